@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. Every target does all its own set-up: system packages (apt), a private virtual environment (.venv),
+# the build (build/).
+
+PYTHON := .venv/bin/python
+MESON := .venv/bin/meson
+MAKEFLAGS += --no-print-directory
+export NINJA := $(CURDIR)/.venv/bin/ninja
+SHELL := /bin/sh
+comma := ,
+.NOTPARALLEL:
+.DEFAULT_GOAL := all
+.PHONY: all demo test bench proof fuzz lint format check-san check-asan check-tsan coverage install clean help \
+	deps-build deps-test deps-demo deps-bench venv build package
+
+# Everything that the wheel is made from: when one of these is newer, it is installed anew.
+WHEEL_SOURCES := $(shell find include src cli python meson.build meson_options.txt pyproject.toml -type f 2>/dev/null)
+# $(call SETUP,folder,options) and $(call COMPILE,folder): quiet, and everything is shown when they fail.
+SETUP = [ -f $(1)/build.ninja ] || { rm -rf $(1); out=$$($(MESON) setup $(1) $(2) 2>&1) || { echo "$$out"; exit 1; }; }
+COMPILE = out=$$($(NINJA) -C $(1) 2>&1) || { echo "$$out" | grep -v '^\[[0-9]*/[0-9]*\] [A-Z][a-z]* '; exit 1; }
+
+all: build ## build the library, the command and the tests into build/
+
+deps-build:
+	@tools/install-deps.sh build
+deps-test:
+	@tools/install-deps.sh build test
+deps-demo:
+	@tools/install-deps.sh build
+	@tools/install-deps.sh demo || echo "the demo falls back to texts that every Debian system has"
+deps-bench:
+	@tools/install-deps.sh build bench
+
+venv: deps-build
+	@tools/venv.sh
+
+build: deps-test venv
+	@$(call SETUP,build,-Dtests=true -Dexamples=true)
+	@echo "building"
+	@$(call COMPILE,build)
+
+# The Python package and the pawl command, in .venv.
+.venv/.pawl: $(WHEEL_SOURCES) | venv
+	@echo "installing the Python package into .venv"
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation \
+		-Cbuild-dir=build-wheel . </dev/null
+	@touch $@
+package: venv
+	@$(MAKE) .venv/.pawl
+
+demo: deps-demo package ## train real models, kill them in the middle of a save, resume, compare bit for bit
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) examples/demo/demo.py
+
+test: build package ## the whole test suite; the last line is "N passed, N failed"
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) tools/run-tests.py --build build
+
+bench: deps-bench package ## measure beside torch.save, safetensors and others; writes docs/benchmarks.md
+	@tools/venv.sh bench/requirements-optional.txt
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) bench/bench.py $(BENCH)
+
+proof: build package ## the reliability figures, at length
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) tests/proof/proof.py $(PROOF)
+
+fuzz: deps-test venv ## fuzz every parser (FUZZ_SECONDS each, default 60)
+	@export CC=clang; $(call SETUP,build-fuzz,-Dfuzz=true -Dcli=false \
+		-Db_sanitize=address$(comma)undefined -Db_lundef=false)
+	@$(call COMPILE,build-fuzz)
+	@$(PYTHON) tools/fuzz.py --build build-fuzz --seconds $(or $(FUZZ_SECONDS),60)
+
+lint: build ## the lint scripts, formatting, clang-tidy and cppcheck
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) tools/run-tests.py --only lint
+	@.venv/bin/clang-format --dry-run --Werror $$(find src cli tests examples python -name '*.c')
+	@cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability,performance --inline-suppr \
+		--suppress=missingIncludeSystem -DPAWL_BUILD -Iinclude -Isrc src cli
+	@clang-tidy --quiet -p build $$(find src cli -name '*.c' ! -name 'sum_avx*') 2>/dev/null
+
+format: venv ## format the C and Python sources
+	@.venv/bin/clang-format -i $$(find src cli tests examples python -name '*.c')
+	@.venv/bin/ruff format --quiet bench examples python tests tools
+
+check-san: check-asan check-tsan ## the C tests under ASan+UBSan and under TSan
+
+check-asan: deps-test venv
+	@$(call SETUP,build-asan,-Dtests=true -Db_sanitize=address$(comma)undefined -Db_lundef=false)
+	@$(call COMPILE,build-asan)
+	@ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+		$(PYTHON) tools/run-tests.py --build build-asan --only unit
+
+check-tsan: deps-test venv
+	@$(call SETUP,build-tsan,-Dtests=true -Db_sanitize=thread -Db_lundef=false)
+	@$(call COMPILE,build-tsan)
+	@TSAN_OPTIONS=halt_on_error=1 $(PYTHON) tools/run-tests.py --build build-tsan --only unit
+
+coverage: deps-test venv ## line and branch coverage of the C tests, into build-coverage/coverage.html
+	@$(call SETUP,build-coverage,-Dtests=true -Db_coverage=true)
+	@$(call COMPILE,build-coverage)
+	@find build-coverage -name '*.gcda' -delete
+	@$(PYTHON) tools/run-tests.py --build build-coverage --only unit
+	@.venv/bin/gcovr --root . --object-directory build-coverage --filter src/ --exclude-throw-branches \
+		--html-details build-coverage/coverage.html --print-summary
+
+PREFIX ?= /usr/local
+install: deps-build venv ## install the library, the header, the command and its manual page (PREFIX, DESTDIR)
+	@$(call SETUP,build-install,-Dbuildtype=release --prefix $(PREFIX))
+	@$(MESON) configure build-install -Dprefix=$(PREFIX)
+	@$(call COMPILE,build-install)
+	@$(MESON) install -C build-install --no-rebuild
+
+clean: ## remove what was built (not .venv)
+	@rm -rf build build-* runs .venv/.pawl
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20

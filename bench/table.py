@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From samples to the table: targets, medians, and the page docs/benchmarks.md between its two marks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+import re
+import statistics
+from typing import Any
+
+BEGIN, END = "<!-- made by make bench: begin -->", "<!-- made by make bench: end -->"
+
+
+@dataclasses.dataclass
+class Row:
+    """One comparison. "times": the peer's median over pawl's, to be large. "share": what pawl reaches of a limit, by
+    rates. "value": a figure of pawl alone, to be at most the target."""
+
+    label: str
+    group: str
+    ours: tuple[str, str]
+    theirs: tuple[str, str] | None
+    kind: str
+    target: float
+    floor: float
+    unit: str = ""
+
+
+ROWS = [
+    Row("blocked, against torch.save", "W1 save", ("pawl", "blocked"), ("torch.save", "blocked"), "times", 15, 10),
+    Row(
+        "blocked, against DCP async_save",
+        "W1 save",
+        ("pawl", "blocked"),
+        ("DCP async_save", "blocked"),
+        "times",
+        6,
+        4,
+    ),
+    Row(
+        "blocked, against DCP async_save with a cached stager",
+        "W1 save",
+        ("pawl", "blocked"),
+        ("DCP async_save, cached stager", "blocked"),
+        "times",
+        1.4,
+        1.2,
+    ),
+    Row("blocked, lazy with a step of 0.5 s", "W1 save", ("pawl lazy", "blocked"), None, "value", 0.010, 0.010, "s"),
+    Row(
+        "snapshot rate with sums, of memcpy by 2 threads",
+        "W1 save",
+        ("pawl", "blocked"),
+        ("memcpy", ""),
+        "share",
+        0.65,
+        0.5,
+    ),
+    Row(
+        "durable, against torch.save and fsync",
+        "W1 save",
+        ("pawl", "durable"),
+        ("torch.save", "durable"),
+        "times",
+        4,
+        3,
+    ),
+    Row(
+        "durable, against safetensors and fsync",
+        "W1 save",
+        ("pawl", "durable"),
+        ("safetensors", "durable"),
+        "times",
+        2,
+        1.6,
+    ),
+    Row("durable, against DCP save", "W1 save", ("pawl", "durable"), ("DCP", "durable"), "times", 4, 3),
+    Row("durable rate, of the disk's (new files)", "W1 save", ("pawl", "durable"), ("disk new", ""), "share", 0.9, 0.8),
+    Row(
+        "durable rate with recycling, of the disk's (overwriting)",
+        "W1 save",
+        ("pawl recycle", "durable"),
+        ("disk overwrite", ""),
+        "share",
+        0.85,
+        0.75,
+    ),
+    Row(
+        "processor time per byte, against buffered write and fsync",
+        "W1 save",
+        ("pawl direct", "cpu"),
+        ("buffered write+fsync", "cpu"),
+        "times",
+        5,
+        5,
+    ),
+    Row("page faults while copying", "W1 save", ("pawl", "copy_faults"), None, "value", 0, 0),
+    Row(
+        "restore cold, against torch.load",
+        "W1 restore cold",
+        ("pawl restored", "seconds"),
+        ("torch.save", "seconds"),
+        "times",
+        3,
+        2.5,
+    ),
+    Row(
+        "restore cold, against safetensors",
+        "W1 restore cold",
+        ("pawl restored", "seconds"),
+        ("safetensors", "seconds"),
+        "times",
+        1.5,
+        1.2,
+    ),
+    Row(
+        "restore cold, rate of the disk's",
+        "W1 restore cold",
+        ("pawl restored", "seconds"),
+        ("disk read", ""),
+        "share",
+        0.9,
+        0.85,
+    ),
+    Row(
+        "restore warm, against torch.load",
+        "W1 restore warm",
+        ("pawl restored", "seconds"),
+        ("torch.save", "seconds"),
+        "times",
+        5,
+        4,
+    ),
+    Row(
+        "restore warm, against safetensors",
+        "W1 restore warm",
+        ("pawl restored", "seconds"),
+        ("safetensors", "seconds"),
+        "times",
+        1.1,
+        0.95,
+    ),
+    Row(
+        "W3 durable, against torch.save, fsync, rename",
+        "W3 save",
+        ("pawl", "durable"),
+        ("torch.save+fsync+rename", "durable"),
+        "times",
+        3,
+        3,
+    ),
+    Row(
+        "W3 durable with recycling",
+        "W3 save",
+        ("pawl recycle", "durable"),
+        ("torch.save+fsync+rename", "durable"),
+        "times",
+        6,
+        6,
+    ),
+    Row(
+        "W5 blocked, against DCP async_save",
+        "W5 save",
+        ("pawl", "blocked"),
+        ("DCP async_save", "blocked"),
+        "times",
+        10,
+        10,
+    ),
+    Row("W5 restore, against DCP", "W5 restore warm", ("pawl", "seconds"), ("DCP", "seconds"), "times", 10, 10),
+    Row("memory above the state, snapshot (share)", "W1 memory", ("pawl snapshot", "share"), None, "value", 1.02, 1.02),
+    Row("memory above the state, ring", "W1 memory", ("pawl ring", "bytes"), None, "value", 80 << 20, 80 << 20, "B"),
+    Row(
+        "memory above the state, restore",
+        "W1 memory",
+        ("pawl restore", "bytes"),
+        None,
+        "value",
+        128 << 20,
+        128 << 20,
+        "B",
+    ),
+]
+
+
+def samples(results: dict[str, Any], group: str, name: str, key: str) -> list[float]:
+    return results["samples"].get(group, {}).get(name, {}).get(key, [])
+
+
+def number(value: float, unit: str = "") -> str:
+    if unit == "B":
+        return f"{value / (1 << 20):.0f} MiB"
+    if unit == "s":
+        return f"{value:.3f} s" if value >= 1 else f"{value * 1e3:.1f} ms"
+    return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.2f}"
+
+
+def evaluate(row: Row, results: dict[str, Any]) -> tuple[float, str] | None:
+    """(figure, how it came about), or None where it was not measured."""
+    ours = samples(results, row.group, *row.ours)
+    if not ours:
+        return None
+    mine = statistics.median(ours)
+    if row.theirs is None:
+        return mine, spread(ours, row.unit)
+    if row.kind == "share":
+        seconds = samples(results, row.group, row.theirs[0], "seconds")
+        amounts = samples(results, row.group, row.theirs[0], "bytes")
+        phase = "restores" if "restore" in row.group else "saves"
+        if not seconds or not mine:
+            return None
+        limit = statistics.median(amount / s for amount, s in zip(amounts, seconds, strict=True))
+        rate = results["facts"][f"{phase} bytes"] / mine
+        return rate / limit, f"{rate / 1e9:.2f} of {limit / 1e9:.2f} GB/s"
+    theirs = samples(results, row.group, *row.theirs)
+    if not theirs or not mine:
+        return None
+    return statistics.median(theirs) / mine, f"{spread(ours, 's')} against {spread(theirs, 's')}"
+
+
+def spread(values: list[float], unit: str) -> str:
+    middle = number(statistics.median(values), unit)
+    return f"{middle} [{number(min(values), unit)}–{number(max(values), unit)}]" if len(values) > 1 else middle
+
+
+def verdict(row: Row, figure: float) -> str:
+    if row.kind == "value":
+        return "met" if figure <= row.target else "missed"
+    return "met" if figure >= row.target else "above the floor" if figure >= row.floor else "missed"
+
+
+def wanted(row: Row) -> str:
+    if row.kind == "value":
+        return f"≤ {number(row.target, row.unit)}"
+    x = "x" if row.kind == "times" else ""
+    return f"≥ {row.target:g}{x}" + (f" ({row.floor:g}{x})" if row.floor != row.target else "")
+
+
+def ls_rows(results: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
+    counts = sorted(int(group.split()[1]) for group in results["samples"] if group.startswith("ls "))
+    rows = []
+    for key, label in (("ls", "pawl ls"), ("open", "opening the newest")):
+        for count in counts:
+            values = samples(results, f"ls {count}", "pawl", key)
+            middle = statistics.median(values)
+            target = ("≤ 500 ms", "met" if middle < 0.5 else "missed") if count >= 10_000 else ("", "")
+            rows.append((f"{label}, {count:,} checkpoints", spread(values, "s"), "", *target))
+    return rows
+
+
+def all_rows(results: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
+    """(label, figure, how it came about, target, verdict) of everything that was measured."""
+    rows = []
+    for row in ROWS:
+        found = evaluate(row, results)
+        if found is None:
+            why = results["missing"].get(row.theirs[0], "not measured") if row.theirs else "not measured"
+            rows.append((row.label, "", why, wanted(row), "not measured"))
+            continue
+        figure, how = found
+        shown = number(figure, row.unit) + ("x" if row.kind == "times" else "")
+        rows.append((row.label, shown, how, wanted(row), verdict(row, figure)))
+    return rows + ls_rows(results)
+
+
+def text_table(results: dict[str, Any]) -> str:
+    rows = [("figure", "reached", "from", "target (floor)", ""), *all_rows(results)]
+    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def markdown(results: dict[str, Any]) -> str:
+    machine = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+    versions = ", ".join(f"{key} {value}" for key, value in results["versions"].items())
+    size = results["facts"].get("saves bytes", math.nan) / 1e9
+    lines = [
+        f"Measured on: {machine}; {versions}.",
+        f"W1 is {size:.2f} GB here (scale {results['scale']:g}); {results['rounds']} rounds.",
+        "",
+        "| figure | reached | from: median [least–most] | target (floor) | |",
+        "|---|---|---|---|---|",
+    ]
+    lines += ["| " + " | ".join(row) + " |" for row in all_rows(results)]
+    for group in results["samples"]:
+        if group.startswith("ls "):
+            continue
+        lines += ["", f"**{group}**", ""]
+        keys = list(dict.fromkeys(key for series in results["samples"][group].values() for key in series))
+        shown = [key for key in keys if key not in ("bytes",) or group == "W1 memory"]
+        lines += ["| | " + " | ".join(key.replace("_", " ") for key in shown) + " |", "|---" * (len(shown) + 1) + "|"]
+        for name, series in results["samples"][group].items():
+            cells = [spread(series[key], unit_of(key)) if key in series else "" for key in shown]
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    if results["missing"]:
+        lines += ["", "Not measured: " + "; ".join(f"{name} ({why})" for name, why in results["missing"].items()) + "."]
+    return "\n".join(lines)
+
+
+def unit_of(key: str) -> str:
+    return "s" if key in ("blocked", "durable", "seconds", "cpu") else "B" if key == "bytes" else ""
+
+
+def write_page(results: dict[str, Any], page: pathlib.Path) -> None:
+    """Puts the tables between the two marks of the page; the words around them are written by hand."""
+    text = page.read_text() if page.exists() else f"# Benchmarks\n\n{BEGIN}\n{END}\n"
+    new = f"{BEGIN}\n{markdown(results)}\n{END}"
+    page.write_text(re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: new, text, flags=re.DOTALL))

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_diff: what changed between two checkpoints. Tensors are read in a stream, a few blocks at a time. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "cli.h"
+#include "grid.h"
+#include "human.h"
+#include "info.h"
+#include "target.h"
+
+struct diff_args {
+	struct score score;
+	bool exit_code, names;
+};
+
+static const struct operand operands[] = {{"A", OPERAND_TARGET, 1, 1}, {"B", OPERAND_TARGET, 1, 1}, OPERAND_LIST_END};
+
+static const struct option options[] = {
+	{"exit-code", 0, OPT_FLAG, offsetof(struct diff_args, exit_code), NULL, "exit with 1 if there is a difference"},
+	{"names", 0, OPT_FLAG, offsetof(struct diff_args, names), NULL, "print only the paths that differ"},
+	SCORE_OPTIONS(diff_args),
+	OPTION_END,
+};
+
+static const struct example examples[] = {
+	{"pawl diff runs/demo@5 @7", "from checkpoint 5 to checkpoint 7 of the same run"},
+	{"pawl diff runs/a runs/b --exit-code", "are the latest checkpoints of two runs equal?"},
+	EXAMPLE_END,
+};
+
+struct side {
+	struct target target;
+	struct pawl *run;
+	const struct pawl_info *info;
+};
+
+static void
+close_side(struct side *side)
+{
+	cli_close(&side->run);
+}
+
+static void
+free_diff(struct pawl_diff **diff)
+{
+	pawl_diff_free(*diff);
+}
+
+static int
+open_side(struct cli *cli, const char *text, const struct diff_args *args, struct side *side, struct pawl_error *err)
+{
+	uint64_t id;
+	int rc;
+
+	rc = target_parse(cli, text, &side->target, err);
+	if (rc == 0)
+		rc = target_open(cli, &side->target, false, &args->score, &side->run, err);
+	if (rc == 0)
+		rc = target_find(cli, side->run, &side->target, &id, err);
+	return rc == 0 ? target_info(cli, side->run, id, &side->info, err) : rc;
+}
+
+static const char *
+change_name(int change)
+{
+	return change == PAWL_ADDED ? "added" : change == PAWL_REMOVED ? "removed" : "changed";
+}
+
+static enum style
+change_style(int change)
+{
+	return change == PAWL_ADDED ? STYLE_GOOD : change == PAWL_REMOVED ? STYLE_BAD : STYLE_WARN;
+}
+
+static struct cell
+number_cell(struct keep *keep, double value)
+{
+	if (isnan(value))
+		return (struct cell){NULL, STYLE_PLAIN, NULL};
+	return (struct cell){keep_printf(keep, "%.3g", value), STYLE_PLAIN, NULL};
+}
+
+static void
+print_table(struct cli *cli, const struct pawl_diff *diff)
+{
+	static const struct column columns[] = {
+		{"", false, RIGID, 0},       {"path", false, CUT_START, 0},      {"from", false, CUT_END, 0},
+		{"to", false, CUT_END, 0},      {"max abs", true, RIGID, 0},   {"max rel", true, RIGID, 1},
+	};
+	struct grid *grid = grid_new(&cli->keep, columns, 6);
+	struct keep *keep = &cli->keep;
+
+	for (size_t i = 0; i < pawl_diff_count(diff); i++) {
+		const struct pawl_diff_row *row = pawl_diff_get(diff, i);
+		const char *was = row->was != NULL ? text_clean(keep, row->was) : NULL;
+		const char *is = row->is != NULL ? text_clean(keep, row->is) : NULL;
+		struct cell *cells = grid_row(grid);
+		bool same = was != NULL && is != NULL && strcmp(was, is) == 0;
+
+		cells[0] = (struct cell){row->change == PAWL_ADDED ? "+" : row->change == PAWL_REMOVED ? "-" : "~",
+		                         change_style(row->change), NULL};
+		cells[1].text = text_clean(keep, row->path);
+		cells[2].text = row->change == PAWL_ADDED ? NULL : was;
+		cells[3].text = row->change == PAWL_REMOVED || same ? NULL : is;
+		cells[4] = number_cell(keep, row->max_abs);
+		cells[5] = number_cell(keep, row->max_rel);
+	}
+	grid_print(grid, &cli->out);
+}
+
+static void
+count_changes(const struct pawl_diff *diff, size_t counts[4])
+{
+	for (size_t i = 0; i < pawl_diff_count(diff); i++) {
+		int change = pawl_diff_get(diff, i)->change;
+
+		if (change >= 0 && change < 4)
+			counts[change]++;
+	}
+}
+
+static void
+print_json(struct cli *cli, const struct side *a, const struct side *b, const struct pawl_diff *diff)
+{
+	size_t counts[4] = {0};
+	struct jsonout j;
+
+	count_changes(diff, counts);
+	jsonout_init(&j, stdout);
+	cli->wrote_json = true;
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", "diff");
+	info_json(&j, "from", a->info);
+	info_json(&j, "to", b->info);
+	jsonout_bool(&j, "equal", pawl_diff_count(diff) == 0);
+	jsonout_uint(&j, "added", counts[PAWL_ADDED]);
+	jsonout_uint(&j, "removed", counts[PAWL_REMOVED]);
+	jsonout_uint(&j, "changed", counts[PAWL_CHANGED]);
+	jsonout_begin_array(&j, "rows");
+	for (size_t i = 0; i < pawl_diff_count(diff); i++) {
+		const struct pawl_diff_row *row = pawl_diff_get(diff, i);
+
+		jsonout_begin_object(&j, NULL);
+		jsonout_text(&j, "path", row->path);
+		jsonout_text(&j, "change", change_name(row->change));
+		jsonout_bool(&j, "tensor", row->is_tensor);
+		jsonout_text(&j, "from", row->change == PAWL_ADDED ? NULL : row->was);
+		jsonout_text(&j, "to", row->change == PAWL_REMOVED ? NULL : row->is);
+		if (isnan(row->max_abs))
+			jsonout_null(&j, "max_abs");
+		else
+			jsonout_real(&j, "max_abs", row->max_abs);
+		if (isnan(row->max_rel))
+			jsonout_null(&j, "max_rel");
+		else
+			jsonout_real(&j, "max_rel", row->max_rel);
+		jsonout_end(&j);
+	}
+	jsonout_end(&j);
+	jsonout_end(&j);
+}
+
+static void
+print_text(struct cli *cli, const struct diff_args *args, const struct side *a, const struct side *b,
+           const struct pawl_diff *diff)
+{
+	size_t counts[4] = {0}, n = pawl_diff_count(diff);
+
+	if (args->names) {
+		for (size_t i = 0; i < n; i++)
+			(void)printf("%s\n", text_clean(&cli->keep, pawl_diff_get(diff, i)->path));
+		return;
+	}
+	cli_note(cli, "from %s (step %" PRId64 ") to %s (step %" PRId64 ")", a->info->name, a->info->step, b->info->name,
+	         b->info->step);
+	if (n > 0)
+		print_table(cli, diff);
+	count_changes(diff, counts);
+	if (n == 0)
+		cli_note(cli, "equal, bit for bit");
+	else
+		cli_note(cli, "%zu changed, %zu added, %zu removed", counts[PAWL_CHANGED], counts[PAWL_ADDED],
+		         counts[PAWL_REMOVED]);
+}
+
+static int
+run_diff(struct cli *cli, const void *ptr)
+{
+	const struct diff_args *args = ptr;
+	CLEANUP(close_side) struct side a = {0};
+	CLEANUP(close_side) struct side b = {0};
+	CLEANUP(free_diff) struct pawl_diff *diff = NULL;
+	const char *second = cli->operands[1];
+	struct pawl_meter meter = {0};
+	struct pawl_error err = {0};
+	int rc;
+
+	if (open_side(cli, cli->operands[0], args, &a, &err) < 0)
+		return cli_fail(cli, &err);
+	/* "@7" means the run of A */
+	if (second[0] == '@' && !a.target.single)
+		second = keep_printf(&cli->keep, "%s%s", a.target.root, second);
+	if (open_side(cli, second, args, &b, &err) < 0)
+		return cli_fail(cli, &err);
+	work_begin(cli->work, "comparing", &meter, 0);
+	rc = pawl_diff_open(a.run, a.info->id, b.run, b.info->id, &meter, &diff, &err);
+	work_end(cli->work);
+	if (rc < 0)
+		return cli_fail(cli, &err);
+	if (cli->common.json)
+		print_json(cli, &a, &b, diff);
+	else
+		print_text(cli, args, &a, &b, diff);
+	return args->exit_code && pawl_diff_count(diff) > 0 ? 1 : 0;
+}
+
+const struct command cmd_diff = {
+	.name = "diff",
+	.group = GROUP_LOOK,
+	.summary = "compare two checkpoints",
+	.about = "Lists what was added (+), removed (-) and changed (~) from checkpoint A to checkpoint B. For tensors of equal "
+	         "dtype and shape the largest absolute and the largest relative difference of an element are given. Both may "
+	         "be of different runs; '@SELECTOR' alone as B means the run of A.\n\n"
+	         "Tensors are read in a stream and checked on the way; memory does not grow with their size.",
+	.operands = operands,
+	.options = options,
+	.examples = examples,
+	.args_size = sizeof(struct diff_args),
+	.run = run_diff,
+};

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_doctor: what the filesystem of a folder can do for checkpoints, found out by trying. */
+#include "cli.h"
+#include "grid.h"
+#include "jsonout.h"
+
+static const struct operand operands[] = {{"FOLDER", OPERAND_FOLDER, 0, 1}, OPERAND_LIST_END};
+
+static const struct example examples[] = {
+	{"pawl doctor /mnt/scratch", "will saves be fast and safe there?"},
+	EXAMPLE_END,
+};
+
+static void
+free_rows(struct pawl_rows **rows)
+{
+	pawl_rows_free(*rows);
+}
+
+static int
+run_doctor(struct cli *cli, const void *args)
+{
+	static const struct column columns[] = {{"what", false, RIGID, 0}, {"found", false, CUT_END, 0}};
+	CLEANUP(free_rows) struct pawl_rows *rows = NULL;
+	const char *folder = cli->n_operands > 0 ? cli->operands[0] : ".";
+	struct pawl_error err = {0};
+	struct grid *grid;
+	struct jsonout j;
+
+	(void)args;
+	if (pawl_doctor(folder, &rows, &err) < 0)
+		return cli_fail(cli, &err);
+	if (cli->common.json) {
+		jsonout_init(&j, stdout);
+		cli->wrote_json = true;
+		jsonout_begin_object(&j, NULL);
+		jsonout_text(&j, "command", "doctor");
+		jsonout_text(&j, "folder", folder);
+		jsonout_begin_object(&j, "found");
+		for (size_t i = 0; i < pawl_rows_count(rows); i++)
+			jsonout_text(&j, pawl_rows_key(rows, i), pawl_rows_value(rows, i));
+		jsonout_end(&j);
+		jsonout_end(&j);
+		return 0;
+	}
+	grid = grid_new(&cli->keep, columns, 2);
+	for (size_t i = 0; i < pawl_rows_count(rows); i++) {
+		struct cell *cells = grid_row(grid);
+
+		cells[0] = (struct cell){text_clean(&cli->keep, pawl_rows_key(rows, i)), STYLE_ACCENT, NULL};
+		cells[1].text = text_clean(&cli->keep, pawl_rows_value(rows, i));
+	}
+	grid_print(grid, &cli->out);
+	return 0;
+}
+
+const struct command cmd_doctor = {
+	.name = "doctor",
+	.group = GROUP_MEND,
+	.summary = "say what a folder's filesystem can do",
+	.about = "Tries in FOLDER (default: the current one) what saves rely on: atomic renames, links, direct I/O, durable "
+	         "writes, free space; and says what was found. Nothing is left behind.",
+	.operands = operands,
+	.examples = examples,
+	.run = run_doctor,
+};

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_export: writes the tensors of a checkpoint as safetensors files for other programs. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "human.h"
+#include "info.h"
+#include "target.h"
+
+struct export_args {
+	struct score score;
+	struct texts include;
+	const char *strip_prefix;
+	uint64_t shard_bytes;
+	bool dots, overwrite;
+};
+
+static const struct operand operands[] = {
+	{"TARGET", OPERAND_TARGET, 1, 1}, {"DEST", OPERAND_PATH, 1, 1}, OPERAND_LIST_END,
+};
+
+static const struct option options[] = {
+	{"include", 'i', OPT_TEXTS, offsetof(struct export_args, include), "GLOB", "only these paths, such as 'model/*'"},
+	{"strip-prefix", 0, OPT_TEXT, offsetof(struct export_args, strip_prefix), "TEXT",
+	 "take TEXT off the start of names, such as model/"},
+	{"dots", 0, OPT_FLAG, offsetof(struct export_args, dots), NULL, "write '.' for '/' in names"},
+	{"shard-size", 0, OPT_BYTES, offsetof(struct export_args, shard_bytes), "SIZE",
+	 "a set of files of about SIZE each, with an index; DEST is then a folder"},
+	{"overwrite", 0, OPT_FLAG, offsetof(struct export_args, overwrite), NULL, "replace what is at DEST"},
+	SCORE_OPTIONS(export_args),
+	OPTION_END,
+};
+
+static const struct example examples[] = {
+	{"pawl export runs/demo@best model.safetensors --include 'model/*' --strip-prefix model/ --dots",
+	 "the model alone, under the names that its own program knows"},
+	{"pawl export runs/demo hub/ --shard-size 5GB", "a sharded set for the Hugging Face hub"},
+	EXAMPLE_END,
+};
+
+static int
+run_export(struct cli *cli, const void *ptr)
+{
+	const struct export_args *args = ptr;
+	struct pawl_export_opts opts = PAWL_EXPORT_OPTS_INIT;
+	CLEANUP(cli_close) struct pawl *run = NULL;
+	const char *dest = cli->operands[1];
+	const struct pawl_info *info;
+	struct pawl_error err = {0};
+	struct pawl_meter meter;
+	struct target target;
+	struct jsonout j;
+	double began = info_now();
+	uint64_t id;
+	int rc;
+
+	opts.include = args->include.items;
+	opts.n_include = args->include.n;
+	opts.strip_prefix = args->strip_prefix;
+	opts.max_shard_bytes = args->shard_bytes;
+	opts.dots = args->dots;
+	opts.overwrite = args->overwrite;
+	if (target_parse(cli, cli->operands[0], &target, &err) < 0 ||
+	    target_open(cli, &target, false, &args->score, &run, &err) < 0 || target_find(cli, run, &target, &id, &err) < 0 ||
+	    target_info(cli, run, id, &info, &err) < 0)
+		return cli_fail(cli, &err);
+	work_begin(cli->work, "exporting", &meter, 0);
+	rc = pawl_export(run, id, dest, &opts, &meter, &err);
+	work_end(cli->work);
+	if (rc < 0)
+		return cli_fail(cli, &err);
+	if (cli->common.json) {
+		jsonout_init(&j, stdout);
+		cli->wrote_json = true;
+		jsonout_begin_object(&j, NULL);
+		jsonout_text(&j, "command", "export");
+		info_json(&j, "checkpoint", info);
+		jsonout_text(&j, "to", dest);
+		jsonout_uint(&j, "bytes", meter.done_bytes);
+		jsonout_real(&j, "seconds", info_now() - began);
+		jsonout_end(&j);
+	} else {
+		(void)printf("%s\n", text_clean(&cli->keep, dest));
+	}
+	cli_note(cli, "%s (step %" PRId64 "), %s of tensors in %s", info->name, info->step,
+	         human_bytes(&cli->keep, (double)meter.done_bytes), human_seconds(&cli->keep, info_now() - began));
+	return 0;
+}
+
+const struct command cmd_export = {
+	.name = "export",
+	.group = GROUP_USE,
+	.summary = "write tensors as safetensors files for other programs",
+	.about = "Writes the tensors of TARGET to DEST: one file such as model.safetensors, or with --shard-size a folder with "
+	         "a Hugging Face set of shards and its index. Every byte is checked on the way; memory does not grow with the "
+	         "size. Values that are no tensors are left behind: 'pawl show --json' prints those.\n\n"
+	         "In GLOBs, '*' stands for any characters, '/' included, and '?' for one; a path stands for all below it.",
+	.operands = operands,
+	.options = options,
+	.examples = examples,
+	.args_size = sizeof(struct export_args),
+	.run = run_export,
+};

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_ls: the checkpoints of a run as a table. Reads manifests only. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "cli.h"
+#include "grid.h"
+#include "human.h"
+#include "info.h"
+#include "target.h"
+
+#define LS_METRICS 3 /* columns of metrics shown unless -v */
+#define LS_METRICS_VERBOSE 16
+
+struct ls_args {
+	struct score score;
+	bool bad, names;
+	uint64_t last;
+};
+
+static const struct operand operands[] = {{"RUN", OPERAND_RUN, 0, 1}, OPERAND_LIST_END};
+
+static const struct option options[] = {
+	{"bad", 0, OPT_FLAG, offsetof(struct ls_args, bad), NULL, "list damaged ones too, with what is wrong"},
+	{"names", 0, OPT_FLAG, offsetof(struct ls_args, names), NULL, "print only the names, one a line"},
+	{"last", 0, OPT_COUNT, offsetof(struct ls_args, last), "N", "only the newest N"},
+	SCORE_OPTIONS(ls_args),
+	OPTION_END,
+};
+
+static const struct example examples[] = {
+	{"pawl ls runs/demo", "all checkpoints, oldest first"},
+	{"pawl ls runs/demo --by loss --order min", "mark as best the one with the least loss"},
+	{"pawl ls runs/demo --json | jq '.checkpoints[-1].metrics'", "for programs"},
+	EXAMPLE_END,
+};
+
+struct names {
+	const char *items[LS_METRICS_VERBOSE];
+	size_t n;
+};
+
+static bool
+has_name(const struct names *names, const char *name)
+{
+	for (size_t i = 0; i < names->n; i++)
+		if (strcmp(names->items[i], name) == 0)
+			return true;
+	return false;
+}
+
+/* What is shown: rows borrowed from the list. */
+struct rows {
+	const struct pawl_info **items;
+	size_t n, n_bad; /* n_bad: those of the whole list */
+};
+
+static void
+pick_rows(struct cli *cli, const struct ls_args *args, const struct pawl_list *list, struct rows *ret)
+{
+	size_t n = pawl_list_count(list), from = 0;
+
+	ret->items = keep_alloc(&cli->keep, n + 1, sizeof(struct pawl_info *));
+	for (size_t i = 0; i < n; i++) {
+		const struct pawl_info *info = pawl_list_get(list, i);
+		bool bad = (info->marks & PAWL_MARK_BAD) != 0;
+
+		ret->n_bad += bad;
+		if (!bad || args->bad)
+			ret->items[ret->n++] = info;
+	}
+	if (args->last > 0 && args->last < ret->n)
+		from = ret->n - (size_t)args->last;
+	ret->items += from;
+	ret->n -= from;
+}
+
+/* The metrics that get a column: those of --by, then those of the newest checkpoint that has any. */
+static void
+pick_metrics(const struct cli *cli, const struct ls_args *args, const struct rows *rows, struct names *ret)
+{
+	size_t most = cli->common.verbose ? LS_METRICS_VERBOSE : LS_METRICS;
+
+	for (size_t i = 0; i < args->score.by.n && ret->n < most; i++)
+		if (!has_name(ret, args->score.by.items[i]))
+			ret->items[ret->n++] = args->score.by.items[i];
+	for (size_t i = rows->n; i-- > 0;) {
+		const struct pawl_info *info = rows->items[i];
+
+		if (info->n_metrics == 0)
+			continue;
+		for (size_t m = 0; m < info->n_metrics && ret->n < most; m++)
+			if (!has_name(ret, info->metrics[m].name))
+				ret->items[ret->n++] = info->metrics[m].name;
+		break;
+	}
+}
+
+static const struct pawl_metric *
+find_metric(const struct pawl_info *info, const char *name)
+{
+	for (size_t m = 0; m < info->n_metrics; m++)
+		if (strcmp(info->metrics[m].name, name) == 0)
+			return &info->metrics[m];
+	return NULL;
+}
+
+/* "checkpoint_000007" says no more than its id does. */
+static bool
+is_plain_name(const struct pawl_info *info)
+{
+	char plain[64];
+
+	(void)snprintf(plain, sizeof(plain), "checkpoint_%06" PRIu64, info->id);
+	return strcmp(plain, info->name) == 0;
+}
+
+static struct cell
+metric_cell(struct keep *keep, const struct pawl_info *info, const char *name)
+{
+	const struct pawl_metric *metric = find_metric(info, name);
+	bool finite;
+
+	if (metric == NULL || metric->not_a_number)
+		return (struct cell){(info->marks & PAWL_MARK_BAD) != 0 ? NULL : "-", STYLE_DIM, NULL};
+	finite = metric->value - metric->value == 0;
+	return (struct cell){human_number(keep, metric->value, 5), finite ? STYLE_PLAIN : STYLE_WARN, NULL};
+}
+
+enum { LS_ID, LS_NAME, LS_STEP, LS_EPOCH, LS_METRIC, LS_AFTER = LS_METRIC + LS_METRICS_VERBOSE };
+enum { LS_SIZE = LS_AFTER, LS_NEW, LS_AGE, LS_BLOCKED, LS_STATE, LS_MARKS, LS_PROBLEM, LS_COLUMNS };
+
+static void
+fill_row(struct cli *cli, const struct pawl_info *info, const struct names *metrics, double now, struct cell *row)
+{
+	struct keep *keep = &cli->keep;
+
+	if (info->id > 0)
+		row[LS_ID].text = keep_printf(keep, "%" PRIu64, info->id);
+	row[LS_ID].style = (info->marks & PAWL_MARK_BAD) != 0 ? STYLE_BAD : STYLE_BOLD;
+	if (cli->common.verbose || !is_plain_name(info))
+		row[LS_NAME].text = text_clean(keep, info->name);
+	row[LS_STATE] = info_state(info);
+	row[LS_MARKS] = info_marks(keep, info);
+	if ((info->marks & PAWL_MARK_BAD) != 0) {
+		row[LS_PROBLEM].text = text_clean(keep, info->problem);
+		return;
+	}
+	row[LS_STEP].text = keep_printf(keep, "%" PRId64, info->step);
+	if (info->progress.epoch >= 0)
+		row[LS_EPOCH].text = keep_printf(keep, "%" PRId64, info->progress.epoch);
+	for (size_t m = 0; m < metrics->n; m++)
+		row[LS_METRIC + m] = metric_cell(keep, info, metrics->items[m]);
+	row[LS_SIZE].text = human_bytes(keep, (double)info->bytes);
+	row[LS_NEW].text = human_bytes(keep, (double)info->new_bytes);
+	row[LS_AGE].text = human_age(keep, now - info->unix_seconds);
+	row[LS_BLOCKED].text = human_seconds(keep, info->blocked_seconds);
+}
+
+static void
+print_table(struct cli *cli, const struct rows *rows, const struct names *metrics)
+{
+	struct column columns[LS_COLUMNS] = {
+		[LS_ID] = {"id", true, RIGID, 0},     [LS_NAME] = {"name", false, CUT_END, 0},
+		[LS_STEP] = {"step", true, RIGID, 0}, [LS_EPOCH] = {"epoch", true, RIGID, 3},
+		[LS_SIZE] = {"size", true, RIGID, 2}, [LS_NEW] = {"new", true, RIGID, 6},
+		[LS_AGE] = {"age", true, RIGID, 1},   [LS_BLOCKED] = {"blocked", true, RIGID, 5},
+		[LS_STATE] = {"state", false, RIGID, 4}, [LS_MARKS] = {"marks", false, RIGID, 0},
+		[LS_PROBLEM] = {"problem", false, CUT_END, 0},
+	};
+	double now = info_now();
+	struct grid *grid;
+
+	for (size_t m = 0; m < LS_METRICS_VERBOSE; m++) {
+		columns[LS_METRIC + m].title = m < metrics->n ? text_clean(&cli->keep, metrics->items[m]) : "";
+		columns[LS_METRIC + m].right = true;
+		columns[LS_METRIC + m].drop = m == 0 ? 0 : 7 + (int)m;
+	}
+	grid = grid_new(&cli->keep, columns, LS_COLUMNS);
+	for (size_t i = 0; i < rows->n; i++)
+		fill_row(cli, rows->items[i], metrics, now, grid_row(grid));
+	grid_print(grid, &cli->out);
+}
+
+static void
+print_json(struct cli *cli, struct pawl *run, const struct rows *rows)
+{
+	struct jsonout j;
+
+	jsonout_init(&j, stdout);
+	cli->wrote_json = true;
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", "ls");
+	jsonout_text(&j, "run", pawl_root(run));
+	jsonout_text(&j, "run_id", pawl_run_id(run));
+	jsonout_begin_array(&j, "checkpoints");
+	for (size_t i = 0; i < rows->n; i++)
+		info_json(&j, NULL, rows->items[i]);
+	jsonout_end(&j);
+	jsonout_end(&j);
+}
+
+/* What the rows add up to, for people; also that there are damaged ones, which the table may not show. */
+static void
+remark(struct cli *cli, struct pawl *run, const struct rows *rows, const struct ls_args *args)
+{
+	size_t n = 0;
+	double bytes = 0;
+
+	for (size_t i = 0; i < rows->n; i++) {
+		n += (rows->items[i]->marks & PAWL_MARK_BAD) == 0;
+		bytes += (double)rows->items[i]->new_bytes;
+	}
+	if (n == 0)
+		cli_note(cli, "%s: no checkpoints", pawl_root(run));
+	else if (cli->out.width > 0)
+		cli_note(cli, "%s, %s", human_count(&cli->keep, n, "checkpoint", "checkpoints"),
+		         human_bytes(&cli->keep, bytes));
+	if (rows->n_bad > 0 && !args->bad)
+		cli_warn(cli, "%s damaged: 'pawl ls --bad' says why",
+		         human_count(&cli->keep, rows->n_bad, "more is", "more are"));
+}
+
+static void
+free_list(struct pawl_list **list)
+{
+	pawl_list_free(*list);
+}
+
+static int
+run_ls(struct cli *cli, const void *ptr)
+{
+	const struct ls_args *args = ptr;
+	CLEANUP(cli_close) struct pawl *run = NULL;
+	CLEANUP(free_list) struct pawl_list *list = NULL;
+	struct pawl_error err = {0};
+	struct names metrics = {0};
+	struct rows rows = {0};
+	struct target target;
+
+	if (target_parse(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &target, &err) < 0 ||
+	    target_open(cli, &target, false, &args->score, &run, &err) < 0 || pawl_list_open(run, 1, &list, &err) < 0)
+		return cli_fail(cli, &err);
+	pick_rows(cli, args, list, &rows);
+	if (cli->common.json) {
+		print_json(cli, run, &rows);
+		return 0;
+	}
+	if (args->names) {
+		for (size_t i = 0; i < rows.n; i++)
+			(void)printf("%s\n", text_clean(&cli->keep, rows.items[i]->name));
+		return 0;
+	}
+	pick_metrics(cli, args, &rows, &metrics);
+	if (rows.n > 0)
+		print_table(cli, &rows, &metrics);
+	remark(cli, run, &rows, args);
+	return 0;
+}
+
+const struct command cmd_ls = {
+	.name = "ls",
+	.group = GROUP_LOOK,
+	.summary = "list the checkpoints of a run",
+	.about = "Lists the checkpoints of RUN (default: the current folder), oldest first. Only manifests are read, "
+	         "never tensors.\n\n"
+	         "'new' is what the checkpoint added to the disk: packs that did not change are shared with the one before. "
+	         "'blocked' is how long the training waited for the save. 'state' is saved, nonfinite (it holds NaN or Inf) "
+	         "or bad. 'marks' says which one is the latest and the best, which ones are pinned, and which ones are held "
+	         "by a reader right now.\n\n"
+	         "On a terminal the least important columns give way when it is narrow; elsewhere all are printed.",
+	.operands = operands,
+	.options = options,
+	.examples = examples,
+	.args_size = sizeof(struct ls_args),
+	.run = run_ls,
+};

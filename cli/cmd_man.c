@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_man: prints the manual page pawl(1), in mdoc, made from the tables of commands and options. Run by the build. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "help.h"
+
+/* Text with what roff would take for itself escaped; hyphens stay hyphens that can be copied. Newlines become blanks. */
+static const char *
+escape(struct keep *keep, const char *text)
+{
+	char *ret = keep_alloc(keep, strlen(text) * 2 + 3, 1), *to = ret;
+
+	if (*text == '.' || *text == '\'') {
+		*to++ = '\\';
+		*to++ = '&';
+	}
+	for (; *text != '\0'; text++) {
+		if (*text == '\\' || *text == '-')
+			*to++ = '\\';
+		*to++ = *text == '\n' ? ' ' : *text == '\\' ? 'e' : *text;
+	}
+	return ret;
+}
+
+/* One line of text; roff wants sentences to end where lines end. */
+static void
+put_text(struct keep *keep, const char *text)
+{
+	for (;;) {
+		const char *stop = strstr(text, ". ");
+
+		if (stop == NULL) {
+			(void)puts(escape(keep, text));
+			return;
+		}
+		(void)puts(escape(keep, keep_strndup(keep, text, (size_t)(stop - text) + 1)));
+		text = stop + 2;
+	}
+}
+
+static void
+put_paragraphs(struct keep *keep, const char *text)
+{
+	while (*text != '\0') {
+		const char *end = strstr(text, "\n\n");
+		size_t len = end != NULL ? (size_t)(end - text) : strlen(text);
+
+		put_text(keep, keep_strndup(keep, text, len));
+		text += len + strspn(text + len, "\n");
+		if (*text != '\0')
+			(void)puts(".Pp");
+	}
+}
+
+static void
+put_options(struct keep *keep, const struct option *o)
+{
+	(void)puts(".Bl -tag -width Ds");
+	for (; o->kind != OPT_END; o++) {
+		(void)printf(".It ");
+		if (o->letter != 0)
+			(void)printf("Fl %c , ", o->letter);
+		(void)printf("Fl \\-%s", escape(keep, o->name));
+		if (o->value != NULL)
+			(void)printf(" Ar %s", escape(keep, o->value));
+		if (o->kind == OPT_TEXTS)
+			(void)printf(" ...");
+		(void)fputc('\n', stdout);
+		put_text(keep, keep_printf(keep, "%c%s.", o->help[0] >= 'a' && o->help[0] <= 'z' ? o->help[0] - 'a' + 'A' : o->help[0],
+		                           o->help + 1));
+	}
+	(void)puts(".El");
+}
+
+static void
+put_pairs(struct keep *keep, const char *macro, const struct example *e)
+{
+	(void)puts(".Bl -tag -width Ds");
+	for (; e->line != NULL; e++) {
+		(void)printf(".It %s %s\n", macro, escape(keep, e->line));
+		put_text(keep, e->help);
+	}
+	(void)puts(".El");
+}
+
+static void
+put_command(struct keep *keep, const struct command *c)
+{
+	(void)printf(".Ss pawl %s %s\n", c->name, escape(keep, options_usage(keep, c)));
+	put_paragraphs(keep, c->about);
+	if (c->options != NULL)
+		put_options(keep, c->options);
+}
+
+static void
+put_examples(struct keep *keep)
+{
+	for (const struct command *const *c = cli_commands(); *c != NULL; c++) {
+		for (const struct example *e = (*c)->examples; e != NULL && e->line != NULL; e++) {
+			(void)printf("%c%s:\n", e->help[0] >= 'a' && e->help[0] <= 'z' ? e->help[0] - 'a' + 'A' : e->help[0],
+			             escape(keep, e->help + 1));
+			(void)printf(".Bd -literal -offset indent\n%s\n.Ed\n.Pp\n", escape(keep, e->line));
+		}
+	}
+	(void)puts("Every command takes\n.Fl \\-help .");
+}
+
+static int
+run_man(struct cli *cli, const void *args)
+{
+	struct keep *keep = &cli->keep;
+
+	(void)args;
+	(void)puts(".\\\" SPDX-License-Identifier: Apache-2.0\n.\\\" Made by 'pawl man' from the table of options.\n"
+	           ".Dd November 21, 2026\n.Dt PAWL 1\n.Os\n.Sh NAME\n.Nm pawl\n"
+	           ".Nd the checkpoints of a training, without loading a tensor\n"
+	           ".Sh SYNOPSIS\n.Nm\n.Ar command\n.Op Ar options\n.Op Ar argument ...\n.Sh DESCRIPTION\n.Nm\n"
+	           "lists, compares, verifies, takes out, prunes and mends the checkpoints that a training has saved with the\n"
+	           "pawl library.\nIt reads manifests where it can and tensors in a stream where it must; it never loads a "
+	           "state.\n.Pp\nData goes to standard output, remarks and progress to standard error.\nSizes are in powers of "
+	           "1024, rates in powers of 1000.\n.Ss What a TARGET is");
+	put_pairs(keep, "Ar", help_targets());
+	(void)puts("A path that exists is taken as a path, whatever it contains.\n.Ss Options of every command");
+	put_options(keep, options_common());
+	(void)puts(".Sh COMMANDS");
+	for (const struct command *const *c = cli_commands(); *c != NULL; c++)
+		if ((*c)->group != GROUP_HIDDEN)
+			put_command(keep, *c);
+	(void)puts(".Sh ENVIRONMENT");
+	put_pairs(keep, "Ev", help_environment());
+	(void)puts(".Sh EXIT STATUS");
+	put_pairs(keep, "Li", help_exits());
+	(void)puts(".Sh EXAMPLES");
+	put_examples(keep);
+	return 0;
+}
+
+const struct command cmd_man = {
+	.name = "man",
+	.group = GROUP_HIDDEN,
+	.summary = "print the manual page",
+	.about = "Prints the manual page in mdoc.",
+	.run = run_man,
+};

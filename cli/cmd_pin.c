@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_pin: pin and unpin: whether a checkpoint may ever be deleted by a rule. */
+#include <inttypes.h>
+
+#include "cli.h"
+#include "info.h"
+#include "target.h"
+
+struct pin_args {
+	struct score score;
+};
+
+static const struct operand operands[] = {{"TARGET", OPERAND_TARGET, 1, OPERAND_ANY}, OPERAND_LIST_END};
+
+static const struct option options[] = {SCORE_OPTIONS(pin_args), OPTION_END};
+
+static const struct example pin_examples[] = {
+	{"pawl pin runs/demo@best", "keep the best one for good"},
+	{"pawl pin runs/demo@step:400 runs/demo@step:800", "several"},
+	EXAMPLE_END,
+};
+
+static const struct example unpin_examples[] = {
+	{"pawl unpin runs/demo@7", "rules may delete checkpoint 7 again"},
+	EXAMPLE_END,
+};
+
+static int
+pin_one(struct cli *cli, const char *text, const struct pin_args *args, bool pin, const struct pawl_info **ret,
+        struct pawl_error *err)
+{
+	CLEANUP(cli_close) struct pawl *run = NULL;
+	struct target target;
+	uint64_t id;
+	int rc;
+
+	rc = target_parse(cli, text, &target, err);
+	if (rc == 0 && target.single)
+		rc = cli_error(err, PAWL_EUSAGE, "%s belongs to no run, so that no rule can delete it", text);
+	if (rc == 0 && target.selector == NULL)
+		rc = cli_error(err, PAWL_EUSAGE, "%s: say which checkpoint, such as %s@latest", text, text);
+	if (rc == 0)
+		rc = target_open(cli, &target, true, &args->score, &run, err);
+	if (rc == 0)
+		rc = target_find(cli, run, &target, &id, err);
+	if (rc == 0)
+		rc = pin ? pawl_pin(run, id, err) : pawl_unpin(run, id, err);
+	return rc == 0 ? target_info(cli, run, id, ret, err) : rc;
+}
+
+static int
+run_either(struct cli *cli, const struct pin_args *args, bool pin)
+{
+	const struct pawl_info **infos = keep_alloc(&cli->keep, cli->n_operands, sizeof(struct pawl_info *));
+	struct pawl_error err = {0};
+	struct jsonout j;
+
+	for (size_t i = 0; i < cli->n_operands; i++) {
+		if (pin_one(cli, cli->operands[i], args, pin, &infos[i], &err) < 0)
+			return cli_fail(cli, &err);
+		cli_note(cli, "%s (step %" PRId64 ") is %s", infos[i]->name, infos[i]->step, pin ? "pinned" : "not pinned");
+	}
+	if (!cli->common.json)
+		return 0;
+	jsonout_init(&j, stdout);
+	cli->wrote_json = true;
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", cli->command->name);
+	jsonout_begin_array(&j, "checkpoints");
+	for (size_t i = 0; i < cli->n_operands; i++)
+		info_json(&j, NULL, infos[i]);
+	jsonout_end(&j);
+	jsonout_end(&j);
+	return 0;
+}
+
+static int
+run_pin(struct cli *cli, const void *args)
+{
+	return run_either(cli, args, true);
+}
+
+static int
+run_unpin(struct cli *cli, const void *args)
+{
+	return run_either(cli, args, false);
+}
+
+const struct command cmd_pin = {
+	.name = "pin",
+	.group = GROUP_KEEP,
+	.summary = "keep a checkpoint, whatever the rules say",
+	.about = "Pins each TARGET: no rule deletes it until it is unpinned, neither the training's own nor 'pawl prune'. "
+	         "'pawl rm --force' still does.",
+	.operands = operands,
+	.options = options,
+	.examples = pin_examples,
+	.args_size = sizeof(struct pin_args),
+	.run = run_pin,
+};
+
+const struct command cmd_unpin = {
+	.name = "unpin",
+	.group = GROUP_KEEP,
+	.summary = "take a pin back",
+	.about = "Unpins each TARGET: rules may delete it again.",
+	.operands = operands,
+	.options = options,
+	.examples = unpin_examples,
+	.args_size = sizeof(struct pin_args),
+	.run = run_unpin,
+};

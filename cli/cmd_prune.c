@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_prune: deletes checkpoints by rule, each with its reason (R141). What is kept is decided by the library. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "cli.h"
+#include "grid.h"
+#include "human.h"
+#include "info.h"
+#include "target.h"
+
+struct prune_args {
+	struct score score;
+	uint64_t keep_last, keep_best, keep_every, max_bytes;
+	double younger_than;
+	bool dry_run, drop_latest;
+};
+
+static const struct operand operands[] = {{"RUN", OPERAND_RUN, 1, 1}, OPERAND_LIST_END};
+
+static const struct option options[] = {
+	{"keep-last", 0, OPT_COUNT, offsetof(struct prune_args, keep_last), "N", "keep the newest N"},
+	{"keep-best", 0, OPT_COUNT, offsetof(struct prune_args, keep_best), "N", "keep the best N; needs --by"},
+	SCORE_OPTIONS(prune_args),
+	{"keep-every", 0, OPT_COUNT, offsetof(struct prune_args, keep_every), "STEPS",
+	 "keep those whose step is a multiple of this"},
+	{"younger-than", 0, OPT_SECONDS, offsetof(struct prune_args, younger_than), "TIME",
+	 "keep those younger than this: 90s, 30min, 12h, 7d"},
+	{"max-bytes", 0, OPT_BYTES, offsetof(struct prune_args, max_bytes), "SIZE",
+	 "delete the oldest until the rest fits into SIZE: 500GB, 2TiB"},
+	{"drop-latest", 0, OPT_FLAG, offsetof(struct prune_args, drop_latest), NULL,
+	 "the latest is kept only if a rule keeps it"},
+	{"dry-run", 'n', OPT_FLAG, offsetof(struct prune_args, dry_run), NULL, "only say what would be done, and why"},
+	OPTION_END,
+};
+
+static const struct example examples[] = {
+	{"pawl prune runs/demo --keep-last 3 --keep-every 1000 -n", "what would stay?"},
+	{"pawl prune runs/demo --keep-best 2 --by loss --order min", "the two with the least loss, and the latest"},
+	{"pawl prune runs/demo --max-bytes 200GB", "a budget"},
+	EXAMPLE_END,
+};
+
+static void
+free_list(struct pawl_list **list)
+{
+	pawl_list_free(*list);
+}
+
+static void
+free_decisions(struct pawl_decisions **decisions)
+{
+	pawl_decisions_free(*decisions);
+}
+
+static int
+make_policy(struct cli *cli, const struct prune_args *args, struct pawl_retention *policy, struct pawl_error *err)
+{
+	int rc;
+
+	policy->keep_last = args->keep_last;
+	policy->keep_best = args->keep_best;
+	policy->keep_every = args->keep_every;
+	policy->keep_seconds = args->younger_than;
+	policy->max_bytes = args->max_bytes;
+	policy->drop_latest = args->drop_latest;
+	if (args->keep_last == 0 && args->keep_best == 0 && args->keep_every == 0 && args->max_bytes == 0 &&
+	    !(args->younger_than > 0))
+		return cli_error(err, PAWL_EUSAGE, "no rule was given (expected --keep-last, --keep-best, --keep-every, "
+		                                   "--younger-than or --max-bytes)");
+	rc = target_score(cli, &args->score, policy, err);
+	if (rc == 0 && args->keep_best > 0 && policy->n_scores == 0)
+		return cli_error(err, PAWL_EUSAGE, "--keep-best needs --by METRIC to say what is best");
+	return rc;
+}
+
+/* The summary of an id in the list as it was before; rows and list are both ascending, *at goes along. */
+static const struct pawl_info *
+info_of(const struct pawl_list *list, uint64_t id, size_t *at)
+{
+	while (*at < pawl_list_count(list) && pawl_list_get(list, *at)->id < id)
+		(*at)++;
+	return *at < pawl_list_count(list) && pawl_list_get(list, *at)->id == id ? pawl_list_get(list, *at) : NULL;
+}
+
+struct totals {
+	uint64_t deleted, kept, bytes;
+};
+
+static struct totals
+add_up(const struct pawl_list *list, const struct pawl_decisions *decisions)
+{
+	struct totals ret = {0};
+	size_t at = 0;
+
+	for (size_t i = 0; i < pawl_decisions_count(decisions); i++) {
+		const struct pawl_decision *d = pawl_decisions_get(decisions, i);
+		const struct pawl_info *info = info_of(list, d->id, &at);
+
+		ret.kept += d->keep != 0;
+		ret.deleted += d->keep == 0;
+		if (!d->keep && info != NULL)
+			ret.bytes += info->new_bytes;
+	}
+	return ret;
+}
+
+static void
+print_table(struct cli *cli, bool dry_run, const struct pawl_list *list, const struct pawl_decisions *decisions)
+{
+	static const struct column columns[] = {
+		{"id", true, RIGID, 0},   {"step", true, RIGID, 0}, {"new", true, RIGID, 2},
+		{"age", true, RIGID, 1},  {"", false, RIGID, 0},    {"reason", false, CUT_END, 0},
+	};
+	struct grid *grid = grid_new(&cli->keep, columns, 6);
+	struct keep *keep = &cli->keep;
+	double now = info_now();
+	size_t at = 0, n = 0;
+
+	for (size_t i = 0; i < pawl_decisions_count(decisions); i++) {
+		const struct pawl_decision *d = pawl_decisions_get(decisions, i);
+		const struct pawl_info *info = info_of(list, d->id, &at);
+		struct cell *cells;
+
+		if (d->keep && !dry_run && !cli->common.verbose)
+			continue;
+		n++;
+		cells = grid_row(grid);
+		cells[0].text = keep_printf(keep, "%" PRIu64, d->id);
+		if (info != NULL) {
+			cells[1].text = keep_printf(keep, "%" PRId64, info->step);
+			cells[2].text = human_bytes(keep, (double)info->new_bytes);
+			cells[3].text = human_age(keep, now - info->unix_seconds);
+		}
+		if (d->keep)
+			cells[4] = (struct cell){"keep", STYLE_GOOD, NULL};
+		else
+			cells[4] = (struct cell){dry_run ? "delete" : "deleted", STYLE_BAD, NULL};
+		cells[5].text = text_clean(keep, d->reason);
+	}
+	if (n > 0)
+		grid_print(grid, &cli->out);
+}
+
+static void
+print_json(struct cli *cli, struct pawl *run, bool dry_run, const struct pawl_list *list,
+           const struct pawl_decisions *decisions)
+{
+	struct totals totals = add_up(list, decisions);
+	struct jsonout j;
+	size_t at = 0;
+
+	jsonout_init(&j, stdout);
+	cli->wrote_json = true;
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", "prune");
+	jsonout_text(&j, "run", pawl_root(run));
+	jsonout_bool(&j, "dry_run", dry_run);
+	jsonout_uint(&j, "kept", totals.kept);
+	jsonout_uint(&j, "deleted", totals.deleted);
+	jsonout_uint(&j, "bytes", totals.bytes);
+	jsonout_begin_array(&j, "decisions");
+	for (size_t i = 0; i < pawl_decisions_count(decisions); i++) {
+		const struct pawl_decision *d = pawl_decisions_get(decisions, i);
+		const struct pawl_info *info = info_of(list, d->id, &at);
+
+		jsonout_begin_object(&j, NULL);
+		jsonout_uint(&j, "id", d->id);
+		if (info != NULL) {
+			jsonout_text(&j, "name", info->name);
+			jsonout_int(&j, "step", info->step);
+			jsonout_uint(&j, "new_bytes", info->new_bytes);
+		}
+		jsonout_bool(&j, "keep", d->keep);
+		jsonout_text(&j, "reason", d->reason);
+		jsonout_end(&j);
+	}
+	jsonout_end(&j);
+	jsonout_end(&j);
+}
+
+static int
+run_prune(struct cli *cli, const void *ptr)
+{
+	const struct prune_args *args = ptr;
+	struct pawl_retention policy = PAWL_RETENTION_INIT;
+	CLEANUP(cli_close) struct pawl *run = NULL;
+	CLEANUP(free_list) struct pawl_list *list = NULL;
+	CLEANUP(free_decisions) struct pawl_decisions *decisions = NULL;
+	struct pawl_error err = {0};
+	struct target target;
+	struct totals totals;
+
+	if (make_policy(cli, args, &policy, &err) < 0)
+		return cli_usage(cli, "%s", err.message);
+	/* a dry run needs no lease: it may look at a training at work */
+	if (target_parse_run(cli, cli->operands[0], &target, &err) < 0 ||
+	    target_open(cli, &target, !args->dry_run, &args->score, &run, &err) < 0 ||
+	    pawl_list_open(run, 0, &list, &err) < 0 || pawl_prune(run, &policy, args->dry_run, &decisions, &err) < 0)
+		return cli_fail(cli, &err);
+	if (cli->common.json) {
+		print_json(cli, run, args->dry_run, list, decisions);
+		return 0;
+	}
+	print_table(cli, args->dry_run, list, decisions);
+	totals = add_up(list, decisions);
+	cli_note(cli, "%s %s, %s; %s kept", args->dry_run ? "would delete" : "deleted",
+	         human_count(&cli->keep, totals.deleted, "checkpoint", "checkpoints"),
+	         human_bytes(&cli->keep, (double)totals.bytes), human_count(&cli->keep, totals.kept, "", ""));
+	return 0;
+}
+
+const struct command cmd_prune = {
+	.name = "prune",
+	.group = GROUP_KEEP,
+	.summary = "delete checkpoints by rule",
+	.about = "Deletes the checkpoints of RUN that no rule keeps. Rules are united: a checkpoint stays if any of them keeps "
+	         "it. Pinned ones, those in use by a reader, and (unless --drop-latest) the latest always stay. --max-bytes "
+	         "alone keeps everything that fits; with other rules it bounds what they keep.\n\n"
+	         "--dry-run (-n) shows the decision on every checkpoint with its reason and changes nothing; it works beside "
+	         "a running training.",
+	.operands = operands,
+	.options = options,
+	.examples = examples,
+	.args_size = sizeof(struct prune_args),
+	.run = run_prune,
+};

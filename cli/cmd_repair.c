@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_repair: rebuilds lost or damaged manifests from the tensor files. */
+#include <string.h>
+
+#include "cli.h"
+#include "info.h"
+#include "target.h"
+
+struct repair_args {
+	bool dry_run;
+};
+
+static const struct operand operands[] = {{"TARGET", OPERAND_TARGET, 1, 1}, OPERAND_LIST_END};
+
+static const struct option options[] = {
+	{"dry-run", 'n', OPT_FLAG, offsetof(struct repair_args, dry_run), NULL, "only say whether it would work"},
+	OPTION_END,
+};
+
+static const struct example examples[] = {
+	{"pawl repair runs/demo -n", "can the damaged ones be mended?"},
+	{"pawl repair runs/demo/checkpoints/checkpoint_000007", "mend this one"},
+	EXAMPLE_END,
+};
+
+struct repair {
+	const char *name, *path;
+	const char *problem;        /* what was wrong with it */
+	int code;                   /* of the attempt */
+	const char *message;        /* why it failed */
+};
+
+struct repairs {
+	struct repair *items;
+	size_t n, n_failed;
+	int code; /* first failure */
+};
+
+static void
+free_list(struct pawl_list **list)
+{
+	pawl_list_free(*list);
+}
+
+/* The damaged checkpoints that the target names. */
+static int
+collect(struct cli *cli, struct pawl *run, const struct target *target, struct repairs *ret, struct pawl_error *err)
+{
+	CLEANUP(free_list) struct pawl_list *list = NULL;
+	const char *only = NULL;
+	uint64_t id;
+	int rc;
+
+	rc = pawl_list_open(run, 1, &list, err);
+	if (rc < 0)
+		return rc;
+	if (target->selector != NULL || target->single) {
+		rc = target_find(cli, run, target, &id, err);
+		if (rc < 0 && rc != PAWL_ECORRUPT)
+			return rc;
+		only = target_bad_name(cli, run, target);
+		if (only == NULL)
+			return 0; /* it is whole */
+	}
+	ret->items = keep_alloc(&cli->keep, pawl_list_count(list) + 1, sizeof(*ret->items));
+	for (size_t i = 0; i < pawl_list_count(list); i++) {
+		const struct pawl_info *info = pawl_list_get(list, i);
+
+		if ((info->marks & PAWL_MARK_BAD) == 0 || (only != NULL && strcmp(info->name, only) != 0))
+			continue;
+		ret->items[ret->n].name = keep_printf(&cli->keep, "%s", info->name);
+		ret->items[ret->n].path = keep_printf(&cli->keep, "%s", info->path);
+		ret->items[ret->n++].problem = keep_printf(&cli->keep, "%s", info->problem);
+	}
+	return 0;
+}
+
+/* Opened as a checkpoint of its own: opening the whole run for writing would clear the very folder away, because one
+ * without a manifest is what an interrupted deletion leaves. Nothing that is there is overwritten. */
+static int
+repair_one(const struct repair *r, bool dry_run, struct pawl_error *err)
+{
+	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
+	CLEANUP(cli_close) struct pawl *run = NULL;
+	int rc;
+
+	opts.root = r->path;
+	opts.single = 1;
+	opts.read_only = dry_run;
+	opts.overwrite = 1;
+	rc = pawl_open(&opts, &run, err);
+	return rc == 0 ? pawl_repair(run, r->name, dry_run, err) : rc;
+}
+
+static void
+repair_all(struct cli *cli, bool dry_run, struct repairs *repairs)
+{
+	for (size_t i = 0; i < repairs->n; i++) {
+		struct repair *r = &repairs->items[i];
+		struct pawl_error err = {0};
+
+		r->code = repair_one(r, dry_run, &err);
+		r->message = keep_printf(&cli->keep, "%s", err.message);
+		if (r->code == 0)
+			continue;
+		if (repairs->n_failed++ == 0)
+			repairs->code = r->code;
+	}
+}
+
+static void
+print_json(struct cli *cli, struct pawl *run, bool dry_run, const struct repairs *repairs)
+{
+	struct jsonout j;
+
+	jsonout_init(&j, stdout);
+	cli->wrote_json = true;
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", "repair");
+	jsonout_text(&j, "root", pawl_root(run));
+	jsonout_bool(&j, "dry_run", dry_run);
+	jsonout_begin_array(&j, "checkpoints");
+	for (size_t i = 0; i < repairs->n; i++) {
+		jsonout_begin_object(&j, NULL);
+		jsonout_text(&j, "name", repairs->items[i].name);
+		jsonout_text(&j, "problem", repairs->items[i].problem);
+		jsonout_bool(&j, "repaired", repairs->items[i].code == 0);
+		if (repairs->items[i].code != 0)
+			jsonout_text(&j, "message", repairs->items[i].message);
+		jsonout_end(&j);
+	}
+	jsonout_end(&j);
+	jsonout_end(&j);
+}
+
+static void
+print_text(struct cli *cli, bool dry_run, const struct repairs *repairs)
+{
+	struct keep *keep = &cli->keep;
+
+	for (size_t i = 0; i < repairs->n; i++) {
+		const struct repair *r = &repairs->items[i];
+
+		(void)printf("%s  ", text_clean(keep, r->name));
+		term_put(&cli->out, r->code == 0 ? STYLE_GOOD : STYLE_BAD,
+		         r->code != 0 ? "not repaired" : dry_run ? "can be repaired" : "repaired");
+		(void)printf("\n  was: %s\n", text_clean(keep, r->problem));
+		if (r->code != 0)
+			(void)printf("  why: %s\n", text_clean(keep, r->message));
+	}
+	if (repairs->n == 0)
+		cli_note(cli, "nothing is damaged ('pawl verify' also reads the tensors)");
+}
+
+static int
+run_repair(struct cli *cli, const void *ptr)
+{
+	const struct repair_args *args = ptr;
+	CLEANUP(cli_close) struct pawl *run = NULL;
+	struct repairs repairs = {0};
+	struct pawl_error err = {0};
+	struct target target;
+
+	if (target_parse(cli, cli->operands[0], &target, &err) < 0 ||
+	    target_open(cli, &target, false, NULL, &run, &err) < 0 || collect(cli, run, &target, &repairs, &err) < 0)
+		return cli_fail(cli, &err);
+	repair_all(cli, args->dry_run, &repairs);
+	if (cli->common.json)
+		print_json(cli, run, args->dry_run, &repairs);
+	else
+		print_text(cli, args->dry_run, &repairs);
+	return pawl_code_exit_status(repairs.code);
+}
+
+const struct command cmd_repair = {
+	.name = "repair",
+	.group = GROUP_MEND,
+	.summary = "rebuild lost manifests from the tensor files",
+	.about = "A checkpoint whose manifest.json is lost or damaged is rebuilt from its tensor files, which carry all that is "
+	         "needed; if a tensor is incomplete, nothing is changed and the reason is told. TARGET is a run (all damaged "
+	         "checkpoints) or one checkpoint.\n\n"
+	         "The sums are then those of the files as they are now: what was damaged before cannot be told any more. A "
+	         "repaired checkpoint says so in its manifest.",
+	.operands = operands,
+	.options = options,
+	.examples = examples,
+	.args_size = sizeof(struct repair_args),
+	.run = run_repair,
+};

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_restore: takes one checkpoint out of a run as a folder of its own: copy beside DEST, verify the copy, rename.
+ * DEST is there whole and verified, or not at all. A checkpoint that fails is passed over for an older one only where
+ * the latest was asked for (R137).
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "copy.h"
+#include "human.h"
+#include "info.h"
+#include "target.h"
+
+struct restore_args {
+	struct score score;
+	bool strict;
+};
+
+static const struct operand operands[] = {
+	{"TARGET", OPERAND_TARGET, 1, 1}, {"DEST", OPERAND_PATH, 1, 1}, OPERAND_LIST_END,
+};
+
+static const struct option options[] = {
+	{"no-fallback", 0, OPT_FLAG, offsetof(struct restore_args, strict), NULL,
+	 "fail if the latest is damaged, instead of taking an older one"},
+	SCORE_OPTIONS(restore_args),
+	OPTION_END,
+};
+
+static const struct example examples[] = {
+	{"pawl restore runs/demo@best kept/demo-best", "the best checkpoint as a folder of its own"},
+	{"pawl restore runs/demo /mnt/usb/demo", "the latest one"},
+	EXAMPLE_END,
+};
+
+struct restored {
+	const struct pawl_info *info;
+	const char **passed_over; /* "checkpoint_000007: why" */
+	size_t n_passed_over;
+	double seconds;
+};
+
+static void
+free_list(struct pawl_list **list)
+{
+	pawl_list_free(*list);
+}
+
+static void
+close_hold(struct pawl_hold **hold)
+{
+	pawl_hold_close(*hold);
+}
+
+static void
+free_findings(struct pawl_findings **findings)
+{
+	pawl_findings_free(*findings);
+}
+
+/* Opens the copy as a checkpoint of its own and reads all of it. */
+static int
+verify_copy(struct cli *cli, const char *path, const char *name, struct pawl_meter *meter, struct pawl_error *err)
+{
+	struct target target = {.text = path, .root = path, .single = true};
+	CLEANUP(cli_close) struct pawl *copy = NULL;
+	CLEANUP(free_findings) struct pawl_findings *findings = NULL;
+	const struct pawl_finding *f;
+	uint64_t id;
+	int rc;
+
+	rc = target_open(cli, &target, false, NULL, &copy, err);
+	if (rc == 0)
+		rc = target_find(cli, copy, &target, &id, err);
+	if (rc == 0)
+		rc = pawl_verify(copy, id, meter, &findings, err);
+	if (rc == PAWL_ECORRUPT && findings != NULL && pawl_findings_count(findings) > 0) {
+		f = pawl_findings_get(findings, 0);
+		return cli_error(err, rc, "%s: %s, bytes %" PRIu64 " to %" PRIu64 "%s%s: %s", name, f->file, f->begin, f->end,
+		                 *f->tensor != '\0' ? ", tensor " : "", f->tensor, f->message);
+	}
+	return rc;
+}
+
+static int
+restore_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, const char *partial, const char *dest,
+            struct pawl_error *err)
+{
+	CLEANUP(close_hold) struct pawl_hold *hold = NULL;
+	struct pawl_meter meter;
+	int rc;
+
+	/* where the run cannot be written to, nobody else deletes from it either */
+	if (pawl_hold_open(run, info->id, &hold, err) == PAWL_ENOTFOUND)
+		return PAWL_ENOTFOUND;
+	work_begin(cli->work, "copying", &meter, info->bytes);
+	rc = copy_folder(cli, info->path, partial, &meter, err);
+	if (rc == 0) {
+		work_begin(cli->work, "verifying", &meter, info->bytes);
+		rc = verify_copy(cli, partial, info->name, &meter, err);
+	}
+	if (rc == 0)
+		rc = copy_publish(cli, partial, dest, err);
+	work_end(cli->work);
+	if (rc < 0)
+		copy_remove(partial);
+	return rc;
+}
+
+/* Restores checkpoint `id`, or where that is allowed the newest older one that is whole. */
+static int
+restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, const char *dest, struct restored *ret,
+               struct pawl_error *err)
+{
+	CLEANUP(free_list) struct pawl_list *list = NULL;
+	const char *partial = keep_printf(&cli->keep, "%s/pawl-restore-%ld.partial", copy_parent(&cli->keep, dest), (long)getpid());
+	int rc;
+
+	rc = pawl_list_open(run, 0, &list, err);
+	if (rc < 0)
+		return rc;
+	ret->passed_over = keep_alloc(&cli->keep, pawl_list_count(list) + 1, sizeof(*ret->passed_over));
+	rc = PAWL_ENOTFOUND;
+	for (size_t i = pawl_list_count(list); i-- > 0;) {
+		const struct pawl_info *info = pawl_list_get(list, i);
+
+		if (info->id > id)
+			continue;
+		rc = restore_one(cli, run, info, partial, dest, err);
+		if (rc == 0)
+			return target_info(cli, run, info->id, &ret->info, err);
+		if (rc != PAWL_ECORRUPT || !fallback)
+			return rc;
+		ret->passed_over[ret->n_passed_over++] = keep_printf(&cli->keep, "%s", err->message);
+		cli_warn(cli, "passed over: %s", err->message);
+	}
+	return rc == PAWL_ENOTFOUND ? cli_error(err, rc, "%s: checkpoint %" PRIu64 " is not there any more", pawl_root(run), id)
+	                            : rc;
+}
+
+static void
+print_json(struct cli *cli, struct pawl *run, const char *dest, const struct restored *restored)
+{
+	struct jsonout j;
+
+	jsonout_init(&j, stdout);
+	cli->wrote_json = true;
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", "restore");
+	jsonout_text(&j, "root", pawl_root(run));
+	info_json(&j, "checkpoint", restored->info);
+	jsonout_text(&j, "to", dest);
+	jsonout_begin_array(&j, "fallbacks");
+	for (size_t i = 0; i < restored->n_passed_over; i++)
+		jsonout_text(&j, NULL, restored->passed_over[i]);
+	jsonout_end(&j);
+	jsonout_real(&j, "seconds", restored->seconds);
+	jsonout_end(&j);
+}
+
+static int
+check_dest(const char *dest, struct pawl_error *err)
+{
+	size_t len = strlen(dest);
+	struct stat st;
+
+	if (len > 12 && strcmp(dest + len - 12, ".safetensors") == 0)
+		return cli_error(err, PAWL_EUSAGE, "%s: 'pawl restore' makes a folder; 'pawl export' writes safetensors files", dest);
+	if (lstat(dest, &st) == 0)
+		return cli_error(err, PAWL_EEXISTS, "%s exists already", dest);
+	return 0;
+}
+
+static int
+run_restore(struct cli *cli, const void *ptr)
+{
+	const struct restore_args *args = ptr;
+	CLEANUP(cli_close) struct pawl *run = NULL;
+	const char *dest = cli->operands[1];
+	struct restored restored = {0};
+	struct pawl_error err = {0};
+	struct target target;
+	double began = info_now();
+	bool fallback;
+	uint64_t id;
+
+	if (check_dest(dest, &err) < 0 || target_parse(cli, cli->operands[0], &target, &err) < 0 ||
+	    target_open(cli, &target, false, &args->score, &run, &err) < 0 || target_find(cli, run, &target, &id, &err) < 0)
+		return cli_fail(cli, &err);
+	fallback = !args->strict && !target.single && (target.selector == NULL || strcmp(target.selector, "latest") == 0);
+	if (restore_newest(cli, run, id, fallback, dest, &restored, &err) < 0)
+		return cli_fail(cli, &err);
+	restored.seconds = info_now() - began;
+	if (cli->common.json)
+		print_json(cli, run, dest, &restored);
+	else
+		(void)printf("%s\n", text_clean(&cli->keep, dest));
+	cli_note(cli, "%s (step %" PRId64 "), %s, copied and verified in %s", restored.info->name, restored.info->step,
+	         human_bytes(&cli->keep, (double)restored.info->bytes), human_seconds(&cli->keep, restored.seconds));
+	return 0;
+}
+
+const struct command cmd_restore = {
+	.name = "restore",
+	.group = GROUP_USE,
+	.summary = "take a checkpoint out of a run, as a folder of its own",
+	.about = "Copies the checkpoint TARGET to the new folder DEST and verifies every byte of the copy. DEST is complete in "
+	         "itself: it can be moved, sent away, and loaded with pawl.load(DEST) or any tool that reads safetensors. It "
+	         "appears only when it is whole and verified.\n\n"
+	         "Where the latest checkpoint is asked for and turns out to be damaged, the newest one that is whole is taken "
+	         "instead, and said so. Pins and metrics that were added after the save stay with the run.",
+	.operands = operands,
+	.options = options,
+	.examples = examples,
+	.args_size = sizeof(struct restore_args),
+	.run = run_restore,
+};

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_rm: deletes named checkpoints, manifest first (P7). */
+#include <inttypes.h>
+
+#include "cli.h"
+#include "human.h"
+#include "info.h"
+#include "target.h"
+
+struct rm_args {
+	struct score score;
+	bool force, dry_run;
+};
+
+static const struct operand operands[] = {{"TARGET", OPERAND_TARGET, 1, OPERAND_ANY}, OPERAND_LIST_END};
+
+static const struct option options[] = {
+	{"force", 'f', OPT_FLAG, offsetof(struct rm_args, force), NULL, "also the latest, the best, or a pinned one"},
+	{"dry-run", 'n', OPT_FLAG, offsetof(struct rm_args, dry_run), NULL, "only say what would be deleted"},
+	SCORE_OPTIONS(rm_args),
+	OPTION_END,
+};
+
+static const struct example examples[] = {
+	{"pawl rm runs/demo@3", "delete checkpoint 3"},
+	{"pawl rm runs/demo@latest --force", "go back to the one before"},
+	EXAMPLE_END,
+};
+
+/* What the library refuses without --force, so that a dry run says it too. */
+static int
+check_marks(const struct pawl_info *info, const struct rm_args *args, struct pawl_error *err)
+{
+	const char *why = (info->marks & PAWL_MARK_PINNED) != 0   ? "pinned"
+	                  : (info->marks & PAWL_MARK_LATEST) != 0 ? "the latest"
+	                  : (info->marks & PAWL_MARK_BEST) != 0   ? "the best"
+	                                                          : NULL;
+
+	if ((info->marks & PAWL_MARK_HELD) != 0)
+		return cli_error(err, PAWL_EBUSY, "%s is in use by a reader", info->name);
+	if (why == NULL || args->force)
+		return 0;
+	return cli_error(err, PAWL_EUSAGE, "%s is %s; --force deletes it all the same", info->name, why);
+}
+
+static int
+remove_one(struct cli *cli, const char *text, const struct rm_args *args, const struct pawl_info **ret,
+           struct pawl_error *err)
+{
+	CLEANUP(cli_close) struct pawl *run = NULL;
+	const struct pawl_info *info = NULL;
+	struct target target;
+	uint64_t id = 0;
+	int rc;
+
+	rc = target_parse(cli, text, &target, err);
+	if (rc == 0 && target.single)
+		rc = cli_error(err, PAWL_EUSAGE, "%s belongs to no run; it is an ordinary folder, which 'rm -r' deletes", text);
+	if (rc == 0 && target.selector == NULL)
+		rc = cli_error(err, PAWL_EUSAGE, "%s: say which checkpoint, such as %s@3", text, text);
+	if (rc == 0)
+		rc = target_open(cli, &target, !args->dry_run, &args->score, &run, err);
+	if (rc == 0)
+		rc = target_find(cli, run, &target, &id, err);
+	if (rc == 0)
+		rc = target_info(cli, run, id, &info, err);
+	if (rc == 0)
+		rc = check_marks(info, args, err);
+	if (rc == 0 && !args->dry_run)
+		rc = pawl_remove(run, id, args->force, err);
+	if (rc == 0)
+		*ret = info;
+	return rc;
+}
+
+static int
+run_rm(struct cli *cli, const void *ptr)
+{
+	const struct rm_args *args = ptr;
+	const struct pawl_info **infos = keep_alloc(&cli->keep, cli->n_operands, sizeof(struct pawl_info *));
+	struct pawl_error err = {0};
+	struct jsonout j;
+
+	for (size_t i = 0; i < cli->n_operands; i++) {
+		if (remove_one(cli, cli->operands[i], args, &infos[i], &err) < 0)
+			return cli_fail(cli, &err);
+		cli_note(cli, "%s %s (step %" PRId64 "), %s", args->dry_run ? "would delete" : "deleted", infos[i]->name,
+		         infos[i]->step, human_bytes(&cli->keep, (double)infos[i]->new_bytes));
+	}
+	if (!cli->common.json)
+		return 0;
+	jsonout_init(&j, stdout);
+	cli->wrote_json = true;
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", "rm");
+	jsonout_bool(&j, "dry_run", args->dry_run);
+	jsonout_begin_array(&j, "checkpoints");
+	for (size_t i = 0; i < cli->n_operands; i++)
+		info_json(&j, NULL, infos[i]);
+	jsonout_end(&j);
+	jsonout_end(&j);
+	return 0;
+}
+
+const struct command cmd_rm = {
+	.name = "rm",
+	.group = GROUP_KEEP,
+	.summary = "delete checkpoints",
+	.about = "Deletes each TARGET, which must name a checkpoint. One that is pinned, the latest or the best is deleted with "
+	         "--force only, one that a reader holds is never. The manifest goes first: whatever interrupts the deletion, "
+	         "no half of a checkpoint is ever taken for a whole one, and 'pawl gc' removes the rest.",
+	.operands = operands,
+	.options = options,
+	.examples = examples,
+	.args_size = sizeof(struct rm_args),
+	.run = run_rm,
+};

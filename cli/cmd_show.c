@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_show: one checkpoint: its summary and its state tree. Reads the manifest only. */
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli.h"
+#include "grid.h"
+#include "human.h"
+#include "info.h"
+#include "target.h"
+#include "tree.h"
+
+#define SHOW_DEPTH 3
+
+struct show_args {
+	struct score score;
+	uint64_t depth;
+	bool all, tensors, files;
+};
+
+static const struct operand operands[] = {{"TARGET", OPERAND_TARGET, 0, 1}, OPERAND_LIST_END};
+
+static const struct option options[] = {
+	{"depth", 'd', OPT_COUNT, offsetof(struct show_args, depth), "N", "levels of the tree to show (default: 3)"},
+	{"all", 'a', OPT_FLAG, offsetof(struct show_args, all), NULL, "show the whole tree"},
+	{"tensors", 't', OPT_FLAG, offsetof(struct show_args, tensors), NULL, "a flat list of tensors instead of the tree"},
+	{"files", 'f', OPT_FLAG, offsetof(struct show_args, files), NULL, "list its files instead of the tree"},
+	SCORE_OPTIONS(show_args),
+	OPTION_END,
+};
+
+static const struct example examples[] = {
+	{"pawl show runs/demo@best", "the best checkpoint"},
+	{"pawl show runs/demo@step:400 --tensors | grep norm", "the norm layers of step 400"},
+	{"pawl show runs/demo/latest --all", "every leaf of the latest one"},
+	EXAMPLE_END,
+};
+
+struct file {
+	const char *name;
+	uint64_t nbytes, links;
+};
+
+struct shown {
+	const struct pawl_info *info;
+	const struct pawl_state *state, *metadata;
+	struct file *files;
+	size_t n_files;
+};
+
+static int
+compare_files(const void *a, const void *b)
+{
+	return strcmp(((const struct file *)a)->name, ((const struct file *)b)->name);
+}
+
+/* What lies in the checkpoint's folder; nothing where there is no folder to look into. */
+static void
+read_files(struct cli *cli, struct shown *shown)
+{
+	struct dirent *entry;
+	size_t cap = 0;
+	DIR *dir;
+
+	dir = opendir(shown->info->path);
+	if (dir == NULL)
+		return;
+	while ((entry = readdir(dir)) != NULL) {
+		struct file file;
+		struct stat st;
+
+		if (entry->d_name[0] == '.' ||
+		    stat(keep_printf(&cli->keep, "%s/%s", shown->info->path, entry->d_name), &st) != 0)
+			continue;
+		file = (struct file){keep_printf(&cli->keep, "%s", entry->d_name), (uint64_t)st.st_size, (uint64_t)st.st_nlink};
+		if (shown->n_files == cap) {
+			struct file *grown = keep_alloc(&cli->keep, cap * 2 + 16, sizeof(*grown));
+
+			if (cap > 0)
+				memcpy(grown, shown->files, cap * sizeof(*grown));
+			shown->files = grown;
+			cap = cap * 2 + 16;
+		}
+		shown->files[shown->n_files++] = file;
+	}
+	(void)closedir(dir);
+	if (shown->n_files > 0)
+		qsort(shown->files, shown->n_files, sizeof(*shown->files), compare_files);
+}
+
+static void
+line(struct cli *cli, const char *label, const char *text, struct cell extra)
+{
+	(void)fprintf(stdout, "  ");
+	term_put(&cli->out, STYLE_DIM, keep_printf(&cli->keep, "%-10s", label));
+	(void)fprintf(stdout, " %s", text);
+	for (const struct cell *c = &extra; c != NULL; c = c->more) {
+		if (c->text == NULL)
+			continue;
+		(void)fputs("  ", stdout);
+		term_put(&cli->out, c->style, c->text);
+	}
+	(void)fputc('\n', stdout);
+}
+
+static const char *
+metrics_text(struct cli *cli, const struct pawl_info *info)
+{
+	const char *ret = "";
+
+	for (size_t i = 0; i < info->n_metrics; i++)
+		ret = keep_printf(&cli->keep, "%s%s%s %s", ret, i > 0 ? ", " : "", text_clean(&cli->keep, info->metrics[i].name),
+		                  info->metrics[i].not_a_number ? "(no number)" : human_number(&cli->keep, info->metrics[i].value, 9));
+	return ret;
+}
+
+static void
+print_head(struct cli *cli, struct pawl *run, const struct pawl_info *info)
+{
+	static const struct cell none = {NULL, STYLE_PLAIN, NULL};
+	struct keep *keep = &cli->keep;
+	const char *progress = info_progress(keep, &info->progress);
+	struct cell marks = info_marks(keep, info), age = {NULL, STYLE_DIM, NULL};
+	bool single = *pawl_run_id(run) == '\0';
+
+	term_put(&cli->out, STYLE_BOLD, text_clean(keep, info->name));
+	for (const struct cell *c = marks.more; c != NULL; c = c->more) {
+		(void)fputs("  ", stdout);
+		term_put(&cli->out, c->style, c->text);
+	}
+	if ((info->marks & PAWL_MARK_NONFINITE) != 0)
+		term_put(&cli->out, STYLE_WARN, "  holds NaN or Inf");
+	(void)fputs("\n", stdout);
+	if (!single)
+		line(cli, "run", text_clean(keep, pawl_root(run)),
+		     (struct cell){cli->common.verbose ? pawl_run_id(run) : NULL, STYLE_DIM, NULL});
+	else
+		line(cli, "path", text_clean(keep, info->path), none);
+	age.text = keep_printf(keep, "%s ago", human_age(keep, info_now() - info->unix_seconds));
+	line(cli, "saved", human_time(keep, info->unix_seconds), age);
+	line(cli, "step", keep_printf(keep, "%" PRId64, info->step), (struct cell){*progress != '\0' ? progress : NULL, STYLE_DIM, NULL});
+	if (info->n_metrics > 0)
+		line(cli, "metrics", metrics_text(cli, info), none);
+	line(cli, "size",
+	     keep_printf(keep, "%s in %s, %s new; %s; %s", human_bytes(keep, (double)info->bytes),
+	                 human_count(keep, info->n_files, "file", "files"), human_bytes(keep, (double)info->new_bytes),
+	                 human_count(keep, info->n_tensors, "tensor", "tensors"),
+	                 human_count(keep, info->world_size, "rank", "ranks")),
+	     none);
+	line(cli, "blocked", human_seconds(keep, info->blocked_seconds), none);
+	if (cli->common.verbose) {
+		line(cli, "id", keep_printf(keep, "%" PRIu64 ", attempt %" PRIu64, info->id, info->attempt), none);
+		line(cli, "path", text_clean(keep, info->path), none);
+	}
+	(void)fputc('\n', stdout);
+}
+
+static void
+print_files(struct cli *cli, const struct shown *shown)
+{
+	static const struct column columns[] = {{"file", false, CUT_END, 0}, {"size", true, RIGID, 0}, {"", false, RIGID, 1}};
+	struct grid *grid = grid_new(&cli->keep, columns, 3);
+
+	for (size_t i = 0; i < shown->n_files; i++) {
+		struct cell *cells = grid_row(grid);
+
+		cells[0].text = text_clean(&cli->keep, shown->files[i].name);
+		cells[1].text = human_bytes(&cli->keep, (double)shown->files[i].nbytes);
+		if (shown->files[i].links > 1)
+			cells[2] = (struct cell){keep_printf(&cli->keep, "shared by %" PRIu64, shown->files[i].links), STYLE_DIM, NULL};
+	}
+	grid_print(grid, &cli->out);
+}
+
+static void
+print_text(struct cli *cli, struct pawl *run, const struct show_args *args, const struct shown *shown)
+{
+	struct tree_opts tree = {"state", args->depth > 0 ? args->depth : args->all ? 0 : SHOW_DEPTH, args->all};
+	struct tree_opts extra = {"metadata", 0, true};
+
+	if (!args->tensors && !args->files)
+		print_head(cli, run, shown->info);
+	if (args->files) {
+		print_files(cli, shown);
+		return;
+	}
+	if (args->tensors) {
+		tree_print_tensors(cli, shown->state);
+		return;
+	}
+	if (shown->metadata != NULL) {
+		tree_print(cli, shown->metadata, &extra);
+		(void)fputc('\n', stdout);
+	}
+	tree_print(cli, shown->state, &tree);
+}
+
+static void
+print_json(struct cli *cli, struct pawl *run, const struct shown *shown)
+{
+	struct jsonout j;
+
+	jsonout_init(&j, stdout);
+	cli->wrote_json = true;
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", "show");
+	jsonout_text(&j, "run", *pawl_run_id(run) != '\0' ? pawl_root(run) : NULL);
+	info_json(&j, "checkpoint", shown->info);
+	jsonout_begin_array(&j, "files");
+	for (size_t i = 0; i < shown->n_files; i++) {
+		jsonout_begin_object(&j, NULL);
+		jsonout_text(&j, "name", shown->files[i].name);
+		jsonout_uint(&j, "bytes", shown->files[i].nbytes);
+		jsonout_uint(&j, "links", shown->files[i].links);
+		jsonout_end(&j);
+	}
+	jsonout_end(&j);
+	tree_json(&j, "metadata", shown->metadata);
+	tree_json(&j, "state", shown->state);
+	tree_tensors_json(&j, "tensors", shown->state);
+	jsonout_end(&j);
+}
+
+static void
+close_restore(struct pawl_restore **restore)
+{
+	pawl_restore_close(*restore);
+}
+
+static void
+free_state(struct pawl_state **state)
+{
+	pawl_state_free(*state);
+}
+
+static int
+run_show(struct cli *cli, const void *ptr)
+{
+	const struct show_args *args = ptr;
+	CLEANUP(cli_close) struct pawl *run = NULL;
+	CLEANUP(close_restore) struct pawl_restore *restore = NULL;
+	CLEANUP(free_state) struct pawl_state *metadata = NULL;
+	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
+	struct pawl_error err = {0};
+	struct shown shown = {0};
+	struct target target;
+	uint64_t id;
+
+	if (args->tensors && args->files)
+		return cli_usage(cli, "--tensors and --files: one of them");
+	if (target_parse(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &target, &err) < 0 ||
+	    target_open(cli, &target, false, &args->score, &run, &err) < 0 || target_find(cli, run, &target, &id, &err) < 0 ||
+	    target_info(cli, run, id, &shown.info, &err) < 0)
+		return cli_fail(cli, &err);
+	opts.selector = keep_printf(&cli->keep, "id:%" PRIu64, id);
+	opts.no_fallback = 1;
+	if (pawl_restore_open(run, &opts, &restore, &err) < 0 || pawl_metadata(run, id, &metadata, &err) < 0)
+		return cli_fail(cli, &err);
+	shown.state = pawl_restore_state(restore);
+	shown.metadata = metadata;
+	if (args->files || cli->common.json)
+		read_files(cli, &shown);
+	if (cli->common.json)
+		print_json(cli, run, &shown);
+	else
+		print_text(cli, run, args, &shown);
+	return 0;
+}
+
+const struct command cmd_show = {
+	.name = "show",
+	.group = GROUP_LOOK,
+	.summary = "show one checkpoint: summary, state tree, tensors, files",
+	.about = "Shows what TARGET (default: the latest checkpoint of the current folder) holds: where it stands in the "
+	         "training, its metrics, and the state tree with dtype, shape and bytes of every branch. Only the manifest is "
+	         "read, never a tensor.\n\n"
+	         "The tree is cut at three levels and long branches are shortened; --depth and --all show more. A tensor that "
+	         "is the same memory as an earlier one is shown as tied to it and counts no bytes.",
+	.operands = operands,
+	.options = options,
+	.examples = examples,
+	.args_size = sizeof(struct show_args),
+	.run = run_show,
+};

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_verify: reads every byte and checks it against the sums taken when it was saved (R136). */
+#include <inttypes.h>
+#include <string.h>
+
+#include "cli.h"
+#include "human.h"
+#include "info.h"
+#include "target.h"
+
+struct verify_args {
+	struct score score;
+};
+
+static const struct operand operands[] = {{"TARGET", OPERAND_TARGET, 0, 1}, OPERAND_LIST_END};
+
+static const struct option options[] = {SCORE_OPTIONS(verify_args), OPTION_END};
+
+static const struct example examples[] = {
+	{"pawl verify runs/demo", "all checkpoints of the run"},
+	{"pawl verify runs/demo@latest && ./resume", "only the latest one"},
+	EXAMPLE_END,
+};
+
+/* What was found out about one checkpoint. */
+struct verdict {
+	const char *name;
+	uint64_t id, bytes;
+	int code;                        /* 0, PAWL_ECORRUPT, or why it could not be verified */
+	const char *message;             /* of a code other than 0 */
+	struct pawl_findings *findings;  /* owned; NULL = none */
+};
+
+struct verdicts {
+	struct verdict *items;
+	size_t n, n_bad;
+	uint64_t bytes, total_bytes;
+	size_t name_width;
+	int code; /* of the whole: the worst */
+};
+
+static void
+clear_verdicts(struct verdicts *v)
+{
+	for (size_t i = 0; i < v->n; i++)
+		pawl_findings_free(v->items[i].findings);
+}
+
+static void
+free_list(struct pawl_list **list)
+{
+	pawl_list_free(*list);
+}
+
+static void
+print_finding(struct cli *cli, const struct pawl_finding *f)
+{
+	struct keep *keep = &cli->keep;
+
+	(void)printf("  %s", text_clean(keep, f->file));
+	if (f->end > f->begin)
+		(void)printf(", bytes %" PRIu64 " to %" PRIu64, f->begin, f->end);
+	if (*f->tensor != '\0')
+		(void)printf(", tensor %s", text_clean(keep, f->tensor));
+	(void)printf(": %s\n", text_clean(keep, f->message));
+}
+
+static void
+print_verdict(struct cli *cli, const struct verdicts *all, const struct verdict *v)
+{
+	struct keep *keep = &cli->keep;
+	const char *name = text_clean(keep, v->name), *size = v->bytes > 0 ? human_bytes(keep, (double)v->bytes) : "";
+	size_t n = v->findings != NULL ? pawl_findings_count(v->findings) : 0;
+
+	if (cli->common.json || (cli->common.quiet && v->code == 0))
+		return;
+	work_hide(cli->work);
+	(void)printf("%s%*s  %10s  ", name, (int)(all->name_width - text_width(name)), "", size);
+	term_put(&cli->out, v->code == 0 ? STYLE_GOOD : STYLE_BAD,
+	         v->code == 0 ? "ok" : v->code == PAWL_ECORRUPT ? "corrupt" : "not verified");
+	(void)fputc('\n', stdout);
+	for (size_t i = 0; i < n; i++)
+		print_finding(cli, pawl_findings_get(v->findings, i));
+	if (n == 0 && v->code != 0)
+		(void)printf("  %s\n", text_clean(keep, v->message));
+	(void)fflush(stdout);
+	work_show(cli->work);
+}
+
+/* Verifies one checkpoint of the list. Returns PAWL_ECANCELLED to stop, else 0. */
+static int
+verify_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, struct pawl_meter *meter,
+           struct verdicts *all)
+{
+	struct verdict *v = &all->items[all->n];
+	struct pawl_error err = {0};
+
+	*v = (struct verdict){info->name, info->id, info->bytes, 0, NULL, NULL};
+	if ((info->marks & PAWL_MARK_BAD) != 0) {
+		v->code = PAWL_ECORRUPT;
+		v->message = info->problem;
+	} else {
+		v->code = pawl_verify(run, info->id, meter, &v->findings, &err);
+		v->message = keep_printf(&cli->keep, "%s", err.message);
+		work_next(cli->work);
+		if (v->code == PAWL_ECANCELLED)
+			return v->code;
+		if (v->code == PAWL_ENOTFOUND) {
+			cli_note(cli, "%s was deleted meanwhile", info->name);
+			return 0;
+		}
+	}
+	all->n++;
+	all->bytes += v->bytes;
+	all->n_bad += v->code != 0;
+	if (v->code != 0 && all->code != PAWL_ECORRUPT)
+		all->code = v->code;
+	print_verdict(cli, all, v);
+	return 0;
+}
+
+static bool
+is_asked_for(const struct target *target, uint64_t id, const char *bad_name, const struct pawl_info *info)
+{
+	if (target->selector == NULL && !target->single)
+		return true;
+	if (bad_name != NULL)
+		return strcmp(info->name, bad_name) == 0;
+	return (info->marks & PAWL_MARK_BAD) == 0 && info->id == id;
+}
+
+static int
+verify_all(struct cli *cli, struct pawl *run, const struct pawl_info **infos, size_t n, struct verdicts *all)
+{
+	struct pawl_meter meter;
+	int rc = 0;
+
+	all->items = keep_alloc(&cli->keep, n + 1, sizeof(*all->items));
+	for (size_t i = 0; i < n; i++) {
+		size_t width = text_width(text_clean(&cli->keep, infos[i]->name));
+
+		all->total_bytes += infos[i]->bytes;
+		all->name_width = width > all->name_width ? width : all->name_width;
+	}
+	work_begin(cli->work, "verifying", &meter, all->total_bytes);
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = work_signal(cli->work) != 0 ? PAWL_ECANCELLED : verify_one(cli, run, infos[i], &meter, all);
+	work_end(cli->work);
+	return rc;
+}
+
+static void
+print_json(struct cli *cli, struct pawl *run, const struct verdicts *all, double seconds)
+{
+	struct jsonout j;
+
+	jsonout_init(&j, stdout);
+	cli->wrote_json = true;
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", "verify");
+	jsonout_text(&j, "root", pawl_root(run));
+	jsonout_bool(&j, "ok", all->n_bad == 0);
+	jsonout_uint(&j, "bytes", all->bytes);
+	jsonout_real(&j, "seconds", seconds);
+	jsonout_begin_array(&j, "checkpoints");
+	for (size_t i = 0; i < all->n; i++) {
+		const struct verdict *v = &all->items[i];
+		size_t n = v->findings != NULL ? pawl_findings_count(v->findings) : 0;
+
+		jsonout_begin_object(&j, NULL);
+		jsonout_uint(&j, "id", v->id);
+		jsonout_text(&j, "name", v->name);
+		jsonout_uint(&j, "bytes", v->bytes);
+		jsonout_bool(&j, "ok", v->code == 0);
+		if (v->code != 0)
+			jsonout_text(&j, "problem", v->message);
+		jsonout_begin_array(&j, "findings");
+		for (size_t k = 0; k < n; k++) {
+			const struct pawl_finding *f = pawl_findings_get(v->findings, k);
+
+			jsonout_begin_object(&j, NULL);
+			jsonout_text(&j, "file", f->file);
+			jsonout_uint(&j, "begin", f->begin);
+			jsonout_uint(&j, "end", f->end);
+			jsonout_text(&j, "tensor", *f->tensor != '\0' ? f->tensor : NULL);
+			jsonout_text(&j, "message", f->message);
+			jsonout_end(&j);
+		}
+		jsonout_end(&j);
+		jsonout_end(&j);
+	}
+	jsonout_end(&j);
+	jsonout_end(&j);
+}
+
+static void
+remark(struct cli *cli, struct pawl *run, const struct verdicts *all, double seconds)
+{
+	struct keep *keep = &cli->keep;
+	const char *what = human_count(keep, all->n, "checkpoint", "checkpoints");
+
+	if (all->n == 0)
+		cli_note(cli, "%s: no checkpoints", pawl_root(run));
+	else if (all->n_bad > 0)
+		cli_warn(cli, "%" PRIu64 " of %s not as written", (uint64_t)all->n_bad, what);
+	else
+		cli_note(cli, "%s, %s in %s (%s): every byte is as it was written", what, human_bytes(keep, (double)all->bytes),
+		         human_seconds(keep, seconds), human_rate(keep, (double)all->bytes / seconds));
+}
+
+static int
+run_verify(struct cli *cli, const void *ptr)
+{
+	const struct verify_args *args = ptr;
+	CLEANUP(cli_close) struct pawl *run = NULL;
+	CLEANUP(free_list) struct pawl_list *list = NULL;
+	CLEANUP(clear_verdicts) struct verdicts all = {0};
+	const struct pawl_info **infos;
+	const char *bad_name = NULL;
+	struct pawl_error err = {0};
+	struct target target;
+	uint64_t id = 0;
+	size_t n = 0;
+	double began = info_now(), seconds;
+	int rc;
+
+	if (target_parse(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &target, &err) < 0 ||
+	    target_open(cli, &target, false, &args->score, &run, &err) < 0 || pawl_list_open(run, 1, &list, &err) < 0)
+		return cli_fail(cli, &err);
+	if (target.selector != NULL || target.single) {
+		rc = target_find(cli, run, &target, &id, &err);
+		if (rc == PAWL_ECORRUPT)
+			bad_name = target_bad_name(cli, run, &target);
+		else if (rc < 0)
+			return cli_fail(cli, &err);
+	}
+	infos = keep_alloc(&cli->keep, pawl_list_count(list) + 1, sizeof(struct pawl_info *));
+	for (size_t i = 0; i < pawl_list_count(list); i++)
+		if (is_asked_for(&target, id, bad_name, pawl_list_get(list, i)))
+			infos[n++] = pawl_list_get(list, i);
+	rc = verify_all(cli, run, infos, n, &all);
+	seconds = info_now() - began;
+	if (rc == PAWL_ECANCELLED) {
+		(void)cli_error(&err, rc, "interrupted");
+		return cli_fail(cli, &err);
+	}
+	if (cli->common.json)
+		print_json(cli, run, &all, seconds);
+	else
+		remark(cli, run, &all, seconds);
+	return pawl_code_exit_status(all.code);
+}
+
+const struct command cmd_verify = {
+	.name = "verify",
+	.group = GROUP_LOOK,
+	.summary = "read every byte and check it",
+	.about = "Reads all files of TARGET and compares them with the sums that were taken when the training's memory was "
+	         "copied. A run is verified as a whole, RUN@SELECTOR only in that checkpoint. What is wrong is named: file, "
+	         "range of bytes, first tensor in it.\n\n"
+	         "Exit status 4 means that something is not as it was written; 'pawl repair' rebuilds a lost manifest.",
+	.operands = operands,
+	.options = options,
+	.examples = examples,
+	.args_size = sizeof(struct verify_args),
+	.run = run_verify,
+};

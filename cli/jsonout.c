@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* jsonout: a small JSON writer; see jsonout.h. Used by every command for --json. */
+#include "jsonout.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void
+jsonout_init(struct jsonout *j, FILE *file)
+{
+	memset(j, 0, sizeof(*j));
+	j->file = file;
+}
+
+/* Length of a valid character of UTF-8 at the start, or 0. */
+static size_t
+utf8_len(const unsigned char *at, size_t len)
+{
+	size_t n = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 0;
+
+	if (n == 0 || n > len)
+		return 0;
+	for (size_t i = 1; i < n; i++)
+		if ((at[i] & 0xc0) != 0x80)
+			return 0;
+	if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] >= 0xa0) || (at[0] == 0xf0 && at[1] < 0x90) ||
+	    (at[0] == 0xf4 && at[1] >= 0x90))
+		return 0;
+	return n;
+}
+
+static void
+put_string(struct jsonout *j, const char *text, size_t len)
+{
+	const unsigned char *from = (const unsigned char *)text;
+
+	(void)fputc('"', j->file);
+	for (size_t at = 0; at < len;) {
+		size_t n = utf8_len(from + at, len - at);
+
+		if (n == 0)
+			(void)fputs("\\ufffd", j->file);
+		else if (from[at] == '"' || from[at] == '\\')
+			(void)fprintf(j->file, "\\%c", from[at]);
+		else if (from[at] == '\n')
+			(void)fputs("\\n", j->file);
+		else if (from[at] < 0x20 || from[at] == 0x7f)
+			(void)fprintf(j->file, "\\u%04x", (unsigned)from[at]);
+		else if (n == 2 && from[at] == 0xc2 && from[at + 1] < 0xa0)
+			(void)fprintf(j->file, "\\u%04x", (unsigned)from[at + 1]);
+		else
+			(void)fwrite(from + at, 1, n, j->file);
+		at += n > 0 ? n : 1;
+	}
+	(void)fputc('"', j->file);
+}
+
+static void
+new_line(struct jsonout *j)
+{
+	(void)fputc('\n', j->file);
+	for (size_t i = 0; i < j->depth; i++)
+		(void)fputs("  ", j->file);
+}
+
+/* What stands before a value: comma, indentation, key. */
+static void
+put_key(struct jsonout *j, const char *key)
+{
+	if (j->depth > 0) {
+		if (j->wrote[j->depth - 1])
+			(void)fputs(j->flat ? ", " : ",", j->file);
+		j->wrote[j->depth - 1] = true;
+		if (!j->flat)
+			new_line(j);
+	}
+	if (key != NULL) {
+		put_string(j, key, strlen(key));
+		(void)fputs(": ", j->file);
+	}
+}
+
+static void
+begin(struct jsonout *j, const char *key, bool array)
+{
+	put_key(j, key);
+	(void)fputc(array ? '[' : '{', j->file);
+	if (j->depth >= JSONOUT_MAX_DEPTH)
+		abort(); /* callers stay far below: states are at most 256 deep */
+	j->wrote[j->depth] = false;
+	j->array[j->depth] = array;
+	j->depth++;
+}
+
+void
+jsonout_begin_object(struct jsonout *j, const char *key)
+{
+	begin(j, key, false);
+}
+
+void
+jsonout_begin_array(struct jsonout *j, const char *key)
+{
+	begin(j, key, true);
+}
+
+void
+jsonout_begin_flat_array(struct jsonout *j, const char *key)
+{
+	begin(j, key, true);
+	if (!j->flat) {
+		j->flat = true;
+		j->flat_depth = j->depth;
+	}
+}
+
+void
+jsonout_end(struct jsonout *j)
+{
+	bool flat = j->flat;
+
+	if (flat && j->flat_depth == j->depth)
+		j->flat = false;
+	j->depth--;
+	if (j->wrote[j->depth] && !flat)
+		new_line(j);
+	(void)fputc(j->array[j->depth] ? ']' : '}', j->file);
+	if (j->depth == 0)
+		(void)fputc('\n', j->file);
+}
+
+void
+jsonout_text_n(struct jsonout *j, const char *key, const char *value, size_t len)
+{
+	put_key(j, key);
+	put_string(j, value, len);
+}
+
+void
+jsonout_text(struct jsonout *j, const char *key, const char *value)
+{
+	if (value == NULL)
+		jsonout_null(j, key);
+	else
+		jsonout_text_n(j, key, value, strlen(value));
+}
+
+void
+jsonout_literal(struct jsonout *j, const char *key, const char *digits)
+{
+	put_key(j, key);
+	(void)fputs(digits, j->file);
+}
+
+void
+jsonout_uint(struct jsonout *j, const char *key, uint64_t value)
+{
+	put_key(j, key);
+	(void)fprintf(j->file, "%" PRIu64, value);
+}
+
+void
+jsonout_int(struct jsonout *j, const char *key, int64_t value)
+{
+	put_key(j, key);
+	(void)fprintf(j->file, "%" PRId64, value);
+}
+
+void
+jsonout_real(struct jsonout *j, const char *key, double value)
+{
+	char out[40];
+
+	if (isnan(value)) {
+		jsonout_text(j, key, "NaN");
+		return;
+	}
+	if (isinf(value)) {
+		jsonout_text(j, key, value > 0 ? "Infinity" : "-Infinity");
+		return;
+	}
+	/* the shortest of the usual forms that reads back as the same number */
+	for (int digits = 15; digits <= 17; digits++) {
+		(void)snprintf(out, sizeof(out), "%.*g", digits, value);
+		if (strtod(out, NULL) == value)
+			break;
+	}
+	/* a float stays a float for readers that tell them apart */
+	put_key(j, key);
+	(void)fprintf(j->file, "%s%s", out, strpbrk(out, ".e") == NULL ? ".0" : "");
+}
+
+void
+jsonout_bool(struct jsonout *j, const char *key, bool value)
+{
+	put_key(j, key);
+	(void)fputs(value ? "true" : "false", j->file);
+}
+
+void
+jsonout_null(struct jsonout *j, const char *key)
+{
+	put_key(j, key);
+	(void)fputs("null", j->file);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* keep: memory that lives as long as the invocation. Running out of it ends the command with a message. */
+#ifndef PAWL_CLI_KEEP_H
+#define PAWL_CLI_KEEP_H
+
+#include <stddef.h>
+
+struct keep_chunk;
+struct keep {
+	struct keep_chunk *chunks;
+	size_t used; /* of the newest chunk */
+};
+
+/* Zeroed, aligned for anything; never NULL. */
+void *keep_alloc(struct keep *keep, size_t n, size_t size);
+/* printf into a new string. */
+char *keep_printf(struct keep *keep, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *keep_strndup(struct keep *keep, const char *text, size_t len);
+void keep_clear(struct keep *keep);
+
+#endif

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * options: the parser of the command line; see options.h. Called by main.c; knows nothing of checkpoints. Every
+ * message names the option as it was typed and what would have been right.
+ */
+#include "options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct parser {
+	struct keep *keep;
+	const struct option *own; /* the command's options; NULL before the command is known */
+	struct common *common;
+	void *args;
+	int argc;
+	char **argv;
+	int at;
+	const char **message;
+};
+
+static const struct option common_options[] = {
+	{"json", 0, OPT_FLAG, offsetof(struct common, json), NULL, "print one JSON document on standard output"},
+	{"quiet", 'q', OPT_FLAG, offsetof(struct common, quiet), NULL, "print no remarks, only data and errors"},
+	{"verbose", 'v', OPT_FLAG, offsetof(struct common, verbose), NULL, "print more"},
+	{"no-progress", 0, OPT_FLAG, offsetof(struct common, no_progress), NULL, "draw no progress line"},
+	{"color", 0, OPT_TEXT, offsetof(struct common, color), "auto|always|never", "when to use colour (default: auto)"},
+	{"chdir", 'C', OPT_TEXT, offsetof(struct common, chdir), "FOLDER", "work as if started in FOLDER"},
+	{"help", 'h', OPT_FLAG, offsetof(struct common, help), NULL, "print help"},
+	{"version", 0, OPT_FLAG, offsetof(struct common, version), NULL, "print the version"},
+	OPTION_END,
+};
+
+const struct option *
+options_common(void)
+{
+	return common_options;
+}
+
+/* Edit distance (insert, delete, replace), cut at `most`. Names are short. */
+static size_t
+distance(const char *a, const char *b, size_t most)
+{
+	size_t la = strlen(a), lb = strlen(b), row[64];
+
+	if (lb >= 64 || la >= 64)
+		return most + 1;
+	for (size_t j = 0; j <= lb; j++)
+		row[j] = j;
+	for (size_t i = 1; i <= la; i++) {
+		size_t diagonal = row[0];
+
+		row[0] = i;
+		for (size_t j = 1; j <= lb; j++) {
+			size_t best = diagonal + (a[i - 1] != b[j - 1]);
+
+			diagonal = row[j];
+			if (row[j] + 1 < best)
+				best = row[j] + 1;
+			if (row[j - 1] + 1 < best)
+				best = row[j - 1] + 1;
+			row[j] = best;
+		}
+	}
+	return row[lb];
+}
+
+const char *
+options_nearest(const char *name, const char *const *names, size_t n)
+{
+	const char *best = NULL;
+	size_t least = 3;
+
+	for (size_t i = 0; i < n; i++) {
+		size_t d = distance(name, names[i], 3);
+
+		if (d < least && d < strlen(name)) {
+			least = d;
+			best = names[i];
+		}
+	}
+	return best;
+}
+
+static size_t
+count_options(const struct option *table)
+{
+	size_t n = 0;
+
+	while (table != NULL && table[n].kind != OPT_END)
+		n++;
+	return n;
+}
+
+static int
+fail(struct parser *p, const char *message)
+{
+	*p->message = message;
+	return -1;
+}
+
+static int
+fail_unknown(struct parser *p, const char *typed, const char *name)
+{
+	size_t n_own = count_options(p->own), n_common = count_options(common_options);
+	const char **names = keep_alloc(p->keep, n_own + n_common, sizeof(*names));
+	const char *near, *known = "";
+
+	for (size_t i = 0; i < n_own + n_common; i++) {
+		names[i] = i < n_own ? p->own[i].name : common_options[i - n_own].name;
+		known = keep_printf(p->keep, "%s%s--%s", known, i > 0 ? ", " : "", names[i]);
+	}
+	near = options_nearest(name, names, n_own + n_common);
+	if (near != NULL)
+		return fail(p, keep_printf(p->keep, "unknown option %s; did you mean --%s? (known: %s)", typed, near, known));
+	return fail(p, keep_printf(p->keep, "unknown option %s (known: %s)", typed, known));
+}
+
+/* One of "a|b|c". */
+static bool
+is_choice(const char *choices, const char *value)
+{
+	size_t len = strlen(value);
+
+	for (const char *at = choices; at != NULL; at = strchr(at, '|')) {
+		at += *at == '|';
+		if (strncmp(at, value, len) == 0 && (at[len] == '|' || at[len] == '\0'))
+			return len > 0;
+	}
+	return false;
+}
+
+static int
+parse_count(const char *text, uint64_t *ret)
+{
+	unsigned long long value;
+	char *end;
+
+	if (*text < '0' || *text > '9')
+		return -1;
+	errno = 0;
+	value = strtoull(text, &end, 10);
+	if (errno != 0 || *end != '\0' || value == 0 || value > INT64_MAX)
+		return -1;
+	*ret = value;
+	return 0;
+}
+
+/* A decimal number at the start of text; hexadecimal, signs, "inf" and "nan" are no numbers here. */
+static int
+parse_number(const char *text, double *ret, const char **unit)
+{
+	char *end;
+
+	if ((*text < '0' || *text > '9') || text[1] == 'x' || text[1] == 'X')
+		return -1;
+	*ret = strtod(text, &end);
+	*unit = end;
+	return isfinite(*ret) && *ret > 0 ? 0 : -1;
+}
+
+static int
+parse_bytes(const char *text, uint64_t *ret)
+{
+	static const struct {
+		const char *unit;
+		double factor;
+	} units[] = {
+		{"", 1}, {"B", 1},
+		{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
+		{"k", 0x1p10}, {"K", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}, {"T", 0x1p40},
+		{"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+	};
+	const char *unit;
+	double value;
+
+	if (parse_number(text, &value, &unit) < 0)
+		return -1;
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+		if (strcmp(unit, units[i].unit) != 0)
+			continue;
+		value *= units[i].factor;
+		if (value < 1 || value >= 0x1p63)
+			return -1;
+		*ret = (uint64_t)value;
+		return 0;
+	}
+	return -1;
+}
+
+static int
+parse_seconds(const char *text, double *ret)
+{
+	static const struct {
+		const char *unit;
+		double factor;
+	} units[] = {
+		{"", 1}, {"s", 1}, {"sec", 1}, {"min", 60}, {"m", 60}, {"h", 3600}, {"d", 86400}, {"w", 604800},
+	};
+	const char *unit;
+	double value;
+
+	if (parse_number(text, &value, &unit) < 0)
+		return -1;
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+		if (strcmp(unit, units[i].unit) == 0) {
+			*ret = value * units[i].factor;
+			return 0;
+		}
+	}
+	return -1;
+}
+
+static void
+add_text(struct keep *keep, struct texts *texts, const char *text)
+{
+	const char **items = keep_alloc(keep, texts->n + 1, sizeof(*items));
+
+	if (texts->n > 0)
+		memcpy(items, texts->items, texts->n * sizeof(*items));
+	items[texts->n++] = text;
+	texts->items = items;
+}
+
+static int
+store_value(struct parser *p, const struct option *option, void *into, const char *typed, const char *value)
+{
+	void *at = (char *)into + option->at;
+	const char *expected = "";
+
+	switch (option->kind) {
+	case OPT_FLAG:
+		*(bool *)at = true;
+		return 0;
+	case OPT_TEXT:
+	case OPT_TEXTS:
+		if (strchr(option->value, '|') != NULL && !is_choice(option->value, value)) {
+			expected = option->value;
+			break;
+		}
+		if (option->kind == OPT_TEXT)
+			*(const char **)at = value;
+		else
+			add_text(p->keep, at, value);
+		return 0;
+	case OPT_COUNT:
+		expected = "a whole number from 1";
+		if (parse_count(value, at) < 0)
+			break;
+		return 0;
+	case OPT_BYTES:
+		expected = "a size such as 500MB, 2GiB or 2G";
+		if (parse_bytes(value, at) < 0)
+			break;
+		return 0;
+	case OPT_SECONDS:
+		expected = "a time such as 90s, 30min, 12h or 7d";
+		if (parse_seconds(value, at) < 0)
+			break;
+		return 0;
+	case OPT_END:
+		break;
+	}
+	return fail(p, keep_printf(p->keep, "option %s: expected %s, found '%s'", typed, expected, value));
+}
+
+/* Finds by long name (of len bytes) or letter, in the command's table first. *into: the struct it fills. */
+static const struct option *
+find_option(struct parser *p, const char *name, size_t len, char letter, void **into)
+{
+	const struct option *tables[2] = {p->own, common_options};
+	void *structs[2] = {p->args, p->common};
+
+	for (size_t t = 0; t < 2; t++) {
+		for (size_t i = 0; i < count_options(tables[t]); i++) {
+			const struct option *o = &tables[t][i];
+
+			if (name == NULL ? o->letter == letter : strlen(o->name) == len && memcmp(o->name, name, len) == 0) {
+				*into = structs[t];
+				return o;
+			}
+		}
+	}
+	return NULL;
+}
+
+static int
+parse_long(struct parser *p, const char *arg)
+{
+	const char *name = arg + 2, *equals = strchr(name, '='), *value = NULL, *typed;
+	size_t len = equals != NULL ? (size_t)(equals - name) : strlen(name);
+	const struct option *option;
+	void *into;
+
+	typed = keep_strndup(p->keep, arg, len + 2);
+	option = find_option(p, name, len, 0, &into);
+	if (option == NULL)
+		return fail_unknown(p, typed, typed + 2);
+	if (option->kind == OPT_FLAG) {
+		if (equals != NULL)
+			return fail(p, keep_printf(p->keep, "option %s takes no value, found '%s'", typed, equals + 1));
+	} else if (equals != NULL) {
+		value = equals + 1;
+	} else {
+		if (p->at >= p->argc)
+			return fail(p, keep_printf(p->keep, "option %s needs a value: %s", typed, option->value));
+		value = p->argv[p->at++];
+	}
+	return store_value(p, option, into, typed, value);
+}
+
+static int
+parse_letters(struct parser *p, const char *arg)
+{
+	for (const char *at = arg + 1; *at != '\0'; at++) {
+		const char *typed = keep_printf(p->keep, "-%c", *at), *value = NULL;
+		const struct option *option;
+		void *into;
+
+		option = find_option(p, NULL, 0, *at, &into);
+		if (option == NULL)
+			return fail_unknown(p, *at > ' ' && *at < 0x7f ? typed : arg, typed + 1);
+		if (option->kind != OPT_FLAG) {
+			if (at[1] != '\0')
+				value = at + 1;
+			else if (p->at < p->argc)
+				value = p->argv[p->at++];
+			else
+				return fail(p, keep_printf(p->keep, "option %s needs a value: %s", typed, option->value));
+		}
+		if (store_value(p, option, into, typed, value) < 0)
+			return -1;
+		if (value != NULL)
+			break;
+	}
+	return 0;
+}
+
+int
+options_parse_common(struct keep *keep, int argc, char **argv, int *at, struct common *common, const char **message)
+{
+	struct parser p = {keep, NULL, common, NULL, argc, argv, *at, message};
+
+	while (p.at < argc && argv[p.at][0] == '-' && argv[p.at][1] != '\0') {
+		const char *arg = argv[p.at++];
+
+		if (arg[1] == '-' ? parse_long(&p, arg) < 0 : parse_letters(&p, arg) < 0)
+			return -1;
+	}
+	*at = p.at;
+	return 0;
+}
+
+static int
+check_operands(struct parser *p, const struct command *command, char **operands, size_t n)
+{
+	size_t least = 0, most = 0;
+
+	for (const struct operand *o = command->operands; o != NULL && o->kind != OPERAND_END; o++) {
+		if (n < least + o->min)
+			return fail(p, keep_printf(p->keep, "%s is missing (usage: pawl %s %s)", o->name, command->name,
+			                           options_usage(p->keep, command)));
+		least += o->min;
+		most = o->max == OPERAND_ANY ? OPERAND_ANY : most + o->max;
+	}
+	if (n > most)
+		return fail(p, keep_printf(p->keep, "unexpected argument '%s' (usage: pawl %s %s)", operands[most],
+		                           command->name, options_usage(p->keep, command)));
+	return 0;
+}
+
+int
+options_parse(struct keep *keep, const struct command *command, int argc, char **argv, struct common *common,
+              void *args, char ***operands, size_t *n_operands, const char **message)
+{
+	struct parser p = {keep, command->options, common, args, argc, argv, 0, message};
+	char **list = keep_alloc(keep, (size_t)argc + 1, sizeof(*list));
+	size_t n = 0;
+
+	while (p.at < argc) {
+		char *arg = argv[p.at++];
+
+		if (strcmp(arg, "--") == 0) {
+			while (p.at < argc)
+				list[n++] = argv[p.at++];
+		} else if (arg[0] != '-' || arg[1] == '\0') {
+			list[n++] = arg;
+		} else if (arg[1] == '-' ? parse_long(&p, arg) < 0 : parse_letters(&p, arg) < 0) {
+			return -1;
+		}
+	}
+	if (!common->help && !common->version && check_operands(&p, command, list, n) < 0)
+		return -1;
+	*operands = list;
+	*n_operands = n;
+	return 0;
+}
+
+const char *
+options_usage(struct keep *keep, const struct command *command)
+{
+	const char *ret = "[options]";
+
+	for (const struct operand *o = command->operands; o != NULL && o->kind != OPERAND_END; o++) {
+		const char *more = o->max > 1 ? "..." : "";
+
+		if (o->min == 0)
+			ret = keep_printf(keep, "%s [%s%s]", ret, o->name, more);
+		else
+			ret = keep_printf(keep, "%s %s%s", ret, o->name, more);
+	}
+	return ret;
+}

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * target: see target.h. A run is known by its run.json, a checkpoint by its manifest.json; a folder that has neither
+ * is refused here, because opening it for writing would make it a run.
+ */
+#include "target.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool
+is_folder(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool
+exists_in(struct cli *cli, const char *folder, const char *name)
+{
+	struct stat st;
+
+	return stat(keep_printf(&cli->keep, "%s/%s", folder, name), &st) == 0;
+}
+
+/* Splits off the last component of an absolute path. */
+static const char *
+parent_of(struct cli *cli, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	if (slash == NULL || slash == path)
+		return "/";
+	return keep_strndup(&cli->keep, path, (size_t)(slash - path));
+}
+
+static const char *
+name_of(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash != NULL ? slash + 1 : path;
+}
+
+/* " (runs below it: a, b, ...)", or "". */
+static const char *
+runs_below(struct cli *cli, const char *path)
+{
+	const char *list = "";
+	struct dirent *entry;
+	size_t n = 0;
+	DIR *dir;
+
+	dir = opendir(path);
+	if (dir == NULL)
+		return "";
+	while (n < 4 && (entry = readdir(dir)) != NULL) {
+		if (entry->d_name[0] == '.' ||
+		    !exists_in(cli, keep_printf(&cli->keep, "%s/%s", path, entry->d_name), "run.json"))
+			continue;
+		list = n == 3 ? keep_printf(&cli->keep, "%s, ...", list)
+		              : keep_printf(&cli->keep, "%s%s%s", list, n > 0 ? ", " : "", entry->d_name);
+		n++;
+	}
+	(void)closedir(dir);
+	return n > 0 ? keep_printf(&cli->keep, "; runs below it: %s", list) : "";
+}
+
+/* What the existing folder `path` is. */
+static int
+parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_error *err)
+{
+	const char *real, *folder, *run;
+	char *resolved;
+
+	if (exists_in(cli, path, "run.json")) {
+		t->root = path;
+		return 0;
+	}
+	resolved = realpath(path, NULL);
+	if (resolved == NULL)
+		return cli_error(err, PAWL_ENOTFOUND, "%s: %s", path, strerror(errno));
+	real = keep_printf(&cli->keep, "%s", resolved);
+	free(resolved);
+	folder = parent_of(cli, real);
+	run = parent_of(cli, folder);
+	if (strcmp(name_of(folder), "checkpoints") == 0 && exists_in(cli, run, "run.json")) {
+		t->root = run;
+		t->selector = name_of(real);
+		return 0;
+	}
+	if (exists_in(cli, path, "manifest.json")) {
+		t->root = path;
+		t->single = true;
+		return 0;
+	}
+	if (exists_in(cli, path, "checkpoints")) {
+		t->root = path; /* run.json is lost; the library says what can be done */
+		return 0;
+	}
+	return cli_error(err, PAWL_ENOTFOUND, "%s: no run and no checkpoint here (expected run.json or manifest.json)%s",
+	                 path, runs_below(cli, path));
+}
+
+int
+target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err)
+{
+	struct target t = {.text = text};
+	const char *path = strncmp(text, "file://", 7) == 0 ? text + 7 : text, *at, *folder;
+	struct stat st;
+	int rc;
+
+	if (is_folder(path)) {
+		rc = parse_folder(cli, path, &t, err);
+		if (rc == 0)
+			*ret = t;
+		return rc;
+	}
+	if (stat(path, &st) == 0) {
+		if (strcmp(name_of(path), "manifest.json") != 0)
+			return cli_error(err, PAWL_EUSAGE, "%s is a file; expected a run folder, a checkpoint folder or RUN@SELECTOR",
+			                 path);
+		folder = name_of(path) == path ? "." : keep_strndup(&cli->keep, path, (size_t)(name_of(path) - path));
+		return target_parse(cli, folder, ret, err);
+	}
+	at = strrchr(path, '@');
+	if (at == NULL)
+		return cli_error(err, PAWL_ENOTFOUND, "%s: no such folder", path);
+	if (at[1] == '\0')
+		return cli_error(err, PAWL_EUSAGE,
+		                 "%s: nothing after '@' (expected latest, best, an id, step:N or a checkpoint's name)", path);
+	folder = at == path ? "." : keep_strndup(&cli->keep, path, (size_t)(at - path));
+	if (!is_folder(folder))
+		return cli_error(err, PAWL_ENOTFOUND, "%s: no such folder", folder);
+	rc = parse_folder(cli, folder, &t, err);
+	if (rc < 0)
+		return rc;
+	if (t.single || t.selector != NULL)
+		return cli_error(err, PAWL_EUSAGE, "%s: %s is one checkpoint, so that '%s' selects nothing in it", path, folder,
+		                 at);
+	t.selector = at + 1;
+	*ret = t;
+	return 0;
+}
+
+int
+target_parse_run(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err)
+{
+	struct target t;
+	int rc;
+
+	rc = target_parse(cli, text, &t, err);
+	if (rc < 0)
+		return rc;
+	if (t.single || t.selector != NULL)
+		return cli_error(err, PAWL_EUSAGE, "%s names one checkpoint; '%s' works on a whole run", text,
+		                 cli->command->name);
+	*ret = t;
+	return 0;
+}
+
+int
+target_score(struct cli *cli, const struct score *score, struct pawl_retention *policy, struct pawl_error *err)
+{
+	int *orders;
+
+	if (score->order.n > score->by.n)
+		return cli_error(err, PAWL_EUSAGE, "--order %s has no --by METRIC to go with", score->order.items[score->by.n]);
+	if (score->by.n == 0)
+		return 0;
+	orders = keep_alloc(&cli->keep, score->by.n, sizeof(*orders));
+	for (size_t i = 0; i < score->by.n; i++)
+		orders[i] = i < score->order.n && strcmp(score->order.items[i], "min") == 0 ? -1 : 1;
+	policy->score_attributes = score->by.items;
+	policy->score_orders = orders;
+	policy->n_scores = score->by.n;
+	return 0;
+}
+
+int
+target_open(struct cli *cli, const struct target *target, bool writable, const struct score *score,
+            struct pawl **ret, struct pawl_error *err)
+{
+	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
+	int rc;
+
+	opts.root = target->root;
+	opts.read_only = !writable;
+	opts.single = target->single;
+	if (score != NULL) {
+		rc = target_score(cli, score, &opts.retention, err);
+		if (rc < 0)
+			return rc;
+	}
+	return pawl_open(&opts, ret, err);
+}
+
+static void
+free_list(struct pawl_list **list)
+{
+	pawl_list_free(*list);
+}
+
+/* The damaged checkpoint that a selector names, copied; false if there is none. */
+static bool
+find_bad(struct cli *cli, struct pawl *run, const struct target *target, const char **ret_name, const char **ret_why)
+{
+	CLEANUP(free_list) struct pawl_list *list = NULL;
+	const char *selector = target->selector != NULL ? target->selector : "";
+	const char *digits = strncmp(selector, "id:", 3) == 0 ? selector + 3 : selector;
+	uint64_t id = 0;
+	char *end;
+
+	if (pawl_list_open(run, 1, &list, NULL) < 0)
+		return false;
+	if (*digits >= '1' && *digits <= '9') {
+		id = strtoull(digits, &end, 10);
+		id = *end == '\0' ? id : 0;
+	}
+	for (size_t i = 0; i < pawl_list_count(list); i++) {
+		const struct pawl_info *info = pawl_list_get(list, i);
+
+		if ((info->marks & PAWL_MARK_BAD) == 0 ||
+		    !(target->single || strcmp(info->name, selector) == 0 || (id > 0 && info->id == id)))
+			continue;
+		*ret_name = keep_printf(&cli->keep, "%s", info->name);
+		*ret_why = keep_printf(&cli->keep, "%s", info->problem);
+		return true;
+	}
+	return false;
+}
+
+const char *
+target_bad_name(struct cli *cli, struct pawl *run, const struct target *target)
+{
+	const char *name = NULL, *why;
+
+	return find_bad(cli, run, target, &name, &why) ? name : NULL;
+}
+
+int
+target_find(struct cli *cli, struct pawl *run, const struct target *target, uint64_t *ret_id, struct pawl_error *err)
+{
+	const char *name, *why;
+	int rc;
+
+	rc = pawl_find(run, target->selector != NULL ? target->selector : "latest", ret_id, err);
+	if (rc == PAWL_ENOTFOUND && find_bad(cli, run, target, &name, &why))
+		return cli_error(err, PAWL_ECORRUPT, "%s: %s", name, why);
+	return rc;
+}
+
+int
+target_info(struct cli *cli, struct pawl *run, uint64_t id, const struct pawl_info **ret, struct pawl_error *err)
+{
+	CLEANUP(free_list) struct pawl_list *list = NULL;
+	int rc;
+
+	rc = pawl_list_open(run, 0, &list, err);
+	if (rc < 0)
+		return rc;
+	for (size_t i = pawl_list_count(list); i-- > 0;) {
+		const struct pawl_info *from = pawl_list_get(list, i);
+		struct pawl_metric *metrics;
+		struct pawl_info *info;
+
+		if (from->id != id || (from->marks & PAWL_MARK_BAD) != 0)
+			continue;
+		info = keep_alloc(&cli->keep, 1, sizeof(*info));
+		*info = *from;
+		info->name = keep_printf(&cli->keep, "%s", from->name);
+		info->path = keep_printf(&cli->keep, "%s", from->path);
+		info->run_id = keep_printf(&cli->keep, "%s", from->run_id);
+		info->problem = keep_printf(&cli->keep, "%s", from->problem);
+		metrics = keep_alloc(&cli->keep, from->n_metrics + 1, sizeof(*metrics));
+		for (size_t m = 0; m < from->n_metrics; m++) {
+			metrics[m] = from->metrics[m];
+			metrics[m].name = keep_printf(&cli->keep, "%s", from->metrics[m].name);
+		}
+		info->metrics = metrics;
+		*ret = info;
+		return 0;
+	}
+	return cli_error(err, PAWL_ENOTFOUND, "%s: checkpoint %llu has been deleted meanwhile", pawl_root(run),
+	                 (unsigned long long)id);
+}

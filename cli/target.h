@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * target: what a TARGET argument means, and opening it.
+ *
+ *   RUN                               a run folder; the checkpoint is the latest where one is needed
+ *   RUN@SELECTOR                      latest, best, 7, id:7, step:400, or a checkpoint's folder name
+ *   RUN/checkpoints/checkpoint_000007 a checkpoint of a run; RUN/latest and RUN/best are such paths too
+ *   FOLDER                            a single checkpoint, which belongs to no run
+ *
+ * A path that exists is taken as a path, whatever '@' it holds.
+ */
+#ifndef PAWL_CLI_TARGET_H
+#define PAWL_CLI_TARGET_H
+
+#include "cli.h"
+
+struct target {
+	const char *text;     /* as given */
+	const char *root;     /* what is opened: the run folder or the single checkpoint */
+	const char *selector; /* NULL = none was named */
+	bool single;
+};
+
+/* Options of every command that may look for the best checkpoint. */
+struct score {
+	struct texts by, order;
+};
+#define SCORE_OPTIONS(type)                                                                                           \
+	{"by", 0, OPT_TEXTS, offsetof(struct type, score.by), "METRIC",                                                \
+	 "what 'best' means: this metric decides; again = to break ties"},                                            \
+	{"order", 0, OPT_TEXTS, offsetof(struct type, score.order), "max|min",                                        \
+	 "whether more or less of the metric is better (default: max)"}
+
+/* Finds out what the argument names; the folder must exist. Reads no checkpoint. */
+int target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err);
+/* The same for an argument that must name a run as a whole. */
+int target_parse_run(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err);
+/* Opens it, read-only unless `writable`. score may be NULL. */
+int target_open(struct cli *cli, const struct target *target, bool writable, const struct score *score,
+                struct pawl **ret, struct pawl_error *err);
+/* Fills in the score rules of a policy; the arrays live as long as the invocation. PAWL_EUSAGE for an order without
+ * its metric. */
+int target_score(struct cli *cli, const struct score *score, struct pawl_retention *policy, struct pawl_error *err);
+/* The id that the target's selector (default: latest) names. A checkpoint whose manifest does not verify is
+ * PAWL_ECORRUPT with the reason, not missing. */
+int target_find(struct cli *cli, struct pawl *run, const struct target *target, uint64_t *ret_id,
+                struct pawl_error *err);
+/* The folder name of the damaged checkpoint that the target names, or NULL. */
+const char *target_bad_name(struct cli *cli, struct pawl *run, const struct target *target);
+/* The summary of a checkpoint, copied to memory of the invocation. */
+int target_info(struct cli *cli, struct pawl *run, uint64_t id, const struct pawl_info **ret, struct pawl_error *err);
+
+#endif

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* work: see work.h. Two threads: one waits for signals, one draws while there is work. */
+#include "work.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "human.h"
+
+#define WORK_FIRST_MS 300 /* shorter work shows no line */
+#define WORK_EVERY_MS 100
+#define WORK_BAR_MAX 30
+
+struct work {
+	const struct term *term;
+	bool draws;
+	sigset_t signals;    /* those taken */
+	pthread_t waiter, drawer;
+
+	pthread_mutex_t lock; /* guards all below */
+	pthread_cond_t changed;
+	struct pawl_meter *meter; /* NULL when there is no work */
+	const char *label;
+	uint64_t base_bytes, total_bytes;
+	struct timespec began;
+	bool shown;          /* the line is on the screen */
+	bool drawing;        /* the drawer thread exists */
+	bool stop_drawing, stop;
+	int signal;
+};
+
+static double
+seconds_since(const struct timespec *then)
+{
+	struct timespec now;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)(now.tv_sec - then->tv_sec) + (double)(now.tv_nsec - then->tv_nsec) * 1e-9;
+}
+
+static void
+erase(struct work *w)
+{
+	if (!w->shown)
+		return;
+	(void)fputs("\r\033[K", w->term->file);
+	(void)fflush(w->term->file);
+	w->shown = false;
+}
+
+/* Called with the lock held. */
+static void
+draw(struct work *w)
+{
+	struct keep keep = {0};
+	const struct term *term = w->term;
+	uint64_t done = w->base_bytes + __atomic_load_n(&w->meter->done_bytes, __ATOMIC_RELAXED);
+	uint64_t total = w->total_bytes > 0 ? w->total_bytes : __atomic_load_n(&w->meter->total_bytes, __ATOMIC_RELAXED);
+	double seconds = seconds_since(&w->began), fraction = total > 0 ? (double)done / (double)total : 0;
+	double rate = seconds > 0 ? (double)done / seconds : 0;
+	const char *right = "";
+	size_t bar = 0, full, used;
+
+	fraction = fraction > 1 ? 1 : fraction;
+	if (total > 0)
+		right = keep_printf(&keep, "%3.0f%%  %s of %s", fraction * 100, human_bytes(&keep, (double)done),
+		                    human_bytes(&keep, (double)total));
+	else if (done > 0)
+		right = human_bytes(&keep, (double)done);
+	if (done > 0)
+		right = keep_printf(&keep, "%s  %s", right, human_rate(&keep, rate));
+	if (total > done && done > 0 && seconds > 1)
+		right = keep_printf(&keep, "%s  %s left", right,
+		                    human_seconds(&keep, (double)(uint64_t)((double)(total - done) / rate + 1)));
+	if (w->signal != 0)
+		right = "stopping";
+	used = 4 + text_width(w->label) + text_width(right);
+	if (total > 0 && w->signal == 0 && used + 12 < (size_t)term->width) {
+		bar = (size_t)term->width - used - 3;
+		bar = bar > WORK_BAR_MAX ? WORK_BAR_MAX : bar;
+	}
+	(void)fputc('\r', term->file);
+	(void)fputs(text_cut(&keep, w->label, (size_t)term->width / 2, term->utf8), term->file);
+	(void)fputs("  ", term->file);
+	if (bar > 0) {
+		full = (size_t)(fraction * (double)bar + 0.5);
+		term_repeat(term, STYLE_ACCENT, term->utf8 ? "\u2501" : "=", full);
+		term_repeat(term, STYLE_DIM, term->utf8 ? "\u2500" : "-", bar - full);
+		(void)fputs("  ", term->file);
+	}
+	(void)fputs(text_cut(&keep, right, (size_t)term->width - 4 < used ? (size_t)term->width / 2 - 4 : used, term->utf8),
+	            term->file);
+	(void)fputs("\033[K", term->file);
+	(void)fflush(term->file);
+	w->shown = true;
+	keep_clear(&keep);
+}
+
+static void *
+run_drawer(void *arg)
+{
+	struct work *w = arg;
+
+	(void)pthread_mutex_lock(&w->lock);
+	while (!w->stop_drawing) {
+		struct timespec until;
+
+		(void)clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += WORK_EVERY_MS * 1000000L;
+		until.tv_sec += until.tv_nsec / 1000000000L;
+		until.tv_nsec %= 1000000000L;
+		(void)pthread_cond_timedwait(&w->changed, &w->lock, &until);
+		if (!w->stop_drawing && w->meter != NULL && seconds_since(&w->began) * 1e3 >= WORK_FIRST_MS)
+			draw(w);
+	}
+	(void)pthread_mutex_unlock(&w->lock);
+	return NULL;
+}
+
+static void *
+run_waiter(void *arg)
+{
+	struct work *w = arg;
+
+	for (;;) {
+		bool leave;
+		int number = 0;
+
+		if (sigwait(&w->signals, &number) != 0)
+			continue;
+		(void)pthread_mutex_lock(&w->lock);
+		if (w->stop) {
+			(void)pthread_mutex_unlock(&w->lock);
+			return NULL;
+		}
+		if (number == SIGUSR2) {
+			(void)pthread_mutex_unlock(&w->lock);
+			continue;
+		}
+		leave = w->meter == NULL || w->signal != 0;
+		w->signal = number;
+		if (leave) {
+			erase(w);
+			_exit(128 + number);
+		}
+		__atomic_store_n(&w->meter->cancel, 1, __ATOMIC_RELAXED);
+		(void)pthread_cond_signal(&w->changed);
+		(void)pthread_mutex_unlock(&w->lock);
+	}
+}
+
+/* Adds a signal unless its sender wants it ignored (nohup, a background job of a script). */
+static void
+take(sigset_t *set, int number)
+{
+	struct sigaction action;
+
+	if (sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+		(void)sigaddset(set, number);
+}
+
+struct work *
+work_open(const struct term *term, bool draws)
+{
+	struct work *w = calloc(1, sizeof(*w));
+
+	if (w == NULL)
+		return NULL;
+	w->term = term;
+	w->draws = draws && term->tty;
+	(void)sigemptyset(&w->signals);
+	take(&w->signals, SIGINT);
+	take(&w->signals, SIGTERM);
+	(void)sigaddset(&w->signals, SIGUSR2); /* wakes the waiter at the end */
+	(void)pthread_sigmask(SIG_BLOCK, &w->signals, NULL);
+	(void)pthread_mutex_init(&w->lock, NULL);
+	(void)pthread_cond_init(&w->changed, NULL);
+	if (pthread_create(&w->waiter, NULL, run_waiter, w) != 0) {
+		(void)pthread_sigmask(SIG_UNBLOCK, &w->signals, NULL);
+		free(w);
+		return NULL;
+	}
+	return w;
+}
+
+static void
+stop_drawer(struct work *w)
+{
+	bool drawing;
+
+	(void)pthread_mutex_lock(&w->lock);
+	drawing = w->drawing;
+	w->drawing = false;
+	w->stop_drawing = true;
+	(void)pthread_cond_signal(&w->changed);
+	(void)pthread_mutex_unlock(&w->lock);
+	if (drawing)
+		(void)pthread_join(w->drawer, NULL);
+}
+
+void
+work_close(struct work *w)
+{
+	if (w == NULL)
+		return;
+	stop_drawer(w);
+	(void)pthread_mutex_lock(&w->lock);
+	erase(w);
+	w->stop = true;
+	(void)pthread_mutex_unlock(&w->lock);
+	(void)pthread_kill(w->waiter, SIGUSR2);
+	(void)pthread_join(w->waiter, NULL);
+	(void)pthread_cond_destroy(&w->changed);
+	(void)pthread_mutex_destroy(&w->lock);
+	free(w);
+}
+
+static void
+reset(struct pawl_meter *meter)
+{
+	__atomic_store_n(&meter->done_bytes, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&meter->total_bytes, 0, __ATOMIC_RELAXED);
+}
+
+void
+work_begin(struct work *w, const char *label, struct pawl_meter *meter, uint64_t total_bytes)
+{
+	reset(meter);
+	__atomic_store_n(&meter->cancel, 0, __ATOMIC_RELAXED);
+	if (w == NULL)
+		return;
+	(void)pthread_mutex_lock(&w->lock);
+	if (w->signal != 0)
+		__atomic_store_n(&meter->cancel, 1, __ATOMIC_RELAXED);
+	w->meter = meter;
+	w->label = label;
+	w->base_bytes = 0;
+	w->total_bytes = total_bytes;
+	(void)clock_gettime(CLOCK_MONOTONIC, &w->began);
+	w->stop_drawing = false;
+	if (w->draws && !w->drawing)
+		w->drawing = pthread_create(&w->drawer, NULL, run_drawer, w) == 0;
+	(void)pthread_mutex_unlock(&w->lock);
+}
+
+void
+work_next(struct work *w)
+{
+	if (w == NULL)
+		return;
+	(void)pthread_mutex_lock(&w->lock);
+	if (w->meter != NULL) {
+		w->base_bytes += __atomic_load_n(&w->meter->done_bytes, __ATOMIC_RELAXED);
+		reset(w->meter);
+	}
+	(void)pthread_mutex_unlock(&w->lock);
+}
+
+void
+work_label(struct work *w, const char *label)
+{
+	if (w == NULL)
+		return;
+	(void)pthread_mutex_lock(&w->lock);
+	w->label = label;
+	(void)pthread_mutex_unlock(&w->lock);
+}
+
+void
+work_end(struct work *w)
+{
+	if (w == NULL)
+		return;
+	stop_drawer(w);
+	(void)pthread_mutex_lock(&w->lock);
+	erase(w);
+	w->meter = NULL;
+	(void)pthread_mutex_unlock(&w->lock);
+}
+
+void
+work_hide(struct work *w)
+{
+	if (w == NULL)
+		return;
+	(void)pthread_mutex_lock(&w->lock);
+	erase(w);
+}
+
+void
+work_show(struct work *w)
+{
+	if (w != NULL)
+		(void)pthread_mutex_unlock(&w->lock);
+}
+
+int
+work_signal(struct work *w)
+{
+	int number;
+
+	if (w == NULL)
+		return 0;
+	(void)pthread_mutex_lock(&w->lock);
+	number = w->signal;
+	(void)pthread_mutex_unlock(&w->lock);
+	return number;
+}

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains a small transformer on the bytes of real English text, with pawl. Run it again to go on where it was."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import torch
+from measure import Timings, make_deterministic, options
+from text import english_text
+from torch import nn
+from torch.nn import functional
+
+import pawl
+
+CONTEXT, BATCH, WIDTH, LAYERS, HEADS = 128, 8, 320, 5, 5
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = nn.LayerNorm(WIDTH)
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.out = nn.Linear(WIDTH, WIDTH)
+        self.between = nn.LayerNorm(WIDTH)
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n, length, _ = x.shape
+        q, k, v = self.qkv(self.before(x)).view(n, length, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.transpose(-2, -1)) / math.sqrt(WIDTH // HEADS)
+        future = torch.ones(length, length, dtype=torch.bool).triu(1)
+        heads = weights.masked_fill(future, float("-inf")).softmax(-1) @ v
+        x = x + self.out(heads.transpose(1, 2).reshape(n, length, WIDTH))
+        return x + self.mlp(self.between(x))
+
+
+class LanguageModel(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Embedding(256, WIDTH)
+        self.position = nn.Parameter(torch.randn(CONTEXT, WIDTH) * 0.02)
+        self.blocks = nn.Sequential(*[Block() for _ in range(LAYERS)])
+        self.norm = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, 256, bias=False)
+        nn.init.normal_(self.token.weight, std=0.02)
+        self.head.weight = self.token.weight  # tied: saved once, restored tied
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(self.blocks(self.token(x) + self.position[: x.shape[1]])))
+
+
+def batch_of(text: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    begins = torch.randint(len(text) - CONTEXT - 1, (BATCH,))
+    rows = torch.stack([text[begin : begin + CONTEXT + 1] for begin in begins.tolist()]).long()
+    return rows[:, :-1], rows[:, 1:]
+
+
+def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, text: torch.Tensor) -> float:
+    inputs, targets = batch_of(text)
+    loss = functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+
+@torch.no_grad()
+def sample(model: nn.Module, prompt: str, length: int) -> str:
+    generator = torch.Generator().manual_seed(1)
+    row = torch.tensor([list(prompt.encode())])
+    for _ in range(length):
+        chances = (model(row[:, -CONTEXT:])[0, -1] / 0.7).softmax(-1)
+        row = torch.cat([row, torch.multinomial(chances, 1, generator=generator)[None]], 1)
+    return bytes(row[0].tolist()).decode("ascii", "replace")
+
+
+def main() -> None:
+    args = options(steps=120, save_every=15).parse_args()
+    make_deterministic()
+    data, source = english_text()
+    text = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    model = LanguageModel()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
+    losses = torch.full((args.steps,), float("nan"))
+    state = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "losses": losses, "rng": pawl.rng_state()}
+
+    with pawl.CheckpointManager(args.run, num_to_keep=3, score_attribute="loss", score_order="min") as manager:
+        restored = manager.restore(state)
+        first = restored.step + 1 if restored else 0
+        if restored:
+            print(f"resumed after step {restored.step} from {restored.path}", flush=True)
+        else:
+            size = sum(p.numel() for p in model.parameters())
+            print(f"{size / 1e6:.1f} million parameters, {len(text) / 1e6:.1f} MB of text: {source}", flush=True)
+        timings = Timings(args.report, args.run)
+        for step in range(first, args.steps):
+            losses[step] = train_step(model, optimizer, text)
+            scheduler.step()
+            if (step + 1) % args.save_every == 0:
+                recent = losses[step + 1 - args.save_every : step + 1].mean().item()
+                print(f"step {step:4}  loss {recent:.4f}", flush=True)
+                begin = time.perf_counter()
+                ticket = manager.save(step, state, metrics={"loss": recent})
+                timings.saved(ticket, time.perf_counter() - begin, state)
+    timings.write()
+    print("it writes:", " ".join(sample(model, "And the LORD said unto ", 160).split()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,649 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pawl.h - save training state without stopping the training, keep the right
+ * checkpoints, and bring a run back exactly where it was.
+ *
+ * The only installed header of libpawl; read it top to bottom, simple to advanced:
+ *
+ *   1. errors            4. opening a run     7. finding and listing
+ *   2. dtypes, tensors   5. saving, tickets   8. restoring
+ *   3. state trees       6. retention         9. triggers  10. upkeep
+ *
+ * The shortest use:
+ *
+ *     struct pawl_error err = {0};
+ *     struct pawl *run = NULL;
+ *     struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
+ *     opts.root = "runs/demo";
+ *     if (pawl_open(&opts, &run, &err) < 0) ...                err.message says why
+ *
+ *     struct pawl_state *state = NULL;
+ *     pawl_state_new(&state, &err);
+ *     pawl_state_set_int(state, "epoch", 3, &err);
+ *     pawl_state_set_tensor(state, "model/weight", &tensor, &err);
+ *
+ *     struct pawl_save_opts save = PAWL_SAVE_OPTS_INIT;
+ *     save.step = 3;
+ *     pawl_save(run, &save, state, NULL, &err);                 returns after the copy
+ *     ...
+ *     pawl_wait(run, -1, &err);                                  all saves durable
+ *     pawl_close(run, NULL);
+ *
+ * Rules that hold everywhere:
+ * - Functions that can fail return 0, or a negative enum pawl_code with the details in the
+ *   caller's struct pawl_error (which may be NULL). On failure nothing is written to out-parameters.
+ * - Option structs begin with `size`, set by their _INIT macro; a zero field means its default;
+ *   later versions only append fields.
+ * - Handles are opaque. Every destroyer accepts NULL. Strings returned by a handle live as long
+ *   as the handle (or until the next call that the comment names).
+ * - A struct pawl and its tickets may be used from any thread; states, lists and restores from one
+ *   thread at a time. No callback ever runs on a thread of the library.
+ * - Strings are UTF-8. Units stand in the names: _bytes, _ms, _seconds, _ns.
+ * - The library never prints, exits or aborts, and has no global state.
+ */
+#ifndef PAWL_H
+#define PAWL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(PAWL_BUILD) && defined(__GNUC__)
+#define PAWL_API __attribute__((visibility("default")))
+#else
+#define PAWL_API
+#endif
+
+#define PAWL_VERSION "0.1.0"
+/* Version of the on-disk form that this library writes; it reads this one and older ones. */
+#define PAWL_FORMAT_VERSION 1
+
+/* Version of the library at run time, e.g. "0.1.0". Static. */
+PAWL_API const char *pawl_version(void);
+
+/* ---------------------------------------------------------------- 1. errors */
+
+enum pawl_code {
+	PAWL_OK = 0,
+	PAWL_EUSAGE = -1,        /* an argument or option is wrong */
+	PAWL_ENOMEM = -2,        /* memory */
+	PAWL_ENOTFOUND = -3,     /* no such run, checkpoint, tensor, file */
+	PAWL_EEXISTS = -4,       /* would overwrite something */
+	PAWL_EBUSY = -5,         /* somebody else writes here now, or a save is running */
+	PAWL_ECONFLICT = -6,     /* another writer won, or the lease was lost */
+	PAWL_ENOSPACE = -7,      /* disk or quota full */
+	PAWL_EIO = -8,           /* the system reported an I/O error; `sys` holds errno */
+	PAWL_ETRANSIENT = -9,    /* may work when tried again */
+	PAWL_EAUTH = -10,        /* permission or credentials */
+	PAWL_ECORRUPT = -11,     /* bytes are not what was written */
+	PAWL_EVERSION = -12,     /* written by a newer format version */
+	PAWL_ETIMEOUT = -13,     /* a deadline passed */
+	PAWL_ECANCELLED = -14,   /* given up on request, or replaced by a newer save */
+	PAWL_EMISMATCH = -15,    /* state and checkpoint do not fit each other */
+	PAWL_ELIMIT = -16,       /* input exceeds a documented limit */
+	PAWL_EUNSUPPORTED = -17, /* cannot be done here, or cannot be held in a state */
+	PAWL_EREADONLY = -18,    /* the handle was opened read-only */
+	PAWL_EINTERNAL = -19     /* a bug in pawl */
+};
+
+/* Caller-owned details of a failure. message: lower case, names the object, what was expected and
+ * what was found; always NUL-terminated. sys: errno or 0. */
+struct pawl_error {
+	int code;
+	int sys;
+	char message[1016];
+};
+
+/* Name of a code, e.g. "corrupt". Static; "unknown" for other numbers. */
+PAWL_API const char *pawl_code_name(int code);
+/* Exit status that the command uses for a code: 0 ok, 1 failure, 2 usage, 3 not found, 4 corrupt,
+ * 5 temporary, 6 busy, 7 conflict, 130 cancelled. */
+PAWL_API int pawl_code_exit_status(int code);
+/* 1 if repeating the call may succeed without anything being changed, else 0. */
+PAWL_API int pawl_code_is_transient(int code);
+
+/* ------------------------------------------------------- 2. dtypes, tensors */
+
+/* The dtypes of safetensors 0.8 and complex128. Numbers are pinned for ever. */
+enum pawl_dtype {
+	PAWL_BOOL = 1,
+	PAWL_F4 = 2, /* 4 bits: float4_e2m1fn, two to a byte; the shape counts elements */
+	PAWL_F6_E2M3 = 3,
+	PAWL_F6_E3M2 = 4,
+	PAWL_U8 = 5,
+	PAWL_I8 = 6,
+	PAWL_F8_E5M2 = 7,
+	PAWL_F8_E4M3 = 8,
+	PAWL_F8_E8M0 = 9,
+	PAWL_F8_E4M3FNUZ = 10,
+	PAWL_F8_E5M2FNUZ = 11,
+	PAWL_I16 = 12,
+	PAWL_U16 = 13,
+	PAWL_F16 = 14,
+	PAWL_BF16 = 15,
+	PAWL_I32 = 16,
+	PAWL_U32 = 17,
+	PAWL_F32 = 18,
+	PAWL_C64 = 19,
+	PAWL_F64 = 20,
+	PAWL_I64 = 21,
+	PAWL_U64 = 22,
+	PAWL_C128 = 23 /* stored in packs as F64 with a last dimension of 2 */
+};
+
+#define PAWL_MAX_DIMS 64
+
+/* Upper-case safetensors name ("F32", "BF16", "C128"), or NULL for another number. */
+PAWL_API const char *pawl_dtype_name(int dtype);
+/* Bits of one element (4, 6, 8 .. 128), or 0 for another number. */
+PAWL_API unsigned pawl_dtype_bits(int dtype);
+/* Number of a name, or 0. */
+PAWL_API int pawl_dtype_from_name(const char *name);
+
+/* A run of bytes somebody else owns. */
+struct pawl_slice {
+	const void *ptr;
+	size_t len;
+};
+
+/* Called on the caller's own thread, inside pawl_save, to copy a tensor that the processor cannot
+ * read (one on a GPU) into dst: exactly nbytes, C order. Returns 0 or a negative enum pawl_code. */
+typedef int pawl_fill_fn(void *arg, void *dst, size_t nbytes, struct pawl_error *err);
+
+/* A tensor of the caller. Everything is borrowed: arrays until the call returns, `data` as the
+ * function that takes it says. */
+struct pawl_tensor {
+	size_t size;               /* sizeof(struct pawl_tensor), by PAWL_TENSOR_INIT */
+	int dtype;                 /* enum pawl_dtype */
+	uint32_t ndim;             /* 0 for a scalar; at most PAWL_MAX_DIMS */
+	const uint64_t *shape;     /* ndim extents, outermost first */
+	const int64_t *strides;    /* ndim, in elements, any sign; NULL = C order */
+	void *data;                /* first element; may be NULL when nbytes is 0 or fill is set */
+	const uint64_t *global_shape; /* ndim; NULL = the tensor is whole, not a shard */
+	const uint64_t *offsets;      /* ndim; where this shard starts in the global tensor */
+	pawl_fill_fn *fill;        /* set for memory that the processor cannot read */
+	void *fill_arg;
+	const char *kind;          /* free tag that comes back with the leaf ("torch", "numpy"), <= 32 bytes; NULL = none */
+};
+#define PAWL_TENSOR_INIT {.size = sizeof(struct pawl_tensor)}
+
+/* ----------------------------------------------------------- 3. state trees */
+
+/* A state is a tree of dict, list, tuple, tensor, int, float, bool, str, bytes and None.
+ * Leaves have paths: keys and indices joined with '/', '/' and '%' inside a key written %2F, %25. */
+struct pawl_state;
+struct pawl_node; /* a node of a state; borrowed, valid as long as the state */
+
+enum pawl_type {
+	PAWL_NONE = 0,
+	PAWL_BOOLEAN = 1, /* i: 0 or 1 */
+	PAWL_INT = 2,     /* i; or, beyond 64 bits, decimal text in ptr/len */
+	PAWL_FLOAT = 3,   /* f, bit-exact, also NaN and infinities */
+	PAWL_STR = 4,     /* ptr/len, UTF-8 */
+	PAWL_BYTES = 5,   /* ptr/len */
+	PAWL_TENSOR = 6,
+	PAWL_DICT = 7,
+	PAWL_ODICT = 8, /* a dict that the caller's language calls ordered; same rules */
+	PAWL_LIST = 9,
+	PAWL_TUPLE = 10
+};
+
+/* A value without children: a leaf, or a key of a dict (any of NONE .. BYTES). */
+struct pawl_scalar {
+	int type;
+	int64_t i;
+	double f;
+	const char *ptr;
+	size_t len;
+};
+
+PAWL_API int pawl_state_new(struct pawl_state **ret, struct pawl_error *err);
+PAWL_API void pawl_state_free(struct pawl_state *state);
+
+/* Simple building: sets the leaf at a path of string keys ("model/layer1/weight"), making dicts on
+ * the way; the root is a dict. Setting a path twice is an error (PAWL_EEXISTS). Tensor data is
+ * borrowed until the save that uses the state has staged it (see pawl_save); str and bytes are copied. */
+PAWL_API int pawl_state_set_none(struct pawl_state *, const char *path, struct pawl_error *);
+PAWL_API int pawl_state_set_bool(struct pawl_state *, const char *path, int value, struct pawl_error *);
+PAWL_API int pawl_state_set_int(struct pawl_state *, const char *path, int64_t value, struct pawl_error *);
+PAWL_API int pawl_state_set_float(struct pawl_state *, const char *path, double value, struct pawl_error *);
+PAWL_API int pawl_state_set_str(struct pawl_state *, const char *path, const char *value, struct pawl_error *);
+PAWL_API int pawl_state_set_bytes(struct pawl_state *, const char *path, const void *ptr, size_t len, struct pawl_error *);
+PAWL_API int pawl_state_set_tensor(struct pawl_state *, const char *path, const struct pawl_tensor *, struct pawl_error *);
+
+/* Full building, in document order: begin a container, add its children (each preceded by its key
+ * inside a dict), end it. The first thing added is the root. Limits: depth 256, 10,000,000 nodes. */
+PAWL_API int pawl_state_begin(struct pawl_state *, int type /* DICT, ODICT, LIST, TUPLE */, struct pawl_error *);
+PAWL_API int pawl_state_end(struct pawl_state *, struct pawl_error *);
+PAWL_API int pawl_state_key(struct pawl_state *, const struct pawl_scalar *key, struct pawl_error *);
+PAWL_API int pawl_state_add(struct pawl_state *, const struct pawl_scalar *value, struct pawl_error *);
+PAWL_API int pawl_state_add_tensor(struct pawl_state *, const struct pawl_tensor *, struct pawl_error *);
+
+/* Reading. root is NULL for an empty state; at() is NULL where there is nothing. */
+PAWL_API const struct pawl_node *pawl_state_root(const struct pawl_state *);
+PAWL_API const struct pawl_node *pawl_state_at(const struct pawl_state *, const char *path);
+PAWL_API int pawl_node_type(const struct pawl_node *);
+PAWL_API size_t pawl_node_count(const struct pawl_node *);                     /* children; 0 for leaves */
+PAWL_API const struct pawl_node *pawl_node_first(const struct pawl_node *);    /* NULL when empty */
+PAWL_API const struct pawl_node *pawl_node_next(const struct pawl_node *);     /* NULL after the last */
+PAWL_API const struct pawl_scalar *pawl_node_key(const struct pawl_node *);    /* NULL outside dicts */
+PAWL_API const struct pawl_scalar *pawl_node_scalar(const struct pawl_node *); /* NULL for tensors, containers */
+/* Index into the tensor table of the state, or SIZE_MAX if the node is no tensor. Tied leaves
+ * (same memory, dtype, shape and strides) share one index. */
+PAWL_API size_t pawl_node_tensor(const struct pawl_node *);
+PAWL_API const char *pawl_node_kind(const struct pawl_node *); /* tag of a tensor leaf, "" if none */
+
+PAWL_API int pawl_state_get_int(const struct pawl_state *, const char *path, int64_t *ret, struct pawl_error *);
+PAWL_API int pawl_state_get_float(const struct pawl_state *, const char *path, double *ret, struct pawl_error *);
+PAWL_API int pawl_state_get_str(const struct pawl_state *, const char *path, const char **ret, struct pawl_error *);
+
+/* One row of a state's tensor table. Borrowed from the state. */
+struct pawl_tensor_info {
+	const char *name;       /* path of its first leaf, unique in the state */
+	int dtype;
+	uint32_t ndim;
+	const uint64_t *shape;  /* global shape */
+	uint64_t nbytes;        /* of the whole tensor */
+};
+PAWL_API size_t pawl_state_tensor_count(const struct pawl_state *);
+PAWL_API const struct pawl_tensor_info *pawl_state_tensor(const struct pawl_state *, size_t index);
+
+/* --------------------------------------------------------- 4. opening a run */
+
+struct pawl;        /* a run: a folder with checkpoints, opened for writing or reading */
+struct pawl_arena;  /* pre-faulted staging memory, kept between saves */
+struct pawl_ticket; /* a running or finished save */
+struct pawl_fault;  /* an armed fault layer, for tests of what surrounds pawl */
+
+/* Staging memory that several runs of a process share; limit_bytes 0 = no limit. Thread-safe.
+ * A run without one makes its own. The arena must outlive the runs that use it. */
+PAWL_API int pawl_arena_new(size_t limit_bytes, struct pawl_arena **ret, struct pawl_error *);
+PAWL_API void pawl_arena_free(struct pawl_arena *);
+/* Maps and faults in nbytes ahead of the first save. */
+PAWL_API int pawl_arena_reserve(struct pawl_arena *, size_t nbytes, struct pawl_error *);
+PAWL_API size_t pawl_arena_bytes(const struct pawl_arena *); /* memory held now */
+
+enum pawl_mode {
+	PAWL_MODE_SNAPSHOT = 0, /* copy to the arena, return, write in the background */
+	PAWL_MODE_RING = 1,     /* pass through ring_bytes of memory; the caller waits for the last copy */
+	PAWL_MODE_DIRECT = 2    /* write from the live tensors; the caller waits for the writes */
+};
+
+enum pawl_on_busy {           /* what a save does while another one of the run is still being written */
+	PAWL_BUSY_WAIT = 0,
+	PAWL_BUSY_SKIP = 1,   /* no save: pawl_save returns PAWL_EBUSY and changes nothing */
+	PAWL_BUSY_REPLACE = 2 /* stage it beside; an older staged save that has not started is dropped (PAWL_ECANCELLED) */
+};
+
+#define PAWL_KEEP_MEMORY (-2) /* num_to_keep: nothing is written, the newest lives in memory */
+
+/* What to keep. All rules are united: a checkpoint is kept if any rule keeps it, and always if it
+ * is pinned, held by a reader, or (unless drop_latest) the latest. No rule set = keep everything. */
+struct pawl_retention {
+	size_t size;
+	int64_t num_to_keep;      /* N >= 1: the newest N, or the best N when score attributes are given;
+	                             0 = not set; PAWL_KEEP_MEMORY; other negatives are refused */
+	uint64_t keep_last;       /* the newest N; 0 = rule not set (also below) */
+	uint64_t keep_best;       /* the best N by score */
+	const char *const *score_attributes; /* metric names, compared lexicographically */
+	const int *score_orders;  /* per attribute: +1 = max, -1 = min; NULL = all max */
+	size_t n_scores;          /* at most 16 */
+	uint64_t keep_every;      /* every checkpoint whose step is a multiple of this */
+	double keep_seconds;      /* those younger than this */
+	uint64_t max_bytes;       /* budget: of those kept by no pin, hold or best/latest role, oldest go first */
+	int drop_latest;          /* 1: the latest gets no special protection by num_to_keep/keep_best */
+	int strict_score;         /* 1: rule 34 of Ray's manager: a full best list refuses a tie or worse
+	                             before anything is written */
+};
+#define PAWL_RETENTION_INIT {.size = sizeof(struct pawl_retention)}
+
+struct pawl_open_opts {
+	size_t size;
+	const char *root;         /* run folder: a path, file://path, or mem: (private, in memory) */
+	int read_only;            /* 1: no lease, nothing is ever written */
+	int single;               /* 1: root is one checkpoint, not a run (pawl.save, pawl.load) */
+	int overwrite;            /* 1: adopt a folder that holds checkpoints of another run (R90); with single: replace */
+	const char *run_id;       /* expected id of an existing run; NULL = whatever is there, or new */
+	const char *name_template;/* NULL = "checkpoint_{id:06d}" */
+	struct pawl_retention retention;
+	struct pawl_arena *arena; /* NULL = own */
+	int mode;                 /* enum pawl_mode */
+	int on_busy;              /* enum pawl_on_busy */
+	uint64_t arena_bytes;     /* most staging memory of one save; larger states pass through a ring; 0 = no limit */
+	uint64_t ring_bytes;      /* 0 = 64 MiB */
+	uint64_t pack_bytes;      /* target size of a pack; 0 = 256 MiB */
+	uint64_t block_bytes;     /* unit of checksums, a power of two >= 64 KiB; 0 = 1 MiB */
+	uint64_t bandwidth_bytes_per_second; /* of writing; 0 = no limit */
+	uint32_t copy_threads;    /* 0 = min(4, processors) */
+	uint32_t io_threads;      /* 0 = 4 */
+	uint32_t recycle;         /* how many deleted checkpoints' files are kept aside for reuse; 0 = none */
+	int no_reuse;             /* 1: never hard-link unchanged packs */
+	int no_direct_io;         /* 1: buffered writes and reads */
+	int strict_latest;        /* 1: restore never falls back to an older checkpoint */
+	int64_t lease_timeout_ms; /* another host's lease older than this is taken over; 0 = 120000 */
+	const char *save_interval;/* time string for pawl_should_save: "1ep", "auto", ...; NULL = always */
+	double mtbf_seconds;      /* for "auto": mean time between failures; 0 = 24 h */
+	struct pawl_fault *fault; /* tests: a fault layer around the store; NULL = none */
+	int nonfinite;            /* R157: 0 = accept, 1 = flag in the manifest, 2 = refuse a state with NaN or Inf */
+};
+#define PAWL_OPEN_OPTS_INIT {.size = sizeof(struct pawl_open_opts), .retention = PAWL_RETENTION_INIT}
+
+/* Opens or creates a run. Takes the run's lease unless read_only: PAWL_EBUSY names the holder.
+ * PAWL_EEXISTS if the folder holds checkpoints of another run. Strings are copied. */
+PAWL_API int pawl_open(const struct pawl_open_opts *, struct pawl **ret, struct pawl_error *);
+/* Waits for running saves, releases the lease. The first error of a save that nobody has seen is
+ * returned here; the handle is gone in any case. */
+PAWL_API int pawl_close(struct pawl *, struct pawl_error *);
+PAWL_API const char *pawl_root(const struct pawl *);   /* as given, absolute for paths */
+PAWL_API const char *pawl_run_id(const struct pawl *); /* 32 hex digits; "" for single */
+/* Reads what other processes have committed or deleted since. */
+PAWL_API int pawl_reload(struct pawl *, struct pawl_error *);
+
+/* --------------------------------------------------------------- 5. saving */
+
+/* Counters of a training; -1 = unknown. */
+struct pawl_progress {
+	int64_t epoch, batch, batch_in_epoch, sample, sample_in_epoch, token, token_in_epoch, iteration;
+	double total_wct, epoch_wct, batch_wct; /* wall-clock seconds; < 0 = unknown */
+	double fraction;                        /* of the whole training, 0..1; < 0 = unknown */
+};
+#define PAWL_PROGRESS_INIT {-1, -1, -1, -1, -1, -1, -1, -1, -1.0, -1.0, -1.0, -1.0}
+
+struct pawl_metric {
+	const char *name;
+	double value;    /* NaN and infinities are stored, but never best and never evict (P13) */
+	int not_a_number;/* 1: the caller's value was no number; an error if the score needs it */
+};
+
+struct pawl_save_opts {
+	size_t size;
+	int64_t step;                 /* the caller's own counter */
+	struct pawl_progress progress;/* batch = step where everything is unknown */
+	const struct pawl_metric *metrics;
+	size_t n_metrics;
+	const struct pawl_state *metadata; /* small user data, no tensors; NULL = none */
+	int lazy;                     /* 1: return at once; tensors must not change until pawl_fence */
+	int mode;                     /* 0 = the run's, else enum pawl_mode + 1 */
+};
+#define PAWL_SAVE_OPTS_INIT {.size = sizeof(struct pawl_save_opts), .progress = PAWL_PROGRESS_INIT}
+
+/* Starts a save. Returns when the tensors have been copied (snapshot, ring), written (direct) or at
+ * once (lazy); the rest happens on the library's threads. The state itself may be freed on return;
+ * its tensors' data must stay unchanged until the return, or with lazy until pawl_fence returns.
+ * ret_ticket may be NULL. Refused before anything is written: a missing score attribute
+ * (PAWL_EUSAGE), too little space (PAWL_ENOSPACE, with both figures), a running save with on_busy
+ * skip (PAWL_EBUSY), an earlier background error that nobody has seen (that error). */
+PAWL_API int pawl_save(struct pawl *, const struct pawl_save_opts *, const struct pawl_state *,
+                       struct pawl_ticket **ret_ticket, struct pawl_error *);
+
+enum pawl_stage {
+	PAWL_STAGE_STAGING = 0,   /* tensors are being copied */
+	PAWL_STAGE_STAGED = 1,    /* tensors may change */
+	PAWL_STAGE_WRITTEN = 2,   /* all files are durable */
+	PAWL_STAGE_COMMITTED = 3, /* the checkpoint exists and survives power loss */
+	PAWL_STAGE_SETTLED = 4,   /* retention and pointers are done */
+	PAWL_STAGE_FAILED = 5,    /* nothing has changed */
+	PAWL_STAGE_SKIPPED = 6    /* not written: memory only, or strict_score refused it */
+};
+
+struct pawl_save_stats {
+	size_t size;
+	uint64_t id;             /* 0 until known */
+	uint64_t bytes;          /* of the checkpoint */
+	uint64_t written_bytes;  /* less what was reused */
+	uint64_t reused_bytes;
+	double blocked_seconds;  /* how long the caller was held */
+	double stage_seconds, write_seconds, commit_seconds, total_seconds;
+	uint64_t minor_faults;   /* of the copying threads, while copying */
+};
+
+/* Waits until the save is settled, skipped or failed; timeout_ms < 0 = for ever. Returns the save's
+ * own error (which then counts as seen), or PAWL_ETIMEOUT. */
+PAWL_API int pawl_ticket_wait(struct pawl_ticket *, int64_t timeout_ms, struct pawl_error *);
+PAWL_API int pawl_ticket_stage(const struct pawl_ticket *);
+PAWL_API void pawl_ticket_stats(const struct pawl_ticket *, struct pawl_save_stats *ret);
+PAWL_API void pawl_ticket_free(struct pawl_ticket *);
+
+/* Waits until every tensor given to pawl_save so far may change (for lazy saves). */
+PAWL_API int pawl_fence(struct pawl *, int64_t timeout_ms, struct pawl_error *);
+/* Waits until all saves are settled; returns the first error nobody has seen. */
+PAWL_API int pawl_wait(struct pawl *, int64_t timeout_ms, struct pawl_error *);
+/* The first background error nobody has seen, or 0. Never waits. */
+PAWL_API int pawl_check(struct pawl *, struct pawl_error *);
+/* 1 while a save is running. */
+PAWL_API int pawl_is_saving(const struct pawl *);
+
+/* ------------------------------------------------- 6. retention, on request */
+
+/* What retention would do (dry_run) or does now. Returned rows: one per checkpoint, oldest first. */
+struct pawl_decision {
+	uint64_t id;
+	int keep;
+	const char *reason; /* "latest", "best 1 of 3 by accuracy", "step 400 is a multiple of 100", ... */
+};
+struct pawl_decisions;
+PAWL_API int pawl_prune(struct pawl *, const struct pawl_retention * /* NULL = the run's */, int dry_run,
+                        struct pawl_decisions **ret, struct pawl_error *);
+PAWL_API size_t pawl_decisions_count(const struct pawl_decisions *);
+PAWL_API const struct pawl_decision *pawl_decisions_get(const struct pawl_decisions *, size_t i);
+PAWL_API void pawl_decisions_free(struct pawl_decisions *);
+
+PAWL_API int pawl_pin(struct pawl *, uint64_t id, struct pawl_error *);
+PAWL_API int pawl_unpin(struct pawl *, uint64_t id, struct pawl_error *);
+/* Adds or replaces metrics of a committed checkpoint; best is decided anew (E5). */
+PAWL_API int pawl_score(struct pawl *, uint64_t id, const struct pawl_metric *, size_t n, struct pawl_error *);
+/* Deletes one checkpoint, manifest first. force: also a pinned one, the latest or the best.
+ * PAWL_EBUSY while a reader holds it. */
+PAWL_API int pawl_remove(struct pawl *, uint64_t id, int force, struct pawl_error *);
+
+/* ------------------------------------------------------ 7. finding, listing */
+
+enum pawl_mark {
+	PAWL_MARK_LATEST = 1,
+	PAWL_MARK_BEST = 2,
+	PAWL_MARK_PINNED = 4,
+	PAWL_MARK_HELD = 8,
+	PAWL_MARK_NONFINITE = 16, /* holds NaN or Inf (option nonfinite) */
+	PAWL_MARK_BAD = 32        /* the manifest does not verify; only in lists asked for with bad ones */
+};
+
+/* Summary of a checkpoint, from its manifest. Borrowed from the handle that returned it. */
+struct pawl_info {
+	uint64_t id;
+	int64_t step;
+	const char *name;     /* folder name */
+	const char *path;     /* below the root's own path; absolute for file stores */
+	const char *run_id;
+	uint64_t attempt;
+	double unix_seconds;  /* when it was saved */
+	struct pawl_progress progress;
+	const struct pawl_metric *metrics; /* with late scores */
+	size_t n_metrics;
+	double score;         /* by the first score attribute */
+	int has_score;
+	uint64_t bytes;       /* of all files */
+	uint64_t new_bytes;   /* less reused packs */
+	uint64_t n_tensors, n_files;
+	uint32_t world_size;
+	unsigned marks;       /* enum pawl_mark */
+	double blocked_seconds;
+	const char *problem;  /* why it is bad, "" otherwise */
+};
+
+struct pawl_list;
+/* Committed checkpoints, oldest first (order of ids). with_bad: also folders whose manifest is
+ * missing or does not verify, marked PAWL_MARK_BAD. */
+PAWL_API int pawl_list_open(struct pawl *, int with_bad, struct pawl_list **ret, struct pawl_error *);
+PAWL_API size_t pawl_list_count(const struct pawl_list *);
+PAWL_API const struct pawl_info *pawl_list_get(const struct pawl_list *, size_t i);
+PAWL_API void pawl_list_free(struct pawl_list *);
+
+/* Finds the id for a selector: "latest", "best", "7" or "id:7", "step:400", a folder name.
+ * PAWL_ENOTFOUND if there is none. */
+PAWL_API int pawl_find(struct pawl *, const char *selector, uint64_t *ret_id, struct pawl_error *);
+/* The user's metadata of a checkpoint; NULL state if none was given. The caller frees it. */
+PAWL_API int pawl_metadata(struct pawl *, uint64_t id, struct pawl_state **ret, struct pawl_error *);
+
+/* Waits for a checkpoint with an id above `after`; PAWL_ETIMEOUT when none came. Polls. (R156) */
+PAWL_API int pawl_wait_for_new(struct pawl *, uint64_t after, int64_t timeout_ms, uint64_t *ret_id, struct pawl_error *);
+/* Holds a checkpoint against deletion by any process while it is used; dies with the process. */
+struct pawl_hold;
+PAWL_API int pawl_hold_open(struct pawl *, uint64_t id, struct pawl_hold **ret, struct pawl_error *);
+PAWL_API void pawl_hold_close(struct pawl_hold *);
+
+/* ------------------------------------------------------------- 8. restoring */
+
+struct pawl_restore_opts {
+	size_t size;
+	const char *selector;        /* as pawl_find; NULL = "latest" */
+	const char *const *include;  /* path globs ('*' within and across '/'); none = everything */
+	size_t n_include;
+	int non_strict;              /* 1: report differences instead of failing */
+	int no_fallback;             /* 1: never take an older checkpoint */
+	uint64_t ring_bytes;         /* reading buffers; 0 = 32 MiB, at most 96 MiB is used */
+};
+#define PAWL_RESTORE_OPTS_INIT {.size = sizeof(struct pawl_restore_opts)}
+/* 1 if the path of a leaf matches a glob as in `include`, else 0. */
+PAWL_API int pawl_path_matches(const char *glob, const char *path);
+
+struct pawl_restore;
+/* Picks a checkpoint and reads its manifest; tensors are read by pawl_restore_read. */
+PAWL_API int pawl_restore_open(struct pawl *, const struct pawl_restore_opts *, struct pawl_restore **ret, struct pawl_error *);
+PAWL_API void pawl_restore_close(struct pawl_restore *);
+PAWL_API const struct pawl_info *pawl_restore_info(const struct pawl_restore *);
+/* The saved tree; its tensors have no data. Borrowed; replaced by pawl_restore_fallback. */
+PAWL_API const struct pawl_state *pawl_restore_state(const struct pawl_restore *);
+/* Names the memory that tensor `index` of the saved tree is read into: same dtype and shape, any
+ * strides; with offsets/global_shape set, that box of the global tensor. May be called several times
+ * per tensor. `data` is borrowed until pawl_restore_read returns. */
+PAWL_API int pawl_restore_bind(struct pawl_restore *, size_t index, const struct pawl_tensor *dst, struct pawl_error *);
+/* Matches the leaves of a live state to the saved ones by path and binds its tensors. Differences
+ * (missing, unexpected, wrong dtype, wrong shape) are PAWL_EMISMATCH naming them all, or with
+ * non_strict go to the report. Tensors with `fill` set are not bound. */
+PAWL_API int pawl_restore_match(struct pawl_restore *, const struct pawl_state *live, struct pawl_error *);
+/* Reads everything bound, verifying every block. On PAWL_ECORRUPT the destinations hold undefined
+ * bytes: call pawl_restore_fallback and bind again, or give up. */
+PAWL_API int pawl_restore_read(struct pawl_restore *, struct pawl_error *);
+/* Moves on to the next older valid checkpoint, remembering why. PAWL_ENOTFOUND: there is none, or
+ * fallback is off. */
+PAWL_API int pawl_restore_fallback(struct pawl_restore *, const struct pawl_error *why, struct pawl_error *);
+/* Why checkpoints were passed over: "checkpoint_000007: ..." per row. */
+PAWL_API size_t pawl_restore_fallback_count(const struct pawl_restore *);
+PAWL_API const char *pawl_restore_fallback_get(const struct pawl_restore *, size_t i);
+/* Report of a non-strict match: "missing: model/x", "unexpected: ...", "shape: ..." per row. */
+PAWL_API size_t pawl_restore_report_count(const struct pawl_restore *);
+PAWL_API const char *pawl_restore_report_get(const struct pawl_restore *, size_t i);
+
+/* All of the above in one call, for a live state whose tensors are filled in place: open, match,
+ * read, and fall back as often as needed. *ret (may be NULL) is to be closed by the caller and
+ * gives info, scalars (pawl_restore_state) and fallbacks. PAWL_ENOTFOUND on a fresh run. */
+PAWL_API int pawl_restore(struct pawl *, const struct pawl_restore_opts *, const struct pawl_state *live,
+                          struct pawl_restore **ret, struct pawl_error *);
+
+/* ------------------------------------------------------------- 9. triggers */
+
+/* 1 if a save is due by the run's save_interval at this point of the training, else 0; a negative
+ * code for a bad time string. Also 1 once after a signal (pawl_preempted), and at fraction >= 1.
+ * Does not count as a save: pawl_save moves the mark. */
+PAWL_API int pawl_should_save(struct pawl *, int64_t step, const struct pawl_progress *, struct pawl_error *);
+/* The same as a pure function: is a save due by `interval` between two points? */
+PAWL_API int pawl_interval_due(const char *interval, const struct pawl_progress *last, const struct pawl_progress *now,
+                               struct pawl_error *);
+/* The interval in seconds that wastes least time for a cost per save and a mean time between
+ * failures: Young (CACM 17(9), 1974) with Daly's higher-order term (FGCS 22(3), 2006). */
+PAWL_API double pawl_optimal_interval_seconds(double save_cost_seconds, double mtbf_seconds);
+
+/* Watches SIGTERM and SIGUSR1 by signalfd-free, handler-free means: a self-pipe handler that only
+ * sets a flag. grace_seconds: time from signal to kill, if known (0 = unknown). One watcher per
+ * process; earlier handlers are called after ours and put back by pawl_watch_close. */
+struct pawl_watch;
+PAWL_API int pawl_watch_open(double grace_seconds, struct pawl_watch **ret, struct pawl_error *);
+PAWL_API int pawl_watch_signal(const struct pawl_watch *);          /* number of the signal that came, or 0 */
+PAWL_API double pawl_watch_seconds_left(const struct pawl_watch *); /* < 0 = unknown */
+PAWL_API void pawl_watch_close(struct pawl_watch *);
+
+/* ------------------------------------------------------------- 10. upkeep */
+
+/* Progress of long work, polled from another thread, or NULL. All fields are atomically updated. */
+struct pawl_meter {
+	volatile uint64_t done_bytes, total_bytes;
+	volatile int cancel; /* set to 1 to stop: PAWL_ECANCELLED */
+};
+
+/* One finding of a verification. */
+struct pawl_finding {
+	uint64_t id;
+	const char *file;    /* name in the checkpoint's folder */
+	uint64_t begin, end; /* byte range */
+	const char *tensor;  /* first tensor touched, "" if none */
+	const char *message;
+};
+struct pawl_findings;
+/* Reads every byte of a checkpoint (id 0: of all) and checks it. Returns PAWL_ECORRUPT when
+ * findings exist; *ret is set then too (the one exception to the rule on out-parameters). */
+PAWL_API int pawl_verify(struct pawl *, uint64_t id, struct pawl_meter *, struct pawl_findings **ret, struct pawl_error *);
+PAWL_API size_t pawl_findings_count(const struct pawl_findings *);
+PAWL_API const struct pawl_finding *pawl_findings_get(const struct pawl_findings *, size_t i);
+PAWL_API void pawl_findings_free(struct pawl_findings *);
+
+enum pawl_change { PAWL_SAME = 0, PAWL_ADDED = 1, PAWL_REMOVED = 2, PAWL_CHANGED = 3 };
+struct pawl_diff_row {
+	const char *path;
+	int change;          /* enum pawl_change; same ones are not listed */
+	int is_tensor;
+	const char *was, *is;/* dtype and shape, or the value as text */
+	double max_abs, max_rel; /* of changed tensors of equal dtype and shape; else NaN. Elements where both
+	                            are NaN count as equal */
+};
+struct pawl_diff;
+/* Compares two checkpoints, reading tensors in a stream. The runs may be the same handle. */
+PAWL_API int pawl_diff_open(struct pawl *a, uint64_t id_a, struct pawl *b, uint64_t id_b, struct pawl_meter *,
+                            struct pawl_diff **ret, struct pawl_error *);
+PAWL_API size_t pawl_diff_count(const struct pawl_diff *);
+PAWL_API const struct pawl_diff_row *pawl_diff_get(const struct pawl_diff *, size_t i);
+PAWL_API void pawl_diff_free(struct pawl_diff *);
+
+struct pawl_export_opts {
+	size_t size;
+	const char *const *include; /* path globs; none = everything */
+	size_t n_include;
+	const char *strip_prefix;   /* removed from tensor names, e.g. "model/"; NULL = none */
+	uint64_t max_shard_bytes;   /* 0 = one file; else a Hugging Face shard set with index */
+	int dots;                   /* 1: write '.' instead of '/' in names */
+	int overwrite;
+};
+#define PAWL_EXPORT_OPTS_INIT {.size = sizeof(struct pawl_export_opts)}
+/* Writes tensors of a checkpoint as target (file "x.safetensors", or a folder for shards). Constant memory. */
+PAWL_API int pawl_export(struct pawl *, uint64_t id, const char *target, const struct pawl_export_opts *,
+                         struct pawl_meter *, struct pawl_error *);
+
+/* Deletes what crashes left (partial folders of dead writers, folders without manifest that this
+ * run wrote, stale holds, recycled files). *ret_bytes: freed, or with dry_run to be freed. */
+PAWL_API int pawl_gc(struct pawl *, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes, struct pawl_error *);
+/* Rebuilds a lost or damaged manifest from the packs of a checkpoint folder; refuses if any tensor
+ * is incomplete. dry_run: only says whether it would work. */
+PAWL_API int pawl_repair(struct pawl *, const char *name, int dry_run, struct pawl_error *);
+
+/* Capabilities of the store under a root, found by trying, as rows "key: value". */
+struct pawl_rows;
+PAWL_API int pawl_doctor(const char *root, struct pawl_rows **ret, struct pawl_error *);
+PAWL_API size_t pawl_rows_count(const struct pawl_rows *);
+PAWL_API const char *pawl_rows_key(const struct pawl_rows *, size_t i);
+PAWL_API const char *pawl_rows_value(const struct pawl_rows *, size_t i);
+PAWL_API void pawl_rows_free(struct pawl_rows *);
+
+/* Fault layer, for testing programs that use pawl: the n-th call (from 1) of an operation named
+ * "put", "create", "write", "finish", "publish", "read", "list", "stat", "remove", "link" or "any" fails
+ * with `code`, once or (forever) from then on. */
+PAWL_API int pawl_fault_new(const char *operation, uint64_t nth, int code, int forever, struct pawl_fault **ret,
+                            struct pawl_error *);
+PAWL_API uint64_t pawl_fault_calls(const struct pawl_fault *); /* matching calls seen so far */
+PAWL_API void pawl_fault_free(struct pawl_fault *);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

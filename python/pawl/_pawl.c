@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* _pawl: the extension module: its state, and the functions that need no run. */
+#include "py.h"
+
+static PyObject *
+version(PyObject *module, PyObject *none)
+{
+	(void)module;
+	(void)none;
+	return PyUnicode_FromString(pawl_version());
+}
+
+static PyObject *
+optimal_interval(PyObject *module, PyObject *args)
+{
+	double cost, mtbf;
+
+	(void)module;
+	if (!PyArg_ParseTuple(args, "dd:optimal_interval", &cost, &mtbf))
+		return NULL;
+	return PyFloat_FromDouble(pawl_optimal_interval_seconds(cost, mtbf));
+}
+
+static PyObject *
+interval_due(PyObject *module, PyObject *args)
+{
+	struct py_state *st = PyModule_GetState(module);
+	struct pawl_progress last, now;
+	struct pawl_error err = {0};
+	PyObject *was, *is;
+	const char *interval;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "sOO:interval_due", &interval, &was, &is) || py_progress(st, was, &last) < 0 ||
+	    py_progress(st, is, &now) < 0)
+		return NULL;
+	rc = pawl_interval_due(interval, &last, &now, &err);
+	return rc < 0 ? py_raise(st, rc, &err) : PyBool_FromLong(rc);
+}
+
+static PyObject *
+arena_bytes(PyObject *module, PyObject *none)
+{
+	struct py_state *st = PyModule_GetState(module);
+
+	(void)none;
+	return PyLong_FromSize_t(st->arena ? pawl_arena_bytes(st->arena) : 0);
+}
+
+/* pawl.Shard tells what a shard looks like; it registers itself. */
+static PyObject *
+set_shard(PyObject *module, PyObject *type)
+{
+	struct py_state *st = PyModule_GetState(module);
+
+	py_set(&st->shard, Py_NewRef(type));
+	return Py_NewRef(type);
+}
+
+/* A state walked and thrown away: what could not be saved raises here. Returns the number of tensors. */
+static PyObject *
+check_state(PyObject *module, PyObject *state)
+{
+	struct py_state *st = PyModule_GetState(module);
+	struct py_walk walk;
+	size_t n;
+
+	if (py_walk_begin(&walk, st, state, false) < 0)
+		return NULL;
+	n = pawl_state_tensor_count(walk.state);
+	py_walk_end(&walk);
+	return PyLong_FromSize_t(n);
+}
+
+static PyMethodDef functions[] = {
+	{"version", version, METH_NOARGS, "Version of the library."},
+	{"optimal_interval", optimal_interval, METH_VARARGS, "Seconds between saves that waste least time (Young, Daly)."},
+	{"interval_due", interval_due, METH_VARARGS, "Is a save due by a time string between two points of a training?"},
+	{"arena_bytes", arena_bytes, METH_NOARGS, "Staging memory held by this process."},
+	{"set_shard", set_shard, METH_O, "Register the type of shards."},
+	{"check_state", check_state, METH_O, "Walk a state without saving it."},
+	{NULL, NULL, 0, NULL},
+};
+
+static int
+intern_strings(struct py_state *st)
+{
+#define INTERN(n) \
+	if (!(st->s.n = PyUnicode_InternFromString(#n))) \
+		return -1;
+	PY_STRINGS(INTERN)
+#undef INTERN
+	return 0;
+}
+
+static int
+add_numbers(PyObject *module)
+{
+	static const struct {
+		const char *name;
+		int value;
+	} numbers[] = {
+		{"MODE_SNAPSHOT", PAWL_MODE_SNAPSHOT}, {"MODE_RING", PAWL_MODE_RING}, {"MODE_DIRECT", PAWL_MODE_DIRECT},
+		{"BUSY_WAIT", PAWL_BUSY_WAIT}, {"BUSY_SKIP", PAWL_BUSY_SKIP}, {"BUSY_REPLACE", PAWL_BUSY_REPLACE},
+		{"KEEP_MEMORY", PAWL_KEEP_MEMORY},
+	};
+
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		if (PyModule_AddIntConstant(module, numbers[i].name, numbers[i].value) < 0)
+			return -1;
+	return 0;
+}
+
+static int
+module_exec(PyObject *module)
+{
+	struct py_state *st = PyModule_GetState(module);
+	AUTO_REF collections = PyImport_ImportModule("collections");
+
+	if (!collections)
+		return -1;
+	st->ordered_dict = PyObject_GetAttrString(collections, "OrderedDict");
+	if (!st->ordered_dict || intern_strings(st) < 0 || py_errors_init(module, st) < 0 || py_run_init(module, st) < 0 ||
+	    py_ticket_init(module, st) < 0 || py_hold_init(module, st) < 0)
+		return -1;
+	return add_numbers(module);
+}
+
+static int
+module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+	struct py_state *st = PyModule_GetState(module);
+
+	for (int i = 0; i < PY_N_CODES; i++)
+		Py_VISIT(st->errors[i]);
+	Py_VISIT(st->run_type);
+	Py_VISIT(st->ticket_type);
+	Py_VISIT(st->hold_type);
+	Py_VISIT(st->watch_type);
+	Py_VISIT(st->ordered_dict);
+	Py_VISIT(st->shard);
+	return py_frames_traverse(st, visit, arg);
+}
+
+static int
+module_clear(PyObject *module)
+{
+	struct py_state *st = PyModule_GetState(module);
+
+	for (int i = 0; i < PY_N_CODES; i++)
+		Py_CLEAR(st->errors[i]);
+	Py_CLEAR(st->run_type);
+	Py_CLEAR(st->ticket_type);
+	Py_CLEAR(st->hold_type);
+	Py_CLEAR(st->watch_type);
+	Py_CLEAR(st->ordered_dict);
+	Py_CLEAR(st->shard);
+	py_frames_clear(st);
+	return 0;
+}
+
+/* Runs hold on to their type and that to the module: when the module goes, no run uses the arena any more. */
+static void
+module_free(void *module)
+{
+	struct py_state *st = PyModule_GetState(module);
+
+	if (!st)
+		return;
+	module_clear(module);
+#define DROP(n) Py_CLEAR(st->s.n);
+	PY_STRINGS(DROP)
+#undef DROP
+	pawl_arena_free(st->arena);
+	st->arena = NULL;
+}
+
+static PyModuleDef_Slot slots[] = {
+	{Py_mod_exec, module_exec},
+	{0, NULL},
+};
+
+static struct PyModuleDef definition = {
+	.m_base = PyModuleDef_HEAD_INIT,
+	.m_name = "pawl._pawl",
+	.m_doc = "The library behind pawl.",
+	.m_size = sizeof(struct py_state),
+	.m_methods = functions,
+	.m_slots = slots,
+	.m_traverse = module_traverse,
+	.m_clear = module_clear,
+	.m_free = module_free,
+};
+
+PyMODINIT_FUNC PyInit__pawl(void);
+
+PyMODINIT_FUNC
+PyInit__pawl(void)
+{
+	return PyModuleDef_Init(&definition);
+}

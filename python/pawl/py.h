@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * py: what the files of the extension module _pawl share. The module translates and nothing else: Python objects to the
+ * calls of pawl.h and back. Deciding, writing and reading are the library's.
+ *
+ *   _pawl.c        the module, its functions          py_error.c  exceptions
+ *   py_run.c       Run: open, wait, close             py_save.c   Run: saving
+ *   py_list.c      Run: listing, pins, scores, pruning
+ *   py_ticket.c    Ticket, Hold, Watch                py_frame.c  torch, NumPy and JAX, as far as they are imported
+ *   py_tensor.c    a framework's tensor -> struct pawl_tensor, without copying
+ *   py_walk.c      Python objects -> struct pawl_state
+ *   py_build.c     struct pawl_state -> Python objects
+ *   py_match.c     which live object takes which saved value        py_leaf.c   ... for one tensor
+ *   py_restore.c   the restore loop, and putting values into live objects
+ *
+ * The GIL is released around every call that may wait. There are no globals: everything that lasts hangs on the module's
+ * state, found through the type of an object.
+ */
+#ifndef PAWL_PY_H
+#define PAWL_PY_H
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pawl.h"
+
+#define PY_N_CODES (-PAWL_EINTERNAL + 1)
+#define PY_N_DTYPES (PAWL_C128 + 1)
+#define PY_MAX_DEPTH 256  /* of containers; the library's own limit */
+#define PY_SLICE_MS 100   /* longest time in which Ctrl+C goes unseen */
+
+static inline void
+py_drop(PyObject **p)
+{
+	Py_XDECREF(*p);
+}
+/* A reference that is given up at the end of the scope. */
+#define AUTO_REF __attribute__((cleanup(py_drop))) PyObject *
+
+/* Puts a reference into a slot and gives up the one that was there. */
+static inline void
+py_set(PyObject **slot, PyObject *value)
+{
+	PyObject *old = *slot;
+
+	*slot = value;
+	Py_XDECREF(old);
+}
+
+/* Names that are looked up often, kept as interned strings. */
+#define PY_STRINGS(X) \
+	X(dtype) X(shape) X(stride) X(strides) X(data_ptr) X(is_cpu) X(layout) X(is_conj) X(is_neg) X(is_quantized) X(is_meta) \
+	X(requires_grad) X(resolve_conj) X(resolve_neg) X(detach) X(contiguous) X(view) X(reshape) X(copy_) X(itemsize) X(name) \
+	X(isnative) X(__array_interface__) X(state_dict) X(load_state_dict) X(_fields) X(tensor) X(global_shape) X(offsets) \
+	X(copy) X(clear) X(update) X(_metadata) X(empty) X(ndim)
+
+#define PY_STRING_MEMBER(n) PyObject *n;
+
+/* What is known of a framework; module is NULL until it has been seen in sys.modules. */
+struct py_torch {
+	PyObject *module, *tensor, *parameter, *nn_module, *size, *strided;
+	PyObject *codes;                  /* dict: torch dtype -> number of enum pawl_dtype */
+	PyObject *dtypes[PY_N_DTYPES];    /* the reverse; NULL where torch has none */
+};
+struct py_numpy {
+	PyObject *module, *ndarray, *generic, *memmap;
+	PyObject *codes;                  /* dict: numpy dtype -> number, 0 = cannot be held; filled as they are met */
+	PyObject *dtypes[PY_N_DTYPES];
+};
+struct py_jax {
+	PyObject *module, *array;
+};
+
+/* State of the module. */
+struct py_state {
+	PyObject *errors[PY_N_CODES];     /* by -code; [0] is PawlError */
+	PyObject *run_type, *ticket_type, *hold_type, *watch_type;
+	PyObject *ordered_dict;           /* collections.OrderedDict */
+	PyObject *shard;                  /* pawl.Shard, once it is imported */
+	struct py_torch torch;
+	struct py_numpy numpy;
+	struct py_jax jax;
+	struct {
+		PY_STRINGS(PY_STRING_MEMBER)
+	} s;
+	struct pawl_arena *arena;         /* shared by all runs of the interpreter; made by the first */
+};
+
+/* A place inside a state, for errors: a list from the innermost container outwards. NULL is the root. */
+struct py_path {
+	const struct py_path *up;
+	PyObject *container; /* borrowed */
+	PyObject *key;       /* borrowed; NULL = index */
+	Py_ssize_t index;
+};
+
+/* ---- py_error.c ---- */
+
+int py_errors_init(PyObject *module, struct py_state *st);
+/* Raises what a library call reported. Always returns NULL. */
+PyObject *py_raise(struct py_state *st, int code, const struct pawl_error *err);
+/* Raises an exception of a code; format as PyUnicode_FromFormat. Always returns NULL. */
+PyObject *py_raise_text(struct py_state *st, int code, const char *format, ...);
+/* Raises "cannot save 'a/b': " and the text. Always returns -1. */
+int py_raise_at(struct py_state *st, int code, const struct py_path *path, const char *format, ...);
+/* The exception object for a code, not raised. New reference. */
+PyObject *py_error_new(struct py_state *st, int code, const struct pawl_error *err);
+/* Text of a place, e.g. "model/layer1/weight". New reference. */
+PyObject *py_path_text(const struct py_path *path);
+/* Adds "at 'a/b': " and the text to the exception that is being raised; without a path just the text. */
+void py_add_note(const struct py_path *path, const char *format, ...);
+/* Turns the exception that is being raised (if it is an ordinary one) into UnsupportedError that names the place, with
+ * the first as its cause. Always returns -1. */
+int py_wrap_at(struct py_state *st, const struct py_path *path, PyObject *obj);
+
+/* ---- py_frame.c ---- */
+
+/* Looks which frameworks are imported by now. Cheap when nothing has changed. */
+int py_frames_refresh(struct py_state *st);
+/* The same after importing one that is needed; `why` names the tensor. */
+int py_need_torch(struct py_state *st, const char *why);
+int py_need_numpy(struct py_state *st, const char *why);
+int py_need_jax(struct py_state *st, const char *why);
+/* Number of a numpy dtype (new ones are looked up by name), 0 if a state cannot hold it, -1 with an exception. */
+int py_numpy_code(struct py_state *st, PyObject *dtype);
+/* The numpy dtype of a number, borrowed; imports ml_dtypes where that is needed. NULL with an exception. */
+PyObject *py_numpy_dtype(struct py_state *st, int code, const char *why);
+void py_frames_clear(struct py_state *st);
+int py_frames_traverse(struct py_state *st, visitproc visit, void *arg);
+
+/* ---- py_tensor.c ---- */
+
+/* A tensor of a framework, seen as bytes. raw points into the struct: it must not be moved. */
+struct py_tensor {
+	struct pawl_tensor raw;
+	uint64_t shape[PAWL_MAX_DIMS], global_shape[PAWL_MAX_DIMS], offsets[PAWL_MAX_DIMS];
+	int64_t strides[PAWL_MAX_DIMS];
+	PyObject *owner;  /* keeps raw.data alive; new reference */
+	bool on_device;   /* the processor cannot read it: raw.data is NULL */
+	bool fixed;       /* cannot be written in place: read-only, immutable, or raw shows a copy */
+};
+void py_tensor_clear(struct py_tensor *t);
+/* 1: obj is a tensor and *ret describes it; 0: it is none; -1 with an exception (it is one that cannot be held). */
+int py_tensor_describe(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *ret);
+/* Copies a tensor from a device into host memory, C order. */
+int py_tensor_fetch(struct py_state *st, PyObject *tensor, void *dst, size_t nbytes);
+/* An empty tensor of the named kind for what was saved; *ret describes its memory. What is returned is a holder:
+ * py_tensor_finish makes the final object of it, once the bytes have been read. */
+PyObject *py_tensor_new(struct py_state *st, const struct pawl_tensor_info *info, const char *kind, struct py_tensor *ret);
+PyObject *py_tensor_finish(struct py_state *st, PyObject *holder, const char *kind, const char *name);
+
+/* ---- py_walk.c ---- */
+
+struct py_fill;
+/* A walked state. While the GIL is given up for a save, `thread` is where a fill takes it back. */
+struct py_walk {
+	struct py_state *st;
+	struct pawl_state *state;
+	PyObject *keep;            /* list: what must live until the tensors have been staged */
+	struct py_fill *fills;
+	PyThreadState *thread;
+	PyObject *error[3];        /* raised inside a fill */
+	bool no_tensors;           /* metadata */
+};
+int py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_tensors);
+void py_walk_end(struct py_walk *w);
+/* Converts a scalar; text is borrowed from obj or from *keep, a new reference that outlives the use.
+ * 1 = done, 0 = obj is no scalar, -1 with an exception. */
+int py_scalar(struct py_state *st, PyObject *obj, const struct py_path *path, struct pawl_scalar *ret, PyObject **keep);
+/* Exactly a type of scalar that nothing else needs to look at. */
+static inline bool
+py_is_simple(PyObject *obj)
+{
+	return obj == Py_None || PyUnicode_CheckExact(obj) || PyLong_CheckExact(obj) || PyFloat_CheckExact(obj) ||
+	       PyBool_Check(obj) || PyBytes_CheckExact(obj);
+}
+/* 1 if obj has a callable state_dict, 0 if not, -1 with an exception. */
+int py_has_state_dict(struct py_state *st, PyObject *obj);
+
+/* ---- py_build.c ---- */
+
+/* Python's object for a scalar. New reference. */
+PyObject *py_scalar_object(const struct pawl_scalar *s);
+/* The tree of a state without tensors. New reference. */
+PyObject *py_plain_object(const struct pawl_node *node);
+
+/* ---- py_match.c ---- */
+
+enum py_rule {
+	PY_NEW,    /* no live object: everything is made new */
+	PY_USER,   /* the caller's containers: same keys demanded, values replaced in them */
+	PY_MODULE, /* the state_dict of a torch module: same keys demanded */
+	PY_OBJECT  /* the state_dict of another object: whatever fits is read in place; the object judges the rest */
+};
+
+/* What became of one leaf, in the order of the saved tree. In partial restores scalars have one too. */
+struct py_leaf {
+	PyObject *holder;   /* new tensor that is read into; NULL = none */
+	PyObject *value;    /* the live tensor, or what became of the holder; NULL = left out, or not finished yet */
+	PyObject *copy_to;  /* live tensor that the holder is copied to after the reading */
+	const char *kind;   /* of the finished holder */
+	bool left_out;      /* not asked for: value is what is live there, if anything */
+};
+
+/* A live object with state_dict and load_state_dict. */
+struct py_object {
+	const struct pawl_node *node;
+	PyObject *live, *state_dict;
+	PyObject *skip;     /* set: keys of state_dict that must not be loaded */
+	bool is_module;
+	bool must_load;     /* a module whose tensors were not all read in place */
+	bool is_wanted;     /* something in it was asked for */
+};
+
+struct py_restore {
+	struct py_state *st;
+	struct pawl_restore *handle;
+	const struct pawl_state *saved;
+	const struct pawl_restore_opts *opts;
+	struct py_leaf *leaves;
+	size_t n_leaves, cap_leaves, next_leaf;
+	struct py_object *objects;
+	size_t n_objects, cap_objects, next_object;
+	size_t *fresh;      /* per saved tensor: 1 + leaf that holds its new tensor, so that tied ones are one object */
+	bool *glob_used;
+	size_t object;      /* 1 + the object whose state_dict is being matched; 0 = none */
+	PyObject *memory;   /* set: addresses of its tensors, if it is a module */
+	PyObject *bound;    /* dict: address of a live tensor -> saved tensor */
+	PyObject *problems; /* list of str */
+};
+/* Finds a destination for every saved tensor and binds it. Differences go to r->problems. live NULL: all is new. */
+int py_match(struct py_restore *r, PyObject *live);
+void py_match_clear(struct py_restore *r);
+/* For py_match: room for one more row; a new leaf; a difference ("kind: path" and the text); the module whose state_dict
+ * is being matched, or NULL; that it must be loaded; the destination of a tensor leaf. */
+void *py_grow(void *rows, size_t n, size_t *cap, size_t size);
+struct py_leaf *py_leaf_push(struct py_restore *r);
+int py_problem(struct py_restore *r, const char *kind, const struct py_path *path, const char *format, ...);
+struct py_object *py_module_of(struct py_restore *r);
+void py_module_must_load(struct py_restore *r);
+int py_match_tensor(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
+                    const struct py_path *path);
+/* Neither a tensor nor an object is in it. */
+bool py_is_plain(struct py_state *st, PyObject *live, int depth);
+bool py_node_is_plain(const struct pawl_node *node);
+/* Does the live container have the shape of the saved one, so that children can be looked up? */
+bool py_is_alike(const struct pawl_node *node, PyObject *live);
+/* Borrowed child of a live container that is alike, NULL if absent. key or index as in the saved one. */
+PyObject *py_live_child(PyObject *live, PyObject *key, Py_ssize_t index);
+
+/* ---- py_restore.c ---- */
+
+/* Restores into live (NULL = into new objects). Returns (tree, info, fallbacks, report, metadata). */
+PyObject *py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const struct pawl_restore_opts *opts);
+
+/* ---- py_run.c, py_list.c, py_ticket.c ---- */
+
+struct py_run {
+	PyObject_HEAD
+	struct pawl *run;   /* NULL once closed */
+	struct pawl_fault *fault; /* of tests, or NULL */
+	PyObject *lazy;     /* list of tickets whose tensors may not have been copied yet */
+	PyObject *holds;    /* list of holds, released before the run is closed */
+	unsigned calls;     /* methods that use run now; guarded by the GIL, as all here */
+	bool closing;
+};
+/* Begins the use of the run; NULL with an exception if it is closed. */
+struct pawl *py_run_enter(struct py_run *self);
+void py_run_leave(struct py_run *self);
+struct py_state *py_state_of(PyObject *self);
+PyObject *py_info_dict(const struct pawl_info *info);
+
+int py_run_init(PyObject *module, struct py_state *st);
+/* Metrics of a mapping. *ret is to be freed by PyMem_Free; names are borrowed from *keep, a new reference. */
+int py_metrics(struct py_state *st, PyObject *mapping, struct pawl_metric **ret, size_t *ret_n, PyObject **keep);
+
+/* Lets go of the tensors of lazy saves that have been copied, or of all. */
+void py_run_prune_lazy(struct py_run *self, bool all);
+
+/* Methods of Run, as PyMethodDef wants them. */
+PyObject *py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs);
+PyObject *py_run_list(struct py_run *self, PyObject *args);
+PyObject *py_run_info(struct py_run *self, PyObject *args);
+PyObject *py_run_find(struct py_run *self, PyObject *args);
+PyObject *py_run_metadata(struct py_run *self, PyObject *args);
+PyObject *py_run_restore(struct py_run *self, PyObject *args, PyObject *kwargs);
+PyObject *py_run_pin(struct py_run *self, PyObject *args);
+PyObject *py_run_unpin(struct py_run *self, PyObject *args);
+PyObject *py_run_remove(struct py_run *self, PyObject *args);
+PyObject *py_run_score(struct py_run *self, PyObject *args);
+PyObject *py_run_prune(struct py_run *self, PyObject *args);
+PyObject *py_run_verify(struct py_run *self, PyObject *args);
+PyObject *py_run_reload(struct py_run *self, PyObject *none);
+PyObject *py_run_wait_for_new(struct py_run *self, PyObject *args);
+PyObject *py_run_hold(struct py_run *self, PyObject *args);
+
+int py_ticket_init(PyObject *module, struct py_state *st);
+PyObject *py_ticket_new(struct py_state *st, struct pawl_ticket *ticket, long long step, PyObject *keep);
+/* Lets go of the tensors if they have been copied (or in any case); true if it holds none any more. */
+bool py_ticket_release(PyObject *ticket, bool force);
+PyObject *py_hold_new(struct py_state *st, struct pawl_hold *hold);
+void py_hold_release(PyObject *hold);
+int py_hold_init(PyObject *module, struct py_state *st);
+
+/* A wait in slices, so that signals are seen: call(arg, ms) is made without the GIL until it returns anything but
+ * PAWL_ETIMEOUT or the time is over. timeout: None or seconds. 0, or -1 with an exception. */
+typedef int py_wait_fn(void *arg, int64_t timeout_ms, struct pawl_error *err);
+int py_wait(struct py_state *st, PyObject *timeout, py_wait_fn *call, void *arg);
+int py_progress(struct py_state *st, PyObject *mapping, struct pawl_progress *ret);
+
+#endif

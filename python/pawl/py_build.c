@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* py_build: values of a state as Python objects. Tensors are py_match's and py_restore's. */
+#include "py.h"
+
+#include <string.h>
+
+static PyObject *
+big_int(const struct pawl_scalar *s)
+{
+	AUTO_REF text = PyUnicode_DecodeUTF8(s->ptr, (Py_ssize_t)s->len, NULL);
+
+	return text ? PyObject_CallFunctionObjArgs((PyObject *)&PyLong_Type, text, NULL) : NULL;
+}
+
+PyObject *
+py_scalar_object(const struct pawl_scalar *s)
+{
+	switch (s->type) {
+	case PAWL_BOOLEAN:
+		return PyBool_FromLong(s->i != 0);
+	case PAWL_INT:
+		return s->ptr ? big_int(s) : PyLong_FromLongLong(s->i);
+	case PAWL_FLOAT:
+		return PyFloat_FromDouble(s->f);
+	case PAWL_STR:
+		return PyUnicode_DecodeUTF8(s->ptr, (Py_ssize_t)s->len, NULL);
+	case PAWL_BYTES:
+		return PyBytes_FromStringAndSize(s->ptr, (Py_ssize_t)s->len);
+	default:
+		return Py_NewRef(Py_None);
+	}
+}
+
+static PyObject *
+plain_dict(const struct pawl_node *node)
+{
+	PyObject *dict = PyDict_New();
+
+	for (const struct pawl_node *child = pawl_node_first(node); dict && child; child = pawl_node_next(child)) {
+		AUTO_REF key = py_scalar_object(pawl_node_key(child));
+		AUTO_REF value = key ? py_plain_object(child) : NULL;
+
+		if (!value || PyDict_SetItem(dict, key, value) < 0)
+			Py_CLEAR(dict);
+	}
+	return dict;
+}
+
+static PyObject *
+plain_list(const struct pawl_node *node)
+{
+	PyObject *list = PyList_New(0);
+
+	for (const struct pawl_node *child = pawl_node_first(node); list && child; child = pawl_node_next(child)) {
+		AUTO_REF value = py_plain_object(child);
+
+		if (!value || PyList_Append(list, value) < 0)
+			Py_CLEAR(list);
+	}
+	return list;
+}
+
+PyObject *
+py_plain_object(const struct pawl_node *node)
+{
+	if (!node)
+		return Py_NewRef(Py_None);
+	switch (pawl_node_type(node)) {
+	case PAWL_DICT:
+	case PAWL_ODICT:
+		return plain_dict(node);
+	case PAWL_LIST:
+		return plain_list(node);
+	case PAWL_TUPLE: {
+		AUTO_REF list = plain_list(node);
+
+		return list ? PyList_AsTuple(list) : NULL;
+	}
+	case PAWL_TENSOR:
+		return Py_NewRef(Py_None);
+	default:
+		return py_scalar_object(pawl_node_scalar(node));
+	}
+}

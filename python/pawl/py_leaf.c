@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * py_leaf: the destination of one saved tensor, for py_match: the live tensor where dtype and shape are the same and its
+ * memory can be written, else a new one, which is copied to a device afterwards or takes the live one's place.
+ */
+#include "py.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- records ---- */
+
+void *
+py_grow(void *rows, size_t n, size_t *cap, size_t size)
+{
+	size_t bigger = *cap ? 2 * *cap : 64;
+	void *moved;
+
+	if (n < *cap)
+		return rows;
+	moved = PyMem_Realloc(rows, bigger * size);
+	if (moved)
+		*cap = bigger;
+	else
+		PyErr_NoMemory();
+	return moved;
+}
+
+struct py_leaf *
+py_leaf_push(struct py_restore *r)
+{
+	struct py_leaf *rows = py_grow(r->leaves, r->n_leaves, &r->cap_leaves, sizeof(*rows));
+
+	if (!rows)
+		return NULL;
+	r->leaves = rows;
+	rows[r->n_leaves] = (struct py_leaf){0};
+	return &rows[r->n_leaves++];
+}
+
+/* True where strict mode will refuse in the end: nothing needs to be made any more. */
+static bool
+is_refused(const struct py_restore *r)
+{
+	return !r->opts->non_strict && PyList_Size(r->problems) > 0;
+}
+
+int
+py_problem(struct py_restore *r, const char *kind, const struct py_path *path, const char *format, ...)
+{
+	AUTO_REF where = py_path_text(path);
+	va_list args;
+
+	va_start(args, format);
+	AUTO_REF what = PyUnicode_FromFormatV(format, args);
+
+	va_end(args);
+	if (!where || !what)
+		return -1;
+
+	AUTO_REF row = PyUnicode_FromFormat("%s: %U%U", kind, where, what);
+
+	return row ? PyList_Append(r->problems, row) : -1;
+}
+
+/* ---- destinations ---- */
+
+static int
+bind(struct py_restore *r, size_t index, const struct pawl_tensor *dst)
+{
+	struct pawl_error err = {0};
+	int rc = pawl_restore_bind(r->handle, index, dst, &err);
+
+	if (rc < 0)
+		py_raise(r->st, rc, &err);
+	return rc < 0 ? -1 : 0;
+}
+
+/* A new tensor for a leaf, or the one that a tied leaf has got already. copy_to may be NULL. */
+static int
+push_fresh(struct py_restore *r, const struct pawl_node *node, PyObject *copy_to)
+{
+	size_t index = pawl_node_tensor(node);
+	struct py_leaf *leaf = py_leaf_push(r);
+	struct py_tensor t;
+	int rc;
+
+	if (!leaf)
+		return -1;
+	leaf->copy_to = Py_XNewRef(copy_to);
+	if (is_refused(r))
+		return 0;
+	if (r->fresh[index] && !copy_to) {
+		leaf->holder = Py_NewRef(r->leaves[r->fresh[index] - 1].holder);
+		return 0;
+	}
+	leaf->holder = py_tensor_new(r->st, pawl_state_tensor(r->saved, index), copy_to ? "torch" : pawl_node_kind(node), &t);
+	if (!leaf->holder)
+		return -1;
+	rc = bind(r, index, &t.raw);
+	py_tensor_clear(&t);
+	if (!copy_to)
+		r->fresh[index] = r->n_leaves;
+	return rc;
+}
+
+static int
+push_live(struct py_restore *r, PyObject *live)
+{
+	struct py_leaf *leaf = py_leaf_push(r);
+
+	if (leaf)
+		leaf->value = Py_NewRef(live);
+	return leaf ? 0 : -1;
+}
+
+static PyObject *
+shape_text(uint32_t ndim, const uint64_t *shape)
+{
+	PyObject *list = PyList_New(0);
+
+	for (uint32_t i = 0; list && i < ndim; i++) {
+		AUTO_REF extent = PyLong_FromUnsignedLongLong(shape[i]);
+
+		if (!extent || PyList_Append(list, extent) < 0)
+			Py_CLEAR(list);
+	}
+	return list;
+}
+
+static const uint64_t *
+whole_shape(const struct pawl_tensor *t)
+{
+	return t->global_shape ? t->global_shape : t->shape;
+}
+
+static bool
+same_shape(const struct pawl_tensor *t, const struct pawl_tensor_info *info)
+{
+	return t->ndim == info->ndim && (t->ndim == 0 || memcmp(whole_shape(t), info->shape, t->ndim * sizeof(*t->shape)) == 0);
+}
+
+/* 1 = fits, 0 = differs; with the caller's rules that is a problem. */
+static int
+compare(struct py_restore *r, const struct py_tensor *t, const struct pawl_tensor_info *info, enum py_rule rule,
+        const struct py_path *path)
+{
+	bool fits = t->raw.dtype == info->dtype && same_shape(&t->raw, info);
+
+	if (fits || rule == PY_OBJECT)
+		return fits;
+	if (t->raw.dtype != info->dtype &&
+	    py_problem(r, "dtype", path, ": saved %s, live %s", pawl_dtype_name(info->dtype), pawl_dtype_name(t->raw.dtype)) < 0)
+		return -1;
+	if (same_shape(&t->raw, info))
+		return 0;
+
+	AUTO_REF was = shape_text(info->ndim, info->shape);
+	AUTO_REF is = shape_text(t->raw.ndim, whole_shape(&t->raw));
+
+	if (!was || !is || py_problem(r, "shape", path, ": saved %S, live %S", was, is) < 0)
+		return -1;
+	return 0;
+}
+
+/* Elements that share their memory (an expanded tensor) cannot each take their own value. */
+static bool
+overlaps(const struct pawl_tensor *t)
+{
+	for (uint32_t i = 0; t->strides && i < t->ndim; i++)
+		if (t->strides[i] == 0 && t->shape[i] > 1)
+			return true;
+	return false;
+}
+
+/* Two live tensors in the same memory cannot take two saved ones. 1 = there is such a conflict. */
+static int
+is_taken(struct py_restore *r, const struct py_tensor *t, size_t index, const char **ret_other)
+{
+	const struct pawl_tensor_info *info = pawl_state_tensor(r->saved, index), *other;
+	AUTO_REF address = PyLong_FromVoidPtr(t->raw.data);
+	AUTO_REF number = PyLong_FromSize_t(index);
+	PyObject *known;
+	size_t was;
+
+	if (!address || !number)
+		return -1;
+	if (!t->raw.data || info->nbytes == 0 || t->raw.offsets)
+		return 0;
+	known = PyDict_GetItemWithError(r->bound, address); /* borrowed */
+	if (!known)
+		return PyErr_Occurred() ? -1 : PyDict_SetItem(r->bound, address, number);
+	was = PyLong_AsSize_t(known);
+	if (was == index)
+		return 0;
+	other = pawl_state_tensor(r->saved, was);
+	*ret_other = other->name;
+	return other->dtype == info->dtype && same_shape(&t->raw, other);
+}
+
+/* The torch module whose state_dict is being matched, or NULL. */
+struct py_object *
+py_module_of(struct py_restore *r)
+{
+	return r->object && r->objects[r->object - 1].is_module ? &r->objects[r->object - 1] : NULL;
+}
+
+/* A module's state_dict may hold copies of its tensors; reading into those would be lost. */
+static int
+note_module(struct py_restore *r, PyObject *live, const struct py_tensor *t)
+{
+	struct py_object *o = py_module_of(r);
+	AUTO_REF address = NULL;
+	int known;
+
+	if (!o || o->must_load)
+		return 0;
+	address = t->on_device ? PyObject_CallMethodObjArgs(live, r->st->s.data_ptr, NULL) : PyLong_FromVoidPtr(t->raw.data);
+	known = address ? PySet_Contains(r->memory, address) : -1;
+	if (known == 0)
+		o->must_load = true;
+	return known < 0 ? -1 : 0;
+}
+
+void
+py_module_must_load(struct py_restore *r)
+{
+	struct py_object *o = py_module_of(r);
+
+	if (o)
+		o->must_load = true;
+}
+
+/* The live tensor has the saved one's dtype and shape. */
+static int
+match_fitting(struct py_restore *r, const struct pawl_node *node, PyObject *live, struct py_tensor *t, enum py_rule rule,
+              const struct py_path *path)
+{
+	size_t index = pawl_node_tensor(node);
+	bool is_torch = strncmp(t->raw.kind, "torch", 5) == 0;
+	const char *other = NULL;
+	int taken;
+
+	if (t->on_device || (is_torch && t->fixed))
+		return note_module(r, live, t) < 0 ? -1 : push_fresh(r, node, live);
+	if (t->fixed || overlaps(&t->raw)) {
+		py_module_must_load(r);
+		return push_fresh(r, node, NULL);
+	}
+	taken = is_taken(r, t, index, &other);
+	if (taken < 0 || note_module(r, live, t) < 0)
+		return -1;
+	if (taken && rule != PY_OBJECT &&
+	    py_problem(r, "tied", path, ": shares its memory with %s, but was saved apart", other) < 0)
+		return -1;
+	if (taken) {
+		py_module_must_load(r);
+		return push_fresh(r, node, NULL);
+	}
+	return bind(r, index, &t->raw) < 0 ? -1 : push_live(r, live);
+}
+
+/* A live leaf that is no tensor, or one that cannot be read into. */
+static int
+match_other(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, const struct py_path *path)
+{
+	bool was_scalar = strcmp(pawl_node_kind(node), "numpy_scalar") == 0;
+	AUTO_REF name = NULL;
+
+	py_module_must_load(r);
+	if (rule == PY_USER && live != Py_None && !(was_scalar && py_is_plain(r->st, live, 0))) {
+		name = PyType_GetQualName(Py_TYPE(live));
+		if (!name || py_problem(r, "type", path, ": saved a tensor, live a %U", name) < 0)
+			return -1;
+	}
+	return push_fresh(r, node, NULL);
+}
+
+int
+py_match_tensor(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, const struct py_path *path)
+{
+	struct py_tensor t;
+	int rc;
+
+	if (!live)
+		return push_fresh(r, node, NULL);
+	rc = py_tensor_describe(r->st, live, path, &t);
+	if (rc < 0 && rule != PY_USER && PyErr_ExceptionMatches(r->st->errors[-PAWL_EUNSUPPORTED])) {
+		PyErr_Clear(); /* the object that owns it takes the new one, or says why not */
+		rc = 0;
+	}
+	if (rc <= 0)
+		return rc < 0 ? -1 : match_other(r, node, live, rule, path);
+	rc = compare(r, &t, pawl_state_tensor(r->saved, pawl_node_tensor(node)), rule, path);
+	if (rc > 0) {
+		rc = match_fitting(r, node, live, &t, rule, path);
+	} else if (rc == 0) {
+		py_module_must_load(r);
+		rc = push_fresh(r, node, NULL);
+	}
+	py_tensor_clear(&t);
+	return rc;
+}

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * py_match: walks the saved tree and the live objects side by side and names, for every saved tensor, the memory that it
+ * is read into: the live tensor where it fits, a new one otherwise. Nothing is read or changed here, so a difference that
+ * strict mode refuses leaves everything as it was.
+ *
+ * Where tensors or objects are, both sides must have the same keys (PY_USER, PY_MODULE). Plain data, a part without
+ * either, simply becomes what was saved. What an object other than a torch module makes of its state_dict is its own
+ * affair (PY_OBJECT): an optimizer that has not stepped yet has no tensors, and that is fine.
+ */
+#include "py.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int match_node(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
+                      const struct py_path *path);
+
+/* ---- globs ---- */
+
+/* Do the globs of a partial restore ask for this leaf? */
+static int
+is_wanted(struct py_restore *r, const struct py_path *path)
+{
+	AUTO_REF text = NULL;
+	const char *utf8;
+	bool hit = false;
+
+	if (!r->opts->n_include)
+		return 1;
+	text = py_path_text(path);
+	utf8 = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+	if (!utf8)
+		return -1;
+	for (size_t i = 0; i < r->opts->n_include; i++) {
+		if (!pawl_path_matches(r->opts->include[i], utf8))
+			continue;
+		r->glob_used[i] = hit = true;
+	}
+	return hit;
+}
+
+/* ---- plain data ---- */
+
+bool
+py_node_is_plain(const struct pawl_node *node)
+{
+	if (pawl_node_type(node) == PAWL_TENSOR)
+		return false;
+	for (const struct pawl_node *child = pawl_node_first(node); child; child = pawl_node_next(child))
+		if (!py_node_is_plain(child))
+			return false;
+	return true;
+}
+
+static bool
+is_plain_dict(struct py_state *st, PyObject *live, int depth)
+{
+	Py_ssize_t pos = 0;
+	PyObject *value;
+
+	while (PyDict_Next(live, &pos, NULL, &value))
+		if (!py_is_plain(st, value, depth + 1))
+			return false;
+	return true;
+}
+
+bool
+py_is_plain(struct py_state *st, PyObject *live, int depth)
+{
+	Py_ssize_t n;
+
+	if (py_is_simple(live) || PyUnicode_Check(live) || PyLong_Check(live) || PyFloat_Check(live) || PyBytes_Check(live))
+		return true;
+	if (st->numpy.generic && PyType_IsSubtype(Py_TYPE(live), (PyTypeObject *)st->numpy.generic))
+		return true;
+	if (depth > PY_MAX_DEPTH)
+		return false;
+	if (PyDict_Check(live))
+		return is_plain_dict(st, live, depth);
+	if (!PyList_Check(live) && !PyTuple_Check(live))
+		return false;
+	n = PyList_Check(live) ? PyList_Size(live) : PyTuple_Size(live);
+	for (Py_ssize_t i = 0; i < n; i++)
+		if (!py_is_plain(st, PyList_Check(live) ? PyList_GetItem(live, i) : PyTuple_GetItem(live, i), depth + 1))
+			return false;
+	return true;
+}
+
+static bool
+is_dict(const struct pawl_node *node)
+{
+	return pawl_node_type(node) == PAWL_DICT || pawl_node_type(node) == PAWL_ODICT;
+}
+
+static bool
+is_container(const struct pawl_node *node)
+{
+	return pawl_node_type(node) >= PAWL_DICT;
+}
+
+bool
+py_is_alike(const struct pawl_node *node, PyObject *live)
+{
+	if (is_dict(node))
+		return PyDict_Check(live);
+	return is_container(node) && (PyList_Check(live) || PyTuple_Check(live));
+}
+
+PyObject *
+py_live_child(PyObject *live, PyObject *key, Py_ssize_t index)
+{
+	if (key)
+		return PyDict_GetItemWithError(live, key);
+	if (PyList_Check(live))
+		return index < PyList_Size(live) ? PyList_GetItem(live, index) : NULL;
+	return index < PyTuple_Size(live) ? PyTuple_GetItem(live, index) : NULL;
+}
+
+/* ---- leaves ---- */
+
+static int
+leave_out(struct py_restore *r, PyObject *live)
+{
+	struct py_leaf *leaf = py_leaf_push(r);
+
+	if (!leaf)
+		return -1;
+	leaf->left_out = true;
+	leaf->value = Py_XNewRef(live);
+	return 0;
+}
+
+/* A scalar, or a container without children. */
+static int
+match_scalar(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, const struct py_path *path)
+{
+	if (r->opts->n_include && !py_leaf_push(r))
+		return -1;
+	py_module_must_load(r);
+	if (!live || rule != PY_USER || live == Py_None || py_is_plain(r->st, live, 0))
+		return 0;
+	if (py_is_alike(node, live)) /* an empty container against one that holds tensors */
+		return py_problem(r, "missing", path, "");
+
+	AUTO_REF name = PyType_GetQualName(Py_TYPE(live));
+
+	return name ? py_problem(r, "type", path, ": saved a value, live a %U", name) : -1;
+}
+
+static int
+match_leaf(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, const struct py_path *path)
+{
+	int wanted = is_wanted(r, path);
+
+	if (wanted <= 0)
+		return wanted < 0 ? -1 : leave_out(r, live);
+	if (r->object)
+		r->objects[r->object - 1].is_wanted = true;
+	if (pawl_node_type(node) == PAWL_TENSOR)
+		return py_match_tensor(r, node, live, rule, path);
+	return match_scalar(r, node, live, rule, path);
+}
+
+/* ---- containers ---- */
+
+/* What was saved and has no place in the live state. */
+static int
+report_unexpected(struct py_restore *r, const struct pawl_node *node, const struct py_path *path)
+{
+	Py_ssize_t index = 0;
+
+	if (!r->opts->n_include || !pawl_node_first(node)) {
+		int wanted = is_wanted(r, path);
+
+		return wanted <= 0 ? wanted : py_problem(r, "unexpected", path, "");
+	}
+	for (const struct pawl_node *child = pawl_node_first(node); child; child = pawl_node_next(child), index++) {
+		AUTO_REF key = pawl_node_key(child) ? py_scalar_object(pawl_node_key(child)) : NULL;
+		struct py_path here = {.up = path, .key = key, .index = index};
+
+		if (PyErr_Occurred() || report_unexpected(r, child, &here) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int
+report_missing(struct py_restore *r, PyObject *live, PyObject *key, Py_ssize_t index, const struct py_path *path)
+{
+	struct py_path here = {.up = path, .container = live, .key = key, .index = index};
+	int wanted = is_wanted(r, &here);
+
+	return wanted <= 0 ? wanted : py_problem(r, "missing", &here, "");
+}
+
+/* Keys of the live container that the saved one lacks. */
+static int
+find_missing(struct py_restore *r, const struct pawl_node *node, PyObject *live, const struct py_path *path)
+{
+	AUTO_REF saved_keys = PySet_New(NULL);
+	Py_ssize_t pos = 0, n;
+	PyObject *key;
+
+	if (!saved_keys)
+		return -1;
+	if (!PyDict_Check(live)) {
+		n = PyList_Check(live) ? PyList_Size(live) : PyTuple_Size(live);
+		for (Py_ssize_t i = (Py_ssize_t)pawl_node_count(node); i < n; i++)
+			if (report_missing(r, live, NULL, i, path) < 0)
+				return -1;
+		return 0;
+	}
+	for (const struct pawl_node *child = pawl_node_first(node); child; child = pawl_node_next(child)) {
+		AUTO_REF saved = py_scalar_object(pawl_node_key(child));
+
+		if (!saved || PySet_Add(saved_keys, saved) < 0)
+			return -1;
+	}
+	while (PyDict_Next(live, &pos, &key, NULL)) {
+		int known = PySet_Contains(saved_keys, key);
+
+		if (known < 0 || (!known && report_missing(r, live, key, 0, path) < 0))
+			return -1;
+	}
+	return 0;
+}
+
+/* In a module's state_dict: a key whose value does not fit is not given to load_state_dict. */
+static int
+skip_key(struct py_restore *r, PyObject *live, PyObject *key)
+{
+	struct py_object *o = py_module_of(r);
+
+	if (!o || o->state_dict != live || !key)
+		return 0;
+	if (!o->skip)
+		o->skip = PySet_New(NULL);
+	return o->skip ? PySet_Add(o->skip, key) : -1;
+}
+
+/* ours: keys must be the same on both sides. */
+static int
+match_child(struct py_restore *r, const struct pawl_node *child, PyObject *live, PyObject *key, Py_ssize_t index,
+            enum py_rule rule, bool ours, const struct py_path *path)
+{
+	struct py_path here = {.up = path, .container = live, .key = key, .index = index};
+	AUTO_REF item = live ? Py_XNewRef(py_live_child(live, key, index)) : NULL;
+	Py_ssize_t before = PyList_Size(r->problems);
+
+	if (PyErr_Occurred())
+		return -1;
+	if (!item && ours && report_unexpected(r, child, &here) < 0)
+		return -1;
+	if (match_node(r, child, item, item ? rule : PY_NEW, &here) < 0)
+		return -1;
+	return PyList_Size(r->problems) > before ? skip_key(r, live, key) : 0;
+}
+
+static bool
+differs_in_size(const struct pawl_node *node, PyObject *live)
+{
+	Py_ssize_t n = PyDict_Check(live) ? PyDict_Size(live) : PyList_Check(live) ? PyList_Size(live) : PyTuple_Size(live);
+
+	return n != (Py_ssize_t)pawl_node_count(node);
+}
+
+static int
+match_container(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, const struct py_path *path)
+{
+	bool ours = live && (rule == PY_MODULE || (rule == PY_USER && !(py_node_is_plain(node) && py_is_plain(r->st, live, 0))));
+	Py_ssize_t index = 0, before = PyList_Size(r->problems);
+
+	for (const struct pawl_node *child = pawl_node_first(node); child; child = pawl_node_next(child), index++) {
+		AUTO_REF key = pawl_node_key(child) ? py_scalar_object(pawl_node_key(child)) : NULL;
+
+		if (PyErr_Occurred() || match_child(r, child, live, key, index, rule, ours, path) < 0)
+			return -1;
+	}
+	if (ours && (differs_in_size(node, live) || PyList_Size(r->problems) > before))
+		return find_missing(r, node, live, path);
+	return 0;
+}
+
+/* ---- objects ---- */
+
+static int
+push_object(struct py_restore *r, const struct pawl_node *node, PyObject *live, const struct py_path *path)
+{
+	struct py_object *rows = py_grow(r->objects, r->n_objects, &r->cap_objects, sizeof(*rows)), *o;
+	int is_module = 0;
+
+	if (!rows)
+		return -1;
+	r->objects = rows;
+	if (r->st->torch.nn_module)
+		is_module = PyObject_IsInstance(live, r->st->torch.nn_module);
+	if (is_module < 0)
+		return -1;
+	o = &rows[r->n_objects++];
+	*o = (struct py_object){.node = node, .live = Py_NewRef(live), .is_module = is_module};
+	o->state_dict = PyObject_CallMethodObjArgs(live, r->st->s.state_dict, NULL);
+	if (!o->state_dict)
+		py_add_note(path, "raised by state_dict()");
+	return o->state_dict ? 0 : -1;
+}
+
+/* What a torch module keeps where, and whether its load_state_dict does more than copying. */
+static int
+look_at_module(struct py_restore *r, PyObject *live, bool *must_load)
+{
+	AUTO_REF helper = PyImport_ImportModule("pawl._torch");
+	AUTO_REF answer = helper ? PyObject_CallMethod(helper, "must_load", "O", live) : NULL;
+	int yes = answer ? PyObject_IsTrue(answer) : -1;
+
+	if (yes < 0)
+		return -1;
+	*must_load = yes;
+	r->memory = PyObject_CallMethod(helper, "memory", "O", live);
+	return r->memory ? 0 : -1;
+}
+
+static int
+match_object(struct py_restore *r, const struct pawl_node *node, PyObject *live, const struct py_path *path)
+{
+	const size_t outer = r->object, index = r->n_objects;
+	PyObject *outer_memory = r->memory;
+	AUTO_REF dict = NULL;
+	bool is_module;
+	int rc = 0;
+
+	if (!PyObject_HasAttr(live, r->st->s.load_state_dict)) {
+		AUTO_REF name = PyType_GetQualName(Py_TYPE(live));
+
+		return name ? py_raise_at(r->st, PAWL_EUSAGE, path, "a %U has no load_state_dict()", name) : -1;
+	}
+	if (push_object(r, node, live, path) < 0)
+		return -1;
+	dict = Py_NewRef(r->objects[index].state_dict);
+	is_module = r->objects[index].is_module;
+	r->object = index + 1;
+	r->memory = NULL;
+	if (is_module)
+		rc = look_at_module(r, live, &r->objects[index].must_load);
+	if (rc == 0)
+		rc = match_node(r, node, dict, is_module ? PY_MODULE : PY_OBJECT, path);
+	Py_CLEAR(r->memory);
+	r->memory = outer_memory;
+	r->object = outer;
+	return rc;
+}
+
+/* 1 = the live value is an object with a state_dict, and no tensor or container. */
+static int
+is_object(struct py_restore *r, PyObject *live)
+{
+	if (!live || py_is_simple(live) || PyDict_Check(live) || PyList_Check(live) || PyTuple_Check(live))
+		return 0;
+	if (r->st->torch.tensor && PyType_IsSubtype(Py_TYPE(live), (PyTypeObject *)r->st->torch.tensor))
+		return 0;
+	return py_has_state_dict(r->st, live);
+}
+
+static int
+match_node(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, const struct py_path *path)
+{
+	int object = is_object(r, live);
+
+	if (object)
+		return object < 0 ? -1 : match_object(r, node, live, path);
+	if (!is_container(node))
+		return match_leaf(r, node, live, rule, path);
+	if (!pawl_node_first(node) && (!live || !py_is_alike(node, live) || r->opts->n_include))
+		return match_leaf(r, node, live, rule, path);
+	if (live && py_is_alike(node, live))
+		return match_container(r, node, live, rule, path);
+	bool is_data = rule == PY_USER && live && py_node_is_plain(node) && py_is_plain(r->st, live, 0);
+
+	if (live && live != Py_None && rule != PY_OBJECT && !is_data) {
+		AUTO_REF name = PyType_GetQualName(Py_TYPE(live));
+
+		if (!name || py_problem(r, "type", path, ": saved a container, live a %U", name) < 0)
+			return -1;
+	}
+	py_module_must_load(r);
+	return match_container(r, node, NULL, PY_NEW, path);
+}
+
+static int
+report_unused_globs(struct py_restore *r)
+{
+	for (size_t i = 0; i < r->opts->n_include; i++) {
+		if (r->glob_used[i])
+			continue;
+
+		AUTO_REF row = PyUnicode_FromFormat("missing: nothing saved matches '%s'", r->opts->include[i]);
+
+		if (!row || PyList_Append(r->problems, row) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+int
+py_match(struct py_restore *r, PyObject *live)
+{
+	const struct pawl_node *root = pawl_state_root(r->saved);
+	size_t n = pawl_state_tensor_count(r->saved);
+
+	r->problems = PyList_New(0);
+	r->bound = PyDict_New();
+	r->fresh = PyMem_Calloc(n + 1, sizeof(*r->fresh));
+	r->glob_used = PyMem_Calloc(r->opts->n_include + 1, sizeof(*r->glob_used));
+	if (!r->problems || !r->bound)
+		return -1;
+	if (!r->fresh || !r->glob_used) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	if (root && match_node(r, root, live, live ? PY_USER : PY_NEW, NULL) < 0)
+		return -1;
+	return report_unused_globs(r);
+}
+
+void
+py_match_clear(struct py_restore *r)
+{
+	for (size_t i = 0; i < r->n_leaves; i++) {
+		Py_XDECREF(r->leaves[i].holder);
+		Py_XDECREF(r->leaves[i].value);
+		Py_XDECREF(r->leaves[i].copy_to);
+	}
+	for (size_t i = 0; i < r->n_objects; i++) {
+		Py_XDECREF(r->objects[i].live);
+		Py_XDECREF(r->objects[i].state_dict);
+		Py_XDECREF(r->objects[i].skip);
+	}
+	PyMem_Free(r->leaves);
+	PyMem_Free(r->objects);
+	PyMem_Free(r->fresh);
+	PyMem_Free(r->glob_used);
+	r->leaves = NULL;
+	r->objects = NULL;
+	r->fresh = NULL;
+	r->glob_used = NULL;
+	r->n_leaves = r->cap_leaves = r->next_leaf = 0;
+	r->n_objects = r->cap_objects = r->next_object = 0;
+	r->object = 0;
+	Py_CLEAR(r->memory);
+	Py_CLEAR(r->bound);
+	Py_CLEAR(r->problems);
+}

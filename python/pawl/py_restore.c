@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * py_restore: open, match, read, and fall back as pawl.h describes; then the values are put where they belong: into the
+ * caller's containers, through load_state_dict() into objects, and all of them into a tree of their own.
+ *
+ * Every leaf was given its record by py_match in the order of the saved tree; the same walk takes them up again.
+ */
+#include "py.h"
+
+#include <string.h>
+
+/* What became of a node. tree NULL = it was left out. put is what belongs into the live container in its place. Both are
+ * new references; put NULL = the same as tree. */
+struct outcome {
+	PyObject *tree, *put;
+};
+
+static int finish_node(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
+                       struct outcome *ret);
+
+static void
+outcome_clear(struct outcome *o)
+{
+	Py_CLEAR(o->tree);
+	Py_CLEAR(o->put);
+}
+#define AUTO_OUTCOME __attribute__((cleanup(outcome_clear))) struct outcome
+
+static PyObject *
+put_of(const struct outcome *o)
+{
+	return o->put ? o->put : o->tree;
+}
+
+static bool
+is_dict(const struct pawl_node *node)
+{
+	return pawl_node_type(node) == PAWL_DICT || pawl_node_type(node) == PAWL_ODICT;
+}
+
+/* ---- leaves ---- */
+
+static int
+copy_to_live(struct py_restore *r, struct py_leaf *leaf)
+{
+	AUTO_REF plain = PyObject_CallMethodObjArgs(leaf->copy_to, r->st->s.detach, NULL);
+	AUTO_REF done = plain ? PyObject_CallMethodObjArgs(plain, r->st->s.copy_, leaf->holder, NULL) : NULL;
+
+	if (!done)
+		return -1;
+	leaf->value = Py_NewRef(leaf->copy_to);
+	Py_CLEAR(leaf->holder);
+	return 0;
+}
+
+/* Tied leaves of one kind share the finished object. */
+static int
+finish_holder(struct py_restore *r, const struct pawl_node *node, struct py_leaf *leaf)
+{
+	size_t index = pawl_node_tensor(node);
+	struct py_leaf *first = r->fresh[index] ? &r->leaves[r->fresh[index] - 1] : leaf;
+
+	if (first != leaf && first->value && first->kind && strcmp(first->kind, pawl_node_kind(node)) == 0) {
+		leaf->value = Py_NewRef(first->value);
+		return 0;
+	}
+	leaf->kind = pawl_node_kind(node);
+	leaf->value = py_tensor_finish(r->st, leaf->holder, leaf->kind, pawl_state_tensor(r->saved, index)->name);
+	return leaf->value ? 0 : -1;
+}
+
+static int
+finish_leaf(struct py_restore *r, const struct pawl_node *node, struct outcome *ret)
+{
+	bool is_tensor = pawl_node_type(node) == PAWL_TENSOR;
+	const struct pawl_scalar *scalar = pawl_node_scalar(node);
+	struct py_leaf *leaf = is_tensor || r->opts->n_include ? &r->leaves[r->next_leaf++] : NULL;
+	int rc = 0;
+
+	if (leaf && leaf->left_out) {
+		ret->tree = Py_XNewRef(leaf->value);
+		return 0;
+	}
+	if (is_tensor) {
+		if (!leaf->value)
+			rc = leaf->copy_to ? copy_to_live(r, leaf) : finish_holder(r, node, leaf);
+		ret->tree = Py_XNewRef(leaf->value);
+		return rc;
+	}
+	if (!scalar) {
+		ret->tree = py_plain_object(node); /* an empty container */
+		return ret->tree ? 0 : -1;
+	}
+	if ((scalar->type == PAWL_STR || scalar->type == PAWL_BYTES) && !scalar->ptr && scalar->len)
+		return 0; /* a long text that was not read */
+	ret->tree = py_scalar_object(scalar);
+	return ret->tree ? 0 : -1;
+}
+
+/* ---- containers ---- */
+
+/* An empty dict for what was saved; where an object showed a subclass (a Counter), an empty one of that. */
+static PyObject *
+new_dict(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule)
+{
+	bool ordered = pawl_node_type(node) == PAWL_ODICT;
+
+	if (!live || rule == PY_USER || PyDict_CheckExact(live) || (PyObject *)Py_TYPE(live) == r->st->ordered_dict)
+		return ordered ? PyObject_CallNoArgs(r->st->ordered_dict) : PyDict_New();
+
+	AUTO_REF copy = PyObject_CallMethodObjArgs(live, r->st->s.copy, NULL);
+	AUTO_REF done = copy && Py_TYPE(copy) == Py_TYPE(live) ? PyObject_CallMethodObjArgs(copy, r->st->s.clear, NULL) : NULL;
+
+	if (done)
+		return Py_NewRef(copy);
+	PyErr_Clear();
+	return PyDict_New();
+}
+
+/* Puts one value into the caller's dict, unless it is there already. */
+static int
+put_item(PyObject *live, PyObject *key, PyObject *was, PyObject *put)
+{
+	return was == put ? 0 : PyObject_SetItem(live, key, put);
+}
+
+static int
+drop_other_keys(PyObject *live, PyObject *tree)
+{
+	AUTO_REF keys = PyMapping_Keys(live);
+	Py_ssize_t n = keys ? PyList_Size(keys) : -1;
+
+	for (Py_ssize_t i = 0; i < n; i++) {
+		PyObject *key = PyList_GetItem(keys, i); /* borrowed */
+		int known = PyDict_Contains(tree, key);
+
+		if (known < 0 || (!known && PyObject_DelItem(live, key) < 0))
+			return -1;
+	}
+	return n < 0 ? -1 : 0;
+}
+
+/* Is this part of the caller's state plain data, which becomes what was saved, whatever it was? */
+static bool
+is_replaced(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule)
+{
+	return rule == PY_USER && live && !r->opts->n_include && py_node_is_plain(node) && py_is_plain(r->st, live, 0);
+}
+
+static int
+finish_dict(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, struct outcome *ret)
+{
+	bool replaced = is_replaced(r, node, live, rule);
+	AUTO_REF tree = new_dict(r, node, live, rule);
+
+	if (!tree)
+		return -1;
+	for (const struct pawl_node *child = pawl_node_first(node); child; child = pawl_node_next(child)) {
+		AUTO_OUTCOME o = {0};
+		AUTO_REF key = py_scalar_object(pawl_node_key(child));
+		AUTO_REF item = key && live ? Py_XNewRef(py_live_child(live, key, 0)) : NULL;
+
+		if (!key || PyErr_Occurred() || finish_node(r, child, item, item ? rule : PY_NEW, &o) < 0)
+			return -1;
+		if (!o.tree)
+			continue;
+		if (PyObject_SetItem(tree, key, rule == PY_USER ? o.tree : put_of(&o)) < 0)
+			return -1;
+		if (rule == PY_USER && (item || replaced) && put_item(live, key, item, put_of(&o)) < 0)
+			return -1;
+	}
+	if (replaced && drop_other_keys(live, tree) < 0)
+		return -1;
+	ret->put = rule == PY_USER ? Py_XNewRef(live) : NULL;
+	ret->tree = Py_NewRef(tree);
+	return 0;
+}
+
+/* Replaces the contents of the caller's list. */
+static int
+put_list(PyObject *live, PyObject *puts, bool replaced)
+{
+	Py_ssize_t n = PyList_Size(live), m = PyList_Size(puts);
+
+	if (replaced)
+		return PyList_SetSlice(live, 0, n, puts);
+	for (Py_ssize_t i = 0; i < n && i < m; i++) {
+		PyObject *put = PyList_GetItem(puts, i); /* borrowed */
+
+		if (put != PyList_GetItem(live, i) && PyList_SetItem(live, i, Py_NewRef(put)) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* What stands in the caller's container for a sequence of his: his own list, or a tuple as it was if nothing changed. */
+static PyObject *
+put_sequence(PyObject *live, PyObject *puts, bool replaced)
+{
+	bool same = PyTuple_Check(live) && PyTuple_Size(live) == PyList_Size(puts);
+
+	if (PyList_Check(live))
+		return put_list(live, puts, replaced) < 0 ? NULL : Py_NewRef(live);
+	for (Py_ssize_t i = 0; same && i < PyTuple_Size(live); i++)
+		same = PyTuple_GetItem(live, i) == PyList_GetItem(puts, i);
+	return same ? Py_NewRef(live) : PyList_AsTuple(puts);
+}
+
+static int
+finish_list(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, struct outcome *ret)
+{
+	bool replaced = is_replaced(r, node, live, rule);
+	AUTO_REF tree = PyList_New(0);
+	AUTO_REF puts = PyList_New(0);
+	Py_ssize_t index = 0;
+
+	if (!tree || !puts)
+		return -1;
+	for (const struct pawl_node *child = pawl_node_first(node); child; child = pawl_node_next(child), index++) {
+		AUTO_OUTCOME o = {0};
+		AUTO_REF item = live ? Py_XNewRef(py_live_child(live, NULL, index)) : NULL;
+
+		if (PyErr_Occurred() || finish_node(r, child, item, item ? rule : PY_NEW, &o) < 0)
+			return -1;
+		if (!o.tree)
+			o.tree = Py_NewRef(item ? item : Py_None); /* positions count: what was left out keeps its place */
+		if (PyList_Append(tree, rule == PY_USER ? o.tree : put_of(&o)) < 0 || PyList_Append(puts, put_of(&o)) < 0)
+			return -1;
+	}
+	if (rule == PY_USER && live) {
+		ret->put = put_sequence(live, puts, replaced);
+		if (!ret->put)
+			return -1;
+	}
+	ret->tree = pawl_node_type(node) == PAWL_TUPLE ? PyList_AsTuple(tree) : Py_NewRef(tree);
+	return ret->tree ? 0 : -1;
+}
+
+/* ---- objects ---- */
+
+static int
+drop_keys(PyObject *dict, PyObject *set)
+{
+	AUTO_REF keys = PySequence_List(set);
+	Py_ssize_t n = keys ? PyList_Size(keys) : -1;
+
+	for (Py_ssize_t i = 0; i < n; i++) {
+		PyObject *key = PyList_GetItem(keys, i); /* borrowed */
+
+		if (PyDict_Contains(dict, key) == 1 && PyObject_DelItem(dict, key) < 0)
+			return -1;
+	}
+	return n < 0 ? -1 : 0;
+}
+
+/* The tree as load_state_dict wants it: with the notes torch keeps beside a state_dict, without what does not fit. */
+static PyObject *
+loadable(struct py_restore *r, const struct py_object *o, PyObject *tree)
+{
+	AUTO_REF notes = NULL;
+	AUTO_REF copy = NULL;
+
+	if (!o->is_module || !PyDict_Check(tree))
+		return Py_NewRef(tree);
+	copy = PyObject_CallMethodObjArgs(tree, r->st->s.copy, NULL);
+	if (!copy)
+		return NULL;
+	if (o->skip && drop_keys(copy, o->skip) < 0)
+		return NULL;
+	notes = PyObject_GetAttr(o->state_dict, r->st->s._metadata);
+	if (notes && !PyDict_CheckExact(copy) && PyObject_SetAttr(copy, r->st->s._metadata, notes) < 0)
+		PyErr_Clear();
+	PyErr_Clear();
+	return Py_NewRef(copy);
+}
+
+static int
+load(struct py_restore *r, const struct py_object *o, PyObject *tree)
+{
+	AUTO_REF arg = loadable(r, o, tree);
+	AUTO_REF args = arg ? PyTuple_Pack(1, arg) : NULL;
+	AUTO_REF kwargs = o->is_module && r->opts->non_strict ? Py_BuildValue("{s:O}", "strict", Py_False) : NULL;
+	AUTO_REF method = PyObject_GetAttr(o->live, r->st->s.load_state_dict);
+	AUTO_REF done = args && method && !PyErr_Occurred() ? PyObject_Call(method, args, kwargs) : NULL;
+
+	return done ? 0 : -1;
+}
+
+static int
+finish_object(struct py_restore *r, const struct pawl_node *node, struct outcome *ret)
+{
+	size_t index = r->next_object++;
+	const struct py_object *o = &r->objects[index];
+	AUTO_OUTCOME inner = {0};
+
+	if (finish_node(r, node, o->state_dict, o->is_module ? PY_MODULE : PY_OBJECT, &inner) < 0)
+		return -1;
+	if (!inner.tree)
+		return 0;
+	if ((o->is_wanted || !r->opts->n_include) && (!o->is_module || o->must_load) && load(r, o, inner.tree) < 0)
+		return -1;
+	ret->put = Py_NewRef(o->live);
+	ret->tree = Py_NewRef(inner.tree);
+	return 0;
+}
+
+static int
+finish_node(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, struct outcome *ret)
+{
+	bool is_object = r->next_object < r->n_objects && r->objects[r->next_object].node == node &&
+	                 r->objects[r->next_object].live == live;
+
+	if (is_object)
+		return finish_object(r, node, ret);
+	if (pawl_node_type(node) < PAWL_DICT)
+		return finish_leaf(r, node, ret);
+	if (live && !py_is_alike(node, live))
+		live = NULL;
+	if (!pawl_node_first(node) && (!live || r->opts->n_include))
+		return finish_leaf(r, node, ret);
+	if (!live)
+		rule = PY_NEW;
+	return is_dict(node) ? finish_dict(r, node, live, rule, ret) : finish_list(r, node, live, rule, ret);
+}
+
+/* ---- the loop ---- */
+
+static PyObject *
+rows(size_t n, const char *(*get)(const struct pawl_restore *, size_t), const struct pawl_restore *handle)
+{
+	PyObject *list = PyList_New(0);
+
+	for (size_t i = 0; list && i < n; i++) {
+		const char *row = get(handle, i);
+		AUTO_REF text = PyUnicode_DecodeUTF8(row, (Py_ssize_t)strlen(row), "replace");
+
+		if (!text || PyList_Append(list, text) < 0)
+			Py_CLEAR(list);
+	}
+	return list;
+}
+
+/* All differences in one error (strict), or nothing. */
+static int
+check_problems(struct py_restore *r)
+{
+	Py_ssize_t n = PyList_Size(r->problems);
+	AUTO_REF semicolon = PyUnicode_FromString("; ");
+	AUTO_REF text = semicolon ? PyUnicode_Join(semicolon, r->problems) : NULL;
+
+	if (!text)
+		return -1;
+	if (n == 0 || r->opts->non_strict)
+		return 0;
+	PyErr_Format(r->st->errors[-PAWL_EMISMATCH], "%s does not fit the state, %zd difference%s: %U",
+	             pawl_restore_info(r->handle)->name, n, n == 1 ? "" : "s", text);
+	return -1;
+}
+
+static bool
+is_damage(int code)
+{
+	return code == PAWL_ECORRUPT || code == PAWL_EIO || code == PAWL_ELIMIT || code == PAWL_ENOTFOUND;
+}
+
+/* Reads what is bound; after damage moves on to an older checkpoint. 1 = match again, 0 = read. */
+static int
+read_or_fall_back(struct py_restore *r)
+{
+	struct pawl_error why = {0}, err = {0};
+	int rc, next = 0;
+
+	Py_BEGIN_ALLOW_THREADS
+	rc = pawl_restore_read(r->handle, &why);
+	if (rc < 0 && is_damage(rc))
+		next = pawl_restore_fallback(r->handle, &why, &err);
+	Py_END_ALLOW_THREADS
+	if (rc == 0)
+		return 0;
+	if (is_damage(rc) && next == 0)
+		return 1;
+	/* the damage is what the caller must hear of, not that there is nothing else */
+	if (is_damage(rc) && next != PAWL_ENOTFOUND)
+		py_raise(r->st, next, &err);
+	else
+		py_raise(r->st, rc, &why);
+	py_add_note(NULL, "tensors that were to be restored in place may hold anything now");
+	return -1;
+}
+
+static int
+match_and_read(struct py_restore *r, PyObject *live)
+{
+	int again;
+
+	do {
+		py_match_clear(r);
+		r->saved = pawl_restore_state(r->handle);
+		if (py_match(r, live) < 0 || check_problems(r) < 0)
+			return -1;
+		again = read_or_fall_back(r);
+	} while (again > 0);
+	return again;
+}
+
+static PyObject *
+metadata_of(struct py_state *st, struct pawl *run, uint64_t id)
+{
+	struct pawl_error err = {0};
+	struct pawl_state *state = NULL;
+	PyObject *tree;
+	int rc;
+
+	Py_BEGIN_ALLOW_THREADS
+	rc = pawl_metadata(run, id, &state, &err);
+	Py_END_ALLOW_THREADS
+	if (rc < 0)
+		return py_raise(st, rc, &err);
+	tree = state ? py_plain_object(pawl_state_root(state)) : PyDict_New();
+	pawl_state_free(state);
+	return tree;
+}
+
+static PyObject *
+finish(struct py_restore *r, struct pawl *run, PyObject *live)
+{
+	const struct pawl_node *root = pawl_state_root(r->saved);
+	const struct pawl_info *info = pawl_restore_info(r->handle);
+	AUTO_OUTCOME o = {0};
+
+	if (root && finish_node(r, root, live, live ? PY_USER : PY_NEW, &o) < 0) {
+		py_add_note(NULL, "raised while %s was put into the given state, which may be half restored", info->name);
+		return NULL;
+	}
+
+	AUTO_REF facts = py_info_dict(info);
+	AUTO_REF fallbacks = rows(pawl_restore_fallback_count(r->handle), pawl_restore_fallback_get, r->handle);
+	AUTO_REF metadata = metadata_of(r->st, run, info->id);
+
+	if (!facts || !fallbacks || !metadata)
+		return NULL;
+	return PyTuple_Pack(5, o.tree ? o.tree : Py_None, facts, fallbacks, r->problems, metadata);
+}
+
+PyObject *
+py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const struct pawl_restore_opts *opts)
+{
+	struct py_restore r = {.st = st, .opts = opts};
+	struct pawl_error err = {0};
+	PyObject *result = NULL;
+	int rc;
+
+	if (py_frames_refresh(st) < 0)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	rc = pawl_restore_open(run, opts, &r.handle, &err);
+	Py_END_ALLOW_THREADS
+	if (rc < 0)
+		return py_raise(st, rc, &err);
+	if (match_and_read(&r, live) == 0)
+		result = finish(&r, run, live);
+	py_match_clear(&r);
+	pawl_restore_close(r.handle);
+	return result;
+}

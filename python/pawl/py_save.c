@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* py_save: the method save of Run, and what it reads from mappings: progress counters and metrics. */
+#include "py.h"
+
+#include <string.h>
+
+#define MAX_METRICS 1024
+
+struct counter {
+	const char *name;
+	size_t offset;
+	bool is_float;
+};
+
+int
+py_progress(struct py_state *st, PyObject *mapping, struct pawl_progress *ret)
+{
+#define WHOLE(n) {#n, offsetof(struct pawl_progress, n), false}
+#define REAL(n) {#n, offsetof(struct pawl_progress, n), true}
+	static const struct counter counters[] = {
+		WHOLE(epoch), WHOLE(batch), WHOLE(batch_in_epoch), WHOLE(sample), WHOLE(sample_in_epoch), WHOLE(token),
+		WHOLE(token_in_epoch), WHOLE(iteration), REAL(total_wct), REAL(epoch_wct), REAL(batch_wct), REAL(fraction),
+	};
+	const struct counter *c, *end = counters + sizeof(counters) / sizeof(counters[0]);
+
+	*ret = (struct pawl_progress)PAWL_PROGRESS_INIT;
+	if (mapping == Py_None)
+		return 0;
+
+	AUTO_REF items = PyMapping_Items(mapping);
+
+	for (Py_ssize_t i = 0; items && i < PyList_Size(items); i++) {
+		PyObject *key = PyTuple_GetItem(PyList_GetItem(items, i), 0);   /* borrowed */
+		PyObject *value = PyTuple_GetItem(PyList_GetItem(items, i), 1); /* borrowed */
+
+		for (c = counters; c < end; c++)
+			if (PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(key, c->name) == 0)
+				break;
+		if (c == end) {
+			py_raise_text(st, PAWL_EUSAGE,
+			              "progress: unknown counter %R (epoch, batch, batch_in_epoch, sample, sample_in_epoch, token, "
+			              "token_in_epoch, iteration, total_wct, epoch_wct, batch_wct, fraction)",
+			              key);
+			return -1;
+		}
+		if (c->is_float)
+			*(double *)((char *)ret + c->offset) = PyFloat_AsDouble(value);
+		else
+			*(int64_t *)((char *)ret + c->offset) = PyLong_AsLongLong(value);
+		if (PyErr_Occurred()) {
+			py_add_note(NULL, "progress counter %S is %R", key, value);
+			return -1;
+		}
+	}
+	return items ? 0 : -1;
+}
+
+/* A number as a double; anything else is marked. A text is no number, whatever float() makes of it. */
+static int
+read_metric(PyObject *value, struct pawl_metric *ret)
+{
+	AUTO_REF number = NULL;
+
+	ret->not_a_number = 1;
+	ret->value = 0;
+	if (PyUnicode_Check(value) || PyBytes_Check(value) || PyByteArray_Check(value))
+		return 0;
+	number = PyNumber_Float(value);
+	if (!number) {
+		if (!PyErr_ExceptionMatches(PyExc_Exception))
+			return -1;
+		PyErr_Clear();
+		return 0;
+	}
+	ret->value = PyFloat_AsDouble(number);
+	ret->not_a_number = 0;
+	return 0;
+}
+
+int
+py_metrics(struct py_state *st, PyObject *mapping, struct pawl_metric **ret, size_t *ret_n, PyObject **keep)
+{
+	struct pawl_metric *rows;
+	Py_ssize_t n;
+
+	*ret = NULL;
+	*ret_n = 0;
+	*keep = NULL;
+	if (mapping == Py_None)
+		return 0;
+	*keep = PyMapping_Items(mapping);
+	if (!*keep)
+		return -1;
+	n = PyList_Size(*keep);
+	if (n > MAX_METRICS) {
+		py_raise_text(st, PAWL_ELIMIT, "%zd metrics, at most %d are possible", n, MAX_METRICS);
+		return -1;
+	}
+	*ret = rows = PyMem_Calloc((size_t)n + 1, sizeof(*rows));
+	if (!rows) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	for (Py_ssize_t i = 0; i < n; i++) {
+		PyObject *key = PyTuple_GetItem(PyList_GetItem(*keep, i), 0);   /* borrowed */
+		PyObject *value = PyTuple_GetItem(PyList_GetItem(*keep, i), 1); /* borrowed */
+
+		if (!PyUnicode_Check(key)) {
+			py_raise_text(st, PAWL_EUSAGE, "metrics: expected a name, found %R", key);
+			return -1;
+		}
+		rows[i].name = PyUnicode_AsUTF8AndSize(key, NULL);
+		if (!rows[i].name || read_metric(value, &rows[i]) < 0)
+			return -1;
+	}
+	*ret_n = (size_t)n;
+	return 0;
+}
+
+/* The library has seen that a value was no number; which one it was, only Python knows. */
+static void
+name_bad_metrics(const struct pawl_metric *rows, size_t n, PyObject *items, struct pawl_error *err)
+{
+	for (size_t i = 0; i < n; i++) {
+		size_t used = strlen(err->message);
+		AUTO_REF text = NULL;
+		const char *utf8;
+
+		if (!rows[i].not_a_number)
+			continue;
+		text = PyUnicode_FromFormat("; %s is %R", rows[i].name, PyTuple_GetItem(PyList_GetItem(items, (Py_ssize_t)i), 1));
+		utf8 = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+		PyErr_Clear();
+		if (utf8 && used + strlen(utf8) < sizeof(err->message))
+			memcpy(err->message + used, utf8, strlen(utf8) + 1);
+	}
+}
+
+static int
+call_save(struct pawl *run, const struct pawl_save_opts *opts, struct py_walk *w, struct pawl_ticket **ret, struct pawl_error *err)
+{
+	int rc;
+
+	w->thread = PyEval_SaveThread();
+	rc = pawl_save(run, opts, w->state, ret, err);
+	PyEval_RestoreThread(w->thread);
+	if (w->error[0]) { /* a tensor could not be fetched: its own error says more */
+		pawl_ticket_free(rc == 0 ? *ret : NULL);
+		PyErr_Restore(w->error[0], w->error[1], w->error[2]);
+		memset(w->error, 0, sizeof(w->error));
+		return -1;
+	}
+	return rc;
+}
+
+/* state: walked. Returns a Ticket. */
+static PyObject *
+save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts, PyObject *metrics)
+{
+	struct py_state *st = py_state_of((PyObject *)self);
+	struct pawl *run = py_run_enter(self);
+	struct pawl_metric *rows = NULL;
+	struct pawl_ticket *ticket = NULL;
+	struct pawl_error err = {0};
+	AUTO_REF keep = NULL;
+	PyObject *result = NULL;
+	int rc;
+
+	if (!run)
+		return NULL;
+	py_run_prune_lazy(self, false);
+	if (py_metrics(st, metrics, &rows, &opts->n_metrics, &keep) == 0) {
+		opts->metrics = rows;
+		rc = call_save(run, opts, w, &ticket, &err);
+		if (rc == PAWL_EUSAGE)
+			name_bad_metrics(rows, opts->n_metrics, keep, &err);
+		if (rc < 0 && !PyErr_Occurred())
+			py_raise(st, rc, &err);
+		if (rc == 0)
+			result = py_ticket_new(st, ticket, opts->step, opts->lazy ? w->keep : NULL);
+		if (result && opts->lazy && PyList_Append(self->lazy, result) < 0)
+			Py_CLEAR(result);
+	}
+	PyMem_Free(rows);
+	py_run_leave(self);
+	return result;
+}
+
+PyObject *
+py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs)
+{
+	static char *words[] = {"step", "state", "metrics", "metadata", "progress", "lazy", "mode", NULL};
+	struct py_state *st = py_state_of((PyObject *)self);
+	struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
+	PyObject *state, *metrics = Py_None, *metadata = Py_None, *progress = Py_None, *result = NULL;
+	struct py_walk walk, notes = {0};
+	long long step;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "LO|$OOOpi:save", words, &step, &state, &metrics, &metadata, &progress,
+	                                 &opts.lazy, &opts.mode))
+		return NULL;
+	opts.step = step;
+	if (py_progress(st, progress, &opts.progress) < 0 || py_walk_begin(&walk, st, state, false) < 0)
+		return NULL;
+	if (metadata == Py_None || py_walk_begin(&notes, st, metadata, true) == 0) {
+		opts.metadata = notes.state;
+		result = save_walked(self, &walk, &opts, metrics);
+		py_walk_end(&notes);
+	} else {
+		py_add_note(NULL, "in the metadata");
+	}
+	py_walk_end(&walk);
+	return result;
+}

@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * py_tensor: tensors of torch, NumPy and JAX as struct pawl_tensor, by address, shape and strides; nothing is copied that
+ * the processor can read. The tag ("kind") that travels with a tensor says what to make of it on the way back:
+ *
+ *   torch, torch_grad (requires_grad), torch_parameter, torch_parameter_nograd, numpy, numpy_scalar, jax
+ *
+ * A type that could not come back as what it was (sparse, quantised, subclasses with a meaning of their own) is refused.
+ */
+#include "py.h"
+
+#include <string.h>
+
+void
+py_tensor_clear(struct py_tensor *t)
+{
+	Py_CLEAR(t->owner);
+}
+
+static void
+begin(struct py_tensor *t, const char *kind)
+{
+	t->raw = (struct pawl_tensor)PAWL_TENSOR_INIT;
+	t->raw.shape = t->shape;
+	t->raw.kind = kind;
+	t->owner = NULL;
+	t->on_device = t->fixed = false;
+}
+
+static int
+refuse(struct py_state *st, const struct py_path *path, PyObject *obj, const char *why)
+{
+	AUTO_REF name = PyType_GetQualName(Py_TYPE(obj));
+	AUTO_REF module = PyObject_GetAttrString((PyObject *)Py_TYPE(obj), "__module__");
+
+	if (!name || !module)
+		return -1;
+	return py_raise_at(st, PAWL_EUNSUPPORTED, path, "a %S.%U cannot be held in a state: %s", module, name, why);
+}
+
+/* A tuple of extents or of steps. */
+static int
+read_shape(struct py_state *st, PyObject *tuple, const struct py_path *path, uint64_t *ret, uint32_t *ndim)
+{
+	Py_ssize_t n = PyTuple_Size(tuple);
+
+	if (n < 0)
+		return -1;
+	if (n > PAWL_MAX_DIMS)
+		return py_raise_at(st, PAWL_ELIMIT, path, "%zd dimensions, at most %d are possible", n, PAWL_MAX_DIMS);
+	for (Py_ssize_t i = 0; i < n; i++) {
+		ret[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(tuple, i));
+		if (ret[i] == (uint64_t)-1 && PyErr_Occurred())
+			return -1;
+	}
+	*ndim = (uint32_t)n;
+	return 0;
+}
+
+/* True: all steps are multiples of unit and stand divided by it in ret. */
+static int
+read_strides(PyObject *tuple, uint32_t ndim, int64_t unit, int64_t *ret, bool *whole)
+{
+	*whole = true;
+	for (uint32_t i = 0; i < ndim; i++) {
+		long long step = PyLong_AsLongLong(PyTuple_GetItem(tuple, (Py_ssize_t)i));
+
+		if (step == -1 && PyErr_Occurred())
+			return -1;
+		if (step % unit)
+			*whole = false;
+		ret[i] = step / unit;
+	}
+	return 0;
+}
+
+static bool
+is_c_order(const struct py_tensor *t)
+{
+	int64_t step = 1;
+
+	for (uint32_t i = t->raw.ndim; i-- > 0;) {
+		if (t->shape[i] > 1 && t->strides[i] != step)
+			return false;
+		step *= (int64_t)t->shape[i];
+	}
+	return true;
+}
+
+static int
+is_true(PyObject *obj, PyObject *name, bool call)
+{
+	AUTO_REF value = call ? PyObject_CallMethodObjArgs(obj, name, NULL) : PyObject_GetAttr(obj, name);
+
+	return value ? PyObject_IsTrue(value) : -1;
+}
+
+/* torch's packed four-bit floats: an element holds two. Their strides cannot be told in four-bit steps unless they are
+ * those of C order. */
+static int
+pack_pairs(struct py_state *st, const struct py_path *path, struct py_tensor *t)
+{
+	if (t->raw.ndim == 0)
+		return py_raise_at(st, PAWL_EUNSUPPORTED, path, "a float4_e2m1fn_x2 without dimensions cannot be held in a state");
+	if (!is_c_order(t)) {
+		AUTO_REF bytes = PyObject_CallMethodObjArgs(t->owner, st->s.view, st->torch.dtypes[PAWL_U8], NULL);
+		PyObject *copy = bytes ? PyObject_CallMethodObjArgs(bytes, st->s.contiguous, NULL) : NULL;
+
+		if (!copy)
+			return -1;
+		py_set(&t->owner, copy);
+		t->fixed = true;
+	}
+	t->shape[t->raw.ndim - 1] *= 2;
+	t->raw.strides = NULL;
+	return 0;
+}
+
+/* Views that read as conjugated or negated are made real. */
+static int
+resolve(struct py_state *st, PyObject *obj, struct py_tensor *t)
+{
+	bool is_complex = t->raw.dtype == PAWL_C64 || t->raw.dtype == PAWL_C128;
+	int conj = is_complex ? is_true(obj, st->s.is_conj, true) : 0;
+	int neg = is_true(obj, st->s.is_neg, true);
+
+	if (conj < 0 || neg < 0)
+		return -1;
+	t->owner = Py_NewRef(obj);
+	if (!conj && !neg)
+		return 0;
+
+	AUTO_REF plain = PyObject_CallMethodObjArgs(obj, st->s.detach, NULL);
+	AUTO_REF half = plain ? PyObject_CallMethodObjArgs(plain, st->s.resolve_conj, NULL) : NULL;
+	PyObject *whole = half ? PyObject_CallMethodObjArgs(half, st->s.resolve_neg, NULL) : NULL;
+
+	if (!whole)
+		return -1;
+	py_set(&t->owner, whole);
+	t->fixed = true;
+	return 0;
+}
+
+static int
+torch_code(struct py_state *st, PyObject *obj, const struct py_path *path)
+{
+	AUTO_REF dtype = PyObject_GetAttr(obj, st->s.dtype);
+	PyObject *code = dtype ? PyDict_GetItemWithError(st->torch.codes, dtype) : NULL; /* borrowed */
+
+	if (code)
+		return (int)PyLong_AsLong(code);
+	if (!PyErr_Occurred())
+		py_raise_at(st, PAWL_EUNSUPPORTED, path, "a tensor of dtype %S cannot be held in a state", dtype);
+	return -1;
+}
+
+static int
+read_torch(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
+{
+	AUTO_REF layout = PyObject_GetAttr(obj, st->s.layout);
+	int quantized = is_true(obj, st->s.is_quantized, false);
+	int cpu = is_true(obj, st->s.is_cpu, false);
+
+	if (!layout || quantized < 0 || cpu < 0)
+		return -1;
+	if (layout != st->torch.strided)
+		return refuse(st, path, obj, "its layout is not dense");
+	if (quantized)
+		return refuse(st, path, obj, "it is quantised; save its int_repr(), scale and zero point instead");
+	if (!cpu && is_true(obj, st->s.is_meta, false) != 0)
+		return refuse(st, path, obj, "it is on the meta device and has no data");
+	if (resolve(st, obj, t) < 0)
+		return -1;
+
+	AUTO_REF shape = PyObject_GetAttr(t->owner, st->s.shape);
+	AUTO_REF strides = PyObject_CallMethodObjArgs(t->owner, st->s.stride, NULL);
+	bool whole;
+
+	if (!shape || !strides || read_shape(st, shape, path, t->shape, &t->raw.ndim) < 0 ||
+	    read_strides(strides, t->raw.ndim, 1, t->strides, &whole) < 0)
+		return -1;
+	t->raw.strides = t->strides;
+	if (t->raw.dtype == PAWL_F4 && pack_pairs(st, path, t) < 0)
+		return -1;
+	if (!cpu) {
+		t->on_device = true;
+		t->raw.strides = NULL;
+		return 0;
+	}
+
+	AUTO_REF address = PyObject_CallMethodObjArgs(t->owner, st->s.data_ptr, NULL);
+
+	t->raw.data = address ? PyLong_AsVoidPtr(address) : NULL;
+	return PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+describe_torch(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
+{
+	bool is_parameter = (PyObject *)Py_TYPE(obj) == st->torch.parameter;
+	int grad, code;
+
+	begin(t, "torch");
+	if (!is_parameter && (PyObject *)Py_TYPE(obj) != st->torch.tensor)
+		return refuse(st, path, obj, "a subclass of torch.Tensor would come back as a plain tensor");
+	grad = is_true(obj, st->s.requires_grad, false);
+	code = torch_code(st, obj, path);
+	if (grad < 0 || code < 0)
+		return py_wrap_at(st, path, obj);
+	t->raw.dtype = code;
+	if (is_parameter)
+		t->raw.kind = grad ? "torch_parameter" : "torch_parameter_nograd";
+	else if (grad)
+		t->raw.kind = "torch_grad";
+	if (read_torch(st, obj, path, t) < 0) {
+		py_tensor_clear(t);
+		return py_wrap_at(st, path, obj);
+	}
+	return 1;
+}
+
+/* Reads the address out of __array_interface__. */
+static int
+numpy_address(struct py_state *st, struct py_tensor *t)
+{
+	AUTO_REF face = PyObject_GetAttr(t->owner, st->s.__array_interface__);
+	PyObject *data = face ? PyDict_GetItemString(face, "data") : NULL; /* borrowed, as the next */
+	PyObject *address = data ? PyTuple_GetItem(data, 0) : NULL;
+	PyObject *readonly = data ? PyTuple_GetItem(data, 1) : NULL;
+
+	if (!address || !readonly) {
+		if (!PyErr_Occurred())
+			PyErr_SetString(PyExc_TypeError, "its __array_interface__ names no address");
+		return -1;
+	}
+	t->raw.data = PyLong_AsVoidPtr(address);
+	if (readonly == Py_True)
+		t->fixed = true;
+	return PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+numpy_layout(struct py_state *st, const struct py_path *path, struct py_tensor *t, bool *whole)
+{
+	AUTO_REF shape = PyObject_GetAttr(t->owner, st->s.shape);
+	AUTO_REF strides = PyObject_GetAttr(t->owner, st->s.strides);
+
+	if (!shape || !strides || read_shape(st, shape, path, t->shape, &t->raw.ndim) < 0)
+		return -1;
+	t->raw.strides = t->strides;
+	return read_strides(strides, t->raw.ndim, pawl_dtype_bits(t->raw.dtype) / 8, t->strides, whole);
+}
+
+/* t->owner is an array of a dtype that a state can hold. */
+static int
+read_numpy(struct py_state *st, const struct py_path *path, struct py_tensor *t)
+{
+	bool whole;
+
+	if (numpy_layout(st, path, t, &whole) < 0)
+		return -1;
+	if (!whole) { /* a field of a record array: its steps are no whole elements */
+		PyObject *copy = PyObject_CallMethod(t->owner, "copy", "s", "C");
+
+		if (!copy)
+			return -1;
+		py_set(&t->owner, copy);
+		t->fixed = true;
+		if (numpy_layout(st, path, t, &whole) < 0)
+			return -1;
+	}
+	return numpy_address(st, t);
+}
+
+/* obj: an ndarray. kind as given. */
+static int
+describe_array(struct py_state *st, PyObject *obj, const struct py_path *path, const char *kind, struct py_tensor *t)
+{
+	AUTO_REF dtype = PyObject_GetAttr(obj, st->s.dtype);
+	int code = dtype ? py_numpy_code(st, dtype) : -1;
+
+	begin(t, kind);
+	if (code < 0)
+		return py_wrap_at(st, path, obj);
+	if (code == 0)
+		return py_raise_at(st, PAWL_EUNSUPPORTED, path, "a numpy array of dtype %R cannot be held in a state", dtype);
+	t->raw.dtype = code;
+	t->owner = Py_NewRef(obj);
+	if (read_numpy(st, path, t) < 0) {
+		py_tensor_clear(t);
+		return py_wrap_at(st, path, obj);
+	}
+	return 1;
+}
+
+static int
+describe_numpy(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
+{
+	if ((PyObject *)Py_TYPE(obj) != st->numpy.ndarray && (PyObject *)Py_TYPE(obj) != st->numpy.memmap)
+		return refuse(st, path, obj, "a subclass of numpy.ndarray would come back as a plain array");
+	return describe_array(st, obj, path, "numpy", t);
+}
+
+/* What is no tensor itself, but becomes an array: a numpy scalar, an array of JAX. */
+static int
+describe_as_array(struct py_state *st, PyObject *obj, const struct py_path *path, const char *kind, struct py_tensor *t)
+{
+	AUTO_REF array = PyObject_CallMethod(st->numpy.module, "asarray", "O", obj);
+	int rc;
+
+	if (!array)
+		return py_wrap_at(st, path, obj);
+	rc = describe_array(st, array, path, kind, t);
+	if (rc == 1)
+		t->fixed = true;
+	return rc;
+}
+
+/* Fills one array of a shard from a sequence of ndim ints. */
+static int
+read_box(struct py_state *st, PyObject *shard, PyObject *name, const struct py_path *path, uint32_t ndim, uint64_t *ret)
+{
+	AUTO_REF attr = PyObject_GetAttr(shard, name);
+	AUTO_REF tuple = attr ? PySequence_Tuple(attr) : NULL;
+	uint32_t n;
+
+	if (!tuple || read_shape(st, tuple, path, ret, &n) < 0)
+		return -1;
+	if (n != ndim)
+		return py_raise_at(st, PAWL_EUSAGE, path, "%U of a shard has %u numbers, its tensor %u dimensions", name, n, ndim);
+	return 0;
+}
+
+static int
+describe_shard(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
+{
+	AUTO_REF tensor = PyObject_GetAttr(obj, st->s.tensor);
+	int rc;
+
+	if (!tensor)
+		return -1;
+	if ((PyObject *)Py_TYPE(tensor) == st->shard)
+		return py_raise_at(st, PAWL_EUSAGE, path, "a shard of a shard");
+	rc = py_tensor_describe(st, tensor, path, t);
+	if (rc == 0)
+		return py_raise_at(st, PAWL_EUSAGE, path, "a shard of something that is no tensor");
+	if (rc < 0)
+		return -1;
+	if (read_box(st, obj, st->s.global_shape, path, t->raw.ndim, t->global_shape) < 0 ||
+	    read_box(st, obj, st->s.offsets, path, t->raw.ndim, t->offsets) < 0) {
+		py_tensor_clear(t);
+		return -1;
+	}
+	t->raw.global_shape = t->global_shape;
+	t->raw.offsets = t->offsets;
+	return 1;
+}
+
+static bool
+is_a(PyObject *obj, PyObject *type)
+{
+	return type && PyType_IsSubtype(Py_TYPE(obj), (PyTypeObject *)type);
+}
+
+int
+py_tensor_describe(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *ret)
+{
+	int is_jax;
+
+	ret->owner = NULL;
+	if (st->torch.module && is_a(obj, st->torch.tensor))
+		return describe_torch(st, obj, path, ret);
+	if (st->numpy.module && is_a(obj, st->numpy.ndarray))
+		return describe_numpy(st, obj, path, ret);
+	if (st->numpy.module && is_a(obj, st->numpy.generic)) {
+		if (PyUnicode_Check(obj) || PyBytes_Check(obj))
+			return 0; /* numpy.str_ and numpy.bytes_ are texts */
+		return describe_as_array(st, obj, path, "numpy_scalar", ret);
+	}
+	if (st->shard && (PyObject *)Py_TYPE(obj) == st->shard)
+		return describe_shard(st, obj, path, ret);
+	if (!st->jax.module || !st->numpy.module)
+		return 0;
+	is_jax = PyObject_IsInstance(obj, st->jax.array);
+	if (is_jax <= 0)
+		return is_jax;
+	return describe_as_array(st, obj, path, "jax", ret);
+}
+
+int
+py_tensor_fetch(struct py_state *st, PyObject *tensor, void *dst, size_t nbytes)
+{
+	PyObject *bytes_type = st->torch.dtypes[PAWL_U8];
+	AUTO_REF memory = PyMemoryView_FromMemory(dst, (Py_ssize_t)nbytes, PyBUF_WRITE);
+	AUTO_REF from = PyObject_GetAttrString(st->torch.module, "frombuffer");
+	AUTO_REF args = memory ? PyTuple_Pack(1, memory) : NULL;
+	AUTO_REF kwargs = Py_BuildValue("{s:O}", "dtype", bytes_type);
+	AUTO_REF host = from && args && kwargs ? PyObject_Call(from, args, kwargs) : NULL;
+	AUTO_REF plain = host ? PyObject_CallMethodObjArgs(tensor, st->s.detach, NULL) : NULL;
+	AUTO_REF dense = plain ? PyObject_CallMethodObjArgs(plain, st->s.contiguous, NULL) : NULL;
+	AUTO_REF flat = dense ? PyObject_CallMethod(dense, "reshape", "i", -1) : NULL;
+	AUTO_REF bytes = flat ? PyObject_CallMethodObjArgs(flat, st->s.view, bytes_type, NULL) : NULL;
+	AUTO_REF done = bytes ? PyObject_CallMethodObjArgs(host, st->s.copy_, bytes, NULL) : NULL;
+
+	return done ? 0 : -1;
+}
+
+static PyObject *
+shape_tuple(const struct pawl_tensor_info *info, bool pairs)
+{
+	PyObject *shape = PyTuple_New((Py_ssize_t)info->ndim);
+
+	for (uint32_t i = 0; shape && i < info->ndim; i++) {
+		uint64_t extent = pairs && i + 1 == info->ndim ? info->shape[i] / 2 : info->shape[i];
+		PyObject *item = PyLong_FromUnsignedLongLong(extent);
+
+		if (!item || PyTuple_SetItem(shape, (Py_ssize_t)i, item) < 0)
+			Py_CLEAR(shape);
+	}
+	return shape;
+}
+
+static PyObject *
+new_torch(struct py_state *st, const struct pawl_tensor_info *info)
+{
+	PyObject *dtype;
+
+	if (py_need_torch(st, info->name) < 0)
+		return NULL;
+	dtype = st->torch.dtypes[info->dtype];
+	if (!dtype)
+		return py_raise_text(st, PAWL_EUNSUPPORTED, "tensor '%s': this torch has no dtype for %s", info->name,
+		                     pawl_dtype_name(info->dtype));
+	if (info->dtype == PAWL_F4 && (info->ndim == 0 || info->shape[info->ndim - 1] % 2))
+		return py_raise_text(st, PAWL_EUNSUPPORTED, "tensor '%s': torch holds F4 in pairs only", info->name);
+
+	AUTO_REF shape = shape_tuple(info, info->dtype == PAWL_F4);
+	AUTO_REF args = shape ? PyTuple_Pack(1, shape) : NULL;
+	AUTO_REF kwargs = Py_BuildValue("{s:O,s:s}", "dtype", dtype, "device", "cpu");
+	AUTO_REF empty = PyObject_GetAttr(st->torch.module, st->s.empty);
+
+	return args && kwargs && empty ? PyObject_Call(empty, args, kwargs) : NULL;
+}
+
+static PyObject *
+new_numpy(struct py_state *st, const struct pawl_tensor_info *info)
+{
+	PyObject *dtype;
+
+	if (py_need_numpy(st, info->name) < 0)
+		return NULL;
+	dtype = py_numpy_dtype(st, info->dtype, info->name);
+	if (!dtype)
+		return NULL;
+
+	AUTO_REF shape = shape_tuple(info, false);
+
+	return shape ? PyObject_CallMethodObjArgs(st->numpy.module, st->s.empty, shape, dtype, NULL) : NULL;
+}
+
+/* Tensors of other programs carry no tag of ours: NumPy is what everybody has, torch knows more dtypes. */
+static bool
+wants_torch(const char *kind, int dtype)
+{
+	bool is_numpy = strcmp(kind, "numpy") == 0 || strcmp(kind, "numpy_scalar") == 0 || strcmp(kind, "jax") == 0;
+
+	if (strncmp(kind, "torch", 5) == 0)
+		return true;
+	return !is_numpy && (dtype == PAWL_BF16 || (dtype >= PAWL_F8_E5M2 && dtype <= PAWL_F8_E5M2FNUZ) || dtype == PAWL_F4);
+}
+
+PyObject *
+py_tensor_new(struct py_state *st, const struct pawl_tensor_info *info, const char *kind, struct py_tensor *ret)
+{
+	PyObject *holder = wants_torch(kind, info->dtype) ? new_torch(st, info) : new_numpy(st, info);
+
+	if (holder && py_tensor_describe(st, holder, NULL, ret) < 0)
+		Py_CLEAR(holder);
+	return holder;
+}
+
+/* JAX narrows 64-bit types unless told otherwise; that would not be what was saved. */
+static PyObject *
+finish_jax(struct py_state *st, PyObject *holder, const char *name)
+{
+	if (py_need_jax(st, name) < 0)
+		return NULL;
+
+	AUTO_REF jnp = PyImport_ImportModule("jax.numpy");
+	AUTO_REF array = jnp ? PyObject_CallMethod(jnp, "array", "O", holder) : NULL;
+	AUTO_REF is = array ? PyObject_GetAttr(array, st->s.dtype) : NULL;
+	AUTO_REF was = is ? PyObject_GetAttr(holder, st->s.dtype) : NULL;
+	int same = was ? PyObject_RichCompareBool(is, was, Py_EQ) : -1;
+
+	if (same < 0)
+		return NULL;
+	if (!same)
+		return py_raise_text(st, PAWL_EMISMATCH,
+		                     "tensor '%s' was saved as %S, which JAX holds only with the option jax_enable_x64", name, was);
+	return Py_NewRef(array);
+}
+
+PyObject *
+py_tensor_finish(struct py_state *st, PyObject *holder, const char *kind, const char *name)
+{
+	if (strcmp(kind, "torch_grad") == 0)
+		return PyObject_CallMethod(holder, "requires_grad_", NULL);
+	if (strcmp(kind, "torch_parameter") == 0 || strcmp(kind, "torch_parameter_nograd") == 0)
+		return PyObject_CallFunction(st->torch.parameter, "OO", holder, strcmp(kind, "torch_parameter") == 0 ? Py_True : Py_False);
+	if (strcmp(kind, "numpy_scalar") == 0) {
+		AUTO_REF nothing = PyTuple_New(0);
+
+		return nothing ? PyObject_GetItem(holder, nothing) : NULL;
+	}
+	if (strcmp(kind, "jax") == 0)
+		return finish_jax(st, holder, name);
+	return Py_NewRef(holder);
+}

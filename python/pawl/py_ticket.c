@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* py_ticket: the types Ticket (a running or finished save), Hold (of a reader) and Watch (of signals). */
+#include "py.h"
+
+struct py_ticket {
+	PyObject_HEAD
+	struct pawl_ticket *ticket;
+	PyObject *keep;  /* owners of tensors that a lazy save may still be copying; NULL = none */
+	PyObject *error; /* the save's error once it is known */
+	long long step;
+};
+
+struct py_hold {
+	PyObject_HEAD
+	struct pawl_hold *hold; /* NULL once released; the run releases it at the latest */
+};
+
+struct py_watch {
+	PyObject_HEAD
+	struct pawl_watch *watch;
+};
+
+static void *
+new_object(PyObject *type)
+{
+	allocfunc alloc = (allocfunc)PyType_GetSlot((PyTypeObject *)type, Py_tp_alloc);
+
+	return alloc((PyTypeObject *)type, 0);
+}
+
+static void
+free_object(PyObject *self)
+{
+	PyTypeObject *type = Py_TYPE(self);
+	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+	release(self);
+	Py_DECREF(type);
+}
+
+/* ---- Ticket ---- */
+
+PyObject *
+py_ticket_new(struct py_state *st, struct pawl_ticket *ticket, long long step, PyObject *keep)
+{
+	struct py_ticket *self = new_object(st->ticket_type);
+
+	if (!self) {
+		pawl_ticket_free(ticket);
+		return NULL;
+	}
+	self->ticket = ticket;
+	self->keep = Py_XNewRef(keep);
+	self->step = step;
+	return (PyObject *)self;
+}
+
+bool
+py_ticket_release(PyObject *ticket, bool force)
+{
+	struct py_ticket *self = (struct py_ticket *)ticket;
+
+	if (self->keep && (force || pawl_ticket_stage(self->ticket) >= PAWL_STAGE_STAGED))
+		Py_CLEAR(self->keep);
+	return !self->keep;
+}
+
+static void
+ticket_dealloc(struct py_ticket *self)
+{
+	pawl_ticket_free(self->ticket);
+	Py_CLEAR(self->keep);
+	Py_CLEAR(self->error);
+	free_object((PyObject *)self);
+}
+
+static int
+wait_ticket(void *arg, int64_t timeout_ms, struct pawl_error *err)
+{
+	return pawl_ticket_wait(arg, timeout_ms, err);
+}
+
+static PyObject *
+ticket_wait(struct py_ticket *self, PyObject *args)
+{
+	PyObject *timeout = Py_None;
+
+	if (!PyArg_ParseTuple(args, "|O:wait", &timeout) ||
+	    py_wait(py_state_of((PyObject *)self), timeout, wait_ticket, self->ticket) < 0)
+		return NULL;
+	py_ticket_release((PyObject *)self, false);
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+get_stage(struct py_ticket *self, void *closure)
+{
+	static const char *const names[] = {"staging", "staged", "written", "committed", "settled", "failed", "skipped"};
+	int stage = pawl_ticket_stage(self->ticket);
+
+	(void)closure;
+	return PyUnicode_FromString(stage >= 0 && stage <= PAWL_STAGE_SKIPPED ? names[stage] : "unknown");
+}
+
+static PyObject *
+get_done(struct py_ticket *self, void *closure)
+{
+	(void)closure;
+	return PyBool_FromLong(pawl_ticket_stage(self->ticket) >= PAWL_STAGE_SETTLED);
+}
+
+/* Looking at a failure counts as having seen it. */
+static PyObject *
+get_error(struct py_ticket *self, void *closure)
+{
+	struct pawl_error err = {0};
+	int rc;
+
+	(void)closure;
+	if (!self->error && pawl_ticket_stage(self->ticket) == PAWL_STAGE_FAILED) {
+		rc = pawl_ticket_wait(self->ticket, 0, &err);
+		if (rc < 0)
+			self->error = py_error_new(py_state_of((PyObject *)self), rc, &err);
+		if (rc < 0 && !self->error)
+			return NULL;
+	}
+	return Py_NewRef(self->error ? self->error : Py_None);
+}
+
+static struct pawl_save_stats
+stats_of(const struct py_ticket *self)
+{
+	struct pawl_save_stats stats = {.size = sizeof(stats)};
+
+	pawl_ticket_stats(self->ticket, &stats);
+	return stats;
+}
+
+static PyObject *
+get_id(struct py_ticket *self, void *closure)
+{
+	uint64_t id = stats_of(self).id;
+
+	(void)closure;
+	return id ? PyLong_FromUnsignedLongLong(id) : Py_NewRef(Py_None);
+}
+
+static PyObject *
+get_step(struct py_ticket *self, void *closure)
+{
+	(void)closure;
+	return PyLong_FromLongLong(self->step);
+}
+
+static PyObject *
+get_blocked_seconds(struct py_ticket *self, void *closure)
+{
+	(void)closure;
+	return PyFloat_FromDouble(stats_of(self).blocked_seconds);
+}
+
+static PyObject *
+get_stats(struct py_ticket *self, void *closure)
+{
+	struct pawl_save_stats s = stats_of(self);
+
+	(void)closure;
+	return Py_BuildValue("{s:K,s:K,s:K,s:d,s:d,s:d,s:d,s:d,s:K}", "nbytes", (unsigned long long)s.bytes, "written_bytes",
+	                     (unsigned long long)s.written_bytes, "reused_bytes", (unsigned long long)s.reused_bytes,
+	                     "blocked_seconds", s.blocked_seconds, "stage_seconds", s.stage_seconds, "write_seconds",
+	                     s.write_seconds, "commit_seconds", s.commit_seconds, "total_seconds", s.total_seconds,
+	                     "minor_faults", (unsigned long long)s.minor_faults);
+}
+
+int
+py_ticket_init(PyObject *module, struct py_state *st)
+{
+	static PyMethodDef methods[] = {
+		{"wait", (PyCFunction)(void (*)(void))ticket_wait, METH_VARARGS, "Wait until the save is settled; raise its error."},
+		{NULL, NULL, 0, NULL},
+	};
+	static PyGetSetDef getset[] = {
+		{"done", (getter)get_done, NULL, "True once it is settled, skipped or failed.", NULL},
+		{"stage", (getter)get_stage, NULL, "staging, staged, written, committed, settled, failed or skipped.", NULL},
+		{"error", (getter)get_error, NULL, "The save's error, or None.", NULL},
+		{"id", (getter)get_id, NULL, "Id of the checkpoint.", NULL},
+		{"step", (getter)get_step, NULL, "The caller's step.", NULL},
+		{"blocked_seconds", (getter)get_blocked_seconds, NULL, "How long save() held the caller.", NULL},
+		{"stats", (getter)get_stats, NULL, "Bytes and seconds of the save.", NULL},
+		{NULL, NULL, NULL, NULL, NULL},
+	};
+	PyType_Slot slots[] = {
+		{Py_tp_doc, "A running or finished save."}, {Py_tp_dealloc, ticket_dealloc}, {Py_tp_methods, methods},
+		{Py_tp_getset, getset}, {0, NULL},
+	};
+	PyType_Spec spec = {.name = "pawl.Ticket", .basicsize = sizeof(struct py_ticket),
+	                    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, .slots = slots};
+
+	st->ticket_type = PyType_FromModuleAndSpec(module, &spec, NULL);
+	return st->ticket_type ? PyModule_AddObjectRef(module, "Ticket", st->ticket_type) : -1;
+}
+
+/* ---- Hold ---- */
+
+PyObject *
+py_hold_new(struct py_state *st, struct pawl_hold *hold)
+{
+	struct py_hold *self = new_object(st->hold_type);
+
+	if (!self) {
+		pawl_hold_close(hold);
+		return NULL;
+	}
+	self->hold = hold;
+	return (PyObject *)self;
+}
+
+void
+py_hold_release(PyObject *hold)
+{
+	struct py_hold *self = (struct py_hold *)hold;
+	struct pawl_hold *was = self->hold;
+
+	self->hold = NULL;
+	pawl_hold_close(was);
+}
+
+static PyObject *
+hold_close(PyObject *self, PyObject *none)
+{
+	(void)none;
+	py_hold_release(self);
+	Py_RETURN_NONE;
+}
+
+static int
+init_hold(PyObject *module, struct py_state *st)
+{
+	static PyMethodDef methods[] = {
+		{"close", hold_close, METH_NOARGS, "Let go of the checkpoint."},
+		{NULL, NULL, 0, NULL},
+	};
+	PyType_Slot slots[] = {{Py_tp_dealloc, free_object}, {Py_tp_methods, methods}, {0, NULL}};
+	PyType_Spec spec = {.name = "pawl._pawl.Hold", .basicsize = sizeof(struct py_hold),
+	                    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, .slots = slots};
+
+	st->hold_type = PyType_FromModuleAndSpec(module, &spec, NULL);
+	return st->hold_type ? PyModule_AddObjectRef(module, "Hold", st->hold_type) : -1;
+}
+
+/* ---- Watch ---- */
+
+static PyObject *
+watch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	static char *words[] = {"grace_seconds", NULL};
+	struct py_state *st = PyType_GetModuleState(type);
+	struct pawl_error err = {0};
+	struct py_watch *self;
+	double grace_seconds = 0;
+	int rc;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|d:Watch", words, &grace_seconds))
+		return NULL;
+	self = new_object((PyObject *)type);
+	if (!self)
+		return NULL;
+	rc = pawl_watch_open(grace_seconds, &self->watch, &err);
+	if (rc < 0) {
+		Py_DECREF(self);
+		return py_raise(st, rc, &err);
+	}
+	return (PyObject *)self;
+}
+
+static PyObject *
+watch_close(struct py_watch *self, PyObject *none)
+{
+	struct pawl_watch *was = self->watch;
+
+	(void)none;
+	self->watch = NULL;
+	pawl_watch_close(was);
+	Py_RETURN_NONE;
+}
+
+static void
+watch_dealloc(struct py_watch *self)
+{
+	pawl_watch_close(self->watch);
+	free_object((PyObject *)self);
+}
+
+static PyObject *
+get_signal(struct py_watch *self, void *closure)
+{
+	(void)closure;
+	return PyLong_FromLong(pawl_watch_signal(self->watch));
+}
+
+static PyObject *
+get_seconds_left(struct py_watch *self, void *closure)
+{
+	double left = pawl_watch_seconds_left(self->watch);
+
+	(void)closure;
+	return left < 0 ? Py_NewRef(Py_None) : PyFloat_FromDouble(left);
+}
+
+static int
+init_watch(PyObject *module, struct py_state *st)
+{
+	static PyMethodDef methods[] = {
+		{"close", (PyCFunction)(void (*)(void))watch_close, METH_NOARGS, "Put the earlier signal handlers back."},
+		{NULL, NULL, 0, NULL},
+	};
+	static PyGetSetDef getset[] = {
+		{"signal", (getter)get_signal, NULL, "Number of the signal that came, or 0.", NULL},
+		{"seconds_left", (getter)get_seconds_left, NULL, "Seconds until the process is killed; None = unknown.", NULL},
+		{NULL, NULL, NULL, NULL, NULL},
+	};
+	PyType_Slot slots[] = {
+		{Py_tp_new, watch_new}, {Py_tp_dealloc, watch_dealloc}, {Py_tp_methods, methods}, {Py_tp_getset, getset}, {0, NULL},
+	};
+	PyType_Spec spec = {.name = "pawl._pawl.Watch", .basicsize = sizeof(struct py_watch), .flags = Py_TPFLAGS_DEFAULT, .slots = slots};
+
+	st->watch_type = PyType_FromModuleAndSpec(module, &spec, NULL);
+	return st->watch_type ? PyModule_AddObjectRef(module, "Watch", st->watch_type) : -1;
+}
+
+int
+py_hold_init(PyObject *module, struct py_state *st)
+{
+	return init_hold(module, st) < 0 ? -1 : init_watch(module, st);
+}

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * py_walk: a Python object as a state. Dicts, lists, tuples and scalars are walked, tensors are described by address,
+ * and an object with a state_dict() stands for what that returns.
+ *
+ * What comes back as less than it was is refused by path and type: namedtuples and other subclasses of tuple (but
+ * torch.Size, which is a plain tuple on the way back), sets, bytearrays. Subclasses of dict and list come back as dict and
+ * list (an OrderedDict as itself), those of int, float, str and bytes as their value: they compare equal.
+ */
+#include "py.h"
+
+#include <stdio.h>
+
+/* A tensor on a device, whose bytes are fetched when the library asks for them. */
+struct py_fill {
+	struct py_fill *next;
+	struct py_walk *walk;
+	PyObject *tensor;
+};
+
+static int walk_value(struct py_walk *w, PyObject *obj, const struct py_path *path);
+
+static int
+failed(struct py_walk *w, int code, const struct pawl_error *err)
+{
+	if (code >= 0)
+		return 0;
+	py_raise(w->st, code, err);
+	return -1;
+}
+
+/* ---- scalars ---- */
+
+static int
+int_scalar(PyObject *obj, struct pawl_scalar *ret, PyObject **keep)
+{
+	int overflow = 0;
+	Py_ssize_t len;
+	long long value = PyLong_AsLongLongAndOverflow(obj, &overflow);
+
+	ret->type = PAWL_INT;
+	if (!overflow) {
+		ret->i = value;
+		return value == -1 && PyErr_Occurred() ? -1 : 1;
+	}
+	*keep = PyObject_CallFunctionObjArgs((PyObject *)&PyUnicode_Type, obj, NULL);
+	ret->ptr = *keep ? PyUnicode_AsUTF8AndSize(*keep, &len) : NULL;
+	if (!ret->ptr)
+		return -1;
+	ret->len = (size_t)len;
+	return 1;
+}
+
+static int
+text_scalar(PyObject *obj, struct pawl_scalar *ret)
+{
+	Py_ssize_t len;
+
+	ret->type = PAWL_STR;
+	ret->ptr = PyUnicode_AsUTF8AndSize(obj, &len);
+	if (!ret->ptr)
+		return -1;
+	ret->len = (size_t)len;
+	return 1;
+}
+
+static int
+bytes_scalar(PyObject *obj, struct pawl_scalar *ret)
+{
+	char *ptr;
+	Py_ssize_t len;
+
+	ret->type = PAWL_BYTES;
+	if (PyBytes_AsStringAndSize(obj, &ptr, &len) < 0)
+		return -1;
+	ret->ptr = ptr;
+	ret->len = (size_t)len;
+	return 1;
+}
+
+int
+py_scalar(struct py_state *st, PyObject *obj, const struct py_path *path, struct pawl_scalar *ret, PyObject **keep)
+{
+	int rc = 0;
+
+	*ret = (struct pawl_scalar){.type = PAWL_NONE};
+	*keep = NULL;
+	if (obj == Py_None)
+		return 1;
+	if (obj == Py_True || obj == Py_False) {
+		ret->type = PAWL_BOOLEAN;
+		ret->i = obj == Py_True;
+		return 1;
+	}
+	if (PyUnicode_Check(obj)) {
+		rc = text_scalar(obj, ret);
+	} else if (PyLong_Check(obj)) {
+		rc = int_scalar(obj, ret, keep);
+	} else if (PyFloat_Check(obj)) {
+		ret->type = PAWL_FLOAT;
+		ret->f = PyFloat_AsDouble(obj);
+		rc = 1;
+	} else if (PyBytes_Check(obj)) {
+		rc = bytes_scalar(obj, ret);
+	}
+	return rc < 0 ? py_wrap_at(st, path, obj) : rc;
+}
+
+/* 1 = added, 0 = no scalar. */
+static int
+walk_scalar(struct py_walk *w, PyObject *obj, const struct py_path *path)
+{
+	struct pawl_error err = {0};
+	struct pawl_scalar scalar;
+	AUTO_REF text = NULL;
+	int rc = py_scalar(w->st, obj, path, &scalar, &text);
+
+	if (rc <= 0)
+		return rc;
+	return failed(w, pawl_state_add(w->state, &scalar, &err), &err) < 0 ? -1 : 1;
+}
+
+/* ---- tensors ---- */
+
+static void
+keep_error(struct py_walk *w)
+{
+	if (w->error[0])
+		PyErr_Clear();
+	else
+		PyErr_Fetch(&w->error[0], &w->error[1], &w->error[2]);
+}
+
+/* Runs inside pawl_save, on the thread that gave up the GIL for it. */
+static int
+fill(void *arg, void *dst, size_t nbytes, struct pawl_error *err)
+{
+	struct py_fill *f = arg;
+	struct py_walk *w = f->walk;
+	int rc;
+
+	PyEval_RestoreThread(w->thread);
+	rc = py_tensor_fetch(w->st, f->tensor, dst, nbytes);
+	if (rc < 0)
+		keep_error(w);
+	w->thread = PyEval_SaveThread();
+	if (rc < 0 && err) {
+		err->code = PAWL_EIO;
+		snprintf(err->message, sizeof(err->message), "a tensor could not be copied from its device");
+	}
+	return rc < 0 ? PAWL_EIO : 0;
+}
+
+static int
+set_fill(struct py_walk *w, struct py_tensor *t)
+{
+	struct py_fill *f = PyMem_Malloc(sizeof(*f));
+
+	if (!f) {
+		PyErr_NoMemory();
+		return -1;
+	}
+	*f = (struct py_fill){.next = w->fills, .walk = w, .tensor = Py_NewRef(t->owner)};
+	w->fills = f;
+	t->raw.fill = fill;
+	t->raw.fill_arg = f;
+	return 0;
+}
+
+static bool
+is_a_scalar(struct py_state *st, PyObject *obj)
+{
+	return st->numpy.generic && PyType_IsSubtype(Py_TYPE(obj), (PyTypeObject *)st->numpy.generic);
+}
+
+/* Metadata holds plain values; a scalar of NumPy becomes one. */
+static int
+walk_plain(struct py_walk *w, PyObject *obj, const struct py_path *path)
+{
+	AUTO_REF value = is_a_scalar(w->st, obj) ? PyObject_CallMethod(obj, "item", NULL) : NULL;
+
+	if (value && py_is_simple(value))
+		return walk_scalar(w, value, path);
+	if (PyErr_Occurred())
+		return py_wrap_at(w->st, path, obj);
+	return py_raise_at(w->st, PAWL_EUNSUPPORTED, path, "a tensor, but metadata may only hold plain values");
+}
+
+/* 1 = added, 0 = no tensor. */
+static int
+walk_tensor(struct py_walk *w, PyObject *obj, const struct py_path *path)
+{
+	struct pawl_error err = {0};
+	struct py_tensor t;
+	int rc = py_tensor_describe(w->st, obj, path, &t);
+
+	if (rc <= 0)
+		return rc;
+	if (w->no_tensors) {
+		py_tensor_clear(&t);
+		return walk_plain(w, obj, path);
+	}
+	if (t.on_device)
+		rc = set_fill(w, &t);
+	if (rc >= 0)
+		rc = PyList_Append(w->keep, t.owner);
+	if (rc >= 0)
+		rc = failed(w, pawl_state_add_tensor(w->state, &t.raw, &err), &err);
+	py_tensor_clear(&t);
+	return rc < 0 ? -1 : 1;
+}
+
+/* ---- containers ---- */
+
+/* A container that is inside itself would never end. */
+static int
+check_cycle(struct py_walk *w, PyObject *obj, const struct py_path *path)
+{
+	int depth = 0;
+
+	for (const struct py_path *p = path; p; p = p->up, depth++)
+		if (p->container == obj)
+			return py_raise_at(w->st, PAWL_EUNSUPPORTED, path, "a container inside itself cannot be held in a state");
+	if (depth >= PY_MAX_DEPTH)
+		return py_raise_at(w->st, PAWL_ELIMIT, path, "more than %d containers inside each other", PY_MAX_DEPTH);
+	return 0;
+}
+
+static int
+walk_key(struct py_walk *w, PyObject *key, const struct py_path *path)
+{
+	struct pawl_error err = {0};
+	struct pawl_scalar scalar;
+	AUTO_REF text = NULL;
+	int rc = py_scalar(w->st, key, path, &scalar, &text);
+
+	if (rc < 0)
+		return -1;
+	if (rc == 0) {
+		AUTO_REF name = PyType_GetQualName(Py_TYPE(key));
+
+		return name ? py_raise_at(w->st, PAWL_EUNSUPPORTED, path,
+		                          "a key of type %U cannot be held in a state (None, bool, int, float, str and bytes can)", name)
+		            : -1;
+	}
+	return failed(w, pawl_state_key(w->state, &scalar, &err), &err);
+}
+
+static int
+walk_item(struct py_walk *w, PyObject *dict, PyObject *key, PyObject *value, const struct py_path *path)
+{
+	struct py_path here = {.up = path, .container = dict, .key = key};
+
+	return walk_key(w, key, &here) < 0 ? -1 : walk_value(w, value, &here);
+}
+
+static int
+walk_dict_items(struct py_walk *w, PyObject *dict, const struct py_path *path)
+{
+	Py_ssize_t pos = 0, n = PyDict_Size(dict);
+	PyObject *key, *value;
+
+	while (PyDict_Next(dict, &pos, &key, &value)) {
+		/* other code may run in between: a state_dict(), another thread */
+		AUTO_REF held_key = Py_NewRef(key);
+		AUTO_REF held_value = Py_NewRef(value);
+
+		if (walk_item(w, dict, held_key, held_value, path) < 0)
+			return -1;
+		if (PyDict_Size(dict) != n)
+			return py_raise_at(w->st, PAWL_EUSAGE, path, "the dict changed its size while it was being saved");
+	}
+	return 0;
+}
+
+/* A subclass may order its items itself, as OrderedDict.move_to_end does. */
+static int
+walk_mapping_items(struct py_walk *w, PyObject *dict, const struct py_path *path)
+{
+	AUTO_REF items = PyMapping_Items(dict);
+	Py_ssize_t n = items ? PyList_Size(items) : 0;
+
+	if (!items)
+		return py_wrap_at(w->st, path, dict);
+	for (Py_ssize_t i = 0; i < n; i++) {
+		PyObject *pair = PyList_GetItem(items, i); /* borrowed, as the next two */
+		PyObject *key = PyTuple_GetItem(pair, 0), *value = PyTuple_GetItem(pair, 1);
+
+		if (!key || !value || walk_item(w, dict, key, value, path) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int
+walk_elements(struct py_walk *w, PyObject *list, bool is_list, const struct py_path *path)
+{
+	Py_ssize_t n = is_list ? PyList_Size(list) : PyTuple_Size(list);
+
+	for (Py_ssize_t i = 0; i < n; i++) {
+		struct py_path here = {.up = path, .container = list, .index = i};
+		AUTO_REF value = Py_XNewRef(is_list ? PyList_GetItem(list, i) : PyTuple_GetItem(list, i));
+
+		if (!value || walk_value(w, value, &here) < 0)
+			return -1;
+		if (is_list && PyList_Size(list) != n)
+			return py_raise_at(w->st, PAWL_EUSAGE, path, "the list changed its size while it was being saved");
+	}
+	return 0;
+}
+
+static int
+container_type(struct py_walk *w, PyObject *obj)
+{
+	if (PyDict_CheckExact(obj))
+		return PAWL_DICT;
+	if (PyDict_Check(obj))
+		return PyType_IsSubtype(Py_TYPE(obj), (PyTypeObject *)w->st->ordered_dict) ? PAWL_ODICT : PAWL_DICT;
+	if (PyList_Check(obj))
+		return PAWL_LIST;
+	if (PyTuple_CheckExact(obj) || (PyObject *)Py_TYPE(obj) == w->st->torch.size)
+		return PAWL_TUPLE;
+	return 0;
+}
+
+static int
+walk_container(struct py_walk *w, PyObject *obj, int type, const struct py_path *path)
+{
+	struct pawl_error err = {0};
+	int rc;
+
+	if (check_cycle(w, obj, path) < 0 || failed(w, pawl_state_begin(w->state, type, &err), &err) < 0)
+		return -1;
+	if (type == PAWL_LIST || type == PAWL_TUPLE)
+		rc = walk_elements(w, obj, type == PAWL_LIST, path);
+	else
+		rc = PyDict_CheckExact(obj) ? walk_dict_items(w, obj, path) : walk_mapping_items(w, obj, path);
+	return rc < 0 ? -1 : failed(w, pawl_state_end(w->state, &err), &err);
+}
+
+/* ---- objects ---- */
+
+int
+py_has_state_dict(struct py_state *st, PyObject *obj)
+{
+	if (PyType_Check(obj) || py_is_simple(obj))
+		return 0;
+
+	AUTO_REF method = PyObject_GetAttr(obj, st->s.state_dict);
+
+	if (method)
+		return PyCallable_Check(method);
+	if (!PyErr_ExceptionMatches(PyExc_AttributeError))
+		return -1;
+	PyErr_Clear();
+	return 0;
+}
+
+static int
+refuse(struct py_walk *w, PyObject *obj, const struct py_path *path)
+{
+	AUTO_REF name = PyType_GetQualName(Py_TYPE(obj));
+	AUTO_REF module = PyObject_GetAttrString((PyObject *)Py_TYPE(obj), "__module__");
+	const char *hint = "";
+
+	if (!name || !module)
+		return -1;
+	if (PyTuple_Check(obj))
+		hint = " (it would come back as a plain tuple; save tuple(...) or ._asdict())";
+	else if (PyAnySet_Check(obj))
+		hint = " (save a sorted list)";
+	else if (PyByteArray_Check(obj))
+		hint = " (save bytes(...))";
+	return py_raise_at(w->st, PAWL_EUNSUPPORTED, path, "a %S.%U cannot be held in a state%s", module, name, hint);
+}
+
+static int
+walk_object(struct py_walk *w, PyObject *obj, const struct py_path *path)
+{
+	int has = py_has_state_dict(w->st, obj);
+	AUTO_REF dict = NULL;
+
+	if (has < 0)
+		return py_wrap_at(w->st, path, obj);
+	if (!has)
+		return refuse(w, obj, path);
+	dict = PyObject_CallMethodObjArgs(obj, w->st->s.state_dict, NULL);
+	if (!dict) {
+		py_add_note(path, "raised by state_dict()");
+		return -1;
+	}
+	if (!container_type(w, dict) && !py_is_simple(dict))
+		return refuse(w, dict, path);
+	/* the owner of its tensors may be this dict alone */
+	return PyList_Append(w->keep, dict) < 0 ? -1 : walk_value(w, dict, path);
+}
+
+static int
+walk_value(struct py_walk *w, PyObject *obj, const struct py_path *path)
+{
+	int type, rc;
+
+	if (py_is_simple(obj))
+		return walk_scalar(w, obj, path) < 0 ? -1 : 0;
+	type = container_type(w, obj);
+	if (type)
+		return walk_container(w, obj, type, path);
+	rc = walk_tensor(w, obj, path);
+	if (rc == 0)
+		rc = walk_scalar(w, obj, path);
+	if (rc)
+		return rc < 0 ? -1 : 0;
+	return w->no_tensors ? refuse(w, obj, path) : walk_object(w, obj, path);
+}
+
+int
+py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_tensors)
+{
+	struct pawl_error err = {0};
+
+	*w = (struct py_walk){.st = st, .no_tensors = no_tensors};
+	if (py_frames_refresh(st) < 0)
+		return -1;
+	w->keep = PyList_New(0);
+	if (!w->keep)
+		return -1;
+	if (failed(w, pawl_state_new(&w->state, &err), &err) < 0 || walk_value(w, root, NULL) < 0) {
+		py_walk_end(w);
+		return -1;
+	}
+	return 0;
+}
+
+void
+py_walk_end(struct py_walk *w)
+{
+	while (w->fills) {
+		struct py_fill *f = w->fills;
+
+		w->fills = f->next;
+		Py_DECREF(f->tensor);
+		PyMem_Free(f);
+	}
+	pawl_state_free(w->state);
+	w->state = NULL;
+	Py_CLEAR(w->keep);
+	for (int i = 0; i < 3; i++)
+		Py_CLEAR(w->error[i]);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api: saving as users call it: arguments are checked here, the work is the writer's. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "retain.h"
+#include "run.h"
+#include "state.h"
+#include "trigger.h"
+#include "writer.h"
+
+static int64_t
+deadline_of(int64_t timeout_ms)
+{
+	return timeout_ms < 0 ? -1 : clock_mono_ms() + timeout_ms;
+}
+
+/* Without any counter the caller's own step counts batches; without a clock of the caller's the run's own counts on from
+ * where the newest checkpoint was when it was opened. */
+static void
+complete_progress(const struct pawl *run, struct pawl_progress *p, int64_t step)
+{
+	if (p->total_wct < 0)
+		p->total_wct = run->wct_at_open + (double)(clock_mono_ns() - run->opened_ns) / 1e9;
+	bool unknown = p->epoch < 0 && p->batch < 0 && p->sample < 0 && p->token < 0 && p->iteration < 0;
+
+	if (unknown || p->batch < 0)
+		p->batch = step;
+	if (p->iteration < 0)
+		p->iteration = p->batch;
+}
+
+static int
+check_metrics(const struct pawl *run, const struct pawl_save_opts *opts, struct pawl_error *err)
+{
+	for (size_t i = 0; i < opts->n_metrics; i++) {
+		if (!opts->metrics[i].name || !*opts->metrics[i].name)
+			return err_set(err, PAWL_EUSAGE, "save: metric %zu has no name", i);
+		for (size_t j = 0; j < i; j++)
+			if (strcmp(opts->metrics[i].name, opts->metrics[j].name) == 0)
+				return err_set(err, PAWL_EUSAGE, "save: metric '%s' is given twice", opts->metrics[i].name);
+	}
+	if (!run->retention.n_scores)
+		return 0;
+	return retain_check_metrics(&run->retention, opts->metrics, opts->n_metrics, err);
+}
+
+int
+pawl_save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state, struct pawl_ticket **ret_ticket,
+          struct pawl_error *err)
+{
+	struct pawl_save_opts o = PAWL_SAVE_OPTS_INIT;
+
+	if (!run || !opts || !state)
+		return err_set(err, PAWL_EUSAGE, "save: expected a run, options and a state, found NULL");
+	if (!opts->size)
+		return err_set(err, PAWL_EUSAGE, "save: the options have no size; start from PAWL_SAVE_OPTS_INIT");
+	memcpy(&o, opts, opts->size < sizeof(o) ? opts->size : sizeof(o));
+	TRY(run_check_writable(run, err));
+	TRY(run_take_pending(run, err));
+	TRY(state_check_complete(state, err));
+	if (o.n_metrics && !o.metrics)
+		return err_set(err, PAWL_EUSAGE, "save: expected %zu metrics, found NULL", o.n_metrics);
+	if (o.mode < 0 || o.mode > PAWL_MODE_DIRECT + 1)
+		return err_set(err, PAWL_EUSAGE, "save: expected mode 0 to %d, found %d", PAWL_MODE_DIRECT + 1, o.mode);
+	TRY(check_metrics(run, &o, err));
+	complete_progress(run, &o.progress, o.step);
+	return writer_save(run->writer, &o, state, ret_ticket, err);
+}
+
+int
+pawl_fence(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
+{
+	if (!run || !run->writer)
+		return 0;
+	if (writer_fence(run->writer, deadline_of(timeout_ms)) == ETIMEDOUT)
+		return err_set(err, PAWL_ETIMEOUT, "tensors are still being copied after %lld ms", (long long)timeout_ms);
+	return 0;
+}
+
+int
+pawl_wait(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
+{
+	if (!run || !run->writer)
+		return 0;
+	if (writer_wait(run->writer, deadline_of(timeout_ms)) == ETIMEDOUT)
+		return err_set(err, PAWL_ETIMEOUT, "a save is still running after %lld ms", (long long)timeout_ms);
+	return run_take_pending(run, err);
+}
+
+int
+pawl_check(struct pawl *run, struct pawl_error *err)
+{
+	return run ? run_take_pending(run, err) : 0;
+}
+
+int
+pawl_is_saving(const struct pawl *run)
+{
+	return run && run->writer && writer_busy(run->writer);
+}
+
+int
+pawl_should_save(struct pawl *run, int64_t step, const struct pawl_progress *progress, struct pawl_error *err)
+{
+	struct pawl_progress now = PAWL_PROGRESS_INIT, last;
+	double cost, auto_seconds;
+	bool has_saved;
+
+	if (!run)
+		return err_set(err, PAWL_EUSAGE, "should_save: expected a run, found NULL");
+	if (!run->has_trigger)
+		return 1;
+	if (progress)
+		now = *progress;
+	complete_progress(run, &now, step);
+	run_lock(run);
+	last = run->last_saved;
+	cost = run->save_cost_seconds;
+	has_saved = run->has_saved;
+	run_unlock(run);
+	if (run->trigger.unit == TRIGGER_AUTO && (!has_saved || cost <= 0))
+		return 1; /* the first save measures the cost */
+	auto_seconds = pawl_optimal_interval_seconds(cost, run->opts.mtbf_seconds);
+	return trigger_due(&run->trigger, &last, &now, auto_seconds, err);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * err: the one table of error codes, and filling of struct pawl_error.
+ *
+ * Everything that is known about a code (name, exit status of the command, whether trying again may
+ * help) stands in one row of PAWL_CODES; the public pawl_code_* look-ups are generated from it, and
+ * so are the exceptions of the language bindings by way of the names. Called by everybody, calls nobody.
+ */
+#include "base/err.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* clang-format off */
+/*      code               name           exit  transient */
+#define PAWL_CODES(X)                                     \
+	X(PAWL_OK,           "ok",            0,  false)  \
+	X(PAWL_EUSAGE,       "usage",         2,  false)  \
+	X(PAWL_ENOMEM,       "memory",        1,  false)  \
+	X(PAWL_ENOTFOUND,    "not-found",     3,  false)  \
+	X(PAWL_EEXISTS,      "exists",        7,  false)  \
+	X(PAWL_EBUSY,        "busy",          6,  true)   \
+	X(PAWL_ECONFLICT,    "conflict",      7,  false)  \
+	X(PAWL_ENOSPACE,     "no-space",      1,  false)  \
+	X(PAWL_EIO,          "io",            1,  false)  \
+	X(PAWL_ETRANSIENT,   "transient",     5,  true)   \
+	X(PAWL_EAUTH,        "auth",          1,  false)  \
+	X(PAWL_ECORRUPT,     "corrupt",       4,  false)  \
+	X(PAWL_EVERSION,     "version",       1,  false)  \
+	X(PAWL_ETIMEOUT,     "timeout",       5,  true)   \
+	X(PAWL_ECANCELLED,   "cancelled",   130,  false)  \
+	X(PAWL_EMISMATCH,    "mismatch",      1,  false)  \
+	X(PAWL_ELIMIT,       "limit",         1,  false)  \
+	X(PAWL_EUNSUPPORTED, "unsupported",   1,  false)  \
+	X(PAWL_EREADONLY,    "read-only",     1,  false)  \
+	X(PAWL_EINTERNAL,    "internal",      1,  false)
+/* clang-format on */
+
+const char *
+pawl_version(void)
+{
+	return PAWL_VERSION;
+}
+
+const char *
+pawl_code_name(int code)
+{
+	switch (code) {
+#define ROW(code_, name_, exit_, transient_) \
+	case code_:                          \
+		return name_;
+		PAWL_CODES(ROW)
+#undef ROW
+	default:
+		return "unknown";
+	}
+}
+
+int
+pawl_code_exit_status(int code)
+{
+	switch (code) {
+#define ROW(code_, name_, exit_, transient_) \
+	case code_:                          \
+		return exit_;
+		PAWL_CODES(ROW)
+#undef ROW
+	default:
+		return 1;
+	}
+}
+
+int
+pawl_code_is_transient(int code)
+{
+	switch (code) {
+#define ROW(code_, name_, exit_, transient_) \
+	case code_:                          \
+		return transient_;
+		PAWL_CODES(ROW)
+#undef ROW
+	default:
+		return 0;
+	}
+}
+
+static int
+code_of_errno(int sys)
+{
+	switch (sys) {
+	case ENOSPC:
+	case EDQUOT:
+		return PAWL_ENOSPACE;
+	case ENOENT:
+		return PAWL_ENOTFOUND;
+	case EEXIST:
+#if ENOTEMPTY != EEXIST
+	case ENOTEMPTY:
+#endif
+		return PAWL_EEXISTS;
+	case EACCES:
+	case EPERM:
+		return PAWL_EAUTH;
+	case EROFS:
+		return PAWL_EREADONLY;
+	case ENOMEM:
+		return PAWL_ENOMEM;
+	case EAGAIN:
+	case EINTR:
+	case ESTALE:
+	case ETIMEDOUT:
+	case EMFILE:
+	case ENFILE:
+		return PAWL_ETRANSIENT;
+	default:
+		return PAWL_EIO;
+	}
+}
+
+/* A message that does not fit is cut; the cut must not leave half a UTF-8 character behind. */
+static void
+trim_partial_utf8(char *message)
+{
+	size_t len = strlen(message);
+	size_t back = 0;
+
+	while (back < len && back < 3 && ((unsigned char)message[len - 1 - back] & 0xc0) == 0x80)
+		back++;
+	if (back == len)
+		return;
+	unsigned char lead = (unsigned char)message[len - 1 - back];
+	size_t need = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : lead >= 0xc0 ? 1 : 0;
+	if (back < need)
+		message[len - 1 - back] = '\0';
+}
+
+static void
+finish(struct pawl_error *err, int code, int sys, int wanted)
+{
+	err->code = code;
+	err->sys = sys;
+	if (wanted < 0)
+		err->message[0] = '\0';
+	else if ((size_t)wanted >= sizeof(err->message))
+		trim_partial_utf8(err->message);
+}
+
+/* Format arguments may point into err->message itself (rewording an earlier error), hence the copies
+ * through a local buffer. */
+int
+err_set(struct pawl_error *err, int code, const char *format, ...)
+{
+	if (!err)
+		return code;
+
+	char message[sizeof(err->message)];
+	va_list args;
+	va_start(args, format);
+	int n = vsnprintf(message, sizeof(message), format, args);
+	va_end(args);
+	memcpy(err->message, message, sizeof(message));
+	finish(err, code, 0, n);
+	return code;
+}
+
+int
+err_sys(struct pawl_error *err, int sys, const char *format, ...)
+{
+	int code = code_of_errno(sys);
+
+	if (!err)
+		return code;
+
+	char message[sizeof(err->message)];
+	va_list args;
+	va_start(args, format);
+	int n = vsnprintf(message, sizeof(message), format, args);
+	va_end(args);
+	if (n < 0) {
+		n = 0;
+		message[0] = '\0';
+	}
+
+	/* strerror_l and friends differ between systems; GNU strerror_r returns the text, XSI an int. */
+	char reason[128];
+#if defined(__GLIBC__) && defined(_GNU_SOURCE)
+	const char *text = strerror_r(sys, reason, sizeof(reason));
+#else
+	const char *text = strerror_r(sys, reason, sizeof(reason)) == 0 ? reason : "unknown error";
+#endif
+	/* The reason is worth more than the end of a long name: keep room for it. */
+	size_t room = sizeof(message) - strlen(text) - 3;
+	if ((size_t)n > room) {
+		message[room] = '\0';
+		trim_partial_utf8(message);
+	}
+	n = snprintf(err->message, sizeof(err->message), "%s: %s", message, text);
+	finish(err, code, sys, n);
+	return code;
+}
+
+int
+err_prefix(struct pawl_error *err, int code, const char *format, ...)
+{
+	if (!err)
+		return code;
+
+	char message[sizeof(err->message)];
+	va_list args;
+	va_start(args, format);
+	int n = vsnprintf(message, sizeof(message), format, args);
+	va_end(args);
+	if (n < 0)
+		return err->code;
+	if ((size_t)n < sizeof(message)) {
+		size_t used = (size_t)n;
+		int more = snprintf(message + used, sizeof(message) - used, ": %s", err->message);
+		n = more < 0 ? n : n + more;
+	}
+	memcpy(err->message, message, sizeof(message));
+	finish(err, err->code, err->sys, n);
+	return err->code;
+}

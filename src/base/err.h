@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* err: the one table of codes, and how every module reports a failure. Leaf module. */
+#ifndef PAWL_BASE_ERR_H
+#define PAWL_BASE_ERR_H
+
+#include <stdarg.h>
+
+#include "pawl.h"
+
+/* Fills *err (may be NULL) and returns code. Message: lower case, no full stop, names the object,
+ * what was expected and what was found. */
+int err_set(struct pawl_error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* The same for a failed system call: code is chosen from errno value `sys` (ENOSPC, EDQUOT ->
+ * PAWL_ENOSPACE, ENOENT -> PAWL_ENOTFOUND, EEXIST/ENOTEMPTY -> PAWL_EEXISTS, EACCES/EPERM -> PAWL_EAUTH,
+ * EROFS -> PAWL_EREADONLY, ENOMEM -> PAWL_ENOMEM, EAGAIN/EINTR/ESTALE/ETIMEDOUT/EMFILE/ENFILE ->
+ * PAWL_ETRANSIENT, else PAWL_EIO) and ": <strerror>" is appended. */
+int err_sys(struct pawl_error *err, int sys, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Puts "context: " before an existing message; returns err->code (or code when err is NULL). */
+int err_prefix(struct pawl_error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Returns from the calling function with the value of expr if that is negative. */
+#define TRY(expr)                                                                                                     \
+	do {                                                                                                          \
+		int try_rc_ = (expr);                                                                                 \
+		if (try_rc_ < 0)                                                                                      \
+			return try_rc_;                                                                               \
+	} while (0)
+
+#endif

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fileio: system calls made whole. Loops over short counts and EINTR, never retries a failed fsync or
+ * close (P5), never follows a symbolic link in the last component (P17). Called by the store engines,
+ * lease, restore and export; calls buf, mem, err.
+ */
+#include "base/fileio.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+/* Linux moves at most 0x7ffff000 bytes per call; a multiple of every block size suits direct I/O. */
+#define MAX_IO_BYTES    ((size_t)1 << 30)
+#define MAX_TREE_DEPTH  64
+#define MAX_TREE_PASSES 16
+
+void
+fd_clean_close(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+int
+fd_close(int *fd, const char *what, struct pawl_error *err)
+{
+	int rc = close(*fd);
+
+	/* The descriptor is gone even when close fails; closing again could hit somebody else's file. */
+	*fd = -1;
+	return rc < 0 ? err_sys(err, errno, "%s: close", what) : 0;
+}
+
+int
+fd_pwrite_all(int fd, const void *ptr, size_t len, uint64_t offset, const char *what, struct pawl_error *err)
+{
+	const char *from = ptr;
+
+	if (offset > INT64_MAX || len > INT64_MAX - offset)
+		return err_set(err, PAWL_ELIMIT, "%s: write of %zu bytes at offset %llu is out of range", what, len,
+			       (unsigned long long)offset);
+	while (len > 0) {
+		ssize_t n = pwrite(fd, from, len < MAX_IO_BYTES ? len : MAX_IO_BYTES, (off_t)offset);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return err_sys(err, n < 0 ? errno : EIO, "%s: write of %zu bytes at offset %llu", what, len,
+				       (unsigned long long)offset);
+		from += n;
+		len -= (size_t)n;
+		offset += (uint64_t)n;
+	}
+	return 0;
+}
+
+int
+fd_pread_all(int fd, void *ptr, size_t len, uint64_t offset, const char *what, struct pawl_error *err)
+{
+	char *to = ptr;
+
+	if (offset > INT64_MAX || len > INT64_MAX - offset)
+		return err_set(err, PAWL_ELIMIT, "%s: read of %zu bytes at offset %llu is out of range", what, len,
+			       (unsigned long long)offset);
+	while (len > 0) {
+		ssize_t n = pread(fd, to, len < MAX_IO_BYTES ? len : MAX_IO_BYTES, (off_t)offset);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_sys(err, errno, "%s: read of %zu bytes at offset %llu", what, len,
+				       (unsigned long long)offset);
+		if (n == 0)
+			return err_set(err, PAWL_ECORRUPT, "%s: ends at offset %llu, expected %zu bytes more", what,
+				       (unsigned long long)offset, len);
+		to += n;
+		len -= (size_t)n;
+		offset += (uint64_t)n;
+	}
+	return 0;
+}
+
+int
+fd_sync(int fd, const char *what, struct pawl_error *err)
+{
+#ifdef F_FULLFSYNC
+	int rc = fcntl(fd, F_FULLFSYNC);
+#else
+	int rc = fsync(fd);
+#endif
+	return rc < 0 ? err_sys(err, errno, "%s: fsync", what) : 0;
+}
+
+int
+fd_openat(int dirfd, const char *path, int flags, mode_t mode, struct pawl_error *err)
+{
+	int fd;
+
+	do
+		fd = openat(dirfd, path, flags | O_CLOEXEC | O_NOFOLLOW, mode);
+	while (fd < 0 && errno == EINTR);
+	if (fd >= 0)
+		return fd;
+	if (errno == ELOOP)
+		return err_sys(err, errno, "%s: a symbolic link is not followed here", path);
+	return err_sys(err, errno, "%s: open", path);
+}
+
+int
+fd_sync_dirat(int dirfd, const char *path, struct pawl_error *err)
+{
+	PAWL_FD int fd = fd_openat(dirfd, path, O_RDONLY | O_DIRECTORY, 0, err);
+
+	return fd < 0 ? fd : fd_sync(fd, path, err);
+}
+
+static bool
+is_folder(int dirfd, const char *path)
+{
+	struct stat st;
+
+	return fstatat(dirfd, path, &st, 0) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* Makes one folder and syncs its parent. `path` is writable scratch, unchanged on return. */
+static int
+make_folder(int dirfd, char *path, struct pawl_error *err)
+{
+	if (is_folder(dirfd, path))
+		return 0;
+	if (mkdirat(dirfd, path, 0777) < 0) {
+		int sys = errno;
+		/* Somebody else may have made it in between. */
+		if (is_folder(dirfd, path))
+			return 0;
+		return err_sys(err, sys, "%s: make folder", path);
+	}
+
+	const char *parent = ".";
+	char *slash = strrchr(path, '/');
+	if (slash == path)
+		parent = "/";
+	else if (slash)
+		parent = path;
+	if (slash)
+		*slash = '\0';
+	/* Not fd_sync_dirat: in a path that the user gave, folders may be symbolic links. */
+	PAWL_FD int fd = openat(dirfd, slash == path ? "/" : parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int rc = fd < 0 ? err_sys(err, errno, "%s: open", parent) : fd_sync(fd, parent, err);
+	if (slash)
+		*slash = '/';
+	return rc;
+}
+
+int
+fd_mkdirs(int dirfd, const char *path, struct pawl_error *err)
+{
+	PAWL_FREE char *scratch = mem_strdup(path);
+
+	if (!scratch)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", path);
+	if (path[0] == '\0')
+		return err_set(err, PAWL_EUSAGE, "the name of a folder is empty");
+	if (is_folder(dirfd, scratch))
+		return 0;
+	for (char *end = scratch; *end != '\0';) {
+		end += strspn(end, "/");
+		end += strcspn(end, "/");
+		char kept = *end;
+		*end = '\0';
+		TRY(make_folder(dirfd, scratch, err));
+		*end = kept;
+		if (end[strspn(end, "/")] == '\0')
+			break;
+	}
+	return 0;
+}
+
+int
+fd_read_file(int dirfd, const char *path, size_t max, struct buf *out, struct pawl_error *err)
+{
+	struct stat st;
+
+	/* O_NONBLOCK: opening a pipe that lies there must not wait for a writer. */
+	PAWL_FD int fd = fd_openat(dirfd, path, O_RDONLY | O_NONBLOCK, 0, err);
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return err_sys(err, errno, "%s: stat", path);
+	if (!S_ISREG(st.st_mode))
+		return err_set(err, PAWL_ECORRUPT, "%s: expected a regular file, found something else", path);
+	if (st.st_size > 0 && (uint64_t)st.st_size > max)
+		return err_set(err, PAWL_ELIMIT, "%s: expected at most %zu bytes, found %lld", path, max,
+			       (long long)st.st_size);
+
+	/* One byte more than the size, so that the end is usually seen by the second read; the file may
+	 * also grow, or (in /proc) have no size. */
+	size_t before = out->len, total = 0, step = (size_t)st.st_size + 1;
+	for (;;) {
+		if (step > max - total)
+			step = max - total < SIZE_MAX ? max - total + 1 : max - total;
+		char *to = buf_grow(out, step);
+		if (!to) {
+			out->len = before;
+			return buf_check(out, path, err);
+		}
+		ssize_t n;
+		do
+			n = read(fd, to, step);
+		while (n < 0 && errno == EINTR);
+		out->len -= step - (size_t)(n > 0 ? n : 0);
+		if (n < 0) {
+			int sys = errno;
+			out->len = before;
+			return err_sys(err, sys, "%s: read", path);
+		}
+		if (n == 0)
+			return 0;
+		total += (size_t)n;
+		if (total > max) {
+			out->len = before;
+			return err_set(err, PAWL_ELIMIT, "%s: expected at most %zu bytes, found more", path, max);
+		}
+		step = 4096;
+	}
+}
+
+/* ------------------------------------------------------------ removing trees */
+
+static int remove_entry(int dirfd, const char *name, bool maybe_folder, unsigned depth, struct pawl_error *err);
+
+static void
+clean_closedir(DIR **dir)
+{
+	if (*dir)
+		closedir(*dir);
+}
+
+/* Removes what one reading of the folder shows; *ret_seen: how many entries that were. */
+static int
+empty_folder_once(DIR *dir, const char *name, unsigned depth, size_t *ret_seen, struct pawl_error *err)
+{
+	*ret_seen = 0;
+	rewinddir(dir);
+	for (;;) {
+		errno = 0;
+		const struct dirent *entry = readdir(dir);
+		if (!entry)
+			return errno != 0 ? err_sys(err, errno, "%s: read folder", name) : 0;
+		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+			continue;
+		(*ret_seen)++;
+		TRY(remove_entry(dirfd(dir), entry->d_name, entry->d_type == DT_DIR, depth + 1, err));
+	}
+}
+
+static int
+empty_folder(int parent, const char *name, unsigned depth, struct pawl_error *err)
+{
+	if (depth > MAX_TREE_DEPTH)
+		return err_set(err, PAWL_ELIMIT, "%s: folders nest deeper than %d", name, MAX_TREE_DEPTH);
+	PAWL_FD int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : err_sys(err, errno, "%s: open folder", name);
+	PAWL_CLEAN(clean_closedir) DIR *dir = fdopendir(fd);
+	if (!dir)
+		return err_sys(err, errno, "%s: open folder", name);
+	fd = -1; /* the DIR's now */
+
+	/* Some filesystems skip entries when others are removed while reading: read until it is empty. */
+	size_t seen = 1;
+	for (unsigned pass = 0; seen > 0 && pass < MAX_TREE_PASSES; pass++)
+		TRY(empty_folder_once(dir, name, depth, &seen, err));
+	return 0;
+}
+
+static int
+remove_entry(int dirfd, const char *name, bool maybe_folder, unsigned depth, struct pawl_error *err)
+{
+	if (!maybe_folder) {
+		if (unlinkat(dirfd, name, 0) == 0 || errno == ENOENT)
+			return 0;
+		/* A folder is EISDIR on Linux and EPERM by POSIX. */
+		struct stat st;
+		int sys = errno;
+		if ((sys != EISDIR && sys != EPERM) || fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    !S_ISDIR(st.st_mode))
+			return err_sys(err, sys, "%s: remove", name);
+	}
+	TRY(empty_folder(dirfd, name, depth, err));
+	if (unlinkat(dirfd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+		return err_sys(err, errno, "%s: remove folder", name);
+	return 0;
+}
+
+int
+fd_remove_tree(int dirfd, const char *path, struct pawl_error *err)
+{
+	return remove_entry(dirfd, path, false, 0, err);
+}

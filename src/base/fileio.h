@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fileio: system calls made whole: loops over short counts and EINTR, errors named. Leaf module. */
+#ifndef PAWL_BASE_FILEIO_H
+#define PAWL_BASE_FILEIO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+
+void fd_clean_close(int *fd); /* for PAWL_CLEAN: closes when >= 0, ignores errors (read side only) */
+#define PAWL_FD PAWL_CLEAN(fd_clean_close)
+/* close whose error counts (P5); sets *fd to -1 in any case. */
+int fd_close(int *fd, const char *what, struct pawl_error *err);
+
+/* All bytes or an error naming `what` and the offset. read: a short file is PAWL_ECORRUPT. */
+int fd_pwrite_all(int fd, const void *ptr, size_t len, uint64_t offset, const char *what, struct pawl_error *err);
+int fd_pread_all(int fd, void *ptr, size_t len, uint64_t offset, const char *what, struct pawl_error *err);
+int fd_sync(int fd, const char *what, struct pawl_error *err); /* fsync (F_FULLFSYNC on macOS); never retried */
+/* Opens a path below dirfd without following a symlink in the last component (O_CLOEXEC, O_NOFOLLOW). */
+int fd_openat(int dirfd, const char *path, int flags, mode_t mode, struct pawl_error *err); /* fd >= 0, or code */
+int fd_sync_dirat(int dirfd, const char *path, struct pawl_error *err); /* opens the folder, fsyncs it */
+/* mkdir -p below dirfd; each new folder's parent is fsynced. Existing ones are fine. */
+int fd_mkdirs(int dirfd, const char *path, struct pawl_error *err);
+/* Whole file below dirfd into *out; PAWL_ELIMIT above max. */
+int fd_read_file(int dirfd, const char *path, size_t max, struct buf *out, struct pawl_error *err);
+/* Removes a folder and all in it, not following symlinks; missing is success. */
+int fd_remove_tree(int dirfd, const char *path, struct pawl_error *err);
+
+#endif

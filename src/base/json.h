@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * json: a strict, bounded reader and a small writer for RFC 8259.
+ *
+ * Own code, because the files it reads are hostile until proven otherwise and need what packaged
+ * parsers do not give together: integers exact to 64 bits, duplicate keys refused, limits on depth,
+ * size, string length and number of values, an early stop at a top-level key, and one allocation
+ * region for a 100 MB header. Limits: reliability rows T1, T2.
+ */
+#ifndef PAWL_BASE_JSON_H
+#define PAWL_BASE_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+
+enum json_type { JSON_NULL, JSON_BOOL, JSON_INT /* i64 */, JSON_UINT /* > INT64_MAX */, JSON_REAL, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
+
+/* A value; children of arrays and objects are linked in document order. All memory is the bump's;
+ * strings are NUL-terminated, unescaped, valid UTF-8 without NUL characters inside. */
+struct json {
+	enum json_type type;
+	bool boolean;
+	int64_t i;
+	uint64_t u;        /* also set for non-negative JSON_INT */
+	double real;       /* also set for ints */
+	const char *str;
+	size_t len;        /* of str; of containers: number of children */
+	const char *key;   /* inside objects */
+	size_t key_len;
+	struct json *first, *next;
+};
+
+struct json_limits {
+	size_t max_bytes;   /* 0 = 64 MiB */
+	unsigned max_depth; /* 0 = 32 */
+	size_t max_string;  /* 0 = 64 KiB */
+	size_t max_values;  /* 0 = 10,000,000 */
+	const char *stop_key; /* NULL, or a key of the top-level object at which reading stops as if the
+	                         object ended there (nothing after it is even looked at) */
+};
+
+/* Parses exactly one document (surrounding white space allowed, trailing bytes refused). *ret lives in
+ * `memory`. Errors are PAWL_ECORRUPT or PAWL_ELIMIT and name `what` and the byte offset. Refuses NaN
+ * literals, duplicate keys, leading zeros, lone surrogates, bad UTF-8, \u0000, control characters. */
+int json_parse(const char *what, const void *ptr, size_t len, const struct json_limits *limits, struct bump *memory,
+               struct json **ret, struct pawl_error *err);
+
+/* Member of an object, or NULL (also if value is no object). Linear. */
+const struct json *json_get(const struct json *object, const char *key);
+/* Typed members: PAWL_ECORRUPT naming what, key, the type expected and found. Missing = the same error. */
+int json_get_u64(const char *what, const struct json *object, const char *key, uint64_t *ret, struct pawl_error *err);
+int json_get_i64(const char *what, const struct json *object, const char *key, int64_t *ret, struct pawl_error *err);
+int json_get_str(const char *what, const struct json *object, const char *key, const char **ret, struct pawl_error *err);
+int json_get_type(const char *what, const struct json *object, const char *key, enum json_type type,
+                  const struct json **ret, struct pawl_error *err);
+
+/* Writing: the caller places commas and braces; these write one token. */
+void json_put_string(struct buf *out, const char *text, size_t len); /* quoted and escaped; bad UTF-8 becomes U+FFFD,
+                                                                       a NUL fails the buffer */
+void json_put_i64(struct buf *out, int64_t value);
+void json_put_u64(struct buf *out, uint64_t value);
+void json_put_double(struct buf *out, double value); /* finite; shortest form that reads back equal, always with '.' or 'e' */
+
+#endif

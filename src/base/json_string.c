@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * json_string: escapes and UTF-8 of JSON strings, and the writing of single tokens; what is written here
+ * reads back equal, whatever the locale is. Called by json.c and by everybody who writes JSON (manifest,
+ * state, run, safetensors); calls buf and text. Promise P17.
+ */
+#include "base/json_string.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/text.h"
+
+/* ---------------------------------------------------------------- reading */
+
+/* Four hex digits at *at, or -1. */
+static int
+read_hex4(const char **at, const char *end)
+{
+	int value = 0;
+
+	if (end - *at < 4)
+		return -1;
+	for (int i = 0; i < 4; i++) {
+		char c = (*at)[i];
+		int digit = -1;
+		if (c >= '0' && c <= '9')
+			digit = c - '0';
+		else if (c >= 'a' && c <= 'f')
+			digit = c - 'a' + 10;
+		else if (c >= 'A' && c <= 'F')
+			digit = c - 'A' + 10;
+		if (digit < 0)
+			return -1;
+		value = value << 4 | digit;
+	}
+	*at += 4;
+	return value;
+}
+
+static char *
+put_utf8(char *to, unsigned c)
+{
+	if (c < 0x80) {
+		*to++ = (char)c;
+	} else if (c < 0x800) {
+		*to++ = (char)(0xc0 | c >> 6);
+		*to++ = (char)(0x80 | (c & 63));
+	} else if (c < 0x10000) {
+		*to++ = (char)(0xe0 | c >> 12);
+		*to++ = (char)(0x80 | (c >> 6 & 63));
+		*to++ = (char)(0x80 | (c & 63));
+	} else {
+		*to++ = (char)(0xf0 | c >> 18);
+		*to++ = (char)(0x80 | (c >> 12 & 63));
+		*to++ = (char)(0x80 | (c >> 6 & 63));
+		*to++ = (char)(0x80 | (c & 63));
+	}
+	return to;
+}
+
+/* *at is behind "\u". */
+static const char *
+read_unicode_escape(const char **at, const char *end, char **to)
+{
+	int unit = read_hex4(at, end);
+
+	if (unit < 0)
+		return "expected four hex digits after \\u";
+	if (unit == 0)
+		return "a string holds \\u0000";
+	unsigned c = (unsigned)unit;
+	if (unit >= 0xd800 && unit <= 0xdfff) {
+		int low = -1;
+		if (unit < 0xdc00 && end - *at >= 2 && (*at)[0] == '\\' && (*at)[1] == 'u') {
+			*at += 2;
+			low = read_hex4(at, end);
+		}
+		if (low < 0xdc00 || low > 0xdfff)
+			return "lone surrogate in a string";
+		c = 0x10000 + ((c & 0x3ff) << 10 | ((unsigned)low & 0x3ff));
+	}
+	*to = put_utf8(*to, c);
+	return NULL;
+}
+
+/* *at is behind the backslash. */
+static const char *
+read_escape(const char **at, const char *end, char **to)
+{
+	static const char from[] = "\"\\/bfnrt", into[] = "\"\\/\b\f\n\r\t";
+
+	if (*at == end)
+		return "a string ends in an escape";
+	if (**at == 'u') {
+		(*at)++;
+		return read_unicode_escape(at, end, to);
+	}
+	const char *found = **at != '\0' ? strchr(from, **at) : NULL;
+	if (!found)
+		return "unknown escape in a string";
+	(*at)++;
+	*(*to)++ = into[found - from];
+	return NULL;
+}
+
+const char *
+json_decode_string(const char **at, const char *end, char *to, size_t *ret_len)
+{
+	char *start = to;
+
+	while (*at < end) {
+		const char *plain = json_skip_plain(*at, end), *problem;
+		memcpy(to, *at, (size_t)(plain - *at));
+		to += plain - *at;
+		*at = plain;
+		if (plain == end)
+			break;
+		if (*plain == '\\') {
+			(*at)++;
+			problem = read_escape(at, end, &to);
+			if (problem)
+				return problem;
+			continue;
+		}
+		if ((unsigned char)*plain < 0x20)
+			return "control character in a string";
+		size_t n = text_utf8_char(plain, (size_t)(end - plain));
+		if (n == 0)
+			return "a string is not valid UTF-8";
+		memcpy(to, plain, n);
+		to += n;
+		*at += n;
+	}
+	*ret_len = (size_t)(to - start);
+	return NULL;
+}
+
+/* ---------------------------------------------------------------- writing */
+
+static void
+put_escaped(struct buf *out, char c)
+{
+	switch (c) {
+	case '"':
+		buf_puts(out, "\\\"");
+		return;
+	case '\\':
+		buf_puts(out, "\\\\");
+		return;
+	case '\n':
+		buf_puts(out, "\\n");
+		return;
+	case '\r':
+		buf_puts(out, "\\r");
+		return;
+	case '\t':
+		buf_puts(out, "\\t");
+		return;
+	case '\0':
+		/* Our reader refuses it, so that C strings are safe: better no file than an unreadable one. */
+		if (!out->failed)
+			out->failed = PAWL_EINTERNAL;
+		return;
+	default:
+		buf_printf(out, "\\u%04x", (unsigned)(unsigned char)c);
+	}
+}
+
+void
+json_put_string(struct buf *out, const char *text, size_t len)
+{
+	const char *at = text, *end = len > 0 ? text + len : text;
+
+	buf_putc(out, '"');
+	while (at < end) {
+		const char *run = at;
+		while (at < end && (unsigned char)*at >= 0x20 && (unsigned char)*at < 0x80 && *at != '"' && *at != '\\')
+			at++;
+		buf_put(out, run, (size_t)(at - run));
+		if (at == end)
+			break;
+		if ((unsigned char)*at < 0x80) {
+			put_escaped(out, *at++);
+			continue;
+		}
+		size_t n = text_utf8_char(at, (size_t)(end - at));
+		if (n > 0)
+			buf_put(out, at, n);
+		else
+			buf_puts(out, "\xef\xbf\xbd");
+		at += n > 0 ? n : 1;
+	}
+	buf_putc(out, '"');
+}
+
+void
+json_put_i64(struct buf *out, int64_t value)
+{
+	buf_printf(out, "%lld", (long long)value);
+}
+
+void
+json_put_u64(struct buf *out, uint64_t value)
+{
+	buf_printf(out, "%llu", (unsigned long long)value);
+}
+
+void
+json_put_double(struct buf *out, double value)
+{
+	char text[40];
+	size_t len = 0;
+
+	if (!isfinite(value)) {
+		if (!out->failed)
+			out->failed = PAWL_EINTERNAL;
+		return;
+	}
+	for (int precision = 15; precision <= 17; precision++) {
+		double back;
+		char digits[40];
+		snprintf(digits, sizeof(digits), "%.*g", precision, value);
+		/* The locale may have put one or more bytes of its own for the decimal point. */
+		len = 0;
+		bool point = false;
+		for (const char *at = digits; *at != '\0'; at++) {
+			bool foreign = strchr("0123456789e+-", *at) == NULL;
+			if (!foreign || !point)
+				text[len++] = foreign ? '.' : *at;
+			point |= foreign;
+		}
+		if (precision == 17 || (text_get_number(text, len, &back) == len && back == value))
+			break;
+	}
+	buf_put(out, text, len);
+	if (!memchr(text, '.', len) && !memchr(text, 'e', len))
+		buf_puts(out, ".0");
+}

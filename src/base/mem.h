@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mem: every heap allocation of the library goes through here (so tests can fail the n-th one),
+ * checked size arithmetic, scope-bound cleanup, and a bump allocator for things freed together.
+ */
+#ifndef PAWL_BASE_MEM_H
+#define PAWL_BASE_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pawl.h"
+
+/* NULL on failure (also on overflow of n * size); n == 0 gives a unique non-NULL pointer. */
+void *mem_alloc(size_t nbytes);
+void *mem_zalloc(size_t n, size_t size);
+/* Grows or shrinks to n * size; the old block stays valid on failure. */
+void *mem_resize(void *ptr, size_t n, size_t size);
+void mem_free(void *ptr);
+char *mem_strdup(const char *text);
+char *mem_strndup(const char *text, size_t len);
+/* printf into a new string; NULL on failure. */
+char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* true and *ret set if the result fits. */
+static inline bool add_ok(uint64_t a, uint64_t b, uint64_t *ret) { return !__builtin_add_overflow(a, b, ret); }
+static inline bool mul_ok(uint64_t a, uint64_t b, uint64_t *ret) { return !__builtin_mul_overflow(a, b, ret); }
+/* Rounds up to a multiple of the power of two `to`; the caller knows that it fits. */
+static inline uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) & ~(to - 1); }
+
+/* PAWL_CLEAN(fn) type var = INIT;  calls fn(&var) at the end of the scope. */
+#define PAWL_CLEAN(fn) __attribute__((cleanup(fn)))
+void mem_clean_free(void *pointer_to_pointer);
+#define PAWL_FREE PAWL_CLEAN(mem_clean_free)
+/* Takes the value out of a scope-bound pointer: return steal(&var). */
+#define steal(pp) __extension__({ __typeof__(*(pp)) steal_p_ = *(pp); *(pp) = NULL; steal_p_; })
+
+/* Memory that is freed all at once. Zero-initialised = empty. Not thread-safe. */
+struct bump_chunk;
+struct bump {
+	struct bump_chunk *chunks;
+	char *next, *end;
+	size_t used_bytes, limit_bytes; /* limit 0 = none */
+};
+/* 16-byte aligned, zeroed; NULL when out of memory or over the limit. */
+void *bump_alloc(struct bump *b, size_t nbytes);
+void *bump_array(struct bump *b, uint64_t n, size_t size); /* NULL also on overflow */
+char *bump_strndup(struct bump *b, const char *text, size_t len);
+char *bump_printf(struct bump *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void bump_clear(struct bump *b);
+
+#endif

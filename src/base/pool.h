@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pool: threads that run jobs from a queue, and groups to wait for. The only place where threads are
+ * made. Threads block all signals. Crossing is a full hand-off: once added, a job is the pool's.
+ */
+#ifndef PAWL_BASE_POOL_H
+#define PAWL_BASE_POOL_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "pawl.h"
+
+struct pool;
+typedef void pool_fn(void *arg);
+
+int pool_new(const char *name /* <= 15 bytes, shown by top -H */, unsigned threads, struct pool **ret, struct pawl_error *err);
+void pool_free(struct pool *pool); /* runs what is queued, then joins; NULL is fine */
+unsigned pool_threads(const struct pool *pool);
+
+/* Jobs added to a group are waited for together. Zero-initialise by group_init. */
+struct group {
+	pthread_mutex_t lock;
+	pthread_cond_t idle;
+	unsigned running; /* guarded by lock */
+};
+void group_init(struct group *g);
+void group_clear(struct group *g);
+void group_wait(struct group *g);
+
+/* Queues fn(arg) (unbounded queue, one allocation); g may be NULL. PAWL_ENOMEM. */
+int pool_add(struct pool *pool, struct group *g, pool_fn *fn, void *arg, struct pawl_error *err);
+
+/* Condition waits against CLOCK_MONOTONIC. cond_init sets the clock; wait returns 0, or ETIMEDOUT after
+ * deadline_ms (of clock_mono_ms; < 0 = never). */
+int cond_init(pthread_cond_t *cond);
+int cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms);
+
+#endif

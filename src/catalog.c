@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * catalog: see catalog.h. Called by run.c, save.c, upkeep.c, find.c, restore.c; calls manifest.c, marks.c, holds.c, retain.c
+ * and the store.
+ *
+ * A reload first gathers everything that can fail, one row per folder, and then changes the table, so that an error leaves
+ * the catalog as it was (P8):
+ *
+ *   list folders -> read what is new -> read marks -> read holds | -> move known entries over, add new ones, order by id
+ *
+ * Promises P2 (a verifying manifest, nothing else), P8, P9 (order of ids), P17.
+ */
+#include "catalog.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/text.h"
+#include "catalog_entry.h"
+
+static int
+out_of_memory(struct pawl_error *err)
+{
+	return err_set(err, PAWL_ENOMEM, "catalog: out of memory");
+}
+
+void
+catalog_key(const struct catalog *c, const char *name, struct buf *out)
+{
+	if (!c->single_name)
+		buf_puts(out, CATALOG_FOLDER "/");
+	buf_puts(out, name);
+}
+
+/* ------------------------------------------------------------------- order */
+
+static int
+compare_numbers(uint64_t a, uint64_t b)
+{
+	return (a > b) - (a < b);
+}
+
+/* By id; of one id the valid ones first, of these the one first that has the better claim to it. */
+static int
+compare_entries(const void *pa, const void *pb)
+{
+	const struct catalog_entry *a = pa, *b = pb;
+	int c = compare_numbers(a->id, b->id);
+
+	if (c == 0)
+		c = !a->summary - !b->summary;
+	if (c == 0)
+		c = (catalog_name_id(a->name) != a->id) - (catalog_name_id(b->name) != b->id);
+	if (c == 0)
+		c = compare_numbers(strlen(a->name), strlen(b->name));
+	return c ? c : strcmp(a->name, b->name);
+}
+
+/* Sorts, and turns all but the first of several valid entries with one id into bad ones. */
+static int
+order_entries(struct catalog *c, struct pawl_error *err)
+{
+	const struct catalog_entry *owner = NULL;
+	int rc = 0;
+
+	if (c->n)
+		qsort(c->entries, c->n, sizeof(*c->entries), compare_entries);
+	for (size_t i = 0; i < c->n; i++) {
+		struct catalog_entry *e = &c->entries[i];
+
+		if (!e->summary)
+			continue;
+		if (!owner || owner->id != e->id) {
+			owner = e;
+			continue;
+		}
+		char *problem = mem_printf("its id %llu is that of %s", (unsigned long long)e->id, owner->name);
+		if (!problem)
+			rc = out_of_memory(err);
+		catalog_entry_turn_bad(e, problem);
+	}
+	return rc;
+}
+
+/* -------------------------------------------------------------------- load */
+
+struct found {
+	const char *name;
+	int64_t mtime_ns;
+};
+
+struct listing {
+	struct bump memory;
+	struct found *found; /* sorted by name once complete */
+	size_t n, cap;
+};
+
+static void
+listing_clear(struct listing *l)
+{
+	mem_free(l->found);
+	bump_clear(&l->memory);
+}
+
+static int
+see_folder(void *arg, const struct store_entry *entry)
+{
+	struct listing *l = arg;
+
+	if (!entry->is_folder || entry->is_link || !text_is_component(entry->name))
+		return 0;
+	if (l->n == CATALOG_MAX)
+		return PAWL_ELIMIT;
+	if (l->n == l->cap) {
+		size_t cap = l->cap ? 2 * l->cap : 64;
+		struct found *found = mem_resize(l->found, cap, sizeof(*found));
+
+		if (!found)
+			return PAWL_ENOMEM;
+		l->found = found;
+		l->cap = cap;
+	}
+	l->found[l->n].name = bump_strndup(&l->memory, entry->name, strlen(entry->name));
+	l->found[l->n].mtime_ns = entry->mtime_ns;
+	return l->found[l->n++].name ? 0 : PAWL_ENOMEM;
+}
+
+static int
+compare_found(const void *a, const void *b)
+{
+	return strcmp(((const struct found *)a)->name, ((const struct found *)b)->name);
+}
+
+static int
+list_folders(const struct catalog *c, struct listing *l, struct pawl_error *err)
+{
+	struct store_entry entry;
+	int rc;
+
+	if (c->single_name) {
+		rc = store_stat(c->store, c->single_name, &entry, err);
+		entry.name = c->single_name;
+		if (rc == 0)
+			rc = see_folder(l, &entry);
+	} else {
+		rc = store_list(c->store, CATALOG_FOLDER, see_folder, l, err);
+	}
+	if (rc == PAWL_ENOTFOUND) /* nothing was ever saved here */
+		return 0;
+	if (rc == PAWL_ENOMEM)
+		return out_of_memory(err);
+	if (rc == PAWL_ELIMIT)
+		return err_set(err, rc, CATALOG_FOLDER ": expected at most %u checkpoints, found more", CATALOG_MAX);
+	if (rc == 0 && l->n)
+		qsort(l->found, l->n, sizeof(*l->found), compare_found);
+	return rc;
+}
+
+/* What a reload knows of one folder before it changes anything. */
+struct row {
+	struct catalog_entry *old;   /* the entry to carry over, or NULL */
+	struct catalog_entry added;  /* else the one read now */
+	struct pawl_metric *metrics; /* saved ones overlaid with late scores; NULL = no late ones */
+	size_t n_metrics;
+	bool pinned, held;
+};
+
+struct rows {
+	struct row *row; /* in the order of the listing: by name */
+	const char **names;
+	size_t n;
+};
+
+static void
+rows_clear(struct rows *rows)
+{
+	for (size_t i = 0; rows->row && i < rows->n; i++) {
+		catalog_entry_clear(&rows->row[i].added);
+		mem_free(rows->row[i].metrics);
+	}
+	mem_free(rows->row);
+	mem_free(rows->names);
+}
+
+static int
+compare_by_name(const void *a, const void *b)
+{
+	return strcmp((*(struct catalog_entry *const *)a)->name, (*(struct catalog_entry *const *)b)->name);
+}
+
+/* Finds the known entry of each row: both lists in the order of names, walked side by side. */
+static int
+match_known(const struct catalog *c, const struct listing *l, struct rows *rows, struct pawl_error *err)
+{
+	PAWL_FREE struct catalog_entry **known = mem_zalloc(c->n, sizeof(struct catalog_entry *));
+	size_t k = 0;
+
+	if (!known)
+		return out_of_memory(err);
+	for (size_t i = 0; i < c->n; i++)
+		known[i] = &c->entries[i];
+	if (c->n)
+		qsort(known, c->n, sizeof(*known), compare_by_name);
+	for (size_t i = 0; i < l->n; i++) {
+		while (k < c->n && strcmp(known[k]->name, l->found[i].name) < 0)
+			k++;
+		if (k < c->n && strcmp(known[k]->name, l->found[i].name) == 0 && known[k]->summary &&
+		    known[k]->mtime_ns == l->found[i].mtime_ns && known[k]->mtime_ns)
+			rows->row[i].old = known[k];
+	}
+	return 0;
+}
+
+static int
+compare_name(const void *key, const void *row)
+{
+	return strcmp(key, *(const char *const *)row);
+}
+
+static struct row *
+find_row(const struct rows *rows, const char *name)
+{
+	const char **at = rows->n ? bsearch(name, rows->names, rows->n, sizeof(*rows->names), compare_name) : NULL;
+
+	return at ? &rows->row[at - rows->names] : NULL;
+}
+
+static int
+apply_marks(const struct catalog *c, struct rows *rows, struct bump *memory, struct pawl_error *err)
+{
+	struct mark *marks;
+	size_t n_marks;
+
+	TRY(marks_read(c->store, rows->names, rows->n, memory, &marks, &n_marks, err));
+	for (size_t i = 0; i < n_marks; i++) {
+		struct row *row = find_row(rows, marks[i].name);
+		const struct manifest *summary = row->old ? row->old->summary : row->added.summary;
+
+		row->pinned = marks[i].pinned;
+		if (!summary || !marks[i].n_metrics)
+			continue;
+		mem_free(row->metrics);
+		row->metrics = marks_overlay(summary->metrics, summary->n_metrics, marks[i].metrics, marks[i].n_metrics,
+		                             &row->n_metrics);
+		if (!row->metrics)
+			return out_of_memory(err);
+	}
+	return 0;
+}
+
+static int
+apply_holds(const struct catalog *c, struct rows *rows, struct bump *memory, struct pawl_error *err)
+{
+	struct hold *holds;
+	size_t n_holds;
+
+	TRY(holds_read(c->store, memory, &holds, &n_holds, err));
+	for (size_t i = 0; i < n_holds; i++) {
+		struct row *row = find_row(rows, holds[i].name);
+
+		if (row && holds[i].alive)
+			row->held = true;
+	}
+	return 0;
+}
+
+static int
+read_new(const struct catalog *c, const struct listing *l, struct rows *rows, struct pawl_error *err)
+{
+	PAWL_FREE struct catalog_wanted *wanted = mem_zalloc(l->n, sizeof(*wanted));
+	size_t n = 0;
+
+	if (!wanted)
+		return out_of_memory(err);
+	for (size_t i = 0; i < l->n; i++) {
+		if (!rows->row[i].old)
+			wanted[n++] = (struct catalog_wanted){l->found[i].name, l->found[i].mtime_ns, &rows->row[i].added};
+	}
+	return catalog_entries_read(c, wanted, n, err);
+}
+
+static int
+gather(const struct catalog *c, struct listing *l, struct rows *rows, struct pawl_error *err)
+{
+	TRY(list_folders(c, l, err));
+	rows->row = mem_zalloc(l->n, sizeof(*rows->row));
+	rows->names = mem_zalloc(l->n, sizeof(*rows->names));
+	if (!rows->row || !rows->names)
+		return out_of_memory(err);
+	rows->n = l->n;
+	for (size_t i = 0; i < l->n; i++)
+		rows->names[i] = l->found[i].name;
+	TRY(match_known(c, l, rows, err));
+	TRY(read_new(c, l, rows, err));
+	if (c->single_name)
+		return 0;
+	TRY(apply_marks(c, rows, &l->memory, err));
+	return apply_holds(c, rows, &l->memory, err);
+}
+
+static void
+take_row(struct row *row, struct catalog_entry *ret)
+{
+	struct catalog_entry *from = row->old ? row->old : &row->added;
+
+	*ret = *from;
+	*from = (struct catalog_entry){0};
+	if (ret->summary) {
+		catalog_entry_set_metrics(ret, row->metrics ? row->metrics : ret->summary->metrics,
+		                  row->metrics ? row->n_metrics : ret->summary->n_metrics);
+		row->metrics = NULL;
+	}
+	ret->pinned = row->pinned;
+	ret->held = row->held;
+}
+
+int
+catalog_reload(struct catalog *c, struct pawl_error *err)
+{
+	PAWL_CLEAN(listing_clear) struct listing l = {0};
+	PAWL_CLEAN(rows_clear) struct rows rows = {0};
+
+	TRY(gather(c, &l, &rows, err));
+	struct catalog_entry *entries = mem_zalloc(rows.n, sizeof(*entries));
+	if (!entries)
+		return out_of_memory(err);
+	for (size_t i = 0; i < rows.n; i++)
+		take_row(&rows.row[i], &entries[i]);
+	catalog_clear(c);
+	c->entries = entries;
+	c->n = c->cap = rows.n;
+	return order_entries(c, err);
+}
+
+int
+catalog_load(struct catalog *c, struct store *store, const char *single_name, struct pawl_error *err)
+{
+	*c = (struct catalog){.store = store, .single_name = single_name};
+	return catalog_reload(c, err);
+}
+
+/* Empties the table; it can be loaded again. */
+void
+catalog_clear(struct catalog *c)
+{
+	for (size_t i = 0; i < c->n; i++)
+		catalog_entry_clear(&c->entries[i]);
+	mem_free(c->entries);
+	c->entries = NULL;
+	c->n = c->cap = 0;
+}
+
+int
+catalog_reload_holds(struct catalog *c, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct hold *holds;
+	size_t n_holds;
+
+	if (c->single_name)
+		return 0;
+	TRY(holds_read(c->store, &memory, &holds, &n_holds, err));
+	for (size_t i = 0; i < c->n; i++) {
+		c->entries[i].held = false;
+		for (size_t k = 0; k < n_holds && !c->entries[i].held; k++)
+			c->entries[i].held = holds[k].alive && strcmp(holds[k].name, c->entries[i].name) == 0;
+	}
+	return 0;
+}
+
+/* ----------------------------------------------------------- one at a time */
+
+static void
+remove_at(struct catalog *c, size_t at)
+{
+	catalog_entry_clear(&c->entries[at]);
+	c->n--;
+	memmove(&c->entries[at], &c->entries[at + 1], (c->n - at) * sizeof(*c->entries));
+}
+
+static int
+make_room(struct catalog *c, struct pawl_error *err)
+{
+	if (c->n < c->cap)
+		return 0;
+	size_t cap = c->cap < 32 ? 64 : 2 * c->cap;
+	struct catalog_entry *entries = mem_resize(c->entries, cap, sizeof(*entries));
+	if (!entries)
+		return out_of_memory(err);
+	c->entries = entries;
+	c->cap = cap;
+	return 0;
+}
+
+int
+catalog_add(struct catalog *c, const char *name, struct pawl_error *err)
+{
+	PAWL_CLEAN(catalog_entry_clear) struct catalog_entry e = {0};
+	PAWL_CLEAN(buf_clear) struct buf scratch = {0}, key = {0};
+	struct store_entry folder;
+
+	catalog_key(c, name, &key);
+	TRY(buf_check(&key, name, err));
+	TRY(store_stat(c->store, buf_str(&key), &folder, err));
+	TRY(catalog_entry_read(c, name, folder.mtime_ns, &scratch, &e, err));
+	if (e.problem)
+		return err_set(err, PAWL_ECORRUPT, "%s: %s", name, e.problem);
+	TRY(make_room(c, err));
+	for (size_t i = 0; i < c->n; i++) {
+		if (strcmp(c->entries[i].name, name) == 0) {
+			remove_at(c, i);
+			break;
+		}
+	}
+	c->entries[c->n++] = e;
+	e = (struct catalog_entry){0};
+	return order_entries(c, err);
+}
+
+void
+catalog_drop(struct catalog *c, uint64_t id)
+{
+	const struct catalog_entry *e = catalog_get(c, id);
+
+	if (e)
+		remove_at(c, (size_t)(e - c->entries));
+}
+
+int
+catalog_mark(struct catalog *c, struct catalog_entry *e, const bool *pinned, const struct pawl_metric *metrics, size_t n,
+             struct pawl_error *err)
+{
+	struct mark mark = {.name = e->name, .pinned = pinned ? *pinned : e->pinned};
+	size_t n_all;
+
+	if (c->single_name || !e->summary)
+		return err_set(err, PAWL_EUSAGE, "%s: only checkpoints of a run can be pinned or scored", e->name);
+	PAWL_FREE struct pawl_metric *all = marks_overlay(e->metrics, e->n_metrics, metrics, n, &n_all);
+	PAWL_FREE struct pawl_metric *late = mem_zalloc(e->n_metrics + n, sizeof(*late));
+	if (!all || !late)
+		return out_of_memory(err);
+	mark.metrics = late;
+	mark.n_metrics = marks_late(e->summary->metrics, e->summary->n_metrics, all, n_all, late);
+	TRY(marks_write(c->store, &mark, err));
+	e->pinned = mark.pinned;
+	catalog_entry_set_metrics(e, steal(&all), n_all);
+	return 0;
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * catalog_entry: folders -> entries of the catalog. Called by catalog.c; calls manifest.c, pool.c and the store.
+ * Promises P1, P2 (an entry is valid only if its manifest verifies), P17.
+ */
+#include "catalog_entry.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/pool.h"
+
+#define MANY 64         /* new checkpoints: from here on threads are worth their start */
+#define HELPERS 7       /* besides the caller */
+#define TAKE_AT_ONCE 16
+
+static int
+out_of_memory(struct pawl_error *err)
+{
+	return err_set(err, PAWL_ENOMEM, "catalog: out of memory");
+}
+
+void
+catalog_entry_set_metrics(struct catalog_entry *e, struct pawl_metric *metrics, size_t n)
+{
+	if (!e->summary || e->metrics != e->summary->metrics)
+		mem_free(e->metrics);
+	e->metrics = metrics;
+	e->n_metrics = n;
+}
+
+void
+catalog_entry_clear(struct catalog_entry *e)
+{
+	catalog_entry_set_metrics(e, NULL, 0);
+	manifest_free(e->summary);
+	mem_free(e->name);
+	mem_free(e->problem);
+	*e = (struct catalog_entry){0};
+}
+
+void
+catalog_entry_turn_bad(struct catalog_entry *e, char *problem)
+{
+	catalog_entry_set_metrics(e, NULL, 0);
+	manifest_free(e->summary);
+	e->summary = NULL;
+	mem_free(e->problem);
+	e->problem = problem;
+	e->mtime_ns = 0; /* looked at again next time */
+}
+
+uint64_t
+catalog_name_id(const char *name)
+{
+	size_t len = strlen(name), at = len;
+	uint64_t id = 0;
+
+	while (at > 0 && name[at - 1] >= '0' && name[at - 1] <= '9')
+		at--;
+	for (; at < len; at++) {
+		if (!mul_ok(id, 10, &id) || !add_ok(id, (uint64_t)(name[at] - '0'), &id))
+			return 0;
+	}
+	return id;
+}
+
+/* Is this failure about one checkpoint, so that the others can still be used? Everything else, such as too many open files,
+ * would make checkpoints vanish that are perfectly good. */
+static bool
+is_about_one(int code)
+{
+	switch (code) {
+	case PAWL_ENOTFOUND:
+	case PAWL_ECORRUPT:
+	case PAWL_EVERSION:
+	case PAWL_ELIMIT:
+	case PAWL_EIO:
+	case PAWL_EAUTH:
+	case PAWL_EUSAGE:
+	case PAWL_EUNSUPPORTED:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static int
+read_manifest(const struct catalog *c, const char *name, bool summary, struct buf *scratch, struct manifest **ret,
+              struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+
+	catalog_key(c, name, &key);
+	buf_puts(&key, "/" MANIFEST_NAME);
+	TRY(buf_check(&key, name, err));
+	scratch->len = 0;
+	TRY(store_get(c->store, buf_str(&key), MANIFEST_MAX_BYTES, scratch, err));
+	return manifest_decode(name, scratch->ptr, scratch->len, summary, ret, err);
+}
+
+int
+catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, struct buf *scratch, struct catalog_entry *ret,
+           struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	PAWL_CLEAN(catalog_entry_clear) struct catalog_entry e = {.name = mem_strdup(name), .mtime_ns = mtime_ns};
+
+	if (!e.name)
+		return out_of_memory(err);
+	int rc = read_manifest(c, name, true, scratch, &e.summary, &why);
+	if (rc == 0) {
+		e.id = e.summary->id;
+		e.metrics = e.summary->metrics;
+		e.n_metrics = e.summary->n_metrics;
+	} else if (is_about_one(rc)) {
+		e.id = catalog_name_id(name);
+		e.problem = mem_strdup(rc == PAWL_ENOTFOUND ? CATALOG_NO_MANIFEST : why.message);
+		if (!e.problem)
+			return out_of_memory(err);
+	} else {
+		if (err)
+			*err = why;
+		return rc;
+	}
+	*ret = e;
+	e = (struct catalog_entry){0};
+	return 0;
+}
+
+/* -------------------------------------------------------------------- many */
+
+/* Reading many is waiting for the disk or the network, so it is shared among threads: each takes the next few. */
+struct reading {
+	const struct catalog *c;
+	const struct catalog_wanted *wanted;
+	size_t n;
+	atomic_size_t next;
+	atomic_int failed;       /* first error */
+	pthread_mutex_t lock;    /* guards error */
+	struct pawl_error error;
+};
+
+static void
+read_share(void *arg)
+{
+	PAWL_CLEAN(buf_clear) struct buf scratch = {0};
+	struct reading *r = arg;
+	struct pawl_error err;
+
+	for (;;) {
+		size_t begin = atomic_fetch_add(&r->next, TAKE_AT_ONCE);
+		size_t end = begin + TAKE_AT_ONCE < r->n ? begin + TAKE_AT_ONCE : r->n;
+
+		if (begin >= r->n || atomic_load(&r->failed))
+			return;
+		for (size_t i = begin; i < end; i++) {
+			const struct catalog_wanted *w = &r->wanted[i];
+			int rc = catalog_entry_read(r->c, w->name, w->mtime_ns, &scratch, w->ret, &err), none = 0;
+
+			if (rc == 0)
+				continue;
+			pthread_mutex_lock(&r->lock);
+			if (atomic_compare_exchange_strong(&r->failed, &none, rc))
+				r->error = err;
+			pthread_mutex_unlock(&r->lock);
+			return;
+		}
+	}
+}
+
+int
+catalog_entries_read(const struct catalog *c, const struct catalog_wanted *wanted, size_t n, struct pawl_error *err)
+{
+	struct reading r = {.c = c, .wanted = wanted, .n = n};
+	struct pool *pool = NULL;
+
+	pthread_mutex_init(&r.lock, NULL);
+	/* Help that cannot be had is done without. */
+	if (n >= MANY && pool_new("pawl-catalog", HELPERS, &pool, NULL) == 0) {
+		for (unsigned i = 0; i < HELPERS; i++)
+			pool_add(pool, NULL, read_share, &r, NULL);
+	}
+	read_share(&r);
+	pool_free(pool);
+	pthread_mutex_destroy(&r.lock);
+	int rc = atomic_load(&r.failed);
+	if (rc < 0 && err)
+		*err = r.error;
+	return rc;
+}
+
+/* ---------------------------------------------------------------- manifests */
+
+/* Reads again what an entry stands for, and makes sure that it is still the same. */
+static int
+read_again(const struct catalog *c, const struct catalog_entry *e, bool summary, struct manifest **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf scratch = {0};
+	struct manifest *m;
+
+	TRY(read_manifest(c, e->name, summary, &scratch, &m, err));
+	if (e->summary && (m->id != e->summary->id || strcmp(m->token, e->summary->token) != 0)) {
+		manifest_free(m);
+		return err_set(err, PAWL_ECONFLICT, "%s: another checkpoint has taken its place since it was listed", e->name);
+	}
+	*ret = m;
+	return 0;
+}
+
+int
+catalog_manifest(const struct catalog *c, const struct catalog_entry *e, struct manifest **ret, struct pawl_error *err)
+{
+	return read_again(c, e, false, ret, err);
+}
+
+int
+catalog_summary(const struct catalog *c, const struct catalog_entry *e, struct manifest **ret, struct pawl_error *err)
+{
+	return read_again(c, e, true, ret, err);
+}

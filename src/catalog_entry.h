@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* catalog_entry: one row of the catalog, read from its folder; many at once by several threads. For catalog.c only. */
+#ifndef PAWL_CATALOG_ENTRY_H
+#define PAWL_CATALOG_ENTRY_H
+
+#include "catalog.h"
+
+void catalog_entry_clear(struct catalog_entry *e);
+/* metrics: one block that the entry frees, or the summary's. */
+void catalog_entry_set_metrics(struct catalog_entry *e, struct pawl_metric *metrics, size_t n);
+/* Takes over problem (NULL only when out of memory). */
+void catalog_entry_turn_bad(struct catalog_entry *e, char *problem);
+/* The number that a name ends in; 0 if there is none or it is too large. */
+uint64_t catalog_name_id(const char *name);
+
+/* Reads one checkpoint; what is wrong with it becomes its problem, and only what is wrong elsewhere an error. */
+int catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, struct buf *scratch, struct catalog_entry *ret,
+                       struct pawl_error *err);
+
+struct catalog_wanted {
+	const char *name;
+	int64_t mtime_ns;
+	struct catalog_entry *ret; /* empty; on failure some are filled in */
+};
+/* Reads many. */
+int catalog_entries_read(const struct catalog *c, const struct catalog_wanted *wanted, size_t n, struct pawl_error *err);
+
+#endif

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * commit: the one moment at which a checkpoint begins to exist. Called by save.c; calls manifest.c, lease.c, the store.
+ *
+ * Every pack is durable before the manifest is put; the folder with the manifest is then renamed (one atomic, exclusive step)
+ * or, on stores without renames, the manifest is put last and exclusively. Promises P2, P3, P4, P10.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "lease.h"
+#include "save.h"
+#include "writer.h"
+
+/* The summary of a save as a manifest; borrows everything from the save. */
+static void
+summarize(const struct save *s, struct manifest *m)
+{
+	memcpy(m->run_id, s->run->run_id, sizeof(m->run_id));
+	memcpy(m->token, s->token, sizeof(m->token));
+	m->id = s->id;
+	m->attempt = s->run->attempt;
+	m->step = s->step;
+	m->unix_ns = s->unix_ns;
+	m->progress = s->progress;
+	m->metrics = s->metrics;
+	m->n_metrics = s->n_metrics;
+	m->world_size = 1;
+	m->metadata = s->metadata;
+	m->nonfinite = atomic_load(&s->not_finite) != SIZE_MAX;
+}
+
+int
+commit_summary(const struct save *s, struct buf *out, struct pawl_error *err)
+{
+	struct manifest m = {0};
+
+	summarize(s, &m);
+	return manifest_encode_summary(&m, out, err);
+}
+
+static int
+describe_files(struct save *s, struct manifest *m, struct pawl_error *err)
+{
+	const struct plan *plan = s->plan;
+	struct manifest_file *files = bump_array(&s->memory, (uint64_t)plan->n_packs, sizeof(*files));
+
+	if (!files)
+		return err_set(err, PAWL_ENOMEM, "commit: out of memory");
+	for (size_t k = 0; k < plan->n_packs; k++)
+		files[k] = (struct manifest_file){.name = plan->packs[k].name, .nbytes = plan->packs[k].nbytes,
+		                                  .block_bytes = plan->block_bytes, .n_blocks = plan->packs[k].n_blocks,
+		                                  .sums = s->packs[k].sums, .reused = s->packs[k].linked};
+	m->files = files;
+	m->n_files = plan->n_packs;
+	m->bytes = plan->nbytes;
+	m->new_bytes = plan->nbytes - atomic_load(&s->reused_bytes);
+	return 0;
+}
+
+/* The tensor table: names, shapes and boxes were kept by the writer when it took the state. */
+static int
+describe_tensors(struct save *s, struct manifest *m, struct pawl_error *err)
+{
+	const struct plan *plan = s->plan;
+	struct manifest_piece *pieces = bump_array(&s->memory, (uint64_t)s->n_tensors + 1, sizeof(*pieces));
+
+	if (!pieces)
+		return err_set(err, PAWL_ENOMEM, "commit: out of memory");
+	for (size_t k = 0; k < plan->n_packs; k++) {
+		for (size_t i = 0; i < plan->packs[k].n_slots; i++) {
+			const struct plan_slot *slot = &plan->packs[k].slots[i];
+			struct manifest_tensor *t = &s->tensors[slot->tensor];
+			struct manifest_piece *p = &pieces[slot->tensor];
+
+			*p = (struct manifest_piece){.file = (uint32_t)k, .begin = plan->packs[k].header.len + slot->begin,
+			                             .nbytes = slot->nbytes, .offsets = t->pieces->offsets, .lengths = t->pieces->lengths};
+			t->pieces = p;
+		}
+	}
+	m->tensors = s->tensors;
+	m->n_tensors = s->n_tensors;
+	return 0;
+}
+
+static int
+put_manifest(struct save *s, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0}, key = {0};
+	struct manifest m = {0};
+	bool in_place = !s->run->caps.rename_folder;
+
+	summarize(s, &m);
+	m.blocked_seconds = save_blocked_seconds(s);
+	TRY(describe_files(s, &m, err));
+	TRY(describe_tensors(s, &m, err));
+	TRY(manifest_encode_with(&m, (struct pawl_slice){s->state_json.ptr, s->state_json.len}, &text, err));
+	if (text.len > MANIFEST_MAX_BYTES)
+		return err_set(err, PAWL_ELIMIT, "%s: the manifest would have %zu bytes, at most %u are allowed", s->name, text.len,
+		               MANIFEST_MAX_BYTES);
+	buf_printf(&key, "%s/" MANIFEST_NAME, s->partial);
+	TRY(buf_check(&key, "commit", err));
+	return store_put_bytes(s->run->store, buf_str(&key), text.ptr, text.len, STORE_DURABLE | (in_place ? STORE_EXCLUSIVE : 0), err);
+}
+
+/* A single checkpoint takes the place of the one before it: swapped in one step where that is possible, else the old one is
+ * moved aside first and put back if the new one cannot be published. What was old ends under the partial name and goes. */
+static int
+replace_single(struct save *s, struct pawl_error *err)
+{
+	struct store *store = s->run->store;
+	PAWL_CLEAN(buf_clear) struct buf aside = {0};
+	int rc = store_exchange(store, s->partial, s->folder, err);
+
+	if (rc == 0) {
+		store_remove_folder(store, s->partial, NULL);
+		return 0;
+	}
+	if (rc != PAWL_EUNSUPPORTED)
+		return rc;
+	buf_printf(&aside, ".%s.%s.old", s->name, s->token);
+	TRY(buf_check(&aside, "commit", err));
+	TRY(store_publish(store, s->folder, buf_str(&aside), err));
+	rc = store_publish(store, s->partial, s->folder, err);
+	if (rc < 0) {
+		store_publish(store, buf_str(&aside), s->folder, NULL);
+		return rc;
+	}
+	store_remove_folder(store, buf_str(&aside), NULL);
+	return 0;
+}
+
+static int
+publish(struct save *s, struct pawl_error *err)
+{
+	int rc = store_publish(s->run->store, s->partial, s->folder, err);
+
+	if (rc == PAWL_EEXISTS && s->run->single_name && s->run->opts.overwrite)
+		return replace_single(s, err);
+	return rc;
+}
+
+int
+commit_publish(struct save *s, struct pawl_error *err)
+{
+	if (s->run->lease)
+		TRY(lease_check(s->run->lease, err));
+	TRY(put_manifest(s, err));
+	if (s->run->caps.rename_folder)
+		TRY(publish(s, err));
+	s->committed_ns = clock_mono_ns();
+	return 0;
+}
+
+static int
+reuse_new(size_t n_packs, uint64_t block_bytes, const char *folder, struct reuse **ret, struct pawl_error *err)
+{
+	struct reuse *r = mem_zalloc(1, sizeof(*r));
+
+	if (!r)
+		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+	r->folder = bump_strndup(&r->memory, folder, strlen(folder));
+	r->packs = bump_array(&r->memory, (uint64_t)n_packs + 1, sizeof(*r->packs));
+	r->n_packs = n_packs;
+	r->block_bytes = block_bytes;
+	if (!r->folder || !r->packs) {
+		reuse_free(r);
+		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+	}
+	*ret = r;
+	return 0;
+}
+
+static int
+reuse_add(struct reuse *r, size_t i, const char *name, uint64_t nbytes, size_t n_blocks, const struct sum128 *sums)
+{
+	struct sum128 *copy = bump_array(&r->memory, (uint64_t)n_blocks + 1, sizeof(*copy));
+	char *name_copy = bump_strndup(&r->memory, name, strlen(name));
+
+	if (!copy || !name_copy)
+		return PAWL_ENOMEM;
+	memcpy(copy, sums, n_blocks * sizeof(*copy));
+	r->packs[i] = (struct reuse_pack){name_copy, nbytes, n_blocks, copy};
+	return 0;
+}
+
+static void
+reuse_clean(struct reuse **r)
+{
+	reuse_free(*r);
+}
+
+int
+reuse_of_save(const struct save *s, struct reuse **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(reuse_clean) struct reuse *r = NULL;
+
+	TRY(reuse_new(s->plan->n_packs, s->plan->block_bytes, s->folder, &r, err));
+	for (size_t k = 0; k < r->n_packs; k++)
+		if (reuse_add(r, k, s->plan->packs[k].name, s->plan->packs[k].nbytes, s->plan->packs[k].n_blocks, s->packs[k].sums) < 0)
+			return err_set(err, PAWL_ENOMEM, "save: out of memory");
+	*ret = steal(&r);
+	return 0;
+}
+
+int
+reuse_of_manifest(const struct manifest *m, const char *folder, struct reuse **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(reuse_clean) struct reuse *r = NULL;
+
+	TRY(reuse_new((size_t)m->n_files, m->n_files ? m->files[0].block_bytes : 0, folder, &r, err));
+	for (size_t k = 0; k < r->n_packs; k++)
+		if (reuse_add(r, k, m->files[k].name, m->files[k].nbytes, m->files[k].n_blocks, m->files[k].sums) < 0)
+			return err_set(err, PAWL_ENOMEM, "save: out of memory");
+	*ret = steal(&r);
+	return 0;
+}
+
+void
+reuse_free(struct reuse *r)
+{
+	if (!r)
+		return;
+	bump_clear(&r->memory);
+	mem_free(r);
+}

@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fetch: see fetch.h. Called by restore_read.c, verify.c, diff.c and export.c; calls store, pool and sum.
+ *
+ * Threads take units off one counter. A unit is tried from the page cache first, straight into its destination and
+ * summed while it is still in the processor's cache; from the first block that is not cached on it is read in one
+ * large read into the thread's buffer (aligned, so that the engine can bypass the page cache), and summed and copied in
+ * one pass. Files are opened when their first unit is due and closed after their last, so that a checkpoint of
+ * thousands of files needs a handful of descriptors.
+ */
+#include "fetch.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/err.h"
+#include "base/pool.h"
+#include "base/sum.h"
+
+#define HUGE_PAGE (2u << 20)
+#define CACHED_BYTES (256u << 10) /* of one read from the page cache: stays in the processor's cache until summed */
+#define FUSED_BYTES (16u << 10)   /* from here on a stretch is copied while summed; below, two steps cost less */
+#define COLD_UNITS 7              /* after a unit that was not cached, so many units of the file are not tried */
+
+struct fetch {
+	struct store *store;
+	struct pool *pool; /* made when first needed */
+	unsigned threads;
+	uint64_t ring_bytes;
+	char *memory;      /* as allocated */
+	char *buffers;     /* huge-page aligned */
+	uint64_t buffer_bytes, n_buffers;
+};
+
+struct open_file {
+	struct store_reader *reader;
+	size_t units_left;
+	unsigned cold; /* units to come that are read without asking the page cache */
+	bool bad;      /* cannot be opened: reported already */
+};
+
+/* One fetch_run. */
+struct fetching {
+	const struct fetch_job *job;
+	struct store *store;
+	atomic_size_t next; /* unit */
+	atomic_bool stop;
+	pthread_mutex_t lock; /* guards all below */
+	struct open_file *files;
+	size_t error_unit;
+	struct pawl_error error;
+};
+
+struct worker {
+	struct fetching *f;
+	char *buffer;
+	/* the unit at hand */
+	const struct reshard_unit *unit;
+	const struct manifest_file *file;
+	struct store_reader *reader;
+	size_t unit_index;
+	size_t first_part; /* first one that may reach the current block */
+};
+
+int
+fetch_new(struct store *store, unsigned threads, uint64_t ring_bytes, struct fetch **ret, struct pawl_error *err)
+{
+	struct fetch *f = mem_zalloc(1, sizeof *f);
+	if (!f)
+		return err_set(err, PAWL_ENOMEM, "out of memory for reading");
+	f->store = store;
+	f->threads = threads ? threads : 1;
+	f->ring_bytes = ring_bytes ? ring_bytes : FETCH_RING;
+	if (f->ring_bytes > FETCH_MAX_RING)
+		f->ring_bytes = FETCH_MAX_RING;
+	*ret = f;
+	return 0;
+}
+
+void
+fetch_free(struct fetch *f)
+{
+	if (!f)
+		return;
+	pool_free(f->pool);
+	mem_free(f->memory);
+	mem_free(f);
+}
+
+uint64_t
+fetch_unit_bytes(const struct fetch *f, uint64_t wanted_bytes)
+{
+	uint64_t unit = f->ring_bytes / f->threads;
+	uint64_t fair = wanted_bytes / (2 * (uint64_t)f->threads);
+	if (unit > RESHARD_UNIT_BYTES)
+		unit = RESHARD_UNIT_BYTES;
+	return fair < unit ? fair : unit;
+}
+
+uint64_t
+fetch_buffer_bytes(const struct fetch *f)
+{
+	return f->memory ? f->n_buffers * f->buffer_bytes + HUGE_PAGE : 0;
+}
+
+/* Buffers for up to `wanted` threads, each as large as the largest unit; how many there are is left in n_buffers. */
+static int
+make_buffers(struct fetch *f, const struct reshard_plan *plan, uint64_t wanted, struct pawl_error *err)
+{
+	uint64_t largest = 4096;
+	for (size_t u = 0; u < plan->n_units; u++) {
+		uint64_t n = plan->units[u].end - plan->units[u].begin;
+		largest = n > largest ? n : largest;
+	}
+	if (largest > FETCH_MAX_RING)
+		return err_set(err, PAWL_ELIMIT, "a block of %" PRIu64 " bytes is larger than the %u that are read at once",
+			       largest, FETCH_MAX_RING);
+	largest = round_up(largest, 4096);
+	if (wanted * largest > f->ring_bytes)
+		wanted = f->ring_bytes / largest;
+	if (wanted == 0)
+		wanted = 1;
+	if (f->memory && f->buffer_bytes >= largest && f->n_buffers >= wanted)
+		return 0;
+	mem_free(f->memory);
+	f->memory = mem_alloc((size_t)(wanted * largest + HUGE_PAGE));
+	if (!f->memory)
+		return err_set(err, PAWL_ENOMEM, "out of memory for %" PRIu64 " bytes of reading buffers",
+			       wanted * largest);
+	f->buffers = f->memory + (HUGE_PAGE - (uintptr_t)f->memory % HUGE_PAGE);
+	f->buffer_bytes = largest;
+	f->n_buffers = wanted;
+	madvise(f->buffers, (size_t)(wanted * largest), MADV_HUGEPAGE); /* a hint: fewer faults on first use */
+	return 0;
+}
+
+/* ---- errors ---- */
+
+const char *
+fetch_tensor_at(const struct manifest *m, uint32_t file, uint64_t begin, uint64_t end)
+{
+	const char *name = "";
+	uint64_t lowest = UINT64_MAX;
+	for (uint64_t t = 0; t < m->n_tensors; t++) {
+		for (size_t k = 0; k < m->tensors[t].n_pieces; k++) {
+			const struct manifest_piece *p = &m->tensors[t].pieces[k];
+			if (p->file == file && p->begin < end && p->begin + p->nbytes > begin && p->begin < lowest) {
+				lowest = p->begin;
+				name = m->tensors[t].name;
+			}
+		}
+	}
+	return name;
+}
+
+/* "name: file: bytes a to b (tensor t): " before what is wrong. */
+static void
+locate(const struct fetch_job *job, uint32_t file, uint64_t begin, uint64_t end, struct pawl_error *err)
+{
+	const char *tensor = fetch_tensor_at(job->manifest, file, begin, end);
+	err_prefix(err, err->code, "%s: %s: bytes %" PRIu64 " to %" PRIu64 "%s%s%s", job->name,
+		   job->manifest->files[file].name, begin, end, tensor[0] ? " (tensor " : "", tensor,
+		   tensor[0] ? ")" : "");
+}
+
+/* Passes damage on to the job's owner, or makes a failure the result. Returns 0 if work goes on. */
+static int
+report(struct worker *w, uint64_t begin, uint64_t end, struct pawl_error *why)
+{
+	struct fetching *f = w->f;
+	const uint32_t file = w->unit->file;
+	int rc = why->code;
+	pthread_mutex_lock(&f->lock);
+	if (f->job->bad && (rc == PAWL_ECORRUPT || rc == PAWL_EIO))
+		rc = f->job->bad(f->job->arg, file, begin, end, why);
+	if (rc < 0 && (f->error.code == 0 || w->unit_index < f->error_unit)) {
+		locate(f->job, file, begin, end, why);
+		f->error = *why;
+		f->error_unit = w->unit_index;
+	}
+	pthread_mutex_unlock(&f->lock);
+	if (rc < 0)
+		atomic_store(&f->stop, true);
+	return rc;
+}
+
+static int
+check_sum(struct worker *w, uint64_t begin, uint64_t end, struct sum128 found)
+{
+	const struct sum128 expected = w->file->sums[begin / w->file->block_bytes];
+	struct pawl_error err = {0};
+	char want[32], got[32];
+	if (sum_equal(expected, found))
+		return 0;
+	sum_to_hex(expected, want);
+	sum_to_hex(found, got);
+	err_set(&err, PAWL_ECORRUPT, "not what was written: sum %.32s expected, %.32s found", want, got);
+	return report(w, begin, end, &err);
+}
+
+/* ---- placing ---- */
+
+static const struct reshard_part *
+unit_parts(const struct worker *w)
+{
+	return w->f->job->plan->parts + w->unit->first_part;
+}
+
+/* Where byte `offset` of the file goes, if the part is one run to contiguous memory; else NULL. */
+static char *
+straight(const struct worker *w, const struct reshard_part *part, uint64_t offset)
+{
+	const struct reshard_move *move = &w->f->job->plan->moves[part->move];
+	const struct reshard_binding *b = &w->f->job->bindings[move->binding];
+	if (move->n_outer > 0 || !b->contiguous)
+		return NULL;
+	return (char *)b->dst.data + (move->dst + (offset - move->src) - move->dst_base);
+}
+
+/* Puts the runs of a part that lie in [begin, end) in their places; bytes: the file's from `begin` on. */
+static void
+place(const struct worker *w, const struct reshard_part *part, uint64_t begin, uint64_t end, const char *bytes)
+{
+	const struct reshard_move *move = &w->f->job->plan->moves[part->move];
+	const struct reshard_binding *b = &w->f->job->bindings[move->binding];
+	struct reshard_cursor c;
+	struct reshard_run run;
+	reshard_seek(&c, move, begin > part->begin ? begin : part->begin, end < part->end ? end : part->end);
+	while (reshard_next(&c, &run)) {
+		if (b->contiguous)
+			memcpy((char *)b->dst.data + run.dst, bytes + (run.src - begin), (size_t)run.nbytes);
+		else
+			tensor_scatter(&b->dst, run.dst, (size_t)run.nbytes, bytes + (run.src - begin));
+	}
+}
+
+/* Next part that reaches into [begin, end), from index *i on; NULL at the end. */
+static const struct reshard_part *
+next_part(const struct worker *w, uint64_t begin, uint64_t end, size_t *i)
+{
+	const struct reshard_part *parts = unit_parts(w);
+	while (*i < w->unit->n_parts && parts[*i].begin < end) {
+		const struct reshard_part *part = &parts[(*i)++];
+		if (part->end > begin)
+			return part;
+	}
+	return NULL;
+}
+
+/* Blocks come in ascending order, so parts that end before this one are done with. */
+static void
+enter_block(struct worker *w, uint64_t begin)
+{
+	const struct reshard_part *parts = unit_parts(w);
+	while (w->first_part < w->unit->n_parts && parts[w->first_part].end <= begin)
+		w->first_part++;
+}
+
+/* The stretch of a part that is copied while it is summed, or false: then it is placed after the block has been
+ * checked. summed: up to here the block has been summed. */
+static bool
+is_fused(const struct worker *w, const struct reshard_part *part, uint64_t begin, uint64_t end, uint64_t summed,
+	 uint64_t *ret_from, uint64_t *ret_to)
+{
+	uint64_t from = part->begin > begin ? part->begin : begin, to = part->end < end ? part->end : end;
+	if (to - from < FUSED_BYTES || from < summed || !straight(w, part, from))
+		return false;
+	*ret_from = from;
+	*ret_to = to;
+	return true;
+}
+
+/* Checks one block that has been read, and places what is wanted of it. */
+static int
+take_block(struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
+{
+	const struct reshard_part *part;
+	struct sum_stream s;
+	uint64_t summed = begin, from, to;
+	enter_block(w, begin);
+	sum_init(&s);
+	for (size_t i = w->first_part; (part = next_part(w, begin, end, &i));) {
+		if (!is_fused(w, part, begin, end, summed, &from, &to))
+			continue;
+		if (from > summed)
+			sum_update(&s, bytes + (summed - begin), (size_t)(from - summed));
+		sum_copy(&s, straight(w, part, from), bytes + (from - begin), (size_t)(to - from));
+		summed = to;
+	}
+	if (summed == begin)
+		TRY(check_sum(w, begin, end, sum_bytes(bytes, (size_t)(end - begin))));
+	else {
+		sum_update(&s, bytes + (summed - begin), (size_t)(end - summed));
+		TRY(check_sum(w, begin, end, sum_final(&s)));
+	}
+	summed = begin;
+	for (size_t i = w->first_part; (part = next_part(w, begin, end, &i));) {
+		if (is_fused(w, part, begin, end, summed, &from, &to))
+			summed = to;
+		else
+			place(w, part, begin, end, bytes);
+	}
+	return 0;
+}
+
+/* ---- reading ---- */
+
+static uint64_t
+block_end(const struct worker *w, uint64_t begin)
+{
+	uint64_t left = w->unit->end - begin;
+	return begin + (left < w->file->block_bytes ? left : w->file->block_bytes);
+}
+
+/* Memory that a block can be read into without a detour: its only part covers it whole. */
+static char *
+whole_target(const struct worker *w, uint64_t begin, uint64_t end)
+{
+	size_t i = w->first_part;
+	const struct reshard_part *part = next_part(w, begin, end, &i);
+	if (!part || part->begin > begin || part->end < end || next_part(w, begin, end, &i))
+		return NULL;
+	return straight(w, part, begin);
+}
+
+/* One block from the page cache: 1 = taken (or reported), 0 = not cached, or a code that ends the fetch. */
+static int
+take_cached_block(struct worker *w, uint64_t begin, uint64_t end)
+{
+	struct pawl_error err = {0};
+	struct sum_stream s;
+	enter_block(w, begin);
+	char *target = whole_target(w, begin, end);
+	char *dst = target ? target : w->buffer;
+	sum_init(&s);
+	for (uint64_t at = begin; at < end;) {
+		size_t n = end - at < CACHED_BYTES ? (size_t)(end - at) : CACHED_BYTES;
+		int rc = store_read_cached(w->f->store, w->reader, at, dst + (at - begin), n, &err);
+		if (rc <= 0)
+			return 0; /* an error too: the plain read meets it again and reports it */
+		sum_update(&s, dst + (at - begin), n);
+		at += n;
+	}
+	TRY(check_sum(w, begin, end, sum_final(&s)));
+	const struct reshard_part *part;
+	for (size_t i = w->first_part; !target && (part = next_part(w, begin, end, &i));)
+		place(w, part, begin, end, dst);
+	return 1;
+}
+
+/* Reads [begin, end) of the file into the buffer and takes its blocks. Where damage is collected, a range that cannot be
+ * read is tried again block by block, so that only the bad ones are reported. */
+static int
+take_range(struct worker *w, uint64_t begin, uint64_t end)
+{
+	struct pawl_error err = {0};
+	int rc = store_read(w->f->store, w->reader, begin, w->buffer, (size_t)(end - begin), &err);
+	if (rc < 0 && (!w->f->job->bad || block_end(w, begin) == end))
+		return report(w, begin, end, &err);
+	for (uint64_t at = begin; at < end; at = block_end(w, at)) {
+		if (rc < 0)
+			TRY(take_range(w, at, block_end(w, at)));
+		else
+			TRY(take_block(w, at, block_end(w, at), w->buffer + (at - begin)));
+	}
+	return 0;
+}
+
+static int
+take_unit(struct worker *w, bool try_cache, bool *ret_cold)
+{
+	uint64_t at = w->unit->begin;
+	while (try_cache && at < w->unit->end) {
+		int rc = take_cached_block(w, at, block_end(w, at));
+		TRY(rc);
+		if (rc == 0)
+			break;
+		at = block_end(w, at);
+	}
+	*ret_cold = at < w->unit->end;
+	return at < w->unit->end ? take_range(w, at, w->unit->end) : 0;
+}
+
+/* ---- files ---- */
+
+/* Opens a file and compares its size. Called with the lock held. *ret_end: where what is there ends. */
+static int
+open_file(struct fetching *f, const struct manifest_file *info, struct open_file *file, uint64_t *ret_end,
+	  struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	buf_printf(&key, "%s/%s", f->job->folder, info->name);
+	TRY(buf_check(&key, info->name, err));
+	*ret_end = 0;
+	int rc = store_open_reader(f->store, buf_str(&key), &file->reader, ret_end, err);
+	if (rc == PAWL_ENOTFOUND)
+		return err_set(err, PAWL_ECORRUPT, "the file is missing");
+	if (rc == 0 && *ret_end != info->nbytes)
+		return err_set(err, PAWL_ECORRUPT, "%" PRIu64 " bytes expected in the file, %" PRIu64 " found",
+			       info->nbytes, *ret_end);
+	return rc;
+}
+
+/* Sets the worker's reader; 0 with a NULL reader if the file has been reported as bad. */
+static int
+enter_file(struct worker *w, bool *ret_try_cache)
+{
+	struct fetching *f = w->f;
+	struct open_file *file = &f->files[w->unit->file];
+	struct pawl_error err = {0};
+	uint64_t end = 0, size = w->file->nbytes;
+	int rc = 0;
+	pthread_mutex_lock(&f->lock);
+	if (!file->reader && !file->bad) {
+		rc = open_file(f, w->file, file, &end, &err);
+		file->bad = rc < 0;
+	}
+	w->reader = file->bad ? NULL : file->reader;
+	*ret_try_cache = file->cold == 0;
+	file->cold -= file->cold > 0;
+	pthread_mutex_unlock(&f->lock);
+	return rc < 0 ? report(w, end < size ? end : size, end > size ? end : size, &err) : 0;
+}
+
+static void
+leave_file(struct worker *w, bool cold)
+{
+	struct open_file *file = &w->f->files[w->unit->file];
+	struct store_reader *done = NULL;
+	pthread_mutex_lock(&w->f->lock);
+	if (cold)
+		file->cold = COLD_UNITS;
+	if (--file->units_left == 0)
+		done = steal(&file->reader);
+	pthread_mutex_unlock(&w->f->lock);
+	if (done)
+		store_close_reader(w->f->store, done);
+}
+
+/* ---- threads ---- */
+
+static bool
+is_cancelled(struct worker *w)
+{
+	const struct pawl_meter *meter = w->f->job->meter;
+	struct pawl_error err = {0};
+	if (!meter || !__atomic_load_n(&meter->cancel, __ATOMIC_RELAXED))
+		return false;
+	err_set(&err, PAWL_ECANCELLED, "reading was cancelled");
+	report(w, w->unit->begin, w->unit->end, &err);
+	return true;
+}
+
+static void
+work(void *arg)
+{
+	struct worker *w = arg;
+	struct fetching *f = w->f;
+	const struct fetch_job *job = f->job;
+	while (!atomic_load(&f->stop)) {
+		bool try_cache, cold = false;
+		w->unit_index = atomic_fetch_add(&f->next, 1);
+		if (w->unit_index >= job->plan->n_units)
+			return;
+		w->unit = &job->plan->units[w->unit_index];
+		w->file = &job->manifest->files[w->unit->file];
+		w->first_part = 0;
+		if (is_cancelled(w) || enter_file(w, &try_cache) < 0)
+			return;
+		int rc = w->reader ? take_unit(w, try_cache, &cold) : 0;
+		leave_file(w, cold);
+		if (rc < 0)
+			return;
+		if (job->meter)
+			__atomic_fetch_add(&job->meter->done_bytes, w->unit->end - w->unit->begin, __ATOMIC_RELAXED);
+	}
+}
+
+static int
+run_workers(struct fetch *fetch, struct fetching *f, unsigned n, struct pawl_error *err)
+{
+	struct worker *workers PAWL_FREE = mem_zalloc(n, sizeof *workers);
+	struct group group;
+	int rc = 0;
+	if (!workers)
+		return err_set(err, PAWL_ENOMEM, "out of memory for %u readers", n);
+	if (n > 1 && !fetch->pool)
+		TRY(pool_new("pawl-read", fetch->threads - 1, &fetch->pool, err));
+	group_init(&group);
+	for (unsigned i = n; i-- > 0 && rc == 0;) {
+		workers[i].f = f;
+		workers[i].buffer = fetch->buffers + i * fetch->buffer_bytes;
+		if (i == 0)
+			work(&workers[0]);
+		else
+			rc = pool_add(fetch->pool, &group, work, &workers[i], err);
+	}
+	if (rc < 0)
+		atomic_store(&f->stop, true);
+	group_wait(&group);
+	group_clear(&group);
+	if (rc == 0 && f->error.code < 0) {
+		rc = f->error.code;
+		if (err)
+			*err = f->error;
+	}
+	return rc;
+}
+
+int
+fetch_run(struct fetch *fetch, const struct fetch_job *job, struct pawl_error *err)
+{
+	const struct manifest *m = job->manifest;
+	const size_t n_units = job->plan->n_units;
+	struct fetching f = {.job = job, .store = fetch->store};
+	if (n_units == 0)
+		return 0;
+	TRY(make_buffers(fetch, job->plan, n_units < fetch->threads ? n_units : fetch->threads, err));
+	struct open_file *files PAWL_FREE = mem_zalloc((size_t)m->n_files, sizeof *files);
+	if (!files)
+		return err_set(err, PAWL_ENOMEM, "out of memory for %" PRIu64 " files", m->n_files);
+	f.files = files;
+	for (size_t u = 0; u < n_units; u++)
+		files[job->plan->units[u].file].units_left++;
+	pthread_mutex_init(&f.lock, NULL);
+	unsigned n = (unsigned)(fetch->n_buffers < n_units ? fetch->n_buffers : n_units);
+	int rc = run_workers(fetch, &f, n, err);
+	pthread_mutex_destroy(&f.lock);
+	for (uint64_t i = 0; i < m->n_files; i++) {
+		if (files[i].reader)
+			store_close_reader(fetch->store, files[i].reader);
+	}
+	return rc;
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lease: see lease.h. Called by run.c (take, drop) and by commit.c and run.c before every commit and deletion (check).
+ *
+ *   FREE --exclusive put--> HELD --renewed--> HELD --removed--> FREE
+ *                            \--holder dead or silent: takeover under an exclusive lock file--> HELD by another
+ */
+#include "lease.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/pool.h"
+
+#define TAKEOVER_KEY ".lease.takeover"
+#define LEASE_MAX_BYTES 4096u
+
+struct lease_text {
+	struct clock_process holder;
+	char token[33];
+	int64_t renewed_unix_ns;
+};
+
+struct lease {
+	struct store *store;     /* borrowed */
+	int64_t timeout_ms;
+	struct lease_text mine;  /* renewed_unix_ns: the renewing thread's own */
+	struct pool *renewer;
+	pthread_mutex_t lock;    /* guards stop */
+	pthread_cond_t changed;
+	bool stop;
+};
+
+static int
+encode(const struct lease_text *t, struct buf *out, struct pawl_error *err)
+{
+	buf_puts(out, "{\"pawl_lease\":1,\"host\":");
+	json_put_string(out, t->holder.host, strlen(t->holder.host));
+	buf_puts(out, ",\"boot\":");
+	json_put_string(out, t->holder.boot, strlen(t->holder.boot));
+	buf_printf(out, ",\"pid\":%lld,\"start\":%llu,\"token\":\"%s\",\"renewed_unix_ns\":%lld}\n", (long long)t->holder.pid,
+	           (unsigned long long)t->holder.start_ticks, t->token, (long long)t->renewed_unix_ns);
+	return buf_check(out, LEASE_KEY, err);
+}
+
+static int
+decode(const struct buf *text, struct lease_text *ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct json_limits limits = {.max_bytes = LEASE_MAX_BYTES};
+	struct json *root;
+	const char *host, *boot, *token;
+
+	TRY(json_parse(LEASE_KEY, text->ptr, text->len, &limits, &memory, &root, err));
+	TRY(json_get_str(LEASE_KEY, root, "host", &host, err));
+	TRY(json_get_str(LEASE_KEY, root, "boot", &boot, err));
+	TRY(json_get_str(LEASE_KEY, root, "token", &token, err));
+	TRY(json_get_i64(LEASE_KEY, root, "pid", &ret->holder.pid, err));
+	TRY(json_get_u64(LEASE_KEY, root, "start", &ret->holder.start_ticks, err));
+	TRY(json_get_i64(LEASE_KEY, root, "renewed_unix_ns", &ret->renewed_unix_ns, err));
+	snprintf(ret->holder.host, sizeof(ret->holder.host), "%s", host);
+	snprintf(ret->holder.boot, sizeof(ret->holder.boot), "%s", boot);
+	snprintf(ret->token, sizeof(ret->token), "%s", token);
+	return 0;
+}
+
+static int
+read_lease(struct store *store, struct lease_text *ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+
+	TRY(store_get(store, LEASE_KEY, LEASE_MAX_BYTES, &text, err));
+	return decode(&text, ret, err);
+}
+
+static int
+put_lease(const struct lease *l, int flags, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+
+	TRY(encode(&l->mine, &text, err));
+	return store_put_bytes(l->store, LEASE_KEY, text.ptr, text.len, flags, err);
+}
+
+/* May this lease be taken over? Same host: only from the dead. Other host: only after long silence. */
+static bool
+is_abandoned(const struct lease_text *t, int64_t timeout_ms)
+{
+	int alive = clock_process_alive(&t->holder);
+
+	if (alive >= 0)
+		return alive == 0;
+	return clock_unix_ns() - t->renewed_unix_ns > timeout_ms * 1000000;
+}
+
+static int
+refuse(const struct lease_text *t, struct pawl_error *err)
+{
+	return err_set(err, PAWL_EBUSY, "the run is being written by process %lld on host '%s' (lease renewed %lld s ago)",
+	               (long long)t->holder.pid, t->holder.host, (long long)((clock_unix_ns() - t->renewed_unix_ns) / 1000000000));
+}
+
+/* Takes an abandoned lease. The exclusive lock file lets one of several contenders through; one that crashed in here leaves it
+ * behind, so an old one is removed. */
+static int
+take_over(struct lease *l, struct pawl_error *err)
+{
+	struct lease_text now;
+	struct store_entry entry;
+	int rc = store_put_bytes(l->store, TAKEOVER_KEY, l->mine.token, 32, STORE_EXCLUSIVE, err);
+
+	if (rc == PAWL_EEXISTS) {
+		if (store_stat(l->store, TAKEOVER_KEY, &entry, NULL) == 0 && clock_unix_ns() - entry.mtime_ns > (int64_t)60 * 1000000000)
+			store_remove(l->store, TAKEOVER_KEY, NULL);
+		return err_set(err, PAWL_EBUSY, "another process is taking the run over just now");
+	}
+	TRY(rc);
+	rc = read_lease(l->store, &now, err);
+	if (rc == 0 && !is_abandoned(&now, l->timeout_ms))
+		rc = refuse(&now, err);
+	else if (rc == 0 || rc == PAWL_ECORRUPT || rc == PAWL_ENOTFOUND)
+		rc = put_lease(l, 0, err);
+	store_remove(l->store, TAKEOVER_KEY, NULL);
+	return rc;
+}
+
+static int
+acquire(struct lease *l, struct pawl_error *err)
+{
+	struct lease_text now;
+	int rc = put_lease(l, STORE_EXCLUSIVE, err);
+
+	if (rc != PAWL_EEXISTS)
+		return rc;
+	rc = read_lease(l->store, &now, err);
+	if (rc == PAWL_ENOTFOUND) /* given up in between */
+		return put_lease(l, STORE_EXCLUSIVE, err);
+	if (rc == 0 && !is_abandoned(&now, l->timeout_ms))
+		return refuse(&now, err);
+	if (rc < 0 && rc != PAWL_ECORRUPT) /* torn: nobody can live by it */
+		return rc;
+	return take_over(l, err);
+}
+
+int
+lease_check(struct lease *l, struct pawl_error *err)
+{
+	struct lease_text now = {0};
+	int rc = read_lease(l->store, &now, err);
+
+	if (rc == PAWL_ENOTFOUND)
+		return err_set(err, PAWL_ECONFLICT, "the run's lease is gone: the folder was moved, removed or taken over");
+	TRY(rc);
+	if (strcmp(now.token, l->mine.token) != 0)
+		return err_set(err, PAWL_ECONFLICT, "the run was taken over by process %lld on host '%s'", (long long)now.holder.pid,
+		               now.holder.host);
+	return 0;
+}
+
+/* Job: renews until told to stop. A lease that is not ours any more is left alone; the next commit finds out. */
+static void
+renew(void *arg)
+{
+	struct lease *l = arg;
+
+	pthread_mutex_lock(&l->lock);
+	while (!l->stop) {
+		if (cond_wait_until(&l->changed, &l->lock, clock_mono_ms() + l->timeout_ms / 4) != ETIMEDOUT)
+			continue;
+		pthread_mutex_unlock(&l->lock);
+		if (lease_check(l, NULL) == 0) {
+			l->mine.renewed_unix_ns = clock_unix_ns();
+			put_lease(l, 0, NULL);
+		}
+		pthread_mutex_lock(&l->lock);
+	}
+	pthread_mutex_unlock(&l->lock);
+}
+
+static void
+free_lease(struct lease *l)
+{
+	pthread_cond_destroy(&l->changed);
+	pthread_mutex_destroy(&l->lock);
+	mem_free(l);
+}
+
+int
+lease_take(struct store *store, int64_t timeout_ms, struct lease **ret, struct pawl_error *err)
+{
+	struct lease *l = mem_zalloc(1, sizeof(*l));
+	int rc;
+
+	if (!l)
+		return err_set(err, PAWL_ENOMEM, "lease: out of memory");
+	l->store = store;
+	l->timeout_ms = timeout_ms;
+	pthread_mutex_init(&l->lock, NULL);
+	cond_init(&l->changed);
+	rc = clock_this_process(&l->mine.holder, err);
+	if (rc == 0)
+		rc = clock_token(l->mine.token, err);
+	l->mine.renewed_unix_ns = clock_unix_ns();
+	if (rc == 0)
+		rc = acquire(l, err);
+	if (rc < 0) {
+		free_lease(l);
+		return rc;
+	}
+	rc = pool_new("pawl-lease", 1, &l->renewer, err);
+	if (rc == 0)
+		rc = pool_add(l->renewer, NULL, renew, l, err);
+	if (rc < 0) {
+		lease_drop(l);
+		return rc;
+	}
+	*ret = l;
+	return 0;
+}
+
+void
+lease_drop(struct lease *l)
+{
+	if (!l)
+		return;
+	pthread_mutex_lock(&l->lock);
+	l->stop = true;
+	pthread_cond_broadcast(&l->changed);
+	pthread_mutex_unlock(&l->lock);
+	pool_free(l->renewer);
+	if (lease_check(l, NULL) == 0)
+		store_remove(l->store, LEASE_KEY, NULL);
+	free_lease(l);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * manifest: the commit record of a checkpoint <-> bytes. Pure. A checkpoint exists if and only if its
+ * manifest is there and verifies (P2). Written once, never changed.
+ *
+ * One JSON object, one member per line, exactly these in this order; the summary comes first so that listing many
+ * checkpoints parses only that (everything is still covered by the digest, which is checked first):
+ *
+ *   {"pawl_manifest":1,
+ *   "run":"<32 hex>", "id":7, "attempt":1, "token":"<32 hex>",
+ *   "step":400, "unix_ns":1790000000000000000, "progress":{"epoch":3,..}   (known counters only),
+ *   "metrics":{"accuracy":0.91,"loss":{"$float":"7ff8000000000000"},"note":null}   (null: not a number),
+ *   "world_size":1, "bytes":<sum of the sizes of files>, "new_bytes":<of those not reused>, "n_tensors":..,
+ *   "n_files":.., "blocked_seconds":0.21, "nonfinite":false, "repaired":false,
+ *   "metadata":<state without tensors, or null>,
+ *   "state":<state>,
+ *   "tensors":[
+ *   {"name":"model/w","dtype":"F32","shape":[4,2],"pieces":[{"file":0,"begin":4096,"offsets":[0,0],"lengths":[4,2]}]},..
+ *   ],
+ *   "files":[
+ *   {"name":"rank00000-00000.safetensors","size":4128,"block":1048576,"reused":false,"sums":"<32 hex per block>"},..
+ *   ],
+ *   "digest":"<32 hex>"}
+ *   <line feed, end>
+ *
+ * digest: XXH3-128 of all bytes before the line feed that precedes `"digest"`. offsets and lengths are left out when the
+ * piece is the whole tensor. Limits: 64 MiB, 1,000,000 tensors and files, a state's depth (state.h); blocks are a power
+ * of two of 512 bytes to 1 TiB; more in reliability row T2 (the state's strings are short by construction).
+ */
+#ifndef PAWL_MANIFEST_H
+#define PAWL_MANIFEST_H
+
+#include "base/mem.h"
+#include "base/sum.h"
+#include "pawl.h"
+#include "state.h"
+
+#define MANIFEST_NAME "manifest.json"
+#define MANIFEST_MAX_BYTES (64u << 20)
+
+struct manifest_file {
+	const char *name;
+	uint64_t nbytes, block_bytes;
+	size_t n_blocks;             /* ceil(nbytes / block_bytes) */
+	const struct sum128 *sums;   /* of each block; the last one covers what is left of the file */
+	bool reused;                 /* linked from the previous checkpoint, not written */
+};
+
+struct manifest_piece {
+	uint32_t file;
+	uint64_t begin, nbytes;      /* in the file, absolute */
+	const uint64_t *offsets, *lengths; /* box in the global tensor, ndim each; never NULL after decode */
+};
+
+struct manifest_tensor {
+	const char *name;
+	int dtype;
+	uint32_t ndim;
+	const uint64_t *shape;       /* global */
+	uint64_t nbytes;             /* of the whole tensor */
+	size_t n_pieces;
+	struct manifest_piece *pieces;
+};
+
+struct manifest {
+	struct bump memory;          /* owns everything below but the states */
+	char run_id[33], token[33];
+	uint64_t id, attempt;
+	int64_t step, unix_ns;
+	struct pawl_progress progress;
+	struct pawl_metric *metrics;
+	size_t n_metrics;
+	uint32_t world_size;
+	uint64_t bytes, new_bytes, n_tensors, n_files;
+	double blocked_seconds;
+	bool nonfinite, repaired;
+	struct pawl_state *metadata; /* owned; NULL = none */
+	struct pawl_state *state;    /* owned; NULL after a summary decode. Its tensor table is described */
+	struct manifest_tensor *tensors; /* in the order of state's tensor table: index i is tensor i */
+	struct manifest_file *files;
+};
+
+/* Appends the bytes. Checks what decode would check (PAWL_EUSAGE; offsets and lengths may be NULL for a whole tensor). */
+int manifest_encode(const struct manifest *m, struct buf *out, struct pawl_error *err);
+/* The same with the state given as JSON text already encoded (the save path; m->state is not looked at). */
+int manifest_encode_with(const struct manifest *m, struct pawl_slice state_json, struct buf *out, struct pawl_error *err);
+/* Only the members from "run" to "metadata", as one JSON object without digest: what pack 0 carries for repair. */
+int manifest_encode_summary(const struct manifest *m, struct buf *out, struct pawl_error *err);
+/* Reads what manifest_encode_summary wrote (text that no digest protects). */
+int manifest_decode_summary(const char *what, const void *ptr, size_t len, struct manifest **ret, struct pawl_error *err);
+/* Verifies the digest, then decodes; summary: stops before "state" (tensors and files stay NULL, n_* are set).
+ * `what` names the checkpoint in errors (PAWL_ECORRUPT, PAWL_ELIMIT, PAWL_EVERSION). Full decode checks: every
+ * tensor leaf of the state has a row and every row is used; pieces lie inside their files and tensors, do not overlap
+ * each other and fill their tensor exactly; sums match sizes; names are safe components. */
+int manifest_decode(const char *what, const void *ptr, size_t len, bool summary, struct manifest **ret, struct pawl_error *err);
+void manifest_free(struct manifest *m);
+
+#endif

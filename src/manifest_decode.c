@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * manifest_decode: bytes -> manifest. Called by catalog, restore, verify, repair; calls base/json, state, manifest_check.
+ * Promises P1, P2, P17.
+ *
+ *   size -> digest -> version -> parse -> members in their fixed order -> state -> rows -> manifest_check
+ *
+ * Nothing is looked at before the digest has said that these are the bytes that were written. Everything is checked
+ * after it all the same, because a digest can be computed by anybody.
+ */
+#include <string.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "format/safetensors.h"
+#include "manifest_check.h"
+
+#define VERSION_PREFIX "{\"pawl_manifest\":"
+#define MAX_JSON_DEPTH (3 * 256 + 8) /* a level of a state is at most three of JSON */
+
+struct reader {
+	struct manifest *m;
+	const struct json *next; /* member that is read next */
+	struct pawl_error *err;
+};
+
+static void
+clean_manifest(struct manifest **m)
+{
+	manifest_free(*m);
+}
+
+/* ---------------------------------------------------------------- members */
+
+static const char *
+type_name(enum json_type type)
+{
+	static const char *const names[] = {
+		[JSON_NULL] = "null",   [JSON_BOOL] = "a bool",     [JSON_INT] = "an integer", [JSON_UINT] = "an integer",
+		[JSON_REAL] = "a float", [JSON_STRING] = "a string", [JSON_ARRAY] = "an array", [JSON_OBJECT] = "an object",
+	};
+
+	return names[type];
+}
+
+static int
+no_memory(struct pawl_error *err)
+{
+	return err_set(err, PAWL_ENOMEM, "out of memory");
+}
+
+/* Takes the next member, which must have this key. */
+static int
+take(struct reader *r, const char *key, const struct json **ret)
+{
+	const struct json *member = r->next;
+
+	if (!member || strcmp(member->key, key) != 0)
+		return err_set(r->err, PAWL_ECORRUPT, "expected member '%s', found %s%.60s", key, member ? "member " : "the end",
+		               member ? member->key : "");
+	r->next = member->next;
+	*ret = member;
+	return 0;
+}
+
+static int
+take_type(struct reader *r, const char *key, enum json_type type, const struct json **ret)
+{
+	TRY(take(r, key, ret));
+	if ((*ret)->type != type)
+		return err_set(r->err, PAWL_ECORRUPT, "%s: expected %s, found %s", key, type_name(type), type_name((*ret)->type));
+	return 0;
+}
+
+static int
+take_u64(struct reader *r, const char *key, uint64_t *ret)
+{
+	const struct json *value = NULL;
+
+	TRY(take(r, key, &value));
+	if (value->type != JSON_UINT && (value->type != JSON_INT || value->i < 0))
+		return err_set(r->err, PAWL_ECORRUPT, "%s: expected an integer, at least 0", key);
+	*ret = value->u;
+	return 0;
+}
+
+static int
+take_i64(struct reader *r, const char *key, int64_t *ret)
+{
+	const struct json *value = NULL;
+
+	TRY(take_type(r, key, JSON_INT, &value));
+	*ret = value->i;
+	return 0;
+}
+
+static int
+take_bool(struct reader *r, const char *key, bool *ret)
+{
+	const struct json *value = NULL;
+
+	TRY(take_type(r, key, JSON_BOOL, &value));
+	*ret = value->boolean;
+	return 0;
+}
+
+/* At most 32 characters; what they are is checked later. */
+static int
+take_hex32(struct reader *r, const char *key, char ret[33])
+{
+	const struct json *value = NULL;
+
+	TRY(take_type(r, key, JSON_STRING, &value));
+	if (value->len > 32)
+		return err_set(r->err, PAWL_ECORRUPT, "%s: expected 32 hex digits, found %zu characters", key, value->len);
+	memcpy(ret, value->str, value->len + 1);
+	return 0;
+}
+
+static int
+take_name(struct reader *r, const char *key, size_t max_bytes, const char **ret)
+{
+	const struct json *value = NULL;
+
+	TRY(take_type(r, key, JSON_STRING, &value));
+	if (value->len > max_bytes)
+		return err_set(r->err, PAWL_ELIMIT, "%s: %zu bytes, at most %zu are possible", key, value->len, max_bytes);
+	*ret = bump_strndup(&r->m->memory, value->str, value->len);
+	return *ret ? 0 : no_memory(r->err);
+}
+
+/* An array of unsigned integers. */
+static int
+take_extents(struct reader *r, const char *key, uint32_t *ret_ndim, const uint64_t **ret)
+{
+	const struct json *array = NULL;
+
+	TRY(take_type(r, key, JSON_ARRAY, &array));
+	if (array->len > PAWL_MAX_DIMS)
+		return err_set(r->err, PAWL_ELIMIT, "%s: %zu dimensions, at most %d are possible", key, array->len, PAWL_MAX_DIMS);
+	uint64_t *extents = bump_array(&r->m->memory, array->len, sizeof(*extents));
+	if (!extents)
+		return no_memory(r->err);
+	*ret_ndim = 0;
+	for (const struct json *extent = array->first; extent; extent = extent->next) {
+		if (extent->type != JSON_UINT && (extent->type != JSON_INT || extent->i < 0))
+			return err_set(r->err, PAWL_ECORRUPT, "%s: expected integers, at least 0", key);
+		extents[(*ret_ndim)++] = extent->u;
+	}
+	*ret = extents;
+	return 0;
+}
+
+/* A reader of the members of one row of an array. */
+static int
+open_row(struct reader *r, const struct json *row)
+{
+	if (row->type != JSON_OBJECT)
+		return err_set(r->err, PAWL_ECORRUPT, "expected an object per row, found %s", type_name(row->type));
+	r->next = row->first;
+	return 0;
+}
+
+static int
+close_row(struct reader *r)
+{
+	if (r->next)
+		return err_set(r->err, PAWL_ECORRUPT, "unexpected member '%.60s'", r->next->key);
+	return 0;
+}
+
+/* ---------------------------------------------------------------- summary */
+
+static int
+read_progress(struct reader *r)
+{
+	struct pawl_progress progress = PAWL_PROGRESS_INIT;
+	const struct json *object = NULL;
+
+	TRY(take_type(r, "progress", JSON_OBJECT, &object));
+	for (const struct json *member = object->first; member; member = member->next) {
+		const struct manifest_counter *c = NULL;
+		for (size_t i = 0; i < manifest_n_counters && !c; i++)
+			c = strcmp(member->key, manifest_counters[i].name) == 0 ? &manifest_counters[i] : NULL;
+		bool is_number = member->type == JSON_INT || (c && c->is_float && member->type == JSON_REAL);
+		if (!c || !is_number || member->real < 0)
+			return err_set(r->err, PAWL_ECORRUPT, "progress: '%.60s' is no known counter of at least 0", member->key);
+		memcpy((char *)&progress + c->offset, c->is_float ? (const void *)&member->real : (const void *)&member->i, 8);
+	}
+	r->m->progress = progress;
+	return 0;
+}
+
+static int
+read_metrics(struct reader *r)
+{
+	struct manifest *m = r->m;
+	const struct json *object = NULL;
+
+	TRY(take_type(r, "metrics", JSON_OBJECT, &object));
+	if (object->len > MANIFEST_MAX_ROWS)
+		return err_set(r->err, PAWL_ELIMIT, "%zu metrics, at most %u are possible", object->len, MANIFEST_MAX_ROWS);
+	m->metrics = bump_array(&m->memory, object->len, sizeof(*m->metrics));
+	if (!m->metrics)
+		return no_memory(r->err);
+	for (const struct json *member = object->first; member; member = member->next) {
+		struct pawl_metric *metric = &m->metrics[m->n_metrics];
+		metric->not_a_number = member->type == JSON_NULL;
+		if (!metric->not_a_number && !state_get_float(member, &metric->value))
+			return err_set(r->err, PAWL_ECORRUPT, "metric '%.60s': expected a number", member->key);
+		metric->name = bump_strndup(&m->memory, member->key, member->key_len);
+		if (!metric->name)
+			return no_memory(r->err);
+		m->n_metrics++;
+	}
+	return 0;
+}
+
+/* The members from "run" to "metadata". */
+static int
+read_summary(struct reader *r)
+{
+	struct manifest *m = r->m;
+	const struct json *value = NULL;
+	uint64_t world_size = 0;
+
+	TRY(take_hex32(r, "run", m->run_id));
+	TRY(take_u64(r, "id", &m->id));
+	TRY(take_u64(r, "attempt", &m->attempt));
+	TRY(take_hex32(r, "token", m->token));
+	TRY(take_i64(r, "step", &m->step));
+	TRY(take_i64(r, "unix_ns", &m->unix_ns));
+	TRY(read_progress(r));
+	TRY(read_metrics(r));
+	TRY(take_u64(r, "world_size", &world_size));
+	if (world_size > UINT32_MAX)
+		return err_set(r->err, PAWL_ECORRUPT, "world_size: %llu is too large", (unsigned long long)world_size);
+	m->world_size = (uint32_t)world_size;
+	TRY(take_u64(r, "bytes", &m->bytes));
+	TRY(take_u64(r, "new_bytes", &m->new_bytes));
+	TRY(take_u64(r, "n_tensors", &m->n_tensors));
+	TRY(take_u64(r, "n_files", &m->n_files));
+	TRY(take_type(r, "blocked_seconds", JSON_REAL, &value));
+	m->blocked_seconds = value->real;
+	TRY(take_bool(r, "nonfinite", &m->nonfinite));
+	TRY(take_bool(r, "repaired", &m->repaired));
+	TRY(take(r, "metadata", &value));
+	if (value->type != JSON_NULL)
+		TRY(state_decode("metadata", value, &m->metadata, r->err));
+	return manifest_check_summary(m, r->err);
+}
+
+/* ------------------------------------------------------------------- rows */
+
+static int
+read_piece(struct reader *r, const struct json *row, const struct manifest_tensor *t, const uint64_t *zeros,
+           struct manifest_piece *p)
+{
+	uint32_t ndim = t->ndim, n_lengths = t->ndim;
+	uint64_t file = 0;
+
+	TRY(open_row(r, row));
+	TRY(take_u64(r, "file", &file));
+	TRY(take_u64(r, "begin", &p->begin));
+	p->offsets = zeros;
+	p->lengths = t->shape;
+	if (r->next) {
+		TRY(take_extents(r, "offsets", &ndim, &p->offsets));
+		TRY(take_extents(r, "lengths", &n_lengths, &p->lengths));
+	}
+	if (file > UINT32_MAX || ndim != t->ndim || n_lengths != t->ndim)
+		return err_set(r->err, PAWL_ECORRUPT, "a piece of a tensor of %u dimensions has %u offsets, %u lengths, file %llu",
+		               t->ndim, ndim, n_lengths, (unsigned long long)file);
+	p->file = (uint32_t)file;
+	TRY(st_nbytes(t->dtype, ndim, p->lengths, &p->nbytes, r->err));
+	return close_row(r);
+}
+
+static int
+read_pieces(struct reader *r, const struct json *array, struct manifest_tensor *t)
+{
+	const uint64_t *zeros = bump_array(&r->m->memory, t->ndim, sizeof(*zeros));
+
+	t->pieces = bump_array(&r->m->memory, array->len, sizeof(*t->pieces));
+	if (!zeros || !t->pieces)
+		return no_memory(r->err);
+	for (const struct json *row = array->first; row; row = row->next)
+		TRY(read_piece(r, row, t, zeros, &t->pieces[t->n_pieces++]));
+	return 0;
+}
+
+/* Reads a row into the place that the state's table gives it. */
+static int
+read_tensor(struct reader *r, const struct json *row)
+{
+	struct manifest *m = r->m;
+	const struct json *name = NULL, *dtype = NULL, *pieces = NULL;
+	const uint64_t *shape = NULL;
+	uint32_t ndim = 0;
+
+	TRY(open_row(r, row));
+	TRY(take_type(r, "name", JSON_STRING, &name));
+	struct state_tensor *s = state_find_tensor(m->state, name->str);
+	if (!s)
+		return err_set(r->err, PAWL_ECORRUPT, "tensor '%.200s' is not in the state", name->str);
+	struct manifest_tensor *t = &m->tensors[s - m->state->tensors];
+	if (t->name)
+		return err_set(r->err, PAWL_ECORRUPT, "tensor '%.200s' is there twice", name->str);
+	TRY(take_type(r, "dtype", JSON_STRING, &dtype));
+	TRY(take_extents(r, "shape", &ndim, &shape));
+	TRY(state_describe_tensor(m->state, s, pawl_dtype_from_name(dtype->str), ndim, shape, r->err));
+	*t = (struct manifest_tensor){.name = s->info.name, .dtype = s->info.dtype, .ndim = ndim, .shape = s->info.shape,
+	                              .nbytes = s->info.nbytes};
+	TRY(take_type(r, "pieces", JSON_ARRAY, &pieces));
+	TRY(close_row(r));
+	int rc = read_pieces(r, pieces, t);
+	return rc < 0 ? err_prefix(r->err, rc, "tensor '%.200s'", t->name) : 0;
+}
+
+static int
+read_tensors(struct reader *r)
+{
+	struct manifest *m = r->m;
+	const struct json *array = NULL;
+
+	TRY(take_type(r, "tensors", JSON_ARRAY, &array));
+	const struct json *rest = r->next;
+	if (array->len != m->n_tensors || array->len != m->state->n_tensors)
+		return err_set(r->err, PAWL_ECORRUPT, "%zu rows of tensors, but n_tensors is %llu and the state has %zu", array->len,
+		               (unsigned long long)m->n_tensors, m->state->n_tensors);
+	m->tensors = bump_array(&m->memory, array->len, sizeof(*m->tensors));
+	if (!m->tensors)
+		return no_memory(r->err);
+	for (const struct json *row = array->first; row; row = row->next)
+		TRY(read_tensor(r, row));
+	r->next = rest;
+	return 0;
+}
+
+static int
+read_sums(struct reader *r, struct manifest_file *f)
+{
+	const struct json *hex = NULL;
+
+	TRY(take_type(r, "sums", JSON_STRING, &hex));
+	f->n_blocks = hex->len / 32;
+	struct sum128 *sums = bump_array(&r->m->memory, f->n_blocks, sizeof(*sums));
+	if (!sums)
+		return no_memory(r->err);
+	for (size_t i = 0; i < f->n_blocks; i++) {
+		if (!sum_from_hex(hex->str + 32 * i, &sums[i]))
+			return err_set(r->err, PAWL_ECORRUPT, "%s: sum %zu is not 32 lower-case hex digits", f->name, i);
+	}
+	if (hex->len % 32 != 0)
+		return err_set(r->err, PAWL_ECORRUPT, "%s: sums are not 32 hex digits each", f->name);
+	f->sums = sums;
+	return 0;
+}
+
+static int
+read_files(struct reader *r)
+{
+	struct manifest *m = r->m;
+	const struct json *array = NULL;
+
+	TRY(take_type(r, "files", JSON_ARRAY, &array));
+	const struct json *rest = r->next;
+	if (array->len != m->n_files)
+		return err_set(r->err, PAWL_ECORRUPT, "%zu rows of files, but n_files is %llu", array->len,
+		               (unsigned long long)m->n_files);
+	m->files = bump_array(&m->memory, array->len, sizeof(*m->files));
+	if (!m->files)
+		return no_memory(r->err);
+	struct manifest_file *f = m->files;
+	for (const struct json *row = array->first; row; row = row->next, f++) {
+		TRY(open_row(r, row));
+		TRY(take_name(r, "name", 128, &f->name));
+		TRY(take_u64(r, "size", &f->nbytes));
+		TRY(take_u64(r, "block", &f->block_bytes));
+		TRY(take_bool(r, "reused", &f->reused));
+		TRY(read_sums(r, f));
+		TRY(close_row(r));
+	}
+	r->next = rest;
+	return 0;
+}
+
+/* ------------------------------------------------------------------ whole */
+
+static int
+read_all(struct reader *r, bool summary)
+{
+	const struct json *value = NULL;
+	uint64_t version = 0;
+
+	TRY(take_u64(r, "pawl_manifest", &version)); /* its value: check_version */
+	TRY(read_summary(r));
+	if (summary)
+		return close_row(r);
+	TRY(take(r, "state", &value));
+	TRY(state_decode("state", value, &r->m->state, r->err));
+	TRY(read_tensors(r));
+	TRY(read_files(r));
+	TRY(take_type(r, "digest", JSON_STRING, &value));
+	TRY(close_row(r));
+	return manifest_check_rows(r->m, r->err);
+}
+
+static int
+check_digest(const char *text, size_t len, struct pawl_error *err)
+{
+	struct sum128 sum;
+
+	if (len > MANIFEST_MAX_BYTES)
+		return err_set(err, PAWL_ELIMIT, "%zu bytes, at most %u are possible", len, MANIFEST_MAX_BYTES);
+	if (len < MANIFEST_TAIL_BYTES)
+		return err_set(err, PAWL_ECORRUPT, "%zu bytes are too few", len);
+	size_t body_len = len - MANIFEST_TAIL_BYTES;
+	const char *hex = text + body_len + sizeof(MANIFEST_DIGEST) - 1;
+	if (memcmp(text + body_len, MANIFEST_DIGEST, sizeof(MANIFEST_DIGEST) - 1) != 0 ||
+	    memcmp(hex + 32, MANIFEST_END, sizeof(MANIFEST_END) - 1) != 0 || !sum_from_hex(hex, &sum))
+		return err_set(err, PAWL_ECORRUPT, "does not end with a digest");
+	if (!sum_equal(sum, sum_bytes(text, body_len)))
+		return err_set(err, PAWL_ECORRUPT, "its bytes do not match its digest");
+	return 0;
+}
+
+/* Before anything else, because nothing else is known of a newer version. len covers at least the tail. */
+static int
+check_version(const char *text, size_t len, struct pawl_error *err)
+{
+	const size_t prefix = sizeof(VERSION_PREFIX) - 1;
+	unsigned version = 0;
+
+	if (len < prefix || memcmp(text, VERSION_PREFIX, prefix) != 0)
+		return err_set(err, PAWL_ECORRUPT, "does not begin with " VERSION_PREFIX);
+	for (size_t i = prefix; i < len && text[i] >= '0' && text[i] <= '9' && version < 1000000; i++)
+		version = version * 10 + (unsigned)(text[i] - '0');
+	if (version > PAWL_FORMAT_VERSION)
+		return err_set(err, PAWL_EVERSION, "written in format version %u, this library reads up to %d", version,
+		               PAWL_FORMAT_VERSION);
+	if (version == 0)
+		return err_set(err, PAWL_ECORRUPT, "has no version");
+	return 0;
+}
+
+static int
+parse(const char *what, const char *text, size_t len, const char *stop_key, struct bump *memory, struct json **ret,
+      struct pawl_error *err)
+{
+	struct json_limits limits = {.max_bytes = MANIFEST_MAX_BYTES, .max_depth = MAX_JSON_DEPTH,
+	                             .max_string = MANIFEST_MAX_BYTES, .stop_key = stop_key};
+
+	TRY(json_parse(what, text, len, &limits, memory, ret, err));
+	if ((*ret)->type != JSON_OBJECT)
+		return err_set(err, PAWL_ECORRUPT, "%s: expected an object", what);
+	return 0;
+}
+
+static int
+decode(const char *what, const char *text, size_t len, bool summary, struct manifest *m, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump scratch = {0};
+	struct json *root;
+
+	int rc = check_digest(text, len, err);
+	if (rc == 0)
+		rc = check_version(text, len, err);
+	if (rc == 0) {
+		TRY(parse(what, text, len, summary ? "state" : NULL, &scratch, &root, err));
+		rc = read_all(&(struct reader){m, root->first, err}, summary);
+	}
+	return rc < 0 ? err_prefix(err, rc, "%s", what) : 0;
+}
+
+int
+manifest_decode(const char *what, const void *ptr, size_t len, bool summary, struct manifest **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(clean_manifest) struct manifest *m = mem_zalloc(1, sizeof(*m));
+
+	if (!m)
+		return no_memory(err);
+	TRY(decode(what, ptr, len, summary, m, err));
+	*ret = steal(&m);
+	return 0;
+}
+
+int
+manifest_decode_summary(const char *what, const void *ptr, size_t len, struct manifest **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(clean_manifest) struct manifest *m = mem_zalloc(1, sizeof(*m));
+	PAWL_CLEAN(bump_clear) struct bump scratch = {0};
+	struct json *root;
+
+	if (!m)
+		return no_memory(err);
+	TRY(parse(what, ptr, len, NULL, &scratch, &root, err));
+	struct reader r = {m, root->first, err};
+	int rc = read_summary(&r);
+	if (rc == 0)
+		rc = close_row(&r);
+	if (rc < 0)
+		return err_prefix(err, rc, "%s", what);
+	*ret = steal(&m);
+	return 0;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pack: see pack.h. Called by gc.c and repair.c; calls format/safetensors and the store. Promises P8, P17. */
+#include "pack.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+
+/* The digits at *at as a number with at least five of them, as the writer formats it. */
+static bool
+parse_number(const char **at, uint32_t *ret)
+{
+	size_t n = strspn(*at, "0123456789");
+	uint64_t value = 0;
+
+	if (n < 5 || n > 9 || (n > 5 && **at == '0'))
+		return false;
+	for (size_t i = 0; i < n; i++)
+		value = value * 10 + (uint64_t)((*at)[i] - '0');
+	*at += n;
+	*ret = (uint32_t)value;
+	return true;
+}
+
+bool
+pack_parse_name(const char *name, uint32_t *ret_rank, uint32_t *ret_index)
+{
+	const char *at = name + 4;
+	uint32_t rank, index;
+
+	if (strncmp(name, "rank", 4) != 0 || !parse_number(&at, &rank) || *at++ != '-' || !parse_number(&at, &index) ||
+	    strcmp(at, ".safetensors") != 0)
+		return false;
+	*ret_rank = rank;
+	*ret_index = index;
+	return true;
+}
+
+struct open_pack {
+	struct store *store;
+	struct store_reader *reader;
+};
+
+static void
+close_pack(struct open_pack *p)
+{
+	store_close_reader(p->store, p->reader);
+}
+
+int
+pack_read_header(struct store *store, const char *key, struct bump *memory, struct st_table *ret, uint64_t *ret_nbytes,
+                 struct pawl_error *err)
+{
+	PAWL_CLEAN(close_pack) struct open_pack p = {.store = store};
+	unsigned char first8[8];
+	uint64_t nbytes, json_len;
+
+	TRY(store_open_reader(store, key, &p.reader, &nbytes, err));
+	if (nbytes < sizeof(first8))
+		return err_set(err, PAWL_ECORRUPT, "%s: expected a header, found %llu bytes", key, (unsigned long long)nbytes);
+	TRY(store_read(store, p.reader, 0, first8, sizeof(first8), err));
+	TRY(st_header_len(key, first8, nbytes, &json_len, err));
+	PAWL_FREE char *json = mem_alloc((size_t)json_len);
+	if (!json)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+	TRY(store_read(store, p.reader, sizeof(first8), json, (size_t)json_len, err));
+	TRY(st_decode(key, json, (size_t)json_len, nbytes, memory, ret, err));
+	*ret_nbytes = nbytes;
+	return 0;
+}
+
+bool
+pack_is_of_run(const struct st_table *table, const char *run_id)
+{
+	const struct st_pair *run = st_metadata(table, "pawl.run");
+
+	return run && run->value_len == strlen(run_id) && memcmp(run->value, run_id, run->value_len) == 0;
+}

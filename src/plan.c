@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan: tensors -> packs, in the order of the tree. Called by writer.c; calls format/safetensors.
+ *
+ *   state -> [pack 0: small tensors] [pack 1: tensors up to pack_bytes] [pack 2 ...]
+ *
+ * A state that fits one pack is one pack. The bytes of packs 1.. depend only on tensors and their names, never on the
+ * checkpoint, so an unchanged one can be linked instead of written.
+ */
+#include "plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "format/safetensors.h"
+
+static void
+plan_clean(struct plan **p)
+{
+	plan_free(*p);
+}
+
+static void
+sum_u64(struct sum_stream *s, uint64_t value)
+{
+	sum_update(s, &value, sizeof(value));
+}
+
+struct sum128
+plan_fingerprint(const struct pawl_state *state, const struct plan_opts *opts)
+{
+	struct sum_stream s;
+
+	sum_init(&s);
+	sum_u64(&s, opts->pack_bytes);
+	sum_u64(&s, opts->block_bytes);
+	sum_u64(&s, opts->rank);
+	sum_update(&s, opts->run_id, strlen(opts->run_id));
+	sum_u64(&s, state->n_tensors);
+	for (size_t i = 0; i < state->n_tensors; i++) {
+		const struct state_tensor *t = &state->tensors[i];
+		size_t extent = sizeof(uint64_t) * t->info.ndim;
+
+		sum_update(&s, t->info.name, strlen(t->info.name) + 1);
+		sum_u64(&s, (uint64_t)t->info.dtype << 32 | t->info.ndim);
+		sum_update(&s, t->info.shape, extent);
+		if (t->src.offsets) {
+			sum_update(&s, t->src.shape, extent);
+			sum_update(&s, t->src.offsets, extent);
+		}
+	}
+	return sum_final(&s);
+}
+
+/* The entry of a tensor in a pack's header: local shape; complex128 as pairs of F64. */
+static int
+describe(const struct state_tensor *t, struct bump *memory, struct st_tensor *ret, struct pawl_error *err)
+{
+	uint32_t ndim = t->info.ndim;
+	bool pairs = t->info.dtype == PAWL_C128;
+	uint64_t *shape = bump_array(memory, (uint64_t)ndim + 1, sizeof(*shape));
+
+	if (!shape)
+		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
+	for (uint32_t d = 0; d < ndim; d++)
+		shape[d] = t->src.shape[d];
+	if (pairs)
+		shape[ndim] = 2;
+	*ret = (struct st_tensor){.name = t->info.name, .dtype = pairs ? PAWL_F64 : t->info.dtype,
+	                          .ndim = pairs ? ndim + 1 : ndim, .shape = shape};
+	return 0;
+}
+
+static void
+put_extents(struct buf *out, const char *key, uint32_t ndim, const uint64_t *extents)
+{
+	buf_printf(out, ",\"%s\":[", key);
+	for (uint32_t d = 0; d < ndim; d++) {
+		if (d)
+			buf_putc(out, ',');
+		json_put_u64(out, extents[d]);
+	}
+	buf_putc(out, ']');
+}
+
+/* "pawl.tensors": what the header alone cannot say of shards and complex128. Empty text if nothing. */
+static void
+put_special(const struct plan_pack *pack, const struct pawl_state *state, struct buf *out)
+{
+	for (size_t i = 0; i < pack->n_slots; i++) {
+		const struct state_tensor *t = &state->tensors[pack->slots[i].tensor];
+
+		if (!t->src.offsets && t->info.dtype != PAWL_C128)
+			continue;
+		buf_putc(out, out->len ? ',' : '{');
+		json_put_string(out, t->info.name, strlen(t->info.name));
+		buf_printf(out, ":{\"dtype\":\"%s\"", pawl_dtype_name(t->info.dtype));
+		put_extents(out, "shape", t->info.ndim, t->info.shape);
+		if (t->src.offsets)
+			put_extents(out, "offsets", t->info.ndim, t->src.offsets);
+		buf_putc(out, '}');
+	}
+	if (out->len)
+		buf_putc(out, '}');
+}
+
+struct extra { /* pack 0's own metadata */
+	struct pawl_slice checkpoint, state;
+	char n_packs[24], rank[24];
+};
+
+static int
+encode_header(struct plan_pack *pack, const struct pawl_state *state, const struct plan_opts *opts, const struct extra *extra,
+              struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	PAWL_CLEAN(buf_clear) struct buf special = {0};
+	struct st_tensor *table = bump_array(&memory, pack->n_slots + 1, sizeof(*table));
+	struct st_pair meta[8];
+	size_t n_meta = 0;
+
+	if (!table)
+		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
+	for (size_t i = 0; i < pack->n_slots; i++) {
+		TRY(describe(&state->tensors[pack->slots[i].tensor], &memory, &table[i], err));
+		table[i].begin = pack->slots[i].begin;
+		table[i].end = pack->slots[i].begin + pack->slots[i].nbytes;
+	}
+	put_special(pack, state, &special);
+	TRY(buf_check(&special, "plan", err));
+	meta[n_meta++] = (struct st_pair){"format", "pt", 2};
+	meta[n_meta++] = (struct st_pair){"pawl.format", "1", 1};
+	meta[n_meta++] = (struct st_pair){"pawl.run", opts->run_id, strlen(opts->run_id)};
+	if (special.len)
+		meta[n_meta++] = (struct st_pair){"pawl.tensors", special.ptr, special.len};
+	if (extra) {
+		meta[n_meta++] = (struct st_pair){"pawl.rank", extra->rank, strlen(extra->rank)};
+		meta[n_meta++] = (struct st_pair){"pawl.packs", extra->n_packs, strlen(extra->n_packs)};
+		meta[n_meta++] = (struct st_pair){"pawl.checkpoint", extra->checkpoint.ptr, extra->checkpoint.len};
+		meta[n_meta++] = (struct st_pair){"pawl.state", extra->state.ptr, extra->state.len};
+	}
+	pack->header.len = 0;
+	pack->header.failed = 0;
+	return st_encode_header(table, pack->n_slots, meta, n_meta, &pack->header, err);
+}
+
+/* Orders a pack's tensors as the reference writer does and gives them their offsets. */
+static int
+lay_out(struct plan_pack *pack, const struct pawl_state *state, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct st_tensor *table = bump_array(&memory, (uint64_t)pack->n_slots + 1, sizeof(*table));
+
+	if (!table)
+		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
+	for (size_t i = 0; i < pack->n_slots; i++) {
+		TRY(describe(&state->tensors[pack->slots[i].tensor], &memory, &table[i], err));
+		table[i].tag = pack->slots[i].tensor;
+	}
+	TRY(st_layout(table, pack->n_slots, &pack->data_nbytes, err));
+	for (size_t i = 0; i < pack->n_slots; i++)
+		pack->slots[i] = (struct plan_slot){table[i].tag, table[i].begin, table[i].end - table[i].begin};
+	return 0;
+}
+
+/* Which pack each tensor goes to; ret[n_tensors]. Returns the number of packs (at least 1). */
+static size_t
+assign_packs(const struct pawl_state *state, uint64_t pack_bytes, size_t *ret)
+{
+	uint64_t total = 0, filled = 0;
+	size_t pack = 0;
+
+	for (size_t i = 0; i < state->n_tensors; i++)
+		total += state->tensors[i].local_nbytes;
+	for (size_t i = 0; i < state->n_tensors; i++) {
+		uint64_t nbytes = state->tensors[i].local_nbytes;
+
+		ret[i] = 0;
+		if (total <= pack_bytes || nbytes < PLAN_SMALL_BYTES)
+			continue;
+		if (pack == 0 || (filled && filled + nbytes > pack_bytes)) {
+			pack++;
+			filled = 0;
+		}
+		ret[i] = pack;
+		filled += nbytes;
+	}
+	return pack + 1;
+}
+
+static int
+fill_packs(struct plan *p, const struct pawl_state *state, const struct plan_opts *opts, struct pawl_error *err)
+{
+	PAWL_FREE size_t *pack_of = mem_zalloc(state->n_tensors + 1, sizeof(*pack_of));
+
+	if (!pack_of)
+		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
+	p->n_packs = assign_packs(state, opts->pack_bytes, pack_of);
+	p->packs = bump_array(&p->memory, p->n_packs, sizeof(*p->packs));
+	if (!p->packs)
+		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
+	for (size_t i = 0; i < state->n_tensors; i++)
+		p->packs[pack_of[i]].n_slots++;
+	for (size_t k = 0; k < p->n_packs; k++) {
+		struct plan_pack *pack = &p->packs[k];
+
+		snprintf(pack->name, sizeof(pack->name), "rank%05u-%05zu.safetensors", opts->rank, k);
+		pack->slots = bump_array(&p->memory, (uint64_t)pack->n_slots + 1, sizeof(*pack->slots));
+		if (!pack->slots)
+			return err_set(err, PAWL_ENOMEM, "plan: out of memory");
+		pack->n_slots = 0;
+	}
+	for (size_t i = 0; i < state->n_tensors; i++) {
+		struct plan_pack *pack = &p->packs[pack_of[i]];
+
+		pack->slots[pack->n_slots++].tensor = i;
+	}
+	return 0;
+}
+
+int
+plan_make(const struct pawl_state *state, const struct plan_opts *opts, struct plan **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(plan_clean) struct plan *p = mem_zalloc(1, sizeof(*p));
+
+	if (!p)
+		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
+	p->block_bytes = opts->block_bytes;
+	p->fingerprint = plan_fingerprint(state, opts);
+	TRY(fill_packs(p, state, opts, err));
+	for (size_t k = 0; k < p->n_packs; k++)
+		TRY(lay_out(&p->packs[k], state, err));
+	for (size_t k = 1; k < p->n_packs; k++)
+		TRY(encode_header(&p->packs[k], state, opts, NULL, err));
+	*ret = steal(&p);
+	return 0;
+}
+
+int
+plan_refresh(struct plan *p, const struct pawl_state *state, const struct plan_opts *opts, struct pawl_slice checkpoint_json,
+             struct pawl_slice state_json, struct pawl_error *err)
+{
+	struct extra extra = {.checkpoint = checkpoint_json, .state = state_json};
+
+	snprintf(extra.n_packs, sizeof(extra.n_packs), "%zu", p->n_packs);
+	snprintf(extra.rank, sizeof(extra.rank), "%u", opts->rank);
+	TRY(encode_header(&p->packs[0], state, opts, &extra, err));
+	p->nbytes = 0;
+	p->image_bytes = 0;
+	p->n_blocks = 0;
+	for (size_t k = 0; k < p->n_packs; k++) {
+		struct plan_pack *pack = &p->packs[k];
+
+		pack->nbytes = pack->header.len + pack->data_nbytes;
+		pack->image_offset = p->image_bytes;
+		pack->first_block = p->n_blocks;
+		pack->n_blocks = (size_t)((pack->nbytes + p->block_bytes - 1) / p->block_bytes);
+		p->n_blocks += pack->n_blocks;
+		p->nbytes += pack->nbytes;
+		p->image_bytes += round_up(pack->nbytes, SAFETENSORS_DATA_ALIGN);
+	}
+	return 0;
+}
+
+void
+plan_free(struct plan *p)
+{
+	if (!p)
+		return;
+	for (size_t k = 0; p->packs && k < p->n_packs; k++)
+		buf_clear(&p->packs[k].header);
+	bump_clear(&p->memory);
+	mem_free(p);
+}

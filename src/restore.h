@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * restore: from a selector to filled memory. restore.c picks the checkpoint and falls back, restore_match.c compares a
+ * live state with the saved one, restore_read.c reads.
+ */
+#ifndef PAWL_RESTORE_H
+#define PAWL_RESTORE_H
+
+#include <stdbool.h>
+
+#include "base/mem.h"
+#include "fetch.h"
+#include "manifest.h"
+#include "pawl.h"
+#include "reshard.h"
+#include "run.h"
+
+/* A list of lines of text. */
+struct restore_rows {
+	char **rows;
+	size_t n, cap;
+};
+
+struct pawl_restore {
+	struct pawl *run;
+	struct bump options;       /* memory of the copied options */
+	const char *selector;      /* NULL = the latest */
+	const char **include;
+	size_t n_include;
+	bool non_strict, can_fall_back;
+	uint64_t ring_bytes;
+
+	/* the checkpoint at hand; replaced by a fallback */
+	struct manifest *manifest;
+	char *folder;              /* its key */
+	struct bump info_memory;
+	struct pawl_info info;
+	struct pawl_hold *hold;    /* NULL where none can be made */
+
+	struct bump binding_memory;
+	struct reshard_binding *bindings;
+	size_t n_bindings, cap_bindings;
+
+	struct restore_rows fallbacks, report;
+	struct fetch *fetch;       /* made by the first read */
+};
+
+/* Appends a line; takes the text over also on failure. NULL = out of memory. */
+int restore_add_row(struct restore_rows *rows, char *text, struct pawl_error *err);
+/* Frees the lines from n on. */
+void restore_cut_rows(struct restore_rows *rows, size_t n);
+/* Forgets the destinations from n on. */
+void restore_cut_bindings(struct pawl_restore *r, size_t n);
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* retain: what to keep and why. Pure functions (P6, P9, P13; E2-E7); the removals are run.c's. */
+#ifndef PAWL_RETAIN_H
+#define PAWL_RETAIN_H
+
+#include <stdbool.h>
+
+#include "pawl.h"
+
+struct retain_item {
+	uint64_t id;              /* ascending in the array */
+	int64_t step;
+	double unix_seconds;
+	uint64_t bytes;           /* what deleting it would free at most (new_bytes) */
+	const struct pawl_metric *metrics;
+	size_t n_metrics;
+	bool pinned, held;        /* held: read, cloned or uploaded right now, or not yet mirrored */
+};
+
+struct retain_decision {
+	bool keep;
+	char reason[160];
+};
+
+/* Refuses contradictory or out-of-range policies with PAWL_EUSAGE: the message says the value received and what is
+ * allowed (R5: num_to_keep must be None or a non-negative integer; R9: order names both words 'max' and 'min'). */
+int retain_check(const struct pawl_retention *policy, struct pawl_error *err);
+/* Fills ret[n]. now: unix seconds. Never fails; the policy has been checked. */
+void retain_decide(const struct pawl_retention *policy, const struct retain_item *items, size_t n, double now, struct retain_decision *ret);
+/* 1 if a new checkpoint with these metrics would be kept by the score rule now, 0 if a full best list refuses it
+ * (strict_score, R34: ties lose). */
+bool retain_would_keep(const struct pawl_retention *policy, const struct retain_item *items, size_t n, const struct pawl_metric *metrics,
+                       size_t n_metrics);
+/* Index of the best item (earliest of ties, R35; never a NaN or infinite score), or SIZE_MAX. Without score attributes
+ * the newest is best (E6). */
+size_t retain_best(const struct pawl_retention *policy, const struct retain_item *items, size_t n);
+/* PAWL_EUSAGE if a score attribute is missing (R27: names the attribute and tells to include it in the metrics of the
+ * save) or not a number (R28: names attribute and value). Checked before anything is written (R29). */
+int retain_check_metrics(const struct pawl_retention *policy, const struct pawl_metric *metrics, size_t n_metrics, struct pawl_error *err);
+/* Compares two metric sets by the score attributes: > 0 if a is strictly better. Scores that are missing, NaN or
+ * infinite are worse than any number and equal among themselves. */
+int retain_compare(const struct pawl_retention *policy, const struct pawl_metric *a, size_t n_a, const struct pawl_metric *b, size_t n_b);
+
+#endif

@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run: opening and closing. Called by users (pawl_open, pawl_close, ...); calls the store, lease, catalog, gc and writer.
+ *
+ * run.json:  {"pawl_run":1,"run":"<32 hex>","created_unix_ns":..,"attempt":N}
+ * Promises P8 (a folder of another run is refused), P9 and E7 (ids and lists come from the manifests), P10 (lease).
+ */
+#include "run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "lease.h"
+#include "retain.h"
+#include "save.h"
+#include "writer.h"
+
+#define RUN_KEY "run.json"
+#define EVENTS_KEY "events.jsonl"
+#define RUN_MAX_BYTES 65536u
+
+void
+run_lock(struct pawl *run)
+{
+	pthread_mutex_lock(&run->lock);
+}
+
+void
+run_unlock(struct pawl *run)
+{
+	pthread_mutex_unlock(&run->lock);
+}
+
+int
+run_check_writable(const struct pawl *run, struct pawl_error *err)
+{
+	if (run->opts.read_only)
+		return err_set(err, PAWL_EREADONLY, "%s was opened read-only", run->root);
+	return 0;
+}
+
+void
+run_set_pending(struct pawl *run, struct pawl_ticket *ticket)
+{
+	run_lock(run);
+	if (!run->pending)
+		run->pending = ticket_ref(ticket);
+	run_unlock(run);
+}
+
+int
+run_take_pending(struct pawl *run, struct pawl_error *err)
+{
+	struct pawl_ticket *t;
+	int code = 0;
+
+	run_lock(run);
+	t = run->pending;
+	run->pending = NULL;
+	run_unlock(run);
+	if (t && ticket_take_error(t, err))
+		code = t->code;
+	pawl_ticket_free(t);
+	return code;
+}
+
+void
+run_event(struct pawl *run, const char *what, const char *fields)
+{
+	PAWL_CLEAN(buf_clear) struct buf line = {0};
+	struct pawl_error ignored;
+
+	if (run->opts.read_only || run->single_name)
+		return;
+	buf_printf(&line, "{\"unix_seconds\":%.3f,\"what\":", (double)clock_unix_ns() / 1e9);
+	json_put_string(&line, what, strlen(what));
+	buf_printf(&line, ",\"attempt\":%llu%s%s}\n", (unsigned long long)run->attempt, *fields ? "," : "", fields);
+	if (!line.failed)
+		store_append(run->store, EVENTS_KEY, line.ptr, line.len, &ignored);
+}
+
+/* ---- options */
+
+static int
+copy_text(struct pawl *run, const char **field, struct pawl_error *err)
+{
+	if (!*field)
+		return 0;
+	*field = bump_strndup(&run->strings, *field, strlen(*field));
+	return *field ? 0 : err_set(err, PAWL_ENOMEM, "run: out of memory");
+}
+
+static int
+copy_retention(struct pawl *run, struct pawl_error *err)
+{
+	struct pawl_retention *r = &run->retention;
+	const char **names = bump_array(&run->strings, (uint64_t)r->n_scores + 1, sizeof(*names));
+	int *orders = bump_array(&run->strings, (uint64_t)r->n_scores + 1, sizeof(*orders));
+
+	if (!names || !orders)
+		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+	for (size_t i = 0; i < r->n_scores; i++) {
+		names[i] = r->score_attributes[i];
+		TRY(copy_text(run, &names[i], err));
+		orders[i] = r->score_orders ? r->score_orders[i] : 1;
+	}
+	r->score_attributes = names;
+	r->score_orders = orders;
+	return 0;
+}
+
+static int
+check_range(const char *what, uint64_t value, uint64_t low, uint64_t high, struct pawl_error *err)
+{
+	if (value >= low && value <= high)
+		return 0;
+	return err_set(err, PAWL_EUSAGE, "%s: expected %llu to %llu, found %llu", what, (unsigned long long)low, (unsigned long long)high,
+	               (unsigned long long)value);
+}
+
+static int
+fill_defaults(struct pawl *run, struct pawl_error *err)
+{
+	struct pawl_open_opts *o = &run->opts;
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+
+	o->pack_bytes = o->pack_bytes ? o->pack_bytes : (uint64_t)256 << 20;
+	o->block_bytes = o->block_bytes ? o->block_bytes : (uint64_t)1 << 20;
+	o->ring_bytes = o->ring_bytes ? o->ring_bytes : (uint64_t)64 << 20;
+	o->io_threads = o->io_threads ? o->io_threads : 4;
+	o->lease_timeout_ms = o->lease_timeout_ms ? o->lease_timeout_ms : 120000;
+	o->mtbf_seconds = o->mtbf_seconds > 0 ? o->mtbf_seconds : 86400;
+	if (!o->copy_threads)
+		o->copy_threads = processors < 1 ? 1 : processors > 4 ? 4 : (uint32_t)processors;
+	if (!o->name_template)
+		o->name_template = "checkpoint_{id:06d}";
+	TRY(check_range("block_bytes", o->block_bytes, 65536, SAVE_UNIT_BYTES, err));
+	TRY(check_range("pack_bytes", o->pack_bytes, 4096, (uint64_t)1 << 40, err));
+	TRY(check_range("ring_bytes", o->ring_bytes, SAVE_UNIT_BYTES, (uint64_t)1 << 40, err));
+	TRY(check_range("io_threads", o->io_threads, 1, 256, err));
+	TRY(check_range("copy_threads", o->copy_threads, 1, 256, err));
+	TRY(check_range("mode", (uint64_t)o->mode, 0, PAWL_MODE_DIRECT, err));
+	TRY(check_range("on_busy", (uint64_t)o->on_busy, 0, PAWL_BUSY_REPLACE, err));
+	TRY(check_range("nonfinite", (uint64_t)o->nonfinite, 0, 2, err));
+	TRY(check_range("recycle", o->recycle, 0, 1000, err));
+	if (o->block_bytes & (o->block_bytes - 1))
+		return err_set(err, PAWL_EUSAGE, "block_bytes: expected a power of two, found %llu", (unsigned long long)o->block_bytes);
+	if (o->lease_timeout_ms < 1000)
+		return err_set(err, PAWL_EUSAGE, "lease_timeout_ms: expected at least 1000, found %lld", (long long)o->lease_timeout_ms);
+	if (o->save_interval) {
+		TRY(trigger_parse(o->save_interval, &run->trigger, err));
+		run->has_trigger = true;
+	}
+	return 0;
+}
+
+static int
+take_options(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_error *err)
+{
+	size_t n = opts->size < sizeof(run->opts) ? opts->size : sizeof(run->opts);
+
+	if (!opts->size)
+		return err_set(err, PAWL_EUSAGE, "open: the options have no size; start from PAWL_OPEN_OPTS_INIT");
+	memcpy(&run->opts, opts, n); /* fields that an older caller does not know stay zero */
+	run->opts.size = sizeof(run->opts);
+	if (!run->opts.root || !*run->opts.root)
+		return err_set(err, PAWL_EUSAGE, "open: expected a root folder, found %s", run->opts.root ? "an empty text" : "NULL");
+	TRY(copy_text(run, &run->opts.root, err));
+	TRY(copy_text(run, &run->opts.run_id, err));
+	TRY(copy_text(run, &run->opts.name_template, err));
+	TRY(copy_text(run, &run->opts.save_interval, err));
+	run->retention = run->opts.retention;
+	TRY(retain_check(&run->retention, err));
+	if (run->retention.num_to_keep == PAWL_KEEP_MEMORY) /* R3: no scores, the newest only, in memory */
+		run->retention = (struct pawl_retention){.size = sizeof(run->retention), .num_to_keep = 1};
+	TRY(copy_retention(run, err));
+	return fill_defaults(run, err);
+}
+
+/* ---- store */
+
+/* single: splits root into the parent folder (the store) and the checkpoint's name. */
+static int
+split_single(struct pawl *run, const char *root, char **ret_parent, struct pawl_error *err)
+{
+	PAWL_FREE char *copy = mem_strdup(root);
+	char *slash;
+
+	if (!copy)
+		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+	for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/'; n--)
+		copy[n - 1] = 0;
+	slash = strrchr(copy, '/');
+	run->single_name = mem_strdup(slash ? slash + 1 : copy);
+	if (slash)
+		slash[slash == copy ? 1 : 0] = 0;
+	*ret_parent = mem_strdup(slash ? copy : ".");
+	if (!run->single_name || !*ret_parent)
+		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+	return 0;
+}
+
+static int
+open_store(struct pawl *run, struct pawl_error *err)
+{
+	struct pawl_open_opts *o = &run->opts;
+	const char *root = o->root;
+	PAWL_FREE char *parent = NULL;
+	bool memory = o->retention.num_to_keep == PAWL_KEEP_MEMORY;
+
+	if (strncmp(root, "file://", 7) == 0)
+		root += 7;
+	if (o->single)
+		TRY(split_single(run, root, &parent, err));
+	TRY(store_open(memory ? "mem:" : parent ? parent : root, !o->read_only, o->no_direct_io, &run->store, err));
+	if (o->fault) {
+		struct store *wrapped;
+
+		TRY(store_fault_wrap(run->store, o->fault, &wrapped, err));
+		run->store = wrapped;
+	}
+	store_get_caps(run->store, &run->caps);
+	if (run->caps.local) {
+		char *whole = realpath(run->store->root, NULL); /* given back to users, so that a chdir does no harm */
+
+		run->root = o->single ? mem_printf("%s/%s", whole ? whole : "", run->single_name) : mem_strdup(whole ? whole : root);
+		free(whole);
+	} else {
+		run->root = mem_strdup(root);
+	}
+	return run->root ? 0 : err_set(err, PAWL_ENOMEM, "run: out of memory");
+}
+
+/* ---- identity */
+
+static int
+read_run_file(struct pawl *run, bool *ret_found, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct json *root;
+	const char *id;
+	uint64_t version;
+	int rc = store_get(run->store, RUN_KEY, RUN_MAX_BYTES, &text, err);
+
+	*ret_found = false;
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	TRY(rc);
+	TRY(json_parse(RUN_KEY, text.ptr, text.len, NULL, &memory, &root, err));
+	TRY(json_get_u64(RUN_KEY, root, "pawl_run", &version, err));
+	if (version > PAWL_FORMAT_VERSION)
+		return err_set(err, PAWL_EVERSION, RUN_KEY ": written in format version %llu, this library reads up to %d",
+		               (unsigned long long)version, PAWL_FORMAT_VERSION);
+	TRY(json_get_str(RUN_KEY, root, "run", &id, err));
+	TRY(json_get_u64(RUN_KEY, root, "attempt", &run->attempt, err));
+	if (strlen(id) != 32)
+		return err_set(err, PAWL_ECORRUPT, RUN_KEY ": expected a run id of 32 hex digits, found '%s'", id);
+	memcpy(run->run_id, id, 33);
+	*ret_found = true;
+	return 0;
+}
+
+static int
+write_run_file(struct pawl *run, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+
+	buf_printf(&text, "{\"pawl_run\":%d,\"run\":\"%s\",\"created_unix_ns\":%lld,\"attempt\":%llu}\n", PAWL_FORMAT_VERSION, run->run_id,
+	           (long long)clock_unix_ns(), (unsigned long long)run->attempt);
+	TRY(buf_check(&text, RUN_KEY, err));
+	return store_put_bytes(run->store, RUN_KEY, text.ptr, text.len, STORE_DURABLE, err);
+}
+
+/* R90: checkpoints of another run that ours would be mixed up with. */
+static int
+check_foreign(struct pawl *run, struct pawl_error *err)
+{
+	for (size_t i = 0; i < run->catalog.n; i++) {
+		const struct catalog_entry *e = &run->catalog.entries[i];
+
+		if (e->summary && strcmp(e->summary->run_id, run->run_id) != 0)
+			return err_set(err, PAWL_EEXISTS,
+			               "%s holds %s of another run (%s, this one is %s); choose another folder, or overwrite", run->root, e->name,
+			               e->summary->run_id, run->run_id);
+	}
+	return 0;
+}
+
+/* A single checkpoint's place must be free, or given up by request. */
+static int
+check_single(struct pawl *run, struct pawl_error *err)
+{
+	struct store_entry entry;
+	int rc;
+
+	if (run->opts.read_only || run->opts.overwrite)
+		return 0;
+	rc = store_stat(run->store, run->single_name, &entry, err);
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	TRY(rc);
+	return err_set(err, PAWL_EEXISTS, "%s exists already; choose another name, or overwrite", run->root);
+}
+
+/* Who we are: run.json, else the newest checkpoint that is there (a folder that lost its run.json), else new. */
+static int
+identify(struct pawl *run, struct pawl_error *err)
+{
+	struct catalog_entry *latest = catalog_latest(&run->catalog);
+	const char *wanted = run->opts.run_id;
+	bool found;
+
+	TRY(read_run_file(run, &found, err));
+	if (!found && latest)
+		memcpy(run->run_id, latest->summary->run_id, sizeof(run->run_id));
+	else if (!found && wanted && strlen(wanted) == 32)
+		memcpy(run->run_id, wanted, 33);
+	else if (!found)
+		TRY(clock_token(run->run_id, err));
+	if (wanted && strcmp(wanted, run->run_id) != 0) {
+		if (!run->opts.overwrite && (latest || strlen(wanted) != 32))
+			return err_set(err, PAWL_EEXISTS, "%s belongs to run %s, expected run %s", run->root, run->run_id, wanted);
+		memcpy(run->run_id, wanted, 33);
+	}
+	if (!run->opts.read_only && !run->opts.overwrite)
+		TRY(check_foreign(run, err));
+	return 0;
+}
+
+static void
+note_history(struct pawl *run)
+{
+	struct catalog_entry *latest = catalog_latest(&run->catalog);
+
+	for (size_t i = 0; i < run->catalog.n; i++)
+		if (run->catalog.entries[i].id > run->last_id)
+			run->last_id = run->catalog.entries[i].id;
+	if (latest) {
+		run->last_saved = latest->summary->progress;
+		run->has_saved = true;
+		run->wct_at_open = run->last_saved.total_wct > 0 ? run->last_saved.total_wct : 0;
+		if (latest->summary->attempt > run->attempt)
+			run->attempt = latest->summary->attempt;
+	}
+}
+
+/* The newest checkpoint's packs, so that the first save of a resumed run can link what has not changed. */
+static void
+remember_packs(struct pawl *run)
+{
+	struct catalog_entry *latest = catalog_latest(&run->catalog);
+	PAWL_CLEAN(buf_clear) struct buf folder = {0};
+	struct manifest *m;
+
+	if (!latest || run->opts.no_reuse || !run->caps.link)
+		return;
+	if (catalog_manifest(&run->catalog, latest, &m, NULL) < 0)
+		return;
+	catalog_key(&run->catalog, latest->name, &folder);
+	reuse_of_manifest(m, buf_str(&folder), &run->writer->reuse, NULL);
+	manifest_free(m);
+}
+
+static int
+open_for_writing(struct pawl *run, struct pawl_error *err)
+{
+	if (!run->single_name) {
+		run->attempt++;
+		TRY(write_run_file(run, err));
+		pawl_gc(run, 0, NULL, NULL, NULL); /* what crashes left; failing to is no reason not to train */
+	}
+	if (!run->opts.arena) {
+		TRY(pawl_arena_new(0, &run->arena, err));
+		run->owns_arena = true;
+	} else {
+		run->arena = run->opts.arena;
+	}
+	TRY(writer_new(run, &run->writer, err));
+	remember_packs(run);
+	return 0;
+}
+
+static void
+run_free(struct pawl *run)
+{
+	writer_free(run->writer);
+	lease_drop(run->lease);
+	catalog_clear(&run->catalog);
+	if (run->owns_arena)
+		pawl_arena_free(run->arena);
+	store_close(run->store);
+	pawl_ticket_free(run->pending);
+	mem_free(run->root);
+	mem_free(run->single_name);
+	bump_clear(&run->strings);
+	pthread_mutex_destroy(&run->lock);
+	mem_free(run);
+}
+
+static int
+open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_error *err)
+{
+	TRY(take_options(run, opts, err));
+	TRY(open_store(run, err));
+	if (!run->opts.read_only && !run->single_name && run->caps.local)
+		TRY(lease_take(run->store, run->opts.lease_timeout_ms, &run->lease, err));
+	TRY(catalog_load(&run->catalog, run->store, run->single_name, err));
+	TRY(run->single_name ? check_single(run, err) : identify(run, err));
+	note_history(run);
+	return run->opts.read_only ? 0 : open_for_writing(run, err);
+}
+
+int
+pawl_open(const struct pawl_open_opts *opts, struct pawl **ret, struct pawl_error *err)
+{
+	struct pawl *run;
+	int rc;
+
+	if (!opts || !ret)
+		return err_set(err, PAWL_EUSAGE, "open: expected options and a place for the handle, found NULL");
+	run = mem_zalloc(1, sizeof(*run));
+	if (!run)
+		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+	pthread_mutex_init(&run->lock, NULL);
+	run->last_saved = (struct pawl_progress)PAWL_PROGRESS_INIT;
+	run->opened_ns = clock_mono_ns();
+	rc = open_steps(run, opts, err);
+	if (rc < 0) {
+		run_free(run);
+		return rc;
+	}
+	*ret = run;
+	return 0;
+}
+
+int
+pawl_close(struct pawl *run, struct pawl_error *err)
+{
+	int rc;
+
+	if (!run)
+		return 0;
+	if (run->writer)
+		writer_wait(run->writer, -1);
+	rc = run_take_pending(run, err);
+	run_free(run);
+	return rc;
+}
+
+const char *
+pawl_root(const struct pawl *run)
+{
+	return run->root;
+}
+
+const char *
+pawl_run_id(const struct pawl *run)
+{
+	return run->run_id;
+}

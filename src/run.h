@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run: an open run: its store, catalog, lease, options and the save in progress. Everything that is shared between
+ * threads is here, under one lock.
+ */
+#ifndef PAWL_RUN_H
+#define PAWL_RUN_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "base/clock.h"
+#include "base/pool.h"
+#include "catalog.h"
+#include "pawl.h"
+#include "store/store.h"
+#include "trigger.h"
+
+struct writer; /* queue of saves, tickets: writer.h */
+struct lease;  /* lease.h */
+
+struct pawl {
+	/* set once by pawl_open */
+	struct store *store;
+	struct store_caps caps;
+	char *root;                  /* absolute path, or "mem:" */
+	char *single_name;           /* NULL for runs; then store's root is the parent folder */
+	char run_id[33];
+	uint64_t attempt;
+	struct pawl_open_opts opts;  /* strings copied (owned_* below); defaults filled in */
+	struct pawl_retention retention; /* arrays copied */
+	struct bump strings;         /* memory of the copies */
+	struct trigger trigger;
+	bool has_trigger;
+	struct pawl_arena *arena;
+	bool owns_arena;
+	int64_t opened_ns;           /* monotonic */
+	double wct_at_open;          /* training seconds before this attempt, as far as known */
+	struct lease *lease;
+	struct writer *writer;       /* NULL when read-only */
+
+	pthread_mutex_t lock;        /* guards all below */
+	struct catalog catalog;
+	uint64_t last_id;            /* highest id ever seen or given out in this run */
+	struct pawl_progress last_saved; /* for triggers */
+	bool has_saved;
+	double save_cost_seconds;    /* measured, for "auto" */
+	struct pawl_ticket *pending; /* a failed save whose error nobody may have seen yet; a reference */
+};
+
+void run_lock(struct pawl *run);
+void run_unlock(struct pawl *run);
+/* PAWL_EREADONLY if the handle may not write. */
+int run_check_writable(const struct pawl *run, struct pawl_error *err);
+/* Remembers a failed save until somebody is told of it. */
+void run_set_pending(struct pawl *run, struct pawl_ticket *ticket);
+/* The error of a failed save that nobody has seen, once; else 0. */
+int run_take_pending(struct pawl *run, struct pawl_error *err);
+/* Appends one line to events.jsonl; failures are ignored (events are a convenience). `fields`: JSON members without braces. */
+void run_event(struct pawl *run, const char *what, const char *fields);
+/* Applies retention: decide, then remove (manifest first, P7). The lease is checked before. run->lock is NOT held by the caller. */
+int run_retain(struct pawl *run, const struct pawl_retention *policy, bool dry_run, struct pawl_decisions **ret, struct pawl_error *err);
+/* Rewrites the latest and best pointers where they changed. */
+int run_point(struct pawl *run, struct pawl_error *err);
+
+#endif

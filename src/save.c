@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * save: the coordinator of one save (state diagram in save.h). save_new and the caller's half run on the caller's thread
+ * (writer.c), save_run on the run's saver thread. Calls stage, write, commit, then the run's retention and pointers.
+ */
+#include "save.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "name.h"
+#include "writer.h"
+
+static int
+copy_metrics(struct save *s, const struct pawl_save_opts *opts, struct pawl_error *err)
+{
+	s->metrics = bump_array(&s->memory, (uint64_t)opts->n_metrics + 1, sizeof(*s->metrics));
+	if (!s->metrics)
+		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+	for (size_t i = 0; i < opts->n_metrics; i++) {
+		const struct pawl_metric *from = &opts->metrics[i];
+
+		if (from->not_a_number)
+			continue; /* kept by the caller's own metadata, not by a table of numbers */
+		char *name = bump_strndup(&s->memory, from->name, strlen(from->name));
+
+		if (!name)
+			return err_set(err, PAWL_ENOMEM, "save: out of memory");
+		s->metrics[s->n_metrics++] = (struct pawl_metric){.name = name, .value = from->value};
+	}
+	return 0;
+}
+
+static const uint64_t *
+copy_extents(struct save *s, const uint64_t *from, uint32_t ndim)
+{
+	uint64_t *copy = bump_array(&s->memory, (uint64_t)ndim + 1, sizeof(*copy));
+
+	if (copy && from)
+		memcpy(copy, from, ndim * sizeof(*copy));
+	return copy; /* zeros where there are no offsets */
+}
+
+static int
+copy_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *err)
+{
+	struct manifest_piece *boxes = bump_array(&s->memory, (uint64_t)state->n_tensors + 1, sizeof(*boxes));
+
+	s->tensors = bump_array(&s->memory, (uint64_t)state->n_tensors + 1, sizeof(*s->tensors));
+	if (!boxes || !s->tensors)
+		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+	s->n_tensors = state->n_tensors;
+	for (size_t i = 0; i < state->n_tensors; i++) {
+		const struct state_tensor *t = &state->tensors[i];
+		struct manifest_tensor *m = &s->tensors[i];
+
+		*m = (struct manifest_tensor){.dtype = t->info.dtype, .ndim = t->info.ndim, .nbytes = t->info.nbytes, .n_pieces = 1,
+		                              .pieces = &boxes[i]};
+		m->name = bump_strndup(&s->memory, t->info.name, strlen(t->info.name));
+		m->shape = copy_extents(s, t->info.shape, m->ndim);
+		boxes[i].lengths = t->src.offsets ? copy_extents(s, t->src.shape, m->ndim) : m->shape;
+		boxes[i].offsets = copy_extents(s, t->src.offsets, m->ndim);
+		if (!m->name || !m->shape || !boxes[i].lengths || !boxes[i].offsets)
+			return err_set(err, PAWL_ENOMEM, "save: out of memory");
+	}
+	return 0;
+}
+
+/* Checkpoint name from the run's template, and the keys it is committed and written under. */
+static int
+make_names(struct save *s, struct pawl_error *err)
+{
+	struct pawl *run = s->run;
+	PAWL_CLEAN(buf_clear) struct buf name = {0};
+	struct name_values values = {.run_name = run->run_id, .rank = 0, .local_rank = 0, .world_size = 1, .local_world_size = 1,
+	                             .node_rank = 0, .id = s->id, .step = s->step, .progress = s->progress};
+	const char *base = run->single_name ? "" : CATALOG_FOLDER "/";
+
+	if (run->single_name)
+		buf_puts(&name, run->single_name);
+	else
+		TRY(name_format(run->opts.name_template, &values, false, &name, err));
+	TRY(buf_check(&name, "save", err));
+	s->name = bump_strndup(&s->memory, buf_str(&name), name.len);
+	s->folder = bump_printf(&s->memory, "%s%s", base, buf_str(&name));
+	if (run->caps.rename_folder)
+		s->partial = bump_printf(&s->memory, "%s.%s.%s.partial", base, buf_str(&name), s->token);
+	else
+		s->partial = s->folder;
+	if (!s->name || !s->folder || !s->partial)
+		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+	return 0;
+}
+
+static int
+copy_metadata(struct save *s, const struct pawl_state *metadata, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct json *root;
+
+	if (!metadata)
+		return 0;
+	if (metadata->n_tensors)
+		return err_set(err, PAWL_EUSAGE, "metadata: '%s' is a tensor or a string or bytes of more than %d bytes; these belong in the state",
+		               metadata->tensors[0].info.name, STATE_LONG_BYTES);
+	TRY(state_encode(metadata, &text, err));
+	TRY(json_parse("metadata", text.ptr, text.len, &(struct json_limits){.max_depth = 1024}, &memory, &root, err));
+	return state_decode("metadata", root, &s->metadata, err);
+}
+
+static void
+save_clean(struct save **s)
+{
+	save_unref(*s);
+}
+
+int
+save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state, struct save **ret,
+         struct pawl_error *err)
+{
+	PAWL_CLEAN(save_clean) struct save *s = mem_zalloc(1, sizeof(*s));
+
+	if (!s)
+		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+	atomic_store(&s->refs, 1);
+	s->run = w->run;
+	s->writer = w;
+	pthread_mutex_init(&s->lock, NULL);
+	cond_init(&s->changed);
+	group_init(&s->writing);
+	atomic_store(&s->not_finite, SIZE_MAX);
+	s->begin_ns = clock_mono_ns();
+	s->unix_ns = clock_unix_ns();
+	s->step = opts->step;
+	s->progress = opts->progress;
+	s->mode = opts->mode ? opts->mode - 1 : w->run->opts.mode;
+	s->lazy = opts->lazy && s->mode != PAWL_MODE_DIRECT;
+	TRY(ticket_new(&s->ticket, err));
+	TRY(clock_token(s->token, err));
+	TRY(copy_metrics(s, opts, err));
+	TRY(copy_metadata(s, opts->metadata, err));
+	TRY(copy_tensors(s, state, err));
+	TRY(state_encode(state, &s->state_json, err));
+	run_lock(w->run);
+	s->id = w->run->single_name ? 1 : ++w->run->last_id;
+	run_unlock(w->run);
+	TRY(make_names(s, err));
+	*ret = steal(&s);
+	return 0;
+}
+
+void
+save_unref(struct save *s)
+{
+	if (!s || atomic_fetch_sub(&s->refs, 1) > 1)
+		return;
+	for (size_t k = 0; s->packs && s->plan && k < s->plan->n_packs; k++)
+		pthread_mutex_destroy(&s->packs[k].lock);
+	arena_give(s->run->arena, &s->region);
+	arena_give(s->run->arena, &s->fill_region);
+	plan_free(s->plan);
+	pawl_ticket_free(s->ticket);
+	pawl_state_free(s->metadata);
+	buf_clear(&s->state_json);
+	group_clear(&s->writing);
+	pthread_cond_destroy(&s->changed);
+	pthread_mutex_destroy(&s->lock);
+	bump_clear(&s->memory);
+	mem_free(s);
+}
+
+double
+save_blocked_seconds(const struct save *s)
+{
+	struct pawl_save_stats stats;
+	int64_t until = s->mode == PAWL_MODE_DIRECT ? s->written_ns : s->staged_ns;
+
+	pawl_ticket_stats(s->ticket, &stats);
+	if (stats.blocked_seconds > 0 || s->lazy)
+		return stats.blocked_seconds;
+	return (double)(until - s->begin_ns) / 1e9;
+}
+
+static void
+fill_stats(struct save *s)
+{
+	struct pawl_save_stats *st = &s->ticket->stats;
+	double blocked = save_blocked_seconds(s);
+	int64_t now = clock_mono_ns();
+
+	pthread_mutex_lock(&s->ticket->lock);
+	st->id = s->id;
+	st->bytes = s->plan->nbytes;
+	st->written_bytes = atomic_load(&s->written_bytes);
+	st->reused_bytes = atomic_load(&s->reused_bytes);
+	st->blocked_seconds = blocked;
+	st->stage_seconds = (double)(s->staged_ns - s->begin_ns) / 1e9;
+	st->write_seconds = (double)(s->written_ns - s->begin_ns) / 1e9;
+	st->commit_seconds = s->committed_ns ? (double)(s->committed_ns - s->written_ns) / 1e9 : 0;
+	st->total_seconds = (double)(now - s->begin_ns) / 1e9;
+	st->minor_faults = atomic_load(&s->minor_faults);
+	pthread_mutex_unlock(&s->ticket->lock);
+}
+
+static void
+tell(struct save *s, const char *what, const struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf fields = {0};
+	struct pawl_save_stats st;
+
+	pawl_ticket_stats(s->ticket, &st);
+	buf_printf(&fields,
+	           "\"id\":%llu,\"name\":\"%s\",\"step\":%lld,\"bytes\":%llu,\"written_bytes\":%llu,\"reused_bytes\":%llu,"
+	           "\"blocked_seconds\":%.6f,\"stage_seconds\":%.6f,\"write_seconds\":%.6f,\"commit_seconds\":%.6f,\"total_seconds\":%.6f",
+	           (unsigned long long)s->id, s->name, (long long)s->step, (unsigned long long)st.bytes,
+	           (unsigned long long)st.written_bytes, (unsigned long long)st.reused_bytes, st.blocked_seconds, st.stage_seconds,
+	           st.write_seconds, st.commit_seconds, st.total_seconds);
+	if (err) {
+		buf_printf(&fields, ",\"code\":\"%s\",\"error\":", pawl_code_name(err->code));
+		json_put_string(&fields, err->message, strlen(err->message));
+	}
+	run_event(s->run, what, buf_str(&fields));
+}
+
+/* Everything up to the commit; a failure leaves nothing behind (P4). */
+static int
+write_and_commit(struct save *s, struct pawl_error *err)
+{
+	stage_wait(s);
+	TRY(write_settle(s, err));
+	ticket_stage(s->ticket, PAWL_STAGE_WRITTEN);
+	TRY(commit_publish(s, err));
+	fill_stats(s);
+	ticket_stage(s->ticket, PAWL_STAGE_COMMITTED);
+	return 0;
+}
+
+/* After the commit: troubles here are told by an event, the checkpoint stands. */
+static void
+settle(struct save *s)
+{
+	struct pawl *run = s->run;
+	struct pawl_error err = {0};
+	int rc;
+
+	run_lock(run);
+	rc = catalog_add(&run->catalog, s->name, &err);
+	run->save_cost_seconds = save_blocked_seconds(s);
+	run_unlock(run);
+	if (rc == 0 && !run->single_name) {
+		rc = run_retain(run, &run->retention, false, NULL, &err);
+		if (run_point(run, rc < 0 ? NULL : &err) < 0)
+			rc = err.code;
+	}
+	fill_stats(s);
+	tell(s, "save", NULL);
+	if (rc < 0)
+		tell(s, "warning", &err);
+}
+
+void
+save_run(void *arg)
+{
+	struct save *s = arg;
+	struct pawl_error err = {0};
+	struct reuse *reuse = NULL;
+	int rc = write_and_commit(s, &err);
+
+	if (rc < 0) {
+		err.code = rc;
+		write_abandon(s);
+		fill_stats(s);
+		tell(s, "save failed", &err);
+		ticket_fail(s->ticket, rc, &err);
+		run_set_pending(s->run, s->ticket);
+	} else {
+		settle(s);
+		reuse_of_save(s, &reuse, NULL);
+	}
+	struct pawl_ticket *ticket = ticket_ref(s->ticket);
+
+	/* whoever waits for the ticket may save again at once: the writer is free before the last stage shows */
+	writer_done(s->writer, s, reuse);
+	ticket_stage(ticket, rc < 0 ? PAWL_STAGE_FAILED : PAWL_STAGE_SETTLED);
+	pawl_ticket_free(ticket);
+}

@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * state: building the tree. Called by users (pawl.h), by state_json.c, and by the Python package; calls base and table.
+ *
+ * The builder is a stack of open containers with the path of the innermost one, so that names and messages cost no walk
+ * from the root. Three hash tables answer in constant time: is this key taken, is this name taken, is this memory
+ * already in the table of tensors. Everything lives in the state's bump; nothing is ever removed. A call that fails
+ * leaves the state as it was (a call by path may leave an empty dict when memory runs out).
+ */
+#include "state.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/text.h"
+#include "format/safetensors.h"
+#include "state_build.h"
+
+int
+builder_no_memory(struct pawl_error *err)
+{
+	return err_set(err, PAWL_ENOMEM, "state: out of memory");
+}
+
+static void
+clean_state(struct pawl_state **s)
+{
+	pawl_state_free(*s);
+}
+
+int
+pawl_state_new(struct pawl_state **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(clean_state) struct pawl_state *s = mem_zalloc(1, sizeof(*s));
+
+	if (!s)
+		return builder_no_memory(err);
+	s->builder = mem_zalloc(1, sizeof(*s->builder));
+	if (!s->builder)
+		return builder_no_memory(err);
+	*ret = steal(&s);
+	return 0;
+}
+
+void
+pawl_state_free(struct pawl_state *s)
+{
+	if (!s)
+		return;
+	if (s->builder) {
+		buf_clear(&s->builder->path);
+		table_clear(&s->builder->children);
+		table_clear(&s->builder->names);
+		table_clear(&s->builder->ties);
+		mem_free(s->builder->n_suffixes);
+		mem_free(s->builder);
+	}
+	mem_free(s->tensors);
+	bump_clear(&s->memory);
+	mem_free(s);
+}
+
+/* ------------------------------------------------------------------ paths */
+
+/* Extends builder.path by the component of the child that is added next; builder_path_back takes it off again. */
+void
+builder_path_forth(struct state_builder *b)
+{
+	if (b->depth == 0)
+		return;
+	if (b->depth > 1)
+		buf_putc(&b->path, '/');
+	if (b->has_key)
+		state_put_key(&b->path, &b->key);
+	else
+		buf_printf(&b->path, "%zu", b->stack[b->depth - 1].node->count);
+}
+
+void
+builder_path_back(struct state_builder *b)
+{
+	b->path.len = b->depth > 0 ? b->stack[b->depth - 1].path_len : 0;
+}
+
+int
+builder_at_path(struct pawl_state *s, int code, struct pawl_error *err)
+{
+	struct state_builder *b = s->builder;
+
+	if (!err || code == PAWL_ENOMEM)
+		return code;
+	builder_path_forth(b);
+	const char *path = b->path.len > 0 ? buf_str(&b->path) : "the root";
+	if (b->path.len <= 400)
+		code = err_prefix(err, code, "state: %s", path);
+	else
+		code = err_prefix(err, code, "state: %.200s...%s", path, path + b->path.len - 180);
+	builder_path_back(b);
+	return code;
+}
+
+/* ------------------------------------------------------------------ nodes */
+
+int
+builder_check_place(struct pawl_state *s, int type, struct pawl_error *err)
+{
+	struct state_builder *b = s->builder;
+
+	if (b->depth == 0 && s->root)
+		return err_set(err, PAWL_EUSAGE, "state: cannot add a %s: the root has ended", state_type_name(type));
+	if (b->depth > 0 && state_is_dict(b->stack[b->depth - 1].node->type) && !b->has_key) {
+		return err_set(err, PAWL_EUSAGE, "state: cannot add a %s to the dict at '%s': it needs a key first",
+		               state_type_name(type), buf_str(&b->path));
+	}
+	if (b->n_nodes >= STATE_MAX_NODES) {
+		err_set(err, PAWL_ELIMIT, "more than %u values in one state", STATE_MAX_NODES);
+		return builder_at_path(s, PAWL_ELIMIT, err);
+	}
+	return 0;
+}
+
+/* A node that is not yet part of the tree; once it is there, builder_link_node cannot fail. */
+struct pawl_node *
+builder_new_node(struct pawl_state *s, int type)
+{
+	struct state_builder *b = s->builder;
+	struct pawl_node *node;
+
+	if (b->has_key) {
+		if (table_reserve(&b->children) < 0)
+			return NULL;
+		struct state_child *child = bump_alloc(&s->memory, sizeof(*child));
+		if (!child)
+			return NULL;
+		child->parent = b->stack[b->depth - 1].node;
+		child->key = b->key;
+		child->node.key = &child->key;
+		node = &child->node;
+	} else {
+		node = bump_alloc(&s->memory, sizeof(*node));
+		if (!node)
+			return NULL;
+	}
+	node->type = type;
+	node->tensor = SIZE_MAX;
+	node->kind = "";
+	return node;
+}
+
+void
+builder_link_node(struct pawl_state *s, struct pawl_node *node)
+{
+	struct state_builder *b = s->builder;
+
+	b->n_nodes++;
+	if (b->depth == 0) {
+		s->root = node;
+		return;
+	}
+	struct pawl_node *parent = b->stack[b->depth - 1].node;
+	if (parent->last)
+		parent->last->next = node;
+	else
+		parent->first = node;
+	parent->last = node;
+	parent->count++;
+	if (b->has_key)
+		table_add(&b->children, b->key_hash, (uintptr_t)node); /* the first member of its state_child */
+	b->has_key = false;
+}
+
+static void
+push(struct pawl_state *s, struct pawl_node *node)
+{
+	struct state_builder *b = s->builder;
+
+	b->stack[b->depth].node = node;
+	b->stack[b->depth].path_len = b->path.len;
+	b->depth++;
+}
+
+int
+pawl_state_begin(struct pawl_state *s, int type, struct pawl_error *err)
+{
+	struct state_builder *b = s->builder;
+
+	if (!state_is_dict(type) && type != PAWL_LIST && type != PAWL_TUPLE)
+		return err_set(err, PAWL_EUSAGE, "state: type %d (%s) is no container", type, state_type_name(type));
+	TRY(builder_check_place(s, type, err));
+	if (b->depth == STATE_MAX_DEPTH) {
+		err_set(err, PAWL_ELIMIT, "a %s nested deeper than %d containers", state_type_name(type), STATE_MAX_DEPTH);
+		return builder_at_path(s, PAWL_ELIMIT, err);
+	}
+	struct pawl_node *node = builder_new_node(s, type);
+	if (!node)
+		return builder_no_memory(err);
+	builder_path_forth(b);
+	TRY(buf_check(&b->path, "state", err));
+	builder_link_node(s, node);
+	push(s, node);
+	return 0;
+}
+
+int
+pawl_state_end(struct pawl_state *s, struct pawl_error *err)
+{
+	struct state_builder *b = s->builder;
+
+	if (b->depth == 0)
+		return err_set(err, PAWL_EUSAGE, "state: end without a container");
+	if (b->has_key) {
+		err_set(err, PAWL_EUSAGE, "the dict ends after a key without a value");
+		return builder_at_path(s, PAWL_EUSAGE, err);
+	}
+	b->depth--;
+	builder_path_back(b);
+	return 0;
+}
+
+static uint64_t
+key_hash(const struct pawl_node *parent, const struct pawl_scalar *key)
+{
+	uint64_t bits, hash = table_mix((uintptr_t)parent, (uint64_t)key->type);
+
+	memcpy(&bits, &key->f, sizeof(bits));
+	hash = table_mix(hash, (uint64_t)key->i ^ bits); /* one of the two is 0 */
+	return key->ptr ? table_hash(hash, key->ptr, key->len) : hash;
+}
+
+static bool
+keys_equal(const struct pawl_scalar *a, const struct pawl_scalar *b)
+{
+	return a->type == b->type && a->i == b->i && memcmp(&a->f, &b->f, sizeof(a->f)) == 0 && a->len == b->len &&
+	       (a->len == 0 || memcmp(a->ptr, b->ptr, a->len) == 0);
+}
+
+static struct pawl_node *
+find_child(const struct pawl_state *s, const struct pawl_node *parent, const struct pawl_scalar *key, uint64_t hash)
+{
+	uintptr_t value;
+
+	for (size_t cursor = 0; table_next(&s->builder->children, hash, &cursor, &value);) {
+		struct state_child *child = (struct state_child *)value;
+		if (child->parent == parent && keys_equal(&child->key, key))
+			return &child->node;
+	}
+	return NULL;
+}
+
+struct pawl_node *
+state_child(const struct pawl_state *s, const struct pawl_node *parent, const struct pawl_scalar *key)
+{
+	return find_child(s, parent, key, key_hash(parent, key));
+}
+
+int
+pawl_state_key(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_error *err)
+{
+	struct state_builder *b = s->builder;
+	struct pawl_scalar k;
+
+	if (b->depth == 0 || !state_is_dict(b->stack[b->depth - 1].node->type))
+		return err_set(err, PAWL_EUSAGE, "state: a key outside a dict");
+	if (b->has_key) {
+		err_set(err, PAWL_EUSAGE, "this key has no value, and another key follows");
+		return builder_at_path(s, PAWL_EUSAGE, err);
+	}
+	struct pawl_node *parent = b->stack[b->depth - 1].node;
+	int rc = state_normalise(key, &k, err);
+	if (rc == 0 && k.len > STATE_MAX_KEY_BYTES)
+		rc = err_set(err, PAWL_ELIMIT, "%zu bytes, at most %d are possible", k.len, STATE_MAX_KEY_BYTES);
+	if (rc < 0)
+		return err_prefix(err, rc, "state: key of type %s in the dict at '%s'", state_type_name(key->type),
+		                  buf_str(&b->path));
+	uint64_t hash = key_hash(parent, &k);
+	struct pawl_node *taken = find_child(s, parent, &k, hash);
+	if (!taken && k.ptr) {
+		k.ptr = bump_strndup(&s->memory, k.ptr, k.len);
+		if (!k.ptr)
+			return builder_no_memory(err);
+	}
+	b->key = k;
+	b->key_hash = hash;
+	b->has_key = true;
+	if (!taken)
+		return 0;
+	err_set(err, PAWL_EEXISTS, "this %s key is there already, holding a %s", state_type_name(k.type),
+	        state_type_name(taken->type));
+	rc = builder_at_path(s, PAWL_EEXISTS, err);
+	b->has_key = false;
+	return rc;
+}
+
+/* ---------------------------------------------------------------- scalars */
+
+/* Long text does not belong into the manifest: it becomes a tensor of bytes. */
+static int
+add_blob_row(struct pawl_state *s, struct pawl_node *node, struct pawl_error *err)
+{
+	uint64_t shape[1] = {node->scalar.len};
+	char *data = bump_strndup(&s->memory, node->scalar.ptr, node->scalar.len);
+	struct state_tensor row = {.contiguous = true, .is_blob = true, .local_nbytes = node->scalar.len};
+
+	if (!data)
+		return builder_no_memory(err);
+	row.info = (struct pawl_tensor_info){.dtype = PAWL_U8, .ndim = 1, .nbytes = node->scalar.len};
+	row.src = (struct pawl_tensor){.size = sizeof(row.src), .dtype = PAWL_U8, .ndim = 1, .shape = shape, .data = data};
+	node->scalar.ptr = data;
+	return builder_add_row(s, &row, &node->tensor, err);
+}
+
+static int
+add_scalar(struct pawl_state *s, const struct pawl_scalar *value, struct pawl_error *err)
+{
+	struct pawl_scalar scalar;
+
+	TRY(state_normalise(value, &scalar, err));
+	struct pawl_node *node = builder_new_node(s, scalar.type);
+	if (!node)
+		return builder_no_memory(err);
+	node->scalar = scalar;
+	if (scalar.len > STATE_LONG_BYTES && scalar.type != PAWL_INT) {
+		TRY(add_blob_row(s, node, err));
+	} else if (scalar.ptr) {
+		node->scalar.ptr = bump_strndup(&s->memory, scalar.ptr, scalar.len);
+		if (!node->scalar.ptr)
+			return builder_no_memory(err);
+	}
+	builder_link_node(s, node);
+	return 0;
+}
+
+int
+pawl_state_add(struct pawl_state *s, const struct pawl_scalar *value, struct pawl_error *err)
+{
+	TRY(builder_check_place(s, value->type, err));
+	int rc = add_scalar(s, value, err);
+	if (rc < 0 && rc != PAWL_ENOMEM)
+		err_prefix(err, rc, "%s", state_type_name(value->type));
+	return rc < 0 ? builder_at_path(s, rc, err) : 0;
+}
+
+/* ---------------------------------------------------------------- by path */
+
+/* Opens the child of the innermost dict at `key`, making it a dict if it is not there. */
+static int
+enter(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_error *err)
+{
+	struct state_builder *b = s->builder;
+	struct pawl_node *node = state_child(s, b->stack[b->depth - 1].node, key);
+
+	if (!node) {
+		TRY(pawl_state_key(s, key, err));
+		return pawl_state_begin(s, PAWL_DICT, err);
+	}
+	b->key = *node->key;
+	b->has_key = true;
+	int rc = 0;
+	if (!state_is_dict(node->type)) {
+		err_set(err, PAWL_EEXISTS, "is a %s, expected a dict", state_type_name(node->type));
+		rc = builder_at_path(s, PAWL_EEXISTS, err);
+	} else {
+		builder_path_forth(b);
+		push(s, node);
+	}
+	b->has_key = false;
+	return rc;
+}
+
+/* Decodes the component that *at points to into key and moves *at to its end: '/' or NUL. */
+static bool
+next_component(const char **at, char text[STATE_MAX_KEY_BYTES], struct pawl_scalar *key)
+{
+	size_t len = strcspn(*at, "/");
+	bool is_good = len > 0 && state_unescape(*at, len, text, &key->len) && text_is_utf8(text, key->len);
+
+	*key = (struct pawl_scalar){.type = PAWL_STR, .ptr = text, .len = key->len};
+	*at += len;
+	return is_good;
+}
+
+static int
+check_path(const char *path, struct pawl_error *err)
+{
+	char text[STATE_MAX_KEY_BYTES];
+	struct pawl_scalar key = {0};
+
+	for (const char *at = path;; at++) {
+		if (!next_component(&at, text, &key))
+			return err_set(err, PAWL_EUSAGE,
+			               "state: path '%.400s' has an empty, too long or wrongly escaped component", path);
+		if (!*at)
+			return 0;
+	}
+}
+
+/* Opens the dicts that a path leads through and leaves its last component as the pending key. */
+static int
+open_path(struct pawl_state *s, const char *path, struct pawl_error *err)
+{
+	char text[STATE_MAX_KEY_BYTES];
+	struct pawl_scalar key = {0};
+
+	if (s->root)
+		push(s, s->root);
+	else
+		TRY(pawl_state_begin(s, PAWL_DICT, err));
+	for (const char *at = path;; at++) {
+		next_component(&at, text, &key);
+		if (!*at)
+			return pawl_state_key(s, &key, err);
+		TRY(enter(s, &key, err));
+	}
+}
+
+/* Exactly one of value and tensor is given. */
+static int
+set_at(struct pawl_state *s, const char *path, const struct pawl_scalar *value, const struct pawl_tensor *tensor,
+       struct pawl_error *err)
+{
+	struct state_builder *b = s->builder;
+	struct pawl_scalar scalar;
+	struct state_tensor row;
+
+	if (b->depth > 0)
+		return err_set(err, PAWL_EUSAGE, "state: '%.400s' cannot be set while a container is open", path);
+	if (s->root && !state_is_dict(s->root->type))
+		return err_set(err, PAWL_EUSAGE, "state: '%.400s' cannot be set: the root is a %s, expected a dict", path,
+		               state_type_name(s->root->type));
+	/* all looked at before the tree is touched, so that a refusal leaves no empty dicts behind */
+	TRY(check_path(path, err));
+	int rc = tensor ? builder_check_tensor(tensor, &row, err) : state_normalise(value, &scalar, err);
+	if (rc < 0)
+		return err_prefix(err, rc, "state: %.400s: %s", path, state_type_name(tensor ? PAWL_TENSOR : value->type));
+	rc = open_path(s, path, err);
+	if (rc == 0)
+		rc = tensor ? pawl_state_add_tensor(s, tensor, err) : pawl_state_add(s, value, err);
+	b->depth = 0;
+	b->has_key = false;
+	builder_path_back(b);
+	return rc;
+}
+
+int
+pawl_state_set_none(struct pawl_state *s, const char *path, struct pawl_error *err)
+{
+	return set_at(s, path, &(struct pawl_scalar){.type = PAWL_NONE}, NULL, err);
+}
+
+int
+pawl_state_set_bool(struct pawl_state *s, const char *path, int value, struct pawl_error *err)
+{
+	return set_at(s, path, &(struct pawl_scalar){.type = PAWL_BOOLEAN, .i = value}, NULL, err);
+}
+
+int
+pawl_state_set_int(struct pawl_state *s, const char *path, int64_t value, struct pawl_error *err)
+{
+	return set_at(s, path, &(struct pawl_scalar){.type = PAWL_INT, .i = value}, NULL, err);
+}
+
+int
+pawl_state_set_float(struct pawl_state *s, const char *path, double value, struct pawl_error *err)
+{
+	return set_at(s, path, &(struct pawl_scalar){.type = PAWL_FLOAT, .f = value}, NULL, err);
+}
+
+int
+pawl_state_set_str(struct pawl_state *s, const char *path, const char *value, struct pawl_error *err)
+{
+	return set_at(s, path, &(struct pawl_scalar){.type = PAWL_STR, .ptr = value, .len = strlen(value)}, NULL, err);
+}
+
+int
+pawl_state_set_bytes(struct pawl_state *s, const char *path, const void *ptr, size_t len, struct pawl_error *err)
+{
+	return set_at(s, path, &(struct pawl_scalar){.type = PAWL_BYTES, .ptr = ptr, .len = len}, NULL, err);
+}
+
+int
+pawl_state_set_tensor(struct pawl_state *s, const char *path, const struct pawl_tensor *tensor, struct pawl_error *err)
+{
+	return set_at(s, path, NULL, tensor, err);
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * state: the tree of values being saved, its builder, its reader, and its JSON form (docs/format.md):
+ *
+ *   null true false 12 1.5 "text"     themselves; floats always carry '.' or 'e', ints never
+ *   [..]                              list             {"key": ..}   dict with string keys, none starting with '$'
+ *   {"$tuple":[..]}                   tuple            {"$dict":[[key,value],..]}  any other dict
+ *   {"$odict":[[key,value],..]}       ordered dict     {"$int":"123..."}  beyond +-2^53
+ *   {"$float":"7ff8000000000000"}     non-finite, IEEE bits in hex
+ *   {"$bytes":"base64"}               bytes            {"$tensor":"name","as":"torch"}  tensor (as: kind, optional)
+ *   {"$str":"base64"}                 str that holds NUL characters, which the JSON texts of pawl never do
+ *   {"$str_in":"name"} {"$bytes_in":"name"}   long str / bytes (> 4,096 bytes) kept as a U8 tensor of that name
+ *
+ * Tensor names: the path of the first leaf that holds it, made unique by a suffix "~2", "~3".
+ */
+#ifndef PAWL_STATE_H
+#define PAWL_STATE_H
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "pawl.h"
+
+#define STATE_LONG_BYTES 4096
+
+struct pawl_node {
+	int type; /* enum pawl_type */
+	const struct pawl_scalar *key;
+	struct pawl_scalar scalar; /* leaves but tensors */
+	struct pawl_node *first, *last, *next;
+	size_t count;
+	size_t tensor;  /* index, SIZE_MAX if none; set also for long str/bytes (type stays STR/BYTES, scalar.ptr/len
+	                   set in built states, ptr NULL in decoded ones until the bytes have been read) */
+	const char *kind; /* "" if none */
+};
+
+struct state_tensor {
+	struct pawl_tensor_info info; /* global shape; nbytes of the whole tensor */
+	struct pawl_tensor src;       /* local piece: arrays copied into the state's memory; data borrowed.
+	                                 shape = local shape, offsets/global_shape = NULL when whole */
+	uint64_t local_nbytes;
+	bool contiguous;              /* local piece is C order */
+	bool is_blob;                 /* holds a long str or bytes; data lies in the state's memory */
+};
+
+struct pawl_state {
+	struct bump memory;
+	struct pawl_node *root;
+	struct state_tensor *tensors;
+	size_t n_tensors, cap_tensors;
+	struct state_builder *builder; /* stack, pending key, tables of keys, names and tied memory; never NULL */
+};
+
+/* Appends the JSON form. The state must be complete (all containers ended), else PAWL_EUSAGE. */
+int state_encode(const struct pawl_state *state, struct buf *out, struct pawl_error *err);
+/* Builds a state from a parsed value. Its tensor table holds the names in order of first appearance; dtype,
+ * ndim, shape and nbytes are filled in by the caller (state_tensor_at). `what` names the source in errors. */
+int state_decode(const char *what, const struct json *value, struct pawl_state **ret, struct pawl_error *err);
+/* Looks a tensor up by name; NULL if there is none. Linear time is not acceptable (20,000 tensors). */
+struct state_tensor *state_find_tensor(struct pawl_state *state, const char *name);
+/* Sets dtype and global shape of a decoded tensor (arrays are copied). PAWL_ECORRUPT if they make no tensor. */
+int state_describe_tensor(struct pawl_state *state, struct state_tensor *t, int dtype, uint32_t ndim, const uint64_t *shape,
+                          struct pawl_error *err);
+/* A state is complete when every container has ended and there is a root. */
+int state_check_complete(const struct pawl_state *state, struct pawl_error *err);
+/* Appends the path component of a child: escaped key text, or index. */
+void state_put_component(struct buf *out, const struct pawl_node *parent, const struct pawl_node *child, size_t index);
+
+/* A float as the state's JSON form writes it, for numbers outside a state: 1.5, {"$float":"7ff8000000000000"}. */
+void state_put_float(struct buf *out, double value);
+bool state_get_float(const struct json *value, double *ret); /* false if it is no number */
+
+/* Copies bytes [offset, offset + n) of the logical contents (C order) of a tensor with any strides to dst. */
+void tensor_gather(const struct pawl_tensor *t, uint64_t offset, size_t n, void *dst);
+/* The reverse: writes n bytes of logical contents at offset into the tensor. */
+void tensor_scatter(const struct pawl_tensor *t, uint64_t offset, size_t n, const void *src);
+bool tensor_is_contiguous(const struct pawl_tensor *t);
+/* Bytes of the local piece; PAWL_EUSAGE for overflow, ndim over the limit, unknown dtype, or bits that are not whole
+ * bytes; PAWL_EUNSUPPORTED for strides of elements smaller than a byte. */
+int tensor_nbytes(const struct pawl_tensor *t, uint64_t *ret, struct pawl_error *err);
+
+#endif

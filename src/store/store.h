@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store: where bytes live. Engines (file, mem; later s3, ssh, ...) and layers (fault; later retry, rate)
+ * fill the same table of operations; store.c is the checked border: every call of the core goes through
+ * store_*(), which checks keys (text_is_key), ranges and states once, so that engines stay small.
+ *
+ * Keys are relative paths with '/'. Objects are immutable once finished. "Folder" is a key prefix.
+ * Everything is thread-safe unless said otherwise. Errors name the key. An engine never retries.
+ *
+ * Object stores later: create/write/finish = multipart upload with one part per write (writes then come
+ * in caps.unit_bytes pieces), publish = nothing (caps.rename_folder == 0: the core writes under the final
+ * prefix and puts the manifest last, exclusively), link = server-side copy, pointer = one-line object.
+ */
+#ifndef PAWL_STORE_STORE_H
+#define PAWL_STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "pawl.h"
+
+struct store_caps {
+	bool rename_folder;    /* publish is atomic and exclusive */
+	bool exclusive_put;    /* STORE_EXCLUSIVE is honoured */
+	bool link;             /* link() works */
+	bool symlink;          /* pointers are symlinks */
+	bool direct_io;        /* writes and reads bypass the page cache when aligned */
+	bool local;            /* a path exists: store_path() */
+	uint32_t offset_align; /* of writes and direct reads: file offset and length (power of two, >= 1) */
+	uint32_t memory_align; /* of the memory (power of two, >= 1) */
+	uint64_t unit_bytes;   /* writes should come in multiples of this; 0 = any */
+	uint64_t max_object_bytes; /* 0 = no limit */
+};
+
+enum { STORE_EXCLUSIVE = 1 /* put: PAWL_EEXISTS if the key exists */, STORE_DURABLE = 2 /* put: fsync file and folder */ };
+
+struct store_entry {
+	const char *name; /* last component; valid during the callback */
+	bool is_folder;
+	bool is_link;     /* a symlink (then neither folder nor file) */
+	uint64_t nbytes;
+	int64_t mtime_ns;
+	uint64_t n_links;
+};
+/* Called on the calling thread; return a negative code to stop the listing with that code. */
+typedef int store_list_fn(void *arg, const struct store_entry *entry);
+
+struct store;
+struct store_file;   /* an object being written */
+struct store_reader; /* an object being read */
+
+struct store_create {
+	uint64_t nbytes;         /* exact final size */
+	const char *recycle_key; /* NULL, or an old object to take over and overwrite (file engine: rename, then
+	                            overwrite in place; ignored by others and when it has other links) */
+	bool buffered;           /* no direct I/O for this one */
+};
+
+struct store_ops {
+	const char *name;
+	void (*close)(struct store *s);
+	void (*caps)(struct store *s, struct store_caps *ret);
+	/* Small whole object, atomically replaced (or exclusive): never seen half-written. */
+	int (*put)(struct store *s, const char *key, const struct pawl_slice *parts, size_t n_parts, int flags, struct pawl_error *err);
+	/* Streamed object: create, write pieces in any order from any thread, then finish (whole and durable,
+	 * name durable once the folder is published or synced) or abort (nothing stays). Parent folders are
+	 * made. write: offset a multiple of offset_align; len too, except that the last piece may be padded
+	 * beyond nbytes up to the next multiple (the engine cuts the object to nbytes in finish). Memory that
+	 * is not aligned is accepted (the engine falls back to buffered for that piece or bounces it).
+	 * After a failed write or finish the object is lost: abort it (P5). */
+	int (*create)(struct store *s, const char *key, const struct store_create *opts, struct store_file **ret, struct pawl_error *err);
+	int (*write)(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len, struct pawl_error *err);
+	int (*finish)(struct store *s, struct store_file *f, struct pawl_error *err); /* frees f in any case */
+	void (*abort)(struct store *s, struct store_file *f);                          /* frees f */
+	/* Reading: exactly n bytes or an error; PAWL_ECORRUPT when the object ends early. */
+	int (*open)(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes, struct pawl_error *err);
+	int (*read)(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
+	/* Only what is cached in memory: 1 = read all n bytes, 0 = not (fully) cached, dst undefined. */
+	int (*read_cached)(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
+	void (*close_reader)(struct store *s, struct store_reader *r);
+	/* PAWL_ENOTFOUND if there is none. Folders: is_folder set. */
+	int (*stat)(struct store *s, const char *key, struct store_entry *ret, struct pawl_error *err);
+	/* Direct children of a folder ("" = root), any order; a missing folder is PAWL_ENOTFOUND. */
+	int (*list)(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
+	int (*remove)(struct store *s, const char *key, struct pawl_error *err);          /* one object or pointer; missing is success */
+	int (*remove_folder)(struct store *s, const char *folder, struct pawl_error *err); /* with all in it; missing is success */
+	int (*link)(struct store *s, const char *from, const char *to, struct pawl_error *err); /* same content under a second key */
+	int (*move)(struct store *s, const char *from, const char *to, struct pawl_error *err); /* one object, replaces */
+	/* Folder from -> to, exclusive (PAWL_EEXISTS), atomic, durable: fsync from, rename, fsync parent. */
+	int (*publish)(struct store *s, const char *from, const char *to, struct pawl_error *err);
+	/* Swaps two folders in one atomic, durable step. NULL or PAWL_EUNSUPPORTED where that is not to be had. */
+	int (*exchange)(struct store *s, const char *a, const char *b, struct pawl_error *err);
+	int (*pointer)(struct store *s, const char *key, const char *target, struct pawl_error *err); /* atomically replaced */
+	int (*sync)(struct store *s, const char *folder, struct pawl_error *err); /* makes names in a folder durable */
+	int (*space)(struct store *s, uint64_t *ret_free_bytes, struct pawl_error *err); /* UINT64_MAX = unknown */
+	int (*append)(struct store *s, const char *key, const void *ptr, size_t len, struct pawl_error *err); /* event lines; O_APPEND, one write */
+};
+
+/* An engine embeds this first. */
+struct store {
+	const struct store_ops *ops;
+	char *root; /* as shown to people; the engine's path for file */
+};
+
+/* Opens an engine by URL: a path or file://path, mem:. create: makes a missing root folder, else
+ * PAWL_ENOTFOUND. Unknown scheme: PAWL_EUSAGE naming the known ones. */
+int store_open(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err);
+void store_close(struct store *s); /* NULL is fine; closes layers outer to inner */
+/* Wraps s; on success the layer owns s. `fault` is borrowed. */
+int store_fault_wrap(struct store *s, struct pawl_fault *fault, struct store **ret, struct pawl_error *err);
+
+/* The border: same names as the operations. */
+void store_get_caps(struct store *s, struct store_caps *ret);
+int store_put(struct store *s, const char *key, const struct pawl_slice *parts, size_t n_parts, int flags, struct pawl_error *err);
+int store_put_bytes(struct store *s, const char *key, const void *ptr, size_t len, int flags, struct pawl_error *err);
+int store_create(struct store *s, const char *key, const struct store_create *opts, struct store_file **ret, struct pawl_error *err);
+int store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len, struct pawl_error *err);
+int store_finish(struct store *s, struct store_file *f, struct pawl_error *err);
+void store_abort(struct store *s, struct store_file *f);
+int store_open_reader(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes, struct pawl_error *err);
+int store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
+int store_read_cached(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
+void store_close_reader(struct store *s, struct store_reader *r);
+int store_get(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err); /* whole small object; PAWL_ELIMIT above max */
+int store_stat(struct store *s, const char *key, struct store_entry *ret /* name = NULL */, struct pawl_error *err);
+int store_list(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
+int store_remove(struct store *s, const char *key, struct pawl_error *err);
+int store_remove_folder(struct store *s, const char *folder, struct pawl_error *err);
+int store_link(struct store *s, const char *from, const char *to, struct pawl_error *err);
+int store_move(struct store *s, const char *from, const char *to, struct pawl_error *err);
+int store_publish(struct store *s, const char *from, const char *to, struct pawl_error *err);
+int store_exchange(struct store *s, const char *a, const char *b, struct pawl_error *err);
+int store_pointer(struct store *s, const char *key, const char *target, struct pawl_error *err);
+int store_sync(struct store *s, const char *folder, struct pawl_error *err);
+int store_space(struct store *s, uint64_t *ret_free_bytes, struct pawl_error *err);
+int store_append(struct store *s, const char *key, const void *ptr, size_t len, struct pawl_error *err);
+
+/* Engines. */
+int store_file_open(const char *path, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err);
+int store_mem_open(struct store **ret, struct pawl_error *err);
+
+#endif

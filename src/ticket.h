@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ticket: what the caller sees of a save. Reference-counted; thread-safe. */
+#ifndef PAWL_TICKET_H
+#define PAWL_TICKET_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "pawl.h"
+
+struct pawl_ticket {
+	pthread_mutex_t lock;   /* guards all */
+	pthread_cond_t changed;
+	unsigned refs;
+	int stage;
+	int code;               /* of a failed save */
+	struct pawl_error error;
+	bool seen;              /* somebody has been told of the error */
+	struct pawl_save_stats stats;
+};
+
+int ticket_new(struct pawl_ticket **ret, struct pawl_error *err);
+struct pawl_ticket *ticket_ref(struct pawl_ticket *t);
+void ticket_stage(struct pawl_ticket *t, int stage);
+/* Keeps the error; the caller then moves the stage to PAWL_STAGE_FAILED. */
+void ticket_fail(struct pawl_ticket *t, int code, const struct pawl_error *err);
+/* true and *err filled if the save failed and nobody has been told yet. */
+bool ticket_take_error(struct pawl_ticket *t, struct pawl_error *err);
+
+#endif

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * upkeep: acting on what retention decides: removals, pointers, pins, late scores. Called by save.c after a commit and by users.
+ * Decides nothing itself (retain.c does). Promises P6, P7 (manifest first, made durable, then the rest), P8 (only checkpoints
+ * whose manifest names this run; a failing listing stops everything), P12.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "lease.h"
+#include "retain.h"
+#include "run.h"
+#include "writer.h"
+
+struct pawl_decisions {
+	struct pawl_decision *rows;
+	struct retain_decision *texts;
+	size_t n;
+};
+
+void
+pawl_decisions_free(struct pawl_decisions *d)
+{
+	if (!d)
+		return;
+	mem_free(d->rows);
+	mem_free(d->texts);
+	mem_free(d);
+}
+
+size_t
+pawl_decisions_count(const struct pawl_decisions *d)
+{
+	return d->n;
+}
+
+const struct pawl_decision *
+pawl_decisions_get(const struct pawl_decisions *d, size_t i)
+{
+	return i < d->n ? &d->rows[i] : NULL;
+}
+
+static void
+decisions_clean(struct pawl_decisions **d)
+{
+	pawl_decisions_free(*d);
+}
+
+static int
+decide(struct pawl *run, const struct pawl_retention *policy, struct pawl_decisions **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(decisions_clean) struct pawl_decisions *d = mem_zalloc(1, sizeof(*d));
+	PAWL_FREE struct retain_item *items = NULL;
+
+	if (!d)
+		return err_set(err, PAWL_ENOMEM, "retention: out of memory");
+	TRY(catalog_items(&run->catalog, &items, &d->n, err));
+	d->rows = mem_zalloc(d->n + 1, sizeof(*d->rows));
+	d->texts = mem_zalloc(d->n + 1, sizeof(*d->texts));
+	if (!d->rows || !d->texts)
+		return err_set(err, PAWL_ENOMEM, "retention: out of memory");
+	retain_decide(policy, items, d->n, (double)clock_unix_ns() / 1e9, d->texts);
+	for (size_t i = 0; i < d->n; i++) {
+		const struct catalog_entry *e = catalog_get(&run->catalog, items[i].id);
+
+		if (!d->texts[i].keep && (!e || strcmp(e->summary->run_id, run->run_id) != 0)) { /* P8 */
+			d->texts[i].keep = true;
+			snprintf(d->texts[i].reason, sizeof(d->texts[i].reason), "written by another run");
+		}
+		d->rows[i] = (struct pawl_decision){.id = items[i].id, .keep = d->texts[i].keep, .reason = d->texts[i].reason};
+	}
+	*ret = steal(&d);
+	return 0;
+}
+
+struct pack_list {
+	struct pawl *run;
+	const char *folder;
+};
+
+static int
+recycle_one(void *arg, const struct store_entry *entry)
+{
+	struct pack_list *list = arg;
+	PAWL_FREE char *key = NULL;
+
+	if (entry->is_folder || entry->is_link || entry->n_links != 1 || strcmp(entry->name, MANIFEST_NAME) == 0)
+		return 0;
+	key = mem_printf("%s/%s", list->folder, entry->name);
+	if (key)
+		writer_recycle(list->run->writer, key, entry->nbytes);
+	return 0;
+}
+
+/* P7. The run's lock is held. */
+static int
+remove_entry(struct pawl *run, struct catalog_entry *e, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf folder = {0}, key = {0}, mark = {0}, fields = {0};
+	uint64_t id = e->id;
+
+	catalog_key(&run->catalog, e->name, &folder);
+	buf_printf(&key, "%s/" MANIFEST_NAME, buf_str(&folder));
+	buf_printf(&mark, CATALOG_MARKS "/%s.json", e->name);
+	buf_printf(&fields, "\"id\":%llu,\"name\":\"%s\"", (unsigned long long)id, e->name);
+	TRY(buf_check(&key, "remove", err));
+	if (run->lease)
+		TRY(lease_check(run->lease, err));
+	TRY(store_remove(run->store, buf_str(&key), err));
+	TRY(store_sync(run->store, buf_str(&folder), err));
+	catalog_drop(&run->catalog, id); /* e is gone from here on */
+	if (run->opts.recycle && run->writer)
+		store_list(run->store, buf_str(&folder), recycle_one, &(struct pack_list){run, buf_str(&folder)}, NULL);
+	TRY(store_remove_folder(run->store, buf_str(&folder), err));
+	store_remove(run->store, buf_str(&mark), NULL);
+	run_event(run, "remove", buf_str(&fields));
+	return 0;
+}
+
+int
+run_retain(struct pawl *run, const struct pawl_retention *policy, bool dry_run, struct pawl_decisions **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(decisions_clean) struct pawl_decisions *d = NULL;
+	int rc;
+
+	run_lock(run);
+	rc = catalog_reload(&run->catalog, err); /* pins and holds of other processes */
+	if (rc == 0)
+		rc = decide(run, policy, &d, err);
+	for (size_t i = 0; rc == 0 && !dry_run && i < d->n; i++) {
+		struct catalog_entry *e = d->rows[i].keep ? NULL : catalog_get(&run->catalog, d->rows[i].id);
+
+		if (e)
+			rc = remove_entry(run, e, err);
+	}
+	run_unlock(run);
+	if (rc < 0)
+		return rc;
+	if (ret)
+		*ret = steal(&d);
+	return 0;
+}
+
+static int
+point(struct pawl *run, const char *pointer, const struct catalog_entry *e, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf target = {0};
+
+	if (!e)
+		return store_remove(run->store, pointer, err);
+	catalog_key(&run->catalog, e->name, &target);
+	TRY(buf_check(&target, pointer, err));
+	return store_pointer(run->store, pointer, buf_str(&target), err);
+}
+
+int
+run_point(struct pawl *run, struct pawl_error *err)
+{
+	int rc;
+
+	run_lock(run);
+	rc = point(run, "latest", catalog_latest(&run->catalog), err);
+	if (rc == 0)
+		rc = point(run, "best", catalog_best(&run->catalog, &run->retention), err);
+	run_unlock(run);
+	return rc;
+}
+
+int
+pawl_prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, struct pawl_decisions **ret, struct pawl_error *err)
+{
+	if (!run)
+		return err_set(err, PAWL_EUSAGE, "prune: expected a run, found NULL");
+	if (!dry_run)
+		TRY(run_check_writable(run, err));
+	if (policy)
+		TRY(retain_check(policy, err));
+	TRY(run_retain(run, policy ? policy : &run->retention, dry_run, ret, err));
+	return dry_run ? 0 : run_point(run, err);
+}
+
+/* The valid entry of an id of a writable run; the lock is held. */
+static int
+want(struct pawl *run, uint64_t id, struct catalog_entry **ret, struct pawl_error *err)
+{
+	TRY(run_check_writable(run, err));
+	TRY(catalog_reload(&run->catalog, err));
+	*ret = catalog_get(&run->catalog, id);
+	if (!*ret)
+		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->root, (unsigned long long)id);
+	return 0;
+}
+
+static int
+set_pin(struct pawl *run, uint64_t id, bool pinned, struct pawl_error *err)
+{
+	struct catalog_entry *e;
+	int rc;
+
+	if (!run)
+		return err_set(err, PAWL_EUSAGE, "pin: expected a run, found NULL");
+	run_lock(run);
+	rc = want(run, id, &e, err);
+	if (rc == 0)
+		rc = catalog_mark(&run->catalog, e, &pinned, NULL, 0, err);
+	run_unlock(run);
+	return rc;
+}
+
+int
+pawl_pin(struct pawl *run, uint64_t id, struct pawl_error *err)
+{
+	return set_pin(run, id, true, err);
+}
+
+int
+pawl_unpin(struct pawl *run, uint64_t id, struct pawl_error *err)
+{
+	return set_pin(run, id, false, err);
+}
+
+int
+pawl_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, size_t n, struct pawl_error *err)
+{
+	struct catalog_entry *e;
+	int rc;
+
+	if (!run || (n && !metrics))
+		return err_set(err, PAWL_EUSAGE, "score: expected a run and metrics, found NULL");
+	run_lock(run);
+	rc = want(run, id, &e, err);
+	if (rc == 0)
+		rc = catalog_mark(&run->catalog, e, NULL, metrics, n, err);
+	run_unlock(run);
+	TRY(rc);
+	return run_point(run, err);
+}
+
+/* What force is needed for. */
+static int
+check_precious(struct pawl *run, const struct catalog_entry *e, struct pawl_error *err)
+{
+	const char *why = e->pinned                                              ? "pinned"
+	                  : e == catalog_latest(&run->catalog)                   ? "the latest"
+	                  : e == catalog_best(&run->catalog, &run->retention) && run->retention.n_scores ? "the best"
+	                                                                         : NULL;
+
+	if (!why)
+		return 0;
+	return err_set(err, PAWL_EBUSY, "%s is %s; removing it needs force", e->name, why);
+}
+
+int
+pawl_remove(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
+{
+	struct catalog_entry *e;
+	int rc;
+
+	if (!run)
+		return err_set(err, PAWL_EUSAGE, "remove: expected a run, found NULL");
+	run_lock(run);
+	rc = want(run, id, &e, err);
+	if (rc == 0 && e->held)
+		rc = err_set(err, PAWL_EBUSY, "%s is held by a reader", e->name);
+	if (rc == 0 && !force)
+		rc = check_precious(run, e, err);
+	if (rc == 0)
+		rc = remove_entry(run, e, err);
+	run_unlock(run);
+	TRY(rc);
+	return run->single_name ? 0 : run_point(run, err);
+}

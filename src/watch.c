@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * watch: notices SIGTERM and SIGUSR1, so that a save can be made before the process is killed. Called by
+ * programs through pawl.h; calls mem, err, clock.
+ *
+ * A signal handler is given nothing but the signal's number, so it must find the watcher in static memory:
+ * `slot` is the one static variable of the library that changes, and the reason why a process has one
+ * watcher at most. The handler does three things, all safe at any point of any program: it notes time and
+ * number in lock-free atomics, and calls the handler that was there before. Everything else happens in the
+ * caller's own context when it asks (pawl_watch_signal, pawl_should_save).
+ *
+ *   closed --open: slot.watch = w, handlers in--> watching --signal--> flag up (stays so)
+ *      ^-------- close: handlers back, slot.watch = NULL, wait for slot.inside == 0, free --------'
+ */
+#include "pawl.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+
+static const int watched[] = {SIGTERM, SIGUSR1};
+#define N_WATCHED (sizeof(watched) / sizeof(watched[0]))
+
+struct pawl_watch {
+	double grace_seconds;
+	struct sigaction earlier[N_WATCHED]; /* never changed once the slot points here */
+	_Atomic(int64_t) at_ns;              /* when the first signal came; 0 = none yet */
+	atomic_int signal;                   /* set after at_ns */
+};
+
+static struct {
+	_Atomic(struct pawl_watch *) watch;
+	atomic_int inside; /* handlers that may be looking at *watch now */
+} slot;
+
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_POINTER_LOCK_FREE == 2,
+	       "a signal handler may use lock-free atomics only");
+
+static void
+call_earlier(const struct sigaction *earlier, int number, siginfo_t *info, void *context)
+{
+	if (earlier->sa_flags & SA_SIGINFO) {
+		if (earlier->sa_sigaction)
+			earlier->sa_sigaction(number, info, context);
+	} else if (earlier->sa_handler != SIG_DFL && earlier->sa_handler != SIG_IGN) {
+		earlier->sa_handler(number);
+	}
+}
+
+static void
+on_signal(int number, siginfo_t *info, void *context)
+{
+	int kept_errno = errno;
+	struct sigaction earlier = {.sa_handler = SIG_DFL};
+
+	atomic_fetch_add(&slot.inside, 1);
+	struct pawl_watch *watch = atomic_load(&slot.watch);
+	if (watch) {
+		int64_t none = 0;
+		if (atomic_compare_exchange_strong(&watch->at_ns, &none, clock_mono_ns()))
+			atomic_store(&watch->signal, number);
+		for (size_t i = 0; i < N_WATCHED; i++)
+			if (watched[i] == number)
+				earlier = watch->earlier[i];
+	}
+	atomic_fetch_sub(&slot.inside, 1);
+	call_earlier(&earlier, number, info, context);
+	errno = kept_errno;
+}
+
+static bool
+is_ours(const struct sigaction *action)
+{
+	return (action->sa_flags & SA_SIGINFO) != 0 && action->sa_sigaction == on_signal;
+}
+
+static int
+install(const struct pawl_watch *watch, size_t i)
+{
+	const struct sigaction *earlier = &watch->earlier[i];
+	struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+
+	/* A program that had a handler decided whether system calls are interrupted; one that had none does
+	 * not expect it. */
+	bool had_handler = (earlier->sa_flags & SA_SIGINFO) != 0 ||
+			   (earlier->sa_handler != SIG_DFL && earlier->sa_handler != SIG_IGN);
+	action.sa_flags |= had_handler ? earlier->sa_flags & SA_RESTART : SA_RESTART;
+	action.sa_mask = earlier->sa_mask;
+	return sigaction(watched[i], &action, NULL);
+}
+
+static void
+put_back(const struct pawl_watch *watch, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct sigaction now;
+		/* A handler that somebody set after us is not ours to remove. */
+		if (sigaction(watched[i], NULL, &now) == 0 && is_ours(&now))
+			sigaction(watched[i], &watch->earlier[i], NULL);
+	}
+}
+
+static void
+release(struct pawl_watch *watch)
+{
+	atomic_store(&slot.watch, NULL);
+	while (atomic_load(&slot.inside) > 0)
+		sched_yield();
+	mem_free(watch);
+}
+
+int
+pawl_watch_open(double grace_seconds, struct pawl_watch **ret, struct pawl_error *err)
+{
+	if (!(grace_seconds >= 0))
+		return err_set(err, PAWL_EUSAGE, "watch: expected a grace time of 0 seconds or more, found %g",
+			       grace_seconds);
+	struct pawl_watch *watch = mem_zalloc(1, sizeof(*watch));
+	if (!watch)
+		return err_set(err, PAWL_ENOMEM, "watch: out of memory");
+	watch->grace_seconds = grace_seconds;
+	atomic_init(&watch->at_ns, 0);
+	atomic_init(&watch->signal, 0);
+	for (size_t i = 0; i < N_WATCHED; i++)
+		sigaction(watched[i], NULL, &watch->earlier[i]);
+
+	struct pawl_watch *none = NULL;
+	if (!atomic_compare_exchange_strong(&slot.watch, &none, watch)) {
+		mem_free(watch);
+		return err_set(err, PAWL_EBUSY, "watch: this process watches signals already");
+	}
+	for (size_t i = 0; i < N_WATCHED; i++) {
+		if (install(watch, i) == 0)
+			continue;
+		int sys = errno;
+		put_back(watch, i);
+		release(watch);
+		return err_sys(err, sys, "watch: handler of signal %d", watched[i]);
+	}
+	*ret = watch;
+	return 0;
+}
+
+int
+pawl_watch_signal(const struct pawl_watch *watch)
+{
+	return watch ? atomic_load(&watch->signal) : 0;
+}
+
+double
+pawl_watch_seconds_left(const struct pawl_watch *watch)
+{
+	if (!watch || !(watch->grace_seconds > 0) || atomic_load(&watch->signal) == 0)
+		return -1;
+	double passed = (double)(clock_mono_ns() - atomic_load(&watch->at_ns)) / 1e9;
+	return passed < watch->grace_seconds ? watch->grace_seconds - passed : 0;
+}
+
+void
+pawl_watch_close(struct pawl_watch *watch)
+{
+	if (!watch)
+		return;
+	put_back(watch, N_WATCHED);
+	release(watch);
+}

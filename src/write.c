@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * write: staged units -> files, on the I/O threads. Called by stage.c (write_offer) and save.c; calls the store.
+ *
+ * A pack is opened by the first unit that is written and finished (fsync) by the last one. While every block staged so far
+ * equals that of the checkpoint before, its units are parked; a pack that stays equal to the end is linked, not written (R140).
+ * Promise P5: an error of write, fsync or close is final for the file and fails the save.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "save.h"
+#include "store/store.h"
+#include "writer.h"
+
+#define IMAGE_ALIGN 4096u
+
+static int
+pack_key(const struct save *s, const char *folder, const struct save_pack *p, struct buf *out, struct pawl_error *err)
+{
+	(void)s;
+	buf_printf(out, "%s/%s", folder, p->plan->name);
+	return buf_check(out, "save", err);
+}
+
+/* The pack's file, opened by whoever comes first. */
+static int
+pack_file(struct save_pack *p, struct store_file **ret, struct pawl_error *err)
+{
+	struct save *s = p->save;
+	PAWL_CLEAN(buf_clear) struct buf key = {0}, old = {0};
+	int rc = 0;
+
+	pthread_mutex_lock(&p->lock);
+	if (!p->file) {
+		bool recycled = writer_take_recycled(s->writer, p->plan->nbytes, &old);
+		struct store_create opts = {.nbytes = p->plan->nbytes, .recycle_key = recycled ? buf_str(&old) : NULL,
+		                            .buffered = s->run->opts.no_direct_io};
+
+		rc = pack_key(s, s->partial, p, &key, err);
+		if (rc == 0)
+			rc = store_create(s->run->store, buf_str(&key), &opts, &p->file, err);
+	}
+	*ret = p->file;
+	pthread_mutex_unlock(&p->lock);
+	return rc;
+}
+
+static int
+write_unit(struct save_unit *u, struct pawl_error *err)
+{
+	struct save_pack *p = u->pack;
+	struct save *s = p->save;
+	struct store_file *file;
+	size_t nbytes = u->nbytes;
+
+	if (!u->slot && !p->image)
+		; /* a live tensor: what lies behind it is not ours to write */
+	else if (s->run->caps.offset_align > 1)
+		nbytes = (size_t)round_up(nbytes, s->run->caps.offset_align);
+	if (nbytes > round_up(u->nbytes, IMAGE_ALIGN))
+		nbytes = u->nbytes;
+	writer_throttle(s->writer, u->nbytes);
+	TRY(pack_file(p, &file, err));
+	TRY(store_write(s->run->store, file, u->offset, u->mem, nbytes, err));
+	atomic_fetch_add(&s->written_bytes, u->nbytes);
+	return 0;
+}
+
+static int
+finish_pack(struct save_pack *p, struct pawl_error *err)
+{
+	struct store_file *file;
+
+	pthread_mutex_lock(&p->lock);
+	file = p->file;
+	p->file = NULL;
+	pthread_mutex_unlock(&p->lock);
+	return file ? store_finish(p->save->run->store, file, err) : 0;
+}
+
+/* Job: one unit on an I/O thread. */
+static void
+write_job(void *arg)
+{
+	struct save_unit *u = arg;
+	struct save_pack *p = u->pack;
+	struct save *s = p->save;
+	struct pawl_error err = {0};
+	int rc = 0;
+
+	if (!save_has_failed(s)) {
+		rc = write_unit(u, &err);
+		if (rc < 0)
+			save_fail(s, rc, &err);
+	}
+	stage_give_slot(s, u->slot);
+	if (atomic_fetch_sub(&p->units_left, 1) == 1 && !save_has_failed(s)) {
+		rc = finish_pack(p, &err);
+		if (rc < 0)
+			save_fail(s, rc, &err);
+	}
+}
+
+static void
+submit(struct save_unit *u)
+{
+	struct save *s = u->pack->save;
+	struct pawl_error err = {0};
+	int rc = pool_add(s->writer->writers, &s->writing, write_job, u, &err);
+
+	if (rc < 0) {
+		save_fail(s, rc, &err);
+		stage_give_slot(s, u->slot);
+	}
+}
+
+static bool
+equals_before(const struct save_unit *u)
+{
+	const struct save_pack *p = u->pack;
+	uint64_t block_bytes = p->save->plan->block_bytes;
+	size_t first = (size_t)(u->offset / block_bytes);
+	size_t n = (size_t)((u->nbytes + block_bytes - 1) / block_bytes);
+
+	for (size_t i = first; i < first + n; i++)
+		if (!sum_equal(p->sums[i], p->before->sums[i]))
+			return false;
+	return true;
+}
+
+void
+write_offer(struct save_unit *u)
+{
+	struct save_pack *p = u->pack;
+	size_t n_released = 0;
+
+	pthread_mutex_lock(&p->lock);
+	if (p->undecided) {
+		p->parked[p->n_parked++] = u;
+		if (equals_before(u)) {
+			pthread_mutex_unlock(&p->lock);
+			return;
+		}
+		p->undecided = false;
+		n_released = p->n_parked;
+	}
+	pthread_mutex_unlock(&p->lock);
+	if (!n_released)
+		submit(u);
+	for (size_t i = 0; i < n_released; i++) /* nobody parks any more, so the array is ours */
+		submit(p->parked[i]);
+}
+
+/* Job: links one unchanged pack; where that cannot be done its units are written after all. */
+static void
+link_job(void *arg)
+{
+	struct save_pack *p = arg;
+	struct save *s = p->save;
+	struct pawl_error err = {0};
+	PAWL_CLEAN(buf_clear) struct buf from = {0}, to = {0};
+
+	if (save_has_failed(s))
+		return;
+	if (pack_key(s, s->writer->reuse->folder, p, &from, &err) == 0 && pack_key(s, s->partial, p, &to, &err) == 0 &&
+	    store_link(s->run->store, buf_str(&from), buf_str(&to), &err) == 0) {
+		p->linked = true;
+		atomic_fetch_add(&s->reused_bytes, p->plan->nbytes);
+		return;
+	}
+	p->linked = false;
+	if (!p->image) { /* the bytes are gone with the ring */
+		save_fail(s, err.code ? err.code : PAWL_EIO, &err);
+		return;
+	}
+	for (size_t i = 0; i < p->n_parked; i++)
+		submit(p->parked[i]);
+}
+
+int
+write_settle(struct save *s, struct pawl_error *err)
+{
+	if (s->deferred)
+		for (size_t i = 0; i < s->n_units; i++)
+			write_offer(&s->units[i]);
+	for (size_t k = 0; k < s->plan->n_packs; k++) {
+		struct save_pack *p = &s->packs[k];
+
+		if (p->undecided && pool_add(s->writer->writers, &s->writing, link_job, p, err) < 0)
+			save_fail(s, PAWL_ENOMEM, err);
+	}
+	group_wait(&s->writing);
+	pthread_mutex_lock(&s->lock);
+	int rc = s->failed;
+
+	if (rc < 0 && err)
+		*err = s->error;
+	s->written_ns = clock_mono_ns();
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+void
+write_abandon(struct save *s)
+{
+	struct pawl_error ignored;
+
+	for (size_t k = 0; s->packs && k < s->plan->n_packs; k++) {
+		if (s->packs[k].file)
+			store_abort(s->run->store, s->packs[k].file);
+		s->packs[k].file = NULL;
+	}
+	if (s->partial)
+		store_remove_folder(s->run->store, s->partial, &ignored);
+}

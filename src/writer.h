@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * writer: the threads of a run that is open for writing, admission of saves, and what is kept between them (plan, packs to
+ * link, recycled files). One save is being written at a time; with PAWL_BUSY_REPLACE one more may wait, staged.
+ */
+#ifndef PAWL_WRITER_H
+#define PAWL_WRITER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/pool.h"
+#include "plan.h"
+#include "save.h"
+
+struct writer {
+	struct pawl *run;
+	struct pool *copiers;  /* NULL when one thread copies */
+	struct pool *writers;
+	struct pool *saver;    /* one thread: save_run */
+	_Atomic int64_t paid_until_ns; /* bandwidth limit */
+
+	pthread_mutex_t lock;  /* guards below */
+	pthread_cond_t changed;
+	struct save *active, *queued;
+	bool admitting;        /* a caller is between admission and hand-over */
+	struct plan *plan;     /* cached, NULL while a save has it */
+	struct reuse *reuse;   /* of the last commit; changed only while no save is active */
+	char **recycled;       /* keys of files to overwrite, with their sizes */
+	uint64_t *recycled_nbytes;
+	size_t n_recycled;
+};
+
+int writer_new(struct pawl *run, struct writer **ret, struct pawl_error *err);
+/* Waits for all saves, joins the threads. */
+void writer_free(struct writer *w);
+/* The caller's half of a save; see pawl_save. */
+int writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state, struct pawl_ticket **ret,
+                struct pawl_error *err);
+/* Called by save_run when s is done: gives back plan and memory, starts a queued one. */
+void writer_done(struct writer *w, struct save *s, struct reuse *reuse);
+int writer_fence(struct writer *w, int64_t deadline_ms);
+int writer_wait(struct writer *w, int64_t deadline_ms);
+bool writer_busy(struct writer *w);
+/* Sleeps as the bandwidth limit demands before nbytes are written. */
+void writer_throttle(struct writer *w, uint64_t nbytes);
+/* Takes a kept file of about this size; false if there is none. */
+bool writer_take_recycled(struct writer *w, uint64_t nbytes, struct buf *key);
+/* Keeps a deleted checkpoint's pack for reuse; false if enough are kept. Its file is moved to .pawl/recycle. */
+bool writer_recycle(struct writer *w, const char *key, uint64_t nbytes);
+/* Token of the save that is running, or NULL; valid until the next save. */
+const char *writer_active_token(struct pawl *run);
+
+#endif

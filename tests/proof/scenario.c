@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scenario: see scenario.h. Uses pawl.h only. */
+#include "scenario.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define N_MOVING 50000u /* F32: 200 KB */
+#define N_FROZEN 40000u
+#define N_SMALL 10u
+
+const struct scenario scenarios[] = {
+        {.name = "keep all", .saves = 2},
+        {.name = "keep 1", .num_to_keep = 1, .saves = 3},
+        {.name = "keep 2 by score", .num_to_keep = 2, .by_score = 1, .saves = 4},
+        {.name = "frozen, keep 1", .num_to_keep = 1, .frozen = 1, .saves = 3},
+        {.name = "frozen, keep all", .frozen = 1, .saves = 2},
+        {.name = "recycle", .num_to_keep = 1, .recycle = 1, .saves = 4},
+        {.name = "recycle, frozen", .num_to_keep = 1, .recycle = 2, .frozen = 1, .saves = 4},
+        {.name = "lazy", .lazy = 1, .saves = 2},
+        {.name = "lazy, keep 1", .lazy = 1, .num_to_keep = 1, .saves = 3},
+        {.name = "ring", .mode = PAWL_MODE_RING, .saves = 2},
+        {.name = "ring, keep 1", .mode = PAWL_MODE_RING, .num_to_keep = 1, .saves = 3},
+        {.name = "ring, frozen", .mode = PAWL_MODE_RING, .frozen = 1, .saves = 3},
+        {.name = "ring, recycle", .mode = PAWL_MODE_RING, .num_to_keep = 1, .recycle = 1, .saves = 4},
+        {.name = "direct", .mode = PAWL_MODE_DIRECT, .saves = 2},
+        {.name = "direct, keep 1", .mode = PAWL_MODE_DIRECT, .num_to_keep = 1, .saves = 3},
+        {.name = "direct, frozen", .mode = PAWL_MODE_DIRECT, .frozen = 1, .saves = 3},
+        {.name = "direct, by score", .mode = PAWL_MODE_DIRECT, .num_to_keep = 1, .by_score = 1, .saves = 3},
+        {.name = "marks", .marks = 1, .saves = 3},
+        {.name = "marks, keep 1", .marks = 1, .num_to_keep = 1, .saves = 4},
+        {.name = "marks, by score", .marks = 1, .num_to_keep = 1, .by_score = 1, .saves = 4},
+        {.name = "replace", .on_busy = PAWL_BUSY_REPLACE, .saves = 3},
+        {.name = "replace, keep 1", .on_busy = PAWL_BUSY_REPLACE, .num_to_keep = 1, .saves = 3},
+        {.name = "skip", .on_busy = PAWL_BUSY_SKIP, .saves = 3},
+        {.name = "everything", .num_to_keep = 2, .by_score = 1, .recycle = 1, .frozen = 1, .marks = 1, .lazy = 1, .saves = 4},
+};
+const int n_scenarios = sizeof(scenarios) / sizeof(*scenarios);
+
+struct model {
+	float moving[N_MOVING], frozen[N_FROZEN], small[N_SMALL];
+};
+
+static void
+fill(struct model *m, int64_t step)
+{
+	for (unsigned i = 0; i < N_MOVING; i++)
+		m->moving[i] = (float)((int64_t)i * 7 + step * 1013);
+	for (unsigned i = 0; i < N_FROZEN; i++)
+		m->frozen[i] = (float)i * 0.25f;
+	for (unsigned i = 0; i < N_SMALL; i++)
+		m->small[i] = (float)(step * 100 + (int64_t)i);
+}
+
+static int
+add(struct pawl_state *s, const char *path, float *data, uint64_t n, struct pawl_error *err)
+{
+	struct pawl_tensor t = PAWL_TENSOR_INIT;
+
+	t.dtype = PAWL_F32;
+	t.ndim = 1;
+	t.shape = &n;
+	t.data = data;
+	return pawl_state_set_tensor(s, path, &t, err);
+}
+
+static int
+describe(const struct scenario *sc, struct model *m, int64_t step, struct pawl_state **ret, struct pawl_error *err)
+{
+	struct pawl_state *s = NULL;
+	int rc = pawl_state_new(&s, err);
+
+	if (rc == 0)
+		rc = add(s, "model/moving", m->moving, N_MOVING, err);
+	if (rc == 0 && sc->frozen)
+		rc = add(s, "model/frozen", m->frozen, N_FROZEN, err);
+	if (rc == 0)
+		rc = add(s, "small", m->small, N_SMALL, err);
+	if (rc == 0)
+		rc = pawl_state_set_int(s, "step", step, err);
+	if (rc < 0) {
+		pawl_state_free(s);
+		return rc;
+	}
+	*ret = s;
+	return 0;
+}
+
+static void
+options(const struct scenario *sc, const char *root, struct pawl_open_opts *o, const char **score)
+{
+	*o = (struct pawl_open_opts)PAWL_OPEN_OPTS_INIT;
+	o->root = root;
+	o->mode = sc->mode;
+	o->on_busy = sc->on_busy;
+	o->recycle = sc->recycle;
+	o->retention.num_to_keep = sc->num_to_keep;
+	o->pack_bytes = 128 << 10;
+	o->block_bytes = 64 << 10;
+	o->ring_bytes = 8 << 20;
+	o->copy_threads = 1;
+	o->io_threads = 2;
+	if (sc->by_score) {
+		o->retention.score_attributes = score;
+		o->retention.n_scores = 1;
+	}
+}
+
+static int
+save_once(const struct scenario *sc, struct pawl *run, struct model *m, int64_t step, struct scenario_progress *progress,
+          struct pawl_error *err)
+{
+	static const double scores[] = {0.5, 0.9, 0.2, 0.7};
+	struct pawl_metric metric = {.name = "accuracy", .value = scores[step % 4]};
+	struct pawl_save_opts save = PAWL_SAVE_OPTS_INIT;
+	struct pawl_ticket *ticket = NULL;
+	struct pawl_state *s = NULL;
+	int rc;
+
+	fill(m, step);
+	rc = describe(sc, m, step, &s, err);
+	if (rc < 0)
+		return rc;
+	save.step = step;
+	save.lazy = sc->lazy;
+	save.metrics = &metric;
+	save.n_metrics = 1;
+	progress->begun_step = step;
+	rc = pawl_save(run, &save, s, &ticket, err);
+	pawl_state_free(s);
+	if (rc == PAWL_EBUSY && sc->on_busy == PAWL_BUSY_SKIP)
+		return 0;
+	if (rc < 0)
+		return rc;
+	if (sc->on_busy == PAWL_BUSY_WAIT || step == sc->saves) { /* else saves overlap */
+		rc = pawl_ticket_wait(ticket, 60000, err);
+		if (rc == 0)
+			progress->acked_step = step;
+	}
+	pawl_ticket_free(ticket);
+	if (rc == 0)
+		rc = pawl_fence(run, 60000, err);
+	return rc;
+}
+
+static int
+use_marks(struct pawl *run, int64_t step, struct pawl_error *err)
+{
+	struct pawl_metric metric = {.name = "accuracy", .value = 0.95};
+	uint64_t id;
+	int rc = pawl_find(run, "latest", &id, err);
+
+	if (rc < 0)
+		return rc;
+	if (step == 1)
+		return pawl_pin(run, id, err);
+	if (step == 2)
+		return pawl_score(run, id, &metric, 1, err);
+	if (step == 3 && pawl_find(run, "1", &id, NULL) == 0)
+		rc = pawl_unpin(run, id, err);
+	return rc;
+}
+
+static int
+train(const struct scenario *sc, struct pawl *run, struct scenario_progress *progress, struct pawl_error *err)
+{
+	struct model *m = malloc(sizeof(*m));
+	int rc = m ? 0 : PAWL_ENOMEM;
+
+	for (int64_t step = 1; rc == 0 && step <= sc->saves; step++) {
+		rc = save_once(sc, run, m, step, progress, err);
+		if (rc == 0 && sc->marks)
+			rc = use_marks(run, step, err);
+	}
+	if (rc == 0)
+		rc = pawl_wait(run, 60000, err);
+	else
+		pawl_fence(run, 60000, NULL);
+	free(m);
+	return rc;
+}
+
+int
+scenario_run(const struct scenario *sc, const char *root, struct scenario_progress *progress, struct pawl_error *err)
+{
+	const char *score[] = {"accuracy"};
+	struct pawl_open_opts o;
+	struct pawl *run = NULL;
+	int rc, closed;
+
+	options(sc, root, &o, score);
+	rc = pawl_open(&o, &run, err);
+	if (rc < 0)
+		return rc;
+	rc = train(sc, run, progress, err);
+	closed = pawl_close(run, rc < 0 ? NULL : err);
+	return rc < 0 ? rc : closed;
+}
+
+static int
+complain(char *why, size_t len, const char *what, const char *detail)
+{
+	snprintf(why, len, "%s: %s", what, detail);
+	return -1;
+}
+
+/* Restores one checkpoint and compares every byte with what its step must hold. */
+static int
+check_one(const struct scenario *sc, struct pawl *run, const struct pawl_info *info, char *why, size_t len)
+{
+	struct model *live = calloc(1, sizeof(*live)), *want = calloc(1, sizeof(*want));
+	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
+	struct pawl_restore *r = NULL;
+	struct pawl_state *s = NULL;
+	struct pawl_error err = {0};
+	char selector[32];
+	int64_t step = -1;
+	int rc;
+
+	snprintf(selector, sizeof(selector), "id:%llu", (unsigned long long)info->id);
+	opts.selector = selector;
+	opts.no_fallback = 1;
+	rc = describe(sc, live, 0, &s, &err);
+	if (rc == 0)
+		rc = pawl_restore(run, &opts, s, &r, &err);
+	if (rc == 0)
+		rc = pawl_state_get_int(pawl_restore_state(r), "step", &step, &err);
+	fill(want, info->step);
+	if (rc < 0)
+		complain(why, len, info->name, err.message);
+	else if (step != info->step || memcmp(live->moving, want->moving, sizeof(want->moving)) != 0 ||
+	         memcmp(live->small, want->small, sizeof(want->small)) != 0 ||
+	         (sc->frozen && memcmp(live->frozen, want->frozen, sizeof(want->frozen)) != 0))
+		rc = complain(why, len, info->name, "restored bytes differ from what was saved");
+	pawl_restore_close(r);
+	pawl_state_free(s);
+	free(live);
+	free(want);
+	return rc < 0 ? -1 : 0;
+}
+
+static int
+check_list(const struct scenario *sc, struct pawl *run, const struct scenario_progress *progress, char *why, size_t len)
+{
+	struct pawl_list *list = NULL;
+	struct pawl_error err = {0};
+	int64_t newest = 0;
+	int rc = pawl_list_open(run, 0, &list, &err);
+
+	if (rc < 0)
+		return complain(why, len, "list", err.message);
+	for (size_t i = 0; rc == 0 && i < pawl_list_count(list); i++) {
+		const struct pawl_info *info = pawl_list_get(list, i);
+
+		newest = info->step > newest ? info->step : newest;
+		rc = check_one(sc, run, info, why, len);
+	}
+	pawl_list_free(list);
+	if (rc == 0 && newest < progress->acked_step)
+		rc = complain(why, len, "lost", "the newest acknowledged checkpoint is not listed");
+	if (rc == 0 && newest > progress->begun_step)
+		rc = complain(why, len, "list", "a checkpoint is listed that was never begun");
+	return rc;
+}
+
+/* Looks for what a crash left and nobody removed; its name goes to found. */
+static int
+find_leftover(const char *root, const char *folder, char *found, size_t len)
+{
+	char path[512];
+	int n = 0;
+
+	snprintf(path, sizeof(path), "%s/%s", root, folder);
+	DIR *d = opendir(path);
+
+	if (!d)
+		return 0;
+	for (struct dirent *e; (e = readdir(d));) {
+		const char *name = e->d_name;
+
+		if (*name != '.' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, ".pawl") == 0)
+			continue;
+		if (strstr(name, ".lease") || strstr(name, ".probe."))
+			continue; /* these go with time */
+		snprintf(found, len, "%s/%s stays", folder, name);
+		n = 1;
+	}
+	closedir(d);
+	return n;
+}
+
+static int
+use_again(const struct scenario *sc, const char *root, struct scenario_progress progress, char *why, size_t len)
+{
+	const char *score[] = {"accuracy"};
+	struct model *m = calloc(1, sizeof(*m));
+	struct pawl_open_opts o;
+	struct pawl_error err = {0};
+	struct pawl *run = NULL;
+	struct scenario once = *sc;
+	int64_t step = progress.begun_step + 1;
+	char found[400];
+	int rc;
+
+	once.on_busy = PAWL_BUSY_WAIT;
+	options(&once, root, &o, score);
+	rc = pawl_open(&o, &run, &err);
+	if (rc == 0)
+		rc = save_once(&once, run, m, step, &progress, &err);
+	free(m);
+	if (rc == 0)
+		rc = check_list(sc, run, &progress, why, len) < 0 ? 1 : 0;
+	if (run && pawl_close(run, rc ? NULL : &err) < 0)
+		rc = -1;
+	if (rc < 0)
+		return complain(why, len, "using it again", err.message);
+	if (rc > 0)
+		return -1;
+	if (find_leftover(root, "checkpoints", found, sizeof(found)) || find_leftover(root, ".", found, sizeof(found)))
+		return complain(why, len, "using it again", found);
+	return 0;
+}
+
+int
+scenario_check(const struct scenario *sc, const char *root, const struct scenario_progress *progress, int then_use, char *why,
+               size_t why_len)
+{
+	const char *score[] = {"accuracy"};
+	struct pawl_open_opts o;
+	struct pawl_error err = {0};
+	struct pawl *run = NULL;
+	int rc;
+
+	options(sc, root, &o, score);
+	o.read_only = 1;
+	rc = pawl_open(&o, &run, &err);
+	if (rc == PAWL_ENOTFOUND && progress->acked_step == 0)
+		rc = 0; /* interrupted before there was a folder */
+	else if (rc < 0)
+		return complain(why, why_len, "open", err.message);
+	else
+		rc = check_list(sc, run, progress, why, why_len);
+	pawl_close(run, NULL);
+	if (rc < 0)
+		return -1;
+	return then_use ? use_again(sc, root, *progress, why, why_len) : 0;
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shim: see shim.h. File system calls go on by raw system calls, allocations by libc's own names. */
+#include "shim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static atomic_int mode;
+static atomic_long nth, n_calls, n_allocs;
+static atomic_int error_number;
+static atomic_bool repeat;
+
+void
+shim_arm(enum shim_mode m, long n, int error, bool forever)
+{
+	atomic_store(&n_calls, 0);
+	atomic_store(&n_allocs, 0);
+	atomic_store(&nth, n);
+	atomic_store(&error_number, error);
+	atomic_store(&repeat, forever);
+	atomic_store(&mode, (int)m);
+}
+
+void
+shim_disarm(void)
+{
+	atomic_store(&mode, SHIM_COUNT);
+}
+
+long
+shim_calls(void)
+{
+	return atomic_load(&n_calls);
+}
+
+long
+shim_allocs(void)
+{
+	return atomic_load(&n_allocs);
+}
+
+static void
+die(void)
+{
+	syscall(SYS_kill, (int)syscall(SYS_getpid), SIGKILL);
+	for (;;)
+		pause();
+}
+
+static bool
+is_turn(long count)
+{
+	long n = atomic_load(&nth);
+
+	return count == n || (atomic_load(&repeat) && count > n);
+}
+
+/* true if this call is to fail; does not return if it is to die. *torn: let it half happen, then die. */
+static bool
+meet(bool changes, bool *torn)
+{
+	int m = atomic_load(&mode);
+
+	*torn = false;
+	if (!changes && m != SHIM_FAIL_IO)
+		return false;
+	long count = atomic_fetch_add(&n_calls, 1) + 1;
+
+	if (!is_turn(count))
+		return false;
+	if (m == SHIM_KILL)
+		die();
+	*torn = m == SHIM_KILL_TORN;
+	if (m == SHIM_FAIL_IO) {
+		errno = atomic_load(&error_number);
+		return true;
+	}
+	return false;
+}
+
+#define PLAIN(changes, ...)                                                                                                  \
+	bool torn;                                                                                                           \
+	if (meet(changes, &torn))                                                                                            \
+		return -1;                                                                                                   \
+	long rc = syscall(__VA_ARGS__);                                                                                      \
+	if (torn)                                                                                                            \
+		die();                                                                                                       \
+	return (int)rc
+
+int
+openat(int dir, const char *path, int flags, ...)
+{
+	va_list ap;
+	mode_t mode_bits = 0;
+
+	va_start(ap, flags);
+	if (flags & (O_CREAT | __O_TMPFILE))
+		mode_bits = va_arg(ap, mode_t);
+	va_end(ap);
+	PLAIN((flags & O_CREAT) != 0, SYS_openat, dir, path, flags, mode_bits);
+}
+
+int
+openat64(int dir, const char *path, int flags, ...)
+{
+	va_list ap;
+	mode_t mode_bits = 0;
+
+	va_start(ap, flags);
+	if (flags & (O_CREAT | __O_TMPFILE))
+		mode_bits = va_arg(ap, mode_t);
+	va_end(ap);
+	PLAIN((flags & O_CREAT) != 0, SYS_openat, dir, path, flags, mode_bits);
+}
+
+int
+open(const char *path, int flags, ...)
+{
+	va_list ap;
+	mode_t mode_bits = 0;
+
+	va_start(ap, flags);
+	if (flags & (O_CREAT | __O_TMPFILE))
+		mode_bits = va_arg(ap, mode_t);
+	va_end(ap);
+	PLAIN((flags & O_CREAT) != 0, SYS_openat, AT_FDCWD, path, flags, mode_bits);
+}
+
+static ssize_t
+transfer(bool changes, long number, int fd, uintptr_t ptr, size_t n, off_t offset, bool positioned)
+{
+	bool torn, turn_short = atomic_load(&mode) == SHIM_SHORT_IO;
+
+	if (meet(changes, &torn))
+		return -1;
+	if (changes && turn_short && is_turn(atomic_load(&n_calls)) && n > 1)
+		n = 1;
+	if (torn)
+		n /= 2;
+	ssize_t rc = positioned ? syscall(number, fd, ptr, n, offset) : syscall(number, fd, ptr, n);
+
+	if (torn)
+		die();
+	return rc;
+}
+
+ssize_t
+pwrite(int fd, const void *ptr, size_t n, off_t offset)
+{
+	return transfer(true, SYS_pwrite64, fd, (uintptr_t)ptr, n, offset, true);
+}
+
+ssize_t
+pwrite64(int fd, const void *ptr, size_t n, off_t offset)
+{
+	return transfer(true, SYS_pwrite64, fd, (uintptr_t)ptr, n, offset, true);
+}
+
+ssize_t
+write(int fd, const void *ptr, size_t n)
+{
+	if (fd <= 2)
+		return syscall(SYS_write, fd, ptr, n);
+	return transfer(true, SYS_write, fd, (uintptr_t)ptr, n, 0, false);
+}
+
+ssize_t
+pread(int fd, void *ptr, size_t n, off_t offset)
+{
+	return transfer(false, SYS_pread64, fd, (uintptr_t)ptr, n, offset, true);
+}
+
+ssize_t
+pread64(int fd, void *ptr, size_t n, off_t offset)
+{
+	return transfer(false, SYS_pread64, fd, (uintptr_t)ptr, n, offset, true);
+}
+
+int
+fsync(int fd)
+{
+	if (atomic_load(&mode) == SHIM_NO_SYNC)
+		return 0;
+	PLAIN(true, SYS_fsync, fd);
+}
+
+int
+fdatasync(int fd)
+{
+	if (atomic_load(&mode) == SHIM_NO_SYNC)
+		return 0;
+	PLAIN(true, SYS_fdatasync, fd);
+}
+
+int
+ftruncate(int fd, off_t length)
+{
+	PLAIN(true, SYS_ftruncate, fd, length);
+}
+
+int
+ftruncate64(int fd, off_t length)
+{
+	PLAIN(true, SYS_ftruncate, fd, length);
+}
+
+int
+fallocate(int fd, int flags, off_t offset, off_t length)
+{
+	PLAIN(true, SYS_fallocate, fd, flags, offset, length);
+}
+
+int
+fallocate64(int fd, int flags, off_t offset, off_t length)
+{
+	PLAIN(true, SYS_fallocate, fd, flags, offset, length);
+}
+
+int
+renameat(int from_dir, const char *from, int to_dir, const char *to)
+{
+	PLAIN(true, SYS_renameat2, from_dir, from, to_dir, to, 0);
+}
+
+int
+renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
+{
+	PLAIN(true, SYS_renameat2, from_dir, from, to_dir, to, flags);
+}
+
+int
+linkat(int from_dir, const char *from, int to_dir, const char *to, int flags)
+{
+	PLAIN(true, SYS_linkat, from_dir, from, to_dir, to, flags);
+}
+
+int
+symlinkat(const char *target, int dir, const char *path)
+{
+	PLAIN(true, SYS_symlinkat, target, dir, path);
+}
+
+int
+unlinkat(int dir, const char *path, int flags)
+{
+	PLAIN(true, SYS_unlinkat, dir, path, flags);
+}
+
+int
+mkdirat(int dir, const char *path, mode_t mode_bits)
+{
+	PLAIN(true, SYS_mkdirat, dir, path, mode_bits);
+}
+
+int
+close(int fd)
+{
+	bool torn;
+
+	if (meet(false, &torn)) { /* the descriptor is gone all the same, as on Linux */
+		int saved = errno;
+
+		syscall(SYS_close, fd);
+		errno = saved;
+		return -1;
+	}
+	return (int)syscall(SYS_close, fd);
+}
+
+/* ---- allocations */
+
+extern void *__libc_malloc(size_t n);
+extern void *__libc_calloc(size_t n, size_t size);
+extern void *__libc_realloc(void *ptr, size_t n);
+
+static bool
+refuse(void)
+{
+	if (atomic_load(&mode) != SHIM_FAIL_ALLOC) {
+		atomic_fetch_add(&n_allocs, 1);
+		return false;
+	}
+	if (!is_turn(atomic_fetch_add(&n_allocs, 1) + 1))
+		return false;
+	errno = ENOMEM;
+	return true;
+}
+
+#ifndef PROOF_NO_MALLOC /* sanitizers bring their own */
+void *
+malloc(size_t n)
+{
+	return refuse() ? NULL : __libc_malloc(n);
+}
+
+void *
+calloc(size_t n, size_t size)
+{
+	return refuse() ? NULL : __libc_calloc(n, size);
+}
+
+void *
+realloc(void *ptr, size_t n)
+{
+	return refuse() ? NULL : __libc_realloc(ptr, n);
+}
+#endif

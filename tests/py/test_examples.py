@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples do what they say: a run that was killed in the middle of a save ends as one that never was."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build"))
+PAWL = os.environ.get("PAWL_BIN", "pawl")
+DATA = ROOT / "examples" / "c" / "digits.csv"
+
+
+def train(run: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
+    program = BUILD / "examples" / "c" / "train_digits"
+    return subprocess.run([program, *options, DATA, run], capture_output=True, text=True, timeout=120)
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+def test_c_example_killed_in_a_save_and_resumed_ends_with_the_same_weights(tmp_path: pathlib.Path) -> None:
+    straight = train(tmp_path / "straight", "--epochs", "6")
+    killed = train(tmp_path / "killed", "--epochs", "6", "--die-in-save", "4")
+    assert killed.returncode == -signal.SIGKILL
+    resumed = train(tmp_path / "killed", "--epochs", "6")
+    assert re.match(r"resumed after epoch [34] from ", resumed.stdout)
+    assert last_line(resumed) == last_line(straight)
+    diff = subprocess.run(
+        [PAWL, "diff", tmp_path / "straight", tmp_path / "killed"], capture_output=True, text=True, timeout=60
+    )
+    assert diff.returncode == 0, diff.stdout + diff.stderr
+
+
+def test_c_example_of_another_length_ends_with_other_weights(tmp_path: pathlib.Path) -> None:
+    assert last_line(train(tmp_path / "a", "--epochs", "2")) != last_line(train(tmp_path / "b", "--epochs", "3"))
+
+
+def test_c_example_says_why_it_cannot_save(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    done = train(tmp_path / "file" / "run", "--epochs", "1")
+    assert done.returncode != 0
+    assert "train_digits: " in done.stderr
+
+
+def test_demo_of_the_digits_ends_bit_for_bit_equal(tmp_path: pathlib.Path) -> None:
+    demo = ROOT / "examples" / "demo" / "demo.py"
+    environment = os.environ | {"PATH": f"{pathlib.Path(PAWL).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [sys.executable, demo, "--only", "digits", "--folder", tmp_path / "demo"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "killed by SIGKILL while saving" in done.stdout
+    assert "yes, bit for bit" in done.stdout
+
+
+@pytest.mark.parametrize("change", ["value", "dtype", "missing"])
+def test_demo_comparison_notices_a_difference(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples" / "demo"))
+    import demo
+    import torch
+
+    a = {"w": torch.zeros(3), "n": 1}
+    b = {"w": torch.zeros(3), "n": 1}
+    assert demo.differences(a, b) == []
+    if change == "value":
+        b["w"][1] = -0.0  # equal as a number, another bit
+    elif change == "dtype":
+        b["w"] = torch.zeros(3, dtype=torch.int32)
+    else:
+        del b["n"]
+    assert demo.differences(a, b)

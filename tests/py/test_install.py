@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What make install installs can be found by pkg-config, compiled against and run."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build"))
+PROGRAM = r"""
+#include <pawl.h>
+#include <stdio.h>
+#include <string.h>
+int main(void)
+{
+	puts(pawl_version());
+	return strcmp(pawl_version(), PAWL_VERSION) != 0;
+}
+"""
+
+
+def run(command: list[str], **environment: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_an_installed_pawl_is_found_by_pkg_config_and_works(tmp_path: pathlib.Path) -> None:
+    meson = pathlib.Path(sys.executable).parent / "meson"
+    run([str(meson), "install", "--quiet", "--no-rebuild", "-C", str(BUILD), "--destdir", str(tmp_path)])
+    found = next(tmp_path.rglob("pawl.pc"))
+    paths = {"PKG_CONFIG_PATH": str(found.parent), "PKG_CONFIG_SYSROOT_DIR": str(tmp_path)}
+    flags = run(["pkg-config", "--cflags", "--libs", "pawl"], **paths).split()
+    assert run(["pkg-config", "--modversion", "pawl"], **paths).strip()
+    (tmp_path / "program.c").write_text(PROGRAM)
+    program = str(tmp_path / "program")
+    run(["gcc", "-Werror", str(tmp_path / "program.c"), "-o", program, *flags])
+    library = next(tmp_path.rglob("libpawl.so"))
+    version = run([program], LD_LIBRARY_PATH=str(library.parent)).strip()
+    command = next(path for path in tmp_path.rglob("bin/pawl"))
+    assert version in run([str(command), "version"])
+
+
+def test_the_static_library_works_without_the_shared_one(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "program.c").write_text(PROGRAM)
+    program = str(tmp_path / "program")
+    command = ["gcc", str(tmp_path / "program.c"), "-o", program, f"-I{ROOT / 'include'}"]
+    run([*command, str(BUILD / "src" / "libpawl.a"), "-lpthread", "-lm"])
+    assert run([program]).strip()

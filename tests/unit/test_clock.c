@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* clock: processes are told alive, dead or unknown; unknown whenever there is doubt. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+
+static void
+test_time_goes_forward(void **state)
+{
+	(void)state;
+	int64_t ns = clock_mono_ns(), ms = clock_mono_ms();
+	clock_sleep_ms(3);
+	assert_true(clock_mono_ns() - ns >= 3000000);
+	assert_true(clock_mono_ms() - ms >= 2);
+	clock_sleep_ms(0);
+	clock_sleep_ms(-5);
+	/* After 2024: nanoseconds, not another unit. */
+	assert_true(clock_unix_ns() > INT64_C(1704067200000000000));
+}
+
+static void
+test_tokens_are_hex_and_differ(void **state)
+{
+	(void)state;
+	char tokens[20][33];
+	for (size_t i = 0; i < 20; i++) {
+		assert_int_equal(clock_token(tokens[i], NULL), 0);
+		assert_int_equal(strlen(tokens[i]), 32);
+		assert_int_equal(strspn(tokens[i], "0123456789abcdef"), 32);
+		for (size_t k = 0; k < i; k++)
+			assert_string_not_equal(tokens[i], tokens[k]);
+	}
+}
+
+static void
+test_this_process_is_alive(void **state)
+{
+	(void)state;
+	struct clock_process self;
+	assert_int_equal(clock_this_process(&self, NULL), 0);
+	assert_int_equal(self.pid, getpid());
+	assert_true(text_is_utf8(self.host, strlen(self.host)));
+	assert_int_equal(clock_process_alive(&self), 1);
+}
+
+/* A child that has written what it knows about itself and waits to be killed. */
+static pid_t
+start_child(struct clock_process *ret)
+{
+	int fds[2];
+	assert_int_equal(pipe(fds), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		struct clock_process self;
+		if (clock_this_process(&self, NULL) < 0 || write(fds[1], &self, sizeof(self)) != sizeof(self))
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	assert_true(pid > 0);
+	assert_int_equal(read(fds[0], ret, sizeof(*ret)), sizeof(*ret));
+	close(fds[0]);
+	close(fds[1]);
+	assert_int_equal(ret->pid, pid);
+	return pid;
+}
+
+static void
+test_P10_a_killed_process_is_dead_even_before_it_is_reaped(void **state)
+{
+	(void)state;
+	struct clock_process child;
+	pid_t pid = start_child(&child);
+	siginfo_t info;
+	assert_int_equal(clock_process_alive(&child), 1);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+#ifdef __linux__
+	assert_int_equal(clock_process_alive(&child), 0);
+#endif
+	waitpid(pid, NULL, 0);
+	assert_int_equal(clock_process_alive(&child), 0);
+}
+
+static void
+test_P10_another_process_with_the_same_pid_is_told_apart(void **state)
+{
+	(void)state;
+	struct clock_process self;
+	clock_this_process(&self, NULL);
+	self.start_ticks++;
+#ifdef __linux__
+	assert_int_equal(clock_process_alive(&self), 0);
+#endif
+	self.start_ticks = 0;
+	assert_int_equal(clock_process_alive(&self), -1);
+}
+
+static void
+test_P10_doubt_is_not_death(void **state)
+{
+	(void)state;
+	struct clock_process self, other;
+	clock_this_process(&self, NULL);
+
+	other = self;
+	snprintf(other.host, sizeof(other.host), "another-host");
+	assert_int_equal(clock_process_alive(&other), -1);
+
+	other = self;
+	other.boot[0] = '\0';
+	assert_int_equal(clock_process_alive(&other), -1);
+
+	/* Same kernel, another pid namespace: a container. */
+	other = self;
+	char *slash = strchr(other.boot, '/');
+	if (slash) {
+		slash[1] = slash[1] == '1' ? '2' : '1';
+		assert_int_equal(clock_process_alive(&other), -1);
+	}
+
+	other = self;
+	other.pid = 0;
+	assert_int_equal(clock_process_alive(&other), 0);
+	other.pid = -1;
+	assert_int_equal(clock_process_alive(&other), 0);
+}
+
+static void
+test_P10_a_process_of_an_earlier_boot_is_dead(void **state)
+{
+	(void)state;
+	struct clock_process self;
+	clock_this_process(&self, NULL);
+	/* Except where the host's name is one that many machines have. */
+	int expected = strncmp(self.host, "localhost", 9) == 0 ? -1 : 0;
+	self.boot[0] = self.boot[0] == 'f' ? 'e' : 'f';
+	assert_int_equal(clock_process_alive(&self), expected);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_time_goes_forward),
+		cmocka_unit_test(test_tokens_are_hex_and_differ),
+		cmocka_unit_test(test_this_process_is_alive),
+		cmocka_unit_test(test_P10_a_killed_process_is_dead_even_before_it_is_reaped),
+		cmocka_unit_test(test_P10_another_process_with_the_same_pid_is_told_apart),
+		cmocka_unit_test(test_P10_doubt_is_not_death),
+		cmocka_unit_test(test_P10_a_process_of_an_earlier_boot_is_dead),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

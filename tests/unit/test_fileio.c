@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fileio: whole reads and writes, folders made and removed, links not followed. Needs a writable /tmp. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fileio.h"
+#include "base/mem.h"
+
+struct bed {
+	char path[64];
+	int dir;
+};
+
+static int
+setup(void **state)
+{
+	struct bed *bed = mem_zalloc(1, sizeof(*bed));
+	snprintf(bed->path, sizeof(bed->path), "/tmp/pawl-fileio-XXXXXX");
+	if (!bed || !mkdtemp(bed->path))
+		return -1;
+	bed->dir = open(bed->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	*state = bed;
+	return bed->dir < 0 ? -1 : 0;
+}
+
+static int
+teardown(void **state)
+{
+	struct bed *bed = *state;
+	fd_remove_tree(AT_FDCWD, bed->path, NULL);
+	close(bed->dir);
+	mem_free(bed);
+	return 0;
+}
+
+static void
+put_file(int dir, const char *path, const char *text)
+{
+	int fd = openat(dir, path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	close(fd);
+}
+
+static bool
+exists(int dir, const char *path)
+{
+	struct stat st;
+	return fstatat(dir, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static void
+test_written_bytes_are_read_back(void **state)
+{
+	struct bed *bed = *state;
+	struct pawl_error err;
+	PAWL_FD int fd = fd_openat(bed->dir, "f", O_RDWR | O_CREAT | O_EXCL, 0600, &err);
+	assert_true(fd >= 0);
+	assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+	char out[3000], back[3000];
+	for (size_t i = 0; i < sizeof(out); i++)
+		out[i] = (char)(i * 7);
+	assert_int_equal(fd_pwrite_all(fd, out, sizeof(out), 1000, "f", &err), 0);
+	assert_int_equal(fd_pread_all(fd, back, sizeof(back), 1000, "f", &err), 0);
+	assert_memory_equal(out, back, sizeof(out));
+	assert_int_equal(fd_pread_all(fd, back, 0, 999999, "f", &err), 0);
+	assert_int_equal(fd_sync(fd, "f", &err), 0);
+	assert_int_equal(fd_close(&fd, "f", &err), 0);
+	assert_int_equal(fd, -1);
+}
+
+static void
+test_P17_a_short_file_is_corrupt(void **state)
+{
+	struct bed *bed = *state;
+	struct pawl_error err;
+	char back[10];
+	put_file(bed->dir, "f", "12345");
+	PAWL_FD int fd = fd_openat(bed->dir, "f", O_RDONLY, 0, &err);
+	assert_int_equal(fd_pread_all(fd, back, 6, 0, "f", &err), PAWL_ECORRUPT);
+	assert_non_null(strstr(err.message, "f: ends at offset 5"));
+	assert_int_equal(fd_pread_all(fd, back, 1, UINT64_MAX, "f", &err), PAWL_ELIMIT);
+	assert_int_equal(fd_pread_all(fd, back, SIZE_MAX, 1, "f", &err), PAWL_ELIMIT);
+}
+
+static void
+test_P5_failures_of_write_sync_and_close_are_errors(void **state)
+{
+	(void)state;
+	struct pawl_error err;
+	PAWL_FD int fd = open("/dev/full", O_WRONLY);
+	assert_true(fd >= 0);
+	assert_int_equal(fd_pwrite_all(fd, "x", 1, 0, "full", &err), PAWL_ENOSPACE);
+	assert_int_equal(err.sys, ENOSPC);
+	assert_non_null(strstr(err.message, "full: write of 1 bytes at offset 0"));
+	int fds[2];
+	assert_int_equal(pipe(fds), 0);
+	assert_true(fd_sync(fds[1], "pipe", &err) < 0);
+	close(fds[0]);
+	close(fds[1]);
+	int closed = fds[0];
+	assert_int_equal(fd_close(&closed, "gone", &err), PAWL_EIO);
+	assert_int_equal(err.sys, EBADF);
+	assert_int_equal(closed, -1);
+}
+
+static void
+test_P17_open_does_not_follow_links(void **state)
+{
+	struct bed *bed = *state;
+	struct pawl_error err;
+	put_file(bed->dir, "target", "secret");
+	assert_int_equal(symlinkat("target", bed->dir, "link"), 0);
+	assert_int_equal(fd_openat(bed->dir, "link", O_RDONLY, 0, &err), PAWL_EIO);
+	assert_non_null(strstr(err.message, "symbolic link"));
+	struct buf out = {0};
+	assert_true(fd_read_file(bed->dir, "link", 100, &out, &err) < 0);
+	assert_int_equal(out.len, 0);
+	buf_clear(&out);
+	assert_int_equal(fd_openat(bed->dir, "none", O_RDONLY, 0, &err), PAWL_ENOTFOUND);
+}
+
+static void
+test_folders_are_made_with_their_parents(void **state)
+{
+	struct bed *bed = *state;
+	struct pawl_error err;
+	assert_int_equal(fd_mkdirs(bed->dir, "a/b/c", &err), 0);
+	assert_true(exists(bed->dir, "a/b/c"));
+	assert_int_equal(fd_mkdirs(bed->dir, "a/b/c", &err), 0);
+	assert_int_equal(fd_mkdirs(bed->dir, "a//d///e//", &err), 0);
+	assert_true(exists(bed->dir, "a/d/e"));
+	char absolute[128];
+	snprintf(absolute, sizeof(absolute), "%s/x/y", bed->path);
+	assert_int_equal(fd_mkdirs(AT_FDCWD, absolute, &err), 0);
+	assert_true(exists(bed->dir, "x/y"));
+	assert_int_equal(fd_mkdirs(AT_FDCWD, "/", &err), 0);
+	assert_int_equal(fd_sync_dirat(bed->dir, "a/b", &err), 0);
+	assert_int_equal(fd_sync_dirat(bed->dir, "a/none", &err), PAWL_ENOTFOUND);
+}
+
+static void
+test_a_file_in_the_way_of_a_folder_is_an_error(void **state)
+{
+	struct bed *bed = *state;
+	struct pawl_error err;
+	put_file(bed->dir, "f", "");
+	assert_int_equal(fd_mkdirs(bed->dir, "f", &err), PAWL_EEXISTS);
+	assert_true(fd_mkdirs(bed->dir, "f/sub", &err) < 0);
+	assert_int_equal(fd_mkdirs(bed->dir, "", &err), PAWL_EUSAGE);
+}
+
+static void
+test_folders_may_be_reached_through_a_link(void **state)
+{
+	struct bed *bed = *state;
+	struct pawl_error err;
+	assert_int_equal(fd_mkdirs(bed->dir, "real", &err), 0);
+	assert_int_equal(symlinkat("real", bed->dir, "alias"), 0);
+	assert_int_equal(fd_mkdirs(bed->dir, "alias/sub/deep", &err), 0);
+	assert_true(exists(bed->dir, "real/sub/deep"));
+}
+
+static void
+test_P16_whole_files_are_read_up_to_a_limit(void **state)
+{
+	struct bed *bed = *state;
+	struct pawl_error err;
+	put_file(bed->dir, "f", "hello");
+	put_file(bed->dir, "empty", "");
+	struct buf out = {0};
+	buf_puts(&out, "> ");
+	assert_int_equal(fd_read_file(bed->dir, "f", 5, &out, &err), 0);
+	assert_string_equal(buf_str(&out), "> hello");
+	assert_int_equal(fd_read_file(bed->dir, "f", 4, &out, &err), PAWL_ELIMIT);
+	assert_string_equal(buf_str(&out), "> hello");
+	assert_int_equal(fd_read_file(bed->dir, "empty", 0, &out, &err), 0);
+	assert_string_equal(buf_str(&out), "> hello");
+	assert_int_equal(fd_read_file(bed->dir, "none", 5, &out, &err), PAWL_ENOTFOUND);
+	buf_clear(&out);
+	/* A file that does not tell its size. */
+	assert_int_equal(fd_read_file(AT_FDCWD, "/proc/self/maps", 10, &out, &err), PAWL_ELIMIT);
+	assert_int_equal(fd_read_file(AT_FDCWD, "/proc/self/maps", 10 << 20, &out, &err), 0);
+	assert_non_null(strstr(buf_str(&out), "[stack]"));
+	buf_clear(&out);
+}
+
+static void
+test_P16_a_pipe_or_folder_is_not_read(void **state)
+{
+	struct bed *bed = *state;
+	struct pawl_error err;
+	struct buf out = {0};
+	assert_int_equal(mkfifoat(bed->dir, "pipe", 0600), 0);
+	assert_int_equal(fd_read_file(bed->dir, "pipe", 10, &out, &err), PAWL_ECORRUPT);
+	assert_int_equal(fd_mkdirs(bed->dir, "folder", &err), 0);
+	assert_int_equal(fd_read_file(bed->dir, "folder", 10, &out, &err), PAWL_ECORRUPT);
+	buf_clear(&out);
+}
+
+static void
+test_P17_trees_are_removed_without_following_links(void **state)
+{
+	struct bed *bed = *state;
+	struct pawl_error err;
+	assert_int_equal(fd_mkdirs(bed->dir, "outside", &err), 0);
+	put_file(bed->dir, "outside/kept", "");
+	assert_int_equal(fd_mkdirs(bed->dir, "tree/a/b/c", &err), 0);
+	assert_int_equal(fd_mkdirs(bed->dir, "tree/.hidden", &err), 0);
+	for (int i = 0; i < 500; i++) {
+		char name[32];
+		snprintf(name, sizeof(name), "tree/a/%d", i);
+		put_file(bed->dir, name, "x");
+	}
+	assert_int_equal(symlinkat("../outside", bed->dir, "tree/link"), 0);
+	assert_int_equal(mkfifoat(bed->dir, "tree/pipe", 0600), 0);
+	assert_int_equal(fd_remove_tree(bed->dir, "tree", &err), 0);
+	assert_false(exists(bed->dir, "tree"));
+	assert_true(exists(bed->dir, "outside/kept"));
+
+	assert_int_equal(symlinkat("outside", bed->dir, "link"), 0);
+	assert_int_equal(fd_remove_tree(bed->dir, "link", &err), 0);
+	assert_true(exists(bed->dir, "outside/kept"));
+	assert_false(exists(bed->dir, "link"));
+}
+
+static void
+test_removing_what_is_not_there_succeeds(void **state)
+{
+	struct bed *bed = *state;
+	assert_int_equal(fd_remove_tree(bed->dir, "none", NULL), 0);
+	assert_int_equal(fd_remove_tree(bed->dir, "none/below", NULL), 0);
+	put_file(bed->dir, "f", "");
+	assert_int_equal(fd_remove_tree(bed->dir, "f", NULL), 0);
+	assert_false(exists(bed->dir, "f"));
+}
+
+static void
+test_P16_endless_nesting_is_refused(void **state)
+{
+	struct bed *bed = *state;
+	struct pawl_error err;
+	char path[400] = "deep";
+	for (int i = 0; i < 80; i++)
+		memcpy(path + 4 + 2 * i, "/d", 3);
+	assert_int_equal(fd_mkdirs(bed->dir, path, &err), 0);
+	assert_int_equal(fd_remove_tree(bed->dir, "deep", &err), PAWL_ELIMIT);
+	path[4 + 2 * 40] = '\0';
+	assert_int_equal(fd_remove_tree(bed->dir, path, &err), 0);
+	assert_int_equal(fd_remove_tree(bed->dir, "deep", &err), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_written_bytes_are_read_back),
+		TEST(test_P17_a_short_file_is_corrupt),
+		TEST(test_P5_failures_of_write_sync_and_close_are_errors),
+		TEST(test_P17_open_does_not_follow_links),
+		TEST(test_folders_are_made_with_their_parents),
+		TEST(test_a_file_in_the_way_of_a_folder_is_an_error),
+		TEST(test_folders_may_be_reached_through_a_link),
+		TEST(test_P16_whole_files_are_read_up_to_a_limit),
+		TEST(test_P16_a_pipe_or_folder_is_not_read),
+		TEST(test_P17_trees_are_removed_without_following_links),
+		TEST(test_removing_what_is_not_there_succeeds),
+		TEST(test_P16_endless_nesting_is_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mem: overflow ends in NULL, the bump allocator keeps its alignment and its limit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "base/mem.h"
+
+static void
+test_sizes_that_overflow_give_null(void **state)
+{
+	(void)state;
+	assert_null(mem_zalloc(SIZE_MAX / 2, 3));
+	assert_null(mem_resize(NULL, SIZE_MAX / 2, 3));
+	assert_null(mem_strndup("", SIZE_MAX));
+	struct bump b = {0};
+	assert_null(bump_array(&b, UINT64_MAX / 2, 3));
+	assert_null(bump_alloc(&b, SIZE_MAX));
+	assert_null(bump_alloc(&b, SIZE_MAX - 8));
+	assert_null(bump_strndup(&b, "", SIZE_MAX));
+	bump_clear(&b);
+}
+
+static void
+test_nothing_is_a_unique_pointer(void **state)
+{
+	(void)state;
+	void *a = mem_alloc(0), *b = mem_alloc(0), *c = mem_zalloc(0, 8), *d = mem_resize(NULL, 0, 8);
+	assert_non_null(a);
+	assert_non_null(b);
+	assert_non_null(c);
+	assert_non_null(d);
+	assert_ptr_not_equal(a, b);
+	mem_free(a);
+	mem_free(b);
+	mem_free(c);
+	mem_free(d);
+	mem_free(NULL);
+}
+
+static void
+test_a_failed_resize_keeps_the_block(void **state)
+{
+	(void)state;
+	char *text = mem_strdup("kept");
+	assert_null(mem_resize(text, SIZE_MAX / 2, 4));
+	assert_string_equal(text, "kept");
+	text = mem_resize(text, 100, 1);
+	assert_string_equal(text, "kept");
+	mem_free(text);
+}
+
+static void
+test_zalloc_is_zero(void **state)
+{
+	(void)state;
+	unsigned char *bytes = mem_zalloc(100, 10);
+	for (size_t i = 0; i < 1000; i++)
+		assert_int_equal(bytes[i], 0);
+	mem_free(bytes);
+}
+
+static void
+test_strings(void **state)
+{
+	(void)state;
+	char *a = mem_strndup("hello world", 5), *b = mem_printf("%s-%d", "x", 42);
+	assert_string_equal(a, "hello");
+	assert_string_equal(b, "x-42");
+	mem_free(a);
+	mem_free(b);
+}
+
+static void
+test_cleanup_frees_and_steal_takes(void **state)
+{
+	(void)state;
+	char *taken = NULL;
+	{
+		PAWL_FREE char *dropped = mem_strdup("dropped by the scope");
+		PAWL_FREE char *text = mem_strdup("taken");
+		assert_non_null(dropped);
+		taken = steal(&text);
+		assert_null(text);
+	}
+	assert_string_equal(taken, "taken");
+	mem_free(taken);
+}
+
+static void
+test_checked_arithmetic(void **state)
+{
+	(void)state;
+	uint64_t r = 7;
+	assert_true(add_ok(UINT64_MAX - 1, 1, &r));
+	assert_int_equal(r, UINT64_MAX);
+	assert_false(add_ok(UINT64_MAX, 1, &r));
+	assert_true(mul_ok(UINT32_MAX, UINT32_MAX, &r));
+	assert_false(mul_ok(UINT64_C(1) << 32, UINT64_C(1) << 32, &r));
+	assert_int_equal(round_up(0, 4096), 0);
+	assert_int_equal(round_up(1, 4096), 4096);
+	assert_int_equal(round_up(4096, 4096), 4096);
+}
+
+static void
+test_bump_memory_is_aligned_zeroed_and_apart(void **state)
+{
+	(void)state;
+	struct bump b = {0};
+	unsigned char *blocks[300];
+	size_t sizes[300];
+	for (size_t i = 0; i < 300; i++) {
+		sizes[i] = (i * 7919) % 20000;
+		blocks[i] = bump_alloc(&b, sizes[i]);
+		assert_non_null(blocks[i]);
+		assert_int_equal((uintptr_t)blocks[i] % 16, 0);
+		for (size_t k = 0; k < sizes[i]; k++)
+			assert_true(blocks[i][k] == 0);
+		memset(blocks[i], (int)(i & 0xff), sizes[i]);
+	}
+	for (size_t i = 0; i < 300; i++)
+		for (size_t k = 0; k < sizes[i]; k++)
+			assert_true(blocks[i][k] == (i & 0xff));
+	bump_clear(&b);
+	assert_null(b.chunks);
+	assert_int_equal(b.used_bytes, 0);
+}
+
+static void
+test_bump_strings(void **state)
+{
+	(void)state;
+	struct bump b = {0};
+	assert_string_equal(bump_strndup(&b, "abcdef", 3), "abc");
+	assert_string_equal(bump_printf(&b, "%05d", 42), "00042");
+	bump_clear(&b);
+}
+
+static void
+test_P16_bump_stops_at_its_limit(void **state)
+{
+	(void)state;
+	struct bump b = {.limit_bytes = 1000};
+	size_t n = 0;
+	while (bump_alloc(&b, 10))
+		n++;
+	assert_int_equal(n, 1000 / 16);
+	assert_true(b.used_bytes <= 1000);
+	assert_null(bump_alloc(&b, 500));
+	bump_clear(&b);
+	assert_int_equal(b.limit_bytes, 1000);
+	assert_non_null(bump_alloc(&b, 992));
+	assert_null(bump_alloc(&b, 1));
+	bump_clear(&b);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_sizes_that_overflow_give_null),
+		cmocka_unit_test(test_nothing_is_a_unique_pointer),
+		cmocka_unit_test(test_a_failed_resize_keeps_the_block),
+		cmocka_unit_test(test_zalloc_is_zero),
+		cmocka_unit_test(test_strings),
+		cmocka_unit_test(test_cleanup_frees_and_steal_takes),
+		cmocka_unit_test(test_checked_arithmetic),
+		cmocka_unit_test(test_bump_memory_is_aligned_zeroed_and_apart),
+		cmocka_unit_test(test_bump_strings),
+		cmocka_unit_test(test_P16_bump_stops_at_its_limit),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

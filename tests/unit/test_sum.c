@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sum: every variant that runs here gives the published XXH3-128 values, whole, in pieces and while copying. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/sum.h"
+#include "base/sum_ops.h"
+
+#define BYTES ((size_t)300000)
+
+static unsigned char *
+make_bytes(void)
+{
+	unsigned char *bytes = mem_alloc(BYTES);
+	assert_non_null(bytes);
+	for (size_t i = 0; i < BYTES; i++)
+		bytes[i] = (unsigned char)(i * 7 + 3);
+	return bytes;
+}
+
+/* The variants that this processor can run and that were built; returns how many. */
+static size_t
+variants(const struct sum_ops *ret[3])
+{
+	size_t n = 0;
+	ret[n++] = sum_ops_generic();
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx2") && sum_ops_avx2())
+		ret[n++] = sum_ops_avx2();
+	if (__builtin_cpu_supports("avx512f") && sum_ops_avx512())
+		ret[n++] = sum_ops_avx512();
+#endif
+	return n;
+}
+
+static void
+assert_sum(struct sum128 sum, const char *hex)
+{
+	char text[33] = {0};
+	sum_to_hex(sum, text);
+	assert_string_equal(text, hex);
+}
+
+static void
+test_published_values(void **state)
+{
+	(void)state;
+	unsigned char *bytes = make_bytes();
+	const struct {
+		const void *ptr;
+		size_t len;
+		const char *hex;
+	} rows[] = {
+		{"", 0, "99aa06d3014798d86001c324468d497f"},
+		{NULL, 0, "99aa06d3014798d86001c324468d497f"},
+		{"a", 1, "a96faf705af16834e6c632b61e964e1f"},
+		{"abc", 3, "06b05ab6733a618578af5f94892f3950"},
+		{bytes, 240, "ad46c1021b076bc704e0b5f034bee80b"},
+		{bytes, 241, "ac6c3492c3d6b45d8beadd3a8874fe17"},
+		{bytes, 100000, "d9e155dd16e141d00c056f6fcc340974"},
+	};
+	const struct sum_ops *ops[3];
+	size_t n = variants(ops);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		assert_sum(sum_bytes(rows[i].ptr, rows[i].len), rows[i].hex);
+		for (size_t v = 0; v < n; v++)
+			assert_sum(ops[v]->bytes(rows[i].ptr, rows[i].len), rows[i].hex);
+	}
+	mem_free(bytes);
+}
+
+static void
+test_streams_equal_whole_sums_at_every_length_and_alignment(void **state)
+{
+	(void)state;
+	unsigned char *bytes = make_bytes();
+	const struct sum_ops *ops[3];
+	size_t n = variants(ops);
+	for (size_t len = 0; len <= 1025; len++) {
+		const unsigned char *from = bytes + len % 67;
+		struct sum128 expected = sum_bytes(from, len);
+		for (size_t v = 0; v < n; v++) {
+			struct sum_stream s;
+			size_t cut = len * 3 / 7;
+			assert_true(sum_equal(ops[v]->bytes(from, len), expected));
+			ops[v]->init(&s);
+			ops[v]->update(&s, from, cut);
+			ops[v]->update(&s, from + cut, len - cut);
+			assert_true(sum_equal(ops[v]->final(&s), expected));
+			assert_true(sum_equal(ops[v]->final(&s), expected));
+		}
+	}
+	mem_free(bytes);
+}
+
+static void
+test_a_stream_may_be_continued_by_another_variant(void **state)
+{
+	(void)state;
+	unsigned char *bytes = make_bytes();
+	const struct sum_ops *ops[3];
+	size_t n = variants(ops);
+	struct sum_stream s;
+	sum_init(&s);
+	for (size_t at = 0; at < BYTES; at += 1000)
+		ops[at / 1000 % n]->update(&s, bytes + at, 1000);
+	assert_true(sum_equal(sum_final(&s), sum_bytes(bytes, BYTES)));
+	mem_free(bytes);
+}
+
+/* Copies with guards around the destination, checks bytes, guards and sum. */
+static void
+check_copy(const struct sum_ops *ops, unsigned char *room, size_t dst_shift, const unsigned char *from, size_t len)
+{
+	unsigned char *to = room + 64 + dst_shift;
+	struct sum_stream s;
+
+	memset(room, 0xa5, len + 256);
+	ops->init(&s);
+	ops->copy(&s, to, from, len);
+	if (len > 0)
+		assert_memory_equal(to, from, len);
+	assert_true(sum_equal(ops->final(&s), sum_bytes(from, len)));
+	memset(to, 0, len);
+	ops->copy(NULL, to, from, len);
+	if (len > 0)
+		assert_memory_equal(to, from, len);
+	for (size_t i = 1; i <= 64; i++) {
+		assert_int_equal(to[-(ptrdiff_t)i], 0xa5);
+		assert_int_equal(to[len + i - 1], 0xa5);
+	}
+}
+
+static void
+test_P1_a_copy_is_exact_and_sums_what_it_copies(void **state)
+{
+	(void)state;
+	unsigned char *bytes = make_bytes(), *room = mem_alloc(BYTES + 512);
+	const size_t lengths[] = {4095, 4096, 4097, 5000, 8191, 65536, 65537, 131071, 262144, 299000};
+	const struct sum_ops *ops[3];
+	size_t n = variants(ops);
+	for (size_t v = 0; v < n; v++) {
+		for (size_t len = 0; len <= 1025; len++)
+			check_copy(ops[v], room, len % 61, bytes + len % 53, len);
+		for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
+			for (size_t shift = 0; shift < 64; shift += 7)
+				check_copy(ops[v], room, shift, bytes + (shift * 5) % 64, lengths[i]);
+	}
+	mem_free(bytes);
+	mem_free(room);
+}
+
+static void
+test_copies_join_into_one_sum(void **state)
+{
+	(void)state;
+	unsigned char *bytes = make_bytes(), *room = mem_alloc(BYTES);
+	struct sum_stream s;
+	sum_init(&s);
+	size_t at = 0;
+	for (size_t step = 1; at < BYTES; step = step * 3 % 20011) {
+		size_t len = step < BYTES - at ? step : BYTES - at;
+		sum_copy(&s, room + at, bytes + at, len);
+		at += len;
+	}
+	assert_memory_equal(room, bytes, BYTES);
+	assert_true(sum_equal(sum_final(&s), sum_bytes(bytes, BYTES)));
+	mem_free(bytes);
+	mem_free(room);
+}
+
+static void
+test_P1_every_flipped_bit_changes_the_sum(void **state)
+{
+	(void)state;
+	unsigned char bytes[600];
+	memset(bytes, 0x5a, sizeof(bytes));
+	struct sum128 sum = sum_bytes(bytes, sizeof(bytes));
+	for (size_t bit = 0; bit < sizeof(bytes) * 8; bit++) {
+		bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+		assert_false(sum_equal(sum_bytes(bytes, sizeof(bytes)), sum));
+		bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+	}
+	assert_true(sum_equal(sum_bytes(bytes, sizeof(bytes)), sum));
+}
+
+static void
+test_hex_is_strict_and_comes_back(void **state)
+{
+	(void)state;
+	struct sum128 sum = {.lo = UINT64_C(0xfedcba9876543210), .hi = UINT64_C(0x0123456789abcdef)}, back;
+	char text[33] = {0};
+	sum_to_hex(sum, text);
+	assert_string_equal(text, "0123456789abcdeffedcba9876543210");
+	assert_true(sum_from_hex(text, &back));
+	assert_true(sum_equal(back, sum));
+	const char bad[] = {'A', 'F', 'g', ' ', '/', ':', '`', '\0', '\xff', '@'};
+	for (size_t i = 0; i < sizeof(bad); i++)
+		for (size_t at = 0; at < 32; at += 31) {
+			char wrong[33];
+			memcpy(wrong, text, sizeof(wrong));
+			wrong[at] = bad[i];
+			assert_false(sum_from_hex(wrong, &back));
+		}
+}
+
+static void
+test_the_variant_is_one_that_exists(void **state)
+{
+	(void)state;
+	const struct sum_ops *ops[3];
+	size_t n = variants(ops);
+	assert_string_equal(sum_variant(), ops[n - 1]->name);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_published_values),
+		cmocka_unit_test(test_streams_equal_whole_sums_at_every_length_and_alignment),
+		cmocka_unit_test(test_a_stream_may_be_continued_by_another_variant),
+		cmocka_unit_test(test_P1_a_copy_is_exact_and_sums_what_it_copies),
+		cmocka_unit_test(test_copies_join_into_one_sum),
+		cmocka_unit_test(test_P1_every_flipped_bit_changes_the_sum),
+		cmocka_unit_test(test_hex_is_strict_and_comes_back),
+		cmocka_unit_test(test_the_variant_is_one_that_exists),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hand-written lists of sources in src/, tests/ and cli/ miss no file and name none that is gone."""
+
+from __future__ import annotations
+
+import re
+
+import common
+
+
+def compare(listed: set[str], present: set[str], where: str) -> list[str]:
+    problems = [f"{where}: {name} is not listed" for name in sorted(present - listed)]
+    return problems + [f"{where}: {name} is listed but does not exist" for name in sorted(listed - present)]
+
+
+def quoted(name: str) -> set[str]:
+    text = re.sub(r"#.*", "", common.text_of(common.ROOT / name))
+    return set(re.findall(r"'([^']+)'", text))
+
+
+def main() -> None:
+    library = {name for name in quoted("src/meson.build") if name.endswith(".c")}
+    present = {common.name(path).removeprefix("src/") for path in common.files("src/**/*.c")}
+    variants = {name for name in present if name.startswith("base/sum_avx")}
+    problems = compare(library - {".c"}, present - variants, "src/meson.build")
+
+    tests = {name for name in quoted("tests/meson.build") if name.startswith("test_")}
+    present_tests = {path.stem for path in common.files("tests/unit/test_*.c")}
+    problems += compare(tests, present_tests, "tests/meson.build")
+
+    command = {name for name in quoted("cli/meson.build") if name.endswith(".c")}
+    present_command = {path.name for path in common.files("cli/*.c")}
+    problems += compare(command, present_command, "cli/meson.build")
+    common.finish(problems, len(present) + len(present_tests) + len(present_command), "sources")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the whole test suite and ends with a plain line "N passed, N failed".
+
+Three kinds, in this order: the lint scripts (tools/lint/*.py, ruff, mypy; each counts as one test), the unit tests in C
+(tests/unit; each cmocka case counts), and pytest (tests/py). Everything is built before, by make. A program that
+crashes, hangs or runs fewer cases than it announced is a failure. Failures are shown in full at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROGRAM_SECONDS = 600
+PYTEST_SECONDS = 1800
+KINDS = ("lint", "unit", "py")
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What one program, script or pytest run came to."""
+
+    name: str
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    failures: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+
+    def fail(self, name: str, text: str) -> None:
+        self.failed += 1
+        self.failures.append((name, text))
+
+
+class Progress:
+    """One line that is rewritten on a terminal; elsewhere one line per finished kind."""
+
+    def __init__(self) -> None:
+        self.live = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        self.shown = ""
+
+    def show(self, text: str) -> None:
+        if self.live:
+            width = shutil.get_terminal_size().columns - 1
+            text = text[:width]
+            sys.stdout.write("\r" + text.ljust(len(self.shown)))
+            sys.stdout.flush()
+            self.shown = text
+
+    def line(self, text: str) -> None:
+        if self.live and self.shown:
+            sys.stdout.write("\r" + " " * len(self.shown) + "\r")
+            self.shown = ""
+        print(text, flush=True)
+
+
+def run_program(command: list[str], env: dict[str, str], seconds: float) -> tuple[int | None, str, str]:
+    """Status (None after a time-out), stdout, stderr; the whole process group ends with the program."""
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        out, err = process.communicate(timeout=seconds)
+        return process.returncode, out, err
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        return None, out, err
+
+
+def describe(status: int | None, seconds: float) -> str:
+    if status is None:
+        return f"still running after {seconds:.0f} s, killed"
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    return f"exit status {status}"
+
+
+def read_tap(out: str) -> tuple[int | None, list[tuple[bool, str, str]]]:
+    """Number of cases announced, and (passed, name, text) of each one that ended."""
+    plan, cases, text = None, [], []
+    for line in out.splitlines():
+        if match := re.match(r"1\.\.(\d+)", line):
+            plan = (plan or 0) + int(match[1])
+        elif match := re.match(r"(not )?ok \d+ - (.*)", line):
+            cases.append([match[1] is None, match[2].strip(), "\n".join(text)])
+            text = []
+        elif cases and not cases[-1][0] and line.startswith("#"):
+            cases[-1][2] += "\n" + line[1:].strip()  # cmocka tells why after the "not ok"
+        else:
+            text.append(line)
+    return plan, [(bool(ok), name, why) for ok, name, why in cases]
+
+
+def run_unit(name: str, build: pathlib.Path, env: dict[str, str]) -> Outcome:
+    outcome = Outcome(name)
+    program = build / "tests" / name
+    if not program.exists():
+        outcome.fail(name, f"{program} was not built: is it in tests/meson.build?")
+        return outcome
+    begin = time.monotonic()
+    status, out, err = run_program([str(program)], env | {"CMOCKA_MESSAGE_OUTPUT": "TAP"}, PROGRAM_SECONDS)
+    outcome.seconds = time.monotonic() - begin
+    plan, cases = read_tap(out)
+    for ok, case, text in cases:
+        if ok:
+            outcome.passed += 1
+        else:
+            outcome.fail(f"{name}: {case}", f"{text}\n{err}")
+    if plan is None or not cases:
+        outcome.fail(name, f"ran no case ({describe(status, PROGRAM_SECONDS)})\n{out}\n{err}")
+    elif len(cases) < plan or (status != 0 and not outcome.failed):
+        missing = f"{plan - len(cases)} of {plan} cases did not end, after {cases[-1][1]}"
+        outcome.fail(name, f"{missing} ({describe(status, PROGRAM_SECONDS)})\n{out}\n{err}")
+    return outcome
+
+
+def run_script(name: str, command: list[str], env: dict[str, str]) -> Outcome:
+    outcome = Outcome(name)
+    begin = time.monotonic()
+    status, out, err = run_program(command, env, PROGRAM_SECONDS)
+    outcome.seconds = time.monotonic() - begin
+    if status == 0:
+        outcome.passed = 1
+    else:
+        outcome.fail(name, f"{describe(status, PROGRAM_SECONDS)}\n{out}\n{err}")
+    return outcome
+
+
+def run_pytest(env: dict[str, str], progress: Progress, extra: list[str]) -> Outcome:
+    outcome = Outcome("pytest")
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "tests/py", "-v", "--color=no", "--tb=short", f"--junitxml={report}"]
+        command += ["-p", "no:cacheprovider", *extra]
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        tail: list[str] = []
+        done = failed = 0
+        assert process.stdout is not None
+        deadline = threading.Timer(PYTEST_SECONDS, os.killpg, (process.pid, signal.SIGKILL))
+        deadline.start()
+        for line in process.stdout:
+            tail = [*tail[-60:], line.rstrip()]
+            if match := re.match(r"(\S+) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)", line):
+                done += 1
+                failed += match[2] in ("FAILED", "ERROR")
+                progress.show(f"python  {done} done, {failed} failed  {match[1].removeprefix('tests/py/')}")
+        status = process.wait()
+        deadline.cancel()
+        read_junit(report, outcome)
+    if not outcome.passed and not outcome.failed:
+        outcome.fail("pytest", f"ran no test (exit status {status})\n" + "\n".join(tail))
+    elif status != 0 and not outcome.failed:
+        outcome.fail("pytest", f"{describe(status, PYTEST_SECONDS)}\n" + "\n".join(tail))
+    outcome.seconds = time.monotonic() - begin
+    return outcome
+
+
+def read_junit(report: pathlib.Path, outcome: Outcome) -> None:
+    if not report.exists():
+        return
+    for case in xml.etree.ElementTree.parse(report).iter("testcase"):
+        name = f"{case.get('classname', '')}.{case.get('name', '')}".replace("tests.py.", "")
+        bad = [child for child in case if child.tag in ("failure", "error")]
+        if bad:
+            outcome.fail(name, "\n".join((child.text or child.get("message") or "") for child in bad))
+        elif any(child.tag == "skipped" for child in case):
+            outcome.skipped += 1
+        else:
+            outcome.passed += 1
+
+
+def lint_commands(build: pathlib.Path) -> list[tuple[str, list[str]]]:
+    scripts = sorted((ROOT / "tools" / "lint").glob("*.py"))
+    scripts = [path for path in scripts if path.stem != "common"]
+    commands = [(f"lint {path.stem}", [sys.executable, str(path), "--build", str(build)]) for path in scripts]
+    beside = pathlib.Path(sys.executable).parent
+    commands.append(("lint ruff", [str(beside / "ruff"), "check", "--quiet", "--no-cache", "."]))
+    commands.append(("lint mypy", [str(beside / "mypy"), "--cache-dir=/dev/null", "python/pawl"]))
+    return commands
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="folder that meson built")
+    parser.add_argument("--only", action="append", choices=KINDS, help="run this kind only; may be repeated")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="C programs and scripts at a time")
+    parser.add_argument("-k", dest="match", default="", help="only names that contain this")
+    args = parser.parse_args()
+    kinds = args.only or KINDS
+    build = args.build.resolve()
+    progress = Progress()
+    outcomes: list[Outcome] = []
+
+    scratch = tempfile.mkdtemp(prefix="test-", dir=build if build.is_dir() else None)
+    env = dict(os.environ, TMPDIR=scratch, PYTHONDONTWRITEBYTECODE="1", LC_ALL="C.UTF-8", PAWL_BUILD=str(build))
+    command = build / "cli" / "pawl"
+    env["PAWL_BIN"] = str(command if command.exists() else pathlib.Path(sys.executable).parent / "pawl")
+
+    try:
+        tasks = {
+            "lint": [(run_script, name, command) for name, command in lint_commands(build)],
+            "unit": [(run_unit, p.stem, build) for p in sorted((ROOT / "tests" / "unit").glob("test_*.c"))],
+        }
+        for kind in ("lint", "unit"):
+            chosen = [task for task in tasks[kind] if kind in kinds and args.match in task[1]]
+            with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+                futures = [pool.submit(call, name, what, env) for call, name, what in chosen]
+                done: list[Outcome] = []
+                for future in concurrent.futures.as_completed(futures):
+                    done.append(future.result())
+                    failed = sum(o.failed for o in done)
+                    progress.show(f"{kind}  {len(done)} of {len(chosen)}, {failed} failed  {done[-1].name}")
+            if chosen:
+                summary(progress, kind, done)
+            outcomes += done
+        if "py" in kinds:
+            done = [run_pytest(env, progress, ["-k", args.match] if args.match else [])]
+            summary(progress, "py", done)
+            outcomes += done
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+    return report(outcomes)
+
+
+def summary(progress: Progress, kind: str, done: list[Outcome]) -> None:
+    label = {"lint": "lint", "unit": "C unit tests", "py": "Python and command"}[kind]
+    passed, failed, seconds = sum(o.passed for o in done), sum(o.failed for o in done), sum(o.seconds for o in done)
+    progress.line(f"{label}: {passed} passed, {failed} failed in {seconds:.0f} s")
+
+
+def report(outcomes: list[Outcome]) -> int:
+    passed = sum(o.passed for o in outcomes)
+    failed = sum(o.failed for o in outcomes)
+    skipped = sum(o.skipped for o in outcomes)
+    for outcome in sorted(outcomes, key=lambda o: o.name):
+        for name, text in outcome.failures:
+            print(f"\n======== FAILED {name}\n{text.strip()}")
+    slow = sorted((o for o in outcomes if o.name != "pytest"), key=lambda o: -o.seconds)[:3]
+    print("\nslowest: " + ", ".join(f"{o.name} {o.seconds:.1f} s" for o in slow))
+    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""), flush=True)
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
