@@ -131,6 +131,11 @@ make_state(struct bench *b, struct pawl_error *err)
 	b->memory = memory;
 	words = b->nbytes / 8;
 	for (uint64_t i = 0; i < words; i++) {
+		if (i % (1u << 20) == 0) {
+			rc = step_done(b, 0, err);
+			if (rc < 0)
+				return rc;
+		}
 		seed ^= seed << 13;
 		seed ^= seed >> 7;
 		seed ^= seed << 17;
@@ -278,7 +283,9 @@ run_rounds(struct bench *b, uint64_t rounds, struct pawl_error *err)
 
 	for (size_t f = 0; f < N_FIGURES; f++)
 		b->seconds[f] = keep_alloc(&b->cli->keep, rounds + 1, sizeof(double));
-	rc = save(b, true, err);
+	rc = step_done(b, 0, err);
+	if (rc == 0)
+		rc = save(b, true, err);
 	for (uint64_t i = 0; i < rounds && rc == 0; i++) {
 		rc = save(b, false, err);
 		if (rc == 0)

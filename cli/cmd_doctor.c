@@ -20,7 +20,7 @@ free_rows(struct pawl_rows **rows)
 static int
 run_doctor(struct cli *cli, const void *args)
 {
-	static const struct column columns[] = {{"what", false, RIGID, 0}, {"found", false, CUT_END, 0}};
+	static const struct column columns[] = {{"what", false, RIGID, 0}, {"found", false, RUN_OVER, 0}};
 	CLEANUP(free_rows) struct pawl_rows *rows = NULL;
 	const char *folder = cli->n_operands > 0 ? cli->operands[0] : ".";
 	struct pawl_error err = {0};

@@ -66,7 +66,7 @@ run_help(struct cli *cli, const void *args)
 	else if (only != NULL)
 		help_command(cli, &cli->out, only);
 	else
-		help_overview(cli, &cli->out);
+		help_overview(&cli->out);
 	return 0;
 }
 

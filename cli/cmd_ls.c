@@ -166,7 +166,7 @@ print_table(struct cli *cli, const struct rows *rows, const struct names *metric
 		[LS_SIZE] = {"size", true, RIGID, 2}, [LS_NEW] = {"new", true, RIGID, 6},
 		[LS_AGE] = {"age", true, RIGID, 1},   [LS_BLOCKED] = {"blocked", true, RIGID, 5},
 		[LS_STATE] = {"state", false, RIGID, 4}, [LS_MARKS] = {"marks", false, RIGID, 0},
-		[LS_PROBLEM] = {"problem", false, CUT_END, 0},
+		[LS_PROBLEM] = {"problem", false, RUN_OVER, 0},
 	};
 	double now = info_now();
 	struct grid *grid;

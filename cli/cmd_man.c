@@ -6,6 +6,8 @@
 #include "cli.h"
 #include "help.h"
 
+#define MAN_WIDTH 78
+
 /* Text with what roff would take for itself escaped; hyphens stay hyphens that can be copied. Newlines become blanks. */
 static const char *
 escape(struct keep *keep, const char *text)
@@ -24,20 +26,31 @@ escape(struct keep *keep, const char *text)
 	return ret;
 }
 
-/* One line of text; roff wants sentences to end where lines end. */
+/* Text in short lines; roff wants sentences to end where lines end. */
 static void
 put_text(struct keep *keep, const char *text)
 {
-	for (;;) {
-		const char *stop = strstr(text, ". ");
+	size_t column = 0;
 
-		if (stop == NULL) {
-			(void)puts(escape(keep, text));
-			return;
+	while (*text != '\0') {
+		size_t len = strcspn(text, " \n");
+		const char *word = escape(keep, keep_strndup(keep, text, len)), *next = text + len + strspn(text + len, " \n");
+		bool ends = len > 0 && text[len - 1] == '.' && text[len] == ' ';
+
+		if (column > 0 && column + 1 + strlen(word) > MAN_WIDTH) {
+			(void)fputc('\n', stdout);
+			column = 0;
 		}
-		(void)puts(escape(keep, keep_strndup(keep, text, (size_t)(stop - text) + 1)));
-		text = stop + 2;
+		/* escape() guards the first character, which only counts at the start of a line */
+		(void)printf("%s%s", column > 0 ? " " : "", word);
+		column += strlen(word) + 1;
+		if (ends && *next != '\0') {
+			(void)fputc('\n', stdout);
+			column = 0;
+		}
+		text = next;
 	}
+	(void)fputc('\n', stdout);
 }
 
 static void
@@ -88,7 +101,10 @@ put_pairs(struct keep *keep, const char *macro, const struct example *e)
 static void
 put_command(struct keep *keep, const struct command *c)
 {
-	(void)printf(".Ss pawl %s %s\n", c->name, escape(keep, options_usage(keep, c)));
+	(void)printf(".Ss %s\n.D1 Nm Cm %s Op Ar options", c->name, c->name);
+	for (const struct operand *o = c->operands; o != NULL && o->kind != OPERAND_END; o++)
+		(void)printf(" %sAr %s%s%s", o->min == 0 ? "Oo " : "", o->name, o->max > 1 ? " ..." : "", o->min == 0 ? " Oc" : "");
+	(void)puts("\n.Pp");
 	put_paragraphs(keep, c->about);
 	if (c->options != NULL)
 		put_options(keep, c->options);
@@ -117,12 +133,12 @@ run_man(struct cli *cli, const void *args)
 	           ".Dd November 21, 2026\n.Dt PAWL 1\n.Os\n.Sh NAME\n.Nm pawl\n"
 	           ".Nd the checkpoints of a training, without loading a tensor\n"
 	           ".Sh SYNOPSIS\n.Nm\n.Ar command\n.Op Ar options\n.Op Ar argument ...\n.Sh DESCRIPTION\n.Nm\n"
-	           "lists, compares, verifies, takes out, prunes and mends the checkpoints that a training has saved with the\n"
-	           "pawl library.\nIt reads manifests where it can and tensors in a stream where it must; it never loads a "
-	           "state.\n.Pp\nData goes to standard output, remarks and progress to standard error.\nSizes are in powers of "
+	           "lists, compares, verifies, takes out, prunes and mends the checkpoints\n"
+	           "that a training has saved with the pawl library.\n"
+	           "It reads manifests where it can and tensors in a stream where it must;\nit never loads a state.\n.Pp\nData goes to standard output, remarks and progress to standard error.\nSizes are in powers of "
 	           "1024, rates in powers of 1000.\n.Ss What a TARGET is");
 	put_pairs(keep, "Ar", help_targets());
-	(void)puts("A path that exists is taken as a path, whatever it contains.\n.Ss Options of every command");
+	(void)puts(".Pp\nA path that exists is taken as a path, whatever it contains.\n.Ss Options of every command");
 	put_options(keep, options_common());
 	(void)puts(".Sh COMMANDS");
 	for (const struct command *const *c = cli_commands(); *c != NULL; c++)

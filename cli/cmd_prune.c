@@ -110,7 +110,7 @@ print_table(struct cli *cli, bool dry_run, const struct pawl_list *list, const s
 {
 	static const struct column columns[] = {
 		{"id", true, RIGID, 0},   {"step", true, RIGID, 0}, {"new", true, RIGID, 2},
-		{"age", true, RIGID, 1},  {"", false, RIGID, 0},    {"reason", false, CUT_END, 0},
+		{"age", true, RIGID, 1},  {"", false, RIGID, 0},    {"reason", false, RUN_OVER, 0},
 	};
 	struct grid *grid = grid_new(&cli->keep, columns, 6);
 	struct keep *keep = &cli->keep;

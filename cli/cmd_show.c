@@ -127,7 +127,7 @@ print_head(struct cli *cli, struct pawl *run, const struct pawl_info *info)
 	bool single = *pawl_run_id(run) == '\0';
 
 	term_put(&cli->out, STYLE_BOLD, text_clean(keep, info->name));
-	for (const struct cell *c = marks.more; c != NULL; c = c->more) {
+	for (const struct cell *c = single ? NULL : marks.more; c != NULL; c = c->more) {
 		(void)fputs("  ", stdout);
 		term_put(&cli->out, c->style, c->text);
 	}

@@ -202,7 +202,7 @@ remark(struct cli *cli, struct pawl *run, const struct verdicts *all, double sec
 	if (all->n == 0)
 		cli_note(cli, "%s: no checkpoints", pawl_root(run));
 	else if (all->n_bad > 0)
-		cli_warn(cli, "%" PRIu64 " of %s not as written", (uint64_t)all->n_bad, what);
+		cli_warn(cli, "%s of %s %s not as written", human_count(keep, all->n_bad, "", ""), what, all->n_bad == 1 ? "is" : "are");
 	else
 		cli_note(cli, "%s, %s in %s (%s): every byte is as it was written", what, human_bytes(keep, (double)all->bytes),
 		         human_seconds(keep, seconds), human_rate(keep, (double)all->bytes / seconds));

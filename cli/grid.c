@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define GRID_GAP 2
+#define GRID_LEAST 12 /* columns that a text is never narrowed below */
 
 struct row {
 	struct row *next;
@@ -85,9 +86,15 @@ total_width(const struct grid *grid)
 {
 	size_t total = 0;
 
-	for (size_t c = 0; c < grid->n; c++)
-		if (!grid->hidden[c])
-			total += (total > 0 ? GRID_GAP : 0) + grid->widths[c];
+	for (size_t c = 0; c < grid->n; c++) {
+		size_t width = grid->widths[c];
+
+		if (grid->hidden[c])
+			continue;
+		if (grid->columns[c].flex == RUN_OVER && width > GRID_LEAST)
+			width = GRID_LEAST;
+		total += (total > 0 ? GRID_GAP : 0) + width;
+	}
 	return total;
 }
 
@@ -109,9 +116,9 @@ fit(struct grid *grid, size_t width)
 	for (size_t c = 0; c < grid->n; c++) {
 		size_t total = total_width(grid), least = text_width(grid->columns[c].title), over;
 
-		if (total <= width || grid->hidden[c] || grid->columns[c].flex == RIGID)
+		if (total <= width || grid->hidden[c] || grid->columns[c].flex == RIGID || grid->columns[c].flex == RUN_OVER)
 			continue;
-		least = least < 12 ? 12 : least;
+		least = least < GRID_LEAST ? GRID_LEAST : least;
 		over = total - width;
 		if (grid->widths[c] > least)
 			grid->widths[c] -= over < grid->widths[c] - least ? over : grid->widths[c] - least;

@@ -9,7 +9,9 @@
 #include "keep.h"
 #include "term.h"
 
-enum flex { RIGID, CUT_END, CUT_START }; /* whether and where a text is cut when the terminal is too narrow */
+/* What happens to a text when the terminal is too narrow: nothing, it loses its end or its start, or (in the last
+ * column) it runs over into the next line. */
+enum flex { RIGID, CUT_END, CUT_START, RUN_OVER };
 
 struct column {
 	const char *title;

@@ -169,7 +169,7 @@ option_list(struct cli *cli, const struct term *term, const struct option *optio
 }
 
 void
-help_overview(struct cli *cli, const struct term *term)
+help_overview(const struct term *term)
 {
 	static const enum command_group groups[] = {GROUP_LOOK, GROUP_USE, GROUP_KEEP, GROUP_MEND, GROUP_MORE};
 
@@ -185,10 +185,10 @@ help_overview(struct cli *cli, const struct term *term)
 	heading(term, "what a TARGET is");
 	for (const struct example *e = targets; e->line != NULL; e++)
 		pair(term, e->line, e->help, HELP_COLUMN);
-	(void)fputs("\nMore: 'pawl help COMMAND', 'man pawl'. Data goes to standard output, remarks to standard error;\n"
-	            "every command takes --json.\n",
-	            term->file);
-	(void)cli;
+	(void)fputc('\n', term->file);
+	wrap(term, "More: 'pawl help COMMAND', 'man pawl'. Data goes to standard output, remarks to standard error; every "
+	           "command takes --json.",
+	     0, page_width(term));
 }
 
 void

@@ -5,7 +5,7 @@
 
 #include "cli.h"
 
-void help_overview(struct cli *cli, const struct term *term);
+void help_overview(const struct term *term);
 void help_command(struct cli *cli, const struct term *term, const struct command *command);
 const char *help_group(enum command_group group); /* heading: "look", "use", ... */
 /* What a TARGET is, in lines; exit statuses, in lines; ended by EXAMPLE_END. */

@@ -243,10 +243,10 @@ run_cli(struct cli *cli, int argc, char **argv)
 		return run_command(cli, 0, argv);
 	}
 	if (cli->common.help) {
-		help_overview(cli, &cli->out);
+		help_overview(&cli->out);
 		return 0;
 	}
-	help_overview(cli, &cli->err);
+	help_overview(&cli->err);
 	return pawl_code_exit_status(PAWL_EUSAGE);
 }
 

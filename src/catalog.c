@@ -266,23 +266,10 @@ apply_holds(const struct catalog *c, struct rows *rows, struct bump *memory, str
 }
 
 static int
-read_new(const struct catalog *c, const struct listing *l, struct rows *rows, struct pawl_error *err)
-{
-	PAWL_FREE struct catalog_wanted *wanted = mem_zalloc(l->n, sizeof(*wanted));
-	size_t n = 0;
-
-	if (!wanted)
-		return out_of_memory(err);
-	for (size_t i = 0; i < l->n; i++) {
-		if (!rows->row[i].old)
-			wanted[n++] = (struct catalog_wanted){l->found[i].name, l->found[i].mtime_ns, &rows->row[i].added};
-	}
-	return catalog_entries_read(c, wanted, n, err);
-}
-
-static int
 gather(const struct catalog *c, struct listing *l, struct rows *rows, struct pawl_error *err)
 {
+	PAWL_CLEAN(buf_clear) struct buf scratch = {0};
+
 	TRY(list_folders(c, l, err));
 	rows->row = mem_zalloc(l->n, sizeof(*rows->row));
 	rows->names = mem_zalloc(l->n, sizeof(*rows->names));
@@ -292,7 +279,10 @@ gather(const struct catalog *c, struct listing *l, struct rows *rows, struct paw
 	for (size_t i = 0; i < l->n; i++)
 		rows->names[i] = l->found[i].name;
 	TRY(match_known(c, l, rows, err));
-	TRY(read_new(c, l, rows, err));
+	for (size_t i = 0; i < l->n; i++) {
+		if (!rows->row[i].old)
+			TRY(catalog_entry_read(c, l->found[i].name, l->found[i].mtime_ns, &scratch, &rows->row[i].added, err));
+	}
 	if (c->single_name)
 		return 0;
 	TRY(apply_marks(c, rows, &l->memory, err));

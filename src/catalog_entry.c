@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * catalog_entry: folders -> entries of the catalog. Called by catalog.c; calls manifest.c, pool.c and the store.
+ * catalog_entry: folders -> entries of the catalog. Called by catalog.c; calls manifest.c and the store.
  * Promises P1, P2 (an entry is valid only if its manifest verifies), P17.
  */
 #include "catalog_entry.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "base/pool.h"
-
-#define MANY 64         /* new checkpoints: from here on threads are worth their start */
-#define HELPERS 7       /* besides the caller */
-#define TAKE_AT_ONCE 16
 
 static int
 out_of_memory(struct pawl_error *err)
@@ -129,70 +122,6 @@ catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, 
 	e = (struct catalog_entry){0};
 	return 0;
 }
-
-/* -------------------------------------------------------------------- many */
-
-/* Reading many is waiting for the disk or the network, so it is shared among threads: each takes the next few. */
-struct reading {
-	const struct catalog *c;
-	const struct catalog_wanted *wanted;
-	size_t n;
-	atomic_size_t next;
-	atomic_int failed;       /* first error */
-	pthread_mutex_t lock;    /* guards error */
-	struct pawl_error error;
-};
-
-static void
-read_share(void *arg)
-{
-	PAWL_CLEAN(buf_clear) struct buf scratch = {0};
-	struct reading *r = arg;
-	struct pawl_error err;
-
-	for (;;) {
-		size_t begin = atomic_fetch_add(&r->next, TAKE_AT_ONCE);
-		size_t end = begin + TAKE_AT_ONCE < r->n ? begin + TAKE_AT_ONCE : r->n;
-
-		if (begin >= r->n || atomic_load(&r->failed))
-			return;
-		for (size_t i = begin; i < end; i++) {
-			const struct catalog_wanted *w = &r->wanted[i];
-			int rc = catalog_entry_read(r->c, w->name, w->mtime_ns, &scratch, w->ret, &err), none = 0;
-
-			if (rc == 0)
-				continue;
-			pthread_mutex_lock(&r->lock);
-			if (atomic_compare_exchange_strong(&r->failed, &none, rc))
-				r->error = err;
-			pthread_mutex_unlock(&r->lock);
-			return;
-		}
-	}
-}
-
-int
-catalog_entries_read(const struct catalog *c, const struct catalog_wanted *wanted, size_t n, struct pawl_error *err)
-{
-	struct reading r = {.c = c, .wanted = wanted, .n = n};
-	struct pool *pool = NULL;
-
-	pthread_mutex_init(&r.lock, NULL);
-	/* Help that cannot be had is done without. */
-	if (n >= MANY && pool_new("pawl-catalog", HELPERS, &pool, NULL) == 0) {
-		for (unsigned i = 0; i < HELPERS; i++)
-			pool_add(pool, NULL, read_share, &r, NULL);
-	}
-	read_share(&r);
-	pool_free(pool);
-	pthread_mutex_destroy(&r.lock);
-	int rc = atomic_load(&r.failed);
-	if (rc < 0 && err)
-		*err = r.error;
-	return rc;
-}
-
-/* ---------------------------------------------------------------- manifests */
 
 /* Reads again what an entry stands for, and makes sure that it is still the same. */
 static int

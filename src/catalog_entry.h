@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* catalog_entry: one row of the catalog, read from its folder; many at once by several threads. For catalog.c only. */
+/* catalog_entry: one row of the catalog, read from its folder. For catalog.c only. */
 #ifndef PAWL_CATALOG_ENTRY_H
 #define PAWL_CATALOG_ENTRY_H
 
@@ -16,13 +16,5 @@ uint64_t catalog_name_id(const char *name);
 /* Reads one checkpoint; what is wrong with it becomes its problem, and only what is wrong elsewhere an error. */
 int catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, struct buf *scratch, struct catalog_entry *ret,
                        struct pawl_error *err);
-
-struct catalog_wanted {
-	const char *name;
-	int64_t mtime_ns;
-	struct catalog_entry *ret; /* empty; on failure some are filled in */
-};
-/* Reads many. */
-int catalog_entries_read(const struct catalog *c, const struct catalog_wanted *wanted, size_t n, struct pawl_error *err);
 
 #endif

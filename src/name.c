@@ -116,7 +116,7 @@ fail_unknown(const struct field *f, struct pawl_error *err)
 	}
 	known[len] = '\0';
 	return err_set(err, PAWL_EUSAGE, "name template: unknown variable {%.*s}, known are%s",
-		       (int)(f->name_len < 64 ? f->name_len : 64), f->open + 1, known + 1);
+	               (int)(f->name_len < 64 ? f->name_len : 64), f->open + 1, known + 1);
 }
 
 /* ---------------------------------------------------------------- filling */
@@ -154,7 +154,7 @@ put_seconds(const struct field *f, double seconds, struct buf *out)
 /* 1 if filled in, 0 if the value is unknown. */
 static int
 put_value(const struct variable *v, const struct field *f, const struct name_values *values, bool partial,
-	  struct buf *out)
+          struct buf *out)
 {
 	const char *place = (const char *)values + v->offset;
 	const char *text = NULL;
@@ -192,7 +192,7 @@ put_value(const struct variable *v, const struct field *f, const struct name_val
 
 static int
 put_field(const struct field *f, const struct name_values *values, bool partial, struct buf *out,
-	  struct pawl_error *err)
+          struct pawl_error *err)
 {
 	const struct variable *v = field_variable(f);
 
@@ -244,13 +244,13 @@ check_path(const char *path, struct pawl_error *err)
 	for (const char *at = path; *at != '\0'; at++)
 		if ((unsigned char)*at < 0x20 || *at == 0x7f || *at == '\\')
 			return err_set(err, PAWL_EUSAGE,
-				       "name template: the name holds a backslash or control character (0x%02x)",
-				       (unsigned)(unsigned char)*at);
+			               "name template: the name holds a backslash or control character (0x%02x)",
+			               (unsigned)(unsigned char)*at);
 	for (const char *at = path;; at++) {
 		size_t len = strcspn(at, "/");
 		if (len == 2 && at[0] == '.' && at[1] == '.')
 			return err_set(err, PAWL_EUSAGE,
-				       "name template: the name \"%.64s\" leads out of its folder by ..", path);
+			               "name template: the name \"%.64s\" leads out of its folder by ..", path);
 		at += len;
 		if (*at == '\0')
 			return 0;
@@ -259,7 +259,7 @@ check_path(const char *path, struct pawl_error *err)
 
 int
 name_format(const char *template_text, const struct name_values *values, bool partial, struct buf *out,
-	    struct pawl_error *err)
+            struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf name = {.max = 64 << 10};
 

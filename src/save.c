@@ -195,7 +195,7 @@ fill_stats(struct save *s)
 
 	pthread_mutex_lock(&s->ticket->lock);
 	st->id = s->id;
-	st->bytes = s->plan->nbytes;
+	st->bytes = s->nbytes;
 	st->written_bytes = atomic_load(&s->written_bytes);
 	st->reused_bytes = atomic_load(&s->reused_bytes);
 	st->blocked_seconds = blocked;
@@ -240,19 +240,30 @@ write_and_commit(struct save *s, struct pawl_error *err)
 	return 0;
 }
 
+/* Makes a committed checkpoint known to this process. */
+static void
+note_committed(struct save *s)
+{
+	struct pawl_error err = {0};
+
+	run_lock(s->run);
+	int rc = catalog_add(&s->run->catalog, s->name, &err);
+
+	s->run->save_cost_seconds = save_blocked_seconds(s);
+	run_unlock(s->run);
+	if (rc < 0)
+		tell(s, "warning", &err);
+}
+
 /* After the commit: troubles here are told by an event, the checkpoint stands. */
 static void
 settle(struct save *s)
 {
 	struct pawl *run = s->run;
 	struct pawl_error err = {0};
-	int rc;
+	int rc = 0;
 
-	run_lock(run);
-	rc = catalog_add(&run->catalog, s->name, &err);
-	run->save_cost_seconds = save_blocked_seconds(s);
-	run_unlock(run);
-	if (rc == 0 && !run->single_name) {
+	if (!run->single_name) {
 		rc = run_retain(run, &run->retention, false, NULL, &err);
 		if (run_point(run, rc < 0 ? NULL : &err) < 0)
 			rc = err.code;
@@ -279,13 +290,13 @@ save_run(void *arg)
 		ticket_fail(s->ticket, rc, &err);
 		run_set_pending(s->run, s->ticket);
 	} else {
-		settle(s);
+		note_committed(s);
 		reuse_of_save(s, &reuse, NULL);
 	}
-	struct pawl_ticket *ticket = ticket_ref(s->ticket);
-
-	/* whoever waits for the ticket may save again at once: the writer is free before the last stage shows */
-	writer_done(s->writer, s, reuse);
-	ticket_stage(ticket, rc < 0 ? PAWL_STAGE_FAILED : PAWL_STAGE_SETTLED);
-	pawl_ticket_free(ticket);
+	writer_release(s->writer, s, reuse); /* the next save may begin while this one settles */
+	if (rc == 0)
+		settle(s);
+	writer_settled(s->writer);
+	ticket_stage(s->ticket, rc < 0 ? PAWL_STAGE_FAILED : PAWL_STAGE_SETTLED);
+	save_unref(s);
 }

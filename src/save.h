@@ -90,7 +90,8 @@ struct save {
 	char token[33];
 	char *name, *folder, *partial;  /* checkpoint name; its key; the key it is written under */
 
-	struct plan *plan;              /* owned while running */
+	struct plan *plan;              /* owned until the save is released */
+	uint64_t nbytes;                /* of all files */
 	struct source *sources;
 	struct save_pack *packs;
 	struct save_unit *units;

@@ -60,10 +60,10 @@ trigger_parse(const char *text, struct trigger *ret, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "interval \"%.64s\": expected a number above 0", text);
 	if (!is_real(t.unit) && (t.every != floor(t.every) || t.every > 0x1p53))
 		return err_set(err, PAWL_EUSAGE, "interval \"%.64s\": expected a whole number of %s", text,
-			       units[unit].suffix);
+		               units[unit].suffix);
 	if (t.unit == TRIGGER_DURATION && t.every > 1)
 		return err_set(err, PAWL_EUSAGE,
-			       "interval \"%.64s\": expected a fraction of the training, at most 1dur", text);
+		               "interval \"%.64s\": expected a fraction of the training, at most 1dur", text);
 	*ret = t;
 	return 0;
 }
@@ -96,7 +96,7 @@ auto_due(double last_wct, double now_wct, double auto_seconds)
 
 int
 trigger_due(const struct trigger *t, const struct pawl_progress *last, const struct pawl_progress *now,
-	    double auto_seconds, struct pawl_error *err)
+            double auto_seconds, struct pawl_error *err)
 {
 	static const struct pawl_progress unknown = PAWL_PROGRESS_INIT;
 	const struct unit *u = units;
@@ -118,7 +118,7 @@ trigger_due(const struct trigger *t, const struct pawl_progress *last, const str
 
 int
 pawl_interval_due(const char *interval, const struct pawl_progress *last, const struct pawl_progress *now,
-		  struct pawl_error *err)
+                  struct pawl_error *err)
 {
 	struct trigger t;
 
@@ -127,7 +127,7 @@ pawl_interval_due(const char *interval, const struct pawl_progress *last, const 
 	TRY(trigger_parse(interval, &t, err));
 	if (t.unit == TRIGGER_AUTO)
 		return err_set(err, PAWL_EUSAGE,
-			       "interval \"auto\": needs the measured cost of a run's saves, which only the run has");
+		               "interval \"auto\": needs the measured cost of a run's saves, which only the run has");
 	return trigger_due(&t, last, now, 0, err);
 }
 

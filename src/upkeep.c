@@ -96,23 +96,35 @@ recycle_one(void *arg, const struct store_entry *entry)
 	return 0;
 }
 
-/* P7. The run's lock is held. */
+/* First half of a removal (P7): the checkpoint stops to exist, durably. The run's lock is held. Appends its name to doomed. */
 static int
-remove_entry(struct pawl *run, struct catalog_entry *e, struct pawl_error *err)
+unlist(struct pawl *run, struct catalog_entry *e, struct buf *doomed, struct pawl_error *err)
 {
-	PAWL_CLEAN(buf_clear) struct buf folder = {0}, key = {0}, mark = {0}, fields = {0};
-	uint64_t id = e->id;
+	PAWL_CLEAN(buf_clear) struct buf folder = {0}, key = {0};
 
 	catalog_key(&run->catalog, e->name, &folder);
 	buf_printf(&key, "%s/" MANIFEST_NAME, buf_str(&folder));
-	buf_printf(&mark, CATALOG_MARKS "/%s.json", e->name);
-	buf_printf(&fields, "\"id\":%llu,\"name\":\"%s\"", (unsigned long long)id, e->name);
 	TRY(buf_check(&key, "remove", err));
 	if (run->lease)
 		TRY(lease_check(run->lease, err));
 	TRY(store_remove(run->store, buf_str(&key), err));
 	TRY(store_sync(run->store, buf_str(&folder), err));
-	catalog_drop(&run->catalog, id); /* e is gone from here on */
+	buf_puts(doomed, e->name);
+	buf_putc(doomed, 0);
+	catalog_drop(&run->catalog, e->id); /* e is gone from here on */
+	return buf_check(doomed, "remove", err);
+}
+
+/* Second half: its bytes go, which takes long for large ones, so no lock is held. */
+static int
+discard(struct pawl *run, const char *name, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf folder = {0}, mark = {0}, fields = {0};
+
+	catalog_key(&run->catalog, name, &folder);
+	buf_printf(&mark, CATALOG_MARKS "/%s.json", name);
+	buf_printf(&fields, "\"name\":\"%s\"", name);
+	TRY(buf_check(&folder, "remove", err));
 	if (run->opts.recycle && run->writer)
 		store_list(run->store, buf_str(&folder), recycle_one, &(struct pack_list){run, buf_str(&folder)}, NULL);
 	TRY(store_remove_folder(run->store, buf_str(&folder), err));
@@ -121,10 +133,19 @@ remove_entry(struct pawl *run, struct catalog_entry *e, struct pawl_error *err)
 	return 0;
 }
 
+static int
+discard_all(struct pawl *run, const struct buf *doomed, struct pawl_error *err)
+{
+	for (size_t at = 0; at < doomed->len; at += strlen(doomed->ptr + at) + 1)
+		TRY(discard(run, doomed->ptr + at, err));
+	return 0;
+}
+
 int
 run_retain(struct pawl *run, const struct pawl_retention *policy, bool dry_run, struct pawl_decisions **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(decisions_clean) struct pawl_decisions *d = NULL;
+	PAWL_CLEAN(buf_clear) struct buf doomed = {0};
 	int rc;
 
 	run_lock(run);
@@ -135,11 +156,11 @@ run_retain(struct pawl *run, const struct pawl_retention *policy, bool dry_run, 
 		struct catalog_entry *e = d->rows[i].keep ? NULL : catalog_get(&run->catalog, d->rows[i].id);
 
 		if (e)
-			rc = remove_entry(run, e, err);
+			rc = unlist(run, e, &doomed, err);
 	}
 	run_unlock(run);
-	if (rc < 0)
-		return rc;
+	TRY(rc);
+	TRY(discard_all(run, &doomed, err));
 	if (ret)
 		*ret = steal(&d);
 	return 0;
@@ -257,6 +278,7 @@ check_precious(struct pawl *run, const struct catalog_entry *e, struct pawl_erro
 int
 pawl_remove(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
 {
+	PAWL_CLEAN(buf_clear) struct buf doomed = {0};
 	struct catalog_entry *e;
 	int rc;
 
@@ -269,8 +291,9 @@ pawl_remove(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
 	if (rc == 0 && !force)
 		rc = check_precious(run, e, err);
 	if (rc == 0)
-		rc = remove_entry(run, e, err);
+		rc = unlist(run, e, &doomed, err);
 	run_unlock(run);
 	TRY(rc);
+	TRY(discard_all(run, &doomed, err));
 	return run->single_name ? 0 : run_point(run, err);
 }

@@ -40,7 +40,7 @@ static struct {
 } slot;
 
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2 && ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_POINTER_LOCK_FREE == 2,
-	       "a signal handler may use lock-free atomics only");
+               "a signal handler may use lock-free atomics only");
 
 static void
 call_earlier(const struct sigaction *earlier, int number, siginfo_t *info, void *context)
@@ -89,7 +89,7 @@ install(const struct pawl_watch *watch, size_t i)
 	/* A program that had a handler decided whether system calls are interrupted; one that had none does
 	 * not expect it. */
 	bool had_handler = (earlier->sa_flags & SA_SIGINFO) != 0 ||
-			   (earlier->sa_handler != SIG_DFL && earlier->sa_handler != SIG_IGN);
+	                   (earlier->sa_handler != SIG_DFL && earlier->sa_handler != SIG_IGN);
 	action.sa_flags |= had_handler ? earlier->sa_flags & SA_RESTART : SA_RESTART;
 	action.sa_mask = earlier->sa_mask;
 	return sigaction(watched[i], &action, NULL);
@@ -120,7 +120,7 @@ pawl_watch_open(double grace_seconds, struct pawl_watch **ret, struct pawl_error
 {
 	if (!(grace_seconds >= 0))
 		return err_set(err, PAWL_EUSAGE, "watch: expected a grace time of 0 seconds or more, found %g",
-			       grace_seconds);
+		               grace_seconds);
 	struct pawl_watch *watch = mem_zalloc(1, sizeof(*watch));
 	if (!watch)
 		return err_set(err, PAWL_ENOMEM, "watch: out of memory");

@@ -176,7 +176,16 @@ hand_over(struct writer *w, struct save *s, struct pawl_error *err)
 }
 
 void
-writer_done(struct writer *w, struct save *s, struct reuse *reuse)
+writer_settled(struct writer *w)
+{
+	pthread_mutex_lock(&w->lock);
+	w->settling--;
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void
+writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 {
 	struct save *next = NULL;
 	struct pawl_error err = {0};
@@ -195,6 +204,7 @@ writer_done(struct writer *w, struct save *s, struct reuse *reuse)
 	s->plan = NULL;
 	arena_give(w->run->arena, &s->region);
 	arena_give(w->run->arena, &s->fill_region);
+	w->settling++;
 	w->active = w->queued;
 	w->queued = NULL;
 	if (w->active && pool_add(w->saver, NULL, save_run, w->active, &err) < 0) {
@@ -210,7 +220,6 @@ writer_done(struct writer *w, struct save *s, struct reuse *reuse)
 		ticket_stage(next->ticket, PAWL_STAGE_FAILED);
 		save_unref(next);
 	}
-	save_unref(s);
 }
 
 /* The cached plan if the structure is the same, else a new one; then the headers of this save. */
@@ -232,8 +241,10 @@ make_plan(struct writer *w, struct save *s, const struct pawl_state *state, stru
 	if (!s->plan)
 		TRY(plan_make(state, &opts, &s->plan, err));
 	TRY(commit_summary(s, &summary, err));
-	return plan_refresh(s->plan, state, &opts, (struct pawl_slice){summary.ptr, summary.len},
-	                    (struct pawl_slice){s->state_json.ptr, s->state_json.len}, err);
+	TRY(plan_refresh(s->plan, state, &opts, (struct pawl_slice){summary.ptr, summary.len},
+	                 (struct pawl_slice){s->state_json.ptr, s->state_json.len}, err));
+	s->nbytes = s->plan->nbytes;
+	return 0;
 }
 
 /* R143: too little space is an error with both figures before anything is written. */
@@ -416,7 +427,7 @@ writer_wait(struct writer *w, int64_t deadline_ms)
 	int rc = 0;
 
 	pthread_mutex_lock(&w->lock);
-	while ((w->active || w->queued || w->admitting) && rc == 0)
+	while ((w->active || w->queued || w->admitting || w->settling) && rc == 0)
 		rc = cond_wait_until(&w->changed, &w->lock, deadline_ms);
 	pthread_mutex_unlock(&w->lock);
 	return rc;
@@ -428,7 +439,7 @@ writer_busy(struct writer *w)
 	bool busy;
 
 	pthread_mutex_lock(&w->lock);
-	busy = w->active || w->queued;
+	busy = w->active || w->queued || w->settling;
 	pthread_mutex_unlock(&w->lock);
 	return busy;
 }

@@ -23,6 +23,7 @@ struct writer {
 	pthread_mutex_t lock;  /* guards below */
 	pthread_cond_t changed;
 	struct save *active, *queued;
+	unsigned settling;     /* saves that are committed, but still retain and point */
 	bool admitting;        /* a caller is between admission and hand-over */
 	struct plan *plan;     /* cached, NULL while a save has it */
 	struct reuse *reuse;   /* of the last commit; changed only while no save is active */
@@ -37,8 +38,10 @@ void writer_free(struct writer *w);
 /* The caller's half of a save; see pawl_save. */
 int writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state, struct pawl_ticket **ret,
                 struct pawl_error *err);
-/* Called by save_run when s is done: gives back plan and memory, starts a queued one. */
-void writer_done(struct writer *w, struct save *s, struct reuse *reuse);
+/* Called by save_run when s has been committed or has failed: takes back plan and memory, lets the next save begin. */
+void writer_release(struct writer *w, struct save *s, struct reuse *reuse);
+/* Called by save_run when s has settled. */
+void writer_settled(struct writer *w);
 int writer_fence(struct writer *w, int64_t deadline_ms);
 int writer_wait(struct writer *w, int64_t deadline_ms);
 bool writer_busy(struct writer *w);

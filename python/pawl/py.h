@@ -254,7 +254,8 @@ PyObject *py_live_child(PyObject *live, PyObject *key, Py_ssize_t index);
 
 /* ---- py_restore.c ---- */
 
-/* Restores into live (NULL = into new objects). Returns (tree, info, fallbacks, report, metadata). */
+/* Restores into live (NULL = into new objects). Returns (tree, info, fallbacks, report, metadata), or None if there is no
+ * checkpoint to open. */
 PyObject *py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const struct pawl_restore_opts *opts);
 
 /* ---- py_run.c, py_list.c, py_ticket.c ---- */

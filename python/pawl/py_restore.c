@@ -455,6 +455,8 @@ py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const stru
 	Py_BEGIN_ALLOW_THREADS
 	rc = pawl_restore_open(run, opts, &r.handle, &err);
 	Py_END_ALLOW_THREADS
+	if (rc == PAWL_ENOTFOUND)
+		Py_RETURN_NONE;
 	if (rc < 0)
 		return py_raise(st, rc, &err);
 	if (match_and_read(&r, live) == 0)

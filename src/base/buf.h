@@ -16,7 +16,7 @@ struct buf {
 	int failed;   /* 0, PAWL_ENOMEM or PAWL_ELIMIT: nothing is appended any more */
 };
 
-void buf_clear(struct buf *b); /* frees and zeroes; usable as PAWL_CLEAN(buf_clear) */
+void buf_clear(struct buf *b); /* frees and zeroes all but max; usable as PAWL_CLEAN(buf_clear) */
 void buf_put(struct buf *b, const void *ptr, size_t len);
 void buf_puts(struct buf *b, const char *text);
 void buf_putc(struct buf *b, char c);

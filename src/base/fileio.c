@@ -17,8 +17,8 @@
 #include "base/mem.h"
 
 /* Linux moves at most 0x7ffff000 bytes per call; a multiple of every block size suits direct I/O. */
-#define MAX_IO_BYTES    ((size_t)1 << 30)
-#define MAX_TREE_DEPTH  64
+#define MAX_IO_BYTES ((size_t)1 << 30)
+#define MAX_TREE_DEPTH 64
 #define MAX_TREE_PASSES 16
 
 void
@@ -46,14 +46,14 @@ fd_pwrite_all(int fd, const void *ptr, size_t len, uint64_t offset, const char *
 
 	if (offset > INT64_MAX || len > INT64_MAX - offset)
 		return err_set(err, PAWL_ELIMIT, "%s: write of %zu bytes at offset %llu is out of range", what, len,
-			       (unsigned long long)offset);
+		               (unsigned long long)offset);
 	while (len > 0) {
 		ssize_t n = pwrite(fd, from, len < MAX_IO_BYTES ? len : MAX_IO_BYTES, (off_t)offset);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
 			return err_sys(err, n < 0 ? errno : EIO, "%s: write of %zu bytes at offset %llu", what, len,
-				       (unsigned long long)offset);
+			               (unsigned long long)offset);
 		from += n;
 		len -= (size_t)n;
 		offset += (uint64_t)n;
@@ -68,17 +68,17 @@ fd_pread_all(int fd, void *ptr, size_t len, uint64_t offset, const char *what, s
 
 	if (offset > INT64_MAX || len > INT64_MAX - offset)
 		return err_set(err, PAWL_ELIMIT, "%s: read of %zu bytes at offset %llu is out of range", what, len,
-			       (unsigned long long)offset);
+		               (unsigned long long)offset);
 	while (len > 0) {
 		ssize_t n = pread(fd, to, len < MAX_IO_BYTES ? len : MAX_IO_BYTES, (off_t)offset);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
 			return err_sys(err, errno, "%s: read of %zu bytes at offset %llu", what, len,
-				       (unsigned long long)offset);
+			               (unsigned long long)offset);
 		if (n == 0)
 			return err_set(err, PAWL_ECORRUPT, "%s: ends at offset %llu, expected %zu bytes more", what,
-				       (unsigned long long)offset, len);
+			               (unsigned long long)offset, len);
 		to += n;
 		len -= (size_t)n;
 		offset += (uint64_t)n;
@@ -197,7 +197,7 @@ fd_read_file(int dirfd, const char *path, size_t max, struct buf *out, struct pa
 		return err_set(err, PAWL_ECORRUPT, "%s: expected a regular file, found something else", path);
 	if (st.st_size > 0 && (uint64_t)st.st_size > max)
 		return err_set(err, PAWL_ELIMIT, "%s: expected at most %zu bytes, found %lld", path, max,
-			       (long long)st.st_size);
+		               (long long)st.st_size);
 
 	/* One byte more than the size, so that the end is usually seen by the second read; the file may
 	 * also grow, or (in /proc) have no size. */

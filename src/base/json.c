@@ -13,8 +13,8 @@
 #include "base/json_string.h"
 #include "base/text.h"
 
-#define MAX_DEPTH        1024
-#define NODES_PER_BLOCK  64
+#define MAX_DEPTH 1024
+#define NODES_PER_BLOCK 64
 #define TEXT_BLOCK_BYTES ((size_t)4096)
 
 struct frame {
@@ -68,7 +68,7 @@ fail_expected(struct reader *r, const char *expected)
 			snprintf(found, sizeof(found), "byte 0x%02x", c);
 	}
 	return err_set(r->err, PAWL_ECORRUPT, "%s: byte %zu: expected %s, found %s", r->what,
-		       (size_t)(r->at - r->begin), expected, found);
+	               (size_t)(r->at - r->begin), expected, found);
 }
 
 static int
@@ -248,7 +248,7 @@ read_number(struct reader *r)
 			value = value * 10 + digit;
 		else
 			overflow = overflow || __builtin_mul_overflow(value, (uint64_t)10, &value) ||
-				   __builtin_add_overflow(value, (uint64_t)digit, &value);
+			           __builtin_add_overflow(value, (uint64_t)digit, &value);
 	}
 	if (*digits == '0' && r->at - digits > 1) {
 		r->at = digits;
@@ -286,7 +286,7 @@ fail_duplicate(struct reader *r, const struct json *member)
 
 	printable_key(member->key, member->key_len, key);
 	return err_set(r->err, PAWL_ECORRUPT, "%s: byte %zu: the object that ends here has the key \"%s\" twice",
-		       r->what, (size_t)(r->at - r->begin), key);
+	               r->what, (size_t)(r->at - r->begin), key);
 }
 
 static uint64_t
@@ -521,7 +521,7 @@ set_limits(struct reader *r, const struct json_limits *limits)
 
 int
 json_parse(const char *what, const void *ptr, size_t len, const struct json_limits *limits, struct bump *memory,
-	   struct json **ret, struct pawl_error *err)
+           struct json **ret, struct pawl_error *err)
 {
 	struct reader r;
 
@@ -535,7 +535,7 @@ json_parse(const char *what, const void *ptr, size_t len, const struct json_limi
 	set_limits(&r, limits);
 	if (len > r.limits.max_bytes)
 		return err_set(err, PAWL_ELIMIT, "%s: expected at most %zu bytes, found %zu", what, r.limits.max_bytes,
-			       len);
+		               len);
 	r.nodes = bump_array(memory, 1, sizeof(*r.nodes));
 	if (!r.nodes)
 		return fail_memory(&r, sizeof(*r.nodes));

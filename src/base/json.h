@@ -17,7 +17,16 @@
 #include "base/buf.h"
 #include "base/mem.h"
 
-enum json_type { JSON_NULL, JSON_BOOL, JSON_INT /* i64 */, JSON_UINT /* > INT64_MAX */, JSON_REAL, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
+enum json_type {
+	JSON_NULL,
+	JSON_BOOL,
+	JSON_INT,  /* i64 */
+	JSON_UINT, /* > INT64_MAX */
+	JSON_REAL,
+	JSON_STRING,
+	JSON_ARRAY,
+	JSON_OBJECT
+};
 
 /* A value; children of arrays and objects are linked in document order. All memory is the bump's;
  * strings are NUL-terminated, unescaped, valid UTF-8 without NUL characters inside. */
@@ -54,15 +63,18 @@ const struct json *json_get(const struct json *object, const char *key);
 /* Typed members: PAWL_ECORRUPT naming what, key, the type expected and found. Missing = the same error. */
 int json_get_u64(const char *what, const struct json *object, const char *key, uint64_t *ret, struct pawl_error *err);
 int json_get_i64(const char *what, const struct json *object, const char *key, int64_t *ret, struct pawl_error *err);
-int json_get_str(const char *what, const struct json *object, const char *key, const char **ret, struct pawl_error *err);
+int json_get_str(const char *what, const struct json *object, const char *key, const char **ret,
+                 struct pawl_error *err);
+/* JSON_REAL accepts integers too. */
 int json_get_type(const char *what, const struct json *object, const char *key, enum json_type type,
                   const struct json **ret, struct pawl_error *err);
 
 /* Writing: the caller places commas and braces; these write one token. */
-void json_put_string(struct buf *out, const char *text, size_t len); /* quoted and escaped; bad UTF-8 becomes U+FFFD,
-                                                                       a NUL fails the buffer */
+/* Quoted and escaped; bytes that are no UTF-8 become U+FFFD, a NUL fails the buffer (the reader refuses it). */
+void json_put_string(struct buf *out, const char *text, size_t len);
 void json_put_i64(struct buf *out, int64_t value);
 void json_put_u64(struct buf *out, uint64_t value);
-void json_put_double(struct buf *out, double value); /* finite; shortest form that reads back equal, always with '.' or 'e' */
+/* Finite, else the buffer fails. Shortest form of 15 to 17 digits that reads back equal, always with '.' or 'e'. */
+void json_put_double(struct buf *out, double value);
 
 #endif

@@ -46,7 +46,7 @@ static int
 fail_member(const char *what, const char *key, const char *expected, const struct json *found, struct pawl_error *err)
 {
 	return err_set(err, PAWL_ECORRUPT, "%s: \"%s\": expected %s, found %s", what, key, expected,
-		       found ? type_name(found->type) : "nothing");
+	               found ? type_name(found->type) : "nothing");
 }
 
 int
@@ -56,7 +56,7 @@ json_get_u64(const char *what, const struct json *object, const char *key, uint6
 
 	if (member && member->type == JSON_INT && member->i < 0)
 		return err_set(err, PAWL_ECORRUPT, "%s: \"%s\": expected a non-negative integer, found %lld", what, key,
-			       (long long)member->i);
+		               (long long)member->i);
 	if (!member || (member->type != JSON_INT && member->type != JSON_UINT))
 		return fail_member(what, key, "a non-negative integer", member, err);
 	*ret = member->u;
@@ -70,7 +70,7 @@ json_get_i64(const char *what, const struct json *object, const char *key, int64
 
 	if (member && member->type == JSON_UINT)
 		return err_set(err, PAWL_ECORRUPT, "%s: \"%s\": expected an integer below 2^63, found %llu", what, key,
-			       (unsigned long long)member->u);
+		               (unsigned long long)member->u);
 	if (!member || member->type != JSON_INT)
 		return fail_member(what, key, "an integer", member, err);
 	*ret = member->i;
@@ -89,7 +89,7 @@ json_get_str(const char *what, const struct json *object, const char *key, const
 
 int
 json_get_type(const char *what, const struct json *object, const char *key, enum json_type type,
-	      const struct json **ret, struct pawl_error *err)
+              const struct json **ret, struct pawl_error *err)
 {
 	const struct json *member = json_get(object, key);
 

@@ -26,8 +26,8 @@ json_skip_plain(const char *p, const char *end)
 		/* The top bit of a byte of (x - 1) & ~x is set where x is 0; of (x - 0x20) & ~x where x < 0x20.
 		 * Borrows disturb only bytes above the first hit, and the first hit is what we look for. */
 		uint64_t hit = (((quote - ones) & ~quote) | ((backslash - ones) & ~backslash) |
-				((word - ones * 0x20) & ~word) | word) &
-			       highs;
+		                ((word - ones * 0x20) & ~word) | word) &
+		               highs;
 		if (hit != 0)
 			return p + (__builtin_ctzll(hit) >> 3);
 		p += 8;

@@ -95,9 +95,9 @@ mem_printf(const char *format, ...)
 
 /* ------------------------------------------------------------------- bump */
 
-#define BUMP_ALIGN       16u
+#define BUMP_ALIGN 16u
 #define BUMP_FIRST_CHUNK ((size_t)4 << 10)
-#define BUMP_LAST_CHUNK  ((size_t)1 << 20)
+#define BUMP_LAST_CHUNK ((size_t)1 << 20)
 
 struct bump_chunk {
 	_Alignas(BUMP_ALIGN) struct bump_chunk *next;

@@ -234,7 +234,7 @@ cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms
 	return pthread_cond_timedwait_relative_np(cond, lock, &left);
 #else
 	struct timespec until = {.tv_sec = (time_t)(deadline_ms / 1000),
-				 .tv_nsec = (long)(deadline_ms % 1000) * 1000000};
+	                         .tv_nsec = (long)(deadline_ms % 1000) * 1000000};
 	return pthread_cond_timedwait(cond, lock, &until);
 #endif
 }

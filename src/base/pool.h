@@ -14,7 +14,8 @@
 struct pool;
 typedef void pool_fn(void *arg);
 
-int pool_new(const char *name /* <= 15 bytes, shown by top -H */, unsigned threads, struct pool **ret, struct pawl_error *err);
+/* name: <= 15 bytes, shown by top -H. */
+int pool_new(const char *name, unsigned threads, struct pool **ret, struct pawl_error *err);
 void pool_free(struct pool *pool); /* runs what is queued, then joins; NULL is fine */
 unsigned pool_threads(const struct pool *pool);
 

@@ -83,8 +83,8 @@ sum_from_hex(const char text[32], struct sum128 *ret)
 	for (int i = 0; i < 32; i++) {
 		char c = text[i];
 		unsigned digit = c >= '0' && c <= '9'   ? (unsigned)(c - '0')
-				 : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a') + 10
-							: 16;
+		                 : c >= 'a' && c <= 'f' ? (unsigned)(c - 'a') + 10
+		                                        : 16;
 		if (digit == 16)
 			return false;
 		halves[i / 16] = halves[i / 16] << 4 | digit;

@@ -20,8 +20,8 @@ copy_past_cache(char *to, const char *from, size_t nbytes)
 	}
 }
 
-#define SUM_NAME    "avx2"
-#define SUM_COPY    copy_past_cache
+#define SUM_NAME "avx2"
+#define SUM_COPY copy_past_cache
 #define SUM_FENCE() _mm_sfence()
 #include "base/sum_variant.h"
 

@@ -25,10 +25,10 @@ copy_past_cache(char *to, const char *from, size_t nbytes)
 		_mm_stream_si128((__m128i *)(void *)(to + at + 48), d);
 	}
 }
-#define SUM_COPY    copy_past_cache
+#define SUM_COPY copy_past_cache
 #define SUM_FENCE() _mm_sfence()
 #else
-#define SUM_COPY    memcpy
+#define SUM_COPY memcpy
 #define SUM_FENCE() ((void)0)
 #endif
 

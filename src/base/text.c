@@ -317,7 +317,7 @@ decimal_to_double(const struct decimal *d, double *ret)
 {
 	/* Exact in double arithmetic: a factor below 2^53 and a power of ten up to 10^22. */
 	static const double powers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
-					1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+	                                1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 	if (d->n_digits == 0) {
 		*ret = 0;
 		return true;
@@ -325,7 +325,7 @@ decimal_to_double(const struct decimal *d, double *ret)
 	if (FLT_EVAL_METHOD == 0 && d->n_digits <= 19 && d->value < (uint64_t)1 << 53 && d->exponent >= -22 &&
 	    d->exponent <= 22) {
 		*ret = d->exponent < 0 ? (double)d->value / powers[-d->exponent]
-				       : (double)d->value * powers[d->exponent];
+		                       : (double)d->value * powers[d->exponent];
 		return true;
 	}
 	/* Digits and an exponent, no decimal point: read alike by strtod in every locale. */

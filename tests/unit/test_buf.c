@@ -37,7 +37,8 @@ test_text_stays_whole_at_every_length(void **state)
 	for (size_t step = 1; step < 70; step++) {
 		struct buf b = {0};
 		for (size_t i = 0; i < 300; i += step)
-			buf_printf(&b, "%.*s", (int)step, "0123456789012345678901234567890123456789012345678901234567890123456789");
+			buf_printf(&b, "%.*s", (int)step,
+			           "0123456789012345678901234567890123456789012345678901234567890123456789");
 		assert_int_equal(strlen(buf_str(&b)), b.len);
 		assert_true(b.len >= 300 && b.len < 300 + step);
 		for (size_t i = 0; i < b.len; i++)
@@ -114,9 +115,9 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_pieces_are_joined),	    cmocka_unit_test(test_text_stays_whole_at_every_length),
-		cmocka_unit_test(test_grow_hands_out_room),	    cmocka_unit_test(test_P16_the_maximum_is_exact),
-		cmocka_unit_test(test_failures_stick),		    cmocka_unit_test(test_absurd_sizes_fail_cleanly),
+		cmocka_unit_test(test_pieces_are_joined),   cmocka_unit_test(test_text_stays_whole_at_every_length),
+		cmocka_unit_test(test_grow_hands_out_room), cmocka_unit_test(test_P16_the_maximum_is_exact),
+		cmocka_unit_test(test_failures_stick),      cmocka_unit_test(test_absurd_sizes_fail_cleanly),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

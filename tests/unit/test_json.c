@@ -26,6 +26,7 @@ struct row {
 	int code;
 };
 
+/* clang-format off */
 static const struct row rows[] = {
 	/* values at the top */
 	{LIT("null"), 0}, {LIT("true"), 0}, {LIT("false"), 0}, {LIT("0"), 0}, {LIT("\"\""), 0}, {LIT("[]"), 0}, {LIT("{}"), 0},
@@ -78,10 +79,12 @@ static const struct row rows[] = {
 	{LIT("{\"a\":0,\"b\":0,\"c\":0,\"d\":0,\"e\":0,\"f\":0,\"g\":0,\"h\":0,\"i\":0,\"j\":0,\"a\":0}"), PAWL_ECORRUPT},
 	{LIT("{\"a\":0,\"b\":0,\"c\":0,\"d\":0,\"e\":0,\"f\":0,\"g\":0,\"h\":0,\"i\":0,\"j\":0,\"k\":0}"), 0},
 };
+/* clang-format on */
 
 /* Parses a copy that ends where the text ends, so that a read beyond it is seen. */
 static int
-parse(const char *text, size_t len, const struct json_limits *limits, struct bump *memory, struct json **ret, struct pawl_error *err)
+parse(const char *text, size_t len, const struct json_limits *limits, struct bump *memory, struct json **ret,
+      struct pawl_error *err)
 {
 	char *copy = mem_strndup(text, len), *exact = mem_alloc(len);
 
@@ -103,7 +106,8 @@ test_T2_documents_are_accepted_or_refused(void **state)
 		struct pawl_error err = {0};
 		int rc = parse(rows[i].text, rows[i].len, NULL, &memory, &root, &err);
 		if (rc != rows[i].code)
-			fail_msg("row %zu, %s: expected %d, found %d (%s)", i, rows[i].text, rows[i].code, rc, err.message);
+			fail_msg("row %zu, %s: expected %d, found %d (%s)", i, rows[i].text, rows[i].code, rc,
+			         err.message);
 		if (rc < 0) {
 			assert_null(root);
 			assert_int_equal(err.code, rc);
@@ -119,7 +123,8 @@ static void
 test_P17_every_truncation_is_refused(void **state)
 {
 	(void)state;
-	const char text[] = "{\"a\":[1,-2.5e3,\"x\\u00e9\\ud83d\\ude00\xe2\x82\xac\",true,null],\"b\":{\"c\":false,\"d\":[]}}";
+	const char text[] =
+		"{\"a\":[1,-2.5e3,\"x\\u00e9\\ud83d\\ude00\xe2\x82\xac\",true,null],\"b\":{\"c\":false,\"d\":[]}}";
 	for (size_t len = 0; len < sizeof(text) - 1; len++) {
 		struct bump memory = {0};
 		struct json *root;
@@ -186,7 +191,8 @@ test_T2_size_strings_and_values_are_limited(void **state)
 	assert_int_equal(parse_with((struct json_limits){.max_string = 2}, LIT("\"abc\"")), PAWL_ELIMIT);
 	/* What counts is the string, not its spelling. */
 	assert_int_equal(parse_with((struct json_limits){.max_string = 3}, LIT("\"\\u0061\\u0062\\u0063\"")), 0);
-	assert_int_equal(parse_with((struct json_limits){.max_string = 2}, LIT("\"\\u0061\\u0062\\u0063\"")), PAWL_ELIMIT);
+	assert_int_equal(parse_with((struct json_limits){.max_string = 2}, LIT("\"\\u0061\\u0062\\u0063\"")),
+	                 PAWL_ELIMIT);
 
 	struct buf text = {0};
 	buf_putc(&text, '"');
@@ -263,7 +269,8 @@ test_the_tree_is_as_written(void **state)
 	(void)state;
 	struct bump memory = {0};
 	struct json *root;
-	assert_int_equal(parse(LIT("{\"n\":null,\"t\":true,\"arr\":[1,[2],\"s\"],\"k\\u00e9y\":{\"x\":-1}}"), NULL, &memory, &root, NULL), 0);
+	const char text[] = "{\"n\":null,\"t\":true,\"arr\":[1,[2],\"s\"],\"k\\u00e9y\":{\"x\":-1}}";
+	assert_int_equal(parse(LIT(text), NULL, &memory, &root, NULL), 0);
 	assert_int_equal(root->type, JSON_OBJECT);
 	assert_int_equal(root->len, 4);
 	assert_null(root->key);
@@ -331,8 +338,11 @@ test_strings_are_unescaped(void **state)
 {
 	(void)state;
 	struct bump memory = {0};
-	const struct json *v = parse_one("\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\\u00e9\\u20AC\\ud83d\\ude00 plain and long \xe2\x82\xac text\"", &memory);
-	assert_string_equal(v->str, "\"\\/\b\f\n\r\tA\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80 plain and long \xe2\x82\xac text");
+	const struct json *v = parse_one(
+		"\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\\u00e9\\u20AC\\ud83d\\ude00 plain and long \xe2\x82\xac text\"",
+		&memory);
+	assert_string_equal(v->str,
+	                    "\"\\/\b\f\n\r\tA\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80 plain and long \xe2\x82\xac text");
 	assert_int_equal(v->len, strlen(v->str));
 	bump_clear(&memory);
 }
@@ -369,7 +379,8 @@ test_reading_stops_at_the_stop_key(void **state)
 	struct json_limits limits = {.stop_key = "stop"};
 	struct bump memory = {0};
 	struct json *root;
-	assert_int_equal(parse(LIT("{\"a\":1,\"b\":{\"stop\":2},\"stop\" \xff garbage"), &limits, &memory, &root, NULL), 0);
+	assert_int_equal(parse(LIT("{\"a\":1,\"b\":{\"stop\":2},\"stop\" \xff garbage"), &limits, &memory, &root, NULL),
+	                 0);
 	assert_int_equal(root->len, 2);
 	assert_int_equal(json_get(root, "a")->i, 1);
 	assert_int_equal(json_get(json_get(root, "b"), "stop")->i, 2);
@@ -401,7 +412,9 @@ test_typed_members_are_checked(void **state)
 	int64_t i = 7;
 	const char *s = "kept";
 	const struct json *v = NULL;
-	assert_int_equal(parse(LIT("{\"u\":18446744073709551615,\"i\":-5,\"s\":\"x\",\"r\":1.5,\"o\":{}}"), NULL, &memory, &root, NULL), 0);
+	assert_int_equal(parse(LIT("{\"u\":18446744073709551615,\"i\":-5,\"s\":\"x\",\"r\":1.5,\"o\":{}}"), NULL,
+	                       &memory, &root, NULL),
+	                 0);
 	assert_int_equal(json_get_u64("doc", root, "u", &u, &err), 0);
 	assert_true(u == UINT64_MAX);
 	assert_int_equal(json_get_i64("doc", root, "i", &i, &err), 0);
@@ -551,8 +564,12 @@ test_strings_come_back(void **state)
 	buf_clear(&out);
 
 	/* Bytes that are no text still give a document that can be read. */
-	json_put_string(&out, "a\xff" "b\xe2\x82", 5);
-	assert_string_equal(buf_str(&out), "\"a\xef\xbf\xbd" "b\xef\xbf\xbd\xef\xbf\xbd\"");
+	json_put_string(&out,
+	                "a\xff"
+	                "b\xe2\x82",
+	                5);
+	assert_string_equal(buf_str(&out), "\"a\xef\xbf\xbd"
+	                                   "b\xef\xbf\xbd\xef\xbf\xbd\"");
 	buf_clear(&out);
 	bump_clear(&memory);
 }

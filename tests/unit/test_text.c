@@ -47,7 +47,10 @@ test_globs(void **state)
 		{"a?c", "a/c", true},
 		{"a?c", "ac", false},
 		{"a?", "a", false},
-		{"a?c", "a\xe2\x82\xac" "c", true},
+		{"a?c",
+	         "a\xe2\x82\xac"
+	         "c",
+	         true},
 		{"??", "\xe2\x82\xac", false},
 		{"a*b*c", "aXbYc", true},
 		{"a*b*c", "abcbc", true},
@@ -116,7 +119,8 @@ test_P17_components(void **state)
 {
 	(void)state;
 	const char *good[] = {"a", "checkpoint_000001", "rank00000-00000.safetensors", "A.B=c-d", "_x", "a..b"};
-	const char *bad[] = {"", ".", "..", ".hidden", "-x", "a/b", "a b", "a\nb", "a\\b", "\xc3\xa9", "a:b", "a*", "~", "/"};
+	const char *bad[] = {"",     ".",    "..",       ".hidden", "-x", "a/b", "a b",
+	                     "a\nb", "a\\b", "\xc3\xa9", "a:b",     "a*", "~",   "/"};
 	for (size_t i = 0; i < COUNT(good); i++)
 		assert_true(text_is_component(good[i]));
 	for (size_t i = 0; i < COUNT(bad); i++)
@@ -134,9 +138,11 @@ static void
 test_P17_keys(void **state)
 {
 	(void)state;
-	const char *good[] = {"a", "a/b", ".pawl/marks", "checkpoints/.checkpoint_000008.ab.partial/manifest.json", ".lease", "a/...x"};
-	const char *bad[] = {"",     "/",    "/a",   "a/",  "a//b",  ".",	 "..",	 "a/..", "../a", "a/./b",
-			     "a/-b", "a b",  "a\nb", "a\\b", "a/b\x7f", "\xff", "a/b*", "C:/x"};
+	const char *good[] = {"a",           "a/b",
+	                      ".pawl/marks", "checkpoints/.checkpoint_000008.ab.partial/manifest.json",
+	                      ".lease",      "a/...x"};
+	const char *bad[] = {"",      "/",    "/a",  "a/",   "a//b", ".",       "..",   "a/..", "../a",
+	                     "a/./b", "a/-b", "a b", "a\nb", "a\\b", "a/b\x7f", "\xff", "a/b*", "C:/x"};
 	for (size_t i = 0; i < COUNT(good); i++)
 		assert_true(text_is_key(good[i]));
 	for (size_t i = 0; i < COUNT(bad); i++)
@@ -155,11 +161,35 @@ static void
 test_utf8(void **state)
 {
 	(void)state;
-	const char *good[] = {"", "ascii", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80", "\xef\xbf\xbf",
-			      "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf", "sixteen bytes of \xe2\x82\xac text and more"};
-	const char *bad[] = {"\x80", "\xc0\x80", "\xc1\xbf", "\xc2", "\xc2" "a", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xed\xbf\xbf",
-			     "\xe2\x82", "\xe2\x82" "x", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff",
-			     "eight by\xfe", "\xf0\x90\x80"};
+	const char *good[] = {"",
+	                      "ascii",
+	                      "\xc2\x80",
+	                      "\xdf\xbf",
+	                      "\xe0\xa0\x80",
+	                      "\xed\x9f\xbf",
+	                      "\xee\x80\x80",
+	                      "\xef\xbf\xbf",
+	                      "\xf0\x90\x80\x80",
+	                      "\xf4\x8f\xbf\xbf",
+	                      "sixteen bytes of \xe2\x82\xac text and more"};
+	const char *bad[] = {"\x80",
+	                     "\xc0\x80",
+	                     "\xc1\xbf",
+	                     "\xc2",
+	                     "\xc2"
+	                     "a",
+	                     "\xe0\x9f\xbf",
+	                     "\xed\xa0\x80",
+	                     "\xed\xbf\xbf",
+	                     "\xe2\x82",
+	                     "\xe2\x82"
+	                     "x",
+	                     "\xf0\x8f\xbf\xbf",
+	                     "\xf4\x90\x80\x80",
+	                     "\xf5\x80\x80\x80",
+	                     "\xff",
+	                     "eight by\xfe",
+	                     "\xf0\x90\x80"};
 	for (size_t i = 0; i < COUNT(good); i++)
 		assert_true(text_is_utf8(good[i], strlen(good[i])));
 	for (size_t i = 0; i < COUNT(bad); i++)
@@ -175,7 +205,13 @@ test_base64_vectors(void **state)
 	(void)state;
 	const struct {
 		const char *plain, *coded;
-	} rows[] = {{"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"fooba", "Zm9vYmE="}, {"foobar", "Zm9vYmFy"}};
+	} rows[] = {{"", ""},
+	            {"f", "Zg=="},
+	            {"fo", "Zm8="},
+	            {"foo", "Zm9v"},
+	            {"foob", "Zm9vYg=="},
+	            {"fooba", "Zm9vYmE="},
+	            {"foobar", "Zm9vYmFy"}};
 	for (size_t i = 0; i < COUNT(rows); i++) {
 		struct buf coded = {0}, plain = {0};
 		text_put_base64(&coded, rows[i].plain, strlen(rows[i].plain));
@@ -211,8 +247,8 @@ static void
 test_base64_is_strict(void **state)
 {
 	(void)state;
-	const char *bad[] = {"Z", "Zg", "Zg=", "Zg===", "Zh==", "Zm9=", "Z===", "====", "Zg==Zg==", "Zm 9", "Zm9\n", "Zm9v\n", "Zm_v",
-			     "Zm-v", "=Zg=", "Zm9\xff"};
+	const char *bad[] = {"Z",        "Zg",   "Zg=",   "Zg===",  "Zh==", "Zm9=", "Z===", "====",
+	                     "Zg==Zg==", "Zm 9", "Zm9\n", "Zm9v\n", "Zm_v", "Zm-v", "=Zg=", "Zm9\xff"};
 	for (size_t i = 0; i < COUNT(bad); i++) {
 		struct buf out = {0};
 		struct pawl_error err;
@@ -232,9 +268,13 @@ test_bytes_for_people(void **state)
 		double nbytes;
 		const char *text;
 	} rows[] = {
-		{0, "0 B"}, {1, "1 B"}, {1023, "1023 B"}, {1024, "1.0 KiB"}, {1536, "1.5 KiB"}, {1048575, "1.0 MiB"}, {1048576, "1.0 MiB"},
-		{1288490189, "1.2 GiB"}, {0x1p40, "1.0 TiB"}, {0x1p50, "1.0 PiB"}, {0x1p64, "16.0 EiB"}, {-5, "0 B"}, {NAN, "0 B"},
-		{INFINITY, "999999.0 EiB"},
+		{0, "0 B"},           {1, "1 B"},
+		{1023, "1023 B"},     {1024, "1.0 KiB"},
+		{1536, "1.5 KiB"},    {1048575, "1.0 MiB"},
+		{1048576, "1.0 MiB"}, {1288490189, "1.2 GiB"},
+		{0x1p40, "1.0 TiB"},  {0x1p50, "1.0 PiB"},
+		{0x1p64, "16.0 EiB"}, {-5, "0 B"},
+		{NAN, "0 B"},         {INFINITY, "999999.0 EiB"},
 	};
 	for (size_t i = 0; i < COUNT(rows); i++) {
 		char text[32];
@@ -265,13 +305,36 @@ test_numbers(void **state)
 		size_t used;
 		double value;
 	} rows[] = {
-		{"0", 1, 0}, {"12", 2, 12}, {"-3.5x", 4, -3.5}, {"0.25dur", 4, 0.25}, {"1e3tok", 3, 1000}, {"5ep", 1, 5}, {"1e", 1, 1},
-		{"1e+", 1, 1}, {"1.", 1, 1}, {"1.e5", 1, 1}, {"007", 3, 7}, {"", 0, 0}, {"-", 0, 0}, {".5", 0, 0}, {"+1", 0, 0},
-		{"nan", 0, 0}, {"inf", 0, 0}, {"0x10", 1, 0}, {"1e400", 0, 0}, {"1e-400", 6, 0}, {"1e99999999999999999999", 0, 0},
-		{"0e99999999999999999999", 22, 0}, {"123456789012345678901234567890", 30, 123456789012345678901234567890.0},
-		{"9007199254740993", 16, 9007199254740992.0}, {"0.1", 3, 0.1}, {"1.7976931348623157e308", 22, 1.7976931348623157e308},
-		{"1.7976931348623159e308", 0, 0}, {"4.9406564584124654e-324", 23, 4.9406564584124654e-324},
-		{"2.2250738585072011e-308", 23, 2.2250738585072011e-308}, {"0.000000000000000000000000000000000001", 38, 1e-36},
+		{"0", 1, 0},
+		{"12", 2, 12},
+		{"-3.5x", 4, -3.5},
+		{"0.25dur", 4, 0.25},
+		{"1e3tok", 3, 1000},
+		{"5ep", 1, 5},
+		{"1e", 1, 1},
+		{"1e+", 1, 1},
+		{"1.", 1, 1},
+		{"1.e5", 1, 1},
+		{"007", 3, 7},
+		{"", 0, 0},
+		{"-", 0, 0},
+		{".5", 0, 0},
+		{"+1", 0, 0},
+		{"nan", 0, 0},
+		{"inf", 0, 0},
+		{"0x10", 1, 0},
+		{"1e400", 0, 0},
+		{"1e-400", 6, 0},
+		{"1e99999999999999999999", 0, 0},
+		{"0e99999999999999999999", 22, 0},
+		{"123456789012345678901234567890", 30, 123456789012345678901234567890.0},
+		{"9007199254740993", 16, 9007199254740992.0},
+		{"0.1", 3, 0.1},
+		{"1.7976931348623157e308", 22, 1.7976931348623157e308},
+		{"1.7976931348623159e308", 0, 0},
+		{"4.9406564584124654e-324", 23, 4.9406564584124654e-324},
+		{"2.2250738585072011e-308", 23, 2.2250738585072011e-308},
+		{"0.000000000000000000000000000000000001", 38, 1e-36},
 	};
 	for (size_t i = 0; i < COUNT(rows); i++) {
 		double value = 0;

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pawl: save training state without stopping the training, keep the right checkpoints, resume exactly.
+
+    with pawl.CheckpointManager("runs/demo", num_to_keep=3) as manager:
+        state = {"model": model, "optimizer": optimizer, "rng": pawl.rng_state()}
+        restored = manager.restore(state)                    # None on a fresh run
+        for epoch in range(restored.step + 1 if restored else 0, 10):
+            ...
+            manager.save(epoch, state, metrics={"accuracy": accuracy})
+
+A state is a tree of dicts, lists, tuples, tensors (torch, NumPy, JAX), int, float, bool, str, bytes and None; an object
+with state_dict() and load_state_dict() stands for what these give and take. This package only translates: the work is
+done by libpawl, on its own threads, without the interpreter lock.
+"""
+
+from ._pawl import (
+    AccessError,
+    BusyError,
+    CancelledError,
+    ConflictError,
+    CorruptError,
+    ExistsError,
+    InternalError,
+    LimitError,
+    MismatchError,
+    NoSpaceError,
+    NotFoundError,
+    OutOfMemoryError,
+    PawlError,
+    ReadOnlyError,
+    StorageError,
+    Ticket,
+    TimeoutError,
+    TransientError,
+    UnsupportedError,
+    UsageError,
+    VersionError,
+    optimal_interval,
+    version,
+)
+from .checkpoint import Checkpoint, load, save
+from .consumer import hold, wait_for_new
+from .manager import CheckpointManager
+from .records import CheckpointInfo, Decision, Restored
+from .rng import RngState, rng_state
+from .shard import Shard
+
+__version__ = version()
+
+__all__ = [
+    "AccessError",
+    "BusyError",
+    "CancelledError",
+    "Checkpoint",
+    "CheckpointInfo",
+    "CheckpointManager",
+    "ConflictError",
+    "CorruptError",
+    "Decision",
+    "ExistsError",
+    "InternalError",
+    "LimitError",
+    "MismatchError",
+    "NoSpaceError",
+    "NotFoundError",
+    "OutOfMemoryError",
+    "PawlError",
+    "ReadOnlyError",
+    "Restored",
+    "RngState",
+    "Shard",
+    "StorageError",
+    "Ticket",
+    "TimeoutError",
+    "TransientError",
+    "UnsupportedError",
+    "UsageError",
+    "VersionError",
+    "__version__",
+    "hold",
+    "load",
+    "optimal_interval",
+    "rng_state",
+    "save",
+    "wait_for_new",
+]

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A single checkpoint as an object, and the functions save and load."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from . import _pawl
+from ._pawl import NotFoundError, UsageError
+
+_NOTES = ".metadata.json"
+
+
+def save(state: object, path: str | os.PathLike[str], overwrite: bool = False, *, metadata: object = None) -> None:
+    """Saves one checkpoint as the folder ``path``; durable when it returns."""
+    run = _pawl.Run(os.fspath(path), single=True, overwrite=overwrite)
+    try:
+        run.save(0, state, metadata=metadata).wait()
+    finally:
+        run.close()
+
+
+def load(path: str | os.PathLike[str], paths: Sequence[str] | None = None, *, state: object = None, strict: bool = True) -> Any:
+    """Loads one checkpoint: the saved tree with new tensors, or restored into ``state``. ``paths``: globs of leaves."""
+    return _read(path, paths, state, strict)[0]
+
+
+def _read(
+    path: str | os.PathLike[str], paths: Sequence[str] | None, state: object, strict: bool
+) -> tuple[Any, _pawl.Info, Any]:
+    run = _pawl.Run(os.fspath(path), single=True, read_only=True)
+    try:
+        globs = () if paths is None else (paths,) if isinstance(paths, str) else tuple(paths)
+        answer = run.restore(state, paths=globs, strict=strict)
+    finally:
+        run.close()
+    if answer is None:
+        raise NotFoundError(f"{os.fspath(path)} is no checkpoint")
+    return answer[0], answer[1], answer[4]
+
+
+class Checkpoint:
+    """One checkpoint: a folder, or a state in memory. It does not change."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """The checkpoint in a folder. It is read when it is needed."""
+        self._path: str | None = os.path.abspath(os.fspath(path))
+        self._run: _pawl.Run | None = None
+        self._notes: dict[str, Any] | None = None
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], *, metadata: Mapping[str, Any] | None = None) -> Checkpoint:
+        """A checkpoint in memory: the values are copied now."""
+        if not isinstance(data, Mapping):
+            raise UsageError(f"from_dict: expected a dict, received a {type(data).__name__}")
+        self = cls.__new__(cls)
+        self._path = None
+        self._notes = None
+        self._run = _pawl.Run("mem:")
+        self._run.save(0, dict(data), metadata=None if metadata is None else dict(metadata)).wait()
+        return self
+
+    @classmethod
+    def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
+        """The checkpoint in a folder, of a run or saved by itself."""
+        return cls(path)
+
+    @property
+    def path(self) -> str | None:
+        """The folder; None in memory."""
+        return self._path
+
+    def to_dict(self) -> dict[str, Any]:
+        """The saved dict with new tensors, and three keys more unless it holds them itself: ``_timestamp`` (seconds
+        since 1970), ``_preprocessor`` (None) and ``_current_checkpoint_id`` (from 0)."""
+        state, info, _ = self._load()
+        if not isinstance(state, dict):
+            raise UsageError(f"to_dict: what was saved is a {type(state).__name__}, not a dict; pawl.load returns it")
+        state.setdefault("_timestamp", int(info["time"]))
+        state.setdefault("_preprocessor", None)
+        state.setdefault("_current_checkpoint_id", max(info["id"] - 1, 0))
+        return state
+
+    def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Puts the checkpoint into a folder (a new one if none is named) and returns its path."""
+        target = os.path.join(tempfile.mkdtemp(prefix="pawl-"), "checkpoint") if path is None else os.fspath(path)
+        if self._path is not None:
+            shutil.copytree(self._path, target, dirs_exist_ok=True, symlinks=True)
+            return target
+        state, _, metadata = self._load()
+        save(state, target, metadata=metadata)
+        if self._notes is not None:
+            Checkpoint(target).set_metadata(self._notes)
+        return target
+
+    @contextmanager
+    def as_directory(self) -> Generator[str, None, None]:
+        """The checkpoint as a folder to read from, for the length of a ``with`` block; a folder is not copied."""
+        if self._path is not None:
+            yield self._path
+            return
+        with tempfile.TemporaryDirectory(prefix="pawl-") as folder:
+            yield self.to_directory(os.path.join(folder, "checkpoint"))
+
+    def get_metadata(self) -> dict[str, Any]:
+        """The notes on this checkpoint: those set later, else those it was saved with."""
+        if self._notes is not None:
+            return dict(self._notes)
+        if self._path is not None:
+            try:
+                with open(os.path.join(self._path, _NOTES), encoding="utf-8") as file:
+                    return dict(json.load(file))
+            except FileNotFoundError:
+                pass
+            run = _pawl.Run(self._path, single=True, read_only=True)
+        else:
+            run = self._mem()
+        try:
+            found = run.metadata(run.list()[-1]["id"])
+        finally:
+            if self._path is not None:
+                run.close()
+        return dict(found) if isinstance(found, dict) else {}
+
+    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Replaces the notes on this checkpoint. They lie in a file of their own beside it, as JSON: the checkpoint
+        itself is never changed."""
+        if self._path is None:
+            self._notes = json.loads(json.dumps(dict(metadata)))
+            return
+        text = json.dumps(dict(metadata), indent=2)
+        target = os.path.join(self._path, _NOTES)
+        with open(target + ".new", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(target + ".new", target)
+
+    def __repr__(self) -> str:
+        return f"Checkpoint({self._path!r})" if self._path is not None else "Checkpoint(in memory)"
+
+    def _mem(self) -> _pawl.Run:
+        if self._run is None:
+            raise UsageError("the checkpoint is neither a folder nor in memory")
+        return self._run
+
+    def _load(self) -> tuple[Any, _pawl.Info, Any]:
+        if self._path is not None:
+            return _read(self._path, None, None, True)
+        answer = self._mem().restore()
+        if answer is None:
+            raise NotFoundError("the checkpoint in memory is gone")
+        return answer[0], answer[1], answer[4]

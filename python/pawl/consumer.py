@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a run from another process: waiting for its next checkpoint, and holding one while it is used."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from . import _pawl
+from ._pawl import NotFoundError
+from .checkpoint import Checkpoint
+
+_POLL_SECONDS = 0.1
+
+
+def _open(root: str | os.PathLike[str], deadline: float | None) -> _pawl.Run:
+    """Opens a run to read from; until the deadline waits for it to be there."""
+    while True:
+        try:
+            return _pawl.Run(os.fspath(root), read_only=True)
+        except NotFoundError:
+            left = _POLL_SECONDS if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise
+            time.sleep(min(left, _POLL_SECONDS))
+
+
+def wait_for_new(root: str | os.PathLike[str], after: int = 0, timeout: float | None = None) -> int:
+    """Waits for a checkpoint with an id above ``after`` and returns the id; TimeoutError when none came in time.
+
+    The run need not exist yet.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    try:
+        run = _open(root, deadline)
+    except NotFoundError as error:
+        raise _pawl.TimeoutError(f"{error} (waited {timeout} seconds)") from None
+    try:
+        return run.wait_for_new(after, None if deadline is None else max(deadline - time.monotonic(), 0.0))
+    finally:
+        run.close()
+
+
+@contextmanager
+def hold(root: str | os.PathLike[str], id: int) -> Generator[Checkpoint, None, None]:
+    """Holds a checkpoint for the length of a ``with`` block: no process deletes it meanwhile. Gives the Checkpoint.
+
+    A hold dies with the process that made it.
+    """
+    run = _pawl.Run(os.fspath(root), read_only=True)
+    try:
+        held = run.hold(id)
+        try:
+            yield Checkpoint(run.info(id)["path"])
+        finally:
+            held.close()
+    finally:
+        run.close()

@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manager of a run's checkpoints: options and names for the library, which does the work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from . import _pawl, _signals
+from ._pawl import NotFoundError, PawlError, Ticket, UnsupportedError, UsageError
+from .checkpoint import Checkpoint
+from .records import CheckpointInfo, Decision, Restored
+
+_MODES = {"snapshot": _pawl.MODE_SNAPSHOT, "ring": _pawl.MODE_RING, "direct": _pawl.MODE_DIRECT}
+_ON_BUSY = {"wait": _pawl.BUSY_WAIT, "skip": _pawl.BUSY_SKIP, "replace": _pawl.BUSY_REPLACE}
+_NONFINITE = {"accept": 0, "flag": 1, "refuse": 2}
+_ORDERS = {"max": 1, "min": -1}
+
+Order = Literal["max", "min"]
+Interval = str | int | Callable[[int], bool] | None
+
+
+def _word(option: str, value: str, words: dict[str, int]) -> int:
+    try:
+        return words[value]
+    except (KeyError, TypeError):
+        allowed = " or ".join(f'"{word}"' for word in words)
+        raise UsageError(f"{option} must be {allowed}, received {value!r}") from None
+
+
+def _keep(num_to_keep: int | None) -> int:
+    if num_to_keep is None:
+        return 0
+    if isinstance(num_to_keep, bool) or not isinstance(num_to_keep, int) or num_to_keep < 0:
+        raise UsageError(f"num_to_keep must be None or a non-negative integer, received {num_to_keep!r}")
+    return num_to_keep or _pawl.KEEP_MEMORY
+
+
+def _scores(attribute: str | Sequence[str] | None, order: Order | Sequence[Order]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    names = () if attribute is None else (attribute,) if isinstance(attribute, str) else tuple(attribute)
+    words = (order,) * max(len(names), 1) if isinstance(order, str) else tuple(order)
+    orders = tuple(_word("score_order", word, _ORDERS) for word in words)
+    if names and len(orders) != len(names):
+        raise UsageError(f"{len(names)} score attributes, but {len(orders)} score orders")
+    return names, orders if names else ()
+
+
+class CheckpointManager:
+    """Saves, keeps and restores the checkpoints of one run in one folder.
+
+    What is kept: with no rule everything. ``num_to_keep=N`` keeps the newest N, or with ``score_attribute`` the best N
+    and the latest as well, so that a resume never loses progress (``keep_latest=False`` gives exactly N);
+    ``num_to_keep=0`` writes nothing and keeps the newest in memory. ``keep_last``, ``keep_best``, ``keep_every`` (steps),
+    ``keep_seconds`` and ``max_bytes`` add to that.
+
+    ``save_interval`` is a time string ("1ep", "500ba", "30sec", "0.25dur", "auto"), a number of epochs, or a function of
+    the step; then ``save`` may be called every step and returns None when no save is due.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        num_to_keep: int | None = None,
+        score_attribute: str | Sequence[str] | None = None,
+        score_order: Order | Sequence[Order] = "max",
+        keep_latest: bool = True,
+        keep_last: int = 0,
+        keep_best: int = 0,
+        keep_every: int = 0,
+        keep_seconds: float = 0.0,
+        max_bytes: int = 0,
+        strict_score: bool = False,
+        save_interval: Interval = None,
+        mtbf_seconds: float = 0.0,
+        read_only: bool = False,
+        overwrite: bool = False,
+        run_id: str | None = None,
+        name_template: str | None = None,
+        mode: Literal["snapshot", "ring", "direct"] = "snapshot",
+        on_busy: Literal["wait", "skip", "replace"] = "wait",
+        arena_bytes: int = 0,
+        ring_bytes: int = 0,
+        pack_bytes: int = 0,
+        block_bytes: int = 0,
+        bandwidth: int | None = None,
+        copy_threads: int = 0,
+        io_threads: int = 0,
+        recycle: int = 0,
+        reuse: bool = True,
+        direct_io: bool = True,
+        strict_latest: bool = False,
+        nonfinite: Literal["accept", "flag", "refuse"] = "accept",
+        lease_timeout: float | None = None,
+        compression: None = None,
+        signals: bool | None = None,
+        grace_seconds: float | None = None,
+        save_on_exception: bool = False,
+        fault: tuple[str, int, int, bool] | None = None,
+    ) -> None:
+        """Opens or creates the run in ``root`` (a path, ``file://path`` or ``mem:``).
+
+        ``signals``: watch SIGTERM and SIGUSR1 for ``preempted``; None = from the first look at it. ``grace_seconds``:
+        time between the signal and the kill, if known. ``save_on_exception``: when the ``with`` block ends by an
+        exception, save what the last ``save`` call was given, if that was not due. ``fault``: fail the n-th call of an
+        operation of the store, for tests: (operation, n, code, for ever).
+        """
+        if compression is not None:
+            raise UnsupportedError("compression is not supported by this version")
+        if isinstance(save_interval, bool) or not (
+            save_interval is None or isinstance(save_interval, str | int) or callable(save_interval)
+        ):
+            raise UsageError(f"save_interval must be a time string, a number of epochs or a function, received {save_interval!r}")
+        names, orders = _scores(score_attribute, score_order)
+        self._due = save_interval if callable(save_interval) else None
+        self._has_interval = save_interval is not None
+        self._skips = on_busy == "skip"
+        self._save_on_exception = save_on_exception
+        self._unsaved: dict[str, Any] | None = None
+        self._grace = grace_seconds or 0.0
+        self._watch: _pawl.Watch | None = None
+        self._watches = signals is not False
+        self._saved_after_signal = False
+        self._run = _pawl.Run(
+            os.fspath(root),
+            num_to_keep=_keep(num_to_keep),
+            score_attributes=names,
+            score_orders=orders,
+            drop_latest=not keep_latest,
+            keep_last=keep_last,
+            keep_best=keep_best,
+            keep_every=keep_every,
+            keep_seconds=keep_seconds,
+            max_bytes=max_bytes,
+            strict_score=strict_score,
+            save_interval=str(save_interval) if isinstance(save_interval, str | int) else None,
+            mtbf_seconds=mtbf_seconds,
+            read_only=read_only,
+            overwrite=overwrite,
+            run_id=run_id,
+            name_template=name_template,
+            mode=_word("mode", mode, _MODES),
+            on_busy=_word("on_busy", on_busy, _ON_BUSY),
+            arena_bytes=arena_bytes,
+            ring_bytes=ring_bytes,
+            pack_bytes=pack_bytes,
+            block_bytes=block_bytes,
+            bandwidth=bandwidth or 0,
+            copy_threads=copy_threads,
+            io_threads=io_threads,
+            recycle=recycle,
+            no_reuse=not reuse,
+            no_direct_io=not direct_io,
+            strict_latest=strict_latest,
+            nonfinite=_word("nonfinite", nonfinite, _NONFINITE),
+            lease_timeout_ms=int((lease_timeout or 0.0) * 1000),
+            fault=fault,
+        )
+        if signals or (signals is None and grace_seconds is not None):
+            self._look()
+
+    # ---- saving ----
+
+    def save(
+        self,
+        step: int,
+        state: object,
+        *,
+        metrics: Mapping[str, object] | None = None,
+        metadata: object = None,
+        progress: Mapping[str, float] | None = None,
+        wait: bool = False,
+        lazy: bool = False,
+        force: bool = False,
+    ) -> Ticket | None:
+        """Starts a save; the caller is held only while its tensors are copied.
+
+        Returns None when no save is due (``save_interval``; ``force`` saves anyway), or when another one is still being
+        written and ``on_busy`` is "skip". With ``lazy`` even the copy happens in the background: call ``before_step()``
+        before the tensors change. ``wait`` returns when the checkpoint is durable and settled.
+        """
+        arguments = {"metrics": metrics, "metadata": metadata, "progress": progress}
+        if not force and not self.should_save(step, progress):
+            if self._save_on_exception:
+                self._unsaved = {"step": step, "state": state, **arguments}
+            return None
+        try:
+            ticket = self._run.save(step, state, lazy=lazy, metrics=metrics, metadata=metadata, progress=progress)
+        except _pawl.BusyError:
+            if not self._skips:
+                raise
+            return None
+        self._unsaved = None
+        self._saved_after_signal = self._watch is not None and self._watch.signal != 0
+        if wait:
+            ticket.wait()
+        return ticket
+
+    def should_save(self, step: int, progress: Mapping[str, float] | None = None) -> bool:
+        """True if a save is due: by the interval, or once after a signal asked the process to end."""
+        if self._watch is not None and self._watch.signal and not self._saved_after_signal:
+            return True
+        if self._due is not None:
+            return bool(self._due(step))
+        return not self._has_interval or self._run.should_save(step, progress)
+
+    def before_step(self, timeout: float | None = None) -> None:
+        """Waits until the tensors given to lazy saves may change. Returns at once if there is nothing to wait for."""
+        self._run.fence(timeout)
+
+    def wait_until_finished(self, timeout: float | None = None) -> None:
+        """Waits until all saves are settled; raises the first error nobody has seen."""
+        self._run.wait(timeout)
+
+    def check_for_errors(self) -> None:
+        """Raises the first error of a background save that nobody has seen. Never waits."""
+        self._run.check()
+
+    @property
+    def is_saving(self) -> bool:
+        """True while a save is running."""
+        return self._run.is_saving()
+
+    # ---- restoring ----
+
+    def restore(
+        self,
+        state: object = None,
+        *,
+        step: int | None = None,
+        id: int | None = None,
+        which: Literal["latest", "best"] = "latest",
+        paths: Sequence[str] | None = None,
+        strict: bool = True,
+    ) -> Restored | None:
+        """Restores into ``state`` in place, or with no state into new objects. None on a fresh run.
+
+        The latest checkpoint falls back to the next older valid one if it is damaged; ``fallbacks`` says why. ``paths``
+        are globs for a partial restore. ``strict`` demands the same tensors and objects on both sides; without it,
+        ``report`` lists what did not fit.
+        """
+        selector = self._selector(step, id, which)
+        answer = self._run.restore(
+            state,
+            selector=selector,
+            paths=() if paths is None else (paths,) if isinstance(paths, str) else tuple(paths),
+            strict=strict,
+        )
+        if answer is None:
+            if step is None and id is None and not self._run.list():
+                return None
+            raise NotFoundError(f"{self.root} has no checkpoint '{selector}'")
+        tree, info, fallbacks, report, metadata = answer
+        return Restored(
+            step=info["step"],
+            id=info["id"],
+            progress=info["progress"],
+            metrics=info["metrics"],
+            metadata=metadata,
+            path=info["path"],
+            fallbacks=fallbacks,
+            report=report,
+            state=tree,
+        )
+
+    # ---- what there is ----
+
+    def latest_step(self) -> int | None:
+        """Step of the newest checkpoint, or None."""
+        found = self._run.list()
+        return found[-1]["step"] if found else None
+
+    def best_step(self) -> int | None:
+        """Step of the best checkpoint by the score attributes, or None."""
+        id = self._run.find("best")
+        return None if id is None else self._run.info(id)["step"]
+
+    def all_steps(self) -> list[int]:
+        """Steps of all checkpoints, oldest first."""
+        return list(dict.fromkeys(info["step"] for info in self._run.list()))
+
+    def checkpoints(self, *, with_bad: bool = False) -> list[CheckpointInfo]:
+        """Facts of all checkpoints, oldest first; with_bad: also of damaged ones."""
+        return [CheckpointInfo(**info) for info in self._run.list(with_bad)]
+
+    def metrics(self, step: int | None = None, *, id: int | None = None) -> dict[str, float | None]:
+        """Metrics of a checkpoint, with those scored later."""
+        return self._run.info(self._id(step, id))["metrics"]
+
+    def metadata(self, step: int | None = None, *, id: int | None = None) -> Any:
+        """The metadata that was saved with a checkpoint; {} if none was."""
+        return self._run.metadata(self._id(step, id))
+
+    def checkpoint(self, step: int | None = None, *, id: int | None = None) -> Checkpoint:
+        """A checkpoint as an object of its own, the latest if neither step nor id is given."""
+        found = self._run.find("latest") if step is None and id is None else self._id(step, id)
+        if found is None:
+            raise NotFoundError(f"{self.root} has no checkpoint")
+        return Checkpoint(self._run.info(found)["path"])
+
+    # ---- what to keep ----
+
+    def delete(self, step: int | None = None, *, id: int | None = None, force: bool = False) -> None:
+        """Deletes a checkpoint; a pinned one, the latest and the best only with ``force``."""
+        self._run.remove(self._id(step, id), force)
+
+    def pin(self, step: int | None = None, *, id: int | None = None) -> None:
+        """Keeps a checkpoint whatever retention says."""
+        self._run.pin(self._id(step, id))
+
+    def unpin(self, step: int | None = None, *, id: int | None = None) -> None:
+        """Takes the pin off."""
+        self._run.unpin(self._id(step, id))
+
+    def score(self, step: int | None, metrics: Mapping[str, object], *, id: int | None = None) -> None:
+        """Adds metrics that came later to a checkpoint; the best one is decided anew."""
+        self._run.score(self._id(step, id), metrics)
+
+    def prune(self, *, dry_run: bool = False) -> list[Decision]:
+        """Applies retention now, or says what it would do. One decision per checkpoint, oldest first."""
+        return [Decision(*row) for row in self._run.prune(dry_run)]
+
+    def verify(self, step: int | None = None, *, id: int | None = None) -> list[_pawl.Finding]:
+        """Reads and checks every byte of a checkpoint, or of all; returns what is wrong."""
+        return self._run.verify(0 if step is None and id is None else self._id(step, id))
+
+    # ---- signals ----
+
+    @property
+    def preempted(self) -> bool:
+        """True once SIGTERM or SIGUSR1 came: save and leave."""
+        watch = self._look()
+        return watch is not None and watch.signal != 0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the process is killed, None if that is not known."""
+        watch = self._look()
+        return None if watch is None else watch.seconds_left
+
+    # ---- life ----
+
+    @property
+    def root(self) -> str:
+        """The run's folder."""
+        return self._run.root or ""
+
+    @property
+    def run_id(self) -> str:
+        """The run's id, 32 hex digits."""
+        return self._run.run_id or ""
+
+    def reload(self) -> None:
+        """Sees what other processes have saved or deleted since."""
+        self._run.reload()
+
+    def close(self) -> None:
+        """Waits for running saves and releases the run. Raises the first error nobody has seen."""
+        self._stop_looking()
+        self._run.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+        if exc is None:
+            self.close()
+            return
+        try:
+            if self._unsaved is not None:
+                self.save(**self._unsaved, force=True)
+            self.close()
+        except PawlError as error:
+            exc.add_note(f"and then closing the run failed: {error}")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.root!r})" if not self._run.closed else f"{type(self).__name__}(closed)"
+
+    # ---- inside ----
+
+    def _look(self) -> _pawl.Watch | None:
+        if self._watch is None and self._watches and not self._run.closed:
+            self._watch = _signals.acquire(self._grace)
+        return self._watch
+
+    def _stop_looking(self) -> None:
+        if self._watch is not None:
+            self._watch = None
+            _signals.release()
+
+    @staticmethod
+    def _selector(step: int | None, id: int | None, which: str) -> str:
+        if step is not None and id is not None:
+            raise UsageError("give a step or an id, not both")
+        if id is not None:
+            return f"id:{id}"
+        if step is not None:
+            return f"step:{step}"
+        if which not in ("latest", "best"):
+            raise UsageError(f'which must be "latest" or "best", received {which!r}')
+        return which
+
+    def _id(self, step: int | None, id: int | None) -> int:
+        if step is None and id is None:
+            raise UsageError("a step or an id is needed")
+        selector = self._selector(step, id, "latest")
+        found = self._run.find(selector)
+        if found is None:
+            raise NotFoundError(f"{self.root} has no checkpoint '{selector}'")
+        return found
