@@ -12,13 +12,12 @@
 
 struct diff_args {
 	struct score score;
-	bool exit_code, names;
+	bool names;
 };
 
 static const struct operand operands[] = {{"A", OPERAND_TARGET, 1, 1}, {"B", OPERAND_TARGET, 1, 1}, OPERAND_LIST_END};
 
 static const struct option options[] = {
-	{"exit-code", 0, OPT_FLAG, offsetof(struct diff_args, exit_code), NULL, "exit with 1 if there is a difference"},
 	{"names", 0, OPT_FLAG, offsetof(struct diff_args, names), NULL, "print only the paths that differ"},
 	SCORE_OPTIONS(diff_args),
 	OPTION_END,
@@ -26,7 +25,7 @@ static const struct option options[] = {
 
 static const struct example examples[] = {
 	{"pawl diff runs/demo@5 @7", "from checkpoint 5 to checkpoint 7 of the same run"},
-	{"pawl diff runs/a runs/b --exit-code", "are the latest checkpoints of two runs equal?"},
+	{"pawl diff runs/a runs/b && echo the same", "are the latest checkpoints of two runs equal?"},
 	EXAMPLE_END,
 };
 
@@ -213,7 +212,7 @@ run_diff(struct cli *cli, const void *ptr)
 		print_json(cli, &a, &b, diff);
 	else
 		print_text(cli, args, &a, &b, diff);
-	return args->exit_code && pawl_diff_count(diff) > 0 ? 1 : 0;
+	return pawl_diff_count(diff) > 0 ? 1 : 0;
 }
 
 const struct command cmd_diff = {
@@ -223,7 +222,8 @@ const struct command cmd_diff = {
 	.about = "Lists what was added (+), removed (-) and changed (~) from checkpoint A to checkpoint B. For tensors of equal "
 	         "dtype and shape the largest absolute and the largest relative difference of an element are given. Both may "
 	         "be of different runs; '@SELECTOR' alone as B means the run of A.\n\n"
-	         "Tensors are read in a stream and checked on the way; memory does not grow with their size.",
+	         "The exit status is 0 if they are equal bit for bit and 1 if they differ. Tensors are read in a stream and "
+	         "checked on the way; memory does not grow with their size.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

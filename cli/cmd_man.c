@@ -101,7 +101,7 @@ put_pairs(struct keep *keep, const char *macro, const struct example *e)
 static void
 put_command(struct keep *keep, const struct command *c)
 {
-	(void)printf(".Ss %s\n.D1 Nm Cm %s Op Ar options", c->name, c->name);
+	(void)printf(".Ss %s\n.D1 Nm Cm %s Oo Ar options Oc", c->name, c->name);
 	for (const struct operand *o = c->operands; o != NULL && o->kind != OPERAND_END; o++)
 		(void)printf(" %sAr %s%s%s", o->min == 0 ? "Oo " : "", o->name, o->max > 1 ? " ..." : "", o->min == 0 ? " Oc" : "");
 	(void)puts("\n.Pp");

@@ -20,7 +20,7 @@ static const struct operand operands[] = {{"RUN", OPERAND_RUN, 1, 1}, OPERAND_LI
 
 static const struct option options[] = {
 	{"keep-last", 0, OPT_COUNT, offsetof(struct prune_args, keep_last), "N", "keep the newest N"},
-	{"keep-best", 0, OPT_COUNT, offsetof(struct prune_args, keep_best), "N", "keep the best N; needs --by"},
+	{"keep-best", 0, OPT_COUNT, offsetof(struct prune_args, keep_best), "N", "keep the best N (see --by)"},
 	SCORE_OPTIONS(prune_args),
 	{"keep-every", 0, OPT_COUNT, offsetof(struct prune_args, keep_every), "STEPS",
 	 "keep those whose step is a multiple of this"},
@@ -56,8 +56,6 @@ free_decisions(struct pawl_decisions **decisions)
 static int
 make_policy(struct cli *cli, const struct prune_args *args, struct pawl_retention *policy, struct pawl_error *err)
 {
-	int rc;
-
 	policy->keep_last = args->keep_last;
 	policy->keep_best = args->keep_best;
 	policy->keep_every = args->keep_every;
@@ -68,10 +66,7 @@ make_policy(struct cli *cli, const struct prune_args *args, struct pawl_retentio
 	    !(args->younger_than > 0))
 		return cli_error(err, PAWL_EUSAGE, "no rule was given (expected --keep-last, --keep-best, --keep-every, "
 		                                   "--younger-than or --max-bytes)");
-	rc = target_score(cli, &args->score, policy, err);
-	if (rc == 0 && args->keep_best > 0 && policy->n_scores == 0)
-		return cli_error(err, PAWL_EUSAGE, "--keep-best needs --by METRIC to say what is best");
-	return rc;
+	return target_score(cli, &args->score, policy, err);
 }
 
 /* The summary of an id in the list as it was before; rows and list are both ascending, *at goes along. */

@@ -155,7 +155,7 @@ def run_pytest(env: dict[str, str], progress: Progress, extra: list[str]) -> Out
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "tests/py", "-v", "--color=no", "--tb=short", f"--junitxml={report}"]
-        command += ["-p", "no:cacheprovider", *extra]
+        command += ["-o", "addopts=", "-p", "no:cacheprovider", *extra]
         process = subprocess.Popen(
             command,
             cwd=ROOT,

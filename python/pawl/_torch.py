@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import chain
 
 from torch import nn
@@ -12,10 +13,8 @@ def memory(module: nn.Module) -> set[int]:
     """Addresses of the tensors that the module itself uses: reading into these is restoring."""
     found = set()
     for tensor in chain(module.parameters(), module.buffers()):
-        try:
+        with suppress(RuntimeError, ValueError, AttributeError):  # not materialised yet: load_state_dict will do it
             found.add(tensor.data_ptr())
-        except (RuntimeError, ValueError, AttributeError):
-            pass  # not materialised yet: load_state_dict will do it
     return found
 
 

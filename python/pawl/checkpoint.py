@@ -26,7 +26,9 @@ def save(state: object, path: str | os.PathLike[str], overwrite: bool = False, *
         run.close()
 
 
-def load(path: str | os.PathLike[str], paths: Sequence[str] | None = None, *, state: object = None, strict: bool = True) -> Any:
+def load(
+    path: str | os.PathLike[str], paths: Sequence[str] | None = None, *, state: object = None, strict: bool = True
+) -> Any:
     """Loads one checkpoint: the saved tree with new tensors, or restored into ``state``. ``paths``: globs of leaves."""
     return _read(path, paths, state, strict)[0]
 

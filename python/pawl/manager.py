@@ -38,7 +38,9 @@ def _keep(num_to_keep: int | None) -> int:
     return num_to_keep or _pawl.KEEP_MEMORY
 
 
-def _scores(attribute: str | Sequence[str] | None, order: Order | Sequence[Order]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _scores(
+    attribute: str | Sequence[str] | None, order: Order | Sequence[Order]
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
     names = () if attribute is None else (attribute,) if isinstance(attribute, str) else tuple(attribute)
     words = (order,) * max(len(names), 1) if isinstance(order, str) else tuple(order)
     orders = tuple(_word("score_order", word, _ORDERS) for word in words)
@@ -52,11 +54,11 @@ class CheckpointManager:
 
     What is kept: with no rule everything. ``num_to_keep=N`` keeps the newest N, or with ``score_attribute`` the best N
     and the latest as well, so that a resume never loses progress (``keep_latest=False`` gives exactly N);
-    ``num_to_keep=0`` writes nothing and keeps the newest in memory. ``keep_last``, ``keep_best``, ``keep_every`` (steps),
-    ``keep_seconds`` and ``max_bytes`` add to that.
+    ``num_to_keep=0`` writes nothing and keeps the newest in memory. ``keep_last``, ``keep_best``, ``keep_every``
+    (steps), ``keep_seconds`` and ``max_bytes`` add to that.
 
-    ``save_interval`` is a time string ("1ep", "500ba", "30sec", "0.25dur", "auto"), a number of epochs, or a function of
-    the step; then ``save`` may be called every step and returns None when no save is due.
+    ``save_interval`` is a time string ("1ep", "500ba", "30sec", "0.25dur", "auto"), a number of epochs, or a function
+    of the step; then ``save`` may be called every step and returns None when no save is due.
     """
 
     def __init__(
@@ -112,7 +114,9 @@ class CheckpointManager:
         if isinstance(save_interval, bool) or not (
             save_interval is None or isinstance(save_interval, str | int) or callable(save_interval)
         ):
-            raise UsageError(f"save_interval must be a time string, a number of epochs or a function, received {save_interval!r}")
+            raise UsageError(
+                f"save_interval must be a time string, a number of epochs or a function, received {save_interval!r}"
+            )
         names, orders = _scores(score_attribute, score_order)
         self._due = save_interval if callable(save_interval) else None
         self._has_interval = save_interval is not None
@@ -364,7 +368,9 @@ class CheckpointManager:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if exc is None:
             self.close()
             return

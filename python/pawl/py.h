@@ -20,7 +20,9 @@
 #define PAWL_PY_H
 
 #define PY_SSIZE_T_CLEAN
+#ifndef Py_LIMITED_API /* the build defines it too */
 #define Py_LIMITED_API 0x030B0000
+#endif
 #include <Python.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,10 +55,10 @@ py_set(PyObject **slot, PyObject *value)
 
 /* Names that are looked up often, kept as interned strings. */
 #define PY_STRINGS(X) \
-	X(dtype) X(shape) X(stride) X(strides) X(data_ptr) X(is_cpu) X(layout) X(is_conj) X(is_neg) X(is_quantized) X(is_meta) \
+	X(dtype) X(shape) X(stride) X(strides) X(data_ptr) X(is_cpu) X(layout) X(is_conj) X(is_neg) X(is_meta) \
 	X(requires_grad) X(resolve_conj) X(resolve_neg) X(detach) X(contiguous) X(view) X(reshape) X(copy_) X(itemsize) X(name) \
 	X(isnative) X(__array_interface__) X(state_dict) X(load_state_dict) X(_fields) X(tensor) X(global_shape) X(offsets) \
-	X(copy) X(clear) X(update) X(_metadata) X(empty) X(ndim)
+	X(copy) X(clear) X(update) X(_metadata) X(empty)
 
 #define PY_STRING_MEMBER(n) PyObject *n;
 

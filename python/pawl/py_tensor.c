@@ -154,29 +154,47 @@ torch_code(struct py_state *st, PyObject *obj, const struct py_path *path)
 	return -1;
 }
 
+/* Why a tensor has no strides. Asked only then: every question costs a microsecond, and there may be 20,000 tensors. */
+static int
+no_strides(struct py_state *st, PyObject *obj, const struct py_path *path)
+{
+	PyObject *type, *value, *trace;
+
+	PyErr_Fetch(&type, &value, &trace);
+
+	AUTO_REF layout = PyObject_GetAttr(obj, st->s.layout);
+
+	if (layout && layout != st->torch.strided) {
+		Py_XDECREF(type);
+		Py_XDECREF(value);
+		Py_XDECREF(trace);
+		return refuse(st, path, obj, "its layout is not dense");
+	}
+	PyErr_Restore(type, value, trace);
+	return -1;
+}
+
 static int
 read_torch(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
 {
-	AUTO_REF layout = PyObject_GetAttr(obj, st->s.layout);
-	int quantized = is_true(obj, st->s.is_quantized, false);
 	int cpu = is_true(obj, st->s.is_cpu, false);
 
-	if (!layout || quantized < 0 || cpu < 0)
+	if (cpu < 0)
 		return -1;
-	if (layout != st->torch.strided)
-		return refuse(st, path, obj, "its layout is not dense");
-	if (quantized)
-		return refuse(st, path, obj, "it is quantised; save its int_repr(), scale and zero point instead");
 	if (!cpu && is_true(obj, st->s.is_meta, false) != 0)
 		return refuse(st, path, obj, "it is on the meta device and has no data");
 	if (resolve(st, obj, t) < 0)
 		return -1;
 
-	AUTO_REF shape = PyObject_GetAttr(t->owner, st->s.shape);
 	AUTO_REF strides = PyObject_CallMethodObjArgs(t->owner, st->s.stride, NULL);
+
+	if (!strides)
+		return no_strides(st, obj, path);
+
+	AUTO_REF shape = PyObject_GetAttr(t->owner, st->s.shape);
 	bool whole;
 
-	if (!shape || !strides || read_shape(st, shape, path, t->shape, &t->raw.ndim) < 0 ||
+	if (!shape || read_shape(st, shape, path, t->shape, &t->raw.ndim) < 0 ||
 	    read_strides(strides, t->raw.ndim, 1, t->strides, &whole) < 0)
 		return -1;
 	t->raw.strides = t->strides;

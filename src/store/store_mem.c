@@ -196,7 +196,7 @@ memory_close_reader(struct store *base, struct store_reader *br)
 	mem_free(r);
 }
 
-/* In place while nobody else sees the blob; otherwise on a copy that replaces it. */
+/* In place where there is room (readers look no further than when they opened it); otherwise on a copy. */
 static int
 memory_append(struct store *base, const char *key, const void *ptr, size_t len, struct pawl_error *err)
 {
@@ -206,7 +206,7 @@ memory_append(struct store *base, const char *key, const void *ptr, size_t len, 
 	size_t old_len = old != NULL ? old->len : 0;
 	if (len > SIZE_MAX / 4 || old_len > SIZE_MAX / 4)
 		return no_memory(err, key);
-	if (old != NULL && old->n_keys == 1 && old->n_readers == 0 && len <= old->cap - old->len) {
+	if (old != NULL && old->n_keys == 1 && len <= old->cap - old->len) {
 		memcpy(old->ptr + old->len, ptr, len);
 		old->len += len;
 		object->mtime_ns = clock_unix_ns();

@@ -233,6 +233,7 @@ made_open(struct made_run *r, const struct pawl_open_opts *given)
 		assert_non_null(mkdtemp(r->root));
 	}
 	opts.root = r->root;
+	r->run = NULL;
 	made_check(pawl_open(&opts, &r->run, &err), &err);
 }
 

@@ -3,6 +3,7 @@
  * make_run: makes the runs that the tests of the command look at, with nothing but pawl.h:
  *
  *   make_run run ROOT N      N checkpoints of a small state with one value of each type; metrics accuracy, loss
+ *   make_run scored ROOT N   the same, by a training that orders its checkpoints by accuracy
  *   make_run many ROOT N     N checkpoints of a tiny state, as fast as can be
  *   make_run hostile ROOT    names, metrics and texts full of control bytes
  *   make_run large ROOT MIB  one checkpoint of MIB mebibytes
@@ -30,15 +31,20 @@ check(int rc, const struct pawl_error *err)
 }
 
 static struct pawl *
-open_run(const char *root, int single, int read_only)
+open_run(const char *root, const char *what)
 {
+	static const char *const scores[] = {"accuracy"};
 	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
 	struct pawl_error err = {0};
 	struct pawl *run = NULL;
 
 	opts.root = root;
-	opts.single = single;
-	opts.read_only = read_only;
+	opts.single = strcmp(what, "single") == 0;
+	opts.read_only = strcmp(what, "hold") == 0;
+	if (strcmp(what, "scored") == 0) {
+		opts.retention.score_attributes = scores;
+		opts.retention.n_scores = 1;
+	}
 	check(pawl_open(&opts, &run, &err), &err);
 	return run;
 }
@@ -295,11 +301,11 @@ main(int argc, char **argv)
 	struct pawl *run;
 
 	if (argc < 3) {
-		(void)fputs("usage: make_run run|many|hostile|large|single|busy|hold ROOT [N]\n", stderr);
+		(void)fputs("usage: make_run run|scored|many|hostile|large|single|busy|hold ROOT [N]\n", stderr);
 		return 2;
 	}
-	run = open_run(argv[2], strcmp(what, "single") == 0, strcmp(what, "hold") == 0);
-	if (strcmp(what, "run") == 0 || strcmp(what, "single") == 0)
+	run = open_run(argv[2], what);
+	if (strcmp(what, "run") == 0 || strcmp(what, "scored") == 0 || strcmp(what, "single") == 0)
 		save_small(run, n);
 	else if (strcmp(what, "many") == 0)
 		save_many(run, n);

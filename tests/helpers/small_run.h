@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "pawl.h"
@@ -39,7 +40,7 @@
 	} while (0)
 
 struct small_run {
-	char root[64];
+	char root[128];
 	struct pawl *run;
 	struct pawl_open_opts opts; /* of the next opening */
 };
@@ -108,7 +109,7 @@ small_save(struct small_run *r, int64_t step, double accuracy)
 	OK(pawl_state_set_int(state, "step", step, err));
 	save.step = step;
 	save.metrics = &metric;
-	save.n_metrics = isnan(accuracy) ? 0 : 1;
+	save.n_metrics = isnan(accuracy) ? 0u : 1u;
 	OK(pawl_save(r->run, &save, state, NULL, err));
 	OK(pawl_wait(r->run, -1, err));
 	pawl_state_free(state);
@@ -144,7 +145,7 @@ small_ids(struct pawl *run, char *out, size_t cap)
 /* ------------------------------------------------------------------- files */
 
 struct small_path {
-	char text[512];
+	char text[1024];
 };
 
 static inline struct small_path
