@@ -5,6 +5,7 @@
 PYTHON := .venv/bin/python
 MESON := .venv/bin/meson
 MAKEFLAGS += --no-print-directory
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export NINJA := $(CURDIR)/.venv/bin/ninja
 SHELL := /bin/sh
 comma := ,
@@ -42,24 +43,24 @@ build: deps-test venv
 # The Python package and the pawl command, in .venv.
 .venv/.pawl: $(WHEEL_SOURCES) | venv
 	@echo "installing the Python package into .venv"
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation \
+	@$(PYTHON) -m pip install --quiet --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation \
 		-Cbuild-dir=build-wheel . </dev/null
 	@touch $@
 package: venv
 	@$(MAKE) .venv/.pawl
 
 demo: deps-demo package ## train real models, kill them in the middle of a save, resume, compare bit for bit
-	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) examples/demo/demo.py
+	@$(PYTHON) examples/demo/demo.py
 
 test: build package ## the whole test suite; the last line is "N passed, N failed"
-	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) tools/run-tests.py --build build
+	@$(PYTHON) tools/run-tests.py --build build
 
 bench: deps-bench package ## measure beside torch.save, safetensors and others; writes docs/benchmarks.md
 	@tools/venv.sh bench/requirements-optional.txt
-	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) bench/bench.py $(BENCH)
+	@$(PYTHON) bench/bench.py $(BENCH)
 
 proof: build package ## the reliability figures, at length
-	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) tests/proof/proof.py $(PROOF)
+	@$(PYTHON) tests/proof/proof.py $(PROOF)
 
 fuzz: deps-test venv ## fuzz every parser (FUZZ_SECONDS each, default 60)
 	@export CC=clang; $(call SETUP,build-fuzz,-Dfuzz=true -Dcli=false \
@@ -68,7 +69,7 @@ fuzz: deps-test venv ## fuzz every parser (FUZZ_SECONDS each, default 60)
 	@$(PYTHON) tools/fuzz.py --build build-fuzz --seconds $(or $(FUZZ_SECONDS),60)
 
 lint: build ## the lint scripts, formatting, clang-tidy and cppcheck
-	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON) tools/run-tests.py --only lint
+	@$(PYTHON) tools/run-tests.py --only lint
 	@.venv/bin/clang-format --dry-run --Werror $$(find src cli tests examples python -name '*.c')
 	@cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability,performance --inline-suppr \
 		--suppress=missingIncludeSystem -DPAWL_BUILD -Iinclude -Isrc src cli

@@ -185,13 +185,19 @@ run_prune(struct cli *cli, const void *ptr)
 	struct pawl_error err = {0};
 	struct target target;
 	struct totals totals;
+	int rc;
 
 	if (make_policy(cli, args, &policy, &err) < 0)
 		return cli_usage(cli, "%s", err.message);
 	/* a dry run needs no lease: it may look at a training at work */
 	if (target_parse_run(cli, cli->operands[0], &target, &err) < 0 ||
 	    target_open(cli, &target, !args->dry_run, &args->score, &run, &err) < 0 ||
-	    pawl_list_open(run, 0, &list, &err) < 0 || pawl_prune(run, &policy, args->dry_run, &decisions, &err) < 0)
+	    pawl_list_open(run, 0, &list, &err) < 0)
+		return cli_fail(cli, &err);
+	rc = pawl_prune(run, &policy, args->dry_run, &decisions, &err);
+	if (rc == PAWL_EUSAGE && args->keep_best > 0 && policy.n_scores == 0)
+		return cli_usage(cli, "--keep-best needs --by METRIC to say what is best");
+	if (rc < 0)
 		return cli_fail(cli, &err);
 	if (cli->common.json) {
 		print_json(cli, run, args->dry_run, list, decisions);

@@ -189,9 +189,11 @@ take_options(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_er
 static int
 split_single(struct pawl *run, const char *root, char **ret_parent, struct pawl_error *err)
 {
-	PAWL_FREE char *copy = mem_strdup(root);
-	char *slash;
+	PAWL_FREE char *copy = NULL;
+	char *slash, *real = run->opts.read_only ? realpath(root, NULL) : NULL; /* "latest" is a link that a store would not follow */
 
+	copy = mem_strdup(real ? real : root);
+	free(real);
 	if (!copy)
 		return err_set(err, PAWL_ENOMEM, "run: out of memory");
 	for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/'; n--)

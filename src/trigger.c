@@ -82,7 +82,10 @@ times_passed(const struct unit *u, double every, const struct pawl_progress *p)
 		return value >= 0 ? floor(value / every + 1e-9) : -1;
 	}
 	memcpy(&count, place, sizeof(count));
-	return count >= 0 ? (double)(count / (int64_t)every) : -1;
+	if (count < 0)
+		return -1;
+	count /= (int64_t)every;
+	return (double)count;
 }
 
 static int
@@ -120,7 +123,7 @@ int
 pawl_interval_due(const char *interval, const struct pawl_progress *last, const struct pawl_progress *now,
                   struct pawl_error *err)
 {
-	struct trigger t;
+	struct trigger t = {.unit = TRIGGER_AUTO};
 
 	if (!interval || !now)
 		return err_set(err, PAWL_EUSAGE, "interval: expected a time string and the progress, found none");

@@ -29,7 +29,7 @@ if ! .venv/bin/python -c 'import pip' >/dev/null 2>&1; then
 fi
 
 install() {
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input "$@" </dev/null
+	.venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --no-input "$@" </dev/null
 }
 
 for file in "$@"; do

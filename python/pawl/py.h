@@ -56,9 +56,9 @@ py_set(PyObject **slot, PyObject *value)
 /* Names that are looked up often, kept as interned strings. */
 #define PY_STRINGS(X) \
 	X(dtype) X(shape) X(stride) X(strides) X(data_ptr) X(is_cpu) X(layout) X(is_conj) X(is_neg) X(is_meta) \
-	X(requires_grad) X(resolve_conj) X(resolve_neg) X(detach) X(contiguous) X(view) X(reshape) X(copy_) X(itemsize) X(name) \
-	X(isnative) X(__array_interface__) X(state_dict) X(load_state_dict) X(_fields) X(tensor) X(global_shape) X(offsets) \
-	X(copy) X(clear) X(update) X(_metadata) X(empty)
+	X(requires_grad) X(resolve_conj) X(resolve_neg) X(detach) X(contiguous) X(view) X(copy_) X(itemsize) X(name) \
+	X(isnative) X(__array_interface__) X(state_dict) X(load_state_dict) X(tensor) X(global_shape) X(offsets) \
+	X(copy) X(clear) X(_metadata) X(empty)
 
 #define PY_STRING_MEMBER(n) PyObject *n;
 
@@ -303,11 +303,15 @@ PyObject *py_run_hold(struct py_run *self, PyObject *args);
 
 int py_ticket_init(PyObject *module, struct py_state *st);
 PyObject *py_ticket_new(struct py_state *st, struct pawl_ticket *ticket, long long step, PyObject *keep);
+/* Adds what the library did not see: the caller was held since begin (of py_now_seconds). */
+void py_ticket_held_since(PyObject *ticket, double begin);
 /* Lets go of the tensors if they have been copied (or in any case); true if it holds none any more. */
 bool py_ticket_release(PyObject *ticket, bool force);
 PyObject *py_hold_new(struct py_state *st, struct pawl_hold *hold);
 void py_hold_release(PyObject *hold);
 int py_hold_init(PyObject *module, struct py_state *st);
+
+double py_now_seconds(void); /* monotonic */
 
 /* A wait in slices, so that signals are seen: call(arg, ms) is made without the GIL until it returns anything but
  * PAWL_ETIMEOUT or the time is over. timeout: None or seconds. 0, or -1 with an exception. */

@@ -35,13 +35,19 @@ py_run_leave(struct py_run *self)
 
 /* ---- waiting ---- */
 
-static int64_t
-now_ms(void)
+double
+py_now_seconds(void)
 {
 	struct timespec ts;
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+static int64_t
+now_ms(void)
+{
+	return (int64_t)(py_now_seconds() * 1000);
 }
 
 static int

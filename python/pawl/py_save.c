@@ -194,6 +194,7 @@ py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs)
 	struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
 	PyObject *state, *metrics = Py_None, *metadata = Py_None, *progress = Py_None, *result = NULL;
 	struct py_walk walk, notes = {0};
+	double begin = py_now_seconds();
 	long long step;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "LO|$OOOpi:save", words, &step, &state, &metrics, &metadata, &progress,
@@ -210,5 +211,7 @@ py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs)
 		py_add_note(NULL, "in the metadata");
 	}
 	py_walk_end(&walk);
+	if (result)
+		py_ticket_held_since(result, begin);
 	return result;
 }

@@ -8,6 +8,7 @@ struct py_ticket {
 	PyObject *keep;  /* owners of tensors that a lazy save may still be copying; NULL = none */
 	PyObject *error; /* the save's error once it is known */
 	long long step;
+	double held_seconds; /* besides what the library measured: the walk over the state */
 };
 
 struct py_hold {
@@ -53,6 +54,18 @@ py_ticket_new(struct py_state *st, struct pawl_ticket *ticket, long long step, P
 	self->keep = Py_XNewRef(keep);
 	self->step = step;
 	return (PyObject *)self;
+}
+
+void
+py_ticket_held_since(PyObject *ticket, double begin)
+{
+	struct py_ticket *self = (struct py_ticket *)ticket;
+	struct pawl_save_stats stats = {.size = sizeof(stats)};
+	double more;
+
+	pawl_ticket_stats(self->ticket, &stats);
+	more = py_now_seconds() - begin - stats.blocked_seconds;
+	self->held_seconds = more > 0 ? more : 0;
 }
 
 bool
@@ -156,7 +169,7 @@ static PyObject *
 get_blocked_seconds(struct py_ticket *self, void *closure)
 {
 	(void)closure;
-	return PyFloat_FromDouble(stats_of(self).blocked_seconds);
+	return PyFloat_FromDouble(stats_of(self).blocked_seconds + self->held_seconds);
 }
 
 static PyObject *
@@ -167,7 +180,7 @@ get_stats(struct py_ticket *self, void *closure)
 	(void)closure;
 	return Py_BuildValue("{s:K,s:K,s:K,s:d,s:d,s:d,s:d,s:d,s:K}", "nbytes", (unsigned long long)s.bytes, "written_bytes",
 	                     (unsigned long long)s.written_bytes, "reused_bytes", (unsigned long long)s.reused_bytes,
-	                     "blocked_seconds", s.blocked_seconds, "stage_seconds", s.stage_seconds, "write_seconds",
+	                     "blocked_seconds", s.blocked_seconds + self->held_seconds, "stage_seconds", s.stage_seconds, "write_seconds",
 	                     s.write_seconds, "commit_seconds", s.commit_seconds, "total_seconds", s.total_seconds,
 	                     "minor_faults", (unsigned long long)s.minor_faults);
 }

@@ -201,7 +201,7 @@ is_common_host(const char *host)
 int
 clock_process_alive(const struct clock_process *p)
 {
-	struct clock_process self;
+	struct clock_process self = {0};
 	uint64_t ticks = 0;
 
 	if (clock_this_process(&self, NULL) < 0 || strcmp(p->host, self.host) != 0)

@@ -2,9 +2,7 @@
 /*
  * err: the one table of error codes, and filling of struct pawl_error.
  *
- * Everything that is known about a code (name, exit status of the command, whether trying again may
- * help) stands in one row of PAWL_CODES; the public pawl_code_* look-ups are generated from it, and
- * so are the exceptions of the language bindings by way of the names. Called by everybody, calls nobody.
+ * Everything that is known about a code stands in one row of `codes`. Called by everybody, calls nobody.
  */
 #include "base/err.h"
 
@@ -14,30 +12,46 @@
 #include <stdio.h>
 #include <string.h>
 
-/* clang-format off */
-/*      code               name           exit  transient */
-#define PAWL_CODES(X)                                     \
-	X(PAWL_OK,           "ok",            0,  false)  \
-	X(PAWL_EUSAGE,       "usage",         2,  false)  \
-	X(PAWL_ENOMEM,       "memory",        1,  false)  \
-	X(PAWL_ENOTFOUND,    "not-found",     3,  false)  \
-	X(PAWL_EEXISTS,      "exists",        7,  false)  \
-	X(PAWL_EBUSY,        "busy",          6,  true)   \
-	X(PAWL_ECONFLICT,    "conflict",      7,  false)  \
-	X(PAWL_ENOSPACE,     "no-space",      1,  false)  \
-	X(PAWL_EIO,          "io",            1,  false)  \
-	X(PAWL_ETRANSIENT,   "transient",     5,  true)   \
-	X(PAWL_EAUTH,        "auth",          1,  false)  \
-	X(PAWL_ECORRUPT,     "corrupt",       4,  false)  \
-	X(PAWL_EVERSION,     "version",       1,  false)  \
-	X(PAWL_ETIMEOUT,     "timeout",       5,  true)   \
-	X(PAWL_ECANCELLED,   "cancelled",   130,  false)  \
-	X(PAWL_EMISMATCH,    "mismatch",      1,  false)  \
-	X(PAWL_ELIMIT,       "limit",         1,  false)  \
-	X(PAWL_EUNSUPPORTED, "unsupported",   1,  false)  \
-	X(PAWL_EREADONLY,    "read-only",     1,  false)  \
-	X(PAWL_EINTERNAL,    "internal",      1,  false)
-/* clang-format on */
+struct code_row {
+	int code;
+	const char *name;
+	int exit_status;
+	bool transient; /* trying again may help */
+};
+
+static const struct code_row codes[] = {
+	{PAWL_OK, "ok", 0, false},
+	{PAWL_EUSAGE, "usage", 2, false},
+	{PAWL_ENOMEM, "memory", 1, false},
+	{PAWL_ENOTFOUND, "not-found", 3, false},
+	{PAWL_EEXISTS, "exists", 7, false},
+	{PAWL_EBUSY, "busy", 6, true},
+	{PAWL_ECONFLICT, "conflict", 7, false},
+	{PAWL_ENOSPACE, "no-space", 1, false},
+	{PAWL_EIO, "io", 1, false},
+	{PAWL_ETRANSIENT, "transient", 5, true},
+	{PAWL_EAUTH, "auth", 1, false},
+	{PAWL_ECORRUPT, "corrupt", 4, false},
+	{PAWL_EVERSION, "version", 1, false},
+	{PAWL_ETIMEOUT, "timeout", 5, true},
+	{PAWL_ECANCELLED, "cancelled", 130, false},
+	{PAWL_EMISMATCH, "mismatch", 1, false},
+	{PAWL_ELIMIT, "limit", 1, false},
+	{PAWL_EUNSUPPORTED, "unsupported", 1, false},
+	{PAWL_EREADONLY, "read-only", 1, false},
+	{PAWL_EINTERNAL, "internal", 1, false},
+};
+
+static const struct code_row *
+code_find(int code)
+{
+	static const struct code_row unknown = {0, "unknown", 1, false};
+
+	for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++)
+		if (codes[i].code == code)
+			return &codes[i];
+	return &unknown;
+}
 
 const char *
 pawl_version(void)
@@ -48,43 +62,19 @@ pawl_version(void)
 const char *
 pawl_code_name(int code)
 {
-	switch (code) {
-#define ROW(code_, name_, exit_, transient_) \
-	case code_:                          \
-		return name_;
-		PAWL_CODES(ROW)
-#undef ROW
-	default:
-		return "unknown";
-	}
+	return code_find(code)->name;
 }
 
 int
 pawl_code_exit_status(int code)
 {
-	switch (code) {
-#define ROW(code_, name_, exit_, transient_) \
-	case code_:                          \
-		return exit_;
-		PAWL_CODES(ROW)
-#undef ROW
-	default:
-		return 1;
-	}
+	return code_find(code)->exit_status;
 }
 
 int
 pawl_code_is_transient(int code)
 {
-	switch (code) {
-#define ROW(code_, name_, exit_, transient_) \
-	case code_:                          \
-		return transient_;
-		PAWL_CODES(ROW)
-#undef ROW
-	default:
-		return 0;
-	}
+	return code_find(code)->transient;
 }
 
 static int

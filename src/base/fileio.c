@@ -250,7 +250,7 @@ empty_folder_once(DIR *dir, const char *name, unsigned depth, size_t *ret_seen, 
 	rewinddir(dir);
 	for (;;) {
 		errno = 0;
-		const struct dirent *entry = readdir(dir);
+		const struct dirent *entry = readdir(dir); /* NOLINT(concurrency-mt-unsafe): nobody else has dir */
 		if (!entry)
 			return errno != 0 ? err_sys(err, errno, "%s: read folder", name) : 0;
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
@@ -265,13 +265,15 @@ empty_folder(int parent, const char *name, unsigned depth, struct pawl_error *er
 {
 	if (depth > MAX_TREE_DEPTH)
 		return err_set(err, PAWL_ELIMIT, "%s: folders nest deeper than %d", name, MAX_TREE_DEPTH);
-	PAWL_FD int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return errno == ENOENT ? 0 : err_sys(err, errno, "%s: open folder", name);
-	PAWL_CLEAN(clean_closedir) DIR *dir = fdopendir(fd);
-	if (!dir)
-		return err_sys(err, errno, "%s: open folder", name);
-	fd = -1; /* the DIR's now */
+	PAWL_CLEAN(clean_closedir) DIR *dir = fdopendir(fd); /* takes fd */
+	if (!dir) {
+		int sys = errno;
+		close(fd);
+		return err_sys(err, sys, "%s: open folder", name);
+	}
 
 	/* Some filesystems skip entries when others are removed while reading: read until it is empty. */
 	size_t seen = 1;

@@ -39,6 +39,7 @@ struct reader {
 	char *text; /* room for strings not used yet */
 	size_t n_text;
 	size_t n_values;
+	int failed;
 	const char *key; /* of the next value */
 	size_t key_len;
 	struct slot *slots; /* scratch of the duplicate check */
@@ -96,17 +97,22 @@ printable_key(const char *key, size_t len, char out[72])
 
 /* ------------------------------------------------------------------ nodes */
 
-static int
-new_node(struct reader *r, enum json_type type, struct json **ret)
+/* NULL on failure, with the code in r->failed. */
+static struct json *
+new_node(struct reader *r, enum json_type type)
 {
-	if (r->n_values == r->limits.max_values)
-		return fail(r, PAWL_ELIMIT, "more values than the limit allows");
+	if (r->n_values == r->limits.max_values) {
+		r->failed = fail(r, PAWL_ELIMIT, "more values than the limit allows");
+		return NULL;
+	}
 	if (r->n_nodes == 0) {
 		/* Few for a small document, whole blocks for a large one. */
 		size_t n = r->n_values < NODES_PER_BLOCK ? 8 : NODES_PER_BLOCK;
 		r->nodes = bump_array(r->memory, n, sizeof(*r->nodes));
-		if (!r->nodes)
-			return fail_memory(r, n * sizeof(*r->nodes));
+		if (!r->nodes) {
+			r->failed = fail_memory(r, n * sizeof(*r->nodes));
+			return NULL;
+		}
 		r->n_nodes = n;
 	}
 	struct json *node = r->nodes++;
@@ -126,8 +132,7 @@ new_node(struct reader *r, enum json_type type, struct json **ret)
 			node->key_len = r->key_len;
 		}
 	}
-	*ret = node;
-	return 0;
+	return node;
 }
 
 static char *
@@ -203,7 +208,6 @@ at_digit(const struct reader *r)
 static int
 read_real(struct reader *r, const char *start)
 {
-	struct json *node;
 	double value;
 
 	if (*r->at == '.') {
@@ -225,7 +229,9 @@ read_real(struct reader *r, const char *start)
 	size_t len = (size_t)(r->at - start);
 	if (text_get_number(start, len, &value) != len)
 		return fail(r, PAWL_ELIMIT, "a number is too long or too large");
-	TRY(new_node(r, JSON_REAL, &node));
+	struct json *node = new_node(r, JSON_REAL);
+	if (!node)
+		return r->failed;
 	node->real = value;
 	return 0;
 }
@@ -236,7 +242,6 @@ read_number(struct reader *r)
 	const char *start = r->at;
 	bool negative = *r->at == '-', overflow = false;
 	uint64_t value = 0;
-	struct json *node;
 
 	r->at += negative;
 	if (!at_digit(r))
@@ -259,7 +264,9 @@ read_number(struct reader *r)
 	if (overflow || (negative && value > (uint64_t)INT64_MAX + 1))
 		return fail(r, PAWL_ELIMIT, "an integer does not fit 64 bits");
 
-	TRY(new_node(r, negative || value <= INT64_MAX ? JSON_INT : JSON_UINT, &node));
+	struct json *node = new_node(r, negative || value <= INT64_MAX ? JSON_INT : JSON_UINT);
+	if (!node)
+		return r->failed;
 	if (negative) {
 		node->i = (int64_t)(0 - value);
 		node->real = -(double)value;
@@ -393,12 +400,12 @@ read_key(struct reader *r)
 static int
 open_container(struct reader *r, enum json_type type)
 {
-	struct json *node;
-
 	if (r->depth == r->limits.max_depth)
 		return fail(r, PAWL_ELIMIT, "nested deeper than the limit");
 	r->at++;
-	TRY(new_node(r, type, &node));
+	struct json *node = new_node(r, type);
+	if (!node)
+		return r->failed;
 	r->stack[r->depth++] = (struct frame){.container = node};
 	return 0;
 }
@@ -414,22 +421,32 @@ static int
 read_word(struct reader *r, const char *word, enum json_type type, bool value)
 {
 	size_t len = strlen(word);
-	struct json *node;
 
 	if ((size_t)(r->end - r->at) < len || memcmp(r->at, word, len) != 0)
 		return fail_expected(r, "a value");
 	r->at += len;
-	TRY(new_node(r, type, &node));
+	struct json *node = new_node(r, type);
+	if (!node)
+		return r->failed;
 	node->boolean = value;
 	return 0;
+}
+
+static int
+read_text(struct reader *r)
+{
+	/* The node first: r->key still belongs to it. */
+	struct json *node = new_node(r, JSON_STRING);
+
+	if (!node)
+		return r->failed;
+	return read_string(r, &node->str, &node->len);
 }
 
 /* Reads a leaf, or only the bracket that opens a container. */
 static int
 read_value(struct reader *r)
 {
-	struct json *node;
-
 	skip_space(r);
 	if (r->at == r->end)
 		return fail_expected(r, "a value");
@@ -445,9 +462,7 @@ read_value(struct reader *r)
 	case 'n':
 		return read_word(r, "null", JSON_NULL, false);
 	case '"':
-		/* The node first: r->key still belongs to it. */
-		TRY(new_node(r, JSON_STRING, &node));
-		return read_string(r, &node->str, &node->len);
+		return read_text(r);
 	default:
 		if (*r->at != '-' && !at_digit(r))
 			return fail_expected(r, "a value");

@@ -80,9 +80,10 @@ json_get_i64(const char *what, const struct json *object, const char *key, int64
 int
 json_get_str(const char *what, const struct json *object, const char *key, const char **ret, struct pawl_error *err)
 {
-	const struct json *member = NULL;
+	const struct json *member = json_get(object, key);
 
-	TRY(json_get_type(what, object, key, JSON_STRING, &member, err));
+	if (!member || member->type != JSON_STRING)
+		return fail_member(what, key, type_name(JSON_STRING), member, err);
 	*ret = member->str;
 	return 0;
 }

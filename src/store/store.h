@@ -27,7 +27,7 @@ struct store_caps {
 	bool link;             /* link() works */
 	bool symlink;          /* pointers are symlinks */
 	bool direct_io;        /* writes and reads bypass the page cache when aligned */
-	bool local;            /* a path exists: store_path() */
+	bool local;            /* root is a real path */
 	uint32_t offset_align; /* of writes and direct reads: file offset and length (power of two, >= 1) */
 	uint32_t memory_align; /* of the memory (power of two, >= 1) */
 	uint64_t unit_bytes;   /* writes should come in multiples of this; 0 = any */

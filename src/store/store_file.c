@@ -391,12 +391,19 @@ file_exchange(struct store *base, const char *from, const char *to, struct pawl_
 	int rc = fd_sync_dirat(a.dir_fd, a.name, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", from);
+	struct stat st;
+	TRY(place_stat(&a, from, &st, err));
 	int sys = file_sys_exchange(a.dir_fd, a.name, b.dir_fd, b.name);
 	if (sys == ENOTSUP)
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: folders cannot be exchanged here", to);
-	if (sys != 0)
+	if (sys != 0 && !file_is_same(b.dir_fd, b.name, &st)) /* done all the same, by what is there (P15) */
 		return file_error(err, sys, to, "exchange");
-	return sync_place(&b, to, err);
+	rc = sync_place(&b, to, err);
+	if (rc == 0 && !same_folder(from, &a, to, &b))
+		rc = sync_place(&a, from, err);
+	if (rc < 0)
+		file_sys_exchange(a.dir_fd, a.name, b.dir_fd, b.name); /* a failed exchange shows nothing (P4) */
+	return rc;
 }
 
 /* --------------------------------------------------- looking, and removing */

@@ -197,7 +197,7 @@ test_a_shard_set_has_an_index_of_the_usual_form(void **state)
 	char path[256];
 	struct json *root = NULL;
 	uint64_t total = 0;
-	opts.max_shard_bytes = 300; /* the weight alone is larger */
+	opts.max_shard_bytes = 240; /* the weight alone is larger */
 	made_check(export_to(f, "set/", &opts, &err), &err);
 	snprintf(path, sizeof path, "%s/set/model.safetensors.index.json", f->out);
 	made_check(fd_read_file(AT_FDCWD, path, 1 << 20, &text, &err), &err);
@@ -252,7 +252,7 @@ test_nothing_is_replaced_unless_asked_for(void **state)
 	made_check(export_to(f, "model.safetensors", &opts, &err), &err);
 	load(f, "model.safetensors", &file);
 	opts.overwrite = 0;
-	opts.max_shard_bytes = 300;
+	opts.max_shard_bytes = 240;
 	made_check(export_to(f, "set", &opts, &err), &err);
 	assert_int_equal(export_to(f, "set", &opts, &err), PAWL_EEXISTS);
 	opts.overwrite = 1;
@@ -274,7 +274,7 @@ test_P1_damage_leaves_no_file(void **state)
 	made_flip(&f->made, 1, "rank00001-00000.safetensors", 4100, 1);
 	assert_int_equal(export_to(f, "a.safetensors", NULL, &err), PAWL_ECORRUPT);
 	assert_non_null(strstr(err.message, "checkpoint_000001"));
-	opts.max_shard_bytes = 300;
+	opts.max_shard_bytes = 240;
 	assert_int_equal(export_to(f, "set", &opts, &err), PAWL_ECORRUPT);
 	snprintf(path, sizeof path, "%s/set", f->out);
 	assert_int_equal(count_files(path), 0);

@@ -758,6 +758,23 @@ test_publish_moves_a_folder_whole(void **state)
 }
 
 static void
+test_exchange_swaps_two_folders_or_says_that_it_cannot(void **state)
+{
+	struct bed *bed = *state;
+	put_text(bed, ".new.partial/x", "new");
+	put_text(bed, "final/x", "old");
+	int rc = store_exchange(bed->store, ".new.partial", "final", &bed->err);
+	bool swapped = rc == 0;
+	assert_true(swapped || rc == PAWL_EUNSUPPORTED);
+	if (bed->kind == BED_DISK || bed->kind == BED_TMPFS)
+		assert_true(swapped);
+	assert_text(bed, "final/x", swapped ? "new" : "old");
+	assert_text(bed, ".new.partial/x", swapped ? "old" : "new");
+	assert_true(store_exchange(bed->store, ".new.partial", "nowhere", &bed->err) < 0);
+	assert_text(bed, "final/x", swapped ? "new" : "old");
+}
+
+static void
 test_P10_publish_never_replaces(void **state)
 {
 	struct bed *bed = *state;
@@ -895,6 +912,7 @@ static const struct CMUnitTest suite[] = {
 	CASE(test_move_replaces_and_takes_the_source_away),
 	CASE(test_P19_a_reader_keeps_what_it_opened),
 	CASE(test_publish_moves_a_folder_whole),
+	CASE(test_exchange_swaps_two_folders_or_says_that_it_cannot),
 	CASE(test_P10_publish_never_replaces),
 	CASE(test_P10_of_two_racing_publishes_exactly_one_wins),
 	CASE(test_E12_pointers_are_replaced_atomically_and_removed),

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Helpers of the Python tests."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+import numpy as np
+import pawl
+import torch
+
+TORCH_DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.uint16,
+    torch.int16,
+    torch.uint32,
+    torch.int32,
+    torch.uint64,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz,
+    torch.float8_e8m0fnu,
+    torch.float4_e2m1fn_x2,
+]
+
+
+def random_torch(dtype: torch.dtype, shape: tuple[int, ...], seed: int = 0) -> torch.Tensor:
+    """A tensor of random bits (of the values 0 and 1 for bool)."""
+    generator = np.random.default_rng(seed)
+    size = torch.empty(0, dtype=dtype).element_size()
+    count = math.prod(shape)
+    if dtype == torch.bool:
+        bits = generator.integers(0, 2, count, dtype=np.uint8)
+    else:
+        bits = generator.integers(0, 256, count * size, dtype=np.uint8)
+    return torch.from_numpy(bits).view(dtype).reshape(shape)
+
+
+def torch_bytes(tensor: torch.Tensor) -> bytes:
+    """The bytes of the logical contents."""
+    dense = tensor.detach().cpu().contiguous()
+    return dense.reshape(-1).view(torch.uint8).numpy().tobytes() if dense.numel() else b""
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal types, equal values, equal bits."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, torch.Tensor):
+        return (
+            a.dtype == b.dtype
+            and a.shape == b.shape
+            and a.requires_grad == b.requires_grad
+            and torch_bytes(a) == torch_bytes(b)
+        )
+    if isinstance(a, np.ndarray | np.generic):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    if isinstance(a, dict):
+        return [*a] == [*b] and [type(k) for k in a] == [type(k) for k in b] and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, float):
+        return struct.pack("<d", a) == struct.pack("<d", b)
+    return bool(a == b)
+
+
+def round_trip(state: Any) -> Any:
+    """What comes back when a state is saved and restored into new objects."""
+    with pawl.CheckpointManager("mem:") as manager:
+        manager.save(0, state, wait=True)
+        restored = manager.restore()
+        assert restored is not None
+        return restored.state
