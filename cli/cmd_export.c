@@ -34,7 +34,7 @@ static const struct option options[] = {
 };
 
 static const struct example examples[] = {
-	{"pawl export runs/demo@best model.safetensors --include 'model/*' --strip-prefix model/ --dots",
+	{"pawl export runs/demo@best m.safetensors -i 'model/*' --strip-prefix model/",
 	 "the model alone, under the names that its own program knows"},
 	{"pawl export runs/demo hub/ --shard-size 5GB", "a sharded set for the Hugging Face hub"},
 	EXAMPLE_END,

@@ -545,9 +545,9 @@ PAWL_API int pawl_restore(struct pawl *, const struct pawl_restore_opts *, const
 
 /* ------------------------------------------------------------- 9. triggers */
 
-/* 1 if a save is due by the run's save_interval at this point of the training, else 0; a negative
- * code for a bad time string. Also 1 once after a signal (pawl_preempted), and at fraction >= 1.
- * Does not count as a save: pawl_save moves the mark. */
+/* 1 if a save is due by the run's save_interval at this point of the training, else 0; negative if the interval needs a
+ * counter that is not given. Always 1 without an interval, and once when fraction reaches 1. Does not count as a save:
+ * pawl_save moves the mark. progress may be NULL: then step counts batches. */
 PAWL_API int pawl_should_save(struct pawl *, int64_t step, const struct pawl_progress *, struct pawl_error *);
 /* The same as a pure function: is a save due by `interval` between two points? */
 PAWL_API int pawl_interval_due(const char *interval, const struct pawl_progress *last, const struct pawl_progress *now,
@@ -556,9 +556,9 @@ PAWL_API int pawl_interval_due(const char *interval, const struct pawl_progress 
  * failures: Young (CACM 17(9), 1974) with Daly's higher-order term (FGCS 22(3), 2006). */
 PAWL_API double pawl_optimal_interval_seconds(double save_cost_seconds, double mtbf_seconds);
 
-/* Watches SIGTERM and SIGUSR1 by signalfd-free, handler-free means: a self-pipe handler that only
- * sets a flag. grace_seconds: time from signal to kill, if known (0 = unknown). One watcher per
- * process; earlier handlers are called after ours and put back by pawl_watch_close. */
+/* Watches SIGTERM and SIGUSR1: the handler only sets a flag and passes the signal on to the handler that was there before.
+ * grace_seconds: time from signal to kill, if known (0 = unknown). One watch per process at a time (PAWL_EBUSY);
+ * pawl_watch_close puts the earlier handlers back. */
 struct pawl_watch;
 PAWL_API int pawl_watch_open(double grace_seconds, struct pawl_watch **ret, struct pawl_error *);
 PAWL_API int pawl_watch_signal(const struct pawl_watch *);          /* number of the signal that came, or 0 */

@@ -10,9 +10,10 @@
  *   .pawl/holds/<token>.json              the process is dead
  *   .<name>.<token>.tmp                   older than the lease timeout; or at once while the run is being opened: we hold the
  *                                         lease and have written nothing yet, so only readers and contenders can be at work
- *   .probe.<token>.tmp                    a store's trial folder, older than the lease timeout
+ *   .probe.<token>.tmp, .doctor...        a trial folder, older than the lease timeout
  *   .pawl/recycle/<bytes>-<token>         the run does not recycle (any more)
- * Links are never followed, and none but a pointer's own temporary one is removed. A listing that fails stops everything. Repeating is harmless (P15).
+ * Links are never followed, and none but a pointer's own temporary one is removed. A listing that fails stops everything.
+ * Repeating is harmless (P15).
  */
 #include <stdio.h>
 #include <string.h>
@@ -333,7 +334,22 @@ sweep_holds(struct sweep *s, struct pawl_error *err)
 	return 0;
 }
 
-/* Nobody alive can be writing this temporary file. */
+/* A small file on its way to its name; a pointer on its way to its name, the only kind of link that we make; or a folder in
+ * which the store or the doctor tries what the file system can do. */
+static bool
+is_temp(const char *folder, const struct seen *e)
+{
+	const char *name = e->name;
+
+	if (e->is_link)
+		return !*folder && find_token(name, ".tmp") && (strncmp(name, ".latest.", 8) == 0 || strncmp(name, ".best.", 6) == 0);
+	if (e->is_folder)
+		return !*folder && (strncmp(name, ".probe.", 7) == 0 || strncmp(name, ".doctor.", 8) == 0) &&
+		       (find_token(name, ".tmp") || find_token(name, ".renamed.tmp"));
+	return find_token(name, ".tmp");
+}
+
+/* Nobody alive can be using this temporary thing. */
 static bool
 is_dead_temp(const struct sweep *s, const char *folder, const struct seen *e)
 {
@@ -341,24 +357,9 @@ is_dead_temp(const struct sweep *s, const char *folder, const struct seen *e)
 
 	if ((clock_unix_ns() - e->mtime_ns) / 1000000 >= timeout_ms)
 		return true;
-	return s->run->lease && !s->run->writer && strcmp(folder, CATALOG_HOLDS) != 0 &&
+	/* While the run is being opened only readers, contenders for the lease and doctors can be at work. */
+	return s->run->lease && !s->run->writer && !e->is_folder && strcmp(folder, CATALOG_HOLDS) != 0 &&
 	       strncmp(e->name, "." LEASE_KEY, strlen("." LEASE_KEY)) != 0;
-}
-
-/* The folder in which a store tries out what the file system can do. */
-static bool
-is_dead_probe(const struct sweep *s, const struct seen *e)
-{
-	int64_t timeout_ms = s->run->opts.lease_timeout_ms > 0 ? s->run->opts.lease_timeout_ms : 120000;
-
-	return e->is_folder && strncmp(e->name, ".probe.", 7) == 0 && (clock_unix_ns() - e->mtime_ns) / 1000000 >= timeout_ms;
-}
-
-/* The only links we make, and so the only ones we remove: pointers on their way to their name. */
-static bool
-is_pointer_temp(const char *folder, const struct seen *e)
-{
-	return !*folder && (strncmp(e->name, ".latest.", 8) == 0 || strncmp(e->name, ".best.", 6) == 0);
 }
 
 static int
@@ -371,14 +372,11 @@ sweep_temps(struct sweep *s, const char *folder, struct pawl_error *err)
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
 		const struct seen *e = &f.seen[i];
 
+		if (!is_temp(folder, e) || !is_dead_temp(s, folder, e))
+			continue;
 		buf_printf(&key, "%s%s%s", folder, *folder ? "/" : "", e->name);
 		TRY(buf_check(&key, "gc", err));
-		if (!*folder && is_dead_probe(s, e))
-			TRY(drop_folder(s, buf_str(&key), err));
-		if (e->is_folder || (e->is_link && !is_pointer_temp(folder, e)) || !find_token(e->name, ".tmp") ||
-		    !is_dead_temp(s, folder, e))
-			continue;
-		TRY(drop_file(s, buf_str(&key), freed_bytes(e), err));
+		TRY(e->is_folder ? drop_folder(s, buf_str(&key), err) : drop_file(s, buf_str(&key), freed_bytes(e), err));
 	}
 	return 0;
 }

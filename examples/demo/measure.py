@@ -35,7 +35,7 @@ class Timings:
 
     def __init__(self, report: pathlib.Path | None, folder: str) -> None:
         self.report = report
-        self.folder = folder
+        self.folder = str(pathlib.Path(folder).parent)
         self.rows: list[dict[str, float]] = []
 
     def saved(self, ticket: Any, seconds: float, state: dict[str, Any]) -> None:
@@ -55,7 +55,7 @@ def plain(state: dict[str, Any]) -> dict[str, Any]:
 
 def torch_save_seconds(state: dict[str, Any], folder: str) -> dict[str, float]:
     """Seconds until torch.save returns, and until its file is durable."""
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".torch-save-") as file:
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="torch-save-", suffix=".pt") as file:
         begin = time.perf_counter()
         torch.save(state, file.name)
         returned = time.perf_counter()

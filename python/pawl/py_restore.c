@@ -40,6 +40,24 @@ is_dict(const struct pawl_node *node)
 
 /* ---- leaves ---- */
 
+/* An empty dict for what was saved; where an object showed a subclass (a Counter), an empty one of that. */
+static PyObject *
+new_dict(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule)
+{
+	bool ordered = pawl_node_type(node) == PAWL_ODICT;
+
+	if (!live || rule == PY_USER || PyDict_CheckExact(live) || (PyObject *)Py_TYPE(live) == r->st->ordered_dict)
+		return ordered ? PyObject_CallNoArgs(r->st->ordered_dict) : PyDict_New();
+
+	AUTO_REF copy = PyObject_CallMethodObjArgs(live, r->st->s.copy, NULL);
+	AUTO_REF done = copy && Py_TYPE(copy) == Py_TYPE(live) ? PyObject_CallMethodObjArgs(copy, r->st->s.clear, NULL) : NULL;
+
+	if (done)
+		return Py_NewRef(copy);
+	PyErr_Clear();
+	return PyDict_New();
+}
+
 static int
 copy_to_live(struct py_restore *r, struct py_leaf *leaf)
 {
@@ -88,7 +106,7 @@ finish_leaf(struct py_restore *r, const struct pawl_node *node, struct outcome *
 		return rc;
 	}
 	if (!scalar) {
-		ret->tree = py_plain_object(node); /* an empty container */
+		ret->tree = is_dict(node) ? new_dict(r, node, NULL, PY_NEW) : py_plain_object(node); /* an empty container */
 		return ret->tree ? 0 : -1;
 	}
 	if ((scalar->type == PAWL_STR || scalar->type == PAWL_BYTES) && !scalar->ptr && scalar->len)
@@ -98,24 +116,6 @@ finish_leaf(struct py_restore *r, const struct pawl_node *node, struct outcome *
 }
 
 /* ---- containers ---- */
-
-/* An empty dict for what was saved; where an object showed a subclass (a Counter), an empty one of that. */
-static PyObject *
-new_dict(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule)
-{
-	bool ordered = pawl_node_type(node) == PAWL_ODICT;
-
-	if (!live || rule == PY_USER || PyDict_CheckExact(live) || (PyObject *)Py_TYPE(live) == r->st->ordered_dict)
-		return ordered ? PyObject_CallNoArgs(r->st->ordered_dict) : PyDict_New();
-
-	AUTO_REF copy = PyObject_CallMethodObjArgs(live, r->st->s.copy, NULL);
-	AUTO_REF done = copy && Py_TYPE(copy) == Py_TYPE(live) ? PyObject_CallMethodObjArgs(copy, r->st->s.clear, NULL) : NULL;
-
-	if (done)
-		return Py_NewRef(copy);
-	PyErr_Clear();
-	return PyDict_New();
-}
 
 /* Puts one value into the caller's dict, unless it is there already. */
 static int

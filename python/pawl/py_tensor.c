@@ -57,20 +57,26 @@ read_shape(struct py_state *st, PyObject *tuple, const struct py_path *path, uin
 	return 0;
 }
 
-/* True: all steps are multiples of unit and stand divided by it in ret. */
+/* The steps, divided by unit. *whole: they are all multiples of it. Those of a tensor without elements mean nothing. */
 static int
-read_strides(PyObject *tuple, uint32_t ndim, int64_t unit, int64_t *ret, bool *whole)
+read_strides(struct py_tensor *t, PyObject *tuple, int64_t unit, bool *whole)
 {
 	*whole = true;
-	for (uint32_t i = 0; i < ndim; i++) {
+	t->raw.strides = t->strides;
+	for (uint32_t i = 0; i < t->raw.ndim; i++) {
 		long long step = PyLong_AsLongLong(PyTuple_GetItem(tuple, (Py_ssize_t)i));
 
 		if (step == -1 && PyErr_Occurred())
 			return -1;
 		if (step % unit)
 			*whole = false;
-		ret[i] = step / unit;
+		t->strides[i] = step / unit;
 	}
+	for (uint32_t i = 0; i < t->raw.ndim; i++)
+		if (t->shape[i] == 0) {
+			t->raw.strides = NULL;
+			*whole = true;
+		}
 	return 0;
 }
 
@@ -102,7 +108,7 @@ pack_pairs(struct py_state *st, const struct py_path *path, struct py_tensor *t)
 {
 	if (t->raw.ndim == 0)
 		return py_raise_at(st, PAWL_EUNSUPPORTED, path, "a float4_e2m1fn_x2 without dimensions cannot be held in a state");
-	if (!is_c_order(t)) {
+	if (t->raw.strides && !is_c_order(t)) {
 		AUTO_REF bytes = PyObject_CallMethodObjArgs(t->owner, st->s.view, st->torch.dtypes[PAWL_U8], NULL);
 		PyObject *copy = bytes ? PyObject_CallMethodObjArgs(bytes, st->s.contiguous, NULL) : NULL;
 
@@ -154,9 +160,10 @@ torch_code(struct py_state *st, PyObject *obj, const struct py_path *path)
 	return -1;
 }
 
-/* Why a tensor has no strides. Asked only then: every question costs a microsecond, and there may be 20,000 tensors. */
+/* After a failure: was it because the tensor is not dense? Asked only then: every question costs a microsecond, and there
+ * may be 20,000 tensors. */
 static int
-no_strides(struct py_state *st, PyObject *obj, const struct py_path *path)
+not_dense(struct py_state *st, PyObject *obj, const struct py_path *path)
 {
 	PyObject *type, *value, *trace;
 
@@ -189,15 +196,14 @@ read_torch(struct py_state *st, PyObject *obj, const struct py_path *path, struc
 	AUTO_REF strides = PyObject_CallMethodObjArgs(t->owner, st->s.stride, NULL);
 
 	if (!strides)
-		return no_strides(st, obj, path);
+		return not_dense(st, obj, path);
 
 	AUTO_REF shape = PyObject_GetAttr(t->owner, st->s.shape);
 	bool whole;
 
 	if (!shape || read_shape(st, shape, path, t->shape, &t->raw.ndim) < 0 ||
-	    read_strides(strides, t->raw.ndim, 1, t->strides, &whole) < 0)
+	    read_strides(t, strides, 1, &whole) < 0)
 		return -1;
-	t->raw.strides = t->strides;
 	if (t->raw.dtype == PAWL_F4 && pack_pairs(st, path, t) < 0)
 		return -1;
 	if (!cpu) {
@@ -208,7 +214,9 @@ read_torch(struct py_state *st, PyObject *obj, const struct py_path *path, struc
 
 	AUTO_REF address = PyObject_CallMethodObjArgs(t->owner, st->s.data_ptr, NULL);
 
-	t->raw.data = address ? PyLong_AsVoidPtr(address) : NULL;
+	if (!address)
+		return not_dense(st, obj, path);
+	t->raw.data = PyLong_AsVoidPtr(address);
 	return PyErr_Occurred() ? -1 : 0;
 }
 
@@ -265,8 +273,7 @@ numpy_layout(struct py_state *st, const struct py_path *path, struct py_tensor *
 
 	if (!shape || !strides || read_shape(st, shape, path, t->shape, &t->raw.ndim) < 0)
 		return -1;
-	t->raw.strides = t->strides;
-	return read_strides(strides, t->raw.ndim, pawl_dtype_bits(t->raw.dtype) / 8, t->strides, whole);
+	return read_strides(t, strides, pawl_dtype_bits(t->raw.dtype) / 8, whole);
 }
 
 /* t->owner is an array of a dtype that a state can hold. */
@@ -301,7 +308,7 @@ describe_array(struct py_state *st, PyObject *obj, const struct py_path *path, c
 	if (code < 0)
 		return py_wrap_at(st, path, obj);
 	if (code == 0)
-		return py_raise_at(st, PAWL_EUNSUPPORTED, path, "a numpy array of dtype %R cannot be held in a state", dtype);
+		return py_raise_at(st, PAWL_EUNSUPPORTED, path, "a numpy array of dtype %S cannot be held in a state", dtype);
 	t->raw.dtype = code;
 	t->owner = Py_NewRef(obj);
 	if (read_numpy(st, path, t) < 0) {

@@ -6,7 +6,7 @@
  *   make_run scored ROOT N   the same, by a training that orders its checkpoints by accuracy
  *   make_run many ROOT N     N checkpoints of a tiny state, as fast as can be
  *   make_run hostile ROOT    names, metrics and texts full of control bytes
- *   make_run large ROOT MIB  one checkpoint of MIB mebibytes
+ *   make_run large ROOT N    N checkpoints of the same 64 MiB, which lie on the disk once
  *   make_run single FOLDER   a checkpoint that belongs to no run
  *   make_run busy ROOT       opens the run for writing, prints "ready", waits for the end of standard input
  *   make_run hold ROOT SEL   holds a checkpoint, prints "ready", waits for the end of standard input
@@ -250,23 +250,27 @@ save_hostile(struct pawl *run)
 }
 
 static void
-save_large(struct pawl *run, size_t nbytes)
+save_large(struct pawl *run, int n)
 {
-	struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
 	struct pawl_tensor tensor = PAWL_TENSOR_INIT;
-	struct pawl_state *state = NULL;
 	struct pawl_error err = {0};
-	uint64_t shape[] = {nbytes};
+	uint64_t shape[] = {(uint64_t)64 << 20};
 
 	tensor.dtype = PAWL_U8;
 	tensor.ndim = 1;
 	tensor.shape = shape;
-	tensor.data = calloc(1, nbytes);
+	tensor.data = calloc(1, shape[0]);
 	if (tensor.data == NULL)
 		exit(1);
-	check(pawl_state_new(&state, &err), &err);
-	check(pawl_state_set_tensor(state, "model/big", &tensor, &err), &err);
-	save(run, &opts, state);
+	for (int i = 1; i <= n; i++) {
+		struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
+		struct pawl_state *state = NULL;
+
+		opts.step = i;
+		check(pawl_state_new(&state, &err), &err);
+		check(pawl_state_set_tensor(state, "model/big", &tensor, &err), &err);
+		save(run, &opts, state);
+	}
 	free(tensor.data);
 }
 
@@ -312,7 +316,7 @@ main(int argc, char **argv)
 	else if (strcmp(what, "hostile") == 0)
 		save_hostile(run);
 	else if (strcmp(what, "large") == 0)
-		save_large(run, (size_t)n << 20);
+		save_large(run, n);
 	else if (strcmp(what, "busy") == 0)
 		wait_for_end();
 	else if (strcmp(what, "hold") == 0 && argc > 3)

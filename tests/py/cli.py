@@ -26,9 +26,25 @@ PACK = "rank00000-00000.safetensors"
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[a-zA-Z]")
 SECONDS = 120
 
-COMMANDS = (
-    "ls show diff verify restore export prune pin unpin rm gc repair doctor bench help completion version".split()
-)
+COMMANDS = [
+    "ls",
+    "show",
+    "diff",
+    "verify",
+    "restore",
+    "export",
+    "prune",
+    "pin",
+    "unpin",
+    "rm",
+    "gc",
+    "repair",
+    "doctor",
+    "bench",
+    "help",
+    "completion",
+    "version",
+]
 
 
 def environment(**more: str) -> dict[str, str]:

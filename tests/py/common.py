@@ -41,6 +41,8 @@ def random_torch(dtype: torch.dtype, shape: tuple[int, ...], seed: int = 0) -> t
     generator = np.random.default_rng(seed)
     size = torch.empty(0, dtype=dtype).element_size()
     count = math.prod(shape)
+    if count == 0:
+        return torch.empty(shape, dtype=dtype)
     if dtype == torch.bool:
         bits = generator.integers(0, 2, count, dtype=np.uint8)
     else:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import re
@@ -12,19 +11,8 @@ import signal
 import subprocess
 
 import pytest
-from cli import (
-    COMMANDS,
-    ESCAPES,
-    PAWL,
-    Terminal,
-    environment,
-    flip,
-    checkpoint,
-    make,
-    on_terminal,
-    run,
-    run_json,
-)
+
+from cli import COMMANDS, ESCAPES, PAWL, Terminal, checkpoint, environment, flip, make, on_terminal, run, run_json
 
 
 @pytest.fixture(name="demo", scope="module")
@@ -36,10 +24,7 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.fixture(name="large", scope="module")
 def large_run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """Takes longer to read than it takes to press a key."""
-    folder = make("large", tmp_path_factory.mktemp("runs") / "large", 64)
-    for number in range(2, 33):
-        shutil.copytree(checkpoint(folder, 1), checkpoint(folder, number), copy_function=os.link)
-    return folder
+    return make("large", tmp_path_factory.mktemp("runs") / "large", 60)
 
 
 # ------------------------------------------------------------- options
@@ -84,11 +69,11 @@ def test_options_and_operands_may_be_mixed_joined_and_ended(demo: pathlib.Path, 
 
 
 def test_failures_have_the_exit_status_of_their_code_and_a_json_document(tmp_path: pathlib.Path) -> None:
-    for args, status, code in ((["ls", tmp_path / "x"], 3, "notfound"), (["prune", tmp_path], 2, "usage")):
+    for args, status, code in ((["ls", tmp_path / "x"], 3, "not-found"), (["prune", tmp_path], 2, "usage")):
         report = run_json(*args, status=status)
         assert report["command"] == args[0]
         assert report["error"]["exit_status"] == status and report["error"]["message"]
-        assert report["error"]["code"].replace("_", "").replace(" ", "") == code
+        assert report["error"]["code"] == code
 
 
 def test_every_command_prints_one_json_document(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -152,7 +137,7 @@ def test_help_mentions_every_command_and_option() -> None:
         assert command["usage"] in page
         for option in command["options"] + tables["options"]:
             assert f"--{option['name']}" in page
-        assert max(map(len, page.splitlines())) <= 80
+        assert max(map(len, page.splitlines())) <= 80, page
     assert "unknown command 'nonsense'" in run("help", "nonsense", status=2).stderr
 
 
@@ -179,7 +164,8 @@ def complete(tmp_path: pathlib.Path, *words: str) -> set[str]:
     script.write_text(run("completion", "bash").stdout)
     subprocess.run(["bash", "-n", script], check=True)
     quoted = " ".join(f"'{word}'" for word in words)
-    code = f"source '{script}'; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _pawl; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    code = f"source '{script}'; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _pawl; "
+    code += "printf '%s\\n' \"${COMPREPLY[@]}\""
     path = f"{pathlib.Path(PAWL).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, env=environment(PATH=path))
     assert done.stderr == ""
@@ -249,17 +235,29 @@ def test_tables_fit_the_terminal(demo: pathlib.Path, columns: int) -> None:
     lines = [line for line in out.replace("\r", "").splitlines() if line]
     assert max(map(len, lines)) <= columns
     assert lines[0].split()[:2] == ["id", "step"] and "latest" in lines[4]
-    assert ("blocked" in lines[0]) == (columns >= 100)
+    assert ("blocked" in lines[0]) >= (columns >= 100)
+    assert ("blocked" in lines[0]) <= (columns > 60)
 
 
 def test_progress_only_where_a_terminal_is(large: pathlib.Path) -> None:
-    out = on_terminal("verify", large)
-    assert "verifying" in out and "\x1b[K" in out and re.search(r"\d+%", out)
-    assert "verifying" not in ESCAPES.sub("", out).split("\r")[-1], "the line was left behind"
-    assert "verifying" not in on_terminal("verify", large, "--no-progress")
-    assert "verifying" not in on_terminal("verify", large, "-q")
-    assert "verifying" not in on_terminal("verify", large, TERM="dumb")
-    assert run("verify", large).stderr.count("\r") == 0
+    terminal = Terminal("verify", large)
+    terminal.read(until=lambda out: "%" in out)
+    assert "verifying" in terminal.output and "\x1b[K" in terminal.output
+    terminal.interrupt()
+    terminal.status()
+    assert "verifying" not in ESCAPES.sub("", terminal.output).split("\r")[-1], "the line was left behind"
+    for args, env in ((["--no-progress"], {}), ([], {"TERM": "dumb"})):
+        terminal = Terminal("verify", large, *args, **env)
+        terminal.read(until=lambda out: "checkpoint_000030" in out)
+        terminal.interrupt()
+        terminal.status()
+        assert "verifying" not in terminal.output
+    process = subprocess.Popen([PAWL, "verify", large], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout
+    while "checkpoint_000030" not in process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == "pawl verify: interrupted\n"
 
 
 # -------------------------------------------------------------- signals
@@ -295,14 +293,13 @@ def test_interrupting_bench_leaves_nothing(tmp_path: pathlib.Path) -> None:
 def test_signals_end_it_without_a_terminal_too(large: pathlib.Path, number: signal.Signals, status: int) -> None:
     process = subprocess.Popen([PAWL, "verify", large], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout
-    process.stdout.readline()  # the first checkpoint is done, 31 are left
+    process.stdout.readline()  # the first checkpoint is done, 59 are left
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == status and "interrupted" in err
-    assert json.loads(run("verify", large, "--json").stdout)["ok"]
 
 
-def test_a_second_interrupt_is_obeyed_at_once_and_ignored_signals_stay_ignored(demo: pathlib.Path) -> None:
+def test_works_where_interrupts_are_ignored(demo: pathlib.Path) -> None:
     done = subprocess.run(
         ["bash", "-c", f"trap '' INT; '{PAWL}' ls '{demo}' --names"], capture_output=True, text=True, env=environment()
     )

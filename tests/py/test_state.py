@@ -18,6 +18,8 @@ from common import TORCH_DTYPES, random_torch, round_trip, same, torch_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch announces that some tensors are new or old
+
 SCALARS = (
     st.none()
     | st.booleans()
@@ -244,10 +246,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "strings": (np.array(["a"]), "<U1"),
     "swapped": (np.arange(3, dtype=">i4"), ">i4"),
     "records": (np.zeros(2, dtype=[("a", "i4")]), "a"),
-    "dates": (np.array(["2020-01-01"], dtype="M8[D]"), "M8"),
+    "dates": (np.array(["2020-01-01"], dtype="M8[D]"), "datetime64"),
     "long_double": (np.zeros(2, dtype=np.longdouble), "longdouble" if np.dtype(np.longdouble).name == "longdouble" else "float128"),
     "masked": (np.ma.masked_array([1, 2]), "MaskedArray"),
-    "date": (np.datetime64("2020-01-01"), "M8"),
+    "date": (np.datetime64("2020-01-01"), "datetime64"),
     "surrogate": ("\ud800", "surrogates"),
     "slow_int": (1 << 40000, "digits"),
 }
@@ -339,11 +341,13 @@ def test_what_is_saved_is_what_was_there_at_the_call() -> None:
 
 def test_metadata_holds_plain_values_only() -> None:
     with pawl.CheckpointManager("mem:") as manager:
-        metadata = {"lr": np.float32(0.5), "tags": ("a", "b"), 5: None, "long": "x" * 10_000, "nested": {"b": b"\0"}}
+        metadata = {"lr": np.float32(0.5), "tags": ("a", "b"), 5: None, "long": "x" * 4096, "nested": {"b": b"\0"}}
         manager.save(3, {}, metadata=metadata, wait=True)
         assert same(manager.metadata(3), metadata | {"lr": 0.5})
         with pytest.raises(pawl.UnsupportedError, match="metadata"):
             manager.save(4, {}, metadata={"t": torch.ones(2)})
+        with pytest.raises(pawl.UsageError, match="'long'.*4096"):
+            manager.save(4, {}, metadata={"long": "x" * 4097})
         manager.save(5, {}, wait=True)
         assert manager.metadata(5) == {}
 

@@ -130,7 +130,7 @@ test_names_that_only_look_like_leftovers_are_left(void **state)
 		"checkpoints/checkpoint_000009." TOKEN ".partial", "checkpoints/.." TOKEN ".partial",
 		"checkpoints/.checkpoint_000009." TOKEN ".partial.bak", "checkpoints/.checkpoint_000009-" TOKEN ".partial",
 		"checkpoints/." TOKEN ".partial", "checkpoints/.X.0123456789ABCDEF0123456789ABCDEF.partial",
-		".mine." TOKEN ".tmp", ".probe.txt",
+		".mine." TOKEN ".tmp", ".probe.txt", ".probe.mine.tmp", "checkpoints/.probe." TOKEN ".tmp",
 	};
 	static const char *const files[] = {
 		"checkpoints/.a." TOKEN ".partial", ".x." TOKEN ".tmp.old", "x." TOKEN ".tmp", ".x.tmp",
@@ -172,6 +172,11 @@ test_P17_links_are_neither_followed_nor_removed(void **state)
 	assert_true(small_exists(r, "outside/precious"));
 	assert_true(small_exists(r, PARTIAL));
 	assert_true(small_exists(r, FIRST "/rank00000-00000.safetensors"));
+	assert_true(small_exists(r, ".x." TOKEN ".tmp"));
+	/* But a pointer that a crash kept from its name. */
+	assert_int_equal(symlink(FIRST, small_path(r, ".latest." TOKEN ".tmp").text), 0);
+	small_age(r, ".latest." TOKEN ".tmp", 100000);
+	assert_int_equal(collect(r, 0, NULL), 1);
 	/* A link inside a folder that does go is removed itself, never what it points to. */
 	unlink(small_path(r, PARTIAL).text);
 	small_mkdir(r, PARTIAL);
@@ -203,6 +208,7 @@ test_P8_folders_without_manifest_that_are_not_surely_ours_are_left(void **state)
 	/* 1: damaged, but not being deleted. 2: with a file of somebody's. 3: with a folder. 4: packs of another run.
 	 * 5: a pack that is no pack. 7: empty, but the run has never given out that number. x: empty, and not our name. */
 	small_damage(r, FIRST "/manifest.json", 50);
+	small_age(r, FIRST, 1);
 	small_remove(r, "checkpoints/checkpoint_000002/manifest.json");
 	small_write(r, "checkpoints/checkpoint_000002/notes.txt", "keep", 4);
 	small_remove(r, "checkpoints/checkpoint_000003/manifest.json");
@@ -374,6 +380,7 @@ test_P8_a_failing_listing_stops_and_repeating_finishes(void **state)
 			failures++;
 		else
 			nth = 200; /* the fault came too late to matter */
+		small_remove(r, ".lease"); /* which a failing store cannot give back */
 		small_open(r);
 		assert_clean(r, "1");
 		assert_false(small_exists(r, PARTIAL));
