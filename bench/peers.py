@@ -257,7 +257,7 @@ class Pawl(Peer):
         call.mark("blocked")
         ticket.wait(WAIT_SECONDS)
         call.end("durable")
-        return call.figures | {"copy_faults": float(getattr(ticket, "minor_faults", 0))}
+        return call.figures | {"copy_faults": float(ticket.stats["minor_faults"])}
 
     def restore(self, path: pathlib.Path, live: workloads.State) -> None:
         self.manager.restore(live)

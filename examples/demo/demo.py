@@ -40,10 +40,11 @@ def finish(process: subprocess.Popen[bytes]) -> None:
 
 
 def unfinished(run: pathlib.Path) -> list[pathlib.Path]:
-    """Folders of saves that have begun and are not committed."""
+    """Folders of saves that have begun to write and are not committed."""
     try:
         with os.scandir(run / "checkpoints") as entries:
-            return [pathlib.Path(entry.path) for entry in entries if entry.name.endswith(".partial")]
+            folders = [entry.path for entry in entries if entry.name.endswith(".partial")]
+        return [pathlib.Path(folder) for folder in folders if os.listdir(folder)]
     except FileNotFoundError:
         return []
 
@@ -63,8 +64,8 @@ def kill_while_saving(script: str, run: pathlib.Path, nth: int) -> bool:
         finish(process)
         return False
     if left:
-        size = sum(path.stat().st_size for path in left[0].iterdir())
-        print(f"killed by SIGKILL while saving: {left[0].name} holds {size / 1e6:.1f} MB and is no checkpoint")
+        written = sum(path.stat().st_blocks * 512 for path in left[0].iterdir())
+        print(f"killed by SIGKILL while saving: {written / 1e6:.1f} MB lie in {left[0].name}", flush=True)
     return bool(left)
 
 

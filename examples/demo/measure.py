@@ -7,15 +7,19 @@ import argparse
 import json
 import os
 import pathlib
+import random
 import tempfile
 import time
 from typing import Any
 
+import numpy
 import torch
 
 
 def make_deterministic(threads: int = 2) -> None:
     """The same input gives the same bits, in every process on this machine."""
+    random.seed(0)
+    numpy.random.seed(0)
     torch.manual_seed(0)
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True)

@@ -2,7 +2,7 @@
 /*
  * err: the one table of error codes, and filling of struct pawl_error.
  *
- * Everything that is known about a code stands in one row of `codes`. Called by everybody, calls nobody.
+ * Everything that is known about a code stands in one row of `codes`. Called by everybody, calls text.
  */
 #include "base/err.h"
 
@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/text.h"
 
 struct code_row {
 	int code;
@@ -127,6 +129,18 @@ trim_partial_utf8(char *message)
 		message[len - 1 - back] = '\0';
 }
 
+/* A name in a message may be anything, and "%.200s" may have cut it inside a character. */
+static void
+replace_bad_utf8(char *message)
+{
+	for (char *at = message, *end = message + strlen(message); at < end;) {
+		size_t len = text_utf8_char(at, (size_t)(end - at));
+		if (len == 0)
+			*at = '?';
+		at += len > 0 ? len : 1;
+	}
+}
+
 static void
 finish(struct pawl_error *err, int code, int sys, int wanted)
 {
@@ -136,6 +150,7 @@ finish(struct pawl_error *err, int code, int sys, int wanted)
 		err->message[0] = '\0';
 	else if ((size_t)wanted >= sizeof(err->message))
 		trim_partial_utf8(err->message);
+	replace_bad_utf8(err->message);
 }
 
 /* Format arguments may point into err->message itself (rewording an earlier error), hence the copies

@@ -200,13 +200,23 @@ json_put_string(struct buf *out, const char *text, size_t len)
 void
 json_put_i64(struct buf *out, int64_t value)
 {
-	buf_printf(out, "%lld", (long long)value);
+	if (value < 0)
+		buf_putc(out, '-');
+	json_put_u64(out, value < 0 ? 0 - (uint64_t)value : (uint64_t)value);
 }
 
+/* By hand: manifests and headers are made of numbers, and printf would be a fifth of the time to write them. */
 void
 json_put_u64(struct buf *out, uint64_t value)
 {
-	buf_printf(out, "%llu", (unsigned long long)value);
+	char digits[20];
+	size_t n = sizeof(digits);
+
+	do {
+		digits[--n] = (char)('0' + value % 10);
+		value /= 10;
+	} while (value > 0);
+	buf_put(out, digits + n, sizeof(digits) - n);
 }
 
 void

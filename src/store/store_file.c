@@ -72,14 +72,14 @@ step_error(int sys, int dir_fd, const char *part, const char *key, bool make, st
 
 /* Opens the folder `part` in dir_fd, making it if wanted. Returns the descriptor or a negative code. */
 static int
-step_into(int dir_fd, const char *part, const char *key, bool make, struct pawl_error *err)
+step_into(int dir_fd, const char *part, const char *key, bool make, bool durable, struct pawl_error *err)
 {
 	const int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 	int fd = openat(dir_fd, part, flags);
 	if (fd < 0 && errno == ENOENT && make) {
 		if (mkdirat(dir_fd, part, 0777) < 0 && errno != EEXIST)
 			return file_error(err, errno, key, "make its folder");
-		int rc = fd_sync_dirat(dir_fd, ".", err);
+		int rc = durable ? fd_sync_dirat(dir_fd, ".", err) : 0;
 		if (rc < 0)
 			return err_prefix(err, rc, "%s", key);
 		fd = openat(dir_fd, part, flags);
@@ -88,14 +88,16 @@ step_into(int dir_fd, const char *part, const char *key, bool make, struct pawl_
 }
 
 int
-file_place_open(const struct file_store *s, const char *key, bool make, struct file_place *ret, struct pawl_error *err)
+file_place_open(const struct file_store *s, const char *key, enum file_make make, struct file_place *ret,
+                struct pawl_error *err)
 {
 	PAWL_FD int owned = -1;
 	const char *name = key;
 	for (const char *slash; (slash = strchr(name, '/')) != NULL; name = slash + 1) {
 		char part[NAME_MAX + 1];
 		snprintf(part, sizeof part, "%.*s", (int)(slash - name), name);
-		int fd = step_into(owned >= 0 ? owned : s->root_fd, part, key, make, err);
+		bool durable = make == FILE_MAKE || strchr(slash + 1, '/') != NULL;
+		int fd = step_into(owned >= 0 ? owned : s->root_fd, part, key, make != FILE_FIND, durable, err);
 		if (fd < 0)
 			return fd;
 		fd_clean_close(&owned);
@@ -200,7 +202,7 @@ file_put(struct store *base, const char *key, const struct pawl_slice *parts, si
 	struct file_store *s = (struct file_store *)base;
 	PAWL_CLEAN(file_place_clear) struct file_place place = FILE_PLACE_INIT;
 	PAWL_CLEAN(temp_clear) struct temp t = TEMP_INIT;
-	TRY(file_place_open(s, key, true, &place, err));
+	TRY(file_place_open(s, key, FILE_MAKE, &place, err));
 	TRY(temp_open(&t, &place, key, err));
 
 	struct stat st;
@@ -225,7 +227,7 @@ file_append(struct store *base, const char *key, const void *ptr, size_t len, st
 {
 	struct file_store *s = (struct file_store *)base;
 	PAWL_CLEAN(file_place_clear) struct file_place place = FILE_PLACE_INIT;
-	TRY(file_place_open(s, key, true, &place, err));
+	TRY(file_place_open(s, key, FILE_MAKE, &place, err));
 	PAWL_FD int fd = openat(place.dir_fd, place.name,
 	                        O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
 	struct stat st;
@@ -252,7 +254,7 @@ file_pointer(struct store *base, const char *key, const char *target, struct paw
 	PAWL_CLEAN(file_place_clear) struct file_place place = FILE_PLACE_INIT;
 	PAWL_CLEAN(temp_clear) struct temp t = TEMP_INIT;
 	char name[sizeof t.name];
-	TRY(file_place_open(s, key, true, &place, err));
+	TRY(file_place_open(s, key, FILE_MAKE, &place, err));
 	TRY(temp_name(&place, name, sizeof name, err));
 	if (symlinkat(target, place.dir_fd, name) < 0) {
 		if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS)
@@ -276,11 +278,11 @@ static int
 open_pair(const struct file_store *s, const char *from, const char *to, struct file_place *ret_from,
           struct file_place *ret_to, struct stat *ret_st, struct pawl_error *err)
 {
-	TRY(file_place_open(s, from, false, ret_from, err));
+	TRY(file_place_open(s, from, FILE_FIND, ret_from, err));
 	TRY(place_stat(ret_from, from, ret_st, err));
 	if (S_ISDIR(ret_st->st_mode))
 		return err_set(err, PAWL_ENOTFOUND, "%s: is a folder, expected a file", from);
-	return file_place_open(s, to, true, ret_to, err);
+	return file_place_open(s, to, FILE_MAKE, ret_to, err);
 }
 
 static int
@@ -362,11 +364,11 @@ file_publish(struct store *base, const char *from, const char *to, struct pawl_e
 	PAWL_CLEAN(file_place_clear) struct file_place a = FILE_PLACE_INIT;
 	PAWL_CLEAN(file_place_clear) struct file_place b = FILE_PLACE_INIT;
 	struct stat st;
-	TRY(file_place_open(s, from, false, &a, err));
+	TRY(file_place_open(s, from, FILE_FIND, &a, err));
 	TRY(place_stat(&a, from, &st, err));
 	if (!S_ISDIR(st.st_mode))
 		return err_set(err, PAWL_ENOTFOUND, "%s: is not a folder", from);
-	TRY(file_place_open(s, to, true, &b, err));
+	TRY(file_place_open(s, to, FILE_MAKE, &b, err));
 	int rc = fd_sync_dirat(a.dir_fd, a.name, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", from);
@@ -386,8 +388,8 @@ file_exchange(struct store *base, const char *from, const char *to, struct pawl_
 	struct file_store *s = (struct file_store *)base;
 	PAWL_CLEAN(file_place_clear) struct file_place a = FILE_PLACE_INIT;
 	PAWL_CLEAN(file_place_clear) struct file_place b = FILE_PLACE_INIT;
-	TRY(file_place_open(s, from, false, &a, err));
-	TRY(file_place_open(s, to, false, &b, err));
+	TRY(file_place_open(s, from, FILE_FIND, &a, err));
+	TRY(file_place_open(s, to, FILE_FIND, &b, err));
 	int rc = fd_sync_dirat(a.dir_fd, a.name, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", from);
@@ -431,7 +433,7 @@ file_stat(struct store *base, const char *key, struct store_entry *ret, struct p
 	struct file_store *s = (struct file_store *)base;
 	PAWL_CLEAN(file_place_clear) struct file_place place = FILE_PLACE_INIT;
 	struct stat st;
-	TRY(file_place_open(s, key, false, &place, err));
+	TRY(file_place_open(s, key, FILE_FIND, &place, err));
 	TRY(place_stat(&place, key, &st, err));
 	fill_entry(ret, NULL, &st);
 	return 0;
@@ -443,7 +445,7 @@ open_folder(const struct file_store *s, const char *folder, struct pawl_error *e
 {
 	PAWL_CLEAN(file_place_clear) struct file_place place = {.dir_fd = s->root_fd, .owned_fd = -1, .name = "."};
 	if (folder[0] != '\0')
-		TRY(file_place_open(s, folder, false, &place, err));
+		TRY(file_place_open(s, folder, FILE_FIND, &place, err));
 	int fd = openat(place.dir_fd, place.name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return fd >= 0 ? fd : step_error(errno, place.dir_fd, place.name, folder, false, err);
 }
@@ -491,7 +493,7 @@ static int
 find_doomed(const struct file_store *s, const char *key, struct file_place *ret, struct stat *ret_st,
             struct pawl_error *err)
 {
-	int rc = file_place_open(s, key, false, ret, err);
+	int rc = file_place_open(s, key, FILE_FIND, ret, err);
 	if (rc == 0)
 		rc = place_stat(ret, key, ret_st, err);
 	return rc == PAWL_ENOTFOUND ? 1 : rc;

@@ -38,9 +38,15 @@ struct file_place {
 };
 #define FILE_PLACE_INIT {.dir_fd = -1, .owned_fd = -1}
 
-/* make: makes missing folders, durably. PAWL_ENOTFOUND if one is missing, PAWL_EEXISTS (make) or
- * PAWL_ENOTFOUND if one is a file, PAWL_EUNSUPPORTED if one is a symbolic link. `key` is borrowed by *ret. */
-int file_place_open(const struct file_store *s, const char *key, bool make, struct file_place *ret,
+enum file_make {
+	FILE_FIND,
+	FILE_MAKE,     /* missing folders are made, durably */
+	FILE_MAKE_NEAR /* the same, but the nearest one becomes durable only when it is published or synced */
+};
+
+/* PAWL_ENOTFOUND if a folder is missing, PAWL_EEXISTS (make) or PAWL_ENOTFOUND if one is a file, PAWL_EUNSUPPORTED if one is
+ * a symbolic link. `key` is borrowed by *ret. */
+int file_place_open(const struct file_store *s, const char *key, enum file_make make, struct file_place *ret,
 		    struct pawl_error *err);
 void file_place_clear(struct file_place *place);
 /* An error about a call on the last component of key; names what lies there if that is the reason. */

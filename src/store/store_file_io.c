@@ -76,7 +76,7 @@ take_over(const struct file_store *s, struct file_file *f, const char *old_key)
 {
 	PAWL_CLEAN(file_place_clear) struct file_place old = FILE_PLACE_INIT;
 	struct stat st;
-	if (file_place_open(s, old_key, false, &old, NULL) < 0)
+	if (file_place_open(s, old_key, FILE_FIND, &old, NULL) < 0)
 		return false;
 	PAWL_FD int fd = openat(old.dir_fd, old.name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1)
@@ -126,7 +126,7 @@ file_create(struct store *base, const char *key, const struct store_create *opts
 	f->base.key = mem_strdup(key);
 	if (f->base.key == NULL)
 		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
-	TRY(file_place_open(s, f->base.key, true, &f->place, err));
+	TRY(file_place_open(s, f->base.key, FILE_MAKE_NEAR, &f->place, err));
 	TRY(make_file(s, f, opts->recycle_key, err));
 
 	struct stat st;
@@ -259,7 +259,7 @@ file_open(struct store *base, const char *key, struct store_reader **ret, uint64
 		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
 
 	PAWL_CLEAN(file_place_clear) struct file_place place = FILE_PLACE_INIT;
-	TRY(file_place_open(s, key, false, &place, err));
+	TRY(file_place_open(s, key, FILE_FIND, &place, err));
 	/* O_NONBLOCK: a pipe that lies where a file is expected must not be waited for. */
 	r->fd = openat(place.dir_fd, place.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	struct stat st;

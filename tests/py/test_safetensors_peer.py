@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What pawl's encoder writes opens with the safetensors package bit for bit, and the other way round; and on what both
-refuse and accept they agree, but for what pawl refuses on purpose (R149, P1, P17)."""
+refuse and accept they agree, but for what pawl refuses on purpose (P1, P17)."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ test_P8_folders_without_manifest_that_are_not_surely_ours_are_left(void **state)
 	r->run->last_id = 6;
 	assert_int_equal(collect(r, 0, NULL), 0);
 	assert_int_equal(small_count(r, "checkpoints"), 8);
-	ASSERT_IDS("checkpoint_000001! checkpoint_000002! checkpoint_000003! x3! checkpoint_000004! checkpoint_000005! 6 "
+	ASSERT_IDS("checkpoint_000001! checkpoint_000002! x3! checkpoint_000003! checkpoint_000004! checkpoint_000005! 6 "
 	           "checkpoint_000077!", r->run);
 }
 

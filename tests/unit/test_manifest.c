@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "manifest.h"
 #include "trees.h"
 
@@ -250,7 +251,7 @@ test_the_summary_that_packs_carry_comes_back(void **unused)
 
 /* The bytes of version 1 are pinned. */
 static void
-test_the_text_of_version_1(void **unused)
+test_R148_the_text_of_version_1(void **unused)
 {
 	(void)unused;
 	static const char expected[] =
@@ -889,6 +890,25 @@ test_metadata_with_a_tensor_is_refused(void **unused)
 }
 
 static void
+test_a_message_stays_UTF_8_whatever_the_name_is(void **unused)
+{
+	(void)unused;
+	PAWL_CLEAN(buf_clear) struct buf out = {0};
+	struct pawl_error err = {0};
+	char name[400] = "x";
+	struct sample x;
+
+	for (size_t i = 1; i < 391; i += 3)
+		memcpy(name + i, "\xe2\x82\xac", 4);
+	sample_init(&x);
+	x.metrics[0].name = x.metrics[1].name = name;
+	assert_int_equal(manifest_encode(&x.m, &out, &err), PAWL_EUSAGE);
+	assert_non_null(strstr(err.message, "is there twice"));
+	assert_true(text_is_utf8(err.message, strlen(err.message)));
+	sample_clear(&x);
+}
+
+static void
 test_P16_a_state_too_large_for_the_manifest_is_refused(void **unused)
 {
 	(void)unused;
@@ -917,7 +937,7 @@ main(void)
 		cmocka_unit_test(test_P1_a_manifest_comes_back_equal),
 		cmocka_unit_test(test_a_summary_is_read_without_the_rest),
 		cmocka_unit_test(test_the_summary_that_packs_carry_comes_back),
-		cmocka_unit_test(test_the_text_of_version_1),
+		cmocka_unit_test(test_R148_the_text_of_version_1),
 		cmocka_unit_test(test_P1_manifests_of_random_states_come_back_equal),
 		cmocka_unit_test(test_P1_every_bit_flip_is_refused),
 		cmocka_unit_test(test_P1_every_truncation_and_any_addition_is_refused),
@@ -929,6 +949,7 @@ main(void)
 		cmocka_unit_test(test_P16_too_many_corners_are_refused),
 		cmocka_unit_test(test_what_would_not_be_read_is_not_written),
 		cmocka_unit_test(test_metadata_with_a_tensor_is_refused),
+		cmocka_unit_test(test_a_message_stays_UTF_8_whatever_the_name_is),
 		cmocka_unit_test(test_P16_a_state_too_large_for_the_manifest_is_refused),
 	};
 
