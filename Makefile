@@ -59,8 +59,8 @@ bench: deps-bench package ## measure beside torch.save, safetensors and others; 
 	@tools/venv.sh bench/requirements-optional.txt
 	@$(PYTHON) bench/bench.py $(BENCH)
 
-proof: build package ## the reliability figures, at length
-	@$(PYTHON) tests/proof/proof.py $(PROOF)
+proof: build ## the reliability figures: every kill point, failing call, flipped bit (PROOF="--only KIND")
+	@build/tests/proof $(PROOF)
 
 fuzz: deps-test venv ## fuzz every parser (FUZZ_SECONDS each, default 60)
 	@export CC=clang; $(call SETUP,build-fuzz,-Dfuzz=true -Dcli=false \
@@ -70,6 +70,7 @@ fuzz: deps-test venv ## fuzz every parser (FUZZ_SECONDS each, default 60)
 
 lint: build ## the lint scripts, formatting, clang-tidy and cppcheck
 	@$(PYTHON) tools/run-tests.py --only lint
+	@.venv/bin/ruff format --quiet --check bench examples python tests tools
 	@.venv/bin/clang-format --dry-run --Werror $$(find src cli tests examples python -name '*.c')
 	@cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability,performance --inline-suppr \
 		--suppress=missingIncludeSystem -DPAWL_BUILD -Iinclude -Isrc src cli
@@ -77,6 +78,7 @@ lint: build ## the lint scripts, formatting, clang-tidy and cppcheck
 
 format: venv ## format the C and Python sources
 	@.venv/bin/clang-format -i $$(find src cli tests examples python -name '*.c')
+	@.venv/bin/ruff check --quiet --select I --fix .
 	@.venv/bin/ruff format --quiet bench examples python tests tools
 
 check-san: check-asan check-tsan ## the C tests under ASan+UBSan and under TSan

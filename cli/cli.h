@@ -24,10 +24,10 @@ struct cli {
 	const struct command *command; /* NULL until it is known */
 	char **operands;
 	size_t n_operands;
-	bool utf8;                     /* the locale's characters */
+	bool utf8; /* the locale's characters */
 	struct term out, err;
-	struct keep keep;              /* memory of this invocation, freed at its end */
-	struct work *work;           /* signals and the progress line */
+	struct keep keep;  /* memory of this invocation, freed at its end */
+	struct work *work; /* signals and the progress line */
 	bool wrote_json;
 };
 

@@ -41,8 +41,10 @@ static const struct option options[] = {
 	{"size", 's', OPT_BYTES, offsetof(struct bench_args, size), "SIZE", "bytes of the state (default: 512MiB)"},
 	{"tensors", 't', OPT_COUNT, offsetof(struct bench_args, tensors), "N", "tensors it is cut into (default: 64)"},
 	{"repeat", 'r', OPT_COUNT, offsetof(struct bench_args, rounds), "N", "rounds (default: 5)"},
-	{"mode", 0, OPT_TEXT, offsetof(struct bench_args, mode), "snapshot|ring|direct", "how to save (default: snapshot)"},
-	{"recycle", 0, OPT_FLAG, offsetof(struct bench_args, recycle), NULL, "overwrite the files of deleted checkpoints"},
+	{"mode", 0, OPT_TEXT, offsetof(struct bench_args, mode), "snapshot|ring|direct",
+         "how to save (default: snapshot)"},
+	{"recycle", 0, OPT_FLAG, offsetof(struct bench_args, recycle), NULL,
+         "overwrite the files of deleted checkpoints"},
 	{"keep", 0, OPT_FLAG, offsetof(struct bench_args, keep), NULL, "keep the run and all its checkpoints"},
 	OPTION_END,
 };
@@ -71,7 +73,7 @@ static const struct {
 struct bench {
 	struct cli *cli;
 	const struct bench_args *args;
-	const char *folder, *root;     /* folder: all that is made lies in it */
+	const char *folder, *root;                      /* folder: all that is made lies in it */
 	uint64_t n_tensors, tensor_bytes, nbytes, word; /* nbytes: of the state */
 	char *memory;
 	struct pawl_state *state;
@@ -123,11 +125,13 @@ make_state(struct bench *b, struct pawl_error *err)
 		return cli_error(err, PAWL_EUSAGE, "--tensors: expected at most 1000000, found %" PRIu64, b->n_tensors);
 	b->tensor_bytes = b->nbytes / b->n_tensors / 8 * 8;
 	if (b->tensor_bytes == 0)
-		return cli_error(err, PAWL_EUSAGE, "--size: expected at least 8 bytes for each of %" PRIu64 " tensors", b->n_tensors);
+		return cli_error(err, PAWL_EUSAGE, "--size: expected at least 8 bytes for each of %" PRIu64 " tensors",
+		                 b->n_tensors);
 	b->nbytes = b->tensor_bytes * b->n_tensors;
 	memory = mmap(NULL, b->nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
-		return cli_error(err, PAWL_ENOMEM, "cannot get %s of memory", human_bytes(&b->cli->keep, (double)b->nbytes));
+		return cli_error(err, PAWL_ENOMEM, "cannot get %s of memory",
+		                 human_bytes(&b->cli->keep, (double)b->nbytes));
 	b->memory = memory;
 	words = b->nbytes / 8;
 	for (uint64_t i = 0; i < words; i++) {
@@ -150,7 +154,8 @@ make_state(struct bench *b, struct pawl_error *err)
 		tensor.ndim = 1;
 		tensor.shape = shape;
 		tensor.data = b->memory + i * b->tensor_bytes;
-		rc = pawl_state_set_tensor(b->state, keep_printf(&b->cli->keep, "model/tensor%04" PRIu64, i), &tensor, err);
+		rc = pawl_state_set_tensor(b->state, keep_printf(&b->cli->keep, "model/tensor%04" PRIu64, i), &tensor,
+		                           err);
 	}
 	return rc == 0 ? pawl_state_set_str(b->state, "about", "made by pawl bench", err) : rc;
 }
@@ -335,8 +340,8 @@ static void
 print_table(struct bench *b)
 {
 	static const struct column columns[] = {
-		{"", false, RIGID, 0}, {"median", true, RIGID, 0}, {"best", true, RIGID, 1}, {"rate", true, RIGID, 0},
-		{"", false, RIGID, 2},
+		{"", false, RIGID, 0},    {"median", true, RIGID, 0}, {"best", true, RIGID, 1},
+		{"rate", true, RIGID, 0}, {"", false, RIGID, 2},
 	};
 	struct keep *keep = &b->cli->keep;
 	struct grid *grid = grid_new(keep, columns, 5);
@@ -350,7 +355,9 @@ print_table(struct bench *b)
 		cells[2] = (struct cell){human_seconds(keep, best(b, f)), STYLE_DIM, NULL};
 		cells[3].text = human_rate(keep, rate(b, f));
 		if (of != f)
-			cells[4] = (struct cell){keep_printf(keep, "%.2f of %s", rate(b, f) / rate(b, of), figures[of].word), STYLE_DIM, NULL};
+			cells[4] = (struct cell){
+				keep_printf(keep, "%.2f of %s", rate(b, f) / rate(b, of), figures[of].word), STYLE_DIM,
+				NULL};
 	}
 	grid_print(grid, &b->cli->out);
 	if (!b->limits.direct)
@@ -398,8 +405,8 @@ prepare(struct bench *b, const char *folder, struct pawl_error *err)
 	int rc;
 
 	if (mkdtemp(path) == NULL)
-		return cli_error(err, errno == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "%s: cannot make a folder: %s", folder,
-		                 strerror(errno));
+		return cli_error(err, errno == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "%s: cannot make a folder: %s",
+		                 folder, strerror(errno));
 	b->folder = path;
 	b->root = keep_printf(&b->cli->keep, "%s/run", path);
 	rc = make_state(b, err);
@@ -444,12 +451,13 @@ const struct command cmd_bench = {
 	.name = "bench",
 	.group = GROUP_MEND,
 	.summary = "measure saves and restores in a folder",
-	.about = "Saves and restores a made-up state in FOLDER (default: the current one) several times and prints how long a "
-	         "training would wait, how long until the checkpoint is durable, and how long a restore takes. Beside these "
-	         "stands what the machine itself can do, measured in the same rounds: a copy in warm memory with two threads, "
-	         "a plain direct write of a new file and a direct read. Figures are medians.\n\n"
-	         "It needs about twice SIZE of memory and three times SIZE of disk, and leaves nothing behind unless --keep is "
-	         "given.",
+	.about = "Saves and restores a made-up state in FOLDER (default: the current one) several times and prints "
+		 "how long a training would wait, how long until the checkpoint is durable, and how long a restore "
+		 "takes. Beside these stands what the machine itself can do, measured in the same rounds: a copy "
+		 "in warm memory with two threads, a plain direct write of a new file and a direct read. Figures "
+		 "are medians.\n\n"
+		 "It needs about twice SIZE of memory and three times SIZE of disk, and leaves nothing behind "
+		 "unless --keep is given.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

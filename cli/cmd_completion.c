@@ -79,7 +79,8 @@ bash_values(struct keep *keep, const struct option *o)
 		if (is_choice_list(o))
 			(void)printf("\t\tCOMPREPLY=($(compgen -W \"%s\" -- \"$cur\"))\n", choices(keep, o));
 		else if (strcmp(o->value, "FOLDER") == 0)
-			(void)printf("\t\tcompopt -o filenames 2>/dev/null\n\t\tCOMPREPLY=($(compgen -d -- \"$cur\"))\n");
+			(void)printf(
+				"\t\tcompopt -o filenames 2>/dev/null\n\t\tCOMPREPLY=($(compgen -d -- \"$cur\"))\n");
 		(void)printf("\t\treturn ;;\n");
 	}
 }
@@ -94,7 +95,7 @@ print_bash(struct keep *keep)
 	             "\tCOMPREPLY=($(compgen -d -- \"$1\"))\n"
 	             "}\n"
 	             "_pawl() {\n"
-	             "\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command= run= i\n"
+	             "\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command= run= names= i\n"
 	             "\tCOMPREPLY=()\n"
 	             "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"
 	             "\t\tcase ${COMP_WORDS[i]} in\n"
@@ -108,13 +109,14 @@ print_bash(struct keep *keep)
 	             "\t\trun=${COMP_WORDS[COMP_CWORD-1]}\n"
 	             "\t\t[[ $prev == @ ]] && run=${COMP_WORDS[COMP_CWORD-2]}\n"
 	             "\t\t[[ $cur == @ ]] && cur=\n"
-	             "\t\tCOMPREPLY=($(compgen -W \"latest best $(pawl ls --names -- \"${run:-.}\" 2>/dev/null)\" -- \"$cur\"))\n"
+	             "\t\tnames=\"latest best $(pawl ls --names -- \"${run:-.}\" 2>/dev/null)\"\n"
+	             "\t\tCOMPREPLY=($(compgen -W \"$names\" -- \"$cur\"))\n"
 	             "\t\treturn\n"
 	             "\tfi\n"
 	             "\tif [[ $cur == *@* ]]; then\n"
 	             "\t\trun=${cur%%@*}\n"
-	             "\t\tCOMPREPLY=($(compgen -P \"$run@\" -W \"latest best $(pawl ls --names -- \"${run:-.}\" 2>/dev/null)\" "
-	             "-- \"${cur##*@}\"))\n"
+	             "\t\tnames=\"latest best $(pawl ls --names -- \"${run:-.}\" 2>/dev/null)\"\n"
+	             "\t\tCOMPREPLY=($(compgen -P \"$run@\" -W \"$names\" -- \"${cur##*@}\"))\n"
 	             "\t\treturn\n"
 	             "\tfi\n"
 	             "\tcase $prev in\n");
@@ -178,10 +180,13 @@ zsh_options(struct keep *keep, const struct option *o, const char *indent)
 		if (is_choice_list(o))
 			value = keep_printf(keep, ":value:(%s)", choices(keep, o));
 		else if (o->value != NULL)
-			value = keep_printf(keep, ":%s:%s", zsh_text(keep, o->value), strcmp(o->value, "FOLDER") == 0 ? "_files -/" : "");
-		(void)printf(" \\\n%s'%s--%s%s[%s]%s'", indent, star, o->name, o->value != NULL ? "=" : "", help, value);
+			value = keep_printf(keep, ":%s:%s", zsh_text(keep, o->value),
+			                    strcmp(o->value, "FOLDER") == 0 ? "_files -/" : "");
+		(void)printf(" \\\n%s'%s--%s%s[%s]%s'", indent, star, o->name, o->value != NULL ? "=" : "", help,
+		             value);
 		if (o->letter != 0)
-			(void)printf(" \\\n%s'%s-%c%s[%s]%s'", indent, star, o->letter, o->value != NULL ? "+" : "", help, value);
+			(void)printf(" \\\n%s'%s-%c%s[%s]%s'", indent, star, o->letter, o->value != NULL ? "+" : "",
+			             help, value);
 	}
 }
 
@@ -267,7 +272,8 @@ fish_options(struct keep *keep, const struct option *o, const char *condition)
 		if (is_choice_list(o))
 			(void)printf(" -x -a '%s'", choices(keep, o));
 		else if (o->value != NULL)
-			(void)printf(strcmp(o->value, "FOLDER") == 0 ? " -r -a '(__fish_complete_directories)'" : " -x");
+			(void)printf(strcmp(o->value, "FOLDER") == 0 ? " -r -a '(__fish_complete_directories)'"
+			                                             : " -x");
 		(void)printf(" -d '%s'\n", fish_text(keep, o->help));
 	}
 }
@@ -297,7 +303,8 @@ print_fish(struct keep *keep)
 		if ((*c)->group == GROUP_HIDDEN)
 			continue;
 		seen = keep_printf(keep, " -n '__fish_seen_subcommand_from %s'", (*c)->name);
-		(void)printf("complete -c pawl -n __fish_use_subcommand -a %s -d '%s'\n", (*c)->name, fish_text(keep, (*c)->summary));
+		(void)printf("complete -c pawl -n __fish_use_subcommand -a %s -d '%s'\n", (*c)->name,
+		             fish_text(keep, (*c)->summary));
 		fish_options(keep, (*c)->options, seen);
 		if (operand_kind(*c) == OPERAND_COMMAND)
 			(void)printf("complete -c pawl%s -a '%s'\n", seen, command_names(keep));

@@ -85,8 +85,8 @@ static void
 print_table(struct cli *cli, const struct pawl_diff *diff)
 {
 	static const struct column columns[] = {
-		{"", false, RIGID, 0},       {"path", false, CUT_START, 0},      {"from", false, CUT_END, 0},
-		{"to", false, CUT_END, 0},      {"max abs", true, RIGID, 0},   {"max rel", true, RIGID, 1},
+		{"", false, RIGID, 0},     {"path", false, CUT_START, 0}, {"from", false, CUT_END, 0},
+		{"to", false, CUT_END, 0}, {"max abs", true, RIGID, 0},   {"max rel", true, RIGID, 1},
 	};
 	struct grid *grid = grid_new(&cli->keep, columns, 6);
 	struct keep *keep = &cli->keep;
@@ -98,7 +98,9 @@ print_table(struct cli *cli, const struct pawl_diff *diff)
 		struct cell *cells = grid_row(grid);
 		bool same = was != NULL && is != NULL && strcmp(was, is) == 0;
 
-		cells[0] = (struct cell){row->change == PAWL_ADDED ? "+" : row->change == PAWL_REMOVED ? "-" : "~",
+		cells[0] = (struct cell){row->change == PAWL_ADDED     ? "+"
+		                         : row->change == PAWL_REMOVED ? "-"
+		                                                       : "~",
 		                         change_style(row->change), NULL};
 		cells[1].text = text_clean(keep, row->path);
 		cells[2].text = row->change == PAWL_ADDED ? NULL : was;
@@ -172,8 +174,8 @@ print_text(struct cli *cli, const struct diff_args *args, const struct side *a, 
 			(void)printf("%s\n", text_clean(&cli->keep, pawl_diff_get(diff, i)->path));
 		return;
 	}
-	cli_note(cli, "from %s (step %" PRId64 ") to %s (step %" PRId64 ")", a->info->name, a->info->step, b->info->name,
-	         b->info->step);
+	cli_note(cli, "from %s (step %" PRId64 ") to %s (step %" PRId64 ")", a->info->name, a->info->step,
+	         b->info->name, b->info->step);
 	if (n > 0)
 		print_table(cli, diff);
 	count_changes(diff, counts);
@@ -219,11 +221,11 @@ const struct command cmd_diff = {
 	.name = "diff",
 	.group = GROUP_LOOK,
 	.summary = "compare two checkpoints",
-	.about = "Lists what was added (+), removed (-) and changed (~) from checkpoint A to checkpoint B. For tensors of equal "
-	         "dtype and shape the largest absolute and the largest relative difference of an element are given. Both may "
-	         "be of different runs; '@SELECTOR' alone as B means the run of A.\n\n"
-	         "The exit status is 0 if they are equal bit for bit and 1 if they differ. Tensors are read in a stream and "
-	         "checked on the way; memory does not grow with their size.",
+	.about = "Lists what was added (+), removed (-) and changed (~) from checkpoint A to checkpoint B. For "
+		 "tensors of equal dtype and shape the largest absolute and the largest relative difference of an "
+		 "element are given. Both may be of different runs; '@SELECTOR' alone as B means the run of A.\n\n"
+		 "The exit status is 0 if they are equal bit for bit and 1 if they differ. Tensors are read in a "
+		 "stream and checked on the way; memory does not grow with their size.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -58,8 +58,8 @@ const struct command cmd_doctor = {
 	.name = "doctor",
 	.group = GROUP_MEND,
 	.summary = "say what a folder's filesystem can do",
-	.about = "Tries in FOLDER (default: the current one) what saves rely on: atomic renames, links, direct I/O, durable "
-	         "writes, free space; and says what was found. Nothing is left behind.",
+	.about = "Tries in FOLDER (default: the current one) what saves rely on: atomic renames, links, direct "
+		 "I/O, durable writes, free space; and says what was found. Nothing is left behind.",
 	.operands = operands,
 	.examples = examples,
 	.run = run_doctor,

@@ -18,16 +18,19 @@ struct export_args {
 };
 
 static const struct operand operands[] = {
-	{"TARGET", OPERAND_TARGET, 1, 1}, {"DEST", OPERAND_PATH, 1, 1}, OPERAND_LIST_END,
+	{"TARGET", OPERAND_TARGET, 1, 1},
+	{"DEST", OPERAND_PATH, 1, 1},
+	OPERAND_LIST_END,
 };
 
 static const struct option options[] = {
-	{"include", 'i', OPT_TEXTS, offsetof(struct export_args, include), "GLOB", "only these paths, such as 'model/*'"},
+	{"include", 'i', OPT_TEXTS, offsetof(struct export_args, include), "GLOB",
+         "only these paths, such as 'model/*'"},
 	{"strip-prefix", 0, OPT_TEXT, offsetof(struct export_args, strip_prefix), "TEXT",
-	 "take TEXT off the start of names, such as model/"},
+         "take TEXT off the start of names, such as model/"},
 	{"dots", 0, OPT_FLAG, offsetof(struct export_args, dots), NULL, "write '.' for '/' in names"},
 	{"shard-size", 0, OPT_BYTES, offsetof(struct export_args, shard_bytes), "SIZE",
-	 "a set of files of about SIZE each, with an index; DEST is then a folder"},
+         "a set of files of about SIZE each, with an index; DEST is then a folder"},
 	{"overwrite", 0, OPT_FLAG, offsetof(struct export_args, overwrite), NULL, "replace what is at DEST"},
 	SCORE_OPTIONS(export_args),
 	OPTION_END,
@@ -35,7 +38,7 @@ static const struct option options[] = {
 
 static const struct example examples[] = {
 	{"pawl export runs/demo@best m.safetensors -i 'model/*' --strip-prefix model/",
-	 "the model alone, under the names that its own program knows"},
+         "the model alone, under the names that its own program knows"},
 	{"pawl export runs/demo hub/ --shard-size 5GB", "a sharded set for the Hugging Face hub"},
 	EXAMPLE_END,
 };
@@ -63,8 +66,8 @@ run_export(struct cli *cli, const void *ptr)
 	opts.dots = args->dots;
 	opts.overwrite = args->overwrite;
 	if (target_parse(cli, cli->operands[0], &target, &err) < 0 ||
-	    target_open(cli, &target, false, &args->score, &run, &err) < 0 || target_find(cli, run, &target, &id, &err) < 0 ||
-	    target_info(cli, run, id, &info, &err) < 0)
+	    target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
+	    target_find(cli, run, &target, &id, &err) < 0 || target_info(cli, run, id, &info, &err) < 0)
 		return cli_fail(cli, &err);
 	work_begin(cli->work, "exporting", &meter, 0);
 	rc = pawl_export(run, id, dest, &opts, &meter, &err);
@@ -93,10 +96,12 @@ const struct command cmd_export = {
 	.name = "export",
 	.group = GROUP_USE,
 	.summary = "write tensors as safetensors files for other programs",
-	.about = "Writes the tensors of TARGET to DEST: one file such as model.safetensors, or with --shard-size a folder with "
-	         "a Hugging Face set of shards and its index. Every byte is checked on the way; memory does not grow with the "
-	         "size. Values that are no tensors are left behind: 'pawl show --json' prints those.\n\n"
-	         "In GLOBs, '*' stands for any characters, '/' included, and '?' for one; a path stands for all below it.",
+	.about = "Writes the tensors of TARGET to DEST: one file such as model.safetensors, or with --shard-size a "
+		 "folder with a Hugging Face set of shards and its index. Every byte is checked on the way; memory "
+		 "does not grow with the size. Values that are no tensors are left behind: 'pawl show --json' "
+		 "prints those.\n\n"
+		 "In GLOBs, '*' stands for any characters, '/' included, and '?' for one; a path stands for all "
+		 "below it.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -58,7 +58,8 @@ run_gc(struct cli *cli, const void *ptr)
 		cli_note(cli, "nothing was left behind");
 	else
 		cli_note(cli, "%s %s, %s", args->dry_run ? "would remove" : "removed",
-		         human_count(&cli->keep, count, "left-over", "left-overs"), human_bytes(&cli->keep, (double)bytes));
+		         human_count(&cli->keep, count, "left-over", "left-overs"),
+		         human_bytes(&cli->keep, (double)bytes));
 	return 0;
 }
 
@@ -66,9 +67,10 @@ const struct command cmd_gc = {
 	.name = "gc",
 	.group = GROUP_MEND,
 	.summary = "remove what crashes left behind",
-	.about = "Removes from RUN (default: the current folder) what interrupted saves and deletions left: unfinished folders "
-	         "of writers that are gone, folders without a manifest that this run wrote, holds of processes that are gone, "
-	         "files set aside for reuse. A training does the same each time it opens its run.",
+	.about = "Removes from RUN (default: the current folder) what interrupted saves and deletions left: "
+		 "unfinished folders of writers that are gone, folders without a manifest that this run wrote, "
+		 "holds of processes that are gone, files set aside for reuse. A training does the same each time "
+		 "it opens its run.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

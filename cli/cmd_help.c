@@ -41,7 +41,8 @@ print_json(struct cli *cli, const struct command *only)
 		jsonout_begin_object(&j, NULL);
 		jsonout_text(&j, "name", (*c)->name);
 		jsonout_text(&j, "summary", (*c)->summary);
-		jsonout_text(&j, "usage", keep_printf(&cli->keep, "pawl %s %s", (*c)->name, options_usage(&cli->keep, *c)));
+		jsonout_text(&j, "usage",
+		             keep_printf(&cli->keep, "pawl %s %s", (*c)->name, options_usage(&cli->keep, *c)));
 		jsonout_text(&j, "about", (*c)->about);
 		options_json(&j, (*c)->options);
 		jsonout_end(&j);

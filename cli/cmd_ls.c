@@ -161,11 +161,16 @@ static void
 print_table(struct cli *cli, const struct rows *rows, const struct names *metrics)
 {
 	struct column columns[LS_COLUMNS] = {
-		[LS_ID] = {"id", true, RIGID, 0},     [LS_NAME] = {"name", false, CUT_END, 0},
-		[LS_STEP] = {"step", true, RIGID, 0}, [LS_EPOCH] = {"epoch", true, RIGID, 3},
-		[LS_SIZE] = {"size", true, RIGID, 2}, [LS_NEW] = {"new", true, RIGID, 6},
-		[LS_AGE] = {"age", true, RIGID, 1},   [LS_BLOCKED] = {"blocked", true, RIGID, 5},
-		[LS_STATE] = {"state", false, RIGID, 4}, [LS_MARKS] = {"marks", false, RIGID, 0},
+		[LS_ID] = {"id", true, RIGID, 0},
+		[LS_NAME] = {"name", false, CUT_END, 0},
+		[LS_STEP] = {"step", true, RIGID, 0},
+		[LS_EPOCH] = {"epoch", true, RIGID, 3},
+		[LS_SIZE] = {"size", true, RIGID, 2},
+		[LS_NEW] = {"new", true, RIGID, 6},
+		[LS_AGE] = {"age", true, RIGID, 1},
+		[LS_BLOCKED] = {"blocked", true, RIGID, 5},
+		[LS_STATE] = {"state", false, RIGID, 4},
+		[LS_MARKS] = {"marks", false, RIGID, 0},
 		[LS_PROBLEM] = {"problem", false, RUN_OVER, 0},
 	};
 	double now = info_now();
@@ -262,13 +267,13 @@ const struct command cmd_ls = {
 	.name = "ls",
 	.group = GROUP_LOOK,
 	.summary = "list the checkpoints of a run",
-	.about = "Lists the checkpoints of RUN (default: the current folder), oldest first. Only manifests are read, "
-	         "never tensors.\n\n"
-	         "'new' is what the checkpoint added to the disk: packs that did not change are shared with the one before. "
-	         "'blocked' is how long the training waited for the save. 'state' is saved, nonfinite (it holds NaN or Inf) "
-	         "or bad. 'marks' says which one is the latest and the best, which ones are pinned, and which ones are held "
-	         "by a reader right now.\n\n"
-	         "On a terminal the least important columns give way when it is narrow; elsewhere all are printed.",
+	.about = "Lists the checkpoints of RUN (default: the current folder), oldest first. Only manifests are "
+		 "read, never tensors.\n\n"
+		 "'new' is what the checkpoint added to the disk: packs that did not change are shared with the "
+		 "one before. 'blocked' is how long the training waited for the save. 'state' is saved, nonfinite "
+		 "(it holds NaN or Inf) or bad. 'marks' says which one is the latest and the best, which ones are "
+		 "pinned, and which ones are held by a reader right now.\n\n"
+		 "On a terminal the least important columns give way when it is narrow; elsewhere all are printed.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

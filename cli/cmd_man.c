@@ -8,7 +8,8 @@
 
 #define MAN_WIDTH 78
 
-/* Text with what roff would take for itself escaped; hyphens stay hyphens that can be copied. Newlines become blanks. */
+/* Text with what roff would take for itself escaped; hyphens stay hyphens that can be copied. Newlines become blanks.
+ */
 static const char *
 escape(struct keep *keep, const char *text)
 {
@@ -34,7 +35,8 @@ put_text(struct keep *keep, const char *text)
 
 	while (*text != '\0') {
 		size_t len = strcspn(text, " \n");
-		const char *word = escape(keep, keep_strndup(keep, text, len)), *next = text + len + strspn(text + len, " \n");
+		const char *word = escape(keep, keep_strndup(keep, text, len)),
+			   *next = text + len + strspn(text + len, " \n");
 		bool ends = len > 0 && text[len - 1] == '.' && text[len] == ' ';
 
 		if (column > 0 && column + 1 + strlen(word) > MAN_WIDTH) {
@@ -81,7 +83,8 @@ put_options(struct keep *keep, const struct option *o)
 		if (o->kind == OPT_TEXTS)
 			(void)printf(" ...");
 		(void)fputc('\n', stdout);
-		put_text(keep, keep_printf(keep, "%c%s.", o->help[0] >= 'a' && o->help[0] <= 'z' ? o->help[0] - 'a' + 'A' : o->help[0],
+		put_text(keep, keep_printf(keep, "%c%s.",
+		                           o->help[0] >= 'a' && o->help[0] <= 'z' ? o->help[0] - 'a' + 'A' : o->help[0],
 		                           o->help + 1));
 	}
 	(void)puts(".El");
@@ -103,7 +106,8 @@ put_command(struct keep *keep, const struct command *c)
 {
 	(void)printf(".Ss %s\n.D1 Nm Cm %s Oo Ar options Oc", c->name, c->name);
 	for (const struct operand *o = c->operands; o != NULL && o->kind != OPERAND_END; o++)
-		(void)printf(" %sAr %s%s%s", o->min == 0 ? "Oo " : "", o->name, o->max > 1 ? " ..." : "", o->min == 0 ? " Oc" : "");
+		(void)printf(" %sAr %s%s%s", o->min == 0 ? "Oo " : "", o->name, o->max > 1 ? " ..." : "",
+		             o->min == 0 ? " Oc" : "");
 	(void)puts("\n.Pp");
 	put_paragraphs(keep, c->about);
 	if (c->options != NULL)
@@ -115,7 +119,8 @@ put_examples(struct keep *keep)
 {
 	for (const struct command *const *c = cli_commands(); *c != NULL; c++) {
 		for (const struct example *e = (*c)->examples; e != NULL && e->line != NULL; e++) {
-			(void)printf("%c%s:\n", e->help[0] >= 'a' && e->help[0] <= 'z' ? e->help[0] - 'a' + 'A' : e->help[0],
+			(void)printf("%c%s:\n",
+			             e->help[0] >= 'a' && e->help[0] <= 'z' ? e->help[0] - 'a' + 'A' : e->help[0],
 			             escape(keep, e->help + 1));
 			(void)printf(".Bd -literal -offset indent\n%s\n.Ed\n.Pp\n", escape(keep, e->line));
 		}
@@ -135,8 +140,9 @@ run_man(struct cli *cli, const void *args)
 	           ".Sh SYNOPSIS\n.Nm\n.Ar command\n.Op Ar options\n.Op Ar argument ...\n.Sh DESCRIPTION\n.Nm\n"
 	           "lists, compares, verifies, takes out, prunes and mends the checkpoints\n"
 	           "that a training has saved with the pawl library.\n"
-	           "It reads manifests where it can and tensors in a stream where it must;\nit never loads a state.\n.Pp\nData goes to standard output, remarks and progress to standard error.\nSizes are in powers of "
-	           "1024, rates in powers of 1000.\n.Ss What a TARGET is");
+	           "It reads manifests where it can and tensors in a stream where it must;\nit never loads a state.\n"
+	           ".Pp\nData goes to standard output, remarks and progress to standard error.\n"
+	           "Sizes are in powers of 1024, rates in powers of 1000.\n.Ss What a TARGET is");
 	put_pairs(keep, "Ar", help_targets());
 	(void)puts(".Pp\nA path that exists is taken as a path, whatever it contains.\n.Ss Options of every command");
 	put_options(keep, options_common());

@@ -58,7 +58,8 @@ run_either(struct cli *cli, const struct pin_args *args, bool pin)
 	for (size_t i = 0; i < cli->n_operands; i++) {
 		if (pin_one(cli, cli->operands[i], args, pin, &infos[i], &err) < 0)
 			return cli_fail(cli, &err);
-		cli_note(cli, "%s (step %" PRId64 ") is %s", infos[i]->name, infos[i]->step, pin ? "pinned" : "not pinned");
+		cli_note(cli, "%s (step %" PRId64 ") is %s", infos[i]->name, infos[i]->step,
+		         pin ? "pinned" : "not pinned");
 	}
 	if (!cli->common.json)
 		return 0;
@@ -90,8 +91,8 @@ const struct command cmd_pin = {
 	.name = "pin",
 	.group = GROUP_KEEP,
 	.summary = "keep a checkpoint, whatever the rules say",
-	.about = "Pins each TARGET: no rule deletes it until it is unpinned, neither the training's own nor 'pawl prune'. "
-	         "'pawl rm --force' still does.",
+	.about = "Pins each TARGET: no rule deletes it until it is unpinned, neither the training's own nor 'pawl "
+		 "prune'. 'pawl rm --force' still does.",
 	.operands = operands,
 	.options = options,
 	.examples = pin_examples,

@@ -23,13 +23,13 @@ static const struct option options[] = {
 	{"keep-best", 0, OPT_COUNT, offsetof(struct prune_args, keep_best), "N", "keep the best N (see --by)"},
 	SCORE_OPTIONS(prune_args),
 	{"keep-every", 0, OPT_COUNT, offsetof(struct prune_args, keep_every), "STEPS",
-	 "keep those whose step is a multiple of this"},
+         "keep those whose step is a multiple of this"},
 	{"younger-than", 0, OPT_SECONDS, offsetof(struct prune_args, younger_than), "TIME",
-	 "keep those younger than this: 90s, 30min, 12h, 7d"},
+         "keep those younger than this: 90s, 30min, 12h, 7d"},
 	{"max-bytes", 0, OPT_BYTES, offsetof(struct prune_args, max_bytes), "SIZE",
-	 "delete the oldest until the rest fits into SIZE: 500GB, 2TiB"},
+         "delete the oldest until the rest fits into SIZE: 500GB, 2TiB"},
 	{"drop-latest", 0, OPT_FLAG, offsetof(struct prune_args, drop_latest), NULL,
-	 "the latest is kept only if a rule keeps it"},
+         "the latest is kept only if a rule keeps it"},
 	{"dry-run", 'n', OPT_FLAG, offsetof(struct prune_args, dry_run), NULL, "only say what would be done, and why"},
 	OPTION_END,
 };
@@ -64,8 +64,9 @@ make_policy(struct cli *cli, const struct prune_args *args, struct pawl_retentio
 	policy->drop_latest = args->drop_latest;
 	if (args->keep_last == 0 && args->keep_best == 0 && args->keep_every == 0 && args->max_bytes == 0 &&
 	    !(args->younger_than > 0))
-		return cli_error(err, PAWL_EUSAGE, "no rule was given (expected --keep-last, --keep-best, --keep-every, "
-		                                   "--younger-than or --max-bytes)");
+		return cli_error(err, PAWL_EUSAGE,
+		                 "no rule was given (expected --keep-last, --keep-best, --keep-every, "
+		                 "--younger-than or --max-bytes)");
 	return target_score(cli, &args->score, policy, err);
 }
 
@@ -104,8 +105,8 @@ static void
 print_table(struct cli *cli, bool dry_run, const struct pawl_list *list, const struct pawl_decisions *decisions)
 {
 	static const struct column columns[] = {
-		{"id", true, RIGID, 0},   {"step", true, RIGID, 0}, {"new", true, RIGID, 2},
-		{"age", true, RIGID, 1},  {"", false, RIGID, 0},    {"reason", false, RUN_OVER, 0},
+		{"id", true, RIGID, 0},  {"step", true, RIGID, 0}, {"new", true, RIGID, 2},
+		{"age", true, RIGID, 1}, {"", false, RIGID, 0},    {"reason", false, RUN_OVER, 0},
 	};
 	struct grid *grid = grid_new(&cli->keep, columns, 6);
 	struct keep *keep = &cli->keep;
@@ -215,11 +216,12 @@ const struct command cmd_prune = {
 	.name = "prune",
 	.group = GROUP_KEEP,
 	.summary = "delete checkpoints by rule",
-	.about = "Deletes the checkpoints of RUN that no rule keeps. Rules are united: a checkpoint stays if any of them keeps "
-	         "it. Pinned ones, those in use by a reader, and (unless --drop-latest) the latest always stay. --max-bytes "
-	         "alone keeps everything that fits; with other rules it bounds what they keep.\n\n"
-	         "--dry-run (-n) shows the decision on every checkpoint with its reason and changes nothing; it works beside "
-	         "a running training.",
+	.about = "Deletes the checkpoints of RUN that no rule keeps. Rules are united: a checkpoint stays if any "
+		 "of them keeps it. Pinned ones, those in use by a reader, and (unless --drop-latest) the latest "
+		 "always stay. --max-bytes alone keeps everything that fits; with other rules it bounds what they "
+		 "keep.\n\n"
+		 "--dry-run (-n) shows the decision on every checkpoint with its reason and changes nothing; it "
+		 "works beside a running training.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -25,9 +25,9 @@ static const struct example examples[] = {
 
 struct repair {
 	const char *name, *path;
-	const char *problem;        /* what was wrong with it */
-	int code;                   /* of the attempt */
-	const char *message;        /* why it failed */
+	const char *problem; /* what was wrong with it */
+	int code;            /* of the attempt */
+	const char *message; /* why it failed */
 };
 
 struct repairs {
@@ -143,7 +143,9 @@ print_text(struct cli *cli, bool dry_run, const struct repairs *repairs)
 
 		(void)printf("%s  ", text_clean(keep, r->name));
 		term_put(&cli->out, r->code == 0 ? STYLE_GOOD : STYLE_BAD,
-		         r->code != 0 ? "not repaired" : dry_run ? "can be repaired" : "repaired");
+		         r->code != 0 ? "not repaired"
+		         : dry_run    ? "can be repaired"
+		                      : "repaired");
 		(void)printf("\n  was: %s\n", text_clean(keep, r->problem));
 		if (r->code != 0)
 			(void)printf("  why: %s\n", text_clean(keep, r->message));
@@ -176,11 +178,11 @@ const struct command cmd_repair = {
 	.name = "repair",
 	.group = GROUP_MEND,
 	.summary = "rebuild lost manifests from the tensor files",
-	.about = "A checkpoint whose manifest.json is lost or damaged is rebuilt from its tensor files, which carry all that is "
-	         "needed; if a tensor is incomplete, nothing is changed and the reason is told. TARGET is a run (all damaged "
-	         "checkpoints) or one checkpoint.\n\n"
-	         "The sums are then those of the files as they are now: what was damaged before cannot be told any more. A "
-	         "repaired checkpoint says so in its manifest.",
+	.about = "A checkpoint whose manifest.json is lost or damaged is rebuilt from its tensor files, which "
+		 "carry all that is needed; if a tensor is incomplete, nothing is changed and the reason is told. "
+		 "TARGET is a run (all damaged checkpoints) or one checkpoint.\n\n"
+		 "The sums are then those of the files as they are now: what was damaged before cannot be told any "
+		 "more. A repaired checkpoint says so in its manifest.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -22,12 +22,14 @@ struct restore_args {
 };
 
 static const struct operand operands[] = {
-	{"TARGET", OPERAND_TARGET, 1, 1}, {"DEST", OPERAND_PATH, 1, 1}, OPERAND_LIST_END,
+	{"TARGET", OPERAND_TARGET, 1, 1},
+	{"DEST", OPERAND_PATH, 1, 1},
+	OPERAND_LIST_END,
 };
 
 static const struct option options[] = {
 	{"no-fallback", 0, OPT_FLAG, offsetof(struct restore_args, strict), NULL,
-	 "fail if the latest is damaged, instead of taking an older one"},
+         "fail if the latest is damaged, instead of taking an older one"},
 	SCORE_OPTIONS(restore_args),
 	OPTION_END,
 };
@@ -81,8 +83,8 @@ verify_copy(struct cli *cli, const char *path, const char *name, struct pawl_met
 		rc = pawl_verify(copy, id, meter, &findings, err);
 	if (rc == PAWL_ECORRUPT && findings != NULL && pawl_findings_count(findings) > 0) {
 		f = pawl_findings_get(findings, 0);
-		return cli_error(err, rc, "%s: %s, bytes %" PRIu64 " to %" PRIu64 "%s%s: %s", name, f->file, f->begin, f->end,
-		                 *f->tensor != '\0' ? ", tensor " : "", f->tensor, f->message);
+		return cli_error(err, rc, "%s: %s, bytes %" PRIu64 " to %" PRIu64 "%s%s: %s", name, f->file, f->begin,
+		                 f->end, *f->tensor != '\0' ? ", tensor " : "", f->tensor, f->message);
 	}
 	return rc;
 }
@@ -118,7 +120,8 @@ restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, co
                struct pawl_error *err)
 {
 	CLEANUP(free_list) struct pawl_list *list = NULL;
-	const char *partial = keep_printf(&cli->keep, "%s/pawl-restore-%ld.partial", copy_parent(&cli->keep, dest), (long)getpid());
+	const char *partial =
+		keep_printf(&cli->keep, "%s/pawl-restore-%ld.partial", copy_parent(&cli->keep, dest), (long)getpid());
 	int rc;
 
 	rc = pawl_list_open(run, 0, &list, err);
@@ -139,8 +142,9 @@ restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, co
 		ret->passed_over[ret->n_passed_over++] = keep_printf(&cli->keep, "%s", err->message);
 		cli_warn(cli, "passed over: %s", err->message);
 	}
-	return rc == PAWL_ENOTFOUND ? cli_error(err, rc, "%s: checkpoint %" PRIu64 " is not there any more", pawl_root(run), id)
-	                            : rc;
+	return rc == PAWL_ENOTFOUND
+	               ? cli_error(err, rc, "%s: checkpoint %" PRIu64 " is not there any more", pawl_root(run), id)
+	               : rc;
 }
 
 static void
@@ -170,7 +174,8 @@ check_dest(const char *dest, struct pawl_error *err)
 	struct stat st;
 
 	if (len > 12 && strcmp(dest + len - 12, ".safetensors") == 0)
-		return cli_error(err, PAWL_EUSAGE, "%s: 'pawl restore' makes a folder; 'pawl export' writes safetensors files", dest);
+		return cli_error(err, PAWL_EUSAGE,
+		                 "%s: 'pawl restore' makes a folder; 'pawl export' writes safetensors files", dest);
 	if (lstat(dest, &st) == 0)
 		return cli_error(err, PAWL_EEXISTS, "%s exists already", dest);
 	return 0;
@@ -190,9 +195,11 @@ run_restore(struct cli *cli, const void *ptr)
 	uint64_t id;
 
 	if (check_dest(dest, &err) < 0 || target_parse(cli, cli->operands[0], &target, &err) < 0 ||
-	    target_open(cli, &target, false, &args->score, &run, &err) < 0 || target_find(cli, run, &target, &id, &err) < 0)
+	    target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
+	    target_find(cli, run, &target, &id, &err) < 0)
 		return cli_fail(cli, &err);
-	fallback = !args->strict && !target.single && (target.selector == NULL || strcmp(target.selector, "latest") == 0);
+	fallback =
+		!args->strict && !target.single && (target.selector == NULL || strcmp(target.selector, "latest") == 0);
 	if (restore_newest(cli, run, id, fallback, dest, &restored, &err) < 0)
 		return cli_fail(cli, &err);
 	restored.seconds = info_now() - began;
@@ -209,11 +216,12 @@ const struct command cmd_restore = {
 	.name = "restore",
 	.group = GROUP_USE,
 	.summary = "take a checkpoint out of a run, as a folder of its own",
-	.about = "Copies the checkpoint TARGET to the new folder DEST and verifies every byte of the copy. DEST is complete in "
-	         "itself: it can be moved, sent away, and loaded with pawl.load(DEST) or any tool that reads safetensors. It "
-	         "appears only when it is whole and verified.\n\n"
-	         "Where the latest checkpoint is asked for and turns out to be damaged, the newest one that is whole is taken "
-	         "instead, and said so. Pins and metrics that were added after the save stay with the run.",
+	.about = "Copies the checkpoint TARGET to the new folder DEST and verifies every byte of the copy. DEST is "
+		 "complete in itself: it can be moved, sent away, and loaded with pawl.load(DEST) or any tool that "
+		 "reads safetensors. It appears only when it is whole and verified.\n\n"
+		 "Where the latest checkpoint is asked for and turns out to be damaged, the newest one that is "
+		 "whole is taken instead, and said so. Pins and metrics that were added after the save stay with "
+		 "the run.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

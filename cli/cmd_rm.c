@@ -55,7 +55,8 @@ remove_one(struct cli *cli, const char *text, const struct rm_args *args, const 
 
 	rc = target_parse(cli, text, &target, err);
 	if (rc == 0 && target.single)
-		rc = cli_error(err, PAWL_EUSAGE, "%s belongs to no run; it is an ordinary folder, which 'rm -r' deletes", text);
+		rc = cli_error(err, PAWL_EUSAGE,
+		               "%s belongs to no run; it is an ordinary folder, which 'rm -r' deletes", text);
 	if (rc == 0 && target.selector == NULL)
 		rc = cli_error(err, PAWL_EUSAGE, "%s: say which checkpoint, such as %s@3", text, text);
 	if (rc == 0)
@@ -84,8 +85,8 @@ run_rm(struct cli *cli, const void *ptr)
 	for (size_t i = 0; i < cli->n_operands; i++) {
 		if (remove_one(cli, cli->operands[i], args, &infos[i], &err) < 0)
 			return cli_fail(cli, &err);
-		cli_note(cli, "%s %s (step %" PRId64 "), %s", args->dry_run ? "would delete" : "deleted", infos[i]->name,
-		         infos[i]->step, human_bytes(&cli->keep, (double)infos[i]->new_bytes));
+		cli_note(cli, "%s %s (step %" PRId64 "), %s", args->dry_run ? "would delete" : "deleted",
+		         infos[i]->name, infos[i]->step, human_bytes(&cli->keep, (double)infos[i]->new_bytes));
 	}
 	if (!cli->common.json)
 		return 0;
@@ -106,9 +107,10 @@ const struct command cmd_rm = {
 	.name = "rm",
 	.group = GROUP_KEEP,
 	.summary = "delete checkpoints",
-	.about = "Deletes each TARGET, which must name a checkpoint. One that is pinned, the latest or the best is deleted with "
-	         "--force only, one that a reader holds is never. The manifest goes first: whatever interrupts the deletion, "
-	         "no half of a checkpoint is ever taken for a whole one, and 'pawl gc' removes the rest.",
+	.about = "Deletes each TARGET, which must name a checkpoint. One that is pinned, the latest or the best is "
+		 "deleted with --force only, one that a reader holds is never. The manifest goes first: whatever "
+		 "interrupts the deletion, no half of a checkpoint is ever taken for a whole one, and 'pawl gc' "
+		 "removes the rest.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

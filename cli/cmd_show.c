@@ -26,7 +26,8 @@ static const struct operand operands[] = {{"TARGET", OPERAND_TARGET, 0, 1}, OPER
 static const struct option options[] = {
 	{"depth", 'd', OPT_COUNT, offsetof(struct show_args, depth), "N", "levels of the tree to show (default: 3)"},
 	{"all", 'a', OPT_FLAG, offsetof(struct show_args, all), NULL, "show the whole tree"},
-	{"tensors", 't', OPT_FLAG, offsetof(struct show_args, tensors), NULL, "a flat list of tensors instead of the tree"},
+	{"tensors", 't', OPT_FLAG, offsetof(struct show_args, tensors), NULL,
+         "a flat list of tensors instead of the tree"},
 	{"files", 'f', OPT_FLAG, offsetof(struct show_args, files), NULL, "list its files instead of the tree"},
 	SCORE_OPTIONS(show_args),
 	OPTION_END,
@@ -75,7 +76,8 @@ read_files(struct cli *cli, struct shown *shown)
 		if (entry->d_name[0] == '.' ||
 		    stat(keep_printf(&cli->keep, "%s/%s", shown->info->path, entry->d_name), &st) != 0)
 			continue;
-		file = (struct file){keep_printf(&cli->keep, "%s", entry->d_name), (uint64_t)st.st_size, (uint64_t)st.st_nlink};
+		file = (struct file){keep_printf(&cli->keep, "%s", entry->d_name), (uint64_t)st.st_size,
+		                     (uint64_t)st.st_nlink};
 		if (shown->n_files == cap) {
 			struct file *grown = keep_alloc(&cli->keep, cap * 2 + 16, sizeof(*grown));
 
@@ -112,8 +114,10 @@ metrics_text(struct cli *cli, const struct pawl_info *info)
 	const char *ret = "";
 
 	for (size_t i = 0; i < info->n_metrics; i++)
-		ret = keep_printf(&cli->keep, "%s%s%s %s", ret, i > 0 ? ", " : "", text_clean(&cli->keep, info->metrics[i].name),
-		                  info->metrics[i].not_a_number ? "(no number)" : human_number(&cli->keep, info->metrics[i].value, 9));
+		ret = keep_printf(&cli->keep, "%s%s%s %s", ret, i > 0 ? ", " : "",
+		                  text_clean(&cli->keep, info->metrics[i].name),
+		                  info->metrics[i].not_a_number ? "(no number)"
+		                                                : human_number(&cli->keep, info->metrics[i].value, 9));
 	return ret;
 }
 
@@ -141,7 +145,8 @@ print_head(struct cli *cli, struct pawl *run, const struct pawl_info *info)
 		line(cli, "path", text_clean(keep, info->path), none);
 	age.text = keep_printf(keep, "%s ago", human_age(keep, info_now() - info->unix_seconds));
 	line(cli, "saved", human_time(keep, info->unix_seconds), age);
-	line(cli, "step", keep_printf(keep, "%" PRId64, info->step), (struct cell){*progress != '\0' ? progress : NULL, STYLE_DIM, NULL});
+	line(cli, "step", keep_printf(keep, "%" PRId64, info->step),
+	     (struct cell){*progress != '\0' ? progress : NULL, STYLE_DIM, NULL});
 	if (info->n_metrics > 0)
 		line(cli, "metrics", metrics_text(cli, info), none);
 	line(cli, "size",
@@ -161,7 +166,8 @@ print_head(struct cli *cli, struct pawl *run, const struct pawl_info *info)
 static void
 print_files(struct cli *cli, const struct shown *shown)
 {
-	static const struct column columns[] = {{"file", false, CUT_END, 0}, {"size", true, RIGID, 0}, {"", false, RIGID, 1}};
+	static const struct column columns[] = {
+		{"file", false, CUT_END, 0}, {"size", true, RIGID, 0}, {"", false, RIGID, 1}};
 	struct grid *grid = grid_new(&cli->keep, columns, 3);
 
 	for (size_t i = 0; i < shown->n_files; i++) {
@@ -170,7 +176,8 @@ print_files(struct cli *cli, const struct shown *shown)
 		cells[0].text = text_clean(&cli->keep, shown->files[i].name);
 		cells[1].text = human_bytes(&cli->keep, (double)shown->files[i].nbytes);
 		if (shown->files[i].links > 1)
-			cells[2] = (struct cell){keep_printf(&cli->keep, "shared by %" PRIu64, shown->files[i].links), STYLE_DIM, NULL};
+			cells[2] = (struct cell){keep_printf(&cli->keep, "shared by %" PRIu64, shown->files[i].links),
+			                         STYLE_DIM, NULL};
 	}
 	grid_print(grid, &cli->out);
 }
@@ -252,8 +259,8 @@ run_show(struct cli *cli, const void *ptr)
 	if (args->tensors && args->files)
 		return cli_usage(cli, "--tensors and --files: one of them");
 	if (target_parse(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &target, &err) < 0 ||
-	    target_open(cli, &target, false, &args->score, &run, &err) < 0 || target_find(cli, run, &target, &id, &err) < 0 ||
-	    target_info(cli, run, id, &shown.info, &err) < 0)
+	    target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
+	    target_find(cli, run, &target, &id, &err) < 0 || target_info(cli, run, id, &shown.info, &err) < 0)
 		return cli_fail(cli, &err);
 	opts.selector = keep_printf(&cli->keep, "id:%" PRIu64, id);
 	opts.no_fallback = 1;
@@ -274,11 +281,11 @@ const struct command cmd_show = {
 	.name = "show",
 	.group = GROUP_LOOK,
 	.summary = "show one checkpoint: summary, state tree, tensors, files",
-	.about = "Shows what TARGET (default: the latest checkpoint of the current folder) holds: where it stands in the "
-	         "training, its metrics, and the state tree with dtype, shape and bytes of every branch. Only the manifest is "
-	         "read, never a tensor.\n\n"
-	         "The tree is cut at three levels and long branches are shortened; --depth and --all show more. A tensor that "
-	         "is the same memory as an earlier one is shown as tied to it and counts no bytes.",
+	.about = "Shows what TARGET (default: the latest checkpoint of the current folder) holds: where it stands "
+		 "in the training, its metrics, and the state tree with dtype, shape and bytes of every branch. "
+		 "Only the manifest is read, never a tensor.\n\n"
+		 "The tree is cut at three levels and long branches are shortened; --depth and --all show more. A "
+		 "tensor that is the same memory as an earlier one is shown as tied to it and counts no bytes.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -26,9 +26,9 @@ static const struct example examples[] = {
 struct verdict {
 	const char *name;
 	uint64_t id, bytes;
-	int code;                        /* 0, PAWL_ECORRUPT, or why it could not be verified */
-	const char *message;             /* of a code other than 0 */
-	struct pawl_findings *findings;  /* owned; NULL = none */
+	int code;                       /* 0, PAWL_ECORRUPT, or why it could not be verified */
+	const char *message;            /* of a code other than 0 */
+	struct pawl_findings *findings; /* owned; NULL = none */
 };
 
 struct verdicts {
@@ -77,7 +77,9 @@ print_verdict(struct cli *cli, const struct verdicts *all, const struct verdict 
 	work_hide(cli->work);
 	(void)printf("%s%*s  %10s  ", name, (int)(all->name_width - text_width(name)), "", size);
 	term_put(&cli->out, v->code == 0 ? STYLE_GOOD : STYLE_BAD,
-	         v->code == 0 ? "ok" : v->code == PAWL_ECORRUPT ? "corrupt" : "not verified");
+	         v->code == 0               ? "ok"
+	         : v->code == PAWL_ECORRUPT ? "corrupt"
+	                                    : "not verified");
 	(void)fputc('\n', stdout);
 	for (size_t i = 0; i < n; i++)
 		print_finding(cli, pawl_findings_get(v->findings, i));
@@ -202,10 +204,12 @@ remark(struct cli *cli, struct pawl *run, const struct verdicts *all, double sec
 	if (all->n == 0)
 		cli_note(cli, "%s: no checkpoints", pawl_root(run));
 	else if (all->n_bad > 0)
-		cli_warn(cli, "%s of %s %s not as written", human_count(keep, all->n_bad, "", ""), what, all->n_bad == 1 ? "is" : "are");
+		cli_warn(cli, "%s of %s %s not as written", human_count(keep, all->n_bad, "", ""), what,
+		         all->n_bad == 1 ? "is" : "are");
 	else
-		cli_note(cli, "%s, %s in %s (%s): every byte is as it was written", what, human_bytes(keep, (double)all->bytes),
-		         human_seconds(keep, seconds), human_rate(keep, (double)all->bytes / seconds));
+		cli_note(cli, "%s, %s in %s (%s): every byte is as it was written", what,
+		         human_bytes(keep, (double)all->bytes), human_seconds(keep, seconds),
+		         human_rate(keep, (double)all->bytes / seconds));
 }
 
 static int
@@ -255,10 +259,11 @@ const struct command cmd_verify = {
 	.name = "verify",
 	.group = GROUP_LOOK,
 	.summary = "read every byte and check it",
-	.about = "Reads all files of TARGET and compares them with the sums that were taken when the training's memory was "
-	         "copied. A run is verified as a whole, RUN@SELECTOR only in that checkpoint. What is wrong is named: file, "
-	         "range of bytes, first tensor in it.\n\n"
-	         "Exit status 4 means that something is not as it was written; 'pawl repair' rebuilds a lost manifest.",
+	.about = "Reads all files of TARGET and compares them with the sums that were taken when the training's "
+		 "memory was copied. A run is verified as a whole, RUN@SELECTOR only in that checkpoint. What is "
+		 "wrong is named: file, range of bytes, first tensor in it.\n\n"
+		 "Exit status 4 means that something is not as it was written; 'pawl repair' rebuilds a lost "
+		 "manifest.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -116,7 +116,8 @@ fit(struct grid *grid, size_t width)
 	for (size_t c = 0; c < grid->n; c++) {
 		size_t total = total_width(grid), least = text_width(grid->columns[c].title), over;
 
-		if (total <= width || grid->hidden[c] || grid->columns[c].flex == RIGID || grid->columns[c].flex == RUN_OVER)
+		if (total <= width || grid->hidden[c] || grid->columns[c].flex == RIGID ||
+		    grid->columns[c].flex == RUN_OVER)
 			continue;
 		least = least < GRID_LEAST ? GRID_LEAST : least;
 		over = total - width;

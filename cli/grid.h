@@ -15,9 +15,9 @@ enum flex { RIGID, CUT_END, CUT_START, RUN_OVER };
 
 struct column {
 	const char *title;
-	bool right;   /* numbers */
+	bool right; /* numbers */
 	enum flex flex;
-	int drop;     /* 0 = always shown; the highest goes first when the terminal is too narrow */
+	int drop; /* 0 = always shown; the highest goes first when the terminal is too narrow */
 };
 
 /* A piece of text in one style; more pieces may follow, with a blank between them. Text must be clean; NULL = empty. */

@@ -164,7 +164,8 @@ option_list(struct cli *cli, const struct term *term, const struct option *optio
 		const char *value = options->value != NULL ? keep_printf(&cli->keep, " %s", options->value) : "";
 		const char *more = options->kind == OPT_TEXTS ? "..." : "";
 
-		pair(term, keep_printf(&cli->keep, "%s--%s%s%s", letter, options->name, value, more), options->help, HELP_COLUMN);
+		pair(term, keep_printf(&cli->keep, "%s--%s%s%s", letter, options->name, value, more), options->help,
+		     HELP_COLUMN);
 	}
 }
 
@@ -186,16 +187,17 @@ help_overview(const struct term *term)
 	for (const struct example *e = targets; e->line != NULL; e++)
 		pair(term, e->line, e->help, HELP_COLUMN);
 	(void)fputc('\n', term->file);
-	wrap(term, "More: 'pawl help COMMAND', 'man pawl'. Data goes to standard output, remarks to standard error; every "
-	           "command takes --json.",
+	wrap(term,
+	     "More: 'pawl help COMMAND', 'man pawl'. Data goes to standard output, remarks to standard error; every "
+	     "command takes --json.",
 	     0, page_width(term));
 }
 
 void
 help_command(struct cli *cli, const struct term *term, const struct command *command)
 {
-	(void)fprintf(term->file, "pawl %s: %s\n\nusage: pawl %s %s\n\n", command->name, command->summary, command->name,
-	              options_usage(&cli->keep, command));
+	(void)fprintf(term->file, "pawl %s: %s\n\nusage: pawl %s %s\n\n", command->name, command->summary,
+	              command->name, options_usage(&cli->keep, command));
 	paragraphs(cli, term, command->about);
 	if (command->options != NULL) {
 		heading(term, "options");

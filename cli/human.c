@@ -69,8 +69,12 @@ human_age(struct keep *keep, double seconds)
 		double below, unit;
 		const char *name;
 	} steps[] = {
-		{100, 1, "s"}, {100 * 60, 60, "m"}, {48 * 3600, 3600, "h"}, {60 * 86400.0, 86400, "d"},
-		{104 * 604800.0, 604800, "w"}, {INFINITY, 31557600, "y"},
+		{100, 1, "s"},
+		{100 * 60, 60, "m"},
+		{48 * 3600, 3600, "h"},
+		{60 * 86400.0, 86400, "d"},
+		{104 * 604800.0, 604800, "w"},
+		{INFINITY, 31557600, "y"},
 	};
 	size_t i = 0;
 
@@ -89,8 +93,8 @@ human_time(struct keep *keep, double unix_seconds)
 
 	if (!(fabs(unix_seconds) < 1e11) || localtime_r(&when, &tm) == NULL)
 		return "-";
-	return keep_printf(keep, "%04d-%02d-%02d %02d:%02d:%02d", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
-	                   tm.tm_min, tm.tm_sec);
+	return keep_printf(keep, "%04d-%02d-%02d %02d:%02d:%02d", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
+	                   tm.tm_hour, tm.tm_min, tm.tm_sec);
 }
 
 const char *

@@ -70,7 +70,9 @@ progress_json(struct jsonout *j, const struct pawl_progress *progress)
 static const char *
 state_name(const struct pawl_info *info)
 {
-	return (info->marks & PAWL_MARK_BAD) != 0 ? "bad" : (info->marks & PAWL_MARK_NONFINITE) != 0 ? "nonfinite" : "saved";
+	return (info->marks & PAWL_MARK_BAD) != 0         ? "bad"
+	       : (info->marks & PAWL_MARK_NONFINITE) != 0 ? "nonfinite"
+	                                                  : "saved";
 }
 
 void
@@ -156,7 +158,8 @@ info_progress(struct keep *keep, const struct pawl_progress *progress)
 		int64_t value = counter_value(progress, &counters[i]);
 
 		if (value >= 0)
-			ret = keep_printf(keep, "%s%s%s %" PRId64, ret, *ret != '\0' ? ", " : "", counters[i].text, value);
+			ret = keep_printf(keep, "%s%s%s %" PRId64, ret, *ret != '\0' ? ", " : "", counters[i].text,
+			                  value);
 	}
 	for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++) {
 		double value = clock_value(progress, &clocks[i]);

@@ -19,7 +19,7 @@ struct jsonout {
 	size_t depth;
 	bool wrote[JSONOUT_MAX_DEPTH]; /* something at this depth already */
 	bool array[JSONOUT_MAX_DEPTH];
-	bool flat;                     /* now on one line: inside a jsonout_begin_flat_array */
+	bool flat; /* now on one line: inside a jsonout_begin_flat_array */
 	size_t flat_depth;
 };
 

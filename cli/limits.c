@@ -19,9 +19,9 @@
 struct share {
 	struct limits *limits;
 	unsigned index, n;
-	int fd;     /* of I/O */
+	int fd; /* of I/O */
 	bool write;
-	int sys;    /* first errno */
+	int sys; /* first errno */
 };
 
 static double

@@ -10,11 +10,11 @@
 #include "pawl.h"
 
 struct limits {
-	size_t nbytes;     /* of every measurement */
+	size_t nbytes; /* of every measurement */
 	unsigned io_threads;
-	const char *path;  /* a file that may be made and is removed again */
-	char *from, *to;   /* warm memory, aligned for direct I/O */
-	bool direct;       /* O_DIRECT works there; else the page cache is used, and fsync counts */
+	const char *path; /* a file that may be made and is removed again */
+	char *from, *to;  /* warm memory, aligned for direct I/O */
+	bool direct;      /* O_DIRECT works there; else the page cache is used, and fsync counts */
 };
 
 /* Makes the memory warm. */

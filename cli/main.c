@@ -17,12 +17,9 @@
 #include "jsonout.h"
 
 static const struct command *const commands[] = {
-	&cmd_ls, &cmd_show, &cmd_diff, &cmd_verify,
-	&cmd_restore, &cmd_export,
-	&cmd_prune, &cmd_pin, &cmd_unpin, &cmd_rm,
-	&cmd_gc, &cmd_repair, &cmd_doctor, &cmd_bench,
-	&cmd_help, &cmd_completion, &cmd_version, &cmd_man,
-	NULL,
+	&cmd_ls,   &cmd_show,       &cmd_diff,    &cmd_verify, &cmd_restore, &cmd_export, &cmd_prune,
+	&cmd_pin,  &cmd_unpin,      &cmd_rm,      &cmd_gc,     &cmd_repair,  &cmd_doctor, &cmd_bench,
+	&cmd_help, &cmd_completion, &cmd_version, &cmd_man,    NULL,
 };
 
 const struct command *const *
@@ -61,7 +58,8 @@ complain(struct cli *cli, enum style style, const char *word, const char *text)
 {
 	work_hide(cli->work);
 	(void)fflush(stdout);
-	(void)fprintf(stderr, "pawl%s%s: ", cli->command != NULL ? " " : "", cli->command != NULL ? cli->command->name : "");
+	(void)fprintf(stderr, "pawl%s%s: ", cli->command != NULL ? " " : "",
+	              cli->command != NULL ? cli->command->name : "");
 	if (*word != '\0') {
 		term_put(&cli->err, style, word);
 		(void)fputs(": ", stderr);
@@ -198,7 +196,8 @@ run_command(struct cli *cli, int argc, char **argv)
 	const char *message = NULL;
 	int rc, status;
 
-	rc = options_parse(&cli->keep, command, argc, argv, &cli->common, args, &cli->operands, &cli->n_operands, &message);
+	rc = options_parse(&cli->keep, command, argc, argv, &cli->common, args, &cli->operands, &cli->n_operands,
+	                   &message);
 	open_streams(cli);
 	if (rc < 0)
 		return cli_usage(cli, "%s", message);
@@ -211,7 +210,8 @@ run_command(struct cli *cli, int argc, char **argv)
 	if (cli->common.chdir != NULL && chdir(cli->common.chdir) != 0) {
 		struct pawl_error err = {0};
 
-		(void)cli_error(&err, errno == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "%s: %s", cli->common.chdir, strerror(errno));
+		(void)cli_error(&err, errno == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "%s: %s", cli->common.chdir,
+		                strerror(errno));
 		return cli_fail(cli, &err);
 	}
 	cli->work = work_open(&cli->err, !cli->common.quiet && !cli->common.no_progress);

@@ -26,7 +26,8 @@ static const struct option common_options[] = {
 	{"quiet", 'q', OPT_FLAG, offsetof(struct common, quiet), NULL, "print no remarks, only data and errors"},
 	{"verbose", 'v', OPT_FLAG, offsetof(struct common, verbose), NULL, "print more"},
 	{"no-progress", 0, OPT_FLAG, offsetof(struct common, no_progress), NULL, "draw no progress line"},
-	{"color", 0, OPT_TEXT, offsetof(struct common, color), "auto|always|never", "when to use colour (default: auto)"},
+	{"color", 0, OPT_TEXT, offsetof(struct common, color), "auto|always|never",
+         "when to use colour (default: auto)"},
 	{"chdir", 'C', OPT_TEXT, offsetof(struct common, chdir), "FOLDER", "work as if started in FOLDER"},
 	{"help", 'h', OPT_FLAG, offsetof(struct common, help), NULL, "print help"},
 	{"version", 0, OPT_FLAG, offsetof(struct common, version), NULL, "print the version"},
@@ -114,7 +115,8 @@ fail_unknown(struct parser *p, const char *typed, const char *name)
 	}
 	near = options_nearest(name, names, n_own + n_common);
 	if (near != NULL)
-		return fail(p, keep_printf(p->keep, "unknown option %s; did you mean --%s? (known: %s)", typed, near, known));
+		return fail(p, keep_printf(p->keep, "unknown option %s; did you mean --%s? (known: %s)", typed, near,
+		                           known));
 	return fail(p, keep_printf(p->keep, "unknown option %s (known: %s)", typed, known));
 }
 
@@ -168,9 +170,8 @@ parse_bytes(const char *text, uint64_t *ret)
 		const char *unit;
 		double factor;
 	} units[] = {
-		{"", 1}, {"B", 1},
-		{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
-		{"k", 0x1p10}, {"K", 0x1p10}, {"M", 0x1p20}, {"G", 0x1p30}, {"T", 0x1p40},
+		{"", 1},         {"B", 1},        {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6},   {"GB", 1e9},
+		{"TB", 1e12},    {"k", 0x1p10},   {"K", 0x1p10},   {"M", 0x1p20},   {"G", 0x1p30}, {"T", 0x1p40},
 		{"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
 	};
 	const char *unit;
@@ -277,7 +278,8 @@ find_option(struct parser *p, const char *name, size_t len, char letter, void **
 		for (size_t i = 0; i < count_options(tables[t]); i++) {
 			const struct option *o = &tables[t][i];
 
-			if (name == NULL ? o->letter == letter : strlen(o->name) == len && memcmp(o->name, name, len) == 0) {
+			if (name == NULL ? o->letter == letter
+			                 : strlen(o->name) == len && memcmp(o->name, name, len) == 0) {
 				*into = structs[t];
 				return o;
 			}
@@ -328,7 +330,8 @@ parse_letters(struct parser *p, const char *arg)
 			else if (p->at < p->argc)
 				value = p->argv[p->at++];
 			else
-				return fail(p, keep_printf(p->keep, "option %s needs a value: %s", typed, option->value));
+				return fail(p,
+				            keep_printf(p->keep, "option %s needs a value: %s", typed, option->value));
 		}
 		if (store_value(p, option, into, typed, value) < 0)
 			return -1;

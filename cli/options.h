@@ -31,38 +31,38 @@ struct texts {
 
 enum option_kind {
 	OPT_END = 0,
-	OPT_FLAG,    /* bool */
-	OPT_TEXT,    /* const char *; if `value` lists choices ("max|min"), one of them */
-	OPT_TEXTS,   /* struct texts, may be given several times; choices as above */
-	OPT_COUNT,   /* uint64_t from 1 */
-	OPT_BYTES,   /* uint64_t from 1: 500MB (1000s), 2GiB or 2G (1024s) */
-	OPT_SECONDS  /* double above 0: 90s, 30min, 12h, 7d, 2w */
+	OPT_FLAG,   /* bool */
+	OPT_TEXT,   /* const char *; if `value` lists choices ("max|min"), one of them */
+	OPT_TEXTS,  /* struct texts, may be given several times; choices as above */
+	OPT_COUNT,  /* uint64_t from 1 */
+	OPT_BYTES,  /* uint64_t from 1: 500MB (1000s), 2GiB or 2G (1024s) */
+	OPT_SECONDS /* double above 0: 90s, 30min, 12h, 7d, 2w */
 };
 
 struct option {
-	const char *name;   /* without dashes */
-	char letter;        /* 0 = none */
+	const char *name; /* without dashes */
+	char letter;      /* 0 = none */
 	enum option_kind kind;
-	size_t at;          /* where the value goes in the command's args struct */
-	const char *value;  /* placeholder or choices; NULL for flags */
-	const char *help;   /* one line, lower case */
+	size_t at;         /* where the value goes in the command's args struct */
+	const char *value; /* placeholder or choices; NULL for flags */
+	const char *help;  /* one line, lower case */
 };
 #define OPTION_END {NULL, 0, OPT_END, 0, NULL, NULL}
 
-enum operand_kind {     /* what completion offers */
-	OPERAND_END = 0,
-	OPERAND_TARGET, /* a run folder, a checkpoint folder or RUN@SELECTOR */
-	OPERAND_RUN,
-	OPERAND_FOLDER,
-	OPERAND_PATH,
-	OPERAND_COMMAND,
-	OPERAND_SHELL
+enum operand_kind { /* what completion offers */
+	            OPERAND_END = 0,
+	            OPERAND_TARGET, /* a run folder, a checkpoint folder or RUN@SELECTOR */
+	            OPERAND_RUN,
+	            OPERAND_FOLDER,
+	            OPERAND_PATH,
+	            OPERAND_COMMAND,
+	            OPERAND_SHELL
 };
 
 struct operand {
-	const char *name;   /* placeholder */
+	const char *name; /* placeholder */
 	enum operand_kind kind;
-	size_t min, max;    /* how many; only the last one of a command may have max > 1 or min != max */
+	size_t min, max; /* how many; only the last one of a command may have max > 1 or min != max */
 };
 #define OPERAND_LIST_END {NULL, OPERAND_END, 0, 0}
 #define OPERAND_ANY SIZE_MAX
@@ -77,19 +77,20 @@ enum command_group { GROUP_LOOK, GROUP_USE, GROUP_KEEP, GROUP_MEND, GROUP_MORE, 
 struct command {
 	const char *name;
 	enum command_group group;
-	const char *summary;             /* one line, lower case, no full stop */
-	const char *about;               /* paragraphs, separated by empty lines */
+	const char *summary; /* one line, lower case, no full stop */
+	const char *about;   /* paragraphs, separated by empty lines */
 	const struct operand *operands;
 	const struct option *options;
 	const struct example *examples;
-	size_t args_size;                /* of the struct that the options fill */
+	size_t args_size;                              /* of the struct that the options fill */
 	int (*run)(struct cli *cli, const void *args); /* returns the exit status */
 };
 
 const struct option *options_common(void);
 /* Parses options up to the first operand (common ones only), for what stands before the command's name. *at: index of
  * the first argument not consumed. Returns 0, or -1 with *message set. */
-int options_parse_common(struct keep *keep, int argc, char **argv, int *at, struct common *common, const char **message);
+int options_parse_common(struct keep *keep, int argc, char **argv, int *at, struct common *common,
+                         const char **message);
 /* Parses the arguments of a command: fills args and common, lists the operands (their number is checked unless
  * --help or --version was given). Returns 0, or -1 with *message naming the culprit and what is known. */
 int options_parse(struct keep *keep, const struct command *command, int argc, char **argv, struct common *common,

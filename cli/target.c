@@ -103,8 +103,9 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 		t->root = path; /* run.json is lost; the library says what can be done */
 		return 0;
 	}
-	return cli_error(err, PAWL_ENOTFOUND, "%s: no run and no checkpoint here (expected run.json or manifest.json)%s",
-	                 path, runs_below(cli, path));
+	return cli_error(err, PAWL_ENOTFOUND,
+	                 "%s: no run and no checkpoint here (expected run.json or manifest.json)%s", path,
+	                 runs_below(cli, path));
 }
 
 int
@@ -123,7 +124,8 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 	}
 	if (stat(path, &st) == 0) {
 		if (strcmp(name_of(path), "manifest.json") != 0)
-			return cli_error(err, PAWL_EUSAGE, "%s is a file; expected a run folder, a checkpoint folder or RUN@SELECTOR",
+			return cli_error(err, PAWL_EUSAGE,
+			                 "%s is a file; expected a run folder, a checkpoint folder or RUN@SELECTOR",
 			                 path);
 		folder = name_of(path) == path ? "." : keep_strndup(&cli->keep, path, (size_t)(name_of(path) - path));
 		return target_parse(cli, folder, ret, err);
@@ -133,7 +135,8 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 		return cli_error(err, PAWL_ENOTFOUND, "%s: no such folder", path);
 	if (at[1] == '\0')
 		return cli_error(err, PAWL_EUSAGE,
-		                 "%s: nothing after '@' (expected latest, best, an id, step:N or a checkpoint's name)", path);
+		                 "%s: nothing after '@' (expected latest, best, an id, step:N or a checkpoint's name)",
+		                 path);
 	folder = at == path ? "." : keep_strndup(&cli->keep, path, (size_t)(at - path));
 	if (!is_folder(folder))
 		return cli_error(err, PAWL_ENOTFOUND, "%s: no such folder", folder);
@@ -141,8 +144,8 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 	if (rc < 0)
 		return rc;
 	if (t.single || t.selector != NULL)
-		return cli_error(err, PAWL_EUSAGE, "%s: %s is one checkpoint, so that '%s' selects nothing in it", path, folder,
-		                 at);
+		return cli_error(err, PAWL_EUSAGE, "%s: %s is one checkpoint, so that '%s' selects nothing in it", path,
+		                 folder, at);
 	t.selector = at + 1;
 	*ret = t;
 	return 0;
@@ -170,7 +173,8 @@ target_score(struct cli *cli, const struct score *score, struct pawl_retention *
 	int *orders;
 
 	if (score->order.n > score->by.n)
-		return cli_error(err, PAWL_EUSAGE, "--order %s has no --by METRIC to go with", score->order.items[score->by.n]);
+		return cli_error(err, PAWL_EUSAGE, "--order %s has no --by METRIC to go with",
+		                 score->order.items[score->by.n]);
 	if (score->by.n == 0)
 		return 0;
 	orders = keep_alloc(&cli->keep, score->by.n, sizeof(*orders));
@@ -183,8 +187,8 @@ target_score(struct cli *cli, const struct score *score, struct pawl_retention *
 }
 
 int
-target_open(struct cli *cli, const struct target *target, bool writable, const struct score *score,
-            struct pawl **ret, struct pawl_error *err)
+target_open(struct cli *cli, const struct target *target, bool writable, const struct score *score, struct pawl **ret,
+            struct pawl_error *err)
 {
 	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
 	int rc;

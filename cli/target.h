@@ -25,11 +25,13 @@ struct target {
 struct score {
 	struct texts by, order;
 };
-#define SCORE_OPTIONS(type)                                                                                           \
-	{"by", 0, OPT_TEXTS, offsetof(struct type, score.by), "METRIC",                                                \
-	 "what 'best' means: this metric decides; again = to break ties"},                                            \
-	{"order", 0, OPT_TEXTS, offsetof(struct type, score.order), "max|min",                                        \
-	 "whether more or less of the metric is better (default: max)"}
+#define SCORE_OPTIONS(type)                                                           \
+	{"by",      0,                                                                \
+	 OPT_TEXTS, offsetof(struct type, score.by),                                  \
+	 "METRIC",  "what 'best' means: this metric decides; again = to break ties"}, \
+		{"order",   0,                                                        \
+	         OPT_TEXTS, offsetof(struct type, score.order),                       \
+	         "max|min", "whether more or less of the metric is better (default: max)"}
 
 /* Finds out what the argument names; the folder must exist. Reads no checkpoint. */
 int target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err);

@@ -244,7 +244,8 @@ text_cut(struct keep *keep, const char *text, size_t width, bool utf8)
 const char *
 text_cut_start(struct keep *keep, const char *text, size_t width, bool utf8)
 {
-	size_t len = strlen(text), mark = utf8 ? 1 : 3, room = width > mark ? width - mark : 0, left = text_width(text), at = 0;
+	size_t len = strlen(text), mark = utf8 ? 1 : 3, room = width > mark ? width - mark : 0, left = text_width(text),
+	       at = 0;
 
 	if (left <= width)
 		return text;

@@ -16,10 +16,10 @@ enum style { STYLE_PLAIN, STYLE_BOLD, STYLE_DIM, STYLE_GOOD, STYLE_WARN, STYLE_B
 
 struct term {
 	FILE *file;
-	bool tty;    /* a terminal that can move its cursor (not TERM=dumb) */
+	bool tty; /* a terminal that can move its cursor (not TERM=dumb) */
 	bool colour;
-	bool utf8;   /* may draw lines and ellipses; names are UTF-8 in any case */
-	int width;   /* columns; 0 = not a terminal: never cut, never wrap to a width */
+	bool utf8; /* may draw lines and ellipses; names are UTF-8 in any case */
+	int width; /* columns; 0 = not a terminal: never cut, never wrap to a width */
 };
 
 /* Reads what colour and width depend on: `when` (auto, always, never; NULL = auto), NO_COLOR, CLICOLOR_FORCE,

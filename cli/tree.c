@@ -122,7 +122,8 @@ scalar_text(const struct tree *tree, const struct pawl_scalar *s, bool quoted)
 		text = text_clean_n(keep, s->ptr, len);
 		if (len < s->len)
 			text = keep_printf(keep, "%s...", text);
-		return keep_printf(keep, quoted ? "\"%s\"" : "%s", text_cut(keep, text, TREE_TEXT_MAX, tree->cli->out.utf8));
+		return keep_printf(keep, quoted ? "\"%s\"" : "%s",
+		                   text_cut(keep, text, TREE_TEXT_MAX, tree->cli->out.utf8));
 	case PAWL_BYTES:
 		return s->ptr == NULL && s->len == 0 ? "bytes" : human_count(keep, s->len, "byte", "bytes");
 	default:
@@ -192,7 +193,8 @@ describe(const struct tree *tree, const struct pawl_node *node, struct cell *cel
 		return true;
 	}
 	if (info != NULL && tree->owners[index] != node) {
-		cells[1] = (struct cell){keep_printf(keep, "tied to %s", text_clean(keep, info->name)), STYLE_DIM, NULL};
+		cells[1] =
+			(struct cell){keep_printf(keep, "tied to %s", text_clean(keep, info->name)), STYLE_DIM, NULL};
 		return false;
 	}
 	if (info != NULL)
@@ -212,44 +214,70 @@ child_name(const struct tree *tree, const struct pawl_node *node, size_t index)
 	return key != NULL ? scalar_text(tree, key, false) : keep_printf(&tree->cli->keep, "%zu", index);
 }
 
+/* What leads from a branch to its children: drawn in lines where the locale has them. */
+static const char *
+joint(const struct tree *tree, bool last)
+{
+	if (tree->cli->out.utf8)
+		return last ? "\u2514\u2500" : "\u251c\u2500";
+	return last ? "`-" : "|-";
+}
+
+static const char *
+deeper(const struct tree *tree, const char *indent, bool last)
+{
+	const char *bar = tree->cli->out.utf8 ? "\u2502" : "|";
+
+	return keep_printf(&tree->cli->keep, "%s%s  ", indent, last ? " " : bar);
+}
+
+/* One row for the children that are not shown, from `node` on. */
+static void
+print_rest(struct tree *tree, const struct pawl_node *node, const char *indent, size_t count)
+{
+	struct keep *keep = &tree->cli->keep;
+	struct cell *cells = grid_row(tree->grid);
+	const char *n = human_count(keep, count, "", "");
+	struct sums sums = {0};
+
+	for (; node != NULL; node = pawl_node_next(node))
+		add_up(tree, node, &sums);
+	cells[0] = (struct cell){keep_printf(keep, "%s%s %s more", indent, joint(tree, true), n), STYLE_DIM, NULL};
+	if (sums.nbytes > 0)
+		cells[2] = (struct cell){human_bytes(keep, (double)sums.nbytes), STYLE_DIM, NULL};
+}
+
 static void
 print_children(struct tree *tree, const struct pawl_node *parent, const char *indent, uint64_t level)
 {
+	const struct tree_opts *opts = tree->opts;
 	struct keep *keep = &tree->cli->keep;
-	bool lines = tree->cli->out.utf8;
-	size_t count = pawl_node_count(parent), most = tree->opts->all || count <= TREE_CHILDREN ? count : TREE_CHILDREN - 4;
+	size_t count = pawl_node_count(parent), shown = count;
 	const struct pawl_node *node = pawl_node_first(parent);
 
-	for (size_t i = 0; i < most && node != NULL; i++, node = pawl_node_next(node)) {
+	if (!opts->all && count > TREE_CHILDREN)
+		shown = TREE_CHILDREN - 4;
+	for (size_t i = 0; i < shown && node != NULL; i++, node = pawl_node_next(node)) {
 		struct cell *cells = grid_row(tree->grid), *name = keep_alloc(keep, 1, sizeof(*name));
 		bool last = i + 1 == count;
 
-		cells[0].text = keep_printf(keep, "%s%s", indent, lines ? (last ? "\u2514\u2500" : "\u251c\u2500") : (last ? "`-" : "|-"));
+		cells[0].text = keep_printf(keep, "%s%s", indent, joint(tree, last));
 		cells[0].style = STYLE_DIM;
 		cells[0].more = name;
 		name->text = child_name(tree, node, i);
 		name->style = is_container(node) ? STYLE_BOLD : STYLE_PLAIN;
-		if (describe(tree, node, cells) && (tree->opts->depth == 0 || level < tree->opts->depth))
-			print_children(tree, node, keep_printf(keep, "%s%s", indent, last ? "   " : lines ? "\u2502  " : "|  "), level + 1);
+		if (describe(tree, node, cells) && (opts->depth == 0 || level < opts->depth))
+			print_children(tree, node, deeper(tree, indent, last), level + 1);
 	}
-	if (node != NULL) {
-		struct cell *cells = grid_row(tree->grid);
-		struct sums sums = {0};
-
-		for (; node != NULL; node = pawl_node_next(node))
-			add_up(tree, node, &sums);
-		cells[0] = (struct cell){keep_printf(keep, "%s%s %s more", indent, lines ? "\u2514\u2500" : "`-",
-		                                     human_count(keep, count - most, "", "")),
-		                         STYLE_DIM, NULL};
-		if (sums.nbytes > 0)
-			cells[2] = (struct cell){human_bytes(keep, (double)sums.nbytes), STYLE_DIM, NULL};
-	}
+	if (node != NULL)
+		print_rest(tree, node, indent, count - shown);
 }
 
 void
 tree_print(struct cli *cli, const struct pawl_state *state, const struct tree_opts *opts)
 {
-	const struct column columns[] = {{opts->title, false, CUT_END, 0}, {"", false, CUT_END, 0}, {"size", true, RIGID, 0}};
+	const struct column columns[] = {
+		{opts->title, false, CUT_END, 0}, {"", false, CUT_END, 0}, {"size", true, RIGID, 0}};
 	const struct pawl_node *root = pawl_state_root(state);
 	struct tree tree = {cli, state, opts, NULL, NULL, pawl_state_tensor_count(state)};
 	struct cell *cells;
@@ -270,7 +298,10 @@ void
 tree_print_tensors(struct cli *cli, const struct pawl_state *state)
 {
 	static const struct column columns[] = {
-		{"tensor", false, CUT_START, 0}, {"dtype", false, RIGID, 0}, {"shape", false, RIGID, 0}, {"size", true, RIGID, 0},
+		{"tensor", false, CUT_START, 0},
+		{"dtype", false, RIGID, 0},
+		{"shape", false, RIGID, 0},
+		{"size", true, RIGID, 0},
 	};
 	struct grid *grid = grid_new(&cli->keep, columns, 4);
 
@@ -350,7 +381,8 @@ scalar_json(struct jsonout *j, const char *key, const struct pawl_scalar *s, con
 		if (s->ptr == NULL && tensor != NULL)
 			one_member(j, key, "$bytes_in", tensor);
 		else
-			one_member(j, key, "$bytes", base64(&keep, s->ptr != NULL ? s->ptr : "", s->ptr != NULL ? s->len : 0));
+			one_member(j, key, "$bytes",
+			           base64(&keep, s->ptr != NULL ? s->ptr : "", s->ptr != NULL ? s->len : 0));
 		break;
 	default:
 		jsonout_null(j, key);
@@ -422,7 +454,8 @@ static void
 node_json(struct jsonout *j, const char *key, const struct pawl_state *state, const struct pawl_node *node)
 {
 	size_t index = pawl_node_tensor(node);
-	const struct pawl_tensor_info *info = index < pawl_state_tensor_count(state) ? pawl_state_tensor(state, index) : NULL;
+	const struct pawl_tensor_info *info =
+		index < pawl_state_tensor_count(state) ? pawl_state_tensor(state, index) : NULL;
 	const struct pawl_scalar *s = pawl_node_scalar(node);
 
 	if (s != NULL) {

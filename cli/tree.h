@@ -9,9 +9,9 @@
 #define TREE_CHILDREN 24 /* of a branch that are shown, unless all are asked for */
 
 struct tree_opts {
-	const char *title;  /* of the root */
-	uint64_t depth;     /* levels below the root; 0 = all */
-	bool all;           /* show every child of a branch */
+	const char *title; /* of the root */
+	uint64_t depth;    /* levels below the root; 0 = all */
+	bool all;          /* show every child of a branch */
 };
 
 void tree_print(struct cli *cli, const struct pawl_state *state, const struct tree_opts *opts);

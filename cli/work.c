@@ -19,7 +19,7 @@
 struct work {
 	const struct term *term;
 	bool draws;
-	sigset_t signals;    /* those taken */
+	sigset_t signals; /* those taken */
 	pthread_t waiter, drawer;
 
 	pthread_mutex_t lock; /* guards all below */
@@ -28,8 +28,8 @@ struct work {
 	const char *label;
 	uint64_t base_bytes, total_bytes;
 	struct timespec began;
-	bool shown;          /* the line is on the screen */
-	bool drawing;        /* the drawer thread exists */
+	bool shown;   /* the line is on the screen */
+	bool drawing; /* the drawer thread exists */
 	bool stop_drawing, stop;
 	int signal;
 };
@@ -60,7 +60,8 @@ draw(struct work *w)
 	struct keep keep = {0};
 	const struct term *term = w->term;
 	uint64_t done = w->base_bytes + __atomic_load_n(&w->meter->done_bytes, __ATOMIC_RELAXED);
-	uint64_t total = w->total_bytes > 0 ? w->total_bytes : __atomic_load_n(&w->meter->total_bytes, __ATOMIC_RELAXED);
+	uint64_t total =
+		w->total_bytes > 0 ? w->total_bytes : __atomic_load_n(&w->meter->total_bytes, __ATOMIC_RELAXED);
 	double seconds = seconds_since(&w->began), fraction = total > 0 ? (double)done / (double)total : 0;
 	double rate = seconds > 0 ? (double)done / seconds : 0;
 	const char *right = "";
@@ -93,8 +94,9 @@ draw(struct work *w)
 		term_repeat(term, STYLE_DIM, term->utf8 ? "\u2500" : "-", bar - full);
 		(void)fputs("  ", term->file);
 	}
-	(void)fputs(text_cut(&keep, right, (size_t)term->width - 4 < used ? (size_t)term->width / 2 - 4 : used, term->utf8),
-	            term->file);
+	(void)fputs(
+		text_cut(&keep, right, (size_t)term->width - 4 < used ? (size_t)term->width / 2 - 4 : used, term->utf8),
+		term->file);
 	(void)fputs("\033[K", term->file);
 	(void)fflush(term->file);
 	w->shown = true;

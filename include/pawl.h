@@ -403,6 +403,9 @@ struct pawl_save_stats {
 /* Waits until the save is settled, skipped or failed; timeout_ms < 0 = for ever. Returns the save's
  * own error (which then counts as seen), or PAWL_ETIMEOUT. */
 PAWL_API int pawl_ticket_wait(struct pawl_ticket *, int64_t timeout_ms, struct pawl_error *);
+/* The same, but returns 0 as soon as the save has come to `stage` (enum pawl_stage, up to SETTLED): PAWL_STAGE_COMMITTED waits
+ * for durability and not for the retention that follows. */
+PAWL_API int pawl_ticket_wait_for(struct pawl_ticket *, int stage, int64_t timeout_ms, struct pawl_error *);
 PAWL_API int pawl_ticket_stage(const struct pawl_ticket *);
 PAWL_API void pawl_ticket_stats(const struct pawl_ticket *, struct pawl_save_stats *ret);
 PAWL_API void pawl_ticket_free(struct pawl_ticket *);

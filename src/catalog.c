@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * catalog: see catalog.h. Called by run.c, save.c, upkeep.c, find.c, restore.c; calls manifest.c, marks.c, holds.c, retain.c
- * and the store.
+ * catalog: see catalog.h. Called by run.c, save.c, upkeep.c, find.c, restore.c; calls manifest.c, marks.c, holds.c,
+ * retain.c and the store.
  *
- * A reload first gathers everything that can fail, one row per folder, and then changes the table, so that an error leaves
- * the catalog as it was (P8):
+ * A reload first gathers everything that can fail, one row per folder, and then changes the table, so that an error
+ * leaves the catalog as it was (P8):
  *
- *   list folders -> read what is new -> read marks -> read holds | -> move known entries over, add new ones, order by id
+ *   list folders -> read what is new -> read marks -> read holds | -> move known entries over, add new ones, order by
+ * id
  *
  * Promises P2 (a verifying manifest, nothing else), P8, P9 (order of ids), P17.
  */
@@ -281,7 +282,8 @@ gather(const struct catalog *c, struct listing *l, struct rows *rows, struct paw
 	TRY(match_known(c, l, rows, err));
 	for (size_t i = 0; i < l->n; i++) {
 		if (!rows->row[i].old)
-			TRY(catalog_entry_read(c, l->found[i].name, l->found[i].mtime_ns, &scratch, &rows->row[i].added, err));
+			TRY(catalog_entry_read(c, l->found[i].name, l->found[i].mtime_ns, &scratch, &rows->row[i].added,
+			                       err));
 	}
 	if (c->single_name)
 		return 0;
@@ -298,7 +300,7 @@ take_row(struct row *row, struct catalog_entry *ret)
 	*from = (struct catalog_entry){0};
 	if (ret->summary) {
 		catalog_entry_set_metrics(ret, row->metrics ? row->metrics : ret->summary->metrics,
-		                  row->metrics ? row->n_metrics : ret->summary->n_metrics);
+		                          row->metrics ? row->n_metrics : ret->summary->n_metrics);
 		row->metrics = NULL;
 	}
 	ret->pinned = row->pinned;
@@ -418,8 +420,8 @@ catalog_drop(struct catalog *c, uint64_t id)
 }
 
 int
-catalog_mark(struct catalog *c, struct catalog_entry *e, const bool *pinned, const struct pawl_metric *metrics, size_t n,
-             struct pawl_error *err)
+catalog_mark(struct catalog *c, struct catalog_entry *e, const bool *pinned, const struct pawl_metric *metrics,
+             size_t n, struct pawl_error *err)
 {
 	struct mark mark = {.name = e->name, .pinned = pinned ? *pinned : e->pinned};
 	size_t n_all;

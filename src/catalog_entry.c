@@ -60,8 +60,8 @@ catalog_name_id(const char *name)
 	return id;
 }
 
-/* Is this failure about one checkpoint, so that the others can still be used? Everything else, such as too many open files,
- * would make checkpoints vanish that are perfectly good. */
+/* Is this failure about one checkpoint, so that the others can still be used? Everything else, such as too many open
+ * files, would make checkpoints vanish that are perfectly good. */
 static bool
 is_about_one(int code)
 {
@@ -95,8 +95,8 @@ read_manifest(const struct catalog *c, const char *name, bool summary, struct bu
 }
 
 int
-catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, struct buf *scratch, struct catalog_entry *ret,
-           struct pawl_error *err)
+catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, struct buf *scratch,
+                   struct catalog_entry *ret, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
 	PAWL_CLEAN(catalog_entry_clear) struct catalog_entry e = {.name = mem_strdup(name), .mtime_ns = mtime_ns};
@@ -125,7 +125,8 @@ catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, 
 
 /* Reads again what an entry stands for, and makes sure that it is still the same. */
 static int
-read_again(const struct catalog *c, const struct catalog_entry *e, bool summary, struct manifest **ret, struct pawl_error *err)
+read_again(const struct catalog *c, const struct catalog_entry *e, bool summary, struct manifest **ret,
+           struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf scratch = {0};
 	struct manifest *m;
@@ -133,7 +134,8 @@ read_again(const struct catalog *c, const struct catalog_entry *e, bool summary,
 	TRY(read_manifest(c, e->name, summary, &scratch, &m, err));
 	if (e->summary && (m->id != e->summary->id || strcmp(m->token, e->summary->token) != 0)) {
 		manifest_free(m);
-		return err_set(err, PAWL_ECONFLICT, "%s: another checkpoint has taken its place since it was listed", e->name);
+		return err_set(err, PAWL_ECONFLICT, "%s: another checkpoint has taken its place since it was listed",
+		               e->name);
 	}
 	*ret = m;
 	return 0;

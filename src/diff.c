@@ -226,7 +226,8 @@ see_was(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	*was = (struct was_leaf){.path = keep_text(d, leaf->path), .exact = keep_text(d, leaf->exact), .node = leaf->node};
 	if (!was->path || !was->exact)
 		return no_memory(err);
-	TRY(table_reserve(&d->by_path));
+	if (table_reserve(&d->by_path, 1) < 0)
+		return no_memory(err);
 	table_add(&d->by_path, path_hash(d, leaf->exact), d->n_leaves++);
 	return 0;
 }

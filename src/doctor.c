@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor: what the place where a run lies can do, found by trying it there, not by its name (P20). Called by users; calls
- * the store (to open it as a run would) and the system.
+ * doctor: what the place where a run lies can do, found by trying it there, not by its name (P20). Called by users;
+ * calls the store (to open it as a run would) and the system.
  *
- * Everything is tried inside one private folder below the root, which is removed again; a root that cannot be written to
- * gets the rows that reading alone can tell. Each row is "yes", or "no" with the system's reason.
+ * Everything is tried inside one private folder below the root, which is removed again; a root that cannot be written
+ * to gets the rows that reading alone can tell. Each row is "yes", or "no" with the system's reason.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -112,13 +112,13 @@ type_name(uint32_t magic)
 		uint32_t magic;
 		const char *name;
 	} types[] = {
-		{0xef53, "ext2/ext3/ext4"}, {0x58465342, "xfs"},       {0x9123683e, "btrfs"},  {0x01021994, "tmpfs"},
-		{0x858458f6, "ramfs"},      {0x794c7630, "overlayfs"}, {0x6969, "nfs"},        {0xfe534d42, "smb2"},
-		{0xff534d42, "cifs"},       {0x65735546, "fuse"},      {0x2fc12fc1, "zfs"},    {0x0bd00bd0, "lustre"},
-		{0x47504653, "gpfs"},       {0x19830326, "beegfs"},    {0x00c36400, "ceph"},   {0xf2f52010, "f2fs"},
+		{0xef53, "ext2/ext3/ext4"}, {0x58465342, "xfs"},       {0x9123683e, "btrfs"},    {0x01021994, "tmpfs"},
+		{0x858458f6, "ramfs"},      {0x794c7630, "overlayfs"}, {0x6969, "nfs"},          {0xfe534d42, "smb2"},
+		{0xff534d42, "cifs"},       {0x65735546, "fuse"},      {0x2fc12fc1, "zfs"},      {0x0bd00bd0, "lustre"},
+		{0x47504653, "gpfs"},       {0x19830326, "beegfs"},    {0x00c36400, "ceph"},     {0xf2f52010, "f2fs"},
 		{0x01021997, "9p"},         {0xf15f, "ecryptfs"},      {0xca451a4e, "bcachefs"}, {0x5346414f, "afs"},
-		{0x73717368, "squashfs"},   {0xe0f5e1e2, "erofs"},     {0x9660, "iso9660"},    {0x4d44, "vfat"},
-		{0x2011bab0, "exfat"},      {0x7366746e, "ntfs"},      {0x00c0ffee, "hostfs"}, {0x01161970, "gfs2"},
+		{0x73717368, "squashfs"},   {0xe0f5e1e2, "erofs"},     {0x9660, "iso9660"},      {0x4d44, "vfat"},
+		{0x2011bab0, "exfat"},      {0x7366746e, "ntfs"},      {0x00c0ffee, "hostfs"},   {0x01161970, "gfs2"},
 		{0x7461636f, "ocfs2"},
 	};
 
@@ -136,7 +136,8 @@ describe_type(struct pawl_rows *rows, int root_fd)
 
 	if (fstatfs(root_fd, &fs) == 0)
 		state(rows, "file system",
-		      bump_printf(&rows->memory, "%s (0x%08x)", type_name((uint32_t)fs.f_type), (unsigned)(uint32_t)fs.f_type));
+		      bump_printf(&rows->memory, "%s (0x%08x)", type_name((uint32_t)fs.f_type),
+		                  (unsigned)(uint32_t)fs.f_type));
 }
 
 #else
@@ -161,8 +162,9 @@ describe_space(struct pawl_rows *rows, int root_fd)
 	text_bytes((double)fs.f_blocks * (double)fs.f_frsize, all_text);
 	state(rows, "free space", bump_printf(&rows->memory, "%s of %s", free_text, all_text));
 	if (fs.f_files)
-		state(rows, "free inodes", bump_printf(&rows->memory, "%llu of %llu", (unsigned long long)fs.f_favail,
-		                                       (unsigned long long)fs.f_files));
+		state(rows, "free inodes",
+		      bump_printf(&rows->memory, "%llu of %llu", (unsigned long long)fs.f_favail,
+		                  (unsigned long long)fs.f_files));
 	state(rows, "longest file name", bump_printf(&rows->memory, "%lu bytes", (unsigned long)fs.f_namemax));
 }
 
@@ -201,8 +203,11 @@ describe_lease(struct pawl_rows *rows, struct store *store)
 		int alive = clock_process_alive(&holder);
 
 		state(rows, "lease",
-		      bump_printf(&rows->memory, "held by process %lld on host '%s' (%s), renewed %.1f s ago", (long long)holder.pid,
-		                  holder.host, alive == 1 ? "alive" : alive == 0 ? "dead" : "cannot be asked from here",
+		      bump_printf(&rows->memory, "held by process %lld on host '%s' (%s), renewed %.1f s ago",
+		                  (long long)holder.pid, holder.host,
+		                  alive == 1   ? "alive"
+		                  : alive == 0 ? "dead"
+		                               : "cannot be asked from here",
 		                  (double)(clock_unix_ns() - renewed_ns) / 1e9));
 	}
 }
@@ -323,8 +328,9 @@ describe_direct(struct pawl_rows *rows, int dir_fd)
 		return;
 	}
 	unsigned offset_align = find_align(fd, block, false), memory_align = find_align(fd, block, true);
-	state(rows, "direct I/O", bump_printf(&rows->memory, "yes, offsets in units of %u, memory of %u bytes", offset_align,
-	                                      memory_align));
+	state(rows, "direct I/O",
+	      bump_printf(&rows->memory, "yes, offsets in units of %u, memory of %u bytes", offset_align,
+	                  memory_align));
 }
 
 #else
@@ -354,7 +360,8 @@ describe_skew(struct pawl_rows *rows, int file_fd)
 	int64_t mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
 #endif
 	state(rows, "clock skew",
-	      bump_printf(&rows->memory, "%+.2f s (time of a new file against this host)", (double)(mtime_ns - middle_ns) / 1e9));
+	      bump_printf(&rows->memory, "%+.2f s (time of a new file against this host)",
+	                  (double)(mtime_ns - middle_ns) / 1e9));
 }
 
 static void

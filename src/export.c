@@ -146,7 +146,8 @@ see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	if (find_item(x, item.name))
 		return err_set(err, PAWL_EEXISTS, "export: two tensors would get the name %s (the second is %s)", item.name,
 			       leaf->path);
-	TRY(table_reserve(&x->by_name));
+	if (table_reserve(&x->by_name, 1) < 0)
+		return no_memory(err);
 	table_add(&x->by_name, table_hash((uint64_t)(uintptr_t)x, item.name, strlen(item.name)), x->n_items);
 	x->taken[tensor] = true;
 	x->items[x->n_items++] = item;

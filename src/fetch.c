@@ -23,7 +23,10 @@
 #define HUGE_PAGE (2u << 20)
 #define CACHED_BYTES (256u << 10) /* of one read from the page cache: stays in the processor's cache until summed */
 #define FUSED_BYTES (16u << 10)   /* from here on a stretch is copied while summed; below, two steps cost less */
+#define PROBE_BYTES 4096          /* asked for first: what is not cached is fetched by some kernels when asked for */
 #define COLD_UNITS 7              /* after a unit that was not cached, so many units of the file are not tried */
+#define MAX_THREADS 64u
+#define MIN_UNIT_BYTES (1u << 20) /* however many threads share the ring */
 
 struct fetch {
 	struct store *store;
@@ -66,13 +69,13 @@ struct worker {
 };
 
 int
-fetch_new(struct store *store, unsigned threads, uint64_t ring_bytes, struct fetch **ret, struct pawl_error *err)
+fetch_new(struct store *store, unsigned io_threads, uint64_t ring_bytes, struct fetch **ret, struct pawl_error *err)
 {
 	struct fetch *f = mem_zalloc(1, sizeof *f);
 	if (!f)
 		return err_set(err, PAWL_ENOMEM, "out of memory for reading");
 	f->store = store;
-	f->threads = threads ? threads : 1;
+	f->threads = io_threads == 0 ? 1 : io_threads < MAX_THREADS / 2 ? 2 * io_threads : MAX_THREADS;
 	f->ring_bytes = ring_bytes ? ring_bytes : FETCH_RING;
 	if (f->ring_bytes > FETCH_MAX_RING)
 		f->ring_bytes = FETCH_MAX_RING;
@@ -95,8 +98,7 @@ fetch_unit_bytes(const struct fetch *f, uint64_t wanted_bytes)
 {
 	uint64_t unit = f->ring_bytes / f->threads;
 	uint64_t fair = wanted_bytes / (2 * (uint64_t)f->threads);
-	if (unit > RESHARD_UNIT_BYTES)
-		unit = RESHARD_UNIT_BYTES;
+	unit = unit > RESHARD_UNIT_BYTES ? RESHARD_UNIT_BYTES : unit < MIN_UNIT_BYTES ? MIN_UNIT_BYTES : unit;
 	return fair < unit ? fair : unit;
 }
 
@@ -369,10 +371,19 @@ take_range(struct worker *w, uint64_t begin, uint64_t end)
 	return 0;
 }
 
+static bool
+is_cached(struct worker *w, uint64_t begin)
+{
+	uint64_t left = w->unit->end - begin;
+	struct pawl_error err;
+	return store_read_cached(w->f->store, w->reader, begin, w->buffer, left < PROBE_BYTES ? left : PROBE_BYTES, &err) > 0;
+}
+
 static int
 take_unit(struct worker *w, bool try_cache, bool *ret_cold)
 {
 	uint64_t at = w->unit->begin;
+	try_cache = try_cache && is_cached(w, at);
 	while (try_cache && at < w->unit->end) {
 		int rc = take_cached_block(w, at, block_end(w, at));
 		TRY(rc);

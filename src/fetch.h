@@ -33,8 +33,9 @@ struct fetch_job {
 	void *arg;
 };
 
-/* ring_bytes 0 = FETCH_RING. The store must outlive the fetch. Not thread-safe. */
-int fetch_new(struct store *store, unsigned threads, uint64_t ring_bytes, struct fetch **ret, struct pawl_error *err);
+/* io_threads: as in the run's options; twice as many threads read, because each also sums and copies between its reads.
+ * ring_bytes 0 = FETCH_RING. The store must outlive the fetch. Not thread-safe. */
+int fetch_new(struct store *store, unsigned io_threads, uint64_t ring_bytes, struct fetch **ret, struct pawl_error *err);
 void fetch_free(struct fetch *f); /* NULL is fine */
 /* The unit size to plan with when so many bytes are wanted: large reads, but work for all threads. */
 uint64_t fetch_unit_bytes(const struct fetch *f, uint64_t wanted_bytes);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * find: which checkpoint is meant, and what is known about it: look-ups in the catalog, selectors, lists, waiting for a new
- * one and holding one. Called by users, run.c, upkeep.c, restore.c; calls catalog.c, holds.c and the store. Decides nothing:
- * the order is the ids' (P9), the best is retain.c's. Promises P6 (holds), P12, P16 (waits have a deadline).
+ * find: which checkpoint is meant, and what is known about it: look-ups in the catalog, selectors, lists, waiting for a
+ * new one and holding one. Called by users, run.c, upkeep.c, restore.c; calls catalog.c, holds.c and the store. Decides
+ * nothing: the order is the ids' (P9), the best is retain.c's. Promises P6 (holds), P12, P16 (waits have a deadline).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,10 +87,14 @@ catalog_items(const struct catalog *c, struct retain_item **ret, size_t *ret_n, 
 
 		if (!e->summary)
 			continue;
-		items[n++] = (struct retain_item){.id = e->id, .step = e->summary->step,
+		items[n++] = (struct retain_item){.id = e->id,
+		                                  .step = e->summary->step,
 		                                  .unix_seconds = (double)e->summary->unix_ns / 1e9,
-		                                  .bytes = e->summary->new_bytes, .metrics = e->metrics,
-		                                  .n_metrics = e->n_metrics, .pinned = e->pinned, .held = e->held};
+		                                  .bytes = e->summary->new_bytes,
+		                                  .metrics = e->metrics,
+		                                  .n_metrics = e->n_metrics,
+		                                  .pinned = e->pinned,
+		                                  .held = e->held};
 	}
 	*ret = items;
 	*ret_n = n;
@@ -159,7 +163,8 @@ find_by_name(struct catalog *c, const char *name, struct catalog_entry **ret, st
 	if (name[0] && name[strspn(name, "0123456789")] == '\0')
 		return find_by_id(c, name, ret, err);
 	return err_set(err, PAWL_ENOTFOUND,
-	               "there is no checkpoint '%.200s'; expected latest, best, an id, step:<number> or a folder name", name);
+	               "there is no checkpoint '%.200s'; expected latest, best, an id, step:<number> or a folder name",
+	               name);
 }
 
 static int
@@ -250,7 +255,11 @@ outlook_init(struct outlook *o, const struct catalog *c, const struct pawl_reten
 	struct store_caps caps;
 
 	store_get_caps(c->store, &caps);
-	*o = (struct outlook){.catalog = c, .policy = policy, .latest = latest_of(c), .best = best_of(c, policy), .prefix = "",
+	*o = (struct outlook){.catalog = c,
+	                      .policy = policy,
+	                      .latest = latest_of(c),
+	                      .best = best_of(c, policy),
+	                      .prefix = "",
 	                      .memory = memory};
 	if (caps.local)
 		o->prefix = bump_printf(memory, "%s/", c->store->root);
@@ -266,7 +275,8 @@ copy_strings(const struct outlook *o, const struct catalog_entry *e, struct pawl
 	struct pawl_metric *metrics = bump_array(o->memory, e->n_metrics, sizeof(*metrics));
 
 	ret->name = bump_strndup(o->memory, e->name, strlen(e->name));
-	ret->path = bump_printf(o->memory, "%s%s%s", o->prefix, o->catalog->single_name ? "" : CATALOG_FOLDER "/", e->name);
+	ret->path =
+		bump_printf(o->memory, "%s%s%s", o->prefix, o->catalog->single_name ? "" : CATALOG_FOLDER "/", e->name);
 	ret->run_id = bump_strndup(o->memory, run_id, strlen(run_id));
 	ret->problem = bump_strndup(o->memory, problem, strlen(problem));
 	ret->metrics = metrics;
@@ -318,14 +328,15 @@ fill_info(const struct outlook *o, const struct catalog_entry *e, struct pawl_in
 		copy_summary(e->summary, &info);
 	info.marks = (e == o->latest ? PAWL_MARK_LATEST : 0u) | (e == o->best ? PAWL_MARK_BEST : 0u) |
 	             (e->pinned ? PAWL_MARK_PINNED : 0u) | (e->held ? PAWL_MARK_HELD : 0u) |
-	             (e->summary && e->summary->nonfinite ? PAWL_MARK_NONFINITE : 0u) | (e->problem ? PAWL_MARK_BAD : 0u);
+	             (e->summary && e->summary->nonfinite ? PAWL_MARK_NONFINITE : 0u) |
+	             (e->problem ? PAWL_MARK_BAD : 0u);
 	*ret = info;
 	return 0;
 }
 
 int
-catalog_info(const struct catalog *c, const struct catalog_entry *e, const struct pawl_retention *policy, struct bump *memory,
-             struct pawl_info *ret, struct pawl_error *err)
+catalog_info(const struct catalog *c, const struct catalog_entry *e, const struct pawl_retention *policy,
+             struct bump *memory, struct pawl_info *ret, struct pawl_error *err)
 {
 	struct outlook o;
 
@@ -403,7 +414,8 @@ pawl_metadata(struct pawl *run, uint64_t id, struct pawl_state **ret, struct paw
 	run_lock(run);
 	const struct catalog_entry *e = catalog_get(&run->catalog, id);
 	int rc = e ? catalog_summary(&run->catalog, e, &m, err)
-	           : err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->root, (unsigned long long)id);
+	           : err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->root,
+	                     (unsigned long long)id);
 	run_unlock(run);
 	TRY(rc);
 	*ret = steal(&m->metadata);
@@ -442,8 +454,8 @@ pawl_wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t
 		}
 		int64_t left = timeout_ms < 0 ? POLL_LAST_MS : timeout_ms - (clock_mono_ms() - begin);
 		if (left <= 0)
-			return err_set(err, PAWL_ETIMEOUT, "%s: no checkpoint after id %llu came within %lld ms", run->root,
-			               (unsigned long long)after, (long long)timeout_ms);
+			return err_set(err, PAWL_ETIMEOUT, "%s: no checkpoint after id %llu came within %lld ms",
+			               run->root, (unsigned long long)after, (long long)timeout_ms);
 		clock_sleep_ms(pause < left ? pause : left);
 		pause = 2 * pause < POLL_LAST_MS ? 2 * pause : POLL_LAST_MS;
 	}
@@ -478,7 +490,8 @@ find_folder(struct pawl *run, uint64_t id, struct buf *name, struct buf *manifes
 	run_unlock(run);
 	TRY(rc);
 	if (!e)
-		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->root, (unsigned long long)id);
+		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->root,
+		               (unsigned long long)id);
 	TRY(buf_check(name, "hold", err));
 	return buf_check(manifest_key, "hold", err);
 }

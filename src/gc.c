@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gc: removes what crashes left behind, and nothing else (P4, P8; R138). Called by users and by run.c at open; calls the
- * store, catalog.c, pack.c, holds.c, lease.c.
+ * gc: removes what crashes left behind, and nothing else (P4, P8; R138). Called by users and by run.c at open; calls
+ * the store, catalog.c, pack.c, holds.c, lease.c.
  *
  * What is taken, and how we know that it is this run's and dead:
- *   checkpoints/.<name>.<token>.partial   we hold the lease, so only our own running save can be alive: its token is spared
- *   checkpoints/<name> without manifest   holds nothing but packs whose headers name this run, or nothing at all under a
- *                                         name that our template makes
- *   .pawl/holds/<token>.json              the process is dead
- *   .<name>.<token>.tmp                   older than the lease timeout; or at once while the run is being opened: we hold the
- *                                         lease and have written nothing yet, so only readers and contenders can be at work
- *   .probe.<token>.tmp, .doctor...        a trial folder, older than the lease timeout
- *   .pawl/recycle/<bytes>-<token>         the run does not recycle (any more)
- * Links are never followed, and none but a pointer's own temporary one is removed. A listing that fails stops everything.
- * Repeating is harmless (P15).
+ *   checkpoints/.<name>.<token>.partial   we hold the lease, so only our own running save can be alive: its token is
+ * spared checkpoints/<name> without manifest   holds nothing but packs whose headers name this run, or nothing at all
+ * under a name that our template makes .pawl/holds/<token>.json              the process is dead
+ *   .<name>.<token>.tmp                   older than the lease timeout; or at once while the run is being opened: we
+ * hold the lease and have written nothing yet, so only readers and contenders can be at work .probe.<token>.tmp,
+ * .doctor...        a trial folder, older than the lease timeout .pawl/recycle/<bytes>-<token>         the run does not
+ * recycle (any more) Links are never followed, and none but a pointer's own temporary one is removed. A listing that
+ * fails stops everything. Repeating is harmless (P15).
  */
 #include <stdio.h>
 #include <string.h>
@@ -73,8 +71,11 @@ see_entry(void *arg, const struct store_entry *entry)
 		f->cap = cap;
 	}
 	struct seen *s = &f->seen[f->n++];
-	*s = (struct seen){.name = bump_strndup(&f->memory, entry->name, strlen(entry->name)), .is_folder = entry->is_folder,
-	                   .is_link = entry->is_link, .nbytes = entry->nbytes, .n_links = entry->n_links,
+	*s = (struct seen){.name = bump_strndup(&f->memory, entry->name, strlen(entry->name)),
+	                   .is_folder = entry->is_folder,
+	                   .is_link = entry->is_link,
+	                   .nbytes = entry->nbytes,
+	                   .n_links = entry->n_links,
 	                   .mtime_ns = entry->mtime_ns};
 	return s->name ? 0 : PAWL_ENOMEM;
 }
@@ -150,8 +151,8 @@ find_token(const char *name, const char *suffix)
 {
 	size_t len = strlen(name), tail = 1 + 32 + strlen(suffix);
 
-	if (len < 2 + tail || name[0] != '.' || name[len - tail] != '.' || strcmp(name + len - strlen(suffix), suffix) != 0 ||
-	    !is_token(name + len - tail + 1))
+	if (len < 2 + tail || name[0] != '.' || name[len - tail] != '.' ||
+	    strcmp(name + len - strlen(suffix), suffix) != 0 || !is_token(name + len - tail + 1))
 		return NULL;
 	return name + len - tail + 1;
 }
@@ -166,7 +167,8 @@ is_running(struct pawl *run, const char *token)
 	if (!w)
 		return false;
 	pthread_mutex_lock(&w->lock);
-	found = (w->active && strncmp(w->active->token, token, 32) == 0) || (w->queued && strncmp(w->queued->token, token, 32) == 0);
+	found = (w->active && strncmp(w->active->token, token, 32) == 0) ||
+	        (w->queued && strncmp(w->queued->token, token, 32) == 0);
 	pthread_mutex_unlock(&w->lock);
 	return found;
 }
@@ -179,7 +181,8 @@ sweep_partials(struct sweep *s, struct pawl_error *err)
 	TRY(list(s, CATALOG_FOLDER, &f, err));
 	for (size_t i = 0; i < f.n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
-		const char *token = f.seen[i].is_folder && !f.seen[i].is_link ? find_token(f.seen[i].name, ".partial") : NULL;
+		const char *token =
+			f.seen[i].is_folder && !f.seen[i].is_link ? find_token(f.seen[i].name, ".partial") : NULL;
 
 		if (!token || is_running(s->run, token))
 			continue;
@@ -334,15 +337,16 @@ sweep_holds(struct sweep *s, struct pawl_error *err)
 	return 0;
 }
 
-/* A small file on its way to its name; a pointer on its way to its name, the only kind of link that we make; or a folder in
- * which the store or the doctor tries what the file system can do. */
+/* A small file on its way to its name; a pointer on its way to its name, the only kind of link that we make; or a
+ * folder in which the store or the doctor tries what the file system can do. */
 static bool
 is_temp(const char *folder, const struct seen *e)
 {
 	const char *name = e->name;
 
 	if (e->is_link)
-		return !*folder && find_token(name, ".tmp") && (strncmp(name, ".latest.", 8) == 0 || strncmp(name, ".best.", 6) == 0);
+		return !*folder && find_token(name, ".tmp") &&
+		       (strncmp(name, ".latest.", 8) == 0 || strncmp(name, ".best.", 6) == 0);
 	if (e->is_folder)
 		return !*folder && (strncmp(name, ".probe.", 7) == 0 || strncmp(name, ".doctor.", 8) == 0) &&
 		       (find_token(name, ".tmp") || find_token(name, ".renamed.tmp"));
@@ -376,7 +380,8 @@ sweep_temps(struct sweep *s, const char *folder, struct pawl_error *err)
 			continue;
 		buf_printf(&key, "%s%s%s", folder, *folder ? "/" : "", e->name);
 		TRY(buf_check(&key, "gc", err));
-		TRY(e->is_folder ? drop_folder(s, buf_str(&key), err) : drop_file(s, buf_str(&key), freed_bytes(e), err));
+		TRY(e->is_folder ? drop_folder(s, buf_str(&key), err)
+		                 : drop_file(s, buf_str(&key), freed_bytes(e), err));
 	}
 	return 0;
 }
@@ -414,7 +419,8 @@ sweep_recycled(struct sweep *s, struct pawl_error *err)
 static int
 sweep_all(struct sweep *s, struct pawl_error *err)
 {
-	static const char *const folders[] = {"", CATALOG_FOLDER, ".pawl", CATALOG_MARKS, CATALOG_HOLDS, RECYCLE_FOLDER};
+	static const char *const folders[] = {
+		"", CATALOG_FOLDER, ".pawl", CATALOG_MARKS, CATALOG_HOLDS, RECYCLE_FOLDER};
 
 	TRY(sweep_partials(s, err));
 	TRY(sweep_orphans(s, err));

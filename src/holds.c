@@ -57,7 +57,8 @@ see_entry(void *arg, const struct store_entry *entry)
 }
 
 static int
-decode(const struct buf *text, struct bump *memory, struct hold *ret, struct clock_process *process, struct pawl_error *err)
+decode(const struct buf *text, struct bump *memory, struct hold *ret, struct clock_process *process,
+       struct pawl_error *err)
 {
 	const struct json_limits limits = {.max_bytes = HOLD_MAX_BYTES};
 	const char *what = ret->key, *name, *host, *boot;
@@ -69,7 +70,8 @@ decode(const struct buf *text, struct bump *memory, struct hold *ret, struct clo
 	TRY(json_get_str(what, root, "boot", &boot, err));
 	TRY(json_get_i64(what, root, "pid", &process->pid, err));
 	TRY(json_get_u64(what, root, "start", &process->start_ticks, err));
-	if (!text_copy(process->host, sizeof(process->host), host) || !text_copy(process->boot, sizeof(process->boot), boot))
+	if (!text_copy(process->host, sizeof(process->host), host) ||
+	    !text_copy(process->boot, sizeof(process->boot), boot))
 		return err_set(err, PAWL_ECORRUPT, "%s: the host's name is too long", what);
 	ret->name = name;
 	return 0;

@@ -239,7 +239,7 @@ check_names(const struct manifest *m, struct pawl_error *err)
 			if (strcmp(m->tensors[same].name, name) == 0)
 				return err_set(err, PAWL_ECORRUPT, "tensor '%.200s' is there twice", name);
 		}
-		if (table_reserve(&names) < 0)
+		if (table_reserve(&names, 1) < 0)
 			return err_set(err, PAWL_ENOMEM, "out of memory");
 		table_add(&names, hash, i);
 	}
@@ -269,7 +269,8 @@ manifest_encode_with(const struct manifest *m, struct pawl_slice state_json, str
 	put_digest(out, begin);
 	TRY(buf_check(out, "manifest", err));
 	if (out->len - begin > MANIFEST_MAX_BYTES)
-		return err_set(err, PAWL_ELIMIT, "manifest: %zu bytes, at most %u are possible; keep large lists of numbers in tensors",
+		return err_set(err, PAWL_ELIMIT,
+		               "manifest: %zu bytes, at most %u are possible; keep large lists of numbers in tensors",
 		               out->len - begin, MANIFEST_MAX_BYTES);
 	return 0;
 }
@@ -279,15 +280,16 @@ static int
 check_state(const struct manifest *m, struct pawl_error *err)
 {
 	if (m->state->n_tensors != m->n_tensors)
-		return err_set(err, PAWL_EUSAGE, "manifest: %llu tensors, but the state has %zu", (unsigned long long)m->n_tensors,
-		               m->state->n_tensors);
+		return err_set(err, PAWL_EUSAGE, "manifest: %llu tensors, but the state has %zu",
+		               (unsigned long long)m->n_tensors, m->state->n_tensors);
 	for (size_t i = 0; i < m->n_tensors; i++) {
 		const struct manifest_tensor *t = &m->tensors[i];
 		const struct state_tensor *s = state_find_tensor(m->state, t->name);
 		if (!s)
 			return err_set(err, PAWL_EUSAGE, "manifest: tensor '%.200s' is not in the state", t->name);
 		if (s->is_blob && (t->dtype != PAWL_U8 || t->ndim != 1))
-			return err_set(err, PAWL_EUSAGE, "manifest: tensor '%.200s' holds a long value, expected U8", t->name);
+			return err_set(err, PAWL_EUSAGE, "manifest: tensor '%.200s' holds a long value, expected U8",
+			               t->name);
 	}
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manifest_check: is a manifest consistent in itself? Called by manifest.c before writing and by manifest_decode.c after
- * parsing, so that nothing is written that would be refused. Promises P1, P17.
+ * manifest_check: is a manifest consistent in itself? Called by manifest.c before writing and by manifest_decode.c
+ * after parsing, so that nothing is written that would be refused. Promises P1, P17.
  *
  * That the pieces of a tensor neither overlap nor leave holes is decided exactly, for any number of dimensions, by
  * their corners: give every corner of a box the sign (-1)^(number of upper sides it lies on). The boxes tile the tensor
@@ -22,14 +22,14 @@
 
 #define MIN_BLOCK_BYTES ((uint64_t)512)
 #define MAX_BLOCK_BYTES ((uint64_t)1 << 40)
-#define MAX_CORNERS ((uint64_t)1 << 24) /* of all divided tensors together: bounds memory and time on hostile input */
+#define MAX_CORNERS ((uint64_t)1 << 22) /* of all divided tensors together: bounds memory and time on hostile input */
 
 const struct manifest_counter manifest_counters[] = {
 #define COUNTER(name, is_float) {#name, offsetof(struct pawl_progress, name), is_float}
-	COUNTER(epoch, false),           COUNTER(batch, false),          COUNTER(batch_in_epoch, false),
-	COUNTER(sample, false),          COUNTER(sample_in_epoch, false), COUNTER(token, false),
-	COUNTER(token_in_epoch, false),  COUNTER(iteration, false),      COUNTER(total_wct, true),
-	COUNTER(epoch_wct, true),        COUNTER(batch_wct, true),       COUNTER(fraction, true),
+	COUNTER(epoch, false),          COUNTER(batch, false),           COUNTER(batch_in_epoch, false),
+	COUNTER(sample, false),         COUNTER(sample_in_epoch, false), COUNTER(token, false),
+	COUNTER(token_in_epoch, false), COUNTER(iteration, false),       COUNTER(total_wct, true),
+	COUNTER(epoch_wct, true),       COUNTER(batch_wct, true),        COUNTER(fraction, true),
 #undef COUNTER
 };
 const size_t manifest_n_counters = sizeof(manifest_counters) / sizeof(manifest_counters[0]);
@@ -51,19 +51,20 @@ check_metrics(const struct manifest *m, struct pawl_error *err)
 	uintptr_t same;
 
 	if (m->n_metrics > MANIFEST_MAX_ROWS)
-		return err_set(err, PAWL_ELIMIT, "%zu metrics, at most %u are possible", m->n_metrics, MANIFEST_MAX_ROWS);
+		return err_set(err, PAWL_ELIMIT, "%zu metrics, at most %u are possible", m->n_metrics,
+		               MANIFEST_MAX_ROWS);
 	for (size_t i = 0; i < m->n_metrics; i++) {
 		const char *name = m->metrics[i].name;
 		size_t len = strlen(name);
 		uint64_t hash = table_hash((uintptr_t)m, name, len);
 		if (len > MANIFEST_MAX_NAME_BYTES || !text_is_utf8(name, len))
-			return err_set(err, PAWL_ELIMIT, "metric '%.100s': the name must be UTF-8 of at most %u bytes", name,
-			               MANIFEST_MAX_NAME_BYTES);
+			return err_set(err, PAWL_ELIMIT, "metric '%.100s': the name must be UTF-8 of at most %u bytes",
+			               name, MANIFEST_MAX_NAME_BYTES);
 		for (size_t cursor = 0; table_next(&names, hash, &cursor, &same);) {
 			if (strcmp(m->metrics[same].name, name) == 0)
 				return err_set(err, PAWL_ECORRUPT, "metric '%.200s' is there twice", name);
 		}
-		if (table_reserve(&names) < 0)
+		if (table_reserve(&names, 1) < 0)
 			return err_set(err, PAWL_ENOMEM, "manifest: out of memory");
 		table_add(&names, hash, i);
 	}
@@ -109,8 +110,8 @@ check_file(const struct manifest_file *f, struct pawl_error *err)
 		return err_set(err, PAWL_ECORRUPT, "%s: block of %llu bytes, expected a power of two", f->name,
 		               (unsigned long long)block);
 	if (f->nbytes > INT64_MAX || f->n_blocks != f->nbytes / block + (f->nbytes % block != 0))
-		return err_set(err, PAWL_ECORRUPT, "%s: %zu sums for %llu bytes in blocks of %llu", f->name, f->n_blocks,
-		               (unsigned long long)f->nbytes, (unsigned long long)block);
+		return err_set(err, PAWL_ECORRUPT, "%s: %zu sums for %llu bytes in blocks of %llu", f->name,
+		               f->n_blocks, (unsigned long long)f->nbytes, (unsigned long long)block);
 	return 0;
 }
 
@@ -132,7 +133,7 @@ check_file_names(const struct manifest *m, struct pawl_error *err)
 			is_taken = strcasecmp(m->files[same].name, name) == 0;
 		if (is_taken)
 			return err_set(err, PAWL_ECORRUPT, "file name '%s' is taken", name);
-		if (table_reserve(&names) < 0)
+		if (table_reserve(&names, 1) < 0)
 			return err_set(err, PAWL_ENOMEM, "manifest: out of memory");
 		table_add(&names, hash, i);
 	}
@@ -154,18 +155,18 @@ check_files(const struct manifest *m, struct pawl_error *err)
 	}
 	if (!fits || bytes != m->bytes || new_bytes != m->new_bytes)
 		return err_set(err, PAWL_ECORRUPT, "bytes %llu and new_bytes %llu, but the files make %llu and %llu",
-		               (unsigned long long)m->bytes, (unsigned long long)m->new_bytes, (unsigned long long)bytes,
-		               (unsigned long long)new_bytes);
+		               (unsigned long long)m->bytes, (unsigned long long)m->new_bytes,
+		               (unsigned long long)bytes, (unsigned long long)new_bytes);
 	return check_file_names(m, err);
 }
 
 /* ----------------------------------------------------------------- tiling */
 
 struct tiling {
-	uint32_t dims[PAWL_MAX_DIMS]; /* those that are divided, outermost first */
+	uint32_t dims[PAWL_MAX_DIMS];  /* those that are divided, outermost first */
 	uint64_t steps[PAWL_MAX_DIMS]; /* one step in dims[k] is this much in a point's number */
 	uint32_t n;
-	uint64_t *points;              /* number of a point << 1 | sign is negative */
+	uint64_t *points; /* number of a point << 1 | sign is negative */
 	size_t n_points;
 };
 
@@ -218,9 +219,10 @@ check_tiling(const struct manifest_tensor *tensor, uint64_t *corners_left, struc
 	struct tiling t = {0};
 	uint64_t n_corners;
 
-	if (!tiling_init(&t, tensor) || t.n > 24 ||
+	if (!tiling_init(&t, tensor) || t.n > 22 ||
 	    !mul_ok((uint64_t)tensor->n_pieces + 1, (uint64_t)1 << t.n, &n_corners) || n_corners > *corners_left)
-		return err_set(err, PAWL_ELIMIT, "tensor '%.200s': divided into too many pieces in %u dimensions", tensor->name, t.n);
+		return err_set(err, PAWL_ELIMIT, "tensor '%.200s': divided into too many pieces in %u dimensions",
+		               tensor->name, t.n);
 	*corners_left -= n_corners;
 	PAWL_FREE uint64_t *points = mem_zalloc((size_t)n_corners, sizeof(*points));
 	if (!points)
@@ -236,8 +238,8 @@ check_tiling(const struct manifest_tensor *tensor, uint64_t *corners_left, struc
 	for (size_t i = 0; i < t.n_points; i++) {
 		balance += points[i] & 1 ? -1 : 1;
 		if ((i + 1 == t.n_points || points[i + 1] >> 1 != points[i] >> 1) && balance != 0)
-			return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': its %zu pieces overlap or leave a hole", tensor->name,
-			               tensor->n_pieces);
+			return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': its %zu pieces overlap or leave a hole",
+			               tensor->name, tensor->n_pieces);
 	}
 	return 0;
 }
@@ -261,7 +263,8 @@ is_in_rows(const struct manifest_tensor *t, const struct manifest_piece *p)
 }
 
 static int
-check_piece(const struct manifest *m, const struct manifest_tensor *t, const struct manifest_piece *p, struct pawl_error *err)
+check_piece(const struct manifest *m, const struct manifest_tensor *t, const struct manifest_piece *p,
+            struct pawl_error *err)
 {
 	uint64_t nbytes, end;
 
@@ -272,17 +275,19 @@ check_piece(const struct manifest *m, const struct manifest_tensor *t, const str
 		return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': offsets and lengths go together", t->name);
 	for (uint32_t d = 0; p->lengths && d < t->ndim; d++) {
 		if (p->offsets[d] > t->shape[d] || p->lengths[d] > t->shape[d] - p->offsets[d])
-			return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': a piece leaves it in dimension %u", t->name, d);
+			return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': a piece leaves it in dimension %u",
+			               t->name, d);
 	}
 	TRY(st_nbytes(t->dtype, t->ndim, p->lengths ? p->lengths : t->shape, &nbytes, err));
 	if (!is_in_rows(t, p))
-		return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': a piece that does not consist of rows of whole bytes", t->name);
+		return err_set(err, PAWL_ECORRUPT,
+		               "tensor '%.200s': a piece that does not consist of rows of whole bytes", t->name);
 	if (nbytes != p->nbytes || (nbytes == 0) != (t->nbytes == 0))
-		return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': a piece of %llu bytes has the shape of %llu", t->name,
-		               (unsigned long long)p->nbytes, (unsigned long long)nbytes);
+		return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': a piece of %llu bytes has the shape of %llu",
+		               t->name, (unsigned long long)p->nbytes, (unsigned long long)nbytes);
 	if (!add_ok(p->begin, nbytes, &end) || end > m->files[p->file].nbytes)
-		return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': bytes %llu and %llu more, beyond the %llu of %s", t->name,
-		               (unsigned long long)p->begin, (unsigned long long)nbytes,
+		return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': bytes %llu and %llu more, beyond the %llu of %s",
+		               t->name, (unsigned long long)p->begin, (unsigned long long)nbytes,
 		               (unsigned long long)m->files[p->file].nbytes, m->files[p->file].name);
 	return 0;
 }
@@ -293,7 +298,8 @@ check_tensor(const struct manifest *m, const struct manifest_tensor *t, uint64_t
 	uint64_t nbytes, total = 0;
 
 	if (t->ndim > PAWL_MAX_DIMS || strlen(t->name) > MANIFEST_MAX_NAME_BYTES)
-		return err_set(err, PAWL_ELIMIT, "tensor '%.200s': %u dimensions and %zu bytes of name, at most %d and %u are possible",
+		return err_set(err, PAWL_ELIMIT,
+		               "tensor '%.200s': %u dimensions and %zu bytes of name, at most %d and %u are possible",
 		               t->name, t->ndim, strlen(t->name), PAWL_MAX_DIMS, MANIFEST_MAX_NAME_BYTES);
 	if (st_nbytes(t->dtype, t->ndim, t->shape, &nbytes, err) < 0)
 		return err_prefix(err, PAWL_ECORRUPT, "tensor '%.200s'", t->name);
@@ -306,7 +312,8 @@ check_tensor(const struct manifest *m, const struct manifest_tensor *t, uint64_t
 			total = UINT64_MAX;
 	}
 	if (total != nbytes)
-		return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': %zu pieces of together %llu bytes do not make %llu", t->name,
+		return err_set(err, PAWL_ECORRUPT,
+		               "tensor '%.200s': %zu pieces of together %llu bytes do not make %llu", t->name,
 		               t->n_pieces, (unsigned long long)total, (unsigned long long)nbytes);
 	/* one piece inside the tensor and of its size is the tensor */
 	return t->n_pieces > 1 && nbytes > 0 ? check_tiling(t, corners_left, err) : 0;
@@ -354,8 +361,8 @@ check_overlaps(const struct manifest *m, struct pawl_error *err)
 		qsort(ranges, n, sizeof(*ranges), compare_ranges);
 	for (size_t i = 1; i < n; i++) {
 		if (ranges[i].file == ranges[i - 1].file && ranges[i].begin < ranges[i - 1].end)
-			return err_set(err, PAWL_ECORRUPT, "tensors '%.200s' and '%.200s' share bytes of %s", ranges[i - 1].tensor,
-			               ranges[i].tensor, m->files[ranges[i].file].name);
+			return err_set(err, PAWL_ECORRUPT, "tensors '%.200s' and '%.200s' share bytes of %s",
+			               ranges[i - 1].tensor, ranges[i].tensor, m->files[ranges[i].file].name);
 	}
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manifest_decode: bytes -> manifest. Called by catalog, restore, verify, repair; calls base/json, state, manifest_check.
- * Promises P1, P2, P17.
+ * manifest_decode: bytes -> manifest. Called by catalog, restore, verify, repair; calls base/json, state,
+ * manifest_check. Promises P1, P2, P17.
  *
  *   size -> digest -> version -> parse -> members in their fixed order -> state -> rows -> manifest_check
  *
@@ -36,8 +36,9 @@ static const char *
 type_name(enum json_type type)
 {
 	static const char *const names[] = {
-		[JSON_NULL] = "null",   [JSON_BOOL] = "a bool",     [JSON_INT] = "an integer", [JSON_UINT] = "an integer",
-		[JSON_REAL] = "a float", [JSON_STRING] = "a string", [JSON_ARRAY] = "an array", [JSON_OBJECT] = "an object",
+		[JSON_NULL] = "null",       [JSON_BOOL] = "a bool",      [JSON_INT] = "an integer",
+		[JSON_UINT] = "an integer", [JSON_REAL] = "a float",     [JSON_STRING] = "a string",
+		[JSON_ARRAY] = "an array",  [JSON_OBJECT] = "an object",
 	};
 
 	return names[type];
@@ -56,8 +57,8 @@ take(struct reader *r, const char *key, const struct json **ret)
 	const struct json *member = r->next;
 
 	if (!member || strcmp(member->key, key) != 0)
-		return err_set(r->err, PAWL_ECORRUPT, "expected member '%s', found %s%.60s", key, member ? "member " : "the end",
-		               member ? member->key : "");
+		return err_set(r->err, PAWL_ECORRUPT, "expected member '%s', found %s%.60s", key,
+		               member ? "member " : "the end", member ? member->key : "");
 	r->next = member->next;
 	*ret = member;
 	return 0;
@@ -68,7 +69,8 @@ take_type(struct reader *r, const char *key, enum json_type type, const struct j
 {
 	TRY(take(r, key, ret));
 	if ((*ret)->type != type)
-		return err_set(r->err, PAWL_ECORRUPT, "%s: expected %s, found %s", key, type_name(type), type_name((*ret)->type));
+		return err_set(r->err, PAWL_ECORRUPT, "%s: expected %s, found %s", key, type_name(type),
+		               type_name((*ret)->type));
 	return 0;
 }
 
@@ -112,7 +114,8 @@ take_hex32(struct reader *r, const char *key, char ret[33])
 
 	TRY(take_type(r, key, JSON_STRING, &value));
 	if (value->len > 32)
-		return err_set(r->err, PAWL_ECORRUPT, "%s: expected 32 hex digits, found %zu characters", key, value->len);
+		return err_set(r->err, PAWL_ECORRUPT, "%s: expected 32 hex digits, found %zu characters", key,
+		               value->len);
 	memcpy(ret, value->str, value->len + 1);
 	return 0;
 }
@@ -124,7 +127,8 @@ take_name(struct reader *r, const char *key, size_t max_bytes, const char **ret)
 
 	TRY(take_type(r, key, JSON_STRING, &value));
 	if (value->len > max_bytes)
-		return err_set(r->err, PAWL_ELIMIT, "%s: %zu bytes, at most %zu are possible", key, value->len, max_bytes);
+		return err_set(r->err, PAWL_ELIMIT, "%s: %zu bytes, at most %zu are possible", key, value->len,
+		               max_bytes);
 	*ret = bump_strndup(&r->m->memory, value->str, value->len);
 	return *ret ? 0 : no_memory(r->err);
 }
@@ -137,7 +141,8 @@ take_extents(struct reader *r, const char *key, uint32_t *ret_ndim, const uint64
 
 	TRY(take_type(r, key, JSON_ARRAY, &array));
 	if (array->len > PAWL_MAX_DIMS)
-		return err_set(r->err, PAWL_ELIMIT, "%s: %zu dimensions, at most %d are possible", key, array->len, PAWL_MAX_DIMS);
+		return err_set(r->err, PAWL_ELIMIT, "%s: %zu dimensions, at most %d are possible", key, array->len,
+		               PAWL_MAX_DIMS);
 	uint64_t *extents = bump_array(&r->m->memory, array->len, sizeof(*extents));
 	if (!extents)
 		return no_memory(r->err);
@@ -184,8 +189,10 @@ read_progress(struct reader *r)
 			c = strcmp(member->key, manifest_counters[i].name) == 0 ? &manifest_counters[i] : NULL;
 		bool is_number = member->type == JSON_INT || (c && c->is_float && member->type == JSON_REAL);
 		if (!c || !is_number || member->real < 0)
-			return err_set(r->err, PAWL_ECORRUPT, "progress: '%.60s' is no known counter of at least 0", member->key);
-		memcpy((char *)&progress + c->offset, c->is_float ? (const void *)&member->real : (const void *)&member->i, 8);
+			return err_set(r->err, PAWL_ECORRUPT, "progress: '%.60s' is no known counter of at least 0",
+			               member->key);
+		memcpy((char *)&progress + c->offset,
+		       c->is_float ? (const void *)&member->real : (const void *)&member->i, 8);
 	}
 	r->m->progress = progress;
 	return 0;
@@ -199,7 +206,8 @@ read_metrics(struct reader *r)
 
 	TRY(take_type(r, "metrics", JSON_OBJECT, &object));
 	if (object->len > MANIFEST_MAX_ROWS)
-		return err_set(r->err, PAWL_ELIMIT, "%zu metrics, at most %u are possible", object->len, MANIFEST_MAX_ROWS);
+		return err_set(r->err, PAWL_ELIMIT, "%zu metrics, at most %u are possible", object->len,
+		               MANIFEST_MAX_ROWS);
 	m->metrics = bump_array(&m->memory, object->len, sizeof(*m->metrics));
 	if (!m->metrics)
 		return no_memory(r->err);
@@ -269,8 +277,9 @@ read_piece(struct reader *r, const struct json *row, const struct manifest_tenso
 		TRY(take_extents(r, "lengths", &n_lengths, &p->lengths));
 	}
 	if (file > UINT32_MAX || ndim != t->ndim || n_lengths != t->ndim)
-		return err_set(r->err, PAWL_ECORRUPT, "a piece of a tensor of %u dimensions has %u offsets, %u lengths, file %llu",
-		               t->ndim, ndim, n_lengths, (unsigned long long)file);
+		return err_set(r->err, PAWL_ECORRUPT,
+		               "a piece of a tensor of %u dimensions has %u offsets, %u lengths, file %llu", t->ndim,
+		               ndim, n_lengths, (unsigned long long)file);
 	p->file = (uint32_t)file;
 	TRY(st_nbytes(t->dtype, ndim, p->lengths, &p->nbytes, r->err));
 	return close_row(r);
@@ -309,7 +318,10 @@ read_tensor(struct reader *r, const struct json *row)
 	TRY(take_type(r, "dtype", JSON_STRING, &dtype));
 	TRY(take_extents(r, "shape", &ndim, &shape));
 	TRY(state_describe_tensor(m->state, s, pawl_dtype_from_name(dtype->str), ndim, shape, r->err));
-	*t = (struct manifest_tensor){.name = s->info.name, .dtype = s->info.dtype, .ndim = ndim, .shape = s->info.shape,
+	*t = (struct manifest_tensor){.name = s->info.name,
+	                              .dtype = s->info.dtype,
+	                              .ndim = ndim,
+	                              .shape = s->info.shape,
 	                              .nbytes = s->info.nbytes};
 	TRY(take_type(r, "pieces", JSON_ARRAY, &pieces));
 	TRY(close_row(r));
@@ -326,7 +338,8 @@ read_tensors(struct reader *r)
 	TRY(take_type(r, "tensors", JSON_ARRAY, &array));
 	const struct json *rest = r->next;
 	if (array->len != m->n_tensors || array->len != m->state->n_tensors)
-		return err_set(r->err, PAWL_ECORRUPT, "%zu rows of tensors, but n_tensors is %llu and the state has %zu", array->len,
+		return err_set(r->err, PAWL_ECORRUPT,
+		               "%zu rows of tensors, but n_tensors is %llu and the state has %zu", array->len,
 		               (unsigned long long)m->n_tensors, m->state->n_tensors);
 	m->tensors = bump_array(&m->memory, array->len, sizeof(*m->tensors));
 	if (!m->tensors)
@@ -349,7 +362,8 @@ read_sums(struct reader *r, struct manifest_file *f)
 		return no_memory(r->err);
 	for (size_t i = 0; i < f->n_blocks; i++) {
 		if (!sum_from_hex(hex->str + 32 * i, &sums[i]))
-			return err_set(r->err, PAWL_ECORRUPT, "%s: sum %zu is not 32 lower-case hex digits", f->name, i);
+			return err_set(r->err, PAWL_ECORRUPT, "%s: sum %zu is not 32 lower-case hex digits", f->name,
+			               i);
 	}
 	if (hex->len % 32 != 0)
 		return err_set(r->err, PAWL_ECORRUPT, "%s: sums are not 32 hex digits each", f->name);
@@ -448,8 +462,10 @@ static int
 parse(const char *what, const char *text, size_t len, const char *stop_key, struct bump *memory, struct json **ret,
       struct pawl_error *err)
 {
-	struct json_limits limits = {.max_bytes = MANIFEST_MAX_BYTES, .max_depth = MAX_JSON_DEPTH,
-	                             .max_string = MANIFEST_MAX_BYTES, .stop_key = stop_key};
+	struct json_limits limits = {.max_bytes = MANIFEST_MAX_BYTES,
+	                             .max_depth = MAX_JSON_DEPTH,
+	                             .max_string = MANIFEST_MAX_BYTES,
+	                             .stop_key = stop_key};
 
 	TRY(json_parse(what, text, len, &limits, memory, ret, err));
 	if ((*ret)->type != JSON_OBJECT)
@@ -474,7 +490,8 @@ decode(const char *what, const char *text, size_t len, bool summary, struct mani
 }
 
 int
-manifest_decode(const char *what, const void *ptr, size_t len, bool summary, struct manifest **ret, struct pawl_error *err)
+manifest_decode(const char *what, const void *ptr, size_t len, bool summary, struct manifest **ret,
+                struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_manifest) struct manifest *m = mem_zalloc(1, sizeof(*m));
 

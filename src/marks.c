@@ -24,10 +24,12 @@ out_of_memory(struct pawl_error *err)
 /* ----------------------------------------------------------------- reading */
 
 static int
-decode_metrics(const char *what, const struct json *object, struct bump *memory, struct mark *ret, struct pawl_error *err)
+decode_metrics(const char *what, const struct json *object, struct bump *memory, struct mark *ret,
+               struct pawl_error *err)
 {
 	if (object->len > MARK_MAX_METRICS)
-		return err_set(err, PAWL_ELIMIT, "%s: expected at most %u metrics, found %zu", what, MARK_MAX_METRICS, object->len);
+		return err_set(err, PAWL_ELIMIT, "%s: expected at most %u metrics, found %zu", what, MARK_MAX_METRICS,
+		               object->len);
 	ret->metrics = bump_array(memory, object->len, sizeof(*ret->metrics));
 	if (!ret->metrics)
 		return out_of_memory(err);
@@ -59,7 +61,7 @@ decode_mark(const char *what, const struct buf *text, struct bump *memory, struc
 struct listing {
 	const char *const *names; /* wanted, sorted */
 	size_t n;
-	struct mark *marks;       /* found, in any order */
+	struct mark *marks; /* found, in any order */
 	size_t n_marks;
 };
 
@@ -115,8 +117,8 @@ read_mark(struct store *store, struct buf *scratch, struct bump *memory, struct 
 }
 
 int
-marks_read(struct store *store, const char *const *names, size_t n, struct bump *memory, struct mark **ret, size_t *ret_n,
-           struct pawl_error *err)
+marks_read(struct store *store, const char *const *names, size_t n, struct bump *memory, struct mark **ret,
+           size_t *ret_n, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf scratch = {0};
 	struct listing l = {.names = names, .n = n, .marks = bump_array(memory, n, sizeof(*l.marks))};
@@ -141,11 +143,12 @@ static int
 check_metrics(const struct mark *mark, struct pawl_error *err)
 {
 	if (mark->n_metrics > MARK_MAX_METRICS)
-		return err_set(err, PAWL_ELIMIT, "%s: at most %u late metrics are allowed, received %zu", mark->name, MARK_MAX_METRICS,
-		               mark->n_metrics);
+		return err_set(err, PAWL_ELIMIT, "%s: at most %u late metrics are allowed, received %zu", mark->name,
+		               MARK_MAX_METRICS, mark->n_metrics);
 	for (size_t i = 0; i < mark->n_metrics; i++) {
 		if (!text_is_utf8(mark->metrics[i].name, strlen(mark->metrics[i].name)))
-			return err_set(err, PAWL_EUSAGE, "%s: the name of late metric %zu is not UTF-8", mark->name, i + 1);
+			return err_set(err, PAWL_EUSAGE, "%s: the name of late metric %zu is not UTF-8", mark->name,
+			               i + 1);
 	}
 	return 0;
 }
@@ -179,7 +182,8 @@ marks_write(struct store *store, const struct mark *mark, struct pawl_error *err
 /* ------------------------------------------------------------- late scores */
 
 struct pawl_metric *
-marks_overlay(const struct pawl_metric *saved, size_t n_saved, const struct pawl_metric *late, size_t n_late, size_t *ret_n)
+marks_overlay(const struct pawl_metric *saved, size_t n_saved, const struct pawl_metric *late, size_t n_late,
+              size_t *ret_n)
 {
 	size_t n = 0, text = 0, most = n_saved + n_late;
 
@@ -215,7 +219,8 @@ same_metric(const struct pawl_metric *a, const struct pawl_metric *b)
 }
 
 size_t
-marks_late(const struct pawl_metric *saved, size_t n_saved, const struct pawl_metric *all, size_t n_all, struct pawl_metric *ret)
+marks_late(const struct pawl_metric *saved, size_t n_saved, const struct pawl_metric *all, size_t n_all,
+           struct pawl_metric *ret)
 {
 	size_t n = 0;
 

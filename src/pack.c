@@ -58,7 +58,8 @@ pack_read_header(struct store *store, const char *key, struct bump *memory, stru
 
 	TRY(store_open_reader(store, key, &p.reader, &nbytes, err));
 	if (nbytes < sizeof(first8))
-		return err_set(err, PAWL_ECORRUPT, "%s: expected a header, found %llu bytes", key, (unsigned long long)nbytes);
+		return err_set(err, PAWL_ECORRUPT, "%s: expected a header, found %llu bytes", key,
+		               (unsigned long long)nbytes);
 	TRY(store_read(store, p.reader, 0, first8, sizeof(first8), err));
 	TRY(st_header_len(key, first8, nbytes, &json_len, err));
 	PAWL_FREE char *json = mem_alloc((size_t)json_len);

@@ -5,9 +5,9 @@
  *
  *   list packs -> read headers -> all there, of one save? -> tensor table -> sums of all bytes -> manifest, exclusively
  *
- * Refuses rather than guesses: a pack or a part of a tensor that is missing, packs of different saves, a format it does not
- * know. The sums are those of the bytes as they are now, so the manifest says that it was repaired. Never automatic.
- * Promises P1, P2 (the put is the commit), P15 (an intact checkpoint is left alone), P17.
+ * Refuses rather than guesses: a pack or a part of a tensor that is missing, packs of different saves, a format it does
+ * not know. The sums are those of the bytes as they are now, so the manifest says that it was repaired. Never
+ * automatic. Promises P1, P2 (the put is the commit), P15 (an intact checkpoint is left alone), P17.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +33,8 @@ struct part { /* one pack */
 
 struct repair {
 	struct pawl *run;
-	const char *name; /* of the folder */
-	struct buf folder;/* its key */
+	const char *name;  /* of the folder */
+	struct buf folder; /* its key */
 	struct bump memory;
 	struct part *parts; /* by rank, then index */
 	size_t n_parts, cap_parts;
@@ -128,12 +128,14 @@ list_packs(struct repair *r, struct pawl_error *err)
 
 /* A metadata value as text; missing is corrupt. Values are NUL-terminated like all strings read from JSON. */
 static int
-get_text(const struct repair *r, const struct part *p, const char *key, const struct st_pair **ret, struct pawl_error *err)
+get_text(const struct repair *r, const struct part *p, const char *key, const struct st_pair **ret,
+         struct pawl_error *err)
 {
 	const struct st_pair *pair = st_metadata(&p->table, key);
 
 	if (!pair)
-		return err_set(err, PAWL_ECORRUPT, "%s/%s: its header has no '%s', expected a pack that pawl wrote", r->name, p->name, key);
+		return err_set(err, PAWL_ECORRUPT, "%s/%s: its header has no '%s', expected a pack that pawl wrote",
+		               r->name, p->name, key);
 	*ret = pair;
 	return 0;
 }
@@ -166,14 +168,15 @@ read_headers(struct repair *r, struct pawl_error *err)
 		TRY(pack_read_header(r->run->store, buf_str(&key), &r->memory, &p->table, &p->nbytes, err));
 		TRY(get_number(r, p, "pawl.format", &format, err));
 		if (format > PAWL_FORMAT_VERSION)
-			return err_set(err, PAWL_EVERSION, "%s/%s: written in format version %llu, this library reads up to %d", r->name,
+			return err_set(err, PAWL_EVERSION,
+			               "%s/%s: written in format version %llu, this library reads up to %d", r->name,
 			               p->name, (unsigned long long)format, PAWL_FORMAT_VERSION);
 		TRY(get_text(r, p, "pawl.run", &run_id, err));
 		if (!first_run)
 			first_run = run_id;
 		if (strcmp(run_id->value, first_run->value) != 0)
-			return err_set(err, PAWL_ECORRUPT, "%s/%s is of run %.40s, but %s of run %.40s", r->name, p->name, run_id->value,
-			               r->parts[0].name, first_run->value);
+			return err_set(err, PAWL_ECORRUPT, "%s/%s is of run %.40s, but %s of run %.40s", r->name,
+			               p->name, run_id->value, r->parts[0].name, first_run->value);
 	}
 	return 0;
 }
@@ -222,8 +225,8 @@ read_summaries(struct repair *r, struct pawl_error *err)
 		if (!r->m)
 			r->m = steal(&m);
 		else if (m->id != r->m->id || strcmp(m->token, r->m->token) != 0)
-			return err_set(err, PAWL_ECORRUPT, "%s: %s and %s were not written by the same save", r->name, r->parts[0].name,
-			               p->name);
+			return err_set(err, PAWL_ECORRUPT, "%s: %s and %s were not written by the same save", r->name,
+			               r->parts[0].name, p->name);
 	}
 	return 0;
 }
@@ -238,7 +241,8 @@ check_packs(struct repair *r, struct pawl_error *err)
 	for (uint32_t rank = 1; rank < r->m->world_size; rank++)
 		TRY(check_rank(r, rank, &at, err));
 	if (at < r->n_parts)
-		return err_set(err, PAWL_ECORRUPT, "%s: %s belongs to no rank of %u", r->name, r->parts[at].name, r->m->world_size);
+		return err_set(err, PAWL_ECORRUPT, "%s: %s belongs to no rank of %u", r->name, r->parts[at].name,
+		               r->m->world_size);
 	return 0;
 }
 
@@ -247,8 +251,8 @@ check_packs(struct repair *r, struct pawl_error *err)
 static int
 read_state(struct repair *r, struct pawl_error *err)
 {
-	const struct json_limits limits = {.max_bytes = MANIFEST_MAX_BYTES, .max_depth = MAX_JSON_DEPTH,
-	                                   .max_string = MANIFEST_MAX_BYTES};
+	const struct json_limits limits = {
+		.max_bytes = MANIFEST_MAX_BYTES, .max_depth = MAX_JSON_DEPTH, .max_string = MANIFEST_MAX_BYTES};
 	PAWL_CLEAN(bump_clear) struct bump scratch = {0};
 	const struct st_pair *text = NULL;
 	struct json *root;
@@ -269,7 +273,8 @@ find_row(const struct repair *r, const struct part *p, const char *name, size_t 
 	const struct state_tensor *t = state_find_tensor(r->state, name);
 
 	if (!t)
-		return err_set(err, PAWL_ECORRUPT, "%s/%s: tensor '%.200s' is not in the state", r->name, p->name, name);
+		return err_set(err, PAWL_ECORRUPT, "%s/%s: tensor '%.200s' is not in the state", r->name, p->name,
+		               name);
 	*ret = (size_t)(t - r->state->tensors);
 	return 0;
 }
@@ -305,7 +310,8 @@ read_extents(const struct repair *r, const char *what, const struct json *array,
              struct pawl_error *err)
 {
 	if (array->len > PAWL_MAX_DIMS)
-		return err_set(err, PAWL_ELIMIT, "%s: %zu dimensions, at most %d are possible", what, array->len, PAWL_MAX_DIMS);
+		return err_set(err, PAWL_ELIMIT, "%s: %zu dimensions, at most %d are possible", what, array->len,
+		               PAWL_MAX_DIMS);
 	uint64_t *extents = bump_array(&r->m->memory, array->len, sizeof(*extents));
 	if (!extents)
 		return out_of_memory(r, err);
@@ -347,7 +353,8 @@ read_special(const struct repair *r, const struct st_tensor *st, const struct js
 	if (offsets)
 		TRY(read_extents(r, st->name, offsets, &n_offsets, &box->offsets, err));
 	if ((!pairs && box->dtype != st->dtype) || box->ndim + (pairs ? 1u : 0u) != st->ndim || n_offsets != box->ndim)
-		return err_set(err, PAWL_ECORRUPT, "%.200s: its description does not fit its dtype and shape in the header", st->name);
+		return err_set(err, PAWL_ECORRUPT,
+		               "%.200s: its description does not fit its dtype and shape in the header", st->name);
 	return 0;
 }
 
@@ -370,11 +377,13 @@ add_piece(struct repair *r, size_t part, const struct st_tensor *st, const struc
 		TRY(st_nbytes(t->dtype, t->ndim, t->shape, &t->nbytes, err));
 	} else if (t->dtype != box.dtype || t->ndim != box.ndim ||
 	           memcmp(t->shape, box.shape, box.ndim * sizeof(*box.shape)) != 0) {
-		return err_set(err, PAWL_ECORRUPT, "%s: the pieces of tensor '%.200s' are of different dtypes or shapes", r->name, t->name);
+		return err_set(err, PAWL_ECORRUPT,
+		               "%s: the pieces of tensor '%.200s' are of different dtypes or shapes", r->name, t->name);
 	}
 	t->pieces[t->n_pieces++] = (struct manifest_piece){.file = (uint32_t)part,
 	                                                   .begin = r->parts[part].table.data_begin + st->begin,
-	                                                   .nbytes = st->end - st->begin, .offsets = box.offsets,
+	                                                   .nbytes = st->end - st->begin,
+	                                                   .offsets = box.offsets,
 	                                                   .lengths = box.lengths};
 	return 0;
 }
@@ -462,8 +471,11 @@ describe_files(struct repair *r, bool with_sums, struct pawl_error *err)
 			return out_of_memory(r, err);
 		if (with_sums)
 			TRY(sum_blocks(r, p, block_bytes, (size_t)n_blocks, sums, err));
-		m->files[i] = (struct manifest_file){.name = p->name, .nbytes = p->nbytes, .block_bytes = block_bytes,
-		                                     .n_blocks = (size_t)n_blocks, .sums = sums};
+		m->files[i] = (struct manifest_file){.name = p->name,
+		                                     .nbytes = p->nbytes,
+		                                     .block_bytes = block_bytes,
+		                                     .n_blocks = (size_t)n_blocks,
+		                                     .sums = sums};
 		m->bytes += p->nbytes;
 	}
 	m->new_bytes = m->bytes;

@@ -183,7 +183,8 @@ see_saved(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 				     .node = leaf->node};
 	if (!saved->path || !saved->exact)
 		return no_memory(m, err);
-	TRY(table_reserve(&m->by_path));
+	if (table_reserve(&m->by_path, 1) < 0)
+		return no_memory(m, err);
 	table_add(&m->by_path, path_hash(m, leaf->exact), m->n++);
 	return 0;
 }

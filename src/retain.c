@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * retain: what to keep and why. Pure: a list of checkpoints and a policy in, a decision and a reason per checkpoint out;
- * no I/O, no memory, no clock, so the same input always gives the same answer. Called by run.c (retention), save.c
- * (refusals before a save), catalog.c (which one is best); calls err only.
+ * retain: what to keep and why. Pure: a list of checkpoints and a policy in, a decision and a reason per checkpoint
+ * out; no I/O, no memory, no clock, so the same input always gives the same answer. Called by run.c (retention), save.c
+ * (refusals before a save), catalog.c (which one is best); calls err and text.
  *
- * Rules are united: whatever one of them keeps is kept. Above them stand pins, holds, the latest and the best (P6); below
- * them the byte budget, which takes the oldest of the rest.
+ * Rules are united: whatever one of them keeps is kept. Above them stand pins, holds, the latest and the best (P6);
+ * below them the byte budget, which takes the oldest of the rest.
  *
- * Ranking: a score counts only if every attribute is a finite number (P13). Scored ones come first, better before worse,
- * older before newer on a tie (E3); the others follow, newest first, and only fill a best list that is not full.
+ * Ranking: a score counts only if every attribute is a finite number (P13). Scored ones come first, better before
+ * worse, older before newer on a tie (E3); the others follow, newest first, and only fill a best list that is not full.
  * Order in time is the order of ids, never a clock (P9).
  */
 #include "retain.h"
@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/text.h"
 
 #define MAX_SCORES 16
 
@@ -57,8 +58,8 @@ is_scored(const struct pawl_retention *policy, const struct retain_item *item)
 }
 
 int
-retain_compare(const struct pawl_retention *policy, const struct pawl_metric *a, size_t n_a, const struct pawl_metric *b,
-               size_t n_b)
+retain_compare(const struct pawl_retention *policy, const struct pawl_metric *a, size_t n_a,
+               const struct pawl_metric *b, size_t n_b)
 {
 	double score_a[MAX_SCORES], score_b[MAX_SCORES];
 	bool scored_a = score_of(policy, a, n_a, score_a);
@@ -89,7 +90,8 @@ retain_best(const struct pawl_retention *policy, const struct retain_item *items
 	if (policy->n_scores == 0)
 		return n ? n - 1 : SIZE_MAX;
 	for (size_t i = 0; i < n; i++) {
-		if (best == SIZE_MAX ? is_scored(policy, &items[i]) : compare_items(policy, &items[i], &items[best]) > 0)
+		if (best == SIZE_MAX ? is_scored(policy, &items[i])
+		                     : compare_items(policy, &items[i], &items[best]) > 0)
 			best = i;
 	}
 	return best;
@@ -101,8 +103,8 @@ static int
 check_scores(const struct pawl_retention *policy, struct pawl_error *err)
 {
 	if (policy->n_scores > MAX_SCORES)
-		return err_set(err, PAWL_EUSAGE, "retention: at most %d score attributes are allowed, received %zu", MAX_SCORES,
-		               policy->n_scores);
+		return err_set(err, PAWL_EUSAGE, "retention: at most %d score attributes are allowed, received %zu",
+		               MAX_SCORES, policy->n_scores);
 	if (policy->n_scores && !policy->score_attributes)
 		return err_set(err, PAWL_EUSAGE, "retention: %zu score attributes announced, but no names given",
 		               policy->n_scores);
@@ -114,10 +116,12 @@ check_scores(const struct pawl_retention *policy, struct pawl_error *err)
 			return err_set(err, PAWL_EUSAGE, "retention: score attribute %zu has no name", i + 1);
 		if (order != 1 && order != -1)
 			return err_set(err, PAWL_EUSAGE,
-			               "retention: score order of '%s' must be 'max' (+1) or 'min' (-1), received %d", name, order);
+			               "retention: score order of '%s' must be 'max' (+1) or 'min' (-1), received %d",
+			               name, order);
 		for (size_t k = 0; k < i; k++) {
 			if (strcmp(name, policy->score_attributes[k]) == 0)
-				return err_set(err, PAWL_EUSAGE, "retention: score attribute '%s' is given twice", name);
+				return err_set(err, PAWL_EUSAGE, "retention: score attribute '%s' is given twice",
+				               name);
 		}
 	}
 	return 0;
@@ -127,19 +131,22 @@ int
 retain_check(const struct pawl_retention *policy, struct pawl_error *err)
 {
 	if (policy->num_to_keep < 0 && policy->num_to_keep != PAWL_KEEP_MEMORY)
-		return err_set(err, PAWL_EUSAGE, "retention: num_to_keep must be None or a non-negative integer, received %lld",
+		return err_set(err, PAWL_EUSAGE,
+		               "retention: num_to_keep must be None or a non-negative integer, received %lld",
 		               (long long)policy->num_to_keep);
 	TRY(check_scores(policy, err));
 	if (policy->keep_best && !policy->n_scores)
 		return err_set(err, PAWL_EUSAGE, "retention: keep_best %llu needs a score attribute, none is given",
 		               (unsigned long long)policy->keep_best);
 	if (!isfinite(policy->keep_seconds) || policy->keep_seconds < 0)
-		return err_set(err, PAWL_EUSAGE, "retention: keep_seconds must be a non-negative number of seconds, received %g",
+		return err_set(err, PAWL_EUSAGE,
+		               "retention: keep_seconds must be a non-negative number of seconds, received %g",
 		               policy->keep_seconds);
 	if (policy->num_to_keep == PAWL_KEEP_MEMORY && (policy->keep_last || policy->keep_best || policy->keep_every ||
 	                                                policy->keep_seconds > 0 || policy->max_bytes))
-		return err_set(err, PAWL_EUSAGE, "retention: nothing is written when num_to_keep is memory only, "
-		                                 "so no other rule may be given");
+		return err_set(err, PAWL_EUSAGE,
+		               "retention: nothing is written when num_to_keep is memory only, "
+		               "so no other rule may be given");
 	return 0;
 }
 
@@ -152,11 +159,15 @@ retain_check_metrics(const struct pawl_retention *policy, const struct pawl_metr
 		const struct pawl_metric *m = find_metric(name, metrics, n_metrics);
 
 		if (!m)
-			return err_set(err, PAWL_EUSAGE, "unable to persist the checkpoint: score attribute '%s' is missing, "
-			                                 "include it in the metrics of this save", name);
+			return err_set(err, PAWL_EUSAGE,
+			               "unable to persist the checkpoint: score attribute '%s' is missing, "
+			               "include it in the metrics of this save",
+			               name);
 		if (m->not_a_number)
-			return err_set(err, PAWL_EUSAGE, "unable to persist the checkpoint: score attribute '%s' must be "
-			                                 "numerical, received a value that is no number (%g)", name, m->value);
+			return err_set(err, PAWL_EUSAGE,
+			               "unable to persist the checkpoint: score attribute '%s' must be "
+			               "numerical, received a value that is no number (%g)",
+			               name, m->value);
 	}
 	return 0;
 }
@@ -285,15 +296,15 @@ rank_items(const struct pawl_retention *policy, const struct retain_item *items,
 
 /* Everything that speaks for or against one item; keeping and the reason both follow from it. */
 struct verdict {
-	bool latest, best;  /* guarded as such */
+	bool latest, best; /* guarded as such */
 	bool scored;
-	size_t rank;        /* 0 = no best list */
+	size_t rank; /* 0 = no best list */
 	bool in_best, in_newest, on_step, young;
 };
 
 static struct verdict
-judge(const struct pawl_retention *policy, const struct rules *rules, const struct retain_item *items, size_t n, size_t i,
-      size_t best, size_t rank, double now)
+judge(const struct pawl_retention *policy, const struct rules *rules, const struct retain_item *items, size_t n,
+      size_t i, size_t best, size_t rank, double now)
 {
 	const struct retain_item *item = &items[i];
 	uint64_t step = item->step < 0 ? 0 - (uint64_t)item->step : (uint64_t)item->step;
@@ -314,24 +325,8 @@ judge(const struct pawl_retention *policy, const struct rules *rules, const stru
 static bool
 is_kept(const struct rules *rules, const struct retain_item *item, const struct verdict *v)
 {
-	return !rules->any || item->pinned || item->held || v->latest || v->best || v->in_best || v->in_newest || v->on_step ||
-	       v->young;
-}
-
-/* A cut must not leave half a UTF-8 character behind. */
-static void
-trim_partial_utf8(char *text)
-{
-	size_t len = strlen(text), back = 0;
-
-	while (back < len && back < 3 && ((unsigned char)text[len - 1 - back] & 0xc0) == 0x80)
-		back++;
-	if (back == len)
-		return;
-	unsigned char lead = (unsigned char)text[len - 1 - back];
-	size_t need = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : lead >= 0xc0 ? 1 : 0;
-	if (back < need)
-		text[len - 1 - back] = '\0';
+	return !rules->any || item->pinned || item->held || v->latest || v->best || v->in_best || v->in_newest ||
+	       v->on_step || v->young;
 }
 
 /* Appends a phrase, after a comma if it is not the first one; what does not fit is cut. */
@@ -341,34 +336,45 @@ say(char *text, size_t cap, const char *format, ...)
 	size_t len = strlen(text);
 	va_list args;
 
-	if (len && len + 3 >= cap)
+	if (len + 3 >= cap)
 		return;
 	if (len) {
 		memcpy(text + len, ", ", 3);
 		len += 2;
 	}
 	va_start(args, format);
-	int wanted = vsnprintf(text + len, cap - len, format, args);
+	vsnprintf(text + len, cap - len, format, args);
 	va_end(args);
-	if (wanted < 0)
-		text[len] = '\0';
-	else if ((size_t)wanted >= cap - len)
-		trim_partial_utf8(text);
 }
 
-/* "accuracy" or "accuracy then loss"; cut to what leaves room for the rest of a reason. */
+/* Appends a text by whole characters as far as they fit; what would harm a terminal becomes '?'. Returns the new
+ * length. */
+static size_t
+put_chars(char *out, size_t len, size_t cap, const char *text)
+{
+	while (*text) {
+		size_t n = text_utf8_char(text, strnlen(text, 4)), step = n ? n : 1;
+
+		if (len + step >= cap)
+			break;
+		memcpy(out + len, n == 0 || (unsigned char)*text < 0x20 || *text == 0x7f ? "?" : text, step);
+		len += step;
+		text += step;
+	}
+	out[len] = '\0';
+	return len;
+}
+
+/* "accuracy" or "accuracy then loss"; short enough to leave room for the rest of a reason. */
 static void
 name_scores(const struct pawl_retention *policy, char *out, size_t cap)
 {
+	size_t len = 0;
+
 	out[0] = '\0';
 	for (size_t i = 0; i < policy->n_scores; i++) {
-		size_t len = strlen(out);
-		int wanted = snprintf(out + len, cap - len, "%s%s", i ? " then " : "", policy->score_attributes[i]);
-
-		if (wanted < 0 || (size_t)wanted >= cap - len) {
-			trim_partial_utf8(out);
-			return;
-		}
+		len = put_chars(out, len, cap, i ? " then " : "");
+		len = put_chars(out, len, cap, policy->score_attributes[i]);
 	}
 }
 
@@ -379,8 +385,8 @@ struct wording {
 };
 
 static void
-say_kept(const struct wording *w, const struct retain_item *items, size_t n, size_t i, const struct verdict *v, char *out,
-         size_t cap)
+say_kept(const struct wording *w, const struct retain_item *items, size_t n, size_t i, const struct verdict *v,
+         char *out, size_t cap)
 {
 	const struct retain_item *item = &items[i];
 

@@ -99,6 +99,56 @@ builder_at_path(struct pawl_state *s, int code, struct pawl_error *err)
 	return code;
 }
 
+/* ------------------------------------------------------------------- keys */
+
+static uint64_t
+key_hash(const struct pawl_node *parent, const struct pawl_scalar *key)
+{
+	uint64_t bits, hash = table_mix((uintptr_t)parent, (uint64_t)key->type);
+
+	memcpy(&bits, &key->f, sizeof(bits));
+	hash = table_mix(hash, (uint64_t)key->i ^ bits); /* one of the two is 0 */
+	return key->ptr ? table_hash(hash, key->ptr, key->len) : hash;
+}
+
+static bool
+keys_equal(const struct pawl_scalar *a, const struct pawl_scalar *b)
+{
+	return a->type == b->type && a->i == b->i && memcmp(&a->f, &b->f, sizeof(a->f)) == 0 && a->len == b->len &&
+	       (a->len == 0 || memcmp(a->ptr, b->ptr, a->len) == 0);
+}
+
+struct pawl_node *
+state_child(const struct pawl_state *s, const struct pawl_node *parent, const struct pawl_scalar *key)
+{
+	uintptr_t value;
+
+	if (parent->count <= STATE_SMALL_DICT) {
+		struct pawl_node *node = parent->first;
+		while (node && !keys_equal(node->key, key))
+			node = node->next;
+		return node;
+	}
+	uint64_t hash = key_hash(parent, key);
+	for (size_t cursor = 0; table_next(&s->builder->children, hash, &cursor, &value);) {
+		struct state_child *child = (struct state_child *)value;
+		if (child->parent == parent && keys_equal(&child->key, key))
+			return &child->node;
+	}
+	return NULL;
+}
+
+/* Enters the newest child of a dict into the table, and all of them when the dict has just stopped being small. */
+static void
+index_child(struct state_builder *b, const struct pawl_node *parent)
+{
+	const struct pawl_node *node = parent->count == STATE_SMALL_DICT + 1 ? parent->first : parent->last;
+
+	for (; parent->count > STATE_SMALL_DICT && node; node = node->next)
+		table_add(&b->children, key_hash(parent, node->key),
+		          (uintptr_t)node); /* first member of its state_child */
+}
+
 /* ------------------------------------------------------------------ nodes */
 
 int
@@ -127,7 +177,7 @@ builder_new_node(struct pawl_state *s, int type)
 	struct pawl_node *node;
 
 	if (b->has_key) {
-		if (table_reserve(&b->children) < 0)
+		if (table_reserve(&b->children, STATE_SMALL_DICT + 1) < 0)
 			return NULL;
 		struct state_child *child = bump_alloc(&s->memory, sizeof(*child));
 		if (!child)
@@ -165,7 +215,7 @@ builder_link_node(struct pawl_state *s, struct pawl_node *node)
 	parent->last = node;
 	parent->count++;
 	if (b->has_key)
-		table_add(&b->children, b->key_hash, (uintptr_t)node); /* the first member of its state_child */
+		index_child(b, parent);
 	b->has_key = false;
 }
 
@@ -188,7 +238,8 @@ pawl_state_begin(struct pawl_state *s, int type, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "state: type %d (%s) is no container", type, state_type_name(type));
 	TRY(builder_check_place(s, type, err));
 	if (b->depth == STATE_MAX_DEPTH) {
-		err_set(err, PAWL_ELIMIT, "a %s nested deeper than %d containers", state_type_name(type), STATE_MAX_DEPTH);
+		err_set(err, PAWL_ELIMIT, "a %s nested deeper than %d containers", state_type_name(type),
+		        STATE_MAX_DEPTH);
 		return builder_at_path(s, PAWL_ELIMIT, err);
 	}
 	struct pawl_node *node = builder_new_node(s, type);
@@ -217,42 +268,6 @@ pawl_state_end(struct pawl_state *s, struct pawl_error *err)
 	return 0;
 }
 
-static uint64_t
-key_hash(const struct pawl_node *parent, const struct pawl_scalar *key)
-{
-	uint64_t bits, hash = table_mix((uintptr_t)parent, (uint64_t)key->type);
-
-	memcpy(&bits, &key->f, sizeof(bits));
-	hash = table_mix(hash, (uint64_t)key->i ^ bits); /* one of the two is 0 */
-	return key->ptr ? table_hash(hash, key->ptr, key->len) : hash;
-}
-
-static bool
-keys_equal(const struct pawl_scalar *a, const struct pawl_scalar *b)
-{
-	return a->type == b->type && a->i == b->i && memcmp(&a->f, &b->f, sizeof(a->f)) == 0 && a->len == b->len &&
-	       (a->len == 0 || memcmp(a->ptr, b->ptr, a->len) == 0);
-}
-
-static struct pawl_node *
-find_child(const struct pawl_state *s, const struct pawl_node *parent, const struct pawl_scalar *key, uint64_t hash)
-{
-	uintptr_t value;
-
-	for (size_t cursor = 0; table_next(&s->builder->children, hash, &cursor, &value);) {
-		struct state_child *child = (struct state_child *)value;
-		if (child->parent == parent && keys_equal(&child->key, key))
-			return &child->node;
-	}
-	return NULL;
-}
-
-struct pawl_node *
-state_child(const struct pawl_state *s, const struct pawl_node *parent, const struct pawl_scalar *key)
-{
-	return find_child(s, parent, key, key_hash(parent, key));
-}
-
 int
 pawl_state_key(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_error *err)
 {
@@ -272,15 +287,13 @@ pawl_state_key(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_
 	if (rc < 0)
 		return err_prefix(err, rc, "state: key of type %s in the dict at '%s'", state_type_name(key->type),
 		                  buf_str(&b->path));
-	uint64_t hash = key_hash(parent, &k);
-	struct pawl_node *taken = find_child(s, parent, &k, hash);
+	struct pawl_node *taken = state_child(s, parent, &k);
 	if (!taken && k.ptr) {
 		k.ptr = bump_strndup(&s->memory, k.ptr, k.len);
 		if (!k.ptr)
 			return builder_no_memory(err);
 	}
 	b->key = k;
-	b->key_hash = hash;
 	b->has_key = true;
 	if (!taken)
 		return 0;
@@ -304,7 +317,8 @@ add_blob_row(struct pawl_state *s, struct pawl_node *node, struct pawl_error *er
 	if (!data)
 		return builder_no_memory(err);
 	row.info = (struct pawl_tensor_info){.dtype = PAWL_U8, .ndim = 1, .nbytes = node->scalar.len};
-	row.src = (struct pawl_tensor){.size = sizeof(row.src), .dtype = PAWL_U8, .ndim = 1, .shape = shape, .data = data};
+	row.src = (struct pawl_tensor){
+		.size = sizeof(row.src), .dtype = PAWL_U8, .ndim = 1, .shape = shape, .data = data};
 	node->scalar.ptr = data;
 	return builder_add_row(s, &row, &node->tensor, err);
 }
@@ -388,7 +402,8 @@ check_path(const char *path, struct pawl_error *err)
 	for (const char *at = path;; at++) {
 		if (!next_component(&at, text, &key))
 			return err_set(err, PAWL_EUSAGE,
-			               "state: path '%.400s' has an empty, too long or wrongly escaped component", path);
+			               "state: path '%.400s' has an empty, too long or wrongly escaped component",
+			               path);
 		if (!*at)
 			return 0;
 	}
@@ -425,13 +440,14 @@ set_at(struct pawl_state *s, const char *path, const struct pawl_scalar *value, 
 	if (b->depth > 0)
 		return err_set(err, PAWL_EUSAGE, "state: '%.400s' cannot be set while a container is open", path);
 	if (s->root && !state_is_dict(s->root->type))
-		return err_set(err, PAWL_EUSAGE, "state: '%.400s' cannot be set: the root is a %s, expected a dict", path,
-		               state_type_name(s->root->type));
+		return err_set(err, PAWL_EUSAGE, "state: '%.400s' cannot be set: the root is a %s, expected a dict",
+		               path, state_type_name(s->root->type));
 	/* all looked at before the tree is touched, so that a refusal leaves no empty dicts behind */
 	TRY(check_path(path, err));
 	int rc = tensor ? builder_check_tensor(tensor, &row, err) : state_normalise(value, &scalar, err);
 	if (rc < 0)
-		return err_prefix(err, rc, "state: %.400s: %s", path, state_type_name(tensor ? PAWL_TENSOR : value->type));
+		return err_prefix(err, rc, "state: %.400s: %s", path,
+		                  state_type_name(tensor ? PAWL_TENSOR : value->type));
 	rc = open_path(s, path, err);
 	if (rc == 0)
 		rc = tensor ? pawl_state_add_tensor(s, tensor, err) : pawl_state_add(s, value, err);

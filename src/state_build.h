@@ -14,6 +14,7 @@
 #define STATE_MAX_NAME_BYTES 4096  /* of a tensor; the limit of safetensors headers (T1) */
 #define STATE_MAX_INT_DIGITS 60000 /* of an int beyond 64 bits; with its quotes below the 64 KiB of T2 */
 #define STATE_MAX_KIND_BYTES 32
+#define STATE_SMALL_DICT 8         /* up to so many children are looked through faster than hashed */
 
 struct state_frame {
 	struct pawl_node *node;
@@ -25,9 +26,8 @@ struct state_builder {
 	unsigned depth;
 	bool has_key;
 	struct pawl_scalar key;  /* of the next child of the innermost dict, text already copied */
-	uint64_t key_hash;
 	struct buf path;         /* of the innermost open container */
-	struct table children;   /* (dict, key) -> struct state_child */
+	struct table children;   /* (dict, key) -> struct state_child, of dicts with more than STATE_SMALL_DICT children */
 	struct table names;      /* tensor name -> index */
 	struct table ties;       /* memory of a tensor -> index */
 	unsigned *n_suffixes;    /* per tensor: how many "~k" of its name have been tried */

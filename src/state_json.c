@@ -193,8 +193,8 @@ struct decoder {
 	struct pawl_state *state;
 	struct decode_frame stack[STATE_MAX_DEPTH];
 	unsigned depth;
-	struct buf bytes;  /* what base64 held */
-	char digits[24];   /* an unsigned int beyond INT64_MAX */
+	struct buf bytes; /* what base64 held */
+	char digits[24];  /* an unsigned int beyond INT64_MAX */
 	struct pawl_error *err;
 };
 
@@ -271,7 +271,8 @@ typed_scalar(struct decoder *d, const char *form, const struct json *value, stru
 	d->bytes.len = 0;
 	TRY(text_get_base64(text->str, text->len, &d->bytes, d->err));
 	TRY(buf_check(&d->bytes, "state", d->err));
-	*ret = (struct pawl_scalar){.type = is_str ? PAWL_STR : PAWL_BYTES, .ptr = buf_str(&d->bytes), .len = d->bytes.len};
+	*ret = (struct pawl_scalar){
+		.type = is_str ? PAWL_STR : PAWL_BYTES, .ptr = buf_str(&d->bytes), .len = d->bytes.len};
 	return 1;
 }
 
@@ -341,8 +342,8 @@ place_typed(struct decoder *d, const char *form, const struct json *value)
 		const char *name;
 		int type;
 	} forms[] = {
-		{"$tensor", PAWL_TENSOR}, {"$str_in", PAWL_STR},  {"$bytes_in", PAWL_BYTES},
-		{"$tuple", PAWL_TUPLE},   {"$dict", PAWL_DICT},   {"$odict", PAWL_ODICT},
+		{"$tensor", PAWL_TENSOR}, {"$str_in", PAWL_STR}, {"$bytes_in", PAWL_BYTES},
+		{"$tuple", PAWL_TUPLE},   {"$dict", PAWL_DICT},  {"$odict", PAWL_ODICT},
 	};
 
 	for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {

@@ -118,7 +118,8 @@ normalise_int(struct pawl_scalar *s, struct pawl_error *err)
 	if (!is_decimal)
 		return err_set(err, PAWL_EUSAGE, "text of an int must be decimal digits");
 	if (s->len > STATE_MAX_INT_DIGITS)
-		return err_set(err, PAWL_ELIMIT, "int of %zu digits, at most %d are possible", s->len, STATE_MAX_INT_DIGITS);
+		return err_set(err, PAWL_ELIMIT, "int of %zu digits, at most %d are possible", s->len,
+		               STATE_MAX_INT_DIGITS);
 	int64_t value = 0;
 	for (size_t i = first; i < s->len; i++) {
 		int digit = s->ptr[i] - '0';
@@ -227,7 +228,10 @@ state_put_component(struct buf *out, const struct pawl_node *parent, const struc
 static int
 hex_digit(char c)
 {
-	return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+	return c >= '0' && c <= '9'   ? c - '0'
+	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
+	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
+	                              : -1;
 }
 
 bool
@@ -324,8 +328,8 @@ get_at(const struct pawl_state *s, const char *path, int type, const struct pawl
 	if (!node)
 		return err_set(err, PAWL_ENOTFOUND, "state: nothing at '%.400s'", path);
 	if (node->type != type)
-		return err_set(err, PAWL_EMISMATCH, "state: %.400s is a %s, expected a %s", path, state_type_name(node->type),
-		               state_type_name(type));
+		return err_set(err, PAWL_EMISMATCH, "state: %.400s is a %s, expected a %s", path,
+		               state_type_name(node->type), state_type_name(type));
 	*ret = &node->scalar;
 	return 0;
 }
@@ -360,7 +364,8 @@ pawl_state_get_str(const struct pawl_state *s, const char *path, const char **re
 
 	TRY(get_at(s, path, PAWL_STR, &scalar, err));
 	if (!scalar->ptr)
-		return err_set(err, PAWL_EUSAGE, "state: %.400s is a long str whose bytes have not been read yet", path);
+		return err_set(err, PAWL_EUSAGE, "state: %.400s is a long str whose bytes have not been read yet",
+		               path);
 	*ret = scalar->ptr;
 	return 0;
 }

@@ -53,8 +53,8 @@ unique_name(struct pawl_state *s, const char **ret, uint64_t *ret_hash, struct p
 	}
 	TRY(buf_check(path, "state", err));
 	if (path->len > STATE_MAX_NAME_BYTES)
-		return err_set(err, PAWL_ELIMIT, "the path of a tensor is %zu bytes long, at most %d are possible", path->len,
-		               STATE_MAX_NAME_BYTES);
+		return err_set(err, PAWL_ELIMIT, "the path of a tensor is %zu bytes long, at most %d are possible",
+		               path->len, STATE_MAX_NAME_BYTES);
 	*ret = bump_strndup(&s->memory, buf_str(path), path->len);
 	*ret_hash = hash;
 	return *ret ? 0 : builder_no_memory(err);
@@ -66,7 +66,7 @@ reserve_tensor(struct pawl_state *s, struct pawl_error *err)
 {
 	struct state_builder *b = s->builder;
 
-	if (table_reserve(&b->names) < 0 || table_reserve(&b->ties) < 0)
+	if (table_reserve(&b->names, 1) < 0 || table_reserve(&b->ties, 1) < 0)
 		return builder_no_memory(err);
 	if (s->n_tensors < s->cap_tensors)
 		return 0;
@@ -115,7 +115,8 @@ check_shard(const struct pawl_tensor *t, struct pawl_error *err)
 		is_part = is_part || t->shape[d] != t->global_shape[d];
 	}
 	if (is_part && pawl_dtype_bits(t->dtype) % 8 != 0 && (!in_rows || row_bits % 8 != 0))
-		return err_set(err, PAWL_EUNSUPPORTED, "shard of a %s tensor that does not consist of rows of whole bytes",
+		return err_set(err, PAWL_EUNSUPPORTED,
+		               "shard of a %s tensor that does not consist of rows of whole bytes",
 		               pawl_dtype_name(t->dtype));
 	return is_part;
 }
@@ -129,7 +130,8 @@ builder_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, stru
 	if (t->size < sizeof(*t))
 		return err_set(err, PAWL_EUSAGE, "tensor: size is %zu, set it by PAWL_TENSOR_INIT", t->size);
 	if (t->kind && (strlen(t->kind) > STATE_MAX_KIND_BYTES || !text_is_utf8(t->kind, strlen(t->kind))))
-		return err_set(err, PAWL_EUSAGE, "tensor: kind must be UTF-8 of at most %d bytes", STATE_MAX_KIND_BYTES);
+		return err_set(err, PAWL_EUSAGE, "tensor: kind must be UTF-8 of at most %d bytes",
+		               STATE_MAX_KIND_BYTES);
 	int rc = tensor_nbytes(t, &row.local_nbytes, err);
 	if (rc == 0)
 		rc = check_shard(t, err);
@@ -140,7 +142,8 @@ builder_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, stru
 	row.contiguous = tensor_is_contiguous(t);
 	if (row.contiguous || t->fill)
 		row.src.strides = NULL;
-	row.info = (struct pawl_tensor_info){.dtype = t->dtype, .ndim = t->ndim, .shape = t->shape, .nbytes = row.local_nbytes};
+	row.info = (struct pawl_tensor_info){
+		.dtype = t->dtype, .ndim = t->ndim, .shape = t->shape, .nbytes = row.local_nbytes};
 	if (rc == 0) {
 		row.src.global_shape = row.src.offsets = NULL;
 	} else {
@@ -152,7 +155,8 @@ builder_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, stru
 		}
 	}
 	if (row.local_nbytes > 0 && !t->fill && !t->data)
-		return err_set(err, PAWL_EUSAGE, "tensor: %llu bytes, but data is NULL", (unsigned long long)row.local_nbytes);
+		return err_set(err, PAWL_EUSAGE, "tensor: %llu bytes, but data is NULL",
+		               (unsigned long long)row.local_nbytes);
 	*ret = row;
 	return 0;
 }
@@ -204,8 +208,9 @@ is_tied(const struct state_tensor *a, const struct state_tensor *b)
 	const struct pawl_tensor *x = &a->src, *y = &b->src;
 	bool same_memory = x->fill ? x->fill == y->fill && x->fill_arg == y->fill_arg : !y->fill && x->data == y->data;
 
-	return same_memory && x->dtype == y->dtype && x->ndim == y->ndim && extents_equal(x->shape, y->shape, x->ndim) &&
-	       extents_equal(x->strides, y->strides, x->ndim) && extents_equal(x->offsets, y->offsets, x->ndim) &&
+	return same_memory && x->dtype == y->dtype && x->ndim == y->ndim &&
+	       extents_equal(x->shape, y->shape, x->ndim) && extents_equal(x->strides, y->strides, x->ndim) &&
+	       extents_equal(x->offsets, y->offsets, x->ndim) &&
 	       extents_equal(x->global_shape, y->global_shape, x->ndim);
 }
 
@@ -324,13 +329,15 @@ state_describe_tensor(struct pawl_state *s, struct state_tensor *t, int dtype, u
 	struct pawl_tensor_info info = {.name = t->info.name, .dtype = dtype, .ndim = ndim};
 
 	if (ndim > PAWL_MAX_DIMS)
-		return err_set(err, PAWL_ELIMIT, "tensor '%.200s': %u dimensions, at most %d are possible", info.name, ndim,
-		               PAWL_MAX_DIMS);
+		return err_set(err, PAWL_ELIMIT, "tensor '%.200s': %u dimensions, at most %d are possible", info.name,
+		               ndim, PAWL_MAX_DIMS);
 	if (st_nbytes(dtype, ndim, shape, &info.nbytes, err) < 0)
 		return err_prefix(err, PAWL_ECORRUPT, "tensor '%.200s'", info.name);
 	if (t->is_blob && (dtype != PAWL_U8 || ndim != 1))
-		return err_set(err, PAWL_ECORRUPT, "tensor '%.200s' holds a long value: expected U8 with 1 dimension, found %s "
-		               "with %u", info.name, pawl_dtype_name(dtype), ndim);
+		return err_set(err, PAWL_ECORRUPT,
+		               "tensor '%.200s' holds a long value: expected U8 with 1 dimension, found %s "
+		               "with %u",
+		               info.name, pawl_dtype_name(dtype), ndim);
 	info.shape = copy_extents(s, shape, ndim);
 	if (!info.shape)
 		return builder_no_memory(err);

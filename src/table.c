@@ -45,11 +45,13 @@ place(struct table *t, uint64_t hash, uintptr_t value)
 }
 
 int
-table_reserve(struct table *t)
+table_reserve(struct table *t, size_t n)
 {
-	if (t->n < t->cap / 4 * 3)
+	if (n <= t->cap / 4 * 3 - t->n)
 		return 0;
 	struct table grown = {.cap = t->cap ? t->cap * 2 : TABLE_MIN_SLOTS};
+	while (grown.cap / 4 * 3 < t->n + n)
+		grown.cap *= 2;
 	grown.slots = mem_zalloc(grown.cap, sizeof(*grown.slots));
 	if (!grown.slots)
 		return PAWL_ENOMEM;

@@ -21,8 +21,8 @@ struct table {
 	size_t cap, n;
 };
 
-/* Makes room for one more value, so that the next table_add cannot fail. PAWL_ENOMEM. */
-int table_reserve(struct table *t);
+/* Makes room for n more values, so that the next n table_add cannot fail. PAWL_ENOMEM. */
+int table_reserve(struct table *t, size_t n);
 /* Adds a value under a hash (equal hashes may be added many times). Needs a table_reserve before. */
 void table_add(struct table *t, uint64_t hash, uintptr_t value);
 /* Candidates with this hash, one per call: true and *ret set, or false at the end. *cursor starts at 0. */

@@ -128,8 +128,10 @@ tensor_nbytes(const struct pawl_tensor *t, uint64_t *ret, struct pawl_error *err
 	}
 	if (t->strides && !tensor_is_contiguous(t)) {
 		if (bits % 8 != 0)
-			return err_set(err, PAWL_EUNSUPPORTED, "strides of a %s tensor: elements of %u bits cannot be "
-			               "addressed one by one", pawl_dtype_name(t->dtype), bits);
+			return err_set(err, PAWL_EUNSUPPORTED,
+			               "strides of a %s tensor: elements of %u bits cannot be "
+			               "addressed one by one",
+			               pawl_dtype_name(t->dtype), bits);
 		if (!strides_fit(t, bits / 8))
 			return err_set(err, PAWL_EUSAGE, "strides reach beyond the address space");
 	}
@@ -214,9 +216,9 @@ copy_one(enum direction way, char *strided, char *packed, size_t n)
 static void
 copy_runs(enum direction way, char *base, int64_t at, int64_t stride, char *packed, size_t run_bytes, uint64_t n)
 {
-#define COPY_RUNS(bytes)                                                \
+#define COPY_RUNS(bytes)                                                  \
 	for (uint64_t i = 0; i < n; i++, at += stride, packed += (bytes)) \
-		copy_one(way, base + at, packed, (bytes))
+	copy_one(way, base + at, packed, (bytes))
 	switch (run_bytes) {
 	case 1:
 		COPY_RUNS(1);

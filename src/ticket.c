@@ -89,19 +89,31 @@ ticket_fail(struct pawl_ticket *t, int code, const struct pawl_error *err)
 int
 pawl_ticket_wait(struct pawl_ticket *t, int64_t timeout_ms, struct pawl_error *err)
 {
+	return pawl_ticket_wait_for(t, PAWL_STAGE_SETTLED, timeout_ms, err);
+}
+
+int
+pawl_ticket_wait_for(struct pawl_ticket *t, int stage, int64_t timeout_ms, struct pawl_error *err)
+{
 	int64_t deadline_ms = timeout_ms < 0 ? -1 : clock_mono_ms() + timeout_ms;
 	int rc = 0, code;
 
 	if (!t)
 		return err_set(err, PAWL_EUSAGE, "ticket: expected a ticket, found NULL");
 	pthread_mutex_lock(&t->lock);
-	while (t->stage < PAWL_STAGE_SETTLED && rc == 0)
-		rc = cond_wait_until(&t->changed, &t->lock, deadline_ms);
-	if (t->stage < PAWL_STAGE_SETTLED) {
+	if (stage < PAWL_STAGE_STAGED || stage > PAWL_STAGE_SETTLED) {
 		pthread_mutex_unlock(&t->lock);
-		return err_set(err, PAWL_ETIMEOUT, "save is not settled after %lld ms", (long long)timeout_ms);
+		return err_set(err, PAWL_EUSAGE, "ticket: expected a stage from %d to %d, found %d", PAWL_STAGE_STAGED,
+		               PAWL_STAGE_SETTLED, stage);
 	}
-	code = t->code;
+	while (t->stage < stage && rc == 0)
+		rc = cond_wait_until(&t->changed, &t->lock, deadline_ms);
+	if (t->stage < stage) {
+		pthread_mutex_unlock(&t->lock);
+		return err_set(err, PAWL_ETIMEOUT, "the save is at stage %d, not yet %d, after %lld ms", t->stage, stage,
+		               (long long)timeout_ms);
+	}
+	code = t->stage == PAWL_STAGE_FAILED ? t->code : 0;
 	if (code < 0) {
 		t->seen = true;
 		if (err)

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the whole test suite and ends with a plain line "N passed, N failed".
 
-Three kinds, in this order: the lint scripts (tools/lint/*.py, ruff, mypy; each counts as one test), the unit tests in C
-(tests/unit; each cmocka case counts), and pytest (tests/py). Everything is built before, by make. A program that
+Four kinds, in this order: the lint scripts (tools/lint/*.py, ruff, mypy; each counts as one test), the unit tests in C
+(tests/unit; each cmocka case counts), a thinned-out run of the proof (tests/proof; each figure and each negative
+control counts), and pytest (tests/py). Everything is built before, by make. A program that
 crashes, hangs or runs fewer cases than it announced is a failure. Failures are shown in full at the end.
 """
 
@@ -27,7 +28,8 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM_SECONDS = 600
 PYTEST_SECONDS = 1800
-KINDS = ("lint", "unit", "py")
+PROOF_EVERY = 25  # make proof takes every point
+KINDS = ("lint", "unit", "proof", "py")
 
 
 @dataclasses.dataclass
@@ -137,6 +139,26 @@ def run_unit(name: str, build: pathlib.Path, env: dict[str, str]) -> Outcome:
     return outcome
 
 
+def run_proof(name: str, build: pathlib.Path, env: dict[str, str]) -> Outcome:
+    outcome = Outcome(name)
+    command = [str(build / "tests" / "proof"), "--every", str(PROOF_EVERY)]
+    begin = time.monotonic()
+    status, out, err = run_program(command, env, PROGRAM_SECONDS)
+    outcome.seconds = time.monotonic() - begin
+    text: list[str] = []
+    for line in out.splitlines():
+        text.append(line)
+        if match := re.search(r"^(.*?)\s+\d+ cases\s+(\d+) bad|^(.*?)\s+((?i:(not )?caught))\b", line):
+            if match[2] == "0" or match[4] == "caught":
+                outcome.passed += 1
+            else:
+                outcome.fail(f"proof: {(match[1] or match[3]).strip()}", "\n".join([*text, err]))
+            text = []
+    if not outcome.passed or (status != 0 and not outcome.failed):
+        outcome.fail(name, f"{describe(status, PROGRAM_SECONDS)}\n{out}\n{err}")
+    return outcome
+
+
 def run_script(name: str, command: list[str], env: dict[str, str]) -> Outcome:
     outcome = Outcome(name)
     begin = time.monotonic()
@@ -234,8 +256,9 @@ def main() -> int:
         tasks = {
             "lint": [(run_script, name, command) for name, command in lint_commands(build)],
             "unit": [(run_unit, p.stem, build) for p in sorted((ROOT / "tests" / "unit").glob("test_*.c"))],
+            "proof": [(run_proof, "proof", build)],
         }
-        for kind in ("lint", "unit"):
+        for kind in ("lint", "unit", "proof"):
             chosen = [task for task in tasks[kind] if kind in kinds and args.match in task[1]]
             with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
                 futures = [pool.submit(call, name, what, env) for call, name, what in chosen]
@@ -258,7 +281,7 @@ def main() -> int:
 
 
 def summary(progress: Progress, kind: str, done: list[Outcome]) -> None:
-    label = {"lint": "lint", "unit": "C unit tests", "py": "Python and command"}[kind]
+    label = {"lint": "lint", "unit": "C unit tests", "proof": "proof, thinned out", "py": "Python and command"}[kind]
     passed, failed, seconds = sum(o.passed for o in done), sum(o.failed for o in done), sum(o.seconds for o in done)
     progress.line(f"{label}: {passed} passed, {failed} failed in {seconds:.0f} s")
 

@@ -206,6 +206,7 @@ struct py_leaf {
 	PyObject *copy_to;  /* live tensor that the holder is copied to after the reading */
 	const char *kind;   /* of the finished holder */
 	bool left_out;      /* not asked for: value is what is live there, if anything */
+	bool is_rejected;   /* a difference was reported: the live value stays as it is */
 };
 
 /* A live object with state_dict and load_state_dict. */

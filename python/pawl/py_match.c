@@ -152,14 +152,18 @@ static int
 match_leaf(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, const struct py_path *path)
 {
 	int wanted = is_wanted(r, path);
+	Py_ssize_t before = PyList_Size(r->problems);
 
 	if (wanted <= 0)
 		return wanted < 0 ? -1 : leave_out(r, live);
 	if (r->object)
 		r->objects[r->object - 1].is_wanted = true;
-	if (pawl_node_type(node) == PAWL_TENSOR)
-		return py_match_tensor(r, node, live, rule, path);
-	return match_scalar(r, node, live, rule, path);
+	if (pawl_node_type(node) != PAWL_TENSOR)
+		return match_scalar(r, node, live, rule, path);
+	if (py_match_tensor(r, node, live, rule, path) < 0)
+		return -1;
+	r->leaves[r->n_leaves - 1].is_rejected = PyList_Size(r->problems) > before;
+	return 0;
 }
 
 /* ---- containers ---- */

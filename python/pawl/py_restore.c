@@ -88,7 +88,7 @@ finish_holder(struct py_restore *r, const struct pawl_node *node, struct py_leaf
 }
 
 static int
-finish_leaf(struct py_restore *r, const struct pawl_node *node, struct outcome *ret)
+finish_leaf(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, struct outcome *ret)
 {
 	bool is_tensor = pawl_node_type(node) == PAWL_TENSOR;
 	const struct pawl_scalar *scalar = pawl_node_scalar(node);
@@ -103,8 +103,11 @@ finish_leaf(struct py_restore *r, const struct pawl_node *node, struct outcome *
 		if (!leaf->value)
 			rc = leaf->copy_to ? copy_to_live(r, leaf) : finish_holder(r, node, leaf);
 		ret->tree = Py_XNewRef(leaf->value);
+		ret->put = leaf->is_rejected && rule == PY_USER ? Py_XNewRef(live) : NULL;
 		return rc;
 	}
+	if (live && rule == PY_USER && live != Py_None && !py_is_plain(r->st, live, 0))
+		ret->put = Py_NewRef(live); /* a tensor or an object does not become a value */
 	if (!scalar) {
 		ret->tree = is_dict(node) ? new_dict(r, node, NULL, PY_NEW) : py_plain_object(node); /* an empty container */
 		return ret->tree ? 0 : -1;
@@ -150,7 +153,7 @@ is_replaced(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 static int
 finish_dict(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, struct outcome *ret)
 {
-	bool replaced = is_replaced(r, node, live, rule);
+	bool replaced = is_replaced(r, node, live, rule), any = !pawl_node_first(node);
 	AUTO_REF tree = new_dict(r, node, live, rule);
 
 	if (!tree)
@@ -164,6 +167,7 @@ finish_dict(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 			return -1;
 		if (!o.tree)
 			continue;
+		any = true;
 		if (PyObject_SetItem(tree, key, rule == PY_USER ? o.tree : put_of(&o)) < 0)
 			return -1;
 		if (rule == PY_USER && (item || replaced) && put_item(live, key, item, put_of(&o)) < 0)
@@ -171,8 +175,9 @@ finish_dict(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 	}
 	if (replaced && drop_other_keys(live, tree) < 0)
 		return -1;
-	ret->put = rule == PY_USER ? Py_XNewRef(live) : NULL;
-	ret->tree = Py_NewRef(tree);
+	if (rule == PY_USER)
+		ret->put = Py_XNewRef(live);
+	ret->tree = any ? Py_NewRef(tree) : NULL; /* nothing of it was asked for */
 	return 0;
 }
 
@@ -209,7 +214,7 @@ put_sequence(PyObject *live, PyObject *puts, bool replaced)
 static int
 finish_list(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, struct outcome *ret)
 {
-	bool replaced = is_replaced(r, node, live, rule);
+	bool replaced = is_replaced(r, node, live, rule), any = !pawl_node_first(node);
 	AUTO_REF tree = PyList_New(0);
 	AUTO_REF puts = PyList_New(0);
 	Py_ssize_t index = 0;
@@ -222,6 +227,7 @@ finish_list(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 
 		if (PyErr_Occurred() || finish_node(r, child, item, item ? rule : PY_NEW, &o) < 0)
 			return -1;
+		any = any || o.tree;
 		if (!o.tree)
 			o.tree = Py_NewRef(item ? item : Py_None); /* positions count: what was left out keeps its place */
 		if (PyList_Append(tree, rule == PY_USER ? o.tree : put_of(&o)) < 0 || PyList_Append(puts, put_of(&o)) < 0)
@@ -232,6 +238,8 @@ finish_list(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 		if (!ret->put)
 			return -1;
 	}
+	if (!any)
+		return 0;
 	ret->tree = pawl_node_type(node) == PAWL_TUPLE ? PyList_AsTuple(tree) : Py_NewRef(tree);
 	return ret->tree ? 0 : -1;
 }
@@ -313,11 +321,14 @@ finish_node(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 	if (is_object)
 		return finish_object(r, node, ret);
 	if (pawl_node_type(node) < PAWL_DICT)
-		return finish_leaf(r, node, ret);
-	if (live && !py_is_alike(node, live))
+		return finish_leaf(r, node, live, rule, ret);
+	if (!pawl_node_first(node) && (!live || !py_is_alike(node, live) || r->opts->n_include))
+		return finish_leaf(r, node, live, rule, ret);
+	if (live && !py_is_alike(node, live)) {
+		if (rule == PY_USER && live != Py_None && !(py_node_is_plain(node) && py_is_plain(r->st, live, 0)))
+			ret->put = Py_NewRef(live);
 		live = NULL;
-	if (!pawl_node_first(node) && (!live || r->opts->n_include))
-		return finish_leaf(r, node, ret);
+	}
 	if (!live)
 		rule = PY_NEW;
 	return is_dict(node) ? finish_dict(r, node, live, rule, ret) : finish_list(r, node, live, rule, ret);

@@ -3,8 +3,8 @@
  * safetensors: encoding and decoding of the header. Called by plan.c (writing), restore, repair and verify (reading);
  * calls base/json. Promises: P1 (ranges tile the data exactly, so every byte has one owner), P16, P17.
  *
- * Decoding order: parse (bounded, duplicate names refused) -> each entry by itself (dtype, shape, size, range inside the
- * data) -> sort by range -> each range begins where the one before ended.
+ * Decoding order: parse (bounded, duplicate names refused) -> each entry by itself (dtype, shape, size, range inside
+ * the data) -> sort by range -> each range begins where the one before ended.
  */
 #include "format/safetensors.h"
 
@@ -40,8 +40,8 @@ st_nbytes(int dtype, uint32_t ndim, const uint64_t *shape, uint64_t *ret, struct
 	if (is_empty)
 		nbits = 0;
 	if (nbits % 8 != 0)
-		return err_set(err, PAWL_ECORRUPT, "shape: %llu elements of %s are not whole bytes", (unsigned long long)count,
-		               pawl_dtype_name(dtype));
+		return err_set(err, PAWL_ECORRUPT, "shape: %llu elements of %s are not whole bytes",
+		               (unsigned long long)count, pawl_dtype_name(dtype));
 	*ret = nbits / 8;
 	return 0;
 }
@@ -77,7 +77,8 @@ st_layout(struct st_tensor *tensors, size_t n, uint64_t *ret_data_len, struct pa
 		}
 		t->begin = at;
 		if (!add_ok(at, nbytes, &at) || at > INT64_MAX - SAFETENSORS_MAX_HEADER - 8)
-			return err_set(err, PAWL_ELIMIT, "tensor '%.200s': the file would be larger than 2^63 bytes", t->name);
+			return err_set(err, PAWL_ELIMIT, "tensor '%.200s': the file would be larger than 2^63 bytes",
+			               t->name);
 		t->end = at;
 	}
 	*ret_data_len = at;
@@ -104,7 +105,8 @@ put_tensor(struct buf *out, const struct st_tensor *t, struct pawl_error *err)
 	size_t name_len = strlen(t->name);
 
 	if (name_len > MAX_NAME_BYTES || t->ndim > PAWL_MAX_DIMS)
-		return err_set(err, PAWL_ELIMIT, "tensor '%.200s': %zu bytes of name and %u dimensions, at most %u and %d are possible",
+		return err_set(err, PAWL_ELIMIT,
+		               "tensor '%.200s': %zu bytes of name and %u dimensions, at most %u and %d are possible",
 		               t->name, name_len, t->ndim, MAX_NAME_BYTES, PAWL_MAX_DIMS);
 	json_put_string(out, t->name, name_len);
 	buf_puts(out, ":{\"dtype\":\"");
@@ -130,7 +132,8 @@ st_encode_header(const struct st_tensor *tensors, size_t n, const struct st_pair
 	size_t start = out->len;
 
 	if (n > MAX_TENSORS)
-		return err_set(err, PAWL_ELIMIT, "safetensors header: %zu tensors, at most %u are possible", n, MAX_TENSORS);
+		return err_set(err, PAWL_ELIMIT, "safetensors header: %zu tensors, at most %u are possible", n,
+		               MAX_TENSORS);
 	buf_put(out, "\0\0\0\0\0\0\0\0", 8);
 	buf_putc(out, '{');
 	if (n_metadata > 0)
@@ -159,7 +162,8 @@ st_encode_header(const struct st_tensor *tensors, size_t n, const struct st_pair
 /* --------------------------------------------------------------- decoding */
 
 int
-st_header_len(const char *what, const unsigned char first8[8], uint64_t file_nbytes, uint64_t *ret_json_len, struct pawl_error *err)
+st_header_len(const char *what, const unsigned char first8[8], uint64_t file_nbytes, uint64_t *ret_json_len,
+              struct pawl_error *err)
 {
 	uint64_t json_len = 0;
 
@@ -217,7 +221,8 @@ read_metadata(struct reader *r, const struct json *object)
 		return err_set(r->err, PAWL_ENOMEM, "%s: out of memory", r->what);
 	for (const struct json *entry = object->first; entry; entry = entry->next) {
 		if (entry->type != JSON_STRING)
-			return err_set(r->err, PAWL_ECORRUPT, "%s: metadata '%.200s': expected a string", r->what, entry->key);
+			return err_set(r->err, PAWL_ECORRUPT, "%s: metadata '%.200s': expected a string", r->what,
+			               entry->key);
 		struct st_pair *pair = &r->table.metadata[r->table.n_metadata++];
 		pair->key = keep(r, entry->key, entry->key_len);
 		pair->value = keep(r, entry->str, entry->len);
@@ -234,8 +239,8 @@ read_shape(struct reader *r, const struct json *entry, const struct json *shape,
 	if (!shape || shape->type != JSON_ARRAY)
 		return wrong(r, entry, "shape as an array");
 	if (shape->len > PAWL_MAX_DIMS)
-		return err_set(r->err, PAWL_ELIMIT, "%s: tensor '%.200s': %zu dimensions, at most %d are possible", r->what,
-		               entry->key, shape->len, PAWL_MAX_DIMS);
+		return err_set(r->err, PAWL_ELIMIT, "%s: tensor '%.200s': %zu dimensions, at most %d are possible",
+		               r->what, entry->key, shape->len, PAWL_MAX_DIMS);
 	uint64_t *extents = bump_array(r->memory, shape->len, sizeof(*extents));
 	if (!extents)
 		return err_set(r->err, PAWL_ENOMEM, "%s: out of memory", r->what);
@@ -259,13 +264,15 @@ read_range(struct reader *r, const struct json *entry, const struct json *range,
 	t->begin = range->first->u;
 	t->end = range->first->next->u;
 	if (t->begin > t->end || t->end > r->table.data_len)
-		return err_set(r->err, PAWL_ECORRUPT, "%s: tensor '%.200s': bytes %llu to %llu of %llu", r->what, t->name,
-		               (unsigned long long)t->begin, (unsigned long long)t->end, (unsigned long long)r->table.data_len);
+		return err_set(r->err, PAWL_ECORRUPT, "%s: tensor '%.200s': bytes %llu to %llu of %llu", r->what,
+		               t->name, (unsigned long long)t->begin, (unsigned long long)t->end,
+		               (unsigned long long)r->table.data_len);
 	if (st_nbytes(t->dtype, t->ndim, t->shape, &nbytes, r->err) < 0)
 		return err_prefix(r->err, PAWL_ECORRUPT, "%s: tensor '%.200s'", r->what, t->name);
 	if (t->end - t->begin != nbytes)
-		return err_set(r->err, PAWL_ECORRUPT, "%s: tensor '%.200s': dtype and shape make %llu bytes, its range has %llu",
-		               r->what, t->name, (unsigned long long)nbytes, (unsigned long long)(t->end - t->begin));
+		return err_set(r->err, PAWL_ECORRUPT,
+		               "%s: tensor '%.200s': dtype and shape make %llu bytes, its range has %llu", r->what,
+		               t->name, (unsigned long long)nbytes, (unsigned long long)(t->end - t->begin));
 	return 0;
 }
 
@@ -278,7 +285,8 @@ read_tensor(struct reader *r, const struct json *entry)
 	if (entry->type != JSON_OBJECT)
 		return wrong(r, entry, "an object");
 	if (entry->key_len > MAX_NAME_BYTES)
-		return err_set(r->err, PAWL_ELIMIT, "%s: tensor '%.200s...': name of %zu bytes, at most %u are possible", r->what,
+		return err_set(r->err, PAWL_ELIMIT,
+		               "%s: tensor '%.200s...': name of %zu bytes, at most %u are possible", r->what,
 		               entry->key, entry->key_len, MAX_NAME_BYTES);
 	t->dtype = dtype && dtype->type == JSON_STRING ? pawl_dtype_from_name(dtype->str) : 0;
 	if (t->dtype == 0 || t->dtype == PAWL_C128) /* C128 is a name of ours, not of the format */
@@ -314,8 +322,8 @@ check_tiling(struct reader *r)
 	for (size_t i = 0; i < r->table.n_tensors; i++) {
 		const struct st_tensor *t = &r->table.tensors[i];
 		if (t->begin != at)
-			return err_set(r->err, PAWL_ECORRUPT, "%s: tensor '%.200s' begins at byte %llu, expected %llu", r->what, t->name,
-			               (unsigned long long)t->begin, (unsigned long long)at);
+			return err_set(r->err, PAWL_ECORRUPT, "%s: tensor '%.200s' begins at byte %llu, expected %llu",
+			               r->what, t->name, (unsigned long long)t->begin, (unsigned long long)at);
 		at = t->end;
 	}
 	if (at != r->table.data_len)
@@ -330,7 +338,8 @@ read_table(struct reader *r, const struct json *header)
 	if (header->type != JSON_OBJECT)
 		return err_set(r->err, PAWL_ECORRUPT, "%s: header is no JSON object", r->what);
 	if (header->len > MAX_TENSORS + 1u)
-		return err_set(r->err, PAWL_ELIMIT, "%s: %zu tensors, at most %u are possible", r->what, header->len, MAX_TENSORS);
+		return err_set(r->err, PAWL_ELIMIT, "%s: %zu tensors, at most %u are possible", r->what, header->len,
+		               MAX_TENSORS);
 	r->table.tensors = bump_array(r->memory, header->len, sizeof(struct st_tensor));
 	if (!r->table.tensors)
 		return err_set(r->err, PAWL_ENOMEM, "%s: out of memory", r->what);
@@ -347,8 +356,10 @@ int
 st_decode(const char *what, const void *json, size_t json_len, uint64_t file_nbytes, struct bump *memory,
           struct st_table *ret, struct pawl_error *err)
 {
-	struct json_limits limits = {.max_bytes = SAFETENSORS_MAX_HEADER, .max_depth = MAX_DEPTH,
-	                             .max_string = SAFETENSORS_MAX_HEADER, .max_values = MAX_VALUES};
+	struct json_limits limits = {.max_bytes = SAFETENSORS_MAX_HEADER,
+	                             .max_depth = MAX_DEPTH,
+	                             .max_string = SAFETENSORS_MAX_HEADER,
+	                             .max_values = MAX_VALUES};
 	struct reader r = {.what = what, .memory = memory, .err = err};
 	PAWL_CLEAN(bump_clear) struct bump scratch = {0};
 	struct json *header;

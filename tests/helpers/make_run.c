@@ -239,7 +239,11 @@ save_hostile(struct pawl *run)
 
 	check(pawl_state_new(&state, &err), &err);
 	check(pawl_state_new(&metadata, &err), &err);
-	check(pawl_state_set_str(state, "a\033]0;owned\007key", "value\033[2J\x7f\xc2\x9b" "1m", &err), &err);
+	check(pawl_state_set_str(state, "a\033]0;owned\007key",
+	                         "value\033[2J\x7f\xc2\x9b"
+	                         "1m",
+	                         &err),
+	      &err);
 	check(pawl_state_set_str(state, "right\xe2\x80\xaeleft", "plain", &err), &err);
 	check(pawl_state_set_str(metadata, "note\r\033[1A", "\b\b\b", &err), &err);
 	opts.metrics = &metric;

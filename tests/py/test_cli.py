@@ -86,9 +86,9 @@ def test_ls_works_on_the_current_folder_and_with_chdir(demo: pathlib.Path) -> No
 
 
 def test_ls_of_many_checkpoints(tmp_path: pathlib.Path) -> None:
-    make("many", tmp_path / "many", 300)
+    make("many", tmp_path / "many", 120)
     lines = run("ls", tmp_path / "many").stdout.splitlines()
-    assert len(lines) == 301
+    assert len(lines) == 121
     assert len({len(line.split("saved")[0]) for line in lines[1:]}) == 1, "columns are not aligned"
 
 

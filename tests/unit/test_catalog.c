@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of catalog.c, catalog_entry.c, marks.c, holds.c and find.c: what counts as a checkpoint, and how it is found. */
+/* Tests of catalog.c, catalog_entry.c, marks.c, holds.c and find.c: what counts as a checkpoint, and how it is found.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,7 +44,11 @@ look(const struct small_run *r)
 static void
 put_manifest(const struct small_run *r, const char *name, uint64_t id, char run_digit)
 {
-	struct manifest m = {.id = id, .attempt = 1, .step = (int64_t)id, .unix_ns = 1, .progress = PAWL_PROGRESS_INIT,
+	struct manifest m = {.id = id,
+	                     .attempt = 1,
+	                     .step = (int64_t)id,
+	                     .unix_ns = 1,
+	                     .progress = PAWL_PROGRESS_INIT,
 	                     .world_size = 1};
 	struct buf text = {0};
 	char key[256];
@@ -81,7 +86,8 @@ test_R139_E7_everything_is_read_back_from_the_manifests(void **state)
 	struct pawl_list *list;
 	OK(pawl_list_open(run, 0, &list, err));
 	assert_int_equal(pawl_list_count(list), 3);
-	const struct pawl_info *one = pawl_list_get(list, 0), *two = pawl_list_get(list, 1), *three = pawl_list_get(list, 2);
+	const struct pawl_info *one = pawl_list_get(list, 0), *two = pawl_list_get(list, 1),
+			       *three = pawl_list_get(list, 2);
 	assert_true(one->marks == PAWL_MARK_BEST && one->score == 0.9 && one->has_score);
 	assert_true(two->marks == PAWL_MARK_PINNED && two->score == 0.2);
 	assert_true(three->marks == PAWL_MARK_LATEST && three->step == 300 && three->id == 3);
@@ -128,7 +134,8 @@ test_P2_only_real_folders_with_safe_names_and_verifying_manifests_count(void **s
 	small_mkdir(r, "elsewhere");
 	put_manifest(r, "checkpoint_000011", 11, 'a');
 	small_rename(r, "checkpoints/checkpoint_000011", "elsewhere/checkpoint_000011");
-	assert_int_equal(symlink("../elsewhere/checkpoint_000011", small_path(r, "checkpoints/checkpoint_000011").text), 0);
+	assert_int_equal(symlink("../elsewhere/checkpoint_000011", small_path(r, "checkpoints/checkpoint_000011").text),
+	                 0);
 	small_write(r, "checkpoints/checkpoint_000012", "x", 1);
 	small_mkdir(r, "checkpoints/checkpoint_000013");
 	OK(pawl_reload(r->run, err));
@@ -361,8 +368,9 @@ describe(const struct catalog *c, char *out, size_t cap)
 	size_t len = 0;
 
 	for (size_t i = 0; i < c->n && len < cap; i++)
-		len += (size_t)snprintf(out + len, cap - len, "%llu:%s:%d%d:%zu:%s ", (unsigned long long)c->entries[i].id,
-		                        c->entries[i].name, c->entries[i].pinned, c->entries[i].held, c->entries[i].n_metrics,
+		len += (size_t)snprintf(out + len, cap - len, "%llu:%s:%d%d:%zu:%s ",
+		                        (unsigned long long)c->entries[i].id, c->entries[i].name, c->entries[i].pinned,
+		                        c->entries[i].held, c->entries[i].n_metrics,
 		                        c->entries[i].problem ? c->entries[i].problem : "");
 }
 
@@ -467,12 +475,24 @@ test_selectors(void **state)
 		uint64_t id;
 		int code;
 	} cases[] = {
-		{"latest", 3, 0},    {"best", 3, 0},        {"1", 1, 0},
-		{"id:2", 2, 0},      {"step:200", 2, 0},    {"checkpoint_000001", 1, 0},
-		{"7", 0, PAWL_ENOTFOUND}, {"id:7", 0, PAWL_ENOTFOUND}, {"step:7", 0, PAWL_ENOTFOUND},
-		{"nonsense", 0, PAWL_ENOTFOUND}, {"", 0, PAWL_ENOTFOUND}, {"0", 0, PAWL_ENOTFOUND},
-		{"../checkpoints", 0, PAWL_ENOTFOUND}, {"id:", 0, PAWL_EUSAGE}, {"id:x", 0, PAWL_EUSAGE},
-		{"id:-1", 0, PAWL_EUSAGE}, {"step:", 0, PAWL_EUSAGE}, {"step:1x", 0, PAWL_EUSAGE},
+		{"latest", 3, 0},
+		{"best", 3, 0},
+		{"1", 1, 0},
+		{"id:2", 2, 0},
+		{"step:200", 2, 0},
+		{"checkpoint_000001", 1, 0},
+		{"7", 0, PAWL_ENOTFOUND},
+		{"id:7", 0, PAWL_ENOTFOUND},
+		{"step:7", 0, PAWL_ENOTFOUND},
+		{"nonsense", 0, PAWL_ENOTFOUND},
+		{"", 0, PAWL_ENOTFOUND},
+		{"0", 0, PAWL_ENOTFOUND},
+		{"../checkpoints", 0, PAWL_ENOTFOUND},
+		{"id:", 0, PAWL_EUSAGE},
+		{"id:x", 0, PAWL_EUSAGE},
+		{"id:-1", 0, PAWL_EUSAGE},
+		{"step:", 0, PAWL_EUSAGE},
+		{"step:1x", 0, PAWL_EUSAGE},
 		{"99999999999999999999999", 0, PAWL_ENOTFOUND},
 	};
 
@@ -527,7 +547,8 @@ static void
 test_R155_late_scores_replace_and_add_and_survive(void **state)
 {
 	struct small_run *r = start(state, 2);
-	const struct pawl_metric late[] = {{.name = "accuracy", .value = NAN}, {.name = "f1", .value = 0.25},
+	const struct pawl_metric late[] = {{.name = "accuracy", .value = NAN},
+	                                   {.name = "f1", .value = 0.25},
 	                                   {.name = "odd \"name\"\n", .value = -INFINITY}};
 	struct pawl_metric again = {.name = "f1", .value = 0.5};
 	struct pawl_list *list;
@@ -556,8 +577,12 @@ static void
 test_P6_pins_survive_and_an_unreadable_mark_counts_as_a_pin(void **state)
 {
 	struct small_run *r = start(state, 4);
-	static const char *const garbage[] = {"", "{", "{\"pinned\":1,\"metrics\":{}}", "{\"pinned\":false}",
-	                                      "{\"pinned\":false,\"metrics\":{\"a\":\"b\"}}", "[]"};
+	static const char *const garbage[] = {"",
+	                                      "{",
+	                                      "{\"pinned\":1,\"metrics\":{}}",
+	                                      "{\"pinned\":false}",
+	                                      "{\"pinned\":false,\"metrics\":{\"a\":\"b\"}}",
+	                                      "[]"};
 	struct pawl_retention one = PAWL_RETENTION_INIT;
 
 	OK(pawl_pin(r->run, 1, err));
@@ -581,7 +606,8 @@ test_P6_pins_survive_and_an_unreadable_mark_counts_as_a_pin(void **state)
 
 /* --------------------------------------------------------------------- holds */
 
-/* Runs fn in a child with its own handle; *ret_pipe delivers what it writes. The child then sleeps until it is killed. */
+/* Runs fn in a child with its own handle; *ret_pipe delivers what it writes. The child then sleeps until it is killed.
+ */
 static pid_t
 in_child(const struct small_run *r, void (*fn)(struct pawl *run, int out), int *ret_pipe)
 {
@@ -678,7 +704,8 @@ test_R142_a_checkpoint_deleted_meanwhile_cannot_be_held(void **state)
 	struct pawl_hold *hold = NULL;
 
 	OK(pawl_remove(r->run, 1, 1, err));
-	FAILS(PAWL_ENOTFOUND, "deleted", pawl_hold_open(reader, 1, &hold, err)); /* the reader still thinks it is there */
+	FAILS(PAWL_ENOTFOUND, "deleted",
+	      pawl_hold_open(reader, 1, &hold, err)); /* the reader still thinks it is there */
 	assert_null(hold);
 	assert_int_equal(small_count(r, ".pawl/holds"), 0);
 	pawl_close(reader, NULL);
@@ -700,7 +727,8 @@ test_holds_of_the_dead_and_torn_ones_count_nothing(void **state)
 		bool held;
 	} cases[] = {
 		{"{\"name\":\"checkpoint_000001\",\"host\":\"%s\",\"boot\":\"%s\",\"pid\":%lld,\"start\":%llu}", true},
-		{"{\"name\":\"checkpoint_000001\",\"host\":\"%s\",\"boot\":\"%s\",\"pid\":%lld,\"start\":1%llu}", false},
+		{"{\"name\":\"checkpoint_000001\",\"host\":\"%s\",\"boot\":\"%s\",\"pid\":%lld,\"start\":1%llu}",
+	         false},
 		{"{\"name\":\"checkpoint_000009\",\"host\":\"%s\",\"boot\":\"%s\",\"pid\":%lld,\"start\":%llu}", false},
 		{"{\"name\":\"checkpoint_000001\",\"host\":\"x%s\",\"boot\":\"%s\",\"pid\":%lld,\"start\":%llu}", true},
 		{"", false},
@@ -718,7 +746,8 @@ test_holds_of_the_dead_and_torn_ones_count_nothing(void **state)
 			fail_msg("%s", text);
 	}
 	/* One of another host, where nobody can ask, counts for a week. */
-	snprintf(text, sizeof(text), "{\"name\":\"checkpoint_000001\",\"host\":\"far\",\"boot\":\"b\",\"pid\":1,\"start\":1}");
+	snprintf(text, sizeof(text),
+	         "{\"name\":\"checkpoint_000001\",\"host\":\"far\",\"boot\":\"b\",\"pid\":1,\"start\":1}");
 	small_write(r, key, text, strlen(text));
 	small_age(r, key, HOLDS_FOREIGN_SECONDS - 60);
 	OK(pawl_reload(r->run, err));
@@ -735,7 +764,8 @@ child_waits_for_new(struct pawl *run, int out)
 {
 	uint64_t id = 0;
 
-	if (write(out, "?", 1) != 1 || pawl_wait_for_new(run, 1, 60000, &id, NULL) < 0 || write(out, &id, sizeof(id)) != sizeof(id))
+	if (write(out, "?", 1) != 1 || pawl_wait_for_new(run, 1, 60000, &id, NULL) < 0 ||
+	    write(out, &id, sizeof(id)) != sizeof(id))
 		_exit(1);
 }
 

@@ -25,10 +25,17 @@ static void
 test_doctor_answers_every_question_and_leaves_nothing(void **state)
 {
 	struct small_run *r = *state;
-	static const char *const yes[] = {"writable", "fsync of files", "fsync of folders", "hard links", "symbolic links",
-	                                  "exclusive create", "rename of folders"};
-	static const char *const others[] = {"file system", "free space", "longest file name", "direct I/O", "fallocate",
-	                                     "reads without waiting", "exclusive rename of folders", "clock skew", "sums"};
+	static const char *const yes[] = {"writable",       "fsync of files",   "fsync of folders", "hard links",
+	                                  "symbolic links", "exclusive create", "rename of folders"};
+	static const char *const others[] = {"file system",
+	                                     "free space",
+	                                     "longest file name",
+	                                     "direct I/O",
+	                                     "fallocate",
+	                                     "reads without waiting",
+	                                     "exclusive rename of folders",
+	                                     "clock skew",
+	                                     "sums"};
 	struct pawl_rows *rows;
 
 	OK(pawl_doctor(r->root, &rows, err));

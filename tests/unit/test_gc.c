@@ -126,15 +126,28 @@ test_names_that_only_look_like_leftovers_are_left(void **state)
 {
 	struct small_run *r = start(state, 1);
 	static const char *const folders[] = {
-		"checkpoints/.checkpoint_000009.partial", "checkpoints/.checkpoint_000009.0123.partial",
-		"checkpoints/checkpoint_000009." TOKEN ".partial", "checkpoints/.." TOKEN ".partial",
-		"checkpoints/.checkpoint_000009." TOKEN ".partial.bak", "checkpoints/.checkpoint_000009-" TOKEN ".partial",
-		"checkpoints/." TOKEN ".partial", "checkpoints/.X.0123456789ABCDEF0123456789ABCDEF.partial",
-		".mine." TOKEN ".tmp", ".probe.txt", ".probe.mine.tmp", "checkpoints/.probe." TOKEN ".tmp",
+		"checkpoints/.checkpoint_000009.partial",
+		"checkpoints/.checkpoint_000009.0123.partial",
+		"checkpoints/checkpoint_000009." TOKEN ".partial",
+		"checkpoints/.." TOKEN ".partial",
+		"checkpoints/.checkpoint_000009." TOKEN ".partial.bak",
+		"checkpoints/.checkpoint_000009-" TOKEN ".partial",
+		"checkpoints/." TOKEN ".partial",
+		"checkpoints/.X.0123456789ABCDEF0123456789ABCDEF.partial",
+		".mine." TOKEN ".tmp",
+		".probe.txt",
+		".probe.mine.tmp",
+		"checkpoints/.probe." TOKEN ".tmp",
 	};
 	static const char *const files[] = {
-		"checkpoints/.a." TOKEN ".partial", ".x." TOKEN ".tmp.old", "x." TOKEN ".tmp", ".x.tmp",
-		"checkpoints/notes.txt", ".pawl/holds/notes", ".pawl/holds/" TOKEN ".json.bak", ".pawl/recycle/keep-me",
+		"checkpoints/.a." TOKEN ".partial",
+		".x." TOKEN ".tmp.old",
+		"x." TOKEN ".tmp",
+		".x.tmp",
+		"checkpoints/notes.txt",
+		".pawl/holds/notes",
+		".pawl/holds/" TOKEN ".json.bak",
+		".pawl/recycle/keep-me",
 		".pawl/recycle/12-0123",
 	};
 
@@ -166,7 +179,8 @@ test_P17_links_are_neither_followed_nor_removed(void **state)
 	assert_int_equal(symlink("../outside", small_path(r, PARTIAL).text), 0);
 	assert_int_equal(symlink("outside/precious", small_path(r, ".x." TOKEN ".tmp").text), 0);
 	small_remove(r, FIRST "/manifest.json");
-	assert_int_equal(symlink("../../outside/precious", small_path(r, FIRST "/rank00000-00007.safetensors").text), 0);
+	assert_int_equal(symlink("../../outside/precious", small_path(r, FIRST "/rank00000-00007.safetensors").text),
+	                 0);
 	small_age(r, ".x." TOKEN ".tmp", 100000);
 	assert_int_equal(collect(r, 0, NULL), 0);
 	assert_true(small_exists(r, "outside/precious"));
@@ -206,7 +220,8 @@ test_P8_folders_without_manifest_that_are_not_surely_ours_are_left(void **state)
 	size_t len;
 
 	/* 1: damaged, but not being deleted. 2: with a file of somebody's. 3: with a folder. 4: packs of another run.
-	 * 5: a pack that is no pack. 7: empty, but the run has never given out that number. x: empty, and not our name. */
+	 * 5: a pack that is no pack. 7: empty, but the run has never given out that number. x: empty, and not our name.
+	 */
 	small_damage(r, FIRST "/manifest.json", 50);
 	small_age(r, FIRST, 1);
 	small_remove(r, "checkpoints/checkpoint_000002/manifest.json");
@@ -227,8 +242,10 @@ test_P8_folders_without_manifest_that_are_not_surely_ours_are_left(void **state)
 	r->run->last_id = 6;
 	assert_int_equal(collect(r, 0, NULL), 0);
 	assert_int_equal(small_count(r, "checkpoints"), 8);
-	ASSERT_IDS("checkpoint_000001! checkpoint_000002! x3! checkpoint_000003! checkpoint_000004! checkpoint_000005! 6 "
-	           "checkpoint_000077!", r->run);
+	ASSERT_IDS(
+		"checkpoint_000001! checkpoint_000002! x3! checkpoint_000003! checkpoint_000004! checkpoint_000005! 6 "
+		"checkpoint_000077!",
+		r->run);
 }
 
 static void
@@ -265,7 +282,8 @@ test_temporary_files_are_taken_when_they_are_old(void **state)
 	struct small_run *r = start(state, 1);
 	static const char *const files[] = {".run.json." TOKEN ".tmp", "checkpoints/.x." TOKEN ".tmp",
 	                                    ".pawl/.y." TOKEN ".tmp", ".pawl/holds/.z." TOKEN ".tmp"};
-	static const char *const folders[] = {".probe." TOKEN ".tmp", ".probe." TOKEN ".renamed.tmp", ".doctor." TOKEN ".tmp"};
+	static const char *const folders[] = {".probe." TOKEN ".tmp", ".probe." TOKEN ".renamed.tmp",
+	                                      ".doctor." TOKEN ".tmp"};
 
 	mkdir(small_path(r, ".pawl").text, 0777);
 	mkdir(small_path(r, ".pawl/holds").text, 0777);
@@ -311,7 +329,8 @@ test_linked_packs_count_as_freeing_nothing(void **state)
 
 	small_mkdir(r, PARTIAL);
 	assert_int_equal(link(small_path(r, FIRST "/rank00000-00000.safetensors").text,
-	                      small_path(r, PARTIAL "/rank00000-00000.safetensors").text), 0);
+	                      small_path(r, PARTIAL "/rank00000-00000.safetensors").text),
+	                 0);
 	assert_int_equal(collect(r, 0, &bytes), 1);
 	assert_int_equal(bytes, 0);
 	assert_clean(r, "1");
@@ -379,7 +398,7 @@ test_P8_a_failing_listing_stops_and_repeating_finishes(void **state)
 		if (rc < 0)
 			failures++;
 		else
-			nth = 200; /* the fault came too late to matter */
+			nth = 200;         /* the fault came too late to matter */
 		small_remove(r, ".lease"); /* which a failing store cannot give back */
 		small_open(r);
 		assert_clean(r, "1");

@@ -30,8 +30,15 @@ reseal(struct buf *text)
 static void
 fill_summary(struct manifest *m)
 {
-	*m = (struct manifest){.run_id = RUN, .token = TOKEN, .id = 7, .attempt = 2, .step = -400, .world_size = 2,
-	                       .unix_ns = 1790000000000000123, .blocked_seconds = 0.25, .progress = PAWL_PROGRESS_INIT};
+	*m = (struct manifest){.run_id = RUN,
+	                       .token = TOKEN,
+	                       .id = 7,
+	                       .attempt = 2,
+	                       .step = -400,
+	                       .world_size = 2,
+	                       .unix_ns = 1790000000000000123,
+	                       .blocked_seconds = 0.25,
+	                       .progress = PAWL_PROGRESS_INIT};
 	m->progress.epoch = 3;
 	m->progress.batch = 9007199254740993;
 	m->progress.fraction = 0.5;
@@ -255,7 +262,8 @@ test_R148_the_text_of_version_1(void **unused)
 {
 	(void)unused;
 	static const char expected[] =
-		"{\"pawl_manifest\":1,\n\"run\":\"" RUN "\",\n\"id\":7,\n\"attempt\":2,\n\"token\":\"" TOKEN "\",\n\"step\":-400,\n"
+		"{\"pawl_manifest\":1,\n\"run\":\"" RUN "\",\n\"id\":7,\n\"attempt\":2,\n\"token\":\"" TOKEN
+		"\",\n\"step\":-400,\n"
 		"\"unix_ns\":1790000000000000123,\n\"progress\":{\"epoch\":3,\"batch\":9007199254740993,\"fraction\":0.5},\n"
 		"\"metrics\":{},\n\"world_size\":2,\n\"bytes\":4100,\n\"new_bytes\":4100,\n\"n_tensors\":1,\n\"n_files\":1,\n"
 		"\"blocked_seconds\":0.25,\n\"nonfinite\":false,\n\"repaired\":false,\n\"metadata\":null,\n"
@@ -431,9 +439,11 @@ static void
 test_a_newer_version_is_told_apart_from_damage(void **unused)
 {
 	(void)unused;
-	static const char *const newer[] = {"{\"pawl_manifest\":2,", "{\"pawl_manifest\":99999999999999999999,", "{\"pawl_manifest\":2}"};
-	static const char *const wrong[] = {"{\"pawl_manifest\":0,", "{\"pawl_manifest\":-1,", "{\"pawl_manifest\":\"1\",",
-	                                    "{\"pawl_manifest\":1.0,", "{\"pawl_manifest\":01,", " {\"pawl_manifest\":1,"};
+	static const char *const newer[] = {"{\"pawl_manifest\":2,", "{\"pawl_manifest\":99999999999999999999,",
+	                                    "{\"pawl_manifest\":2}"};
+	static const char *const wrong[] = {"{\"pawl_manifest\":0,",     "{\"pawl_manifest\":-1,",
+	                                    "{\"pawl_manifest\":\"1\",", "{\"pawl_manifest\":1.0,",
+	                                    "{\"pawl_manifest\":01,",    " {\"pawl_manifest\":1,"};
 
 	for (size_t i = 0; i < sizeof(newer) / sizeof(newer[0]); i++) {
 		PAWL_CLEAN(buf_clear) struct buf text = {0};
@@ -529,8 +539,9 @@ static const struct lie lies[] = {
 	{"\"shape\":[4,2]", "\"shape\":8", 0},
 	{"\"shape\":[4,2]", "\"shape\":[4,2],\"shape\":[4,2]", 0},
 	{"\"shape\":[4,2]",
-	 "\"shape\":[8,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
-	 "1,1,1,1,1,1,1,1,1,1,1]", PAWL_ELIMIT},
+         "\"shape\":[8,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
+         "1,1,1,1,1,1,1,1,1,1,1]",
+         PAWL_ELIMIT},
 	{"\"dtype\":\"F32\",\"shape\":[4,2]", "\"dtype\":\"F33\",\"shape\":[4,2]", 0},
 	{"\"dtype\":\"F32\",\"shape\":[4,2]", "\"dtype\":18,\"shape\":[4,2]", 0},
 	{"\"dtype\":\"F32\",\"shape\":[4,2]", "\"dtype\":\"F64\",\"shape\":[4,2]", 0},
@@ -545,7 +556,8 @@ static const struct lie lies[] = {
 	{"\"pieces\":[{\"file\":0,\"begin\":4096}]", "\"pieces\":[{\"file\":0,\"begin\":4097}]", 0},
 	{"\"pieces\":[{\"file\":0,\"begin\":4096}]", "\"pieces\":[{\"file\":1,\"begin\":9100}]", 0},
 	{"\"pieces\":[{\"file\":0,\"begin\":4096}]", "\"pieces\":[{\"file\":1,\"begin\":4096}]", 0},
-	{"\"pieces\":[{\"file\":0,\"begin\":4096}]", "\"pieces\":[{\"file\":0,\"begin\":4096},{\"file\":0,\"begin\":0}]", 0},
+	{"\"pieces\":[{\"file\":0,\"begin\":4096}]",
+         "\"pieces\":[{\"file\":0,\"begin\":4096},{\"file\":0,\"begin\":0}]", 0},
 	{"\"pieces\":[{\"file\":0,\"begin\":4096}]", "\"pieces\":[{\"file\":0,\"begin\":4096,\"end\":4128}]", 0},
 	{"\"pieces\":[{\"file\":0,\"begin\":4096}]", "\"pieces\":[{\"begin\":4096,\"file\":0}]", 0},
 	{"\"pieces\":[{\"file\":0,\"begin\":4096}]", "\"pieces\":[{\"file\":0,\"begin\":4096,\"offsets\":[0,0]}]", 0},
@@ -561,7 +573,8 @@ static const struct lie lies[] = {
 	{"\"offsets\":[2,0],\"lengths\":[2,4]", "\"offsets\":[2,0,0],\"lengths\":[2,4,1]", 0},
 	{"\"offsets\":[2,0],\"lengths\":[2,4]", "\"lengths\":[2,4],\"offsets\":[2,0]", 0},
 	{"{\"file\":1,\"begin\":4096,\"offsets\"", "{\"file\":0,\"begin\":4100,\"offsets\"", 0}, /* bytes of model/w */
-	{"{\"file\":1,\"begin\":4096,\"offsets\"", "{\"file\":0,\"begin\":4128,\"offsets\"", 0}, /* of its own other piece */
+	{"{\"file\":1,\"begin\":4096,\"offsets\"", "{\"file\":0,\"begin\":4128,\"offsets\"",
+         0}, /* of its own other piece */
 	{"{\"file\":1,\"begin\":4096,\"offsets\"", "{\"file\":1,\"begin\":4097,\"offsets\"", 0}, /* of t */
 	{"{\"file\":1,\"begin\":4096}]", "{\"file\":1,\"begin\":9129}]", 0}, /* empty, behind the end */
 	/* files */
@@ -634,8 +647,10 @@ test_harmless_differences_are_accepted(void **unused)
 	(void)unused;
 	static const struct lie fine[] = {
 		{"\"run\":\"" RUN "\"", "\"run\":\"\"", 0}, /* a single checkpoint */
-		{"\"pieces\":[{\"file\":0,\"begin\":4096}]", "\"pieces\":[{\"file\":0,\"begin\":4096,\"offsets\":[0,0],\"lengths\":[4,2]}]", 0},
-		{"\"pieces\":[{\"file\":0,\"begin\":4096}]", "\"pieces\":[{\"file\":0,\"begin\":0}]", 0}, /* holes in files may be */
+		{"\"pieces\":[{\"file\":0,\"begin\":4096}]",
+	         "\"pieces\":[{\"file\":0,\"begin\":4096,\"offsets\":[0,0],\"lengths\":[4,2]}]", 0},
+		{"\"pieces\":[{\"file\":0,\"begin\":4096}]", "\"pieces\":[{\"file\":0,\"begin\":0}]",
+	         0},                                                                /* holes in files may be */
 		{",\"pieces\":[{\"file\":1,\"begin\":4096}]", ",\"pieces\":[]", 0}, /* of the empty tensor */
 		{"{\"file\":1,\"begin\":4096}]", "{\"file\":1,\"begin\":9128}]", 0},
 		{"\"id\":7", "\"id\": 7 ", 0},
@@ -920,7 +935,8 @@ test_P16_a_state_too_large_for_the_manifest_is_refused(void **unused)
 	memset(json, ' ', MANIFEST_MAX_BYTES);
 	json[0] = '5';
 	fill_summary(&m);
-	assert_int_equal(manifest_encode_with(&m, (struct pawl_slice){json, MANIFEST_MAX_BYTES}, &out, &err), PAWL_ELIMIT);
+	assert_int_equal(manifest_encode_with(&m, (struct pawl_slice){json, MANIFEST_MAX_BYTES}, &out, &err),
+	                 PAWL_ELIMIT);
 	out.len = 0;
 	assert_int_equal(manifest_encode_with(&m, (struct pawl_slice){json, MANIFEST_MAX_BYTES - 1000}, &out, &err), 0);
 	struct manifest *back = NULL;

@@ -182,7 +182,8 @@ test_missing_or_surplus_packs_are_refused(void **state)
 	small_rename(r, PACK1, PACK0);
 	small_copy(r, FOLDER, "checkpoints/copy");
 	small_rename(r, "checkpoints/copy/rank00000-00000.safetensors", PACK1);
-	FAILS(PAWL_ECORRUPT, "", pawl_repair(r->run, NAME, 0, err)); /* pack 0 twice: its tensors would be there twice */
+	FAILS(PAWL_ECORRUPT, "",
+	      pawl_repair(r->run, NAME, 0, err)); /* pack 0 twice: its tensors would be there twice */
 	small_rename(r, PACK1, FOLDER "/rank00000-00002.safetensors");
 	small_rename(r, "aside", PACK1);
 	FAILS(PAWL_ECORRUPT, "rank 0 has 2 packs, but rank00000-00002", pawl_repair(r->run, NAME, 0, err));
@@ -262,7 +263,8 @@ test_readers_may_only_ask(void **state)
 	pawl_close(reader, NULL);
 }
 
-/* Tries a repair of a pack in some changed form. What must never happen: a crash, or a manifest that does not verify. */
+/* Tries a repair of a pack in some changed form. What must never happen: a crash, or a manifest that does not verify.
+ */
 static int
 try_repair(struct small_run *r)
 {
@@ -368,7 +370,8 @@ test_P15_a_repair_that_was_cut_off_can_be_repeated(void **state)
 
 struct shard {
 	const char *name;
-	uint64_t rows, global_rows, offset; /* of a [rows, 2] tensor of pairs of F32, or with `complex` of [rows] C128 */
+	uint64_t rows, global_rows,
+		offset; /* of a [rows, 2] tensor of pairs of F32, or with `complex` of [rows] C128 */
 	int complex;
 };
 
@@ -377,8 +380,10 @@ static void
 put_rank(struct small_run *r, unsigned rank, unsigned world, const char *token, const struct shard *shard)
 {
 	const uint64_t shape[] = {shard->rows, 2};
-	struct st_tensor tensor = {.name = shard->name, .dtype = shard->complex ? PAWL_F64 : PAWL_F32, .ndim = 2, .shape = shape};
-	struct manifest m = {.id = 5, .attempt = 1, .step = 9, .unix_ns = 1, .progress = PAWL_PROGRESS_INIT, .world_size = world};
+	struct st_tensor tensor = {
+		.name = shard->name, .dtype = shard->complex ? PAWL_F64 : PAWL_F32, .ndim = 2, .shape = shape};
+	struct manifest m = {
+		.id = 5, .attempt = 1, .step = 9, .unix_ns = 1, .progress = PAWL_PROGRESS_INIT, .world_size = world};
 	struct buf checkpoint = {0}, image = {0};
 	char special[256], rank_text[16], path[128], *data;
 	uint64_t data_len;
@@ -388,16 +393,21 @@ put_rank(struct small_run *r, unsigned rank, unsigned world, const char *token, 
 	OK(manifest_encode_summary(&m, &checkpoint, err));
 	snprintf(rank_text, sizeof(rank_text), "%u", rank);
 	if (shard->complex)
-		snprintf(special, sizeof(special), "{\"%s\":{\"dtype\":\"C128\",\"shape\":[%d],\"offsets\":[%d]}}", shard->name,
-		         (int)shard->global_rows, (int)shard->offset);
+		snprintf(special, sizeof(special), "{\"%s\":{\"dtype\":\"C128\",\"shape\":[%d],\"offsets\":[%d]}}",
+		         shard->name, (int)shard->global_rows, (int)shard->offset);
 	else
-		snprintf(special, sizeof(special), "{\"%s\":{\"dtype\":\"F32\",\"shape\":[%d,2],\"offsets\":[%d,0]}}", shard->name,
-		         (int)shard->global_rows, (int)shard->offset);
+		snprintf(special, sizeof(special), "{\"%s\":{\"dtype\":\"F32\",\"shape\":[%d,2],\"offsets\":[%d,0]}}",
+		         shard->name, (int)shard->global_rows, (int)shard->offset);
 	const char *state_text = "{\"w\":{\"$tensor\":\"w\"}}";
 	const struct st_pair pairs[] = {
-		{"format", "pt", 2}, {"pawl.format", "1", 1}, {"pawl.run", m.run_id, 32},
-		{"pawl.tensors", special, strlen(special)}, {"pawl.rank", rank_text, strlen(rank_text)}, {"pawl.packs", "1", 1},
-		{"pawl.checkpoint", checkpoint.ptr, checkpoint.len}, {"pawl.state", state_text, strlen(state_text)},
+		{"format", "pt", 2},
+		{"pawl.format", "1", 1},
+		{"pawl.run", m.run_id, 32},
+		{"pawl.tensors", special, strlen(special)},
+		{"pawl.rank", rank_text, strlen(rank_text)},
+		{"pawl.packs", "1", 1},
+		{"pawl.checkpoint", checkpoint.ptr, checkpoint.len},
+		{"pawl.state", state_text, strlen(state_text)},
 	};
 	OK(st_layout(&tensor, 1, &data_len, err));
 	OK(st_encode_header(&tensor, 1, pairs, COUNT(pairs), &image, err));
@@ -456,8 +466,8 @@ test_incomplete_or_mixed_ranks_are_refused(void **state)
 		struct shard second;
 		const char *token, *why;
 	} cases[] = {
-		{{"w", 1, 5, 3, 0}, "c", ""},                        /* a row is missing */
-		{{"w", 2, 5, 2, 0}, "c", ""},                        /* overlap */
+		{{"w", 1, 5, 3, 0}, "c", ""}, /* a row is missing */
+		{{"w", 2, 5, 2, 0}, "c", ""}, /* overlap */
 		{{"w", 2, 6, 3, 0}, "c", "different dtypes or shapes"},
 		{{"w", 2, 5, 3, 1}, "c", "different dtypes or shapes"},
 		{{"v", 2, 5, 3, 0}, "c", "not in the state"},
@@ -479,9 +489,18 @@ test_pack_names(void **state)
 {
 	(void)state;
 	static const char *const bad[] = {
-		"", "rank", "rank0-0.safetensors", "rank00000-00000.safetensors.tmp", "rank00000-00000", "xrank00000-00000.safetensors",
-		"rank00000_00000.safetensors", "rank000000-00000.safetensors", "rank-1000-00000.safetensors",
-		"rank00000-0000x.safetensors", "rank00000-.safetensors", "rank9999999999-00000.safetensors",
+		"",
+		"rank",
+		"rank0-0.safetensors",
+		"rank00000-00000.safetensors.tmp",
+		"rank00000-00000",
+		"xrank00000-00000.safetensors",
+		"rank00000_00000.safetensors",
+		"rank000000-00000.safetensors",
+		"rank-1000-00000.safetensors",
+		"rank00000-0000x.safetensors",
+		"rank00000-.safetensors",
+		"rank9999999999-00000.safetensors",
 	};
 	uint32_t rank = 0, index = 0;
 

@@ -36,8 +36,12 @@ list_add(struct list *l, double score)
 	size_t i = l->n++;
 
 	l->metrics[i] = (struct pawl_metric){.name = "accuracy", .value = score};
-	l->items[i] = (struct retain_item){.id = i + 1, .step = (int64_t)i + 1, .unix_seconds = 100.0 * (double)(i + 1),
-	                                   .bytes = 10, .metrics = &l->metrics[i], .n_metrics = score == MISSING ? 0 : 1};
+	l->items[i] = (struct retain_item){.id = i + 1,
+	                                   .step = (int64_t)i + 1,
+	                                   .unix_seconds = 100.0 * (double)(i + 1),
+	                                   .bytes = 10,
+	                                   .metrics = &l->metrics[i],
+	                                   .n_metrics = score == MISSING ? 0 : 1};
 }
 
 static void
@@ -66,20 +70,22 @@ kept(struct list *l, const struct pawl_retention *policy, double now, char out[6
 	return out;
 }
 
-#define ASSERT_KEPT(expected, policy, ...)                                                    \
-	do {                                                                                  \
-		const double scores_[] = {__VA_ARGS__};                                       \
-		struct list list_;                                                            \
-		char text_[64];                                                               \
-		list_fill(&list_, scores_, COUNT(scores_));                                   \
-		assert_string_equal(kept(&list_, (policy), 0, text_), expected);              \
+#define ASSERT_KEPT(expected, policy, ...)                                       \
+	do {                                                                     \
+		const double scores_[] = {__VA_ARGS__};                          \
+		struct list list_;                                               \
+		char text_[64];                                                  \
+		list_fill(&list_, scores_, COUNT(scores_));                      \
+		assert_string_equal(kept(&list_, (policy), 0, text_), expected); \
 	} while (0)
 
 static struct pawl_retention
 best_policy(int64_t num_to_keep)
 {
-	return (struct pawl_retention){.size = sizeof(struct pawl_retention), .num_to_keep = num_to_keep,
-	                               .score_attributes = accuracy, .n_scores = 1};
+	return (struct pawl_retention){.size = sizeof(struct pawl_retention),
+	                               .num_to_keep = num_to_keep,
+	                               .score_attributes = accuracy,
+	                               .n_scores = 1};
 }
 
 /* Exactly N: rules 31-34 of the older manager, where the latest has no protection. */
@@ -210,6 +216,7 @@ test_policies_that_contradict_themselves_are_refused(void **state)
 		{.keep_seconds = -1},
 		{.keep_seconds = NAN},
 		{.keep_seconds = INFINITY},
+		{.num_to_keep = PAWL_KEEP_MEMORY, .keep_best = 1, .score_attributes = accuracy, .n_scores = 1},
 		{.num_to_keep = PAWL_KEEP_MEMORY, .keep_every = 10},
 		{.num_to_keep = PAWL_KEEP_MEMORY, .keep_seconds = 10},
 		{.num_to_keep = PAWL_KEEP_MEMORY, .max_bytes = 10},
@@ -329,23 +336,23 @@ test_R32_R33_R34_R36_what_a_full_best_list_takes(void **state)
 	struct pawl_retention p = exact_policy(2);
 	const double one[] = {0.5}, full[] = {0.5, 0.8}, with_nan[] = {NAN, 0.8}, nans[] = {NAN, MISSING};
 
-	assert_true(would_keep(&p, one, 1, 0.1));           /* R32: not full */
-	assert_true(would_keep(&p, one, 1, NAN));           /* R36: stored when not full */
+	assert_true(would_keep(&p, one, 1, 0.1)); /* R32: not full */
+	assert_true(would_keep(&p, one, 1, NAN)); /* R36: stored when not full */
 	assert_true(would_keep(&p, one, 1, MISSING));
-	assert_true(would_keep(&p, full, 2, 0.6));          /* R33: strictly better than the worst */
-	assert_false(would_keep(&p, full, 2, 0.5));         /* R34: a tie loses */
+	assert_true(would_keep(&p, full, 2, 0.6));  /* R33: strictly better than the worst */
+	assert_false(would_keep(&p, full, 2, 0.5)); /* R34: a tie loses */
 	assert_false(would_keep(&p, full, 2, 0.4));
-	assert_false(would_keep(&p, full, 2, NAN));         /* R36: skipped when full */
-	assert_false(would_keep(&p, full, 2, INFINITY));    /* P13 */
+	assert_false(would_keep(&p, full, 2, NAN));      /* R36: skipped when full */
+	assert_false(would_keep(&p, full, 2, INFINITY)); /* P13 */
 	assert_false(would_keep(&p, full, 2, MISSING));
-	assert_true(would_keep(&p, with_nan, 2, 0.1));      /* any number beats none */
+	assert_true(would_keep(&p, with_nan, 2, 0.1)); /* any number beats none */
 	assert_false(would_keep(&p, with_nan, 2, NAN));
 	assert_false(would_keep(&p, nans, 2, NAN));
 	p.score_orders = order_min;
 	assert_true(would_keep(&p, full, 2, 0.7));
 	assert_false(would_keep(&p, full, 2, 0.8));
 	p = (struct pawl_retention){.num_to_keep = 1, .strict_score = 1};
-	assert_true(would_keep(&p, full, 2, -1));           /* without attributes the newest always wins */
+	assert_true(would_keep(&p, full, 2, -1)); /* without attributes the newest always wins */
 }
 
 static void
@@ -392,8 +399,8 @@ test_R36_P13_nan_inf_and_missing_are_never_best_and_never_evict(void **state)
 			assert_int_equal(retain_best(&p, l.items, l.n), 1);
 			list_fill(&l, alone, 1);
 			assert_true(retain_best(&p, l.items, l.n) == SIZE_MAX);
-			ASSERT_KEPT("2 3", &p, odd[i], 0.1, 0.2);     /* a first one does not stay for ever */
-			ASSERT_KEPT("1 2", &p, 0.1, 0.2, odd[i]);     /* a later one evicts nobody */
+			ASSERT_KEPT("2 3", &p, odd[i], 0.1, 0.2);            /* a first one does not stay for ever */
+			ASSERT_KEPT("1 2", &p, 0.1, 0.2, odd[i]);            /* a later one evicts nobody */
 			ASSERT_KEPT("2 4", &p, odd[i], 0.1, odd[i], odd[i]); /* only fills what is free, newest first */
 		}
 	}
@@ -437,8 +444,11 @@ static void
 test_R155_several_attributes_order_lexicographically(void **state)
 {
 	(void)state;
-	struct pawl_retention p = {.num_to_keep = 1, .drop_latest = 1, .score_attributes = two_names,
-	                           .score_orders = max_then_min, .n_scores = 2};
+	struct pawl_retention p = {.num_to_keep = 1,
+	                           .drop_latest = 1,
+	                           .score_attributes = two_names,
+	                           .score_orders = max_then_min,
+	                           .n_scores = 2};
 	const struct pawl_metric m[][2] = {
 		{{.name = "loss", .value = 0.3}, {.name = "accuracy", .value = 0.9}},
 		{{.name = "loss", .value = 0.2}, {.name = "accuracy", .value = 0.9}},
@@ -619,8 +629,12 @@ test_long_names_are_cut_between_characters(void **state)
 	(void)state;
 	char name[301];
 	const char *names[1] = {name};
-	struct pawl_retention p = {.num_to_keep = 1, .keep_last = 1, .keep_every = 7, .keep_seconds = 1e300,
-	                           .score_attributes = names, .n_scores = 1};
+	struct pawl_retention p = {.num_to_keep = 1,
+	                           .keep_last = 1,
+	                           .keep_every = 7,
+	                           .keep_seconds = 1e300,
+	                           .score_attributes = names,
+	                           .n_scores = 1};
 	const double scores[] = {1, 2};
 	struct list l;
 	char text[64];
@@ -640,6 +654,20 @@ test_long_names_are_cut_between_characters(void **state)
 				assert_true(*r < 0x80 || (*r == 0xc3 && r[1] == 0xa9));
 		}
 	}
+}
+
+static void
+test_hostile_names_do_no_harm_to_a_terminal(void **state)
+{
+	(void)state;
+	static const char *const hostile[] = {"a\x1b[2J\xff\x7f\xe2\x82z", "\xc3"};
+	struct pawl_retention p = {.num_to_keep = 1, .score_attributes = hostile, .n_scores = 2};
+	struct pawl_metric m[] = {{.name = hostile[0], .value = 1}, {.name = hostile[1], .value = 1}};
+	struct retain_item item = {.id = 1, .metrics = m, .n_metrics = 2};
+	struct retain_decision out;
+
+	retain_decide(&p, &item, 1, 0, &out);
+	assert_string_equal(out.reason, "latest, best 1 of 1 by a?[2J????z then ?");
 }
 
 static void
@@ -683,7 +711,8 @@ test_ranking_of_many_is_a_sort(void **state)
 		char reason[64];
 
 		for (size_t k = 0; k < N; k++)
-			better += metrics[k].value > metrics[i].value || (metrics[k].value == metrics[i].value && k < i);
+			better +=
+				metrics[k].value > metrics[i].value || (metrics[k].value == metrics[i].value && k < i);
 		assert_int_equal(out[i].keep, better < 100);
 		snprintf(reason, sizeof(reason), "best %zu of 100 by accuracy", better + 1);
 		if (better < 100)
@@ -724,6 +753,7 @@ main(void)
 		cmocka_unit_test(test_P6_best_is_kept_also_when_no_rule_names_it),
 		cmocka_unit_test(test_R141_reasons_are_for_people),
 		cmocka_unit_test(test_long_names_are_cut_between_characters),
+		cmocka_unit_test(test_hostile_names_do_no_harm_to_a_terminal),
 		cmocka_unit_test(test_E7_decisions_depend_on_the_list_alone),
 		cmocka_unit_test(test_ranking_of_many_is_a_sort),
 	};

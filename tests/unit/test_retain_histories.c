@@ -52,7 +52,8 @@ random_score(struct rng *r)
 static void
 random_metrics(struct rng *r, struct world *w, size_t i)
 {
-	w->metrics[i][0] = (struct pawl_metric){.name = "accuracy", .value = random_score(r), .not_a_number = draw(r, 12) == 0};
+	w->metrics[i][0] =
+		(struct pawl_metric){.name = "accuracy", .value = random_score(r), .not_a_number = draw(r, 12) == 0};
 	w->metrics[i][1] = (struct pawl_metric){.name = "loss", .value = random_score(r)};
 	w->items[i].n_metrics = draw(r, 6) == 0 ? draw(r, 2) : 2;
 }
@@ -91,8 +92,12 @@ random_event(struct rng *r, struct world *w)
 		size_t i = w->n++;
 
 		w->next_id += 1 + draw(r, 2);
-		w->items[i] = (struct retain_item){.id = w->next_id, .step = (int64_t)draw(r, 12) - 3, .unix_seconds = w->now,
-		                                   .bytes = draw(r, 20), .pinned = draw(r, 20) == 0, .held = draw(r, 20) == 0};
+		w->items[i] = (struct retain_item){.id = w->next_id,
+		                                   .step = (int64_t)draw(r, 12) - 3,
+		                                   .unix_seconds = w->now,
+		                                   .bytes = draw(r, 20),
+		                                   .pinned = draw(r, 20) == 0,
+		                                   .held = draw(r, 20) == 0};
 		random_metrics(r, w, i);
 	}
 	for (size_t i = 0; i < w->n; i++)
@@ -240,7 +245,8 @@ test_P6_P13_random_histories_agree_with_the_oracle(void **state)
 
 /* Damaged deciders: each forgets one rule. */
 static void
-forgets_pins(const struct pawl_retention *p, const struct retain_item *items, size_t n, double now, struct retain_decision *ret)
+forgets_pins(const struct pawl_retention *p, const struct retain_item *items, size_t n, double now,
+             struct retain_decision *ret)
 {
 	struct retain_item copy[MAX_ITEMS];
 
@@ -251,7 +257,8 @@ forgets_pins(const struct pawl_retention *p, const struct retain_item *items, si
 }
 
 static void
-forgets_holds(const struct pawl_retention *p, const struct retain_item *items, size_t n, double now, struct retain_decision *ret)
+forgets_holds(const struct pawl_retention *p, const struct retain_item *items, size_t n, double now,
+              struct retain_decision *ret)
 {
 	struct retain_item copy[MAX_ITEMS];
 
@@ -262,8 +269,8 @@ forgets_holds(const struct pawl_retention *p, const struct retain_item *items, s
 }
 
 static void
-with_metrics(const struct pawl_retention *p, const struct retain_item *items, size_t n, double now, struct retain_decision *ret,
-             double for_nan, double per_place)
+with_metrics(const struct pawl_retention *p, const struct retain_item *items, size_t n, double now,
+             struct retain_decision *ret, double for_nan, double per_place)
 {
 	struct retain_item copy[MAX_ITEMS];
 	struct pawl_metric metrics[MAX_ITEMS][2];
@@ -342,8 +349,9 @@ static void
 test_negative_control_damaged_deciders_are_caught(void **state)
 {
 	(void)state;
-	decider *const damaged[] = {forgets_pins, forgets_holds, takes_nan_for_a_number, lets_the_newer_win_a_tie,
-	                            turns_the_order_round, drops_the_latest, ignores_the_budget, keeps_one_too_few};
+	decider *const damaged[] = {
+		forgets_pins,          forgets_holds,    takes_nan_for_a_number, lets_the_newer_win_a_tie,
+		turns_the_order_round, drops_the_latest, ignores_the_budget,     keeps_one_too_few};
 	uint64_t decisions;
 
 	for (size_t i = 0; i < COUNT(damaged); i++)

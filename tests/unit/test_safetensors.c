@@ -33,11 +33,15 @@ struct hostile {
 /* Each is refused; nearly all are good but for one thing. */
 static const struct hostile hostile[] = {
 	/* ranges */
-	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[8,12]}}", 12, 0},
+	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[8,12]}}",
+         12, 0},
 	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,8]}}", 8, 0},
-	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[4,12]}}", 12, 0},
-	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}", 8, 0},
-	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[2,6]}}", 8, 0},
+	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[4,12]}}",
+         12, 0},
+	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}",
+         8, 0},
+	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[2,6]}}",
+         8, 0},
 	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", 8, 0},
 	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[0,8]}}", 4, 0},
 	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,0]}}", 4, 0},
@@ -46,8 +50,10 @@ static const struct hostile hostile[] = {
 	{"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}", 8, 0},
 	{"{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,0]}}", 0, 0},
 	{"{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,4]}}", 4, 0},
-	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"z\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[2,2]}}", 4, 0},
-	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"z\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[5,5]}}", 4, 0},
+	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"z\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[2,2]}}",
+         4, 0},
+	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"z\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[5,5]}}",
+         4, 0},
 	{"{\"z\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[1,1]}}", 0, 0},
 	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[18446744073709551615],\"data_offsets\":[0,18446744073709551615]}}", 8, 0},
 	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[18446744073709551615,0]}}", 8, 0},
@@ -55,7 +61,8 @@ static const struct hostile hostile[] = {
 	{"{\"__metadata__\":{\"a\":\"b\"}}", 4, 0},
 	/* shapes */
 	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0, 0},
-	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[4294967296,4294967297],\"data_offsets\":[0,4294967296]}}", 4294967296u, 0},
+	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[4294967296,4294967297],\"data_offsets\":[0,4294967296]}}", 4294967296u,
+         0},
 	{"{\"a\":{\"dtype\":\"F64\",\"shape\":[2305843009213693952],\"data_offsets\":[0,0]}}", 0, 0},
 	{"{\"a\":{\"dtype\":\"F64\",\"shape\":[2305843009213693953],\"data_offsets\":[0,8]}}", 8, 0},
 	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296,0],\"data_offsets\":[0,0]}}", 0, 0},
@@ -110,8 +117,10 @@ static const struct hostile hostile[] = {
 	{"{\"a\":\"U8\"}", 0, 0},
 	{"{\"a\":[\"U8\",[0],[0,0]]}", 0, 0},
 	{"{\"a\":{}}", 0, 0},
-	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}", 4, 0},
-	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"\\u0061\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}", 4, 0},
+	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}",
+         4, 0},
+	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"\\u0061\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}",
+         4, 0},
 	{"{\"a\":{\"dtype\":\"U8\",\"dtype\":\"I8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, 0},
 	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2],\"shape\":[2]}}", 2, 0},
 	{"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2],\"x\":1,\"x\":2}}", 2, 0},
@@ -286,16 +295,21 @@ test_what_the_reference_accepts_is_accepted(void **unused)
 		{"   {\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]}}", 3, 1},
 		{"{ \"a\" :\n{\"dtype\":\t\"U8\", \"shape\":[ 3 ],\r\"data_offsets\":[0, 3]} }", 3, 1},
 		{"{\"a\":{\"data_offsets\":[0,3],\"shape\":[3],\"dtype\":\"U8\"}}", 3, 1},
-		{"{\"b\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[2,5]},\"a\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[0,2]}}", 5, 2},
+		{"{\"b\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[2,5]},\"a\":{\"dtype\":\"F16\",\"shape\":[1],\"data_offsets\":[0,2]}}",
+	         5, 2},
 		{"{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3],\"extra\":[{}],\"more\":null}}", 3, 1},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, 1},
 		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, 1},
-		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[3,0,7],\"data_offsets\":[0,0]},\"b\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, 2},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[3,0,7],\"data_offsets\":[0,0]},"
+	         "\"b\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}",
+	         0, 2},
 		{"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"m\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[2,2]},"
-		 "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]},\"z\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[4,4]}}", 4, 4},
+	         "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]},\"z\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[4,4]}}",
+	         4, 4},
 		{"{\"a\":{\"dtype\":\"F4\",\"shape\":[2,3],\"data_offsets\":[0,3]}}", 3, 1},
 		{"{\"a\":{\"dtype\":\"F6_E3M2\",\"shape\":[4],\"data_offsets\":[0,3]}}", 3, 1},
-		{"{\"../../etc/passwd\":{\"dtype\":\"BOOL\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, 1}, /* a name, not a path */
+		{"{\"../../etc/passwd\":{\"dtype\":\"BOOL\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
+	         1}, /* a name, not a path */
 		{"{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, 1},
 		{"{\"\\ud83d\\udc0e\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, 1},
 	};
@@ -386,7 +400,9 @@ test_what_cannot_be_written_is_refused(void **unused)
 	assert_int_equal(st_layout(t, 1, &data_len, &err), PAWL_EUSAGE);
 	for (size_t i = 0; i < 8; i++)
 		t[i] = (struct st_tensor){.name = (const char *[]){"a", "b", "c", "d", "e", "f", "g", "h"}[i],
-		                          .dtype = PAWL_U8, .ndim = 1, .shape = huge};
+		                          .dtype = PAWL_U8,
+		                          .ndim = 1,
+		                          .shape = huge};
 	assert_int_equal(st_layout(t, 7, &data_len, &err), 0);
 	assert_int_equal(st_layout(t, 8, &data_len, &err), PAWL_ELIMIT); /* 2^63 bytes */
 	memset(name, 'n', 4097);
@@ -405,7 +421,7 @@ test_a_header_is_padded_to_4096_and_begins_with_metadata(void **unused)
 	struct st_tensor t = {.name = "w\"/", .dtype = PAWL_BF16, .ndim = 1, .shape = shape};
 	static const struct st_pair metadata[] = {{"format", "pt", 2}, {"long", "\n\xe2\x82\xac", 4}};
 	static const char expected[] = "{\"__metadata__\":{\"format\":\"pt\",\"long\":\"\\n\xe2\x82\xac\"},"
-	                               "\"w\\\"/\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[0,8]}} ";
+				       "\"w\\\"/\":{\"dtype\":\"BF16\",\"shape\":[4],\"data_offsets\":[0,8]}} ";
 	PAWL_CLEAN(buf_clear) struct buf out = {0};
 	uint64_t data_len, json_len;
 
@@ -457,12 +473,16 @@ test_P1_random_tables_come_back_equal(void **unused)
 			uint32_t ndim = tree_below(&r, 4);
 			for (uint32_t d = 0; d < ndim; d++)
 				shapes[i][d] = tree_below(&r, 5);
-			t[i] = (struct st_tensor){.name = bump_printf(&memory, "%c/\"\\\xc3\xa9%zu", (char)tree_below(&r, 26) + 'a', i),
-			                          .dtype = PAWL_U8 + (int)tree_below(&r, 18), .ndim = ndim, .shape = shapes[i]};
+			t[i] = (struct st_tensor){
+				.name = bump_printf(&memory, "%c/\"\\\xc3\xa9%zu", (char)tree_below(&r, 26) + 'a', i),
+				.dtype = PAWL_U8 + (int)tree_below(&r, 18),
+				.ndim = ndim,
+				.shape = shapes[i]};
 		}
 		assert_int_equal(st_layout(t, n, &data_len, NULL), 0);
 		assert_int_equal(st_encode_header(t, n, NULL, 0, &out, NULL), 0);
-		assert_int_equal(st_decode("file", out.ptr + 8, out.len - 8, out.len + data_len, &memory, &table, NULL), 0);
+		assert_int_equal(st_decode("file", out.ptr + 8, out.len - 8, out.len + data_len, &memory, &table, NULL),
+		                 0);
 		assert_int_equal(table.n_tensors, n);
 		assert_int_equal(table.data_begin, out.len);
 		for (size_t i = 0; i < n; i++) { /* zero-size ones may have changed places among themselves */

@@ -417,6 +417,9 @@ test_busy_skip_and_replace(void **state)
 	struct pawl *run = open_with(&opts);
 
 	assert_int_equal(try_save(run, f, 1, &first, &err), 0);
+	assert_int_equal(pawl_ticket_wait_for(first, PAWL_STAGE_STAGED, 0, NULL), 0);
+	assert_int_equal(pawl_ticket_wait_for(first, PAWL_STAGE_COMMITTED, 0, &err), PAWL_ETIMEOUT);
+	assert_int_equal(pawl_ticket_wait_for(first, 99, 0, &err), PAWL_EUSAGE);
 	assert_int_equal(try_save(run, f, 2, &second, &err), PAWL_EBUSY);
 	assert_null(second);
 	assert_int_equal(pawl_ticket_wait(first, 60000, NULL), 0);

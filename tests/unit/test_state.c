@@ -122,7 +122,7 @@ test_P1_every_scalar_comes_back_bit_for_bit(void **unused)
 		{{.type = PAWL_INT, .i = INT64_MIN}, "{\"$int\":\"-9223372036854775808\"}"},
 		{{.type = PAWL_INT, .ptr = "9223372036854775808", .len = 19}, "{\"$int\":\"9223372036854775808\"}"},
 		{{.type = PAWL_INT, .ptr = "-170141183460469231731687303715884105728", .len = 40},
-		 "{\"$int\":\"-170141183460469231731687303715884105728\"}"},
+	         "{\"$int\":\"-170141183460469231731687303715884105728\"}"},
 		{{.type = PAWL_FLOAT, .f = 0.0}, "0.0"},
 		{{.type = PAWL_FLOAT, .f = -0.0}, "-0.0"},
 		{{.type = PAWL_FLOAT, .f = 1.0}, "1.0"},
@@ -162,8 +162,8 @@ test_an_int_given_as_text_is_the_same_int(void **unused)
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct pawl_state *s =
-			with_scalar((struct pawl_scalar){.type = PAWL_INT, .ptr = cases[i].text, .len = strlen(cases[i].text)});
+		struct pawl_state *s = with_scalar(
+			(struct pawl_scalar){.type = PAWL_INT, .ptr = cases[i].text, .len = strlen(cases[i].text)});
 		const struct pawl_scalar *back = pawl_node_scalar(pawl_state_root(s));
 		assert_int_equal(back->i, cases[i].i);
 		if (cases[i].stays_text)
@@ -218,8 +218,9 @@ test_containers_have_their_documented_forms(void **unused)
 		assert_int_equal(pawl_state_end(s, NULL), 0);
 	}
 	assert_int_equal(pawl_state_end(s, NULL), 0);
-	assert_encodes(s, "{\"a\":{},\"A\":{\"x\":1,\"y\":1},\"b\":{\"$odict\":[]},\"B\":{\"$odict\":[[\"x\",1],[\"y\",1]]},"
-	                  "\"c\":[],\"C\":[1,1],\"d\":{\"$tuple\":[]},\"D\":{\"$tuple\":[1,1]}}");
+	assert_encodes(
+		s, "{\"a\":{},\"A\":{\"x\":1,\"y\":1},\"b\":{\"$odict\":[]},\"B\":{\"$odict\":[[\"x\",1],[\"y\",1]]},"
+		   "\"c\":[],\"C\":[1,1],\"d\":{\"$tuple\":[]},\"D\":{\"$tuple\":[1,1]}}");
 }
 
 static void
@@ -244,8 +245,10 @@ test_keys_of_every_type_come_back(void **unused)
 		BYTES("1"),
 		BYTES("\0/\xff"),
 	};
-	static const char *const paths[] = {"null", "true", "1", "99999999999999999999", "1.0", "nan", "-0.0", "0.0",
-	                                    "1", "", "null", "a%2Fb%25c", "$tensor", "x%00y", "1", "%00%2F%FF"};
+	static const char *const paths[] = {"null",    "true",  "1",    "99999999999999999999",
+	                                    "1.0",     "nan",   "-0.0", "0.0",
+	                                    "1",       "",      "null", "a%2Fb%25c",
+	                                    "$tensor", "x%00y", "1",    "%00%2F%FF"};
 	struct pawl_state *s = new_state();
 	struct buf component = {0};
 
@@ -566,8 +569,9 @@ test_names_of_tensors_are_unique(void **unused)
 {
 	(void)unused;
 	static float data[8];
-	const struct pawl_scalar keys[] = {TEXT("1"), {.type = PAWL_INT, .i = 1}, TEXT("1~2"), BYTES("1"),
-	                                   TEXT("__metadata__"), TEXT("a/b"), BYTES("a/b")};
+	const struct pawl_scalar keys[] = {TEXT("1"),   {.type = PAWL_INT, .i = 1}, TEXT("1~2"),
+	                                   BYTES("1"),  TEXT("__metadata__"),       TEXT("a/b"),
+	                                   BYTES("a/b")};
 	static const char *const names[] = {"1", "1~2", "1~2~2", "1~3", "__metadata__~2", "a%2Fb", "a%2Fb~2"};
 	struct pawl_state *s = new_state();
 
@@ -632,38 +636,40 @@ test_bad_tensors_are_refused_and_leave_nothing_behind(void **unused)
 {
 	(void)unused;
 	static char data[64];
-	static uint64_t shape[65] = {2, 3}, huge[3] = {1ull << 32, 1ull << 32, 2}, offsets[2] = {1, 0}, global[2] = {2, 3};
+	static uint64_t shape[65] = {2, 3}, huge[3] = {1ull << 32, 1ull << 32, 2}, offsets[2] = {1, 0},
+			global[2] = {2, 3};
 	static const int64_t far[2] = {INT64_MAX, 1}, turned[2] = {1, 2};
+#define BAD(...) {{.size = sizeof(struct pawl_tensor), __VA_ARGS__}, PAWL_EUSAGE}
 	const struct {
 		struct pawl_tensor t;
 		int code;
 	} cases[] = {
 		{{.size = 0, .dtype = PAWL_U8, .ndim = 2, .shape = shape, .data = data}, PAWL_EUSAGE},
-		{{.size = sizeof(struct pawl_tensor), .dtype = 0, .ndim = 2, .shape = shape, .data = data}, PAWL_EUSAGE},
-		{{.size = sizeof(struct pawl_tensor), .dtype = 24, .ndim = 2, .shape = shape, .data = data}, PAWL_EUSAGE},
-		{{.size = sizeof(struct pawl_tensor), .dtype = PAWL_U8, .ndim = 65, .shape = shape, .data = data}, PAWL_EUSAGE},
-		{{.size = sizeof(struct pawl_tensor), .dtype = PAWL_U8, .ndim = 2, .data = data}, PAWL_EUSAGE},
-		{{.size = sizeof(struct pawl_tensor), .dtype = PAWL_U8, .ndim = 2, .shape = shape}, PAWL_EUSAGE},
-		{{.size = sizeof(struct pawl_tensor), .dtype = PAWL_U8, .ndim = 3, .shape = huge, .data = data}, PAWL_EUSAGE},
-		{{.size = sizeof(struct pawl_tensor), .dtype = PAWL_F64, .ndim = 2, .shape = huge, .data = data}, PAWL_EUSAGE},
-		{{.size = sizeof(struct pawl_tensor), .dtype = PAWL_F32, .ndim = 2, .shape = shape, .strides = far, .data = data},
-		 PAWL_EUSAGE},
-		{{.size = sizeof(struct pawl_tensor), .dtype = PAWL_F4, .ndim = 1, .shape = shape + 1, .data = data}, PAWL_EUSAGE},
-		{{.size = sizeof(struct pawl_tensor), .dtype = PAWL_F4, .ndim = 2, .shape = shape, .strides = turned, .data = data},
-		 PAWL_EUNSUPPORTED},
-		{{.size = sizeof(struct pawl_tensor), .dtype = PAWL_U8, .ndim = 2, .shape = shape, .data = data, .offsets = offsets},
-		 PAWL_EUSAGE},
-		{{.size = sizeof(struct pawl_tensor), .dtype = PAWL_U8, .ndim = 2, .shape = shape, .data = data,
-		  .offsets = offsets, .global_shape = global}, PAWL_EUSAGE},
-		{{.size = sizeof(struct pawl_tensor), .dtype = PAWL_U8, .ndim = 2, .shape = shape, .data = data,
-		  .kind = "a tag that is longer than 32 bytes"}, PAWL_EUSAGE},
+		BAD(.dtype = 0, .ndim = 2, .shape = shape, .data = data),
+		BAD(.dtype = 24, .ndim = 2, .shape = shape, .data = data),
+		BAD(.dtype = PAWL_U8, .ndim = 65, .shape = shape, .data = data),
+		BAD(.dtype = PAWL_U8, .ndim = 2, .data = data),
+		BAD(.dtype = PAWL_U8, .ndim = 2, .shape = shape),
+		BAD(.dtype = PAWL_U8, .ndim = 3, .shape = huge, .data = data),
+		BAD(.dtype = PAWL_F64, .ndim = 2, .shape = huge, .data = data),
+		BAD(.dtype = PAWL_F32, .ndim = 2, .shape = shape, .strides = far, .data = data),
+		BAD(.dtype = PAWL_F4, .ndim = 1, .shape = shape + 1, .data = data),
+		BAD(.dtype = PAWL_U8, .ndim = 2, .shape = shape, .data = data, .offsets = offsets),
+		BAD(.dtype = PAWL_U8, .ndim = 2, .shape = shape, .data = data, .offsets = offsets,
+	            .global_shape = global),
+		BAD(.dtype = PAWL_U8, .shape = shape, .data = data, .kind = "a tag that is longer than 32 bytes"),
+		BAD(.dtype = PAWL_U8, .shape = shape, .data = data, .kind = "\xff"),
+		{{.size = sizeof(struct pawl_tensor), .dtype = PAWL_F4, .ndim = 2, .shape = shape, .strides = turned},
+	         PAWL_EUNSUPPORTED},
 	};
+#undef BAD
 	struct pawl_state *s = new_state();
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct pawl_error err = {0};
 		int rc = pawl_state_set_tensor(s, "model/w", &cases[i].t, &err);
-		if (rc != cases[i].code || err.code != rc || !strstr(err.message, "model/w") || !strstr(err.message, "tensor"))
+		if (rc != cases[i].code || err.code != rc || !strstr(err.message, "model/w") ||
+		    !strstr(err.message, "tensor"))
 			fail_msg("case %zu: %d (%s)", i, rc, err.message);
 	}
 	assert_null(pawl_state_root(s));
@@ -819,16 +825,34 @@ static void
 test_values_are_found_by_path(void **unused)
 {
 	(void)unused;
-	static const char text[] = "{\"model\":{\"$dict\":[[\"7\",1],[7,2],[8,3],[1.5,4],[null,5],[\"\",6],[{\"$bytes\":\"AP8=\"},7],"
-	                           "[{\"$int\":\"99999999999999999999\"},8]]},\"list\":[10,{\"$tuple\":[20,30]}],\"\":{\"\":9}}";
+	static const char text[] =
+		"{\"model\":{\"$dict\":[[\"7\",1],[7,2],[8,3],[1.5,4],[null,5],[\"\",6],[{\"$bytes\":\"AP8=\"},7],"
+		"[{\"$int\":\"99999999999999999999\"},8]]},\"list\":[10,{\"$tuple\":[20,30]}],\"\":{\"\":9}}";
 	static const struct {
 		const char *path;
 		int64_t value; /* -1: nothing there */
 	} cases[] = {
-		{"model/7", 1}, {"model/8", 3}, {"model/1.5", 4}, {"model/null", 5}, {"model/", 6}, {"model/%00%FF", 7},
-		{"model/99999999999999999999", 8}, {"list/0", 10}, {"list/1/1", 30}, {"/", 9}, {"model/9", -1},
-		{"list/2", -1}, {"list/00", -1}, {"list/x", -1}, {"list/", -1}, {"list/1/1/0", -1}, {"list/999999999999", -1},
-		{"nothing", -1}, {"model/%", -1}, {"model/%0", -1}, {"model/08", -1},
+		{"model/7", 1},
+		{"model/8", 3},
+		{"model/1.5", 4},
+		{"model/null", 5},
+		{"model/", 6},
+		{"model/%00%FF", 7},
+		{"model/99999999999999999999", 8},
+		{"list/0", 10},
+		{"list/1/1", 30},
+		{"/", 9},
+		{"model/9", -1},
+		{"list/2", -1},
+		{"list/00", -1},
+		{"list/x", -1},
+		{"list/", -1},
+		{"list/1/1/0", -1},
+		{"list/999999999999", -1},
+		{"nothing", -1},
+		{"model/%", -1},
+		{"model/%0", -1},
+		{"model/08", -1},
 	};
 	struct pawl_state *s = NULL;
 
@@ -889,17 +913,48 @@ test_P17_hostile_trees_are_refused(void **unused)
 {
 	(void)unused;
 	static const char *const corrupt[] = {
-		"{\"$what\":1}", "{\"$\":1}", "{\"a\":1,\"$b\":2}", "{\"$int\":5}", "{\"$int\":\"\"}", "{\"$int\":\"1.5\"}",
-		"{\"$int\":\"0x1\"}", "{\"$int\":\"1\",\"x\":2}", "{\"$float\":\"7ff\"}", "{\"$float\":\"7FF8000000000000\"}",
-		"{\"$float\":1.5}", "{\"$float\":\"7ff8000000000000\",\"x\":1}", "{\"$bytes\":\"%%%%\"}", "{\"$bytes\":\"QQ\"}",
-		"{\"$bytes\":[]}", "{\"$str\":\"/w==\"}", "{\"$str\":null}", "{\"$tuple\":{}}", "{\"$tuple\":[],\"x\":1}",
-		"{\"$dict\":{}}", "{\"$dict\":[1]}", "{\"$dict\":[[1]]}", "{\"$dict\":[[1,2,3]]}", "{\"$dict\":[[[],1]]}",
-		"{\"$dict\":[[{},1]]}", "{\"$dict\":[[{\"$tuple\":[]},1]]}", "{\"$dict\":[[{\"$tensor\":\"a\"},1]]}",
-		"{\"$dict\":[[1,2],[1,3]]}", "{\"$odict\":[[\"a\",2],[\"a\",3]]}", "{\"$dict\":[[{\"$int\":\"5\"},2],[5,3]]}",
-		"{\"$dict\":[[true,2],[true,3]]}", "{\"$dict\":[],\"y\":1}", "{\"$tensor\":5}", "{\"$tensor\":\"a\",\"as\":5}",
-		"{\"$tensor\":\"a\",\"is\":\"b\"}", "{\"$tensor\":\"a\",\"as\":\"b\",\"c\":1}", "{\"$str_in\":\"a\",\"as\":\"b\"}",
-		"{\"$bytes_in\":1}", "[{\"$tensor\":\"a\"},{\"$str_in\":\"a\"}]", "[{\"$str_in\":\"a\"},{\"$tensor\":\"a\"}]",
-		"[{\"$str_in\":\"a\"},{\"$str_in\":\"a\"}]", "{\"$str_in\":[]}",
+		"{\"$what\":1}",
+		"{\"$\":1}",
+		"{\"a\":1,\"$b\":2}",
+		"{\"$int\":5}",
+		"{\"$int\":\"\"}",
+		"{\"$int\":\"1.5\"}",
+		"{\"$int\":\"0x1\"}",
+		"{\"$int\":\"1\",\"x\":2}",
+		"{\"$float\":\"7ff\"}",
+		"{\"$float\":\"7FF8000000000000\"}",
+		"{\"$float\":1.5}",
+		"{\"$float\":\"7ff8000000000000\",\"x\":1}",
+		"{\"$bytes\":\"%%%%\"}",
+		"{\"$bytes\":\"QQ\"}",
+		"{\"$bytes\":[]}",
+		"{\"$str\":\"/w==\"}",
+		"{\"$str\":null}",
+		"{\"$tuple\":{}}",
+		"{\"$tuple\":[],\"x\":1}",
+		"{\"$dict\":{}}",
+		"{\"$dict\":[1]}",
+		"{\"$dict\":[[1]]}",
+		"{\"$dict\":[[1,2,3]]}",
+		"{\"$dict\":[[[],1]]}",
+		"{\"$dict\":[[{},1]]}",
+		"{\"$dict\":[[{\"$tuple\":[]},1]]}",
+		"{\"$dict\":[[{\"$tensor\":\"a\"},1]]}",
+		"{\"$dict\":[[1,2],[1,3]]}",
+		"{\"$odict\":[[\"a\",2],[\"a\",3]]}",
+		"{\"$dict\":[[{\"$int\":\"5\"},2],[5,3]]}",
+		"{\"$dict\":[[true,2],[true,3]]}",
+		"{\"$dict\":[],\"y\":1}",
+		"{\"$tensor\":5}",
+		"{\"$tensor\":\"a\",\"as\":5}",
+		"{\"$tensor\":\"a\",\"is\":\"b\"}",
+		"{\"$tensor\":\"a\",\"as\":\"b\",\"c\":1}",
+		"{\"$str_in\":\"a\",\"as\":\"b\"}",
+		"{\"$bytes_in\":1}",
+		"[{\"$tensor\":\"a\"},{\"$str_in\":\"a\"}]",
+		"[{\"$str_in\":\"a\"},{\"$tensor\":\"a\"}]",
+		"[{\"$str_in\":\"a\"},{\"$str_in\":\"a\"}]",
+		"{\"$str_in\":[]}",
 	};
 
 	for (size_t i = 0; i < sizeof(corrupt) / sizeof(corrupt[0]); i++) {

@@ -23,12 +23,29 @@ test_dtypes_have_names_and_widths(void **unused)
 		const char *name;
 		unsigned bits;
 	} rows[] = {
-		{PAWL_BOOL, "BOOL", 8}, {PAWL_F4, "F4", 4}, {PAWL_F6_E2M3, "F6_E2M3", 6}, {PAWL_F6_E3M2, "F6_E3M2", 6},
-		{PAWL_U8, "U8", 8}, {PAWL_I8, "I8", 8}, {PAWL_F8_E5M2, "F8_E5M2", 8}, {PAWL_F8_E4M3, "F8_E4M3", 8},
-		{PAWL_F8_E8M0, "F8_E8M0", 8}, {PAWL_F8_E4M3FNUZ, "F8_E4M3FNUZ", 8}, {PAWL_F8_E5M2FNUZ, "F8_E5M2FNUZ", 8},
-		{PAWL_I16, "I16", 16}, {PAWL_U16, "U16", 16}, {PAWL_F16, "F16", 16}, {PAWL_BF16, "BF16", 16},
-		{PAWL_I32, "I32", 32}, {PAWL_U32, "U32", 32}, {PAWL_F32, "F32", 32}, {PAWL_C64, "C64", 64},
-		{PAWL_F64, "F64", 64}, {PAWL_I64, "I64", 64}, {PAWL_U64, "U64", 64}, {PAWL_C128, "C128", 128},
+		{PAWL_BOOL, "BOOL", 8},
+		{PAWL_F4, "F4", 4},
+		{PAWL_F6_E2M3, "F6_E2M3", 6},
+		{PAWL_F6_E3M2, "F6_E3M2", 6},
+		{PAWL_U8, "U8", 8},
+		{PAWL_I8, "I8", 8},
+		{PAWL_F8_E5M2, "F8_E5M2", 8},
+		{PAWL_F8_E4M3, "F8_E4M3", 8},
+		{PAWL_F8_E8M0, "F8_E8M0", 8},
+		{PAWL_F8_E4M3FNUZ, "F8_E4M3FNUZ", 8},
+		{PAWL_F8_E5M2FNUZ, "F8_E5M2FNUZ", 8},
+		{PAWL_I16, "I16", 16},
+		{PAWL_U16, "U16", 16},
+		{PAWL_F16, "F16", 16},
+		{PAWL_BF16, "BF16", 16},
+		{PAWL_I32, "I32", 32},
+		{PAWL_U32, "U32", 32},
+		{PAWL_F32, "F32", 32},
+		{PAWL_C64, "C64", 64},
+		{PAWL_F64, "F64", 64},
+		{PAWL_I64, "I64", 64},
+		{PAWL_U64, "U64", 64},
+		{PAWL_C128, "C128", 128},
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -97,8 +114,8 @@ test_which_strides_are_contiguous(void **unused)
 		int64_t strides[3];
 		bool expected;
 	} cases[] = {
-		{{3, 3, 1}, true}, {{3, -99, 1}, true}, {{3, 0, 1}, true}, {{1, 1, 2}, false},
-		{{-3, 3, 1}, false}, {{0, 3, 1}, false}, {{4, 4, 1}, false}, {{3, 3, -1}, false},
+		{{3, 3, 1}, true},   {{3, -99, 1}, true}, {{3, 0, 1}, true},  {{1, 1, 2}, false},
+		{{-3, 3, 1}, false}, {{0, 3, 1}, false},  {{4, 4, 1}, false}, {{3, 3, -1}, false},
 	};
 	struct pawl_tensor t = {.dtype = PAWL_U8, .ndim = 3, .shape = shape};
 

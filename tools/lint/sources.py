@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hand-written lists of sources in src/, tests/ and cli/ miss no file and name none that is gone."""
+"""The hand-written lists of sources in src/, tests/, tests/fuzz/ and cli/ miss no file and name none that is gone."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ def main() -> None:
     tests = {name for name in quoted("tests/meson.build") if name.startswith("test_")}
     present_tests = {path.stem for path in common.files("tests/unit/test_*.c")}
     problems += compare(tests, present_tests, "tests/meson.build")
+
+    fuzz = {name for name in quoted("tests/fuzz/meson.build") if name.startswith("fuzz_")}
+    problems += compare(fuzz, {path.stem for path in common.files("tests/fuzz/fuzz_*.c")}, "tests/fuzz/meson.build")
 
     command = {name for name in quoted("cli/meson.build") if name.endswith(".c")}
     present_command = {path.name for path in common.files("cli/*.c")}
