@@ -85,6 +85,25 @@ bash_values(struct keep *keep, const struct option *o)
 	}
 }
 
+/* The case of one command: its own options, then what its operands are. */
+static void
+bash_command(struct keep *keep, const struct command *c)
+{
+	(void)printf("\t%s)\n\tcase $prev in\n", c->name);
+	bash_values(keep, c->options);
+	(void)printf("\tesac\n\tcase $cur in\n\t-*) COMPREPLY=($(compgen -W \"");
+	bash_options(c->options);
+	bash_options(options_common());
+	(void)printf("\" -- \"$cur\")) ;;\n");
+	if (operand_kind(c) == OPERAND_COMMAND)
+		(void)printf("\t*) COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")) ;;\n", command_names(keep));
+	else if (operand_kind(c) == OPERAND_SHELL)
+		(void)printf("\t*) COMPREPLY=($(compgen -W \"bash zsh fish\" -- \"$cur\")) ;;\n");
+	else if (operand_kind(c) != OPERAND_END)
+		(void)printf("\t*) _pawl_targets \"$cur\" ;;\n");
+	(void)printf("\tesac ;;\n");
+}
+
 static void
 print_bash(struct keep *keep)
 {
@@ -130,23 +149,9 @@ print_bash(struct keep *keep)
 	             "\t\t*) COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")) ;;\n"
 	             "\t\tesac\n\t\treturn\n\tfi\n\tcase $command in\n",
 	             command_names(keep));
-	for (const struct command *const *c = cli_commands(); *c != NULL; c++) {
-		if ((*c)->group == GROUP_HIDDEN)
-			continue;
-		(void)printf("\t%s)\n\tcase $prev in\n", (*c)->name);
-		bash_values(keep, (*c)->options);
-		(void)printf("\tesac\n\tcase $cur in\n\t-*) COMPREPLY=($(compgen -W \"");
-		bash_options((*c)->options);
-		bash_options(options_common());
-		(void)printf("\" -- \"$cur\")) ;;\n");
-		if (operand_kind(*c) == OPERAND_COMMAND)
-			(void)printf("\t*) COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")) ;;\n", command_names(keep));
-		else if (operand_kind(*c) == OPERAND_SHELL)
-			(void)printf("\t*) COMPREPLY=($(compgen -W \"bash zsh fish\" -- \"$cur\")) ;;\n");
-		else if (operand_kind(*c) != OPERAND_END)
-			(void)printf("\t*) _pawl_targets \"$cur\" ;;\n");
-		(void)printf("\tesac ;;\n");
-	}
+	for (const struct command *const *c = cli_commands(); *c != NULL; c++)
+		if ((*c)->group != GROUP_HIDDEN)
+			bash_command(keep, *c);
 	(void)printf("\tesac\n}\ncomplete -F _pawl pawl\n");
 }
 

@@ -168,8 +168,9 @@ print_json(struct cli *cli, struct pawl *run, const char *dest, const struct res
 }
 
 static int
-check_dest(const char *dest, struct pawl_error *err)
+check_dest(struct cli *cli, const char *dest, struct pawl_error *err)
 {
+	const char *parent = copy_parent(&cli->keep, dest);
 	size_t len = strlen(dest);
 	struct stat st;
 
@@ -178,6 +179,8 @@ check_dest(const char *dest, struct pawl_error *err)
 		                 "%s: 'pawl restore' makes a folder; 'pawl export' writes safetensors files", dest);
 	if (lstat(dest, &st) == 0)
 		return cli_error(err, PAWL_EEXISTS, "%s exists already", dest);
+	if (stat(parent, &st) != 0 || !S_ISDIR(st.st_mode))
+		return cli_error(err, PAWL_ENOTFOUND, "%s: no such folder", parent);
 	return 0;
 }
 
@@ -194,7 +197,7 @@ run_restore(struct cli *cli, const void *ptr)
 	bool fallback;
 	uint64_t id;
 
-	if (check_dest(dest, &err) < 0 || target_parse(cli, cli->operands[0], &target, &err) < 0 ||
+	if (check_dest(cli, dest, &err) < 0 || target_parse(cli, cli->operands[0], &target, &err) < 0 ||
 	    target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
 	    target_find(cli, run, &target, &id, &err) < 0)
 		return cli_fail(cli, &err);

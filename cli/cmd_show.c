@@ -117,7 +117,7 @@ metrics_text(struct cli *cli, const struct pawl_info *info)
 		ret = keep_printf(&cli->keep, "%s%s%s %s", ret, i > 0 ? ", " : "",
 		                  text_clean(&cli->keep, info->metrics[i].name),
 		                  info->metrics[i].not_a_number ? "(no number)"
-		                                                : human_number(&cli->keep, info->metrics[i].value, 9));
+		                                                : human_number(&cli->keep, info->metrics[i].value, 6));
 	return ret;
 }
 

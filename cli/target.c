@@ -196,6 +196,7 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 	opts.root = target->root;
 	opts.read_only = !writable;
 	opts.single = target->single;
+	opts.upkeep = 1;
 	if (score != NULL) {
 		rc = target_score(cli, score, &opts.retention, err);
 		if (rc < 0)

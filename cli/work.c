@@ -15,6 +15,8 @@
 #define WORK_FIRST_MS 300 /* shorter work shows no line */
 #define WORK_EVERY_MS 100
 #define WORK_BAR_MAX 30
+#define WORK_BAR_MIN 8
+#define WORK_FIGURES 52 /* columns that the figures may take */
 
 struct work {
 	const struct term *term;
@@ -53,50 +55,61 @@ erase(struct work *w)
 	w->shown = false;
 }
 
+/* "12 s left" */
+static const char *
+time_left(struct keep *keep, double seconds)
+{
+	if (seconds < 100)
+		return keep_printf(keep, "  %.0f s left", seconds + 0.5);
+	return keep_printf(keep, "  %s left", human_seconds(keep, seconds));
+}
+
+/* "52%  1.30 GiB of 2.50 GiB  3.10 GB/s  12 s left", as far as it is known. */
+static const char *
+figures(const struct work *w, struct keep *keep, uint64_t done, uint64_t total)
+{
+	double seconds = seconds_since(&w->began), rate = seconds > 0 ? (double)done / seconds : 0;
+	const char *ret = "";
+
+	if (w->signal != 0)
+		return "stopping";
+	if (total > 0)
+		ret = keep_printf(keep, "%3.0f%%  %s of %s", (double)done / (double)total * 100,
+		                  human_bytes(keep, (double)done), human_bytes(keep, (double)total));
+	else if (done > 0)
+		ret = human_bytes(keep, (double)done);
+	if (done > 0)
+		ret = keep_printf(keep, "%s  %s", ret, human_rate(keep, rate));
+	if (total > done && done > 0 && seconds > 1)
+		ret = keep_printf(keep, "%s%s", ret, time_left(keep, (double)(total - done) / rate));
+	return ret;
+}
+
 /* Called with the lock held. */
 static void
 draw(struct work *w)
 {
-	struct keep keep = {0};
-	const struct term *term = w->term;
 	uint64_t done = w->base_bytes + __atomic_load_n(&w->meter->done_bytes, __ATOMIC_RELAXED);
 	uint64_t total =
 		w->total_bytes > 0 ? w->total_bytes : __atomic_load_n(&w->meter->total_bytes, __ATOMIC_RELAXED);
-	double seconds = seconds_since(&w->began), fraction = total > 0 ? (double)done / (double)total : 0;
-	double rate = seconds > 0 ? (double)done / seconds : 0;
-	const char *right = "";
-	size_t bar = 0, full, used;
+	const struct term *term = w->term;
+	struct keep keep = {0};
+	size_t width = (size_t)term->width - 1, used = text_width(w->label) + 2, bar = 0, full;
 
-	fraction = fraction > 1 ? 1 : fraction;
-	if (total > 0)
-		right = keep_printf(&keep, "%3.0f%%  %s of %s", fraction * 100, human_bytes(&keep, (double)done),
-		                    human_bytes(&keep, (double)total));
-	else if (done > 0)
-		right = human_bytes(&keep, (double)done);
-	if (done > 0)
-		right = keep_printf(&keep, "%s  %s", right, human_rate(&keep, rate));
-	if (total > done && done > 0 && seconds > 1)
-		right = keep_printf(&keep, "%s  %s left", right,
-		                    human_seconds(&keep, (double)(uint64_t)((double)(total - done) / rate + 1)));
-	if (w->signal != 0)
-		right = "stopping";
-	used = 4 + text_width(w->label) + text_width(right);
-	if (total > 0 && w->signal == 0 && used + 12 < (size_t)term->width) {
-		bar = (size_t)term->width - used - 3;
+	done = total > 0 && done > total ? total : done;
+	(void)fprintf(term->file, "\r%s  ", w->label);
+	/* the figures have a place of their own, so that the bar keeps its length while they change */
+	if (total > 0 && w->signal == 0 && used + WORK_FIGURES + WORK_BAR_MIN < width) {
+		bar = width - used - WORK_FIGURES;
 		bar = bar > WORK_BAR_MAX ? WORK_BAR_MAX : bar;
-	}
-	(void)fputc('\r', term->file);
-	(void)fputs(text_cut(&keep, w->label, (size_t)term->width / 2, term->utf8), term->file);
-	(void)fputs("  ", term->file);
-	if (bar > 0) {
-		full = (size_t)(fraction * (double)bar + 0.5);
+		full = (size_t)((double)done / (double)total * (double)bar + 0.5);
 		term_repeat(term, STYLE_ACCENT, term->utf8 ? "\u2501" : "=", full);
 		term_repeat(term, STYLE_DIM, term->utf8 ? "\u2500" : "-", bar - full);
 		(void)fputs("  ", term->file);
+		used += bar + 2;
 	}
-	(void)fputs(
-		text_cut(&keep, right, (size_t)term->width - 4 < used ? (size_t)term->width / 2 - 4 : used, term->utf8),
-		term->file);
+	(void)fputs(text_cut(&keep, figures(w, &keep, done, total), used < width ? width - used : 0, term->utf8),
+	            term->file);
 	(void)fputs("\033[K", term->file);
 	(void)fflush(term->file);
 	w->shown = true;

@@ -328,6 +328,9 @@ struct pawl_open_opts {
 	double mtbf_seconds;      /* for "auto": mean time between failures; 0 = 24 h */
 	struct pawl_fault *fault; /* tests: a fault layer around the store; NULL = none */
 	int nonfinite;            /* R157: 0 = accept, 1 = flag in the manifest, 2 = refuse a state with NaN or Inf */
+	int upkeep;               /* 1: opened to look after the run, not to train: no new attempt, and nothing is cleared up.
+	                             So opened, or read-only, a run without score attributes of its own goes by those
+	                             of its last training */
 };
 #define PAWL_OPEN_OPTS_INIT {.size = sizeof(struct pawl_open_opts), .retention = PAWL_RETENTION_INIT}
 

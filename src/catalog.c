@@ -58,7 +58,16 @@ compare_entries(const void *pa, const void *pb)
 	return c ? c : strcmp(a->name, b->name);
 }
 
-/* Sorts, and turns all but the first of several valid entries with one id into bad ones. */
+static void
+remove_at(struct catalog *c, size_t at)
+{
+	catalog_entry_clear(&c->entries[at]);
+	c->n--;
+	memmove(&c->entries[at], &c->entries[at + 1], (c->n - at) * sizeof(*c->entries));
+}
+
+/* Sorts, and turns all but the first of several valid entries with one id into bad ones; out of memory, they are
+ * dropped. */
 static int
 order_entries(struct catalog *c, struct pawl_error *err)
 {
@@ -77,9 +86,12 @@ order_entries(struct catalog *c, struct pawl_error *err)
 			continue;
 		}
 		char *problem = mem_printf("its id %llu is that of %s", (unsigned long long)e->id, owner->name);
-		if (!problem)
+		if (problem) {
+			catalog_entry_turn_bad(e, problem);
+		} else {
 			rc = out_of_memory(err);
-		catalog_entry_turn_bad(e, problem);
+			remove_at(c, i--);
+		}
 	}
 	return rc;
 }
@@ -362,14 +374,6 @@ catalog_reload_holds(struct catalog *c, struct pawl_error *err)
 }
 
 /* ----------------------------------------------------------- one at a time */
-
-static void
-remove_at(struct catalog *c, size_t at)
-{
-	catalog_entry_clear(&c->entries[at]);
-	c->n--;
-	memmove(&c->entries[at], &c->entries[at + 1], (c->n - at) * sizeof(*c->entries));
-}
 
 static int
 make_room(struct catalog *c, struct pawl_error *err)

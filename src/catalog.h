@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * catalog: the committed checkpoints of a run, read from their manifests; nothing else decides (P2, P9, E7, R139).
- * Rebuilt at open, kept current by the save path, refreshed by catalog_reload (only new names, and folders that changed,
- * are read). Not thread-safe: run.c's lock guards it. Pins and late scores: marks.h; readers' holds: holds.h.
+ * Rebuilt at open, kept current by the save path, refreshed by catalog_reload (only new names, and folders that
+ * changed, are read). Not thread-safe: run.c's lock guards it. Pins and late scores: marks.h; readers' holds: holds.h.
  *
  * Layout below the run's root (single: the folder of the checkpoint is `single_name`, and nothing else exists):
  *   checkpoints/<name>/manifest.json
@@ -26,30 +26,31 @@
 #define CATALOG_FOLDER "checkpoints"
 #define CATALOG_MARKS MARKS_FOLDER
 #define CATALOG_HOLDS HOLDS_FOLDER
-#define CATALOG_DELETING ".deleting" /* file in a folder whose deletion has begun */
-#define CATALOG_MAX 1000000u /* checkpoints in a run */
+#define CATALOG_DELETING ".deleting"                    /* file in a folder whose deletion has begun */
+#define CATALOG_MAX 1000000u                            /* checkpoints in a run */
 #define CATALOG_NO_MANIFEST MANIFEST_NAME " is missing" /* the problem of a folder that is no checkpoint at all */
 
 struct catalog_entry {
-	struct manifest *summary;  /* owned; NULL for a bad one */
-	char *name;                /* folder name */
-	char *problem;             /* NULL, or why the manifest does not verify */
-	uint64_t id;               /* of the summary; of a bad one: digits at the end of its name, or 0 */
-	struct pawl_metric *metrics; /* saved ones overlaid with late scores; one block with its names, or the summary's */
+	struct manifest *summary; /* owned; NULL for a bad one */
+	char *name;               /* folder name */
+	char *problem;            /* NULL, or why the manifest does not verify */
+	uint64_t id;              /* of the summary; of a bad one: digits at the end of its name, or 0 */
+	struct pawl_metric *metrics; /* saved ones overlaid with late ones; one block with the names, or the summary's */
 	size_t n_metrics;
 	bool pinned, held;
-	int64_t mtime_ns;          /* of the folder when it was read; 0 = read it again */
+	int64_t mtime_ns; /* of the folder when it was read; 0 = read it again */
 };
 
 struct catalog {
-	struct store *store;       /* borrowed */
-	const char *single_name;   /* NULL for runs */
+	struct store *store;           /* borrowed */
+	const char *single_name;       /* NULL for runs */
 	struct catalog_entry *entries; /* ascending by id; bad ones sorted in by the id of their name */
 	size_t n, cap;
 };
 
 int catalog_load(struct catalog *c, struct store *store, const char *single_name, struct pawl_error *err);
-/* A listing that fails is an error and changes nothing (P8). Entries whose folder is gone are dropped. Marks and holds are read anew. */
+/* A listing that fails is an error and changes nothing (P8). Entries whose folder is gone are dropped. Marks and holds
+ * are read anew. */
 int catalog_reload(struct catalog *c, struct pawl_error *err);
 void catalog_clear(struct catalog *c);
 /* Reads and adds one checkpoint just committed. */
@@ -61,21 +62,26 @@ struct catalog_entry *catalog_latest(struct catalog *c);
 /* Best valid entry by policy, or NULL. */
 struct catalog_entry *catalog_best(struct catalog *c, const struct pawl_retention *policy);
 /* Resolves a selector of pawl_find. */
-int catalog_find(struct catalog *c, const struct pawl_retention *policy, const char *selector, struct catalog_entry **ret, struct pawl_error *err);
-/* Items for retain_decide (valid entries only, ascending); strings are borrowed from the catalog; caller mem_frees the array. */
+int catalog_find(struct catalog *c, const struct pawl_retention *policy, const char *selector,
+                 struct catalog_entry **ret, struct pawl_error *err);
+/* Items for retain_decide (valid entries only, ascending); strings are borrowed from the catalog; caller mem_frees the
+ * array. */
 int catalog_items(const struct catalog *c, struct retain_item **ret, size_t *ret_n, struct pawl_error *err);
 /* Pins, late scores: writes the mark file and updates the entry. NULL metrics = leave. */
-int catalog_mark(struct catalog *c, struct catalog_entry *e, const bool *pinned, const struct pawl_metric *metrics, size_t n, struct pawl_error *err);
+int catalog_mark(struct catalog *c, struct catalog_entry *e, const bool *pinned, const struct pawl_metric *metrics,
+                 size_t n, struct pawl_error *err);
 /* Reads the holds anew. */
 int catalog_reload_holds(struct catalog *c, struct pawl_error *err);
 /* Fills *ret from an entry; everything is copied to `memory`. */
-int catalog_info(const struct catalog *c, const struct catalog_entry *e, const struct pawl_retention *policy, struct bump *memory, struct pawl_info *ret,
-                 struct pawl_error *err);
+int catalog_info(const struct catalog *c, const struct catalog_entry *e, const struct pawl_retention *policy,
+                 struct bump *memory, struct pawl_info *ret, struct pawl_error *err);
 /* Folder key of an entry: "checkpoints/<name>", or the name alone for single. Appended to out. */
 void catalog_key(const struct catalog *c, const char *name, struct buf *out);
 /* Full manifest of an entry, read and verified now. */
-int catalog_manifest(const struct catalog *c, const struct catalog_entry *e, struct manifest **ret, struct pawl_error *err);
+int catalog_manifest(const struct catalog *c, const struct catalog_entry *e, struct manifest **ret,
+                     struct pawl_error *err);
 /* The same, but only the summary is decoded. */
-int catalog_summary(const struct catalog *c, const struct catalog_entry *e, struct manifest **ret, struct pawl_error *err);
+int catalog_summary(const struct catalog *c, const struct catalog_entry *e, struct manifest **ret,
+                    struct pawl_error *err);
 
 #endif

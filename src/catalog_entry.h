@@ -8,13 +8,13 @@
 void catalog_entry_clear(struct catalog_entry *e);
 /* metrics: one block that the entry frees, or the summary's. */
 void catalog_entry_set_metrics(struct catalog_entry *e, struct pawl_metric *metrics, size_t n);
-/* Takes over problem (NULL only when out of memory). */
+/* Takes over problem. */
 void catalog_entry_turn_bad(struct catalog_entry *e, char *problem);
 /* The number that a name ends in; 0 if there is none or it is too large. */
 uint64_t catalog_name_id(const char *name);
 
 /* Reads one checkpoint; what is wrong with it becomes its problem, and only what is wrong elsewhere an error. */
-int catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, struct buf *scratch, struct catalog_entry *ret,
-                       struct pawl_error *err);
+int catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, struct buf *scratch,
+                       struct catalog_entry *ret, struct pawl_error *err);
 
 #endif

@@ -23,8 +23,6 @@
 #define HUGE_PAGE (2u << 20)
 #define CACHED_BYTES (256u << 10) /* of one read from the page cache: stays in the processor's cache until summed */
 #define FUSED_BYTES (16u << 10)   /* from here on a stretch is copied while summed; below, two steps cost less */
-#define PROBE_BYTES 4096          /* asked for first: what is not cached is fetched by some kernels when asked for */
-#define COLD_UNITS 7              /* after a unit that was not cached, so many units of the file are not tried */
 #define MAX_THREADS 64u
 #define MIN_UNIT_BYTES (1u << 20) /* however many threads share the ring */
 
@@ -41,7 +39,6 @@ struct fetch {
 struct open_file {
 	struct store_reader *reader;
 	size_t units_left;
-	unsigned cold; /* units to come that are read without asking the page cache */
 	bool bad;      /* cannot be opened: reported already */
 };
 
@@ -371,28 +368,18 @@ take_range(struct worker *w, uint64_t begin, uint64_t end)
 	return 0;
 }
 
-static bool
-is_cached(struct worker *w, uint64_t begin)
-{
-	uint64_t left = w->unit->end - begin;
-	struct pawl_error err;
-	return store_read_cached(w->f->store, w->reader, begin, w->buffer, left < PROBE_BYTES ? left : PROBE_BYTES, &err) > 0;
-}
-
 static int
-take_unit(struct worker *w, bool try_cache, bool *ret_cold)
+take_unit(struct worker *w)
 {
 	uint64_t at = w->unit->begin;
-	try_cache = try_cache && is_cached(w, at);
-	while (try_cache && at < w->unit->end) {
+	while (at < w->unit->end) {
 		int rc = take_cached_block(w, at, block_end(w, at));
 		TRY(rc);
 		if (rc == 0)
-			break;
+			return take_range(w, at, w->unit->end);
 		at = block_end(w, at);
 	}
-	*ret_cold = at < w->unit->end;
-	return at < w->unit->end ? take_range(w, at, w->unit->end) : 0;
+	return 0;
 }
 
 /* ---- files ---- */
@@ -417,7 +404,7 @@ open_file(struct fetching *f, const struct manifest_file *info, struct open_file
 
 /* Sets the worker's reader; 0 with a NULL reader if the file has been reported as bad. */
 static int
-enter_file(struct worker *w, bool *ret_try_cache)
+enter_file(struct worker *w)
 {
 	struct fetching *f = w->f;
 	struct open_file *file = &f->files[w->unit->file];
@@ -430,20 +417,16 @@ enter_file(struct worker *w, bool *ret_try_cache)
 		file->bad = rc < 0;
 	}
 	w->reader = file->bad ? NULL : file->reader;
-	*ret_try_cache = file->cold == 0;
-	file->cold -= file->cold > 0;
 	pthread_mutex_unlock(&f->lock);
 	return rc < 0 ? report(w, end < size ? end : size, end > size ? end : size, &err) : 0;
 }
 
 static void
-leave_file(struct worker *w, bool cold)
+leave_file(struct worker *w)
 {
 	struct open_file *file = &w->f->files[w->unit->file];
 	struct store_reader *done = NULL;
 	pthread_mutex_lock(&w->f->lock);
-	if (cold)
-		file->cold = COLD_UNITS;
 	if (--file->units_left == 0)
 		done = steal(&file->reader);
 	pthread_mutex_unlock(&w->f->lock);
@@ -472,17 +455,16 @@ work(void *arg)
 	struct fetching *f = w->f;
 	const struct fetch_job *job = f->job;
 	while (!atomic_load(&f->stop)) {
-		bool try_cache, cold = false;
 		w->unit_index = atomic_fetch_add(&f->next, 1);
 		if (w->unit_index >= job->plan->n_units)
 			return;
 		w->unit = &job->plan->units[w->unit_index];
 		w->file = &job->manifest->files[w->unit->file];
 		w->first_part = 0;
-		if (is_cancelled(w) || enter_file(w, &try_cache) < 0)
+		if (is_cancelled(w) || enter_file(w) < 0)
 			return;
-		int rc = w->reader ? take_unit(w, try_cache, &cold) : 0;
-		leave_file(w, cold);
+		int rc = w->reader ? take_unit(w) : 0;
+		leave_file(w);
 		if (rc < 0)
 			return;
 		if (job->meter)

@@ -423,7 +423,8 @@ sweep_all(struct sweep *s, struct pawl_error *err)
 		"", CATALOG_FOLDER, ".pawl", CATALOG_MARKS, CATALOG_HOLDS, RECYCLE_FOLDER};
 
 	TRY(sweep_partials(s, err));
-	TRY(sweep_orphans(s, err));
+	if (s->run->writer || s->run->opts.read_only) /* on request only: a checkpoint that lost its manifest can be repaired */
+		TRY(sweep_orphans(s, err));
 	TRY(sweep_holds(s, err));
 	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
 		TRY(sweep_temps(s, folders[i], err));

@@ -5,8 +5,8 @@
  *
  *   .pawl/holds/<32 hex>.json   {"name":"checkpoint_000007","host":"..","boot":"..","pid":12,"start":345}
  *
- * A process of another host cannot be asked, so its hold counts for HOLDS_FOREIGN_SECONDS after it was made. A file that
- * does not parse is what a power cut left: its process is gone. Called by catalog.c, find.c, gc.c.
+ * A process of another host cannot be asked, so its hold counts for HOLDS_FOREIGN_SECONDS after it was made. A file
+ * that does not parse is what a power cut left: its process is gone. Called by catalog.c, find.c, gc.c.
  */
 #ifndef PAWL_HOLDS_H
 #define PAWL_HOLDS_H

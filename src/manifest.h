@@ -3,7 +3,8 @@
  * manifest: the commit record of a checkpoint <-> bytes. Pure. A checkpoint exists if and only if its
  * manifest is there and verifies (P2). Written once, never changed.
  *
- * One JSON object, one member per line, exactly these in this order; the summary comes first so that listing many
+ * One JSON object, one member per line, exactly these in this order ("run" is empty for a single checkpoint);
+ * the summary comes first so that listing many
  * checkpoints parses only that (everything is still covered by the digest, which is checked first):
  *
  *   {"pawl_manifest":1,

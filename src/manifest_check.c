@@ -125,7 +125,7 @@ check_file_names(const struct manifest *m, struct pawl_error *err)
 	for (size_t i = 0; i < m->n_files; i++) {
 		const char *name = m->files[i].name;
 		char lower[129] = "";
-		for (size_t k = 0; name[k] && k < sizeof(lower) - 1; k++)
+		for (size_t k = 0; k < sizeof(lower) - 1 && name[k]; k++)
 			lower[k] = name[k] >= 'A' && name[k] <= 'Z' ? (char)(name[k] - 'A' + 'a') : name[k];
 		uint64_t hash = table_hash((uintptr_t)m, lower, strlen(lower));
 		bool is_taken = strcmp(lower, MANIFEST_NAME) == 0;

@@ -56,9 +56,11 @@ take(struct reader *r, const char *key, const struct json **ret)
 {
 	const struct json *member = r->next;
 
-	if (!member || strcmp(member->key, key) != 0)
-		return err_set(r->err, PAWL_ECORRUPT, "expected member '%s', found %s%.60s", key,
-		               member ? "member " : "the end", member ? member->key : "");
+	if (!member || strcmp(member->key, key) != 0) {
+		err_set(r->err, PAWL_ECORRUPT, "expected member '%s', found %s%.60s", key,
+		        member ? "member " : "the end", member ? member->key : "");
+		return PAWL_ECORRUPT;
+	}
 	r->next = member->next;
 	*ret = member;
 	return 0;

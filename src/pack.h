@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack: what a pack says of itself: its name, and the header at its beginning. For those who look at packs without a manifest. */
+/* pack: what a pack says of itself: its name, and the header at its beginning. For those who look at packs without a
+ * manifest. */
 #ifndef PAWL_PACK_H
 #define PAWL_PACK_H
 
@@ -11,8 +12,8 @@
 /* "rank00003-00012.safetensors" -> 3, 12; false for any other name. */
 bool pack_parse_name(const char *name, uint32_t *ret_rank, uint32_t *ret_index);
 /* Reads and decodes the header of a pack; memory is the bump's. PAWL_ECORRUPT, PAWL_ELIMIT. */
-int pack_read_header(struct store *store, const char *key, struct bump *memory, struct st_table *ret, uint64_t *ret_nbytes,
-                     struct pawl_error *err);
+int pack_read_header(struct store *store, const char *key, struct bump *memory, struct st_table *ret,
+                     uint64_t *ret_nbytes, struct pawl_error *err);
 /* Was this pack written by a run of that id? */
 bool pack_is_of_run(const struct st_table *table, const char *run_id);
 

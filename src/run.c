@@ -2,7 +2,8 @@
 /*
  * run: opening and closing. Called by users (pawl_open, pawl_close, ...); calls the store, lease, catalog, gc and writer.
  *
- * run.json:  {"pawl_run":1,"run":"<32 hex>","created_unix_ns":..,"attempt":N}
+ * run.json:  {"pawl_run":1,"run":"<32 hex>","created_unix_ns":..,"attempt":N,"scores":[["accuracy",1],..]}
+ * scores: what the training orders its checkpoints by, so that tools that come later mean the same by "best".
  * Promises P8 (a folder of another run is refused), P9 and E7 (ids and lists come from the manifests), P10 (lease).
  */
 #include "run.h"
@@ -24,6 +25,7 @@
 #define RUN_KEY "run.json"
 #define EVENTS_KEY "events.jsonl"
 #define RUN_MAX_BYTES 65536u
+#define RUN_MAX_SCORES 16 /* as retain_check allows */
 
 void
 run_lock(struct pawl *run)
@@ -241,11 +243,36 @@ open_store(struct pawl *run, struct pawl_error *err)
 
 /* ---- identity */
 
+/* Takes over the score rules of run.json; what is not understood is left out. */
+static int
+adopt_scores(struct pawl *run, const struct json *scores, struct pawl_error *err)
+{
+	struct pawl_retention *r = &run->retention;
+	size_t n = scores && scores->type == JSON_ARRAY && scores->len <= RUN_MAX_SCORES ? scores->len : 0, at = 0;
+	const char **names = bump_array(&run->strings, n + 1, sizeof(*names));
+	int *orders = bump_array(&run->strings, n + 1, sizeof(*orders));
+
+	if (!names || !orders)
+		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+	for (const struct json *row = n ? scores->first : NULL; row; row = row->next) {
+		if (row->type != JSON_ARRAY || row->len != 2 || row->first->type != JSON_STRING || row->first->next->type != JSON_INT)
+			return 0;
+		names[at] = row->first->str;
+		TRY(copy_text(run, &names[at], err));
+		orders[at++] = row->first->next->i < 0 ? -1 : 1;
+	}
+	r->score_attributes = names;
+	r->score_orders = orders;
+	r->n_scores = at;
+	return 0;
+}
+
 static int
 read_run_file(struct pawl *run, bool *ret_found, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	const struct json *created;
 	struct json *root;
 	const char *id;
 	uint64_t version;
@@ -265,17 +292,31 @@ read_run_file(struct pawl *run, bool *ret_found, struct pawl_error *err)
 	if (strlen(id) != 32)
 		return err_set(err, PAWL_ECORRUPT, RUN_KEY ": expected a run id of 32 hex digits, found '%s'", id);
 	memcpy(run->run_id, id, 33);
+	created = json_get(root, "created_unix_ns");
+	if (created && created->type == JSON_INT)
+		run->created_ns = created->i;
 	*ret_found = true;
-	return 0;
+	if (run->retention.n_scores || !(run->opts.read_only || run->opts.upkeep))
+		return 0;
+	return adopt_scores(run, json_get(root, "scores"), err);
 }
 
 static int
 write_run_file(struct pawl *run, struct pawl_error *err)
 {
+	const struct pawl_retention *r = &run->retention;
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
-	buf_printf(&text, "{\"pawl_run\":%d,\"run\":\"%s\",\"created_unix_ns\":%lld,\"attempt\":%llu}\n", PAWL_FORMAT_VERSION, run->run_id,
-	           (long long)clock_unix_ns(), (unsigned long long)run->attempt);
+	if (!run->created_ns)
+		run->created_ns = clock_unix_ns();
+	buf_printf(&text, "{\"pawl_run\":%d,\"run\":\"%s\",\"created_unix_ns\":%lld,\"attempt\":%llu,\"scores\":[", PAWL_FORMAT_VERSION,
+	           run->run_id, (long long)run->created_ns, (unsigned long long)run->attempt);
+	for (size_t i = 0; i < r->n_scores; i++) {
+		buf_printf(&text, "%s[", i ? "," : "");
+		json_put_string(&text, r->score_attributes[i], strlen(r->score_attributes[i]));
+		buf_printf(&text, ",%d]", r->score_orders[i]);
+	}
+	buf_printf(&text, "]}\n");
 	TRY(buf_check(&text, RUN_KEY, err));
 	return store_put_bytes(run->store, RUN_KEY, text.ptr, text.len, STORE_DURABLE, err);
 }
@@ -373,7 +414,7 @@ remember_packs(struct pawl *run)
 static int
 open_for_writing(struct pawl *run, struct pawl_error *err)
 {
-	if (!run->single_name) {
+	if (!run->single_name && !run->opts.upkeep) {
 		run->attempt++;
 		TRY(write_run_file(run, err));
 		pawl_gc(run, 0, NULL, NULL, NULL); /* what crashes left; failing to is no reason not to train */

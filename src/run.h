@@ -35,6 +35,7 @@ struct pawl {
 	struct pawl_arena *arena;
 	bool owns_arena;
 	int64_t opened_ns;           /* monotonic */
+	int64_t created_ns;          /* wall clock; when the run was begun */
 	double wct_at_open;          /* training seconds before this attempt, as far as known */
 	struct lease *lease;
 	struct writer *writer;       /* NULL when read-only */

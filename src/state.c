@@ -13,7 +13,6 @@
 
 #include "base/err.h"
 #include "base/text.h"
-#include "format/safetensors.h"
 #include "state_build.h"
 
 int
@@ -62,7 +61,6 @@ pawl_state_free(struct pawl_state *s)
 
 /* ------------------------------------------------------------------ paths */
 
-/* Extends builder.path by the component of the child that is added next; builder_path_back takes it off again. */
 void
 builder_path_forth(struct state_builder *b)
 {
@@ -102,19 +100,27 @@ builder_at_path(struct pawl_state *s, int code, struct pawl_error *err)
 /* ------------------------------------------------------------------- keys */
 
 static uint64_t
+bits_of(double f)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	return bits;
+}
+
+static uint64_t
 key_hash(const struct pawl_node *parent, const struct pawl_scalar *key)
 {
-	uint64_t bits, hash = table_mix((uintptr_t)parent, (uint64_t)key->type);
+	uint64_t hash = table_mix((uintptr_t)parent, (uint64_t)key->type);
 
-	memcpy(&bits, &key->f, sizeof(bits));
-	hash = table_mix(hash, (uint64_t)key->i ^ bits); /* one of the two is 0 */
+	hash = table_mix(hash, (uint64_t)key->i ^ bits_of(key->f)); /* one of the two is 0 */
 	return key->ptr ? table_hash(hash, key->ptr, key->len) : hash;
 }
 
 static bool
 keys_equal(const struct pawl_scalar *a, const struct pawl_scalar *b)
 {
-	return a->type == b->type && a->i == b->i && memcmp(&a->f, &b->f, sizeof(a->f)) == 0 && a->len == b->len &&
+	return a->type == b->type && a->i == b->i && bits_of(a->f) == bits_of(b->f) && a->len == b->len &&
 	       (a->len == 0 || memcmp(a->ptr, b->ptr, a->len) == 0);
 }
 
@@ -138,15 +144,15 @@ state_child(const struct pawl_state *s, const struct pawl_node *parent, const st
 	return NULL;
 }
 
-/* Enters the newest child of a dict into the table, and all of them when the dict has just stopped being small. */
+/* Enters the newest child of a dict into the table, and all of them when the dict has just stopped being small. A node
+ * is the first member of its struct state_child, so its address is that of the latter. */
 static void
 index_child(struct state_builder *b, const struct pawl_node *parent)
 {
 	const struct pawl_node *node = parent->count == STATE_SMALL_DICT + 1 ? parent->first : parent->last;
 
 	for (; parent->count > STATE_SMALL_DICT && node; node = node->next)
-		table_add(&b->children, key_hash(parent, node->key),
-		          (uintptr_t)node); /* first member of its state_child */
+		table_add(&b->children, key_hash(parent, node->key), (uintptr_t)node);
 }
 
 /* ------------------------------------------------------------------ nodes */
@@ -169,7 +175,6 @@ builder_check_place(struct pawl_state *s, int type, struct pawl_error *err)
 	return 0;
 }
 
-/* A node that is not yet part of the tree; once it is there, builder_link_node cannot fail. */
 struct pawl_node *
 builder_new_node(struct pawl_state *s, int type)
 {
@@ -371,7 +376,7 @@ enter(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_error *er
 	b->has_key = true;
 	int rc = 0;
 	if (!state_is_dict(node->type)) {
-		err_set(err, PAWL_EEXISTS, "is a %s, expected a dict", state_type_name(node->type));
+		err_set(err, PAWL_EEXISTS, "has type %s, expected dict", state_type_name(node->type));
 		rc = builder_at_path(s, PAWL_EEXISTS, err);
 	} else {
 		builder_path_forth(b);
@@ -428,73 +433,89 @@ open_path(struct pawl_state *s, const char *path, struct pawl_error *err)
 	}
 }
 
-/* Exactly one of value and tensor is given. */
+/* Looked at before the tree is touched, so that a refusal leaves no empty dicts behind. */
 static int
-set_at(struct pawl_state *s, const char *path, const struct pawl_scalar *value, const struct pawl_tensor *tensor,
-       struct pawl_error *err)
+check_settable(const struct pawl_state *s, const char *path, struct pawl_error *err)
 {
-	struct state_builder *b = s->builder;
-	struct pawl_scalar scalar;
-	struct state_tensor row;
-
-	if (b->depth > 0)
+	if (s->builder->depth > 0)
 		return err_set(err, PAWL_EUSAGE, "state: '%.400s' cannot be set while a container is open", path);
 	if (s->root && !state_is_dict(s->root->type))
-		return err_set(err, PAWL_EUSAGE, "state: '%.400s' cannot be set: the root is a %s, expected a dict",
+		return err_set(err, PAWL_EUSAGE, "state: '%.400s' cannot be set: the root has type %s, expected dict",
 		               path, state_type_name(s->root->type));
-	/* all looked at before the tree is touched, so that a refusal leaves no empty dicts behind */
-	TRY(check_path(path, err));
-	int rc = tensor ? builder_check_tensor(tensor, &row, err) : state_normalise(value, &scalar, err);
-	if (rc < 0)
-		return err_prefix(err, rc, "state: %.400s: %s", path,
-		                  state_type_name(tensor ? PAWL_TENSOR : value->type));
-	rc = open_path(s, path, err);
-	if (rc == 0)
-		rc = tensor ? pawl_state_add_tensor(s, tensor, err) : pawl_state_add(s, value, err);
-	b->depth = 0;
-	b->has_key = false;
-	builder_path_back(b);
+	return check_path(path, err);
+}
+
+static int
+close_path(struct pawl_state *s, int rc)
+{
+	s->builder->depth = 0;
+	s->builder->has_key = false;
+	builder_path_back(s->builder);
 	return rc;
 }
 
-int
-pawl_state_set_none(struct pawl_state *s, const char *path, struct pawl_error *err)
+static int
+set_scalar(struct pawl_state *s, const char *path, const struct pawl_scalar *value, struct pawl_error *err)
 {
-	return set_at(s, path, &(struct pawl_scalar){.type = PAWL_NONE}, NULL, err);
-}
+	struct pawl_scalar unused;
 
-int
-pawl_state_set_bool(struct pawl_state *s, const char *path, int value, struct pawl_error *err)
-{
-	return set_at(s, path, &(struct pawl_scalar){.type = PAWL_BOOLEAN, .i = value}, NULL, err);
-}
-
-int
-pawl_state_set_int(struct pawl_state *s, const char *path, int64_t value, struct pawl_error *err)
-{
-	return set_at(s, path, &(struct pawl_scalar){.type = PAWL_INT, .i = value}, NULL, err);
-}
-
-int
-pawl_state_set_float(struct pawl_state *s, const char *path, double value, struct pawl_error *err)
-{
-	return set_at(s, path, &(struct pawl_scalar){.type = PAWL_FLOAT, .f = value}, NULL, err);
-}
-
-int
-pawl_state_set_str(struct pawl_state *s, const char *path, const char *value, struct pawl_error *err)
-{
-	return set_at(s, path, &(struct pawl_scalar){.type = PAWL_STR, .ptr = value, .len = strlen(value)}, NULL, err);
-}
-
-int
-pawl_state_set_bytes(struct pawl_state *s, const char *path, const void *ptr, size_t len, struct pawl_error *err)
-{
-	return set_at(s, path, &(struct pawl_scalar){.type = PAWL_BYTES, .ptr = ptr, .len = len}, NULL, err);
+	TRY(check_settable(s, path, err));
+	int rc = state_normalise(value, &unused, err);
+	if (rc < 0)
+		return err_prefix(err, rc, "state: %.400s: %s", path, state_type_name(value->type));
+	rc = open_path(s, path, err);
+	if (rc == 0)
+		rc = pawl_state_add(s, value, err);
+	return close_path(s, rc);
 }
 
 int
 pawl_state_set_tensor(struct pawl_state *s, const char *path, const struct pawl_tensor *tensor, struct pawl_error *err)
 {
-	return set_at(s, path, NULL, tensor, err);
+	struct state_tensor unused;
+
+	TRY(check_settable(s, path, err));
+	int rc = builder_check_tensor(tensor, &unused, err);
+	if (rc < 0)
+		return err_prefix(err, rc, "state: %.400s", path);
+	rc = open_path(s, path, err);
+	if (rc == 0)
+		rc = pawl_state_add_tensor(s, tensor, err);
+	return close_path(s, rc);
+}
+
+int
+pawl_state_set_none(struct pawl_state *s, const char *path, struct pawl_error *err)
+{
+	return set_scalar(s, path, &(struct pawl_scalar){.type = PAWL_NONE}, err);
+}
+
+int
+pawl_state_set_bool(struct pawl_state *s, const char *path, int value, struct pawl_error *err)
+{
+	return set_scalar(s, path, &(struct pawl_scalar){.type = PAWL_BOOLEAN, .i = value}, err);
+}
+
+int
+pawl_state_set_int(struct pawl_state *s, const char *path, int64_t value, struct pawl_error *err)
+{
+	return set_scalar(s, path, &(struct pawl_scalar){.type = PAWL_INT, .i = value}, err);
+}
+
+int
+pawl_state_set_float(struct pawl_state *s, const char *path, double value, struct pawl_error *err)
+{
+	return set_scalar(s, path, &(struct pawl_scalar){.type = PAWL_FLOAT, .f = value}, err);
+}
+
+int
+pawl_state_set_str(struct pawl_state *s, const char *path, const char *value, struct pawl_error *err)
+{
+	return set_scalar(s, path, &(struct pawl_scalar){.type = PAWL_STR, .ptr = value, .len = strlen(value)}, err);
+}
+
+int
+pawl_state_set_bytes(struct pawl_state *s, const char *path, const void *ptr, size_t len, struct pawl_error *err)
+{
+	return set_scalar(s, path, &(struct pawl_scalar){.type = PAWL_BYTES, .ptr = ptr, .len = len}, err);
 }

@@ -73,7 +73,7 @@ int builder_at_path(struct pawl_state *s, int code, struct pawl_error *err);
 
 /* state_tensors.c. Adds a checked row named after the next child; copies its arrays. */
 int builder_add_row(struct pawl_state *s, struct state_tensor *row, size_t *ret, struct pawl_error *err);
-/* Checks what pawl_state_add_tensor would check of the tensor alone. */
+/* Checks what pawl_state_add_tensor would check of the tensor alone. *ret: the row, its arrays still borrowed. */
 int builder_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, struct pawl_error *err);
 /* Adds a leaf that stands for the tensor of that name (type TENSOR, or STR/BYTES for a long one). */
 int state_add_named(struct pawl_state *s, int type, const char *name, const char *kind, struct pawl_error *err);

@@ -325,11 +325,15 @@ get_at(const struct pawl_state *s, const char *path, int type, const struct pawl
 {
 	const struct pawl_node *node = pawl_state_at(s, path);
 
-	if (!node)
-		return err_set(err, PAWL_ENOTFOUND, "state: nothing at '%.400s'", path);
-	if (node->type != type)
-		return err_set(err, PAWL_EMISMATCH, "state: %.400s is a %s, expected a %s", path,
-		               state_type_name(node->type), state_type_name(type));
+	if (!node) {
+		err_set(err, PAWL_ENOTFOUND, "state: nothing at '%.400s'", path);
+		return PAWL_ENOTFOUND;
+	}
+	if (node->type != type) {
+		err_set(err, PAWL_EMISMATCH, "state: %.400s has type %s, expected %s", path,
+		        state_type_name(node->type), state_type_name(type));
+		return PAWL_EMISMATCH;
+	}
 	*ret = &node->scalar;
 	return 0;
 }
@@ -337,7 +341,7 @@ get_at(const struct pawl_state *s, const char *path, int type, const struct pawl
 int
 pawl_state_get_int(const struct pawl_state *s, const char *path, int64_t *ret, struct pawl_error *err)
 {
-	const struct pawl_scalar *scalar = NULL;
+	const struct pawl_scalar *scalar;
 
 	TRY(get_at(s, path, PAWL_INT, &scalar, err));
 	if (scalar->ptr)
@@ -350,7 +354,7 @@ pawl_state_get_int(const struct pawl_state *s, const char *path, int64_t *ret, s
 int
 pawl_state_get_float(const struct pawl_state *s, const char *path, double *ret, struct pawl_error *err)
 {
-	const struct pawl_scalar *scalar = NULL;
+	const struct pawl_scalar *scalar;
 
 	TRY(get_at(s, path, PAWL_FLOAT, &scalar, err));
 	*ret = scalar->f;
@@ -360,7 +364,7 @@ pawl_state_get_float(const struct pawl_state *s, const char *path, double *ret, 
 int
 pawl_state_get_str(const struct pawl_state *s, const char *path, const char **ret, struct pawl_error *err)
 {
-	const struct pawl_scalar *scalar = NULL;
+	const struct pawl_scalar *scalar;
 
 	TRY(get_at(s, path, PAWL_STR, &scalar, err));
 	if (!scalar->ptr)

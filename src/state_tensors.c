@@ -121,7 +121,6 @@ check_shard(const struct pawl_tensor *t, struct pawl_error *err)
 	return is_part;
 }
 
-/* *ret: the row as the state keeps it, arrays still borrowed. */
 int
 builder_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, struct pawl_error *err)
 {
@@ -264,7 +263,7 @@ copy_kind(struct pawl_state *s, const char *kind)
 static int
 add_tensor(struct pawl_state *s, const struct pawl_tensor *t, struct pawl_error *err)
 {
-	struct state_tensor row;
+	struct state_tensor row = {0};
 
 	TRY(builder_check_tensor(t, &row, err));
 	struct pawl_node *node = builder_new_node(s, PAWL_TENSOR);
@@ -335,8 +334,7 @@ state_describe_tensor(struct pawl_state *s, struct state_tensor *t, int dtype, u
 		return err_prefix(err, PAWL_ECORRUPT, "tensor '%.200s'", info.name);
 	if (t->is_blob && (dtype != PAWL_U8 || ndim != 1))
 		return err_set(err, PAWL_ECORRUPT,
-		               "tensor '%.200s' holds a long value: expected U8 with 1 dimension, found %s "
-		               "with %u",
+		               "tensor '%.200s' holds a long value: expected U8 with 1 dimension, found %s with %u",
 		               info.name, pawl_dtype_name(dtype), ndim);
 	info.shape = copy_extents(s, shape, ndim);
 	if (!info.shape)

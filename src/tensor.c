@@ -129,8 +129,7 @@ tensor_nbytes(const struct pawl_tensor *t, uint64_t *ret, struct pawl_error *err
 	if (t->strides && !tensor_is_contiguous(t)) {
 		if (bits % 8 != 0)
 			return err_set(err, PAWL_EUNSUPPORTED,
-			               "strides of a %s tensor: elements of %u bits cannot be "
-			               "addressed one by one",
+			               "strides of a %s tensor: elements of %u bits have no address of their own",
 			               pawl_dtype_name(t->dtype), bits);
 		if (!strides_fit(t, bits / 8))
 			return err_set(err, PAWL_EUSAGE, "strides reach beyond the address space");
@@ -252,7 +251,8 @@ copy_strided(enum direction way, const struct pawl_tensor *t, uint64_t offset, s
 		copy_one(way, (char *)t->data + offset, packed, n);
 		return;
 	}
-	fold_dims(&f, t, pawl_dtype_bits(t->dtype) / 8);
+	unsigned bits = pawl_dtype_bits(t->dtype);
+	fold_dims(&f, t, bits >= 8 ? bits / 8 : 1); /* smaller ones have been copied: they are always contiguous */
 	fold_seek(&f, offset / f.run_bytes);
 	for (size_t within = (size_t)(offset % f.run_bytes); n > 0; within = 0) {
 		size_t run_bytes = (size_t)f.run_bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * upkeep: acting on what retention decides: removals, pointers, pins, late scores. Called by save.c after a commit and by users.
- * Decides nothing itself (retain.c does). Promises P6, P7 (manifest first, made durable, then the rest), P8 (only checkpoints
+ * Decides nothing itself (retain.c does). Promises P6, P7 (first the checkpoint stops to exist, durably, then its bytes go), P8 (only checkpoints
  * whose manifest names this run; a failing listing stops everything), P12.
  */
 #include <stdio.h>
@@ -96,38 +96,53 @@ recycle_one(void *arg, const struct store_entry *entry)
 	return 0;
 }
 
-/* First half of a removal (P7): the checkpoint stops to exist, durably. The run's lock is held. Appends its name to doomed. */
+/* First half of a removal (P7): the checkpoint stops to exist in one durable step: its folder is renamed to a hidden name that gc
+ * knows, or on stores without renames its manifest goes. The run's lock is held. Appends name and folder to doomed. */
 static int
 unlist(struct pawl *run, struct catalog_entry *e, struct buf *doomed, struct pawl_error *err)
 {
-	PAWL_CLEAN(buf_clear) struct buf folder = {0}, key = {0};
+	PAWL_CLEAN(buf_clear) struct buf folder = {0}, other = {0};
+	bool rename = run->caps.rename_folder;
+	char token[33];
 
+	TRY(clock_token(token, err));
 	catalog_key(&run->catalog, e->name, &folder);
-	buf_printf(&key, "%s/" MANIFEST_NAME, buf_str(&folder));
-	TRY(buf_check(&key, "remove", err));
-	if (run->lease)
-		TRY(lease_check(run->lease, err));
-	TRY(store_remove(run->store, buf_str(&key), err));
-	TRY(store_sync(run->store, buf_str(&folder), err));
+	TRY(buf_check(&folder, "remove", err));
+	if (rename)
+		buf_printf(&other, "%s.%s.%s.partial", run->single_name ? "" : CATALOG_FOLDER "/", e->name, token);
+	else
+		buf_printf(&other, "%s/" MANIFEST_NAME, buf_str(&folder));
 	buf_puts(doomed, e->name);
 	buf_putc(doomed, 0);
+	buf_puts(doomed, rename ? buf_str(&other) : buf_str(&folder));
+	buf_putc(doomed, 0);
+	TRY(buf_check(&other, "remove", err));
+	TRY(buf_check(doomed, "remove", err));
+	if (run->lease)
+		TRY(lease_check(run->lease, err));
+	if (rename) {
+		TRY(store_publish(run->store, buf_str(&folder), buf_str(&other), err));
+	} else {
+		TRY(store_remove(run->store, buf_str(&other), err));
+		TRY(store_sync(run->store, buf_str(&folder), err));
+	}
 	catalog_drop(&run->catalog, e->id); /* e is gone from here on */
-	return buf_check(doomed, "remove", err);
+	return 0;
 }
 
 /* Second half: its bytes go, which takes long for large ones, so no lock is held. */
 static int
-discard(struct pawl *run, const char *name, struct pawl_error *err)
+discard(struct pawl *run, const char *name, const char *folder, struct pawl_error *err)
 {
-	PAWL_CLEAN(buf_clear) struct buf folder = {0}, mark = {0}, fields = {0};
+	PAWL_CLEAN(buf_clear) struct buf mark = {0}, fields = {0};
 
-	catalog_key(&run->catalog, name, &folder);
 	buf_printf(&mark, CATALOG_MARKS "/%s.json", name);
 	buf_printf(&fields, "\"name\":\"%s\"", name);
-	TRY(buf_check(&folder, "remove", err));
+	TRY(buf_check(&mark, "remove", err));
+	TRY(buf_check(&fields, "remove", err));
 	if (run->opts.recycle && run->writer)
-		store_list(run->store, buf_str(&folder), recycle_one, &(struct pack_list){run, buf_str(&folder)}, NULL);
-	TRY(store_remove_folder(run->store, buf_str(&folder), err));
+		store_list(run->store, folder, recycle_one, &(struct pack_list){run, folder}, NULL);
+	TRY(store_remove_folder(run->store, folder, err));
 	store_remove(run->store, buf_str(&mark), NULL);
 	run_event(run, "remove", buf_str(&fields));
 	return 0;
@@ -136,8 +151,12 @@ discard(struct pawl *run, const char *name, struct pawl_error *err)
 static int
 discard_all(struct pawl *run, const struct buf *doomed, struct pawl_error *err)
 {
-	for (size_t at = 0; at < doomed->len; at += strlen(doomed->ptr + at) + 1)
-		TRY(discard(run, doomed->ptr + at, err));
+	for (const char *name = doomed->ptr; name && name < doomed->ptr + doomed->len;) {
+		const char *folder = name + strlen(name) + 1;
+
+		TRY(discard(run, name, folder, err));
+		name = folder + strlen(folder) + 1;
+	}
 	return 0;
 }
 
@@ -159,7 +178,7 @@ run_retain(struct pawl *run, const struct pawl_retention *policy, bool dry_run, 
 			rc = unlist(run, e, &doomed, err);
 	}
 	run_unlock(run);
-	TRY(rc);
+	TRY(rc); /* what was unlisted before an error is hidden; the next open removes it */
 	TRY(discard_all(run, &doomed, err));
 	if (ret)
 		*ret = steal(&d);
@@ -194,13 +213,20 @@ run_point(struct pawl *run, struct pawl_error *err)
 int
 pawl_prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, struct pawl_decisions **ret, struct pawl_error *err)
 {
+	struct pawl_retention own;
+
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "prune: expected a run, found NULL");
 	if (!dry_run)
 		TRY(run_check_writable(run, err));
-	if (policy)
-		TRY(retain_check(policy, err));
-	TRY(run_retain(run, policy ? policy : &run->retention, dry_run, ret, err));
+	own = policy ? *policy : run->retention;
+	if (policy && run->opts.upkeep && !own.n_scores) { /* P6: the best is what the training calls so */
+		own.score_attributes = run->retention.score_attributes;
+		own.score_orders = run->retention.score_orders;
+		own.n_scores = run->retention.n_scores;
+	}
+	TRY(retain_check(&own, err));
+	TRY(run_retain(run, &own, dry_run, ret, err));
 	return dry_run ? 0 : run_point(run, err);
 }
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import pawl
 
-CONTEXT, BATCH, WIDTH, LAYERS, HEADS = 128, 8, 320, 5, 5
+CONTEXT, BATCH, WIDTH, LAYERS, HEADS = 128, 8, 256, 4, 4
 
 
 class Block(nn.Module):
@@ -77,12 +77,12 @@ def sample(model: nn.Module, prompt: str, length: int) -> str:
 
 
 def main() -> None:
-    args = options(steps=120, save_every=15).parse_args()
+    args = options(steps=200, save_every=20).parse_args()
     make_deterministic()
     data, source = english_text()
     text = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     model = LanguageModel()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
     losses = torch.full((args.steps,), float("nan"))
     state = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "losses": losses, "rng": pawl.rng_state()}

@@ -46,7 +46,7 @@ class Info(TypedDict):
     attempt: int
     time: float
     progress: dict[str, float]
-    metrics: dict[str, float | None]
+    metrics: dict[str, float]
     score: float | None
     nbytes: int
     new_bytes: int

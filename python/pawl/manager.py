@@ -289,7 +289,7 @@ class CheckpointManager:
         """Facts of all checkpoints, oldest first; with_bad: also of damaged ones."""
         return [CheckpointInfo(**info) for info in self._run.list(with_bad)]
 
-    def metrics(self, step: int | None = None, *, id: int | None = None) -> dict[str, float | None]:
+    def metrics(self, step: int | None = None, *, id: int | None = None) -> dict[str, float]:
         """Metrics of a checkpoint, with those scored later."""
         return self._run.info(self._id(step, id))["metrics"]
 

@@ -60,7 +60,7 @@ progress_dict(const struct pawl_progress *p)
 	return Py_NewRef(dict);
 }
 
-/* A metric that was no number is there with the value None. */
+/* A metric that was no number is left out. */
 static PyObject *
 metrics_dict(const struct pawl_metric *rows, size_t n)
 {
@@ -68,9 +68,9 @@ metrics_dict(const struct pawl_metric *rows, size_t n)
 
 	for (size_t i = 0; dict && i < n; i++) {
 		AUTO_REF name = text(rows[i].name);
-		AUTO_REF value = rows[i].not_a_number ? Py_NewRef(Py_None) : PyFloat_FromDouble(rows[i].value);
+		AUTO_REF value = PyFloat_FromDouble(rows[i].value);
 
-		if (!name || !value || PyDict_SetItem(dict, name, value) < 0)
+		if (!name || !value || (!rows[i].not_a_number && PyDict_SetItem(dict, name, value) < 0))
 			return NULL;
 	}
 	return Py_XNewRef(dict);

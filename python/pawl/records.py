@@ -19,7 +19,7 @@ class CheckpointInfo:
     attempt: int
     time: float
     progress: dict[str, float]
-    metrics: dict[str, float | None]
+    metrics: dict[str, float]
     score: float | None
     nbytes: int
     new_bytes: int
@@ -47,7 +47,7 @@ class Restored:
     step: int
     id: int
     progress: dict[str, float]
-    metrics: dict[str, float | None]
+    metrics: dict[str, float]
     metadata: Any
     path: str
     fallbacks: list[str] = field(default_factory=list)

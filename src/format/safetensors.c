@@ -256,7 +256,7 @@ read_shape(struct reader *r, const struct json *entry, const struct json *shape,
 static int
 read_range(struct reader *r, const struct json *entry, const struct json *range, struct st_tensor *t)
 {
-	uint64_t nbytes;
+	uint64_t nbytes = 0;
 
 	if (!range || range->type != JSON_ARRAY || range->len != 2 || !is_unsigned(range->first) ||
 	    !is_unsigned(range->first->next))

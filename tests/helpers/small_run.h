@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * small_run: a run in a folder of its own that small states are saved to, and hands on its files. For tests of what is done
- * with checkpoints; include after cmocka.h. Failures of the library fail the test.
+ * small_run: a run in a folder of its own that small states are saved to, and hands on its files. For tests of what is
+ * done with checkpoints; include after cmocka.h. Failures of the library fail the test.
  */
 #ifndef PAWL_TESTS_SMALL_RUN_H
 #define PAWL_TESTS_SMALL_RUN_H
@@ -22,21 +22,21 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-#define OK(call)                                                                                          \
-	do {                                                                                              \
-		struct pawl_error err_ = {0}, *err = &err_;                                               \
-		if ((call) < 0)                                                                           \
+#define OK(call)                                                                                                \
+	do {                                                                                                    \
+		struct pawl_error err_ = {0}, *err = &err_;                                                     \
+		if ((call) < 0)                                                                                 \
 			fail_msg("%s:%d: %s: %s", __FILE__, __LINE__, pawl_code_name(err->code), err->message); \
 	} while (0)
 
 /* The call fails with the code, and its message holds the text. */
-#define FAILS(code_, text_, call)                                                                         \
-	do {                                                                                              \
-		struct pawl_error err_ = {0}, *err = &err_;                                               \
-		int rc_ = (call);                                                                         \
-		if (rc_ != (code_) || !strstr(err->message, (text_)))                                     \
-			fail_msg("%s:%d: expected %s \"%s\", got %s \"%s\"", __FILE__, __LINE__, pawl_code_name(code_), \
-			         (text_), pawl_code_name(rc_), err->message);                             \
+#define FAILS(code_, text_, call)                                                                    \
+	do {                                                                                         \
+		struct pawl_error err_ = {0}, *err = &err_;                                          \
+		int rc_ = (call);                                                                    \
+		if (rc_ != (code_) || !strstr(err->message, (text_)))                                \
+			fail_msg("%s:%d: expected %s \"%s\", got %s \"%s\"", __FILE__, __LINE__,     \
+			         pawl_code_name(code_), (text_), pawl_code_name(rc_), err->message); \
 	} while (0)
 
 struct small_run {
@@ -132,15 +132,16 @@ small_ids(struct pawl *run, char *out, size_t cap)
 		if (info->marks & PAWL_MARK_BAD)
 			len += (size_t)snprintf(out + len, cap - len, "%s%s!", len ? " " : "", info->name);
 		else
-			len += (size_t)snprintf(out + len, cap - len, "%s%llu", len ? " " : "", (unsigned long long)info->id);
+			len += (size_t)snprintf(out + len, cap - len, "%s%llu", len ? " " : "",
+			                        (unsigned long long)info->id);
 	}
 	pawl_list_free(list);
 	return out;
 }
 
-#define ASSERT_IDS(expected, run)                                        \
-	do {                                                             \
-		char ids_[1024];                                         \
+#define ASSERT_IDS(expected, run)                                                      \
+	do {                                                                           \
+		char ids_[1024];                                                       \
 		assert_string_equal(small_ids((run), ids_, sizeof(ids_)), (expected)); \
 	} while (0)
 

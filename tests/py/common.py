@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 import math
+import os
+import pathlib
 import struct
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
-import pawl
 import torch
+
+import pawl
 
 TORCH_DTYPES = [
     torch.bool,
@@ -85,3 +90,24 @@ def round_trip(state: Any) -> Any:
         restored = manager.restore()
         assert restored is not None
         return restored.state
+
+
+def interpreter(program: str) -> subprocess.Popen[str]:
+    """A process of its own that runs a program, with this pawl."""
+    path = {"PYTHONPATH": str(pathlib.Path(pawl.__file__).parent.parent)}
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | path,
+    )
+
+
+def run_program(program: str) -> str:
+    """What a program prints that ends well and complains about nothing."""
+    process = interpreter(program)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
+    return out

@@ -311,6 +311,7 @@ def test_restore_overwrites_nothing(demo: pathlib.Path, tmp_path: pathlib.Path) 
     assert "exists already" in run("restore", demo, tmp_path / "there", status=7).stderr
     assert (tmp_path / "there").read_text() == "mine"
     assert "pawl export" in run("restore", demo, tmp_path / "x.safetensors", status=2).stderr
+    assert "no such folder" in run("restore", demo, tmp_path / "nowhere" / "x", status=3).stderr
 
 
 def test_export_writes_a_file_that_safetensors_opens(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:

@@ -8,10 +8,11 @@ import pathlib
 from typing import Any
 
 import numpy as np
-import pawl
 import pytest
 import torch
-from common import same
+from common import run_program, same
+
+import pawl
 
 
 def pack_of(manager: pawl.CheckpointManager, step: int) -> pathlib.Path:
@@ -64,7 +65,14 @@ def test_tensors_in_place_and_values_replaced_in_the_callers_containers() -> Non
 def test_plain_data_becomes_what_was_saved_whatever_it_was() -> None:
     history: list[float] = []
     counts = {"old": 1}
-    live = {"w": torch.zeros(1), "history": history, "counts": counts, "config": {"a": [1]}, "n": None, "np": np.float32(0)}
+    live = {
+        "w": torch.zeros(1),
+        "history": history,
+        "counts": counts,
+        "config": {"a": [1]},
+        "n": None,
+        "np": np.float32(0),
+    }
     state = {
         "w": torch.ones(1),
         "history": [1.0, 2.0],
@@ -84,9 +92,24 @@ def test_plain_data_becomes_what_was_saved_whatever_it_was() -> None:
 
 
 def test_strict_lists_every_difference_at_once_and_changes_nothing() -> None:
-    live = {"same": torch.zeros(2), "shape": torch.zeros(2), "dtype": np.zeros(2), "here": 1, "kind": 5, "deep": [torch.zeros(1)], "epoch": 0}
-    state = {"same": torch.ones(2), "shape": torch.ones(3), "dtype": np.zeros(2, np.float32), "there": {"x": torch.ones(1)}, "kind": torch.ones(1),
-             "deep": [torch.ones(1), torch.ones(1)], "epoch": 9}
+    live = {
+        "same": torch.zeros(2),
+        "shape": torch.zeros(2),
+        "dtype": np.zeros(2),
+        "here": 1,
+        "kind": 5,
+        "deep": [torch.zeros(1)],
+        "epoch": 0,
+    }
+    state = {
+        "same": torch.ones(2),
+        "shape": torch.ones(3),
+        "dtype": np.zeros(2, np.float32),
+        "there": {"x": torch.ones(1)},
+        "kind": torch.ones(1),
+        "deep": [torch.ones(1), torch.ones(1)],
+        "epoch": 9,
+    }
     with saved_in_memory(state) as manager:
         with pytest.raises(pawl.MismatchError) as caught:
             manager.restore(live)
@@ -118,12 +141,20 @@ def test_many_differences_are_all_listed() -> None:
     with saved_in_memory({f"a{i:05}": torch.zeros(1) for i in range(500)}) as manager:
         with pytest.raises(pawl.MismatchError) as caught:
             manager.restore({f"b{i:05}": torch.zeros(1) for i in range(500)})
-    assert all(f"unexpected: a{i:05}" in str(caught.value) and f"missing: b{i:05}" in str(caught.value) for i in range(500))
+    assert all(
+        f"unexpected: a{i:05}" in str(caught.value) and f"missing: b{i:05}" in str(caught.value) for i in range(500)
+    )
 
 
 def test_frameworks_may_change_between_save_and_restore() -> None:
-    with saved_in_memory({"t": torch.arange(3.0), "n": np.arange(3, dtype=np.int16), "b": torch.ones(2, dtype=torch.bfloat16)}) as manager:
-        live = {"t": np.zeros(3, np.float32), "n": torch.zeros(3, dtype=torch.int16), "b": torch.zeros(2, dtype=torch.bfloat16)}
+    with saved_in_memory(
+        {"t": torch.arange(3.0), "n": np.arange(3, dtype=np.int16), "b": torch.ones(2, dtype=torch.bfloat16)}
+    ) as manager:
+        live = {
+            "t": np.zeros(3, np.float32),
+            "n": torch.zeros(3, dtype=torch.int16),
+            "b": torch.zeros(2, dtype=torch.bfloat16),
+        }
         manager.restore(live)
     np.testing.assert_array_equal(live["t"], [0, 1, 2])
     assert live["n"].tolist() == [0, 1, 2]
@@ -142,7 +173,10 @@ def test_arrays_that_cannot_be_written_are_replaced() -> None:
 
 
 STATE = {
-    "model": {"layer1": {"weight": torch.arange(4.0), "bias": torch.arange(2.0)}, "layer2": {"weight": torch.arange(3.0)}},
+    "model": {
+        "layer1": {"weight": torch.arange(4.0), "bias": torch.arange(2.0)},
+        "layer2": {"weight": torch.arange(3.0)},
+    },
     "epoch": 5,
     "long": "x" * 10_000,
     "list": [1, torch.ones(1), "x" * 9000],
@@ -301,8 +335,6 @@ def test_falling_back_fits_the_older_structure(tmp_path: pathlib.Path) -> None:
 
 def test_R145_restoring_takes_little_memory_besides_the_state(tmp_path: pathlib.Path) -> None:
     """At most 128 MiB above the state, measured in a process of its own."""
-    import subprocess
-    import sys
 
     pawl.save({"w": [torch.ones(16 << 20) for _ in range(6)]}, tmp_path / "one")  # 384 MiB
     program = f"""
@@ -317,7 +349,4 @@ after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 assert all(int(t.min()) == 1 for t in live["w"])
 print(after - before)
 """
-    path = str(pathlib.Path(pawl.__file__).parent.parent)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={"PYTHONPATH": path}, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 128 * 1024
+    assert int(run_program(program)) < 128 * 1024

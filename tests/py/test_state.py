@@ -6,17 +6,17 @@ from __future__ import annotations
 import collections
 import enum
 import pathlib
-import sys
 from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
-import pawl
 import pytest
 import torch
-from common import TORCH_DTYPES, random_torch, round_trip, same, torch_bytes
+from common import TORCH_DTYPES, random_torch, round_trip, run_program, same, torch_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+import pawl
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch announces that some tensors are new or old
 
@@ -29,7 +29,14 @@ SCALARS = (
     | st.text(max_size=40)
     | st.binary(max_size=40)
 )
-KEYS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=12) | st.binary(max_size=6)
+KEYS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=12)
+    | st.binary(max_size=6)
+)
 NUMPY_DTYPES = [
     *(np.dtype(n) for n in "? u1 i1 u2 i2 u4 i4 u8 i8 f2 f4 f8 c8 c16".split()),
     np.dtype(ml_dtypes.bfloat16),
@@ -120,7 +127,11 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS, ids=str)
 def test_views_and_strides_are_saved_as_their_contents(view: str) -> None:
-    base = torch.arange(120, dtype=torch.float32).reshape(20, 6) if view == "expanded" else torch.arange(120.0).reshape(10, 12)
+    base = (
+        torch.arange(120, dtype=torch.float32).reshape(20, 6)
+        if view == "expanded"
+        else torch.arange(120.0).reshape(10, 12)
+    )
     tensor = VIEWS[view](base)
     back = round_trip({"t": tensor})["t"]
     assert torch.equal(back, tensor)
@@ -194,8 +205,20 @@ def test_long_texts_and_bytes_and_ints() -> None:
 
 def test_keys_of_any_scalar_type_and_awkward_names() -> None:
     state = {
-        "a/b": 1, "a": {"b": 2}, "%2F": 3, "": 4, 0: 5, "0": 6, None: 7, 1.5: 8, b"k": 9, -1: torch.zeros(2), "-1": torch.ones(2),
-        "$tensor": "no", "$dict": [1], "~": {"__metadata__": torch.arange(2)},
+        "a/b": 1,
+        "a": {"b": 2},
+        "%2F": 3,
+        "": 4,
+        0: 5,
+        "0": 6,
+        None: 7,
+        1.5: 8,
+        b"k": 9,
+        -1: torch.zeros(2),
+        "-1": torch.ones(2),
+        "$tensor": "no",
+        "$dict": [1],
+        "~": {"__metadata__": torch.arange(2)},
     }
     assert same(round_trip(state), state)
     assert same(round_trip({False: 1, 2: 3}), {False: 1, 2: 3})
@@ -213,7 +236,12 @@ def test_subclasses_of_simple_types_come_back_as_their_values() -> None:
     class Colour(enum.IntEnum):
         RED = 3
 
-    state = {"enum": Colour.RED, "size": torch.Size([2, 3]), "counter": collections.Counter(a=2), "default": collections.defaultdict(int, b=1)}
+    state = {
+        "enum": Colour.RED,
+        "size": torch.Size([2, 3]),
+        "counter": collections.Counter(a=2),
+        "default": collections.defaultdict(int, b=1),
+    }
     assert same(round_trip(state), {"enum": 3, "size": (2, 3), "counter": {"a": 2}, "default": {"b": 1}})
 
 
@@ -247,7 +275,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "swapped": (np.arange(3, dtype=">i4"), ">i4"),
     "records": (np.zeros(2, dtype=[("a", "i4")]), "a"),
     "dates": (np.array(["2020-01-01"], dtype="M8[D]"), "datetime64"),
-    "long_double": (np.zeros(2, dtype=np.longdouble), "longdouble" if np.dtype(np.longdouble).name == "longdouble" else "float128"),
+    "long_double": (
+        np.zeros(2, dtype=np.longdouble),
+        "longdouble" if np.dtype(np.longdouble).name == "longdouble" else "float128",
+    ),
     "masked": (np.ma.masked_array([1, 2]), "MaskedArray"),
     "date": (np.datetime64("2020-01-01"), "datetime64"),
     "surrogate": ("\ud800", "surrogates"),
@@ -353,7 +384,6 @@ def test_metadata_holds_plain_values_only() -> None:
 
 
 def test_frameworks_are_not_imported_by_pawl(tmp_path: pathlib.Path) -> None:
-    import subprocess
 
     program = (
         "import sys, pawl\n"
@@ -361,6 +391,4 @@ def test_frameworks_are_not_imported_by_pawl(tmp_path: pathlib.Path) -> None:
         f"assert pawl.load({str(tmp_path / 'c')!r}) == {{'a': [1, 2.5, b'x']}}\n"
         "print(sorted({'torch', 'numpy', 'jax', 'ml_dtypes', 'pickle', 'ctypes'} & set(sys.modules)))\n"
     )
-    path = str(pathlib.Path(pawl.__file__).parent.parent)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={"PYTHONPATH": path}, timeout=60)
-    assert done.stdout.strip() == "[]", done.stderr
+    assert run_program(program).strip() == "[]"

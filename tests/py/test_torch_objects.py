@@ -8,11 +8,12 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-import pawl
 import pytest
 import torch
 from common import same
 from torch import nn
+
+import pawl
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2),
@@ -89,7 +90,9 @@ def _clone(value: Any) -> Any:
     + [("adamw", s) for s in SCHEDULERS],
 )
 @pytest.mark.parametrize("fresh", [True, False])
-def test_R57_R58_training_resumes_bit_for_bit(tmp_path: pathlib.Path, optimizer: str, scheduler: str, fresh: bool) -> None:
+def test_R57_R58_training_resumes_bit_for_bit(
+    tmp_path: pathlib.Path, optimizer: str, scheduler: str, fresh: bool
+) -> None:
     """The same code for a fresh and a resumed run; a fresh optimizer has no tensors yet, one that ran is overwritten."""
     straight = Trainer(optimizer, scheduler)
     with pawl.CheckpointManager(tmp_path / "run") as manager:

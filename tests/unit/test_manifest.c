@@ -508,6 +508,7 @@ static const struct lie summary_lies[] = {
 	{"\"metadata\":{", "\"metadata\":{\"t\":{\"$tensor\":\"model/w\"},", 0},
 	{"\"metadata\":{", "\"metadata\":{\"t\":{\"$bytes_in\":\"t\"},", 0},
 	{"\"metadata\":{", "\"metadata\":{\"$what\":1,", 0},
+	{"\"state\":{", "\"unknown\":1,\n\"state\":{", 0},
 };
 
 static const struct lie lies[] = {

@@ -328,6 +328,30 @@ test_a_key_twice_is_refused_and_names_the_path(void **unused)
 }
 
 static void
+test_dicts_of_every_size_find_their_keys_and_refuse_them_twice(void **unused)
+{
+	(void)unused;
+	struct pawl_state *s = new_state();
+	char path[32];
+
+	pawl_state_begin(s, PAWL_DICT, NULL);
+	for (int64_t n = 0; n < 40; n++) {
+		for (int64_t i = 0; i < n; i++) {
+			struct pawl_scalar key = {.type = PAWL_INT, .i = i};
+			assert_int_equal(pawl_state_key(s, &key, NULL), PAWL_EEXISTS);
+			snprintf(path, sizeof(path), "%d", (int)i);
+			assert_int_equal(pawl_node_scalar(pawl_state_at(s, path))->i, -i);
+		}
+		struct pawl_scalar key = {.type = PAWL_INT, .i = n}, value = {.type = PAWL_INT, .i = -n};
+		snprintf(path, sizeof(path), "%d", (int)n);
+		assert_null(pawl_state_at(s, path));
+		assert_int_equal(pawl_state_key(s, &key, NULL), 0);
+		assert_int_equal(pawl_state_add(s, &value, NULL), 0);
+	}
+	pawl_state_free(s);
+}
+
+static void
 test_calls_out_of_order_are_refused(void **unused)
 {
 	(void)unused;
@@ -800,7 +824,7 @@ test_setting_by_path_makes_dicts_on_the_way(void **unused)
 	assert_non_null(strstr(err.message, "a/b/c"));
 	assert_int_equal(pawl_state_set_int(s, "a/b", 2, NULL), PAWL_EEXISTS);
 	assert_int_equal(pawl_state_set_int(s, "s/below", 2, &err), PAWL_EEXISTS);
-	assert_non_null(strstr(err.message, "s: is a str"));
+	assert_non_null(strstr(err.message, "s: has type str"));
 	assert_int_equal(pawl_state_set_str(s, "new/dict", "\xff", NULL), PAWL_EUSAGE);
 	assert_null(pawl_state_at(s, "new"));
 	static const char *const bad[] = {"", "/", "/a", "z/", "z//b", "z/a%", "z/a%2", "z/a%zz", "z/\xff", "z/%FF"};
@@ -883,7 +907,7 @@ test_getters_check_the_type(void **unused)
 	pawl_state_set_float(s, "f", 2.5, NULL);
 	pawl_state_set_str(s, "s", "word", NULL);
 	assert_int_equal(pawl_state_get_int(s, "f", &i, &err), PAWL_EMISMATCH);
-	assert_non_null(strstr(err.message, "f is a float, expected a int"));
+	assert_non_null(strstr(err.message, "f has type float, expected int"));
 	assert_int_equal(pawl_state_get_float(s, "i", &f, NULL), PAWL_EMISMATCH);
 	assert_int_equal(pawl_state_get_str(s, "none", &text, NULL), PAWL_ENOTFOUND);
 	assert_true(i == 5 && f == 5.0);
@@ -1067,6 +1091,7 @@ main(void)
 		cmocka_unit_test(test_a_dict_with_a_dollar_key_is_not_mistaken_for_a_typed_form),
 		cmocka_unit_test(test_P1_random_trees_come_back_equal),
 		cmocka_unit_test(test_a_key_twice_is_refused_and_names_the_path),
+		cmocka_unit_test(test_dicts_of_every_size_find_their_keys_and_refuse_them_twice),
 		cmocka_unit_test(test_calls_out_of_order_are_refused),
 		cmocka_unit_test(test_what_cannot_be_held_is_refused_with_path_and_type),
 		cmocka_unit_test(test_256_levels_are_held_and_300_refused),

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looking after a run is not training it: the command means by "best" what the training meant, begins no attempt, and
+clears nothing up on its way."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+
+from cli import checkpoint, make, run, run_json
+
+
+def best(folder: pathlib.Path, *args: object) -> list[int]:
+    return [row["id"] for row in run_json("ls", folder, *args)["checkpoints"] if "best" in row["marks"]]
+
+
+def test_best_is_what_the_training_orders_by(tmp_path: pathlib.Path) -> None:
+    """P6, P12: accuracy 0.5 0.75 0.7 NaN 0.6."""
+    demo = make("scored", tmp_path / "demo", 5)
+    assert best(demo) == [2]
+    assert best(demo, "--by", "loss", "--order", "min") == [5]
+    assert run_json("show", f"{demo}@best")["checkpoint"]["id"] == 2
+    assert "the best" in run("rm", f"{demo}@2", status=2).stderr
+    plan = run_json("prune", demo, "--keep-best", 2, "-n")
+    assert [row["id"] for row in plan["decisions"] if row["keep"]] == [2, 3, 5]
+    run("prune", demo, "--keep-last", 1)
+    assert [row["id"] for row in run_json("ls", demo)["checkpoints"]] == [2, 5]
+    assert os.readlink(demo / "best").endswith("checkpoint_000002")
+
+
+def test_a_training_without_scores_does_not_inherit_them(tmp_path: pathlib.Path) -> None:
+    demo = make("scored", tmp_path / "demo", 3)
+    make("run", demo, 1)
+    assert json.loads((demo / "run.json").read_text())["scores"] == []
+    assert best(demo) == [4]
+
+
+def test_upkeep_begins_no_attempt_and_keeps_the_date(tmp_path: pathlib.Path) -> None:
+    demo = make("scored", tmp_path / "demo", 3)
+    before = (demo / "run.json").read_text()
+    run("pin", f"{demo}@1")
+    run("rm", f"{demo}@1", "--force")
+    run("prune", demo, "--keep-last", 1)
+    run("gc", demo)
+    assert (demo / "run.json").read_text() == before
+    make("scored", demo, 1)
+    after = json.loads((demo / "run.json").read_text())
+    assert after["attempt"] == json.loads(before)["attempt"] + 1
+    assert after["created_unix_ns"] == json.loads(before)["created_unix_ns"]
+
+
+def test_a_lost_manifest_can_still_be_repaired_after_other_upkeep(tmp_path: pathlib.Path) -> None:
+    demo = make("scored", tmp_path / "demo", 3)
+    (checkpoint(demo, 2) / "manifest.json").unlink()
+    run("pin", f"{demo}@1")
+    run("prune", demo, "--keep-last", 1)
+    run("repair", demo)
+    assert [row["id"] for row in run_json("ls", demo)["checkpoints"]] == [1, 2, 3]

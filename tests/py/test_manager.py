@@ -1,0 +1,727 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manager: what it keeps, when it saves, how errors and signals reach the caller."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pickle
+import shutil
+import signal
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from common import run_program
+
+import pawl
+from pawl import _pawl
+
+STATE: dict[str, Any] = {"w": torch.arange(10.0)}
+
+
+def folders(root: pathlib.Path) -> list[str]:
+    return (
+        sorted(p.name for p in (root / "checkpoints").glob("checkpoint_*")) if (root / "checkpoints").exists() else []
+    )
+
+
+def fill(manager: pawl.CheckpointManager, scores: list[float], name: str = "a") -> None:
+    for step, score in enumerate(scores):
+        manager.save(step, STATE, metrics={name: score}, wait=True)
+
+
+# ---- what is kept ----
+
+
+def test_R2_without_rules_everything_is_kept(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path) as manager:
+        fill(manager, [1.0] * 6)
+        assert manager.all_steps() == list(range(6))
+
+
+def test_R4_R6_R12_the_newest_n_are_kept_under_their_names(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path, num_to_keep=2) as manager:
+        fill(manager, [1.0] * 5)
+    assert folders(tmp_path) == ["checkpoint_000004", "checkpoint_000005"]
+
+
+def test_R3_num_to_keep_0_writes_nothing_and_keeps_the_newest_in_memory(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path, num_to_keep=0, score_attribute="a") as manager:
+        for step in range(3):
+            ticket = manager.save(step, {"w": torch.full((3,), float(step))}, wait=True)  # no score: no error
+            assert ticket is not None
+            assert ticket.id == step + 1  # E1: the id advances
+            assert ticket.done
+        assert manager.best_step() is None
+        restored = manager.restore()
+        assert restored is not None
+        assert restored.state["w"].tolist() == [2.0] * 3
+    assert folders(tmp_path) == []
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize("value", [-1, -2, -100, 1.5, "2", True])
+def test_R5_other_numbers_to_keep_are_refused(tmp_path: pathlib.Path, value: Any) -> None:
+    with pytest.raises(ValueError, match="None or a non-negative integer") as caught:
+        pawl.CheckpointManager(tmp_path, num_to_keep=value)
+    assert repr(value) in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("order", ["MAX", "", "up", None, 1])
+def test_R9_other_orders_are_refused(tmp_path: pathlib.Path, order: Any) -> None:
+    with pytest.raises(ValueError) as caught:
+        pawl.CheckpointManager(tmp_path, score_attribute="a", score_order=order if isinstance(order, str) else [order])
+    assert '"max"' in str(caught.value)
+    assert '"min"' in str(caught.value)
+
+
+@pytest.mark.parametrize(("order", "kept", "best"), [("max", [1, 3], 3), ("min", [2, 4], 2)])
+def test_R8_R50_the_best_n_are_kept_by_order(tmp_path: pathlib.Path, order: Any, kept: list[int], best: int) -> None:
+    with pawl.CheckpointManager(
+        tmp_path, num_to_keep=2, score_attribute="a", score_order=order, keep_latest=False
+    ) as manager:
+        fill(manager, [0.3, 0.7, 0.1, 0.9, 0.2])
+        assert manager.all_steps() == kept
+        assert manager.best_step() == best
+
+
+def test_E4_the_latest_is_kept_beside_the_best_unless_told_otherwise(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path / "a", num_to_keep=1, score_attribute="a") as manager:
+        fill(manager, [0.9, 0.1, 0.2])
+        assert manager.all_steps() == [0, 2]
+    with pawl.CheckpointManager(tmp_path / "b", num_to_keep=1, score_attribute="a", keep_latest=False) as manager:
+        fill(manager, [0.9, 0.1, 0.2])
+        assert manager.all_steps() == [0]
+
+
+def test_R35_E3_on_a_tie_the_older_one_stays_best(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path, score_attribute="a") as manager:
+        fill(manager, [0.5, 0.5, 0.5])
+        assert manager.best_step() == 0
+
+
+def test_R33_R34_a_full_list_refuses_a_tie_or_worse_when_strict(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path, num_to_keep=2, score_attribute="a", strict_score=True) as manager:
+        stages = []
+        for step, score in enumerate([0.5, 0.6, 0.5, 0.4, 0.7]):
+            ticket = manager.save(step, STATE, metrics={"a": score}, wait=True)
+            assert ticket is not None
+            stages.append(ticket.stage)
+        assert stages == ["settled", "settled", "skipped", "skipped", "settled"]
+        assert manager.all_steps() == [1, 4]
+    assert folders(tmp_path) == ["checkpoint_000002", "checkpoint_000005"]  # R23: numbers have gaps
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("order", ["max", "min"])
+def test_R36_R155_E5_scores_that_are_not_finite_are_never_best_and_evict_nothing(
+    tmp_path: pathlib.Path, value: float, order: Any
+) -> None:
+    with pawl.CheckpointManager(tmp_path, num_to_keep=1, score_attribute="a", score_order=order) as manager:
+        fill(manager, [value, 0.5, value])
+        assert manager.best_step() == 1
+        assert manager.all_steps() == [1, 2]
+        np.testing.assert_equal(manager.metrics(2)["a"], value)
+
+
+def test_R27_a_missing_score_is_an_error_before_anything_is_written(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path, score_attribute="acc") as manager:
+        for metrics in (None, {}, {"loss": 1.0}):
+            with pytest.raises(ValueError, match="unable to persist.*'acc'.*include it in the metrics"):
+                manager.save(0, STATE, metrics=metrics)
+    assert folders(tmp_path) == []
+
+
+@pytest.mark.parametrize("value", ["0.5", None, [1], {}, 1j, torch.zeros(2)], ids=repr)
+def test_R28_R29_a_score_that_is_no_number_is_an_error_before_anything_is_written(
+    tmp_path: pathlib.Path, value: Any
+) -> None:
+    with (
+        pawl.CheckpointManager(tmp_path, score_attribute="acc") as manager,
+        pytest.raises(ValueError, match="unable to persist.*'acc'.*numerical") as caught,
+    ):
+        manager.save(0, STATE, metrics={"acc": value})
+    assert repr(value) in str(caught.value)
+    assert folders(tmp_path) == []
+
+
+def test_R28_any_number_passes(tmp_path: pathlib.Path) -> None:
+    from decimal import Decimal
+    from fractions import Fraction
+
+    values = [
+        1,
+        True,
+        0.5,
+        np.float32(0.25),
+        torch.tensor(2.0),
+        Fraction(1, 4),
+        Decimal("1.5"),
+        np.array(3.0),
+        float("nan"),
+    ]
+    with pawl.CheckpointManager(tmp_path, score_attribute="a") as manager:
+        fill(manager, values)  # type: ignore[arg-type]
+        assert [manager.metrics(s)["a"] for s in range(8)] == [1, 1, 0.5, 0.25, 2, 0.25, 1.5, 3]
+
+
+def test_metrics_that_no_score_needs_may_be_anything_and_numbers_are_kept(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path) as manager:
+        manager.save(0, STATE, metrics={"loss": 0.1, "note": "text"}, wait=True)
+        assert manager.metrics(0) == {"loss": 0.1}
+        with pytest.raises(ValueError, match="expected a name"):
+            manager.save(1, STATE, metrics={1: 2.0})  # type: ignore[dict-item]
+
+
+def test_R155_E5_several_scores_and_late_ones(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path, score_attribute=["acc", "loss"], score_order=["max", "min"]) as manager:
+        for step, (acc, loss) in enumerate([(0.5, 0.3), (0.5, 0.2), (0.4, 0.1)]):
+            manager.save(step, STATE, metrics={"acc": acc, "loss": loss}, wait=True)
+        assert manager.best_step() == 1
+        manager.score(2, {"acc": 0.9, "loss": 1.0, "late": 7})
+        assert manager.best_step() == 2
+        assert manager.metrics(2) == {"acc": 0.9, "loss": 1.0, "late": 7}
+    with pawl.CheckpointManager(tmp_path, score_attribute=("acc", "loss"), score_order=["max", "min"]) as manager:
+        assert manager.best_step() == 2  # E7
+    with pytest.raises(ValueError, match="2 score attributes, but 3 score orders"):
+        pawl.CheckpointManager(tmp_path, score_attribute=("acc", "loss"), score_order=["max"] * 3)
+
+
+def test_R141_rules_are_united_and_reasons_given(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path, keep_last=1, keep_best=1, keep_every=4, score_attribute="a") as manager:
+        for step in range(8):
+            manager.save(step, STATE, metrics={"a": 10 - abs(step - 2)}, wait=True)
+        assert manager.all_steps() == [0, 2, 4, 7]
+        manager.pin(7)
+        manager.save(9, STATE, metrics={"a": 0}, wait=True)
+        assert manager.all_steps() == [0, 2, 4, 7, 9]
+        rows = {d.id: d for d in manager.prune(dry_run=True)}
+        assert all(d.keep for d in rows.values())
+        assert "pinned" in rows[8].reason
+        manager.unpin(7)
+        assert [d.id for d in manager.prune(dry_run=True) if not d.keep] == [8]
+        assert manager.all_steps() == [0, 2, 4, 7, 9]
+        manager.prune()
+        assert manager.all_steps() == [0, 2, 4, 9]
+
+
+def test_deleting_by_step_and_id(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path) as manager:
+        fill(manager, [1.0, 2.0, 3.0, 4.0])
+        manager.delete(1)
+        manager.delete(id=1)
+        with pytest.raises(pawl.PawlError, match="latest"):
+            manager.delete(3)
+        manager.pin(2)
+        with pytest.raises(pawl.PawlError, match="pinned"):
+            manager.delete(2)
+        manager.delete(2, force=True)
+        manager.delete(3, force=True)
+        assert manager.all_steps() == []
+        with pytest.raises(pawl.NotFoundError):
+            manager.delete(3)
+        with pytest.raises(pawl.UsageError, match="a step or an id"):
+            manager.pin()
+
+
+def test_E7_R139_everything_is_read_back_from_the_manifests(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path / "run", num_to_keep=2, score_attribute="a") as manager:
+        fill(manager, [0.1, 0.9, 0.2, 0.3])
+        run_id = manager.run_id
+    for name in ("latest", "best", "events.jsonl"):
+        path = tmp_path / "run" / name
+        path.unlink(missing_ok=True)
+    shutil.move(tmp_path / "run", tmp_path / "moved")  # R152
+    with pawl.CheckpointManager(tmp_path / "moved", num_to_keep=2, score_attribute="a") as manager:
+        assert (manager.latest_step(), manager.best_step(), manager.run_id) == (3, 1, run_id)
+        ticket = manager.save(4, STATE, metrics={"a": 0.0}, wait=True)
+        assert ticket is not None
+        assert ticket.id == 5  # E1: ids never repeat
+        assert manager.all_steps() == [1, 3, 4]
+
+
+def test_facts_of_checkpoints(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path, score_attribute="a") as manager:
+        before = time.time()
+        manager.save(7, STATE, metrics={"a": 0.5}, progress={"epoch": 1, "batch": 7, "token": 900}, wait=True)
+        (info,) = manager.checkpoints()
+    assert (info.id, info.step, info.name, info.score, info.n_tensors, info.latest, info.best) == (
+        1,
+        7,
+        "checkpoint_000001",
+        0.5,
+        1,
+        True,
+        True,
+    )
+    assert before - 1 <= info.time <= time.time() + 1
+    assert {k: info.progress[k] for k in ("epoch", "batch", "token")} == {"epoch": 1, "batch": 7, "token": 900}
+    assert info.nbytes >= 40
+    assert info.path == str(tmp_path / "checkpoints/checkpoint_000001")
+
+
+# ---- when to save ----
+
+
+def test_save_interval_makes_save_free_to_call(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path, save_interval="3ba") as manager:
+        made = [step for step in range(1, 10) if manager.save(step, STATE)]
+        assert made == [3, 6, 9]
+        assert manager.save(10, STATE) is None
+        assert manager.save(10, STATE, force=True) is not None
+        assert manager.should_save(12)
+        manager.wait_until_finished()
+
+
+def test_R91_save_interval_takes_numbers_of_epochs_and_functions(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path / "a", save_interval=2) as manager:
+        made = [e for e in range(1, 7) if manager.save(e, STATE, progress={"epoch": e})]
+        assert made == [2, 4, 6]
+    with pawl.CheckpointManager(tmp_path / "b", save_interval=lambda step: step in (2, 5)) as manager:
+        assert [s for s in range(7) if manager.save(s, STATE)] == [2, 5]
+
+
+@pytest.mark.parametrize("interval", ["", "x", "-1ep", "0ba", "1 fortnight", True, 1.5, []], ids=repr)
+def test_bad_intervals_are_refused(tmp_path: pathlib.Path, interval: Any) -> None:
+    with pytest.raises(ValueError):
+        pawl.CheckpointManager(tmp_path, save_interval=interval)
+
+
+def test_time_strings_need_their_counter(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path, save_interval="100tok") as manager:
+        with pytest.raises(pawl.UsageError, match="token"):
+            manager.save(1, STATE)
+        assert manager.save(1, STATE, progress={"token": 100})
+        with pytest.raises(pawl.UsageError, match="unknown counter 'tokens'"):
+            manager.save(2, STATE, progress={"tokens": 1})
+
+
+def test_R154_auto_interval_and_young_daly(tmp_path: pathlib.Path) -> None:
+    assert pawl.optimal_interval(1.0, 20_000.0) == pytest.approx((2 * 20_000) ** 0.5, rel=0.02)
+    with pawl.CheckpointManager(tmp_path, save_interval="auto", mtbf_seconds=3600) as manager:
+        assert manager.save(0, STATE, wait=True)  # the first one measures the cost
+        assert manager.save(1, STATE) is None
+
+
+def test_R153_a_signal_makes_a_save_due_and_tells_the_time_left(tmp_path: pathlib.Path) -> None:
+    earlier = signal.getsignal(signal.SIGUSR1)
+    with pawl.CheckpointManager(tmp_path, save_interval="1000000ba", grace_seconds=30) as manager:
+        assert not manager.preempted
+        assert manager.seconds_left is None
+        assert manager.save(1, STATE) is None
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert manager.preempted
+        assert manager.seconds_left is not None
+        assert 0 < manager.seconds_left <= 30
+        with pawl.CheckpointManager(tmp_path / "other", save_interval="1000000ba") as second:
+            assert second.preempted  # one watcher for the process
+        assert manager.should_save(2)
+        assert manager.save(2, STATE, wait=True) is not None
+        assert manager.save(3, STATE) is None  # once
+        assert manager.preempted
+    assert signal.getsignal(signal.SIGUSR1) is earlier
+    with pawl.CheckpointManager(tmp_path / "third", signals=False) as manager:
+        assert not manager.preempted
+
+
+def test_R153_a_python_handler_still_runs(tmp_path: pathlib.Path) -> None:
+    seen: list[int] = []
+    earlier = signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+    try:
+        with pawl.CheckpointManager(tmp_path, signals=True) as manager:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            assert manager.preempted
+            assert seen == [signal.SIGUSR1]
+    finally:
+        signal.signal(signal.SIGUSR1, earlier)
+
+
+def test_save_on_exception_saves_what_was_given_last(tmp_path: pathlib.Path) -> None:
+    for keep, expected in [(True, [5, 7]), (False, [5])]:
+        root = tmp_path / str(keep)
+        with (
+            pytest.raises(KeyError),
+            pawl.CheckpointManager(root, save_interval="5ba", save_on_exception=keep) as manager,
+        ):
+            for step in range(1, 8):
+                manager.save(step, {"step": step})
+            raise KeyError("mine")
+        with pawl.CheckpointManager(root, read_only=True) as manager:
+            assert manager.all_steps() == expected
+
+
+# ---- tickets, waiting, errors ----
+
+
+def test_tickets_tell_how_far_a_save_is(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path) as manager:
+        ticket = manager.save(3, STATE)
+        assert ticket is not None
+        assert ticket.stage in ("staged", "written", "committed", "settled")
+        ticket.wait(60)
+        assert ticket.done
+        assert (ticket.stage, ticket.id, ticket.step, ticket.error) == ("settled", 1, 3, None)
+        assert ticket.blocked_seconds > 0
+        assert ticket.stats["nbytes"] >= 40
+        assert ticket.stats["total_seconds"] > 0
+        manager.wait_until_finished(10)
+        assert not manager.is_saving
+    assert ticket.done  # also after the run is closed
+
+
+def slow(root: pathlib.Path, **options: Any) -> pawl.CheckpointManager:
+    """A manager whose saves of BIG take a while."""
+    return pawl.CheckpointManager(root, bandwidth=8 << 20, pack_bytes=1 << 20, block_bytes=1 << 16, **options)
+
+
+BIG: dict[str, Any] = {"w": [torch.zeros(1 << 18) + i for i in range(4)]}  # 4 MiB: half a second
+
+
+def test_waiting_has_a_deadline(tmp_path: pathlib.Path) -> None:
+    with slow(tmp_path) as manager:
+        ticket = manager.save(0, BIG)
+        assert ticket is not None
+        with pytest.raises(TimeoutError) as caught:
+            manager.wait_until_finished(0.05)
+        assert isinstance(caught.value, pawl.PawlError)
+        with pytest.raises(pawl.TimeoutError):
+            ticket.wait(0)
+        assert manager.is_saving
+        ticket.wait()
+
+
+@pytest.mark.parametrize(("policy", "steps"), [("wait", [0, 1, 2]), ("skip", [0]), ("replace", [0, 2])])
+def test_a_save_while_another_one_runs(tmp_path: pathlib.Path, policy: Any, steps: list[int]) -> None:
+    with slow(tmp_path, on_busy=policy) as manager:
+        tickets = [manager.save(step, BIG) for step in range(3)]
+        assert [t is None for t in tickets] == [False, policy == "skip", policy == "skip"]
+        if policy == "replace":
+            assert tickets[1] is not None
+            assert isinstance(tickets[1].error, pawl.CancelledError)
+        manager.wait_until_finished()
+        assert manager.all_steps() == steps
+
+
+def test_R146_no_gil_and_no_pickle_while_saving(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another Python thread goes on during a save that holds its caller, a wait and a restore; pickle is never used."""
+
+    def forbidden(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("pickle was used")
+
+    for name in ("dumps", "dump", "loads", "load", "Pickler", "Unpickler"):
+        monkeypatch.setattr(pickle, name, forbidden)
+    go, ticks, stop = threading.Event(), [0], False
+
+    def count() -> None:
+        while not stop:
+            go.wait()
+            ticks[0] += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    counts = []
+    try:
+        with slow(tmp_path, mode="direct") as manager:
+            for call in (lambda: manager.save(0, BIG), lambda: manager.restore(BIG)):
+                ticks[0] = 0
+                go.set()
+                call()
+                counts.append(ticks[0])
+                go.clear()
+    finally:
+        stop = True
+        go.set()
+        thread.join()
+    assert counts[0] > 20  # half a second of writing
+    assert counts[1] >= 0
+
+
+def test_R146_many_threads_may_use_one_manager(tmp_path: pathlib.Path) -> None:
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for i in range(5):
+                manager.save(number * 100 + i, STATE)
+                manager.all_steps()
+                restored = manager.restore()
+                assert restored is None or torch.equal(restored.state["w"], STATE["w"])
+        except BaseException as error:
+            errors.append(error)
+
+    with pawl.CheckpointManager(tmp_path, num_to_keep=4) as manager:
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        manager.wait_until_finished()
+        assert len(manager.all_steps()) == 4
+    assert errors == []
+
+
+def test_ctrl_c_is_heard_while_waiting(tmp_path: pathlib.Path) -> None:
+    with slow(tmp_path) as manager:
+        manager.save(0, BIG)
+        earlier = signal.getsignal(signal.SIGALRM)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt):
+                manager.wait_until_finished()
+            assert manager.is_saving
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt):
+                manager.close()
+            manager.wait_until_finished()  # it is still open
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, earlier)
+        assert manager.all_steps() == [0]
+
+
+def failing(root: pathlib.Path) -> pawl.CheckpointManager:
+    return pawl.CheckpointManager(root, fault=("publish", 2, -8, False))
+
+
+def test_background_errors_are_raised_by_the_next_call_and_never_lost(tmp_path: pathlib.Path) -> None:
+    """P4: the failed save changes nothing."""
+    for number, see in enumerate(
+        [
+            lambda m: m.save(2, STATE),
+            lambda m: m.check_for_errors(),
+            lambda m: m.wait_until_finished(),
+            lambda m: m.close(),
+        ]
+    ):
+        manager = failing(tmp_path / str(number))
+        manager.save(0, STATE, wait=True)
+        ticket = manager.save(1, STATE)
+        assert ticket is not None
+        while not ticket.done:
+            time.sleep(0.001)
+        assert ticket.stage == "failed"
+        with pytest.raises(pawl.StorageError):
+            see(manager)
+        if number < 3:
+            manager.check_for_errors()  # raised once
+            assert manager.all_steps() == [0]
+            manager.save(3, STATE, wait=True)
+        manager.close()
+        with pawl.CheckpointManager(tmp_path / str(number), read_only=True) as manager:
+            assert manager.all_steps() == ([0, 3] if number < 3 else [0])
+
+
+def test_an_error_seen_on_the_ticket_is_seen(tmp_path: pathlib.Path) -> None:
+    with failing(tmp_path) as manager:
+        manager.save(0, STATE, wait=True)
+        ticket = manager.save(1, STATE)
+        assert ticket is not None
+        while not ticket.done:
+            time.sleep(0.001)
+        assert isinstance(ticket.error, pawl.StorageError)
+        assert ticket.error is ticket.error
+        with pytest.raises(pawl.StorageError):
+            ticket.wait()
+        manager.check_for_errors()
+        with pytest.raises(pawl.StorageError):
+            pawl.CheckpointManager(tmp_path / "b", fault=("publish", 1, -8, True)).save(0, STATE, wait=True)
+
+
+def test_an_exception_in_the_block_is_not_hidden_by_a_failed_save(tmp_path: pathlib.Path) -> None:
+    with (
+        pytest.raises(KeyError, match="mine") as caught,
+        pawl.CheckpointManager(tmp_path, fault=("publish", 1, -8, True)) as manager,
+    ):
+        manager.save(0, STATE)
+        raise KeyError("mine")
+    assert any("closing the run failed" in note for note in caught.value.__notes__)
+
+
+def test_lazy_saves_need_a_fence_before_tensors_change(tmp_path: pathlib.Path) -> None:
+    weights = torch.zeros(1 << 20)
+    with pawl.CheckpointManager(tmp_path) as manager:
+        for step in range(4):
+            manager.before_step()
+            weights.fill_(step)
+            manager.save(step, {"w": weights, "long": str(step) * 5000}, lazy=True)
+        manager.before_step(60)
+        weights.fill_(-1)
+        manager.wait_until_finished()
+        for step in range(4):
+            restored = manager.restore(step=step)
+            assert restored is not None
+            assert restored.state["w"].eq(step).all()
+            assert restored.state["long"] == str(step) * 5000
+
+
+def test_lazy_saves_keep_tensors_alive_that_nobody_else_holds(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path) as manager:
+        for step in range(3):
+            manager.save(step, {"w": torch.full((1 << 20,), float(step)), "n": np.full(1 << 18, step)}, lazy=True)
+        manager.wait_until_finished()
+        for step in range(3):
+            restored = manager.restore(step=step)
+            assert restored is not None
+            assert restored.state["w"].eq(step).all()
+            assert (restored.state["n"] == step).all()
+
+
+@pytest.mark.parametrize("mode", ["snapshot", "ring", "direct"])
+def test_R145_modes_write_the_same(tmp_path: pathlib.Path, mode: Any) -> None:
+    state = {"w": [torch.randn(1 << 18) for _ in range(20)], "small": torch.arange(5), "t": torch.randn(300, 200).t()}
+    with pawl.CheckpointManager(tmp_path, mode=mode, ring_bytes=8 << 20) as manager:
+        manager.save(0, state, wait=True)
+        restored = manager.restore()
+        assert restored is not None
+        assert all(torch.equal(a, b) for a, b in zip(state["w"], restored.state["w"], strict=True))
+        assert torch.equal(restored.state["t"], state["t"])
+
+
+def test_the_arena_is_shared_by_all_managers_of_a_process(tmp_path: pathlib.Path) -> None:
+    state = {"w": torch.zeros(4 << 20)}
+    with pawl.CheckpointManager(tmp_path / "a") as manager:
+        manager.save(0, state, wait=True)
+        held = _pawl.arena_bytes()
+        assert held >= 16 << 20
+    with pawl.CheckpointManager(tmp_path / "b") as manager:
+        ticket = manager.save(0, state, wait=True)
+        assert ticket is not None
+        assert _pawl.arena_bytes() == held
+        assert ticket.stats["minor_faults"] == 0
+
+
+def test_R140_unchanged_packs_are_not_written_again(tmp_path: pathlib.Path) -> None:
+    frozen, moving = torch.randn(1 << 19), torch.zeros(1 << 18)
+    with pawl.CheckpointManager(tmp_path, pack_bytes=1 << 20) as manager:
+        for step in range(2):
+            moving.fill_(step)
+            ticket = manager.save(step, {"frozen": frozen, "moving": moving}, wait=True)
+        assert ticket is not None
+        assert ticket.stats["reused_bytes"] >= frozen.nbytes
+        assert ticket.stats["written_bytes"] < frozen.nbytes
+        manager.delete(0)
+        restored = manager.restore()
+        assert restored is not None
+        assert torch.equal(restored.state["frozen"], frozen)
+    with pawl.CheckpointManager(tmp_path / "b", pack_bytes=1 << 20, reuse=False) as manager:
+        for step in range(2):
+            ticket = manager.save(step, {"frozen": frozen}, wait=True)
+        assert ticket is not None
+        assert ticket.stats["reused_bytes"] == 0
+
+
+def test_R157_states_with_nan_are_flagged_or_refused(tmp_path: pathlib.Path) -> None:
+    good, bad = {"w": torch.ones(10)}, {"w": torch.tensor([1.0, float("nan")])}
+    with pawl.CheckpointManager(tmp_path / "flag", nonfinite="flag") as manager:
+        manager.save(0, good, wait=True)
+        manager.save(1, bad, wait=True)
+        assert [info.nonfinite for info in manager.checkpoints()] == [False, True]
+    with pawl.CheckpointManager(tmp_path / "refuse", nonfinite="refuse") as manager:
+        manager.save(0, good, wait=True)
+        with pytest.raises(pawl.PawlError, match="w"):
+            manager.save(1, bad, wait=True)
+        assert manager.all_steps() == [0]
+        restored = manager.restore()  # the last good one
+        assert restored is not None
+        assert restored.step == 0
+
+
+# ---- opening and closing ----
+
+
+def test_a_second_writer_is_refused(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path) as manager:
+        manager.save(0, STATE, wait=True)
+        with pytest.raises(pawl.BusyError, match=str(os.getpid())):
+            pawl.CheckpointManager(tmp_path)
+        with pawl.CheckpointManager(tmp_path, read_only=True) as reader:
+            assert reader.all_steps() == [0]
+            for write in (lambda: reader.save(1, STATE), lambda: reader.pin(0), lambda: reader.delete(0)):
+                with pytest.raises(pawl.ReadOnlyError):
+                    write()
+            manager.save(1, STATE, wait=True)
+            reader.reload()
+            assert reader.all_steps() == [0, 1]
+
+
+def test_R90_a_folder_with_checkpoints_of_another_run_is_refused(tmp_path: pathlib.Path) -> None:
+    for name, n in [("a", 2), ("b", 5)]:
+        with pawl.CheckpointManager(tmp_path / name) as manager:
+            fill(manager, [1.0] * n)
+    shutil.copytree(tmp_path / "b/checkpoints/checkpoint_000005", tmp_path / "a/checkpoints/checkpoint_000005")
+    with pytest.raises(pawl.ExistsError) as caught:
+        pawl.CheckpointManager(tmp_path / "a")
+    assert isinstance(caught.value, FileExistsError)
+    with pawl.CheckpointManager(tmp_path / "a", overwrite=True) as manager:
+        ticket = manager.save(5, STATE, wait=True)
+        assert ticket is not None
+        assert ticket.id == 6
+    with pytest.raises(pawl.PawlError, match="run"):
+        pawl.CheckpointManager(tmp_path / "a", run_id="0" * 32)
+
+
+def test_a_closed_manager_says_so_and_closes_twice(tmp_path: pathlib.Path) -> None:
+    manager = pawl.CheckpointManager(tmp_path)
+    assert repr(manager) == f"CheckpointManager('{tmp_path}')"
+    assert manager.root == str(tmp_path)
+    assert len(manager.run_id) == 32
+    manager.close()
+    manager.close()
+    assert "closed" in repr(manager)
+    with pytest.raises(pawl.UsageError, match="closed"):
+        manager.save(0, STATE)
+    with pytest.raises(pawl.UsageError, match="closed"):
+        manager.all_steps()
+
+
+def test_a_manager_that_is_dropped_finishes_its_saves(tmp_path: pathlib.Path) -> None:
+    manager = slow(tmp_path)
+    manager.save(0, BIG)
+    del manager
+    with pawl.CheckpointManager(tmp_path) as manager:
+        assert manager.all_steps() == [0]
+
+
+def test_a_process_that_ends_without_closing_finishes_its_saves(tmp_path: pathlib.Path) -> None:
+    program = f"import pawl; m = pawl.CheckpointManager({str(tmp_path)!r}, bandwidth=8 << 20); m.save(0, {{'b': b'x' * (2 << 20)}})"
+    run_program(program)
+    with pawl.CheckpointManager(tmp_path) as manager:
+        assert manager.all_steps() == [0]
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"mode": "fast"}, '"snapshot" or "ring" or "direct"'),
+        ({"on_busy": "drop"}, '"wait" or "skip" or "replace"'),
+        ({"nonfinite": 1}, '"accept" or "flag" or "refuse"'),
+        ({"arena_bytes": -1}, "0 or more"),
+        ({"block_bytes": 12345}, "block"),
+        ({"save_interval": "1parsec"}, "1parsec"),
+    ],
+)
+def test_bad_options_are_named(tmp_path: pathlib.Path, options: dict[str, Any], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        pawl.CheckpointManager(tmp_path, **options)
+
+
+def test_compression_is_for_later(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(pawl.UnsupportedError, match="compression"):
+        pawl.CheckpointManager(tmp_path, compression="zstd")  # type: ignore[arg-type]
+
+
+def test_recycling_and_other_names(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path, num_to_keep=1, recycle=1, name_template="step{step}-{id:03d}") as manager:
+        for step in range(4):
+            manager.save(step, {"w": torch.full((1 << 18,), float(step))}, wait=True)
+        restored = manager.restore()
+        assert restored is not None
+        assert restored.state["w"].eq(3).all()
+        assert pathlib.Path(restored.path).name == "step3-004"
