@@ -267,7 +267,9 @@ is_orphan(struct sweep *s, const char *name, const char *key, struct pawl_error 
 		return 0;
 	if (f.n - (has_manifest ? 1u : 0u) - (deleting ? 1u : 0u) == 0)
 		return is_our_name(s->run, name);
-	return packs_are_ours(s, key, &f, err);
+	int ours = packs_are_ours(s, key, &f, err);
+	/* Lost manifests happen, too: what repair could bring back is no rubbish. */
+	return ours == 1 && pawl_repair(s->run, name, 1, NULL) == 0 ? 0 : ours;
 }
 
 /* Names of the folders whose manifest is missing or does not verify, copied so that the lock need not be held. */
@@ -423,7 +425,8 @@ sweep_all(struct sweep *s, struct pawl_error *err)
 		"", CATALOG_FOLDER, ".pawl", CATALOG_MARKS, CATALOG_HOLDS, RECYCLE_FOLDER};
 
 	TRY(sweep_partials(s, err));
-	if (s->run->writer || s->run->opts.read_only) /* on request only: a checkpoint that lost its manifest can be repaired */
+	if (s->run->writer ||
+	    s->run->opts.read_only) /* on request only: a checkpoint that lost its manifest can be repaired */
 		TRY(sweep_orphans(s, err));
 	TRY(sweep_holds(s, err));
 	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)

@@ -88,12 +88,11 @@ test_R138_the_next_opening_collects_what_a_crash_left(void **state)
 	struct small_run *r = start(state, 2);
 
 	small_copy(r, FIRST, PARTIAL);
-	small_remove(r, FIRST "/manifest.json"); /* a deletion that was cut off */
+	small_rename(r, "checkpoints/checkpoint_000002",
+	             "checkpoints/.checkpoint_000002." OTHER ".partial"); /* a deletion */
 	small_open(r);
 	assert_int_equal(small_count(r, "checkpoints"), 1);
-	ASSERT_IDS("2", r->run);
-	small_save(r, 300, 0.5);
-	ASSERT_IDS("2 3", r->run); /* E1: the number of the deleted one does not come back */
+	ASSERT_IDS("1", r->run);
 }
 
 static void
@@ -200,17 +199,30 @@ test_P17_links_are_neither_followed_nor_removed(void **state)
 }
 
 static void
-test_P7_folders_without_manifest_are_taken_if_their_packs_are_ours(void **state)
+test_P7_what_is_left_of_deleted_checkpoints_is_taken(void **state)
 {
 	struct small_run *r = start(state, 4);
 
+	/* 1: a pack of two is gone already. 2: all are. 3: all are there, but a deletion had begun. */
 	small_remove(r, FIRST "/manifest.json");
-	small_remove(r, "checkpoints/checkpoint_000002"); /* deleted up to the last file */
+	small_rename(r, FIRST "/rank00000-00000.safetensors", FIRST "/rank00000-00001.safetensors");
+	small_remove(r, "checkpoints/checkpoint_000002");
 	small_mkdir(r, "checkpoints/checkpoint_000002");
 	small_write(r, "checkpoints/checkpoint_000003/.deleting", "", 0);
 	small_damage(r, "checkpoints/checkpoint_000003/manifest.json", 50);
 	assert_int_equal(collect(r, 0, NULL), 3);
 	assert_clean(r, "4");
+}
+
+static void
+test_a_checkpoint_that_can_be_repaired_is_left(void **state)
+{
+	struct small_run *r = start(state, 2);
+
+	small_remove(r, FIRST "/manifest.json");
+	assert_int_equal(collect(r, 0, NULL), 0);
+	OK(pawl_repair(r->run, "checkpoint_000001", 0, err));
+	assert_clean(r, "1 2");
 }
 
 static void
@@ -419,7 +431,8 @@ main(void)
 		IN_FOLDER(test_P4_the_partial_folder_of_the_running_save_is_spared),
 		IN_FOLDER(test_names_that_only_look_like_leftovers_are_left),
 		IN_FOLDER(test_P17_links_are_neither_followed_nor_removed),
-		IN_FOLDER(test_P7_folders_without_manifest_are_taken_if_their_packs_are_ours),
+		IN_FOLDER(test_P7_what_is_left_of_deleted_checkpoints_is_taken),
+		IN_FOLDER(test_a_checkpoint_that_can_be_repaired_is_left),
 		IN_FOLDER(test_P8_folders_without_manifest_that_are_not_surely_ours_are_left),
 		IN_FOLDER(test_holds_of_dead_processes_are_taken),
 		IN_FOLDER(test_temporary_files_are_taken_when_they_are_old),
