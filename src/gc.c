@@ -267,9 +267,14 @@ is_orphan(struct sweep *s, const char *name, const char *key, struct pawl_error 
 		return 0;
 	if (f.n - (has_manifest ? 1u : 0u) - (deleting ? 1u : 0u) == 0)
 		return is_our_name(s->run, name);
-	int ours = packs_are_ours(s, key, &f, err);
-	/* Lost manifests happen, too: what repair could bring back is no rubbish. */
-	return ours == 1 && pawl_repair(s->run, name, 1, NULL) == 0 ? 0 : ours;
+	int rc = packs_are_ours(s, key, &f, err);
+	if (rc != 1)
+		return rc;
+	/* Lost manifests happen, too: what repair could bring back is no rubbish, and only a plain no counts as one. */
+	rc = pawl_repair(s->run, name, 1, err);
+	if (rc == PAWL_ECORRUPT || rc == PAWL_ECONFLICT)
+		return 1;
+	return rc == PAWL_EVERSION || rc == PAWL_ELIMIT ? 0 : rc;
 }
 
 /* Names of the folders whose manifest is missing or does not verify, copied so that the lock need not be held. */

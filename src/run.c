@@ -243,6 +243,12 @@ open_store(struct pawl *run, struct pawl_error *err)
 
 /* ---- identity */
 
+static bool
+is_run_id(const char *text)
+{
+	return strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32;
+}
+
 /* Takes over the score rules of run.json; what is not understood is left out. */
 static int
 adopt_scores(struct pawl *run, const struct json *scores, struct pawl_error *err)
@@ -289,8 +295,8 @@ read_run_file(struct pawl *run, bool *ret_found, struct pawl_error *err)
 		               (unsigned long long)version, PAWL_FORMAT_VERSION);
 	TRY(json_get_str(RUN_KEY, root, "run", &id, err));
 	TRY(json_get_u64(RUN_KEY, root, "attempt", &run->attempt, err));
-	if (strlen(id) != 32)
-		return err_set(err, PAWL_ECORRUPT, RUN_KEY ": expected a run id of 32 hex digits, found '%s'", id);
+	if (!is_run_id(id))
+		return err_set(err, PAWL_ECORRUPT, RUN_KEY ": expected a run id of 32 lower-case hex digits, found '%.80s'", id);
 	memcpy(run->run_id, id, 33);
 	created = json_get(root, "created_unix_ns");
 	if (created && created->type == JSON_INT)
@@ -360,15 +366,17 @@ identify(struct pawl *run, struct pawl_error *err)
 	const char *wanted = run->opts.run_id;
 	bool found;
 
+	if (wanted && !is_run_id(wanted))
+		return err_set(err, PAWL_EUSAGE, "run_id: expected 32 lower-case hex digits, found '%.80s'", wanted);
 	TRY(read_run_file(run, &found, err));
 	if (!found && latest)
 		memcpy(run->run_id, latest->summary->run_id, sizeof(run->run_id));
-	else if (!found && wanted && strlen(wanted) == 32)
+	else if (!found && wanted)
 		memcpy(run->run_id, wanted, 33);
 	else if (!found)
 		TRY(clock_token(run->run_id, err));
 	if (wanted && strcmp(wanted, run->run_id) != 0) {
-		if (!run->opts.overwrite && (latest || strlen(wanted) != 32))
+		if (!run->opts.overwrite && latest)
 			return err_set(err, PAWL_EEXISTS, "%s belongs to run %s, expected run %s", run->root, run->run_id, wanted);
 		memcpy(run->run_id, wanted, 33);
 	}

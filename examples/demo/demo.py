@@ -26,7 +26,7 @@ import pawl
 HERE = pathlib.Path(__file__).resolve().parent
 DEMOS = {
     "lm": ("a transformer language model on English text", 5),
-    "digits": ("a classifier of scikit-learn's handwritten digits", 14),
+    "digits": ("a classifier of scikit-learn's handwritten digits", 9),
 }
 
 

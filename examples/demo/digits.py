@@ -17,8 +17,8 @@ TRAINED = 1500
 
 
 def main() -> None:
-    args = options(steps=30, save_every=1).parse_args()
-    make_deterministic()
+    args = options(steps=20, save_every=1).parse_args()
+    make_deterministic(threads=1)
     digits = load_digits()
     images = torch.tensor(digits.data, dtype=torch.float32) / 16
     labels = torch.tensor(digits.target)
@@ -26,7 +26,7 @@ def main() -> None:
         nn.Linear(64, 1024), nn.ReLU(), nn.Dropout(0.2), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.5)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 7, 0.5)
     losses = torch.full((args.steps,), float("nan"))
     state = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "losses": losses, "rng": pawl.rng_state()}
 
@@ -39,7 +39,7 @@ def main() -> None:
         for epoch in range(first, args.steps):
             model.train()
             total = 0.0
-            for rows in torch.randperm(TRAINED).split(50):
+            for rows in torch.randperm(TRAINED).split(100):
                 loss = functional.cross_entropy(model(images[rows]), labels[rows])
                 optimizer.zero_grad()
                 loss.backward()
@@ -50,7 +50,7 @@ def main() -> None:
             model.eval()
             with torch.no_grad():
                 accuracy = (model(images[TRAINED:]).argmax(1) == labels[TRAINED:]).float().mean().item()
-            if epoch % 10 == 9:
+            if epoch % 5 == 4:
                 print(f"epoch {epoch:3}  loss {losses[epoch]:.4f}  accuracy {accuracy:.3f}", flush=True)
             if (epoch + 1) % args.save_every == 0:
                 begin = time.perf_counter()

@@ -59,7 +59,7 @@ def test_demo_of_the_digits_ends_bit_for_bit_equal(tmp_path: pathlib.Path) -> No
         [sys.executable, demo, "--only", "digits", "--folder", tmp_path / "demo"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         env=environment,
     )
     assert done.returncode == 0, done.stdout + done.stderr
