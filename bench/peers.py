@@ -247,7 +247,7 @@ class Pawl(Peer):
         self.name = name
         self.root = folder / f"run-{name.replace(' ', '-')}"
         measure.remove(self.root)
-        self.manager = pawl.CheckpointManager(self.root, num_to_keep=1, **options)
+        self.manager = pawl.CheckpointManager(self.root, **options)
         self.step = 0
 
     def save(self, path: pathlib.Path, state: workloads.State) -> dict[str, float]:
@@ -257,7 +257,13 @@ class Pawl(Peer):
         call.mark("blocked")
         ticket.wait(WAIT_SECONDS)
         call.end("durable")
+        self.forget()
         return call.figures | {"copy_faults": float(ticket.stats["minor_faults"])}
+
+    def forget(self) -> None:
+        """Deletes the save before this one; as with the other peers, that is not measured."""
+        if self.step > 1:
+            self.manager.delete(self.step - 1)
 
     def restore(self, path: pathlib.Path, live: workloads.State) -> None:
         self.manager.restore(live)
@@ -287,6 +293,7 @@ class PawlLazy(Pawl):
         blocked = call.figures["blocked"] + fence.figures["fence"]
         ticket.wait(WAIT_SECONDS)
         call.end("durable")
+        self.forget()
         return call.figures | {"blocked": blocked}
 
 

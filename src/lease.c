@@ -236,7 +236,11 @@ lease_drop(struct lease *l)
 	pthread_cond_broadcast(&l->changed);
 	pthread_mutex_unlock(&l->lock);
 	pool_free(l->renewer);
-	if (lease_check(l, NULL) == 0)
+	int rc = lease_check(l, NULL);
+	/* Without memory to look: nobody can have taken over what was renewed just now, and this process may want it again. */
+	if (rc == PAWL_ENOMEM && clock_unix_ns() - l->mine.renewed_unix_ns < l->timeout_ms * 500000)
+		rc = 0;
+	if (rc == 0)
 		store_remove(l->store, LEASE_KEY, NULL);
 	free_lease(l);
 }

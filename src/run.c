@@ -2,7 +2,8 @@
 /*
  * run: opening and closing. Called by users (pawl_open, pawl_close, ...); calls the store, lease, catalog, gc and writer.
  *
- * run.json:  {"pawl_run":1,"run":"<32 hex>","created_unix_ns":..,"attempt":N,"scores":[["accuracy",1],..]}
+ * run.json:  {"pawl_run":1,"run":"<32 hex>","created_unix_ns":..,"attempt":N,"last_id":N,"scores":[["accuracy",1],..]}
+ * last_id: the highest id that was ever removed, so that no id is given out twice (E1); 0 = none.
  * scores: what the training orders its checkpoints by, so that tools that come later mean the same by "best".
  * Promises P8 (a folder of another run is refused), P9 and E7 (ids and lists come from the manifests), P10 (lease).
  */
@@ -278,7 +279,7 @@ read_run_file(struct pawl *run, bool *ret_found, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
-	const struct json *created;
+	const struct json *created, *stored;
 	struct json *root;
 	const char *id;
 	uint64_t version;
@@ -298,6 +299,9 @@ read_run_file(struct pawl *run, bool *ret_found, struct pawl_error *err)
 	if (!is_run_id(id))
 		return err_set(err, PAWL_ECORRUPT, RUN_KEY ": expected a run id of 32 lower-case hex digits, found '%.80s'", id);
 	memcpy(run->run_id, id, 33);
+	stored = json_get(root, "last_id");
+	if (stored && (stored->type == JSON_INT || stored->type == JSON_UINT) && stored->u < UINT64_MAX / 2)
+		run->stored_id = run->last_id = stored->u;
 	created = json_get(root, "created_unix_ns");
 	if (created && created->type == JSON_INT)
 		run->created_ns = created->i;
@@ -315,8 +319,9 @@ write_run_file(struct pawl *run, struct pawl_error *err)
 
 	if (!run->created_ns)
 		run->created_ns = clock_unix_ns();
-	buf_printf(&text, "{\"pawl_run\":%d,\"run\":\"%s\",\"created_unix_ns\":%lld,\"attempt\":%llu,\"scores\":[", PAWL_FORMAT_VERSION,
-	           run->run_id, (long long)run->created_ns, (unsigned long long)run->attempt);
+	buf_printf(&text, "{\"pawl_run\":%d,\"run\":\"%s\",\"created_unix_ns\":%lld,\"attempt\":%llu,\"last_id\":%llu,\"scores\":[",
+	           PAWL_FORMAT_VERSION, run->run_id, (long long)run->created_ns, (unsigned long long)run->attempt,
+	           (unsigned long long)run->stored_id);
 	for (size_t i = 0; i < r->n_scores; i++) {
 		buf_printf(&text, "%s[", i ? "," : "");
 		json_put_string(&text, r->score_attributes[i], strlen(r->score_attributes[i]));
@@ -325,6 +330,21 @@ write_run_file(struct pawl *run, struct pawl_error *err)
 	buf_printf(&text, "]}\n");
 	TRY(buf_check(&text, RUN_KEY, err));
 	return store_put_bytes(run->store, RUN_KEY, text.ptr, text.len, STORE_DURABLE, err);
+}
+
+int
+run_remember_id(struct pawl *run, uint64_t id, struct pawl_error *err)
+{
+	uint64_t before = run->stored_id;
+
+	if (run->single_name || id <= before)
+		return 0;
+	run->stored_id = id;
+	int rc = write_run_file(run, err);
+
+	if (rc < 0)
+		run->stored_id = before;
+	return rc;
 }
 
 /* R90: checkpoints of another run that ours would be mixed up with. */

@@ -42,6 +42,7 @@ struct pawl {
 
 	pthread_mutex_t lock;        /* guards all below */
 	struct catalog catalog;
+	uint64_t stored_id;          /* last_id of run.json */
 	uint64_t last_id;            /* highest id ever seen or given out in this run */
 	struct pawl_progress last_saved; /* for triggers */
 	bool has_saved;
@@ -59,6 +60,8 @@ void run_set_pending(struct pawl *run, struct pawl_ticket *ticket);
 int run_take_pending(struct pawl *run, struct pawl_error *err);
 /* Appends one line to events.jsonl; failures are ignored (events are a convenience). `fields`: JSON members without braces. */
 void run_event(struct pawl *run, const char *what, const char *fields);
+/* Makes it durable that an id has been given out, before the newest checkpoint is removed. The lock is held. */
+int run_remember_id(struct pawl *run, uint64_t id, struct pawl_error *err);
 /* Applies retention: decide, then remove (manifest first, P7). The lease is checked before. run->lock is NOT held by the caller. */
 int run_retain(struct pawl *run, const struct pawl_retention *policy, bool dry_run, struct pawl_decisions **ret, struct pawl_error *err);
 /* Rewrites the latest and best pointers where they changed. */

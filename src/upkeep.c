@@ -96,6 +96,35 @@ recycle_one(void *arg, const struct store_entry *entry)
 	return 0;
 }
 
+/* Renames a checkpoint's folder out of sight; a reader that took hold of it in the meantime gets it back (P6): it puts its hold
+ * first and looks for the manifest after that. */
+static int
+hide(struct pawl *run, struct catalog_entry *e, const char *folder, const char *hidden, struct pawl_error *err)
+{
+	TRY(store_publish(run->store, folder, hidden, err));
+	int rc = catalog_reload_holds(&run->catalog, err);
+
+	if (rc == 0 && e->held)
+		rc = err_set(err, PAWL_EBUSY, "%s has just been taken hold of by a reader", e->name);
+	if (rc < 0)
+		store_publish(run->store, hidden, folder, NULL);
+	return rc;
+}
+
+/* The one step that ends a checkpoint: `other` is the hidden folder, or on stores without renames the manifest's key. */
+static int
+end_existence(struct pawl *run, struct catalog_entry *e, const char *folder, const char *other, struct pawl_error *err)
+{
+	if (run->lease)
+		TRY(lease_check(run->lease, err));
+	if (e == &run->catalog.entries[run->catalog.n - 1])
+		TRY(run_remember_id(run, e->id, err));
+	if (run->caps.rename_folder)
+		return hide(run, e, folder, other, err);
+	TRY(store_remove(run->store, other, err));
+	return store_sync(run->store, folder, err);
+}
+
 /* First half of a removal (P7): the checkpoint stops to exist in one durable step: its folder is renamed to a hidden name that gc
  * knows, or on stores without renames its manifest goes. The run's lock is held. Appends name and folder to doomed. */
 static int
@@ -103,7 +132,9 @@ unlist(struct pawl *run, struct catalog_entry *e, struct buf *doomed, struct paw
 {
 	PAWL_CLEAN(buf_clear) struct buf folder = {0}, other = {0};
 	bool rename = run->caps.rename_folder;
+	size_t before = doomed->len;
 	char token[33];
+	int rc;
 
 	TRY(clock_token(token, err));
 	catalog_key(&run->catalog, e->name, &folder);
@@ -112,22 +143,19 @@ unlist(struct pawl *run, struct catalog_entry *e, struct buf *doomed, struct paw
 		buf_printf(&other, "%s.%s.%s.partial", run->single_name ? "" : CATALOG_FOLDER "/", e->name, token);
 	else
 		buf_printf(&other, "%s/" MANIFEST_NAME, buf_str(&folder));
+	TRY(buf_check(&other, "remove", err));
 	buf_puts(doomed, e->name);
 	buf_putc(doomed, 0);
 	buf_puts(doomed, rename ? buf_str(&other) : buf_str(&folder));
 	buf_putc(doomed, 0);
-	TRY(buf_check(&other, "remove", err));
-	TRY(buf_check(doomed, "remove", err));
-	if (run->lease)
-		TRY(lease_check(run->lease, err));
-	if (rename) {
-		TRY(store_publish(run->store, buf_str(&folder), buf_str(&other), err));
-	} else {
-		TRY(store_remove(run->store, buf_str(&other), err));
-		TRY(store_sync(run->store, buf_str(&folder), err));
-	}
-	catalog_drop(&run->catalog, e->id); /* e is gone from here on */
-	return 0;
+	rc = buf_check(doomed, "remove", err);
+	if (rc == 0)
+		rc = end_existence(run, e, buf_str(&folder), buf_str(&other), err);
+	if (rc < 0)
+		doomed->len = before; /* it stays */
+	else
+		catalog_drop(&run->catalog, e->id); /* e is gone from here on */
+	return rc;
 }
 
 /* Second half: its bytes go, which takes long for large ones, so no lock is held. */
@@ -176,6 +204,8 @@ run_retain(struct pawl *run, const struct pawl_retention *policy, bool dry_run, 
 
 		if (e)
 			rc = unlist(run, e, &doomed, err);
+		if (rc == PAWL_EBUSY) /* held since the decision: the next retention sees it */
+			rc = 0;
 	}
 	run_unlock(run);
 	TRY(rc); /* what was unlisted before an error is hidden; the next open removes it */

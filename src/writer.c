@@ -505,17 +505,3 @@ writer_recycle(struct writer *w, const char *key, uint64_t nbytes)
 	pthread_mutex_unlock(&w->lock);
 	return true;
 }
-
-const char *
-writer_active_token(struct pawl *run)
-{
-	const char *token = NULL;
-
-	if (!run->writer)
-		return NULL;
-	pthread_mutex_lock(&run->writer->lock);
-	if (run->writer->active)
-		token = run->writer->active->token;
-	pthread_mutex_unlock(&run->writer->lock);
-	return token;
-}

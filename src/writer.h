@@ -51,7 +51,5 @@ void writer_throttle(struct writer *w, uint64_t nbytes);
 bool writer_take_recycled(struct writer *w, uint64_t nbytes, struct buf *key);
 /* Keeps a deleted checkpoint's pack for reuse; false if enough are kept. Its file is moved to .pawl/recycle. */
 bool writer_recycle(struct writer *w, const char *key, uint64_t nbytes);
-/* Token of the save that is running, or NULL; valid until the next save. */
-const char *writer_active_token(struct pawl *run);
 
 #endif

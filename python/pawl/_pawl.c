@@ -2,6 +2,8 @@
 /* _pawl: the extension module: its state, and the functions that need no run. */
 #include "py.h"
 
+#include <unistd.h>
+
 static PyObject *
 version(PyObject *module, PyObject *none)
 {
@@ -171,7 +173,8 @@ module_free(void *module)
 #define DROP(n) Py_CLEAR(st->s.n);
 	PY_STRINGS(DROP)
 #undef DROP
-	pawl_arena_free(st->arena);
+	if (st->arena_pid == getpid())
+		pawl_arena_free(st->arena);
 	st->arena = NULL;
 }
 

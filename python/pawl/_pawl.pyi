@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import builtins
 from collections.abc import Mapping
-from typing import Any, Final, TypedDict, TypeVar, final
+from typing import Any, Final, TypedDict, TypeVar, final, type_check_only
 
 _T = TypeVar("_T")
 
@@ -37,6 +37,7 @@ class UnsupportedError(PawlError, TypeError): ...
 class ReadOnlyError(PawlError, PermissionError): ...
 class InternalError(PawlError, RuntimeError): ...
 
+@type_check_only
 class Info(TypedDict):
     id: int
     step: int
@@ -62,6 +63,7 @@ class Info(TypedDict):
     nonfinite: bool
     bad: bool
 
+@type_check_only
 class Finding(TypedDict):
     id: int
     file: str
@@ -70,6 +72,7 @@ class Finding(TypedDict):
     tensor: str
     message: str
 
+@type_check_only
 class Stats(TypedDict):
     nbytes: int
     written_bytes: int

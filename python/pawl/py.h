@@ -27,6 +27,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "pawl.h"
 
@@ -90,6 +91,7 @@ struct py_state {
 		PY_STRINGS(PY_STRING_MEMBER)
 	} s;
 	struct pawl_arena *arena;         /* shared by all runs of the interpreter; made by the first */
+	pid_t arena_pid;
 };
 
 /* A place inside a state, for errors: a list from the innermost container outwards. NULL is the root. */
@@ -266,6 +268,7 @@ PyObject *py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, 
 struct py_run {
 	PyObject_HEAD
 	struct pawl *run;   /* NULL once closed */
+	pid_t pid;          /* of the process that opened it */
 	struct pawl_fault *fault; /* of tests, or NULL */
 	PyObject *lazy;     /* list of tickets whose tensors may not have been copied yet */
 	PyObject *holds;    /* list of holds, released before the run is closed */

@@ -7,6 +7,7 @@
 
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MAX_SCORES 16
 
@@ -21,6 +22,11 @@ py_run_enter(struct py_run *self)
 {
 	if (!self->run || self->closing) {
 		py_raise_text(py_state_of((PyObject *)self), PAWL_EUSAGE, "the run is closed");
+		return NULL;
+	}
+	if (self->pid != getpid()) {
+		py_raise_text(py_state_of((PyObject *)self), PAWL_EUSAGE, "the run was opened before fork(), by process %ld",
+		              (long)self->pid);
 		return NULL;
 	}
 	self->calls++;
@@ -84,9 +90,12 @@ py_wait(struct py_state *st, PyObject *timeout, py_wait_fn *call, void *arg)
 		Py_BEGIN_ALLOW_THREADS
 		rc = call(arg, left < PY_SLICE_MS ? left : PY_SLICE_MS, &err);
 		Py_END_ALLOW_THREADS
+		/* what the library has said is not lost to a signal; that one is heard right after */
+		if (rc != PAWL_ETIMEOUT)
+			break;
 		if (PyErr_CheckSignals() < 0)
 			return -1;
-		if (rc != PAWL_ETIMEOUT || left <= PY_SLICE_MS)
+		if (left <= PY_SLICE_MS)
 			break;
 	}
 	if (rc == PAWL_ETIMEOUT) {
@@ -162,18 +171,23 @@ read_scores(struct py_state *st, PyObject *names, PyObject *orders, struct score
 	return 0;
 }
 
-/* The arena of the module; made by the first run that wants it. */
+/* The arena of the module; made by the first run that wants it. A child of fork() makes its own: the locks of its
+ * parent's may have been copied while they were held. */
 static int
 shared_arena(struct py_state *st, struct pawl_arena **ret)
 {
 	struct pawl_error err = {0};
-	int rc = st->arena ? 0 : pawl_arena_new(0, &st->arena, &err);
+	int rc = 0;
 
-	if (rc < 0)
+	if (!st->arena || st->arena_pid != getpid())
+		rc = pawl_arena_new(0, &st->arena, &err);
+	if (rc < 0) {
 		py_raise(st, rc, &err);
-	else
-		*ret = st->arena;
-	return rc < 0 ? -1 : 0;
+		return -1;
+	}
+	st->arena_pid = getpid();
+	*ret = st->arena;
+	return 0;
 }
 
 static int
@@ -235,6 +249,7 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	self = (struct py_run *)alloc(type, 0);
 	if (!self)
 		return NULL;
+	self->pid = getpid();
 	self->lazy = PyList_New(0);
 	self->holds = PyList_New(0);
 	if (!self->lazy || !self->holds || arm_fault(st, fault, &self->fault) < 0) {
@@ -263,8 +278,8 @@ close_handle(struct py_run *self, struct pawl_error *err)
 	int rc;
 
 	self->run = NULL;
-	if (!run)
-		return 0;
+	if (!run || self->pid != getpid())
+		return 0; /* after fork() it is the parent's; its threads are not here */
 	for (Py_ssize_t i = PyList_Size(self->holds); i-- > 0;)
 		py_hold_release(PyList_GetItem(self->holds, i));
 	PyList_SetSlice(self->holds, 0, PyList_Size(self->holds), NULL);
@@ -313,7 +328,7 @@ run_close(struct py_run *self, PyObject *none)
 	int rc;
 
 	(void)none;
-	if (!self->run || self->closing)
+	if (!self->run || self->closing || self->pid != getpid())
 		Py_RETURN_NONE;
 	self->closing = true;
 	/* in slices first, so that Ctrl+C is heard: then the run stays open */

@@ -2,6 +2,8 @@
 /* py_ticket: the types Ticket (a running or finished save), Hold (of a reader) and Watch (of signals). */
 #include "py.h"
 
+#include <unistd.h>
+
 struct py_ticket {
 	PyObject_HEAD
 	struct pawl_ticket *ticket;
@@ -14,6 +16,7 @@ struct py_ticket {
 struct py_hold {
 	PyObject_HEAD
 	struct pawl_hold *hold; /* NULL once released; the run releases it at the latest */
+	pid_t pid;              /* of the process that made it; a child of fork() must not give it up */
 };
 
 struct py_watch {
@@ -225,6 +228,7 @@ py_hold_new(struct py_state *st, struct pawl_hold *hold)
 		return NULL;
 	}
 	self->hold = hold;
+	self->pid = getpid();
 	return (PyObject *)self;
 }
 
@@ -235,7 +239,8 @@ py_hold_release(PyObject *hold)
 	struct pawl_hold *was = self->hold;
 
 	self->hold = NULL;
-	pawl_hold_close(was);
+	if (self->pid == getpid())
+		pawl_hold_close(was);
 }
 
 static PyObject *

@@ -240,8 +240,6 @@ reopen(struct bed *b)
 {
 	pawl_close(b->run, NULL);
 	b->run = NULL;
-	/* A process that was out of memory may have had to leave its lease behind. */
-	unlink(small_path(&b->files, ".lease").text);
 	OK(pawl_open(&b->opts, &b->run, err));
 }
 
@@ -525,7 +523,6 @@ close_first(struct bed *b)
 {
 	pawl_close(b->run, NULL);
 	b->run = NULL;
-	unlink(small_path(&b->files, ".lease").text);
 }
 
 static int

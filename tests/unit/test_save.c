@@ -467,6 +467,26 @@ test_R4_num_to_keep_and_ids_that_never_repeat(void **state)
 }
 
 static void
+test_E1_the_id_of_a_removed_newest_checkpoint_is_not_given_out_again(void **state)
+{
+	struct fixture *f = *state;
+	struct pawl_open_opts opts = options(f);
+	struct pawl *run = open_with(&opts);
+	uint64_t id = 0;
+
+	save_and_wait(run, f, 1);
+	save_and_wait(run, f, 2);
+	assert_int_equal(pawl_remove(run, 2, 0, NULL), PAWL_EBUSY); /* the latest needs force */
+	assert_int_equal(pawl_remove(run, 2, 1, NULL), 0);
+	close_run(run);
+	run = open_with(&opts);
+	save_and_wait(run, f, 3);
+	assert_int_equal(pawl_find(run, "latest", &id, NULL), 0);
+	assert_int_equal(id, 3);
+	close_run(run);
+}
+
+static void
 test_R3_memory_only_writes_nothing(void **state)
 {
 	struct fixture *f = *state;
@@ -753,6 +773,7 @@ main(void)
 	        CASE(test_recycled_files_are_overwritten_not_created),
 	        CASE(test_busy_skip_and_replace),
 	        CASE(test_R4_num_to_keep_and_ids_that_never_repeat),
+	        CASE(test_E1_the_id_of_a_removed_newest_checkpoint_is_not_given_out_again),
 	        CASE(test_R3_memory_only_writes_nothing),
 	        CASE(test_R27_R28_R29_bad_scores_are_refused_before_writing),
 	        CASE(test_P10_second_writer_is_refused),

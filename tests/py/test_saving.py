@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saving: tickets, waiting, busy runs, background errors, lazy saves, modes, what is not written again."""
+
+from __future__ import annotations
+
+import pathlib
+import pickle
+import signal
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from common import run_program
+
+import pawl
+from pawl import _pawl
+
+STATE: dict[str, Any] = {"w": torch.arange(10.0)}
+
+
+def test_tickets_tell_how_far_a_save_is(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path) as manager:
+        ticket = manager.save(3, STATE)
+        assert ticket is not None
+        assert ticket.stage in ("staged", "written", "committed", "settled")
+        ticket.wait(60)
+        assert ticket.done
+        assert (ticket.stage, ticket.id, ticket.step, ticket.error) == ("settled", 1, 3, None)
+        assert ticket.blocked_seconds > 0
+        assert ticket.stats["nbytes"] >= 40
+        assert ticket.stats["total_seconds"] > 0
+        manager.wait_until_finished(10)
+        assert not manager.is_saving
+    assert ticket.done  # also after the run is closed
+
+
+def slow(root: pathlib.Path, **options: Any) -> pawl.CheckpointManager:
+    """A manager whose saves of BIG take a while."""
+    return pawl.CheckpointManager(root, bandwidth=8 << 20, pack_bytes=1 << 20, block_bytes=1 << 16, **options)
+
+
+BIG: dict[str, Any] = {"w": [torch.zeros(1 << 18) + i for i in range(4)]}  # 4 MiB: half a second
+
+
+def test_waiting_has_a_deadline(tmp_path: pathlib.Path) -> None:
+    with slow(tmp_path) as manager:
+        ticket = manager.save(0, BIG)
+        assert ticket is not None
+        with pytest.raises(TimeoutError) as caught:
+            manager.wait_until_finished(0.05)
+        assert isinstance(caught.value, pawl.PawlError)
+        with pytest.raises(pawl.TimeoutError):
+            ticket.wait(0)
+        assert manager.is_saving
+        ticket.wait()
+
+
+@pytest.mark.parametrize(("policy", "steps"), [("wait", [0, 1, 2]), ("skip", [0]), ("replace", [0, 2])])
+def test_a_save_while_another_one_runs(tmp_path: pathlib.Path, policy: Any, steps: list[int]) -> None:
+    with slow(tmp_path, on_busy=policy) as manager:
+        tickets = [manager.save(step, BIG) for step in range(3)]
+        assert [t is None for t in tickets] == [False, policy == "skip", policy == "skip"]
+        if policy == "replace":
+            assert tickets[1] is not None
+            assert isinstance(tickets[1].error, pawl.CancelledError)
+        manager.wait_until_finished()
+        assert manager.all_steps() == steps
+
+
+def test_R146_no_gil_and_no_pickle_while_saving(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another Python thread goes on during a save that holds its caller, a wait and a restore; pickle is never used."""
+
+    def forbidden(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("pickle was used")
+
+    for name in ("dumps", "dump", "loads", "load", "Pickler", "Unpickler"):
+        monkeypatch.setattr(pickle, name, forbidden)
+    go, ticks, stop = threading.Event(), [0], False
+
+    def count() -> None:
+        while not stop:
+            go.wait()
+            ticks[0] += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    counts = []
+    try:
+        with slow(tmp_path, mode="direct") as manager:
+            for call in (lambda: manager.save(0, BIG), lambda: manager.restore(BIG)):
+                ticks[0] = 0
+                go.set()
+                call()
+                counts.append(ticks[0])
+                go.clear()
+    finally:
+        stop = True
+        go.set()
+        thread.join()
+    assert counts[0] > 20  # half a second of writing
+    assert counts[1] >= 0
+
+
+def test_R146_many_threads_may_use_one_manager(tmp_path: pathlib.Path) -> None:
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for i in range(5):
+                manager.save(number * 100 + i, STATE)
+                manager.all_steps()
+                restored = manager.restore()
+                assert restored is None or torch.equal(restored.state["w"], STATE["w"])
+        except BaseException as error:
+            errors.append(error)
+
+    with pawl.CheckpointManager(tmp_path, num_to_keep=4) as manager:
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        manager.wait_until_finished()
+        assert len(manager.all_steps()) == 4
+    assert errors == []
+
+
+def test_ctrl_c_is_heard_while_waiting(tmp_path: pathlib.Path) -> None:
+    with slow(tmp_path) as manager:
+        manager.save(0, BIG)
+        earlier = signal.getsignal(signal.SIGALRM)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt):
+                manager.wait_until_finished()
+            assert manager.is_saving
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(KeyboardInterrupt):
+                manager.close()
+            manager.wait_until_finished()  # it is still open
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, earlier)
+        assert manager.all_steps() == [0]
+
+
+def failing(root: pathlib.Path) -> pawl.CheckpointManager:
+    return pawl.CheckpointManager(root, fault=("publish", 2, -8, False))
+
+
+def test_background_errors_are_raised_by_the_next_call_and_never_lost(tmp_path: pathlib.Path) -> None:
+    """P4: the failed save changes nothing."""
+    for number, see in enumerate(
+        [
+            lambda m: m.save(2, STATE),
+            lambda m: m.check_for_errors(),
+            lambda m: m.wait_until_finished(),
+            lambda m: m.close(),
+        ]
+    ):
+        manager = failing(tmp_path / str(number))
+        manager.save(0, STATE, wait=True)
+        ticket = manager.save(1, STATE)
+        assert ticket is not None
+        while not ticket.done:
+            time.sleep(0.001)
+        assert ticket.stage == "failed"
+        with pytest.raises(pawl.StorageError):
+            see(manager)
+        if number < 3:
+            manager.check_for_errors()  # raised once
+            assert manager.all_steps() == [0]
+            manager.save(3, STATE, wait=True)
+        manager.close()
+        with pawl.CheckpointManager(tmp_path / str(number), read_only=True) as manager:
+            assert manager.all_steps() == ([0, 3] if number < 3 else [0])
+
+
+def test_an_error_seen_on_the_ticket_is_seen(tmp_path: pathlib.Path) -> None:
+    with failing(tmp_path) as manager:
+        manager.save(0, STATE, wait=True)
+        ticket = manager.save(1, STATE)
+        assert ticket is not None
+        while not ticket.done:
+            time.sleep(0.001)
+        assert isinstance(ticket.error, pawl.StorageError)
+        assert ticket.error is ticket.error
+        with pytest.raises(pawl.StorageError):
+            ticket.wait()
+        manager.check_for_errors()
+        with pytest.raises(pawl.StorageError):
+            pawl.CheckpointManager(tmp_path / "b", fault=("publish", 1, -8, True)).save(0, STATE, wait=True)
+
+
+def test_an_exception_in_the_block_is_not_hidden_by_a_failed_save(tmp_path: pathlib.Path) -> None:
+    with (
+        pytest.raises(KeyError, match="mine") as caught,
+        pawl.CheckpointManager(tmp_path, fault=("publish", 1, -8, True)) as manager,
+    ):
+        manager.save(0, STATE)
+        raise KeyError("mine")
+    assert any("closing the run failed" in note for note in caught.value.__notes__)
+
+
+def test_lazy_saves_need_a_fence_before_tensors_change(tmp_path: pathlib.Path) -> None:
+    weights = torch.zeros(1 << 20)
+    with pawl.CheckpointManager(tmp_path) as manager:
+        for step in range(4):
+            manager.before_step()
+            weights.fill_(step)
+            manager.save(step, {"w": weights, "long": str(step) * 5000}, lazy=True)
+        manager.before_step(60)
+        weights.fill_(-1)
+        manager.wait_until_finished()
+        for step in range(4):
+            restored = manager.restore(step=step)
+            assert restored is not None
+            assert restored.state["w"].eq(step).all()
+            assert restored.state["long"] == str(step) * 5000
+
+
+def test_lazy_saves_keep_tensors_alive_that_nobody_else_holds(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path) as manager:
+        for step in range(3):
+            manager.save(step, {"w": torch.full((1 << 20,), float(step)), "n": np.full(1 << 18, step)}, lazy=True)
+        manager.wait_until_finished()
+        for step in range(3):
+            restored = manager.restore(step=step)
+            assert restored is not None
+            assert restored.state["w"].eq(step).all()
+            assert (restored.state["n"] == step).all()
+
+
+@pytest.mark.parametrize("mode", ["snapshot", "ring", "direct"])
+def test_R145_modes_write_the_same(tmp_path: pathlib.Path, mode: Any) -> None:
+    state = {"w": [torch.randn(1 << 18) for _ in range(20)], "small": torch.arange(5), "t": torch.randn(300, 200).t()}
+    with pawl.CheckpointManager(tmp_path, mode=mode, ring_bytes=8 << 20) as manager:
+        manager.save(0, state, wait=True)
+        restored = manager.restore()
+        assert restored is not None
+        assert all(torch.equal(a, b) for a, b in zip(state["w"], restored.state["w"], strict=True))
+        assert torch.equal(restored.state["t"], state["t"])
+
+
+def test_the_arena_is_shared_by_all_managers_of_a_process(tmp_path: pathlib.Path) -> None:
+    state = {"w": torch.zeros(4 << 20)}
+    with pawl.CheckpointManager(tmp_path / "a") as manager:
+        manager.save(0, state, wait=True)
+        held = _pawl.arena_bytes()
+        assert held >= 16 << 20
+    with pawl.CheckpointManager(tmp_path / "b") as manager:
+        ticket = manager.save(0, state, wait=True)
+        assert ticket is not None
+        assert _pawl.arena_bytes() == held
+        assert ticket.stats["minor_faults"] == 0
+
+
+def test_R140_unchanged_packs_are_not_written_again(tmp_path: pathlib.Path) -> None:
+    frozen, moving = torch.randn(1 << 19), torch.zeros(1 << 18)
+    with pawl.CheckpointManager(tmp_path, pack_bytes=1 << 20) as manager:
+        for step in range(2):
+            moving.fill_(step)
+            ticket = manager.save(step, {"frozen": frozen, "moving": moving}, wait=True)
+        assert ticket is not None
+        assert ticket.stats["reused_bytes"] >= frozen.nbytes
+        assert ticket.stats["written_bytes"] < frozen.nbytes
+        manager.delete(0)
+        restored = manager.restore()
+        assert restored is not None
+        assert torch.equal(restored.state["frozen"], frozen)
+    with pawl.CheckpointManager(tmp_path / "b", pack_bytes=1 << 20, reuse=False) as manager:
+        for step in range(2):
+            ticket = manager.save(step, {"frozen": frozen}, wait=True)
+        assert ticket is not None
+        assert ticket.stats["reused_bytes"] == 0
+
+
+def test_R157_states_with_nan_are_flagged_or_refused(tmp_path: pathlib.Path) -> None:
+    good, bad = {"w": torch.ones(10)}, {"w": torch.tensor([1.0, float("nan")])}
+    with pawl.CheckpointManager(tmp_path / "flag", nonfinite="flag") as manager:
+        manager.save(0, good, wait=True)
+        manager.save(1, bad, wait=True)
+        assert [info.nonfinite for info in manager.checkpoints()] == [False, True]
+    with pawl.CheckpointManager(tmp_path / "refuse", nonfinite="refuse") as manager:
+        manager.save(0, good, wait=True)
+        with pytest.raises(pawl.PawlError, match="w"):
+            manager.save(1, bad, wait=True)
+        assert manager.all_steps() == [0]
+        restored = manager.restore()  # the last good one
+        assert restored is not None
+        assert restored.step == 0
+
+
+def test_a_manager_that_is_dropped_finishes_its_saves(tmp_path: pathlib.Path) -> None:
+    manager = slow(tmp_path)
+    manager.save(0, BIG)
+    del manager
+    with pawl.CheckpointManager(tmp_path) as manager:
+        assert manager.all_steps() == [0]
+
+
+def test_a_process_that_ends_without_closing_finishes_its_saves(tmp_path: pathlib.Path) -> None:
+    program = f"import pawl; m = pawl.CheckpointManager({str(tmp_path)!r}, bandwidth=8 << 20); m.save(0, {{'b': b'x' * (2 << 20)}})"
+    run_program(program)
+    with pawl.CheckpointManager(tmp_path) as manager:
+        assert manager.all_steps() == [0]
+
+
+def test_a_child_of_fork_leaves_the_run_of_its_parent_alone(tmp_path: pathlib.Path) -> None:
+    """Neither its exit nor its garbage collection waits for threads that it does not have, or gives up a hold."""
+    run_program(
+        f"""
+import gc, os, sys, warnings
+import pawl
+warnings.simplefilter("ignore")
+root = {str(tmp_path / "run")!r}
+manager = pawl.CheckpointManager(root, num_to_keep=1)
+manager.save(0, {{"a": b"x" * 100_000}}, wait=True)
+with pawl.hold(root, 1):
+    child = os.fork()
+    if child == 0:
+        try:
+            manager.all_steps()
+        except pawl.UsageError as error:
+            assert "fork" in str(error)
+            with pawl.CheckpointManager(root + "2") as own:
+                own.save(0, {{"b": b"y" * 100_000}}, wait=True)
+            manager.close()
+            del manager
+            gc.collect()
+            sys.exit(7)
+    else:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        manager.save(1, {{}}, wait=True)
+        assert manager.all_steps() == [0, 1]
+manager.save(2, {{}}, wait=True)
+assert manager.all_steps() == [2]
+manager.close()
+assert pawl.CheckpointManager(root + "2").all_steps() == [0]
+"""
+    )
