@@ -87,6 +87,8 @@ retain_best(const struct pawl_retention *policy, const struct retain_item *items
 {
 	size_t best = SIZE_MAX;
 
+	if (policy->num_to_keep == PAWL_KEEP_MEMORY)
+		return SIZE_MAX; /* R3: the best stays unset */
 	if (policy->n_scores == 0)
 		return n ? n - 1 : SIZE_MAX;
 	for (size_t i = 0; i < n; i++) {
@@ -184,7 +186,7 @@ static struct rules
 rules_of(const struct pawl_retention *policy)
 {
 	struct rules r = {.n_best = policy->keep_best, .n_newest = policy->keep_last};
-	uint64_t num = policy->num_to_keep > 0 ? (uint64_t)policy->num_to_keep : 0;
+	uint64_t num = policy->num_to_keep > 0 ? (uint64_t)policy->num_to_keep : policy->num_to_keep == PAWL_KEEP_MEMORY;
 	uint64_t *by_num = policy->n_scores ? &r.n_best : &r.n_newest;
 
 	if (num > *by_num)

@@ -181,7 +181,7 @@ take_options(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_er
 	run->retention = run->opts.retention;
 	TRY(retain_check(&run->retention, err));
 	if (run->retention.num_to_keep == PAWL_KEEP_MEMORY) /* R3: no scores, the newest only, in memory */
-		run->retention = (struct pawl_retention){.size = sizeof(run->retention), .num_to_keep = 1};
+		run->retention = (struct pawl_retention){.size = sizeof(run->retention), .num_to_keep = PAWL_KEEP_MEMORY};
 	TRY(copy_retention(run, err));
 	return fill_defaults(run, err);
 }

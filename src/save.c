@@ -291,7 +291,8 @@ save_run(void *arg)
 		run_set_pending(s->run, s->ticket);
 	} else {
 		note_committed(s);
-		reuse_of_save(s, &reuse, NULL);
+		if (!s->run->opts.no_reuse && s->run->caps.link)
+			reuse_of_save(s, &reuse, NULL); /* without it the next save writes everything */
 	}
 	writer_release(s->writer, s, reuse); /* the next save may begin while this one settles */
 	if (rc == 0)

@@ -191,6 +191,7 @@ writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 	struct pawl_error err = {0};
 
 	pthread_mutex_lock(&w->lock);
+	w->n_packs = s->plan->n_packs;
 	if (reuse) {
 		reuse_free(w->reuse);
 		w->reuse = reuse;
@@ -490,7 +491,7 @@ writer_recycle(struct writer *w, const char *key, uint64_t nbytes)
 	size_t per_checkpoint, limit;
 
 	pthread_mutex_lock(&w->lock);
-	per_checkpoint = w->reuse && w->reuse->n_packs ? w->reuse->n_packs : 1;
+	per_checkpoint = w->n_packs ? w->n_packs : 1;
 	limit = (size_t)w->run->opts.recycle * per_checkpoint;
 	bool full = w->n_recycled >= limit;
 	pthread_mutex_unlock(&w->lock);

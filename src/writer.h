@@ -27,6 +27,7 @@ struct writer {
 	bool admitting;        /* a caller is between admission and hand-over */
 	struct plan *plan;     /* cached, NULL while a save has it */
 	struct reuse *reuse;   /* of the last commit; changed only while no save is active */
+	size_t n_packs;        /* of the last checkpoint */
 	char **recycled;       /* keys of files to overwrite, with their sizes */
 	uint64_t *recycled_nbytes;
 	size_t n_recycled;

@@ -76,8 +76,10 @@ check_state(PyObject *module, PyObject *state)
 
 static PyMethodDef functions[] = {
 	{"version", version, METH_NOARGS, "Version of the library."},
-	{"optimal_interval", optimal_interval, METH_VARARGS, "Seconds between saves that waste least time (Young, Daly)."},
-	{"interval_due", interval_due, METH_VARARGS, "Is a save due by a time string between two points of a training?"},
+	{"optimal_interval", optimal_interval, METH_VARARGS,
+         "Seconds between saves that waste least time (Young, Daly)."},
+	{"interval_due", interval_due, METH_VARARGS,
+         "Is a save due by a time string between two points of a training?"},
 	{"arena_bytes", arena_bytes, METH_NOARGS, "Staging memory held by this process."},
 	{"set_shard", set_shard, METH_O, "Register the type of shards."},
 	{"check_state", check_state, METH_O, "Walk a state without saving it."},
@@ -87,7 +89,7 @@ static PyMethodDef functions[] = {
 static int
 intern_strings(struct py_state *st)
 {
-#define INTERN(n) \
+#define INTERN(n)                                        \
 	if (!(st->s.n = PyUnicode_InternFromString(#n))) \
 		return -1;
 	PY_STRINGS(INTERN)
@@ -102,8 +104,9 @@ add_numbers(PyObject *module)
 		const char *name;
 		int value;
 	} numbers[] = {
-		{"MODE_SNAPSHOT", PAWL_MODE_SNAPSHOT}, {"MODE_RING", PAWL_MODE_RING}, {"MODE_DIRECT", PAWL_MODE_DIRECT},
-		{"BUSY_WAIT", PAWL_BUSY_WAIT}, {"BUSY_SKIP", PAWL_BUSY_SKIP}, {"BUSY_REPLACE", PAWL_BUSY_REPLACE},
+		{"MODE_SNAPSHOT", PAWL_MODE_SNAPSHOT}, {"MODE_RING", PAWL_MODE_RING},
+		{"MODE_DIRECT", PAWL_MODE_DIRECT},     {"BUSY_WAIT", PAWL_BUSY_WAIT},
+		{"BUSY_SKIP", PAWL_BUSY_SKIP},         {"BUSY_REPLACE", PAWL_BUSY_REPLACE},
 		{"KEEP_MEMORY", PAWL_KEEP_MEMORY},
 	};
 
@@ -122,8 +125,8 @@ module_exec(PyObject *module)
 	if (!collections)
 		return -1;
 	st->ordered_dict = PyObject_GetAttrString(collections, "OrderedDict");
-	if (!st->ordered_dict || intern_strings(st) < 0 || py_errors_init(module, st) < 0 || py_run_init(module, st) < 0 ||
-	    py_ticket_init(module, st) < 0 || py_hold_init(module, st) < 0)
+	if (!st->ordered_dict || intern_strings(st) < 0 || py_errors_init(module, st) < 0 ||
+	    py_run_init(module, st) < 0 || py_ticket_init(module, st) < 0 || py_hold_init(module, st) < 0)
 		return -1;
 	return add_numbers(module);
 }

@@ -13,8 +13,8 @@
  *   py_match.c     which live object takes which saved value        py_leaf.c   ... for one tensor
  *   py_restore.c   the restore loop, and putting values into live objects
  *
- * The GIL is released around every call that may wait. There are no globals: everything that lasts hangs on the module's
- * state, found through the type of an object.
+ * The GIL is released around every call that may wait. There are no globals: everything that lasts hangs on the
+ * module's state, found through the type of an object.
  */
 #ifndef PAWL_PY_H
 #define PAWL_PY_H
@@ -109,7 +109,7 @@ int py_errors_init(PyObject *module, struct py_state *st);
 PyObject *py_raise(struct py_state *st, int code, const struct pawl_error *err);
 /* Raises an exception of a code; format as PyUnicode_FromFormat. Always returns NULL. */
 PyObject *py_raise_text(struct py_state *st, int code, const char *format, ...);
-/* Raises "cannot save 'a/b': " and the text. Always returns -1. */
+/* Raises "'a/b': " and the text. Always returns -1. */
 int py_raise_at(struct py_state *st, int code, const struct py_path *path, const char *format, ...);
 /* The exception object for a code, not raised. New reference. */
 PyObject *py_error_new(struct py_state *st, int code, const struct pawl_error *err);
@@ -154,7 +154,8 @@ int py_tensor_describe(struct py_state *st, PyObject *obj, const struct py_path 
 int py_tensor_fetch(struct py_state *st, PyObject *tensor, void *dst, size_t nbytes);
 /* An empty tensor of the named kind for what was saved; *ret describes its memory. What is returned is a holder:
  * py_tensor_finish makes the final object of it, once the bytes have been read. */
-PyObject *py_tensor_new(struct py_state *st, const struct pawl_tensor_info *info, const char *kind, struct py_tensor *ret);
+PyObject *py_tensor_new(struct py_state *st, const struct pawl_tensor_info *info, const char *kind,
+                        struct py_tensor *ret);
 PyObject *py_tensor_finish(struct py_state *st, PyObject *holder, const char *kind, const char *name);
 
 /* ---- py_walk.c ---- */
@@ -240,8 +241,8 @@ struct py_restore {
 /* Finds a destination for every saved tensor and binds it. Differences go to r->problems. live NULL: all is new. */
 int py_match(struct py_restore *r, PyObject *live);
 void py_match_clear(struct py_restore *r);
-/* For py_match: room for one more row; a new leaf; a difference ("kind: path" and the text); the module whose state_dict
- * is being matched, or NULL; that it must be loaded; the destination of a tensor leaf. */
+/* For py_match: room for one more row; a new leaf; a difference ("kind: path" and the text); the module whose
+ * state_dict is being matched, or NULL; that it must be loaded; the destination of a tensor leaf. */
 void *py_grow(void *rows, size_t n, size_t *cap, size_t size);
 struct py_leaf *py_leaf_push(struct py_restore *r);
 int py_problem(struct py_restore *r, const char *kind, const struct py_path *path, const char *format, ...);
@@ -259,8 +260,8 @@ PyObject *py_live_child(PyObject *live, PyObject *key, Py_ssize_t index);
 
 /* ---- py_restore.c ---- */
 
-/* Restores into live (NULL = into new objects). Returns (tree, info, fallbacks, report, metadata), or None if there is no
- * checkpoint to open. */
+/* Restores into live (NULL = into new objects). Returns (tree, info, fallbacks, report, metadata), or None if there is
+ * no checkpoint to open. */
 PyObject *py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const struct pawl_restore_opts *opts);
 
 /* ---- py_run.c, py_list.c, py_ticket.c ---- */

@@ -60,7 +60,7 @@ py_errors_init(PyObject *module, struct py_state *st)
 		{PAWL_EMISMATCH, "MismatchError", "State and checkpoint do not fit each other.", &PyExc_ValueError},
 		{PAWL_ELIMIT, "LimitError", "Input exceeds a documented limit.", &PyExc_ValueError},
 		{PAWL_EUNSUPPORTED, "UnsupportedError", "It cannot be done here, or cannot be held in a state.",
-		 &PyExc_TypeError},
+	         &PyExc_TypeError},
 		{PAWL_EREADONLY, "ReadOnlyError", "The run was opened read-only.", &PyExc_PermissionError},
 		{PAWL_EINTERNAL, "InternalError", "A bug in pawl.", &PyExc_RuntimeError},
 	};
@@ -68,7 +68,8 @@ py_errors_init(PyObject *module, struct py_state *st)
 
 	if (!dict)
 		return -1;
-	st->errors[0] = PyErr_NewExceptionWithDoc("pawl.PawlError", "Base of all errors of pawl: .code, .code_name.", NULL, dict);
+	st->errors[0] = PyErr_NewExceptionWithDoc("pawl.PawlError", "Base of all errors of pawl: .code, .code_name.",
+	                                          NULL, dict);
 	if (!st->errors[0] || PyModule_AddObjectRef(module, "PawlError", st->errors[0]) < 0)
 		return -1;
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)

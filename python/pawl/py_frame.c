@@ -78,9 +78,9 @@ load_torch(struct py_state *st, PyObject *module)
 	AUTO_REF nn = NULL;
 
 	/* A module that is still being imported lacks names: it is looked at again next time. */
-	if (!take_attr(module, "Tensor", &t->tensor) || !take_attr(module, "nn", &nn) || !take_attr(nn, "Parameter", &t->parameter) ||
-	    !take_attr(nn, "Module", &t->nn_module) || !take_attr(module, "Size", &t->size) ||
-	    !take_attr(module, "strided", &t->strided))
+	if (!take_attr(module, "Tensor", &t->tensor) || !take_attr(module, "nn", &nn) ||
+	    !take_attr(nn, "Parameter", &t->parameter) || !take_attr(nn, "Module", &t->nn_module) ||
+	    !take_attr(module, "Size", &t->size) || !take_attr(module, "strided", &t->strided))
 		return 0;
 	if (!t->codes)
 		t->codes = PyDict_New();
@@ -238,7 +238,8 @@ py_numpy_dtype(struct py_state *st, int code, const char *why)
 		if (numpy_names[i].code == code)
 			name = numpy_names[i].name;
 	if (!name)
-		return py_raise_text(st, PAWL_EUNSUPPORTED, "tensor '%s': numpy has no dtype for %s", why, pawl_dtype_name(code));
+		return py_raise_text(st, PAWL_EUNSUPPORTED, "tensor '%s': numpy has no dtype for %s", why,
+		                     pawl_dtype_name(code));
 
 	AUTO_REF from = PyImport_ImportModule(is_ml_dtype(code) ? "ml_dtypes" : "numpy");
 	AUTO_REF type = from ? PyObject_GetAttrString(from, strcmp(name, "bool") == 0 ? "bool_" : name) : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_leaf: the destination of one saved tensor, for py_match: the live tensor where dtype and shape are the same and its
- * memory can be written, else a new one, which is copied to a device afterwards or takes the live one's place.
+ * py_leaf: the destination of one saved tensor, for py_match: the live tensor where dtype and shape are the same and
+ * its memory can be written, else a new one, which is copied to a device afterwards or takes the live one's place.
  */
 #include "py.h"
 
@@ -94,7 +94,8 @@ push_fresh(struct py_restore *r, const struct pawl_node *node, PyObject *copy_to
 		leaf->holder = Py_NewRef(r->leaves[r->fresh[index] - 1].holder);
 		return 0;
 	}
-	leaf->holder = py_tensor_new(r->st, pawl_state_tensor(r->saved, index), copy_to ? "torch" : pawl_node_kind(node), &t);
+	leaf->holder =
+		py_tensor_new(r->st, pawl_state_tensor(r->saved, index), copy_to ? "torch" : pawl_node_kind(node), &t);
 	if (!leaf->holder)
 		return -1;
 	rc = bind(r, index, &t.raw);
@@ -137,7 +138,8 @@ whole_shape(const struct pawl_tensor *t)
 static bool
 same_shape(const struct pawl_tensor *t, const struct pawl_tensor_info *info)
 {
-	return t->ndim == info->ndim && (t->ndim == 0 || memcmp(whole_shape(t), info->shape, t->ndim * sizeof(*t->shape)) == 0);
+	return t->ndim == info->ndim &&
+	       (t->ndim == 0 || memcmp(whole_shape(t), info->shape, t->ndim * sizeof(*t->shape)) == 0);
 }
 
 /* 1 = fits, 0 = differs; with the caller's rules that is a problem. */
@@ -149,8 +151,8 @@ compare(struct py_restore *r, const struct py_tensor *t, const struct pawl_tenso
 
 	if (fits || rule == PY_OBJECT)
 		return fits;
-	if (t->raw.dtype != info->dtype &&
-	    py_problem(r, "dtype", path, ": saved %s, live %s", pawl_dtype_name(info->dtype), pawl_dtype_name(t->raw.dtype)) < 0)
+	if (t->raw.dtype != info->dtype && py_problem(r, "dtype", path, ": saved %s, live %s",
+	                                              pawl_dtype_name(info->dtype), pawl_dtype_name(t->raw.dtype)) < 0)
 		return -1;
 	if (same_shape(&t->raw, info))
 		return 0;
@@ -215,7 +217,8 @@ note_module(struct py_restore *r, PyObject *live, const struct py_tensor *t)
 
 	if (!o || o->must_load)
 		return 0;
-	address = t->on_device ? PyObject_CallMethodObjArgs(live, r->st->s.data_ptr, NULL) : PyLong_FromVoidPtr(t->raw.data);
+	address = t->on_device ? PyObject_CallMethodObjArgs(live, r->st->s.data_ptr, NULL)
+	                       : PyLong_FromVoidPtr(t->raw.data);
 	known = address ? PySet_Contains(r->memory, address) : -1;
 	if (known == 0)
 		o->must_load = true;
@@ -233,14 +236,17 @@ py_module_must_load(struct py_restore *r)
 
 /* The live tensor has the saved one's dtype and shape. */
 static int
-match_fitting(struct py_restore *r, const struct pawl_node *node, PyObject *live, struct py_tensor *t, enum py_rule rule,
-              const struct py_path *path)
+match_fitting(struct py_restore *r, const struct pawl_node *node, PyObject *live, struct py_tensor *t,
+              enum py_rule rule, const struct py_path *path)
 {
 	size_t index = pawl_node_tensor(node);
 	bool is_torch = strncmp(t->raw.kind, "torch", 5) == 0;
 	const char *other = NULL;
 	int taken;
 
+	if (t->raw.offsets && (t->on_device || t->fixed))
+		return py_raise_at(r->st, PAWL_EUNSUPPORTED, path,
+		                   "a shard can be restored in place only, into memory that the processor can write");
 	if (t->on_device || (is_torch && t->fixed))
 		return note_module(r, live, t) < 0 ? -1 : push_fresh(r, node, live);
 	if (t->fixed || overlaps(&t->raw)) {
@@ -262,7 +268,8 @@ match_fitting(struct py_restore *r, const struct pawl_node *node, PyObject *live
 
 /* A live leaf that is no tensor, or one that cannot be read into. */
 static int
-match_other(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, const struct py_path *path)
+match_other(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
+            const struct py_path *path)
 {
 	bool was_scalar = strcmp(pawl_node_kind(node), "numpy_scalar") == 0;
 	AUTO_REF name = NULL;
@@ -277,7 +284,8 @@ match_other(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 }
 
 int
-py_match_tensor(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, const struct py_path *path)
+py_match_tensor(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
+                const struct py_path *path)
 {
 	struct py_tensor t;
 	int rc;

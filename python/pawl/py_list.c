@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* py_list: methods of Run about the checkpoints that exist: finding, listing, restoring, pins, scores, deletion, holds. */
+/* py_list: methods of Run about the checkpoints that exist: finding, listing, restoring, pins, scores, deletion, holds.
+ */
 #include "py.h"
 
 #include <string.h>
@@ -53,9 +54,10 @@ progress_dict(const struct pawl_progress *p)
 	if (!dict || put_counter(dict, "epoch", p->epoch) < 0 || put_counter(dict, "batch", p->batch) < 0 ||
 	    put_counter(dict, "batch_in_epoch", p->batch_in_epoch) < 0 || put_counter(dict, "sample", p->sample) < 0 ||
 	    put_counter(dict, "sample_in_epoch", p->sample_in_epoch) < 0 || put_counter(dict, "token", p->token) < 0 ||
-	    put_counter(dict, "token_in_epoch", p->token_in_epoch) < 0 || put_counter(dict, "iteration", p->iteration) < 0 ||
-	    put_clock(dict, "total_wct", p->total_wct) < 0 || put_clock(dict, "epoch_wct", p->epoch_wct) < 0 ||
-	    put_clock(dict, "batch_wct", p->batch_wct) < 0 || put_clock(dict, "fraction", p->fraction) < 0)
+	    put_counter(dict, "token_in_epoch", p->token_in_epoch) < 0 ||
+	    put_counter(dict, "iteration", p->iteration) < 0 || put_clock(dict, "total_wct", p->total_wct) < 0 ||
+	    put_clock(dict, "epoch_wct", p->epoch_wct) < 0 || put_clock(dict, "batch_wct", p->batch_wct) < 0 ||
+	    put_clock(dict, "fraction", p->fraction) < 0)
 		return NULL;
 	return Py_NewRef(dict);
 }
@@ -82,7 +84,7 @@ put_marks(PyObject *dict, unsigned marks)
 	const struct {
 		const char *name;
 		unsigned bit;
-	} names[] = {{"latest", PAWL_MARK_LATEST}, {"best", PAWL_MARK_BEST}, {"pinned", PAWL_MARK_PINNED},
+	} names[] = {{"latest", PAWL_MARK_LATEST}, {"best", PAWL_MARK_BEST},           {"pinned", PAWL_MARK_PINNED},
 	             {"held", PAWL_MARK_HELD},     {"nonfinite", PAWL_MARK_NONFINITE}, {"bad", PAWL_MARK_BAD}};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -99,8 +101,10 @@ py_info_dict(const struct pawl_info *info)
 	if (!dict || put(dict, "id", PyLong_FromUnsignedLongLong(info->id)) < 0 ||
 	    put(dict, "step", PyLong_FromLongLong(info->step)) < 0 || put(dict, "name", text(info->name)) < 0 ||
 	    put(dict, "path", PyUnicode_DecodeFSDefault(info->path ? info->path : "")) < 0 ||
-	    put(dict, "run_id", text(info->run_id)) < 0 || put(dict, "attempt", PyLong_FromUnsignedLongLong(info->attempt)) < 0 ||
-	    put(dict, "time", PyFloat_FromDouble(info->unix_seconds)) < 0 || put(dict, "progress", progress_dict(&info->progress)) < 0 ||
+	    put(dict, "run_id", text(info->run_id)) < 0 ||
+	    put(dict, "attempt", PyLong_FromUnsignedLongLong(info->attempt)) < 0 ||
+	    put(dict, "time", PyFloat_FromDouble(info->unix_seconds)) < 0 ||
+	    put(dict, "progress", progress_dict(&info->progress)) < 0 ||
 	    put(dict, "metrics", metrics_dict(info->metrics, info->n_metrics)) < 0 ||
 	    put(dict, "score", info->has_score ? PyFloat_FromDouble(info->score) : Py_NewRef(Py_None)) < 0 ||
 	    put(dict, "nbytes", PyLong_FromUnsignedLongLong(info->bytes)) < 0 ||
@@ -124,10 +128,8 @@ open_list(struct py_run *self, int with_bad)
 
 	if (!run)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pawl_list_open(run, with_bad, &list, &err);
-	Py_END_ALLOW_THREADS
-	py_run_leave(self);
+	Py_BEGIN_ALLOW_THREADS rc = pawl_list_open(run, with_bad, &list, &err);
+	Py_END_ALLOW_THREADS py_run_leave(self);
 	if (rc < 0)
 		py_raise(state_of(self), rc, &err);
 	return rc < 0 ? NULL : list;
@@ -182,10 +184,8 @@ py_run_find(struct py_run *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "s:find", &selector) || !(run = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pawl_find(run, selector, &id, &err);
-	Py_END_ALLOW_THREADS
-	py_run_leave(self);
+	Py_BEGIN_ALLOW_THREADS rc = pawl_find(run, selector, &id, &err);
+	Py_END_ALLOW_THREADS py_run_leave(self);
 	if (rc == PAWL_ENOTFOUND)
 		Py_RETURN_NONE;
 	return rc < 0 ? py_raise(state_of(self), rc, &err) : PyLong_FromUnsignedLongLong(id);
@@ -203,10 +203,8 @@ py_run_metadata(struct py_run *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "K:metadata", &id) || !(run = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pawl_metadata(run, id, &state, &err);
-	Py_END_ALLOW_THREADS
-	py_run_leave(self);
+	Py_BEGIN_ALLOW_THREADS rc = pawl_metadata(run, id, &state, &err);
+	Py_END_ALLOW_THREADS py_run_leave(self);
 	if (rc < 0)
 		return py_raise(state_of(self), rc, &err);
 	tree = state ? py_plain_object(pawl_state_root(state)) : PyDict_New();
@@ -247,8 +245,8 @@ py_run_restore(struct py_run *self, PyObject *args, PyObject *kwargs)
 	unsigned long long ring_bytes = 0;
 	struct pawl *run;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OzO!ppK:restore", words, &live, &opts.selector, &PyTuple_Type, &paths,
-	                                 &strict, &fallback, &ring_bytes))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OzO!ppK:restore", words, &live, &opts.selector, &PyTuple_Type,
+	                                 &paths, &strict, &fallback, &ring_bytes))
 		return NULL;
 	opts.non_strict = !strict;
 	opts.no_fallback = !fallback;
@@ -279,10 +277,8 @@ by_id(struct py_run *self, PyObject *args, int (*call)(struct pawl *, uint64_t, 
 
 	if (!PyArg_ParseTuple(args, "K", &id) || !(run = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	rc = call(run, id, &err);
-	Py_END_ALLOW_THREADS
-	py_run_leave(self);
+	Py_BEGIN_ALLOW_THREADS rc = call(run, id, &err);
+	Py_END_ALLOW_THREADS py_run_leave(self);
 	return nothing_or_error(self, rc, &err);
 }
 
@@ -308,10 +304,8 @@ py_run_remove(struct py_run *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "K|p:remove", &id, &force) || !(run = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pawl_remove(run, id, force, &err);
-	Py_END_ALLOW_THREADS
-	py_run_leave(self);
+	Py_BEGIN_ALLOW_THREADS rc = pawl_remove(run, id, force, &err);
+	Py_END_ALLOW_THREADS py_run_leave(self);
 	return nothing_or_error(self, rc, &err);
 }
 
@@ -330,10 +324,8 @@ py_run_score(struct py_run *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "KO:score", &id, &mapping) || !(run = py_run_enter(self)))
 		return NULL;
 	if (py_metrics(state_of(self), mapping, &rows, &n, &keep) == 0) {
-		Py_BEGIN_ALLOW_THREADS
-		rc = pawl_score(run, id, rows, n, &err);
-		Py_END_ALLOW_THREADS
-		result = nothing_or_error(self, rc, &err);
+		Py_BEGIN_ALLOW_THREADS rc = pawl_score(run, id, rows, n, &err);
+		Py_END_ALLOW_THREADS result = nothing_or_error(self, rc, &err);
 	}
 	py_run_leave(self);
 	PyMem_Free(rows);
@@ -348,7 +340,9 @@ decision_rows(const struct pawl_decisions *decisions)
 	for (size_t i = 0; rows && i < pawl_decisions_count(decisions); i++) {
 		const struct pawl_decision *d = pawl_decisions_get(decisions, i);
 		AUTO_REF reason = text(d->reason);
-		AUTO_REF row = reason ? Py_BuildValue("(KOO)", (unsigned long long)d->id, d->keep ? Py_True : Py_False, reason) : NULL;
+		AUTO_REF row =
+			reason ? Py_BuildValue("(KOO)", (unsigned long long)d->id, d->keep ? Py_True : Py_False, reason)
+			       : NULL;
 
 		if (!row || PyList_Append(rows, row) < 0)
 			Py_CLEAR(rows);
@@ -367,10 +361,8 @@ py_run_prune(struct py_run *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "|p:prune", &dry_run) || !(run = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pawl_prune(run, NULL, dry_run, &decisions, &err);
-	Py_END_ALLOW_THREADS
-	py_run_leave(self);
+	Py_BEGIN_ALLOW_THREADS rc = pawl_prune(run, NULL, dry_run, &decisions, &err);
+	Py_END_ALLOW_THREADS py_run_leave(self);
 	if (rc < 0)
 		return py_raise(state_of(self), rc, &err);
 	rows = decision_rows(decisions);
@@ -385,9 +377,9 @@ finding_rows(const struct pawl_findings *findings)
 
 	for (size_t i = 0; rows && i < pawl_findings_count(findings); i++) {
 		const struct pawl_finding *f = pawl_findings_get(findings, i);
-		AUTO_REF row = Py_BuildValue("{s:K,s:s,s:K,s:K,s:s,s:s}", "id", (unsigned long long)f->id, "file", f->file, "begin",
-		                             (unsigned long long)f->begin, "end", (unsigned long long)f->end, "tensor", f->tensor,
-		                             "message", f->message);
+		AUTO_REF row = Py_BuildValue("{s:K,s:s,s:K,s:K,s:s,s:s}", "id", (unsigned long long)f->id, "file",
+		                             f->file, "begin", (unsigned long long)f->begin, "end",
+		                             (unsigned long long)f->end, "tensor", f->tensor, "message", f->message);
 
 		if (!row || PyList_Append(rows, row) < 0)
 			Py_CLEAR(rows);
@@ -407,10 +399,8 @@ py_run_verify(struct py_run *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "|K:verify", &id) || !(run = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pawl_verify(run, id, NULL, &findings, &err);
-	Py_END_ALLOW_THREADS
-	py_run_leave(self);
+	Py_BEGIN_ALLOW_THREADS rc = pawl_verify(run, id, NULL, &findings, &err);
+	Py_END_ALLOW_THREADS py_run_leave(self);
 	if (rc < 0 && !(rc == PAWL_ECORRUPT && findings)) {
 		pawl_findings_free(findings);
 		return py_raise(state_of(self), rc, &err);
@@ -430,10 +420,8 @@ py_run_reload(struct py_run *self, PyObject *none)
 	(void)none;
 	if (!run)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pawl_reload(run, &err);
-	Py_END_ALLOW_THREADS
-	py_run_leave(self);
+	Py_BEGIN_ALLOW_THREADS rc = pawl_reload(run, &err);
+	Py_END_ALLOW_THREADS py_run_leave(self);
 	return nothing_or_error(self, rc, &err);
 }
 
@@ -480,10 +468,8 @@ py_run_hold(struct py_run *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "K:hold", &id) || !(run = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pawl_hold_open(run, id, &hold, &err);
-	Py_END_ALLOW_THREADS
-	py_run_leave(self);
+	Py_BEGIN_ALLOW_THREADS rc = pawl_hold_open(run, id, &hold, &err);
+	Py_END_ALLOW_THREADS py_run_leave(self);
 	if (rc < 0)
 		return py_raise(state_of(self), rc, &err);
 	result = py_hold_new(state_of(self), hold);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_match: walks the saved tree and the live objects side by side and names, for every saved tensor, the memory that it
- * is read into: the live tensor where it fits, a new one otherwise. Nothing is read or changed here, so a difference that
- * strict mode refuses leaves everything as it was.
+ * py_match: walks the saved tree and the live objects side by side and names, for every saved tensor, the memory that
+ * it is read into: the live tensor where it fits, a new one otherwise. Nothing is read or changed here, so a difference
+ * that strict mode refuses leaves everything as it was.
  *
  * Where tensors or objects are, both sides must have the same keys (PY_USER, PY_MODULE). Plain data, a part without
  * either, simply becomes what was saved. What an object other than a torch module makes of its state_dict is its own
@@ -70,7 +70,8 @@ py_is_plain(struct py_state *st, PyObject *live, int depth)
 {
 	Py_ssize_t n;
 
-	if (py_is_simple(live) || PyUnicode_Check(live) || PyLong_Check(live) || PyFloat_Check(live) || PyBytes_Check(live))
+	if (py_is_simple(live) || PyUnicode_Check(live) || PyLong_Check(live) || PyFloat_Check(live) ||
+	    PyBytes_Check(live))
 		return true;
 	if (st->numpy.generic && PyType_IsSubtype(Py_TYPE(live), (PyTypeObject *)st->numpy.generic))
 		return true;
@@ -82,7 +83,8 @@ py_is_plain(struct py_state *st, PyObject *live, int depth)
 		return false;
 	n = PyList_Check(live) ? PyList_Size(live) : PyTuple_Size(live);
 	for (Py_ssize_t i = 0; i < n; i++)
-		if (!py_is_plain(st, PyList_Check(live) ? PyList_GetItem(live, i) : PyTuple_GetItem(live, i), depth + 1))
+		if (!py_is_plain(st, PyList_Check(live) ? PyList_GetItem(live, i) : PyTuple_GetItem(live, i),
+		                 depth + 1))
 			return false;
 	return true;
 }
@@ -133,7 +135,8 @@ leave_out(struct py_restore *r, PyObject *live)
 
 /* A scalar, or a container without children. */
 static int
-match_scalar(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, const struct py_path *path)
+match_scalar(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
+             const struct py_path *path)
 {
 	if (r->opts->n_include && !py_leaf_push(r))
 		return -1;
@@ -149,7 +152,8 @@ match_scalar(struct py_restore *r, const struct pawl_node *node, PyObject *live,
 }
 
 static int
-match_leaf(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, const struct py_path *path)
+match_leaf(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
+           const struct py_path *path)
 {
 	int wanted = is_wanted(r, path);
 	Py_ssize_t before = PyList_Size(r->problems);
@@ -264,15 +268,19 @@ match_child(struct py_restore *r, const struct pawl_node *child, PyObject *live,
 static bool
 differs_in_size(const struct pawl_node *node, PyObject *live)
 {
-	Py_ssize_t n = PyDict_Check(live) ? PyDict_Size(live) : PyList_Check(live) ? PyList_Size(live) : PyTuple_Size(live);
+	Py_ssize_t n = PyDict_Check(live)   ? PyDict_Size(live)
+	               : PyList_Check(live) ? PyList_Size(live)
+	                                    : PyTuple_Size(live);
 
 	return n != (Py_ssize_t)pawl_node_count(node);
 }
 
 static int
-match_container(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, const struct py_path *path)
+match_container(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
+                const struct py_path *path)
 {
-	bool ours = live && (rule == PY_MODULE || (rule == PY_USER && !(py_node_is_plain(node) && py_is_plain(r->st, live, 0))));
+	bool ours = live && (rule == PY_MODULE ||
+	                     (rule == PY_USER && !(py_node_is_plain(node) && py_is_plain(r->st, live, 0))));
 	Py_ssize_t index = 0, before = PyList_Size(r->problems);
 
 	for (const struct pawl_node *child = pawl_node_first(node); child; child = pawl_node_next(child), index++) {
@@ -366,7 +374,8 @@ is_object(struct py_restore *r, PyObject *live)
 }
 
 static int
-match_node(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, const struct py_path *path)
+match_node(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
+           const struct py_path *path)
 {
 	int object = is_object(r, live);
 

@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-/* What became of a node. tree NULL = it was left out. put is what belongs into the live container in its place. Both are
- * new references; put NULL = the same as tree. */
+/* What became of a node. tree NULL = it was left out. put is what belongs into the live container in its place. Both
+ * are new references; put NULL = the same as tree. */
 struct outcome {
 	PyObject *tree, *put;
 };
@@ -50,7 +50,8 @@ new_dict(struct py_restore *r, const struct pawl_node *node, PyObject *live, enu
 		return ordered ? PyObject_CallNoArgs(r->st->ordered_dict) : PyDict_New();
 
 	AUTO_REF copy = PyObject_CallMethodObjArgs(live, r->st->s.copy, NULL);
-	AUTO_REF done = copy && Py_TYPE(copy) == Py_TYPE(live) ? PyObject_CallMethodObjArgs(copy, r->st->s.clear, NULL) : NULL;
+	AUTO_REF done =
+		copy && Py_TYPE(copy) == Py_TYPE(live) ? PyObject_CallMethodObjArgs(copy, r->st->s.clear, NULL) : NULL;
 
 	if (done)
 		return Py_NewRef(copy);
@@ -109,7 +110,8 @@ finish_leaf(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 	if (live && rule == PY_USER && live != Py_None && !py_is_plain(r->st, live, 0))
 		ret->put = Py_NewRef(live); /* a tensor or an object does not become a value */
 	if (!scalar) {
-		ret->tree = is_dict(node) ? new_dict(r, node, NULL, PY_NEW) : py_plain_object(node); /* an empty container */
+		ret->tree = is_dict(node) ? new_dict(r, node, NULL, PY_NEW)
+		                          : py_plain_object(node); /* an empty container */
 		return ret->tree ? 0 : -1;
 	}
 	if ((scalar->type == PAWL_STR || scalar->type == PAWL_BYTES) && !scalar->ptr && scalar->len)
@@ -147,7 +149,7 @@ drop_other_keys(PyObject *live, PyObject *tree)
 static bool
 is_replaced(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule)
 {
-	return rule == PY_USER && live && !r->opts->n_include && py_node_is_plain(node) && py_is_plain(r->st, live, 0);
+	return rule == PY_USER && live && py_node_is_plain(node) && py_is_plain(r->st, live, 0);
 }
 
 static int
@@ -173,7 +175,7 @@ finish_dict(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 		if (rule == PY_USER && (item || replaced) && put_item(live, key, item, put_of(&o)) < 0)
 			return -1;
 	}
-	if (replaced && drop_other_keys(live, tree) < 0)
+	if (replaced && !r->opts->n_include && drop_other_keys(live, tree) < 0)
 		return -1;
 	if (rule == PY_USER)
 		ret->put = Py_XNewRef(live);
@@ -198,7 +200,8 @@ put_list(PyObject *live, PyObject *puts, bool replaced)
 	return 0;
 }
 
-/* What stands in the caller's container for a sequence of his: his own list, or a tuple as it was if nothing changed. */
+/* What stands in the caller's container for a sequence of his: his own list, or a tuple as it was if nothing changed.
+ */
 static PyObject *
 put_sequence(PyObject *live, PyObject *puts, bool replaced)
 {
@@ -229,12 +232,14 @@ finish_list(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 			return -1;
 		any = any || o.tree;
 		if (!o.tree)
-			o.tree = Py_NewRef(item ? item : Py_None); /* positions count: what was left out keeps its place */
-		if (PyList_Append(tree, rule == PY_USER ? o.tree : put_of(&o)) < 0 || PyList_Append(puts, put_of(&o)) < 0)
+			o.tree = Py_NewRef(item ? item
+			                        : Py_None); /* positions count: what was left out keeps its place */
+		if (PyList_Append(tree, rule == PY_USER ? o.tree : put_of(&o)) < 0 ||
+		    PyList_Append(puts, put_of(&o)) < 0)
 			return -1;
 	}
 	if (rule == PY_USER && live) {
-		ret->put = put_sequence(live, puts, replaced);
+		ret->put = put_sequence(live, puts, replaced && !r->opts->n_include);
 		if (!ret->put)
 			return -1;
 	}
@@ -381,13 +386,10 @@ read_or_fall_back(struct py_restore *r)
 	struct pawl_error why = {0}, err = {0};
 	int rc, next = 0;
 
-	Py_BEGIN_ALLOW_THREADS
-	rc = pawl_restore_read(r->handle, &why);
+	Py_BEGIN_ALLOW_THREADS rc = pawl_restore_read(r->handle, &why);
 	if (rc < 0 && is_damage(rc))
 		next = pawl_restore_fallback(r->handle, &why, &err);
-	Py_END_ALLOW_THREADS
-	if (rc == 0)
-		return 0;
+	Py_END_ALLOW_THREADS if (rc == 0) return 0;
 	if (is_damage(rc) && next == 0)
 		return 1;
 	/* the damage is what the caller must hear of, not that there is nothing else */
@@ -422,11 +424,8 @@ metadata_of(struct py_state *st, struct pawl *run, uint64_t id)
 	PyObject *tree;
 	int rc;
 
-	Py_BEGIN_ALLOW_THREADS
-	rc = pawl_metadata(run, id, &state, &err);
-	Py_END_ALLOW_THREADS
-	if (rc < 0)
-		return py_raise(st, rc, &err);
+	Py_BEGIN_ALLOW_THREADS rc = pawl_metadata(run, id, &state, &err);
+	Py_END_ALLOW_THREADS if (rc < 0) return py_raise(st, rc, &err);
 	tree = state ? py_plain_object(pawl_state_root(state)) : PyDict_New();
 	pawl_state_free(state);
 	return tree;
@@ -440,7 +439,8 @@ finish(struct py_restore *r, struct pawl *run, PyObject *live)
 	AUTO_OUTCOME o = {0};
 
 	if (root && finish_node(r, root, live, live ? PY_USER : PY_NEW, &o) < 0) {
-		py_add_note(NULL, "raised while %s was put into the given state, which may be half restored", info->name);
+		py_add_note(NULL, "raised while %s was put into the given state, which may be half restored",
+		            info->name);
 		return NULL;
 	}
 
@@ -463,11 +463,8 @@ py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const stru
 
 	if (py_frames_refresh(st) < 0)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pawl_restore_open(run, opts, &r.handle, &err);
-	Py_END_ALLOW_THREADS
-	if (rc == PAWL_ENOTFOUND)
-		Py_RETURN_NONE;
+	Py_BEGIN_ALLOW_THREADS rc = pawl_restore_open(run, opts, &r.handle, &err);
+	Py_END_ALLOW_THREADS if (rc == PAWL_ENOTFOUND) Py_RETURN_NONE;
 	if (rc < 0)
 		return py_raise(st, rc, &err);
 	if (match_and_read(&r, live) == 0)

@@ -25,8 +25,8 @@ py_run_enter(struct py_run *self)
 		return NULL;
 	}
 	if (self->pid != getpid()) {
-		py_raise_text(py_state_of((PyObject *)self), PAWL_EUSAGE, "the run was opened before fork(), by process %ld",
-		              (long)self->pid);
+		py_raise_text(py_state_of((PyObject *)self), PAWL_EUSAGE,
+		              "the run was opened before fork(), by process %ld", (long)self->pid);
 		return NULL;
 	}
 	self->calls++;
@@ -87,12 +87,10 @@ py_wait(struct py_state *st, PyObject *timeout, py_wait_fn *call, void *arg)
 		left = deadline - now_ms();
 		if (left < 0)
 			left = 0;
-		Py_BEGIN_ALLOW_THREADS
-		rc = call(arg, left < PY_SLICE_MS ? left : PY_SLICE_MS, &err);
+		Py_BEGIN_ALLOW_THREADS rc = call(arg, left < PY_SLICE_MS ? left : PY_SLICE_MS, &err);
 		Py_END_ALLOW_THREADS
-		/* what the library has said is not lost to a signal; that one is heard right after */
-		if (rc != PAWL_ETIMEOUT)
-			break;
+			/* what the library has said is not lost to a signal; that one is heard right after */
+			if (rc != PAWL_ETIMEOUT) break;
 		if (PyErr_CheckSignals() < 0)
 			return -1;
 		if (left <= PY_SLICE_MS)
@@ -149,7 +147,8 @@ struct scores {
 };
 
 static int
-read_scores(struct py_state *st, PyObject *names, PyObject *orders, struct scores *ret, struct pawl_retention *retention)
+read_scores(struct py_state *st, PyObject *names, PyObject *orders, struct scores *ret,
+            struct pawl_retention *retention)
 {
 	Py_ssize_t n = names ? PyTuple_Size(names) : 0;
 
@@ -209,22 +208,27 @@ arm_fault(struct py_state *st, PyObject *tuple, struct pawl_fault **ret)
 }
 
 static int
-parse_options(PyObject *args, PyObject *kwargs, struct pawl_open_opts *o, PyObject **names, PyObject **orders, PyObject **fault)
+parse_options(PyObject *args, PyObject *kwargs, struct pawl_open_opts *o, PyObject **names, PyObject **orders,
+              PyObject **fault)
 {
-	static char *words[] = {"root", "read_only", "single", "overwrite", "run_id", "name_template", "num_to_keep", "keep_last",
-	                        "keep_best", "keep_every", "keep_seconds", "max_bytes", "score_attributes", "score_orders",
-	                        "drop_latest", "strict_score", "mode", "on_busy", "arena_bytes", "ring_bytes", "pack_bytes",
-	                        "block_bytes", "bandwidth", "copy_threads", "io_threads", "recycle", "no_reuse", "no_direct_io",
-	                        "strict_latest", "lease_timeout_ms", "save_interval", "mtbf_seconds", "nonfinite", "fault", NULL};
+	static char *words[] = {
+		"root",          "read_only",    "single",           "overwrite",     "run_id",
+		"name_template", "num_to_keep",  "keep_last",        "keep_best",     "keep_every",
+		"keep_seconds",  "max_bytes",    "score_attributes", "score_orders",  "drop_latest",
+		"strict_score",  "mode",         "on_busy",          "arena_bytes",   "ring_bytes",
+		"pack_bytes",    "block_bytes",  "bandwidth",        "copy_threads",  "io_threads",
+		"recycle",       "no_reuse",     "no_direct_io",     "strict_latest", "lease_timeout_ms",
+		"save_interval", "mtbf_seconds", "nonfinite",        "fault",         NULL};
 	struct pawl_retention *k = &o->retention;
 
 	return PyArg_ParseTupleAndKeywords(
-		args, kwargs, "s|$pppzzLO&O&O&dO&O!O!ppiiO&O&O&O&O&IIIpppLzdiO:Run", words, &o->root, &o->read_only, &o->single,
-		&o->overwrite, &o->run_id, &o->name_template, &k->num_to_keep, to_size, &k->keep_last, to_size, &k->keep_best, to_size,
-		&k->keep_every, &k->keep_seconds, to_size, &k->max_bytes, &PyTuple_Type, names, &PyTuple_Type, orders, &k->drop_latest,
-		&k->strict_score, &o->mode, &o->on_busy, to_size, &o->arena_bytes, to_size, &o->ring_bytes, to_size, &o->pack_bytes,
-		to_size, &o->block_bytes, to_size, &o->bandwidth_bytes_per_second, &o->copy_threads, &o->io_threads, &o->recycle,
-		&o->no_reuse, &o->no_direct_io, &o->strict_latest, &o->lease_timeout_ms, &o->save_interval, &o->mtbf_seconds,
+		args, kwargs, "s|$pppzzLO&O&O&dO&O!O!ppiiO&O&O&O&O&IIIpppLzdiO:Run", words, &o->root, &o->read_only,
+		&o->single, &o->overwrite, &o->run_id, &o->name_template, &k->num_to_keep, to_size, &k->keep_last,
+		to_size, &k->keep_best, to_size, &k->keep_every, &k->keep_seconds, to_size, &k->max_bytes,
+		&PyTuple_Type, names, &PyTuple_Type, orders, &k->drop_latest, &k->strict_score, &o->mode, &o->on_busy,
+		to_size, &o->arena_bytes, to_size, &o->ring_bytes, to_size, &o->pack_bytes, to_size, &o->block_bytes,
+		to_size, &o->bandwidth_bytes_per_second, &o->copy_threads, &o->io_threads, &o->recycle, &o->no_reuse,
+		&o->no_direct_io, &o->strict_latest, &o->lease_timeout_ms, &o->save_interval, &o->mtbf_seconds,
 		&o->nonfinite, fault);
 }
 
@@ -257,10 +261,9 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 		return NULL;
 	}
 	opts.fault = self->fault;
-	Py_BEGIN_ALLOW_THREADS
-	rc = pawl_open(&opts, &self->run, &err);
-	Py_END_ALLOW_THREADS
-	if (rc < 0) {
+	Py_BEGIN_ALLOW_THREADS rc = pawl_open(&opts, &self->run, &err);
+	Py_END_ALLOW_THREADS if (rc < 0)
+	{
 		py_raise(st, rc, &err);
 		Py_DECREF(self);
 		return NULL;
@@ -283,10 +286,8 @@ close_handle(struct py_run *self, struct pawl_error *err)
 	for (Py_ssize_t i = PyList_Size(self->holds); i-- > 0;)
 		py_hold_release(PyList_GetItem(self->holds, i));
 	PyList_SetSlice(self->holds, 0, PyList_Size(self->holds), NULL);
-	Py_BEGIN_ALLOW_THREADS
-	rc = pawl_close(run, err);
-	Py_END_ALLOW_THREADS
-	py_run_prune_lazy(self, true);
+	Py_BEGIN_ALLOW_THREADS rc = pawl_close(run, err);
+	Py_END_ALLOW_THREADS py_run_prune_lazy(self, true);
 	return rc;
 }
 
@@ -514,7 +515,10 @@ py_run_init(PyObject *module, struct py_state *st)
 		{Py_tp_getset, run_getset},
 		{0, NULL},
 	};
-	PyType_Spec spec = {.name = "pawl._pawl.Run", .basicsize = sizeof(struct py_run), .flags = Py_TPFLAGS_DEFAULT, .slots = slots};
+	PyType_Spec spec = {.name = "pawl._pawl.Run",
+	                    .basicsize = sizeof(struct py_run),
+	                    .flags = Py_TPFLAGS_DEFAULT,
+	                    .slots = slots};
 
 	st->run_type = PyType_FromModuleAndSpec(module, &spec, NULL);
 	return st->run_type ? PyModule_AddObjectRef(module, "Run", st->run_type) : -1;

@@ -18,8 +18,9 @@ py_progress(struct py_state *st, PyObject *mapping, struct pawl_progress *ret)
 #define WHOLE(n) {#n, offsetof(struct pawl_progress, n), false}
 #define REAL(n) {#n, offsetof(struct pawl_progress, n), true}
 	static const struct counter counters[] = {
-		WHOLE(epoch), WHOLE(batch), WHOLE(batch_in_epoch), WHOLE(sample), WHOLE(sample_in_epoch), WHOLE(token),
-		WHOLE(token_in_epoch), WHOLE(iteration), REAL(total_wct), REAL(epoch_wct), REAL(batch_wct), REAL(fraction),
+		WHOLE(epoch),           WHOLE(batch),    WHOLE(batch_in_epoch), WHOLE(sample),
+		WHOLE(sample_in_epoch), WHOLE(token),    WHOLE(token_in_epoch), WHOLE(iteration),
+		REAL(total_wct),        REAL(epoch_wct), REAL(batch_wct),       REAL(fraction),
 	};
 	const struct counter *c, *end = counters + sizeof(counters) / sizeof(counters[0]);
 
@@ -37,10 +38,12 @@ py_progress(struct py_state *st, PyObject *mapping, struct pawl_progress *ret)
 			if (PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(key, c->name) == 0)
 				break;
 		if (c == end) {
-			py_raise_text(st, PAWL_EUSAGE,
-			              "progress: unknown counter %R (epoch, batch, batch_in_epoch, sample, sample_in_epoch, token, "
-			              "token_in_epoch, iteration, total_wct, epoch_wct, batch_wct, fraction)",
-			              key);
+			py_raise_text(
+				st, PAWL_EUSAGE,
+				"progress: unknown counter %R (epoch, batch, batch_in_epoch, sample, sample_in_epoch, "
+				"token, "
+				"token_in_epoch, iteration, total_wct, epoch_wct, batch_wct, fraction)",
+				key);
 			return -1;
 		}
 		if (c->is_float)
@@ -128,7 +131,8 @@ name_bad_metrics(const struct pawl_metric *rows, size_t n, PyObject *items, stru
 
 		if (!rows[i].not_a_number)
 			continue;
-		text = PyUnicode_FromFormat("; %s is %R", rows[i].name, PyTuple_GetItem(PyList_GetItem(items, (Py_ssize_t)i), 1));
+		text = PyUnicode_FromFormat("; %s is %R", rows[i].name,
+		                            PyTuple_GetItem(PyList_GetItem(items, (Py_ssize_t)i), 1));
 		utf8 = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
 		PyErr_Clear();
 		if (utf8 && used + strlen(utf8) < sizeof(err->message))
@@ -137,7 +141,8 @@ name_bad_metrics(const struct pawl_metric *rows, size_t n, PyObject *items, stru
 }
 
 static int
-call_save(struct pawl *run, const struct pawl_save_opts *opts, struct py_walk *w, struct pawl_ticket **ret, struct pawl_error *err)
+call_save(struct pawl *run, const struct pawl_save_opts *opts, struct py_walk *w, struct pawl_ticket **ret,
+          struct pawl_error *err)
 {
 	int rc;
 
@@ -197,8 +202,8 @@ py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs)
 	double begin = py_now_seconds();
 	long long step;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "LO|$OOOpi:save", words, &step, &state, &metrics, &metadata, &progress,
-	                                 &opts.lazy, &opts.mode))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "LO|$OOOpi:save", words, &step, &state, &metrics, &metadata,
+	                                 &progress, &opts.lazy, &opts.mode))
 		return NULL;
 	opts.step = step;
 	if (py_progress(st, progress, &opts.progress) < 0 || py_walk_begin(&walk, st, state, false) < 0)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_tensor: tensors of torch, NumPy and JAX as struct pawl_tensor, by address, shape and strides; nothing is copied that
- * the processor can read. The tag ("kind") that travels with a tensor says what to make of it on the way back:
+ * py_tensor: tensors of torch, NumPy and JAX as struct pawl_tensor, by address, shape and strides; nothing is copied
+ * that the processor can read. The tag ("kind") that travels with a tensor says what to make of it on the way back:
  *
  *   torch, torch_grad (requires_grad), torch_parameter, torch_parameter_nograd, numpy, numpy_scalar, jax
  *
- * A type that could not come back as what it was (sparse, quantised, subclasses with a meaning of their own) is refused.
+ * A type that could not come back as what it was (sparse, quantised, subclasses with a meaning of their own) is
+ * refused.
  */
 #include "py.h"
 
@@ -107,7 +108,8 @@ static int
 pack_pairs(struct py_state *st, const struct py_path *path, struct py_tensor *t)
 {
 	if (t->raw.ndim == 0)
-		return py_raise_at(st, PAWL_EUNSUPPORTED, path, "a float4_e2m1fn_x2 without dimensions cannot be held in a state");
+		return py_raise_at(st, PAWL_EUNSUPPORTED, path,
+		                   "a float4_e2m1fn_x2 without dimensions cannot be held in a state");
 	if (t->raw.strides && !is_c_order(t)) {
 		AUTO_REF bytes = PyObject_CallMethodObjArgs(t->owner, st->s.view, st->torch.dtypes[PAWL_U8], NULL);
 		PyObject *copy = bytes ? PyObject_CallMethodObjArgs(bytes, st->s.contiguous, NULL) : NULL;
@@ -160,8 +162,8 @@ torch_code(struct py_state *st, PyObject *obj, const struct py_path *path)
 	return -1;
 }
 
-/* After a failure: was it because the tensor is not dense? Asked only then: every question costs a microsecond, and there
- * may be 20,000 tensors. */
+/* After a failure: was it because the tensor is not dense? Asked only then: every question costs a microsecond, and
+ * there may be 20,000 tensors. */
 static int
 not_dense(struct py_state *st, PyObject *obj, const struct py_path *path)
 {
@@ -308,7 +310,8 @@ describe_array(struct py_state *st, PyObject *obj, const struct py_path *path, c
 	if (code < 0)
 		return py_wrap_at(st, path, obj);
 	if (code == 0)
-		return py_raise_at(st, PAWL_EUNSUPPORTED, path, "a numpy array of dtype %S cannot be held in a state", dtype);
+		return py_raise_at(st, PAWL_EUNSUPPORTED, path, "a numpy array of dtype %S cannot be held in a state",
+		                   dtype);
 	t->raw.dtype = code;
 	t->owner = Py_NewRef(obj);
 	if (read_numpy(st, path, t) < 0) {
@@ -352,7 +355,8 @@ read_box(struct py_state *st, PyObject *shard, PyObject *name, const struct py_p
 	if (!tuple || read_shape(st, tuple, path, ret, &n) < 0)
 		return -1;
 	if (n != ndim)
-		return py_raise_at(st, PAWL_EUSAGE, path, "%U of a shard has %u numbers, its tensor %u dimensions", name, n, ndim);
+		return py_raise_at(st, PAWL_EUSAGE, path, "%U of a shard has %u numbers, its tensor %u dimensions",
+		                   name, n, ndim);
 	return 0;
 }
 
@@ -491,7 +495,8 @@ wants_torch(const char *kind, int dtype)
 
 	if (strncmp(kind, "torch", 5) == 0)
 		return true;
-	return !is_numpy && (dtype == PAWL_BF16 || (dtype >= PAWL_F8_E5M2 && dtype <= PAWL_F8_E5M2FNUZ) || dtype == PAWL_F4);
+	return !is_numpy &&
+	       (dtype == PAWL_BF16 || (dtype >= PAWL_F8_E5M2 && dtype <= PAWL_F8_E5M2FNUZ) || dtype == PAWL_F4);
 }
 
 PyObject *
@@ -521,7 +526,8 @@ finish_jax(struct py_state *st, PyObject *holder, const char *name)
 		return NULL;
 	if (!same)
 		return py_raise_text(st, PAWL_EMISMATCH,
-		                     "tensor '%s' was saved as %S, which JAX holds only with the option jax_enable_x64", name, was);
+		                     "tensor '%s' was saved as %S, which JAX holds only with the option jax_enable_x64",
+		                     name, was);
 	return Py_NewRef(array);
 }
 
@@ -531,7 +537,8 @@ py_tensor_finish(struct py_state *st, PyObject *holder, const char *kind, const 
 	if (strcmp(kind, "torch_grad") == 0)
 		return PyObject_CallMethod(holder, "requires_grad_", NULL);
 	if (strcmp(kind, "torch_parameter") == 0 || strcmp(kind, "torch_parameter_nograd") == 0)
-		return PyObject_CallFunction(st->torch.parameter, "OO", holder, strcmp(kind, "torch_parameter") == 0 ? Py_True : Py_False);
+		return PyObject_CallFunction(st->torch.parameter, "OO", holder,
+		                             strcmp(kind, "torch_parameter") == 0 ? Py_True : Py_False);
 	if (strcmp(kind, "numpy_scalar") == 0) {
 		AUTO_REF nothing = PyTuple_New(0);
 

@@ -5,8 +5,7 @@
 #include <unistd.h>
 
 struct py_ticket {
-	PyObject_HEAD
-	struct pawl_ticket *ticket;
+	PyObject_HEAD struct pawl_ticket *ticket;
 	PyObject *keep;  /* owners of tensors that a lazy save may still be copying; NULL = none */
 	PyObject *error; /* the save's error once it is known */
 	long long step;
@@ -14,14 +13,12 @@ struct py_ticket {
 };
 
 struct py_hold {
-	PyObject_HEAD
-	struct pawl_hold *hold; /* NULL once released; the run releases it at the latest */
-	pid_t pid;              /* of the process that made it; a child of fork() must not give it up */
+	PyObject_HEAD struct pawl_hold *hold; /* NULL once released; the run releases it at the latest */
+	pid_t pid;                            /* of the process that made it; a child of fork() must not give it up */
 };
 
 struct py_watch {
-	PyObject_HEAD
-	struct pawl_watch *watch;
+	PyObject_HEAD struct pawl_watch *watch;
 };
 
 static void *
@@ -111,7 +108,8 @@ ticket_wait(struct py_ticket *self, PyObject *args)
 static PyObject *
 get_stage(struct py_ticket *self, void *closure)
 {
-	static const char *const names[] = {"staging", "staged", "written", "committed", "settled", "failed", "skipped"};
+	static const char *const names[] = {"staging", "staged", "written", "committed",
+	                                    "settled", "failed", "skipped"};
 	int stage = pawl_ticket_stage(self->ticket);
 
 	(void)closure;
@@ -181,9 +179,10 @@ get_stats(struct py_ticket *self, void *closure)
 	struct pawl_save_stats s = stats_of(self);
 
 	(void)closure;
-	return Py_BuildValue("{s:K,s:K,s:K,s:d,s:d,s:d,s:d,s:d,s:K}", "nbytes", (unsigned long long)s.bytes, "written_bytes",
-	                     (unsigned long long)s.written_bytes, "reused_bytes", (unsigned long long)s.reused_bytes,
-	                     "blocked_seconds", s.blocked_seconds + self->held_seconds, "stage_seconds", s.stage_seconds, "write_seconds",
+	return Py_BuildValue("{s:K,s:K,s:K,s:d,s:d,s:d,s:d,s:d,s:K}", "nbytes", (unsigned long long)s.bytes,
+	                     "written_bytes", (unsigned long long)s.written_bytes, "reused_bytes",
+	                     (unsigned long long)s.reused_bytes, "blocked_seconds",
+	                     s.blocked_seconds + self->held_seconds, "stage_seconds", s.stage_seconds, "write_seconds",
 	                     s.write_seconds, "commit_seconds", s.commit_seconds, "total_seconds", s.total_seconds,
 	                     "minor_faults", (unsigned long long)s.minor_faults);
 }
@@ -192,12 +191,14 @@ int
 py_ticket_init(PyObject *module, struct py_state *st)
 {
 	static PyMethodDef methods[] = {
-		{"wait", (PyCFunction)(void (*)(void))ticket_wait, METH_VARARGS, "Wait until the save is settled; raise its error."},
+		{"wait", (PyCFunction)(void (*)(void))ticket_wait, METH_VARARGS,
+	         "Wait until the save is settled; raise its error."},
 		{NULL, NULL, 0, NULL},
 	};
 	static PyGetSetDef getset[] = {
 		{"done", (getter)get_done, NULL, "True once it is settled, skipped or failed.", NULL},
-		{"stage", (getter)get_stage, NULL, "staging, staged, written, committed, settled, failed or skipped.", NULL},
+		{"stage", (getter)get_stage, NULL, "staging, staged, written, committed, settled, failed or skipped.",
+	         NULL},
 		{"error", (getter)get_error, NULL, "The save's error, or None.", NULL},
 		{"id", (getter)get_id, NULL, "Id of the checkpoint.", NULL},
 		{"step", (getter)get_step, NULL, "The caller's step.", NULL},
@@ -206,11 +207,16 @@ py_ticket_init(PyObject *module, struct py_state *st)
 		{NULL, NULL, NULL, NULL, NULL},
 	};
 	PyType_Slot slots[] = {
-		{Py_tp_doc, "A running or finished save."}, {Py_tp_dealloc, ticket_dealloc}, {Py_tp_methods, methods},
-		{Py_tp_getset, getset}, {0, NULL},
+		{Py_tp_doc, "A running or finished save."},
+		{Py_tp_dealloc, ticket_dealloc},
+		{Py_tp_methods, methods},
+		{Py_tp_getset, getset},
+		{0, NULL},
 	};
-	PyType_Spec spec = {.name = "pawl.Ticket", .basicsize = sizeof(struct py_ticket),
-	                    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, .slots = slots};
+	PyType_Spec spec = {.name = "pawl.Ticket",
+	                    .basicsize = sizeof(struct py_ticket),
+	                    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	                    .slots = slots};
 
 	st->ticket_type = PyType_FromModuleAndSpec(module, &spec, NULL);
 	return st->ticket_type ? PyModule_AddObjectRef(module, "Ticket", st->ticket_type) : -1;
@@ -259,8 +265,10 @@ init_hold(PyObject *module, struct py_state *st)
 		{NULL, NULL, 0, NULL},
 	};
 	PyType_Slot slots[] = {{Py_tp_dealloc, free_object}, {Py_tp_methods, methods}, {0, NULL}};
-	PyType_Spec spec = {.name = "pawl._pawl.Hold", .basicsize = sizeof(struct py_hold),
-	                    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, .slots = slots};
+	PyType_Spec spec = {.name = "pawl._pawl.Hold",
+	                    .basicsize = sizeof(struct py_hold),
+	                    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+	                    .slots = slots};
 
 	st->hold_type = PyType_FromModuleAndSpec(module, &spec, NULL);
 	return st->hold_type ? PyModule_AddObjectRef(module, "Hold", st->hold_type) : -1;
@@ -329,18 +337,27 @@ static int
 init_watch(PyObject *module, struct py_state *st)
 {
 	static PyMethodDef methods[] = {
-		{"close", (PyCFunction)(void (*)(void))watch_close, METH_NOARGS, "Put the earlier signal handlers back."},
+		{"close", (PyCFunction)(void (*)(void))watch_close, METH_NOARGS,
+	         "Put the earlier signal handlers back."},
 		{NULL, NULL, 0, NULL},
 	};
 	static PyGetSetDef getset[] = {
 		{"signal", (getter)get_signal, NULL, "Number of the signal that came, or 0.", NULL},
-		{"seconds_left", (getter)get_seconds_left, NULL, "Seconds until the process is killed; None = unknown.", NULL},
+		{"seconds_left", (getter)get_seconds_left, NULL, "Seconds until the process is killed; None = unknown.",
+	         NULL},
 		{NULL, NULL, NULL, NULL, NULL},
 	};
 	PyType_Slot slots[] = {
-		{Py_tp_new, watch_new}, {Py_tp_dealloc, watch_dealloc}, {Py_tp_methods, methods}, {Py_tp_getset, getset}, {0, NULL},
+		{Py_tp_new, watch_new},
+		{Py_tp_dealloc, watch_dealloc},
+		{Py_tp_methods, methods},
+		{Py_tp_getset, getset},
+		{0, NULL},
 	};
-	PyType_Spec spec = {.name = "pawl._pawl.Watch", .basicsize = sizeof(struct py_watch), .flags = Py_TPFLAGS_DEFAULT, .slots = slots};
+	PyType_Spec spec = {.name = "pawl._pawl.Watch",
+	                    .basicsize = sizeof(struct py_watch),
+	                    .flags = Py_TPFLAGS_DEFAULT,
+	                    .slots = slots};
 
 	st->watch_type = PyType_FromModuleAndSpec(module, &spec, NULL);
 	return st->watch_type ? PyModule_AddObjectRef(module, "Watch", st->watch_type) : -1;

@@ -4,8 +4,8 @@
  * and an object with a state_dict() stands for what that returns.
  *
  * What comes back as less than it was is refused by path and type: namedtuples and other subclasses of tuple (but
- * torch.Size, which is a plain tuple on the way back), sets, bytearrays. Subclasses of dict and list come back as dict and
- * list (an OrderedDict as itself), those of int, float, str and bytes as their value: they compare equal.
+ * torch.Size, which is a plain tuple on the way back), sets, bytearrays. Subclasses of dict and list come back as dict
+ * and list (an OrderedDict as itself), those of int, float, str and bytes as their value: they compare equal.
  */
 #include "py.h"
 
@@ -220,7 +220,8 @@ check_cycle(struct py_walk *w, PyObject *obj, const struct py_path *path)
 
 	for (const struct py_path *p = path; p; p = p->up, depth++)
 		if (p->container == obj)
-			return py_raise_at(w->st, PAWL_EUNSUPPORTED, path, "a container inside itself cannot be held in a state");
+			return py_raise_at(w->st, PAWL_EUNSUPPORTED, path,
+			                   "a container inside itself cannot be held in a state");
 	if (depth >= PY_MAX_DEPTH)
 		return py_raise_at(w->st, PAWL_ELIMIT, path, "more than %d containers inside each other", PY_MAX_DEPTH);
 	return 0;
@@ -240,7 +241,9 @@ walk_key(struct py_walk *w, PyObject *key, const struct py_path *path)
 		AUTO_REF name = PyType_GetQualName(Py_TYPE(key));
 
 		return name ? py_raise_at(w->st, PAWL_EUNSUPPORTED, path,
-		                          "a key of type %U cannot be held in a state (None, bool, int, float, str and bytes can)", name)
+		                          "a key of type %U cannot be held in a state (None, bool, int, float, str and "
+		                          "bytes can)",
+		                          name)
 		            : -1;
 	}
 	return failed(w, pawl_state_key(w->state, &scalar, &err), &err);
@@ -268,7 +271,8 @@ walk_dict_items(struct py_walk *w, PyObject *dict, const struct py_path *path)
 		if (walk_item(w, dict, held_key, held_value, path) < 0)
 			return -1;
 		if (PyDict_Size(dict) != n)
-			return py_raise_at(w->st, PAWL_EUSAGE, path, "the dict changed its size while it was being saved");
+			return py_raise_at(w->st, PAWL_EUSAGE, path,
+			                   "the dict changed its size while it was being saved");
 	}
 	return 0;
 }
@@ -304,7 +308,8 @@ walk_elements(struct py_walk *w, PyObject *list, bool is_list, const struct py_p
 		if (!value || walk_value(w, value, &here) < 0)
 			return -1;
 		if (is_list && PyList_Size(list) != n)
-			return py_raise_at(w->st, PAWL_EUSAGE, path, "the list changed its size while it was being saved");
+			return py_raise_at(w->st, PAWL_EUSAGE, path,
+			                   "the list changed its size while it was being saved");
 	}
 	return 0;
 }

@@ -216,6 +216,14 @@ def test_partial_restore_leaves_everything_else_as_it_is() -> None:
     assert live["list"][1].sum() == 0
 
 
+def test_partial_restore_of_plain_data_adds_and_drops_nothing_else() -> None:
+    live = {"counts": {"mine": 1}, "w": torch.zeros(1)}
+    with saved_in_memory({"counts": {"new": 2, "other": 3}, "w": torch.ones(1)}) as manager:
+        manager.restore(live, paths=["counts/new"])
+    assert live["counts"] == {"mine": 1, "new": 2}
+    assert live["w"] == 0
+
+
 def test_partial_restore_with_objects_loads_only_what_was_asked_for() -> None:
     model, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -369,6 +369,16 @@ test_R140_unchanged_packs_are_linked(void **state)
 	pawl_ticket_free(ticket);
 	assert_int_equal(stats.reused_bytes, 0);
 	assert_int_equal(check_restore(run, f, NULL), 4);
+	close_run(run);
+	opts.no_reuse = 1;
+	run = open_with(&opts);
+	for (int i = 5; i <= 6; i++) {
+		assert_int_equal(try_save(run, f, i, &ticket, NULL), 0);
+		assert_int_equal(pawl_ticket_wait(ticket, 60000, NULL), 0);
+		pawl_ticket_stats(ticket, &stats);
+		pawl_ticket_free(ticket);
+		assert_int_equal(stats.reused_bytes, 0);
+	}
 	assert_int_equal(pawl_remove(run, 1, 0, NULL), 0); /* every checkpoint is complete in itself */
 	assert_int_equal(pawl_remove(run, 2, 0, NULL), 0);
 	verify_all(run);
