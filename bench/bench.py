@@ -117,8 +117,11 @@ def main() -> int:
         results = json.loads(output.read_text())
     results |= {"machine": measure.machine(args.folder), "versions": versions()}
     results |= {"scale": args.scale, "rounds": args.rounds}
-    failed = [phase for phase in args.only or phases.PHASES if not merge(args, results, phase)]
-    output.write_text(json.dumps(results, indent=1) + "\n")
+    failed = []
+    for phase in args.only or phases.PHASES:
+        if not merge(args, results, phase):
+            failed.append(phase)
+        output.write_text(json.dumps(results, indent=1) + "\n")
     print(table.text_table(results))
     if not args.quick:
         table.write_page(results, args.page)

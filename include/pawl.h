@@ -389,7 +389,7 @@ enum pawl_stage {
 	PAWL_STAGE_COMMITTED = 3, /* the checkpoint exists and survives power loss */
 	PAWL_STAGE_SETTLED = 4,   /* retention and pointers are done */
 	PAWL_STAGE_FAILED = 5,    /* nothing has changed */
-	PAWL_STAGE_SKIPPED = 6    /* not written: memory only, or strict_score refused it */
+	PAWL_STAGE_SKIPPED = 6    /* not written: strict_score refused it */
 };
 
 struct pawl_save_stats {

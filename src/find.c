@@ -49,6 +49,8 @@ best_of(const struct catalog *c, const struct pawl_retention *policy)
 {
 	struct catalog_entry *best = NULL;
 
+	if (policy->num_to_keep == PAWL_KEEP_MEMORY)
+		return NULL; /* R3: the best stays unset */
 	if (policy->n_scores == 0)
 		return latest_of(c);
 	for (size_t i = 0; i < c->n; i++) {

@@ -18,7 +18,9 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "lease.h"
+#include "name.h"
 #include "retain.h"
 #include "save.h"
 #include "writer.h"
@@ -127,6 +129,23 @@ check_range(const char *what, uint64_t value, uint64_t low, uint64_t high, struc
 	               (unsigned long long)value);
 }
 
+/* A template that cannot make a folder name is refused at open, not at the first save. */
+static int
+check_template(const char *text, struct pawl_error *err)
+{
+	struct name_values sample = {.run_name = "run", .world_size = 1, .local_world_size = 1, .id = 1,
+	                             .progress = PAWL_PROGRESS_INIT};
+	PAWL_CLEAN(buf_clear) struct buf name = {0};
+
+	TRY(name_format(text, &sample, false, &name, err));
+	TRY(buf_check(&name, "name_template", err));
+	if (!text_is_component(buf_str(&name)))
+		return err_set(err, PAWL_EUSAGE, "name_template: expected a folder name of letters, digits and '._=-', found '%s'", text);
+	if (!name_uses(text, "id"))
+		return err_set(err, PAWL_EUSAGE, "name_template: '%s' has no {id}, so two checkpoints could have one name", text);
+	return 0;
+}
+
 static int
 fill_defaults(struct pawl *run, struct pawl_error *err)
 {
@@ -156,6 +175,7 @@ fill_defaults(struct pawl *run, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "block_bytes: expected a power of two, found %llu", (unsigned long long)o->block_bytes);
 	if (o->lease_timeout_ms < 1000)
 		return err_set(err, PAWL_EUSAGE, "lease_timeout_ms: expected at least 1000, found %lld", (long long)o->lease_timeout_ms);
+	TRY(check_template(o->name_template, err));
 	if (o->save_interval) {
 		TRY(trigger_parse(o->save_interval, &run->trigger, err));
 		run->has_trigger = true;

@@ -297,7 +297,7 @@ save_run(void *arg)
 	writer_release(s->writer, s, reuse); /* the next save may begin while this one settles */
 	if (rc == 0)
 		settle(s);
-	writer_settled(s->writer);
 	ticket_stage(s->ticket, rc < 0 ? PAWL_STAGE_FAILED : PAWL_STAGE_SETTLED);
+	writer_settled(s->writer);
 	save_unref(s);
 }

@@ -19,7 +19,7 @@ _NOTES = ".metadata.json"
 
 def save(state: object, path: str | os.PathLike[str], overwrite: bool = False, *, metadata: object = None) -> None:
     """Saves one checkpoint as the folder ``path``; durable when it returns."""
-    run = _pawl.Run(os.fspath(path), single=True, overwrite=overwrite)
+    run = _pawl.Run(os.path.expanduser(path), single=True, overwrite=overwrite)
     try:
         run.save(0, state, metadata=metadata).wait()
     finally:
@@ -36,7 +36,7 @@ def load(
 def _read(
     path: str | os.PathLike[str], paths: Sequence[str] | None, state: object, strict: bool
 ) -> tuple[Any, _pawl.Info, Any]:
-    run = _pawl.Run(os.fspath(path), single=True, read_only=True)
+    run = _pawl.Run(os.path.expanduser(path), single=True, read_only=True)
     try:
         globs = () if paths is None else (paths,) if isinstance(paths, str) else tuple(paths)
         answer = run.restore(state, paths=globs, strict=strict)
@@ -52,7 +52,7 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """The checkpoint in a folder. It is read when it is needed."""
-        self._path: str | None = os.path.abspath(os.fspath(path))
+        self._path: str | None = os.path.abspath(os.path.expanduser(path))
         self._run: _pawl.Run | None = None
         self._notes: dict[str, Any] | None = None
 
@@ -91,7 +91,8 @@ class Checkpoint:
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Puts the checkpoint into a folder (a new one if none is named) and returns its path."""
-        target = os.path.join(tempfile.mkdtemp(prefix="pawl-"), "checkpoint") if path is None else os.fspath(path)
+        place = os.path.join(tempfile.mkdtemp(prefix="pawl-"), "checkpoint") if path is None else path
+        target = os.path.expanduser(place)
         if self._path is not None:
             shutil.copytree(self._path, target, dirs_exist_ok=True, symlinks=True)
             return target

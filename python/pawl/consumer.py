@@ -19,7 +19,7 @@ def _open(root: str | os.PathLike[str], deadline: float | None) -> _pawl.Run:
     """Opens a run to read from; until the deadline waits for it to be there."""
     while True:
         try:
-            return _pawl.Run(os.fspath(root), read_only=True)
+            return _pawl.Run(os.path.expanduser(root), read_only=True)
         except NotFoundError:
             left = _POLL_SECONDS if deadline is None else deadline - time.monotonic()
             if left <= 0:
@@ -49,7 +49,7 @@ def hold(root: str | os.PathLike[str], id: int) -> Generator[Checkpoint, None, N
 
     A hold dies with the process that made it.
     """
-    run = _pawl.Run(os.fspath(root), read_only=True)
+    run = _pawl.Run(os.path.expanduser(root), read_only=True)
     try:
         held = run.hold(id)
         try:

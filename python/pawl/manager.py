@@ -128,7 +128,7 @@ class CheckpointManager:
         self._watches = signals is not False
         self._saved_after_signal = False
         self._run = _pawl.Run(
-            os.fspath(root),
+            os.path.expanduser(root),
             num_to_keep=_keep(num_to_keep),
             score_attributes=names,
             score_orders=orders,

@@ -350,7 +350,7 @@ read_box(struct py_state *st, PyObject *shard, PyObject *name, const struct py_p
 {
 	AUTO_REF attr = PyObject_GetAttr(shard, name);
 	AUTO_REF tuple = attr ? PySequence_Tuple(attr) : NULL;
-	uint32_t n;
+	uint32_t n = 0;
 
 	if (!tuple || read_shape(st, tuple, path, ret, &n) < 0)
 		return -1;

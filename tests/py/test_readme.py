@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples of README.md run as they stand there, with small stand-ins for what they call."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+
+import pytest
+from common import run_program
+from safetensors.numpy import load_file
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build"))
+PAWL = os.environ.get("PAWL_BIN", "pawl")
+README = (ROOT / "README.md").read_text()
+
+STAND_INS = """
+import os, signal
+import torch
+
+def build():
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 2)
+
+accuracies = iter([0.1, 0.2, 0.9, 0.3, 0.4, 0.8, 0.5, 0.5, 0.7, 0.6])
+
+def train_one_epoch(model, optimizer, scheduler):
+    forward_and_backward(model)
+    optimizer.step()
+    scheduler.step()
+    return next(accuracies)
+
+calls = 0
+
+def forward_and_backward(model):
+    global calls
+    calls += 1
+    model(torch.ones(3, 4)).sum().backward()
+    if calls == 1300:
+        os.kill(os.getpid(), signal.SIGTERM)  # the machine is taken away
+"""
+
+
+def blocks(section: str, language: str) -> list[str]:
+    """The examples of a section, in order."""
+    text = README.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    found = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert found, f"README.md has no {language} in its section {section}"
+    return found
+
+
+@pytest.fixture(name="trained", scope="module")
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder in which the first example has run."""
+    folder = tmp_path_factory.mktemp("readme")
+    first = blocks("PyTorch", "python")[0]
+    printed = run_program(f"import os\nos.chdir({str(folder)!r})\n{STAND_INS}\n{first}\nprint(calls)")
+    assert printed == "10\n"
+    return folder
+
+
+def ids(folder: pathlib.Path) -> list[int]:
+    done = subprocess.run([PAWL, "ls", folder / "runs/demo", "--json"], capture_output=True, text=True, check=True)
+    return [row["id"] for row in json.loads(done.stdout)["checkpoints"]]
+
+
+def test_pytorch_example_keeps_the_three_best_and_the_latest(trained: pathlib.Path) -> None:
+    assert ids(trained) == [3, 6, 9, 10]
+
+
+def test_terminal_examples(trained: pathlib.Path) -> None:
+    lines = [shlex.split(line, comments=True) for line in blocks("At a terminal", "sh")[0].splitlines()]
+    assert [line[:1] for line in lines] == [["pawl"]] * 7
+    before = ids(trained)
+    for _, *arguments in lines:
+        done = subprocess.run([PAWL, *arguments], capture_output=True, text=True, cwd=trained)
+        differs = arguments[0] == "diff"  # like diff(1)
+        assert done.returncode == differs, f"{arguments}: {done.stdout}{done.stderr}"
+        assert done.stdout or arguments[0] == "export", arguments
+        done = subprocess.run(
+            [PAWL, *arguments, "--json", *(["--overwrite"] if arguments[0] == "export" else [])],
+            capture_output=True,
+            text=True,
+            cwd=trained,
+        )
+        assert done.returncode == differs, f"{arguments}: {done.stderr}"
+        assert json.loads(done.stdout)["command"] == arguments[0]
+    assert ids(trained) == before, "a dry run changes nothing"
+    assert load_file(trained / "model.safetensors")
+
+
+def test_pytorch_example_with_an_interval_resumes_and_leaves_when_asked_to(trained: pathlib.Path) -> None:
+    first, second = blocks("PyTorch", "python")
+    prelude = first.partition("with pawl")[0]  # what the second one goes on with
+    program = f"import os\nos.chdir({str(trained)!r})\n{STAND_INS}\n{prelude}\n{second}\nprint(step, restored.step)"
+    assert run_program(program) == "1309 9\n"
+    done = subprocess.run([PAWL, "ls", trained / "runs/demo", "--json"], capture_output=True, text=True, check=True)
+    steps = [row["step"] for row in json.loads(done.stdout)["checkpoints"]]
+    assert steps[-2:] == [1000, 1309]
+
+
+def test_plain_example(tmp_path: pathlib.Path) -> None:
+    (example,) = blocks("NumPy, JAX, plain trees", "python")
+    printed = run_program(
+        f"import os\nos.chdir({str(tmp_path)!r})\n{example}\nprint(tree['weights'].tolist(), tree['epoch'], tree['note'])"
+    )
+    assert printed == "[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]] 3 final\n"
+
+
+def test_c_example(tmp_path: pathlib.Path) -> None:
+    (example,) = blocks("C", "c")
+    (tmp_path / "example.c").write_text(
+        "#include <stdio.h>\n"
+        + example
+        + "int main(void)\n{\n\tfloat weights[5] = {1, 2, 3, 4, 5};\n\tstruct pawl_error err = {0};\n"
+        "\tint rc = save_weights(weights, 5, &err);\n\tfputs(err.message, stderr);\n\treturn rc != 0;\n}\n"
+    )
+    flags = ["-std=c17", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
+    subprocess.run(
+        ["gcc", *flags, "example.c", "-o", "example", BUILD / "src" / "libpawl.a", "-lpthread", "-lm"],
+        check=True,
+        cwd=tmp_path,
+    )
+    subprocess.run([tmp_path / "example"], check=True, cwd=tmp_path)
+    (pack,) = (tmp_path / "runs/demo/checkpoints/checkpoint_000001").glob("*.safetensors")
+    assert load_file(pack)["weights"].tolist() == [1, 2, 3, 4, 5]
+
+
+def test_what_it_links_to_exists() -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", README):
+        assert (ROOT / target).exists(), target
