@@ -44,7 +44,7 @@ build: deps-test venv
 .venv/.pawl: $(WHEEL_SOURCES) | venv
 	@echo "installing the Python package into .venv"
 	@$(PYTHON) -m pip install --quiet --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation \
-		-Cbuild-dir=build-wheel . </dev/null
+		--config-settings=build-dir=build-wheel . </dev/null
 	@touch $@
 package: venv
 	@$(MAKE) .venv/.pawl
@@ -72,9 +72,9 @@ lint: build ## the lint scripts, formatting, clang-tidy and cppcheck
 	@$(PYTHON) tools/run-tests.py --only lint
 	@.venv/bin/ruff format --quiet --check bench examples python tests tools
 	@.venv/bin/clang-format --dry-run --Werror $$(find src cli tests examples python -name '*.c')
-	@cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,portability,performance --inline-suppr \
+	@cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance --inline-suppr \
 		--suppress=missingIncludeSystem -DPAWL_BUILD -Iinclude -Isrc src cli
-	@clang-tidy --quiet -p build $$(find src cli -name '*.c' ! -name 'sum_avx*') 2>/dev/null
+	@find src cli -name '*.c' ! -name 'sum_avx*' | xargs -P 2 -n 1 clang-tidy --quiet -p build 2>/dev/null
 
 format: venv ## format the C and Python sources
 	@.venv/bin/clang-format -i $$(find src cli tests examples python -name '*.c')

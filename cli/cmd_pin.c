@@ -31,7 +31,7 @@ pin_one(struct cli *cli, const char *text, const struct pin_args *args, bool pin
 {
 	CLEANUP(cli_close) struct pawl *run = NULL;
 	struct target target;
-	uint64_t id;
+	uint64_t id = 0;
 	int rc;
 
 	rc = target_parse(cli, text, &target, err);

@@ -124,7 +124,7 @@ fail_unknown(struct parser *p, const char *typed, const char *name)
 static bool
 is_choice(const char *choices, const char *value)
 {
-	size_t len = strlen(value);
+	size_t len = value ? strlen(value) : 0;
 
 	for (const char *at = choices; at != NULL; at = strchr(at, '|')) {
 		at += *at == '|';

@@ -18,8 +18,8 @@ deadline_of(int64_t timeout_ms)
 	return timeout_ms < 0 ? -1 : clock_mono_ms() + timeout_ms;
 }
 
-/* Without any counter the caller's own step counts batches; without a clock of the caller's the run's own counts on from
- * where the newest checkpoint was when it was opened. */
+/* Without any counter the caller's own step counts batches; without a clock of the caller's the run's own counts on
+ * from where the newest checkpoint was when it was opened. */
 static void
 complete_progress(const struct pawl *run, struct pawl_progress *p, int64_t step)
 {
@@ -41,7 +41,8 @@ check_metrics(const struct pawl *run, const struct pawl_save_opts *opts, struct 
 			return err_set(err, PAWL_EUSAGE, "save: metric %zu has no name", i);
 		for (size_t j = 0; j < i; j++)
 			if (strcmp(opts->metrics[i].name, opts->metrics[j].name) == 0)
-				return err_set(err, PAWL_EUSAGE, "save: metric '%s' is given twice", opts->metrics[i].name);
+				return err_set(err, PAWL_EUSAGE, "save: metric '%s' is given twice",
+				               opts->metrics[i].name);
 	}
 	if (!run->retention.n_scores)
 		return 0;
@@ -49,8 +50,8 @@ check_metrics(const struct pawl *run, const struct pawl_save_opts *opts, struct 
 }
 
 int
-pawl_save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state, struct pawl_ticket **ret_ticket,
-          struct pawl_error *err)
+pawl_save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state,
+          struct pawl_ticket **ret_ticket, struct pawl_error *err)
 {
 	struct pawl_save_opts o = PAWL_SAVE_OPTS_INIT;
 
@@ -77,7 +78,8 @@ pawl_fence(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 	if (!run || !run->writer)
 		return 0;
 	if (writer_fence(run->writer, deadline_of(timeout_ms)) == ETIMEDOUT)
-		return err_set(err, PAWL_ETIMEOUT, "tensors are still being copied after %lld ms", (long long)timeout_ms);
+		return err_set(err, PAWL_ETIMEOUT, "tensors are still being copied after %lld ms",
+		               (long long)timeout_ms);
 	return 0;
 }
 

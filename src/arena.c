@@ -3,7 +3,8 @@
  * arena: kept staging memory. Called by save.c (through arena.h) and by users (pawl_arena_*).
  *
  * Fresh pages cost several times the copy itself, so regions are huge-page mappings that are faulted in once and then
- * only change hands. A save takes one region and gives it back when its bytes are on disk. Promise P16: the limit holds.
+ * only change hands. A save takes one region and gives it back when its bytes are on disk. Promise P16: the limit
+ * holds.
  */
 #include "arena.h"
 
@@ -29,8 +30,8 @@ struct arena_node {
 };
 
 struct pawl_arena {
-	size_t limit_bytes;      /* set once */
-	pthread_mutex_t lock;    /* guards what follows */
+	size_t limit_bytes;   /* set once */
+	pthread_mutex_t lock; /* guards what follows */
 	struct arena_node *nodes;
 	size_t total_bytes;
 };

@@ -2,8 +2,8 @@
 /*
  * commit: the one moment at which a checkpoint begins to exist. Called by save.c; calls manifest.c, lease.c, the store.
  *
- * Every pack is durable before the manifest is put; the folder with the manifest is then renamed (one atomic, exclusive step)
- * or, on stores without renames, the manifest is put last and exclusively. Promises P2, P3, P4, P10.
+ * Every pack is durable before the manifest is put; the folder with the manifest is then renamed (one atomic, exclusive
+ * step) or, on stores without renames, the manifest is put last and exclusively. Promises P2, P3, P4, P10.
  */
 #include <stdio.h>
 #include <string.h>
@@ -51,9 +51,12 @@ describe_files(struct save *s, struct manifest *m, struct pawl_error *err)
 	if (!files)
 		return err_set(err, PAWL_ENOMEM, "commit: out of memory");
 	for (size_t k = 0; k < plan->n_packs; k++)
-		files[k] = (struct manifest_file){.name = plan->packs[k].name, .nbytes = plan->packs[k].nbytes,
-		                                  .block_bytes = plan->block_bytes, .n_blocks = plan->packs[k].n_blocks,
-		                                  .sums = s->packs[k].sums, .reused = s->packs[k].linked};
+		files[k] = (struct manifest_file){.name = plan->packs[k].name,
+		                                  .nbytes = plan->packs[k].nbytes,
+		                                  .block_bytes = plan->block_bytes,
+		                                  .n_blocks = plan->packs[k].n_blocks,
+		                                  .sums = s->packs[k].sums,
+		                                  .reused = s->packs[k].linked};
 	m->files = files;
 	m->n_files = plan->n_packs;
 	m->bytes = plan->nbytes;
@@ -76,8 +79,11 @@ describe_tensors(struct save *s, struct manifest *m, struct pawl_error *err)
 			struct manifest_tensor *t = &s->tensors[slot->tensor];
 			struct manifest_piece *p = &pieces[slot->tensor];
 
-			*p = (struct manifest_piece){.file = (uint32_t)k, .begin = plan->packs[k].header.len + slot->begin,
-			                             .nbytes = slot->nbytes, .offsets = t->pieces->offsets, .lengths = t->pieces->lengths};
+			*p = (struct manifest_piece){.file = (uint32_t)k,
+			                             .begin = plan->packs[k].header.len + slot->begin,
+			                             .nbytes = slot->nbytes,
+			                             .offsets = t->pieces->offsets,
+			                             .lengths = t->pieces->lengths};
 			t->pieces = p;
 		}
 	}
@@ -115,17 +121,19 @@ put_manifest(struct save *s, struct pawl_error *err)
 	TRY(describe_tensors(s, &m, err));
 	TRY(manifest_encode_with(&m, (struct pawl_slice){s->state_json.ptr, s->state_json.len}, &text, err));
 	if (text.len > MANIFEST_MAX_BYTES)
-		return err_set(err, PAWL_ELIMIT, "%s: the manifest would have %zu bytes, at most %u are allowed", s->name, text.len,
-		               MANIFEST_MAX_BYTES);
+		return err_set(err, PAWL_ELIMIT, "%s: the manifest would have %zu bytes, at most %u are allowed",
+		               s->name, text.len, MANIFEST_MAX_BYTES);
 	buf_printf(&key, "%s/" MANIFEST_NAME, s->partial);
 	TRY(buf_check(&key, "commit", err));
 	if (in_place) /* this put is the commit */
-		return store_put_bytes(s->run->store, buf_str(&key), text.ptr, text.len, STORE_DURABLE | STORE_EXCLUSIVE, err);
+		return store_put_bytes(s->run->store, buf_str(&key), text.ptr, text.len,
+		                       STORE_DURABLE | STORE_EXCLUSIVE, err);
 	return write_hidden(s->run->store, buf_str(&key), &text, err);
 }
 
-/* A single checkpoint takes the place of the one before it: swapped in one step where that is possible, else the old one is
- * moved aside first and put back if the new one cannot be published. What was old ends under the partial name and goes. */
+/* A single checkpoint takes the place of the one before it: swapped in one step where that is possible, else the old
+ * one is moved aside first and put back if the new one cannot be published. What was old ends under the partial name
+ * and goes. */
 static int
 replace_single(struct save *s, struct pawl_error *err)
 {
@@ -218,7 +226,8 @@ reuse_of_save(const struct save *s, struct reuse **ret, struct pawl_error *err)
 
 	TRY(reuse_new(s->plan->n_packs, s->plan->block_bytes, s->folder, &r, err));
 	for (size_t k = 0; k < r->n_packs; k++)
-		if (reuse_add(r, k, s->plan->packs[k].name, s->plan->packs[k].nbytes, s->plan->packs[k].n_blocks, s->packs[k].sums) < 0)
+		if (reuse_add(r, k, s->plan->packs[k].name, s->plan->packs[k].nbytes, s->plan->packs[k].n_blocks,
+		              s->packs[k].sums) < 0)
 			return err_set(err, PAWL_ENOMEM, "save: out of memory");
 	*ret = steal(&r);
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * convert: see convert.h. Called by diff.c; calls nothing. Layouts: IEEE 754 for 16 bits and more; the 8-bit floats as in
- * the OCP 8-bit floating point specification and its FNUZ relatives (one zero, no infinities); the 4- and 6-bit ones
+ * convert: see convert.h. Called by diff.c; calls nothing. Layouts: IEEE 754 for 16 bits and more; the 8-bit floats as
+ * in the OCP 8-bit floating point specification and its FNUZ relatives (one zero, no infinities); the 4- and 6-bit ones
  * as in OCP microscaling (no infinities, no NaN), packed from the least significant bit on.
  */
 #include "convert.h"
@@ -25,7 +25,7 @@ small_float(unsigned code, unsigned exponent_bits, unsigned mantissa_bits, int b
 	const unsigned exponent = (code >> mantissa_bits) & ((1u << exponent_bits) - 1);
 	const int shift = bias + (int)mantissa_bits;
 	double value = exponent == 0 ? ldexp(mantissa, 1 - shift)
-				     : ldexp(mantissa + (1u << mantissa_bits), (int)exponent - shift);
+	                             : ldexp(mantissa + (1u << mantissa_bits), (int)exponent - shift);
 	return (code >> (exponent_bits + mantissa_bits)) & 1 ? -value : value;
 }
 
@@ -72,13 +72,13 @@ from_bits(int dtype, const unsigned char *bytes, uint64_t index)
 	return dtype == PAWL_F6_E2M3 ? small_float(code, 2, 3, 1) : small_float(code, 3, 2, 3);
 }
 
-#define COPY_AS(type)                                                                                                 \
-	do {                                                                                                          \
-		for (size_t i = 0; i < n; i++) {                                                                      \
-			type value;                                                                                   \
-			memcpy(&value, bytes + (first + i) * sizeof value, sizeof value);                             \
-			out[i] = (double)value;                                                                       \
-		}                                                                                                     \
+#define COPY_AS(type)                                                                     \
+	do {                                                                              \
+		for (size_t i = 0; i < n; i++) {                                          \
+			type value;                                                       \
+			memcpy(&value, bytes + (first + i) * sizeof value, sizeof value); \
+			out[i] = (double)value;                                           \
+		}                                                                         \
 	} while (0)
 
 void
@@ -189,7 +189,7 @@ compare_complex(const double *a, const double *b, size_t n, struct convert_diffe
 		double imaginary = same_number(a[i + 1], b[i + 1]) ? 0 : a[i + 1] - b[i + 1];
 		bool lost = isnan(real) || isnan(imaginary);
 		add_difference(d, lost ? (double)NAN : hypot(real, imaginary),
-			       fmax(hypot(a[i], a[i + 1]), hypot(b[i], b[i + 1])));
+		               fmax(hypot(a[i], a[i + 1]), hypot(b[i], b[i + 1])));
 	}
 }
 

@@ -3,9 +3,9 @@
  * diff: compares two checkpoints leaf by leaf. Called by users (pawl_diff_open); calls restore (to pick and hold them),
  * walk, fetch and convert.
  *
- * Both trees are walked and matched by path. Tensors of equal dtype and shape are then read side by side in slabs; those
- * whose blocks have equal sums are the same without being read. Memory: two slabs and the reading buffers, however
- * large the checkpoints are (P16).
+ * Both trees are walked and matched by path. Tensors of equal dtype and shape are then read side by side in slabs;
+ * those whose blocks have equal sums are the same without being read. Memory: two slabs and the reading buffers,
+ * however large the checkpoints are (P16).
  */
 #include <inttypes.h>
 #include <math.h>
@@ -39,9 +39,9 @@ struct was_leaf {
 
 /* Two tensors to compare, and the row that the result goes to. */
 struct pair {
-	size_t a, b;      /* in the tables of tensors */
+	size_t a, b; /* in the tables of tensors */
 	const char *path;
-	bool is_tensor;   /* else a long text */
+	bool is_tensor; /* else a long text */
 	const char *was, *is;
 	struct convert_difference found;
 };
@@ -186,7 +186,8 @@ describe(struct differ *d, const struct side *side, const struct pawl_node *node
 	} else if (node->tensor != SIZE_MAX) {
 		const struct manifest_tensor *t = &side->r->manifest->tensors[node->tensor];
 		if (node->type != PAWL_TENSOR) {
-			buf_printf(&text, "%s of %" PRIu64 " bytes", node->type == PAWL_STR ? "str" : "bytes", t->nbytes);
+			buf_printf(&text, "%s of %" PRIu64 " bytes", node->type == PAWL_STR ? "str" : "bytes",
+			           t->nbytes);
 		} else {
 			buf_printf(&text, "%s [", pawl_dtype_name(t->dtype));
 			for (uint32_t i = 0; i < t->ndim; i++)
@@ -223,7 +224,8 @@ see_was(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	struct differ *d = arg;
 	TRY(grow((void **)&d->leaves, &d->cap_leaves, d->n_leaves, sizeof *d->leaves, err));
 	struct was_leaf *was = &d->leaves[d->n_leaves];
-	*was = (struct was_leaf){.path = keep_text(d, leaf->path), .exact = keep_text(d, leaf->exact), .node = leaf->node};
+	*was = (struct was_leaf){
+		.path = keep_text(d, leaf->path), .exact = keep_text(d, leaf->exact), .node = leaf->node};
 	if (!was->path || !was->exact)
 		return no_memory(err);
 	if (table_reserve(&d->by_path, 1) < 0)
@@ -251,7 +253,7 @@ same_sums(const struct differ *d, const struct manifest_piece *p, const struct m
 	const uint64_t block = f->block_bytes;
 	if (p->begin != q->begin || p->nbytes != q->nbytes || block != g->block_bytes || f->n_blocks > g->n_blocks ||
 	    (ndim > 0 && (memcmp(p->offsets, q->offsets, ndim * sizeof *p->offsets) != 0 ||
-			  memcmp(p->lengths, q->lengths, ndim * sizeof *p->lengths) != 0)))
+	                  memcmp(p->lengths, q->lengths, ndim * sizeof *p->lengths) != 0)))
 		return false;
 	if (p->nbytes == 0)
 		return true;
@@ -275,18 +277,27 @@ match_tensors(struct differ *d, const struct was_leaf *was, const struct pawl_no
 	const struct manifest_tensor *a = &d->a.r->manifest->tensors[was->node->tensor];
 	const struct manifest_tensor *b = &d->b.r->manifest->tensors[is->tensor];
 	bool comparable = a->dtype == b->dtype && a->ndim == b->ndim &&
-			  (a->ndim == 0 || memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0);
+	                  (a->ndim == 0 || memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0);
 	if (comparable && surely_same(d, a, b))
 		return 0;
-	struct pair pair = {.a = was->node->tensor, .b = is->tensor, .path = was->path,
-			    .is_tensor = is->type == PAWL_TENSOR,
-			    .was = describe(d, &d->a, was->node), .is = describe(d, &d->b, is)};
+	struct pair pair = {.a = was->node->tensor,
+	                    .b = is->tensor,
+	                    .path = was->path,
+	                    .is_tensor = is->type == PAWL_TENSOR,
+	                    .was = describe(d, &d->a, was->node),
+	                    .is = describe(d, &d->b, is)};
 	if (!pair.was || !pair.is)
 		return no_memory(err);
 	if (!comparable)
-		return add_row(d, &(struct pawl_diff_row){.path = pair.path, .change = PAWL_CHANGED, .is_tensor = pair.is_tensor,
-							  .was = pair.was, .is = pair.is, .max_abs = (double)NAN,
-							  .max_rel = (double)NAN}, err);
+		return add_row(d,
+		               &(struct pawl_diff_row){.path = pair.path,
+		                                       .change = PAWL_CHANGED,
+		                                       .is_tensor = pair.is_tensor,
+		                                       .was = pair.was,
+		                                       .is = pair.is,
+		                                       .max_abs = (double)NAN,
+		                                       .max_rel = (double)NAN},
+		               err);
 	TRY(grow((void **)&d->pairs, &d->cap_pairs, d->n_pairs, sizeof pair, err));
 	d->pairs[d->n_pairs++] = pair;
 	return 0;
@@ -298,9 +309,12 @@ see_is(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	struct differ *d = arg;
 	struct was_leaf *was = find_was(d, leaf->exact);
 	const struct pawl_node *is = leaf->node;
-	struct pawl_diff_row row = {.path = was ? was->path : keep_text(d, leaf->path), .change = PAWL_ADDED, .was = "",
-				    .is_tensor = is->type == PAWL_TENSOR, .max_abs = (double)NAN,
-				    .max_rel = (double)NAN};
+	struct pawl_diff_row row = {.path = was ? was->path : keep_text(d, leaf->path),
+	                            .change = PAWL_ADDED,
+	                            .was = "",
+	                            .is_tensor = is->type == PAWL_TENSOR,
+	                            .max_abs = (double)NAN,
+	                            .max_rel = (double)NAN};
 	if (was) {
 		const struct pawl_node *old = was->node;
 		was->met = true;
@@ -323,10 +337,15 @@ add_removed(struct differ *d, struct pawl_error *err)
 		const struct was_leaf *was = &d->leaves[i];
 		if (was->met)
 			continue;
-		TRY(add_row(d, &(struct pawl_diff_row){.path = was->path, .change = PAWL_REMOVED,
-						       .is_tensor = was->node->type == PAWL_TENSOR,
-						       .was = describe(d, &d->a, was->node), .is = "",
-						       .max_abs = (double)NAN, .max_rel = (double)NAN}, err));
+		TRY(add_row(d,
+		            &(struct pawl_diff_row){.path = was->path,
+		                                    .change = PAWL_REMOVED,
+		                                    .is_tensor = was->node->type == PAWL_TENSOR,
+		                                    .was = describe(d, &d->a, was->node),
+		                                    .is = "",
+		                                    .max_abs = (double)NAN,
+		                                    .max_rel = (double)NAN},
+		            err));
 	}
 	return 0;
 }
@@ -344,9 +363,13 @@ fill_slab(struct differ *d, struct side *side, struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_plan) struct reshard_plan *plan = NULL;
 	const struct pawl_restore *r = side->r;
-	TRY(reshard_plan(r->manifest, side->bindings, d->n_stretches, fetch_unit_bytes(side->fetch, d->used), &plan, err));
-	struct fetch_job job = {.name = r->info.name, .folder = r->folder, .manifest = r->manifest, .plan = plan,
-				.bindings = side->bindings};
+	TRY(reshard_plan(r->manifest, side->bindings, d->n_stretches, fetch_unit_bytes(side->fetch, d->used), &plan,
+	                 err));
+	struct fetch_job job = {.name = r->info.name,
+	                        .folder = r->folder,
+	                        .manifest = r->manifest,
+	                        .plan = plan,
+	                        .bindings = side->bindings};
 	return fetch_run(side->fetch, &job, err);
 }
 
@@ -364,7 +387,7 @@ compare_slabs(struct differ *d, struct pawl_error *err)
 		const struct stretch *s = &d->stretches[i];
 		const int dtype = d->a.r->manifest->tensors[s->pair->a].dtype;
 		convert_compare(dtype, d->a.slab + s->at, d->b.slab + s->at, s->nbytes * 8 / pawl_dtype_bits(dtype),
-				&s->pair->found);
+		                &s->pair->found);
 	}
 	if (d->meter)
 		__atomic_fetch_add(&d->meter->done_bytes, 2 * d->used, __ATOMIC_RELAXED);
@@ -377,8 +400,8 @@ static struct reshard_binding
 bind(const struct side *side, size_t tensor, uint64_t begin, uint64_t end, uint64_t at)
 {
 	const struct manifest_tensor *t = &side->r->manifest->tensors[tensor];
-	struct pawl_tensor dst = {.size = sizeof dst, .dtype = t->dtype, .ndim = t->ndim, .shape = t->shape,
-				  .data = side->slab + at};
+	struct pawl_tensor dst = {
+		.size = sizeof dst, .dtype = t->dtype, .ndim = t->ndim, .shape = t->shape, .data = side->slab + at};
 	return (struct reshard_binding){.tensor = tensor, .dst = dst, .contiguous = true, .begin = begin, .end = end};
 }
 
@@ -420,11 +443,15 @@ compare_pairs(struct differ *d, struct pawl_error *err)
 	for (size_t i = 0; i < d->n_pairs; i++) {
 		const struct pair *p = &d->pairs[i];
 		if (p->found.differs)
-			TRY(add_row(d, &(struct pawl_diff_row){.path = p->path, .change = PAWL_CHANGED, .is_tensor = p->is_tensor,
-							       .was = p->was, .is = p->is,
-							       .max_abs = p->is_tensor ? p->found.max_abs : (double)NAN,
-							       .max_rel = p->is_tensor ? p->found.max_rel : (double)NAN},
-				    err));
+			TRY(add_row(d,
+			            &(struct pawl_diff_row){.path = p->path,
+			                                    .change = PAWL_CHANGED,
+			                                    .is_tensor = p->is_tensor,
+			                                    .was = p->was,
+			                                    .is = p->is,
+			                                    .max_abs = p->is_tensor ? p->found.max_abs : (double)NAN,
+			                                    .max_rel = p->is_tensor ? p->found.max_rel : (double)NAN},
+			            err));
 	}
 	return 0;
 }
@@ -454,7 +481,7 @@ open_side(struct side *s, struct pawl *run, uint64_t id, struct pawl_error *err)
 
 int
 pawl_diff_open(struct pawl *a, uint64_t id_a, struct pawl *b, uint64_t id_b, struct pawl_meter *meter,
-	       struct pawl_diff **ret, struct pawl_error *err)
+               struct pawl_diff **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(differ_clear) struct differ d = {.meter = meter};
 	if (!a || !b || !ret)

@@ -5,8 +5,9 @@
  *
  *   select and name tensors ──> share them out to files ──> write each under a hidden name ──> rename all, index last
  *
- * Memory: one slab and the reading buffers (P16). Every byte is checked before it is written (P1). Files appear whole and
- * durable or not at all; nothing is replaced unless asked for. Tied tensors are written once, under their first name.
+ * Memory: one slab and the reading buffers (P16). Every byte is checked before it is written (P1). Files appear whole
+ * and durable or not at all; nothing is replaced unless asked for. Tied tensors are written once, under their first
+ * name.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,16 +34,16 @@
 
 /* A tensor that is exported. */
 struct item {
-	size_t tensor;     /* row of the manifest */
+	size_t tensor; /* row of the manifest */
 	const char *name;
 	uint64_t nbytes;
 	size_t shard;
 };
 
 struct shard {
-	char *name;        /* of the file */
-	size_t first, n;   /* items */
-	char temp[48];     /* hidden name it is written under; "" = none (any more) */
+	char *name;      /* of the file */
+	size_t first, n; /* items */
+	char temp[48];   /* hidden name it is written under; "" = none (any more) */
 };
 
 struct exporter {
@@ -53,7 +54,7 @@ struct exporter {
 	struct item *items;
 	size_t n_items;
 	struct table by_name;
-	bool *taken;       /* per row of the manifest */
+	bool *taken; /* per row of the manifest */
 	struct shard *shards;
 	size_t n_shards;
 	char *folder, *file; /* of the target; file NULL = a shard set */
@@ -137,15 +138,15 @@ see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	if (leaf->node->type != PAWL_TENSOR || x->taken[tensor] ||
 	    !walk_included(x->opts.include, x->opts.n_include, leaf->path))
 		return 0;
-	struct item item = {.tensor = tensor, .name = export_name(x, leaf->path),
-			    .nbytes = x->r->manifest->tensors[tensor].nbytes};
+	struct item item = {
+		.tensor = tensor, .name = export_name(x, leaf->path), .nbytes = x->r->manifest->tensors[tensor].nbytes};
 	if (!item.name)
 		return no_memory(err);
 	if (!item.name[0])
 		return err_set(err, PAWL_EUSAGE, "export: nothing is left of the name of %s", leaf->path);
 	if (find_item(x, item.name))
-		return err_set(err, PAWL_EEXISTS, "export: two tensors would get the name %s (the second is %s)", item.name,
-			       leaf->path);
+		return err_set(err, PAWL_EEXISTS, "export: two tensors would get the name %s (the second is %s)",
+		               item.name, leaf->path);
 	if (table_reserve(&x->by_name, 1) < 0)
 		return no_memory(err);
 	table_add(&x->by_name, table_hash((uint64_t)(uintptr_t)x, item.name, strlen(item.name)), x->n_items);
@@ -210,7 +211,7 @@ open_target(struct exporter *x, const char *target, struct pawl_error *err)
 {
 	struct stat st;
 	const bool is_folder = (stat(target, &st) == 0 && S_ISDIR(st.st_mode)) || target[strlen(target) - 1] == '/' ||
-			       x->opts.max_shard_bytes > 0;
+	                       x->opts.max_shard_bytes > 0;
 	const char *slash = strrchr(target, '/');
 	if (is_folder)
 		x->folder = bump_strndup(&x->memory, target, strlen(target));
@@ -264,7 +265,7 @@ create_temp(const struct exporter *x, char temp[48], struct pawl_error *err)
 /* The shard's table in the order of the format; complex128 goes as pairs of F64. */
 static int
 make_table(struct exporter *x, const struct shard *s, struct bump *memory, struct st_tensor **ret, uint64_t *ret_nbytes,
-	   struct pawl_error *err)
+           struct pawl_error *err)
 {
 	struct st_tensor *tensors = bump_array(memory, s->n, sizeof *tensors);
 	if (!tensors)
@@ -272,7 +273,8 @@ make_table(struct exporter *x, const struct shard *s, struct bump *memory, struc
 	for (size_t i = 0; i < s->n; i++) {
 		const struct item *item = &x->items[s->first + i];
 		const struct manifest_tensor *t = &x->r->manifest->tensors[item->tensor];
-		tensors[i] = (struct st_tensor){.name = item->name, .dtype = t->dtype, .ndim = t->ndim, .shape = t->shape};
+		tensors[i] =
+			(struct st_tensor){.name = item->name, .dtype = t->dtype, .ndim = t->ndim, .shape = t->shape};
 		if (t->dtype != PAWL_C128)
 			continue;
 		uint64_t *shape = bump_array(memory, (uint64_t)t->ndim + 1, sizeof *shape);
@@ -298,7 +300,7 @@ clean_plan(struct reshard_plan **plan)
 /* Reads bytes [begin, end) of the shard's data into the slab. first: the first tensor that ends after begin. */
 static int
 fill_slab(struct exporter *x, const struct st_tensor *tensors, size_t n, size_t first, uint64_t begin, uint64_t end,
-	  struct pawl_error *err)
+          struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_plan) struct reshard_plan *plan = NULL;
 	const struct manifest *m = x->r->manifest;
@@ -309,20 +311,23 @@ fill_slab(struct exporter *x, const struct st_tensor *tensors, size_t n, size_t 
 		uint64_t from = t->begin > begin ? t->begin : begin, to = t->end < end ? t->end : end;
 		if (from >= to)
 			continue;
-		struct pawl_tensor dst = {.size = sizeof dst, .dtype = m->tensors[row].dtype, .ndim = m->tensors[row].ndim,
-					  .shape = m->tensors[row].shape, .data = x->slab + (from - begin)};
-		x->bindings[n_bindings++] = (struct reshard_binding){.tensor = row, .dst = dst, .contiguous = true,
-								     .begin = from - t->begin, .end = to - t->begin};
+		struct pawl_tensor dst = {.size = sizeof dst,
+		                          .dtype = m->tensors[row].dtype,
+		                          .ndim = m->tensors[row].ndim,
+		                          .shape = m->tensors[row].shape,
+		                          .data = x->slab + (from - begin)};
+		x->bindings[n_bindings++] = (struct reshard_binding){
+			.tensor = row, .dst = dst, .contiguous = true, .begin = from - t->begin, .end = to - t->begin};
 	}
 	TRY(reshard_plan(m, x->bindings, n_bindings, fetch_unit_bytes(x->fetch, end - begin), &plan, err));
-	struct fetch_job job = {.name = x->r->info.name, .folder = x->r->folder, .manifest = m, .plan = plan,
-				.bindings = x->bindings};
+	struct fetch_job job = {
+		.name = x->r->info.name, .folder = x->r->folder, .manifest = m, .plan = plan, .bindings = x->bindings};
 	return fetch_run(x->fetch, &job, err);
 }
 
 static int
 write_data(struct exporter *x, int fd, const struct st_tensor *tensors, size_t n, uint64_t data_begin, uint64_t nbytes,
-	   const char *what, struct pawl_error *err)
+           const char *what, struct pawl_error *err)
 {
 	size_t first = 0;
 	for (uint64_t at = 0; at < nbytes;) {
@@ -463,7 +468,7 @@ write_all(struct exporter *x, struct pawl_error *err)
 
 int
 pawl_export(struct pawl *run, uint64_t id, const char *target, const struct pawl_export_opts *opts,
-	    struct pawl_meter *meter, struct pawl_error *err)
+            struct pawl_meter *meter, struct pawl_error *err)
 {
 	PAWL_CLEAN(exporter_clear) struct exporter x = {.meter = meter, .dir_fd = -1};
 	if (!run || !target || !target[0])

@@ -31,15 +31,15 @@ struct fetch {
 	struct pool *pool; /* made when first needed */
 	unsigned threads;
 	uint64_t ring_bytes;
-	char *memory;      /* as allocated */
-	char *buffers;     /* huge-page aligned */
+	char *memory;  /* as allocated */
+	char *buffers; /* huge-page aligned */
 	uint64_t buffer_bytes, n_buffers;
 };
 
 struct open_file {
 	struct store_reader *reader;
 	size_t units_left;
-	bool bad;      /* cannot be opened: reported already */
+	bool bad; /* cannot be opened: reported already */
 };
 
 /* One fetch_run. */
@@ -115,8 +115,9 @@ make_buffers(struct fetch *f, const struct reshard_plan *plan, uint64_t wanted, 
 		largest = n > largest ? n : largest;
 	}
 	if (largest > FETCH_MAX_RING)
-		return err_set(err, PAWL_ELIMIT, "a block of %" PRIu64 " bytes is larger than the %u that are read at once",
-			       largest, FETCH_MAX_RING);
+		return err_set(err, PAWL_ELIMIT,
+		               "a block of %" PRIu64 " bytes is larger than the %u that are read at once", largest,
+		               FETCH_MAX_RING);
 	largest = round_up(largest, 4096);
 	if (wanted * largest > f->ring_bytes)
 		wanted = f->ring_bytes / largest;
@@ -128,7 +129,7 @@ make_buffers(struct fetch *f, const struct reshard_plan *plan, uint64_t wanted, 
 	f->memory = mem_alloc((size_t)(wanted * largest + HUGE_PAGE));
 	if (!f->memory)
 		return err_set(err, PAWL_ENOMEM, "out of memory for %" PRIu64 " bytes of reading buffers",
-			       wanted * largest);
+		               wanted * largest);
 	f->buffers = f->memory + (HUGE_PAGE - (uintptr_t)f->memory % HUGE_PAGE);
 	f->buffer_bytes = largest;
 	f->n_buffers = wanted;
@@ -161,8 +162,8 @@ locate(const struct fetch_job *job, uint32_t file, uint64_t begin, uint64_t end,
 {
 	const char *tensor = fetch_tensor_at(job->manifest, file, begin, end);
 	err_prefix(err, err->code, "%s: %s: bytes %" PRIu64 " to %" PRIu64 "%s%s%s", job->name,
-		   job->manifest->files[file].name, begin, end, tensor[0] ? " (tensor " : "", tensor,
-		   tensor[0] ? ")" : "");
+	           job->manifest->files[file].name, begin, end, tensor[0] ? " (tensor " : "", tensor,
+	           tensor[0] ? ")" : "");
 }
 
 /* Passes damage on to the job's owner, or makes a failure the result. Returns 0 if work goes on. */
@@ -262,7 +263,7 @@ enter_block(struct worker *w, uint64_t begin)
  * checked. summed: up to here the block has been summed. */
 static bool
 is_fused(const struct worker *w, const struct reshard_part *part, uint64_t begin, uint64_t end, uint64_t summed,
-	 uint64_t *ret_from, uint64_t *ret_to)
+         uint64_t *ret_from, uint64_t *ret_to)
 {
 	uint64_t from = part->begin > begin ? part->begin : begin, to = part->end < end ? part->end : end;
 	if (to - from < FUSED_BYTES || from < summed || !straight(w, part, from))
@@ -350,8 +351,8 @@ take_cached_block(struct worker *w, uint64_t begin, uint64_t end)
 	return 1;
 }
 
-/* Reads [begin, end) of the file into the buffer and takes its blocks. Where damage is collected, a range that cannot be
- * read is tried again block by block, so that only the bad ones are reported. */
+/* Reads [begin, end) of the file into the buffer and takes its blocks. Where damage is collected, a range that cannot
+ * be read is tried again block by block, so that only the bad ones are reported. */
 static int
 take_range(struct worker *w, uint64_t begin, uint64_t end)
 {
@@ -387,7 +388,7 @@ take_unit(struct worker *w)
 /* Opens a file and compares its size. Called with the lock held. *ret_end: where what is there ends. */
 static int
 open_file(struct fetching *f, const struct manifest_file *info, struct open_file *file, uint64_t *ret_end,
-	  struct pawl_error *err)
+          struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 	buf_printf(&key, "%s/%s", f->job->folder, info->name);
@@ -398,7 +399,7 @@ open_file(struct fetching *f, const struct manifest_file *info, struct open_file
 		return err_set(err, PAWL_ECORRUPT, "the file is missing");
 	if (rc == 0 && *ret_end != info->nbytes)
 		return err_set(err, PAWL_ECORRUPT, "%" PRIu64 " bytes expected in the file, %" PRIu64 " found",
-			       info->nbytes, *ret_end);
+		               info->nbytes, *ret_end);
 	return rc;
 }
 

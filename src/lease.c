@@ -30,11 +30,11 @@ struct lease_text {
 };
 
 struct lease {
-	struct store *store;     /* borrowed */
+	struct store *store; /* borrowed */
 	int64_t timeout_ms;
-	struct lease_text mine;  /* renewed_unix_ns: the renewing thread's own */
+	struct lease_text mine; /* renewed_unix_ns: the renewing thread's own */
 	struct pool *renewer;
-	pthread_mutex_t lock;    /* guards stop */
+	pthread_mutex_t lock; /* guards stop */
 	pthread_cond_t changed;
 	bool stop;
 };
@@ -46,8 +46,9 @@ encode(const struct lease_text *t, struct buf *out, struct pawl_error *err)
 	json_put_string(out, t->holder.host, strlen(t->holder.host));
 	buf_puts(out, ",\"boot\":");
 	json_put_string(out, t->holder.boot, strlen(t->holder.boot));
-	buf_printf(out, ",\"pid\":%lld,\"start\":%llu,\"token\":\"%s\",\"renewed_unix_ns\":%lld}\n", (long long)t->holder.pid,
-	           (unsigned long long)t->holder.start_ticks, t->token, (long long)t->renewed_unix_ns);
+	buf_printf(out, ",\"pid\":%lld,\"start\":%llu,\"token\":\"%s\",\"renewed_unix_ns\":%lld}\n",
+	           (long long)t->holder.pid, (unsigned long long)t->holder.start_ticks, t->token,
+	           (long long)t->renewed_unix_ns);
 	return buf_check(out, LEASE_KEY, err);
 }
 
@@ -104,12 +105,14 @@ is_abandoned(const struct lease_text *t, int64_t timeout_ms)
 static int
 refuse(const struct lease_text *t, struct pawl_error *err)
 {
-	return err_set(err, PAWL_EBUSY, "the run is being written by process %lld on host '%s' (lease renewed %lld s ago)",
-	               (long long)t->holder.pid, t->holder.host, (long long)((clock_unix_ns() - t->renewed_unix_ns) / 1000000000));
+	return err_set(err, PAWL_EBUSY,
+	               "the run is being written by process %lld on host '%s' (lease renewed %lld s ago)",
+	               (long long)t->holder.pid, t->holder.host,
+	               (long long)((clock_unix_ns() - t->renewed_unix_ns) / 1000000000));
 }
 
-/* Takes an abandoned lease. The exclusive lock file lets one of several contenders through; one that crashed in here leaves it
- * behind, so an old one is removed. */
+/* Takes an abandoned lease. The exclusive lock file lets one of several contenders through; one that crashed in here
+ * leaves it behind, so an old one is removed. */
 static int
 take_over(struct lease *l, struct pawl_error *err)
 {
@@ -118,7 +121,8 @@ take_over(struct lease *l, struct pawl_error *err)
 	int rc = store_put_bytes(l->store, TAKEOVER_KEY, l->mine.token, 32, STORE_EXCLUSIVE, err);
 
 	if (rc == PAWL_EEXISTS) {
-		if (store_stat(l->store, TAKEOVER_KEY, &entry, NULL) == 0 && clock_unix_ns() - entry.mtime_ns > (int64_t)60 * 1000000000)
+		if (store_stat(l->store, TAKEOVER_KEY, &entry, NULL) == 0 &&
+		    clock_unix_ns() - entry.mtime_ns > (int64_t)60 * 1000000000)
 			store_remove(l->store, TAKEOVER_KEY, NULL);
 		return err_set(err, PAWL_EBUSY, "another process is taking the run over just now");
 	}
@@ -157,11 +161,12 @@ lease_check(struct lease *l, struct pawl_error *err)
 	int rc = read_lease(l->store, &now, err);
 
 	if (rc == PAWL_ENOTFOUND)
-		return err_set(err, PAWL_ECONFLICT, "the run's lease is gone: the folder was moved, removed or taken over");
+		return err_set(err, PAWL_ECONFLICT,
+		               "the run's lease is gone: the folder was moved, removed or taken over");
 	TRY(rc);
 	if (strcmp(now.token, l->mine.token) != 0)
-		return err_set(err, PAWL_ECONFLICT, "the run was taken over by process %lld on host '%s'", (long long)now.holder.pid,
-		               now.holder.host);
+		return err_set(err, PAWL_ECONFLICT, "the run was taken over by process %lld on host '%s'",
+		               (long long)now.holder.pid, now.holder.host);
 	return 0;
 }
 
@@ -237,7 +242,8 @@ lease_drop(struct lease *l)
 	pthread_mutex_unlock(&l->lock);
 	pool_free(l->renewer);
 	int rc = lease_check(l, NULL);
-	/* Without memory to look: nobody can have taken over what was renewed just now, and this process may want it again. */
+	/* Without memory to look: nobody can have taken over what was renewed just now, and this process may want it
+	 * again. */
 	if (rc == PAWL_ENOMEM && clock_unix_ns() - l->mine.renewed_unix_ns < l->timeout_ms * 500000)
 		rc = 0;
 	if (rc == 0)

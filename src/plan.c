@@ -68,8 +68,10 @@ describe(const struct state_tensor *t, struct bump *memory, struct st_tensor *re
 		shape[d] = t->src.shape[d];
 	if (pairs)
 		shape[ndim] = 2;
-	*ret = (struct st_tensor){.name = t->info.name, .dtype = pairs ? PAWL_F64 : t->info.dtype,
-	                          .ndim = pairs ? ndim + 1 : ndim, .shape = shape};
+	*ret = (struct st_tensor){.name = t->info.name,
+	                          .dtype = pairs ? PAWL_F64 : t->info.dtype,
+	                          .ndim = pairs ? ndim + 1 : ndim,
+	                          .shape = shape};
 	return 0;
 }
 
@@ -112,8 +114,8 @@ struct extra { /* pack 0's own metadata */
 };
 
 static int
-encode_header(struct plan_pack *pack, const struct pawl_state *state, const struct plan_opts *opts, const struct extra *extra,
-              struct pawl_error *err)
+encode_header(struct plan_pack *pack, const struct pawl_state *state, const struct plan_opts *opts,
+              const struct extra *extra, struct pawl_error *err)
 {
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	PAWL_CLEAN(buf_clear) struct buf special = {0};
@@ -239,8 +241,8 @@ plan_make(const struct pawl_state *state, const struct plan_opts *opts, struct p
 }
 
 int
-plan_refresh(struct plan *p, const struct pawl_state *state, const struct plan_opts *opts, struct pawl_slice checkpoint_json,
-             struct pawl_slice state_json, struct pawl_error *err)
+plan_refresh(struct plan *p, const struct pawl_state *state, const struct plan_opts *opts,
+             struct pawl_slice checkpoint_json, struct pawl_slice state_json, struct pawl_error *err)
 {
 	struct extra extra = {.checkpoint = checkpoint_json, .state = state_json};
 

@@ -144,7 +144,7 @@ element_bytes(uint64_t n, unsigned bits, const char *name, uint64_t *ret, struct
 	}
 	if (total % 8 != 0)
 		return err_set(err, PAWL_EUNSUPPORTED,
-			       "tensor %s: this sharding splits elements of %u bits inside a byte", name, bits);
+		               "tensor %s: this sharding splits elements of %u bits inside a byte", name, bits);
 	*ret = total / 8;
 	return 0;
 }
@@ -192,7 +192,7 @@ find_overlap(uint32_t ndim, const struct manifest_piece *piece, const struct paw
 
 static int
 fill_move(struct planner *p, const struct manifest_tensor *t, const struct overlap *o, struct reshard_move *move,
-	  struct pawl_error *err)
+          struct pawl_error *err)
 {
 	unsigned bits = pawl_dtype_bits(t->dtype);
 	TRY(element_bytes(o->run, bits, t->name, &move->run_bytes, err));
@@ -244,7 +244,7 @@ cut_move(struct reshard_move *move, uint64_t begin, uint64_t end)
 
 static int
 add_move(struct planner *p, uint32_t binding, const struct manifest_tensor *t, const struct manifest_piece *piece,
-	 struct pawl_error *err)
+         struct pawl_error *err)
 {
 	const struct reshard_binding *b = &p->bindings[binding];
 	struct overlap o;
@@ -272,14 +272,14 @@ check_box(const struct manifest_tensor *t, const struct reshard_binding *b, stru
 {
 	if (b->dst.ndim != t->ndim)
 		return err_set(err, PAWL_EUSAGE, "tensor %s has %u dimensions, the destination %u", t->name, t->ndim,
-			       b->dst.ndim);
+		               b->dst.ndim);
 	for (uint32_t d = 0; d < t->ndim; d++) {
 		uint64_t from = b->dst.offsets ? b->dst.offsets[d] : 0, end;
 		if (!add_ok(from, b->dst.shape[d], &end) || end > t->shape[d])
 			return err_set(err, PAWL_EUSAGE,
-				       "tensor %s: the destination lies outside it in dimension %u (%" PRIu64
-				       " elements from %" PRIu64 " of %" PRIu64 ")",
-				       t->name, d, b->dst.shape[d], from, t->shape[d]);
+			               "tensor %s: the destination lies outside it in dimension %u (%" PRIu64
+			               " elements from %" PRIu64 " of %" PRIu64 ")",
+			               t->name, d, b->dst.shape[d], from, t->shape[d]);
 	}
 	if (b->end > 0 && (!b->contiguous || b->begin > b->end))
 		return err_set(err, PAWL_EUSAGE, "tensor %s: a range of bytes needs contiguous memory", t->name);
@@ -294,7 +294,7 @@ make_moves(struct planner *p, size_t n, struct pawl_error *err)
 	for (size_t i = 0; i < n; i++) {
 		if (p->bindings[i].tensor >= p->m->n_tensors)
 			return err_set(err, PAWL_EUSAGE, "there is no tensor %zu: the checkpoint has %" PRIu64,
-				       p->bindings[i].tensor, p->m->n_tensors);
+			               p->bindings[i].tensor, p->m->n_tensors);
 		const struct manifest_tensor *t = &p->m->tensors[p->bindings[i].tensor];
 		TRY(check_box(t, &p->bindings[i], err));
 		for (size_t k = 0; k < t->n_pieces; k++)
@@ -360,7 +360,7 @@ make_spans(struct planner *p, struct pawl_error *err)
 		const struct reshard_move *move = &p->plan->moves[i];
 		if (p->m->files[move->file].block_bytes == 0)
 			return err_set(err, PAWL_ECORRUPT, "file %s has blocks of 0 bytes",
-				       p->m->files[move->file].name);
+			               p->m->files[move->file].name);
 		if (move->n_outer == 0)
 			TRY(add_span(p, move->file, i, move->src_begin, move->src_end, err));
 		else
@@ -384,7 +384,8 @@ add_units(struct planner *p, uint32_t file, uint64_t begin, uint64_t end, uint64
 	while (begin < end) {
 		uint64_t unit_end = end - begin > step ? begin + step : end;
 		TRY(grow((void **)&p->plan->units, &p->cap_units, p->plan->n_units, sizeof *p->plan->units, err));
-		p->plan->units[p->plan->n_units++] = (struct reshard_unit){.file = file, .begin = begin, .end = unit_end};
+		p->plan->units[p->plan->n_units++] =
+			(struct reshard_unit){.file = file, .begin = begin, .end = unit_end};
 		p->plan->nbytes += unit_end - begin;
 		begin = unit_end;
 	}
@@ -458,7 +459,7 @@ make_parts(struct planner *p, struct pawl_error *err)
 
 int
 reshard_plan(const struct manifest *m, const struct reshard_binding *bindings, size_t n, uint64_t unit_bytes,
-	     struct reshard_plan **ret, struct pawl_error *err)
+             struct reshard_plan **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(planner_clear) struct planner p = {.m = m, .bindings = bindings};
 	p.plan = mem_zalloc(1, sizeof *p.plan);

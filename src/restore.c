@@ -79,7 +79,7 @@ take(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 	run_lock(run);
 	const struct catalog_entry *e = catalog_get(&run->catalog, id);
 	int rc = e ? catalog_manifest(&run->catalog, e, &manifest, err)
-		   : err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->root, id);
+	           : err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->root, id);
 	if (rc == 0)
 		rc = catalog_info(&run->catalog, e, &run->retention, &memory, &info, err);
 	if (rc == 0) {
@@ -112,9 +112,9 @@ take(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 
 /* What pick_below found. */
 struct candidate {
-	uint64_t id;   /* 0 = none */
+	uint64_t id; /* 0 = none */
 	char *name;
-	char *damage;  /* the first bad one that was passed over, and why; NULL = none */
+	char *damage; /* the first bad one that was passed over, and why; NULL = none */
 };
 
 static void
@@ -170,7 +170,7 @@ take_below(struct pawl_restore *r, uint64_t most, bool final, struct pawl_error 
 			return err_set(err, PAWL_ECORRUPT, "no checkpoint can be used; the newest: %s", c.damage);
 		if (c.id == 0)
 			return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint%s", r->run->root,
-				       most < UINT64_MAX ? " that is older" : "");
+			               most < UINT64_MAX ? " that is older" : "");
 		int rc = take(r, c.id, &why);
 		if (rc == 0)
 			return 0;
@@ -207,7 +207,8 @@ copy_options(struct pawl_restore *r, const struct pawl_restore_opts *given, stru
 {
 	struct pawl_restore_opts o = PAWL_RESTORE_OPTS_INIT;
 	if (given && !given->size)
-		return err_set(err, PAWL_EUSAGE, "restore: the options have no size; start from PAWL_RESTORE_OPTS_INIT");
+		return err_set(err, PAWL_EUSAGE,
+		               "restore: the options have no size; start from PAWL_RESTORE_OPTS_INIT");
 	if (given)
 		memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
 	bool latest = !o.selector || strcmp(o.selector, "latest") == 0;
@@ -252,7 +253,7 @@ clean_restore(struct pawl_restore **r)
 
 int
 pawl_restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl_restore **ret,
-		  struct pawl_error *err)
+                  struct pawl_error *err)
 {
 	if (!run || !ret)
 		return err_set(err, PAWL_EUSAGE, "restore: expected a run and a place for the handle, found NULL");
@@ -317,7 +318,7 @@ pawl_restore_fallback(struct pawl_restore *r, const struct pawl_error *why, stru
 		return err_set(err, PAWL_ENOTFOUND, "%s: falling back to an older checkpoint is off", r->info.name);
 	TRY(note(r, r->info.name, why && why->message[0] ? why->message : "given up by the caller", err));
 	int rc = id == 0 ? err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint that is older", r->run->root)
-			 : take_below(r, id - 1, true, err);
+	                 : take_below(r, id - 1, true, err);
 	if (rc == PAWL_ECORRUPT) /* all older ones are bad: for the caller there is none */
 		rc = err_set(err, PAWL_ENOTFOUND, "%s has no older checkpoint that can be used", r->run->root);
 	if (rc < 0) {
@@ -356,7 +357,7 @@ pawl_restore_report_get(const struct pawl_restore *r, size_t i)
 
 int
 pawl_restore(struct pawl *run, const struct pawl_restore_opts *opts, const struct pawl_state *live,
-	     struct pawl_restore **ret, struct pawl_error *err)
+             struct pawl_restore **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_restore) struct pawl_restore *r = NULL;
 	TRY(pawl_restore_open(run, opts, &r, err));

@@ -3,8 +3,8 @@
  * restore_match: names the memory that tensors are read into, one by one or by matching a live state to the saved one.
  * Called by users; calls state and walk. Nothing is read here.
  *
- * Leaves are matched by path; a live leaf that the saved state lacks is "missing", a saved one that the live state lacks
- * is "unexpected". Values of leaves that are no tensors are not compared: they come from the saved state. All
+ * Leaves are matched by path; a live leaf that the saved state lacks is "missing", a saved one that the live state
+ * lacks is "unexpected". Values of leaves that are no tensors are not compared: they come from the saved state. All
  * differences are found before any is reported.
  */
 #include <inttypes.h>
@@ -54,7 +54,7 @@ overlaps_itself(const struct pawl_tensor *dst)
 
 static int
 check_destination(const char *name, const struct pawl_tensor *dst, const struct manifest_tensor *saved,
-		  struct pawl_error *err)
+                  struct pawl_error *err)
 {
 	uint64_t nbytes;
 	int rc = tensor_nbytes(dst, &nbytes, err);
@@ -62,10 +62,11 @@ check_destination(const char *name, const struct pawl_tensor *dst, const struct 
 		return err_prefix(err, rc, "%s", name);
 	if (dst->dtype != saved->dtype)
 		return err_set(err, PAWL_EMISMATCH, "%s is saved as %s, the destination is %s", name,
-			       pawl_dtype_name(saved->dtype), pawl_dtype_name(dst->dtype));
+		               pawl_dtype_name(saved->dtype), pawl_dtype_name(dst->dtype));
 	const uint64_t *shape = dst->global_shape ? dst->global_shape : dst->shape;
 	if (dst->ndim != saved->ndim || (dst->ndim > 0 && memcmp(shape, saved->shape, dst->ndim * sizeof *shape) != 0))
-		return err_set(err, PAWL_EMISMATCH, "%s: the destination has another shape than the saved tensor", name);
+		return err_set(err, PAWL_EMISMATCH, "%s: the destination has another shape than the saved tensor",
+		               name);
 	for (uint32_t d = 0; d < dst->ndim; d++) {
 		uint64_t from = dst->offsets ? dst->offsets[d] : 0, end;
 		if (!add_ok(from, dst->shape[d], &end) || end > saved->shape[d])
@@ -87,7 +88,7 @@ pawl_restore_bind(struct pawl_restore *r, size_t index, const struct pawl_tensor
 		return err_set(err, PAWL_EUSAGE, "restore: expected a tensor made by PAWL_TENSOR_INIT");
 	if (index >= m->n_tensors)
 		return err_set(err, PAWL_EUSAGE, "%s has %" PRIu64 " tensors, there is no number %zu", r->info.name,
-			       m->n_tensors, index);
+		               m->n_tensors, index);
 	memcpy(&dst, given, given->size < sizeof dst ? given->size : sizeof dst);
 	TRY(check_destination(m->tensors[index].name, &dst, &m->tensors[index], err));
 	TRY(copy_array(r, (const void **)&dst.shape, dst.ndim, err));
@@ -122,7 +123,7 @@ struct matcher {
 	struct saved_leaf *leaves;
 	size_t n, cap;
 	struct table by_path;
-	size_t *bound_to;  /* per live tensor: the saved one that it takes, or NO_TENSOR */
+	size_t *bound_to; /* per live tensor: the saved one that it takes, or NO_TENSOR */
 	bool *glob_used;
 };
 
@@ -179,8 +180,8 @@ see_saved(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	}
 	struct saved_leaf *saved = &m->leaves[m->n];
 	*saved = (struct saved_leaf){.path = bump_strndup(&m->memory, leaf->path, strlen(leaf->path)),
-				     .exact = bump_strndup(&m->memory, leaf->exact, strlen(leaf->exact)),
-				     .node = leaf->node};
+	                             .exact = bump_strndup(&m->memory, leaf->exact, strlen(leaf->exact)),
+	                             .node = leaf->node};
 	if (!saved->path || !saved->exact)
 		return no_memory(m, err);
 	if (table_reserve(&m->by_path, 1) < 0)
@@ -211,38 +212,40 @@ put_shape(struct buf *out, uint32_t ndim, const uint64_t *shape)
 
 static int
 add_shape_row(struct matcher *m, const char *path, const struct manifest_tensor *saved,
-	      const struct pawl_tensor_info *live, struct pawl_error *err)
+              const struct pawl_tensor_info *live, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf was = {0}, is = {0};
 	put_shape(&was, saved->ndim, saved->shape);
 	put_shape(&is, live->ndim, live->shape);
 	return restore_add_row(&m->r->report,
-			       mem_printf("shape: %s: saved %s, live %s", path, buf_str(&was), buf_str(&is)), err);
+	                       mem_printf("shape: %s: saved %s, live %s", path, buf_str(&was), buf_str(&is)), err);
 }
 
 static int
 bind_leaf(struct matcher *m, const char *path, const struct pawl_node *saved_node, const struct pawl_node *live_node,
-	  struct pawl_error *err)
+          struct pawl_error *err)
 {
 	struct restore_rows *rows = &m->r->report;
 	const struct manifest_tensor *saved = &m->r->manifest->tensors[saved_node->tensor];
 	const struct state_tensor *live = &m->live->tensors[live_node->tensor];
 	size_t *bound_to = &m->bound_to[live_node->tensor];
-	bool same_shape = live->info.ndim == saved->ndim &&
-			  (saved->ndim == 0 || memcmp(live->info.shape, saved->shape, saved->ndim * sizeof(uint64_t)) == 0);
+	bool same_shape =
+		live->info.ndim == saved->ndim &&
+		(saved->ndim == 0 || memcmp(live->info.shape, saved->shape, saved->ndim * sizeof(uint64_t)) == 0);
 	if (live->info.dtype != saved->dtype)
 		TRY(restore_add_row(rows,
-				    mem_printf("dtype: %s: saved %s, live %s", path, pawl_dtype_name(saved->dtype),
-					       pawl_dtype_name(live->info.dtype)),
-				    err));
+		                    mem_printf("dtype: %s: saved %s, live %s", path, pawl_dtype_name(saved->dtype),
+		                               pawl_dtype_name(live->info.dtype)),
+		                    err));
 	if (!same_shape)
 		TRY(add_shape_row(m, path, saved, &live->info, err));
 	if (live->info.dtype != saved->dtype || !same_shape || live->src.fill || *bound_to == saved_node->tensor)
 		return 0;
 	if (*bound_to != NO_TENSOR && live->local_nbytes > 0)
-		return restore_add_row(rows, mem_printf("tied: %s: shares its memory with %s, but was saved apart", path,
-							m->r->manifest->tensors[*bound_to].name),
-				       err);
+		return restore_add_row(rows,
+		                       mem_printf("tied: %s: shares its memory with %s, but was saved apart", path,
+		                                  m->r->manifest->tensors[*bound_to].name),
+		                       err);
 	*bound_to = saved_node->tensor;
 	return pawl_restore_bind(m->r, saved_node->tensor, &live->src, err);
 }
@@ -260,9 +263,10 @@ see_live(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	saved->matched = true;
 	bool was_tensor = saved->node->type == PAWL_TENSOR, is_tensor = leaf->node->type == PAWL_TENSOR;
 	if (was_tensor != is_tensor)
-		return restore_add_row(rows, mem_printf("type: %s: saved a %s, live a %s", leaf->path,
-							was_tensor ? "tensor" : "value", is_tensor ? "tensor" : "value"),
-				       err);
+		return restore_add_row(rows,
+		                       mem_printf("type: %s: saved a %s, live a %s", leaf->path,
+		                                  was_tensor ? "tensor" : "value", is_tensor ? "tensor" : "value"),
+		                       err);
 	return is_tensor ? bind_leaf(m, leaf->path, saved->node, leaf->node, err) : 0;
 }
 
@@ -283,9 +287,9 @@ mismatch(const struct pawl_restore *r, struct pawl_error *err)
 	size_t left = r->report.n - shown;
 	if (left > 0)
 		return err_set(err, PAWL_EMISMATCH, "%s does not fit the state, %zu differences: %s%s... and %zu more",
-			       r->info.name, r->report.n, buf_str(&text), shown ? "; " : "", left);
+		               r->info.name, r->report.n, buf_str(&text), shown ? "; " : "", left);
 	return err_set(err, PAWL_EMISMATCH, "%s does not fit the state, %zu difference%s: %s", r->info.name,
-		       r->report.n, r->report.n == 1 ? "" : "s", buf_str(&text));
+	               r->report.n, r->report.n == 1 ? "" : "s", buf_str(&text));
 }
 
 static int
@@ -301,7 +305,8 @@ match(struct matcher *m, struct pawl_error *err)
 	TRY(walk_leaves(r->manifest->state->root, see_saved, m, err));
 	for (size_t i = 0; i < r->n_include; i++) {
 		if (!m->glob_used[i])
-			TRY(restore_add_row(&r->report, mem_printf("missing: nothing saved matches '%s'", r->include[i]), err));
+			TRY(restore_add_row(&r->report,
+			                    mem_printf("missing: nothing saved matches '%s'", r->include[i]), err));
 	}
 	TRY(walk_leaves(m->live->root, see_live, m, err));
 	for (size_t i = 0; i < m->n; i++) {

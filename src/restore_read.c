@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * restore_read: fills the destinations, and the long texts of the saved state. Called by users; calls reshard and fetch.
- * Promises P1, P16; R136 (every block that is touched is checked), R145 (memory: the reading buffers).
+ * restore_read: fills the destinations, and the long texts of the saved state. Called by users; calls reshard and
+ * fetch. Promises P1, P16; R136 (every block that is touched is checked), R145 (memory: the reading buffers).
  */
 #include <inttypes.h>
 #include <string.h>
@@ -39,11 +39,12 @@ check_files(struct pawl_restore *r, const struct manifest_tensor *t, struct pawl
 		int rc = store_stat(r->run->store, buf_str(&key), &entry, err);
 		if (rc < 0)
 			return rc == PAWL_ENOTFOUND
-				       ? err_set(err, PAWL_ECORRUPT, "%s: %s is missing", r->info.name, f->name)
-				       : rc;
+			               ? err_set(err, PAWL_ECORRUPT, "%s: %s is missing", r->info.name, f->name)
+			               : rc;
 		if (entry.nbytes != f->nbytes)
-			return err_set(err, PAWL_ECORRUPT, "%s: %s (tensor %s): %" PRIu64 " bytes expected, %" PRIu64
-				       " found", r->info.name, f->name, t->name, f->nbytes, entry.nbytes);
+			return err_set(err, PAWL_ECORRUPT,
+			               "%s: %s (tensor %s): %" PRIu64 " bytes expected, %" PRIu64 " found",
+			               r->info.name, f->name, t->name, f->nbytes, entry.nbytes);
 	}
 	return 0;
 }
@@ -65,7 +66,7 @@ bind_blob(struct pawl_restore *r, size_t index, struct pawl_error *err)
 	t->src.data = bump_alloc(&state->memory, (size_t)saved->nbytes + 1);
 	if (!t->src.data)
 		return err_set(err, PAWL_ENOMEM, "%s: out of memory for %" PRIu64 " bytes of %s", r->info.name,
-			       saved->nbytes, saved->name);
+		               saved->nbytes, saved->name);
 	dst.dtype = PAWL_U8;
 	dst.ndim = 1;
 	dst.shape = saved->shape;
@@ -140,9 +141,12 @@ read_bound(struct pawl_restore *r, uint64_t *ret_nbytes, struct pawl_error *err)
 	if (!r->fetch)
 		TRY(fetch_new(r->run->store, r->run->opts.io_threads, r->ring_bytes, &r->fetch, err));
 	TRY(reshard_plan(r->manifest, r->bindings, r->n_bindings, fetch_unit_bytes(r->fetch, wanted_bytes(r)), &plan,
-			 err));
-	struct fetch_job job = {.name = r->info.name, .folder = r->folder, .manifest = r->manifest, .plan = plan,
-				.bindings = r->bindings};
+	                 err));
+	struct fetch_job job = {.name = r->info.name,
+	                        .folder = r->folder,
+	                        .manifest = r->manifest,
+	                        .plan = plan,
+	                        .bindings = r->bindings};
 	TRY(fetch_run(r->fetch, &job, err));
 	*ret_nbytes = plan->nbytes;
 	return 0;
@@ -155,7 +159,7 @@ read_event(const struct pawl_restore *r, uint64_t nbytes, double seconds)
 	if (run_check_writable(r->run, NULL) < 0)
 		return;
 	buf_printf(&fields, "\"id\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"seconds\":%.6f,\"fallbacks\":%zu", r->info.id,
-		   nbytes, seconds, r->fallbacks.n);
+	           nbytes, seconds, r->fallbacks.n);
 	if (!fields.failed)
 		run_event(r->run, "restore", buf_str(&fields));
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run: opening and closing. Called by users (pawl_open, pawl_close, ...); calls the store, lease, catalog, gc and writer.
+ * run: opening and closing. Called by users (pawl_open, pawl_close, ...); calls the store, lease, catalog, gc and
+ * writer.
  *
  * run.json:  {"pawl_run":1,"run":"<32 hex>","created_unix_ns":..,"attempt":N,"last_id":N,"scores":[["accuracy",1],..]}
  * last_id: the highest id that was ever removed, so that no id is given out twice (E1); 0 = none.
@@ -125,24 +126,26 @@ check_range(const char *what, uint64_t value, uint64_t low, uint64_t high, struc
 {
 	if (value >= low && value <= high)
 		return 0;
-	return err_set(err, PAWL_EUSAGE, "%s: expected %llu to %llu, found %llu", what, (unsigned long long)low, (unsigned long long)high,
-	               (unsigned long long)value);
+	return err_set(err, PAWL_EUSAGE, "%s: expected %llu to %llu, found %llu", what, (unsigned long long)low,
+	               (unsigned long long)high, (unsigned long long)value);
 }
 
 /* A template that cannot make a folder name is refused at open, not at the first save. */
 static int
 check_template(const char *text, struct pawl_error *err)
 {
-	struct name_values sample = {.run_name = "run", .world_size = 1, .local_world_size = 1, .id = 1,
-	                             .progress = PAWL_PROGRESS_INIT};
+	struct name_values sample = {
+		.run_name = "run", .world_size = 1, .local_world_size = 1, .id = 1, .progress = PAWL_PROGRESS_INIT};
 	PAWL_CLEAN(buf_clear) struct buf name = {0};
 
 	TRY(name_format(text, &sample, false, &name, err));
 	TRY(buf_check(&name, "name_template", err));
 	if (!text_is_component(buf_str(&name)))
-		return err_set(err, PAWL_EUSAGE, "name_template: expected a folder name of letters, digits and '._=-', found '%s'", text);
+		return err_set(err, PAWL_EUSAGE,
+		               "name_template: expected a folder name of letters, digits and '._=-', found '%s'", text);
 	if (!name_uses(text, "id"))
-		return err_set(err, PAWL_EUSAGE, "name_template: '%s' has no {id}, so two checkpoints could have one name", text);
+		return err_set(err, PAWL_EUSAGE,
+		               "name_template: '%s' has no {id}, so two checkpoints could have one name", text);
 	return 0;
 }
 
@@ -172,9 +175,11 @@ fill_defaults(struct pawl *run, struct pawl_error *err)
 	TRY(check_range("nonfinite", (uint64_t)o->nonfinite, 0, 2, err));
 	TRY(check_range("recycle", o->recycle, 0, 1000, err));
 	if (o->block_bytes & (o->block_bytes - 1))
-		return err_set(err, PAWL_EUSAGE, "block_bytes: expected a power of two, found %llu", (unsigned long long)o->block_bytes);
+		return err_set(err, PAWL_EUSAGE, "block_bytes: expected a power of two, found %llu",
+		               (unsigned long long)o->block_bytes);
 	if (o->lease_timeout_ms < 1000)
-		return err_set(err, PAWL_EUSAGE, "lease_timeout_ms: expected at least 1000, found %lld", (long long)o->lease_timeout_ms);
+		return err_set(err, PAWL_EUSAGE, "lease_timeout_ms: expected at least 1000, found %lld",
+		               (long long)o->lease_timeout_ms);
 	TRY(check_template(o->name_template, err));
 	if (o->save_interval) {
 		TRY(trigger_parse(o->save_interval, &run->trigger, err));
@@ -193,7 +198,8 @@ take_options(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_er
 	memcpy(&run->opts, opts, n); /* fields that an older caller does not know stay zero */
 	run->opts.size = sizeof(run->opts);
 	if (!run->opts.root || !*run->opts.root)
-		return err_set(err, PAWL_EUSAGE, "open: expected a root folder, found %s", run->opts.root ? "an empty text" : "NULL");
+		return err_set(err, PAWL_EUSAGE, "open: expected a root folder, found %s",
+		               run->opts.root ? "an empty text" : "NULL");
 	TRY(copy_text(run, &run->opts.root, err));
 	TRY(copy_text(run, &run->opts.run_id, err));
 	TRY(copy_text(run, &run->opts.name_template, err));
@@ -201,7 +207,8 @@ take_options(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_er
 	run->retention = run->opts.retention;
 	TRY(retain_check(&run->retention, err));
 	if (run->retention.num_to_keep == PAWL_KEEP_MEMORY) /* R3: no scores, the newest only, in memory */
-		run->retention = (struct pawl_retention){.size = sizeof(run->retention), .num_to_keep = PAWL_KEEP_MEMORY};
+		run->retention =
+			(struct pawl_retention){.size = sizeof(run->retention), .num_to_keep = PAWL_KEEP_MEMORY};
 	TRY(copy_retention(run, err));
 	return fill_defaults(run, err);
 }
@@ -213,7 +220,8 @@ static int
 split_single(struct pawl *run, const char *root, char **ret_parent, struct pawl_error *err)
 {
 	PAWL_FREE char *copy = NULL;
-	char *slash, *real = run->opts.read_only ? realpath(root, NULL) : NULL; /* "latest" is a link that a store would not follow */
+	char *slash, *real = run->opts.read_only ? realpath(root, NULL)
+	                                         : NULL; /* "latest" is a link that a store would not follow */
 
 	copy = mem_strdup(real ? real : root);
 	free(real);
@@ -254,7 +262,8 @@ open_store(struct pawl *run, struct pawl_error *err)
 	if (run->caps.local) {
 		char *whole = realpath(run->store->root, NULL); /* given back to users, so that a chdir does no harm */
 
-		run->root = o->single ? mem_printf("%s/%s", whole ? whole : "", run->single_name) : mem_strdup(whole ? whole : root);
+		run->root = o->single ? mem_printf("%s/%s", whole ? whole : "", run->single_name)
+		                      : mem_strdup(whole ? whole : root);
 		free(whole);
 	} else {
 		run->root = mem_strdup(root);
@@ -282,7 +291,8 @@ adopt_scores(struct pawl *run, const struct json *scores, struct pawl_error *err
 	if (!names || !orders)
 		return err_set(err, PAWL_ENOMEM, "run: out of memory");
 	for (const struct json *row = n ? scores->first : NULL; row; row = row->next) {
-		if (row->type != JSON_ARRAY || row->len != 2 || row->first->type != JSON_STRING || row->first->next->type != JSON_INT)
+		if (row->type != JSON_ARRAY || row->len != 2 || row->first->type != JSON_STRING ||
+		    row->first->next->type != JSON_INT)
 			return 0;
 		names[at] = row->first->str;
 		TRY(copy_text(run, &names[at], err));
@@ -312,12 +322,14 @@ read_run_file(struct pawl *run, bool *ret_found, struct pawl_error *err)
 	TRY(json_parse(RUN_KEY, text.ptr, text.len, NULL, &memory, &root, err));
 	TRY(json_get_u64(RUN_KEY, root, "pawl_run", &version, err));
 	if (version > PAWL_FORMAT_VERSION)
-		return err_set(err, PAWL_EVERSION, RUN_KEY ": written in format version %llu, this library reads up to %d",
+		return err_set(err, PAWL_EVERSION,
+		               RUN_KEY ": written in format version %llu, this library reads up to %d",
 		               (unsigned long long)version, PAWL_FORMAT_VERSION);
 	TRY(json_get_str(RUN_KEY, root, "run", &id, err));
 	TRY(json_get_u64(RUN_KEY, root, "attempt", &run->attempt, err));
 	if (!is_run_id(id))
-		return err_set(err, PAWL_ECORRUPT, RUN_KEY ": expected a run id of 32 lower-case hex digits, found '%.80s'", id);
+		return err_set(err, PAWL_ECORRUPT,
+		               RUN_KEY ": expected a run id of 32 lower-case hex digits, found '%.80s'", id);
 	memcpy(run->run_id, id, 33);
 	stored = json_get(root, "last_id");
 	if (stored && (stored->type == JSON_INT || stored->type == JSON_UINT) && stored->u < UINT64_MAX / 2)
@@ -339,9 +351,11 @@ write_run_file(struct pawl *run, struct pawl_error *err)
 
 	if (!run->created_ns)
 		run->created_ns = clock_unix_ns();
-	buf_printf(&text, "{\"pawl_run\":%d,\"run\":\"%s\",\"created_unix_ns\":%lld,\"attempt\":%llu,\"last_id\":%llu,\"scores\":[",
-	           PAWL_FORMAT_VERSION, run->run_id, (long long)run->created_ns, (unsigned long long)run->attempt,
-	           (unsigned long long)run->stored_id);
+	buf_printf(
+		&text,
+		"{\"pawl_run\":%d,\"run\":\"%s\",\"created_unix_ns\":%lld,\"attempt\":%llu,\"last_id\":%llu,\"scores\":[",
+		PAWL_FORMAT_VERSION, run->run_id, (long long)run->created_ns, (unsigned long long)run->attempt,
+		(unsigned long long)run->stored_id);
 	for (size_t i = 0; i < r->n_scores; i++) {
 		buf_printf(&text, "%s[", i ? "," : "");
 		json_put_string(&text, r->score_attributes[i], strlen(r->score_attributes[i]));
@@ -375,9 +389,10 @@ check_foreign(struct pawl *run, struct pawl_error *err)
 		const struct catalog_entry *e = &run->catalog.entries[i];
 
 		if (e->summary && strcmp(e->summary->run_id, run->run_id) != 0)
-			return err_set(err, PAWL_EEXISTS,
-			               "%s holds %s of another run (%s, this one is %s); choose another folder, or overwrite", run->root, e->name,
-			               e->summary->run_id, run->run_id);
+			return err_set(
+				err, PAWL_EEXISTS,
+				"%s holds %s of another run (%s, this one is %s); choose another folder, or overwrite",
+				run->root, e->name, e->summary->run_id, run->run_id);
 	}
 	return 0;
 }
@@ -417,7 +432,8 @@ identify(struct pawl *run, struct pawl_error *err)
 		TRY(clock_token(run->run_id, err));
 	if (wanted && strcmp(wanted, run->run_id) != 0) {
 		if (!run->opts.overwrite && latest)
-			return err_set(err, PAWL_EEXISTS, "%s belongs to run %s, expected run %s", run->root, run->run_id, wanted);
+			return err_set(err, PAWL_EEXISTS, "%s belongs to run %s, expected run %s", run->root,
+			               run->run_id, wanted);
 		memcpy(run->run_id, wanted, 33);
 	}
 	if (!run->opts.read_only && !run->opts.overwrite)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * save: the coordinator of one save (state diagram in save.h). save_new and the caller's half run on the caller's thread
- * (writer.c), save_run on the run's saver thread. Calls stage, write, commit, then the run's retention and pointers.
+ * save: the coordinator of one save (state diagram in save.h). save_new and the caller's half run on the caller's
+ * thread (writer.c), save_run on the run's saver thread. Calls stage, write, commit, then the run's retention and
+ * pointers.
  */
 #include "save.h"
 
@@ -58,7 +59,10 @@ copy_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *
 		const struct state_tensor *t = &state->tensors[i];
 		struct manifest_tensor *m = &s->tensors[i];
 
-		*m = (struct manifest_tensor){.dtype = t->info.dtype, .ndim = t->info.ndim, .nbytes = t->info.nbytes, .n_pieces = 1,
+		*m = (struct manifest_tensor){.dtype = t->info.dtype,
+		                              .ndim = t->info.ndim,
+		                              .nbytes = t->info.nbytes,
+		                              .n_pieces = 1,
 		                              .pieces = &boxes[i]};
 		m->name = bump_strndup(&s->memory, t->info.name, strlen(t->info.name));
 		m->shape = copy_extents(s, t->info.shape, m->ndim);
@@ -76,8 +80,15 @@ make_names(struct save *s, struct pawl_error *err)
 {
 	struct pawl *run = s->run;
 	PAWL_CLEAN(buf_clear) struct buf name = {0};
-	struct name_values values = {.run_name = run->run_id, .rank = 0, .local_rank = 0, .world_size = 1, .local_world_size = 1,
-	                             .node_rank = 0, .id = s->id, .step = s->step, .progress = s->progress};
+	struct name_values values = {.run_name = run->run_id,
+	                             .rank = 0,
+	                             .local_rank = 0,
+	                             .world_size = 1,
+	                             .local_world_size = 1,
+	                             .node_rank = 0,
+	                             .id = s->id,
+	                             .step = s->step,
+	                             .progress = s->progress};
 	const char *base = run->single_name ? "" : CATALOG_FOLDER "/";
 
 	if (run->single_name)
@@ -106,8 +117,10 @@ copy_metadata(struct save *s, const struct pawl_state *metadata, struct pawl_err
 	if (!metadata)
 		return 0;
 	if (metadata->n_tensors)
-		return err_set(err, PAWL_EUSAGE, "metadata: '%s' is a tensor or a string or bytes of more than %d bytes; these belong in the state",
-		               metadata->tensors[0].info.name, STATE_LONG_BYTES);
+		return err_set(
+			err, PAWL_EUSAGE,
+			"metadata: '%s' is a tensor or a string or bytes of more than %d bytes; these belong in the state",
+			metadata->tensors[0].info.name, STATE_LONG_BYTES);
 	TRY(state_encode(metadata, &text, err));
 	TRY(json_parse("metadata", text.ptr, text.len, &(struct json_limits){.max_depth = 1024}, &memory, &root, err));
 	return state_decode("metadata", root, &s->metadata, err);
@@ -214,12 +227,13 @@ tell(struct save *s, const char *what, const struct pawl_error *err)
 	struct pawl_save_stats st;
 
 	pawl_ticket_stats(s->ticket, &st);
-	buf_printf(&fields,
-	           "\"id\":%llu,\"name\":\"%s\",\"step\":%lld,\"bytes\":%llu,\"written_bytes\":%llu,\"reused_bytes\":%llu,"
-	           "\"blocked_seconds\":%.6f,\"stage_seconds\":%.6f,\"write_seconds\":%.6f,\"commit_seconds\":%.6f,\"total_seconds\":%.6f",
-	           (unsigned long long)s->id, s->name, (long long)s->step, (unsigned long long)st.bytes,
-	           (unsigned long long)st.written_bytes, (unsigned long long)st.reused_bytes, st.blocked_seconds, st.stage_seconds,
-	           st.write_seconds, st.commit_seconds, st.total_seconds);
+	buf_printf(
+		&fields,
+		"\"id\":%llu,\"name\":\"%s\",\"step\":%lld,\"bytes\":%llu,\"written_bytes\":%llu,\"reused_bytes\":%llu,"
+		"\"blocked_seconds\":%.6f,\"stage_seconds\":%.6f,\"write_seconds\":%.6f,\"commit_seconds\":%.6f,\"total_seconds\":%.6f",
+		(unsigned long long)s->id, s->name, (long long)s->step, (unsigned long long)st.bytes,
+		(unsigned long long)st.written_bytes, (unsigned long long)st.reused_bytes, st.blocked_seconds,
+		st.stage_seconds, st.write_seconds, st.commit_seconds, st.total_seconds);
 	if (err) {
 		buf_printf(&fields, ",\"code\":\"%s\",\"error\":", pawl_code_name(err->code));
 		json_put_string(&fields, err->message, strlen(err->message));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stage: from live tensors to staged units, on the caller's thread and the copy pool. Called by writer.c; calls snapshot.c
- * and, per unit, write_offer. The only part of a save that training waits for (idea 4).
+ * stage: from live tensors to staged units, on the caller's thread and the copy pool. Called by writer.c; calls
+ * snapshot.c and, per unit, write_offer. The only part of a save that training waits for (idea 4).
  *
  *   snapshot  every unit has its place in the arena
  *   ring      a unit waits for a free slot; writing gives it back
@@ -192,14 +192,17 @@ make_packs(struct save *s, struct pawl_error *err)
 		for (size_t u = 0; u < here; u++) {
 			uint64_t offset = u * SAVE_UNIT_BYTES, left = pp->nbytes - offset;
 
-			s->units[s->n_units++] = (struct save_unit){
-			        .pack = p, .offset = offset, .nbytes = (size_t)(left < SAVE_UNIT_BYTES ? left : SAVE_UNIT_BYTES)};
+			s->units[s->n_units++] =
+				(struct save_unit){.pack = p,
+			                           .offset = offset,
+			                           .nbytes = (size_t)(left < SAVE_UNIT_BYTES ? left : SAVE_UNIT_BYTES)};
 		}
 	}
 	return 0;
 }
 
-/* Without an image a pack cannot be parked, so whether it has changed is found out first, up to the first block that has. */
+/* Without an image a pack cannot be parked, so whether it has changed is found out first, up to the first block that
+ * has. */
 static void
 compare_ahead(struct save *s)
 {
@@ -213,8 +216,9 @@ compare_ahead(struct save *s)
 			uint64_t offset = b * plan->block_bytes, left = p->plan->nbytes - offset;
 			struct sum128 sum;
 
-			snapshot_unit(plan, k, s->sources, offset, (size_t)(left < plan->block_bytes ? left : plan->block_bytes),
-			              s->free_slots[0], &sum, false);
+			snapshot_unit(plan, k, s->sources, offset,
+			              (size_t)(left < plan->block_bytes ? left : plan->block_bytes), s->free_slots[0],
+			              &sum, false);
 			p->sums[b] = sum;
 			equal = sum_equal(sum, p->before->sums[b]);
 		}
@@ -274,7 +278,8 @@ stage_unit(struct save *s, struct save_unit *u)
 		dst = p->image + u->offset;
 	} else {
 		if (s->mode == PAWL_MODE_DIRECT)
-			u->mem = snapshot_in_place(plan, p->index, s->sources, u->offset, u->nbytes, s->run->caps.memory_align);
+			u->mem = snapshot_in_place(plan, p->index, s->sources, u->offset, u->nbytes,
+			                           s->run->caps.memory_align);
 		if (!u->mem)
 			dst = u->slot = take_slot(s);
 	}
@@ -284,8 +289,11 @@ stage_unit(struct save *s, struct save_unit *u)
 		if (s->run->opts.nonfinite == 2) {
 			struct pawl_error err = {0};
 
-			save_fail(s, err_set(&err, PAWL_EUSAGE, "tensor '%s' holds NaN or Inf, and the run refuses such states",
-			                     s->tensors[bad].name), &err);
+			save_fail(s,
+			          err_set(&err, PAWL_EUSAGE,
+			                  "tensor '%s' holds NaN or Inf, and the run refuses such states",
+			                  s->tensors[bad].name),
+			          &err);
 		}
 	}
 	if (dst) {

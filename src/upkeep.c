@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * upkeep: acting on what retention decides: removals, pointers, pins, late scores. Called by save.c after a commit and by users.
- * Decides nothing itself (retain.c does). Promises P6, P7 (first the checkpoint stops to exist, durably, then its bytes go), P8 (only checkpoints
- * whose manifest names this run; a failing listing stops everything), P12.
+ * upkeep: acting on what retention decides: removals, pointers, pins, late scores. Called by save.c after a commit and
+ * by users. Decides nothing itself (retain.c does). Promises P6, P7 (first the checkpoint stops to exist, durably, then
+ * its bytes go), P8 (only checkpoints whose manifest names this run; a failing listing stops everything), P12.
  */
 #include <stdio.h>
 #include <string.h>
@@ -71,7 +71,8 @@ decide(struct pawl *run, const struct pawl_retention *policy, struct pawl_decisi
 			d->texts[i].keep = true;
 			snprintf(d->texts[i].reason, sizeof(d->texts[i].reason), "written by another run");
 		}
-		d->rows[i] = (struct pawl_decision){.id = items[i].id, .keep = d->texts[i].keep, .reason = d->texts[i].reason};
+		d->rows[i] = (struct pawl_decision){
+			.id = items[i].id, .keep = d->texts[i].keep, .reason = d->texts[i].reason};
 	}
 	*ret = steal(&d);
 	return 0;
@@ -96,8 +97,8 @@ recycle_one(void *arg, const struct store_entry *entry)
 	return 0;
 }
 
-/* Renames a checkpoint's folder out of sight; a reader that took hold of it in the meantime gets it back (P6): it puts its hold
- * first and looks for the manifest after that. */
+/* Renames a checkpoint's folder out of sight; a reader that took hold of it in the meantime gets it back (P6): it puts
+ * its hold first and looks for the manifest after that. */
 static int
 hide(struct pawl *run, struct catalog_entry *e, const char *folder, const char *hidden, struct pawl_error *err)
 {
@@ -111,7 +112,8 @@ hide(struct pawl *run, struct catalog_entry *e, const char *folder, const char *
 	return rc;
 }
 
-/* The one step that ends a checkpoint: `other` is the hidden folder, or on stores without renames the manifest's key. */
+/* The one step that ends a checkpoint: `other` is the hidden folder, or on stores without renames the manifest's key.
+ */
 static int
 end_existence(struct pawl *run, struct catalog_entry *e, const char *folder, const char *other, struct pawl_error *err)
 {
@@ -125,8 +127,9 @@ end_existence(struct pawl *run, struct catalog_entry *e, const char *folder, con
 	return store_sync(run->store, folder, err);
 }
 
-/* First half of a removal (P7): the checkpoint stops to exist in one durable step: its folder is renamed to a hidden name that gc
- * knows, or on stores without renames its manifest goes. The run's lock is held. Appends name and folder to doomed. */
+/* First half of a removal (P7): the checkpoint stops to exist in one durable step: its folder is renamed to a hidden
+ * name that gc knows, or on stores without renames its manifest goes. The run's lock is held. Appends name and folder
+ * to doomed. */
 static int
 unlist(struct pawl *run, struct catalog_entry *e, struct buf *doomed, struct pawl_error *err)
 {
@@ -189,7 +192,8 @@ discard_all(struct pawl *run, const struct buf *doomed, struct pawl_error *err)
 }
 
 int
-run_retain(struct pawl *run, const struct pawl_retention *policy, bool dry_run, struct pawl_decisions **ret, struct pawl_error *err)
+run_retain(struct pawl *run, const struct pawl_retention *policy, bool dry_run, struct pawl_decisions **ret,
+           struct pawl_error *err)
 {
 	PAWL_CLEAN(decisions_clean) struct pawl_decisions *d = NULL;
 	PAWL_CLEAN(buf_clear) struct buf doomed = {0};
@@ -241,7 +245,8 @@ run_point(struct pawl *run, struct pawl_error *err)
 }
 
 int
-pawl_prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, struct pawl_decisions **ret, struct pawl_error *err)
+pawl_prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, struct pawl_decisions **ret,
+           struct pawl_error *err)
 {
 	struct pawl_retention own;
 
@@ -268,7 +273,8 @@ want(struct pawl *run, uint64_t id, struct catalog_entry **ret, struct pawl_erro
 	TRY(catalog_reload(&run->catalog, err));
 	*ret = catalog_get(&run->catalog, id);
 	if (!*ret)
-		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->root, (unsigned long long)id);
+		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->root,
+		               (unsigned long long)id);
 	return 0;
 }
 
@@ -321,10 +327,10 @@ pawl_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, siz
 static int
 check_precious(struct pawl *run, const struct catalog_entry *e, struct pawl_error *err)
 {
-	const char *why = e->pinned                                              ? "pinned"
-	                  : e == catalog_latest(&run->catalog)                   ? "the latest"
+	const char *why = e->pinned                                                                      ? "pinned"
+	                  : e == catalog_latest(&run->catalog)                                           ? "the latest"
 	                  : e == catalog_best(&run->catalog, &run->retention) && run->retention.n_scores ? "the best"
-	                                                                         : NULL;
+	                                                                                                 : NULL;
 
 	if (!why)
 		return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify: reads every byte of checkpoints and compares every block with its sum. Called by users (pawl_verify); calls the
- * catalog, restore (to pick and hold a checkpoint) and fetch. Changes nothing. Promise P1; R136.
+ * verify: reads every byte of checkpoints and compares every block with its sum. Called by users (pawl_verify); calls
+ * the catalog, restore (to pick and hold a checkpoint) and fetch. Changes nothing. Promise P1; R136.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -54,8 +54,12 @@ see_damage(void *arg, uint32_t file, uint64_t begin, uint64_t end, const struct 
 {
 	struct collector *c = arg;
 	const struct manifest *m = c->r->manifest;
-	struct pawl_finding row = {.id = m->id, .file = m->files[file].name, .begin = begin, .end = end,
-				   .tensor = fetch_tensor_at(m, file, begin, end), .message = why->message};
+	struct pawl_finding row = {.id = m->id,
+	                           .file = m->files[file].name,
+	                           .begin = begin,
+	                           .end = end,
+	                           .tensor = fetch_tensor_at(m, file, begin, end),
+	                           .message = why->message};
 	c->failed = add_finding(c->findings, &row);
 	return c->failed < 0 ? why->code : 0;
 }
@@ -97,13 +101,17 @@ clean_plan(struct reshard_plan **plan)
 
 static int
 read_all(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *meter, struct pawl_findings *findings,
-	 struct pawl_error *err)
+         struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_plan) struct reshard_plan *plan = NULL;
 	struct collector c = {.findings = findings, .r = r};
 	const size_t first = findings->n;
-	struct fetch_job job = {.name = r->info.name, .folder = r->folder, .manifest = r->manifest, .meter = meter,
-				.bad = see_damage, .arg = &c};
+	struct fetch_job job = {.name = r->info.name,
+	                        .folder = r->folder,
+	                        .manifest = r->manifest,
+	                        .meter = meter,
+	                        .bad = see_damage,
+	                        .arg = &c};
 	TRY(reshard_plan_all(r->manifest, fetch_unit_bytes(fetch, r->manifest->bytes), &plan, err));
 	job.plan = plan;
 	int rc = fetch_run(fetch, &job, err);
@@ -170,7 +178,7 @@ clean_restore(struct pawl_restore **r)
 
 static int
 verify_one(struct pawl *run, uint64_t id, bool among_all, struct fetch *fetch, struct pawl_meter *meter,
-	   struct pawl_findings *findings, struct pawl_error *err)
+           struct pawl_findings *findings, struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_restore) struct pawl_restore *r = NULL;
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
@@ -204,7 +212,7 @@ clean_findings(struct pawl_findings **f)
 
 static int
 verify_targets(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings *findings,
-	       struct pawl_error *err)
+               struct pawl_error *err)
 {
 	PAWL_CLEAN(targets_clear) struct targets good = {0}, bad = {0};
 	PAWL_CLEAN(clean_fetch) struct fetch *fetch = NULL;
@@ -239,10 +247,11 @@ pawl_verify(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl
 	if (f->n > 0) {
 		const struct pawl_finding *first = &f->rows[0];
 		rc = err_set(err, PAWL_ECORRUPT,
-			     "%zu damaged range%s, the first: checkpoint %" PRIu64 ", %s, bytes %" PRIu64 " to %" PRIu64
-			     "%s%s%s: %s", f->n, f->n == 1 ? "" : "s", first->id, first->file, first->begin, first->end,
-			     first->tensor[0] ? " (tensor " : "", first->tensor, first->tensor[0] ? ")" : "",
-			     first->message);
+		             "%zu damaged range%s, the first: checkpoint %" PRIu64 ", %s, bytes %" PRIu64 " to %" PRIu64
+		             "%s%s%s: %s",
+		             f->n, f->n == 1 ? "" : "s", first->id, first->file, first->begin, first->end,
+		             first->tensor[0] ? " (tensor " : "", first->tensor, first->tensor[0] ? ")" : "",
+		             first->message);
 	}
 	if (ret)
 		*ret = steal(&f);

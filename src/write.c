@@ -2,9 +2,9 @@
 /*
  * write: staged units -> files, on the I/O threads. Called by stage.c (write_offer) and save.c; calls the store.
  *
- * A pack is opened by the first unit that is written and finished (fsync) by the last one. While every block staged so far
- * equals that of the checkpoint before, its units are parked; a pack that stays equal to the end is linked, not written (R140).
- * Promise P5: an error of write, fsync or close is final for the file and fails the save.
+ * A pack is opened by the first unit that is written and finished (fsync) by the last one. While every block staged so
+ * far equals that of the checkpoint before, its units are parked; a pack that stays equal to the end is linked, not
+ * written (R140). Promise P5: an error of write, fsync or close is final for the file and fails the save.
  */
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +37,8 @@ pack_file(struct save_pack *p, struct store_file **ret, struct pawl_error *err)
 	pthread_mutex_lock(&p->lock);
 	if (!p->file) {
 		bool recycled = writer_take_recycled(s->writer, p->plan->nbytes, &old);
-		struct store_create opts = {.nbytes = p->plan->nbytes, .recycle_key = recycled ? buf_str(&old) : NULL,
+		struct store_create opts = {.nbytes = p->plan->nbytes,
+		                            .recycle_key = recycled ? buf_str(&old) : NULL,
 		                            .buffered = s->run->opts.no_direct_io};
 
 		rc = pack_key(s, s->partial, p, &key, err);

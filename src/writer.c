@@ -100,7 +100,8 @@ replace_queued(struct writer *w)
 	w->queued = NULL;
 	pthread_mutex_unlock(&w->lock);
 	stage_wait(old);
-	err_set(&err, PAWL_ECANCELLED, "save of step %lld was replaced by a newer one before it was written", (long long)old->step);
+	err_set(&err, PAWL_ECANCELLED, "save of step %lld was replaced by a newer one before it was written",
+	        (long long)old->step);
 	ticket_fail(old->ticket, PAWL_ECANCELLED, &err);
 	ticket_stage(old->ticket, PAWL_STAGE_FAILED);
 	save_unref(old);
@@ -227,7 +228,9 @@ writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 static int
 make_plan(struct writer *w, struct save *s, const struct pawl_state *state, struct pawl_error *err)
 {
-	struct plan_opts opts = {.pack_bytes = w->run->opts.pack_bytes, .block_bytes = w->run->opts.block_bytes, .rank = 0,
+	struct plan_opts opts = {.pack_bytes = w->run->opts.pack_bytes,
+	                         .block_bytes = w->run->opts.block_bytes,
+	                         .rank = 0,
 	                         .run_id = w->run->run_id};
 	PAWL_CLEAN(buf_clear) struct buf summary = {0};
 
@@ -261,8 +264,9 @@ check_space(struct writer *w, const struct save *s, struct pawl_error *err)
 	pthread_mutex_unlock(&w->lock);
 	if (free_bytes == UINT64_MAX || need <= free_bytes + kept_bytes)
 		return 0;
-	return err_set(err, PAWL_ENOSPACE, "save of step %lld needs about %llu bytes, but %s has %llu bytes free", (long long)s->step,
-	               (unsigned long long)need, w->run->root, (unsigned long long)(free_bytes + kept_bytes));
+	return err_set(err, PAWL_ENOSPACE, "save of step %lld needs about %llu bytes, but %s has %llu bytes free",
+	               (long long)s->step, (unsigned long long)need, w->run->root,
+	               (unsigned long long)(free_bytes + kept_bytes));
 }
 
 /* R34 by request: a full list of best ones refuses a tie or worse. 1 = refused; the id has advanced. */
@@ -344,8 +348,8 @@ note_saved(struct pawl *run, const struct save *s)
 }
 
 int
-writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state, struct pawl_ticket **ret,
-            struct pawl_error *err)
+writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state,
+            struct pawl_ticket **ret, struct pawl_error *err)
 {
 	struct save *s = NULL;
 	bool deferred = false;

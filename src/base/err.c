@@ -155,8 +155,7 @@ finish(struct pawl_error *err, int code, int sys, int wanted)
 
 /* Format arguments may point into err->message itself (rewording an earlier error), hence the copies
  * through a local buffer. */
-int
-err_set(struct pawl_error *err, int code, const char *format, ...)
+int(err_set)(struct pawl_error *err, int code, const char *format, ...)
 {
 	if (!err)
 		return code;
@@ -171,8 +170,7 @@ err_set(struct pawl_error *err, int code, const char *format, ...)
 	return code;
 }
 
-int
-err_sys(struct pawl_error *err, int sys, const char *format, ...)
+int(err_sys)(struct pawl_error *err, int sys, const char *format, ...)
 {
 	int code = code_of_errno(sys);
 

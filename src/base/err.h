@@ -20,6 +20,17 @@ int err_sys(struct pawl_error *err, int sys, const char *format, ...) __attribut
 /* Puts "context: " before an existing message; returns err->code (or code when err is NULL). */
 int err_prefix(struct pawl_error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* What the three above return, as compilers and analysers can see it: a failure is never 0 or more. */
+static inline int
+err_negative(int code)
+{
+	if (code >= 0)
+		__builtin_unreachable();
+	return code;
+}
+#define err_set(...) err_negative(err_set(__VA_ARGS__))
+#define err_sys(...) err_negative(err_sys(__VA_ARGS__))
+
 /* Returns from the calling function with the value of expr if that is negative. */
 #define TRY(expr)                                                                                                     \
 	do {                                                                                                          \

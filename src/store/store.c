@@ -321,7 +321,8 @@ store_exchange(struct store *s, const char *a, const char *b, struct pawl_error 
 {
 	TRY(check_two_keys(a, b, err));
 	if (!s->ops->exchange)
-		return err_set(err, PAWL_EUNSUPPORTED, "%s: folders cannot be exchanged in a %s store", b, s->ops->name);
+		return err_set(err, PAWL_EUNSUPPORTED, "%s: folders cannot be exchanged in a %s store", b,
+		               s->ops->name);
 	return s->ops->exchange(s, a, b, err);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * make_golden FOLDER: writes the golden checkpoints of today's format into a folder that does not exist yet: run/, ranks/ and
- * single/. Used once per format version; what it made is committed as tests/golden/v<N> and never changed.
+ * make_golden FOLDER: writes the golden checkpoints of today's format into a folder that does not exist yet: run/,
+ * ranks/ and single/. Used once per format version; what it made is committed as tests/golden/v<N> and never changed.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bytes: corruption at rest. A small checkpoint is damaged bit by bit and length by length; every damage must be found. */
+/* bytes: corruption at rest. A small checkpoint is damaged bit by bit and length by length; every damage must be found.
+ */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -161,15 +162,16 @@ prove_bits(const char *root, long every, long *cases, long *bad)
 			seed ^= seed << 13;
 			seed ^= seed >> 7;
 			seed ^= seed << 17;
-			try_flip(root, &v, head + (size_t)(seed % (v.len - head)), (unsigned)(seed >> 60) % 8, cases, bad);
+			try_flip(root, &v, head + (size_t)(seed % (v.len - head)), (unsigned)(seed >> 60) % 8, cases,
+			         bad);
 		}
 		free(v.bytes);
 	}
 	proof_wipe(root);
 }
 
-/* Harness control: replaces the pack and the manifest by those of another, valid checkpoint. Nothing can find that, and the
- * harness must see that it was not found. */
+/* Harness control: replaces the pack and the manifest by those of another, valid checkpoint. Nothing can find that, and
+ * the harness must see that it was not found. */
 int
 control_bits(const char *root)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * disks: full disks and power cuts, on file systems that the proof makes and mounts itself (root and loop devices needed).
+ * disks: full disks and power cuts, on file systems that the proof makes and mounts itself (root and loop devices
+ * needed).
  *
- * A power cut is the file system's own shutdown ioctl with the journal not flushed: what was not made durable is gone at the next
- * mount. The negative control runs the same with fsync doing nothing: then losses must show.
+ * A power cut is the file system's own shutdown ioctl with the journal not flushed: what was not made durable is gone
+ * at the next mount. The negative control runs the same with fsync doing nothing: then losses must show.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -92,8 +93,8 @@ cut(const char *mount_point)
 
 /* One training, killed at its n-th call, the power cut at once, then mounted again and checked. Returns 1 if bad. */
 static int
-one_cut(const struct scenario *sc, const char *image, const char *mnt, enum shim_mode mode, long nth, struct shared *shared, char *why,
-        size_t len)
+one_cut(const struct scenario *sc, const char *image, const char *mnt, enum shim_mode mode, long nth,
+        struct shared *shared, char *why, size_t len)
 {
 	char run[600];
 
@@ -114,7 +115,8 @@ one_cut(const struct scenario *sc, const char *image, const char *mnt, enum shim
 }
 
 static void
-cut_one_file_system(const char *kind, const char *base, long every, struct shared *shared, long *cases, long *bad, int *caught)
+cut_one_file_system(const char *kind, const char *base, long every, struct shared *shared, long *cases, long *bad,
+                    int *caught)
 {
 	static const int which[] = {1, 2, 5, 6, 17, 23};
 	char image[600], mnt[600], why[1200];
@@ -124,7 +126,8 @@ cut_one_file_system(const char *kind, const char *base, long every, struct share
 	mkdir(mnt, 0700);
 	char command[2600];
 
-	snprintf(command, sizeof(command), "mkfs.%s -q '%s' >/dev/null 2>&1 && mount -o loop '%s' '%s' 2>/dev/null", kind, image, image, mnt);
+	snprintf(command, sizeof(command), "mkfs.%s -q '%s' >/dev/null 2>&1 && mount -o loop '%s' '%s' 2>/dev/null",
+	         kind, image, image, mnt);
 	int fd = open(image, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 
 	if (fd < 0 || ftruncate(fd, (off_t)320 << 20) < 0 || close(fd) < 0 || system(command) != 0) {
@@ -141,9 +144,11 @@ cut_one_file_system(const char *kind, const char *base, long every, struct share
 			shell("rm -rf -- '%s'; sync -f '%s'", run, mnt);
 			for (long nth = 1, n = shared->calls + 2; nth <= n; nth += every) {
 				++*cases;
-				if (one_cut(&scenarios[which[i]], image, mnt, SHIM_KILL, nth, shared, why, sizeof(why))) {
+				if (one_cut(&scenarios[which[i]], image, mnt, SHIM_KILL, nth, shared, why,
+				            sizeof(why))) {
 					++*bad;
-					fprintf(stderr, "  %s, scenario '%s', call %ld: %s\n", kind, scenarios[which[i]].name, nth, why);
+					fprintf(stderr, "  %s, scenario '%s', call %ld: %s\n", kind,
+					        scenarios[which[i]].name, nth, why);
 				}
 			}
 		}

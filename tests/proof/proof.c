@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proof: interrupts the scenarios at every point, by every kind of fault, and checks the promises after each. Prints one row per
- * figure. Every harness has a negative control: with one safeguard taken away it must find a violation, or the run fails.
+ * proof: interrupts the scenarios at every point, by every kind of fault, and checks the promises after each. Prints
+ * one row per figure. Every harness has a negative control: with one safeguard taken away it must find a violation, or
+ * the run fails.
  *
  *   proof [--every N] [--only KIND] [--root DIR]     every N-th point only (N = 1: all of them)
  *   kinds: kill torn alloc io short space bits truncate power
@@ -52,7 +53,8 @@ proof_wipe(const char *root)
 
 /* Runs a scenario in a child with one fault armed. Returns its wait status; *calls gets what the shim counted. */
 static int
-run_child(const struct scenario *sc, const char *root, enum shim_mode mode, long nth, int error, bool forever, struct shared *shared)
+run_child(const struct scenario *sc, const char *root, enum shim_mode mode, long nth, int error, bool forever,
+          struct shared *shared)
 {
 	memset((void *)shared, 0, sizeof(*shared));
 	pid_t pid = fork();
@@ -85,7 +87,8 @@ died_rightly(int status, enum shim_mode mode)
 
 /* One interrupted run and its check; returns 1 if something was wrong. */
 static int
-one_case(const struct scenario *sc, const char *root, enum shim_mode mode, long nth, int error, bool forever, struct shared *shared)
+one_case(const struct scenario *sc, const char *root, enum shim_mode mode, long nth, int error, bool forever,
+         struct shared *shared)
 {
 	char why[1200] = "";
 	int status = run_child(sc, root, mode, nth, error, forever, shared), bad = 0;
@@ -97,13 +100,15 @@ one_case(const struct scenario *sc, const char *root, enum shim_mode mode, long 
 		bad = 1;
 	}
 	if (bad)
-		fprintf(stderr, "  scenario '%s', fault mode %d, call %ld, errno %d: %s\n", sc->name, (int)mode, nth, error, why);
+		fprintf(stderr, "  scenario '%s', fault mode %d, call %ld, errno %d: %s\n", sc->name, (int)mode, nth,
+		        error, why);
 	proof_wipe(root);
 	return bad;
 }
 
 static void
-sweep(const struct proof_options *o, enum shim_mode mode, int error, bool forever, struct shared *shared, struct totals *t)
+sweep(const struct proof_options *o, enum shim_mode mode, int error, bool forever, struct shared *shared,
+      struct totals *t)
 {
 	for (int i = 0; i < n_scenarios; i++) {
 		const struct scenario *sc = &scenarios[i];
@@ -277,8 +282,7 @@ main(int argc, char **argv)
 {
 	static char default_root[] = "/dev/shm/pawl-proof-XXXXXX";
 	struct proof_options o = {.every = 1};
-	struct shared *shared =
-	        mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	char root[512];
 
 	for (int i = 1; i + 1 < argc; i += 2) {

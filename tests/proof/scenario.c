@@ -12,30 +12,37 @@
 #define N_SMALL 10u
 
 const struct scenario scenarios[] = {
-        {.name = "keep all", .saves = 2},
-        {.name = "keep 1", .num_to_keep = 1, .saves = 3},
-        {.name = "keep 2 by score", .num_to_keep = 2, .by_score = 1, .saves = 4},
-        {.name = "frozen, keep 1", .num_to_keep = 1, .frozen = 1, .saves = 3},
-        {.name = "frozen, keep all", .frozen = 1, .saves = 2},
-        {.name = "recycle", .num_to_keep = 1, .recycle = 1, .saves = 4},
-        {.name = "recycle, frozen", .num_to_keep = 1, .recycle = 2, .frozen = 1, .saves = 4},
-        {.name = "lazy", .lazy = 1, .saves = 2},
-        {.name = "lazy, keep 1", .lazy = 1, .num_to_keep = 1, .saves = 3},
-        {.name = "ring", .mode = PAWL_MODE_RING, .saves = 2},
-        {.name = "ring, keep 1", .mode = PAWL_MODE_RING, .num_to_keep = 1, .saves = 3},
-        {.name = "ring, frozen", .mode = PAWL_MODE_RING, .frozen = 1, .saves = 3},
-        {.name = "ring, recycle", .mode = PAWL_MODE_RING, .num_to_keep = 1, .recycle = 1, .saves = 4},
-        {.name = "direct", .mode = PAWL_MODE_DIRECT, .saves = 2},
-        {.name = "direct, keep 1", .mode = PAWL_MODE_DIRECT, .num_to_keep = 1, .saves = 3},
-        {.name = "direct, frozen", .mode = PAWL_MODE_DIRECT, .frozen = 1, .saves = 3},
-        {.name = "direct, by score", .mode = PAWL_MODE_DIRECT, .num_to_keep = 1, .by_score = 1, .saves = 3},
-        {.name = "marks", .marks = 1, .saves = 3},
-        {.name = "marks, keep 1", .marks = 1, .num_to_keep = 1, .saves = 4},
-        {.name = "marks, by score", .marks = 1, .num_to_keep = 1, .by_score = 1, .saves = 4},
-        {.name = "replace", .on_busy = PAWL_BUSY_REPLACE, .saves = 3},
-        {.name = "replace, keep 1", .on_busy = PAWL_BUSY_REPLACE, .num_to_keep = 1, .saves = 3},
-        {.name = "skip", .on_busy = PAWL_BUSY_SKIP, .saves = 3},
-        {.name = "everything", .num_to_keep = 2, .by_score = 1, .recycle = 1, .frozen = 1, .marks = 1, .lazy = 1, .saves = 4},
+	{.name = "keep all", .saves = 2},
+	{.name = "keep 1", .num_to_keep = 1, .saves = 3},
+	{.name = "keep 2 by score", .num_to_keep = 2, .by_score = 1, .saves = 4},
+	{.name = "frozen, keep 1", .num_to_keep = 1, .frozen = 1, .saves = 3},
+	{.name = "frozen, keep all", .frozen = 1, .saves = 2},
+	{.name = "recycle", .num_to_keep = 1, .recycle = 1, .saves = 4},
+	{.name = "recycle, frozen", .num_to_keep = 1, .recycle = 2, .frozen = 1, .saves = 4},
+	{.name = "lazy", .lazy = 1, .saves = 2},
+	{.name = "lazy, keep 1", .lazy = 1, .num_to_keep = 1, .saves = 3},
+	{.name = "ring", .mode = PAWL_MODE_RING, .saves = 2},
+	{.name = "ring, keep 1", .mode = PAWL_MODE_RING, .num_to_keep = 1, .saves = 3},
+	{.name = "ring, frozen", .mode = PAWL_MODE_RING, .frozen = 1, .saves = 3},
+	{.name = "ring, recycle", .mode = PAWL_MODE_RING, .num_to_keep = 1, .recycle = 1, .saves = 4},
+	{.name = "direct", .mode = PAWL_MODE_DIRECT, .saves = 2},
+	{.name = "direct, keep 1", .mode = PAWL_MODE_DIRECT, .num_to_keep = 1, .saves = 3},
+	{.name = "direct, frozen", .mode = PAWL_MODE_DIRECT, .frozen = 1, .saves = 3},
+	{.name = "direct, by score", .mode = PAWL_MODE_DIRECT, .num_to_keep = 1, .by_score = 1, .saves = 3},
+	{.name = "marks", .marks = 1, .saves = 3},
+	{.name = "marks, keep 1", .marks = 1, .num_to_keep = 1, .saves = 4},
+	{.name = "marks, by score", .marks = 1, .num_to_keep = 1, .by_score = 1, .saves = 4},
+	{.name = "replace", .on_busy = PAWL_BUSY_REPLACE, .saves = 3},
+	{.name = "replace, keep 1", .on_busy = PAWL_BUSY_REPLACE, .num_to_keep = 1, .saves = 3},
+	{.name = "skip", .on_busy = PAWL_BUSY_SKIP, .saves = 3},
+	{.name = "everything",
+         .num_to_keep = 2,
+         .by_score = 1,
+         .recycle = 1,
+         .frozen = 1,
+         .marks = 1,
+         .lazy = 1,
+         .saves = 4},
 };
 const int n_scenarios = sizeof(scenarios) / sizeof(*scenarios);
 
@@ -109,8 +116,8 @@ options(const struct scenario *sc, const char *root, struct pawl_open_opts *o, c
 }
 
 static int
-save_once(const struct scenario *sc, struct pawl *run, struct model *m, int64_t step, struct scenario_progress *progress,
-          struct pawl_error *err)
+save_once(const struct scenario *sc, struct pawl *run, struct model *m, int64_t step,
+          struct scenario_progress *progress, struct pawl_error *err)
 {
 	static const double scores[] = {0.5, 0.9, 0.2, 0.7};
 	struct pawl_metric metric = {.name = "accuracy", .value = scores[step % 4]};
@@ -324,8 +331,8 @@ use_again(const struct scenario *sc, const char *root, struct scenario_progress 
 }
 
 int
-scenario_check(const struct scenario *sc, const char *root, const struct scenario_progress *progress, int then_use, char *why,
-               size_t why_len)
+scenario_check(const struct scenario *sc, const char *root, const struct scenario_progress *progress, int then_use,
+               char *why, size_t why_len)
 {
 	const char *score[] = {"accuracy"};
 	struct pawl_open_opts o;

@@ -86,13 +86,13 @@ meet(bool changes, bool *torn)
 	return false;
 }
 
-#define PLAIN(changes, ...)                                                                                                  \
-	bool torn;                                                                                                           \
-	if (meet(changes, &torn))                                                                                            \
-		return -1;                                                                                                   \
-	long rc = syscall(__VA_ARGS__);                                                                                      \
-	if (torn)                                                                                                            \
-		die();                                                                                                       \
+#define PLAIN(changes, ...)             \
+	bool torn;                      \
+	if (meet(changes, &torn))       \
+		return -1;              \
+	long rc = syscall(__VA_ARGS__); \
+	if (torn)                       \
+		die();                  \
 	return (int)rc
 
 int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of README.md run as they stand there, with small stand-ins for what they call."""
+"""The examples of README.md, docs/python.md and docs/c.md run as they stand there, with small stand-ins for what they call."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pathlib
 import re
 import shlex
 import subprocess
+import textwrap
 
 import pytest
 from common import run_program
@@ -47,10 +48,13 @@ def forward_and_backward(model):
 """
 
 
+def examples(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
 def blocks(section: str, language: str) -> list[str]:
-    """The examples of a section, in order."""
-    text = README.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    found = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    """The examples of a section of the README, in order."""
+    found = examples(README.partition(f"\n## {section}\n")[2].partition("\n## ")[0], language)
     assert found, f"README.md has no {language} in its section {section}"
     return found
 
@@ -113,25 +117,77 @@ def test_plain_example(tmp_path: pathlib.Path) -> None:
     assert printed == "[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]] 3 final\n"
 
 
+def compile_and_run(program: str, folder: pathlib.Path) -> str:
+    (folder / "example.c").write_text(program)
+    flags = ["-std=c17", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
+    library = BUILD / "src" / "libpawl.a"
+    subprocess.run(["gcc", *flags, "example.c", "-o", "example", library, "-lpthread", "-lm"], check=True, cwd=folder)
+    return subprocess.run([folder / "example"], check=True, cwd=folder, capture_output=True, text=True).stdout
+
+
 def test_c_example(tmp_path: pathlib.Path) -> None:
     (example,) = blocks("C", "c")
-    (tmp_path / "example.c").write_text(
+    compile_and_run(
         "#include <stdio.h>\n"
         + example
         + "int main(void)\n{\n\tfloat weights[5] = {1, 2, 3, 4, 5};\n\tstruct pawl_error err = {0};\n"
-        "\tint rc = save_weights(weights, 5, &err);\n\tfputs(err.message, stderr);\n\treturn rc != 0;\n}\n"
+        "\tint rc = save_weights(weights, 5, &err);\n\tfputs(err.message, stderr);\n\treturn rc != 0;\n}\n",
+        tmp_path,
     )
-    flags = ["-std=c17", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
-    subprocess.run(
-        ["gcc", *flags, "example.c", "-o", "example", BUILD / "src" / "libpawl.a", "-lpthread", "-lm"],
-        check=True,
-        cwd=tmp_path,
-    )
-    subprocess.run([tmp_path / "example"], check=True, cwd=tmp_path)
     (pack,) = (tmp_path / "runs/demo/checkpoints/checkpoint_000001").glob("*.safetensors")
     assert load_file(pack)["weights"].tolist() == [1, 2, 3, 4, 5]
 
 
-def test_what_it_links_to_exists() -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", README):
-        assert (ROOT / target).exists(), target
+def test_example_of_the_page_on_c_resumes(tmp_path: pathlib.Path) -> None:
+    (example,) = examples((ROOT / "docs" / "c.md").read_text(), "c")
+    printed = compile_and_run(
+        example + "int main(void)\n{\n\tfloat once[9] = {7}, again[9] = {0};\n"
+        "\tint a = train(once, 9, 350), b = train(again, 9, 450);\n"
+        '\tprintf("%d %d %g\\n", a, b, (double)again[0]);\n\treturn 0;\n}\n',
+        tmp_path,
+    )
+    assert printed == "0 0 7\n"
+    done = subprocess.run([PAWL, "ls", tmp_path / "runs/demo", "--json"], capture_output=True, text=True, check=True)
+    assert [row["step"] for row in json.loads(done.stdout)["checkpoints"]] == [200, 300, 400]
+
+
+PAGE_STAND_INS = """
+import torch, pawl
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.AdamW(model.parameters())
+state = {"model": model, "optimizer": optimizer}
+weights = torch.ones(3)
+accuracies = iter([0.1, 0.2, 0.8, 0.9, 0.3, 0.4, 0.4, 0.4, 0.4, 0.4])
+first_step, last_step = 10, 1100
+
+def train_one_epoch():
+    forward_and_backward(None)
+    optimizer.step()
+    return next(accuracies)
+
+def batch(step):
+    return torch.ones(3, 4)
+
+def forward_and_backward(data):
+    model(torch.ones(3, 4)).sum().backward()
+
+def evaluate(tree):
+    assert "model" in tree
+    raise SystemExit
+"""
+
+
+def test_examples_of_the_page_on_python(tmp_path: pathlib.Path) -> None:
+    found = examples((ROOT / "docs" / "python.md").read_text(), "python")
+    assert len(found) == 6
+    for example in found:
+        if "manager" in example and "with pawl.CheckpointManager" not in example:
+            example = f"with pawl.CheckpointManager('runs/demo') as manager:\n{textwrap.indent(example, '    ')}"
+        run_program(f"import os\nos.chdir({str(tmp_path)!r})\n{PAGE_STAND_INS}\n{example}")
+    assert len(list((tmp_path / "runs/demo/checkpoints").glob("checkpoint_*"))) > 5
+
+
+def test_links_between_the_documents_lead_somewhere() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"

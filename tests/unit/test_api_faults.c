@@ -3,8 +3,9 @@
  * Every call of pawl.h with every allocation of it failing, one at a time and from one on: it returns PAWL_ENOMEM or
  * succeeds, leaves its out-parameters alone when it fails, leaks nothing, and the run is what it was (P4).
  *
- * The allocations are intercepted in this program: malloc and its kin are defined here, so that also those of libc count
- * (opendir, pthread_create); under a sanitizer, which brings its own, those of the library are wrapped at link time.
+ * The allocations are intercepted in this program: malloc and its kin are defined here, so that also those of libc
+ * count (opendir, pthread_create); under a sanitizer, which brings its own, those of the library are wrapped at link
+ * time.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -121,8 +122,9 @@ count_live(void)
 #define BENEATH(fn) __libc_##fn
 /* Called by this program, not by libc or cmocka. */
 extern const char __executable_start[], etext[];
-#define IS_OURS                                                                                          \
-	((const char *)__builtin_return_address(0) >= __executable_start && (const char *)__builtin_return_address(0) < etext)
+#define IS_OURS                                                             \
+	((const char *)__builtin_return_address(0) >= __executable_start && \
+	 (const char *)__builtin_return_address(0) < etext)
 #endif
 
 extern void *BENEATH(malloc)(size_t n);
@@ -192,12 +194,12 @@ struct bed {
 
 /* The controls at the end look at the exit status of a child. */
 static bool is_control;
-#define COMPLAIN(...)                     \
-	do {                              \
-		disarm();                 \
-		if (is_control)           \
-			_exit(1);         \
-		fail_msg(__VA_ARGS__);    \
+#define COMPLAIN(...)                  \
+	do {                           \
+		disarm();              \
+		if (is_control)        \
+			_exit(1);      \
+		fail_msg(__VA_ARGS__); \
 	} while (0)
 
 static void
@@ -345,8 +347,8 @@ count_hidden(struct bed *b)
 	return n;
 }
 
-/* The newest checkpoint is whole (all: every one), and none is lost; returns how many there are. A folder that has lost its
- * manifest is none: a deletion that was cut short leaves such. */
+/* The newest checkpoint is whole (all: every one), and none is lost; returns how many there are. A folder that has lost
+ * its manifest is none: a deletion that was cut short leaves such. */
 static size_t
 check_intact(struct bed *b, const char *what, long nth, size_t least, bool all)
 {
@@ -362,7 +364,8 @@ check_intact(struct bed *b, const char *what, long nth, size_t least, bool all)
 
 		if (info->marks & PAWL_MARK_BAD) {
 			if (strcmp(info->problem, "manifest.json is missing") != 0)
-				COMPLAIN("%s, allocation %ld: afterwards: %s: %s", what, nth, info->name, info->problem);
+				COMPLAIN("%s, allocation %ld: afterwards: %s: %s", what, nth, info->name,
+				         info->problem);
 			continue;
 		}
 		n++;
@@ -385,7 +388,7 @@ struct sweep {
 	const char *what;
 	prepare_fn *prepare; /* before every attempt, undisturbed; or NULL */
 	call_fn *call;
-	size_t keeps;        /* so many checkpoints must always be there; 0 = as many as before the sweep */
+	size_t keeps; /* so many checkpoints must always be there; 0 = as many as before the sweep */
 };
 
 /* One attempt; returns whether the n-th allocation was reached. */
@@ -404,15 +407,18 @@ attempt(struct bed *b, const struct sweep *s, long nth, bool forever)
 	disarm();
 	/* A thread that cannot be started is EAGAIN to the system. */
 	if (rc < 0 && rc != PAWL_ENOMEM && !(rc == PAWL_ETRANSIENT && err.sys == EAGAIN))
-		COMPLAIN("%s, allocation %ld%s: %s: %s", s->what, nth, forever ? " and on" : "", pawl_code_name(rc), err.message);
+		COMPLAIN("%s, allocation %ld%s: %s: %s", s->what, nth, forever ? " and on" : "", pawl_code_name(rc),
+		         err.message);
 	if (rc < 0 && (err.code != rc || !err.message[0]))
-		COMPLAIN("%s, allocation %ld: returned %d, but the error says %d \"%s\"", s->what, nth, rc, err.code, err.message);
+		COMPLAIN("%s, allocation %ld: returned %d, but the error says %d \"%s\"", s->what, nth, rc, err.code,
+		         err.message);
 	if (rc < 0 && !reached)
 		COMPLAIN("%s: fails undisturbed: %s", s->what, err.message);
 	if (had_run && b->run)
 		check_intact(b, s->what, nth, s->keeps, false);
 	else if (count_live() != blocks)
-		COMPLAIN("%s, allocation %ld%s: %zu blocks are left", s->what, nth, forever ? " and on" : "", count_live() - blocks);
+		COMPLAIN("%s, allocation %ld%s: %zu blocks are left", s->what, nth, forever ? " and on" : "",
+		         count_live() - blocks);
 	return reached;
 }
 
@@ -454,7 +460,8 @@ static int
 build_state(struct bed *b, struct pawl_error *err)
 {
 	const struct pawl_scalar key = {.type = PAWL_INT, .i = 5}, text = {.type = PAWL_STR, .ptr = "key", .len = 3};
-	const struct pawl_scalar value = {.type = PAWL_FLOAT, .f = 1.5}, bytes = {.type = PAWL_BYTES, .ptr = "\0\1", .len = 2};
+	const struct pawl_scalar value = {.type = PAWL_FLOAT, .f = 1.5},
+				 bytes = {.type = PAWL_BYTES, .ptr = "\0\1", .len = 2};
 	struct pawl_tensor t = PAWL_TENSOR_INIT;
 	struct pawl_state *s = UNTOUCHED;
 	uint64_t shape[] = {N_BIAS};
@@ -973,7 +980,9 @@ restore_new(struct bed *b, struct pawl_error *err)
 		t.dtype = info->dtype;
 		t.ndim = info->ndim;
 		t.shape = info->shape;
-		t.data = strcmp(info->name, "model/weight") == 0 ? b->weight : strcmp(info->name, "model/bias") == 0 ? b->bias : b->frozen;
+		t.data = strcmp(info->name, "model/weight") == 0 ? b->weight
+		         : strcmp(info->name, "model/bias") == 0 ? b->bias
+		                                                 : b->frozen;
 		rc = pawl_restore_bind(r, i, &t, err);
 	}
 	rc = rc < 0 ? rc : pawl_restore_read(r, err);

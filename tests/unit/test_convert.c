@@ -54,9 +54,9 @@ test_half_floats(void **state)
 	static const struct {
 		uint16_t code;
 		double value;
-	} rows[] = {{0x0000, 0.0}, {0x8000, -0.0}, {0x3c00, 1.0}, {0xc000, -2.0}, {0x7bff, 65504.0}, {0x0400, 0x1p-14},
-		    {0x03ff, 0x3ffp-24}, {0x0001, 0x1p-24}, {0x3555, 0x1.554p-2}, {0x7c00, INFINITY}, {0xfc00, -INFINITY},
-		    {0x7e01, NAN}};
+	} rows[] = {{0x0000, 0.0},        {0x8000, -0.0},     {0x3c00, 1.0},       {0xc000, -2.0},
+	            {0x7bff, 65504.0},    {0x0400, 0x1p-14},  {0x03ff, 0x3ffp-24}, {0x0001, 0x1p-24},
+	            {0x3555, 0x1.554p-2}, {0x7c00, INFINITY}, {0xfc00, -INFINITY}, {0x7e01, NAN}};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
 		check(PAWL_F16, &rows[i].code, 0, rows[i].value);
 	check(PAWL_BF16, (uint16_t[]){0x3f80}, 0, 1.0);

@@ -213,7 +213,8 @@ test_leaves_come_go_and_change_their_type(void **state)
 	assert_int_equal(pawl_state_set_float(b, "same", NAN, NULL), 0);
 	save(f, 1, a, NULL);
 	save(f, 2, b, NULL);
-	static const struct pawl_diff_row want[] = { /* in order of paths */
+	static const struct pawl_diff_row want[] = {
+		/* in order of paths */
 		{"blob", PAWL_CHANGED, 0, "3 bytes", "4 bytes", 0, 0},
 		{"epoch", PAWL_CHANGED, 0, "3", "4", 0, 0},
 		{"gone", PAWL_REMOVED, 1, "U8 [3]", "", 0, 0},

@@ -48,17 +48,27 @@ setup(void **state)
 		for (unsigned k = 0; k < FILE_BYTES; k++)
 			f->bytes[i][k] = (unsigned char)(k * 7 + k / 256 + i);
 		for (unsigned b = 0; b < N_BLOCKS; b++)
-			f->sums[i][b] = sum_bytes(f->bytes[i] + b * BLOCK, b + 1 < N_BLOCKS ? BLOCK : FILE_BYTES % BLOCK);
+			f->sums[i][b] =
+				sum_bytes(f->bytes[i] + b * BLOCK, b + 1 < N_BLOCKS ? BLOCK : FILE_BYTES % BLOCK);
 		assert_int_equal(store_put_bytes(f->store, key, f->bytes[i], FILE_BYTES, 0, NULL), 0);
-		f->files[i] = (struct manifest_file){.name = f->names[i], .nbytes = FILE_BYTES, .block_bytes = BLOCK,
-						     .n_blocks = N_BLOCKS, .sums = f->sums[i]};
-		f->pieces[i] = (struct manifest_piece){.file = i, .begin = 100, .nbytes = f->shape, .offsets = &zero,
-						       .lengths = &f->shape};
-		f->tensors[i] = (struct manifest_tensor){.name = f->names[i], .dtype = PAWL_U8, .ndim = 1, .shape = &f->shape,
-							 .nbytes = f->shape, .n_pieces = 1, .pieces = &f->pieces[i]};
-		f->bindings[i] = (struct reshard_binding){.tensor = i, .contiguous = true,
-							  .dst = {.dtype = PAWL_U8, .ndim = 1, .shape = &f->shape,
-								  .data = f->got[i]}};
+		f->files[i] = (struct manifest_file){.name = f->names[i],
+		                                     .nbytes = FILE_BYTES,
+		                                     .block_bytes = BLOCK,
+		                                     .n_blocks = N_BLOCKS,
+		                                     .sums = f->sums[i]};
+		f->pieces[i] = (struct manifest_piece){
+			.file = i, .begin = 100, .nbytes = f->shape, .offsets = &zero, .lengths = &f->shape};
+		f->tensors[i] = (struct manifest_tensor){.name = f->names[i],
+		                                         .dtype = PAWL_U8,
+		                                         .ndim = 1,
+		                                         .shape = &f->shape,
+		                                         .nbytes = f->shape,
+		                                         .n_pieces = 1,
+		                                         .pieces = &f->pieces[i]};
+		f->bindings[i] = (struct reshard_binding){
+			.tensor = i,
+			.contiguous = true,
+			.dst = {.dtype = PAWL_U8, .ndim = 1, .shape = &f->shape, .data = f->got[i]}};
 	}
 	assert_int_equal(fetch_new(f->store, 4, 0, &f->fetch, NULL), 0);
 	*state = f;
@@ -83,8 +93,13 @@ run(struct fixture *f, fetch_bad_fn *bad, void *arg, struct pawl_error *err)
 		assert_int_equal(reshard_plan_all(&f->m, 1024, &plan, NULL), 0);
 	else
 		assert_int_equal(reshard_plan(&f->m, f->bindings, N_FILES, 1024, &plan, NULL), 0);
-	struct fetch_job job = {.name = "ck", .folder = "c", .manifest = &f->m, .plan = plan, .bindings = f->bindings,
-				.bad = bad, .arg = arg};
+	struct fetch_job job = {.name = "ck",
+	                        .folder = "c",
+	                        .manifest = &f->m,
+	                        .plan = plan,
+	                        .bindings = f->bindings,
+	                        .bad = bad,
+	                        .arg = arg};
 	int rc = fetch_run(f->fetch, &job, err);
 	reshard_free(plan);
 	return rc;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The checkpoints of every released format (tests/golden) restore to what they are known to hold, and today's writer makes
- * what decodes to the same. They are copied first: reading leaves holds for a moment, and the source tree is left alone.
+ * The checkpoints of every released format (tests/golden) restore to what they are known to hold, and today's writer
+ * makes what decodes to the same. They are copied first: reading leaves holds for a moment, and the source tree is left
+ * alone.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -132,7 +133,8 @@ check_restored(struct pawl *run, uint64_t id, int64_t step, void (*make)(struct 
 }
 
 static void
-check_info(const struct pawl_info *info, int64_t step, unsigned marks, size_t n_metrics, double accuracy, uint64_t new_bytes)
+check_info(const struct pawl_info *info, int64_t step, unsigned marks, size_t n_metrics, double accuracy,
+           uint64_t new_bytes)
 {
 	assert_int_equal(info->id, step);
 	assert_int_equal(info->step, step * 100);
@@ -251,8 +253,8 @@ test_R148_the_golden_run_can_be_continued(void **state)
 	pawl_close(run, NULL);
 }
 
-/* The lines of a manifest from "state" to before "digest", and "files" without what depends on pack 0's header. The caller
- * frees. */
+/* The lines of a manifest from "state" to before "digest", and "files" without what depends on pack 0's header. The
+ * caller frees. */
 static char *
 contents_of(const struct small_run *r, const char *manifest)
 {

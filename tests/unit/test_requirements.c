@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requirements that no single source file answers for, through pawl.h: names and places, numbering, order of a save, space. */
+/* Requirements that no single source file answers for, through pawl.h: names and places, numbering, order of a save,
+ * space. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,7 +64,8 @@ test_R13_checkpoints_lie_in_checkpoints_of_the_run_folder(void **state)
 	small_mkdir(r, "elsewhere");
 	assert_int_equal(chdir(r->root), 0);
 	assert_int_equal(chdir(".."), 0);
-	r->opts.root = strrchr(r->root, '/') + 1; /* relative; places do not depend on where the program goes from here */
+	r->opts.root =
+		strrchr(r->root, '/') + 1; /* relative; places do not depend on where the program goes from here */
 	small_open(r);
 	small_save(r, 1, 0.5);
 	assert_int_equal(chdir(small_path(r, "elsewhere").text), 0);
@@ -88,12 +90,14 @@ test_R14_R15_R23_E1_a_skipped_save_uses_up_its_number(void **state)
 
 	use_scores(r, 1, 1);
 	small_open(r);
-	FAILS(PAWL_ENOTFOUND, "no checkpoint", pawl_find(r->run, "latest", &id, err)); /* no name while nothing was saved */
+	FAILS(PAWL_ENOTFOUND, "no checkpoint",
+	      pawl_find(r->run, "latest", &id, err)); /* no name while nothing was saved */
 	assert_int_equal(save_for_id(r, 10, 0.5, &stage), 1);
 	assert_int_equal(stage, PAWL_STAGE_SETTLED);
 	assert_int_equal(save_for_id(r, 20, 0.4, &stage), 2);
 	assert_int_equal(stage, PAWL_STAGE_SKIPPED);
-	FAILS(PAWL_ENOTFOUND, "checkpoint_000002", pawl_find(r->run, "checkpoint_000002", &id, err)); /* named, not on disk */
+	FAILS(PAWL_ENOTFOUND, "checkpoint_000002",
+	      pawl_find(r->run, "checkpoint_000002", &id, err)); /* named, not on disk */
 	assert_int_equal(id, 77);
 	assert_int_equal(save_for_id(r, 30, 0.9, &stage), 3); /* the next one goes to id + 1 */
 	assert_int_equal(stage, PAWL_STAGE_SETTLED);
@@ -141,7 +145,7 @@ test_R20_E7_opening_sets_the_rules_and_goes_on_with_numbers_scores_and_best(void
 	assert_int_equal(id, 1);
 	ASSERT_IDS("1 2 3", r->run);
 	assert_int_equal(save_for_id(r, 4, 0.5, &stage), 4); /* the number after the newest one */
-	ASSERT_IDS("1 4", r->run); /* the new rules: the best one, and the latest */
+	ASSERT_IDS("1 4", r->run);                           /* the new rules: the best one, and the latest */
 }
 
 static void
@@ -217,7 +221,8 @@ be_killed(struct small_run *r)
 		if (pawl_save(run, &save, state, NULL, NULL) < 0 || pawl_wait(run, -1, NULL) < 0)
 			_exit(1);
 		/* What a kill leaves: a folder without its name, and the lease of a dead process. */
-		if (mkdir(small_path(r, "checkpoints/.checkpoint_000002.00000000000000000000000000000001.partial").text, 0777) < 0)
+		if (mkdir(small_path(r, "checkpoints/.checkpoint_000002.00000000000000000000000000000001.partial").text,
+		          0777) < 0)
 			_exit(1);
 		kill(getpid(), SIGKILL);
 	}
@@ -274,7 +279,9 @@ test_R143_too_little_space_is_told_with_both_figures_before_anything_is_written(
 	pawl_state_free(one);
 	const char *at = strstr(why.message, "needs about ");
 	assert_non_null(at);
-	assert_int_equal(sscanf(at, "needs about %" SCNu64 " bytes, but %255s has %" SCNu64 " bytes free", &need, path, &found), 3);
+	assert_int_equal(
+		sscanf(at, "needs about %" SCNu64 " bytes, but %255s has %" SCNu64 " bytes free", &need, path, &found),
+		3);
 	assert_true(need > (uint64_t)1 << 52 && need < ((uint64_t)1 << 52) + (1 << 24));
 	assert_string_equal(path, r->root);
 	assert_int_equal(statvfs(r->root, &fs), 0);

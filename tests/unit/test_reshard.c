@@ -126,8 +126,8 @@ add_tensor(struct world *w, int dtype, uint32_t ndim, const uint64_t *shape)
 {
 	size_t t = w->m.n_tensors++;
 	memcpy(w->shapes[t], shape, ndim * sizeof *shape);
-	w->tensors[t] = (struct manifest_tensor){.name = "t", .dtype = dtype, .ndim = ndim, .shape = w->shapes[t],
-						 .pieces = w->pieces[t]};
+	w->tensors[t] = (struct manifest_tensor){
+		.name = "t", .dtype = dtype, .ndim = ndim, .shape = w->shapes[t], .pieces = w->pieces[t]};
 	w->tensors[t].nbytes = count(ndim, shape) * pawl_dtype_bits(dtype) / 8;
 }
 
@@ -176,8 +176,12 @@ make_wish(struct world *w, size_t t, struct wish *wish)
 	int64_t step_of = 1, lowest = 0;
 	memset(wish, 0, sizeof *wish);
 	wish->b.tensor = t;
-	wish->b.dst = (struct pawl_tensor){.size = sizeof wish->b.dst, .dtype = tensor->dtype, .ndim = tensor->ndim,
-					   .shape = wish->shape, .offsets = wish->offsets, .global_shape = tensor->shape};
+	wish->b.dst = (struct pawl_tensor){.size = sizeof wish->b.dst,
+	                                   .dtype = tensor->dtype,
+	                                   .ndim = tensor->ndim,
+	                                   .shape = wish->shape,
+	                                   .offsets = wish->offsets,
+	                                   .global_shape = tensor->shape};
 	int whole = below(w, 3) == 0, strided = below(w, 2) == 0;
 	for (uint32_t d = tensor->ndim; d-- > 0;) {
 		uint64_t n = tensor->shape[d];
@@ -257,7 +261,7 @@ check_units(const struct world *w, const struct reshard_plan *plan, uint64_t uni
 		assert_true(unit->end <= f->nbytes);
 		assert_true(unit->end - unit->begin <= unit_bytes || unit->end - unit->begin <= f->block_bytes);
 		assert_true(u == 0 || before->file < unit->file ||
-			    (before->file == unit->file && before->end <= unit->begin));
+		            (before->file == unit->file && before->end <= unit->begin));
 		total += unit->end - unit->begin;
 		for (uint64_t block = unit->begin; block < unit->end; block += f->block_bytes) {
 			uint64_t end = block + f->block_bytes < unit->end ? block + f->block_bytes : unit->end;
@@ -350,8 +354,11 @@ test_far_apart_columns_do_not_read_the_blocks_between(void **state)
 	add_tensor(&w, PAWL_U8, 2, (uint64_t[]){16, 1024});
 	add_piece(&w, 0, 0, (uint64_t[4]){0}, (uint64_t[4]){16, 1024});
 	struct reshard_binding b = {.tensor = 0, .contiguous = true};
-	b.dst = (struct pawl_tensor){.dtype = PAWL_U8, .ndim = 2, .shape = (uint64_t[]){16, 1},
-				     .offsets = (uint64_t[]){0, 500}, .data = memory};
+	b.dst = (struct pawl_tensor){.dtype = PAWL_U8,
+	                             .ndim = 2,
+	                             .shape = (uint64_t[]){16, 1},
+	                             .offsets = (uint64_t[]){0, 500},
+	                             .data = memory};
 	assert_int_equal(reshard_plan(&w.m, &b, 1, 1 << 20, &plan, NULL), 0);
 	assert_int_equal(plan->n_units, 16);
 	assert_int_equal(plan->nbytes, 16 * 64);
@@ -463,8 +470,8 @@ test_elements_below_a_byte_move_only_in_whole_bytes(void **state)
 	world_init(&w, 5, 64);
 	add_tensor(&w, PAWL_F4, 2, (uint64_t[]){4, 6});
 	w.tensors[0].n_pieces = 1;
-	w.pieces[0][0] = (struct manifest_piece){.file = 0, .begin = 0, .nbytes = 12, .offsets = w.offsets[0][0],
-						 .lengths = w.shapes[0]};
+	w.pieces[0][0] = (struct manifest_piece){
+		.file = 0, .begin = 0, .nbytes = 12, .offsets = w.offsets[0][0], .lengths = w.shapes[0]};
 	for (unsigned char i = 0; i < 12; i++)
 		w.bytes[0][i] = (unsigned char)(i + 1);
 	b.dst = (struct pawl_tensor){.dtype = PAWL_F4, .ndim = 2, .shape = shape, .offsets = offsets, .data = memory};
@@ -483,9 +490,15 @@ test_R145_a_billion_runs_are_described_not_listed(void **state)
 	(void)state;
 	struct reshard_plan *plan = NULL;
 	const uint64_t rows = 1u << 30, offsets[2] = {0, 0}, shape[2] = {rows, 4}, want[2] = {rows, 1};
-	struct manifest_piece piece = {.file = 0, .begin = 4096, .nbytes = rows * 4, .offsets = offsets, .lengths = shape};
-	struct manifest_tensor t = {.name = "t", .dtype = PAWL_U8, .ndim = 2, .shape = shape, .nbytes = rows * 4,
-				    .n_pieces = 1, .pieces = &piece};
+	struct manifest_piece piece = {
+		.file = 0, .begin = 4096, .nbytes = rows * 4, .offsets = offsets, .lengths = shape};
+	struct manifest_tensor t = {.name = "t",
+	                            .dtype = PAWL_U8,
+	                            .ndim = 2,
+	                            .shape = shape,
+	                            .nbytes = rows * 4,
+	                            .n_pieces = 1,
+	                            .pieces = &piece};
 	struct manifest_file f = {.name = "f", .nbytes = 4096 + rows * 4, .block_bytes = 1 << 20};
 	struct manifest m = {.tensors = &t, .n_tensors = 1, .files = &f, .n_files = 1};
 	struct reshard_binding b = {.tensor = 0, .contiguous = true};
@@ -517,10 +530,15 @@ test_20000_small_tensors_are_planned_in_linear_size(void **state)
 	struct reshard_plan *plan = NULL;
 	for (size_t i = 0; i < N; i++) {
 		size_t place = (i * 7919) % N; /* not in file order */
-		pieces[i] = (struct manifest_piece){.begin = 4096 + place * BYTES, .nbytes = BYTES, .offsets = &zero,
-						    .lengths = &shape};
-		tensors[i] = (struct manifest_tensor){.name = "t", .dtype = PAWL_U8, .ndim = 1, .shape = &shape,
-						      .nbytes = BYTES, .n_pieces = 1, .pieces = &pieces[i]};
+		pieces[i] = (struct manifest_piece){
+			.begin = 4096 + place * BYTES, .nbytes = BYTES, .offsets = &zero, .lengths = &shape};
+		tensors[i] = (struct manifest_tensor){.name = "t",
+		                                      .dtype = PAWL_U8,
+		                                      .ndim = 1,
+		                                      .shape = &shape,
+		                                      .nbytes = BYTES,
+		                                      .n_pieces = 1,
+		                                      .pieces = &pieces[i]};
 		bindings[i].tensor = i;
 		bindings[i].contiguous = true;
 		bindings[i].dst = (struct pawl_tensor){.dtype = PAWL_U8, .ndim = 1, .shape = &shape, .data = memory};

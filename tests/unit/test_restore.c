@@ -239,7 +239,7 @@ test_R160_every_rank_of_a_new_size_gets_its_box(void **state)
 			for (uint64_t c = from; c < to; c++) {
 				for (uint64_t row = 0; row < ROWS; row++)
 					assert_memory_equal(&parts[rank][c - from][row], &f->saved.weight[row][c],
-							    sizeof(float));
+					                    sizeof(float));
 			}
 		}
 	}
@@ -464,12 +464,13 @@ test_R136_small_blocks_name_the_range_and_the_tensor(void **state)
 	uint64_t at = piece->begin + 2000, block = at / 512 * 512;
 	char range[64];
 	snprintf(range, sizeof range, "bytes %llu to %llu (tensor model/weight)", (unsigned long long)block,
-		 (unsigned long long)block + 512);
+	         (unsigned long long)block + 512);
 	pawl_restore_close(r);
 	made_flip(&f->made, 1, "rank00000-00000.safetensors", at, 0x10);
 	assert_int_equal(restore_code(f, NULL, &err), PAWL_ECORRUPT);
 	assert_non_null(strstr(err.message, range));
-	/* A block that is touched counts as a whole, also where the change lies beside what is wanted; others do not. */
+	/* A block that is touched counts as a whole, also where the change lies beside what is wanted; others do not.
+	 */
 	const char *globs[] = {"optimizer/pairs"};
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
 	opts.include = globs;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine end to end through pawl.h: save, modes, admission, reuse, recycling, lease, retention, memory-only, failures. */
+/* The engine end to end through pawl.h: save, modes, admission, reuse, recycling, lease, retention, memory-only,
+ * failures. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -588,7 +589,8 @@ test_lease_of_a_killed_writer_is_taken_over(void **state)
 	close_run(run);
 }
 
-/* Each operation fails once, at its first, second, ... call; the save fails whole and the next one works (P4, P5, P15). */
+/* Each operation fails once, at its first, second, ... call; the save fails whole and the next one works (P4, P5, P15).
+ */
 static void
 fail_operation(struct fixture *f, const char *operation)
 {
@@ -772,28 +774,28 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        CASE(test_R12_save_and_restore_round_trip),
-	        CASE(test_snapshot_mode),
-	        CASE(test_ring_mode),
-	        CASE(test_direct_mode),
-	        CASE(test_a_state_above_arena_bytes_passes_through_a_ring),
-	        CASE(test_R145_second_save_takes_no_minor_fault),
-	        CASE(test_lazy_save_copies_before_the_fence_returns),
-	        CASE(test_R140_unchanged_packs_are_linked),
-	        CASE(test_recycled_files_are_overwritten_not_created),
-	        CASE(test_busy_skip_and_replace),
-	        CASE(test_R4_num_to_keep_and_ids_that_never_repeat),
-	        CASE(test_E1_the_id_of_a_removed_newest_checkpoint_is_not_given_out_again),
-	        CASE(test_R3_memory_only_writes_nothing),
-	        CASE(test_R27_R28_R29_bad_scores_are_refused_before_writing),
-	        CASE(test_P10_second_writer_is_refused),
-	        CASE(test_lease_of_a_killed_writer_is_taken_over),
-	        CASE(test_P4_failed_operations_change_nothing),
-	        CASE(test_background_error_is_told_once_by_the_next_call),
-	        CASE(test_R157_nonfinite_states_are_flagged_or_refused),
-	        CASE(test_single_checkpoint_and_overwrite),
-	        CASE(test_R90_later_checkpoints_of_another_run_are_refused),
-	        CASE(test_wrong_options_are_named),
+		CASE(test_R12_save_and_restore_round_trip),
+		CASE(test_snapshot_mode),
+		CASE(test_ring_mode),
+		CASE(test_direct_mode),
+		CASE(test_a_state_above_arena_bytes_passes_through_a_ring),
+		CASE(test_R145_second_save_takes_no_minor_fault),
+		CASE(test_lazy_save_copies_before_the_fence_returns),
+		CASE(test_R140_unchanged_packs_are_linked),
+		CASE(test_recycled_files_are_overwritten_not_created),
+		CASE(test_busy_skip_and_replace),
+		CASE(test_R4_num_to_keep_and_ids_that_never_repeat),
+		CASE(test_E1_the_id_of_a_removed_newest_checkpoint_is_not_given_out_again),
+		CASE(test_R3_memory_only_writes_nothing),
+		CASE(test_R27_R28_R29_bad_scores_are_refused_before_writing),
+		CASE(test_P10_second_writer_is_refused),
+		CASE(test_lease_of_a_killed_writer_is_taken_over),
+		CASE(test_P4_failed_operations_change_nothing),
+		CASE(test_background_error_is_told_once_by_the_next_call),
+		CASE(test_R157_nonfinite_states_are_flagged_or_refused),
+		CASE(test_single_checkpoint_and_overwrite),
+		CASE(test_R90_later_checkpoints_of_another_run_are_refused),
+		CASE(test_wrong_options_are_named),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

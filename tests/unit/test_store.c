@@ -278,16 +278,16 @@ test_ranges_are_read_exactly(void **state)
 	const struct {
 		size_t offset, len, at;
 	} ranges[] = {{0, 1, 0},
-		      {0, 2 * PIECE, 0},
-		      {4096, 2 * PIECE, 0},
-		      {1, 3 * PIECE, 1},
-		      {100, 3 * PIECE + 17, 612},
-		      {513, 2 * PIECE, 7},
-		      {PIECE - 1, 2, 4095},
-		      {4 * PIECE, 2 * PIECE + 1234, 0},
-		      {b.len - 1, 1, 0},
-		      {b.len - PIECE, PIECE, 0},
-		      {b.len, 0, 0}};
+	              {0, 2 * PIECE, 0},
+	              {4096, 2 * PIECE, 0},
+	              {1, 3 * PIECE, 1},
+	              {100, 3 * PIECE + 17, 612},
+	              {513, 2 * PIECE, 7},
+	              {PIECE - 1, 2, 4095},
+	              {4 * PIECE, 2 * PIECE + 1234, 0},
+	              {b.len - 1, 1, 0},
+	              {b.len - PIECE, PIECE, 0},
+	              {b.len, 0, 0}};
 	for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
 		size_t at = ranges[i].at, end = at + ranges[i].len;
 		memset(got.ptr, 0xee, b.len);
@@ -515,7 +515,7 @@ test_P17_keys_that_leave_the_root_are_refused(void **state)
 {
 	struct bed *bed = *state;
 	static const char *const bad[] = {"",  "../x", "/x",   "a//b", "a/../b", "./a",  "a/",       "..",
-					  ".", "a b",  "a\\b", "a\nb", "-x",     "a/-x", "\xc3\xa9", "a:b"};
+	                                  ".", "a b",  "a\\b", "a\nb", "-x",     "a/-x", "\xc3\xa9", "a:b"};
 	struct store_reader *r = NULL;
 	struct store_file *f = NULL;
 	struct store_entry entry;

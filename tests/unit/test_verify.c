@@ -52,7 +52,8 @@ teardown(void **state)
 static void
 save(struct fixture *f, uint64_t id, uint64_t block)
 {
-	make_checkpoint(f->made.run, &(struct made_opts){.id = id, .ranks = 2, .grid = {2}, .block_bytes = block}, f->state);
+	make_checkpoint(f->made.run, &(struct made_opts){.id = id, .ranks = 2, .grid = {2}, .block_bytes = block},
+	                f->state);
 }
 
 /* The only finding of a verification, which the caller frees. */

@@ -49,7 +49,8 @@ test_leaves_come_in_order_with_paths_that_find_them(void **state)
 	(void)state;
 	struct pawl_state *s = NULL;
 	const struct pawl_scalar one = {.type = PAWL_INT, .i = 1}, text = {.type = PAWL_STR, .ptr = "v", .len = 1},
-				 slash = {.type = PAWL_STR, .ptr = "a/b%", .len = 4}, list = {.type = PAWL_STR, .ptr = "l", .len = 1},
+				 slash = {.type = PAWL_STR, .ptr = "a/b%", .len = 4},
+				 list = {.type = PAWL_STR, .ptr = "l", .len = 1},
 				 empty = {.type = PAWL_STR, .ptr = "", .len = 0};
 	assert_int_equal(pawl_state_new(&s, NULL), 0);
 	pawl_state_begin(s, PAWL_DICT, NULL);
@@ -85,10 +86,12 @@ static void
 test_keys_of_other_types_have_other_exact_paths(void **state)
 {
 	(void)state;
-	static const struct pawl_scalar keys[] = {{.type = PAWL_INT, .i = 1}, {.type = PAWL_STR, .ptr = "1", .len = 1},
-						  {.type = PAWL_BYTES, .ptr = "1", .len = 1},
-						  {.type = PAWL_BOOLEAN, .i = 1}, {.type = PAWL_STR, .ptr = "true", .len = 4},
-						  {.type = PAWL_STR, .ptr = "1%t2", .len = 4}};
+	static const struct pawl_scalar keys[] = {{.type = PAWL_INT, .i = 1},
+	                                          {.type = PAWL_STR, .ptr = "1", .len = 1},
+	                                          {.type = PAWL_BYTES, .ptr = "1", .len = 1},
+	                                          {.type = PAWL_BOOLEAN, .i = 1},
+	                                          {.type = PAWL_STR, .ptr = "true", .len = 4},
+	                                          {.type = PAWL_STR, .ptr = "1%t2", .len = 4}};
 	const size_t n = sizeof keys / sizeof *keys;
 	struct pawl_state *s = NULL;
 	assert_int_equal(pawl_state_new(&s, NULL), 0);
