@@ -408,7 +408,7 @@ bind(const struct side *side, size_t tensor, uint64_t begin, uint64_t end, uint6
 static int
 gather(struct differ *d, struct pair *pair, uint64_t begin, uint64_t nbytes, struct pawl_error *err)
 {
-	size_t cap_a = d->cap_stretches, cap_b = d->cap_stretches;
+	size_t cap_a = d->cap_stretches, cap_b = cap_a;
 	TRY(grow((void **)&d->a.bindings, &cap_a, d->n_stretches, sizeof *d->a.bindings, err));
 	TRY(grow((void **)&d->b.bindings, &cap_b, d->n_stretches, sizeof *d->b.bindings, err));
 	TRY(grow((void **)&d->stretches, &d->cap_stretches, d->n_stretches, sizeof *d->stretches, err));

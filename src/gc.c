@@ -4,14 +4,16 @@
  * the store, catalog.c, pack.c, holds.c, lease.c.
  *
  * What is taken, and how we know that it is this run's and dead:
- *   checkpoints/.<name>.<token>.partial   we hold the lease, so only our own running save can be alive: its token is
- * spared checkpoints/<name> without manifest   holds nothing but packs whose headers name this run, or nothing at all
- * under a name that our template makes .pawl/holds/<token>.json              the process is dead
- *   .<name>.<token>.tmp                   older than the lease timeout; or at once while the run is being opened: we
- * hold the lease and have written nothing yet, so only readers and contenders can be at work .probe.<token>.tmp,
- * .doctor...        a trial folder, older than the lease timeout .pawl/recycle/<bytes>-<token>         the run does not
- * recycle (any more) Links are never followed, and none but a pointer's own temporary one is removed. A listing that
- * fails stops everything. Repeating is harmless (P15).
+ *   checkpoints/.<name>.<token>.partial   we hold the lease: only our own running save is alive, its token is spared
+ *   checkpoints/<name> without manifest   on request: holds nothing but packs that name this run and that repair
+ *                                         cannot use, or nothing at all under a name that our template makes
+ *   .pawl/holds/<token>.json              the process is dead
+ *   .<name>.<token>.tmp                   older than the lease timeout; at once while the run is being opened: we
+ *                                         hold the lease and have written nothing, so none but readers are at work
+ *   .probe.<token>.tmp, .doctor...        a trial folder, older than the lease timeout
+ *   .pawl/recycle/<bytes>-<token>         the run does not recycle (any more)
+ * Links are never followed, and none but a pointer's own temporary one is removed. A listing that fails stops
+ * everything. Repeating is harmless (P15).
  */
 #include <stdio.h>
 #include <string.h>

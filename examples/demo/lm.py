@@ -77,7 +77,7 @@ def sample(model: nn.Module, prompt: str, length: int) -> str:
 
 
 def main() -> None:
-    args = options(steps=200, save_every=20).parse_args()
+    args = options(steps=150, save_every=15).parse_args()
     make_deterministic()
     data, source = english_text()
     text = torch.frombuffer(bytearray(data), dtype=torch.uint8)
