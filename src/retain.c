@@ -186,9 +186,9 @@ static struct rules
 rules_of(const struct pawl_retention *policy)
 {
 	struct rules r = {.n_best = policy->keep_best, .n_newest = policy->keep_last};
-	uint64_t num =
-		policy->num_to_keep > 0 ? (uint64_t)policy->num_to_keep : policy->num_to_keep == PAWL_KEEP_MEMORY;
-	uint64_t *by_num = policy->n_scores ? &r.n_best : &r.n_newest;
+	bool memory = policy->num_to_keep == PAWL_KEEP_MEMORY; /* the newest, whatever its score */
+	uint64_t num = policy->num_to_keep > 0 ? (uint64_t)policy->num_to_keep : memory;
+	uint64_t *by_num = policy->n_scores && !memory ? &r.n_best : &r.n_newest;
 
 	if (num > *by_num)
 		*by_num = num;

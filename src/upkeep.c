@@ -254,6 +254,8 @@ pawl_prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, s
 		return err_set(err, PAWL_EUSAGE, "prune: expected a run, found NULL");
 	if (!dry_run)
 		TRY(run_check_writable(run, err));
+	if (policy && policy->num_to_keep == PAWL_KEEP_MEMORY)
+		return err_set(err, PAWL_EUSAGE, "prune: memory only is a rule that a run is opened with");
 	own = policy ? *policy : run->retention;
 	if (policy && run->opts.upkeep && !own.n_scores) { /* P6: the best is what the training calls so */
 		own.score_attributes = run->retention.score_attributes;

@@ -204,7 +204,8 @@ def run_pytest(env: dict[str, str], progress: Progress, extra: list[str]) -> Out
         deadline.cancel()
         read_junit(report, outcome)
     if not outcome.passed and not outcome.failed:
-        outcome.fail("pytest", f"ran no test (exit status {status})\n" + "\n".join(tail))
+        outcome.passed = done - failed  # it died before it could write its report
+        outcome.fail("pytest", f"{describe(status, PYTEST_SECONDS)} after {done} tests\n" + "\n".join(tail))
     elif status != 0 and not outcome.failed:
         outcome.fail("pytest", f"{describe(status, PYTEST_SECONDS)}\n" + "\n".join(tail))
     outcome.seconds = time.monotonic() - begin

@@ -241,7 +241,7 @@ def test_tables_fit_the_terminal(demo: pathlib.Path, columns: int) -> None:
 
 def test_progress_only_where_a_terminal_is(large: pathlib.Path) -> None:
     terminal = Terminal("verify", large)
-    terminal.read(until=lambda out: "%" in out)
+    terminal.read(until=lambda out: "verifying" in out and "\x1b[K" in out)
     assert "verifying" in terminal.output and "\x1b[K" in terminal.output
     terminal.interrupt()
     terminal.status()

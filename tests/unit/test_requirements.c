@@ -55,6 +55,21 @@ save_for_id(struct small_run *r, int64_t step, double accuracy, int *ret_stage)
 }
 
 static void
+test_R3_memory_only_cannot_be_asked_of_checkpoints_on_disk(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_retention memory = PAWL_RETENTION_INIT;
+
+	memory.num_to_keep = PAWL_KEEP_MEMORY;
+	small_open(r);
+	small_save(r, 1, 0.5);
+	small_save(r, 2, 0.5);
+	FAILS(PAWL_EUSAGE, "memory", pawl_prune(r->run, &memory, 0, NULL, err));
+	FAILS(PAWL_EUSAGE, "memory", pawl_prune(r->run, &memory, 1, NULL, err));
+	ASSERT_IDS("1 2", r->run);
+}
+
+static void
 test_R13_checkpoints_lie_in_checkpoints_of_the_run_folder(void **state)
 {
 	struct small_run *r = *state;
@@ -296,6 +311,7 @@ main(void)
 {
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, small_setup, small_teardown)
 	const struct CMUnitTest tests[] = {
+		CASE(test_R3_memory_only_cannot_be_asked_of_checkpoints_on_disk),
 		CASE(test_R13_checkpoints_lie_in_checkpoints_of_the_run_folder),
 		CASE(test_R14_R15_R23_E1_a_skipped_save_uses_up_its_number),
 		CASE(test_R19_a_new_run_has_no_checkpoint_and_no_best),

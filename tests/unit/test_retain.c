@@ -112,14 +112,14 @@ test_R1_R2_default_policy_keeps_everything(void **state)
 }
 
 static void
-test_R3_E2_memory_only_is_allowed_and_never_deletes(void **state)
+test_R3_E2_memory_only_keeps_the_newest_whatever_the_scores(void **state)
 {
 	(void)state;
 	struct pawl_retention p = best_policy(PAWL_KEEP_MEMORY);
 	struct pawl_error err;
 
 	assert_int_equal(retain_check(&p, &err), 0);
-	ASSERT_KEPT("1 2 3", &p, 1, NAN, MISSING);
+	ASSERT_KEPT("3", &p, 1, NAN, MISSING);
 	p.keep_last = 1;
 	assert_int_equal(retain_check(&p, &err), PAWL_EUSAGE);
 }
@@ -725,7 +725,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_R1_R2_default_policy_keeps_everything),
-		cmocka_unit_test(test_R3_E2_memory_only_is_allowed_and_never_deletes),
+		cmocka_unit_test(test_R3_E2_memory_only_keeps_the_newest_whatever_the_scores),
 		cmocka_unit_test(test_R4_at_most_n_and_the_new_one_is_there_before_the_loser_goes),
 		cmocka_unit_test(test_R5_negative_num_to_keep_is_refused_naming_the_value),
 		cmocka_unit_test(test_R6_E6_default_score_is_the_sequence_not_the_clock),
