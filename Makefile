@@ -11,7 +11,7 @@ SHELL := /bin/sh
 comma := ,
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
-.PHONY: all demo test bench proof fuzz lint format check-san check-asan check-tsan coverage install clean help \
+.PHONY: all demo test bench proof fuzz lint tidy format check-san check-asan check-tsan coverage install clean help \
 	deps-build deps-test deps-demo deps-bench venv build package
 
 # Everything that the wheel is made from: when one of these is newer, it is installed anew.
@@ -68,12 +68,14 @@ fuzz: deps-test venv ## fuzz every parser (FUZZ_SECONDS each, default 60)
 	@$(call COMPILE,build-fuzz)
 	@$(PYTHON) tools/fuzz.py --build build-fuzz --seconds $(or $(FUZZ_SECONDS),60)
 
-lint: build ## the lint scripts, formatting, clang-tidy and cppcheck
+lint: build ## the lint scripts, formatting and cppcheck
 	@$(PYTHON) tools/run-tests.py --only lint
 	@.venv/bin/ruff format --quiet --check bench examples python tests tools
 	@.venv/bin/clang-format --dry-run --Werror $$(find src cli tests examples python -name '*.c')
 	@cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance --inline-suppr \
 		--suppress=missingIncludeSystem -DPAWL_BUILD -Iinclude -Isrc src cli
+
+tidy: build ## clang-tidy over the library and the command (minutes)
 	@find src cli -name '*.c' ! -name 'sum_avx*' | xargs -P 2 -n 1 clang-tidy --quiet -p build 2>/dev/null
 
 format: venv ## format the C and Python sources
