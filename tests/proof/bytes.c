@@ -170,8 +170,8 @@ prove_bits(const char *root, long every, long *cases, long *bad)
 	proof_wipe(root);
 }
 
-/* Harness control: replaces the pack and the manifest by those of another, valid checkpoint. Nothing can find that, and
- * the harness must see that it was not found. */
+/* Harness control: a finder that reports everything would pass the sweep, so an undamaged checkpoint must not be
+ * reported. */
 int
 control_bits(const char *root)
 {

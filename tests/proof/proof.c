@@ -149,7 +149,7 @@ prove_alloc(const struct proof_options *o, struct shared *shared, struct totals 
 	sweep(&forever, SHIM_FAIL_ALLOC, 0, true, shared, t);
 }
 
-/* A checkpoint written in place, without a commit, must be caught: the checker is not blind. */
+/* A checkpoint that is gone, and one that was never begun, must be caught: the checker is not blind. */
 static int
 control_kill(const struct proof_options *o, struct shared *shared)
 {
@@ -256,7 +256,7 @@ prove_storage(const struct proof_options *o, struct shared *shared)
 		t = (struct totals){0};
 		prove_bits(o->root, o->every, &t.cases, &t.bad);
 		bad |= row("every bit of manifest and headers, sampled data bits", t, since);
-		bad |= control_row("  control: a flip with all sums made to match", control_bits(o->root));
+		bad |= control_row("  control: an undamaged checkpoint is not reported", control_bits(o->root));
 	}
 	if (wanted(o, "truncate")) {
 		since = now_seconds();
