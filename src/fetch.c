@@ -2,11 +2,10 @@
 /*
  * fetch: see fetch.h. Called by restore_read.c, verify.c, diff.c and export.c; calls store, pool and sum.
  *
- * Threads take units off one counter. A unit is tried from the page cache first, straight into its destination and
- * summed while it is still in the processor's cache; from the first block that is not cached on it is read in one
- * large read into the thread's buffer (aligned, so that the engine can bypass the page cache), and summed and copied in
- * one pass. Files are opened when their first unit is due and closed after their last, so that a checkpoint of
- * thousands of files needs a handful of descriptors.
+ * Threads take units off one counter. A unit that is in the page cache is summed and copied in one pass from there; any
+ * other is read in one large read into the thread's buffer (aligned, so that the engine can bypass the page cache), and
+ * summed and copied from that. Files are opened when their first unit is due and closed after their last, so that a
+ * checkpoint of thousands of files needs a handful of descriptors.
  */
 #include "fetch.h"
 
@@ -21,8 +20,7 @@
 #include "base/sum.h"
 
 #define HUGE_PAGE (2u << 20)
-#define CACHED_BYTES (256u << 10) /* of one read from the page cache: stays in the processor's cache until summed */
-#define FUSED_BYTES (16u << 10)   /* from here on a stretch is copied while summed; below, two steps cost less */
+#define FUSED_BYTES (16u << 10) /* from here on a stretch is copied while summed; below, two steps cost less */
 #define MAX_THREADS 64u
 #define MIN_UNIT_BYTES (1u << 20) /* however many threads share the ring */
 
@@ -315,42 +313,6 @@ block_end(const struct worker *w, uint64_t begin)
 	return begin + (left < w->file->block_bytes ? left : w->file->block_bytes);
 }
 
-/* Memory that a block can be read into without a detour: its only part covers it whole. */
-static char *
-whole_target(const struct worker *w, uint64_t begin, uint64_t end)
-{
-	size_t i = w->first_part;
-	const struct reshard_part *part = next_part(w, begin, end, &i);
-	if (!part || part->begin > begin || part->end < end || next_part(w, begin, end, &i))
-		return NULL;
-	return straight(w, part, begin);
-}
-
-/* One block from the page cache: 1 = taken (or reported), 0 = not cached, or a code that ends the fetch. */
-static int
-take_cached_block(struct worker *w, uint64_t begin, uint64_t end)
-{
-	struct pawl_error err = {0};
-	struct sum_stream s;
-	enter_block(w, begin);
-	char *target = whole_target(w, begin, end);
-	char *dst = target ? target : w->buffer;
-	sum_init(&s);
-	for (uint64_t at = begin; at < end;) {
-		size_t n = end - at < CACHED_BYTES ? (size_t)(end - at) : CACHED_BYTES;
-		int rc = store_read_cached(w->f->store, w->reader, at, dst + (at - begin), n, &err);
-		if (rc <= 0)
-			return 0; /* an error too: the plain read meets it again and reports it */
-		sum_update(&s, dst + (at - begin), n);
-		at += n;
-	}
-	TRY(check_sum(w, begin, end, sum_final(&s)));
-	const struct reshard_part *part;
-	for (size_t i = w->first_part; !target && (part = next_part(w, begin, end, &i));)
-		place(w, part, begin, end, dst);
-	return 1;
-}
-
 /* Reads [begin, end) of the file into the buffer and takes its blocks. Where damage is collected, a range that cannot
  * be read is tried again block by block, so that only the bad ones are reported. */
 static int
@@ -369,18 +331,27 @@ take_range(struct worker *w, uint64_t begin, uint64_t end)
 	return 0;
 }
 
+/* The unit's blocks from where they lie in memory: 1 = taken, 0 = they do not, or a code that ends the fetch. */
+static int
+take_view(struct worker *w)
+{
+	const struct reshard_unit *unit = w->unit;
+	struct store_view view;
+	int rc = store_view(w->f->store, w->reader, unit->begin, (size_t)(unit->end - unit->begin), &view, NULL);
+	if (rc <= 0)
+		return 0; /* an error too: the plain read meets it again and reports it */
+	rc = 0;
+	for (uint64_t at = unit->begin; at < unit->end && rc == 0; at = block_end(w, at))
+		rc = take_block(w, at, block_end(w, at), view.ptr + (at - unit->begin));
+	store_drop_view(w->f->store, &view);
+	return rc < 0 ? rc : 1;
+}
+
 static int
 take_unit(struct worker *w)
 {
-	uint64_t at = w->unit->begin;
-	while (at < w->unit->end) {
-		int rc = take_cached_block(w, at, block_end(w, at));
-		TRY(rc);
-		if (rc == 0)
-			return take_range(w, at, w->unit->end);
-		at = block_end(w, at);
-	}
-	return 0;
+	int rc = take_view(w);
+	return rc == 0 ? take_range(w, w->unit->begin, w->unit->end) : rc < 0 ? rc : 0;
 }
 
 /* ---- files ---- */

@@ -113,15 +113,12 @@ struct extra { /* pack 0's own metadata */
 	char n_packs[24], rank[24];
 };
 
+/* What does not change from save to save. */
 static int
-encode_header(struct plan_pack *pack, const struct pawl_state *state, const struct plan_opts *opts,
-              const struct extra *extra, struct pawl_error *err)
+encode_entries(struct plan_pack *pack, const struct pawl_state *state, struct pawl_error *err)
 {
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
-	PAWL_CLEAN(buf_clear) struct buf special = {0};
 	struct st_tensor *table = bump_array(&memory, pack->n_slots + 1, sizeof(*table));
-	struct st_pair meta[8];
-	size_t n_meta = 0;
 
 	if (!table)
 		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
@@ -130,13 +127,22 @@ encode_header(struct plan_pack *pack, const struct pawl_state *state, const stru
 		table[i].begin = pack->slots[i].begin;
 		table[i].end = pack->slots[i].begin + pack->slots[i].nbytes;
 	}
-	put_special(pack, state, &special);
-	TRY(buf_check(&special, "plan", err));
+	put_special(pack, state, &pack->special);
+	TRY(buf_check(&pack->special, "plan", err));
+	return st_encode_entries(table, pack->n_slots, &pack->entries, err);
+}
+
+static int
+encode_header(struct plan_pack *pack, const struct plan_opts *opts, const struct extra *extra, struct pawl_error *err)
+{
+	struct st_pair meta[8];
+	size_t n_meta = 0;
+
 	meta[n_meta++] = (struct st_pair){"format", "pt", 2};
 	meta[n_meta++] = (struct st_pair){"pawl.format", "1", 1};
 	meta[n_meta++] = (struct st_pair){"pawl.run", opts->run_id, strlen(opts->run_id)};
-	if (special.len)
-		meta[n_meta++] = (struct st_pair){"pawl.tensors", special.ptr, special.len};
+	if (pack->special.len)
+		meta[n_meta++] = (struct st_pair){"pawl.tensors", pack->special.ptr, pack->special.len};
 	if (extra) {
 		meta[n_meta++] = (struct st_pair){"pawl.rank", extra->rank, strlen(extra->rank)};
 		meta[n_meta++] = (struct st_pair){"pawl.packs", extra->n_packs, strlen(extra->n_packs)};
@@ -145,7 +151,8 @@ encode_header(struct plan_pack *pack, const struct pawl_state *state, const stru
 	}
 	pack->header.len = 0;
 	pack->header.failed = 0;
-	return st_encode_header(table, pack->n_slots, meta, n_meta, &pack->header, err);
+	return st_wrap_entries((struct pawl_slice){pack->entries.ptr, pack->entries.len}, meta, n_meta, &pack->header,
+	                       err);
 }
 
 /* Orders a pack's tensors as the reference writer does and gives them their offsets. */
@@ -232,23 +239,28 @@ plan_make(const struct pawl_state *state, const struct plan_opts *opts, struct p
 	p->block_bytes = opts->block_bytes;
 	p->fingerprint = plan_fingerprint(state, opts);
 	TRY(fill_packs(p, state, opts, err));
-	for (size_t k = 0; k < p->n_packs; k++)
+	for (size_t k = 0; k < p->n_packs; k++) {
 		TRY(lay_out(&p->packs[k], state, err));
-	for (size_t k = 1; k < p->n_packs; k++)
-		TRY(encode_header(&p->packs[k], state, opts, NULL, err));
+		TRY(encode_entries(&p->packs[k], state, err));
+		if (k == 0) /* its header carries what changes with every save */
+			continue;
+		TRY(encode_header(&p->packs[k], opts, NULL, err));
+		buf_clear(&p->packs[k].entries);
+		buf_clear(&p->packs[k].special);
+	}
 	*ret = steal(&p);
 	return 0;
 }
 
 int
-plan_refresh(struct plan *p, const struct pawl_state *state, const struct plan_opts *opts,
-             struct pawl_slice checkpoint_json, struct pawl_slice state_json, struct pawl_error *err)
+plan_refresh(struct plan *p, const struct plan_opts *opts, struct pawl_slice checkpoint_json,
+             struct pawl_slice state_json, struct pawl_error *err)
 {
 	struct extra extra = {.checkpoint = checkpoint_json, .state = state_json};
 
 	snprintf(extra.n_packs, sizeof(extra.n_packs), "%zu", p->n_packs);
 	snprintf(extra.rank, sizeof(extra.rank), "%u", opts->rank);
-	TRY(encode_header(&p->packs[0], state, opts, &extra, err));
+	TRY(encode_header(&p->packs[0], opts, &extra, err));
 	p->nbytes = 0;
 	p->image_bytes = 0;
 	p->n_blocks = 0;
@@ -271,8 +283,11 @@ plan_free(struct plan *p)
 {
 	if (!p)
 		return;
-	for (size_t k = 0; p->packs && k < p->n_packs; k++)
+	for (size_t k = 0; p->packs && k < p->n_packs; k++) {
 		buf_clear(&p->packs[k].header);
+		buf_clear(&p->packs[k].entries);
+		buf_clear(&p->packs[k].special);
+	}
 	bump_clear(&p->memory);
 	mem_free(p);
 }

@@ -27,6 +27,8 @@ struct plan_slot {
 struct plan_pack {
 	char name[64];
 	struct buf header;       /* 8-byte length + padded JSON */
+	struct buf entries;      /* pack 0: the tensors' part of the header */
+	struct buf special;      /* pack 0: "pawl.tensors" */
 	struct plan_slot *slots; /* ascending by begin; they tile the data */
 	size_t n_slots;
 	uint64_t data_nbytes, nbytes; /* nbytes = header.len + data_nbytes */
@@ -56,8 +58,8 @@ struct sum128 plan_fingerprint(const struct pawl_state *state, const struct plan
 /* Lays a state out. Pack 0's header is still missing: plan_refresh. */
 int plan_make(const struct pawl_state *state, const struct plan_opts *opts, struct plan **ret, struct pawl_error *err);
 /* Encodes pack 0's header with the metadata of this save and sets offsets and totals. */
-int plan_refresh(struct plan *p, const struct pawl_state *state, const struct plan_opts *opts, struct pawl_slice checkpoint_json,
-                 struct pawl_slice state_json, struct pawl_error *err);
+int plan_refresh(struct plan *p, const struct plan_opts *opts, struct pawl_slice checkpoint_json, struct pawl_slice state_json,
+                 struct pawl_error *err);
 void plan_free(struct plan *p);
 
 #endif

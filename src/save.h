@@ -25,7 +25,7 @@
 #include "snapshot.h"
 #include "ticket.h"
 
-#define SAVE_UNIT_BYTES ((uint64_t)8 << 20) /* of one write; a multiple of every block size up to it */
+#define SAVE_UNIT_BYTES ((uint64_t)8 << 20) /* of one write, at most; a multiple of every block size up to it */
 
 struct save;
 struct save_pack;
@@ -96,6 +96,7 @@ struct save {
 	struct save_pack *packs;
 	struct save_unit *units;
 	size_t n_units;
+	uint64_t unit_bytes;            /* of one write: whole blocks, at most SAVE_UNIT_BYTES */
 	atomic_size_t next_unit;
 	struct arena_region region;     /* image (snapshot) or ring */
 	struct arena_region fill_region;/* host copies of tensors the processor cannot read (ring, direct) */

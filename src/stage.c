@@ -159,6 +159,16 @@ find_before(const struct reuse *reuse, const struct plan *plan, const struct pla
 	return NULL;
 }
 
+/* A small state is cut finer, so that every thread gets some of it and writing begins early. */
+static uint64_t
+unit_bytes(const struct save *s)
+{
+	uint64_t threads = s->run->opts.io_threads, block = s->plan->block_bytes;
+	uint64_t fair = s->plan->image_bytes / (2 * (threads ? threads : 1)) / block * block;
+
+	return fair < block ? block : fair < SAVE_UNIT_BYTES ? fair : SAVE_UNIT_BYTES;
+}
+
 static int
 make_packs(struct save *s, struct pawl_error *err)
 {
@@ -166,16 +176,17 @@ make_packs(struct save *s, struct pawl_error *err)
 	struct sum128 *sums = bump_array(&s->memory, (uint64_t)plan->n_blocks + 1, sizeof(*sums));
 	size_t n_units = 0;
 
+	s->unit_bytes = unit_bytes(s);
 	s->packs = bump_array(&s->memory, plan->n_packs, sizeof(*s->packs));
 	for (size_t k = 0; k < plan->n_packs; k++)
-		n_units += (size_t)((plan->packs[k].nbytes + SAVE_UNIT_BYTES - 1) / SAVE_UNIT_BYTES);
+		n_units += (size_t)((plan->packs[k].nbytes + s->unit_bytes - 1) / s->unit_bytes);
 	s->units = bump_array(&s->memory, (uint64_t)n_units + 1, sizeof(*s->units));
 	if (!sums || !s->packs || !s->units)
 		return err_set(err, PAWL_ENOMEM, "save: out of memory");
 	for (size_t k = 0; k < plan->n_packs; k++) {
 		struct save_pack *p = &s->packs[k];
 		const struct plan_pack *pp = &plan->packs[k];
-		size_t here = (size_t)((pp->nbytes + SAVE_UNIT_BYTES - 1) / SAVE_UNIT_BYTES);
+		size_t here = (size_t)((pp->nbytes + s->unit_bytes - 1) / s->unit_bytes);
 
 		p->save = s;
 		p->index = k;
@@ -190,12 +201,12 @@ make_packs(struct save *s, struct pawl_error *err)
 		pthread_mutex_init(&p->lock, NULL);
 		atomic_store(&p->units_left, here);
 		for (size_t u = 0; u < here; u++) {
-			uint64_t offset = u * SAVE_UNIT_BYTES, left = pp->nbytes - offset;
+			uint64_t offset = u * s->unit_bytes, left = pp->nbytes - offset;
 
 			s->units[s->n_units++] =
 				(struct save_unit){.pack = p,
 			                           .offset = offset,
-			                           .nbytes = (size_t)(left < SAVE_UNIT_BYTES ? left : SAVE_UNIT_BYTES)};
+			                           .nbytes = (size_t)(left < s->unit_bytes ? left : s->unit_bytes)};
 		}
 	}
 	return 0;

@@ -245,7 +245,7 @@ make_plan(struct writer *w, struct save *s, const struct pawl_state *state, stru
 	if (!s->plan)
 		TRY(plan_make(state, &opts, &s->plan, err));
 	TRY(commit_summary(s, &summary, err));
-	TRY(plan_refresh(s->plan, state, &opts, (struct pawl_slice){summary.ptr, summary.len},
+	TRY(plan_refresh(s->plan, &opts, (struct pawl_slice){summary.ptr, summary.len},
 	                 (struct pawl_slice){s->state_json.ptr, s->state_json.len}, err));
 	s->nbytes = s->plan->nbytes;
 	return 0;

@@ -63,11 +63,14 @@ py_set(PyObject **slot, PyObject *value)
 
 #define PY_STRING_MEMBER(n) PyObject *n;
 
+struct dl_tensor;
+
 /* What is known of a framework; module is NULL until it has been seen in sys.modules. */
 struct py_torch {
 	PyObject *module, *tensor, *parameter, *nn_module, *size, *strided;
 	PyObject *codes;                  /* dict: torch dtype -> number of enum pawl_dtype */
 	PyObject *dtypes[PY_N_DTYPES];    /* the reverse; NULL where torch has none */
+	int (*show)(void *object, struct dl_tensor *ret); /* py_dlpack.c; NULL where torch has none */
 };
 struct py_numpy {
 	PyObject *module, *ndarray, *generic, *memmap;
@@ -157,6 +160,14 @@ int py_tensor_fetch(struct py_state *st, PyObject *tensor, void *dst, size_t nby
 PyObject *py_tensor_new(struct py_state *st, const struct pawl_tensor_info *info, const char *kind,
                         struct py_tensor *ret);
 PyObject *py_tensor_finish(struct py_state *st, PyObject *holder, const char *kind, const char *name);
+
+/* ---- py_dlpack.c ---- */
+
+/* Looks for torch's table of functions. Leaves no exception. */
+void py_dlpack_load(struct py_state *st);
+/* Sets dtype, shape, strides and data of ret->raw. False, without an exception, if the attributes must be asked. A view
+ * that reads as negated is not noticed. */
+bool py_dlpack_describe(struct py_state *st, PyObject *obj, struct py_tensor *ret);
 
 /* ---- py_walk.c ---- */
 

@@ -96,6 +96,7 @@ load_torch(struct py_state *st, PyObject *module)
 		    PyDict_SetItem(t->codes, t->dtypes[code], number) < 0)
 			return -1;
 	}
+	py_dlpack_load(st);
 	t->module = Py_NewRef(module);
 	return 0;
 }

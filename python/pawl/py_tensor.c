@@ -183,12 +183,14 @@ not_dense(struct py_state *st, PyObject *obj, const struct py_path *path)
 	return -1;
 }
 
+/* One attribute at a time. */
 static int
-read_torch(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
+read_attributes(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
 {
 	int cpu = is_true(obj, st->s.is_cpu, false);
 
-	if (cpu < 0)
+	t->raw.dtype = torch_code(st, obj, path);
+	if (cpu < 0 || t->raw.dtype < 0)
 		return -1;
 	if (!cpu && is_true(obj, st->s.is_meta, false) != 0)
 		return refuse(st, path, obj, "it is on the meta device and has no data");
@@ -223,19 +225,31 @@ read_torch(struct py_state *st, PyObject *obj, const struct py_path *path, struc
 }
 
 static int
+read_torch(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
+{
+	int neg;
+
+	if (!py_dlpack_describe(st, obj, t))
+		return read_attributes(st, obj, path, t);
+	neg = is_true(obj, st->s.is_neg, true);
+	if (neg)
+		return neg < 0 ? -1 : read_attributes(st, obj, path, t);
+	t->owner = Py_NewRef(obj);
+	return 0;
+}
+
+static int
 describe_torch(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
 {
 	bool is_parameter = (PyObject *)Py_TYPE(obj) == st->torch.parameter;
-	int grad, code;
+	int grad;
 
 	begin(t, "torch");
 	if (!is_parameter && (PyObject *)Py_TYPE(obj) != st->torch.tensor)
 		return refuse(st, path, obj, "a subclass of torch.Tensor would come back as a plain tensor");
 	grad = is_true(obj, st->s.requires_grad, false);
-	code = torch_code(st, obj, path);
-	if (grad < 0 || code < 0)
+	if (grad < 0)
 		return py_wrap_at(st, path, obj);
-	t->raw.dtype = code;
 	if (is_parameter)
 		t->raw.kind = grad ? "torch_parameter" : "torch_parameter_nograd";
 	else if (grad)

@@ -126,23 +126,32 @@ put_tensor(struct buf *out, const struct st_tensor *t, struct pawl_error *err)
 }
 
 int
-st_encode_header(const struct st_tensor *tensors, size_t n, const struct st_pair *metadata, size_t n_metadata,
-                 struct buf *out, struct pawl_error *err)
+st_encode_entries(const struct st_tensor *tensors, size_t n, struct buf *out, struct pawl_error *err)
 {
-	size_t start = out->len;
-
 	if (n > MAX_TENSORS)
 		return err_set(err, PAWL_ELIMIT, "safetensors header: %zu tensors, at most %u are possible", n,
 		               MAX_TENSORS);
+	for (size_t i = 0; i < n; i++) {
+		if (i > 0)
+			buf_putc(out, ',');
+		TRY(put_tensor(out, &tensors[i], err));
+	}
+	return buf_check(out, "safetensors header", err);
+}
+
+int
+st_wrap_entries(struct pawl_slice entries, const struct st_pair *metadata, size_t n_metadata, struct buf *out,
+                struct pawl_error *err)
+{
+	size_t start = out->len;
+
 	buf_put(out, "\0\0\0\0\0\0\0\0", 8);
 	buf_putc(out, '{');
 	if (n_metadata > 0)
 		put_metadata(out, metadata, n_metadata);
-	for (size_t i = 0; i < n; i++) {
-		if (i > 0 || n_metadata > 0)
-			buf_putc(out, ',');
-		TRY(put_tensor(out, &tensors[i], err));
-	}
+	if (n_metadata > 0 && entries.len > 0)
+		buf_putc(out, ',');
+	buf_put(out, entries.ptr, entries.len);
 	buf_putc(out, '}');
 	TRY(buf_check(out, "safetensors header", err));
 	size_t padding = (size_t)(round_up(out->len, SAFETENSORS_DATA_ALIGN) - out->len);
@@ -157,6 +166,16 @@ st_encode_header(const struct st_tensor *tensors, size_t n, const struct st_pair
 	for (unsigned i = 0; i < 8; i++)
 		out->ptr[start + i] = (char)(unsigned char)(json_len >> (8 * i) & 0xff);
 	return 0;
+}
+
+int
+st_encode_header(const struct st_tensor *tensors, size_t n, const struct st_pair *metadata, size_t n_metadata,
+                 struct buf *out, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf entries = {0};
+
+	TRY(st_encode_entries(tensors, n, &entries, err));
+	return st_wrap_entries((struct pawl_slice){entries.ptr, entries.len}, metadata, n_metadata, out, err);
 }
 
 /* --------------------------------------------------------------- decoding */

@@ -52,6 +52,11 @@ int st_layout(struct st_tensor *tensors, size_t n, uint64_t *ret_data_len, struc
  * multiple of 4,096 (when out was empty). */
 int st_encode_header(const struct st_tensor *tensors, size_t n, const struct st_pair *metadata, size_t n_metadata,
                      struct buf *out, struct pawl_error *err);
+/* The same in two steps, for a table of tensors that is used several times: the text of its entries, and the header
+ * around it. */
+int st_encode_entries(const struct st_tensor *tensors, size_t n, struct buf *out, struct pawl_error *err);
+int st_wrap_entries(struct pawl_slice entries, const struct st_pair *metadata, size_t n_metadata, struct buf *out,
+                    struct pawl_error *err);
 /* Length of the JSON from the first 8 bytes, checked against the limit and the file size. */
 int st_header_len(const char *what, const unsigned char first8[8], uint64_t file_nbytes, uint64_t *ret_json_len, struct pawl_error *err);
 /* Decodes the JSON part (json_len bytes at json). file_nbytes: size of the whole file. */

@@ -179,12 +179,17 @@ fault_read(struct store *base, struct store_reader *r, uint64_t offset, void *ds
 
 /* Nothing counts as cached while reads are to fail: which call fails then does not depend on the cache. */
 static int
-fault_read_cached(struct store *base, struct store_reader *r, uint64_t offset, void *dst, size_t n,
-                  struct pawl_error *err)
+fault_view(struct store *base, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret)
 {
 	if (((struct fault_store *)base)->fault->ops & OP_READ)
 		return 0;
-	return inner_of(base)->ops->read_cached(inner_of(base), r, offset, dst, n, err);
+	return inner_of(base)->ops->view(inner_of(base), r, offset, n, ret);
+}
+
+static void
+fault_drop_view(struct store *base, struct store_view *view)
+{
+	inner_of(base)->ops->drop_view(inner_of(base), view);
 }
 
 static void
@@ -288,7 +293,8 @@ static const struct store_ops fault_ops = {
 	.abort = fault_abort,
 	.open = fault_open,
 	.read = fault_read,
-	.read_cached = fault_read_cached,
+	.view = fault_view,
+	.drop_view = fault_drop_view,
 	.close_reader = fault_close_reader,
 	.stat = fault_stat,
 	.list = fault_list,

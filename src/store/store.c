@@ -225,10 +225,17 @@ store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, 
 }
 
 int
-store_read_cached(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+store_view(struct store *s, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret,
+           struct pawl_error *err)
 {
-	TRY(check_read(r, offset, dst, n, err));
-	return n > 0 ? s->ops->read_cached(s, r, offset, dst, n, err) : 1;
+	TRY(check_read(r, offset, "", n, err));
+	return n > 0 ? s->ops->view(s, r, offset, n, ret) : 0;
+}
+
+void
+store_drop_view(struct store *s, struct store_view *view)
+{
+	s->ops->drop_view(s, view);
 }
 
 void

@@ -51,6 +51,13 @@ struct store;
 struct store_file;   /* an object being written */
 struct store_reader; /* an object being read */
 
+/* Bytes of an object where they lie in memory. */
+struct store_view {
+	const char *ptr;
+	void *map; /* the engine's own */
+	size_t map_bytes;
+};
+
 struct store_create {
 	uint64_t nbytes;         /* exact final size */
 	const char *recycle_key; /* NULL, or an old object to take over and overwrite (file engine: rename, then
@@ -77,8 +84,10 @@ struct store_ops {
 	/* Reading: exactly n bytes or an error; PAWL_ECORRUPT when the object ends early. */
 	int (*open)(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes, struct pawl_error *err);
 	int (*read)(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
-	/* Only what is cached in memory: 1 = read all n bytes, 0 = not (fully) cached, dst undefined. */
-	int (*read_cached)(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
+	/* Bytes that are in memory already, where they lie: 1 = *ret shows all n of them until drop_view; 0 = they are not
+	 * (all) there, or the engine does not show them. Starts no input. */
+	int (*view)(struct store *s, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret);
+	void (*drop_view)(struct store *s, struct store_view *view);
 	void (*close_reader)(struct store *s, struct store_reader *r);
 	/* PAWL_ENOTFOUND if there is none. Folders: is_folder set. */
 	int (*stat)(struct store *s, const char *key, struct store_entry *ret, struct pawl_error *err);
@@ -121,7 +130,9 @@ int store_finish(struct store *s, struct store_file *f, struct pawl_error *err);
 void store_abort(struct store *s, struct store_file *f);
 int store_open_reader(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes, struct pawl_error *err);
 int store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
-int store_read_cached(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
+int store_view(struct store *s, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret,
+	       struct pawl_error *err);
+void store_drop_view(struct store *s, struct store_view *view);
 void store_close_reader(struct store *s, struct store_reader *r);
 int store_get(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err); /* whole small object; PAWL_ELIMIT above max */
 int store_stat(struct store *s, const char *key, struct store_entry *ret /* name = NULL */, struct pawl_error *err);

@@ -65,8 +65,8 @@ void file_abort(struct store *base, struct store_file *f);
 int file_open(struct store *base, const char *key, struct store_reader **ret, uint64_t *ret_nbytes,
 	      struct pawl_error *err);
 int file_read(struct store *base, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
-int file_read_cached(struct store *base, struct store_reader *r, uint64_t offset, void *dst, size_t n,
-		     struct pawl_error *err);
+int file_view(struct store *base, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret);
+void file_drop_view(struct store *base, struct store_view *view);
 void file_close_reader(struct store *base, struct store_reader *r);
 
 /* store_file_sys.c: 0 or an errno value, unless said otherwise. */
@@ -81,8 +81,11 @@ int file_sys_reserve(int fd, uint64_t nbytes);
 int file_sys_exchange(int a_fd, const char *a, int b_fd, const char *b);
 /* Renames unless the target exists (EEXIST). ENOTSUP where that cannot be done atomically. */
 int file_sys_rename_new(int from_fd, const char *from, int to_fd, const char *to);
-/* True if all n bytes were in memory and have been read. Starts no input. */
-bool file_sys_read_cached(int fd, void *dst, size_t n, uint64_t offset);
+/* A file of a filesystem whose pages are this machine's own, so that they may be mapped. */
+bool file_sys_is_local(int fd);
+/* Maps n bytes if they all are in memory; false if not. Starts no input. */
+bool file_sys_view(int fd, uint64_t offset, size_t n, struct store_view *ret);
+void file_sys_drop_view(struct store_view *view);
 /* Cached pages of the file are of no use any more. */
 void file_sys_drop_cache(int fd);
 /* Reads are to fetch what they ask for and nothing ahead. */

@@ -42,6 +42,7 @@ struct file_reader {
 	struct store_reader base;
 	int fd;
 	int direct_fd; /* or -1 */
+	bool is_local;
 	struct file_align align;
 };
 
@@ -270,6 +271,7 @@ file_open(struct store *base, const char *key, struct store_reader **ret, uint64
 	if (!S_ISREG(st.st_mode))
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: is not a regular file", key);
 	r->base.nbytes = (uint64_t)st.st_size;
+	r->is_local = file_sys_is_local(r->fd);
 
 	if (s->caps.direct_io && r->base.nbytes >= MIN_DIRECT_READ_BYTES && file_sys_align(r->fd, &r->align))
 		r->direct_fd = file_sys_open_direct(place.dir_fd, place.name, O_RDONLY, &st);
@@ -324,11 +326,18 @@ file_read(struct store *base, struct store_reader *br, uint64_t offset, void *ds
 }
 
 int
-file_read_cached(struct store *base, struct store_reader *br, uint64_t offset, void *dst, size_t n,
-                 struct pawl_error *err)
+file_view(struct store *base, struct store_reader *br, uint64_t offset, size_t n, struct store_view *ret)
 {
-	(void)base, (void)err;
-	return file_sys_read_cached(((struct file_reader *)br)->fd, dst, n, offset) ? 1 : 0;
+	(void)base;
+	struct file_reader *r = (struct file_reader *)br;
+	return r->is_local && file_sys_view(r->fd, offset, n, ret) ? 1 : 0;
+}
+
+void
+file_drop_view(struct store *base, struct store_view *view)
+{
+	(void)base;
+	file_sys_drop_view(view);
 }
 
 void

@@ -32,9 +32,6 @@
 #define MIN_OFFSET_ALIGN 4096u
 #define MAX_OFFSET_ALIGN (1u << 20)
 
-#define CACHED_STEP_BYTES (8u << 20)
-#define MIN_PAGE_BYTES 4096u
-
 /* struct statx as the kernel defines it up to the fields of STATX_DIOALIGN, which older headers lack. */
 #define SYS_STATX_DIOALIGN 0x2000u
 struct sys_statx {
@@ -111,40 +108,83 @@ file_sys_rename_new(int from_fd, const char *from, int to_fd, const char *to)
 	return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP ? ENOTSUP : errno;
 }
 
-/* A read that must not wait starts input of what is missing before it gives up; asking first does not. */
-static bool
-is_resident(int fd, size_t n, uint64_t offset)
+bool
+file_sys_is_local(int fd)
 {
-	unsigned char pages[CACHED_STEP_BYTES / MIN_PAGE_BYTES + 1];
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	uint64_t begin = offset & ~(uint64_t)(page - 1);
-	size_t len = (size_t)(offset - begin) + n, n_pages = (len + page - 1) / page;
-
-	void *map = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, (off_t)begin);
-	if (map == MAP_FAILED)
+	/* ext, XFS, Btrfs, F2FS, tmpfs, overlay, ZFS, bcachefs: numbers of linux/magic.h and of the filesystems */
+	static const uint32_t local[] = {0xef53,     0x58465342, 0x9123683e, 0xf2f52010,
+	                                 0x01021994, 0x794c7630, 0x2fc12fc1, 0xca451a4e};
+	struct statfs fs;
+	if (fstatfs(fd, &fs) < 0)
 		return false;
-	bool resident = mincore(map, len, pages) == 0;
-	for (size_t i = 0; resident && i < n_pages; i++)
-		resident = pages[i] & 1;
-	munmap(map, len);
-	return resident;
+	for (size_t i = 0; i < sizeof local / sizeof local[0]; i++) {
+		if ((uint32_t)fs.f_type == local[i])
+			return true;
+	}
+	return false;
+}
+
+/* How many bytes of whole pages are in memory, by cachestat(2) of Linux 6.5; -1 where that is missing or forbidden. */
+static int64_t
+cached_bytes(int fd, uint64_t begin, uint64_t len, size_t page)
+{
+	const long number = 451; /* the same on every architecture; C libraries do not name it yet */
+	struct {
+		uint64_t begin, len;
+	} range = {begin, len};
+	struct {
+		uint64_t cached, dirty, writeback, evicted, recently_evicted;
+	} found;
+
+	return syscall(number, fd, &range, &found, 0) == 0 ? (int64_t)(found.cached * page) : -1;
+}
+
+/* Older kernels: mincore(2), which tells the truth to the owner of the file only. */
+static bool
+is_resident(int fd, void *map, size_t len, size_t page)
+{
+	unsigned char pages[256];
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || (st.st_uid != geteuid() && geteuid() != 0))
+		return false;
+	for (size_t done = 0; done < len; done += sizeof pages * page) {
+		size_t step = len - done < sizeof pages * page ? len - done : sizeof pages * page;
+		if (mincore((char *)map + done, step, pages) < 0)
+			return false;
+		for (size_t i = 0; i < (step + page - 1) / page; i++) {
+			if (!(pages[i] & 1))
+				return false;
+		}
+	}
+	return true;
 }
 
 bool
-file_sys_read_cached(int fd, void *dst, size_t n, uint64_t offset)
+file_sys_view(int fd, uint64_t offset, size_t n, struct store_view *ret)
 {
-	for (size_t done = 0; done < n;) {
-		struct iovec part = {(char *)dst + done, n - done < CACHED_STEP_BYTES ? n - done : CACHED_STEP_BYTES};
-		if (!is_resident(fd, part.iov_len, offset + done))
-			return false;
-		ssize_t got = preadv2(fd, &part, 1, (off_t)(offset + done), RWF_NOWAIT);
-		if (got < 0 && errno == EOPNOTSUPP) /* tmpfs, where nothing waits anyway */
-			got = pread(fd, part.iov_base, part.iov_len, (off_t)(offset + done));
-		if (got != (ssize_t)part.iov_len)
-			return false;
-		done += part.iov_len;
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE), head = (size_t)(offset & (page - 1));
+	const size_t len = (head + n + page - 1) & ~(page - 1);
+	const int64_t cached = cached_bytes(fd, offset - head, len, page);
+	if (cached >= 0 && (size_t)cached < len)
+		return false;
+	char *map = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, (off_t)(offset - head));
+	if (map == MAP_FAILED)
+		return false;
+	/* Makes the entries of the page table at once, and fails where a touch would be a signal: a file cut short, a
+	 * page that cannot be read. */
+	if ((cached < 0 && !is_resident(fd, map, len, page)) || madvise(map, len, MADV_POPULATE_READ) < 0) {
+		munmap(map, len);
+		return false;
 	}
+	*ret = (struct store_view){.ptr = map + head, .map = map, .map_bytes = len};
 	return true;
+}
+
+void
+file_sys_drop_view(struct store_view *view)
+{
+	munmap(view->map, view->map_bytes);
 }
 
 void
@@ -211,10 +251,23 @@ file_sys_rename_new(int from_fd, const char *from, int to_fd, const char *to)
 }
 
 bool
-file_sys_read_cached(int fd, void *dst, size_t n, uint64_t offset)
+file_sys_is_local(int fd)
 {
-	(void)fd, (void)dst, (void)n, (void)offset;
+	(void)fd;
 	return false;
+}
+
+bool
+file_sys_view(int fd, uint64_t offset, size_t n, struct store_view *ret)
+{
+	(void)fd, (void)offset, (void)n, (void)ret;
+	return false;
+}
+
+void
+file_sys_drop_view(struct store_view *view)
+{
+	(void)view;
 }
 
 void

@@ -177,11 +177,17 @@ memory_read(struct store *base, struct store_reader *br, uint64_t offset, void *
 }
 
 static int
-memory_read_cached(struct store *base, struct store_reader *br, uint64_t offset, void *dst, size_t n,
-                   struct pawl_error *err)
+memory_view(struct store *base, struct store_reader *br, uint64_t offset, size_t n, struct store_view *ret)
 {
-	memory_read(base, br, offset, dst, n, err);
+	(void)base, (void)n;
+	*ret = (struct store_view){.ptr = ((struct mem_reader *)br)->blob->ptr + offset};
 	return 1;
+}
+
+static void
+memory_drop_view(struct store *base, struct store_view *view)
+{
+	(void)base, (void)view;
 }
 
 static void
@@ -397,7 +403,8 @@ static const struct store_ops memory_ops = {
 	.abort = memory_abort,
 	.open = memory_open,
 	.read = memory_read,
-	.read_cached = memory_read_cached,
+	.view = memory_view,
+	.drop_view = memory_drop_view,
 	.close_reader = memory_close_reader,
 	.stat = memory_stat,
 	.list = memory_list,

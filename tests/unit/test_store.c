@@ -306,34 +306,36 @@ test_P1_reading_past_the_end_is_corrupt(void **state)
 {
 	struct bed *bed = *state;
 	struct store_reader *r = NULL;
+	struct store_view view;
 	char got[64];
 	put_text(bed, "short", "0123456789");
 	OK(bed, store_open_reader(bed->store, "short", &r, NULL, &bed->err));
 	FAILS(bed, store_read(bed->store, r, 0, got, 11, &bed->err), PAWL_ECORRUPT, "short: expected 11 bytes at 0");
 	FAILS(bed, store_read(bed->store, r, 11, got, 1, &bed->err), PAWL_ECORRUPT, "short");
 	FAILS(bed, store_read(bed->store, r, UINT64_MAX, got, 2, &bed->err), PAWL_ECORRUPT, "short");
-	FAILS(bed, store_read_cached(bed->store, r, 5, got, 6, &bed->err), PAWL_ECORRUPT, "short");
+	FAILS(bed, store_view(bed->store, r, 5, 6, &view, &bed->err), PAWL_ECORRUPT, "short");
 	OK(bed, store_read(bed->store, r, 10, NULL, 0, &bed->err));
 	store_close_reader(bed->store, r);
 }
 
 static void
-test_cached_reads_are_whole_or_nothing(void **state)
+test_a_view_shows_what_was_put(void **state)
 {
 	struct bed *bed = *state;
 	struct bytes b = bytes_new(3 * PIECE + 55, 0, 6);
-	struct bytes got = bytes_new(b.len, 0, 7);
 	struct store_reader *r = NULL;
+	struct store_view view;
 	/* put goes through the cache of every engine. */
 	OK(bed, store_put_bytes(bed->store, "pack", b.ptr, b.len, 0, &bed->err));
 	OK(bed, store_open_reader(bed->store, "pack", &r, NULL, &bed->err));
-	assert_int_equal(store_read_cached(bed->store, r, 0, got.ptr, b.len, &bed->err), 1);
-	assert_int_equal(memcmp(got.ptr, b.ptr, b.len), 0);
-	assert_int_equal(store_read_cached(bed->store, r, 4097, got.ptr, 100, &bed->err), 1);
-	assert_int_equal(memcmp(got.ptr, b.ptr + 4097, 100), 0);
-	assert_int_equal(store_read_cached(bed->store, r, 5, got.ptr, 0, &bed->err), 1);
+	assert_int_equal(store_view(bed->store, r, 0, b.len, &view, &bed->err), 1);
+	assert_int_equal(memcmp(view.ptr, b.ptr, b.len), 0);
+	store_drop_view(bed->store, &view);
+	assert_int_equal(store_view(bed->store, r, 4097, 100, &view, &bed->err), 1);
+	assert_int_equal(memcmp(view.ptr, b.ptr + 4097, 100), 0);
+	store_drop_view(bed->store, &view);
+	assert_int_equal(store_view(bed->store, r, 5, 0, &view, &bed->err), 0);
 	store_close_reader(bed->store, r);
-	free(got.memory);
 	free(b.memory);
 }
 
@@ -890,7 +892,7 @@ static const struct CMUnitTest suite[] = {
 	CASE(test_unaligned_memory_is_written_and_read),
 	CASE(test_ranges_are_read_exactly),
 	CASE(test_P1_reading_past_the_end_is_corrupt),
-	CASE(test_cached_reads_are_whole_or_nothing),
+	CASE(test_a_view_shows_what_was_put),
 	CASE(test_four_threads_write_one_object),
 	CASE(test_P4_an_aborted_object_leaves_nothing),
 	CASE(test_P1_an_object_with_a_gap_cannot_be_finished),
