@@ -128,8 +128,8 @@ is_choice(const char *choices, const char *value)
 
 	for (const char *at = choices; at != NULL; at = strchr(at, '|')) {
 		at += *at == '|';
-		if (strncmp(at, value, len) == 0 && (at[len] == '|' || at[len] == '\0'))
-			return len > 0;
+		if (len > 0 && strncmp(at, value, len) == 0 && (at[len] == '|' || at[len] == '\0'))
+			return true;
 	}
 	return false;
 }

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -62,7 +63,8 @@ run_child(const struct scenario *sc, const char *root, enum shim_mode mode, long
 	if (pid == 0) {
 		struct pawl_error err = {0};
 
-		alarm(60); /* a hang is a finding, not a wait */
+		setrlimit(RLIMIT_CORE, &(struct rlimit){0}); /* some controls crash on purpose */
+		alarm(60);                                   /* a hang is a finding, not a wait */
 		shim_arm(mode, nth, error, forever);
 		int rc = scenario_run(sc, root, &shared->progress, &err);
 
@@ -85,24 +87,33 @@ died_rightly(int status, enum shim_mode mode)
 	return WIFEXITED(status);
 }
 
-/* One interrupted run and its check; returns 1 if something was wrong. */
+/* One interrupted run and its check; returns 1 if something was wrong, with the reason. */
+static int
+violation(const struct scenario *sc, const char *root, enum shim_mode mode, long nth, int error, bool forever,
+          struct shared *shared, char *why, size_t len)
+{
+	int status = run_child(sc, root, mode, nth, error, forever, shared), bad = 0;
+
+	if (!died_rightly(status, mode)) {
+		snprintf(why, len, "ended with wait status 0x%x", (unsigned)status);
+		bad = 1;
+	} else if (scenario_check(sc, root, &shared->progress, 1, why, len) < 0) {
+		bad = 1;
+	}
+	proof_wipe(root);
+	return bad;
+}
+
 static int
 one_case(const struct scenario *sc, const char *root, enum shim_mode mode, long nth, int error, bool forever,
          struct shared *shared)
 {
 	char why[1200] = "";
-	int status = run_child(sc, root, mode, nth, error, forever, shared), bad = 0;
+	int bad = violation(sc, root, mode, nth, error, forever, shared, why, sizeof(why));
 
-	if (!died_rightly(status, mode)) {
-		snprintf(why, sizeof(why), "ended with wait status 0x%x", status);
-		bad = 1;
-	} else if (scenario_check(sc, root, &shared->progress, 1, why, sizeof(why)) < 0) {
-		bad = 1;
-	}
 	if (bad)
 		fprintf(stderr, "  scenario '%s', fault mode %d, call %ld, errno %d: %s\n", sc->name, (int)mode, nth,
 		        error, why);
-	proof_wipe(root);
 	return bad;
 }
 
@@ -172,6 +183,23 @@ control_kill(const struct proof_options *o, struct shared *shared)
 	return lost && invented;
 }
 
+/* The same sweep over a library that lacks the check (mode): some point must be found bad. */
+static int
+control_sweep(const struct proof_options *o, enum shim_mode mode, struct shared *shared)
+{
+	const struct scenario *sc = &scenarios[0];
+	char why[1200];
+
+	run_child(sc, o->root, SHIM_COUNT, 0, 0, false, shared);
+	long n = mode == SHIM_BAD_ALLOC ? shared->allocs : shared->calls;
+
+	proof_wipe(o->root);
+	for (long nth = 1; nth <= n; nth++)
+		if (violation(sc, o->root, mode, nth, 0, false, shared, why, sizeof(why)))
+			return 1;
+	return 0;
+}
+
 static bool
 wanted(const struct proof_options *o, const char *kind)
 {
@@ -216,24 +244,29 @@ prove_process(const struct proof_options *o, struct shared *shared)
 		t = (struct totals){0};
 		sweep(o, SHIM_KILL_TORN, 0, false, shared, &t);
 		bad |= row("SIGKILL in the middle of every changing system call", t, since);
+		bad |= control_row("  control: a lost or invented checkpoint", control_kill(o, shared));
 	}
 	if (wanted(o, "alloc")) {
 		since = now_seconds();
 		t = (struct totals){0};
 		prove_alloc(o, shared, &t);
 		bad |= row("n-th allocation fails, once and from then on", t, since);
+		bad |= control_row("  control: a result that nobody looks at",
+		                   control_sweep(o, SHIM_BAD_ALLOC, shared));
 	}
 	if (wanted(o, "io")) {
 		since = now_seconds();
 		t = (struct totals){0};
 		prove_io(o, shared, &t);
 		bad |= row("n-th I/O call fails: 8 kinds of error, once and for ever", t, since);
+		bad |= control_row("  control: an error of write that gets lost", control_sweep(o, SHIM_LIE, shared));
 	}
 	if (wanted(o, "short")) {
 		since = now_seconds();
 		t = (struct totals){0};
 		sweep(o, SHIM_SHORT_IO, 0, false, shared, &t);
 		bad |= row("n-th write moves one byte", t, since);
+		bad |= control_row("  control: the rest is forgotten", control_sweep(o, SHIM_LIE_SHORT, shared));
 	}
 	return bad;
 }
@@ -250,19 +283,23 @@ prove_storage(const struct proof_options *o, struct shared *shared)
 		t = (struct totals){0};
 		prove_space(o->root, o->every, shared, &t.cases, &t.bad);
 		bad |= row("disk full at every 4 KiB of a training", t, since);
+		if (t.cases >= 0)
+			bad |= control_row("  control: a full disk that goes unnoticed",
+			                   control_space(o->root, shared));
 	}
 	if (wanted(o, "bits")) {
 		since = now_seconds();
 		t = (struct totals){0};
 		prove_bits(o->root, o->every, &t.cases, &t.bad);
 		bad |= row("every bit of manifest and headers, sampled data bits", t, since);
-		bad |= control_row("  control: an undamaged checkpoint is not reported", control_bits(o->root));
+		bad |= control_row("  control: without the sums; and an undamaged one", control_bits(o->root));
 	}
 	if (wanted(o, "truncate")) {
 		since = now_seconds();
 		t = (struct totals){0};
 		prove_truncation(o->root, o->every, &t.cases, &t.bad);
 		bad |= row("every truncation of every file", t, since);
+		bad |= control_row("  control: without reading the packs", control_truncation(o->root));
 	}
 	if (wanted(o, "power")) {
 		int caught = 0;

@@ -9,8 +9,11 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 static atomic_int mode;
@@ -134,6 +137,31 @@ open(const char *path, int flags, ...)
 	PLAIN((flags & O_CREAT) != 0, SYS_openat, AT_FDCWD, path, flags, mode_bits);
 }
 
+/* How many bytes a write is to claim whatever happens, 0 = what it did; *n becomes what it really moves. */
+static size_t
+lie(size_t *n)
+{
+	const int m = atomic_load(&mode);
+	const size_t all = *n;
+
+	if (m == SHIM_LIE_FULL)
+		return all;
+	if ((m != SHIM_LIE && m != SHIM_LIE_SHORT) || !is_turn(atomic_load(&n_calls)))
+		return 0;
+	*n = m == SHIM_LIE ? 0 : 1;
+	return all;
+}
+
+/* The size is noticed by itself; here it is right, and only the bytes are missing. */
+static void
+stretch(int fd, off_t end)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) == 0 && st.st_size < end)
+		syscall(SYS_ftruncate, fd, end);
+}
+
 static ssize_t
 transfer(bool changes, long number, int fd, uintptr_t ptr, size_t n, off_t offset, bool positioned)
 {
@@ -145,11 +173,14 @@ transfer(bool changes, long number, int fd, uintptr_t ptr, size_t n, off_t offse
 		n = 1;
 	if (torn)
 		n /= 2;
+	size_t claimed = changes ? lie(&n) : 0;
 	ssize_t rc = positioned ? syscall(number, fd, ptr, n, offset) : syscall(number, fd, ptr, n);
 
 	if (torn)
 		die();
-	return rc;
+	if (claimed && positioned && rc < (ssize_t)claimed && atomic_load(&mode) == SHIM_LIE_FULL)
+		stretch(fd, offset + (off_t)claimed);
+	return claimed ? (ssize_t)claimed : rc;
 }
 
 ssize_t
@@ -215,13 +246,49 @@ ftruncate64(int fd, off_t length)
 int
 fallocate(int fd, int flags, off_t offset, off_t length)
 {
+	if (atomic_load(&mode) == SHIM_LIE_FULL)
+		return 0;
 	PLAIN(true, SYS_fallocate, fd, flags, offset, length);
 }
 
 int
 fallocate64(int fd, int flags, off_t offset, off_t length)
 {
+	if (atomic_load(&mode) == SHIM_LIE_FULL)
+		return 0;
 	PLAIN(true, SYS_fallocate, fd, flags, offset, length);
+}
+
+static int
+file_system(int fd, struct statvfs *ret)
+{
+	const int m = atomic_load(&mode);
+	struct statfs fs;
+
+	if (syscall(SYS_fstatfs, fd, &fs) < 0)
+		return -1;
+	*ret = (struct statvfs){.f_bsize = (unsigned long)fs.f_bsize,
+	                        .f_frsize = (unsigned long)(fs.f_frsize ? fs.f_frsize : fs.f_bsize),
+	                        .f_blocks = fs.f_blocks,
+	                        .f_bfree = fs.f_bfree,
+	                        .f_bavail = m == SHIM_BLIND || m == SHIM_LIE_FULL ? 1u << 30 : fs.f_bavail,
+	                        .f_files = fs.f_files,
+	                        .f_ffree = fs.f_ffree,
+	                        .f_favail = fs.f_ffree,
+	                        .f_namemax = (unsigned long)fs.f_namelen};
+	return 0;
+}
+
+int
+fstatvfs(int fd, struct statvfs *ret)
+{
+	return file_system(fd, ret);
+}
+
+int
+fstatvfs64(int fd, struct statvfs64 *ret)
+{
+	return file_system(fd, (struct statvfs *)ret);
 }
 
 int
@@ -281,16 +348,17 @@ extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t n, size_t size);
 extern void *__libc_realloc(void *ptr, size_t n);
 
+/* True if this allocation is to fail; *ret is what it gives then. */
 static bool
-refuse(void)
+refuse(void **ret)
 {
-	if (atomic_load(&mode) != SHIM_FAIL_ALLOC) {
-		atomic_fetch_add(&n_allocs, 1);
-		return false;
-	}
-	if (!is_turn(atomic_fetch_add(&n_allocs, 1) + 1))
+	const int m = atomic_load(&mode);
+	const long count = atomic_fetch_add(&n_allocs, 1) + 1;
+
+	if ((m != SHIM_FAIL_ALLOC && m != SHIM_BAD_ALLOC) || !is_turn(count))
 		return false;
 	errno = ENOMEM;
+	*ret = m == SHIM_BAD_ALLOC ? (void *)(uintptr_t)64 : NULL;
 	return true;
 }
 
@@ -298,18 +366,24 @@ refuse(void)
 void *
 malloc(size_t n)
 {
-	return refuse() ? NULL : __libc_malloc(n);
+	void *ret;
+
+	return refuse(&ret) ? ret : __libc_malloc(n);
 }
 
 void *
 calloc(size_t n, size_t size)
 {
-	return refuse() ? NULL : __libc_calloc(n, size);
+	void *ret;
+
+	return refuse(&ret) ? ret : __libc_calloc(n, size);
 }
 
 void *
 realloc(void *ptr, size_t n)
 {
-	return refuse() ? NULL : __libc_realloc(ptr, n);
+	void *ret;
+
+	return refuse(&ret) ? ret : __libc_realloc(ptr, n);
 }
 #endif

@@ -15,7 +15,13 @@ enum shim_mode {
 	SHIM_FAIL_IO,    /* the n-th call (changing or reading) fails with errno `error` */
 	SHIM_SHORT_IO,   /* the n-th write moves only one byte */
 	SHIM_FAIL_ALLOC, /* the n-th allocation fails */
-	SHIM_NO_SYNC     /* fsync and fdatasync do nothing and say they have (negative control of the power cut) */
+	SHIM_BLIND,      /* the file system says that it has plenty of room */
+	/* Negative controls: what a library without the check would do. */
+	SHIM_NO_SYNC,    /* fsync and fdatasync do nothing and say they have */
+	SHIM_LIE,        /* the n-th call, if it is a write, does nothing and says it has: a lost error */
+	SHIM_LIE_SHORT,  /* the n-th call, if it is a write, moves one byte and says all: a lost rest */
+	SHIM_LIE_FULL,   /* there is plenty of room, and writing and reserving never fail: a full disk goes unnoticed */
+	SHIM_BAD_ALLOC   /* the n-th allocation gives what is no memory: a result that nobody looked at */
 };
 
 void shim_arm(enum shim_mode mode, long nth, int error, bool forever);
