@@ -162,6 +162,8 @@ def small_phase(
     live = workloads.empty_like(state)
     turns = {}
     for number, peer in enumerate(found):
+        if isinstance(peer, peers.DcpAsync):  # reads what DCP reads, in the same way
+            continue
         path = setting.folder / f"restore-{number}"
         peer.save(path, state)
         place = peer.root / "checkpoints" if isinstance(peer, peers.Pawl) else path

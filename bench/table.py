@@ -90,7 +90,7 @@ ROWS = [
     Row(
         "processor time per byte, against buffered write and fsync",
         "W1 save",
-        ("pawl direct", "cpu"),
+        ("pawl", "cpu"),
         ("buffered write+fsync", "cpu"),
         "times",
         5,
@@ -247,6 +247,13 @@ def ls_rows(results: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
             middle = statistics.median(values)
             target = ("≤ 500 ms", "met" if middle < 0.5 else "missed") if count >= 10_000 else ("", "")
             rows.append((f"{label}, {count:,} checkpoints", spread(values, "s"), "", *target))
+        if len(counts) == 2:
+            few, many = (statistics.median(samples(results, f"ls {count}", "pawl", key)) for count in counts)
+            more = counts[1] / counts[0]
+            fits = "met" if many / few <= 1.2 * more else "missed"
+            rows.append(
+                (f"{label}, growth for {more:g} times as many", f"{many / few:.1f}x", "", f"≤ {1.2 * more:g}x", fits)
+            )
     return rows
 
 

@@ -194,7 +194,7 @@ static int
 save(struct bench *b, bool first, struct pawl_error *err)
 {
 	struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
-	struct pawl_save_stats stats = {.size = sizeof(stats)};
+	struct pawl_save_stats stats = PAWL_SAVE_STATS_INIT;
 	CLEANUP(free_ticket) struct pawl_ticket *ticket = NULL;
 	double began;
 	int rc;

@@ -163,6 +163,16 @@ print_json(struct cli *cli, const struct side *a, const struct side *b, const st
 	jsonout_end(&j);
 }
 
+static const char *
+side_text(struct cli *cli, const struct side *side)
+{
+	const char *name = text_clean(&cli->keep, side->info->name);
+
+	if (info_is_foreign(side->info))
+		return name;
+	return keep_printf(&cli->keep, "%s (step %" PRId64 ")", name, side->info->step);
+}
+
 static void
 print_text(struct cli *cli, const struct diff_args *args, const struct side *a, const struct side *b,
            const struct pawl_diff *diff)
@@ -174,8 +184,7 @@ print_text(struct cli *cli, const struct diff_args *args, const struct side *a, 
 			(void)printf("%s\n", text_clean(&cli->keep, pawl_diff_get(diff, i)->path));
 		return;
 	}
-	cli_note(cli, "from %s (step %" PRId64 ") to %s (step %" PRId64 ")", a->info->name, a->info->step,
-	         b->info->name, b->info->step);
+	cli_note(cli, "from %s to %s", side_text(cli, a), side_text(cli, b));
 	if (n > 0)
 		print_table(cli, diff);
 	count_changes(diff, counts);

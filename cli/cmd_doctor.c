@@ -59,7 +59,8 @@ const struct command cmd_doctor = {
 	.group = GROUP_MEND,
 	.summary = "say what a folder's filesystem can do",
 	.about = "Tries in FOLDER (default: the current one) what saves rely on: atomic renames, links, direct "
-		 "I/O, durable writes, free space; and says what was found. Nothing is left behind.",
+		 "I/O, durable writes, free space; and says what was found. Nothing is left behind. The exit "
+		 "status is 0 whatever was found, also in a folder that cannot be written to.",
 	.operands = operands,
 	.examples = examples,
 	.run = run_doctor,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "copy.h"
 #include "human.h"
 #include "info.h"
 #include "target.h"
@@ -65,7 +66,7 @@ run_export(struct cli *cli, const void *ptr)
 	opts.max_shard_bytes = args->shard_bytes;
 	opts.dots = args->dots;
 	opts.overwrite = args->overwrite;
-	if (target_parse(cli, cli->operands[0], &target, &err) < 0 ||
+	if (copy_check_place(cli, dest, &err) < 0 || target_parse(cli, cli->operands[0], &target, &err) < 0 ||
 	    target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
 	    target_find(cli, run, &target, &id, &err) < 0 || target_info(cli, run, id, &info, &err) < 0)
 		return cli_fail(cli, &err);

@@ -70,7 +70,8 @@ const struct command cmd_gc = {
 	.about = "Removes from RUN (default: the current folder) what interrupted saves and deletions left: "
 		 "unfinished folders of writers that are gone, folders without a manifest that this run wrote, "
 		 "holds of processes that are gone, files set aside for reuse. A training does the same each time "
-		 "it opens its run.",
+		 "it opens its run, but for the folders without a manifest: those go on this request only, since "
+		 "'pawl repair' may still rebuild one that was lost.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -40,7 +40,7 @@ pin_one(struct cli *cli, const char *text, const struct pin_args *args, bool pin
 	if (rc == 0 && target.selector == NULL)
 		rc = cli_error(err, PAWL_EUSAGE, "%s: say which checkpoint, such as %s@latest", text, text);
 	if (rc == 0)
-		rc = target_open(cli, &target, true, &args->score, &run, err);
+		rc = target_open(cli, &target, false, &args->score, &run, err);
 	if (rc == 0)
 		rc = target_find(cli, run, &target, &id, err);
 	if (rc == 0)

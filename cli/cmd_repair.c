@@ -87,7 +87,7 @@ repair_one(const struct repair *r, bool dry_run, struct pawl_error *err)
 	opts.root = r->path;
 	opts.single = 1;
 	opts.read_only = dry_run;
-	opts.overwrite = 1;
+	opts.upkeep = 1;
 	rc = pawl_open(&opts, &run, err);
 	return rc == 0 ? pawl_repair(run, r->name, dry_run, err) : rc;
 }
@@ -164,7 +164,12 @@ run_repair(struct cli *cli, const void *ptr)
 	struct target target;
 
 	if (target_parse(cli, cli->operands[0], &target, &err) < 0 ||
-	    target_open(cli, &target, false, NULL, &run, &err) < 0 || collect(cli, run, &target, &repairs, &err) < 0)
+	    target_open(cli, &target, false, NULL, &run, &err) < 0)
+		return cli_fail(cli, &err);
+	if (target.file)
+		return cli_usage(cli, "%s is a file of another program, which nothing can be rebuilt from",
+		                 target.root);
+	if (collect(cli, run, &target, &repairs, &err) < 0)
 		return cli_fail(cli, &err);
 	repair_all(cli, args->dry_run, &repairs);
 	if (cli->common.json)

@@ -181,7 +181,7 @@ check_dest(struct cli *cli, const char *dest, struct pawl_error *err)
 		return cli_error(err, PAWL_EEXISTS, "%s exists already", dest);
 	if (stat(parent, &st) != 0 || !S_ISDIR(st.st_mode))
 		return cli_error(err, PAWL_ENOTFOUND, "%s: no such folder", parent);
-	return 0;
+	return copy_check_place(cli, dest, err);
 }
 
 static int
@@ -201,6 +201,8 @@ run_restore(struct cli *cli, const void *ptr)
 	    target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
 	    target_find(cli, run, &target, &id, &err) < 0)
 		return cli_fail(cli, &err);
+	if (target.file)
+		return cli_usage(cli, "a file is no checkpoint's folder; copy it, or 'pawl export' it");
 	fallback =
 		!args->strict && !target.single && (target.selector == NULL || strcmp(target.selector, "latest") == 0);
 	if (restore_newest(cli, run, id, fallback, dest, &restored, &err) < 0)

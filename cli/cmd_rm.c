@@ -40,7 +40,7 @@ check_marks(const struct pawl_info *info, const struct rm_args *args, struct paw
 		return cli_error(err, PAWL_EBUSY, "%s is in use by a reader", info->name);
 	if (why == NULL || args->force)
 		return 0;
-	return cli_error(err, PAWL_EUSAGE, "%s is %s; --force deletes it all the same", info->name, why);
+	return cli_error(err, PAWL_EBUSY, "%s is %s; --force deletes it all the same", info->name, why);
 }
 
 static int
@@ -55,8 +55,8 @@ remove_one(struct cli *cli, const char *text, const struct rm_args *args, const 
 
 	rc = target_parse(cli, text, &target, err);
 	if (rc == 0 && target.single)
-		rc = cli_error(err, PAWL_EUSAGE,
-		               "%s belongs to no run; it is an ordinary folder, which 'rm -r' deletes", text);
+		rc = cli_error(err, PAWL_EUSAGE, "%s belongs to no run; it is an ordinary %s, which '%s' deletes", text,
+		               target.file ? "file" : "folder", target.file ? "rm" : "rm -r");
 	if (rc == 0 && target.selector == NULL)
 		rc = cli_error(err, PAWL_EUSAGE, "%s: say which checkpoint, such as %s@3", text, text);
 	if (rc == 0)
@@ -107,10 +107,11 @@ const struct command cmd_rm = {
 	.name = "rm",
 	.group = GROUP_KEEP,
 	.summary = "delete checkpoints",
-	.about = "Deletes each TARGET, which must name a checkpoint. One that is pinned, the latest or the best is "
-		 "deleted with --force only, one that a reader holds is never. The manifest goes first: whatever "
-		 "interrupts the deletion, no half of a checkpoint is ever taken for a whole one, and 'pawl gc' "
-		 "removes the rest.",
+	.about =
+		"Deletes each TARGET, which must name a checkpoint. One that is pinned, the latest or the best is "
+		"deleted with --force only, one that a reader holds is never; the exit status is 6 then. The manifest goes first: whatever "
+		"interrupts the deletion, no half of a checkpoint is ever taken for a whole one, and 'pawl gc' "
+		"removes the rest.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -37,6 +37,7 @@ static const struct example examples[] = {
 	{"pawl show runs/demo@best", "the best checkpoint"},
 	{"pawl show runs/demo@step:400 --tensors | grep norm", "the norm layers of step 400"},
 	{"pawl show runs/demo/latest --all", "every leaf of the latest one"},
+	{"pawl show model.safetensors", "a file of another program"},
 	EXAMPLE_END,
 };
 
@@ -66,6 +67,12 @@ read_files(struct cli *cli, struct shown *shown)
 	size_t cap = 0;
 	DIR *dir;
 
+	if (info_is_foreign(shown->info)) {
+		shown->files = keep_alloc(&cli->keep, 1, sizeof(*shown->files));
+		shown->files[0] = (struct file){shown->info->name, shown->info->bytes, 1};
+		shown->n_files = 1;
+		return;
+	}
 	dir = opendir(shown->info->path);
 	if (dir == NULL)
 		return;
@@ -119,6 +126,26 @@ metrics_text(struct cli *cli, const struct pawl_info *info)
 		                  info->metrics[i].not_a_number ? "(no number)"
 		                                                : human_number(&cli->keep, info->metrics[i].value, 6));
 	return ret;
+}
+
+static void
+print_foreign_head(struct cli *cli, const struct pawl_info *info)
+{
+	static const struct cell none = {NULL, STYLE_PLAIN, NULL};
+	struct keep *keep = &cli->keep;
+	struct cell age = {keep_printf(keep, "%s ago", human_age(keep, info_now() - info->unix_seconds)), STYLE_DIM,
+	                   NULL};
+
+	term_put(&cli->out, STYLE_BOLD, text_clean(keep, info->name));
+	(void)fputc('\n', stdout);
+	line(cli, "path", text_clean(keep, info->path), none);
+	line(cli, "format", info->format, (struct cell){"without sums of its bytes", STYLE_DIM, NULL});
+	line(cli, "changed", human_time(keep, info->unix_seconds), age);
+	line(cli, "size",
+	     keep_printf(keep, "%s; %s", human_bytes(keep, (double)info->bytes),
+	                 human_count(keep, info->n_tensors, "tensor", "tensors")),
+	     none);
+	(void)fputc('\n', stdout);
 }
 
 static void
@@ -188,7 +215,9 @@ print_text(struct cli *cli, struct pawl *run, const struct show_args *args, cons
 	struct tree_opts tree = {"state", args->depth > 0 ? args->depth : args->all ? 0 : SHOW_DEPTH, args->all};
 	struct tree_opts extra = {"metadata", 0, true};
 
-	if (!args->tensors && !args->files)
+	if (!args->tensors && !args->files && info_is_foreign(shown->info))
+		print_foreign_head(cli, shown->info);
+	else if (!args->tensors && !args->files)
 		print_head(cli, run, shown->info);
 	if (args->files) {
 		print_files(cli, shown);

@@ -26,6 +26,7 @@ static const struct example examples[] = {
 struct verdict {
 	const char *name;
 	uint64_t id, bytes;
+	bool has_sums;
 	int code;                       /* 0, PAWL_ECORRUPT, or why it could not be verified */
 	const char *message;            /* of a code other than 0 */
 	struct pawl_findings *findings; /* owned; NULL = none */
@@ -77,7 +78,7 @@ print_verdict(struct cli *cli, const struct verdicts *all, const struct verdict 
 	work_hide(cli->work);
 	(void)printf("%s%*s  %10s  ", name, (int)(all->name_width - text_width(name)), "", size);
 	term_put(&cli->out, v->code == 0 ? STYLE_GOOD : STYLE_BAD,
-	         v->code == 0               ? "ok"
+	         v->code == 0               ? v->has_sums ? "ok" : "readable"
 	         : v->code == PAWL_ECORRUPT ? "corrupt"
 	                                    : "not verified");
 	(void)fputc('\n', stdout);
@@ -97,7 +98,7 @@ verify_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, stru
 	struct verdict *v = &all->items[all->n];
 	struct pawl_error err = {0};
 
-	*v = (struct verdict){info->name, info->id, info->bytes, 0, NULL, NULL};
+	*v = (struct verdict){info->name, info->id, info->bytes, !info_is_foreign(info), 0, NULL, NULL};
 	if ((info->marks & PAWL_MARK_BAD) != 0) {
 		v->code = PAWL_ECORRUPT;
 		v->message = info->problem;
@@ -174,6 +175,7 @@ print_json(struct cli *cli, struct pawl *run, const struct verdicts *all, double
 		jsonout_text(&j, "name", v->name);
 		jsonout_uint(&j, "bytes", v->bytes);
 		jsonout_bool(&j, "ok", v->code == 0);
+		jsonout_bool(&j, "sums", v->has_sums);
 		if (v->code != 0)
 			jsonout_text(&j, "problem", v->message);
 		jsonout_begin_array(&j, "findings");
@@ -206,6 +208,11 @@ remark(struct cli *cli, struct pawl *run, const struct verdicts *all, double sec
 	else if (all->n_bad > 0)
 		cli_warn(cli, "%s of %s %s not as written", human_count(keep, all->n_bad, "", ""), what,
 		         all->n_bad == 1 ? "is" : "are");
+	else if (!all->items[0].has_sums) /* it is the only one */
+		cli_note(cli,
+		         "%s, %s: the header fits the file and every byte can be read; the file carries no sums, so "
+		         "that changed bytes inside a tensor go unseen",
+		         text_clean(keep, all->items[0].name), human_bytes(keep, (double)all->bytes));
 	else
 		cli_note(cli, "%s, %s in %s (%s): every byte is as it was written", what,
 		         human_bytes(keep, (double)all->bytes), human_seconds(keep, seconds),
@@ -261,7 +268,9 @@ const struct command cmd_verify = {
 	.summary = "read every byte and check it",
 	.about = "Reads all files of TARGET and compares them with the sums that were taken when the training's "
 		 "memory was copied. A run is verified as a whole, RUN@SELECTOR only in that checkpoint. What is "
-		 "wrong is named: file, range of bytes, first tensor in it.\n\n"
+		 "wrong is named: file, range of bytes, first tensor in it. A safetensors file of "
+		 "another program carries no sums: its header must fit the file, and every byte must be "
+		 "readable.\n\n"
 		 "Exit status 4 means that something is not as it was written; 'pawl repair' rebuilds a lost "
 		 "manifest.",
 	.operands = operands,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* copy: see copy.h. Called by cmd_restore.c and cmd_bench.c. */
+/* copy: see copy.h. Called by cmd_restore.c, cmd_export.c and cmd_bench.c. */
 #include "copy.h"
 
 #include <dirent.h>
@@ -60,6 +60,33 @@ copy_parent(struct keep *keep, const char *path)
 	while (len > 1 && path[len - 1] == '/')
 		len--;
 	return len == 0 ? "." : keep_strndup(keep, path, len);
+}
+
+static bool
+has_file(struct keep *keep, const char *folder, const char *name)
+{
+	struct stat st;
+
+	return stat(keep_printf(keep, "%s/%s", folder, name), &st) == 0;
+}
+
+int
+copy_check_place(struct cli *cli, const char *path, struct pawl_error *err)
+{
+	char *real = realpath(copy_parent(&cli->keep, path), NULL);
+	const char *at = real != NULL ? keep_printf(&cli->keep, "%s", real) : "";
+
+	free(real);
+	for (; strlen(at) > 1; at = copy_parent(&cli->keep, at)) {
+		const char *above = copy_parent(&cli->keep, at), *name = strrchr(at, '/') + 1;
+		bool is_run = (strcmp(name, "checkpoints") == 0 || strcmp(name, ".pawl") == 0) &&
+		              has_file(&cli->keep, above, "run.json");
+
+		if (is_run || has_file(&cli->keep, at, "manifest.json"))
+			return cli_error(err, PAWL_EUSAGE, "%s is inside the %s %s, which only saves write to", path,
+			                 is_run ? "run" : "checkpoint", is_run ? above : at);
+	}
+	return 0;
 }
 
 static int

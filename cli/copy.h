@@ -15,5 +15,7 @@ int copy_publish(struct cli *cli, const char *from, const char *to, struct pawl_
 void copy_remove(const char *path);
 /* The folder that holds `path`. */
 const char *copy_parent(struct keep *keep, const char *path);
+/* Refuses a place for something new that is inside a checkpoint, or inside the folders that a run keeps for itself. */
+int copy_check_place(struct cli *cli, const char *path, struct pawl_error *err);
 
 #endif

@@ -13,6 +13,7 @@ static const struct example targets[] = {
 	{"RUN@SELECTOR", "one checkpoint: latest, best, 7, id:7, step:400 or its name"},
 	{"RUN/checkpoints/NAME", "the same by path; RUN/latest and RUN/best are such paths too"},
 	{"FOLDER", "a single checkpoint that belongs to no run"},
+	{"FILE", "a safetensors file of another program, as a checkpoint to read"},
 	EXAMPLE_END,
 };
 
@@ -23,7 +24,7 @@ static const struct example exits[] = {
 	{"3", "no such run, checkpoint or file"},
 	{"4", "bytes are not what was written"},
 	{"5", "failed for now; may work when tried again"},
-	{"6", "somebody else is at work on the run"},
+	{"6", "in use or protected: by another writer, a reader, a pin"},
 	{"7", "would overwrite something, or another writer was first"},
 	{"130", "interrupted (143: terminated)"},
 	EXAMPLE_END,
@@ -189,7 +190,7 @@ help_overview(const struct term *term)
 	(void)fputc('\n', term->file);
 	wrap(term,
 	     "More: 'pawl help COMMAND', 'man pawl'. Data goes to standard output, remarks to standard error; every "
-	     "command takes --json.",
+	     "command but 'completion' takes --json.",
 	     0, page_width(term));
 }
 

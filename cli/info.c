@@ -3,6 +3,7 @@
 #include "info.h"
 
 #include <inttypes.h>
+#include <string.h>
 #include <time.h>
 
 #include "human.h"
@@ -117,6 +118,7 @@ info_json(struct jsonout *j, const char *key, const struct pawl_info *info)
 	jsonout_uint(j, "tensors", info->n_tensors);
 	jsonout_uint(j, "files", info->n_files);
 	jsonout_uint(j, "world_size", info->world_size);
+	jsonout_text(j, "format", info->format);
 	jsonout_real(j, "blocked_seconds", info->blocked_seconds);
 	jsonout_end(j);
 }
@@ -174,6 +176,12 @@ info_progress(struct keep *keep, const struct pawl_progress *progress)
 			ret = keep_printf(keep, "%s%s %s", ret, clocks[i].text, human_seconds(keep, value));
 	}
 	return ret;
+}
+
+bool
+info_is_foreign(const struct pawl_info *info)
+{
+	return strcmp(info->format, "pawl") != 0;
 }
 
 double

@@ -8,7 +8,7 @@
 #include "jsonout.h"
 
 /* One object: id, name, path, step, attempt, unix_seconds, progress, metrics, score, bytes, new_bytes, tensors, files,
- * world_size, blocked_seconds, state, marks, problem. */
+ * world_size, format, blocked_seconds, state, marks, problem. */
 void info_json(struct jsonout *j, const char *key, const struct pawl_info *info);
 /* "saved", "nonfinite" or "bad", in its colour. */
 struct cell info_state(const struct pawl_info *info);
@@ -17,5 +17,8 @@ struct cell info_marks(struct keep *keep, const struct pawl_info *info);
 /* "epoch 3, batch 400": the known counters of a progress; "" if none. */
 const char *info_progress(struct keep *keep, const struct pawl_progress *progress);
 double info_now(void); /* unix seconds */
+
+/* A file that another program wrote: it has no step, no sums and no run. */
+bool info_is_foreign(const struct pawl_info *info);
 
 #endif

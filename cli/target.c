@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * target: see target.h. A run is known by its run.json, a checkpoint by its manifest.json; a folder that has neither
- * is refused here, because opening it for writing would make it a run.
+ * is refused here, because opening it for writing would make it a run. A file is only ever read; what it is, the
+ * library says.
  */
 #include "target.h"
 
@@ -123,10 +124,12 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 		return rc;
 	}
 	if (stat(path, &st) == 0) {
-		if (strcmp(name_of(path), "manifest.json") != 0)
-			return cli_error(err, PAWL_EUSAGE,
-			                 "%s is a file; expected a run folder, a checkpoint folder or RUN@SELECTOR",
-			                 path);
+		if (strcmp(name_of(path), "manifest.json") != 0) {
+			t.root = path; /* whether it is one, the library says */
+			t.single = t.file = true;
+			*ret = t;
+			return 0;
+		}
 		folder = name_of(path) == path ? "." : keep_strndup(&cli->keep, path, (size_t)(name_of(path) - path));
 		return target_parse(cli, folder, ret, err);
 	}
@@ -193,6 +196,9 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
 	int rc;
 
+	if (target->file && writable)
+		return cli_error(err, PAWL_EUSAGE, "%s is a file; '%s' changes runs and checkpoints of pawl",
+		                 target->root, cli->command->name);
 	opts.root = target->root;
 	opts.read_only = !writable;
 	opts.single = target->single;
@@ -202,7 +208,13 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 		if (rc < 0)
 			return rc;
 	}
-	return pawl_open(&opts, ret, err);
+	rc = pawl_open(&opts, ret, err);
+	if (rc == PAWL_ENOTFOUND && target->file)
+		return cli_error(
+			err, PAWL_EUSAGE,
+			"%s is a file; expected a run, a checkpoint's folder, RUN@SELECTOR or a safetensors file",
+			target->root);
+	return rc;
 }
 
 static void

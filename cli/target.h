@@ -6,6 +6,7 @@
  *   RUN@SELECTOR                      latest, best, 7, id:7, step:400, or a checkpoint's folder name
  *   RUN/checkpoints/checkpoint_000007 a checkpoint of a run; RUN/latest and RUN/best are such paths too
  *   FOLDER                            a single checkpoint, which belongs to no run
+ *   FILE.safetensors                  a file that another program wrote, read as a checkpoint
  *
  * A path that exists is taken as a path, whatever '@' it holds.
  */
@@ -19,6 +20,7 @@ struct target {
 	const char *root;     /* what is opened: the run folder or the single checkpoint */
 	const char *selector; /* NULL = none was named */
 	bool single;
+	bool file; /* of another program; single, too */
 };
 
 /* Options of every command that may look for the best checkpoint. */

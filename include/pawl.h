@@ -30,16 +30,17 @@
  *     pawl_close(run, NULL);
  *
  * Rules that hold everywhere:
- * - Functions that can fail return 0, or a negative enum pawl_code with the details in the
- *   caller's struct pawl_error (which may be NULL). On failure nothing is written to out-parameters.
- * - Option structs begin with `size`, set by their _INIT macro; a zero field means its default;
+ * - Functions that can fail return 0 (or 1, where the comment says what that means), or a negative enum pawl_code
+ *   with the details in the caller's struct pawl_error (which may be NULL). On failure nothing is written to
+ *   out-parameters.
+ * - Structs that the caller makes begin with `size`, set by their _INIT macro; a zero option means its default;
  *   later versions only append fields.
  * - Handles are opaque. Every destroyer accepts NULL. Strings returned by a handle live as long
  *   as the handle (or until the next call that the comment names).
  * - A struct pawl and its tickets may be used from any thread; states, lists and restores from one
  *   thread at a time. No callback ever runs on a thread of the library.
  * - Strings are UTF-8. Units stand in the names: _bytes, _ms, _seconds, _ns.
- * - The library never prints, exits or aborts, and has no global state.
+ * - The library never prints, exits or aborts, and has no global state but what pawl_watch needs for its signals.
  */
 #ifndef PAWL_H
 #define PAWL_H
@@ -295,7 +296,7 @@ struct pawl_retention {
 	double keep_seconds;      /* those younger than this */
 	uint64_t max_bytes;       /* budget: of those kept by no pin, hold or best/latest role, oldest go first */
 	int drop_latest;          /* 1: the latest gets no special protection by num_to_keep/keep_best */
-	int strict_score;         /* 1: rule 34 of Ray's manager: a full best list refuses a tie or worse
+	int strict_score;         /* 1: as Ray's legacy manager does, a full best list refuses a tie or worse
 	                             before anything is written */
 };
 #define PAWL_RETENTION_INIT {.size = sizeof(struct pawl_retention)}
@@ -303,9 +304,11 @@ struct pawl_retention {
 struct pawl_open_opts {
 	size_t size;
 	const char *root;         /* run folder: a path, file://path, or mem: (private, in memory) */
-	int read_only;            /* 1: no lease, nothing is ever written */
-	int single;               /* 1: root is one checkpoint, not a run (pawl.save, pawl.load) */
-	int overwrite;            /* 1: adopt a folder that holds checkpoints of another run (R90); with single: replace */
+	int read_only;            /* 1: no lease; holds, pins and scores are all that is written */
+	int single;               /* 1: root is one checkpoint, not a run (pawl.save, pawl.load). With read_only also a
+	                             safetensors file that another program wrote: a flat dict of tensors, its
+	                             header's metadata, and no sums, so that only its structure is verified */
+	int overwrite;            /* 1: adopt a folder that holds checkpoints of another run; with single: replace */
 	const char *run_id;       /* expected id of an existing run; NULL = whatever is there, or new */
 	const char *name_template;/* NULL = "checkpoint_{id:06d}" */
 	struct pawl_retention retention;
@@ -324,7 +327,7 @@ struct pawl_open_opts {
 	int no_direct_io;         /* 1: buffered writes and reads */
 	int strict_latest;        /* 1: restore never falls back to an older checkpoint */
 	int64_t lease_timeout_ms; /* another host's lease older than this is taken over; 0 = 120000 */
-	const char *save_interval;/* time string for pawl_should_save: "1ep", "auto", ...; NULL = always */
+	const char *save_interval;/* time strings for pawl_should_save: "1ep", "auto", "first,500ba", ...; NULL = always */
 	double mtbf_seconds;      /* for "auto": mean time between failures; 0 = 24 h */
 	struct pawl_fault *fault; /* tests: a fault layer around the store; NULL = none */
 	int nonfinite;            /* R157: 0 = accept, 1 = flag in the manifest, 2 = refuse a state with NaN or Inf */
@@ -357,7 +360,7 @@ struct pawl_progress {
 
 struct pawl_metric {
 	const char *name;
-	double value;    /* NaN and infinities are stored, but never best and never evict (P13) */
+	double value;    /* NaN and infinities are stored, but never best and never evict */
 	int not_a_number;/* 1: the caller's value was no number; an error if the score needs it */
 };
 
@@ -402,6 +405,7 @@ struct pawl_save_stats {
 	double stage_seconds, write_seconds, commit_seconds, total_seconds;
 	uint64_t minor_faults;   /* of the copying threads, while copying */
 };
+#define PAWL_SAVE_STATS_INIT {.size = sizeof(struct pawl_save_stats)}
 
 /* Waits until the save is settled, skipped or failed; timeout_ms < 0 = for ever. Returns the save's
  * own error (which then counts as seen), or PAWL_ETIMEOUT. */
@@ -410,6 +414,7 @@ PAWL_API int pawl_ticket_wait(struct pawl_ticket *, int64_t timeout_ms, struct p
  * for durability and not for the retention that follows. */
 PAWL_API int pawl_ticket_wait_for(struct pawl_ticket *, int stage, int64_t timeout_ms, struct pawl_error *);
 PAWL_API int pawl_ticket_stage(const struct pawl_ticket *);
+/* ret: as PAWL_SAVE_STATS_INIT made it; no more than ret->size bytes are written. */
 PAWL_API void pawl_ticket_stats(const struct pawl_ticket *, struct pawl_save_stats *ret);
 PAWL_API void pawl_ticket_free(struct pawl_ticket *);
 
@@ -437,9 +442,11 @@ PAWL_API size_t pawl_decisions_count(const struct pawl_decisions *);
 PAWL_API const struct pawl_decision *pawl_decisions_get(const struct pawl_decisions *, size_t i);
 PAWL_API void pawl_decisions_free(struct pawl_decisions *);
 
+/* Pins, and scores (pawl_score), may be given through a read-only handle too: by an evaluation, say, beside the training
+ * that writes the run. The training sees them when it next decides what to keep. */
 PAWL_API int pawl_pin(struct pawl *, uint64_t id, struct pawl_error *);
 PAWL_API int pawl_unpin(struct pawl *, uint64_t id, struct pawl_error *);
-/* Adds or replaces metrics of a committed checkpoint; best is decided anew (E5). */
+/* Adds or replaces metrics of a committed checkpoint; best is decided anew. */
 PAWL_API int pawl_score(struct pawl *, uint64_t id, const struct pawl_metric *, size_t n, struct pawl_error *);
 /* Deletes one checkpoint, manifest first. force: also a pinned one, the latest or the best.
  * PAWL_EBUSY while a reader holds it. */
@@ -477,6 +484,7 @@ struct pawl_info {
 	unsigned marks;       /* enum pawl_mark */
 	double blocked_seconds;
 	const char *problem;  /* why it is bad, "" otherwise */
+	const char *format;   /* "pawl", or of a file that another program wrote: "safetensors". Static */
 };
 
 struct pawl_list;
@@ -487,8 +495,8 @@ PAWL_API size_t pawl_list_count(const struct pawl_list *);
 PAWL_API const struct pawl_info *pawl_list_get(const struct pawl_list *, size_t i);
 PAWL_API void pawl_list_free(struct pawl_list *);
 
-/* Finds the id for a selector: "latest", "best", "7" or "id:7", "step:400", a folder name.
- * PAWL_ENOTFOUND if there is none. */
+/* Finds the id for a selector: "latest", "best", "good" (the newest not flagged for NaN or Inf), "7" or "id:7",
+ * "step:400", a folder name. PAWL_ENOTFOUND if there is none. */
 PAWL_API int pawl_find(struct pawl *, const char *selector, uint64_t *ret_id, struct pawl_error *);
 /* The user's metadata of a checkpoint; NULL state if none was given. The caller frees it. */
 PAWL_API int pawl_metadata(struct pawl *, uint64_t id, struct pawl_state **ret, struct pawl_error *);
@@ -509,7 +517,7 @@ struct pawl_restore_opts {
 	size_t n_include;
 	int non_strict;              /* 1: report differences instead of failing */
 	int no_fallback;             /* 1: never take an older checkpoint */
-	uint64_t ring_bytes;         /* reading buffers; 0 = 32 MiB, at most 96 MiB is used */
+	uint64_t ring_bytes;         /* reading buffers; 0 = 64 MiB, at most 96 MiB is used */
 };
 #define PAWL_RESTORE_OPTS_INIT {.size = sizeof(struct pawl_restore_opts)}
 /* 1 if the path of a leaf matches a glob as in `include`, else 0. */
@@ -552,8 +560,10 @@ PAWL_API int pawl_restore(struct pawl *, const struct pawl_restore_opts *, const
 /* ------------------------------------------------------------- 9. triggers */
 
 /* 1 if a save is due by the run's save_interval at this point of the training, else 0; negative if the interval needs a
- * counter that is not given. Always 1 without an interval, and once when fraction reaches 1. Does not count as a save:
- * pawl_save moves the mark. progress may be NULL: then step counts batches. */
+ * counter that is not given. An interval is one time string ("1ep" "5it" "10ba" "5000sp" "1000000tok" "30sec" "0.25dur"
+ * "auto", or "first": nothing has been saved yet), or several with commas between them, of which any may be due.
+ * Always 1 without an interval, and once when fraction reaches 1. Does not count as a save: pawl_save moves the mark.
+ * progress may be NULL: then step counts batches. */
 PAWL_API int pawl_should_save(struct pawl *, int64_t step, const struct pawl_progress *, struct pawl_error *);
 /* The same as a pure function: is a save due by `interval` between two points? */
 PAWL_API int pawl_interval_due(const char *interval, const struct pawl_progress *last, const struct pawl_progress *now,
@@ -584,7 +594,7 @@ struct pawl_finding {
 	uint64_t id;
 	const char *file;    /* name in the checkpoint's folder */
 	uint64_t begin, end; /* byte range */
-	const char *tensor;  /* first tensor touched, "" if none */
+	const char *tensor;  /* tensors touched, the first four by name ("a, b"); "" if none */
 	const char *message;
 };
 struct pawl_findings;

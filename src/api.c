@@ -109,12 +109,12 @@ int
 pawl_should_save(struct pawl *run, int64_t step, const struct pawl_progress *progress, struct pawl_error *err)
 {
 	struct pawl_progress now = PAWL_PROGRESS_INIT, last;
-	double cost, auto_seconds;
+	double cost;
 	bool has_saved;
 
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "should_save: expected a run, found NULL");
-	if (!run->has_trigger)
+	if (!run->triggers.n)
 		return 1;
 	if (progress)
 		now = *progress;
@@ -124,8 +124,7 @@ pawl_should_save(struct pawl *run, int64_t step, const struct pawl_progress *pro
 	cost = run->save_cost_seconds;
 	has_saved = run->has_saved;
 	run_unlock(run);
-	if (run->trigger.unit == TRIGGER_AUTO && (!has_saved || cost <= 0))
-		return 1; /* the first save measures the cost */
-	auto_seconds = pawl_optimal_interval_seconds(cost, run->opts.mtbf_seconds);
-	return trigger_due(&run->trigger, &last, &now, auto_seconds, err);
+	/* a cost of 0 is not known yet: the first save measures it */
+	return triggers_due(&run->triggers, has_saved ? &last : NULL, &now,
+	                    has_saved ? pawl_optimal_interval_seconds(cost, run->opts.mtbf_seconds) : 0, err);
 }

@@ -29,9 +29,18 @@ out_of_memory(struct pawl_error *err)
 void
 catalog_key(const struct catalog *c, const char *name, struct buf *out)
 {
+	if (c->foreign)
+		return;
 	if (!c->single_name)
 		buf_puts(out, CATALOG_FOLDER "/");
 	buf_puts(out, name);
+}
+
+void
+catalog_manifest_key(const struct catalog *c, const char *name, struct buf *out)
+{
+	catalog_key(c, name, out);
+	buf_puts(out, c->foreign ? name : "/" MANIFEST_NAME);
 }
 
 /* ------------------------------------------------------------------- order */
@@ -107,6 +116,8 @@ struct listing {
 	struct bump memory;
 	struct found *found; /* sorted by name once complete */
 	size_t n, cap;
+	bool single;  /* of the name that the user gave */
+	bool foreign; /* a file, not a folder */
 };
 
 static void
@@ -121,7 +132,7 @@ see_folder(void *arg, const struct store_entry *entry)
 {
 	struct listing *l = arg;
 
-	if (!entry->is_folder || entry->is_link || !text_is_component(entry->name))
+	if (entry->is_folder == l->foreign || entry->is_link || (!l->single && !text_is_component(entry->name)))
 		return 0;
 	if (l->n == CATALOG_MAX)
 		return PAWL_ELIMIT;
@@ -152,6 +163,8 @@ list_folders(const struct catalog *c, struct listing *l, struct pawl_error *err)
 	int rc;
 
 	if (c->single_name) {
+		l->single = true;
+		l->foreign = c->foreign != NULL;
 		rc = store_stat(c->store, c->single_name, &entry, err);
 		entry.name = c->single_name;
 		if (rc == 0)
@@ -344,6 +357,14 @@ catalog_load(struct catalog *c, struct store *store, const char *single_name, st
 	return catalog_reload(c, err);
 }
 
+int
+catalog_load_foreign(struct catalog *c, struct store *store, const char *name, const struct foreign_format *format,
+                     struct pawl_error *err)
+{
+	*c = (struct catalog){.store = store, .single_name = name, .foreign = format};
+	return catalog_reload(c, err);
+}
+
 /* Empties the table; it can be loaded again. */
 void
 catalog_clear(struct catalog *c)
@@ -421,6 +442,23 @@ catalog_drop(struct catalog *c, uint64_t id)
 
 	if (e)
 		remove_at(c, (size_t)(e - c->entries));
+}
+
+int
+catalog_read_pin(const struct catalog *c, const struct catalog_entry *e, bool *ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	const char *names[] = {e->name};
+	struct mark *marks;
+	size_t n_marks;
+
+	if (c->single_name) {
+		*ret = false;
+		return 0;
+	}
+	TRY(marks_read(c->store, names, 1, &memory, &marks, &n_marks, err));
+	*ret = n_marks > 0 && marks[0].pinned;
+	return 0;
 }
 
 int

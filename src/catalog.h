@@ -17,6 +17,7 @@
 #include <stdbool.h>
 
 #include "base/mem.h"
+#include "foreign.h"
 #include "holds.h"
 #include "manifest.h"
 #include "marks.h"
@@ -44,11 +45,15 @@ struct catalog_entry {
 struct catalog {
 	struct store *store;           /* borrowed */
 	const char *single_name;       /* NULL for runs */
+	const struct foreign_format *foreign; /* of a single file that another program wrote, or NULL; borrowed */
 	struct catalog_entry *entries; /* ascending by id; bad ones sorted in by the id of their name */
 	size_t n, cap;
 };
 
 int catalog_load(struct catalog *c, struct store *store, const char *single_name, struct pawl_error *err);
+/* The catalog of one file that another program wrote. */
+int catalog_load_foreign(struct catalog *c, struct store *store, const char *name, const struct foreign_format *format,
+                         struct pawl_error *err);
 /* A listing that fails is an error and changes nothing (P8). Entries whose folder is gone are dropped. Marks and holds
  * are read anew. */
 int catalog_reload(struct catalog *c, struct pawl_error *err);
@@ -67,6 +72,8 @@ int catalog_find(struct catalog *c, const struct pawl_retention *policy, const c
 /* Items for retain_decide (valid entries only, ascending); strings are borrowed from the catalog; caller mem_frees the
  * array. */
 int catalog_items(const struct catalog *c, struct retain_item **ret, size_t *ret_n, struct pawl_error *err);
+/* Is it pinned by now, also by another process? The table stays as it is. */
+int catalog_read_pin(const struct catalog *c, const struct catalog_entry *e, bool *ret, struct pawl_error *err);
 /* Pins, late scores: writes the mark file and updates the entry. NULL metrics = leave. */
 int catalog_mark(struct catalog *c, struct catalog_entry *e, const bool *pinned, const struct pawl_metric *metrics,
                  size_t n, struct pawl_error *err);
@@ -75,8 +82,11 @@ int catalog_reload_holds(struct catalog *c, struct pawl_error *err);
 /* Fills *ret from an entry; everything is copied to `memory`. */
 int catalog_info(const struct catalog *c, const struct catalog_entry *e, const struct pawl_retention *policy,
                  struct bump *memory, struct pawl_info *ret, struct pawl_error *err);
-/* Folder key of an entry: "checkpoints/<name>", or the name alone for single. Appended to out. */
+/* Key of the folder that an entry's files lie in: "checkpoints/<name>", the name alone for single, nothing for a foreign
+ * file. Appended to out. */
 void catalog_key(const struct catalog *c, const char *name, struct buf *out);
+/* Key of the file whose being there makes it a checkpoint: the manifest, or the foreign file. */
+void catalog_manifest_key(const struct catalog *c, const char *name, struct buf *out);
 /* Full manifest of an entry, read and verified now. */
 int catalog_manifest(const struct catalog *c, const struct catalog_entry *e, struct manifest **ret,
                      struct pawl_error *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * catalog_entry: folders -> entries of the catalog. Called by catalog.c; calls manifest.c and the store.
+ * catalog_entry: folders -> entries of the catalog. Called by catalog.c; calls manifest.c, foreign.c and the store.
  * Promises P1, P2 (an entry is valid only if its manifest verifies), P17.
  */
 #include "catalog_entry.h"
@@ -86,9 +86,10 @@ read_manifest(const struct catalog *c, const char *name, bool summary, struct bu
 {
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 
-	catalog_key(c, name, &key);
-	buf_puts(&key, "/" MANIFEST_NAME);
+	catalog_manifest_key(c, name, &key);
 	TRY(buf_check(&key, name, err));
+	if (c->foreign)
+		return foreign_manifest(c->foreign, c->store, buf_str(&key), ret, err);
 	scratch->len = 0;
 	TRY(store_get(c->store, buf_str(&key), MANIFEST_MAX_BYTES, scratch, err));
 	return manifest_decode(name, scratch->ptr, scratch->len, summary, ret, err);

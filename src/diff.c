@@ -251,6 +251,8 @@ same_sums(const struct differ *d, const struct manifest_piece *p, const struct m
 {
 	const struct manifest_file *f = &d->a.r->manifest->files[p->file], *g = &d->b.r->manifest->files[q->file];
 	const uint64_t block = f->block_bytes;
+	if (!f->sums || !g->sums)
+		return false;
 	if (p->begin != q->begin || p->nbytes != q->nbytes || block != g->block_bytes || f->n_blocks > g->n_blocks ||
 	    (ndim > 0 && (memcmp(p->offsets, q->offsets, ndim * sizeof *p->offsets) != 0 ||
 	                  memcmp(p->lengths, q->lengths, ndim * sizeof *p->lengths) != 0)))

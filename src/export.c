@@ -62,6 +62,8 @@ struct exporter {
 	struct fetch *fetch;
 	char *slab;
 	struct reshard_binding *bindings;
+	struct st_pair *notes; /* metadata of every file: tied names, and what complex128 became */
+	size_t n_notes;
 };
 
 static void
@@ -75,6 +77,7 @@ exporter_clear(struct exporter *x)
 	fetch_free(x->fetch);
 	mem_free(x->slab);
 	mem_free(x->bindings);
+	mem_free(x->notes);
 	mem_free(x->items);
 	mem_free(x->taken);
 	mem_free(x->shards);
@@ -131,13 +134,69 @@ find_item(const struct exporter *x, const char *name)
 }
 
 static int
+add_note(struct exporter *x, const char *key, const char *value, struct pawl_error *err)
+{
+	for (size_t i = 0; i < x->n_notes; i++) {
+		if (strcmp(x->notes[i].key, key) == 0)
+			return 0;
+	}
+	struct st_pair *more = mem_resize(x->notes, x->n_notes + 1, sizeof *more);
+	if (!more)
+		return no_memory(err);
+	x->notes = more;
+	x->notes[x->n_notes++] = (struct st_pair){.key = key, .value = value, .value_len = strlen(value)};
+	return 0;
+}
+
+/* A second name of a tensor: the files hold the tensor once, and their metadata says which name to look under, as
+ * programs that write shared weights to safetensors do. */
+static int
+note_tie(struct exporter *x, const char *path, size_t tensor, struct pawl_error *err)
+{
+	const char *name = export_name(x, path), *kept = NULL;
+	for (size_t i = 0; i < x->n_items && !kept; i++) {
+		if (x->items[i].tensor == tensor)
+			kept = x->items[i].name;
+	}
+	return name && kept ? add_note(x, name, kept, err) : no_memory(err);
+}
+
+/* "pawl.tensors", as in packs: what the header cannot say of complex128, which is written as pairs of F64. */
+static int
+note_complex(struct exporter *x, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	for (size_t i = 0; i < x->n_items; i++) {
+		const struct manifest_tensor *t = &x->r->manifest->tensors[x->items[i].tensor];
+		if (t->dtype != PAWL_C128)
+			continue;
+		buf_putc(&text, text.len ? ',' : '{');
+		json_put_string(&text, x->items[i].name, strlen(x->items[i].name));
+		buf_puts(&text, ":{\"dtype\":\"C128\",\"shape\":[");
+		for (uint32_t d = 0; d < t->ndim; d++) {
+			if (d)
+				buf_putc(&text, ',');
+			json_put_u64(&text, t->shape[d]);
+		}
+		buf_puts(&text, "]}");
+	}
+	if (!text.len)
+		return 0;
+	buf_putc(&text, '}');
+	TRY(buf_check(&text, "export", err));
+	const char *kept = bump_strndup(&x->memory, text.ptr, text.len);
+	return kept ? add_note(x, "pawl.tensors", kept, err) : no_memory(err);
+}
+
+static int
 see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 {
 	struct exporter *x = arg;
 	const size_t tensor = leaf->node->tensor;
-	if (leaf->node->type != PAWL_TENSOR || x->taken[tensor] ||
-	    !walk_included(x->opts.include, x->opts.n_include, leaf->path))
+	if (leaf->node->type != PAWL_TENSOR || !walk_included(x->opts.include, x->opts.n_include, leaf->path))
 		return 0;
+	if (x->taken[tensor])
+		return note_tie(x, leaf->path, tensor, err);
 	struct item item = {
 		.tensor = tensor, .name = export_name(x, leaf->path), .nbytes = x->r->manifest->tensors[tensor].nbytes};
 	if (!item.name)
@@ -164,9 +223,12 @@ select_items(struct exporter *x, struct pawl_error *err)
 	x->bindings = mem_zalloc((size_t)m->n_tensors, sizeof *x->bindings);
 	if (!x->items || !x->taken || !x->bindings)
 		return no_memory(err);
+	TRY(add_note(x, "format", "pt", err));
 	TRY(walk_leaves(m->state->root, see_leaf, x, err));
+	TRY(note_complex(x, err));
 	if (x->n_items == 0)
-		return err_set(err, PAWL_ENOTFOUND, "%s has no tensor that is asked for", x->r->info.name);
+		return err_set(err, PAWL_ENOTFOUND, "%s has no tensor%s", x->r->info.name,
+		               x->opts.n_include ? " that is asked for" : " to export");
 	return 0;
 }
 
@@ -348,13 +410,12 @@ write_data(struct exporter *x, int fd, const struct st_tensor *tensors, size_t n
 static int
 write_shard(struct exporter *x, struct shard *s, struct pawl_error *err)
 {
-	static const struct st_pair metadata = {.key = "format", .value = "pt", .value_len = 2};
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	PAWL_CLEAN(buf_clear) struct buf header = {0};
 	struct st_tensor *tensors = NULL;
 	uint64_t nbytes = 0;
 	TRY(make_table(x, s, &memory, &tensors, &nbytes, err));
-	TRY(st_encode_header(tensors, s->n, &metadata, 1, &header, err));
+	TRY(st_encode_header(tensors, s->n, x->notes, x->n_notes, &header, err));
 	TRY(buf_check(&header, s->name, err));
 	PAWL_FD int fd = create_temp(x, s->temp, err);
 	TRY(fd);

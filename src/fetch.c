@@ -22,6 +22,7 @@
 #define HUGE_PAGE (2u << 20)
 #define FUSED_BYTES (16u << 10) /* from here on a stretch is copied while summed; below, two steps cost less */
 #define MAX_THREADS 64u
+#define NAMED_TENSORS 4u          /* of a damaged range; more are counted together */
 #define MIN_UNIT_BYTES (1u << 20) /* however many threads share the ring */
 
 struct fetch {
@@ -137,31 +138,49 @@ make_buffers(struct fetch *f, const struct reshard_plan *plan, uint64_t wanted, 
 
 /* ---- errors ---- */
 
-const char *
-fetch_tensor_at(const struct manifest *m, uint32_t file, uint64_t begin, uint64_t end)
+/* The piece in the range that begins first at or after `from`, with the name of its tensor. */
+static const struct manifest_piece *
+next_piece(const struct manifest *m, uint32_t file, uint64_t from, uint64_t begin, uint64_t end, const char **ret_name)
 {
-	const char *name = "";
-	uint64_t lowest = UINT64_MAX;
+	const struct manifest_piece *next = NULL;
 	for (uint64_t t = 0; t < m->n_tensors; t++) {
 		for (size_t k = 0; k < m->tensors[t].n_pieces; k++) {
 			const struct manifest_piece *p = &m->tensors[t].pieces[k];
-			if (p->file == file && p->begin < end && p->begin + p->nbytes > begin && p->begin < lowest) {
-				lowest = p->begin;
-				name = m->tensors[t].name;
+			if (p->file == file && p->nbytes > 0 && p->begin >= from && p->begin < end &&
+			    p->begin + p->nbytes > begin && (!next || p->begin < next->begin)) {
+				next = p;
+				*ret_name = m->tensors[t].name;
 			}
 		}
 	}
-	return name;
+	return next;
+}
+
+void
+fetch_tensors_at(const struct manifest *m, uint32_t file, uint64_t begin, uint64_t end, struct buf *out)
+{
+	const struct manifest_piece *p;
+	const char *name = "";
+	uint64_t from = 0;
+	for (unsigned n = 0; (p = next_piece(m, file, from, begin, end, &name)); n++) {
+		if (n == NAMED_TENSORS) {
+			buf_puts(out, " and more");
+			return;
+		}
+		buf_printf(out, "%s%s", n ? ", " : "", name);
+		from = p->begin + 1;
+	}
 }
 
 /* "name: file: bytes a to b (tensor t): " before what is wrong. */
 static void
 locate(const struct fetch_job *job, uint32_t file, uint64_t begin, uint64_t end, struct pawl_error *err)
 {
-	const char *tensor = fetch_tensor_at(job->manifest, file, begin, end);
+	PAWL_CLEAN(buf_clear) struct buf tensors = {0};
+	fetch_tensors_at(job->manifest, file, begin, end, &tensors);
 	err_prefix(err, err->code, "%s: %s: bytes %" PRIu64 " to %" PRIu64 "%s%s%s", job->name,
-	           job->manifest->files[file].name, begin, end, tensor[0] ? " (tensor " : "", tensor,
-	           tensor[0] ? ")" : "");
+	           job->manifest->files[file].name, begin, end, tensors.len ? " (tensor " : "",
+	           tensors.len && !tensors.failed ? buf_str(&tensors) : "", tensors.len ? ")" : "");
 }
 
 /* Passes damage on to the job's owner, or makes a failure the result. Returns 0 if work goes on. */
@@ -271,6 +290,15 @@ is_fused(const struct worker *w, const struct reshard_part *part, uint64_t begin
 	return true;
 }
 
+/* A block that there is no sum of. */
+static void
+place_all(const struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
+{
+	const struct reshard_part *part;
+	for (size_t i = w->first_part; (part = next_part(w, begin, end, &i));)
+		place(w, part, begin, end, bytes);
+}
+
 /* Checks one block that has been read, and places what is wanted of it. */
 static int
 take_block(struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
@@ -279,6 +307,10 @@ take_block(struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
 	struct sum_stream s;
 	uint64_t summed = begin, from, to;
 	enter_block(w, begin);
+	if (!w->file->sums) {
+		place_all(w, begin, end, bytes);
+		return 0;
+	}
 	sum_init(&s);
 	for (size_t i = w->first_part; (part = next_part(w, begin, end, &i));) {
 		if (!is_fused(w, part, begin, end, summed, &from, &to))
@@ -362,7 +394,7 @@ open_file(struct fetching *f, const struct manifest_file *info, struct open_file
           struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
-	buf_printf(&key, "%s/%s", f->job->folder, info->name);
+	buf_printf(&key, "%s%s%s", f->job->folder, f->job->folder[0] ? "/" : "", info->name);
 	TRY(buf_check(&key, info->name, err));
 	*ret_end = 0;
 	int rc = store_open_reader(f->store, buf_str(&key), &file->reader, ret_end, err);

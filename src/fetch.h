@@ -13,7 +13,7 @@
 #include "reshard.h"
 #include "store/store.h"
 
-#define FETCH_RING (32u << 20)      /* default */
+#define FETCH_RING (64u << 20)      /* default: reads of 8 MiB on eight threads */
 #define FETCH_MAX_RING (96u << 20)  /* and so the largest block that can be read */
 
 struct fetch;
@@ -24,7 +24,7 @@ typedef int fetch_bad_fn(void *arg, uint32_t file, uint64_t begin, uint64_t end,
 
 struct fetch_job {
 	const char *name;   /* of the checkpoint, for errors */
-	const char *folder; /* its key in the store */
+	const char *folder; /* its key in the store; "" = the root itself */
 	const struct manifest *manifest;
 	const struct reshard_plan *plan;
 	const struct reshard_binding *bindings; /* as given to reshard_plan */
@@ -39,11 +39,11 @@ int fetch_new(struct store *store, unsigned io_threads, uint64_t ring_bytes, str
 void fetch_free(struct fetch *f); /* NULL is fine */
 /* The unit size to plan with when so many bytes are wanted: large reads, but work for all threads. */
 uint64_t fetch_unit_bytes(const struct fetch *f, uint64_t wanted_bytes);
-/* PAWL_ECORRUPT names checkpoint, file, byte range and the first tensor there; a missing or short file is that too.
+/* PAWL_ECORRUPT names checkpoint, file, byte range and the tensors there; a missing or short file is that too.
  * After a failure the destinations hold undefined bytes. */
 int fetch_run(struct fetch *f, const struct fetch_job *job, struct pawl_error *err);
-/* Name of the first tensor, in file order, that has bytes in the range; "" if none. */
-const char *fetch_tensor_at(const struct manifest *m, uint32_t file, uint64_t begin, uint64_t end);
+/* Appends the names of the tensors that have bytes in the range, in file order, the first few. */
+void fetch_tensors_at(const struct manifest *m, uint32_t file, uint64_t begin, uint64_t end, struct buf *out);
 /* Bytes of reading buffers held now. */
 uint64_t fetch_buffer_bytes(const struct fetch *f);
 

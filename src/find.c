@@ -183,6 +183,19 @@ find_best(struct catalog *c, const struct pawl_retention *policy, struct catalog
 	return 0;
 }
 
+/* R157: the newest that was not flagged for NaN or Inf. */
+static int
+find_good(struct catalog *c, struct catalog_entry **ret, struct pawl_error *err)
+{
+	for (size_t i = c->n; i-- > 0;) {
+		if (c->entries[i].summary && !c->entries[i].summary->nonfinite) {
+			*ret = &c->entries[i];
+			return 0;
+		}
+	}
+	return err_set(err, PAWL_ENOTFOUND, "there is no checkpoint without NaN or Inf");
+}
+
 int
 catalog_find(struct catalog *c, const struct pawl_retention *policy, const char *selector, struct catalog_entry **ret,
              struct pawl_error *err)
@@ -191,6 +204,8 @@ catalog_find(struct catalog *c, const struct pawl_retention *policy, const char 
 
 	if (selector && strcmp(selector, "best") == 0)
 		return find_best(c, policy, ret, err);
+	if (selector && strcmp(selector, "good") == 0)
+		return find_good(c, ret, err);
 	if (selector && strncmp(selector, "step:", 5) == 0)
 		return find_by_step(c, selector + 5, ret, err);
 	if (selector && strncmp(selector, "id:", 3) == 0)
@@ -316,12 +331,13 @@ copy_summary(const struct manifest *m, struct pawl_info *ret)
 	ret->n_files = m->n_files;
 	ret->world_size = m->world_size;
 	ret->blocked_seconds = m->blocked_seconds;
+	ret->format = m->format ? m->format : ret->format;
 }
 
 static int
 fill_info(const struct outlook *o, const struct catalog_entry *e, struct pawl_info *ret, struct pawl_error *err)
 {
-	struct pawl_info info = {.id = e->id, .progress = PAWL_PROGRESS_INIT};
+	struct pawl_info info = {.id = e->id, .progress = PAWL_PROGRESS_INIT, .format = "pawl"};
 
 	if (!copy_strings(o, e, &info))
 		return err_set(err, PAWL_ENOMEM, "catalog: out of memory");
@@ -486,8 +502,7 @@ find_folder(struct pawl *run, uint64_t id, struct buf *name, struct buf *manifes
 	const struct catalog_entry *e = rc == 0 ? catalog_get(&run->catalog, id) : NULL;
 	if (e) {
 		buf_puts(name, e->name);
-		catalog_key(&run->catalog, e->name, manifest_key);
-		buf_puts(manifest_key, "/" MANIFEST_NAME);
+		catalog_manifest_key(&run->catalog, e->name, manifest_key);
 	}
 	run_unlock(run);
 	TRY(rc);

@@ -26,7 +26,7 @@
  *
  * digest: XXH3-128 of all bytes before the line feed that precedes `"digest"`. offsets and lengths are left out when the
  * piece is the whole tensor. Limits: 64 MiB, 1,000,000 tensors and files, a state's depth (state.h); blocks are a power
- * of two of 512 bytes to 1 TiB; more in reliability row T2 (the state's strings are short by construction).
+ * of two of 512 bytes to 1 TiB; what base/json.h bounds comes on top (the state's strings are short by construction).
  */
 #ifndef PAWL_MANIFEST_H
 #define PAWL_MANIFEST_H
@@ -43,7 +43,7 @@ struct manifest_file {
 	const char *name;
 	uint64_t nbytes, block_bytes;
 	size_t n_blocks;             /* ceil(nbytes / block_bytes) */
-	const struct sum128 *sums;   /* of each block; the last one covers what is left of the file */
+	const struct sum128 *sums;   /* of each block; the last one covers what is left of the file; NULL = there are none */
 	bool reused;                 /* linked from the previous checkpoint, not written */
 };
 
@@ -65,6 +65,7 @@ struct manifest_tensor {
 
 struct manifest {
 	struct bump memory;          /* owns everything below but the states */
+	const char *format;          /* of a foreign file (foreign.h), static; NULL = pawl's own */
 	char run_id[33], token[33];
 	uint64_t id, attempt;
 	int64_t step, unix_ns;

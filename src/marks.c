@@ -160,8 +160,11 @@ marks_write(struct store *store, const struct mark *mark, struct pawl_error *err
 
 	buf_printf(&key, MARKS_FOLDER "/%s" MARK_SUFFIX, mark->name);
 	TRY(buf_check(&key, mark->name, err));
-	if (!mark->pinned && mark->n_metrics == 0)
-		return store_remove(store, buf_str(&key), err);
+	if (!mark->pinned && mark->n_metrics == 0) {
+		TRY(store_remove(store, buf_str(&key), err));
+		int rc = store_sync(store, MARKS_FOLDER, err);
+		return rc == PAWL_ENOTFOUND ? 0 : rc; /* nothing was ever marked */
+	}
 	TRY(check_metrics(mark, err));
 	buf_printf(&text, "{\"pinned\":%s,\"metrics\":{", mark->pinned ? "true" : "false");
 	for (size_t i = 0; i < mark->n_metrics; i++) {

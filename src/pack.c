@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack: see pack.h. Called by gc.c and repair.c; calls format/safetensors and the store. Promises P8, P17. */
+/* pack: see pack.h. Called by gc.c, repair.c and foreign.c; calls format/safetensors and the store. Promises P8, P17.
+ */
 #include "pack.h"
 
 #include <stdio.h>

@@ -558,7 +558,9 @@ check_folder(struct repair *r, struct pawl_error *err)
 {
 	struct store_entry entry;
 
-	if (!text_is_component(r->name) || (r->run->single_name && strcmp(r->name, r->run->single_name) != 0))
+	if (r->run->foreign)
+		return err_set(err, PAWL_EUSAGE, "repair: %s is a file of another program", r->name);
+	if (r->run->single_name ? strcmp(r->name, r->run->single_name) != 0 : !text_is_component(r->name))
 		return err_set(err, PAWL_EUSAGE, "repair: '%.200s' is not the name of a checkpoint's folder", r->name);
 	catalog_key(&r->run->catalog, r->name, &r->folder);
 	TRY(buf_check(&r->folder, r->name, err));

@@ -315,12 +315,16 @@ pawl_restore_fallback(struct pawl_restore *r, const struct pawl_error *why, stru
 	const size_t before = r->fallbacks.n;
 	const uint64_t id = r->info.id;
 	if (!r->can_fall_back)
-		return err_set(err, PAWL_ENOTFOUND, "%s: falling back to an older checkpoint is off", r->info.name);
+		return err_set(err, PAWL_ENOTFOUND, "%s (falling back to an older checkpoint is off)",
+		               why && why->message[0] ? why->message : r->info.name);
 	TRY(note(r, r->info.name, why && why->message[0] ? why->message : "given up by the caller", err));
 	int rc = id == 0 ? err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint that is older", r->run->root)
 	                 : take_below(r, id - 1, true, err);
-	if (rc == PAWL_ECORRUPT) /* all older ones are bad: for the caller there is none */
-		rc = err_set(err, PAWL_ENOTFOUND, "%s has no older checkpoint that can be used", r->run->root);
+	if (rc == PAWL_ECORRUPT || rc == PAWL_ENOTFOUND) /* the damage is what the caller must hear of */
+		rc = before > 0 ? err_set(err, PAWL_ENOTFOUND, "%s: no checkpoint can be used; the newest: %s",
+		                          r->run->root, r->fallbacks.rows[0])
+		                : err_set(err, PAWL_ENOTFOUND, "%s",
+		                          why && why->message[0] ? why->message : "there is no older checkpoint");
 	if (rc < 0) {
 		restore_cut_rows(&r->fallbacks, before);
 		return rc;
@@ -369,12 +373,14 @@ pawl_restore(struct pawl *run, const struct pawl_restore_opts *opts, const struc
 		if (rc == 0)
 			break;
 		int fallback = is_damage(rc) ? pawl_restore_fallback(r, &why, err) : rc;
-		if (fallback < 0) {
-			/* The damage is what the caller must hear of, not that there is nothing else. */
-			if (err && (fallback == PAWL_ENOTFOUND || fallback == rc))
-				*err = why;
-			return fallback == PAWL_ENOTFOUND ? rc : fallback;
+		if (!is_damage(rc) && err)
+			*err = why;
+		if (fallback == PAWL_ENOTFOUND) { /* there is none left, because of damage */
+			if (err)
+				err->code = rc;
+			fallback = rc;
 		}
+		TRY(fallback);
 	}
 	if (ret)
 		*ret = steal(&r);

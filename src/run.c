@@ -181,10 +181,8 @@ fill_defaults(struct pawl *run, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "lease_timeout_ms: expected at least 1000, found %lld",
 		               (long long)o->lease_timeout_ms);
 	TRY(check_template(o->name_template, err));
-	if (o->save_interval) {
-		TRY(trigger_parse(o->save_interval, &run->trigger, err));
-		run->has_trigger = true;
-	}
+	if (o->save_interval)
+		TRY(triggers_parse(o->save_interval, &run->triggers, err));
 	return 0;
 }
 
@@ -258,6 +256,8 @@ open_store(struct pawl *run, struct pawl_error *err)
 		TRY(store_fault_wrap(run->store, o->fault, &wrapped, err));
 		run->store = wrapped;
 	}
+	if (o->single && o->read_only)
+		TRY(foreign_detect(run->store, run->single_name, root, &run->foreign, err));
 	store_get_caps(run->store, &run->caps);
 	if (run->caps.local) {
 		char *whole = realpath(run->store->root, NULL); /* given back to users, so that a chdir does no harm */
@@ -397,19 +397,31 @@ check_foreign(struct pawl *run, struct pawl_error *err)
 	return 0;
 }
 
-/* A single checkpoint's place must be free, or given up by request. */
+/* A single checkpoint's place must be free, or hold one like it that may be replaced (P8: nothing else is deleted). */
 static int
 check_single(struct pawl *run, struct pawl_error *err)
 {
+	const struct catalog_entry *there = catalog_latest(&run->catalog);
 	struct store_entry entry;
 	int rc;
 
-	if (run->opts.read_only || run->opts.overwrite)
+	if (run->opts.read_only || run->opts.upkeep)
 		return 0;
 	rc = store_stat(run->store, run->single_name, &entry, err);
 	if (rc == PAWL_ENOTFOUND)
 		return 0;
 	TRY(rc);
+	if (run->opts.overwrite && !there)
+		return err_set(err, PAWL_EEXISTS,
+		               "%s is no single checkpoint, and only such a one is overwritten; remove it yourself, or "
+		               "choose another name",
+		               run->root);
+	if (run->opts.overwrite && there->summary->run_id[0])
+		return err_set(err, PAWL_EEXISTS,
+		               "%s belongs to the run %s and is not overwritten; choose another name", run->root,
+		               there->summary->run_id);
+	if (run->opts.overwrite)
+		return 0;
 	return err_set(err, PAWL_EEXISTS, "%s exists already; choose another name, or overwrite", run->root);
 }
 
@@ -518,7 +530,8 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 	TRY(open_store(run, err));
 	if (!run->opts.read_only && !run->single_name && run->caps.local)
 		TRY(lease_take(run->store, run->opts.lease_timeout_ms, &run->lease, err));
-	TRY(catalog_load(&run->catalog, run->store, run->single_name, err));
+	TRY(run->foreign ? catalog_load_foreign(&run->catalog, run->store, run->single_name, run->foreign, err)
+	                 : catalog_load(&run->catalog, run->store, run->single_name, err));
 	TRY(run->single_name ? check_single(run, err) : identify(run, err));
 	note_history(run);
 	return run->opts.read_only ? 0 : open_for_writing(run, err);

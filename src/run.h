@@ -25,13 +25,13 @@ struct pawl {
 	struct store_caps caps;
 	char *root;                  /* absolute path, or "mem:" */
 	char *single_name;           /* NULL for runs; then store's root is the parent folder */
+	const struct foreign_format *foreign; /* of a single file that another program wrote; NULL = pawl's own */
 	char run_id[33];
 	uint64_t attempt;
 	struct pawl_open_opts opts;  /* strings copied (owned_* below); defaults filled in */
 	struct pawl_retention retention; /* arrays copied */
 	struct bump strings;         /* memory of the copies */
-	struct trigger trigger;
-	bool has_trigger;
+	struct triggers triggers; /* none: every point is due */
 	struct pawl_arena *arena;
 	bool owns_arena;
 	int64_t opened_ns;           /* monotonic */

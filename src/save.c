@@ -190,7 +190,7 @@ save_unref(struct save *s)
 double
 save_blocked_seconds(const struct save *s)
 {
-	struct pawl_save_stats stats;
+	struct pawl_save_stats stats = PAWL_SAVE_STATS_INIT;
 	int64_t until = s->mode == PAWL_MODE_DIRECT ? s->written_ns : s->staged_ns;
 
 	pawl_ticket_stats(s->ticket, &stats);
@@ -224,7 +224,7 @@ static void
 tell(struct save *s, const char *what, const struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf fields = {0};
-	struct pawl_save_stats st;
+	struct pawl_save_stats st = PAWL_SAVE_STATS_INIT;
 
 	pawl_ticket_stats(s->ticket, &st);
 	buf_printf(
@@ -278,6 +278,7 @@ settle(struct save *s)
 	int rc = 0;
 
 	if (!run->single_name) {
+		run_point(run, NULL); /* before what they pointed to may go */
 		rc = run_retain(run, &run->retention, false, NULL, &err);
 		if (run_point(run, rc < 0 ? NULL : &err) < 0)
 			rc = err.code;

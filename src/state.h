@@ -61,8 +61,12 @@ struct state_tensor *state_find_tensor(struct pawl_state *state, const char *nam
 /* Sets dtype and global shape of a decoded tensor (arrays are copied). PAWL_ECORRUPT if they make no tensor. */
 int state_describe_tensor(struct pawl_state *state, struct state_tensor *t, int dtype, uint32_t ndim, const uint64_t *shape,
                           struct pawl_error *err);
+/* Adds a leaf that stands for the tensor of that name (type TENSOR, or STR/BYTES for a long one), to be described. */
+int state_add_named(struct pawl_state *state, int type, const char *name, const char *kind, struct pawl_error *err);
 /* A state is complete when every container has ended and there is a root. */
 int state_check_complete(const struct pawl_state *state, struct pawl_error *err);
+/* Appends the escaped text of a key. */
+void state_put_key(struct buf *out, const struct pawl_scalar *key);
 /* Appends the path component of a child: escaped key text, or index. */
 void state_put_component(struct buf *out, const struct pawl_node *parent, const struct pawl_node *child, size_t index);
 

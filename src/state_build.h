@@ -11,7 +11,7 @@
 #define STATE_MAX_DEPTH 256        /* containers inside each other */
 #define STATE_MAX_NODES 10000000u
 #define STATE_MAX_KEY_BYTES 4096   /* text of a dict key */
-#define STATE_MAX_NAME_BYTES 4096  /* of a tensor; the limit of safetensors headers (T1) */
+#define STATE_MAX_NAME_BYTES 4096  /* of a tensor; the limit of safetensors headers */
 #define STATE_MAX_INT_DIGITS 60000 /* of an int beyond 64 bits; with its quotes below the 64 KiB of T2 */
 #define STATE_MAX_KIND_BYTES 32
 #define STATE_SMALL_DICT 8         /* up to so many children are looked through faster than hashed */
@@ -55,8 +55,6 @@ struct pawl_node *state_child(const struct pawl_state *s, const struct pawl_node
 int state_normalise(const struct pawl_scalar *in, struct pawl_scalar *ret, struct pawl_error *err);
 /* Decodes one component of a path into key (at most STATE_MAX_KEY_BYTES); false if it is malformed or too long. */
 bool state_unescape(const char *component, size_t len, char *key, size_t *ret_len);
-/* Appends the escaped text of a key. */
-void state_put_key(struct buf *out, const struct pawl_scalar *key);
 
 /* state.c. "The next child" is the value added next: below the pending key, at the next index, or the root. */
 int builder_no_memory(struct pawl_error *err);
@@ -75,7 +73,5 @@ int builder_at_path(struct pawl_state *s, int code, struct pawl_error *err);
 int builder_add_row(struct pawl_state *s, struct state_tensor *row, size_t *ret, struct pawl_error *err);
 /* Checks what pawl_state_add_tensor would check of the tensor alone. *ret: the row, its arrays still borrowed. */
 int builder_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, struct pawl_error *err);
-/* Adds a leaf that stands for the tensor of that name (type TENSOR, or STR/BYTES for a long one). */
-int state_add_named(struct pawl_state *s, int type, const char *name, const char *kind, struct pawl_error *err);
 
 #endif

@@ -4,6 +4,7 @@
 #include "ticket.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -142,6 +143,9 @@ pawl_ticket_stats(const struct pawl_ticket *t, struct pawl_save_stats *ret)
 	struct pawl_ticket *m = (struct pawl_ticket *)(uintptr_t)t;
 
 	pthread_mutex_lock(&m->lock);
-	*ret = m->stats;
+	struct pawl_save_stats stats = m->stats;
 	pthread_mutex_unlock(&m->lock);
+
+	stats.size = ret->size;
+	memcpy(ret, &stats, ret->size < sizeof(stats) ? ret->size : sizeof(stats));
 }

@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/text.h"
 
-#define KNOWN_UNITS "1ep, 5it, 10ba, 5000sp, 1000000tok, 30sec, 0.25dur, auto or a number of epochs"
+#define KNOWN_UNITS "1ep, 5it, 10ba, 5000sp, 1000000tok, 30sec, 0.25dur, auto, first or a number of epochs"
 
 struct unit {
 	const char *suffix;
@@ -120,18 +120,61 @@ trigger_due(const struct trigger *t, const struct pawl_progress *last, const str
 }
 
 int
+triggers_parse(const char *text, struct triggers *ret, struct pawl_error *err)
+{
+	struct triggers t = {.n = 0};
+	char one[80];
+
+	for (const char *at = text; at; at = strchr(at, ',')) {
+		at += *at == ',';
+		size_t len = strcspn(at, ",");
+
+		if (t.n == TRIGGER_MAX || len >= sizeof(one))
+			return err_set(err, PAWL_EUSAGE,
+			               "interval \"%.64s\": expected at most %d time strings, found more", text,
+			               TRIGGER_MAX);
+		memcpy(one, at, len);
+		one[len] = '\0';
+		if (strcmp(one, "first") == 0)
+			t.rows[t.n++] = (struct trigger){.unit = TRIGGER_FIRST};
+		else
+			TRY(trigger_parse(one, &t.rows[t.n++], err));
+	}
+	*ret = t;
+	return 0;
+}
+
+int
+triggers_due(const struct triggers *t, const struct pawl_progress *last, const struct pawl_progress *now,
+             double auto_seconds, struct pawl_error *err)
+{
+	int due = 0;
+
+	for (size_t i = 0; i < t->n; i++) {
+		int one = t->rows[i].unit == TRIGGER_FIRST ? !last
+		                                           : trigger_due(&t->rows[i], last, now, auto_seconds, err);
+
+		TRY(one);
+		due |= one;
+	}
+	return due;
+}
+
+int
 pawl_interval_due(const char *interval, const struct pawl_progress *last, const struct pawl_progress *now,
                   struct pawl_error *err)
 {
-	struct trigger t = {.unit = TRIGGER_AUTO};
+	struct triggers t;
 
 	if (!interval || !now)
 		return err_set(err, PAWL_EUSAGE, "interval: expected a time string and the progress, found none");
-	TRY(trigger_parse(interval, &t, err));
-	if (t.unit == TRIGGER_AUTO)
-		return err_set(err, PAWL_EUSAGE,
-		               "interval \"auto\": needs the measured cost of a run's saves, which only the run has");
-	return trigger_due(&t, last, now, 0, err);
+	TRY(triggers_parse(interval, &t, err));
+	for (size_t i = 0; i < t.n; i++)
+		if (t.rows[i].unit == TRIGGER_AUTO)
+			return err_set(
+				err, PAWL_EUSAGE,
+				"interval \"auto\": needs the measured cost of a run's saves, which only the run has");
+	return triggers_due(&t, last, now, 0, err);
 }
 
 /*

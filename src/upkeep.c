@@ -97,16 +97,22 @@ recycle_one(void *arg, const struct store_entry *entry)
 	return 0;
 }
 
-/* Renames a checkpoint's folder out of sight; a reader that took hold of it in the meantime gets it back (P6): it puts
- * its hold first and looks for the manifest after that. */
+/* Renames a checkpoint's folder out of sight; who took hold of it or pinned it in the meantime gets it back (P6): they
+ * put their hold or mark first and look for the manifest after that. */
 static int
 hide(struct pawl *run, struct catalog_entry *e, const char *folder, const char *hidden, struct pawl_error *err)
 {
+	bool pinned = false;
+
 	TRY(store_publish(run->store, folder, hidden, err));
 	int rc = catalog_reload_holds(&run->catalog, err);
 
+	if (rc == 0)
+		rc = catalog_read_pin(&run->catalog, e, &pinned, err);
 	if (rc == 0 && e->held)
 		rc = err_set(err, PAWL_EBUSY, "%s has just been taken hold of by a reader", e->name);
+	if (rc == 0 && pinned && !e->pinned)
+		rc = err_set(err, PAWL_EBUSY, "%s has just been pinned", e->name);
 	if (rc < 0)
 		store_publish(run->store, hidden, folder, NULL);
 	return rc;
@@ -267,17 +273,31 @@ pawl_prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, s
 	return dry_run ? 0 : run_point(run, err);
 }
 
-/* The valid entry of an id of a writable run; the lock is held. */
+/* The valid entry of an id; the lock is held. */
 static int
 want(struct pawl *run, uint64_t id, struct catalog_entry **ret, struct pawl_error *err)
 {
-	TRY(run_check_writable(run, err));
 	TRY(catalog_reload(&run->catalog, err));
 	*ret = catalog_get(&run->catalog, id);
 	if (!*ret)
 		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->root,
 		               (unsigned long long)id);
 	return 0;
+}
+
+/* Another process may have deleted it while the mark was made; if it comes after the mark, it sees the mark. */
+static int
+check_still_there(struct pawl *run, const struct catalog_entry *e, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	struct store_entry entry;
+
+	catalog_key(&run->catalog, e->name, &key);
+	buf_puts(&key, "/" MANIFEST_NAME);
+	TRY(buf_check(&key, e->name, err));
+	int rc = store_stat(run->store, buf_str(&key), &entry, err);
+
+	return rc == PAWL_ENOTFOUND ? err_set(err, rc, "%s has just been deleted", e->name) : rc;
 }
 
 static int
@@ -292,6 +312,8 @@ set_pin(struct pawl *run, uint64_t id, bool pinned, struct pawl_error *err)
 	rc = want(run, id, &e, err);
 	if (rc == 0)
 		rc = catalog_mark(&run->catalog, e, &pinned, NULL, 0, err);
+	if (rc == 0)
+		rc = check_still_there(run, e, err);
 	run_unlock(run);
 	return rc;
 }
@@ -316,13 +338,17 @@ pawl_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, siz
 
 	if (!run || (n && !metrics))
 		return err_set(err, PAWL_EUSAGE, "score: expected a run and metrics, found NULL");
+	for (size_t i = 0; i < n; i++)
+		if (metrics[i].not_a_number)
+			return err_set(err, PAWL_EUSAGE, "score: %s received a value that is no number",
+			               metrics[i].name);
 	run_lock(run);
 	rc = want(run, id, &e, err);
 	if (rc == 0)
 		rc = catalog_mark(&run->catalog, e, NULL, metrics, n, err);
 	run_unlock(run);
 	TRY(rc);
-	return run_point(run, err);
+	return run->opts.read_only ? 0 : run_point(run, err); /* the training points anew after its next save */
 }
 
 /* What force is needed for. */
@@ -348,6 +374,7 @@ pawl_remove(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
 
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "remove: expected a run, found NULL");
+	TRY(run_check_writable(run, err));
 	run_lock(run);
 	rc = want(run, id, &e, err);
 	if (rc == 0 && e->held)

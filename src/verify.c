@@ -58,7 +58,7 @@ see_damage(void *arg, uint32_t file, uint64_t begin, uint64_t end, const struct 
 	                           .file = m->files[file].name,
 	                           .begin = begin,
 	                           .end = end,
-	                           .tensor = fetch_tensor_at(m, file, begin, end),
+	                           .tensor = "", /* named once neighbours have been joined */
 	                           .message = why->message};
 	c->failed = add_finding(c->findings, &row);
 	return c->failed < 0 ? why->code : 0;
@@ -84,13 +84,27 @@ tidy(struct pawl_findings *f, size_t first)
 		struct pawl_finding *last = &f->rows[n];
 		if (strcmp(last->file, f->rows[i].file) == 0 && last->end == f->rows[i].begin) {
 			last->end = f->rows[i].end;
-			if (!last->tensor[0])
-				last->tensor = f->rows[i].tensor;
 		} else {
 			f->rows[++n] = f->rows[i];
 		}
 	}
 	f->n = n + 1;
+}
+
+static int
+name_tensors(struct pawl_findings *f, size_t first, const struct manifest *m)
+{
+	for (size_t i = first; i < f->n; i++) {
+		PAWL_CLEAN(buf_clear) struct buf names = {0};
+		for (uint32_t file = 0; file < m->n_files; file++) {
+			if (strcmp(m->files[file].name, f->rows[i].file) == 0)
+				fetch_tensors_at(m, file, f->rows[i].begin, f->rows[i].end, &names);
+		}
+		f->rows[i].tensor = bump_strndup(&f->memory, names.len ? names.ptr : "", names.len);
+		if (names.failed || !f->rows[i].tensor)
+			return PAWL_ENOMEM;
+	}
+	return 0;
 }
 
 static void
@@ -116,6 +130,8 @@ read_all(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *meter, 
 	job.plan = plan;
 	int rc = fetch_run(fetch, &job, err);
 	tidy(findings, first);
+	if (name_tensors(findings, first, r->manifest) < 0)
+		c.failed = PAWL_ENOMEM;
 	if (c.failed == PAWL_ENOMEM)
 		return err_set(err, PAWL_ENOMEM, "%s: out of memory for findings", r->info.name);
 	return c.failed == PAWL_ELIMIT ? 0 : rc; /* enough has been found */

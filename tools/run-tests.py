@@ -148,11 +148,16 @@ def run_proof(name: str, build: pathlib.Path, env: dict[str, str]) -> Outcome:
     text: list[str] = []
     for line in out.splitlines():
         text.append(line)
-        if match := re.search(r"^(.*?)\s+\d+ cases\s+(\d+) bad|^(.*?)\s+((?i:(not )?caught))\b", line):
-            if match[2] == "0" or match[4] == "caught":
+        # "figure  cases  required  bad  seconds", "  control: what  caught ..." or "figure  not run: why"
+        if match := re.match(
+            r"\s*(.*?)\s+(?:(\d+)\s+(?:-|all|\d+)\s+(\d+)\s+[\d.]+$|(caught|NOT CAUGHT|not run)\b)", line
+        ):
+            if match[4] == "not run":
+                outcome.skipped += 1
+            elif match[4] == "caught" or (match[3] == "0" and match[2] != "0"):
                 outcome.passed += 1
             else:
-                outcome.fail(f"proof: {(match[1] or match[3]).strip()}", "\n".join([*text, err]))
+                outcome.fail(f"proof: {match[1]}", "\n".join([*text, err]))
             text = []
     if not outcome.passed or (status != 0 and not outcome.failed):
         outcome.fail(name, f"{describe(status, PROGRAM_SECONDS)}\n{out}\n{err}")
@@ -284,7 +289,9 @@ def main() -> int:
 def summary(progress: Progress, kind: str, done: list[Outcome]) -> None:
     label = {"lint": "lint", "unit": "C unit tests", "proof": "proof, thinned out", "py": "Python and command"}[kind]
     passed, failed, seconds = sum(o.passed for o in done), sum(o.failed for o in done), sum(o.seconds for o in done)
-    progress.line(f"{label}: {passed} passed, {failed} failed in {seconds:.0f} s")
+    skipped = sum(o.skipped for o in done)
+    also = f", {skipped} skipped" if skipped else ""
+    progress.line(f"{label}: {passed} passed, {failed} failed{also} in {seconds:.0f} s")
 
 
 def report(outcomes: list[Outcome]) -> int:

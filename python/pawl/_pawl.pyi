@@ -56,6 +56,7 @@ class Info(TypedDict):
     world_size: int
     blocked_seconds: float
     problem: str
+    format: str
     latest: bool
     best: bool
     pinned: bool

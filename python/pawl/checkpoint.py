@@ -11,8 +11,8 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from . import _pawl
-from ._pawl import NotFoundError, UsageError
+from . import _checks, _pawl, _reports
+from ._pawl import ExistsError, NotFoundError, UnsupportedError, UsageError
 
 _NOTES = ".metadata.json"
 
@@ -29,7 +29,11 @@ def save(state: object, path: str | os.PathLike[str], overwrite: bool = False, *
 def load(
     path: str | os.PathLike[str], paths: Sequence[str] | None = None, *, state: object = None, strict: bool = True
 ) -> Any:
-    """Loads one checkpoint: the saved tree with new tensors, or restored into ``state``. ``paths``: globs of leaves."""
+    """Loads one checkpoint: the saved tree with new tensors, or restored into ``state``. ``paths``: globs of leaves.
+
+    ``path`` is a checkpoint's folder, or a safetensors file that another program wrote: that is a dict of tensors, of
+    torch where it is imported and else of NumPy.
+    """
     return _read(path, paths, state, strict)[0]
 
 
@@ -38,20 +42,48 @@ def _read(
 ) -> tuple[Any, _pawl.Info, Any]:
     run = _pawl.Run(os.path.expanduser(path), single=True, read_only=True)
     try:
-        globs = () if paths is None else (paths,) if isinstance(paths, str) else tuple(paths)
-        answer = run.restore(state, paths=globs, strict=strict)
+        answer = run.restore(state, paths=_checks.globs(paths), strict=strict)
     finally:
         run.close()
     if answer is None:
         raise NotFoundError(f"{os.fspath(path)} is no checkpoint")
+    _reports.fallbacks(os.fspath(path), answer[1]["name"], answer[2])
     return answer[0], answer[1], answer[4]
+
+
+def _foreign(value: object, path: str) -> str | None:
+    """The place of the first value that JSON cannot hold, and its type."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not (key is None or isinstance(key, str | int | float)):
+                return f"'{path}': a key that is a {type(key).__name__}"
+            found = _foreign(inner, f"{path}/{key}" if path else str(key))
+            if found:
+                return found
+        return None
+    if isinstance(value, list | tuple):
+        places = (_foreign(inner, f"{path}/{index}" if path else str(index)) for index, inner in enumerate(value))
+        return next(filter(None, places), None)
+    return None if value is None or isinstance(value, str | int | float) else f"'{path}': a {type(value).__name__}"
+
+
+def _as_json(metadata: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(metadata), indent=2)
+    except (TypeError, ValueError) as error:
+        try:
+            found = _foreign(dict(metadata), "")
+        except (TypeError, ValueError, RecursionError):
+            found = None
+        reason = f"{found} cannot be held in JSON" if found else str(error)
+        raise UnsupportedError(f"the metadata: {reason}") from None
 
 
 class Checkpoint:
     """One checkpoint: a folder, or a state in memory. It does not change."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """The checkpoint in a folder. It is read when it is needed."""
+        """The checkpoint in a folder, or in a safetensors file of another program. It is read when it is needed."""
         self._path: str | None = os.path.abspath(os.path.expanduser(path))
         self._run: _pawl.Run | None = None
         self._notes: dict[str, Any] | None = None
@@ -93,11 +125,14 @@ class Checkpoint:
         """Puts the checkpoint into a folder (a new one if none is named) and returns its path."""
         place = os.path.join(tempfile.mkdtemp(prefix="pawl-"), "checkpoint") if path is None else path
         target = os.path.expanduser(place)
-        if self._path is not None:
+        if self._path is not None and not os.path.isfile(self._path):
             shutil.copytree(self._path, target, dirs_exist_ok=True, symlinks=True)
             return target
         state, _, metadata = self._load()
-        save(state, target, metadata=metadata)
+        try:
+            save(state, target, metadata=metadata)
+        except ExistsError:
+            raise ExistsError(f"{target}: to_directory makes a new folder, and something is there already") from None
         if self._notes is not None:
             Checkpoint(target).set_metadata(self._notes)
         return target
@@ -105,21 +140,21 @@ class Checkpoint:
     @contextmanager
     def as_directory(self) -> Generator[str, None, None]:
         """The checkpoint as a folder to read from, for the length of a ``with`` block; a folder is not copied."""
-        if self._path is not None:
+        if self._path is not None and not os.path.isfile(self._path):
             yield self._path
             return
         with tempfile.TemporaryDirectory(prefix="pawl-") as folder:
             yield self.to_directory(os.path.join(folder, "checkpoint"))
 
     def get_metadata(self) -> dict[str, Any]:
-        """The notes on this checkpoint: those set later, else those it was saved with."""
+        """The notes on this checkpoint: those set later, else those it was saved with (a file's ``__metadata__``)."""
         if self._notes is not None:
             return dict(self._notes)
         if self._path is not None:
             try:
                 with open(os.path.join(self._path, _NOTES), encoding="utf-8") as file:
                     return dict(json.load(file))
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 pass
             run = _pawl.Run(self._path, single=True, read_only=True)
         else:
@@ -135,9 +170,11 @@ class Checkpoint:
         """Replaces the notes on this checkpoint. They lie in a file of their own beside it, as JSON: the checkpoint
         itself is never changed."""
         if self._path is None:
-            self._notes = json.loads(json.dumps(dict(metadata)))
+            self._notes = json.loads(_as_json(metadata))
             return
-        text = json.dumps(dict(metadata), indent=2)
+        if os.path.isfile(self._path):
+            raise UsageError(f"set_metadata: {self._path} is a file of another program, which pawl only reads")
+        text = _as_json(metadata)
         target = os.path.join(self._path, _NOTES)
         with open(target + ".new", "w", encoding="utf-8") as file:
             file.write(text)

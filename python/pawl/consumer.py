@@ -36,7 +36,7 @@ def wait_for_new(root: str | os.PathLike[str], after: int = 0, timeout: float | 
     try:
         run = _open(root, deadline)
     except NotFoundError as error:
-        raise _pawl.TimeoutError(f"{error} (waited {timeout} seconds)") from None
+        raise _pawl.TimeoutError(f"no checkpoint after id {after} came within {timeout:.3g} seconds: {error}") from None
     try:
         return run.wait_for_new(after, None if deadline is None else max(deadline - time.monotonic(), 0.0))
     finally:

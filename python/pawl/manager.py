@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from . import _pawl, _signals
+from . import _checks, _pawl, _reports, _signals
 from ._pawl import NotFoundError, PawlError, Ticket, UnsupportedError, UsageError
 from .checkpoint import Checkpoint
 from .records import CheckpointInfo, Decision, Restored
@@ -22,12 +23,11 @@ Order = Literal["max", "min"]
 Interval = str | int | Callable[[int], bool] | None
 
 
-def _word(option: str, value: str, words: dict[str, int]) -> int:
-    try:
+def _word(option: str, value: object, words: dict[str, int]) -> int:
+    if isinstance(value, str) and value in words:
         return words[value]
-    except (KeyError, TypeError):
-        allowed = " or ".join(f'"{word}"' for word in words)
-        raise UsageError(f"{option} must be {allowed}, received {value!r}") from None
+    allowed = " or ".join(f'"{word}"' for word in words)
+    raise UsageError(f"{option} must be {allowed}, received {value!r}")
 
 
 def _keep(num_to_keep: int | None) -> int:
@@ -41,8 +41,9 @@ def _keep(num_to_keep: int | None) -> int:
 def _scores(
     attribute: str | Sequence[str] | None, order: Order | Sequence[Order]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    names = () if attribute is None else (attribute,) if isinstance(attribute, str) else tuple(attribute)
-    words = (order,) * max(len(names), 1) if isinstance(order, str) else tuple(order)
+    names = () if attribute is None else _checks.names("score_attribute", attribute)
+    several = isinstance(order, Sequence) and not isinstance(order, str)
+    words = tuple(order) if several else (order,) * max(len(names), 1)
     orders = tuple(_word("score_order", word, _ORDERS) for word in words)
     if names and len(orders) != len(names):
         raise UsageError(f"{len(names)} score attributes, but {len(orders)} score orders")
@@ -123,7 +124,7 @@ class CheckpointManager:
         self._skips = on_busy == "skip"
         self._save_on_exception = save_on_exception
         self._unsaved: dict[str, Any] | None = None
-        self._grace = grace_seconds or 0.0
+        self._grace = _checks.seconds("grace_seconds", grace_seconds or 0.0)
         self._watch: _pawl.Watch | None = None
         self._watches = signals is not False
         self._saved_after_signal = False
@@ -133,35 +134,36 @@ class CheckpointManager:
             score_attributes=names,
             score_orders=orders,
             drop_latest=not keep_latest,
-            keep_last=keep_last,
-            keep_best=keep_best,
-            keep_every=keep_every,
-            keep_seconds=keep_seconds,
-            max_bytes=max_bytes,
+            keep_last=_checks.whole("keep_last", keep_last),
+            keep_best=_checks.whole("keep_best", keep_best),
+            keep_every=_checks.whole("keep_every", keep_every),
+            keep_seconds=_checks.seconds("keep_seconds", keep_seconds),
+            max_bytes=_checks.whole("max_bytes", max_bytes),
             strict_score=strict_score,
             save_interval=str(save_interval) if isinstance(save_interval, str | int) else None,
-            mtbf_seconds=mtbf_seconds,
+            mtbf_seconds=_checks.seconds("mtbf_seconds", mtbf_seconds),
             read_only=read_only,
             overwrite=overwrite,
             run_id=run_id,
             name_template=name_template,
             mode=_word("mode", mode, _MODES),
             on_busy=_word("on_busy", on_busy, _ON_BUSY),
-            arena_bytes=arena_bytes,
-            ring_bytes=ring_bytes,
-            pack_bytes=pack_bytes,
-            block_bytes=block_bytes,
-            bandwidth=bandwidth or 0,
-            copy_threads=copy_threads,
-            io_threads=io_threads,
-            recycle=recycle,
+            arena_bytes=_checks.whole("arena_bytes", arena_bytes),
+            ring_bytes=_checks.whole("ring_bytes", ring_bytes),
+            pack_bytes=_checks.whole("pack_bytes", pack_bytes),
+            block_bytes=_checks.whole("block_bytes", block_bytes),
+            bandwidth=0 if bandwidth is None else _checks.whole("bandwidth", bandwidth),
+            copy_threads=_checks.whole("copy_threads", copy_threads, 32),
+            io_threads=_checks.whole("io_threads", io_threads, 32),
+            recycle=_checks.whole("recycle", recycle, 32),
             no_reuse=not reuse,
             no_direct_io=not direct_io,
             strict_latest=strict_latest,
             nonfinite=_word("nonfinite", nonfinite, _NONFINITE),
-            lease_timeout_ms=int((lease_timeout or 0.0) * 1000),
+            lease_timeout_ms=int(_checks.seconds("lease_timeout", lease_timeout or 0.0) * 1000),
             fault=fault,
         )
+        self._left_open = weakref.finalize(self, _reports.finish, self._run)
         if signals or (signals is None and grace_seconds is not None):
             self._look()
 
@@ -185,6 +187,7 @@ class CheckpointManager:
         written and ``on_busy`` is "skip". With ``lazy`` even the copy happens in the background: call ``before_step()``
         before the tensors change. ``wait`` returns when the checkpoint is durable and settled.
         """
+        step = _checks.step(step)
         arguments = {"metrics": metrics, "metadata": metadata, "progress": progress}
         if not force and not self.should_save(step, progress):
             if self._save_on_exception:
@@ -203,16 +206,33 @@ class CheckpointManager:
         return ticket
 
     def should_save(self, step: int, progress: Mapping[str, float] | None = None) -> bool:
-        """True if a save is due: by the interval, or once after a signal asked the process to end."""
+        """True if a save is due: by the interval, or once after a signal asked the process to end.
+
+        Raises the first error of a background save that nobody has seen.
+        """
+        step = _checks.step(step)
+        self._run.check()
         if self._watch is not None and self._watch.signal and not self._saved_after_signal:
             return True
         if self._due is not None:
             return bool(self._due(step))
-        return not self._has_interval or self._run.should_save(step, progress)
+        if not self._has_interval:
+            return True
+        try:
+            return self._run.should_save(step, progress)
+        except UsageError as error:
+            text = str(error)
+            if progress is not None or "the progress given has no" not in text:
+                raise
+            raise UsageError(text.replace("the progress given has no", "no progress was given; it needs")) from None
 
     def before_step(self, timeout: float | None = None) -> None:
-        """Waits until the tensors given to lazy saves may change. Returns at once if there is nothing to wait for."""
+        """Waits until the tensors given to lazy saves may change. Returns at once if there is nothing to wait for.
+
+        Raises the first error of a background save that nobody has seen.
+        """
         self._run.fence(timeout)
+        self._run.check()
 
     def wait_until_finished(self, timeout: float | None = None) -> None:
         """Waits until all saves are settled; raises the first error nobody has seen."""
@@ -235,21 +255,21 @@ class CheckpointManager:
         *,
         step: int | None = None,
         id: int | None = None,
-        which: Literal["latest", "best"] = "latest",
+        which: Literal["latest", "best", "good"] = "latest",
         paths: Sequence[str] | None = None,
         strict: bool = True,
     ) -> Restored | None:
         """Restores into ``state`` in place, or with no state into new objects. None on a fresh run.
 
-        The latest checkpoint falls back to the next older valid one if it is damaged; ``fallbacks`` says why. ``paths``
-        are globs for a partial restore. ``strict`` demands the same tensors and objects on both sides; without it,
-        ``report`` lists what did not fit.
+        The latest checkpoint falls back to the next older valid one if it is damaged; ``fallbacks`` says why, and so
+        does a warning of the logger "pawl". ``paths`` are globs for a partial restore. ``strict`` demands the same
+        tensors and objects on both sides; without it, ``report`` lists what did not fit.
         """
         selector = self._selector(step, id, which)
         answer = self._run.restore(
             state,
             selector=selector,
-            paths=() if paths is None else (paths,) if isinstance(paths, str) else tuple(paths),
+            paths=_checks.globs(paths),
             strict=strict,
         )
         if answer is None:
@@ -257,6 +277,7 @@ class CheckpointManager:
                 return None
             raise NotFoundError(f"{self.root} has no checkpoint '{selector}'")
         tree, info, fallbacks, report, metadata = answer
+        _reports.fallbacks(self.root, info["name"], fallbacks)
         return Restored(
             step=info["step"],
             id=info["id"],
@@ -364,6 +385,7 @@ class CheckpointManager:
         """Waits for running saves and releases the run. Raises the first error nobody has seen."""
         self._stop_looking()
         self._run.close()
+        self._left_open.detach()
 
     def __enter__(self) -> Self:
         return self
@@ -403,9 +425,9 @@ class CheckpointManager:
         if id is not None:
             return f"id:{id}"
         if step is not None:
-            return f"step:{step}"
-        if which not in ("latest", "best"):
-            raise UsageError(f'which must be "latest" or "best", received {which!r}')
+            return f"step:{_checks.step(step)}"
+        if which not in ("latest", "best", "good"):
+            raise UsageError(f'which must be "latest", "best" or "good", received {which!r}')
         return which
 
     def _id(self, step: int | None, id: int | None) -> int:

@@ -201,6 +201,8 @@ int py_has_state_dict(struct py_state *st, PyObject *obj);
 
 /* Python's object for a scalar. New reference. */
 PyObject *py_scalar_object(const struct pawl_scalar *s);
+/* Where a ValueError is being raised since a saved integer has more digits than Python converts, says so and where. */
+void py_name_long_int(struct py_state *st, const struct pawl_node *root);
 /* The tree of a state without tensors. New reference. */
 PyObject *py_plain_object(const struct pawl_node *node);
 
@@ -330,9 +332,10 @@ int py_hold_init(PyObject *module, struct py_state *st);
 double py_now_seconds(void); /* monotonic */
 
 /* A wait in slices, so that signals are seen: call(arg, ms) is made without the GIL until it returns anything but
- * PAWL_ETIMEOUT or the time is over. timeout: None or seconds. 0, or -1 with an exception. */
+ * PAWL_ETIMEOUT or the time is over. timeout: None or seconds. format, as PyUnicode_FromFormat: what was not done when
+ * the time was over. 0, or -1 with an exception. */
 typedef int py_wait_fn(void *arg, int64_t timeout_ms, struct pawl_error *err);
-int py_wait(struct py_state *st, PyObject *timeout, py_wait_fn *call, void *arg);
+int py_wait(struct py_state *st, PyObject *timeout, py_wait_fn *call, void *arg, const char *format, ...);
 int py_progress(struct py_state *st, PyObject *mapping, struct pawl_progress *ret);
 
 #endif

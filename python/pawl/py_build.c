@@ -60,6 +60,57 @@ plain_list(const struct pawl_node *node)
 	return list;
 }
 
+/* The first integer that Python does not convert, itself or in a key. 1 = raised, 0 = there is none. */
+static int
+find_long_int(struct py_state *st, const struct pawl_node *node, const struct py_path *path)
+{
+	const struct pawl_scalar *own = pawl_node_scalar(node), *key = pawl_node_key(node), *found = NULL;
+	AUTO_REF made = own && own->type == PAWL_INT ? py_scalar_object(own) : NULL;
+	Py_ssize_t index = 0;
+	int rc = 0;
+
+	if (own && own->type == PAWL_INT && !made)
+		found = own;
+	for (const struct pawl_node *child = pawl_node_first(node); child && !rc && !found;
+	     child = pawl_node_next(child), index++) {
+		key = pawl_node_key(child);
+
+		AUTO_REF name = key ? py_scalar_object(key) : NULL;
+		struct py_path here = {.up = path, .key = name, .index = index};
+
+		if (key && !name)
+			found = key;
+		else
+			rc = find_long_int(st, child, &here);
+	}
+	if (!found)
+		return rc;
+	PyErr_Clear();
+	py_raise_at(st, PAWL_ELIMIT, path,
+	            "an integer of %zu digits is longer than this Python converts; sys.set_int_max_str_digits(%zu) "
+	            "allows it",
+	            found->len, found->len);
+	return 1;
+}
+
+void
+py_name_long_int(struct py_state *st, const struct pawl_node *root)
+{
+	PyObject *type, *value, *trace;
+
+	if (!root || !PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(st->errors[0]))
+		return;
+	PyErr_Fetch(&type, &value, &trace);
+	if (find_long_int(st, root, NULL) == 0) {
+		PyErr_Clear();
+		PyErr_Restore(type, value, trace);
+		return;
+	}
+	Py_XDECREF(type);
+	Py_XDECREF(value);
+	Py_XDECREF(trace);
+}
+
 PyObject *
 py_plain_object(const struct pawl_node *node)
 {

@@ -134,8 +134,14 @@ component(const struct py_path *p)
 		return PyUnicode_FromString("null");
 	if (PyBool_Check(p->key))
 		return PyUnicode_FromString(p->key == Py_True ? "true" : "false");
-	if (!PyUnicode_Check(p->key))
-		return PyObject_Str(p->key);
+	if (!PyUnicode_Check(p->key)) {
+		PyObject *text = PyObject_Str(p->key);
+
+		if (text || !PyErr_ExceptionMatches(PyExc_Exception))
+			return text;
+		PyErr_Clear(); /* an integer that is too long to be converted */
+		return PyUnicode_FromString("?");
+	}
 
 	AUTO_REF once = PyObject_CallMethod(p->key, "replace", "ss", "%", "%25");
 
@@ -158,7 +164,12 @@ py_path_text(const struct py_path *path)
 	}
 	if (PyList_Reverse(parts) < 0)
 		return NULL;
-	return PyUnicode_Join(slash, parts);
+
+	AUTO_REF text = PyUnicode_Join(slash, parts);
+	/* half a surrogate pair could not be printed */
+	AUTO_REF bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
+
+	return bytes ? PyUnicode_FromEncodedObject(bytes, "utf-8", "strict") : NULL;
 }
 
 int

@@ -48,7 +48,7 @@ is_refused(const struct py_restore *r)
 int
 py_problem(struct py_restore *r, const char *kind, const struct py_path *path, const char *format, ...)
 {
-	AUTO_REF where = py_path_text(path);
+	AUTO_REF where = path ? py_path_text(path) : PyUnicode_FromString("the state itself");
 	va_list args;
 
 	va_start(args, format);

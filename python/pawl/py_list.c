@@ -113,7 +113,8 @@ py_info_dict(const struct pawl_info *info)
 	    put(dict, "n_files", PyLong_FromUnsignedLongLong(info->n_files)) < 0 ||
 	    put(dict, "world_size", PyLong_FromUnsignedLong(info->world_size)) < 0 ||
 	    put(dict, "blocked_seconds", PyFloat_FromDouble(info->blocked_seconds)) < 0 ||
-	    put(dict, "problem", text(info->problem)) < 0 || put_marks(dict, info->marks) < 0)
+	    put(dict, "problem", text(info->problem)) < 0 || put(dict, "format", text(info->format)) < 0 ||
+	    put_marks(dict, info->marks) < 0)
 		return NULL;
 	return Py_NewRef(dict);
 }
@@ -208,6 +209,8 @@ py_run_metadata(struct py_run *self, PyObject *args)
 	if (rc < 0)
 		return py_raise(state_of(self), rc, &err);
 	tree = state ? py_plain_object(pawl_state_root(state)) : PyDict_New();
+	if (!tree)
+		py_name_long_int(state_of(self), pawl_state_root(state));
 	pawl_state_free(state);
 	return tree;
 }
@@ -451,7 +454,8 @@ py_run_wait_for_new(struct py_run *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "K|O:wait_for_new", &after, &timeout) || !(n.run = py_run_enter(self)))
 		return NULL;
 	n.after = after;
-	rc = py_wait(state_of(self), timeout, wait_newer, &n);
+	rc = py_wait(state_of(self), timeout, wait_newer, &n, "no checkpoint after id %llu came in %s", after,
+	             pawl_root(n.run));
 	py_run_leave(self);
 	return rc < 0 ? NULL : PyLong_FromUnsignedLongLong(n.id);
 }

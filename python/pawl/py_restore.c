@@ -392,11 +392,10 @@ read_or_fall_back(struct py_restore *r)
 	Py_END_ALLOW_THREADS if (rc == 0) return 0;
 	if (is_damage(rc) && next == 0)
 		return 1;
-	/* the damage is what the caller must hear of, not that there is nothing else */
-	if (is_damage(rc) && next != PAWL_ENOTFOUND)
-		py_raise(r->st, next, &err);
-	else
+	if (!is_damage(rc))
 		py_raise(r->st, rc, &why);
+	else /* none is left, because of damage */
+		py_raise(r->st, next == PAWL_ENOTFOUND ? rc : next, &err);
 	py_add_note(NULL, "tensors that were to be restored in place may hold anything now");
 	return -1;
 }
@@ -427,6 +426,8 @@ metadata_of(struct py_state *st, struct pawl *run, uint64_t id)
 	Py_BEGIN_ALLOW_THREADS rc = pawl_metadata(run, id, &state, &err);
 	Py_END_ALLOW_THREADS if (rc < 0) return py_raise(st, rc, &err);
 	tree = state ? py_plain_object(pawl_state_root(state)) : PyDict_New();
+	if (!tree)
+		py_name_long_int(st, pawl_state_root(state));
 	pawl_state_free(state);
 	return tree;
 }
@@ -439,6 +440,7 @@ finish(struct py_restore *r, struct pawl *run, PyObject *live)
 	AUTO_OUTCOME o = {0};
 
 	if (root && finish_node(r, root, live, live ? PY_USER : PY_NEW, &o) < 0) {
+		py_name_long_int(r->st, root);
 		py_add_note(NULL, "raised while %s was put into the given state, which may be half restored",
 		            info->name);
 		return NULL;
@@ -469,6 +471,8 @@ py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const stru
 		return py_raise(st, rc, &err);
 	if (match_and_read(&r, live) == 0)
 		result = finish(&r, run, live);
+	else
+		py_name_long_int(st, r.saved ? pawl_state_root(r.saved) : NULL);
 	py_match_clear(&r);
 	pawl_restore_close(r.handle);
 	return result;

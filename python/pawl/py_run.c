@@ -5,6 +5,8 @@
  */
 #include "py.h"
 
+#include <math.h>
+#include <stdarg.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -56,32 +58,52 @@ now_ms(void)
 	return (int64_t)(py_now_seconds() * 1000);
 }
 
+/* ret_seconds: negative where there is no limit. */
 static int
-deadline_of(PyObject *timeout, int64_t *ret)
+deadline_of(struct py_state *st, PyObject *timeout, int64_t *ret, double *ret_seconds)
 {
 	double seconds;
 
 	*ret = INT64_MAX;
+	*ret_seconds = -1;
 	if (timeout == Py_None)
 		return 0;
 	seconds = PyFloat_AsDouble(timeout);
-	if (PyErr_Occurred())
+	if (PyErr_Occurred() || isnan(seconds)) {
+		PyErr_Clear();
+		py_raise_text(st, PAWL_EUSAGE, "timeout must be None or a number of seconds, received %R", timeout);
 		return -1;
-	if (seconds < 0)
-		seconds = 0;
+	}
+	*ret_seconds = seconds < 0 ? 0 : seconds;
 	if (seconds < 1e12)
-		*ret = now_ms() + (int64_t)(seconds * 1000 + 0.5);
+		*ret = now_ms() + (int64_t)(*ret_seconds * 1000 + 0.5);
 	return 0;
 }
 
+/* "... within 0.3 seconds". Always returns -1. */
+static int
+raise_timeout(struct py_state *st, double seconds, const char *format, va_list args)
+{
+	AUTO_REF what = PyUnicode_FromFormatV(format, args);
+	char *text = PyOS_double_to_string(seconds, seconds < 100 ? 'g' : 'f', seconds < 100 ? 3 : 0, 0, NULL);
+
+	if (what && text)
+		py_raise_text(st, PAWL_ETIMEOUT, "%U within %s second%s", what, text,
+		              strcmp(text, "1") == 0 ? "" : "s");
+	PyMem_Free(text);
+	return -1;
+}
+
 int
-py_wait(struct py_state *st, PyObject *timeout, py_wait_fn *call, void *arg)
+py_wait(struct py_state *st, PyObject *timeout, py_wait_fn *call, void *arg, const char *format, ...)
 {
 	struct pawl_error err = {0};
 	int64_t deadline, left;
+	double seconds;
+	va_list args;
 	int rc;
 
-	if (deadline_of(timeout, &deadline) < 0)
+	if (deadline_of(st, timeout, &deadline, &seconds) < 0)
 		return -1;
 	for (;;) {
 		left = deadline - now_ms();
@@ -97,7 +119,9 @@ py_wait(struct py_state *st, PyObject *timeout, py_wait_fn *call, void *arg)
 			break;
 	}
 	if (rc == PAWL_ETIMEOUT) {
-		py_raise_text(st, rc, "the time given (%S seconds) was over before it was done", timeout);
+		va_start(args, format);
+		raise_timeout(st, seconds, format, args);
+		va_end(args);
 		return -1;
 	}
 	if (rc < 0)
@@ -333,14 +357,14 @@ run_close(struct py_run *self, PyObject *none)
 		Py_RETURN_NONE;
 	self->closing = true;
 	/* in slices first, so that Ctrl+C is heard: then the run stays open */
-	if (py_wait(st, Py_None, wait_saves, self->run) < 0) {
+	if (py_wait(st, Py_None, wait_saves, self->run, "the saves were not settled") < 0) {
 		if (!PyErr_ExceptionMatches(st->errors[0])) {
 			self->closing = false;
 			return NULL;
 		}
 		PyErr_Fetch(&type, &value, &trace);
 	}
-	if (self->calls && py_wait(st, Py_None, wait_calls, &self->calls) < 0) {
+	if (self->calls && py_wait(st, Py_None, wait_calls, &self->calls, "calls did not end") < 0) {
 		Py_XDECREF(type);
 		Py_XDECREF(value);
 		Py_XDECREF(trace);
@@ -368,7 +392,8 @@ run_wait(struct py_run *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "|O:wait", &timeout) || !(run = py_run_enter(self)))
 		return NULL;
-	rc = py_wait(py_state_of((PyObject *)self), timeout, wait_saves, run);
+	rc = py_wait(py_state_of((PyObject *)self), timeout, wait_saves, run, "the saves of %s were not settled",
+	             pawl_root(run));
 	if (rc == 0)
 		py_run_prune_lazy(self, false);
 	py_run_leave(self);
@@ -384,7 +409,8 @@ run_fence(struct py_run *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "|O:fence", &timeout) || !(run = py_run_enter(self)))
 		return NULL;
-	rc = py_wait(py_state_of((PyObject *)self), timeout, wait_fence, run);
+	rc = py_wait(py_state_of((PyObject *)self), timeout, wait_fence, run,
+	             "the tensors of lazy saves of %s were not copied", pawl_root(run));
 	if (rc == 0)
 		py_run_prune_lazy(self, false);
 	py_run_leave(self);

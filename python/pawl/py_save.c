@@ -12,6 +12,41 @@ struct counter {
 	bool is_float;
 };
 
+/* The items of a mapping; what is none is refused by name. */
+static PyObject *
+items_of(struct py_state *st, PyObject *mapping, const char *what)
+{
+	PyObject *items = PyMapping_Items(mapping);
+
+	if (!items && (PyErr_ExceptionMatches(PyExc_AttributeError) || PyErr_ExceptionMatches(PyExc_TypeError))) {
+		PyErr_Clear();
+		py_raise_text(st, PAWL_EUSAGE, "%s must be a dict of names and numbers, received %R", what, mapping);
+	}
+	return items;
+}
+
+/* A counter of the progress, which is never negative: that stands for one that is not given. */
+static int
+read_counter(struct py_state *st, const char *name, PyObject *value, bool is_float, void *ret)
+{
+	double real = is_float ? PyFloat_AsDouble(value) : 0;
+	long long whole = is_float ? 0 : PyLong_AsLongLong(value);
+
+	if (!PyErr_Occurred() && real >= 0 && whole >= 0) {
+		if (is_float)
+			memcpy(ret, &real, sizeof(real));
+		else
+			memcpy(ret, &(int64_t){whole}, sizeof(int64_t));
+		return 0;
+	}
+	if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
+		return -1;
+	PyErr_Clear();
+	py_raise_text(st, PAWL_EUSAGE, "progress: %s must be a %snumber of 0 or more, received %R", name,
+	              is_float ? "" : "whole ", value);
+	return -1;
+}
+
 int
 py_progress(struct py_state *st, PyObject *mapping, struct pawl_progress *ret)
 {
@@ -28,7 +63,7 @@ py_progress(struct py_state *st, PyObject *mapping, struct pawl_progress *ret)
 	if (mapping == Py_None)
 		return 0;
 
-	AUTO_REF items = PyMapping_Items(mapping);
+	AUTO_REF items = items_of(st, mapping, "progress");
 
 	for (Py_ssize_t i = 0; items && i < PyList_Size(items); i++) {
 		PyObject *key = PyTuple_GetItem(PyList_GetItem(items, i), 0);   /* borrowed */
@@ -41,26 +76,20 @@ py_progress(struct py_state *st, PyObject *mapping, struct pawl_progress *ret)
 			py_raise_text(
 				st, PAWL_EUSAGE,
 				"progress: unknown counter %R (epoch, batch, batch_in_epoch, sample, sample_in_epoch, "
-				"token, "
-				"token_in_epoch, iteration, total_wct, epoch_wct, batch_wct, fraction)",
+				"token, token_in_epoch, iteration, total_wct, epoch_wct, batch_wct, fraction)",
 				key);
 			return -1;
 		}
-		if (c->is_float)
-			*(double *)((char *)ret + c->offset) = PyFloat_AsDouble(value);
-		else
-			*(int64_t *)((char *)ret + c->offset) = PyLong_AsLongLong(value);
-		if (PyErr_Occurred()) {
-			py_add_note(NULL, "progress counter %S is %R", key, value);
+		if (read_counter(st, c->name, value, c->is_float, (char *)ret + c->offset) < 0)
 			return -1;
-		}
 	}
 	return items ? 0 : -1;
 }
 
-/* A number as a double; anything else is marked. A text is no number, whatever float() makes of it. */
+/* A number as a double; anything else is marked. A text is no number, whatever float() makes of it. What is a number
+ * and too large is refused. */
 static int
-read_metric(PyObject *value, struct pawl_metric *ret)
+read_metric(struct py_state *st, PyObject *value, struct pawl_metric *ret)
 {
 	AUTO_REF number = NULL;
 
@@ -70,7 +99,11 @@ read_metric(PyObject *value, struct pawl_metric *ret)
 		return 0;
 	number = PyNumber_Float(value);
 	if (!number) {
-		if (!PyErr_ExceptionMatches(PyExc_Exception))
+		if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+			PyErr_Clear();
+			py_raise_text(st, PAWL_EUSAGE, "metrics: %s is too large for a float", ret->name);
+		}
+		if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(st->errors[0]))
 			return -1;
 		PyErr_Clear();
 		return 0;
@@ -91,7 +124,7 @@ py_metrics(struct py_state *st, PyObject *mapping, struct pawl_metric **ret, siz
 	*keep = NULL;
 	if (mapping == Py_None)
 		return 0;
-	*keep = PyMapping_Items(mapping);
+	*keep = items_of(st, mapping, "metrics");
 	if (!*keep)
 		return -1;
 	n = PyList_Size(*keep);
@@ -113,7 +146,7 @@ py_metrics(struct py_state *st, PyObject *mapping, struct pawl_metric **ret, siz
 			return -1;
 		}
 		rows[i].name = PyUnicode_AsUTF8AndSize(key, NULL);
-		if (!rows[i].name || read_metric(value, &rows[i]) < 0)
+		if (!rows[i].name || read_metric(st, value, &rows[i]) < 0)
 			return -1;
 	}
 	*ret_n = (size_t)n;

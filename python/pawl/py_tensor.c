@@ -501,22 +501,23 @@ new_numpy(struct py_state *st, const struct pawl_tensor_info *info)
 	return shape ? PyObject_CallMethodObjArgs(st->numpy.module, st->s.empty, shape, dtype, NULL) : NULL;
 }
 
-/* Tensors of other programs carry no tag of ours: NumPy is what everybody has, torch knows more dtypes. */
+/* Tensors of other programs carry no tag of ours: torch where the program uses it, so that all of them are of one kind;
+ * else NumPy, which is what everybody has, but for the dtypes that only torch knows. */
 static bool
-wants_torch(const char *kind, int dtype)
+wants_torch(const struct py_state *st, const char *kind, int dtype)
 {
 	bool is_numpy = strcmp(kind, "numpy") == 0 || strcmp(kind, "numpy_scalar") == 0 || strcmp(kind, "jax") == 0;
 
 	if (strncmp(kind, "torch", 5) == 0)
 		return true;
-	return !is_numpy &&
-	       (dtype == PAWL_BF16 || (dtype >= PAWL_F8_E5M2 && dtype <= PAWL_F8_E5M2FNUZ) || dtype == PAWL_F4);
+	return !is_numpy && ((st->torch.module && st->torch.dtypes[dtype]) || dtype == PAWL_BF16 ||
+	                     (dtype >= PAWL_F8_E5M2 && dtype <= PAWL_F8_E5M2FNUZ) || dtype == PAWL_F4);
 }
 
 PyObject *
 py_tensor_new(struct py_state *st, const struct pawl_tensor_info *info, const char *kind, struct py_tensor *ret)
 {
-	PyObject *holder = wants_torch(kind, info->dtype) ? new_torch(st, info) : new_numpy(st, info);
+	PyObject *holder = wants_torch(st, kind, info->dtype) ? new_torch(st, info) : new_numpy(st, info);
 
 	if (holder && py_tensor_describe(st, holder, NULL, ret) < 0)
 		Py_CLEAR(holder);

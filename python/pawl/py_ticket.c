@@ -60,7 +60,7 @@ void
 py_ticket_held_since(PyObject *ticket, double begin)
 {
 	struct py_ticket *self = (struct py_ticket *)ticket;
-	struct pawl_save_stats stats = {.size = sizeof(stats)};
+	struct pawl_save_stats stats = PAWL_SAVE_STATS_INIT;
 	double more;
 
 	pawl_ticket_stats(self->ticket, &stats);
@@ -99,7 +99,8 @@ ticket_wait(struct py_ticket *self, PyObject *args)
 	PyObject *timeout = Py_None;
 
 	if (!PyArg_ParseTuple(args, "|O:wait", &timeout) ||
-	    py_wait(py_state_of((PyObject *)self), timeout, wait_ticket, self->ticket) < 0)
+	    py_wait(py_state_of((PyObject *)self), timeout, wait_ticket, self->ticket,
+	            "the save of step %lld was not settled", self->step) < 0)
 		return NULL;
 	py_ticket_release((PyObject *)self, false);
 	Py_RETURN_NONE;
@@ -141,10 +142,18 @@ get_error(struct py_ticket *self, void *closure)
 	return Py_NewRef(self->error ? self->error : Py_None);
 }
 
+static PyObject *
+ticket_repr(struct py_ticket *self)
+{
+	AUTO_REF stage = get_stage(self, NULL);
+
+	return stage ? PyUnicode_FromFormat("Ticket(step=%lld, stage=%R)", self->step, stage) : NULL;
+}
+
 static struct pawl_save_stats
 stats_of(const struct py_ticket *self)
 {
-	struct pawl_save_stats stats = {.size = sizeof(stats)};
+	struct pawl_save_stats stats = PAWL_SAVE_STATS_INIT;
 
 	pawl_ticket_stats(self->ticket, &stats);
 	return stats;
@@ -209,6 +218,7 @@ py_ticket_init(PyObject *module, struct py_state *st)
 	PyType_Slot slots[] = {
 		{Py_tp_doc, "A running or finished save."},
 		{Py_tp_dealloc, ticket_dealloc},
+		{Py_tp_repr, ticket_repr},
 		{Py_tp_methods, methods},
 		{Py_tp_getset, getset},
 		{0, NULL},

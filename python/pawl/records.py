@@ -28,6 +28,7 @@ class CheckpointInfo:
     world_size: int
     blocked_seconds: float
     problem: str
+    format: str
     latest: bool
     best: bool
     pinned: bool
@@ -36,7 +37,7 @@ class CheckpointInfo:
     bad: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Restored:
     """What a restore brought back.
 
@@ -53,6 +54,16 @@ class Restored:
     fallbacks: list[str] = field(default_factory=list)
     report: list[str] = field(default_factory=list)
     state: Any = None
+
+    def __repr__(self) -> str:
+        """A line, whatever the size of the state."""
+        parts = [f"step={self.step}", f"id={self.id}", f"path={self.path!r}"]
+        if self.fallbacks:
+            parts.append(f"passed over {len(self.fallbacks)}")
+        if self.report:
+            parts.append(f"did not fit {len(self.report)}")
+        size = f" of {len(self.state)}" if isinstance(self.state, dict | list | tuple) else ""
+        return f"Restored({', '.join(parts)}, state={type(self.state).__name__}{size})"
 
 
 @dataclass(frozen=True)

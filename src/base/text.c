@@ -61,30 +61,31 @@ is_name_char(char c)
 	       c == '=' || c == '-';
 }
 
-/* Length of the component at name, which ends at '/' or NUL; 0 if it is not acceptable. */
-static size_t
-component_len(const char *name, bool hidden_ok)
-{
-	size_t len = 0;
-
-	if (name[0] == '-' || (name[0] == '.' && !hidden_ok))
-		return 0;
-	while (name[len] != '\0' && name[len] != '/') {
-		if (!is_name_char(name[len]) || len == 128)
-			return 0;
-		len++;
-	}
-	if (name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.')))
-		return 0;
-	return len;
-}
-
 bool
 text_is_component(const char *name)
 {
-	size_t len = component_len(name, false);
+	size_t len = 0;
 
+	if (name[0] == '-' || name[0] == '.')
+		return false;
+	while (is_name_char(name[len]) && len < 128)
+		len++;
 	return len > 0 && name[len] == '\0';
+}
+
+/* Length of the part of a key at name, which ends at '/' or NUL; 0 if it is not acceptable. Users name the folder of a
+ * single checkpoint as they like. */
+static size_t
+part_len(const char *name)
+{
+	size_t len = 0;
+
+	while (name[len] != '\0' && name[len] != '/') {
+		if ((unsigned char)name[len] < ' ' || name[len] == 0x7f || len == 255)
+			return 0;
+		len++;
+	}
+	return name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.')) ? 0 : len;
 }
 
 bool
@@ -93,7 +94,7 @@ text_is_key(const char *key)
 	const char *at = key;
 
 	for (;;) {
-		size_t len = component_len(at, true);
+		size_t len = part_len(at);
 		if (len == 0)
 			return false;
 		at += len;

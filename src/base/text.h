@@ -15,8 +15,8 @@ bool text_glob(const char *pattern, const char *text);
 /* true for a name that may become a path component of ours: 1..128 bytes of [A-Za-z0-9._=-], not starting
  * with '.' or '-'. */
 bool text_is_component(const char *name);
-/* true for a relative key: components as above (a leading '.' allowed for hidden ones, never "." or ".."),
- * joined by single '/', at most 1,024 bytes. */
+/* true for a relative key: parts of 1..255 bytes without control characters, never "." or "..", joined by single '/',
+ * at most 1,024 bytes. */
 bool text_is_key(const char *key);
 bool text_is_utf8(const char *text, size_t len);
 /* Length (1..4) of the well-formed UTF-8 character at ptr, or 0. */

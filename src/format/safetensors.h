@@ -4,8 +4,8 @@
  *
  *   u64 little-endian N | N bytes of JSON | data
  *
- * Reader: strict (duplicate names refused, ranges must tile the data exactly; limits of reliability row
- * T1: header <= 100,000,000 bytes, tensors <= 1,000,000, names <= 4,096 bytes, ndim <= 64). Writer: order
+ * Reader: strict (duplicate names refused, ranges must tile the data exactly; limits:
+ * header <= 100,000,000 bytes, tensors <= 1,000,000, names <= 4,096 bytes, ndim <= 64). Writer: order
  * of the reference writer (dtype descending, then name ascending), header padded with spaces so that the
  * data starts at a multiple of 4,096.
  */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define N_MOVING 50000u /* F32: 200 KB */
+#define N_MOVING 80000u /* at most; F32 */
 #define N_FROZEN 40000u
 #define N_SMALL 10u
 
@@ -46,15 +46,31 @@ const struct scenario scenarios[] = {
 };
 const int n_scenarios = sizeof(scenarios) / sizeof(*scenarios);
 
+struct scenario
+scenario_vary(int which, long pass)
+{
+	static const uint32_t sizes[] = {50000, 37001, 66003, 20480, N_MOVING};
+	static const uint32_t io_threads[] = {2, 1, 4};
+	static const uint64_t pack_kib[] = {128, 256, 96, 192};
+	struct scenario sc = scenarios[which];
+
+	sc.n_moving = sizes[pass % 5];
+	sc.io_threads = io_threads[pass % 3];
+	sc.copy_threads = 1 + (uint32_t)(pass % 2);
+	sc.pack_bytes = pack_kib[pass % 4] << 10;
+	sc.seed = pass;
+	return sc;
+}
+
 struct model {
 	float moving[N_MOVING], frozen[N_FROZEN], small[N_SMALL];
 };
 
 static void
-fill(struct model *m, int64_t step)
+fill(const struct scenario *sc, struct model *m, int64_t step)
 {
-	for (unsigned i = 0; i < N_MOVING; i++)
-		m->moving[i] = (float)((int64_t)i * 7 + step * 1013);
+	for (unsigned i = 0; i < sc->n_moving; i++)
+		m->moving[i] = (float)((int64_t)i * 7 + step * 1013 + sc->seed * 31);
 	for (unsigned i = 0; i < N_FROZEN; i++)
 		m->frozen[i] = (float)i * 0.25f;
 	for (unsigned i = 0; i < N_SMALL; i++)
@@ -80,7 +96,7 @@ describe(const struct scenario *sc, struct model *m, int64_t step, struct pawl_s
 	int rc = pawl_state_new(&s, err);
 
 	if (rc == 0)
-		rc = add(s, "model/moving", m->moving, N_MOVING, err);
+		rc = add(s, "model/moving", m->moving, sc->n_moving, err);
 	if (rc == 0 && sc->frozen)
 		rc = add(s, "model/frozen", m->frozen, N_FROZEN, err);
 	if (rc == 0)
@@ -104,29 +120,46 @@ options(const struct scenario *sc, const char *root, struct pawl_open_opts *o, c
 	o->on_busy = sc->on_busy;
 	o->recycle = sc->recycle;
 	o->retention.num_to_keep = sc->num_to_keep;
-	o->pack_bytes = 128 << 10;
+	o->pack_bytes = sc->pack_bytes;
 	o->block_bytes = 64 << 10;
 	o->ring_bytes = 8 << 20;
-	o->copy_threads = 1;
-	o->io_threads = 2;
+	o->copy_threads = sc->copy_threads;
+	o->io_threads = sc->io_threads;
 	if (sc->by_score) {
 		o->retention.score_attributes = score;
 		o->retention.n_scores = 1;
 	}
 }
 
+static double
+score_of(const struct scenario *sc, int64_t step)
+{
+	static const double scores[] = {0.5, 0.9, 0.2, 0.7};
+
+	return scores[(step + sc->seed) % 4];
+}
+
+/* The score is told last: until then the older, lower one asks for less. */
+static void
+note_score(struct scenario_progress *progress, int64_t step, double score)
+{
+	if (progress->best_step != 0 && score <= progress->best_score)
+		return;
+	progress->best_step = step;
+	progress->best_score = score;
+}
+
 static int
 save_once(const struct scenario *sc, struct pawl *run, struct model *m, int64_t step,
           struct scenario_progress *progress, struct pawl_error *err)
 {
-	static const double scores[] = {0.5, 0.9, 0.2, 0.7};
-	struct pawl_metric metric = {.name = "accuracy", .value = scores[step % 4]};
+	struct pawl_metric metric = {.name = "accuracy", .value = score_of(sc, step)};
 	struct pawl_save_opts save = PAWL_SAVE_OPTS_INIT;
 	struct pawl_ticket *ticket = NULL;
 	struct pawl_state *s = NULL;
 	int rc;
 
-	fill(m, step);
+	fill(sc, m, step);
 	rc = describe(sc, m, step, &s, err);
 	if (rc < 0)
 		return rc;
@@ -143,8 +176,11 @@ save_once(const struct scenario *sc, struct pawl *run, struct model *m, int64_t 
 		return rc;
 	if (sc->on_busy == PAWL_BUSY_WAIT || step == sc->saves) { /* else saves overlap */
 		rc = pawl_ticket_wait(ticket, 60000, err);
-		if (rc == 0)
+		if (rc == 0) {
 			progress->acked_step = step;
+			progress->acked_mask |= 1u << step;
+			note_score(progress, step, metric.value);
+		}
 	}
 	pawl_ticket_free(ticket);
 	if (rc == 0)
@@ -153,7 +189,7 @@ save_once(const struct scenario *sc, struct pawl *run, struct model *m, int64_t 
 }
 
 static int
-use_marks(struct pawl *run, int64_t step, struct pawl_error *err)
+use_marks(struct pawl *run, int64_t step, struct scenario_progress *progress, struct pawl_error *err)
 {
 	struct pawl_metric metric = {.name = "accuracy", .value = 0.95};
 	uint64_t id;
@@ -161,12 +197,22 @@ use_marks(struct pawl *run, int64_t step, struct pawl_error *err)
 
 	if (rc < 0)
 		return rc;
-	if (step == 1)
-		return pawl_pin(run, id, err);
-	if (step == 2)
-		return pawl_score(run, id, &metric, 1, err);
-	if (step == 3 && pawl_find(run, "1", &id, NULL) == 0)
-		rc = pawl_unpin(run, id, err);
+	if (step == 1) {
+		rc = pawl_pin(run, id, err);
+		if (rc == 0)
+			progress->pinned_step = 1;
+	} else if (step == 2) {
+		rc = pawl_score(run, id, &metric, 1, err);
+		if (rc == 0)
+			note_score(progress, step, metric.value);
+	} else if (step == 3) {
+		progress->pinned_step = 0; /* from here on it may be pinned or not */
+		rc = pawl_find(run, "1", &id, err);
+		if (rc == 0)
+			rc = pawl_unpin(run, id, err);
+		if (rc == 0)
+			progress->unpinned_step = 1;
+	}
 	return rc;
 }
 
@@ -179,7 +225,7 @@ train(const struct scenario *sc, struct pawl *run, struct scenario_progress *pro
 	for (int64_t step = 1; rc == 0 && step <= sc->saves; step++) {
 		rc = save_once(sc, run, m, step, progress, err);
 		if (rc == 0 && sc->marks)
-			rc = use_marks(run, step, err);
+			rc = use_marks(run, step, progress, err);
 	}
 	if (rc == 0)
 		rc = pawl_wait(run, 60000, err);
@@ -210,7 +256,7 @@ static int
 complain(char *why, size_t len, const char *what, const char *detail)
 {
 	snprintf(why, len, "%s: %s", what, detail);
-	return -1;
+	return SCENARIO_BAD;
 }
 
 /* Restores one checkpoint and compares every byte with what its step must hold. */
@@ -224,7 +270,7 @@ check_one(const struct scenario *sc, struct pawl *run, const struct pawl_info *i
 	struct pawl_error err = {0};
 	char selector[32];
 	int64_t step = -1;
-	int rc;
+	int rc, damaged;
 
 	snprintf(selector, sizeof(selector), "id:%llu", (unsigned long long)info->id);
 	opts.selector = selector;
@@ -234,26 +280,108 @@ check_one(const struct scenario *sc, struct pawl *run, const struct pawl_info *i
 		rc = pawl_restore(run, &opts, s, &r, &err);
 	if (rc == 0)
 		rc = pawl_state_get_int(pawl_restore_state(r), "step", &step, &err);
-	fill(want, info->step);
-	if (rc < 0)
+	fill(sc, want, info->step);
+	damaged = rc == PAWL_ECORRUPT;
+	if (rc < 0) {
 		complain(why, len, info->name, err.message);
-	else if (step != info->step || memcmp(live->moving, want->moving, sizeof(want->moving)) != 0 ||
-	         memcmp(live->small, want->small, sizeof(want->small)) != 0 ||
-	         (sc->frozen && memcmp(live->frozen, want->frozen, sizeof(want->frozen)) != 0))
+	} else if (step != info->step || memcmp(live->moving, want->moving, sizeof(want->moving)) != 0 ||
+	           memcmp(live->small, want->small, sizeof(want->small)) != 0 ||
+	           (sc->frozen && memcmp(live->frozen, want->frozen, sizeof(want->frozen)) != 0)) {
 		rc = complain(why, len, info->name, "restored bytes differ from what was saved");
+		damaged = 1;
+	}
 	pawl_restore_close(r);
 	pawl_state_free(s);
 	free(live);
 	free(want);
-	return rc < 0 ? -1 : 0;
+	return damaged ? SCENARIO_LOST : rc < 0 ? SCENARIO_BAD : 0;
+}
+
+/* What the list shows; steps as bits. */
+struct seen {
+	uint32_t steps, pinned;
+	int64_t newest, n_unpinned;
+	double best_score; /* -1 = none has a score */
+	uint64_t best_id;
+};
+
+static void
+look_at(struct seen *seen, const struct pawl_info *info)
+{
+	uint32_t bit = info->step >= 0 && info->step < 32 ? 1u << info->step : 0;
+
+	seen->steps |= bit;
+	if (info->marks & PAWL_MARK_PINNED)
+		seen->pinned |= bit;
+	else
+		seen->n_unpinned++;
+	if (info->step > seen->newest)
+		seen->newest = info->step;
+	if (info->has_score && info->score > seen->best_score) {
+		seen->best_score = info->score;
+		seen->best_id = info->id;
+	}
+}
+
+/* The newest N (all, without a limit) of the acknowledged ones; which of them a list of best ones keeps is another
+ * rule. */
+static int
+check_newest(const struct scenario *sc, const struct seen *seen, const struct scenario_progress *progress, char *why,
+             size_t len)
+{
+	for (int step = 1; step < 32; step++) {
+		uint32_t bit = 1u << step;
+		int newer = __builtin_popcount(seen->steps & ~(bit | (bit - 1)));
+
+		if (!(progress->acked_mask & bit) || (seen->steps & bit))
+			continue;
+		if (newer == 0 || (!sc->by_score && (sc->num_to_keep == 0 || newer < sc->num_to_keep))) {
+			snprintf(why, len, "lost: step %d was acknowledged, is to be kept and is not listed", step);
+			return SCENARIO_LOST;
+		}
+	}
+	return 0;
+}
+
+/* P6: the best one by score, as far as it was acknowledged; and `best` finds it. */
+static int
+check_best(struct pawl *run, const struct seen *seen, const struct scenario_progress *progress, char *why, size_t len)
+{
+	struct pawl_error err = {0};
+	uint64_t id = 0;
+
+	if (progress->best_step && !(seen->steps & 1u << progress->best_step) &&
+	    seen->best_score <= progress->best_score) {
+		complain(why, len, "lost", "the best acknowledged checkpoint is not listed, and none is better");
+		return SCENARIO_LOST;
+	}
+	if (seen->best_id && pawl_find(run, "best", &id, &err) < 0)
+		return complain(why, len, "best", err.message);
+	return id == seen->best_id ? 0 : complain(why, len, "best", "is not the one with the highest score");
 }
 
 static int
-check_list(const struct scenario *sc, struct pawl *run, const struct scenario_progress *progress, char *why, size_t len)
+check_pins(const struct seen *seen, const struct scenario_progress *progress, char *why, size_t len)
 {
+	if (progress->pinned_step && !(seen->steps & 1u << progress->pinned_step)) {
+		complain(why, len, "lost", "a pinned checkpoint is not listed");
+		return SCENARIO_LOST;
+	}
+	if (progress->pinned_step && !(seen->pinned & 1u << progress->pinned_step))
+		return complain(why, len, "pins", "an acknowledged pin is gone");
+	if (progress->unpinned_step && (seen->pinned & 1u << progress->unpinned_step))
+		return complain(why, len, "pins", "what was unpinned is pinned again");
+	return 0;
+}
+
+static int
+check_list(const struct scenario *sc, struct pawl *run, const struct scenario_progress *progress, int settled,
+           char *why, size_t len)
+{
+	const int64_t limit = sc->expect_at_most ? sc->expect_at_most : sc->num_to_keep;
+	struct seen seen = {.best_score = -1};
 	struct pawl_list *list = NULL;
 	struct pawl_error err = {0};
-	int64_t newest = 0;
 	int rc = pawl_list_open(run, 0, &list, &err);
 
 	if (rc < 0)
@@ -261,14 +389,21 @@ check_list(const struct scenario *sc, struct pawl *run, const struct scenario_pr
 	for (size_t i = 0; rc == 0 && i < pawl_list_count(list); i++) {
 		const struct pawl_info *info = pawl_list_get(list, i);
 
-		newest = info->step > newest ? info->step : newest;
+		look_at(&seen, info);
 		rc = check_one(sc, run, info, why, len);
 	}
 	pawl_list_free(list);
-	if (rc == 0 && newest < progress->acked_step)
-		rc = complain(why, len, "lost", "the newest acknowledged checkpoint is not listed");
-	if (rc == 0 && newest > progress->begun_step)
+	if (rc == 0)
+		rc = check_newest(sc, &seen, progress, why, len);
+	if (rc == 0)
+		rc = check_pins(&seen, progress, why, len);
+	if (rc == 0 && sc->by_score)
+		rc = check_best(run, &seen, progress, why, len);
+	if (rc == 0 && seen.newest > progress->begun_step)
 		rc = complain(why, len, "list", "a checkpoint is listed that was never begun");
+	/* The latest stays beside the best ones. */
+	if (rc == 0 && settled && limit > 0 && seen.n_unpinned > limit + (sc->by_score ? 1 : 0))
+		rc = complain(why, len, "retention", "more are kept than num_to_keep allows");
 	return rc;
 }
 
@@ -309,7 +444,7 @@ use_again(const struct scenario *sc, const char *root, struct scenario_progress 
 	struct scenario once = *sc;
 	int64_t step = progress.begun_step + 1;
 	char found[400];
-	int rc;
+	int rc, found_bad = 0;
 
 	once.on_busy = PAWL_BUSY_WAIT;
 	options(&once, root, &o, score);
@@ -318,13 +453,13 @@ use_again(const struct scenario *sc, const char *root, struct scenario_progress 
 		rc = save_once(&once, run, m, step, &progress, &err);
 	free(m);
 	if (rc == 0)
-		rc = check_list(sc, run, &progress, why, len) < 0 ? 1 : 0;
-	if (run && pawl_close(run, rc ? NULL : &err) < 0)
+		found_bad = check_list(sc, run, &progress, 1, why, len);
+	if (run && pawl_close(run, rc || found_bad ? NULL : &err) < 0 && !found_bad)
 		rc = -1;
 	if (rc < 0)
 		return complain(why, len, "using it again", err.message);
-	if (rc > 0)
-		return -1;
+	if (found_bad)
+		return found_bad;
 	if (find_leftover(root, "checkpoints", found, sizeof(found)) || find_leftover(root, ".", found, sizeof(found)))
 		return complain(why, len, "using it again", found);
 	return 0;
@@ -345,12 +480,14 @@ scenario_check(const struct scenario *sc, const char *root, const struct scenari
 	rc = pawl_open(&o, &run, &err);
 	if (rc == PAWL_ENOTFOUND && progress->acked_step == 0)
 		rc = 0; /* interrupted before there was a folder */
+	else if (rc == PAWL_ENOTFOUND)
+		return complain(why, why_len, "lost", err.message), SCENARIO_LOST;
 	else if (rc < 0)
 		return complain(why, why_len, "open", err.message);
 	else
-		rc = check_list(sc, run, progress, why, why_len);
+		rc = check_list(sc, run, progress, 0, why, why_len);
 	pawl_close(run, NULL);
 	if (rc < 0)
-		return -1;
+		return rc;
 	return then_use ? use_again(sc, root, *progress, why, why_len) : 0;
 }

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -17,7 +18,7 @@
 #include <unistd.h>
 
 static atomic_int mode;
-static atomic_long nth, n_calls, n_allocs;
+static atomic_long nth, n_calls, n_allocs, n_syncs;
 static atomic_int error_number;
 static atomic_bool repeat;
 
@@ -26,6 +27,7 @@ shim_arm(enum shim_mode m, long n, int error, bool forever)
 {
 	atomic_store(&n_calls, 0);
 	atomic_store(&n_allocs, 0);
+	atomic_store(&n_syncs, 0);
 	atomic_store(&nth, n);
 	atomic_store(&error_number, error);
 	atomic_store(&repeat, forever);
@@ -42,6 +44,12 @@ long
 shim_calls(void)
 {
 	return atomic_load(&n_calls);
+}
+
+long
+shim_syncs(void)
+{
+	return atomic_load(&n_syncs);
 }
 
 long
@@ -215,20 +223,110 @@ pread64(int fd, void *ptr, size_t n, off_t offset)
 	return transfer(false, SYS_pread64, fd, (uintptr_t)ptr, n, offset, true);
 }
 
-int
-fsync(int fd)
+/* ---- an fsync that fails: the kernel drops the dirty pages and says so once; the next one succeeds */
+
+/* The name that this thread's last rename made, as long as nothing was there before: what the folder's fsync is for. */
+static _Thread_local struct {
+	char from[600], to[600];
+	dev_t dev;
+	ino_t ino; /* of the folder of `to`; 0 = none */
+} last_rename;
+
+static bool
+path_of(int dir, const char *name, char *ret, size_t len)
+{
+	char link[40], folder[400] = ".";
+	long n;
+
+	if (dir != AT_FDCWD && *name != '/') {
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", dir);
+		n = syscall(SYS_readlinkat, AT_FDCWD, link, folder, sizeof(folder) - 1);
+		if (n < 0)
+			return false;
+		folder[n] = '\0';
+	}
+	return *name == '/' ? snprintf(ret, len, "%s", name) < (int)len
+	                    : snprintf(ret, len, "%s/%s", folder, name) < (int)len;
+}
+
+static bool
+forgets_renames(void)
+{
+	const int m = atomic_load(&mode);
+
+	return m == SHIM_FAIL_SYNC || m == SHIM_LOSE_SYNC;
+}
+
+static void
+note_rename(int from_dir, const char *from, int to_dir, const char *to)
+{
+	struct stat st;
+
+	last_rename.ino = 0;
+	if (to_dir != AT_FDCWD && path_of(from_dir, from, last_rename.from, sizeof(last_rename.from)) &&
+	    path_of(to_dir, to, last_rename.to, sizeof(last_rename.to)) && fstat(to_dir, &st) == 0) {
+		last_rename.dev = st.st_dev;
+		last_rename.ino = st.st_ino;
+	}
+}
+
+static void
+zero_file(int fd, off_t size)
+{
+	static const char zeros[1 << 16];
+	char link[40];
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd); /* opened anew: this one may be write-only or direct */
+	int again = (int)syscall(SYS_openat, AT_FDCWD, link, O_RDWR | O_CLOEXEC, 0);
+
+	for (off_t at = 0; again >= 0 && at < size; at += (off_t)sizeof(zeros)) {
+		off_t n = size - at < (off_t)sizeof(zeros) ? size - at : (off_t)sizeof(zeros);
+
+		syscall(SYS_pwrite64, again, zeros, (size_t)n, at);
+	}
+	if (again >= 0)
+		syscall(SYS_close, again);
+}
+
+/* True if it is this fsync's turn to lose what it was to keep: a file is zeros afterwards, a folder has not got the new
+ * name that this thread gave. */
+static bool
+loses(int fd)
+{
+	const long count = atomic_fetch_add(&n_syncs, 1) + 1;
+	struct stat st;
+
+	if (!forgets_renames() || !is_turn(count) || fstat(fd, &st) < 0)
+		return false;
+	if (S_ISREG(st.st_mode))
+		zero_file(fd, st.st_size);
+	else if (last_rename.ino == st.st_ino && last_rename.dev == st.st_dev)
+		syscall(SYS_renameat2, AT_FDCWD, last_rename.to, AT_FDCWD, last_rename.from, 1u /* RENAME_NOREPLACE */);
+	return true;
+}
+
+static int
+sync_file(int fd, long number)
 {
 	if (atomic_load(&mode) == SHIM_NO_SYNC)
 		return 0;
-	PLAIN(true, SYS_fsync, fd);
+	if (loses(fd)) {
+		errno = EIO;
+		return atomic_load(&mode) == SHIM_FAIL_SYNC ? -1 : 0;
+	}
+	PLAIN(true, number, fd);
+}
+
+int
+fsync(int fd)
+{
+	return sync_file(fd, SYS_fsync);
 }
 
 int
 fdatasync(int fd)
 {
-	if (atomic_load(&mode) == SHIM_NO_SYNC)
-		return 0;
-	PLAIN(true, SYS_fdatasync, fd);
+	return sync_file(fd, SYS_fdatasync);
 }
 
 int
@@ -291,16 +389,35 @@ fstatvfs64(int fd, struct statvfs64 *ret)
 	return file_system(fd, (struct statvfs *)ret);
 }
 
+static int
+move_name(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
+{
+	struct stat st;
+	bool torn, is_new = forgets_renames() && syscall(SYS_newfstatat, to_dir, to, &st, AT_SYMLINK_NOFOLLOW) < 0;
+
+	if (meet(true, &torn))
+		return -1;
+	if (is_new)
+		note_rename(from_dir, from, to_dir, to);
+	long rc = syscall(SYS_renameat2, from_dir, from, to_dir, to, flags);
+
+	if (torn)
+		die();
+	if (rc < 0 || !is_new)
+		last_rename.ino = 0;
+	return (int)rc;
+}
+
 int
 renameat(int from_dir, const char *from, int to_dir, const char *to)
 {
-	PLAIN(true, SYS_renameat2, from_dir, from, to_dir, to, 0);
+	return move_name(from_dir, from, to_dir, to, 0);
 }
 
 int
 renameat2(int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
 {
-	PLAIN(true, SYS_renameat2, from_dir, from, to_dir, to, flags);
+	return move_name(from_dir, from, to_dir, to, flags);
 }
 
 int

@@ -15,9 +15,11 @@ enum shim_mode {
 	SHIM_FAIL_IO,    /* the n-th call (changing or reading) fails with errno `error` */
 	SHIM_SHORT_IO,   /* the n-th write moves only one byte */
 	SHIM_FAIL_ALLOC, /* the n-th allocation fails */
+	SHIM_FAIL_SYNC,  /* the n-th fsync fails with EIO, and what it was to make durable is gone: see shim.c */
 	SHIM_BLIND,      /* the file system says that it has plenty of room */
 	/* Negative controls: what a library without the check would do. */
 	SHIM_NO_SYNC,    /* fsync and fdatasync do nothing and say they have */
+	SHIM_LOSE_SYNC,  /* the same, but it says that all went well: an error of fsync that nobody looked at */
 	SHIM_LIE,        /* the n-th call, if it is a write, does nothing and says it has: a lost error */
 	SHIM_LIE_SHORT,  /* the n-th call, if it is a write, moves one byte and says all: a lost rest */
 	SHIM_LIE_FULL,   /* there is plenty of room, and writing and reserving never fail: a full disk goes unnoticed */
@@ -27,6 +29,7 @@ enum shim_mode {
 void shim_arm(enum shim_mode mode, long nth, int error, bool forever);
 void shim_disarm(void);
 long shim_calls(void);  /* file system calls since armed */
+long shim_syncs(void);  /* fsyncs since armed */
 long shim_allocs(void); /* allocations since armed */
 
 #endif

@@ -61,7 +61,7 @@ def test_what_is_no_checkpoint_is_not_loaded(tmp_path: pathlib.Path, make: str) 
 
 
 def test_the_tensor_files_open_with_safetensors(tmp_path: pathlib.Path) -> None:
-    """P22: no code of ours is needed to read the tensors."""
+    """No code of ours is needed to read the tensors."""
     state = {"model": {"w": torch.randn(3, 4), "b": torch.randn(4).bfloat16()}, "step": 3}
     pawl.save(state, tmp_path / "one")
     (pack,) = (tmp_path / "one").glob("*.safetensors")

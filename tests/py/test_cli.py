@@ -10,6 +10,7 @@ import pathlib
 import shutil
 
 import pytest
+from safetensors.numpy import load_file
 
 from cli import PACK, checkpoint, flip, make, making, run, run_json, tree_of
 
@@ -254,7 +255,7 @@ def test_verify_names_file_range_and_tensor_and_exits_4(demo: pathlib.Path) -> N
     report = run_json("verify", f"{demo}@2", status=4)
     finding = report["checkpoints"][0]["findings"][0]
     assert not report["ok"] and finding["file"] == PACK
-    assert finding["begin"] <= 4101 < finding["end"] and finding["tensor"] == "model/embed.weight"
+    assert finding["begin"] <= 4101 < finding["end"] and finding["tensor"].startswith("model/embed.weight, ")
     run("verify", f"{demo}@3")
 
 
@@ -315,15 +316,14 @@ def test_restore_overwrites_nothing(demo: pathlib.Path, tmp_path: pathlib.Path) 
 
 
 def test_export_writes_a_file_that_safetensors_opens(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    safetensors = pytest.importorskip("safetensors.numpy")
     dest = tmp_path / "model.safetensors"
     run("export", f"{demo}@2", dest, "--include", "model/*", "--strip-prefix", "model/")
-    tensors = safetensors.load_file(dest)
+    tensors = load_file(dest)
     assert set(tensors) == {"embed.weight", "layer.weight"}
     assert tensors["layer.weight"][0, 0] == 2.0
     assert run("export", demo, dest, status=7).stderr
     assert run_json("export", demo, dest, "--overwrite")["checkpoint"]["id"] == 5
-    assert "optimizer/state/0/exp_avg" in safetensors.load_file(dest)
+    assert "optimizer/state/0/exp_avg" in load_file(dest)
 
 
 def test_export_in_shards_with_index(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
@@ -386,7 +386,7 @@ def test_pins_hold_against_prune_and_rm(demo: pathlib.Path) -> None:
     assert "is pinned" in run("pin", f"{demo}@1", f"{demo}@step:200").stderr
     run("prune", demo, "--keep-last", 1)
     assert names(demo) == [1, 2, 5]
-    assert "pinned" in run("rm", f"{demo}@1", status=2).stderr
+    assert "pinned" in run("rm", f"{demo}@1", status=6).stderr
     assert run_json("unpin", f"{demo}@1")["checkpoints"][0]["marks"] == []
     run("rm", f"{demo}@1")
     run("rm", f"{demo}@2", "--force")
@@ -394,7 +394,7 @@ def test_pins_hold_against_prune_and_rm(demo: pathlib.Path) -> None:
 
 
 def test_rm_protects_the_latest_and_asks_for_a_name(demo: pathlib.Path) -> None:
-    assert "latest" in run("rm", f"{demo}@latest", status=2).stderr
+    assert "latest" in run("rm", f"{demo}@latest", status=6).stderr
     assert "say which checkpoint" in run("rm", demo, status=2).stderr
     assert "would delete" in run("rm", f"{demo}@latest", "--force", "-n").stderr
     assert names(demo) == [1, 2, 3, 4, 5]
@@ -417,8 +417,10 @@ def test_looking_works_beside_a_training_and_changing_is_refused(demo: pathlib.P
     with making("busy", demo):
         for args in (["ls"], ["show"], ["verify"], ["prune", "--keep-last", 1, "-n"], ["gc", "-n"], ["repair", "-n"]):
             run(args[0], demo, *args[1:])
-        for args in (["prune", demo, "--keep-last", 1], ["pin", f"{demo}@1"], ["rm", f"{demo}@1"], ["gc", demo]):
+        for args in (["prune", demo, "--keep-last", 1], ["rm", f"{demo}@1"], ["gc", demo]):
             run(*args, status=6)
+        run("pin", f"{demo}@1")  # a note beside it, which the training's retention obeys
+        assert "pinned" in run_json("ls", demo)["checkpoints"][0]["marks"]
         assert names(demo) == [1, 2, 3, 4, 5]
 
 

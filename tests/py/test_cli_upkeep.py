@@ -21,7 +21,7 @@ def test_best_is_what_the_training_orders_by(tmp_path: pathlib.Path) -> None:
     assert best(demo) == [2]
     assert best(demo, "--by", "loss", "--order", "min") == [5]
     assert run_json("show", f"{demo}@best")["checkpoint"]["id"] == 2
-    assert "the best" in run("rm", f"{demo}@2", status=2).stderr
+    assert "the best" in run("rm", f"{demo}@2", status=6).stderr
     plan = run_json("prune", demo, "--keep-best", 2, "-n")
     assert [row["id"] for row in plan["decisions"] if row["keep"]] == [2, 3, 5]
     run("prune", demo, "--keep-last", 1)
@@ -57,3 +57,29 @@ def test_a_lost_manifest_can_still_be_repaired_after_other_upkeep(tmp_path: path
     run("prune", demo, "--keep-last", 1)
     run("repair", demo)
     assert [row["id"] for row in run_json("ls", demo)["checkpoints"]] == [1, 2, 3]
+
+
+def test_nothing_is_put_into_a_run_or_a_checkpoint(tmp_path: pathlib.Path) -> None:
+    """What a run keeps for itself is written by saves only."""
+    demo, other = make("scored", tmp_path / "demo", 2), make("scored", tmp_path / "other", 1)
+    run("restore", demo, tmp_path / "one")
+    places = [demo / "checkpoints" / "zzz", other / "checkpoints" / "zzz", demo / ".pawl" / "zzz"]
+    places += [checkpoint(demo, 1) / "zzz", demo / "latest" / "zzz", tmp_path / "one" / "zzz"]
+    for place in places:
+        assert "which only saves write to" in run("restore", demo, place, status=2).stderr
+        assert "which only saves write to" in run("export", demo, f"{place}.safetensors", status=2).stderr
+    run("restore", demo, demo / "kept")
+    assert [row["id"] for row in run_json("ls", demo)["checkpoints"]] == [1, 2]
+    assert run_json("gc", demo, "-n")["removed"] == 0
+
+
+def test_help_says_what_the_commands_do() -> None:
+    assert "every command but 'completion' takes --json" in " ".join(run("help").stdout.split())
+    assert "those go on this request only" in " ".join(run("gc", "--help").stdout.split())
+
+
+def test_what_is_protected_is_busy_as_it_is_in_python(tmp_path: pathlib.Path) -> None:
+    demo = make("scored", tmp_path / "demo", 3)
+    run("pin", f"{demo}@1")
+    for selector in ("1", "latest", "best"):
+        assert run_json("rm", f"{demo}@{selector}", status=6)["error"]["code"] == "busy"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import pathlib
 import subprocess
@@ -50,3 +51,18 @@ def test_the_static_library_works_without_the_shared_one(tmp_path: pathlib.Path)
     command = ["gcc", str(tmp_path / "program.c"), "-o", program, f"-I{ROOT / 'include'}"]
     run([*command, str(BUILD / "src" / "libpawl.a"), "-lpthread", "-lm"])
     assert run([program]).strip()
+
+
+def test_the_python_package_brings_the_manual_and_the_completions() -> None:
+    """They lie where man and the shells look below the root of an environment."""
+    installed = {file.name: file for file in importlib.metadata.files("pawl") or []}
+    root = pathlib.Path(sys.prefix)
+    for name, folder, holds in [
+        ("pawl.1", "man/man1", ".Dt PAWL 1"),
+        ("pawl.bash", "bash-completion/completions", "complete"),
+        ("_pawl", "zsh/site-functions", "#compdef pawl"),
+        ("pawl.fish", "fish/vendor_completions.d", "complete"),
+    ]:
+        place = pathlib.Path(str(installed[name].locate())).resolve()
+        assert place == (root / "share" / folder / name).resolve()
+        assert holds in place.read_text()

@@ -361,7 +361,7 @@ def test_a_second_writer_is_refused(tmp_path: pathlib.Path) -> None:
             pawl.CheckpointManager(tmp_path)
         with pawl.CheckpointManager(tmp_path, read_only=True) as reader:
             assert reader.all_steps() == [0]
-            for write in (lambda: reader.save(1, STATE), lambda: reader.pin(0), lambda: reader.delete(0)):
+            for write in (lambda: reader.save(1, STATE), lambda: reader.delete(0)):
                 with pytest.raises(pawl.ReadOnlyError):
                     write()
             manager.save(1, STATE, wait=True)

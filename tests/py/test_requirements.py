@@ -22,6 +22,10 @@ import pawl
 PAWL = os.environ.get("PAWL_BIN", "pawl")
 
 
+def pawl_names(root: pathlib.Path) -> list[str]:
+    return sorted(path.name for path in root.glob("checkpoints/*"))
+
+
 class Payload:
     """An object that is decoded by a function of its own."""
 
@@ -52,6 +56,58 @@ def test_R22_R23_a_payload_is_decoded_first_then_kept_in_memory_then_written(tmp
         restored = manager.restore()
         assert restored is not None
         assert restored.state["p"]["w"].tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "finish", "publish"])
+@pytest.mark.parametrize("num_to_keep", [1, 0])
+def test_R23_after_a_failed_write_the_older_one_is_the_newest_still(
+    tmp_path: pathlib.Path, operation: str, num_to_keep: int
+) -> None:
+    """R23, on disk and in memory only: a write that fails raises and replaces nothing; its number is used up (E1: numbers
+    never repeat), as that of a skipped save is, and the next save goes on."""
+    per_save = {"publish": 1}.get(operation, 2)  # the pack and the manifest
+    storage_error = pawl.StorageError.__name__
+    failed = []
+    for nth in range(per_save + 1, 2 * per_save + 1):
+        root = tmp_path / str(nth)
+        with pawl.CheckpointManager(root, num_to_keep=num_to_keep, fault=(operation, nth, -8, False)) as manager:
+            manager.save(0, {"s": 0}, wait=True)
+            try:
+                manager.save(1, {"s": 1}, wait=True)
+            except pawl.PawlError as error:
+                failed.append(type(error).__name__)
+            restored = manager.restore()
+            assert restored is not None
+            assert (restored.state, restored.id, manager.all_steps()) == ({"s": 0}, 1, [0])
+            ticket = manager.save(2, {"s": 2}, wait=True)
+            assert ticket is not None
+            assert ticket.id == 3
+            assert manager.latest_step() == 2
+            assert pawl_names(root) == ([] if num_to_keep == 0 else ["checkpoint_000003"])
+    assert failed == [storage_error] * per_save
+
+
+def test_R17_R18_the_latest_is_the_newest_by_number_or_none(tmp_path: pathlib.Path) -> None:
+    """R17, R18: whatever the steps and scores, on disk and in memory only."""
+    for num_to_keep in (None, 0):
+        with pawl.CheckpointManager(
+            tmp_path / str(num_to_keep), num_to_keep=num_to_keep, score_attribute="a"
+        ) as manager:
+            assert manager.latest_step() is None
+            assert manager.restore() is None
+            with pytest.raises(pawl.NotFoundError, match="no checkpoint"):
+                manager.checkpoint()
+            for step, score in [(30, 0.9), (10, 0.5), (20, 0.1)]:
+                manager.save(step, {"step": step}, metrics={"a": score}, wait=True)
+                assert manager.latest_step() == step
+            assert [info.id for info in manager.checkpoints() if info.latest] == [3]
+            restored = manager.restore()
+            assert restored is not None
+            assert (restored.id, restored.state) == (3, {"step": 20})
+    with pawl.CheckpointManager(tmp_path / "None") as manager:
+        assert manager.latest_step() == 20
+        manager.delete(20, force=True)
+        assert manager.latest_step() == 10
 
 
 def test_R24_where_there_is_nothing_nothing_is_loaded(tmp_path: pathlib.Path) -> None:

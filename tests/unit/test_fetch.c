@@ -192,14 +192,26 @@ test_units_fit_threads_and_ring(void **state)
 }
 
 static void
-test_the_first_tensor_of_a_range_is_named(void **state)
+assert_named(const struct manifest *m, uint64_t begin, uint64_t end, const char *expected)
+{
+	struct buf names = {0};
+	fetch_tensors_at(m, 7, begin, end, &names);
+	assert_string_equal(names.len ? buf_str(&names) : "", expected);
+	buf_clear(&names);
+}
+
+static void
+test_the_tensors_of_a_range_are_named_in_file_order(void **state)
 {
 	struct fixture *f = *state;
-	assert_string_equal(fetch_tensor_at(&f->m, 7, 0, 100), "");
-	assert_string_equal(fetch_tensor_at(&f->m, 7, 0, 101), "f007");
+	assert_named(&f->m, 0, 100, "");
+	assert_named(&f->m, 0, 101, "f007");
 	f->pieces[8] = (struct manifest_piece){.file = 7, .begin = 50, .nbytes = 20};
-	assert_string_equal(fetch_tensor_at(&f->m, 7, 0, 3000), "f008");
-	assert_string_equal(fetch_tensor_at(&f->m, 7, 70, 3000), "f007");
+	assert_named(&f->m, 0, 3000, "f008, f007");
+	assert_named(&f->m, 70, 3000, "f007");
+	for (uint64_t i = 9; i < 14; i++)
+		f->pieces[i] = (struct manifest_piece){.file = 7, .begin = i, .nbytes = 1};
+	assert_named(&f->m, 0, 3000, "f009, f010, f011, f012 and more");
 }
 
 int
@@ -212,7 +224,7 @@ main(void)
 		T(test_damage_is_collected_without_stopping),
 		T(test_P16_blocks_too_large_for_memory_are_refused),
 		T(test_units_fit_threads_and_ring),
-		T(test_the_first_tensor_of_a_range_is_named),
+		T(test_the_tensors_of_a_range_are_named_in_file_order),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,7 +79,7 @@ test_R138_partial_folders_of_dead_saves_are_taken(void **state)
 	assert_int_equal(collect(r, 0, &bytes), 2);
 	assert_int_equal(bytes, dry_bytes);
 	assert_int_equal(small_count(r, "checkpoints"), 1);
-	assert_clean(r, "1"); /* row 34: repeating is harmless */
+	assert_clean(r, "1"); /* repeating is harmless */
 }
 
 static void

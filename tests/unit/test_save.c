@@ -283,7 +283,7 @@ test_R145_second_save_takes_no_minor_fault(void **state)
 	struct fixture *f = *state;
 	struct pawl_open_opts opts = options(f);
 	struct pawl *run = open_with(&opts);
-	struct pawl_save_stats stats;
+	struct pawl_save_stats stats = PAWL_SAVE_STATS_INIT;
 	uint64_t faults = 1;
 	size_t arena_bytes = 0;
 	struct pawl_arena *arena = NULL;
@@ -341,7 +341,7 @@ test_R140_unchanged_packs_are_linked(void **state)
 	struct fixture *f = *state;
 	struct pawl_open_opts opts = options(f);
 	struct pawl_ticket *ticket = NULL;
-	struct pawl_save_stats stats;
+	struct pawl_save_stats stats = PAWL_SAVE_STATS_INIT;
 
 	opts.pack_bytes = 1 << 20;
 	struct pawl *run = open_with(&opts);

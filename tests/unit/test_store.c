@@ -516,8 +516,7 @@ static void
 test_P17_keys_that_leave_the_root_are_refused(void **state)
 {
 	struct bed *bed = *state;
-	static const char *const bad[] = {"",  "../x", "/x",   "a//b", "a/../b", "./a",  "a/",       "..",
-	                                  ".", "a b",  "a\\b", "a\nb", "-x",     "a/-x", "\xc3\xa9", "a:b"};
+	static const char *const bad[] = {"", "../x", "/x", "a//b", "a/../b", "./a", "a/", "..", ".", "a\nb", "a\x7f"};
 	struct store_reader *r = NULL;
 	struct store_file *f = NULL;
 	struct store_entry entry;

@@ -72,7 +72,7 @@ test_R92_bad_time_strings_are_refused_with_the_units(void **state)
 	trigger_parse("10 batches", &t, &err);
 	assert_string_equal(err.message,
 	                    "interval \"10 batches\": expected 1ep, 5it, 10ba, 5000sp, 1000000tok, 30sec, 0.25dur, "
-	                    "auto or a number of epochs");
+	                    "auto, first or a number of epochs");
 }
 
 static int
@@ -272,6 +272,42 @@ test_R154_extremes_have_an_answer(void **state)
 	assert_true(isinf(pawl_optimal_interval_seconds(1, INFINITY)));
 }
 
+static void
+test_first_is_due_until_something_has_been_saved(void **state)
+{
+	struct pawl_progress last = PAWL_PROGRESS_INIT, now = PAWL_PROGRESS_INIT;
+	struct pawl_error err = {0};
+	struct triggers t;
+	(void)state;
+
+	now.batch = 3;
+	assert_int_equal(triggers_parse("first,10ba", &t, &err), 0);
+	assert_int_equal(t.n, 2);
+	assert_int_equal(triggers_due(&t, NULL, &now, 0, &err), 1);
+	last.batch = 3;
+	assert_int_equal(triggers_due(&t, &last, &now, 0, &err), 0);
+	now.batch = 10;
+	assert_int_equal(triggers_due(&t, &last, &now, 0, &err), 1);
+}
+
+static void
+test_any_of_several_intervals_is_enough(void **state)
+{
+	struct pawl_progress last = PAWL_PROGRESS_INIT, now = PAWL_PROGRESS_INIT;
+	struct pawl_error err = {0};
+	struct triggers t;
+	(void)state;
+
+	last.batch = 8, last.epoch = 1;
+	now.batch = 9, now.epoch = 2;
+	assert_int_equal(pawl_interval_due("10ba", &last, &now, &err), 0);
+	assert_int_equal(pawl_interval_due("10ba,1ep", &last, &now, &err), 1);
+	assert_int_equal(triggers_parse("1ep,,2ba", &t, &err), PAWL_EUSAGE);
+	assert_int_equal(triggers_parse("1ep,", &t, &err), PAWL_EUSAGE);
+	assert_int_equal(triggers_parse("1ba,2ba,3ba,4ba,5ba,6ba,7ba,8ba,9ba", &t, &err), PAWL_EUSAGE);
+	assert_non_null(strstr(err.message, "at most 8"));
+}
+
 int
 main(void)
 {
@@ -287,6 +323,8 @@ main(void)
 		cmocka_unit_test(test_R154_the_interval_is_the_one_of_Daly),
 		cmocka_unit_test(test_R154_no_other_interval_wastes_much_less),
 		cmocka_unit_test(test_R154_extremes_have_an_answer),
+		cmocka_unit_test(test_first_is_due_until_something_has_been_saved),
+		cmocka_unit_test(test_any_of_several_intervals_is_enough),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

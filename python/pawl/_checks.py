@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options and arguments as the library takes them; what is wrong is refused by its name."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import SupportsFloat, SupportsIndex
+
+from ._pawl import UsageError
+
+_LONGEST_SECONDS = 1e9  # 31 years; fits as milliseconds wherever it goes
+
+
+def _index(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def whole(option: str, value: object, bits: int = 64) -> int:
+    """A count or a number of bytes, as an unsigned number of so many bits."""
+    number = _index(value)
+    if number is None or number < 0:
+        raise UsageError(f"{option} must be a whole number of 0 or more, received {value!r}")
+    if number >> bits:
+        raise UsageError(f"{option} must be below 2**{bits}, received {value!r}")
+    return number
+
+
+def seconds(option: str, value: object) -> float:
+    """A length of time."""
+    number = float(value) if isinstance(value, SupportsFloat) else -1.0
+    if not number >= 0:
+        raise UsageError(f"{option} must be a number of seconds of 0 or more, received {value!r}")
+    return min(number, _LONGEST_SECONDS)
+
+
+def step(value: object) -> int:
+    """A training's counter."""
+    number = _index(value)
+    if number is None or not -(2**63) <= number < 2**63:
+        raise UsageError(f"step must be a whole number of 64 bits, received {value!r}")
+    return number
+
+
+def names(option: str, value: object) -> tuple[str, ...]:
+    """One name or several."""
+    if isinstance(value, str):
+        return (value,)
+    found = tuple(value) if isinstance(value, Sequence) else ()
+    if not isinstance(value, Sequence) or not all(isinstance(name, str) for name in found):
+        raise UsageError(f"{option} must be a name or a list of names, received {value!r}")
+    return found
+
+
+def globs(paths: Sequence[str] | None) -> tuple[str, ...]:
+    """The paths of a partial restore; none of them means all."""
+    if paths is None:
+        return ()
+    found = names("paths", paths)
+    if not found:
+        raise UsageError("paths is empty, which would restore nothing; None restores everything")
+    return found

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must be heard though nobody asks: it goes to the logger "pawl"."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from . import _pawl
+
+_log = logging.getLogger("pawl")
+
+
+def fallbacks(root: str, taken: str, reasons: Sequence[str]) -> None:
+    """An older checkpoint than the one that was meant has been restored."""
+    for reason in reasons:
+        _log.warning("%s: restored %s, since a newer checkpoint was passed over: %s", root, taken, reason)
+
+
+def finish(run: _pawl.Run) -> None:
+    """Closes a run that its owner has left open, and says what nobody has been told."""
+    root = run.root
+    try:
+        run.close()
+    except _pawl.PawlError as error:
+        _log.error("%s: failed in the background, and nobody was told: %s", root, error)

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * foreign: see foreign.h. Called by run.c (what is this file?) and catalog_entry.c (its manifest); calls pack.c, the
+ * state's builder and the store.
+ *
+ *   stat -> format by name or first bytes -> its reader: header -> state, tensor table, one file -> manifest
+ *
+ * A tensor's name is one key of the dict, whatever '/' and '.' it holds. Promises P1 (as far as a file without sums
+ * allows: its ranges tile it exactly), P17 (the limits of the header's decoder).
+ */
+#include "foreign.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/sum.h"
+#include "format/safetensors.h"
+#include "pack.h"
+
+#define BLOCK_BYTES ((uint64_t)1 << 20) /* of reading; nothing is summed */
+#define SNIFF_BYTES 9u
+
+struct foreign_format {
+	const char *name;
+	const char *suffix; /* of file names */
+	/* Do these first bytes look like one? n: how many of SNIFF_BYTES there are. */
+	bool (*looks)(const unsigned char *first, size_t n, uint64_t file_nbytes);
+	/* Fills in state, metadata, tensors, files and their numbers. */
+	int (*read)(struct store *store, const char *key, struct manifest *m, struct pawl_error *err);
+};
+
+static int
+out_of_memory(const char *key, struct pawl_error *err)
+{
+	return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+}
+
+/* ------------------------------------------------------- parts of manifests */
+
+static int
+add_file(struct manifest *m, const char *key, uint64_t nbytes, struct pawl_error *err)
+{
+	m->files = bump_array(&m->memory, 1, sizeof(*m->files));
+	char *name = bump_strndup(&m->memory, key, strlen(key));
+	if (!m->files || !name)
+		return out_of_memory(key, err);
+	m->files[0] = (struct manifest_file){.name = name,
+	                                     .nbytes = nbytes,
+	                                     .block_bytes = BLOCK_BYTES,
+	                                     .n_blocks = (size_t)(nbytes / BLOCK_BYTES + (nbytes % BLOCK_BYTES != 0))};
+	m->n_files = 1;
+	m->bytes = m->new_bytes = nbytes;
+	return 0;
+}
+
+/* A leaf of the open dict. path: scratch. */
+static int
+add_leaf(struct pawl_state *state, const struct st_tensor *st, struct buf *path, struct pawl_error *err)
+{
+	const struct pawl_scalar key = {.type = PAWL_STR, .ptr = st->name, .len = strlen(st->name)};
+
+	TRY(pawl_state_key(state, &key, err));
+	path->len = 0;
+	state_put_key(path, &key);
+	TRY(buf_check(path, st->name, err));
+	TRY(state_add_named(state, PAWL_TENSOR, buf_str(path), "", err));
+	return state_describe_tensor(state, &state->tensors[state->n_tensors - 1], st->dtype, st->ndim, st->shape, err);
+}
+
+static int
+add_state(struct manifest *m, const struct st_table *table, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf path = {0};
+
+	TRY(pawl_state_new(&m->state, err));
+	TRY(pawl_state_begin(m->state, PAWL_DICT, err));
+	for (size_t i = 0; i < table->n_tensors; i++)
+		TRY(add_leaf(m->state, &table->tensors[i], &path, err));
+	return pawl_state_end(m->state, err);
+}
+
+static int
+add_metadata(struct manifest *m, const struct st_table *table, struct pawl_error *err)
+{
+	if (table->n_metadata == 0)
+		return 0;
+	TRY(pawl_state_new(&m->metadata, err));
+	TRY(pawl_state_begin(m->metadata, PAWL_DICT, err));
+	for (size_t i = 0; i < table->n_metadata; i++) {
+		const struct st_pair *pair = &table->metadata[i];
+		const struct pawl_scalar key = {.type = PAWL_STR, .ptr = pair->key, .len = strlen(pair->key)};
+		const struct pawl_scalar value = {.type = PAWL_STR, .ptr = pair->value, .len = pair->value_len};
+
+		TRY(pawl_state_key(m->metadata, &key, err));
+		TRY(pawl_state_add(m->metadata, &value, err));
+	}
+	return pawl_state_end(m->metadata, err);
+}
+
+/* One whole piece of file 0 per tensor. */
+static int
+add_rows(struct manifest *m, const char *key, const struct st_table *table, struct pawl_error *err)
+{
+	struct manifest_piece *pieces = bump_array(&m->memory, table->n_tensors, sizeof(*pieces));
+	uint64_t *origin = bump_array(&m->memory, PAWL_MAX_DIMS, sizeof(*origin));
+
+	m->tensors = bump_array(&m->memory, table->n_tensors, sizeof(*m->tensors));
+	if (!pieces || !origin || !m->tensors)
+		return out_of_memory(key, err);
+	m->n_tensors = table->n_tensors;
+	for (size_t i = 0; i < table->n_tensors; i++) {
+		const struct st_tensor *st = &table->tensors[i];
+		const struct pawl_tensor_info *info = &m->state->tensors[i].info;
+
+		pieces[i] = (struct manifest_piece){.begin = table->data_begin + st->begin,
+		                                    .nbytes = info->nbytes,
+		                                    .offsets = origin,
+		                                    .lengths = info->shape};
+		m->tensors[i] = (struct manifest_tensor){.name = info->name,
+		                                         .dtype = info->dtype,
+		                                         .ndim = info->ndim,
+		                                         .shape = info->shape,
+		                                         .nbytes = info->nbytes,
+		                                         .n_pieces = 1,
+		                                         .pieces = &pieces[i]};
+	}
+	return 0;
+}
+
+/* ------------------------------------------------------------- safetensors */
+
+static bool
+looks_safetensors(const unsigned char *first, size_t n, uint64_t file_nbytes)
+{
+	uint64_t json_len;
+
+	return n == SNIFF_BYTES && first[8] == '{' && st_header_len("", first, file_nbytes, &json_len, NULL) == 0;
+}
+
+static int
+read_safetensors(struct store *store, const char *key, struct manifest *m, struct pawl_error *err)
+{
+	struct st_table table;
+	uint64_t nbytes;
+
+	TRY(pack_read_header(store, key, &m->memory, &table, &nbytes, err));
+	TRY(add_file(m, key, nbytes, err));
+	int rc = add_state(m, &table, err);
+	if (rc == 0)
+		rc = add_metadata(m, &table, err);
+	if (rc < 0)
+		return err_prefix(err, rc, "%s", key);
+	return add_rows(m, key, &table, err);
+}
+
+/* ------------------------------------------------------------- all formats */
+
+static const struct foreign_format formats[] = {
+	{"safetensors", ".safetensors", looks_safetensors, read_safetensors},
+};
+#define N_FORMATS (sizeof(formats) / sizeof(formats[0]))
+
+static bool
+ends_with(const char *text, const char *suffix)
+{
+	size_t len = strlen(text), n = strlen(suffix);
+
+	return len >= n && strcmp(text + len - n, suffix) == 0;
+}
+
+struct open_file {
+	struct store *store;
+	struct store_reader *reader;
+};
+
+static void
+close_file(struct open_file *f)
+{
+	store_close_reader(f->store, f->reader);
+}
+
+static int
+sniff(struct store *store, const char *key, const struct foreign_format **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(close_file) struct open_file f = {.store = store};
+	unsigned char first[SNIFF_BYTES];
+	uint64_t nbytes;
+
+	TRY(store_open_reader(store, key, &f.reader, &nbytes, err));
+	size_t n = nbytes < sizeof(first) ? (size_t)nbytes : sizeof(first);
+	if (n > 0)
+		TRY(store_read(store, f.reader, 0, first, n, err));
+	for (size_t i = 0; i < N_FORMATS; i++) {
+		if (formats[i].looks(first, n, nbytes)) {
+			*ret = &formats[i];
+			return 0;
+		}
+	}
+	return err_set(err, PAWL_ENOTFOUND, "%s is no checkpoint: expected a checkpoint's folder or a safetensors file",
+	               key);
+}
+
+int
+foreign_detect(struct store *store, const char *key, const char *given, const struct foreign_format **ret,
+               struct pawl_error *err)
+{
+	struct store_entry entry;
+	int rc = store_stat(store, key, &entry, err);
+
+	if (rc == PAWL_ENOTFOUND || (rc == 0 && (entry.is_folder || entry.is_link))) {
+		*ret = NULL;
+		return 0;
+	}
+	TRY(rc);
+	for (size_t i = 0; i < N_FORMATS; i++) {
+		if (ends_with(given, formats[i].suffix)) {
+			*ret = &formats[i];
+			return 0;
+		}
+	}
+	return sniff(store, key, ret, err);
+}
+
+static void
+clean_manifest(struct manifest **m)
+{
+	manifest_free(*m);
+}
+
+int
+foreign_manifest(const struct foreign_format *format, struct store *store, const char *key, struct manifest **ret,
+                 struct pawl_error *err)
+{
+	PAWL_CLEAN(clean_manifest) struct manifest *m = mem_zalloc(1, sizeof(*m));
+	struct store_entry entry;
+
+	if (!m)
+		return out_of_memory(key, err);
+	TRY(store_stat(store, key, &entry, err));
+	m->format = format->name;
+	m->id = 1;
+	m->world_size = 1;
+	m->unix_ns = entry.mtime_ns;
+	m->progress = (struct pawl_progress)PAWL_PROGRESS_INIT;
+	/* Stands for this very file, so that one put in its place in between is noticed. */
+	const uint64_t self[2] = {entry.nbytes, (uint64_t)entry.mtime_ns};
+	sum_to_hex(sum_bytes(self, sizeof(self)), m->token);
+	TRY(format->read(store, key, m, err));
+	*ret = steal(&m);
+	return 0;
+}
