@@ -109,8 +109,8 @@ const struct command cmd_rm = {
 	.summary = "delete checkpoints",
 	.about =
 		"Deletes each TARGET, which must name a checkpoint. One that is pinned, the latest or the best is "
-		"deleted with --force only, one that a reader holds is never; the exit status is 6 then. The manifest goes first: whatever "
-		"interrupts the deletion, no half of a checkpoint is ever taken for a whole one, and 'pawl gc' "
+		"deleted with --force only, one that a reader holds is never; the exit status is 6 then. The manifest "
+		"goes first: whatever interrupts the deletion, no half of a checkpoint is ever taken for a whole one, and 'pawl gc' "
 		"removes the rest.",
 	.operands = operands,
 	.options = options,

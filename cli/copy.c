@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -70,6 +71,21 @@ has_file(struct keep *keep, const char *folder, const char *name)
 	return stat(keep_printf(keep, "%s/%s", folder, name), &st) == 0;
 }
 
+/* Other programs have a manifest.json too. */
+static bool
+is_checkpoint(struct keep *keep, const char *folder)
+{
+	static const char begin[] = "{\"pawl_manifest\"";
+	char found[sizeof(begin)] = "";
+	FILE *file = fopen(keep_printf(keep, "%s/manifest.json", folder), "rb");
+
+	if (file == NULL)
+		return false;
+	size_t n = fread(found, 1, sizeof(begin) - 1, file);
+	(void)fclose(file);
+	return n == sizeof(begin) - 1 && strcmp(found, begin) == 0;
+}
+
 int
 copy_check_place(struct cli *cli, const char *path, struct pawl_error *err)
 {
@@ -82,7 +98,7 @@ copy_check_place(struct cli *cli, const char *path, struct pawl_error *err)
 		bool is_run = (strcmp(name, "checkpoints") == 0 || strcmp(name, ".pawl") == 0) &&
 		              has_file(&cli->keep, above, "run.json");
 
-		if (is_run || has_file(&cli->keep, at, "manifest.json"))
+		if (is_run || is_checkpoint(&cli->keep, at))
 			return cli_error(err, PAWL_EUSAGE, "%s is inside the %s %s, which only saves write to", path,
 			                 is_run ? "run" : "checkpoint", is_run ? above : at);
 	}

@@ -68,6 +68,9 @@ def test_nothing_is_put_into_a_run_or_a_checkpoint(tmp_path: pathlib.Path) -> No
     for place in places:
         assert "which only saves write to" in run("restore", demo, place, status=2).stderr
         assert "which only saves write to" in run("export", demo, f"{place}.safetensors", status=2).stderr
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "manifest.json").write_text('{"name": "a program of another kind"}')
+    run("export", demo, tmp_path / "web" / "model.safetensors")
     run("restore", demo, demo / "kept")
     assert [row["id"] for row in run_json("ls", demo)["checkpoints"]] == [1, 2]
     assert run_json("gc", demo, "-n")["removed"] == 0
