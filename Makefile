@@ -62,7 +62,7 @@ bench: deps-bench package ## measure beside torch.save, safetensors and others; 
 proof: build ## the reliability figures: every kill point, failing call, flipped bit (PROOF="--only KIND")
 	@build/tests/proof $(PROOF)
 
-fuzz: deps-test venv ## fuzz the parsers of JSON, manifests, states, headers (FUZZ_SECONDS each, default 60)
+fuzz: deps-test venv ## fuzz every parser (FUZZ_SECONDS each, default 60)
 	@export CC=clang; $(call SETUP,build-fuzz,-Dfuzz=true -Dcli=false \
 		-Db_sanitize=address$(comma)undefined -Db_lundef=false)
 	@$(call COMPILE,build-fuzz)

@@ -86,7 +86,7 @@ verify_copy(struct cli *cli, const char *path, const char *name, struct pawl_met
 		return cli_error(err, rc, "%s: %s, bytes %" PRIu64 " to %" PRIu64 "%s%s: %s", name, f->file, f->begin,
 		                 f->end, *f->tensor != '\0' ? ", tensor " : "", f->tensor, f->message);
 	}
-	return rc;
+	return rc < 0 ? cli_error(err, rc, "%s: %s", name, keep_printf(&cli->keep, "%s", err->message)) : 0;
 }
 
 static int
@@ -101,7 +101,7 @@ restore_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, con
 	if (pawl_hold_open(run, info->id, &hold, err) == PAWL_ENOTFOUND)
 		return PAWL_ENOTFOUND;
 	work_begin(cli->work, "copying", &meter, info->bytes);
-	rc = copy_folder(cli, info->path, partial, &meter, err);
+	rc = copy_folder(cli, info->path, partial, info->bytes, &meter, err);
 	if (rc == 0) {
 		work_begin(cli->work, "verifying", &meter, info->bytes);
 		rc = verify_copy(cli, partial, info->name, &meter, err);

@@ -167,8 +167,18 @@ copy_file(const char *from, const char *to, char *buffer, struct pawl_meter *met
 	return close(fd) == 0 ? 0 : fail(err, "write", to);
 }
 
+static bool
+is_pack(const char *name)
+{
+	static const char suffix[] = ".safetensors";
+	size_t len = strlen(name), n = sizeof(suffix) - 1;
+
+	return len > n && strcmp(name + len - n, suffix) == 0;
+}
+
 int
-copy_folder(struct cli *cli, const char *from, const char *to, struct pawl_meter *meter, struct pawl_error *err)
+copy_folder(struct cli *cli, const char *from, const char *to, uint64_t most_bytes, struct pawl_meter *meter,
+            struct pawl_error *err)
 {
 	CLEANUP(close_dir) DIR *dir = opendir(from);
 	char *buffer = keep_alloc(&cli->keep, COPY_UNIT_BYTES, 1);
@@ -188,6 +198,10 @@ copy_folder(struct cli *cli, const char *from, const char *to, struct pawl_meter
 			return fail(err, "read", keep_printf(&cli->keep, "%s/%s", from, entry->d_name));
 		if (!S_ISREG(st.st_mode))
 			continue;
+		/* one with a hole of a tebibyte would be copied for hours before it is found to be no pack */
+		if (is_pack(entry->d_name) && (uint64_t)st.st_size > most_bytes)
+			return cli_error(err, PAWL_ECORRUPT, "%s/%s: %lld bytes, but the checkpoint has %llu", from,
+			                 entry->d_name, (long long)st.st_size, (unsigned long long)most_bytes);
 		rc = copy_file(keep_printf(&cli->keep, "%s/%s", from, entry->d_name),
 		               keep_printf(&cli->keep, "%s/%s", to, entry->d_name), buffer, meter, err);
 		if (rc < 0)

@@ -6,9 +6,10 @@
 #include "cli.h"
 
 /* Copies the plain files of folder `from` (not what lies in folders below, nor hidden files) into the new folder `to`,
- * with fsync of each and of the folder. Counts into the meter and stops with PAWL_ECANCELLED when it is cancelled.
- * After a failure `to` may hold anything: remove it. */
-int copy_folder(struct cli *cli, const char *from, const char *to, struct pawl_meter *meter, struct pawl_error *err);
+ * with fsync of each and of the folder. A .safetensors file larger than most_bytes is PAWL_ECORRUPT. Counts into the
+ * meter and stops with PAWL_ECANCELLED when it is cancelled. After a failure `to` may hold anything: remove it. */
+int copy_folder(struct cli *cli, const char *from, const char *to, uint64_t most_bytes, struct pawl_meter *meter,
+                struct pawl_error *err);
 /* Gives a folder its final name, unless that exists (PAWL_EEXISTS), and makes that durable. */
 int copy_publish(struct cli *cli, const char *from, const char *to, struct pawl_error *err);
 /* Removes a folder that this command made, with all in it. Best effort. */

@@ -154,6 +154,14 @@ struct pawl_slice {
  * read (one on a GPU) into dst: exactly nbytes, C order. Returns 0 or a negative enum pawl_code. */
 typedef int pawl_fill_fn(void *arg, void *dst, size_t nbytes, struct pawl_error *err);
 
+/* Who of many ranks writes a tensor that a rank gives. */
+enum pawl_writer {
+	PAWL_WRITER_AUTO = 0,     /* a shard: the rank that gives it. A whole tensor: every rank has the same one, and they
+	                             share the writing of its bytes */
+	PAWL_WRITER_HERE = 1,     /* this rank, all that it gives */
+	PAWL_WRITER_ELSEWHERE = 2 /* another rank; this one says only that the tensor belongs to the state */
+};
+
 /* A tensor of the caller. Everything is borrowed: arrays until the call returns, `data` as the
  * function that takes it says. */
 struct pawl_tensor {
@@ -168,6 +176,7 @@ struct pawl_tensor {
 	pawl_fill_fn *fill;        /* set for memory that the processor cannot read */
 	void *fill_arg;
 	const char *kind;          /* free tag that comes back with the leaf ("torch", "numpy"), <= 32 bytes; NULL = none */
+	int writer;                /* enum pawl_writer; matters only with many ranks */
 };
 #define PAWL_TENSOR_INIT {.size = sizeof(struct pawl_tensor)}
 
@@ -189,7 +198,10 @@ enum pawl_type {
 	PAWL_DICT = 7,
 	PAWL_ODICT = 8, /* a dict that the caller's language calls ordered; same rules */
 	PAWL_LIST = 9,
-	PAWL_TUPLE = 10
+	PAWL_TUPLE = 10,
+	PAWL_PER_RANK = 11, /* a value that every rank of a job has for itself (a random generator, a place in the data). Given
+	                       with one child, this rank's; what a checkpoint of many ranks holds has one for each */
+	PAWL_DIFFERS = 12   /* only in checkpoints of many ranks: a plain value of which they did not have the same */
 };
 
 /* A value without children: a leaf, or a key of a dict (any of NONE .. BYTES). */
@@ -203,6 +215,8 @@ struct pawl_scalar {
 
 PAWL_API int pawl_state_new(struct pawl_state **ret, struct pawl_error *err);
 PAWL_API void pawl_state_free(struct pawl_state *state);
+/* For a state with PAWL_PER_RANK in it, before anything is added: which of how many ranks builds it (0 of 1). */
+PAWL_API int pawl_state_set_rank(struct pawl_state *, uint32_t rank, uint32_t world_size, struct pawl_error *);
 
 /* Simple building: sets the leaf at a path of string keys ("model/layer1/weight"), making dicts on
  * the way; the root is a dict. Setting a path twice is an error (PAWL_EEXISTS). Tensor data is
@@ -217,7 +231,7 @@ PAWL_API int pawl_state_set_tensor(struct pawl_state *, const char *path, const 
 
 /* Full building, in document order: begin a container, add its children (each preceded by its key
  * inside a dict), end it. The first thing added is the root. Limits: depth 256, 10,000,000 nodes. */
-PAWL_API int pawl_state_begin(struct pawl_state *, int type /* DICT, ODICT, LIST, TUPLE */, struct pawl_error *);
+PAWL_API int pawl_state_begin(struct pawl_state *, int type /* DICT, ODICT, LIST, TUPLE, PER_RANK */, struct pawl_error *);
 PAWL_API int pawl_state_end(struct pawl_state *, struct pawl_error *);
 PAWL_API int pawl_state_key(struct pawl_state *, const struct pawl_scalar *key, struct pawl_error *);
 PAWL_API int pawl_state_add(struct pawl_state *, const struct pawl_scalar *value, struct pawl_error *);
@@ -232,6 +246,9 @@ PAWL_API const struct pawl_node *pawl_node_first(const struct pawl_node *);    /
 PAWL_API const struct pawl_node *pawl_node_next(const struct pawl_node *);     /* NULL after the last */
 PAWL_API const struct pawl_scalar *pawl_node_key(const struct pawl_node *);    /* NULL outside dicts */
 PAWL_API const struct pawl_scalar *pawl_node_scalar(const struct pawl_node *); /* NULL for tensors, containers */
+/* Of values per rank, the one that is this rank's own: the only child, or NULL where there is none (a restored state whose
+ * world had another size). Of every other node: the node itself. */
+PAWL_API const struct pawl_node *pawl_node_own(const struct pawl_node *);
 /* Index into the tensor table of the state, or SIZE_MAX if the node is no tensor. Tied leaves
  * (same memory, dtype, shape and strides) share one index. */
 PAWL_API size_t pawl_node_tensor(const struct pawl_node *);
@@ -301,6 +318,26 @@ struct pawl_retention {
 };
 #define PAWL_RETENTION_INIT {.size = sizeof(struct pawl_retention)}
 
+/* Called by every rank at the same point of the program: fills bytes with those of rank 0. 0 or a negative enum
+ * pawl_code. */
+typedef int pawl_broadcast_fn(void *arg, void *bytes, size_t nbytes, struct pawl_error *err);
+
+/* Which process of a job of many this one is. */
+struct pawl_rank {
+	size_t size;
+	int32_t rank, world_size; /* 0 of 1 where no launcher is found */
+	int32_t local_rank, local_world_size, node_rank; /* -1 = not known */
+	char launcher[24];        /* "torchrun", "openmpi", "slurm", ...; "env" for RANK and WORLD_SIZE alone; "" = none */
+	char attempt[192];        /* what all ranks of this start of the job share and no other start has; "" where the
+	                             launcher gives nothing of that kind. Printable, without blanks */
+};
+#define PAWL_RANK_INIT {.size = sizeof(struct pawl_rank)}
+/* Reads the environment, as the launcher has set it; docs/multi-rank.md has the table. The first launcher that is found
+ * counts; an empty variable is one that is not set. PAWL_EUSAGE names the variable and what it holds: no number, negative,
+ * a rank that is not below its size, or one of rank and size without the other. No thread may change the environment
+ * meanwhile. rank: as PAWL_RANK_INIT made it; no more than rank->size bytes are written. */
+PAWL_API int pawl_rank_identify(struct pawl_rank *rank, struct pawl_error *);
+
 struct pawl_open_opts {
 	size_t size;
 	const char *root;         /* run folder: a path, file://path, or mem: (private, in memory) */
@@ -334,6 +371,13 @@ struct pawl_open_opts {
 	int upkeep;               /* 1: opened to look after the run, not to train: no new attempt, and nothing is cleared up.
 	                             So opened, or read-only, a run without score attributes of its own goes by those
 	                             of its last training */
+	const struct pawl_rank *rank; /* one of many processes that save and restore together (docs/multi-rank.md), as
+	                             pawl_rank_identify found it; NULL = alone. Every rank opens the same root, and calls
+	                             pawl_save and pawl_restore equally often in the same order. Copied */
+	int64_t commit_timeout_ms;/* many ranks: how long one waits for the others' parts of a save; 0 = 1,800,000 (30 min) */
+	pawl_broadcast_fn *broadcast; /* many ranks: hands rank 0's bytes to all, instead of files in the store, when the run
+	                             is opened and when a clock decides that a save is due; NULL = none */
+	void *broadcast_arg;
 };
 #define PAWL_OPEN_OPTS_INIT {.size = sizeof(struct pawl_open_opts), .retention = PAWL_RETENTION_INIT}
 
@@ -345,6 +389,8 @@ PAWL_API int pawl_open(const struct pawl_open_opts *, struct pawl **ret, struct 
 PAWL_API int pawl_close(struct pawl *, struct pawl_error *);
 PAWL_API const char *pawl_root(const struct pawl *);   /* as given, absolute for paths */
 PAWL_API const char *pawl_run_id(const struct pawl *); /* 32 hex digits; "" for single */
+PAWL_API uint32_t pawl_my_rank(const struct pawl *);    /* 0 when alone */
+PAWL_API uint32_t pawl_world_size(const struct pawl *); /* 1 when alone */
 /* Reads what other processes have committed or deleted since. */
 PAWL_API int pawl_reload(struct pawl *, struct pawl_error *);
 
@@ -510,6 +556,13 @@ PAWL_API void pawl_hold_close(struct pawl_hold *);
 
 /* ------------------------------------------------------------- 8. restoring */
 
+/* Values per rank go back to their rank. Where another number of ranks saved than restores there is no such rank; then: */
+enum pawl_rank_values {
+	PAWL_RANK_VALUES_STRICT = 0, /* PAWL_EMISMATCH naming them; with non_strict as _DROP */
+	PAWL_RANK_VALUES_DROP = 1,   /* the live values stay as they are; a line "dropped: <path>" of the report says so */
+	PAWL_RANK_VALUES_WRAP = 2    /* rank r takes those of saved rank r modulo the saved world's size */
+};
+
 struct pawl_restore_opts {
 	size_t size;
 	const char *selector;        /* as pawl_find; NULL = "latest" */
@@ -518,6 +571,7 @@ struct pawl_restore_opts {
 	int non_strict;              /* 1: report differences instead of failing */
 	int no_fallback;             /* 1: never take an older checkpoint */
 	uint64_t ring_bytes;         /* reading buffers; 0 = 64 MiB, at most 96 MiB is used */
+	int rank_values;             /* enum pawl_rank_values: PAWL_PER_RANK values when the world's size has changed */
 };
 #define PAWL_RESTORE_OPTS_INIT {.size = sizeof(struct pawl_restore_opts)}
 /* 1 if the path of a leaf matches a glob as in `include`, else 0. */

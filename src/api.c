@@ -44,9 +44,40 @@ check_metrics(const struct pawl *run, const struct pawl_save_opts *opts, struct 
 				return err_set(err, PAWL_EUSAGE, "save: metric '%s' is given twice",
 				               opts->metrics[i].name);
 	}
-	if (!run->retention.n_scores)
+	if (!run->retention.n_scores || run->rank > 0) /* rank 0's metrics are the checkpoint's */
 		return 0;
 	return retain_check_metrics(&run->retention, opts->metrics, opts->n_metrics, err);
+}
+
+static int
+check_save(const struct pawl *run, const struct pawl_save_opts *o, const struct pawl_state *state,
+           struct pawl_error *err)
+{
+	TRY(state_check_complete(state, err));
+	if (o->n_metrics && !o->metrics)
+		return err_set(err, PAWL_EUSAGE, "save: expected %zu metrics, found NULL", o->n_metrics);
+	if (o->mode < 0 || o->mode > PAWL_MODE_DIRECT + 1)
+		return err_set(err, PAWL_EUSAGE, "save: expected mode 0 to %d, found %d", PAWL_MODE_DIRECT + 1,
+		               o->mode);
+	return check_metrics(run, o, err);
+}
+
+/* An earlier error keeps nobody from saving, since only some ranks may have been told of it: all begin the save, and
+ * who has not been told is told then. */
+static int
+save_with_others(struct pawl *run, const struct pawl_save_opts *o, const struct pawl_state *state,
+                 struct pawl_ticket **ret_ticket, struct pawl_error *err)
+{
+	struct pawl_ticket *ticket = NULL;
+
+	TRY(writer_save(run->writer, o, state, &ticket, err));
+	int rc = run_take_pending(run, err);
+
+	if (rc == 0 && ret_ticket)
+		*ret_ticket = ticket;
+	else
+		pawl_ticket_free(ticket);
+	return rc;
 }
 
 int
@@ -61,15 +92,15 @@ pawl_save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl
 		return err_set(err, PAWL_EUSAGE, "save: the options have no size; start from PAWL_SAVE_OPTS_INIT");
 	memcpy(&o, opts, opts->size < sizeof(o) ? opts->size : sizeof(o));
 	TRY(run_check_writable(run, err));
-	TRY(run_take_pending(run, err));
-	TRY(state_check_complete(state, err));
-	if (o.n_metrics && !o.metrics)
-		return err_set(err, PAWL_EUSAGE, "save: expected %zu metrics, found NULL", o.n_metrics);
-	if (o.mode < 0 || o.mode > PAWL_MODE_DIRECT + 1)
-		return err_set(err, PAWL_EUSAGE, "save: expected mode 0 to %d, found %d", PAWL_MODE_DIRECT + 1, o.mode);
-	TRY(check_metrics(run, &o, err));
+	if (!run->meet)
+		TRY(run_take_pending(run, err));
+	int rc = check_save(run, &o, state, err);
+
 	complete_progress(run, &o.progress, o.step);
-	return writer_save(run->writer, &o, state, ret_ticket, err);
+	if (rc < 0)
+		return run->meet ? writer_skip(run->writer, rc, err) : rc;
+	return run->meet ? save_with_others(run, &o, state, ret_ticket, err)
+	                 : writer_save(run->writer, &o, state, ret_ticket, err);
 }
 
 int
@@ -125,6 +156,12 @@ pawl_should_save(struct pawl *run, int64_t step, const struct pawl_progress *pro
 	has_saved = run->has_saved;
 	run_unlock(run);
 	/* a cost of 0 is not known yet: the first save measures it */
-	return triggers_due(&run->triggers, has_saved ? &last : NULL, &now,
-	                    has_saved ? pawl_optimal_interval_seconds(cost, run->opts.mtbf_seconds) : 0, err);
+	int due = triggers_due(&run->triggers, has_saved ? &last : NULL, &now,
+	                       has_saved ? pawl_optimal_interval_seconds(cost, run->opts.mtbf_seconds) : 0, err);
+
+	if (!run->meet || !run->opts.broadcast || !triggers_use_clock(&run->triggers))
+		return due;
+	int rc = run->opts.broadcast(run->opts.broadcast_arg, &due, sizeof(due), err);
+
+	return rc < 0 ? err_prefix(err, rc, "the broadcast of rank 0's decision to save") : due;
 }

@@ -28,7 +28,7 @@ summarize(const struct save *s, struct manifest *m)
 	m->progress = s->progress;
 	m->metrics = s->metrics;
 	m->n_metrics = s->n_metrics;
-	m->world_size = 1;
+	m->world_size = s->run->world;
 	m->metadata = s->metadata;
 	m->nonfinite = atomic_load(&s->not_finite) != SIZE_MAX;
 }
@@ -73,6 +73,8 @@ describe_tensors(struct save *s, struct manifest *m, struct pawl_error *err)
 
 	if (!pieces)
 		return err_set(err, PAWL_ENOMEM, "commit: out of memory");
+	for (size_t i = 0; i < s->n_tensors; i++)
+		s->tensors[i].n_pieces = 0; /* of many ranks each writes some */
 	for (size_t k = 0; k < plan->n_packs; k++) {
 		for (size_t i = 0; i < plan->packs[k].n_slots; i++) {
 			const struct plan_slot *slot = &plan->packs[k].slots[i];
@@ -85,6 +87,7 @@ describe_tensors(struct save *s, struct manifest *m, struct pawl_error *err)
 			                             .offsets = t->pieces->offsets,
 			                             .lengths = t->pieces->lengths};
 			t->pieces = p;
+			t->n_pieces = 1;
 		}
 	}
 	m->tensors = s->tensors;
@@ -108,27 +111,34 @@ write_hidden(struct store *store, const char *key, const struct buf *text, struc
 	return store_finish(store, file, err);
 }
 
-static int
-put_manifest(struct save *s, struct pawl_error *err)
+int
+commit_describe(struct save *s, bool part, struct buf *out, struct pawl_error *err)
 {
-	PAWL_CLEAN(buf_clear) struct buf text = {0}, key = {0};
-	struct manifest m = {0};
-	bool in_place = !s->run->caps.rename_folder;
+	struct manifest m = {.part = part};
 
 	summarize(s, &m);
 	m.blocked_seconds = save_blocked_seconds(s);
 	TRY(describe_files(s, &m, err));
 	TRY(describe_tensors(s, &m, err));
-	TRY(manifest_encode_with(&m, (struct pawl_slice){s->state_json.ptr, s->state_json.len}, &text, err));
-	if (text.len > MANIFEST_MAX_BYTES)
+	TRY(manifest_encode_with(&m, (struct pawl_slice){s->state_json.ptr, s->state_json.len}, out, err));
+	if (out->len > MANIFEST_MAX_BYTES)
 		return err_set(err, PAWL_ELIMIT, "%s: the manifest would have %zu bytes, at most %u are allowed",
-		               s->name, text.len, MANIFEST_MAX_BYTES);
+		               s->name, out->len, MANIFEST_MAX_BYTES);
+	return 0;
+}
+
+static int
+put_manifest(struct save *s, const struct buf *text, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	bool in_place = !s->run->caps.rename_folder;
+
 	buf_printf(&key, "%s/" MANIFEST_NAME, s->partial);
 	TRY(buf_check(&key, "commit", err));
 	if (in_place) /* this put is the commit */
-		return store_put_bytes(s->run->store, buf_str(&key), text.ptr, text.len,
+		return store_put_bytes(s->run->store, buf_str(&key), text->ptr, text->len,
 		                       STORE_DURABLE | STORE_EXCLUSIVE, err);
-	return write_hidden(s->run->store, buf_str(&key), &text, err);
+	return write_hidden(s->run->store, buf_str(&key), text, err);
 }
 
 /* A single checkpoint takes the place of the one before it: swapped in one step where that is possible, else the old
@@ -170,15 +180,24 @@ publish(struct save *s, struct pawl_error *err)
 }
 
 int
-commit_publish(struct save *s, struct pawl_error *err)
+commit_bytes(struct save *s, const struct buf *text, struct pawl_error *err)
 {
 	if (s->run->lease)
 		TRY(lease_check(s->run->lease, err));
-	TRY(put_manifest(s, err));
+	TRY(put_manifest(s, text, err));
 	if (s->run->caps.rename_folder)
 		TRY(publish(s, err));
 	s->committed_ns = clock_mono_ns();
 	return 0;
+}
+
+int
+commit_publish(struct save *s, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+
+	TRY(commit_describe(s, false, &text, err));
+	return commit_bytes(s, &text, err);
 }
 
 static int

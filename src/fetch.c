@@ -515,7 +515,9 @@ fetch_run(struct fetch *fetch, const struct fetch_job *job, struct pawl_error *e
 	struct fetching f = {.job = job, .store = fetch->store};
 	if (n_units == 0)
 		return 0;
-	TRY(make_buffers(fetch, job->plan, n_units < fetch->threads ? n_units : fetch->threads, err));
+	int rc = make_buffers(fetch, job->plan, n_units < fetch->threads ? n_units : fetch->threads, err);
+	if (rc < 0)
+		return err_prefix(err, rc, "%s", job->name);
 	struct open_file *files PAWL_FREE = mem_zalloc((size_t)m->n_files, sizeof *files);
 	if (!files)
 		return err_set(err, PAWL_ENOMEM, "out of memory for %" PRIu64 " files", m->n_files);
@@ -524,7 +526,7 @@ fetch_run(struct fetch *fetch, const struct fetch_job *job, struct pawl_error *e
 		files[job->plan->units[u].file].units_left++;
 	pthread_mutex_init(&f.lock, NULL);
 	unsigned n = (unsigned)(fetch->n_buffers < n_units ? fetch->n_buffers : n_units);
-	int rc = run_workers(fetch, &f, n, err);
+	rc = run_workers(fetch, &f, n, err);
 	pthread_mutex_destroy(&f.lock);
 	for (uint64_t i = 0; i < m->n_files; i++) {
 		if (files[i].reader)

@@ -20,6 +20,7 @@
 
 #include "base/err.h"
 #include "lease.h"
+#include "meet.h"
 #include "pack.h"
 #include "run.h"
 #include "writer.h"
@@ -159,6 +160,20 @@ find_token(const char *name, const char *suffix)
 	return name + len - tail + 1;
 }
 
+/* Another rank may have begun the next save already. */
+static bool
+is_next_of_many(struct pawl *run, const char *token)
+{
+	char next[33];
+
+	run_lock(run);
+	uint64_t id = run->meet_id;
+
+	run_unlock(run);
+	meet_save_token(run->meet, id + 1, next);
+	return strncmp(next, token, 32) == 0;
+}
+
 /* Is a save with this token running, or waiting to run, in this process? */
 static bool
 is_running(struct pawl *run, const char *token)
@@ -168,6 +183,8 @@ is_running(struct pawl *run, const char *token)
 
 	if (!w)
 		return false;
+	if (run->meet && is_next_of_many(run, token))
+		return true;
 	pthread_mutex_lock(&w->lock);
 	found = (w->active && strncmp(w->active->token, token, 32) == 0) ||
 	        (w->queued && strncmp(w->queued->token, token, 32) == 0);
@@ -450,7 +467,7 @@ pawl_gc(struct pawl *run, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes,
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "gc: expected a run, found NULL");
 	if (!dry_run)
-		TRY(run_check_writable(run, err));
+		TRY(run_check_keeper(run, err));
 	if (!run->single_name)
 		TRY(sweep_all(&s, err));
 	if (s.count && !dry_run) {

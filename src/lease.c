@@ -67,6 +67,9 @@ decode(const struct buf *text, struct lease_text *ret, struct pawl_error *err)
 	TRY(json_get_i64(LEASE_KEY, root, "pid", &ret->holder.pid, err));
 	TRY(json_get_u64(LEASE_KEY, root, "start", &ret->holder.start_ticks, err));
 	TRY(json_get_i64(LEASE_KEY, root, "renewed_unix_ns", &ret->renewed_unix_ns, err));
+	if (ret->renewed_unix_ns < 0)
+		return err_set(err, PAWL_ECORRUPT, LEASE_KEY ": renewed_unix_ns: expected a number from 0, found %lld",
+		               (long long)ret->renewed_unix_ns);
 	snprintf(ret->holder.host, sizeof(ret->holder.host), "%s", host);
 	snprintf(ret->holder.boot, sizeof(ret->holder.boot), "%s", boot);
 	snprintf(ret->token, sizeof(ret->token), "%s", token);
@@ -89,6 +92,13 @@ put_lease(const struct lease *l, int flags, struct pawl_error *err)
 
 	TRY(encode(&l->mine, &text, err));
 	return store_put_bytes(l->store, LEASE_KEY, text.ptr, text.len, flags, err);
+}
+
+/* Torn, or never a lease: nobody can live by it. */
+static bool
+is_broken(int rc)
+{
+	return rc == PAWL_ECORRUPT || rc == PAWL_ELIMIT;
 }
 
 /* May this lease be taken over? Same host: only from the dead. Other host: only after long silence. */
@@ -130,7 +140,7 @@ take_over(struct lease *l, struct pawl_error *err)
 	rc = read_lease(l->store, &now, err);
 	if (rc == 0 && !is_abandoned(&now, l->timeout_ms))
 		rc = refuse(&now, err);
-	else if (rc == 0 || rc == PAWL_ECORRUPT || rc == PAWL_ENOTFOUND)
+	else if (rc == 0 || is_broken(rc) || rc == PAWL_ENOTFOUND)
 		rc = put_lease(l, 0, err);
 	store_remove(l->store, TAKEOVER_KEY, NULL);
 	return rc;
@@ -149,7 +159,7 @@ acquire(struct lease *l, struct pawl_error *err)
 		return put_lease(l, STORE_EXCLUSIVE, err);
 	if (rc == 0 && !is_abandoned(&now, l->timeout_ms))
 		return refuse(&now, err);
-	if (rc < 0 && rc != PAWL_ECORRUPT) /* torn: nobody can live by it */
+	if (rc < 0 && !is_broken(rc))
 		return rc;
 	return take_over(l, err);
 }
@@ -167,6 +177,30 @@ lease_check(struct lease *l, struct pawl_error *err)
 	if (strcmp(now.token, l->mine.token) != 0)
 		return err_set(err, PAWL_ECONFLICT, "the run was taken over by process %lld on host '%s'",
 		               (long long)now.holder.pid, now.holder.host);
+	return 0;
+}
+
+const char *
+lease_token(const struct lease *l)
+{
+	return l->mine.token;
+}
+
+int
+lease_look(struct store *store, const char *token, int64_t timeout_ms, struct pawl_error *err)
+{
+	struct lease_text now = {0};
+	int rc = read_lease(store, &now, err);
+
+	if (rc == PAWL_ENOTFOUND)
+		return err_set(err, PAWL_ECONFLICT, "it has closed the run");
+	TRY(rc);
+	if (strcmp(now.token, token) != 0)
+		return err_set(err, PAWL_ECONFLICT, "the run was taken over by process %lld on host '%s'",
+		               (long long)now.holder.pid, now.holder.host);
+	if (is_abandoned(&now, timeout_ms))
+		return err_set(err, PAWL_ECONFLICT, "process %lld on host '%s' is gone", (long long)now.holder.pid,
+		               now.holder.host);
 	return 0;
 }
 

@@ -260,7 +260,7 @@ manifest_encode_with(const struct manifest *m, struct pawl_slice state_json, str
 	size_t begin = out->len;
 
 	TRY(as_usage(check(m, err), err));
-	buf_printf(out, "{\"pawl_manifest\":%d,\n", PAWL_FORMAT_VERSION);
+	buf_printf(out, "{\"%s\":%d,\n", m->part ? "pawl_part" : "pawl_manifest", PAWL_FORMAT_VERSION);
 	TRY(put_summary(m, ",\n", out, err));
 	put_key(out, ",\n", "state");
 	buf_put(out, state_json.ptr, state_json.len);

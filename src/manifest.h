@@ -24,9 +24,10 @@
  *   "digest":"<32 hex>"}
  *   <line feed, end>
  *
- * digest: XXH3-128 of all bytes before the line feed that precedes `"digest"`. offsets and lengths are left out when the
- * piece is the whole tensor. Limits: 64 MiB, 1,000,000 tensors and files, a state's depth (state.h); blocks are a power
- * of two of 512 bytes to 1 TiB; what base/json.h bounds comes on top (the state's strings are short by construction).
+ * digest: XXH3-128 of all bytes before the line feed that precedes `"digest"`. offsets and lengths are left out when
+ * the piece is the whole tensor. Limits: 64 MiB, 1,000,000 tensors and files, a state's depth (state.h); blocks are a
+ * power of two of 512 bytes to 1 TiB; what base/json.h bounds comes on top (the state's strings are short by
+ * construction).
  */
 #ifndef PAWL_MANIFEST_H
 #define PAWL_MANIFEST_H
@@ -42,14 +43,15 @@
 struct manifest_file {
 	const char *name;
 	uint64_t nbytes, block_bytes;
-	size_t n_blocks;             /* ceil(nbytes / block_bytes) */
-	const struct sum128 *sums;   /* of each block; the last one covers what is left of the file; NULL = there are none */
-	bool reused;                 /* linked from the previous checkpoint, not written */
+	size_t n_blocks; /* ceil(nbytes / block_bytes) */
+	const struct sum128
+		*sums; /* of each block; the last one covers what is left of the file; NULL = there are none */
+	bool reused;   /* linked from the previous checkpoint, not written */
 };
 
 struct manifest_piece {
 	uint32_t file;
-	uint64_t begin, nbytes;      /* in the file, absolute */
+	uint64_t begin, nbytes;            /* in the file, absolute */
 	const uint64_t *offsets, *lengths; /* box in the global tensor, ndim each; never NULL after decode */
 };
 
@@ -57,15 +59,15 @@ struct manifest_tensor {
 	const char *name;
 	int dtype;
 	uint32_t ndim;
-	const uint64_t *shape;       /* global */
-	uint64_t nbytes;             /* of the whole tensor */
+	const uint64_t *shape; /* global */
+	uint64_t nbytes;       /* of the whole tensor */
 	size_t n_pieces;
 	struct manifest_piece *pieces;
 };
 
 struct manifest {
-	struct bump memory;          /* owns everything below but the states */
-	const char *format;          /* of a foreign file (foreign.h), static; NULL = pawl's own */
+	struct bump memory; /* owns everything below but the states */
+	const char *format; /* of a foreign file (foreign.h), static; NULL = pawl's own */
 	char run_id[33], token[33];
 	uint64_t id, attempt;
 	int64_t step, unix_ns;
@@ -76,25 +78,33 @@ struct manifest {
 	uint64_t bytes, new_bytes, n_tensors, n_files;
 	double blocked_seconds;
 	bool nonfinite, repaired;
+	bool part;                   /* one rank's share: all its tensors, but only the pieces that it has written */
 	struct pawl_state *metadata; /* owned; NULL = none */
 	struct pawl_state *state;    /* owned; NULL after a summary decode. Its tensor table is described */
 	struct manifest_tensor *tensors; /* in the order of state's tensor table: index i is tensor i */
 	struct manifest_file *files;
 };
 
-/* Appends the bytes. Checks what decode would check (PAWL_EUSAGE; offsets and lengths may be NULL for a whole tensor). */
+/* Appends the bytes. Checks what decode would check (PAWL_EUSAGE; offsets and lengths may be NULL for a whole tensor).
+ */
 int manifest_encode(const struct manifest *m, struct buf *out, struct pawl_error *err);
 /* The same with the state given as JSON text already encoded (the save path; m->state is not looked at). */
-int manifest_encode_with(const struct manifest *m, struct pawl_slice state_json, struct buf *out, struct pawl_error *err);
+int manifest_encode_with(const struct manifest *m, struct pawl_slice state_json, struct buf *out,
+                         struct pawl_error *err);
+/* Reads a part (encoded with m->part set, it begins with "pawl_part"): as manifest_decode, but pieces need not fill
+ * their tensors. */
+int manifest_decode_part(const char *what, const void *ptr, size_t len, struct manifest **ret, struct pawl_error *err);
 /* Only the members from "run" to "metadata", as one JSON object without digest: what pack 0 carries for repair. */
 int manifest_encode_summary(const struct manifest *m, struct buf *out, struct pawl_error *err);
 /* Reads what manifest_encode_summary wrote (text that no digest protects). */
-int manifest_decode_summary(const char *what, const void *ptr, size_t len, struct manifest **ret, struct pawl_error *err);
+int manifest_decode_summary(const char *what, const void *ptr, size_t len, struct manifest **ret,
+                            struct pawl_error *err);
 /* Verifies the digest, then decodes; summary: stops before "state" (tensors and files stay NULL, n_* are set).
  * `what` names the checkpoint in errors (PAWL_ECORRUPT, PAWL_ELIMIT, PAWL_EVERSION). Full decode checks: every
  * tensor leaf of the state has a row and every row is used; pieces lie inside their files and tensors, do not overlap
  * each other and fill their tensor exactly; sums match sizes; names are safe components. */
-int manifest_decode(const char *what, const void *ptr, size_t len, bool summary, struct manifest **ret, struct pawl_error *err);
+int manifest_decode(const char *what, const void *ptr, size_t len, bool summary, struct manifest **ret,
+                    struct pawl_error *err);
 void manifest_free(struct manifest *m);
 
 #endif

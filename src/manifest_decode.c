@@ -15,7 +15,6 @@
 #include "format/safetensors.h"
 #include "manifest_check.h"
 
-#define VERSION_PREFIX "{\"pawl_manifest\":"
 #define MAX_JSON_DEPTH (3 * 256 + 8) /* a level of a state is at most three of JSON */
 
 struct reader {
@@ -409,7 +408,7 @@ read_all(struct reader *r, bool summary)
 	const struct json *value = NULL;
 	uint64_t version = 0;
 
-	TRY(take_u64(r, "pawl_manifest", &version)); /* its value: check_version */
+	TRY(take_u64(r, r->m->part ? "pawl_part" : "pawl_manifest", &version)); /* its value: check_version */
 	TRY(read_summary(r));
 	if (summary)
 		return close_row(r);
@@ -443,13 +442,14 @@ check_digest(const char *text, size_t len, struct pawl_error *err)
 
 /* Before anything else, because nothing else is known of a newer version. len covers at least the tail. */
 static int
-check_version(const char *text, size_t len, struct pawl_error *err)
+check_version(const char *text, size_t len, bool part, struct pawl_error *err)
 {
-	const size_t prefix = sizeof(VERSION_PREFIX) - 1;
+	const char *beginning = part ? "{\"pawl_part\":" : "{\"pawl_manifest\":";
+	const size_t prefix = strlen(beginning);
 	unsigned version = 0;
 
-	if (len < prefix || memcmp(text, VERSION_PREFIX, prefix) != 0)
-		return err_set(err, PAWL_ECORRUPT, "does not begin with " VERSION_PREFIX);
+	if (len < prefix || memcmp(text, beginning, prefix) != 0)
+		return err_set(err, PAWL_ECORRUPT, "does not begin with %s", beginning);
 	for (size_t i = prefix; i < len && text[i] >= '0' && text[i] <= '9' && version < 1000000; i++)
 		version = version * 10 + (unsigned)(text[i] - '0');
 	if (version > PAWL_FORMAT_VERSION)
@@ -483,7 +483,7 @@ decode(const char *what, const char *text, size_t len, bool summary, struct mani
 
 	int rc = check_digest(text, len, err);
 	if (rc == 0)
-		rc = check_version(text, len, err);
+		rc = check_version(text, len, m->part, err);
 	if (rc == 0) {
 		TRY(parse(what, text, len, summary ? "state" : NULL, &scratch, &root, err));
 		rc = read_all(&(struct reader){m, root->first, err}, summary);
@@ -491,17 +491,31 @@ decode(const char *what, const char *text, size_t len, bool summary, struct mani
 	return rc < 0 ? err_prefix(err, rc, "%s", what) : 0;
 }
 
-int
-manifest_decode(const char *what, const void *ptr, size_t len, bool summary, struct manifest **ret,
-                struct pawl_error *err)
+static int
+decode_new(const char *what, const void *ptr, size_t len, bool summary, bool part, struct manifest **ret,
+           struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_manifest) struct manifest *m = mem_zalloc(1, sizeof(*m));
 
 	if (!m)
 		return no_memory(err);
+	m->part = part;
 	TRY(decode(what, ptr, len, summary, m, err));
 	*ret = steal(&m);
 	return 0;
+}
+
+int
+manifest_decode(const char *what, const void *ptr, size_t len, bool summary, struct manifest **ret,
+                struct pawl_error *err)
+{
+	return decode_new(what, ptr, len, summary, false, ret, err);
+}
+
+int
+manifest_decode_part(const char *what, const void *ptr, size_t len, struct manifest **ret, struct pawl_error *err)
+{
+	return decode_new(what, ptr, len, false, true, ret, err);
 }
 
 int

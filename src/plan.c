@@ -41,6 +41,10 @@ plan_fingerprint(const struct pawl_state *state, const struct plan_opts *opts)
 	sum_u64(&s, state->n_tensors);
 	for (size_t i = 0; i < state->n_tensors; i++) {
 		const struct state_tensor *t = &state->tensors[i];
+
+		sum_u64(&s, t->elsewhere);
+		if (t->elsewhere)
+			continue;
 		size_t extent = sizeof(uint64_t) * t->info.ndim;
 
 		sum_update(&s, t->info.name, strlen(t->info.name) + 1);
@@ -182,11 +186,13 @@ assign_packs(const struct pawl_state *state, uint64_t pack_bytes, size_t *ret)
 	size_t pack = 0;
 
 	for (size_t i = 0; i < state->n_tensors; i++)
-		total += state->tensors[i].local_nbytes;
+		total += state->tensors[i].elsewhere ? 0 : state->tensors[i].local_nbytes;
 	for (size_t i = 0; i < state->n_tensors; i++) {
 		uint64_t nbytes = state->tensors[i].local_nbytes;
 
 		ret[i] = 0;
+		if (state->tensors[i].elsewhere)
+			continue;
 		if (total <= pack_bytes || nbytes < PLAN_SMALL_BYTES)
 			continue;
 		if (pack == 0 || (filled && filled + nbytes > pack_bytes)) {
@@ -211,7 +217,7 @@ fill_packs(struct plan *p, const struct pawl_state *state, const struct plan_opt
 	if (!p->packs)
 		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
 	for (size_t i = 0; i < state->n_tensors; i++)
-		p->packs[pack_of[i]].n_slots++;
+		p->packs[pack_of[i]].n_slots += !state->tensors[i].elsewhere;
 	for (size_t k = 0; k < p->n_packs; k++) {
 		struct plan_pack *pack = &p->packs[k];
 
@@ -224,7 +230,8 @@ fill_packs(struct plan *p, const struct pawl_state *state, const struct plan_opt
 	for (size_t i = 0; i < state->n_tensors; i++) {
 		struct plan_pack *pack = &p->packs[pack_of[i]];
 
-		pack->slots[pack->n_slots++].tensor = i;
+		if (!state->tensors[i].elsewhere)
+			pack->slots[pack->n_slots++].tensor = i;
 	}
 	return 0;
 }

@@ -580,7 +580,7 @@ pawl_repair(struct pawl *run, const char *name, int dry_run, struct pawl_error *
 	if (!run || !name)
 		return err_set(err, PAWL_EUSAGE, "repair: expected a run and a folder name, found NULL");
 	if (!dry_run)
-		TRY(run_check_writable(run, err));
+		TRY(run_check_keeper(run, err));
 	TRY(check_folder(&r, err));
 	TRY(child_key(&r, MANIFEST_NAME, &key, err));
 	int intact = is_intact(&r, buf_str(&key), &exists, err);

@@ -12,6 +12,8 @@
  */
 #include "restore.h"
 
+#include "agree.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -102,6 +104,12 @@ take(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 	bump_clear(&r->info_memory);
 	manifest_free(r->manifest);
 	pawl_hold_close(r->hold);
+	if (run->world == manifest->world_size)
+		state_resolve_ranks(manifest->state, run->rank);
+	else if (r->rank_values == PAWL_RANK_VALUES_WRAP)
+		state_resolve_ranks(manifest->state, run->rank % manifest->world_size);
+	else
+		state_resolve_ranks(manifest->state, SIZE_MAX);
 	r->folder = key;
 	r->info_memory = memory;
 	r->info = info;
@@ -213,6 +221,10 @@ copy_options(struct pawl_restore *r, const struct pawl_restore_opts *given, stru
 		memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
 	bool latest = !o.selector || strcmp(o.selector, "latest") == 0;
 	r->non_strict = o.non_strict != 0;
+	r->rank_values = o.rank_values;
+	if (o.rank_values < PAWL_RANK_VALUES_STRICT || o.rank_values > PAWL_RANK_VALUES_WRAP)
+		return err_set(err, PAWL_EUSAGE, "restore: rank_values: expected 0 to %d, found %d",
+		               PAWL_RANK_VALUES_WRAP, o.rank_values);
 	r->can_fall_back = latest && !o.no_fallback && !r->run->opts.strict_latest;
 	r->ring_bytes = o.ring_bytes;
 	if (!latest)
@@ -251,6 +263,40 @@ clean_restore(struct pawl_restore **r)
 	pawl_restore_close(*r);
 }
 
+static int
+select_one(struct pawl_restore *r, struct pawl_error *err)
+{
+	int rc = take_selected(r, false, err);
+	if (rc != PAWL_ENOTFOUND)
+		return rc;
+	/* Another process may have saved, or deleted what we know of. */
+	restore_cut_rows(&r->fallbacks, 0);
+	TRY(pawl_reload(r->run, err));
+	return take_selected(r, true, err);
+}
+
+/* Rank 0's choice is everybody's. Returns rc. */
+static int
+announce(struct pawl_restore *r, int rc, struct pawl_error *err)
+{
+	agree_announce(r->run, r->info.id, rc, err);
+	r->owes_word = rc == 0 && r->run->meet;
+	return rc;
+}
+
+static int
+take_announced(struct pawl_restore *r, struct pawl_error *err)
+{
+	uint64_t id = 0;
+	TRY(agree_listen(r->run, &id, err));
+	r->owes_word = true;
+	int rc = take(r, id, err);
+	if (rc != PAWL_ENOTFOUND)
+		return rc;
+	TRY(pawl_reload(r->run, err));
+	return take(r, id, err);
+}
+
 int
 pawl_restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl_restore **ret,
                   struct pawl_error *err)
@@ -262,14 +308,7 @@ pawl_restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct
 		return err_set(err, PAWL_ENOMEM, "restore: out of memory");
 	r->run = run;
 	TRY(copy_options(r, opts, err));
-	int rc = take_selected(r, false, err);
-	if (rc == PAWL_ENOTFOUND) {
-		/* Another process may have saved, or deleted what we know of. */
-		restore_cut_rows(&r->fallbacks, 0);
-		TRY(pawl_reload(run, err));
-		rc = take_selected(r, true, err);
-	}
-	TRY(rc);
+	TRY(run->meet && run->rank > 0 ? take_announced(r, err) : announce(r, select_one(r, err), err));
 	fallback_event(r, 0);
 	*ret = steal(&r);
 	return 0;
@@ -280,6 +319,10 @@ pawl_restore_close(struct pawl_restore *r)
 {
 	if (!r)
 		return;
+	if (r->owes_word) {
+		const struct pawl_error why = {.code = PAWL_ECANCELLED, .message = "gave the restore up"};
+		agree_give_up(r->run, &why);
+	}
 	fetch_free(r->fetch);
 	restore_cut_bindings(r, 0);
 	mem_free(r->bindings);
@@ -318,8 +361,14 @@ pawl_restore_fallback(struct pawl_restore *r, const struct pawl_error *why, stru
 		return err_set(err, PAWL_ENOTFOUND, "%s (falling back to an older checkpoint is off)",
 		               why && why->message[0] ? why->message : r->info.name);
 	TRY(note(r, r->info.name, why && why->message[0] ? why->message : "given up by the caller", err));
-	int rc = id == 0 ? err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint that is older", r->run->root)
-	                 : take_below(r, id - 1, true, err);
+	int rc = 0;
+	if (r->run->meet && r->run->rank > 0)
+		rc = take_announced(r, err);
+	else
+		rc = announce(r,
+		              id == 0 ? err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint that is older", r->run->root)
+		                      : take_below(r, id - 1, true, err),
+		              err);
 	if (rc == PAWL_ECORRUPT || rc == PAWL_ENOTFOUND) /* the damage is what the caller must hear of */
 		rc = before > 0 ? err_set(err, PAWL_ENOTFOUND, "%s: no checkpoint can be used; the newest: %s",
 		                          r->run->root, r->fallbacks.rows[0])
@@ -355,6 +404,16 @@ const char *
 pawl_restore_report_get(const struct pawl_restore *r, size_t i)
 {
 	return i < r->report.n ? r->report.rows[i] : NULL;
+}
+
+int
+pawl_restore_read(struct pawl_restore *r, struct pawl_error *err)
+{
+	int rc = restore_read_own(r, err);
+	if (!r->owes_word)
+		return rc;
+	r->owes_word = false;
+	return agree_outcome(r->run, rc, err);
 }
 
 /* ---- all in one ---- */

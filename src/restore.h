@@ -23,28 +23,32 @@ struct restore_rows {
 
 struct pawl_restore {
 	struct pawl *run;
-	struct bump options;       /* memory of the copied options */
-	const char *selector;      /* NULL = the latest */
+	struct bump options;  /* memory of the copied options */
+	const char *selector; /* NULL = the latest */
 	const char **include;
 	size_t n_include;
 	bool non_strict, can_fall_back;
+	bool owes_word;  /* many ranks: the others wait to hear whether it worked here */
+	int rank_values; /* enum pawl_rank_values */
 	uint64_t ring_bytes;
 
 	/* the checkpoint at hand; replaced by a fallback */
 	struct manifest *manifest;
-	char *folder;              /* its key */
+	char *folder; /* its key */
 	struct bump info_memory;
 	struct pawl_info info;
-	struct pawl_hold *hold;    /* NULL where none can be made */
+	struct pawl_hold *hold; /* NULL where none can be made */
 
 	struct bump binding_memory;
 	struct reshard_binding *bindings;
 	size_t n_bindings, cap_bindings;
 
 	struct restore_rows fallbacks, report;
-	struct fetch *fetch;       /* made by the first read */
+	struct fetch *fetch; /* made by the first read */
 };
 
+/* The reading itself, of this rank alone. */
+int restore_read_own(struct pawl_restore *r, struct pawl_error *err);
 /* Appends a line; takes the text over also on failure. NULL = out of memory. */
 int restore_add_row(struct restore_rows *rows, char *text, struct pawl_error *err);
 /* Frees the lines from n on. */

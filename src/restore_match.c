@@ -123,7 +123,9 @@ struct matcher {
 	struct saved_leaf *leaves;
 	size_t n, cap;
 	struct table by_path;
-	size_t *bound_to; /* per live tensor: the saved one that it takes, or NO_TENSOR */
+	size_t n_notices;            /* lines of the report that are no differences */
+	struct restore_rows dropped; /* exact paths of values per rank that this rank has no part in */
+	size_t *bound_to;            /* per live tensor: the saved one that it takes, or NO_TENSOR */
 	bool *glob_used;
 };
 
@@ -132,6 +134,8 @@ matcher_clear(struct matcher *m)
 {
 	bump_clear(&m->memory);
 	mem_free(m->leaves);
+	restore_cut_rows(&m->dropped, 0);
+	mem_free(m->dropped.rows);
 	table_clear(&m->by_path);
 	mem_free(m->bound_to);
 	mem_free(m->glob_used);
@@ -155,11 +159,34 @@ path_hash(const struct matcher *m, const char *exact)
 	return table_hash((uint64_t)(uintptr_t)m->r, exact, strlen(exact));
 }
 
+/* Of values per rank that nobody here can claim: says so once for each. */
+static int
+drop(struct matcher *m, const struct walk_leaf *leaf, struct pawl_error *err)
+{
+	struct pawl_restore *r = m->r;
+	char *exact = mem_strndup(leaf->exact, leaf->ranks_exact_len);
+	bool is_known = exact && m->dropped.n > 0 && strcmp(m->dropped.rows[m->dropped.n - 1], exact) == 0;
+	bool is_refused = !r->non_strict && r->rank_values == PAWL_RANK_VALUES_STRICT;
+	if (is_known) {
+		mem_free(exact);
+		return 0;
+	}
+	TRY(restore_add_row(&m->dropped, exact, err));
+	m->n_notices += !is_refused;
+	return restore_add_row(&r->report,
+	                       mem_printf("%s: %.*s: kept per rank by %u ranks, this job has %u",
+	                                  is_refused ? "per rank" : "dropped", (int)leaf->ranks_len, leaf->path,
+	                                  r->manifest->world_size, r->run->world),
+	                       err);
+}
+
 static int
 see_saved(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 {
 	struct matcher *m = arg;
 	const struct pawl_restore *r = m->r;
+	if (leaf->in_ranks)
+		return walk_included(r->include, r->n_include, leaf->path) ? drop(m, leaf, err) : 0;
 	if (is_container(leaf->node))
 		return 0;
 	bool included = r->n_include == 0;
@@ -250,6 +277,17 @@ bind_leaf(struct matcher *m, const char *path, const struct pawl_node *saved_nod
 	return pawl_restore_bind(m->r, saved_node->tensor, &live->src, err);
 }
 
+static bool
+is_dropped(const struct matcher *m, const char *exact)
+{
+	for (size_t i = 0; i < m->dropped.n; i++) {
+		size_t len = strlen(m->dropped.rows[i]);
+		if (strncmp(exact, m->dropped.rows[i], len) == 0 && (exact[len] == '/' || !exact[len]))
+			return true;
+	}
+	return false;
+}
+
 static int
 see_live(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 {
@@ -258,6 +296,8 @@ see_live(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	if (is_container(leaf->node) || !walk_included(m->r->include, m->r->n_include, leaf->path))
 		return 0;
 	struct saved_leaf *saved = find_saved(m, leaf->exact);
+	if (!saved && is_dropped(m, leaf->exact))
+		return 0;
 	if (!saved)
 		return restore_add_row(rows, mem_printf("missing: %s", leaf->path), err);
 	saved->matched = true;
@@ -309,11 +349,12 @@ match(struct matcher *m, struct pawl_error *err)
 			                    mem_printf("missing: nothing saved matches '%s'", r->include[i]), err));
 	}
 	TRY(walk_leaves(m->live->root, see_live, m, err));
-	for (size_t i = 0; i < m->n; i++) {
+	/* One of many ranks need not hold everything that all of them have saved. */
+	for (size_t i = 0; r->run->world == 1 && i < m->n; i++) {
 		if (!m->leaves[i].matched)
 			TRY(restore_add_row(&r->report, mem_printf("unexpected: %s", m->leaves[i].path), err));
 	}
-	return r->report.n > 0 && !r->non_strict ? mismatch(r, err) : 0;
+	return r->report.n > m->n_notices && !r->non_strict ? mismatch(r, err) : 0;
 }
 
 int

@@ -165,7 +165,7 @@ read_event(const struct pawl_restore *r, uint64_t nbytes, double seconds)
 }
 
 int
-pawl_restore_read(struct pawl_restore *r, struct pawl_error *err)
+restore_read_own(struct pawl_restore *r, struct pawl_error *err)
 {
 	PAWL_CLEAN(blobs_clear) struct blobs blobs = {.r = r};
 	const int64_t begin_ns = clock_mono_ns();

@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "lease.h"
+#include "meet.h"
 #include "name.h"
 #include "retain.h"
 #include "save.h"
@@ -48,6 +49,16 @@ run_check_writable(const struct pawl *run, struct pawl_error *err)
 {
 	if (run->opts.read_only)
 		return err_set(err, PAWL_EREADONLY, "%s was opened read-only", run->root);
+	return 0;
+}
+
+int
+run_check_keeper(const struct pawl *run, struct pawl_error *err)
+{
+	TRY(run_check_writable(run, err));
+	if (run->rank > 0)
+		return err_set(err, PAWL_EUSAGE, "rank %u of %u may not delete or repair checkpoints; rank 0 may",
+		               run->rank, run->world);
 	return 0;
 }
 
@@ -82,133 +93,13 @@ run_event(struct pawl *run, const char *what, const char *fields)
 	PAWL_CLEAN(buf_clear) struct buf line = {0};
 	struct pawl_error ignored;
 
-	if (run->opts.read_only || run->single_name)
+	if (run->opts.read_only || run->single_name || run->rank > 0)
 		return;
 	buf_printf(&line, "{\"unix_seconds\":%.3f,\"what\":", (double)clock_unix_ns() / 1e9);
 	json_put_string(&line, what, strlen(what));
 	buf_printf(&line, ",\"attempt\":%llu%s%s}\n", (unsigned long long)run->attempt, *fields ? "," : "", fields);
 	if (!line.failed)
 		store_append(run->store, EVENTS_KEY, line.ptr, line.len, &ignored);
-}
-
-/* ---- options */
-
-static int
-copy_text(struct pawl *run, const char **field, struct pawl_error *err)
-{
-	if (!*field)
-		return 0;
-	*field = bump_strndup(&run->strings, *field, strlen(*field));
-	return *field ? 0 : err_set(err, PAWL_ENOMEM, "run: out of memory");
-}
-
-static int
-copy_retention(struct pawl *run, struct pawl_error *err)
-{
-	struct pawl_retention *r = &run->retention;
-	const char **names = bump_array(&run->strings, (uint64_t)r->n_scores + 1, sizeof(*names));
-	int *orders = bump_array(&run->strings, (uint64_t)r->n_scores + 1, sizeof(*orders));
-
-	if (!names || !orders)
-		return err_set(err, PAWL_ENOMEM, "run: out of memory");
-	for (size_t i = 0; i < r->n_scores; i++) {
-		names[i] = r->score_attributes[i];
-		TRY(copy_text(run, &names[i], err));
-		orders[i] = r->score_orders ? r->score_orders[i] : 1;
-	}
-	r->score_attributes = names;
-	r->score_orders = orders;
-	return 0;
-}
-
-static int
-check_range(const char *what, uint64_t value, uint64_t low, uint64_t high, struct pawl_error *err)
-{
-	if (value >= low && value <= high)
-		return 0;
-	return err_set(err, PAWL_EUSAGE, "%s: expected %llu to %llu, found %llu", what, (unsigned long long)low,
-	               (unsigned long long)high, (unsigned long long)value);
-}
-
-/* A template that cannot make a folder name is refused at open, not at the first save. */
-static int
-check_template(const char *text, struct pawl_error *err)
-{
-	struct name_values sample = {
-		.run_name = "run", .world_size = 1, .local_world_size = 1, .id = 1, .progress = PAWL_PROGRESS_INIT};
-	PAWL_CLEAN(buf_clear) struct buf name = {0};
-
-	TRY(name_format(text, &sample, false, &name, err));
-	TRY(buf_check(&name, "name_template", err));
-	if (!text_is_component(buf_str(&name)))
-		return err_set(err, PAWL_EUSAGE,
-		               "name_template: expected a folder name of letters, digits and '._=-', found '%s'", text);
-	if (!name_uses(text, "id"))
-		return err_set(err, PAWL_EUSAGE,
-		               "name_template: '%s' has no {id}, so two checkpoints could have one name", text);
-	return 0;
-}
-
-static int
-fill_defaults(struct pawl *run, struct pawl_error *err)
-{
-	struct pawl_open_opts *o = &run->opts;
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
-
-	o->pack_bytes = o->pack_bytes ? o->pack_bytes : (uint64_t)256 << 20;
-	o->block_bytes = o->block_bytes ? o->block_bytes : (uint64_t)1 << 20;
-	o->ring_bytes = o->ring_bytes ? o->ring_bytes : (uint64_t)64 << 20;
-	o->io_threads = o->io_threads ? o->io_threads : 4;
-	o->lease_timeout_ms = o->lease_timeout_ms ? o->lease_timeout_ms : 120000;
-	o->mtbf_seconds = o->mtbf_seconds > 0 ? o->mtbf_seconds : 86400;
-	if (!o->copy_threads)
-		o->copy_threads = processors < 1 ? 1 : processors > 4 ? 4 : (uint32_t)processors;
-	if (!o->name_template)
-		o->name_template = "checkpoint_{id:06d}";
-	TRY(check_range("block_bytes", o->block_bytes, 65536, SAVE_UNIT_BYTES, err));
-	TRY(check_range("pack_bytes", o->pack_bytes, 4096, (uint64_t)1 << 40, err));
-	TRY(check_range("ring_bytes", o->ring_bytes, SAVE_UNIT_BYTES, (uint64_t)1 << 40, err));
-	TRY(check_range("io_threads", o->io_threads, 1, 256, err));
-	TRY(check_range("copy_threads", o->copy_threads, 1, 256, err));
-	TRY(check_range("mode", (uint64_t)o->mode, 0, PAWL_MODE_DIRECT, err));
-	TRY(check_range("on_busy", (uint64_t)o->on_busy, 0, PAWL_BUSY_REPLACE, err));
-	TRY(check_range("nonfinite", (uint64_t)o->nonfinite, 0, 2, err));
-	TRY(check_range("recycle", o->recycle, 0, 1000, err));
-	if (o->block_bytes & (o->block_bytes - 1))
-		return err_set(err, PAWL_EUSAGE, "block_bytes: expected a power of two, found %llu",
-		               (unsigned long long)o->block_bytes);
-	if (o->lease_timeout_ms < 1000)
-		return err_set(err, PAWL_EUSAGE, "lease_timeout_ms: expected at least 1000, found %lld",
-		               (long long)o->lease_timeout_ms);
-	TRY(check_template(o->name_template, err));
-	if (o->save_interval)
-		TRY(triggers_parse(o->save_interval, &run->triggers, err));
-	return 0;
-}
-
-static int
-take_options(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_error *err)
-{
-	size_t n = opts->size < sizeof(run->opts) ? opts->size : sizeof(run->opts);
-
-	if (!opts->size)
-		return err_set(err, PAWL_EUSAGE, "open: the options have no size; start from PAWL_OPEN_OPTS_INIT");
-	memcpy(&run->opts, opts, n); /* fields that an older caller does not know stay zero */
-	run->opts.size = sizeof(run->opts);
-	if (!run->opts.root || !*run->opts.root)
-		return err_set(err, PAWL_EUSAGE, "open: expected a root folder, found %s",
-		               run->opts.root ? "an empty text" : "NULL");
-	TRY(copy_text(run, &run->opts.root, err));
-	TRY(copy_text(run, &run->opts.run_id, err));
-	TRY(copy_text(run, &run->opts.name_template, err));
-	TRY(copy_text(run, &run->opts.save_interval, err));
-	run->retention = run->opts.retention;
-	TRY(retain_check(&run->retention, err));
-	if (run->retention.num_to_keep == PAWL_KEEP_MEMORY) /* R3: no scores, the newest only, in memory */
-		run->retention =
-			(struct pawl_retention){.size = sizeof(run->retention), .num_to_keep = PAWL_KEEP_MEMORY};
-	TRY(copy_retention(run, err));
-	return fill_defaults(run, err);
 }
 
 /* ---- store */
@@ -295,7 +186,7 @@ adopt_scores(struct pawl *run, const struct json *scores, struct pawl_error *err
 		    row->first->next->type != JSON_INT)
 			return 0;
 		names[at] = row->first->str;
-		TRY(copy_text(run, &names[at], err));
+		TRY(run_copy_text(run, &names[at], err));
 		orders[at++] = row->first->next->i < 0 ? -1 : 1;
 	}
 	r->score_attributes = names;
@@ -487,10 +378,51 @@ remember_packs(struct pawl *run)
 	manifest_free(m);
 }
 
+static struct meet_opts
+meet_options(const struct pawl *run)
+{
+	return (struct meet_opts){.rank = &run->who,
+	                          .timeout_ms = run->opts.commit_timeout_ms,
+	                          .lease_timeout_ms = run->opts.lease_timeout_ms,
+	                          .broadcast = run->opts.broadcast,
+	                          .broadcast_arg = run->opts.broadcast_arg};
+}
+
+/* Rank 0 lets the others in. */
+static int
+host(struct pawl *run, struct pawl_error *err)
+{
+	struct meet_opts opts = meet_options(run);
+	struct meet_pass pass = {.attempt = run->attempt, .last_id = run->last_id, .created_ns = run->created_ns};
+
+	memcpy(pass.run_id, run->run_id, sizeof(pass.run_id));
+	if (run->lease)
+		memcpy(pass.lease, lease_token(run->lease), sizeof(pass.lease));
+	run->meet_id = run->last_id;
+	return meet_host(run->store, &opts, &pass, &run->meet, err);
+}
+
+/* Another rank learns from rank 0 which run and which attempt this is. */
+static int
+join(struct pawl *run, struct pawl_error *err)
+{
+	struct meet_opts opts = meet_options(run);
+	struct meet_pass pass = {0};
+	int rc = meet_join(run->store, &opts, &pass, &run->meet, err);
+
+	if (rc < 0)
+		return err_prefix(err, rc, "%s", run->root);
+	memcpy(run->run_id, pass.run_id, sizeof(run->run_id));
+	run->attempt = pass.attempt;
+	run->created_ns = pass.created_ns;
+	run->meet_id = run->last_id = pass.last_id;
+	return 0;
+}
+
 static int
 open_for_writing(struct pawl *run, struct pawl_error *err)
 {
-	if (!run->single_name && !run->opts.upkeep) {
+	if (!run->single_name && !run->opts.upkeep && run->rank == 0) {
 		run->attempt++;
 		TRY(write_run_file(run, err));
 		pawl_gc(run, 0, NULL, NULL, NULL); /* what crashes left; failing to is no reason not to train */
@@ -501,6 +433,8 @@ open_for_writing(struct pawl *run, struct pawl_error *err)
 	} else {
 		run->arena = run->opts.arena;
 	}
+	if (run->world > 1 && run->rank == 0)
+		TRY(host(run, err));
 	TRY(writer_new(run, &run->writer, err));
 	remember_packs(run);
 	return 0;
@@ -510,6 +444,7 @@ static void
 run_free(struct pawl *run)
 {
 	writer_free(run->writer);
+	meet_leave(run->meet);
 	lease_drop(run->lease);
 	catalog_clear(&run->catalog);
 	if (run->owns_arena)
@@ -518,6 +453,8 @@ run_free(struct pawl *run)
 	pawl_ticket_free(run->pending);
 	mem_free(run->root);
 	mem_free(run->single_name);
+	mem_free(run->left_behind);
+	mem_free(run->meet_token);
 	bump_clear(&run->strings);
 	pthread_mutex_destroy(&run->lock);
 	mem_free(run);
@@ -526,13 +463,18 @@ run_free(struct pawl *run)
 static int
 open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_error *err)
 {
-	TRY(take_options(run, opts, err));
+	TRY(run_take_options(run, opts, err));
 	TRY(open_store(run, err));
-	if (!run->opts.read_only && !run->single_name && run->caps.local)
+	bool is_guest = run->rank > 0 && !run->opts.read_only;
+
+	if (is_guest)
+		TRY(join(run, err)); /* rank 0 has the lease, and clears up first */
+	else if (!run->opts.read_only && !run->single_name && run->caps.local)
 		TRY(lease_take(run->store, run->opts.lease_timeout_ms, &run->lease, err));
 	TRY(run->foreign ? catalog_load_foreign(&run->catalog, run->store, run->single_name, run->foreign, err)
 	                 : catalog_load(&run->catalog, run->store, run->single_name, err));
-	TRY(run->single_name ? check_single(run, err) : identify(run, err));
+	if (!is_guest)
+		TRY(run->single_name ? check_single(run, err) : identify(run, err));
 	note_history(run);
 	return run->opts.read_only ? 0 : open_for_writing(run, err);
 }
@@ -578,6 +520,18 @@ const char *
 pawl_root(const struct pawl *run)
 {
 	return run->root;
+}
+
+uint32_t
+pawl_my_rank(const struct pawl *run)
+{
+	return run->rank;
+}
+
+uint32_t
+pawl_world_size(const struct pawl *run)
+{
+	return run->world;
 }
 
 const char *

@@ -18,52 +18,69 @@
 
 struct writer; /* queue of saves, tickets: writer.h */
 struct lease;  /* lease.h */
+struct meet;   /* meet.h */
 
 struct pawl {
 	/* set once by pawl_open */
 	struct store *store;
 	struct store_caps caps;
-	char *root;                  /* absolute path, or "mem:" */
-	char *single_name;           /* NULL for runs; then store's root is the parent folder */
+	char *root;                           /* absolute path, or "mem:" */
+	char *single_name;                    /* NULL for runs; then store's root is the parent folder */
 	const struct foreign_format *foreign; /* of a single file that another program wrote; NULL = pawl's own */
 	char run_id[33];
 	uint64_t attempt;
-	struct pawl_open_opts opts;  /* strings copied (owned_* below); defaults filled in */
+	struct pawl_open_opts opts;      /* strings copied (owned_* below); defaults filled in */
 	struct pawl_retention retention; /* arrays copied */
-	struct bump strings;         /* memory of the copies */
-	struct triggers triggers; /* none: every point is due */
+	struct bump strings;             /* memory of the copies */
+	struct triggers triggers;        /* none: every point is due */
 	struct pawl_arena *arena;
 	bool owns_arena;
-	int64_t opened_ns;           /* monotonic */
-	int64_t created_ns;          /* wall clock; when the run was begun */
-	double wct_at_open;          /* training seconds before this attempt, as far as known */
-	struct lease *lease;
-	struct writer *writer;       /* NULL when read-only */
+	int64_t opened_ns;   /* monotonic */
+	int64_t created_ns;  /* wall clock; when the run was begun */
+	double wct_at_open;  /* training seconds before this attempt, as far as known */
+	struct lease *lease; /* NULL when read-only, of a single checkpoint, and of every rank but 0 */
+	struct meet *meet;   /* NULL when alone */
+	struct pawl_rank who;
+	uint32_t rank, world;  /* 0 of 1 when alone */
+	struct writer *writer; /* NULL when read-only */
 
-	pthread_mutex_t lock;        /* guards all below */
+	pthread_mutex_t lock; /* guards all below */
 	struct catalog catalog;
-	uint64_t stored_id;          /* last_id of run.json */
-	uint64_t last_id;            /* highest id ever seen or given out in this run */
+	uint64_t stored_id;              /* last_id of run.json */
+	uint64_t last_id;                /* highest id ever seen or given out in this run */
 	struct pawl_progress last_saved; /* for triggers */
 	bool has_saved;
+	uint64_t n_rounds; /* many ranks: how often they have agreed on something (agree.h) */
+	uint64_t meet_id;  /* many ranks: id of the latest save; counts alike on all */
+	char *left_behind; /* rank 0: hidden folder of a failed save that a slow rank may write to yet */
+	char *meet_token;  /* rank 0: of the save before, whose files nobody needs once the next has been gathered */
 	double save_cost_seconds;    /* measured, for "auto" */
 	struct pawl_ticket *pending; /* a failed save whose error nobody may have seen yet; a reference */
 };
 
+/* Copies the options, fills the defaults in and checks them; who we are among how many, too. run_options.c. */
+int run_take_options(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_error *err);
+/* Replaces a text by a copy that lives as long as the run; NULL stays NULL. */
+int run_copy_text(struct pawl *run, const char **field, struct pawl_error *err);
 void run_lock(struct pawl *run);
 void run_unlock(struct pawl *run);
 /* PAWL_EREADONLY if the handle may not write. */
 int run_check_writable(const struct pawl *run, struct pawl_error *err);
+/* The same for deleting and repairing, which of many ranks only rank 0 does (PAWL_EUSAGE for others). */
+int run_check_keeper(const struct pawl *run, struct pawl_error *err);
 /* Remembers a failed save until somebody is told of it. */
 void run_set_pending(struct pawl *run, struct pawl_ticket *ticket);
 /* The error of a failed save that nobody has seen, once; else 0. */
 int run_take_pending(struct pawl *run, struct pawl_error *err);
-/* Appends one line to events.jsonl; failures are ignored (events are a convenience). `fields`: JSON members without braces. */
+/* Appends one line to events.jsonl; failures are ignored (events are a convenience). `fields`: JSON members without
+ * braces. */
 void run_event(struct pawl *run, const char *what, const char *fields);
 /* Makes it durable that an id has been given out, before the newest checkpoint is removed. The lock is held. */
 int run_remember_id(struct pawl *run, uint64_t id, struct pawl_error *err);
-/* Applies retention: decide, then remove (manifest first, P7). The lease is checked before. run->lock is NOT held by the caller. */
-int run_retain(struct pawl *run, const struct pawl_retention *policy, bool dry_run, struct pawl_decisions **ret, struct pawl_error *err);
+/* Applies retention: decide, then remove (manifest first, P7). The lease is checked before. run->lock is NOT held by
+ * the caller. */
+int run_retain(struct pawl *run, const struct pawl_retention *policy, bool dry_run, struct pawl_decisions **ret,
+               struct pawl_error *err);
 /* Rewrites the latest and best pointers where they changed. */
 int run_point(struct pawl *run, struct pawl_error *err);
 

@@ -13,7 +13,9 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "meet.h"
 #include "name.h"
+#include "share.h"
 #include "writer.h"
 
 static int
@@ -59,6 +61,8 @@ copy_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *
 		const struct state_tensor *t = &state->tensors[i];
 		struct manifest_tensor *m = &s->tensors[i];
 
+		const struct pawl_tensor *box = &s->share.tensors[i].src;
+
 		*m = (struct manifest_tensor){.dtype = t->info.dtype,
 		                              .ndim = t->info.ndim,
 		                              .nbytes = t->info.nbytes,
@@ -66,8 +70,8 @@ copy_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *
 		                              .pieces = &boxes[i]};
 		m->name = bump_strndup(&s->memory, t->info.name, strlen(t->info.name));
 		m->shape = copy_extents(s, t->info.shape, m->ndim);
-		boxes[i].lengths = t->src.offsets ? copy_extents(s, t->src.shape, m->ndim) : m->shape;
-		boxes[i].offsets = copy_extents(s, t->src.offsets, m->ndim);
+		boxes[i].lengths = box->offsets ? copy_extents(s, box->shape, m->ndim) : m->shape;
+		boxes[i].offsets = copy_extents(s, box->offsets, m->ndim);
 		if (!m->name || !m->shape || !boxes[i].lengths || !boxes[i].offsets)
 			return err_set(err, PAWL_ENOMEM, "save: out of memory");
 	}
@@ -83,7 +87,7 @@ make_names(struct save *s, struct pawl_error *err)
 	struct name_values values = {.run_name = run->run_id,
 	                             .rank = 0,
 	                             .local_rank = 0,
-	                             .world_size = 1,
+	                             .world_size = run->world,
 	                             .local_world_size = 1,
 	                             .node_rank = 0,
 	                             .id = s->id,
@@ -98,7 +102,10 @@ make_names(struct save *s, struct pawl_error *err)
 	TRY(buf_check(&name, "save", err));
 	s->name = bump_strndup(&s->memory, buf_str(&name), name.len);
 	s->folder = bump_printf(&s->memory, "%s%s", base, buf_str(&name));
-	if (run->caps.rename_folder)
+	if (run->meet) /* all ranks must come to the same, whatever they think the step is */
+		s->partial =
+			bump_printf(&s->memory, "%s.id%06llu.%s.partial", base, (unsigned long long)s->id, s->token);
+	else if (run->caps.rename_folder)
 		s->partial = bump_printf(&s->memory, "%s.%s.%s.partial", base, buf_str(&name), s->token);
 	else
 		s->partial = s->folder;
@@ -132,9 +139,45 @@ save_clean(struct save **s)
 	save_unref(*s);
 }
 
+/* The id, and what follows from it. */
+static int
+make_identity(struct save *s, uint64_t id, struct pawl_error *err)
+{
+	struct pawl *run = s->run;
+
+	run_lock(run);
+	s->id = id ? id : run->single_name ? 1 : run->last_id + 1;
+	if (s->id > run->last_id && !run->single_name)
+		run->last_id = s->id;
+	run_unlock(run);
+	if (run->meet)
+		meet_save_token(run->meet, s->id, s->token);
+	else
+		TRY(clock_token(s->token, err));
+	return make_names(s, err);
+}
+
+/* What this rank writes; alone, everything. */
+static int
+take_share(struct save *s, const struct pawl_state *state, struct pawl_error *err)
+{
+	struct pawl *run = s->run;
+
+	if (!run->meet) {
+		s->share.tensors = state->tensors;
+		s->share.n_tensors = state->n_tensors;
+		return 0;
+	}
+	if (state->has_ranks && (state->rank != run->rank || state->world != run->world))
+		return err_set(err, PAWL_EUSAGE,
+		               "the state was built for rank %u of %u (pawl_state_set_rank), but this is rank %u of %u",
+		               state->rank, state->world ? state->world : 1, run->rank, run->world);
+	return share_of_rank(state, run->rank, run->world, &s->memory, &s->share, err);
+}
+
 int
-save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state, struct save **ret,
-         struct pawl_error *err)
+save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state, uint64_t id,
+         struct save **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(save_clean) struct save *s = mem_zalloc(1, sizeof(*s));
 
@@ -154,15 +197,12 @@ save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_
 	s->mode = opts->mode ? opts->mode - 1 : w->run->opts.mode;
 	s->lazy = opts->lazy && s->mode != PAWL_MODE_DIRECT;
 	TRY(ticket_new(&s->ticket, err));
-	TRY(clock_token(s->token, err));
+	TRY(take_share(s, state, err));
 	TRY(copy_metrics(s, opts, err));
 	TRY(copy_metadata(s, opts->metadata, err));
 	TRY(copy_tensors(s, state, err));
 	TRY(state_encode(state, &s->state_json, err));
-	run_lock(w->run);
-	s->id = w->run->single_name ? 1 : ++w->run->last_id;
-	run_unlock(w->run);
-	TRY(make_names(s, err));
+	TRY(make_identity(s, id, err));
 	*ret = steal(&s);
 	return 0;
 }
@@ -246,9 +286,14 @@ static int
 write_and_commit(struct save *s, struct pawl_error *err)
 {
 	stage_wait(s);
-	TRY(write_settle(s, err));
+	int rc = write_settle(s, err);
+
+	if (rc < 0) {
+		commit_report_failure(s->run, s->id, &s->error);
+		return rc;
+	}
 	ticket_stage(s->ticket, PAWL_STAGE_WRITTEN);
-	TRY(commit_publish(s, err));
+	TRY(s->run->meet ? commit_ranks(s, err) : commit_publish(s, err));
 	fill_stats(s);
 	ticket_stage(s->ticket, PAWL_STAGE_COMMITTED);
 	return 0;
@@ -277,7 +322,7 @@ settle(struct save *s)
 	struct pawl_error err = {0};
 	int rc = 0;
 
-	if (!run->single_name) {
+	if (!run->single_name && run->rank == 0) {
 		run_point(run, NULL); /* before what they pointed to may go */
 		rc = run_retain(run, &run->retention, false, NULL, &err);
 		if (run_point(run, rc < 0 ? NULL : &err) < 0)

@@ -7,8 +7,8 @@
  *
  * After COMMITTED nothing makes a save fail; later troubles are background errors of the run.
  *
- * Threads: the caller and the copy pool stage units (stage.c); a unit that is staged goes to the I/O pool (write.c); the run's
- * saver thread drives the rest (save.c). A unit belongs to one thread at a time.
+ * Threads: the caller and the copy pool stage units (stage.c); a unit that is staged goes to the I/O pool (write.c);
+ * the run's saver thread drives the rest (save.c). A unit belongs to one thread at a time.
  */
 #ifndef PAWL_SAVE_H
 #define PAWL_SAVE_H
@@ -48,68 +48,69 @@ struct reuse {
 struct save_unit {
 	struct save_pack *pack;
 	uint64_t offset;
-	size_t nbytes;    /* of the file; memory behind mem is readable up to the next multiple of 4,096 when it is ours */
-	const char *mem;  /* staged bytes: arena, ring slot, or the live tensor */
-	char *slot;       /* ring slot to give back, or NULL */
+	size_t nbytes; /* of the file; memory behind mem is readable up to the next multiple of 4,096 when it is ours */
+	const char *mem; /* staged bytes: arena, ring slot, or the live tensor */
+	char *slot;      /* ring slot to give back, or NULL */
 };
 
 struct save_pack {
 	struct save *save;
 	size_t index;
 	const struct plan_pack *plan;
-	char *image;                    /* snapshot mode: the pack's place in the arena */
+	char *image; /* snapshot mode: the pack's place in the arena */
 	struct sum128 *sums;
-	const struct reuse_pack *before;/* a pack of the same name and size to compare with, or NULL */
-	bool linked;                    /* reused; set before the manifest is made */
-	atomic_size_t units_left;       /* to be written */
+	const struct reuse_pack *before; /* a pack of the same name and size to compare with, or NULL */
+	bool linked;                     /* reused; set before the manifest is made */
+	atomic_size_t units_left;        /* to be written */
 
-	pthread_mutex_t lock;           /* guards below */
+	pthread_mutex_t lock; /* guards below */
 	struct store_file *file;
-	bool undecided;                 /* all blocks so far equal those of `before`: parked, not written */
+	bool undecided; /* all blocks so far equal those of `before`: parked, not written */
 	struct save_unit **parked;
 	size_t n_parked;
 };
 
 struct save {
-	atomic_uint refs;               /* the caller's and the saver's */
+	atomic_uint refs; /* the caller's and the saver's */
 	struct pawl *run;
 	struct writer *writer;
-	struct pawl_ticket *ticket;     /* a reference */
+	struct pawl_ticket *ticket; /* a reference */
 	uint64_t id;
 	int64_t step, unix_ns;
 	struct pawl_progress progress;
 	int mode;
-	bool lazy, deferred;            /* deferred: staged beside a running save, written later */
-	struct bump memory;             /* sources, metrics, units, sums ... */
+	bool lazy, deferred; /* deferred: staged beside a running save, written later */
+	struct bump memory;  /* sources, metrics, units, sums ... */
 	struct buf state_json;
-	struct pawl_state *metadata;    /* owned copy, or NULL */
+	struct pawl_state *metadata; /* owned copy, or NULL */
 	struct pawl_metric *metrics;
 	size_t n_metrics;
 	struct manifest_tensor *tensors; /* of the whole state; boxes in pieces until commit fills them in */
 	size_t n_tensors;
 	char token[33];
-	char *name, *folder, *partial;  /* checkpoint name; its key; the key it is written under */
+	char *name, *folder, *partial; /* checkpoint name; its key; the key it is written under */
 
-	struct plan *plan;              /* owned until the save is released */
-	uint64_t nbytes;                /* of all files */
+	struct pawl_state share; /* what this rank writes of the state; borrows it, so only during the call */
+	struct plan *plan;       /* owned until the save is released */
+	uint64_t nbytes;         /* of all files */
 	struct source *sources;
 	struct save_pack *packs;
 	struct save_unit *units;
 	size_t n_units;
-	uint64_t unit_bytes;            /* of one write: whole blocks, at most SAVE_UNIT_BYTES */
+	uint64_t unit_bytes; /* of one write: whole blocks, at most SAVE_UNIT_BYTES */
 	atomic_size_t next_unit;
-	struct arena_region region;     /* image (snapshot) or ring */
-	struct arena_region fill_region;/* host copies of tensors the processor cannot read (ring, direct) */
+	struct arena_region region;      /* image (snapshot) or ring */
+	struct arena_region fill_region; /* host copies of tensors the processor cannot read (ring, direct) */
 	struct group writing;
 	atomic_uint_fast64_t minor_faults, written_bytes, reused_bytes;
-	atomic_size_t not_finite;       /* index of such a tensor, or SIZE_MAX */
+	atomic_size_t not_finite; /* index of such a tensor, or SIZE_MAX */
 
-	pthread_mutex_t lock;           /* guards below */
+	pthread_mutex_t lock; /* guards below */
 	pthread_cond_t changed;
-	unsigned stagers;               /* copying threads still at work */
-	char **free_slots;              /* ring */
+	unsigned stagers;  /* copying threads still at work */
+	char **free_slots; /* ring */
 	size_t n_free_slots;
-	int failed;                     /* first error */
+	int failed; /* first error */
 	struct pawl_error error;
 	int64_t begin_ns, staged_ns, written_ns, committed_ns;
 };
@@ -120,8 +121,8 @@ bool save_has_failed(struct save *s);
 
 /* stage.c: sets up sources, units, packs and memory for a planned save (calls fill callbacks on this thread). */
 int stage_prepare(struct save *s, const struct pawl_state *state, struct pawl_error *err);
-/* Starts the copying threads (the caller has set s->stagers to 1 for this call); with help the calling thread copies too and
- * returns when all units are staged. */
+/* Starts the copying threads (the caller has set s->stagers to 1 for this call); with help the calling thread copies
+ * too and returns when all units are staged. */
 void stage_start(struct save *s, bool help);
 void stage_wait(struct save *s);
 /* Returns when deadline_ms (clock_mono_ms, < 0 = never) has passed (ETIMEDOUT) or all is staged (0). */
@@ -135,6 +136,16 @@ int write_settle(struct save *s, struct pawl_error *err);
 /* Throws away what was written. */
 void write_abandon(struct save *s);
 
+/* commit_ranks.c: the same for one of many ranks: hand in the part, and learn how it ends. */
+int commit_ranks(struct save *s, struct pawl_error *err);
+/* This rank's save has come to nothing before there was a part: the others are told. */
+void commit_report_failure(struct pawl *run, uint64_t id, const struct pawl_error *why);
+/* What has been written, as bytes of a manifest (or of a part). */
+int commit_describe(struct save *s, bool part, struct buf *out, struct pawl_error *err);
+/* Puts the manifest into the hidden folder and gives that its name; the commit of a run of one process and of rank 0.
+ */
+int commit_bytes(struct save *s, const struct buf *text, struct pawl_error *err);
+
 /* commit.c: manifest, publish. After success the checkpoint exists and is durable. */
 int commit_publish(struct save *s, struct pawl_error *err);
 /* JSON members of the summary (checkpoint's metadata in pack 0). */
@@ -146,9 +157,9 @@ void reuse_free(struct reuse *r);
 
 /* save.c: the background half, a job of the saver thread; drops its reference. */
 void save_run(void *save);
-/* A save with everything copied that outlives the call (but not planned yet), one reference. */
-int save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state, struct save **ret,
-             struct pawl_error *err);
+/* A save with everything copied that outlives the call (but not planned yet), one reference. id: 0 = the next one. */
+int save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state, uint64_t id,
+             struct save **ret, struct pawl_error *err);
 void save_unref(struct save *s);
 /* How long the caller was or is being held, as far as it is known. */
 double save_blocked_seconds(const struct save *s);

@@ -72,6 +72,8 @@ make_sources(struct save *s, const struct pawl_state *state, struct pawl_error *
 		struct source *source = &s->sources[i];
 
 		source->dtype = t->info.dtype;
+		if (t->elsewhere)
+			continue;
 		if (t->is_blob && s->lazy) { /* lies in the state's own memory, which may go */
 			source->data = bump_strndup(&s->memory, t->src.data, (size_t)t->local_nbytes);
 			if (!source->data)
@@ -95,7 +97,7 @@ fill_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *
 	uint64_t extra = 0, used = 0;
 
 	for (size_t i = 0; i < state->n_tensors; i++)
-		if (state->tensors[i].src.fill)
+		if (state->tensors[i].src.fill && !state->tensors[i].elsewhere)
 			extra += round_up(state->tensors[i].local_nbytes, 64);
 	if (!extra)
 		return 0;

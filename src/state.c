@@ -66,9 +66,14 @@ builder_path_forth(struct state_builder *b)
 {
 	if (b->depth == 0)
 		return;
-	if (b->depth > 1)
+	const struct pawl_node *parent = b->stack[b->depth - 1].node;
+	if (parent->type == PAWL_PER_RANK && b->world <= 1)
+		return; /* alone, it is as if it were not there */
+	if (b->path.len > 0 || b->depth > 1)
 		buf_putc(&b->path, '/');
-	if (b->has_key)
+	if (state_is_ranks(parent->type))
+		buf_printf(&b->path, "@%zu", b->rank + parent->count);
+	else if (b->has_key)
 		state_put_key(&b->path, &b->key);
 	else
 		buf_printf(&b->path, "%zu", b->stack[b->depth - 1].node->count);
@@ -234,14 +239,44 @@ push(struct pawl_state *s, struct pawl_node *node)
 	b->depth++;
 }
 
+/* Values per rank do not stand inside each other: whose would the inner one be? */
+static int
+check_ranks(struct pawl_state *s, int type, struct pawl_error *err)
+{
+	const struct state_builder *b = s->builder;
+
+	for (unsigned i = 0; i < b->depth; i++) {
+		if (!state_is_ranks(b->stack[i].node->type))
+			continue;
+		err_set(err, PAWL_EUSAGE, "a %s inside another one", state_type_name(type));
+		return builder_at_path(s, PAWL_EUSAGE, err);
+	}
+	return 0;
+}
+
+int
+pawl_state_set_rank(struct pawl_state *s, uint32_t rank, uint32_t world_size, struct pawl_error *err)
+{
+	if (!s || s->root)
+		return err_set(err, PAWL_EUSAGE, "state: the rank is set before anything is added");
+	if (rank >= world_size)
+		return err_set(err, PAWL_EUSAGE, "state: expected a rank below the world's size of %u, found %u",
+		               world_size, rank);
+	s->rank = s->builder->rank = rank;
+	s->world = s->builder->world = world_size;
+	return 0;
+}
+
 int
 pawl_state_begin(struct pawl_state *s, int type, struct pawl_error *err)
 {
 	struct state_builder *b = s->builder;
 
-	if (!state_is_dict(type) && type != PAWL_LIST && type != PAWL_TUPLE)
+	if (type < PAWL_DICT || type > PAWL_DIFFERS)
 		return err_set(err, PAWL_EUSAGE, "state: type %d (%s) is no container", type, state_type_name(type));
 	TRY(builder_check_place(s, type, err));
+	if (state_is_ranks(type))
+		TRY(check_ranks(s, type, err));
 	if (b->depth == STATE_MAX_DEPTH) {
 		err_set(err, PAWL_ELIMIT, "a %s nested deeper than %d containers", state_type_name(type),
 		        STATE_MAX_DEPTH);
@@ -254,6 +289,7 @@ pawl_state_begin(struct pawl_state *s, int type, struct pawl_error *err)
 	TRY(buf_check(&b->path, "state", err));
 	builder_link_node(s, node);
 	push(s, node);
+	s->has_ranks = s->has_ranks || state_is_ranks(type);
 	return 0;
 }
 
@@ -266,6 +302,11 @@ pawl_state_end(struct pawl_state *s, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "state: end without a container");
 	if (b->has_key) {
 		err_set(err, PAWL_EUSAGE, "the dict ends after a key without a value");
+		return builder_at_path(s, PAWL_EUSAGE, err);
+	}
+	const struct pawl_node *node = b->stack[b->depth - 1].node;
+	if (state_is_ranks(node->type) && node->count == 0) {
+		err_set(err, PAWL_EUSAGE, "a %s without a value", state_type_name(node->type));
 		return builder_at_path(s, PAWL_EUSAGE, err);
 	}
 	b->depth--;

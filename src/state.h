@@ -8,6 +8,8 @@
  *   {"$odict":[[key,value],..]}       ordered dict     {"$int":"123..."}  beyond +-2^53
  *   {"$float":"7ff8000000000000"}     non-finite, IEEE bits in hex
  *   {"$bytes":"base64"}               bytes            {"$tensor":"name","as":"torch"}  tensor (as: kind, optional)
+ *   {"$rank":[..]}                   per rank         {"$differs":[..]}  a plain value that was not the same on all
+ * ranks
  *   {"$str":"base64"}                 str that holds NUL characters, which the JSON texts of pawl never do
  *   {"$str_in":"name"} {"$bytes_in":"name"}   long str / bytes (> 4,096 bytes) kept as a U8 tensor of that name
  *
@@ -29,8 +31,8 @@ struct pawl_node {
 	struct pawl_scalar scalar; /* leaves but tensors */
 	struct pawl_node *first, *last, *next;
 	size_t count;
-	size_t tensor;  /* index, SIZE_MAX if none; set also for long str/bytes (type stays STR/BYTES, scalar.ptr/len
-	                   set in built states, ptr NULL in decoded ones until the bytes have been read) */
+	size_t tensor;    /* index, SIZE_MAX if none; set also for long str/bytes (type stays STR/BYTES, scalar.ptr/len
+	                     set in built states, ptr NULL in decoded ones until the bytes have been read) */
 	const char *kind; /* "" if none */
 };
 
@@ -39,8 +41,9 @@ struct state_tensor {
 	struct pawl_tensor src;       /* local piece: arrays copied into the state's memory; data borrowed.
 	                                 shape = local shape, offsets/global_shape = NULL when whole */
 	uint64_t local_nbytes;
-	bool contiguous;              /* local piece is C order */
-	bool is_blob;                 /* holds a long str or bytes; data lies in the state's memory */
+	bool contiguous; /* local piece is C order */
+	bool elsewhere;  /* another rank writes it (share.h) */
+	bool is_blob;    /* holds a long str or bytes; data lies in the state's memory */
 };
 
 struct pawl_state {
@@ -48,6 +51,8 @@ struct pawl_state {
 	struct pawl_node *root;
 	struct state_tensor *tensors;
 	size_t n_tensors, cap_tensors;
+	uint32_t rank, world;          /* who builds it; world 0 = 1. Names below PAWL_PER_RANK carry the rank */
+	bool has_ranks;                /* there are PAWL_PER_RANK or PAWL_DIFFERS in it */
 	struct state_builder *builder; /* stack, pending key, tables of keys, names and tied memory; never NULL */
 };
 
@@ -59,10 +64,21 @@ int state_decode(const char *what, const struct json *value, struct pawl_state *
 /* Looks a tensor up by name; NULL if there is none. Linear time is not acceptable (20,000 tensors). */
 struct state_tensor *state_find_tensor(struct pawl_state *state, const char *name);
 /* Sets dtype and global shape of a decoded tensor (arrays are copied). PAWL_ECORRUPT if they make no tensor. */
-int state_describe_tensor(struct pawl_state *state, struct state_tensor *t, int dtype, uint32_t ndim, const uint64_t *shape,
-                          struct pawl_error *err);
+int state_describe_tensor(struct pawl_state *state, struct state_tensor *t, int dtype, uint32_t ndim,
+                          const uint64_t *shape, struct pawl_error *err);
 /* Adds a leaf that stands for the tensor of that name (type TENSOR, or STR/BYTES for a long one), to be described. */
 int state_add_named(struct pawl_state *state, int type, const char *name, const char *kind, struct pawl_error *err);
+/* One's own of the values per rank: the child stands for the node, paths do not show it. */
+#define STATE_UNCLAIMED (-1) /* scalar.i of values per rank none of which is this rank's own */
+static inline bool
+state_is_transparent(const struct pawl_node *node)
+{
+	return (node->type == PAWL_PER_RANK || node->type == PAWL_DIFFERS) && node->count == 1;
+}
+/* Makes a decoded state what one rank sees of it: of the values per rank, and of those that differ, only that of saved
+ * rank `source` is left. source SIZE_MAX: the world's size has changed; values per rank stay as they are, and of those
+ * that differ rank 0's is left. */
+void state_resolve_ranks(struct pawl_state *state, size_t source);
 /* A state is complete when every container has ended and there is a root. */
 int state_check_complete(const struct pawl_state *state, struct pawl_error *err);
 /* Appends the escaped text of a key. */

@@ -8,13 +8,13 @@
 #include "state.h"
 #include "table.h"
 
-#define STATE_MAX_DEPTH 256        /* containers inside each other */
+#define STATE_MAX_DEPTH 256 /* containers inside each other */
 #define STATE_MAX_NODES 10000000u
 #define STATE_MAX_KEY_BYTES 4096   /* text of a dict key */
 #define STATE_MAX_NAME_BYTES 4096  /* of a tensor; the limit of safetensors headers */
 #define STATE_MAX_INT_DIGITS 60000 /* of an int beyond 64 bits; with its quotes below the 64 KiB of T2 */
 #define STATE_MAX_KIND_BYTES 32
-#define STATE_SMALL_DICT 8         /* up to so many children are looked through faster than hashed */
+#define STATE_SMALL_DICT 8 /* up to so many children are looked through faster than hashed */
 
 struct state_frame {
 	struct pawl_node *node;
@@ -25,13 +25,15 @@ struct state_builder {
 	struct state_frame stack[STATE_MAX_DEPTH]; /* open containers, outermost first */
 	unsigned depth;
 	bool has_key;
-	struct pawl_scalar key;  /* of the next child of the innermost dict, text already copied */
-	struct buf path;         /* of the innermost open container */
-	struct table children;   /* (dict, key) -> struct state_child, of dicts with more than STATE_SMALL_DICT children */
-	struct table names;      /* tensor name -> index */
-	struct table ties;       /* memory of a tensor -> index */
-	unsigned *n_suffixes;    /* per tensor: how many "~k" of its name have been tried */
+	struct pawl_scalar key; /* of the next child of the innermost dict, text already copied */
+	struct buf path;        /* of the innermost open container */
+	struct table
+		children;     /* (dict, key) -> struct state_child, of dicts with more than STATE_SMALL_DICT children */
+	struct table names;   /* tensor name -> index */
+	struct table ties;    /* memory of a tensor -> index */
+	unsigned *n_suffixes; /* per tensor: how many "~k" of its name have been tried */
 	size_t n_nodes;
+	uint32_t rank, world; /* as the state's */
 };
 
 /* A node inside a dict. */
@@ -42,6 +44,12 @@ struct state_child {
 };
 
 const char *state_type_name(int type);
+/* One child per rank? */
+static inline bool
+state_is_ranks(int type)
+{
+	return type == PAWL_PER_RANK || type == PAWL_DIFFERS;
+}
 static inline bool
 state_is_dict(int type)
 {
@@ -49,7 +57,8 @@ state_is_dict(int type)
 }
 
 /* The child of a dict with this (normalised) key, or NULL. */
-struct pawl_node *state_child(const struct pawl_state *s, const struct pawl_node *parent, const struct pawl_scalar *key);
+struct pawl_node *state_child(const struct pawl_state *s, const struct pawl_node *parent,
+                              const struct pawl_scalar *key);
 /* Checks a scalar and brings it to the one form that equal values share (ptr/len only where the type uses them; ints
  * that fit 64 bits in i). Text stays borrowed. */
 int state_normalise(const struct pawl_scalar *in, struct pawl_scalar *ret, struct pawl_error *err);
@@ -60,7 +69,8 @@ bool state_unescape(const char *component, size_t len, char *key, size_t *ret_le
 int builder_no_memory(struct pawl_error *err);
 /* May a value of this type come next? */
 int builder_check_place(struct pawl_state *s, int type, struct pawl_error *err);
-/* A node for the next child, not yet part of the tree; NULL without memory. Once it is there, builder_link cannot fail. */
+/* A node for the next child, not yet part of the tree; NULL without memory. Once it is there, builder_link cannot fail.
+ */
 struct pawl_node *builder_new_node(struct pawl_state *s, int type);
 void builder_link_node(struct pawl_state *s, struct pawl_node *node);
 /* Extends builder.path by the component of the next child; path_back takes it off again. */

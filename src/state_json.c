@@ -103,7 +103,7 @@ is_plain_key(const struct pawl_scalar *key)
 static enum form
 form_of(const struct pawl_node *node)
 {
-	if (node->type == PAWL_LIST || node->type == PAWL_TUPLE)
+	if (node->type == PAWL_LIST || node->type == PAWL_TUPLE || state_is_ranks(node->type))
 		return FORM_ARRAY;
 	if (node->type == PAWL_ODICT)
 		return FORM_PAIRS;
@@ -119,11 +119,21 @@ struct encode_frame {
 	enum form form;
 };
 
+/* The name of an array that is no list. */
+static const char *
+typed_array(int type)
+{
+	return type == PAWL_TUPLE      ? "$tuple"
+	       : type == PAWL_PER_RANK ? "$rank"
+	       : type == PAWL_DIFFERS  ? "$differs"
+	                               : NULL;
+}
+
 static void
 put_opening(struct buf *out, const struct encode_frame *f)
 {
-	if (f->node->type == PAWL_TUPLE)
-		buf_puts(out, "{\"$tuple\":[");
+	if (typed_array(f->node->type))
+		buf_printf(out, "{\"%s\":[", typed_array(f->node->type));
 	else if (f->form == FORM_PAIRS)
 		buf_puts(out, f->node->type == PAWL_ODICT ? "{\"$odict\":[" : "{\"$dict\":[");
 	else
@@ -135,7 +145,7 @@ put_closing(struct buf *out, const struct encode_frame *f)
 {
 	if (f->form != FORM_OBJECT)
 		buf_putc(out, ']');
-	if (f->form != FORM_ARRAY || f->node->type == PAWL_TUPLE)
+	if (f->form != FORM_ARRAY || typed_array(f->node->type))
 		buf_putc(out, '}');
 }
 
@@ -342,8 +352,8 @@ place_typed(struct decoder *d, const char *form, const struct json *value)
 		const char *name;
 		int type;
 	} forms[] = {
-		{"$tensor", PAWL_TENSOR}, {"$str_in", PAWL_STR}, {"$bytes_in", PAWL_BYTES},
-		{"$tuple", PAWL_TUPLE},   {"$dict", PAWL_DICT},  {"$odict", PAWL_ODICT},
+		{"$tensor", PAWL_TENSOR}, {"$str_in", PAWL_STR},  {"$bytes_in", PAWL_BYTES}, {"$tuple", PAWL_TUPLE},
+		{"$dict", PAWL_DICT},     {"$odict", PAWL_ODICT}, {"$rank", PAWL_PER_RANK},  {"$differs", PAWL_DIFFERS},
 	};
 
 	for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
@@ -354,7 +364,7 @@ place_typed(struct decoder *d, const char *form, const struct json *value)
 			return place_named(d, form, type, value);
 		if (value->first->type != JSON_ARRAY || value->len != 1)
 			return wrong(d, form, "one array");
-		return open_container(d, type, value->first, type == PAWL_TUPLE ? FORM_ARRAY : FORM_PAIRS);
+		return open_container(d, type, value->first, typed_array(type) ? FORM_ARRAY : FORM_PAIRS);
 	}
 	return wrong(d, form, "a known form");
 }

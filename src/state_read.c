@@ -14,12 +14,22 @@ const char *
 state_type_name(int type)
 {
 	static const char *const names[] = {
-		[PAWL_NONE] = "none",   [PAWL_BOOLEAN] = "bool", [PAWL_INT] = "int",       [PAWL_FLOAT] = "float",
-		[PAWL_STR] = "str",     [PAWL_BYTES] = "bytes",  [PAWL_TENSOR] = "tensor", [PAWL_DICT] = "dict",
-		[PAWL_ODICT] = "odict", [PAWL_LIST] = "list",    [PAWL_TUPLE] = "tuple",
+		[PAWL_NONE] = "none",
+		[PAWL_BOOLEAN] = "bool",
+		[PAWL_INT] = "int",
+		[PAWL_FLOAT] = "float",
+		[PAWL_STR] = "str",
+		[PAWL_BYTES] = "bytes",
+		[PAWL_TENSOR] = "tensor",
+		[PAWL_DICT] = "dict",
+		[PAWL_ODICT] = "odict",
+		[PAWL_LIST] = "list",
+		[PAWL_TUPLE] = "tuple",
+		[PAWL_PER_RANK] = "value per rank",
+		[PAWL_DIFFERS] = "value that differs between ranks",
 	};
 
-	return type >= 0 && type <= PAWL_TUPLE ? names[type] : "unknown type";
+	return type >= 0 && type <= PAWL_DIFFERS ? names[type] : "unknown type";
 }
 
 /* ------------------------------------------------------------------ nodes */
@@ -64,6 +74,14 @@ const struct pawl_scalar *
 pawl_node_scalar(const struct pawl_node *node)
 {
 	return node->type < PAWL_TENSOR ? &node->scalar : NULL;
+}
+
+const struct pawl_node *
+pawl_node_own(const struct pawl_node *node)
+{
+	if (!state_is_ranks(node->type))
+		return node;
+	return state_is_transparent(node) && node->scalar.i != STATE_UNCLAIMED ? node->first : NULL;
 }
 
 size_t
@@ -163,7 +181,7 @@ state_normalise(const struct pawl_scalar *in, struct pawl_scalar *ret, struct pa
 			return err_set(err, PAWL_EUSAGE, "text is not valid UTF-8");
 		break;
 	default:
-		if (in->type > 0 && in->type <= PAWL_TUPLE)
+		if (in->type > 0 && in->type <= PAWL_DIFFERS)
 			return err_set(err, PAWL_EUSAGE, "not a scalar");
 		return err_set(err, PAWL_EUNSUPPORTED, "a value of type %d cannot be held in a state", in->type);
 	}
@@ -221,6 +239,8 @@ state_put_component(struct buf *out, const struct pawl_node *parent, const struc
 {
 	if (state_is_dict(parent->type))
 		state_put_key(out, child->key);
+	else if (state_is_ranks(parent->type))
+		buf_printf(out, "@%zu", index);
 	else
 		buf_printf(out, "%zu", index);
 }
@@ -283,6 +303,8 @@ child_by_component(const struct pawl_state *s, const struct pawl_node *parent, c
 	struct pawl_scalar str = {.type = PAWL_STR, .ptr = text}, number = {.type = PAWL_INT, .ptr = text};
 	PAWL_CLEAN(buf_clear) struct buf other = {0};
 
+	if (state_is_ranks(parent->type))
+		return len > 0 && *component == '@' ? child_by_index(parent, component + 1, len - 1) : NULL;
 	if (!state_is_dict(parent->type))
 		return child_by_index(parent, component, len);
 	if (!state_unescape(component, len, text, &str.len))
@@ -302,6 +324,12 @@ child_by_component(const struct pawl_state *s, const struct pawl_node *parent, c
 	return node;
 }
 
+static const struct pawl_node *
+inner(const struct pawl_node *node)
+{
+	return state_is_transparent(node) ? node->first : node;
+}
+
 const struct pawl_node *
 pawl_state_at(const struct pawl_state *s, const char *path)
 {
@@ -309,13 +337,41 @@ pawl_state_at(const struct pawl_state *s, const char *path)
 
 	for (const char *at = path; node && *path;) {
 		size_t len = strcspn(at, "/");
-		node = child_by_component(s, node, at, len);
+		node = child_by_component(s, inner(node), at, len);
 		at += len;
 		if (!*at)
 			break;
 		at++;
 	}
-	return node;
+	return node ? inner(node) : NULL;
+}
+
+/* ------------------------------------------------------------------ ranks */
+
+static void
+resolve(struct pawl_node *node, size_t source)
+{
+	if (node->type == PAWL_DIFFERS || (node->type == PAWL_PER_RANK && source < node->count)) {
+		size_t wanted = source < node->count ? source : 0;
+		struct pawl_node *child = node->first;
+
+		for (size_t i = 0; i < wanted; i++)
+			child = child->next;
+		node->first = node->last = child;
+		node->count = 1;
+		child->next = NULL;
+	} else if (node->type == PAWL_PER_RANK) {
+		node->scalar.i = STATE_UNCLAIMED;
+	}
+	for (struct pawl_node *child = node->first; child; child = child->next)
+		resolve(child, source); /* the builder has bounded the depth */
+}
+
+void
+state_resolve_ranks(struct pawl_state *state, size_t source)
+{
+	if (state->root && state->has_ranks)
+		resolve(state->root, source);
 }
 
 /* ---------------------------------------------------------------- getters */

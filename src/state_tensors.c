@@ -126,8 +126,11 @@ builder_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, stru
 {
 	struct state_tensor row = {.contiguous = true};
 
-	if (t->size < sizeof(*t))
+	if (t->size < offsetof(struct pawl_tensor, writer))
 		return err_set(err, PAWL_EUSAGE, "tensor: size is %zu, set it by PAWL_TENSOR_INIT", t->size);
+	if (t->size >= sizeof(*t) && (t->writer < PAWL_WRITER_AUTO || t->writer > PAWL_WRITER_ELSEWHERE))
+		return err_set(err, PAWL_EUSAGE, "tensor: writer: expected 0 to %d, found %d", PAWL_WRITER_ELSEWHERE,
+		               t->writer);
 	if (t->kind && (strlen(t->kind) > STATE_MAX_KIND_BYTES || !text_is_utf8(t->kind, strlen(t->kind))))
 		return err_set(err, PAWL_EUSAGE, "tensor: kind must be UTF-8 of at most %d bytes",
 		               STATE_MAX_KIND_BYTES);
@@ -136,7 +139,8 @@ builder_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, stru
 		rc = check_shard(t, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "tensor");
-	row.src = *t;
+	memcpy(&row.src, t, t->size < sizeof(*t) ? t->size : sizeof(*t)); /* a caller may know fewer fields */
+	row.src.size = sizeof(row.src);
 	row.src.kind = NULL;
 	row.contiguous = tensor_is_contiguous(t);
 	if (row.contiguous || t->fill)
@@ -168,6 +172,9 @@ builder_add_row(struct pawl_state *s, struct state_tensor *row, size_t *ret, str
 	uint64_t hash = 0;
 
 	TRY(reserve_tensor(s, err));
+	for (unsigned i = 0; i < b->depth; i++)
+		if (b->stack[i].node->type == PAWL_PER_RANK) /* nobody else has it */
+			row->src.writer = PAWL_WRITER_HERE;
 	builder_path_forth(b);
 	int rc = unique_name(s, &row->info.name, &hash, err);
 	builder_path_back(b);

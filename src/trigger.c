@@ -192,3 +192,13 @@ pawl_optimal_interval_seconds(double save_cost_seconds, double mtbf_seconds)
 	double ratio = save_cost_seconds / (2 * mtbf_seconds);
 	return sqrt(2 * save_cost_seconds * mtbf_seconds) * (1 + sqrt(ratio) / 3 + ratio / 9) - save_cost_seconds;
 }
+
+bool
+triggers_use_clock(const struct triggers *t)
+{
+	for (size_t i = 0; i < t->n; i++)
+		if (t->rows[i].unit == TRIGGER_SECOND || t->rows[i].unit == TRIGGER_DURATION ||
+		    t->rows[i].unit == TRIGGER_AUTO)
+			return true;
+	return false;
+}

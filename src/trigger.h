@@ -30,16 +30,18 @@ struct triggers {
 	size_t n;
 };
 
-/* "1ep" "5it" "10ba" "5000sp" "1000000tok" "30sec" "0.25dur" "auto", and a bare integer = epochs (R91). PAWL_EUSAGE naming
- * the text and the known units. */
+/* "1ep" "5it" "10ba" "5000sp" "1000000tok" "30sec" "0.25dur" "auto", and a bare integer = epochs (R91). PAWL_EUSAGE
+ * naming the text and the known units. */
 int trigger_parse(const char *text, struct trigger *ret, struct pawl_error *err);
 /* Several of them, and "first", with commas between. */
 int triggers_parse(const char *text, struct triggers *ret, struct pawl_error *err);
 /* Threshold crossing: floor(now / every) > floor(last / every); the first call (last all unknown) counts from 0.
  * Also true when now->fraction reaches 1 (end of training) and last->fraction had not; for AUTO: total_wct passed by
  * `auto_seconds` since last. A counter that is needed and unknown: PAWL_EUSAGE naming it. Returns 1, 0 or a code. */
-int trigger_due(const struct trigger *t, const struct pawl_progress *last, const struct pawl_progress *now, double auto_seconds,
-                struct pawl_error *err);
+int trigger_due(const struct trigger *t, const struct pawl_progress *last, const struct pawl_progress *now,
+                double auto_seconds, struct pawl_error *err);
+/* Is there one that goes by the clock, which tells every process another time? */
+bool triggers_use_clock(const struct triggers *t);
 /* 1 if any is due. last NULL: nothing has been saved. auto_seconds 0 = not known yet. */
 int triggers_due(const struct triggers *t, const struct pawl_progress *last, const struct pawl_progress *now,
                  double auto_seconds, struct pawl_error *err);

@@ -259,7 +259,7 @@ pawl_prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, s
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "prune: expected a run, found NULL");
 	if (!dry_run)
-		TRY(run_check_writable(run, err));
+		TRY(run_check_keeper(run, err));
 	if (policy && policy->num_to_keep == PAWL_KEEP_MEMORY)
 		return err_set(err, PAWL_EUSAGE, "prune: memory only is a rule that a run is opened with");
 	own = policy ? *policy : run->retention;
@@ -374,7 +374,7 @@ pawl_remove(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
 
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "remove: expected a run, found NULL");
-	TRY(run_check_writable(run, err));
+	TRY(run_check_keeper(run, err));
 	run_lock(run);
 	rc = want(run, id, &e, err);
 	if (rc == 0 && e->held)

@@ -9,6 +9,8 @@ struct walker {
 	walk_fn *fn;
 	void *arg;
 	struct buf path, exact;
+	bool in_ranks;
+	size_t ranks_len, ranks_exact_len;
 };
 
 static void
@@ -21,6 +23,8 @@ walker_clear(struct walker *w)
 static void
 put_child(struct walker *w, const struct pawl_node *parent, const struct pawl_node *child, size_t index)
 {
+	if (state_is_transparent(parent))
+		return;
 	if (w->exact.len > 0) /* the parent is not the root */
 		buf_putc(&w->path, '/');
 	buf_putc(&w->exact, '/');
@@ -36,18 +40,31 @@ static int
 walk_node(struct walker *w, const struct pawl_node *node, struct pawl_error *err)
 {
 	if (!node->first) {
-		struct walk_leaf leaf = {.path = buf_str(&w->path), .exact = buf_str(&w->exact), .node = node};
+		struct walk_leaf leaf = {.path = buf_str(&w->path),
+		                         .exact = buf_str(&w->exact),
+		                         .node = node,
+		                         .in_ranks = w->in_ranks,
+		                         .ranks_len = w->ranks_len,
+		                         .ranks_exact_len = w->ranks_exact_len};
 		TRY(buf_check(&w->path, "path", err));
 		TRY(buf_check(&w->exact, "path", err));
 		return w->fn(w->arg, &leaf, err);
 	}
 	size_t index = 0, path_len = w->path.len, exact_len = w->exact.len;
+	bool is_ranks = node->type == PAWL_PER_RANK && !pawl_node_own(node);
+	if (is_ranks) {
+		w->in_ranks = true;
+		w->ranks_len = path_len;
+		w->ranks_exact_len = exact_len;
+	}
 	for (const struct pawl_node *child = node->first; child; child = child->next) {
 		put_child(w, node, child, index++);
 		TRY(walk_node(w, child, err));
 		w->path.len = path_len;
 		w->exact.len = exact_len;
 	}
+	if (is_ranks) /* they do not stand inside each other */
+		w->in_ranks = false;
 	return 0;
 }
 

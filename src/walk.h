@@ -12,6 +12,8 @@ struct walk_leaf {
 	const char *path;
 	const char *exact; /* the path with marks that tell keys of equal text but different type apart (1 and "1") */
 	const struct pawl_node *node; /* a leaf, or a container without children */
+	bool in_ranks; /* belongs to values of several ranks (unresolved PAWL_PER_RANK), which begin at: */
+	size_t ranks_len, ranks_exact_len; /* so many bytes of path and exact */
 };
 
 /* Return a negative code to stop. The strings are valid during the call. */

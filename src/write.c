@@ -205,6 +205,18 @@ write_settle(struct save *s, struct pawl_error *err)
 	return rc;
 }
 
+/* The folder is everybody's: a rank takes away only what is its own. */
+static void
+abandon_own(struct save *s)
+{
+	for (size_t k = 0; s->packs && s->partial && k < s->plan->n_packs; k++) {
+		PAWL_CLEAN(buf_clear) struct buf key = {0};
+
+		if (pack_key(s, s->partial, &s->packs[k], &key, NULL) == 0)
+			store_remove(s->run->store, buf_str(&key), NULL);
+	}
+}
+
 void
 write_abandon(struct save *s)
 {
@@ -215,6 +227,12 @@ write_abandon(struct save *s)
 			store_abort(s->run->store, s->packs[k].file);
 		s->packs[k].file = NULL;
 	}
+	if (s->run->rank > 0) {
+		abandon_own(s);
+		return;
+	}
 	if (s->partial)
 		store_remove_folder(s->run->store, s->partial, &ignored);
+	if (s->run->meet && !s->run->left_behind)
+		s->run->left_behind = mem_strdup(s->partial); /* a slow rank may make it anew */
 }

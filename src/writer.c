@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "meet.h"
 #include "retain.h"
 
 #define RECYCLE_FOLDER ".pawl/recycle"
@@ -226,11 +227,12 @@ writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 
 /* The cached plan if the structure is the same, else a new one; then the headers of this save. */
 static int
-make_plan(struct writer *w, struct save *s, const struct pawl_state *state, struct pawl_error *err)
+make_plan(struct writer *w, struct save *s, struct pawl_error *err)
 {
+	const struct pawl_state *state = &s->share;
 	struct plan_opts opts = {.pack_bytes = w->run->opts.pack_bytes,
 	                         .block_bytes = w->run->opts.block_bytes,
-	                         .rank = 0,
+	                         .rank = w->run->rank,
 	                         .run_id = w->run->run_id};
 	PAWL_CLEAN(buf_clear) struct buf summary = {0};
 
@@ -298,17 +300,17 @@ wait_idle(struct writer *w)
 }
 
 static int
-prepare(struct writer *w, struct save *s, const struct pawl_state *state, struct pawl_error *err)
+prepare(struct writer *w, struct save *s, struct pawl_error *err)
 {
 	uint64_t limit = w->run->opts.arena_bytes;
 
-	TRY(make_plan(w, s, state, err));
+	TRY(make_plan(w, s, err));
 	TRY(check_space(w, s, err));
 	if (s->deferred && (s->mode != PAWL_MODE_SNAPSHOT || (limit && s->plan->image_bytes > limit))) {
 		wait_idle(w); /* a ring cannot be filled before it is written */
 		s->deferred = false;
 	}
-	return stage_prepare(s, state, err);
+	return stage_prepare(s, &s->share, err);
 }
 
 static void
@@ -347,6 +349,21 @@ note_saved(struct pawl *run, const struct save *s)
 	run_unlock(run);
 }
 
+/* Of many ranks each counts its saves, the failed ones too, so that all mean the same by an id. 0 = alone. */
+static uint64_t
+next_meet_id(struct pawl *run)
+{
+	uint64_t id = 0;
+
+	if (!run->meet)
+		return 0;
+	run_lock(run);
+	id = ++run->meet_id;
+	run_unlock(run);
+	meet_note_id(run->meet, id);
+	return id;
+}
+
 int
 writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state,
             struct pawl_ticket **ret, struct pawl_error *err)
@@ -354,10 +371,13 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 	struct save *s = NULL;
 	bool deferred = false;
 	int64_t begin_ns = clock_mono_ns();
+	struct pawl_error why = {0};
+	uint64_t id;
 	int rc;
 
 	TRY(admit(w, &deferred, err));
-	rc = save_new(w, opts, state, &s, err);
+	id = next_meet_id(w->run);
+	rc = save_new(w, opts, state, id, &s, err);
 	if (rc == 0) {
 		s->begin_ns = begin_ns; /* waiting for a turn is time the caller was held */
 		s->deferred = deferred;
@@ -373,10 +393,14 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 		return 0;
 	}
 	if (rc == 0)
-		rc = prepare(w, s, state, err);
+		rc = prepare(w, s, err);
 	if (rc == 0)
 		rc = hand_over(w, s, err);
 	if (rc < 0) {
+		if (err)
+			why = *err;
+		why.code = rc;
+		commit_report_failure(w->run, id, &why);
 		un_admit(w, s);
 		return rc;
 	}
@@ -391,6 +415,22 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 	}
 	save_unref(s);
 	return rc;
+}
+
+int
+writer_skip(struct writer *w, int code, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	bool deferred;
+
+	if (err)
+		why = *err;
+	why.code = code;
+	if (admit(w, &deferred, NULL) == 0) {
+		commit_report_failure(w->run, next_meet_id(w->run), &why);
+		un_admit(w, NULL);
+	}
+	return code;
 }
 
 /* A reference to the ticket of a save that has not staged everything, or NULL. */

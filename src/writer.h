@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * writer: the threads of a run that is open for writing, admission of saves, and what is kept between them (plan, packs to
- * link, recycled files). One save is being written at a time; with PAWL_BUSY_REPLACE one more may wait, staged.
+ * writer: the threads of a run that is open for writing, admission of saves, and what is kept between them (plan, packs
+ * to link, recycled files). One save is being written at a time; with PAWL_BUSY_REPLACE one more may wait, staged.
  */
 #ifndef PAWL_WRITER_H
 #define PAWL_WRITER_H
@@ -15,20 +15,20 @@
 
 struct writer {
 	struct pawl *run;
-	struct pool *copiers;  /* NULL when one thread copies */
+	struct pool *copiers; /* NULL when one thread copies */
 	struct pool *writers;
-	struct pool *saver;    /* one thread: save_run */
+	struct pool *saver;            /* one thread: save_run */
 	_Atomic int64_t paid_until_ns; /* bandwidth limit */
 
-	pthread_mutex_t lock;  /* guards below */
+	pthread_mutex_t lock; /* guards below */
 	pthread_cond_t changed;
 	struct save *active, *queued;
-	unsigned settling;     /* saves that are committed, but still retain and point */
-	bool admitting;        /* a caller is between admission and hand-over */
-	struct plan *plan;     /* cached, NULL while a save has it */
-	struct reuse *reuse;   /* of the last commit; changed only while no save is active */
-	size_t n_packs;        /* of the last checkpoint */
-	char **recycled;       /* keys of files to overwrite, with their sizes */
+	unsigned settling;   /* saves that are committed, but still retain and point */
+	bool admitting;      /* a caller is between admission and hand-over */
+	struct plan *plan;   /* cached, NULL while a save has it */
+	struct reuse *reuse; /* of the last commit; changed only while no save is active */
+	size_t n_packs;      /* of the last checkpoint */
+	char **recycled;     /* keys of files to overwrite, with their sizes */
 	uint64_t *recycled_nbytes;
 	size_t n_recycled;
 };
@@ -37,8 +37,11 @@ int writer_new(struct pawl *run, struct writer **ret, struct pawl_error *err);
 /* Waits for all saves, joins the threads. */
 void writer_free(struct writer *w);
 /* The caller's half of a save; see pawl_save. */
-int writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state, struct pawl_ticket **ret,
-                struct pawl_error *err);
+int writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state,
+                struct pawl_ticket **ret, struct pawl_error *err);
+/* One of many ranks cannot take part in the save that the others begin now: waits for its turn, and tells them. Returns
+ * code. */
+int writer_skip(struct writer *w, int code, struct pawl_error *err);
 /* Called by save_run when s has been committed or has failed: takes back plan and memory, lets the next save begin. */
 void writer_release(struct writer *w, struct save *s, struct reuse *reuse);
 /* Called by save_run when s has settled. */

@@ -7,6 +7,7 @@ named."""
 from __future__ import annotations
 
 import argparse
+import os
 import pathlib
 import re
 import subprocess
@@ -14,6 +15,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIMEOUT_SECONDS, MEMORY_MB = 1, 1024
+# Without this, undefined behaviour is only printed.
+ENVIRONMENT = os.environ | {"UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
 
 
 def fuzz(program: pathlib.Path, kept: pathlib.Path, seconds: int) -> bool:
@@ -30,7 +33,9 @@ def fuzz(program: pathlib.Path, kept: pathlib.Path, seconds: int) -> bool:
     corpus = ROOT / "tests" / "fuzz" / "corpus" / name
     if corpus.exists():
         command.append(str(corpus))
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, env=ENVIRONMENT
+    )
     runs = re.search(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)
     edges = re.findall(r"cov: (\d+)", done.stderr)
     result = "nothing found" if done.returncode == 0 else "FAILED"

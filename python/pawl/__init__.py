@@ -41,6 +41,7 @@ from ._pawl import (
 from .checkpoint import Checkpoint, load, save
 from .consumer import hold, wait_for_new
 from .manager import CheckpointManager
+from .rank import Rank, rank_identify
 from .records import CheckpointInfo, Decision, Restored
 from .rng import RngState, rng_state
 from .shard import Shard
@@ -65,6 +66,7 @@ __all__ = [
     "NotFoundError",
     "OutOfMemoryError",
     "PawlError",
+    "Rank",
     "ReadOnlyError",
     "Restored",
     "RngState",
@@ -80,6 +82,7 @@ __all__ = [
     "hold",
     "load",
     "optimal_interval",
+    "rank_identify",
     "rng_state",
     "save",
     "wait_for_new",

@@ -49,6 +49,31 @@ arena_bytes(PyObject *module, PyObject *none)
 	return PyLong_FromSize_t(st->arena ? pawl_arena_bytes(st->arena) : 0);
 }
 
+static PyObject *
+number_or_none(void *number)
+{
+	int32_t value = *(const int32_t *)number;
+
+	return value < 0 ? Py_NewRef(Py_None) : PyLong_FromLong(value);
+}
+
+/* Of the environment as the C library sees it, to which os.environ writes through. */
+static PyObject *
+rank_identify(PyObject *module, PyObject *none)
+{
+	struct pawl_rank r = PAWL_RANK_INIT;
+	struct pawl_error err = {0};
+	int rc = pawl_rank_identify(&r, &err);
+
+	(void)none;
+	if (rc < 0)
+		return py_raise(PyModule_GetState(module), rc, &err);
+	return Py_BuildValue("{s:i,s:i,s:O&,s:O&,s:O&,s:s,s:s}", "rank", (int)r.rank, "world_size", (int)r.world_size,
+	                     "local_rank", number_or_none, &r.local_rank, "local_world_size", number_or_none,
+	                     &r.local_world_size, "node_rank", number_or_none, &r.node_rank, "launcher", r.launcher,
+	                     "attempt", r.attempt);
+}
+
 /* pawl.Shard tells what a shard looks like; it registers itself. */
 static PyObject *
 set_shard(PyObject *module, PyObject *type)
@@ -81,6 +106,7 @@ static PyMethodDef functions[] = {
 	{"interval_due", interval_due, METH_VARARGS,
          "Is a save due by a time string between two points of a training?"},
 	{"arena_bytes", arena_bytes, METH_NOARGS, "Staging memory held by this process."},
+	{"rank_identify", rank_identify, METH_NOARGS, "Which process of a job this is."},
 	{"set_shard", set_shard, METH_O, "Register the type of shards."},
 	{"check_state", check_state, METH_O, "Walk a state without saving it."},
 	{NULL, NULL, 0, NULL},

@@ -65,6 +65,16 @@ class Info(TypedDict):
     bad: bool
 
 @type_check_only
+class Identity(TypedDict):
+    rank: int
+    world_size: int
+    local_rank: int | None
+    local_world_size: int | None
+    node_rank: int | None
+    launcher: str
+    attempt: str
+
+@type_check_only
 class Finding(TypedDict):
     id: int
     file: str
@@ -208,5 +218,6 @@ def version() -> str: ...
 def optimal_interval(save_cost_seconds: float, mtbf_seconds: float, /) -> float: ...
 def interval_due(interval: str, last: Mapping[str, float] | None, now: Mapping[str, float] | None, /) -> bool: ...
 def arena_bytes() -> int: ...
+def rank_identify() -> Identity: ...
 def set_shard(type: _T, /) -> _T: ...
 def check_state(state: object, /) -> int: ...

@@ -129,14 +129,23 @@ trim_partial_utf8(char *message)
 		message[len - 1 - back] = '\0';
 }
 
-/* A name in a message may be anything, and "%.200s" may have cut it inside a character. */
+/* A control character of ASCII, or one of those that terminals know beyond it (U+0080 to U+009F). */
+static bool
+is_control(const char *at, size_t len)
+{
+	unsigned char c = (unsigned char)at[0];
+
+	return len == 1 ? c < 0x20 || c == 0x7f : len == 2 && c == 0xc2 && (unsigned char)at[1] < 0xa0;
+}
+
+/* A name in a message may be anything, also what steers a terminal, and "%.200s" may have cut it inside a character. */
 static void
-replace_bad_utf8(char *message)
+replace_unprintable(char *message)
 {
 	for (char *at = message, *end = message + strlen(message); at < end;) {
 		size_t len = text_utf8_char(at, (size_t)(end - at));
-		if (len == 0)
-			*at = '?';
+		if (len == 0 || is_control(at, len))
+			memset(at, '?', len > 0 ? len : 1);
 		at += len > 0 ? len : 1;
 	}
 }
@@ -150,7 +159,7 @@ finish(struct pawl_error *err, int code, int sys, int wanted)
 		err->message[0] = '\0';
 	else if ((size_t)wanted >= sizeof(err->message))
 		trim_partial_utf8(err->message);
-	replace_bad_utf8(err->message);
+	replace_unprintable(err->message);
 }
 
 /* Format arguments may point into err->message itself (rewording an earlier error), hence the copies

@@ -75,9 +75,7 @@ fail_expected(struct reader *r, const char *expected)
 static int
 fail_memory(struct reader *r, size_t nbytes)
 {
-	const struct bump *b = r->memory;
-
-	if (b->limit_bytes > 0 && (b->used_bytes > b->limit_bytes || nbytes > b->limit_bytes - b->used_bytes))
+	if (!bump_has_room(r->memory, nbytes))
 		return fail(r, PAWL_ELIMIT, "needs more memory than the limit allows");
 	return fail(r, PAWL_ENOMEM, "out of memory");
 }
@@ -135,24 +133,26 @@ new_node(struct reader *r, enum json_type type)
 	return node;
 }
 
-static char *
-new_text(struct reader *r, size_t len)
+static int
+new_text(struct reader *r, size_t len, char **ret)
 {
 	size_t need = len + 1;
 
+	if (need > r->n_text && need > TEXT_BLOCK_BYTES / 4) {
+		*ret = bump_alloc(r->memory, need);
+		return *ret ? 0 : fail_memory(r, need);
+	}
 	if (need > r->n_text) {
-		if (need > TEXT_BLOCK_BYTES / 4)
-			return bump_alloc(r->memory, need);
 		size_t block = r->n_values < NODES_PER_BLOCK ? TEXT_BLOCK_BYTES / 4 : TEXT_BLOCK_BYTES;
 		r->text = bump_alloc(r->memory, block);
+		r->n_text = r->text ? block : 0;
 		if (!r->text)
-			return NULL;
-		r->n_text = block;
+			return fail_memory(r, block);
 	}
-	char *text = r->text;
+	*ret = r->text;
 	r->text += need;
 	r->n_text -= need;
-	return text;
+	return 0;
 }
 
 /* ---------------------------------------------------------------- strings */
@@ -177,9 +177,8 @@ read_string(struct reader *r, const char **ret, size_t *ret_len)
 	/* An escape is at most six times as long as what it stands for. */
 	if (len > r->limits.max_string && (plain || len / 6 > r->limits.max_string))
 		return fail(r, PAWL_ELIMIT, "a string is longer than the limit");
-	char *text = new_text(r, len);
-	if (!text)
-		return fail_memory(r, len + 1);
+	char *text;
+	TRY(new_text(r, len, &text));
 	if (plain) {
 		memcpy(text, open, len);
 	} else {

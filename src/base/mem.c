@@ -129,15 +129,29 @@ bump_add_chunk(struct bump *b, size_t need)
 	return true;
 }
 
+/* What an allocation takes; 0 = more than can be. */
+static size_t
+bump_step(size_t nbytes)
+{
+	return nbytes > SIZE_MAX - BUMP_ALIGN ? 0 : (size_t)round_up(nbytes > 0 ? nbytes : 1, BUMP_ALIGN);
+}
+
+bool
+bump_has_room(const struct bump *b, size_t nbytes)
+{
+	size_t step = bump_step(nbytes);
+
+	return b->limit_bytes == 0 ||
+	       (step > 0 && b->used_bytes <= b->limit_bytes && step <= b->limit_bytes - b->used_bytes);
+}
+
 static char *
 bump_take(struct bump *b, size_t nbytes)
 {
-	if (nbytes == 0)
-		nbytes = 1;
-	if (nbytes > SIZE_MAX - BUMP_ALIGN)
+	if (!bump_has_room(b, nbytes))
 		return NULL;
-	nbytes = (size_t)round_up(nbytes, BUMP_ALIGN);
-	if (b->limit_bytes > 0 && (b->used_bytes > b->limit_bytes || nbytes > b->limit_bytes - b->used_bytes))
+	nbytes = bump_step(nbytes);
+	if (nbytes == 0)
 		return NULL;
 	if ((size_t)(b->end - b->next) < nbytes && !bump_add_chunk(b, nbytes))
 		return NULL;

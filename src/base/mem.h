@@ -24,17 +24,34 @@ char *mem_strndup(const char *text, size_t len);
 char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* true and *ret set if the result fits. */
-static inline bool add_ok(uint64_t a, uint64_t b, uint64_t *ret) { return !__builtin_add_overflow(a, b, ret); }
-static inline bool mul_ok(uint64_t a, uint64_t b, uint64_t *ret) { return !__builtin_mul_overflow(a, b, ret); }
+static inline bool
+add_ok(uint64_t a, uint64_t b, uint64_t *ret)
+{
+	return !__builtin_add_overflow(a, b, ret);
+}
+static inline bool
+mul_ok(uint64_t a, uint64_t b, uint64_t *ret)
+{
+	return !__builtin_mul_overflow(a, b, ret);
+}
 /* Rounds up to a multiple of the power of two `to`; the caller knows that it fits. */
-static inline uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) & ~(to - 1); }
+static inline uint64_t
+round_up(uint64_t value, uint64_t to)
+{
+	return (value + to - 1) & ~(to - 1);
+}
 
 /* PAWL_CLEAN(fn) type var = INIT;  calls fn(&var) at the end of the scope. */
 #define PAWL_CLEAN(fn) __attribute__((cleanup(fn)))
 void mem_clean_free(void *pointer_to_pointer);
 #define PAWL_FREE PAWL_CLEAN(mem_clean_free)
 /* Takes the value out of a scope-bound pointer: return steal(&var). */
-#define steal(pp) __extension__({ __typeof__(*(pp)) steal_p_ = *(pp); *(pp) = NULL; steal_p_; })
+#define steal(pp)                                   \
+	__extension__({                             \
+		__typeof__(*(pp)) steal_p_ = *(pp); \
+		*(pp) = NULL;                       \
+		steal_p_;                           \
+	})
 
 /* Memory that is freed all at once. Zero-initialised = empty. Not thread-safe. */
 struct bump_chunk;
@@ -43,6 +60,8 @@ struct bump {
 	char *next, *end;
 	size_t used_bytes, limit_bytes; /* limit 0 = none */
 };
+/* Would nbytes more stay within the limit? */
+bool bump_has_room(const struct bump *b, size_t nbytes);
 /* 16-byte aligned, zeroed; NULL when out of memory or over the limit. */
 void *bump_alloc(struct bump *b, size_t nbytes);
 void *bump_array(struct bump *b, uint64_t n, size_t size); /* NULL also on overflow */

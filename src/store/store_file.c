@@ -418,11 +418,7 @@ fill_entry(struct store_entry *entry, const char *name, const struct stat *st)
 		.is_folder = S_ISDIR(st->st_mode),
 		.is_link = S_ISLNK(st->st_mode),
 		.nbytes = S_ISREG(st->st_mode) ? (uint64_t)st->st_size : 0,
-#ifdef __APPLE__
-		.mtime_ns = (int64_t)st->st_mtimespec.tv_sec * 1000000000 + st->st_mtimespec.tv_nsec,
-#else
-		.mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec,
-#endif
+		.mtime_ns = file_sys_mtime_ns(st),
 		.n_links = (uint64_t)st->st_nlink,
 	};
 }

@@ -44,10 +44,10 @@ enum file_make {
 	FILE_MAKE_NEAR /* the same, but the nearest one becomes durable only when it is published or synced */
 };
 
-/* PAWL_ENOTFOUND if a folder is missing, PAWL_EEXISTS (make) or PAWL_ENOTFOUND if one is a file, PAWL_EUNSUPPORTED if one is
- * a symbolic link. `key` is borrowed by *ret. */
+/* PAWL_ENOTFOUND if a folder is missing, PAWL_EEXISTS (make) or PAWL_ENOTFOUND if one is a file, PAWL_EUNSUPPORTED if
+ * one is a symbolic link. `key` is borrowed by *ret. */
 int file_place_open(const struct file_store *s, const char *key, enum file_make make, struct file_place *ret,
-		    struct pawl_error *err);
+                    struct pawl_error *err);
 void file_place_clear(struct file_place *place);
 /* An error about a call on the last component of key; names what lies there if that is the reason. */
 int file_error(struct pawl_error *err, int sys, const char *key, const char *verb);
@@ -57,13 +57,13 @@ bool file_is_same(int dir_fd, const char *name, const struct stat *st);
 
 /* store_file_io.c */
 int file_create(struct store *base, const char *key, const struct store_create *opts, struct store_file **ret,
-		struct pawl_error *err);
+                struct pawl_error *err);
 int file_write(struct store *base, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
-	       struct pawl_error *err);
+               struct pawl_error *err);
 int file_finish(struct store *base, struct store_file *f, struct pawl_error *err);
 void file_abort(struct store *base, struct store_file *f);
 int file_open(struct store *base, const char *key, struct store_reader **ret, uint64_t *ret_nbytes,
-	      struct pawl_error *err);
+              struct pawl_error *err);
 int file_read(struct store *base, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
 int file_view(struct store *base, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret);
 void file_drop_view(struct store *base, struct store_view *view);
@@ -92,5 +92,7 @@ void file_sys_drop_cache(int fd);
 void file_sys_no_readahead(int fd);
 /* True if the filesystem agrees to switch this open file to direct I/O; it then is. */
 bool file_sys_set_direct(int fd);
+/* Whoever made a file may have set any time: one before 1970 is 0, one that nanoseconds cannot tell is INT64_MAX. */
+int64_t file_sys_mtime_ns(const struct stat *st);
 
 #endif

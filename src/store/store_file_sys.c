@@ -290,3 +290,21 @@ file_sys_set_direct(int fd)
 }
 
 #endif
+
+/* ------------------------------------------------------------ everywhere */
+
+int64_t
+file_sys_mtime_ns(const struct stat *st)
+{
+#ifdef __APPLE__
+	const struct timespec *time = &st->st_mtimespec;
+#else
+	const struct timespec *time = &st->st_mtim;
+#endif
+
+	if (time->tv_sec < 0)
+		return 0;
+	if (time->tv_sec >= INT64_MAX / 1000000000)
+		return INT64_MAX;
+	return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
+}

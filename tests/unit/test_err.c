@@ -147,6 +147,24 @@ test_long_messages_are_cut_between_characters(void **state)
 }
 
 static void
+test_P17_names_in_messages_cannot_steer_a_terminal(void **state)
+{
+	(void)state;
+	struct pawl_error err;
+	err_set(&err, PAWL_EIO, "%s",
+	        "a\x1b[2Jb\tc\nd\x7f"
+	        "e\xc2\x9b"
+	        "f\xc2\xa0"
+	        "g\xff"
+	        "h\xc3\xa9");
+	assert_string_equal(err.message, "a?[2Jb?c?d?e??f\xc2\xa0g?h\xc3\xa9");
+	err_sys(&err, EIO, "%s", "\r");
+	assert_int_equal(err.message[0], '?');
+	err_prefix(&err, PAWL_EIO, "%s", "\x1b");
+	assert_string_equal(err.message, "?: ?: Input/output error");
+}
+
+static void
 test_prefix_keeps_code_and_errno(void **state)
 {
 	(void)state;
@@ -190,6 +208,7 @@ main(void)
 		cmocka_unit_test(test_set_may_quote_the_earlier_message),
 		cmocka_unit_test(test_sys_maps_errno),
 		cmocka_unit_test(test_long_messages_are_cut_between_characters),
+		cmocka_unit_test(test_P17_names_in_messages_cannot_steer_a_terminal),
 		cmocka_unit_test(test_prefix_keeps_code_and_errno),
 		cmocka_unit_test(test_try_returns_on_failure_only),
 	};

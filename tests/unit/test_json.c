@@ -219,6 +219,15 @@ test_P16_memory_is_limited_by_the_bump(void **state)
 	struct pawl_error err;
 	assert_int_equal(json_parse("doc", text.ptr, text.len, NULL, &memory, &root, &err), PAWL_ELIMIT);
 	bump_clear(&memory);
+	/* Wherever the memory ends, it is the limit that is told of. */
+	int rc = PAWL_ELIMIT;
+	for (memory.limit_bytes = 1; memory.limit_bytes < 9000; memory.limit_bytes++) {
+		int before = rc;
+		rc = json_parse("doc", LIT("[\"abc\", [[]]]"), NULL, &memory, &root, &err);
+		assert_true(rc == before || rc == 0);
+		bump_clear(&memory);
+	}
+	assert_int_equal(rc, 0);
 	buf_clear(&text);
 }
 

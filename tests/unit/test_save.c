@@ -589,6 +589,31 @@ test_lease_of_a_killed_writer_is_taken_over(void **state)
 	close_run(run);
 }
 
+/* What no pawl wrote cannot keep a run from being written: not JSON, beyond its limits, a time before all. */
+static void
+test_P17_a_lease_that_is_none_is_taken_over(void **state)
+{
+	static const char *const texts[] = {
+		"", "[", "[18446744073709551616]", "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+		"{\"host\":\"\",\"boot\":\"\",\"token\":\"\",\"pid\":1,\"start\":1,\"renewed_unix_ns\":-9223372036854775808}"};
+	struct fixture *f = *state;
+	struct pawl_open_opts opts = options(f);
+	char path[PATH_MAX];
+
+	close_run(open_with(&opts));
+	for (size_t i = 0; i <= sizeof(texts) / sizeof(texts[0]); i++) {
+		snprintf(path, sizeof(path), "%s/.lease", opts.root);
+		FILE *file = fopen(path, "w");
+
+		assert_non_null(file);
+		for (size_t k = 0; i == sizeof(texts) / sizeof(texts[0]) && k < 5000; k++)
+			fputc(' ', file);
+		fputs(texts[i % (sizeof(texts) / sizeof(texts[0]))], file);
+		assert_int_equal(fclose(file), 0);
+		close_run(open_with(&opts));
+	}
+}
+
 /* Each operation fails once, at its first, second, ... call; the save fails whole and the next one works (P4, P5, P15).
  */
 static void
@@ -790,6 +815,7 @@ main(void)
 		CASE(test_R27_R28_R29_bad_scores_are_refused_before_writing),
 		CASE(test_P10_second_writer_is_refused),
 		CASE(test_lease_of_a_killed_writer_is_taken_over),
+		CASE(test_P17_a_lease_that_is_none_is_taken_over),
 		CASE(test_P4_failed_operations_change_nothing),
 		CASE(test_background_error_is_told_once_by_the_next_call),
 		CASE(test_R157_nonfinite_states_are_flagged_or_refused),

@@ -18,6 +18,7 @@
 #include <sys/syscall.h>
 
 #include "base/text.h"
+#include "store/store_file.h"
 
 #define PIECE 65536u
 
@@ -718,6 +719,26 @@ test_P4_a_full_disk_leaves_what_was_there(void **state)
 
 #define CASE(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 
+static void
+test_P17_any_time_of_a_file_is_a_number(void **state)
+{
+	(void)state;
+	static const struct {
+		int64_t seconds, mtime_ns;
+	} rows[] = {{-1, 0},
+	            {INT64_MIN, 0},
+	            {0, 7},
+	            {1700000000, 1700000000000000007},
+	            {INT64_MAX / 1000000000 - 1, (INT64_MAX / 1000000000 - 1) * 1000000000 + 7},
+	            {INT64_MAX / 1000000000, INT64_MAX},
+	            {INT64_MAX, INT64_MAX}};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct stat st = {.st_mtim = {.tv_sec = rows[i].seconds, .tv_nsec = 7}};
+		assert_int_equal(file_sys_mtime_ns(&st), rows[i].mtime_ns);
+	}
+}
+
 int
 main(void)
 {
@@ -744,6 +765,7 @@ main(void)
 		CASE(test_P20_what_a_filesystem_lacks_is_found_out_and_done_without),
 		CASE(test_files_are_written_where_nothing_can_be_reserved),
 		CASE(test_P4_a_full_disk_leaves_what_was_there),
+		CASE(test_P17_any_time_of_a_file_is_a_number),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

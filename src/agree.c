@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* agree: see agree.h. Called by restore.c and restore_read.c; calls gather.c. Promises P11, P16. */
+#include "agree.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "gather.h"
+
+#define ROUNDS ((uint64_t)1 << 63) /* apart from the ids of saves, which a token can also be made of */
+
+/* The token of the next round. */
+static void
+next_round(struct pawl *run, char token[33])
+{
+	run_lock(run);
+	uint64_t n = ++run->n_rounds;
+
+	run_unlock(run);
+	meet_save_token(run->meet, ROUNDS | n, token);
+}
+
+static int64_t
+deadline(const struct pawl *run)
+{
+	return clock_mono_ms() + run->opts.commit_timeout_ms;
+}
+
+void
+agree_announce(struct pawl *run, uint64_t id, int code, const struct pawl_error *why)
+{
+	char token[33], name[24];
+
+	if (!run->meet)
+		return;
+	next_round(run, token);
+	snprintf(name, sizeof(name), "%" PRIu64, id);
+	struct pawl_error error = why ? *why : (struct pawl_error){0};
+
+	error.code = code;
+	gather_put_verdict(run->store, token, code, name, &error);
+}
+
+/* Waits for rank 0's word in a round: 0 and *ret (mem_free), or the error that it tells. */
+static int
+hear(struct pawl *run, const char *token, char **ret, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	int rc = gather_verdict(run->store, run->meet, token, deadline(run), ret, &why);
+
+	if (rc == 1)
+		return 0;
+	rc = rc < 0 ? rc : why.code;
+	return err_set(err, rc, "%s", why.message);
+}
+
+int
+agree_listen(struct pawl *run, uint64_t *ret_id, struct pawl_error *err)
+{
+	PAWL_FREE char *name = NULL;
+	char token[33];
+
+	next_round(run, token);
+	TRY(hear(run, token, &name, err));
+	*ret_id = strtoull(name, NULL, 10);
+	return 0;
+}
+
+static int
+all_is_well(void *arg, uint32_t rank, const struct buf *text, struct pawl_error *err)
+{
+	(void)arg;
+	(void)rank;
+	(void)text;
+	(void)err;
+	return 0;
+}
+
+int
+agree_outcome(struct pawl *run, int code, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf well = {0};
+	PAWL_FREE char *word = NULL;
+	struct pawl_error why = {0};
+	char token[33];
+
+	if (!run->meet)
+		return code;
+	next_round(run, token);
+	if (code < 0 && err)
+		why = *err;
+	why.code = code;
+	if (run->rank == 0) {
+		if (code == 0)
+			code = gather_parts(run->store, run->meet, token, deadline(run), all_is_well, NULL, &why);
+		why.code = code;
+		gather_put_verdict(run->store, token, code, "restored", &why);
+		return code < 0 ? err_set(err, code, "%s", why.message) : 0;
+	}
+	if (code < 0) {
+		gather_put_fault(run->store, run->meet, token, &why);
+	} else {
+		buf_puts(&well, "{}\n");
+		TRY(gather_put_part(run->store, run->meet, token, &well, err));
+	}
+	return hear(run, token, &word, err);
+}
+
+void
+agree_give_up(struct pawl *run, const struct pawl_error *why)
+{
+	char token[33];
+
+	if (!run->meet)
+		return;
+	next_round(run, token);
+	if (run->rank == 0)
+		gather_put_verdict(run->store, token, why->code, NULL, why);
+	else
+		gather_put_fault(run->store, run->meet, token, why);
+}

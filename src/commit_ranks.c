@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * commit_ranks: how a save of many ranks ends, on each rank's saver thread. Called by save.c; calls commit.c, merge.c,
+ * gather.c, meet.c. Promises P2, P4, P10, P11, P15; the protocol is docs/multi-rank.md.
+ *
+ *   rank 0:  all parts ──> manifest ──> RENAME ──> verdict "committed"
+ *               └─ one is missing, wrong or late ──> WITHDRAW ──> verdict "failed, because"
+ *   others:  part ──> verdict ──────────────────────────────────────────────> committed, or failed
+ *                └─ rank 0 has gone, or is late ──> WITHDRAW ──┬─ done ──────> failed
+ *                                                              └─ no source ─> is the checkpoint there? committed :
+ * failed
+ *
+ * RENAME gives the hidden folder the checkpoint's name; WITHDRAW gives it another hidden name. One folder can be
+ * renamed only once, so whoever comes first decides, and all come to know the same.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "gather.h"
+#include "merge.h"
+#include "save.h"
+
+#define MARGIN_MS 2000 /* how much longer than rank 0 the others wait: its verdict has a way to go */
+
+static int64_t
+deadline_ms(const struct save *s)
+{
+	int64_t timeout = s->run->opts.commit_timeout_ms;
+
+	return clock_mono_ms() + timeout + (s->run->rank ? MARGIN_MS + timeout / 20 : 0);
+}
+
+/* Takes the hidden folder away from whoever may want to publish it. PAWL_ENOTFOUND if it is not there (any more). */
+static int
+withdraw(struct save *s, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf aside = {0};
+	char token[33];
+
+	TRY(clock_token(token, err));
+	buf_printf(&aside, CATALOG_FOLDER "/.withdrawn.%s.partial", token);
+	TRY(buf_check(&aside, "save", err));
+	TRY(store_publish(s->run->store, s->partial, buf_str(&aside), err));
+	store_remove_folder(s->run->store, buf_str(&aside), NULL);
+	return 0;
+}
+
+/* ---- rank 0 */
+
+struct wanted {
+	const char *name;
+	uint64_t nbytes;
+	bool seen;
+};
+
+struct roll {
+	struct wanted *files;
+	size_t n;
+};
+
+static int
+compare_names(const void *a, const void *b)
+{
+	const struct wanted *x = a, *y = b;
+
+	return strcmp(x->name, y->name);
+}
+
+static int
+call_roll(void *arg, const struct store_entry *entry)
+{
+	struct roll *roll = arg;
+	struct wanted key = {.name = entry->name};
+	struct wanted *found = bsearch(&key, roll->files, roll->n, sizeof(key), compare_names);
+
+	if (found && !entry->is_folder && !entry->is_link && entry->nbytes == found->nbytes)
+		found->seen = true;
+	return 0;
+}
+
+/* Whatever the parts say: all files are in the folder, and as long as they should be. */
+static int
+check_files(struct save *s, const struct merge *g, struct pawl_error *err)
+{
+	size_t n;
+	const struct manifest_file *files = merge_files(g, &n);
+	PAWL_FREE struct wanted *wanted = mem_zalloc(n, sizeof(*wanted));
+	struct roll roll = {.files = wanted, .n = n};
+
+	if (!wanted)
+		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+	for (size_t i = 0; i < n; i++)
+		wanted[i] = (struct wanted){.name = files[i].name, .nbytes = files[i].nbytes};
+	qsort(wanted, n, sizeof(*wanted), compare_names);
+	TRY(store_list(s->run->store, s->partial, call_roll, &roll, err));
+	for (size_t i = 0; i < n; i++)
+		if (!wanted[i].seen)
+			return err_set(err, PAWL_EIO, "%s of %llu bytes is not in the folder that it was written to",
+			               wanted[i].name, (unsigned long long)wanted[i].nbytes);
+	return 0;
+}
+
+static void
+merge_clean(struct merge **g)
+{
+	merge_free(*g);
+}
+
+/* Everybody has left the save before this one: what it needed can go. */
+static void
+clear_before(struct save *s)
+{
+	struct pawl *run = s->run;
+
+	if (run->meet_token)
+		gather_clear(run->store, run->meet_token);
+	if (run->left_behind)
+		store_remove_folder(run->store, run->left_behind, NULL);
+	mem_free(run->meet_token);
+	mem_free(run->left_behind);
+	run->meet_token = mem_strdup(s->token); /* without memory it stays until the run is opened again */
+	run->left_behind = NULL;
+}
+
+static int
+commit_all(struct save *s, struct pawl_error *err)
+{
+	PAWL_CLEAN(merge_clean) struct merge *g = NULL;
+	PAWL_CLEAN(buf_clear) struct buf own = {0}, text = {0};
+
+	TRY(commit_describe(s, true, &own, err));
+	TRY(merge_new(s->run->world, &own, &g, err));
+	TRY(gather_parts(s->run->store, s->run->meet, s->token, deadline_ms(s), merge_add, g, err));
+	clear_before(s);
+	TRY(merge_finish(g, &text, err));
+	TRY(check_files(s, g, err));
+	return commit_bytes(s, &text, err);
+}
+
+/* After a failure: nobody publishes this folder any more, and everybody hears why. */
+static void
+call_off(struct save *s, const struct pawl_error *why)
+{
+	struct pawl *run = s->run;
+
+	withdraw(s, NULL);
+	gather_put_verdict(run->store, s->token, why->code, NULL, why);
+}
+
+static int
+commit_as_host(struct save *s, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	int rc = commit_all(s, &why);
+
+	if (rc == 0) {
+		gather_put_verdict(s->run->store, s->token, 0, s->name, NULL);
+		return 0;
+	}
+	why.code = rc;
+	call_off(s, &why);
+	return err_set(err, rc, "save of step %lld: %s", (long long)s->step, why.message);
+}
+
+/* ---- the others */
+
+/* Is there a checkpoint that was made of this save? *ret_name: its name. */
+static int
+find_published(struct save *s, char **ret_name, struct pawl_error *err)
+{
+	int found = 0;
+
+	run_lock(s->run);
+	int rc = catalog_reload(&s->run->catalog, err);
+
+	for (size_t i = 0; rc == 0 && i < s->run->catalog.n && !found; i++) {
+		const struct catalog_entry *e = &s->run->catalog.entries[i];
+
+		if (!e->summary || strcmp(e->summary->token, s->token) != 0)
+			continue;
+		*ret_name = mem_strdup(e->name);
+		found = *ret_name ? 1 : err_set(err, PAWL_ENOMEM, "save: out of memory");
+	}
+	run_unlock(s->run);
+	return rc < 0 ? rc : found;
+}
+
+/* No verdict came: makes sure that there will never be a checkpoint of this save, or finds that there is one. */
+static int
+settle_alone(struct save *s, char **ret_name, const struct pawl_error *why, struct pawl_error *err)
+{
+	struct pawl_error trouble = {0};
+	int rc = withdraw(s, &trouble);
+
+	if (rc == PAWL_ENOTFOUND) {
+		rc = find_published(s, ret_name, &trouble);
+		if (rc == 1)
+			return 0;
+	}
+	if (rc < 0)
+		return err_set(err, rc, "%s; and how the save has ended is not known: %s", why->message,
+		               trouble.message);
+	gather_put_verdict(s->run->store, s->token, why->code, NULL, why);
+	return err_set(err, why->code, "%s", why->message);
+}
+
+static int
+commit_as_guest(struct save *s, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	PAWL_FREE char *name = NULL;
+	struct pawl_error why = {0}, cause = {0};
+	int rc;
+
+	TRY(commit_describe(s, true, &text, err));
+	TRY(gather_put_part(s->run->store, s->run->meet, s->token, &text, err));
+	rc = gather_verdict(s->run->store, s->run->meet, s->token, deadline_ms(s), &name, &why);
+	if (rc == 0) {
+		cause = why;
+		rc = settle_alone(s, &name, &cause, &why);
+	}
+	if (rc < 0)
+		return err_set(err, rc, "save of step %lld: %s", (long long)s->step, why.message);
+	s->name = bump_strndup(&s->memory, name, strlen(name));
+	s->folder = bump_printf(&s->memory, CATALOG_FOLDER "/%s", name);
+	s->committed_ns = clock_mono_ns();
+	return s->name && s->folder ? 0 : err_set(err, PAWL_ENOMEM, "save: out of memory");
+}
+
+int
+commit_ranks(struct save *s, struct pawl_error *err)
+{
+	return s->run->rank == 0 ? commit_as_host(s, err) : commit_as_guest(s, err);
+}
+
+void
+commit_report_failure(struct pawl *run, uint64_t id, const struct pawl_error *why)
+{
+	char token[33];
+
+	if (!run->meet)
+		return;
+	meet_save_token(run->meet, id, token);
+	if (run->rank == 0)
+		gather_put_verdict(run->store, token, why->code, NULL, why);
+	else
+		gather_put_fault(run->store, run->meet, token, why);
+}

@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meet: see meet.h. Called by run.c (host, join, leave) and gather.c; calls meet_text.c, the store, lease.
+ *
+ *   rank 0:  host ──> door: list joins ──new──> admit or refuse ──> attempt.json ──┐
+ *                          ▲───────────────────────────────────────────────────────┘
+ *   others:  join-file ──> poll attempt.json ──own nonce──> in
+ *                 ▲───────────────┘ (put again: rank 0 may have cleared the folder since)
+ */
+#include "meet.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/sum.h"
+#include "lease.h"
+#include "meet_text.h"
+
+#define POLL_FIRST_MS 5
+#define POLL_LAST_MS 500
+#define DOOR_BUSY_MS 50   /* between two looks while somebody is missing */
+#define DOOR_IDLE_MS 2000 /* when all are there: only a rank that was started again may come */
+
+struct meet {
+	struct store *store; /* borrowed */
+	uint32_t rank, world;
+	int64_t lease_timeout_ms, since_ms;
+	bool by_broadcast;
+	struct meet_pass pass; /* fixed but for last_id, which the lock guards */
+	char nonce[33];
+	char job[SUM_HEX + 1]; /* sum of the launcher's text for this start, "" if it gives none */
+
+	struct pool *door;
+	pthread_mutex_t lock; /* guards below */
+	pthread_cond_t changed;
+	bool stop;
+	struct meet_member *members; /* per rank */
+	uint32_t n_members;
+	struct meet_refusal *refusals;
+	size_t n_refusals;
+	struct bump memory; /* texts of refusals */
+};
+
+uint32_t
+meet_rank(const struct meet *m)
+{
+	return m->rank;
+}
+
+uint32_t
+meet_world(const struct meet *m)
+{
+	return m->world;
+}
+
+const char *
+meet_nonce(const struct meet *m)
+{
+	return m->by_broadcast ? m->pass.token
+	                       : m->nonce; /* then nobody can tell processes apart, and nobody needs to */
+}
+
+int64_t
+meet_since_ms(const struct meet *m)
+{
+	return m->since_ms;
+}
+
+void
+meet_save_token(const struct meet *m, uint64_t id, char ret[33])
+{
+	struct sum_stream s;
+
+	sum_init(&s);
+	sum_update(&s, m->pass.token, 32);
+	sum_update(&s, &id, sizeof(id));
+	sum_to_hex(sum_final(&s), ret);
+	ret[32] = 0;
+}
+
+void
+meet_note_id(struct meet *m, uint64_t id)
+{
+	pthread_mutex_lock(&m->lock);
+	if (id > m->pass.last_id)
+		m->pass.last_id = id;
+	pthread_mutex_unlock(&m->lock);
+}
+
+static void
+describe(const struct clock_process *p, char *who, size_t cap)
+{
+	snprintf(who, cap, "process %lld on host '%.100s'", (long long)p->pid, p->host);
+}
+
+void
+meet_nonce_of(struct meet *m, uint32_t rank, char ret[33])
+{
+	pthread_mutex_lock(&m->lock);
+	memcpy(ret, m->by_broadcast ? m->pass.token : m->members[rank].nonce, 33);
+	pthread_mutex_unlock(&m->lock);
+}
+
+enum meet_state
+meet_look(struct meet *m, uint32_t rank, char *who, size_t who_cap)
+{
+	struct clock_process process;
+	bool is_unseen;
+
+	snprintf(who, who_cap, "its process");
+	if (m->by_broadcast)
+		return MEET_ALIVE;
+	pthread_mutex_lock(&m->lock);
+	is_unseen = !m->members[rank].nonce[0];
+	process = m->members[rank].process;
+	pthread_mutex_unlock(&m->lock);
+	if (is_unseen)
+		return MEET_UNSEEN;
+	describe(&process, who, who_cap);
+	return clock_process_alive(&process) == 0 ? MEET_DEAD : MEET_ALIVE;
+}
+
+int
+meet_check_host(struct meet *m, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+
+	if (!m->pass.lease[0])
+		return 0;
+	if (lease_look(m->store, m->pass.lease, m->lease_timeout_ms, &why) != PAWL_ECONFLICT)
+		return 0; /* what cannot be read now says nothing */
+	return err_set(err, PAWL_ECONFLICT, "rank 0 is not there any more: %s", why.message);
+}
+
+/* ---- the door */
+
+/* Lets a process in, or notes why not. The lock is held. True if the attempt's text has changed. */
+static bool
+admit(struct meet *m, const struct meet_request *r)
+{
+	struct meet_member *member = &m->members[r->rank];
+	struct meet_refusal *refusal;
+	char why[256];
+
+	if (strcmp(r->job, m->job) != 0 && r->job[0] && m->job[0])
+		return false; /* of another start of the job */
+	if (strcmp(member->nonce, r->nonce) == 0)
+		return false;
+	for (size_t i = 0; i < m->n_refusals; i++)
+		if (strcmp(m->refusals[i].nonce, r->nonce) == 0)
+			return false;
+	if (r->world == m->world && (!member->nonce[0] || clock_process_alive(&member->process) == 0)) {
+		bool again = member->nonce[0] != 0;
+
+		member->process = r->process;
+		memcpy(member->nonce, r->nonce, sizeof(member->nonce));
+		/* Whoever comes for the first time, however late, takes part from the first save on. */
+		member->last_id = again ? m->pass.last_id : member->last_id;
+		m->n_members += !again;
+		return true;
+	}
+	if (r->world != m->world) {
+		snprintf(why, sizeof(why), "rank %u believes in a world of %u ranks, rank 0 in one of %u", r->rank,
+		         r->world, m->world);
+	} else {
+		char who[160];
+
+		describe(&member->process, who, sizeof(who));
+		snprintf(why, sizeof(why), "rank %u of this run is %s already", r->rank, who);
+	}
+	refusal = mem_resize(m->refusals, m->n_refusals + 1, sizeof(*refusal));
+	if (!refusal)
+		return false;
+	m->refusals = refusal;
+	refusal += m->n_refusals;
+	memcpy(refusal->nonce, r->nonce, sizeof(refusal->nonce));
+	refusal->why = bump_strndup(&m->memory, why, strlen(why));
+	m->n_refusals += refusal->why != NULL;
+	return refusal->why != NULL;
+}
+
+static int
+put_attempt(struct meet *m, struct pawl_error *err)
+{
+	struct meet_attempt a = {.pass = m->pass, .world = m->world};
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+
+	memcpy(a.job, m->job, sizeof(a.job));
+	pthread_mutex_lock(&m->lock);
+	a.members = m->members;
+	a.refusals = m->refusals;
+	a.n_refusals = m->n_refusals;
+	meet_put_attempt(&a, &text);
+	pthread_mutex_unlock(&m->lock);
+	TRY(buf_check(&text, MEET_ATTEMPT, err));
+	return store_put_bytes(m->store, MEET_ATTEMPT, text.ptr, text.len, 0, err);
+}
+
+struct visitor {
+	struct meet *m;
+	struct bump memory;
+	const char **keys;
+	size_t n, cap;
+};
+
+/* Only names that nobody has been let in or refused under are read. */
+static int
+see_join(void *arg, const struct store_entry *entry)
+{
+	struct visitor *v = arg;
+	uint32_t rank;
+	char nonce[33];
+
+	if (entry->is_folder || entry->is_link || !meet_parse_join(entry->name, &rank, nonce) || rank == 0 ||
+	    rank >= v->m->world)
+		return 0;
+	pthread_mutex_lock(&v->m->lock);
+	bool known = strcmp(v->m->members[rank].nonce, nonce) == 0;
+
+	pthread_mutex_unlock(&v->m->lock);
+	if (known)
+		return 0;
+	if (v->n == v->cap) {
+		size_t cap = v->cap ? 2 * v->cap : 64;
+		const char **bigger = mem_resize(v->keys, cap, sizeof(*bigger));
+
+		if (!bigger)
+			return PAWL_ENOMEM;
+		v->keys = bigger;
+		v->cap = cap;
+	}
+	v->keys[v->n] = bump_printf(&v->memory, MEET_FOLDER "/%s", entry->name);
+	if (!v->keys[v->n])
+		return PAWL_ENOMEM;
+	v->n++;
+	return 0;
+}
+
+/* Looks once who is at the door; what cannot be read is looked at again next time. */
+static void
+open_door(struct meet *m)
+{
+	struct visitor v = {.m = m};
+	bool changed = false;
+
+	store_list(m->store, MEET_FOLDER, see_join, &v, NULL);
+	for (size_t i = 0; i < v.n; i++) {
+		PAWL_CLEAN(buf_clear) struct buf text = {0};
+		struct meet_request r = {0};
+
+		if (store_get(m->store, v.keys[i], MEET_MAX_JOIN, &text, NULL) < 0 ||
+		    meet_get_request(v.keys[i], &text, &r, NULL) < 0)
+			continue;
+		if (r.rank == 0 || r.rank >= m->world)
+			continue;
+		pthread_mutex_lock(&m->lock);
+		changed = admit(m, &r) || changed;
+		pthread_mutex_unlock(&m->lock);
+	}
+	bump_clear(&v.memory);
+	mem_free(v.keys);
+	if (changed)
+		put_attempt(m, NULL); /* if it fails, whoever waits puts its file again and again */
+}
+
+/* Job: the door's thread. */
+static void
+keep_door(void *arg)
+{
+	struct meet *m = arg;
+
+	pthread_mutex_lock(&m->lock);
+	while (!m->stop) {
+		pthread_mutex_unlock(&m->lock);
+		open_door(m);
+		pthread_mutex_lock(&m->lock);
+		int64_t pause_ms = m->n_members + 1 < m->world ? DOOR_BUSY_MS : DOOR_IDLE_MS;
+		int64_t until = clock_mono_ms() + pause_ms;
+
+		while (!m->stop && cond_wait_until(&m->changed, &m->lock, until) != ETIMEDOUT)
+			;
+	}
+	pthread_mutex_unlock(&m->lock);
+}
+
+/* ---- life */
+
+static void
+meet_clean(struct meet **m)
+{
+	meet_leave(*m);
+}
+
+static int
+meet_new(struct store *store, const struct meet_opts *opts, struct meet **ret, struct pawl_error *err)
+{
+	struct meet *m = mem_zalloc(1, sizeof(*m));
+	const char *job = opts->rank->attempt;
+
+	if (!m)
+		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+	pthread_mutex_init(&m->lock, NULL);
+	cond_init(&m->changed);
+	m->store = store;
+	m->rank = (uint32_t)opts->rank->rank;
+	m->world = (uint32_t)opts->rank->world_size;
+	m->lease_timeout_ms = opts->lease_timeout_ms;
+	m->by_broadcast = opts->broadcast != NULL;
+	m->since_ms = clock_mono_ms();
+	if (*job)
+		sum_to_hex(sum_bytes(job, strlen(job)), m->job);
+	int rc = clock_token(m->nonce, err);
+
+	if (rc < 0) {
+		meet_leave(m);
+		return rc;
+	}
+	*ret = m;
+	return 0;
+}
+
+/* With a broadcast: the whole attempt in one text of fixed size. */
+static int
+hand_out(struct meet *m, const struct meet_opts *opts, struct pawl_error *err)
+{
+	char bytes[1024] = {0};
+	struct meet_attempt a = {.pass = m->pass, .world = m->world};
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+
+	if (m->rank == 0) {
+		meet_put_attempt(&a, &text);
+		TRY(buf_check(&text, "attempt", err));
+		memcpy(bytes, text.ptr, text.len < sizeof(bytes) ? text.len : sizeof(bytes) - 1);
+	}
+	int rc = opts->broadcast(opts->broadcast_arg, bytes, sizeof(bytes), err);
+
+	if (rc < 0)
+		return err_prefix(err, rc, "the broadcast of rank 0's attempt");
+	if (m->rank == 0)
+		return 0;
+	text.len = 0;
+	bytes[sizeof(bytes) - 1] = 0;
+	buf_puts(&text, bytes);
+	TRY(buf_check(&text, "attempt", err));
+	TRY(meet_get_attempt("what rank 0 has broadcast", &text, &memory, &a, err));
+	if (a.world != m->world)
+		return err_set(err, PAWL_EMISMATCH, "rank %u believes in a world of %u ranks, rank 0 in one of %u",
+		               m->rank, m->world, a.world);
+	m->pass = a.pass;
+	return 0;
+}
+
+int
+meet_host(struct store *store, const struct meet_opts *opts, struct meet_pass *pass, struct meet **ret,
+          struct pawl_error *err)
+{
+	PAWL_CLEAN(meet_clean) struct meet *m = NULL;
+
+	TRY(meet_new(store, opts, &m, err));
+	m->members = mem_zalloc(m->world, sizeof(*m->members));
+	if (!m->members)
+		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+	for (uint32_t r = 0; r < m->world; r++)
+		m->members[r].last_id = pass->last_id;
+	TRY(clock_token(pass->token, err));
+	m->pass = *pass;
+	TRY(store_remove_folder(store, MEET_FOLDER, err));
+	if (m->by_broadcast) {
+		TRY(hand_out(m, opts, err));
+	} else {
+		TRY(put_attempt(m, err));
+		TRY(pool_new("pawl-door", 1, &m->door, err));
+		TRY(pool_add(m->door, NULL, keep_door, m, err));
+	}
+	*ret = steal(&m);
+	return 0;
+}
+
+/* Is there word for us? 1 = let in, 0 = not yet, or an error. */
+static int
+look_for_word(struct meet *m, struct meet_pass *ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct meet_attempt a = {0};
+	int rc = store_get(m->store, MEET_ATTEMPT, MEET_MAX_ATTEMPT, &text, err);
+
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	TRY(rc);
+	TRY(meet_get_attempt(MEET_ATTEMPT, &text, &memory, &a, err));
+	for (size_t i = 0; i < a.n_refusals; i++)
+		if (strcmp(a.refusals[i].nonce, m->nonce) == 0)
+			return err_set(err, a.world == m->world ? PAWL_EBUSY : PAWL_EMISMATCH, "%s", a.refusals[i].why);
+	if (m->rank >= a.world || strcmp(a.members[m->rank].nonce, m->nonce) != 0)
+		return 0;
+	*ret = a.pass;
+	ret->last_id = a.members[m->rank].last_id;
+	return 1;
+}
+
+static int
+wait_for_word(struct meet *m, const struct meet_opts *opts, struct pawl_error *err)
+{
+	struct meet_request mine = {.rank = m->rank, .world = m->world};
+	PAWL_CLEAN(buf_clear) struct buf key = {0}, text = {0};
+	int64_t deadline_ms = clock_mono_ms() + opts->timeout_ms, pause_ms = POLL_FIRST_MS;
+	int rc;
+
+	memcpy(mine.nonce, m->nonce, sizeof(mine.nonce));
+	memcpy(mine.job, m->job, sizeof(mine.job));
+	TRY(clock_this_process(&mine.process, err));
+	meet_put_request(&mine, &text);
+	buf_printf(&key, MEET_FOLDER "/join-%05u-%s.json", m->rank, m->nonce);
+	TRY(buf_check(&key, "run", err));
+	TRY(buf_check(&text, "run", err));
+	for (;;) {
+		struct store_entry there;
+
+		/* Rank 0 clears the folder when it opens, so what we put may be gone, even while we put it. */
+		rc = 0;
+		if (store_stat(m->store, buf_str(&key), &there, NULL) == PAWL_ENOTFOUND)
+			rc = store_put_bytes(m->store, buf_str(&key), text.ptr, text.len, 0, err);
+		if (rc == PAWL_ENOTFOUND)
+			rc = 0;
+		if (rc == 0)
+			rc = look_for_word(m, &m->pass, err);
+		if (rc != 0)
+			break;
+		if (clock_mono_ms() >= deadline_ms) {
+			rc = err_set(err, PAWL_ETIMEOUT,
+			             "rank %u of %u waited %lld s for rank 0 to open the run; every rank must open it",
+			             m->rank, m->world, (long long)(opts->timeout_ms / 1000));
+			break;
+		}
+		clock_sleep_ms(pause_ms);
+		pause_ms = pause_ms * 2 < POLL_LAST_MS ? pause_ms * 2 : POLL_LAST_MS;
+	}
+	store_remove(m->store, buf_str(&key), NULL);
+	return rc < 0 ? rc : 0;
+}
+
+int
+meet_join(struct store *store, const struct meet_opts *opts, struct meet_pass *ret_pass, struct meet **ret,
+          struct pawl_error *err)
+{
+	PAWL_CLEAN(meet_clean) struct meet *m = NULL;
+
+	TRY(meet_new(store, opts, &m, err));
+	TRY(m->by_broadcast ? hand_out(m, opts, err) : wait_for_word(m, opts, err));
+	*ret_pass = m->pass;
+	*ret = steal(&m);
+	return 0;
+}
+
+void
+meet_leave(struct meet *m)
+{
+	if (!m)
+		return;
+	pthread_mutex_lock(&m->lock);
+	m->stop = true;
+	pthread_cond_broadcast(&m->changed);
+	pthread_mutex_unlock(&m->lock);
+	pool_free(m->door);
+	mem_free(m->members);
+	mem_free(m->refusals);
+	bump_clear(&m->memory);
+	pthread_cond_destroy(&m->changed);
+	pthread_mutex_destroy(&m->lock);
+	mem_free(m);
+}

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* merge_trees: the trees of all ranks -> one (the rules are in merge.h). Pure. */
+#ifndef PAWL_MERGE_TREES_H
+#define PAWL_MERGE_TREES_H
+
+#include "manifest.h"
+
+/* parts[rank]: with their states; NULL = the same tree as rank 0's. *ret has names, but its tensors are not described.
+ */
+int merge_trees(struct manifest *const *parts, uint32_t world, struct pawl_state **ret, struct pawl_error *err);
+
+#endif

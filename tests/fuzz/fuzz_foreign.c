@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Any bytes as a file that another program wrote, by its name or by its first bytes, through a store in memory.
+ * Refused with a message that names it, or a manifest whose pieces lie in the file. The first byte chooses the name.
+ * Promises P1, P17.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "foreign.h"
+#include "state.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void
+check(bool holds)
+{
+	if (!holds)
+		abort();
+}
+
+static void
+check_manifest(const struct manifest *m, const char *key, size_t size)
+{
+	uint64_t bytes = 0;
+
+	check(m->format && m->state && m->n_files == 1 && strcmp(m->files[0].name, key) == 0);
+	check(m->files[0].nbytes == size && m->bytes == size);
+	check(m->n_tensors == pawl_state_tensor_count(m->state));
+	for (size_t i = 0; i < m->n_tensors; i++) {
+		const struct manifest_tensor *t = &m->tensors[i];
+
+		check(t->n_pieces == 1 && t->pieces[0].file == 0 && t->pieces[0].nbytes == t->nbytes);
+		check(t->pieces[0].begin >= 8 && t->pieces[0].begin <= size && t->nbytes <= size - t->pieces[0].begin);
+		check(strcmp(t->name, pawl_state_tensor(m->state, i)->name) == 0);
+		bytes += t->nbytes;
+	}
+	check(bytes <= size);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	const struct foreign_format *format = NULL;
+	struct manifest *m = NULL;
+	struct pawl_error err = {0};
+	struct store *s = NULL;
+
+	if (size == 0)
+		return 0;
+	const char *key = data[0] & 1 ? "f.safetensors" : "f.bin";
+	data++;
+	size--;
+	check(store_open("mem:", true, false, &s, NULL) == 0);
+	check(store_put_bytes(s, key, data, size, 0, NULL) == 0);
+	int rc = foreign_detect(s, key, key, &format, &err);
+	check(rc == 0 ? format != NULL : rc == PAWL_ENOTFOUND && !format && err.code == rc);
+	if (rc == 0)
+		rc = foreign_manifest(format, s, key, &m, &err);
+	check((rc == 0) == (m != NULL));
+	if (rc < 0)
+		check(err.code == rc && strstr(err.message, key) &&
+		      (rc == PAWL_ECORRUPT || rc == PAWL_ELIMIT || rc == PAWL_EUNSUPPORTED || !format));
+	else
+		check_manifest(m, key, size);
+	manifest_free(m);
+	store_close(s);
+	return 0;
+}
