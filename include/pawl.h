@@ -369,8 +369,8 @@ struct pawl_open_opts {
 	struct pawl_fault *fault; /* tests: a fault layer around the store; NULL = none */
 	int nonfinite;            /* R157: 0 = accept, 1 = flag in the manifest, 2 = refuse a state with NaN or Inf */
 	int upkeep;               /* 1: opened to look after the run, not to train: no new attempt, and nothing is cleared up.
-	                             So opened, or read-only, a run without score attributes of its own goes by those
-	                             of its last training */
+	                             Training or not, who opens a run without score attributes goes by those of its last
+	                             training for what is best, and spares it; they ask no metrics of a save then */
 	const struct pawl_rank *rank; /* one of many processes that save and restore together (docs/multi-rank.md), as
 	                             pawl_rank_identify found it; NULL = alone. Every rank opens the same root, and calls
 	                             pawl_save and pawl_restore equally often in the same order. Copied */
@@ -419,6 +419,7 @@ struct pawl_save_opts {
 	const struct pawl_state *metadata; /* small user data, no tensors; NULL = none */
 	int lazy;                     /* 1: return at once; tensors must not change until pawl_fence */
 	int mode;                     /* 0 = the run's, else enum pawl_mode + 1 */
+	int on_busy;                  /* 0 = the run's, else enum pawl_on_busy + 1 */
 };
 #define PAWL_SAVE_OPTS_INIT {.size = sizeof(struct pawl_save_opts), .progress = PAWL_PROGRESS_INIT}
 
@@ -430,6 +431,11 @@ struct pawl_save_opts {
  * skip (PAWL_EBUSY), an earlier background error that nobody has seen (that error). */
 PAWL_API int pawl_save(struct pawl *, const struct pawl_save_opts *, const struct pawl_state *,
                        struct pawl_ticket **ret_ticket, struct pawl_error *);
+
+/* One of many ranks cannot take part in the save that the others begin now (its state could not be made): waits for its
+ * turn and tells them why, so that the save fails soon and everywhere, and that ids keep meaning the same on all ranks.
+ * Alone it does nothing. Returns code. */
+PAWL_API int pawl_save_failed(struct pawl *, int code, const char *why);
 
 enum pawl_stage {
 	PAWL_STAGE_STAGING = 0,   /* tensors are being copied */
@@ -464,6 +470,9 @@ PAWL_API int pawl_ticket_stage(const struct pawl_ticket *);
 PAWL_API void pawl_ticket_stats(const struct pawl_ticket *, struct pawl_save_stats *ret);
 PAWL_API void pawl_ticket_free(struct pawl_ticket *);
 
+/* Waits until no save is being written, so that the next one need not wait for its turn; PAWL_ETIMEOUT. Errors stay as they
+ * are, seen or not. For who must look up from a long wait now and then. */
+PAWL_API int pawl_wait_turn(struct pawl *, int64_t timeout_ms, struct pawl_error *);
 /* Waits until every tensor given to pawl_save so far may change (for lazy saves). */
 PAWL_API int pawl_fence(struct pawl *, int64_t timeout_ms, struct pawl_error *);
 /* Waits until all saves are settled; returns the first error nobody has seen. */
@@ -616,7 +625,9 @@ PAWL_API int pawl_restore(struct pawl *, const struct pawl_restore_opts *, const
 /* 1 if a save is due by the run's save_interval at this point of the training, else 0; negative if the interval needs a
  * counter that is not given. An interval is one time string ("1ep" "5it" "10ba" "5000sp" "1000000tok" "30sec" "0.25dur"
  * "auto", or "first": nothing has been saved yet), or several with commas between them, of which any may be due.
- * Always 1 without an interval, and once when fraction reaches 1. Does not count as a save: pawl_save moves the mark.
+ * Always 1 without an interval, and once when fraction reaches 1. Does not count as a save: pawl_save moves the mark that
+ * intervals are counted from; a restore sets it to where the checkpoint was saved; alone (not one of many ranks) a save that
+ * fails moves it back, so that the next point is due again.
  * progress may be NULL: then step counts batches. */
 PAWL_API int pawl_should_save(struct pawl *, int64_t step, const struct pawl_progress *, struct pawl_error *);
 /* The same as a pure function: is a save due by `interval` between two points? */
@@ -628,7 +639,7 @@ PAWL_API double pawl_optimal_interval_seconds(double save_cost_seconds, double m
 
 /* Watches SIGTERM and SIGUSR1: the handler only sets a flag and passes the signal on to the handler that was there before.
  * grace_seconds: time from signal to kill, if known (0 = unknown). One watch per process at a time (PAWL_EBUSY);
- * pawl_watch_close puts the earlier handlers back. */
+ * pawl_watch_close puts the earlier handlers back. A forked child is not watched: there the signals do what they did before. */
 struct pawl_watch;
 PAWL_API int pawl_watch_open(double grace_seconds, struct pawl_watch **ret, struct pawl_error *);
 PAWL_API int pawl_watch_signal(const struct pawl_watch *);          /* number of the signal that came, or 0 */

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "retain.h"
 #include "run.h"
+#include "save.h"
 #include "state.h"
 #include "trigger.h"
 #include "writer.h"
@@ -19,18 +20,68 @@ deadline_of(int64_t timeout_ms)
 }
 
 /* Without any counter the caller's own step counts batches; without a clock of the caller's the run's own counts on
- * from where the newest checkpoint was when it was opened. */
+ * from the checkpoint that was restored last, or else from the newest one when it was opened. */
 static void
-complete_progress(const struct pawl *run, struct pawl_progress *p, int64_t step)
+complete_progress(struct pawl *run, struct pawl_progress *p, int64_t step)
 {
+	run_lock(run);
 	if (p->total_wct < 0)
-		p->total_wct = run->wct_at_open + (double)(clock_mono_ns() - run->opened_ns) / 1e9;
+		p->total_wct = run->wct_before + (double)(clock_mono_ns() - run->wct_from_ns) / 1e9;
+	run_unlock(run);
 	bool unknown = p->epoch < 0 && p->batch < 0 && p->sample < 0 && p->token < 0 && p->iteration < 0;
 
 	if (unknown || p->batch < 0)
 		p->batch = step;
 	if (p->iteration < 0)
 		p->iteration = p->batch;
+}
+
+/* ---- the mark of the triggers */
+
+void
+run_mark_at(struct pawl *run, const struct pawl_progress *progress)
+{
+	static const struct pawl_progress nothing = PAWL_PROGRESS_INIT;
+
+	run_lock(run);
+	run->last_saved = run->last_good = progress ? *progress : nothing;
+	run->has_saved = run->has_good = progress != NULL;
+	run->marking_id = 0;
+	run->wct_before = run->last_saved.total_wct > 0 ? run->last_saved.total_wct : 0;
+	run->wct_from_ns = clock_mono_ns();
+	run_unlock(run);
+}
+
+void
+run_mark_saved(struct pawl *run, struct save *s)
+{
+	run_lock(run);
+	if (!s->mark_settled || s->mark_good) {
+		run->last_saved = s->progress;
+		run->has_saved = true;
+		run->marking_id = s->mark_settled ? 0 : s->id;
+	}
+	run_unlock(run);
+}
+
+/* Ranks learn of a failure at different points of the training; they must all come to the same about what is due, so that
+ * their mark stays. */
+void
+run_mark_outcome(struct pawl *run, struct save *s, bool good)
+{
+	run_lock(run);
+	s->mark_settled = true;
+	s->mark_good = good || run->meet;
+	if (s->mark_good) {
+		run->last_good = s->progress;
+		run->has_good = true;
+	} else if (run->marking_id == s->id) {
+		run->last_saved = run->last_good;
+		run->has_saved = run->has_good;
+	}
+	if (run->marking_id == s->id)
+		run->marking_id = 0;
+	run_unlock(run);
 }
 
 static int
@@ -44,7 +95,8 @@ check_metrics(const struct pawl *run, const struct pawl_save_opts *opts, struct 
 				return err_set(err, PAWL_EUSAGE, "save: metric '%s' is given twice",
 				               opts->metrics[i].name);
 	}
-	if (!run->retention.n_scores || run->rank > 0) /* rank 0's metrics are the checkpoint's */
+	/* Remembered attributes are no demand (E5); rank 0's metrics are the checkpoint's. */
+	if (!run->opts.retention.n_scores || run->rank > 0)
 		return 0;
 	return retain_check_metrics(&run->retention, opts->metrics, opts->n_metrics, err);
 }
@@ -59,6 +111,9 @@ check_save(const struct pawl *run, const struct pawl_save_opts *o, const struct 
 	if (o->mode < 0 || o->mode > PAWL_MODE_DIRECT + 1)
 		return err_set(err, PAWL_EUSAGE, "save: expected mode 0 to %d, found %d", PAWL_MODE_DIRECT + 1,
 		               o->mode);
+	if (o->on_busy < 0 || o->on_busy > PAWL_BUSY_REPLACE + 1)
+		return err_set(err, PAWL_EUSAGE, "save: expected on_busy 0 to %d, found %d", PAWL_BUSY_REPLACE + 1,
+		               o->on_busy);
 	return check_metrics(run, o, err);
 }
 
@@ -80,8 +135,8 @@ save_with_others(struct pawl *run, const struct pawl_save_opts *o, const struct 
 	return rc;
 }
 
-int
-pawl_save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state,
+static int
+save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state,
           struct pawl_ticket **ret_ticket, struct pawl_error *err)
 {
 	struct pawl_save_opts o = PAWL_SAVE_OPTS_INIT;
@@ -104,6 +159,37 @@ pawl_save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl
 }
 
 int
+pawl_save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state,
+          struct pawl_ticket **ret_ticket, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, save(run, opts, state, ret_ticket, &own), &own);
+}
+
+int
+pawl_wait_turn(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
+{
+	if (!run || !run->writer)
+		return 0;
+	if (writer_wait_turn(run->writer, deadline_of(timeout_ms)) == ETIMEDOUT)
+		return err_set(err, PAWL_ETIMEOUT, "a save is still being written after %lld ms",
+		               (long long)timeout_ms);
+	return 0;
+}
+
+int
+pawl_save_failed(struct pawl *run, int code, const char *why)
+{
+	struct pawl_error err = {0};
+
+	if (!run || !run->meet || code >= 0 || run_check_writable(run, NULL) < 0)
+		return code;
+	err_set(&err, code, "%s", why ? why : "it could not make its state");
+	return writer_skip(run->writer, code, &err);
+}
+
+int
 pawl_fence(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 {
 	if (!run || !run->writer)
@@ -114,14 +200,22 @@ pawl_fence(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 	return 0;
 }
 
-int
-pawl_wait(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
+static int
+wait_for_saves(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 {
 	if (!run || !run->writer)
 		return 0;
 	if (writer_wait(run->writer, deadline_of(timeout_ms)) == ETIMEDOUT)
 		return err_set(err, PAWL_ETIMEOUT, "a save is still running after %lld ms", (long long)timeout_ms);
 	return run_take_pending(run, err);
+}
+
+int
+pawl_wait(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, wait_for_saves(run, timeout_ms, &own), &own);
 }
 
 int

@@ -481,8 +481,8 @@ open_side(struct side *s, struct pawl *run, uint64_t id, struct pawl_error *err)
 	return s->slab ? 0 : no_memory(err);
 }
 
-int
-pawl_diff_open(struct pawl *a, uint64_t id_a, struct pawl *b, uint64_t id_b, struct pawl_meter *meter,
+static int
+diff_open(struct pawl *a, uint64_t id_a, struct pawl *b, uint64_t id_b, struct pawl_meter *meter,
                struct pawl_diff **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(differ_clear) struct differ d = {.meter = meter};
@@ -501,6 +501,15 @@ pawl_diff_open(struct pawl *a, uint64_t id_a, struct pawl *b, uint64_t id_b, str
 		qsort(d.diff->rows, d.diff->n, sizeof *d.diff->rows, compare_rows);
 	*ret = steal(&d.diff);
 	return 0;
+}
+
+int
+pawl_diff_open(struct pawl *a, uint64_t id_a, struct pawl *b, uint64_t id_b, struct pawl_meter *meter,
+               struct pawl_diff **ret, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, diff_open(a, id_a, b, id_b, meter, ret, &own), &own);
 }
 
 size_t

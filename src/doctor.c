@@ -439,8 +439,8 @@ examine(struct pawl_rows *rows, const char *root, struct pawl_error *err)
 	return try_in_folder(rows, root_fd, err);
 }
 
-int
-pawl_doctor(const char *root, struct pawl_rows **ret, struct pawl_error *err)
+static int
+examine(const char *root, struct pawl_rows **ret, struct pawl_error *err)
 {
 	if (!root || !ret)
 		return err_set(err, PAWL_EUSAGE, "doctor: expected a root and a place for the rows, found NULL");
@@ -452,4 +452,12 @@ pawl_doctor(const char *root, struct pawl_rows **ret, struct pawl_error *err)
 		return err_set(err, PAWL_ENOMEM, "doctor: out of memory");
 	*ret = steal(&rows);
 	return 0;
+}
+
+int
+pawl_doctor(const char *root, struct pawl_rows **ret, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, examine(root, ret, &own), &own);
 }

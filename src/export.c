@@ -527,8 +527,8 @@ write_all(struct exporter *x, struct pawl_error *err)
 	return rc;
 }
 
-int
-pawl_export(struct pawl *run, uint64_t id, const char *target, const struct pawl_export_opts *opts,
+static int
+export_to(struct pawl *run, uint64_t id, const char *target, const struct pawl_export_opts *opts,
             struct pawl_meter *meter, struct pawl_error *err)
 {
 	PAWL_CLEAN(exporter_clear) struct exporter x = {.meter = meter, .dir_fd = -1};
@@ -541,4 +541,13 @@ pawl_export(struct pawl *run, uint64_t id, const char *target, const struct pawl
 	TRY(share_out(&x, err));
 	TRY(check_all_free(&x, err));
 	return write_all(&x, err);
+}
+
+int
+pawl_export(struct pawl *run, uint64_t id, const char *target, const struct pawl_export_opts *opts,
+            struct pawl_meter *meter, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, export_to(run, id, target, opts, meter, &own), &own);
 }

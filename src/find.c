@@ -233,8 +233,8 @@ pawl_find(struct pawl *run, const char *selector, uint64_t *ret_id, struct pawl_
 	return rc < 0 ? err_prefix(err, rc, "%s", run->root) : 0;
 }
 
-int
-pawl_reload(struct pawl *run, struct pawl_error *err)
+static int
+reload(struct pawl *run, struct pawl_error *err)
 {
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "reload: expected a run, found NULL");
@@ -246,6 +246,14 @@ pawl_reload(struct pawl *run, struct pawl_error *err)
 	}
 	run_unlock(run);
 	return rc;
+}
+
+int
+pawl_reload(struct pawl *run, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, reload(run, &own), &own);
 }
 
 /* --------------------------------------------------------- infos and lists */
@@ -453,8 +461,8 @@ latest_id(struct pawl *run)
 	return id;
 }
 
-int
-pawl_wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t *ret_id, struct pawl_error *err)
+static int
+wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t *ret_id, struct pawl_error *err)
 {
 	if (!run || !ret_id)
 		return err_set(err, PAWL_EUSAGE, "wait: expected a run and a place for the id, found NULL");
@@ -477,6 +485,14 @@ pawl_wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t
 		clock_sleep_ms(pause < left ? pause : left);
 		pause = 2 * pause < POLL_LAST_MS ? 2 * pause : POLL_LAST_MS;
 	}
+}
+
+int
+pawl_wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t *ret_id, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, wait_for_new(run, after, timeout_ms, ret_id, &own), &own);
 }
 
 struct pawl_hold {
@@ -513,8 +529,8 @@ find_folder(struct pawl *run, uint64_t id, struct buf *name, struct buf *manifes
 	return buf_check(manifest_key, "hold", err);
 }
 
-int
-pawl_hold_open(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct pawl_error *err)
+static int
+hold_open(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf name = {0}, manifest_key = {0};
 	struct store_entry entry;
@@ -540,6 +556,14 @@ pawl_hold_open(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct paw
 	run_unlock(run);
 	*ret = steal(&hold);
 	return 0;
+}
+
+int
+pawl_hold_open(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, hold_open(run, id, ret, &own), &own);
 }
 
 void

@@ -211,6 +211,8 @@ foreign_detect(struct store *store, const char *key, const char *given, const st
 		*ret = NULL;
 		return 0;
 	}
+	if (rc == PAWL_EUNSUPPORTED)
+		return err_set(err, rc, "%s is neither a folder nor a regular file", given);
 	TRY(rc);
 	for (size_t i = 0; i < N_FORMATS; i++) {
 		if (ends_with(given, formats[i].suffix)) {

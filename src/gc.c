@@ -458,8 +458,8 @@ sweep_all(struct sweep *s, struct pawl_error *err)
 	return sweep_recycled(s, err);
 }
 
-int
-pawl_gc(struct pawl *run, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes, struct pawl_error *err)
+static int
+collect(struct pawl *run, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes, struct pawl_error *err)
 {
 	struct sweep s = {.run = run, .dry_run = dry_run};
 	char fields[96];
@@ -484,4 +484,12 @@ pawl_gc(struct pawl *run, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes,
 	if (ret_bytes)
 		*ret_bytes = s.bytes;
 	return 0;
+}
+
+int
+pawl_gc(struct pawl *run, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, collect(run, dry_run, ret_count, ret_bytes, &own), &own);
 }

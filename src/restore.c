@@ -297,8 +297,8 @@ take_announced(struct pawl_restore *r, struct pawl_error *err)
 	return take(r, id, err);
 }
 
-int
-pawl_restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl_restore **ret,
+static int
+restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl_restore **ret,
                   struct pawl_error *err)
 {
 	if (!run || !ret)
@@ -312,6 +312,15 @@ pawl_restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct
 	fallback_event(r, 0);
 	*ret = steal(&r);
 	return 0;
+}
+
+int
+pawl_restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl_restore **ret,
+                  struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, restore_open(run, opts, ret, &own), &own);
 }
 
 void
@@ -352,8 +361,8 @@ pawl_restore_state(const struct pawl_restore *r)
 
 /* ---- falling back ---- */
 
-int
-pawl_restore_fallback(struct pawl_restore *r, const struct pawl_error *why, struct pawl_error *err)
+static int
+fall_back(struct pawl_restore *r, const struct pawl_error *why, struct pawl_error *err)
 {
 	const size_t before = r->fallbacks.n;
 	const uint64_t id = r->info.id;
@@ -382,6 +391,14 @@ pawl_restore_fallback(struct pawl_restore *r, const struct pawl_error *why, stru
 	return 0;
 }
 
+int
+pawl_restore_fallback(struct pawl_restore *r, const struct pawl_error *why, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, fall_back(r, why, &own), &own);
+}
+
 size_t
 pawl_restore_fallback_count(const struct pawl_restore *r)
 {
@@ -406,14 +423,25 @@ pawl_restore_report_get(const struct pawl_restore *r, size_t i)
 	return i < r->report.n ? r->report.rows[i] : NULL;
 }
 
+static int
+restore_read(struct pawl_restore *r, struct pawl_error *err)
+{
+	int rc = restore_read_own(r, err);
+	if (r->owes_word) {
+		r->owes_word = false;
+		rc = agree_outcome(r->run, rc, err);
+	}
+	if (rc == 0) /* training goes on from here: intervals and the clock are counted from it, not from what was newer */
+		run_mark_at(r->run, &r->info.progress);
+	return rc;
+}
+
 int
 pawl_restore_read(struct pawl_restore *r, struct pawl_error *err)
 {
-	int rc = restore_read_own(r, err);
-	if (!r->owes_word)
-		return rc;
-	r->owes_word = false;
-	return agree_outcome(r->run, rc, err);
+	struct pawl_error own = {0};
+
+	return err_give(err, restore_read(r, &own), &own);
 }
 
 /* ---- all in one ---- */

@@ -152,6 +152,16 @@ retain_check(const struct pawl_retention *policy, struct pawl_error *err)
 	return 0;
 }
 
+void
+retain_count_newest(struct pawl_retention *policy)
+{
+	if (policy->num_to_keep <= 0)
+		return;
+	if ((uint64_t)policy->num_to_keep > policy->keep_last)
+		policy->keep_last = (uint64_t)policy->num_to_keep;
+	policy->num_to_keep = 0;
+}
+
 int
 retain_check_metrics(const struct pawl_retention *policy, const struct pawl_metric *metrics, size_t n_metrics,
                      struct pawl_error *err)
@@ -168,8 +178,8 @@ retain_check_metrics(const struct pawl_retention *policy, const struct pawl_metr
 		if (m->not_a_number)
 			return err_set(err, PAWL_EUSAGE,
 			               "unable to persist the checkpoint: score attribute '%s' must be "
-			               "numerical, received a value that is no number (%g)",
-			               name, m->value);
+			               "numerical, received a value that is no number",
+			               name);
 	}
 	return 0;
 }

@@ -25,6 +25,9 @@ struct retain_decision {
 /* Refuses contradictory or out-of-range policies with PAWL_EUSAGE: the message says the value received and what is
  * allowed (R5: num_to_keep must be None or a non-negative integer; R9: order names both words 'max' and 'min'). */
 int retain_check(const struct pawl_retention *policy, struct pawl_error *err);
+/* For a policy that was given without score attributes and is then given those of the run: its num_to_keep means the newest
+ * ones, as it did. */
+void retain_count_newest(struct pawl_retention *policy);
 /* Fills ret[n]. now: unix seconds. Never fails; the policy has been checked. */
 void retain_decide(const struct pawl_retention *policy, const struct retain_item *items, size_t n, double now, struct retain_decision *ret);
 /* 1 if a new checkpoint with these metrics would be kept by the score rule now, 0 if a full best list refuses it

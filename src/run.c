@@ -27,7 +27,6 @@
 #include "save.h"
 #include "writer.h"
 
-#define RUN_KEY "run.json"
 #define EVENTS_KEY "events.jsonl"
 #define RUN_MAX_BYTES 65536u
 #define RUN_MAX_SCORES 16 /* as retain_check allows */
@@ -120,6 +119,9 @@ split_single(struct pawl *run, const char *root, char **ret_parent, struct pawl_
 		copy[n - 1] = 0;
 	slash = strrchr(copy, '/');
 	run->single_name = mem_strdup(slash ? slash + 1 : copy);
+	if (run->single_name && (strcmp(run->single_name, ".") == 0 || strcmp(run->single_name, "..") == 0))
+		return err_set(err, PAWL_EUSAGE, "%s: expected a path that ends in the name of a checkpoint, found '%s'",
+		               root, run->single_name);
 	if (slash)
 		slash[slash == copy ? 1 : 0] = 0;
 	*ret_parent = mem_strdup(slash ? copy : ".");
@@ -170,7 +172,8 @@ is_run_id(const char *text)
 	return strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32;
 }
 
-/* Takes over the score rules of run.json; what is not understood is left out. */
+/* Takes over the score rules of run.json, for what is best and spared as such; num_to_keep goes on to count the newest. What
+ * is not understood is left out. */
 static int
 adopt_scores(struct pawl *run, const struct json *scores, struct pawl_error *err)
 {
@@ -192,46 +195,76 @@ adopt_scores(struct pawl *run, const struct json *scores, struct pawl_error *err
 	r->score_attributes = names;
 	r->score_orders = orders;
 	r->n_scores = at;
+	retain_count_newest(r);
 	return 0;
 }
 
 static int
-read_run_file(struct pawl *run, bool *ret_found, struct pawl_error *err)
+take_run_file(struct pawl *run, const struct buf *text, struct pawl_error *err)
 {
-	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	const struct json *created, *stored;
 	struct json *root;
 	const char *id;
-	uint64_t version;
-	int rc = store_get(run->store, RUN_KEY, RUN_MAX_BYTES, &text, err);
+	uint64_t version, attempt;
 
-	*ret_found = false;
-	if (rc == PAWL_ENOTFOUND)
-		return 0;
-	TRY(rc);
-	TRY(json_parse(RUN_KEY, text.ptr, text.len, NULL, &memory, &root, err));
+	TRY(json_parse(RUN_KEY, text->ptr, text->len, NULL, &memory, &root, err));
+	if (root->type == JSON_OBJECT && !json_get(root, "pawl_run"))
+		return err_set(err, PAWL_EEXISTS,
+		               RUN_KEY " is of another program (it has no \"pawl_run\"); choose another folder");
 	TRY(json_get_u64(RUN_KEY, root, "pawl_run", &version, err));
 	if (version > PAWL_FORMAT_VERSION)
 		return err_set(err, PAWL_EVERSION,
 		               RUN_KEY ": written in format version %llu, this library reads up to %d",
 		               (unsigned long long)version, PAWL_FORMAT_VERSION);
 	TRY(json_get_str(RUN_KEY, root, "run", &id, err));
-	TRY(json_get_u64(RUN_KEY, root, "attempt", &run->attempt, err));
+	TRY(json_get_u64(RUN_KEY, root, "attempt", &attempt, err));
 	if (!is_run_id(id))
 		return err_set(err, PAWL_ECORRUPT,
 		               RUN_KEY ": expected a run id of 32 lower-case hex digits, found '%.80s'", id);
 	memcpy(run->run_id, id, 33);
+	run->attempt = attempt;
 	stored = json_get(root, "last_id");
 	if (stored && (stored->type == JSON_INT || stored->type == JSON_UINT) && stored->u < UINT64_MAX / 2)
 		run->stored_id = run->last_id = stored->u;
 	created = json_get(root, "created_unix_ns");
 	if (created && created->type == JSON_INT)
 		run->created_ns = created->i;
-	*ret_found = true;
-	if (run->retention.n_scores || !(run->opts.read_only || run->opts.upkeep))
+	return run->retention.n_scores ? 0 : adopt_scores(run, json_get(root, "scores"), err);
+}
+
+/* What run.json says can be told from the checkpoints, too: a damaged one counts as lost, and open_for_writing says so. */
+static int
+read_run_file(struct pawl *run, bool *ret_found, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	struct pawl_error why = {0};
+	int rc = store_get(run->store, RUN_KEY, RUN_MAX_BYTES, &text, &why);
+
+	*ret_found = false;
+	if (rc == PAWL_ENOTFOUND)
 		return 0;
-	return adopt_scores(run, json_get(root, "scores"), err);
+	if (rc == 0)
+		rc = take_run_file(run, &text, &why);
+	if (rc == PAWL_ECORRUPT || rc == PAWL_ELIMIT) {
+		run->file_damage = mem_strdup(why.message);
+		return run->file_damage ? 0 : err_set(err, PAWL_ENOMEM, "run: out of memory");
+	}
+	*ret_found = true;
+	return rc < 0 ? err_set(err, rc, "%s/%s", run->root, why.message) : 0;
+}
+
+static void
+warn_of_damage(struct pawl *run)
+{
+	PAWL_CLEAN(buf_clear) struct buf fields = {0};
+
+	if (!run->file_damage)
+		return;
+	buf_puts(&fields, "\"code\":\"corrupt\",\"error\":");
+	json_put_string(&fields, run->file_damage, strlen(run->file_damage));
+	if (!fields.failed)
+		run_event(run, "warning", buf_str(&fields));
 }
 
 static int
@@ -352,13 +385,9 @@ note_history(struct pawl *run)
 	for (size_t i = 0; i < run->catalog.n; i++)
 		if (run->catalog.entries[i].id > run->last_id)
 			run->last_id = run->catalog.entries[i].id;
-	if (latest) {
-		run->last_saved = latest->summary->progress;
-		run->has_saved = true;
-		run->wct_at_open = run->last_saved.total_wct > 0 ? run->last_saved.total_wct : 0;
-		if (latest->summary->attempt > run->attempt)
-			run->attempt = latest->summary->attempt;
-	}
+	run_mark_at(run, latest ? &latest->summary->progress : NULL);
+	if (latest && latest->summary->attempt > run->attempt)
+		run->attempt = latest->summary->attempt;
 }
 
 /* The newest checkpoint's packs, so that the first save of a resumed run can link what has not changed. */
@@ -427,6 +456,7 @@ open_for_writing(struct pawl *run, struct pawl_error *err)
 		TRY(write_run_file(run, err));
 		pawl_gc(run, 0, NULL, NULL, NULL); /* what crashes left; failing to is no reason not to train */
 	}
+	warn_of_damage(run);
 	if (!run->opts.arena) {
 		TRY(pawl_arena_new(0, &run->arena, err));
 		run->owns_arena = true;
@@ -455,6 +485,7 @@ run_free(struct pawl *run)
 	mem_free(run->single_name);
 	mem_free(run->left_behind);
 	mem_free(run->meet_token);
+	mem_free(run->file_damage);
 	bump_clear(&run->strings);
 	pthread_mutex_destroy(&run->lock);
 	mem_free(run);
@@ -465,6 +496,7 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 {
 	TRY(run_take_options(run, opts, err));
 	TRY(open_store(run, err));
+	TRY(run_check_place(run, err));
 	bool is_guest = run->rank > 0 && !run->opts.read_only;
 
 	if (is_guest)
@@ -482,6 +514,7 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 int
 pawl_open(const struct pawl_open_opts *opts, struct pawl **ret, struct pawl_error *err)
 {
+	struct pawl_error own = {0};
 	struct pawl *run;
 	int rc;
 
@@ -491,10 +524,9 @@ pawl_open(const struct pawl_open_opts *opts, struct pawl **ret, struct pawl_erro
 	if (!run)
 		return err_set(err, PAWL_ENOMEM, "run: out of memory");
 	pthread_mutex_init(&run->lock, NULL);
-	run->last_saved = (struct pawl_progress)PAWL_PROGRESS_INIT;
-	run->opened_ns = clock_mono_ns();
-	rc = open_steps(run, opts, err);
+	rc = open_steps(run, opts, &own);
 	if (rc < 0) {
+		err_give(err, rc, &own);
 		run_free(run);
 		return rc;
 	}

@@ -19,6 +19,7 @@
 struct writer; /* queue of saves, tickets: writer.h */
 struct lease;  /* lease.h */
 struct meet;   /* meet.h */
+struct save;   /* save.h */
 
 struct pawl {
 	/* set once by pawl_open */
@@ -30,26 +31,30 @@ struct pawl {
 	char run_id[33];
 	uint64_t attempt;
 	struct pawl_open_opts opts;      /* strings copied (owned_* below); defaults filled in */
-	struct pawl_retention retention; /* arrays copied */
+	struct pawl_retention retention; /* arrays copied; score attributes of the last training where none were given */
 	struct bump strings;             /* memory of the copies */
 	struct triggers triggers;        /* none: every point is due */
 	struct pawl_arena *arena;
 	bool owns_arena;
-	int64_t opened_ns;   /* monotonic */
 	int64_t created_ns;  /* wall clock; when the run was begun */
-	double wct_at_open;  /* training seconds before this attempt, as far as known */
 	struct lease *lease; /* NULL when read-only, of a single checkpoint, and of every rank but 0 */
 	struct meet *meet;   /* NULL when alone */
 	struct pawl_rank who;
 	uint32_t rank, world;  /* 0 of 1 when alone */
 	struct writer *writer; /* NULL when read-only */
+	char *file_damage;     /* why run.json could not be read, or NULL */
 
 	pthread_mutex_t lock; /* guards all below */
 	struct catalog catalog;
 	uint64_t stored_id;              /* last_id of run.json */
 	uint64_t last_id;                /* highest id ever seen or given out in this run */
-	struct pawl_progress last_saved; /* for triggers */
+	struct pawl_progress last_saved; /* the mark that intervals are counted from: the latest save, or what was restored */
 	bool has_saved;
+	uint64_t marking_id;            /* the save that set the mark and may fail yet; 0 = none */
+	struct pawl_progress last_good; /* the mark before it: of a save that was committed, or of what was restored */
+	bool has_good;
+	double wct_before;     /* training seconds up to wct_from_ns, as far as known */
+	int64_t wct_from_ns;   /* monotonic: when the run was opened, or a checkpoint was restored */
 	uint64_t n_rounds; /* many ranks: how often they have agreed on something (agree.h) */
 	uint64_t meet_id;  /* many ranks: id of the latest save; counts alike on all */
 	char *left_behind; /* rank 0: hidden folder of a failed save that a slow rank may write to yet */
@@ -60,6 +65,9 @@ struct pawl {
 
 /* Copies the options, fills the defaults in and checks them; who we are among how many, too. run_options.c. */
 int run_take_options(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_error *err);
+#define RUN_KEY "run.json"
+/* PAWL_EUSAGE where a run is about to be begun inside of another one. place.c. */
+int run_check_place(struct pawl *run, struct pawl_error *err);
 /* Replaces a text by a copy that lives as long as the run; NULL stays NULL. */
 int run_copy_text(struct pawl *run, const char **field, struct pawl_error *err);
 void run_lock(struct pawl *run);
@@ -70,6 +78,11 @@ int run_check_writable(const struct pawl *run, struct pawl_error *err);
 int run_check_keeper(const struct pawl *run, struct pawl_error *err);
 /* Remembers a failed save until somebody is told of it. */
 void run_set_pending(struct pawl *run, struct pawl_ticket *ticket);
+/* The mark of the triggers. run_mark_at: the training goes on from here (NULL = from nothing); a save moves the mark
+ * when it has been taken, and back when it fails. */
+void run_mark_at(struct pawl *run, const struct pawl_progress *progress);
+void run_mark_saved(struct pawl *run, struct save *s);
+void run_mark_outcome(struct pawl *run, struct save *s, bool good);
 /* The error of a failed save that nobody has seen, once; else 0. */
 int run_take_pending(struct pawl *run, struct pawl_error *err);
 /* Appends one line to events.jsonl; failures are ignored (events are a convenience). `fields`: JSON members without

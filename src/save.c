@@ -345,12 +345,14 @@ save_run(void *arg)
 	if (rc < 0) {
 		err.code = rc;
 		write_abandon(s);
+		run_mark_outcome(s->run, s, false);
 		fill_stats(s);
 		tell(s, "save failed", &err);
 		ticket_fail(s->ticket, rc, &err);
 		run_set_pending(s->run, s->ticket);
 	} else {
 		note_committed(s);
+		run_mark_outcome(s->run, s, true);
 		if (!s->run->opts.no_reuse && s->run->caps.link)
 			reuse_of_save(s, &reuse, NULL); /* without it the next save writes everything */
 	}

@@ -104,6 +104,7 @@ struct save {
 	struct group writing;
 	atomic_uint_fast64_t minor_faults, written_bytes, reused_bytes;
 	atomic_size_t not_finite; /* index of such a tensor, or SIZE_MAX */
+	bool mark_settled, mark_good; /* run_mark_outcome has been called, and with what; the run's lock guards them */
 
 	pthread_mutex_t lock; /* guards below */
 	pthread_cond_t changed;

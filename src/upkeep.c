@@ -250,8 +250,8 @@ run_point(struct pawl *run, struct pawl_error *err)
 	return rc;
 }
 
-int
-pawl_prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, struct pawl_decisions **ret,
+static int
+prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, struct pawl_decisions **ret,
            struct pawl_error *err)
 {
 	struct pawl_retention own;
@@ -263,14 +263,24 @@ pawl_prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, s
 	if (policy && policy->num_to_keep == PAWL_KEEP_MEMORY)
 		return err_set(err, PAWL_EUSAGE, "prune: memory only is a rule that a run is opened with");
 	own = policy ? *policy : run->retention;
-	if (policy && run->opts.upkeep && !own.n_scores) { /* P6: the best is what the training calls so */
+	if (policy && !own.n_scores && run->retention.n_scores) { /* P6: the best is what the training calls so */
 		own.score_attributes = run->retention.score_attributes;
 		own.score_orders = run->retention.score_orders;
 		own.n_scores = run->retention.n_scores;
+		retain_count_newest(&own);
 	}
 	TRY(retain_check(&own, err));
 	TRY(run_retain(run, &own, dry_run, ret, err));
 	return dry_run ? 0 : run_point(run, err);
+}
+
+int
+pawl_prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, struct pawl_decisions **ret,
+           struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, prune(run, policy, dry_run, ret, &own), &own);
 }
 
 /* The valid entry of an id; the lock is held. */
@@ -306,16 +316,18 @@ set_pin(struct pawl *run, uint64_t id, bool pinned, struct pawl_error *err)
 	struct catalog_entry *e;
 	int rc;
 
+	struct pawl_error own = {0};
+
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "pin: expected a run, found NULL");
 	run_lock(run);
-	rc = want(run, id, &e, err);
+	rc = want(run, id, &e, &own);
 	if (rc == 0)
-		rc = catalog_mark(&run->catalog, e, &pinned, NULL, 0, err);
+		rc = catalog_mark(&run->catalog, e, &pinned, NULL, 0, &own);
 	if (rc == 0)
-		rc = check_still_there(run, e, err);
+		rc = check_still_there(run, e, &own);
 	run_unlock(run);
-	return rc;
+	return err_give(err, rc, &own);
 }
 
 int
@@ -330,8 +342,8 @@ pawl_unpin(struct pawl *run, uint64_t id, struct pawl_error *err)
 	return set_pin(run, id, false, err);
 }
 
-int
-pawl_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, size_t n, struct pawl_error *err)
+static int
+add_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, size_t n, struct pawl_error *err)
 {
 	struct catalog_entry *e;
 	int rc;
@@ -351,6 +363,14 @@ pawl_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, siz
 	return run->opts.read_only ? 0 : run_point(run, err); /* the training points anew after its next save */
 }
 
+int
+pawl_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, size_t n, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, add_score(run, id, metrics, n, &own), &own);
+}
+
 /* What force is needed for. */
 static int
 check_precious(struct pawl *run, const struct catalog_entry *e, struct pawl_error *err)
@@ -365,8 +385,8 @@ check_precious(struct pawl *run, const struct catalog_entry *e, struct pawl_erro
 	return err_set(err, PAWL_EBUSY, "%s is %s; removing it needs force", e->name, why);
 }
 
-int
-pawl_remove(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
+static int
+remove_one(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf doomed = {0};
 	struct catalog_entry *e;
@@ -387,4 +407,12 @@ pawl_remove(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
 	TRY(rc);
 	TRY(discard_all(run, &doomed, err));
 	return run->single_name ? 0 : run_point(run, err);
+}
+
+int
+pawl_remove(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, remove_one(run, id, force, &own), &own);
 }

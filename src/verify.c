@@ -250,8 +250,8 @@ verify_targets(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct p
 	return 0;
 }
 
-int
-pawl_verify(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings **ret, struct pawl_error *err)
+static int
+verify(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings **ret, struct pawl_error *err)
 {
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "verify: expected a run, found NULL");
@@ -272,6 +272,14 @@ pawl_verify(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl
 	if (ret)
 		*ret = steal(&f);
 	return rc;
+}
+
+int
+pawl_verify(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings **ret, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, verify(run, id, meter, ret, &own), &own);
 }
 
 size_t

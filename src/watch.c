@@ -7,7 +7,8 @@
  * `slot` is the one static variable of the library that changes, and the reason why a process has one
  * watcher at most. The handler does three things, all safe at any point of any program: it notes time and
  * number in lock-free atomics, and calls the handler that was there before. Everything else happens in the
- * caller's own context when it asks (pawl_watch_signal, pawl_should_save).
+ * caller's own context when it asks (pawl_watch_signal, pawl_should_save). In a forked child, which nobody
+ * watches, it does what would have been done without it.
  *
  *   closed --open: slot.watch = w, handlers in--> watching --signal--> flag up (stays so)
  *      ^-------- close: handlers back, slot.watch = NULL, wait for slot.inside == 0, free --------'
@@ -19,6 +20,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -29,6 +31,7 @@ static const int watched[] = {SIGTERM, SIGUSR1};
 
 struct pawl_watch {
 	double grace_seconds;
+	pid_t pid; /* of the process that opened it; a forked child has a copy */
 	struct sigaction earlier[N_WATCHED]; /* never changed once the slot points here */
 	_Atomic(int64_t) at_ns;              /* when the first signal came; 0 = none yet */
 	atomic_int signal;                   /* set after at_ns */
@@ -53,23 +56,37 @@ call_earlier(const struct sigaction *earlier, int number, siginfo_t *info, void 
 	}
 }
 
+/* Nobody in a forked child asks the watch: a signal does there what it would have done without it. The signal is blocked
+ * while its handler runs, so that the one raised here comes when the handler returns. */
+static void
+act_as_before(const struct sigaction *earlier, int number)
+{
+	if ((earlier->sa_flags & SA_SIGINFO) == 0 && earlier->sa_handler == SIG_DFL &&
+	    sigaction(number, earlier, NULL) == 0)
+		raise(number);
+}
+
 static void
 on_signal(int number, siginfo_t *info, void *context)
 {
 	int kept_errno = errno;
-	struct sigaction earlier = {.sa_handler = SIG_DFL};
+	struct sigaction earlier = {.sa_handler = SIG_IGN};
+	bool in_child = false;
 
 	atomic_fetch_add(&slot.inside, 1);
 	struct pawl_watch *watch = atomic_load(&slot.watch);
 	if (watch) {
 		int64_t none = 0;
-		if (atomic_compare_exchange_strong(&watch->at_ns, &none, clock_mono_ns()))
+		in_child = watch->pid != getpid();
+		if (!in_child && atomic_compare_exchange_strong(&watch->at_ns, &none, clock_mono_ns()))
 			atomic_store(&watch->signal, number);
 		for (size_t i = 0; i < N_WATCHED; i++)
 			if (watched[i] == number)
 				earlier = watch->earlier[i];
 	}
 	atomic_fetch_sub(&slot.inside, 1);
+	if (in_child)
+		act_as_before(&earlier, number);
 	call_earlier(&earlier, number, info, context);
 	errno = kept_errno;
 }
@@ -101,7 +118,7 @@ put_back(const struct pawl_watch *watch, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		struct sigaction now;
 		/* A handler that somebody set after us is not ours to remove. */
-		if (sigaction(watched[i], NULL, &now) == 0 && is_ours(&now))
+		if (atomic_load(&slot.watch) == watch && sigaction(watched[i], NULL, &now) == 0 && is_ours(&now))
 			sigaction(watched[i], &watch->earlier[i], NULL);
 	}
 }
@@ -109,9 +126,11 @@ put_back(const struct pawl_watch *watch, size_t n)
 static void
 release(struct pawl_watch *watch)
 {
-	atomic_store(&slot.watch, NULL);
-	while (atomic_load(&slot.inside) > 0)
-		sched_yield();
+	struct pawl_watch *mine = watch;
+
+	if (atomic_compare_exchange_strong(&slot.watch, &mine, NULL) && watch->pid == getpid())
+		while (atomic_load(&slot.inside) > 0)
+			sched_yield();
 	mem_free(watch);
 }
 
@@ -125,13 +144,20 @@ pawl_watch_open(double grace_seconds, struct pawl_watch **ret, struct pawl_error
 	if (!watch)
 		return err_set(err, PAWL_ENOMEM, "watch: out of memory");
 	watch->grace_seconds = grace_seconds;
+	watch->pid = getpid();
 	atomic_init(&watch->at_ns, 0);
 	atomic_init(&watch->signal, 0);
 	for (size_t i = 0; i < N_WATCHED; i++)
 		sigaction(watched[i], NULL, &watch->earlier[i]);
 
-	struct pawl_watch *none = NULL;
-	if (!atomic_compare_exchange_strong(&slot.watch, &none, watch)) {
+	struct pawl_watch *there = atomic_load(&slot.watch);
+	bool inherited = there && there->pid != watch->pid;
+	for (size_t i = 0; inherited && i < N_WATCHED; i++)
+		if (is_ours(&watch->earlier[i]))
+			watch->earlier[i] = there->earlier[i];
+	if (!inherited)
+		there = NULL;
+	if (!atomic_compare_exchange_strong(&slot.watch, &there, watch)) {
 		mem_free(watch);
 		return err_set(err, PAWL_EBUSY, "watch: this process watches signals already");
 	}

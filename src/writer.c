@@ -103,18 +103,17 @@ replace_queued(struct writer *w)
 	stage_wait(old);
 	err_set(&err, PAWL_ECANCELLED, "save of step %lld was replaced by a newer one before it was written",
 	        (long long)old->step);
+	run_mark_outcome(w->run, old, false);
 	ticket_fail(old->ticket, PAWL_ECANCELLED, &err);
 	ticket_stage(old->ticket, PAWL_STAGE_FAILED);
 	save_unref(old);
 	pthread_mutex_lock(&w->lock);
 }
 
-/* Waits for a turn by the run's rule. On success the caller must come to hand_over or un_admit. */
+/* Waits for a turn by a rule (enum pawl_on_busy). On success the caller must come to hand_over or un_admit. */
 static int
-admit(struct writer *w, bool *ret_deferred, struct pawl_error *err)
+admit(struct writer *w, int policy, bool *ret_deferred, struct pawl_error *err)
 {
-	int policy = w->run->opts.on_busy;
-
 	pthread_mutex_lock(&w->lock);
 	for (;;) {
 		if (!w->admitting && !w->active && !w->queued)
@@ -218,6 +217,7 @@ writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 	pthread_mutex_unlock(&w->lock);
 	if (next) {
 		stage_wait(next);
+		run_mark_outcome(w->run, next, false);
 		ticket_fail(next->ticket, PAWL_ENOMEM, &err);
 		run_set_pending(w->run, next->ticket);
 		ticket_stage(next->ticket, PAWL_STAGE_FAILED);
@@ -340,15 +340,6 @@ finish_call(struct save *s, struct pawl_error *err)
 	return 0;
 }
 
-static void
-note_saved(struct pawl *run, const struct save *s)
-{
-	run_lock(run);
-	run->last_saved = s->progress;
-	run->has_saved = true;
-	run_unlock(run);
-}
-
 /* Of many ranks each counts its saves, the failed ones too, so that all mean the same by an id. 0 = alone. */
 static uint64_t
 next_meet_id(struct pawl *run)
@@ -375,7 +366,7 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 	uint64_t id;
 	int rc;
 
-	TRY(admit(w, &deferred, err));
+	TRY(admit(w, opts->on_busy ? opts->on_busy - 1 : w->run->opts.on_busy, &deferred, err));
 	id = next_meet_id(w->run);
 	rc = save_new(w, opts, state, id, &s, err);
 	if (rc == 0) {
@@ -386,7 +377,7 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 	if (rc > 0) {
 		ticket_stage(s->ticket, PAWL_STAGE_SKIPPED);
 		set_blocked(s);
-		note_saved(w->run, s);
+		run_mark_saved(w->run, s);
 		if (ret)
 			*ret = ticket_ref(s->ticket);
 		un_admit(w, s);
@@ -409,7 +400,7 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 	stage_start(s, !s->lazy);
 	rc = finish_call(s, err);
 	if (rc == 0) {
-		note_saved(w->run, s);
+		run_mark_saved(w->run, s);
 		if (ret)
 			*ret = ticket_ref(s->ticket);
 	}
@@ -426,7 +417,7 @@ writer_skip(struct writer *w, int code, struct pawl_error *err)
 	if (err)
 		why = *err;
 	why.code = code;
-	if (admit(w, &deferred, NULL) == 0) {
+	if (admit(w, w->run->opts.on_busy, &deferred, NULL) == 0) {
 		commit_report_failure(w->run, next_meet_id(w->run), &why);
 		un_admit(w, NULL);
 	}
@@ -473,6 +464,18 @@ writer_wait(struct writer *w, int64_t deadline_ms)
 
 	pthread_mutex_lock(&w->lock);
 	while ((w->active || w->queued || w->admitting || w->settling) && rc == 0)
+		rc = cond_wait_until(&w->changed, &w->lock, deadline_ms);
+	pthread_mutex_unlock(&w->lock);
+	return rc;
+}
+
+int
+writer_wait_turn(struct writer *w, int64_t deadline_ms)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&w->lock);
+	while ((w->active || w->queued || w->admitting) && rc == 0)
 		rc = cond_wait_until(&w->changed, &w->lock, deadline_ms);
 	pthread_mutex_unlock(&w->lock);
 	return rc;

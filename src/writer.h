@@ -48,6 +48,8 @@ void writer_release(struct writer *w, struct save *s, struct reuse *reuse);
 void writer_settled(struct writer *w);
 int writer_fence(struct writer *w, int64_t deadline_ms);
 int writer_wait(struct writer *w, int64_t deadline_ms);
+/* Waits only for saves that are being written, not for those that settle. */
+int writer_wait_turn(struct writer *w, int64_t deadline_ms);
 bool writer_busy(struct writer *w);
 /* Sleeps as the bandwidth limit demands before nbytes are written. */
 void writer_throttle(struct writer *w, uint64_t nbytes);

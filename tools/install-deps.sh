@@ -18,7 +18,7 @@ packages_of() {
 	case $1 in
 	build) echo gcc libc6-dev make pkg-config ninja-build libxxhash-dev python3 python3-venv python3-dev ;;
 	test) echo clang "$(clang_runtime)" clang-tidy cppcheck libcmocka-dev binutils strace mandoc e2fsprogs xfsprogs util-linux \
-		openmpi-bin libopenmpi-dev mpich libmpich-dev ;;
+		openmpi-bin libopenmpi-dev mpich libmpich-dev spin ;;
 	demo) echo bible-kjv ;;
 	bench) echo fio ;;
 	*) echo "install-deps.sh: unknown group '$1' (known: build test demo bench)" >&2; return 2 ;;

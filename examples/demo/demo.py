@@ -160,7 +160,9 @@ def main() -> int:
     print(f"\n=== after {time.monotonic() - begin:.0f} s")
     for name, same in equal.items():
         print(f"  {name:8} killed and resumed = never killed: {'yes, bit for bit' if same else 'NO'}")
-    print(f"look further: pawl show {folder / names[0] / 'killed'};  pawl verify {folder / names[0] / 'killed'}")
+    command = pathlib.Path(sys.executable).with_name("pawl")  # of the environment that this runs in
+    command = command if command.exists() else pathlib.Path("pawl")
+    print(f"look further: {command} show {folder / names[0] / 'killed'};  {command} verify {folder / names[0] / 'killed'}")
     return 0 if all(equal.values()) else 1
 
 

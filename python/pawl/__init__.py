@@ -44,7 +44,7 @@ from .manager import CheckpointManager
 from .rank import Rank, rank_identify
 from .records import CheckpointInfo, Decision, Restored
 from .rng import RngState, rng_state
-from .shard import Shard
+from .shard import PerRank, Shard
 
 __version__ = version()
 
@@ -66,6 +66,7 @@ __all__ = [
     "NotFoundError",
     "OutOfMemoryError",
     "PawlError",
+    "PerRank",
     "Rank",
     "ReadOnlyError",
     "Restored",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Sequence
 from typing import SupportsFloat, SupportsIndex
 
@@ -29,6 +30,30 @@ def whole(option: str, value: object, bits: int = 64) -> int:
     if number >> bits:
         raise UsageError(f"{option} must be below 2**{bits}, received {value!r}")
     return number
+
+
+def path(option: str, value: object) -> str:
+    """A path of text, with ~ for the user's home."""
+    found = os.fspath(value) if isinstance(value, str | os.PathLike) else value
+    if not isinstance(found, str):
+        raise UsageError(f"{option} must be a path (a str, or an os.PathLike of one), received {value!r}")
+    try:
+        found.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError(f"{option} must be a path that is UTF-8, received {value!r}") from None
+    if "\0" in found:
+        raise UsageError(f"{option} must be a path without NUL, received {value!r}")
+    return os.path.expanduser(found)
+
+
+def fault(value: object) -> tuple[str, int, int, bool] | None:
+    """For tests: the n-th call of an operation fails with a code, once or for ever."""
+    if value is None:
+        return None
+    match value:
+        case (str(operation), int(nth), int(code), forever) if nth > 0 and -(2**31) <= code < 0:
+            return operation, nth, code, bool(forever)
+    raise UsageError(f"fault must be (operation, n from 1, negative code, for ever), received {value!r}")
 
 
 def seconds(option: str, value: object) -> float:

@@ -84,6 +84,16 @@ set_shard(PyObject *module, PyObject *type)
 	return Py_NewRef(type);
 }
 
+/* pawl.PerRank registers itself, too. */
+static PyObject *
+set_per_rank(PyObject *module, PyObject *type)
+{
+	struct py_state *st = PyModule_GetState(module);
+
+	py_set(&st->per_rank, Py_NewRef(type));
+	return Py_NewRef(type);
+}
+
 /* A state walked and thrown away: what could not be saved raises here. Returns the number of tensors. */
 static PyObject *
 check_state(PyObject *module, PyObject *state)
@@ -92,7 +102,7 @@ check_state(PyObject *module, PyObject *state)
 	struct py_walk walk;
 	size_t n;
 
-	if (py_walk_begin(&walk, st, state, false) < 0)
+	if (py_walk_begin(&walk, st, state, false, NULL) < 0)
 		return NULL;
 	n = pawl_state_tensor_count(walk.state);
 	py_walk_end(&walk);
@@ -108,7 +118,9 @@ static PyMethodDef functions[] = {
 	{"arena_bytes", arena_bytes, METH_NOARGS, "Staging memory held by this process."},
 	{"rank_identify", rank_identify, METH_NOARGS, "Which process of a job this is."},
 	{"set_shard", set_shard, METH_O, "Register the type of shards."},
+	{"set_per_rank", set_per_rank, METH_O, "Register the type of values per rank."},
 	{"check_state", check_state, METH_O, "Walk a state without saving it."},
+	{"no_numbers", py_no_numbers, METH_O, "Names of the metrics that are no numbers."},
 	{NULL, NULL, 0, NULL},
 };
 
@@ -170,6 +182,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
 	Py_VISIT(st->watch_type);
 	Py_VISIT(st->ordered_dict);
 	Py_VISIT(st->shard);
+	Py_VISIT(st->per_rank);
 	return py_frames_traverse(st, visit, arg);
 }
 
@@ -186,6 +199,7 @@ module_clear(PyObject *module)
 	Py_CLEAR(st->watch_type);
 	Py_CLEAR(st->ordered_dict);
 	Py_CLEAR(st->shard);
+	Py_CLEAR(st->per_rank);
 	py_frames_clear(st);
 	return 0;
 }

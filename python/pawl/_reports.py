@@ -17,6 +17,18 @@ def fallbacks(root: str, taken: str, reasons: Sequence[str]) -> None:
         _log.warning("%s: restored %s, since a newer checkpoint was passed over: %s", root, taken, reason)
 
 
+def no_numbers(root: str, names: Sequence[str]) -> None:
+    """Metrics that are not kept, since they are no numbers."""
+    _log.warning("%s: metrics that are no numbers are not kept: %s", root, ", ".join(names))
+
+
+def beside(root: str, error: BaseException, what: str, other: BaseException) -> None:
+    """What went wrong while an exception was on its way out: told with that one, never in its place."""
+    text = f"{what}: {type(other).__name__}: {other}"
+    error.add_note(f"pawl: {text}")
+    _log.error("%s: %s", root, text)
+
+
 def finish(run: _pawl.Run) -> None:
     """Closes a run that its owner has left open, and says what nobody has been told."""
     root = run.root

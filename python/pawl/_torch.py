@@ -1,12 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What restoring needs to know of a torch module. Imported only when a module is being restored."""
+"""What needs torch itself: its modules when they are restored, its distributed tensors. Imported only then."""
 
 from __future__ import annotations
 
+import zlib
 from contextlib import suppress
 from itertools import chain
+from typing import Any
 
+import torch
 from torch import nn
+
+from ._pawl import UnsupportedError
+from .shard import Shard
+
+
+def as_tensor(array: Any, dtype: torch.dtype) -> torch.Tensor:
+    """The memory of a new array as a tensor; by its bytes, since neither knows the small floats of the other."""
+    return torch.from_numpy(array.reshape(-1).view("u1")).view(dtype).reshape(array.shape)
+
+
+def as_array(tensor: torch.Tensor, dtype: Any) -> Any:
+    """The memory of a new tensor as an array."""
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy().view(dtype).reshape(tensor.shape)
 
 
 def memory(module: nn.Module) -> set[int]:
@@ -14,7 +30,7 @@ def memory(module: nn.Module) -> set[int]:
     found = set()
     for tensor in chain(module.parameters(), module.buffers()):
         with suppress(RuntimeError, ValueError, AttributeError):  # not materialised yet: load_state_dict will do it
-            found.add(tensor.data_ptr())
+            found.add(getattr(tensor, "_local_tensor", tensor).data_ptr())
     return found
 
 
@@ -31,3 +47,71 @@ def must_load(module: nn.Module) -> bool:
         )
         for part in module.modules()
     )
+
+
+def _writes(key: object, coordinates: list[tuple[int, int]]) -> bool:
+    """Of several copies, which lie along the given (index, size) of mesh dimensions, one writes; which one depends on
+    the tensor, so that the work is spread."""
+    seed = zlib.crc32(repr(key).encode())
+    for index, size in coordinates:
+        if index != seed % size:
+            return False
+        seed //= size
+    return True
+
+
+def _nothing(tensor: Any) -> Shard:
+    """What a rank says of a tensor that it holds nothing of."""
+    empty = torch.empty([0] * tensor.ndim, dtype=tensor.dtype)
+    return Shard(empty, tuple(tensor.shape), (0,) * tensor.ndim, "elsewhere")
+
+
+def _box_of_dtensor(tensor: Any) -> object:
+    from torch.distributed import get_world_size
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    mesh, placements = tensor.device_mesh, tensor.placements
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        return _nothing(tensor)
+    if any(placement.is_partial() for placement in placements):
+        raise UnsupportedError(
+            f"a DTensor with placements {placements} holds sums that are not finished; call .full_tensor() or "
+            ".redistribute() before saving"
+        )
+    local = tensor._local_tensor.detach()
+    copies = [(coordinate[d], mesh.size(d)) for d, placement in enumerate(placements) if placement.is_replicate()]
+    if len(copies) == len(placements) and mesh.size() == get_world_size():
+        return local  # the same on all ranks
+    shape, offsets = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
+    if tuple(shape) != tuple(local.shape):
+        raise UnsupportedError(
+            f"a DTensor with placements {placements}: rank holds a piece of {tuple(local.shape)}, but by its placements "
+            f"it should hold {tuple(shape)}"
+        )
+    if local.numel() == 0:
+        return _nothing(tensor)
+    key = (tuple(tensor.shape), str(tensor.dtype), tensor.stride())
+    return Shard(local, tuple(tensor.shape), tuple(offsets), "here" if _writes(key, copies) else "elsewhere")
+
+
+def _box_of_sharded_tensor(tensor: Any) -> object:
+    shards = tensor.local_shards()
+    size = tuple(tensor.metadata().size)
+    if not shards:
+        dtype = tensor.metadata().tensor_properties.dtype
+        return Shard(torch.empty([0] * len(size), dtype=dtype), size, (0,) * len(size), "elsewhere")
+    if len(shards) > 1:
+        raise UnsupportedError(f"a ShardedTensor with {len(shards)} shards on one rank; give each as a pawl.Shard")
+    return Shard(shards[0].tensor.detach(), size, tuple(shards[0].metadata.shard_offsets), "here")
+
+
+def box(tensor: object) -> object:
+    """Which part of the whole a distributed tensor holds on this rank: a Shard, or a plain tensor where every rank holds
+    the whole. None for a tensor of any other class."""
+    match type(tensor).__name__:
+        case "DTensor":
+            return _box_of_dtensor(tensor)
+        case "ShardedTensor":
+            return _box_of_sharded_tensor(tensor)
+    return None

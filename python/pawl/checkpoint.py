@@ -5,21 +5,20 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from . import _checks, _pawl, _reports
-from ._pawl import ExistsError, NotFoundError, UnsupportedError, UsageError
+from . import _checks, _files, _pawl, _reports
+from ._pawl import CorruptError, NotFoundError, UnsupportedError, UsageError
 
 _NOTES = ".metadata.json"
 
 
 def save(state: object, path: str | os.PathLike[str], overwrite: bool = False, *, metadata: object = None) -> None:
     """Saves one checkpoint as the folder ``path``; durable when it returns."""
-    run = _pawl.Run(os.path.expanduser(path), single=True, overwrite=overwrite)
+    run = _pawl.Run(_checks.path("path", path), single=True, overwrite=overwrite)
     try:
         run.save(0, state, metadata=metadata).wait()
     finally:
@@ -37,17 +36,30 @@ def load(
     return _read(path, paths, state, strict)[0]
 
 
+def _no_checkpoint(path: str) -> NotFoundError:
+    hint = ""
+    if os.path.isfile(os.path.join(path, "run.json")):
+        hint = f"; it is a run: name one of its checkpoints, such as {os.path.join(path, 'latest')}"
+    return NotFoundError(f"{path} is no checkpoint{hint}")
+
+
+def _a(value: object) -> str:
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
 def _read(
     path: str | os.PathLike[str], paths: Sequence[str] | None, state: object, strict: bool
 ) -> tuple[Any, _pawl.Info, Any]:
-    run = _pawl.Run(os.path.expanduser(path), single=True, read_only=True)
+    place = _checks.path("path", path)
+    run = _pawl.Run(place, single=True, read_only=True)
     try:
         answer = run.restore(state, paths=_checks.globs(paths), strict=strict)
     finally:
         run.close()
     if answer is None:
-        raise NotFoundError(f"{os.fspath(path)} is no checkpoint")
-    _reports.fallbacks(os.fspath(path), answer[1]["name"], answer[2])
+        raise _no_checkpoint(place)
+    _reports.fallbacks(place, answer[1]["name"], answer[2])
     return answer[0], answer[1], answer[4]
 
 
@@ -56,7 +68,7 @@ def _foreign(value: object, path: str) -> str | None:
     if isinstance(value, dict):
         for key, inner in value.items():
             if not (key is None or isinstance(key, str | int | float)):
-                return f"'{path}': a key that is a {type(key).__name__}"
+                return f"'{path}': a key that is {_a(key)}"
             found = _foreign(inner, f"{path}/{key}" if path else str(key))
             if found:
                 return found
@@ -64,7 +76,7 @@ def _foreign(value: object, path: str) -> str | None:
     if isinstance(value, list | tuple):
         places = (_foreign(inner, f"{path}/{index}" if path else str(index)) for index, inner in enumerate(value))
         return next(filter(None, places), None)
-    return None if value is None or isinstance(value, str | int | float) else f"'{path}': a {type(value).__name__}"
+    return None if value is None or isinstance(value, str | int | float) else f"'{path}': {_a(value)}"
 
 
 def _as_json(metadata: Mapping[str, Any]) -> str:
@@ -79,12 +91,26 @@ def _as_json(metadata: Mapping[str, Any]) -> str:
         raise UnsupportedError(f"the metadata: {reason}") from None
 
 
+def _verify(path: str, name: str) -> None:
+    """Reads every byte of a checkpoint's copy; damage is that of the one it was made from, ``name``."""
+    run = _pawl.Run(path, single=True, read_only=True)
+    try:
+        if not run.list():
+            raise _no_checkpoint(name)
+        for found in run.verify():
+            where = f"{found['file']}, bytes {found['begin']} to {found['end']}"
+            tensor = f", tensor {found['tensor']}" if found["tensor"] else ""
+            raise CorruptError(f"{name}: {where}{tensor}: {found['message']}")
+    finally:
+        run.close()
+
+
 class Checkpoint:
     """One checkpoint: a folder, or a state in memory. It does not change."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """The checkpoint in a folder, or in a safetensors file of another program. It is read when it is needed."""
-        self._path: str | None = os.path.abspath(os.path.expanduser(path))
+        self._path: str | None = os.path.abspath(_checks.path("path", path))
         self._run: _pawl.Run | None = None
         self._notes: dict[str, Any] | None = None
 
@@ -92,7 +118,7 @@ class Checkpoint:
     def from_dict(cls, data: Mapping[str, Any], *, metadata: Mapping[str, Any] | None = None) -> Checkpoint:
         """A checkpoint in memory: the values are copied now."""
         if not isinstance(data, Mapping):
-            raise UsageError(f"from_dict: expected a dict, received a {type(data).__name__}")
+            raise UsageError(f"from_dict: expected a dict, received {_a(data)}")
         self = cls.__new__(cls)
         self._path = None
         self._notes = None
@@ -115,24 +141,29 @@ class Checkpoint:
         since 1970), ``_preprocessor`` (None) and ``_current_checkpoint_id`` (from 0)."""
         state, info, _ = self._load()
         if not isinstance(state, dict):
-            raise UsageError(f"to_dict: what was saved is a {type(state).__name__}, not a dict; pawl.load returns it")
+            raise UsageError(f"to_dict: what was saved is {_a(state)}, not a dict; pawl.load returns it")
         state.setdefault("_timestamp", int(info["time"]))
         state.setdefault("_preprocessor", None)
         state.setdefault("_current_checkpoint_id", max(info["id"] - 1, 0))
         return state
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Puts the checkpoint into a folder (a new one if none is named) and returns its path."""
-        place = os.path.join(tempfile.mkdtemp(prefix="pawl-"), "checkpoint") if path is None else path
-        target = os.path.expanduser(place)
+        """Puts the checkpoint into a folder (a new one if none is named) and returns its path.
+
+        The folder must not be there yet, or be empty. It is there whole, verified and durable, or not at all.
+        """
+        if path is None:
+            target = os.path.join(tempfile.mkdtemp(prefix="pawl-"), "checkpoint")
+        else:
+            target = _checks.path("path", path)
+            _files.make_room(target)
         if self._path is not None and not os.path.isfile(self._path):
-            shutil.copytree(self._path, target, dirs_exist_ok=True, symlinks=True)
+            if not os.path.isdir(self._path):
+                raise _no_checkpoint(self._path)
+            _files.copy(self._path, target, _NOTES, _verify)
             return target
         state, _, metadata = self._load()
-        try:
-            save(state, target, metadata=metadata)
-        except ExistsError:
-            raise ExistsError(f"{target}: to_directory makes a new folder, and something is there already") from None
+        save(state, target, metadata=metadata)
         if self._notes is not None:
             Checkpoint(target).set_metadata(self._notes)
         return target
@@ -146,8 +177,9 @@ class Checkpoint:
         with tempfile.TemporaryDirectory(prefix="pawl-") as folder:
             yield self.to_directory(os.path.join(folder, "checkpoint"))
 
-    def get_metadata(self) -> dict[str, Any]:
-        """The notes on this checkpoint: those set later, else those it was saved with (a file's ``__metadata__``)."""
+    def get_metadata(self) -> Any:
+        """The notes on this checkpoint: those set later, else those it was saved with, as they were (a file's
+        ``__metadata__``); {} if there are none."""
         if self._notes is not None:
             return dict(self._notes)
         if self._path is not None:
@@ -160,11 +192,13 @@ class Checkpoint:
         else:
             run = self._mem()
         try:
-            found = run.metadata(run.list()[-1]["id"])
+            found = run.list()
+            if not found:
+                raise _no_checkpoint(self._path or "what was in memory")
+            return run.metadata(found[-1]["id"])
         finally:
             if self._path is not None:
                 run.close()
-        return dict(found) if isinstance(found, dict) else {}
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Replaces the notes on this checkpoint. They lie in a file of their own beside it, as JSON: the checkpoint
@@ -175,10 +209,9 @@ class Checkpoint:
         if os.path.isfile(self._path):
             raise UsageError(f"set_metadata: {self._path} is a file of another program, which pawl only reads")
         text = _as_json(metadata)
-        target = os.path.join(self._path, _NOTES)
-        with open(target + ".new", "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(target + ".new", target)
+        if not os.path.isdir(self._path):
+            raise _no_checkpoint(self._path)
+        _files.replace(os.path.join(self._path, _NOTES), text)
 
     def __repr__(self) -> str:
         return f"Checkpoint({self._path!r})" if self._path is not None else "Checkpoint(in memory)"

@@ -8,18 +8,18 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from . import _pawl
+from . import _checks, _pawl
 from ._pawl import NotFoundError
 from .checkpoint import Checkpoint
 
 _POLL_SECONDS = 0.1
 
 
-def _open(root: str | os.PathLike[str], deadline: float | None) -> _pawl.Run:
+def _open(root: str, deadline: float | None) -> _pawl.Run:
     """Opens a run to read from; until the deadline waits for it to be there."""
     while True:
         try:
-            return _pawl.Run(os.path.expanduser(root), read_only=True)
+            return _pawl.Run(root, read_only=True)
         except NotFoundError:
             left = _POLL_SECONDS if deadline is None else deadline - time.monotonic()
             if left <= 0:
@@ -32,9 +32,14 @@ def wait_for_new(root: str | os.PathLike[str], after: int = 0, timeout: float | 
 
     The run need not exist yet.
     """
-    deadline = None if timeout is None else time.monotonic() + timeout
+    after = _checks.whole("after", after)
+    place = _checks.path("root", root)
+    deadline = None
+    if timeout is not None:
+        is_over = isinstance(timeout, int | float) and timeout < 0
+        deadline = time.monotonic() + (0.0 if is_over else _checks.seconds("timeout", timeout))
     try:
-        run = _open(root, deadline)
+        run = _open(place, deadline)
     except NotFoundError as error:
         raise _pawl.TimeoutError(f"no checkpoint after id {after} came within {timeout:.3g} seconds: {error}") from None
     try:
@@ -49,7 +54,8 @@ def hold(root: str | os.PathLike[str], id: int) -> Generator[Checkpoint, None, N
 
     A hold dies with the process that made it.
     """
-    run = _pawl.Run(os.path.expanduser(root), read_only=True)
+    id = _checks.whole("id", id)
+    run = _pawl.Run(_checks.path("root", root), read_only=True)
     try:
         held = run.hold(id)
         try:

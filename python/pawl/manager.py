@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -10,14 +11,16 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from . import _checks, _pawl, _reports, _signals
-from ._pawl import NotFoundError, PawlError, Ticket, UnsupportedError, UsageError
+from ._pawl import NotFoundError, Ticket, UnsupportedError, UsageError
 from .checkpoint import Checkpoint
+from .rank import Rank, rank_identify
 from .records import CheckpointInfo, Decision, Restored
 
 _MODES = {"snapshot": _pawl.MODE_SNAPSHOT, "ring": _pawl.MODE_RING, "direct": _pawl.MODE_DIRECT}
 _ON_BUSY = {"wait": _pawl.BUSY_WAIT, "skip": _pawl.BUSY_SKIP, "replace": _pawl.BUSY_REPLACE}
 _NONFINITE = {"accept": 0, "flag": 1, "refuse": 2}
 _ORDERS = {"max": 1, "min": -1}
+_RANK_VALUES = {"strict": 0, "drop": 1, "wrap": 2}
 
 Order = Literal["max", "min"]
 Interval = str | int | Callable[[int], bool] | None
@@ -35,6 +38,8 @@ def _keep(num_to_keep: int | None) -> int:
         return 0
     if isinstance(num_to_keep, bool) or not isinstance(num_to_keep, int) or num_to_keep < 0:
         raise UsageError(f"num_to_keep must be None or a non-negative integer, received {num_to_keep!r}")
+    if num_to_keep >= 2**63:
+        raise UsageError(f"num_to_keep must be below 2**63, received {num_to_keep!r}")
     return num_to_keep or _pawl.KEEP_MEMORY
 
 
@@ -48,6 +53,24 @@ def _scores(
     if names and len(orders) != len(names):
         raise UsageError(f"{len(names)} score attributes, but {len(orders)} score orders")
     return names, orders if names else ()
+
+
+def _who(root: str | os.PathLike[str], rank: int | None, world_size: int | None) -> Rank:
+    """As given, else as the launcher says. A run in memory is one process's own."""
+    if (rank is None) != (world_size is None):
+        raise UsageError(f"rank and world_size go together, received rank={rank!r} and world_size={world_size!r}")
+    if rank is None or world_size is None:
+        if str(root).startswith("mem:"):
+            return Rank(0, 1, None, None, None, "", "")
+        return rank_identify()
+    attempt = ""
+    with contextlib.suppress(UsageError):  # the launcher may have been told otherwise
+        found = rank_identify()
+        if (found.rank, found.world_size) == (rank, world_size):
+            attempt = found.attempt
+    return Rank(
+        _checks.whole("rank", rank, 31), _checks.whole("world_size", world_size, 31), None, None, None, "", attempt
+    )
 
 
 class CheckpointManager:
@@ -97,6 +120,10 @@ class CheckpointManager:
         strict_latest: bool = False,
         nonfinite: Literal["accept", "flag", "refuse"] = "accept",
         lease_timeout: float | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        commit_timeout: float | None = None,
+        broadcast: Callable[[bytes], bytes] | None = None,
         compression: None = None,
         signals: bool | None = None,
         grace_seconds: float | None = None,
@@ -107,7 +134,8 @@ class CheckpointManager:
 
         ``signals``: watch SIGTERM and SIGUSR1 for ``preempted``; None = from the first look at it. ``grace_seconds``:
         time between the signal and the kill, if known. ``save_on_exception``: when the ``with`` block ends by an
-        exception, save what the last ``save`` call was given, if that was not due. ``fault``: fail the n-th call of an
+        exception, save the state as it is then, if the last ``save`` call has saved nothing; see docs/python.md for
+        what that means. ``fault``: fail the n-th call of an
         operation of the store, for tests: (operation, n, code, for ever).
         """
         if compression is not None:
@@ -118,18 +146,22 @@ class CheckpointManager:
             raise UsageError(
                 f"save_interval must be a time string, a number of epochs or a function, received {save_interval!r}"
             )
+        place = _checks.path("root", root)
+        who = _who(root, rank, world_size)
         names, orders = _scores(score_attribute, score_order)
         self._due = save_interval if callable(save_interval) else None
         self._has_interval = save_interval is not None
-        self._skips = on_busy == "skip"
+        self._on_busy = on_busy
+        self._told_metrics: set[str] = set()
         self._save_on_exception = save_on_exception
-        self._unsaved: dict[str, Any] | None = None
+        self._offered: dict[str, Any] | None = None  # of the last call of save, for save_on_exception
+        self._ticket: Ticket | None = None  # what that call gave
         self._grace = _checks.seconds("grace_seconds", grace_seconds or 0.0)
         self._watch: _pawl.Watch | None = None
         self._watches = signals is not False
         self._saved_after_signal = False
         self._run = _pawl.Run(
-            os.path.expanduser(root),
+            place,
             num_to_keep=_keep(num_to_keep),
             score_attributes=names,
             score_orders=orders,
@@ -161,8 +193,14 @@ class CheckpointManager:
             strict_latest=strict_latest,
             nonfinite=_word("nonfinite", nonfinite, _NONFINITE),
             lease_timeout_ms=int(_checks.seconds("lease_timeout", lease_timeout or 0.0) * 1000),
-            fault=fault,
+            fault=_checks.fault(fault),
+            rank=who.rank,
+            world_size=who.world_size,
+            attempt=who.attempt,
+            commit_timeout_ms=int(_checks.seconds("commit_timeout", commit_timeout or 0.0) * 1000),
+            broadcast=broadcast,
         )
+        self.rank, self.world_size = who.rank, who.world_size
         self._left_open = weakref.finalize(self, _reports.finish, self._run)
         if signals or (signals is None and grace_seconds is not None):
             self._look()
@@ -184,23 +222,36 @@ class CheckpointManager:
         """Starts a save; the caller is held only while its tensors are copied.
 
         Returns None when no save is due (``save_interval``; ``force`` saves anyway), or when another one is still being
-        written and ``on_busy`` is "skip". With ``lazy`` even the copy happens in the background: call ``before_step()``
-        before the tensors change. ``wait`` returns when the checkpoint is durable and settled.
+        written and ``on_busy`` is "skip" (with ``force`` or ``wait`` it waits for its turn). With ``lazy`` even the
+        copy happens in the background: call ``before_step()`` before the tensors change. ``wait`` returns when the
+        checkpoint is durable and settled.
         """
         step = _checks.step(step)
-        arguments = {"metrics": metrics, "metadata": metadata, "progress": progress}
-        if not force and not self.should_save(step, progress):
-            if self._save_on_exception:
-                self._unsaved = {"step": step, "state": state, **arguments}
+        if self._save_on_exception:
+            given = {"metrics": metrics, "metadata": metadata, "progress": progress}
+            self._offered, self._ticket = {"step": step, "state": state, **given}, None
+        due = force or self.should_save(step, progress)
+        if not due:
             return None
+        signalled = self._watch is not None and self._watch.signal != 0
+        must = force or wait or (signalled and not self._saved_after_signal)
         try:
-            ticket = self._run.save(step, state, lazy=lazy, metrics=metrics, metadata=metadata, progress=progress)
+            ticket = self._run.save(
+                step,
+                state,
+                lazy=lazy,
+                metrics=metrics,
+                metadata=metadata,
+                progress=progress,
+                in_turn=self._on_busy == "wait" or (self._on_busy == "skip" and must),
+            )
         except _pawl.BusyError:
-            if not self._skips:
+            if self._on_busy != "skip":
                 raise
             return None
-        self._unsaved = None
-        self._saved_after_signal = self._watch is not None and self._watch.signal != 0
+        self._ticket = ticket
+        self._saved_after_signal = signalled
+        self._tell_no_numbers(metrics)
         if wait:
             ticket.wait()
         return ticket
@@ -258,6 +309,7 @@ class CheckpointManager:
         which: Literal["latest", "best", "good"] = "latest",
         paths: Sequence[str] | None = None,
         strict: bool = True,
+        rank_values: Literal["strict", "drop", "wrap"] = "strict",
     ) -> Restored | None:
         """Restores into ``state`` in place, or with no state into new objects. None on a fresh run.
 
@@ -271,6 +323,7 @@ class CheckpointManager:
             selector=selector,
             paths=_checks.globs(paths),
             strict=strict,
+            rank_values=_word("rank_values", rank_values, _RANK_VALUES),
         )
         if answer is None:
             if step is None and id is None and not self._run.list():
@@ -396,17 +449,41 @@ class CheckpointManager:
         if exc is None:
             self.close()
             return
+        root = self.root
         try:
-            if self._unsaved is not None:
-                self.save(**self._unsaved, force=True)
-            self.close()
-        except PawlError as error:
-            exc.add_note(f"and then closing the run failed: {error}")
+            if self._offered is not None and not self._run.closed and self.world_size == 1:
+                self._beside(root, exc, "a save in the background had failed", self._run.wait)
+                if self._ticket is None or self._ticket.stage == "failed":
+                    self._beside(root, exc, "the save on the way out failed", self._save_interrupted)
+        finally:
+            self._beside(root, exc, "closing the run failed", self.close)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.root!r})" if not self._run.closed else f"{type(self).__name__}(closed)"
 
     # ---- inside ----
+
+    @staticmethod
+    def _beside(root: str, error: BaseException, what: str, call: Callable[[], object]) -> None:
+        """A call while an exception is on its way out, which it must not replace."""
+        try:
+            call()
+        except Exception as other:
+            _reports.beside(root, error, what, other)
+
+    def _save_interrupted(self) -> None:
+        """The state as it is now, somewhere after the last step that was offered: where, only the caller could say."""
+        given = dict(self._offered or {})
+        notes = given.pop("metadata")
+        notes = notes if isinstance(notes, dict) else {} if notes is None else {"metadata": notes}
+        self._run.save(**given, metadata={**notes, "interrupted": True}, in_turn=True).wait()
+
+    def _tell_no_numbers(self, metrics: Mapping[str, object] | None) -> None:
+        odd = {name: value for name, value in (metrics or {}).items() if type(value) not in (int, float)}
+        new = [name for name in _pawl.no_numbers(odd) if name not in self._told_metrics] if odd else []
+        if new:
+            self._told_metrics.update(new)
+            _reports.no_numbers(self.root, new)
 
     def _look(self) -> _pawl.Watch | None:
         if self._watch is None and self._watches and not self._run.closed:
@@ -420,15 +497,15 @@ class CheckpointManager:
 
     @staticmethod
     def _selector(step: int | None, id: int | None, which: str) -> str:
-        if step is not None and id is not None:
-            raise UsageError("give a step or an id, not both")
-        if id is not None:
-            return f"id:{id}"
-        if step is not None:
-            return f"step:{_checks.step(step)}"
         if which not in ("latest", "best", "good"):
             raise UsageError(f'which must be "latest", "best" or "good", received {which!r}')
-        return which
+        if step is not None and id is not None:
+            raise UsageError("give a step or an id, not both")
+        if step is None and id is None:
+            return which
+        if which != "latest":
+            raise UsageError(f'{"id" if step is None else "step"} and which="{which}" contradict each other: give one')
+        return f"step:{_checks.step(step)}" if id is None else f"id:{_checks.whole('id', id)}"
 
     def _id(self, step: int | None, id: int | None) -> int:
         if step is None and id is None:

@@ -11,6 +11,7 @@
  *   py_walk.c      Python objects -> struct pawl_state
  *   py_build.c     struct pawl_state -> Python objects
  *   py_match.c     which live object takes which saved value        py_leaf.c   ... for one tensor
+ *   py_make.c      new tensors of a framework
  *   py_restore.c   the restore loop, and putting values into live objects
  *
  * The GIL is released around every call that may wait. There are no globals: everything that lasts hangs on the
@@ -59,7 +60,7 @@ py_set(PyObject **slot, PyObject *value)
 	X(dtype) X(shape) X(stride) X(strides) X(data_ptr) X(is_cpu) X(layout) X(is_conj) X(is_neg) X(is_meta) \
 	X(requires_grad) X(resolve_conj) X(resolve_neg) X(detach) X(contiguous) X(view) X(copy_) X(itemsize) X(name) \
 	X(isnative) X(__array_interface__) X(state_dict) X(load_state_dict) X(tensor) X(global_shape) X(offsets) \
-	X(copy) X(clear) X(_metadata) X(empty)
+	X(copy) X(clear) X(_metadata) X(empty) X(per_rank) X(value) X(writer)
 
 #define PY_STRING_MEMBER(n) PyObject *n;
 
@@ -87,6 +88,7 @@ struct py_state {
 	PyObject *run_type, *ticket_type, *hold_type, *watch_type;
 	PyObject *ordered_dict;           /* collections.OrderedDict */
 	PyObject *shard;                  /* pawl.Shard, once it is imported */
+	PyObject *per_rank;               /* pawl.PerRank */
 	struct py_torch torch;
 	struct py_numpy numpy;
 	struct py_jax jax;
@@ -118,6 +120,8 @@ int py_raise_at(struct py_state *st, int code, const struct py_path *path, const
 PyObject *py_error_new(struct py_state *st, int code, const struct pawl_error *err);
 /* Text of a place, e.g. "model/layer1/weight". New reference. */
 PyObject *py_path_text(const struct py_path *path);
+/* "a" or "an", as the name of a type wants it. */
+const char *py_article(PyObject *name);
 /* Adds "at 'a/b': " and the text to the exception that is being raised; without a path just the text. */
 void py_add_note(const struct py_path *path, const char *format, ...);
 /* Turns the exception that is being raised (if it is an ordinary one) into UnsupportedError that names the place, with
@@ -155,11 +159,15 @@ void py_tensor_clear(struct py_tensor *t);
 int py_tensor_describe(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *ret);
 /* Copies a tensor from a device into host memory, C order. */
 int py_tensor_fetch(struct py_state *st, PyObject *tensor, void *dst, size_t nbytes);
+
+/* ---- py_make.c ---- */
+
 /* An empty tensor of the named kind for what was saved; *ret describes its memory. What is returned is a holder:
  * py_tensor_finish makes the final object of it, once the bytes have been read. */
 PyObject *py_tensor_new(struct py_state *st, const struct pawl_tensor_info *info, const char *kind,
                         struct py_tensor *ret);
-PyObject *py_tensor_finish(struct py_state *st, PyObject *holder, const char *kind, const char *name);
+PyObject *py_tensor_finish(struct py_state *st, PyObject *holder, const char *kind,
+                           const struct pawl_tensor_info *info);
 
 /* ---- py_dlpack.c ---- */
 
@@ -182,7 +190,7 @@ struct py_walk {
 	PyObject *error[3];        /* raised inside a fill */
 	bool no_tensors;           /* metadata */
 };
-int py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_tensors);
+int py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_tensors, const struct pawl *run);
 void py_walk_end(struct py_walk *w);
 /* Converts a scalar; text is borrowed from obj or from *keep, a new reference that outlives the use.
  * 1 = done, 0 = obj is no scalar, -1 with an exception. */
@@ -221,6 +229,7 @@ struct py_leaf {
 	PyObject *value;    /* the live tensor, or what became of the holder; NULL = left out, or not finished yet */
 	PyObject *copy_to;  /* live tensor that the holder is copied to after the reading */
 	const char *kind;   /* of the finished holder */
+	size_t other;       /* 1 + the next leaf that is tied to this one and of another kind; 0 = none */
 	bool left_out;      /* not asked for: value is what is live there, if anything */
 	bool is_rejected;   /* a difference was reported: the live value stays as it is */
 };
@@ -235,8 +244,15 @@ struct py_object {
 	bool is_wanted;     /* something in it was asked for */
 };
 
+/* A part of the tree that stays as it is live. */
+struct py_skip {
+	const struct pawl_node *node;
+	PyObject *live; /* borrowed from the caller's state, or NULL; only compared */
+};
+
 struct py_restore {
 	struct py_state *st;
+	uint32_t world;     /* ranks of this job */
 	struct pawl_restore *handle;
 	const struct pawl_state *saved;
 	const struct pawl_restore_opts *opts;
@@ -244,12 +260,15 @@ struct py_restore {
 	size_t n_leaves, cap_leaves, next_leaf;
 	struct py_object *objects;
 	size_t n_objects, cap_objects, next_object;
+	struct py_skip *skips; /* in the order of the saved tree, as leaves and objects */
+	size_t n_skips, cap_skips, next_skip;
 	size_t *fresh;      /* per saved tensor: 1 + leaf that holds its new tensor, so that tied ones are one object */
 	bool *glob_used;
 	size_t object;      /* 1 + the object whose state_dict is being matched; 0 = none */
 	PyObject *memory;   /* set: addresses of its tensors, if it is a module */
 	PyObject *bound;    /* dict: address of a live tensor -> saved tensor */
 	PyObject *problems; /* list of str */
+	PyObject *notices;  /* list of str: lines of the report that are no differences */
 };
 /* Finds a destination for every saved tensor and binds it. Differences go to r->problems. live NULL: all is new. */
 int py_match(struct py_restore *r, PyObject *live);
@@ -263,6 +282,8 @@ struct py_object *py_module_of(struct py_restore *r);
 void py_module_must_load(struct py_restore *r);
 int py_match_tensor(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
                     const struct py_path *path);
+/* The value in a pawl.PerRank; every other object itself. New reference. */
+PyObject *py_unwrap(struct py_state *st, PyObject *live);
 /* Neither a tensor nor an object is in it. */
 bool py_is_plain(struct py_state *st, PyObject *live, int depth);
 bool py_node_is_plain(const struct pawl_node *node);
@@ -285,6 +306,7 @@ struct py_run {
 	pid_t pid;          /* of the process that opened it */
 	struct pawl_fault *fault; /* of tests, or NULL */
 	PyObject *lazy;     /* list of tickets whose tensors may not have been copied yet */
+	PyObject *broadcast; /* the caller's function, or NULL */
 	PyObject *holds;    /* list of holds, released before the run is closed */
 	unsigned calls;     /* methods that use run now; guarded by the GIL, as all here */
 	bool closing;
@@ -296,6 +318,8 @@ struct py_state *py_state_of(PyObject *self);
 PyObject *py_info_dict(const struct pawl_info *info);
 
 int py_run_init(PyObject *module, struct py_state *st);
+/* For the module: the names of a dict's metrics that are no numbers. */
+PyObject *py_no_numbers(PyObject *module, PyObject *mapping);
 /* Metrics of a mapping. *ret is to be freed by PyMem_Free; names are borrowed from *keep, a new reference. */
 int py_metrics(struct py_state *st, PyObject *mapping, struct pawl_metric **ret, size_t *ret_n, PyObject **keep);
 

@@ -75,6 +75,20 @@ dtype_of(const struct dl_tensor *d)
 	}
 }
 
+/* torch's integers of one to seven bits take a byte each and are shown as those of eight. */
+static bool
+is_what_it_shows(struct py_state *st, PyObject *obj, int dtype)
+{
+	AUTO_REF real = NULL;
+
+	if (dtype != PAWL_I8 && dtype != PAWL_U8)
+		return true;
+	real = PyObject_GetAttr(obj, st->s.dtype);
+	if (!real)
+		PyErr_Clear();
+	return real && real == st->torch.dtypes[dtype];
+}
+
 bool
 py_dlpack_describe(struct py_state *st, PyObject *obj, struct py_tensor *t)
 {
@@ -89,7 +103,7 @@ py_dlpack_describe(struct py_state *st, PyObject *obj, struct py_tensor *t)
 	}
 	t->raw.dtype = dtype_of(&d);
 	if (d.device.type != DLPACK_CPU || d.ndim < 0 || d.ndim > PAWL_MAX_DIMS || !t->raw.dtype ||
-	    (d.ndim > 0 && (!d.shape || !d.strides)))
+	    (d.ndim > 0 && (!d.shape || !d.strides)) || !is_what_it_shows(st, obj, t->raw.dtype))
 		return false;
 	t->raw.ndim = (uint32_t)d.ndim;
 	for (int32_t i = 0; i < d.ndim; i++) {

@@ -189,6 +189,14 @@ py_raise_at(struct py_state *st, int code, const struct py_path *path, const cha
 	return -1;
 }
 
+const char *
+py_article(PyObject *name)
+{
+	Py_UCS4 first = PyUnicode_GetLength(name) > 0 ? PyUnicode_ReadChar(name, 0) : 0;
+
+	return first && first < 128 && strchr("aeiouAEIOU", (int)first) ? "an" : "a";
+}
+
 void
 py_add_note(const struct py_path *path, const char *format, ...)
 {
@@ -229,7 +237,8 @@ py_wrap_at(struct py_state *st, const struct py_path *path, PyObject *obj)
 	type_name = PyType_GetQualName(Py_TYPE(obj));
 	text = PyObject_Str(value);
 	if (type_name && text)
-		py_raise_at(st, PAWL_EUNSUPPORTED, path, "a %U cannot be held in a state: %U", type_name, text);
+		py_raise_at(st, PAWL_EUNSUPPORTED, path, "%s %U cannot be held in a state: %U", py_article(type_name),
+		            type_name, text);
 	if (PyErr_ExceptionMatches(st->errors[0])) {
 		PyObject *new_type, *new_value, *new_trace;
 

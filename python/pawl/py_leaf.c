@@ -277,7 +277,7 @@ match_other(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 	py_module_must_load(r);
 	if (rule == PY_USER && live != Py_None && !(was_scalar && py_is_plain(r->st, live, 0))) {
 		name = PyType_GetQualName(Py_TYPE(live));
-		if (!name || py_problem(r, "type", path, ": saved a tensor, live a %U", name) < 0)
+		if (!name || py_problem(r, "type", path, ": saved a tensor, live %s %U", py_article(name), name) < 0)
 			return -1;
 	}
 	return push_fresh(r, node, NULL);

@@ -240,7 +240,7 @@ read_globs(PyObject *tuple, const char ***ret, size_t *ret_n)
 PyObject *
 py_run_restore(struct py_run *self, PyObject *args, PyObject *kwargs)
 {
-	static char *words[] = {"state", "selector", "paths", "strict", "fallback", "ring_bytes", NULL};
+	static char *words[] = {"state", "selector", "paths", "strict", "fallback", "ring_bytes", "rank_values", NULL};
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
 	PyObject *live = Py_None, *paths = NULL, *result = NULL;
 	const char **globs = NULL;
@@ -248,8 +248,8 @@ py_run_restore(struct py_run *self, PyObject *args, PyObject *kwargs)
 	unsigned long long ring_bytes = 0;
 	struct pawl *run;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OzO!ppK:restore", words, &live, &opts.selector, &PyTuple_Type,
-	                                 &paths, &strict, &fallback, &ring_bytes))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OzO!ppKi:restore", words, &live, &opts.selector, &PyTuple_Type,
+	                                 &paths, &strict, &fallback, &ring_bytes, &opts.rank_values))
 		return NULL;
 	opts.non_strict = !strict;
 	opts.no_fallback = !fallback;

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int match_node(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
+static int match_node(struct py_restore *r, const struct pawl_node *given, PyObject *wrapped, enum py_rule rule,
                       const struct py_path *path);
 
 /* ---- globs ---- */
@@ -148,7 +148,7 @@ match_scalar(struct py_restore *r, const struct pawl_node *node, PyObject *live,
 
 	AUTO_REF name = PyType_GetQualName(Py_TYPE(live));
 
-	return name ? py_problem(r, "type", path, ": saved a value, live a %U", name) : -1;
+	return name ? py_problem(r, "type", path, ": saved a value, live %s %U", py_article(name), name) : -1;
 }
 
 static int
@@ -247,6 +247,41 @@ skip_key(struct py_restore *r, PyObject *live, PyObject *key)
 	return o->skip ? PySet_Add(o->skip, key) : -1;
 }
 
+/* ---- what stays as it is ---- */
+
+static int
+push_skip(struct py_restore *r, const struct pawl_node *node, PyObject *live)
+{
+	struct py_skip *rows = py_grow(r->skips, r->n_skips, &r->cap_skips, sizeof(*rows));
+
+	if (!rows)
+		return -1;
+	r->skips = rows;
+	rows[r->n_skips++] = (struct py_skip){.node = node, .live = live};
+	return 0;
+}
+
+/* Values per rank of a job of another size: none of them is this rank's. */
+static int
+match_unclaimed(struct py_restore *r, const struct pawl_node *node, PyObject *live, const struct py_path *path)
+{
+	const unsigned saved = pawl_restore_info(r->handle)->world_size;
+	int wanted = is_wanted(r, path);
+	PyObject *problems = r->problems;
+	int rc = 0;
+
+	if (wanted < 0)
+		return -1;
+	if (wanted && r->opts->rank_values == PAWL_RANK_VALUES_STRICT && !r->opts->non_strict) {
+		rc = py_problem(r, "per rank", path, ": kept per rank by %u ranks, this job has %u", saved, r->world);
+	} else if (wanted) {
+		r->problems = r->notices;
+		rc = py_problem(r, "dropped", path, ": kept per rank by %u ranks, this job has %u", saved, r->world);
+		r->problems = problems;
+	}
+	return rc < 0 ? -1 : push_skip(r, node, live);
+}
+
 /* ours: keys must be the same on both sides. */
 static int
 match_child(struct py_restore *r, const struct pawl_node *child, PyObject *live, PyObject *key, Py_ssize_t index,
@@ -258,6 +293,8 @@ match_child(struct py_restore *r, const struct pawl_node *child, PyObject *live,
 
 	if (PyErr_Occurred())
 		return -1;
+	if (!item && ours && r->world > 1) /* one of many ranks need not hold everything that all have saved */
+		return push_skip(r, child, NULL);
 	if (!item && ours && report_unexpected(r, child, &here) < 0)
 		return -1;
 	if (match_node(r, child, item, item ? rule : PY_NEW, &here) < 0)
@@ -344,7 +381,7 @@ match_object(struct py_restore *r, const struct pawl_node *node, PyObject *live,
 	if (!PyObject_HasAttr(live, r->st->s.load_state_dict)) {
 		AUTO_REF name = PyType_GetQualName(Py_TYPE(live));
 
-		return name ? py_raise_at(r->st, PAWL_EUSAGE, path, "a %U has no load_state_dict()", name) : -1;
+		return name ? py_raise_at(r->st, PAWL_EUSAGE, path, "%s %U has no load_state_dict()", py_article(name), name) : -1;
 	}
 	if (push_object(r, node, live, path) < 0)
 		return -1;
@@ -373,11 +410,31 @@ is_object(struct py_restore *r, PyObject *live)
 	return py_has_state_dict(r->st, live);
 }
 
+PyObject *
+py_unwrap(struct py_state *st, PyObject *live)
+{
+	if (live && (PyObject *)Py_TYPE(live) == st->per_rank)
+		return PyObject_GetAttr(live, st->s.value);
+	return Py_XNewRef(live);
+}
+
 static int
-match_node(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
+match_node(struct py_restore *r, const struct pawl_node *given, PyObject *wrapped, enum py_rule rule,
            const struct py_path *path)
 {
-	int object = is_object(r, live);
+	const struct pawl_node *node = pawl_node_own(given);
+
+	if (!node && wrapped)
+		return match_unclaimed(r, given, wrapped, path);
+	if (!node)
+		return match_container(r, given, NULL, PY_NEW, path); /* all of them, as a list */
+
+	AUTO_REF live = py_unwrap(r->st, wrapped);
+	int object;
+
+	if (wrapped && !live)
+		return -1;
+	object = is_object(r, live);
 
 	if (object)
 		return object < 0 ? -1 : match_object(r, node, live, path);
@@ -392,7 +449,7 @@ match_node(struct py_restore *r, const struct pawl_node *node, PyObject *live, e
 	if (live && live != Py_None && rule != PY_OBJECT && !is_data) {
 		AUTO_REF name = PyType_GetQualName(Py_TYPE(live));
 
-		if (!name || py_problem(r, "type", path, ": saved a container, live a %U", name) < 0)
+		if (!name || py_problem(r, "type", path, ": saved a container, live %s %U", py_article(name), name) < 0)
 			return -1;
 	}
 	py_module_must_load(r);
@@ -421,10 +478,11 @@ py_match(struct py_restore *r, PyObject *live)
 	size_t n = pawl_state_tensor_count(r->saved);
 
 	r->problems = PyList_New(0);
+	r->notices = PyList_New(0);
 	r->bound = PyDict_New();
 	r->fresh = PyMem_Calloc(n + 1, sizeof(*r->fresh));
 	r->glob_used = PyMem_Calloc(r->opts->n_include + 1, sizeof(*r->glob_used));
-	if (!r->problems || !r->bound)
+	if (!r->problems || !r->notices || !r->bound)
 		return -1;
 	if (!r->fresh || !r->glob_used) {
 		PyErr_NoMemory();
@@ -450,6 +508,9 @@ py_match_clear(struct py_restore *r)
 	}
 	PyMem_Free(r->leaves);
 	PyMem_Free(r->objects);
+	PyMem_Free(r->skips);
+	r->skips = NULL;
+	r->n_skips = r->cap_skips = r->next_skip = 0;
 	PyMem_Free(r->fresh);
 	PyMem_Free(r->glob_used);
 	r->leaves = NULL;
@@ -462,4 +523,5 @@ py_match_clear(struct py_restore *r)
 	Py_CLEAR(r->memory);
 	Py_CLEAR(r->bound);
 	Py_CLEAR(r->problems);
+	Py_CLEAR(r->notices);
 }

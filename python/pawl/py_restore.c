@@ -15,7 +15,7 @@ struct outcome {
 	PyObject *tree, *put;
 };
 
-static int finish_node(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
+static int finish_node(struct py_restore *r, const struct pawl_node *given, PyObject *wrapped, enum py_rule rule,
                        struct outcome *ret);
 
 static void
@@ -72,19 +72,24 @@ copy_to_live(struct py_restore *r, struct py_leaf *leaf)
 	return 0;
 }
 
-/* Tied leaves of one kind share the finished object. */
+/* Tied leaves of one kind share the finished object, those of several kinds its memory. */
 static int
 finish_holder(struct py_restore *r, const struct pawl_node *node, struct py_leaf *leaf)
 {
-	size_t index = pawl_node_tensor(node);
-	struct py_leaf *first = r->fresh[index] ? &r->leaves[r->fresh[index] - 1] : leaf;
+	const size_t index = pawl_node_tensor(node);
+	struct py_leaf *tied = r->fresh[index] ? &r->leaves[r->fresh[index] - 1] : leaf;
 
-	if (first != leaf && first->value && first->kind && strcmp(first->kind, pawl_node_kind(node)) == 0) {
-		leaf->value = Py_NewRef(first->value);
-		return 0;
-	}
 	leaf->kind = pawl_node_kind(node);
-	leaf->value = py_tensor_finish(r->st, leaf->holder, leaf->kind, pawl_state_tensor(r->saved, index)->name);
+	while (tied != leaf) {
+		if (tied->value && tied->kind && strcmp(tied->kind, leaf->kind) == 0) {
+			leaf->value = Py_NewRef(tied->value);
+			return 0;
+		}
+		if (!tied->other)
+			tied->other = (size_t)(leaf - r->leaves) + 1;
+		tied = &r->leaves[tied->other - 1];
+	}
+	leaf->value = py_tensor_finish(r->st, leaf->holder, leaf->kind, pawl_state_tensor(r->saved, index));
 	return leaf->value ? 0 : -1;
 }
 
@@ -318,7 +323,8 @@ finish_object(struct py_restore *r, const struct pawl_node *node, struct outcome
 }
 
 static int
-finish_node(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, struct outcome *ret)
+finish_value(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
+             struct outcome *ret)
 {
 	bool is_object = r->next_object < r->n_objects && r->objects[r->next_object].node == node &&
 	                 r->objects[r->next_object].live == live;
@@ -339,7 +345,44 @@ finish_node(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 	return is_dict(node) ? finish_dict(r, node, live, rule, ret) : finish_list(r, node, live, rule, ret);
 }
 
+/* What a pawl.PerRank holds is put into it; the object itself stays where it is. */
+static int
+put_into_wrapper(struct py_restore *r, PyObject *wrapper, PyObject *live, struct outcome *ret)
+{
+	PyObject *put = put_of(ret);
+
+	if (put && put != live && PyObject_SetAttr(wrapper, r->st->s.value, put) < 0)
+		return -1;
+	Py_XDECREF(ret->put);
+	ret->put = Py_NewRef(wrapper);
+	return 0;
+}
+
+static int
+finish_node(struct py_restore *r, const struct pawl_node *given, PyObject *wrapped, enum py_rule rule,
+            struct outcome *ret)
+{
+	const struct pawl_node *node = pawl_node_own(given);
+	AUTO_REF live = py_unwrap(r->st, wrapped);
+	int rc;
+
+	if (wrapped && !live)
+		return -1;
+	if (r->next_skip < r->n_skips && r->skips[r->next_skip].node == given &&
+	    r->skips[r->next_skip].live == wrapped) {
+		r->next_skip++;
+		ret->tree = Py_XNewRef(live);
+		ret->put = Py_XNewRef(wrapped);
+		return 0;
+	}
+	if (!node)
+		return finish_list(r, given, NULL, PY_NEW, ret);
+	rc = finish_value(r, node, live, rule, ret);
+	return rc == 0 && live != wrapped ? put_into_wrapper(r, wrapped, live, ret) : rc;
+}
+
 /* ---- the loop ---- */
+
 
 static PyObject *
 rows(size_t n, const char *(*get)(const struct pawl_restore *, size_t), const struct pawl_restore *handle)
@@ -450,7 +493,8 @@ finish(struct py_restore *r, struct pawl *run, PyObject *live)
 	AUTO_REF fallbacks = rows(pawl_restore_fallback_count(r->handle), pawl_restore_fallback_get, r->handle);
 	AUTO_REF metadata = metadata_of(r->st, run, info->id);
 
-	if (!facts || !fallbacks || !metadata)
+	if (!facts || !fallbacks || !metadata ||
+	    PyList_SetSlice(r->problems, PyList_Size(r->problems), PyList_Size(r->problems), r->notices) < 0)
 		return NULL;
 	return PyTuple_Pack(5, o.tree ? o.tree : Py_None, facts, fallbacks, r->problems, metadata);
 }
@@ -458,7 +502,7 @@ finish(struct py_restore *r, struct pawl *run, PyObject *live)
 PyObject *
 py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const struct pawl_restore_opts *opts)
 {
-	struct py_restore r = {.st = st, .opts = opts};
+	struct py_restore r = {.st = st, .opts = opts, .world = pawl_world_size(run)};
 	struct pawl_error err = {0};
 	PyObject *result = NULL;
 	int rc;

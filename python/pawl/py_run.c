@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -231,9 +232,54 @@ arm_fault(struct py_state *st, PyObject *tuple, struct pawl_fault **ret)
 	return rc < 0 ? -1 : 0;
 }
 
+/* Options that the library takes in another form. */
+struct more {
+	PyObject *fault, *broadcast; /* borrowed */
+	struct pawl_rank rank;
+	const char *attempt;
+};
+
+/* Runs inside a call of the library, on the thread that gave up the GIL for it: bytes in, bytes out. */
+static int
+broadcast(void *arg, void *bytes, size_t nbytes, struct pawl_error *err)
+{
+	PyGILState_STATE gil = PyGILState_Ensure();
+	AUTO_REF mine = PyBytes_FromStringAndSize(bytes, (Py_ssize_t)nbytes);
+	AUTO_REF theirs = mine ? PyObject_CallFunctionObjArgs(arg, mine, NULL) : NULL;
+	bool good = theirs && PyBytes_Check(theirs) && (size_t)PyBytes_Size(theirs) == nbytes;
+
+	if (good)
+		memcpy(bytes, PyBytes_AsString(theirs), nbytes);
+	else if (err)
+		snprintf(err->message, sizeof(err->message), "the broadcast function %s",
+		         theirs ? "did not return bytes of the same length" : "has raised an exception");
+	if (!good && err)
+		err->code = PAWL_EUSAGE;
+	if (PyErr_Occurred())
+		PyErr_WriteUnraisable(arg);
+	Py_CLEAR(theirs);
+	Py_CLEAR(mine);
+	PyGILState_Release(gil);
+	return good ? 0 : PAWL_EUSAGE;
+}
+
+/* Who of how many; the text and the function live as long as the run. */
+static void
+take_more(struct py_run *self, struct more *more, struct pawl_open_opts *opts)
+{
+	if (more->attempt)
+		strncpy(more->rank.attempt, more->attempt, sizeof(more->rank.attempt) - 1);
+	opts->rank = &more->rank;
+	if (more->broadcast != Py_None) {
+		self->broadcast = Py_NewRef(more->broadcast);
+		opts->broadcast = broadcast;
+		opts->broadcast_arg = self->broadcast;
+	}
+}
+
 static int
 parse_options(PyObject *args, PyObject *kwargs, struct pawl_open_opts *o, PyObject **names, PyObject **orders,
-              PyObject **fault)
+              struct more *more)
 {
 	static char *words[] = {
 		"root",          "read_only",    "single",           "overwrite",     "run_id",
@@ -242,18 +288,20 @@ parse_options(PyObject *args, PyObject *kwargs, struct pawl_open_opts *o, PyObje
 		"strict_score",  "mode",         "on_busy",          "arena_bytes",   "ring_bytes",
 		"pack_bytes",    "block_bytes",  "bandwidth",        "copy_threads",  "io_threads",
 		"recycle",       "no_reuse",     "no_direct_io",     "strict_latest", "lease_timeout_ms",
-		"save_interval", "mtbf_seconds", "nonfinite",        "fault",         NULL};
+		"save_interval", "mtbf_seconds", "nonfinite",        "fault",         "rank",
+		"world_size",    "attempt",      "commit_timeout_ms", "broadcast",    NULL};
 	struct pawl_retention *k = &o->retention;
 
 	return PyArg_ParseTupleAndKeywords(
-		args, kwargs, "s|$pppzzLO&O&O&dO&O!O!ppiiO&O&O&O&O&IIIpppLzdiO:Run", words, &o->root, &o->read_only,
+		args, kwargs, "s|$pppzzLO&O&O&dO&O!O!ppiiO&O&O&O&O&IIIpppLzdiOiizLO:Run", words, &o->root, &o->read_only,
 		&o->single, &o->overwrite, &o->run_id, &o->name_template, &k->num_to_keep, to_size, &k->keep_last,
 		to_size, &k->keep_best, to_size, &k->keep_every, &k->keep_seconds, to_size, &k->max_bytes,
 		&PyTuple_Type, names, &PyTuple_Type, orders, &k->drop_latest, &k->strict_score, &o->mode, &o->on_busy,
 		to_size, &o->arena_bytes, to_size, &o->ring_bytes, to_size, &o->pack_bytes, to_size, &o->block_bytes,
 		to_size, &o->bandwidth_bytes_per_second, &o->copy_threads, &o->io_threads, &o->recycle, &o->no_reuse,
 		&o->no_direct_io, &o->strict_latest, &o->lease_timeout_ms, &o->save_interval, &o->mtbf_seconds,
-		&o->nonfinite, fault);
+		&o->nonfinite, &more->fault, &more->rank.rank, &more->rank.world_size, &more->attempt,
+		&o->commit_timeout_ms, &more->broadcast);
 }
 
 static PyObject *
@@ -261,13 +309,15 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
 	struct py_state *st = PyType_GetModuleState(type);
 	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
-	PyObject *names = NULL, *orders = NULL, *fault = Py_None;
+	struct more more = {.fault = Py_None, .broadcast = Py_None, .rank = PAWL_RANK_INIT};
+	PyObject *names = NULL, *orders = NULL;
 	struct pawl_error err = {0};
 	struct scores scores;
 	struct py_run *self;
 	int rc;
 
-	if (!parse_options(args, kwargs, &opts, &names, &orders, &fault) ||
+	more.rank.world_size = 1;
+	if (!parse_options(args, kwargs, &opts, &names, &orders, &more) ||
 	    read_scores(st, names, orders, &scores, &opts.retention) < 0)
 		return NULL;
 	if (!opts.read_only && shared_arena(st, &opts.arena) < 0)
@@ -280,11 +330,12 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	self->pid = getpid();
 	self->lazy = PyList_New(0);
 	self->holds = PyList_New(0);
-	if (!self->lazy || !self->holds || arm_fault(st, fault, &self->fault) < 0) {
+	if (!self->lazy || !self->holds || arm_fault(st, more.fault, &self->fault) < 0) {
 		Py_DECREF(self);
 		return NULL;
 	}
 	opts.fault = self->fault;
+	take_more(self, &more, &opts);
 	Py_BEGIN_ALLOW_THREADS rc = pawl_open(&opts, &self->run, &err);
 	Py_END_ALLOW_THREADS if (rc < 0)
 	{
@@ -327,6 +378,7 @@ run_dealloc(struct py_run *self)
 		close_handle(self, NULL);
 	Py_CLEAR(self->lazy);
 	Py_CLEAR(self->holds);
+	Py_CLEAR(self->broadcast);
 	pawl_fault_free(self->fault);
 	PyErr_Restore(kind, value, trace);
 	release(self);

@@ -32,7 +32,7 @@ read_counter(struct py_state *st, const char *name, PyObject *value, bool is_flo
 	double real = is_float ? PyFloat_AsDouble(value) : 0;
 	long long whole = is_float ? 0 : PyLong_AsLongLong(value);
 
-	if (!PyErr_Occurred() && real >= 0 && whole >= 0) {
+	if (!PyErr_Occurred() && real >= 0 && whole >= 0 && !(real > 1 && strcmp(name, "fraction") == 0)) {
 		if (is_float)
 			memcpy(ret, &real, sizeof(real));
 		else
@@ -42,8 +42,11 @@ read_counter(struct py_state *st, const char *name, PyObject *value, bool is_flo
 	if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))
 		return -1;
 	PyErr_Clear();
-	py_raise_text(st, PAWL_EUSAGE, "progress: %s must be a %snumber of 0 or more, received %R", name,
-	              is_float ? "" : "whole ", value);
+	if (strcmp(name, "fraction") == 0)
+		py_raise_text(st, PAWL_EUSAGE, "progress: fraction must be a number from 0 to 1, received %R", value);
+	else
+		py_raise_text(st, PAWL_EUSAGE, "progress: %s must be a %snumber of 0 or more, received %R", name,
+		              is_float ? "" : "whole ", value);
 	return -1;
 }
 
@@ -224,29 +227,93 @@ save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts,
 	return result;
 }
 
+/* With an exception set: this rank's part of the save has come to nothing, and the other ranks need not wait for it. */
+static void
+tell_others(struct py_run *self)
+{
+	PyObject *kind, *value, *trace;
+	struct pawl *run;
+
+	PyErr_Fetch(&kind, &value, &trace);
+	run = py_run_enter(self);
+	if (run && pawl_world_size(run) > 1) {
+		AUTO_REF text = value ? PyObject_Str(value) : NULL;
+		const char *why = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+
+		Py_BEGIN_ALLOW_THREADS pawl_save_failed(run, PAWL_EUSAGE, why);
+		Py_END_ALLOW_THREADS
+	}
+	if (run)
+		py_run_leave(self);
+	PyErr_Clear();
+	PyErr_Restore(kind, value, trace);
+}
+
+PyObject *
+py_no_numbers(PyObject *module, PyObject *mapping)
+{
+	struct pawl_metric *rows = NULL;
+	AUTO_REF names = PyList_New(0);
+	AUTO_REF keep = NULL;
+	size_t n = 0;
+	int rc = names ? py_metrics(PyModule_GetState(module), mapping, &rows, &n, &keep) : -1;
+
+	for (size_t i = 0; rc == 0 && i < n; i++)
+		if (rows[i].not_a_number)
+			rc = PyList_Append(names, PyTuple_GetItem(PyList_GetItem(keep, (Py_ssize_t)i), 0));
+	PyMem_Free(rows);
+	return rc < 0 ? NULL : Py_NewRef(names);
+}
+
+static int
+wait_turn(void *arg, int64_t timeout_ms, struct pawl_error *err)
+{
+	return pawl_wait_turn(arg, timeout_ms, err);
+}
+
+/* A save that is going to wait for another one does so here, in slices, so that Ctrl+C is heard. */
+static int
+take_turn(struct py_run *self)
+{
+	struct pawl *run = py_run_enter(self);
+	int rc;
+
+	if (!run)
+		return -1;
+	rc = py_wait(py_state_of((PyObject *)self), Py_None, wait_turn, run, "another save was not written");
+	py_run_leave(self);
+	return rc;
+}
+
 PyObject *
 py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs)
 {
-	static char *words[] = {"step", "state", "metrics", "metadata", "progress", "lazy", "mode", NULL};
+	static char *words[] = {"step", "state", "metrics", "metadata", "progress", "lazy", "mode", "in_turn", NULL};
 	struct py_state *st = py_state_of((PyObject *)self);
 	struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
 	PyObject *state, *metrics = Py_None, *metadata = Py_None, *progress = Py_None, *result = NULL;
 	struct py_walk walk, notes = {0};
 	double begin = py_now_seconds();
+	int in_turn = 0;
 	long long step;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "LO|$OOOpi:save", words, &step, &state, &metrics, &metadata,
-	                                 &progress, &opts.lazy, &opts.mode))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "LO|$OOOpip:save", words, &step, &state, &metrics, &metadata,
+	                                 &progress, &opts.lazy, &opts.mode, &in_turn) ||
+	    (in_turn && take_turn(self) < 0))
 		return NULL;
 	opts.step = step;
-	if (py_progress(st, progress, &opts.progress) < 0 || py_walk_begin(&walk, st, state, false) < 0)
+	opts.on_busy = in_turn ? PAWL_BUSY_WAIT + 1 : 0;
+	if (py_progress(st, progress, &opts.progress) < 0 || py_walk_begin(&walk, st, state, false, self->run) < 0) {
+		tell_others(self);
 		return NULL;
-	if (metadata == Py_None || py_walk_begin(&notes, st, metadata, true) == 0) {
+	}
+	if (metadata == Py_None || py_walk_begin(&notes, st, metadata, true, NULL) == 0) {
 		opts.metadata = notes.state;
 		result = save_walked(self, &walk, &opts, metrics);
 		py_walk_end(&notes);
 	} else {
 		py_add_note(NULL, "in the metadata");
+		tell_others(self);
 	}
 	py_walk_end(&walk);
 	if (result)

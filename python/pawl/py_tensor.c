@@ -238,6 +238,24 @@ read_torch(struct py_state *st, PyObject *obj, const struct py_path *path, struc
 	return 0;
 }
 
+static int describe_shard(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t);
+
+/* A subclass of torch.Tensor: a DTensor or a ShardedTensor says which box of the whole it holds here. */
+static int
+describe_distributed(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
+{
+	AUTO_REF helper = PyImport_ImportModule("pawl._torch");
+	AUTO_REF box = helper ? PyObject_CallMethod(helper, "box", "O", obj) : NULL;
+
+	if (!box)
+		return py_wrap_at(st, path, obj);
+	if (box == Py_None)
+		return refuse(st, path, obj, "a subclass of torch.Tensor would come back as a plain tensor");
+	if ((PyObject *)Py_TYPE(box) != st->shard)
+		return py_tensor_describe(st, box, path, t);
+	return describe_shard(st, box, path, t);
+}
+
 static int
 describe_torch(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
 {
@@ -246,7 +264,7 @@ describe_torch(struct py_state *st, PyObject *obj, const struct py_path *path, s
 
 	begin(t, "torch");
 	if (!is_parameter && (PyObject *)Py_TYPE(obj) != st->torch.tensor)
-		return refuse(st, path, obj, "a subclass of torch.Tensor would come back as a plain tensor");
+		return describe_distributed(st, obj, path, t);
 	grad = is_true(obj, st->s.requires_grad, false);
 	if (grad < 0)
 		return py_wrap_at(st, path, obj);
@@ -374,13 +392,28 @@ read_box(struct py_state *st, PyObject *shard, PyObject *name, const struct py_p
 	return 0;
 }
 
+/* A number of enum pawl_writer, or -1. */
+static int
+shard_writer(struct py_state *st, PyObject *obj, const struct py_path *path)
+{
+	static const char *const words[] = {"auto", "here", "elsewhere"};
+	AUTO_REF word = PyObject_GetAttr(obj, st->s.writer);
+
+	for (int i = 0; word && PyUnicode_Check(word) && i < 3; i++)
+		if (PyUnicode_CompareWithASCIIString(word, words[i]) == 0)
+			return i;
+	if (word)
+		py_raise_at(st, PAWL_EUSAGE, path, "writer of a shard: expected \"auto\", \"here\" or \"elsewhere\"");
+	return -1;
+}
+
 static int
 describe_shard(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
 {
 	AUTO_REF tensor = PyObject_GetAttr(obj, st->s.tensor);
-	int rc;
+	int rc, writer = shard_writer(st, obj, path);
 
-	if (!tensor)
+	if (!tensor || writer < 0)
 		return -1;
 	if ((PyObject *)Py_TYPE(tensor) == st->shard)
 		return py_raise_at(st, PAWL_EUSAGE, path, "a shard of a shard");
@@ -396,6 +429,7 @@ describe_shard(struct py_state *st, PyObject *obj, const struct py_path *path, s
 	}
 	t->raw.global_shape = t->global_shape;
 	t->raw.offsets = t->offsets;
+	t->raw.writer = writer;
 	return 1;
 }
 
@@ -446,120 +480,4 @@ py_tensor_fetch(struct py_state *st, PyObject *tensor, void *dst, size_t nbytes)
 	AUTO_REF done = bytes ? PyObject_CallMethodObjArgs(host, st->s.copy_, bytes, NULL) : NULL;
 
 	return done ? 0 : -1;
-}
-
-static PyObject *
-shape_tuple(const struct pawl_tensor_info *info, bool pairs)
-{
-	PyObject *shape = PyTuple_New((Py_ssize_t)info->ndim);
-
-	for (uint32_t i = 0; shape && i < info->ndim; i++) {
-		uint64_t extent = pairs && i + 1 == info->ndim ? info->shape[i] / 2 : info->shape[i];
-		PyObject *item = PyLong_FromUnsignedLongLong(extent);
-
-		if (!item || PyTuple_SetItem(shape, (Py_ssize_t)i, item) < 0)
-			Py_CLEAR(shape);
-	}
-	return shape;
-}
-
-static PyObject *
-new_torch(struct py_state *st, const struct pawl_tensor_info *info)
-{
-	PyObject *dtype;
-
-	if (py_need_torch(st, info->name) < 0)
-		return NULL;
-	dtype = st->torch.dtypes[info->dtype];
-	if (!dtype)
-		return py_raise_text(st, PAWL_EUNSUPPORTED, "tensor '%s': this torch has no dtype for %s", info->name,
-		                     pawl_dtype_name(info->dtype));
-	if (info->dtype == PAWL_F4 && (info->ndim == 0 || info->shape[info->ndim - 1] % 2))
-		return py_raise_text(st, PAWL_EUNSUPPORTED, "tensor '%s': torch holds F4 in pairs only", info->name);
-
-	AUTO_REF shape = shape_tuple(info, info->dtype == PAWL_F4);
-	AUTO_REF args = shape ? PyTuple_Pack(1, shape) : NULL;
-	AUTO_REF kwargs = Py_BuildValue("{s:O,s:s}", "dtype", dtype, "device", "cpu");
-	AUTO_REF empty = PyObject_GetAttr(st->torch.module, st->s.empty);
-
-	return args && kwargs && empty ? PyObject_Call(empty, args, kwargs) : NULL;
-}
-
-static PyObject *
-new_numpy(struct py_state *st, const struct pawl_tensor_info *info)
-{
-	PyObject *dtype;
-
-	if (py_need_numpy(st, info->name) < 0)
-		return NULL;
-	dtype = py_numpy_dtype(st, info->dtype, info->name);
-	if (!dtype)
-		return NULL;
-
-	AUTO_REF shape = shape_tuple(info, false);
-
-	return shape ? PyObject_CallMethodObjArgs(st->numpy.module, st->s.empty, shape, dtype, NULL) : NULL;
-}
-
-/* Tensors of other programs carry no tag of ours: torch where the program uses it, so that all of them are of one kind;
- * else NumPy, which is what everybody has, but for the dtypes that only torch knows. */
-static bool
-wants_torch(const struct py_state *st, const char *kind, int dtype)
-{
-	bool is_numpy = strcmp(kind, "numpy") == 0 || strcmp(kind, "numpy_scalar") == 0 || strcmp(kind, "jax") == 0;
-
-	if (strncmp(kind, "torch", 5) == 0)
-		return true;
-	return !is_numpy && ((st->torch.module && st->torch.dtypes[dtype]) || dtype == PAWL_BF16 ||
-	                     (dtype >= PAWL_F8_E5M2 && dtype <= PAWL_F8_E5M2FNUZ) || dtype == PAWL_F4);
-}
-
-PyObject *
-py_tensor_new(struct py_state *st, const struct pawl_tensor_info *info, const char *kind, struct py_tensor *ret)
-{
-	PyObject *holder = wants_torch(st, kind, info->dtype) ? new_torch(st, info) : new_numpy(st, info);
-
-	if (holder && py_tensor_describe(st, holder, NULL, ret) < 0)
-		Py_CLEAR(holder);
-	return holder;
-}
-
-/* JAX narrows 64-bit types unless told otherwise; that would not be what was saved. */
-static PyObject *
-finish_jax(struct py_state *st, PyObject *holder, const char *name)
-{
-	if (py_need_jax(st, name) < 0)
-		return NULL;
-
-	AUTO_REF jnp = PyImport_ImportModule("jax.numpy");
-	AUTO_REF array = jnp ? PyObject_CallMethod(jnp, "array", "O", holder) : NULL;
-	AUTO_REF is = array ? PyObject_GetAttr(array, st->s.dtype) : NULL;
-	AUTO_REF was = is ? PyObject_GetAttr(holder, st->s.dtype) : NULL;
-	int same = was ? PyObject_RichCompareBool(is, was, Py_EQ) : -1;
-
-	if (same < 0)
-		return NULL;
-	if (!same)
-		return py_raise_text(st, PAWL_EMISMATCH,
-		                     "tensor '%s' was saved as %S, which JAX holds only with the option jax_enable_x64",
-		                     name, was);
-	return Py_NewRef(array);
-}
-
-PyObject *
-py_tensor_finish(struct py_state *st, PyObject *holder, const char *kind, const char *name)
-{
-	if (strcmp(kind, "torch_grad") == 0)
-		return PyObject_CallMethod(holder, "requires_grad_", NULL);
-	if (strcmp(kind, "torch_parameter") == 0 || strcmp(kind, "torch_parameter_nograd") == 0)
-		return PyObject_CallFunction(st->torch.parameter, "OO", holder,
-		                             strcmp(kind, "torch_parameter") == 0 ? Py_True : Py_False);
-	if (strcmp(kind, "numpy_scalar") == 0) {
-		AUTO_REF nothing = PyTuple_New(0);
-
-		return nothing ? PyObject_GetItem(holder, nothing) : NULL;
-	}
-	if (strcmp(kind, "jax") == 0)
-		return finish_jax(st, holder, name);
-	return Py_NewRef(holder);
 }

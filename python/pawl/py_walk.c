@@ -343,6 +343,32 @@ walk_container(struct py_walk *w, PyObject *obj, int type, const struct py_path 
 	return rc < 0 ? -1 : failed(w, pawl_state_end(w->state, &err), &err);
 }
 
+/* ---- values per rank ---- */
+
+static int
+walk_per_rank(struct py_walk *w, PyObject *value, const struct py_path *path)
+{
+	struct pawl_error err = {0};
+
+	if (failed(w, pawl_state_begin(w->state, PAWL_PER_RANK, &err), &err) < 0 || walk_value(w, value, path) < 0)
+		return -1;
+	return failed(w, pawl_state_end(w->state, &err), &err);
+}
+
+/* Objects may say of themselves that their state is the process's own, as the random generators do. */
+static int
+is_per_rank(struct py_walk *w, PyObject *obj)
+{
+	AUTO_REF mark = PyObject_GetAttr((PyObject *)Py_TYPE(obj), w->st->s.per_rank);
+
+	if (mark)
+		return PyObject_IsTrue(mark);
+	if (!PyErr_ExceptionMatches(PyExc_AttributeError))
+		return -1;
+	PyErr_Clear();
+	return 0;
+}
+
 /* ---- objects ---- */
 
 int
@@ -376,7 +402,8 @@ refuse(struct py_walk *w, PyObject *obj, const struct py_path *path)
 		hint = " (save a sorted list)";
 	else if (PyByteArray_Check(obj))
 		hint = " (save bytes(...))";
-	return py_raise_at(w->st, PAWL_EUNSUPPORTED, path, "a %S.%U cannot be held in a state%s", module, name, hint);
+	return py_raise_at(w->st, PAWL_EUNSUPPORTED, path, "%s %S.%U cannot be held in a state%s",
+	                   PyUnicode_Check(module) ? py_article(module) : "a", module, name, hint);
 }
 
 static int
@@ -397,7 +424,10 @@ walk_object(struct py_walk *w, PyObject *obj, const struct py_path *path)
 	if (!container_type(w, dict) && !py_is_simple(dict))
 		return refuse(w, dict, path);
 	/* the owner of its tensors may be this dict alone */
-	return PyList_Append(w->keep, dict) < 0 ? -1 : walk_value(w, dict, path);
+	if (PyList_Append(w->keep, dict) < 0)
+		return -1;
+	has = is_per_rank(w, obj);
+	return has < 0 ? -1 : has ? walk_per_rank(w, dict, path) : walk_value(w, dict, path);
 }
 
 static int
@@ -410,6 +440,11 @@ walk_value(struct py_walk *w, PyObject *obj, const struct py_path *path)
 	type = container_type(w, obj);
 	if (type)
 		return walk_container(w, obj, type, path);
+	if ((PyObject *)Py_TYPE(obj) == w->st->per_rank) {
+		AUTO_REF value = py_unwrap(w->st, obj);
+
+		return value ? walk_per_rank(w, value, path) : -1;
+	}
 	rc = walk_tensor(w, obj, path);
 	if (rc == 0)
 		rc = walk_scalar(w, obj, path);
@@ -419,9 +454,10 @@ walk_value(struct py_walk *w, PyObject *obj, const struct py_path *path)
 }
 
 int
-py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_tensors)
+py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_tensors, const struct pawl *run)
 {
 	struct pawl_error err = {0};
+	uint32_t rank = run ? pawl_my_rank(run) : 0, world = run ? pawl_world_size(run) : 1;
 
 	*w = (struct py_walk){.st = st, .no_tensors = no_tensors};
 	if (py_frames_refresh(st) < 0)
@@ -429,7 +465,8 @@ py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_te
 	w->keep = PyList_New(0);
 	if (!w->keep)
 		return -1;
-	if (failed(w, pawl_state_new(&w->state, &err), &err) < 0 || walk_value(w, root, NULL) < 0) {
+	if (failed(w, pawl_state_new(&w->state, &err), &err) < 0 ||
+	    failed(w, pawl_state_set_rank(w->state, rank, world, &err), &err) < 0 || walk_value(w, root, NULL) < 0) {
 		py_walk_end(w);
 		return -1;
 	}

@@ -55,6 +55,11 @@ class Restored:
     report: list[str] = field(default_factory=list)
     state: Any = None
 
+    @property
+    def interrupted(self) -> bool:
+        """True of what ``save_on_exception`` has saved: the state may lie anywhere after ``step``, inside the next one."""
+        return isinstance(self.metadata, dict) and self.metadata.get("interrupted") is True
+
     def __repr__(self) -> str:
         """A line, whatever the size of the state."""
         parts = [f"step={self.step}", f"id={self.id}", f"path={self.path!r}"]

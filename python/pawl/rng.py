@@ -14,6 +14,8 @@ class RngState:
     Put one into the state: it is saved with it and set on restore. Generators of your own are saved by their own state.
     """
 
+    per_rank = True  # each process of a job has its own; pawl.PerRank says what that means
+
     def state_dict(self) -> dict[str, Any]:
         """The present state of all generators."""
         state: dict[str, Any] = {"python": random.getstate()}

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A piece of a tensor that is spread over several processes."""
+"""What one of several processes says of its part of a state: a piece of a tensor, or a value of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from . import _pawl
 
@@ -14,12 +15,31 @@ class Shard:
     """The box of a global tensor that this process holds.
 
     It stands in a state wherever a tensor may stand. Saved, it is recorded where the box lies; restored, exactly this
-    box is read, however the tensor was cut when it was saved.
+    box is read, however the tensor was cut when it was saved. The boxes of all ranks must fill the tensor exactly, and
+    only once: of several ranks with the same box one has ``writer="here"``, the others ``"elsewhere"``.
     """
 
     tensor: object
     global_shape: Sequence[int]
     offsets: Sequence[int]
+    writer: Literal["auto", "here", "elsewhere"] = "auto"
+
+
+class PerRank:
+    """A value that every rank of a job has for itself: a place in the data, a random generator's state.
+
+    It stands in a state wherever its ``value`` may stand. Saved, the values of all ranks are kept; restored, each rank
+    gets its own back, in ``value``. (``pawl.rng_state()`` is of this kind by itself.)
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"PerRank({self.value!r})"
 
 
 _pawl.set_shard(Shard)
+_pawl.set_per_rank(PerRank)

@@ -31,6 +31,16 @@ err_negative(int code)
 #define err_set(...) err_negative(err_set(__VA_ARGS__))
 #define err_sys(...) err_negative(err_sys(__VA_ARGS__))
 
+/* For public functions, which leave the caller's error alone unless they fail: hands over their own one and returns rc. What
+ * is tried on the way and may fail (a file that need not be there) writes to their own one only. */
+static inline int
+err_give(struct pawl_error *err, int rc, const struct pawl_error *own)
+{
+	if (rc < 0 && err)
+		*err = *own;
+	return rc;
+}
+
 /* Returns from the calling function with the value of expr if that is negative. */
 #define TRY(expr)                                                                                                     \
 	do {                                                                                                          \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A save of many ranks, as steps on a shared folder: attempt A (rank 0 and two others), and attempt B, whose rank 0 takes
- * the run over at any moment. What stands in one STEP, TEST or d_step is one step of the store, or less than one. Between two
- * steps a process may be slow for as long as it likes, every deadline may pass at any moment, and processes may crash
- * (CRASHES times in all). check.py checks it, builds it with each of the mistakes (-DBAD_...), which must be
+ * A save of many ranks, as steps on a shared folder: attempt A (rank 0 and two others), and attempt B, whose rank 0
+ * takes the run over at any moment. What stands in one STEP, TEST or d_step is one step of the store, or less than one.
+ * Between two steps a process may be slow for as long as it likes, every deadline may pass at any moment, and processes
+ * may crash (CRASHES times in all). check.py checks it, builds it with each of the mistakes (-DBAD_...), which must be
  * found, and asks whether what is interesting can happen at all (-DREACH=...). docs/multi-rank.md tells more.
  *
  * Where the promises are checked:
@@ -36,7 +36,7 @@
 
 #define OK 1
 #define FAILED 2
-#define LOST 3 /* the run was taken over and the checkpoint is not there (any more): nobody can tell, and so it is said */
+#define LOST 3 /* taken over, and the checkpoint is not there (any more): nobody can tell, and so it is said */
 
 #define TOKEN(attempt, save) (2 * (attempt) + (save) + 1)
 #ifdef BAD_NAMES_WITHOUT_TOKEN
@@ -158,8 +158,8 @@ inline retain(attempt, below)
 	fi
 }
 
-/* Rank 0 has all parts: the lease, the manifest, the files, the rename. Goes to withdraw if it did not come to the rename,
- * to doubt if the rename was in vain. */
+/* Rank 0 has all parts: the lease, the manifest, the files, the rename. Goes to withdraw if it did not come to the
+ * rename, to doubt if the rename was in vain. */
 inline finish(attempt, save, id, slot)
 {
 #ifndef BAD_LEASE_NOT_CHECKED
@@ -172,8 +172,8 @@ inline finish(attempt, save, id, slot)
 #ifndef BAD_FILES_NOT_LOOKED_AT
 	if
 	:: d_step { (partial[slot] & seen) == seen -> skip }
-	:: d_step { (partial[slot] & seen) != seen -> if :: partial[slot] & FILES -> REACHED(FOLDER_MADE_ANEW) :: else fi } ->
-		goto withdraw
+	:: d_step { (partial[slot] & seen) != seen ->
+		if :: partial[slot] & FILES -> REACHED(FOLDER_MADE_ANEW) :: else fi } -> goto withdraw
 	:: CRASH
 	fi;
 #endif
@@ -196,8 +196,9 @@ inline finish(attempt, save, id, slot)
 
 inline list()
 {
-	id = 1;
+	id = 0;
 #ifndef BAD_IDS_NOT_FROM_THE_LIST
+	if :: listed[1] & MANIFEST -> id = 1 :: else fi;
 	if :: listed[2] & MANIFEST -> id = 2 :: else fi;
 	if :: listed[3] & MANIFEST -> id = 3 :: else fi;
 #endif
@@ -257,6 +258,9 @@ doubt:
 #endif
 #endif
 withdraw:
+#ifdef BAD_RANK_0_REMOVES
+	STEP(partial[MY_SLOT] = partial[MY_SLOT] & ~3);
+#endif
 	STEP(partial[MY_SLOT] = 0);
 	STEP(verdict[MY_SLOT] = FAILED; say(save, 0, FAILED); seen = 0; save++);
 	goto next;
@@ -307,7 +311,8 @@ look:
 	:: d_step { listed[MY_ID] != 0 -> say(save, rank, OK); save++ } -> goto next
 	:: d_step { listed[MY_ID] == 0 -> skip }
 #else
-	:: d_step { token_of[MY_ID] == TOKEN(A, save) -> say(save, rank, OK); save++; REACHED(WITHDRAWAL_LOSES) } -> goto next
+	:: d_step { token_of[MY_ID] == TOKEN(A, save) ->
+		say(save, rank, OK); save++; REACHED(WITHDRAWAL_LOSES) } -> goto next
 	:: d_step { token_of[MY_ID] != TOKEN(A, save) -> skip }
 #endif
 	:: CRASH

@@ -265,7 +265,10 @@ def test_P17_the_attack_corpus_is_refused_or_harmless(bench: Bench) -> None:
     watched, read = (bench.bait, bench.cwd, bench.folder / "base"), bench.folder / "corpus"
     before, start = (photograph(*watched), photograph(read, loosely=True)), time.monotonic()
     answers = bench.run(shapes)
+    every = [answer for of_shape in answers.values() for answer in of_shape.values()]
+    slowest, largest = (max(answer.get(what, 0) for answer in every) for what in ("seconds", "grown"))
     print(f"{len(shapes)} shapes in {time.monotonic() - start:.1f} s", dict(counts))
+    print(f"the slowest took {slowest:.3f} s, the largest {largest >> 20} MiB")
     found = [problem for shape in shapes for problem in problems(shape, answers[shape.name])]
     assert not found, f"{len(found)} of {len(shapes)} shapes\n" + "\n".join(found)
     after = photograph(*watched), photograph(read, loosely=True)

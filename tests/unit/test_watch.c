@@ -269,6 +269,50 @@ test_closing_while_signals_arrive_is_safe(void **state)
 	assert_ptr_equal(get_handler(SIGUSR1).sa_handler, earlier_handler);
 }
 
+/* How a child of a watching process ends that gets a signal; it exits with 7 if it lives on. */
+static int
+end_of_child(int number, int open_own)
+{
+	struct pawl_watch *watch = open_watch(0);
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct pawl_watch *own = NULL;
+		if (open_own && pawl_watch_open(0, &own, NULL) < 0)
+			_exit(1);
+		raise(number);
+		if (open_own && pawl_watch_signal(own) != number)
+			_exit(2);
+		pawl_watch_close(own);
+		_exit(pawl_watch_signal(watch) == 0 ? 7 : 3);
+	}
+	int status = 0;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(pawl_watch_signal(watch), 0);
+	pawl_watch_close(watch);
+	return status;
+}
+
+static void
+test_R153_a_forked_child_does_what_it_did_before(void **state)
+{
+	(void)state;
+	int status = end_of_child(SIGTERM, 0);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+	status = end_of_child(SIGUSR1, 0);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGUSR1);
+	set_handler(SIGTERM, SIG_IGN);
+	status = end_of_child(SIGTERM, 0);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+	set_handler(SIGTERM, earlier_handler);
+	status = end_of_child(SIGTERM, 0);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+	set_handler(SIGTERM, SIG_DFL);
+	status = end_of_child(SIGTERM, 1); /* a child may watch for itself */
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+}
+
 int
 main(void)
 {
@@ -285,6 +329,7 @@ main(void)
 		cmocka_unit_test_setup(test_bad_arguments, setup),
 		cmocka_unit_test_setup(test_the_default_action_comes_back, setup),
 		cmocka_unit_test_setup(test_closing_while_signals_arrive_is_safe, setup),
+		cmocka_unit_test_setup(test_R153_a_forked_child_does_what_it_did_before, setup),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

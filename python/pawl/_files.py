@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two things that the package does with files itself: copying a checkpoint's folder, and the notes beside one.
+
+Both are there whole and durable, or not at all: written beside, synced, then renamed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from ._pawl import AccessError, ExistsError, NoSpaceError, NotFoundError, PawlError, ReadOnlyError, StorageError
+
+_KINDS: tuple[tuple[type[OSError], Callable[[str], PawlError]], ...] = (
+    (FileNotFoundError, NotFoundError),
+    (NotADirectoryError, NotFoundError),
+    (FileExistsError, ExistsError),
+    (PermissionError, AccessError),
+)
+_NUMBERS = {"ENOSPC": NoSpaceError, "EDQUOT": NoSpaceError, "EROFS": ReadOnlyError, "ENOTEMPTY": ExistsError}
+
+
+@contextmanager
+def _as_ours(path: str) -> Generator[None, None, None]:
+    """Errors of the system as those of pawl, which name what was being made."""
+    try:
+        yield
+    except PawlError:
+        raise
+    except OSError as error:
+        name = errno.errorcode.get(error.errno or 0, "")
+        kind = next((kind for base, kind in _KINDS if isinstance(error, base)), StorageError)
+        raise _NUMBERS.get(name, kind)(f"{path}: {error.strerror}: {error.filename}") from error
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_room(target: str) -> None:
+    """Refuses a place where something is; an empty folder is nothing."""
+    if not os.path.lexists(target):
+        return
+    with _as_ours(target):
+        if os.path.islink(target) or not os.path.isdir(target) or os.listdir(target):
+            raise ExistsError(f"{target}: to_directory makes a new folder, and something is there already")
+        os.rmdir(target)
+
+
+def copy(source: str, target: str, notes: str, verify: Callable[[str, str], None]) -> None:
+    """Copies the files of a checkpoint, but no hidden ones except its notes, into a folder that is not there yet."""
+    above, name = os.path.split(os.path.abspath(target))
+    partial = os.path.join(above, f".{name}.{os.getpid()}.partial")
+    try:
+        with _as_ours(target):
+            os.mkdir(partial)
+            for file in os.listdir(source):
+                is_plain = stat.S_ISREG(os.lstat(os.path.join(source, file)).st_mode)
+                if is_plain and (file == notes or not file.startswith(".")):
+                    shutil.copyfile(os.path.join(source, file), os.path.join(partial, file))
+                    _sync(os.path.join(partial, file))
+            _sync(partial)
+            verify(partial, source)
+            os.rename(partial, target)
+            _sync(above)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def replace(target: str, text: str) -> None:
+    """Gives a file this text, durably."""
+    with _as_ours(target):
+        with open(target + ".new", "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(target + ".new", target)
+        _sync(os.path.dirname(target))
