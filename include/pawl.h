@@ -299,7 +299,8 @@ enum pawl_on_busy {           /* what a save does while another one of the run i
 #define PAWL_KEEP_MEMORY (-2) /* num_to_keep: nothing is written, the newest lives in memory */
 
 /* What to keep. All rules are united: a checkpoint is kept if any rule keeps it, and always if it
- * is pinned, held by a reader, or (unless drop_latest) the latest. No rule set = keep everything. */
+ * is pinned, held by a reader, the best, (unless drop_latest) the latest, or where that is flagged for NaN or Inf the newest
+ * one that is not. No rule set = keep everything. */
 struct pawl_retention {
 	size_t size;
 	int64_t num_to_keep;      /* N >= 1: the newest N, or the best N when score attributes are given;
@@ -367,7 +368,8 @@ struct pawl_open_opts {
 	const char *save_interval;/* time strings for pawl_should_save: "1ep", "auto", "first,500ba", ...; NULL = always */
 	double mtbf_seconds;      /* for "auto": mean time between failures; 0 = 24 h */
 	struct pawl_fault *fault; /* tests: a fault layer around the store; NULL = none */
-	int nonfinite;            /* R157: 0 = accept, 1 = flag in the manifest, 2 = refuse a state with NaN or Inf */
+	int nonfinite;            /* R157: a state with NaN or Inf, in tensors or floats: 0 = accept, 1 = flag in the manifest,
+	                             2 = refuse */
 	int upkeep;               /* 1: opened to look after the run, not to train: no new attempt, and nothing is cleared up.
 	                             Training or not, who opens a run without score attributes goes by those of its last
 	                             training for what is best, and spares it; they ask no metrics of a save then */
@@ -491,6 +493,8 @@ struct pawl_decision {
 	const char *reason; /* "latest", "best 1 of 3 by accuracy", "step 400 is a multiple of 100", ... */
 };
 struct pawl_decisions;
+/* A policy without score attributes goes by the run's for what is best. PAWL_EUSAGE for a policy by a metric that no
+ * checkpoint has; the message names those there are. */
 PAWL_API int pawl_prune(struct pawl *, const struct pawl_retention * /* NULL = the run's */, int dry_run,
                         struct pawl_decisions **ret, struct pawl_error *);
 PAWL_API size_t pawl_decisions_count(const struct pawl_decisions *);

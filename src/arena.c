@@ -18,6 +18,7 @@
 #include "base/mem.h"
 
 #define ARENA_ALIGN ((size_t)2 << 20) /* a huge page */
+#define PAGE_BYTES ((size_t)4096)
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -90,16 +91,20 @@ pawl_arena_free(struct pawl_arena *a)
 	mem_free(a);
 }
 
-static void
-fault_in(char *ptr, size_t nbytes)
+void
+arena_fault_in(void *at, size_t nbytes)
 {
-	if (madvise(ptr, nbytes, MADV_POPULATE_WRITE) == 0)
+	char *begin = (char *)((uintptr_t)at / PAGE_BYTES * PAGE_BYTES);
+	size_t whole = (size_t)round_up((uint64_t)((char *)at + nbytes - begin), PAGE_BYTES);
+
+	if (madvise(begin, whole, MADV_POPULATE_WRITE) == 0)
 		return;
-	for (size_t i = 0; i < nbytes; i += 4096) /* older kernels: touch every page */
-		((volatile char *)ptr)[i] = 0;
+	/* Older kernels: touch every page. Nobody else writes there yet. */
+	for (size_t i = 0; i < whole; i += PAGE_BYTES)
+		((volatile char *)begin)[i] = ((volatile char *)begin)[i];
 }
 
-/* A 2 MiB aligned anonymous mapping: maps one huge page more and cuts both ends. */
+/* A 2 MiB aligned anonymous mapping, not faulted in: maps one huge page more and cuts both ends. */
 static void *
 map_aligned(size_t nbytes)
 {
@@ -118,7 +123,6 @@ map_aligned(size_t nbytes)
 #ifdef MADV_HUGEPAGE
 	madvise(ptr, nbytes, MADV_HUGEPAGE);
 #endif
-	fault_in(ptr, nbytes);
 	return ptr;
 }
 
@@ -155,6 +159,7 @@ map_node(struct pawl_arena *a, size_t nbytes, struct arena_node **ret, struct pa
 	if (!node->region.ptr)
 		return err_set(err, PAWL_ENOMEM, "arena: cannot map %zu bytes of staging memory", nbytes);
 	node->region.nbytes = nbytes;
+	node->region.cold = true;
 	node->next = a->nodes;
 	a->nodes = node;
 	a->total_bytes += nbytes;
@@ -163,7 +168,7 @@ map_node(struct pawl_arena *a, size_t nbytes, struct arena_node **ret, struct pa
 }
 
 int
-arena_take(struct pawl_arena *a, size_t nbytes, struct arena_region *ret, struct pawl_error *err)
+arena_take_cold(struct pawl_arena *a, size_t nbytes, struct arena_region *ret, struct pawl_error *err)
 {
 	struct arena_node *node;
 	int rc = 0;
@@ -183,6 +188,28 @@ arena_take(struct pawl_arena *a, size_t nbytes, struct arena_region *ret, struct
 	}
 	pthread_mutex_unlock(&a->lock);
 	return rc;
+}
+
+void
+arena_warm(struct pawl_arena *a, struct arena_region *r)
+{
+	if (!r->cold)
+		return;
+	arena_fault_in(r->ptr, r->nbytes);
+	r->cold = false;
+	pthread_mutex_lock(&a->lock);
+	for (struct arena_node *n = a->nodes; n; n = n->next)
+		if (n->region.ptr == r->ptr)
+			n->region.cold = false;
+	pthread_mutex_unlock(&a->lock);
+}
+
+int
+arena_take(struct pawl_arena *a, size_t nbytes, struct arena_region *ret, struct pawl_error *err)
+{
+	TRY(arena_take_cold(a, nbytes, ret, err));
+	arena_warm(a, ret);
+	return 0;
 }
 
 void

@@ -6,6 +6,7 @@
  * step) or, on stores without renames, the manifest is put last and exclusively. Promises P2, P3, P4, P10.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -30,7 +31,7 @@ summarize(const struct save *s, struct manifest *m)
 	m->n_metrics = s->n_metrics;
 	m->world_size = s->run->world;
 	m->metadata = s->metadata;
-	m->nonfinite = atomic_load(&s->not_finite) != SIZE_MAX;
+	m->nonfinite = s->value_not_finite || atomic_load(&s->not_finite) != SIZE_MAX;
 }
 
 int
@@ -112,7 +113,7 @@ write_hidden(struct store *store, const char *key, const struct buf *text, struc
 }
 
 int
-commit_describe(struct save *s, bool part, struct buf *out, struct pawl_error *err)
+commit_describe(struct save *s, bool part, struct manifest *ret, struct buf *out, struct pawl_error *err)
 {
 	struct manifest m = {.part = part};
 
@@ -124,6 +125,8 @@ commit_describe(struct save *s, bool part, struct buf *out, struct pawl_error *e
 	if (out->len > MANIFEST_MAX_BYTES)
 		return err_set(err, PAWL_ELIMIT, "%s: the manifest would have %zu bytes, at most %u are allowed",
 		               s->name, out->len, MANIFEST_MAX_BYTES);
+	if (ret)
+		*ret = m;
 	return 0;
 }
 
@@ -179,14 +182,69 @@ publish(struct save *s, struct pawl_error *err)
 	return rc;
 }
 
+struct wanted {
+	const char *name;
+	uint64_t nbytes;
+	bool seen;
+};
+
+struct roll {
+	struct wanted *files;
+	size_t n;
+};
+
+static int
+compare_names(const void *a, const void *b)
+{
+	const struct wanted *x = a, *y = b;
+
+	return strcmp(x->name, y->name);
+}
+
+static int
+call_roll(void *arg, const struct store_entry *entry)
+{
+	struct roll *roll = arg;
+	struct wanted key = {.name = entry->name};
+	struct wanted *found = bsearch(&key, roll->files, roll->n, sizeof(key), compare_names);
+
+	if (found && !entry->is_folder && !entry->is_link && entry->nbytes == found->nbytes)
+		found->seen = true;
+	return 0;
+}
+
+/* All files are in the folder that is published, and as long as they should be. One that has lost the lease without knowing
+ * it yet, or comes late to a save that another rank has called off, finds its folder taken away, and has made it anew
+ * with the manifest alone (P2). */
+static int
+check_files(struct save *s, const struct manifest_file *files, size_t n, struct pawl_error *err)
+{
+	PAWL_FREE struct wanted *wanted = mem_zalloc(n, sizeof(*wanted));
+	struct roll roll = {.files = wanted, .n = n};
+
+	if (!wanted)
+		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+	for (size_t i = 0; i < n; i++)
+		wanted[i] = (struct wanted){.name = files[i].name, .nbytes = files[i].nbytes};
+	qsort(wanted, n, sizeof(*wanted), compare_names);
+	TRY(store_list(s->run->store, s->partial, call_roll, &roll, err));
+	for (size_t i = 0; i < n; i++)
+		if (!wanted[i].seen)
+			return err_set(err, PAWL_EIO, "%s of %llu bytes is not in the folder any more that it was written to",
+			               wanted[i].name, (unsigned long long)wanted[i].nbytes);
+	return 0;
+}
+
 int
-commit_bytes(struct save *s, const struct buf *text, struct pawl_error *err)
+commit_bytes(struct save *s, const struct buf *text, const struct manifest_file *files, size_t n, struct pawl_error *err)
 {
 	if (s->run->lease)
 		TRY(lease_check(s->run->lease, err));
 	TRY(put_manifest(s, text, err));
-	if (s->run->caps.rename_folder)
+	if (s->run->caps.rename_folder) {
+		TRY(check_files(s, files, n, err));
 		TRY(publish(s, err));
+	}
 	s->committed_ns = clock_mono_ns();
 	return 0;
 }
@@ -196,8 +254,10 @@ commit_publish(struct save *s, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
-	TRY(commit_describe(s, false, &text, err));
-	return commit_bytes(s, &text, err);
+	struct manifest m = {0};
+
+	TRY(commit_describe(s, false, &m, &text, err));
+	return commit_bytes(s, &text, m.files, (size_t)m.n_files, err);
 }
 
 static int

@@ -13,7 +13,6 @@
  * RENAME gives the hidden folder the checkpoint's name; WITHDRAW gives it another hidden name. One folder can be
  * renamed only once, so whoever comes first decides, and all come to know the same.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -50,59 +49,6 @@ withdraw(struct save *s, struct pawl_error *err)
 
 /* ---- rank 0 */
 
-struct wanted {
-	const char *name;
-	uint64_t nbytes;
-	bool seen;
-};
-
-struct roll {
-	struct wanted *files;
-	size_t n;
-};
-
-static int
-compare_names(const void *a, const void *b)
-{
-	const struct wanted *x = a, *y = b;
-
-	return strcmp(x->name, y->name);
-}
-
-static int
-call_roll(void *arg, const struct store_entry *entry)
-{
-	struct roll *roll = arg;
-	struct wanted key = {.name = entry->name};
-	struct wanted *found = bsearch(&key, roll->files, roll->n, sizeof(key), compare_names);
-
-	if (found && !entry->is_folder && !entry->is_link && entry->nbytes == found->nbytes)
-		found->seen = true;
-	return 0;
-}
-
-/* Whatever the parts say: all files are in the folder, and as long as they should be. */
-static int
-check_files(struct save *s, const struct merge *g, struct pawl_error *err)
-{
-	size_t n;
-	const struct manifest_file *files = merge_files(g, &n);
-	PAWL_FREE struct wanted *wanted = mem_zalloc(n, sizeof(*wanted));
-	struct roll roll = {.files = wanted, .n = n};
-
-	if (!wanted)
-		return err_set(err, PAWL_ENOMEM, "save: out of memory");
-	for (size_t i = 0; i < n; i++)
-		wanted[i] = (struct wanted){.name = files[i].name, .nbytes = files[i].nbytes};
-	qsort(wanted, n, sizeof(*wanted), compare_names);
-	TRY(store_list(s->run->store, s->partial, call_roll, &roll, err));
-	for (size_t i = 0; i < n; i++)
-		if (!wanted[i].seen)
-			return err_set(err, PAWL_EIO, "%s of %llu bytes is not in the folder that it was written to",
-			               wanted[i].name, (unsigned long long)wanted[i].nbytes);
-	return 0;
-}
-
 static void
 merge_clean(struct merge **g)
 {
@@ -130,14 +76,16 @@ commit_all(struct save *s, struct pawl_error *err)
 {
 	PAWL_CLEAN(merge_clean) struct merge *g = NULL;
 	PAWL_CLEAN(buf_clear) struct buf own = {0}, text = {0};
+	const struct manifest_file *files;
+	size_t n;
 
-	TRY(commit_describe(s, true, &own, err));
+	TRY(commit_describe(s, true, NULL, &own, err));
 	TRY(merge_new(s->run->world, &own, &g, err));
 	TRY(gather_parts(s->run->store, s->run->meet, s->token, deadline_ms(s), merge_add, g, err));
 	clear_before(s);
 	TRY(merge_finish(g, &text, err));
-	TRY(check_files(s, g, err));
-	return commit_bytes(s, &text, err);
+	files = merge_files(g, &n);
+	return commit_bytes(s, &text, files, n, err);
 }
 
 /* After a failure: nobody publishes this folder any more, and everybody hears why. */
@@ -215,7 +163,7 @@ commit_as_guest(struct save *s, struct pawl_error *err)
 	struct pawl_error why = {0}, cause = {0};
 	int rc;
 
-	TRY(commit_describe(s, true, &text, err));
+	TRY(commit_describe(s, true, NULL, &text, err));
 	TRY(gather_put_part(s->run->store, s->run->meet, s->token, &text, err));
 	rc = gather_verdict(s->run->store, s->run->meet, s->token, deadline_ms(s), &name, &why);
 	if (rc == 0) {

@@ -440,7 +440,7 @@ examine(struct pawl_rows *rows, const char *root, struct pawl_error *err)
 }
 
 static int
-examine(const char *root, struct pawl_rows **ret, struct pawl_error *err)
+doctor(const char *root, struct pawl_rows **ret, struct pawl_error *err)
 {
 	if (!root || !ret)
 		return err_set(err, PAWL_EUSAGE, "doctor: expected a root and a place for the rows, found NULL");
@@ -459,5 +459,5 @@ pawl_doctor(const char *root, struct pawl_rows **ret, struct pawl_error *err)
 {
 	struct pawl_error own = {0};
 
-	return err_give(err, examine(root, ret, &own), &own);
+	return err_give(err, doctor(root, ret, &own), &own);
 }

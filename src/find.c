@@ -96,7 +96,8 @@ catalog_items(const struct catalog *c, struct retain_item **ret, size_t *ret_n, 
 		                                  .metrics = e->metrics,
 		                                  .n_metrics = e->n_metrics,
 		                                  .pinned = e->pinned,
-		                                  .held = e->held};
+		                                  .held = e->held,
+		                                  .nonfinite = e->summary->nonfinite};
 	}
 	*ret = items;
 	*ret_n = n;

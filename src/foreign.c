@@ -180,13 +180,18 @@ close_file(struct open_file *f)
 }
 
 static int
-sniff(struct store *store, const char *key, const struct foreign_format **ret, struct pawl_error *err)
+sniff(struct store *store, const char *key, const char *given, const struct foreign_format **ret,
+      struct pawl_error *err)
 {
 	PAWL_CLEAN(close_file) struct open_file f = {.store = store};
 	unsigned char first[SNIFF_BYTES];
 	uint64_t nbytes;
 
-	TRY(store_open_reader(store, key, &f.reader, &nbytes, err));
+	int rc = store_open_reader(store, key, &f.reader, &nbytes, err);
+
+	if (rc == PAWL_EUNSUPPORTED)
+		return err_set(err, rc, "%s is neither a folder nor a regular file", given);
+	TRY(rc);
 	size_t n = nbytes < sizeof(first) ? (size_t)nbytes : sizeof(first);
 	if (n > 0)
 		TRY(store_read(store, f.reader, 0, first, n, err));
@@ -197,7 +202,7 @@ sniff(struct store *store, const char *key, const struct foreign_format **ret, s
 		}
 	}
 	return err_set(err, PAWL_ENOTFOUND, "%s is no checkpoint: expected a checkpoint's folder or a safetensors file",
-	               key);
+	               given);
 }
 
 int
@@ -211,8 +216,6 @@ foreign_detect(struct store *store, const char *key, const char *given, const st
 		*ret = NULL;
 		return 0;
 	}
-	if (rc == PAWL_EUNSUPPORTED)
-		return err_set(err, rc, "%s is neither a folder nor a regular file", given);
 	TRY(rc);
 	for (size_t i = 0; i < N_FORMATS; i++) {
 		if (ends_with(given, formats[i].suffix)) {
@@ -220,7 +223,7 @@ foreign_detect(struct store *store, const char *key, const char *given, const st
 			return 0;
 		}
 	}
-	return sniff(store, key, ret, err);
+	return sniff(store, key, given, ret, err);
 }
 
 static void

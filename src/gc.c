@@ -10,6 +10,7 @@
  *   .pawl/holds/<token>.json              the process is dead
  *   .<name>.<token>.tmp                   older than the lease timeout; at once while the run is being opened: we
  *                                         hold the lease and have written nothing, so none but readers are at work
+ *   .lease.<token>                        it is not the token of the lease that we hold
  *   .probe.<token>.tmp, .doctor...        a trial folder, older than the lease timeout
  *   .pawl/recycle/<bytes>-<token>         the run does not recycle (any more)
  * Links are never followed, and none but a pointer's own temporary one is removed. A listing that fails stops
@@ -192,6 +193,44 @@ is_running(struct pawl *run, const char *token)
 	return found;
 }
 
+/* One step for all who may know the folder by its name: what is taken away here, nobody can publish (P2). 0 and *ret is
+ * the new name, or PAWL_ENOTFOUND: somebody was faster. */
+static int
+hide(struct pawl *run, const char *key, struct buf *ret, struct pawl_error *err)
+{
+	char token[33];
+
+	TRY(clock_token(token, err));
+	buf_printf(ret, CATALOG_FOLDER "/.withdrawn.%s.partial", token);
+	TRY(buf_check(ret, "gc", err));
+	return store_publish(run->store, key, buf_str(ret), err);
+}
+
+int
+run_hide_partials(struct pawl *run, struct pawl_error *err)
+{
+	struct sweep s = {.run = run};
+	PAWL_CLEAN(folder_clear) struct folder f = {0};
+
+	if (!run->caps.rename_folder)
+		return 0;
+	TRY(list(&s, CATALOG_FOLDER, &f, err));
+	for (size_t i = 0; i < f.n; i++) {
+		PAWL_CLEAN(buf_clear) struct buf key = {0}, aside = {0};
+
+		if (!f.seen[i].is_folder || f.seen[i].is_link || !find_token(f.seen[i].name, ".partial") ||
+		    strncmp(f.seen[i].name, ".withdrawn.", 11) == 0)
+			continue;
+		buf_printf(&key, CATALOG_FOLDER "/%s", f.seen[i].name);
+		TRY(buf_check(&key, "run", err));
+		int rc = hide(run, buf_str(&key), &aside, err);
+
+		if (rc < 0 && rc != PAWL_ENOTFOUND)
+			return rc;
+	}
+	return 0;
+}
+
 static int
 sweep_partials(struct sweep *s, struct pawl_error *err)
 {
@@ -207,6 +246,18 @@ sweep_partials(struct sweep *s, struct pawl_error *err)
 			continue;
 		buf_printf(&key, CATALOG_FOLDER "/%s", f.seen[i].name);
 		TRY(buf_check(&key, "gc", err));
+		if (!s->dry_run && s->run->caps.rename_folder && strncmp(f.seen[i].name, ".withdrawn.", 11) != 0) {
+			PAWL_CLEAN(buf_clear) struct buf aside = {0};
+
+			TRY(check_lease(s, err));
+			int rc = hide(s->run, buf_str(&key), &aside, err);
+
+			if (rc == PAWL_ENOTFOUND)
+				continue;
+			TRY(rc);
+			TRY(drop_folder(s, buf_str(&aside), err));
+			continue;
+		}
 		TRY(drop_folder(s, buf_str(&key), err));
 	}
 	return 0;
@@ -392,6 +443,17 @@ is_dead_temp(const struct sweep *s, const char *folder, const struct seen *e)
 	       strncmp(e->name, "." LEASE_KEY, strlen("." LEASE_KEY)) != 0;
 }
 
+/* ".lease.<token>" of a lease that is not ours: its holder has been overtaken, or is gone. */
+static bool
+is_old_renewal(const struct sweep *s, const char *folder, const struct seen *e)
+{
+	const size_t prefix = strlen(LEASE_KEY ".");
+
+	return s->run->lease && !*folder && !e->is_folder && !e->is_link &&
+	       strncmp(e->name, LEASE_KEY ".", prefix) == 0 && strlen(e->name) == prefix + 32 &&
+	       is_token(e->name + prefix) && strcmp(e->name + prefix, lease_token(s->run->lease)) != 0;
+}
+
 static int
 sweep_temps(struct sweep *s, const char *folder, struct pawl_error *err)
 {
@@ -402,7 +464,7 @@ sweep_temps(struct sweep *s, const char *folder, struct pawl_error *err)
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
 		const struct seen *e = &f.seen[i];
 
-		if (!is_temp(folder, e) || !is_dead_temp(s, folder, e))
+		if (!is_old_renewal(s, folder, e) && (!is_temp(folder, e) || !is_dead_temp(s, folder, e)))
 			continue;
 		buf_printf(&key, "%s%s%s", folder, *folder ? "/" : "", e->name);
 		TRY(buf_check(&key, "gc", err));

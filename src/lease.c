@@ -2,6 +2,8 @@
 /*
  * lease: see lease.h. Called by run.c (take, drop) and by commit.c and run.c before every commit and deletion (check).
  *
+ * .lease says who; it is written only when the lease is taken. .lease.<token> says when that one last lived.
+ *
  *   FREE --exclusive put--> HELD --renewed--> HELD --removed--> FREE
  *                            \--holder dead or silent: takeover under an exclusive lock file--> HELD by another
  */
@@ -21,6 +23,7 @@
 #include "base/pool.h"
 
 #define TAKEOVER_KEY ".lease.takeover"
+#define RENEWAL_PREFIX LEASE_KEY "." /* and the token: when its holder last said that it lives */
 #define LEASE_MAX_BYTES 4096u
 
 struct lease_text {
@@ -76,22 +79,52 @@ decode(const struct buf *text, struct lease_text *ret, struct pawl_error *err)
 	return 0;
 }
 
+/* The renewals lie in a file of their own: a holder that was overtaken while it renewed can so never write over the
+ * lease of its successor. */
+static void
+read_renewal(struct store *store, struct lease_text *t)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0}, key = {0};
+	struct lease_text later = {0};
+
+	if (strlen(t->token) != 32 || strspn(t->token, "0123456789abcdef") != 32)
+		return;
+	buf_printf(&key, RENEWAL_PREFIX "%s", t->token);
+	if (!key.failed && store_get(store, buf_str(&key), LEASE_MAX_BYTES, &text, NULL) == 0 &&
+	    decode(&text, &later, NULL) == 0 && strcmp(later.token, t->token) == 0 &&
+	    later.renewed_unix_ns > t->renewed_unix_ns)
+		t->renewed_unix_ns = later.renewed_unix_ns;
+}
+
 static int
 read_lease(struct store *store, struct lease_text *ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
 	TRY(store_get(store, LEASE_KEY, LEASE_MAX_BYTES, &text, err));
-	return decode(&text, ret, err);
+	TRY(decode(&text, ret, err));
+	if (clock_process_alive(&ret->holder) < 0) /* else nobody asks when */
+		read_renewal(store, ret);
+	return 0;
 }
 
 static int
-put_lease(const struct lease *l, int flags, struct pawl_error *err)
+put_lease(const struct lease *l, const char *key, int flags, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
 	TRY(encode(&l->mine, &text, err));
-	return store_put_bytes(l->store, LEASE_KEY, text.ptr, text.len, flags, err);
+	return store_put_bytes(l->store, key, text.ptr, text.len, flags, err);
+}
+
+static void
+remove_renewal(struct store *store, const char *token)
+{
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+
+	buf_printf(&key, RENEWAL_PREFIX "%s", token);
+	if (!key.failed)
+		store_remove(store, buf_str(&key), NULL);
 }
 
 /* Torn, or never a lease: nobody can live by it. */
@@ -113,8 +146,9 @@ is_abandoned(const struct lease_text *t, int64_t timeout_ms)
 }
 
 static int
-refuse(const struct lease_text *t, struct pawl_error *err)
+refuse(struct store *store, struct lease_text *t, struct pawl_error *err)
 {
+	read_renewal(store, t);
 	return err_set(err, PAWL_EBUSY,
 	               "the run is being written by process %lld on host '%s' (lease renewed %lld s ago)",
 	               (long long)t->holder.pid, t->holder.host,
@@ -139,9 +173,9 @@ take_over(struct lease *l, struct pawl_error *err)
 	TRY(rc);
 	rc = read_lease(l->store, &now, err);
 	if (rc == 0 && !is_abandoned(&now, l->timeout_ms))
-		rc = refuse(&now, err);
+		rc = refuse(l->store, &now, err);
 	else if (rc == 0 || is_broken(rc) || rc == PAWL_ENOTFOUND)
-		rc = put_lease(l, 0, err);
+		rc = put_lease(l, LEASE_KEY, 0, err);
 	store_remove(l->store, TAKEOVER_KEY, NULL);
 	return rc;
 }
@@ -150,15 +184,15 @@ static int
 acquire(struct lease *l, struct pawl_error *err)
 {
 	struct lease_text now;
-	int rc = put_lease(l, STORE_EXCLUSIVE, err);
+	int rc = put_lease(l, LEASE_KEY, STORE_EXCLUSIVE, err);
 
 	if (rc != PAWL_EEXISTS)
 		return rc;
 	rc = read_lease(l->store, &now, err);
 	if (rc == PAWL_ENOTFOUND) /* given up in between */
-		return put_lease(l, STORE_EXCLUSIVE, err);
+		return put_lease(l, LEASE_KEY, STORE_EXCLUSIVE, err);
 	if (rc == 0 && !is_abandoned(&now, l->timeout_ms))
-		return refuse(&now, err);
+		return refuse(l->store, &now, err);
 	if (rc < 0 && !is_broken(rc))
 		return rc;
 	return take_over(l, err);
@@ -187,6 +221,14 @@ lease_token(const struct lease *l)
 }
 
 int
+lease_is(struct store *store, const char *token)
+{
+	struct lease_text now = {0};
+
+	return read_lease(store, &now, NULL) == 0 && strcmp(now.token, token) == 0;
+}
+
+int
 lease_look(struct store *store, const char *token, int64_t timeout_ms, struct pawl_error *err)
 {
 	struct lease_text now = {0};
@@ -204,6 +246,16 @@ lease_look(struct store *store, const char *token, int64_t timeout_ms, struct pa
 	return 0;
 }
 
+static void
+put_renewal(const struct lease *l)
+{
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+
+	buf_printf(&key, RENEWAL_PREFIX "%s", l->mine.token);
+	if (!key.failed)
+		put_lease(l, buf_str(&key), 0, NULL);
+}
+
 /* Job: renews until told to stop. A lease that is not ours any more is left alone; the next commit finds out. */
 static void
 renew(void *arg)
@@ -217,7 +269,7 @@ renew(void *arg)
 		pthread_mutex_unlock(&l->lock);
 		if (lease_check(l, NULL) == 0) {
 			l->mine.renewed_unix_ns = clock_unix_ns();
-			put_lease(l, 0, NULL);
+			put_renewal(l);
 		}
 		pthread_mutex_lock(&l->lock);
 	}
@@ -282,5 +334,6 @@ lease_drop(struct lease *l)
 		rc = 0;
 	if (rc == 0)
 		store_remove(l->store, LEASE_KEY, NULL);
+	remove_renewal(l->store, l->mine.token);
 	free_lease(l);
 }

@@ -545,9 +545,8 @@ tell(struct repair *r, struct pawl_error *err)
 	run_lock(run);
 	int rc = catalog_reload(&run->catalog, err);
 	run_unlock(run);
-	TRY(rc);
-	if (run->single_name)
-		return 0;
+	if (rc < 0 || run->single_name)
+		return rc;
 	buf_printf(&fields, "\"id\":%llu,\"name\":\"%s\"", (unsigned long long)r->m->id, r->name);
 	run_event(run, "repair", buf_str(&fields));
 	return run_point(run, err);
@@ -570,27 +569,32 @@ check_folder(struct repair *r, struct pawl_error *err)
 	return 0;
 }
 
-int
-pawl_repair(struct pawl *run, const char *name, int dry_run, struct pawl_error *err)
+static int
+repair(struct pawl *run, const char *name, bool dry_run, struct pawl_error *err)
 {
 	PAWL_CLEAN(repair_clear) struct repair r = {.run = run, .name = name};
 	PAWL_CLEAN(buf_clear) struct buf key = {0}, text = {0};
 	bool exists;
 
-	if (!run || !name)
-		return err_set(err, PAWL_EUSAGE, "repair: expected a run and a folder name, found NULL");
-	if (!dry_run)
-		TRY(run_check_keeper(run, err));
+	TRY(dry_run ? 0 : run_check_keeper(run, err));
 	TRY(check_folder(&r, err));
 	TRY(child_key(&r, MANIFEST_NAME, &key, err));
 	int intact = is_intact(&r, buf_str(&key), &exists, err);
 	if (intact != 0)
 		return intact < 0 ? intact : 0;
 	int rc = rebuild(&r, !dry_run, &text, err);
-	if (rc < 0)
-		return err_prefix(err, rc, "cannot be repaired");
-	if (dry_run)
-		return 0;
+	if (rc < 0 || dry_run)
+		return rc < 0 ? err_prefix(err, rc, "cannot be repaired") : 0;
 	TRY(write_manifest(&r, buf_str(&key), exists, &text, err));
 	return tell(&r, err);
+}
+
+int
+pawl_repair(struct pawl *run, const char *name, int dry_run, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	if (!run || !name)
+		return err_set(err, PAWL_EUSAGE, "repair: expected a run and a folder name, found NULL");
+	return err_give(err, repair(run, name, dry_run != 0, &own), &own);
 }

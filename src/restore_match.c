@@ -41,12 +41,35 @@ copy_array(struct pawl_restore *r, const void **field, uint32_t n, struct pawl_e
 	return 0;
 }
 
-/* Several elements of the destination in one place would be written in any order. */
+static uint64_t
+distance(const struct pawl_tensor *t, uint32_t d)
+{
+	return t->strides[d] < 0 ? 0 - (uint64_t)t->strides[d] : (uint64_t)t->strides[d];
+}
+
+/* Several elements of the destination in one place would be written in any order. From the dimension with the smallest
+ * stride to that with the largest, each has to step over all that those before it span; rare layouts that interleave without
+ * overlapping are refused, too. */
 static bool
 overlaps_itself(const struct pawl_tensor *dst)
 {
-	for (uint32_t d = 0; d < dst->ndim; d++) {
-		if (dst->strides && dst->strides[d] == 0 && dst->shape[d] > 1)
+	bool seen[PAWL_MAX_DIMS] = {false};
+	uint64_t span = 1, more;
+
+	for (uint32_t d = 0; d < dst->ndim; d++)
+		if (dst->shape[d] == 0)
+			return false;
+	for (uint32_t k = 0; dst->strides && k < dst->ndim; k++) {
+		uint32_t next = dst->ndim;
+
+		for (uint32_t d = 0; d < dst->ndim; d++)
+			if (!seen[d] && dst->shape[d] > 1 && (next == dst->ndim || distance(dst, d) < distance(dst, next)))
+				next = d;
+		if (next == dst->ndim)
+			break;
+		seen[next] = true;
+		if (distance(dst, next) < span || __builtin_mul_overflow(dst->shape[next] - 1, distance(dst, next), &more) ||
+		    !add_ok(span, more, &span))
 			return true;
 	}
 	return false;
@@ -75,7 +98,7 @@ check_destination(const char *name, const struct pawl_tensor *dst, const struct 
 	if (dst->fill || (!dst->data && nbytes > 0))
 		return err_set(err, PAWL_EUSAGE, "%s: the destination has no memory that can be written to", name);
 	if (overlaps_itself(dst))
-		return err_set(err, PAWL_EUSAGE, "%s: elements of the destination share their memory (stride 0)", name);
+		return err_set(err, PAWL_EUSAGE, "%s: elements of the destination share their memory", name);
 	return 0;
 }
 

@@ -4,11 +4,13 @@
  * out; no I/O, no memory, no clock, so the same input always gives the same answer. Called by run.c (retention), save.c
  * (refusals before a save), catalog.c (which one is best); calls err and text.
  *
- * Rules are united: whatever one of them keeps is kept. Above them stand pins, holds, the latest and the best (P6);
- * below them the byte budget, which takes the oldest of the rest.
+ * Rules are united: whatever one of them keeps is kept. Above them stand pins, holds, the latest and the best (P6), and
+ * where the latest are flagged for NaN or Inf the newest that is not (R157): it is what a training goes back to. Below them
+ * stands the byte budget, which takes the oldest of the rest.
  *
  * Ranking: a score counts only if every attribute is a finite number (P13). Scored ones come first, better before
- * worse, older before newer on a tie (E3); the others follow, newest first, and only fill a best list that is not full.
+ * worse; the others follow and only fill a best list that is not full. On a tie, also of two without a score, the older one
+ * stands first (E3), so that a NaN evicts nobody, not even another NaN (E5).
  * Order in time is the order of ids, never a clock (P9).
  */
 #include "retain.h"
@@ -253,9 +255,7 @@ ranks_before(const struct pawl_retention *policy, const struct retain_item *item
 {
 	int c = compare_items(policy, &items[a], &items[b]);
 
-	if (c != 0)
-		return c > 0;
-	return is_scored(policy, &items[a]) ? a < b : a > b;
+	return c != 0 ? c > 0 : a < b;
 }
 
 /* Heap sort: in place and never worse than n log n. The heap's top is the one that ranks last. */
@@ -309,22 +309,42 @@ rank_items(const struct pawl_retention *policy, const struct retain_item *items,
 
 /* Everything that speaks for or against one item; keeping and the reason both follow from it. */
 struct verdict {
-	bool latest, best; /* guarded as such */
+	bool latest, best, good; /* guarded as such; good: the newest without NaN or Inf, followed by others */
 	bool scored;
 	size_t rank; /* 0 = no best list */
 	bool in_best, in_newest, on_step, young;
 };
 
+/* Items with a role that no rule takes away; SIZE_MAX = none. */
+struct roles {
+	size_t best, good;
+};
+
+static struct roles
+find_roles(const struct pawl_retention *policy, const struct retain_item *items, size_t n)
+{
+	struct roles r = {.best = retain_best(policy, items, n), .good = SIZE_MAX};
+
+	for (size_t i = n; i-- > 0 && r.good == SIZE_MAX;)
+		if (!items[i].nonfinite)
+			r.good = i;
+	/* The latest has its own rules; in memory there is one place only. */
+	if ((n && r.good == n - 1) || policy->num_to_keep == PAWL_KEEP_MEMORY)
+		r.good = SIZE_MAX;
+	return r;
+}
+
 static struct verdict
 judge(const struct pawl_retention *policy, const struct rules *rules, const struct retain_item *items, size_t n,
-      size_t i, size_t best, size_t rank, double now)
+      size_t i, struct roles roles, size_t rank, double now)
 {
 	const struct retain_item *item = &items[i];
 	uint64_t step = item->step < 0 ? 0 - (uint64_t)item->step : (uint64_t)item->step;
 
 	return (struct verdict){
 		.latest = i == n - 1 && rules->guard_latest,
-		.best = i == best && policy->n_scores > 0,
+		.best = i == roles.best && policy->n_scores > 0,
+		.good = i == roles.good,
 		.scored = is_scored(policy, item),
 		.rank = rank,
 		.in_best = rank && rank <= rules->n_best,
@@ -338,7 +358,7 @@ judge(const struct pawl_retention *policy, const struct rules *rules, const stru
 static bool
 is_kept(const struct rules *rules, const struct retain_item *item, const struct verdict *v)
 {
-	return !rules->any || item->pinned || item->held || v->latest || v->best || v->in_best || v->in_newest ||
+	return !rules->any || item->pinned || item->held || v->latest || v->best || v->good || v->in_best || v->in_newest ||
 	       v->on_step || v->young;
 }
 
@@ -409,6 +429,8 @@ say_kept(const struct wording *w, const struct retain_item *items, size_t n, siz
 		say(out, cap, "held by a reader");
 	if (v->latest)
 		say(out, cap, "latest");
+	if (v->good)
+		say(out, cap, "newest without NaN or Inf");
 	if (v->in_best && v->scored)
 		say(out, cap, "best %zu of %llu by %s", v->rank, (unsigned long long)w->rules.n_best, w->by);
 	else if (v->in_best)
@@ -441,21 +463,24 @@ say_removed(const struct wording *w, const struct retain_item *item, const struc
 		say(out, cap, "not younger than %.15g s", w->policy->keep_seconds);
 }
 
-/* Takes the oldest of what no pin, hold or role protects until the rest fits. */
+/* Takes the oldest of what no pin, hold or role protects until the rest fits; the last one there is stays. */
 static void
-apply_budget(const struct pawl_retention *policy, const struct retain_item *items, size_t n, size_t best,
+apply_budget(const struct pawl_retention *policy, const struct retain_item *items, size_t n, struct roles roles,
              struct retain_decision *ret)
 {
 	uint64_t total = 0;
+	size_t n_kept = 0;
 
 	for (size_t i = 0; i < n; i++) {
+		n_kept += ret[i].keep;
 		if (ret[i].keep && __builtin_add_overflow(total, items[i].bytes, &total))
 			total = UINT64_MAX;
 	}
-	for (size_t i = 0; i + 1 < n && total > policy->max_bytes; i++) {
-		if (!ret[i].keep || items[i].pinned || items[i].held || i == best)
+	for (size_t i = 0; i + 1 < n && total > policy->max_bytes && n_kept > 1; i++) {
+		if (!ret[i].keep || items[i].pinned || items[i].held || i == roles.best || i == roles.good)
 			continue;
 		ret[i].keep = false;
+		n_kept--;
 		snprintf(ret[i].reason, sizeof(ret[i].reason), "beyond the byte budget");
 		total -= items[i].bytes < total ? items[i].bytes : total;
 	}
@@ -466,14 +491,14 @@ retain_decide(const struct pawl_retention *policy, const struct retain_item *ite
               struct retain_decision *ret)
 {
 	struct wording w = {.policy = policy, .rules = rules_of(policy)};
-	size_t best = retain_best(policy, items, n);
+	struct roles roles = find_roles(policy, items, n);
 
 	name_scores(policy, w.by, sizeof(w.by));
 	if (w.rules.n_best)
 		rank_items(policy, items, n, ret);
 	for (size_t i = 0; i < n; i++) {
 		size_t rank = w.rules.n_best ? scratch_get(&ret[i]).rank : 0;
-		struct verdict v = judge(policy, &w.rules, items, n, i, best, rank, now);
+		struct verdict v = judge(policy, &w.rules, items, n, i, roles, rank, now);
 
 		ret[i].keep = is_kept(&w.rules, &items[i], &v);
 		ret[i].reason[0] = '\0';
@@ -483,5 +508,5 @@ retain_decide(const struct pawl_retention *policy, const struct retain_item *ite
 			say_removed(&w, &items[i], &v, ret[i].reason, sizeof(ret[i].reason));
 	}
 	if (policy->max_bytes)
-		apply_budget(policy, items, n, best, ret);
+		apply_budget(policy, items, n, roles, ret);
 }

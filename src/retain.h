@@ -15,6 +15,7 @@ struct retain_item {
 	const struct pawl_metric *metrics;
 	size_t n_metrics;
 	bool pinned, held;        /* held: read, cloned or uploaded right now, or not yet mirrored */
+	bool nonfinite;           /* flagged: its state holds NaN or Inf */
 };
 
 struct retain_decision {

@@ -503,6 +503,8 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 		TRY(join(run, err)); /* rank 0 has the lease, and clears up first */
 	else if (!run->opts.read_only && !run->single_name && run->caps.local)
 		TRY(lease_take(run->store, run->opts.lease_timeout_ms, &run->lease, err));
+	if (run->lease && !run->opts.upkeep)
+		TRY(run_hide_partials(run, err));
 	TRY(run->foreign ? catalog_load_foreign(&run->catalog, run->store, run->single_name, run->foreign, err)
 	                 : catalog_load(&run->catalog, run->store, run->single_name, err));
 	if (!is_guest)

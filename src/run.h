@@ -90,6 +90,10 @@ int run_take_pending(struct pawl *run, struct pawl_error *err);
 void run_event(struct pawl *run, const char *what, const char *fields);
 /* Makes it durable that an id has been given out, before the newest checkpoint is removed. The lock is held. */
 int run_remember_id(struct pawl *run, uint64_t id, struct pawl_error *err);
+/* Gives every hidden folder of a save another hidden name, so that nobody who was writing it can publish it any more: an
+ * earlier holder of the lease may have passed all its checks. Done by whoever opens the run to train, before the
+ * checkpoints are listed; nothing is deleted. gc.c. */
+int run_hide_partials(struct pawl *run, struct pawl_error *err);
 /* Applies retention: decide, then remove (manifest first, P7). The lease is checked before. run->lock is NOT held by
  * the caller. */
 int run_retain(struct pawl *run, const struct pawl_retention *policy, bool dry_run, struct pawl_decisions **ret,

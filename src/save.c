@@ -6,6 +6,7 @@
  */
 #include "save.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@
 #include "meet.h"
 #include "name.h"
 #include "share.h"
+#include "walk.h"
 #include "writer.h"
 
 static int
@@ -175,6 +177,20 @@ take_share(struct save *s, const struct pawl_state *state, struct pawl_error *er
 	return share_of_rank(state, run->rank, run->world, &s->memory, &s->share, err);
 }
 
+static int
+see_value(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+{
+	struct save *s = arg;
+
+	if (leaf->node->type != PAWL_FLOAT || isfinite(leaf->node->scalar.f))
+		return 0;
+	s->value_not_finite = true;
+	if (s->run->opts.nonfinite == 2)
+		return err_set(err, PAWL_EUSAGE, "the value '%s' is %g, and the run refuses states with NaN or Inf", leaf->path,
+		               leaf->node->scalar.f);
+	return 0;
+}
+
 int
 save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state, uint64_t id,
          struct save **ret, struct pawl_error *err)
@@ -198,6 +214,8 @@ save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_
 	s->lazy = opts->lazy && s->mode != PAWL_MODE_DIRECT;
 	TRY(ticket_new(&s->ticket, err));
 	TRY(take_share(s, state, err));
+	if (w->run->opts.nonfinite)
+		TRY(walk_leaves(state->root, see_value, s, err)); /* tensors are looked at while they are copied */
 	TRY(copy_metrics(s, opts, err));
 	TRY(copy_metadata(s, opts->metadata, err));
 	TRY(copy_tensors(s, state, err));

@@ -104,6 +104,7 @@ struct save {
 	struct group writing;
 	atomic_uint_fast64_t minor_faults, written_bytes, reused_bytes;
 	atomic_size_t not_finite; /* index of such a tensor, or SIZE_MAX */
+	bool value_not_finite;    /* a float of the tree is NaN or infinite (option nonfinite) */
 	bool mark_settled, mark_good; /* run_mark_outcome has been called, and with what; the run's lock guards them */
 
 	pthread_mutex_t lock; /* guards below */
@@ -141,11 +142,12 @@ void write_abandon(struct save *s);
 int commit_ranks(struct save *s, struct pawl_error *err);
 /* This rank's save has come to nothing before there was a part: the others are told. */
 void commit_report_failure(struct pawl *run, uint64_t id, const struct pawl_error *why);
-/* What has been written, as bytes of a manifest (or of a part). */
-int commit_describe(struct save *s, bool part, struct buf *out, struct pawl_error *err);
-/* Puts the manifest into the hidden folder and gives that its name; the commit of a run of one process and of rank 0.
- */
-int commit_bytes(struct save *s, const struct buf *text, struct pawl_error *err);
+/* What has been written, as bytes of a manifest (or of a part). *ret (may be NULL) borrows from the save. */
+int commit_describe(struct save *s, bool part, struct manifest *ret, struct buf *out, struct pawl_error *err);
+/* Puts the manifest into the hidden folder, looks whether all files are there, and gives the folder its name; the commit of
+ * a run of one process and of rank 0. */
+int commit_bytes(struct save *s, const struct buf *text, const struct manifest_file *files, size_t n,
+                 struct pawl_error *err);
 
 /* commit.c: manifest, publish. After success the checkpoint exists and is durable. */
 int commit_publish(struct save *s, struct pawl_error *err);

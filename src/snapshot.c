@@ -32,6 +32,17 @@ slot_at(const struct plan_pack *pack, uint64_t data_offset)
 	return low;
 }
 
+/* One byte per element: is any of them what `mask` leaves `bad` of? */
+static bool
+all_finite_8(const char *ptr, size_t n, unsigned mask, unsigned bad)
+{
+	unsigned found = 0;
+
+	for (size_t i = 0; i < n; i++)
+		found |= ((unsigned char)ptr[i] & mask) == bad;
+	return !found;
+}
+
 static bool
 all_finite_16(const char *ptr, size_t n, uint16_t mask)
 {
@@ -79,6 +90,15 @@ static bool
 all_finite(int dtype, const char *ptr, size_t n)
 {
 	switch (dtype) {
+	case PAWL_F8_E5M2:
+		return all_finite_8(ptr, n, 0x7c, 0x7c);
+	case PAWL_F8_E4M3: /* it has no infinities, nor have those below */
+		return all_finite_8(ptr, n, 0x7f, 0x7f);
+	case PAWL_F8_E4M3FNUZ:
+	case PAWL_F8_E5M2FNUZ: /* NaN is where minus zero would be */
+		return all_finite_8(ptr, n, 0xff, 0x80);
+	case PAWL_F8_E8M0:
+		return all_finite_8(ptr, n, 0xff, 0xff);
 	case PAWL_F16:
 		return all_finite_16(ptr, n, 0x7c00);
 	case PAWL_BF16:

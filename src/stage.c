@@ -131,7 +131,8 @@ make_memory(struct save *s, struct pawl_error *err)
 	uint64_t ring = s->run->opts.ring_bytes, limit = s->run->opts.arena_bytes;
 
 	if (s->mode == PAWL_MODE_SNAPSHOT && (!limit || s->plan->image_bytes <= limit))
-		return arena_take(s->run->arena, (size_t)s->plan->image_bytes, &s->region, err);
+		return (s->lazy ? arena_take_cold : arena_take)(s->run->arena, (size_t)s->plan->image_bytes, &s->region,
+		                                                err);
 	if (s->mode == PAWL_MODE_SNAPSHOT) { /* larger than allowed: pass it through what is allowed */
 		s->mode = PAWL_MODE_RING;
 		ring = limit;
@@ -289,6 +290,8 @@ stage_unit(struct save *s, struct save_unit *u)
 		return;
 	if (p->image) {
 		dst = p->image + u->offset;
+		if (s->region.cold) /* of a lazy save: here rather than while its caller waits */
+			arena_fault_in(dst, (size_t)round_up(u->nbytes, IMAGE_ALIGN));
 	} else {
 		if (s->mode == PAWL_MODE_DIRECT)
 			u->mem = snapshot_in_place(plan, p->index, s->sources, u->offset, u->nbytes,
@@ -323,6 +326,7 @@ leave(struct save *s)
 {
 	pthread_mutex_lock(&s->lock);
 	if (--s->stagers == 0) {
+		arena_warm(s->run->arena, &s->region);
 		s->staged_ns = clock_mono_ns();
 		ticket_stage(s->ticket, PAWL_STAGE_STAGED);
 	}

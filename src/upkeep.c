@@ -250,6 +250,54 @@ run_point(struct pawl *run, struct pawl_error *err)
 	return rc;
 }
 
+/* "accuracy, loss": the metrics that checkpoints have, each once, as far as they fit. */
+static void
+list_metrics(const struct retain_item *items, size_t n, char *out, size_t cap)
+{
+	size_t len = 0;
+
+	out[0] = '\0';
+	for (size_t i = 0; i < n; i++) {
+		for (size_t m = 0; m < items[i].n_metrics && len < cap; m++) {
+			const char *name = items[i].metrics[m].name;
+			bool seen = false;
+
+			for (size_t k = 0; k < i && !seen; k++)
+				for (size_t l = 0; l < items[k].n_metrics && !seen; l++)
+					seen = strcmp(items[k].metrics[l].name, name) == 0;
+			if (!seen)
+				len += (size_t)snprintf(out + len, cap - len, "%s%s", len ? ", " : "", name);
+		}
+	}
+}
+
+/* A rule by a metric that no checkpoint has is a slip of the pen, and would keep what happens to be there. */
+static int
+check_attributes(struct pawl *run, const struct pawl_retention *policy, struct pawl_error *err)
+{
+	PAWL_FREE struct retain_item *items = NULL;
+	char there[400];
+	size_t n;
+
+	run_lock(run);
+	int rc = catalog_items(&run->catalog, &items, &n, err);
+
+	for (size_t a = 0; rc == 0 && n && a < policy->n_scores; a++) {
+		bool found = false;
+
+		for (size_t i = 0; i < n && !found; i++)
+			for (size_t m = 0; m < items[i].n_metrics && !found; m++)
+				found = strcmp(items[i].metrics[m].name, policy->score_attributes[a]) == 0;
+		if (found)
+			continue;
+		list_metrics(items, n, there, sizeof(there));
+		rc = err_set(err, PAWL_EUSAGE, "no checkpoint has the metric '%s' (expected one of: %s)",
+		             policy->score_attributes[a], *there ? there : "there are none");
+	}
+	run_unlock(run);
+	return rc;
+}
+
 static int
 prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, struct pawl_decisions **ret,
            struct pawl_error *err)
@@ -270,6 +318,8 @@ prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, struct
 		retain_count_newest(&own);
 	}
 	TRY(retain_check(&own, err));
+	if (policy && policy->n_scores)
+		TRY(check_attributes(run, policy, err));
 	TRY(run_retain(run, &own, dry_run, ret, err));
 	return dry_run ? 0 : run_point(run, err);
 }

@@ -91,12 +91,21 @@ def _as_json(metadata: Mapping[str, Any]) -> str:
         raise UnsupportedError(f"the metadata: {reason}") from None
 
 
+def _only(run: _pawl.Run, path: str) -> _pawl.Info:
+    """The checkpoint of a folder, or why it is none."""
+    found = run.list()
+    if found:
+        return found[-1]
+    if os.path.isfile(os.path.join(path, "manifest.json")):
+        raise CorruptError(f"{path}: {run.list(True)[-1]['problem']}")
+    raise _no_checkpoint(path)
+
+
 def _verify(path: str, name: str) -> None:
     """Reads every byte of a checkpoint's copy; damage is that of the one it was made from, ``name``."""
     run = _pawl.Run(path, single=True, read_only=True)
     try:
-        if not run.list():
-            raise _no_checkpoint(name)
+        _only(run, path)
         for found in run.verify():
             where = f"{found['file']}, bytes {found['begin']} to {found['end']}"
             tensor = f", tensor {found['tensor']}" if found["tensor"] else ""
@@ -158,8 +167,11 @@ class Checkpoint:
             target = _checks.path("path", path)
             _files.make_room(target)
         if self._path is not None and not os.path.isfile(self._path):
-            if not os.path.isdir(self._path):
-                raise _no_checkpoint(self._path)
+            source = _pawl.Run(self._path, single=True, read_only=True)
+            try:
+                _only(source, self._path)
+            finally:
+                source.close()
             _files.copy(self._path, target, _NOTES, _verify)
             return target
         state, _, metadata = self._load()
@@ -192,10 +204,7 @@ class Checkpoint:
         else:
             run = self._mem()
         try:
-            found = run.list()
-            if not found:
-                raise _no_checkpoint(self._path or "what was in memory")
-            return run.metadata(found[-1]["id"])
+            return run.metadata(_only(run, self._path or "the checkpoint in memory")["id"])
         finally:
             if self._path is not None:
                 run.close()

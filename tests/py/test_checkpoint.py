@@ -185,3 +185,117 @@ def test_to_dict_needs_a_dict(tmp_path: pathlib.Path) -> None:
         pawl.Checkpoint(tmp_path / "one").to_dict()
     assert "in memory" in repr(pawl.Checkpoint.from_dict({}))
     assert str(tmp_path) in repr(pawl.Checkpoint(tmp_path))
+
+
+# ---- to_directory ----
+
+
+@pytest.mark.parametrize("memory", [True, False], ids=["in memory", "a folder"])
+@pytest.mark.parametrize("taken", ["checkpoint", "other files", "file", "link"])
+def test_P8_to_directory_never_writes_over_anything(tmp_path: pathlib.Path, memory: bool, taken: str) -> None:
+    pawl.save({"x": 1}, tmp_path / "one")
+    checkpoint = pawl.Checkpoint.from_dict({"x": 1}) if memory else pawl.Checkpoint(tmp_path / "one")
+    target = tmp_path / "target"
+    with pawl.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(1, {"mine": 1}, wait=True)
+        if taken == "checkpoint":
+            target = pathlib.Path(manager.checkpoint().path or "")
+        elif taken == "other files":
+            target.mkdir()
+            (target / "thesis.txt").write_text("x")
+        elif taken == "file":
+            target.write_text("x")
+        else:
+            target.symlink_to(tmp_path / "nowhere")
+        with pytest.raises(pawl.ExistsError, match=str(target)):
+            checkpoint.to_directory(target)
+        assert manager.verify() == []
+        restored = manager.restore()
+        assert restored is not None
+        assert restored.state == {"mine": 1}
+    assert taken != "other files" or os.listdir(target) == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("memory", [True, False], ids=["in memory", "a folder"])
+def test_to_directory_goes_into_an_empty_folder(tmp_path: pathlib.Path, memory: bool) -> None:
+    pawl.save({"x": 1}, tmp_path / "one")
+    checkpoint = pawl.Checkpoint.from_dict({"x": 1}) if memory else pawl.Checkpoint(tmp_path / "one")
+    (tmp_path / "empty").mkdir()
+    assert pawl.load(checkpoint.to_directory(tmp_path / "empty")) == {"x": 1}
+
+
+@pytest.mark.parametrize("what", ["tensor", "manifest", "lost file"])
+def test_R137_a_damaged_checkpoint_is_not_copied(tmp_path: pathlib.Path, what: str) -> None:
+    pawl.save({"w": torch.ones(1000)}, tmp_path / "one")
+    (pack,) = (tmp_path / "one").glob("*.safetensors")
+    if what == "lost file":
+        pack.unlink()
+    elif what == "manifest":
+        (tmp_path / "one/manifest.json").write_text("{}")
+    else:
+        data = bytearray(pack.read_bytes())
+        data[-5] ^= 1
+        pack.write_bytes(data)
+    with pytest.raises(pawl.CorruptError, match=str(tmp_path / "one")) as caught:
+        pawl.Checkpoint(tmp_path / "one").to_directory(tmp_path / "two")
+    assert what != "tensor" or "tensor w" in str(caught.value)
+    assert os.listdir(tmp_path) == ["one"]
+
+
+def test_P1_a_copy_and_its_notes_are_synced_before_they_are_named(tmp_path: pathlib.Path) -> None:
+    pawl.save({"w": torch.ones(1000)}, tmp_path / "one")
+    done: list[str] = []
+    real = {name: getattr(os, name) for name in ("fsync", "rename", "replace")}
+
+    def watched(name: str) -> Any:
+        def call(*arguments: Any) -> Any:
+            done.append(
+                f"{name} {os.path.basename(os.readlink(f'/proc/self/fd/{arguments[0]}') if name == 'fsync' else arguments[1])}"
+            )
+            return real[name](*arguments)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in real:
+            patch.setattr(os, name, watched(name))
+        checkpoint = pawl.Checkpoint(pawl.Checkpoint(tmp_path / "one").to_directory(tmp_path / "two"))
+        copied, done[:] = list(done), []
+        checkpoint.set_metadata({"a": 1})
+    assert copied.index("rename two") == len(copied) - 2
+    assert {*copied[:-2]} == {
+        "fsync manifest.json",
+        "fsync rank00000-00000.safetensors",
+        f"fsync .two.{os.getpid()}.partial",
+    }
+    assert copied[-1] == f"fsync {tmp_path.name}"
+    assert done == ["fsync .metadata.json.new", "replace .metadata.json", "fsync two"]
+
+
+def test_metadata_comes_back_as_it_was_saved(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path / "run") as manager:
+        for step, notes in enumerate([[1, "two"], "text", 3, (1, 2), {"a": 1}, None]):
+            manager.save(step, {}, metadata=notes, wait=True)
+            assert same(manager.checkpoint(step).get_metadata(), {} if notes is None else notes)
+
+
+def test_what_is_not_there_is_not_found(tmp_path: pathlib.Path) -> None:
+    nothing = pawl.Checkpoint(tmp_path / "nope")
+    calls: list[Any] = [
+        nothing.get_metadata,
+        nothing.to_dict,
+        lambda: nothing.set_metadata({}),
+        lambda: nothing.to_directory(tmp_path / "x"),
+    ]
+    for call in calls:
+        with pytest.raises(pawl.NotFoundError, match="nope is no checkpoint"):
+            call()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_run_is_no_checkpoint_and_the_message_names_one(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(1, {"a": 1}, wait=True)
+    with pytest.raises(pawl.NotFoundError, match=f"it is a run.*{tmp_path}/run/latest"):
+        pawl.load(tmp_path / "run")
+    assert pawl.load(tmp_path / "run/latest") == {"a": 1}

@@ -233,3 +233,105 @@ def test_what_is_shown_of_a_ticket_and_of_a_restore_is_short(manager: pawl.Check
     assert repr(ticket) == "Ticket(step=3, stage='settled')"
     restored = manager.restore()
     assert re.fullmatch(r"Restored\(step=3, id=1, path='.*', state=dict of 2\)", repr(restored))
+
+
+NO_PATHS: list[Any] = [b"x", None, 3, "a\0b", "a\ud800"]
+
+
+@pytest.mark.parametrize("place", NO_PATHS, ids=repr)
+def test_what_is_no_path_is_named(place: Any) -> None:
+    calls: list[tuple[str, Callable[[], object]]] = [
+        ("root", lambda: pawl.CheckpointManager(place)),
+        ("root", lambda: pawl.wait_for_new(place)),
+        ("root", lambda: pawl.hold(place, 1).__enter__()),
+        ("path", lambda: pawl.load(place)),
+        ("path", lambda: pawl.save({}, place)),
+        ("path", lambda: pawl.Checkpoint(place)),
+    ]
+    for name, call in calls:
+        with pytest.raises(pawl.UsageError, match=f"{name} must be a path"):
+            call()
+    if place is not None:
+        with pytest.raises(pawl.UsageError, match="path must be a path"):
+            pawl.Checkpoint.from_dict({}).to_directory(place)
+
+
+@pytest.mark.parametrize("number", [-1, 2**64, 2**64 + 1, 1.5, "1", None], ids=repr)
+def test_ids_that_are_none_are_named(tmp_path: pathlib.Path, number: Any) -> None:
+    """None of them may wrap to the number of another checkpoint."""
+    with pawl.CheckpointManager(tmp_path) as manager:
+        manager.save(1, W, wait=True)
+        calls: list[tuple[str, Callable[[], object]]] = [
+            ("after", lambda: pawl.wait_for_new(tmp_path, after=number, timeout=0)),
+            ("id", lambda: pawl.hold(tmp_path, number).__enter__()),
+        ]
+        if number is not None:
+            calls += [("id", lambda: manager.restore(id=number)), ("id", lambda: manager.pin(id=number))]
+        for name, call in calls:
+            with pytest.raises(pawl.UsageError, match=f"{name} must be") as caught:
+                call()
+            assert repr(number) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "fault", [5, "finish", ("finish", 1), ("finish", 0, -3, True), ("finish", 1, 3, True), (1, 1, -3, 0)]
+)
+def test_a_wrong_fault_is_named(fault: Any) -> None:
+    with pytest.raises(pawl.UsageError, match="fault must be"):
+        pawl.CheckpointManager("mem:", fault=fault)
+
+
+def test_a_number_to_keep_that_is_too_large_is_named() -> None:
+    with pytest.raises(pawl.UsageError, match=r"num_to_keep must be below 2\*\*63"):
+        pawl.CheckpointManager("mem:", num_to_keep=2**63)
+
+
+def test_metrics_that_are_not_kept_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    with pawl.CheckpointManager("mem:") as manager:
+        for step in range(3):
+            manager.save(step, W, metrics={"loss": np.float32(0.5), "note": "text", "map": {}}, wait=True)
+        manager.save(3, W, metrics={"note": "text", "late": None}, wait=True)
+        assert manager.metrics(0) == {"loss": 0.5}
+    assert [record.getMessage() for record in caplog.records if record.name == "pawl"] == [
+        "mem:: metrics that are no numbers are not kept: note, map",
+        "mem:: metrics that are no numbers are not kept: late",
+    ]
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.01, 50, float("nan")])
+def test_a_fraction_is_from_0_to_1(manager: pawl.CheckpointManager, fraction: float) -> None:
+    with pytest.raises(pawl.UsageError, match="progress: fraction must be a number from 0 to 1"):
+        manager.save(1, W, progress={"fraction": fraction})
+    assert manager.save(1, W, progress={"fraction": 1}) is not None
+
+
+def test_which_beside_a_step_or_an_id_is_refused(manager: pawl.CheckpointManager) -> None:
+    manager.save(1, W, wait=True)
+    with pytest.raises(pawl.UsageError, match='step and which="best" contradict each other'):
+        manager.restore(step=1, which="best")
+    with pytest.raises(pawl.UsageError, match='id and which="good" contradict each other'):
+        manager.restore(id=1, which="good")
+
+
+@pytest.mark.parametrize("place", [".", "..", "x/.."])
+def test_a_checkpoint_needs_a_name_of_its_own(tmp_path: pathlib.Path, place: str) -> None:
+    (tmp_path / "x").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path / "x")
+        with pytest.raises(pawl.UsageError, match="expected a path that ends in the name of a checkpoint"):
+            pawl.save({}, place, overwrite=True)
+
+
+def test_messages_have_the_whole_path_and_the_right_article(manager: pawl.CheckpointManager) -> None:
+    with pytest.raises(pawl.UnsupportedError, match="^/dev/null is neither a folder nor a regular file"):
+        pawl.load("/dev/null")
+    with pytest.raises(pawl.UsageError, match="received an int"):
+        pawl.Checkpoint.from_dict(3)  # type: ignore[arg-type]
+    manager.save(1, {"w": torch.ones(1)}, wait=True)
+    with pytest.raises(pawl.MismatchError, match="live an int"):
+        manager.restore({"w": 3})
+    with (
+        pawl.CheckpointManager("mem:", score_attribute="a") as scored,
+        pytest.raises(pawl.UsageError, match="a value that is no number; a is 'x'"),
+    ):
+        scored.save(1, W, metrics={"a": "x"})

@@ -69,9 +69,13 @@ def trained_run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return folder
 
 
+def listed(run: pathlib.Path, what: str) -> list[int]:
+    done = subprocess.run([PAWL, "ls", run, "--json"], capture_output=True, text=True, check=True)
+    return [row[what] for row in json.loads(done.stdout)["checkpoints"]]
+
+
 def ids(folder: pathlib.Path) -> list[int]:
-    done = subprocess.run([PAWL, "ls", folder / "runs/demo", "--json"], capture_output=True, text=True, check=True)
-    return [row["id"] for row in json.loads(done.stdout)["checkpoints"]]
+    return listed(folder / "runs/demo", "id")
 
 
 def test_pytorch_example_keeps_the_three_best_and_the_latest(trained: pathlib.Path) -> None:
@@ -102,11 +106,21 @@ def test_terminal_examples(trained: pathlib.Path) -> None:
 def test_pytorch_example_with_an_interval_resumes_and_leaves_when_asked_to(trained: pathlib.Path) -> None:
     first, second = blocks("PyTorch", "python")
     prelude = first.partition("with pawl")[0]  # what the second one goes on with
-    program = f"import os\nos.chdir({str(trained)!r})\n{STAND_INS}\n{prelude}\n{second}\nprint(step, restored.step)"
-    assert run_program(program) == "1309 9\n"
-    done = subprocess.run([PAWL, "ls", trained / "runs/demo", "--json"], capture_output=True, text=True, check=True)
-    steps = [row["step"] for row in json.loads(done.stdout)["checkpoints"]]
-    assert steps[-2:] == [1000, 1309]
+    program = f"import os\nos.chdir({str(trained)!r})\n{STAND_INS}\n{prelude}\n{second}\nprint(step, restored and restored.step)"
+    assert run_program(program) == "1299 None\n"
+    assert listed(trained / "runs/steps", "step") == [1000, 1299]
+    assert run_program(program) == "2599 1299\n"
+    assert listed(trained / "runs/steps", "step") == [2500, 2599]
+    assert len(ids(trained)) == 4, "each example has a folder of its own"
+
+
+def test_pytorch_example_with_an_interval_loses_no_step_at_the_end(tmp_path: pathlib.Path) -> None:
+    first, second = blocks("PyTorch", "python")
+    prelude = first.partition("with pawl")[0]
+    assert second.count("100_000") == second.count("99_999") == 1
+    shorter = second.replace("100_000", "703").replace("99_999", "702")
+    run_program(f"import os\nos.chdir({str(tmp_path)!r})\n{STAND_INS}\n{prelude}\n{shorter}")
+    assert listed(tmp_path / "runs/steps", "step") == [500, 702]
 
 
 def test_plain_example(tmp_path: pathlib.Path) -> None:
@@ -134,7 +148,7 @@ def test_c_example(tmp_path: pathlib.Path) -> None:
         "\tint rc = save_weights(weights, 5, &err);\n\tfputs(err.message, stderr);\n\treturn rc != 0;\n}\n",
         tmp_path,
     )
-    (pack,) = (tmp_path / "runs/demo/checkpoints/checkpoint_000001").glob("*.safetensors")
+    (pack,) = (tmp_path / "runs/plain-c/checkpoints/checkpoint_000001").glob("*.safetensors")
     assert load_file(pack)["weights"].tolist() == [1, 2, 3, 4, 5]
 
 
@@ -171,6 +185,8 @@ def batch(step):
 def forward_and_backward(data):
     model(torch.ones(3, 4)).sum().backward()
 
+train = forward_and_backward
+
 def evaluate(tree):
     assert "model" in tree
     raise SystemExit
@@ -179,12 +195,20 @@ def evaluate(tree):
 
 def test_examples_of_the_page_on_python(tmp_path: pathlib.Path) -> None:
     found = examples((ROOT / "docs" / "python.md").read_text(), "python")
-    assert len(found) == 6
+    assert len(found) == 7
     for example in found:
         if "manager" in example and "with pawl.CheckpointManager" not in example:
             example = f"with pawl.CheckpointManager('runs/demo') as manager:\n{textwrap.indent(example, '    ')}"
         run_program(f"import os\nos.chdir({str(tmp_path)!r})\n{PAGE_STAND_INS}\n{example}")
-    assert len(list((tmp_path / "runs/demo/checkpoints").glob("checkpoint_*"))) > 5
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
+        "careful",
+        "demo",
+        "lazy",
+        "preempted",
+        "scored",
+    ]
+    for name in ("lazy", "preempted"):
+        assert listed(tmp_path / "runs" / name, "step") == [500, 1000, 1099]
 
 
 def test_links_between_the_documents_lead_somewhere() -> None:

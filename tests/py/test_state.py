@@ -392,3 +392,57 @@ def test_frameworks_are_not_imported_by_pawl(tmp_path: pathlib.Path) -> None:
         "print(sorted({'torch', 'numpy', 'jax', 'ml_dtypes', 'pickle', 'ctypes'} & set(sys.modules)))\n"
     )
     assert run_program(program).strip() == "[]"
+
+
+# ---- what only looks like something else ----
+
+
+@pytest.mark.parametrize("name", [f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 8)])
+def test_integers_of_less_than_eight_bits_are_refused_by_name(name: str) -> None:
+    """They show themselves as those of eight, and would come back as such."""
+    dtype = getattr(torch, name, None)
+    if dtype is None:
+        pytest.skip("this torch has no such dtype")
+    with pytest.raises(pawl.UnsupportedError, match=f"'q/w': a tensor of dtype torch.{name} cannot be held"):
+        round_trip({"q": {"w": torch.empty(3, dtype=dtype)}})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint16", "complex64", "bool", "int8", "bfloat16"])
+@pytest.mark.parametrize("first", ["array", "tensor"])
+def test_tied_leaves_of_several_kinds_come_back_as_their_own(dtype: str, first: str) -> None:
+    tensor = torch.ones((2, 3), dtype=getattr(torch, dtype))
+    raw = tensor.view(torch.uint8).numpy()
+    array = raw.view(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    state = {"a": array, "t": tensor} if first == "array" else {"t": tensor, "a": array}
+    back = round_trip(state | {"b": array, "u": tensor})
+    assert same(back, state | {"b": array, "u": tensor})
+    assert back["a"] is back["b"]
+    assert back["t"] is back["u"]
+    back["a"][...] = 0
+    assert not back["t"].any(), "one memory, as it was"
+
+
+def test_tied_leaves_with_and_without_gradients_come_back_as_they_were() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    loose = torch.ones(3, requires_grad=True)
+    back = round_trip({"d": weight.data, "p": weight, "q": weight, "g": loose, "n": loose.detach(), "h": loose})
+    kinds = {name: (type(value), value.requires_grad) for name, value in back.items()}
+    assert kinds == {
+        "d": (torch.Tensor, False),
+        "p": (torch.nn.Parameter, True),
+        "q": (torch.nn.Parameter, True),
+        "g": (torch.Tensor, True),
+        "n": (torch.Tensor, False),
+        "h": (torch.Tensor, True),
+    }
+    assert back["p"] is back["q"]
+    assert back["g"] is back["h"]
+    assert back["p"].data_ptr() == back["d"].data_ptr()
+    assert back["g"].data_ptr() == back["n"].data_ptr()
+
+
+def test_a_transpose_is_no_tie() -> None:
+    weight = torch.arange(6.0).reshape(2, 3)
+    back = round_trip({"w": weight, "t": weight.t()})
+    assert torch.equal(back["t"], back["w"].t())
+    assert back["t"].data_ptr() != back["w"].data_ptr()

@@ -401,11 +401,43 @@ test_R36_P13_nan_inf_and_missing_are_never_best_and_never_evict(void **state)
 			assert_true(retain_best(&p, l.items, l.n) == SIZE_MAX);
 			ASSERT_KEPT("2 3", &p, odd[i], 0.1, 0.2);            /* a first one does not stay for ever */
 			ASSERT_KEPT("1 2", &p, 0.1, 0.2, odd[i]);            /* a later one evicts nobody */
-			ASSERT_KEPT("2 4", &p, odd[i], 0.1, odd[i], odd[i]); /* only fills what is free, newest first */
+			ASSERT_KEPT("1 2", &p, odd[i], 0.1, odd[i], odd[i]); /* not even one of its own kind (E3) */
 		}
 	}
 	p.drop_latest = 0;
 	ASSERT_KEPT("1 2 3", &p, 0.1, 0.2, NAN); /* unless it is the latest (E4) */
+}
+
+static void
+test_R157_the_newest_without_nan_or_inf_stays_when_flagged_ones_follow(void **state)
+{
+	(void)state;
+	struct pawl_retention p = {.num_to_keep = 1};
+	const double scores[] = {0.1, 0.2, 0.3, 0.4};
+	struct list l;
+	char text[64];
+
+	list_fill(&l, scores, COUNT(scores));
+	l.items[3].nonfinite = true;
+	assert_string_equal(kept(&l, &p, 0, text), "3 4");
+	assert_string_equal(l.out[2].reason, "newest without NaN or Inf");
+	l.items[2].nonfinite = true;
+	assert_string_equal(kept(&l, &p, 0, text), "2 4");
+	p.num_to_keep = 0;
+	p.max_bytes = 15; /* the budget spares it, too */
+	assert_string_equal(kept(&l, &p, 0, text), "2 4");
+	p = best_policy(1);
+	p.drop_latest = 1;
+	assert_string_equal(kept(&l, &p, 0, text), "2 4");
+	l.items[0].nonfinite = l.items[1].nonfinite = true; /* none is good: nothing to spare */
+	assert_string_equal(kept(&l, &p, 0, text), "4");
+	list_fill(&l, scores, COUNT(scores)); /* one in the midst takes nothing from nobody */
+	l.items[1].nonfinite = true;
+	p = (struct pawl_retention){.num_to_keep = 1};
+	assert_string_equal(kept(&l, &p, 0, text), "4");
+	l.items[3].nonfinite = true;
+	p.num_to_keep = PAWL_KEEP_MEMORY; /* there is one place only */
+	assert_string_equal(kept(&l, &p, 0, text), "4");
 }
 
 static void
@@ -742,6 +774,7 @@ main(void)
 		cmocka_unit_test(test_R33_R34_E3_full_list_swaps_out_the_worst_and_ties_keep_the_older),
 		cmocka_unit_test(test_R35_best_moves_only_on_strictly_better_and_does_not_depend_on_n),
 		cmocka_unit_test(test_R36_P13_nan_inf_and_missing_are_never_best_and_never_evict),
+		cmocka_unit_test(test_R157_the_newest_without_nan_or_inf_stays_when_flagged_ones_follow),
 		cmocka_unit_test(test_E4_latest_is_kept_besides_the_best_unless_dropped),
 		cmocka_unit_test(test_E5_R155_late_scores_reorder),
 		cmocka_unit_test(test_R155_several_attributes_order_lexicographically),

@@ -97,7 +97,8 @@ random_event(struct rng *r, struct world *w)
 		                                   .unix_seconds = w->now,
 		                                   .bytes = draw(r, 20),
 		                                   .pinned = draw(r, 20) == 0,
-		                                   .held = draw(r, 20) == 0};
+		                                   .held = draw(r, 20) == 0,
+		                                   .nonfinite = draw(r, 3) == 0};
 		random_metrics(r, w, i);
 	}
 	for (size_t i = 0; i < w->n; i++)
@@ -135,13 +136,17 @@ oracle_prefers(const struct pawl_retention *p, const struct world *w, size_t a, 
 static void
 oracle_decide(const struct pawl_retention *p, const struct world *w, bool keep[MAX_ITEMS])
 {
-	uint64_t best_n = p->keep_best, last_n = p->keep_last, sum = 0;
-	size_t champion = SIZE_MAX;
+	uint64_t best_n = p->keep_best, last_n = p->keep_last, sum = 0, n_kept = 0;
+	size_t champion = SIZE_MAX, sound = w->n;
 
 	if (p->n_scores && (uint64_t)p->num_to_keep > best_n)
 		best_n = (uint64_t)p->num_to_keep;
 	if (!p->n_scores && (uint64_t)p->num_to_keep > last_n)
 		last_n = (uint64_t)p->num_to_keep;
+	while (sound > 0 && w->items[sound - 1].nonfinite)
+		sound--; /* the one before this is where to go back to */
+	if (sound == w->n)
+		sound = 0; /* the latest itself, which has its own rules */
 	for (size_t i = 0; i < w->n; i++) {
 		const struct retain_item *it = &w->items[i];
 		uint64_t rivals = 0, newer = w->n - 1 - i;
@@ -150,22 +155,25 @@ oracle_decide(const struct pawl_retention *p, const struct world *w, bool keep[M
 		for (size_t k = 0; k < w->n; k++) {
 			int c = oracle_prefers(p, w, k, i);
 
-			if (k != i && (c == 1 || (c == 0 && k < i) || (c == 2 && k > i)))
+			if (k != i && (c == 1 || ((c == 0 || c == 2) && k < i)))
 				rivals++;
 		}
 		if (p->n_scores && rivals == 0 && !unscored)
 			champion = i;
-		keep[i] = it->pinned || it->held || i == champion;
+		keep[i] = it->pinned || it->held || i == champion || i + 1 == sound;
 		keep[i] |= newer == 0 && !(p->drop_latest && best_n);
 		keep[i] |= rivals < best_n || newer < last_n;
 		keep[i] |= p->keep_every && it->step % (int64_t)p->keep_every == 0;
 		keep[i] |= p->keep_seconds > 0 && w->now - it->unix_seconds < p->keep_seconds;
 		keep[i] |= !best_n && !last_n && !p->keep_every && p->keep_seconds <= 0;
 		sum += keep[i] ? it->bytes : 0;
+		n_kept += keep[i];
 	}
-	for (size_t i = 0; p->max_bytes && sum > p->max_bytes && i < w->n; i++) {
-		if (keep[i] && !w->items[i].pinned && !w->items[i].held && i != champion && i != w->n - 1) {
+	for (size_t i = 0; p->max_bytes && sum > p->max_bytes && n_kept > 1 && i < w->n; i++) {
+		if (keep[i] && !w->items[i].pinned && !w->items[i].held && i != champion && i + 1 != sound &&
+		    i != w->n - 1) {
 			keep[i] = false;
+			n_kept--;
 			sum -= w->items[i].bytes;
 		}
 	}

@@ -310,6 +310,185 @@ test_a_run_is_not_begun_inside_of_another(void **state)
 	small_open(r);
 }
 
+/* ---- the caller's error */
+
+/* The call succeeds, and does not touch the error that it is given. */
+#define QUIET(call)                                                                                               \
+	do {                                                                                                      \
+		struct pawl_error err_, before_, *err = &err_;                                                    \
+		memset(&err_, 0x5a, sizeof(err_));                                                                \
+		err_.message[sizeof(err_.message) - 1] = '\0';                                                    \
+		memcpy(&before_, &err_, sizeof(err_));                                                            \
+		int rc_ = (call);                                                                                 \
+		if (rc_ < 0 || memcmp(&err_, &before_, sizeof(err_)) != 0)                                        \
+			fail_msg("%s:%d: %s: %d: %s", __FILE__, __LINE__, #call, rc_, err->message);              \
+	} while (0)
+
+static void
+save_quietly(struct pawl *run, int64_t step, double loss)
+{
+	struct pawl_metric metric = {.name = "loss", .value = loss};
+	struct pawl_save_opts save = PAWL_SAVE_OPTS_INIT;
+	struct pawl_tensor tensor = PAWL_TENSOR_INIT;
+	struct pawl_scalar key = {.type = PAWL_STR, .ptr = "k", .len = 1}, value = {.type = PAWL_FLOAT, .f = 0.5};
+	struct pawl_state *tree, *metadata;
+	struct pawl_ticket *ticket;
+	uint64_t shape[] = {4};
+	float data[4] = {1, 2, 3, 4};
+	int64_t number;
+	double real;
+	const char *text;
+
+	tensor.dtype = PAWL_F32;
+	tensor.ndim = 1;
+	tensor.shape = shape;
+	tensor.data = data;
+	QUIET(pawl_state_new(&tree, err));
+	QUIET(pawl_state_set_tensor(tree, "model/w", &tensor, err));
+	QUIET(pawl_state_set_none(tree, "none", err));
+	QUIET(pawl_state_set_bool(tree, "bool", 1, err));
+	QUIET(pawl_state_set_int(tree, "int", step, err));
+	QUIET(pawl_state_set_float(tree, "float", 0.5, err));
+	QUIET(pawl_state_set_str(tree, "str", "x", err));
+	QUIET(pawl_state_set_bytes(tree, "bytes", "x", 1, err));
+	QUIET(pawl_state_get_int(tree, "int", &number, err));
+	QUIET(pawl_state_get_float(tree, "float", &real, err));
+	QUIET(pawl_state_get_str(tree, "str", &text, err));
+	QUIET(pawl_state_new(&metadata, err));
+	QUIET(pawl_state_begin(metadata, PAWL_DICT, err));
+	QUIET(pawl_state_key(metadata, &key, err));
+	QUIET(pawl_state_add(metadata, &value, err));
+	QUIET(pawl_state_end(metadata, err));
+	save.step = step;
+	save.metrics = &metric;
+	save.n_metrics = 1;
+	save.metadata = metadata;
+	QUIET(pawl_should_save(run, step, NULL, err));
+	QUIET(pawl_save(run, &save, tree, &ticket, err));
+	QUIET(pawl_fence(run, -1, err));
+	QUIET(pawl_ticket_wait_for(ticket, PAWL_STAGE_COMMITTED, -1, err));
+	QUIET(pawl_ticket_wait(ticket, -1, err));
+	QUIET(pawl_wait(run, -1, err));
+	QUIET(pawl_check(run, err));
+	pawl_ticket_free(ticket);
+	pawl_state_free(metadata);
+	pawl_state_free(tree);
+}
+
+static void
+restore_quietly(struct pawl *run)
+{
+	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
+	struct pawl_restore *restore;
+	struct pawl_state *live;
+	struct pawl_tensor tensor = PAWL_TENSOR_INIT;
+	uint64_t shape[] = {4};
+	float data[4];
+
+	tensor.dtype = PAWL_F32;
+	tensor.ndim = 1;
+	tensor.shape = shape;
+	tensor.data = data;
+	opts.non_strict = 1;
+	QUIET(pawl_restore_open(run, &opts, &restore, err));
+	QUIET(pawl_restore_bind(restore, 0, &tensor, err));
+	QUIET(pawl_state_new(&live, err));
+	QUIET(pawl_state_set_tensor(live, "model/w", &tensor, err));
+	QUIET(pawl_restore_match(restore, live, err));
+	QUIET(pawl_restore_fallback(restore, NULL, err));
+	QUIET(pawl_restore_bind(restore, 0, &tensor, err));
+	QUIET(pawl_restore_read(restore, err));
+	pawl_restore_close(restore);
+	QUIET(pawl_restore(run, &opts, live, NULL, err));
+	pawl_state_free(live);
+}
+
+static void
+look_quietly(struct small_run *r)
+{
+	struct pawl_findings *findings;
+	struct pawl_state *metadata;
+	struct pawl_list *list;
+	struct pawl_hold *hold;
+	struct pawl_diff *diff;
+	struct pawl_rows *rows;
+	struct small_path target = small_path(r, "out.safetensors");
+	uint64_t id, bytes;
+
+	QUIET(pawl_find(r->run, "best", &id, err));
+	QUIET(pawl_reload(r->run, err));
+	QUIET(pawl_list_open(r->run, 1, &list, err));
+	QUIET(pawl_metadata(r->run, id, &metadata, err));
+	QUIET(pawl_wait_for_new(r->run, 0, 0, &id, err));
+	QUIET(pawl_hold_open(r->run, id, &hold, err));
+	QUIET(pawl_verify(r->run, 0, NULL, &findings, err));
+	QUIET(pawl_diff_open(r->run, 1, r->run, 2, NULL, &diff, err));
+	QUIET(pawl_export(r->run, id, target.text, NULL, NULL, err));
+	QUIET(pawl_gc(r->run, 1, &id, &bytes, err));
+	QUIET(pawl_doctor(r->root, &rows, err));
+	pawl_rows_free(rows);
+	pawl_diff_free(diff);
+	pawl_findings_free(findings);
+	pawl_hold_close(hold);
+	pawl_state_free(metadata);
+	pawl_list_free(list);
+}
+
+static void
+test_a_call_that_succeeds_leaves_the_error_alone(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_metric late = {.name = "late", .value = 1};
+	struct pawl_retention policy = PAWL_RETENTION_INIT;
+	struct pawl_decisions *decisions;
+	struct pawl_arena *arena;
+	struct pawl_rank rank = PAWL_RANK_INIT;
+	uint64_t n, bytes;
+
+	QUIET(pawl_arena_new(0, &arena, err));
+	QUIET(pawl_arena_reserve(arena, 1, err));
+	QUIET(pawl_rank_identify(&rank, err));
+	r->opts.arena = arena;
+	QUIET(pawl_open(&r->opts, &r->run, err)); /* a new run: nothing is there */
+	for (int i = 1; i <= 3; i++)
+		save_quietly(r->run, i, i);
+	restore_quietly(r->run);
+	look_quietly(r);
+	QUIET(pawl_pin(r->run, 1, err));
+	QUIET(pawl_unpin(r->run, 1, err));
+	QUIET(pawl_score(r->run, 1, &late, 1, err));
+	policy.keep_last = 2;
+	QUIET(pawl_prune(r->run, &policy, 1, &decisions, err));
+	pawl_decisions_free(decisions);
+	QUIET(pawl_prune(r->run, &policy, 0, NULL, err));
+	QUIET(pawl_remove(r->run, 2, 1, err));
+	QUIET(pawl_gc(r->run, 0, &n, &bytes, err));
+	small_rename(r, "checkpoints/checkpoint_000003/manifest.json", "manifest.json");
+	QUIET(pawl_repair(r->run, "checkpoint_000003", 0, err));
+	QUIET(pawl_close(r->run, err));
+	small_remove(r, "manifest.json");
+	small_remove(r, "run.json"); /* lost */
+	QUIET(pawl_open(&r->opts, &r->run, err));
+	QUIET(pawl_close(r->run, err));
+	r->opts.read_only = 1;
+	QUIET(pawl_open(&r->opts, &r->run, err));
+	QUIET(pawl_close(r->run, err));
+	r->run = NULL;
+	struct small_path one = small_path(r, "one");
+	struct pawl_open_opts single = PAWL_OPEN_OPTS_INIT;
+	struct pawl *run;
+	single.root = one.text;
+	single.single = 1;
+	QUIET(pawl_open(&single, &run, err));
+	save_quietly(run, 1, 1);
+	QUIET(pawl_close(run, err));
+	single.read_only = 1;
+	QUIET(pawl_open(&single, &run, err));
+	QUIET(pawl_verify(run, 0, NULL, NULL, err));
+	QUIET(pawl_close(run, err));
+	pawl_arena_free(arena);
+}
+
 int
 main(void)
 {
@@ -325,6 +504,7 @@ main(void)
 		CASE(test_a_damaged_run_file_of_an_empty_run_is_begun_anew),
 		CASE(test_a_run_file_of_a_newer_version_or_another_program_is_left_alone),
 		CASE(test_a_run_is_not_begun_inside_of_another),
+		CASE(test_a_call_that_succeeds_leaves_the_error_alone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
