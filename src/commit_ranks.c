@@ -7,8 +7,8 @@
  *               └─ one is missing, wrong or late ──> WITHDRAW ──> verdict "failed, because"
  *   others:  part ──> verdict ──────────────────────────────────────────────> committed, or failed
  *                └─ rank 0 has gone, or is late ──> WITHDRAW ──┬─ done ──────> failed
- *                                                              └─ no source ─> is the checkpoint there? committed :
- * failed
+ *                                                              └─ no source ─> it is there: committed
+ *                                                                              else, if the run is ours: failed
  *
  * RENAME gives the hidden folder the checkpoint's name; WITHDRAW gives it another hidden name. One folder can be
  * renamed only once, so whoever comes first decides, and all come to know the same.
@@ -136,6 +136,16 @@ find_published(struct save *s, char **ret_name, struct pawl_error *err)
 	return rc < 0 ? rc : found;
 }
 
+/* A checkpoint that is not there may have been there, and be deleted by now, if another training has taken the run over
+ * meanwhile. */
+static int
+check_still_ours(struct save *s, struct pawl_error *err)
+{
+	if (meet_is_current(s->run->meet))
+		return 0;
+	return err_set(err, PAWL_ECONFLICT, "the run is not this job's any more");
+}
+
 /* No verdict came: makes sure that there will never be a checkpoint of this save, or finds that there is one. */
 static int
 settle_alone(struct save *s, char **ret_name, const struct pawl_error *why, struct pawl_error *err)
@@ -147,6 +157,8 @@ settle_alone(struct save *s, char **ret_name, const struct pawl_error *why, stru
 		rc = find_published(s, ret_name, &trouble);
 		if (rc == 1)
 			return 0;
+		if (rc == 0)
+			rc = check_still_ours(s, &trouble);
 	}
 	if (rc < 0)
 		return err_set(err, rc, "%s; and how the save has ended is not known: %s", why->message,

@@ -137,6 +137,12 @@ meet_check_host(struct meet *m, struct pawl_error *err)
 	return err_set(err, PAWL_ECONFLICT, "rank 0 is not there any more: %s", why.message);
 }
 
+bool
+meet_is_current(const struct meet *m)
+{
+	return !m->pass.lease[0] || lease_is(m->store, m->pass.lease);
+}
+
 /* ---- the door */
 
 /* Lets a process in, or notes why not. The lock is held. True if the attempt's text has changed. */
@@ -241,6 +247,20 @@ see_join(void *arg, const struct store_entry *entry)
 	return 0;
 }
 
+/* An earlier rank 0 that does not know yet that it has been overtaken may have let somebody in. */
+static bool
+is_overwritten(struct meet *m)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct meet_attempt a = {0};
+
+	if (store_get(m->store, MEET_ATTEMPT, MEET_MAX_ATTEMPT, &text, NULL) < 0 ||
+	    meet_get_attempt(MEET_ATTEMPT, &text, &memory, &a, NULL) < 0)
+		return false;
+	return strcmp(a.pass.token, m->pass.token) != 0 && meet_is_current(m);
+}
+
 /* Looks once who is at the door; what cannot be read is looked at again next time. */
 static void
 open_door(struct meet *m)
@@ -264,7 +284,7 @@ open_door(struct meet *m)
 	}
 	bump_clear(&v.memory);
 	mem_free(v.keys);
-	if (changed)
+	if (changed || is_overwritten(m))
 		put_attempt(m, NULL); /* if it fails, whoever waits puts its file again and again */
 }
 
@@ -400,6 +420,8 @@ look_for_word(struct meet *m, struct meet_pass *ret, struct pawl_error *err)
 			return err_set(err, a.world == m->world ? PAWL_EBUSY : PAWL_EMISMATCH, "%s", a.refusals[i].why);
 	if (m->rank >= a.world || strcmp(a.members[m->rank].nonce, m->nonce) != 0)
 		return 0;
+	if (a.pass.lease[0] && lease_look(m->store, a.pass.lease, m->lease_timeout_ms, NULL) == PAWL_ECONFLICT)
+		return 0; /* an earlier rank 0 that does not know yet that it has been overtaken */
 	*ret = a.pass;
 	ret->last_id = a.members[m->rank].last_id;
 	return 1;

@@ -74,6 +74,8 @@ void meet_nonce_of(struct meet *m, uint32_t rank, char ret[33]);
 enum meet_state meet_look(struct meet *m, uint32_t rank, char *who, size_t who_cap);
 /* Another rank: 0 while rank 0 may still be there, else PAWL_ECONFLICT saying why not. */
 int meet_check_host(struct meet *m, struct pawl_error *err);
+/* Is the lease still that of this attempt's rank 0, dead or alive? */
+bool meet_is_current(const struct meet *m);
 /* When rank 0 opened the run, clock_mono_ms; of another rank: when it was let in. */
 int64_t meet_since_ms(const struct meet *m);
 

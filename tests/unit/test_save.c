@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -275,6 +277,46 @@ test_a_state_above_arena_bytes_passes_through_a_ring(void **state)
 	assert_true(pawl_arena_bytes(arena) <= (8 << 20));
 	close_run(run);
 	pawl_arena_free(arena);
+}
+
+/* In small pages, so that every fault counts: the memory is not made ready while the caller of a lazy save waits, and is
+ * ready for the next one. */
+static void
+test_R145_the_first_lazy_save_does_not_fault_memory_in_on_the_callers_thread(void **state)
+{
+	struct fixture *f = *state;
+	struct pawl_open_opts opts = options(f);
+	struct pawl_save_opts save = PAWL_SAVE_OPTS_INIT;
+	struct pawl_save_stats stats = PAWL_SAVE_STATS_INIT;
+	struct pawl_state *s = make_state(f, 1);
+	const long pages = (long)(N_BIG * sizeof(float) / 4096);
+	uint64_t faults = 1;
+
+	assert_int_equal(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
+	opts.copy_threads = 3;
+	struct pawl *run = open_with(&opts);
+
+	save.lazy = 1;
+	for (int i = 1; i <= 4; i++) {
+		struct pawl_ticket *ticket = NULL;
+		struct rusage before, after;
+
+		getrusage(RUSAGE_THREAD, &before);
+		assert_int_equal(pawl_save(run, &save, s, &ticket, NULL), 0);
+		getrusage(RUSAGE_THREAD, &after);
+		if (after.ru_minflt - before.ru_minflt > pages / 4)
+			fail_msg("save %d: %ld faults of the caller, the tensor has %ld pages", i,
+			         after.ru_minflt - before.ru_minflt, pages);
+		assert_int_equal(pawl_ticket_wait(ticket, 60000, NULL), 0);
+		pawl_ticket_stats(ticket, &stats);
+		if (i >= 2)
+			faults = stats.minor_faults < faults ? stats.minor_faults : faults;
+		pawl_ticket_free(ticket);
+	}
+	prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
+	assert_int_equal(faults, 0); /* of the best of three, as below */
+	pawl_state_free(s);
+	close_run(run);
 }
 
 static void
@@ -723,6 +765,98 @@ test_R157_nonfinite_states_are_flagged_or_refused(void **state)
 	close_run(run);
 }
 
+/* One tensor of four bytes and one float. */
+static int
+save_values(struct pawl *run, int dtype, const char *bytes, double value, struct pawl_error *err)
+{
+	struct pawl_save_opts save = PAWL_SAVE_OPTS_INIT;
+	struct pawl_tensor tensor = PAWL_TENSOR_INIT;
+	struct pawl_state *s = NULL;
+	uint64_t shape[] = {4};
+	char data[4];
+
+	memcpy(data, bytes, sizeof(data));
+	tensor.dtype = dtype;
+	tensor.ndim = 1;
+	tensor.shape = shape;
+	tensor.data = data;
+	assert_int_equal(pawl_state_new(&s, NULL), 0);
+	assert_int_equal(pawl_state_set_tensor(s, "w", &tensor, NULL), 0);
+	assert_int_equal(pawl_state_set_float(s, "loss/scale", value, NULL), 0);
+	int rc = pawl_save(run, &save, s, NULL, err);
+
+	if (rc == 0)
+		rc = pawl_wait(run, 60000, err);
+	pawl_state_free(s);
+	return rc;
+}
+
+static void
+test_R157_floats_of_the_tree_and_numbers_of_8_bits_count(void **state)
+{
+	static const struct {
+		int dtype;
+		const char *bytes;
+		bool bad;
+	} rows[] = {
+		{PAWL_F8_E5M2, "\x7b\xfb\x80\x00", false},     {PAWL_F8_E5M2, "\0\x7c\0\0", true},
+		{PAWL_F8_E5M2, "\0\0\0\xff", true},            {PAWL_F8_E4M3, "\x7e\xfe\x80\x78", false},
+		{PAWL_F8_E4M3, "\0\0\x7f\0", true},            {PAWL_F8_E4M3, "\0\0\xff\0", true},
+		{PAWL_F8_E4M3FNUZ, "\x7f\xff\x00\x7c", false}, {PAWL_F8_E4M3FNUZ, "\x80\0\0\0", true},
+		{PAWL_F8_E5M2FNUZ, "\x7f\xff\x00\x7c", false}, {PAWL_F8_E5M2FNUZ, "\0\x80\0\0", true},
+		{PAWL_F8_E8M0, "\xfe\x7f\x80\x00", false},     {PAWL_F8_E8M0, "\xff\0\0\0", true},
+		{PAWL_U8, "\xff\x7f\x80\x7c", false},
+	};
+	struct fixture *f = *state;
+	struct pawl_open_opts opts = options(f);
+	struct pawl_error err = {0};
+	struct pawl_list *list = NULL;
+
+	opts.nonfinite = 2;
+	struct pawl *run = open_with(&opts);
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if (save_values(run, rows[i].dtype, rows[i].bytes, 1, &err) != (rows[i].bad ? PAWL_EUSAGE : 0))
+			fail_msg("row %zu: %s", i, err.message);
+	assert_int_equal(save_values(run, PAWL_U8, "abcd", NAN, &err), PAWL_EUSAGE);
+	assert_non_null(strstr(err.message, "loss/scale"));
+	assert_int_equal(save_values(run, PAWL_U8, "abcd", -INFINITY, &err), PAWL_EUSAGE);
+	close_run(run);
+	opts.nonfinite = 1;
+	run = open_with(&opts);
+	assert_int_equal(save_values(run, PAWL_U8, "abcd", INFINITY, &err), 0);
+	assert_int_equal(pawl_list_open(run, 0, &list, NULL), 0);
+	assert_true(pawl_list_get(list, pawl_list_count(list) - 1)->marks & PAWL_MARK_NONFINITE);
+	assert_false(pawl_list_get(list, 0)->marks & PAWL_MARK_NONFINITE);
+	pawl_list_free(list);
+	close_run(run);
+}
+
+static void
+test_R157_retention_spares_the_last_good_one(void **state)
+{
+	struct fixture *f = *state;
+	struct pawl_open_opts opts = options(f);
+	struct pawl_error err = {0};
+	struct pawl_list *list = NULL;
+	uint64_t id = 0;
+
+	opts.nonfinite = 1;
+	opts.retention.num_to_keep = 1;
+	struct pawl *run = open_with(&opts);
+
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(save_values(run, PAWL_U8, "abcd", i < 2 ? 1 : NAN, &err), 0);
+	assert_int_equal(pawl_find(run, "good", &id, NULL), 0);
+	assert_int_equal(id, 2);
+	assert_int_equal(pawl_list_open(run, 0, &list, NULL), 0);
+	assert_int_equal(pawl_list_count(list), 2); /* and the latest */
+	pawl_list_free(list);
+	assert_int_equal(save_values(run, PAWL_U8, "abcd", 1, &err), 0);
+	assert_int_equal(count_checkpoints(run), 1);
+	close_run(run);
+}
+
 static void
 test_single_checkpoint_and_overwrite(void **state)
 {
@@ -804,6 +938,7 @@ main(void)
 		CASE(test_ring_mode),
 		CASE(test_direct_mode),
 		CASE(test_a_state_above_arena_bytes_passes_through_a_ring),
+		CASE(test_R145_the_first_lazy_save_does_not_fault_memory_in_on_the_callers_thread),
 		CASE(test_R145_second_save_takes_no_minor_fault),
 		CASE(test_lazy_save_copies_before_the_fence_returns),
 		CASE(test_R140_unchanged_packs_are_linked),
@@ -819,6 +954,8 @@ main(void)
 		CASE(test_P4_failed_operations_change_nothing),
 		CASE(test_background_error_is_told_once_by_the_next_call),
 		CASE(test_R157_nonfinite_states_are_flagged_or_refused),
+		CASE(test_R157_floats_of_the_tree_and_numbers_of_8_bits_count),
+		CASE(test_R157_retention_spares_the_last_good_one),
 		CASE(test_single_checkpoint_and_overwrite),
 		CASE(test_R90_later_checkpoints_of_another_run_are_refused),
 		CASE(test_wrong_options_are_named),

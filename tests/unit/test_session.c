@@ -219,6 +219,27 @@ test_P6_a_rule_on_request_spares_the_best_of_the_training(void **state)
 	ASSERT_IDS("1 3", r->run);
 }
 
+static void
+test_P13_a_rule_by_a_metric_that_no_checkpoint_has_is_an_error(void **state)
+{
+	static const char *const slip[] = {"acuracy"};
+	struct small_run *r = *state;
+	struct pawl_retention policy = PAWL_RETENTION_INIT;
+
+	small_open(r);
+	policy.keep_best = 1;
+	policy.score_attributes = slip;
+	policy.n_scores = 1;
+	OK(pawl_prune(r->run, &policy, 0, NULL, err)); /* nothing is there that it could be about */
+	small_save(r, 1, 0.9);
+	small_save(r, 2, 0.2);
+	FAILS(PAWL_EUSAGE, "'acuracy' (expected one of: accuracy)", pawl_prune(r->run, &policy, 0, NULL, err));
+	FAILS(PAWL_EUSAGE, "'acuracy' (expected one of: accuracy)", pawl_prune(r->run, &policy, 1, NULL, err));
+	ASSERT_IDS("1 2", r->run);
+	policy.score_attributes = small_scores;
+	OK(pawl_prune(r->run, &policy, 0, NULL, err));
+}
+
 /* ---- run.json */
 
 static void
@@ -500,6 +521,7 @@ main(void)
 		CASE(test_after_a_failed_save_the_next_point_is_due),
 		CASE(test_E7_P6_a_plain_opening_knows_the_best_and_spares_it),
 		CASE(test_P6_a_rule_on_request_spares_the_best_of_the_training),
+		CASE(test_P13_a_rule_by_a_metric_that_no_checkpoint_has_is_an_error),
 		CASE(test_E7_a_damaged_run_file_counts_as_lost),
 		CASE(test_a_damaged_run_file_of_an_empty_run_is_begun_anew),
 		CASE(test_a_run_file_of_a_newer_version_or_another_program_is_left_alone),
