@@ -80,7 +80,7 @@ info_of(const struct pawl_list *list, uint64_t id, size_t *at)
 }
 
 struct totals {
-	uint64_t deleted, kept, bytes;
+	uint64_t deleted, kept, bytes, kept_bytes;
 };
 
 static struct totals
@@ -97,6 +97,8 @@ add_up(const struct pawl_list *list, const struct pawl_decisions *decisions)
 		ret.deleted += d->keep == 0;
 		if (!d->keep && info != NULL)
 			ret.bytes += info->new_bytes;
+		if (d->keep && info != NULL)
+			ret.kept_bytes += info->new_bytes;
 	}
 	return ret;
 }
@@ -209,6 +211,10 @@ run_prune(struct cli *cli, const void *ptr)
 	cli_note(cli, "%s %s, %s; %s kept", args->dry_run ? "would delete" : "deleted",
 	         human_count(&cli->keep, totals.deleted, "checkpoint", "checkpoints"),
 	         human_bytes(&cli->keep, (double)totals.bytes), human_count(&cli->keep, totals.kept, "", ""));
+	if (args->max_bytes > 0 && totals.kept_bytes > args->max_bytes)
+		cli_note(cli, "--max-bytes cannot be met: what always stays needs %s, more than %s",
+		         human_bytes(&cli->keep, (double)totals.kept_bytes),
+		         human_bytes(&cli->keep, (double)args->max_bytes));
 	return 0;
 }
 

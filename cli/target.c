@@ -79,7 +79,9 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 	const char *real, *folder, *run;
 	char *resolved;
 
-	if (exists_in(cli, path, "run.json")) {
+	/* A run.json beside a manifest and without checkpoints has got there by mistake. */
+	if (exists_in(cli, path, "run.json") &&
+	    (exists_in(cli, path, "checkpoints") || !exists_in(cli, path, "manifest.json"))) {
 		t->root = path;
 		return 0;
 	}
@@ -137,9 +139,10 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 	if (at == NULL)
 		return cli_error(err, PAWL_ENOTFOUND, "%s: no such folder", path);
 	if (at[1] == '\0')
-		return cli_error(err, PAWL_EUSAGE,
-		                 "%s: nothing after '@' (expected latest, best, an id, step:N or a checkpoint's name)",
-		                 path);
+		return cli_error(
+			err, PAWL_EUSAGE,
+			"%s: nothing after '@' (expected latest, best, good, an id, step:N or a checkpoint's name)",
+			path);
 	folder = at == path ? "." : keep_strndup(&cli->keep, path, (size_t)(at - path));
 	if (!is_folder(folder))
 		return cli_error(err, PAWL_ENOTFOUND, "%s: no such folder", folder);

@@ -31,8 +31,8 @@
  *
  * Rules that hold everywhere:
  * - Functions that can fail return 0 (or 1, where the comment says what that means), or a negative enum pawl_code
- *   with the details in the caller's struct pawl_error (which may be NULL). On failure nothing is written to
- *   out-parameters.
+ *   with the details in the caller's struct pawl_error (which may be NULL; on success it stays as it is). On failure
+ *   nothing is written to out-parameters.
  * - Structs that the caller makes begin with `size`, set by their _INIT macro; a zero option means its default;
  *   later versions only append fields.
  * - Handles are opaque. Every destroyer accepts NULL. Strings returned by a handle live as long
@@ -307,7 +307,8 @@ struct pawl_retention {
 	                             0 = not set; PAWL_KEEP_MEMORY; other negatives are refused */
 	uint64_t keep_last;       /* the newest N; 0 = rule not set (also below) */
 	uint64_t keep_best;       /* the best N by score */
-	const char *const *score_attributes; /* metric names, compared lexicographically */
+	const char *const *score_attributes; /* metric names, compared lexicographically; checkpoints that lack one, or where it
+	                             is not finite, come after all others, the older first */
 	const int *score_orders;  /* per attribute: +1 = max, -1 = min; NULL = all max */
 	size_t n_scores;          /* at most 16 */
 	uint64_t keep_every;      /* every checkpoint whose step is a multiple of this */
@@ -601,6 +602,11 @@ PAWL_API const struct pawl_state *pawl_restore_state(const struct pawl_restore *
  * strides; with offsets/global_shape set, that box of the global tensor. May be called several times
  * per tensor. `data` is borrowed until pawl_restore_read returns. */
 PAWL_API int pawl_restore_bind(struct pawl_restore *, size_t index, const struct pawl_tensor *dst, struct pawl_error *);
+/* How tensor `index` of the saved tree lies in the checkpoint: its pieces, boxes that together fill it once. offsets and
+ * lengths: ndim numbers each, borrowed as the tree is; they may be NULL. PAWL_ENOTFOUND where there is no such piece. */
+PAWL_API size_t pawl_restore_piece_count(const struct pawl_restore *, size_t index);
+PAWL_API int pawl_restore_piece(const struct pawl_restore *, size_t index, size_t i, const uint64_t **offsets,
+                                const uint64_t **lengths, struct pawl_error *);
 /* Matches the leaves of a live state to the saved ones by path and binds its tensors. Differences
  * (missing, unexpected, wrong dtype, wrong shape) are PAWL_EMISMATCH naming them all, or with
  * non_strict go to the report. Tensors with `fill` set are not bound. */

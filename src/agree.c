@@ -10,6 +10,8 @@
 #include "base/mem.h"
 #include "gather.h"
 
+#define MARGIN_MS 2000
+#define ROUNDS_BEFORE 8 /* that may have been left behind: those of a fallback, and of the restore before */
 #define ROUNDS ((uint64_t)1 << 63) /* apart from the ids of saves, which a token can also be made of */
 
 /* The token of the next round. */
@@ -23,10 +25,29 @@ next_round(struct pawl *run, char token[33])
 	meet_save_token(run->meet, ROUNDS | n, token);
 }
 
+/* The others wait a little longer than rank 0, which names those that have not come. */
 static int64_t
 deadline(const struct pawl *run)
 {
-	return clock_mono_ms() + run->opts.commit_timeout_ms;
+	int64_t timeout = run->opts.commit_timeout_ms;
+
+	return clock_mono_ms() + timeout + (run->rank ? MARGIN_MS + timeout / 20 : 0);
+}
+
+/* Rank 0, when all have come to this round: they have left those before it. */
+static void
+clear_rounds(struct pawl *run)
+{
+	char token[33];
+
+	run_lock(run);
+	uint64_t n = run->n_rounds;
+
+	run_unlock(run);
+	for (uint64_t k = n > ROUNDS_BEFORE ? n - ROUNDS_BEFORE : 1; k < n; k++) {
+		meet_save_token(run->meet, ROUNDS | k, token);
+		gather_clear(run->store, token);
+	}
 }
 
 void
@@ -96,6 +117,8 @@ agree_outcome(struct pawl *run, int code, struct pawl_error *err)
 	if (run->rank == 0) {
 		if (code == 0)
 			code = gather_parts(run->store, run->meet, token, deadline(run), all_is_well, NULL, &why);
+		if (code == 0)
+			clear_rounds(run);
 		why.code = code;
 		gather_put_verdict(run->store, token, code, "restored", &why);
 		return code < 0 ? err_set(err, code, "%s", why.message) : 0;
@@ -104,7 +127,10 @@ agree_outcome(struct pawl *run, int code, struct pawl_error *err)
 		gather_put_fault(run->store, run->meet, token, &why);
 	} else {
 		buf_puts(&well, "{}\n");
-		TRY(gather_put_part(run->store, run->meet, token, &well, err));
+		code = gather_put_part(run->store, run->meet, token, &well, &why);
+		why.code = code;
+		if (code < 0)
+			gather_put_fault(run->store, run->meet, token, &why);
 	}
 	return hear(run, token, &word, err);
 }

@@ -64,8 +64,8 @@ run_mark_saved(struct pawl *run, struct save *s)
 	run_unlock(run);
 }
 
-/* Ranks learn of a failure at different points of the training; they must all come to the same about what is due, so that
- * their mark stays. */
+/* Ranks learn of a failure at different points of the training; they must all come to the same about what is due, so
+ * that their mark stays. */
 void
 run_mark_outcome(struct pawl *run, struct save *s, bool good)
 {
@@ -137,7 +137,7 @@ save_with_others(struct pawl *run, const struct pawl_save_opts *o, const struct 
 
 static int
 save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state,
-          struct pawl_ticket **ret_ticket, struct pawl_error *err)
+     struct pawl_ticket **ret_ticket, struct pawl_error *err)
 {
 	struct pawl_save_opts o = PAWL_SAVE_OPTS_INIT;
 

@@ -175,6 +175,7 @@ replace_single(struct save *s, struct pawl_error *err)
 static int
 publish(struct save *s, struct pawl_error *err)
 {
+	s->is_publishing = true;
 	int rc = store_publish(s->run->store, s->partial, s->folder, err);
 
 	if (rc == PAWL_EEXISTS && s->run->single_name && s->run->opts.overwrite)

@@ -4,6 +4,7 @@
  * gather.c, meet.c. Promises P2, P4, P10, P11, P15; the protocol is docs/multi-rank.md.
  *
  *   rank 0:  all parts ──> manifest ──> RENAME ──> verdict "committed"
+ *               │                          └─ failed, or it says so ──> it is there: committed
  *               └─ one is missing, wrong or late ──> WITHDRAW ──> verdict "failed, because"
  *   others:  part ──> verdict ──────────────────────────────────────────────> committed, or failed
  *                └─ rank 0 has gone, or is late ──> WITHDRAW ──┬─ done ──────> failed
@@ -47,6 +48,45 @@ withdraw(struct save *s, struct pawl_error *err)
 	return 0;
 }
 
+/* Is there a checkpoint that was made of this save? *ret_name: its name. */
+static int
+find_published(struct save *s, char **ret_name, struct pawl_error *err)
+{
+	int found = 0;
+
+	run_lock(s->run);
+	int rc = catalog_reload(&s->run->catalog, err);
+
+	for (size_t i = 0; rc == 0 && i < s->run->catalog.n && !found; i++) {
+		const struct catalog_entry *e = &s->run->catalog.entries[i];
+
+		if (!e->summary && e->id == s->id && strcmp(e->problem, CATALOG_NO_MANIFEST) != 0)
+			found = err_set(err, PAWL_EIO, "%s", e->problem);
+		if (!e->summary || strcmp(e->summary->token, s->token) != 0)
+			continue;
+		*ret_name = mem_strdup(e->name);
+		found = *ret_name ? 1 : err_set(err, PAWL_ENOMEM, "save: out of memory");
+	}
+	run_unlock(s->run);
+	return rc < 0 ? rc : found;
+}
+
+/* A checkpoint that is not there may have been there, and be deleted by now, if another training has taken the run over
+ * meanwhile. */
+static int
+check_still_ours(struct save *s, struct pawl_error *err)
+{
+	if (meet_is_current(s->run->meet))
+		return 0;
+	return err_set(err, PAWL_ECONFLICT, "the run is not this job's any more");
+}
+
+static int
+tell_unknown(int code, const struct pawl_error *why, const struct pawl_error *trouble, struct pawl_error *err)
+{
+	return err_set(err, code, "%s; and how the save has ended is not known: %s", why->message, trouble->message);
+}
+
 /* ---- rank 0 */
 
 static void
@@ -88,63 +128,49 @@ commit_all(struct save *s, struct pawl_error *err)
 	return commit_bytes(s, &text, files, n, err);
 }
 
-/* After a failure: nobody publishes this folder any more, and everybody hears why. */
-static void
-call_off(struct save *s, const struct pawl_error *why)
+/* After a failure: 0 if the checkpoint is there all the same; else nobody publishes the folder any more. */
+static int
+settle_as_host(struct save *s, const struct pawl_error *why, struct pawl_error *err)
 {
-	struct pawl *run = s->run;
+	struct pawl_error trouble = {0};
+	PAWL_FREE char *name = NULL;
+	int rc = 0;
 
+	if (s->is_publishing) { /* a rename that was done can be told as failed */
+		rc = find_published(s, &name, &trouble);
+		if (rc == 1) {
+			rc = store_sync(s->run->store, CATALOG_FOLDER, &trouble);
+			s->committed_ns = clock_mono_ns();
+			return rc < 0 ? tell_unknown(rc, why, &trouble, err) : 0;
+		}
+		if (rc == 0)
+			rc = check_still_ours(s, &trouble);
+	}
 	withdraw(s, NULL);
-	gather_put_verdict(run->store, s->token, why->code, NULL, why);
+	if (rc < 0)
+		return tell_unknown(rc, why, &trouble, err);
+	/* One that could not wait any longer has called the save off: its reason is everybody's. */
+	rc = gather_verdict(s->run->store, s->run->meet, s->token, 0, &name, &trouble);
+	if (rc < 0)
+		return err_set(err, rc, "%s", trouble.message);
+	return err_set(err, why->code, "%s", why->message);
 }
 
 static int
 commit_as_host(struct save *s, struct pawl_error *err)
 {
-	struct pawl_error why = {0};
-	int rc = commit_all(s, &why);
+	struct pawl_error cause = {0}, why = {0};
+	int rc = commit_all(s, &cause);
 
-	if (rc == 0) {
-		gather_put_verdict(s->run->store, s->token, 0, s->name, NULL);
-		return 0;
+	if (rc < 0) {
+		cause.code = rc;
+		rc = settle_as_host(s, &cause, &why);
 	}
-	why.code = rc;
-	call_off(s, &why);
-	return err_set(err, rc, "save of step %lld: %s", (long long)s->step, why.message);
+	gather_put_verdict(s->run->store, s->token, rc, s->name, &why);
+	return rc < 0 ? err_set(err, rc, "save of step %lld: %s", (long long)s->step, why.message) : 0;
 }
 
 /* ---- the others */
-
-/* Is there a checkpoint that was made of this save? *ret_name: its name. */
-static int
-find_published(struct save *s, char **ret_name, struct pawl_error *err)
-{
-	int found = 0;
-
-	run_lock(s->run);
-	int rc = catalog_reload(&s->run->catalog, err);
-
-	for (size_t i = 0; rc == 0 && i < s->run->catalog.n && !found; i++) {
-		const struct catalog_entry *e = &s->run->catalog.entries[i];
-
-		if (!e->summary || strcmp(e->summary->token, s->token) != 0)
-			continue;
-		*ret_name = mem_strdup(e->name);
-		found = *ret_name ? 1 : err_set(err, PAWL_ENOMEM, "save: out of memory");
-	}
-	run_unlock(s->run);
-	return rc < 0 ? rc : found;
-}
-
-/* A checkpoint that is not there may have been there, and be deleted by now, if another training has taken the run over
- * meanwhile. */
-static int
-check_still_ours(struct save *s, struct pawl_error *err)
-{
-	if (meet_is_current(s->run->meet))
-		return 0;
-	return err_set(err, PAWL_ECONFLICT, "the run is not this job's any more");
-}
 
 /* No verdict came: makes sure that there will never be a checkpoint of this save, or finds that there is one. */
 static int
@@ -161,8 +187,7 @@ settle_alone(struct save *s, char **ret_name, const struct pawl_error *why, stru
 			rc = check_still_ours(s, &trouble);
 	}
 	if (rc < 0)
-		return err_set(err, rc, "%s; and how the save has ended is not known: %s", why->message,
-		               trouble.message);
+		return tell_unknown(rc, why, &trouble, err);
 	gather_put_verdict(s->run->store, s->token, why->code, NULL, why);
 	return err_set(err, why->code, "%s", why->message);
 }
@@ -175,9 +200,20 @@ commit_as_guest(struct save *s, struct pawl_error *err)
 	struct pawl_error why = {0}, cause = {0};
 	int rc;
 
-	TRY(commit_describe(s, true, NULL, &text, err));
-	TRY(gather_put_part(s->run->store, s->run->meet, s->token, &text, err));
-	rc = gather_verdict(s->run->store, s->run->meet, s->token, deadline_ms(s), &name, &why);
+	rc = commit_describe(s, true, NULL, &text, &why);
+	if (rc < 0) {
+		why.code = rc;
+		gather_put_fault(s->run->store, s->run->meet, s->token, &why);
+		return err_set(err, rc, "%s", why.message);
+	}
+	rc = gather_put_part(s->run->store, s->run->meet, s->token, &text, &why);
+	if (rc < 0) { /* it may be there all the same */
+		why.code = rc;
+		gather_put_fault(s->run->store, s->run->meet, s->token, &why);
+		rc = 0;
+	} else {
+		rc = gather_verdict(s->run->store, s->run->meet, s->token, deadline_ms(s), &name, &why);
+	}
 	if (rc == 0) {
 		cause = why;
 		rc = settle_alone(s, &name, &cause, &why);

@@ -483,7 +483,7 @@ open_side(struct side *s, struct pawl *run, uint64_t id, struct pawl_error *err)
 
 static int
 diff_open(struct pawl *a, uint64_t id_a, struct pawl *b, uint64_t id_b, struct pawl_meter *meter,
-               struct pawl_diff **ret, struct pawl_error *err)
+          struct pawl_diff **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(differ_clear) struct differ d = {.meter = meter};
 	if (!a || !b || !ret)

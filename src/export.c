@@ -58,6 +58,7 @@ struct exporter {
 	struct shard *shards;
 	size_t n_shards;
 	char *folder, *file; /* of the target; file NULL = a shard set */
+	bool made_folder;    /* and not yet all that belongs into it */
 	int dir_fd;
 	struct fetch *fetch;
 	char *slab;
@@ -74,6 +75,8 @@ exporter_clear(struct exporter *x)
 			unlinkat(x->dir_fd, x->shards[i].temp, 0);
 	}
 	fd_clean_close(&x->dir_fd);
+	if (x->made_folder)
+		rmdir(x->folder); /* only if it is empty */
 	fetch_free(x->fetch);
 	mem_free(x->slab);
 	mem_free(x->bindings);
@@ -285,8 +288,10 @@ open_target(struct exporter *x, const char *target, struct pawl_error *err)
 		x->file = bump_printf(&x->memory, "%s", slash ? slash + 1 : target);
 	if (!x->folder || (!is_folder && !x->file))
 		return no_memory(err);
-	if (is_folder)
+	if (is_folder) {
+		x->made_folder = stat(target, &st) < 0;
 		TRY(fd_mkdirs(AT_FDCWD, x->folder, err));
+	}
 	x->dir_fd = open(x->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return x->dir_fd < 0 ? err_sys(err, errno, "export: %s", x->folder) : 0;
 }
@@ -529,7 +534,7 @@ write_all(struct exporter *x, struct pawl_error *err)
 
 static int
 export_to(struct pawl *run, uint64_t id, const char *target, const struct pawl_export_opts *opts,
-            struct pawl_meter *meter, struct pawl_error *err)
+          struct pawl_meter *meter, struct pawl_error *err)
 {
 	PAWL_CLEAN(exporter_clear) struct exporter x = {.meter = meter, .dir_fd = -1};
 	if (!run || !target || !target[0])
@@ -540,7 +545,9 @@ export_to(struct pawl *run, uint64_t id, const char *target, const struct pawl_e
 	TRY(open_target(&x, target, err));
 	TRY(share_out(&x, err));
 	TRY(check_all_free(&x, err));
-	return write_all(&x, err);
+	TRY(write_all(&x, err));
+	x.made_folder = false;
+	return 0;
 }
 
 int

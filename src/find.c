@@ -4,6 +4,7 @@
  * new one and holding one. Called by users, run.c, upkeep.c, restore.c; calls catalog.c, holds.c and the store. Decides
  * nothing: the order is the ids' (P9), the best is retain.c's. Promises P6 (holds), P12, P16 (waits have a deadline).
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,10 +111,14 @@ static int
 find_by_step(const struct catalog *c, const char *text, struct catalog_entry **ret, struct pawl_error *err)
 {
 	char *end;
-	long long step = strtoll(text, &end, 10);
 
+	errno = 0;
+	long long step = strtoll(text, &end, 10);
 	if (!*text || *end)
-		return err_set(err, PAWL_EUSAGE, "selector 'step:%s': expected a whole number", text);
+		return err_set(err, PAWL_EUSAGE, "selector 'step:%.200s': expected a whole number", text);
+	if (errno == ERANGE)
+		return err_set(err, PAWL_EUSAGE,
+		               "selector 'step:%.200s': expected a number of 64 bits, found one beyond", text);
 	for (size_t i = c->n; i-- > 0;) {
 		if (c->entries[i].summary && c->entries[i].summary->step == step) {
 			*ret = &c->entries[i];
@@ -136,10 +141,14 @@ static int
 find_by_id(struct catalog *c, const char *text, struct catalog_entry **ret, struct pawl_error *err)
 {
 	char *end;
-	unsigned long long id = strtoull(text, &end, 10);
 
+	errno = 0;
+	unsigned long long id = strtoull(text, &end, 10);
 	if (*text < '0' || *text > '9' || *end)
-		return err_set(err, PAWL_EUSAGE, "selector 'id:%s': expected a whole number", text);
+		return err_set(err, PAWL_EUSAGE, "selector 'id:%.200s': expected a whole number", text);
+	if (errno == ERANGE)
+		return err_set(err, PAWL_EUSAGE, "selector 'id:%.200s': expected a number of 64 bits, found one beyond",
+		               text);
 	struct catalog_entry *e = catalog_get(c, id);
 	if (e) {
 		*ret = e;
@@ -165,9 +174,10 @@ find_by_name(struct catalog *c, const char *name, struct catalog_entry **ret, st
 	}
 	if (name[0] && name[strspn(name, "0123456789")] == '\0')
 		return find_by_id(c, name, ret, err);
-	return err_set(err, PAWL_ENOTFOUND,
-	               "there is no checkpoint '%.200s'; expected latest, best, an id, step:<number> or a folder name",
-	               name);
+	return err_set(
+		err, PAWL_ENOTFOUND,
+		"there is no checkpoint '%.200s'; expected latest, best, good, an id, step:<number> or a folder name",
+		name);
 }
 
 static int

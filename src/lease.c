@@ -150,8 +150,8 @@ refuse(struct store *store, struct lease_text *t, struct pawl_error *err)
 {
 	read_renewal(store, t);
 	return err_set(err, PAWL_EBUSY,
-	               "the run is being written by process %lld on host '%s' (lease renewed %lld s ago)",
-	               (long long)t->holder.pid, t->holder.host,
+	               "%s: the run is being written by process %lld on host '%s' (lease renewed %lld s ago)",
+	               store->root, (long long)t->holder.pid, t->holder.host,
 	               (long long)((clock_unix_ns() - t->renewed_unix_ns) / 1000000000));
 }
 
@@ -168,7 +168,7 @@ take_over(struct lease *l, struct pawl_error *err)
 		if (store_stat(l->store, TAKEOVER_KEY, &entry, NULL) == 0 &&
 		    clock_unix_ns() - entry.mtime_ns > (int64_t)60 * 1000000000)
 			store_remove(l->store, TAKEOVER_KEY, NULL);
-		return err_set(err, PAWL_EBUSY, "another process is taking the run over just now");
+		return err_set(err, PAWL_EBUSY, "%s: another process is taking the run over just now", l->store->root);
 	}
 	TRY(rc);
 	rc = read_lease(l->store, &now, err);
@@ -226,6 +226,14 @@ lease_is(struct store *store, const char *token)
 	struct lease_text now = {0};
 
 	return read_lease(store, &now, NULL) == 0 && strcmp(now.token, token) == 0;
+}
+
+int
+lease_is_another(struct store *store, const char *token)
+{
+	struct lease_text now = {0};
+
+	return read_lease(store, &now, NULL) == 0 && strcmp(now.token, token) != 0;
 }
 
 int

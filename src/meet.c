@@ -24,18 +24,21 @@
 #define POLL_FIRST_MS 5
 #define POLL_LAST_MS 500
 #define DOOR_BUSY_MS 50   /* between two looks while somebody is missing */
+#define LINGER_MS 5000      /* how long rank 0, when it closes the run, waits for those who have never come */
 #define DOOR_IDLE_MS 2000 /* when all are there: only a rank that was started again may come */
 
 struct meet {
 	struct store *store; /* borrowed */
 	uint32_t rank, world;
 	int64_t lease_timeout_ms, since_ms;
+	int64_t left_ms; /* while waiting: since when rank 0 is known to have left */
 	bool by_broadcast;
 	struct meet_pass pass; /* fixed but for last_id, which the lock guards */
 	char nonce[33];
 	char job[SUM_HEX + 1]; /* sum of the launcher's text for this start, "" if it gives none */
 
 	struct pool *door;
+	bool untold; /* the door's own: attempt.json is to be put (again) */
 	pthread_mutex_t lock; /* guards below */
 	pthread_cond_t changed;
 	bool stop;
@@ -145,22 +148,30 @@ meet_is_current(const struct meet *m)
 
 /* ---- the door */
 
+static bool
+is_same_process(const struct clock_process *a, const struct clock_process *b)
+{
+	return a->pid == b->pid && a->start_ticks == b->start_ticks && strcmp(a->host, b->host) == 0 &&
+	       strcmp(a->boot, b->boot) == 0;
+}
+
 /* Lets a process in, or notes why not. The lock is held. True if the attempt's text has changed. */
 static bool
 admit(struct meet *m, const struct meet_request *r)
 {
-	struct meet_member *member = &m->members[r->rank];
+	struct meet_member *member = r->rank < m->world ? &m->members[r->rank] : NULL;
 	struct meet_refusal *refusal;
 	char why[256];
 
 	if (strcmp(r->job, m->job) != 0 && r->job[0] && m->job[0])
 		return false; /* of another start of the job */
-	if (strcmp(member->nonce, r->nonce) == 0)
+	if (member && strcmp(member->nonce, r->nonce) == 0)
 		return false;
 	for (size_t i = 0; i < m->n_refusals; i++)
 		if (strcmp(m->refusals[i].nonce, r->nonce) == 0)
 			return false;
-	if (r->world == m->world && (!member->nonce[0] || clock_process_alive(&member->process) == 0)) {
+	if (member && r->world == m->world &&
+	    (!member->nonce[0] || clock_process_alive(&member->process) == 0)) {
 		bool again = member->nonce[0] != 0;
 
 		member->process = r->process;
@@ -168,9 +179,12 @@ admit(struct meet *m, const struct meet_request *r)
 		/* Whoever comes for the first time, however late, takes part from the first save on. */
 		member->last_id = again ? m->pass.last_id : member->last_id;
 		m->n_members += !again;
+		pthread_cond_broadcast(&m->changed);
 		return true;
 	}
-	if (r->world != m->world) {
+	if (member && r->world == m->world && is_same_process(&member->process, &r->process))
+		return false; /* it has closed the run and opens it anew, and waits for rank 0 to do so, too */
+	if (!member || r->world != m->world) {
 		snprintf(why, sizeof(why), "rank %u believes in a world of %u ranks, rank 0 in one of %u", r->rank,
 		         r->world, m->world);
 	} else {
@@ -222,11 +236,10 @@ see_join(void *arg, const struct store_entry *entry)
 	uint32_t rank;
 	char nonce[33];
 
-	if (entry->is_folder || entry->is_link || !meet_parse_join(entry->name, &rank, nonce) || rank == 0 ||
-	    rank >= v->m->world)
+	if (entry->is_folder || entry->is_link || !meet_parse_join(entry->name, &rank, nonce) || rank == 0)
 		return 0;
 	pthread_mutex_lock(&v->m->lock);
-	bool known = strcmp(v->m->members[rank].nonce, nonce) == 0;
+	bool known = rank < v->m->world && strcmp(v->m->members[rank].nonce, nonce) == 0;
 
 	pthread_mutex_unlock(&v->m->lock);
 	if (known)
@@ -276,7 +289,7 @@ open_door(struct meet *m)
 		if (store_get(m->store, v.keys[i], MEET_MAX_JOIN, &text, NULL) < 0 ||
 		    meet_get_request(v.keys[i], &text, &r, NULL) < 0)
 			continue;
-		if (r.rank == 0 || r.rank >= m->world)
+		if (r.rank == 0)
 			continue;
 		pthread_mutex_lock(&m->lock);
 		changed = admit(m, &r) || changed;
@@ -284,8 +297,9 @@ open_door(struct meet *m)
 	}
 	bump_clear(&v.memory);
 	mem_free(v.keys);
-	if (changed || is_overwritten(m))
-		put_attempt(m, NULL); /* if it fails, whoever waits puts its file again and again */
+	m->untold = m->untold || changed;
+	if (m->untold || is_overwritten(m))
+		m->untold = put_attempt(m, NULL) < 0;
 }
 
 /* Job: the door's thread. */
@@ -402,6 +416,23 @@ meet_host(struct store *store, const struct meet_opts *opts, struct meet_pass *p
 	return 0;
 }
 
+/* By the launcher's word the attempt is of this very start of the job, but its rank 0 has closed the run again: it will
+ * hardly open it once more. */
+static int
+check_left(struct meet *m, const struct meet_attempt *a, struct pawl_error *err)
+{
+	bool is_left = a->job[0] && strcmp(a->job, m->job) == 0 && a->pass.lease[0] && !lease_is(m->store, a->pass.lease);
+
+	if (!is_left)
+		m->left_ms = 0;
+	else if (m->left_ms == 0)
+		m->left_ms = clock_mono_ms();
+	else if (clock_mono_ms() > m->left_ms + LINGER_MS)
+		return err_set(err, PAWL_ECONFLICT, "rank 0 has opened the run and left it again, before rank %u came",
+		               m->rank);
+	return 0;
+}
+
 /* Is there word for us? 1 = let in, 0 = not yet, or an error. */
 static int
 look_for_word(struct meet *m, struct meet_pass *ret, struct pawl_error *err)
@@ -419,8 +450,8 @@ look_for_word(struct meet *m, struct meet_pass *ret, struct pawl_error *err)
 		if (strcmp(a.refusals[i].nonce, m->nonce) == 0)
 			return err_set(err, a.world == m->world ? PAWL_EBUSY : PAWL_EMISMATCH, "%s", a.refusals[i].why);
 	if (m->rank >= a.world || strcmp(a.members[m->rank].nonce, m->nonce) != 0)
-		return 0;
-	if (a.pass.lease[0] && lease_look(m->store, a.pass.lease, m->lease_timeout_ms, NULL) == PAWL_ECONFLICT)
+		return check_left(m, &a, err);
+	if (a.pass.lease[0] && lease_is_another(m->store, a.pass.lease))
 		return 0; /* an earlier rank 0 that does not know yet that it has been overtaken */
 	*ret = a.pass;
 	ret->last_id = a.members[m->rank].last_id;
@@ -457,8 +488,8 @@ wait_for_word(struct meet *m, const struct meet_opts *opts, struct pawl_error *e
 			break;
 		if (clock_mono_ms() >= deadline_ms) {
 			rc = err_set(err, PAWL_ETIMEOUT,
-			             "rank %u of %u waited %lld s for rank 0 to open the run; every rank must open it",
-			             m->rank, m->world, (long long)(opts->timeout_ms / 1000));
+			             "rank %u of %u waited %.1f s for rank 0 to open the run; every rank must open it",
+			             m->rank, m->world, (double)opts->timeout_ms / 1000);
 			break;
 		}
 		clock_sleep_ms(pause_ms);
@@ -487,6 +518,11 @@ meet_leave(struct meet *m)
 	if (!m)
 		return;
 	pthread_mutex_lock(&m->lock);
+	/* Those who are late should find out what has happened, not stand before a closed door. */
+	int64_t until = clock_mono_ms() + LINGER_MS;
+
+	while (m->door && m->n_members + 1 < m->world && cond_wait_until(&m->changed, &m->lock, until) != ETIMEDOUT)
+		;
 	m->stop = true;
 	pthread_cond_broadcast(&m->changed);
 	pthread_mutex_unlock(&m->lock);

@@ -264,3 +264,42 @@ merge_trees(struct manifest *const *parts, uint32_t world, struct pawl_state **r
 	*ret = steal(&out);
 	return 0;
 }
+
+#define MAX_JSON_DEPTH (3 * 256 + 8) /* as deep as a manifest's state may be */
+
+static int
+decode_text(const struct merge_text *text, struct manifest *ret, struct pawl_error *err)
+{
+	const struct json_limits limits = {
+		.max_bytes = MANIFEST_MAX_BYTES, .max_depth = MAX_JSON_DEPTH, .max_string = MANIFEST_MAX_BYTES};
+	PAWL_CLEAN(bump_clear) struct bump scratch = {0};
+	struct json *root;
+
+	TRY(json_parse(text->what, text->json.ptr, text->json.len, &limits, &scratch, &root, err));
+	return state_decode(text->what, root, &ret->state, err);
+}
+
+int
+merge_texts(const struct merge_text *texts, uint32_t world, struct pawl_state **ret, struct pawl_error *err)
+{
+	PAWL_FREE struct manifest *all = mem_zalloc(world, sizeof(*all));
+	PAWL_FREE struct manifest **parts = mem_zalloc(world, sizeof(struct manifest *));
+	int rc = 0;
+
+	if (!all || !parts)
+		return no_memory(err);
+	for (uint32_t r = 0; r < world && rc == 0; r++) {
+		bool is_first = r > 0 && texts[r].json.len == texts[0].json.len &&
+		                memcmp(texts[r].json.ptr, texts[0].json.ptr, texts[0].json.len) == 0;
+
+		if (is_first)
+			continue; /* the same tree as rank 0's */
+		parts[r] = &all[r];
+		rc = decode_text(&texts[r], &all[r], err);
+	}
+	if (rc == 0)
+		rc = merge_trees(parts, world, ret, err);
+	for (uint32_t r = 0; r < world; r++)
+		pawl_state_free(all[r].state);
+	return rc;
+}

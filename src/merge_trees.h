@@ -9,4 +9,11 @@
  */
 int merge_trees(struct manifest *const *parts, uint32_t world, struct pawl_state **ret, struct pawl_error *err);
 
+/* The same from the JSON of each rank's tree, world of them: what names them in errors. */
+struct merge_text {
+	const char *what;
+	struct pawl_slice json;
+};
+int merge_texts(const struct merge_text *texts, uint32_t world, struct pawl_state **ret, struct pawl_error *err);
+
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * place: is this folder where a run may be begun? Called by run.c when a run is opened to train; calls the store. A path
- * that is one folder too deep (a checkpoint's, or the one that holds the checkpoints of a run) would begin a new run inside
- * of another, which then has no checkpoint to go on from: it is refused with the path that was meant.
+ * place: is this folder where a run may be begun? Called by run.c when a run is opened to train; calls the store. A
+ * path that is one folder too deep (a checkpoint's, or the one that holds the checkpoints of a run) would begin a new
+ * run inside of another, which then has no checkpoint to go on from: it is refused with the path that was meant.
  */
 #include <string.h>
 

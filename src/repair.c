@@ -16,12 +16,12 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "lease.h"
+#include "merge_trees.h"
 #include "pack.h"
 #include "run.h"
 
 #define DAMAGED_NAME MANIFEST_NAME ".damaged"
 #define MAX_PACKS 1000000u
-#define MAX_JSON_DEPTH (3 * 256 + 8) /* as deep as a manifest's state may be */
 #define DEFAULT_BLOCK_BYTES ((uint64_t)1 << 20)
 
 struct part { /* one pack */
@@ -41,7 +41,7 @@ struct repair {
 	bool deleting;
 	struct manifest *m; /* under construction */
 	struct pawl_state *state;
-	struct pawl_slice state_json;
+	struct buf state_json;
 };
 
 static void
@@ -52,6 +52,7 @@ repair_clear(struct repair *r)
 	bump_clear(&r->memory);
 	manifest_free(r->m);
 	pawl_state_free(r->state);
+	buf_clear(&r->state_json);
 }
 
 static int
@@ -248,19 +249,24 @@ check_packs(struct repair *r, struct pawl_error *err)
 
 /* ----------------------------------------------------------------- tensors */
 
+/* The trees of all ranks, put together as the save has done. */
 static int
 read_state(struct repair *r, struct pawl_error *err)
 {
-	const struct json_limits limits = {
-		.max_bytes = MANIFEST_MAX_BYTES, .max_depth = MAX_JSON_DEPTH, .max_string = MANIFEST_MAX_BYTES};
-	PAWL_CLEAN(bump_clear) struct bump scratch = {0};
-	const struct st_pair *text = NULL;
-	struct json *root;
+	PAWL_FREE struct merge_text *trees = mem_zalloc(r->m->world_size, sizeof(*trees));
 
-	TRY(get_text(r, &r->parts[0], "pawl.state", &text, err));
-	TRY(json_parse(r->parts[0].name, text->value, text->value_len, &limits, &scratch, &root, err));
-	TRY(state_decode(r->parts[0].name, root, &r->state, err));
-	r->state_json = (struct pawl_slice){text->value, text->value_len};
+	if (!trees)
+		return out_of_memory(r, err);
+	for (size_t i = 0; i < r->n_parts; i++) {
+		const struct st_pair *text = NULL;
+
+		if (r->parts[i].index != 0)
+			continue;
+		TRY(get_text(r, &r->parts[i], "pawl.state", &text, err));
+		trees[r->parts[i].rank] = (struct merge_text){r->parts[i].name, {text->value, text->value_len}};
+	}
+	TRY(merge_texts(trees, r->m->world_size, &r->state, err));
+	TRY(state_encode(r->state, &r->state_json, err));
 	r->m->n_tensors = r->state->n_tensors;
 	r->m->tensors = bump_array(&r->m->memory, r->state->n_tensors, sizeof(*r->m->tensors));
 	return r->m->tensors ? 0 : out_of_memory(r, err);
@@ -514,7 +520,7 @@ rebuild(struct repair *r, bool with_sums, struct buf *out, struct pawl_error *er
 		TRY(add_pieces(r, i, err));
 	TRY(describe_files(r, with_sums, err));
 	r->m->repaired = true;
-	int rc = manifest_encode_with(r->m, r->state_json, out, err);
+	int rc = manifest_encode_with(r->m, (struct pawl_slice){r->state_json.ptr, r->state_json.len}, out, err);
 	if (rc == PAWL_EUSAGE) /* it is not the caller who is wrong, but the packs */
 		rc = err ? err_set(err, PAWL_ECORRUPT, "%s: %s", r->name, err->message) : PAWL_ECORRUPT;
 	TRY(rc);

@@ -46,6 +46,16 @@ restore_cut_rows(struct restore_rows *rows, size_t n)
 		mem_free(rows->rows[--rows->n]);
 }
 
+int
+restore_note_reason(struct pawl_restore *r, int rc, const struct pawl_error *err)
+{
+	if (rc < 0 && err) {
+		r->reason = *err;
+		r->reason.code = rc;
+	}
+	return rc;
+}
+
 /* ---- picking ---- */
 
 /* Is this the checkpoint's own fault, so that an older one may do better? */
@@ -297,9 +307,24 @@ take_announced(struct pawl_restore *r, struct pawl_error *err)
 	return take(r, id, err);
 }
 
+/* Damage that only this rank meets: the others hear of it, and rank 0 names an older checkpoint. */
 static int
-restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl_restore **ret,
-                  struct pawl_error *err)
+take_with_others(struct pawl_restore *r, struct pawl_error *err)
+{
+	for (;;) {
+		int rc = take_announced(r, err);
+		if (rc == 0 || !r->owes_word || !is_damage(rc) || !r->can_fall_back)
+			return restore_note_reason(r, rc, err);
+		TRY(restore_add_row(&r->fallbacks, mem_strdup(err->message), err));
+		r->owes_word = false;
+		rc = agree_outcome(r->run, rc, err);
+		if (!is_damage(rc))
+			return rc;
+	}
+}
+
+static int
+restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl_restore **ret, struct pawl_error *err)
 {
 	if (!run || !ret)
 		return err_set(err, PAWL_EUSAGE, "restore: expected a run and a place for the handle, found NULL");
@@ -308,7 +333,7 @@ restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl
 		return err_set(err, PAWL_ENOMEM, "restore: out of memory");
 	r->run = run;
 	TRY(copy_options(r, opts, err));
-	TRY(run->meet && run->rank > 0 ? take_announced(r, err) : announce(r, select_one(r, err), err));
+	TRY(run->meet && run->rank > 0 ? take_with_others(r, err) : announce(r, select_one(r, err), err));
 	fallback_event(r, 0);
 	*ret = steal(&r);
 	return 0;
@@ -329,8 +354,12 @@ pawl_restore_close(struct pawl_restore *r)
 	if (!r)
 		return;
 	if (r->owes_word) {
-		const struct pawl_error why = {.code = PAWL_ECANCELLED, .message = "gave the restore up"};
-		agree_give_up(r->run, &why);
+		/* Damage would make the others look for an older checkpoint, without this rank. */
+		if (!r->reason.message[0])
+			memcpy(r->reason.message, "gave the restore up", sizeof("gave the restore up"));
+		if (r->reason.code == 0 || is_damage(r->reason.code))
+			r->reason.code = PAWL_ECANCELLED;
+		agree_give_up(r->run, &r->reason);
 	}
 	fetch_free(r->fetch);
 	restore_cut_bindings(r, 0);
@@ -372,7 +401,7 @@ fall_back(struct pawl_restore *r, const struct pawl_error *why, struct pawl_erro
 	TRY(note(r, r->info.name, why && why->message[0] ? why->message : "given up by the caller", err));
 	int rc = 0;
 	if (r->run->meet && r->run->rank > 0)
-		rc = take_announced(r, err);
+		rc = take_with_others(r, err);
 	else
 		rc = announce(r,
 		              id == 0 ? err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint that is older", r->run->root)
@@ -431,7 +460,8 @@ restore_read(struct pawl_restore *r, struct pawl_error *err)
 		r->owes_word = false;
 		rc = agree_outcome(r->run, rc, err);
 	}
-	if (rc == 0) /* training goes on from here: intervals and the clock are counted from it, not from what was newer */
+	if (rc ==
+	    0) /* training goes on from here: intervals and the clock are counted from it, not from what was newer */
 		run_mark_at(r->run, &r->info.progress);
 	return rc;
 }

@@ -29,6 +29,7 @@ struct pawl_restore {
 	size_t n_include;
 	bool non_strict, can_fall_back;
 	bool owes_word;  /* many ranks: the others wait to hear whether it worked here */
+	struct pawl_error reason; /* the last error: what they hear when the restore is given up */
 	int rank_values; /* enum pawl_rank_values */
 	uint64_t ring_bytes;
 
@@ -53,6 +54,8 @@ int restore_read_own(struct pawl_restore *r, struct pawl_error *err);
 int restore_add_row(struct restore_rows *rows, char *text, struct pawl_error *err);
 /* Frees the lines from n on. */
 void restore_cut_rows(struct restore_rows *rows, size_t n);
+/* Remembers why the restore may be given up; returns rc. */
+int restore_note_reason(struct pawl_restore *r, int rc, const struct pawl_error *err);
 /* Forgets the destinations from n on. */
 void restore_cut_bindings(struct pawl_restore *r, size_t n);
 

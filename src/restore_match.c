@@ -48,8 +48,8 @@ distance(const struct pawl_tensor *t, uint32_t d)
 }
 
 /* Several elements of the destination in one place would be written in any order. From the dimension with the smallest
- * stride to that with the largest, each has to step over all that those before it span; rare layouts that interleave without
- * overlapping are refused, too. */
+ * stride to that with the largest, each has to step over all that those before it span; rare layouts that interleave
+ * without overlapping are refused, too. */
 static bool
 overlaps_itself(const struct pawl_tensor *dst)
 {
@@ -63,12 +63,14 @@ overlaps_itself(const struct pawl_tensor *dst)
 		uint32_t next = dst->ndim;
 
 		for (uint32_t d = 0; d < dst->ndim; d++)
-			if (!seen[d] && dst->shape[d] > 1 && (next == dst->ndim || distance(dst, d) < distance(dst, next)))
+			if (!seen[d] && dst->shape[d] > 1 &&
+			    (next == dst->ndim || distance(dst, d) < distance(dst, next)))
 				next = d;
 		if (next == dst->ndim)
 			break;
 		seen[next] = true;
-		if (distance(dst, next) < span || __builtin_mul_overflow(dst->shape[next] - 1, distance(dst, next), &more) ||
+		if (distance(dst, next) < span ||
+		    __builtin_mul_overflow(dst->shape[next] - 1, distance(dst, next), &more) ||
 		    !add_ok(span, more, &span))
 			return true;
 	}
@@ -128,6 +130,28 @@ pawl_restore_bind(struct pawl_restore *r, size_t index, const struct pawl_tensor
 	}
 	r->bindings[r->n_bindings++] =
 		(struct reshard_binding){.tensor = index, .dst = dst, .contiguous = tensor_is_contiguous(&dst)};
+	return 0;
+}
+
+size_t
+pawl_restore_piece_count(const struct pawl_restore *r, size_t index)
+{
+	return index < r->manifest->n_tensors ? r->manifest->tensors[index].n_pieces : 0;
+}
+
+int
+pawl_restore_piece(const struct pawl_restore *r, size_t index, size_t i, const uint64_t **offsets,
+                   const uint64_t **lengths, struct pawl_error *err)
+{
+	const struct manifest_piece *piece;
+
+	if (i >= pawl_restore_piece_count(r, index))
+		return err_set(err, PAWL_ENOTFOUND, "%s: tensor %zu has no piece %zu", r->info.name, index, i);
+	piece = &r->manifest->tensors[index].pieces[i];
+	if (offsets)
+		*offsets = piece->offsets;
+	if (lengths)
+		*lengths = piece->lengths;
 	return 0;
 }
 
@@ -391,5 +415,5 @@ pawl_restore_match(struct pawl_restore *r, const struct pawl_state *live, struct
 	int rc = match(&m, err);
 	if (rc < 0)
 		restore_cut_bindings(r, before);
-	return rc;
+	return restore_note_reason(r, rc, err);
 }

@@ -5,13 +5,13 @@
  * (refusals before a save), catalog.c (which one is best); calls err and text.
  *
  * Rules are united: whatever one of them keeps is kept. Above them stand pins, holds, the latest and the best (P6), and
- * where the latest are flagged for NaN or Inf the newest that is not (R157): it is what a training goes back to. Below them
- * stands the byte budget, which takes the oldest of the rest.
+ * where the latest are flagged for NaN or Inf the newest that is not (R157): it is what a training goes back to. Below
+ * them stands the byte budget, which takes the oldest of the rest.
  *
  * Ranking: a score counts only if every attribute is a finite number (P13). Scored ones come first, better before
- * worse; the others follow and only fill a best list that is not full. On a tie, also of two without a score, the older one
- * stands first (E3), so that a NaN evicts nobody, not even another NaN (E5).
- * Order in time is the order of ids, never a clock (P9).
+ * worse; the others follow and only fill a best list that is not full. On a tie, also of two without a score, the older
+ * one stands first (E3), so that a NaN evicts nobody, not even another NaN (E5). Order in time is the order of ids,
+ * never a clock (P9).
  */
 #include "retain.h"
 
@@ -136,7 +136,8 @@ retain_check(const struct pawl_retention *policy, struct pawl_error *err)
 {
 	if (policy->num_to_keep < 0 && policy->num_to_keep != PAWL_KEEP_MEMORY)
 		return err_set(err, PAWL_EUSAGE,
-		               "retention: num_to_keep must be None or a non-negative integer, received %lld",
+		               "retention: num_to_keep must be 0 (keep all), a positive number or PAWL_KEEP_MEMORY, "
+		               "received %lld",
 		               (long long)policy->num_to_keep);
 	TRY(check_scores(policy, err));
 	if (policy->keep_best && !policy->n_scores)
@@ -358,8 +359,8 @@ judge(const struct pawl_retention *policy, const struct rules *rules, const stru
 static bool
 is_kept(const struct rules *rules, const struct retain_item *item, const struct verdict *v)
 {
-	return !rules->any || item->pinned || item->held || v->latest || v->best || v->good || v->in_best || v->in_newest ||
-	       v->on_step || v->young;
+	return !rules->any || item->pinned || item->held || v->latest || v->best || v->good || v->in_best ||
+	       v->in_newest || v->on_step || v->young;
 }
 
 /* Appends a phrase, after a comma if it is not the first one; what does not fit is cut. */

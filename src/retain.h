@@ -24,7 +24,7 @@ struct retain_decision {
 };
 
 /* Refuses contradictory or out-of-range policies with PAWL_EUSAGE: the message says the value received and what is
- * allowed (R5: num_to_keep must be None or a non-negative integer; R9: order names both words 'max' and 'min'). */
+ * allowed (R5, in C's words; R9: order names both words 'max' and 'min'). */
 int retain_check(const struct pawl_retention *policy, struct pawl_error *err);
 /* For a policy that was given without score attributes and is then given those of the run: its num_to_keep means the newest
  * ones, as it did. */

@@ -120,8 +120,9 @@ split_single(struct pawl *run, const char *root, char **ret_parent, struct pawl_
 	slash = strrchr(copy, '/');
 	run->single_name = mem_strdup(slash ? slash + 1 : copy);
 	if (run->single_name && (strcmp(run->single_name, ".") == 0 || strcmp(run->single_name, "..") == 0))
-		return err_set(err, PAWL_EUSAGE, "%s: expected a path that ends in the name of a checkpoint, found '%s'",
-		               root, run->single_name);
+		return err_set(err, PAWL_EUSAGE,
+		               "%s: expected a path that ends in the name of a checkpoint, found '%s'", root,
+		               run->single_name);
 	if (slash)
 		slash[slash == copy ? 1 : 0] = 0;
 	*ret_parent = mem_strdup(slash ? copy : ".");
@@ -172,8 +173,8 @@ is_run_id(const char *text)
 	return strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32;
 }
 
-/* Takes over the score rules of run.json, for what is best and spared as such; num_to_keep goes on to count the newest. What
- * is not understood is left out. */
+/* Takes over the score rules of run.json, for what is best and spared as such; num_to_keep goes on to count the newest.
+ * What is not understood is left out. */
 static int
 adopt_scores(struct pawl *run, const struct json *scores, struct pawl_error *err)
 {
@@ -233,7 +234,8 @@ take_run_file(struct pawl *run, const struct buf *text, struct pawl_error *err)
 	return run->retention.n_scores ? 0 : adopt_scores(run, json_get(root, "scores"), err);
 }
 
-/* What run.json says can be told from the checkpoints, too: a damaged one counts as lost, and open_for_writing says so. */
+/* What run.json says can be told from the checkpoints, too: a damaged one counts as lost, and open_for_writing says so.
+ */
 static int
 read_run_file(struct pawl *run, bool *ret_found, struct pawl_error *err)
 {

@@ -112,6 +112,9 @@ fill_defaults(struct pawl *run, struct pawl_error *err)
 	o->io_threads = o->io_threads ? o->io_threads : 4;
 	o->lease_timeout_ms = o->lease_timeout_ms ? o->lease_timeout_ms : 120000;
 	o->commit_timeout_ms = o->commit_timeout_ms ? o->commit_timeout_ms : 1800000;
+	if (!(o->mtbf_seconds >= 0))
+		return err_set(err, PAWL_EUSAGE, "mtbf_seconds: expected 0 (a day) or more seconds, found %g",
+		               o->mtbf_seconds);
 	o->mtbf_seconds = o->mtbf_seconds > 0 ? o->mtbf_seconds : 86400;
 	if (!o->copy_threads)
 		o->copy_threads = processors < 1 ? 1 : processors > 4 ? 4 : (uint32_t)processors;

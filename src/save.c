@@ -186,8 +186,8 @@ see_value(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 		return 0;
 	s->value_not_finite = true;
 	if (s->run->opts.nonfinite == 2)
-		return err_set(err, PAWL_EUSAGE, "the value '%s' is %g, and the run refuses states with NaN or Inf", leaf->path,
-		               leaf->node->scalar.f);
+		return err_set(err, PAWL_EUSAGE, "the value '%s' is %g, and the run refuses states with NaN or Inf",
+		               leaf->path, leaf->node->scalar.f);
 	return 0;
 }
 

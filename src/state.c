@@ -30,6 +30,8 @@ clean_state(struct pawl_state **s)
 int
 pawl_state_new(struct pawl_state **ret, struct pawl_error *err)
 {
+	if (!ret)
+		return err_set(err, PAWL_EUSAGE, "state: expected a place for the handle, found NULL");
 	PAWL_CLEAN(clean_state) struct pawl_state *s = mem_zalloc(1, sizeof(*s));
 
 	if (!s)
@@ -168,10 +170,11 @@ builder_check_place(struct pawl_state *s, int type, struct pawl_error *err)
 	struct state_builder *b = s->builder;
 
 	if (b->depth == 0 && s->root)
-		return err_set(err, PAWL_EUSAGE, "state: cannot add a %s: the root has ended", state_type_name(type));
+		return err_set(err, PAWL_EUSAGE, "state: cannot add %s%s: the root has ended", state_article(type),
+		               state_type_name(type));
 	if (b->depth > 0 && state_is_dict(b->stack[b->depth - 1].node->type) && !b->has_key) {
-		return err_set(err, PAWL_EUSAGE, "state: cannot add a %s to the dict at '%s': it needs a key first",
-		               state_type_name(type), buf_str(&b->path));
+		return err_set(err, PAWL_EUSAGE, "state: cannot add %s%s to the dict at '%s': it needs a key first",
+		               state_article(type), state_type_name(type), buf_str(&b->path));
 	}
 	if (b->n_nodes >= STATE_MAX_NODES) {
 		err_set(err, PAWL_ELIMIT, "more than %u values in one state", STATE_MAX_NODES);
@@ -248,7 +251,7 @@ check_ranks(struct pawl_state *s, int type, struct pawl_error *err)
 	for (unsigned i = 0; i < b->depth; i++) {
 		if (!state_is_ranks(b->stack[i].node->type))
 			continue;
-		err_set(err, PAWL_EUSAGE, "a %s inside another one", state_type_name(type));
+		err_set(err, PAWL_EUSAGE, "%s%s inside another one", state_article(type), state_type_name(type));
 		return builder_at_path(s, PAWL_EUSAGE, err);
 	}
 	return 0;
@@ -270,6 +273,8 @@ pawl_state_set_rank(struct pawl_state *s, uint32_t rank, uint32_t world_size, st
 int
 pawl_state_begin(struct pawl_state *s, int type, struct pawl_error *err)
 {
+	if (!s)
+		return err_set(err, PAWL_EUSAGE, "state: expected a state, found NULL");
 	struct state_builder *b = s->builder;
 
 	if (type < PAWL_DICT || type > PAWL_DIFFERS)
@@ -278,8 +283,8 @@ pawl_state_begin(struct pawl_state *s, int type, struct pawl_error *err)
 	if (state_is_ranks(type))
 		TRY(check_ranks(s, type, err));
 	if (b->depth == STATE_MAX_DEPTH) {
-		err_set(err, PAWL_ELIMIT, "a %s nested deeper than %d containers", state_type_name(type),
-		        STATE_MAX_DEPTH);
+		err_set(err, PAWL_ELIMIT, "%s%s nested deeper than %d containers", state_article(type),
+		        state_type_name(type), STATE_MAX_DEPTH);
 		return builder_at_path(s, PAWL_ELIMIT, err);
 	}
 	struct pawl_node *node = builder_new_node(s, type);
@@ -296,6 +301,8 @@ pawl_state_begin(struct pawl_state *s, int type, struct pawl_error *err)
 int
 pawl_state_end(struct pawl_state *s, struct pawl_error *err)
 {
+	if (!s)
+		return err_set(err, PAWL_EUSAGE, "state: expected a state, found NULL");
 	struct state_builder *b = s->builder;
 
 	if (b->depth == 0)
@@ -306,7 +313,8 @@ pawl_state_end(struct pawl_state *s, struct pawl_error *err)
 	}
 	const struct pawl_node *node = b->stack[b->depth - 1].node;
 	if (state_is_ranks(node->type) && node->count == 0) {
-		err_set(err, PAWL_EUSAGE, "a %s without a value", state_type_name(node->type));
+		err_set(err, PAWL_EUSAGE, "%s%s without a value", state_article(node->type),
+		        state_type_name(node->type));
 		return builder_at_path(s, PAWL_EUSAGE, err);
 	}
 	b->depth--;
@@ -317,6 +325,8 @@ pawl_state_end(struct pawl_state *s, struct pawl_error *err)
 int
 pawl_state_key(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_error *err)
 {
+	if (!s || !key)
+		return err_set(err, PAWL_EUSAGE, "state: expected a state and a key, found NULL");
 	struct state_builder *b = s->builder;
 	struct pawl_scalar k;
 
@@ -343,8 +353,8 @@ pawl_state_key(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_
 	b->has_key = true;
 	if (!taken)
 		return 0;
-	err_set(err, PAWL_EEXISTS, "this %s key is there already, holding a %s", state_type_name(k.type),
-	        state_type_name(taken->type));
+	err_set(err, PAWL_EEXISTS, "this %s key is there already, holding %s%s", state_type_name(k.type),
+	        state_article(taken->type), state_type_name(taken->type));
 	rc = builder_at_path(s, PAWL_EEXISTS, err);
 	b->has_key = false;
 	return rc;
@@ -393,6 +403,8 @@ add_scalar(struct pawl_state *s, const struct pawl_scalar *value, struct pawl_er
 int
 pawl_state_add(struct pawl_state *s, const struct pawl_scalar *value, struct pawl_error *err)
 {
+	if (!s || !value)
+		return err_set(err, PAWL_EUSAGE, "state: expected a state and a value, found NULL");
 	TRY(builder_check_place(s, value->type, err));
 	int rc = add_scalar(s, value, err);
 	if (rc < 0 && rc != PAWL_ENOMEM)
@@ -478,6 +490,8 @@ open_path(struct pawl_state *s, const char *path, struct pawl_error *err)
 static int
 check_settable(const struct pawl_state *s, const char *path, struct pawl_error *err)
 {
+	if (!s || !path)
+		return err_set(err, PAWL_EUSAGE, "state: expected a state and a path, found NULL");
 	if (s->builder->depth > 0)
 		return err_set(err, PAWL_EUSAGE, "state: '%.400s' cannot be set while a container is open", path);
 	if (s->root && !state_is_dict(s->root->type))
@@ -516,6 +530,8 @@ pawl_state_set_tensor(struct pawl_state *s, const char *path, const struct pawl_
 	struct state_tensor unused;
 
 	TRY(check_settable(s, path, err));
+	if (!tensor)
+		return err_set(err, PAWL_EUSAGE, "state: %.400s: expected a tensor, found NULL", path);
 	int rc = builder_check_tensor(tensor, &unused, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "state: %.400s", path);
@@ -552,11 +568,16 @@ pawl_state_set_float(struct pawl_state *s, const char *path, double value, struc
 int
 pawl_state_set_str(struct pawl_state *s, const char *path, const char *value, struct pawl_error *err)
 {
+	if (!value)
+		return err_set(err, PAWL_EUSAGE, "state: %.400s: expected a text, found NULL", path ? path : "str");
 	return set_scalar(s, path, &(struct pawl_scalar){.type = PAWL_STR, .ptr = value, .len = strlen(value)}, err);
 }
 
 int
 pawl_state_set_bytes(struct pawl_state *s, const char *path, const void *ptr, size_t len, struct pawl_error *err)
 {
+	if (!ptr && len)
+		return err_set(err, PAWL_EUSAGE, "state: %.400s: expected %zu bytes, found NULL", path ? path : "bytes",
+		               len);
 	return set_scalar(s, path, &(struct pawl_scalar){.type = PAWL_BYTES, .ptr = ptr, .len = len}, err);
 }

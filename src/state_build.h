@@ -44,6 +44,8 @@ struct state_child {
 };
 
 const char *state_type_name(int type);
+/* "a " or "an ", as it stands before the name. */
+const char *state_article(int type);
 /* One child per rank? */
 static inline bool
 state_is_ranks(int type)

@@ -32,6 +32,12 @@ state_type_name(int type)
 	return type >= 0 && type <= PAWL_DIFFERS ? names[type] : "unknown type";
 }
 
+const char *
+state_article(int type)
+{
+	return strchr("aeiou", state_type_name(type)[0]) ? "an " : "a ";
+}
+
 /* ------------------------------------------------------------------ nodes */
 
 const struct pawl_node *
@@ -379,6 +385,8 @@ state_resolve_ranks(struct pawl_state *state, size_t source)
 static int
 get_at(const struct pawl_state *s, const char *path, int type, const struct pawl_scalar **ret, struct pawl_error *err)
 {
+	if (!s || !path)
+		return err_set(err, PAWL_EUSAGE, "state: expected a state and a path, found NULL");
 	const struct pawl_node *node = pawl_state_at(s, path);
 
 	if (!node) {

@@ -286,6 +286,8 @@ add_tensor(struct pawl_state *s, const struct pawl_tensor *t, struct pawl_error 
 int
 pawl_state_add_tensor(struct pawl_state *s, const struct pawl_tensor *t, struct pawl_error *err)
 {
+	if (!s || !t)
+		return err_set(err, PAWL_EUSAGE, "state: expected a state and a tensor, found NULL");
 	TRY(builder_check_place(s, PAWL_TENSOR, err));
 	int rc = add_tensor(s, t, err);
 	return rc < 0 ? builder_at_path(s, rc, err) : 0;

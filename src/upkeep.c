@@ -300,7 +300,7 @@ check_attributes(struct pawl *run, const struct pawl_retention *policy, struct p
 
 static int
 prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, struct pawl_decisions **ret,
-           struct pawl_error *err)
+      struct pawl_error *err)
 {
 	struct pawl_retention own;
 

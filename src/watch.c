@@ -31,7 +31,7 @@ static const int watched[] = {SIGTERM, SIGUSR1};
 
 struct pawl_watch {
 	double grace_seconds;
-	pid_t pid; /* of the process that opened it; a forked child has a copy */
+	pid_t pid;                           /* of the process that opened it; a forked child has a copy */
 	struct sigaction earlier[N_WATCHED]; /* never changed once the slot points here */
 	_Atomic(int64_t) at_ns;              /* when the first signal came; 0 = none yet */
 	atomic_int signal;                   /* set after at_ns */
@@ -56,8 +56,8 @@ call_earlier(const struct sigaction *earlier, int number, siginfo_t *info, void 
 	}
 }
 
-/* Nobody in a forked child asks the watch: a signal does there what it would have done without it. The signal is blocked
- * while its handler runs, so that the one raised here comes when the handler returns. */
+/* Nobody in a forked child asks the watch: a signal does there what it would have done without it. The signal is
+ * blocked while its handler runs, so that the one raised here comes when the handler returns. */
 static void
 act_as_before(const struct sigaction *earlier, int number)
 {

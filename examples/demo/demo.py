@@ -162,7 +162,8 @@ def main() -> int:
         print(f"  {name:8} killed and resumed = never killed: {'yes, bit for bit' if same else 'NO'}")
     command = pathlib.Path(sys.executable).with_name("pawl")  # of the environment that this runs in
     command = command if command.exists() else pathlib.Path("pawl")
-    print(f"look further: {command} show {folder / names[0] / 'killed'};  {command} verify {folder / names[0] / 'killed'}")
+    killed = folder / names[0] / "killed"
+    print(f"look further: {command} show {killed};  {command} verify {killed}")
     return 0 if all(equal.values()) else 1
 
 

@@ -66,6 +66,18 @@ def _nothing(tensor: Any) -> Shard:
     return Shard(empty, tuple(tensor.shape), (0,) * tensor.ndim, "elsewhere")
 
 
+def _copies_outside(mesh: Any) -> list[tuple[int, int]]:
+    """(index, size) along the dimensions of the whole mesh that the tensor's own leaves out: what is sharded over one
+    dimension of two lies there once for every index of the other."""
+    root = mesh._get_root_mesh()
+    if root is None or root.ndim == mesh.ndim or not root.mesh_dim_names:
+        return []
+    coordinate, own = root.get_coordinate(), set(mesh.mesh_dim_names or ())
+    if coordinate is None or not own <= set(root.mesh_dim_names):
+        return []
+    return [(coordinate[d], root.size(d)) for d, name in enumerate(root.mesh_dim_names) if name not in own]
+
+
 def _box_of_dtensor(tensor: Any) -> object:
     from torch.distributed import get_world_size
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -81,13 +93,14 @@ def _box_of_dtensor(tensor: Any) -> object:
         )
     local = tensor._local_tensor.detach()
     copies = [(coordinate[d], mesh.size(d)) for d, placement in enumerate(placements) if placement.is_replicate()]
-    if len(copies) == len(placements) and mesh.size() == get_world_size():
+    copies += _copies_outside(mesh)
+    if all(placement.is_replicate() for placement in placements) and mesh.size() == get_world_size():
         return local  # the same on all ranks
     shape, offsets = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
     if tuple(shape) != tuple(local.shape):
         raise UnsupportedError(
-            f"a DTensor with placements {placements}: rank holds a piece of {tuple(local.shape)}, but by its placements "
-            f"it should hold {tuple(shape)}"
+            f"a DTensor with placements {placements} holds a piece of {tuple(local.shape)} here, but by its placements "
+            f"it should be one of {tuple(shape)}"
         )
     if local.numel() == 0:
         return _nothing(tensor)
@@ -107,8 +120,8 @@ def _box_of_sharded_tensor(tensor: Any) -> object:
 
 
 def box(tensor: object) -> object:
-    """Which part of the whole a distributed tensor holds on this rank: a Shard, or a plain tensor where every rank holds
-    the whole. None for a tensor of any other class."""
+    """Which part of the whole a distributed tensor holds on this rank: a Shard, or a plain tensor where all have all.
+    None for a tensor of any other class."""
     match type(tensor).__name__:
         case "DTensor":
             return _box_of_dtensor(tensor)

@@ -6,6 +6,7 @@
  *   _pawl.c        the module, its functions          py_error.c  exceptions
  *   py_run.c       Run: open, wait, close             py_save.c   Run: saving
  *   py_list.c      Run: listing, pins, scores, pruning
+ *   py_pieces.c    Run: what lies where in a checkpoint, boxes of tensors
  *   py_ticket.c    Ticket, Hold, Watch                py_frame.c  torch, NumPy and JAX, as far as they are imported
  *   py_tensor.c    a framework's tensor -> struct pawl_tensor, without copying
  *   py_walk.c      Python objects -> struct pawl_state
@@ -328,11 +329,14 @@ void py_run_prune_lazy(struct py_run *self, bool all);
 
 /* Methods of Run, as PyMethodDef wants them. */
 PyObject *py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs);
+PyObject *py_run_save_failed(struct py_run *self, PyObject *args);
 PyObject *py_run_list(struct py_run *self, PyObject *args);
 PyObject *py_run_info(struct py_run *self, PyObject *args);
 PyObject *py_run_find(struct py_run *self, PyObject *args);
 PyObject *py_run_metadata(struct py_run *self, PyObject *args);
 PyObject *py_run_restore(struct py_run *self, PyObject *args, PyObject *kwargs);
+PyObject *py_run_describe(struct py_run *self, PyObject *args);
+PyObject *py_run_read(struct py_run *self, PyObject *args);
 PyObject *py_run_pin(struct py_run *self, PyObject *args);
 PyObject *py_run_unpin(struct py_run *self, PyObject *args);
 PyObject *py_run_remove(struct py_run *self, PyObject *args);

@@ -381,7 +381,9 @@ match_object(struct py_restore *r, const struct pawl_node *node, PyObject *live,
 	if (!PyObject_HasAttr(live, r->st->s.load_state_dict)) {
 		AUTO_REF name = PyType_GetQualName(Py_TYPE(live));
 
-		return name ? py_raise_at(r->st, PAWL_EUSAGE, path, "%s %U has no load_state_dict()", py_article(name), name) : -1;
+		return name ? py_raise_at(r->st, PAWL_EUSAGE, path, "%s %U has no load_state_dict()", py_article(name),
+		                          name)
+		            : -1;
 	}
 	if (push_object(r, node, live, path) < 0)
 		return -1;

@@ -551,6 +551,7 @@ get_fault_calls(struct py_run *self, void *closure)
 
 static PyMethodDef run_methods[] = {
 	{"save", METHOD(py_run_save), METH_VARARGS | METH_KEYWORDS, "Start a save; returns a Ticket."},
+	{"save_failed", METHOD(py_run_save_failed), METH_VARARGS, "Tell the other ranks that this one cannot save."},
 	{"wait", METHOD(run_wait), METH_VARARGS, "Wait until all saves are settled."},
 	{"fence", METHOD(run_fence), METH_VARARGS, "Wait until all tensors given to lazy saves may change."},
 	{"check", METHOD(run_check), METH_NOARGS, "Raise the first background error nobody has seen."},
@@ -558,6 +559,8 @@ static PyMethodDef run_methods[] = {
 	{"should_save", METHOD(run_should_save), METH_VARARGS, "Is a save due by the run's interval?"},
 	{"close", METHOD(run_close), METH_NOARGS, "Wait for running saves and release the run."},
 	{"restore", METHOD(py_run_restore), METH_VARARGS | METH_KEYWORDS, "(tree, info, fallbacks, report, metadata)."},
+	{"describe", METHOD(py_run_describe), METH_VARARGS, "(tree, info, fallbacks), without tensors."},
+	{"read", METHOD(py_run_read), METH_VARARGS, "Boxes of a checkpoint's tensors, into memory that is given."},
 	{"list", METHOD(py_run_list), METH_VARARGS, "Facts of all checkpoints, oldest first."},
 	{"find", METHOD(py_run_find), METH_VARARGS, "Id for a selector, or None."},
 	{"info", METHOD(py_run_info), METH_VARARGS, "Facts of one checkpoint."},

@@ -249,6 +249,20 @@ tell_others(struct py_run *self)
 	PyErr_Restore(kind, value, trace);
 }
 
+/* For a caller whose state could not even be put together. */
+PyObject *
+py_run_save_failed(struct py_run *self, PyObject *args)
+{
+	struct pawl *run;
+	const char *why;
+
+	if (!PyArg_ParseTuple(args, "s:save_failed", &why) || !(run = py_run_enter(self)))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS pawl_save_failed(run, PAWL_EUSAGE, why);
+	Py_END_ALLOW_THREADS py_run_leave(self);
+	Py_RETURN_NONE;
+}
+
 PyObject *
 py_no_numbers(PyObject *module, PyObject *mapping)
 {

@@ -57,7 +57,7 @@ class Restored:
 
     @property
     def interrupted(self) -> bool:
-        """True of what ``save_on_exception`` has saved: the state may lie anywhere after ``step``, inside the next one."""
+        """True of what ``save_on_exception`` has saved: a state of after ``step``, maybe inside the next."""
         return isinstance(self.metadata, dict) and self.metadata.get("interrupted") is True
 
     def __repr__(self) -> str:

@@ -139,6 +139,8 @@ make_folder(int dirfd, char *path, struct pawl_error *err)
 		/* Somebody else may have made it in between. */
 		if (is_folder(dirfd, path))
 			return 0;
+		if (sys == EEXIST || sys == ENOTDIR) /* it, or one above it, which is then looked at first */
+			return err_set(err, PAWL_EEXISTS, "%s is a file, expected a folder", path);
 		return err_sys(err, sys, "%s: make folder", path);
 	}
 

@@ -375,6 +375,28 @@ def test_prune_tells_what_it_deletes_and_why(demo: pathlib.Path) -> None:
     assert len(done.stdout.splitlines()) == 4 and "deleted 3 checkpoints" in done.stderr
 
 
+def test_prune_by_a_metric_that_no_checkpoint_has_is_a_mistake(demo: pathlib.Path) -> None:
+    """P13: what nothing is known about must not decide what goes."""
+    said = run("prune", demo, "--keep-best", 1, "--by", "acuracy", status=2).stderr
+    assert "acuracy" in said and "accuracy" in said and "loss" in said
+    assert len(names(demo)) == 5
+
+
+def test_prune_says_when_the_budget_cannot_be_met(demo: pathlib.Path) -> None:
+    assert "cannot be met" in run("prune", demo, "--max-bytes", "1B").stderr
+    assert "cannot be met" not in run("prune", demo, "--max-bytes", "1GiB").stderr
+
+
+def test_a_checkpoint_that_a_run_was_begun_in_is_still_looked_at(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    copy = tmp_path / "alone"
+    shutil.copytree(demo / "checkpoints" / "checkpoint_000003", copy)
+    (copy / "run.json").write_text((demo / "run.json").read_text())
+    assert "no checkpoint" not in run("verify", copy).stderr
+    pack = copy / PACK
+    pack.write_bytes(pack.read_bytes()[:-1] + b"?")
+    run("verify", copy, status=4)
+
+
 def test_prune_without_a_rule_is_a_mistake(demo: pathlib.Path) -> None:
     assert "--keep-last" in run("prune", demo, status=2).stderr
     assert "--by METRIC" in run("prune", demo, "--keep-best", 1, status=2).stderr

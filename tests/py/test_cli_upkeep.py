@@ -29,11 +29,12 @@ def test_best_is_what_the_training_orders_by(tmp_path: pathlib.Path) -> None:
     assert os.readlink(demo / "best").endswith("checkpoint_000002")
 
 
-def test_a_training_without_scores_does_not_inherit_them(tmp_path: pathlib.Path) -> None:
+def test_a_training_without_scores_goes_on_with_the_remembered_ones(tmp_path: pathlib.Path) -> None:
+    """E7, P6: what is best is not forgotten by an opening that says nothing about it."""
     demo = make("scored", tmp_path / "demo", 3)
     make("run", demo, 1)
-    assert json.loads((demo / "run.json").read_text())["scores"] == []
-    assert best(demo) == [4]
+    assert json.loads((demo / "run.json").read_text())["scores"] == [["accuracy", 1]]
+    assert best(demo) == [2]
 
 
 def test_upkeep_begins_no_attempt_and_keeps_the_date(tmp_path: pathlib.Path) -> None:

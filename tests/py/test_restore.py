@@ -120,7 +120,7 @@ def test_strict_lists_every_difference_at_once_and_changes_nothing() -> None:
                 "dtype: dtype: saved F32, live F64",
                 "missing: here",
                 "unexpected: there",
-                "type: kind: saved a tensor, live a int",
+                "type: kind: saved a tensor, live an int",
                 "unexpected: deep/1",
             ]
         )

@@ -171,11 +171,36 @@ test_R160_what_n_ranks_saved_m_ranks_restore(void **state)
 	}
 }
 
+/* What many ranks have saved is made anew from their packs alone: the union of their trees, values per rank too. */
+static void
+test_a_lost_manifest_of_many_ranks_is_made_anew_from_the_packs(void **state)
+{
+	struct expect expect = {.saved_world = 3, .step = 3};
+	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
+	struct pawl_error err = {0};
+	struct pawl *run = NULL;
+	char path[400];
+
+	assert_int_equal(ranks_run(*state, 3, TIMEOUT_MS, save_three, NULL), 0);
+	snprintf(path, sizeof(path), "%s/checkpoints/checkpoint_000003/manifest.json", (char *)*state);
+	assert_int_equal(remove(path), 0);
+	opts.root = *state;
+	opts.upkeep = 1;
+	assert_int_equal(pawl_open(&opts, &run, &err), 0);
+	if (pawl_repair(run, "checkpoint_000003", 0, &err) < 0)
+		fail_msg("repair: %s", err.message);
+	assert_int_equal(pawl_close(run, &err), 0);
+	count_checkpoints(*state, 3, 3);
+	assert_int_equal(ranks_run(*state, 3, TIMEOUT_MS, restore_latest, &expect), 0);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_P11_four_ranks_save_one_checkpoint_and_restore_it, setup,
+	                                        teardown),
+		cmocka_unit_test_setup_teardown(test_a_lost_manifest_of_many_ranks_is_made_anew_from_the_packs, setup,
 	                                        teardown),
 		cmocka_unit_test_setup_teardown(test_R160_what_n_ranks_saved_m_ranks_restore, setup, teardown),
 	};

@@ -407,6 +407,18 @@ test_wrong_destinations_are_refused(void **state)
 	t.offsets = t.global_shape = NULL;
 	t.strides = (int64_t[]){0, 1};
 	assert_int_equal(pawl_restore_bind(r, index, &t, &err), PAWL_EUSAGE);
+	t.strides = (int64_t[]){1, 1}; /* neighbours share their memory, though no stride is 0 */
+	assert_int_equal(pawl_restore_bind(r, index, &t, &err), PAWL_EUSAGE);
+	t.strides = (int64_t[]){-(COLUMNS - 1), 1};
+	assert_int_equal(pawl_restore_bind(r, index, &t, &err), PAWL_EUSAGE);
+	t.strides = (int64_t[]){1, -(ROWS - 1)};
+	assert_int_equal(pawl_restore_bind(r, index, &t, &err), PAWL_EUSAGE);
+	t.strides = (int64_t[]){INT64_MAX, INT64_MIN};
+	assert_int_equal(pawl_restore_bind(r, index, &t, &err), PAWL_EUSAGE);
+	t.strides = (int64_t[]){1, ROWS};
+	assert_int_equal(pawl_restore_bind(r, index, &t, &err), 0);
+	t.strides = (int64_t[]){-COLUMNS, 1};
+	assert_int_equal(pawl_restore_bind(r, index, &t, &err), 0);
 	t.strides = NULL;
 	t.data = NULL;
 	assert_int_equal(pawl_restore_bind(r, index, &t, &err), PAWL_EUSAGE);
@@ -477,6 +489,31 @@ test_R136_small_blocks_name_the_range_and_the_tensor(void **state)
 	opts.n_include = 1;
 	pawl_restore_close(restore(f, &opts));
 	assert_memory_equal(f->live.pairs, f->saved.pairs, sizeof f->live.pairs);
+}
+
+static void
+test_the_pieces_of_a_tensor_fill_it(void **state)
+{
+	struct fixture *f = *state;
+	const uint64_t *offsets, *lengths;
+	struct pawl_error err = {0};
+	struct pawl_restore *r = NULL;
+	save(f, 1, 5, &(struct made_opts){.ranks = 2, .grid = {2}});
+	made_check(pawl_restore_open(f->made.run, NULL, &r, &err), &err);
+	size_t index = pawl_node_tensor(pawl_state_at(pawl_restore_state(r), "model/weight"));
+	size_t n = pawl_restore_piece_count(r, index);
+	uint64_t elements = 0;
+	assert_true(n >= 2);
+	for (size_t i = 0; i < n; i++) {
+		made_check(pawl_restore_piece(r, index, i, &offsets, &lengths, &err), &err);
+		assert_true(offsets[0] + lengths[0] <= ROWS && offsets[1] + lengths[1] <= COLUMNS);
+		elements += lengths[0] * lengths[1];
+	}
+	assert_int_equal(elements, ROWS * COLUMNS);
+	made_check(pawl_restore_piece(r, index, 0, NULL, NULL, &err), &err);
+	assert_int_equal(pawl_restore_piece(r, index, n, &offsets, &lengths, &err), PAWL_ENOTFOUND);
+	assert_int_equal(pawl_restore_piece_count(r, SIZE_MAX), 0);
+	pawl_restore_close(r);
 }
 
 static void
@@ -786,6 +823,7 @@ main(void)
 		T(test_wrong_destinations_are_refused),
 		T(test_R136_single_changed_bytes_are_found_and_named),
 		T(test_R136_small_blocks_name_the_range_and_the_tensor),
+		T(test_the_pieces_of_a_tensor_fill_it),
 		T(test_R136_truncated_longer_and_missing_files_are_found),
 		T(test_R137_damage_falls_back_to_the_next_older_with_the_reasons),
 		T(test_R137_a_bad_manifest_of_the_newest_is_passed_over_at_open),

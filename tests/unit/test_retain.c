@@ -148,7 +148,7 @@ test_R5_negative_num_to_keep_is_refused_naming_the_value(void **state)
 
 		snprintf(number, sizeof(number), "received %lld", (long long)bad[i]);
 		assert_int_equal(retain_check(&p, &err), PAWL_EUSAGE);
-		assert_non_null(strstr(err.message, "must be None or a non-negative integer"));
+		assert_non_null(strstr(err.message, "must be 0 (keep all), a positive number or PAWL_KEEP_MEMORY"));
 		assert_non_null(strstr(err.message, number));
 	}
 }
@@ -290,7 +290,6 @@ test_R28_score_that_is_no_number_is_refused_but_nan_and_inf_pass(void **state)
 	assert_int_equal(retain_check_metrics(&p, &m, 1, &err), PAWL_EUSAGE);
 	assert_non_null(strstr(err.message, "'accuracy'"));
 	assert_non_null(strstr(err.message, "must be numerical"));
-	assert_non_null(strstr(err.message, "7"));
 	m.not_a_number = 0;
 	for (size_t i = 0; i < COUNT(fine); i++) {
 		m.value = fine[i];

@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <ftw.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -279,8 +280,8 @@ test_a_state_above_arena_bytes_passes_through_a_ring(void **state)
 	pawl_arena_free(arena);
 }
 
-/* In small pages, so that every fault counts: the memory is not made ready while the caller of a lazy save waits, and is
- * ready for the next one. */
+/* In small pages, so that every fault counts: the memory is not made ready while the caller of a lazy save waits, and
+ * is ready for the next one. */
 static void
 test_R145_the_first_lazy_save_does_not_fault_memory_in_on_the_callers_thread(void **state)
 {
@@ -454,6 +455,37 @@ test_recycled_files_are_overwritten_not_created(void **state)
 		same += now.st_ino == first.st_ino;
 	}
 	assert_true(same >= 1);
+	close_run(run);
+}
+
+static void
+test_a_save_may_wait_for_its_turn_where_the_run_skips(void **state)
+{
+	struct fixture *f = *state;
+	struct pawl_open_opts opts = options(f);
+	struct pawl_save_opts save = PAWL_SAVE_OPTS_INIT;
+	struct pawl_state *tree;
+	struct pawl_error err = {0};
+
+	opts.on_busy = PAWL_BUSY_SKIP;
+	opts.bandwidth_bytes_per_second = 24 << 20; /* so that a save is still running for certain */
+	struct pawl *run = open_with(&opts);
+
+	assert_int_equal(pawl_wait_turn(run, 0, &err), 0);
+	assert_int_equal(try_save(run, f, 1, NULL, &err), 0);
+	assert_int_equal(try_save(run, f, 2, NULL, &err), PAWL_EBUSY);
+	assert_int_equal(pawl_wait_turn(run, 1, &err), PAWL_ETIMEOUT);
+	tree = make_state(f, 3);
+	save.step = 3;
+	save.on_busy = PAWL_BUSY_WAIT + 1;
+	assert_int_equal(pawl_save(run, &save, tree, NULL, &err), 0);
+	assert_int_equal(pawl_wait_turn(run, -1, &err), 0);
+	save.on_busy = PAWL_BUSY_REPLACE + 2;
+	assert_int_equal(pawl_save(run, &save, tree, NULL, &err), PAWL_EUSAGE);
+	assert_non_null(strstr(err.message, "on_busy"));
+	pawl_state_free(tree);
+	assert_int_equal(pawl_wait(run, -1, &err), 0);
+	assert_int_equal(check_restore(run, f, NULL), 3);
 	close_run(run);
 }
 
@@ -799,12 +831,18 @@ test_R157_floats_of_the_tree_and_numbers_of_8_bits_count(void **state)
 		const char *bytes;
 		bool bad;
 	} rows[] = {
-		{PAWL_F8_E5M2, "\x7b\xfb\x80\x00", false},     {PAWL_F8_E5M2, "\0\x7c\0\0", true},
-		{PAWL_F8_E5M2, "\0\0\0\xff", true},            {PAWL_F8_E4M3, "\x7e\xfe\x80\x78", false},
-		{PAWL_F8_E4M3, "\0\0\x7f\0", true},            {PAWL_F8_E4M3, "\0\0\xff\0", true},
-		{PAWL_F8_E4M3FNUZ, "\x7f\xff\x00\x7c", false}, {PAWL_F8_E4M3FNUZ, "\x80\0\0\0", true},
-		{PAWL_F8_E5M2FNUZ, "\x7f\xff\x00\x7c", false}, {PAWL_F8_E5M2FNUZ, "\0\x80\0\0", true},
-		{PAWL_F8_E8M0, "\xfe\x7f\x80\x00", false},     {PAWL_F8_E8M0, "\xff\0\0\0", true},
+		{PAWL_F8_E5M2, "\x7b\xfb\x80\x00", false},
+		{PAWL_F8_E5M2, "\0\x7c\0\0", true},
+		{PAWL_F8_E5M2, "\0\0\0\xff", true},
+		{PAWL_F8_E4M3, "\x7e\xfe\x80\x78", false},
+		{PAWL_F8_E4M3, "\0\0\x7f\0", true},
+		{PAWL_F8_E4M3, "\0\0\xff\0", true},
+		{PAWL_F8_E4M3FNUZ, "\x7f\xff\x00\x7c", false},
+		{PAWL_F8_E4M3FNUZ, "\x80\0\0\0", true},
+		{PAWL_F8_E5M2FNUZ, "\x7f\xff\x00\x7c", false},
+		{PAWL_F8_E5M2FNUZ, "\0\x80\0\0", true},
+		{PAWL_F8_E8M0, "\xfe\x7f\x80\x00", false},
+		{PAWL_F8_E8M0, "\xff\0\0\0", true},
 		{PAWL_U8, "\xff\x7f\x80\x7c", false},
 	};
 	struct fixture *f = *state;
@@ -944,6 +982,7 @@ main(void)
 		CASE(test_R140_unchanged_packs_are_linked),
 		CASE(test_recycled_files_are_overwritten_not_created),
 		CASE(test_busy_skip_and_replace),
+		CASE(test_a_save_may_wait_for_its_turn_where_the_run_skips),
 		CASE(test_R4_num_to_keep_and_ids_that_never_repeat),
 		CASE(test_E1_the_id_of_a_removed_newest_checkpoint_is_not_given_out_again),
 		CASE(test_R3_memory_only_writes_nothing),

@@ -245,7 +245,11 @@ test_P13_a_rule_by_a_metric_that_no_checkpoint_has_is_an_error(void **state)
 static void
 test_E7_a_damaged_run_file_counts_as_lost(void **state)
 {
-	static const char *const damages[] = {"", "{", "[1]", "{\"pawl_run\":\"x\"}", "{\"pawl_run\":1}",
+	static const char *const damages[] = {"",
+	                                      "{",
+	                                      "[1]",
+	                                      "{\"pawl_run\":\"x\"}",
+	                                      "{\"pawl_run\":1}",
 	                                      "{\"pawl_run\":1,\"run\":\"xyz\",\"attempt\":3}"};
 	struct small_run *r = *state;
 	char id[33];
@@ -331,18 +335,55 @@ test_a_run_is_not_begun_inside_of_another(void **state)
 	small_open(r);
 }
 
+static void
+test_a_root_that_is_a_file_is_told_from_a_folder(void **state)
+{
+	struct small_run *r = *state;
+	struct small_path file = small_path(r, "file"), below = small_path(r, "file/run");
+	char expected[1100];
+
+	small_write(r, "file", "x", 1);
+	r->opts.root = file.text;
+	FAILS(PAWL_EEXISTS, "is a file, expected a folder", pawl_open(&r->opts, &r->run, err));
+	r->opts.root = below.text;
+	snprintf(expected, sizeof(expected), "%s is a file, expected a folder", file.text);
+	FAILS(PAWL_EEXISTS, expected, pawl_open(&r->opts, &r->run, err));
+}
+
+static void
+test_who_writes_a_run_is_told_with_its_folder(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl *other = NULL;
+
+	small_open(r);
+	FAILS(PAWL_EBUSY, pawl_root(r->run), pawl_open(&r->opts, &other, err));
+}
+
+static void
+test_a_mean_time_between_failures_is_no_negative_number(void **state)
+{
+	static const double bad[] = {-1, -INFINITY, NAN};
+	struct small_run *r = *state;
+
+	for (size_t i = 0; i < COUNT(bad); i++) {
+		r->opts.mtbf_seconds = bad[i];
+		FAILS(PAWL_EUSAGE, "mtbf_seconds", pawl_open(&r->opts, &r->run, err));
+	}
+}
+
 /* ---- the caller's error */
 
 /* The call succeeds, and does not touch the error that it is given. */
-#define QUIET(call)                                                                                               \
-	do {                                                                                                      \
-		struct pawl_error err_, before_, *err = &err_;                                                    \
-		memset(&err_, 0x5a, sizeof(err_));                                                                \
-		err_.message[sizeof(err_.message) - 1] = '\0';                                                    \
-		memcpy(&before_, &err_, sizeof(err_));                                                            \
-		int rc_ = (call);                                                                                 \
-		if (rc_ < 0 || memcmp(&err_, &before_, sizeof(err_)) != 0)                                        \
-			fail_msg("%s:%d: %s: %d: %s", __FILE__, __LINE__, #call, rc_, err->message);              \
+#define QUIET(call)                                                                                  \
+	do {                                                                                         \
+		struct pawl_error err_, before_, *err = &err_;                                       \
+		memset(&err_, 0x5a, sizeof(err_));                                                   \
+		err_.message[sizeof(err_.message) - 1] = '\0';                                       \
+		memcpy(&before_, &err_, sizeof(err_));                                               \
+		int rc_ = (call);                                                                    \
+		if (rc_ < 0 || memcmp(&err_, &before_, sizeof(err_)) != 0)                           \
+			fail_msg("%s:%d: %s: %d: %s", __FILE__, __LINE__, #call, rc_, err->message); \
 	} while (0)
 
 static void
@@ -526,6 +567,9 @@ main(void)
 		CASE(test_a_damaged_run_file_of_an_empty_run_is_begun_anew),
 		CASE(test_a_run_file_of_a_newer_version_or_another_program_is_left_alone),
 		CASE(test_a_run_is_not_begun_inside_of_another),
+		CASE(test_a_root_that_is_a_file_is_told_from_a_folder),
+		CASE(test_who_writes_a_run_is_told_with_its_folder),
+		CASE(test_a_mean_time_between_failures_is_no_negative_number),
 		CASE(test_a_call_that_succeeds_leaves_the_error_alone),
 	};
 

@@ -352,6 +352,50 @@ test_dicts_of_every_size_find_their_keys_and_refuse_them_twice(void **unused)
 }
 
 static void
+test_NULL_is_refused_everywhere(void **unused)
+{
+	(void)unused;
+	struct pawl_state *s = new_state();
+	struct pawl_tensor tensor = PAWL_TENSOR_INIT;
+	const struct pawl_scalar none = {.type = PAWL_NONE};
+	struct pawl_error err = {0};
+	const char *text;
+	int64_t number;
+	double real;
+
+	assert_int_equal(pawl_state_new(NULL, &err), PAWL_EUSAGE);
+	for (int i = 0; i < 2; i++) { /* no state, then no path */
+		struct pawl_state *where = i ? s : NULL;
+		const char *path = i ? NULL : "a";
+
+		assert_int_equal(pawl_state_set_none(where, path, &err), PAWL_EUSAGE);
+		assert_int_equal(pawl_state_set_bool(where, path, 1, &err), PAWL_EUSAGE);
+		assert_int_equal(pawl_state_set_int(where, path, 1, &err), PAWL_EUSAGE);
+		assert_int_equal(pawl_state_set_float(where, path, 1, &err), PAWL_EUSAGE);
+		assert_int_equal(pawl_state_set_str(where, path, "x", &err), PAWL_EUSAGE);
+		assert_int_equal(pawl_state_set_bytes(where, path, "x", 1, &err), PAWL_EUSAGE);
+		assert_int_equal(pawl_state_set_tensor(where, path, &tensor, &err), PAWL_EUSAGE);
+		assert_int_equal(pawl_state_get_int(where, path, &number, &err), PAWL_EUSAGE);
+		assert_int_equal(pawl_state_get_float(where, path, &real, &err), PAWL_EUSAGE);
+		assert_int_equal(pawl_state_get_str(where, path, &text, &err), PAWL_EUSAGE);
+	}
+	assert_int_equal(pawl_state_set_str(s, "a", NULL, &err), PAWL_EUSAGE);
+	assert_int_equal(pawl_state_set_bytes(s, "a", NULL, 1, &err), PAWL_EUSAGE);
+	assert_int_equal(pawl_state_set_tensor(s, "a", NULL, &err), PAWL_EUSAGE);
+	assert_int_equal(pawl_state_begin(NULL, PAWL_DICT, &err), PAWL_EUSAGE);
+	assert_int_equal(pawl_state_end(NULL, &err), PAWL_EUSAGE);
+	assert_int_equal(pawl_state_key(NULL, &none, &err), PAWL_EUSAGE);
+	assert_int_equal(pawl_state_key(s, NULL, &err), PAWL_EUSAGE);
+	assert_int_equal(pawl_state_add(NULL, &none, &err), PAWL_EUSAGE);
+	assert_int_equal(pawl_state_add(s, NULL, &err), PAWL_EUSAGE);
+	assert_int_equal(pawl_state_add_tensor(NULL, &tensor, &err), PAWL_EUSAGE);
+	assert_int_equal(pawl_state_add_tensor(s, NULL, &err), PAWL_EUSAGE);
+	assert_null(pawl_state_root(s));
+	assert_int_equal(pawl_state_set_bytes(s, "empty", NULL, 0, &err), 0);
+	pawl_state_free(s);
+}
+
+static void
 test_calls_out_of_order_are_refused(void **unused)
 {
 	(void)unused;
@@ -1092,6 +1136,7 @@ main(void)
 		cmocka_unit_test(test_P1_random_trees_come_back_equal),
 		cmocka_unit_test(test_a_key_twice_is_refused_and_names_the_path),
 		cmocka_unit_test(test_dicts_of_every_size_find_their_keys_and_refuse_them_twice),
+		cmocka_unit_test(test_NULL_is_refused_everywhere),
 		cmocka_unit_test(test_calls_out_of_order_are_refused),
 		cmocka_unit_test(test_what_cannot_be_held_is_refused_with_path_and_type),
 		cmocka_unit_test(test_256_levels_are_held_and_300_refused),

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pawl.torch needs to know of torch.distributed.checkpoint (DCP): how a plan's items lie in a state, and how a
+checkpoint's tree reads as DCP's metadata.
+
+DCP names everything by flat keys ("model.w", "lst.0") and remembers the path of each ("model", "w"). In a state the
+paths are dicts within dicts, so that ranks, which hold different items, can be united; places of a list are keys of
+type int. What is no dict is a leaf: a tensor, or a value that DCP would have pickled. A value that is a dict itself is
+told apart by lying under the key None.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ._pawl import MismatchError, UnsupportedError
+
+NOTE = "torch.distributed.checkpoint"  # key in a checkpoint's metadata: it was saved through DCP
+
+DTYPES: dict[str, torch.dtype] = {
+    name: getattr(torch, attribute)
+    for name, attribute in {
+        "BOOL": "bool",
+        "F4": "float4_e2m1fn_x2",
+        "U8": "uint8",
+        "I8": "int8",
+        "F8_E5M2": "float8_e5m2",
+        "F8_E4M3": "float8_e4m3fn",
+        "F8_E8M0": "float8_e8m0fnu",
+        "F8_E4M3FNUZ": "float8_e4m3fnuz",
+        "F8_E5M2FNUZ": "float8_e5m2fnuz",
+        "I16": "int16",
+        "U16": "uint16",
+        "F16": "float16",
+        "BF16": "bfloat16",
+        "I32": "int32",
+        "U32": "uint32",
+        "F32": "float32",
+        "C64": "complex64",
+        "F64": "float64",
+        "I64": "int64",
+        "U64": "uint64",
+        "C128": "complex128",
+    }.items()
+    if hasattr(torch, attribute)
+}
+
+Path = tuple[str | int, ...]
+Keys = tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """A tensor of a checkpoint that has not been read, and the pieces it lies in."""
+
+    index: int
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    pieces: list[tuple[tuple[int, ...], tuple[int, ...]]]
+
+    @property
+    def is_tensor(self) -> bool:
+        """A tensor of torch, or of a program that tells nothing of its kind."""
+        return self.kind == "" or self.kind.startswith("torch")
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where one of DCP's keys lies: by DCP's path, by the keys of the tree, and what is there."""
+
+    path: Path
+    keys: Keys
+    value: Any
+
+
+def text(keys: Keys) -> str:
+    """A path as pawl writes it."""
+    return "/".join(str(key).replace("%", "%25").replace("/", "%2F") for key in keys)
+
+
+def pairs(dtype: torch.dtype | str, numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """Extents in elements as pawl counts them: torch's four-bit floats come in pairs."""
+    if numbers and dtype in ("F4", DTYPES.get("F4")):
+        return (*numbers[:-1], numbers[-1] * 2)
+    return numbers
+
+
+def halves(dtype: str, numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """The reverse."""
+    return (*numbers[:-1], numbers[-1] // 2) if numbers and dtype == "F4" else numbers
+
+
+# ---- saving ----
+
+
+def put(tree: dict[Any, Any], path: Path, value: object) -> None:
+    """Puts a leaf into a tree of dicts."""
+    at = tree
+    for key in path[:-1]:
+        at = at.setdefault(key, {})
+        if not isinstance(at, dict):
+            raise MismatchError(f"'{text(path)}' lies below another value of the same state")
+    if path[-1] in at:
+        raise MismatchError(f"'{text(path)}' is there twice")
+    at[path[-1]] = {None: value} if isinstance(value, dict) else value
+
+
+def step_of(checkpoint_id: object) -> int | None:
+    """The last number in the last component of a checkpoint_id ("runs/a/step_400" is 400)."""
+    if isinstance(checkpoint_id, int):
+        return checkpoint_id
+    if not isinstance(checkpoint_id, str | os.PathLike):
+        return None
+    digits = re.findall(r"\d+", os.path.basename(os.path.normpath(os.fspath(checkpoint_id))))
+    return int(digits[-1]) if digits else None
+
+
+# ---- reading ----
+
+
+def needs_reading(value: object) -> bool:
+    """Does a value hold arrays or tensors?"""
+    if isinstance(value, Leaf):
+        return True
+    if isinstance(value, dict):
+        return any(needs_reading(inner) for inner in value.values())
+    return isinstance(value, list | tuple) and any(needs_reading(inner) for inner in value)
+
+
+def _is_value(value: object) -> bool:
+    """DCP's rule for the lists of a state: without tensors and dicts they are values as a whole."""
+    if isinstance(value, dict):
+        return False
+    if not isinstance(value, list):
+        return True
+    return all(_is_value(entry) and not (isinstance(entry, Leaf) and entry.is_tensor) for entry in value)
+
+
+def places(tree: object, through_dcp: bool, path: Path = (), keys: Keys = ()) -> Iterator[Place]:
+    """The items of a tree as DCP would name them. through_dcp: it is one that `put` has made."""
+    if through_dcp and isinstance(tree, dict) and set(tree) == {None}:
+        yield Place(path, (*keys, None), tree[None])
+    elif isinstance(tree, dict):
+        for key, value in tree.items():
+            name = key if through_dcp and type(key) is int else str(key)
+            yield from places(value, through_dcp, (*path, name), (*keys, key))
+    elif isinstance(tree, list) and not through_dcp and not _is_value(tree):
+        for index, value in enumerate(tree):
+            yield from places(value, through_dcp, (*path, index), (*keys, index))
+    else:
+        yield Place(path, keys, tree)
+
+
+def named_places(tree: object, through_dcp: bool) -> dict[str, Place]:
+    """The items by DCP's flat keys."""
+    if not isinstance(tree, dict):
+        raise UnsupportedError(f"what was saved is a {type(tree).__name__}; DCP knows dicts only")
+    found: dict[str, Place] = {}
+    for place in places(tree, through_dcp):
+        name = ".".join(map(str, place.path))
+        if name in found:
+            raise UnsupportedError(f"'{text(found[name].keys)}' and '{text(place.keys)}' are both '{name}' to DCP")
+        found[name] = place
+    return found
+
+
+def at(tree: Any, keys: Keys) -> Any:
+    """What lies at a place of a tree."""
+    for key in keys:
+        tree = tree[key]
+    return tree
+
+
+def note_of(metadata: object) -> Mapping[str, Any] | None:
+    """What StorageWriter has written into a checkpoint's metadata, if it has."""
+    note = metadata.get(NOTE) if isinstance(metadata, dict) else None
+    return note if isinstance(note, dict) else None

@@ -1,0 +1,552 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pawl below torch.distributed.checkpoint (DCP): its save, async_save and load, with its planners and their resharding.
+
+    writer = pawl.torch.StorageWriter("runs/demo", keep_last=3)
+    dcp.save(state, checkpoint_id=f"step_{step}", storage_writer=writer)
+    dcp.load(state, storage_reader=pawl.torch.StorageReader("runs/demo"))
+
+Nothing is pickled: tensors lie in packs, and what DCP would have pickled is kept as values of the state.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import pickle
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import torch
+from torch import distributed as dist
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import (
+    LoadItemType,
+    LoadPlan,
+    LoadPlanner,
+    ReadItem,
+    SavePlan,
+    SavePlanner,
+    WriteItem,
+    WriteItemType,
+)
+from torch.distributed.checkpoint.state_dict_saver import save as _dcp_save
+from torch.distributed.checkpoint.storage import StorageReader as _StorageReader
+from torch.distributed.checkpoint.storage import StorageWriter as _StorageWriter
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from . import _checks, _dcp, _pawl, _reports
+from ._pawl import ExistsError, InternalError, MismatchError, NotFoundError, UnsupportedError, UsageError
+from .manager import CheckpointManager
+from .shard import Shard
+
+__all__ = ["StorageReader", "StorageWriter", "export_dcp"]
+
+_T = TypeVar("_T")
+_COPY_BYTES = 256 << 20  # of tensors that are read into memory of the host first, at a time
+
+
+def _done(value: _T) -> Future[_T]:
+    future: Future[_T] = Future()
+    future.set_result(value)
+    return future
+
+
+# ---- saving ----
+
+
+class StorageWriter(_StorageWriter):
+    """Saves what DCP has planned as checkpoints of a run, with pawl's retention, sums and commit.
+
+    Make it once and keep it: it holds the run from the first save until ``close()``, or until it is dropped. The
+    ``options`` are those of ``CheckpointManager``. All ranks of ``process_group`` (that of ``dcp.save``; without
+    torch's process groups this process alone) save together; when ``dcp.save`` returns, or the future of
+    ``dcp.async_save`` is done, the checkpoint is durable on every rank or an error was raised on every rank.
+
+    The step is the last number in ``checkpoint_id`` (``step_400``), which may be a number itself; without one it is one
+    more than the last. ``next_save`` gives it by hand, and with it metrics and metadata.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, process_group: Any = None, **options: Any) -> None:
+        super().__init__()
+        self._root = _checks.path("root", root)
+        self._group = process_group
+        if ("rank" in options) != ("world_size" in options):
+            raise UsageError("rank and world_size go together")
+        self._options: dict[str, Any] = {"mode": "direct", **options}  # DCP waits for the end of the save in any case
+        self._manager: CheckpointManager | None = None
+        self._checkpoint_id: str | os.PathLike[str] | int | None = None
+        self._last_step: int | None = None
+        self._given: dict[str, Any] = {}
+        self._id: int | None = None
+
+    @property
+    def manager(self) -> CheckpointManager:
+        """The run's manager; opened when it is first asked for, by all ranks together."""
+        if self._manager is None:
+            rank, world_size = self._who()
+            self._manager = CheckpointManager(self._root, **{**self._options, "rank": rank, "world_size": world_size})
+        return self._manager
+
+    def next_save(
+        self,
+        *,
+        step: int | None = None,
+        metrics: Mapping[str, object] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        progress: Mapping[str, float] | None = None,
+    ) -> None:
+        """What the next save is to carry; called on every rank alike."""
+        self._given = {"step": step, "metrics": metrics, "metadata": metadata, "progress": progress}
+
+    def close(self) -> None:
+        """Releases the run."""
+        manager, self._manager = self._manager, None
+        if manager is not None:
+            manager.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._manager is not None:
+            raise UsageError("a StorageWriter that has opened its run cannot be handed to another process")
+        return self.__dict__
+
+    def __repr__(self) -> str:
+        return f"StorageWriter({self._root!r})"
+
+    # ---- what DCP calls ----
+
+    @property
+    def checkpoint_id(self) -> str | os.PathLike[str]:
+        """As given to the save that is under way; else the run's folder."""
+        return self._root if self._checkpoint_id is None else str(self._checkpoint_id)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return isinstance(checkpoint_id, str | os.PathLike | int)
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | int | None = None) -> None:
+        self._checkpoint_id = checkpoint_id
+
+    def storage_meta(self) -> StorageMeta:
+        return StorageMeta(checkpoint_id=self.checkpoint_id)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        rank, world_size = self._who()
+        if not kwargs.get("use_collectives", True):
+            raise UsageError("use_collectives=False has every rank save by itself, which pawl does not do")
+        planned = kwargs.get("rank", rank)
+        if planned != rank:
+            raise UsageError(
+                f"DCP saves as rank {planned}, the StorageWriter as rank {rank} of {world_size}; give it the same "
+                "process_group, or rank=0 and world_size=1 where no_dist=True"
+            )
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        world_size = self._who()[1]
+        if len(plans) != world_size:
+            raise UsageError(
+                f"DCP saves with {len(plans)} ranks, the StorageWriter with {world_size}; give it that process_group"
+            )
+        return plans
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        manager = self.manager
+        checkpoint_id, self._checkpoint_id = self._checkpoint_id, None
+        given, self._given = self._given, {}
+        try:
+            step = self._step(manager, given.pop("step", None), checkpoint_id)
+            state = self._state(plan, planner)
+        except Exception as error:
+            manager._run.save_failed(str(error))
+            raise
+        note = {_dcp.NOTE: {"checkpoint_id": _plain_id(checkpoint_id)}}
+        metadata = {**(given.pop("metadata", None) or {}), **note}
+        ticket = manager.save(step, state, metadata=metadata, force=True, wait=True, **given)
+        if ticket is None or ticket.id is None:
+            raise InternalError("the save has no checkpoint")
+        self._last_step, self._id = step, ticket.id
+        return _done([WriteResult(item.index, _nbytes(item), ticket.id) for item in plan.items])
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        found = {result.storage_data for row in results for result in row} | {self._id}
+        if len(found) != 1:
+            raise InternalError(f"the ranks have saved different checkpoints: {sorted(map(str, found))}")
+        metadata.storage_data = {}
+        metadata.storage_meta = self.storage_meta()
+
+    # ---- inside ----
+
+    def _who(self) -> tuple[int, int]:
+        if "rank" in self._options:
+            return self._options["rank"], self._options["world_size"]
+        if not (dist.is_available() and dist.is_initialized()):
+            return 0, 1
+        return dist.get_rank(self._group), dist.get_world_size(self._group)
+
+    def _step(self, manager: CheckpointManager, given: int | None, checkpoint_id: object) -> int:
+        step = _dcp.step_of(checkpoint_id) if given is None else given
+        if step is not None:
+            return step
+        last = manager.latest_step() if self._last_step is None else self._last_step
+        return 0 if last is None else last + 1
+
+    def _state(self, plan: SavePlan, planner: SavePlanner) -> dict[Any, Any]:
+        """What this rank has to write: every item is a leaf, and a leaf of this rank alone."""
+        state: dict[Any, Any] = {}
+        seen: set[Any] = set()
+        paths = plan.planner_data if isinstance(plan.planner_data, dict) else {}
+        for item in plan.items:
+            path = paths.get(item.index.fqn, (item.index.fqn,))
+            if item.type == WriteItemType.BYTE_IO:
+                _dcp.put(state, path, _value(planner, item, path))
+                continue
+            tensor = planner.resolve_data(item)
+            if not isinstance(tensor, torch.Tensor) or item.tensor_data is None:
+                raise UnsupportedError(f"'{_dcp.text(path)}': the planner gives no tensor for it")
+            tensor = tensor.detach()
+            if self._who()[1] > 1 and tensor.numel():
+                # Tied memory would be stored once, under one name. Here the other ranks need not agree on that name.
+                memory = (tensor.device, tensor.data_ptr(), tuple(tensor.shape), tensor.dtype)
+                tensor = tensor.clone() if memory in seen else tensor
+                seen.add(memory)
+            try:
+                _dcp.put(state, path, _shard(item, tensor))
+            except MismatchError:
+                raise UnsupportedError(
+                    f"'{_dcp.text(path)}': several pieces of one tensor on one rank cannot be held in a state"
+                ) from None
+        return state
+
+
+def _plain_id(checkpoint_id: object) -> str | int | None:
+    if checkpoint_id is None or isinstance(checkpoint_id, int):
+        return checkpoint_id
+    return os.path.normpath(os.fspath(checkpoint_id)) if isinstance(checkpoint_id, str | os.PathLike) else None
+
+
+def _nbytes(item: WriteItem) -> int:
+    if item.tensor_data is None:
+        return 0
+    return torch.Size(item.tensor_data.chunk.sizes).numel() * item.tensor_data.properties.dtype.itemsize
+
+
+def _shard(item: WriteItem, tensor: torch.Tensor) -> Shard:
+    data = item.tensor_data
+    assert data is not None
+    size = _dcp.pairs(tensor.dtype, tuple(data.size))
+    offsets = _dcp.pairs(tensor.dtype, tuple(data.chunk.offsets))
+    if tuple(tensor.shape) != tuple(data.chunk.sizes):
+        raise MismatchError(f"'{item.index.fqn}': planned as {tuple(data.chunk.sizes)}, it is {tuple(tensor.shape)}")
+    if tensor.numel() == 0:  # an empty piece may lie at the end, and says nothing but that the tensor is there
+        return Shard(torch.empty([0] * tensor.ndim, dtype=tensor.dtype), size, (0,) * tensor.ndim, "elsewhere")
+    return Shard(tensor, size, offsets, "here")
+
+
+def _value(planner: SavePlanner, item: WriteItem, path: _dcp.Path) -> Any:
+    """What DCP would pickle. The usual planner gives the object itself; others have pickled it in memory."""
+    if (
+        isinstance(planner, DefaultSavePlanner)
+        and type(planner).resolve_data is DefaultSavePlanner.resolve_data
+        and type(planner).transform_object is DefaultSavePlanner.transform_object
+    ):
+        return planner.lookup_object(item.index)
+    data = planner.resolve_data(item)
+    if not isinstance(data, io.BytesIO):
+        return data
+    data.seek(0)
+    try:
+        return torch.load(data, weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        raise UnsupportedError(f"'{_dcp.text(path)}' cannot be held in a state: {error}") from None
+
+
+# ---- loading ----
+
+
+class StorageReader(_StorageReader):
+    """Loads checkpoints of a run, or a single one, through DCP, whoever saved them: the tensors of DCP's plan are read
+    from just the byte ranges they need, verified, into the tensors of the state.
+
+    ``which`` is "latest", "best", "good" or a step. The ``checkpoint_id`` of ``dcp.load`` goes before: as it was given
+    to ``dcp.save``, a step, or the name of a checkpoint's folder.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, which: str | int = "latest") -> None:
+        super().__init__()
+        self._root = _checks.path("root", root)
+        self._which = which
+        self._checkpoint_id: str | os.PathLike[str] | int | None = None
+        self._run: _pawl.Run | None = None
+        self._hold: _pawl.Hold | None = None
+        self._info: _pawl.Info | None = None
+        self._places: dict[str, _dcp.Place] = {}
+
+    def close(self) -> None:
+        """Lets go of the checkpoint; a load that went through has done so."""
+        run, self._run, self._hold = self._run, None, None
+        if run is not None:
+            run.close()
+
+    def __repr__(self) -> str:
+        return f"StorageReader({self._root!r})"
+
+    # ---- what DCP calls ----
+
+    @property
+    def checkpoint_id(self) -> str | os.PathLike[str]:
+        """As given to the load; else the run's folder."""
+        return self._root if self._checkpoint_id is None else str(self._checkpoint_id)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return isinstance(checkpoint_id, str | os.PathLike | int)
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | int | None = None) -> None:
+        self.close()
+        self._checkpoint_id = checkpoint_id
+
+    def read_metadata(self, *args: Any, **options: Any) -> Metadata:
+        self.close()
+        single = os.path.isfile(self._root) or os.path.isfile(os.path.join(self._root, "manifest.json"))
+        run = self._run = _pawl.Run(self._root, read_only=True, single=single)
+        try:
+            return self._describe(run, self._selector(run))
+        except BaseException:
+            self.close()
+            raise
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **options: Any) -> None:
+        pass
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        return dataclasses.replace(plan, storage_data=None if self._info is None else self._info["id"])
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        for rank, plan in enumerate(plans):
+            if plan.storage_data != plans[0].storage_data:
+                raise MismatchError(
+                    f"rank {rank} has found checkpoint {plan.storage_data} in {self._root}, rank 0 "
+                    f"{plans[0].storage_data}: one was saved meanwhile; load again, or name one"
+                )
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        try:
+            self._read_tensors([item for item in plan.items if item.type == LoadItemType.TENSOR], planner)
+            values = [item for item in plan.items if item.type == LoadItemType.BYTE_IO]
+            read = self._read_values({item.storage_index.fqn for item in values})
+            for item in values:
+                buffer = io.BytesIO()  # the form in which planners take values
+                torch.save(read[item.storage_index.fqn], buffer)
+                buffer.seek(0)
+                planner.load_bytes(item, buffer)
+        finally:
+            self.close()
+        return _done(None)
+
+    # ---- inside ----
+
+    def _selector(self, run: _pawl.Run) -> str:
+        wanted = self._checkpoint_id
+        if wanted is None:
+            return f"step:{_checks.step(self._which)}" if isinstance(self._which, int) else self._which
+        for info in reversed(run.list()):
+            note = _dcp.note_of(run.metadata(info["id"]))
+            if note is not None and note.get("checkpoint_id") == _plain_id(wanted):
+                return f"id:{info['id']}"
+        selector = f"step:{wanted}" if isinstance(wanted, int) else os.fspath(wanted)
+        found = None if "/" in selector else run.find(selector)
+        if found is None:
+            raise NotFoundError(f"{self._root} has no checkpoint that was saved with checkpoint_id {wanted!r}")
+        return f"id:{found}"
+
+    def _describe(self, run: _pawl.Run, selector: str) -> Metadata:
+        tree, info, fallbacks = run.describe(selector, _dcp.Leaf)
+        _reports.fallbacks(self._root, info["name"], fallbacks)
+        with suppress(_pawl.PawlError):  # where nothing can be written, nothing is deleted either
+            self._hold = run.hold(info["id"])
+        note = _dcp.note_of(run.metadata(info["id"]))
+        self._info = info
+        self._places = _dcp.named_places(tree, note is not None)
+        return Metadata(
+            {name: _storage(name, place.value) for name, place in self._places.items()},
+            planner_data={name: place.path for name, place in self._places.items()},
+            storage_data={},
+            storage_meta=StorageMeta(checkpoint_id=self.checkpoint_id),
+        )
+
+    def _opened(self) -> tuple[_pawl.Run, str]:
+        if self._run is None or self._info is None:
+            raise UsageError("read_metadata comes first")
+        return self._run, f"id:{self._info['id']}"
+
+    def _read_tensors(self, items: list[ReadItem], planner: LoadPlanner) -> None:
+        run, selector = self._opened()
+        boxes: list[tuple[int, tuple[int, ...], object]] = []
+        aside: list[tuple[ReadItem, torch.Tensor, torch.Tensor]] = []
+        done: list[tuple[ReadItem, torch.Tensor]] = []
+        for item in items:
+            target = planner.resolve_tensor(item).detach()
+            if tuple(target.shape) != tuple(item.lengths):
+                raise MismatchError(
+                    f"'{item.dest_index.fqn}': {tuple(item.lengths)} are to be read into {tuple(target.shape)}"
+                )
+            index, offsets, dtype = self._box(item)
+            if _takes(target, dtype):
+                boxes.append((index, offsets, target))
+                done.append((item, target))
+                continue
+            holder = torch.empty(target.shape, dtype=dtype)
+            aside.append((item, target, holder))
+            boxes.append((index, offsets, holder))
+            if sum(holder.nbytes for *_, holder in aside) >= _COPY_BYTES:
+                _read(run, selector, boxes, aside, planner)
+        _read(run, selector, boxes, aside, planner)
+        for item, target in done:
+            planner.commit_tensor(item, target)
+
+    def _box(self, item: ReadItem) -> tuple[int, tuple[int, ...], torch.dtype]:
+        leaf = self._places[item.storage_index.fqn].value
+        start = item.storage_index.offset or (0,) * len(leaf.shape)
+        offsets = tuple(a + b for a, b in zip(start, item.storage_offsets, strict=True))
+        return leaf.index, _dcp.pairs(leaf.dtype, offsets), _dcp.DTYPES[leaf.dtype]
+
+    def _whole(self, name: str) -> torch.Tensor:
+        run, selector = self._opened()
+        leaf = self._places[name].value
+        tensor = torch.empty(_dcp.halves(leaf.dtype, leaf.shape), dtype=_dcp.DTYPES[leaf.dtype])
+        run.read(selector, [(leaf.index, (0,) * len(leaf.shape), tensor)])
+        return tensor
+
+    def _read_values(self, names: set[str]) -> dict[str, Any]:
+        """Values that are no tensors of DCP's. Most are there already; what has arrays in it must be read."""
+        run, selector = self._opened()
+        read = {name: self._places[name].value for name in names}
+        rest = [name for name in read if _dcp.needs_reading(read[name])]
+        ends = ["" if isinstance(read[name], _dcp.Leaf) else "/*" for name in rest]
+        globs = [_dcp.text(self._places[name].keys) + end for name, end in zip(rest, ends, strict=True)]
+        if not rest:
+            return read
+        answer = run.restore(selector=selector, paths=tuple(globs))
+        if answer is None:
+            raise NotFoundError(f"{self._root} has no checkpoint '{selector}' any more")
+        return {**read, **{name: _dcp.at(answer[0], self._places[name].keys) for name in rest}}
+
+
+def _takes(target: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Can be read into in place; else it is copied to, which also converts."""
+    plain = type(target) is torch.Tensor and target.layout is torch.strided and target.device.type == "cpu"
+    return plain and target.dtype == dtype and not target.is_conj() and not target.is_neg()
+
+
+def _read(
+    run: _pawl.Run,
+    selector: str,
+    boxes: list[tuple[int, tuple[int, ...], object]],
+    aside: list[tuple[ReadItem, torch.Tensor, torch.Tensor]],
+    planner: LoadPlanner,
+) -> None:
+    if boxes:
+        run.read(selector, boxes)
+    for item, target, holder in aside:
+        target.copy_(holder)
+        planner.commit_tensor(item, target)
+    boxes.clear()
+    aside.clear()
+
+
+def _storage(name: str, value: object) -> TensorStorageMetadata | BytesStorageMetadata:
+    if not isinstance(value, _dcp.Leaf) or not value.is_tensor:
+        return BytesStorageMetadata()
+    if value.dtype not in _dcp.DTYPES:
+        raise UnsupportedError(f"tensor '{name}': this torch has no dtype for {value.dtype}")
+    chunks = [
+        ChunkStorageMetadata(
+            torch.Size(_dcp.halves(value.dtype, offsets)), torch.Size(_dcp.halves(value.dtype, lengths))
+        )
+        for offsets, lengths in value.pieces
+    ]
+    size = torch.Size(_dcp.halves(value.dtype, value.shape))
+    return TensorStorageMetadata(TensorProperties(dtype=_dcp.DTYPES[value.dtype]), size, chunks)
+
+
+# ---- export ----
+
+
+class _ExportPlanner(DefaultSavePlanner):
+    """Plans a checkpoint by its metadata, and reads its tensors one by one when they are written."""
+
+    def __init__(self, reader: StorageReader, metadata: Metadata) -> None:
+        super().__init__()
+        self._reader = reader
+        self._source = metadata
+
+    def set_up_planner(
+        self, state_dict: dict[str, Any], storage_meta: StorageMeta | None = None, is_coordinator: bool = False
+    ) -> None:
+        self.state_dict = state_dict
+        self.mappings = self._source.planner_data
+        self.is_coordinator = is_coordinator
+
+    def lookup_object(self, index: MetadataIndex) -> Any:
+        shown = self.state_dict[index.fqn]
+        return self._reader._whole(index.fqn) if isinstance(shown, torch.Tensor) else shown
+
+
+def export_dcp(
+    source: str | os.PathLike[str] | CheckpointManager,
+    target: str | os.PathLike[str],
+    *,
+    which: str | int = "latest",
+) -> None:
+    """Writes a checkpoint as a folder that ``dcp.load`` reads without pawl, by torch's own FileSystemWriter.
+
+    ``source``: a run's folder or its manager, or a single checkpoint's folder. ``target`` must not be there yet, or be
+    empty. Whole tensors are written, one after the other, by this process alone.
+    """
+    folder = _checks.path("target", target)
+    if os.path.isdir(folder) and os.listdir(folder):
+        raise ExistsError(f"{folder} is not empty")
+    root = source.root if isinstance(source, CheckpointManager) else source
+    reader = StorageReader(root, which=which)
+    metadata = reader.read_metadata()
+    try:
+        values = [n for n, kind in metadata.state_dict_metadata.items() if isinstance(kind, BytesStorageMetadata)]
+        state: dict[str, Any] = {
+            name: torch.empty(kind.size, dtype=kind.properties.dtype, device="meta")
+            for name, kind in metadata.state_dict_metadata.items()
+            if isinstance(kind, TensorStorageMetadata)
+        }
+        state |= reader._read_values(set(values))
+        _dcp_save(
+            state,
+            storage_writer=FileSystemWriter(folder),
+            planner=_ExportPlanner(reader, metadata),
+            no_dist=True,
+        )
+    finally:
+        reader.close()

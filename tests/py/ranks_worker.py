@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of a job that test_ranks.py starts: does what its first argument says and prints what it found as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import pawl
+
+warnings.filterwarnings("ignore")
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+CASES: dict[str, Callable[..., dict[str, Any]]] = {}
+
+
+def case(function: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    CASES[function.__name__] = function
+    return function
+
+
+def manager(root: str, **options: Any) -> pawl.CheckpointManager:
+    return pawl.CheckpointManager(root, commit_timeout=60, signals=False, **options)
+
+
+# ---- plain arrays
+
+ROWS = np.arange(103 * 8, dtype=np.float32).reshape(103, 8)
+WHOLE = np.arange(1200 * 300, dtype=np.float32).reshape(1200, 300)
+
+
+def my_rows() -> tuple[np.ndarray[Any, Any], int]:
+    parts = np.array_split(ROWS, WORLD)
+    return parts[RANK], sum(len(part) for part in parts[:RANK])
+
+
+def numpy_state(fill: bool) -> dict[str, Any]:
+    rows, at = my_rows()
+    return {
+        "whole": WHOLE.copy() if fill else np.zeros_like(WHOLE),
+        "rows": pawl.Shard(rows.copy() if fill else np.zeros_like(rows), ROWS.shape, (at, 0)),
+        "place": pawl.PerRank(100 * RANK + 7 if fill else -1),
+        "loss": RANK + 0.5 if fill else 0.0,
+        "rng": pawl.rng_state(),
+    }
+
+
+@case
+def arrays_save(root: str) -> dict[str, Any]:
+    with manager(root) as m:
+        np.random.seed(RANK)
+        ticket = m.save(3, numpy_state(True), metrics={"accuracy": 0.5} if RANK == 0 else None)
+        drawn = np.random.random()
+        assert ticket is not None
+        ticket.wait()
+        return {"steps": m.all_steps(), "rank": m.rank, "world": m.world_size, "drawn": drawn}
+
+
+@case
+def arrays_restore(root: str, rank_values: str) -> dict[str, Any]:
+    with manager(root) as m:
+        state = numpy_state(False)
+        np.random.seed(1000 + RANK)
+        restored = m.restore(state, rank_values=rank_values)  # type: ignore[arg-type]
+        assert restored is not None
+        rows, _ = my_rows()
+        return {
+            "step": restored.step,
+            "whole": bool((state["whole"] == WHOLE).all()),
+            "rows": bool((state["rows"].tensor == rows).all()),
+            "place": state["place"].value,
+            "loss": state["loss"],
+            "drawn": np.random.random(),
+            "report": restored.report,
+        }
+
+
+# ---- torch
+
+
+def build(kind: str) -> torch.nn.Module:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    torch.manual_seed(1)
+    model: torch.nn.Module = torch.nn.Sequential(
+        torch.nn.Linear(37, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10), torch.nn.BatchNorm1d(10)
+    )
+    mesh: Any
+    if kind == "fsdp2":
+        mesh = init_device_mesh("cpu", (WORLD,))
+    elif kind == "hsdp":
+        mesh = init_device_mesh("cpu", (2, WORLD // 2), mesh_dim_names=("copies", "pieces"))
+    elif kind == "tp":
+        mesh = init_device_mesh("cpu", (WORLD,))
+        return parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    elif kind == "fsdp_tp":
+        mesh = init_device_mesh("cpu", (WORLD // 2, 2), mesh_dim_names=("fsdp", "tp"))
+        model = parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        mesh = mesh["fsdp"]
+    elif kind == "ddp":
+        return torch.nn.parallel.DistributedDataParallel(model)
+    else:
+        return model
+    for layer in model:  # type: ignore[attr-defined]
+        if isinstance(layer, torch.nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x, y = torch.randn(24, 37, generator=generator), torch.randn(24, 10, generator=generator)
+    optimizer.zero_grad()
+    ((model(x) - y) ** 2).mean().backward()
+    optimizer.step()
+
+
+def whole(state: dict[str, Any]) -> dict[str, torch.Tensor]:
+    from torch.distributed.tensor import DTensor
+
+    found = {}
+    for name, value in state.items():
+        found[name.removeprefix("module.")] = (value.full_tensor() if isinstance(value, DTensor) else value).clone()
+    return found
+
+
+@case
+def torch_save(root: str, kind: str) -> dict[str, Any]:
+    dist.init_process_group("gloo")
+    model = build(kind)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for seed in range(3):
+        train(model, optimizer, seed)
+    with manager(root) as m:
+        ticket = m.save(3, {"model": model, "optimizer": optimizer, "rng": pawl.rng_state()})
+        train(model, optimizer, 99)  # while the save is being written
+        assert ticket is not None
+        ticket.wait()
+    model = build(kind)  # as it was when it was saved, for the comparison
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for seed in range(3):
+        train(model, optimizer, seed)
+    torch.save(whole(model.state_dict()), f"{root}.{RANK}.pt")
+    dist.destroy_process_group()
+    return {}
+
+
+@case
+def torch_restore(root: str, kind: str) -> dict[str, Any]:
+    dist.init_process_group("gloo")
+    model = build(kind)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    train(model, optimizer, 55)
+    with manager(root) as m:
+        restored = m.restore({"model": model, "optimizer": optimizer, "rng": pawl.rng_state()}, rank_values="drop")
+    assert restored is not None
+    expected, found = torch.load(f"{root}.0.pt"), whole(model.state_dict())
+    first = next(iter(optimizer.state.values()))
+    dist.destroy_process_group()
+    return {
+        "step": restored.step,
+        "same": sorted(expected) == sorted(found)
+        and all(torch.equal(expected[name], found[name]) for name in expected),
+        "class": type(next(iter(model.parameters()))).__name__,
+        "optimizer_step": float(first["step"]),
+    }
+
+
+@case
+def fsdp1(root: str) -> dict[str, Any]:
+    """What FSDP1's sharded state dicts hold (it runs on accelerators only): ShardedTensors, here of unlike pieces."""
+    from torch.distributed._shard import sharded_tensor
+
+    dist.init_process_group("gloo")
+    state = {}
+    for name, size in (("weight", 37), ("bias", 10)):
+        at, n = (0, size - 3) if RANK == 0 else (size - 3, 3)
+        local = torch.arange(at * 4, (at + n) * 4, dtype=torch.float32).reshape(n, 4)
+        shard = sharded_tensor.Shard.from_tensor_and_offsets(local, [at, 0], RANK)
+        state[name] = sharded_tensor.init_from_local_shards([shard], size, 4)
+    classes = sorted({type(value).__name__ for value in state.values()})
+    with manager(root) as m:
+        m.save(1, {"model": state}, wait=True)
+        kept = {name: [s.tensor.clone() for s in value.local_shards()] for name, value in state.items()}
+        for value in state.values():
+            for shard in value.local_shards():
+                shard.tensor.zero_()
+        m.restore({"model": state})
+    same = all(
+        torch.equal(a, b.tensor)
+        for name, value in state.items()
+        for a, b in zip(kept[name], value.local_shards(), strict=True)
+    )
+    dist.destroy_process_group()
+    return {"classes": classes, "same": same}
+
+
+@case
+def pipeline(root: str) -> dict[str, Any]:
+    """The ranks hold different layers."""
+    layer = torch.full((4, 3), float(RANK))
+    state = {f"layer{RANK}": pawl.Shard(layer, (4, 3), (0, 0), writer="here"), "step": 5}
+    with manager(root) as m:
+        m.save(1, state, wait=True)
+        layer.zero_()
+        m.restore(state)
+    return {"same": bool((layer == RANK).all())}
+
+
+# ---- what goes wrong
+
+
+@case
+def one_cannot(root: str) -> dict[str, Any]:
+    """Rank 1 gives something that no state can hold; the save fails everywhere, the next one works."""
+    errors = []
+    with manager(root) as m:
+        for step in (1, 2, 3):
+            bad = step == 2 and RANK == 1
+            try:
+                m.save(step, {"x": np.ones(3), "y": {1, 2} if bad else 0}, wait=True)
+            except pawl.PawlError as error:
+                errors.append([step, str(error)])
+        m.reload()
+        return {"errors": errors, "steps": m.all_steps()}
+
+
+@case
+def strict_values(root: str) -> dict[str, Any]:
+    dist.init_process_group("gloo")  # nobody leaves before all are here
+    with manager(root) as m:
+        try:
+            m.restore(numpy_state(False))
+        except pawl.MismatchError as error:
+            return {"error": str(error)}
+    return {"error": ""}
+
+
+@case
+def by_broadcast(root: str) -> dict[str, Any]:
+    """No files to meet by, and an interval by the clock, which rank 0 decides."""
+    dist.init_process_group("gloo")
+
+    def broadcast(mine: bytes) -> bytes:
+        box = [mine]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    due = []
+    with manager(root, broadcast=broadcast, save_interval="3600sec") as m:
+        m.save(0, {"x": np.arange(4)}, force=True)
+        for step in range(1, 4):
+            due.append(m.should_save(step, {"total_wct": 4000.0 * step if RANK == 0 else 0.0}))
+        m.wait_until_finished()
+        joins = [name for name in os.listdir(os.path.join(root, ".pawl", "meet")) if name.startswith("join")]
+    dist.destroy_process_group()
+    return {"due": due, "joins": joins}
+
+
+if __name__ == "__main__":
+    answer = CASES[sys.argv[1]](*sys.argv[2:])
+    with open(f"{os.environ['ANSWERS']}/{RANK}.json", "w") as file:
+        json.dump(answer, file)

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of several processes: one checkpoint from all of them, and back on any number. Real processes, real torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pawl
+
+WORKER = pathlib.Path(__file__).with_name("ranks_worker.py")
+DEADLINE_SECONDS = 120
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def environment(answers: pathlib.Path) -> dict[str, str]:
+    answers.mkdir(exist_ok=True)
+    for old in answers.iterdir():
+        old.unlink()
+    env = dict(os.environ, ANSWERS=str(answers), OMP_NUM_THREADS="1", MASTER_ADDR="127.0.0.1")
+    env.update(MASTER_PORT=str(free_port()), PYTHONPATH=os.pathsep.join(sys.path))
+    return env
+
+
+def collect(answers: pathlib.Path, world: int) -> list[dict[str, Any]]:
+    return [json.loads((answers / f"{rank}.json").read_text()) for rank in range(world)]
+
+
+def job(tmp_path: pathlib.Path, world: int, *arguments: str) -> list[dict[str, Any]]:
+    """Starts the ranks by their variables alone; their answers."""
+    answers = tmp_path / "answers"
+    env = environment(answers)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(WORKER), *arguments],
+            env=dict(env, RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(world)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(world)
+    ]
+    outputs = [process.communicate(timeout=DEADLINE_SECONDS)[0] for process in processes]
+    for process, output in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, "\n".join(outputs)[-4000:] or output
+    return collect(answers, world)
+
+
+def torchrun(tmp_path: pathlib.Path, world: int, *arguments: str) -> list[dict[str, Any]]:
+    answers = tmp_path / "answers"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
+    done = subprocess.run(
+        [*command, str(WORKER), *arguments],
+        env=environment(answers),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    return collect(answers, world)
+
+
+def test_P11_R147_ranks_save_one_checkpoint_and_get_their_own_back(tmp_path: pathlib.Path) -> None:
+    root = str(tmp_path / "run")
+    saved = job(tmp_path, 3, "arrays_save", root)
+    assert [(a["steps"], a["rank"], a["world"]) for a in saved] == [([3], r, 3) for r in range(3)]
+    restored = job(tmp_path, 3, "arrays_restore", root, "strict")
+    for rank, answer in enumerate(restored):
+        assert answer["step"] == 3 and answer["whole"] and answer["rows"] and answer["report"] == []
+        assert answer["place"] == 100 * rank + 7 and answer["loss"] == rank + 0.5
+        assert answer["drawn"] == saved[rank]["drawn"]  # the generator goes on where it was
+
+
+def test_R160_another_number_of_ranks_gets_its_boxes_and_is_told_of_values_per_rank(tmp_path: pathlib.Path) -> None:
+    root = str(tmp_path / "run")
+    job(tmp_path, 3, "arrays_save", root)
+    for answer in job(tmp_path, 2, "arrays_restore", root, "drop"):
+        assert answer["whole"] and answer["rows"] and answer["place"] == -1 and answer["loss"] == 0.5
+        assert [row.split(":")[:2] for row in answer["report"]] == [["dropped", " place"], ["dropped", " rng"]]
+    wrapped = job(tmp_path, 4, "arrays_restore", root, "wrap")
+    assert [answer["place"] for answer in wrapped] == [7, 107, 207, 7]
+    for answer in job(tmp_path, 2, "strict_values", root):
+        assert "per rank: place: kept per rank by 3 ranks, this job has 2" in answer["error"]
+
+
+def test_R160_one_process_opens_what_many_have_saved(tmp_path: pathlib.Path) -> None:
+    root = tmp_path / "run"
+    job(tmp_path, 3, "arrays_save", str(root))
+    tree = pawl.load(root / "latest")
+    assert np.array_equal(tree["rows"], np.arange(103 * 8, dtype=np.float32).reshape(103, 8))
+    assert np.array_equal(tree["whole"], np.arange(1200 * 300, dtype=np.float32).reshape(1200, 300))
+    assert tree["place"] == [7, 107, 207] and tree["loss"] == 0.5 and len(tree["rng"]) == 3
+    with pawl.CheckpointManager(root, read_only=True) as manager:
+        assert manager.metrics(3) == {"accuracy": 0.5}
+
+
+def test_R147_torchrun_and_fsdp2_save_in_the_background_and_resume_on_another_number(tmp_path: pathlib.Path) -> None:
+    root = str(tmp_path / "run")
+    torchrun(tmp_path, 2, "torch_save", root, "fsdp2")
+    for answer in torchrun(tmp_path, 3, "torch_restore", root, "fsdp2"):
+        assert answer == {"step": 3, "same": True, "class": "DTensor", "optimizer_step": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "world", "kind_after", "world_after"),
+    [("hsdp", 4, "fsdp2", 2), ("fsdp_tp", 4, "tp", 2), ("tp", 2, "plain", 1), ("ddp", 2, "ddp", 1)],
+)
+def test_R160_other_meshes_read_the_boxes_they_need(
+    tmp_path: pathlib.Path, kind: str, world: int, kind_after: str, world_after: int
+) -> None:
+    root = str(tmp_path / "run")
+    job(tmp_path, world, "torch_save", root, kind)
+    for answer in job(tmp_path, world_after, "torch_restore", root, kind_after):
+        assert answer["step"] == 3 and answer["same"] and answer["optimizer_step"] == 3.0
+
+
+def test_whole_tensors_are_written_once_by_all_ranks_together(tmp_path: pathlib.Path) -> None:
+    root = tmp_path / "run"
+    job(tmp_path, 4, "arrays_save", str(root))
+    packs = [p.stat().st_size for p in sorted((root / "latest").resolve().glob("rank*-00000.safetensors"))]
+    payload = 1200 * 300 * 4 + 103 * 8 * 4
+    assert len(packs) == 4 and sum(packs) < payload * 1.2 + 4 * 65536
+    assert min(packs) > payload / 4 * 0.8  # even shares
+
+
+def test_fsdp1_sharded_state_dicts(tmp_path: pathlib.Path) -> None:
+    for answer in job(tmp_path, 2, "fsdp1", str(tmp_path / "run")):
+        assert answer == {"classes": ["ShardedTensor"], "same": True}
+
+
+def test_ranks_of_a_pipeline_hold_different_layers(tmp_path: pathlib.Path) -> None:
+    root = tmp_path / "run"
+    assert all(answer["same"] for answer in job(tmp_path, 3, "pipeline", str(root)))
+    tree = pawl.load(root / "latest")
+    assert sorted(tree) == ["layer0", "layer1", "layer2", "step"]
+    assert torch.equal(tree["layer2"], torch.full((4, 3), 2.0))
+
+
+def test_P11_what_one_rank_cannot_save_fails_everywhere_and_the_next_save_works(tmp_path: pathlib.Path) -> None:
+    for rank, answer in enumerate(job(tmp_path, 3, "one_cannot", str(tmp_path / "run"))):
+        (step, text), *others = answer["errors"]
+        assert step == 2 and not others and answer["steps"] == [1, 3]
+        assert "cannot be held in a state" in text and (rank == 1 or "rank 1" in text)
+
+
+def test_a_broadcast_function_takes_the_place_of_files_and_decides_what_clocks_would_not(
+    tmp_path: pathlib.Path,
+) -> None:
+    for answer in job(tmp_path, 2, "by_broadcast", str(tmp_path / "run")):
+        assert answer == {"due": [True, True, True], "joins": []}
+
+
+def test_the_example_of_the_readme_runs_and_goes_on_with_another_number_of_ranks(tmp_path: pathlib.Path) -> None:
+    readme = (pathlib.Path(__file__).parent.parent.parent / "README.md").read_text()
+    section = readme.partition("\n## Many ranks\n")[2].partition("\n## ")[0]
+    code = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)[0]
+    (tmp_path / "train.py").write_text(code.replace("1024", "64"))
+    for world in (2, 3):
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
+        done = subprocess.run(
+            [*command, "train.py"],
+            cwd=tmp_path,
+            env=environment(tmp_path / "answers"),
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    with pawl.CheckpointManager(tmp_path / "runs" / "ranks", read_only=True) as manager:
+        assert manager.all_steps() == [19, 39, 59, 79, 99]
+
+
+def test_options_that_ranks_could_not_follow_together_are_refused(tmp_path: pathlib.Path) -> None:
+    for options, text in [
+        ({"on_busy": "skip"}, "on_busy"),
+        ({"num_to_keep": 0}, "num_to_keep"),
+        ({"save_interval": "30sec"}, "broadcast"),
+        ({"num_to_keep": 1, "score_attribute": "a", "strict_score": True}, "strict_score"),
+    ]:
+        with pytest.raises(pawl.UsageError, match=text):
+            pawl.CheckpointManager(tmp_path / "run", rank=0, world_size=2, **options)  # type: ignore[arg-type]
+    with pytest.raises(pawl.UsageError, match="rank and world_size go together"):
+        pawl.CheckpointManager(tmp_path / "run", rank=0)
+    with pytest.raises(pawl.UsageError, match="found 2 of 2"):
+        pawl.CheckpointManager(tmp_path / "run", rank=2, world_size=2)
+
+
+def test_R76_a_rank_without_a_world_size_is_an_error(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with pytest.raises(pawl.UsageError, match="WORLD_SIZE"):
+        pawl.CheckpointManager(tmp_path / "run")
