@@ -711,6 +711,20 @@ struct pawl_export_opts {
 PAWL_API int pawl_export(struct pawl *, uint64_t id, const char *target, const struct pawl_export_opts *,
                          struct pawl_meter *, struct pawl_error *);
 
+struct pawl_reshard_opts {
+	size_t size;
+	uint32_t world_size;        /* how many ranks the new checkpoint is laid out for; at least 1 */
+	int drop_rank_values;       /* 1: values per rank are left out where the number of ranks changes; else that is
+	                               PAWL_EMISMATCH naming them. With the same number they stay */
+};
+#define PAWL_RESHARD_OPTS_INIT {.size = sizeof(struct pawl_reshard_opts)}
+/* Writes a checkpoint (id 0: the latest) anew as a single one at target, a folder that is not there yet, as so many ranks
+ * would have written it: large tensors cut between rows into even shares, one set of packs per rank. Step, metrics and
+ * metadata stay. Plain values that differed between the ranks become rank 0's where their number changes. Reads and
+ * checks every byte once, in constant memory; on failure nothing stays. */
+PAWL_API int pawl_reshard(struct pawl *, uint64_t id, const char *target, const struct pawl_reshard_opts *,
+                          struct pawl_meter *, struct pawl_error *);
+
 /* Deletes what crashes left (partial folders of dead writers, folders without manifest that this
  * run wrote, stale holds, recycled files). *ret_bytes: freed, or with dry_run to be freed. */
 PAWL_API int pawl_gc(struct pawl *, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes, struct pawl_error *);

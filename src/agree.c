@@ -11,7 +11,7 @@
 #include "gather.h"
 
 #define MARGIN_MS 2000
-#define ROUNDS_BEFORE 8 /* that may have been left behind: those of a fallback, and of the restore before */
+#define ROUNDS_BEFORE 8            /* that may have been left behind: those of a fallback, and of the restore before */
 #define ROUNDS ((uint64_t)1 << 63) /* apart from the ids of saves, which a token can also be made of */
 
 /* The token of the next round. */

@@ -100,8 +100,12 @@ arena_fault_in(void *at, size_t nbytes)
 	if (madvise(begin, whole, MADV_POPULATE_WRITE) == 0)
 		return;
 	/* Older kernels: touch every page. Nobody else writes there yet. */
-	for (size_t i = 0; i < whole; i += PAGE_BYTES)
-		((volatile char *)begin)[i] = ((volatile char *)begin)[i];
+	for (size_t i = 0; i < whole; i += PAGE_BYTES) {
+		volatile char *at = (volatile char *)begin + i;
+		char value = *at;
+
+		*at = value;
+	}
 }
 
 /* A 2 MiB aligned anonymous mapping, not faulted in: maps one huge page more and cuts both ends. */

@@ -214,9 +214,9 @@ call_roll(void *arg, const struct store_entry *entry)
 	return 0;
 }
 
-/* All files are in the folder that is published, and as long as they should be. One that has lost the lease without knowing
- * it yet, or comes late to a save that another rank has called off, finds its folder taken away, and has made it anew
- * with the manifest alone (P2). */
+/* All files are in the folder that is published, and as long as they should be. One that has lost the lease without
+ * knowing it yet, or comes late to a save that another rank has called off, finds its folder taken away, and has made
+ * it anew with the manifest alone (P2). */
 static int
 check_files(struct save *s, const struct manifest_file *files, size_t n, struct pawl_error *err)
 {
@@ -231,13 +231,15 @@ check_files(struct save *s, const struct manifest_file *files, size_t n, struct 
 	TRY(store_list(s->run->store, s->partial, call_roll, &roll, err));
 	for (size_t i = 0; i < n; i++)
 		if (!wanted[i].seen)
-			return err_set(err, PAWL_EIO, "%s of %llu bytes is not in the folder any more that it was written to",
+			return err_set(err, PAWL_EIO,
+			               "%s of %llu bytes is not in the folder any more that it was written to",
 			               wanted[i].name, (unsigned long long)wanted[i].nbytes);
 	return 0;
 }
 
 int
-commit_bytes(struct save *s, const struct buf *text, const struct manifest_file *files, size_t n, struct pawl_error *err)
+commit_bytes(struct save *s, const struct buf *text, const struct manifest_file *files, size_t n,
+             struct pawl_error *err)
 {
 	if (s->run->lease)
 		TRY(lease_check(s->run->lease, err));

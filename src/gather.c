@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/pool.h"
 #include "manifest.h"
 #include "meet_text.h"
 
@@ -19,6 +20,7 @@
 #define LOOK_MS 250          /* between two looks whether processes still live */
 #define JOIN_GRACE_MS 120000 /* a rank that has never come this long after rank 0 will not come any more */
 #define NAMED_RANKS 8
+#define READERS 16 /* parts are read side by side: thousands of them, one after the other, would take rank 0 long */
 
 /* ---- writing */
 
@@ -120,11 +122,13 @@ struct gathering {
 	size_t n_keys;
 	const char *fault;
 	uint32_t fault_rank;
+	struct pool *readers; /* made when there is more than one part to read */
 };
 
 static void
 gathering_clear(struct gathering *g)
 {
+	pool_free(g->readers);
 	mem_free(g->seen);
 	mem_free(g->nonces);
 	mem_free(g->keys);
@@ -182,16 +186,67 @@ report_fault(struct gathering *g, struct pawl_error *err)
 	return err_set(err, why.code, "rank %u: %s", g->fault_rank, why.message);
 }
 
+struct reading {
+	struct store *store;
+	const char *key;
+	struct buf text;
+	int rc;
+	struct pawl_error why;
+};
+
+/* Job. */
+static void
+read_part(void *arg)
+{
+	struct reading *r = arg;
+
+	r->rc = store_get(r->store, r->key, MANIFEST_MAX_BYTES, &r->text, &r->why);
+}
+
+/* Reads n parts from the i-th key on, at once where there are threads for it. */
+static void
+read_parts(struct gathering *g, size_t i, size_t n, struct reading *ret)
+{
+	struct group group;
+
+	if (n > 1 && !g->readers && pool_new("pawl-parts", READERS, &g->readers, NULL) < 0)
+		g->readers = NULL;
+	group_init(&group);
+	for (size_t k = 0; k < n; k++) {
+		ret[k] = (struct reading){.store = g->store, .key = g->keys[i + k]};
+		if (!g->readers || pool_add(g->readers, &group, read_part, &ret[k], NULL) < 0)
+			read_part(&ret[k]);
+	}
+	group_wait(&group);
+	group_clear(&group);
+}
+
+static int
+take_part(struct gathering *g, uint32_t rank, const struct reading *r, struct pawl_error *err)
+{
+	if (r->rc < 0)
+		return err_set(err, r->rc, "%s", r->why.message);
+	TRY(g->fn(g->arg, rank, &r->text, err));
+	g->seen[rank] = true;
+	g->n_seen++;
+	return 0;
+}
+
 static int
 take_parts(struct gathering *g, struct pawl_error *err)
 {
-	for (size_t i = 0; i < g->n_keys; i++) {
-		PAWL_CLEAN(buf_clear) struct buf text = {0};
+	for (size_t i = 0; i < g->n_keys; i += READERS) {
+		struct reading window[READERS];
+		size_t n = g->n_keys - i < READERS ? g->n_keys - i : READERS;
+		int rc = 0;
 
-		TRY(store_get(g->store, g->keys[i], MANIFEST_MAX_BYTES, &text, err));
-		TRY(g->fn(g->arg, g->ranks[i], &text, err));
-		g->seen[g->ranks[i]] = true;
-		g->n_seen++;
+		read_parts(g, i, n, window);
+		for (size_t k = 0; k < n; k++) {
+			if (rc == 0)
+				rc = take_part(g, g->ranks[i + k], &window[k], err);
+			buf_clear(&window[k].text);
+		}
+		TRY(rc);
 	}
 	return 0;
 }

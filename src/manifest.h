@@ -25,7 +25,7 @@
  *   <line feed, end>
  *
  * digest: XXH3-128 of all bytes before the line feed that precedes `"digest"`. offsets and lengths are left out when
- * the piece is the whole tensor. Limits: 64 MiB, 1,000,000 tensors and files, a state's depth (state.h); blocks are a
+ * the piece is the whole tensor. Limits: 512 MiB, 1,000,000 tensors and files, a state's depth (state.h); blocks are a
  * power of two of 512 bytes to 1 TiB; what base/json.h bounds comes on top (the state's strings are short by
  * construction).
  */
@@ -38,7 +38,7 @@
 #include "state.h"
 
 #define MANIFEST_NAME "manifest.json"
-#define MANIFEST_MAX_BYTES (64u << 20)
+#define MANIFEST_MAX_BYTES (512u << 20)
 
 struct manifest_file {
 	const char *name;

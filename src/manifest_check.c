@@ -22,7 +22,7 @@
 
 #define MIN_BLOCK_BYTES ((uint64_t)512)
 #define MAX_BLOCK_BYTES ((uint64_t)1 << 40)
-#define MAX_CORNERS ((uint64_t)1 << 22) /* of all divided tensors together: bounds memory and time on hostile input */
+#define MAX_CORNERS ((uint64_t)1 << 24) /* of all divided tensors together: bounds memory and time on hostile input */
 
 const struct manifest_counter manifest_counters[] = {
 #define COUNTER(name, is_float) {#name, offsetof(struct pawl_progress, name), is_float}

@@ -5,6 +5,9 @@
  *
  *   size -> digest -> version -> parse -> members in their fixed order -> state -> rows -> manifest_check
  *
+ * A large one, of many ranks, is parsed row by row (they stand on lines of their own), so that memory grows with what
+ * it describes and not with its JSON.
+ *
  * Nothing is looked at before the digest has said that these are the bytes that were written. Everything is checked
  * after it all the same, because a digest can be computed by anybody.
  */
@@ -14,8 +17,10 @@
 #include "base/json.h"
 #include "format/safetensors.h"
 #include "manifest_check.h"
+#include "manifest_lines.h"
 
 #define MAX_JSON_DEPTH (3 * 256 + 8) /* a level of a state is at most three of JSON */
+#define LARGE_BYTES ((size_t)8 << 20)
 
 struct reader {
 	struct manifest *m;
@@ -331,20 +336,26 @@ read_tensor(struct reader *r, const struct json *row)
 }
 
 static int
-read_tensors(struct reader *r)
+begin_tensors(struct reader *r, size_t n)
 {
 	struct manifest *m = r->m;
+
+	if (n != m->n_tensors || n != m->state->n_tensors)
+		return err_set(r->err, PAWL_ECORRUPT,
+		               "%zu rows of tensors, but n_tensors is %llu and the state has %zu", n,
+		               (unsigned long long)m->n_tensors, m->state->n_tensors);
+	m->tensors = bump_array(&m->memory, n, sizeof(*m->tensors));
+	return m->tensors ? 0 : no_memory(r->err);
+}
+
+static int
+read_tensors(struct reader *r)
+{
 	const struct json *array = NULL;
 
 	TRY(take_type(r, "tensors", JSON_ARRAY, &array));
 	const struct json *rest = r->next;
-	if (array->len != m->n_tensors || array->len != m->state->n_tensors)
-		return err_set(r->err, PAWL_ECORRUPT,
-		               "%zu rows of tensors, but n_tensors is %llu and the state has %zu", array->len,
-		               (unsigned long long)m->n_tensors, m->state->n_tensors);
-	m->tensors = bump_array(&m->memory, array->len, sizeof(*m->tensors));
-	if (!m->tensors)
-		return no_memory(r->err);
+	TRY(begin_tensors(r, array->len));
 	for (const struct json *row = array->first; row; row = row->next)
 		TRY(read_tensor(r, row));
 	r->next = rest;
@@ -373,29 +384,40 @@ read_sums(struct reader *r, struct manifest_file *f)
 }
 
 static int
-read_files(struct reader *r)
+read_file(struct reader *r, const struct json *row, struct manifest_file *f)
+{
+	TRY(open_row(r, row));
+	TRY(take_name(r, "name", 128, &f->name));
+	TRY(take_u64(r, "size", &f->nbytes));
+	TRY(take_u64(r, "block", &f->block_bytes));
+	TRY(take_bool(r, "reused", &f->reused));
+	TRY(read_sums(r, f));
+	return close_row(r);
+}
+
+static int
+begin_files(struct reader *r, size_t n)
 {
 	struct manifest *m = r->m;
+
+	if (n != m->n_files)
+		return err_set(r->err, PAWL_ECORRUPT, "%zu rows of files, but n_files is %llu", n,
+		               (unsigned long long)m->n_files);
+	m->files = bump_array(&m->memory, n, sizeof(*m->files));
+	return m->files ? 0 : no_memory(r->err);
+}
+
+static int
+read_files(struct reader *r)
+{
 	const struct json *array = NULL;
 
 	TRY(take_type(r, "files", JSON_ARRAY, &array));
 	const struct json *rest = r->next;
-	if (array->len != m->n_files)
-		return err_set(r->err, PAWL_ECORRUPT, "%zu rows of files, but n_files is %llu", array->len,
-		               (unsigned long long)m->n_files);
-	m->files = bump_array(&m->memory, array->len, sizeof(*m->files));
-	if (!m->files)
-		return no_memory(r->err);
-	struct manifest_file *f = m->files;
-	for (const struct json *row = array->first; row; row = row->next, f++) {
-		TRY(open_row(r, row));
-		TRY(take_name(r, "name", 128, &f->name));
-		TRY(take_u64(r, "size", &f->nbytes));
-		TRY(take_u64(r, "block", &f->block_bytes));
-		TRY(take_bool(r, "reused", &f->reused));
-		TRY(read_sums(r, f));
-		TRY(close_row(r));
-	}
+	TRY(begin_files(r, array->len));
+	struct manifest_file *f = r->m->files;
+	for (const struct json *row = array->first; row; row = row->next, f++)
+		TRY(read_file(r, row, f));
 	r->next = rest;
 	return 0;
 }
@@ -475,6 +497,70 @@ parse(const char *what, const char *text, size_t len, const char *stop_key, stru
 	return 0;
 }
 
+/* ---- a large one */
+
+/* Parses row i; scratch holds it alone. */
+static int
+parse_line(struct manifest_lines *l, size_t i, struct bump *scratch, struct json **ret, struct pawl_error *err)
+{
+	struct pawl_slice row;
+
+	TRY(manifest_next_line(l, i, &row, err));
+	bump_clear(scratch);
+	return parse(l->what, row.ptr, row.len, NULL, scratch, ret, err);
+}
+
+static int
+read_lines(struct reader *r, struct manifest_lines *l)
+{
+	PAWL_CLEAN(bump_clear) struct bump scratch = {0};
+	struct json *row;
+
+	TRY(manifest_count_lines(l, r->err));
+	TRY(begin_tensors(r, l->n));
+	for (size_t i = 0; i < l->n; i++) {
+		TRY(parse_line(l, i, &scratch, &row, r->err));
+		TRY(read_tensor(r, row));
+	}
+	TRY(manifest_skip(l, "\n],\n\"files\":[", r->err));
+	TRY(manifest_count_lines(l, r->err));
+	TRY(begin_files(r, l->n));
+	for (size_t i = 0; i < l->n; i++) {
+		TRY(parse_line(l, i, &scratch, &row, r->err));
+		TRY(read_file(r, row, &r->m->files[i]));
+	}
+	TRY(manifest_skip(l, "\n],", r->err));
+	if (l->at != l->end)
+		return err_set(r->err, PAWL_ECORRUPT, "expected the digest after the rows of files");
+	return manifest_check_rows(r->m, r->err);
+}
+
+/* Everything before the rows is one object, which ends early at "tensors". */
+static int
+decode_large(const char *what, const char *text, size_t len, struct manifest *m, struct pawl_error *err)
+{
+	static const char begin[] = "\n\"tensors\":[";
+	PAWL_CLEAN(bump_clear) struct bump scratch = {0};
+	const char *end = text + len - MANIFEST_TAIL_BYTES, *at = memmem(text, len, begin, sizeof(begin) - 1);
+	const struct json *value;
+	struct json *root;
+	uint64_t version;
+
+	if (!at || at > end)
+		return err_set(err, PAWL_ECORRUPT, "expected member 'tensors' on a line of its own");
+	at += sizeof(begin) - 1;
+	TRY(parse(what, text, (size_t)(at - text), "tensors", &scratch, &root, err));
+	struct reader r = {m, root->first, err};
+
+	TRY(take_u64(&r, m->part ? "pawl_part" : "pawl_manifest", &version));
+	TRY(read_summary(&r));
+	TRY(take(&r, "state", &value));
+	TRY(close_row(&r));
+	TRY(state_decode("state", value, &m->state, err));
+	bump_clear(&scratch);
+	return read_lines(&r, &(struct manifest_lines){.what = what, .at = at, .end = end});
+}
+
 static int
 decode(const char *what, const char *text, size_t len, bool summary, struct manifest *m, struct pawl_error *err)
 {
@@ -484,7 +570,9 @@ decode(const char *what, const char *text, size_t len, bool summary, struct mani
 	int rc = check_digest(text, len, err);
 	if (rc == 0)
 		rc = check_version(text, len, m->part, err);
-	if (rc == 0) {
+	if (rc == 0 && !summary && len > LARGE_BYTES) {
+		rc = decode_large(what, text, len, m, err);
+	} else if (rc == 0) {
 		TRY(parse(what, text, len, summary ? "state" : NULL, &scratch, &root, err));
 		rc = read_all(&(struct reader){m, root->first, err}, summary);
 	}

@@ -23,8 +23,9 @@
 
 #define POLL_FIRST_MS 5
 #define POLL_LAST_MS 500
-#define DOOR_BUSY_MS 50   /* between two looks while somebody is missing */
-#define LINGER_MS 5000      /* how long rank 0, when it closes the run, waits for those who have never come */
+#define DOOR_BUSY_MS 50 /* between two looks while somebody is missing */
+#define LINGER_MS 5000  /* how long rank 0, when it closes the run, waits for those who have never come */
+#define CLEAR_TRIES 8
 #define DOOR_IDLE_MS 2000 /* when all are there: only a rank that was started again may come */
 
 struct meet {
@@ -38,7 +39,7 @@ struct meet {
 	char job[SUM_HEX + 1]; /* sum of the launcher's text for this start, "" if it gives none */
 
 	struct pool *door;
-	bool untold; /* the door's own: attempt.json is to be put (again) */
+	bool untold;          /* the door's own: attempt.json is to be put (again) */
 	pthread_mutex_t lock; /* guards below */
 	pthread_cond_t changed;
 	bool stop;
@@ -170,8 +171,7 @@ admit(struct meet *m, const struct meet_request *r)
 	for (size_t i = 0; i < m->n_refusals; i++)
 		if (strcmp(m->refusals[i].nonce, r->nonce) == 0)
 			return false;
-	if (member && r->world == m->world &&
-	    (!member->nonce[0] || clock_process_alive(&member->process) == 0)) {
+	if (member && r->world == m->world && (!member->nonce[0] || clock_process_alive(&member->process) == 0)) {
 		bool again = member->nonce[0] != 0;
 
 		member->process = r->process;
@@ -404,7 +404,12 @@ meet_host(struct store *store, const struct meet_opts *opts, struct meet_pass *p
 		m->members[r].last_id = pass->last_id;
 	TRY(clock_token(pass->token, err));
 	m->pass = *pass;
-	TRY(store_remove_folder(store, MEET_FOLDER, err));
+	int rc = PAWL_EEXISTS;
+
+	for (int i = 0; i < CLEAR_TRIES && rc == PAWL_EEXISTS; i++)
+		rc = store_remove_folder(store, MEET_FOLDER, err);
+	if (rc < 0 && rc != PAWL_EEXISTS) /* what was there is gone; somebody has come meanwhile */
+		return rc;
 	if (m->by_broadcast) {
 		TRY(hand_out(m, opts, err));
 	} else {
@@ -421,7 +426,8 @@ meet_host(struct store *store, const struct meet_opts *opts, struct meet_pass *p
 static int
 check_left(struct meet *m, const struct meet_attempt *a, struct pawl_error *err)
 {
-	bool is_left = a->job[0] && strcmp(a->job, m->job) == 0 && a->pass.lease[0] && !lease_is(m->store, a->pass.lease);
+	bool is_left =
+		a->job[0] && strcmp(a->job, m->job) == 0 && a->pass.lease[0] && !lease_is(m->store, a->pass.lease);
 
 	if (!is_left)
 		m->left_ms = 0;

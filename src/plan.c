@@ -28,6 +28,33 @@ sum_u64(struct sum_stream *s, uint64_t value)
 	sum_update(s, &value, sizeof(value));
 }
 
+/* In two pieces: many small ones would take longer than what they are of. */
+static void
+sum_tensor(struct sum_stream *s, const struct state_tensor *t)
+{
+	uint64_t words[3 + 3 * PAWL_MAX_DIMS];
+	uint32_t ndim = t->info.ndim;
+	size_t n = 0, extent = sizeof(uint64_t) * ndim;
+
+	words[n++] = t->elsewhere;
+	if (!t->elsewhere) {
+		words[n++] = (uint64_t)t->info.dtype << 32 | ndim;
+		words[n++] = t->src.offsets != NULL;
+	}
+	if (!t->elsewhere && ndim > 0) {
+		memcpy(words + n, t->info.shape, extent);
+		n += ndim;
+	}
+	if (!t->elsewhere && ndim > 0 && t->src.offsets) {
+		memcpy(words + n, t->src.shape, extent);
+		memcpy(words + n + ndim, t->src.offsets, extent);
+		n += 2 * (size_t)ndim;
+	}
+	sum_update(s, words, n * sizeof(words[0]));
+	if (!t->elsewhere)
+		sum_update(s, t->info.name, strlen(t->info.name) + 1);
+}
+
 struct sum128
 plan_fingerprint(const struct pawl_state *state, const struct plan_opts *opts)
 {
@@ -39,22 +66,8 @@ plan_fingerprint(const struct pawl_state *state, const struct plan_opts *opts)
 	sum_u64(&s, opts->rank);
 	sum_update(&s, opts->run_id, strlen(opts->run_id));
 	sum_u64(&s, state->n_tensors);
-	for (size_t i = 0; i < state->n_tensors; i++) {
-		const struct state_tensor *t = &state->tensors[i];
-
-		sum_u64(&s, t->elsewhere);
-		if (t->elsewhere)
-			continue;
-		size_t extent = sizeof(uint64_t) * t->info.ndim;
-
-		sum_update(&s, t->info.name, strlen(t->info.name) + 1);
-		sum_u64(&s, (uint64_t)t->info.dtype << 32 | t->info.ndim);
-		sum_update(&s, t->info.shape, extent);
-		if (t->src.offsets) {
-			sum_update(&s, t->src.shape, extent);
-			sum_update(&s, t->src.offsets, extent);
-		}
-	}
+	for (size_t i = 0; i < state->n_tensors; i++)
+		sum_tensor(&s, &state->tensors[i]);
 	return sum_final(&s);
 }
 

@@ -50,7 +50,9 @@ take_rows(struct state_tensor *t, uint64_t from, uint64_t to, uint64_t row_bytes
 	memcpy(shape, src->shape, src->ndim * sizeof(*shape));
 	shape[0] = to - from;
 	offsets[0] = from;
-	if (t->contiguous) {
+	if (!src->data) {
+		; /* only the layout is wanted */
+	} else if (t->contiguous) {
 		src->data = (char *)src->data + from * row_bytes;
 	} else {
 		int64_t element = (int64_t)(pawl_dtype_bits(src->dtype) / 8);

@@ -323,8 +323,7 @@ finish_object(struct py_restore *r, const struct pawl_node *node, struct outcome
 }
 
 static int
-finish_value(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
-             struct outcome *ret)
+finish_value(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule, struct outcome *ret)
 {
 	bool is_object = r->next_object < r->n_objects && r->objects[r->next_object].node == node &&
 	                 r->objects[r->next_object].live == live;
@@ -382,7 +381,6 @@ finish_node(struct py_restore *r, const struct pawl_node *given, PyObject *wrapp
 }
 
 /* ---- the loop ---- */
-
 
 static PyObject *
 rows(size_t n, const char *(*get)(const struct pawl_restore *, size_t), const struct pawl_restore *handle)

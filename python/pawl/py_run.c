@@ -268,7 +268,7 @@ static void
 take_more(struct py_run *self, struct more *more, struct pawl_open_opts *opts)
 {
 	if (more->attempt)
-		strncpy(more->rank.attempt, more->attempt, sizeof(more->rank.attempt) - 1);
+		snprintf(more->rank.attempt, sizeof(more->rank.attempt), "%s", more->attempt);
 	opts->rank = &more->rank;
 	if (more->broadcast != Py_None) {
 		self->broadcast = Py_NewRef(more->broadcast);
@@ -281,26 +281,57 @@ static int
 parse_options(PyObject *args, PyObject *kwargs, struct pawl_open_opts *o, PyObject **names, PyObject **orders,
               struct more *more)
 {
-	static char *words[] = {
-		"root",          "read_only",    "single",           "overwrite",     "run_id",
-		"name_template", "num_to_keep",  "keep_last",        "keep_best",     "keep_every",
-		"keep_seconds",  "max_bytes",    "score_attributes", "score_orders",  "drop_latest",
-		"strict_score",  "mode",         "on_busy",          "arena_bytes",   "ring_bytes",
-		"pack_bytes",    "block_bytes",  "bandwidth",        "copy_threads",  "io_threads",
-		"recycle",       "no_reuse",     "no_direct_io",     "strict_latest", "lease_timeout_ms",
-		"save_interval", "mtbf_seconds", "nonfinite",        "fault",         "rank",
-		"world_size",    "attempt",      "commit_timeout_ms", "broadcast",    NULL};
+	static char *words[] = {"root",
+	                        "read_only",
+	                        "single",
+	                        "overwrite",
+	                        "run_id",
+	                        "name_template",
+	                        "num_to_keep",
+	                        "keep_last",
+	                        "keep_best",
+	                        "keep_every",
+	                        "keep_seconds",
+	                        "max_bytes",
+	                        "score_attributes",
+	                        "score_orders",
+	                        "drop_latest",
+	                        "strict_score",
+	                        "mode",
+	                        "on_busy",
+	                        "arena_bytes",
+	                        "ring_bytes",
+	                        "pack_bytes",
+	                        "block_bytes",
+	                        "bandwidth",
+	                        "copy_threads",
+	                        "io_threads",
+	                        "recycle",
+	                        "no_reuse",
+	                        "no_direct_io",
+	                        "strict_latest",
+	                        "lease_timeout_ms",
+	                        "save_interval",
+	                        "mtbf_seconds",
+	                        "nonfinite",
+	                        "fault",
+	                        "rank",
+	                        "world_size",
+	                        "attempt",
+	                        "commit_timeout_ms",
+	                        "broadcast",
+	                        NULL};
 	struct pawl_retention *k = &o->retention;
 
 	return PyArg_ParseTupleAndKeywords(
-		args, kwargs, "s|$pppzzLO&O&O&dO&O!O!ppiiO&O&O&O&O&IIIpppLzdiOiizLO:Run", words, &o->root, &o->read_only,
-		&o->single, &o->overwrite, &o->run_id, &o->name_template, &k->num_to_keep, to_size, &k->keep_last,
-		to_size, &k->keep_best, to_size, &k->keep_every, &k->keep_seconds, to_size, &k->max_bytes,
-		&PyTuple_Type, names, &PyTuple_Type, orders, &k->drop_latest, &k->strict_score, &o->mode, &o->on_busy,
-		to_size, &o->arena_bytes, to_size, &o->ring_bytes, to_size, &o->pack_bytes, to_size, &o->block_bytes,
-		to_size, &o->bandwidth_bytes_per_second, &o->copy_threads, &o->io_threads, &o->recycle, &o->no_reuse,
-		&o->no_direct_io, &o->strict_latest, &o->lease_timeout_ms, &o->save_interval, &o->mtbf_seconds,
-		&o->nonfinite, &more->fault, &more->rank.rank, &more->rank.world_size, &more->attempt,
+		args, kwargs, "s|$pppzzLO&O&O&dO&O!O!ppiiO&O&O&O&O&IIIpppLzdiOiizLO:Run", words, &o->root,
+		&o->read_only, &o->single, &o->overwrite, &o->run_id, &o->name_template, &k->num_to_keep, to_size,
+		&k->keep_last, to_size, &k->keep_best, to_size, &k->keep_every, &k->keep_seconds, to_size,
+		&k->max_bytes, &PyTuple_Type, names, &PyTuple_Type, orders, &k->drop_latest, &k->strict_score, &o->mode,
+		&o->on_busy, to_size, &o->arena_bytes, to_size, &o->ring_bytes, to_size, &o->pack_bytes, to_size,
+		&o->block_bytes, to_size, &o->bandwidth_bytes_per_second, &o->copy_threads, &o->io_threads, &o->recycle,
+		&o->no_reuse, &o->no_direct_io, &o->strict_latest, &o->lease_timeout_ms, &o->save_interval,
+		&o->mtbf_seconds, &o->nonfinite, &more->fault, &more->rank.rank, &more->rank.world_size, &more->attempt,
 		&o->commit_timeout_ms, &more->broadcast);
 }
 

@@ -179,12 +179,12 @@ class StorageWriter(_StorageWriter):
         given, self._given = self._given, {}
         try:
             step = self._step(manager, given.pop("step", None), checkpoint_id)
+            note = {_dcp.NOTE: {"checkpoint_id": _plain_id(checkpoint_id)}}
+            metadata = {**(given.pop("metadata", None) or {}), **note}
             state = self._state(plan, planner)
-        except Exception as error:
+        except Exception as error:  # the other ranks are saving already
             manager._run.save_failed(str(error))
             raise
-        note = {_dcp.NOTE: {"checkpoint_id": _plain_id(checkpoint_id)}}
-        metadata = {**(given.pop("metadata", None) or {}), **note}
         ticket = manager.save(step, state, metadata=metadata, force=True, wait=True, **given)
         if ticket is None or ticket.id is None:
             raise InternalError("the save has no checkpoint")
@@ -210,7 +210,7 @@ class StorageWriter(_StorageWriter):
     def _step(self, manager: CheckpointManager, given: int | None, checkpoint_id: object) -> int:
         step = _dcp.step_of(checkpoint_id) if given is None else given
         if step is not None:
-            return step
+            return _checks.step(step)
         last = manager.latest_step() if self._last_step is None else self._last_step
         return 0 if last is None else last + 1
 

@@ -37,5 +37,7 @@ void prove_data_bits(const char *root, long every, long pass, struct totals *t);
 int control_bits(const char *root);
 void prove_truncation(const char *root, long every, struct totals *t);
 int control_truncation(const char *root);
+void prove_ranks(const char *root, long every, long pass, struct totals *t);
+int control_ranks(const char *root);
 
 #endif

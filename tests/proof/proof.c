@@ -5,7 +5,7 @@
  * one safeguard taken away it must find a violation, or the run fails; the check after each case has one per promise.
  *
  *   proof [--every N] [--passes N] [--first N] [--only KIND] [--root DIR]
- *   kinds: check kill torn alloc io short sync space head data truncate power
+ *   kinds: check kill torn alloc io short sync space head data truncate power ranks
  *
  * A pass takes every N-th point (N = 1: all of them) of each training, on tmpfs, ext4 and xfs in turn: three passes
  * bring every training to each of them. io takes every fourth point for each kind of error (every 32nd where it fails
@@ -13,7 +13,8 @@
  * sizes, packs, threads, contents and scores (scenario_vary); --first is the number of the first one. Without --passes
  * a kind is repeated until its required figure is reached, or runs once if --every thins it out. ext4 and xfs lie in
  * files and need root and loop devices; without them everything is done on tmpfs, and the output says so. space sweeps
- * five trainings, power six on ext4 and xfs; head, data and truncate damage one small checkpoint.
+ * five trainings, power six on ext4 and xfs; head, data and truncate damage one small checkpoint; ranks runs jobs of
+ * several processes.
  */
 #include <errno.h>
 #include <ftw.h>
@@ -255,6 +256,12 @@ power(struct proof *p, long pass, struct totals *t)
 	prove_power(p->root, p->every > 1 ? p->every * 2 : 1, pass, p->shared, t);
 }
 
+static void
+ranks(struct proof *p, long pass, struct totals *t)
+{
+	prove_ranks(p->root, p->every, pass, t);
+}
+
 /* ---- controls */
 
 /* The same sweep over a library that lacks the check (mode): some point must be found bad, and for this reason. */
@@ -315,6 +322,12 @@ static int
 truncation_control(struct proof *p)
 {
 	return control_truncation(p->root);
+}
+
+static int
+ranks_control(struct proof *p)
+{
+	return control_ranks(p->root);
 }
 
 static int
@@ -398,6 +411,8 @@ static const struct kind {
 	{"truncate", "every truncation of every file", 0, truncation, "without reading the packs", truncation_control},
 	{"power", "power cut before and in every call, ext4 and xfs", 4000, power, "the same without fsync",
          power_control},
+	{"ranks", "rank faults: one of 2 to 8 killed or stopped in any call", 1000, ranks,
+         "a verdict turned round, a pack gone, a save gone, a wait", ranks_control},
 };
 
 static int

@@ -89,6 +89,8 @@ meet(bool changes, bool *torn)
 		return false;
 	if (m == SHIM_KILL)
 		die();
+	if (m == SHIM_STOP)
+		syscall(SYS_kill, (int)syscall(SYS_getpid), SIGSTOP);
 	*torn = m == SHIM_KILL_TORN;
 	if (m == SHIM_FAIL_IO) {
 		errno = atomic_load(&error_number);

@@ -12,6 +12,7 @@ enum shim_mode {
 	SHIM_COUNT,      /* only counts */
 	SHIM_KILL,       /* SIGKILL before the n-th call that changes the file system */
 	SHIM_KILL_TORN,  /* SIGKILL in the middle of it: writes get half of their bytes through first, other calls happen */
+	SHIM_STOP,       /* SIGSTOP before it; it happens when somebody continues the process */
 	SHIM_FAIL_IO,    /* the n-th call (changing or reading) fails with errno `error` */
 	SHIM_SHORT_IO,   /* the n-th write moves only one byte */
 	SHIM_FAIL_ALLOC, /* the n-th allocation fails */

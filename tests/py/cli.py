@@ -33,6 +33,7 @@ COMMANDS = [
     "verify",
     "restore",
     "export",
+    "reshard",
     "prune",
     "pin",
     "unpin",

@@ -20,8 +20,9 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import pawl
 import pawl.torch
@@ -190,6 +191,42 @@ def fsdp2(rank: int, world: int, folder: str) -> None:
         torch.save(saved, f"{folder}/saved")
 
 
+def kinds(rank: int, world: int, folder: str) -> None:
+    """Shards across two dimensions of a mesh, with DCP's cached plans; and the ShardedTensors of FSDP1."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+    model: torch.nn.Module = torch.nn.Sequential(torch.nn.Linear(10, 18), torch.nn.ReLU(), torch.nn.Linear(18, 6))
+    parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    fully_shard(model, mesh=mesh["data"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    with pawl.torch.StorageWriter(f"{folder}/kinds", **OPTIONS) as writer:
+        for step in range(3):
+            train(model, optimizer, step)
+            weights, moments = get_state_dict(model, optimizer)
+            planner = dcp.DefaultSavePlanner(enable_plan_caching=True)
+            dcp.save({"m": weights, "o": moments}, checkpoint_id=step, storage_writer=writer, planner=planner)
+        assert writer.manager.latest_step() == 2
+        saved = {name: tensor.full_tensor() for name, tensor in weights.items()}
+        if rank == 0:
+            tree = pawl.load(f"{folder}/kinds/latest")
+            assert all(torch.equal(tree["m"][name], tensor) for name, tensor in saved.items())
+        expected = train(model, optimizer, 3)
+        weights, moments = get_state_dict(model, optimizer)
+        state = {"m": weights, "o": moments}
+        dcp.load(state, storage_reader=pawl.torch.StorageReader(f"{folder}/kinds"))
+        set_state_dict(model, optimizer, model_state_dict=state["m"], optim_state_dict=state["o"])
+        assert train(model, optimizer, 3) == expected
+        older = FullyShardedDataParallel(torch.nn.Linear(7, 5), device_id=torch.device("cpu"))
+        with FullyShardedDataParallel.state_dict_type(older, StateDictType.SHARDED_STATE_DICT):
+            shards = older.state_dict()
+            before = [shard.tensor.clone() for tensor in shards.values() for shard in tensor.local_shards()]
+            dcp.save({"f": shards}, checkpoint_id=50, storage_writer=writer)
+            here = [shard.tensor for tensor in shards.values() for shard in tensor.local_shards()]
+            for tensor in here:
+                tensor.zero_()
+            dcp.load({"f": shards}, checkpoint_id=50, storage_reader=pawl.torch.StorageReader(f"{folder}/kinds"))
+            assert all(torch.equal(a, b) for a, b in zip(here, before, strict=True))
+
+
 def run(job: str, rank: int, world: int, folder: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -200,7 +237,8 @@ def run(job: str, rank: int, world: int, folder: str) -> None:
         world_size=world,
         timeout=datetime.timedelta(seconds=80),
     )
-    {"reshard": reshard, "refuse": refuse, "fsdp2": fsdp2}[job](rank, world, folder)
+    for name in job.split("+"):
+        {"reshard": reshard, "refuse": refuse, "fsdp2": fsdp2, "kinds": kinds}[name](rank, world, folder)
     dist.destroy_process_group()
 
 

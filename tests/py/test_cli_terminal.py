@@ -86,6 +86,7 @@ def test_every_command_prints_one_json_document(demo: pathlib.Path, tmp_path: pa
         "verify": [work],
         "restore": [work, tmp_path / "restored"],
         "export": [work, tmp_path / "x.safetensors"],
+        "reshard": [work, tmp_path / "resharded", "-w", 2],
         "prune": [work, "--keep-last", 3],
         "pin": [f"{work}@latest"],
         "unpin": [f"{work}@latest"],

@@ -273,8 +273,10 @@ def test_R160_four_ranks_save_and_two_and_three_load(tmp_path: pathlib.Path) -> 
     assert same(loaded["model"], TENSORS)
 
 
-def test_what_one_rank_cannot_save_or_read_fails_on_all_of_them(tmp_path: pathlib.Path) -> None:
-    job("refuse", 4, tmp_path)
+def test_what_one_rank_cannot_save_or_read_fails_on_all_of_them_and_other_kinds_of_shards_come_back(
+    tmp_path: pathlib.Path,
+) -> None:
+    job("refuse+kinds", 4, tmp_path)
 
 
 def test_R147_a_sharded_model_and_its_optimizer_saved_in_the_background_go_on_where_they_were(

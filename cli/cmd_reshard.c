@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_reshard: writes a checkpoint anew as another number of ranks would have written it. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli.h"
+#include "copy.h"
+#include "human.h"
+#include "info.h"
+#include "target.h"
+
+struct reshard_args {
+	struct score score;
+	uint64_t world;
+	bool drop_rank_values;
+};
+
+static const struct operand operands[] = {
+	{"TARGET", OPERAND_TARGET, 1, 1},
+	{"DEST", OPERAND_PATH, 1, 1},
+	OPERAND_LIST_END,
+};
+
+static const struct option options[] = {
+	{"world", 'w', OPT_COUNT, offsetof(struct reshard_args, world), "M", "lay it out for M ranks (needed)"},
+	{"drop-rank-values", 0, OPT_FLAG, offsetof(struct reshard_args, drop_rank_values), NULL,
+         "leave out values kept per rank where the number of ranks changes"},
+	SCORE_OPTIONS(reshard_args),
+	OPTION_END,
+};
+
+static const struct example examples[] = {
+	{"pawl reshard runs/big@best big-for-8 --world 8 --drop-rank-values",
+         "what 64 ranks saved, as 8 ranks would have written it"},
+	{"pawl reshard runs/big whole --world 1", "a checkpoint of one process"},
+	EXAMPLE_END,
+};
+
+static int
+check_dest(struct cli *cli, const char *dest, struct pawl_error *err)
+{
+	const char *parent = copy_parent(&cli->keep, dest);
+	struct stat st;
+
+	if (lstat(dest, &st) == 0)
+		return cli_error(err, PAWL_EEXISTS, "%s exists already", dest);
+	if (stat(parent, &st) != 0 || !S_ISDIR(st.st_mode))
+		return cli_error(err, PAWL_ENOTFOUND, "%s: no such folder", parent);
+	return copy_check_place(cli, dest, err);
+}
+
+static void
+print_json(struct cli *cli, const struct pawl_info *info, const struct reshard_args *args, uint64_t bytes,
+           double seconds)
+{
+	struct jsonout j;
+
+	jsonout_init(&j, stdout);
+	cli->wrote_json = true;
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", "reshard");
+	info_json(&j, "checkpoint", info);
+	jsonout_text(&j, "to", cli->operands[1]);
+	jsonout_uint(&j, "world_size", args->world);
+	jsonout_uint(&j, "bytes", bytes);
+	jsonout_real(&j, "seconds", seconds);
+	jsonout_end(&j);
+}
+
+static int
+run_reshard(struct cli *cli, const void *ptr)
+{
+	const struct reshard_args *args = ptr;
+	struct pawl_reshard_opts opts = PAWL_RESHARD_OPTS_INIT;
+	CLEANUP(cli_close) struct pawl *run = NULL;
+	const char *dest = cli->operands[1];
+	const struct pawl_info *info;
+	struct pawl_error err = {0};
+	struct pawl_meter meter;
+	struct target target;
+	double began = info_now();
+	uint64_t id;
+	int rc;
+
+	if (args->world == 0)
+		return cli_usage(cli, "--world is missing: for how many ranks?");
+	opts.world_size = args->world < UINT32_MAX ? (uint32_t)args->world : UINT32_MAX;
+	opts.drop_rank_values = args->drop_rank_values;
+	if (check_dest(cli, dest, &err) < 0 || target_parse(cli, cli->operands[0], &target, &err) < 0 ||
+	    target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
+	    target_find(cli, run, &target, &id, &err) < 0 || target_info(cli, run, id, &info, &err) < 0)
+		return cli_fail(cli, &err);
+	work_begin(cli->work, "resharding", &meter, 0);
+	rc = pawl_reshard(run, id, dest, &opts, &meter, &err);
+	work_end(cli->work);
+	if (rc == PAWL_EMISMATCH && !args->drop_rank_values)
+		cli_error(&err, rc, "%s; --drop-rank-values leaves them out",
+		          keep_printf(&cli->keep, "%s", err.message));
+	if (rc < 0)
+		return cli_fail(cli, &err);
+	if (cli->common.json)
+		print_json(cli, info, args, meter.done_bytes, info_now() - began);
+	else
+		(void)printf("%s\n", text_clean(&cli->keep, dest));
+	cli_note(cli, "%s (step %" PRId64 ") of %" PRIu32 " rank%s, written anew for %" PRIu64 ": %s of tensors in %s",
+	         info->name, info->step, info->world_size, info->world_size == 1 ? "" : "s", args->world,
+	         human_bytes(&cli->keep, (double)meter.done_bytes), human_seconds(&cli->keep, info_now() - began));
+	return 0;
+}
+
+const struct command cmd_reshard = {
+	.name = "reshard",
+	.group = GROUP_USE,
+	.summary = "write a checkpoint anew, laid out for another number of ranks",
+	.about =
+		"Writes the checkpoint TARGET anew as the folder DEST, as --world ranks would have written it: each of "
+		"them then finds its rows in packs of its own. Nobody needs this to resume on another number of "
+		"ranks, which any checkpoint allows; it saves the ranks from reading in each other's packs, again "
+		"and again. Every byte is checked on the way; memory does not grow with the size.\n\n"
+		"Values that every rank has for itself (a random generator, a place in the data) stay if the number "
+		"of ranks is that of TARGET. Otherwise they have no rank to belong to: that is an error, or with "
+		"--drop-rank-values they are left out. Plain values that differed become rank 0's.",
+	.operands = operands,
+	.options = options,
+	.examples = examples,
+	.args_size = sizeof(struct reshard_args),
+	.run = run_reshard,
+};
