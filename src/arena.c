@@ -101,10 +101,10 @@ arena_fault_in(void *at, size_t nbytes)
 		return;
 	/* Older kernels: touch every page. Nobody else writes there yet. */
 	for (size_t i = 0; i < whole; i += PAGE_BYTES) {
-		volatile char *at = (volatile char *)begin + i;
-		char value = *at;
+		volatile char *page = (volatile char *)begin + i;
+		char value = *page;
 
-		*at = value;
+		*page = value;
 	}
 }
 
