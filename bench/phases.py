@@ -274,6 +274,21 @@ def phase_ls(setting: Setting, result: Result) -> None:
     result.facts["ls"] = setting.ls
 
 
+def phase_ranks(setting: Setting, result: Result) -> None:
+    """W1 split over 2 and 4 processes, beside DCP; restored from the page cache, as it was cut and cut otherwise."""
+    for world in (2, 4):
+        output = setting.folder / f"ranks-{world}.json"
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
+        command += [
+            str(pathlib.Path(__file__).with_name("ranks.py")),
+            str(setting.folder / f"{world}"),
+            str(setting.scale),
+        ]
+        subprocess.run([*command, str(setting.rounds), str(output)], check=True, stdin=subprocess.DEVNULL)
+        result.samples |= json.loads(output.read_text())
+        measure.remove(setting.folder / f"{world}")
+
+
 PHASES: dict[str, Callable[[Setting, Result], None]] = {
     "saves": phase_saves,
     "restores": phase_restores,
@@ -281,4 +296,5 @@ PHASES: dict[str, Callable[[Setting, Result], None]] = {
     "many": phase_many,
     "memory": phase_memory,
     "ls": phase_ls,
+    "ranks": phase_ranks,
 }
