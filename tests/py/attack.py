@@ -850,8 +850,15 @@ class Corpus:
             "run-escape": rb'{"pawl_run":1,"run":"\u001b[2J","attempt":1}',
             "70000-spaces": b"{%s}" + b" " * 70_000,
         }
+        # One that cannot be read counts as lost: who the run is stands in its checkpoints, too. What another program, or a
+        # later version, may have written is left alone.
+        refused = {"document-no-members", "version-2", "version-2-to-64-minus-1", "no-version"}
         for name, text in bad.items():
-            self.add("run.json", name, "run", self.make_run("run.json", name, text), says=("run.json",))
+            run = self.make_run("run.json", name, text)
+            if name in refused:
+                self.add("run.json", name, "run", run, says=("run.json",))
+            else:
+                self.add("run.json", name, "run", run, harmless=True, value=self.state)
 
         def target(name: str) -> tuple[pathlib.Path, pathlib.Path]:
             run = self.make_run("run.json-is", name)
@@ -861,6 +868,8 @@ class Corpus:
         self.things("run.json-is", "run", target)
         for shape in self.shapes[first:]:
             shape.says = ("run.json",)
+            if shape.name.split("/")[-1] in ("header-of-zeros", "one-tebibyte", "one-tebibyte-of-header"):
+                shape.harmless, shape.value = True, self.state
             if shape.path.joinpath("run.json").is_dir() and not shape.path.joinpath("run.json").is_symlink():
                 shape.passes = ("ls", "verify", "restore")  # as if it were lost
 

@@ -14,7 +14,7 @@ from common import interpreter
 
 import pawl
 
-LOST = ("finish", 1, -3, True)
+LOST = ("publish", 1, -3, True)
 
 
 def failing(root: pathlib.Path, **options: Any) -> pawl.CheckpointManager:

@@ -153,7 +153,7 @@ def test_c_example(tmp_path: pathlib.Path) -> None:
 
 
 def test_example_of_the_page_on_c_resumes(tmp_path: pathlib.Path) -> None:
-    (example,) = examples((ROOT / "docs" / "c.md").read_text(), "c")
+    example, *_ = examples((ROOT / "docs" / "c.md").read_text(), "c")
     printed = compile_and_run(
         example + "int main(void)\n{\n\tfloat once[9] = {7}, again[9] = {0};\n"
         "\tint a = train(once, 9, 350), b = train(again, 9, 450);\n"
