@@ -148,7 +148,7 @@ def checkpoint_of_a_gibibyte(tmp_path_factory: pytest.TempPathFactory) -> pathli
     return path
 
 
-def test_R150_reshard_takes_little_memory_whatever_the_size(huge: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_R150_R151_reshard_takes_little_memory_whatever_the_size(huge: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """A tensor of 1 GiB in at most 128 MiB, whether it is cut or not."""
     command = os.environ.get("PAWL_BIN", "pawl")
     for world in (1, 5):

@@ -198,7 +198,7 @@ count_differences(struct fixture *f, const char *path)
 }
 
 static void
-test_R160_written_anew_for_any_number_of_ranks_it_is_the_same(void **state)
+test_R151_R160_written_anew_for_any_number_of_ranks_it_is_the_same(void **state)
 {
 	static const uint32_t worlds[] = {1, 2, 3, 7, 40};
 	struct fixture *f = *state;
@@ -354,8 +354,8 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_R160_written_anew_for_any_number_of_ranks_it_is_the_same, setup,
-	                                        teardown),
+		cmocka_unit_test_setup_teardown(test_R151_R160_written_anew_for_any_number_of_ranks_it_is_the_same,
+	                                        setup, teardown),
 		cmocka_unit_test_setup_teardown(test_R160_for_as_many_ranks_everything_stays, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_R160_values_per_rank_are_not_lost_unasked, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_packs_of_all_ranks_are_of_like_size, setup, teardown),
