@@ -68,7 +68,26 @@ def _done(value: _T) -> Future[_T]:
 # ---- saving ----
 
 
-class StorageWriter(_StorageWriter):
+class _OfRun:
+    """What both sides of DCP's storage say of themselves."""
+
+    _root: str
+    _checkpoint_id: str | os.PathLike[str] | int | None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._root!r})"
+
+    @property
+    def checkpoint_id(self) -> str | os.PathLike[str]:
+        """As given to the save or load that is under way; else the run's folder."""
+        return self._root if self._checkpoint_id is None else str(self._checkpoint_id)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return isinstance(checkpoint_id, str | os.PathLike | int)
+
+
+class StorageWriter(_OfRun, _StorageWriter):
     """Saves what DCP has planned as checkpoints of a run, with pawl's retention, sums and commit.
 
     Make it once and keep it: it holds the run from the first save until ``close()``, or until it is dropped. The
@@ -131,19 +150,7 @@ class StorageWriter(_StorageWriter):
             raise UsageError("a StorageWriter that has opened its run cannot be handed to another process")
         return self.__dict__
 
-    def __repr__(self) -> str:
-        return f"StorageWriter({self._root!r})"
-
     # ---- what DCP calls ----
-
-    @property
-    def checkpoint_id(self) -> str | os.PathLike[str]:
-        """As given to the save that is under way; else the run's folder."""
-        return self._root if self._checkpoint_id is None else str(self._checkpoint_id)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return isinstance(checkpoint_id, str | os.PathLike | int)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | int | None = None) -> None:
         self._checkpoint_id = checkpoint_id
@@ -287,7 +294,7 @@ def _value(planner: SavePlanner, item: WriteItem, path: _dcp.Path) -> Any:
 # ---- loading ----
 
 
-class StorageReader(_StorageReader):
+class StorageReader(_OfRun, _StorageReader):
     """Loads checkpoints of a run, or a single one, through DCP, whoever saved them: the tensors of DCP's plan are read
     from just the byte ranges they need, verified, into the tensors of the state.
 
@@ -311,19 +318,7 @@ class StorageReader(_StorageReader):
         if run is not None:
             run.close()
 
-    def __repr__(self) -> str:
-        return f"StorageReader({self._root!r})"
-
     # ---- what DCP calls ----
-
-    @property
-    def checkpoint_id(self) -> str | os.PathLike[str]:
-        """As given to the load; else the run's folder."""
-        return self._root if self._checkpoint_id is None else str(self._checkpoint_id)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return isinstance(checkpoint_id, str | os.PathLike | int)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | int | None = None) -> None:
         self.close()
