@@ -118,7 +118,7 @@ print_bash(struct keep *keep)
 	             "\tCOMPREPLY=()\n"
 	             "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"
 	             "\t\tcase ${COMP_WORDS[i]} in\n"
-	             "\t\t-C|--chdir|--color) ((i++)) ;;\n"
+	             "\t\t-C|--chdir|--color|--node-folder) ((i++)) ;;\n"
 	             "\t\t-*|=) ;;\n"
 	             "\t\t*) command=${COMP_WORDS[i]}; break ;;\n"
 	             "\t\tesac\n"

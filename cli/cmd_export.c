@@ -54,10 +54,8 @@ run_export(struct cli *cli, const void *ptr)
 	const struct pawl_info *info;
 	struct pawl_error err = {0};
 	struct pawl_meter meter;
-	struct target target;
 	struct jsonout j;
 	double began = info_now();
-	uint64_t id;
 	int rc;
 
 	opts.include = args->include.items;
@@ -66,12 +64,11 @@ run_export(struct cli *cli, const void *ptr)
 	opts.max_shard_bytes = args->shard_bytes;
 	opts.dots = args->dots;
 	opts.overwrite = args->overwrite;
-	if (copy_check_place(cli, dest, &err) < 0 || target_parse(cli, cli->operands[0], &target, &err) < 0 ||
-	    target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
-	    target_find(cli, run, &target, &id, &err) < 0 || target_info(cli, run, id, &info, &err) < 0)
+	if (copy_check_place(cli, dest, &err) < 0 ||
+	    target_take(cli, cli->operands[0], &args->score, &run, &info, &err) < 0)
 		return cli_fail(cli, &err);
 	work_begin(cli->work, "exporting", &meter, 0);
-	rc = pawl_export(run, id, dest, &opts, &meter, &err);
+	rc = pawl_export(run, info->id, dest, &opts, &meter, &err);
 	work_end(cli->work);
 	if (rc < 0)
 		return cli_fail(cli, &err);

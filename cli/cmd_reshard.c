@@ -79,21 +79,17 @@ run_reshard(struct cli *cli, const void *ptr)
 	const struct pawl_info *info;
 	struct pawl_error err = {0};
 	struct pawl_meter meter;
-	struct target target;
 	double began = info_now();
-	uint64_t id;
 	int rc;
 
 	if (args->world == 0)
 		return cli_usage(cli, "--world is missing: for how many ranks?");
 	opts.world_size = args->world < UINT32_MAX ? (uint32_t)args->world : UINT32_MAX;
 	opts.drop_rank_values = args->drop_rank_values;
-	if (check_dest(cli, dest, &err) < 0 || target_parse(cli, cli->operands[0], &target, &err) < 0 ||
-	    target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
-	    target_find(cli, run, &target, &id, &err) < 0 || target_info(cli, run, id, &info, &err) < 0)
+	if (check_dest(cli, dest, &err) < 0 || target_take(cli, cli->operands[0], &args->score, &run, &info, &err) < 0)
 		return cli_fail(cli, &err);
 	work_begin(cli->work, "resharding", &meter, 0);
-	rc = pawl_reshard(run, id, dest, &opts, &meter, &err);
+	rc = pawl_reshard(run, info->id, dest, &opts, &meter, &err);
 	work_end(cli->work);
 	if (rc == PAWL_EMISMATCH && !args->drop_rank_values)
 		cli_error(&err, rc, "%s; --drop-rank-values leaves them out",

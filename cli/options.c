@@ -29,6 +29,8 @@ static const struct option common_options[] = {
 	{"color", 0, OPT_TEXT, offsetof(struct common, color), "auto|always|never",
          "when to use colour (default: auto)"},
 	{"chdir", 'C', OPT_TEXT, offsetof(struct common, chdir), "FOLDER", "work as if started in FOLDER"},
+	{"node-folder", 0, OPT_TEXT, offsetof(struct common, node_folder), "PATH",
+         "where nodes keep their packs, with {node_rank} in it"},
 	{"help", 'h', OPT_FLAG, offsetof(struct common, help), NULL, "print help"},
 	{"version", 0, OPT_FLAG, offsetof(struct common, version), NULL, "print the version"},
 	OPTION_END,

@@ -21,7 +21,7 @@ struct cli;
 struct common {
 	bool json, quiet, verbose, no_progress, help, version;
 	const char *color; /* NULL = auto */
-	const char *chdir;
+	const char *chdir, *node_folder;
 };
 
 struct texts {

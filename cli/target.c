@@ -206,6 +206,7 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 	opts.read_only = !writable;
 	opts.single = target->single;
 	opts.upkeep = 1;
+	opts.node_folder = target->single ? NULL : cli->common.node_folder;
 	if (score != NULL) {
 		rc = target_score(cli, score, &opts.retention, err);
 		if (rc < 0)
@@ -308,4 +309,26 @@ target_info(struct cli *cli, struct pawl *run, uint64_t id, const struct pawl_in
 	}
 	return cli_error(err, PAWL_ENOTFOUND, "%s: checkpoint %llu has been deleted meanwhile", pawl_root(run),
 	                 (unsigned long long)id);
+}
+
+int
+target_take(struct cli *cli, const char *text, const struct score *score, struct pawl **ret,
+            const struct pawl_info **ret_info, struct pawl_error *err)
+{
+	CLEANUP(cli_close) struct pawl *run = NULL;
+	struct target target;
+	uint64_t id;
+	int rc = target_parse(cli, text, &target, err);
+
+	if (rc == 0)
+		rc = target_open(cli, &target, false, score, &run, err);
+	if (rc == 0)
+		rc = target_find(cli, run, &target, &id, err);
+	if (rc == 0)
+		rc = target_info(cli, run, id, ret_info, err);
+	if (rc < 0)
+		return rc;
+	*ret = run;
+	run = NULL;
+	return 0;
 }

@@ -53,5 +53,8 @@ int target_find(struct cli *cli, struct pawl *run, const struct target *target, 
 const char *target_bad_name(struct cli *cli, struct pawl *run, const struct target *target);
 /* The summary of a checkpoint, copied to memory of the invocation. */
 int target_info(struct cli *cli, struct pawl *run, uint64_t id, const struct pawl_info **ret, struct pawl_error *err);
+/* All of it for an argument that names one checkpoint to read: the run, which the caller closes, and the summary. */
+int target_take(struct cli *cli, const char *text, const struct score *score, struct pawl **ret,
+                const struct pawl_info **ret_info, struct pawl_error *err);
 
 #endif

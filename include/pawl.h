@@ -381,6 +381,12 @@ struct pawl_open_opts {
 	pawl_broadcast_fn *broadcast; /* many ranks: hands rank 0's bytes to all, instead of files in the store, when the run
 	                             is opened and when a clock decides that a save is due; NULL = none */
 	void *broadcast_arg;
+	const char *node_folder;  /* R159: packs lie in a folder of the node that writes them, a path with {node_rank} in it by
+	                             which every node reaches every one; all else stays in root, which all nodes share. NULL =
+	                             in root, too. Paths are not stored: who opens such a run gives them again */
+	uint32_t partner;         /* with node_folder: on how many other nodes, the next ones, each pack is kept, too; 0 to 7.
+	                             A pack that is missing or damaged on one is read from another */
+	uint32_t n_nodes;         /* with node_folder: how many nodes there are; 0 = by rank->local_world_size */
 };
 #define PAWL_OPEN_OPTS_INIT {.size = sizeof(struct pawl_open_opts), .retention = PAWL_RETENTION_INIT}
 
@@ -577,6 +583,10 @@ enum pawl_rank_values {
 	PAWL_RANK_VALUES_WRAP = 2    /* rank r takes those of saved rank r modulo the saved world's size */
 };
 
+/* Called by every rank at the same point, equally often: fills bytes with those of rank `root`, as MPI_Bcast does. 0 or a
+ * negative enum pawl_code; then this rank calls it no more. */
+typedef int pawl_share_fn(void *arg, uint32_t root, void *bytes, size_t nbytes, struct pawl_error *err);
+
 struct pawl_restore_opts {
 	size_t size;
 	const char *selector;        /* as pawl_find; NULL = "latest" */
@@ -586,6 +596,10 @@ struct pawl_restore_opts {
 	int no_fallback;             /* 1: never take an older checkpoint */
 	uint64_t ring_bytes;         /* reading buffers; 0 = 64 MiB, at most 96 MiB is used */
 	int rank_values;             /* enum pawl_rank_values: PAWL_PER_RANK values when the world's size has changed */
+	pawl_share_fn *share_reads;  /* many ranks, set on all or on none: a tensor that all of them want whole, or the same box
+	                                of, is read and verified by one (each reads an even share) and handed to the others by
+	                                this function, on the thread that calls pawl_restore_read. NULL = each reads for itself */
+	void *share_arg;
 };
 #define PAWL_RESTORE_OPTS_INIT {.size = sizeof(struct pawl_restore_opts)}
 /* 1 if the path of a leaf matches a glob as in `include`, else 0. */

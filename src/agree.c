@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
-#include "gather.h"
 
 #define MARGIN_MS 2000
 #define ROUNDS_BEFORE 8            /* that may have been left behind: those of a fallback, and of the restore before */
@@ -90,20 +90,9 @@ agree_listen(struct pawl *run, uint64_t *ret_id, struct pawl_error *err)
 	return 0;
 }
 
-static int
-all_is_well(void *arg, uint32_t rank, const struct buf *text, struct pawl_error *err)
-{
-	(void)arg;
-	(void)rank;
-	(void)text;
-	(void)err;
-	return 0;
-}
-
 int
-agree_outcome(struct pawl *run, int code, struct pawl_error *err)
+agree_on(struct pawl *run, int code, const struct buf *text, gather_fn *fn, void *arg, struct pawl_error *err)
 {
-	PAWL_CLEAN(buf_clear) struct buf well = {0};
 	PAWL_FREE char *word = NULL;
 	struct pawl_error why = {0};
 	char token[33];
@@ -116,7 +105,7 @@ agree_outcome(struct pawl *run, int code, struct pawl_error *err)
 	why.code = code;
 	if (run->rank == 0) {
 		if (code == 0)
-			code = gather_parts(run->store, run->meet, token, deadline(run), all_is_well, NULL, &why);
+			code = gather_parts(run->store, run->meet, token, deadline(run), fn, arg, &why);
 		if (code == 0)
 			clear_rounds(run);
 		why.code = code;
@@ -126,13 +115,41 @@ agree_outcome(struct pawl *run, int code, struct pawl_error *err)
 	if (code < 0) {
 		gather_put_fault(run->store, run->meet, token, &why);
 	} else {
-		buf_puts(&well, "{}\n");
-		code = gather_put_part(run->store, run->meet, token, &well, &why);
+		code = gather_put_part(run->store, run->meet, token, text, &why);
 		why.code = code;
 		if (code < 0)
 			gather_put_fault(run->store, run->meet, token, &why);
 	}
 	return hear(run, token, &word, err);
+}
+
+/* Rank 0: another has restored. */
+static int
+take_outcome(void *arg, uint32_t rank, const struct buf *text, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	uint64_t *total = arg, nbytes = 0;
+	struct json *root;
+
+	if (text->len && text->ptr[0] != '{')
+		return err_set(err, PAWL_EMISMATCH, "rank %u: share_reads is set there, and not on rank 0", rank);
+	if (json_parse("outcome", text->ptr, text->len, NULL, &memory, &root, NULL) < 0 ||
+	    json_get_u64("outcome", root, "read_bytes", &nbytes, NULL) < 0 || !add_ok(*total, nbytes, total))
+		return err_set(err, PAWL_ECONFLICT, "rank %u: how it went there cannot be understood", rank);
+	return 0;
+}
+
+int
+agree_outcome(struct pawl *run, int code, uint64_t *nbytes, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	uint64_t total = nbytes ? *nbytes : 0;
+
+	buf_printf(&text, "{\"read_bytes\":%" PRIu64 "}\n", total);
+	code = agree_on(run, code, &text, take_outcome, &total, err);
+	if (nbytes)
+		*nbytes = total;
+	return code;
 }
 
 void

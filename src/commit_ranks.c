@@ -95,19 +95,21 @@ merge_clean(struct merge **g)
 	merge_free(*g);
 }
 
-/* Everybody has left the save before this one: what it needed can go. */
+/* Everybody has left the saves before this one, failed or not: what they needed can go. */
 static void
 clear_before(struct save *s)
 {
 	struct pawl *run = s->run;
+	char token[33];
 
-	if (run->meet_token)
-		gather_clear(run->store, run->meet_token);
+	for (uint64_t id = run->meet_cleared + 1; id < s->id; id++) {
+		meet_save_token(run->meet, id, token);
+		gather_clear(run->store, token);
+	}
+	run->meet_cleared = s->id - 1;
 	if (run->left_behind)
 		store_remove_folder(run->store, run->left_behind, NULL);
-	mem_free(run->meet_token);
 	mem_free(run->left_behind);
-	run->meet_token = mem_strdup(s->token); /* without memory it stays until the run is opened again */
 	run->left_behind = NULL;
 }
 

@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/pool.h"
 #include "base/sum.h"
+#include "store/nodes_mark.h"
 
 #define HUGE_PAGE (2u << 20)
 #define FUSED_BYTES (16u << 10) /* from here on a stretch is copied while summed; below, two steps cost less */
@@ -56,6 +57,7 @@ struct fetching {
 struct worker {
 	struct fetching *f;
 	char *buffer;
+	uint64_t buffer_bytes;
 	/* the unit at hand */
 	const struct reshard_unit *unit;
 	const struct manifest_file *file;
@@ -136,6 +138,12 @@ make_buffers(struct fetch *f, const struct reshard_plan *plan, uint64_t wanted, 
 	return 0;
 }
 
+static struct sum128
+expected_sum(const struct worker *w, uint64_t begin)
+{
+	return w->file->sums[begin / w->file->block_bytes];
+}
+
 /* ---- errors ---- */
 
 /* The piece in the range that begins first at or after `from`, with the name of its tensor. */
@@ -205,16 +213,15 @@ report(struct worker *w, uint64_t begin, uint64_t end, struct pawl_error *why)
 }
 
 static int
-check_sum(struct worker *w, uint64_t begin, uint64_t end, struct sum128 found)
+report_sum(struct worker *w, uint64_t begin, uint64_t end, struct sum128 found)
 {
-	const struct sum128 expected = w->file->sums[begin / w->file->block_bytes];
 	struct pawl_error err = {0};
 	char want[32], got[32];
-	if (sum_equal(expected, found))
-		return 0;
-	sum_to_hex(expected, want);
+	sum_to_hex(expected_sum(w, begin), want);
 	sum_to_hex(found, got);
 	err_set(&err, PAWL_ECORRUPT, "not what was written: sum %.32s expected, %.32s found", want, got);
+	if (w->f->job->only_copy)
+		err_prefix(&err, PAWL_ECORRUPT, "copy %u", w->f->job->only_copy);
 	return report(w, begin, end, &err);
 }
 
@@ -299,6 +306,27 @@ place_all(const struct worker *w, uint64_t begin, uint64_t end, const char *byte
 		place(w, part, begin, end, bytes);
 }
 
+/* A block that is not what was written: is it in another copy? bytes: the bad ones, in the buffer or in a view. */
+static int
+heal(struct worker *w, uint64_t begin, uint64_t end, const char *bytes, struct sum128 found)
+{
+	const struct fetch_job *job = w->f->job;
+	bool in_buffer = bytes >= w->buffer && bytes < w->buffer + w->buffer_bytes;
+	char *again = in_buffer ? w->buffer + (bytes - w->buffer) : w->buffer;
+	for (unsigned copy = 0; !job->only_copy; copy++) {
+		int rc = store_read_copy(w->f->store, w->reader, copy, begin, again, (size_t)(end - begin), NULL);
+		if (rc == PAWL_ENOTFOUND)
+			break;
+		if (rc < 0 || !sum_equal(expected_sum(w, begin), sum_bytes(again, (size_t)(end - begin))))
+			continue;
+		place_all(w, begin, end, again);
+		if (job->ret_healed_bytes)
+			__atomic_fetch_add(job->ret_healed_bytes, end - begin, __ATOMIC_RELAXED);
+		return 0;
+	}
+	return report_sum(w, begin, end, found);
+}
+
 /* Checks one block that has been read, and places what is wanted of it. */
 static int
 take_block(struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
@@ -320,12 +348,15 @@ take_block(struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
 		sum_copy(&s, straight(w, part, from), bytes + (from - begin), (size_t)(to - from));
 		summed = to;
 	}
-	if (summed == begin)
-		TRY(check_sum(w, begin, end, sum_bytes(bytes, (size_t)(end - begin))));
-	else {
+	struct sum128 found;
+	if (summed == begin) {
+		found = sum_bytes(bytes, (size_t)(end - begin));
+	} else {
 		sum_update(&s, bytes + (summed - begin), (size_t)(end - summed));
-		TRY(check_sum(w, begin, end, sum_final(&s)));
+		found = sum_final(&s);
 	}
+	if (!sum_equal(expected_sum(w, begin), found))
+		return heal(w, begin, end, bytes, found);
 	summed = begin;
 	for (size_t i = w->first_part; (part = next_part(w, begin, end, &i));) {
 		if (is_fused(w, part, begin, end, summed, &from, &to))
@@ -345,13 +376,24 @@ block_end(const struct worker *w, uint64_t begin)
 	return begin + (left < w->file->block_bytes ? left : w->file->block_bytes);
 }
 
+static int
+read_range(struct worker *w, uint64_t begin, uint64_t end, struct pawl_error *err)
+{
+	const unsigned only = w->f->job->only_copy;
+	const size_t n = (size_t)(end - begin);
+	return only ? store_read_copy(w->f->store, w->reader, only - 1, begin, w->buffer, n, err)
+	            : store_read(w->f->store, w->reader, begin, w->buffer, n, err);
+}
+
 /* Reads [begin, end) of the file into the buffer and takes its blocks. Where damage is collected, a range that cannot
  * be read is tried again block by block, so that only the bad ones are reported. */
 static int
 take_range(struct worker *w, uint64_t begin, uint64_t end)
 {
 	struct pawl_error err = {0};
-	int rc = store_read(w->f->store, w->reader, begin, w->buffer, (size_t)(end - begin), &err);
+	int rc = read_range(w, begin, end, &err);
+	if (rc == PAWL_ENOTFOUND && w->f->job->only_copy)
+		return 0; /* it was never to have so many copies */
 	if (rc < 0 && (!w->f->job->bad || block_end(w, begin) == end))
 		return report(w, begin, end, &err);
 	for (uint64_t at = begin; at < end; at = block_end(w, at)) {
@@ -369,6 +411,8 @@ take_view(struct worker *w)
 {
 	const struct reshard_unit *unit = w->unit;
 	struct store_view view;
+	if (w->f->job->only_copy)
+		return 0; /* a view is of any copy */
 	int rc = store_view(w->f->store, w->reader, unit->begin, (size_t)(unit->end - unit->begin), &view, NULL);
 	if (rc <= 0)
 		return 0; /* an error too: the plain read meets it again and reports it */
@@ -388,6 +432,21 @@ take_unit(struct worker *w)
 
 /* ---- files ---- */
 
+static int
+see_mark(void *arg, const struct store_entry *entry)
+{
+	struct mark m;
+	return mark_parse(entry->name, &m) && strcmp(m.pack, arg) == 0 ? PAWL_EEXISTS : 0;
+}
+
+/* Without the layer that follows them, marks are files. */
+static bool
+is_on_node(struct store *store, const char *folder, const char *name)
+{
+	PAWL_FREE char *pack = mem_strdup(name);
+	return pack && store_list(store, folder, see_mark, pack, NULL) == PAWL_EEXISTS;
+}
+
 /* Opens a file and compares its size. Called with the lock held. *ret_end: where what is there ends. */
 static int
 open_file(struct fetching *f, const struct manifest_file *info, struct open_file *file, uint64_t *ret_end,
@@ -399,7 +458,10 @@ open_file(struct fetching *f, const struct manifest_file *info, struct open_file
 	*ret_end = 0;
 	int rc = store_open_reader(f->store, buf_str(&key), &file->reader, ret_end, err);
 	if (rc == PAWL_ENOTFOUND)
-		return err_set(err, PAWL_ECORRUPT, "the file is missing");
+		return err_set(err, PAWL_ECORRUPT, "the file is missing%s",
+		               is_on_node(f->store, f->job->folder, info->name)
+		                       ? " here; it was written to the folder of a node: open the run with node_folder"
+		                       : "");
 	if (rc == 0 && *ret_end != info->nbytes)
 		return err_set(err, PAWL_ECORRUPT, "%" PRIu64 " bytes expected in the file, %" PRIu64 " found",
 		               info->nbytes, *ret_end);
@@ -490,6 +552,7 @@ run_workers(struct fetch *fetch, struct fetching *f, unsigned n, struct pawl_err
 	for (unsigned i = n; i-- > 0 && rc == 0;) {
 		workers[i].f = f;
 		workers[i].buffer = fetch->buffers + i * fetch->buffer_bytes;
+		workers[i].buffer_bytes = fetch->buffer_bytes;
 		if (i == 0)
 			work(&workers[0]);
 		else

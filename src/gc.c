@@ -25,6 +25,7 @@
 #include "pack.h"
 #include "run.h"
 #include "writer.h"
+#include "store/layer_nodes.h"
 
 #define RECYCLE_FOLDER ".pawl/recycle"
 #define MAX_ENTRIES 1000000u
@@ -504,6 +505,27 @@ sweep_recycled(struct sweep *s, struct pawl_error *err)
 	return 0;
 }
 
+static bool
+spare_running(void *arg, const char *token)
+{
+	return is_running(arg, token);
+}
+
+/* What saves that came to nothing have left in the folders of the nodes. */
+static int
+sweep_nodes(struct sweep *s, struct pawl_error *err)
+{
+	uint64_t count, nbytes;
+
+	if (!s->run->nodes)
+		return 0;
+	TRY(check_lease(s, err));
+	TRY(store_nodes_sweep(s->run->nodes, CATALOG_FOLDER, spare_running, s->run, s->dry_run, &count, &nbytes, err));
+	s->count += count;
+	s->bytes += nbytes;
+	return 0;
+}
+
 static int
 sweep_all(struct sweep *s, struct pawl_error *err)
 {
@@ -514,6 +536,7 @@ sweep_all(struct sweep *s, struct pawl_error *err)
 	if (s->run->writer ||
 	    s->run->opts.read_only) /* on request only: a checkpoint that lost its manifest can be repaired */
 		TRY(sweep_orphans(s, err));
+	TRY(sweep_nodes(s, err));
 	TRY(sweep_holds(s, err));
 	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
 		TRY(sweep_temps(s, folders[i], err));

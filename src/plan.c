@@ -22,15 +22,36 @@ plan_clean(struct plan **p)
 	plan_free(*p);
 }
 
+/* Collects what is to be summed: many small pieces would take longer than what they are of. */
+struct summer {
+	struct sum_stream s;
+	size_t n;
+	char bytes[4096];
+};
+
 static void
-sum_u64(struct sum_stream *s, uint64_t value)
+sum_put(struct summer *s, const void *ptr, size_t len)
 {
-	sum_update(s, &value, sizeof(value));
+	if (len > sizeof(s->bytes) - s->n) {
+		sum_update(&s->s, s->bytes, s->n);
+		s->n = 0;
+	}
+	if (len > sizeof(s->bytes)) {
+		sum_update(&s->s, ptr, len);
+		return;
+	}
+	memcpy(s->bytes + s->n, ptr, len);
+	s->n += len;
 }
 
-/* In two pieces: many small ones would take longer than what they are of. */
 static void
-sum_tensor(struct sum_stream *s, const struct state_tensor *t)
+sum_u64(struct summer *s, uint64_t value)
+{
+	sum_put(s, &value, sizeof(value));
+}
+
+static void
+sum_tensor(struct summer *s, const struct state_tensor *t)
 {
 	uint64_t words[3 + 3 * PAWL_MAX_DIMS];
 	uint32_t ndim = t->info.ndim;
@@ -50,25 +71,27 @@ sum_tensor(struct sum_stream *s, const struct state_tensor *t)
 		memcpy(words + n + ndim, t->src.offsets, extent);
 		n += 2 * (size_t)ndim;
 	}
-	sum_update(s, words, n * sizeof(words[0]));
+	sum_put(s, words, n * sizeof(words[0]));
 	if (!t->elsewhere)
-		sum_update(s, t->info.name, strlen(t->info.name) + 1);
+		sum_put(s, t->info.name, strlen(t->info.name) + 1);
 }
 
 struct sum128
 plan_fingerprint(const struct pawl_state *state, const struct plan_opts *opts)
 {
-	struct sum_stream s;
+	struct summer s;
 
-	sum_init(&s);
+	sum_init(&s.s);
+	s.n = 0;
 	sum_u64(&s, opts->pack_bytes);
 	sum_u64(&s, opts->block_bytes);
 	sum_u64(&s, opts->rank);
-	sum_update(&s, opts->run_id, strlen(opts->run_id));
+	sum_put(&s, opts->run_id, strlen(opts->run_id));
 	sum_u64(&s, state->n_tensors);
 	for (size_t i = 0; i < state->n_tensors; i++)
 		sum_tensor(&s, &state->tensors[i]);
-	return sum_final(&s);
+	sum_update(&s.s, s.bytes, s.n);
+	return sum_final(&s.s);
 }
 
 /* The entry of a tensor in a pack's header: local shape; complex128 as pairs of F64. */
@@ -272,6 +295,153 @@ plan_make(const struct pawl_state *state, const struct plan_opts *opts, struct p
 	return 0;
 }
 
+/* ---- pack 0's header from save to save */
+
+#define BEFORE_STATE "\",\"pawl.state\":\""
+
+/* Where the texts lie in the header that has just been made: counted from its end. */
+static void
+note_head(struct plan *p, const struct extra *extra)
+{
+	const struct plan_pack *pack = &p->packs[0];
+	struct plan_head *h = &p->head;
+	PAWL_CLEAN(buf_clear) struct buf state = {0}, checkpoint = {0};
+	size_t end = pack->header.len, after = 3 + pack->entries.len + (pack->entries.len > 0);
+
+	h->end = 0;
+	h->state_text.len = 0;
+	h->state_text.failed = 0;
+	buf_put(&h->state_text, extra->state.ptr, extra->state.len);
+	json_put_string(&state, extra->state.ptr, extra->state.len);
+	json_put_string(&checkpoint, extra->checkpoint.ptr, extra->checkpoint.len);
+	if (h->state_text.failed || state.failed || checkpoint.failed)
+		return; /* the next save makes the header anew */
+	while (end > 0 && pack->header.ptr[end - 1] == ' ')
+		end--;
+	h->state_len = state.len - 2;
+	h->checkpoint_len = checkpoint.len - 2;
+	if (end < after + h->state_len + strlen(BEFORE_STATE) + h->checkpoint_len)
+		return;
+	h->state = end - after - h->state_len;
+	h->checkpoint = h->state - strlen(BEFORE_STATE) - h->checkpoint_len;
+	if (memcmp(pack->header.ptr + h->state, state.ptr + 1, h->state_len) == 0 &&
+	    memcmp(pack->header.ptr + h->checkpoint, checkpoint.ptr + 1, h->checkpoint_len) == 0)
+		h->end = end;
+}
+
+/* Puts another text in place of one in the header, and the length before all of it. */
+static bool
+splice(struct plan *p, size_t at, size_t old_len, const char *text, size_t len)
+{
+	struct plan_head *h = &p->head;
+	struct buf *out = &p->packs[0].header;
+	const size_t end = h->end - old_len + len;
+	const size_t nbytes = (size_t)round_up(end, SAFETENSORS_DATA_ALIGN), json_len = nbytes - 8;
+
+	if (json_len > SAFETENSORS_MAX_HEADER || (nbytes > out->len && !buf_grow(out, nbytes - out->len)))
+		return false;
+	if (len != old_len) {
+		memmove(out->ptr + at + len, out->ptr + at + old_len, h->end - at - old_len);
+		memset(out->ptr + end, ' ', nbytes - end);
+		for (unsigned i = 0; i < 8; i++)
+			out->ptr[i] = (char)(unsigned char)(json_len >> (8 * i) & 0xff);
+		out->len = nbytes;
+		h->end = end;
+	}
+	memcpy(out->ptr + at, text, len);
+	return true;
+}
+
+/* How long a text is inside of a string of JSON; SIZE_MAX without memory. */
+static size_t
+quoted_len(const char *text, size_t len)
+{
+	PAWL_CLEAN(buf_clear) struct buf quoted = {0};
+	size_t more = 0;
+	bool odd = false;
+
+	for (size_t i = 0; i < len; i++) {
+		const unsigned char c = (unsigned char)text[i];
+
+		more += c == '"' || c == '\\' ? 1u : 0u;
+		odd = odd || c < 0x20 || c >= 0x80;
+	}
+	if (!odd)
+		return len + more;
+	json_put_string(&quoted, text, len);
+	return quoted.failed ? SIZE_MAX : quoted.len - 2;
+}
+
+/* How much of two texts is the same at their beginning, and then at their end; no character is cut. */
+static void
+compare_texts(struct pawl_slice a, struct pawl_slice b, size_t *ret_front, size_t *ret_back)
+{
+	const char *x = a.ptr, *y = b.ptr;
+	const size_t shorter = a.len < b.len ? a.len : b.len;
+	size_t front = 0, back = 0;
+
+	while (front + 64 <= shorter && memcmp(x + front, y + front, 64) == 0)
+		front += 64;
+	while (front < shorter && x[front] == y[front])
+		front++;
+	while (front > 0 && (unsigned char)x[front - 1] >= 0x80)
+		front--;
+	while (back + 64 <= shorter - front && memcmp(x + a.len - back - 64, y + b.len - back - 64, 64) == 0)
+		back += 64;
+	while (back < shorter - front && x[a.len - back - 1] == y[b.len - back - 1])
+		back++;
+	while (back > 0 && (unsigned char)x[a.len - back] >= 0x80)
+		back--;
+	*ret_front = front;
+	*ret_back = back;
+}
+
+/* Only what lies between the first and the last difference of the state's text is quoted anew. */
+static bool
+renew_state(struct plan *p, struct pawl_slice state)
+{
+	struct plan_head *h = &p->head;
+	const struct pawl_slice was = {h->state_text.ptr, h->state_text.len};
+	const char *text = state.ptr;
+	PAWL_CLEAN(buf_clear) struct buf middle = {0};
+	size_t front, back, before;
+
+	compare_texts(was, state, &front, &back);
+	if (front == was.len && front == state.len)
+		return true;
+
+	const size_t gone = quoted_len(h->state_text.ptr + front, was.len - back - front);
+	const size_t side = front < back ? quoted_len(text, front) : quoted_len(text + state.len - back, back);
+
+	json_put_string(&middle, text + front, state.len - back - front);
+	if (gone == SIZE_MAX || side == SIZE_MAX || middle.failed)
+		return false;
+	before = front < back ? side : h->state_len - gone - side;
+	if (!splice(p, h->state + before, gone, middle.ptr + 1, middle.len - 2))
+		return false;
+	h->state_len = h->state_len - gone + middle.len - 2;
+	h->state_text.len = 0;
+	buf_put(&h->state_text, state.ptr, state.len);
+	return !h->state_text.failed;
+}
+
+/* False: the header must be made anew. */
+static bool
+renew_header(struct plan *p, const struct extra *extra)
+{
+	struct plan_head *h = &p->head;
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+
+	if (h->end == 0 || !renew_state(p, extra->state))
+		return false;
+	json_put_string(&text, extra->checkpoint.ptr, extra->checkpoint.len);
+	if (text.failed || !splice(p, h->checkpoint, h->checkpoint_len, text.ptr + 1, text.len - 2))
+		return false;
+	h->state += text.len - 2 - h->checkpoint_len;
+	h->checkpoint_len = text.len - 2;
+	return true;
+}
+
 int
 plan_refresh(struct plan *p, const struct plan_opts *opts, struct pawl_slice checkpoint_json,
              struct pawl_slice state_json, struct pawl_error *err)
@@ -280,7 +450,11 @@ plan_refresh(struct plan *p, const struct plan_opts *opts, struct pawl_slice che
 
 	snprintf(extra.n_packs, sizeof(extra.n_packs), "%zu", p->n_packs);
 	snprintf(extra.rank, sizeof(extra.rank), "%u", opts->rank);
-	TRY(encode_header(&p->packs[0], opts, &extra, err));
+	if (!renew_header(p, &extra)) {
+		p->head.end = 0;
+		TRY(encode_header(&p->packs[0], opts, &extra, err));
+		note_head(p, &extra);
+	}
 	p->nbytes = 0;
 	p->image_bytes = 0;
 	p->n_blocks = 0;
@@ -308,6 +482,7 @@ plan_free(struct plan *p)
 		buf_clear(&p->packs[k].entries);
 		buf_clear(&p->packs[k].special);
 	}
+	buf_clear(&p->head.state_text);
 	bump_clear(&p->memory);
 	mem_free(p);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * plan: where every tensor goes: packs, headers, offsets. Pure; cached by the writer while the structure of the state
- * stays the same. Pack 0 carries what changes with every save in its header, so its header is made anew each time.
+ * stays the same. Pack 0 carries what changes with every save in its header; of that, too, only this is written anew.
  */
 #ifndef PAWL_PLAN_H
 #define PAWL_PLAN_H
@@ -36,6 +36,14 @@ struct plan_pack {
 	size_t n_blocks, first_block; /* in the plan's array of sums */
 };
 
+/* Where in pack 0's header the texts lie that may change, as they were written last. */
+struct plan_head {
+	size_t checkpoint, checkpoint_len; /* of "pawl.checkpoint", without its quotes */
+	size_t state, state_len;           /* of "pawl.state" */
+	size_t end;                        /* of the JSON; 0 = not known */
+	struct buf state_text;             /* as it was given */
+};
+
 struct plan {
 	struct bump memory;
 	struct sum128 fingerprint;
@@ -45,6 +53,7 @@ struct plan {
 	uint64_t nbytes;         /* of all files */
 	uint64_t image_bytes;    /* of a whole snapshot */
 	size_t n_blocks;
+	struct plan_head head;
 };
 
 struct plan_opts {

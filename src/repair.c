@@ -310,72 +310,14 @@ count_pieces(struct repair *r, struct pawl_error *err)
 	return 0;
 }
 
-/* An array of extents of a tensor described in "pawl.tensors"; NULL stays zeros. */
-static int
-read_extents(const struct repair *r, const char *what, const struct json *array, uint32_t *ndim, const uint64_t **ret,
-             struct pawl_error *err)
-{
-	if (array->len > PAWL_MAX_DIMS)
-		return err_set(err, PAWL_ELIMIT, "%s: %zu dimensions, at most %d are possible", what, array->len,
-		               PAWL_MAX_DIMS);
-	uint64_t *extents = bump_array(&r->m->memory, array->len, sizeof(*extents));
-	if (!extents)
-		return out_of_memory(r, err);
-	*ndim = 0;
-	for (const struct json *e = array->first; e; e = e->next) {
-		if (e->type != JSON_UINT && (e->type != JSON_INT || e->i < 0))
-			return err_set(err, PAWL_ECORRUPT, "%s: expected whole numbers", what);
-		extents[(*ndim)++] = e->u;
-	}
-	*ret = extents;
-	return 0;
-}
-
-/* What is known of a tensor in one pack: its global dtype and shape, and which box of it lies here. */
-struct box {
-	int dtype;
-	uint32_t ndim;
-	const uint64_t *shape, *offsets, *lengths;
-};
-
-/* Shards and complex128 are described besides the header, which cannot express them. */
-static int
-read_special(const struct repair *r, const struct st_tensor *st, const struct json *special, struct box *box,
-             struct pawl_error *err)
-{
-	const struct json *dtype, *shape, *offsets = json_get(special, "offsets");
-	uint32_t n_offsets = st->ndim;
-
-	TRY(json_get_type(st->name, special, "dtype", JSON_STRING, &dtype, err));
-	TRY(json_get_type(st->name, special, "shape", JSON_ARRAY, &shape, err));
-	box->dtype = pawl_dtype_from_name(dtype->str);
-	bool pairs = box->dtype == PAWL_C128;
-	if (pairs && (st->dtype != PAWL_F64 || st->ndim == 0 || st->shape[st->ndim - 1] != 2))
-		return err_set(err, PAWL_ECORRUPT, "%.200s: expected pairs of F64 for C128", st->name);
-	TRY(read_extents(r, st->name, shape, &box->ndim, &box->shape, err));
-	n_offsets = box->ndim;
-	if (offsets && offsets->type != JSON_ARRAY)
-		return err_set(err, PAWL_ECORRUPT, "%.200s: \"offsets\": expected an array", st->name);
-	if (offsets)
-		TRY(read_extents(r, st->name, offsets, &n_offsets, &box->offsets, err));
-	if ((!pairs && box->dtype != st->dtype) || box->ndim + (pairs ? 1u : 0u) != st->ndim || n_offsets != box->ndim)
-		return err_set(err, PAWL_ECORRUPT,
-		               "%.200s: its description does not fit its dtype and shape in the header", st->name);
-	return 0;
-}
-
 static int
 add_piece(struct repair *r, size_t part, const struct st_tensor *st, const struct json *special, size_t row,
           struct pawl_error *err)
 {
 	struct manifest_tensor *t = &r->m->tensors[row];
-	struct box box = {.dtype = st->dtype, .ndim = st->ndim, .shape = st->shape, .lengths = st->shape};
+	struct pack_box box;
 
-	box.offsets = bump_array(&r->m->memory, st->ndim, sizeof(*box.offsets));
-	if (!box.offsets)
-		return out_of_memory(r, err);
-	if (special)
-		TRY(read_special(r, st, special, &box, err));
+	TRY(pack_read_box(st, special, &r->m->memory, &box, err));
 	if (t->n_pieces == 0) {
 		t->dtype = box.dtype;
 		t->ndim = box.ndim;

@@ -237,6 +237,8 @@ copy_options(struct pawl_restore *r, const struct pawl_restore_opts *given, stru
 		               PAWL_RANK_VALUES_WRAP, o.rank_values);
 	r->can_fall_back = latest && !o.no_fallback && !r->run->opts.strict_latest;
 	r->ring_bytes = o.ring_bytes;
+	r->share_fn = o.share_reads;
+	r->share_arg = o.share_arg;
 	if (!latest)
 		r->selector = bump_strndup(&r->options, o.selector, strlen(o.selector));
 	r->include = bump_array(&r->options, (uint64_t)o.n_include + 1, sizeof *r->include);
@@ -317,7 +319,7 @@ take_with_others(struct pawl_restore *r, struct pawl_error *err)
 			return restore_note_reason(r, rc, err);
 		TRY(restore_add_row(&r->fallbacks, mem_strdup(err->message), err));
 		r->owes_word = false;
-		rc = agree_outcome(r->run, rc, err);
+		rc = agree_outcome(r->run, rc, NULL, err);
 		if (!is_damage(rc))
 			return rc;
 	}
@@ -456,13 +458,16 @@ static int
 restore_read(struct pawl_restore *r, struct pawl_error *err)
 {
 	int rc = restore_read_own(r, err);
+	uint64_t nbytes = r->read_bytes;
 	if (r->owes_word) {
 		r->owes_word = false;
-		rc = agree_outcome(r->run, rc, err);
+		rc = agree_outcome(r->run, rc, &nbytes, err);
 	}
-	if (rc ==
-	    0) /* training goes on from here: intervals and the clock are counted from it, not from what was newer */
+	if (rc == 0) {
+		restore_read_event(r, nbytes);
+		/* training goes on from here: intervals and the clock are counted from it, not from what was newer */
 		run_mark_at(r->run, &r->info.progress);
+	}
 	return rc;
 }
 

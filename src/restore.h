@@ -31,7 +31,10 @@ struct pawl_restore {
 	bool owes_word;  /* many ranks: the others wait to hear whether it worked here */
 	struct pawl_error reason; /* the last error: what they hear when the restore is given up */
 	int rank_values; /* enum pawl_rank_values */
+	pawl_share_fn *share_fn; /* many ranks: hands what one has read to all, or NULL */
+	void *share_arg;
 	uint64_t ring_bytes;
+	uint64_t healed_bytes; /* damaged in one copy, taken from another */
 
 	/* the checkpoint at hand; replaced by a fallback */
 	struct manifest *manifest;
@@ -46,10 +49,17 @@ struct pawl_restore {
 
 	struct restore_rows fallbacks, report;
 	struct fetch *fetch; /* made by the first read */
+	uint64_t read_bytes; /* by the last read, from the store */
+	double read_seconds;
 };
 
 /* The reading itself, of this rank alone. */
 int restore_read_own(struct pawl_restore *r, struct pawl_error *err);
+/* Fills destinations of the checkpoint at hand. *ret_nbytes: read from the store for that. */
+int restore_fetch(struct pawl_restore *r, const struct reshard_binding *bindings, size_t n, uint64_t *ret_nbytes,
+                  struct pawl_error *err);
+/* For events.jsonl: a restore has ended; nbytes: what all ranks have read. */
+void restore_read_event(const struct pawl_restore *r, uint64_t nbytes);
 /* Appends a line; takes the text over also on failure. NULL = out of memory. */
 int restore_add_row(struct restore_rows *rows, char *text, struct pawl_error *err);
 /* Frees the lines from n on. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * restore_read: fills the destinations, and the long texts of the saved state. Called by users; calls reshard and
- * fetch. Promises P1, P16; R136 (every block that is touched is checked), R145 (memory: the reading buffers).
+ * restore_read: fills the destinations, and the long texts of the saved state. Called by users; calls reshard,
+ * fetch and share_reads. Promises P1, P16; R136 (every block that is touched is checked), R145 (memory: the reading
+ * buffers).
  */
 #include <inttypes.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "restore.h"
+#include "share_reads.h"
 #include "walk.h"
 
 /* Long str and bytes leaves whose bytes are to be read now. */
@@ -118,11 +120,11 @@ settle_blobs(struct blobs *b, bool good, struct pawl_error *err)
 }
 
 static uint64_t
-wanted_bytes(const struct pawl_restore *r)
+wanted_bytes(const struct reshard_binding *bindings, size_t n)
 {
 	uint64_t total = 0, nbytes;
-	for (size_t i = 0; i < r->n_bindings; i++) {
-		if (tensor_nbytes(&r->bindings[i].dst, &nbytes, NULL) < 0 || !add_ok(total, nbytes, &total))
+	for (size_t i = 0; i < n; i++) {
+		if (tensor_nbytes(&bindings[i].dst, &nbytes, NULL) < 0 || !add_ok(total, nbytes, &total))
 			return UINT64_MAX;
 	}
 	return total;
@@ -134,32 +136,46 @@ clean_plan(struct reshard_plan **plan)
 	reshard_free(*plan);
 }
 
-static int
-read_bound(struct pawl_restore *r, uint64_t *ret_nbytes, struct pawl_error *err)
+/* Less what the messages of shared reads take. */
+static uint64_t
+ring_bytes(const struct pawl_restore *r)
+{
+	const uint64_t chunk = r->share_fn ? share_reads_chunk(r->ring_bytes) : 0;
+	const uint64_t ring = r->ring_bytes ? r->ring_bytes : FETCH_RING;
+	return ring > 2 * chunk ? ring - chunk : ring;
+}
+
+int
+restore_fetch(struct pawl_restore *r, const struct reshard_binding *bindings, size_t n, uint64_t *ret_nbytes,
+              struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_plan) struct reshard_plan *plan = NULL;
 	if (!r->fetch)
-		TRY(fetch_new(r->run->store, r->run->opts.io_threads, r->ring_bytes, &r->fetch, err));
-	TRY(reshard_plan(r->manifest, r->bindings, r->n_bindings, fetch_unit_bytes(r->fetch, wanted_bytes(r)), &plan,
-	                 err));
+		TRY(fetch_new(r->run->store, r->run->opts.io_threads, ring_bytes(r), &r->fetch, err));
+	TRY(reshard_plan(r->manifest, bindings, n, fetch_unit_bytes(r->fetch, wanted_bytes(bindings, n)), &plan, err));
 	struct fetch_job job = {.name = r->info.name,
 	                        .folder = r->folder,
 	                        .manifest = r->manifest,
 	                        .plan = plan,
-	                        .bindings = r->bindings};
+	                        .bindings = bindings,
+	                        .ret_healed_bytes = &r->healed_bytes};
 	TRY(fetch_run(r->fetch, &job, err));
 	*ret_nbytes = plan->nbytes;
 	return 0;
 }
 
-static void
-read_event(const struct pawl_restore *r, uint64_t nbytes, double seconds)
+void
+restore_read_event(const struct pawl_restore *r, uint64_t nbytes)
 {
 	PAWL_CLEAN(buf_clear) struct buf fields = {0};
 	if (run_check_writable(r->run, NULL) < 0)
 		return;
-	buf_printf(&fields, "\"id\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"seconds\":%.6f,\"fallbacks\":%zu", r->info.id,
-	           nbytes, seconds, r->fallbacks.n);
+	buf_printf(&fields,
+	           "\"id\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"read_bytes\":%" PRIu64
+	           ",\"seconds\":%.6f,\"fallbacks\":%zu",
+	           r->info.id, r->read_bytes, nbytes, r->read_seconds, r->fallbacks.n);
+	if (r->healed_bytes)
+		buf_printf(&fields, ",\"other_copy_bytes\":%" PRIu64, r->healed_bytes);
 	if (!fields.failed)
 		run_event(r->run, "restore", buf_str(&fields));
 }
@@ -171,14 +187,16 @@ restore_read_own(struct pawl_restore *r, struct pawl_error *err)
 	const int64_t begin_ns = clock_mono_ns();
 	uint64_t nbytes = 0;
 	int rc = walk_leaves(r->manifest->state->root, see_blob, &blobs, err);
-	if (rc == 0)
-		rc = read_bound(r, &nbytes, err);
+	if (r->owes_word && r->share_fn)
+		rc = share_reads(r, rc, &nbytes, err);
+	else if (rc == 0)
+		rc = restore_fetch(r, r->bindings, r->n_bindings, &nbytes, err);
 	if (rc == 0)
 		rc = settle_blobs(&blobs, true, err);
 	if (rc < 0)
 		settle_blobs(&blobs, false, NULL);
 	restore_cut_bindings(r, 0);
-	if (rc == 0)
-		read_event(r, nbytes, (double)(clock_mono_ns() - begin_ns) / 1e9);
+	r->read_bytes = nbytes;
+	r->read_seconds = (double)(clock_mono_ns() - begin_ns) / 1e9;
 	return rc;
 }

@@ -25,6 +25,7 @@
 #include "name.h"
 #include "retain.h"
 #include "save.h"
+#include "store/layer_nodes.h"
 #include "writer.h"
 
 #define EVENTS_KEY "events.jsonl"
@@ -132,6 +133,23 @@ split_single(struct pawl *run, const char *root, char **ret_parent, struct pawl_
 }
 
 static int
+open_nodes(struct pawl *run, struct pawl_error *err)
+{
+	const struct pawl_open_opts *o = &run->opts;
+	const struct store_nodes nodes = {.template_url = o->node_folder,
+	                                  .node = run->node,
+	                                  .n_nodes = o->n_nodes,
+	                                  .n_copies = 1 + o->partner,
+	                                  .wait_ms = run->world > 1 ? o->commit_timeout_ms : 0,
+	                                  .read_only = o->read_only || o->upkeep,
+	                                  .no_direct_io = o->no_direct_io};
+
+	TRY(store_nodes_wrap(run->store, &nodes, &run->nodes, err));
+	run->store = run->nodes;
+	return 0;
+}
+
+static int
 open_store(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_open_opts *o = &run->opts;
@@ -144,6 +162,8 @@ open_store(struct pawl *run, struct pawl_error *err)
 	if (o->single)
 		TRY(split_single(run, root, &parent, err));
 	TRY(store_open(memory ? "mem:" : parent ? parent : root, !o->read_only, o->no_direct_io, &run->store, err));
+	if (o->node_folder)
+		TRY(open_nodes(run, err));
 	if (o->fault) {
 		struct store *wrapped;
 
@@ -429,7 +449,7 @@ host(struct pawl *run, struct pawl_error *err)
 	memcpy(pass.run_id, run->run_id, sizeof(pass.run_id));
 	if (run->lease)
 		memcpy(pass.lease, lease_token(run->lease), sizeof(pass.lease));
-	run->meet_id = run->last_id;
+	run->meet_id = run->meet_cleared = run->last_id;
 	return meet_host(run->store, &opts, &pass, &run->meet, err);
 }
 
@@ -486,7 +506,6 @@ run_free(struct pawl *run)
 	mem_free(run->root);
 	mem_free(run->single_name);
 	mem_free(run->left_behind);
-	mem_free(run->meet_token);
 	mem_free(run->file_damage);
 	bump_clear(&run->strings);
 	pthread_mutex_destroy(&run->lock);
@@ -511,6 +530,8 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 	                 : catalog_load(&run->catalog, run->store, run->single_name, err));
 	if (!is_guest)
 		TRY(run->single_name ? check_single(run, err) : identify(run, err));
+	if (run->nodes)
+		store_nodes_set_run(run->nodes, run->run_id);
 	note_history(run);
 	return run->opts.read_only ? 0 : open_for_writing(run, err);
 }

@@ -24,6 +24,8 @@ struct save;   /* save.h */
 struct pawl {
 	/* set once by pawl_open */
 	struct store *store;
+	struct store *nodes; /* the layer of node folders in it, borrowed; NULL = none */
+	uint32_t node;       /* on which one this process is */
 	struct store_caps caps;
 	char *root;                           /* absolute path, or "mem:" */
 	char *single_name;                    /* NULL for runs; then store's root is the parent folder */
@@ -58,7 +60,7 @@ struct pawl {
 	uint64_t n_rounds; /* many ranks: how often they have agreed on something (agree.h) */
 	uint64_t meet_id;  /* many ranks: id of the latest save; counts alike on all */
 	char *left_behind; /* rank 0: hidden folder of a failed save that a slow rank may write to yet */
-	char *meet_token;  /* rank 0: of the save before, whose files nobody needs once the next has been gathered */
+	uint64_t meet_cleared; /* rank 0: the files by which the ranks met for saves up to this id are gone */
 	double save_cost_seconds;    /* measured, for "auto" */
 	struct pawl_ticket *pending; /* a failed save whose error nobody may have seen yet; a reference */
 };

@@ -13,6 +13,7 @@
 #include "retain.h"
 #include "run.h"
 #include "save.h"
+#include "store/layer_nodes.h"
 
 #define RUN_MAX_WORLD 100000
 
@@ -100,6 +101,53 @@ check_ranks(const struct pawl *run, struct pawl_error *err)
 	return what ? err_set(err, PAWL_EUSAGE, "with %u ranks, %s", run->world, what) : 0;
 }
 
+/* Which node this is: as the launcher says, or by the ranks that a node has. -1 = not known. */
+static int64_t
+own_node(const struct pawl *run)
+{
+	const struct pawl_rank *r = &run->who;
+
+	if (r->node_rank >= 0 && run->world > 1)
+		return r->node_rank;
+	if (run->world == 1)
+		return 0;
+	return r->local_world_size > 0 ? r->rank / r->local_world_size : -1;
+}
+
+static int
+check_nodes(struct pawl *run, struct pawl_error *err)
+{
+	struct pawl_open_opts *o = &run->opts;
+	int32_t local = run->who.local_world_size;
+	int64_t node = own_node(run);
+
+	if (!o->node_folder)
+		return o->partner ? err_set(err, PAWL_EUSAGE, "partner: expected a node_folder as well") : 0;
+	if (o->single || run->retention.num_to_keep == PAWL_KEEP_MEMORY)
+		return err_set(err, PAWL_EUSAGE, "node_folder: expected a run with a folder of its own");
+	if (o->recycle)
+		return err_set(err, PAWL_EUSAGE, "recycle: files in node folders are not kept aside");
+	TRY(check_range("partner", o->partner, 0, NODES_MAX_COPIES - 1, err));
+	if (o->read_only || o->upkeep) { /* looks wherever the packs are said to be */
+		o->n_nodes = o->n_nodes ? o->n_nodes : NODES_MAX_NODES;
+		node = 0;
+	}
+	if (node < 0)
+		return err_set(err, PAWL_EUSAGE,
+		               "node_folder: the launcher does not say on which node rank %u is; give node_rank or "
+		               "local_world_size",
+		               run->rank);
+	if (!o->n_nodes && run->world > 1 && local < 1)
+		return err_set(err, PAWL_EUSAGE, "node_folder: expected n_nodes, since the launcher does not tell it");
+	if (!o->n_nodes)
+		o->n_nodes = run->world == 1 ? 1 : (run->world + (uint32_t)local - 1) / (uint32_t)local;
+	if (node >= o->n_nodes)
+		return err_set(err, PAWL_EUSAGE, "n_nodes: rank %u is on node %lld, expected more than %u nodes",
+		               run->rank, (long long)node, o->n_nodes);
+	run->node = (uint32_t)node;
+	return 0;
+}
+
 static int
 fill_defaults(struct pawl *run, struct pawl_error *err)
 {
@@ -138,6 +186,7 @@ fill_defaults(struct pawl *run, struct pawl_error *err)
 	TRY(check_template(o->name_template, err));
 	if (o->save_interval)
 		TRY(triggers_parse(o->save_interval, &run->triggers, err));
+	TRY(check_nodes(run, err));
 	return check_ranks(run, err);
 }
 
@@ -181,6 +230,7 @@ run_take_options(struct pawl *run, const struct pawl_open_opts *opts, struct paw
 	TRY(run_copy_text(run, &run->opts.run_id, err));
 	TRY(run_copy_text(run, &run->opts.name_template, err));
 	TRY(run_copy_text(run, &run->opts.save_interval, err));
+	TRY(run_copy_text(run, &run->opts.node_folder, err));
 	run->retention = run->opts.retention;
 	TRY(retain_check(&run->retention, err));
 	if (run->retention.num_to_keep == PAWL_KEEP_MEMORY) /* R3: no scores, the newest only, in memory */

@@ -313,7 +313,6 @@ write_and_commit(struct save *s, struct pawl_error *err)
 	ticket_stage(s->ticket, PAWL_STAGE_WRITTEN);
 	TRY(s->run->meet ? commit_ranks(s, err) : commit_publish(s, err));
 	fill_stats(s);
-	ticket_stage(s->ticket, PAWL_STAGE_COMMITTED);
 	return 0;
 }
 
@@ -371,6 +370,7 @@ save_run(void *arg)
 	} else {
 		note_committed(s);
 		run_mark_outcome(s->run, s, true);
+		ticket_stage(s->ticket, PAWL_STAGE_COMMITTED);
 		if (!s->run->opts.no_reuse && s->run->caps.link)
 			reuse_of_save(s, &reuse, NULL); /* without it the next save writes everything */
 	}

@@ -27,9 +27,8 @@ rows_of(const struct state_tensor *t, uint64_t *ret_row_bytes)
 	return src->shape[0];
 }
 
-/* ceil(total * part / parts) without overflow: where the length of a rank begins. */
-static uint64_t
-cut(uint64_t total, uint32_t part, uint32_t parts)
+uint64_t
+share_cut(uint64_t total, uint32_t part, uint32_t parts)
 {
 	uint64_t whole = total / parts * part, rest = total % parts * part;
 
@@ -96,7 +95,7 @@ share_of_rank(const struct pawl_state *state, uint32_t rank, uint32_t world, str
 		return err_set(err, PAWL_ENOMEM, "save: out of memory");
 	for (size_t i = 0; i < state->n_tensors; i++)
 		total += is_common(&state->tensors[i]) ? state->tensors[i].local_nbytes : 0;
-	uint64_t begin = cut(total, rank, world), end = cut(total, rank + 1, world);
+	uint64_t begin = share_cut(total, rank, world), end = share_cut(total, rank + 1, world);
 
 	for (size_t i = 0; i < state->n_tensors; i++) {
 		struct state_tensor *t = &rows[i];

@@ -16,6 +16,8 @@
 
 #define SHARE_CUT_BYTES ((uint64_t)1 << 20) /* a tensor below this is not cut */
 
+/* ceil(total * part / parts) without overflow: where the length of a rank begins. */
+uint64_t share_cut(uint64_t total, uint32_t part, uint32_t parts);
 /* *ret: the state with the same rows, each cut down to what `rank` of `world` writes; a row of which it writes nothing
  * has elsewhere set. Arrays are the bump's, the rest is borrowed. */
 int share_of_rank(const struct pawl_state *state, uint32_t rank, uint32_t world, struct bump *memory,

@@ -113,9 +113,10 @@ clean_plan(struct reshard_plan **plan)
 	reshard_free(*plan);
 }
 
+/* only_copy: as in struct fetch_job. */
 static int
-read_all(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *meter, struct pawl_findings *findings,
-         struct pawl_error *err)
+read_copy(struct pawl_restore *r, struct fetch *fetch, unsigned only_copy, struct pawl_meter *meter,
+          struct pawl_findings *findings, struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_plan) struct reshard_plan *plan = NULL;
 	struct collector c = {.findings = findings, .r = r};
@@ -125,7 +126,8 @@ read_all(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *meter, 
 	                        .manifest = r->manifest,
 	                        .meter = meter,
 	                        .bad = see_damage,
-	                        .arg = &c};
+	                        .arg = &c,
+	                        .only_copy = only_copy};
 	TRY(reshard_plan_all(r->manifest, fetch_unit_bytes(fetch, r->manifest->bytes), &plan, err));
 	job.plan = plan;
 	int rc = fetch_run(fetch, &job, err);
@@ -135,6 +137,20 @@ read_all(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *meter, 
 	if (c.failed == PAWL_ENOMEM)
 		return err_set(err, PAWL_ENOMEM, "%s: out of memory for findings", r->info.name);
 	return c.failed == PAWL_ELIMIT ? 0 : rc; /* enough has been found */
+}
+
+/* Every copy by itself: that another one would do does not make one good. */
+static int
+read_all(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *meter, struct pawl_findings *findings,
+         struct pawl_error *err)
+{
+	const unsigned n = r->run->caps.copies;
+
+	if (n <= 1)
+		return read_copy(r, fetch, 0, meter, findings, err);
+	for (unsigned k = 1; k <= n; k++) /* the meter counts bytes of the checkpoint, not of its copies */
+		TRY(read_copy(r, fetch, k, k == 1 ? meter : NULL, findings, err));
+	return 0;
 }
 
 /* What is known about a checkpoint before it is read. */

@@ -112,6 +112,7 @@ class Ticket:
     @property
     def stats(self) -> Stats: ...
     def wait(self, timeout: float | None = None, /) -> None: ...
+    def wait_durable(self, timeout: float | None = None, /) -> None: ...
 
 @final
 class Hold:
@@ -169,7 +170,12 @@ class Run:
         world_size: int = ...,
         attempt: str | None = ...,
         commit_timeout_ms: int = ...,
-        broadcast: Callable[[bytes], bytes] | None = ...,
+        broadcast: Callable[..., Any] | None = ...,
+        local_world_size: int = ...,
+        node_rank: int = ...,
+        node_folder: str | None = ...,
+        partner: int = ...,
+        n_nodes: int = ...,
     ) -> Run: ...
     @property
     def root(self) -> str | None: ...
@@ -207,6 +213,7 @@ class Run:
         fallback: bool = True,
         ring_bytes: int = 0,
         rank_values: int = 0,
+        share_reads: bool = False,
     ) -> tuple[Any, Info, builtins.list[str], builtins.list[str], Any] | None: ...
     def describe(
         self, selector: str | None, make: Callable[..., object], /

@@ -63,14 +63,17 @@ def _who(root: str | os.PathLike[str], rank: int | None, world_size: int | None)
         if str(root).startswith("mem:"):
             return Rank(0, 1, None, None, None, "", "")
         return rank_identify()
-    attempt = ""
+    given = (_checks.whole("rank", rank, 31), _checks.whole("world_size", world_size, 31))
     with contextlib.suppress(UsageError):  # the launcher may have been told otherwise
         found = rank_identify()
-        if (found.rank, found.world_size) == (rank, world_size):
-            attempt = found.attempt
-    return Rank(
-        _checks.whole("rank", rank, 31), _checks.whole("world_size", world_size, 31), None, None, None, "", attempt
-    )
+        if (found.rank, found.world_size) == given:
+            return found
+    return Rank(*given, None, None, None, "", "")
+
+
+def _node(node_rank: int | None) -> int:
+    """As the C side takes it: -1 = not known."""
+    return -1 if node_rank is None else _checks.whole("node_rank", node_rank, 31)
 
 
 class CheckpointManager:
@@ -123,7 +126,11 @@ class CheckpointManager:
         rank: int | None = None,
         world_size: int | None = None,
         commit_timeout: float | None = None,
-        broadcast: Callable[[bytes], bytes] | None = None,
+        broadcast: Callable[..., Any] | None = None,
+        node_folder: str | os.PathLike[str] | None = None,
+        partner: int = 0,
+        n_nodes: int = 0,
+        node_rank: int | None = None,
         compression: None = None,
         signals: bool | None = None,
         grace_seconds: float | None = None,
@@ -199,6 +206,11 @@ class CheckpointManager:
             attempt=who.attempt,
             commit_timeout_ms=int(_checks.seconds("commit_timeout", commit_timeout or 0.0) * 1000),
             broadcast=broadcast,
+            local_world_size=-1 if who.local_world_size is None else who.local_world_size,
+            node_rank=_node(who.node_rank if node_rank is None else node_rank),
+            node_folder=None if node_folder is None else _checks.path("node_folder", node_folder),
+            partner=_checks.whole("partner", partner, 32),
+            n_nodes=_checks.whole("n_nodes", n_nodes, 32),
         )
         self.rank, self.world_size = who.rank, who.world_size
         self._left_open = weakref.finalize(self, _reports.finish, self._run)
@@ -310,12 +322,14 @@ class CheckpointManager:
         paths: Sequence[str] | None = None,
         strict: bool = True,
         rank_values: Literal["strict", "drop", "wrap"] = "strict",
+        share_reads: bool = False,
     ) -> Restored | None:
         """Restores into ``state`` in place, or with no state into new objects. None on a fresh run.
 
         The latest checkpoint falls back to the next older valid one if it is damaged; ``fallbacks`` says why, and so
         does a warning of the logger "pawl". ``paths`` are globs for a partial restore. ``strict`` demands the same
-        tensors and objects on both sides; without it, ``report`` lists what did not fit.
+        tensors and objects on both sides; without it, ``report`` lists what did not fit. ``share_reads``, on all ranks
+        or none: what every rank wants is read by one of them and handed to the others by ``broadcast(data, root)``.
         """
         selector = self._selector(step, id, which)
         answer = self._run.restore(
@@ -324,6 +338,7 @@ class CheckpointManager:
             paths=_checks.globs(paths),
             strict=strict,
             rank_values=_word("rank_values", rank_values, _RANK_VALUES),
+            share_reads=share_reads and self.world_size > 1,
         )
         if answer is None:
             if step is None and id is None and not self._run.list():

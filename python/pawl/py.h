@@ -5,6 +5,7 @@
  *
  *   _pawl.c        the module, its functions          py_error.c  exceptions
  *   py_run.c       Run: open, wait, close             py_save.c   Run: saving
+ *   py_options.c   ... what it is opened with
  *   py_list.c      Run: listing, pins, scores, pruning
  *   py_pieces.c    Run: what lies where in a checkpoint, boxes of tensors
  *   py_ticket.c    Ticket, Hold, Watch                py_frame.c  torch, NumPy and JAX, as far as they are imported
@@ -299,7 +300,7 @@ PyObject *py_live_child(PyObject *live, PyObject *key, Py_ssize_t index);
  * no checkpoint to open. */
 PyObject *py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const struct pawl_restore_opts *opts);
 
-/* ---- py_run.c, py_list.c, py_ticket.c ---- */
+/* ---- py_run.c, py_options.c, py_list.c, py_ticket.c ---- */
 
 struct py_run {
 	PyObject_HEAD
@@ -312,6 +313,23 @@ struct py_run {
 	unsigned calls;     /* methods that use run now; guarded by the GIL, as all here */
 	bool closing;
 };
+/* What a run is opened with. Texts are borrowed from the arguments of Run(). */
+#define PY_MAX_SCORES 16
+struct py_options {
+	struct pawl_open_opts opts;
+	const char *score_names[PY_MAX_SCORES];
+	int score_orders[PY_MAX_SCORES];
+	/* what the library takes in another form */
+	PyObject *fault, *broadcast; /* borrowed; None = none */
+	struct pawl_rank rank;
+	const char *attempt;
+};
+/* Reads the arguments of Run(). *o must not be moved afterwards. 0, or -1 with an exception. */
+int py_options_read(struct py_options *o, struct py_state *st, PyObject *args, PyObject *kwargs);
+/* Completes *o by what lives as long as the run, and is kept in it: the fault layer, the caller's function. */
+int py_options_keep(struct py_options *o, struct py_state *st, struct py_run *self);
+/* A pawl_share_fn: arg is the function that the run was opened with, called as function(bytearray, root). */
+int py_broadcast_from(void *arg, uint32_t root, void *bytes, size_t nbytes, struct pawl_error *err);
 /* Begins the use of the run; NULL with an exception if it is closed. */
 struct pawl *py_run_enter(struct py_run *self);
 void py_run_leave(struct py_run *self);

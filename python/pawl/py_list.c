@@ -240,17 +240,24 @@ read_globs(PyObject *tuple, const char ***ret, size_t *ret_n)
 PyObject *
 py_run_restore(struct py_run *self, PyObject *args, PyObject *kwargs)
 {
-	static char *words[] = {"state", "selector", "paths", "strict", "fallback", "ring_bytes", "rank_values", NULL};
+	static char *words[] = {"state",      "selector",    "paths",       "strict", "fallback",
+	                        "ring_bytes", "rank_values", "share_reads", NULL};
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
 	PyObject *live = Py_None, *paths = NULL, *result = NULL;
 	const char **globs = NULL;
-	int strict = 1, fallback = 1;
+	int strict = 1, fallback = 1, shares = 0;
 	unsigned long long ring_bytes = 0;
 	struct pawl *run;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OzO!ppKi:restore", words, &live, &opts.selector, &PyTuple_Type,
-	                                 &paths, &strict, &fallback, &ring_bytes, &opts.rank_values))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OzO!ppKip:restore", words, &live, &opts.selector,
+	                                 &PyTuple_Type, &paths, &strict, &fallback, &ring_bytes, &opts.rank_values,
+	                                 &shares))
 		return NULL;
+	if (shares && !self->broadcast)
+		return py_raise_text(state_of(self), PAWL_EUSAGE,
+		                     "share_reads needs the broadcast function that the run is opened with");
+	opts.share_reads = shares ? py_broadcast_from : NULL;
+	opts.share_arg = self->broadcast;
 	opts.non_strict = !strict;
 	opts.no_fallback = !fallback;
 	opts.ring_bytes = ring_bytes;

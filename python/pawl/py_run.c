@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * py_run: the type Run: an open run. Methods may be called from any thread; close() waits for those that are under way.
- * What is about stored checkpoints is in py_list.c.
+ * What it is opened with is read in py_options.c; what is about stored checkpoints is in py_list.c.
  */
 #include "py.h"
 
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#define MAX_SCORES 16
 
 struct py_state *
 py_state_of(PyObject *self)
@@ -152,222 +149,29 @@ py_run_prune_lazy(struct py_run *self, bool all)
 
 /* ---- opening ---- */
 
-static int
-to_size(PyObject *obj, void *ret)
-{
-	unsigned long long value = PyLong_AsUnsignedLongLong(obj);
-
-	if (value == (unsigned long long)-1 && PyErr_Occurred()) {
-		if (PyErr_ExceptionMatches(PyExc_OverflowError))
-			PyErr_Format(PyExc_ValueError, "expected a whole number of 0 or more, found %R", obj);
-		return 0;
-	}
-	*(uint64_t *)ret = value;
-	return 1;
-}
-
-struct scores {
-	const char *names[MAX_SCORES];
-	int orders[MAX_SCORES];
-};
-
-static int
-read_scores(struct py_state *st, PyObject *names, PyObject *orders, struct scores *ret,
-            struct pawl_retention *retention)
-{
-	Py_ssize_t n = names ? PyTuple_Size(names) : 0;
-
-	if (n == 0)
-		return PyErr_Occurred() ? -1 : 0;
-	if (n > MAX_SCORES) {
-		py_raise_text(st, PAWL_ELIMIT, "%zd score attributes, at most %d are possible", n, MAX_SCORES);
-		return -1;
-	}
-	for (Py_ssize_t i = 0; i < n; i++) {
-		ret->names[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(names, i), NULL);
-		ret->orders[i] = orders ? (int)PyLong_AsLong(PyTuple_GetItem(orders, i)) : 1;
-		if (!ret->names[i] || PyErr_Occurred())
-			return -1;
-	}
-	retention->score_attributes = ret->names;
-	retention->score_orders = ret->orders;
-	retention->n_scores = (size_t)n;
-	return 0;
-}
-
-/* The arena of the module; made by the first run that wants it. A child of fork() makes its own: the locks of its
- * parent's may have been copied while they were held. */
-static int
-shared_arena(struct py_state *st, struct pawl_arena **ret)
-{
-	struct pawl_error err = {0};
-	int rc = 0;
-
-	if (!st->arena || st->arena_pid != getpid())
-		rc = pawl_arena_new(0, &st->arena, &err);
-	if (rc < 0) {
-		py_raise(st, rc, &err);
-		return -1;
-	}
-	st->arena_pid = getpid();
-	*ret = st->arena;
-	return 0;
-}
-
-static int
-arm_fault(struct py_state *st, PyObject *tuple, struct pawl_fault **ret)
-{
-	struct pawl_error err = {0};
-	const char *operation;
-	uint64_t nth;
-	int code, forever, rc;
-
-	if (tuple == Py_None)
-		return 0;
-	if (!PyArg_ParseTuple(tuple, "sO&ip:fault", &operation, to_size, &nth, &code, &forever))
-		return -1;
-	rc = pawl_fault_new(operation, nth, code, forever, ret, &err);
-	if (rc < 0)
-		py_raise(st, rc, &err);
-	return rc < 0 ? -1 : 0;
-}
-
-/* Options that the library takes in another form. */
-struct more {
-	PyObject *fault, *broadcast; /* borrowed */
-	struct pawl_rank rank;
-	const char *attempt;
-};
-
-/* Runs inside a call of the library, on the thread that gave up the GIL for it: bytes in, bytes out. */
-static int
-broadcast(void *arg, void *bytes, size_t nbytes, struct pawl_error *err)
-{
-	PyGILState_STATE gil = PyGILState_Ensure();
-	AUTO_REF mine = PyBytes_FromStringAndSize(bytes, (Py_ssize_t)nbytes);
-	AUTO_REF theirs = mine ? PyObject_CallFunctionObjArgs(arg, mine, NULL) : NULL;
-	bool good = theirs && PyBytes_Check(theirs) && (size_t)PyBytes_Size(theirs) == nbytes;
-
-	if (good)
-		memcpy(bytes, PyBytes_AsString(theirs), nbytes);
-	else if (err)
-		snprintf(err->message, sizeof(err->message), "the broadcast function %s",
-		         theirs ? "did not return bytes of the same length" : "has raised an exception");
-	if (!good && err)
-		err->code = PAWL_EUSAGE;
-	if (PyErr_Occurred())
-		PyErr_WriteUnraisable(arg);
-	Py_CLEAR(theirs);
-	Py_CLEAR(mine);
-	PyGILState_Release(gil);
-	return good ? 0 : PAWL_EUSAGE;
-}
-
-/* Who of how many; the text and the function live as long as the run. */
-static void
-take_more(struct py_run *self, struct more *more, struct pawl_open_opts *opts)
-{
-	if (more->attempt)
-		snprintf(more->rank.attempt, sizeof(more->rank.attempt), "%s", more->attempt);
-	opts->rank = &more->rank;
-	if (more->broadcast != Py_None) {
-		self->broadcast = Py_NewRef(more->broadcast);
-		opts->broadcast = broadcast;
-		opts->broadcast_arg = self->broadcast;
-	}
-}
-
-static int
-parse_options(PyObject *args, PyObject *kwargs, struct pawl_open_opts *o, PyObject **names, PyObject **orders,
-              struct more *more)
-{
-	static char *words[] = {"root",
-	                        "read_only",
-	                        "single",
-	                        "overwrite",
-	                        "run_id",
-	                        "name_template",
-	                        "num_to_keep",
-	                        "keep_last",
-	                        "keep_best",
-	                        "keep_every",
-	                        "keep_seconds",
-	                        "max_bytes",
-	                        "score_attributes",
-	                        "score_orders",
-	                        "drop_latest",
-	                        "strict_score",
-	                        "mode",
-	                        "on_busy",
-	                        "arena_bytes",
-	                        "ring_bytes",
-	                        "pack_bytes",
-	                        "block_bytes",
-	                        "bandwidth",
-	                        "copy_threads",
-	                        "io_threads",
-	                        "recycle",
-	                        "no_reuse",
-	                        "no_direct_io",
-	                        "strict_latest",
-	                        "lease_timeout_ms",
-	                        "save_interval",
-	                        "mtbf_seconds",
-	                        "nonfinite",
-	                        "fault",
-	                        "rank",
-	                        "world_size",
-	                        "attempt",
-	                        "commit_timeout_ms",
-	                        "broadcast",
-	                        NULL};
-	struct pawl_retention *k = &o->retention;
-
-	return PyArg_ParseTupleAndKeywords(
-		args, kwargs, "s|$pppzzLO&O&O&dO&O!O!ppiiO&O&O&O&O&IIIpppLzdiOiizLO:Run", words, &o->root,
-		&o->read_only, &o->single, &o->overwrite, &o->run_id, &o->name_template, &k->num_to_keep, to_size,
-		&k->keep_last, to_size, &k->keep_best, to_size, &k->keep_every, &k->keep_seconds, to_size,
-		&k->max_bytes, &PyTuple_Type, names, &PyTuple_Type, orders, &k->drop_latest, &k->strict_score, &o->mode,
-		&o->on_busy, to_size, &o->arena_bytes, to_size, &o->ring_bytes, to_size, &o->pack_bytes, to_size,
-		&o->block_bytes, to_size, &o->bandwidth_bytes_per_second, &o->copy_threads, &o->io_threads, &o->recycle,
-		&o->no_reuse, &o->no_direct_io, &o->strict_latest, &o->lease_timeout_ms, &o->save_interval,
-		&o->mtbf_seconds, &o->nonfinite, &more->fault, &more->rank.rank, &more->rank.world_size, &more->attempt,
-		&o->commit_timeout_ms, &more->broadcast);
-}
-
 static PyObject *
 run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
 	struct py_state *st = PyType_GetModuleState(type);
-	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
-	struct more more = {.fault = Py_None, .broadcast = Py_None, .rank = PAWL_RANK_INIT};
-	PyObject *names = NULL, *orders = NULL;
+	allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
 	struct pawl_error err = {0};
-	struct scores scores;
+	struct py_options options;
 	struct py_run *self;
 	int rc;
 
-	more.rank.world_size = 1;
-	if (!parse_options(args, kwargs, &opts, &names, &orders, &more) ||
-	    read_scores(st, names, orders, &scores, &opts.retention) < 0)
+	if (py_options_read(&options, st, args, kwargs) < 0)
 		return NULL;
-	if (!opts.read_only && shared_arena(st, &opts.arena) < 0)
-		return NULL;
-	allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-
 	self = (struct py_run *)alloc(type, 0);
 	if (!self)
 		return NULL;
 	self->pid = getpid();
 	self->lazy = PyList_New(0);
 	self->holds = PyList_New(0);
-	if (!self->lazy || !self->holds || arm_fault(st, more.fault, &self->fault) < 0) {
+	if (!self->lazy || !self->holds || py_options_keep(&options, st, self) < 0) {
 		Py_DECREF(self);
 		return NULL;
 	}
-	opts.fault = self->fault;
-	take_more(self, &more, &opts);
-	Py_BEGIN_ALLOW_THREADS rc = pawl_open(&opts, &self->run, &err);
+	Py_BEGIN_ALLOW_THREADS rc = pawl_open(&options.opts, &self->run, &err);
 	Py_END_ALLOW_THREADS if (rc < 0)
 	{
 		py_raise(st, rc, &err);

@@ -93,17 +93,35 @@ wait_ticket(void *arg, int64_t timeout_ms, struct pawl_error *err)
 	return pawl_ticket_wait(arg, timeout_ms, err);
 }
 
+static int
+wait_committed(void *arg, int64_t timeout_ms, struct pawl_error *err)
+{
+	return pawl_ticket_wait_for(arg, PAWL_STAGE_COMMITTED, timeout_ms, err);
+}
+
 static PyObject *
-ticket_wait(struct py_ticket *self, PyObject *args)
+wait_for(struct py_ticket *self, PyObject *args, py_wait_fn *call, const char *what)
 {
 	PyObject *timeout = Py_None;
 
 	if (!PyArg_ParseTuple(args, "|O:wait", &timeout) ||
-	    py_wait(py_state_of((PyObject *)self), timeout, wait_ticket, self->ticket,
-	            "the save of step %lld was not settled", self->step) < 0)
+	    py_wait(py_state_of((PyObject *)self), timeout, call, self->ticket, "the save of step %lld was not %s",
+	            self->step, what) < 0)
 		return NULL;
 	py_ticket_release((PyObject *)self, false);
 	Py_RETURN_NONE;
+}
+
+static PyObject *
+ticket_wait(struct py_ticket *self, PyObject *args)
+{
+	return wait_for(self, args, wait_ticket, "settled");
+}
+
+static PyObject *
+ticket_wait_durable(struct py_ticket *self, PyObject *args)
+{
+	return wait_for(self, args, wait_committed, "durable");
 }
 
 static PyObject *
@@ -202,6 +220,8 @@ py_ticket_init(PyObject *module, struct py_state *st)
 	static PyMethodDef methods[] = {
 		{"wait", (PyCFunction)(void (*)(void))ticket_wait, METH_VARARGS,
 	         "Wait until the save is settled; raise its error."},
+		{"wait_durable", (PyCFunction)(void (*)(void))ticket_wait_durable, METH_VARARGS,
+	         "Wait until the checkpoint is durable; older ones may still be deleted then. Raise the save's error."},
 		{NULL, NULL, 0, NULL},
 	};
 	static PyGetSetDef getset[] = {

@@ -192,7 +192,9 @@ class StorageWriter(_OfRun, _StorageWriter):
         except Exception as error:  # the other ranks are saving already
             manager._run.save_failed(str(error))
             raise
-        ticket = manager.save(step, state, metadata=metadata, force=True, wait=True, **given)
+        ticket = manager.save(step, state, metadata=metadata, force=True, **given)
+        if ticket is not None:
+            ticket.wait_durable()  # older checkpoints are deleted behind DCP's back
         if ticket is None or ticket.id is None:
             raise InternalError("the save has no checkpoint")
         self._last_step, self._id = step, ticket.id

@@ -177,6 +177,14 @@ fault_read(struct store *base, struct store_reader *r, uint64_t offset, void *ds
 	return inner_of(base)->ops->read(inner_of(base), r, offset, dst, n, err);
 }
 
+static int
+fault_read_copy(struct store *base, struct store_reader *r, unsigned copy, uint64_t offset, void *dst, size_t n,
+                struct pawl_error *err)
+{
+	TRY(hit(base, OP_READ, "read", r->key, err));
+	return store_read_copy(inner_of(base), r, copy, offset, dst, n, err);
+}
+
 /* Nothing counts as cached while reads are to fail: which call fails then does not depend on the cache. */
 static int
 fault_view(struct store *base, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret)
@@ -293,6 +301,7 @@ static const struct store_ops fault_ops = {
 	.abort = fault_abort,
 	.open = fault_open,
 	.read = fault_read,
+	.read_copy = fault_read_copy,
 	.view = fault_view,
 	.drop_view = fault_drop_view,
 	.close_reader = fault_close_reader,

@@ -128,6 +128,8 @@ store_get_caps(struct store *s, struct store_caps *ret)
 	memset(ret, 0, sizeof *ret);
 	ret->offset_align = ret->memory_align = 1;
 	s->ops->caps(s, ret);
+	if (ret->copies == 0) /* engines keep one and do not say so */
+		ret->copies = 1;
 }
 
 int
@@ -221,6 +223,18 @@ int
 store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
 	TRY(check_read(r, offset, dst, n, err));
+	return n > 0 ? s->ops->read(s, r, offset, dst, n, err) : 0;
+}
+
+int
+store_read_copy(struct store *s, struct store_reader *r, unsigned copy, uint64_t offset, void *dst, size_t n,
+                struct pawl_error *err)
+{
+	TRY(check_read(r, offset, dst, n, err));
+	if (s->ops->read_copy)
+		return n > 0 ? s->ops->read_copy(s, r, copy, offset, dst, n, err) : 0;
+	if (copy > 0)
+		return err_set(err, PAWL_ENOTFOUND, "%s: there is only one copy", r->key);
 	return n > 0 ? s->ops->read(s, r, offset, dst, n, err) : 0;
 }
 

@@ -32,6 +32,7 @@ struct store_caps {
 	uint32_t memory_align; /* of the memory (power of two, >= 1) */
 	uint64_t unit_bytes;   /* writes should come in multiples of this; 0 = any */
 	uint64_t max_object_bytes; /* 0 = no limit */
+	uint32_t copies;           /* of each pack, that are written and can be read one by one (>= 1) */
 };
 
 enum { STORE_EXCLUSIVE = 1 /* put: PAWL_EEXISTS if the key exists */, STORE_DURABLE = 2 /* put: fsync file and folder */ };
@@ -56,6 +57,7 @@ struct store_view {
 	const char *ptr;
 	void *map; /* the engine's own */
 	size_t map_bytes;
+	struct store *owner; /* a layer's own */
 };
 
 struct store_create {
@@ -84,6 +86,9 @@ struct store_ops {
 	/* Reading: exactly n bytes or an error; PAWL_ECORRUPT when the object ends early. */
 	int (*open)(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes, struct pawl_error *err);
 	int (*read)(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
+	/* The same from one certain copy, 0 .. caps.copies - 1. PAWL_ENOTFOUND: the object should not have so many. NULL where
+	 * there is one copy of everything. */
+	int (*read_copy)(struct store *s, struct store_reader *r, unsigned copy, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
 	/* Bytes that are in memory already, where they lie: 1 = *ret shows all n of them until drop_view; 0 = they are not
 	 * (all) there, or the engine does not show them. Starts no input. */
 	int (*view)(struct store *s, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret);
@@ -130,6 +135,8 @@ int store_finish(struct store *s, struct store_file *f, struct pawl_error *err);
 void store_abort(struct store *s, struct store_file *f);
 int store_open_reader(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes, struct pawl_error *err);
 int store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
+int store_read_copy(struct store *s, struct store_reader *r, unsigned copy, uint64_t offset, void *dst, size_t n,
+		    struct pawl_error *err);
 int store_view(struct store *s, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret,
 	       struct pawl_error *err);
 void store_drop_view(struct store *s, struct store_view *view);

@@ -6,8 +6,8 @@
 #ifndef PAWL_TESTS_RANKS_BOARD_H
 #define PAWL_TESTS_RANKS_BOARD_H
 
+#include <dirent.h>
 #include <errno.h>
-#include <ftw.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/mman.h>
@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "ranks.h"
+#include "scratch.h"
 
 #define WORLD 3
 #define LONG_MS 30000  /* nobody is late */
@@ -338,15 +339,6 @@ restore(const struct rank_job *job)
 
 /* ---- what must hold */
 
-static inline int
-remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-	(void)st;
-	(void)flag;
-	(void)ftw;
-	return remove(path);
-}
-
 static inline void
 clear_board(void)
 {
@@ -361,13 +353,11 @@ clear_board(void)
 static inline int
 setup(void **state)
 {
-	const char *base = getenv("TMPDIR");
 	char *root = malloc(256);
 
-	snprintf(root, 256, "%s/pawl-ranks-XXXXXX", base ? base : "/var/tmp");
 	*state = root;
 	board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (board == MAP_FAILED || !mkdtemp(root))
+	if (board == MAP_FAILED || scratch_make(root, 256, "ranks") < 0)
 		return -1;
 	clear_board();
 	return 0;
@@ -377,7 +367,7 @@ static inline int
 teardown(void **state)
 {
 	munmap((void *)board, sizeof(*board));
-	nftw(*state, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	scratch_remove(*state);
 	free(*state);
 	return 0;
 }
@@ -456,6 +446,23 @@ expect_restored(const char *root, int world, int step)
 	}
 }
 
+/* Nothing is left of the saves before the last one that went through: only its own files are there yet. */
+static inline void
+expect_cleared(const char *root)
+{
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/.pawl/meet", root);
+	DIR *dir = opendir(path);
+	int n = 0;
+
+	assert_non_null(dir);
+	for (struct dirent *e; (e = readdir(dir));)
+		n += strlen(e->d_name) == 32; /* the token of a save */
+	closedir(dir);
+	assert_int_equal(n, 1);
+}
+
 #define ALL ((1u << WORLD) - 1)
 #define BUT(rank) (ALL & ~(1u << (rank)))
 
@@ -465,6 +472,7 @@ expect_failed_middle(const char *root, struct act *act, int code, const char *te
 {
 	act->steps = 3;
 	assert_int_equal(ranks_run(root, WORLD, LONG_MS, train, act), 0);
+	expect_cleared(root);
 	expect_saved(ALL, 1, 0, LONG_MS);
 	expect_saved(ALL, 2, code, SLACK_MS);
 	expect_saved(ALL, 3, 0, LONG_MS);

@@ -179,6 +179,7 @@ def fsdp2(rank: int, world: int, folder: str) -> None:
         expected = train(model, optimizer, 3)  # the last save still runs
         future.result()
         assert writer.manager.latest_step() == 2
+        writer.manager.wait_until_finished()
         assert rank > 0 or writer.manager.all_steps() == [2]  # rank 0 deletes
     model, optimizer = model_on(mesh, 1)
     weights, moments = get_state_dict(model, optimizer)

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -80,6 +82,43 @@ def arrays_restore(root: str, rank_values: str) -> dict[str, Any]:
             "drawn": np.random.random(),
             "report": restored.report,
         }
+
+
+@case
+def own_parts(root: str) -> dict[str, Any]:
+    """Every rank gives metrics of its own; only the best checkpoint is kept."""
+    with manager(root, num_to_keep=1, score_attribute="loss", score_order="min", keep_latest=False) as m:
+        for step, loss in ((1, 2.0), (2, 1.0), (3, 3.0)):
+            state = {"part": pawl.PerRank(f"part {RANK} of step {step}".encode()), "rows": numpy_state(True)["rows"]}
+            ticket = m.save(step, state, metrics={"loss": loss if RANK == 0 else -100.0 * step})
+            assert ticket is not None
+            ticket.wait()
+        return {"best": m.best_step(), "metrics": m.metrics(2)}
+
+
+# ---- folders of nodes
+
+
+@case
+def nodes_save(root: str, folder: str, step: str) -> dict[str, Any]:
+    """Two ranks to a node, each pack on two nodes."""
+    with manager(root, node_folder=folder, partner=1, num_to_keep=2) as m:
+        state = {**numpy_state(True), "step": np.full(4096, int(step))}
+        ticket = m.save(int(step), state)
+        assert ticket is not None
+        ticket.wait()
+        return {"steps": m.all_steps()}
+
+
+@case
+def nodes_restore(root: str, folder: str) -> dict[str, Any]:
+    with manager(root, node_folder=folder, partner=0) as m:
+        state = {**numpy_state(False), "step": np.zeros(4096, dtype=int)}
+        restored = m.restore(state, rank_values="drop")
+        assert restored is not None
+        rows, _ = my_rows()
+        good = bool((state["whole"] == WHOLE).all() and (state["rows"].tensor == rows).all())
+        return {"step": restored.step, "good": good and bool((state["step"] == restored.step).all())}
 
 
 # ---- torch
@@ -215,6 +254,95 @@ def pipeline(root: str) -> dict[str, Any]:
         layer.zero_()
         m.restore(state)
     return {"same": bool((layer == RANK).all())}
+
+
+# ---- reads that are shared
+
+COMMON = {
+    "big": np.arange(1500 * 1000, dtype=np.float32).reshape(1500, 1000),  # cut between the ranks
+    "other": np.arange(700 * 1000, dtype=np.int64).reshape(700, 1000),
+    "small": np.arange(17, dtype=np.float64),
+    "none": np.zeros((0, 4), dtype=np.float32),
+    "scalar": np.array(3.5),
+}
+SHARDED = np.arange(64 * 4096, dtype=np.int32).reshape(64, 4096)
+TEXT = "long " * 40000
+
+
+def gloo(seconds: float, fail_at: int = 0) -> Callable[..., Any]:
+    """A broadcast over gloo; on rank 1 the call with this number raises instead."""
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=seconds))
+    calls = 0
+
+    def broadcast(data: bytes | bytearray, root: int = 0) -> bytes | None:
+        nonlocal calls
+        if isinstance(data, bytearray):
+            calls += 1
+            if RANK == 1 and calls == fail_at:
+                raise RuntimeError("the network is gone")
+            dist.broadcast(torch.frombuffer(data, dtype=torch.uint8), src=root)
+            return None
+        buffer = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        dist.broadcast(buffer, src=root)
+        return buffer.numpy().tobytes()
+
+    return broadcast
+
+
+def shared_state(fill: bool, half: bool = False) -> dict[str, Any]:
+    def own(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return array.copy() if fill else np.full_like(array, 9)
+
+    at = 64 // WORLD * RANK
+    rows = SHARDED[at : at + 64 // WORLD]
+    state: dict[str, Any] = {name: own(array) for name, array in COMMON.items()}
+    if not fill:  # of another layout in memory
+        state["other"] = np.full((1000, 700), 9, dtype=np.int64).T
+    if half and RANK == WORLD - 1:  # this one wants the second half only
+        state["big"] = pawl.Shard(own(COMMON["big"][750:]), COMMON["big"].shape, (750, 0))
+    return state | {"sharded": pawl.Shard(own(rows), SHARDED.shape, (at, 0)), "text": TEXT if fill else ""}
+
+
+def is_right(state: dict[str, Any], half: bool = False) -> bool:
+    expected = shared_state(True, half)
+    for name, value in expected.items():
+        found = state[name]
+        if isinstance(value, pawl.Shard):
+            value, found = value.tensor, found.tensor
+        if not (np.array_equal(found, value) if name != "text" else found == value):
+            return False
+    return True
+
+
+@case
+def share_save(root: str, steps: str) -> dict[str, Any]:
+    with manager(root, block_bytes=1 << 16, pack_bytes=1 << 21, reuse=False) as m:
+        for step in range(1, int(steps) + 1):
+            state = shared_state(True)
+            state["step"] = np.array(step)
+            m.save(step, state, wait=True)
+    return {}
+
+
+@case
+def share_restore(root: str, kind: str) -> dict[str, Any]:
+    """All share what they read ("no": nobody does), one wants half of a tensor, or something is wrong."""
+    broadcast = gloo(10, fail_at=4 if kind == "raises" else 0)
+    half, answer = kind == "half", dict[str, Any]()
+    begin = time.monotonic()
+    with manager(root, broadcast=broadcast) as m:
+        state = shared_state(False, half)
+        state["step"] = np.array(0)
+        if kind == "other" and RANK == 1:
+            state["small"] = np.zeros(18)
+        shares = kind != "no" and not (kind == "some" and RANK == 1)
+        try:
+            restored = m.restore(state, share_reads=shares)
+            assert restored is not None
+            answer = {"step": int(state["step"]), "right": is_right(state, half), "fallbacks": restored.fallbacks}
+        except pawl.PawlError as error:
+            answer = {"error": str(error), "kind": type(error).__name__}
+    return answer | {"seconds": time.monotonic() - begin}
 
 
 # ---- what goes wrong

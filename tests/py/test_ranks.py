@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors
 import torch
 
 import pawl
@@ -96,6 +97,24 @@ def test_R160_another_number_of_ranks_gets_its_boxes_and_is_told_of_values_per_r
     assert [answer["place"] for answer in wrapped] == [7, 107, 207, 7]
     for answer in job(tmp_path, 2, "strict_values", root):
         assert "per rank: place: kept per rank by 3 ranks, this job has 2" in answer["error"]
+
+
+def test_R21_R44_R52_R53_the_first_ranks_metrics_count_and_every_ranks_part_is_kept(tmp_path: pathlib.Path) -> None:
+    root = tmp_path / "run"
+    answers = job(tmp_path, 3, "own_parts", str(root))
+    assert answers == [{"best": 2, "metrics": {"loss": 1.0}}] * 3
+    # R53: every rank has written its own piece, under its own name, into the run's store
+    [folder] = (root / "checkpoints").iterdir()
+    whole = np.arange(103 * 8, dtype=np.float32).reshape(103, 8)
+    for rank, rows in enumerate(np.array_split(whole, 3)):
+        [pack] = folder.glob(f"rank{rank:05d}-*.safetensors")
+        with safetensors.safe_open(pack, "numpy") as file:
+            assert any((file.get_tensor(name) == rows).all() for name in file.keys() if "rows" in name)
+    # R44: the process that started them has all of it
+    restored = pawl.CheckpointManager(root, read_only=True).restore()
+    assert restored is not None
+    assert restored.state["part"] == [f"part {rank} of step 2".encode() for rank in range(3)]
+    assert (restored.state["rows"] == whole).all()
 
 
 def test_R160_one_process_opens_what_many_have_saved(tmp_path: pathlib.Path) -> None:

@@ -13,13 +13,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fileio.h"
 #include "base/mem.h"
+#include "store/layer_nodes.h"
 #include "store/store.h"
 
-enum bed_kind { BED_MEM, BED_DISK, BED_DISK_BUFFERED, BED_TMPFS };
+enum bed_kind { BED_MEM, BED_DISK, BED_DISK_BUFFERED, BED_TMPFS, BED_NODES };
 
 struct bed {
 	enum bed_kind kind;
@@ -47,6 +49,17 @@ bed_open(struct bed *bed)
 		assert_non_null(mkdtemp(bed->dir));
 		assert_int_equal(store_open(bed->dir, true, bed->kind == BED_DISK_BUFFERED, &bed->store, &bed->err), 0);
 	}
+	if (bed->kind == BED_NODES) { /* two nodes, whose folders lie beside the run's */
+		struct store *inner = bed->store;
+		char url[96];
+		snprintf(url, sizeof url, "%s.node" NODES_VARIABLE, bed->dir);
+		struct store_nodes opts = {.template_url = url, .n_nodes = 2, .n_copies = 2};
+		snprintf(url, sizeof url, "%s.node1", bed->dir);
+		assert_int_equal(mkdir(url, 0700), 0);
+		snprintf(url, sizeof url, "%s.node" NODES_VARIABLE, bed->dir);
+		assert_int_equal(store_nodes_wrap(inner, &opts, &bed->store, &bed->err), 0);
+		store_nodes_set_run(bed->store, "0123456789abcdef0123456789abcdef");
+	}
 	if (bed->wrapped) {
 		struct store *inner = bed->store;
 		assert_int_equal(pawl_fault_new("publish", UINT64_MAX, PAWL_EIO, 0, &bed->fault, &bed->err), 0);
@@ -61,6 +74,11 @@ bed_close(struct bed *bed)
 	pawl_fault_free(bed->fault);
 	if (bed->dir[0] != '\0')
 		assert_int_equal(fd_remove_tree(AT_FDCWD, bed->dir, NULL), 0);
+	for (int node = 0; bed->kind == BED_NODES && node < 2; node++) {
+		char folder[80];
+		snprintf(folder, sizeof folder, "%s.node%d", bed->dir, node);
+		fd_remove_tree(AT_FDCWD, folder, NULL); /* a test may have removed it */
+	}
 	*bed = (struct bed){.kind = bed->kind, .wrapped = bed->wrapped};
 }
 

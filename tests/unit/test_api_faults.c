@@ -908,6 +908,36 @@ export_shards(struct bed *b, struct pawl_error *err)
 	return pawl_export(b->run, 2, small_path(&b->files, "shards").text, &opts, NULL, err);
 }
 
+/* Where a checkpoint is written anew: beside the run. */
+static void
+reshard_target(struct bed *b, char path[160])
+{
+	snprintf(path, 160, "%s-anew", b->files.root);
+}
+
+static void
+remove_target(struct bed *b)
+{
+	char path[160];
+
+	reshard_target(b, path);
+	nftw(path, small_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static int
+reshard(struct bed *b, struct pawl_error *err)
+{
+	struct pawl_reshard_opts opts = PAWL_RESHARD_OPTS_INIT;
+	char path[160];
+
+	opts.world_size = 3;
+	reshard_target(b, path);
+	int rc = pawl_reshard(b->run, 2, path, &opts, NULL, err);
+	if (rc < 0 && access(path, F_OK) == 0)
+		COMPLAIN("reshard, allocation %ld: has failed, and %s is there", atomic_load(&fault.nth), path);
+	return rc;
+}
+
 static void
 test_reading_whole_checkpoints(void **state)
 {
@@ -915,6 +945,8 @@ test_reading_whole_checkpoints(void **state)
 	SWEEP(*state, "diff", NULL, diff_two, 0);
 	SWEEP(*state, "export", NULL, export_file, 0);
 	SWEEP(*state, "export, shards", NULL, export_shards, 0);
+	SWEEP(*state, "reshard", remove_target, reshard, 0);
+	remove_target(*state);
 }
 
 /* --------------------------------------------------------------- restoring */

@@ -7,39 +7,28 @@
 
 #include <cmocka.h>
 
-#include <ftw.h>
 #include <stdbool.h>
 #include <sys/stat.h>
 #include <time.h>
 
 #include "../helpers/ranks.h"
+#include "../helpers/scratch.h"
 
 #define TIMEOUT_MS 20000
 
 static int
-remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-	(void)st;
-	(void)flag;
-	(void)ftw;
-	return remove(path);
-}
-
-static int
 setup(void **state)
 {
-	const char *base = getenv("TMPDIR");
 	char *root = malloc(256);
 
-	snprintf(root, 256, "%s/pawl-ranks-XXXXXX", base ? base : "/var/tmp");
 	*state = root;
-	return mkdtemp(root) ? 0 : -1;
+	return scratch_make(root, 256, "ranks");
 }
 
 static int
 teardown(void **state)
 {
-	nftw(*state, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	scratch_remove(*state);
 	free(*state);
 	return 0;
 }

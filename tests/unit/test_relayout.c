@@ -9,11 +9,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdbool.h>
 #include <sys/stat.h>
 
 #include "../helpers/ranks.h"
+#include "../helpers/scratch.h"
 
 #define TIMEOUT_MS 20000
 #define SAVED_WORLD 4
@@ -23,15 +23,6 @@ struct fixture {
 	char folder[256]; /* new checkpoints go here */
 	struct pawl *run;
 };
-
-static int
-remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-	(void)st;
-	(void)flag;
-	(void)ftw;
-	return remove(path);
-}
 
 static int
 save_two(const struct rank_job *job)
@@ -64,12 +55,10 @@ open_run(struct fixture *f)
 static int
 setup(void **state)
 {
-	const char *base = getenv("TMPDIR");
 	struct fixture *f = calloc(1, sizeof(*f));
 	char top[200];
 
-	snprintf(top, sizeof(top), "%s/pawl-relayout-XXXXXX", base ? base : "/var/tmp");
-	if (!mkdtemp(top))
+	if (scratch_make(top, sizeof(top), "relayout") < 0)
 		return -1;
 	snprintf(f->root, sizeof(f->root), "%s/run", top);
 	snprintf(f->folder, sizeof(f->folder), "%s/new", top);
@@ -88,7 +77,7 @@ teardown(void **state)
 
 	pawl_close(f->run, NULL);
 	*strrchr(f->root, '/') = 0;
-	nftw(f->root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	scratch_remove(f->root);
 	free(f);
 	return 0;
 }
@@ -312,12 +301,12 @@ test_P5_every_failing_call_of_the_store_leaves_nothing(void **state)
 			pawl_fault_free(opts.fault);
 			if (!hit) {
 				assert_int_equal(rc, 0);
-				nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+				scratch_remove(path);
 				assert_true(nth > 1);
 				break;
 			}
 			if (rc == 0) /* a read that is tried again, or of what is not needed */
-				nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+				scratch_remove(path);
 			assert_int_equal(count_entries(f->folder), 0);
 		}
 	}

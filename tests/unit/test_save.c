@@ -9,7 +9,6 @@
 #include <cmocka.h>
 
 #include <dirent.h>
-#include <ftw.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../helpers/scratch.h"
 #include "pawl.h"
 
 #define N_SMALL 8
@@ -33,22 +33,11 @@ struct fixture {
 };
 
 static int
-remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-	(void)st;
-	(void)flag;
-	(void)ftw;
-	return remove(path);
-}
-
-static int
 setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	const char *base = getenv("TMPDIR");
 
-	snprintf(f->root, sizeof(f->root), "%s/pawl-save-XXXXXX", base ? base : "/var/tmp");
-	if (!mkdtemp(f->root))
+	if (scratch_make(f->root, sizeof(f->root), "save") < 0)
 		return -1;
 	f->big = malloc(N_BIG * sizeof(float));
 	for (size_t i = 0; i < N_BIG; i++)
@@ -64,7 +53,7 @@ teardown(void **state)
 {
 	struct fixture *f = *state;
 
-	nftw(f->root, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	scratch_remove(f->root);
 	free(f->big);
 	free(f);
 	return 0;

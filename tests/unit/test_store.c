@@ -854,8 +854,9 @@ test_space_sync_and_caps_make_sense(void **state)
 	assert_true(caps.offset_align > 0 && (caps.offset_align & (caps.offset_align - 1)) == 0);
 	assert_true(caps.memory_align > 0 && (caps.memory_align & (caps.memory_align - 1)) == 0);
 	assert_int_equal(caps.local, bed->kind != BED_MEM);
-	if (bed->kind != BED_DISK)
+	if (bed->kind != BED_DISK && bed->kind != BED_NODES)
 		assert_false(caps.direct_io);
+	assert_int_equal(caps.copies, bed->kind == BED_NODES ? 2 : 1);
 	assert_string_equal(bed->store->root, bed->kind == BED_MEM ? "mem:" : bed->dir);
 }
 
@@ -950,6 +951,8 @@ GROUP(buffered_plain, BED_DISK_BUFFERED, false)
 GROUP(buffered_fault, BED_DISK_BUFFERED, true)
 GROUP(tmpfs_plain, BED_TMPFS, false)
 GROUP(tmpfs_fault, BED_TMPFS, true)
+GROUP(nodes_plain, BED_NODES, false)
+GROUP(nodes_fault, BED_NODES, true)
 
 static void
 test_urls_name_engines(void **state)
@@ -996,5 +999,7 @@ main(void)
 	failed += cmocka_run_group_tests_name("disk, buffered, fault layer", suite, buffered_fault, group_end);
 	failed += cmocka_run_group_tests_name("tmpfs", suite, tmpfs_plain, group_end);
 	failed += cmocka_run_group_tests_name("tmpfs, fault layer", suite, tmpfs_fault, group_end);
+	failed += cmocka_run_group_tests_name("node folders", suite, nodes_plain, group_end);
+	failed += cmocka_run_group_tests_name("node folders, fault layer", suite, nodes_fault, group_end);
 	return failed;
 }

@@ -684,7 +684,7 @@ static void
 test_P4_a_full_disk_leaves_what_was_there(void **state)
 {
 	struct bed *bed = *state;
-	char dir[100];
+	char dir[320];
 	put_text(bed, "small/x", "1");
 	snprintf(dir, sizeof dir, "%s", path_of(bed, "small"));
 	struct small small = small_begin(dir);
