@@ -164,7 +164,7 @@ look_up(const struct nodes_store *s, const char *pack, char **ret_name, struct m
 	for (size_t i = 0; i < s->n_names; i++) {
 		struct mark m;
 
-		if (!mark_parse(s->names[i], &m) || strcmp(m.pack, pack) != 0)
+		if (!mark_parse(s->names[i], &m) || !m.is_done || strcmp(m.pack, pack) != 0)
 			continue;
 		*ret_name = mem_strdup(s->names[i]);
 		if (!*ret_name)
@@ -211,17 +211,49 @@ mark_key(const char *key, const char *mark_name, struct buf *out)
 	buf_printf(out, "%.*s%s", slash ? (int)(slash + 1 - key) : 0, key, mark_name);
 }
 
-int
-nodes_put_mark(struct nodes_store *s, const char *key, const struct mark *m, struct pawl_error *err)
+/* Key of the mark as it is before (begun) and after. */
+static int
+both_keys(const char *key, const struct mark *m, struct buf *begun, struct buf *done, struct pawl_error *err)
 {
-	PAWL_CLEAN(buf_clear) struct buf name = {0}, whole = {0};
+	for (int i = 0; i < 2; i++) {
+		PAWL_CLEAN(buf_clear) struct buf name = {0};
+		struct mark as = *m;
 
-	mark_format(m, &name);
-	mark_key(key, buf_str(&name), &whole);
-	TRY(buf_check(&name, key, err));
-	TRY(buf_check(&whole, key, err));
+		as.is_done = i == 1;
+		mark_format(&as, &name);
+		mark_key(key, buf_str(&name), as.is_done ? done : begun);
+		TRY(buf_check(&name, key, err));
+		TRY(buf_check(as.is_done ? done : begun, key, err));
+	}
+	return 0;
+}
+
+int
+nodes_mark_begun(struct nodes_store *s, const char *key, const struct mark *m, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf begun = {0}, done = {0};
+
+	TRY(both_keys(key, m, &begun, &done, err));
+	return store_put_bytes(s->inner, buf_str(&begun), "", 0, 0, err);
+}
+
+int
+nodes_mark_done(struct nodes_store *s, const char *key, const struct mark *m, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf begun = {0}, done = {0};
+
+	TRY(both_keys(key, m, &begun, &done, err));
 	nodes_forget(s);
-	return store_put_bytes(s->inner, buf_str(&whole), "", 0, 0, err);
+	return store_move(s->inner, buf_str(&begun), buf_str(&done), err);
+}
+
+void
+nodes_unmark(struct nodes_store *s, const char *key, const struct mark *m)
+{
+	PAWL_CLEAN(buf_clear) struct buf begun = {0}, done = {0};
+
+	if (both_keys(key, m, &begun, &done, NULL) == 0)
+		store_remove(s->inner, buf_str(&begun), NULL);
 }
 
 /* ------------------------------------------------------------------- names */
@@ -261,6 +293,8 @@ pass_on(void *arg, const struct store_entry *entry)
 	struct mark m;
 
 	if (!entry->is_folder && !entry->is_link && mark_parse(entry->name, &m)) {
+		if (!m.is_done)
+			return 0;
 		shown.name = m.pack;
 		shown.nbytes = m.nbytes;
 		shown.n_links = 1;
@@ -346,7 +380,8 @@ remove_own(struct nodes_store *s, const char *folder)
 		remove_token(s, targets.nodes[i], token);
 }
 
-/* The packs first: as long as the folder is there, it tells where the rest of them is. */
+/* The packs first, whether they were finished or only begun: as long as the folder is there, it tells where the rest of
+ * them is. */
 static int
 nodes_remove_folder(struct store *base, const char *folder, struct pawl_error *err)
 {
@@ -393,6 +428,7 @@ nodes_link(struct store *base, const char *from, const char *to, struct pawl_err
 	mark_node_key(s->run_id, new.token, new.pack, &new_key);
 	TRY(buf_check(&old_key, from, err));
 	TRY(buf_check(&new_key, to, err));
+	TRY(nodes_mark_begun(s, to, &new, err));
 	for (uint32_t i = 0; i < new.n_nodes; i++) {
 		struct store *node;
 
@@ -400,7 +436,7 @@ nodes_link(struct store *base, const char *from, const char *to, struct pawl_err
 		TRY(store_link(node, buf_str(&old_key), buf_str(&new_key), err));
 		TRY(nodes_sync(s, node, new.token, err));
 	}
-	return nodes_put_mark(s, to, &new, err);
+	return nodes_mark_done(s, to, &new, err);
 }
 
 static int

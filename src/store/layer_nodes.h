@@ -5,8 +5,9 @@
  *
  * A pack written to   checkpoints/.<..>.<token>.partial/<pack>          is put to
  *                     packs/<run>/<token>/<pack>                        on the node and the next ones, and then
- *                     checkpoints/.<..>.<token>.partial/.at=<..>        is put to the store below: an empty *mark*,
+ *                     checkpoints/.<..>.<token>.partial/.at=<..>        in the store below is its *mark*, empty,
  *                     whose name says where the pack is: .at=<token>=<bytes>=<node>.<node>=<pack>
+ * Before, while the pack is written, the mark is .to=<..>, so that whoever clears up finds what there is.
  * Marks go with their folder when it is renamed, published, hidden or copied, so what a folder holds is decided as ever
  * by one rename in one place. In a listing, and for stat, a mark shows as the pack it stands for.
  *

@@ -40,14 +40,22 @@ free_file(struct nodes_file *f)
 	mem_free(f);
 }
 
+/* Takes back what there is of the copies, finished ones too. */
 static void
-abort_copies(struct nodes_file *f)
+abort_copies(struct nodes_store *s, struct nodes_file *f)
 {
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+
+	if (f->mark.n_nodes)
+		mark_node_key(s->run_id, f->mark.token, f->mark.pack, &key);
 	for (uint32_t i = 0; i < f->n; i++) {
 		if (f->copies[i])
-			store_abort(f->at[i], f->copies[i]);
-		f->copies[i] = NULL;
+			store_abort(f->at[i], steal(&f->copies[i]));
+		else if (f->mark.n_nodes && !key.failed)
+			store_remove(f->at[i], buf_str(&key), NULL);
 	}
+	if (f->mark.n_nodes)
+		nodes_unmark(s, f->base.key, &f->mark);
 }
 
 /* Nobody else makes the folder of another node: a place where nothing is mounted would look like one. */
@@ -97,6 +105,7 @@ start_file(struct nodes_store *s, struct nodes_file *f, const struct store_creat
 	} else {
 		f->mark.nbytes = opts->nbytes;
 		nodes_targets(s, &f->mark);
+		TRY(nodes_mark_begun(s, f->base.key, &f->mark, err));
 		TRY(create_copies(s, f, opts, err));
 	}
 	f->base.nbytes = opts->nbytes;
@@ -120,7 +129,7 @@ nodes_create(struct store *base, const char *key, const struct store_create *opt
 	                     : err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
 
 	if (rc < 0) {
-		abort_copies(f);
+		abort_copies((struct nodes_store *)base, f);
 		free_file(f);
 		return rc;
 	}
@@ -157,7 +166,7 @@ finish_copies(struct store *base, struct nodes_file *f, struct pawl_error *err)
 			rc = nodes_sync(s, f->at[i], f->mark.token, err);
 		TRY(name_copy(base, f, i, rc, err));
 	}
-	return f->mark.n_nodes ? nodes_put_mark(s, f->base.key, &f->mark, err) : 0;
+	return f->mark.n_nodes ? nodes_mark_done(s, f->base.key, &f->mark, err) : 0;
 }
 
 int
@@ -167,7 +176,7 @@ nodes_finish(struct store *base, struct store_file *file, struct pawl_error *err
 	int rc = finish_copies(base, f, err);
 
 	if (rc < 0)
-		abort_copies(f);
+		abort_copies((struct nodes_store *)base, f);
 	free_file(f);
 	return rc;
 }
@@ -177,8 +186,7 @@ nodes_abort(struct store *base, struct store_file *file)
 {
 	struct nodes_file *f = (struct nodes_file *)file;
 
-	(void)base;
-	abort_copies(f);
+	abort_copies((struct nodes_store *)base, f);
 	free_file(f);
 }
 

@@ -34,8 +34,12 @@ int nodes_at(struct nodes_store *s, uint32_t node, bool make, struct store **ret
 int nodes_find(struct nodes_store *s, const char *key, char **ret_name, struct mark *ret, struct pawl_error *err);
 /* The marks of a folder may have changed. */
 void nodes_forget(struct nodes_store *s);
-/* Puts the mark next to where the pack would be; key: the pack's. */
-int nodes_put_mark(struct nodes_store *s, const char *key, const struct mark *m, struct pawl_error *err);
+/* A pack is about to be written: a mark next to where it would be says so; key: the pack's. */
+int nodes_mark_begun(struct nodes_store *s, const char *key, const struct mark *m, struct pawl_error *err);
+/* It is there: from here on the mark stands for it. */
+int nodes_mark_done(struct nodes_store *s, const char *key, const struct mark *m, struct pawl_error *err);
+/* It came to nothing, and nothing of it is left. */
+void nodes_unmark(struct nodes_store *s, const char *key, const struct mark *m);
 /* The nodes that packs written here go to, this one first. */
 void nodes_targets(const struct nodes_store *s, struct mark *ret);
 /* Makes the names of a token's packs on a node durable. */

@@ -60,9 +60,11 @@ bool
 mark_parse(const char *name, struct mark *ret)
 {
 	struct mark m = {.n_nodes = 0};
-	const char *p = name + strlen(MARK_PREFIX);
+	const char *p = name + strlen(MARK_DONE);
 
-	if (strncmp(name, MARK_PREFIX, strlen(MARK_PREFIX)) != 0 || !is_token(p) || p[MARK_TOKEN_LEN] != '=')
+	m.is_done = strncmp(name, MARK_DONE, strlen(MARK_DONE)) == 0;
+	if ((!m.is_done && strncmp(name, MARK_BEGUN, strlen(MARK_BEGUN)) != 0) || !is_token(p) ||
+	    p[MARK_TOKEN_LEN] != '=')
 		return false;
 	memcpy(m.token, p, MARK_TOKEN_LEN);
 	p += MARK_TOKEN_LEN + 1;
@@ -76,7 +78,7 @@ mark_parse(const char *name, struct mark *ret)
 void
 mark_format(const struct mark *m, struct buf *out)
 {
-	buf_printf(out, MARK_PREFIX "%s=%" PRIu64 "=", m->token, m->nbytes);
+	buf_printf(out, "%s%s=%" PRIu64 "=", m->is_done ? MARK_DONE : MARK_BEGUN, m->token, m->nbytes);
 	for (uint32_t i = 0; i < m->n_nodes; i++)
 		buf_printf(out, "%s%" PRIu32, i ? "." : "", m->nodes[i]);
 	buf_printf(out, "=%s", m->pack);

@@ -6,7 +6,8 @@
 #include "base/buf.h"
 #include "store/layer_nodes.h"
 
-#define MARK_PREFIX ".at="
+#define MARK_BEGUN ".to=" /* being written: there may be something on the nodes */
+#define MARK_DONE ".at="  /* all copies are there, and durable */
 #define MARK_TOKEN_LEN 32u
 
 struct mark {
@@ -14,6 +15,7 @@ struct mark {
 	uint64_t nbytes;
 	uint32_t nodes[NODES_MAX_COPIES];
 	uint32_t n_nodes;
+	bool is_done;
 	const char *pack; /* points into the name */
 };
 

@@ -46,6 +46,7 @@ struct backend {
 
 struct proof {
 	long every, passes, first; /* passes: 0 = until the figure is reached */
+	const char *training;      /* of the calls' figures only those whose names begin so; NULL = all */
 	const char *only, *root;   /* root: where those work that need no file system of their own */
 	struct shared *shared;
 	struct backend backends[3];
@@ -159,6 +160,8 @@ sweep(struct proof *p, struct fault f, long every, long pass, struct totals *t)
 		const struct scenario sc = scenario_vary(i, pass);
 		struct backend *b = &p->backends[(pass + i) % p->n_backends];
 
+		if (p->training && strncmp(sc.name, p->training, strlen(p->training)) != 0)
+			continue;
 		run_whole(&sc, b->root, p->shared);
 		/* threads make the count vary a little, so go on a few calls beyond it */
 		const long n = points(p->shared, f.mode) + 5;
@@ -531,6 +534,8 @@ main(int argc, char **argv)
 			p.first = strtol(argv[i + 1], NULL, 10);
 		else if (strcmp(argv[i], "--only") == 0)
 			p.only = argv[i + 1];
+		else if (strcmp(argv[i], "--training") == 0)
+			p.training = argv[i + 1];
 		else if (strcmp(argv[i], "--root") == 0)
 			base = name = argv[i + 1];
 	}

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define N_MOVING 80000u /* at most; F32 */
 #define N_FROZEN 40000u
@@ -35,6 +36,8 @@ const struct scenario scenarios[] = {
 	{.name = "replace", .on_busy = PAWL_BUSY_REPLACE, .saves = 3},
 	{.name = "replace, keep 1", .on_busy = PAWL_BUSY_REPLACE, .num_to_keep = 1, .saves = 3},
 	{.name = "skip", .on_busy = PAWL_BUSY_SKIP, .saves = 3},
+	{.name = "nodes", .nodes = 1, .saves = 2},
+	{.name = "nodes, frozen, keep 1", .nodes = 1, .num_to_keep = 1, .frozen = 1, .saves = 3},
 	{.name = "everything",
          .num_to_keep = 2,
          .by_score = 1,
@@ -112,6 +115,22 @@ describe(const struct scenario *sc, struct model *m, int64_t step, struct pawl_s
 }
 
 static void
+use_nodes(const char *root, struct pawl_open_opts *o)
+{
+	static char folder[600]; /* the options borrow it */
+
+	mkdir(root, 0700);
+	for (int node = 0; node < 2; node++) {
+		snprintf(folder, sizeof(folder), "%s/disk%d", root, node);
+		mkdir(folder, 0700);
+	}
+	snprintf(folder, sizeof(folder), "%s/disk{node_rank}", root);
+	o->node_folder = folder;
+	o->n_nodes = 2;
+	o->partner = 1;
+}
+
+static void
 options(const struct scenario *sc, const char *root, struct pawl_open_opts *o, const char **score)
 {
 	*o = (struct pawl_open_opts)PAWL_OPEN_OPTS_INIT;
@@ -125,6 +144,8 @@ options(const struct scenario *sc, const char *root, struct pawl_open_opts *o, c
 	o->ring_bytes = 8 << 20;
 	o->copy_threads = sc->copy_threads;
 	o->io_threads = sc->io_threads;
+	if (sc->nodes)
+		use_nodes(root, o);
 	if (sc->by_score) {
 		o->retention.score_attributes = score;
 		o->retention.n_scores = 1;
@@ -434,6 +455,60 @@ find_leftover(const char *root, const char *folder, char *found, size_t len)
 }
 
 static int
+is_marked(const char *root, const char *token)
+{
+	char path[600], wanted[64];
+	int n = 0;
+
+	snprintf(path, sizeof(path), "%s/checkpoints", root);
+	snprintf(wanted, sizeof(wanted), ".at=%.32s=", token);
+	DIR *all = opendir(path);
+
+	for (struct dirent *e; all && (e = readdir(all));) {
+		snprintf(path, sizeof(path), "%s/checkpoints/%.200s", root, e->d_name);
+		DIR *one = opendir(path);
+
+		for (struct dirent *f; one && (f = readdir(one));)
+			n += strncmp(f->d_name, wanted, strlen(wanted)) == 0;
+		if (one)
+			closedir(one);
+	}
+	if (all)
+		closedir(all);
+	return n > 0;
+}
+
+/* Looks for packs on a node that no checkpoint has. */
+static int
+find_orphan(const char *root, int node, char *found, size_t len)
+{
+	char path[600];
+	int n = 0;
+
+	snprintf(path, sizeof(path), "%s/disk%d/packs", root, node);
+	DIR *runs = opendir(path);
+
+	for (struct dirent *e; runs && (e = readdir(runs));) {
+		if (*e->d_name == '.')
+			continue;
+		snprintf(path, sizeof(path), "%s/disk%d/packs/%.100s", root, node, e->d_name);
+		DIR *tokens = opendir(path);
+
+		for (struct dirent *f; tokens && (f = readdir(tokens));) {
+			if (*f->d_name == '.' || is_marked(root, f->d_name))
+				continue;
+			snprintf(found, len, "packs of %s stay on node %d", f->d_name, node);
+			n = 1;
+		}
+		if (tokens)
+			closedir(tokens);
+	}
+	if (runs)
+		closedir(runs);
+	return n;
+}
+
+static int
 use_again(const struct scenario *sc, const char *root, struct scenario_progress progress, char *why, size_t len)
 {
 	const char *score[] = {"accuracy"};
@@ -460,7 +535,9 @@ use_again(const struct scenario *sc, const char *root, struct scenario_progress 
 		return complain(why, len, "using it again", err.message);
 	if (found_bad)
 		return found_bad;
-	if (find_leftover(root, "checkpoints", found, sizeof(found)) || find_leftover(root, ".", found, sizeof(found)))
+	if (find_leftover(root, "checkpoints", found, sizeof(found)) ||
+	    find_leftover(root, ".", found, sizeof(found)) || find_orphan(root, 0, found, sizeof(found)) ||
+	    find_orphan(root, 1, found, sizeof(found)))
 		return complain(why, len, "using it again", found);
 	return 0;
 }
