@@ -167,7 +167,7 @@ run_repair(struct cli *cli, const void *ptr)
 	    target_open(cli, &target, false, NULL, &run, &err) < 0)
 		return cli_fail(cli, &err);
 	if (target.file)
-		return cli_usage(cli, "%s is a file of another program, which nothing can be rebuilt from",
+		return cli_usage(cli, "%s is a file or folder of another program, which nothing can be rebuilt from",
 		                 target.root);
 	if (collect(cli, run, &target, &repairs, &err) < 0)
 		return cli_fail(cli, &err);

@@ -202,7 +202,9 @@ run_restore(struct cli *cli, const void *ptr)
 	    target_find(cli, run, &target, &id, &err) < 0)
 		return cli_fail(cli, &err);
 	if (target.file)
-		return cli_usage(cli, "a file is no checkpoint's folder; copy it, or 'pawl export' it");
+		return cli_usage(cli,
+		                 "a file or folder of another program is no checkpoint of pawl; copy it, 'pawl export' "
+		                 "it, or make a checkpoint of it by 'pawl reshard'");
 	fallback =
 		!args->strict && !target.single && (target.selector == NULL || strcmp(target.selector, "latest") == 0);
 	if (restore_newest(cli, run, id, fallback, dest, &restored, &err) < 0)

@@ -38,6 +38,7 @@ static const struct example examples[] = {
 	{"pawl show runs/demo@step:400 --tensors | grep norm", "the norm layers of step 400"},
 	{"pawl show runs/demo/latest --all", "every leaf of the latest one"},
 	{"pawl show model.safetensors", "a file of another program"},
+	{"pawl show checkpoint.pt", "one of torch.save; nothing in it is run"},
 	EXAMPLE_END,
 };
 
@@ -67,13 +68,12 @@ read_files(struct cli *cli, struct shown *shown)
 	size_t cap = 0;
 	DIR *dir;
 
-	if (info_is_foreign(shown->info)) {
+	dir = opendir(shown->info->path);
+	if (dir == NULL && info_is_foreign(shown->info)) { /* it is the file itself */
 		shown->files = keep_alloc(&cli->keep, 1, sizeof(*shown->files));
 		shown->files[0] = (struct file){shown->info->name, shown->info->bytes, 1};
 		shown->n_files = 1;
-		return;
 	}
-	dir = opendir(shown->info->path);
 	if (dir == NULL)
 		return;
 	while ((entry = readdir(dir)) != NULL) {
@@ -139,7 +139,10 @@ print_foreign_head(struct cli *cli, const struct pawl_info *info)
 	term_put(&cli->out, STYLE_BOLD, text_clean(keep, info->name));
 	(void)fputc('\n', stdout);
 	line(cli, "path", text_clean(keep, info->path), none);
-	line(cli, "format", info->format, (struct cell){"without sums of its bytes", STYLE_DIM, NULL});
+	line(cli, "format", info->format,
+	     (struct cell){strcmp(info->format, "safetensors") == 0 ? "without sums of its bytes"
+	                                                            : "with the CRCs of its archive, if it has them",
+	                   STYLE_DIM, NULL});
 	line(cli, "changed", human_time(keep, info->unix_seconds), age);
 	line(cli, "size",
 	     keep_printf(keep, "%s; %s", human_bytes(keep, (double)info->bytes),

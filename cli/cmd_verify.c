@@ -26,7 +26,7 @@ static const struct example examples[] = {
 struct verdict {
 	const char *name;
 	uint64_t id, bytes;
-	bool has_sums;
+	bool has_sums, is_safetensors;
 	int code;                       /* 0, PAWL_ECORRUPT, or why it could not be verified */
 	const char *message;            /* of a code other than 0 */
 	struct pawl_findings *findings; /* owned; NULL = none */
@@ -98,7 +98,9 @@ verify_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, stru
 	struct verdict *v = &all->items[all->n];
 	struct pawl_error err = {0};
 
-	*v = (struct verdict){info->name, info->id, info->bytes, !info_is_foreign(info), 0, NULL, NULL};
+	*v = (struct verdict){
+		info->name, info->id, info->bytes, !info_is_foreign(info), strcmp(info->format, "safetensors") == 0,
+		0,          NULL,     NULL};
 	if ((info->marks & PAWL_MARK_BAD) != 0) {
 		v->code = PAWL_ECORRUPT;
 		v->message = info->problem;
@@ -208,7 +210,10 @@ remark(struct cli *cli, struct pawl *run, const struct verdicts *all, double sec
 	else if (all->n_bad > 0)
 		cli_warn(cli, "%s of %s %s not as written", human_count(keep, all->n_bad, "", ""), what,
 		         all->n_bad == 1 ? "is" : "are");
-	else if (!all->items[0].has_sums) /* it is the only one */
+	else if (!all->items[0].has_sums && !all->items[0].is_safetensors) /* it is the only one */
+		cli_note(cli, "%s, %s: every byte can be read, and what carries a CRC of its own is as it was written",
+		         text_clean(keep, all->items[0].name), human_bytes(keep, (double)all->bytes));
+	else if (!all->items[0].has_sums)
 		cli_note(cli,
 		         "%s, %s: the header fits the file and every byte can be read; the file carries no sums, so "
 		         "that changed bytes inside a tensor go unseen",
@@ -270,7 +275,8 @@ const struct command cmd_verify = {
 		 "memory was copied. A run is verified as a whole, RUN@SELECTOR only in that checkpoint. What is "
 		 "wrong is named: file, range of bytes, first tensor in it. A safetensors file of "
 		 "another program carries no sums: its header must fit the file, and every byte must be "
-		 "readable.\n\n"
+		 "readable. What torch.save and torch.distributed.checkpoint write carries a CRC-32 of every "
+		 "storage, unless they were told to leave it out.\n\n"
 		 "Exit status 4 means that something is not as it was written; 'pawl repair' rebuilds a lost "
 		 "manifest.",
 	.operands = operands,

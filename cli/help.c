@@ -13,7 +13,8 @@ static const struct example targets[] = {
 	{"RUN@SELECTOR", "one checkpoint: latest, best, good (without NaN), 7, id:7, step:400 or its name"},
 	{"RUN/checkpoints/NAME", "the same by path; RUN/latest and RUN/best are such paths too"},
 	{"FOLDER", "a single checkpoint that belongs to no run"},
-	{"FILE", "a safetensors file of another program, as a checkpoint to read"},
+	{"FILE", "a file of safetensors or torch.save (.pt), as a checkpoint to read"},
+	{"FOLDER", "with .metadata: of torch.distributed.checkpoint, to read likewise"},
 	EXAMPLE_END,
 };
 

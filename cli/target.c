@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * target: see target.h. A run is known by its run.json, a checkpoint by its manifest.json; a folder that has neither
- * is refused here, because opening it for writing would make it a run. A file is only ever read; what it is, the
- * library says.
+ * is refused here, because opening it for writing would make it a run. What another program wrote, a file or a folder
+ * with .metadata, is only ever read; what it is, the library says.
  */
 #include "target.h"
 
@@ -102,13 +102,34 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 		t->single = true;
 		return 0;
 	}
+	if (exists_in(cli, path, ".metadata")) {
+		t->root = path; /* of torch.distributed.checkpoint */
+		t->single = t->file = true;
+		return 0;
+	}
 	if (exists_in(cli, path, "checkpoints")) {
 		t->root = path; /* run.json is lost; the library says what can be done */
 		return 0;
 	}
 	return cli_error(err, PAWL_ENOTFOUND,
-	                 "%s: no run and no checkpoint here (expected run.json or manifest.json)%s", path,
+	                 "%s: no run and no checkpoint here (expected run.json, manifest.json or .metadata)%s", path,
 	                 runs_below(cli, path));
+}
+
+/* URL, URL@SELECTOR, URL/checkpoints/NAME: nothing is looked up before it is opened. */
+static void
+parse_url(struct cli *cli, const char *url, struct target *t)
+{
+	const char *last = name_of(url), *at = strrchr(last, '@'), *folder = parent_of(cli, url);
+
+	t->root = url;
+	if (at != NULL && at[1] != '\0') {
+		t->root = keep_strndup(&cli->keep, url, (size_t)(at - url));
+		t->selector = at + 1;
+	} else if (strcmp(name_of(folder), "checkpoints") == 0) {
+		t->root = parent_of(cli, folder);
+		t->selector = last;
+	}
 }
 
 int
@@ -119,6 +140,11 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 	struct stat st;
 	int rc;
 
+	if (strncmp(text, "s3://", 5) == 0) {
+		parse_url(cli, text, &t);
+		*ret = t;
+		return 0;
+	}
 	if (is_folder(path)) {
 		rc = parse_folder(cli, path, &t, err);
 		if (rc == 0)
@@ -200,8 +226,9 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 	int rc;
 
 	if (target->file && writable)
-		return cli_error(err, PAWL_EUSAGE, "%s is a file; '%s' changes runs and checkpoints of pawl",
-		                 target->root, cli->command->name);
+		return cli_error(err, PAWL_EUSAGE,
+		                 "%s is of another program; '%s' changes runs and checkpoints of pawl", target->root,
+		                 cli->command->name);
 	opts.root = target->root;
 	opts.read_only = !writable;
 	opts.single = target->single;
@@ -216,7 +243,8 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 	if (rc == PAWL_ENOTFOUND && target->file)
 		return cli_error(
 			err, PAWL_EUSAGE,
-			"%s is a file; expected a run, a checkpoint's folder, RUN@SELECTOR or a safetensors file",
+			"%s is a file; expected a run, a checkpoint's folder, RUN@SELECTOR, or a file of safetensors or "
+			"torch.save",
 			target->root);
 	return rc;
 }

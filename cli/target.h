@@ -5,8 +5,9 @@
  *   RUN                               a run folder; the checkpoint is the latest where one is needed
  *   RUN@SELECTOR                      latest, best, 7, id:7, step:400, or a checkpoint's folder name
  *   RUN/checkpoints/checkpoint_000007 a checkpoint of a run; RUN/latest and RUN/best are such paths too
+ *   s3://BUCKET/RUN[@SELECTOR]        the same in a bucket
  *   FOLDER                            a single checkpoint, which belongs to no run
- *   FILE.safetensors                  a file that another program wrote, read as a checkpoint
+ *   FILE.safetensors, FILE.pt, FOLDER what another program wrote, read as a checkpoint
  *
  * A path that exists is taken as a path, whatever '@' it holds.
  */

@@ -90,8 +90,12 @@ enum pawl_code {
 	PAWL_EINTERNAL = -19     /* a bug in pawl */
 };
 
+/* In pawl_error.sys, with PAWL_ETIMEOUT from a call that waits: its own time is over, and what it waited for goes on. Without
+ * it, that is what a save has failed with (a rank gave no part in time, say). */
+#define PAWL_SYS_WAITED (-1)
+
 /* Caller-owned details of a failure. message: lower case, names the object, what was expected and
- * what was found; always NUL-terminated. sys: errno or 0. */
+ * what was found; always NUL-terminated. sys: errno, PAWL_SYS_WAITED or 0. */
 struct pawl_error {
 	int code;
 	int sys;
@@ -469,7 +473,7 @@ struct pawl_save_stats {
 #define PAWL_SAVE_STATS_INIT {.size = sizeof(struct pawl_save_stats)}
 
 /* Waits until the save is settled, skipped or failed; timeout_ms < 0 = for ever. Returns the save's
- * own error (which then counts as seen), or PAWL_ETIMEOUT. */
+ * own error (which then counts as seen), or PAWL_ETIMEOUT with PAWL_SYS_WAITED. */
 PAWL_API int pawl_ticket_wait(struct pawl_ticket *, int64_t timeout_ms, struct pawl_error *);
 /* The same, but returns 0 as soon as the save has come to `stage` (enum pawl_stage, up to SETTLED): PAWL_STAGE_COMMITTED waits
  * for durability and not for the retention that follows. */
@@ -584,7 +588,7 @@ enum pawl_rank_values {
 };
 
 /* Called by every rank at the same point, equally often: fills bytes with those of rank `root`, as MPI_Bcast does. 0 or a
- * negative enum pawl_code; then this rank calls it no more. */
+ * negative enum pawl_code; then the restore fails, and this rank calls it no more. */
 typedef int pawl_share_fn(void *arg, uint32_t root, void *bytes, size_t nbytes, struct pawl_error *err);
 
 struct pawl_restore_opts {

@@ -173,8 +173,7 @@ pawl_wait_turn(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 	if (!run || !run->writer)
 		return 0;
 	if (writer_wait_turn(run->writer, deadline_of(timeout_ms)) == ETIMEDOUT)
-		return err_set(err, PAWL_ETIMEOUT, "a save is still being written after %lld ms",
-		               (long long)timeout_ms);
+		return err_waited(err, "a save is still being written after %lld ms", (long long)timeout_ms);
 	return 0;
 }
 
@@ -195,8 +194,7 @@ pawl_fence(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 	if (!run || !run->writer)
 		return 0;
 	if (writer_fence(run->writer, deadline_of(timeout_ms)) == ETIMEDOUT)
-		return err_set(err, PAWL_ETIMEOUT, "tensors are still being copied after %lld ms",
-		               (long long)timeout_ms);
+		return err_waited(err, "tensors are still being copied after %lld ms", (long long)timeout_ms);
 	return 0;
 }
 
@@ -206,7 +204,7 @@ wait_for_saves(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 	if (!run || !run->writer)
 		return 0;
 	if (writer_wait(run->writer, deadline_of(timeout_ms)) == ETIMEDOUT)
-		return err_set(err, PAWL_ETIMEOUT, "a save is still running after %lld ms", (long long)timeout_ms);
+		return err_waited(err, "a save is still running after %lld ms", (long long)timeout_ms);
 	return run_take_pending(run, err);
 }
 

@@ -29,7 +29,7 @@ out_of_memory(struct pawl_error *err)
 void
 catalog_key(const struct catalog *c, const char *name, struct buf *out)
 {
-	if (c->foreign)
+	if (c->foreign && !foreign_is_folder(c->foreign))
 		return;
 	if (!c->single_name)
 		buf_puts(out, CATALOG_FOLDER "/");
@@ -40,7 +40,10 @@ void
 catalog_manifest_key(const struct catalog *c, const char *name, struct buf *out)
 {
 	catalog_key(c, name, out);
-	buf_puts(out, c->foreign ? name : "/" MANIFEST_NAME);
+	if (!c->foreign)
+		buf_puts(out, "/" MANIFEST_NAME);
+	else if (!foreign_is_folder(c->foreign))
+		buf_puts(out, name);
 }
 
 /* ------------------------------------------------------------------- order */
@@ -117,7 +120,7 @@ struct listing {
 	struct found *found; /* sorted by name once complete */
 	size_t n, cap;
 	bool single;  /* of the name that the user gave */
-	bool foreign; /* a file, not a folder */
+	bool is_file; /* not a folder */
 };
 
 static void
@@ -132,7 +135,7 @@ see_folder(void *arg, const struct store_entry *entry)
 {
 	struct listing *l = arg;
 
-	if (entry->is_folder == l->foreign || entry->is_link || (!l->single && !text_is_component(entry->name)))
+	if (entry->is_folder == l->is_file || entry->is_link || (!l->single && !text_is_component(entry->name)))
 		return 0;
 	if (l->n == CATALOG_MAX)
 		return PAWL_ELIMIT;
@@ -164,7 +167,7 @@ list_folders(const struct catalog *c, struct listing *l, struct pawl_error *err)
 
 	if (c->single_name) {
 		l->single = true;
-		l->foreign = c->foreign != NULL;
+		l->is_file = c->foreign && !foreign_is_folder(c->foreign);
 		rc = store_stat(c->store, c->single_name, &entry, err);
 		entry.name = c->single_name;
 		if (rc == 0)

@@ -45,13 +45,13 @@ struct catalog_entry {
 struct catalog {
 	struct store *store;           /* borrowed */
 	const char *single_name;       /* NULL for runs */
-	const struct foreign_format *foreign; /* of a single file that another program wrote, or NULL; borrowed */
+	const struct foreign_format *foreign; /* of what another program wrote, or NULL; borrowed */
 	struct catalog_entry *entries; /* ascending by id; bad ones sorted in by the id of their name */
 	size_t n, cap;
 };
 
 int catalog_load(struct catalog *c, struct store *store, const char *single_name, struct pawl_error *err);
-/* The catalog of one file that another program wrote. */
+/* The catalog of one file or folder that another program wrote. */
 int catalog_load_foreign(struct catalog *c, struct store *store, const char *name, const struct foreign_format *format,
                          struct pawl_error *err);
 /* A listing that fails is an error and changes nothing (P8). Entries whose folder is gone are dropped. Marks and holds
@@ -85,7 +85,7 @@ int catalog_info(const struct catalog *c, const struct catalog_entry *e, const s
 /* Key of the folder that an entry's files lie in: "checkpoints/<name>", the name alone for single, nothing for a foreign
  * file. Appended to out. */
 void catalog_key(const struct catalog *c, const char *name, struct buf *out);
-/* Key of the file whose being there makes it a checkpoint: the manifest, or the foreign file. */
+/* Key of what makes it a checkpoint by being there: the manifest, or the foreign file or folder. */
 void catalog_manifest_key(const struct catalog *c, const char *name, struct buf *out);
 /* Full manifest of an entry, read and verified now. */
 int catalog_manifest(const struct catalog *c, const struct catalog_entry *e, struct manifest **ret,

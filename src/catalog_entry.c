@@ -109,7 +109,7 @@ catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, 
 		e.id = e.summary->id;
 		e.metrics = e.summary->metrics;
 		e.n_metrics = e.summary->n_metrics;
-	} else if (is_about_one(rc)) {
+	} else if (is_about_one(rc) && !(c->foreign && rc == PAWL_EUNSUPPORTED)) { /* that is no damage */
 		e.id = catalog_name_id(name);
 		e.problem = mem_strdup(rc == PAWL_ENOTFOUND ? CATALOG_NO_MANIFEST : why.message);
 		if (!e.problem)

@@ -52,7 +52,7 @@ describe_files(struct save *s, struct manifest *m, struct pawl_error *err)
 	if (!files)
 		return err_set(err, PAWL_ENOMEM, "commit: out of memory");
 	for (size_t k = 0; k < plan->n_packs; k++)
-		files[k] = (struct manifest_file){.name = plan->packs[k].name,
+		files[k] = (struct manifest_file){.name = s->packs[k].name,
 		                                  .nbytes = plan->packs[k].nbytes,
 		                                  .block_bytes = plan->block_bytes,
 		                                  .n_blocks = plan->packs[k].n_blocks,
@@ -130,6 +130,17 @@ commit_describe(struct save *s, bool part, struct manifest *ret, struct buf *out
 	return 0;
 }
 
+/* This put is the commit. Where the store cannot refuse to replace, nothing keeps two writers apart but their lease. */
+static int
+put_last(struct save *s, const char *key, const struct buf *text, struct pawl_error *err)
+{
+	int flags = STORE_DURABLE | (s->run->caps.exclusive_put ? STORE_EXCLUSIVE : 0);
+	int rc = store_put_bytes(s->run->store, key, text->ptr, text->len, flags, err);
+
+	return rc == PAWL_EEXISTS ? err_set(err, PAWL_ECONFLICT, "%s has been committed by another writer", s->name)
+	                          : rc;
+}
+
 static int
 put_manifest(struct save *s, const struct buf *text, struct pawl_error *err)
 {
@@ -138,9 +149,8 @@ put_manifest(struct save *s, const struct buf *text, struct pawl_error *err)
 
 	buf_printf(&key, "%s/" MANIFEST_NAME, s->partial);
 	TRY(buf_check(&key, "commit", err));
-	if (in_place) /* this put is the commit */
-		return store_put_bytes(s->run->store, buf_str(&key), text->ptr, text->len,
-		                       STORE_DURABLE | STORE_EXCLUSIVE, err);
+	if (in_place)
+		return put_last(s, buf_str(&key), text, err);
 	return write_hidden(s->run->store, buf_str(&key), text, err);
 }
 
@@ -243,6 +253,8 @@ commit_bytes(struct save *s, const struct buf *text, const struct manifest_file 
 {
 	if (s->run->lease)
 		TRY(lease_check(s->run->lease, err));
+	if (!s->run->caps.rename_folder) /* the next put is the commit */
+		TRY(check_files(s, files, n, err));
 	TRY(put_manifest(s, text, err));
 	if (s->run->caps.rename_folder) {
 		TRY(check_files(s, files, n, err));
@@ -308,7 +320,7 @@ reuse_of_save(const struct save *s, struct reuse **ret, struct pawl_error *err)
 
 	TRY(reuse_new(s->plan->n_packs, s->plan->block_bytes, s->folder, &r, err));
 	for (size_t k = 0; k < r->n_packs; k++)
-		if (reuse_add(r, k, s->plan->packs[k].name, s->plan->packs[k].nbytes, s->plan->packs[k].n_blocks,
+		if (reuse_add(r, k, s->packs[k].name, s->plan->packs[k].nbytes, s->plan->packs[k].n_blocks,
 		              s->packs[k].sums) < 0)
 			return err_set(err, PAWL_ENOMEM, "save: out of memory");
 	*ret = steal(&r);

@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/pool.h"
 #include "base/sum.h"
+#include "fetch_crc.h"
 #include "store/nodes_mark.h"
 
 #define HUGE_PAGE (2u << 20)
@@ -46,7 +47,8 @@ struct open_file {
 struct fetching {
 	const struct fetch_job *job;
 	struct store *store;
-	atomic_size_t next; /* unit */
+	struct fetch_crc *crc; /* NULL = none */
+	atomic_size_t next;    /* unit */
 	atomic_bool stop;
 	pthread_mutex_t lock; /* guards all below */
 	struct open_file *files;
@@ -146,51 +148,6 @@ expected_sum(const struct worker *w, uint64_t begin)
 
 /* ---- errors ---- */
 
-/* The piece in the range that begins first at or after `from`, with the name of its tensor. */
-static const struct manifest_piece *
-next_piece(const struct manifest *m, uint32_t file, uint64_t from, uint64_t begin, uint64_t end, const char **ret_name)
-{
-	const struct manifest_piece *next = NULL;
-	for (uint64_t t = 0; t < m->n_tensors; t++) {
-		for (size_t k = 0; k < m->tensors[t].n_pieces; k++) {
-			const struct manifest_piece *p = &m->tensors[t].pieces[k];
-			if (p->file == file && p->nbytes > 0 && p->begin >= from && p->begin < end &&
-			    p->begin + p->nbytes > begin && (!next || p->begin < next->begin)) {
-				next = p;
-				*ret_name = m->tensors[t].name;
-			}
-		}
-	}
-	return next;
-}
-
-void
-fetch_tensors_at(const struct manifest *m, uint32_t file, uint64_t begin, uint64_t end, struct buf *out)
-{
-	const struct manifest_piece *p;
-	const char *name = "";
-	uint64_t from = 0;
-	for (unsigned n = 0; (p = next_piece(m, file, from, begin, end, &name)); n++) {
-		if (n == NAMED_TENSORS) {
-			buf_puts(out, " and more");
-			return;
-		}
-		buf_printf(out, "%s%s", n ? ", " : "", name);
-		from = p->begin + 1;
-	}
-}
-
-/* "name: file: bytes a to b (tensor t): " before what is wrong. */
-static void
-locate(const struct fetch_job *job, uint32_t file, uint64_t begin, uint64_t end, struct pawl_error *err)
-{
-	PAWL_CLEAN(buf_clear) struct buf tensors = {0};
-	fetch_tensors_at(job->manifest, file, begin, end, &tensors);
-	err_prefix(err, err->code, "%s: %s: bytes %" PRIu64 " to %" PRIu64 "%s%s%s", job->name,
-	           job->manifest->files[file].name, begin, end, tensors.len ? " (tensor " : "",
-	           tensors.len && !tensors.failed ? buf_str(&tensors) : "", tensors.len ? ")" : "");
-}
-
 /* Passes damage on to the job's owner, or makes a failure the result. Returns 0 if work goes on. */
 static int
 report(struct worker *w, uint64_t begin, uint64_t end, struct pawl_error *why)
@@ -202,7 +159,7 @@ report(struct worker *w, uint64_t begin, uint64_t end, struct pawl_error *why)
 	if (f->job->bad && (rc == PAWL_ECORRUPT || rc == PAWL_EIO))
 		rc = f->job->bad(f->job->arg, file, begin, end, why);
 	if (rc < 0 && (f->error.code == 0 || w->unit_index < f->error_unit)) {
-		locate(f->job, file, begin, end, why);
+		fetch_locate(f->job, file, begin, end, why);
 		f->error = *why;
 		f->error_unit = w->unit_index;
 	}
@@ -336,6 +293,7 @@ take_block(struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
 	uint64_t summed = begin, from, to;
 	enter_block(w, begin);
 	if (!w->file->sums) {
+		fetch_crc_add(w->f->crc, w->unit->file, begin, end, bytes);
 		place_all(w, begin, end, bytes);
 		return 0;
 	}
@@ -423,6 +381,16 @@ take_view(struct worker *w)
 	return rc < 0 ? rc : 1;
 }
 
+/* The unit's blocks from a file that is no file. */
+static int
+take_memory(struct worker *w)
+{
+	int rc = 0;
+	for (uint64_t at = w->unit->begin; at < w->unit->end && rc == 0; at = block_end(w, at))
+		rc = take_block(w, at, block_end(w, at), w->file->memory + at);
+	return rc;
+}
+
 static int
 take_unit(struct worker *w)
 {
@@ -457,6 +425,8 @@ open_file(struct fetching *f, const struct manifest_file *info, struct open_file
 	TRY(buf_check(&key, info->name, err));
 	*ret_end = 0;
 	int rc = store_open_reader(f->store, buf_str(&key), &file->reader, ret_end, err);
+	if (rc == PAWL_ENOTFOUND && err && strncmp(err->message, "node ", 5) == 0)
+		return err_set(err, PAWL_ECORRUPT, "the file is missing: %s", err->message);
 	if (rc == PAWL_ENOTFOUND)
 		return err_set(err, PAWL_ECORRUPT, "the file is missing%s",
 		               is_on_node(f->store, f->job->folder, info->name)
@@ -478,7 +448,7 @@ enter_file(struct worker *w)
 	uint64_t end = 0, size = w->file->nbytes;
 	int rc = 0;
 	pthread_mutex_lock(&f->lock);
-	if (!file->reader && !file->bad) {
+	if (!file->reader && !file->bad && !w->file->memory) {
 		rc = open_file(f, w->file, file, &end, &err);
 		file->bad = rc < 0;
 	}
@@ -529,7 +499,7 @@ work(void *arg)
 		w->first_part = 0;
 		if (is_cancelled(w) || enter_file(w) < 0)
 			return;
-		int rc = w->reader ? take_unit(w) : 0;
+		int rc = w->file->memory ? take_memory(w) : w->reader ? take_unit(w) : 0;
 		leave_file(w);
 		if (rc < 0)
 			return;
@@ -570,6 +540,28 @@ run_workers(struct fetch *fetch, struct fetching *f, unsigned n, struct pawl_err
 	return rc;
 }
 
+/* What was read whole of the stretches that carry a sum of their own. */
+static int
+check_crc(const struct fetching *f, struct pawl_error *err)
+{
+	const struct fetch_job *job = f->job;
+	const struct manifest_member *bad;
+	struct pawl_error why = {0};
+	uint32_t found;
+	for (size_t at = 0; (bad = fetch_crc_next_bad(f->crc, &at, &found));) {
+		uint64_t begin = bad->begin, end = bad->begin + bad->nbytes;
+		int rc = err_set(&why, PAWL_ECORRUPT, "not what was written: CRC %08x expected, %08x found", bad->crc,
+		                 found);
+		if (job->bad)
+			rc = job->bad(job->arg, bad->file, begin, end, &why);
+		if (rc == 0)
+			continue;
+		fetch_locate(job, bad->file, begin, end, &why);
+		return err_give(err, rc, &why);
+	}
+	return 0;
+}
+
 int
 fetch_run(struct fetch *fetch, const struct fetch_job *job, struct pawl_error *err)
 {
@@ -587,9 +579,13 @@ fetch_run(struct fetch *fetch, const struct fetch_job *job, struct pawl_error *e
 	f.files = files;
 	for (size_t u = 0; u < n_units; u++)
 		files[job->plan->units[u].file].units_left++;
+	TRY(fetch_crc_new(m, &f.crc, err));
 	pthread_mutex_init(&f.lock, NULL);
 	unsigned n = (unsigned)(fetch->n_buffers < n_units ? fetch->n_buffers : n_units);
 	rc = run_workers(fetch, &f, n, err);
+	if (rc == 0)
+		rc = check_crc(&f, err);
+	fetch_crc_free(f.crc);
 	pthread_mutex_destroy(&f.lock);
 	for (uint64_t i = 0; i < m->n_files; i++) {
 		if (files[i].reader)

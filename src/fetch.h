@@ -2,7 +2,8 @@
 /*
  * fetch: carries a reshard plan out: reads its units with several threads, checks every block against the manifest
  * (P1, P21), and puts the bytes where they belong. Every block that is touched is checked whole, also where only a
- * part of it is wanted.
+ * part of it is wanted. Foreign files have no sums of blocks; what of them carries a CRC-32 and is read whole is checked
+ * by that, after it has been placed.
  *
  * Memory: the reading buffers, at most FETCH_MAX_RING in all, made by the first run and kept (R145, P16).
  */
@@ -46,6 +47,8 @@ uint64_t fetch_unit_bytes(const struct fetch *f, uint64_t wanted_bytes);
 int fetch_run(struct fetch *f, const struct fetch_job *job, struct pawl_error *err);
 /* Appends the names of the tensors that have bytes in the range, in file order, the first few. */
 void fetch_tensors_at(const struct manifest *m, uint32_t file, uint64_t begin, uint64_t end, struct buf *out);
+/* Puts "name: file: bytes a to b (tensor t): " before what is wrong. */
+void fetch_locate(const struct fetch_job *job, uint32_t file, uint64_t begin, uint64_t end, struct pawl_error *err);
 /* Bytes of reading buffers held now. */
 uint64_t fetch_buffer_bytes(const struct fetch *f);
 

@@ -348,6 +348,8 @@ copy_summary(const struct manifest *m, struct pawl_info *ret)
 	ret->new_bytes = m->new_bytes;
 	ret->n_tensors = m->n_tensors;
 	ret->n_files = m->n_files;
+	if (m->files && m->n_files > 0 && m->files[m->n_files - 1].memory) /* no file but in name (foreign_tree.h) */
+		ret->n_files--;
 	ret->world_size = m->world_size;
 	ret->blocked_seconds = m->blocked_seconds;
 	ret->format = m->format ? m->format : ret->format;
@@ -491,8 +493,8 @@ wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t *ret
 		}
 		int64_t left = timeout_ms < 0 ? POLL_LAST_MS : timeout_ms - (clock_mono_ms() - begin);
 		if (left <= 0)
-			return err_set(err, PAWL_ETIMEOUT, "%s: no checkpoint after id %llu came within %lld ms",
-			               run->root, (unsigned long long)after, (long long)timeout_ms);
+			return err_waited(err, "%s: no checkpoint after id %llu came within %lld ms", run->root,
+			                  (unsigned long long)after, (long long)timeout_ms);
 		clock_sleep_ms(pause < left ? pause : left);
 		pause = 2 * pause < POLL_LAST_MS ? 2 * pause : POLL_LAST_MS;
 	}

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * foreign: see foreign.h. Called by run.c (what is this file?) and catalog_entry.c (its manifest); calls pack.c, the
- * state's builder and the store.
+ * foreign: see foreign.h. Called by run.c (what is this file?), catalog.c and catalog_entry.c (its manifest); calls
+ * pack.c, foreign_pt.c, foreign_dcp.c, the state's builder and the store.
  *
- *   stat -> format by name or first bytes -> its reader: header -> state, tensor table, one file -> manifest
+ *   stat -> format by name or first bytes -> its reader: header -> state, tensor table, files -> manifest
  *
- * A tensor's name is one key of the dict, whatever '/' and '.' it holds. Promises P1 (as far as a file without sums
- * allows: its ranges tile it exactly), P17 (the limits of the header's decoder).
+ * The reader of safetensors is here: one flat dict; a tensor's name is one key, whatever '/' and '.' it holds. Promises
+ * P1 (as far as a file without sums allows: its ranges tile it exactly), P17 (the limits of the decoders).
  */
 #include "foreign.h"
 
@@ -14,15 +14,17 @@
 
 #include "base/err.h"
 #include "base/sum.h"
+#include "foreign_formats.h"
 #include "format/safetensors.h"
 #include "pack.h"
 
 #define BLOCK_BYTES ((uint64_t)1 << 20) /* of reading; nothing is summed */
-#define SNIFF_BYTES 9u
+#define SNIFF_BYTES 16u
 
 struct foreign_format {
 	const char *name;
-	const char *suffix; /* of file names */
+	const char *suffixes[3]; /* of file names */
+	const char *mark;        /* of folders: this file is in it, and no manifest of ours; NULL = it is a file */
 	/* Do these first bytes look like one? n: how many of SNIFF_BYTES there are. */
 	bool (*looks)(const unsigned char *first, size_t n, uint64_t file_nbytes);
 	/* Fills in state, metadata, tensors, files and their numbers. */
@@ -134,7 +136,7 @@ looks_safetensors(const unsigned char *first, size_t n, uint64_t file_nbytes)
 {
 	uint64_t json_len;
 
-	return n == SNIFF_BYTES && first[8] == '{' && st_header_len("", first, file_nbytes, &json_len, NULL) == 0;
+	return n >= 9 && first[8] == '{' && st_header_len("", first, file_nbytes, &json_len, NULL) == 0;
 }
 
 static int
@@ -156,7 +158,9 @@ read_safetensors(struct store *store, const char *key, struct manifest *m, struc
 /* ------------------------------------------------------------- all formats */
 
 static const struct foreign_format formats[] = {
-	{"safetensors", ".safetensors", looks_safetensors, read_safetensors},
+	{"safetensors", {".safetensors"}, NULL, looks_safetensors, read_safetensors},
+	{"torch.save", {".pt", ".pth"}, NULL, foreign_pt_looks, foreign_pt_read},
+	{"torch.distributed.checkpoint", {NULL}, ".metadata", NULL, foreign_dcp_read},
 };
 #define N_FORMATS (sizeof(formats) / sizeof(formats[0]))
 
@@ -196,13 +200,51 @@ sniff(struct store *store, const char *key, const char *given, const struct fore
 	if (n > 0)
 		TRY(store_read(store, f.reader, 0, first, n, err));
 	for (size_t i = 0; i < N_FORMATS; i++) {
-		if (formats[i].looks(first, n, nbytes)) {
+		if (formats[i].looks && formats[i].looks(first, n, nbytes)) {
 			*ret = &formats[i];
 			return 0;
 		}
 	}
-	return err_set(err, PAWL_ENOTFOUND, "%s is no checkpoint: expected a checkpoint's folder or a safetensors file",
+	return err_set(err, PAWL_ENOTFOUND,
+	               "%s is no checkpoint: expected a checkpoint's folder, a safetensors file or one of torch.save",
 	               given);
+}
+
+/* Is there such a file in the folder? */
+static int
+holds(struct store *store, const char *folder, const char *name, bool *ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	struct store_entry entry;
+
+	buf_printf(&key, "%s/%s", folder, name);
+	TRY(buf_check(&key, folder, err));
+	int rc = store_stat(store, buf_str(&key), &entry, err);
+	*ret = rc == 0 && !entry.is_folder;
+	return rc == PAWL_ENOTFOUND ? 0 : rc;
+}
+
+static int
+detect_folder(struct store *store, const char *key, const struct foreign_format **ret, struct pawl_error *err)
+{
+	bool found;
+
+	*ret = NULL;
+	TRY(holds(store, key, MANIFEST_NAME, &found, err));
+	for (size_t i = 0; i < N_FORMATS && !found; i++) {
+		if (!formats[i].mark)
+			continue;
+		TRY(holds(store, key, formats[i].mark, &found, err));
+		if (found)
+			*ret = &formats[i];
+	}
+	return 0;
+}
+
+bool
+foreign_is_folder(const struct foreign_format *format)
+{
+	return format->mark != NULL;
 }
 
 int
@@ -212,15 +254,18 @@ foreign_detect(struct store *store, const char *key, const char *given, const st
 	struct store_entry entry;
 	int rc = store_stat(store, key, &entry, err);
 
-	if (rc == PAWL_ENOTFOUND || (rc == 0 && (entry.is_folder || entry.is_link))) {
-		*ret = NULL;
+	*ret = NULL;
+	if (rc == PAWL_ENOTFOUND || (rc == 0 && entry.is_link))
 		return 0;
-	}
 	TRY(rc);
+	if (entry.is_folder)
+		return detect_folder(store, key, ret, err);
 	for (size_t i = 0; i < N_FORMATS; i++) {
-		if (ends_with(given, formats[i].suffix)) {
-			*ret = &formats[i];
-			return 0;
+		for (size_t k = 0; k < 3 && formats[i].suffixes[k]; k++) {
+			if (ends_with(given, formats[i].suffixes[k])) {
+				*ret = &formats[i];
+				return 0;
+			}
 		}
 	}
 	return sniff(store, key, given, ret, err);
@@ -237,11 +282,13 @@ foreign_manifest(const struct foreign_format *format, struct store *store, const
                  struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_manifest) struct manifest *m = mem_zalloc(1, sizeof(*m));
+	PAWL_CLEAN(buf_clear) struct buf self_key = {0};
 	struct store_entry entry;
 
-	if (!m)
+	buf_printf(&self_key, "%s%s%s", key, format->mark ? "/" : "", format->mark ? format->mark : "");
+	if (!m || self_key.failed)
 		return out_of_memory(key, err);
-	TRY(store_stat(store, key, &entry, err));
+	TRY(store_stat(store, buf_str(&self_key), &entry, err));
 	m->format = format->name;
 	m->id = 1;
 	m->world_size = 1;

@@ -298,7 +298,7 @@ check_missing(struct gathering *g, struct pawl_error *err)
 	if (!unseen)
 		return err_set(err, PAWL_ENOMEM, "save: out of memory");
 	for (uint32_t r = 1; r < world; r++) {
-		char nonce[33], who[160], *before = g->nonces + 33 * (size_t)r;
+		char nonce[33], who[160], why[256], *before = g->nonces + 33 * (size_t)r;
 
 		if (g->seen[r])
 			continue;
@@ -311,6 +311,8 @@ check_missing(struct gathering *g, struct pawl_error *err)
 		if (*before && strcmp(before, nonce) != 0)
 			return err_set(err, PAWL_ECANCELLED, "rank %u was started again (%s)", r, who);
 		memcpy(before, nonce, 33);
+		if (state == MEET_UNSEEN && meet_refused(g->m, r, why, sizeof(why)))
+			return err_set(err, PAWL_EMISMATCH, "%s", why);
 		unseen[r] = state == MEET_UNSEEN;
 		any = any || unseen[r];
 	}

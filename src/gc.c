@@ -28,6 +28,7 @@
 #include "store/layer_nodes.h"
 
 #define RECYCLE_FOLDER ".pawl/recycle"
+#define UPLOAD_AGE_NS ((int64_t)86400 * 1000000000) /* one that was begun a day ago has no writer any more */
 #define MAX_ENTRIES 1000000u
 
 struct sweep {
@@ -526,6 +527,20 @@ sweep_nodes(struct sweep *s, struct pawl_error *err)
 	return 0;
 }
 
+/* Uploads that were begun and never ended: no listing shows them, but they are paid for. */
+static int
+sweep_uploads(struct sweep *s, struct pawl_error *err)
+{
+	uint64_t n = 0;
+
+	if (s->dry_run)
+		return 0;
+	TRY(check_lease(s, err));
+	TRY(store_sweep(s->run->store, clock_unix_ns() - UPLOAD_AGE_NS, &n, err));
+	s->count += n;
+	return 0;
+}
+
 static int
 sweep_all(struct sweep *s, struct pawl_error *err)
 {
@@ -533,10 +548,12 @@ sweep_all(struct sweep *s, struct pawl_error *err)
 		"", CATALOG_FOLDER, ".pawl", CATALOG_MARKS, CATALOG_HOLDS, RECYCLE_FOLDER};
 
 	TRY(sweep_partials(s, err));
-	if (s->run->writer ||
-	    s->run->opts.read_only) /* on request only: a checkpoint that lost its manifest can be repaired */
+	/* On request only, since a checkpoint that lost its manifest can be repaired; but where folders are not
+	 * renamed, this is also what a killed save leaves. */
+	if (s->run->writer || s->run->opts.read_only || !s->run->caps.rename_folder)
 		TRY(sweep_orphans(s, err));
 	TRY(sweep_nodes(s, err));
+	TRY(sweep_uploads(s, err));
 	TRY(sweep_holds(s, err));
 	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
 		TRY(sweep_temps(s, folders[i], err));

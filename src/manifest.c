@@ -172,7 +172,10 @@ put_tensors(const struct manifest *m, struct buf *out)
 				buf_putc(out, ',');
 			put_piece(out, t, &t->pieces[k]);
 		}
-		buf_puts(out, "]}");
+		buf_putc(out, ']');
+		if (m->part && t->whole)
+			put_bool(out, ",", "whole", true);
+		buf_putc(out, '}');
 	}
 	buf_puts(out, "\n]");
 }

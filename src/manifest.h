@@ -47,12 +47,22 @@ struct manifest_file {
 	const struct sum128
 		*sums; /* of each block; the last one covers what is left of the file; NULL = there are none */
 	bool reused;   /* linked from the previous checkpoint, not written */
+	const char *memory; /* not NULL: there is no such file, these are its bytes (foreign_tree.h) */
 };
 
 struct manifest_piece {
 	uint32_t file;
 	uint64_t begin, nbytes;            /* in the file, absolute */
 	const uint64_t *offsets, *lengths; /* box in the global tensor, ndim each; never NULL after decode */
+	/* How the box lies in the file, in elements; NULL = in C order. Only foreign files have others: then nbytes reaches
+	 * from its first element to its last, and every step is wider than all that lies within it. */
+	const uint64_t *strides;
+};
+
+/* A stretch of a foreign file with a CRC-32 of its own. */
+struct manifest_member {
+	uint32_t file, crc;
+	uint64_t begin, nbytes; /* at least 1 */
 };
 
 struct manifest_tensor {
@@ -63,6 +73,7 @@ struct manifest_tensor {
 	uint64_t nbytes;       /* of the whole tensor */
 	size_t n_pieces;
 	struct manifest_piece *pieces;
+	bool whole; /* in a part: all other ranks must have it as well, and write their shares of it (share.h) */
 };
 
 struct manifest {
@@ -83,6 +94,8 @@ struct manifest {
 	struct pawl_state *state;    /* owned; NULL after a summary decode. Its tensor table is described */
 	struct manifest_tensor *tensors; /* in the order of state's tensor table: index i is tensor i */
 	struct manifest_file *files;
+	struct manifest_member *members; /* of a foreign checkpoint; disjoint */
+	size_t n_members;
 };
 
 /* Appends the bytes. Checks what decode would check (PAWL_EUSAGE; offsets and lengths may be NULL for a whole tensor).
@@ -92,7 +105,7 @@ int manifest_encode(const struct manifest *m, struct buf *out, struct pawl_error
 int manifest_encode_with(const struct manifest *m, struct pawl_slice state_json, struct buf *out,
                          struct pawl_error *err);
 /* Reads a part (encoded with m->part set, it begins with "pawl_part"): as manifest_decode, but pieces need not fill
- * their tensors. */
+ * their tensors, and a row ends with "whole":true where the tensor is given whole. */
 int manifest_decode_part(const char *what, const void *ptr, size_t len, struct manifest **ret, struct pawl_error *err);
 /* Only the members from "run" to "metadata", as one JSON object without digest: what pack 0 carries for repair. */
 int manifest_encode_summary(const struct manifest *m, struct buf *out, struct pawl_error *err);

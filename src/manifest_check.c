@@ -22,7 +22,6 @@
 
 #define MIN_BLOCK_BYTES ((uint64_t)512)
 #define MAX_BLOCK_BYTES ((uint64_t)1 << 40)
-#define MAX_CORNERS ((uint64_t)1 << 24) /* of all divided tensors together: bounds memory and time on hostile input */
 
 const struct manifest_counter manifest_counters[] = {
 #define COUNTER(name, is_float) {#name, offsetof(struct pawl_progress, name), is_float}
@@ -216,8 +215,8 @@ tiling_init(struct tiling *t, const struct manifest_tensor *tensor)
 	return true;
 }
 
-static int
-check_tiling(const struct manifest_tensor *tensor, uint64_t *corners_left, struct pawl_error *err)
+int
+manifest_check_tiling(const struct manifest_tensor *tensor, uint64_t *corners_left, struct pawl_error *err)
 {
 	struct tiling t = {0};
 	uint64_t n_corners;
@@ -321,7 +320,7 @@ check_tensor(const struct manifest *m, const struct manifest_tensor *t, uint64_t
 		               "tensor '%.200s': %zu pieces of together %llu bytes do not make %llu", t->name,
 		               t->n_pieces, (unsigned long long)total, (unsigned long long)nbytes);
 	/* one piece inside the tensor and of its size is the tensor */
-	return t->n_pieces > 1 && nbytes > 0 ? check_tiling(t, corners_left, err) : 0;
+	return t->n_pieces > 1 && nbytes > 0 ? manifest_check_tiling(t, corners_left, err) : 0;
 }
 
 struct range {
@@ -375,7 +374,7 @@ check_overlaps(const struct manifest *m, struct pawl_error *err)
 int
 manifest_check_rows(const struct manifest *m, struct pawl_error *err)
 {
-	uint64_t corners_left = MAX_CORNERS;
+	uint64_t corners_left = MANIFEST_MAX_CORNERS;
 
 	if (m->n_files > MANIFEST_MAX_ROWS || m->n_tensors > MANIFEST_MAX_ROWS)
 		return err_set(err, PAWL_ELIMIT, "%llu files and %llu tensors, at most %u each are possible",

@@ -330,6 +330,8 @@ read_tensor(struct reader *r, const struct json *row)
 	                              .shape = s->info.shape,
 	                              .nbytes = s->info.nbytes};
 	TRY(take_type(r, "pieces", JSON_ARRAY, &pieces));
+	if (m->part && r->next)
+		TRY(take_bool(r, "whole", &t->whole));
 	TRY(close_row(r));
 	int rc = read_pieces(r, pieces, t);
 	return rc < 0 ? err_prefix(r->err, rc, "tensor '%.200s'", t->name) : 0;

@@ -24,7 +24,7 @@
 #define POLL_FIRST_MS 5
 #define POLL_LAST_MS 500
 #define DOOR_BUSY_MS 50 /* between two looks while somebody is missing */
-#define LINGER_MS 5000  /* how long rank 0, when it closes the run, waits for those who have never come */
+#define LINGER_MS 5000  /* so long after opening rank 0 that closes the run still waits for those who have not come */
 #define CLEAR_TRIES 8
 #define DOOR_IDLE_MS 2000 /* when all are there: only a rank that was started again may come */
 
@@ -129,6 +129,23 @@ meet_look(struct meet *m, uint32_t rank, char *who, size_t who_cap)
 	return clock_process_alive(&process) == 0 ? MEET_DEAD : MEET_ALIVE;
 }
 
+bool
+meet_refused(struct meet *m, uint32_t rank, char *why, size_t why_cap)
+{
+	bool is_refused = false;
+
+	if (m->by_broadcast)
+		return false;
+	pthread_mutex_lock(&m->lock);
+	const struct meet_member *member = &m->members[rank];
+
+	is_refused = !member->nonce[0] && member->refused;
+	if (is_refused)
+		snprintf(why, why_cap, "%s", member->refused);
+	pthread_mutex_unlock(&m->lock);
+	return is_refused;
+}
+
 int
 meet_check_host(struct meet *m, struct pawl_error *err)
 {
@@ -200,8 +217,14 @@ admit(struct meet *m, const struct meet_request *r)
 	refusal += m->n_refusals;
 	memcpy(refusal->nonce, r->nonce, sizeof(refusal->nonce));
 	refusal->why = bump_strndup(&m->memory, why, strlen(why));
-	m->n_refusals += refusal->why != NULL;
-	return refusal->why != NULL;
+	if (!refusal->why)
+		return false;
+	m->n_refusals++;
+	if (member && !member->nonce[0]) {
+		member->refused = refusal->why;
+		pthread_cond_broadcast(&m->changed);
+	}
+	return true;
 }
 
 static int
@@ -518,6 +541,17 @@ meet_join(struct store *store, const struct meet_opts *opts, struct meet_pass *r
 	return 0;
 }
 
+/* The lock is held. */
+static bool
+is_expecting(const struct meet *m)
+{
+	uint32_t n = 0;
+
+	for (uint32_t r = 1; m->members && r < m->world; r++)
+		n += m->members[r].nonce[0] || m->members[r].refused;
+	return m->door && n + 1 < m->world;
+}
+
 void
 meet_leave(struct meet *m)
 {
@@ -525,9 +559,9 @@ meet_leave(struct meet *m)
 		return;
 	pthread_mutex_lock(&m->lock);
 	/* Those who are late should find out what has happened, not stand before a closed door. */
-	int64_t until = clock_mono_ms() + LINGER_MS;
+	int64_t until = m->since_ms + LINGER_MS;
 
-	while (m->door && m->n_members + 1 < m->world && cond_wait_until(&m->changed, &m->lock, until) != ETIMEDOUT)
+	while (is_expecting(m) && cond_wait_until(&m->changed, &m->lock, until) != ETIMEDOUT)
 		;
 	m->stop = true;
 	pthread_cond_broadcast(&m->changed);

@@ -52,7 +52,9 @@ int meet_host(struct store *store, const struct meet_opts *opts, struct meet_pas
  * PAWL_EMISMATCH if the world's size is not rank 0's. */
 int meet_join(struct store *store, const struct meet_opts *opts, struct meet_pass *ret_pass, struct meet **ret,
               struct pawl_error *err);
-void meet_leave(struct meet *m); /* stops the door; NULL is fine */
+/* Stops the door; NULL is fine. Rank 0 keeps it open until all others have come or were refused, at most until some
+ * seconds after it opened: who starts a little later should find out what has happened. */
+void meet_leave(struct meet *m);
 
 uint32_t meet_rank(const struct meet *m);
 uint32_t meet_world(const struct meet *m);
@@ -72,6 +74,8 @@ enum meet_state {
 void meet_nonce_of(struct meet *m, uint32_t rank, char ret[33]);
 /* Rank 0: what is known of that process; who: "process 123 on host 'a'". */
 enum meet_state meet_look(struct meet *m, uint32_t rank, char *who, size_t who_cap);
+/* Rank 0: has a process of this rank been refused because it believes in another world, and no other come since? */
+bool meet_refused(struct meet *m, uint32_t rank, char *why, size_t why_cap);
 /* Another rank: 0 while rank 0 may still be there, else PAWL_ECONFLICT saying why not. */
 int meet_check_host(struct meet *m, struct pawl_error *err);
 /* Is the lease still that of this attempt's rank 0, dead or alive? */

@@ -19,6 +19,7 @@ struct meet_member {
 	char nonce[33];
 	struct clock_process process; /* known to rank 0 only */
 	uint64_t last_id;
+	const char *refused; /* known to rank 0 only: why the last one that came was not let in; NULL = none was */
 };
 
 struct meet_refusal {

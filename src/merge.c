@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* merge: see merge.h. Called by commit.c; calls manifest.c, merge_trees.c. Promises P1, P11. */
+/* merge: see merge.h. Called by commit.c; calls manifest.c, merge_trees.c, merge_pieces.c. Promises P1, P11. */
 #include "merge.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "merge_pieces.h"
 #include "merge_trees.h"
 #include "table.h"
 
@@ -20,6 +21,9 @@ struct row {
 	struct piece *first, *last;
 	uint64_t nbytes; /* of the pieces */
 	uint32_t rank;   /* whose it was first */
+	uint64_t *has;   /* the ranks that have it, and those that have it whole (ranks_have) */
+	uint64_t *whole;
+	uint32_t n_whole;
 };
 
 struct merge {
@@ -99,8 +103,10 @@ add_row(struct merge *g, uint32_t rank, const struct manifest_tensor *t, struct 
 	row->tensor.shape = copy_extents(g, t->shape, t->ndim);
 	row->tensor.pieces = NULL;
 	row->tensor.n_pieces = 0;
-	if (!row->tensor.name || !row->tensor.shape || table_reserve(&g->by_name, 1) < 0)
+	row->has = bump_array(&g->memory, 2 * RANKS_WORDS(g->world), sizeof(*row->has));
+	if (!row->tensor.name || !row->tensor.shape || !row->has || table_reserve(&g->by_name, 1) < 0)
 		return no_memory(err);
+	row->whole = row->has + RANKS_WORDS(g->world);
 	table_add(&g->by_name, table_hash((uintptr_t)g, t->name, strlen(t->name)), g->n_rows++);
 	*ret = row;
 	return 0;
@@ -112,15 +118,6 @@ same_extents(const uint64_t *a, const uint64_t *b, uint32_t ndim)
 	return ndim == 0 || memcmp(a, b, ndim * sizeof(*a)) == 0;
 }
 
-static void
-put_shape(struct buf *out, const struct manifest_tensor *t)
-{
-	buf_printf(out, "%s [", pawl_dtype_name(t->dtype));
-	for (uint32_t d = 0; d < t->ndim; d++)
-		buf_printf(out, "%s%llu", d ? ", " : "", (unsigned long long)t->shape[d]);
-	buf_putc(out, ']');
-}
-
 static int
 check_row(const struct row *row, uint32_t rank, const struct manifest_tensor *t, struct pawl_error *err)
 {
@@ -129,8 +126,8 @@ check_row(const struct row *row, uint32_t rank, const struct manifest_tensor *t,
 	if (t->dtype == row->tensor.dtype && t->ndim == row->tensor.ndim &&
 	    same_extents(t->shape, row->tensor.shape, t->ndim))
 		return 0;
-	put_shape(&was, &row->tensor);
-	put_shape(&is, t);
+	merge_put_shape(&was, row->tensor.dtype, row->tensor.ndim, row->tensor.shape);
+	merge_put_shape(&is, t->dtype, t->ndim, t->shape);
 	return err_set(err, PAWL_EMISMATCH, "tensor '%.200s' is %s on rank %u, but %s on rank %u", t->name,
 	               buf_str(&was), row->rank, buf_str(&is), rank);
 }
@@ -204,6 +201,10 @@ add_rows(struct merge *g, uint32_t rank, const struct manifest *m, struct pawl_e
 		if (!row)
 			TRY(add_row(g, rank, t, &row, err));
 		TRY(check_row(row, rank, t, err));
+		ranks_add(row->has, rank);
+		if (t->whole)
+			ranks_add(row->whole, rank);
+		row->n_whole += t->whole;
 		for (size_t k = 0; k < t->n_pieces; k++)
 			TRY(add_piece(g, row, rank, &t->pieces[k], first_file, err));
 	}
@@ -291,25 +292,67 @@ merge_add(void *merge, uint32_t rank, const struct buf *text, struct pawl_error 
 
 /* ---- the end */
 
-/* "rank 0, 2 (bytes 0..)": who has written how much of a tensor, in an error. */
+/* Whole tensors are written by all ranks together, each its share, so none may be without one. */
 static int
-refuse_row(const struct merge *g, const struct row *row, const char *what, struct pawl_error *err)
+check_whole(const struct merge *g, const struct row *row, struct pawl_error *err)
 {
-	PAWL_CLEAN(buf_clear) struct buf ranks = {0};
-	size_t n = 0;
+	PAWL_CLEAN(buf_clear) struct buf whole = {0}, shards = {0}, none = {0};
+	uint64_t words = RANKS_WORDS(g->world);
 
-	(void)g;
-	for (const struct piece *p = row->first; p && n < 8; p = p->next)
-		buf_printf(&ranks, "%s%u", n++ ? ", " : "", p->rank);
-	if (row->tensor.n_pieces > n)
-		buf_printf(&ranks, " and %zu more", row->tensor.n_pieces - n);
+	if (row->n_whole == 0 || row->n_whole == g->world)
+		return 0;
+	PAWL_FREE uint64_t *others = mem_zalloc(2 * words, sizeof(*others));
+	uint64_t *missing = others + words;
+	bool any_other = false, any_missing = false;
+
+	if (!others)
+		return no_memory(err);
+	for (uint32_t r = 0; r < g->world; r++) {
+		if (ranks_have(row->whole, r))
+			continue;
+		bool has = ranks_have(row->has, r);
+
+		ranks_add(has ? others : missing, r);
+		any_other = any_other || has;
+		any_missing = any_missing || !has;
+	}
+	ranks_put(&whole, row->whole, g->world);
+	if (any_other) {
+		buf_puts(&shards, ", but as a Shard or with a writer by ");
+		ranks_put(&shards, others, g->world);
+	}
+	if (any_missing) {
+		buf_puts(&none, any_other ? ", and not at all by " : ", but not by ");
+		ranks_put(&none, missing, g->world);
+	}
 	return err_set(
 		err, PAWL_EMISMATCH,
-		"tensor '%.200s': %s; its %llu bytes were written by ranks %s in %zu pieces of together %llu bytes "
-		"(a tensor that only some ranks hold, or not all hold alike, must be given as a shard, or with a "
-		"writer)",
-		row->tensor.name, what, (unsigned long long)row->tensor.nbytes, n ? buf_str(&ranks) : "none",
-		row->tensor.n_pieces, (unsigned long long)row->nbytes);
+		"tensor '%.200s' is held whole by %s%s%s; give it as a Shard, or with a writer (which a Shard of "
+		"all of it needs)",
+		row->tensor.name, buf_str(&whole), buf_str(&shards), buf_str(&none));
+}
+
+/* What is wrong with its pieces, naming ranks and boxes. */
+static int
+refuse_pieces(const struct merge *g, const struct row *row, struct pawl_error *err)
+{
+	const struct manifest_tensor *t = &row->tensor;
+	PAWL_FREE struct given_box *boxes = mem_zalloc(t->n_pieces + 1, sizeof(*boxes));
+	PAWL_CLEAN(buf_clear) struct buf what = {0}, ranks = {0};
+	size_t n = 0;
+
+	if (!boxes)
+		return no_memory(err);
+	for (const struct piece *p = row->first; p; p = p->next)
+		if (p->piece.nbytes > 0)
+			boxes[n++] = (struct given_box){p->rank, p->piece.offsets, p->piece.lengths};
+	TRY(merge_put_fault(&what, t->ndim, t->shape, boxes, n, err));
+	ranks_put(&ranks, row->has, g->world);
+	TRY(buf_check(&what, "save", err));
+	TRY(buf_check(&ranks, "save", err));
+	return err_set(err, PAWL_EMISMATCH,
+	               "tensor '%.200s': %s (it is held by %s; its pieces must fill it exactly, and once)", t->name,
+	               buf_str(&what), buf_str(&ranks));
 }
 
 static int
@@ -323,14 +366,11 @@ finish_row(struct merge *g, const struct row *row, struct manifest_tensor *ret, 
 		return no_memory(err);
 	for (const struct piece *p = row->first; p; p = p->next)
 		ret->pieces[n++] = p->piece;
-	if (row->nbytes < row->tensor.nbytes)
-		return refuse_row(g, row, "there are holes in it", err);
-	if (row->nbytes > row->tensor.nbytes)
-		return refuse_row(g, row, "several ranks claim the same piece", err);
-	return 0;
+	TRY(check_whole(g, row, err));
+	return row->nbytes == row->tensor.nbytes ? 0 : refuse_pieces(g, row, err);
 }
 
-/* The pieces of one tensor may overlap in one place and leave a hole in another. */
+/* Of pieces that make the right number of bytes, two may clash and leave a hole elsewhere. */
 static int
 name_the_tensor(const struct merge *g, struct manifest *m, struct pawl_error *err)
 {
@@ -342,35 +382,39 @@ name_the_tensor(const struct merge *g, struct manifest *m, struct pawl_error *er
 		one.n_tensors = 1;
 		one.state = NULL;
 		if (manifest_encode_with(&one, (struct pawl_slice){"null", 4}, &unused, NULL) == PAWL_EUSAGE)
-			return refuse_row(g, &g->rows[i], "the pieces overlap, and leave holes", err);
+			return refuse_pieces(g, &g->rows[i], err);
 	}
 	return 0;
 }
 
+/* The ranks' trees as one; NULL if all are rank 0's as it stands. */
 static int
-encode(struct merge *g, struct manifest *m, struct buf *out, struct pawl_error *err)
+unite_trees(struct merge *g, struct pawl_state **ret, struct pawl_error *err)
 {
+	*ret = NULL;
 	if (g->is_uniform && !g->model->state->has_ranks)
-		return manifest_encode_with(m, g->model_state, out, err);
+		return 0;
 	g->parts[0] = g->model;
-	int rc = merge_trees(g->parts, g->world, &m->state, err);
+	int rc = merge_trees(g->parts, g->world, ret, err);
 
 	g->parts[0] = NULL;
-	TRY(rc);
-	rc = manifest_encode(m, out, err);
-	pawl_state_free(m->state);
-	m->state = NULL;
 	return rc;
+}
+
+static void
+clean_state(struct pawl_state **s)
+{
+	pawl_state_free(*s);
 }
 
 int
 merge_finish(struct merge *g, struct buf *out, struct pawl_error *err)
 {
 	struct manifest m = *g->model;
+	PAWL_CLEAN(clean_state) struct pawl_state *tree = NULL;
 	size_t before = out->len;
 
 	m.part = false;
-	m.state = NULL;
 	m.blocked_seconds = g->blocked_seconds;
 	m.nonfinite = g->nonfinite;
 	m.files = g->files;
@@ -384,9 +428,11 @@ merge_finish(struct merge *g, struct buf *out, struct pawl_error *err)
 	m.n_tensors = g->n_rows;
 	if (!m.tensors)
 		return no_memory(err);
+	TRY(unite_trees(g, &tree, err)); /* first: a value of another kind is no tensor that is missing */
+	m.state = tree;
 	for (size_t i = 0; i < g->n_rows; i++)
 		TRY(finish_row(g, &g->rows[i], &m.tensors[i], err));
-	int rc = encode(g, &m, out, err);
+	int rc = tree ? manifest_encode(&m, out, err) : manifest_encode_with(&m, g->model_state, out, err);
 
 	if (rc == PAWL_EUSAGE || rc == PAWL_ECORRUPT) {
 		out->len = before;

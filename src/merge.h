@@ -7,7 +7,8 @@
  * the same name, dtype and global shape. Plain values that are not the same on all ranks become PAWL_DIFFERS, values
  * that were given per rank are put together as PAWL_PER_RANK.
  *
- * Pieces. A tensor's pieces are those of all ranks; together they must fill it exactly.
+ * Pieces. A tensor's pieces are those of all ranks; together they must fill it exactly. A tensor that a rank gives
+ * whole, without a writer, all ranks must give so: by its bytes alone one that some lack could pass by chance.
  *
  * What does not fit is PAWL_EMISMATCH naming ranks and tensors.
  */

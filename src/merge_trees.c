@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * merge_trees: see merge_trees.h. Called by merge.c; calls the state's builder.
+ * merge_trees: see merge_trees.h. Called by merge.c; calls merge_pieces.c, the state's builder.
  *
  * All trees are walked side by side: a frame holds, for each different tree, the node at the same path, or NULL where
  * that rank has none. Depth is bounded by the builder.
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "merge_pieces.h"
 #include "state_build.h"
 
 struct merger {
@@ -47,8 +48,42 @@ first_of(const struct merger *g, nodes *at)
 static int
 differ(struct merger *g, size_t a, size_t b, const char *was, const char *is)
 {
-	err_set(g->err, PAWL_EMISMATCH, "rank %u has %s here, rank %u %s", g->first_rank[a], was, g->first_rank[b], is);
+	err_set(g->err, PAWL_EMISMATCH, "rank %u has %s, rank %u %s", g->first_rank[a], was, g->first_rank[b], is);
 	return builder_at_path(g->out, PAWL_EMISMATCH, g->err);
+}
+
+/* "an int", "a tensor F32 [3]", "a long str" */
+static void
+put_node(const struct pawl_state *s, const struct pawl_node *node, struct buf *out)
+{
+	const char *type = state_type_name(node->type);
+
+	if (node->type < PAWL_TENSOR && node->tensor != SIZE_MAX)
+		buf_printf(out, "a long %s", type);
+	else if (node->type == PAWL_NONE)
+		buf_puts(out, type);
+	else
+		buf_printf(out, "%s%s", state_article(node->type), type);
+	if (node->type == PAWL_TENSOR && node->tensor != SIZE_MAX) {
+		const struct pawl_tensor_info *info = &s->tensors[node->tensor].info;
+
+		if (!info->dtype) /* a tree alone (merge_texts) knows only the name */
+			return;
+		buf_putc(out, ' ');
+		merge_put_shape(out, info->dtype, info->ndim, info->shape);
+	}
+}
+
+static int
+differ_in_kind(struct merger *g, nodes *at, size_t a, size_t b)
+{
+	PAWL_CLEAN(buf_clear) struct buf was = {0}, is = {0};
+
+	put_node(g->trees[a], at[a], &was);
+	put_node(g->trees[b], at[b], &is);
+	TRY(buf_check(&was, "save", g->err));
+	TRY(buf_check(&is, "save", g->err));
+	return differ(g, a, b, buf_str(&was), buf_str(&is));
 }
 
 /* ---- leaves */
@@ -219,7 +254,7 @@ merge_nodes(struct merger *g, nodes *at)
 		bool other = at[i]->type < PAWL_TENSOR && at[i]->tensor == SIZE_MAX;
 
 		if (is_value != other || (!is_value && at[i]->type != node->type))
-			return differ(g, first, i, state_type_name(node->type), state_type_name(at[i]->type));
+			return differ_in_kind(g, at, first, i);
 	}
 	if (is_value)
 		return merge_scalars(g, at, first);

@@ -30,12 +30,24 @@ pack_parse_name(const char *name, uint32_t *ret_rank, uint32_t *ret_index)
 	const char *at = name + 4;
 	uint32_t rank, index;
 
-	if (strncmp(name, "rank", 4) != 0 || !parse_number(&at, &rank) || *at++ != '-' || !parse_number(&at, &index) ||
-	    strcmp(at, ".safetensors") != 0)
+	if (strncmp(name, "rank", 4) != 0 || !parse_number(&at, &rank) || *at++ != '-' || !parse_number(&at, &index))
+		return false;
+	if (*at == '-' && strspn(at + 1, "0123456789abcdef") == PACK_TOKEN_LEN)
+		at += 1 + PACK_TOKEN_LEN;
+	if (strcmp(at, PACK_SUFFIX) != 0)
 		return false;
 	*ret_rank = rank;
 	*ret_index = index;
 	return true;
+}
+
+bool
+pack_same_place(const char *a, const char *b)
+{
+	uint32_t rank_a, rank_b, index_a, index_b;
+
+	return pack_parse_name(a, &rank_a, &index_a) && pack_parse_name(b, &rank_b, &index_b) && rank_a == rank_b &&
+	       index_a == index_b;
 }
 
 struct open_pack {

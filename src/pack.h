@@ -10,8 +10,13 @@
 #include "format/safetensors.h"
 #include "store/store.h"
 
-/* "rank00003-00012.safetensors" -> 3, 12; false for any other name. */
+#define PACK_SUFFIX ".safetensors"
+#define PACK_TOKEN_LEN 8 /* digits of a save's token in the names of its packs, in stores that cannot rename folders */
+
+/* "rank00003-00012.safetensors" or "rank00003-00012-0123abcd.safetensors" -> 3, 12; false for any other name. */
 bool pack_parse_name(const char *name, uint32_t *ret_rank, uint32_t *ret_index);
+/* Are these packs the same one of the same rank, of two saves? */
+bool pack_same_place(const char *a, const char *b);
 /* Reads and decodes the header of a pack; memory is the bump's. PAWL_ECORRUPT, PAWL_ELIMIT. */
 int pack_read_header(struct store *store, const char *key, struct bump *memory, struct st_table *ret,
                      uint64_t *ret_nbytes, struct pawl_error *err);

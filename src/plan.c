@@ -297,37 +297,8 @@ plan_make(const struct pawl_state *state, const struct plan_opts *opts, struct p
 
 /* ---- pack 0's header from save to save */
 
+#define BEFORE_CHECKPOINT ",\"pawl.checkpoint\":\""
 #define BEFORE_STATE "\",\"pawl.state\":\""
-
-/* Where the texts lie in the header that has just been made: counted from its end. */
-static void
-note_head(struct plan *p, const struct extra *extra)
-{
-	const struct plan_pack *pack = &p->packs[0];
-	struct plan_head *h = &p->head;
-	PAWL_CLEAN(buf_clear) struct buf state = {0}, checkpoint = {0};
-	size_t end = pack->header.len, after = 3 + pack->entries.len + (pack->entries.len > 0);
-
-	h->end = 0;
-	h->state_text.len = 0;
-	h->state_text.failed = 0;
-	buf_put(&h->state_text, extra->state.ptr, extra->state.len);
-	json_put_string(&state, extra->state.ptr, extra->state.len);
-	json_put_string(&checkpoint, extra->checkpoint.ptr, extra->checkpoint.len);
-	if (h->state_text.failed || state.failed || checkpoint.failed)
-		return; /* the next save makes the header anew */
-	while (end > 0 && pack->header.ptr[end - 1] == ' ')
-		end--;
-	h->state_len = state.len - 2;
-	h->checkpoint_len = checkpoint.len - 2;
-	if (end < after + h->state_len + strlen(BEFORE_STATE) + h->checkpoint_len)
-		return;
-	h->state = end - after - h->state_len;
-	h->checkpoint = h->state - strlen(BEFORE_STATE) - h->checkpoint_len;
-	if (memcmp(pack->header.ptr + h->state, state.ptr + 1, h->state_len) == 0 &&
-	    memcmp(pack->header.ptr + h->checkpoint, checkpoint.ptr + 1, h->checkpoint_len) == 0)
-		h->end = end;
-}
 
 /* Puts another text in place of one in the header, and the length before all of it. */
 static bool
@@ -370,6 +341,41 @@ quoted_len(const char *text, size_t len)
 		return len + more;
 	json_put_string(&quoted, text, len);
 	return quoted.failed ? SIZE_MAX : quoted.len - 2;
+}
+
+/* Is this text there, ending at `end`? */
+static bool
+ends_with(const struct buf *b, size_t end, const char *text)
+{
+	const size_t len = strlen(text);
+
+	return end >= len && memcmp(b->ptr + end - len, text, len) == 0;
+}
+
+/* Where the texts lie in the header that has just been made: counted from its end. */
+static void
+note_head(struct plan *p, const struct extra *extra)
+{
+	const struct plan_pack *pack = &p->packs[0];
+	const struct buf *header = &pack->header;
+	struct plan_head *h = &p->head;
+	size_t end = header->len, after = 3 + pack->entries.len + (pack->entries.len > 0);
+
+	h->state_text.len = 0;
+	h->state_text.failed = 0;
+	buf_put(&h->state_text, extra->state.ptr, extra->state.len);
+	h->state_len = quoted_len(extra->state.ptr, extra->state.len);
+	h->checkpoint_len = quoted_len(extra->checkpoint.ptr, extra->checkpoint.len);
+	if (h->state_text.failed || h->state_len == SIZE_MAX || h->checkpoint_len == SIZE_MAX)
+		return; /* the next save makes the header anew */
+	while (end > 0 && header->ptr[end - 1] == ' ')
+		end--;
+	if (end < after + h->state_len + strlen(BEFORE_STATE) + h->checkpoint_len)
+		return;
+	h->state = end - after - h->state_len;
+	h->checkpoint = h->state - strlen(BEFORE_STATE) - h->checkpoint_len;
+	if (ends_with(header, h->state, BEFORE_STATE) && ends_with(header, h->checkpoint, BEFORE_CHECKPOINT))
+		h->end = end;
 }
 
 /* How much of two texts is the same at their beginning, and then at their end; no character is cut. */

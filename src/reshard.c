@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "reshard_strided.h"
 
 struct span {
 	uint32_t file, move;
@@ -122,8 +123,16 @@ reshard_next(struct reshard_cursor *c, struct reshard_run *ret)
 		return false;
 	uint64_t begin = c->src > c->begin ? c->src : c->begin;
 	uint64_t end = c->src + m->run_bytes < c->end ? c->src + m->run_bytes : c->end;
+	uint64_t dst = c->dst + (begin - c->src);
+	if (m->dst_end > 0) {
+		uint64_t before = dst < m->dst_base ? m->dst_base - dst : 0;
+		uint64_t behind = dst + (end - begin) > m->dst_end ? dst + (end - begin) - m->dst_end : 0;
+		begin += before;
+		dst += before;
+		end -= behind;
+	}
 	ret->src = begin;
-	ret->dst = c->dst + (begin - c->src) - m->dst_base;
+	ret->dst = dst - m->dst_base;
 	ret->nbytes = end - begin;
 	advance(c);
 	return true;
@@ -149,21 +158,15 @@ element_bytes(uint64_t n, unsigned bits, const char *name, uint64_t *ret, struct
 	return 0;
 }
 
-/* The overlap of a piece with a box, in elements. */
-struct overlap {
-	uint32_t n_outer;
-	uint64_t run, src, dst;
-	uint64_t counts[PAWL_MAX_DIMS], src_steps[PAWL_MAX_DIMS], dst_steps[PAWL_MAX_DIMS];
-};
-
 /* false if they do not meet. */
 static bool
-find_overlap(uint32_t ndim, const struct manifest_piece *piece, const struct pawl_tensor *box, struct overlap *o)
+find_overlap(uint32_t ndim, const struct manifest_piece *piece, const struct pawl_tensor *box,
+             struct reshard_overlap *o)
 {
 	uint64_t src_stride = 1, dst_stride = 1;
 	bool joined = true; /* all dimensions further in are whole in both: the run still grows */
 	uint32_t at = PAWL_MAX_DIMS;
-	memset(o, 0, offsetof(struct overlap, counts));
+	memset(o, 0, offsetof(struct reshard_overlap, counts));
 	o->run = 1;
 	for (uint32_t d = ndim; d-- > 0;) {
 		uint64_t piece_from = piece->offsets[d], piece_n = piece->lengths[d];
@@ -191,8 +194,8 @@ find_overlap(uint32_t ndim, const struct manifest_piece *piece, const struct paw
 }
 
 static int
-fill_move(struct planner *p, const struct manifest_tensor *t, const struct overlap *o, struct reshard_move *move,
-          struct pawl_error *err)
+fill_move(struct planner *p, const struct manifest_tensor *t, const struct reshard_overlap *o,
+          struct reshard_move *move, struct pawl_error *err)
 {
 	unsigned bits = pawl_dtype_bits(t->dtype);
 	TRY(element_bytes(o->run, bits, t->name, &move->run_bytes, err));
@@ -243,28 +246,67 @@ cut_move(struct reshard_move *move, uint64_t begin, uint64_t end)
 }
 
 static int
+put_move(struct planner *p, const struct reshard_move *move, struct pawl_error *err)
+{
+	if (p->plan->n_moves >= UINT32_MAX)
+		return err_set(err, PAWL_ELIMIT, "more than %u overlaps of pieces and destinations", UINT32_MAX);
+	TRY(grow((void **)&p->plan->moves, &p->cap_moves, p->plan->n_moves, sizeof *move, err));
+	p->plan->moves[p->plan->n_moves++] = *move;
+	return 0;
+}
+
+/* ---- pieces with strides ---- */
+
+static int
+add_strided(struct planner *p, uint32_t binding, const struct manifest_tensor *t, const struct manifest_piece *piece,
+            struct pawl_error *err)
+{
+	const struct reshard_binding *b = &p->bindings[binding];
+	const uint64_t item = pawl_dtype_bits(t->dtype) / 8, *shape = b->dst.shape;
+	uint64_t at[PAWL_MAX_DIMS], n[PAWL_MAX_DIMS], begin = b->begin / item, end = 1;
+	for (uint32_t d = 0; d < t->ndim; d++)
+		end *= shape[d];
+	if (b->end > 0)
+		end = (b->end + item - 1) / item;
+	while (begin < end) {
+		struct reshard_move move = {
+			.binding = binding, .file = piece->file, .dst_base = b->begin, .dst_end = b->end};
+		struct reshard_overlap o;
+		reshard_next_box(t->ndim, shape, &begin, end, at, n);
+		if (!reshard_find_strided(t->ndim, piece, &b->dst, at, n, &o))
+			continue;
+		TRY(fill_move(p, t, &o, &move, err));
+		move.src += piece->begin;
+		move.src_begin = move.src;
+		move.src_end = move.src + move.run_bytes;
+		for (uint32_t d = 0; d < move.n_outer; d++)
+			move.src_end += (move.counts[d] - 1) * move.src_steps[d];
+		TRY(put_move(p, &move, err));
+	}
+	return 0;
+}
+
+static int
 add_move(struct planner *p, uint32_t binding, const struct manifest_tensor *t, const struct manifest_piece *piece,
          struct pawl_error *err)
 {
 	const struct reshard_binding *b = &p->bindings[binding];
-	struct overlap o;
+	struct reshard_overlap o;
 	struct reshard_move move = {.binding = binding, .file = piece->file};
 	uint64_t piece_end;
-	if (!find_overlap(t->ndim, piece, &b->dst, &o))
+	if (!piece->strides && !find_overlap(t->ndim, piece, &b->dst, &o))
 		return 0;
 	if (piece->file >= p->m->n_files || !add_ok(piece->begin, piece->nbytes, &piece_end) ||
 	    piece_end > p->m->files[piece->file].nbytes)
 		return err_set(err, PAWL_ECORRUPT, "tensor %s: a piece lies outside its file", t->name);
+	if (piece->strides)
+		return add_strided(p, binding, t, piece, err);
 	TRY(fill_move(p, t, &o, &move, err));
 	move.src += piece->begin;
 	cut_move(&move, b->begin, b->end);
 	if (move.src_begin >= move.src_end)
 		return 0;
-	if (p->plan->n_moves >= UINT32_MAX)
-		return err_set(err, PAWL_ELIMIT, "more than %u overlaps of pieces and destinations", UINT32_MAX);
-	TRY(grow((void **)&p->plan->moves, &p->cap_moves, p->plan->n_moves, sizeof move, err));
-	p->plan->moves[p->plan->n_moves++] = move;
-	return 0;
+	return put_move(p, &move, err);
 }
 
 static int
@@ -485,7 +527,8 @@ reshard_plan_all(const struct manifest *m, uint64_t unit_bytes, struct reshard_p
 	for (uint32_t f = 0; f < m->n_files; f++) {
 		if (m->files[f].block_bytes == 0)
 			return err_set(err, PAWL_ECORRUPT, "file %s has blocks of 0 bytes", m->files[f].name);
-		TRY(add_units(&p, f, 0, m->files[f].nbytes, unit_bytes, err));
+		if (!m->files[f].memory)
+			TRY(add_units(&p, f, 0, m->files[f].nbytes, unit_bytes, err));
 	}
 	*ret = steal(&p.plan);
 	return 0;

@@ -5,7 +5,7 @@
  *
  * A move is the overlap of one stored piece with one destination box. Where the overlap is contiguous in both it is one
  * run of bytes; otherwise it is a regular grid of runs that is described, not listed, so that a plan stays small for any
- * sharding. Runs of a move ascend in the file and in the destination alike.
+ * sharding. Runs of a move ascend in the file, and but for pieces with strides in the destination alike.
  *
  * A unit is one read: a block-aligned range of one file. Its parts say which moves have bytes in it.
  */
@@ -40,6 +40,7 @@ struct reshard_move {
 	const uint64_t *counts, *src_steps, *dst_steps; /* n_outer each, outermost first; steps in bytes */
 	uint64_t src_begin, src_end; /* the bytes of the file that are wanted, cut to the binding's begin and end */
 	uint64_t dst_base;   /* binding's begin */
+	uint64_t dst_end;    /* not 0: what of a run lies beyond dst_base and dst_end is not wanted */
 };
 
 /* Bytes of one move inside one unit: its runs in [begin, end), which may be wider than they are. A move can have

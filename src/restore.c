@@ -58,9 +58,8 @@ restore_note_reason(struct pawl_restore *r, int rc, const struct pawl_error *err
 
 /* ---- picking ---- */
 
-/* Is this the checkpoint's own fault, so that an older one may do better? */
-static bool
-is_damage(int code)
+bool
+restore_is_damage(int code)
 {
 	return code == PAWL_ECORRUPT || code == PAWL_EIO || code == PAWL_ELIMIT || code == PAWL_ENOTFOUND;
 }
@@ -192,7 +191,7 @@ take_below(struct pawl_restore *r, uint64_t most, bool final, struct pawl_error 
 		int rc = take(r, c.id, &why);
 		if (rc == 0)
 			return 0;
-		if (!is_damage(rc) || !r->can_fall_back || (rc == PAWL_ENOTFOUND && !final)) {
+		if (!restore_is_damage(rc) || !r->can_fall_back || (rc == PAWL_ENOTFOUND && !final)) {
 			if (err)
 				*err = why;
 			return rc;
@@ -315,12 +314,12 @@ take_with_others(struct pawl_restore *r, struct pawl_error *err)
 {
 	for (;;) {
 		int rc = take_announced(r, err);
-		if (rc == 0 || !r->owes_word || !is_damage(rc) || !r->can_fall_back)
+		if (rc == 0 || !r->owes_word || !restore_is_damage(rc) || !r->can_fall_back)
 			return restore_note_reason(r, rc, err);
 		TRY(restore_add_row(&r->fallbacks, mem_strdup(err->message), err));
 		r->owes_word = false;
 		rc = agree_outcome(r->run, rc, NULL, err);
-		if (!is_damage(rc))
+		if (!restore_is_damage(rc))
 			return rc;
 	}
 }
@@ -359,7 +358,7 @@ pawl_restore_close(struct pawl_restore *r)
 		/* Damage would make the others look for an older checkpoint, without this rank. */
 		if (!r->reason.message[0])
 			memcpy(r->reason.message, "gave the restore up", sizeof("gave the restore up"));
-		if (r->reason.code == 0 || is_damage(r->reason.code))
+		if (r->reason.code == 0 || restore_is_damage(r->reason.code))
 			r->reason.code = PAWL_ECANCELLED;
 		agree_give_up(r->run, &r->reason);
 	}
@@ -494,8 +493,8 @@ pawl_restore(struct pawl *run, const struct pawl_restore_opts *opts, const struc
 		int rc = pawl_restore_read(r, &why);
 		if (rc == 0)
 			break;
-		int fallback = is_damage(rc) ? pawl_restore_fallback(r, &why, err) : rc;
-		if (!is_damage(rc) && err)
+		int fallback = restore_is_damage(rc) ? pawl_restore_fallback(r, &why, err) : rc;
+		if (!restore_is_damage(rc) && err)
 			*err = why;
 		if (fallback == PAWL_ENOTFOUND) { /* there is none left, because of damage */
 			if (err)

@@ -173,6 +173,9 @@ open_store(struct pawl *run, struct pawl_error *err)
 	if (o->single && o->read_only)
 		TRY(foreign_detect(run->store, run->single_name, root, &run->foreign, err));
 	store_get_caps(run->store, &run->caps);
+	if (run->world > 1 && !o->read_only && !run->caps.rename_folder)
+		return err_set(err, PAWL_EUNSUPPORTED, "%s: jobs of many ranks need a folder to meet in, not a bucket",
+		               root);
 	if (run->caps.local) {
 		char *whole = realpath(run->store->root, NULL); /* given back to users, so that a chdir does no harm */
 
@@ -362,6 +365,11 @@ check_single(struct pawl *run, struct pawl_error *err)
 		               "%s is no single checkpoint, and only such a one is overwritten; remove it yourself, or "
 		               "choose another name",
 		               run->root);
+	if (run->opts.overwrite && !run->caps.rename_folder)
+		return err_set(
+			err, PAWL_EUNSUPPORTED,
+			"%s exists already, and nothing is overwritten in a bucket; remove it, or choose another name",
+			run->root);
 	if (run->opts.overwrite && there->summary->run_id[0])
 		return err_set(err, PAWL_EEXISTS,
 		               "%s belongs to the run %s and is not overwritten; choose another name", run->root,
@@ -522,7 +530,7 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 
 	if (is_guest)
 		TRY(join(run, err)); /* rank 0 has the lease, and clears up first */
-	else if (!run->opts.read_only && !run->single_name && run->caps.local)
+	else if (!run->opts.read_only && !run->single_name && !run->caps.is_private && run->caps.exclusive_put)
 		TRY(lease_take(run->store, run->opts.lease_timeout_ms, &run->lease, err));
 	if (run->lease && !run->opts.upkeep)
 		TRY(run_hide_partials(run, err));

@@ -29,7 +29,7 @@ struct pawl {
 	struct store_caps caps;
 	char *root;                           /* absolute path, or "mem:" */
 	char *single_name;                    /* NULL for runs; then store's root is the parent folder */
-	const struct foreign_format *foreign; /* of a single file that another program wrote; NULL = pawl's own */
+	const struct foreign_format *foreign; /* of what another program wrote; NULL = pawl's own */
 	char run_id[33];
 	uint64_t attempt;
 	struct pawl_open_opts opts;      /* strings copied (owned_* below); defaults filled in */

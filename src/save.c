@@ -68,6 +68,7 @@ copy_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *
 		*m = (struct manifest_tensor){.dtype = t->info.dtype,
 		                              .ndim = t->info.ndim,
 		                              .nbytes = t->info.nbytes,
+		                              .whole = s->share.tensors[i].common,
 		                              .n_pieces = 1,
 		                              .pieces = &boxes[i]};
 		m->name = bump_strndup(&s->memory, t->info.name, strlen(t->info.name));

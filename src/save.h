@@ -57,6 +57,7 @@ struct save_pack {
 	struct save *save;
 	size_t index;
 	const struct plan_pack *plan;
+	const char *name; /* of the file */
 	char *image; /* snapshot mode: the pack's place in the arena */
 	struct sum128 *sums;
 	const struct reuse_pack *before; /* a pack of the same name and size to compare with, or NULL */

@@ -101,9 +101,10 @@ share_of_rank(const struct pawl_state *state, uint32_t rank, uint32_t world, str
 		struct state_tensor *t = &rows[i];
 
 		*t = state->tensors[i];
-		if (is_common(t) && t->local_nbytes == 0) {
+		t->common = is_common(t);
+		if (t->common && t->local_nbytes == 0) {
 			t->elsewhere = rank != 0;
-		} else if (is_common(t)) {
+		} else if (t->common) {
 			uint64_t here = at;
 
 			at += t->local_nbytes;

@@ -19,7 +19,7 @@
 /* ceil(total * part / parts) without overflow: where the length of a rank begins. */
 uint64_t share_cut(uint64_t total, uint32_t part, uint32_t parts);
 /* *ret: the state with the same rows, each cut down to what `rank` of `world` writes; a row of which it writes nothing
- * has elsewhere set. Arrays are the bump's, the rest is borrowed. */
+ * has elsewhere set, one that all ranks must have has common set. Arrays are the bump's, the rest is borrowed. */
 int share_of_rank(const struct pawl_state *state, uint32_t rank, uint32_t world, struct bump *memory,
                   struct pawl_state *ret, struct pawl_error *err);
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "pack.h"
 #include "save.h"
 #include "writer.h"
 
@@ -157,9 +158,21 @@ find_before(const struct reuse *reuse, const struct plan *plan, const struct pla
 	if (!reuse || reuse->block_bytes != plan->block_bytes)
 		return NULL;
 	for (size_t i = 0; i < reuse->n_packs; i++)
-		if (reuse->packs[i].nbytes == pack->nbytes && strcmp(reuse->packs[i].name, pack->name) == 0)
+		if (reuse->packs[i].nbytes == pack->nbytes && pack_same_place(reuse->packs[i].name, pack->name))
 			return &reuse->packs[i];
 	return NULL;
+}
+
+/* Where folders are not renamed, a save that was given up and one that takes its number write into one folder. So that
+ * the one never writes over the other's files, each has names of its own there. */
+static const char *
+pack_name(struct save *s, const char *planned)
+{
+	const size_t stem = strlen(planned) - strlen(PACK_SUFFIX);
+
+	if (s->run->caps.rename_folder)
+		return planned;
+	return bump_printf(&s->memory, "%.*s-%.*s" PACK_SUFFIX, (int)stem, planned, PACK_TOKEN_LEN, s->token);
 }
 
 /* A small state is cut finer, so that every thread gets some of it and writing begins early. */
@@ -194,12 +207,13 @@ make_packs(struct save *s, struct pawl_error *err)
 		p->save = s;
 		p->index = k;
 		p->plan = pp;
+		p->name = pack_name(s, pp->name);
 		p->sums = sums + pp->first_block;
 		p->image = s->mode == PAWL_MODE_SNAPSHOT ? (char *)s->region.ptr + pp->image_offset : NULL;
 		p->before = s->deferred ? NULL : find_before(s->writer->reuse, plan, pp); /* it may change meanwhile */
 		p->undecided = p->before != NULL;
 		p->parked = bump_array(&s->memory, (uint64_t)here + 1, sizeof(struct save_unit *));
-		if (!p->parked)
+		if (!p->parked || !p->name)
 			return err_set(err, PAWL_ENOMEM, "save: out of memory");
 		pthread_mutex_init(&p->lock, NULL);
 		atomic_store(&p->units_left, here);

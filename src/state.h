@@ -43,6 +43,7 @@ struct state_tensor {
 	uint64_t local_nbytes;
 	bool contiguous; /* local piece is C order */
 	bool elsewhere;  /* another rank writes it (share.h) */
+	bool common;     /* whole on all ranks, which share the writing (share.h) */
 	bool is_blob;    /* holds a long str or bytes; data lies in the state's memory */
 };
 

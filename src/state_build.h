@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state_build: what state.c, state_read.c and state_json.c share about a state's inside; nobody else includes this. */
+/* state_build: what state.c, state_read.c and state_json.c share about a state's inside, and foreign_tree.c and
+ * foreign_dcp.c, which build as they do; nobody else includes this. */
 #ifndef PAWL_STATE_BUILD_H
 #define PAWL_STATE_BUILD_H
 

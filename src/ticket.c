@@ -112,8 +112,8 @@ pawl_ticket_wait_for(struct pawl_ticket *t, int stage, int64_t timeout_ms, struc
 		rc = cond_wait_until(&t->changed, &t->lock, deadline_ms);
 	if (t->stage < stage) {
 		pthread_mutex_unlock(&t->lock);
-		return err_set(err, PAWL_ETIMEOUT, "the save is at stage %d, not yet %d, after %lld ms", t->stage,
-		               stage, (long long)timeout_ms);
+		return err_waited(err, "the save is at stage %d, not yet %d, after %lld ms", t->stage, stage,
+		                  (long long)timeout_ms);
 	}
 	code = t->stage == PAWL_STAGE_FAILED ? t->code : 0;
 	if (code < 0) {

@@ -19,10 +19,9 @@
 #define IMAGE_ALIGN 4096u
 
 static int
-pack_key(const struct save *s, const char *folder, const struct save_pack *p, struct buf *out, struct pawl_error *err)
+pack_key(const char *folder, const char *name, struct buf *out, struct pawl_error *err)
 {
-	(void)s;
-	buf_printf(out, "%s/%s", folder, p->plan->name);
+	buf_printf(out, "%s/%s", folder, name);
 	return buf_check(out, "save", err);
 }
 
@@ -41,7 +40,7 @@ pack_file(struct save_pack *p, struct store_file **ret, struct pawl_error *err)
 		                            .recycle_key = recycled ? buf_str(&old) : NULL,
 		                            .buffered = s->run->opts.no_direct_io};
 
-		rc = pack_key(s, s->partial, p, &key, err);
+		rc = pack_key(s->partial, p->name, &key, err);
 		if (rc == 0)
 			rc = store_create(s->run->store, buf_str(&key), &opts, &p->file, err);
 	}
@@ -167,7 +166,8 @@ link_job(void *arg)
 
 	if (save_has_failed(s))
 		return;
-	if (pack_key(s, s->writer->reuse->folder, p, &from, &err) == 0 && pack_key(s, s->partial, p, &to, &err) == 0 &&
+	if (pack_key(s->writer->reuse->folder, p->before->name, &from, &err) == 0 &&
+	    pack_key(s->partial, p->name, &to, &err) == 0 &&
 	    store_link(s->run->store, buf_str(&from), buf_str(&to), &err) == 0) {
 		p->linked = true;
 		atomic_fetch_add(&s->reused_bytes, p->plan->nbytes);
@@ -212,7 +212,7 @@ abandon_own(struct save *s)
 	for (size_t k = 0; s->packs && s->partial && k < s->plan->n_packs; k++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
 
-		if (pack_key(s, s->partial, &s->packs[k], &key, NULL) == 0)
+		if (pack_key(s->partial, s->packs[k].name, &key, NULL) == 0)
 			store_remove(s->run->store, buf_str(&key), NULL);
 	}
 }

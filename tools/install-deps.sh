@@ -3,7 +3,7 @@
 # Installs the system packages of the named groups (default: build test) by apt. Says nothing and asks nobody when
 # they are all there. Without root or sudo it prints the line to run and fails.
 #
-#   usage: tools/install-deps.sh [build] [test] [demo] [bench]
+#   usage: tools/install-deps.sh [build] [test] [demo] [bench] [rgw]
 set -eu
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q '^install ok installed$'; }
@@ -16,17 +16,19 @@ clang_runtime() {
 
 packages_of() {
 	case $1 in
-	build) echo gcc libc6-dev make pkg-config ninja-build libxxhash-dev python3 python3-venv python3-dev ;;
+	build) echo gcc libc6-dev make pkg-config ninja-build libxxhash-dev libcurl4-openssl-dev libssl-dev python3 python3-venv \
+		python3-dev ;;
 	test) echo clang "$(clang_runtime)" clang-tidy cppcheck libcmocka-dev binutils strace mandoc e2fsprogs xfsprogs util-linux \
 		openmpi-bin libopenmpi-dev mpich libmpich-dev spin ;;
 	demo) echo bible-kjv ;;
 	bench) echo fio ;;
-	*) echo "install-deps.sh: unknown group '$1' (known: build test demo bench)" >&2; return 2 ;;
+	rgw) echo radosgw ceph-mon ceph-osd ceph-common ceph-base ;;
+	*) echo "install-deps.sh: unknown group '$1' (known: build test demo bench rgw)" >&2; return 2 ;;
 	esac
 }
 
 if ! command -v apt-get >/dev/null 2>&1; then
-	echo "install-deps.sh: no apt here; install by hand: a C compiler, pkg-config, ninja, xxHash, cmocka, Python 3.11 or later" >&2
+	echo "install-deps.sh: no apt here; install by hand: a C compiler, pkg-config, ninja, xxHash, libcurl, OpenSSL, cmocka, Python 3.11 or later" >&2
 	exit 0
 fi
 

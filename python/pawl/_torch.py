@@ -49,6 +49,26 @@ def must_load(module: nn.Module) -> bool:
     )
 
 
+def distributed_parameters(optimizer: object, numbers: list[list[int | None]]) -> dict[int, torch.Tensor]:
+    """The DTensors among an optimizer's parameters, by the number that each had when it was saved: groups and their
+    parameters stand for each other in their order, as for load_state_dict. Empty if optimizer is no optimizer."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        return {}
+    groups = [group["params"] for group in optimizer.param_groups]
+    if [len(group) for group in groups] != [len(group) for group in numbers]:
+        return {}  # load_state_dict says so
+    pairs = zip(chain.from_iterable(numbers), chain.from_iterable(groups), strict=True)
+    return {number: p for number, p in pairs if number is not None and type(p).__name__ == "DTensor"}
+
+
+def laid_out_as(parameter: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
+    """An empty DTensor on the parameter's mesh with its placements, if it is to have its shape. The piece lies in the
+    processor's memory, where it can be read into; load_state_dict takes it to the device."""
+    if tuple(parameter.shape) != shape:
+        return None
+    return torch.empty_like(parameter, dtype=dtype, device="cpu", requires_grad=False)
+
+
 def _writes(key: object, coordinates: list[tuple[int, int]]) -> bool:
     """Of several copies, which lie along the given (index, size) of mesh dimensions, one writes; which one depends on
     the tensor, so that the work is spread."""

@@ -30,10 +30,18 @@ def load(
 ) -> Any:
     """Loads one checkpoint: the saved tree with new tensors, or restored into ``state``. ``paths``: globs of leaves.
 
-    ``path`` is a checkpoint's folder, or a safetensors file that another program wrote: that is a dict of tensors, of
-    torch where it is imported and else of NumPy.
+    ``path`` is a checkpoint's folder, or what another program wrote: a safetensors file (a dict of tensors, of torch
+    where it is imported and else of NumPy), a file of torch.save, or a folder of torch.distributed.checkpoint. No code
+    in these is run.
     """
     return _read(path, paths, state, strict)[0]
+
+
+def is_foreign(path: str) -> bool:
+    """Is it a file or a folder that another program wrote?"""
+    return os.path.isfile(path) or (
+        os.path.isfile(os.path.join(path, ".metadata")) and not os.path.isfile(os.path.join(path, "manifest.json"))
+    )
 
 
 def _no_checkpoint(path: str) -> NotFoundError:
@@ -96,7 +104,7 @@ def _only(run: _pawl.Run, path: str) -> _pawl.Info:
     found = run.list()
     if found:
         return found[-1]
-    if os.path.isfile(os.path.join(path, "manifest.json")):
+    if is_foreign(path) or os.path.isfile(os.path.join(path, "manifest.json")):
         raise CorruptError(f"{path}: {run.list(True)[-1]['problem']}")
     raise _no_checkpoint(path)
 
@@ -118,7 +126,8 @@ class Checkpoint:
     """One checkpoint: a folder, or a state in memory. It does not change."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """The checkpoint in a folder, or in a safetensors file of another program. It is read when it is needed."""
+        """The checkpoint in a folder, or in what another program wrote (as load takes it). It is read when it is
+        needed."""
         self._path: str | None = os.path.abspath(_checks.path("path", path))
         self._run: _pawl.Run | None = None
         self._notes: dict[str, Any] | None = None
@@ -166,7 +175,7 @@ class Checkpoint:
         else:
             target = _checks.path("path", path)
             _files.make_room(target)
-        if self._path is not None and not os.path.isfile(self._path):
+        if self._path is not None and not is_foreign(self._path):
             source = _pawl.Run(self._path, single=True, read_only=True)
             try:
                 _only(source, self._path)
@@ -183,7 +192,7 @@ class Checkpoint:
     @contextmanager
     def as_directory(self) -> Generator[str, None, None]:
         """The checkpoint as a folder to read from, for the length of a ``with`` block; a folder is not copied."""
-        if self._path is not None and not os.path.isfile(self._path):
+        if self._path is not None and not is_foreign(self._path):
             yield self._path
             return
         with tempfile.TemporaryDirectory(prefix="pawl-") as folder:
@@ -215,8 +224,8 @@ class Checkpoint:
         if self._path is None:
             self._notes = json.loads(_as_json(metadata))
             return
-        if os.path.isfile(self._path):
-            raise UsageError(f"set_metadata: {self._path} is a file of another program, which pawl only reads")
+        if is_foreign(self._path):
+            raise UsageError(f"set_metadata: {self._path} is of another program, which pawl only reads")
         text = _as_json(metadata)
         if not os.path.isdir(self._path):
             raise _no_checkpoint(self._path)

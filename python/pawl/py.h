@@ -241,6 +241,8 @@ struct py_object {
 	const struct pawl_node *node;
 	PyObject *live, *state_dict;
 	PyObject *skip;     /* set: keys of state_dict that must not be loaded */
+	PyObject *parameters; /* dict: saved number -> DTensor of an optimizer; NULL = it is none */
+	const struct py_path *where; /* its own; only compared, while it is being matched */
 	bool is_module;
 	bool must_load;     /* a module whose tensors were not all read in place */
 	bool is_wanted;     /* something in it was asked for */
@@ -284,6 +286,12 @@ struct py_object *py_module_of(struct py_restore *r);
 void py_module_must_load(struct py_restore *r);
 int py_match_tensor(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
                     const struct py_path *path);
+/* py_optim.c, for what an optimizer has no live tensor for. Which parameters it has, into o->parameters. 0, or -1 with
+ * an exception. */
+int py_optim_look(struct py_restore *r, const struct pawl_node *node, struct py_object *o);
+/* A new tensor in the processor's memory for the saved one at path, laid out as its parameter; None if that is no
+ * DTensor or of another shape. New reference; NULL with an exception. */
+PyObject *py_optim_tensor(struct py_restore *r, const struct pawl_node *node, const struct py_path *path);
 /* The value in a pawl.PerRank; every other object itself. New reference. */
 PyObject *py_unwrap(struct py_state *st, PyObject *live);
 /* Neither a tensor nor an object is in it. */

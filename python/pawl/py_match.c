@@ -6,7 +6,7 @@
  *
  * Where tensors or objects are, both sides must have the same keys (PY_USER, PY_MODULE). Plain data, a part without
  * either, simply becomes what was saved. What an object other than a torch module makes of its state_dict is its own
- * affair (PY_OBJECT): an optimizer that has not stepped yet has no tensors, and that is fine.
+ * affair (PY_OBJECT): an optimizer that has not stepped yet has no tensors, and that is fine (py_optim).
  */
 #include "py.h"
 
@@ -152,6 +152,18 @@ match_scalar(struct py_restore *r, const struct pawl_node *node, PyObject *live,
 }
 
 static int
+match_tensor(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
+             const struct py_path *path)
+{
+	AUTO_REF made = live ? NULL : py_optim_tensor(r, node, path);
+
+	if (!live && !made)
+		return -1;
+	return made && made != Py_None ? py_match_tensor(r, node, made, PY_OBJECT, path)
+	                               : py_match_tensor(r, node, live, rule, path);
+}
+
+static int
 match_leaf(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
            const struct py_path *path)
 {
@@ -164,7 +176,7 @@ match_leaf(struct py_restore *r, const struct pawl_node *node, PyObject *live, e
 		r->objects[r->object - 1].is_wanted = true;
 	if (pawl_node_type(node) != PAWL_TENSOR)
 		return match_scalar(r, node, live, rule, path);
-	if (py_match_tensor(r, node, live, rule, path) < 0)
+	if (match_tensor(r, node, live, rule, path) < 0)
 		return -1;
 	r->leaves[r->n_leaves - 1].is_rejected = PyList_Size(r->problems) > before;
 	return 0;
@@ -326,7 +338,8 @@ match_container(struct py_restore *r, const struct pawl_node *node, PyObject *li
 		if (PyErr_Occurred() || match_child(r, child, live, key, index, rule, ours, path) < 0)
 			return -1;
 	}
-	if (ours && (differs_in_size(node, live) || PyList_Size(r->problems) > before))
+	/* A saved key that this rank has no place for may mean a live one of another name: the counts are the same then. */
+	if (ours && (differs_in_size(node, live) || r->world > 1 || PyList_Size(r->problems) > before))
 		return find_missing(r, node, live, path);
 	return 0;
 }
@@ -376,7 +389,7 @@ match_object(struct py_restore *r, const struct pawl_node *node, PyObject *live,
 	PyObject *outer_memory = r->memory;
 	AUTO_REF dict = NULL;
 	bool is_module;
-	int rc = 0;
+	int rc;
 
 	if (!PyObject_HasAttr(live, r->st->s.load_state_dict)) {
 		AUTO_REF name = PyType_GetQualName(Py_TYPE(live));
@@ -391,8 +404,9 @@ match_object(struct py_restore *r, const struct pawl_node *node, PyObject *live,
 	is_module = r->objects[index].is_module;
 	r->object = index + 1;
 	r->memory = NULL;
-	if (is_module)
-		rc = look_at_module(r, live, &r->objects[index].must_load);
+	r->objects[index].where = path;
+	rc = is_module ? look_at_module(r, live, &r->objects[index].must_load)
+	               : py_optim_look(r, node, &r->objects[index]);
 	if (rc == 0)
 		rc = match_node(r, node, dict, is_module ? PY_MODULE : PY_OBJECT, path);
 	Py_CLEAR(r->memory);
@@ -507,6 +521,7 @@ py_match_clear(struct py_restore *r)
 		Py_XDECREF(r->objects[i].live);
 		Py_XDECREF(r->objects[i].state_dict);
 		Py_XDECREF(r->objects[i].skip);
+		Py_XDECREF(r->objects[i].parameters);
 	}
 	PyMem_Free(r->leaves);
 	PyMem_Free(r->objects);

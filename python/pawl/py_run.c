@@ -95,10 +95,11 @@ raise_timeout(struct py_state *st, double seconds, const char *format, va_list a
 int
 py_wait(struct py_state *st, PyObject *timeout, py_wait_fn *call, void *arg, const char *format, ...)
 {
-	struct pawl_error err = {0};
+	struct pawl_error err;
 	int64_t deadline, left;
 	double seconds;
 	va_list args;
+	bool over; /* this call's time, or the slice's; not a save that has failed by a deadline of its own */
 	int rc;
 
 	if (deadline_of(st, timeout, &deadline, &seconds) < 0)
@@ -107,16 +108,19 @@ py_wait(struct py_state *st, PyObject *timeout, py_wait_fn *call, void *arg, con
 		left = deadline - now_ms();
 		if (left < 0)
 			left = 0;
+		err = (struct pawl_error){0};
 		Py_BEGIN_ALLOW_THREADS rc = call(arg, left < PY_SLICE_MS ? left : PY_SLICE_MS, &err);
 		Py_END_ALLOW_THREADS
 			/* what the library has said is not lost to a signal; that one is heard right after */
-			if (rc != PAWL_ETIMEOUT) break;
+			over = rc == PAWL_ETIMEOUT && err.sys == PAWL_SYS_WAITED;
+		if (!over)
+			break;
 		if (PyErr_CheckSignals() < 0)
 			return -1;
 		if (left <= PY_SLICE_MS)
 			break;
 	}
-	if (rc == PAWL_ETIMEOUT) {
+	if (over) {
 		va_start(args, format);
 		raise_timeout(st, seconds, format, args);
 		va_end(args);
@@ -226,9 +230,11 @@ wait_calls(void *arg, int64_t timeout_ms, struct pawl_error *err)
 	struct timespec nap = {.tv_nsec = 1000000};
 
 	(void)timeout_ms;
-	(void)err;
 	nanosleep(&nap, NULL);
-	return *(volatile unsigned *)arg ? PAWL_ETIMEOUT : 0;
+	if (!*(volatile unsigned *)arg)
+		return 0;
+	err->sys = PAWL_SYS_WAITED;
+	return PAWL_ETIMEOUT;
 }
 
 static PyObject *

@@ -50,6 +50,7 @@ from torch.futures import Future
 
 from . import _checks, _dcp, _pawl, _reports
 from ._pawl import ExistsError, InternalError, MismatchError, NotFoundError, UnsupportedError, UsageError
+from .checkpoint import is_foreign
 from .manager import CheckpointManager
 from .shard import Shard
 
@@ -328,7 +329,7 @@ class StorageReader(_OfRun, _StorageReader):
 
     def read_metadata(self, *args: Any, **options: Any) -> Metadata:
         self.close()
-        single = os.path.isfile(self._root) or os.path.isfile(os.path.join(self._root, "manifest.json"))
+        single = is_foreign(self._root) or os.path.isfile(os.path.join(self._root, "manifest.json"))
         run = self._run = _pawl.Run(self._root, read_only=True, single=single)
         try:
             return self._describe(run, self._selector(run))

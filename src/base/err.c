@@ -179,6 +179,21 @@ int(err_set)(struct pawl_error *err, int code, const char *format, ...)
 	return code;
 }
 
+int(err_waited)(struct pawl_error *err, const char *format, ...)
+{
+	if (!err)
+		return PAWL_ETIMEOUT;
+
+	char message[sizeof(err->message)];
+	va_list args;
+	va_start(args, format);
+	int n = vsnprintf(message, sizeof(message), format, args);
+	va_end(args);
+	memcpy(err->message, message, sizeof(message));
+	finish(err, PAWL_ETIMEOUT, PAWL_SYS_WAITED, n);
+	return PAWL_ETIMEOUT;
+}
+
 int(err_sys)(struct pawl_error *err, int sys, const char *format, ...)
 {
 	int code = code_of_errno(sys);

@@ -17,6 +17,9 @@ int err_set(struct pawl_error *err, int code, const char *format, ...) __attribu
  * PAWL_ETRANSIENT, else PAWL_EIO) and ": <strerror>" is appended. */
 int err_sys(struct pawl_error *err, int sys, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* PAWL_ETIMEOUT of a call that has waited as long as it was to: sys is PAWL_SYS_WAITED. */
+int err_waited(struct pawl_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* Puts "context: " before an existing message; returns err->code (or code when err is NULL). */
 int err_prefix(struct pawl_error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
@@ -30,6 +33,7 @@ err_negative(int code)
 }
 #define err_set(...) err_negative(err_set(__VA_ARGS__))
 #define err_sys(...) err_negative(err_sys(__VA_ARGS__))
+#define err_waited(...) err_negative(err_waited(__VA_ARGS__))
 
 /* For public functions, which leave the caller's error alone unless they fail: hands over their own one and returns rc. What
  * is tried on the way and may fail (a file that need not be there) writes to their own one only. */

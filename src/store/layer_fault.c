@@ -185,6 +185,17 @@ fault_read_copy(struct store *base, struct store_reader *r, unsigned copy, uint6
 	return store_read_copy(inner_of(base), r, copy, offset, dst, n, err);
 }
 
+/* Counts as the two calls that it stands for. */
+static int
+fault_get(struct store *base, const char *key, size_t max, struct buf *out, struct pawl_error *err)
+{
+	if (inner_of(base)->ops->get == NULL)
+		return err_set(err, PAWL_EUNSUPPORTED, "%s: cannot be read in one go", key);
+	TRY(hit(base, OP_OTHER, "open", key, err));
+	TRY(hit(base, OP_READ, "read", key, err));
+	return inner_of(base)->ops->get(inner_of(base), key, max, out, err);
+}
+
 /* Nothing counts as cached while reads are to fail: which call fails then does not depend on the cache. */
 static int
 fault_view(struct store *base, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret)
@@ -305,6 +316,7 @@ static const struct store_ops fault_ops = {
 	.view = fault_view,
 	.drop_view = fault_drop_view,
 	.close_reader = fault_close_reader,
+	.get = fault_get,
 	.stat = fault_stat,
 	.list = fault_list,
 	.remove = fault_remove,

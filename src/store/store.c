@@ -21,6 +21,8 @@
 /* Callers that pad the last piece to a page need not ask how much less would do. */
 #define MIN_PAD_BYTES 4096u
 
+#define KNOWN_URLS "a path, file://path, s3://bucket/prefix or mem:"
+
 /* Length of "scheme" in "scheme:", or 0. One letter is no scheme but a name. */
 static size_t
 scheme_length(const char *url)
@@ -37,16 +39,18 @@ int
 store_open(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err)
 {
 	if (url == NULL || url[0] == '\0')
-		return err_set(err, PAWL_EUSAGE, "the store's URL is empty, expected a path, file://path or mem:");
+		return err_set(err, PAWL_EUSAGE, "the store's URL is empty, expected " KNOWN_URLS);
 	if (strcmp(url, "mem:") == 0)
 		return store_mem_open(ret, err);
 	if (strncmp(url, "file://", 7) == 0 && url[7] != '\0')
 		return store_file_open(url + 7, create, no_direct_io, ret, err);
+	if (strncmp(url, "s3://", 5) == 0)
+		return store_retry_open(store_s3_open, url, create, &(struct store_retry){0}, ret, err);
 
 	size_t scheme = scheme_length(url);
 	bool known = (scheme == 4 && strncmp(url, "file", 4) == 0) || (scheme == 3 && strncmp(url, "mem", 3) == 0);
 	if (known || (scheme > 0 && strncmp(url + scheme, "://", 3) == 0))
-		return err_set(err, PAWL_EUSAGE, "%s: %s, expected a path, file://path or mem:", url,
+		return err_set(err, PAWL_EUSAGE, "%s: %s, expected " KNOWN_URLS, url,
 		               known ? "malformed URL" : "unknown kind of store");
 	return store_file_open(url, create, no_direct_io, ret, err);
 }
@@ -278,6 +282,10 @@ store_get(struct store *s, const char *key, size_t max, struct buf *out, struct 
 {
 	struct store_reader *r;
 	uint64_t nbytes;
+	TRY(check_key(key, err));
+	int whole = s->ops->get != NULL ? s->ops->get(s, key, max, out, err) : PAWL_EUNSUPPORTED;
+	if (whole != PAWL_EUNSUPPORTED)
+		return whole;
 	TRY(store_open_reader(s, key, &r, &nbytes, err));
 	int rc = nbytes > max
 	                 ? err_set(err, PAWL_ELIMIT, "%s: expected at most %zu bytes, found %" PRIu64, key, max, nbytes)
@@ -375,4 +383,11 @@ store_append(struct store *s, const char *key, const void *ptr, size_t len, stru
 	if (len > 0 && ptr == NULL)
 		return err_set(err, PAWL_EUSAGE, "%s: no memory given to append", key);
 	return len > 0 ? s->ops->append(s, key, ptr, len, err) : 0;
+}
+
+int
+store_sweep(struct store *s, int64_t before_ns, uint64_t *ret_n, struct pawl_error *err)
+{
+	*ret_n = 0;
+	return s->ops->sweep != NULL ? s->ops->sweep(s, before_ns, ret_n, err) : 0;
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store: where bytes live. Engines (file, mem; later s3, ssh, ...) and layers (fault; later retry, rate)
+ * store: where bytes live. Engines (file, mem, s3) and layers (retry, nodes, fault)
  * fill the same table of operations; store.c is the checked border: every call of the core goes through
  * store_*(), which checks keys (text_is_key), ranges and states once, so that engines stay small.
  *
  * Keys are relative paths with '/'. Objects are immutable once finished. "Folder" is a key prefix.
  * Everything is thread-safe unless said otherwise. Errors name the key. An engine never retries.
  *
- * Object stores later: create/write/finish = multipart upload with one part per write (writes then come
- * in caps.unit_bytes pieces), publish = nothing (caps.rename_folder == 0: the core writes under the final
- * prefix and puts the manifest last, exclusively), link = server-side copy, pointer = one-line object.
+ * Object stores: create/write/finish = multipart upload (writes should come in caps.unit_bytes pieces; others are
+ * gathered), publish = nothing (caps.rename_folder == 0: the core writes under the final prefix and puts the
+ * manifest last, exclusively), link = server-side copy, pointer = one-line object.
  */
 #ifndef PAWL_STORE_STORE_H
 #define PAWL_STORE_STORE_H
@@ -28,10 +28,13 @@ struct store_caps {
 	bool symlink;          /* pointers are symlinks */
 	bool direct_io;        /* writes and reads bypass the page cache when aligned */
 	bool local;            /* root is a real path */
+	bool is_private;       /* nobody else can reach what is in it */
 	uint32_t offset_align; /* of writes and direct reads: file offset and length (power of two, >= 1) */
 	uint32_t memory_align; /* of the memory (power of two, >= 1) */
 	uint64_t unit_bytes;   /* writes should come in multiples of this; 0 = any */
 	uint64_t max_object_bytes; /* 0 = no limit */
+	bool flat;                 /* an object store: a folder is but a prefix and may have the name of an object, links are
+	                              copies, a reader whose object is replaced gets PAWL_ECONFLICT, nothing can be viewed */
 	uint32_t copies;           /* of each pack, that are written and can be read one by one (>= 1) */
 };
 
@@ -83,6 +86,8 @@ struct store_ops {
 	int (*write)(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len, struct pawl_error *err);
 	int (*finish)(struct store *s, struct store_file *f, struct pawl_error *err); /* frees f in any case */
 	void (*abort)(struct store *s, struct store_file *f);                          /* frees f */
+	/* NULL, or all of finish that another try may mend: f stays as it is, and finish has only to free it. */
+	int (*seal)(struct store *s, struct store_file *f, struct pawl_error *err);
 	/* Reading: exactly n bytes or an error; PAWL_ECORRUPT when the object ends early. */
 	int (*open)(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes, struct pawl_error *err);
 	int (*read)(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
@@ -94,6 +99,8 @@ struct store_ops {
 	int (*view)(struct store *s, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret);
 	void (*drop_view)(struct store *s, struct store_view *view);
 	void (*close_reader)(struct store *s, struct store_reader *r);
+	/* NULL, or a whole object of at most max bytes (PAWL_ELIMIT) in one go. */
+	int (*get)(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err);
 	/* PAWL_ENOTFOUND if there is none. Folders: is_folder set. */
 	int (*stat)(struct store *s, const char *key, struct store_entry *ret, struct pawl_error *err);
 	/* Direct children of a folder ("" = root), any order; a missing folder is PAWL_ENOTFOUND. */
@@ -110,6 +117,8 @@ struct store_ops {
 	int (*sync)(struct store *s, const char *folder, struct pawl_error *err); /* makes names in a folder durable */
 	int (*space)(struct store *s, uint64_t *ret_free_bytes, struct pawl_error *err); /* UINT64_MAX = unknown */
 	int (*append)(struct store *s, const char *key, const void *ptr, size_t len, struct pawl_error *err); /* event lines; O_APPEND, one write */
+	/* NULL, or: takes away what writers that have died left and no listing shows (uploads begun before that time). */
+	int (*sweep)(struct store *s, int64_t before_ns, uint64_t *ret_n, struct pawl_error *err);
 };
 
 /* An engine embeds this first. */
@@ -118,12 +127,27 @@ struct store {
 	char *root; /* as shown to people; the engine's path for file */
 };
 
-/* Opens an engine by URL: a path or file://path, mem:. create: makes a missing root folder, else
- * PAWL_ENOTFOUND. Unknown scheme: PAWL_EUSAGE naming the known ones. */
+/* Opens an engine by URL: a path or file://path, mem:, s3://bucket/prefix (with the retry layer around it). create: makes
+ * a missing root folder, else PAWL_ENOTFOUND. Unknown scheme: PAWL_EUSAGE naming the known ones. */
 int store_open(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err);
 void store_close(struct store *s); /* NULL is fine; closes layers outer to inner */
 /* Wraps s; on success the layer owns s. `fault` is borrowed. */
 int store_fault_wrap(struct store *s, struct pawl_fault *fault, struct store **ret, struct pawl_error *err);
+
+/* What the retry layer does; a zero means its default. */
+struct store_retry {
+	unsigned max_tries;     /* of one operation; 8 */
+	unsigned base_ms;       /* the first wait is a random time up to this, each further one up to twice as much; 100 */
+	unsigned max_ms;        /* no wait is longer; 20,000 */
+	unsigned total_seconds; /* no operation is begun again after this time; 3,600 */
+	unsigned budget;        /* repetitions in reserve for all operations together; ten calls that succeed give one back; 500 */
+};
+/* Wraps s; on success the layer owns s. */
+int store_retry_wrap(struct store *s, const struct store_retry *opts, struct store **ret, struct pawl_error *err);
+typedef int store_open_fn(const char *url, bool create, struct store **ret, struct pawl_error *err);
+/* Opens by fn, which may take a few tries of its own, and wraps what it gives. */
+int store_retry_open(store_open_fn *fn, const char *url, bool create, const struct store_retry *opts, struct store **ret,
+                     struct pawl_error *err);
 
 /* The border: same names as the operations. */
 void store_get_caps(struct store *s, struct store_caps *ret);
@@ -154,9 +178,12 @@ int store_pointer(struct store *s, const char *key, const char *target, struct p
 int store_sync(struct store *s, const char *folder, struct pawl_error *err);
 int store_space(struct store *s, uint64_t *ret_free_bytes, struct pawl_error *err);
 int store_append(struct store *s, const char *key, const void *ptr, size_t len, struct pawl_error *err);
+int store_sweep(struct store *s, int64_t before_ns, uint64_t *ret_n, struct pawl_error *err);
 
 /* Engines. */
 int store_file_open(const char *path, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err);
 int store_mem_open(struct store **ret, struct pawl_error *err);
+/* PAWL_EUNSUPPORTED where pawl was built without S3. Looks at the bucket; create: tries also what may be written. */
+int store_s3_open(const char *url, bool create, struct store **ret, struct pawl_error *err);
 
 #endif

@@ -235,6 +235,30 @@ def test_a_damaged_pack_is_refused(tmp_path: pathlib.Path) -> None:
     assert isinstance(reason, pawl.CorruptError) and pack.name in str(reason)
 
 
+def test_a_load_is_one_read_into_the_memory_of_the_tensors(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = {"rows": torch.arange(24.0).reshape(4, 6), "every": torch.arange(10), "turned": torch.rand(5, 3)}
+    with pawl.torch.StorageWriter(tmp_path / "run") as writer:
+        dcp.save(saved, storage_writer=writer)
+    rows, every, turned = torch.zeros(10, 6), torch.zeros(20, dtype=torch.int64), torch.zeros(3, 5)
+    live = {"rows": rows[3:7], "every": every[::2], "turned": turned.t()}
+    reads: list[int] = []
+    read = pawl.torch._read
+
+    def counted(run: Any, selector: str, boxes: Any, aside: Any, planner: Any) -> None:
+        reads.append(len(boxes))
+        assert not aside  # nothing goes through other memory
+        read(run, selector, boxes, aside, planner)
+
+    monkeypatch.setattr(pawl.torch, "_read", counted)
+    dcp.load(live, storage_reader=pawl.torch.StorageReader(tmp_path / "run"))
+    assert reads == [3]
+    assert torch.equal(rows[3:7], saved["rows"]) and not rows[:3].any() and not rows[7:].any()
+    assert torch.equal(every[::2], saved["every"]) and not every[1::2].any()
+    assert torch.equal(turned.t(), saved["turned"])
+
+
 def test_an_exported_folder_is_read_by_dcp_itself(tmp_path: pathlib.Path) -> None:
     saved = state()
     with pawl.torch.StorageWriter(tmp_path / "run") as writer:

@@ -88,7 +88,7 @@ def test_R159_without_a_partner_a_lost_node_is_an_error_that_names_it(tmp_path: 
     with two_disks(tmp_path, partner=0) as m:
         m.save(1, state(1), wait=True)
     shutil.rmtree(tmp_path / "disk0")
-    with two_disks(tmp_path, read_only=True) as m, pytest.raises(pawl.CorruptError, match="missing"):
+    with two_disks(tmp_path, read_only=True) as m, pytest.raises(pawl.CorruptError, match="missing: node 0"):
         m.restore()
 
 

@@ -117,6 +117,11 @@ def test_R21_R44_R52_R53_the_first_ranks_metrics_count_and_every_ranks_part_is_k
     assert (restored.state["rows"] == whole).all()
 
 
+def test_a_place_that_nothing_was_saved_for_is_an_error_on_many_ranks_too(tmp_path: pathlib.Path) -> None:
+    for answer in job(tmp_path, 2, "renamed", str(tmp_path / "run")):
+        assert "missing" in answer["error"] and "b" in answer["error"]
+
+
 def test_R160_one_process_opens_what_many_have_saved(tmp_path: pathlib.Path) -> None:
     root = tmp_path / "run"
     job(tmp_path, 3, "arrays_save", str(root))
@@ -146,6 +151,34 @@ def test_R160_other_meshes_read_the_boxes_they_need(
     job(tmp_path, world, "torch_save", root, kind)
     for answer in job(tmp_path, world_after, "torch_restore", root, kind_after):
         assert answer["step"] == 3 and answer["same"] and answer["optimizer_step"] == 3.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "world", "kind_after", "world_after"),
+    [
+        ("fsdp2", 2, "fsdp2", 2),
+        ("fsdp2", 2, "fsdp2", 3),
+        ("tp", 2, "tp", 2),
+        ("fsdp_tp", 4, "fsdp_tp", 4),
+        ("tp", 2, "fsdp2", 3),
+        ("fsdp2", 2, "plain", 1),
+    ],
+)
+def test_R160_an_optimizer_that_has_not_stepped_yet_gets_tensors_laid_out_as_its_parameters(
+    tmp_path: pathlib.Path, kind: str, world: int, kind_after: str, world_after: int
+) -> None:
+    root = str(tmp_path / "run")
+    job(tmp_path, world, "cold_save", root, kind)
+    for answer in job(tmp_path, world_after, "cold_restore", root, kind_after):
+        assert answer["report"] == [] and answer["alike"] and answer["close"], answer
+        assert answer["same"] or (kind, world) != (kind_after, world_after)
+
+
+def test_R160_a_part_of_an_optimizer_that_has_not_stepped_yet(tmp_path: pathlib.Path) -> None:
+    root = str(tmp_path / "run")
+    job(tmp_path, 2, "cold_save", root, "fsdp2")
+    for answer in job(tmp_path, 2, "cold_part", root, "fsdp2"):
+        assert answer == {"names": ["exp_avg", "step"], "alike": True}
 
 
 def test_whole_tensors_are_written_once_by_all_ranks_together(tmp_path: pathlib.Path) -> None:
@@ -184,24 +217,49 @@ def test_a_broadcast_function_takes_the_place_of_files_and_decides_what_clocks_w
         assert answer == {"due": [True, True, True], "joins": []}
 
 
+def run_program(tmp_path: pathlib.Path, code: str, world: int) -> None:
+    (tmp_path / "train.py").write_text(code)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
+    done = subprocess.run(
+        [*command, "train.py"],
+        cwd=tmp_path,
+        env=environment(tmp_path / "answers"),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+
+
+def first_program(page: str, heading: str) -> str:
+    text = (pathlib.Path(__file__).parent.parent.parent / page).read_text()
+    section = text.partition(f"\n{heading}\n")[2] if heading else text
+    return str(re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)[0])
+
+
+def replaced(code: str, old: str, new: str) -> str:
+    assert old in code
+    return code.replace(old, new)
+
+
 def test_the_example_of_the_readme_runs_and_goes_on_with_another_number_of_ranks(tmp_path: pathlib.Path) -> None:
-    readme = (pathlib.Path(__file__).parent.parent.parent / "README.md").read_text()
-    section = readme.partition("\n## Many ranks\n")[2].partition("\n## ")[0]
-    code = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)[0]
-    (tmp_path / "train.py").write_text(code.replace("1024", "64"))
-    for world in (2, 3):
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
-        done = subprocess.run(
-            [*command, "train.py"],
-            cwd=tmp_path,
-            env=environment(tmp_path / "answers"),
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_SECONDS,
-        )
-        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    code = replaced(first_program("README.md", "## Many ranks"), "1024", "64")
+    for world, end in ((2, 30), (2, 70), (3, 100)):  # each goes on where the one before has saved, and has steps to do
+        run_program(tmp_path, replaced(code, " 100):", f" {end}):"), world)
     with pawl.CheckpointManager(tmp_path / "runs" / "ranks", read_only=True) as manager:
         assert manager.all_steps() == [19, 39, 59, 79, 99]
+
+
+def test_the_example_of_the_page_on_many_ranks_goes_on_with_another_number_of_ranks(tmp_path: pathlib.Path) -> None:
+    code = first_program("docs/multi-rank.md", "")
+    code = replaced(code, "process_group() ", 'process_group("gloo") ')
+    code = replaced(code, "Model()", "torch.nn.Linear(64, 64)")
+    step = "model(torch.randn(8, 64)).square().mean().backward(); optimizer.step(); optimizer.zero_grad()"
+    code = replaced(replaced(code, "        ...\n", f"        {step}\n"), "% 100", "% 10")
+    for world, end in ((2, 15), (2, 25), (3, 35)):
+        run_program(tmp_path, replaced(code, "10_000", str(end)), world)
+    with pawl.CheckpointManager(tmp_path / "runs" / "demo", read_only=True) as manager:
+        assert manager.all_steps() == [10, 20, 30]  # the newest three
 
 
 def test_options_that_ranks_could_not_follow_together_are_refused(tmp_path: pathlib.Path) -> None:

@@ -44,6 +44,24 @@ def slow(root: pathlib.Path, **options: Any) -> pawl.CheckpointManager:
 BIG: dict[str, Any] = {"w": [torch.zeros(1 << 18) + i for i in range(4)]}  # 4 MiB: half a second
 
 
+def test_P3_wait_durable_returns_when_the_checkpoint_is_there(tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path / "a", keep_last=1) as manager:
+        for step in range(3):
+            ticket = manager.save(step, STATE)
+            assert ticket is not None
+            ticket.wait_durable(60)
+            assert ticket.stage in ("committed", "settled")
+            assert manager.latest_step() == step and (tmp_path / "a" / "checkpoints").is_dir()
+        manager.wait_until_finished()
+        assert manager.all_steps() == [2]
+    manager = pawl.CheckpointManager(tmp_path / "b", fault=("publish", 1, -8, True))
+    ticket = manager.save(0, STATE)
+    assert ticket is not None
+    with pytest.raises(OSError):
+        ticket.wait_durable()
+    manager.close()
+
+
 def test_waiting_has_a_deadline(tmp_path: pathlib.Path) -> None:
     with slow(tmp_path) as manager:
         ticket = manager.save(0, BIG)

@@ -16,12 +16,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fileio.h"
 #include "base/mem.h"
 #include "store/layer_nodes.h"
 #include "store/store.h"
 
-enum bed_kind { BED_MEM, BED_DISK, BED_DISK_BUFFERED, BED_TMPFS, BED_NODES };
+enum bed_kind { BED_MEM, BED_DISK, BED_DISK_BUFFERED, BED_TMPFS, BED_NODES, BED_S3 /* where PAWL_TEST_S3 says */ };
 
 struct bed {
 	enum bed_kind kind;
@@ -39,10 +40,37 @@ bed_base(enum bed_kind kind)
 	return kind == BED_TMPFS ? "/dev/shm" : "/var/tmp";
 }
 
+/* A prefix of its own for each test. */
+static inline void
+bed_open_s3(struct bed *bed)
+{
+	char token[33], url[512];
+	assert_int_equal(clock_token(token, &bed->err), 0);
+	snprintf(url, sizeof url, "%s/%s", getenv("PAWL_TEST_S3"), token);
+	if (store_open(url, true, false, &bed->store, &bed->err) < 0)
+		fail_msg("%s", bed->err.message);
+}
+
+static inline int
+bed_remove_one(void *arg, const struct store_entry *entry)
+{
+	return entry->is_folder ? store_remove_folder(arg, entry->name, NULL) : store_remove(arg, entry->name, NULL);
+}
+
+static inline struct store_caps
+bed_caps(struct bed *bed)
+{
+	struct store_caps caps;
+	store_get_caps(bed->store, &caps);
+	return caps;
+}
+
 static inline void
 bed_open(struct bed *bed)
 {
-	if (bed->kind == BED_MEM) {
+	if (bed->kind == BED_S3) {
+		bed_open_s3(bed);
+	} else if (bed->kind == BED_MEM) {
 		assert_int_equal(store_open("mem:", true, false, &bed->store, &bed->err), 0);
 	} else {
 		snprintf(bed->dir, sizeof bed->dir, "%s/pawl-store-XXXXXX", bed_base(bed->kind));
@@ -70,6 +98,8 @@ bed_open(struct bed *bed)
 static inline void
 bed_close(struct bed *bed)
 {
+	if (bed->kind == BED_S3)
+		assert_int_equal(store_list(bed->store, "", bed_remove_one, bed->store, &bed->err), 0);
 	store_close(bed->store);
 	pawl_fault_free(bed->fault);
 	if (bed->dir[0] != '\0')

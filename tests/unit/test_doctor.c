@@ -106,7 +106,7 @@ test_doctor_of_places_that_are_none(void **state)
 	FAILS(PAWL_ENOTFOUND, "missing", pawl_doctor(small_path(r, "missing").text, &rows, err));
 	assert_false(small_exists(r, "missing"));
 	FAILS(PAWL_EUSAGE, "folder", pawl_doctor(small_path(r, "file").text, &rows, err));
-	FAILS(PAWL_EUSAGE, "", pawl_doctor("s3://bucket/run", &rows, err));
+	FAILS(PAWL_EUSAGE, "", pawl_doctor("gs3://bucket/run", &rows, err));
 	FAILS(PAWL_EUSAGE, "NULL", pawl_doctor(NULL, &rows, err));
 	FAILS(PAWL_EUSAGE, "NULL", pawl_doctor(r->root, NULL, err));
 	assert_null(rows);

@@ -90,19 +90,19 @@ sample_init(struct sample *x)
 	memset(x, 0, sizeof(*x));
 	fill_summary(&x->m);
 	x->m.state = sample_state(); /* rows: model/w, t, model/s, e: not in the order of the document */
-	x->pieces[0] = (struct manifest_piece){0, 4096, 32, NULL, NULL};
-	x->pieces[1] = (struct manifest_piece){1, 4128, 5000, NULL, NULL};
-	x->pieces[2] = (struct manifest_piece){0, 4128, 32, begin_s[0], half_s};
-	x->pieces[3] = (struct manifest_piece){1, 4096, 32, begin_s[1], half_s};
-	x->pieces[4] = (struct manifest_piece){1, 4096, 0, NULL, NULL};
-	x->tensors[0] = (struct manifest_tensor){"model/w", PAWL_F32, 2, shape_w, 32, 1, &x->pieces[0]};
-	x->tensors[1] = (struct manifest_tensor){"t", PAWL_U8, 1, shape_t, 5000, 1, &x->pieces[1]};
-	x->tensors[2] = (struct manifest_tensor){"model/s", PAWL_F32, 2, shape_s, 64, 2, &x->pieces[2]};
-	x->tensors[3] = (struct manifest_tensor){"e", PAWL_F32, 1, shape_e, 0, 1, &x->pieces[4]};
+	x->pieces[0] = (struct manifest_piece){0, 4096, 32, NULL, NULL, NULL};
+	x->pieces[1] = (struct manifest_piece){1, 4128, 5000, NULL, NULL, NULL};
+	x->pieces[2] = (struct manifest_piece){0, 4128, 32, begin_s[0], half_s, NULL};
+	x->pieces[3] = (struct manifest_piece){1, 4096, 32, begin_s[1], half_s, NULL};
+	x->pieces[4] = (struct manifest_piece){1, 4096, 0, NULL, NULL, NULL};
+	x->tensors[0] = (struct manifest_tensor){"model/w", PAWL_F32, 2, shape_w, 32, 1, &x->pieces[0], false};
+	x->tensors[1] = (struct manifest_tensor){"t", PAWL_U8, 1, shape_t, 5000, 1, &x->pieces[1], false};
+	x->tensors[2] = (struct manifest_tensor){"model/s", PAWL_F32, 2, shape_s, 64, 2, &x->pieces[2], false};
+	x->tensors[3] = (struct manifest_tensor){"e", PAWL_F32, 1, shape_e, 0, 1, &x->pieces[4], false};
 	for (size_t i = 0; i < 5; i++)
 		x->sums[i] = (struct sum128){i, ~i};
-	x->files[0] = (struct manifest_file){"rank00000-00000.safetensors", 4160, 4096, 2, x->sums, false};
-	x->files[1] = (struct manifest_file){"rank00001-00000.safetensors", 9128, 4096, 3, x->sums + 2, true};
+	x->files[0] = (struct manifest_file){"rank00000-00000.safetensors", 4160, 4096, 2, x->sums, false, NULL};
+	x->files[1] = (struct manifest_file){"rank00001-00000.safetensors", 9128, 4096, 3, x->sums + 2, true, NULL};
 	x->metrics[0] = (struct pawl_metric){"accuracy", 0.91, 0};
 	x->metrics[1] = (struct pawl_metric){"loss \"\xc3\xa9\"", (double)NAN, 0};
 	x->metrics[2] = (struct pawl_metric){"$worst", (double)-INFINITY, 0};
@@ -275,9 +275,9 @@ test_R148_the_text_of_version_1(void **unused)
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	struct pawl_tensor t = PAWL_TENSOR_INIT;
 	struct sum128 sum = {UINT64_MAX, 1};
-	struct manifest_piece piece = {0, 4096, 4, NULL, NULL};
-	struct manifest_tensor tensor = {"b", PAWL_F32, 0, NULL, 4, 1, &piece};
-	struct manifest_file file = {"rank00000-00000.safetensors", 4100, 1 << 20, 1, &sum, false};
+	struct manifest_piece piece = {0, 4096, 4, NULL, NULL, NULL};
+	struct manifest_tensor tensor = {"b", PAWL_F32, 0, NULL, 4, 1, &piece, false};
+	struct manifest_file file = {"rank00000-00000.safetensors", 4100, 1 << 20, 1, &sum, false, NULL};
 	struct manifest m;
 
 	fill_summary(&m);
@@ -311,8 +311,9 @@ encode_whole(struct pawl_state *s, struct buf *out)
 	fill_summary(&m);
 	for (size_t i = 0; i < s->n_tensors; i++) {
 		const struct pawl_tensor_info *t = &s->tensors[i].info;
-		pieces[i] = (struct manifest_piece){0, file.nbytes, t->nbytes, NULL, NULL};
-		tensors[i] = (struct manifest_tensor){t->name, t->dtype, t->ndim, t->shape, t->nbytes, 1, &pieces[i]};
+		pieces[i] = (struct manifest_piece){0, file.nbytes, t->nbytes, NULL, NULL, NULL};
+		tensors[i] =
+			(struct manifest_tensor){t->name, t->dtype, t->ndim, t->shape, t->nbytes, 1, &pieces[i], false};
 		file.nbytes += t->nbytes;
 	}
 	file.n_blocks = (file.nbytes + 65535) / 65536;
@@ -734,7 +735,7 @@ encode_cut(const struct cut *c, struct pawl_error *err)
 	PAWL_CLEAN(buf_clear) struct buf out = {0};
 	struct manifest_piece pieces[MAX_BOXES];
 	struct manifest_file file = {.name = "a", .block_bytes = 1 << 30, .n_blocks = 1, .sums = sums};
-	struct manifest_tensor t = {"t", PAWL_U8, c->ndim, c->shape, 1, c->n, pieces};
+	struct manifest_tensor t = {"t", PAWL_U8, c->ndim, c->shape, 1, c->n, pieces, false};
 	struct manifest m;
 
 	fill_summary(&m);
@@ -744,7 +745,7 @@ encode_cut(const struct cut *c, struct pawl_error *err)
 		uint64_t nbytes = 1;
 		for (uint32_t d = 0; d < c->ndim; d++)
 			nbytes *= c->lengths[i][d];
-		pieces[i] = (struct manifest_piece){0, file.nbytes, nbytes, c->offsets[i], c->lengths[i]};
+		pieces[i] = (struct manifest_piece){0, file.nbytes, nbytes, c->offsets[i], c->lengths[i], NULL};
 		file.nbytes += nbytes;
 	}
 	m.tensors = &t;
@@ -799,7 +800,7 @@ test_P16_too_many_corners_are_refused(void **unused)
 	uint64_t shape[NDIM], ones[NDIM];
 	PAWL_CLEAN(buf_clear) struct buf out = {0};
 	struct manifest_file file = {.name = "a", .nbytes = COUNT, .block_bytes = 1 << 30, .n_blocks = 1, .sums = sums};
-	struct manifest_tensor t = {"t", PAWL_U8, NDIM, shape, COUNT, COUNT, pieces};
+	struct manifest_tensor t = {"t", PAWL_U8, NDIM, shape, COUNT, COUNT, pieces, false};
 	struct manifest m;
 
 	for (size_t d = 0; d < NDIM; d++) {
@@ -809,7 +810,7 @@ test_P16_too_many_corners_are_refused(void **unused)
 	for (size_t i = 0; i < COUNT; i++) {
 		for (size_t d = 0; d < NDIM; d++)
 			offsets[i][d] = i >> d & 1;
-		pieces[i] = (struct manifest_piece){0, i, 1, offsets[i], ones};
+		pieces[i] = (struct manifest_piece){0, i, 1, offsets[i], ones, NULL};
 	}
 	fill_summary(&m);
 	m.tensors = &t;
@@ -819,7 +820,7 @@ test_P16_too_many_corners_are_refused(void **unused)
 	m.bytes = m.new_bytes = COUNT;
 	assert_int_equal(manifest_encode_with(&m, (struct pawl_slice){"null", 4}, &out, NULL), PAWL_ELIMIT);
 	for (size_t i = 0; i < 2; i++) /* the same cut once */
-		pieces[i] = (struct manifest_piece){0, i * COUNT / 2, COUNT / 2, offsets[i], ones};
+		pieces[i] = (struct manifest_piece){0, i * COUNT / 2, COUNT / 2, offsets[i], ones, NULL};
 	t.n_pieces = 2;
 	for (size_t d = 1; d < NDIM; d++)
 		ones[d] = 2;

@@ -25,7 +25,7 @@ make_text(struct buf *out)
 	struct manifest_piece *pieces = calloc(PIECES, sizeof(*pieces));
 	static struct sum128 sums[64];
 	struct manifest_file files[FILES];
-	struct manifest_tensor t = {"w", PAWL_F32, 2, shape, PIECES * 16, PIECES, pieces};
+	struct manifest_tensor t = {"w", PAWL_F32, 2, shape, PIECES * 16, PIECES, pieces, false};
 	struct manifest m = {.id = 7, .step = 1, .world_size = FILES, .tensors = &t, .n_tensors = 1};
 	struct pawl_tensor tensor = PAWL_TENSOR_INIT;
 	struct pawl_error err = {0};
@@ -38,7 +38,7 @@ make_text(struct buf *out)
 		offsets[0] = i;
 		lengths[0] = 1;
 		lengths[1] = 4;
-		pieces[i] = (struct manifest_piece){i % FILES, (uint64_t)(i / FILES) * 16, 16, offsets, lengths};
+		pieces[i] = (struct manifest_piece){i % FILES, (uint64_t)(i / FILES) * 16, 16, offsets, lengths, NULL};
 	}
 	for (uint32_t k = 0; k < FILES; k++) {
 		static const char *const names[] = {"a", "b", "c"};

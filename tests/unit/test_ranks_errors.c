@@ -26,11 +26,13 @@ static const struct disagreement {
 	{"step", OTHER_STEP, PAWL_EMISMATCH, "rank 2 saves step 102, rank 0 step 2", "same steps in the same order"},
 	{"dtype", OTHER_DTYPE, PAWL_EMISMATCH, "tensor 'w' is ", "on rank 2"},
 	{"shape", OTHER_SHAPE, PAWL_EMISMATCH, "tensor 'w' is ", "[8, 8]"},
-	{"kind", OTHER_KIND, PAWL_EMISMATCH, "list: rank 0 has ", "rank 2 "},
+	{"kind", OTHER_KIND, PAWL_EMISMATCH, "list: rank 0 has a list, rank 2 a dict", ""},
 	{"length of a list", SHORTER_LIST, PAWL_EMISMATCH, "list: rank 0 has 3 elements", "rank 2 2"},
-	{"same piece", SAME_PIECE, PAWL_EMISMATCH, "'rows': several ranks claim the same piece", "ranks 0, "},
-	{"wrong piece", WRONG_PIECE, PAWL_EMISMATCH, "'rows': the pieces overlap, and leave holes", "ranks 0, "},
-	{"hole", HOLE, PAWL_EMISMATCH, "'rows': there are holes in it", "352 bytes"},
+	{"same piece", SAME_PIECE, PAWL_EMISMATCH, "'rows': ranks 1 and 2 both give [4:8, 0:8] (",
+         "held by ranks 0 to 2"},
+	{"wrong piece", WRONG_PIECE, PAWL_EMISMATCH,
+         "'rows': ranks 1 and 2 both give [4:8, 0:8]; nobody gives [8:12, 0:8] (", "held by ranks 0 to 2"},
+	{"hole", HOLE, PAWL_EMISMATCH, "'rows': nobody gives [11:12, 0:8] (", "held by ranks 0 to 2"},
 	{"state of another rank", OTHER_RANK, PAWL_EUSAGE, "built for rank 0 of 3", "rank 2: "},
 	{"no state", STOPS_OUT, PAWL_EUNSUPPORTED, "holds a thing that cannot be held", "rank 2: "},
 };
@@ -56,6 +58,129 @@ test_P11_rank_0_that_has_no_state_tells_the_others(void **state)
 	struct act act = {.bad_rank = 0, .twist = STOPS_OUT};
 
 	expect_failed_middle(*state, &act, PAWL_EUNSUPPORTED, "holds a thing that cannot be held", "");
+}
+
+/* ---- a tensor that is not everybody's */
+
+enum held { NOT, WHOLE, SHARD, WRITER, NUMBER, ARRAY };
+
+struct partly {
+	struct act act; /* first: open_run looks at it */
+	enum held held[WORLD];
+	uint64_t n;
+};
+
+/* {"a": whole on all, so that the shares of 'b' fall differently, "b": as held} */
+static int
+partly_state(const struct rank_job *job, enum held held, uint64_t n, double *values, struct pawl_state **ret)
+{
+	const struct pawl_scalar a = {.type = PAWL_STR, .ptr = "a", .len = 1},
+				 b = {.type = PAWL_STR, .ptr = "b", .len = 1};
+	const struct pawl_scalar number = {.type = PAWL_INT, .i = 7};
+	uint64_t common[1] = {500}, shape[1] = {held == ARRAY ? 3 : n}, zero[1] = {0};
+	struct pawl_tensor t = {.size = sizeof(t), .dtype = PAWL_F64, .ndim = 1, .shape = common, .data = values};
+	struct pawl_error err = {0};
+	struct pawl_state *st = NULL;
+
+	RANK_TRY(pawl_state_new(&st, &err));
+	RANK_TRY(pawl_state_set_rank(st, (uint32_t)job->rank, (uint32_t)job->world, &err));
+	RANK_TRY(pawl_state_begin(st, PAWL_DICT, &err));
+	RANK_TRY(pawl_state_key(st, &a, &err));
+	RANK_TRY(pawl_state_add_tensor(st, &t, &err));
+	if (held != NOT)
+		RANK_TRY(pawl_state_key(st, &b, &err));
+	t.shape = shape;
+	t.data = values + 500;
+	if (held == SHARD) {
+		t.global_shape = shape;
+		t.offsets = zero;
+		t.writer = PAWL_WRITER_HERE; /* a box that is all of it is a whole tensor else */
+	} else if (held == WRITER) {
+		t.writer = PAWL_WRITER_HERE;
+	}
+	if (held == NUMBER)
+		RANK_TRY(pawl_state_add(st, &number, &err));
+	else if (held != NOT)
+		RANK_TRY(pawl_state_add_tensor(st, &t, &err));
+	RANK_TRY(pawl_state_end(st, &err));
+	*ret = st;
+	return 0;
+}
+
+/* Step 1: as held; step 2: whole on all. */
+static int
+save_partly(const struct rank_job *job)
+{
+	const struct partly *p = job->arg;
+	struct pawl_error err = {0};
+	struct pawl *run = NULL;
+	double *values = calloc(p->n + 500, sizeof(*values));
+
+	if (!values || open_run(job, NULL, &run) < 0)
+		return 1;
+	for (int step = 1; step <= 2; step++) {
+		struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
+		struct pawl_ticket *ticket = NULL;
+		struct pawl_state *state = NULL;
+		int64_t since = now_ms();
+
+		RANK_TRY(partly_state(job, step == 1 ? p->held[job->rank] : WHOLE, p->n, values, &state));
+		opts.step = step;
+		int rc = pawl_save(run, &opts, state, &ticket, &err);
+
+		if (rc == 0)
+			rc = pawl_ticket_wait(ticket, -1, &err);
+		pawl_ticket_free(ticket);
+		pawl_state_free(state);
+		note(&board->saved[job->rank][step], rc, &err, since);
+	}
+	pawl_close(run, NULL);
+	free(values);
+	return 0;
+}
+
+/* Whatever its size, and so whoever's share it falls into. */
+static void
+test_P11_a_whole_tensor_that_some_ranks_lack_is_refused_at_any_size(void **state)
+{
+	static const struct {
+		enum held held[WORLD];
+		const char *text; /* NULL = it is well */
+	} cases[] = {
+		{{WHOLE, NOT, NOT},
+	         "tensor 'b' is held whole by rank 0, but not by ranks 1, 2; give it as a Shard, or with "
+	         "a writer"},
+		{{NOT, WHOLE, NOT}, "tensor 'b' is held whole by rank 1, but not by ranks 0, 2; give it as a Shard"},
+		{{WHOLE, WHOLE, NOT}, "tensor 'b' is held whole by ranks 0, 1, but not by rank 2; give it as a Shard"},
+		{{NOT, WHOLE, WHOLE}, "tensor 'b' is held whole by ranks 1, 2, but not by rank 0; give it as a Shard"},
+		{{WHOLE, SHARD, WHOLE},
+	         "tensor 'b' is held whole by ranks 0, 2, but as a Shard or with a writer by rank 1;"},
+		{{WHOLE, WRITER, NOT},
+	         "held whole by rank 0, but as a Shard or with a writer by rank 1, and not at all by "
+	         "rank 2;"},
+		{{NUMBER, ARRAY, NUMBER}, "b: rank 0 has an int, rank 1 a tensor F64 [3]"},
+		{{SHARD, SHARD, NOT}, "tensor 'b': ranks 0 and 1 both give all of it (it is held by ranks 0, 1;"},
+		{{WHOLE, WHOLE, WHOLE}, NULL},
+		{{NOT, SHARD, NOT}, NULL},
+		{{NOT, NOT, WRITER}, NULL},
+	};
+	static const uint64_t sizes[] = {3, 900, 10000, 400000};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+		for (size_t k = 0; k < sizeof(sizes) / sizeof(*sizes); k++) {
+			struct partly p = {.act = {.bad_rank = -1}, .n = sizes[k]};
+			char root[300];
+
+			memcpy(p.held, cases[i].held, sizeof(p.held));
+			snprintf(root, sizeof(root), "%s/%zu-%zu", (char *)*state, i, k);
+			clear_board();
+			assert_int_equal(ranks_run(root, WORLD, LONG_MS, save_partly, &p), 0);
+			expect_saved(ALL, 1, cases[i].text ? PAWL_EMISMATCH : 0, SLACK_MS);
+			if (cases[i].text)
+				expect_saved_text(ALL, 1, cases[i].text);
+			expect_saved(ALL, 2, 0, LONG_MS);
+			expect_listed(root, 1u << 2 | (cases[i].text ? 0 : 1u << 1));
+		}
 }
 
 static int
@@ -98,6 +223,31 @@ test_P11_ranks_that_disagree_on_the_number_of_ranks_are_told(void **state)
 	expect_text(&board->opened[1], 1, "rank 1 believes in a world of 4 ranks, rank 0 in one of 3");
 	expect_text(&board->opened[5], 5, "rank 5 believes in a world of 6 ranks, rank 0 in one of 3");
 	assert_true(board->opened[5].ms < SLACK_MS);
+}
+
+/* The others learn of it from their running save, at once; and nobody waits for the refused one at the end. */
+static void
+test_P11_a_rank_that_was_refused_fails_the_running_save_with_the_reason(void **state)
+{
+	struct act act = {.bad_rank = -1, .steps = 1};
+	pid_t pids[WORLD];
+	int64_t since = now_ms();
+
+	for (int r = 0; r < WORLD; r++) {
+		struct rank_job job = {
+			.root = *state, .rank = r, .world = r == 2 ? 4 : 3, .commit_timeout_ms = LONG_MS, .arg = &act};
+
+		pids[r] = rank_start(&job, r == 2 ? open_only : train);
+	}
+	assert_int_equal(rank_join(pids[2]), 1);
+	assert_int_equal(rank_join(pids[0]), 0);
+	assert_int_equal(rank_join(pids[1]), 0);
+	expect_saved(BUT(2), 1, PAWL_EMISMATCH, SLACK_MS);
+	expect_saved_text(BUT(2), 1, "rank 2 believes in a world of 4 ranks, rank 0 in one of 3");
+	assert_true(now_ms() - since < 4500); /* of the five seconds that rank 0 gives those who are late */
+	clear_board();
+	assert_int_equal(ranks_run(*state, WORLD, LONG_MS, train, &act), 0); /* as it should be */
+	expect_saved(ALL, 1, 0, LONG_MS);
 }
 
 /* ---- a rank whose disk fails */
@@ -752,7 +902,7 @@ test_P11_a_broadcast_function_does_instead_of_files(void **state)
 	assert_int_equal(ranks_run(*state, WORLD, LONG_MS, train_with_pipes, &act), 0);
 	expect_saved(ALL, 1, 0, LONG_MS);
 	expect_saved(ALL, 2, PAWL_EMISMATCH, SLACK_MS);
-	expect_saved_text(ALL, 2, "'rows': there are holes in it");
+	expect_saved_text(ALL, 2, "'rows': nobody gives [11:12, 0:8]");
 	expect_saved(ALL, 3, 0, LONG_MS);
 	expect_listed(*state, 1u << 1 | 1u << 3);
 	assert_int_equal(ranks_run(*state, WORLD, LONG_MS, restore_with_pipes, &back), 0);
@@ -784,6 +934,8 @@ main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_P11_ranks_that_disagree_all_fail_and_go_on),
+		TEST(test_P11_a_whole_tensor_that_some_ranks_lack_is_refused_at_any_size),
+		TEST(test_P11_a_rank_that_was_refused_fails_the_running_save_with_the_reason),
 		TEST(test_P11_rank_0_that_has_no_state_tells_the_others),
 		TEST(test_P11_ranks_that_disagree_on_the_number_of_ranks_are_told),
 		TEST(test_P11_a_rank_that_cannot_write_fails_the_save_on_all),

@@ -74,6 +74,7 @@ check_state(uint64_t seed)
 			struct piece p = piece_of(t);
 			uint64_t row_bytes = t->info.ndim ? 4 * shapes[i][1] : 4;
 
+			assert_true(t->common); /* whoever writes it */
 			if (t->elsewhere)
 				continue;
 			assert_int_equal(p.from, next[i]); /* in the order of the ranks, without holes, nothing twice */
@@ -134,6 +135,7 @@ test_shards_and_writers_are_taken_as_the_caller_says(void **unused)
 
 			assert_int_equal(share_of_rank(&state, rank, 3, &memory, &share, NULL), 0);
 			assert_int_equal(share.tensors[0].elsewhere, cases[i].elsewhere[rank]);
+			assert_false(share.tensors[0].common);
 			if (!cases[i].elsewhere[rank])
 				assert_int_equal(share.tensors[0].local_nbytes, row.local_nbytes);
 			bump_clear(&memory);

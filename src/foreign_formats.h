@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* foreign_formats: the readers of foreign.c's table that have a file of their own. */
+#ifndef PAWL_FOREIGN_FORMATS_H
+#define PAWL_FOREIGN_FORMATS_H
+
+#include <stdbool.h>
+
+#include "manifest.h"
+#include "store/store.h"
+
+/* Each fills in state, tensors, files, members and their numbers. key: the file, or the folder. */
+bool foreign_pt_looks(const unsigned char *first, size_t n, uint64_t file_nbytes);
+int foreign_pt_read(struct store *store, const char *key, struct manifest *m, struct pawl_error *err);
+int foreign_dcp_read(struct store *store, const char *key, struct manifest *m, struct pawl_error *err);
+
+#endif

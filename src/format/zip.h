@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * zip: the table of a zip archive: where each member's bytes lie. Nothing is unpacked: members that are compressed are
+ * listed, so that one can tell what the archive is, but not read. Reads headers only; strict, so that nobody else can
+ * read the same bytes as other members: the central directory, the local headers and the data descriptors must agree,
+ * members must not overlap, all lie below one folder.
+ *
+ * Limits: directory 256 MiB, 1,000,000 members, names 1,024 bytes. A CRC of 0 stands for none: torch.save can be told to
+ * write it so.
+ */
+#ifndef PAWL_FORMAT_ZIP_H
+#define PAWL_FORMAT_ZIP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/crc32.h"
+#include "base/mem.h"
+#include "format/source.h"
+
+#define ZIP_MAX_DIRECTORY ((uint64_t)256 << 20)
+#define ZIP_MAX_MEMBERS 1000000u
+#define ZIP_MAX_NAME_BYTES 1024u
+
+struct zip_member {
+	const char *name; /* below the folder: "data.pkl", "data/0" */
+	uint32_t crc;     /* 0 = none, or of other bytes than these: it is compressed */
+	bool compressed;
+	uint64_t begin, nbytes; /* as it lies there */
+};
+
+struct zip {
+	const char *folder; /* that all members lie in */
+	const struct zip_member *members; /* ascending by name */
+	size_t n;
+};
+
+/* Memory is the bump's. PAWL_ECORRUPT, PAWL_ELIMIT, PAWL_EUNSUPPORTED (encrypted, in several volumes). */
+int zip_open(const struct source *source, struct bump *memory, struct zip *ret, struct pawl_error *err);
+/* NULL if there is none. */
+const struct zip_member *zip_find(const struct zip *z, const char *name, size_t len);
+/* PAWL_EUNSUPPORTED if a member is compressed. */
+int zip_check_stored(const struct source *source, const struct zip *z, struct pawl_error *err);
+/* Reads a member whole, which must not be compressed, and checks its CRC. most: PAWL_ELIMIT for a larger one. */
+int zip_read(const struct source *source, const struct zip_member *member, const struct crc32 *crc, uint64_t most,
+             struct bump *memory, struct pawl_slice *ret, struct pawl_error *err);
+
+#endif

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs whose root is a bucket: saved straight from memory, with no local disk, against real servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from s3_servers import Server, moto, rgw, tool
+
+import cli
+import pawl
+
+
+@pytest.fixture(name="server", scope="module", params=["moto", "rgw"])
+def started_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with {"moto": moto, "rgw": rgw}[request.param]() as server:
+        yield server
+
+
+@pytest.fixture(name="root")
+def run_root(server: Server, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in server.env.items():
+        if name.startswith("AWS_"):
+            monkeypatch.setenv(name, value)
+    return f"{server.url}/{request.node.name.split('[')[0]}"
+
+
+def state(step: int) -> dict[str, Any]:
+    return {"w": np.full((700, 500), step, dtype=np.float32), "frozen": np.arange(400_000.0), "step": step}
+
+
+def check(restored: pawl.Restored | None, step: int) -> None:
+    assert restored is not None and restored.step == step
+    assert restored.state["step"] == step and (restored.state["w"] == step).all()
+    assert (restored.state["frozen"] == np.arange(400_000.0)).all()
+
+
+def test_a_run_in_a_bucket_is_saved_kept_and_restored(root: str) -> None:
+    with pawl.CheckpointManager(root, num_to_keep=2, pack_bytes=2_000_000) as m:
+        for step in range(4):
+            m.save(step, state(step), metrics={"loss": 1.0 / (step + 1)}, wait=True)
+        assert m.all_steps() == [2, 3] and m.latest_step() == 3
+        check(m.restore(), 3)
+        m.pin(2)
+    with pawl.CheckpointManager(root, read_only=True) as m:
+        check(m.restore(step=2), 2)
+        assert m.metrics(3) == {"loss": 0.25}
+    with pawl.CheckpointManager(root, num_to_keep=1) as m:  # goes on with the numbers
+        live = state(-1)
+        check(m.restore(live), 3)
+        assert (live["w"] == 3).all()
+        m.save(4, state(4), wait=True)
+        assert m.all_steps() == [2, 4]
+
+
+def test_P10_a_second_writer_of_a_bucket_is_refused(root: str) -> None:
+    with pawl.CheckpointManager(root) as m:
+        m.save(1, state(1), wait=True)
+        with pytest.raises(pawl.BusyError, match=str(os.getpid())):
+            pawl.CheckpointManager(root)
+    pawl.CheckpointManager(root).close()
+
+
+def test_P2_a_writer_killed_in_mid_upload_leaves_nothing_listed_and_the_run_goes_on(root: str) -> None:
+    with pawl.CheckpointManager(root) as m:
+        m.save(1, state(1), wait=True)
+    code = f"""
+import numpy as np, pawl, time
+m = pawl.CheckpointManager({root!r}, bandwidth=4_000_000, pack_bytes=1_000_000)
+m.save(2, {{"w": np.random.default_rng(0).random((1000, 1000))}})
+print("saving", flush=True)
+time.sleep(60)
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=worker_env())
+    assert process.stdout is not None and process.stdout.readline() == "saving\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1.0)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    with pawl.CheckpointManager(root) as m:
+        assert m.all_steps() == [1]
+        check(m.restore(), 1)
+        m.save(3, state(3), wait=True)
+        assert m.all_steps() == [1, 3]
+        check(m.restore(), 3)
+        assert m.verify() == []
+
+
+def worker_env() -> dict[str, str]:
+    return dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+
+
+def test_P10_one_of_two_late_writers_commits_and_the_other_is_told(root: str) -> None:
+    """A writer that has lost its lease, and comes to commit the number that its successor has taken."""
+    with pawl.CheckpointManager(root) as m:
+        m.save(1, state(1), wait=True)
+    code = f"""
+import os, signal, time, numpy as np, pawl
+m = pawl.CheckpointManager({root!r}, lease_timeout=1.0, bandwidth=2_000_000)
+t = m.save(2, {{"w": np.random.default_rng(0).random((1000, 1000))}})
+print("saving", flush=True)
+try:
+    t.wait()
+    print("committed", flush=True)
+except pawl.ConflictError as error:
+    print("conflict", flush=True)
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=worker_env())
+    assert process.stdout is not None and process.stdout.readline() == "saving\n"
+    process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(pawl.BusyError):
+            pawl.CheckpointManager(root, lease_timeout=1.0)  # it is alive, on this host: it may go on
+    finally:
+        process.send_signal(signal.SIGCONT)
+    assert process.communicate(timeout=60)[0] == "committed\n"
+    with pawl.CheckpointManager(root) as m:
+        assert m.all_steps() == [1, 2]
+
+
+def test_P1_a_damaged_object_is_found_and_the_checkpoint_before_is_restored(root: str, server: Server) -> None:
+    with pawl.CheckpointManager(root) as m:
+        m.save(1, state(1), wait=True)
+        m.save(2, state(2), wait=True)
+    spoil(root + "/checkpoints/checkpoint_000002", server)
+    with pawl.CheckpointManager(root, read_only=True) as m:
+        assert m.verify()
+        restored = m.restore()
+        check(restored, 1)
+        assert restored is not None and "checkpoint_000002" in restored.fallbacks[0]
+
+
+def spoil(folder: str, server: Server) -> None:
+    """Puts another body in the place of a pack, by the tool of the tests."""
+    name = next(word for line in tool(folder, "list", env=server.env) for word in line.split() if word[:4] == "rank")
+    assert tool(folder, f"put {name} nonsense", env=server.env)[-1] == "ok"
+
+
+def test_single_checkpoints_go_to_buckets(root: str) -> None:
+    pawl.save({"w": np.arange(10)}, root, overwrite=True)
+    assert (pawl.load(root)["w"] == np.arange(10)).all()
+    with pytest.raises(pawl.UnsupportedError, match="overwritten in a bucket"):
+        pawl.save({"w": np.arange(11)}, root, overwrite=True)
+    assert (pawl.load(root)["w"] == np.arange(10)).all()
+
+
+def test_the_command_takes_buckets(root: str) -> None:
+    with pawl.CheckpointManager(root) as m:
+        m.save(1, state(1), wait=True)
+        m.save(2, state(2), wait=True)
+    aws = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    assert [row["step"] for row in json.loads(cli.run("ls", root, "--json", **aws).stdout)["checkpoints"]] == [1, 2]
+    assert "frozen" in cli.run("show", f"{root}@1", **aws).stdout
+    cli.run("verify", f"{root}/checkpoints/checkpoint_000001", **aws)
+    cli.run("pin", f"{root}@1", **aws)
+    cli.run("rm", "--force", f"{root}@2", **aws)
+    assert [row["step"] for row in json.loads(cli.run("ls", root, "--json", **aws).stdout)["checkpoints"]] == [1]
+
+
+def test_many_ranks_in_a_bucket_are_refused(root: str) -> None:
+    with pytest.raises(pawl.UnsupportedError, match="not a bucket"):
+        pawl.CheckpointManager(root, rank=0, world_size=2)

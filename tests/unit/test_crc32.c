@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests of CRC-32: known sums, and sums of parts in any order. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/crc32.h"
+
+static void
+test_known_sums(void **state)
+{
+	struct crc32 c;
+
+	(void)state;
+	crc32_init(&c);
+	assert_int_equal(crc32_bytes(&c, "", 0), 0);
+	assert_int_equal(crc32_bytes(&c, "123456789", 9), 0xcbf43926u);
+	assert_int_equal(crc32_bytes(&c, "The quick brown fox jumps over the lazy dog", 43), 0x414fa339u);
+}
+
+static void
+test_parts_in_any_order_make_the_whole(void **state)
+{
+	unsigned char bytes[1000];
+	struct crc32 c;
+
+	(void)state;
+	crc32_init(&c);
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (unsigned char)(i * i + 7);
+	const uint32_t whole = crc32_bytes(&c, bytes, sizeof(bytes));
+	for (size_t a = 0; a <= sizeof(bytes); a += 37) {
+		for (size_t b = a; b <= sizeof(bytes); b += 53) {
+			uint32_t parts = crc32_part(&c, bytes + b, sizeof(bytes) - b, 0);
+
+			parts ^= crc32_part(&c, bytes, a, sizeof(bytes) - a);
+			parts ^= crc32_part(&c, bytes + a, b - a, sizeof(bytes) - b);
+			assert_int_equal(crc32_whole(&c, parts, sizeof(bytes)), whole);
+		}
+	}
+	assert_int_not_equal(crc32_whole(&c, crc32_part(&c, bytes, 999, 1), sizeof(bytes)), whole);
+}
+
+/* Far apart: one byte, and a mebibyte of zeros behind it. */
+static void
+test_a_part_far_from_the_end(void **state)
+{
+	static const unsigned char zeros[1 << 16];
+	const uint64_t far = (uint64_t)1 << 20;
+	struct crc32 c;
+	uint32_t parts;
+
+	(void)state;
+	crc32_init(&c);
+	parts = crc32_part(&c, "x", 1, far);
+	for (uint64_t at = 0; at < far; at += sizeof(zeros))
+		parts ^= crc32_part(&c, zeros, sizeof(zeros), far - at - sizeof(zeros));
+	/* the same by itself: a part may begin anywhere */
+	assert_int_equal(parts, crc32_part(&c, "x", 1, far));
+	assert_int_not_equal(crc32_whole(&c, parts, far + 1), crc32_whole(&c, crc32_part(&c, "y", 1, far), far + 1));
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_known_sums),
+		cmocka_unit_test(test_parts_in_any_order_make_the_whole),
+		cmocka_unit_test(test_a_part_far_from_the_end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where an s3:// URL leads: bucket, prefix, endpoint, region, style, from URL, environment and profile. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "store/store_s3.h"
+
+static int
+setup(void **state)
+{
+	static const char *const names[] = {"AWS_REGION",
+	                                    "AWS_DEFAULT_REGION",
+	                                    "AWS_ENDPOINT_URL",
+	                                    "AWS_ENDPOINT_URL_S3",
+	                                    "AWS_PROFILE",
+	                                    "AWS_CA_BUNDLE",
+	                                    "AWS_REQUEST_CHECKSUM_CALCULATION",
+	                                    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"};
+	(void)state;
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		unsetenv(names[i]);
+	setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent/c", 1);
+	setenv("AWS_CONFIG_FILE", "/nonexistent/f", 1);
+	return 0;
+}
+
+static void
+assert_refused(const char *url, const char *part)
+{
+	struct s3_config c;
+	struct pawl_error err = {0};
+	int rc = s3_config_read(url, &c, &err);
+	if (rc != PAWL_EUSAGE || strstr(err.message, part) == NULL)
+		fail_msg("%s: %d (%s)", url, rc, err.message);
+}
+
+static void
+test_urls(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *url, *bucket, *prefix, *root;
+	} good[] = {{"s3://my-bucket", "my-bucket", "", "s3://my-bucket"},
+	            {"s3://my-bucket/", "my-bucket", "", "s3://my-bucket"},
+	            {"s3://my.bucket/a/b//", "my.bucket", "a/b/", "s3://my.bucket/a/b"},
+	            {"s3://my-bucket/step=1 x", "my-bucket", "step=1 x/", "s3://my-bucket/step=1 x"}};
+	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+		struct s3_config c;
+		assert_int_equal(s3_config_read(good[i].url, &c, NULL), 0);
+		assert_string_equal(c.bucket, good[i].bucket);
+		assert_string_equal(c.prefix, good[i].prefix);
+		assert_string_equal(c.root, good[i].root);
+		bump_clear(&c.memory);
+	}
+	assert_refused("s3://", "has no bucket");
+	assert_refused("s3:///x", "has no bucket");
+	assert_refused("s3://ab/x", "is no name of a bucket");
+	assert_refused("s3://user:pw@host/x", "is no name of a bucket");
+	assert_refused("s3://-bucket/x", "is no name of a bucket");
+	assert_refused("s3://bucket/a/../b", "no path of plain names");
+	assert_refused("s3://bucket/a//b", "no path of plain names");
+}
+
+static void
+test_amazon_is_the_default(void **state)
+{
+	(void)state;
+	struct s3_config c;
+	assert_int_equal(s3_config_read("s3://bucket/x", &c, NULL), 0);
+	assert_true(c.https && c.is_aws && !c.path_style && !c.region_given && c.sums);
+	assert_string_equal(c.host, "s3.us-east-1.amazonaws.com");
+	assert_int_equal(s3_config_set_region(&c, "cn-north-1", NULL), 0);
+	assert_string_equal(c.host, "s3.cn-north-1.amazonaws.com.cn");
+	assert_int_equal(s3_config_set_region(&c, "evil.example.org/", NULL), PAWL_EUSAGE);
+	bump_clear(&c.memory);
+	setenv("AWS_DEFAULT_REGION", "eu-west-1", 1);
+	assert_int_equal(s3_config_read("s3://bucket.dots/x", &c, NULL), 0);
+	assert_true(c.region_given && c.path_style);
+	assert_string_equal(c.host, "s3.eu-west-1.amazonaws.com");
+	bump_clear(&c.memory);
+	setenv("AWS_REGION", "eu-west-2", 1);
+	assert_int_equal(s3_config_read("s3://bucket/x", &c, NULL), 0);
+	assert_string_equal(c.region, "eu-west-2");
+	bump_clear(&c.memory);
+}
+
+static void
+test_endpoints(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *endpoint, *host, *base_path;
+		bool https;
+	} good[] = {{"http://127.0.0.1:9000", "127.0.0.1:9000", "", false},
+	            {"https://s3.example.org/", "s3.example.org", "", true},
+	            {"https://s3.example.org:443/", "s3.example.org", "", true},
+	            {"http://h:80", "h", "", false},
+	            {"https://h:80", "h:80", "", true},
+	            {"https://h/storage/v1/s3/", "h", "/storage/v1/s3", true},
+	            {"http://[::1]:9000", "[::1]:9000", "", false}};
+	setenv("AWS_ENDPOINT_URL", "http://other", 1);
+	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+		struct s3_config c;
+		setenv("AWS_ENDPOINT_URL_S3", good[i].endpoint, 1);
+		assert_int_equal(s3_config_read("s3://bucket/x", &c, NULL), 0);
+		assert_string_equal(c.host, good[i].host);
+		assert_string_equal(c.base_path, good[i].base_path);
+		assert_int_equal(c.https, good[i].https);
+		assert_int_equal(c.sums, good[i].https);
+		assert_true(c.path_style);
+		bump_clear(&c.memory);
+	}
+	static const char *const bad[] = {"ftp://h", "h:9000", "http://", "https://h?x=1", "http://h#x", "http://a b"};
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		setenv("AWS_ENDPOINT_URL_S3", bad[i], 1);
+		assert_refused("s3://bucket/x", "expected http(s)://host:port");
+	}
+}
+
+static void
+test_P18_a_password_in_an_endpoint_is_not_shown(void **state)
+{
+	(void)state;
+	struct s3_config c;
+	struct pawl_error err = {0};
+	setenv("AWS_ENDPOINT_URL", "https://user:CANARY@host", 1);
+	assert_int_equal(s3_config_read("s3://bucket/x", &c, &err), PAWL_EUSAGE);
+	assert_null(strstr(err.message, "CANARY"));
+}
+
+static void
+test_sums(void **state)
+{
+	(void)state;
+	struct s3_config c;
+	setenv("AWS_ENDPOINT_URL", "http://h", 1);
+	setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_SUPPORTED", 1);
+	assert_int_equal(s3_config_read("s3://bucket/x", &c, NULL), 0);
+	assert_true(c.sums);
+	bump_clear(&c.memory);
+	setenv("AWS_ENDPOINT_URL", "https://h", 1);
+	setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required", 1);
+	assert_int_equal(s3_config_read("s3://bucket/x", &c, NULL), 0);
+	assert_false(c.sums);
+	bump_clear(&c.memory);
+	setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "never", 1);
+	assert_refused("s3://bucket/x", "expected when_supported or when_required");
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_urls, setup),
+		cmocka_unit_test_setup(test_amazon_is_the_default, setup),
+		cmocka_unit_test_setup(test_endpoints, setup),
+		cmocka_unit_test_setup(test_P18_a_password_in_an_endpoint_is_not_shown, setup),
+		cmocka_unit_test_setup(test_sums, setup),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
