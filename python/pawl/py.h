@@ -229,7 +229,8 @@ enum py_rule {
 struct py_leaf {
 	PyObject *holder;   /* new tensor that is read into; NULL = none */
 	PyObject *value;    /* the live tensor, or what became of the holder; NULL = left out, or not finished yet */
-	PyObject *copy_to;  /* live tensor that the holder is copied to after the reading */
+	PyObject *copy_to;  /* tensor that the holder is copied to after the reading: the live one, or its piece here */
+	PyObject *live;     /* the value after that */
 	const char *kind;   /* of the finished holder */
 	size_t other;       /* 1 + the next leaf that is tied to this one and of another kind; 0 = none */
 	bool left_out;      /* not asked for: value is what is live there, if anything */

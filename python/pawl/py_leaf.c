@@ -76,9 +76,9 @@ bind(struct py_restore *r, size_t index, const struct pawl_tensor *dst)
 	return rc < 0 ? -1 : 0;
 }
 
-/* A new tensor for a leaf, or the one that a tied leaf has got already. copy_to may be NULL. */
+/* A new tensor for a leaf, or the one that a tied leaf has got already. */
 static int
-push_fresh(struct py_restore *r, const struct pawl_node *node, PyObject *copy_to)
+push_fresh(struct py_restore *r, const struct pawl_node *node)
 {
 	size_t index = pawl_node_tensor(node);
 	struct py_leaf *leaf = py_leaf_push(r);
@@ -87,21 +87,44 @@ push_fresh(struct py_restore *r, const struct pawl_node *node, PyObject *copy_to
 
 	if (!leaf)
 		return -1;
-	leaf->copy_to = Py_XNewRef(copy_to);
 	if (is_refused(r))
 		return 0;
-	if (r->fresh[index] && !copy_to) {
+	if (r->fresh[index]) {
 		leaf->holder = Py_NewRef(r->leaves[r->fresh[index] - 1].holder);
 		return 0;
 	}
-	leaf->holder =
-		py_tensor_new(r->st, pawl_state_tensor(r->saved, index), copy_to ? "torch" : pawl_node_kind(node), &t);
+	leaf->holder = py_tensor_new(r->st, pawl_state_tensor(r->saved, index), pawl_node_kind(node), &t);
 	if (!leaf->holder)
 		return -1;
 	rc = bind(r, index, &t.raw);
 	py_tensor_clear(&t);
-	if (!copy_to)
-		r->fresh[index] = r->n_leaves;
+	r->fresh[index] = r->n_leaves;
+	return rc;
+}
+
+/* New memory for what lies on a device, whole or a box of the whole; from there it is copied into the live tensor. */
+static int
+push_device(struct py_restore *r, const struct pawl_node *node, PyObject *live, const struct py_tensor *t)
+{
+	struct pawl_tensor_info info = *pawl_state_tensor(r->saved, pawl_node_tensor(node));
+	struct py_leaf *leaf = py_leaf_push(r);
+	struct py_tensor host;
+	int rc;
+
+	if (!leaf)
+		return -1;
+	leaf->live = Py_NewRef(live);
+	leaf->copy_to = Py_NewRef(t->fixed ? live : t->owner);
+	if (is_refused(r))
+		return 0;
+	info.shape = t->raw.shape;
+	leaf->holder = py_tensor_new(r->st, &info, "torch", &host);
+	if (!leaf->holder)
+		return -1;
+	host.raw.global_shape = t->raw.global_shape;
+	host.raw.offsets = t->raw.offsets;
+	rc = bind(r, pawl_node_tensor(node), &host.raw);
+	py_tensor_clear(&host);
 	return rc;
 }
 
@@ -217,7 +240,7 @@ note_module(struct py_restore *r, PyObject *live, const struct py_tensor *t)
 
 	if (!o || o->must_load)
 		return 0;
-	address = t->on_device ? PyObject_CallMethodObjArgs(live, r->st->s.data_ptr, NULL)
+	address = t->on_device ? PyObject_CallMethodObjArgs(t->fixed ? live : t->owner, r->st->s.data_ptr, NULL)
 	                       : PyLong_FromVoidPtr(t->raw.data);
 	known = address ? PySet_Contains(r->memory, address) : -1;
 	if (known == 0)
@@ -244,14 +267,14 @@ match_fitting(struct py_restore *r, const struct pawl_node *node, PyObject *live
 	const char *other = NULL;
 	int taken;
 
-	if (t->raw.offsets && (t->on_device || t->fixed))
+	if (t->raw.offsets && t->fixed)
 		return py_raise_at(r->st, PAWL_EUNSUPPORTED, path,
-		                   "a shard can be restored in place only, into memory that the processor can write");
+		                   "a shard can be restored in place only, into memory that can be written");
 	if (t->on_device || (is_torch && t->fixed))
-		return note_module(r, live, t) < 0 ? -1 : push_fresh(r, node, live);
+		return note_module(r, live, t) < 0 ? -1 : push_device(r, node, live, t);
 	if (t->fixed || overlaps(&t->raw)) {
 		py_module_must_load(r);
-		return push_fresh(r, node, NULL);
+		return push_fresh(r, node);
 	}
 	taken = is_taken(r, t, index, &other);
 	if (taken < 0 || note_module(r, live, t) < 0)
@@ -261,7 +284,7 @@ match_fitting(struct py_restore *r, const struct pawl_node *node, PyObject *live
 		return -1;
 	if (taken) {
 		py_module_must_load(r);
-		return push_fresh(r, node, NULL);
+		return push_fresh(r, node);
 	}
 	return bind(r, index, &t->raw) < 0 ? -1 : push_live(r, live);
 }
@@ -280,7 +303,7 @@ match_other(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 		if (!name || py_problem(r, "type", path, ": saved a tensor, live %s %U", py_article(name), name) < 0)
 			return -1;
 	}
-	return push_fresh(r, node, NULL);
+	return push_fresh(r, node);
 }
 
 int
@@ -291,7 +314,7 @@ py_match_tensor(struct py_restore *r, const struct pawl_node *node, PyObject *li
 	int rc;
 
 	if (!live)
-		return push_fresh(r, node, NULL);
+		return push_fresh(r, node);
 	rc = py_tensor_describe(r->st, live, path, &t);
 	if (rc < 0 && rule != PY_USER && PyErr_ExceptionMatches(r->st->errors[-PAWL_EUNSUPPORTED])) {
 		PyErr_Clear(); /* the object that owns it takes the new one, or says why not */
@@ -304,7 +327,7 @@ py_match_tensor(struct py_restore *r, const struct pawl_node *node, PyObject *li
 		rc = match_fitting(r, node, live, &t, rule, path);
 	} else if (rc == 0) {
 		py_module_must_load(r);
-		rc = push_fresh(r, node, NULL);
+		rc = push_fresh(r, node);
 	}
 	py_tensor_clear(&t);
 	return rc;

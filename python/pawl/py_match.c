@@ -516,6 +516,7 @@ py_match_clear(struct py_restore *r)
 		Py_XDECREF(r->leaves[i].holder);
 		Py_XDECREF(r->leaves[i].value);
 		Py_XDECREF(r->leaves[i].copy_to);
+		Py_XDECREF(r->leaves[i].live);
 	}
 	for (size_t i = 0; i < r->n_objects; i++) {
 		Py_XDECREF(r->objects[i].live);

@@ -67,7 +67,7 @@ copy_to_live(struct py_restore *r, struct py_leaf *leaf)
 
 	if (!done)
 		return -1;
-	leaf->value = Py_NewRef(leaf->copy_to);
+	leaf->value = Py_NewRef(leaf->live);
 	Py_CLEAR(leaf->holder);
 	return 0;
 }

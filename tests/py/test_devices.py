@@ -39,6 +39,23 @@ with pawl.CheckpointManager({str(tmp_path)!r}) as manager:
     )
 
 
+def test_R160_pieces_on_a_device_are_restored_into_the_device(tmp_path: pathlib.Path) -> None:
+    run_program(
+        FAR
+        + f"""
+whole = np.arange(60, dtype="f4").reshape(10, 6)
+with pawl.CheckpointManager({str(tmp_path)!r}) as manager:
+    manager.save(1, {{"w": torch.Tensor(whole.copy()), "t": torch.Tensor(whole.copy())}}, wait=True)
+    piece, turned = far(4, 3), torch.Tensor(np.zeros((3, 4), "f4").T)
+    live = {{"w": pawl.Shard(piece, (10, 6), (5, 2)), "t": pawl.Shard(turned, (10, 6), (1, 3))}}
+    restored = manager.restore(live)
+assert np.array_equal(piece.array, whole[5:9, 2:5])
+assert np.array_equal(turned.array, whole[1:5, 3:6])
+assert live["w"].tensor is piece and restored.state["w"] is live["w"] and restored.state["t"] is live["t"]
+"""
+    )
+
+
 def test_an_error_of_the_device_is_the_error_of_the_save(tmp_path: pathlib.Path) -> None:
     run_program(
         FAR
