@@ -302,11 +302,12 @@ check_whole(const struct merge *g, const struct row *row, struct pawl_error *err
 	if (row->n_whole == 0 || row->n_whole == g->world)
 		return 0;
 	PAWL_FREE uint64_t *others = mem_zalloc(2 * words, sizeof(*others));
-	uint64_t *missing = others + words;
 	bool any_other = false, any_missing = false;
 
 	if (!others)
 		return no_memory(err);
+	uint64_t *missing = others + words;
+
 	for (uint32_t r = 0; r < g->world; r++) {
 		if (ranks_have(row->whole, r))
 			continue;

@@ -338,7 +338,8 @@ match_container(struct py_restore *r, const struct pawl_node *node, PyObject *li
 		if (PyErr_Occurred() || match_child(r, child, live, key, index, rule, ours, path) < 0)
 			return -1;
 	}
-	/* A saved key that this rank has no place for may mean a live one of another name: the counts are the same then. */
+	/* A saved key that this rank has no place for may mean a live one of another name: the counts are the same
+	 * then. */
 	if (ours && (differs_in_size(node, live) || r->world > 1 || PyList_Size(r->problems) > before))
 		return find_missing(r, node, live, path);
 	return 0;

@@ -164,33 +164,35 @@ finish(struct pawl_error *err, int code, int sys, int wanted)
 
 /* Format arguments may point into err->message itself (rewording an earlier error), hence the copies
  * through a local buffer. */
+static void
+set_text(struct pawl_error *err, int code, int sys, const char *format, va_list args)
+{
+	char message[sizeof(err->message)];
+
+	if (!err)
+		return;
+	int n = vsnprintf(message, sizeof(message), format, args);
+	memcpy(err->message, message, sizeof(message));
+	finish(err, code, sys, n);
+}
+
 int(err_set)(struct pawl_error *err, int code, const char *format, ...)
 {
-	if (!err)
-		return code;
-
-	char message[sizeof(err->message)];
 	va_list args;
+
 	va_start(args, format);
-	int n = vsnprintf(message, sizeof(message), format, args);
+	set_text(err, code, 0, format, args);
 	va_end(args);
-	memcpy(err->message, message, sizeof(message));
-	finish(err, code, 0, n);
 	return code;
 }
 
 int(err_waited)(struct pawl_error *err, const char *format, ...)
 {
-	if (!err)
-		return PAWL_ETIMEOUT;
-
-	char message[sizeof(err->message)];
 	va_list args;
+
 	va_start(args, format);
-	int n = vsnprintf(message, sizeof(message), format, args);
+	set_text(err, PAWL_ETIMEOUT, PAWL_SYS_WAITED, format, args);
 	va_end(args);
-	memcpy(err->message, message, sizeof(message));
-	finish(err, PAWL_ETIMEOUT, PAWL_SYS_WAITED, n);
 	return PAWL_ETIMEOUT;
 }
 
