@@ -2,8 +2,9 @@
 /*
  * heat2d: heat spreading over a plate, on a grid of MPI processes, kept with pawl.
  *
- *     mpicc -std=gnu17 -O2 -ffp-contract=off -Iinclude examples/mpi/heat2d.c build/src/libpawl.a -lpthread -lm -o
- * heat2d mpirun -n 4 heat2d [--size ROWSxCOLS] [--steps N] [--every K] [--die STEP:RANK|STEP:all] RUN_FOLDER
+ *     mpicc -std=gnu17 -O2 -ffp-contract=off -Iinclude examples/mpi/heat2d.c build/src/libpawl.a \
+ *         -lpthread -lm -lcurl -lcrypto -o heat2d
+ *     mpirun -n 4 heat2d [--size ROWSxCOLS] [--steps N] [--every K] [--die STEP:RANK|STEP:all] RUN_FOLDER
  *
  * Each rank has a box of the plate with a border of one cell around it, which its neighbours fill before every step.
  * It gives pawl that box in place (strides step over the border) with its place in the whole; together the boxes are

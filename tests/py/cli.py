@@ -23,6 +23,7 @@ BUILD = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build"))
 PAWL = os.environ.get("PAWL_BIN", str(BUILD / "cli" / "pawl"))
 MAKE_RUN = os.environ.get("PAWL_MAKE_RUN", str(BUILD / "tests" / "make_run"))
 PACK = "rank00000-00000.safetensors"
+
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[a-zA-Z]")
 SECONDS = 120
 
@@ -46,6 +47,13 @@ COMMANDS = [
     "completion",
     "version",
 ]
+
+
+def static_library() -> list[str]:
+    """What a program is linked with that uses the library without installing it: as pawl.pc says."""
+    text = (BUILD / "meson-private" / "pawl.pc").read_text()
+    [private] = re.findall(r"^Libs\.private: (.*)$", text, re.MULTILINE)
+    return [str(BUILD / "src" / "libpawl.a"), *private.split()]
 
 
 def environment(**more: str) -> dict[str, str]:

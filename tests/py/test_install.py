@@ -9,6 +9,8 @@ import pathlib
 import subprocess
 import sys
 
+from cli import static_library
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build"))
 PROGRAM = r"""
@@ -49,7 +51,7 @@ def test_the_static_library_works_without_the_shared_one(tmp_path: pathlib.Path)
     (tmp_path / "program.c").write_text(PROGRAM)
     program = str(tmp_path / "program")
     command = ["gcc", str(tmp_path / "program.c"), "-o", program, f"-I{ROOT / 'include'}"]
-    run([*command, str(BUILD / "src" / "libpawl.a"), "-lpthread", "-lm"])
+    run([*command, *static_library()])
     assert run([program]).strip()
 
 

@@ -13,6 +13,8 @@ import subprocess
 
 import pytest
 
+from cli import static_library
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build"))
 SOURCE = ROOT / "examples" / "mpi" / "heat2d.c"
@@ -36,7 +38,7 @@ class Job:
         self.program = folder / "heat2d"
         # as the head of the source says
         plain = ["-std=gnu17", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
-        plain += [str(SOURCE), str(BUILD / "src" / "libpawl.a"), "-lpthread", "-lm", "-o", str(self.program)]
+        plain += [str(SOURCE), *static_library(), "-o", str(self.program)]
         built = subprocess.run([compiler, *plain], capture_output=True, text=True, timeout=120)
         assert built.returncode == 0, built.stderr
 

@@ -15,6 +15,8 @@ import pytest
 from common import run_program
 from safetensors.numpy import load_file
 
+from cli import static_library
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build"))
 PAWL = os.environ.get("PAWL_BIN", "pawl")
@@ -134,8 +136,7 @@ def test_plain_example(tmp_path: pathlib.Path) -> None:
 def compile_and_run(program: str, folder: pathlib.Path) -> str:
     (folder / "example.c").write_text(program)
     flags = ["-std=c17", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
-    library = BUILD / "src" / "libpawl.a"
-    subprocess.run(["gcc", *flags, "example.c", "-o", "example", library, "-lpthread", "-lm"], check=True, cwd=folder)
+    subprocess.run(["gcc", *flags, "example.c", "-o", "example", *static_library()], check=True, cwd=folder)
     return subprocess.run([folder / "example"], check=True, cwd=folder, capture_output=True, text=True).stdout
 
 
