@@ -251,15 +251,6 @@ state_put_component(struct buf *out, const struct pawl_node *parent, const struc
 		buf_printf(out, "%zu", index);
 }
 
-static int
-hex_digit(char c)
-{
-	return c >= '0' && c <= '9'   ? c - '0'
-	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
-	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
-	                              : -1;
-}
-
 bool
 state_unescape(const char *component, size_t len, char *key, size_t *ret_len)
 {
@@ -270,8 +261,8 @@ state_unescape(const char *component, size_t len, char *key, size_t *ret_len)
 		if (n == STATE_MAX_KEY_BYTES)
 			return false;
 		if (c == '%') {
-			int high = len - i > 2 ? hex_digit(component[i + 1]) : -1;
-			int low = high >= 0 ? hex_digit(component[i + 2]) : -1;
+			int high = len - i > 2 ? text_hex_digit(component[i + 1]) : -1;
+			int low = high >= 0 ? text_hex_digit(component[i + 2]) : -1;
 			if (low < 0)
 				return false;
 			c = (char)(high * 16 + low);

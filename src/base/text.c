@@ -145,6 +145,15 @@ text_utf8_char(const void *ptr, size_t len)
 	return need;
 }
 
+int
+text_hex_digit(char c)
+{
+	return c >= '0' && c <= '9'   ? c - '0'
+	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
+	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
+	                              : -1;
+}
+
 bool
 text_is_utf8(const char *text, size_t len)
 {

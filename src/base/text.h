@@ -18,6 +18,8 @@ bool text_is_component(const char *name);
 /* true for a relative key: parts of 1..255 bytes without control characters, never "." or "..", joined by single '/',
  * at most 1,024 bytes. */
 bool text_is_key(const char *key);
+/* 0..15 for a hexadecimal digit of either case, else -1. */
+int text_hex_digit(char c);
 bool text_is_utf8(const char *text, size_t len);
 /* Length (1..4) of the well-formed UTF-8 character at ptr, or 0. */
 size_t text_utf8_char(const void *ptr, size_t len);

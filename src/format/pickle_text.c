@@ -97,15 +97,6 @@ push_real(struct pickle_machine *m)
 	return pickle_push_float(m, value);
 }
 
-static int
-hex_digit(char c)
-{
-	return c >= '0' && c <= '9'   ? c - '0'
-	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
-	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
-	                              : -1;
-}
-
 static size_t
 put_utf8(char *out, uint32_t c)
 {
@@ -145,7 +136,7 @@ push_escaped(struct pickle_machine *m)
 		if (digits > len - i - (digits ? 2 : 0))
 			return pickle_wrong(m, "an escape that is cut off");
 		for (size_t k = 0; k < digits; k++) {
-			int digit = hex_digit(text[i + 2 + k]);
+			int digit = text_hex_digit(text[i + 2 + k]);
 			if (digit < 0)
 				return pickle_wrong(m, "an escape that is no number");
 			c = (k ? c << 4 : 0) | (uint32_t)digit;

@@ -68,22 +68,13 @@ page_reset(struct page *p)
 	memset(p, 0, sizeof *p);
 }
 
-static int
-hex_digit(char c)
-{
-	return c >= '0' && c <= '9'   ? c - '0'
-	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
-	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
-	                              : -1;
-}
-
 /* In place; what is malformed stays as it is. */
 static void
 decode(char *text)
 {
 	char *to = text;
 	for (const char *c = text; *c != '\0'; c++) {
-		int hi = c[0] == '%' ? hex_digit(c[1]) : -1, lo = hi >= 0 ? hex_digit(c[2]) : -1;
+		int hi = c[0] == '%' ? text_hex_digit(c[1]) : -1, lo = hi >= 0 ? text_hex_digit(c[2]) : -1;
 		if (lo >= 0 && hi * 16 + lo != 0) {
 			*to++ = (char)(hi * 16 + lo);
 			c += 2;
