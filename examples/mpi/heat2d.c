@@ -289,15 +289,29 @@ stop(struct plate *p)
 	MPI_Comm_free(&p->grid);
 }
 
+/* Opens the run and loads, on all ranks or on none: nobody is left waiting for another one's border. */
 static int
-simulate(struct plate *p, const struct options *o, struct pawl_error *err)
+resume(struct plate *p, const char *folder, struct pawl **run, struct pawl_error *err)
 {
-	struct pawl *run = NULL;
-	int code = open_run(p, o->folder, &run, err);
+	int code = open_run(p, folder, run, err), worst = 0;
 
-	if (code < 0)
-		return code;
-	code = load(run, p, err);
+	if (code == 0)
+		code = load(*run, p, err);
+	MPI_Allreduce(&code, &worst, 1, MPI_INT, MPI_MIN, p->grid);
+	if (worst < 0 && code == 0)
+		snprintf(err->message, sizeof(err->message), "another rank could not resume");
+	if (worst < 0) {
+		pawl_close(*run, NULL);
+		*run = NULL;
+	}
+	return worst;
+}
+
+static int
+simulate(struct plate *p, struct pawl *run, const struct options *o, struct pawl_error *err)
+{
+	int code = 0;
+
 	while (code == 0 && p->step < o->steps) {
 		step(p);
 		if (p->step % o->every == 0 || p->step == o->steps)
@@ -349,6 +363,7 @@ main(int argc, char **argv)
 	struct options o = {.rows = 240, .cols = 320, .steps = 200, .every = 20, .die_at = -1, .die_rank = -1};
 	struct plate p = {.column = MPI_DATATYPE_NULL};
 	struct pawl_error err = {0};
+	struct pawl *run = NULL;
 
 	MPI_Init(&argc, &argv);
 	if (!read_options(argc, argv, &o)) {
@@ -362,7 +377,14 @@ main(int argc, char **argv)
 		MPI_Finalize();
 		return 2;
 	}
-	int code = simulate(&p, &o, &err);
+	int code = resume(&p, o.folder, &run, &err);
+	if (code < 0) {
+		fprintf(stderr, "heat2d: rank %d: %s\n", p.rank, err.message);
+		stop(&p);
+		MPI_Finalize();
+		return pawl_code_exit_status(code);
+	}
+	code = simulate(&p, run, &o, &err);
 	if (code < 0) {
 		fprintf(stderr, "heat2d: rank %d: %s\n", p.rank, err.message);
 		MPI_Abort(MPI_COMM_WORLD, pawl_code_exit_status(code)); /* the others wait for this one's border */
