@@ -289,6 +289,13 @@ def phase_ranks(setting: Setting, result: Result) -> None:
         measure.remove(setting.folder / f"{world}")
 
 
+def phase_stores(setting: Setting, result: Result) -> None:
+    """W1 and W3 into a bucket and out of it, beside boto3, rclone, s5cmd and the server's own rate."""
+    import stores
+
+    stores.phase(setting, result, rounds)
+
+
 PHASES: dict[str, Callable[[Setting, Result], None]] = {
     "saves": phase_saves,
     "restores": phase_restores,
@@ -297,4 +304,5 @@ PHASES: dict[str, Callable[[Setting, Result], None]] = {
     "memory": phase_memory,
     "ls": phase_ls,
     "ranks": phase_ranks,
+    "stores": phase_stores,
 }

@@ -219,6 +219,23 @@ for _world in (2, 4):
         ),
     ]
 
+# Into a bucket and out of it. "raw" moves the same bytes as fast as the server takes or gives them.
+for _state in ("W1", "W3"):
+    for _way in ("put to", "get from"):
+        _group = f"{_state} {_way} a bucket"
+        for _peer in ("boto3", "rclone", "s5cmd"):
+            _times = 1.5 if _peer == "boto3" and _state == "W1" else 1.0
+            ROWS.append(
+                Row(f"{_group}, against {_peer}", _group, ("pawl", "seconds"), (_peer, "seconds"), "times", _times, 1.0)
+            )
+        if _state == "W1":
+            ROWS.append(
+                Row(f"{_group}, rate of raw", _group, ("pawl", "seconds"), ("raw", "seconds"), "times", 0.9, 0.7)
+            )
+            ROWS.append(
+                Row(f"{_group}, processor time against boto3", _group, ("pawl", "cpu"), ("boto3", "cpu"), "times", 3, 2)
+            )
+
 
 def samples(results: dict[str, Any], group: str, name: str, key: str) -> list[float]:
     return results["samples"].get(group, {}).get(name, {}).get(key, [])

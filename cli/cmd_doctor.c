@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_doctor: what the filesystem of a folder can do for checkpoints, found out by trying. */
+/* cmd_doctor: what a folder's filesystem, or a store, can do for checkpoints, found out by trying. */
 #include "cli.h"
 #include "grid.h"
 #include "jsonout.h"
 
-static const struct operand operands[] = {{"FOLDER", OPERAND_FOLDER, 0, 1}, OPERAND_LIST_END};
+static const struct operand operands[] = {{"PLACE", OPERAND_FOLDER, 0, 1}, OPERAND_LIST_END};
 
 static const struct example examples[] = {
 	{"pawl doctor /mnt/scratch", "will saves be fast and safe there?"},
+	{"pawl doctor s3://bucket/runs", "endpoint, credentials, clock, and what the server honours"},
 	EXAMPLE_END,
 };
 
@@ -57,10 +58,13 @@ run_doctor(struct cli *cli, const void *args)
 const struct command cmd_doctor = {
 	.name = "doctor",
 	.group = GROUP_MEND,
-	.summary = "say what a folder's filesystem can do",
-	.about = "Tries in FOLDER (default: the current one) what saves rely on: atomic renames, links, direct "
-		 "I/O, durable writes, free space; and says what was found. Nothing is left behind. The exit "
-		 "status is 0 whatever was found, also in a folder that cannot be written to.",
+	.summary = "say what a folder's filesystem or a store can do",
+	.about = "Tries in PLACE, a folder (default: the current one) or a URL, what saves rely on, and says what was "
+		 "found. Of a folder: atomic renames, links, direct I/O, durable writes, free space. Of a store: its "
+		 "endpoint, where the credentials come from (never what they are), its clock against this one, the "
+		 "round trip, and whether it keeps, lists, copies and removes what it is given, and refuses to "
+		 "replace what is there. Nothing is left behind. The exit status is 0 whatever was found, also in a "
+		 "place that cannot be written to.",
 	.operands = operands,
 	.examples = examples,
 	.run = run_doctor,

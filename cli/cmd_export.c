@@ -64,6 +64,8 @@ run_export(struct cli *cli, const void *ptr)
 	opts.max_shard_bytes = args->shard_bytes;
 	opts.dots = args->dots;
 	opts.overwrite = args->overwrite;
+	if (target_is_url(dest))
+		return cli_usage(cli, "%s: files are exported to a disk; copy them from there", dest);
 	if (copy_check_place(cli, dest, &err) < 0 ||
 	    target_take(cli, cli->operands[0], &args->score, &run, &info, &err) < 0)
 		return cli_fail(cli, &err);

@@ -128,10 +128,11 @@ metric_cell(struct keep *keep, const struct pawl_info *info, const char *name)
 }
 
 enum { LS_ID, LS_NAME, LS_STEP, LS_EPOCH, LS_METRIC, LS_AFTER = LS_METRIC + LS_METRICS_VERBOSE };
-enum { LS_SIZE = LS_AFTER, LS_NEW, LS_AGE, LS_BLOCKED, LS_STATE, LS_MARKS, LS_PROBLEM, LS_COLUMNS };
+enum { LS_SIZE = LS_AFTER, LS_NEW, LS_AGE, LS_BLOCKED, LS_STATE, LS_MARKS, LS_MIRRORS, LS_PROBLEM, LS_COLUMNS };
 
 static void
-fill_row(struct cli *cli, const struct pawl_info *info, const struct names *metrics, double now, struct cell *row)
+fill_row(struct cli *cli, const struct pawl_info *info, const struct names *metrics, size_t n_mirrors, double now,
+         struct cell *row)
 {
 	struct keep *keep = &cli->keep;
 
@@ -155,23 +156,22 @@ fill_row(struct cli *cli, const struct pawl_info *info, const struct names *metr
 	row[LS_NEW].text = human_bytes(keep, (double)info->new_bytes);
 	row[LS_AGE].text = human_age(keep, now - info->unix_seconds);
 	row[LS_BLOCKED].text = human_seconds(keep, info->blocked_seconds);
+	if (n_mirrors > 0) {
+		row[LS_MIRRORS].text = keep_printf(keep, "%" PRIu32 "/%zu", info->n_mirrors, n_mirrors);
+		row[LS_MIRRORS].style = info->n_mirrors < n_mirrors ? STYLE_WARN : STYLE_DIM;
+	}
 }
 
 static void
-print_table(struct cli *cli, const struct rows *rows, const struct names *metrics)
+print_table(struct cli *cli, const struct rows *rows, const struct names *metrics, size_t n_mirrors)
 {
 	struct column columns[LS_COLUMNS] = {
-		[LS_ID] = {"id", true, RIGID, 0},
-		[LS_NAME] = {"name", false, CUT_END, 0},
-		[LS_STEP] = {"step", true, RIGID, 0},
-		[LS_EPOCH] = {"epoch", true, RIGID, 3},
-		[LS_SIZE] = {"size", true, RIGID, 2},
-		[LS_NEW] = {"new", true, RIGID, 6},
-		[LS_AGE] = {"age", true, RIGID, 1},
-		[LS_BLOCKED] = {"blocked", true, RIGID, 5},
-		[LS_STATE] = {"state", false, RIGID, 4},
-		[LS_MARKS] = {"marks", false, RIGID, 0},
-		[LS_PROBLEM] = {"problem", false, RUN_OVER, 0},
+		[LS_ID] = {"id", true, RIGID, 0},           [LS_NAME] = {"name", false, CUT_END, 0},
+		[LS_STEP] = {"step", true, RIGID, 0},       [LS_EPOCH] = {"epoch", true, RIGID, 3},
+		[LS_SIZE] = {"size", true, RIGID, 2},       [LS_NEW] = {"new", true, RIGID, 6},
+		[LS_AGE] = {"age", true, RIGID, 1},         [LS_BLOCKED] = {"blocked", true, RIGID, 5},
+		[LS_STATE] = {"state", false, RIGID, 4},    [LS_MARKS] = {"marks", false, RIGID, 0},
+		[LS_MIRRORS] = {"mirrors", true, RIGID, 0}, [LS_PROBLEM] = {"problem", false, RUN_OVER, 0},
 	};
 	double now = info_now();
 	struct grid *grid;
@@ -183,7 +183,7 @@ print_table(struct cli *cli, const struct rows *rows, const struct names *metric
 	}
 	grid = grid_new(&cli->keep, columns, LS_COLUMNS);
 	for (size_t i = 0; i < rows->n; i++)
-		fill_row(cli, rows->items[i], metrics, now, grid_row(grid));
+		fill_row(cli, rows->items[i], metrics, n_mirrors, now, grid_row(grid));
 	grid_print(grid, &cli->out);
 }
 
@@ -258,7 +258,7 @@ run_ls(struct cli *cli, const void *ptr)
 	}
 	pick_metrics(cli, args, &rows, &metrics);
 	if (rows.n > 0)
-		print_table(cli, &rows, &metrics);
+		print_table(cli, &rows, &metrics, pawl_mirror_count(run));
 	remark(cli, run, &rows, args);
 	return 0;
 }
@@ -267,13 +267,15 @@ const struct command cmd_ls = {
 	.name = "ls",
 	.group = GROUP_LOOK,
 	.summary = "list the checkpoints of a run",
-	.about = "Lists the checkpoints of RUN (default: the current folder), oldest first. Only manifests are "
-		 "read, never tensors.\n\n"
-		 "'new' is what the checkpoint added to the disk: packs that did not change are shared with the "
-		 "one before. 'blocked' is how long the training waited for the save. 'state' is saved, nonfinite "
-		 "(it holds NaN or Inf) or bad. 'marks' says which one is the latest and the best, which ones are "
-		 "pinned, and which ones are held by a reader right now.\n\n"
-		 "On a terminal the least important columns give way when it is narrow; elsewhere all are printed.",
+	.about =
+		"Lists the checkpoints of RUN (default: the current folder), oldest first. Only manifests are "
+		"read, never tensors.\n\n"
+		"'new' is what the checkpoint added to the disk: packs that did not change are shared with the "
+		"one before. 'blocked' is how long the training waited for the save. 'state' is saved, nonfinite "
+		"(it holds NaN or Inf) or bad. 'marks' says which one is the latest and the best, which ones are "
+		"pinned, and which ones are held by a reader right now. 'mirrors', of runs that have any, says how many "
+		"of them have the checkpoint.\n\n"
+		"On a terminal the least important columns give way when it is narrow; elsewhere all are printed.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -69,7 +69,10 @@ collect(struct cli *cli, struct pawl *run, const struct target *target, struct r
 		if ((info->marks & PAWL_MARK_BAD) == 0 || (only != NULL && strcmp(info->name, only) != 0))
 			continue;
 		ret->items[ret->n].name = keep_printf(&cli->keep, "%s", info->name);
-		ret->items[ret->n].path = keep_printf(&cli->keep, "%s", info->path);
+		/* of a store that is no folder the path is below its root */
+		ret->items[ret->n].path = target_is_url(pawl_root(run))
+		                                  ? keep_printf(&cli->keep, "%s/%s", pawl_root(run), info->path)
+		                                  : keep_printf(&cli->keep, "%s", info->path);
 		ret->items[ret->n++].problem = keep_printf(&cli->keep, "%s", info->problem);
 	}
 	return 0;

@@ -82,6 +82,9 @@ run_reshard(struct cli *cli, const void *ptr)
 	double began = info_now();
 	int rc;
 
+	if (target_is_url(dest))
+		return cli_usage(cli, "%s: a checkpoint is written anew to a disk; 'pawl cp' copies it from there",
+		                 dest);
 	if (args->world == 0)
 		return cli_usage(cli, "--world is missing: for how many ranks?");
 	opts.world_size = args->world < UINT32_MAX ? (uint32_t)args->world : UINT32_MAX;

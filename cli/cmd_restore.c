@@ -97,6 +97,13 @@ restore_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, con
 	struct pawl_meter meter;
 	int rc;
 
+	/* from and to where no folder is the library copies, with the same promise */
+	if (target_is_url(pawl_root(run)) || target_is_url(dest) || !info->here) {
+		work_begin(cli->work, "copying", &meter, info->bytes);
+		rc = pawl_copy(run, info->id, dest, NULL, &meter, err);
+		work_end(cli->work);
+		return rc;
+	}
 	/* where the run cannot be written to, nobody else deletes from it either */
 	if (pawl_hold_open(run, info->id, &hold, err) == PAWL_ENOTFOUND)
 		return PAWL_ENOTFOUND;
@@ -177,6 +184,8 @@ check_dest(struct cli *cli, const char *dest, struct pawl_error *err)
 	if (len > 12 && strcmp(dest + len - 12, ".safetensors") == 0)
 		return cli_error(err, PAWL_EUSAGE,
 		                 "%s: 'pawl restore' makes a folder; 'pawl export' writes safetensors files", dest);
+	if (target_is_url(dest))
+		return 0;
 	if (lstat(dest, &st) == 0)
 		return cli_error(err, PAWL_EEXISTS, "%s exists already", dest);
 	if (stat(parent, &st) != 0 || !S_ISDIR(st.st_mode))

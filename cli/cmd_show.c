@@ -68,7 +68,8 @@ read_files(struct cli *cli, struct shown *shown)
 	size_t cap = 0;
 	DIR *dir;
 
-	dir = opendir(shown->info->path);
+	dir = shown->info->path[0] == '/' ? opendir(shown->info->path)
+	                                  : NULL;          /* else it is in no folder of this host */
 	if (dir == NULL && info_is_foreign(shown->info)) { /* it is the file itself */
 		shown->files = keep_alloc(&cli->keep, 1, sizeof(*shown->files));
 		shown->files[0] = (struct file){shown->info->name, shown->info->bytes, 1};

@@ -120,6 +120,11 @@ info_json(struct jsonout *j, const char *key, const struct pawl_info *info)
 	jsonout_uint(j, "world_size", info->world_size);
 	jsonout_text(j, "format", info->format);
 	jsonout_real(j, "blocked_seconds", info->blocked_seconds);
+	jsonout_text(j, "level",
+	             info->level == PAWL_LEVEL_REMOTE  ? "remote"
+	             : info->level == PAWL_LEVEL_LOCAL ? "local"
+	                                               : "none");
+	jsonout_uint(j, "mirrors", info->n_mirrors);
 	jsonout_end(j);
 }
 

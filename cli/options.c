@@ -193,6 +193,17 @@ parse_bytes(const char *text, uint64_t *ret)
 	return -1;
 }
 
+/* Bytes, with or without "/s" behind. */
+static int
+parse_rate(struct keep *keep, const char *text, uint64_t *ret)
+{
+	size_t len = strlen(text);
+
+	if (len > 2 && strcmp(text + len - 2, "/s") == 0)
+		text = keep_strndup(keep, text, len - 2);
+	return parse_bytes(text, ret);
+}
+
 static int
 parse_seconds(const char *text, double *ret)
 {
@@ -256,6 +267,11 @@ store_value(struct parser *p, const struct option *option, void *into, const cha
 	case OPT_BYTES:
 		expected = "a size such as 500MB, 2GiB or 2G";
 		if (parse_bytes(value, at) < 0)
+			break;
+		return 0;
+	case OPT_RATE:
+		expected = "bytes a second such as 500kB/s, 20MB/s or 2GiB/s";
+		if (parse_rate(p->keep, value, at) < 0)
 			break;
 		return 0;
 	case OPT_SECONDS:

@@ -36,6 +36,7 @@ enum option_kind {
 	OPT_TEXTS,  /* struct texts, may be given several times; choices as above */
 	OPT_COUNT,  /* uint64_t from 1 */
 	OPT_BYTES,  /* uint64_t from 1: 500MB (1000s), 2GiB or 2G (1024s) */
+	OPT_RATE,   /* the same a second: 20MB/s or 20MB */
 	OPT_SECONDS /* double above 0: 90s, 30min, 12h, 7d, 2w */
 };
 

@@ -116,20 +116,48 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 	                 runs_below(cli, path));
 }
 
-/* URL, URL@SELECTOR, URL/checkpoints/NAME: nothing is looked up before it is opened. */
-static void
-parse_url(struct cli *cli, const char *url, struct target *t)
+bool
+target_is_url(const char *text)
 {
-	const char *last = name_of(url), *at = strrchr(last, '@'), *folder = parent_of(cli, url);
+	const char *mark = strstr(text, "://");
 
+	return mark != NULL && mark > text && strncmp(text, "file://", 7) != 0 &&
+	       strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789+.-") == (size_t)(mark - text);
+}
+
+/* URL, URL@SELECTOR, URL/checkpoints/NAME. Only where none is selected is it looked up what lies there. */
+static int
+parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error *err)
+{
+	const char *last, *at, *folder;
+	size_t len = strlen(url);
+	int kind;
+
+	while (len > 0 && url[len - 1] == '/')
+		len--;
+	url = keep_strndup(&cli->keep, url, len);
+	last = name_of(url);
+	at = strrchr(last, '@');
+	folder = parent_of(cli, url);
 	t->root = url;
 	if (at != NULL && at[1] != '\0') {
 		t->root = keep_strndup(&cli->keep, url, (size_t)(at - url));
 		t->selector = at + 1;
-	} else if (strcmp(name_of(folder), "checkpoints") == 0) {
+		return 0;
+	}
+	if (strcmp(name_of(folder), "checkpoints") == 0) {
 		t->root = parent_of(cli, folder);
 		t->selector = last;
+		return 0;
 	}
+	kind = pawl_kind_of(url, err);
+	if (kind < 0)
+		return kind;
+	t->single = kind == PAWL_KIND_CHECKPOINT;
+	if (kind == PAWL_KIND_NOTHING || kind == PAWL_KIND_OTHER)
+		return cli_error(err, PAWL_ENOTFOUND,
+		                 "%s: no run and no checkpoint here (expected run.json or manifest.json)", url);
+	return 0;
 }
 
 int
@@ -140,10 +168,11 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 	struct stat st;
 	int rc;
 
-	if (strncmp(text, "s3://", 5) == 0) {
-		parse_url(cli, text, &t);
-		*ret = t;
-		return 0;
+	if (target_is_url(text)) {
+		rc = parse_url(cli, text, &t, err);
+		if (rc == 0)
+			*ret = t;
+		return rc;
 	}
 	if (is_folder(path)) {
 		rc = parse_folder(cli, path, &t, err);
@@ -234,6 +263,7 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 	opts.single = target->single;
 	opts.upkeep = 1;
 	opts.node_folder = target->single ? NULL : cli->common.node_folder;
+	opts.bandwidth_bytes_per_second = opts.read_bandwidth_bytes_per_second = target->bandwidth;
 	if (score != NULL) {
 		rc = target_score(cli, score, &opts.retention, err);
 		if (rc < 0)

@@ -5,7 +5,7 @@
  *   RUN                               a run folder; the checkpoint is the latest where one is needed
  *   RUN@SELECTOR                      latest, best, 7, id:7, step:400, or a checkpoint's folder name
  *   RUN/checkpoints/checkpoint_000007 a checkpoint of a run; RUN/latest and RUN/best are such paths too
- *   s3://BUCKET/RUN[@SELECTOR]        the same in a bucket
+ *   s3://BUCKET/RUN[@SELECTOR]        the same in a bucket, or in any other store that has a URL
  *   FOLDER                            a single checkpoint, which belongs to no run
  *   FILE.safetensors, FILE.pt, FOLDER what another program wrote, read as a checkpoint
  *
@@ -22,7 +22,11 @@ struct target {
 	const char *selector; /* NULL = none was named */
 	bool single;
 	bool file; /* of another program; single, too */
+	uint64_t bandwidth; /* bytes a second, read and written; 0 = no limit. target_parse leaves it 0 */
 };
+
+/* true for what is no path: s3://bucket/run and the like. */
+bool target_is_url(const char *text);
 
 /* Options of every command that may look for the best checkpoint. */
 struct score {

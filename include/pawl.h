@@ -8,6 +8,7 @@
  *   1. errors            4. opening a run     7. finding and listing
  *   2. dtypes, tensors   5. saving, tickets   8. restoring
  *   3. state trees       6. retention         9. triggers  10. upkeep
+ *                                                          11. mirrors, copies
  *
  * The shortest use:
  *
@@ -362,7 +363,7 @@ struct pawl_open_opts {
 	uint64_t ring_bytes;      /* 0 = 64 MiB */
 	uint64_t pack_bytes;      /* target size of a pack; 0 = 256 MiB */
 	uint64_t block_bytes;     /* unit of checksums, a power of two >= 64 KiB; 0 = 1 MiB */
-	uint64_t bandwidth_bytes_per_second; /* of writing; 0 = no limit */
+	uint64_t bandwidth_bytes_per_second; /* of writing, all threads together; 0 = no limit */
 	uint32_t copy_threads;    /* 0 = min(4, processors) */
 	uint32_t io_threads;      /* 0 = 4 */
 	uint32_t recycle;         /* how many deleted checkpoints' files are kept aside for reuse; 0 = none */
@@ -391,6 +392,20 @@ struct pawl_open_opts {
 	uint32_t partner;         /* with node_folder: on how many other nodes, the next ones, each pack is kept, too; 0 to 7.
 	                             A pack that is missing or damaged on one is read from another */
 	uint32_t n_nodes;         /* with node_folder: how many nodes there are; 0 = by rank->local_world_size */
+	uint64_t read_bandwidth_bytes_per_second; /* of reading, all threads together; 0 = no limit */
+	const char *const *mirrors; /* other stores, by URL, to which every checkpoint is copied in the background after it has
+	                             been committed here (docs/mirrors.md); each holds a run by itself. What is missing or
+	                             damaged here is read from them */
+	size_t n_mirrors;         /* at most 8 */
+	uint32_t num_concurrent_uploads; /* pieces on their way to a mirror at a time; 0 = 4, at most 64 */
+	int64_t upload_timeout_ms;/* of one checkpoint to one mirror, then it is tried again later; 0 = 3,600,000 */
+	uint64_t upload_memory_bytes; /* of the buffers of one upload; 0 = 256 MiB */
+	int drop_mirrored;        /* 1: a checkpoint that every mirror has is deleted here, the latest too; pins and holds keep it */
+	const struct pawl_retention *mirror_retention; /* of the copies in the mirrors; NULL = they are kept for ever */
+	int mirror_errors;        /* 0: an upload that fails is told by pawl_check, pawl_wait_level and pawl_close alone; 1: pawl_save
+	                             and pawl_wait fail too, as for a save that has failed; an open whose mirror cannot be
+	                             reached, too */
+	int leave_uploads;        /* 1: pawl_close does not wait for uploads: who opens the run next goes on with them */
 };
 #define PAWL_OPEN_OPTS_INIT {.size = sizeof(struct pawl_open_opts), .retention = PAWL_RETENTION_INIT}
 
@@ -492,6 +507,8 @@ PAWL_API int pawl_fence(struct pawl *, int64_t timeout_ms, struct pawl_error *);
 PAWL_API int pawl_wait(struct pawl *, int64_t timeout_ms, struct pawl_error *);
 /* The first background error nobody has seen, or 0. Never waits. */
 PAWL_API int pawl_check(struct pawl *, struct pawl_error *);
+/* The same of saves alone (with mirror_errors of uploads, too): what the next pawl_save would fail with. */
+PAWL_API int pawl_check_saves(struct pawl *, struct pawl_error *);
 /* 1 while a save is running. */
 PAWL_API int pawl_is_saving(const struct pawl *);
 
@@ -555,6 +572,9 @@ struct pawl_info {
 	double blocked_seconds;
 	const char *problem;  /* why it is bad, "" otherwise */
 	const char *format;   /* "pawl", or of a file that another program wrote: "safetensors". Static */
+	int level;            /* enum pawl_level: what it survives */
+	int here;             /* 1: in the run's own folder; 0: only in a mirror */
+	uint32_t n_mirrors;   /* how many mirrors have it, verified */
 };
 
 struct pawl_list;
@@ -765,6 +785,127 @@ PAWL_API int pawl_fault_new(const char *operation, uint64_t nth, int code, int f
                             struct pawl_error *);
 PAWL_API uint64_t pawl_fault_calls(const struct pawl_fault *); /* matching calls seen so far */
 PAWL_API void pawl_fault_free(struct pawl_fault *);
+
+/* ---------------------------------------------------- 11. mirrors, copies */
+
+enum pawl_level {
+	PAWL_LEVEL_NONE = 0,   /* ends with the process (memory) */
+	PAWL_LEVEL_LOCAL = 1,  /* survives a power cut of this host */
+	PAWL_LEVEL_REMOTE = 2  /* survives the loss of this host: it lies in a remote store, or all mirrors of the run have it and
+	                          have been read back */
+};
+/* pawl_wait up to a level: LOCAL is pawl_wait. REMOTE waits until every checkpoint of the run is in every mirror, or an upload
+ * has failed since the call began: then that error. PAWL_ETIMEOUT with PAWL_SYS_WAITED. */
+PAWL_API int pawl_wait_level(struct pawl *, int level, int64_t timeout_ms, struct pawl_error *);
+
+/* One mirror of a run, as far as this process knows. */
+struct pawl_mirror_info {
+	size_t size;
+	const char *url;
+	uint64_t n_done, n_waiting;     /* checkpoints that are there (of those known), and that are to be copied still */
+	uint64_t n_failed;              /* tries that have failed since the run was opened */
+	uint64_t done_bytes, total_bytes; /* of the upload in progress; 0 of 0 = none */
+	int code;                       /* of the last try: 0, or a negative enum pawl_code */
+	char message[256];              /* of that */
+};
+#define PAWL_MIRROR_INFO_INIT {.size = sizeof(struct pawl_mirror_info)}
+/* The mirrors given when the run was opened; where none were, those that its last training had (then nothing is read from
+ * them). */
+PAWL_API size_t pawl_mirror_count(const struct pawl *);
+/* ret: as PAWL_MIRROR_INFO_INIT made it. PAWL_ENOTFOUND beyond the last. */
+PAWL_API int pawl_mirror_get(struct pawl *, size_t i, struct pawl_mirror_info *ret, struct pawl_error *);
+
+/* Copies to the mirrors all that they lack, newest first, and returns when that is done; every upload is tried once and the
+ * first error returned. For a run that is open for upkeep: one that trains does it by itself (then this waits for that).
+ * Goes on where a process that was killed has left. meter: over all copies. */
+PAWL_API int pawl_sync(struct pawl *, struct pawl_meter *, struct pawl_error *);
+
+struct pawl_copy_opts {
+	size_t size;
+	uint32_t n_streams;    /* pieces on their way at a time; 0 = 4, at most 64 */
+	uint64_t memory_bytes; /* of all buffers together; 0 = 256 MiB */
+	int64_t timeout_ms;    /* 0 = none; else PAWL_ETIMEOUT after that */
+	uint64_t bandwidth_bytes_per_second; /* into the target, and out of it where it is read back; 0 = no limit. For reading the
+	                          source: read_bandwidth_bytes_per_second of its pawl_open_opts */
+	int dry_run;           /* pawl_copy_run: 1 = only say what would be copied */
+	const uint64_t *ids;   /* pawl_copy_run: only these; none = all */
+	size_t n_ids;
+};
+#define PAWL_COPY_OPTS_INIT {.size = sizeof(struct pawl_copy_opts)}
+/* Copies one checkpoint (id 0: the latest) to `to`, a path or URL, as a single one: every byte is verified when it is read,
+ * read back at the target, and the manifest comes last, so that nothing half is ever there. Between any two stores.
+ * Repeating it goes on where an earlier call was stopped; if the very checkpoint is there already, it does nothing.
+ * PAWL_EEXISTS: something else is there. PAWL_ECORRUPT: the source is damaged; nothing is committed. */
+PAWL_API int pawl_copy(struct pawl *, uint64_t id, const char *to, const struct pawl_copy_opts *, struct pawl_meter *,
+                       struct pawl_error *);
+
+/* What has become of one checkpoint of a run. */
+struct pawl_copied {
+	uint64_t id;
+	const char *name;
+	uint64_t bytes;        /* of its files */
+	int was_there;         /* 1: the target had it already */
+	uint64_t sent_bytes, found_bytes, linked_bytes; /* how they came to the target; found: by a copy that was cut off */
+	const char *problem;   /* not "": it is damaged at the source and was passed over, and why */
+};
+struct pawl_copies;
+/* Brings a whole run to `to`, a path or URL, or up to date there: what is missing, the newest first, with ids, run.json, pins,
+ * late scores and pointers; each as by pawl_copy. Nothing at the target is removed; its lease is taken. Repeating it goes on.
+ * What is damaged at the source is passed over and told at the end (PAWL_ECORRUPT). *ret may be NULL; it is set after
+ * failures, too, where there are rows (newest first). PAWL_ECONFLICT: the target has another checkpoint of the same id;
+ * PAWL_EEXISTS: another run or something else is there. */
+PAWL_API int pawl_copy_run(struct pawl *, const char *to, const struct pawl_copy_opts *, struct pawl_meter *,
+                           struct pawl_copies **ret, struct pawl_error *);
+PAWL_API size_t pawl_copies_count(const struct pawl_copies *);
+PAWL_API const struct pawl_copied *pawl_copies_get(const struct pawl_copies *, size_t i);
+PAWL_API void pawl_copies_free(struct pawl_copies *);
+
+enum pawl_kind {
+	PAWL_KIND_NOTHING = 0,    /* nothing, or an empty folder */
+	PAWL_KIND_RUN = 1,
+	PAWL_KIND_CHECKPOINT = 2, /* a single one */
+	PAWL_KIND_OTHER = 3       /* something that is not pawl's */
+};
+/* What lies at a root, a path or a URL: enum pawl_kind, or a negative code where that cannot be found out. */
+PAWL_API int pawl_kind_of(const char *root, struct pawl_error *);
+
+/* ------------------------------------------------------------ 12. syncing folders */
+
+/* Brings a folder (a run, or many in one) to another place, or back: by rsync over ssh to user@host:path, by pawl's own
+ * stores to a path or a URL that pawl_open takes, by a command anywhere. Nothing is deleted there. Packs go before manifests,
+ * and pointers after what they lead to has been verified. See docs/sync.md. */
+struct pawl_syncer_opts {
+	size_t size;
+	const char *command; /* instead of pawl's own ways: words with {source} and {target} in them, run without a shell; must
+	                        have both. NULL = none */
+	int shell;           /* 1: the command is given to /bin/sh, with the places quoted */
+	int64_t timeout_ms;  /* of one sync, verification and all; 0 = 1,800,000 */
+	int no_verify;       /* 1: what came over is not read again and verified */
+};
+#define PAWL_SYNCER_OPTS_INIT {.size = sizeof(struct pawl_syncer_opts)}
+
+struct pawl_syncer_report {
+	size_t size;
+	int verified;           /* 1: every checkpoint that was there has come over and verifies by pawl's own sums */
+	uint64_t n_checkpoints; /* so many */
+	double seconds;
+	char note[200];         /* why it was not verified; "" otherwise */
+};
+#define PAWL_SYNCER_REPORT_INIT {.size = sizeof(struct pawl_syncer_report)}
+
+/* local: a path. Nothing is looked at yet but the words: PAWL_EUSAGE for a place that no way leads to, a command without a
+ * field, a password in a URL. Strings are copied. */
+struct pawl_syncer;
+PAWL_API int pawl_syncer_open(const char *local, const char *remote, const struct pawl_syncer_opts *, struct pawl_syncer **ret,
+                            struct pawl_error *);
+/* From here to there, and back. One at a time on a handle, else PAWL_EBUSY. ret: as PAWL_SYNCER_REPORT_INIT made it, or NULL. A
+ * sync that has failed is repeated as it is; what had come over is not sent again. Setting meter->cancel to 1 ends it. */
+PAWL_API int pawl_syncer_up(struct pawl_syncer *, struct pawl_meter *, struct pawl_syncer_report *ret, struct pawl_error *);
+PAWL_API int pawl_syncer_down(struct pawl_syncer *, struct pawl_meter *, struct pawl_syncer_report *ret, struct pawl_error *);
+/* Verification alone, of what somebody else has moved: what is there (down = 0), or here. */
+PAWL_API int pawl_syncer_verify(struct pawl_syncer *, int down, struct pawl_meter *, struct pawl_syncer_report *ret,
+                              struct pawl_error *);
+PAWL_API void pawl_syncer_close(struct pawl_syncer *); /* not while it syncs; NULL is fine */
 
 #ifdef __cplusplus
 }

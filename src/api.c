@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "mirror.h"
 #include "retain.h"
 #include "run.h"
 #include "save.h"
@@ -218,6 +219,14 @@ pawl_wait(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 
 int
 pawl_check(struct pawl *run, struct pawl_error *err)
+{
+	int rc = pawl_check_saves(run, err);
+
+	return run && rc == 0 ? mirrors_take_error(run, err) : rc;
+}
+
+int
+pawl_check_saves(struct pawl *run, struct pawl_error *err)
 {
 	return run ? run_take_pending(run, err) : 0;
 }

@@ -19,6 +19,7 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "catalog_entry.h"
+#include "catalog_list.h"
 
 static int
 out_of_memory(struct pawl_error *err)
@@ -54,7 +55,8 @@ compare_numbers(uint64_t a, uint64_t b)
 	return (a > b) - (a < b);
 }
 
-/* By id; of one id the valid ones first, of these the one first that has the better claim to it. */
+/* By id; of one id the valid ones first, of these those in the run's own store, of these the one first that has the
+ * better claim to it. */
 static int
 compare_entries(const void *pa, const void *pb)
 {
@@ -63,6 +65,8 @@ compare_entries(const void *pa, const void *pb)
 
 	if (c == 0)
 		c = !a->summary - !b->summary;
+	if (c == 0)
+		c = (a->at != NULL) - (b->at != NULL);
 	if (c == 0)
 		c = (catalog_name_id(a->name) != a->id) - (catalog_name_id(b->name) != b->id);
 	if (c == 0)
@@ -97,6 +101,10 @@ order_entries(struct catalog *c, struct pawl_error *err)
 			owner = e;
 			continue;
 		}
+		if (e->at) { /* it is in the run's own store as well, or in another mirror */
+			remove_at(c, i--);
+			continue;
+		}
 		char *problem = mem_printf("its id %llu is that of %s", (unsigned long long)e->id, owner->name);
 		if (problem) {
 			catalog_entry_turn_bad(e, problem);
@@ -109,82 +117,6 @@ order_entries(struct catalog *c, struct pawl_error *err)
 }
 
 /* -------------------------------------------------------------------- load */
-
-struct found {
-	const char *name;
-	int64_t mtime_ns;
-};
-
-struct listing {
-	struct bump memory;
-	struct found *found; /* sorted by name once complete */
-	size_t n, cap;
-	bool single;  /* of the name that the user gave */
-	bool is_file; /* not a folder */
-};
-
-static void
-listing_clear(struct listing *l)
-{
-	mem_free(l->found);
-	bump_clear(&l->memory);
-}
-
-static int
-see_folder(void *arg, const struct store_entry *entry)
-{
-	struct listing *l = arg;
-
-	if (entry->is_folder == l->is_file || entry->is_link || (!l->single && !text_is_component(entry->name)))
-		return 0;
-	if (l->n == CATALOG_MAX)
-		return PAWL_ELIMIT;
-	if (l->n == l->cap) {
-		size_t cap = l->cap ? 2 * l->cap : 64;
-		struct found *found = mem_resize(l->found, cap, sizeof(*found));
-
-		if (!found)
-			return PAWL_ENOMEM;
-		l->found = found;
-		l->cap = cap;
-	}
-	l->found[l->n].name = bump_strndup(&l->memory, entry->name, strlen(entry->name));
-	l->found[l->n].mtime_ns = entry->mtime_ns;
-	return l->found[l->n++].name ? 0 : PAWL_ENOMEM;
-}
-
-static int
-compare_found(const void *a, const void *b)
-{
-	return strcmp(((const struct found *)a)->name, ((const struct found *)b)->name);
-}
-
-static int
-list_folders(const struct catalog *c, struct listing *l, struct pawl_error *err)
-{
-	struct store_entry entry;
-	int rc;
-
-	if (c->single_name) {
-		l->single = true;
-		l->is_file = c->foreign && !foreign_is_folder(c->foreign);
-		rc = store_stat(c->store, c->single_name, &entry, err);
-		entry.name = c->single_name;
-		if (rc == 0)
-			rc = see_folder(l, &entry);
-	} else {
-		rc = store_list(c->store, CATALOG_FOLDER, see_folder, l, err);
-	}
-	if (rc == PAWL_ENOTFOUND) /* nothing was ever saved here */
-		return 0;
-	if (rc == PAWL_ENOMEM)
-		return out_of_memory(err);
-	if (rc == PAWL_ELIMIT)
-		return err_set(err, rc, CATALOG_FOLDER ": expected at most %u checkpoints, found more", CATALOG_MAX);
-	if (rc == 0 && l->n)
-		qsort(l->found, l->n, sizeof(*l->found), compare_found);
-	return rc;
-}
 
 /* What a reload knows of one folder before it changes anything. */
 struct row {
@@ -220,7 +152,7 @@ compare_by_name(const void *a, const void *b)
 
 /* Finds the known entry of each row: both lists in the order of names, walked side by side. */
 static int
-match_known(const struct catalog *c, const struct listing *l, struct rows *rows, struct pawl_error *err)
+match_known(const struct catalog *c, const struct catalog_listing *l, struct rows *rows, struct pawl_error *err)
 {
 	PAWL_FREE struct catalog_entry **known = mem_zalloc(c->n, sizeof(struct catalog_entry *));
 	size_t k = 0;
@@ -234,7 +166,7 @@ match_known(const struct catalog *c, const struct listing *l, struct rows *rows,
 	for (size_t i = 0; i < l->n; i++) {
 		while (k < c->n && strcmp(known[k]->name, l->found[i].name) < 0)
 			k++;
-		if (k < c->n && strcmp(known[k]->name, l->found[i].name) == 0 && known[k]->summary &&
+		if (k < c->n && strcmp(known[k]->name, l->found[i].name) == 0 && known[k]->summary && !known[k]->at &&
 		    known[k]->mtime_ns == l->found[i].mtime_ns && known[k]->mtime_ns)
 			rows->row[i].old = known[k];
 	}
@@ -294,12 +226,52 @@ apply_holds(const struct catalog *c, struct rows *rows, struct bump *memory, str
 	return 0;
 }
 
-static int
-gather(const struct catalog *c, struct listing *l, struct rows *rows, struct pawl_error *err)
+/* The entry of a save that was called off and left nothing else, as it was read before, or NULL. */
+static const struct catalog_entry *
+find_withdrawn(const struct catalog *c, const char *name)
 {
-	PAWL_CLEAN(buf_clear) struct buf scratch = {0};
+	for (size_t i = 0; i < c->n_withdrawn; i++)
+		if (strcmp(c->withdrawn[i].name, name) == 0)
+			return &c->withdrawn[i];
+	return NULL;
+}
 
-	TRY(list_folders(c, l, err));
+static bool
+is_known_mark(const struct catalog *c, const struct catalog_found *found)
+{
+	const struct catalog_entry *e = found->mtime_ns ? find_withdrawn(c, found->name) : NULL;
+
+	return e && e->mtime_ns == found->mtime_ns;
+}
+
+static int
+read_new(const struct catalog *c, const struct catalog_listing *l, struct rows *rows, struct pawl_error *err)
+{
+	PAWL_FREE struct catalog_want *wants = mem_zalloc(l->n, sizeof(*wants));
+	size_t n = 0;
+
+	if (!wants)
+		return out_of_memory(err);
+	for (size_t i = 0; i < l->n; i++) {
+		struct catalog_entry *e = &rows->row[i].added;
+
+		if (rows->row[i].old)
+			continue;
+		if (!is_known_mark(c, &l->found[i])) {
+			wants[n++] = (struct catalog_want){&l->found[i], e};
+			continue;
+		}
+		TRY(catalog_entry_empty(l->found[i].name, e, err));
+		e->mtime_ns = l->found[i].mtime_ns;
+		e->is_withdrawn = true;
+	}
+	return catalog_list_read(c, wants, n, err);
+}
+
+static int
+gather(const struct catalog *c, struct catalog_listing *l, struct rows *rows, struct pawl_error *err)
+{
+	TRY(catalog_list_folders(c, l, err));
 	rows->row = mem_zalloc(l->n, sizeof(*rows->row));
 	rows->names = mem_zalloc(l->n, sizeof(*rows->names));
 	if (!rows->row || !rows->names)
@@ -308,11 +280,7 @@ gather(const struct catalog *c, struct listing *l, struct rows *rows, struct paw
 	for (size_t i = 0; i < l->n; i++)
 		rows->names[i] = l->found[i].name;
 	TRY(match_known(c, l, rows, err));
-	for (size_t i = 0; i < l->n; i++) {
-		if (!rows->row[i].old)
-			TRY(catalog_entry_read(c, l->found[i].name, l->found[i].mtime_ns, &scratch, &rows->row[i].added,
-			                       err));
-	}
+	TRY(read_new(c, l, rows, err));
 	if (c->single_name)
 		return 0;
 	TRY(apply_marks(c, rows, &l->memory, err));
@@ -335,21 +303,55 @@ take_row(struct row *row, struct catalog_entry *ret)
 	ret->held = row->held;
 }
 
+/* Of a folder that the save has left behind packs in, the user is told. */
+static bool
+is_only_withdrawn(const struct catalog_found *found, const struct row *row)
+{
+	return !row->old && row->added.is_withdrawn && !found->has_packs;
+}
+
+static size_t
+count_withdrawn(const struct catalog_listing *l, const struct rows *rows)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < rows->n; i++)
+		n += is_only_withdrawn(&l->found[i], &rows->row[i]);
+	return n;
+}
+
 int
 catalog_reload(struct catalog *c, struct pawl_error *err)
 {
-	PAWL_CLEAN(listing_clear) struct listing l = {0};
+	PAWL_CLEAN(catalog_listing_clear) struct catalog_listing l = {0};
 	PAWL_CLEAN(rows_clear) struct rows rows = {0};
 
 	TRY(gather(c, &l, &rows, err));
-	struct catalog_entry *entries = mem_zalloc(rows.n, sizeof(*entries));
-	if (!entries)
+	struct catalog_entry *entries = mem_zalloc(rows.n + c->n, sizeof(*entries));
+	struct catalog_entry *withdrawn = mem_zalloc(count_withdrawn(&l, &rows), sizeof(*withdrawn));
+	if (!entries || !withdrawn) {
+		mem_free(entries);
+		mem_free(withdrawn);
 		return out_of_memory(err);
-	for (size_t i = 0; i < rows.n; i++)
-		take_row(&rows.row[i], &entries[i]);
+	}
+	size_t n = 0, n_withdrawn = 0, cap = rows.n + c->n;
+	for (size_t i = 0; i < rows.n; i++) {
+		bool gone = is_only_withdrawn(&l.found[i], &rows.row[i]);
+
+		take_row(&rows.row[i], gone ? &withdrawn[n_withdrawn++] : &entries[n++]);
+	}
+	for (size_t i = 0; i < c->n; i++) {
+		if (!c->entries[i].at)
+			continue;
+		entries[n++] = c->entries[i];
+		c->entries[i] = (struct catalog_entry){0};
+	}
 	catalog_clear(c);
 	c->entries = entries;
-	c->n = c->cap = rows.n;
+	c->n = n;
+	c->cap = cap;
+	c->withdrawn = withdrawn;
+	c->n_withdrawn = n_withdrawn;
 	return order_entries(c, err);
 }
 
@@ -374,9 +376,12 @@ catalog_clear(struct catalog *c)
 {
 	for (size_t i = 0; i < c->n; i++)
 		catalog_entry_clear(&c->entries[i]);
+	for (size_t i = 0; i < c->n_withdrawn; i++)
+		catalog_entry_clear(&c->withdrawn[i]);
 	mem_free(c->entries);
-	c->entries = NULL;
-	c->n = c->cap = 0;
+	mem_free(c->withdrawn);
+	c->entries = c->withdrawn = NULL;
+	c->n = c->cap = c->n_withdrawn = 0;
 }
 
 int
@@ -413,28 +418,62 @@ make_room(struct catalog *c, struct pawl_error *err)
 	return 0;
 }
 
+/* Is one of the first n entries, which are in order, a good one of this id? */
+static bool
+is_known(const struct catalog *c, size_t n, uint64_t id)
+{
+	struct catalog first = {.entries = c->entries, .n = n};
+
+	return catalog_get(&first, id) != NULL;
+}
+
 int
 catalog_add(struct catalog *c, const char *name, struct pawl_error *err)
 {
 	PAWL_CLEAN(catalog_entry_clear) struct catalog_entry e = {0};
-	PAWL_CLEAN(buf_clear) struct buf scratch = {0}, key = {0};
-	struct store_entry folder;
+	PAWL_CLEAN(buf_clear) struct buf scratch = {0};
+	int64_t mtime_ns;
 
-	catalog_key(c, name, &key);
-	TRY(buf_check(&key, name, err));
-	TRY(store_stat(c->store, buf_str(&key), &folder, err));
-	TRY(catalog_entry_read(c, name, folder.mtime_ns, &scratch, &e, err));
+	TRY(catalog_list_time(c, name, &mtime_ns, err));
+	TRY(catalog_entry_read(c, name, mtime_ns, &scratch, &e, err));
 	if (e.problem)
 		return err_set(err, PAWL_ECORRUPT, "%s: %s", name, e.problem);
 	TRY(make_room(c, err));
 	for (size_t i = 0; i < c->n; i++) {
-		if (strcmp(c->entries[i].name, name) == 0) {
+		if (!c->entries[i].at && strcmp(c->entries[i].name, name) == 0) {
 			remove_at(c, i);
 			break;
 		}
 	}
 	c->entries[c->n++] = e;
 	e = (struct catalog_entry){0};
+	return order_entries(c, err);
+}
+
+int
+catalog_take_far(struct catalog *c, struct catalog *from, struct store *at, const char *run_id, struct pawl_error *err)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < c->n; i++) {
+		if (c->entries[i].at == at)
+			catalog_entry_clear(&c->entries[i]);
+		else
+			c->entries[n++] = c->entries[i];
+	}
+	c->n = n;
+	for (size_t i = 0; i < from->n; i++) {
+		struct catalog_entry *e = &from->entries[i];
+
+		if (!e->summary || strcmp(e->summary->run_id, run_id) != 0 || is_known(c, n, e->id))
+			continue;
+		TRY(make_room(c, err));
+		e->at = at;
+		e->held = false; /* that is the mirror's matter */
+		e->mtime_ns = 0;
+		c->entries[c->n++] = *e;
+		*e = (struct catalog_entry){0};
+	}
 	return order_entries(c, err);
 }
 
@@ -473,6 +512,9 @@ catalog_mark(struct catalog *c, struct catalog_entry *e, const bool *pinned, con
 
 	if (c->single_name || !e->summary)
 		return err_set(err, PAWL_EUSAGE, "%s: only checkpoints of a run can be pinned or scored", e->name);
+	if (e->at)
+		return err_set(err, PAWL_EUNSUPPORTED, "%s lies only in the mirror %s; pin or score it there", e->name,
+		               e->at->root);
 	PAWL_FREE struct pawl_metric *all = marks_overlay(e->metrics, e->n_metrics, metrics, n, &n_all);
 	PAWL_FREE struct pawl_metric *late = mem_zalloc(e->n_metrics + n, sizeof(*late));
 	if (!all || !late)

@@ -40,14 +40,23 @@ struct catalog_entry {
 	size_t n_metrics;
 	bool pinned, held;
 	int64_t mtime_ns; /* of the folder when it was read; 0 = read it again */
+	bool is_withdrawn; /* of a bad one: there is what calls the save off (withdraw.h) where the manifest would be */
+	struct store *at; /* NULL: in the run's own store; else the only place where it is: a mirror's, borrowed */
 };
+
+struct mirrors; /* mirror.h */
 
 struct catalog {
 	struct store *store;           /* borrowed */
+	const struct mirrors *mirrors; /* who knows what the mirrors have; NULL = there are none; borrowed */
 	const char *single_name;       /* NULL for runs */
 	const struct foreign_format *foreign; /* of what another program wrote, or NULL; borrowed */
 	struct catalog_entry *entries; /* ascending by id; bad ones sorted in by the id of their name */
 	size_t n, cap;
+	/* Saves that were called off and left nothing but that (withdraw.h): no checkpoints, but their names and ids are used
+	 * up. */
+	struct catalog_entry *withdrawn;
+	size_t n_withdrawn;
 };
 
 int catalog_load(struct catalog *c, struct store *store, const char *single_name, struct pawl_error *err);
@@ -58,6 +67,10 @@ int catalog_load_foreign(struct catalog *c, struct store *store, const char *nam
  * are read anew. */
 int catalog_reload(struct catalog *c, struct pawl_error *err);
 void catalog_clear(struct catalog *c);
+/* Takes over what another store (a mirror's) has of this run and c has not, and forgets what it had before; such entries
+ * stay over a reload until they are in the run's own store, too. from: the other store's catalog, still to be cleared. */
+int catalog_take_far(struct catalog *c, struct catalog *from, struct store *at, const char *run_id,
+                     struct pawl_error *err);
 /* Reads and adds one checkpoint just committed. */
 int catalog_add(struct catalog *c, const char *name, struct pawl_error *err);
 void catalog_drop(struct catalog *c, uint64_t id);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "withdraw.h"
 
 static int
 out_of_memory(struct pawl_error *err)
@@ -81,8 +82,8 @@ is_about_one(int code)
 }
 
 static int
-read_manifest(const struct catalog *c, const char *name, bool summary, struct buf *scratch, struct manifest **ret,
-              struct pawl_error *err)
+read_manifest(const struct catalog *c, struct store *store, const char *name, bool summary, struct buf *scratch,
+              struct manifest **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 
@@ -91,8 +92,24 @@ read_manifest(const struct catalog *c, const char *name, bool summary, struct bu
 	if (c->foreign)
 		return foreign_manifest(c->foreign, c->store, buf_str(&key), ret, err);
 	scratch->len = 0;
-	TRY(store_get(c->store, buf_str(&key), MANIFEST_MAX_BYTES, scratch, err));
+	TRY(store_get(store, buf_str(&key), MANIFEST_MAX_BYTES, scratch, err));
+	if (withdraw_is_mark(scratch->ptr, scratch->len))
+		return err_set(err, PAWL_ENOTFOUND, "%s: the save was called off", name);
 	return manifest_decode(name, scratch->ptr, scratch->len, summary, ret, err);
+}
+
+int
+catalog_entry_empty(const char *name, struct catalog_entry *ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(catalog_entry_clear)
+	struct catalog_entry e = {.name = mem_strdup(name), .id = catalog_name_id(name)};
+
+	e.problem = mem_strdup(CATALOG_NO_MANIFEST);
+	if (!e.name || !e.problem)
+		return out_of_memory(err);
+	*ret = e;
+	e = (struct catalog_entry){0};
+	return 0;
 }
 
 int
@@ -104,7 +121,7 @@ catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, 
 
 	if (!e.name)
 		return out_of_memory(err);
-	int rc = read_manifest(c, name, true, scratch, &e.summary, &why);
+	int rc = read_manifest(c, c->store, name, true, scratch, &e.summary, &why);
 	if (rc == 0) {
 		e.id = e.summary->id;
 		e.metrics = e.summary->metrics;
@@ -112,6 +129,7 @@ catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, 
 	} else if (is_about_one(rc) && !(c->foreign && rc == PAWL_EUNSUPPORTED)) { /* that is no damage */
 		e.id = catalog_name_id(name);
 		e.problem = mem_strdup(rc == PAWL_ENOTFOUND ? CATALOG_NO_MANIFEST : why.message);
+		e.is_withdrawn = rc == PAWL_ENOTFOUND && withdraw_is_mark(scratch->ptr, scratch->len);
 		if (!e.problem)
 			return out_of_memory(err);
 	} else {
@@ -132,7 +150,7 @@ read_again(const struct catalog *c, const struct catalog_entry *e, bool summary,
 	PAWL_CLEAN(buf_clear) struct buf scratch = {0};
 	struct manifest *m;
 
-	TRY(read_manifest(c, e->name, summary, &scratch, &m, err));
+	TRY(read_manifest(c, e->at ? e->at : c->store, e->name, summary, &scratch, &m, err));
 	if (e->summary && (m->id != e->summary->id || strcmp(m->token, e->summary->token) != 0)) {
 		manifest_free(m);
 		return err_set(err, PAWL_ECONFLICT, "%s: another checkpoint has taken its place since it was listed",

@@ -13,6 +13,8 @@ void catalog_entry_turn_bad(struct catalog_entry *e, char *problem);
 /* The number that a name ends in; 0 if there is none or it is too large. */
 uint64_t catalog_name_id(const char *name);
 
+/* The entry of a folder without manifest. */
+int catalog_entry_empty(const char *name, struct catalog_entry *ret, struct pawl_error *err);
 /* Reads one checkpoint; what is wrong with it becomes its problem, and only what is wrong elsewhere an error. */
 int catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, struct buf *scratch,
                        struct catalog_entry *ret, struct pawl_error *err);

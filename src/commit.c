@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "lease.h"
 #include "save.h"
+#include "withdraw.h"
 #include "writer.h"
 
 /* The summary of a save as a manifest; borrows everything from the save. */
@@ -135,10 +136,13 @@ static int
 put_last(struct save *s, const char *key, const struct buf *text, struct pawl_error *err)
 {
 	int flags = STORE_DURABLE | (s->run->caps.exclusive_put ? STORE_EXCLUSIVE : 0);
+
+	s->is_publishing = true;
 	int rc = store_put_bytes(s->run->store, key, text->ptr, text->len, flags, err);
 
-	return rc == PAWL_EEXISTS ? err_set(err, PAWL_ECONFLICT, "%s has been committed by another writer", s->name)
-	                          : rc;
+	return rc == PAWL_EEXISTS
+	               ? err_set(err, PAWL_ECONFLICT, "%s has been called off, or committed by another writer", s->name)
+	               : rc;
 }
 
 static int
@@ -242,8 +246,11 @@ check_files(struct save *s, const struct manifest_file *files, size_t n, struct 
 	for (size_t i = 0; i < n; i++)
 		if (!wanted[i].seen)
 			return err_set(err, PAWL_EIO,
-			               "%s of %llu bytes is not in the folder any more that it was written to",
-			               wanted[i].name, (unsigned long long)wanted[i].nbytes);
+			               "%s of %llu bytes is not in the folder any more that it was written to%s",
+			               wanted[i].name, (unsigned long long)wanted[i].nbytes,
+			               s->run->meet && !s->run->caps.rename_folder
+			                       ? " (in a bucket all ranks must come to the same name of the checkpoint)"
+			                       : "");
 	return 0;
 }
 
@@ -264,6 +271,26 @@ commit_bytes(struct save *s, const struct buf *text, const struct manifest_file 
 	return 0;
 }
 
+/* The manifest's put has failed, or says so. */
+static int
+settle_put(struct save *s, int code, struct pawl_error *err)
+{
+	struct pawl_error trouble = {0}, why = {0};
+
+	if (err)
+		why = *err;
+	int rc = withdraw_settle(s, &trouble);
+
+	if (rc == 1) {
+		s->committed_ns = clock_mono_ns();
+		return 0;
+	}
+	if (rc < 0)
+		return err_set(err, rc, "%s; and how the save has ended is not known: %s", why.message,
+		               trouble.message);
+	return code;
+}
+
 int
 commit_publish(struct save *s, struct pawl_error *err)
 {
@@ -272,7 +299,9 @@ commit_publish(struct save *s, struct pawl_error *err)
 	struct manifest m = {0};
 
 	TRY(commit_describe(s, false, &m, &text, err));
-	return commit_bytes(s, &text, m.files, (size_t)m.n_files, err);
+	int rc = commit_bytes(s, &text, m.files, (size_t)m.n_files, err);
+
+	return rc < 0 && s->is_publishing && !s->run->caps.rename_folder ? settle_put(s, rc, err) : rc;
 }
 
 static int

@@ -12,7 +12,8 @@
  *                                                                              else, if the run is ours: failed
  *
  * RENAME gives the hidden folder the checkpoint's name; WITHDRAW gives it another hidden name. One folder can be
- * renamed only once, so whoever comes first decides, and all come to know the same.
+ * renamed only once, so whoever comes first decides, and all come to know the same. In a bucket it is one key that can
+ * be put only once, by either (withdraw.h).
  */
 #include <string.h>
 
@@ -22,6 +23,7 @@
 #include "gather.h"
 #include "merge.h"
 #include "save.h"
+#include "withdraw.h"
 
 #define MARGIN_MS 2000 /* how much longer than rank 0 the others wait: its verdict has a way to go */
 
@@ -136,19 +138,21 @@ settle_as_host(struct save *s, const struct pawl_error *why, struct pawl_error *
 {
 	struct pawl_error trouble = {0};
 	PAWL_FREE char *name = NULL;
+	bool in_bucket = !s->run->caps.rename_folder;
 	int rc = 0;
 
-	if (s->is_publishing) { /* a rename that was done can be told as failed */
-		rc = find_published(s, &name, &trouble);
+	if (s->is_publishing) { /* what was done can be told as failed */
+		rc = in_bucket ? withdraw_settle(s, &trouble) : find_published(s, &name, &trouble);
 		if (rc == 1) {
 			rc = store_sync(s->run->store, CATALOG_FOLDER, &trouble);
 			s->committed_ns = clock_mono_ns();
 			return rc < 0 ? tell_unknown(rc, why, &trouble, err) : 0;
 		}
-		if (rc == 0)
+		if (rc == 0 && !in_bucket)
 			rc = check_still_ours(s, &trouble);
 	}
-	withdraw(s, NULL);
+	if (!in_bucket) /* there nobody else can put the manifest of this save */
+		withdraw(s, NULL);
 	if (rc < 0)
 		return tell_unknown(rc, why, &trouble, err);
 	/* One that could not wait any longer has called the save off: its reason is everybody's. */
@@ -179,9 +183,14 @@ static int
 settle_alone(struct save *s, char **ret_name, const struct pawl_error *why, struct pawl_error *err)
 {
 	struct pawl_error trouble = {0};
-	int rc = withdraw(s, &trouble);
+	bool in_bucket = !s->run->caps.rename_folder;
+	int rc = in_bucket ? withdraw_settle(s, &trouble) : withdraw(s, &trouble);
 
-	if (rc == PAWL_ENOTFOUND) {
+	if (rc == 1) {
+		*ret_name = mem_strdup(s->name);
+		return *ret_name ? 0 : err_set(err, PAWL_ENOMEM, "save: out of memory");
+	}
+	if (rc == PAWL_ENOTFOUND && !in_bucket) {
 		rc = find_published(s, ret_name, &trouble);
 		if (rc == 1)
 			return 0;

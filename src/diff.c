@@ -476,7 +476,7 @@ open_side(struct side *s, struct pawl *run, uint64_t id, struct pawl_error *err)
 	opts.selector = selector;
 	opts.no_fallback = 1;
 	TRY(pawl_restore_open(run, &opts, &s->r, err));
-	TRY(fetch_new(run->store, run->opts.io_threads, RING_BYTES, &s->fetch, err));
+	TRY(fetch_new(run->reads, run->opts.io_threads, RING_BYTES, &s->fetch, err));
 	s->slab = mem_alloc(SLAB_BYTES);
 	return s->slab ? 0 : no_memory(err);
 }

@@ -6,6 +6,8 @@
  * Everything is tried inside one private folder below the root, which is removed again; a root that cannot be written
  * to gets the rows that reading alone can tell. Each row is "yes", or "no" with the system's reason.
  */
+#include "doctor.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -28,17 +30,7 @@
 #include "base/text.h"
 #include "lease.h"
 
-#define MAX_ROWS 40
 #define BLOCK 4096
-
-struct pawl_rows {
-	struct bump memory;
-	struct {
-		const char *key, *value;
-	} row[MAX_ROWS];
-	size_t n;
-	bool failed;
-};
 
 void
 pawl_rows_free(struct pawl_rows *rows)
@@ -73,6 +65,15 @@ rows_clean(struct pawl_rows **rows)
 	pawl_rows_free(*rows);
 }
 
+void
+doctor_state(struct pawl_rows *rows, const char *key, char *value)
+{
+	if (!value || rows->n == DOCTOR_MAX_ROWS)
+		rows->failed = true;
+	else
+		rows->row[rows->n++] = (__typeof__(rows->row[0])){key, value};
+}
+
 /* Adds a row that answers yes or no; the reason belongs to a no. */
 static void
 answer(struct pawl_rows *rows, const char *key, int sys)
@@ -85,20 +86,7 @@ answer(struct pawl_rows *rows, const char *key, int sys)
 		err_sys(&err, sys, "no");
 		text_copy(reason, sizeof(reason), err.message);
 	}
-	char *value = bump_printf(&rows->memory, "%s", sys ? reason : "yes");
-	if (!value || rows->n == MAX_ROWS)
-		rows->failed = true;
-	else
-		rows->row[rows->n++] = (__typeof__(rows->row[0])){key, value};
-}
-
-static void
-state(struct pawl_rows *rows, const char *key, char *value)
-{
-	if (!value || rows->n == MAX_ROWS)
-		rows->failed = true;
-	else
-		rows->row[rows->n++] = (__typeof__(rows->row[0])){key, value};
+	doctor_state(rows, key, bump_printf(&rows->memory, "%s", sys ? reason : "yes"));
 }
 
 /* ----------------------------------------------------------------- reading */
@@ -135,9 +123,9 @@ describe_type(struct pawl_rows *rows, int root_fd)
 	struct statfs fs;
 
 	if (fstatfs(root_fd, &fs) == 0)
-		state(rows, "file system",
-		      bump_printf(&rows->memory, "%s (0x%08x)", type_name((uint32_t)fs.f_type),
-		                  (unsigned)(uint32_t)fs.f_type));
+		doctor_state(rows, "file system",
+		             bump_printf(&rows->memory, "%s (0x%08x)", type_name((uint32_t)fs.f_type),
+		                         (unsigned)(uint32_t)fs.f_type));
 }
 
 #else
@@ -160,12 +148,12 @@ describe_space(struct pawl_rows *rows, int root_fd)
 		return;
 	text_bytes((double)fs.f_bavail * (double)fs.f_frsize, free_text);
 	text_bytes((double)fs.f_blocks * (double)fs.f_frsize, all_text);
-	state(rows, "free space", bump_printf(&rows->memory, "%s of %s", free_text, all_text));
+	doctor_state(rows, "free space", bump_printf(&rows->memory, "%s of %s", free_text, all_text));
 	if (fs.f_files)
-		state(rows, "free inodes",
-		      bump_printf(&rows->memory, "%llu of %llu", (unsigned long long)fs.f_favail,
-		                  (unsigned long long)fs.f_files));
-	state(rows, "longest file name", bump_printf(&rows->memory, "%lu bytes", (unsigned long)fs.f_namemax));
+		doctor_state(rows, "free inodes",
+		             bump_printf(&rows->memory, "%llu of %llu", (unsigned long long)fs.f_favail,
+		                         (unsigned long long)fs.f_files));
+	doctor_state(rows, "longest file name", bump_printf(&rows->memory, "%lu bytes", (unsigned long)fs.f_namemax));
 }
 
 static int
@@ -196,19 +184,19 @@ describe_lease(struct pawl_rows *rows, struct store *store)
 	int rc = read_lease(store, &rows->memory, &holder, &renewed_ns);
 
 	if (rc == PAWL_ENOTFOUND) {
-		state(rows, "lease", bump_printf(&rows->memory, "free"));
+		doctor_state(rows, "lease", bump_printf(&rows->memory, "free"));
 	} else if (rc < 0) {
-		state(rows, "lease", bump_printf(&rows->memory, "unreadable (%s)", pawl_code_name(rc)));
+		doctor_state(rows, "lease", bump_printf(&rows->memory, "unreadable (%s)", pawl_code_name(rc)));
 	} else {
 		int alive = clock_process_alive(&holder);
 
-		state(rows, "lease",
-		      bump_printf(&rows->memory, "held by process %lld on host '%s' (%s), renewed %.1f s ago",
-		                  (long long)holder.pid, holder.host,
-		                  alive == 1   ? "alive"
-		                  : alive == 0 ? "dead"
-		                               : "cannot be asked from here",
-		                  (double)(clock_unix_ns() - renewed_ns) / 1e9));
+		doctor_state(rows, "lease",
+		             bump_printf(&rows->memory, "held by process %lld on host '%s' (%s), renewed %.1f s ago",
+		                         (long long)holder.pid, holder.host,
+		                         alive == 1   ? "alive"
+		                         : alive == 0 ? "dead"
+		                                      : "cannot be asked from here",
+		                         (double)(clock_unix_ns() - renewed_ns) / 1e9));
 	}
 }
 
@@ -328,9 +316,9 @@ describe_direct(struct pawl_rows *rows, int dir_fd)
 		return;
 	}
 	unsigned offset_align = find_align(fd, block, false), memory_align = find_align(fd, block, true);
-	state(rows, "direct I/O",
-	      bump_printf(&rows->memory, "yes, offsets in units of %u, memory of %u bytes", offset_align,
-	                  memory_align));
+	doctor_state(rows, "direct I/O",
+	             bump_printf(&rows->memory, "yes, offsets in units of %u, memory of %u bytes", offset_align,
+	                         memory_align));
 }
 
 #else
@@ -359,9 +347,9 @@ describe_skew(struct pawl_rows *rows, int file_fd)
 #else
 	int64_t mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
 #endif
-	state(rows, "clock skew",
-	      bump_printf(&rows->memory, "%+.2f s (time of a new file against this host)",
-	                  (double)(mtime_ns - middle_ns) / 1e9));
+	doctor_state(rows, "clock skew",
+	             bump_printf(&rows->memory, "%+.2f s (time of a new file against this host)",
+	                         (double)(mtime_ns - middle_ns) / 1e9));
 }
 
 static void
@@ -417,19 +405,36 @@ close_store(struct open_store *o)
 	store_close(o->store);
 }
 
+/* What may be written to is tried where a store is opened for that; a folder would be made by it. */
+static int
+open_root(const char *root, struct store **ret, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+
+	if (!strstr(root, "://") || strncmp(root, "file://", 7) == 0)
+		return store_open(root, false, false, ret, err);
+	int rc = store_open(root, true, false, ret, &why);
+
+	if (rc < 0 && store_open(root, false, false, ret, NULL) == 0)
+		return 0;
+	return err_give(err, rc, &why);
+}
+
 static int
 examine(struct pawl_rows *rows, const char *root, struct pawl_error *err)
 {
 	PAWL_CLEAN(close_store) struct open_store open_store = {0};
 	struct store_caps caps;
 
-	TRY(store_open(root, false, false, &open_store.store, err));
+	TRY(open_root(root, &open_store.store, err));
 	store_get_caps(open_store.store, &caps);
-	state(rows, "root", bump_printf(&rows->memory, "%s", open_store.store->root));
-	state(rows, "store", bump_printf(&rows->memory, "%s", open_store.store->ops->name));
-	state(rows, "sums", bump_printf(&rows->memory, "XXH3-128, %s", sum_variant()));
-	if (!caps.local)
-		return 0;
+	doctor_state(rows, "root", bump_printf(&rows->memory, "%s", open_store.store->root));
+	doctor_state(rows, "store", bump_printf(&rows->memory, "%s", open_store.store->ops->name));
+	doctor_state(rows, "sums", bump_printf(&rows->memory, "XXH3-128, %s", sum_variant()));
+	if (!caps.local) {
+		describe_lease(rows, open_store.store);
+		return doctor_try_store(rows, open_store.store, err);
+	}
 	PAWL_FD int root_fd = open(open_store.store->root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (root_fd < 0)
 		return err_sys(err, errno, "%s: open", open_store.store->root);

@@ -507,7 +507,7 @@ open_source(struct exporter *x, struct pawl *run, uint64_t id, struct pawl_error
 	opts.selector = selector;
 	opts.no_fallback = 1;
 	TRY(pawl_restore_open(run, &opts, &x->r, err));
-	TRY(fetch_new(run->store, run->opts.io_threads, RING_BYTES, &x->fetch, err));
+	TRY(fetch_new(run->reads, run->opts.io_threads, RING_BYTES, &x->fetch, err));
 	x->slab = mem_alloc(SLAB_BYTES);
 	return x->slab ? 0 : no_memory(err);
 }

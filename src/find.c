@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "mirror.h"
 #include "run.h"
 
 #define POLL_FIRST_MS 10
@@ -88,7 +89,7 @@ catalog_items(const struct catalog *c, struct retain_item **ret, size_t *ret_n, 
 	for (size_t i = 0; i < c->n; i++) {
 		const struct catalog_entry *e = &c->entries[i];
 
-		if (!e->summary)
+		if (!e->summary || e->at)
 			continue;
 		items[n++] = (struct retain_item){.id = e->id,
 		                                  .step = e->summary->step,
@@ -98,7 +99,9 @@ catalog_items(const struct catalog *c, struct retain_item **ret, size_t *ret_n, 
 		                                  .n_metrics = e->n_metrics,
 		                                  .pinned = e->pinned,
 		                                  .held = e->held,
-		                                  .nonfinite = e->summary->nonfinite};
+		                                  .nonfinite = e->summary->nonfinite,
+		                                  .unmirrored = mirrors_lack(c->mirrors, e),
+		                                  .spent = mirrors_spend(c->mirrors, e)};
 	}
 	*ret = items;
 	*ret_n = n;
@@ -358,7 +361,7 @@ copy_summary(const struct manifest *m, struct pawl_info *ret)
 static int
 fill_info(const struct outlook *o, const struct catalog_entry *e, struct pawl_info *ret, struct pawl_error *err)
 {
-	struct pawl_info info = {.id = e->id, .progress = PAWL_PROGRESS_INIT, .format = "pawl"};
+	struct pawl_info info = {.id = e->id, .progress = PAWL_PROGRESS_INIT, .format = "pawl", .here = !e->at};
 
 	if (!copy_strings(o, e, &info))
 		return err_set(err, PAWL_ENOMEM, "catalog: out of memory");
@@ -369,6 +372,8 @@ fill_info(const struct outlook *o, const struct catalog_entry *e, struct pawl_in
 	             (e->pinned ? PAWL_MARK_PINNED : 0u) | (e->held ? PAWL_MARK_HELD : 0u) |
 	             (e->summary && e->summary->nonfinite ? PAWL_MARK_NONFINITE : 0u) |
 	             (e->problem ? PAWL_MARK_BAD : 0u);
+	info.level = mirrors_level(o->catalog->mirrors, o->catalog, e);
+	info.n_mirrors = mirrors_count(o->catalog->mirrors, e);
 	*ret = info;
 	return 0;
 }
@@ -452,7 +457,7 @@ pawl_metadata(struct pawl *run, uint64_t id, struct pawl_state **ret, struct paw
 		return err_set(err, PAWL_EUSAGE, "metadata: expected a run and a place for the state, found NULL");
 	run_lock(run);
 	const struct catalog_entry *e = catalog_get(&run->catalog, id);
-	int rc = e ? catalog_summary(&run->catalog, e, &m, err)
+	int rc = e ? mirrors_manifest(run, e, true, &m, err)
 	           : err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->root,
 	                     (unsigned long long)id);
 	run_unlock(run);

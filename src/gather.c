@@ -15,12 +15,38 @@
 
 #define VERDICT "verdict.json"
 #define FAULT_MAX_BYTES ((size_t)8192)
-#define POLL_FIRST_MS 1
-#define POLL_LAST_MS 200
 #define LOOK_MS 250          /* between two looks whether processes still live */
+#define FAR_LOOK_MS 2000     /* the same in a bucket */
 #define JOIN_GRACE_MS 120000 /* a rank that has never come this long after rank 0 will not come any more */
 #define NAMED_RANKS 8
 #define READERS 16 /* parts are read side by side: thousands of them, one after the other, would take rank 0 long */
+
+/* How often one looks: in a bucket every look is a request, which takes its time and is paid for. */
+struct pace {
+	int64_t first_ms, last_ms, pause_ms;
+	int64_t look_ms; /* between two looks whether processes still live */
+};
+
+static struct pace
+pace_of(struct store *store)
+{
+	struct store_caps caps;
+
+	store_get_caps(store, &caps);
+	struct pace p = {.first_ms = caps.flat ? 20 : 1,
+	                 .last_ms = caps.flat ? 1000 : 200,
+	                 .look_ms = caps.flat ? FAR_LOOK_MS : LOOK_MS};
+
+	p.pause_ms = p.first_ms;
+	return p;
+}
+
+static void
+rest(struct pace *p)
+{
+	clock_sleep_ms(p->pause_ms);
+	p->pause_ms = p->pause_ms * 2 < p->last_ms ? p->pause_ms * 2 : p->last_ms;
+}
 
 /* ---- writing */
 
@@ -349,7 +375,8 @@ gather_parts(struct store *store, struct meet *m, const char *token, int64_t dea
              struct pawl_error *err)
 {
 	uint32_t world = meet_world(m);
-	int64_t begin_ms = clock_mono_ms(), looked_ms = 0, pause_ms = POLL_FIRST_MS;
+	int64_t begin_ms = clock_mono_ms(), looked_ms = 0;
+	struct pace pace = pace_of(store);
 	PAWL_CLEAN(gathering_clear)
 	struct gathering g = {.store = store, .m = m, .token = token, .fn = fn, .arg = arg, .n_seen = 1};
 
@@ -369,14 +396,13 @@ gather_parts(struct store *store, struct meet *m, const char *token, int64_t dea
 
 		if (now_ms >= deadline_ms)
 			return too_late(&g, now_ms - begin_ms, err);
-		if (now_ms >= looked_ms + LOOK_MS) {
+		if (now_ms >= looked_ms + pace.look_ms) {
 			TRY(check_missing(&g, err));
 			looked_ms = now_ms;
 		}
 		if (g.n_seen > before)
-			pause_ms = POLL_FIRST_MS;
-		clock_sleep_ms(pause_ms);
-		pause_ms = pause_ms * 2 < POLL_LAST_MS ? pause_ms * 2 : POLL_LAST_MS;
+			pace.pause_ms = pace.first_ms;
+		rest(&pace);
 	}
 }
 
@@ -408,7 +434,8 @@ int
 gather_verdict(struct store *store, struct meet *m, const char *token, int64_t deadline_ms, char **ret_name,
                struct pawl_error *err)
 {
-	int64_t begin_ms = clock_mono_ms(), looked_ms = begin_ms, pause_ms = POLL_FIRST_MS;
+	int64_t begin_ms = clock_mono_ms(), looked_ms = begin_ms;
+	struct pace pace = pace_of(store);
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 
 	buf_printf(&key, MEET_FOLDER "/%s/" VERDICT, token);
@@ -418,7 +445,7 @@ gather_verdict(struct store *store, struct meet *m, const char *token, int64_t d
 		int64_t now_ms = clock_mono_ms();
 
 		if (now_ms >=
-		    looked_ms + LOOK_MS) { /* before the verdict is looked for: it may be rank 0's last deed */
+		    looked_ms + pace.look_ms) { /* before the verdict is looked for: it may be rank 0's last deed */
 			gone = meet_check_host(m, err) < 0;
 			looked_ms = now_ms;
 		}
@@ -433,7 +460,6 @@ gather_verdict(struct store *store, struct meet *m, const char *token, int64_t d
 			        (double)(now_ms - begin_ms) / 1000);
 			return 0;
 		}
-		clock_sleep_ms(pause_ms);
-		pause_ms = pause_ms * 2 < POLL_LAST_MS ? pause_ms * 2 : POLL_LAST_MS;
+		rest(&pace);
 	}
 }

@@ -24,6 +24,7 @@
 #include "meet.h"
 #include "pack.h"
 #include "run.h"
+#include "withdraw.h"
 #include "writer.h"
 #include "store/layer_nodes.h"
 
@@ -135,7 +136,11 @@ drop_folder(struct sweep *s, const char *key, struct pawl_error *err)
 	TRY(list(s, key, &f, err));
 	if (!s->dry_run) {
 		TRY(check_lease(s, err));
-		TRY(store_remove_folder(s->run->store, key, err));
+		int rc = (s->run->caps.rename_folder ? store_remove_folder : withdraw_remove)(s->run->store, key, err);
+
+		if (rc == PAWL_EEXISTS) /* it has become a checkpoint */
+			return 0;
+		TRY(rc);
 	}
 	s->count++;
 	for (size_t i = 0; i < f.n; i++)
@@ -215,7 +220,7 @@ run_hide_partials(struct pawl *run, struct pawl_error *err)
 	PAWL_CLEAN(folder_clear) struct folder f = {0};
 
 	if (!run->caps.rename_folder)
-		return 0;
+		return run->caps.exclusive_put ? withdraw_open_ones(run->store, CATALOG_FOLDER, err) : 0;
 	TRY(list(&s, CATALOG_FOLDER, &f, err));
 	for (size_t i = 0; i < f.n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0}, aside = {0};
@@ -316,7 +321,7 @@ is_our_name(const struct pawl *run, const char *name)
 
 /* 1 if the whole folder may go. */
 static int
-is_orphan(struct sweep *s, const char *name, const char *key, struct pawl_error *err)
+is_orphan(struct sweep *s, const char *name, const char *key, bool withdrawn, struct pawl_error *err)
 {
 	PAWL_CLEAN(folder_clear) struct folder f = {0};
 	bool has_manifest = false, deleting = false;
@@ -335,7 +340,7 @@ is_orphan(struct sweep *s, const char *name, const char *key, struct pawl_error 
 		else if (!pack_parse_name(e->name, &rank, &index) && !find_token(e->name, ".tmp"))
 			return 0;
 	}
-	if (has_manifest && !deleting)
+	if (has_manifest && !deleting && !withdrawn)
 		return 0;
 	if (f.n - (has_manifest ? 1u : 0u) - (deleting ? 1u : 0u) == 0)
 		return is_our_name(s->run, name);
@@ -349,19 +354,25 @@ is_orphan(struct sweep *s, const char *name, const char *key, struct pawl_error 
 	return rc == PAWL_EVERSION || rc == PAWL_ELIMIT ? 0 : rc;
 }
 
-/* Names of the folders whose manifest is missing or does not verify, copied so that the lock need not be held. */
+struct bad {
+	const char *name;
+	bool withdrawn;
+};
+
+/* Folders whose manifest is missing or does not verify, copied so that the lock need not be held. */
 static int
-copy_bad_names(struct pawl *run, struct bump *memory, const char ***ret, size_t *ret_n)
+copy_bad_names(struct pawl *run, struct bump *memory, struct bad **ret, size_t *ret_n)
 {
 	const struct catalog *c = &run->catalog;
-	const char **names = bump_array(memory, c->n, sizeof(*names));
+	struct bad *names = bump_array(memory, c->n, sizeof(*names));
 	size_t n = 0;
 
 	for (size_t i = 0; names && i < c->n; i++) {
 		if (c->entries[i].summary)
 			continue;
-		names[n] = bump_strndup(memory, c->entries[i].name, strlen(c->entries[i].name));
-		if (!names[n++])
+		names[n].withdrawn = c->entries[i].is_withdrawn;
+		names[n].name = bump_strndup(memory, c->entries[i].name, strlen(c->entries[i].name));
+		if (!names[n++].name)
 			return PAWL_ENOMEM;
 	}
 	*ret = names;
@@ -373,7 +384,7 @@ static int
 sweep_orphans(struct sweep *s, struct pawl_error *err)
 {
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
-	const char **names = NULL;
+	struct bad *names = NULL;
 	size_t n = 0;
 
 	run_lock(s->run);
@@ -384,19 +395,19 @@ sweep_orphans(struct sweep *s, struct pawl_error *err)
 	if (copied < 0)
 		return err_set(err, copied, "gc: out of memory");
 	/* Where a checkpoint is written under its own name, one without a manifest may be the running save's. */
-	if (!s->run->caps.rename_folder && s->run->writer && writer_busy(s->run->writer))
+	if (!s->run->caps.rename_folder && s->run->writer && (s->run->meet || writer_busy(s->run->writer)))
 		return 0;
 	for (size_t i = 0; i < n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
 
-		catalog_key(&s->run->catalog, names[i], &key);
+		catalog_key(&s->run->catalog, names[i].name, &key);
 		TRY(buf_check(&key, "gc", err));
-		rc = is_orphan(s, names[i], buf_str(&key), err);
+		rc = is_orphan(s, names[i].name, buf_str(&key), names[i].withdrawn, err);
 		if (rc == 1)
 			rc = drop_folder(s, buf_str(&key), err);
 		TRY(rc);
 	}
-	return 0;
+	return withdraw_forget(s->run, s->dry_run, &s->count, err);
 }
 
 /* ------------------------------------------------------------- small things */

@@ -155,10 +155,36 @@ refuse(struct store *store, struct lease_text *t, struct pawl_error *err)
 	               (long long)((clock_unix_ns() - t->renewed_unix_ns) / 1000000000));
 }
 
-/* Takes an abandoned lease. The exclusive lock file lets one of several contenders through; one that crashed in here
- * leaves it behind, so an old one is removed. */
+/* Takes an abandoned lease where a put can be made to replace only what was read: of several contenders, however slow,
+ * one comes through, and nobody's lease is written over. PAWL_EUNSUPPORTED: that cannot be had. */
 static int
-take_over(struct lease *l, struct pawl_error *err)
+take_over_matching(struct lease *l, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf found = {0}, mine = {0};
+	struct lease_text now = {0};
+	char tag[STORE_TAG_BYTES];
+
+	TRY(store_get_tagged(l->store, LEASE_KEY, LEASE_MAX_BYTES, &found, tag, err));
+	int rc = decode(&found, &now, err);
+
+	if (rc < 0 && !is_broken(rc))
+		return rc;
+	if (rc == 0) {
+		read_renewal(l->store, &now);
+		if (!is_abandoned(&now, l->timeout_ms))
+			return refuse(l->store, &now, err);
+	}
+	TRY(encode(&l->mine, &mine, err));
+	rc = store_put_if(l->store, LEASE_KEY, tag, mine.ptr, mine.len, err);
+	return rc == PAWL_ECONFLICT
+	               ? err_set(err, PAWL_EBUSY, "%s: another process has just taken the run over", l->store->root)
+	               : rc;
+}
+
+/* The same elsewhere. The exclusive lock file lets one of several contenders through; one that crashed in here leaves
+ * it behind, so an old one is removed. */
+static int
+take_over_locked(struct lease *l, struct pawl_error *err)
 {
 	struct lease_text now;
 	struct store_entry entry;
@@ -178,6 +204,17 @@ take_over(struct lease *l, struct pawl_error *err)
 		rc = put_lease(l, LEASE_KEY, 0, err);
 	store_remove(l->store, TAKEOVER_KEY, NULL);
 	return rc;
+}
+
+static int
+take_over(struct lease *l, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	int rc = take_over_matching(l, &why);
+
+	/* One that is too large to be read is broken, too. */
+	return rc == PAWL_EUNSUPPORTED || rc == PAWL_ENOTFOUND || rc == PAWL_ELIMIT ? take_over_locked(l, err)
+	                                                                            : err_give(err, rc, &why);
 }
 
 static int

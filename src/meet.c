@@ -24,6 +24,7 @@
 #define POLL_FIRST_MS 5
 #define POLL_LAST_MS 500
 #define DOOR_BUSY_MS 50 /* between two looks while somebody is missing */
+#define FAR_FACTOR 5    /* all these times in a bucket, where a look is a request that is paid for */
 #define LINGER_MS 5000  /* so long after opening rank 0 that closes the run still waits for those who have not come */
 #define CLEAR_TRIES 8
 #define DOOR_IDLE_MS 2000 /* when all are there: only a rank that was started again may come */
@@ -33,6 +34,7 @@ struct meet {
 	uint32_t rank, world;
 	int64_t lease_timeout_ms, since_ms;
 	int64_t left_ms; /* while waiting: since when rank 0 is known to have left */
+	int64_t factor;  /* of all pauses: 1, or FAR_FACTOR */
 	bool by_broadcast;
 	struct meet_pass pass; /* fixed but for last_id, which the lock guards */
 	char nonce[33];
@@ -337,7 +339,7 @@ keep_door(void *arg)
 		open_door(m);
 		pthread_mutex_lock(&m->lock);
 		int64_t pause_ms = m->n_members + 1 < m->world ? DOOR_BUSY_MS : DOOR_IDLE_MS;
-		int64_t until = clock_mono_ms() + pause_ms;
+		int64_t until = clock_mono_ms() + pause_ms * m->factor;
 
 		while (!m->stop && cond_wait_until(&m->changed, &m->lock, until) != ETIMEDOUT)
 			;
@@ -358,6 +360,7 @@ meet_new(struct store *store, const struct meet_opts *opts, struct meet **ret, s
 {
 	struct meet *m = mem_zalloc(1, sizeof(*m));
 	const char *job = opts->rank->attempt;
+	struct store_caps caps;
 
 	if (!m)
 		return err_set(err, PAWL_ENOMEM, "run: out of memory");
@@ -369,6 +372,8 @@ meet_new(struct store *store, const struct meet_opts *opts, struct meet **ret, s
 	m->lease_timeout_ms = opts->lease_timeout_ms;
 	m->by_broadcast = opts->broadcast != NULL;
 	m->since_ms = clock_mono_ms();
+	store_get_caps(store, &caps);
+	m->factor = caps.flat ? FAR_FACTOR : 1;
 	if (*job)
 		sum_to_hex(sum_bytes(job, strlen(job)), m->job);
 	int rc = clock_token(m->nonce, err);
@@ -492,7 +497,7 @@ wait_for_word(struct meet *m, const struct meet_opts *opts, struct pawl_error *e
 {
 	struct meet_request mine = {.rank = m->rank, .world = m->world};
 	PAWL_CLEAN(buf_clear) struct buf key = {0}, text = {0};
-	int64_t deadline_ms = clock_mono_ms() + opts->timeout_ms, pause_ms = POLL_FIRST_MS;
+	int64_t deadline_ms = clock_mono_ms() + opts->timeout_ms, pause_ms = POLL_FIRST_MS * m->factor;
 	int rc;
 
 	memcpy(mine.nonce, m->nonce, sizeof(mine.nonce));
@@ -522,7 +527,7 @@ wait_for_word(struct meet *m, const struct meet_opts *opts, struct pawl_error *e
 			break;
 		}
 		clock_sleep_ms(pause_ms);
-		pause_ms = pause_ms * 2 < POLL_LAST_MS ? pause_ms * 2 : POLL_LAST_MS;
+		pause_ms = pause_ms * 2 < POLL_LAST_MS * m->factor ? pause_ms * 2 : POLL_LAST_MS * m->factor;
 	}
 	store_remove(m->store, buf_str(&key), NULL);
 	return rc < 0 ? rc : 0;

@@ -442,7 +442,7 @@ open_source(struct relayout *x, uint64_t id, struct pawl_error *err)
 	if (key.failed || !x->name || !x->folder || !x->slab)
 		return no_memory(err);
 	x->same_world = x->from->world_size == x->world;
-	return fetch_new(run->store, run->opts.io_threads, RING_BYTES, &x->fetch, err);
+	return fetch_new(run->reads, run->opts.io_threads, RING_BYTES, &x->fetch, err);
 }
 
 /* The folder that the new one is put into must be there. */

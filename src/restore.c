@@ -13,6 +13,7 @@
 #include "restore.h"
 
 #include "agree.h"
+#include "mirror.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -89,8 +90,9 @@ take(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 		hold = NULL;
 	run_lock(run);
 	const struct catalog_entry *e = catalog_get(&run->catalog, id);
-	int rc = e ? catalog_manifest(&run->catalog, e, &manifest, err)
+	int rc = e ? mirrors_manifest(run, e, false, &manifest, err)
 	           : err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->root, id);
+	struct store *at = rc == 0 ? e->at : NULL;
 	if (rc == 0)
 		rc = catalog_info(&run->catalog, e, &run->retention, &memory, &info, err);
 	if (rc == 0) {
@@ -120,6 +122,7 @@ take(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 	else
 		state_resolve_ranks(manifest->state, SIZE_MAX);
 	r->folder = key;
+	r->at = at;
 	r->info_memory = memory;
 	r->info = info;
 	r->manifest = manifest;
@@ -141,6 +144,14 @@ candidate_clear(struct candidate *c)
 	mem_free(c->damage);
 }
 
+/* Is a bad one's place taken by a mirror's good copy? */
+static bool
+is_elsewhere(struct catalog *c, const struct catalog_entry *e)
+{
+	const struct catalog_entry *good = e->summary ? NULL : catalog_get(c, e->id);
+	return good && good->at && strcmp(good->name, e->name) == 0;
+}
+
 /* Finds the newest valid checkpoint with an id of at most `most`. Bad ones that are passed over are noted; a folder
  * without a manifest too, but it is no checkpoint, so it does not count as damage. */
 static int
@@ -153,7 +164,7 @@ pick_below(struct pawl_restore *r, uint64_t most, struct candidate *ret, struct 
 	run_lock(run);
 	for (size_t i = run->catalog.n; i-- > 0 && ret->id == 0 && rc == 0;) {
 		const struct catalog_entry *e = &run->catalog.entries[i];
-		if (e->id > most)
+		if (e->id > most || is_elsewhere(&run->catalog, e))
 			continue;
 		if (e->summary) {
 			ret->id = e->id;
@@ -283,6 +294,7 @@ select_one(struct pawl_restore *r, struct pawl_error *err)
 	/* Another process may have saved, or deleted what we know of. */
 	restore_cut_rows(&r->fallbacks, 0);
 	TRY(pawl_reload(r->run, err));
+	mirrors_list(r->run, NULL);
 	return take_selected(r, true, err);
 }
 
@@ -305,6 +317,7 @@ take_announced(struct pawl_restore *r, struct pawl_error *err)
 	if (rc != PAWL_ENOTFOUND)
 		return rc;
 	TRY(pawl_reload(r->run, err));
+	mirrors_list(r->run, NULL);
 	return take(r, id, err);
 }
 
@@ -464,6 +477,7 @@ restore_read(struct pawl_restore *r, struct pawl_error *err)
 	}
 	if (rc == 0) {
 		restore_read_event(r, nbytes);
+		mirrors_repair(r);
 		/* training goes on from here: intervals and the clock are counted from it, not from what was newer */
 		run_mark_at(r->run, &r->info.progress);
 	}

@@ -39,6 +39,7 @@ struct pawl_restore {
 	/* the checkpoint at hand; replaced by a fallback */
 	struct manifest *manifest;
 	char *folder; /* its key */
+	struct store *at; /* NULL, or the mirror that alone has it; borrowed */
 	struct bump info_memory;
 	struct pawl_info info;
 	struct pawl_hold *hold; /* NULL where none can be made */

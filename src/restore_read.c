@@ -38,7 +38,7 @@ check_files(struct pawl_restore *r, const struct manifest_tensor *t, struct pawl
 		struct store_entry entry;
 		buf_printf(&key, "%s/%s", r->folder, f->name);
 		TRY(buf_check(&key, f->name, err));
-		int rc = store_stat(r->run->store, buf_str(&key), &entry, err);
+		int rc = store_stat(r->run->reads, buf_str(&key), &entry, err);
 		if (rc < 0)
 			return rc == PAWL_ENOTFOUND
 			               ? err_set(err, PAWL_ECORRUPT, "%s: %s is missing", r->info.name, f->name)
@@ -151,7 +151,7 @@ restore_fetch(struct pawl_restore *r, const struct reshard_binding *bindings, si
 {
 	PAWL_CLEAN(clean_plan) struct reshard_plan *plan = NULL;
 	if (!r->fetch)
-		TRY(fetch_new(r->run->store, r->run->opts.io_threads, ring_bytes(r), &r->fetch, err));
+		TRY(fetch_new(r->run->reads, r->run->opts.io_threads, ring_bytes(r), &r->fetch, err));
 	TRY(reshard_plan(r->manifest, bindings, n, fetch_unit_bytes(r->fetch, wanted_bytes(bindings, n)), &plan, err));
 	struct fetch_job job = {.name = r->info.name,
 	                        .folder = r->folder,

@@ -359,8 +359,11 @@ judge(const struct pawl_retention *policy, const struct rules *rules, const stru
 static bool
 is_kept(const struct rules *rules, const struct retain_item *item, const struct verdict *v)
 {
-	return !rules->any || item->pinned || item->held || v->latest || v->best || v->good || v->in_best ||
-	       v->in_newest || v->on_step || v->young;
+	if (item->pinned || item->held || item->unmirrored)
+		return true;
+	if (item->spent)
+		return false;
+	return !rules->any || v->latest || v->best || v->good || v->in_best || v->in_newest || v->on_step || v->young;
 }
 
 /* Appends a phrase, after a comma if it is not the first one; what does not fit is cut. */
@@ -428,6 +431,10 @@ say_kept(const struct wording *w, const struct retain_item *items, size_t n, siz
 		say(out, cap, "pinned");
 	if (item->held)
 		say(out, cap, "held by a reader");
+	if (item->unmirrored)
+		say(out, cap, "not in every mirror yet");
+	if (item->spent)
+		return;
 	if (v->latest)
 		say(out, cap, "latest");
 	if (v->good)
@@ -452,6 +459,10 @@ say_kept(const struct wording *w, const struct retain_item *items, size_t n, siz
 static void
 say_removed(const struct wording *w, const struct retain_item *item, const struct verdict *v, char *out, size_t cap)
 {
+	if (item->spent) {
+		say(out, cap, "in every mirror");
+		return;
+	}
 	if (w->rules.n_best)
 		say(out, cap, "not among the best %llu by %s%s", (unsigned long long)w->rules.n_best, w->by,
 		    v->scored ? "" : " (no score)");
@@ -478,7 +489,8 @@ apply_budget(const struct pawl_retention *policy, const struct retain_item *item
 			total = UINT64_MAX;
 	}
 	for (size_t i = 0; i + 1 < n && total > policy->max_bytes && n_kept > 1; i++) {
-		if (!ret[i].keep || items[i].pinned || items[i].held || i == roles.best || i == roles.good)
+		if (!ret[i].keep || items[i].pinned || items[i].held || items[i].unmirrored || i == roles.best ||
+		    i == roles.good)
 			continue;
 		ret[i].keep = false;
 		n_kept--;

@@ -14,8 +14,10 @@ struct retain_item {
 	uint64_t bytes;           /* what deleting it would free at most (new_bytes) */
 	const struct pawl_metric *metrics;
 	size_t n_metrics;
-	bool pinned, held;        /* held: read, cloned or uploaded right now, or not yet mirrored */
+	bool pinned, held;        /* held: read, cloned or uploaded right now */
 	bool nonfinite;           /* flagged: its state holds NaN or Inf */
+	bool unmirrored;          /* a mirror lacks it yet: kept, whatever the rules are (P6) */
+	bool spent;               /* every mirror has it and nothing is to stay here after that (R95): only pins and holds keep it */
 };
 
 struct retain_decision {

@@ -3,9 +3,6 @@
  * run: opening and closing. Called by users (pawl_open, pawl_close, ...); calls the store, lease, catalog, gc and
  * writer.
  *
- * run.json:  {"pawl_run":1,"run":"<32 hex>","created_unix_ns":..,"attempt":N,"last_id":N,"scores":[["accuracy",1],..]}
- * last_id: the highest id that was ever removed, so that no id is given out twice (E1); 0 = none.
- * scores: what the training orders its checkpoints by, so that tools that come later mean the same by "best".
  * Promises P8 (a folder of another run is refused), P9 and E7 (ids and lists come from the manifests), P10 (lease).
  */
 #include "run.h"
@@ -22,15 +19,12 @@
 #include "base/text.h"
 #include "lease.h"
 #include "meet.h"
+#include "mirror.h"
 #include "name.h"
 #include "retain.h"
 #include "save.h"
 #include "store/layer_nodes.h"
 #include "writer.h"
-
-#define EVENTS_KEY "events.jsonl"
-#define RUN_MAX_BYTES 65536u
-#define RUN_MAX_SCORES 16 /* as retain_check allows */
 
 void
 run_lock(struct pawl *run)
@@ -84,22 +78,7 @@ run_take_pending(struct pawl *run, struct pawl_error *err)
 	if (t && ticket_take_error(t, err))
 		code = t->code;
 	pawl_ticket_free(t);
-	return code;
-}
-
-void
-run_event(struct pawl *run, const char *what, const char *fields)
-{
-	PAWL_CLEAN(buf_clear) struct buf line = {0};
-	struct pawl_error ignored;
-
-	if (run->opts.read_only || run->single_name || run->rank > 0)
-		return;
-	buf_printf(&line, "{\"unix_seconds\":%.3f,\"what\":", (double)clock_unix_ns() / 1e9);
-	json_put_string(&line, what, strlen(what));
-	buf_printf(&line, ",\"attempt\":%llu%s%s}\n", (unsigned long long)run->attempt, *fields ? "," : "", fields);
-	if (!line.failed)
-		store_append(run->store, EVENTS_KEY, line.ptr, line.len, &ignored);
+	return code == 0 && run->opts.mirror_errors ? mirrors_take_error(run, err) : code;
 }
 
 /* ---- store */
@@ -164,6 +143,7 @@ open_store(struct pawl *run, struct pawl_error *err)
 	TRY(store_open(memory ? "mem:" : parent ? parent : root, !o->read_only, o->no_direct_io, &run->store, err));
 	if (o->node_folder)
 		TRY(open_nodes(run, err));
+	TRY(store_limit(&run->store, o->bandwidth_bytes_per_second, o->read_bandwidth_bytes_per_second, err));
 	if (o->fault) {
 		struct store *wrapped;
 
@@ -173,8 +153,13 @@ open_store(struct pawl *run, struct pawl_error *err)
 	if (o->single && o->read_only)
 		TRY(foreign_detect(run->store, run->single_name, root, &run->foreign, err));
 	store_get_caps(run->store, &run->caps);
-	if (run->world > 1 && !o->read_only && !run->caps.rename_folder)
-		return err_set(err, PAWL_EUNSUPPORTED, "%s: jobs of many ranks need a folder to meet in, not a bucket",
+	if (run->world > 1 && !o->read_only && !run->caps.exclusive_put)
+		return err_set(err, PAWL_EUNSUPPORTED,
+		               "%s: a job of many ranks needs a store that keeps two writers apart (it does not honour "
+		               "If-None-Match)",
+		               root);
+	if (o->node_folder && !run->caps.rename_folder)
+		return err_set(err, PAWL_EUNSUPPORTED, "%s: node_folder needs a run in a folder, not in a bucket",
 		               root);
 	if (run->caps.local) {
 		char *whole = realpath(run->store->root, NULL); /* given back to users, so that a chdir does no harm */
@@ -189,146 +174,6 @@ open_store(struct pawl *run, struct pawl_error *err)
 }
 
 /* ---- identity */
-
-static bool
-is_run_id(const char *text)
-{
-	return strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32;
-}
-
-/* Takes over the score rules of run.json, for what is best and spared as such; num_to_keep goes on to count the newest.
- * What is not understood is left out. */
-static int
-adopt_scores(struct pawl *run, const struct json *scores, struct pawl_error *err)
-{
-	struct pawl_retention *r = &run->retention;
-	size_t n = scores && scores->type == JSON_ARRAY && scores->len <= RUN_MAX_SCORES ? scores->len : 0, at = 0;
-	const char **names = bump_array(&run->strings, n + 1, sizeof(*names));
-	int *orders = bump_array(&run->strings, n + 1, sizeof(*orders));
-
-	if (!names || !orders)
-		return err_set(err, PAWL_ENOMEM, "run: out of memory");
-	for (const struct json *row = n ? scores->first : NULL; row; row = row->next) {
-		if (row->type != JSON_ARRAY || row->len != 2 || row->first->type != JSON_STRING ||
-		    row->first->next->type != JSON_INT)
-			return 0;
-		names[at] = row->first->str;
-		TRY(run_copy_text(run, &names[at], err));
-		orders[at++] = row->first->next->i < 0 ? -1 : 1;
-	}
-	r->score_attributes = names;
-	r->score_orders = orders;
-	r->n_scores = at;
-	retain_count_newest(r);
-	return 0;
-}
-
-static int
-take_run_file(struct pawl *run, const struct buf *text, struct pawl_error *err)
-{
-	PAWL_CLEAN(bump_clear) struct bump memory = {0};
-	const struct json *created, *stored;
-	struct json *root;
-	const char *id;
-	uint64_t version, attempt;
-
-	TRY(json_parse(RUN_KEY, text->ptr, text->len, NULL, &memory, &root, err));
-	if (root->type == JSON_OBJECT && !json_get(root, "pawl_run"))
-		return err_set(err, PAWL_EEXISTS,
-		               RUN_KEY " is of another program (it has no \"pawl_run\"); choose another folder");
-	TRY(json_get_u64(RUN_KEY, root, "pawl_run", &version, err));
-	if (version > PAWL_FORMAT_VERSION)
-		return err_set(err, PAWL_EVERSION,
-		               RUN_KEY ": written in format version %llu, this library reads up to %d",
-		               (unsigned long long)version, PAWL_FORMAT_VERSION);
-	TRY(json_get_str(RUN_KEY, root, "run", &id, err));
-	TRY(json_get_u64(RUN_KEY, root, "attempt", &attempt, err));
-	if (!is_run_id(id))
-		return err_set(err, PAWL_ECORRUPT,
-		               RUN_KEY ": expected a run id of 32 lower-case hex digits, found '%.80s'", id);
-	memcpy(run->run_id, id, 33);
-	run->attempt = attempt;
-	stored = json_get(root, "last_id");
-	if (stored && (stored->type == JSON_INT || stored->type == JSON_UINT) && stored->u < UINT64_MAX / 2)
-		run->stored_id = run->last_id = stored->u;
-	created = json_get(root, "created_unix_ns");
-	if (created && created->type == JSON_INT)
-		run->created_ns = created->i;
-	return run->retention.n_scores ? 0 : adopt_scores(run, json_get(root, "scores"), err);
-}
-
-/* What run.json says can be told from the checkpoints, too: a damaged one counts as lost, and open_for_writing says so.
- */
-static int
-read_run_file(struct pawl *run, bool *ret_found, struct pawl_error *err)
-{
-	PAWL_CLEAN(buf_clear) struct buf text = {0};
-	struct pawl_error why = {0};
-	int rc = store_get(run->store, RUN_KEY, RUN_MAX_BYTES, &text, &why);
-
-	*ret_found = false;
-	if (rc == PAWL_ENOTFOUND)
-		return 0;
-	if (rc == 0)
-		rc = take_run_file(run, &text, &why);
-	if (rc == PAWL_ECORRUPT || rc == PAWL_ELIMIT) {
-		run->file_damage = mem_strdup(why.message);
-		return run->file_damage ? 0 : err_set(err, PAWL_ENOMEM, "run: out of memory");
-	}
-	*ret_found = true;
-	return rc < 0 ? err_set(err, rc, "%s/%s", run->root, why.message) : 0;
-}
-
-static void
-warn_of_damage(struct pawl *run)
-{
-	PAWL_CLEAN(buf_clear) struct buf fields = {0};
-
-	if (!run->file_damage)
-		return;
-	buf_puts(&fields, "\"code\":\"corrupt\",\"error\":");
-	json_put_string(&fields, run->file_damage, strlen(run->file_damage));
-	if (!fields.failed)
-		run_event(run, "warning", buf_str(&fields));
-}
-
-static int
-write_run_file(struct pawl *run, struct pawl_error *err)
-{
-	const struct pawl_retention *r = &run->retention;
-	PAWL_CLEAN(buf_clear) struct buf text = {0};
-
-	if (!run->created_ns)
-		run->created_ns = clock_unix_ns();
-	buf_printf(
-		&text,
-		"{\"pawl_run\":%d,\"run\":\"%s\",\"created_unix_ns\":%lld,\"attempt\":%llu,\"last_id\":%llu,\"scores\":[",
-		PAWL_FORMAT_VERSION, run->run_id, (long long)run->created_ns, (unsigned long long)run->attempt,
-		(unsigned long long)run->stored_id);
-	for (size_t i = 0; i < r->n_scores; i++) {
-		buf_printf(&text, "%s[", i ? "," : "");
-		json_put_string(&text, r->score_attributes[i], strlen(r->score_attributes[i]));
-		buf_printf(&text, ",%d]", r->score_orders[i]);
-	}
-	buf_printf(&text, "]}\n");
-	TRY(buf_check(&text, RUN_KEY, err));
-	return store_put_bytes(run->store, RUN_KEY, text.ptr, text.len, STORE_DURABLE, err);
-}
-
-int
-run_remember_id(struct pawl *run, uint64_t id, struct pawl_error *err)
-{
-	uint64_t before = run->stored_id;
-
-	if (run->single_name || id <= before)
-		return 0;
-	run->stored_id = id;
-	int rc = write_run_file(run, err);
-
-	if (rc < 0)
-		run->stored_id = before;
-	return rc;
-}
 
 /* R90: checkpoints of another run that ours would be mixed up with. */
 static int
@@ -387,9 +232,11 @@ identify(struct pawl *run, struct pawl_error *err)
 	const char *wanted = run->opts.run_id;
 	bool found;
 
-	if (wanted && !is_run_id(wanted))
+	if (wanted && !run_is_id(wanted))
 		return err_set(err, PAWL_EUSAGE, "run_id: expected 32 lower-case hex digits, found '%.80s'", wanted);
-	TRY(read_run_file(run, &found, err));
+	TRY(run_read_file(run, &found, err));
+	if (!found && !latest && run->mirrors)
+		TRY(run_adopt_mirrored(run, &found, err));
 	if (!found && latest)
 		memcpy(run->run_id, latest->summary->run_id, sizeof(run->run_id));
 	else if (!found && wanted)
@@ -415,6 +262,9 @@ note_history(struct pawl *run)
 	for (size_t i = 0; i < run->catalog.n; i++)
 		if (run->catalog.entries[i].id > run->last_id)
 			run->last_id = run->catalog.entries[i].id;
+	for (size_t i = 0; i < run->catalog.n_withdrawn; i++)
+		if (run->catalog.withdrawn[i].id > run->last_id)
+			run->last_id = run->catalog.withdrawn[i].id;
 	run_mark_at(run, latest ? &latest->summary->progress : NULL);
 	if (latest && latest->summary->attempt > run->attempt)
 		run->attempt = latest->summary->attempt;
@@ -428,7 +278,7 @@ remember_packs(struct pawl *run)
 	PAWL_CLEAN(buf_clear) struct buf folder = {0};
 	struct manifest *m;
 
-	if (!latest || run->opts.no_reuse || !run->caps.link)
+	if (!latest || latest->at || run->opts.no_reuse || !run->caps.link)
 		return;
 	if (catalog_manifest(&run->catalog, latest, &m, NULL) < 0)
 		return;
@@ -483,10 +333,10 @@ open_for_writing(struct pawl *run, struct pawl_error *err)
 {
 	if (!run->single_name && !run->opts.upkeep && run->rank == 0) {
 		run->attempt++;
-		TRY(write_run_file(run, err));
+		TRY(run_write_file(run, err));
 		pawl_gc(run, 0, NULL, NULL, NULL); /* what crashes left; failing to is no reason not to train */
 	}
-	warn_of_damage(run);
+	run_warn_of_damage(run);
 	if (!run->opts.arena) {
 		TRY(pawl_arena_new(0, &run->arena, err));
 		run->owns_arena = true;
@@ -497,12 +347,14 @@ open_for_writing(struct pawl *run, struct pawl_error *err)
 		TRY(host(run, err));
 	TRY(writer_new(run, &run->writer, err));
 	remember_packs(run);
-	return 0;
+	return run->rank == 0 && !run->opts.upkeep ? mirrors_start(run, err) : 0;
 }
 
 static void
 run_free(struct pawl *run)
 {
+	mirrors_free(run->mirrors);
+	run->mirrors = NULL;
 	writer_free(run->writer);
 	meet_leave(run->meet);
 	lease_drop(run->lease);
@@ -516,8 +368,28 @@ run_free(struct pawl *run)
 	mem_free(run->left_behind);
 	mem_free(run->file_damage);
 	bump_clear(&run->strings);
+	buf_clear(&run->events.text);
+	pthread_mutex_destroy(&run->events.lock);
 	pthread_mutex_destroy(&run->lock);
 	mem_free(run);
+}
+
+/* What lies only in mirrors belongs to the run, too. Where they cannot be asked the training goes on with what is here,
+ * unless there is nothing, or there has been something newer. */
+static int
+list_mirrored(struct pawl *run, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+
+	run->catalog.mirrors = run->mirrors;
+	if (!run->mirrors || run->rank > 0)
+		return 0;
+	int rc = mirrors_list(run, &why);
+	const struct catalog_entry *latest = catalog_latest(&run->catalog);
+
+	if (rc < 0 && (run->opts.mirror_errors || !latest || latest->id < run->stored_id))
+		return err_give(err, rc, &why);
+	return 0;
 }
 
 static int
@@ -536,8 +408,10 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 		TRY(run_hide_partials(run, err));
 	TRY(run->foreign ? catalog_load_foreign(&run->catalog, run->store, run->single_name, run->foreign, err)
 	                 : catalog_load(&run->catalog, run->store, run->single_name, err));
+	TRY(mirrors_open(run, err));
 	if (!is_guest)
 		TRY(run->single_name ? check_single(run, err) : identify(run, err));
+	TRY(list_mirrored(run, err));
 	if (run->nodes)
 		store_nodes_set_run(run->nodes, run->run_id);
 	note_history(run);
@@ -557,6 +431,7 @@ pawl_open(const struct pawl_open_opts *opts, struct pawl **ret, struct pawl_erro
 	if (!run)
 		return err_set(err, PAWL_ENOMEM, "run: out of memory");
 	pthread_mutex_init(&run->lock, NULL);
+	pthread_mutex_init(&run->events.lock, NULL);
 	rc = open_steps(run, opts, &own);
 	if (rc < 0) {
 		err_give(err, rc, &own);
@@ -577,6 +452,9 @@ pawl_close(struct pawl *run, struct pawl_error *err)
 	if (run->writer)
 		writer_wait(run->writer, -1);
 	rc = run_take_pending(run, err);
+	int uploads = mirrors_stop(run, rc < 0 ? NULL : err);
+
+	rc = rc < 0 ? rc : uploads;
 	run_free(run);
 	return rc;
 }

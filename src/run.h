@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/pool.h"
 #include "catalog.h"
@@ -19,7 +20,15 @@
 struct writer; /* queue of saves, tickets: writer.h */
 struct lease;  /* lease.h */
 struct meet;   /* meet.h */
+struct mirrors; /* mirror.h */
 struct save;   /* save.h */
+
+/* events.c: the lines of the object that is being filled, in stores where nothing can be appended. */
+struct run_events {
+	pthread_mutex_t lock; /* guards below */
+	struct buf text;
+	char key[48];
+};
 
 struct pawl {
 	/* set once by pawl_open */
@@ -45,6 +54,9 @@ struct pawl {
 	uint32_t rank, world;  /* 0 of 1 when alone */
 	struct writer *writer; /* NULL when read-only */
 	char *file_damage;     /* why run.json could not be read, or NULL */
+	struct run_events events;
+	struct mirrors *mirrors; /* NULL = none */
+	struct store *reads;   /* for reading checkpoints: the store, with the mirrors behind it */
 
 	pthread_mutex_t lock; /* guards all below */
 	struct catalog catalog;
@@ -68,6 +80,13 @@ struct pawl {
 /* Copies the options, fills the defaults in and checks them; who we are among how many, too. run_options.c. */
 int run_take_options(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_error *err);
 #define RUN_KEY "run.json"
+/* run_file.c: run.json. Reading one that is damaged counts as finding none, and run_warn_of_damage tells of it; adopting: the
+ * run's folder is lost, or on another host, and a mirror knows which run this is. */
+bool run_is_id(const char *text);
+int run_read_file(struct pawl *run, bool *ret_found, struct pawl_error *err);
+int run_adopt_mirrored(struct pawl *run, bool *ret_found, struct pawl_error *err);
+int run_write_file(struct pawl *run, struct pawl_error *err);
+void run_warn_of_damage(struct pawl *run);
 /* PAWL_EUSAGE where a run is about to be begun inside of another one. place.c. */
 int run_check_place(struct pawl *run, struct pawl_error *err);
 /* Replaces a text by a copy that lives as long as the run; NULL stays NULL. */
@@ -87,8 +106,8 @@ void run_mark_saved(struct pawl *run, struct save *s);
 void run_mark_outcome(struct pawl *run, struct save *s, bool good);
 /* The error of a failed save that nobody has seen, once; else 0. */
 int run_take_pending(struct pawl *run, struct pawl_error *err);
-/* Appends one line to events.jsonl; failures are ignored (events are a convenience). `fields`: JSON members without
- * braces. */
+/* Adds one line to what is told of the run (events.jsonl; in buckets objects of their own); failures are ignored. events.c.
+ * `fields`: JSON members without braces. */
 void run_event(struct pawl *run, const char *what, const char *fields);
 /* Makes it durable that an id has been given out, before the newest checkpoint is removed. The lock is held. */
 int run_remember_id(struct pawl *run, uint64_t id, struct pawl_error *err);

@@ -9,6 +9,8 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/text.h"
+#include "copy.h"
+#include "mirror.h"
 #include "name.h"
 #include "retain.h"
 #include "run.h"
@@ -27,9 +29,8 @@ run_copy_text(struct pawl *run, const char **field, struct pawl_error *err)
 }
 
 static int
-copy_retention(struct pawl *run, struct pawl_error *err)
+copy_scores(struct pawl *run, struct pawl_retention *r, struct pawl_error *err)
 {
-	struct pawl_retention *r = &run->retention;
 	const char **names = bump_array(&run->strings, (uint64_t)r->n_scores + 1, sizeof(*names));
 	int *orders = bump_array(&run->strings, (uint64_t)r->n_scores + 1, sizeof(*orders));
 
@@ -149,6 +150,58 @@ check_nodes(struct pawl *run, struct pawl_error *err)
 }
 
 static int
+check_mirrors(struct pawl *run, struct pawl_error *err)
+{
+	struct pawl_open_opts *o = &run->opts;
+
+	TRY(check_range("n_mirrors", o->n_mirrors, 0, MIRROR_MAX, err));
+	TRY(check_range("num_concurrent_uploads", o->num_concurrent_uploads, 0, COPY_MAX_STREAMS, err));
+	if (o->upload_timeout_ms < 0)
+		return err_set(err, PAWL_EUSAGE, "upload_timeout_ms: expected 0 (an hour) or more, found %lld",
+		               (long long)o->upload_timeout_ms);
+	o->upload_timeout_ms = o->upload_timeout_ms ? o->upload_timeout_ms : 3600000;
+	if (!o->n_mirrors)
+		return o->drop_mirrored || o->mirror_retention
+		               ? err_set(err, PAWL_EUSAGE, "%s: expected mirrors as well",
+		                         o->drop_mirrored ? "drop_mirrored" : "mirror_retention")
+		               : 0;
+	if (o->single)
+		return err_set(err, PAWL_EUSAGE, "mirrors: expected a run, a single checkpoint has none");
+	if (run->retention.num_to_keep == PAWL_KEEP_MEMORY)
+		return err_set(
+			err, PAWL_EUSAGE,
+			"mirrors: nothing is written when num_to_keep is memory only, so there is nothing to copy; "
+			"to keep nothing here after an upload set drop_mirrored");
+	for (size_t i = 0; i < o->n_mirrors; i++)
+		if (!o->mirrors || !o->mirrors[i] || !*o->mirrors[i] || strncmp(o->mirrors[i], "mem:", 4) == 0)
+			return err_set(err, PAWL_EUSAGE, "mirrors: expected a path or URL as number %zu, found %s",
+			               i + 1, o->mirrors && o->mirrors[i] && *o->mirrors[i] ? o->mirrors[i] : "none");
+	return o->mirror_retention ? retain_check(o->mirror_retention, err) : 0;
+}
+
+/* They live as long as the run. */
+static int
+copy_mirrors(struct pawl *run, struct pawl_error *err)
+{
+	struct pawl_open_opts *o = &run->opts;
+	const char **urls = bump_array(&run->strings, (uint64_t)o->n_mirrors + 1, sizeof(*urls));
+	struct pawl_retention *policy = bump_alloc(&run->strings, sizeof(*policy));
+
+	if (!urls || !policy)
+		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+	for (size_t i = 0; i < o->n_mirrors; i++) {
+		urls[i] = o->mirrors[i];
+		TRY(run_copy_text(run, &urls[i], err));
+	}
+	o->mirrors = urls;
+	if (!o->mirror_retention)
+		return 0;
+	*policy = *o->mirror_retention;
+	o->mirror_retention = policy;
+	return copy_scores(run, policy, err);
+}
+
+static int
 fill_defaults(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_open_opts *o = &run->opts;
@@ -236,6 +289,8 @@ run_take_options(struct pawl *run, const struct pawl_open_opts *opts, struct paw
 	if (run->retention.num_to_keep == PAWL_KEEP_MEMORY) /* R3: no scores, the newest only, in memory */
 		run->retention =
 			(struct pawl_retention){.size = sizeof(run->retention), .num_to_keep = PAWL_KEEP_MEMORY};
-	TRY(copy_retention(run, err));
+	TRY(copy_scores(run, &run->retention, err));
+	TRY(check_mirrors(run, err));
+	TRY(copy_mirrors(run, err));
 	return fill_defaults(run, err);
 }

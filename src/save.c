@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "meet.h"
+#include "mirror.h"
 #include "name.h"
 #include "share.h"
 #include "walk.h"
@@ -105,13 +106,13 @@ make_names(struct save *s, struct pawl_error *err)
 	TRY(buf_check(&name, "save", err));
 	s->name = bump_strndup(&s->memory, buf_str(&name), name.len);
 	s->folder = bump_printf(&s->memory, "%s%s", base, buf_str(&name));
-	if (run->meet) /* all ranks must come to the same, whatever they think the step is */
+	if (!run->caps.rename_folder)
+		s->partial = s->folder;
+	else if (run->meet) /* all ranks must come to the same, whatever they think the step is */
 		s->partial =
 			bump_printf(&s->memory, "%s.id%06llu.%s.partial", base, (unsigned long long)s->id, s->token);
-	else if (run->caps.rename_folder)
-		s->partial = bump_printf(&s->memory, "%s.%s.%s.partial", base, buf_str(&name), s->token);
 	else
-		s->partial = s->folder;
+		s->partial = bump_printf(&s->memory, "%s.%s.%s.partial", base, buf_str(&name), s->token);
 	if (!s->name || !s->folder || !s->partial)
 		return err_set(err, PAWL_ENOMEM, "save: out of memory");
 	return 0;
@@ -328,6 +329,7 @@ note_committed(struct save *s)
 
 	s->run->save_cost_seconds = save_blocked_seconds(s);
 	run_unlock(s->run);
+	mirrors_wake(s->run);
 	if (rc < 0)
 		tell(s, "warning", &err);
 }

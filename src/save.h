@@ -106,7 +106,8 @@ struct save {
 	atomic_uint_fast64_t minor_faults, written_bytes, reused_bytes;
 	atomic_size_t not_finite; /* index of such a tensor, or SIZE_MAX */
 	bool value_not_finite;    /* a float of the tree is NaN or infinite (option nonfinite) */
-	bool is_publishing; /* the rename has been asked for: it may be done, whatever it told */
+	bool is_publishing; /* the rename, or the manifest's put, has been asked for: it may be done, whatever it told */
+	bool in_doubt;      /* it has failed, but may be a checkpoint for all that is known: what was written must stay */
 	bool mark_settled, mark_good; /* run_mark_outcome has been called, and with what; the run's lock guards them */
 
 	pthread_mutex_t lock; /* guards below */

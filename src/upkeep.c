@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "lease.h"
+#include "mirror.h"
 #include "retain.h"
 #include "run.h"
 #include "writer.h"
@@ -162,7 +163,7 @@ unlist(struct pawl *run, struct catalog_entry *e, struct buf *doomed, struct paw
 		rc = end_existence(run, e, buf_str(&folder), buf_str(&other), err);
 	if (rc < 0)
 		doomed->len = before; /* it stays */
-	else
+	else if (!mirrors_keep(run->mirrors, e))
 		catalog_drop(&run->catalog, e->id); /* e is gone from here on */
 	return rc;
 }
@@ -237,15 +238,22 @@ point(struct pawl *run, const char *pointer, const struct catalog_entry *e, stru
 	return store_pointer(run->store, pointer, buf_str(&target), err);
 }
 
+/* A pointer leads to what is in this folder; one that lies only in a mirror has none here. */
+static const struct catalog_entry *
+here(const struct catalog_entry *e)
+{
+	return e && !e->at ? e : NULL;
+}
+
 int
 run_point(struct pawl *run, struct pawl_error *err)
 {
 	int rc;
 
 	run_lock(run);
-	rc = point(run, "latest", catalog_latest(&run->catalog), err);
+	rc = point(run, "latest", here(catalog_latest(&run->catalog)), err);
 	if (rc == 0)
-		rc = point(run, "best", catalog_best(&run->catalog, &run->retention), err);
+		rc = point(run, "best", here(catalog_best(&run->catalog, &run->retention)), err);
 	run_unlock(run);
 	return rc;
 }
@@ -377,6 +385,7 @@ set_pin(struct pawl *run, uint64_t id, bool pinned, struct pawl_error *err)
 	if (rc == 0)
 		rc = check_still_there(run, e, &own);
 	run_unlock(run);
+	mirrors_wake(run);
 	return err_give(err, rc, &own);
 }
 
@@ -410,6 +419,7 @@ add_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, size
 		rc = catalog_mark(&run->catalog, e, NULL, metrics, n, err);
 	run_unlock(run);
 	TRY(rc);
+	mirrors_wake(run);
 	return run->opts.read_only ? 0 : run_point(run, err); /* the training points anew after its next save */
 }
 
@@ -447,6 +457,9 @@ remove_one(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
 	TRY(run_check_keeper(run, err));
 	run_lock(run);
 	rc = want(run, id, &e, err);
+	if (rc == 0 && e->at)
+		rc = err_set(err, PAWL_EUNSUPPORTED, "%s lies only in the mirror %s; remove it there", e->name,
+		             e->at->root);
 	if (rc == 0 && e->held)
 		rc = err_set(err, PAWL_EBUSY, "%s is held by a reader", e->name);
 	if (rc == 0 && !force)

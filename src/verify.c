@@ -153,6 +153,37 @@ read_all(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *meter, 
 	return 0;
 }
 
+static void
+clean_fetch(struct fetch **f)
+{
+	fetch_free(*f);
+}
+
+/* One that lies only in a mirror. */
+static int
+read_far(struct pawl_restore *r, struct pawl_meter *meter, struct pawl_findings *findings, struct pawl_error *err)
+{
+	PAWL_CLEAN(clean_fetch) struct fetch *fetch = NULL;
+
+	TRY(fetch_new(r->at, r->run->opts.io_threads, 0, &fetch, err));
+	return read_copy(r, fetch, 0, meter, findings, err);
+}
+
+static int
+check_manifest(struct pawl *run, uint64_t id, struct pawl_error *err)
+{
+	struct manifest *m = NULL;
+
+	if (!run->mirrors)
+		return 0;
+	run_lock(run);
+	const struct catalog_entry *e = catalog_get(&run->catalog, id);
+	int rc = e ? catalog_manifest(&run->catalog, e, &m, err) : 0;
+	run_unlock(run);
+	manifest_free(m);
+	return rc;
+}
+
 /* What is known about a checkpoint before it is read. */
 struct target {
 	uint64_t id, nbytes;
@@ -218,7 +249,11 @@ verify_one(struct pawl *run, uint64_t id, bool among_all, struct fetch *fetch, s
 	char selector[32];
 	snprintf(selector, sizeof selector, "id:%" PRIu64, id);
 	opts.selector = selector;
-	int rc = pawl_restore_open(run, &opts, &r, &why);
+	int rc = check_manifest(run, id, &why); /* a restore would do with a mirror's */
+	if (rc == 0)
+		rc = pawl_restore_open(run, &opts, &r, &why);
+	if (rc == 0 && r->at)
+		return read_far(r, meter, findings, err);
 	if (rc == 0)
 		return read_all(r, fetch, meter, findings, err);
 	if (rc == PAWL_ECORRUPT || rc == PAWL_EIO || rc == PAWL_ELIMIT)
@@ -228,12 +263,6 @@ verify_one(struct pawl *run, uint64_t id, bool among_all, struct fetch *fetch, s
 	if (err)
 		*err = why;
 	return rc;
-}
-
-static void
-clean_fetch(struct fetch **f)
-{
-	fetch_free(*f);
 }
 
 static void

@@ -63,7 +63,6 @@ write_unit(struct save_unit *u, struct pawl_error *err)
 		nbytes = (size_t)round_up(nbytes, s->run->caps.offset_align);
 	if (nbytes > round_up(u->nbytes, IMAGE_ALIGN))
 		nbytes = u->nbytes;
-	writer_throttle(s->writer, u->nbytes);
 	TRY(pack_file(p, &file, err));
 	TRY(store_write(s->run->store, file, u->offset, u->mem, nbytes, err));
 	atomic_fetch_add(&s->written_bytes, u->nbytes);
@@ -227,8 +226,10 @@ write_abandon(struct save *s)
 			store_abort(s->run->store, s->packs[k].file);
 		s->packs[k].file = NULL;
 	}
-	if (s->run->rank > 0) {
-		abandon_own(s);
+	/* In a bucket the packs lie where the checkpoint would be, perhaps beside those of another save. */
+	if (s->run->rank > 0 || !s->run->caps.rename_folder) {
+		if (!s->in_doubt)
+			abandon_own(s);
 		return;
 	}
 	if (s->partial)

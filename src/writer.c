@@ -492,24 +492,6 @@ writer_busy(struct writer *w)
 	return busy;
 }
 
-void
-writer_throttle(struct writer *w, uint64_t nbytes)
-{
-	uint64_t rate = w->run->opts.bandwidth_bytes_per_second;
-	int64_t now = clock_mono_ns(), from, until;
-
-	if (!rate)
-		return;
-	int64_t price = (int64_t)((double)nbytes / (double)rate * 1e9);
-
-	from = atomic_load(&w->paid_until_ns);
-	do
-		until = (from > now ? from : now) + price;
-	while (!atomic_compare_exchange_weak(&w->paid_until_ns, &from, until));
-	if (until - price > now)
-		clock_sleep_ms((until - price - now) / 1000000);
-}
-
 bool
 writer_take_recycled(struct writer *w, uint64_t nbytes, struct buf *key)
 {

@@ -17,8 +17,7 @@ struct writer {
 	struct pawl *run;
 	struct pool *copiers; /* NULL when one thread copies */
 	struct pool *writers;
-	struct pool *saver;            /* one thread: save_run */
-	_Atomic int64_t paid_until_ns; /* bandwidth limit */
+	struct pool *saver; /* one thread: save_run */
 
 	pthread_mutex_t lock; /* guards below */
 	pthread_cond_t changed;
@@ -51,8 +50,6 @@ int writer_wait(struct writer *w, int64_t deadline_ms);
 /* Waits only for saves that are being written, not for those that settle. */
 int writer_wait_turn(struct writer *w, int64_t deadline_ms);
 bool writer_busy(struct writer *w);
-/* Sleeps as the bandwidth limit demands before nbytes are written. */
-void writer_throttle(struct writer *w, uint64_t nbytes);
 /* Takes a kept file of about this size; false if there is none. */
 bool writer_take_recycled(struct writer *w, uint64_t nbytes, struct buf *key);
 /* Keeps a deleted checkpoint's pack for reuse; false if enough are kept. Its file is moved to .pawl/recycle. */

@@ -45,6 +45,7 @@ from .rank import Rank, rank_identify
 from .records import CheckpointInfo, Decision, Restored
 from .rng import RngState, rng_state
 from .shard import PerRank, Shard
+from .syncer import SyncConfig, Syncer, SyncReport
 
 __version__ = version()
 
@@ -73,6 +74,9 @@ __all__ = [
     "RngState",
     "Shard",
     "StorageError",
+    "SyncConfig",
+    "SyncReport",
+    "Syncer",
     "Ticket",
     "TimeoutError",
     "TransientError",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import SupportsFloat, SupportsIndex
 
 from ._pawl import UsageError
@@ -44,6 +44,33 @@ def path(option: str, value: object) -> str:
     if "\0" in found:
         raise UsageError(f"{option} must be a path without NUL, received {value!r}")
     return os.path.expanduser(found)
+
+
+def paths(option: str, value: object) -> tuple[str, ...]:
+    """One path or URL, or several."""
+    if isinstance(value, str | os.PathLike):
+        return (path(option, value),)
+    if not isinstance(value, Sequence):
+        raise UsageError(f"{option} must be a path or a list of paths, received {value!r}")
+    return tuple(path(option, one) for one in value)
+
+
+_RULES = ("num_to_keep", "keep_last", "keep_best", "keep_every", "keep_seconds", "max_bytes")
+
+
+def rules(option: str, value: object) -> dict[str, float]:
+    """Rules of retention by their names; none at all keep everything."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{option} must be a dict of rules, received {value!r}")
+    for name in value:
+        if name not in _RULES:
+            raise UsageError(f"{option}: expected some of {', '.join(_RULES)}, received {name!r}")
+    return {
+        name: seconds(name, number) if name == "keep_seconds" else whole(name, number, 63)
+        for name, number in value.items()
+    }
 
 
 def fault(value: object) -> tuple[str, int, int, bool] | None:

@@ -57,12 +57,25 @@ class Info(TypedDict):
     blocked_seconds: float
     problem: str
     format: str
+    level: str
+    here: bool
+    n_mirrors: int
     latest: bool
     best: bool
     pinned: bool
     held: bool
     nonfinite: bool
     bad: bool
+
+@type_check_only
+class Mirror(TypedDict):
+    url: str
+    n_done: int
+    n_waiting: int
+    n_failed: int
+    done_bytes: int
+    total_bytes: int
+    error: str
 
 @type_check_only
 class Identity(TypedDict):
@@ -128,6 +141,24 @@ class Watch:
     def close(self) -> None: ...
 
 @final
+class Syncer:
+    def __new__(
+        cls,
+        local: str,
+        remote: str,
+        *,
+        command: str | None = None,
+        shell: bool = False,
+        timeout_ms: int = 0,
+        verify: bool = True,
+    ) -> Syncer: ...
+    def up(self) -> tuple[bool, int, float, str]: ...
+    def down(self) -> tuple[bool, int, float, str]: ...
+    def verify(self, down: bool, /) -> tuple[bool, int, float, str]: ...
+    def cancel(self) -> None: ...
+    def close(self) -> None: ...
+
+@final
 class Run:
     def __new__(
         cls,
@@ -155,6 +186,7 @@ class Run:
         pack_bytes: int = ...,
         block_bytes: int = ...,
         bandwidth: int = ...,
+        read_bandwidth: int = ...,
         copy_threads: int = ...,
         io_threads: int = ...,
         recycle: int = ...,
@@ -176,6 +208,14 @@ class Run:
         node_folder: str | None = ...,
         partner: int = ...,
         n_nodes: int = ...,
+        mirrors: tuple[str, ...] = ...,
+        mirror_keep: dict[str, float] = ...,
+        num_concurrent_uploads: int = ...,
+        upload_timeout_ms: int = ...,
+        upload_memory: int = ...,
+        drop_mirrored: bool = ...,
+        mirror_errors: bool = ...,
+        leave_uploads: bool = ...,
     ) -> Run: ...
     @property
     def root(self) -> str | None: ...
@@ -198,9 +238,10 @@ class Run:
         in_turn: bool = False,
     ) -> Ticket: ...
     def save_failed(self, why: str, /) -> None: ...
-    def wait(self, timeout: float | None = None, /) -> None: ...
+    def wait(self, timeout: float | None = None, remote: bool = False, /) -> None: ...
+    def mirrors(self) -> builtins.list[Mirror]: ...
     def fence(self, timeout: float | None = None, /) -> None: ...
-    def check(self) -> None: ...
+    def check(self, saves: bool = False, /) -> None: ...
     def is_saving(self) -> bool: ...
     def should_save(self, step: int, progress: Mapping[str, float] | None = None, /) -> bool: ...
     def close(self) -> None: ...

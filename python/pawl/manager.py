@@ -115,6 +115,7 @@ class CheckpointManager:
         pack_bytes: int = 0,
         block_bytes: int = 0,
         bandwidth: int | None = None,
+        read_bandwidth: int | None = None,
         copy_threads: int = 0,
         io_threads: int = 0,
         recycle: int = 0,
@@ -131,6 +132,14 @@ class CheckpointManager:
         partner: int = 0,
         n_nodes: int = 0,
         node_rank: int | None = None,
+        mirrors: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
+        mirror_keep: Mapping[str, float] | None = None,
+        num_concurrent_uploads: int = 0,
+        upload_timeout: float | None = None,
+        upload_memory: int = 0,
+        delete_after_upload: bool = False,
+        upload_errors: Literal["soft", "hard"] = "soft",
+        wait_uploads: bool = True,
         compression: None = None,
         signals: bool | None = None,
         grace_seconds: float | None = None,
@@ -138,6 +147,12 @@ class CheckpointManager:
         fault: tuple[str, int, int, bool] | None = None,
     ) -> None:
         """Opens or creates the run in ``root`` (a path, ``file://path`` or ``mem:``).
+
+        ``mirrors``: paths or URLs to which every checkpoint is copied in the background (docs/mirrors.md).
+        ``mirror_keep``: what they keep, by the words of the rules above; None = everything. ``delete_after_upload``:
+        what all of them have is deleted here. ``upload_errors``: "soft" tells them by ``check_for_errors`` and
+        ``close``, with "hard" ``save`` fails, too. ``wait_uploads``: whether ``close`` waits for uploads; else who
+        opens the run next goes on with them.
 
         ``signals``: watch SIGTERM and SIGUSR1 for ``preempted``; None = from the first look at it. ``grace_seconds``:
         time between the signal and the kill, if known. ``save_on_exception``: when the ``with`` block ends by an
@@ -192,6 +207,7 @@ class CheckpointManager:
             pack_bytes=_checks.whole("pack_bytes", pack_bytes),
             block_bytes=_checks.whole("block_bytes", block_bytes),
             bandwidth=0 if bandwidth is None else _checks.whole("bandwidth", bandwidth),
+            read_bandwidth=0 if read_bandwidth is None else _checks.whole("read_bandwidth", read_bandwidth),
             copy_threads=_checks.whole("copy_threads", copy_threads, 32),
             io_threads=_checks.whole("io_threads", io_threads, 32),
             recycle=_checks.whole("recycle", recycle, 32),
@@ -211,6 +227,14 @@ class CheckpointManager:
             node_folder=None if node_folder is None else _checks.path("node_folder", node_folder),
             partner=_checks.whole("partner", partner, 32),
             n_nodes=_checks.whole("n_nodes", n_nodes, 32),
+            mirrors=_checks.paths("mirrors", mirrors),
+            mirror_keep=_checks.rules("mirror_keep", mirror_keep),
+            num_concurrent_uploads=_checks.whole("num_concurrent_uploads", num_concurrent_uploads, 32),
+            upload_timeout_ms=int(_checks.seconds("upload_timeout", upload_timeout or 0.0) * 1000),
+            upload_memory=_checks.whole("upload_memory", upload_memory),
+            drop_mirrored=delete_after_upload,
+            mirror_errors=_word("upload_errors", upload_errors, {"soft": 0, "hard": 1}) == 1,
+            leave_uploads=not wait_uploads,
         )
         self.rank, self.world_size = who.rank, who.world_size
         self._left_open = weakref.finalize(self, _reports.finish, self._run)
@@ -274,7 +298,7 @@ class CheckpointManager:
         Raises the first error of a background save that nobody has seen.
         """
         step = _checks.step(step)
-        self._run.check()
+        self._run.check(True)
         if self._watch is not None and self._watch.signal and not self._saved_after_signal:
             return True
         if self._due is not None:
@@ -295,15 +319,22 @@ class CheckpointManager:
         Raises the first error of a background save that nobody has seen.
         """
         self._run.fence(timeout)
-        self._run.check()
+        self._run.check(True)
 
-    def wait_until_finished(self, timeout: float | None = None) -> None:
-        """Waits until all saves are settled; raises the first error nobody has seen."""
-        self._run.wait(timeout)
+    def wait_until_finished(self, timeout: float | None = None, *, level: Literal["local", "remote"] = "local") -> None:
+        """Waits until all saves are settled; raises the first error nobody has seen.
+
+        With ``level="remote"`` until every mirror has every checkpoint, too, or an upload has failed.
+        """
+        self._run.wait(timeout, _word("level", level, {"local": 0, "remote": 1}) == 1)
 
     def check_for_errors(self) -> None:
         """Raises the first error of a background save that nobody has seen. Never waits."""
         self._run.check()
+
+    def mirrors(self) -> list[_pawl.Mirror]:
+        """How far each mirror is: what it has, what waits, what failed, bytes of the upload in progress."""
+        return self._run.mirrors()
 
     @property
     def is_saving(self) -> bool:

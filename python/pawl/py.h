@@ -321,9 +321,11 @@ struct py_run {
 	PyObject *holds;    /* list of holds, released before the run is closed */
 	unsigned calls;     /* methods that use run now; guarded by the GIL, as all here */
 	bool closing;
+	bool waits_uploads; /* closing waits for them */
 };
 /* What a run is opened with. Texts are borrowed from the arguments of Run(). */
 #define PY_MAX_SCORES 16
+#define PY_MAX_MIRRORS 8
 struct py_options {
 	struct pawl_open_opts opts;
 	const char *score_names[PY_MAX_SCORES];
@@ -332,6 +334,9 @@ struct py_options {
 	PyObject *fault, *broadcast; /* borrowed; None = none */
 	struct pawl_rank rank;
 	const char *attempt;
+	PyObject *mirrors, *mirror_keep; /* borrowed */
+	const char *mirror_urls[PY_MAX_MIRRORS];
+	struct pawl_retention mirror_retention;
 };
 /* Reads the arguments of Run(). *o must not be moved afterwards. 0, or -1 with an exception. */
 int py_options_read(struct py_options *o, struct py_state *st, PyObject *args, PyObject *kwargs);
@@ -383,6 +388,7 @@ bool py_ticket_release(PyObject *ticket, bool force);
 PyObject *py_hold_new(struct py_state *st, struct pawl_hold *hold);
 void py_hold_release(PyObject *hold);
 int py_hold_init(PyObject *module, struct py_state *st);
+int py_sync_init(PyObject *module); /* py_sync.c */
 
 double py_now_seconds(void); /* monotonic */
 

@@ -93,6 +93,12 @@ put_marks(PyObject *dict, unsigned marks)
 	return 0;
 }
 
+static const char *
+level_name(int level)
+{
+	return level == PAWL_LEVEL_REMOTE ? "remote" : level == PAWL_LEVEL_LOCAL ? "local" : "none";
+}
+
 PyObject *
 py_info_dict(const struct pawl_info *info)
 {
@@ -114,7 +120,9 @@ py_info_dict(const struct pawl_info *info)
 	    put(dict, "world_size", PyLong_FromUnsignedLong(info->world_size)) < 0 ||
 	    put(dict, "blocked_seconds", PyFloat_FromDouble(info->blocked_seconds)) < 0 ||
 	    put(dict, "problem", text(info->problem)) < 0 || put(dict, "format", text(info->format)) < 0 ||
-	    put_marks(dict, info->marks) < 0)
+	    put(dict, "level", text(level_name(info->level))) < 0 ||
+	    put(dict, "here", PyBool_FromLong(info->here)) < 0 ||
+	    put(dict, "n_mirrors", PyLong_FromUnsignedLong(info->n_mirrors)) < 0 || put_marks(dict, info->marks) < 0)
 		return NULL;
 	return Py_NewRef(dict);
 }

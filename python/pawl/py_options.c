@@ -182,6 +182,7 @@ parse_words(PyObject *args, PyObject *kwargs, struct py_options *more, PyObject 
 	                        "pack_bytes",
 	                        "block_bytes",
 	                        "bandwidth",
+	                        "read_bandwidth",
 	                        "copy_threads",
 	                        "io_threads",
 	                        "recycle",
@@ -203,20 +204,73 @@ parse_words(PyObject *args, PyObject *kwargs, struct py_options *more, PyObject 
 	                        "node_folder",
 	                        "partner",
 	                        "n_nodes",
+	                        "mirrors",
+	                        "mirror_keep",
+	                        "num_concurrent_uploads",
+	                        "upload_timeout_ms",
+	                        "upload_memory",
+	                        "drop_mirrored",
+	                        "mirror_errors",
+	                        "leave_uploads",
 	                        NULL};
 	struct pawl_retention *k = &o->retention;
 
 	return PyArg_ParseTupleAndKeywords(
-		args, kwargs, "s|$pppzzLO&O&O&dO&O!O!ppiiO&O&O&O&O&IIIpppLzdiOiizLOiizII:Run", words, &o->root,
-		&o->read_only, &o->single, &o->overwrite, &o->run_id, &o->name_template, &k->num_to_keep, to_size,
-		&k->keep_last, to_size, &k->keep_best, to_size, &k->keep_every, &k->keep_seconds, to_size,
+		args, kwargs, "s|$pppzzLO&O&O&dO&O!O!ppiiO&O&O&O&O&O&IIIpppLzdiOiizLOiizIIO!O!ILO&ppp:Run", words,
+		&o->root, &o->read_only, &o->single, &o->overwrite, &o->run_id, &o->name_template, &k->num_to_keep,
+		to_size, &k->keep_last, to_size, &k->keep_best, to_size, &k->keep_every, &k->keep_seconds, to_size,
 		&k->max_bytes, &PyTuple_Type, names, &PyTuple_Type, orders, &k->drop_latest, &k->strict_score, &o->mode,
 		&o->on_busy, to_size, &o->arena_bytes, to_size, &o->ring_bytes, to_size, &o->pack_bytes, to_size,
-		&o->block_bytes, to_size, &o->bandwidth_bytes_per_second, &o->copy_threads, &o->io_threads, &o->recycle,
-		&o->no_reuse, &o->no_direct_io, &o->strict_latest, &o->lease_timeout_ms, &o->save_interval,
-		&o->mtbf_seconds, &o->nonfinite, &more->fault, &more->rank.rank, &more->rank.world_size, &more->attempt,
-		&o->commit_timeout_ms, &more->broadcast, &more->rank.local_world_size, &more->rank.node_rank,
-		&o->node_folder, &o->partner, &o->n_nodes);
+		&o->block_bytes, to_size, &o->bandwidth_bytes_per_second, to_size, &o->read_bandwidth_bytes_per_second,
+		&o->copy_threads, &o->io_threads, &o->recycle, &o->no_reuse, &o->no_direct_io, &o->strict_latest,
+		&o->lease_timeout_ms, &o->save_interval, &o->mtbf_seconds, &o->nonfinite, &more->fault,
+		&more->rank.rank, &more->rank.world_size, &more->attempt, &o->commit_timeout_ms, &more->broadcast,
+		&more->rank.local_world_size, &more->rank.node_rank, &o->node_folder, &o->partner, &o->n_nodes,
+		&PyTuple_Type, &more->mirrors, &PyDict_Type, &more->mirror_keep, &o->num_concurrent_uploads,
+		&o->upload_timeout_ms, to_size, &o->upload_memory_bytes, &o->drop_mirrored, &o->mirror_errors,
+		&o->leave_uploads);
+}
+
+static int
+read_mirrors(struct py_state *st, struct py_options *o)
+{
+	Py_ssize_t n = o->mirrors ? PyTuple_Size(o->mirrors) : 0;
+
+	if (n > PY_MAX_MIRRORS) {
+		py_raise_text(st, PAWL_ELIMIT, "%zd mirrors, at most %d are possible", n, PY_MAX_MIRRORS);
+		return -1;
+	}
+	for (Py_ssize_t i = 0; i < n; i++) {
+		o->mirror_urls[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(o->mirrors, i), NULL);
+		if (!o->mirror_urls[i])
+			return -1;
+	}
+	o->opts.mirrors = n ? o->mirror_urls : NULL;
+	o->opts.n_mirrors = (size_t)n;
+	return 0;
+}
+
+/* What the mirrors keep; an empty dict = all. CheckpointManager has checked names and values. */
+static int
+read_mirror_keep(struct py_options *o)
+{
+	struct pawl_retention *k = &o->mirror_retention;
+	static char *words[] = {"num_to_keep",  "keep_last", "keep_best", "keep_every",
+	                        "keep_seconds", "max_bytes", NULL};
+
+	if (!o->mirror_keep || PyDict_Size(o->mirror_keep) == 0)
+		return PyErr_Occurred() ? -1 : 0;
+	*k = (struct pawl_retention)PAWL_RETENTION_INIT;
+	k->score_attributes = o->opts.retention.score_attributes;
+	k->score_orders = o->opts.retention.score_orders;
+	k->n_scores = o->opts.retention.n_scores;
+	AUTO_REF nothing = PyTuple_New(0);
+	if (!nothing || !PyArg_ParseTupleAndKeywords(nothing, o->mirror_keep, "|$LO&O&O&dO&:mirror_keep", words,
+	                                             &k->num_to_keep, to_size, &k->keep_last, to_size, &k->keep_best,
+	                                             to_size, &k->keep_every, &k->keep_seconds, to_size, &k->max_bytes))
+		return -1;
+	o->opts.mirror_retention = k;
+	return 0;
 }
 
 int
@@ -228,7 +282,8 @@ py_options_read(struct py_options *o, struct py_state *st, PyObject *args, PyObj
 	o->rank = (struct pawl_rank)PAWL_RANK_INIT;
 	o->rank.world_size = 1;
 	o->rank.local_world_size = o->rank.node_rank = -1;
-	if (!parse_words(args, kwargs, o, &names, &orders) || read_scores(st, names, orders, o) < 0)
+	if (!parse_words(args, kwargs, o, &names, &orders) || read_scores(st, names, orders, o) < 0 ||
+	    read_mirrors(st, o) < 0 || read_mirror_keep(o) < 0)
 		return -1;
 	return o->opts.read_only ? 0 : shared_arena(st, &o->opts.arena);
 }

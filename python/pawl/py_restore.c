@@ -489,9 +489,11 @@ finish(struct py_restore *r, struct pawl *run, PyObject *live)
 
 	AUTO_REF facts = py_info_dict(info);
 	AUTO_REF fallbacks = rows(pawl_restore_fallback_count(r->handle), pawl_restore_fallback_get, r->handle);
+	AUTO_REF repairs = rows(pawl_restore_report_count(r->handle), pawl_restore_report_get, r->handle);
 	AUTO_REF metadata = metadata_of(r->st, run, info->id);
 
-	if (!facts || !fallbacks || !metadata ||
+	if (!facts || !fallbacks || !repairs || !metadata ||
+	    PyList_SetSlice(r->problems, PyList_Size(r->problems), PyList_Size(r->problems), repairs) < 0 ||
 	    PyList_SetSlice(r->problems, PyList_Size(r->problems), PyList_Size(r->problems), r->notices) < 0)
 		return NULL;
 	return PyTuple_Pack(5, o.tree ? o.tree : Py_None, facts, fallbacks, r->problems, metadata);
@@ -516,6 +518,6 @@ py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const stru
 	else
 		py_name_long_int(st, r.saved ? pawl_state_root(r.saved) : NULL);
 	py_match_clear(&r);
-	pawl_restore_close(r.handle);
-	return result;
+	Py_BEGIN_ALLOW_THREADS pawl_restore_close(r.handle); /* takes the hold back, maybe from a bucket */
+	Py_END_ALLOW_THREADS return result;
 }

@@ -138,6 +138,21 @@ wait_saves(void *arg, int64_t timeout_ms, struct pawl_error *err)
 }
 
 static int
+wait_remote(void *arg, int64_t timeout_ms, struct pawl_error *err)
+{
+	return pawl_wait_level(arg, PAWL_LEVEL_REMOTE, timeout_ms, err);
+}
+
+/* What an upload has failed with is told by closing. */
+static int
+wait_uploads(void *arg, int64_t timeout_ms, struct pawl_error *err)
+{
+	int rc = wait_remote(arg, timeout_ms, err);
+
+	return rc == PAWL_ETIMEOUT && err->sys == PAWL_SYS_WAITED ? rc : 0;
+}
+
+static int
 wait_fence(void *arg, int64_t timeout_ms, struct pawl_error *err)
 {
 	return pawl_fence(arg, timeout_ms, err);
@@ -182,6 +197,7 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 		Py_DECREF(self);
 		return NULL;
 	}
+	self->waits_uploads = options.opts.n_mirrors > 0 && !options.opts.leave_uploads;
 	return (PyObject *)self;
 }
 
@@ -257,6 +273,11 @@ run_close(struct py_run *self, PyObject *none)
 		}
 		PyErr_Fetch(&type, &value, &trace);
 	}
+	if (!type && self->waits_uploads &&
+	    py_wait(st, Py_None, wait_uploads, self->run, "the uploads did not end") < 0) {
+		self->closing = false;
+		return NULL;
+	}
 	if (self->calls && py_wait(st, Py_None, wait_calls, &self->calls, "calls did not end") < 0) {
 		Py_XDECREF(type);
 		Py_XDECREF(value);
@@ -281,11 +302,13 @@ run_wait(struct py_run *self, PyObject *args)
 {
 	PyObject *timeout = Py_None;
 	struct pawl *run;
-	int rc;
+	int remote = 0, rc;
 
-	if (!PyArg_ParseTuple(args, "|O:wait", &timeout) || !(run = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "|Op:wait", &timeout, &remote) || !(run = py_run_enter(self)))
 		return NULL;
-	rc = py_wait(py_state_of((PyObject *)self), timeout, wait_saves, run, "the saves of %s were not settled",
+	rc = py_wait(py_state_of((PyObject *)self), timeout, remote ? wait_remote : wait_saves, run,
+	             remote ? "the checkpoints of %s were not copied to its mirrors"
+	                    : "the saves of %s were not settled",
 	             pawl_root(run));
 	if (rc == 0)
 		py_run_prune_lazy(self, false);
@@ -311,18 +334,41 @@ run_fence(struct py_run *self, PyObject *args)
 }
 
 static PyObject *
-run_check(struct py_run *self, PyObject *none)
+run_check(struct py_run *self, PyObject *args)
+{
+	struct pawl_error err = {0};
+	struct pawl *run;
+	int saves = 0, rc;
+
+	if (!PyArg_ParseTuple(args, "|p:check", &saves) || !(run = py_run_enter(self)))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS rc = saves ? pawl_check_saves(run, &err) : pawl_check(run, &err);
+	Py_END_ALLOW_THREADS py_run_leave(self);
+	return rc < 0 ? py_raise(py_state_of((PyObject *)self), rc, &err) : Py_NewRef(Py_None);
+}
+
+static PyObject *
+run_mirrors(struct py_run *self, PyObject *none)
 {
 	struct pawl *run = py_run_enter(self);
-	struct pawl_error err = {0};
-	int rc;
+	AUTO_REF list = run ? PyList_New(0) : NULL;
+	bool good = list != NULL;
 
 	(void)none;
-	if (!run)
-		return NULL;
-	rc = pawl_check(run, &err);
-	py_run_leave(self);
-	return rc < 0 ? py_raise(py_state_of((PyObject *)self), rc, &err) : Py_NewRef(Py_None);
+	for (size_t i = 0; good && i < pawl_mirror_count(run); i++) {
+		struct pawl_mirror_info m = PAWL_MIRROR_INFO_INIT;
+
+		Py_BEGIN_ALLOW_THREADS pawl_mirror_get(run, i, &m, NULL);
+		Py_END_ALLOW_THREADS AUTO_REF row = Py_BuildValue(
+			"{s:s,s:K,s:K,s:K,s:K,s:K,s:s}", "url", m.url, "n_done", (unsigned long long)m.n_done,
+			"n_waiting", (unsigned long long)m.n_waiting, "n_failed", (unsigned long long)m.n_failed,
+			"done_bytes", (unsigned long long)m.done_bytes, "total_bytes",
+			(unsigned long long)m.total_bytes, "error", m.code < 0 ? m.message : "");
+		good = row && PyList_Append(list, row) == 0;
+	}
+	if (run)
+		py_run_leave(self);
+	return good ? Py_NewRef(list) : NULL;
 }
 
 static PyObject *
@@ -393,9 +439,10 @@ get_fault_calls(struct py_run *self, void *closure)
 static PyMethodDef run_methods[] = {
 	{"save", METHOD(py_run_save), METH_VARARGS | METH_KEYWORDS, "Start a save; returns a Ticket."},
 	{"save_failed", METHOD(py_run_save_failed), METH_VARARGS, "Tell the other ranks that this one cannot save."},
-	{"wait", METHOD(run_wait), METH_VARARGS, "Wait until all saves are settled."},
+	{"wait", METHOD(run_wait), METH_VARARGS, "Wait until all saves are settled, or also copied to all mirrors."},
+	{"mirrors", METHOD(run_mirrors), METH_NOARGS, "Figures of the mirrors."},
 	{"fence", METHOD(run_fence), METH_VARARGS, "Wait until all tensors given to lazy saves may change."},
-	{"check", METHOD(run_check), METH_NOARGS, "Raise the first background error nobody has seen."},
+	{"check", METHOD(run_check), METH_VARARGS, "Raise the first background error nobody has seen."},
 	{"is_saving", METHOD(run_is_saving), METH_NOARGS, "True while a save is running."},
 	{"should_save", METHOD(run_should_save), METH_VARARGS, "Is a save due by the run's interval?"},
 	{"close", METHOD(run_close), METH_NOARGS, "Wait for running saves and release the run."},

@@ -29,6 +29,9 @@ class CheckpointInfo:
     blocked_seconds: float
     problem: str
     format: str
+    level: str  # what it survives: "remote" the loss of this host, "local" a power cut, "none" nothing (memory)
+    here: bool  # in the run's own folder, not only in a mirror
+    n_mirrors: int  # that have it, verified
     latest: bool
     best: bool
     pinned: bool

@@ -73,6 +73,10 @@ bool http_is_loopback(const char *host, size_t len);
 bool http_is_loopback_url(const char *url);
 struct sockaddr;
 bool http_is_link_local(const struct sockaddr *address); /* 169.254/16, fe80::/10 */
+/* Unix seconds of "Fri, 24 May 2013 00:00:00 GMT" (may be NULL) and of "2013-05-24T00:00:00Z"; -1 if it is none. */
+int64_t http_date_time(const char *text);
+int64_t http_iso_time(const char *text);
+void http_put_date(int64_t unix_seconds, char out[32]); /* the first of these forms */
 /* The host and port in a URL, as messages show them. */
 const char *http_host_of(const char *url, size_t *ret_len);
 

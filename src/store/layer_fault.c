@@ -225,6 +225,13 @@ fault_stat(struct store *base, const char *key, struct store_entry *ret, struct 
 }
 
 static int
+fault_list_all(struct store *base, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
+{
+	TRY(hit(base, OP_LIST, "list", folder, err));
+	return store_list_all(inner_of(base), folder, fn, arg, err);
+}
+
+static int
 fault_list(struct store *base, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
 {
 	TRY(hit(base, OP_LIST, "list", folder, err));
@@ -319,6 +326,7 @@ static const struct store_ops fault_ops = {
 	.get = fault_get,
 	.stat = fault_stat,
 	.list = fault_list,
+	.list_all = fault_list_all,
 	.remove = fault_remove,
 	.remove_folder = fault_remove_folder,
 	.link = fault_link,

@@ -14,7 +14,8 @@
  *   move                  "there is no source": success if the target has its size, and the source was there before
  *   append                done already if the bytes stand behind where the object ended before
  *   finish                is done by seal, whose engine knows its own object
- * Renaming and exchanging folders is not repeated: engines that can do that are local.
+ *   publish               "there is no source": success if the target is a folder
+ * Exchanging folders is not repeated: engines that can do that are local.
  */
 #include "store/engine.h"
 
@@ -25,10 +26,9 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "store/layer_retry_look.h"
 
-#define COMPARE_BYTES ((size_t)4 << 20)
 #define PER_TRY 10 /* of the budget; a success gives back one */
-#define MAX_APPENDED_LOOK ((uint64_t)1 << 20)
 
 struct retry_store {
 	struct store base;
@@ -211,7 +211,7 @@ see(void *arg, const struct store_entry *entry)
 }
 
 static int
-retry_list(struct store *base, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
+list_by(struct store *base, bool all, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
 {
 	struct attempt a = begin(base);
 	struct seen seen = {0};
@@ -220,7 +220,7 @@ retry_list(struct store *base, const char *folder, store_list_fn *fn, void *arg,
 		bump_clear(&seen.memory);
 		seen.first = NULL;
 		seen.last = &seen.first;
-		rc = a.inner->ops->list(a.inner, folder, see, &seen, err);
+		rc = (all ? store_list_all : store_list)(a.inner, folder, see, &seen, err);
 	} while (again(&a, rc, err));
 	for (const struct seen_entry *e = seen.first; rc == 0 && e != NULL; e = e->next)
 		rc = fn(arg, &e->entry);
@@ -228,61 +228,16 @@ retry_list(struct store *base, const char *folder, store_list_fn *fn, void *arg,
 	return rc;
 }
 
-/* ------------------------------------------------------- looking what is there */
-
-/* Are the n bytes of the object from offset on these? false also when that cannot be found out. */
-static bool
-has_bytes(struct store *base, struct store_reader *r, uint64_t offset, const char *ptr, size_t n)
+static int
+retry_list(struct store *base, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
 {
-	PAWL_FREE char *piece = mem_alloc(COMPARE_BYTES);
-	if (piece == NULL)
-		return false;
-	for (size_t done = 0; done < n;) {
-		size_t len = n - done < COMPARE_BYTES ? n - done : COMPARE_BYTES;
-		if (retry_read(base, r, offset + done, piece, len, NULL) < 0 || memcmp(piece, ptr + done, len) != 0)
-			return false;
-		done += len;
-	}
-	return true;
+	return list_by(base, false, folder, fn, arg, err);
 }
 
-static bool
-holds(struct store *base, const char *key, const struct pawl_slice *parts, size_t n_parts)
+static int
+retry_list_all(struct store *base, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
 {
-	struct store_reader *r;
-	uint64_t nbytes, total = 0, at = 0;
-	for (size_t i = 0; i < n_parts; i++)
-		total += parts[i].len;
-	if (retry_open(base, key, &r, &nbytes, NULL) < 0)
-		return false;
-	bool same = nbytes == total;
-	for (size_t i = 0; same && i < n_parts; at += parts[i++].len)
-		if (parts[i].len > 0)
-			same = has_bytes(base, r, at, parts[i].ptr, parts[i].len);
-	retry_close_reader(base, r);
-	return same;
-}
-
-static bool
-is_same(struct store *base, const char *one, const char *other)
-{
-	struct store_reader *a, *b;
-	uint64_t a_bytes, b_bytes;
-	if (retry_open(base, one, &a, &a_bytes, NULL) < 0)
-		return false;
-	if (retry_open(base, other, &b, &b_bytes, NULL) < 0) {
-		retry_close_reader(base, a);
-		return false;
-	}
-	PAWL_FREE char *piece = mem_alloc(COMPARE_BYTES);
-	bool same = piece != NULL && a_bytes == b_bytes;
-	for (uint64_t at = 0; same && at < a_bytes; at += COMPARE_BYTES) {
-		size_t len = a_bytes - at < COMPARE_BYTES ? (size_t)(a_bytes - at) : COMPARE_BYTES;
-		same = retry_read(base, a, at, piece, len, NULL) == 0 && has_bytes(base, b, at, piece, len);
-	}
-	retry_close_reader(base, a);
-	retry_close_reader(base, b);
-	return same;
+	return list_by(base, true, folder, fn, arg, err);
 }
 
 /* ----------------------------------------------------------------- writing */
@@ -296,7 +251,33 @@ retry_put(struct store *base, const char *key, const struct pawl_slice *parts, s
 	do
 		rc = a.inner->ops->put(a.inner, key, parts, n_parts, flags, err);
 	while (again(&a, rc, err));
-	return rc == PAWL_EEXISTS && a.unknown && holds(base, key, parts, n_parts) ? 0 : rc;
+	return rc == PAWL_EEXISTS && a.unknown && look_holds(base, key, parts, n_parts) ? 0 : rc;
+}
+
+static int
+retry_get_tagged(struct store *base, const char *key, size_t max, struct buf *out, char tag[STORE_TAG_BYTES],
+                 struct pawl_error *err)
+{
+	struct attempt a = begin(base);
+	const size_t before = out->len;
+	int rc;
+	do {
+		out->len = before;
+		rc = store_get_tagged(a.inner, key, max, out, tag, err);
+	} while (again(&a, rc, err));
+	return rc;
+}
+
+static int
+retry_put_if(struct store *base, const char *key, const char *tag, const struct pawl_slice *text,
+             struct pawl_error *err)
+{
+	struct attempt a = begin(base);
+	int rc;
+	do
+		rc = store_put_if(a.inner, key, tag, text->ptr, text->len, err);
+	while (again(&a, rc, err));
+	return rc == PAWL_ECONFLICT && a.unknown && look_holds(base, key, text, 1) ? 0 : rc;
 }
 
 static int
@@ -364,25 +345,6 @@ retry_pointer(struct store *base, const char *key, const char *target, struct pa
 	return rc;
 }
 
-/* Do the bytes stand anywhere from offset on? Others may have appended, too. */
-static bool
-was_appended(struct store *base, const char *key, uint64_t offset, const void *ptr, size_t len)
-{
-	struct store_reader *r;
-	uint64_t nbytes;
-	if (retry_open(base, key, &r, &nbytes, NULL) < 0)
-		return false;
-	bool found = false;
-	if (nbytes > offset && nbytes - offset >= len && nbytes - offset <= MAX_APPENDED_LOOK + len) {
-		size_t n = (size_t)(nbytes - offset);
-		PAWL_FREE char *tail = mem_alloc(n);
-		found = tail != NULL && retry_read(base, r, offset, tail, n, NULL) == 0 &&
-		        memmem(tail, n, ptr, len) != NULL;
-	}
-	retry_close_reader(base, r);
-	return found;
-}
-
 static int
 retry_append(struct store *base, const char *key, const void *ptr, size_t len, struct pawl_error *err)
 {
@@ -393,7 +355,7 @@ retry_append(struct store *base, const char *key, const void *ptr, size_t len, s
 		return rc;
 	const uint64_t old_end = rc == 0 && !before.is_folder ? before.nbytes : 0;
 	do {
-		if (a.unknown && was_appended(base, key, old_end, ptr, len))
+		if (a.unknown && look_was_appended(base, key, old_end, ptr, len))
 			return 0;
 		rc = a.inner->ops->append(a.inner, key, ptr, len, err);
 	} while (again(&a, rc, err));
@@ -432,7 +394,7 @@ retry_link(struct store *base, const char *from, const char *to, struct pawl_err
 	do
 		rc = a.inner->ops->link(a.inner, from, to, err);
 	while (again(&a, rc, err));
-	return rc == PAWL_EEXISTS && a.unknown && is_same(base, from, to) ? 0 : rc;
+	return rc == PAWL_EEXISTS && a.unknown && look_is_same(base, from, to) ? 0 : rc;
 }
 
 static int
@@ -454,7 +416,14 @@ retry_move(struct store *base, const char *from, const char *to, struct pawl_err
 static int
 retry_publish(struct store *base, const char *from, const char *to, struct pawl_error *err)
 {
-	return inner_of(base)->ops->publish(inner_of(base), from, to, err);
+	struct store_entry target;
+	struct attempt a = begin(base);
+	int rc;
+	do
+		rc = a.inner->ops->publish(a.inner, from, to, err);
+	while (again(&a, rc, err));
+	bool moved = rc == PAWL_ENOTFOUND && a.unknown && retry_stat(base, to, &target, NULL) == 0 && target.is_folder;
+	return moved ? 0 : rc;
 }
 
 static int
@@ -496,6 +465,13 @@ retry_sweep(struct store *base, int64_t before_ns, uint64_t *ret_n, struct pawl_
 	return rc;
 }
 
+/* Not repeated: what is asked is how it is now. */
+static int
+retry_notes(struct store *base, store_note_fn *fn, void *arg, struct pawl_error *err)
+{
+	return store_notes(inner_of(base), fn, arg, err);
+}
+
 /* ---------------------------------------------------------------- the layer */
 
 static void
@@ -530,6 +506,9 @@ static const struct store_ops retry_ops = {
 	.get = retry_get,
 	.stat = retry_stat,
 	.list = retry_list,
+	.list_all = retry_list_all,
+	.get_tagged = retry_get_tagged,
+	.put_if = retry_put_if,
 	.remove = retry_remove,
 	.remove_folder = retry_remove_folder,
 	.link = retry_link,
@@ -541,6 +520,7 @@ static const struct store_ops retry_ops = {
 	.space = retry_space,
 	.append = retry_append,
 	.sweep = retry_sweep,
+	.notes = retry_notes,
 };
 
 static struct store_retry

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * s3_cred_net: credentials that another machine gives out: a container's agent, the token service for a web identity,
- * the instance's metadata (version 2 only). See s3_cred.h. Called by s3_cred.c; calls http, s3_xml, json.
+ * the instance's metadata (version 2 only). See s3_cred.h. Called by s3_cred.c; calls http, xml, json.
  *
  * T8: only these may talk to link-local addresses, and a container's address over http must be a loopback one or one of
  * the two that AWS uses. Nothing here goes through a proxy.
@@ -16,33 +16,11 @@
 #include "base/fileio.h"
 #include "base/text.h"
 #include "store/http.h"
-#include "store/s3_xml.h"
+#include "store/xml.h"
 #include "store/sigv4.h"
 
 #define MAX_TOKEN_BYTES (64u << 10)
 #define METADATA "the instance metadata"
-
-static void
-wipe_call(struct http_call *call)
-{
-	if (call->text.ptr != NULL)
-		explicit_bzero(call->text.ptr, call->text.cap);
-	http_call_clear(call);
-}
-
-static void
-wipe_buf(struct buf *b)
-{
-	if (b->ptr != NULL)
-		explicit_bzero(b->ptr, b->cap);
-	buf_clear(b);
-}
-
-static void
-close_http(struct http **h)
-{
-	http_free(*h);
-}
 
 /* The first line of a file or text, without what ends it. */
 static void
@@ -84,8 +62,8 @@ is_trusted(const char *url)
 static int
 container_url(char url[1024], struct pawl_error *err)
 {
-	const char *relative = s3_env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-	const char *full = s3_env("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+	const char *relative = cred_env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+	const char *full = cred_env("AWS_CONTAINER_CREDENTIALS_FULL_URI");
 	if (relative == NULL && full == NULL)
 		return 0;
 	int n = relative != NULL ? snprintf(url, 1024, "http://169.254.170.2%s", relative)
@@ -101,24 +79,24 @@ container_url(char url[1024], struct pawl_error *err)
 }
 
 int
-s3_cred_container(struct s3_keys *ret, const char *ca_bundle, struct pawl_error *err)
+s3_cred_container(struct cred_keys *ret, const char *ca_bundle, struct pawl_error *err)
 {
 	static const char source[] = "the container's credentials";
 	char url[1024];
 	int rc = container_url(url, err);
 	if (rc <= 0)
 		return rc;
-	PAWL_CLEAN(wipe_buf) struct buf token = {0};
-	const char *file = s3_env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
-	const char *value = s3_env("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+	PAWL_CLEAN(cred_wipe_buf) struct buf token = {0};
+	const char *file = cred_env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+	const char *value = cred_env("AWS_CONTAINER_AUTHORIZATION_TOKEN");
 	if (file != NULL)
 		TRY(read_token(file, &token, err));
 
-	PAWL_CLEAN(close_http) struct http *h = NULL;
+	PAWL_CLEAN(cred_close_http) struct http *h = NULL;
 	struct http_opts opts = {
 		.connect_ms = 5000, .total_seconds = 10, .ca_bundle = ca_bundle, .no_proxy = true, .link_local = true};
 	TRY(http_new(&opts, &h, err));
-	PAWL_CLEAN(wipe_call) struct http_call call = {.method = "GET", .url = url};
+	PAWL_CLEAN(cred_wipe_call) struct http_call call = {.method = "GET", .url = url};
 	call.headers[call.n_headers++] = (struct http_header){"Accept", "application/json"};
 	if (file != NULL || value != NULL)
 		call.headers[call.n_headers++] =
@@ -134,7 +112,7 @@ s3_cred_container(struct s3_keys *ret, const char *ca_bundle, struct pawl_error 
 /* ------------------------------------------------------------ web identity */
 
 static int
-web_keys(struct http_call *call, struct s3_keys *ret, struct pawl_error *err)
+web_keys(struct http_call *call, struct cred_keys *ret, struct pawl_error *err)
 {
 	static const char source[] = "the web identity";
 	static const char *const paths[] = {
@@ -145,12 +123,12 @@ web_keys(struct http_call *call, struct s3_keys *ret, struct pawl_error *err)
 	struct buf values[4] = {{0}, {0}, {0}, {0}};
 	int rc = 0;
 	for (size_t i = 0; rc == 0 && i < 4; i++)
-		rc = s3_xml_get(source, call->text.ptr, call->text.len, paths[i], &values[i], err);
+		rc = xml_get(source, call->text.ptr, call->text.len, paths[i], &values[i], err);
 	if (rc == 0)
-		rc = s3_keys_set(ret, source, buf_str(&values[0]), buf_str(&values[1]), buf_str(&values[2]),
-		                 buf_str(&values[3]), err);
+		rc = cred_keys_set(ret, source, buf_str(&values[0]), buf_str(&values[1]), buf_str(&values[2]),
+		                   buf_str(&values[3]), err);
 	for (size_t i = 0; i < 4; i++)
-		wipe_buf(&values[i]);
+		cred_wipe_buf(&values[i]);
 	return rc < 0 ? rc : 1;
 }
 
@@ -163,10 +141,10 @@ put_parameter(struct buf *out, const char *name, const char *value)
 
 int
 s3_cred_web_identity(const char *token_file, const char *role, const char *session, const char *region,
-                     const char *ca_bundle, struct s3_keys *ret, struct pawl_error *err)
+                     const char *ca_bundle, struct cred_keys *ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(wipe_buf) struct buf token = {0};
-	PAWL_CLEAN(wipe_buf) struct buf body = {0};
+	PAWL_CLEAN(cred_wipe_buf) struct buf token = {0};
+	PAWL_CLEAN(cred_wipe_buf) struct buf body = {0};
 	TRY(read_token(token_file, &token, err));
 	buf_puts(&body, "Action=AssumeRoleWithWebIdentity&Version=2011-06-15");
 	put_parameter(&body, "RoleArn", role);
@@ -175,16 +153,16 @@ s3_cred_web_identity(const char *token_file, const char *role, const char *sessi
 	TRY(buf_check(&body, "web identity", err));
 
 	char url[512];
-	const char *endpoint = s3_env("AWS_ENDPOINT_URL_STS");
+	const char *endpoint = cred_env("AWS_ENDPOINT_URL_STS");
 	int n = endpoint != NULL ? snprintf(url, sizeof url, "%s/", endpoint)
 	                         : snprintf(url, sizeof url, "https://sts.%s.amazonaws.com/", region);
 	if (n >= (int)sizeof url)
 		return err_set(err, PAWL_EUSAGE, "AWS_ENDPOINT_URL_STS: is too long");
-	PAWL_CLEAN(close_http) struct http *h = NULL;
+	PAWL_CLEAN(cred_close_http) struct http *h = NULL;
 	struct http_opts opts = {.connect_ms = 5000, .total_seconds = 30, .ca_bundle = ca_bundle};
 	TRY(http_new(&opts, &h, err));
 	struct pawl_slice whole = {body.ptr, body.len};
-	PAWL_CLEAN(wipe_call) struct http_call call = {.method = "POST", .url = url, .body = &whole, .n_body = 1};
+	PAWL_CLEAN(cred_wipe_call) struct http_call call = {.method = "POST", .url = url, .body = &whole, .n_body = 1};
 	call.headers[call.n_headers++] = (struct http_header){"Content-Type", "application/x-www-form-urlencoded"};
 	int rc = http_run(h, &call, 1, err);
 	if (rc < 0)
@@ -192,7 +170,7 @@ s3_cred_web_identity(const char *token_file, const char *role, const char *sessi
 	if (call.status == 200)
 		return web_keys(&call, ret, err);
 	PAWL_CLEAN(buf_clear) struct buf code = {0};
-	if (s3_xml_get("", call.text.ptr, call.text.len, "ErrorResponse/Error/Code", &code, NULL) < 0)
+	if (xml_get("", call.text.ptr, call.text.len, "ErrorResponse/Error/Code", &code, NULL) < 0)
 		code.len = 0;
 	return err_set(err, PAWL_EAUTH, "the web identity: the token service answered with status %d %.100s",
 	               call.status, buf_str(&code));
@@ -206,7 +184,7 @@ ask(struct http *h, const char *method, const char *path, const char *token, str
     struct pawl_error *err)
 {
 	char url[1024];
-	const char *endpoint = s3_env("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+	const char *endpoint = cred_env("AWS_EC2_METADATA_SERVICE_ENDPOINT");
 	if (endpoint == NULL)
 		endpoint = "http://169.254.169.254";
 	size_t len = strlen(endpoint);
@@ -225,15 +203,15 @@ ask(struct http *h, const char *method, const char *path, const char *token, str
 }
 
 int
-s3_cred_instance(struct s3_keys *ret, struct pawl_error *err)
+s3_cred_instance(struct cred_keys *ret, struct pawl_error *err)
 {
-	const char *off = s3_env("AWS_EC2_METADATA_DISABLED");
+	const char *off = cred_env("AWS_EC2_METADATA_DISABLED");
 	if (off != NULL && strcmp(off, "true") == 0)
 		return 0;
-	PAWL_CLEAN(close_http) struct http *h = NULL;
+	PAWL_CLEAN(cred_close_http) struct http *h = NULL;
 	struct http_opts opts = {.connect_ms = 1000, .total_seconds = 5, .no_proxy = true, .link_local = true};
 	TRY(http_new(&opts, &h, err));
-	PAWL_CLEAN(wipe_call) struct http_call token = {0}, role = {0}, keys = {0};
+	PAWL_CLEAN(cred_wipe_call) struct http_call token = {0}, role = {0}, keys = {0};
 	int rc = ask(h, "PUT", "api/token", NULL, &token, err);
 	if (rc <= 0)
 		return rc;

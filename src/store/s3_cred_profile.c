@@ -9,25 +9,11 @@
  */
 #include "store/s3_cred.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/err.h"
-#include "base/fileio.h"
 #include "base/text.h"
-
-#define MAX_FILE_BYTES (1u << 20)
-
-const char *
-s3_env(const char *name)
-{
-	const char *value = getenv(name);
-	return value != NULL && value[0] != '\0' ? value : NULL;
-}
 
 const char *
 s3_profile_get(const struct s3_profile *p, const char *key)
@@ -144,36 +130,12 @@ read_section(struct s3_profile *p, char *text, const struct section *wanted, boo
 	return 0;
 }
 
-/* *out stays empty where there is no file. */
-static int
-read_text(const char *path, struct buf *out, struct pawl_error *err)
-{
-	struct stat st;
-	if (stat(path, &st) < 0)
-		return errno == ENOENT || errno == ENOTDIR ? 0 : err_sys(err, errno, "%.300s: cannot be read", path);
-	if ((st.st_mode & S_IWOTH) != 0)
-		return err_set(err, PAWL_EAUTH, "%.300s: everybody may write to it, expected mode 0600", path);
-	/* One piece from the beginning, so that no copy stays behind in memory that was given back. */
-	if (buf_grow(out, MAX_FILE_BYTES + 1) == NULL)
-		return err_set(err, PAWL_ENOMEM, "%.300s: out of memory", path);
-	out->len = 0;
-	return fd_read_file(AT_FDCWD, path, MAX_FILE_BYTES, out, err);
-}
-
-static void
-wipe_text(struct buf *text)
-{
-	if (text->ptr != NULL)
-		explicit_bzero(text->ptr, text->cap);
-	buf_clear(text);
-}
-
 static int
 read_file_section(struct s3_profile *p, const char *path, const struct section *wanted, bool *ret_found,
                   struct pawl_error *err)
 {
-	PAWL_CLEAN(wipe_text) struct buf text = {0};
-	TRY(read_text(path, &text, err));
+	PAWL_CLEAN(cred_wipe_buf) struct buf text = {0};
+	TRY(cred_read_file(path, &text, err));
 	if (text.len == 0)
 		return 0;
 	buf_str(&text);
@@ -183,7 +145,7 @@ read_file_section(struct s3_profile *p, const char *path, const struct section *
 static char *
 path_of(struct s3_profile *p, const char *variable, const char *name)
 {
-	const char *path = s3_env(variable), *home = s3_env("HOME");
+	const char *path = cred_env(variable), *home = cred_env("HOME");
 	if (path != NULL && strncmp(path, "~/", 2) == 0 && home != NULL)
 		return bump_printf(&p->memory, "%s%s", home, path + 1);
 	if (path != NULL)
@@ -215,7 +177,7 @@ read_profile(struct s3_profile *p, struct pawl_error *err)
 int
 s3_profile_read(struct s3_profile *ret, struct pawl_error *err)
 {
-	const char *name = s3_env("AWS_PROFILE");
+	const char *name = cred_env("AWS_PROFILE");
 	*ret = (struct s3_profile){.named = name != NULL};
 	if (!text_copy(ret->name, sizeof ret->name, name != NULL ? name : "default"))
 		return err_set(err, PAWL_EUSAGE, "AWS_PROFILE: the name is too long");

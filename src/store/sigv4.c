@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sigv4: see sigv4.h. Called by s3_call.c; calls libcrypto (SHA-256, HMAC) and base. P18: derived keys live on the
- * stack and are wiped.
+ * sigv4: see sigv4.h. Called by the object stores; calls libcrypto (SHA-256, HMAC) and base. P18: derived keys live on
+ * the stack and are wiped.
  */
 #include "store/sigv4.h"
 
@@ -60,6 +60,15 @@ sigv4_sha256_hex(const struct pawl_slice *parts, size_t n, char out[65], struct 
 }
 
 int
+sigv4_payload(const struct pawl_slice *parts, size_t n, bool https, char out[65], struct pawl_error *err)
+{
+	if (n > 0 && !https)
+		return sigv4_sha256_hex(parts, n, out, err);
+	text_copy(out, 65, n == 0 ? SIGV4_EMPTY : SIGV4_UNSIGNED);
+	return 0;
+}
+
+int
 sigv4_md5_base64(const struct pawl_slice *parts, size_t n, struct buf *out, struct pawl_error *err)
 {
 	unsigned char hash[EVP_MAX_MD_SIZE];
@@ -69,9 +78,9 @@ sigv4_md5_base64(const struct pawl_slice *parts, size_t n, struct buf *out, stru
 	return buf_check(out, "Content-MD5", err);
 }
 
-static int
-hmac(const void *key, size_t key_len, const char *text, size_t len, unsigned char out[HASH_BYTES],
-     struct pawl_error *err)
+int
+sigv4_hmac(const void *key, size_t key_len, const char *text, size_t len, unsigned char out[HASH_BYTES],
+           struct pawl_error *err)
 {
 	unsigned char hash[EVP_MAX_MD_SIZE];
 	unsigned n = 0;
@@ -184,22 +193,34 @@ sigv4_canonical(const struct sigv4_request *rq, struct buf *out, struct pawl_err
 	return buf_check(out, "signature", err);
 }
 
+static const char *
+algorithm(const struct sigv4_request *rq)
+{
+	return rq->is_google ? "GOOG4-HMAC-SHA256" : "AWS4-HMAC-SHA256";
+}
+
+static const char *
+end_of_scope(const struct sigv4_request *rq)
+{
+	return rq->is_google ? "goog4_request" : "aws4_request";
+}
+
 /* The key of one day, region and service. */
 static int
 derive(const struct sigv4_request *rq, const char *secret_key, unsigned char out[HASH_BYTES], struct pawl_error *err)
 {
-	PAWL_FREE char *first = mem_printf("AWS4%s", secret_key);
+	PAWL_FREE char *first = mem_printf("%s%s", rq->is_google ? "GOOG4" : "AWS4", secret_key);
 	if (first == NULL)
 		return err_set(err, PAWL_ENOMEM, "signature: out of memory");
 	unsigned char key[HASH_BYTES];
-	int rc = hmac(first, strlen(first), rq->date, 8, key, err);
+	int rc = sigv4_hmac(first, strlen(first), rq->date, 8, key, err);
 	explicit_bzero(first, strlen(first));
 	if (rc == 0)
-		rc = hmac(key, sizeof key, rq->region, strlen(rq->region), key, err);
+		rc = sigv4_hmac(key, sizeof key, rq->region, strlen(rq->region), key, err);
 	if (rc == 0)
-		rc = hmac(key, sizeof key, rq->service, strlen(rq->service), key, err);
+		rc = sigv4_hmac(key, sizeof key, rq->service, strlen(rq->service), key, err);
 	if (rc == 0)
-		rc = hmac(key, sizeof key, "aws4_request", 12, out, err);
+		rc = sigv4_hmac(key, sizeof key, end_of_scope(rq), strlen(end_of_scope(rq)), out, err);
 	explicit_bzero(key, sizeof key);
 	return rc;
 }
@@ -220,19 +241,19 @@ sigv4_sign(const struct sigv4_request *rq, const char *access_key, const char *s
 	struct pawl_slice whole = {text.ptr, text.len};
 	TRY(sigv4_sha256_hex(&whole, 1, hash, err));
 	text.len = 0;
-	buf_printf(&text, "AWS4-HMAC-SHA256\n%s\n%.8s/%s/%s/aws4_request\n%s", rq->date, rq->date, rq->region,
-	           rq->service, hash);
+	buf_printf(&text, "%s\n%s\n%.8s/%s/%s/%s\n%s", algorithm(rq), rq->date, rq->date, rq->region, rq->service,
+	           end_of_scope(rq), hash);
 	TRY(buf_check(&text, "signature", err));
 	unsigned char key[HASH_BYTES], signed_bytes[HASH_BYTES];
 	int rc = derive(rq, secret_key, key, err);
 	if (rc == 0)
-		rc = hmac(key, sizeof key, text.ptr, text.len, signed_bytes, err);
+		rc = sigv4_hmac(key, sizeof key, text.ptr, text.len, signed_bytes, err);
 	explicit_bzero(key, sizeof key);
 	TRY(rc);
 
 	to_hex(signed_bytes, sizeof signed_bytes, signature);
-	buf_printf(out, "AWS4-HMAC-SHA256 Credential=%s/%.8s/%s/%s/aws4_request,SignedHeaders=", access_key, rq->date,
-	           rq->region, rq->service);
+	buf_printf(out, "%s Credential=%s/%.8s/%s/%s/%s,SignedHeaders=", algorithm(rq), access_key, rq->date,
+	           rq->region, rq->service, end_of_scope(rq));
 	put_names(out, headers, rq->n_headers);
 	buf_printf(out, ",Signature=%s", signature);
 	return buf_check(out, "signature", err);

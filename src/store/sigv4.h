@@ -28,6 +28,7 @@ struct sigv4_request {
 	const char *payload; /* 64 hex digits of the body's SHA-256, or SIGV4_UNSIGNED */
 	const char *region, *service;
 	const char *date; /* sigv4_date, the same as in x-amz-date */
+	bool is_google;   /* GOOG4-HMAC-SHA256, which differs by its names only; then it is x-goog-date */
 };
 
 /* Value of the Authorization header into *out. PAWL_ENOMEM, or PAWL_EINTERNAL when libcrypto refuses. */
@@ -42,6 +43,11 @@ void sigv4_encode(struct buf *out, const char *text, bool keep_slash);
 
 /* Digests by libcrypto, of all slices as one. */
 int sigv4_sha256_hex(const struct pawl_slice *parts, size_t n, char out[65], struct pawl_error *err);
+/* The payload that is signed: SIGV4_EMPTY without a body, SIGV4_UNSIGNED over TLS, else its SHA-256. */
+int sigv4_payload(const struct pawl_slice *parts, size_t n, bool https, char out[65], struct pawl_error *err);
+/* HMAC-SHA256. */
+int sigv4_hmac(const void *key, size_t key_len, const char *text, size_t len, unsigned char out[32],
+               struct pawl_error *err);
 int sigv4_md5_base64(const struct pawl_slice *parts, size_t n, struct buf *out, struct pawl_error *err);
 
 #endif

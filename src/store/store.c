@@ -21,7 +21,9 @@
 /* Callers that pad the last piece to a page need not ask how much less would do. */
 #define MIN_PAD_BYTES 4096u
 
-#define KNOWN_URLS "a path, file://path, s3://bucket/prefix or mem:"
+#define KNOWN_URLS                                                                                                     \
+	"a path, file://path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, ssh://user@host/path or " \
+	"mem:"
 
 /* Length of "scheme" in "scheme:", or 0. One letter is no scheme but a name. */
 static size_t
@@ -35,6 +37,19 @@ scheme_length(const char *url)
 	return url[len] == ':' && len > 1 ? len : 0;
 }
 
+/* The engines that speak to other machines, around which the retry layer goes; NULL for other URLs. */
+static store_open_fn *
+remote_engine(const char *url)
+{
+	if (strncmp(url, "s3://", 5) == 0)
+		return store_s3_open;
+	if (strncmp(url, "gs://", 5) == 0)
+		return store_gcs_open;
+	if (strncmp(url, "az://", 5) == 0)
+		return store_azure_open;
+	return strncmp(url, "ssh://", 6) == 0 ? store_ssh_open : NULL;
+}
+
 int
 store_open(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err)
 {
@@ -44,8 +59,9 @@ store_open(const char *url, bool create, bool no_direct_io, struct store **ret, 
 		return store_mem_open(ret, err);
 	if (strncmp(url, "file://", 7) == 0 && url[7] != '\0')
 		return store_file_open(url + 7, create, no_direct_io, ret, err);
-	if (strncmp(url, "s3://", 5) == 0)
-		return store_retry_open(store_s3_open, url, create, &(struct store_retry){0}, ret, err);
+	store_open_fn *remote = remote_engine(url);
+	if (remote != NULL)
+		return store_retry_open(remote, url, create, &(struct store_retry){0}, ret, err);
 
 	size_t scheme = scheme_length(url);
 	bool known = (scheme == 4 && strncmp(url, "file", 4) == 0) || (scheme == 3 && strncmp(url, "mem", 3) == 0);
@@ -243,6 +259,14 @@ store_read_copy(struct store *s, struct store_reader *r, unsigned copy, uint64_t
 }
 
 int
+store_pass_over(struct store *s, struct store_reader *r, uint64_t *ret_nbytes, struct pawl_error *err)
+{
+	if (s->ops->pass_over == NULL)
+		return err_set(err, PAWL_ENOTFOUND, "%s: there is no other store that has it", r->key);
+	return s->ops->pass_over(s, r, ret_nbytes, err);
+}
+
+int
 store_view(struct store *s, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret,
            struct pawl_error *err)
 {
@@ -294,6 +318,29 @@ store_get(struct store *s, const char *key, size_t max, struct buf *out, struct 
 	return rc;
 }
 
+static int
+no_conditions(const struct store *s, const char *key, struct pawl_error *err)
+{
+	return err_set(err, PAWL_EUNSUPPORTED, "%s: a %s store does not tell one version from another", key,
+	               s->ops->name);
+}
+
+int
+store_get_tagged(struct store *s, const char *key, size_t max, struct buf *out, char tag[STORE_TAG_BYTES],
+                 struct pawl_error *err)
+{
+	TRY(check_key(key, err));
+	return s->ops->get_tagged ? s->ops->get_tagged(s, key, max, out, tag, err) : no_conditions(s, key, err);
+}
+
+int
+store_put_if(struct store *s, const char *key, const char *tag, const void *ptr, size_t len, struct pawl_error *err)
+{
+	struct pawl_slice text = {ptr, len};
+	TRY(check_key(key, err));
+	return s->ops->put_if ? s->ops->put_if(s, key, tag, &text, err) : no_conditions(s, key, err);
+}
+
 /* ------------------------------------------------------------------- names */
 
 int
@@ -308,6 +355,16 @@ store_list(struct store *s, const char *folder, store_list_fn *fn, void *arg, st
 {
 	TRY(check_folder(folder, err));
 	return s->ops->list(s, folder, fn, arg, err);
+}
+
+int
+store_list_all(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
+{
+	TRY(check_folder(folder, err));
+	if (!s->ops->list_all)
+		return err_set(err, PAWL_EUNSUPPORTED, "%s: a %s store lists one folder at a time", folder,
+		               s->ops->name);
+	return s->ops->list_all(s, folder, fn, arg, err);
 }
 
 int
@@ -390,4 +447,10 @@ store_sweep(struct store *s, int64_t before_ns, uint64_t *ret_n, struct pawl_err
 {
 	*ret_n = 0;
 	return s->ops->sweep != NULL ? s->ops->sweep(s, before_ns, ret_n, err) : 0;
+}
+
+int
+store_notes(struct store *s, store_note_fn *fn, void *arg, struct pawl_error *err)
+{
+	return s->ops->notes != NULL ? s->ops->notes(s, fn, arg, err) : 0;
 }

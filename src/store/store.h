@@ -38,6 +38,8 @@ struct store_caps {
 	uint32_t copies;           /* of each pack, that are written and can be read one by one (>= 1) */
 };
 
+#define STORE_TAG_BYTES 160
+
 enum { STORE_EXCLUSIVE = 1 /* put: PAWL_EEXISTS if the key exists */, STORE_DURABLE = 2 /* put: fsync file and folder */ };
 
 struct store_entry {
@@ -50,6 +52,8 @@ struct store_entry {
 };
 /* Called on the calling thread; return a negative code to stop the listing with that code. */
 typedef int store_list_fn(void *arg, const struct store_entry *entry);
+/* The same for one row of notes; key and value are valid during the callback. */
+typedef int store_note_fn(void *arg, const char *key, const char *value);
 
 struct store;
 struct store_file;   /* an object being written */
@@ -94,6 +98,9 @@ struct store_ops {
 	/* The same from one certain copy, 0 .. caps.copies - 1. PAWL_ENOTFOUND: the object should not have so many. NULL where
 	 * there is one copy of everything. */
 	int (*read_copy)(struct store *s, struct store_reader *r, unsigned copy, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
+	/* NULL, or: what is open is not what it should be (its size, say): goes on to the next store that has the object, before
+	 * anybody reads. PAWL_ENOTFOUND: there is none. */
+	int (*pass_over)(struct store *s, struct store_reader *r, uint64_t *ret_nbytes, struct pawl_error *err);
 	/* Bytes that are in memory already, where they lie: 1 = *ret shows all n of them until drop_view; 0 = they are not
 	 * (all) there, or the engine does not show them. Starts no input. */
 	int (*view)(struct store *s, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret);
@@ -101,10 +108,17 @@ struct store_ops {
 	void (*close_reader)(struct store *s, struct store_reader *r);
 	/* NULL, or a whole object of at most max bytes (PAWL_ELIMIT) in one go. */
 	int (*get)(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err);
+	/* NULL, or get that also tells which version of the object it is, and a put that replaces that one only (PAWL_ECONFLICT:
+	 * it is another by now, or gone; PAWL_EUNSUPPORTED: that cannot be had here). */
+	int (*get_tagged)(struct store *s, const char *key, size_t max, struct buf *out, char tag[STORE_TAG_BYTES], struct pawl_error *err);
+	int (*put_if)(struct store *s, const char *key, const char *tag, const struct pawl_slice *text, struct pawl_error *err);
 	/* PAWL_ENOTFOUND if there is none. Folders: is_folder set. */
 	int (*stat)(struct store *s, const char *key, struct store_entry *ret, struct pawl_error *err);
 	/* Direct children of a folder ("" = root), any order; a missing folder is PAWL_ENOTFOUND. */
 	int (*list)(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
+	/* NULL, or: everything below a folder at any depth, by its path from there ("a/b"), as one list of an object store. A
+	 * missing folder has nothing in it. */
+	int (*list_all)(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
 	int (*remove)(struct store *s, const char *key, struct pawl_error *err);          /* one object or pointer; missing is success */
 	int (*remove_folder)(struct store *s, const char *folder, struct pawl_error *err); /* with all in it; missing is success */
 	int (*link)(struct store *s, const char *from, const char *to, struct pawl_error *err); /* same content under a second key */
@@ -119,6 +133,9 @@ struct store_ops {
 	int (*append)(struct store *s, const char *key, const void *ptr, size_t len, struct pawl_error *err); /* event lines; O_APPEND, one write */
 	/* NULL, or: takes away what writers that have died left and no listing shows (uploads begun before that time). */
 	int (*sweep)(struct store *s, int64_t before_ns, uint64_t *ret_n, struct pawl_error *err);
+	/* NULL, or: what people should know of this store and no capability says, found by asking it now: the endpoint, where
+	 * credentials come from (never a secret), clock skew, round trip. */
+	int (*notes)(struct store *s, store_note_fn *fn, void *arg, struct pawl_error *err);
 };
 
 /* An engine embeds this first. */
@@ -127,7 +144,7 @@ struct store {
 	char *root; /* as shown to people; the engine's path for file */
 };
 
-/* Opens an engine by URL: a path or file://path, mem:, s3://bucket/prefix (with the retry layer around it). create: makes
+/* Opens an engine by URL: a path or file://path, mem:, s3://bucket/prefix, gs:// and az:// (with the retry layer around them). create: makes
  * a missing root folder, else PAWL_ENOTFOUND. Unknown scheme: PAWL_EUSAGE naming the known ones. */
 int store_open(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err);
 void store_close(struct store *s); /* NULL is fine; closes layers outer to inner */
@@ -149,6 +166,19 @@ typedef int store_open_fn(const char *url, bool create, struct store **ret, stru
 int store_retry_open(store_open_fn *fn, const char *url, bool create, const struct store_retry *opts, struct store **ret,
                      struct pawl_error *err);
 
+/* What the rate layer does. The clock is for tests; NULL = the real one. */
+struct store_rate {
+	uint64_t write_bytes_per_second; /* into the store, of all threads together; 0 = no limit */
+	uint64_t read_bytes_per_second;  /* out of it */
+	int64_t (*now_ns)(void *arg);
+	void (*sleep_ns)(void *arg, int64_t ns);
+	void *arg;
+};
+/* Wraps s; on success the layer owns s. Pieces and ranged reads wait; small objects are counted and do not. */
+int store_rate_wrap(struct store *s, const struct store_rate *opts, struct store **ret, struct pawl_error *err);
+/* The same where there is a limit; else nothing. */
+int store_limit(struct store **s, uint64_t write_bytes_per_second, uint64_t read_bytes_per_second, struct pawl_error *err);
+
 /* The border: same names as the operations. */
 void store_get_caps(struct store *s, struct store_caps *ret);
 int store_put(struct store *s, const char *key, const struct pawl_slice *parts, size_t n_parts, int flags, struct pawl_error *err);
@@ -161,13 +191,20 @@ int store_open_reader(struct store *s, const char *key, struct store_reader **re
 int store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
 int store_read_copy(struct store *s, struct store_reader *r, unsigned copy, uint64_t offset, void *dst, size_t n,
 		    struct pawl_error *err);
+int store_pass_over(struct store *s, struct store_reader *r, uint64_t *ret_nbytes, struct pawl_error *err);
 int store_view(struct store *s, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret,
 	       struct pawl_error *err);
 void store_drop_view(struct store *s, struct store_view *view);
 void store_close_reader(struct store *s, struct store_reader *r);
 int store_get(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err); /* whole small object; PAWL_ELIMIT above max */
+/* Both PAWL_EUNSUPPORTED where there are no such conditions. */
+int store_get_tagged(struct store *s, const char *key, size_t max, struct buf *out, char tag[STORE_TAG_BYTES],
+		     struct pawl_error *err);
+int store_put_if(struct store *s, const char *key, const char *tag, const void *ptr, size_t len, struct pawl_error *err);
 int store_stat(struct store *s, const char *key, struct store_entry *ret /* name = NULL */, struct pawl_error *err);
 int store_list(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
+/* PAWL_EUNSUPPORTED where there is no such list. */
+int store_list_all(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
 int store_remove(struct store *s, const char *key, struct pawl_error *err);
 int store_remove_folder(struct store *s, const char *folder, struct pawl_error *err);
 int store_link(struct store *s, const char *from, const char *to, struct pawl_error *err);
@@ -179,11 +216,16 @@ int store_sync(struct store *s, const char *folder, struct pawl_error *err);
 int store_space(struct store *s, uint64_t *ret_free_bytes, struct pawl_error *err);
 int store_append(struct store *s, const char *key, const void *ptr, size_t len, struct pawl_error *err);
 int store_sweep(struct store *s, int64_t before_ns, uint64_t *ret_n, struct pawl_error *err);
+int store_notes(struct store *s, store_note_fn *fn, void *arg, struct pawl_error *err); /* none: no call of fn */
 
 /* Engines. */
+/* ssh://user@host:port/path, over the user's ssh. Connects and looks at the folder. */
+int store_ssh_open(const char *url, bool create, struct store **ret, struct pawl_error *err);
 int store_file_open(const char *path, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err);
 int store_mem_open(struct store **ret, struct pawl_error *err);
 /* PAWL_EUNSUPPORTED where pawl was built without S3. Looks at the bucket; create: tries also what may be written. */
 int store_s3_open(const char *url, bool create, struct store **ret, struct pawl_error *err);
+int store_gcs_open(const char *url, bool create, struct store **ret, struct pawl_error *err);   /* the same for gs:// */
+int store_azure_open(const char *url, bool create, struct store **ret, struct pawl_error *err); /* and az:// */
 
 #endif

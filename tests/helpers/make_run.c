@@ -7,6 +7,7 @@
  *   make_run many ROOT N     N checkpoints of a tiny state, as fast as can be
  *   make_run hostile ROOT    names, metrics and texts full of control bytes
  *   make_run large ROOT N    N checkpoints of the same 64 MiB, which lie on the disk once
+ *   make_run parts ROOT N    N checkpoints of 10 MiB that differ: more than one part of an upload
  *   make_run single FOLDER   a checkpoint that belongs to no run
  *   make_run busy ROOT       opens the run for writing, prints "ready", waits for the end of standard input
  *   make_run hold ROOT SEL   holds a checkpoint, prints "ready", waits for the end of standard input
@@ -279,6 +280,34 @@ save_large(struct pawl *run, int n)
 }
 
 static void
+save_parts(struct pawl *run, int n)
+{
+	struct pawl_tensor tensor = PAWL_TENSOR_INIT;
+	uint64_t shape[] = {(uint64_t)10 << 20};
+	struct pawl_error err = {0};
+	unsigned char *bytes = malloc(shape[0]);
+
+	if (bytes == NULL)
+		exit(1);
+	tensor.dtype = PAWL_U8;
+	tensor.ndim = 1;
+	tensor.shape = shape;
+	tensor.data = bytes;
+	for (int i = 1; i <= n; i++) {
+		struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
+		struct pawl_state *state = NULL;
+
+		for (size_t at = 0; at < shape[0]; at++)
+			bytes[at] = (unsigned char)((at * 2654435761u) >> 13 ^ (size_t)i);
+		opts.step = i;
+		check(pawl_state_new(&state, &err), &err);
+		check(pawl_state_set_tensor(state, "model/big", &tensor, &err), &err);
+		save(run, &opts, state);
+	}
+	free(bytes);
+}
+
+static void
 wait_for_end(void)
 {
 	(void)puts("ready");
@@ -309,7 +338,7 @@ main(int argc, char **argv)
 	struct pawl *run;
 
 	if (argc < 3) {
-		(void)fputs("usage: make_run run|scored|many|hostile|large|single|busy|hold ROOT [N]\n", stderr);
+		(void)fputs("usage: make_run run|scored|many|hostile|large|parts|single|busy|hold ROOT [N]\n", stderr);
 		return 2;
 	}
 	run = open_run(argv[2], what);
@@ -321,6 +350,8 @@ main(int argc, char **argv)
 		save_hostile(run);
 	else if (strcmp(what, "large") == 0)
 		save_large(run, n);
+	else if (strcmp(what, "parts") == 0)
+		save_parts(run, n);
 	else if (strcmp(what, "busy") == 0)
 		wait_for_end();
 	else if (strcmp(what, "hold") == 0 && argc > 3)

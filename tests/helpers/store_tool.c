@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_tool: operations on any store, one by one, for tests that need a server: tests/py/test_s3*.py.
+ * store_tool: operations on any store, one by one, for tests that need a server: tests/py/test_s3*.py and
+ * their like.
  *
  *   store_tool [--read] [--base-ms N] [--tries N] [--no-retry] URL OPERATION...
  *
@@ -184,14 +185,32 @@ struct options {
 	struct store_retry retry;
 };
 
+/* The engine alone, of those that the retry layer is put around; NULL for others. */
+static store_open_fn *
+remote_engine(const char *url)
+{
+	static const struct {
+		const char *scheme;
+		store_open_fn *fn;
+	} engines[] = {{"s3://", store_s3_open},
+	               {"gs://", store_gcs_open},
+	               {"az://", store_azure_open},
+	               {"ssh://", store_ssh_open}};
+	for (size_t i = 0; i < sizeof engines / sizeof engines[0]; i++)
+		if (strncmp(url, engines[i].scheme, strlen(engines[i].scheme)) == 0)
+			return engines[i].fn;
+	return NULL;
+}
+
 static int
 open_store(const char *url, const struct options *o, struct store **ret, struct pawl_error *err)
 {
-	if (strncmp(url, "s3://", 5) != 0 || (o->retry.base_ms == 0 && o->retry.max_tries == 0 && !o->no_retry))
+	store_open_fn *fn = remote_engine(url);
+	if (fn == NULL || (o->retry.base_ms == 0 && o->retry.max_tries == 0 && !o->no_retry))
 		return store_open(url, !o->read_only, false, ret, err);
 	if (o->no_retry)
-		return store_s3_open(url, !o->read_only, ret, err);
-	return store_retry_open(store_s3_open, url, !o->read_only, &o->retry, ret, err);
+		return fn(url, !o->read_only, ret, err);
+	return store_retry_open(fn, url, !o->read_only, &o->retry, ret, err);
 }
 
 int

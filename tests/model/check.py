@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the model of a save of many ranks (save.pml) with spin, in every state that it can be in.
+"""Checks the models of a save of many ranks, in a folder (save.pml) and in an object store (bucket.pml), with spin, in
+every state that they can be in.
 
 Three kinds of cases: the protocol as it is, which must hold; questions, each of which must find a run in which
 something interesting happens, so that what holds does not hold for nothing; and mistakes, each built into the protocol,
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-MODEL = pathlib.Path(__file__).resolve().parent / "save.pml"
+FOLDER = pathlib.Path(__file__).resolve().parent
 SECONDS = 900
 
 
@@ -32,6 +33,7 @@ class Case:
     wrong: str = ""
     cycles: bool = False
     large: bool = False
+    model: str = "save.pml"
 
     @property
     def flags(self) -> list[str]:
@@ -93,6 +95,55 @@ MISTAKES = [
     Case("retention comes before the commit", define="BAD_REMOVES_BEFORE_COMMIT", wrong="assert"),
 ]
 
+IN_BUCKETS_HOLDS = [
+    Case("one save each, two crashes", crashes=2),
+    Case("one save each, every run ends", cycles=True),
+    Case("one save each, one crash, every run ends", crashes=1, cycles=True, large=True),
+    Case("two saves, then one by whoever took over", saves_a=2, large=True),
+    Case("two saves, then one by whoever took over, one crash", saves_a=2, crashes=1, large=True),
+    # Second line of defence: no pack goes while the lease that was looked at stands.
+    Case("rank 0 does not look whether the files are there", define="BAD_FILES_NOT_LOOKED_AT"),
+]
+
+IN_BUCKETS_REACHED = [
+    Case("both of A's saves are committed", 2, 0, define="REACH=1", wrong="assert"),
+    Case("a rank calls a save off", define="REACH=2", wrong="assert"),
+    Case("a rank comes too late to do so", define="REACH=3", wrong="assert"),
+    Case("B commits after A has", define="REACH=4", wrong="assert"),
+    Case("the put of an overtaken writer loses", define="REACH=5", wrong="assert"),
+    Case("an older checkpoint is removed", define="REACH=6", wrong="assert"),
+    Case("a verdict is lost by a takeover", define="REACH=7", wrong="assert"),
+    Case("a save is called off that was committed and removed", define="REACH=8", wrong="assert"),
+]
+
+IN_BUCKETS_MISTAKES = [
+    Case("whoever takes over calls nothing off", define="BAD_CALLS_NOTHING_OFF", wrong="assert"),
+    Case("it lists before it does", define="BAD_LISTS_BEFORE_CALLING_OFF", wrong="assert"),
+    Case("what calls a save off is removed with its packs", define="BAD_WHAT_CALLS_OFF_GOES", wrong="assert"),
+    Case("ids come from checkpoints only", define="BAD_IDS_OF_CHECKPOINTS_ONLY", wrong="assert"),
+    Case("the manifest's put replaces what is there", define="BAD_PUT_REPLACES", wrong="assert"),
+    Case("a failed put is taken at its word", define="BAD_PUT_TAKEN_AT_ITS_WORD", wrong="assert"),
+    Case("the lease is not checked before the commit", define="BAD_LEASE_NOT_CHECKED", wrong="assert"),
+    Case("rank 0 does not wait for all parts", define="BAD_COMMITS_WITHOUT_ALL_PARTS", wrong="assert"),
+    Case("a rank fails at its deadline without deciding", define="BAD_FAILS_WITHOUT_DECIDING", wrong="assert"),
+    Case("a rank calls off whatever the lease says", define="BAD_CALLS_OFF_WHATEVER_THE_LEASE", wrong="assert"),
+    Case("a rank calls off what it has no packs in", define="BAD_CALLS_OFF_WITHOUT_PACKS", wrong="assert"),
+    Case("a rank does not look for the lease again", define="BAD_DOES_NOT_LOOK_AGAIN", wrong="assert"),
+    Case("a rank looks for the name and not the token", define="BAD_LOOKS_AT_THE_NAME_ONLY", wrong="assert"),
+    Case("a rank clears up what it is in doubt of", define="BAD_CLEARS_UP_IN_DOUBT", wrong="assert"),
+    Case("a failed save removes the whole folder", define="BAD_REMOVES_THE_FOLDER", wrong="assert"),
+    Case("retention removes packs before the manifest", define="BAD_PACKS_GO_FIRST", wrong="assert"),
+]
+
+
+def in_buckets(cases: list[Case]) -> list[Case]:
+    return [dataclasses.replace(case, name="bucket: " + case.name, model="bucket.pml") for case in cases]
+
+
+HOLDS += in_buckets(IN_BUCKETS_HOLDS)
+REACHED += in_buckets(IN_BUCKETS_REACHED)
+MISTAKES += in_buckets(IN_BUCKETS_MISTAKES)
+
 
 def run(command: list[str], folder: pathlib.Path) -> str:
     done = subprocess.run(
@@ -109,7 +160,7 @@ def check(case: Case, folder: pathlib.Path) -> Result:
     options = ["-DNOFAIR", "-DNP" if case.cycles else "-DSAFETY"]
     options += ["-DCOLLAPSE"] if case.large else []
     options += ["-O0" if case.wrong else "-O1"]  # a short search is best built fast
-    run(["spin", "-a", *case.flags, str(MODEL)], folder)
+    run(["spin", "-a", *case.flags, str(FOLDER / case.model)], folder)
     run(["cc", *options, "-w", "-o", "pan", "pan.c"], folder)
     text = run(["./pan", "-m10000", f"-w{26 if case.large else 20}", *(["-l"] if case.cycles else [])], folder)
     states = re.search(r"([\d.e+]+) states, stored", text)

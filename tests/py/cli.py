@@ -33,6 +33,8 @@ COMMANDS = [
     "diff",
     "verify",
     "restore",
+    "cp",
+    "sync",
     "export",
     "reshard",
     "prune",

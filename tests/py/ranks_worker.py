@@ -497,6 +497,6 @@ if __name__ == "__main__":
     with open(f"{os.environ['ANSWERS']}/{RANK}.json", "w") as file:
         json.dump(answer, file)
     # not by way of the interpreter's end: there a thread of torch that still frees a tensor aborts the process now and
-    # then (pytorch issue 190489)
+    # then (known to PyTorch: "terminate called without an active exception")
     sys.stdout.flush()
     os._exit(0)

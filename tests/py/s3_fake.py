@@ -92,9 +92,11 @@ class Fake:
         self.faults: dict[int, str] = {}
         self.always: Callable[[str, str], Answer | None] = lambda method, target: None
         self.conditions = True  # If-None-Match is honoured
+        self.matches = True  # If-Match of a put is honoured
         self.page = 1000
         self.delay = 0.0
         self.skew = 0.0  # of the Date that is told
+        self.flying = self.most_flying = 0  # requests that are being answered, and the most that ever were at a time
         self.lock = threading.Lock()
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self.handler())
         self.server.daemon_threads = True
@@ -161,8 +163,12 @@ class Fake:
                 answer = error(int(fault), codes[fault])
             else:
                 answer = self.always(h.command, h.path) or self.answer(h.command, h.path, headers, body)
+            self.flying += 1
+            self.most_flying = max(self.flying, self.most_flying)
         if self.delay:
             time.sleep(self.delay)
+        with self.lock:
+            self.flying -= 1
         self.send(h, answer, fault)
         return None
 
@@ -241,6 +247,9 @@ class Fake:
     def store(self, key: str, body: bytes, headers: dict[str, str], meta: dict[str, str], etag: str) -> Answer:
         if self.conditions and headers.get("if-none-match") == "*" and key in self.objects:
             return error(412, "PreconditionFailed")
+        found = self.objects.get(key)
+        if self.matches and "if-match" in headers and (found is None or found.etag != headers["if-match"]):
+            return error(412 if found else 404, "PreconditionFailed" if found else "NoSuchKey")
         self.objects[key] = Object(body, etag, meta)
         return Answer(200, b"", {"ETag": etag})
 
@@ -249,7 +258,7 @@ class Fake:
         return {name: value for name, value in headers.items() if name.startswith("x-amz-meta-")}
 
     def source(self, headers: dict[str, str]) -> Object | Answer:
-        name = urllib.parse.unquote(headers["x-amz-copy-source"]).removeprefix("/bucket/")
+        name = urllib.parse.unquote(headers["x-amz-copy-source"]).removeprefix("/").removeprefix("bucket/")
         found = self.objects.get(name)
         if found is None:
             return error(404, "NoSuchKey")

@@ -85,6 +85,8 @@ def test_every_command_prints_one_json_document(demo: pathlib.Path, tmp_path: pa
         "diff": [f"{work}@1", "@1"],
         "verify": [work],
         "restore": [work, tmp_path / "restored"],
+        "cp": [work, tmp_path / "copied"],
+        "sync": [work, tmp_path / "synced"],
         "export": [work, tmp_path / "x.safetensors"],
         "reshard": [work, tmp_path / "resharded", "-w", 2],
         "prune": [work, "--keep-last", 3],

@@ -29,6 +29,7 @@ def manager() -> Iterator[pawl.CheckpointManager]:
 OPTIONS: list[tuple[str, Any]] = [
     ("bandwidth", -1),
     ("bandwidth", "100MB"),
+    ("read_bandwidth", -1),
     ("arena_bytes", -1),
     ("ring_bytes", 2**64),
     ("pack_bytes", 1.5),

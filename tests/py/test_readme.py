@@ -86,7 +86,7 @@ def test_pytorch_example_keeps_the_three_best_and_the_latest(trained: pathlib.Pa
 
 def test_terminal_examples(trained: pathlib.Path) -> None:
     lines = [shlex.split(line, comments=True) for line in blocks("At a terminal", "sh")[0].splitlines()]
-    assert [line[:1] for line in lines] == [["pawl"]] * 7
+    assert [line[:1] for line in lines] == [["pawl"]] * 8
     before = ids(trained)
     for _, *arguments in lines:
         done = subprocess.run([PAWL, *arguments], capture_output=True, text=True, cwd=trained)

@@ -555,6 +555,47 @@ test_R141_P6_pins_and_holds_stand_above_all_rules(void **state)
 	assert_string_equal(kept(&l, &p, 0, text), "1 3 4");
 }
 
+/* What a mirror lacks stays, whatever the rules are; what nothing is to be kept of goes once every mirror has it, the
+ * latest and the best too. */
+static void
+test_R95_P6_only_what_every_mirror_has_goes(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *unmirrored, *spent, *pinned; /* one letter per checkpoint */
+		int64_t num_to_keep;
+		uint64_t max_bytes;
+		const char *expected;
+	} rows[] = {
+		{"----", "----", "----", 1, 0, "4"},        {"yy--", "----", "----", 1, 0, "1 2 4"},
+		{"yyyy", "----", "----", 1, 0, "1 2 3 4"},  {"----", "yyyy", "----", 0, 0, ""},
+		{"----", "yyyy", "----", 3, 0, ""},         {"---y", "yyy-", "----", 0, 0, "4"},
+		{"----", "yyyy", "-y--", 2, 0, "2"},        {"y---", "-yy-", "----", 0, 0, "1 4"},
+		{"yyy-", "----", "----", 0, 10, "1 2 3 4"}, /* the budget takes nothing that is not there */
+		{"-y--", "----", "----", 0, 10, "2 4"},
+	};
+	for (size_t r = 0; r < COUNT(rows); r++) {
+		struct pawl_retention p = {
+			.size = sizeof p, .num_to_keep = rows[r].num_to_keep, .max_bytes = rows[r].max_bytes};
+		struct list l;
+		char text[64];
+
+		list_fill(&l, (const double[]){1, 2, 3, 4}, 4);
+		for (size_t i = 0; i < 4; i++) {
+			l.items[i].unmirrored = rows[r].unmirrored[i] == 'y';
+			l.items[i].spent = rows[r].spent[i] == 'y';
+			l.items[i].pinned = rows[r].pinned[i] == 'y';
+		}
+		assert_string_equal(kept(&l, &p, 0, text), rows[r].expected);
+		for (size_t i = 0; i < 4; i++) {
+			if (l.items[i].unmirrored)
+				assert_non_null(strstr(l.out[i].reason, "not in every mirror yet"));
+			if (l.items[i].spent && !l.items[i].pinned)
+				assert_string_equal(l.out[i].reason, "in every mirror");
+		}
+	}
+}
+
 static void
 test_R141_byte_budget_takes_the_oldest_unprotected(void **state)
 {
@@ -780,6 +821,7 @@ main(void)
 		cmocka_unit_test(test_R141_every_m_steps),
 		cmocka_unit_test(test_R141_younger_than),
 		cmocka_unit_test(test_R141_P6_pins_and_holds_stand_above_all_rules),
+		cmocka_unit_test(test_R95_P6_only_what_every_mirror_has_goes),
 		cmocka_unit_test(test_R141_byte_budget_takes_the_oldest_unprotected),
 		cmocka_unit_test(test_R141_rules_are_united),
 		cmocka_unit_test(test_P6_best_is_kept_also_when_no_rule_names_it),

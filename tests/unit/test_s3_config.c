@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "store/store_s3.h"
+#include "store/object.h"
 
 static int
 setup(void **state)
@@ -34,7 +34,7 @@ setup(void **state)
 static void
 assert_refused(const char *url, const char *part)
 {
-	struct s3_config c;
+	struct object_config c;
 	struct pawl_error err = {0};
 	int rc = s3_config_read(url, &c, &err);
 	if (rc != PAWL_EUSAGE || strstr(err.message, part) == NULL)
@@ -52,7 +52,7 @@ test_urls(void **state)
 	            {"s3://my.bucket/a/b//", "my.bucket", "a/b/", "s3://my.bucket/a/b"},
 	            {"s3://my-bucket/step=1 x", "my-bucket", "step=1 x/", "s3://my-bucket/step=1 x"}};
 	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
-		struct s3_config c;
+		struct object_config c;
 		assert_int_equal(s3_config_read(good[i].url, &c, NULL), 0);
 		assert_string_equal(c.bucket, good[i].bucket);
 		assert_string_equal(c.prefix, good[i].prefix);
@@ -72,7 +72,7 @@ static void
 test_amazon_is_the_default(void **state)
 {
 	(void)state;
-	struct s3_config c;
+	struct object_config c;
 	assert_int_equal(s3_config_read("s3://bucket/x", &c, NULL), 0);
 	assert_true(c.https && c.is_aws && !c.path_style && !c.region_given && c.sums);
 	assert_string_equal(c.host, "s3.us-east-1.amazonaws.com");
@@ -107,7 +107,7 @@ test_endpoints(void **state)
 	            {"http://[::1]:9000", "[::1]:9000", "", false}};
 	setenv("AWS_ENDPOINT_URL", "http://other", 1);
 	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
-		struct s3_config c;
+		struct object_config c;
 		setenv("AWS_ENDPOINT_URL_S3", good[i].endpoint, 1);
 		assert_int_equal(s3_config_read("s3://bucket/x", &c, NULL), 0);
 		assert_string_equal(c.host, good[i].host);
@@ -128,7 +128,7 @@ static void
 test_P18_a_password_in_an_endpoint_is_not_shown(void **state)
 {
 	(void)state;
-	struct s3_config c;
+	struct object_config c;
 	struct pawl_error err = {0};
 	setenv("AWS_ENDPOINT_URL", "https://user:CANARY@host", 1);
 	assert_int_equal(s3_config_read("s3://bucket/x", &c, &err), PAWL_EUSAGE);
@@ -139,7 +139,7 @@ static void
 test_sums(void **state)
 {
 	(void)state;
-	struct s3_config c;
+	struct object_config c;
 	setenv("AWS_ENDPOINT_URL", "http://h", 1);
 	setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_SUPPORTED", 1);
 	assert_int_equal(s3_config_read("s3://bucket/x", &c, NULL), 0);

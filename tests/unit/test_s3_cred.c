@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fileio.h"
+#include "store/http.h"
 #include "store/s3_cred.h"
 
 #define CANARY "CANARYsecretCANARY"
@@ -82,20 +83,20 @@ put_file(struct bed *bed, const char *name, const char *text)
 }
 
 static int
-get(struct s3_keys *keys, struct pawl_error *err)
+get(struct cred_keys *keys, struct pawl_error *err)
 {
-	struct s3_cred *c = NULL;
+	struct cred *c = NULL;
 	*err = (struct pawl_error){0};
-	assert_int_equal(s3_cred_new("eu-test-1", NULL, &c, err), 0);
-	int rc = s3_cred_get(c, false, keys, err);
-	s3_cred_free(c);
+	assert_int_equal(cred_new(s3_cred_find, &(struct cred_where){.region = "eu-test-1"}, &c, err), 0);
+	int rc = cred_get(c, false, keys, err);
+	cred_free(c);
 	return rc;
 }
 
 static void
 assert_keys(const char *access_key, const char *secret_key, const char *token, const char *source)
 {
-	struct s3_keys keys = {0};
+	struct cred_keys keys = {0};
 	struct pawl_error err;
 	if (get(&keys, &err) < 0)
 		fail_msg("%s", err.message);
@@ -108,7 +109,7 @@ assert_keys(const char *access_key, const char *secret_key, const char *token, c
 static void
 assert_fails(int code, const char *part)
 {
-	struct s3_keys keys = {0};
+	struct cred_keys keys = {0};
 	struct pawl_error err;
 	int rc = get(&keys, &err);
 	if (rc != code || strstr(err.message, part) == NULL)
@@ -327,44 +328,44 @@ static void
 test_keys_are_renewed_before_they_expire(void **state)
 {
 	struct bed *bed = *state;
-	struct s3_cred *c = NULL;
-	struct s3_keys keys;
+	struct cred *c = NULL;
+	struct cred_keys keys;
 	struct pawl_error err = {0};
 	put_counter(bed, 4);
-	assert_int_equal(s3_cred_new("r", NULL, &c, NULL), 0);
+	assert_int_equal(cred_new(s3_cred_find, &(struct cred_where){.region = "r"}, &c, NULL), 0);
 	for (int i = 0; i < 3; i++) {
-		if (s3_cred_get(c, false, &keys, &err) < 0)
+		if (cred_get(c, false, &keys, &err) < 0)
 			fail_msg("%s", err.message);
 		assert_string_equal(keys.access_key, "K1");
 	}
 	/* Refused by the server: again, at once. */
 	put_counter(bed, 3600);
-	assert_int_equal(s3_cred_get(c, true, &keys, NULL), 0);
+	assert_int_equal(cred_get(c, true, &keys, NULL), 0);
 	assert_string_equal(keys.access_key, "K2");
 	put_counter(bed, 3);
-	assert_int_equal(s3_cred_get(c, true, &keys, NULL), 0);
+	assert_int_equal(cred_get(c, true, &keys, NULL), 0);
 	clock_sleep_ms(3200);
 	put_counter(bed, 4);
-	assert_int_equal(s3_cred_get(c, false, &keys, NULL), 0);
+	assert_int_equal(cred_get(c, false, &keys, NULL), 0);
 	assert_string_equal(keys.access_key, "K4");
 	/* A renewal that fails is no error as long as the old ones are good. */
 	clock_sleep_ms(2200);
 	put_file(bed, "config", "");
-	assert_int_equal(s3_cred_get(c, false, &keys, NULL), 0);
+	assert_int_equal(cred_get(c, false, &keys, NULL), 0);
 	assert_string_equal(keys.access_key, "K4");
-	assert_int_equal(s3_cred_get(c, true, &keys, NULL), PAWL_EAUTH);
-	s3_cred_free(c);
+	assert_int_equal(cred_get(c, true, &keys, NULL), PAWL_EAUTH);
+	cred_free(c);
 }
 
 static void
 test_times(void **state)
 {
 	(void)state;
-	assert_int_equal(s3_parse_time("1970-01-01T00:00:10Z"), 10);
-	assert_int_equal(s3_parse_time("1970-01-01T00:00:10.123Z"), 10);
-	assert_int_equal(s3_parse_time("1970-01-01T01:00:10+01:00"), 10);
-	assert_int_equal(s3_parse_time("1970-01-01T00:00:10"), -1);
-	assert_int_equal(s3_parse_time("yesterday"), -1);
+	assert_int_equal(http_iso_time("1970-01-01T00:00:10Z"), 10);
+	assert_int_equal(http_iso_time("1970-01-01T00:00:10.123Z"), 10);
+	assert_int_equal(http_iso_time("1970-01-01T01:00:10+01:00"), 10);
+	assert_int_equal(http_iso_time("1970-01-01T00:00:10"), -1);
+	assert_int_equal(http_iso_time("yesterday"), -1);
 }
 
 int

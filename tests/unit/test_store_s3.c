@@ -7,7 +7,7 @@
 
 #include <pthread.h>
 
-#include "store/store_s3.h"
+#include "store/object.h"
 
 #define MIB ((size_t)1 << 20)
 
@@ -39,7 +39,7 @@ test_a_large_object_is_copied_in_parts(void **state)
 	struct bed *bed = *state;
 	struct bytes b = bytes_new(21 * MIB + 77, 0, 1);
 	write_bytes(bed, "pack", &b, 8 * MIB, NULL);
-	((struct s3_store *)bed->store)->max_copy_bytes = 20 * MIB;
+	((struct object_store *)bed->store)->max_copy_bytes = 20 * MIB;
 	OK(bed, store_link(bed->store, "pack", "copy", &bed->err));
 	assert_bytes(bed, "copy", &b);
 	OK(bed, store_move(bed->store, "copy", "moved", &bed->err));

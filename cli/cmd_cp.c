@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_cp: a checkpoint, some of a run's, or a whole run, from any place to any other. Every byte is checked on the way
+ * and where it has arrived; what was cut off is gone on with.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "cli.h"
+#include "info.h"
+#include "target.h"
+#include "transfer.h"
+
+struct cp_args {
+	struct transfer_args transfer;
+	struct texts only;
+	uint64_t last;
+	struct score score;
+};
+
+static const struct operand operands[] = {
+	{"SOURCE", OPERAND_TARGET, 1, 1},
+	{"DEST", OPERAND_PATH, 1, 1},
+	OPERAND_LIST_END,
+};
+
+static const struct option options[] = {
+	{"only", 0, OPT_TEXTS, offsetof(struct cp_args, only), "SELECTOR",
+         "of a run, only this checkpoint (best, 7, step:400, a name); again = more"},
+	{"last", 0, OPT_COUNT, offsetof(struct cp_args, last), "N",
+         "of a run, only the newest N (and those of --only)"},
+	TRANSFER_OPTIONS(cp_args),
+	SCORE_OPTIONS(cp_args),
+	OPTION_END,
+};
+
+static const struct example examples[] = {
+	{"pawl cp runs/demo s3://bucket/demo", "the whole run, into a bucket"},
+	{"pawl cp s3://bucket/demo@best ./best", "its best checkpoint, as a folder of its own"},
+	{"pawl cp runs/demo /mnt/usb/demo --last 2 --only best --by accuracy", "some of it"},
+	{"pawl cp --bwlimit 20MB/s gs://a/demo s3://b/demo", "from one cloud to another, gently"},
+	EXAMPLE_END,
+};
+
+static void
+free_list(struct pawl_list **list)
+{
+	pawl_list_free(*list);
+}
+
+static bool
+add_id(uint64_t *ids, size_t *n, uint64_t id)
+{
+	for (size_t i = 0; i < *n; i++)
+		if (ids[i] == id)
+			return false;
+	ids[(*n)++] = id;
+	return true;
+}
+
+/* The ids that --only and --last name; none where neither is given. */
+static int
+choose(struct cli *cli, struct pawl *run, const struct target *target, const struct cp_args *args, struct transfer *t,
+       struct pawl_error *err)
+{
+	CLEANUP(free_list) struct pawl_list *list = NULL;
+	uint64_t *ids, id;
+	size_t count;
+	int rc;
+
+	if (args->only.n == 0 && args->last == 0)
+		return 0;
+	rc = pawl_list_open(run, 0, &list, err);
+	if (rc < 0)
+		return rc;
+	count = pawl_list_count(list);
+	ids = keep_alloc(&cli->keep, count + args->only.n + 1, sizeof(*ids));
+	for (size_t i = count; i-- > 0 && count - i <= args->last;)
+		(void)add_id(ids, &t->n_ids, pawl_list_get(list, i)->id);
+	for (size_t i = 0; i < args->only.n; i++) {
+		struct target one = *target;
+
+		one.selector = args->only.items[i];
+		rc = target_find(cli, run, &one, &id, err);
+		if (rc < 0)
+			return rc;
+		(void)add_id(ids, &t->n_ids, id);
+	}
+	if (t->n_ids == 0)
+		return cli_error(err, PAWL_ENOTFOUND, "%s has no checkpoints", target->root);
+	t->ids = ids;
+	return 0;
+}
+
+static int
+prepare(struct cli *cli, const struct cp_args *args, struct pawl **run, struct transfer *t, struct pawl_error *err)
+{
+	struct target target;
+	bool is_run;
+	uint64_t id;
+	int rc;
+
+	rc = transfer_check_place(cli, t->to, err);
+	if (rc == 0)
+		rc = target_parse(cli, cli->operands[0], &target, err);
+	if (rc < 0)
+		return rc;
+	target.bandwidth = args->transfer.bandwidth;
+	is_run = !target.single && target.selector == NULL;
+	if (!is_run && (args->only.n > 0 || args->last > 0))
+		return cli_error(err, PAWL_EUSAGE, "%s names one checkpoint; --only and --last choose from a run",
+		                 cli->operands[0]);
+	rc = target_open(cli, &target, false, &args->score, run, err);
+	if (rc < 0)
+		return rc;
+	if (is_run)
+		return choose(cli, *run, &target, args, t, err);
+	rc = target_find(cli, *run, &target, &id, err);
+	return rc < 0 ? rc : target_info(cli, *run, id, &t->info, err);
+}
+
+static int
+run_cp(struct cli *cli, const void *ptr)
+{
+	const struct cp_args *args = ptr;
+	CLEANUP(cli_close) struct pawl *run = NULL;
+	CLEANUP(transfer_clear) struct transfer t = {.to = cli->operands[1]};
+	struct pawl_error err = {0};
+	struct jsonout j;
+
+	if (prepare(cli, args, &run, &t, &err) < 0)
+		return cli_fail(cli, &err);
+	transfer_run(cli, run, &args->transfer, &t);
+	if (t.code < 0)
+		(void)cli_error(&err, t.code, "%s", t.message);
+	if (t.code < 0 && t.copies == NULL)
+		return cli_fail(cli, &err);
+	if (cli->common.json) {
+		jsonout_init(&j, stdout);
+		cli->wrote_json = true;
+		jsonout_begin_object(&j, NULL);
+		jsonout_text(&j, "command", "cp");
+		jsonout_text(&j, "from", cli->operands[0]);
+		transfer_json(&j, &t);
+		jsonout_end(&j);
+	} else {
+		transfer_print(cli, &t);
+	}
+	return t.code < 0 ? cli_fail(cli, &err) : 0;
+}
+
+const struct command cmd_cp = {
+	.name = "cp",
+	.group = GROUP_USE,
+	.summary = "copy a checkpoint or a run from any place to any other",
+	.about = "Copies SOURCE to DEST; both may be paths or URLs. One checkpoint (RUN@SELECTOR, or a folder of its "
+		 "own) becomes a checkpoint of its own at DEST, a new name. A run becomes the same run at DEST, with "
+		 "its id, ids, pins, metrics and pointers; --only and --last choose from it. DEST may hold a part of "
+		 "that run already: only what is missing is copied, the newest first, and nothing there is "
+		 "removed.\n\n"
+		 "Every byte is checked against its sum when it is read and when it has arrived. A checkpoint shows "
+		 "at DEST when it is whole and verified, not before. What was interrupted or cut off leaves nothing "
+		 "half visible, and the same command goes on where it was.\n\n"
+		 "A checkpoint of a run that is damaged is passed over, said so, and the exit status is 4.",
+	.operands = operands,
+	.options = options,
+	.examples = examples,
+	.args_size = sizeof(struct cp_args),
+	.run = run_cp,
+};

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sync function for URLs that pawl has no way to of its own, by fsspec where it is installed.
+
+Packs go before the manifests of their checkpoints, and pointers last. What was sent is read back and compared, byte by
+byte.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from typing import Any
+
+from ._pawl import CorruptError
+
+_OWN = ("file", "s3", "gs", "az", "ssh", "rsync")
+_PIECE = 8 << 20
+_POINTERS = ("latest", "best")
+
+
+def takes(url: str) -> bool:
+    """Is it a URL for fsspec?"""
+    scheme, sign, _ = url.partition("://")
+    if not sign or scheme in _OWN:
+        return False
+    try:
+        import fsspec  # type: ignore[import-untyped, unused-ignore]
+    except ImportError:
+        return False
+    return scheme.split("::")[0] in fsspec.available_protocols()
+
+
+def _stays(name: str) -> bool:
+    """Belongs to this place only: saves that go on, the lease, passing names."""
+    return name == ".lease" or (name.startswith(".") and name.endswith((".partial", ".tmp")))
+
+
+def _turn(key: str) -> int:
+    name = posixpath.basename(key)
+    return 2 if name in _POINTERS else 1 if name == "manifest.json" else 0
+
+
+class Fsspec:
+    """Called as a sync function."""
+
+    def __init__(self, local: str, url: str) -> None:
+        self.local, self.url = local, url
+        self.checkpoints = 0
+        self._equal: set[tuple[str, int, int]] = set()
+
+    def __call__(self, source: str, target: str) -> None:
+        import fsspec
+
+        fs, root = fsspec.core.url_to_fs(self.url)
+        if source == self.url:
+            self._down(fs, root)
+        else:
+            self._up(fs, root)
+
+    def _up(self, fs: Any, root: str) -> None:
+        files: list[str] = []
+        for folder, folders, names in os.walk(self.local):
+            folders[:] = [name for name in folders if not _stays(name)]
+            below = os.path.relpath(folder, self.local).replace(os.sep, "/")
+            for name in [*names, *(n for n in folders if os.path.islink(os.path.join(folder, n)))]:
+                if not _stays(name):
+                    files.append(posixpath.normpath(posixpath.join(below, name)))
+        self.checkpoints = sum(posixpath.basename(key) == "manifest.json" for key in files)
+        for key in sorted(files, key=lambda key: (_turn(key), key)):
+            self._send(fs, key, posixpath.join(root, key))
+
+    def _send(self, fs: Any, key: str, there: str) -> None:
+        here = os.path.join(self.local, key)
+        if os.path.islink(here):
+            fs.makedirs(posixpath.dirname(there), exist_ok=True)
+            fs.pipe_file(there, (os.readlink(here) + "\n").encode())
+            return
+        try:
+            status = os.stat(here)
+        except FileNotFoundError:
+            return  # taken by retention meanwhile
+        mark = (key, status.st_size, status.st_mtime_ns)
+        if mark in self._equal and fs.exists(there):
+            return
+        if not (fs.exists(there) and fs.size(there) == status.st_size and self._same(fs, here, there)):
+            fs.makedirs(posixpath.dirname(there), exist_ok=True)
+            fs.put_file(here, there)
+            if not self._same(fs, here, there):
+                raise CorruptError(f"{self.url}/{key}: what was sent is not what is there")
+        self._equal.add(mark)
+
+    @staticmethod
+    def _same(fs: Any, here: str, there: str) -> bool:
+        with open(here, "rb") as ours, fs.open(there, "rb") as theirs:
+            while True:
+                piece = ours.read(_PIECE)
+                if theirs.read(len(piece) or 1) != piece:
+                    return False
+                if not piece:
+                    return True
+
+    def _down(self, fs: Any, root: str) -> None:
+        base = root.rstrip("/") + "/"
+        found = [path for path in fs.find(root) if path.startswith(base)]
+        for path in sorted(found, key=lambda path: (_turn(path), path)):
+            key = path[len(base) :]
+            if any(part in ("", ".", "..") or _stays(part) for part in key.split("/")):
+                continue
+            here = os.path.join(self.local, *key.split("/"))
+            os.makedirs(os.path.dirname(here), exist_ok=True)
+            if _turn(key) == 2:
+                continue  # hints; made anew by who trains next
+            if os.path.exists(here) and os.path.getsize(here) == fs.size(path) and "/checkpoints/" in f"/{key}":
+                continue
+            part = os.path.join(os.path.dirname(here), f".{os.path.basename(here)}.sync.tmp")
+            fs.get_file(path, part)
+            os.replace(part, here)

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * py_sync: Syncer, a struct pawl_syncer. Called by syncer.py, whose threads wait here without the interpreter lock;
+ * cancel() of another thread ends what one of them waits for.
+ */
+#include "py.h"
+
+struct py_sync {
+	PyObject_HEAD struct pawl_syncer *sync; /* NULL once closed */
+	struct pawl_meter meter;
+	unsigned calls; /* guarded by the interpreter lock */
+};
+
+static PyObject *
+sync_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = {"local", "remote", "command", "shell", "timeout_ms", "verify", NULL};
+	struct py_state *st = PyType_GetModuleState(type);
+	struct pawl_syncer_opts opts = PAWL_SYNCER_OPTS_INIT;
+	struct pawl_error err = {0};
+	const char *local, *remote;
+	long long timeout_ms = 0;
+	int verify = 1;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ss|$zpLp:Syncer", names, &local, &remote, &opts.command,
+	                                 &opts.shell, &timeout_ms, &verify))
+		return NULL;
+	opts.timeout_ms = timeout_ms;
+	opts.no_verify = !verify;
+
+	allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+	struct py_sync *self = (struct py_sync *)alloc(type, 0);
+
+	if (!self)
+		return NULL;
+	int rc = pawl_syncer_open(local, remote, &opts, &self->sync, &err);
+
+	if (rc < 0) {
+		Py_DECREF((PyObject *)self);
+		py_raise(st, rc, &err);
+		return NULL;
+	}
+	return (PyObject *)self;
+}
+
+static void
+sync_dealloc(struct py_sync *self)
+{
+	PyTypeObject *type = Py_TYPE((PyObject *)self);
+	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+	pawl_syncer_close(self->sync);
+	release(self);
+	Py_DECREF((PyObject *)type);
+}
+
+enum way { WAY_UP, WAY_DOWN, WAY_VERIFY_UP, WAY_VERIFY_DOWN };
+
+/* (verified, checkpoints, seconds, note) */
+static PyObject *
+run(struct py_sync *self, enum way way)
+{
+	struct py_state *st = PyType_GetModuleState(Py_TYPE((PyObject *)self));
+	struct pawl_syncer_report report = PAWL_SYNCER_REPORT_INIT;
+	struct pawl_error err = {0};
+	int rc;
+
+	if (!self->sync) {
+		py_raise_text(st, PAWL_EUSAGE, "the syncer is closed");
+		return NULL;
+	}
+	self->calls++;
+	Py_BEGIN_ALLOW_THREADS if (way == WAY_UP) rc = pawl_syncer_up(self->sync, &self->meter, &report, &err);
+	else if (way == WAY_DOWN) rc = pawl_syncer_down(self->sync, &self->meter, &report, &err);
+	else rc = pawl_syncer_verify(self->sync, way == WAY_VERIFY_DOWN, &self->meter, &report, &err);
+	Py_END_ALLOW_THREADS self->calls--;
+	self->meter.cancel = 0;
+	if (rc < 0) {
+		py_raise(st, rc, &err);
+		return NULL;
+	}
+	return Py_BuildValue("(NKds)", PyBool_FromLong(report.verified), (unsigned long long)report.n_checkpoints,
+	                     report.seconds, report.note);
+}
+
+static PyObject *
+sync_up(struct py_sync *self, PyObject *none)
+{
+	(void)none;
+	return run(self, WAY_UP);
+}
+
+static PyObject *
+sync_down(struct py_sync *self, PyObject *none)
+{
+	(void)none;
+	return run(self, WAY_DOWN);
+}
+
+static PyObject *
+sync_verify(struct py_sync *self, PyObject *args)
+{
+	int down;
+
+	if (!PyArg_ParseTuple(args, "p:verify", &down))
+		return NULL;
+	return run(self, down ? WAY_VERIFY_DOWN : WAY_VERIFY_UP);
+}
+
+static PyObject *
+sync_cancel(struct py_sync *self, PyObject *none)
+{
+	(void)none;
+	self->meter.cancel = 1;
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+sync_close(struct py_sync *self, PyObject *none)
+{
+	struct py_state *st = PyType_GetModuleState(Py_TYPE((PyObject *)self));
+	struct pawl_syncer *was = self->sync;
+
+	(void)none;
+	if (self->calls > 0) {
+		py_raise_text(st, PAWL_EBUSY, "a sync is still running");
+		return NULL;
+	}
+	self->sync = NULL;
+	pawl_syncer_close(was);
+	Py_RETURN_NONE;
+}
+
+int
+py_sync_init(PyObject *module)
+{
+	static PyMethodDef methods[] = {
+		{"up", (PyCFunction)(void (*)(void))sync_up, METH_NOARGS, "From here to there."},
+		{"down", (PyCFunction)(void (*)(void))sync_down, METH_NOARGS, "From there to here."},
+		{"verify", (PyCFunction)(void (*)(void))sync_verify, METH_VARARGS, "Verify what is there, or here."},
+		{"cancel", (PyCFunction)(void (*)(void))sync_cancel, METH_NOARGS, "End what runs."},
+		{"close", (PyCFunction)(void (*)(void))sync_close, METH_NOARGS, "Free it."},
+		{NULL, NULL, 0, NULL},
+	};
+	PyType_Slot slots[] = {
+		{Py_tp_new, sync_new},
+		{Py_tp_dealloc, sync_dealloc},
+		{Py_tp_methods, methods},
+		{0, NULL},
+	};
+	PyType_Spec spec = {.name = "pawl._pawl.Syncer",
+	                    .basicsize = sizeof(struct py_sync),
+	                    .flags = Py_TPFLAGS_DEFAULT,
+	                    .slots = slots};
+	AUTO_REF type = PyType_FromModuleAndSpec(module, &spec, NULL);
+
+	return type ? PyModule_AddObjectRef(module, "Syncer", type) : -1;
+}

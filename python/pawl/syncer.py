@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bringing a folder (a run, or many in one) to another place, and back: docs/sync.md.
+
+    config = pawl.SyncConfig(upload_dir="s3://bucket/experiments", sync_period=60)
+    with pawl.CheckpointManager("runs/demo") as manager, pawl.Syncer("runs/demo", config) as syncer:
+        ...
+
+The work is libpawl's: rsync over ssh, its own stores, or a command. A function of the caller's runs on a thread of its
+own, never on one of the library's.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from . import _checks, _pawl
+from ._fsspec import Fsspec, takes
+from ._pawl import BusyError, PawlError, StorageError, UsageError
+
+SyncFunction = Callable[[str, str], object]
+
+_NEVER_RUN = "true {source} {target}"  # stands for the caller's function where only verification is asked for
+_LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class SyncConfig:
+    """Where to, by what, and how often.
+
+    ``upload_dir``: a path, ``user@host:path``, or a URL; what is synced lies below it under its folder's name.
+    ``syncer``: "auto" goes by the place; None syncs nothing (the folder is shared); a command with ``{source}`` and
+    ``{target}``; or a function ``f(source, target)``. ``shell``: the command is run by ``/bin/sh``, the places quoted.
+    """
+
+    upload_dir: str | os.PathLike[str] | None = None
+    syncer: str | SyncFunction | None = "auto"
+    sync_period: float = 300.0
+    sync_timeout: float = 1800.0
+    sync_on_checkpoint: bool = True
+    shell: bool = False
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        if self.upload_dir is not None:
+            _checks.path("upload_dir", self.upload_dir)
+        if isinstance(self.syncer, str) and self.syncer != "auto":
+            for field in ("{source}", "{target}"):
+                if field not in self.syncer:
+                    raise UsageError(f"syncer must have both {{source}} and {{target}} in it, {field} is missing")
+        elif self.syncer is not None and not isinstance(self.syncer, str) and not callable(self.syncer):
+            raise UsageError(f"syncer must be 'auto', None, a command or a function, received {self.syncer!r}")
+        for name in ("sync_period", "sync_timeout"):
+            if _checks.seconds(name, getattr(self, name)) <= 0:
+                raise UsageError(f"{name} must be more than 0 seconds, received {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True)
+class SyncReport:
+    """What a sync has done. Not ``verified``: ``note`` says why; what was sent does not count as synced then."""
+
+    verified: bool
+    checkpoints: int
+    seconds: float
+    note: str
+
+
+class Syncer:
+    """Syncs one folder. ``up`` and ``down`` do it now; as a context manager, or after ``start``, a thread syncs up
+    every ``sync_period`` seconds, and soon after a new checkpoint (``sync_on_checkpoint``).
+
+    ``remote``: where to; by default below ``config.upload_dir``, under the folder's name. Without either there is no
+    other place, and nothing is copied.
+    """
+
+    def __init__(
+        self, local: str | os.PathLike[str], config: SyncConfig | None = None, remote: str | None = None
+    ) -> None:
+        self.config = config or SyncConfig()
+        self.local = os.path.abspath(_checks.path("local", local))
+        self.remote = self._remote(remote)
+        self.enabled = self.config.syncer is not None and self.remote is not None
+        self.last: SyncReport | None = None
+        self._seen: set[str] = set()
+        self._lock = threading.Lock()
+        self._wake = threading.Condition()
+        self._stop = False
+        self._begun = self._done = 0
+        self._error: Exception | None = None
+        self._thread: threading.Thread | None = None
+        self._call: threading.Thread | None = None
+        self._last_up = float("-inf")
+        self._function, command = self._way()
+        self._sync: _pawl.Syncer | None = None
+        if self.enabled and self.remote is not None:
+            self._sync = _pawl.Syncer(
+                self.local,
+                self.remote,
+                command=command,
+                shell=self.config.shell,
+                timeout_ms=max(1, int(self.config.sync_timeout * 1000)),
+                verify=self.config.verify,
+            )
+
+    def _remote(self, remote: str | None) -> str | None:
+        if remote is not None:
+            return _checks.path("remote", remote)
+        if self.config.upload_dir is None:
+            return None
+        place = _checks.path("upload_dir", self.config.upload_dir)
+        place, mark, options = place.partition("?") if "://" in place else (place, "", "")
+        return f"{place.rstrip('/')}/{os.path.basename(self.local)}{mark}{options}"
+
+    def _way(self) -> tuple[SyncFunction | Fsspec | None, str | None]:
+        """The function to call, or the command to run; neither = the library's own ways."""
+        syncer = self.config.syncer
+        if callable(syncer):
+            return syncer, _NEVER_RUN
+        if syncer is not None and syncer != "auto":
+            return None, syncer
+        if self.enabled and self.remote is not None and takes(self.remote):
+            return Fsspec(self.local, self.remote), _NEVER_RUN
+        return None, None
+
+    # ------------------------------------------------------------------ now
+
+    def up(self) -> SyncReport | None:
+        """Syncs to the remote place now. None if there is nothing to do (no other place, or ``syncer=None``)."""
+        return self._run(down=False)
+
+    def down(self) -> SyncReport | None:
+        """Syncs from the remote place now, so that the checkpoints are here."""
+        return self._run(down=True)
+
+    def up_if_due(self) -> SyncReport | None:
+        """Syncs up if ``sync_period`` seconds have passed since the last time."""
+        if time.monotonic() - self._last_up < self.config.sync_period:
+            return None
+        return self.up()
+
+    def _run(self, down: bool) -> SyncReport | None:
+        if self._sync is None:
+            return None
+        if not self._lock.acquire(blocking=False):
+            raise BusyError(f"{self.local}: is being synced already")
+        try:
+            if not down:
+                self._last_up = time.monotonic()
+            self.last = self._move(self._sync, down)
+            return self.last
+        finally:
+            self._lock.release()
+
+    def _move(self, sync: _pawl.Syncer, down: bool) -> SyncReport:
+        if self._function is None:
+            return SyncReport(*self._waiting(sync, sync.down if down else sync.up))
+        begin = time.monotonic()
+        if down:
+            os.makedirs(self.local, exist_ok=True)
+        self._call_function(self._function, down)
+        if isinstance(self._function, Fsspec) and not down:
+            return SyncReport(True, self._function.checkpoints, time.monotonic() - begin, "")
+        if not self.config.verify:
+            return SyncReport(False, 0, time.monotonic() - begin, "")
+        verified, checkpoints, _, note = self._waiting(sync, lambda: sync.verify(down))
+        return SyncReport(verified, checkpoints, time.monotonic() - begin, note)
+
+    def _waiting(
+        self, sync: _pawl.Syncer, call: Callable[[], tuple[bool, int, float, str]]
+    ) -> tuple[bool, int, float, str]:
+        """Runs on another thread, so that Ctrl+C ends the sync, with its processes."""
+        if threading.current_thread() is not threading.main_thread():
+            return call()
+        result: list[tuple[bool, int, float, str]] = []
+        error: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                result.append(call())
+            except BaseException as why:
+                error.append(why)
+
+        thread = threading.Thread(target=work, name="pawl-sync")
+        thread.start()
+        try:
+            thread.join()
+        except BaseException:
+            sync.cancel()
+            thread.join()
+            raise
+        if error:
+            raise error[0]
+        return result[0]
+
+    def _call_function(self, function: SyncFunction | Fsspec, down: bool) -> None:
+        """Calls it with the two places, for as long as sync_timeout. It cannot be ended from outside: while it has not
+        come back, no other sync begins."""
+        if self._call is not None and self._call.is_alive():
+            raise BusyError(f"{self.local}: the sync function has still not come back")
+        here, there = os.path.join(self.local, ""), str(self.remote)
+        outcome: list[object] = []
+        error: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                outcome.append(function(there, here) if down else function(here, there))
+            except BaseException as why:
+                error.append(why)
+
+        self._call = threading.Thread(target=work, name="pawl-sync-function", daemon=True)
+        self._call.start()
+        self._call.join(self.config.sync_timeout)
+        if self._call.is_alive():
+            raise _pawl.TimeoutError(
+                f"{self.local}: the sync function has not come back within {self.config.sync_timeout:g} s"
+            )
+        if error:
+            if isinstance(error[0], PawlError):
+                raise error[0]
+            raise StorageError(f"{self.local}: the sync function has failed: {error[0]}") from error[0]
+        if outcome and outcome[0] is False:
+            raise StorageError(f"{self.local}: the sync function has returned False")
+
+    # ------------------------------------------------------- in the background
+
+    def start(self) -> None:
+        """Syncs up in the background from now on."""
+        if self._sync is not None and self._thread is None:
+            self._stop = False
+            self._seen = self._checkpoints()
+            self._thread = threading.Thread(target=self._work, name="pawl-syncer", daemon=True)
+            self._thread.start()
+
+    def request(self) -> None:
+        """Asks the background thread for a sync as soon as it can."""
+        with self._wake:
+            self._begun += 1
+            self._wake.notify_all()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until all that has been requested is synced; raises the first error that nobody has seen."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._wake:
+            while self._thread is not None and self._done < self._begun:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise _pawl.TimeoutError(f"{self.local}: has not been synced within {timeout} s")
+                self._wake.wait(left if left is None else min(left, 0.5))
+        self.check_for_errors()
+
+    def check_for_errors(self) -> None:
+        """Raises the first error of the background thread that nobody has seen."""
+        with self._wake:
+            error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _checkpoints(self) -> set[str]:
+        """Names of the checkpoints of this run, or of the runs in this folder."""
+        found = set()
+        for folder in [self.local, *self._folders(self.local)]:
+            place = os.path.join(folder, "checkpoints")
+            found |= {path for path in self._folders(place) if os.path.exists(os.path.join(path, "manifest.json"))}
+        return found
+
+    @staticmethod
+    def _folders(path: str) -> list[str]:
+        try:
+            with os.scandir(path) as entries:
+                return [e.path for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)]
+        except OSError:
+            return []
+
+    def _is_due(self) -> bool:
+        if self._begun > self._done or time.monotonic() - self._last_up >= self.config.sync_period:
+            return True
+        if not self.config.sync_on_checkpoint:
+            return False
+        now = self._checkpoints()
+        new, self._seen = now - self._seen, now
+        return bool(new)
+
+    def _work(self) -> None:
+        self._last_up = time.monotonic()
+        while True:
+            with self._wake:
+                if self._stop:
+                    return
+            if self._is_due():
+                self._sync_once()
+            with self._wake:
+                if not self._stop and self._begun <= self._done:
+                    self._wake.wait(min(self.config.sync_period, _LOOK_SECONDS))
+
+    def _sync_once(self) -> None:
+        asked = self._begun
+        error: Exception | None = None
+        try:
+            self.up()
+        except Exception as why:
+            error = why
+        with self._wake:
+            self._error = self._error or error
+            self._done = max(self._done, asked)
+            self._wake.notify_all()
+
+    def close(self, sync: bool = True) -> None:
+        """Ends the background thread, after one more sync unless told otherwise; raises what has gone wrong unseen."""
+        if self._thread is not None:
+            if sync:
+                self.request()
+                with self._wake:
+                    while self._done < self._begun:
+                        self._wake.wait(0.5)
+            with self._wake:
+                self._stop = True
+                self._wake.notify_all()
+            if not sync and self._sync is not None:
+                self._sync.cancel()
+            self._thread.join()
+            self._thread = None
+        if self._sync is not None:
+            self._sync.close()
+            self._sync = None
+        self.check_for_errors()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(sync=kind is None)

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * events: what has happened in a run, one line of JSON each, for people and tools. Called by whoever has something to
+ * tell; calls the store. Failures are ignored: nothing depends on it.
+ *
+ * In a folder a line is appended to events.jsonl. Objects cannot be appended to, so in a bucket each process has
+ * objects of its own, events/<milliseconds>-<8 hex>.jsonl: the lines of the one that it fills are kept in memory, and
+ * the whole object is put again with each line, until it has EVENTS_FULL bytes and the next one is begun. No two
+ * processes write to one object, none is read back, and a line whose put fails is in the next.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "run.h"
+
+#define EVENTS_KEY "events.jsonl"
+#define EVENTS_FOLDER "events"
+#define EVENTS_FULL ((size_t)64 << 10)
+
+static void
+put_event(struct pawl *run, const struct buf *line)
+{
+	struct run_events *e = &run->events;
+	char token[33];
+
+	pthread_mutex_lock(&e->lock);
+	if (!e->key[0] && clock_token(token, NULL) == 0)
+		snprintf(e->key, sizeof(e->key), EVENTS_FOLDER "/%013lld-%.8s.jsonl",
+		         (long long)(clock_unix_ns() / 1000000), token);
+	buf_put(&e->text, line->ptr, line->len);
+	int rc = !e->key[0] || e->text.failed ? PAWL_ENOMEM
+	                                      : store_put_bytes(run->store, e->key, e->text.ptr, e->text.len, 0, NULL);
+
+	if (e->text.failed || (rc == 0 && e->text.len >= EVENTS_FULL)) {
+		buf_clear(&e->text);
+		e->key[0] = '\0';
+	}
+	pthread_mutex_unlock(&e->lock);
+}
+
+void
+run_event(struct pawl *run, const char *what, const char *fields)
+{
+	PAWL_CLEAN(buf_clear) struct buf line = {0};
+
+	if (run->opts.read_only || run->single_name || run->rank > 0)
+		return;
+	buf_printf(&line, "{\"unix_seconds\":%.3f,\"what\":", (double)clock_unix_ns() / 1e9);
+	json_put_string(&line, what, strlen(what));
+	buf_printf(&line, ",\"attempt\":%llu%s%s}\n", (unsigned long long)run->attempt, *fields ? "," : "", fields);
+	if (line.failed)
+		return;
+	if (run->caps.flat)
+		put_event(run, &line);
+	else
+		store_append(run->store, EVENTS_KEY, line.ptr, line.len, NULL);
+}

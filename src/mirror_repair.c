@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mirror_repair: manifests that are damaged or gone here are read from a mirror; files of a checkpoint that turned out
+ * to be so while it was restored are fetched anew from a mirror that has them. Called by restore.c, which has read and
+ * verified everything by then, and find.c; calls copy.c. Promise P1: what is put in the place of a file has been
+ * compared with the manifest first.
+ */
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "copy.h"
+#include "mirror.h"
+#include "restore.h"
+#include "store/layer_tiers.h"
+
+static int
+read_manifest(const struct pawl *run, const struct catalog_entry *e, bool summary, struct manifest **ret,
+              struct pawl_error *err)
+{
+	return summary ? catalog_summary(&run->catalog, e, ret, err) : catalog_manifest(&run->catalog, e, ret, err);
+}
+
+int
+mirrors_manifest(const struct pawl *run, const struct catalog_entry *e, bool summary, struct manifest **ret,
+                 struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	int rc = read_manifest(run, e, summary, ret, &why);
+	for (size_t i = 0; run->mirrors && rc < 0 && restore_is_damage(rc) && i < run->mirrors->n; i++) {
+		struct catalog_entry there = *e;
+		there.at = mirrors_store(run->mirrors, i, e);
+		if (there.at && read_manifest(run, &there, summary, ret, NULL) == 0)
+			return 0;
+	}
+	return err_give(err, rc, &why);
+}
+
+/* Which files of the checkpoint at hand were read from elsewhere. */
+static int
+list_bad(const struct pawl_restore *r, const char *const *suspects, struct bump *memory, uint32_t **ret, size_t *ret_n,
+         struct pawl_error *err)
+{
+	const struct manifest *m = r->manifest;
+	size_t len = strlen(r->folder);
+	uint32_t *files = bump_array(memory, m->n_files + 1, sizeof *files);
+	if (!files)
+		return err_set(err, PAWL_ENOMEM, "repair: out of memory");
+	for (; *suspects; suspects++) {
+		if (strncmp(*suspects, r->folder, len) != 0 || (*suspects)[len] != '/')
+			continue;
+		for (uint32_t i = 0; i < m->n_files; i++) {
+			if (strcmp(m->files[i].name, *suspects + len + 1) == 0)
+				files[(*ret_n)++] = i;
+		}
+	}
+	*ret = files;
+	return 0;
+}
+
+static void
+tell(struct pawl_restore *r, const uint32_t *files, size_t n, const char *from, const struct pawl_error *why)
+{
+	PAWL_CLEAN(buf_clear) struct buf fields = {0};
+	buf_printf(&fields, "\"id\":%llu,\"from\":", (unsigned long long)r->manifest->id);
+	json_put_string(&fields, from, strlen(from));
+	buf_puts(&fields, ",\"files\":[");
+	for (size_t i = 0; i < n; i++)
+		buf_printf(&fields, "%s\"%s\"", i ? "," : "", r->manifest->files[files[i]].name);
+	buf_puts(&fields, "]");
+	if (why) {
+		buf_printf(&fields, ",\"code\":\"%s\",\"error\":", pawl_code_name(why->code));
+		json_put_string(&fields, why->message, strlen(why->message));
+	}
+	if (!fields.failed)
+		run_event(r->run, why ? "repair failed" : "repair", buf_str(&fields));
+	for (size_t i = 0; i < n; i++)
+		restore_add_row(&r->report,
+		                mem_printf("%s: %s/%s from %s", why ? "read elsewhere" : "repaired", r->info.name,
+		                           r->manifest->files[files[i]].name, from),
+		                NULL);
+}
+
+static struct store *
+find_source(struct pawl_restore *r)
+{
+	struct store *found = NULL;
+	run_lock(r->run);
+	for (size_t i = 0; i < r->run->mirrors->n && !found; i++) {
+		const struct mirror *m = &r->run->mirrors->list[i];
+		if (mirror_has(m, r->manifest->id, r->manifest->token))
+			found = atomic_load(&m->store);
+	}
+	run_unlock(r->run);
+	return found;
+}
+
+void
+mirrors_repair(struct pawl_restore *r)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct pawl *run = r->run;
+	struct pawl_error err = {0};
+	const char **suspects;
+	uint32_t *files;
+	size_t n = 0;
+	if (run->reads == run->store || store_tiers_take_suspects(run->reads, &memory, &suspects, NULL) < 0 || r->at ||
+	    list_bad(r, suspects, &memory, &files, &n, NULL) < 0 || n == 0)
+		return;
+	struct store *from = find_source(r);
+	if (!from)
+		return;
+	if (run_check_keeper(run, NULL) < 0 || run->nodes) { /* said, and left to who may write here */
+		err_set(&err, PAWL_EREADONLY, "this handle does not repair");
+		tell(r, files, n, from->root, &err);
+		return;
+	}
+	const struct copy_job job = {.from = from,
+	                             .to = run->store,
+	                             .from_folder = r->folder,
+	                             .to_folder = r->folder,
+	                             .memory_bytes = run->opts.upload_memory_bytes,
+	                             .deadline_ms = clock_mono_ms() + run->opts.upload_timeout_ms};
+	int rc = copy_files(&job, r->manifest, files, n, &err);
+	tell(r, files, n, from->root, rc < 0 ? &err : NULL);
+}

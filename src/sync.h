@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sync: what the parts of syncing a folder share. See pawl.h, "syncing", and docs/sync.md.
+ *   sync.c          the handle: what the places are, passes, deadlines
+ *   sync_command.c  a program: its command line, its end, what it said
+ *   sync_rsync.c    rsync over ssh
+ *   sync_store.c    from one store to another
+ *   sync_check.c    what came over is verified
+ */
+#ifndef PAWL_SYNC_H
+#define PAWL_SYNC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "pawl.h"
+
+#define SYNC_MAX_DEPTH 16        /* of folders */
+#define SYNC_MAX_FILES 1000000u
+
+/* How long, and whether at all. */
+struct sync_limit {
+	int64_t begin_ms, deadline_ms; /* of clock_mono_ms */
+	struct pawl_meter *meter;      /* or NULL */
+};
+/* PAWL_ETIMEOUT or PAWL_ECANCELLED, naming `what`. */
+int sync_limit_check(const struct sync_limit *l, const char *what, struct pawl_error *err);
+
+enum sync_place_kind {
+	SYNC_LOCAL, /* a path */
+	SYNC_HOST,  /* user@host:path, as rsync and scp have it */
+	SYNC_STORE, /* a URL that store_open knows */
+	SYNC_OTHER  /* another URL */
+};
+struct sync_place {
+	enum sync_place_kind kind;
+	char *text;  /* as given; a path absolute */
+	char *store; /* the same as store_open takes it, or NULL */
+};
+/* PAWL_EUSAGE: nothing, a password in it, a host that would be an option. */
+int sync_place_read(const char *given, struct sync_place *ret, struct pawl_error *err);
+void sync_place_clear(struct sync_place *p);
+
+/* ---- sync_command.c */
+
+/* A template's words with {source} and {target} filled in; shell: the words of `sh -c`. In `memory`. PAWL_EUSAGE: a field is
+ * missing, a quote is open. */
+int sync_command_words(const char *line, bool shell, const char *source, const char *target, struct bump *memory,
+                       char ***ret, struct pawl_error *err);
+/* Runs a program, feeding it `feed` (or NULL). Its process group is ended at the limit, and whatever of it is left after its
+ * end. PAWL_EIO with its last words, in which secrets of the environment are hidden, unless it ended with 0; *ret_status:
+ * the status, -1 if there is none. */
+int sync_run(char *const argv[], const struct buf *feed, const struct sync_limit *limit, int *ret_status,
+             struct pawl_error *err);
+/* Hides values of the environment's secrets, passwords in URLs, and what follows words like "password" on a line. */
+void sync_hide(char *text);
+
+/* ---- the ways */
+
+/* Files below a store's root, by what goes first, each name ended by NUL: without what belongs to this place only (saves
+ * that go on, leases, passing names). */
+struct store;
+struct sync_names {
+	struct buf packs, manifests, pointers; /* packs: and all other files */
+};
+int sync_list(struct store *store, const struct sync_limit *limit, struct sync_names *ret, struct pawl_error *err);
+void sync_names_clear(struct sync_names *names);
+
+/* One of the two must be local. pointers_only: only them, else all but them. */
+int sync_rsync(const struct sync_place *source, const struct sync_place *target, bool pointers_only,
+               const struct sync_limit *limit, struct pawl_error *err);
+int sync_store(const char *source, const char *target, bool pointers_only, const struct sync_limit *limit,
+               struct pawl_error *err);
+
+/* ---- sync_check.c */
+
+/* Checkpoints that have been verified, by what tells them apart. Zero-initialised = none. */
+struct sync_seen {
+	struct bump memory;
+	char **names;
+	size_t n, cap;
+};
+void sync_seen_clear(struct sync_seen *seen);
+/* Verifies all checkpoints below target that seen does not have. expected: a folder whose checkpoints must be there, or
+ * NULL; only those with a manifest in before (as it was listed before the sync) are looked at then. PAWL_ECORRUPT,
+ * PAWL_ENOTFOUND. */
+int sync_check(const char *target, const char *expected, const struct sync_names *before, struct sync_seen *seen,
+               const struct sync_limit *limit, uint64_t *ret_n, struct pawl_error *err);
+
+#endif

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sync_store: a folder from one store to another: paths, and every URL that pawl knows. Called by sync.c; calls the
+ * stores. Packs go before the manifests of their checkpoints and pointers last of all; what is there already with its
+ * size, and no older, stays; nothing is deleted. An object appears whole: by a put, by finishing an upload, or by a
+ * rename. Also lists folders for sync_rsync.c.
+ */
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "manifest.h"
+#include "store/store.h"
+#include "sync.h"
+
+#define PIECE_BYTES ((size_t)8 << 20)
+#define MAX_POINTER_BYTES 1024u
+
+/* ------------------------------------------------------------------ listing */
+
+struct walk {
+	struct store *store;
+	const struct sync_limit *limit;
+	struct sync_names *names;
+	bool flat;
+	size_t n;
+	int depth;
+};
+
+static int walk_folder(struct walk *w, const char *folder, struct pawl_error *err);
+
+struct step {
+	struct walk *walk;
+	const char *folder;
+	struct bump memory; /* of the folders below */
+	char **below;
+	size_t n_below, cap_below;
+};
+
+static bool
+stays_here(const char *name)
+{
+	size_t len = strlen(name);
+	return (name[0] == '.' && len > 8 && strcmp(name + len - 8, ".partial") == 0) ||
+	       (name[0] == '.' && len > 4 && strcmp(name + len - 4, ".tmp") == 0) || strcmp(name, ".lease") == 0;
+}
+
+/* In stores without symbolic links pointers are objects of one line. */
+static bool
+is_pointer(const char *name)
+{
+	return strcmp(name, "latest") == 0 || strcmp(name, "best") == 0;
+}
+
+static int
+see(void *arg, const struct store_entry *entry)
+{
+	struct step *step = arg;
+	struct walk *w = step->walk;
+	const char *slash = step->folder[0] != '\0' ? "/" : "";
+	if (stays_here(entry->name))
+		return 0;
+	if (++w->n > SYNC_MAX_FILES)
+		return PAWL_ELIMIT;
+	if (entry->is_folder) {
+		if (step->n_below == step->cap_below) {
+			size_t cap = step->cap_below > 0 ? 2 * step->cap_below : 16;
+			char **bigger = mem_resize(step->below, cap, sizeof *bigger);
+			if (bigger == NULL)
+				return PAWL_ENOMEM;
+			step->below = bigger;
+			step->cap_below = cap;
+		}
+		char *name = bump_printf(&step->memory, "%s%s%s", step->folder, slash, entry->name);
+		step->below[step->n_below] = name;
+		step->n_below += name != NULL;
+		return name != NULL ? 0 : PAWL_ENOMEM;
+	}
+	bool pointer = entry->is_link || (w->flat && is_pointer(entry->name));
+	bool manifest = strcmp(entry->name, MANIFEST_NAME) == 0;
+	struct buf *to = pointer ? &w->names->pointers : manifest ? &w->names->manifests : &w->names->packs;
+	buf_printf(to, "%s%s%s", step->folder, slash, entry->name);
+	buf_putc(to, '\0');
+	return to->failed;
+}
+
+static void
+clear_step(struct step *step)
+{
+	bump_clear(&step->memory);
+	mem_free(step->below);
+}
+
+static int
+walk_folder(struct walk *w, const char *folder, struct pawl_error *err)
+{
+	PAWL_CLEAN(clear_step) struct step step = {.walk = w, .folder = folder};
+	TRY(sync_limit_check(w->limit, "listing", err));
+	if (w->depth >= SYNC_MAX_DEPTH)
+		return err_set(err, PAWL_ELIMIT, "%s: folders are nested more than %d deep", folder, SYNC_MAX_DEPTH);
+	struct pawl_error why = {0};
+	int rc = store_list(w->store, folder, see, &step, &why);
+	if (rc == PAWL_ENOTFOUND && folder[0] != '\0')
+		return 0; /* removed meanwhile */
+	if (rc < 0)
+		return err_set(err, rc, "%s: %s", folder, why.code < 0 ? why.message : "cannot be listed");
+	w->depth++;
+	for (size_t i = 0; rc == 0 && i < step.n_below; i++)
+		rc = walk_folder(w, step.below[i], err);
+	w->depth--;
+	return rc;
+}
+
+int
+sync_list(struct store *store, const struct sync_limit *limit, struct sync_names *ret, struct pawl_error *err)
+{
+	struct store_caps caps;
+	store_get_caps(store, &caps);
+	struct walk w = {.store = store, .limit = limit, .names = ret, .flat = caps.flat};
+	return walk_folder(&w, "", err);
+}
+
+void
+sync_names_clear(struct sync_names *names)
+{
+	buf_clear(&names->packs);
+	buf_clear(&names->manifests);
+	buf_clear(&names->pointers);
+}
+
+/* ------------------------------------------------------------------ copying */
+
+struct copy {
+	struct store *from, *to;
+	bool flat;         /* `to` is an object store */
+	bool local_source; /* from's root is a path */
+	const struct sync_limit *limit;
+	char *piece; /* PIECE_BYTES */
+};
+
+/* Is the target's the same, as far as can be seen from outside? What it holds is verified later. */
+static bool
+is_there(struct copy *c, const char *key, const struct store_entry *source, struct store_entry *ret)
+{
+	if (store_stat(c->to, key, ret, NULL) < 0 || ret->is_folder || ret->is_link)
+		return false;
+	return ret->nbytes == source->nbytes && source->mtime_ns > 0 &&
+	       ret->mtime_ns / 1000000000 >= source->mtime_ns / 1000000000;
+}
+
+static int
+copy_pieces(struct copy *c, struct store_reader *r, struct store_file *f, uint64_t nbytes, const char *key,
+            struct pawl_error *err)
+{
+	for (uint64_t at = 0; at < nbytes; at += PIECE_BYTES) {
+		size_t n = nbytes - at < PIECE_BYTES ? (size_t)(nbytes - at) : PIECE_BYTES;
+		TRY(sync_limit_check(c->limit, key, err));
+		TRY(store_read(c->from, r, at, c->piece, n, err));
+		TRY(store_write(c->to, f, at, c->piece, n, err));
+	}
+	return 0;
+}
+
+static int
+copy_large(struct copy *c, struct store_reader *r, uint64_t nbytes, const char *key, struct pawl_error *err)
+{
+	const char *slash = strrchr(key, '/'), *name = slash != NULL ? slash + 1 : key;
+	PAWL_FREE char *temp = mem_printf("%.*s.%.200s.sync.tmp", (int)(name - key), key, name);
+	struct store_file *f;
+	struct store_create opts = {.nbytes = nbytes};
+	if (temp == NULL)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+	/* An object store shows nothing before it is finished; a folder would show what a crash has left. */
+	const char *to = c->flat ? key : temp;
+	TRY(store_remove(c->to, to, err));
+	TRY(store_create(c->to, to, &opts, &f, err));
+	int rc = copy_pieces(c, r, f, nbytes, key, err);
+	if (rc < 0) {
+		store_abort(c->to, f);
+		return rc;
+	}
+	TRY(store_finish(c->to, f, err));
+	return c->flat ? 0 : store_move(c->to, temp, key, err);
+}
+
+static int
+copy_open(struct copy *c, struct store_reader *r, uint64_t nbytes, const char *key, struct pawl_error *err)
+{
+	if (nbytes > PIECE_BYTES)
+		return copy_large(c, r, nbytes, key, err);
+	TRY(store_read(c->from, r, 0, c->piece, (size_t)nbytes, err));
+	return store_put_bytes(c->to, key, c->piece, (size_t)nbytes, STORE_DURABLE, err);
+}
+
+/* What has gone since it was listed is passed over. */
+static int
+copy_file(struct copy *c, const char *key, struct pawl_error *err)
+{
+	struct store_entry source, target;
+	struct store_reader *r;
+	uint64_t nbytes;
+	struct pawl_error why = {0};
+	TRY(sync_limit_check(c->limit, key, err));
+	int rc = store_stat(c->from, key, &source, &why);
+	if (rc == PAWL_ENOTFOUND || (rc == 0 && is_there(c, key, &source, &target)))
+		return 0;
+	if (rc == 0)
+		rc = store_open_reader(c->from, key, &r, &nbytes, &why);
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	if (rc < 0)
+		return err_set(err, rc, "%s", why.message);
+	rc = copy_open(c, r, nbytes, key, err);
+	store_close_reader(c->from, r);
+	return rc;
+}
+
+static int
+read_pointer(struct copy *c, const char *key, char text[MAX_POINTER_BYTES], struct pawl_error *err)
+{
+	if (c->local_source) {
+		char path[PATH_MAX];
+		PAWL_FREE char *whole = mem_printf("%s/%s", c->from->root, key);
+		if (whole == NULL || strlen(whole) >= sizeof path)
+			return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+		ssize_t n = readlink(whole, text, MAX_POINTER_BYTES - 1);
+		text[n > 0 ? n : 0] = '\0';
+		return n > 0;
+	}
+	PAWL_CLEAN(buf_clear) struct buf line = {0};
+	if (store_get(c->from, key, MAX_POINTER_BYTES - 1, &line, NULL) < 0)
+		return 0; /* a link that cannot be read through the store: it is made anew by who trains next */
+	const char *found = buf_str(&line);
+	size_t len = strcspn(found, "\n");
+	memcpy(text, found, len);
+	text[len] = '\0';
+	return len > 0;
+}
+
+/* Pointers are hints: one that leads out of the folder, or nowhere, is left out. */
+static int
+copy_pointer(struct copy *c, const char *key, struct pawl_error *err)
+{
+	char text[MAX_POINTER_BYTES];
+	int found = read_pointer(c, key, text, err);
+	if (found <= 0)
+		return found;
+	int rc = store_pointer(c->to, key, text, err);
+	return rc == PAWL_EUSAGE ? 0 : rc;
+}
+
+static int
+copy_all(struct copy *c, const struct buf *names, bool pointers, struct pawl_error *err)
+{
+	for (size_t at = 0; at < names->len; at += strlen(names->ptr + at) + 1)
+		TRY(pointers ? copy_pointer(c, names->ptr + at, err) : copy_file(c, names->ptr + at, err));
+	return 0;
+}
+
+static int
+copy_tree(struct copy *c, bool pointers_only, struct pawl_error *err)
+{
+	PAWL_CLEAN(sync_names_clear) struct sync_names names = {0};
+	TRY(sync_list(c->from, c->limit, &names, err));
+	if (pointers_only)
+		return copy_all(c, &names.pointers, true, err);
+	TRY(copy_all(c, &names.packs, false, err));
+	return copy_all(c, &names.manifests, false, err);
+}
+
+int
+sync_store(const char *source, const char *target, bool pointers_only, const struct sync_limit *limit,
+           struct pawl_error *err)
+{
+	struct copy c = {.limit = limit};
+	struct store_caps caps;
+	int rc = store_open(source, false, true, &c.from, err);
+	if (rc == 0)
+		rc = store_open(target, true, false, &c.to, err);
+	if (rc == 0) {
+		store_get_caps(c.from, &caps);
+		c.local_source = caps.local;
+		store_get_caps(c.to, &caps);
+		c.flat = caps.flat;
+		c.piece = mem_alloc(PIECE_BYTES);
+		rc = c.piece != NULL ? copy_tree(&c, pointers_only, err)
+		                     : err_set(err, PAWL_ENOMEM, "sync: out of memory");
+	}
+	mem_free(c.piece);
+	store_close(c.to);
+	store_close(c.from);
+	return rc;
+}

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening a run in a bucket: of many checkpoints, far away, with few requests, and many at a time; and taking one over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from s3_fake import Fake, Object
+
+import pawl
+
+N = 200
+
+
+def fill(fake: Fake, tmp_path: pathlib.Path) -> None:
+    """The files of a run in a folder, as objects."""
+    with pawl.CheckpointManager(tmp_path / "run", name_template="checkpoint_{id:06d}") as m:
+        for step in range(N):
+            m.save(step, {"w": np.arange(4)}, wait=True)
+    for path in sorted((tmp_path / "run").rglob("*")):
+        if path.is_file() and not path.is_symlink() and ".pawl" not in path.parts and path.name != ".lease":
+            key = "run/" + str(path.relative_to(tmp_path / "run"))
+            fake.objects[key] = Object(path.read_bytes(), f'"{len(fake.objects)}"', {})
+
+
+@pytest.fixture(name="fake")
+def fake_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    with contextlib.closing(Fake()) as fake:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", fake.endpoint)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "x")
+        yield fake
+
+
+def test_opening_many_checkpoints_lists_once_and_reads_many_at_a_time(fake: Fake, tmp_path: pathlib.Path) -> None:
+    fill(fake, tmp_path)
+    fake.delay = 0.02
+    with pawl.CheckpointManager("s3://bucket/run", read_only=True) as m:
+        assert m.all_steps() == list(range(N))
+        read = [line for line in fake.requests if "manifest.json" in line]
+        lists = [line for line in fake.requests if "prefix=run%2Fcheckpoints" in line]
+        assert len(read) == N and len(lists) == 1  # 400 keys, a page has 1,000
+        assert len(fake.requests) <= N + 8
+        assert 4 <= fake.most_flying <= 17
+        before = len(fake.requests)
+        m.reload()  # nothing has changed, so nothing is read again
+        assert len(fake.requests) - before <= 4
+        assert not [line for line in fake.requests[before:] if "manifest.json" in line]
+        gone = "run/checkpoints/checkpoint_000007/manifest.json"
+        del fake.objects[gone]
+        m.reload()
+        assert 6 not in m.all_steps() and len(m.all_steps()) == N - 1
+
+
+@pytest.mark.parametrize("faster", [False, True])
+def test_P10_a_lease_is_taken_over_only_if_it_is_still_the_one_that_was_found_silent(fake: Fake, faster: bool) -> None:
+    m = pawl.CheckpointManager("s3://bucket/run")
+    silent = json.loads(fake.objects["run/.lease"].body) | {"host": "elsewhere", "renewed_unix_ns": 0}
+    m.close()
+    fake.objects["run/.lease"] = Object(json.dumps(silent).encode(), '"silent"', {})
+    other = Object(json.dumps(silent | {"token": "0" * 32}).encode(), '"other"', {})
+
+    def hook(method: str, target: str) -> None:
+        """Somebody else is faster, between the look at the lease and its put."""
+        if faster and method == "PUT" and target.endswith("/run/.lease") and "if-match" in fake.headers[-1]:
+            fake.objects["run/.lease"] = other
+
+    fake.always = hook
+    if faster:
+        with pytest.raises(pawl.BusyError, match="just taken the run over"):
+            pawl.CheckpointManager("s3://bucket/run", lease_timeout=1)
+        assert fake.objects["run/.lease"] is other
+    else:
+        pawl.CheckpointManager("s3://bucket/run", lease_timeout=1).close()
+        assert "run/.lease" not in fake.objects
+    assert not any(".lease.takeover" in line for line in fake.requests)
+
+
+def test_P10_where_puts_know_no_condition_of_the_kind_a_lock_decides_who_takes_over(fake: Fake) -> None:
+    m = pawl.CheckpointManager("s3://bucket/run")
+    silent = json.loads(fake.objects["run/.lease"].body) | {"host": "elsewhere", "renewed_unix_ns": 0}
+    m.close()
+    fake.objects["run/.lease"] = Object(json.dumps(silent).encode(), '"silent"', {})
+    fake.matches = False
+    pawl.CheckpointManager("s3://bucket/run", lease_timeout=1).close()
+    assert any(line.startswith("PUT") and ".lease.takeover" in line for line in fake.requests)

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many writers and one bucket: ranks of a job, writers that are overtaken, killed and stopped. Real processes and servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from s3_gate import Gate, gate
+from s3_servers import Server, moto, rgw, tool
+from test_ranks import environment, job, torchrun
+
+import pawl
+
+
+@pytest.fixture(name="server", scope="module", params=["moto", "rgw"])
+def started_server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with {"moto": moto, "rgw": rgw}[request.param]() as server:
+        yield server
+
+
+only_moto = pytest.mark.parametrize("server", ["moto"], indirect=True)  # the faster one
+
+
+@pytest.fixture(name="root")
+def run_root(server: Server, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in server.env.items():
+        if name.startswith("AWS_"):
+            monkeypatch.setenv(name, value)
+    return f"{server.url}/{re.sub('[^A-Za-z0-9]+', '-', request.node.name)}"
+
+
+@pytest.fixture(name="way")
+def gate_to_the_server(server: Server) -> Iterator[Gate]:
+    with gate(server.endpoint) as g:
+        yield g
+
+
+class Process:
+    def __init__(self, code: str, way: Gate | None = None, **env: str) -> None:
+        more = {"PYTHONPATH": os.pathsep.join(sys.path)} | env
+        if way:
+            more["AWS_ENDPOINT_URL"] = way.endpoint
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | more,
+        )
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def end(self, seconds: float = 60) -> str:
+        try:
+            return self.process.communicate(timeout=seconds)[0]
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+
+def keys(server: Server, folder: str) -> list[str]:
+    return sorted(word for line in tool(folder, "list", env=server.env) for word in line.split() if "." in word)
+
+
+def text_of(folder: str, key: str, server: Server) -> str:
+    return "\n".join(tool(folder, f"get {key}", env=server.env)[1:]).removeprefix("ok ")
+
+
+# ---- a writer that is overtaken
+
+WRITER = """
+import sys, numpy as np, pawl
+m = pawl.CheckpointManager({root!r})
+m.save(1, {{"w": np.full(100, 1)}}, wait=True)
+ticket = m.save(2, {{"w": np.full(100, 2)}})
+try:
+    ticket.wait()
+    print("committed")
+except pawl.PawlError as error:
+    print(type(error).__name__, error)
+sys.stdout.flush()
+import os
+os._exit(0)
+"""
+
+
+def make_foreign(root: str, server: Server) -> None:
+    """The lease as a writer on another host would have it that has not been heard of for long."""
+    env = server.env
+    lease = json.loads(text_of(root, ".lease", server))
+    lease |= {"host": "elsewhere", "renewed_unix_ns": 0}
+    assert tool(root, "put .lease " + json.dumps(lease, separators=(",", ":")), env=env)[-1] == "ok"
+
+
+def only_left(findings: list[Any]) -> bool:
+    """The overtaken save was complete but for its manifest: its packs stay, since repair can use them."""
+    return all("manifest.json is missing" in str(finding) for finding in findings)
+
+
+def test_P2_P10_a_writer_that_is_overtaken_before_its_manifests_put_loses(root: str, server: Server, way: Gate) -> None:
+    way.hold(r"^PUT .*000002/manifest\.json")
+    writer = Process(WRITER.format(root=root), way)
+    assert way.held.wait(60)
+    make_foreign(root, server)
+    with pawl.CheckpointManager(root, lease_timeout=5) as m:
+        assert m.all_steps() == [1]
+        m.save(2, {"w": np.full(100, 22)}, wait=True)
+        m.save(3, {"w": np.full(100, 3)}, wait=True)
+        way.release.set()
+        said = writer.end()
+        assert said.startswith("ConflictError"), said
+        m.reload()
+        assert m.all_steps() == [1, 2, 3] and only_left(m.verify())
+        assert (m.restore(step=2).state["w"] == 22).all()  # type: ignore[union-attr]
+    with pawl.CheckpointManager(root) as m:  # what called it off stays, and is in nobody's way
+        m.save(4, {"w": np.full(100, 4)}, wait=True)
+        assert m.all_steps() == [1, 2, 3, 4] and only_left(m.verify())
+
+
+@only_moto
+def test_a_writer_that_is_slow_but_not_overtaken_commits(root: str, way: Gate) -> None:
+    """The control: the same, and nobody takes the run over."""
+    way.hold(r"^PUT .*000002/manifest\.json")
+    writer = Process(WRITER.format(root=root), way)
+    assert way.held.wait(60)
+    with pytest.raises(pawl.BusyError):
+        pawl.CheckpointManager(root)
+    way.release.set()
+    assert writer.end() == "committed\n"
+    with pawl.CheckpointManager(root, read_only=True) as m:
+        assert m.all_steps() == [1, 2]
+
+
+# ---- ranks
+
+
+def test_P11_R53_R147_ranks_save_into_a_bucket_and_any_number_restores(root: str, tmp_path: pathlib.Path) -> None:
+    saved = job(tmp_path, 3, "arrays_save", root)
+    assert [(a["steps"], a["rank"], a["world"]) for a in saved] == [([3], r, 3) for r in range(3)]
+    for rank, answer in enumerate(job(tmp_path, 3, "arrays_restore", root, "strict")):
+        assert answer["step"] == 3 and answer["whole"] and answer["rows"] and answer["report"] == []
+        assert answer["place"] == 100 * rank + 7
+    for answer in job(tmp_path, 2, "arrays_restore", root, "drop"):
+        assert answer["whole"] and answer["rows"] and answer["place"] == -1
+
+
+@only_moto
+def test_R147_torchrun_saves_into_a_bucket(root: str, tmp_path: pathlib.Path) -> None:
+    assert [answer["steps"] for answer in torchrun(tmp_path, 2, "arrays_save", root)] == [[3], [3]]
+    with pawl.CheckpointManager(root, read_only=True) as m:
+        assert m.verify() == []
+        restored = m.restore()
+        assert restored is not None and restored.state["place"] == [7, 107]
+
+
+RANK = """
+import os, signal, sys, time, numpy as np, pawl
+rank = int(os.environ["RANK"])
+m = pawl.CheckpointManager({root!r}, commit_timeout={timeout}, signals=False)
+m.save(1, {{"w": np.full(1000, 1), "r": pawl.PerRank(rank)}}, wait=True)
+print("ready", flush=True)
+sys.stdin.readline() if {stop} != rank else os.kill(os.getpid(), signal.SIGSTOP)
+begin = time.monotonic()
+try:
+    m.save(2, {{"w": np.full(1000, 2), "r": pawl.PerRank(rank)}}, wait=True)
+    print("committed", flush=True)
+except pawl.PawlError as error:
+    print(type(error).__name__, error, int(time.monotonic() - begin), flush=True)
+os._exit(0)
+"""
+
+
+def start_ranks(
+    root: str, tmp_path: pathlib.Path, way: dict[int, Gate], timeout: int = 30, stop: int = -1
+) -> list[Any]:
+    env = environment(tmp_path / "answers")
+    ranks = []
+    for rank in range(3):
+        more = {"RANK": str(rank), "WORLD_SIZE": "3"}
+        if rank in way:
+            more["AWS_ENDPOINT_URL"] = way[rank].endpoint
+        command = [sys.executable, "-c", RANK.format(root=root, timeout=timeout, stop=stop)]
+        pipe = subprocess.PIPE
+        ranks.append(
+            subprocess.Popen(command, env=env | more, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+        )
+    for process in ranks:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return ranks
+
+
+def go(ranks: list[Any]) -> None:
+    for process in ranks:
+        process.stdin.write("\n")
+        process.stdin.flush()
+
+
+def kill(ranks: list[Any]) -> None:
+    for process in ranks:
+        process.kill()
+        process.communicate()
+
+
+@only_moto
+@pytest.mark.parametrize(
+    ("rank", "point", "committed"),
+    [
+        (1, r"^PUT .*/part-00001", False),
+        (0, r"^PUT .*/rank00000", False),
+        (0, r"^PUT .*000002/manifest", False),
+        (0, r"^PUT .*/verdict", True),
+    ],
+)
+def test_P11_a_rank_that_is_killed_costs_a_save_and_never_the_run(
+    root: str, tmp_path: pathlib.Path, way: Gate, rank: int, point: str, committed: bool
+) -> None:
+    """Killed while the server is about to get a request, which it gets later all the same."""
+    ranks = start_ranks(root, tmp_path, {rank: way})
+    try:
+        way.hold(point)
+        go(ranks)
+        assert way.held.wait(30)
+        ranks[rank].send_signal(signal.SIGKILL)
+        for other in {0, 1, 2} - {rank}:
+            said = ranks[other].communicate(timeout=40)[0]
+            if committed:
+                assert said == "committed\n"
+            else:
+                assert said.startswith(("CancelledError", "ConflictError")) and "not known" not in said, said
+                assert "rank 0" in said or "rank 1 has died" in said
+        way.release.set()
+        time.sleep(0.3)  # the request of the dead comes through
+    finally:
+        kill(ranks)
+    with pawl.CheckpointManager(root) as m:
+        assert m.all_steps() == ([1, 2] if committed else [1]) and m.verify() == []
+        m.save(3, {"w": np.full(10, 3)}, wait=True)
+        assert m.latest_step() == 3
+
+
+@only_moto
+def test_P11_P16_a_rank_that_hangs_is_named_in_time(root: str, tmp_path: pathlib.Path) -> None:
+    ranks = start_ranks(root, tmp_path, {}, timeout=3, stop=2)
+    try:
+        go(ranks[:2])
+        for process in ranks[:2]:
+            said = process.communicate(timeout=30)[0]
+            assert said.startswith("TimeoutError save of step 2: rank 2 of 3 gave no part"), said
+            assert int(said.split()[-1]) < 20
+    finally:
+        kill(ranks)
+    with pawl.CheckpointManager(root, read_only=True) as m:
+        assert m.all_steps() == [1] and m.verify() == []
+
+
+@only_moto
+def test_P10_a_second_job_in_the_same_place_is_refused(root: str, tmp_path: pathlib.Path) -> None:
+    ranks = start_ranks(root, tmp_path, {})
+    try:
+        with pytest.raises(pawl.BusyError, match="being written by process"):
+            pawl.CheckpointManager(root, rank=0, world_size=3)
+        with pytest.raises(pawl.BusyError, match="rank 1 of this run is process"):
+            pawl.CheckpointManager(root, rank=1, world_size=3, commit_timeout=30)
+        go(ranks)
+        assert [process.communicate(timeout=40)[0] for process in ranks] == ["committed\n"] * 3
+    finally:
+        kill(ranks)
+
+
+@only_moto
+def test_the_number_of_requests_of_a_save_has_a_bound(root: str, tmp_path: pathlib.Path, way: Gate) -> None:
+    """Of all ranks together: what is put and looked at, and the polls, which come ever less often."""
+    ranks = start_ranks(root, tmp_path, dict.fromkeys(range(3), way))
+    try:
+        before = len(way.requests)
+        go(ranks)
+        assert [process.communicate(timeout=40)[0] for process in ranks] == ["committed\n"] * 3
+    finally:
+        kill(ranks)
+    used = way.requests[before:]
+    print(len(used), *used, sep="\n")
+    assert len(used) <= 120
+
+
+# ---- what is told
+
+
+def test_events_in_a_bucket_are_objects_of_their_own(root: str, server: Server) -> None:
+    for step in (1, 2):
+        with pawl.CheckpointManager(root, num_to_keep=1) as m:
+            m.save(step, {"w": np.full(10, step)}, wait=True)
+            m.wait_until_finished()
+    lines = []
+    names = keys(server, root + "/events")
+    assert len(names) == 2
+    for name in names:
+        lines += [json.loads(line) for line in text_of(root + "/events", name, server).splitlines() if line]
+    assert [(line["what"], line["attempt"]) for line in lines if line["what"] in ("save", "remove")] == [
+        ("save", 1),
+        ("remove", 2),
+        ("save", 2),
+    ]

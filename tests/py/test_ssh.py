@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ssh engine against a real sshd on another host and, where only the protocol counts, its sftp-server alone."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+from s3_servers import BUILD, environment, tool
+from ssh_servers import SFTP_SERVER, Host, need_ssh, sshd, started_host
+
+import pawl
+
+__all__ = ["started_host"]
+
+# Speaks for ssh: starts the server right here, and on its first start cuts its answers off after so many bytes.
+CUT = """#!{python}
+import os, select, subprocess, sys
+first = not os.path.exists("{mark}")
+open("{mark}", "a").write("x")
+left = {limit} if first else 1 << 60
+server = subprocess.Popen(["{server}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+fds = [0, server.stdout.fileno()]
+while left > 0:
+    for fd in select.select(fds, [], [])[0]:
+        data = os.read(fd, min(65536, left) if fd else 65536)
+        if not data:
+            sys.exit(0)
+        if fd == 0:
+            os.write(server.stdin.fileno(), data)
+        else:
+            left -= len(data)
+            while data:
+                data = data[os.write(1, data):]
+server.kill()
+server.wait()
+sys.exit(255)
+"""
+
+
+def fake_ssh(tmp_path: pathlib.Path, text: str) -> dict[str, str]:
+    program = tmp_path / "fake-ssh"
+    program.write_text(text)
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return environment(PAWL_SSH=str(program))
+
+
+def test_the_conformance_suite_runs_over_ssh(host: Host) -> None:
+    """The suite of every engine, over a real sshd on another host."""
+    program = BUILD / "tests" / "test_store"
+    (host.home / "suite").mkdir()
+    env = host.env | {"PAWL_TEST_S3": host.url("/suite"), "CMOCKA_MESSAGE_OUTPUT": "STDOUT"}
+    done = subprocess.run([str(program)], env=env, capture_output=True, text=True, timeout=600, check=False)
+    out = done.stdout + done.stderr
+    assert done.returncode == 0, out
+    assert set(re.findall(r"SKIPPED \] (test_\w+)", out)) == {"test_a_view_shows_what_was_put"}
+
+
+def test_large_objects_are_the_same_bytes(host: Host) -> None:
+    size = (24 << 20) + 12345
+    lines = tool(host.url("/large"), f"write a {size} 3 8388608", f"check a {size} 3", "stat a", "space", env=host.env)
+    assert lines[:4] == ["ok", "ok", "ok", f"ok {size}"]
+
+
+def test_keys_of_any_characters(host: Host) -> None:
+    name = "step=1+x,:@&$;!'()*-._é%41#?"
+    lines = tool(host.url("/odd"), f"put {name}/{name} text", f"get {name}/{name}", "list ", env=host.env)
+    assert lines == ["ok", "ok", "ok text", f"ok {name}/"]
+
+
+def test_a_run_lives_on_another_host(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Saved, restored and verified with no folder of its own here."""
+    monkeypatch.setenv("PAWL_SSH", host.ssh)
+    with pawl.CheckpointManager(host.url("/run"), num_to_keep=2) as manager:
+        for step in range(4):
+            manager.save(step, {"x": list(range(step + 1)), "y": b"z" * 100000})
+            manager.wait_until_finished()
+        restored = manager.restore()
+        assert restored is not None and restored.step == 3
+        assert manager.all_steps() == [2, 3]
+    assert sorted(p.name for p in (host.home / "run" / "checkpoints").iterdir()) == [
+        "checkpoint_000003",
+        "checkpoint_000004",
+    ]
+    assert os.readlink(host.home / "run" / "latest") == "checkpoints/checkpoint_000004"
+    # It is an ordinary run to whoever looks from there.
+    with pawl.CheckpointManager(str(host.home / "run"), read_only=True) as manager:
+        restored = manager.restore()
+        assert restored is not None and restored.step == 3
+
+
+def test_who_is_not_let_in_is_told_at_once(host: Host) -> None:
+    """Wrong key, unknown host key, no such host, no such port, a missing folder; and the negative control."""
+    other = host.ssh.replace("user_key", "other_key")
+    (line,) = tool(host.url("/x"), env=host.env | {"PAWL_SSH": other})
+    assert line.startswith(f"auth: ssh://{host.user}@") and "ermission denied" in line
+    wrong = host.ssh.replace("known_hosts", "known_hosts.wrong")
+    (line,) = tool(host.url("/x"), env=host.env | {"PAWL_SSH": wrong})
+    assert line.startswith("auth: ") and "Host key verification failed" in line
+    (line,) = tool(host.url("/x").replace(host.address, "no-such-host.invalid"), env=host.env)
+    assert line.startswith("not-found: ") and "resolve" in line
+    (line,) = tool(host.url("/missing"), env=host.env, options=("--read", "--base-ms", "2"))
+    assert line == f"not-found: {host.url('/missing')}: cannot stat: there is no such file"
+    assert tool(host.url("/x"), env=host.env) == ["ok"]
+
+
+def test_P18_no_password_is_taken_or_shown() -> None:
+    (line,) = tool("ssh://me:CANARY-PASSWORD@host/x", env=environment())
+    assert line.startswith("usage: ssh://...: a password") and "CANARY" not in line
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ssh://-oProxyCommand=x/y",
+        "ssh://me@-oProxyCommand=x/y",
+        "ssh://host;touch/x",
+        "ssh://host:99999/x",
+        "ssh://host/",
+        "ssh://host/x?option=ProxyCommand",
+        "ssh:///x",
+        "ssh://[::1/x",
+        "ssh://host/%0/x",
+        "ssh://host/a%0ab",
+    ],
+)
+def test_P17_a_url_cannot_become_an_option(url: str, tmp_path: pathlib.Path) -> None:
+    mark = tmp_path / "ran"
+    env = fake_ssh(tmp_path, f"#!/bin/sh\ntouch {mark}\nexit 255\n")
+    (line,) = tool(url, env=env)
+    assert line.startswith("usage: "), line
+    assert not mark.exists()
+
+
+def test_what_ssh_says_is_in_the_error(tmp_path: pathlib.Path) -> None:
+    env = fake_ssh(tmp_path, "#!/bin/sh\necho 'kex_exchange: some reason' >&2\nexit 255\n")
+    (line,) = tool("ssh://host/x", env=env)
+    assert line.startswith("transient: ssh://host/x: cannot connect: kex_exchange: some reason")
+    env = environment(PAWL_SSH="no-such-program-anywhere")
+    assert tool("ssh://host/x", env=env) == ["not-found: no-such-program-anywhere: there is no such program"]
+
+
+def test_P16_a_server_that_hangs_is_left_in_time(tmp_path: pathlib.Path) -> None:
+    env = fake_ssh(tmp_path, "#!/bin/sh\nsleep 600\n")
+    begin = time.monotonic()
+    (line,) = tool("ssh://host/x?timeout=1", env=env, options=("--base-ms", "2", "--tries", "1"))
+    assert line.startswith("timeout: ") and time.monotonic() - begin < 20
+
+
+def test_P15_a_connection_cut_anywhere_is_mended(tmp_path: pathlib.Path) -> None:
+    """Cut after so many bytes of answers; the retry layer brings everything to its end on the next connection. With the
+    largest limit nothing is cut: the negative control."""
+    need_ssh()
+    operations = [
+        "put a/b one",
+        "putx a/x first",
+        "write pack 100000 7 65536",
+        "check pack 100000 7",
+        "append log line-one",
+        "append log -and-two",
+        "put f/g/h text",
+        "publish f F",
+        "link pack pack2",
+        "move a/b c",
+        "pointer latest F",
+        "get log",
+        "list a",
+        "rmtree F",
+    ]
+    cuts = 0
+    for limit in [*range(1, 1200, 97), *range(1200, 104000, 20011), 104300, 104800, 105300, 1 << 30]:
+        folder = tmp_path / str(limit)
+        folder.mkdir()
+        mark = folder / "starts"
+        env = fake_ssh(folder, CUT.format(python=sys.executable, mark=mark, limit=limit, server=SFTP_SERVER))
+        lines = tool(f"ssh://host{folder}/root", *operations, env=env)
+        assert lines[0] == "ok", (limit, lines)
+        assert lines[1:12] == ["ok"] * 11, (limit, lines)
+        assert lines[12] == "ok line-one-and-two" and lines[14] == "ok", (limit, lines)
+        assert [name for name in lines[13].split() if not name.startswith(".")] == ["ok", "x"], (limit, lines)
+        assert sorted(p.name for p in (folder / "root").iterdir() if not p.name.startswith(".")) == [
+            "a",
+            "c",
+            "latest",
+            "log",
+            "pack",
+            "pack2",
+        ]
+        cuts += mark.read_text().count("x") - 1
+    assert cuts >= 10
+
+
+def test_a_server_without_extensions() -> None:
+    """It cannot link, sync or replace in one step: what is not offered is not used."""
+    without = "-P hardlink,posix-rename,fsync,statvfs,fstatvfs,limits,lsetstat,expand-path,copy-data"
+    with sshd(f"{without},home-directory,users-groups-by-id") as host:
+        lines = tool(
+            host.url("/bare"),
+            "caps",
+            "putx a one",
+            "putx a two",
+            "put a three",
+            "get a",
+            "write pack 100000 7 65536",
+            "check pack 100000 7",
+            "put f/g x",
+            "publish f F",
+            "publish F a",
+            "link pack pack2",
+            "move a b",
+            "get b",
+            env=host.env,
+        )
+    assert lines[1].split()[1:] == ["exclusive_put", "rename_folder"]
+    assert lines[2:6] == ["ok", "exists: a: exists already", "ok", "ok three"]
+    assert lines[6:10] == ["ok", "ok", "ok", "ok"]
+    assert lines[10].startswith("exists: a: exists already")
+    assert lines[11].startswith("unsupported: ")
+    assert lines[12:] == ["ok", "ok three"]

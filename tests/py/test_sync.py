@@ -1,0 +1,470 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Syncing of folders: rsync over ssh to another host, commands, functions, fsspec, stores (E9, fault row 35)."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from ssh_servers import Host, started_host
+
+import pawl
+
+__all__ = ["started_host"]
+
+CANARY = "CANARY-5ecret-value"
+
+
+def make_run(root: pathlib.Path, steps: int = 2, nbytes: int = 1000) -> pathlib.Path:
+    with pawl.CheckpointManager(root) as manager:
+        for step in range(steps):
+            manager.save(step, {"x": np.frombuffer(os.urandom(nbytes), dtype=np.uint8), "step": step})
+            manager.wait_until_finished()
+    return root
+
+
+def steps_of(root: pathlib.Path) -> list[int]:
+    with pawl.CheckpointManager(root, read_only=True) as manager:
+        return manager.all_steps()
+
+
+def script(path: pathlib.Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def alive(pattern: str) -> bool:
+    """Is there a process with this in its command line?"""
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and pattern in (entry / "cmdline").read_bytes().decode(errors="replace"):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def ends(pattern: str) -> bool:
+    """It does so soon: a process that was killed takes a moment to be gone."""
+    deadline = time.monotonic() + 5
+    while alive(pattern) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not alive(pattern)
+
+
+def flip(path: pathlib.Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+# ------------------------------------------------------------------ configuration
+
+
+def test_R113_R114_a_command_must_have_both_fields() -> None:
+    for command in ("rsync {source} there", "rsync here {target}", "rsync"):
+        with pytest.raises(pawl.UsageError, match="both"):
+            pawl.SyncConfig(syncer=command)
+    pawl.SyncConfig(syncer="aws s3 sync {source} {target}")
+    with pytest.raises(pawl.UsageError, match="syncer must be"):
+        pawl.SyncConfig(syncer=7)  # type: ignore[arg-type]
+    with pytest.raises(pawl.UsageError, match="sync_period"):
+        pawl.SyncConfig(sync_period=0)
+
+
+def test_R109_R110_a_shared_folder_is_not_synced(tmp_path: pathlib.Path) -> None:
+    run = make_run(tmp_path / "run")
+    with pawl.Syncer(run, pawl.SyncConfig(upload_dir=str(tmp_path / "up"), syncer=None)) as syncer:
+        assert not syncer.enabled and syncer.up() is None and syncer.down() is None
+    assert not (tmp_path / "up").exists()
+    assert steps_of(run) == [0, 1]
+
+
+def test_R116_on_one_host_nothing_is_copied(tmp_path: pathlib.Path) -> None:
+    """No place is given, and no other host: there is nothing to do (E9, R132)."""
+    syncer = pawl.Syncer(make_run(tmp_path / "run"))
+    assert not syncer.enabled and syncer.up() is None
+    syncer.close()
+
+
+def test_a_place_without_a_way_is_told_at_once(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(pawl.UsageError, match="no way there"):
+        pawl.Syncer(tmp_path, remote="nowhere-scheme://x/y")
+    with pytest.raises(pawl.UsageError, match="host's name"):
+        pawl.Syncer(tmp_path, remote="-oProxyCommand=touch:/x")
+
+
+def test_P18_a_password_in_a_place_is_refused(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(pawl.UsageError, match="password") as caught:
+        pawl.Syncer(tmp_path, remote=f"ssh://me:{CANARY}@host/x")
+    assert CANARY not in str(caught.value)
+
+
+# ----------------------------------------------------------------------- commands
+
+
+def test_R113_R118_a_command_moves_the_folder_and_back(tmp_path: pathlib.Path) -> None:
+    run = make_run(tmp_path / "a run's 'folder'")
+    there = tmp_path / "up dir"
+    shutil.rmtree(there, ignore_errors=True)
+    config = pawl.SyncConfig(upload_dir=str(there), syncer="cp -rT {source} {target}")
+    there.mkdir()
+    syncer = pawl.Syncer(run, config)
+    report = syncer.up()
+    assert report is not None and report.verified and report.checkpoints == 2 and report.note == ""
+    syncer.close()
+    back = pawl.Syncer(tmp_path / "back" / run.name, config)
+    report = back.down()
+    assert report is not None and report.verified and report.checkpoints == 2
+    assert steps_of(tmp_path / "back" / run.name) == [0, 1]
+    back.close()
+
+
+def test_E9_no_shell_unless_asked_for(tmp_path: pathlib.Path) -> None:
+    run = make_run(tmp_path / "run; touch INJECTED")
+    mark = tmp_path / "mark"
+    target = str(tmp_path / "there")
+    plain = pawl.SyncConfig(syncer=f"cp -rT {{source}} {{target}} ; touch {mark}", verify=False)
+    with pytest.raises(pawl.StorageError, match="cp: ended with status 1"):
+        pawl.Syncer(run, plain, remote=target).up()
+    assert not mark.exists()
+    shell = pawl.SyncConfig(syncer=f"cp -rT {{source}} {{target}} ; touch {mark}", shell=True)
+    report = pawl.Syncer(run, shell, remote=target).up()
+    assert report is not None and report.verified and mark.exists()
+    assert not list(tmp_path.glob("**/INJECTED"))
+
+
+def test_row_35_a_command_that_hangs_is_ended_with_its_children(tmp_path: pathlib.Path) -> None:
+    run = make_run(tmp_path / "run")
+    tag = f"sleep 61{os.getpid()}"
+    hanging = script(tmp_path / "hang", f"trap '' TERM\n{tag} &\n{tag}")
+    config = pawl.SyncConfig(syncer=f"{hanging} {{source}} {{target}}", sync_timeout=0.5)
+    begin = time.monotonic()
+    with pytest.raises(pawl.TimeoutError, match=r"hang: has not ended within 0\.5 s"):
+        pawl.Syncer(run, config, remote=str(tmp_path / "x")).up()
+    assert time.monotonic() - begin < 15
+    assert ends(tag.replace(" ", "\0"))
+
+
+def test_row_35_children_that_are_left_behind_are_ended(tmp_path: pathlib.Path) -> None:
+    run = make_run(tmp_path / "run")
+    tag = f"sleep 62{os.getpid()}"
+    leaving = script(tmp_path / "leave", f'{tag} &\nexec cp -rT "$1" "$2"')
+    config = pawl.SyncConfig(syncer=f"{leaving} {{source}} {{target}}", sync_timeout=60)
+    begin = time.monotonic()
+    report = pawl.Syncer(run, config, remote=str(tmp_path / "x")).up()
+    assert report is not None and report.verified
+    assert time.monotonic() - begin < 20 and ends(tag.replace(" ", "\0"))
+
+
+def test_row_35_a_command_that_dies_is_told_with_its_last_words(tmp_path: pathlib.Path) -> None:
+    run = make_run(tmp_path / "run")
+    dying = script(tmp_path / "die", "echo first\necho 'disk on fire' >&2\nexit 7")
+    config = pawl.SyncConfig(syncer=f"{dying} {{source}} {{target}}")
+    with pytest.raises(pawl.StorageError, match=r"die: ended with status 7: first\|disk on fire"):
+        pawl.Syncer(run, config, remote=str(tmp_path / "x")).up()
+    killed = script(tmp_path / "killed", "kill -9 $$")
+    with pytest.raises(pawl.StorageError, match="ended by signal 9"):
+        pawl.Syncer(run, pawl.SyncConfig(syncer=f"{killed} {{source}} {{target}}"), remote="x").up()
+    with pytest.raises(pawl.NotFoundError, match="no such program"):
+        pawl.Syncer(run, pawl.SyncConfig(syncer="no-such-program {source} {target}"), remote="x").up()
+
+
+def test_P18_row_35_printed_secrets_are_hidden(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values of the environment's secrets, passwords in URLs and named ones; other words stay (negative control)."""
+    monkeypatch.setenv("MY_SECRET_KEY", CANARY)
+    run = make_run(tmp_path / "run")
+    telling = script(
+        tmp_path / "tell",
+        'echo "using $MY_SECRET_KEY here" >&2\necho "https://me:OTHER-CANARY@host/x" >&2\n'
+        'echo "password: THIRD-CANARY" >&2\necho plain words >&2\nexit 3',
+    )
+    with pytest.raises(pawl.StorageError) as caught:
+        pawl.Syncer(run, pawl.SyncConfig(syncer=f"{telling} {{source}} {{target}}"), remote="x").up()
+    text = str(caught.value)
+    assert "CANARY" not in text and "plain words" in text and "using" in text and "status 3" in text
+
+
+def test_P14_what_came_over_damaged_does_not_count(tmp_path: pathlib.Path) -> None:
+    """The command succeeds and one bit differs; and with nothing changed it counts (negative control)."""
+    run = make_run(tmp_path / "run", nbytes=200000)
+    lying = script(
+        tmp_path / "lie",
+        'cp -rT "$1" "$2"\nfor f in "$2"/checkpoints/checkpoint_000002/rank*; do\n'
+        'printf X | dd of="$f" bs=1 seek=70000 conv=notrunc 2>/dev/null\ndone',
+    )
+    config = pawl.SyncConfig(syncer=f"{lying} {{source}} {{target}}")
+    with pytest.raises(pawl.CorruptError, match="checkpoint_000002: what was synced does not verify"):
+        pawl.Syncer(run, config, remote=str(tmp_path / "bad")).up()
+    with pytest.raises(pawl.CorruptError, match="does not verify"):
+        pawl.Syncer(tmp_path / "back", config, remote=str(run)).down()
+    honest = pawl.SyncConfig(syncer="cp -rT {source} {target}")
+    report = pawl.Syncer(run, honest, remote=str(tmp_path / "good")).up()
+    assert report is not None and report.verified
+
+
+def test_P14_a_command_that_does_nothing_does_not_count(tmp_path: pathlib.Path) -> None:
+    run = make_run(tmp_path / "run")
+    with pytest.raises(pawl.NotFoundError):
+        pawl.Syncer(run, pawl.SyncConfig(syncer="true {source} {target}"), remote=str(tmp_path / "x")).up()
+
+
+# ---------------------------------------------------------------------- functions
+
+
+def test_R119_a_function_syncs(tmp_path: pathlib.Path) -> None:
+    """It runs on a Python thread, is given both places, and what it did is verified."""
+    run = make_run(tmp_path / "run")
+    calls: list[tuple[str, str]] = []
+
+    def copy(source: str, target: str) -> None:
+        calls.append((source, target))
+        assert threading.current_thread().name == "pawl-sync-function"
+        shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True)
+
+    config = pawl.SyncConfig(syncer=copy, sync_period=60)
+    report = pawl.Syncer(run, config, remote=str(tmp_path / "there")).up()
+    assert report is not None and report.verified and report.checkpoints == 2
+    assert calls == [(f"{run}/", str(tmp_path / "there"))]
+    report = pawl.Syncer(tmp_path / "back", config, remote=str(tmp_path / "there")).down()
+    assert report is not None and report.verified and steps_of(tmp_path / "back") == [0, 1]
+
+
+def test_R119_functions_that_fail_hang_or_do_nothing(tmp_path: pathlib.Path) -> None:
+    run = make_run(tmp_path / "run")
+    hold = threading.Event()
+
+    def raising(source: str, target: str) -> None:
+        raise RuntimeError("no way through")
+
+    def hanging(source: str, target: str) -> None:
+        hold.wait(30)
+
+    def syncer(function: Callable[[str, str], object]) -> pawl.Syncer:
+        return pawl.Syncer(run, pawl.SyncConfig(syncer=function, sync_timeout=0.3), remote=str(tmp_path / "x"))
+
+    with pytest.raises(pawl.StorageError, match="no way through"):
+        syncer(raising).up()
+    with pytest.raises(pawl.StorageError, match="returned False"):
+        syncer(lambda source, target: False).up()
+    with pytest.raises(pawl.NotFoundError):
+        syncer(lambda source, target: True).up()
+    stuck = syncer(hanging)
+    with pytest.raises(pawl.TimeoutError, match="not come back within 0.3 s"):
+        stuck.up()
+    with pytest.raises(pawl.BusyError, match="still not come back"):
+        stuck.up()
+    hold.set()
+
+
+def test_fsspec_is_the_fallback_for_other_urls(tmp_path: pathlib.Path) -> None:
+    """A real fsspec file system, up and down; damage there is found."""
+    fsspec = pytest.importorskip("fsspec")
+    run = make_run(tmp_path / "run", nbytes=50000)
+    url = f"memory://bucket-{os.getpid()}"
+    syncer = pawl.Syncer(run, pawl.SyncConfig(upload_dir=url))
+    report = syncer.up()
+    assert report is not None and report.verified and report.checkpoints == 2
+    fs = fsspec.filesystem("memory")
+    names = fs.find(f"/bucket-{os.getpid()}/run")
+    assert any(name.endswith("manifest.json") for name in names) and not any(".lease" in name for name in names)
+    report = pawl.Syncer(tmp_path / "back" / "run", pawl.SyncConfig(upload_dir=url)).down()
+    assert report is not None and report.verified and steps_of(tmp_path / "back" / "run") == [0, 1]
+    pack = next(name for name in names if "rank0" in name)
+    data = bytearray(fs.cat_file(pack))
+    data[-1] ^= 1
+    fs.pipe_file(pack, bytes(data))
+    with pytest.raises(pawl.CorruptError, match="does not verify"):
+        pawl.Syncer(tmp_path / "other" / "run", pawl.SyncConfig(upload_dir=url)).down()
+
+
+# ------------------------------------------------------------ stores, in background
+
+
+def test_R108_R111_many_runs_and_other_files_go_to_one_place(tmp_path: pathlib.Path) -> None:
+    """The state of the experiment and the checkpoints of its trials; what is there is not sent again."""
+    experiment = tmp_path / "experiment"
+    for trial in ("trial_1", "trial_2"):
+        make_run(experiment / trial, nbytes=20000)
+    (experiment / "experiment_state.json").write_text("{}")
+    config = pawl.SyncConfig(upload_dir=f"file://{tmp_path}/store")
+    syncer = pawl.Syncer(experiment, config)
+    report = syncer.up()
+    assert report is not None and report.verified and report.checkpoints == 4
+    there = tmp_path / "store" / "experiment"
+    assert (there / "experiment_state.json").read_text() == "{}"
+    assert os.readlink(there / "trial_1" / "latest") == "checkpoints/checkpoint_000002"
+    assert not (there / "trial_1" / ".lease").exists()
+    before = {p: p.stat().st_ino for p in there.glob("**/rank*")}
+    make_run(experiment / "trial_1", steps=1)
+    report = syncer.up()
+    assert report is not None and report.checkpoints == 5
+    assert all(p.stat().st_ino == inode for p, inode in before.items())
+
+
+def test_R120_R134_the_background_follows_checkpoints_and_the_period(tmp_path: pathlib.Path) -> None:
+    there = tmp_path / "there"
+    (tmp_path / "run").mkdir()
+    config = pawl.SyncConfig(sync_period=3600)
+    with pawl.CheckpointManager(tmp_path / "run") as manager:
+        with pawl.Syncer(tmp_path / "run", config, remote=str(there)):
+            manager.save(1, {"x": 1})
+            manager.wait_until_finished()
+            deadline = time.monotonic() + 30
+            while not (there / "latest").is_symlink() and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert steps_of(there) == [1]  # long before its period is over
+            manager.save(2, {"x": 2})
+            manager.wait_until_finished()
+    assert steps_of(there) == [1, 2]  # the last ones on the way out
+    often = pawl.SyncConfig(sync_period=0.2, sync_on_checkpoint=False)
+    (tmp_path / "run" / "note.txt").write_text("x")
+    with pawl.Syncer(tmp_path / "run", often, remote=str(there)):
+        deadline = time.monotonic() + 30
+        while not (there / "note.txt").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert (there / "note.txt").exists()
+
+
+def test_errors_of_the_background_are_raised_later(tmp_path: pathlib.Path) -> None:
+    run = make_run(tmp_path / "run")
+    syncer = pawl.Syncer(run, pawl.SyncConfig(syncer="false {source} {target}"), remote=str(tmp_path / "x"))
+    syncer.start()
+    syncer.request()
+    with pytest.raises(pawl.StorageError, match="false: ended with status 1"):
+        syncer.wait(30)
+    syncer.close(sync=False)
+
+
+# --------------------------------------------------------------- another machine
+
+
+@pytest.fixture(autouse=True)
+def _ssh(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "host" in request.fixturenames:
+        monkeypatch.setenv("PAWL_SSH", request.getfixturevalue("host").ssh)
+
+
+def test_R116_R121_R122_R133_rsync_over_ssh_between_hosts(host: Host, tmp_path: pathlib.Path) -> None:
+    """The worker's folder to another host; and from a worker to the driver, which then has all checkpoints."""
+    run = make_run(tmp_path / "trial1", steps=3, nbytes=300000)
+    syncer = pawl.Syncer(run, pawl.SyncConfig(upload_dir=host.place("/results")))
+    assert syncer.remote == f"{host.user}@{host.address}:{host.home}/results/trial1"
+    report = syncer.up()
+    assert report is not None and report.verified and report.checkpoints == 3 and report.note == ""
+    there = host.home / "results" / "trial1"
+    assert steps_of(there) == [0, 1, 2] and not (there / ".lease").exists()
+    assert os.readlink(there / "latest") == "checkpoints/checkpoint_000003"
+    driver = tmp_path / "driver" / "trial1"
+    report = pawl.Syncer(driver, remote=host.place("/results/trial1")).down()
+    assert report is not None and report.verified and report.checkpoints == 3
+    assert steps_of(driver) == [0, 1, 2] and os.readlink(driver / "latest") == "checkpoints/checkpoint_000003"
+
+
+def test_R106_R107_a_run_goes_on_on_another_host(host: Host, tmp_path: pathlib.Path) -> None:
+    """Its checkpoints lie where it ran; on another node they are fetched, and the training goes on from the latest."""
+    first = make_run(tmp_path / "node1" / "trial", steps=2)
+    pawl.Syncer(first, remote=host.place("/nodes/trial")).up()
+    second = tmp_path / "node2" / "trial"
+    pawl.Syncer(second, remote=host.place("/nodes/trial")).down()
+    shutil.rmtree(first)
+    with pawl.CheckpointManager(second) as manager:
+        restored = manager.restore()
+        assert restored is not None and restored.step == 1 and restored.state["step"] == 1
+        manager.save(2, {"step": 2})
+        manager.wait_until_finished()
+        assert manager.all_steps() == [0, 1, 2]
+
+
+def test_P14_damage_on_the_other_host_is_found(host: Host, tmp_path: pathlib.Path) -> None:
+    run = make_run(tmp_path / "damaged", nbytes=300000)
+    report = pawl.Syncer(run, remote=host.place("/damaged")).up()
+    assert report is not None and report.verified
+    (pack,) = (host.home / "damaged/checkpoints/checkpoint_000001").glob("rank*")
+    status = pack.stat()
+    flip(pack)
+    os.utime(pack, ns=(status.st_atime_ns, status.st_mtime_ns))  # rsync sees no difference
+    with pytest.raises(pawl.CorruptError, match="checkpoint_000001: what was synced does not verify"):
+        pawl.Syncer(run, remote=host.place("/damaged")).up()
+    with pytest.raises(pawl.CorruptError, match="does not verify"):
+        pawl.Syncer(tmp_path / "back", remote=host.place("/damaged")).down()
+
+
+def test_R118_a_template_of_the_seed(host: Host, tmp_path: pathlib.Path) -> None:
+    run = make_run(tmp_path / "seed")
+    ssh = host.ssh.removeprefix("ssh ")
+    config = pawl.SyncConfig(syncer=f'rsync -savz -e "ssh {ssh}" {{source}} {{target}}')
+    report = pawl.Syncer(run, config, remote=host.place("/seed")).up()
+    assert report is not None and report.verified and steps_of(host.home / "seed") == [0, 1]
+
+
+def test_the_ssh_store_is_a_target_too(host: Host, tmp_path: pathlib.Path) -> None:
+    run = make_run(tmp_path / "store", nbytes=9 << 20)
+    report = pawl.Syncer(run, remote=host.url("/store")).up()
+    assert report is not None and report.verified and report.checkpoints == 2
+    report = pawl.Syncer(tmp_path / "back", remote=host.url("/store")).down()
+    assert report is not None and report.verified and steps_of(tmp_path / "back") == [0, 1]
+
+
+def test_R117_wrong_keys_and_hosts_are_told_early(
+    host: Host, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "run")
+    with monkeypatch.context() as changed:
+        changed.setenv("PAWL_SSH", host.ssh.replace("user_key", "other_key"))
+        with pytest.raises(pawl.AccessError, match="ermission denied"):
+            pawl.Syncer(run, remote=host.place("/refused")).up()
+        changed.setenv("PAWL_SSH", host.ssh.replace("known_hosts", "known_hosts.wrong"))
+        with pytest.raises(pawl.AccessError, match="Host key"):
+            pawl.Syncer(run, remote=host.place("/refused")).up()
+    assert not (host.home / "refused").exists()
+
+
+def test_a_host_that_vanishes_in_mid_transfer(host: Host, tmp_path: pathlib.Path) -> None:
+    """The cable is pulled: the sync ends at its deadline, leaves no process, and the next one completes it."""
+    if host.namespace is None:
+        pytest.skip("network namespaces are for root")
+    run = make_run(tmp_path / "run", steps=2, nbytes=40 << 20)
+    slow = f'rsync -a --bwlimit=20m -e "{host.ssh}" {{source}} {{target}}'
+    syncer = pawl.Syncer(run, pawl.SyncConfig(syncer=slow, sync_timeout=2.5), remote=host.place("/vanishing"))
+    pull = threading.Timer(1.0, host.link, ["down"])
+    pull.start()
+    try:
+        with pytest.raises(pawl.TimeoutError, match="rsync: has not ended within"):
+            syncer.up()
+    finally:
+        pull.join()
+        host.link("up")
+    assert ends("--bwlimit=20m\0-e")
+    report = pawl.Syncer(run, remote=host.place("/vanishing")).up()
+    assert report is not None and report.verified and report.checkpoints == 2
+
+
+def test_ctrl_c_ends_a_sync_and_its_processes(tmp_path: pathlib.Path) -> None:
+    run = make_run(tmp_path / "run")
+    tag = f"sleep 63{os.getpid()}"
+    hanging = script(tmp_path / "hang", tag)
+    code = (
+        "import pawl, sys\n"
+        f"config = pawl.SyncConfig(syncer='{hanging} {{source}} {{target}}')\n"
+        f"syncer = pawl.Syncer({str(run)!r}, config, remote={str(tmp_path / 'x')!r})\n"
+        "print('ready', flush=True)\ntry:\n    syncer.up()\nexcept KeyboardInterrupt:\n    sys.exit(42)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    deadline = time.monotonic() + 30
+    while not alive(tag.replace(" ", "\0")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(2)
+    assert process.wait(30) == 42
+    process.stdout.close()
+    assert ends(tag.replace(" ", "\0"))
