@@ -13,9 +13,11 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "copy_work.h"
+#include "withdraw.h"
 
 #define USUAL_UNIT ((uint64_t)8 << 20) /* of stores that do not say in what pieces they like to be written */
 #define REPAIR_FOLDER ".pawl/repair"
+#define LATE_SECONDS 600 /* a save that was called off so long ago puts nothing more */
 
 /* One copy_checkpoint. */
 struct copying {
@@ -80,7 +82,35 @@ choose_folder(struct copying *c, struct pawl_error *err)
 	return c->folder && c->manifest_key ? 0 : no_memory(c, err);
 }
 
-/* 1 = the target holds this very manifest; 0 = none; PAWL_EEXISTS = another. */
+/* What calls a save off lies where the manifest is to be. An old one is removed: 0, as if nothing had been there. */
+static int
+pass_withdrawn(const struct copying *c, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf there = {0};
+	struct store *to = c->job->to;
+	struct store_entry entry = {0};
+	int rc = store_stat(to, c->manifest_key, &entry, err);
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	TRY(rc);
+	if (entry.mtime_ns <= 0 || (clock_unix_ns() - entry.mtime_ns) / 1000000000 < LATE_SECONDS)
+		return err_set(err, PAWL_ETRANSIENT,
+		               "%s: a save of %s was called off there, and not certainly more than %d minutes ago; "
+		               "nothing is copied to its place before that",
+		               to->root, c->job->to_folder, LATE_SECONDS / 60);
+	/* Read once more: somebody else may have removed it, and have put the manifest, while this one looked. */
+	rc = store_get(to, c->manifest_key, MANIFEST_MAX_BYTES, &there, err);
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	TRY(rc);
+	if (!withdraw_is_mark(there.ptr, there.len))
+		return err_set(err, PAWL_ETRANSIENT, "%s: %s is being written there; try again", to->root,
+		               c->job->to_folder);
+	return store_remove(to, c->manifest_key, err);
+}
+
+/* 1 = the target holds this very manifest; 0 = none; PAWL_EEXISTS = another; PAWL_ETRANSIENT = what has just called a
+ * save off. */
 static int
 look_at_target(struct copying *c, struct pawl_error *err)
 {
@@ -93,6 +123,8 @@ look_at_target(struct copying *c, struct pawl_error *err)
 		return err_give(err, rc, &why);
 	if (there.len == c->text.len && memcmp(there.ptr, c->text.ptr, there.len) == 0)
 		return 1;
+	if (!c->work.caps.rename_folder && withdraw_is_mark(there.ptr, there.len))
+		return pass_withdrawn(c, err);
 	return err_set(err, PAWL_EEXISTS, "%s: %s is another checkpoint there; choose another name or remove it",
 	               c->job->to->root, c->job->to_folder);
 }
@@ -215,31 +247,83 @@ make_items(struct copying *c, struct pawl_error *err)
 
 /* --------------------------------------------------------------- committing */
 
+struct roll {
+	struct copying *c;
+	bool *seen; /* one per item */
+};
+
+static int
+call_roll(void *arg, const struct store_entry *entry)
+{
+	const struct roll *roll = arg;
+	const struct copy_item *it = find_item(roll->c, entry->name);
+	if (it && !entry->is_folder && !entry->is_link && entry->nbytes == it->file->nbytes)
+		roll->seen[it - roll->c->work.items] = true;
+	return 0;
+}
+
+/* All files are in the folder that is committed, and as long as they should be. It may have been taken away since they
+ * were read back, by whoever has opened the target as a run; the manifest's put has then made it anew, with nothing
+ * else in it (P2). *ret_gone: that is so. */
+static int
+check_files(struct copying *c, bool *ret_gone, struct pawl_error *err)
+{
+	PAWL_FREE bool *seen = mem_zalloc(c->work.n, sizeof *seen);
+	struct pawl_error why = {0};
+	if (!seen)
+		return no_memory(c, err);
+	int rc = store_list(c->job->to, c->folder, call_roll, &(struct roll){c, seen}, &why);
+	if (rc < 0 && rc != PAWL_ENOTFOUND)
+		return err_give(err, rc, &why);
+	for (size_t i = 0; i < c->work.n; i++) {
+		const struct manifest_file *f = c->work.items[i].file;
+		if (seen[i])
+			continue;
+		*ret_gone = true;
+		return err_set(err, PAWL_EIO,
+		               "%s of %" PRIu64 " bytes is not in the folder %s any more that it was written to in %s",
+		               f->name, f->nbytes, c->folder, c->job->to->root);
+	}
+	return 0;
+}
+
+/* The put, and the rename, by which the checkpoint begins to exist. */
+static int
+put_last(struct copying *c, bool *ret_gone, struct pawl_error *err)
+{
+	struct store *to = c->job->to;
+	PAWL_FREE char *key = mem_printf("%s/" MANIFEST_NAME, c->folder);
+	int rc;
+	if (!key)
+		return no_memory(c, err);
+	if (!c->work.caps.rename_folder) {
+		int exclusive = c->work.caps.exclusive_put ? STORE_EXCLUSIVE : 0;
+		TRY(check_files(c, ret_gone, err));
+		return store_put_bytes(to, key, c->text.ptr, c->text.len, STORE_DURABLE | exclusive, err);
+	}
+	TRY(store_put_bytes(to, key, c->text.ptr, c->text.len, STORE_DURABLE, err));
+	TRY(check_files(c, ret_gone, err));
+	rc = store_publish(to, c->folder, c->job->to_folder, err);
+	if (rc == PAWL_ENOTFOUND) /* not of the source, which callers would take it for */
+		return err_set(err, PAWL_EIO, "%s: the folder %s is not there any more", to->root, c->folder);
+	return rc;
+}
+
 /* The one step by which the checkpoint begins to exist at the target. */
 static int
 commit(struct copying *c, struct pawl_error *err)
 {
-	struct store *to = c->job->to;
-	struct pawl_error why = {0};
-	PAWL_FREE char *key = mem_printf("%s/" MANIFEST_NAME, c->folder);
-	int rc, there;
-	if (!key)
-		return no_memory(c, err);
-	if (c->work.caps.rename_folder) {
-		TRY(store_put_bytes(to, key, c->text.ptr, c->text.len, STORE_DURABLE, err));
-		rc = store_publish(to, c->folder, c->job->to_folder, &why);
-	} else {
-		int exclusive = c->work.caps.exclusive_put ? STORE_EXCLUSIVE : 0;
-		rc = store_put_bytes(to, key, c->text.ptr, c->text.len, STORE_DURABLE | exclusive, &why);
-	}
+	struct pawl_error why = {0}, in_the_way = {0};
+	bool gone = false;
+	int there, rc = put_last(c, &gone, &why);
 	if (rc == 0)
 		return 0;
 	/* An earlier try, or somebody who copies the same, may have done it (P15). */
-	there = look_at_target(c, NULL);
-	if (there == 1 && c->work.caps.rename_folder)
-		store_remove_folder(to, c->folder, NULL);
-	if (there == PAWL_EEXISTS)
-		return look_at_target(c, err);
+	there = look_at_target(c, &in_the_way);
+	if (c->work.caps.rename_folder && (there == 1 || gone))
+		store_remove_folder(c->job->to, c->folder, NULL);
+	if (there == PAWL_EEXISTS || (there < 0 && rc == PAWL_EEXISTS))
+		return err_give(err, there, &in_the_way);
 	return there == 1 ? 0 : err_give(err, err_prefix(&why, rc, "%s", c->work.name), &why);
 }
 

@@ -15,10 +15,14 @@
  *   whoever brought it there and however. While one file is read back the next are being sent.
  * - Whatever ends it (an error, the deadline, the process), files that are whole at the target stay there, where nobody
  *   takes them for a checkpoint, and the next call of the same copy goes on from them: what is there already is read back
- *   and not sent again (P15). It is never believed unread: another run may have left it.
+ *   and not sent again (P15). It is never believed unread: another run may have left it. In a folder of this machine it
+ *   is synced, too: who wrote it may have been killed before it was on the disk.
  *     targets that rename folders: in ".<name>.<token of the checkpoint>.partial" beside the final name, which gc knows
  *     others: in the final folder, without a manifest
- * - A target that holds the very manifest already is success at once (P15); one that holds another is PAWL_EEXISTS.
+ * - Before the checkpoint exists the folder is listed: every file is in it, and of its size, else PAWL_EIO. Others may have
+ *   taken it away since the files were read back.
+ * - A target that holds the very manifest already is success at once (P15); one that holds another is PAWL_EEXISTS. What has
+ *   called a save off there (withdraw.h) is removed when it is ten minutes old; before that it is PAWL_ETRANSIENT.
  * - The caller keeps the source from being deleted meanwhile (a hold), and only one copies the same checkpoint to the same
  *   target at a time; if two do, both are right or one gets an error, and the checkpoint is whole in any case.
  */

@@ -11,11 +11,13 @@
 #include "copy_work.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fileio.h"
 #include "base/pool.h"
 #include "base/sum.h"
 
@@ -190,6 +192,16 @@ say_not_kept(const struct copy_work *w, const struct copy_item *it, struct pawl_
 	               w->job->to->root);
 }
 
+/* Who wrote a file that was found may have been killed before it was on the disk: what has been read back is then but
+ * in the machine's memory, and is made to last. False: that cannot be; it is sent again. */
+static bool
+make_last(const struct copy_work *w, const struct copy_item *it)
+{
+	PAWL_FREE char *path = mem_printf("%s/%s", w->job->to->root, it->to_key);
+	PAWL_FD int fd = path ? fd_openat(AT_FDCWD, path, O_RDONLY, 0, NULL) : -1;
+	return fd >= 0 && fd_sync(fd, it->to_key, NULL) == 0;
+}
+
 /* -------------------------------------------------------------- state machine */
 
 static void
@@ -263,6 +275,8 @@ leave(struct copy_work *w, struct copy_item *it)
 		store_remove(w->job->to, it->to_key, NULL); /* the next call would find it by itself, too */
 		rc = say_not_kept(w, it, &err);
 	}
+	if (it->phase == COPY_OLD && !it->differs && w->caps.local)
+		it->differs = !make_last(w, it);
 	pthread_mutex_lock(&w->lock);
 	it->busy = false;
 	if (rc < 0) {

@@ -186,7 +186,7 @@ take_over_matching(struct lease *l, struct pawl_error *err)
 static int
 take_over_locked(struct lease *l, struct pawl_error *err)
 {
-	struct lease_text now;
+	struct lease_text now = {0};
 	struct store_entry entry;
 	int rc = store_put_bytes(l->store, TAKEOVER_KEY, l->mine.token, 32, STORE_EXCLUSIVE, err);
 
@@ -200,8 +200,13 @@ take_over_locked(struct lease *l, struct pawl_error *err)
 	rc = read_lease(l->store, &now, err);
 	if (rc == 0 && !is_abandoned(&now, l->timeout_ms))
 		rc = refuse(l->store, &now, err);
-	else if (rc == 0 || is_broken(rc) || rc == PAWL_ENOTFOUND)
+	else if (rc == PAWL_ENOTFOUND) /* given up in between: a newcomer takes it without the lock file, and is not to
+	                                * lose it again */
+		rc = put_lease(l, LEASE_KEY, STORE_EXCLUSIVE, err);
+	else if (rc == 0 || is_broken(rc))
 		rc = put_lease(l, LEASE_KEY, 0, err);
+	if (rc == PAWL_EEXISTS)
+		rc = err_set(err, PAWL_EBUSY, "%s: another process has just taken the run", l->store->root);
 	store_remove(l->store, TAKEOVER_KEY, NULL);
 	return rc;
 }

@@ -18,6 +18,7 @@
 #include "store/layer_tiers.h"
 
 #define SAME_WAIT_MS 1000
+#define LISTINGS 3u /* tries, where uploads make them old */
 
 /* ------------------------------------------------------------------ opening */
 
@@ -163,8 +164,9 @@ mirrors_get_run_file(struct pawl *run, struct buf *out, struct pawl_error *err)
 
 /* ------------------------------------------------------------------ listing */
 
+/* 1 = something has come there or gone from there meanwhile, so that the listing is old and says nothing. */
 static int
-list_one(struct mirror *m, struct pawl_error *err)
+list_once(struct mirror *m, struct pawl_error *err)
 {
 	struct pawl *run = m->run;
 	struct store *store = atomic_load(&m->store);
@@ -173,12 +175,23 @@ list_one(struct mirror *m, struct pawl_error *err)
 		return 0;
 	if (!store)
 		return err_give(err, m->last.code, &m->last);
-	int rc = catalog_load(&there, store, NULL, err);
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	run_lock(run);
+	const uint64_t began_at = m->n_changes;
+	run_unlock(run);
+	int rc = mirror_check_owner(m, store, &text, err);
+	if (rc == 0)
+		rc = catalog_load(&there, store, NULL, err);
 	if (rc < 0) {
 		catalog_clear(&there);
 		return err_prefix(err, rc, "mirror %s", m->url);
 	}
 	run_lock(run);
+	if (m->n_changes != began_at) {
+		run_unlock(run);
+		catalog_clear(&there);
+		return 1;
+	}
 	mirror_forget_done(m);
 	for (size_t i = 0; i < there.n && rc == 0; i++) {
 		const struct catalog_entry *e = &there.entries[i];
@@ -190,6 +203,16 @@ list_one(struct mirror *m, struct pawl_error *err)
 	run_unlock(run);
 	catalog_clear(&there);
 	return rc;
+}
+
+/* What is known stays where there is always something new: it is not older than a listing. */
+static int
+list_one(struct mirror *m, struct pawl_error *err)
+{
+	int rc = 1;
+	for (unsigned n = 0; n < LISTINGS && rc == 1; n++)
+		rc = list_once(m, err);
+	return rc < 0 ? rc : 0;
 }
 
 int
@@ -259,6 +282,8 @@ serve(void *arg)
 		const struct catalog_entry *e = mirror_next(m, &run->catalog, clock_mono_ms(), &until);
 		if (!e && serve_marks(m))
 			continue;
+		if (!e && clock_mono_ms() < m->marks_not_before_ms && (until < 0 || m->marks_not_before_ms < until))
+			until = m->marks_not_before_ms;
 		if (!e) {
 			cond_wait_until(&ms->changed, &run->lock, until);
 			continue;

@@ -10,9 +10,10 @@
  *
  *   .pawl/mirrors/<16 hex of the URL's sum>.json  {"pawl_mirror":1,"url":"s3://b/r","done":[[7,"<token>"],[8,"<token>","retired"],..]}
  *
- * only saves asking it: which of the checkpoints that are here it has, verified. Its presence also tells every other process
- * that the run has that mirror, so that nobody deletes here what is not there yet (P6). The queue is what is here less what
- * is done, so nothing is lost when a process is killed.
+ * only saves asking it: which of the checkpoints that are here it has, verified, or had. One that a listing shows and the
+ * journal does not name is read back there once, in its turn of the queue, before anybody relies on it (P14). Its presence
+ * also tells every other process that the run has that mirror, so that nobody deletes here what is not there yet (P6). The
+ * queue is what is here less what is done, so nothing is lost when a process is killed.
  *
  * Threads: one per mirror (mirror.c), of a run that is open for training; uploads use copy.c's. All fields that are marked so
  * are guarded by the run's lock, and waits use the condition `changed` with it.
@@ -35,6 +36,8 @@ struct mirror_done {
 	uint64_t id;
 	char token[33];
 	bool retired; /* it was there; the mirror's own retention has deleted it */
+	bool verified;  /* this run has read it back there; false: a listing has shown its manifest, and no more is known */
+	bool forgotten; /* it is being listed anew: not there until the listing says so */
 	struct sum128 marks; /* of the pin and late scores that were put there last; 0 = none, or not known */
 };
 
@@ -59,9 +62,11 @@ struct mirror {
 	/* guarded by the run's lock */
 	struct mirror_done *done; /* ascending by id */
 	size_t n_done, cap_done;
+	uint64_t n_changes; /* of done: a listing that began before the last one is old */
 	struct mirror_try *tries;
 	size_t n_tries, cap_tries;
 	int64_t marks_not_before_ms, marks_failed_ms; /* after one could not be put */
+	int64_t not_before_ms; /* for all: after a failure that there was no memory to remember */
 	uint64_t n_failed;
 	struct pawl_error last; /* of the last try; code 0 = it went well */
 	bool unseen;            /* it is of no checkpoint (opening, marks), and nobody has been told of it */
@@ -108,10 +113,15 @@ int mirror_open_store(struct mirror *m, bool create, struct pawl_error *err);
 
 /* It is there now. */
 bool mirror_has(const struct mirror *m, uint64_t id, const char *token);
-/* It need not be brought there: it is or was there. */
+/* It is there now, and this run has read it back (P14). */
+bool mirror_has_verified(const struct mirror *m, uint64_t id, const char *token);
+/* It is or was there. */
 bool mirror_had(const struct mirror *m, uint64_t id, const char *token);
+/* It is to be brought there: it never was, or nobody has read it back. */
+bool mirror_lacks(const struct mirror *m, uint64_t id, const char *token);
 int mirror_note_done(struct mirror *m, uint64_t id, const char *token, bool retired, struct pawl_error *err);
-/* Forgets all that is there, before it is listed anew. */
+/* Forgets all that is there, before it is listed anew. That it has been verified is remembered for the same checkpoint until
+ * the next time. */
 void mirror_forget_done(struct mirror *m);
 /* How much is still to be done: uploads under way, checkpoints that are here and whose upload was not begun since then,
  * changed marks; *ret_failed: one
@@ -174,11 +184,16 @@ struct store *mirrors_store(const struct mirrors *ms, size_t i, const struct cat
 int mirrors_manifest(const struct pawl *run, const struct catalog_entry *e, bool summary, struct manifest **ret,
                      struct pawl_error *err);
 struct pawl_restore;
+/* Compares every block of a checkpoint that lies there with its sum (P14). */
+int mirror_read_back(struct store *there, const char *folder, struct pawl_meter *meter, int64_t deadline_ms,
+                     struct pawl_error *err);
 /* After a restore: puts right what was read from a mirror because it is damaged or missing here, and says so. */
 void mirrors_repair(struct pawl_restore *r);
 
 /* ---- one upload, mirror_upload.c */
 
+/* PAWL_EEXISTS: there is another run. *ret_text: its run.json, if there is one. */
+int mirror_check_owner(const struct mirror *m, struct store *store, struct buf *ret_text, struct pawl_error *err);
 /* Puts the pin and late scores of a checkpoint there, and decides the best one anew. */
 int mirror_put_marks(struct mirror *m, uint64_t id, struct pawl_error *err);
 /* Copies the checkpoint with this id; the run's lock is not held. meter may be NULL. One that is here no more is success.

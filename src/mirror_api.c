@@ -24,8 +24,12 @@ wait_level(struct pawl *run, int level, int64_t timeout_ms, struct pawl_error *e
 	if (level == PAWL_LEVEL_REMOTE && run->mirrors && !run->mirrors->pool && run->rank == 0)
 		return err_set(err, PAWL_EUSAGE,
 		               "wait: this handle does not upload; who trains does, or pawl_sync of an upkeep handle");
+	if (level == PAWL_LEVEL_REMOTE && run->rank > 0 && (run->mirrors || !far_home))
+		return err_set(err, PAWL_EUNSUPPORTED,
+		               "wait: rank %u does not copy to mirrors and cannot tell what is there; wait on rank 0",
+		               (unsigned)run->rank);
 	TRY(pawl_wait(run, timeout_ms, err));
-	if (level == PAWL_LEVEL_LOCAL || !run->mirrors || run->rank > 0)
+	if (level == PAWL_LEVEL_LOCAL || !run->mirrors)
 		return 0;
 	int rc = mirrors_wait(run, deadline_ms, err);
 	return rc > 0 ? err_waited(err, "checkpoints are still being copied to mirrors after %lld ms",
@@ -58,10 +62,10 @@ pawl_mirror_get(struct pawl *run, size_t i, struct pawl_mirror_info *ret, struct
 	run_lock(run);
 	for (size_t k = 0; k < run->catalog.n; k++) {
 		const struct catalog_entry *e = &run->catalog.entries[k];
-		if (e->summary && mirror_has(m, e->id, e->summary->token))
-			info.n_done++;
-		else if (e->summary && !e->at && !mirror_had(m, e->id, e->summary->token))
+		if (e->summary && !e->at && mirror_lacks(m, e->id, e->summary->token))
 			info.n_waiting++;
+		else if (e->summary && mirror_has(m, e->id, e->summary->token))
+			info.n_done++;
 	}
 	info.url = m->url;
 	info.n_failed = m->n_failed;

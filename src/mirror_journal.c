@@ -30,7 +30,9 @@ take_row(struct mirror *m, const struct json *row, struct pawl_error *err)
 	            token->type == JSON_STRING && token->len == 32;
 	if (!good)
 		return err_set(err, PAWL_ECORRUPT, "%s: a row is not [id, token]", m->journal_key);
-	return mirror_note_done(m, row->first->u, token->str, row->len > 2, err);
+	TRY(mirror_note_done(m, row->first->u, token->str, row->len > 2, err));
+	mirror_find_done(m, row->first->u)->verified = row->len == 2; /* no other is written */
+	return 0;
 }
 
 static int
@@ -68,7 +70,7 @@ mirror_journal_write(struct mirror *m, struct pawl_error *err)
 	run_lock(m->run);
 	for (size_t i = 0; i < c->n; i++) {
 		const struct catalog_entry *e = &c->entries[i];
-		if (!e->summary || e->at || !mirror_had(m, e->id, e->summary->token))
+		if (!e->summary || e->at || mirror_lacks(m, e->id, e->summary->token))
 			continue;
 		buf_printf(&text, "%s\n[%llu,\"%s\"%s]", comma, (unsigned long long)e->id, e->summary->token,
 		           mirror_has(m, e->id, e->summary->token) ? "" : ",\"retired\"");

@@ -62,13 +62,26 @@ bool
 mirror_had(const struct mirror *m, uint64_t id, const char *token)
 {
 	size_t at = place_of(m, id);
-	return at < m->n_done && m->done[at].id == id && strcmp(m->done[at].token, token) == 0;
+	const struct mirror_done *done = at < m->n_done ? &m->done[at] : NULL;
+	return done && done->id == id && !done->forgotten && strcmp(done->token, token) == 0;
 }
 
 bool
 mirror_has(const struct mirror *m, uint64_t id, const char *token)
 {
 	return mirror_had(m, id, token) && !m->done[place_of(m, id)].retired;
+}
+
+bool
+mirror_has_verified(const struct mirror *m, uint64_t id, const char *token)
+{
+	return mirror_has(m, id, token) && m->done[place_of(m, id)].verified;
+}
+
+bool
+mirror_lacks(const struct mirror *m, uint64_t id, const char *token)
+{
+	return mirror_has(m, id, token) ? !mirror_has_verified(m, id, token) : !mirror_had(m, id, token);
 }
 
 int
@@ -87,10 +100,14 @@ mirror_note_done(struct mirror *m, uint64_t id, const char *token, bool retired,
 			m->cap_done = cap;
 		}
 		memmove(&m->done[at + 1], &m->done[at], (m->n_done - at) * sizeof *m->done);
+		m->done[at] = (struct mirror_done){0};
 		m->n_done++;
 	}
+	m->n_changes++;
+	m->done[at].verified = !retired && m->done[at].verified && strcmp(m->done[at].token, token) == 0;
 	m->done[at].id = id;
 	m->done[at].retired = retired;
+	m->done[at].forgotten = false;
 	m->done[at].marks = (struct sum128){0, 0};
 	memcpy(m->done[at].token, token, strlen(token) + 1);
 	return 0;
@@ -101,10 +118,14 @@ mirror_forget_done(struct mirror *m)
 {
 	size_t n = 0;
 	for (size_t i = 0; i < m->n_done; i++) {
-		if (m->done[i].retired)
-			m->done[n++] = m->done[i];
+		struct mirror_done *done = &m->done[i];
+		if (!done->retired && (!done->verified || done->forgotten)) /* forgotten: the last listing lacked it */
+			continue;
+		done->forgotten = !done->retired;
+		m->done[n++] = *done;
 	}
 	m->n_done = n;
+	m->n_changes++;
 }
 
 struct mirror_done *
@@ -173,8 +194,10 @@ mirror_note_failure(struct mirror *m, uint64_t id, int64_t begin_ms, const struc
 	if (!t && m->n_tries == m->cap_tries) {
 		size_t cap = m->cap_tries ? 2 * m->cap_tries : 16;
 		struct mirror_try *bigger = mem_resize(m->tries, cap, sizeof *bigger);
-		if (!bigger)
-			return; /* then it is tried again without a pause */
+		if (!bigger) { /* then the whole mirror has a pause */
+			m->not_before_ms = clock_mono_ms() + FIRST_PAUSE_MS;
+			return;
+		}
 		m->tries = bigger;
 		m->cap_tries = cap;
 	}
@@ -208,26 +231,38 @@ mirrors_count(const struct mirrors *ms, const struct catalog_entry *e)
 	return n;
 }
 
+/* P6, P14: what only a listing has shown may be damaged there, and ours be the last good one; so it counts as lacking
+ * until the queue has brought it there, which for such a one is to read it back. */
 bool
 mirrors_lack(const struct mirrors *ms, const struct catalog_entry *e)
 {
 	for (size_t i = 0; ms && e->summary && i < ms->n; i++) {
-		if (!mirror_had(&ms->list[i], e->id, e->summary->token))
+		if (mirror_lacks(&ms->list[i], e->id, e->summary->token))
 			return true;
 	}
 	return false;
 }
 
+static bool
+is_verified_in_all(const struct mirrors *ms, const struct catalog_entry *e)
+{
+	for (size_t i = 0; e->summary && i < ms->n; i++) {
+		if (!mirror_has_verified(&ms->list[i], e->id, e->summary->token))
+			return false;
+	}
+	return e->summary != NULL;
+}
+
 bool
 mirrors_spend(const struct mirrors *ms, const struct catalog_entry *e)
 {
-	return ms && ms->run->opts.n_mirrors > 0 && ms->run->opts.drop_mirrored && mirrors_count(ms, e) == ms->n;
+	return ms && ms->run->opts.n_mirrors > 0 && ms->run->opts.drop_mirrored && is_verified_in_all(ms, e);
 }
 
 static bool
 is_wanted(const struct mirror *m, const struct catalog_entry *e)
 {
-	return e->summary && !e->at && !mirror_had(m, e->id, e->summary->token);
+	return e->summary && !e->at && mirror_lacks(m, e->id, e->summary->token);
 }
 
 size_t
@@ -268,7 +303,7 @@ void
 mirrors_hurry(struct mirrors *ms)
 {
 	for (size_t i = 0; i < ms->n; i++) {
-		ms->list[i].marks_not_before_ms = 0;
+		ms->list[i].marks_not_before_ms = ms->list[i].not_before_ms = 0;
 		for (size_t k = 0; k < ms->list[i].n_tries; k++)
 			ms->list[i].tries[k].not_before_ms = 0;
 	}
@@ -280,7 +315,7 @@ mirrors_level(const struct mirrors *ms, const struct catalog *c, const struct ca
 	struct store_caps caps;
 	if (!e->summary)
 		return PAWL_LEVEL_NONE;
-	if (e->at || (ms && mirrors_count(ms, e) == ms->n))
+	if (e->at || (ms && is_verified_in_all(ms, e)))
 		return PAWL_LEVEL_REMOTE;
 	store_get_caps(c->store, &caps);
 	if (caps.is_private)
@@ -317,6 +352,10 @@ mirror_next(const struct mirror *m, const struct catalog *c, int64_t now_ms, int
 	*ret_until_ms = now_ms + FIRST_PAUSE_MS;
 	if (!items)
 		return NULL;
+	if (now_ms < m->not_before_ms) {
+		*ret_until_ms = m->not_before_ms;
+		return NULL;
+	}
 	for (size_t i = 0; i < c->n; i++) {
 		const struct catalog_entry *e = &c->entries[i];
 		const struct mirror_try *t = find_try(m, e->id);

@@ -13,6 +13,9 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "copy.h"
+#include "holds.h"
+#include "lease.h"
+#include "marks.h"
 #include "mirror.h"
 
 #define RUN_FILE_MAX 65536u
@@ -78,6 +81,16 @@ pack(const struct mirror *m, uint64_t id, struct parcel *p, struct pawl_error *e
 	return p->late ? 1 : no_memory(err);
 }
 
+/* What stands between "://" and the last '@' may be a password, so it is not shown (P18). */
+static int
+refuse_store(const struct mirror *m, int rc, struct pawl_error *err)
+{
+	const char *begin = strstr(m->url, "://");
+	begin = begin ? begin + 3 : m->url;
+	const char *at = begin > m->url ? strrchr(begin, '@') : NULL;
+	return err_prefix(err, rc, "mirror %.*s%s", (int)(begin - m->url), m->url, at ? at + 1 : begin);
+}
+
 int
 mirror_open_store(struct mirror *m, bool create, struct pawl_error *err)
 {
@@ -86,7 +99,7 @@ mirror_open_store(struct mirror *m, bool create, struct pawl_error *err)
 		return 0;
 	int rc = store_open(m->url, create, m->run->opts.no_direct_io, &s, err);
 	if (rc < 0)
-		return err_prefix(err, rc, "mirror %s", m->url);
+		return refuse_store(m, rc, err);
 	atomic_store(&m->store, s);
 	return 0;
 }
@@ -103,23 +116,30 @@ run_of(const struct buf *text, char ret[33], struct pawl_error *err)
 	return 0;
 }
 
+int
+mirror_check_owner(const struct mirror *m, struct store *store, struct buf *ret_text, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	char id[33] = "";
+	int rc = store_get(store, RUN_KEY, RUN_FILE_MAX, ret_text, &why);
+	if (rc < 0 && rc != PAWL_ENOTFOUND)
+		return err_give(err, rc, &why);
+	if (rc == 0 && run_of(ret_text, id, NULL) == 0 && strcmp(id, m->run->run_id) != 0)
+		return err_set(err, PAWL_EEXISTS, "%s holds another run (%s, this one is %s); choose another place",
+		               m->url, id, m->run->run_id);
+	return 0;
+}
+
 /* The mirror is this run's, or becomes it now. */
 static int
 check_identity(struct mirror *m, struct store *store, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf mine = {0}, there = {0};
-	struct pawl_error why = {0};
-	char id[33] = "";
 	if (m->is_ours)
 		return 0;
 	TRY(store_get(m->run->store, RUN_KEY, RUN_FILE_MAX, &mine, err));
-	int rc = store_get(store, RUN_KEY, RUN_FILE_MAX, &there, &why);
-	if (rc < 0 && rc != PAWL_ENOTFOUND)
-		return err_give(err, rc, &why);
-	if (rc == 0 && run_of(&there, id, NULL) == 0 && strcmp(id, m->run->run_id) != 0)
-		return err_set(err, PAWL_EEXISTS, "%s holds another run (%s, this one is %s); choose another place",
-		               m->url, id, m->run->run_id);
-	if (rc < 0 || there.len != mine.len || memcmp(there.ptr, mine.ptr, mine.len) != 0)
+	TRY(mirror_check_owner(m, store, &there, err));
+	if (there.len != mine.len || memcmp(there.ptr, mine.ptr, mine.len) != 0)
 		TRY(store_put_bytes(store, RUN_KEY, mine.ptr, mine.len, STORE_DURABLE, err));
 	m->is_ours = true;
 	return 0;
@@ -196,29 +216,26 @@ point(struct mirror *m, struct store *store, struct pawl_error *err)
 
 /* ----------------------------------------------------- retention in the mirror */
 
-/* Ends a checkpoint there, manifest first (P7). */
+/* P6: the mirror is a run by itself, which others read: what they hold or have pinned there stays. */
 static int
-remove_there(struct mirror *m, struct store *store, const char *name, struct pawl_error *err)
+is_spared(struct store *store, const char *name, bool *ret, struct pawl_error *err)
 {
-	struct store_caps caps;
-	char token[33];
-	PAWL_FREE char *folder = mem_printf(CATALOG_FOLDER "/%s", name);
-	PAWL_FREE char *mark = mem_printf(CATALOG_MARKS "/%s.json", name);
-	PAWL_FREE char *other = NULL;
-	TRY(clock_token(token, err));
-	store_get_caps(store, &caps);
-	other = caps.rename_folder ? mem_printf(CATALOG_FOLDER "/.%s.%s.partial", name, token)
-	                           : mem_printf(CATALOG_FOLDER "/%s/" MANIFEST_NAME, name);
-	if (!folder || !mark || !other)
-		return no_memory(err);
-	if (caps.rename_folder) {
-		TRY(store_publish(store, folder, other, err));
-		TRY(store_remove_folder(store, other, err));
-	} else {
-		TRY(store_remove(store, other, err));
-		TRY(store_remove_folder(store, folder, err));
-	}
-	store_remove(store, mark, NULL);
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct hold *holds = NULL;
+	struct mark *mark = NULL;
+	size_t n_holds = 0, n_marks = 0;
+	TRY(holds_read(store, &memory, &holds, &n_holds, err));
+	TRY(marks_read(store, &name, 1, &memory, &mark, &n_marks, err));
+	*ret = n_marks && mark[0].pinned;
+	for (size_t i = 0; i < n_holds && !*ret; i++)
+		*ret = holds[i].alive && strcmp(holds[i].name, name) == 0;
+	return 0;
+}
+
+/* Its manifest there is gone, and with it the checkpoint. */
+static void
+note_removed(struct mirror *m, struct store *store, const char *name)
+{
 	run_lock(m->run);
 	struct catalog *c = &m->run->catalog;
 	for (size_t i = 0; i < c->n; i++) {
@@ -231,7 +248,31 @@ remove_there(struct mirror *m, struct store *store, const char *name, struct paw
 		break;
 	}
 	run_unlock(m->run);
-	return 0;
+}
+
+/* Ends a checkpoint there, manifest first (P7). */
+static int
+remove_there(struct mirror *m, struct store *store, const char *name, struct pawl_error *err)
+{
+	struct store_caps caps;
+	bool spared = false;
+	char token[33];
+	PAWL_FREE char *folder = mem_printf(CATALOG_FOLDER "/%s", name);
+	PAWL_FREE char *mark = mem_printf(CATALOG_MARKS "/%s.json", name);
+	PAWL_FREE char *other = NULL;
+	TRY(clock_token(token, err));
+	store_get_caps(store, &caps);
+	other = caps.rename_folder ? mem_printf(CATALOG_FOLDER "/.%s.%s.partial", name, token)
+	                           : mem_printf(CATALOG_FOLDER "/%s/" MANIFEST_NAME, name);
+	if (!folder || !mark || !other)
+		return no_memory(err);
+	TRY(is_spared(store, name, &spared, err));
+	if (spared)
+		return 0;
+	TRY(caps.rename_folder ? store_publish(store, folder, other, err) : store_remove(store, other, err));
+	note_removed(m, store, name);
+	store_remove(store, mark, NULL);
+	return store_remove_folder(store, caps.rename_folder ? other : folder, err);
 }
 
 static int
@@ -275,9 +316,11 @@ retain_there(struct mirror *m, struct store *store, struct pawl_error *err)
 	run_lock(m->run);
 	int rc = choose_doomed(m, &memory, &doomed, &n, err);
 	run_unlock(m->run);
+	TRY(rc);
 	for (size_t i = 0; i < n && rc == 0; i++)
 		rc = remove_there(m, store, doomed[i], err);
-	return rc;
+	int journalled = n ? mirror_journal_write(m, rc < 0 ? NULL : err) : 0; /* what is retired, and at once */
+	return rc < 0 ? rc : journalled;
 }
 
 /* ------------------------------------------------------------------- upload */
@@ -325,6 +368,10 @@ send(struct mirror *m, const struct parcel *p, struct pawl_meter *meter, struct 
 	                             .meter = meter};
 	TRY(pawl_hold_open(m->run, p->id, &hold, err));
 	int rc = copy_checkpoint(&job, result, err);
+	if (rc == 0 && result->was_there) { /* copied without our knowing that it was read back (P14) */
+		rc = mirror_read_back(store, folder, meter, job.deadline_ms, err);
+		result->found_bytes = result->bytes;
+	}
 	pawl_hold_close(hold);
 	if (rc == 0 && (p->pinned || p->n_late))
 		rc = marks_write(
@@ -363,6 +410,8 @@ settle(struct mirror *m, const struct parcel *p, int64_t begin_ns)
 	struct store *store = atomic_load(&m->store);
 	struct pawl_error err = {0};
 	int rc = mirror_journal_write(m, &err);
+	if (rc == 0 && m->run->lease) /* who has lost the run decides nothing there (P10) */
+		rc = lease_check(m->run->lease, &err);
 	if (rc == 0)
 		rc = point(m, store, &err);
 	if (rc == 0)
@@ -392,8 +441,10 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 	run_lock(m->run);
 	if (rc == 0)
 		rc = mirror_note_done(m, id, p.token, false, &why);
-	if (rc == 0)
+	if (rc == 0) {
 		mirror_find_done(m, id)->marks = mirror_marks_sum(p.pinned, p.late, p.n_late);
+		mirror_find_done(m, id)->verified = true;
+	}
 	bool cancelled = rc == PAWL_ECANCELLED;
 	const struct catalog_entry *e = catalog_get(&m->run->catalog, id);
 	bool gone = rc < 0 && (!e || e->at); /* deleted meanwhile, by request */

@@ -210,7 +210,10 @@ make_packs(struct save *s, struct pawl_error *err)
 		p->name = pack_name(s, pp->name);
 		p->sums = sums + pp->first_block;
 		p->image = s->mode == PAWL_MODE_SNAPSHOT ? (char *)s->region.ptr + pp->image_offset : NULL;
-		p->before = s->deferred ? NULL : find_before(s->writer->reuse, plan, pp); /* it may change meanwhile */
+		/* It may change meanwhile; or go meanwhile, once it is mirrored, and without an image it could not be
+		 * written then. */
+		bool fleeting = s->deferred || (!p->image && s->run->opts.drop_mirrored);
+		p->before = fleeting ? NULL : find_before(s->writer->reuse, plan, pp);
 		p->undecided = p->before != NULL;
 		p->parked = bump_array(&s->memory, (uint64_t)here + 1, sizeof(struct save_unit *));
 		if (!p->parked || !p->name)

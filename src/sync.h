@@ -65,6 +65,8 @@ struct store;
 struct sync_names {
 	struct buf packs, manifests, pointers; /* packs: and all other files */
 };
+/* Is this a file of a run's checkpoint? Such files never change. */
+bool sync_is_fixed(const char *key);
 int sync_list(struct store *store, const struct sync_limit *limit, struct sync_names *ret, struct pawl_error *err);
 void sync_names_clear(struct sync_names *names);
 

@@ -3,13 +3,16 @@
  * sync_rsync: a folder to another machine or from there, by rsync over ssh (R116, R121). Called by sync.c.
  *
  * What is pushed is listed first: the packs go before the manifests of their checkpoints, so that what is cut off
- * leaves no manifest without its packs, and pointers go last of all. What is pulled goes in the same order by patterns.
- * Nothing is deleted on the other side. Folders of saves that go on and the lease stay here.
+ * leaves no manifest without its packs, and pointers go last of all. What is pulled goes in the same order by patterns;
+ * a checkpoint that is made meanwhile may come with its manifest first. Files of checkpoints never change, so that none
+ * is written over, by a damaged one least of all. Nothing is deleted on the other side. Folders of saves that go on,
+ * the lease, and what only says who is at work stay here.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "catalog.h"
 #include "manifest.h"
 #include "store/store.h"
 #include "sync.h"
@@ -50,11 +53,14 @@ begin_line(struct line *l)
 	static const char *const always[] = {"rsync",
 	                                     "-rlpt",
 	                                     "-s",
-	                                     "--partial",
+	                                     "--partial-dir=.rsync.partial", /* no half file has its name */
 	                                     "--timeout=60",
 	                                     "--exclude=.*.partial",
 	                                     "--exclude=.*.tmp",
 	                                     "--exclude=.lease",
+	                                     "--exclude=.lease.*",
+	                                     "--exclude=.pawl/holds",
+	                                     "--exclude=.pawl/meet",
 	                                     "-e"};
 	const char *given = getenv("PAWL_SSH");
 	for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
@@ -96,19 +102,41 @@ run_line(struct line *l, const struct buf *feed, const struct sync_place *source
 	return rc < 0 ? err_set(err, rc, "%s", why.message) : 0;
 }
 
+/* Those of the names that are of checkpoints' files, or the others. */
+static void
+choose(const struct buf *names, bool fixed, struct buf *ret)
+{
+	for (size_t at = 0; at < names->len; at += strlen(names->ptr + at) + 1)
+		if (sync_is_fixed(names->ptr + at) == fixed)
+			buf_put(ret, names->ptr + at, strlen(names->ptr + at) + 1);
+}
+
 static int
-push(const struct buf *names, const struct sync_place *source, const struct sync_place *target,
-     const struct sync_limit *limit, struct pawl_error *err)
+push_some(const struct buf *names, bool fixed, const struct sync_place *source, const struct sync_place *target,
+          const struct sync_limit *limit, struct pawl_error *err)
 {
 	PAWL_CLEAN(clear_line) struct line l = {0};
-	if (names->len == 0)
+	PAWL_CLEAN(buf_clear) struct buf some = {0};
+	choose(names, fixed, &some);
+	TRY(buf_check(&some, "rsync", err));
+	if (some.len == 0)
 		return 0;
 	begin_line(&l);
+	if (fixed)
+		add(&l, "--ignore-existing");
 	add(&l, "--files-from=-");
 	add(&l, "--from0");
 	add(&l, "--ignore-missing-args");
 	add(&l, "--mkpath");
-	return run_line(&l, names, source, target, limit, err);
+	return run_line(&l, &some, source, target, limit, err);
+}
+
+static int
+push(const struct buf *names, const struct sync_place *source, const struct sync_place *target,
+     const struct sync_limit *limit, struct pawl_error *err)
+{
+	TRY(push_some(names, true, source, target, limit, err));
+	return push_some(names, false, source, target, limit, err);
 }
 
 static int
@@ -126,16 +154,24 @@ int
 sync_rsync(const struct sync_place *source, const struct sync_place *target, bool pointers_only,
            const struct sync_limit *limit, struct pawl_error *err)
 {
-	static const char *const packs[] = {"--no-links", "--exclude=" MANIFEST_NAME, NULL};
-	static const char *const files[] = {"--no-links", NULL};
-	static const char *const all[] = {NULL};
+	static const char *const passes[][8] = {
+		{"-m", "--no-links", "--ignore-existing", "--exclude=" MANIFEST_NAME, "--include=*/",
+	         "--include=" CATALOG_FOLDER "/*/**", "--exclude=*", NULL},
+		{"-m", "--no-links", "--ignore-existing", "--include=*/",
+	         "--include=" CATALOG_FOLDER "/*/" MANIFEST_NAME, "--exclude=*", NULL},
+		{"-m", "--no-links", "--exclude=" CATALOG_FOLDER "/*/**", "--exclude=" MANIFEST_NAME, NULL},
+		{"-m", "--no-links", "--exclude=" CATALOG_FOLDER "/*/**", NULL},
+	};
+	static const char *const pointers[] = {
+		"-m", "--safe-links", "--include=*/", "--include=latest", "--include=best", "--exclude=*", NULL};
 	PAWL_CLEAN(sync_names_clear) struct sync_names names = {0};
 	struct store *from;
 	if (source->kind == SYNC_HOST) {
 		if (pointers_only)
-			return pull(all, source, target, limit, err);
-		TRY(pull(packs, source, target, limit, err));
-		return pull(files, source, target, limit, err);
+			return pull(pointers, source, target, limit, err);
+		for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++)
+			TRY(pull(passes[i], source, target, limit, err));
+		return 0;
 	}
 	TRY(store_open(source->text, false, true, &from, err));
 	int rc = sync_list(from, limit, &names, err);

@@ -7,16 +7,22 @@
  */
 #include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/json.h"
+#include "catalog.h"
+#include "lease.h"
 #include "manifest.h"
+#include "run.h"
 #include "store/store.h"
 #include "sync.h"
 
 #define PIECE_BYTES ((size_t)8 << 20)
 #define MAX_POINTER_BYTES 1024u
+#define MAX_RUN_BYTES 65536u
 
 /* ------------------------------------------------------------------ listing */
 
@@ -43,8 +49,10 @@ static bool
 stays_here(const char *name)
 {
 	size_t len = strlen(name);
+	if (strncmp(name, LEASE_KEY ".", sizeof LEASE_KEY) == 0)
+		return true; /* renewals */
 	return (name[0] == '.' && len > 8 && strcmp(name + len - 8, ".partial") == 0) ||
-	       (name[0] == '.' && len > 4 && strcmp(name + len - 4, ".tmp") == 0) || strcmp(name, ".lease") == 0;
+	       (name[0] == '.' && len > 4 && strcmp(name + len - 4, ".tmp") == 0) || strcmp(name, LEASE_KEY) == 0;
 }
 
 /* In stores without symbolic links pointers are objects of one line. */
@@ -54,13 +62,33 @@ is_pointer(const char *name)
 	return strcmp(name, "latest") == 0 || strcmp(name, "best") == 0;
 }
 
+/* Who reads here now, and by what ranks meet, mean nothing elsewhere. */
+static bool
+is_of_this_place(const char *folder, const char *name)
+{
+	size_t len = strlen(folder);
+	bool passing = strcmp(name, "holds") == 0 || strcmp(name, "meet") == 0;
+	return passing && len >= 5 && strcmp(folder + len - 5, ".pawl") == 0;
+}
+
+bool
+sync_is_fixed(const char *key)
+{
+	static const char folder[] = CATALOG_FOLDER "/";
+	const char *at = strncmp(key, folder, sizeof folder - 1) == 0 ? key : strstr(key, "/" CATALOG_FOLDER "/");
+	if (at == NULL)
+		return false;
+	at += (at == key ? 0 : 1) + sizeof folder - 1;
+	return strchr(at, '/') != NULL;
+}
+
 static int
 see(void *arg, const struct store_entry *entry)
 {
 	struct step *step = arg;
 	struct walk *w = step->walk;
 	const char *slash = step->folder[0] != '\0' ? "/" : "";
-	if (stays_here(entry->name))
+	if (stays_here(entry->name) || is_of_this_place(step->folder, entry->name))
 		return 0;
 	if (++w->n > SYNC_MAX_FILES)
 		return PAWL_ELIMIT;
@@ -150,6 +178,19 @@ is_there(struct copy *c, const char *key, const struct store_entry *source, stru
 	       ret->mtime_ns / 1000000000 >= source->mtime_ns / 1000000000;
 }
 
+/* A checkpoint that is complete at the target is never written over, by a damaged one least of all; what is wrong with
+ * it is found when it is verified. */
+static bool
+is_complete_there(struct copy *c, const char *key)
+{
+	struct store_entry entry;
+	if (!sync_is_fixed(key))
+		return false;
+	const char *slash = strrchr(key, '/');
+	PAWL_FREE char *manifest = mem_printf("%.*s/" MANIFEST_NAME, (int)(slash - key), key);
+	return manifest == NULL || store_stat(c->to, manifest, &entry, NULL) == 0;
+}
+
 static int
 copy_pieces(struct copy *c, struct store_reader *r, struct store_file *f, uint64_t nbytes, const char *key,
             struct pawl_error *err)
@@ -198,13 +239,15 @@ copy_open(struct copy *c, struct store_reader *r, uint64_t nbytes, const char *k
 static int
 copy_file(struct copy *c, const char *key, struct pawl_error *err)
 {
-	struct store_entry source, target;
+	struct store_entry source, target = {0};
 	struct store_reader *r;
 	uint64_t nbytes;
 	struct pawl_error why = {0};
 	TRY(sync_limit_check(c->limit, key, err));
 	int rc = store_stat(c->from, key, &source, &why);
 	if (rc == PAWL_ENOTFOUND || (rc == 0 && is_there(c, key, &source, &target)))
+		return 0;
+	if (rc == 0 && target.nbytes > 0 && is_complete_there(c, key))
 		return 0;
 	if (rc == 0)
 		rc = store_open_reader(c->from, key, &r, &nbytes, &why);
@@ -259,6 +302,47 @@ copy_all(struct copy *c, const struct buf *names, bool pointers, struct pawl_err
 	return 0;
 }
 
+/* The id of the run whose run.json this is; "" = there is none, or it cannot be read. */
+static int
+run_id_of(struct store *store, const char *key, char ret[40], struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct pawl_error why = {0};
+	struct json *root;
+	const char *id;
+	ret[0] = '\0';
+	int rc = store_get(store, key, MAX_RUN_BYTES, &text, &why);
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	if (rc < 0)
+		return err_give(err, rc, &why);
+	if (json_parse(key, text.ptr, text.len, NULL, &memory, &root, NULL) == 0 &&
+	    json_get_str(key, root, "run", &id, NULL) == 0)
+		snprintf(ret, 40, "%s", id);
+	return 0;
+}
+
+/* Two runs must not be mixed in one folder (P8, P10). */
+static int
+check_runs(struct copy *c, const struct buf *names, struct pawl_error *err)
+{
+	static const char key[] = RUN_KEY;
+	char ours[40], theirs[40];
+	for (size_t at = 0; at < names->len; at += strlen(names->ptr + at) + 1) {
+		const char *name = names->ptr + at, *slash = strrchr(name, '/');
+		if (strcmp(slash != NULL ? slash + 1 : name, key) != 0)
+			continue;
+		TRY(run_id_of(c->from, name, ours, err));
+		TRY(run_id_of(c->to, name, theirs, err));
+		if (ours[0] != '\0' && theirs[0] != '\0' && strcmp(ours, theirs) != 0)
+			return err_set(err, PAWL_EEXISTS,
+			               "%s/%s is of another run (%s, here it is %s); choose another place", c->to->root,
+			               name, theirs, ours);
+	}
+	return 0;
+}
+
 static int
 copy_tree(struct copy *c, bool pointers_only, struct pawl_error *err)
 {
@@ -266,6 +350,7 @@ copy_tree(struct copy *c, bool pointers_only, struct pawl_error *err)
 	TRY(sync_list(c->from, c->limit, &names, err));
 	if (pointers_only)
 		return copy_all(c, &names.pointers, true, err);
+	TRY(check_runs(c, &names.packs, err));
 	TRY(copy_all(c, &names.packs, false, err));
 	return copy_all(c, &names.manifests, false, err);
 }

@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "copy.h"
+#include "marks.h"
 #include "run.h"
 
 #define MAX_SMALL_BYTES ((size_t)1 << 20) /* run.json and marks */
@@ -249,10 +250,10 @@ copy_one(struct transfer *t, const struct item *item, struct store *to, const ch
 	catalog_key(&t->from->catalog, item->name, &folder);
 	TRY(buf_check(&folder, item->name, err));
 	job.from_folder = buf_str(&folder);
-	/* Where a hold cannot be written, nobody else deletes either. */
-	int rc = pawl_hold_open(t->from, item->id, &hold, err);
-	if (rc == PAWL_ENOTFOUND)
-		return rc;
+	/* A hold keeps what the run itself has, not what lies in a mirror alone. Where it cannot be written, nobody
+	 * else deletes either. */
+	if (item->store == t->from->store && pawl_hold_open(t->from, item->id, &hold, err) == PAWL_ENOTFOUND)
+		return PAWL_ENOTFOUND;
 	TRY(copy_checkpoint(&job, &result, err));
 	row = report(t, item, "");
 	if (!row)
@@ -396,18 +397,37 @@ bring(struct transfer *t, struct pawl *to, const struct item *item, const char *
 	return rc == 1;
 }
 
+/* The target's own pin stays: what was pinned there alone would be deleted there. */
+static int
+copy_mark(struct transfer *t, struct pawl *to, const struct pawl_copied *row, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	struct mark *marks = NULL;
+	size_t n = 0;
+
+	run_lock(to);
+	const struct catalog_entry *e = catalog_get(&to->catalog, row->id);
+	bool pinned = e && e->pinned;
+	run_unlock(to);
+	if (pinned)
+		TRY(marks_read(t->from->store, &row->name, 1, &memory, &marks, &n, err));
+	if (n && !marks->pinned) {
+		marks->pinned = true;
+		return marks_write(to->store, marks, err);
+	}
+	buf_printf(&key, CATALOG_MARKS "/%s.json", row->name);
+	TRY(buf_check(&key, to->root, err));
+	return copy_small(t->from->store, to->store, buf_str(&key), STORE_DURABLE, err);
+}
+
 /* Pins and late scores, then what people and tools are pointed to. */
 static int
 settle(struct transfer *t, struct pawl *to, struct pawl_error *err)
 {
 	for (size_t i = 0; i < t->copies->n; i++) {
-		PAWL_CLEAN(buf_clear) struct buf key = {0};
-
-		if (*t->copies->rows[i].problem)
-			continue;
-		buf_printf(&key, CATALOG_MARKS "/%s.json", t->copies->rows[i].name);
-		TRY(buf_check(&key, to->root, err));
-		TRY(copy_small(t->from->store, to->store, buf_str(&key), STORE_DURABLE, err));
+		if (!*t->copies->rows[i].problem)
+			TRY(copy_mark(t, to, &t->copies->rows[i], err));
 	}
 	if (t->from->attempt >= to->attempt && t->from->stored_id >= to->stored_id)
 		TRY(copy_small(t->from->store, to->store, RUN_KEY, STORE_DURABLE, err));

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "lease.h"
 #include "meet.h"
+#include "pack.h"
 #include "save.h"
 
 #define AGE_NS ((int64_t)7 * 86400 * 1000000000)
@@ -48,7 +49,7 @@ struct folders {
 	struct bump memory;
 	struct folder_seen {
 		const char *name;
-		bool is_decided;
+		bool is_decided, is_save;
 		struct folder_seen *next;
 	} *first; /* the latest; keys come in order, so a folder's are together */
 };
@@ -73,8 +74,11 @@ see_key(void *arg, const struct store_entry *entry)
 		seen->next = f->first;
 		f->first = seen;
 	}
+	uint32_t rank, index;
 	if (strcmp(slash + 1, MANIFEST_NAME) == 0)
 		f->first->is_decided = true;
+	if (pack_parse_name(slash + 1, &rank, &index))
+		f->first->is_save = true;
 	return 0;
 }
 
@@ -89,6 +93,7 @@ see_folder(void *arg, const struct store_entry *entry)
 	if (!seen)
 		return PAWL_ENOMEM;
 	seen->name = bump_strndup(&f->memory, entry->name, strlen(entry->name));
+	seen->is_save = true; /* as far as is known */
 	seen->next = f->first;
 	f->first = seen;
 	return seen->name ? 0 : PAWL_ENOMEM;
@@ -116,7 +121,7 @@ withdraw_open_ones(struct store *store, const char *folder, struct pawl_error *e
 	for (const struct folder_seen *seen = f.first; seen; seen = seen->next) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
 
-		if (seen->is_decided)
+		if (seen->is_decided || !seen->is_save) /* or some other program's */
 			continue;
 		buf_printf(&key, "%s/%s", folder, seen->name);
 		TRY(buf_check(&key, folder, err));

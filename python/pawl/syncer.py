@@ -184,15 +184,19 @@ class Syncer:
                 result.append(call())
             except BaseException as why:
                 error.append(why)
+            finally:
+                done.set()
 
+        done = threading.Event()  # a join() that is interrupted takes the thread for ended (Python 3.11)
         thread = threading.Thread(target=work, name="pawl-sync")
         thread.start()
         try:
-            thread.join()
+            done.wait()
         except BaseException:
             sync.cancel()
-            thread.join()
+            done.wait()
             raise
+        thread.join()
         if error:
             raise error[0]
         return result[0]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http: see http.h. Called by s3_call.c and s3_cred_net.c; calls libcurl and base.
+ * http: see http.h. Called by object_call.c and s3_cred_net.c; calls libcurl and base.
  *
  * A lane is one multi handle with its own connections and as many easy handles as one http_run may need. A call takes a
  * free lane or makes one, so that threads never wait for each other, and gives it back with its connections open.

@@ -42,6 +42,8 @@ int
 object_read_url(struct object_config *c, const char *url, const char *begin, const char *kind, struct pawl_error *err)
 {
 	size_t len = strcspn(begin, "/"), scheme = strcspn(url, ":");
+	if (memchr(begin, ':', len) != NULL && strchr(begin, '@') != NULL) /* not shown: it may be a secret (P18) */
+		return err_set(err, PAWL_EUSAGE, "%.*s://...: credentials in a URL are refused", (int)scheme, url);
 	if (len == 0)
 		return err_set(err, PAWL_EUSAGE, "%.300s: has no %s, expected %.*s://%s/prefix", url, kind, (int)scheme,
 		               url, kind);

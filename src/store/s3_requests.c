@@ -22,9 +22,10 @@ no_memory(struct pawl_error *err, const char *what)
 	return err_set(err, PAWL_ENOMEM, "%s: out of memory", what);
 }
 
+/* A bucket that is gone is not an object that is not there: who finds nothing would begin anew (P8). */
 const struct object_meaning s3_meanings[] = {
 	{"NoSuchKey", PAWL_ENOTFOUND, "there is no such object"},
-	{"NoSuchBucket", PAWL_ENOTFOUND, "there is no such bucket"},
+	{"NoSuchBucket", PAWL_EIO, "there is no such bucket"},
 	{"InvalidAccessKeyId", PAWL_EAUTH, "the server does not know the access key"},
 	{"SignatureDoesNotMatch", PAWL_EAUTH,
          "the server finds the signature wrong: the secret key does not fit the access key"},

@@ -161,7 +161,9 @@ read_url(struct bump *memory, const char *url, struct url *u, struct pawl_error 
 	if (at != NULL && colon != NULL && colon < at)
 		return err_set(err, PAWL_EUSAGE,
 		               SCHEME "...: a password in a URL is refused; expected a key or an agent");
-	u->shown = bump_strndup(memory, url, len);
+	/* A password with a '/' in it looks like a port and a path: not shown (P18). */
+	bool odd = colon != NULL && colon < begin + strcspn(begin, "/?") && strchr(colon, '@') != NULL;
+	u->shown = odd ? SCHEME "..." : bump_strndup(memory, url, len);
 	char *host = bump_strndup(memory, begin, strcspn(begin, "/?"));
 	char *path = bump_strndup(memory, begin + strcspn(begin, "/?"), len - strlen(SCHEME) - strcspn(begin, "/?"));
 	char *options = bump_strndup(memory, query != NULL ? query + 1 : "", query != NULL ? strlen(query + 1) : 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store: where bytes live. Engines (file, mem, s3) and layers (retry, nodes, fault)
+ * store: where bytes live. Engines (file, mem, s3, gcs, azure, ssh) and layers (retry, rate, nodes, tiers, fault)
  * fill the same table of operations; store.c is the checked border: every call of the core goes through
  * store_*(), which checks keys (text_is_key), ranges and states once, so that engines stay small.
  *

@@ -27,7 +27,7 @@ static const struct object_meaning meanings[] = {
 	{"BlobNotFound", PAWL_ENOTFOUND, "there is no such object"},
 	{"ResourceNotFound", PAWL_ENOTFOUND, "there is no such object"},
 	{"CannotVerifyCopySource", PAWL_ENOTFOUND, "there is no such object"},
-	{"ContainerNotFound", PAWL_ENOTFOUND, "there is no such container"},
+	{"ContainerNotFound", PAWL_EIO, "there is no such container"},
 	{"BlobAlreadyExists", PAWL_EEXISTS, "there is one already"},
 	{"AuthenticationFailed", PAWL_EAUTH, "the server finds the signature wrong: the key or the token does not fit"},
 	{"AuthorizationFailure", PAWL_EAUTH, "access is denied"},

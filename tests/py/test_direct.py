@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -174,3 +175,31 @@ def test_the_command_takes_buckets(root: str) -> None:
     cli.run("pin", f"{root}@1", **access)
     cli.run("rm", "--force", f"{root}@2", **access)
     assert [row["step"] for row in json.loads(cli.run("ls", root, "--json", **access).stdout)["checkpoints"]] == [1]
+
+
+def test_P8_R137_a_bucket_that_has_gone_is_an_error_and_not_an_empty_run() -> None:
+    """Nothing found must not look like a run that has not begun. A bucket of its own, which is taken away."""
+    with moto() as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.env.items():
+            if name.startswith("AWS_"):
+                patch.setenv(name, value)
+        root = f"{server.url}/run"
+        with pawl.CheckpointManager(root) as m:
+            m.save(1, state(1), wait=True)
+            reset = urllib.request.Request(f"{server.endpoint}/moto-api/reset", method="POST")
+            urllib.request.urlopen(reset, timeout=20).close()
+            for action in (m.restore, lambda: m.save(2, state(2), wait=True), m.reload):
+                with pytest.raises(pawl.PawlError, match="no such bucket"):
+                    action()
+            assert m.all_steps() == [1], "what was known is not forgotten"
+            with pytest.raises(pawl.NotFoundError, match="bucket"):
+                pawl.CheckpointManager(root, read_only=True)
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://AKIA:{}@bucket/run", "gs://k:{}@b/run", "az://u:{}@c/run", "ssh://u:1/{}@host/run"]
+)
+def test_P18_credentials_in_a_url_are_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(pawl.PawlError) as caught:
+        pawl.CheckpointManager(url.format("CANARY-5ecret"))
+    assert "CANARY" not in str(caught.value) and "://..." in str(caught.value)

@@ -198,6 +198,36 @@ def test_R96_copies_may_have_rules_of_their_own(root: pathlib.Path, mirror: path
     assert len(events(root, "upload")) == before  # what was deleted there on purpose is not brought there again
 
 
+def test_P6_what_is_pinned_or_held_in_the_mirror_stays_there(root: pathlib.Path, mirror: pathlib.Path) -> None:
+    with pawl.CheckpointManager(root, mirrors=[mirror], mirror_keep={"keep_last": 3}) as m:
+        for step in (1, 2, 3):
+            m.save(step, state(step), wait=True)
+        m.wait_until_finished(level="remote", timeout=60)
+    with pawl.CheckpointManager(mirror) as there:
+        there.pin(1)
+    with pawl.hold(mirror, 2), pawl.CheckpointManager(root, mirrors=[mirror], mirror_keep={"keep_last": 1}) as m:
+        m.save(4, state(4), wait=True)
+        m.wait_until_finished(level="remote", timeout=60)
+    kept = sorted(p.name for p in (mirror / "checkpoints").iterdir())
+    assert kept == ["checkpoint_000001", "checkpoint_000002", "checkpoint_000004"]
+    (journal,) = (root / ".pawl" / "mirrors").iterdir()  # what was deleted there is known at once
+    rows = json.loads(journal.read_text())["done"]
+    assert [row[0] for row in rows if row[2:] == ["retired"]] == [3]
+
+
+def test_P14_nothing_is_deleted_here_because_a_manifest_lies_there(root: pathlib.Path, mirror: pathlib.Path) -> None:
+    save(root, range(1, 3), mirrors=[mirror])
+    shutil.rmtree(root / ".pawl" / "mirrors")
+    damage(pack_of(mirror, 1), "flip")
+    rules: dict[str, Any] = {"mirrors": [mirror], "delete_after_upload": True}
+    with pytest.raises(pawl.CorruptError, match="damaged in the mirror"), pawl.CheckpointManager(root, **rules) as m:
+        m.wait_until_finished(level="remote", timeout=60)
+    deadline = time.monotonic() + 20
+    while pack_of(root, 2).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert pack_of(root, 1).exists() and not pack_of(root, 2).exists()  # 2 has been read back
+
+
 def test_E5_pins_and_late_scores_follow_to_the_mirror(root: pathlib.Path, mirror: pathlib.Path) -> None:
     with pawl.CheckpointManager(root, mirrors=[mirror], score_attribute="loss", score_order="max") as m:
         for step in (1, 2, 3):
@@ -257,11 +287,14 @@ def test_what_makes_no_sense_is_refused_early(root: pathlib.Path, mirror: pathli
     ):
         with pytest.raises(pawl.UsageError, match=match):
             pawl.CheckpointManager(root, **bad)
+    for url in ("ssh://u:canary@host/p", "s3://u:canary@bucket/p", "ssh://u:can/canary@host/p"):
+        with pytest.raises(pawl.UsageError) as refused:
+            pawl.CheckpointManager(root, mirrors=[url])
+        assert "canary" not in str(refused.value)  # P18
     save(tmp_path / "other", range(1, 2))
     save(root, range(1, 2))
-    m = pawl.CheckpointManager(root, mirrors=[tmp_path / "other"])
     with pytest.raises(pawl.ExistsError, match="another run"):
-        m.close()
+        pawl.CheckpointManager(root, mirrors=[tmp_path / "other"])
 
 
 # --------------------------------------------------------------------- restore

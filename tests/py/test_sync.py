@@ -399,6 +399,49 @@ def test_P14_damage_on_the_other_host_is_found(host: Host, tmp_path: pathlib.Pat
         pawl.Syncer(tmp_path / "back", remote=host.place("/damaged")).down()
 
 
+def damage_and_sync(run: pathlib.Path, remote: str, there: pathlib.Path) -> None:
+    """A checkpoint that is whole there is not written over by one that was damaged here, nor the other way about."""
+    (run / ".pawl" / "holds").mkdir(parents=True, exist_ok=True)
+    (run / ".pawl" / "holds" / "x.json").write_text("{}")
+    with pawl.Syncer(run, remote=remote) as syncer:
+        with pawl.CheckpointManager(run):  # which has the lease now
+            syncer.up()
+        assert not list(there.glob(".lease*")) and not (there / ".pawl" / "holds" / "x.json").exists()
+        for name in ("rank*", "manifest.json"):
+            (file,) = (run / "checkpoints" / "checkpoint_000001").glob(name)
+            file.write_bytes(file.read_bytes()[:-7])  # another size, and newer
+        syncer.up()
+        with pawl.CheckpointManager(there, read_only=True) as manager:
+            assert manager.verify() == []
+            assert manager.all_steps() == [0, 1]
+        (pack,) = (there / "checkpoints" / "checkpoint_000002").glob("rank*")
+        pack.write_bytes(pack.read_bytes()[:-7])
+        with pytest.raises(pawl.PawlError):
+            pawl.Syncer(run, remote=remote).down()
+    with pawl.CheckpointManager(run, read_only=True) as manager:
+        restored = manager.restore(step=1)
+        assert restored is not None and restored.state["step"] == 1
+
+
+def test_P14_rsync_writes_over_no_checkpoint(host: Host, tmp_path: pathlib.Path) -> None:
+    damage_and_sync(make_run(tmp_path / "run", nbytes=300000), host.place("/kept"), host.home / "kept")
+
+
+def test_P14_a_store_as_target_writes_over_no_checkpoint(tmp_path: pathlib.Path) -> None:
+    damage_and_sync(make_run(tmp_path / "run", nbytes=300000), f"file://{tmp_path}/kept", tmp_path / "kept")
+
+
+def test_P8_a_store_that_holds_another_run_is_refused(tmp_path: pathlib.Path) -> None:
+    remote = f"file://{tmp_path}/one"
+    pawl.Syncer(make_run(tmp_path / "a"), remote=remote).up()
+    other = make_run(tmp_path / "b", steps=3)
+    with pytest.raises(pawl.ExistsError, match="another run"):
+        pawl.Syncer(other, remote=remote).up()
+    with pytest.raises(pawl.ExistsError, match="another run"):
+        pawl.Syncer(other, remote=remote).down()
+    assert steps_of(tmp_path / "one") == [0, 1] and steps_of(other) == [0, 1, 2]
+
+
 def test_R118_a_template_of_the_seed(host: Host, tmp_path: pathlib.Path) -> None:
     run = make_run(tmp_path / "seed")
     ssh = host.ssh.removeprefix("ssh ")

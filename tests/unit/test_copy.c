@@ -6,11 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <sys/syscall.h>
 
 #include "../helpers/make_checkpoint.h"
 #include "base/clock.h"
 #include "base/fileio.h"
 #include "copy.h"
+#include "withdraw.h"
 
 #define N 120000
 #define FOLDER "checkpoints/checkpoint_000001"
@@ -169,6 +171,97 @@ test_P1_a_damaged_source_is_named_and_nothing_is_committed(void **state)
 	assert_same(f->from, f->memory);
 }
 
+/* A store whose operations are those of another one, but for a few. */
+static struct store_ops twisted;
+static const struct store_ops *straight;
+
+static void
+twist(struct store *s)
+{
+	straight = s->ops;
+	twisted = *straight;
+	s->ops = &twisted;
+}
+
+static int
+put_after_others(struct store *s, const char *key, const struct pawl_slice *parts, size_t n, int flags,
+                 struct pawl_error *err)
+{
+	PAWL_FREE char *folder = mem_strdup(key);
+	*strrchr(folder, '/') = 0;
+	twisted.put = straight->put;
+	made_check(straight->remove_folder(s, folder, err), err);
+	return straight->put(s, key, parts, n, flags, err);
+}
+
+static void
+look_flat(struct store *s, struct store_caps *ret)
+{
+	straight->caps(s, ret);
+	ret->rename_folder = false;
+}
+
+static int
+list_after_others(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
+{
+	made_check(straight->remove(s, FOLDER "/" PACK, err), err); /* in the first listing it is not there yet */
+	return straight->list(s, folder, fn, arg, err);
+}
+
+/* Whoever opens the target as a run takes away what is not yet a checkpoint. */
+static void
+test_P2_a_folder_that_was_taken_away_is_not_committed(void **state)
+{
+	struct fixture *f = *state;
+	struct copy_job job = job_to(f, f->memory);
+	twist(f->memory);
+	twisted.put = put_after_others;
+	assert_int_equal(copy_checkpoint(&job, NULL, &f->err), PAWL_EIO);
+	assert_non_null(strstr(f->err.message, "rank00000-00000.safetensors of "));
+	assert_false(is_there(f->memory, FOLDER "/manifest.json"));
+	made_check(copy_checkpoint(&job, NULL, &f->err), &f->err);
+	assert_same(f->from, f->memory);
+}
+
+static void
+test_P2_a_prefix_that_lacks_a_file_is_not_committed(void **state)
+{
+	struct fixture *f = *state;
+	struct copy_job job = job_to(f, f->memory);
+	twist(f->memory);
+	twisted.caps = look_flat;
+	twisted.list = list_after_others;
+	assert_int_equal(copy_checkpoint(&job, NULL, &f->err), PAWL_EIO);
+	assert_non_null(strstr(f->err.message, PACK));
+	assert_false(is_there(f->memory, FOLDER "/manifest.json"));
+	twisted.list = straight->list;
+	made_check(copy_checkpoint(&job, NULL, &f->err), &f->err);
+	assert_same(f->from, f->memory);
+}
+
+static int
+stat_old(struct store *s, const char *key, struct store_entry *ret, struct pawl_error *err)
+{
+	int rc = straight->stat(s, key, ret, err);
+	ret->mtime_ns -= (int64_t)660 * 1000000000;
+	return rc;
+}
+
+static void
+test_what_called_a_save_off_long_ago_is_in_nobodys_way(void **state)
+{
+	struct fixture *f = *state;
+	struct copy_job job = job_to(f, f->memory);
+	twist(f->memory);
+	twisted.caps = look_flat;
+	made_check(withdraw_put(f->memory, FOLDER, NULL, &f->err), &f->err);
+	assert_int_equal(copy_checkpoint(&job, NULL, &f->err), PAWL_ETRANSIENT);
+	assert_non_null(strstr(f->err.message, "called off"));
+	twisted.stat = stat_old;
+	made_check(copy_checkpoint(&job, NULL, &f->err), &f->err);
+	assert_same(f->from, f->memory);
+}
+
 /* As a copy that was stopped before the end leaves it. */
 static void
 unpublish(struct fixture *f, struct store *s)
@@ -200,6 +293,34 @@ test_P15_what_is_there_is_not_sent_again_unless_it_is_wrong(void **state)
 	assert_int_equal(r.sent_bytes + r.found_bytes, all);
 	assert_same(f->from, f->memory);
 }
+
+#ifndef F_FULLFSYNC /* else it is that which is called */
+/* The system's, for the library too; files are counted, and folders are not. */
+static _Atomic unsigned n_syncs;
+
+int
+fsync(int fd)
+{
+	struct stat st;
+	n_syncs += fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+	return (int)syscall(SYS_fsync, fd);
+}
+
+static void
+test_P3_what_is_found_in_a_folder_is_synced(void **state)
+{
+	struct fixture *f = *state;
+	struct copy_result r = {0};
+	struct copy_job job = job_to(f, f->disk);
+	made_check(copy_checkpoint(&job, &r, &f->err), &f->err);
+	unpublish(f, f->disk);
+	unsigned before = n_syncs;
+	made_check(copy_checkpoint(&job, &r, &f->err), &f->err);
+	assert_int_equal(r.found_bytes, r.bytes);
+	assert_int_equal(n_syncs - before, 4 + 1); /* the packs and the manifest */
+	assert_same(f->from, f->disk);
+}
+#endif
 
 /* At every call of the target that fails once: an error and no checkpoint, or success; then the next call completes it.
  */
@@ -324,6 +445,12 @@ main(void)
 		T(test_P15_a_second_copy_does_nothing_and_another_checkpoint_is_in_the_way),
 		T(test_P1_a_damaged_source_is_named_and_nothing_is_committed),
 		T(test_P15_what_is_there_is_not_sent_again_unless_it_is_wrong),
+		T(test_P2_a_folder_that_was_taken_away_is_not_committed),
+		T(test_P2_a_prefix_that_lacks_a_file_is_not_committed),
+		T(test_what_called_a_save_off_long_ago_is_in_nobodys_way),
+#ifndef F_FULLFSYNC
+		T(test_P3_what_is_found_in_a_folder_is_synced),
+#endif
 		T(test_P2_P15_after_a_failure_at_any_call_the_next_one_completes_it),
 		T(test_R140_files_that_another_checkpoint_there_has_are_linked),
 		T(test_P16_deadline_cancel_and_memory),

@@ -62,10 +62,52 @@ test_what_is_done_is_known_by_id_and_token(void **state)
 	assert_false(mirror_has(&m, 7, TOKEN_A));
 	assert_true(mirror_had(&m, 7, TOKEN_A));
 	assert_true(mirror_has(&m, 8, TOKEN_B) && !mirror_had(&m, 8, TOKEN_A));
+	mirror_find_done(&m, 9)->verified = mirror_find_done(&m, 10)->verified = true;
 	mirror_forget_done(&m); /* only what was there and was deleted there on purpose is remembered */
-	assert_int_equal(m.n_done, 1);
 	assert_true(mirror_had(&m, 7, TOKEN_A));
+	for (uint64_t id = 1; id <= 200; id++)
+		assert_true(id == 7 || !mirror_had(&m, id, TOKEN_A));
 	mem_free(m.done);
+}
+
+static void
+test_P14_what_a_listing_shows_is_verified_only_if_it_was_before(void **state)
+{
+	(void)state;
+	struct mirror m = {0};
+	for (uint64_t id = 1; id <= 4; id++)
+		assert_int_equal(mirror_note_done(&m, id, TOKEN_A, false, NULL), 0);
+	for (uint64_t id = 1; id <= 3; id++)
+		mirror_find_done(&m, id)->verified = true;
+	const uint64_t before = m.n_changes;
+	mirror_forget_done(&m);
+	assert_int_equal(mirror_note_done(&m, 1, TOKEN_A, false, NULL), 0);
+	assert_int_equal(mirror_note_done(&m, 2, TOKEN_B, false, NULL), 0);
+	assert_int_equal(mirror_note_done(&m, 4, TOKEN_A, false, NULL), 0);
+	assert_true(m.n_changes > before); /* listings that began before are old */
+	assert_true(mirror_has_verified(&m, 1, TOKEN_A) && !mirror_lacks(&m, 1, TOKEN_A));
+	assert_true(mirror_has(&m, 2, TOKEN_B) && mirror_lacks(&m, 2, TOKEN_B));
+	assert_true(!mirror_had(&m, 3, TOKEN_A) && mirror_lacks(&m, 3, TOKEN_A));
+	assert_true(mirror_has(&m, 4, TOKEN_A) && !mirror_has_verified(&m, 4, TOKEN_A));
+	assert_int_equal(mirror_note_done(&m, 1, TOKEN_A, true, NULL), 0); /* deleted there on purpose */
+	assert_false(mirror_lacks(&m, 1, TOKEN_A) || mirror_has(&m, 1, TOKEN_A));
+	mirror_forget_done(&m); /* 3 was not in the listing: what comes back there is not what we have seen */
+	assert_int_equal(mirror_note_done(&m, 3, TOKEN_A, false, NULL), 0);
+	assert_true(mirror_lacks(&m, 3, TOKEN_A));
+	mem_free(m.done);
+}
+
+static void
+test_P16_a_mirror_may_have_a_pause_as_a_whole(void **state)
+{
+	(void)state;
+	struct mirror m = {.not_before_ms = 500};
+	const struct catalog c = {0};
+	int64_t until = 0;
+	assert_null(mirror_next(&m, &c, 100, &until));
+	assert_int_equal(until, 500);
+	assert_null(mirror_next(&m, &c, 500, &until));
+	assert_int_equal(until, -1);
 }
 
 static void
@@ -96,6 +138,8 @@ main(void)
 		cmocka_unit_test(test_the_newest_that_is_due_is_next),
 		cmocka_unit_test(test_P16_pauses_grow_to_a_limit),
 		cmocka_unit_test(test_what_is_done_is_known_by_id_and_token),
+		cmocka_unit_test(test_P14_what_a_listing_shows_is_verified_only_if_it_was_before),
+		cmocka_unit_test(test_P16_a_mirror_may_have_a_pause_as_a_whole),
 		cmocka_unit_test(test_failures_are_counted_and_forgotten),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -169,6 +169,62 @@ test_P1_what_is_damaged_is_passed_over_and_told(void **state)
 	assert_int_equal(count_at(beside(r, "there")), 2);
 }
 
+static void
+test_what_lies_in_a_mirror_alone_is_brought_over_too(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_retention keep = PAWL_RETENTION_INIT;
+	static char mirror[200];
+	static const char *const mirrors[] = {mirror};
+
+	snprintf(mirror, sizeof(mirror), "%s", beside(r, "mirror"));
+	r->opts.mirrors = mirrors;
+	r->opts.n_mirrors = 1;
+	begin(r);
+	OK(pawl_wait_level(r->run, PAWL_LEVEL_REMOTE, -1, err));
+	keep.num_to_keep = 1;
+	OK(pawl_prune(r->run, &keep, 0, NULL, err));
+	assert_int_equal(pawl_kind_of(beside(r, "source/checkpoints/checkpoint_000002"), NULL), PAWL_KIND_NOTHING);
+	COPIES("3 2 1", pawl_copy_run(r->run, beside(r, "there"), NULL, NULL, &copies, err));
+	assert_int_equal(count_at(beside(r, "there")), 3);
+}
+
+static unsigned
+marks_of(struct pawl *run, size_t i)
+{
+	struct pawl_list *list = NULL;
+
+	OK(pawl_list_open(run, 0, &list, err));
+	assert_in_range(i, 0, pawl_list_count(list) - 1);
+	unsigned marks = pawl_list_get(list, i)->marks;
+	pawl_list_free(list);
+	return marks;
+}
+
+static void
+test_P6_a_pin_of_the_target_stays(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
+	struct pawl_metric late = {.name = "late", .value = 0.5};
+	struct pawl *there = NULL;
+
+	begin(r);
+	OK(pawl_copy_run(r->run, beside(r, "there"), NULL, NULL, NULL, err));
+	opts.root = beside(r, "there");
+	opts.upkeep = 1;
+	OK(pawl_open(&opts, &there, err));
+	OK(pawl_pin(there, 2, err));
+	pawl_close(there, NULL);
+	OK(pawl_score(r->run, 2, &late, 1, err));
+	OK(pawl_copy_run(r->run, beside(r, "there"), NULL, NULL, NULL, err));
+	opts.root = beside(r, "there");
+	OK(pawl_open(&opts, &there, err));
+	assert_int_equal(marks_of(there, 0) & PAWL_MARK_PINNED, 0);
+	assert_int_equal(marks_of(there, 1) & PAWL_MARK_PINNED, PAWL_MARK_PINNED);
+	pawl_close(there, NULL);
+}
+
 int
 main(void)
 {
@@ -179,6 +235,8 @@ main(void)
 		CASE(test_wrong_calls_are_refused),
 		CASE(test_a_cancelled_transfer_is_gone_on_with),
 		CASE(test_P1_what_is_damaged_is_passed_over_and_told),
+		CASE(test_what_lies_in_a_mirror_alone_is_brought_over_too),
+		CASE(test_P6_a_pin_of_the_target_stays),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
