@@ -146,7 +146,7 @@ class CheckpointManager:
         save_on_exception: bool = False,
         fault: tuple[str, int, int, bool] | None = None,
     ) -> None:
-        """Opens or creates the run in ``root`` (a path, ``file://path``, ``mem:``, or a URL of a store: docs/stores.md).
+        """Opens or creates the run in ``root``: a path, ``file://path``, ``mem:``, or a URL (docs/stores.md).
 
         ``mirrors``: paths or URLs to which every checkpoint is copied in the background (docs/mirrors.md).
         ``mirror_keep``: what they keep, by the words of the rules above; None = everything. ``delete_after_upload``:
