@@ -27,7 +27,7 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM_SECONDS = 600
-PYTEST_SECONDS = 1800
+PYTEST_SECONDS = 3000
 PROOF_EVERY = 25  # make proof takes every point
 KINDS = ("lint", "unit", "proof", "py")
 
