@@ -35,10 +35,12 @@ set_files(posix_spawn_file_actions_t *actions, unsigned flags, const struct ends
 	                         : posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
 	if (rc == 0 && (flags & CHILD_TALK))
 		rc = posix_spawn_file_actions_adddup2(actions, ends->talk, 1);
-	else if (rc == 0 && (flags & (CHILD_FEED | CHILD_MERGED)))
+	else if (rc == 0 && (flags & (CHILD_FEED | CHILD_MERGED | CHILD_CAPTURE)))
 		rc = posix_spawn_file_actions_adddup2(actions, ends->said, 1);
 	else if (rc == 0)
 		rc = posix_spawn_file_actions_addopen(actions, 1, "/dev/null", O_WRONLY, 0);
+	if (rc == 0 && (flags & CHILD_CAPTURE))
+		return posix_spawn_file_actions_addopen(actions, 2, "/dev/null", O_WRONLY, 0);
 	return rc == 0 ? posix_spawn_file_actions_adddup2(actions, ends->said, 2) : rc;
 }
 

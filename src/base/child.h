@@ -13,13 +13,14 @@
 enum {
 	CHILD_TALK = 1,    /* stdin and stdout are one socket, ours is `talk`; else stdin is /dev/null */
 	CHILD_FEED = 2,    /* stdin alone is that socket; stdout goes where stderr does */
-	CHILD_MERGED = 4   /* stdout goes where stderr does; else, without CHILD_TALK, it is thrown away */
+	CHILD_MERGED = 4,  /* stdout goes where stderr does; else, without CHILD_TALK, it is thrown away */
+	CHILD_CAPTURE = 8  /* alone: what it prints to stdout comes to `said`, and stderr is thrown away */
 };
 
 struct child {
 	pid_t pid; /* and its process group; 0 = none */
 	int talk;  /* or -1; does not block */
-	int said;  /* what it prints to stderr; does not block */
+	int said;  /* what it prints to stderr, or see CHILD_CAPTURE; does not block */
 };
 #define CHILD_INIT {.talk = -1, .said = -1}
 

@@ -1,68 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proc: see proc.h. Called by store/s3_cred.c; calls buf, clock, err. posix_spawn, because the program that uses pawl
- * has threads. P16: time and output are bounded. P18: nothing of the output gets into a message.
+ * proc: see proc.h. Called by store/s3_cred.c; calls buf, child, clock, err. P16: time and output are bounded. P18:
+ * nothing of the output gets into a message.
  */
 #include "base/proc.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <spawn.h>
-#include <stdbool.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/fileio.h"
-
-extern char **environ;
-
-static int
-set_up(posix_spawn_file_actions_t *actions, posix_spawnattr_t *attr, int out_fd)
-{
-	sigset_t none, ours;
-	sigemptyset(&none);
-	sigemptyset(&ours);
-	sigaddset(&ours, SIGPIPE);
-	int rc = posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
-	if (rc == 0)
-		rc = posix_spawn_file_actions_adddup2(actions, out_fd, 1);
-	if (rc == 0)
-		rc = posix_spawn_file_actions_addopen(actions, 2, "/dev/null", O_WRONLY, 0);
-	/* A thread of the library blocks all signals; a program must not start like that. */
-	if (rc == 0)
-		rc = posix_spawnattr_setflags(attr,
-		                              POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-	if (rc == 0)
-		rc = posix_spawnattr_setsigmask(attr, &none);
-	if (rc == 0)
-		rc = posix_spawnattr_setsigdefault(attr, &ours);
-	return rc;
-}
-
-/* 0 or an errno value. */
-static int
-spawn(char *const argv[], int out_fd, pid_t *ret)
-{
-	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attr;
-	int rc = posix_spawn_file_actions_init(&actions);
-	if (rc != 0)
-		return rc;
-	rc = posix_spawnattr_init(&attr);
-	if (rc == 0) {
-		rc = set_up(&actions, &attr, out_fd);
-		if (rc == 0)
-			rc = posix_spawnp(ret, argv[0], &actions, &attr, argv, environ);
-		posix_spawnattr_destroy(&attr);
-	}
-	posix_spawn_file_actions_destroy(&actions);
-	return rc;
-}
 
 static int
 read_all(int fd, const char *name, int64_t deadline_ms, size_t max, struct buf *out, struct pawl_error *err)
@@ -78,7 +29,7 @@ read_all(int fd, const char *name, int64_t deadline_ms, size_t max, struct buf *
 			continue;
 		char piece[4096];
 		ssize_t got = read(fd, piece, sizeof piece);
-		if (got < 0 && errno == EINTR)
+		if (got < 0 && (errno == EINTR || errno == EAGAIN))
 			continue;
 		if (got < 0)
 			return err_sys(err, errno, "%.200s: cannot read what it prints", name);
@@ -92,29 +43,9 @@ read_all(int fd, const char *name, int64_t deadline_ms, size_t max, struct buf *
 	}
 }
 
-/* Until it has ended; it is killed at the deadline. */
 static int
-wait_for(pid_t pid, const char *name, int64_t deadline_ms, bool kill_now, struct pawl_error *err)
+explain(int status, const char *name, struct pawl_error *err)
 {
-	int status = 0;
-	bool killed = kill_now;
-	if (kill_now)
-		kill(-pid, SIGKILL);
-	for (;;) {
-		pid_t got = waitpid(pid, &status, killed ? 0 : WNOHANG);
-		if (got == pid)
-			break;
-		if (got < 0 && errno != EINTR)
-			return err_sys(err, errno, "%.200s: cannot wait for it", name);
-		if (got == 0 && clock_mono_ms() >= deadline_ms) {
-			kill(-pid, SIGKILL);
-			killed = true;
-		} else if (got == 0) {
-			clock_sleep_ms(2);
-		}
-	}
-	if (killed)
-		return err_set(err, PAWL_ETIMEOUT, "%.200s: has not ended in time", name);
 	if (WIFSIGNALED(status))
 		return err_set(err, PAWL_EIO, "%.200s: was ended by signal %d", name, WTERMSIG(status));
 	if (WEXITSTATUS(status) == 127)
@@ -127,21 +58,18 @@ wait_for(pid_t pid, const char *name, int64_t deadline_ms, bool kill_now, struct
 int
 proc_capture(char *const argv[], int64_t timeout_ms, size_t max, struct buf *out, struct pawl_error *err)
 {
-	int ends[2];
+	struct child c = CHILD_INIT;
 	int64_t deadline_ms = clock_mono_ms() + timeout_ms;
-	if (pipe2(ends, O_CLOEXEC) < 0)
-		return err_sys(err, errno, "%.200s: cannot make a pipe", argv[0]);
-	PAWL_FD int in = ends[0];
-	PAWL_FD int child_end = ends[1];
-	pid_t pid;
-	int sys = spawn(argv, child_end, &pid);
-	if (sys != 0)
-		return err_sys(err, sys, "%.200s: cannot be run", argv[0]);
-	fd_clean_close(&child_end);
-	child_end = -1;
-	int rc = read_all(in, argv[0], deadline_ms, max, out, err);
-	int ended = wait_for(pid, argv[0], deadline_ms, rc < 0, rc < 0 ? NULL : err);
-	return rc < 0 ? rc : ended;
+	TRY(child_start(argv, CHILD_CAPTURE, &c, err));
+	int rc = read_all(c.said, argv[0], deadline_ms, max, out, err);
+	while (rc == 0 && !child_has_ended(&c)) { /* it has closed its output and goes on */
+		if (clock_mono_ms() >= deadline_ms)
+			rc = err_set(err, PAWL_ETIMEOUT, "%.200s: has not ended in time", argv[0]);
+		else
+			clock_sleep_ms(2);
+	}
+	int status = child_end(&c, 0);
+	return rc < 0 ? rc : explain(status, argv[0], err);
 }
 
 int
