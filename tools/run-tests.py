@@ -176,13 +176,15 @@ def run_script(name: str, command: list[str], env: dict[str, str]) -> Outcome:
     return outcome
 
 
-def run_pytest(env: dict[str, str], progress: Progress, extra: list[str]) -> Outcome:
+def run_pytest(env: dict[str, str], progress: Progress, jobs: int, extra: list[str]) -> Outcome:
     outcome = Outcome("pytest")
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "tests/py", "-v", "--color=no", "--tb=short", f"--junitxml={report}"]
-        command += ["-o", "addopts=", "-p", "no:cacheprovider", *extra]
+        # Whole files at a time, since servers and trained models are made once per file. One more than there are
+        # processors, because many tests wait for servers, timers and children.
+        command += ["-o", "addopts=", "-p", "no:cacheprovider", "-n", str(jobs + 1), "--dist", "loadfile", *extra]
         process = subprocess.Popen(
             command,
             cwd=ROOT,
@@ -201,10 +203,10 @@ def run_pytest(env: dict[str, str], progress: Progress, extra: list[str]) -> Out
         deadline.start()
         for line in process.stdout:
             tail = [*tail[-60:], line.rstrip()]
-            if match := re.match(r"(\S+) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)", line):
+            if match := re.match(r"\[gw\d+\] \[ *\d+%\] (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S+)", line):
                 done += 1
-                failed += match[2] in ("FAILED", "ERROR")
-                progress.show(f"python  {done} done, {failed} failed  {match[1].removeprefix('tests/py/')}")
+                failed += match[1] in ("FAILED", "ERROR")
+                progress.show(f"python  {done} done, {failed} failed  {match[2].removeprefix('tests/py/')}")
         status = process.wait()
         deadline.cancel()
         read_junit(report, outcome)
@@ -245,7 +247,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="folder that meson built")
     parser.add_argument("--only", action="append", choices=KINDS, help="run this kind only; may be repeated")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="C programs and scripts at a time")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="programs, scripts and files of Python tests at a time")
     parser.add_argument("-k", dest="match", default="", help="only names that contain this")
     args = parser.parse_args()
     kinds = args.only or KINDS
@@ -277,7 +279,7 @@ def main() -> int:
                 summary(progress, kind, done)
             outcomes += done
         if "py" in kinds:
-            done = [run_pytest(env, progress, ["-k", args.match] if args.match else [])]
+            done = [run_pytest(env, progress, args.jobs, ["-k", args.match] if args.match else [])]
             summary(progress, "py", done)
             outcomes += done
     finally:
