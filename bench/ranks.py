@@ -59,6 +59,9 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return slowest(time.perf_counter() - begin), result
 
 
+STEP_SECONDS = 0.5
+
+
 class Bench:
     def __init__(self, folder: pathlib.Path, scale: float) -> None:
         self.folder = folder
@@ -91,6 +94,24 @@ class Bench:
         dist.barrier()
         return {"blocked": blocked, "durable": blocked + waited}
 
+    def save_pawl_lazy(self) -> dict[str, float]:
+        """save(lazy=True), then half a second of computing in every rank, then before_step()."""
+        self.change()
+        self.step += 1
+        a = torch.ones(512, 512)
+        begin = time.perf_counter()
+        blocked, ticket = timed(lambda: self.manager.save(self.step, self.state, lazy=True))
+        step_end = time.perf_counter() + STEP_SECONDS
+        while time.perf_counter() < step_end:
+            a @ a
+        fence, _ = timed(self.manager.before_step)
+        timed(ticket.wait)
+        durable = slowest(time.perf_counter() - begin)
+        if dist.get_rank() == 0 and self.step > 1:
+            self.manager.delete(self.step - 1)
+        dist.barrier()
+        return {"blocked": blocked + fence, "durable": durable}
+
     def save_dcp(self) -> dict[str, float]:
         self.change()
         path = self.place("dcp")
@@ -122,7 +143,12 @@ def main() -> None:
     world = dist.get_world_size()
     bench = Bench(folder, scale)
     turns: dict[str, dict[str, Callable[[], dict[str, float]]]] = {
-        f"{world} ranks save": {"pawl": bench.save_pawl, "DCP": bench.save_dcp, "DCP async_save": bench.save_dcp_async},
+        f"{world} ranks save": {
+            "pawl": bench.save_pawl,
+            "pawl lazy": bench.save_pawl_lazy,
+            "DCP": bench.save_dcp,
+            "DCP async_save": bench.save_dcp_async,
+        },
         f"{world} ranks restore": {
             "pawl": lambda: bench.restore("pawl", bench.same),
             "DCP": lambda: bench.restore("DCP", bench.same),

@@ -197,6 +197,15 @@ for _world in (2, 4):
             6,
         ),
         Row(
+            f"{_world} ranks: blocked, lazy with a step of 0.5 s, against DCP async_save",
+            _save,
+            ("pawl lazy", "blocked"),
+            ("DCP async_save", "blocked"),
+            "times",
+            6,
+            6,
+        ),
+        Row(
             f"{_world} ranks: durable, against DCP save", _save, ("pawl", "durable"), ("DCP", "durable"), "times", 3, 3
         ),
         Row(
