@@ -141,8 +141,8 @@ print_foreign_head(struct cli *cli, const struct pawl_info *info)
 	(void)fputc('\n', stdout);
 	line(cli, "path", text_clean(keep, info->path), none);
 	line(cli, "format", info->format,
-	     (struct cell){strcmp(info->format, "safetensors") == 0 ? "without sums of its bytes"
-	                                                            : "with the CRCs of its archive, if it has them",
+	     (struct cell){info_has_no_sums(info) ? "without sums of its bytes"
+	                                          : "with the CRCs of its archive, if it has them",
 	                   STYLE_DIM, NULL});
 	line(cli, "changed", human_time(keep, info->unix_seconds), age);
 	line(cli, "size",

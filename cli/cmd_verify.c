@@ -98,9 +98,8 @@ verify_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, stru
 	struct verdict *v = &all->items[all->n];
 	struct pawl_error err = {0};
 
-	*v = (struct verdict){
-		info->name, info->id, info->bytes, !info_is_foreign(info), strcmp(info->format, "safetensors") == 0,
-		0,          NULL,     NULL};
+	*v = (struct verdict){info->name, info->id, info->bytes, !info_is_foreign(info), info_has_no_sums(info),
+	                      0,          NULL,     NULL};
 	if ((info->marks & PAWL_MARK_BAD) != 0) {
 		v->code = PAWL_ECORRUPT;
 		v->message = info->problem;
@@ -128,7 +127,7 @@ static bool
 is_asked_for(const struct target *target, uint64_t id, const char *bad_name, const struct pawl_info *info)
 {
 	if (target->selector == NULL && !target->single)
-		return true;
+		return (info->marks & PAWL_MARK_UNFINISHED) == 0;
 	if (bad_name != NULL)
 		return strcmp(info->name, bad_name) == 0;
 	return (info->marks & PAWL_MARK_BAD) == 0 && info->id == id;
@@ -236,7 +235,7 @@ run_verify(struct cli *cli, const void *ptr)
 	struct pawl_error err = {0};
 	struct target target;
 	uint64_t id = 0;
-	size_t n = 0;
+	size_t n = 0, n_unfinished = 0;
 	double began = info_now(), seconds;
 	int rc;
 
@@ -254,6 +253,8 @@ run_verify(struct cli *cli, const void *ptr)
 	for (size_t i = 0; i < pawl_list_count(list); i++)
 		if (is_asked_for(&target, id, bad_name, pawl_list_get(list, i)))
 			infos[n++] = pawl_list_get(list, i);
+		else
+			n_unfinished += (pawl_list_get(list, i)->marks & PAWL_MARK_UNFINISHED) != 0;
 	rc = verify_all(cli, run, infos, n, &all);
 	seconds = info_now() - began;
 	if (rc == PAWL_ECANCELLED) {
@@ -264,6 +265,12 @@ run_verify(struct cli *cli, const void *ptr)
 		print_json(cli, run, &all, seconds);
 	else
 		remark(cli, run, &all, seconds);
+	if (n_unfinished > 0 && target.selector == NULL)
+		cli_note(
+			cli,
+			"%s without a manifest: of saves that go on, or that were cut off; 'pawl gc' and 'pawl repair' "
+			"look after those",
+			human_count(&cli->keep, n_unfinished, "folder", "folders"));
 	return pawl_code_exit_status(all.code);
 }
 

@@ -197,3 +197,10 @@ info_now(void)
 	(void)clock_gettime(CLOCK_REALTIME, &now);
 	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
+
+bool
+info_has_no_sums(const struct pawl_info *info)
+{
+	return strncmp(info->format, "safetensors", strlen("safetensors")) == 0 ||
+	       strcmp(info->format, "numpy.save") == 0;
+}

@@ -20,5 +20,7 @@ double info_now(void); /* unix seconds */
 
 /* A file that another program wrote: it has no step, no sums and no run. */
 bool info_is_foreign(const struct pawl_info *info);
+/* Of these: a format that carries no sums at all? */
+bool info_has_no_sums(const struct pawl_info *info);
 
 #endif

@@ -102,8 +102,9 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 		t->single = true;
 		return 0;
 	}
-	if (exists_in(cli, path, ".metadata")) {
-		t->root = path; /* of torch.distributed.checkpoint */
+	if (exists_in(cli, path, ".metadata") || exists_in(cli, path, "model.safetensors.index.json") ||
+	    exists_in(cli, path, "model.safetensors")) {
+		t->root = path; /* of torch.distributed.checkpoint, or a model as the Hugging Face libraries keep it */
 		t->single = t->file = true;
 		return 0;
 	}
@@ -125,10 +126,21 @@ target_is_url(const char *text)
 	       strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789+.-") == (size_t)(mark - text);
 }
 
-/* URL, URL@SELECTOR, URL/checkpoints/NAME. Only where none is selected is it looked up what lies there. */
+static bool
+ends_with(const char *text, const char *suffix)
+{
+	size_t len = strlen(text), n = strlen(suffix);
+
+	return len > n && strcmp(text + len - n, suffix) == 0;
+}
+
+/* URL, URL@SELECTOR, URL/checkpoints/NAME, or a file of another program by its suffix. Only where none is selected is
+ * it looked up what lies there. */
 static int
 parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error *err)
 {
+	static const char *const suffixes[] = {".safetensors", ".safetensors.index.json", ".pt", ".pth", ".npz",
+	                                       ".npy"};
 	const char *last, *at, *folder;
 	size_t len = strlen(url);
 	int kind;
@@ -149,6 +161,12 @@ parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error 
 		t->root = parent_of(cli, folder);
 		t->selector = last;
 		return 0;
+	}
+	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+		if (ends_with(url, suffixes[i])) {
+			t->single = t->file = true;
+			return 0;
+		}
 	}
 	kind = pawl_kind_of(url, err);
 	if (kind < 0)
@@ -273,8 +291,8 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 	if (rc == PAWL_ENOTFOUND && target->file)
 		return cli_error(
 			err, PAWL_EUSAGE,
-			"%s is a file; expected a run, a checkpoint's folder, RUN@SELECTOR, or a file of safetensors or "
-			"torch.save",
+			"%s is a file; expected a run, a checkpoint's folder, RUN@SELECTOR, or a file of safetensors, "
+			"torch.save or numpy",
 			target->root);
 	return rc;
 }

@@ -9,6 +9,7 @@
  *   2. dtypes, tensors   5. saving, tickets   8. restoring
  *   3. state trees       6. retention         9. triggers  10. upkeep
  *                                                          11. mirrors, copies
+ *                                                          12. syncing  13. single files  14. other formats  15. tar
  *
  * The shortest use:
  *
@@ -406,6 +407,10 @@ struct pawl_open_opts {
 	                             and pawl_wait fail too, as for a save that has failed; an open whose mirror cannot be
 	                             reached, too */
 	int leave_uploads;        /* 1: pawl_close does not wait for uploads: who opens the run next goes on with them */
+	uint64_t after_id;        /* ids of new checkpoints are above this one, as they are above those of the run */
+	uint64_t upload_bandwidth_bytes_per_second; /* into each mirror, all threads together; 0 = no limit */
+	uint32_t upload_error_budget; /* so many failed tries in a row at a mirror are not told by pawl_check and pawl_close, nor
+	                             fail a save; the next one is. They are events, and pawl_mirror_get counts them */
 };
 #define PAWL_OPEN_OPTS_INIT {.size = sizeof(struct pawl_open_opts), .retention = PAWL_RETENTION_INIT}
 
@@ -417,6 +422,8 @@ PAWL_API int pawl_open(const struct pawl_open_opts *, struct pawl **ret, struct 
 PAWL_API int pawl_close(struct pawl *, struct pawl_error *);
 PAWL_API const char *pawl_root(const struct pawl *);   /* as given, absolute for paths */
 PAWL_API const char *pawl_run_id(const struct pawl *); /* 32 hex digits; "" for single */
+/* What the store cannot promise to a run that is open for writing, in words; NULL = nothing. It is an event, too. */
+PAWL_API const char *pawl_warning(const struct pawl *);
 PAWL_API uint32_t pawl_my_rank(const struct pawl *);    /* 0 when alone */
 PAWL_API uint32_t pawl_world_size(const struct pawl *); /* 1 when alone */
 /* Reads what other processes have committed or deleted since. */
@@ -547,7 +554,9 @@ enum pawl_mark {
 	PAWL_MARK_PINNED = 4,
 	PAWL_MARK_HELD = 8,
 	PAWL_MARK_NONFINITE = 16, /* holds NaN or Inf (option nonfinite) */
-	PAWL_MARK_BAD = 32        /* the manifest does not verify; only in lists asked for with bad ones */
+	PAWL_MARK_BAD = 32,       /* the manifest does not verify; only in lists asked for with bad ones */
+	PAWL_MARK_UNFINISHED = 64 /* with that, in a bucket: there is no manifest, so it is a save that goes on, or what one
+	                             that was cut off has left: no damage, and pawl_verify of all says nothing of it */
 };
 
 /* Summary of a checkpoint, from its manifest. Borrowed from the handle that returned it. */
@@ -691,6 +700,7 @@ PAWL_API double pawl_optimal_interval_seconds(double save_cost_seconds, double m
 struct pawl_watch;
 PAWL_API int pawl_watch_open(double grace_seconds, struct pawl_watch **ret, struct pawl_error *);
 PAWL_API int pawl_watch_signal(const struct pawl_watch *);          /* number of the signal that came, or 0 */
+PAWL_API int64_t pawl_watch_sender(const struct pawl_watch *);      /* the process that sent it; 0 = not known, or none came */
 PAWL_API double pawl_watch_seconds_left(const struct pawl_watch *); /* < 0 = unknown */
 PAWL_API void pawl_watch_close(struct pawl_watch *);
 
@@ -795,7 +805,8 @@ enum pawl_level {
 	                          have been read back */
 };
 /* pawl_wait up to a level: LOCAL is pawl_wait. REMOTE waits until every checkpoint of the run is in every mirror, or an upload
- * has failed since the call began: then that error. PAWL_ETIMEOUT with PAWL_SYS_WAITED. */
+ * has failed since the call began: then that error. PAWL_ETIMEOUT with PAWL_SYS_WAITED. On ranks above 0 REMOTE
+ * is PAWL_EUNSUPPORTED where there are mirrors: rank 0 copies, and only it can tell. */
 PAWL_API int pawl_wait_level(struct pawl *, int level, int64_t timeout_ms, struct pawl_error *);
 
 /* One mirror of a run, as far as this process knows. */
@@ -906,6 +917,195 @@ PAWL_API int pawl_syncer_down(struct pawl_syncer *, struct pawl_meter *, struct 
 PAWL_API int pawl_syncer_verify(struct pawl_syncer *, int down, struct pawl_meter *, struct pawl_syncer_report *ret,
                               struct pawl_error *);
 PAWL_API void pawl_syncer_close(struct pawl_syncer *); /* not while it syncs; NULL is fine */
+
+/* --------------------------------------------------------------- 13. single files */
+
+/* Writes a state to a single file that other programs read, in the background, in the format that the name's suffix says:
+ * .pt or .pth (torch.load), .safetensors; each also with the suffix of a compression after it (x.pt.zst). The tensors are
+ * copied to staging memory, the caller goes on, the file is written under a hidden name beside its place, made durable and
+ * given its name. Whatever fails, what had the name before stays (or nothing is there). See docs/files.md. */
+struct pawl_files_opts {
+	size_t size;
+	struct pawl_arena *arena; /* NULL = own */
+	uint32_t threads;         /* that copy, and that write; 0 = as many as there are cores, at most 16 */
+	uint64_t bandwidth_bytes; /* a second, of writing; 0 = no limit */
+	struct pawl_fault *fault; /* tests: a fault layer around the store of each folder; NULL = none */
+};
+#define PAWL_FILES_OPTS_INIT {.size = sizeof(struct pawl_files_opts)}
+
+struct pawl_file_opts {
+	size_t size;
+	const char *format; /* a suffix in place of the name's, "pt.zst" say; NULL = by the name */
+	int overwrite;      /* 0: PAWL_EEXISTS where the name is taken, now or when the file is given it */
+	int level;          /* of compression, 0 = its default */
+	int raw_pickle;     /* 1: in .pt files, a dict of the one key "$pickle" with bytes stands for these pickle opcodes (no
+	                       PROTO, no STOP, no memo; they leave one object). What they say is the caller's care */
+};
+#define PAWL_FILE_OPTS_INIT {.size = sizeof(struct pawl_file_opts)}
+
+struct pawl_files; /* files being written, one after another; from any thread */
+/* options NULL: all defaults. */
+PAWL_API int pawl_files_open(const struct pawl_files_opts *options, struct pawl_files **ret, struct pawl_error *);
+/* Returns when the tensors have been copied; the state may go then. Refused before anything is written: a format that is not
+ * known (PAWL_EUSAGE), what it cannot hold, a taken name, a folder that is not there, an earlier background error that
+ * nobody has seen (that error). options NULL: by suffix, no overwriting. ret_ticket may be NULL. Stages of the ticket: STAGED,
+ * WRITTEN, COMMITTED and SETTLED at once. */
+PAWL_API int pawl_files_save(struct pawl_files *, const char *path, const struct pawl_file_opts *options,
+                             const struct pawl_state *, struct pawl_ticket **ret_ticket, struct pawl_error *);
+/* Waits until all saves so far have come to an end (timeout_ms < 0: for ever); then as pawl_files_check. PAWL_ETIMEOUT with
+ * PAWL_SYS_WAITED. */
+PAWL_API int pawl_files_wait(struct pawl_files *, int64_t timeout_ms, struct pawl_error *);
+/* The first error of the background that nobody has been told of, once. */
+PAWL_API int pawl_files_check(struct pawl_files *, struct pawl_error *);
+/* Waits, tells as pawl_files_check does, and frees in any case. NULL is fine. Tickets stay good. */
+PAWL_API int pawl_files_close(struct pawl_files *, struct pawl_error *);
+
+/* ------------------------------------------------------------ 14. other formats */
+
+/* Writes tensors of a checkpoint, or of a file or folder of another program that is opened as one, as files of other formats:
+ * one of safetensors, of torch.save (.pt, one flat dict), of numpy (.npz, .npy), or a folder as the Hugging Face libraries
+ * keep models. Tensors are streamed, so that memory does not grow with the size; everything is checked as far as the source has
+ * sums; files get their names when all are whole and durable. Values that are no tensors stay behind. See docs/convert.md. */
+struct pawl_convert_opts {
+	size_t size;
+	const char *to;             /* "safetensors", "hf", "pt", "npz", "npy"; NULL = by the suffix of the name */
+	const char *const *include; /* globs of paths; none = everything */
+	size_t n_include;
+	const char *const *exclude;
+	size_t n_exclude;
+	const char *const *rename;  /* "GLOB=TEMPLATE", the first one that matches counts: {1} is what the first '*' or '?' matched,
+	                               {0} the whole name */
+	size_t n_rename;
+	const char *dtype;          /* "fp16", "bf16", "fp32", "fp64": what F16, BF16, F32 and F64 become; NULL = they stay */
+	uint64_t max_shard_bytes;   /* of "hf": 0 = one file */
+	int dots;                   /* 1: write '.' instead of '/' in names, after renaming */
+	int overwrite;
+};
+#define PAWL_CONVERT_OPTS_INIT {.size = sizeof(struct pawl_convert_opts)}
+struct pawl_convert_report {
+	size_t size;
+	uint64_t n_tensors, n_files, bytes; /* written; bytes of tensors */
+	uint64_t n_left;                    /* values that are no tensors and stayed behind */
+};
+#define PAWL_CONVERT_REPORT_INIT {.size = sizeof(struct pawl_convert_report)}
+/* ret: NULL, or as its INIT made it. PAWL_EEXISTS: two tensors would get one name, or something is there already;
+ * PAWL_EUNSUPPORTED: the format has no such dtype. */
+PAWL_API int pawl_convert(struct pawl *, uint64_t id, const char *dst, const struct pawl_convert_opts *, struct pawl_meter *,
+                          struct pawl_convert_report *ret, struct pawl_error *);
+
+/* ----------------------------------------------------------------- 15. tar */
+
+/* A folder of files as one archive, by the suffix of its name: .tar .tgz .tar.gz .tar.bz2 .tar.lz4 .tar.lzma .tar.lzo .tar.xz
+ * .tar.zst; and back. What is made is durable when it gets its name, or is not there at all. */
+struct pawl_tar_opts {
+	size_t size;
+	int overwrite;      /* of packing: replace an archive that is there */
+	int level;          /* of compression; 0 = its default */
+	uint32_t threads;   /* of compression; 0 = as many as there are cores */
+	uint64_t max_bytes; /* of unpacking; 0 = 1 TiB */
+};
+#define PAWL_TAR_OPTS_INIT {.size = sizeof(struct pawl_tar_opts)}
+/* Regular files and folders in order of their names; anything else is PAWL_EUNSUPPORTED. */
+PAWL_API int pawl_tar_pack(const char *folder, const char *path, const struct pawl_tar_opts *, struct pawl_error *);
+/* Into a folder that is not there, or empty (else PAWL_EEXISTS). Names that lead out of it, links and devices are refused. */
+PAWL_API int pawl_tar_unpack(const char *path, const char *folder, const struct pawl_tar_opts *, struct pawl_error *);
+
+/* ---------------------------------------------- 16. checkpoint files by name */
+
+/* One file per save, with a name from a template, as Composer's CheckpointSaver writes them (docs/composer.md): kept so many
+ * here, uploaded in the background, a link to the latest one here and there. Files are written by pawl_files_save: a file has
+ * its name only when it is whole and durable. What has been written, and what of it uploaded, is remembered in
+ * <folder>/.pawl, so that a process that comes after goes on. One thread at a time on a handle. */
+struct pawl_saver;
+struct pawl_saver_opts {
+	size_t size;
+	/* Templates. Variables: run_name rank local_rank world_size local_world_size node_rank, and but in folder: epoch batch
+	 * batch_in_epoch sample sample_in_epoch token token_in_epoch total_wct epoch_wct batch_wct. */
+	const char *folder;            /* a path */
+	const char *filename;          /* below the folder; the suffix says the format: .pt, .pt.zst, .tar.gz, .safetensors, .. */
+	const char *remote_file_name;  /* the URL of a file (s3://bucket/{run_name}/..), or a name in `remote`; leading slashes do
+	                                  not count; NULL = nothing is uploaded */
+	const char *latest_filename;   /* of a symbolic link to the latest one; NULL = none */
+	const char *latest_remote_file_name; /* in the same store; with ".symlink" after it the name of an object that holds the
+	                                  remote name of the latest one. NULL, or without latest_filename: none */
+	const char *save_interval;     /* time strings, as pawl_interval_due takes them; NULL = the caller decides */
+	int overwrite;                 /* 1: what is in the way may be replaced */
+	int weights_only;              /* 1: of the state only what is at "model", or "state/model" */
+	int64_t num_checkpoints_to_keep; /* here; the oldest go first, each after its upload; -1 = all, 0 = none */
+	const char *const *ignore_keys;  /* path globs: what is left out of the state, with all below it */
+	size_t n_ignore_keys;
+	uint32_t num_concurrent_uploads;
+	int64_t upload_timeout_ms;     /* of one file */
+	const char *run_name;          /* NULL = unknown: {run_name} is an error */
+	const struct pawl_rank *rank;  /* NULL = as pawl_rank_identify finds it. Only rank 0 writes states; of folders every rank
+	                                  writes its own */
+	const char *remote;            /* URL of the store that relative remote names are in; NULL = none */
+	int uploads_by_caller;         /* 1: relative remote names without a store are uploaded by the caller, who tells it by
+	                                  pawl_saver_uploaded */
+	struct pawl_arena *arena;      /* NULL = own */
+	int raw_pickle;                /* as in struct pawl_file_opts */
+};
+#define PAWL_SAVER_OPTS_INIT                                                                       \
+	{                                                                                          \
+		.size = sizeof(struct pawl_saver_opts), .folder = "{run_name}/checkpoints",        \
+		.filename = "ep{epoch}-ba{batch}-rank{rank}.pt",                                   \
+		.remote_file_name = "{run_name}/checkpoints/ep{epoch}-ba{batch}-rank{rank}.pt",    \
+		.latest_filename = "latest-rank{rank}.pt",                                         \
+		.latest_remote_file_name = "{run_name}/checkpoints/latest-rank{rank}.pt",          \
+		.save_interval = "1ep", .num_checkpoints_to_keep = -1, .num_concurrent_uploads = 1, \
+		.upload_timeout_ms = 3600000                                                       \
+	}
+/* Nothing is touched yet. PAWL_EUSAGE: unknown variables, names that leave the folder, options that contradict each other. */
+PAWL_API int pawl_saver_open(const struct pawl_saver_opts *, struct pawl_saver **ret, struct pawl_error *);
+/* The training is at `now`: intervals count from here. Makes the folder, goes on with uploads of a process that was killed.
+ * PAWL_EEXISTS: the folder has checkpoints of later points, which this run would come to write. PAWL_EBUSY: another process
+ * writes these files here. The first due or save does the same, with intervals that count from the last save before now. */
+PAWL_API int pawl_saver_start(struct pawl_saver *, const struct pawl_progress *now, struct pawl_error *);
+/* 1 if a save is due: a threshold of the interval, or the end of the training (fraction 1), has been passed since the last
+ * one. Never twice at the same batch. */
+PAWL_API int pawl_saver_due(struct pawl_saver *, const struct pawl_progress *now, struct pawl_error *);
+/* Starts a save, due or not; returns when the tensors have been copied: 0, or 1 where another rank writes. Returns the first
+ * error of an earlier save that nobody has seen, before anything is done. */
+PAWL_API int pawl_saver_save(struct pawl_saver *, const struct pawl_progress *now, const struct pawl_state *, struct pawl_error *);
+/* The same with a folder of files for a state, such as DeepSpeed writes: every rank packs its own as a tar file (".tar" is
+ * appended where the name says no other), and returns when it has been packed. PAWL_EUSAGE: several ranks would write the
+ * same file, as {rank} is missing; weights_only. */
+PAWL_API int pawl_saver_save_folder(struct pawl_saver *, const struct pawl_progress *now, const char *folder,
+                                    struct pawl_error *);
+/* Waits until all saves are durable and all uploads done or failed; the first error that nobody has seen. PAWL_ETIMEOUT with
+ * PAWL_SYS_WAITED. */
+PAWL_API int pawl_saver_wait(struct pawl_saver *, int64_t timeout_ms, struct pawl_error *);
+/* The first error that nobody has seen, of a save or an upload (which is tried again after the next save). */
+PAWL_API int pawl_saver_check(struct pawl_saver *, struct pawl_error *);
+/* Waits, and frees the handle in any case. */
+PAWL_API int pawl_saver_close(struct pawl_saver *, struct pawl_error *);
+
+struct pawl_saved {
+	size_t size;
+	uint64_t seq;         /* order of the saves, from 1 */
+	struct pawl_progress progress;
+	int uploaded;
+	char path[4096];
+	char remote[1100];    /* name in the store; "" = none */
+	char pointer[1100];   /* of what leads to it there; "" = none */
+};
+#define PAWL_SAVED_INIT {.size = sizeof(struct pawl_saved)}
+/* The i-th checkpoint file that is here, the oldest first, at most num_checkpoints_to_keep; all: those, too, that wait for
+ * their upload. ret: as PAWL_SAVED_INIT made it. PAWL_ENOTFOUND beyond the last. */
+PAWL_API int pawl_saver_get(struct pawl_saver *, size_t i, int all, struct pawl_saved *ret, struct pawl_error *);
+/* How many files a checkpoint has: 1, or of folders one per rank. */
+PAWL_API uint32_t pawl_saver_writers(const struct pawl_saver *);
+/* The path of the file that a rank has written for a row; with folders per rank it is good on that rank's node only. */
+PAWL_API int pawl_saver_path(struct pawl_saver *, const struct pawl_saved *row, int32_t rank, char *ret, size_t cap,
+                             struct pawl_error *);
+/* The caller has uploaded it. */
+PAWL_API int pawl_saver_uploaded(struct pawl_saver *, uint64_t seq, struct pawl_error *);
+PAWL_API const char *pawl_saver_folder(const struct pawl_saver *);
+PAWL_API int pawl_saver_uploads(const struct pawl_saver *); /* 1 if it uploads */
+
+/* Brings a file from a store, by its URL, to path; objects ending in ".symlink" are followed, where they are named or where
+ * there is none of the name itself. Nothing half is left on failure. */
+PAWL_API int pawl_saver_fetch(const char *url, const char *path, struct pawl_error *);
 
 #ifdef __cplusplus
 }

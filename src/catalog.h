@@ -30,6 +30,10 @@
 #define CATALOG_DELETING ".deleting"                    /* file in a folder whose deletion has begun */
 #define CATALOG_MAX 1000000u                            /* checkpoints in a run */
 #define CATALOG_NO_MANIFEST MANIFEST_NAME " is missing" /* the problem of a folder that is no checkpoint at all */
+struct catalog;
+struct catalog_entry;
+/* P2: in a bucket a folder without a manifest is a save that goes on, or what one that was cut off has left; no damage. */
+bool catalog_is_unfinished(const struct catalog *c, const struct catalog_entry *e);
 
 struct catalog_entry {
 	struct manifest *summary; /* owned; NULL for a bad one */

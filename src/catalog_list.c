@@ -116,6 +116,12 @@ is_flat(const struct catalog *c)
 	return caps.flat;
 }
 
+bool
+catalog_is_unfinished(const struct catalog *c, const struct catalog_entry *e)
+{
+	return !c->single_name && e->problem && strcmp(e->problem, CATALOG_NO_MANIFEST) == 0 && is_flat(c);
+}
+
 static int
 list_run(const struct catalog *c, struct catalog_listing *l, struct pawl_error *err)
 {

@@ -131,14 +131,30 @@ commit_describe(struct save *s, bool part, struct manifest *ret, struct buf *out
 	return 0;
 }
 
-/* This put is the commit. Where the store cannot refuse to replace, nothing keeps two writers apart but their lease. */
+/* Where the store cannot refuse to replace, we look first: that finds a second writer, but not one that puts in the
+ * same moment. Nothing is replaced that was there to be seen. */
+static int
+look_first(struct store *store, const char *key, struct pawl_error *err)
+{
+	struct store_entry there;
+	int rc = store_stat(store, key, &there, err);
+
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	return rc < 0 ? rc : PAWL_EEXISTS;
+}
+
+/* This put is the commit. */
 static int
 put_last(struct save *s, const char *key, const struct buf *text, struct pawl_error *err)
 {
-	int flags = STORE_DURABLE | (s->run->caps.exclusive_put ? STORE_EXCLUSIVE : 0);
+	bool exclusive = s->run->caps.exclusive_put;
+	int flags = STORE_DURABLE | (exclusive ? STORE_EXCLUSIVE : 0);
+	int rc = exclusive ? 0 : look_first(s->run->store, key, err);
 
 	s->is_publishing = true;
-	int rc = store_put_bytes(s->run->store, key, text->ptr, text->len, flags, err);
+	if (rc == 0)
+		rc = store_put_bytes(s->run->store, key, text->ptr, text->len, flags, err);
 
 	return rc == PAWL_EEXISTS
 	               ? err_set(err, PAWL_ECONFLICT, "%s has been called off, or committed by another writer", s->name)

@@ -114,6 +114,11 @@ describe_caps(struct pawl_rows *rows, struct store *store)
 	                         : caps.exclusive_put
 	                                 ? "by its manifest, put last and exclusively"
 	                                 : "by its manifest, put last; one writer at a time is up to you"));
+	if (!caps.exclusive_put)
+		doctor_state(rows, "warning",
+		             bump_printf(&rows->memory, "%s",
+		                         "conditional puts are not honoured, so nothing keeps two writers apart: no "
+		                         "lease, no jobs of many ranks, one process at a time"));
 }
 
 int

@@ -58,3 +58,14 @@ run_event(struct pawl *run, const char *what, const char *fields)
 	else
 		store_append(run->store, EVENTS_KEY, line.ptr, line.len, NULL);
 }
+
+void
+run_warn(struct pawl *run, const struct pawl_error *why)
+{
+	PAWL_CLEAN(buf_clear) struct buf fields = {0};
+
+	buf_printf(&fields, "\"code\":\"%s\",\"error\":", pawl_code_name(why->code));
+	json_put_string(&fields, why->message, strlen(why->message));
+	if (!fields.failed)
+		run_event(run, "warning", buf_str(&fields));
+}

@@ -371,7 +371,8 @@ fill_info(const struct outlook *o, const struct catalog_entry *e, struct pawl_in
 	info.marks = (e == o->latest ? PAWL_MARK_LATEST : 0u) | (e == o->best ? PAWL_MARK_BEST : 0u) |
 	             (e->pinned ? PAWL_MARK_PINNED : 0u) | (e->held ? PAWL_MARK_HELD : 0u) |
 	             (e->summary && e->summary->nonfinite ? PAWL_MARK_NONFINITE : 0u) |
-	             (e->problem ? PAWL_MARK_BAD : 0u);
+	             (e->problem ? PAWL_MARK_BAD : 0u) |
+	             (catalog_is_unfinished(o->catalog, e) ? PAWL_MARK_UNFINISHED : 0u);
 	info.level = mirrors_level(o->catalog->mirrors, o->catalog, e);
 	info.n_mirrors = mirrors_count(o->catalog->mirrors, e);
 	*ret = info;

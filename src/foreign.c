@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * foreign: see foreign.h. Called by run.c (what is this file?), catalog.c and catalog_entry.c (its manifest); calls
- * pack.c, foreign_pt.c, foreign_dcp.c, the state's builder and the store.
+ * pack.c, the readers of foreign_formats.h, the state's builder and the store.
  *
  *   stat -> format by name or first bytes -> its reader: header -> state, tensor table, files -> manifest
  *
@@ -17,9 +17,11 @@
 #include "foreign_formats.h"
 #include "format/safetensors.h"
 #include "pack.h"
+#include "unpacked.h"
 
 #define BLOCK_BYTES ((uint64_t)1 << 20) /* of reading; nothing is summed */
-#define SNIFF_BYTES 16u
+#define MODEL_NAME "model.safetensors"
+#define SNIFF_BYTES 256u
 
 struct foreign_format {
 	const char *name;
@@ -155,12 +157,30 @@ read_safetensors(struct store *store, const char *key, struct manifest *m, struc
 	return add_rows(m, key, &table, err);
 }
 
+/* A folder that holds a model in one file, as programs of the Hugging Face world keep it. */
+static int
+read_model_folder(struct store *store, const char *key, struct manifest *m, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf file = {0};
+
+	buf_printf(&file, "%s/" MODEL_NAME, key);
+	TRY(buf_check(&file, key, err));
+	TRY(read_safetensors(store, buf_str(&file), m, err));
+	m->files[0].name = MODEL_NAME;
+	return 0;
+}
+
 /* ------------------------------------------------------------- all formats */
 
 static const struct foreign_format formats[] = {
 	{"safetensors", {".safetensors"}, NULL, looks_safetensors, read_safetensors},
+	{"numpy.savez", {".npz"}, NULL, foreign_npz_looks, foreign_npz_read},
+	{"numpy.save", {".npy"}, NULL, foreign_npy_looks, foreign_npy_read},
 	{"torch.save", {".pt", ".pth"}, NULL, foreign_pt_looks, foreign_pt_read},
 	{"torch.distributed.checkpoint", {NULL}, ".metadata", NULL, foreign_dcp_read},
+	{"safetensors shards", {".safetensors.index.json"}, NULL, NULL, foreign_index_read},
+	{"safetensors shards", {NULL}, FOREIGN_INDEX_NAME, NULL, foreign_shards_read},
+	{"safetensors", {NULL}, MODEL_NAME, NULL, read_model_folder},
 };
 #define N_FORMATS (sizeof(formats) / sizeof(formats[0]))
 
@@ -205,9 +225,10 @@ sniff(struct store *store, const char *key, const char *given, const struct fore
 			return 0;
 		}
 	}
-	return err_set(err, PAWL_ENOTFOUND,
-	               "%s is no checkpoint: expected a checkpoint's folder, a safetensors file or one of torch.save",
-	               given);
+	return err_set(
+		err, PAWL_ENOTFOUND,
+		"%s is no checkpoint: expected a checkpoint's folder, or a file of safetensors, torch.save or numpy",
+		given);
 }
 
 /* Is there such a file in the folder? */
@@ -232,7 +253,7 @@ detect_folder(struct store *store, const char *key, const struct foreign_format 
 	*ret = NULL;
 	TRY(holds(store, key, MANIFEST_NAME, &found, err));
 	for (size_t i = 0; i < N_FORMATS && !found; i++) {
-		if (!formats[i].mark)
+		if (!formats[i].mark) /* the first one that is there counts */
 			continue;
 		TRY(holds(store, key, formats[i].mark, &found, err));
 		if (found)
@@ -260,9 +281,12 @@ foreign_detect(struct store *store, const char *key, const char *given, const st
 	TRY(rc);
 	if (entry.is_folder)
 		return detect_folder(store, key, ret, err);
+	PAWL_FREE char *name = mem_strndup(given, unpacked_name_len(given)); /* "m.pt.zst" is a .pt */
+	if (!name)
+		return out_of_memory(given, err);
 	for (size_t i = 0; i < N_FORMATS; i++) {
 		for (size_t k = 0; k < 3 && formats[i].suffixes[k]; k++) {
-			if (ends_with(given, formats[i].suffixes[k])) {
+			if (ends_with(name, formats[i].suffixes[k])) {
 				*ret = &formats[i];
 				return 0;
 			}

@@ -12,5 +12,14 @@
 bool foreign_pt_looks(const unsigned char *first, size_t n, uint64_t file_nbytes);
 int foreign_pt_read(struct store *store, const char *key, struct manifest *m, struct pawl_error *err);
 int foreign_dcp_read(struct store *store, const char *key, struct manifest *m, struct pawl_error *err);
+bool foreign_npy_looks(const unsigned char *first, size_t n, uint64_t file_nbytes);
+int foreign_npy_read(struct store *store, const char *key, struct manifest *m, struct pawl_error *err);
+bool foreign_npz_looks(const unsigned char *first, size_t n, uint64_t file_nbytes);
+int foreign_npz_read(struct store *store, const char *key, struct manifest *m, struct pawl_error *err);
+/* A set of safetensors files and its index: the index itself, whose files lie beside it, or the folder. */
+int foreign_index_read(struct store *store, const char *key, struct manifest *m, struct pawl_error *err);
+int foreign_shards_read(struct store *store, const char *key, struct manifest *m, struct pawl_error *err);
+
+#define FOREIGN_INDEX_NAME "model.safetensors.index.json"
 
 #endif

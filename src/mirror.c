@@ -13,7 +13,6 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
-#include "base/json.h"
 #include "base/pool.h"
 #include "store/layer_tiers.h"
 
@@ -55,16 +54,6 @@ check_place(const struct mirrors *ms, size_t i, struct pawl_error *err)
 	return 0;
 }
 
-static void
-warn(struct pawl *run, const struct pawl_error *why)
-{
-	PAWL_CLEAN(buf_clear) struct buf fields = {0};
-	buf_printf(&fields, "\"code\":\"%s\",\"error\":", pawl_code_name(why->code));
-	json_put_string(&fields, why->message, strlen(why->message));
-	if (!fields.failed)
-		run_event(run, "warning", buf_str(&fields));
-}
-
 /* May the training go on without this mirror for now? What will not pass by itself is told at once. */
 static bool
 may_wait(const struct pawl *run, int code)
@@ -92,7 +81,8 @@ open_one(struct mirrors *ms, size_t i, const char *url, struct pawl_error *err)
 		if (rc < 0 && rc != PAWL_ENOTFOUND) {
 			m->last = why;
 			m->unseen = true;
-			warn(ms->run, &why);
+			m->n_row++;
+			run_warn(ms->run, &why);
 		}
 		TRY(settle_url(m, err));
 		TRY(check_place(ms, i, err));
@@ -225,7 +215,7 @@ mirrors_list(struct pawl *run, struct pawl_error *err)
 		int rc = list_one(&ms->list[i], &why);
 		if (rc == 0)
 			continue;
-		warn(run, &why);
+		run_warn(run, &why);
 		if (first == 0)
 			first = err_give(err, rc, &why);
 	}
@@ -260,6 +250,7 @@ serve_marks(struct mirror *m)
 	run_lock(m->run);
 	if (rc < 0) {
 		m->n_failed++;
+		m->n_row++;
 		m->last = why;
 		m->unseen = true;
 		m->marks_failed_ms = clock_mono_ms();
@@ -346,9 +337,11 @@ mirrors_take_error(struct pawl *run, struct pawl_error *err)
 	if (failed) {
 		failed->seen = true;
 		code = err_give(err, failed->why.code, &failed->why);
+		if (run->opts.upload_error_budget) /* one error for all of a row that was passed over */
+			mirrors_see_all(ms);
 	}
 	for (size_t i = 0; i < ms->n && code == 0; i++) {
-		if (!ms->list[i].unseen || ms->list[i].last.code == 0)
+		if (!ms->list[i].unseen || ms->list[i].last.code == 0 || !mirror_is_over_budget(&ms->list[i]))
 			continue;
 		ms->list[i].unseen = false;
 		code = err_give(err, ms->list[i].last.code, &ms->list[i].last);
@@ -364,14 +357,15 @@ mirrors_wait(struct pawl *run, int64_t deadline_ms, struct pawl_error *err)
 	struct mirror_try *failed = NULL;
 	int rc = 0;
 	run_lock(run);
-	if (clock_mono_ms() - ms->wait_end_ms > SAME_WAIT_MS) { /* callers that wait in slices wait once */
+	if (clock_mono_ms() - ms->wait_end_ms >
+	    SAME_WAIT_MS) { /* callers that wait in slices, without an answer, wait once */
 		ms->wait_from_ms = clock_mono_ms();
 		mirrors_hurry(ms);
 		pthread_cond_broadcast(&ms->changed);
 	}
 	while (mirrors_outstanding(ms, ms->wait_from_ms, &failed) > 0 && rc == 0)
 		rc = cond_wait_until(&ms->changed, &run->lock, deadline_ms);
-	ms->wait_end_ms = clock_mono_ms();
+	ms->wait_end_ms = rc == ETIMEDOUT ? clock_mono_ms() : INT64_MIN / 2;
 	if (rc == ETIMEDOUT) {
 		rc = 1;
 	} else if (failed) {

@@ -68,6 +68,7 @@ struct mirror {
 	int64_t marks_not_before_ms, marks_failed_ms; /* after one could not be put */
 	int64_t not_before_ms; /* for all: after a failure that there was no memory to remember */
 	uint64_t n_failed;
+	uint32_t n_row; /* failures since the last success */
 	struct pawl_error last; /* of the last try; code 0 = it went well */
 	bool unseen;            /* it is of no checkpoint (opening, marks), and nobody has been told of it */
 	struct pawl_meter meter;
@@ -127,8 +128,11 @@ void mirror_forget_done(struct mirror *m);
  * changed marks; *ret_failed: one
  * that has failed, or NULL. */
 size_t mirrors_outstanding(const struct mirrors *ms, int64_t since_ms, struct mirror_try **ret_failed);
-/* A failure that nobody has been told of, or NULL. */
+/* More tries have failed in a row than the options let pass without a word. */
+bool mirror_is_over_budget(const struct mirror *m);
+/* A failure that is to be told and that nobody has been told of, or NULL. */
 struct mirror_try *mirrors_unseen(const struct mirrors *ms);
+void mirrors_see_all(struct mirrors *ms);
 /* An entry that is there, and whose pin or late scores here are others than there; NULL = none. */
 struct mirror_done *mirror_stale_marks(const struct mirror *m, const struct catalog *c);
 struct mirror_done *mirror_find_done(const struct mirror *m, uint64_t id);

@@ -190,6 +190,7 @@ mirror_note_failure(struct mirror *m, uint64_t id, int64_t begin_ms, const struc
 {
 	struct mirror_try *t = find_try(m, id);
 	m->n_failed++;
+	m->n_row++;
 	m->last = *why;
 	if (!t && m->n_tries == m->cap_tries) {
 		size_t cap = m->cap_tries ? 2 * m->cap_tries : 16;
@@ -287,16 +288,31 @@ mirrors_outstanding(const struct mirrors *ms, int64_t since_ms, struct mirror_tr
 	return n;
 }
 
+bool
+mirror_is_over_budget(const struct mirror *m)
+{
+	return m->n_row > m->run->opts.upload_error_budget;
+}
+
 struct mirror_try *
 mirrors_unseen(const struct mirrors *ms)
 {
 	for (size_t i = 0; i < ms->n; i++) {
-		for (size_t k = 0; k < ms->list[i].n_tries; k++) {
+		for (size_t k = 0; k < ms->list[i].n_tries && mirror_is_over_budget(&ms->list[i]); k++) {
 			if (!ms->list[i].tries[k].seen)
 				return &ms->list[i].tries[k];
 		}
 	}
 	return NULL;
+}
+
+void
+mirrors_see_all(struct mirrors *ms)
+{
+	for (size_t i = 0; i < ms->n; i++) {
+		for (size_t k = 0; k < ms->list[i].n_tries; k++)
+			ms->list[i].tries[k].seen = true;
+	}
 }
 
 void

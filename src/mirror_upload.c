@@ -100,6 +100,11 @@ mirror_open_store(struct mirror *m, bool create, struct pawl_error *err)
 	int rc = store_open(m->url, create, m->run->opts.no_direct_io, &s, err);
 	if (rc < 0)
 		return refuse_store(m, rc, err);
+	rc = store_limit(&s, m->run->opts.upload_bandwidth_bytes_per_second, 0, err);
+	if (rc < 0) {
+		store_close(s);
+		return rc;
+	}
 	atomic_store(&m->store, s);
 	return 0;
 }
@@ -452,6 +457,7 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 	if (rc == 0) {
 		mirror_forget_failure(m, id);
 		m->last = (struct pawl_error){0};
+		m->n_row = 0;
 	} else if (!cancelled && !gone) {
 		mirror_note_failure(m, id, begin_ns / 1000000, &why);
 		if (begin_ns / 1000000 < m->run->mirrors->wait_from_ms) /* somebody waits for a try of its own */

@@ -24,6 +24,7 @@
 #include "retain.h"
 #include "save.h"
 #include "store/layer_nodes.h"
+#include "unpacked.h"
 #include "writer.h"
 
 void
@@ -151,6 +152,8 @@ open_store(struct pawl *run, struct pawl_error *err)
 		run->store = wrapped;
 	}
 	if (o->single && o->read_only)
+		TRY(unpacked_wrap(&run->store, run->single_name, err));
+	if (o->single && o->read_only)
 		TRY(foreign_detect(run->store, run->single_name, root, &run->foreign, err));
 	store_get_caps(run->store, &run->caps);
 	if (run->world > 1 && !o->read_only && !run->caps.exclusive_put)
@@ -265,6 +268,8 @@ note_history(struct pawl *run)
 	for (size_t i = 0; i < run->catalog.n_withdrawn; i++)
 		if (run->catalog.withdrawn[i].id > run->last_id)
 			run->last_id = run->catalog.withdrawn[i].id;
+	if (run->opts.after_id > run->last_id)
+		run->last_id = run->opts.after_id;
 	run_mark_at(run, latest ? &latest->summary->progress : NULL);
 	if (latest && latest->summary->attempt > run->attempt)
 		run->attempt = latest->summary->attempt;
@@ -328,6 +333,25 @@ join(struct pawl *run, struct pawl_error *err)
 	return 0;
 }
 
+/* P20: without conditional puts there is no lease, and nothing that calls a late writer's save off. */
+static int
+warn_of_writers(struct pawl *run, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+
+	if (run->caps.exclusive_put || run->caps.is_private || run->single_name)
+		return 0;
+	run->warning = mem_printf("%s: the store does not honour conditional puts, so that nothing keeps two writers "
+	                          "apart; train there with one process at a time",
+	                          run->root);
+	if (!run->warning)
+		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+	err_set(&why, PAWL_EUNSUPPORTED, "%s", run->warning);
+	if (!run->opts.upkeep)
+		run_warn(run, &why);
+	return 0;
+}
+
 static int
 open_for_writing(struct pawl *run, struct pawl_error *err)
 {
@@ -337,6 +361,7 @@ open_for_writing(struct pawl *run, struct pawl_error *err)
 		pawl_gc(run, 0, NULL, NULL, NULL); /* what crashes left; failing to is no reason not to train */
 	}
 	run_warn_of_damage(run);
+	TRY(warn_of_writers(run, err));
 	if (!run->opts.arena) {
 		TRY(pawl_arena_new(0, &run->arena, err));
 		run->owns_arena = true;
@@ -367,6 +392,7 @@ run_free(struct pawl *run)
 	mem_free(run->single_name);
 	mem_free(run->left_behind);
 	mem_free(run->file_damage);
+	mem_free(run->warning);
 	bump_clear(&run->strings);
 	buf_clear(&run->events.text);
 	pthread_mutex_destroy(&run->events.lock);
@@ -463,6 +489,12 @@ const char *
 pawl_root(const struct pawl *run)
 {
 	return run->root;
+}
+
+const char *
+pawl_warning(const struct pawl *run)
+{
+	return run->warning;
 }
 
 uint32_t

@@ -53,6 +53,7 @@ struct pawl {
 	struct pawl_rank who;
 	uint32_t rank, world;  /* 0 of 1 when alone */
 	struct writer *writer; /* NULL when read-only */
+	char *warning;     /* see pawl_warning, or NULL */
 	char *file_damage;     /* why run.json could not be read, or NULL */
 	struct run_events events;
 	struct mirrors *mirrors; /* NULL = none */
@@ -109,6 +110,8 @@ int run_take_pending(struct pawl *run, struct pawl_error *err);
 /* Adds one line to what is told of the run (events.jsonl; in buckets objects of their own); failures are ignored. events.c.
  * `fields`: JSON members without braces. */
 void run_event(struct pawl *run, const char *what, const char *fields);
+/* The same for what goes wrong and stops nothing: "warning", with code and error. */
+void run_warn(struct pawl *run, const struct pawl_error *why);
 /* Makes it durable that an id has been given out, before the newest checkpoint is removed. The lock is held. */
 int run_remember_id(struct pawl *run, uint64_t id, struct pawl_error *err);
 /* Gives every hidden folder of a save another hidden name, so that nobody who was writing it can publish it any more: an

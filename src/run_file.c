@@ -111,14 +111,12 @@ run_read_file(struct pawl *run, bool *ret_found, struct pawl_error *err)
 void
 run_warn_of_damage(struct pawl *run)
 {
-	PAWL_CLEAN(buf_clear) struct buf fields = {0};
+	struct pawl_error why = {0};
 
 	if (!run->file_damage)
 		return;
-	buf_puts(&fields, "\"code\":\"corrupt\",\"error\":");
-	json_put_string(&fields, run->file_damage, strlen(run->file_damage));
-	if (!fields.failed)
-		run_event(run, "warning", buf_str(&fields));
+	err_set(&why, PAWL_ECORRUPT, "%s", run->file_damage);
+	run_warn(run, &why);
 }
 
 int

@@ -215,6 +215,8 @@ list_targets(struct pawl *run, uint64_t id, bool bad, struct targets *ret, struc
 		struct target *t = &ret->rows[ret->n];
 		if ((id != 0 && e->id != id) || bad == (e->summary != NULL))
 			continue;
+		if (id == 0 && catalog_is_unfinished(&run->catalog, e)) /* gc and repair know what to do with it */
+			continue;
 		t->id = e->id;
 		t->nbytes = e->summary ? e->summary->bytes : 0;
 		t->problem = bad ? bump_printf(&ret->memory, "%s: %s", e->name, e->problem) : NULL;

@@ -34,6 +34,7 @@ struct pawl_watch {
 	pid_t pid;                           /* of the process that opened it; a forked child has a copy */
 	struct sigaction earlier[N_WATCHED]; /* never changed once the slot points here */
 	_Atomic(int64_t) at_ns;              /* when the first signal came; 0 = none yet */
+	atomic_int sender;                   /* process id, 0 = not known; set before signal */
 	atomic_int signal;                   /* set after at_ns */
 };
 
@@ -78,8 +79,11 @@ on_signal(int number, siginfo_t *info, void *context)
 	if (watch) {
 		int64_t none = 0;
 		in_child = watch->pid != getpid();
-		if (!in_child && atomic_compare_exchange_strong(&watch->at_ns, &none, clock_mono_ns()))
+		if (!in_child && atomic_compare_exchange_strong(&watch->at_ns, &none, clock_mono_ns())) {
+			/* Only what a process has sent has a sender. */
+			atomic_store(&watch->sender, info && info->si_code <= 0 ? (int)info->si_pid : 0);
 			atomic_store(&watch->signal, number);
+		}
 		for (size_t i = 0; i < N_WATCHED; i++)
 			if (watched[i] == number)
 				earlier = watch->earlier[i];
@@ -146,6 +150,7 @@ pawl_watch_open(double grace_seconds, struct pawl_watch **ret, struct pawl_error
 	watch->grace_seconds = grace_seconds;
 	watch->pid = getpid();
 	atomic_init(&watch->at_ns, 0);
+	atomic_init(&watch->sender, 0);
 	atomic_init(&watch->signal, 0);
 	for (size_t i = 0; i < N_WATCHED; i++)
 		sigaction(watched[i], NULL, &watch->earlier[i]);
@@ -177,6 +182,12 @@ int
 pawl_watch_signal(const struct pawl_watch *watch)
 {
 	return watch ? atomic_load(&watch->signal) : 0;
+}
+
+int64_t
+pawl_watch_sender(const struct pawl_watch *watch)
+{
+	return watch ? atomic_load(&watch->sender) : 0;
 }
 
 double

@@ -3,7 +3,7 @@
 # Installs the system packages of the named groups (default: build test) by apt. Says nothing and asks nobody when
 # they are all there. Without root or sudo it prints the line to run and fails.
 #
-#   usage: tools/install-deps.sh [build] [test] [demo] [bench] [rgw] [azurite] [ssh]
+#   usage: tools/install-deps.sh [build] [test] [demo] [bench] [rgw] [azurite] [ssh] [swift]
 set -eu
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q '^install ok installed$'; }
@@ -19,13 +19,14 @@ packages_of() {
 	build) echo gcc libc6-dev make pkg-config ninja-build libxxhash-dev libcurl4-openssl-dev libssl-dev zlib1g-dev \
 		libbz2-dev liblz4-dev liblzma-dev libzstd-dev python3 python3-venv python3-dev ;;
 	test) echo clang "$(clang_runtime)" clang-tidy cppcheck libcmocka-dev binutils strace mandoc e2fsprogs xfsprogs util-linux \
-		openmpi-bin libopenmpi-dev mpich libmpich-dev spin ;;
+		openmpi-bin libopenmpi-dev mpich libmpich-dev spin bzip2 lz4 lzop xz-utils zstd ;;
 	demo) echo bible-kjv ;;
 	bench) echo fio ;;
 	ssh) echo openssh-client openssh-server rsync iproute2 ;;
+	swift) echo swift-proxy swift-account swift-container swift-object memcached ;;
 	rgw) echo radosgw ceph-mon ceph-osd ceph-common ceph-base ;;
 	azurite) command -v npm >/dev/null 2>&1 || echo nodejs npm ;;
-	*) echo "install-deps.sh: unknown group '$1' (known: build test demo bench rgw azurite ssh)" >&2; return 2 ;;
+	*) echo "install-deps.sh: unknown group '$1' (known: build test demo bench rgw azurite ssh swift)" >&2; return 2 ;;
 	esac
 }
 

@@ -247,7 +247,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="folder that meson built")
     parser.add_argument("--only", action="append", choices=KINDS, help="run this kind only; may be repeated")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="programs, scripts and files of Python tests at a time")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="programs, scripts and files of Python tests at a time"
+    )
     parser.add_argument("-k", dest="match", default="", help="only names that contain this")
     args = parser.parse_args()
     kinds = args.only or KINDS

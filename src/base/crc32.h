@@ -9,12 +9,14 @@
 #ifndef PAWL_BASE_CRC32_H
 #define PAWL_BASE_CRC32_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct crc32 {
 	uint32_t table[8][256];
 	uint32_t powers[64]; /* x to the power of 8 * 2^k */
+	bool folds;          /* the processor multiplies polynomials */
 };
 
 void crc32_init(struct crc32 *c); /* some microseconds */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zip: see zip.h. Called by pt.c; calls base.
+ * zip: see zip.h. Called by pt.c and foreign_npz.c; calls base.
  *
  *   end record -> (zip64 end record) -> central directory -> members in the order of the file: local header, payload,
  *   descriptor -> members in the order of their names
@@ -431,10 +431,10 @@ compare_members(const void *pa, const void *pb)
 }
 
 static int
-make_table(struct reader *r, struct zip *ret)
+make_table(struct reader *r, bool is_flat, struct zip *ret)
 {
 	struct zip_member *members = bump_array(r->memory, r->n, sizeof(*members));
-	const char *first = r->n > 0 ? r->entries[0].full : "", *slash = strchr(first, '/');
+	const char *first = r->n > 0 ? r->entries[0].full : "", *slash = is_flat ? NULL : strchr(first, '/');
 	size_t len = slash ? (size_t)(slash - first) + 1 : 0;
 
 	ret->folder = bump_strndup(r->memory, first, len > 0 ? len - 1 : 0);
@@ -443,7 +443,7 @@ make_table(struct reader *r, struct zip *ret)
 	for (size_t i = 0; i < r->n; i++) {
 		const struct entry *e = &r->entries[i];
 
-		if (len == 0 || strncmp(e->full, first, len) != 0)
+		if (!is_flat && (len == 0 || strncmp(e->full, first, len) != 0))
 			return wrong_member(r, e, "it does not lie in one folder with the others");
 		members[i] = e->member;
 		members[i].name = e->full + len;
@@ -466,8 +466,8 @@ clean_reader(struct reader *r)
 	mem_free(r->entries);
 }
 
-int
-zip_open(const struct source *source, struct bump *memory, struct zip *ret, struct pawl_error *err)
+static int
+open_archive(const struct source *source, struct bump *memory, bool is_flat, struct zip *ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_reader) struct reader r = {.source = source, .memory = memory, .err = err};
 	uint64_t n;
@@ -475,7 +475,19 @@ zip_open(const struct source *source, struct bump *memory, struct zip *ret, stru
 	TRY(read_end(&r, &n));
 	TRY(read_directory(&r, n));
 	TRY(read_members(&r));
-	return make_table(&r, ret);
+	return make_table(&r, is_flat, ret);
+}
+
+int
+zip_open(const struct source *source, struct bump *memory, struct zip *ret, struct pawl_error *err)
+{
+	return open_archive(source, memory, false, ret, err);
+}
+
+int
+zip_open_flat(const struct source *source, struct bump *memory, struct zip *ret, struct pawl_error *err)
+{
+	return open_archive(source, memory, true, ret, err);
 }
 
 const struct zip_member *

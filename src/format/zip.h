@@ -3,7 +3,7 @@
  * zip: the table of a zip archive: where each member's bytes lie. Nothing is unpacked: members that are compressed are
  * listed, so that one can tell what the archive is, but not read. Reads headers only; strict, so that nobody else can
  * read the same bytes as other members: the central directory, the local headers and the data descriptors must agree,
- * members must not overlap, all lie below one folder.
+ * members must not overlap.
  *
  * Limits: directory 256 MiB, 1,000,000 members, names 1,024 bytes. A CRC of 0 stands for none: torch.save can be told to
  * write it so.
@@ -24,20 +24,23 @@
 #define ZIP_MAX_NAME_BYTES 1024u
 
 struct zip_member {
-	const char *name; /* below the folder: "data.pkl", "data/0" */
+	const char *name; /* below the folder, if it is one: "data.pkl", "data/0" */
 	uint32_t crc;     /* 0 = none, or of other bytes than these: it is compressed */
 	bool compressed;
 	uint64_t begin, nbytes; /* as it lies there */
 };
 
 struct zip {
-	const char *folder; /* that all members lie in */
+	const char *folder; /* that all members lie in; "" = they lie anywhere */
 	const struct zip_member *members; /* ascending by name */
 	size_t n;
 };
 
-/* Memory is the bump's. PAWL_ECORRUPT, PAWL_ELIMIT, PAWL_EUNSUPPORTED (encrypted, in several volumes). */
+/* All members must lie below one folder. Memory is the bump's. PAWL_ECORRUPT, PAWL_ELIMIT, PAWL_EUNSUPPORTED (encrypted, in
+ * several volumes). */
 int zip_open(const struct source *source, struct bump *memory, struct zip *ret, struct pawl_error *err);
+/* The same with members anywhere, named in full. */
+int zip_open_flat(const struct source *source, struct bump *memory, struct zip *ret, struct pawl_error *err);
 /* NULL if there is none. */
 const struct zip_member *zip_find(const struct zip *z, const char *name, size_t len);
 /* PAWL_EUNSUPPORTED if a member is compressed. */

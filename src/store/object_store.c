@@ -9,6 +9,7 @@
 #include "store/object.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -357,11 +358,30 @@ look(struct object_store *s, bool *ret_any, struct pawl_error *err)
 	return object_fail(s, &rq, err);
 }
 
+#define MAX_STALL_SECONDS 3600
+
+/* How long a transfer may stand still: PAWL_STALL_SECONDS, or what http.h says. */
+static int
+read_stall(unsigned *ret, struct pawl_error *err)
+{
+	const char *text = getenv("PAWL_STALL_SECONDS");
+	if (text == NULL || text[0] == '\0')
+		return 0;
+	char *end = NULL;
+	long n = strtol(text, &end, 10);
+	if (*end != '\0' || n < 1 || n > MAX_STALL_SECONDS)
+		return err_set(err, PAWL_EUSAGE, "PAWL_STALL_SECONDS: expected 1 to %d, found '%.40s'",
+		               MAX_STALL_SECONDS, text);
+	*ret = (unsigned)n;
+	return 0;
+}
+
 static int
 start(struct object_store *s, cred_find_fn *find, bool create, struct pawl_error *err)
 {
 	struct http_opts opts = {.ca_bundle = s->config.ca_bundle};
 	bool any;
+	TRY(read_stall(&opts.low_speed_seconds, err));
 	s->base.root = mem_strdup(s->config.root);
 	if (s->base.root == NULL)
 		return no_memory(err, s->config.root);

@@ -25,11 +25,15 @@ check_manifest(const struct manifest *m, const char *key, size_t size)
 {
 	uint64_t bytes = 0;
 
-	if (strcmp(m->format, "safetensors") != 0) /* fuzz_pt.c */
+	if (strncmp(m->format, "torch", 5) == 0) /* fuzz_pt.c */
 		return;
-	check(m->format && m->state && m->n_files == 1 && strcmp(m->files[0].name, key) == 0);
+	check(m->format && m->state && m->n_tensors == pawl_state_tensor_count(m->state));
+	if (strcmp(m->format, "safetensors shards") == 0) {
+		check(m->n_files == 0 && m->n_tensors == 0); /* there are no shards beside it */
+		return;
+	}
+	check(m->n_files == 1 && strcmp(m->files[0].name, key) == 0);
 	check(m->files[0].nbytes == size && m->bytes == size);
-	check(m->n_tensors == pawl_state_tensor_count(m->state));
 	for (size_t i = 0; i < m->n_tensors; i++) {
 		const struct manifest_tensor *t = &m->tensors[i];
 
@@ -51,7 +55,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size == 0)
 		return 0;
-	const char *key = data[0] & 1 ? "f.safetensors" : "f.bin";
+	static const char *const keys[] = {"f.bin", "f.safetensors", "f.npy", "f.npz", "f.safetensors.index.json"};
+	const char *key = keys[data[0] % 5];
 	data++;
 	size--;
 	check(store_open("mem:", true, false, &s, NULL) == 0);

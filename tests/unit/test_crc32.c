@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of CRC-32: known sums, and sums of parts in any order. */
+/* Tests of CRC-32: known sums, sums of parts in any order, and the processor's way against the tables'. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,6 +63,27 @@ test_a_part_far_from_the_end(void **state)
 	assert_int_not_equal(crc32_whole(&c, parts, far + 1), crc32_whole(&c, crc32_part(&c, "y", 1, far), far + 1));
 }
 
+/* By multiplication as by tables, whatever the length and the place. */
+static void
+test_the_processor_and_the_tables_agree(void **state)
+{
+	unsigned char bytes[1100];
+	struct crc32 fast, slow;
+
+	(void)state;
+	crc32_init(&fast);
+	slow = fast;
+	slow.folds = false;
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (unsigned char)(i * i * 31 + i / 7);
+	for (size_t n = 0; n <= 1050; n++) {
+		const unsigned char *at = bytes + n % 17;
+
+		assert_int_equal(crc32_bytes(&fast, at, n), crc32_bytes(&slow, at, n));
+		assert_int_equal(crc32_part(&fast, at, n, 12345), crc32_part(&slow, at, n, 12345));
+	}
+}
+
 int
 main(void)
 {
@@ -70,6 +91,7 @@ main(void)
 		cmocka_unit_test(test_known_sums),
 		cmocka_unit_test(test_parts_in_any_order_make_the_whole),
 		cmocka_unit_test(test_a_part_far_from_the_end),
+		cmocka_unit_test(test_the_processor_and_the_tables_agree),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

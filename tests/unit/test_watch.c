@@ -142,6 +142,19 @@ test_R153_an_earlier_handler_is_called_too_and_put_back(void **state)
 }
 
 static void
+test_R153_who_sent_the_signal_is_told(void **state)
+{
+	(void)state;
+	struct pawl_watch *watch = open_watch(0);
+	assert_int_equal(pawl_watch_sender(watch), 0);
+	kill(getpid(), SIGTERM);
+	assert_int_equal(pawl_watch_signal(watch), SIGTERM);
+	assert_int_equal(pawl_watch_sender(watch), getpid());
+	assert_int_equal(pawl_watch_sender(NULL), 0);
+	pawl_watch_close(watch);
+}
+
+static void
 test_an_earlier_handler_gets_its_siginfo(void **state)
 {
 	(void)state;
@@ -321,6 +334,7 @@ main(void)
 		cmocka_unit_test_setup(test_R153_the_first_signal_counts, setup),
 		cmocka_unit_test_setup(test_R153_time_left_is_known_when_the_grace_time_is, setup),
 		cmocka_unit_test_setup(test_R153_an_earlier_handler_is_called_too_and_put_back, setup),
+		cmocka_unit_test_setup(test_R153_who_sent_the_signal_is_told, setup),
 		cmocka_unit_test_setup(test_an_earlier_handler_gets_its_siginfo, setup),
 		cmocka_unit_test_setup(test_ignored_signals_are_watched_and_ignored_again, setup),
 		cmocka_unit_test_setup(test_a_handler_set_later_is_not_removed, setup),

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cmd_convert: writes the tensors of a checkpoint, or of a file of another program, in another format. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "copy.h"
+#include "human.h"
+#include "info.h"
+#include "target.h"
+
+struct convert_args {
+	struct score score;
+	struct texts include, exclude, rename;
+	const char *to, *dtype, *step;
+	uint64_t shard_bytes;
+	bool dots, overwrite;
+};
+
+static const struct operand operands[] = {
+	{"SRC", OPERAND_TARGET, 1, 1},
+	{"DST", OPERAND_PATH, 1, 1},
+	OPERAND_LIST_END,
+};
+
+static const struct option options[] = {
+	{"to", 0, OPT_TEXT, offsetof(struct convert_args, to), "safetensors|hf|pt|npz|npy",
+         "the format, where the name of DST does not say it"},
+	{"step", 0, OPT_TEXT, offsetof(struct convert_args, step), "N", "the checkpoint of this step, if SRC is a run"},
+	{"include", 'i', OPT_TEXTS, offsetof(struct convert_args, include), "GLOB",
+         "only these paths, such as 'model/*'"},
+	{"exclude", 'x', OPT_TEXTS, offsetof(struct convert_args, exclude), "GLOB", "not these paths"},
+	{"rename", 'r', OPT_TEXTS, offsetof(struct convert_args, rename), "GLOB=TEMPLATE",
+         "new names: {1} is what the first '*' matched"},
+	{"dots", 0, OPT_FLAG, offsetof(struct convert_args, dots), NULL, "write '.' for '/' in names"},
+	{"dtype", 0, OPT_TEXT, offsetof(struct convert_args, dtype), "fp16|bf16|fp32|fp64",
+         "cast floating numbers to this dtype"},
+	{"max-shard-size", 0, OPT_BYTES, offsetof(struct convert_args, shard_bytes), "SIZE",
+         "files of about SIZE each in a folder of Hugging Face"},
+	{"overwrite", 0, OPT_FLAG, offsetof(struct convert_args, overwrite), NULL, "replace what is at DST"},
+	SCORE_OPTIONS(convert_args),
+	OPTION_END,
+};
+
+static const struct example examples[] = {
+	{"pawl convert model.pt model.safetensors", "without running what is in the file"},
+	{"pawl convert runs/demo@best hub/ --to hf -i 'model/*' -r 'model/*={1}' --dtype bf16 --max-shard-size 5GB",
+         "a model for the Hugging Face hub"},
+	EXAMPLE_END,
+};
+
+static void
+print_json(struct cli *cli, const struct pawl_info *info, const struct pawl_convert_report *report, double seconds)
+{
+	struct jsonout j;
+
+	jsonout_init(&j, stdout);
+	cli->wrote_json = true;
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", "convert");
+	info_json(&j, "checkpoint", info);
+	jsonout_text(&j, "to", cli->operands[1]);
+	jsonout_uint(&j, "tensors", report->n_tensors);
+	jsonout_uint(&j, "files", report->n_files);
+	jsonout_uint(&j, "bytes", report->bytes);
+	jsonout_uint(&j, "left_behind", report->n_left);
+	jsonout_real(&j, "seconds", seconds);
+	jsonout_end(&j);
+}
+
+/* SRC, with --step as its selector. */
+static const char *
+source_of(struct cli *cli, const struct convert_args *args)
+{
+	return args->step != NULL ? keep_printf(&cli->keep, "%s@step:%s", cli->operands[0], args->step)
+	                          : cli->operands[0];
+}
+
+static int
+run_convert(struct cli *cli, const void *ptr)
+{
+	const struct convert_args *args = ptr;
+	struct pawl_convert_opts opts = PAWL_CONVERT_OPTS_INIT;
+	struct pawl_convert_report report = PAWL_CONVERT_REPORT_INIT;
+	CLEANUP(cli_close) struct pawl *run = NULL;
+	const char *dest = cli->operands[1];
+	const struct pawl_info *info;
+	struct pawl_error err = {0};
+	struct pawl_meter meter;
+	double began = info_now();
+	int rc;
+
+	opts.to = args->to;
+	opts.include = args->include.items;
+	opts.n_include = args->include.n;
+	opts.exclude = args->exclude.items;
+	opts.n_exclude = args->exclude.n;
+	opts.rename = args->rename.items;
+	opts.n_rename = args->rename.n;
+	opts.dtype = args->dtype;
+	opts.max_shard_bytes = args->shard_bytes;
+	opts.dots = args->dots;
+	opts.overwrite = args->overwrite;
+	if (target_is_url(dest))
+		return cli_usage(cli, "%s: files are written to a disk; copy them from there", dest);
+	if (copy_check_place(cli, dest, &err) < 0 ||
+	    target_take(cli, source_of(cli, args), &args->score, &run, &info, &err) < 0)
+		return cli_fail(cli, &err);
+	work_begin(cli->work, "converting", &meter, 0);
+	rc = pawl_convert(run, info->id, dest, &opts, &meter, &report, &err);
+	work_end(cli->work);
+	if (rc < 0)
+		return cli_fail(cli, &err);
+	if (cli->common.json)
+		print_json(cli, info, &report, info_now() - began);
+	else
+		(void)printf("%s\n", text_clean(&cli->keep, dest));
+	cli_note(cli, "%s: %" PRIu64 " tensor%s, %s in %s", info->name, report.n_tensors,
+	         report.n_tensors == 1 ? "" : "s", human_bytes(&cli->keep, (double)report.bytes),
+	         human_seconds(&cli->keep, info_now() - began));
+	if (report.n_left > 0)
+		cli_note(cli, "%" PRIu64 " value%s that %s no tensor%s stayed behind ('pawl show --json' prints them)",
+		         report.n_left, report.n_left == 1 ? "" : "s", report.n_left == 1 ? "is" : "are",
+		         report.n_left == 1 ? "" : "s");
+	return 0;
+}
+
+const struct command cmd_convert = {
+	.name = "convert",
+	.group = GROUP_USE,
+	.summary = "write tensors in another format: safetensors, torch, numpy, Hugging Face",
+	.about =
+		"Reads SRC (a run, a checkpoint, or what another program wrote: .safetensors, .pt, .npz, .npy, a folder of "
+		"Hugging Face or of torch.distributed.checkpoint) and writes its tensors to DST, in the format that the "
+		"suffix of DST or --to says. Nothing of a file is ever run, memory does not grow with the size, and DST is "
+		"there whole or not at all. Values that are no tensors stay behind; a .pt gets one flat dict.\n\n"
+		"In GLOBs, '*' stands for any characters, '/' included, and '?' for one. In the TEMPLATE of --rename, {1}, "
+		"{2}, .. stand for what they matched, {0} for the whole name, {{ and }} for braces; the first rule that "
+		"matches the whole name counts, and names that none matches stay.\n\n"
+		"--dtype casts tensors of 16, 32 and 64 bit floats alone: rounded to the nearest, of two equally near ones "
+		"to the even one; NaN stays NaN, and what is too large becomes infinite.",
+	.operands = operands,
+	.options = options,
+	.examples = examples,
+	.args_size = sizeof(struct convert_args),
+	.run = run_convert,
+};

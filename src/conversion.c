@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * conversion: see conversion.h. Called by users (pawl_convert, pawl_export); calls restore (to pick and hold the
+ * source).
+ *
+ *   options ──> source ──> select and name ──> share out to files ──> plan and write each under a hidden name
+ *           ──> check what is left to check ──> give all their names, an index last
+ *
+ * Files appear whole and durable or not at all; nothing is replaced unless asked for. Promises P1, P2, P4, P16, P17.
+ */
+#include "conversion.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/fileio.h"
+#include "cast.h"
+#include "rename.h"
+
+int
+conversion_no_memory(const struct conversion *c, struct pawl_error *err)
+{
+	return err_set(err, PAWL_ENOMEM, "%s: out of memory", c->what);
+}
+
+static void
+conversion_clear(struct conversion *c)
+{
+	conversion_place_clear(c);
+	fetch_free(c->fetch);
+	mem_free(c->out);
+	mem_free(c->raw);
+	mem_free(c->item_crcs);
+	mem_free(c->members);
+	mem_free(c->notes);
+	mem_free(c->ties);
+	mem_free(c->items);
+	mem_free(c->taken);
+	mem_free(c->files);
+	table_clear(&c->by_name);
+	pawl_restore_close(c->r);
+	bump_clear(&c->memory);
+}
+
+static int
+take_options(struct conversion *c, const char *dst, struct pawl_error *err)
+{
+	const struct pawl_convert_opts *o = &c->opts;
+
+	c->dtype = o->dtype ? cast_dtype(o->dtype) : 0;
+	if (o->dtype && !c->dtype)
+		return err_set(err, PAWL_EUSAGE, "%s: dtype '%s': expected fp16, bf16, fp32 or fp64", c->what,
+		               o->dtype);
+	for (size_t i = 0; i < o->n_rename; i++)
+		TRY(rename_check(o->rename[i], err));
+	c->target = conversion_target_of(dst, o->to);
+	if (!c->target && o->to)
+		return err_set(err, PAWL_EUSAGE, "%s: '%s' is no format to write: expected " CONVERSION_TARGETS,
+		               c->what, o->to);
+	if (!c->target)
+		return err_set(
+			err, PAWL_EUSAGE,
+			"%s: %s: the format is not known by this name: expected a file with the suffix of one, or "
+			"the format (" CONVERSION_TARGETS ")",
+			c->what, dst);
+	if (o->max_shard_bytes && !c->target->is_folder)
+		return err_set(err, PAWL_EUSAGE, "%s: only a folder of the format hf is made of several files",
+		               c->what);
+	return 0;
+}
+
+static int
+open_source(struct conversion *c, struct pawl *run, uint64_t id, struct pawl_error *err)
+{
+	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
+	PAWL_FREE char *selector = id ? mem_printf("id:%" PRIu64, id) : NULL;
+
+	if (id && !selector)
+		return conversion_no_memory(c, err);
+	opts.selector = selector;
+	opts.no_fallback = 1;
+	return pawl_restore_open(run, &opts, &c->r, err);
+}
+
+static int
+write_file(struct conversion *c, struct conversion_file *f, struct pawl_error *err)
+{
+	PAWL_CLEAN(conversion_plan_clear) struct conversion_plan plan = {0};
+
+	TRY(c->target->plan(c, f, &plan, err));
+	PAWL_FD int fd = conversion_place_create(c, f->temp, err);
+	TRY(fd);
+	TRY(conversion_write(c, &plan, fd, f->name, err));
+	TRY(fd_sync(fd, f->name, err));
+	return fd_close(&fd, f->name, err);
+}
+
+static int
+write_index(struct conversion *c, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+
+	TRY(conversion_index(c, &text, err));
+	PAWL_FD int fd = conversion_place_create(c, c->index_temp, err);
+	TRY(fd);
+	TRY(fd_pwrite_all(fd, text.ptr, text.len, 0, "index", err));
+	TRY(fd_sync(fd, "index", err));
+	return fd_close(&fd, "index", err);
+}
+
+static int
+write_all(struct conversion *c, struct pawl_error *err)
+{
+	uint64_t total = 0;
+
+	for (size_t i = 0; i < c->n_items; i++)
+		total += c->r->manifest->tensors[c->items[i].tensor].nbytes;
+	if (c->meter)
+		__atomic_store_n(&c->meter->total_bytes, total, __ATOMIC_RELAXED);
+	TRY(conversion_write_begin(c, err));
+	for (size_t i = 0; i < c->n_files; i++)
+		TRY(write_file(c, &c->files[i], err));
+	if (c->n_files > 1)
+		TRY(write_index(c, err));
+	TRY(conversion_write_end(c, err));
+	TRY(conversion_place_reveal(c, err));
+	c->made_folder = false;
+	return 0;
+}
+
+static void
+fill_report(const struct conversion *c, struct pawl_convert_report *ret)
+{
+	struct pawl_convert_report report = {
+		.size = sizeof report, .n_tensors = c->n_items, .n_files = c->n_files, .n_left = c->n_left};
+
+	for (size_t i = 0; i < c->n_items; i++)
+		report.bytes += c->items[i].nbytes;
+	if (!ret)
+		return;
+	report.size = ret->size < sizeof report ? ret->size : sizeof report;
+	memcpy(ret, &report, report.size);
+}
+
+static int
+convert(struct conversion *c, struct pawl *run, uint64_t id, const char *dst, struct pawl_error *err)
+{
+	if (!run || !dst || !dst[0])
+		return err_set(err, PAWL_EUSAGE, "%s: expected a run and a target, found NULL or an empty text",
+		               c->what);
+	TRY(take_options(c, dst, err));
+	TRY(open_source(c, run, id, err));
+	TRY(conversion_select(c, err));
+	TRY(conversion_place_open(c, dst, err));
+	TRY(conversion_share_out(c, err));
+	TRY(conversion_place_check(c, err));
+	return write_all(c, err);
+}
+
+int
+pawl_convert(struct pawl *run, uint64_t id, const char *dst, const struct pawl_convert_opts *opts,
+             struct pawl_meter *meter, struct pawl_convert_report *ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(conversion_clear) struct conversion c = {.what = "convert", .meter = meter, .dir_fd = -1};
+	struct pawl_error own = {0};
+
+	if (opts && !opts->size)
+		return err_set(err, PAWL_EUSAGE,
+		               "convert: the options have no size; start from PAWL_CONVERT_OPTS_INIT");
+	if (opts)
+		memcpy(&c.opts, opts, opts->size < sizeof c.opts ? opts->size : sizeof c.opts);
+	int rc = convert(&c, run, id, dst, &own);
+	if (rc == 0)
+		fill_report(&c, ret);
+	return err_give(err, rc, &own);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pickle_write: opcodes of pickle protocol 2, as few of them as torch.load(weights_only=True) takes. For file_pt.c.
+ * Errors stick to the buffer (buf.h).
+ */
+#ifndef PAWL_FORMAT_PICKLE_WRITE_H
+#define PAWL_FORMAT_PICKLE_WRITE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+
+#define PICKLE_MAX_LONG_BYTES 255u /* LONG1 is the only long that is taken: 2,039 bits and a sign */
+
+void pickle_put_begin(struct buf *b); /* PROTO 2 */
+void pickle_put_end(struct buf *b);   /* STOP */
+void pickle_put_op(struct buf *b, char op);
+void pickle_put_bool(struct buf *b, bool value);
+void pickle_put_int(struct buf *b, int64_t value);
+/* A decimal number of any length, with an optional sign; false if it is none or too long. */
+bool pickle_put_decimal(struct buf *b, const char *digits, size_t len);
+void pickle_put_float(struct buf *b, double value);
+/* len below 2^32. */
+void pickle_put_str(struct buf *b, const char *text, size_t len);
+/* As _codecs.encode(text, 'latin1'), which protocol 2 has for bytes; the caller has put the global before (it is called
+ * here). */
+void pickle_put_latin1(struct buf *b, const void *bytes, size_t len);
+void pickle_put_global(struct buf *b, const char *module, const char *name);
+/* What lies on top of the stack gets a number; what has one is put again. */
+void pickle_put_memo(struct buf *b, uint32_t number);
+void pickle_put_again(struct buf *b, uint32_t number);
+
+/* Opcodes without arguments. */
+#define PICKLE_NONE 'N'
+#define PICKLE_MARK '('
+#define PICKLE_TUPLE 't'
+#define PICKLE_EMPTY_TUPLE ')'
+#define PICKLE_EMPTY_LIST ']'
+#define PICKLE_EMPTY_DICT '}'
+#define PICKLE_APPENDS 'e'
+#define PICKLE_SETITEMS 'u'
+#define PICKLE_REDUCE 'R'
+#define PICKLE_PERSISTENT 'Q'
+
+#endif
