@@ -40,6 +40,7 @@ from ._pawl import (
 )
 from .checkpoint import Checkpoint, load, save
 from .consumer import hold, wait_for_new
+from .files import FileSaver
 from .manager import CheckpointManager
 from .rank import Rank, rank_identify
 from .records import CheckpointInfo, Decision, Restored
@@ -60,6 +61,7 @@ __all__ = [
     "CorruptError",
     "Decision",
     "ExistsError",
+    "FileSaver",
     "InternalError",
     "LimitError",
     "MismatchError",

@@ -165,7 +165,7 @@ module_exec(PyObject *module)
 	st->ordered_dict = PyObject_GetAttrString(collections, "OrderedDict");
 	if (!st->ordered_dict || intern_strings(st) < 0 || py_errors_init(module, st) < 0 ||
 	    py_run_init(module, st) < 0 || py_ticket_init(module, st) < 0 || py_hold_init(module, st) < 0 ||
-	    py_sync_init(module) < 0)
+	    py_sync_init(module) < 0 || py_files_init(module) < 0)
 		return -1;
 	return add_numbers(module);
 }

@@ -22,6 +22,12 @@ def no_numbers(root: str, names: Sequence[str]) -> None:
     _log.warning("%s: metrics that are no numbers are not kept: %s", root, ", ".join(names))
 
 
+def store(warning: str | None) -> None:
+    """What the store of a run cannot promise."""
+    if warning is not None:
+        _log.warning("%s", warning)
+
+
 def beside(root: str, error: BaseException, what: str, other: BaseException) -> None:
     """What went wrong while an exception was on its way out: told with that one, never in its place."""
     text = f"{what}: {type(other).__name__}: {other}"

@@ -10,14 +10,28 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from . import _checks, _files, _pawl, _reports
+from . import _checks, _files, _pawl, _reports, files
 from ._pawl import CorruptError, NotFoundError, UnsupportedError, UsageError
 
 _NOTES = ".metadata.json"
 
 
 def save(state: object, path: str | os.PathLike[str], overwrite: bool = False, *, metadata: object = None) -> None:
-    """Saves one checkpoint as the folder ``path``; durable when it returns."""
+    """Saves one checkpoint as the folder ``path``; durable when it returns.
+
+    A path that ends in .pt, .pth or .safetensors (or in one of these and a compression, .pt.zst) and is no folder
+    becomes a single file that other programs read, without metadata.
+    """
+    if files.is_file_name(_checks.path("path", path)):
+        if metadata is not None:
+            raise UsageError(f"save: {os.fspath(path)} is a single file, which holds no metadata besides the state")
+        with files.FileSaver() as saver:
+            saver.save(path, state, overwrite=overwrite, wait=True)
+        return
+    _save_folder(state, path, overwrite, metadata)
+
+
+def _save_folder(state: object, path: str | os.PathLike[str], overwrite: bool, metadata: object) -> None:
     run = _pawl.Run(_checks.path("path", path), single=True, overwrite=overwrite)
     try:
         run.save(0, state, metadata=metadata).wait()
@@ -184,7 +198,7 @@ class Checkpoint:
             _files.copy(self._path, target, _NOTES, _verify)
             return target
         state, _, metadata = self._load()
-        save(state, target, metadata=metadata)
+        _save_folder(state, target, False, metadata)
         if self._notes is not None:
             Checkpoint(target).set_metadata(self._notes)
         return target
@@ -197,6 +211,12 @@ class Checkpoint:
             return
         with tempfile.TemporaryDirectory(prefix="pawl-") as folder:
             yield self.to_directory(os.path.join(folder, "checkpoint"))
+
+    def to_ray(self) -> Any:
+        """As a ``ray.train.Checkpoint`` of the same folder, for ``ray.train.report``; nothing is copied (pawl.ray)."""
+        from .ray import to_ray
+
+        return to_ray(self)
 
     def get_metadata(self) -> Any:
         """The notes on this checkpoint: those set later, else those it was saved with, as they were (a file's

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from . import _checks, _pawl, _reports, _signals
+from . import _checks, _pawl, _reports, _signals, loggers
 from ._pawl import NotFoundError, Ticket, UnsupportedError, UsageError
 from .checkpoint import Checkpoint
 from .rank import Rank, rank_identify
@@ -137,6 +137,8 @@ class CheckpointManager:
         num_concurrent_uploads: int = 0,
         upload_timeout: float | None = None,
         upload_memory: int = 0,
+        upload_bandwidth: int | None = None,
+        upload_error_budget: int = 0,
         delete_after_upload: bool = False,
         upload_errors: Literal["soft", "hard"] = "soft",
         wait_uploads: bool = True,
@@ -145,6 +147,8 @@ class CheckpointManager:
         grace_seconds: float | None = None,
         save_on_exception: bool = False,
         fault: tuple[str, int, int, bool] | None = None,
+        after_id: int = 0,
+        logger: object = None,
     ) -> None:
         """Opens or creates the run in ``root``: a path, ``file://path``, ``mem:``, or a URL (docs/stores.md).
 
@@ -158,7 +162,8 @@ class CheckpointManager:
         time between the signal and the kill, if known. ``save_on_exception``: when the ``with`` block ends by an
         exception, save the state as it is then, if the last ``save`` call has saved nothing; see docs/python.md for
         what that means. ``fault``: fail the n-th call of an
-        operation of the store, for tests: (operation, n, code, for ever).
+        operation of the store, for tests: (operation, n, code, for ever). ``after_id``: ids of new checkpoints are
+        above this one. ``logger``: where metrics and the cost of each checkpoint go (pawl.loggers).
         """
         if compression is not None:
             raise UnsupportedError("compression is not supported by this version")
@@ -175,6 +180,7 @@ class CheckpointManager:
         self._has_interval = save_interval is not None
         self._on_busy = on_busy
         self._told_metrics: set[str] = set()
+        self._scalars = None if logger is None else loggers.Scalars(logger)
         self._save_on_exception = save_on_exception
         self._offered: dict[str, Any] | None = None  # of the last call of save, for save_on_exception
         self._ticket: Ticket | None = None  # what that call gave
@@ -235,9 +241,13 @@ class CheckpointManager:
             drop_mirrored=delete_after_upload,
             mirror_errors=_word("upload_errors", upload_errors, {"soft": 0, "hard": 1}) == 1,
             leave_uploads=not wait_uploads,
+            upload_bandwidth=0 if upload_bandwidth is None else _checks.whole("upload_bandwidth", upload_bandwidth),
+            upload_error_budget=_checks.whole("upload_error_budget", upload_error_budget, 32),
+            after_id=_checks.whole("after_id", after_id, 53),
         )
         self.rank, self.world_size = who.rank, who.world_size
         self._left_open = weakref.finalize(self, _reports.finish, self._run)
+        _reports.store(self._run.warning)
         if signals or (signals is None and grace_seconds is not None):
             self._look()
 
@@ -290,6 +300,8 @@ class CheckpointManager:
         self._tell_no_numbers(metrics)
         if wait:
             ticket.wait()
+        if self._scalars is not None:
+            self._scalars.saved(ticket, metrics)
         return ticket
 
     def should_save(self, step: int, progress: Mapping[str, float] | None = None) -> bool:
@@ -327,6 +339,8 @@ class CheckpointManager:
         With ``level="remote"`` until every mirror has every checkpoint, too, or an upload has failed.
         """
         self._run.wait(timeout, _word("level", level, {"local": 0, "remote": 1}) == 1)
+        if self._scalars is not None:
+            self._scalars.flush()
 
     def check_for_errors(self) -> None:
         """Raises the first error of a background save that nobody has seen. Never waits."""
@@ -483,7 +497,11 @@ class CheckpointManager:
     def close(self) -> None:
         """Waits for running saves and releases the run. Raises the first error nobody has seen."""
         self._stop_looking()
-        self._run.close()
+        try:
+            self._run.close()
+        finally:
+            if self._scalars is not None:
+                self._scalars.flush()
         self._left_open.detach()
 
     def __enter__(self) -> Self:

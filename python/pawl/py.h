@@ -338,6 +338,8 @@ struct py_options {
 	const char *mirror_urls[PY_MAX_MIRRORS];
 	struct pawl_retention mirror_retention;
 };
+/* The arena of the module, borrowed. */
+int py_shared_arena(struct py_state *st, struct pawl_arena **ret);
 /* Reads the arguments of Run(). *o must not be moved afterwards. 0, or -1 with an exception. */
 int py_options_read(struct py_options *o, struct py_state *st, PyObject *args, PyObject *kwargs);
 /* Completes *o by what lives as long as the run, and is kept in it: the fault layer, the caller's function. */
@@ -389,6 +391,7 @@ PyObject *py_hold_new(struct py_state *st, struct pawl_hold *hold);
 void py_hold_release(PyObject *hold);
 int py_hold_init(PyObject *module, struct py_state *st);
 int py_sync_init(PyObject *module); /* py_sync.c */
+int py_files_init(PyObject *module); /* py_files.c */
 
 double py_now_seconds(void); /* monotonic */
 

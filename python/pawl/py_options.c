@@ -49,8 +49,8 @@ read_scores(struct py_state *st, PyObject *names, PyObject *orders, struct py_op
 
 /* The arena of the module; made by the first run that wants it. A child of fork() makes its own: the locks of its
  * parent's may have been copied while they were held. */
-static int
-shared_arena(struct py_state *st, struct pawl_arena **ret)
+int
+py_shared_arena(struct py_state *st, struct pawl_arena **ret)
 {
 	struct pawl_error err = {0};
 	int rc = 0;
@@ -212,11 +212,14 @@ parse_words(PyObject *args, PyObject *kwargs, struct py_options *more, PyObject 
 	                        "drop_mirrored",
 	                        "mirror_errors",
 	                        "leave_uploads",
+	                        "after_id",
+	                        "upload_bandwidth",
+	                        "upload_error_budget",
 	                        NULL};
 	struct pawl_retention *k = &o->retention;
 
 	return PyArg_ParseTupleAndKeywords(
-		args, kwargs, "s|$pppzzLO&O&O&dO&O!O!ppiiO&O&O&O&O&O&IIIpppLzdiOiizLOiizIIO!O!ILO&ppp:Run", words,
+		args, kwargs, "s|$pppzzLO&O&O&dO&O!O!ppiiO&O&O&O&O&O&IIIpppLzdiOiizLOiizIIO!O!ILO&pppO&O&I:Run", words,
 		&o->root, &o->read_only, &o->single, &o->overwrite, &o->run_id, &o->name_template, &k->num_to_keep,
 		to_size, &k->keep_last, to_size, &k->keep_best, to_size, &k->keep_every, &k->keep_seconds, to_size,
 		&k->max_bytes, &PyTuple_Type, names, &PyTuple_Type, orders, &k->drop_latest, &k->strict_score, &o->mode,
@@ -228,7 +231,8 @@ parse_words(PyObject *args, PyObject *kwargs, struct py_options *more, PyObject 
 		&more->rank.local_world_size, &more->rank.node_rank, &o->node_folder, &o->partner, &o->n_nodes,
 		&PyTuple_Type, &more->mirrors, &PyDict_Type, &more->mirror_keep, &o->num_concurrent_uploads,
 		&o->upload_timeout_ms, to_size, &o->upload_memory_bytes, &o->drop_mirrored, &o->mirror_errors,
-		&o->leave_uploads);
+		&o->leave_uploads, to_size, &o->after_id, to_size, &o->upload_bandwidth_bytes_per_second,
+		&o->upload_error_budget);
 }
 
 static int
@@ -285,7 +289,7 @@ py_options_read(struct py_options *o, struct py_state *st, PyObject *args, PyObj
 	if (!parse_words(args, kwargs, o, &names, &orders) || read_scores(st, names, orders, o) < 0 ||
 	    read_mirrors(st, o) < 0 || read_mirror_keep(o) < 0)
 		return -1;
-	return o->opts.read_only ? 0 : shared_arena(st, &o->opts.arena);
+	return o->opts.read_only ? 0 : py_shared_arena(st, &o->opts.arena);
 }
 
 int

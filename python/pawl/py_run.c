@@ -421,6 +421,15 @@ get_run_id(struct py_run *self, void *closure)
 }
 
 static PyObject *
+get_warning(struct py_run *self, void *closure)
+{
+	const char *text = self->run ? pawl_warning(self->run) : NULL;
+
+	(void)closure;
+	return text ? PyUnicode_DecodeFSDefault(text) : Py_NewRef(Py_None);
+}
+
+static PyObject *
 get_closed(struct py_run *self, void *closure)
 {
 	(void)closure;
@@ -468,6 +477,7 @@ static PyMethodDef run_methods[] = {
 static PyGetSetDef run_getset[] = {
 	{"root", (getter)get_root, NULL, "The run's folder.", NULL},
 	{"run_id", (getter)get_run_id, NULL, "The run's id.", NULL},
+	{"warning", (getter)get_warning, NULL, "What the store cannot promise, or None.", NULL},
 	{"closed", (getter)get_closed, NULL, "True once close() is done.", NULL},
 	{"fault_calls", (getter)get_fault_calls, NULL, "Calls that the fault layer has counted.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},

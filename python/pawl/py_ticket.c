@@ -355,6 +355,13 @@ get_signal(struct py_watch *self, void *closure)
 }
 
 static PyObject *
+get_sender(struct py_watch *self, void *closure)
+{
+	(void)closure;
+	return PyLong_FromLongLong(pawl_watch_sender(self->watch));
+}
+
+static PyObject *
 get_seconds_left(struct py_watch *self, void *closure)
 {
 	double left = pawl_watch_seconds_left(self->watch);
@@ -373,6 +380,7 @@ init_watch(PyObject *module, struct py_state *st)
 	};
 	static PyGetSetDef getset[] = {
 		{"signal", (getter)get_signal, NULL, "Number of the signal that came, or 0.", NULL},
+		{"sender", (getter)get_sender, NULL, "The process that sent it; 0 = not known, or none came.", NULL},
 		{"seconds_left", (getter)get_seconds_left, NULL, "Seconds until the process is killed; None = unknown.",
 	         NULL},
 		{NULL, NULL, NULL, NULL, NULL},

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from object_env import keys_for, take_environment
 from s3_fake import Answer, Fake, error
-from s3_servers import Server, environment, moto, rgw
+from s3_servers import Server, moto, rgw
 
 import cli
 import pawl
@@ -382,14 +383,6 @@ def started_server(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield server
 
 
-def take_environment(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in env.items():
-        if name.startswith("AWS_"):
-            monkeypatch.setenv(name, value)
-
-
 def test_R51_R94_R123_a_run_is_mirrored_to_a_bucket_and_comes_back(
     server: Server, root: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -423,10 +416,7 @@ pawl.CheckpointManager(sys.argv[1], mirrors=[sys.argv[2]], num_concurrent_upload
 @pytest.fixture(name="fake")
 def started_fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     fake = Fake()
-    env = environment(
-        AWS_ACCESS_KEY_ID="k", AWS_SECRET_ACCESS_KEY="s", AWS_ENDPOINT_URL=fake.endpoint, AWS_REGION="us-east-1"
-    )
-    take_environment(monkeypatch, env)
+    take_environment(monkeypatch, keys_for(fake.endpoint))
     yield fake
     fake.close()
 

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single files that other programs read: written in the background, whole and durable or not at all."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+
+from . import _checks, _pawl
+from ._pawl import Ticket, UsageError
+
+_FORMATS = (".pt", ".pth", ".safetensors")
+_COMPRESSIONS = (".gz", ".bz2", ".lz4", ".lzma", ".lzo", ".xz", ".zst")
+
+
+def is_file_name(path: str) -> bool:
+    """Does the name say that it is a single file, and not a checkpoint's folder?"""
+    stem, suffix = os.path.splitext(path)
+    return (stem if suffix in _COMPRESSIONS else path).endswith(_FORMATS) and not os.path.isdir(path)
+
+
+class FileSaver:
+    """Writes states to single files in the background: what ``torch.save`` does, without holding the training up.
+
+    The name's suffix says the format: ``.pt`` and ``.pth`` for ``torch.load``, ``.safetensors``, each also with that of
+    a compression after it (``x.pt.zst``). ``save`` copies the tensors and returns; a file appears under its name when
+    it is whole and durable, and what was there before stays until then.
+    """
+
+    def __init__(self, threads: int = 0, bandwidth: int | None = None) -> None:
+        """``threads`` that copy and write, 0 = one per core; ``bandwidth`` of writing in bytes per second."""
+        if threads < 0 or (bandwidth is not None and bandwidth <= 0):
+            raise UsageError(f"FileSaver: expected threads >= 0 and bandwidth > 0, received {threads} and {bandwidth}")
+        self._files = _pawl.Files(threads=threads, bandwidth=bandwidth or 0)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        state: object,
+        *,
+        overwrite: bool = True,
+        wait: bool = False,
+        raw_pickle: bool = False,
+        format: str | None = None,
+        level: int = 0,
+    ) -> Ticket:
+        """Begins a file and returns when the tensors have been copied; with ``wait`` when it is durable.
+
+        ``format``: a suffix in place of the name's. ``level`` of compression, 0 = its default. ``raw_pickle``: in .pt
+        files, ``{"$pickle": opcodes}`` stands for the object that these pickle opcodes make.
+        """
+        ticket = self._files.save(
+            _checks.path("path", path), state, overwrite=overwrite, raw_pickle=raw_pickle, format=format, level=level
+        )
+        if wait:
+            ticket.wait()
+        return ticket
+
+    def wait_until_finished(self, timeout: float | None = None) -> None:
+        """Waits until all files begun so far are durable; raises the first error nobody has seen."""
+        self._files.wait(timeout)
+
+    def check_for_errors(self) -> None:
+        """Raises the first error of the background nobody has seen. Never waits."""
+        self._files.check()
+
+    def close(self) -> None:
+        """Waits for what is being written; raises the first error nobody has seen."""
+        self._files.close()
+
+    def __enter__(self) -> FileSaver:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes it; an error of the block comes before one of a file."""
+        try:
+            self.close()
+        except _pawl.PawlError:
+            if kind is None:
+                raise

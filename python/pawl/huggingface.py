@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hugging Face: the Trainer of transformers saves through pawl in the background, and Accelerate's loops do.
+
+    saver = pawl.huggingface.Saver("runs/demo", num_to_keep=3)
+    trainer = Trainer(model, args, train_dataset=data, callbacks=[saver])
+    trainer.train(resume_from_checkpoint=saver.resume())    # None on a fresh run
+
+    saver = pawl.huggingface.AcceleratorSaver(accelerator, "runs/demo", num_to_keep=3)      # after prepare()
+    restored = saver.restore()
+    ...
+    saver.save(step, metrics={"loss": loss})
+
+Of a job of many processes whose model is whole in each (DDP) both save one copy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+
+from . import _checks
+from ._pawl import NotFoundError, Ticket, UnsupportedError
+from .manager import CheckpointManager
+from .records import Restored
+from .rng import RngState, rng_state
+
+try:
+    from transformers import TrainerCallback
+except ImportError:
+    TrainerCallback = object
+
+__all__ = ["AcceleratorSaver", "Saver"]
+
+
+class Saver(TrainerCallback):
+    """Callback of the Trainer: where the Trainer would save by its ``save_strategy`` ("steps" or "epoch"), pawl saves
+    instead, or at ``save_interval`` (``"500ba"`` counts optimizer steps): model, optimizer, scheduler, random
+    generators and the Trainer's own state. If an evaluation is due at that step it comes first, and its metrics go with
+    the checkpoint (``score_attribute="eval_loss"``). The other options are those of ``CheckpointManager``.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, save_interval: Any = None, **options: Any) -> None:
+        if TrainerCallback is object:
+            raise ImportError("pawl.huggingface.Saver needs transformers: pip install 'pawl[huggingface]'")
+        self._root = _checks.path("root", root)
+        self._by_interval = save_interval is not None
+        self._options = {"signals": False, **options, "save_interval": save_interval, "rank": 0, "world_size": 1}
+        self._manager: CheckpointManager | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._saved = -1
+        self._after = ""  # what a save that is due still waits for
+
+    def resume(self) -> str | None:
+        """A folder of the Trainer's own form with the newest valid checkpoint, in temporary space until the training
+        begins; None on a fresh run."""
+        try:
+            with CheckpointManager(self._root, read_only=True, rank=0, world_size=1) as manager:
+                restored = manager.restore()
+        except NotFoundError:  # no run yet
+            return None
+        if restored is None:
+            return None
+        state, self._folder = restored.state, tempfile.TemporaryDirectory(prefix="pawl-")
+        folder = os.path.join(self._folder.name, f"checkpoint-{restored.step}")
+        os.mkdir(folder)
+        rng = state["rng"]
+        generators = {"python": rng["python"], "numpy": rng["numpy"], "cpu": rng["torch"], "cuda": rng.get("cuda")}
+        numpy = rng["numpy"]["state"]
+        generators["numpy"] = ("MT19937", numpy["key"], numpy["pos"], rng["numpy"]["has_gauss"], rng["numpy"]["gauss"])
+        torch.save(state["model"], os.path.join(folder, "pytorch_model.bin"))
+        torch.save(state["optimizer"], os.path.join(folder, "optimizer.pt"))
+        torch.save(state["lr_scheduler"], os.path.join(folder, "scheduler.pt"))
+        torch.save(generators, os.path.join(folder, "rng_state.pth"))
+        with open(os.path.join(folder, "trainer_state.json"), "w", encoding="utf-8") as file:
+            file.write(state["trainer_state"])
+        return folder
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        if args.fsdp or args.deepspeed:
+            raise UnsupportedError(
+                "pawl.huggingface.Saver saves models that are whole in each process; this one is not"
+            )
+        if state.is_world_process_zero and self._manager is None:
+            self._manager = CheckpointManager(self._root, **self._options)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()  # it has been read
+            self._folder = None
+        self._offer(state, control, given)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        self._offer(state, control, given)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **given: Any) -> None:
+        if self._after == "evaluation":
+            self._save(state, control, given, metrics)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **given: Any) -> None:
+        if self._after == "log":
+            self._save(state, control, given, None)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        manager, self._manager = self._manager, None
+        if manager is not None:
+            manager.close()
+
+    def _offer(self, state: Any, control: Any, given: dict[str, Any]) -> None:
+        due = control.should_save
+        control.should_save = False  # the Trainer has nothing left to do
+        if self._manager is None or state.global_step == self._saved:
+            return
+        if self._by_interval:
+            due = self._manager.should_save(state.global_step, _progress(state)) or due
+        if due:
+            self._after = "evaluation" if control.should_evaluate else "log" if control.should_log else ""
+            if not self._after:
+                self._save(state, control, given, None)
+
+    def _save(self, state: Any, control: Any, given: dict[str, Any], metrics: Any) -> None:
+        self._after = ""
+        if self._manager is None:
+            return
+        state.stateful_callbacks["TrainerControl"] = control.state()
+        tree = {name: given[name] for name in ("model", "optimizer", "lr_scheduler")}
+        tree["rng"] = RngState().state_dict()
+        tree["trainer_state"] = json.dumps(dataclasses.asdict(state))
+        self._manager.save(state.global_step, tree, metrics=metrics, progress=_progress(state), force=True)
+        self._saved = state.global_step
+
+
+def _progress(state: Any) -> dict[str, float]:
+    return {"epoch": int(state.epoch + 1e-6), "batch": state.global_step}  # the Trainer counts parts of epochs
+
+
+class AcceleratorSaver:
+    """Saves and restores what an Accelerator has prepared: models, optimizers, schedulers, the scaler, data loaders
+    that keep their own state, registered objects, and the random generators of each process. All processes call it.
+    The options are those of ``CheckpointManager``; ``manager`` is that.
+    """
+
+    def __init__(self, accelerator: Any, root: str | os.PathLike[str], **options: Any) -> None:
+        kind = str(accelerator.distributed_type)
+        if not kind.endswith(".NO") and ".MULTI_" not in kind:
+            raise UnsupportedError(f"pawl.huggingface saves models that are whole in each process, not {kind}")
+        self._accelerator = accelerator
+        who = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+        self.manager = CheckpointManager(root, **{**options, **who})
+
+    def state(self) -> dict[str, Any]:
+        """The tree that is saved."""
+        a = self._accelerator
+        loaders = [loader for loader in a._dataloaders if getattr(loader, "use_stateful_dataloader", False)]
+        tree = {
+            "models": [a.unwrap_model(model) for model in a._models],
+            "optimizers": list(a._optimizers),
+            "schedulers": list(a._schedulers),
+            "objects": list(a._custom_objects),
+            "loaders": loaders,
+            "rng": rng_state(),
+        }
+        return tree if a.scaler is None else {**tree, "scaler": a.scaler}
+
+    def save(self, step: int, **given: Any) -> Ticket | None:
+        """As ``CheckpointManager.save``."""
+        return self.manager.save(step, self.state(), **given)
+
+    def restore(self, **given: Any) -> Restored | None:
+        """As ``CheckpointManager.restore``, into what was prepared."""
+        return self.manager.restore(self.state(), **given)
+
+    def close(self) -> None:
+        """Waits for running saves and releases the run."""
+        self.manager.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.manager.__exit__(kind, exc, trace)

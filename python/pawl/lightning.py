@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lightning: checkpoints as pawl writes them, in the background, atomic and verified.
+
+    saver = pawl.lightning.Saver("runs/demo", save_interval="1ep", num_to_keep=3)
+    trainer = Trainer(callbacks=[saver], plugins=[pawl.lightning.CheckpointIO()])
+    trainer.fit(model, ckpt_path=saver.ckpt_path())     # None on a fresh run
+
+``CheckpointIO`` alone puts the checkpoints of Lightning's own ``ModelCheckpoint`` and ``save_checkpoint`` into pawl's
+form; ``Saver`` keeps a run with pawl's intervals and retention. Both save what Lightning gives one process to save: for
+FSDP and DeepSpeed, which write by themselves, ``pawl.torch`` is there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any
+
+from . import _checks, _pawl
+from ._pawl import NotFoundError, UsageError
+from .checkpoint import is_foreign, load
+from .manager import CheckpointManager
+from .rng import RngState
+
+try:
+    from lightning.pytorch import Callback
+    from lightning.pytorch.plugins.io import CheckpointIO as _CheckpointIO
+    from lightning.pytorch.plugins.io import TorchCheckpointIO
+    from lightning.pytorch.utilities.exceptions import SIGTERMException
+except ImportError as error:
+    raise ImportError(f"pawl.lightning needs Lightning: pip install 'pawl[lightning]' ({error})") from None
+
+__all__ = ["CheckpointIO", "Saver"]
+
+
+class CheckpointIO(_CheckpointIO):
+    """Plugin of the Trainer: each checkpoint is a folder of pawl's at the path that Lightning names.
+
+    ``save_checkpoint`` returns when the state has been copied; one save is under way at a time, and an error of the
+    background is raised by the next call. What Lightning removes goes once the checkpoint after it is durable.
+    Loading takes these folders, a run's folder or URL (its newest valid checkpoint), and files of Lightning's own.
+    """
+
+    def __init__(self) -> None:
+        self._run: _pawl.Run | None = None
+        self._doomed: list[str] = []
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        if storage_options is not None:
+            raise UsageError(f"pawl.lightning takes no storage_options, received {storage_options!r}")
+        self.wait()
+        place = _checks.path("path", path)
+        if "://" not in place:
+            os.makedirs(os.path.dirname(os.path.abspath(place)), exist_ok=True)
+        run = _pawl.Run(place, single=True, overwrite=True)
+        try:
+            run.save(int(checkpoint.get("global_step", 0)), checkpoint)
+        except BaseException:
+            run.close()
+            raise
+        self._run = run
+
+    def load_checkpoint(self, path: Any, map_location: Any | None = None, weights_only: bool | None = None) -> Any:
+        """Nothing that pawl has written can run code, so that ``weights_only`` is always kept."""
+        self.wait()
+        place = _checks.path("path", path)
+        if os.path.isfile(place) or is_foreign(place):
+            return TorchCheckpointIO().load_checkpoint(path, map_location, weights_only)
+        try:
+            return load(place)
+        except NotFoundError:
+            if "://" not in place and not os.path.isfile(os.path.join(place, "run.json")):
+                raise
+        with CheckpointManager(place, read_only=True, rank=0, world_size=1) as manager:
+            restored = manager.restore()
+        if restored is None:
+            raise NotFoundError(f"{place} has no checkpoint")
+        return restored.state
+
+    def remove_checkpoint(self, path: Any) -> None:
+        self._doomed.append(_checks.path("path", path))
+        if self._run is None:
+            self._remove()
+
+    def wait(self) -> None:
+        """Waits until what was saved is durable, then removes what it replaces."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.close()  # waits, and raises what went wrong: then nothing is removed
+        self._remove()
+
+    def teardown(self) -> None:
+        self.wait()
+
+    def _remove(self) -> None:
+        doomed, self._doomed = self._doomed, []
+        for place in doomed:
+            if os.path.isdir(place) and not os.path.islink(place):
+                if os.path.isfile(os.path.join(place, "manifest.json")):
+                    os.unlink(os.path.join(place, "manifest.json"))  # first: no half of it is taken for a checkpoint
+                shutil.rmtree(place)
+            elif os.path.lexists(place):
+                os.unlink(place)
+
+
+class Saver(Callback):
+    """Callback: saves the whole state of the training into a run, and the random generators with it.
+
+    ``save_interval`` counts batches (``"500ba"``: optimizer steps) and epochs (``"1ep"``: after each epoch, validation
+    included); ``metrics`` are the Trainer's. On SIGTERM, as Lightning sees it, the state is saved once more. The other
+    options are those of ``CheckpointManager``.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, save_interval: str | int = "1ep", **options: Any) -> None:
+        self._root = _checks.path("root", root)
+        self._options = {"signals": False, **options, "save_interval": save_interval, "rank": 0, "world_size": 1}
+        self._manager: CheckpointManager | None = None
+        self._saved = -1
+
+    def ckpt_path(self) -> str | None:
+        """What ``fit`` resumes from with the plugin ``CheckpointIO``: the run if it holds a checkpoint, else None."""
+        try:
+            with CheckpointManager(self._root, read_only=True, rank=0, world_size=1) as manager:
+                return self._root if manager.checkpoints(with_bad=True) else None
+        except NotFoundError:
+            return None
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        if stage == "fit" and trainer.is_global_zero and self._manager is None:
+            self._manager = CheckpointManager(self._root, **self._options)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self._offer(trainer, trainer.current_epoch)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self._offer(trainer, trainer.current_epoch + 1)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        if isinstance(exception, SIGTERMException):
+            self._offer(trainer, trainer.current_epoch, force=True)
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        manager, self._manager = self._manager, None
+        if manager is not None:
+            manager.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rng": RngState().state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        RngState().load_state_dict(state_dict["rng"])
+
+    def _offer(self, trainer: Any, epochs: int, force: bool = False) -> None:
+        step = trainer.global_step
+        progress = {"epoch": epochs, "batch": step}
+        due = self._manager is not None and (force or self._manager.should_save(step, progress)) and step != self._saved
+        if not trainer.strategy.broadcast(due):
+            return
+        state = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)  # what save_checkpoint would write
+        if self._manager is not None:
+            metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+            self._manager.save(step, state, metrics=metrics, progress=progress, force=True)
+        self._saved = step

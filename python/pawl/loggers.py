@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics and what each checkpoint has cost, to the logger that a training has already.
+
+    CheckpointManager(root, logger=SummaryWriter("tb"))                     # TensorBoard
+    CheckpointManager(root, logger=mlflow)                                  # MLflow, in its active run
+    CheckpointManager(root, logger=wandb.init())                            # Weights & Biases
+    CheckpointManager(root, logger=pawl.loggers.PrometheusFile("/var/lib/node_exporter/pawl.prom"))
+
+Several go in a list; a function ``f(scalars, step)`` is a logger, too. The scalars are the metrics given to ``save``
+and ``checkpoint/blocked_seconds``, ``checkpoint/bytes`` and ``checkpoint/durable_seconds`` (from the call of ``save``
+until the checkpoint survives a power cut). These are known when a save has ended: they are logged with its step by the
+next call of ``save``, ``wait_until_finished`` or ``close``, in the thread that calls.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from . import _checks
+from ._pawl import Ticket, UsageError
+
+Log = Callable[[Mapping[str, float], int], None]
+
+_SCALARS = ("checkpoint/blocked_seconds", "checkpoint/bytes", "checkpoint/durable_seconds")
+
+
+def _log_of(logger: Any) -> Log:
+    """How this logger takes scalars, by what it can do."""
+    if hasattr(logger, "add_scalar"):  # TensorBoard and what is like it
+
+        def add(scalars: Mapping[str, float], step: int) -> None:
+            for name, value in scalars.items():
+                logger.add_scalar(name, value, step)
+
+        return add
+    if hasattr(logger, "log_metrics"):  # MLflow, Lightning's loggers
+        return lambda scalars, step: logger.log_metrics(dict(scalars), step=step)
+    if hasattr(logger, "log"):  # W&B, whose own step may be ahead by now and never goes back
+        return lambda scalars, step: logger.log({**scalars, "checkpoint/step": step})
+    if callable(logger):
+        return lambda scalars, step: logger(dict(scalars), step)
+    raise UsageError(
+        f"logger must have add_scalar, log_metrics or log, or be a function (scalars, step), received {logger!r}"
+    )
+
+
+class Scalars:
+    """What the manager hands on to the loggers."""
+
+    def __init__(self, loggers: Any) -> None:
+        several = isinstance(loggers, Sequence) and not isinstance(loggers, str)
+        self._logs = [_log_of(one) for one in (loggers if several else [loggers])]
+        self._running: list[Ticket] = []
+
+    def saved(self, ticket: Ticket, metrics: Mapping[str, object] | None) -> None:
+        """A save has begun."""
+        numbers = {n: float(v) for n, v in (metrics or {}).items() if isinstance(v, int | float)}
+        if numbers:
+            self._log(numbers, ticket.step)
+        self._running.append(ticket)
+        self.flush()
+
+    def flush(self) -> None:
+        """Logs the saves that have ended since. What failed is told otherwise."""
+        running, self._running = self._running, []
+        for ticket in running:
+            if not ticket.done:
+                self._running.append(ticket)
+            elif ticket.error is None and ticket.id is not None:
+                stats = ticket.stats
+                durable = stats["write_seconds"] + stats["commit_seconds"]
+                values = (ticket.blocked_seconds, float(stats["nbytes"]), durable)
+                self._log(dict(zip(_SCALARS, values, strict=True)), ticket.step)
+
+    def _log(self, scalars: Mapping[str, float], step: int) -> None:
+        for log in self._logs:
+            log(scalars, step)
+
+
+class PrometheusFile:
+    """A file in Prometheus' text form, for the textfile collector of node_exporter: the last checkpoint's step, time
+    and cost, how many there were, and the last metrics. It is replaced as a whole. ``labels`` are on every line."""
+
+    def __init__(self, path: str | os.PathLike[str], **labels: str) -> None:
+        self._path = _checks.path("path", path)
+        text = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+        self._labels = text
+        self._values: dict[str, tuple[str, float]] = {}
+        self._metrics: dict[str, float] = {}
+        self._n = 0
+
+    def log_metrics(self, scalars: Mapping[str, float], step: int) -> None:
+        if _SCALARS[0] in scalars:
+            self._n += 1
+            kinds = {name: ("gauge", scalars[name]) for name in _SCALARS}
+            now = {"checkpoint/step": ("gauge", float(step)), "checkpoint/timestamp_seconds": ("gauge", time.time())}
+            self._values = kinds | now | {"checkpoint/saved_total": ("counter", float(self._n))}
+        else:
+            self._metrics.update(scalars)
+        self._write()
+
+    def _write(self) -> None:
+        lines = []
+        for name, (kind, value) in self._values.items():
+            full = "pawl_" + name.replace("/", "_")
+            lines += [f"# TYPE {full} {kind}", self._line(full, "", value)]
+        if self._metrics:
+            lines.append("# TYPE pawl_metric gauge")
+        lines += [self._line("pawl_metric", f'name="{_escaped(n)}"', value) for n, value in self._metrics.items()]
+        part = f"{self._path}.{os.getpid()}.part"
+        with open(part, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+        os.replace(part, self._path)
+
+    def _line(self, name: str, more: str, value: float) -> str:
+        labels = ",".join(text for text in (self._labels, more) if text)
+        shown = repr(value) if math.isfinite(value) else "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
+        return f"{name}{{{labels}}} {shown}" if labels else f"{name} {shown}"
+
+
+def _escaped(value: object) -> str:
+    return str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

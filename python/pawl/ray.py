@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ray Train: workers of Ray's own TorchTrainer save through pawl, straight into Ray's storage, and nothing is copied.
+
+    def train_func(config):                                         # in every worker
+        with pawl.ray.Saver() as saver:
+            restored = saver.restore(state)                         # None on a fresh run
+            for epoch in range(restored.step + 1 if restored else 0, 10):
+                ...
+                saver.report({"loss": loss}, epoch, state)          # blocked for the copy and for Ray's own meeting
+
+Ray copies what ``ray.train.report`` is given into its storage, while training waits. Here the checkpoint is written
+there to begin with, by all workers together, in the run ``pawl`` in the folder of Ray's run (a path, ``s3://`` or ``gs://``),
+and Ray is told of it when it is durable. Ray keeps, deletes and names the latest as ever (``CheckpointConfig``).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from ._pawl import NotFoundError, Ticket, UnsupportedError, UsageError
+from .checkpoint import Checkpoint
+from .manager import CheckpointManager
+from .records import Restored
+
+try:
+    from pyarrow import fs as _fs
+    from ray import train as _train
+    from ray.train import CheckpointUploadMode as _Mode
+except ImportError as error:
+    raise ImportError(f"pawl.ray needs Ray Train of 2.51 or later: pip install 'pawl[ray]' ({error})") from None
+
+__all__ = ["Saver", "from_ray", "root", "to_ray", "upload"]
+
+_RAYS = ("num_to_keep", "keep_last", "keep_best", "keep_every", "keep_seconds", "max_bytes", "keep_latest")
+_SCHEMES = {"s3": "s3://", "gcs": "gs://"}
+
+
+def to_ray(checkpoint: Checkpoint) -> Any:
+    """A ``ray.train.Checkpoint`` of the same folder; one in memory is put into a new folder."""
+    return _train.Checkpoint.from_directory(checkpoint.path or checkpoint.to_directory())
+
+
+def from_ray(checkpoint: Any) -> Checkpoint:
+    """What ``ray.train.get_checkpoint()`` gave, if pawl wrote it: its folder, or a copy of what is not on a disk."""
+    here = isinstance(checkpoint.filesystem, _fs.LocalFileSystem)
+    return Checkpoint(checkpoint.path if here else checkpoint.to_directory())
+
+
+def upload(checkpoint: Any, name: str) -> Any:
+    """For ``ray.train.report(.., checkpoint_upload_fn=pawl.ray.upload)``: a checkpoint on the disk of Ray's storage is
+    linked into it (files of pawl never change), so that no byte is copied; another one is copied, as Ray does."""
+    storage = _train.get_context().get_storage()
+    target = storage.build_checkpoint_path_from_name(name)
+    local = isinstance(storage.storage_filesystem, _fs.LocalFileSystem)
+    if not local or not isinstance(checkpoint.filesystem, _fs.LocalFileSystem):
+        return storage.persist_current_checkpoint(checkpoint, name)
+    partial = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.partial")
+    try:
+        shutil.copytree(checkpoint.path, partial, copy_function=os.link)
+        os.rename(partial, target)
+    except (OSError, shutil.Error) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        return storage.persist_current_checkpoint(checkpoint, name)
+    return _train.Checkpoint(target, storage.storage_filesystem)
+
+
+def root() -> str:
+    """The run of pawl in the folder of Ray's run; asked in a worker."""
+    storage = _train.get_context().get_storage()
+    kind = storage.storage_filesystem.type_name
+    if kind != "local" and kind not in _SCHEMES:
+        raise UnsupportedError(f"Ray's storage is {kind}: give pawl.ray.Saver a path on a disk, s3:// or gs://")
+    return f"{_SCHEMES.get(kind, '')}{storage.experiment_fs_path}/pawl"
+
+
+class Saver:
+    """The checkpoints of a run of Ray Train. Every worker makes one and calls it alike.
+
+    The options are those of ``CheckpointManager`` (which is ``manager``) without those that delete: what is kept is
+    Ray's ``CheckpointConfig(num_to_keep, checkpoint_score_attribute, ..)``, and its order is by what is reported.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        given = [name for name in _RAYS if name in options]
+        if given:
+            raise UsageError(f"{given[0]}: Ray keeps and deletes checkpoints here, give it to its CheckpointConfig")
+        if "name_template" in options:
+            raise UsageError("name_template: checkpoints have pawl's usual names here")
+        context = _train.get_context()
+        self._storage = context.get_storage()
+        who = {"rank": context.get_world_rank(), "world_size": context.get_world_size()}
+        self.manager = CheckpointManager(root(), **{"signals": False, **options, **who})
+
+    def report(
+        self, metrics: Mapping[str, Any], step: int | None = None, state: object = None, **given: Any
+    ) -> Ticket | None:
+        """``ray.train.report`` with the state as checkpoint; without a state (or where no save is due) of the metrics
+        alone. Ray hears of the checkpoint when it is durable on all workers; an error of that ends the training."""
+        ticket = None
+        if state is not None:
+            if step is None:
+                raise UsageError("report: a state needs a step")
+            numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+            ticket = self.manager.save(step, state, metrics=numbers, **given)
+        if ticket is None or self.manager.rank > 0:
+            _train.report(dict(metrics), checkpoint=None, checkpoint_upload_mode=_Mode.ASYNC)
+            return ticket
+        soon = _train.Checkpoint(self._path("checkpoints"), self._storage.storage_filesystem)
+        _train.report(
+            dict(metrics),
+            checkpoint=soon,
+            checkpoint_upload_mode=_Mode.ASYNC,
+            delete_local_checkpoint_after_upload=False,
+            checkpoint_upload_fn=self._when_durable(ticket),
+        )
+        return ticket
+
+    def restore(self, state: object = None, **given: Any) -> Restored | None:
+        """The newest valid checkpoint of this run, into the state; None on a fresh run.
+
+        Those that were durable before Ray heard of them count, and Ray is told of them now, so that it keeps or
+        deletes them as all others.
+        """
+        restored = self.manager.restore(state, **given)
+        known = _train.get_checkpoint()
+        if restored is None and known is None:
+            return None
+        if restored is None:
+            raise UsageError(
+                f"Ray resumes from {known.path}, which is not of {self.manager.root}; see pawl.ray.from_ray"
+            )
+        told = 0
+        if known is not None:
+            folder, name = os.path.split(known.path.rstrip("/"))
+            told = int(name.rpartition("_")[2]) if folder == self._path("checkpoints") else restored.id
+        for info in self.manager.checkpoints():
+            if told < info.id <= restored.id:
+                found = self._checkpoint(info.id) if self.manager.rank == 0 else None
+                _train.report(dict(info.metrics), checkpoint=found, checkpoint_upload_mode=_Mode.NO_UPLOAD)
+        return restored
+
+    def close(self) -> None:
+        """Waits for running saves and releases the run."""
+        self.manager.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.manager.__exit__(kind, exc, trace)
+
+    def _path(self, *names: str) -> str:
+        return "/".join((self._storage.experiment_fs_path, "pawl", *names))
+
+    def _checkpoint(self, id: int) -> Any:
+        path = self._path("checkpoints", f"checkpoint_{id:06d}")
+        return _train.Checkpoint(path, self._storage.storage_filesystem)
+
+    def _when_durable(self, ticket: Ticket) -> Callable[[Any, str], Any]:
+        def told(checkpoint: Any, name: str) -> Any:
+            ticket.wait_durable()
+            if ticket.id is None:
+                raise NotFoundError(f"{self.manager.root}: step {ticket.step} was not saved: {ticket.stage}")
+            return self._checkpoint(ticket.id)
+
+        return told

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the driver and its workers tell each other, through a TCPStore of torch that the driver holds.
+
+Keys, under the number of the attempt:
+
+    at/<rank>            the report that a rank has come to
+    done/<rank>          how many it has made in all, when its train function has ended
+    meet/<n>, go/<n>     the meeting at report n
+    row/<n>              the first rank's metrics
+    folder/<n>           somebody reports a folder; files/<n>/<rank> what is in it
+    error/<rank>         what a rank has failed with
+    pid/<rank>           its process; beat/<rank> a count that goes up while it lives
+    preempt              the driver was told to end; left/<rank> a rank has ended because of that
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch.distributed import DistStoreError
+
+LONGEST = 32767  # workers: what a meeting can count
+
+
+class Channel:
+    """One end of the channel; not shared between threads, as a call that waits keeps the others waiting."""
+
+    def __init__(self, store: TCPStore, attempt: int) -> None:
+        self._store = PrefixStore(f"pawl/{attempt}", store)
+
+    @classmethod
+    def join(cls, host: str, port: int, attempt: int) -> Channel:
+        return cls(TCPStore(host, port, None, False, timedelta(seconds=60), False), attempt)
+
+    def put(self, key: str, value: object) -> None:
+        self._store.set(key, json.dumps(value))
+
+    def get(self, key: str) -> Any:
+        """What was put, None if nothing was."""
+        return json.loads(self._store.get(key)) if self._store.check([key]) else None
+
+    def get_all(self, name: str, world_size: int) -> list[Any]:
+        return [self.get(f"{name}/{rank}") for rank in range(world_size)]
+
+    def has(self, key: str) -> bool:
+        return bool(self._store.check([key]))
+
+    def count(self, key: str) -> int:
+        """One more; returns how many there are."""
+        return int(self._store.add(key, 1))
+
+    def drop(self, key: str) -> None:
+        self._store.delete_key(key)
+
+    def meet(self, n: int, world_size: int, has: bool, first: bool, signalled: bool, timeout: float) -> Meeting | None:
+        """All ranks come to report n; None if not all have come in time. The last one lets the others go."""
+        bits = 1 | int(has) << 16 | int(signalled) << 32 | int(has and first) << 48
+        total = int(self._store.add(f"meet/{n}", bits))
+        if total & 0xFFFF == world_size:
+            self._store.set(f"go/{n}", str(total))
+            if n > 2:
+                self._store.delete_key(f"meet/{n - 2}")
+                self._store.delete_key(f"go/{n - 2}")
+            return Meeting(total)
+        try:
+            self._store.wait([f"go/{n}"], timedelta(seconds=timeout))
+        except DistStoreError:
+            return None
+        return Meeting(int(self._store.get(f"go/{n}")))
+
+
+class Meeting:
+    """What the ranks have said of a report, all together."""
+
+    def __init__(self, total: int) -> None:
+        self.n_with_checkpoint = total >> 16 & 0xFFFF
+        self.signalled = (total >> 32 & 0xFFFF) > 0
+        self.first_has = total >> 48 > 0
+
+
+class Host:
+    """The driver's store."""
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self.store = TCPStore(host, 0, None, True, timedelta(seconds=60), False)
+        self.host, self.port = host, int(self.store.port)
+
+    def attempt(self, number: int) -> Channel:
+        return Channel(self.store, number)

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints as trainers and train functions see them: a dict, or a folder of files."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+from .. import _checks, _files, _pawl, _reports
+from .._pawl import CorruptError, NotFoundError, UsageError
+from ..checkpoint import Checkpoint as _Checkpoint
+from ..checkpoint import _a, is_foreign, load
+from . import _pickles, parts
+
+
+def _is_run_or_checkpoint(path: str) -> bool:
+    return os.path.isfile(os.path.join(path, "manifest.json"))
+
+
+class Checkpoint(_Checkpoint):
+    """One checkpoint: a dict, or a folder with any files.
+
+    ``from_dict`` and ``from_directory`` make one to report; it is copied when it is reported, until then it is the
+    caller's. What ``get_checkpoint()`` and ``Result.checkpoint`` give is one that lies in a run.
+    """
+
+    _rank = 0  # whose dict is meant where every worker's was kept
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self._data: Mapping[str, Any] | None = None
+        self._source: tuple[str, int] | None = None
+        self._allow_pickle = False
+
+    @classmethod
+    def from_dict(
+        cls, data: Mapping[str, Any], *, metadata: Mapping[str, Any] | None = None, allow_pickle: bool = False
+    ) -> Self:
+        """A checkpoint to report. ``allow_pickle``: values that a state cannot hold are pickled."""
+        if not isinstance(data, Mapping):
+            raise UsageError(f"from_dict: expected a dict, received {_a(data)}")
+        self = cls.__new__(cls)
+        self._path = self._run = self._source = None
+        self._data = dict(data)
+        self._notes = None if metadata is None else dict(metadata)
+        self._allow_pickle = allow_pickle
+        return self
+
+    @classmethod
+    def from_run(cls, root: str, id: int, *, allow_pickle: bool = False, rank: int = 0) -> Self:
+        """One of a run's checkpoints; root may be a URL."""
+        self = cls.__new__(cls)
+        self._data = self._run = self._notes = None
+        self._source, self._allow_pickle, self._rank = (root, id), allow_pickle, rank
+        self._path = None
+        with _opened(root) as run:
+            path = run.info(id)["path"]
+        if os.path.isabs(path):  # in a folder; in a bucket it is a key below the run's
+            self._path = path
+        return self
+
+    @property
+    def path(self) -> str | None:
+        """The folder; for one of a run in a bucket, where it lies; None in memory."""
+        if self._path is None and self._source is not None:
+            with _opened(self._source[0]) as run:
+                return f"{self._source[0].rstrip('/')}/{run.info(self._source[1])['path']}"
+        return self._path
+
+    # ---- what a report takes ----
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of files that is to be reported, or None."""
+        if self._data is None and self._source is None and self._path is not None:
+            if not os.path.isdir(self._path):
+                raise NotFoundError(f"{self._path} is no folder, so it cannot be reported as a checkpoint")
+            if not _is_run_or_checkpoint(self._path) and not is_foreign(self._path):
+                return self._path
+        return None
+
+    def values(self, allow_pickle: bool) -> dict[str, Any]:
+        """The dict that is to be reported; of a checkpoint that lies somewhere, what it holds."""
+        data = dict(self._data) if self._data is not None else self._whole()[0]
+        if not isinstance(data, dict):
+            raise UsageError(f"report: the checkpoint {self!r} holds {_a(data)}, not a dict")
+        wrapped: dict[str, Any] = _pickles.wrap(data) if allow_pickle or self._allow_pickle else data
+        return wrapped
+
+    def detached(self) -> Self:
+        """The same in memory."""
+        if self._kind() == "files":
+            return type(self)(self.to_directory())
+        made = type(self).from_dict(self.to_dict(), metadata=self.get_metadata(), allow_pickle=self._allow_pickle)
+        made._mem()
+        made._data = None
+        return made
+
+    # ---- reading ----
+
+    def to_dict(self) -> dict[str, Any]:
+        """The reported dict with new tensors, and three keys more unless it holds them itself: ``_timestamp`` (seconds
+        since 1970), ``_preprocessor`` (None) and ``_current_checkpoint_id`` (from 0; of a training that was resumed
+        from a checkpoint, from the number of that)."""
+        state, info, notes = self._whole()
+        if not isinstance(state, dict):
+            raise UsageError(f"to_dict: what was saved is {_a(state)}, not a dict; pawl.load returns it")
+        state.setdefault("_timestamp", int(info["time"]))
+        state.setdefault("_preprocessor", None)
+        state.setdefault("_current_checkpoint_id", notes.get("first", 0) + max(info["id"] - 1, 0))
+        return state
+
+    def restore(self, state: Any) -> None:
+        """Restores a reported dict into ``state`` in place: tensors, objects with load_state_dict, and of distributed
+        tensors the pieces that this worker holds now, whatever they were when it was saved."""
+        if self._kind() != "dict" or (self._source is None and self._path is None):
+            raise UsageError(f"restore: {self!r} is no saved dict; use to_dict() or as_directory()")
+        if self._source is None:
+            load(self._path or "", state=state)
+            return
+        with _opened(self._source[0]) as run:
+            run.restore(state, selector=f"id:{self._source[1]}")
+
+    def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The reported files in a folder (a new one if none is named, else one that is empty or not there); of a dict
+        a folder that pawl.load reads. Returns its path."""
+        folder = self.folder
+        if folder is None and self._kind() != "files":
+            return super().to_directory(path)
+        if path is None:
+            target = os.path.join(tempfile.mkdtemp(prefix="pawl-"), "checkpoint")
+        else:
+            target = _checks.path("path", path)
+            _files.make_room(target)
+        if folder is not None:
+            import shutil
+
+            shutil.copytree(folder, target, dirs_exist_ok=True)
+        else:
+            os.makedirs(target, exist_ok=True)
+            parts.put_files(self._raw()[0], target)
+        return target
+
+    @contextmanager
+    def as_directory(self) -> Generator[str, None, None]:
+        """The same for the length of a ``with`` block; what lies in a folder already is not copied."""
+        if self.folder is not None:
+            yield self.folder
+            return
+        if self._path is not None and not is_foreign(self._path) and self._kind() != "files":
+            yield self._path
+            return
+        with tempfile.TemporaryDirectory(prefix="pawl-") as folder:
+            yield self.to_directory(os.path.join(folder, "checkpoint"))
+
+    def get_metadata(self) -> Any:
+        """The notes on this checkpoint; {} if there are none."""
+        if self._data is not None:
+            return dict(self._notes or {})
+        if self._source is None and self._notes is None and self.folder is not None:
+            return {}
+        if self._path is None and self._source is not None and self._notes is None:
+            with _opened(self._source[0]) as run:
+                return _users(run.metadata(self._source[1]))
+        return _users(super().get_metadata())
+
+    def __repr__(self) -> str:
+        where = self._source[0] if self._path is None and self._source is not None else self._path
+        return f"Checkpoint({where!r})" if where is not None else "Checkpoint(in memory)"
+
+    # ---- inside ----
+
+    def _mem(self) -> _pawl.Run:
+        if self._run is None and self._data is not None:
+            self._run = _pawl.Run("mem:")
+            data = _pickles.wrap(dict(self._data)) if self._allow_pickle else dict(self._data)
+            self._run.save(0, data, metadata=self._notes).wait()
+        return super()._mem()
+
+    def _raw(self) -> tuple[Any, _pawl.Info, Any]:
+        """State as it lies there, facts, metadata."""
+        if self._source is None:
+            return super()._load()
+        root, id = self._source
+        with _opened(root) as run:
+            try:
+                answer = run.restore(None, selector=f"id:{id}")
+            except CorruptError:
+                answer = run.restore(None, selector="latest")  # falls back to an older one
+        if answer is None:
+            raise NotFoundError(f"{root} has no checkpoint {id}")
+        _reports.fallbacks(root, answer[1]["name"], answer[2])
+        return answer[0], answer[1], answer[4]
+
+    def _whole(self) -> tuple[Any, _pawl.Info, dict[str, Any]]:
+        """What was reported, facts, and what the trainer notes."""
+        if self.folder is not None:
+            raise UsageError(f"{self._path} is a folder of files, not a dict: use as_directory()")
+        state, info, metadata = self._raw()
+        notes = _notes(metadata)
+        if notes.get("kind") == "files":
+            raise UsageError(f"{self!r} is a folder of files, not a dict: use as_directory()")
+        if notes.get("kind") == "ranks":
+            state = parts.join_ranks(state, self._rank)
+        return _pickles.unwrap(state, self._allow_pickle), info, notes
+
+    def _load(self) -> tuple[Any, _pawl.Info, Any]:
+        state, info, _ = self._whole()
+        return state, info, self.get_metadata()
+
+    def _kind(self) -> str:
+        if self._data is not None or (self._path is not None and is_foreign(self._path)):
+            return "dict"
+        if self._source is not None:
+            with _opened(self._source[0]) as run:
+                return str(_notes(run.metadata(self._source[1])).get("kind", "dict"))
+        if self._path is None or not _is_run_or_checkpoint(self._path):
+            return "dict"
+        run = _pawl.Run(self._path, single=True, read_only=True)
+        try:
+            return str(_notes(run.metadata(run.list()[-1]["id"])).get("kind", "dict"))
+        finally:
+            run.close()
+
+
+def _notes(metadata: Any) -> dict[str, Any]:
+    found = metadata.get(parts.NOTES) if isinstance(metadata, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _users(metadata: Any) -> Any:
+    if isinstance(metadata, dict) and parts.NOTES in metadata:
+        return metadata.get("user") or {}
+    return metadata
+
+
+@contextmanager
+def _opened(root: str) -> Generator[_pawl.Run, None, None]:
+    run = _pawl.Run(root, read_only=True)
+    try:
+        yield run
+    finally:
+        run.close()

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How workers are started and stopped: the seam between a trainer and what runs its processes.
+
+An engine starts ``job.world_size`` processes. Each of them has RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
+GROUP_RANK (its node), MASTER_ADDR and MASTER_PORT in its environment, and calls ``pawl.train._worker.run(job)``, which
+returns its exit status. All else goes through the driver's store (``channel.py``): reports, signs of life, errors, the
+agreement to end. So an engine only starts, looks and kills:
+
+    available(scaling)  how many workers can be had now
+    host()              the address under which workers reach the driver's store
+    start(job)          starts all of them and returns
+    poll()              None while they run, then an Outcome
+    kill(rank, pid)     SIGKILL for one worker that hangs; poll then tells of a failure
+    stop()              ends what still runs, at once; repeating it is fine
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pathlib
+import pickle
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .config import ScalingConfig
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker must know; goes to it as it is, by pickle."""
+
+    payload: bytes  # the train function and its config, as _payload.pack made it
+    world_size: int
+    attempt: int  # of this fit, from 1
+    token: str  # the same in all workers of an attempt, and in no other
+    host: str  # of the driver's store
+    port: int
+    root: str  # the run's folder
+    options: dict[str, Any]  # of the run's manager
+    keep_all_ranks: bool
+    allow_pickle: bool
+    report_timeout: float
+    grace_seconds: float
+    backend: str | None  # of torch's process group: "gloo", "nccl"; None = no group
+    resume: (
+        tuple[str, int] | None
+    )  # where the first checkpoint lies: a run's folder and an id, or a checkpoint's folder and 0
+    names: dict[str, str] = field(default_factory=dict)  # of experiment and trial, for get_context
+    path: tuple[str, ...] = ()  # sys.path of the driver
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a group has ended. reason: one line that names rank and cause; "" if all went well."""
+
+    ok: bool
+    rank: int | None = None
+    reason: str = ""
+
+
+class Engine(Protocol):
+    def available(self, scaling: ScalingConfig) -> int: ...
+    def host(self) -> str: ...
+    def start(self, job: Job) -> None: ...
+    def poll(self) -> Outcome | None: ...
+    def kill(self, rank: int, pid: int) -> None: ...
+    def stop(self) -> None: ...
+
+
+def engine_of(scaling: ScalingConfig) -> Engine:
+    """The engine that was asked for."""
+    if scaling.engine == "ray":
+        from .ray_engine import RayEngine
+
+        return RayEngine(scaling)
+    return LocalEngine()
+
+
+class LocalEngine:
+    """Processes of this machine, by torch's elastic agent: it starts them, finds them their ranks and a rendezvous,
+    watches them, and when one fails ends the others."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._outcome: Outcome | None = None
+        self._folder = ""
+        self._agent: Any = None
+
+    def available(self, scaling: ScalingConfig) -> int:
+        needs = dict(scaling.resources_per_worker or {})
+        cores = float(needs.get("CPU", 0 if scaling.use_gpu else 1))
+        found = int(len(os.sched_getaffinity(0)) / cores) if cores > 0 else scaling.num_workers
+        gpus = float(needs.get("GPU", 1 if scaling.use_gpu else 0))
+        if gpus > 0:
+            import torch
+
+            found = min(found, int(torch.cuda.device_count() / gpus))
+        return found
+
+    def host(self) -> str:
+        return "127.0.0.1"
+
+    def start(self, job: Job) -> None:
+        self._folder = tempfile.mkdtemp(prefix="pawl-train-")
+        path = pathlib.Path(self._folder, "job")
+        path.touch(mode=0o600)
+        path.write_bytes(pickle.dumps(job))
+        self._outcome = None
+        words = ["-m", "pawl.train._worker", str(path)]
+        self._thread = threading.Thread(target=self._run, args=(job.world_size, words), name="pawl-agent", daemon=True)
+        self._thread.start()
+
+    def poll(self) -> Outcome | None:
+        if self._thread is None or self._thread.is_alive():
+            return None
+        self._thread.join()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return self._outcome
+
+    def kill(self, rank: int, pid: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    def stop(self) -> None:
+        agent, thread = self._agent, self._thread
+        if thread is None or not thread.is_alive():
+            return
+        context = getattr(agent, "_pcontext", None)
+        for pid in (context.pids() if context is not None else {}).values():
+            self.kill(0, pid)
+        thread.join(60)
+
+    def _run(self, world_size: int, words: list[str]) -> None:
+        try:
+            self._outcome = self._launch(world_size, words)
+        except Exception as error:  # the agent itself has failed
+            self._outcome = Outcome(False, None, f"the workers could not be started: {type(error).__name__}: {error}")
+
+    def _launch(self, world_size: int, words: list[str]) -> Outcome:
+        """As torchrun --standalone does, but for the command line."""
+        from torch.distributed.elastic.agent.server.api import WorkerSpec
+        from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+        from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+        from torch.distributed.elastic.rendezvous import RendezvousParameters
+        from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+
+        for name in ("torch.distributed.elastic.multiprocessing.api", "torch.distributed.elastic.agent.server.api"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what they would say is in the Outcome
+        where = RendezvousParameters("c10d", "localhost:0", uuid.uuid4().hex, 1, 1, local_addr="localhost", timeout=60)
+        handler = get_rendezvous_handler(where)
+        spec = WorkerSpec(
+            role="trainer",
+            local_world_size=world_size,
+            rdzv_handler=handler,
+            entrypoint=sys.executable,
+            args=tuple(words),
+            max_restarts=0,  # whether it starts again is the trainer's to say: with how many, and from where
+            monitor_interval=0.05,
+            local_addr="localhost",
+        )
+        logs = DefaultLogsSpecs(log_dir=os.path.join(self._folder, "logs"))
+        self._agent = agent = LocalElasticAgent(spec, logs, start_method="spawn", shutdown_timeout=5)
+        try:
+            result = agent.run()
+        finally:
+            handler.shutdown()
+        if not result.is_failed():
+            return Outcome(True)
+        ended = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by the agent, because another one had failed
+        first = {rank: one for rank, one in result.failures.items() if one.exitcode not in ended} or result.failures
+        rank, failure = min(first.items(), key=lambda item: (item[1].timestamp, item[0]))
+        if failure.exitcode < 0:
+            return Outcome(False, rank, f"rank {rank} was killed by {failure.signal_name()}")
+        return Outcome(False, rank, f"rank {rank} ended with exit status {failure.exitcode}")

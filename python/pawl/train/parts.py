@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one worker gives to a checkpoint of all: the first worker's values, every worker's pieces and files.
+
+The state of a checkpoint, by its kind, which its metadata says:
+
+    dict   the reported dict. The first worker's values count; pieces of distributed tensors and values per rank
+           (DTensor, ShardedTensor, pawl.Shard, pawl.PerRank) are every worker's.
+    ranks  {"rank": every worker's own dict, "shared": pieces of distributed tensors}
+    files  {"files": {name: {rank: the file's bytes}}}
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from .._pawl import UnsupportedError, UsageError
+from ..shard import PerRank, Shard
+
+_NOTHING = object()
+NOTES = "pawl.train"  # the key of the metadata under which kind and first number stand
+
+
+def _is_shared(value: object) -> bool:
+    """Is it something that every rank has a part of?"""
+    return (
+        isinstance(value, Shard | PerRank)
+        or type(value).__name__ in ("DTensor", "ShardedTensor")
+        or getattr(value, "per_rank", False) is True
+    )
+
+
+def _is_tensor(value: object) -> bool:
+    return hasattr(type(value), "__dlpack__")
+
+
+def _expand(value: Any) -> Any:
+    """An object stands for its state_dict."""
+    if isinstance(value, Mapping | list | tuple) or _is_tensor(value) or not hasattr(value, "state_dict"):
+        return value
+    return value.state_dict()
+
+
+def _claim(value: Any, writer: Any) -> Any:
+    """The same tree with all plain tensors written by this rank, or by another."""
+    value = value if _is_shared(value) else _expand(value)
+    if _is_shared(value):
+        return value
+    if isinstance(value, Mapping):
+        found = [(key, _claim(inner, writer)) for key, inner in value.items()]
+        return OrderedDict(found) if isinstance(value, OrderedDict) else dict(found)
+    if type(value) in (list, tuple):
+        return type(value)(_claim(inner, writer) for inner in value)
+    if _is_tensor(value):
+        shape = tuple(value.shape)
+        return Shard(value, shape, (0,) * len(shape), writer)
+    return value
+
+
+def _shared(value: Any) -> Any:
+    """Only what every rank has a part of, and the dicts around it."""
+    value = value if _is_shared(value) else _expand(value)
+    if _is_shared(value):
+        return value
+    if isinstance(value, Mapping):
+        found = [(key, _shared(inner)) for key, inner in value.items()]
+        found = [(key, inner) for key, inner in found if inner is not _NOTHING]
+        if not found:
+            return _NOTHING
+        return OrderedDict(found) if isinstance(value, OrderedDict) else dict(found)
+    if type(value) in (list, tuple) and any(_shared(inner) is not _NOTHING for inner in value):
+        return _claim(value, "elsewhere")
+    return _NOTHING
+
+
+def _own(value: Any) -> Any:
+    """The rest."""
+    value = value if _is_shared(value) else _expand(value)
+    if _is_shared(value):
+        return _NOTHING
+    if isinstance(value, Mapping):
+        found = [(key, _own(inner)) for key, inner in value.items()]
+        found = [(key, inner) for key, inner in found if inner is not _NOTHING]
+        return OrderedDict(found) if isinstance(value, OrderedDict) else dict(found)
+    if type(value) in (list, tuple) and _shared(value) is not _NOTHING:
+        return _NOTHING
+    return value
+
+
+def of_dict(
+    data: Mapping[str, Any] | None, rank: int, world_size: int, keep_all_ranks: bool
+) -> tuple[str, dict[str, Any]]:
+    """Kind and state. data: None where this worker has reported none."""
+    if keep_all_ranks and world_size > 1:
+        shared = _shared(data or {})
+        return "ranks", {"rank": PerRank(_own(data or {})), "shared": {} if shared is _NOTHING else shared}
+    if data is None:
+        return "dict", {}
+    if world_size == 1:
+        return "dict", dict(data)
+    if rank == 0:
+        return "dict", dict(_claim(data, "here"))
+    shared = _shared(data)
+    return "dict", {} if shared is _NOTHING else shared
+
+
+def join_ranks(state: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    """A dict of kind "ranks" as one worker gave it; beyond their number it goes round."""
+    rows = state["rank"]
+    rows = rows.value if isinstance(rows, PerRank) else rows
+    own = rows[rank % len(rows)] if isinstance(rows, list) else rows
+    whole: dict[str, Any] = _merge(own, state["shared"])
+    return whole
+
+
+def _merge(own: Any, shared: Any) -> Any:
+    if not (isinstance(own, dict) and isinstance(shared, dict)):
+        return shared
+    for key, inner in shared.items():
+        own[key] = _merge(own[key], inner) if key in own else inner
+    return own
+
+
+def list_files(folder: str) -> list[str]:
+    """Names of all files below a folder, sorted; what is neither file nor folder is refused."""
+    found = []
+    for top, folders, files in os.walk(folder, followlinks=True):
+        folders.sort()
+        for name in files:
+            path = os.path.join(top, name)
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                raise UnsupportedError(f"{path} is no file, which a checkpoint cannot hold")
+            found.append(os.path.relpath(path, folder).replace(os.sep, "/"))
+    return sorted(found)
+
+
+def of_files(folder: str | None, rank: int) -> tuple[dict[str, Any], dict[str, tuple[int, int]]]:
+    """State, and of each file its length and a sum of its bytes."""
+    import zlib
+
+    import numpy as np
+
+    files: dict[str, Any] = {}
+    facts: dict[str, tuple[int, int]] = {}
+    for name in list_files(folder) if folder is not None else ():
+        path = os.path.join(folder or "", name)
+        size = os.path.getsize(path)
+        data: Any = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
+        files[name] = {str(rank): Shard(data, (size,), (0,), "here")}
+        facts[name] = (size, zlib.crc32(data))
+    return {"files": files}, facts
+
+
+def conflicts(rows: list[dict[str, list[int]]]) -> str | None:
+    """The first file that two workers give with different bytes, in words."""
+    first: dict[str, int] = {}
+    for rank, row in enumerate(rows):
+        for name, fact in row.items():
+            other = first.setdefault(name, rank)
+            if list(rows[other][name]) != list(fact):
+                return f"ranks {other} and {rank} both give the file '{name}' with different contents"
+    return None
+
+
+def put_files(state: Mapping[str, Any], target: str) -> None:
+    """Writes the files of kind "files" into a folder: those that several ranks gave with different bytes once for
+    each, below rank_<number>."""
+    for name, ranks in state["files"].items():
+        if name.startswith("/") or ".." in name.split("/"):
+            raise UsageError(f"the checkpoint holds a file '{name}', which would lie outside of its folder")
+        whole = {rank: memoryview(_bytes_of(data)) for rank, data in ranks.items()}
+        values = list(whole.values())
+        if all(value == values[0] for value in values[1:]):
+            _put(os.path.join(target, name), values[0])
+            continue
+        for rank, value in whole.items():
+            _put(os.path.join(target, f"rank_{rank}", name), value)
+
+
+def _bytes_of(data: Any) -> Any:
+    data = data.numpy() if hasattr(data, "numpy") else data
+    return data
+
+
+def _put(path: str, data: memoryview) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(data)

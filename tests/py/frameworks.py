@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Environments of the frameworks for the tests, each of its own, installed on first use into .venv/frameworks
+(or PAWL_TEST_FRAMEWORKS). They see the packages of this one (torch is not installed again) and this pawl.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+import pawl
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PLACE = pathlib.Path(os.environ.get("PAWL_TEST_FRAMEWORKS", ROOT / ".venv" / "frameworks"))
+PACKAGES = {
+    "lightning": ["lightning==2.6.*"],
+    "huggingface": ["transformers==5.*", "accelerate==1.*"],
+    "ray": ["ray[train]==2.*"],
+    "loggers": ["tensorboard==2.*", "mlflow-skinny==3.*", "prometheus_client"],
+}
+
+
+def python_of(name: str) -> pathlib.Path:
+    """The interpreter of an environment. Two processes that want it at once make it once."""
+    folder = PLACE / name
+    program = folder / "bin" / "python"
+    wanted = "\n".join(PACKAGES[name])
+    stamp = folder / ".installed"
+    PLACE.mkdir(parents=True, exist_ok=True)
+    with (PLACE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if stamp.exists() and stamp.read_text() == wanted:
+            return program
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True, timeout=300)
+        ours = sysconfig.get_path("purelib")
+        theirs = subprocess.run(
+            [str(program), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        pathlib.Path(theirs, "zz_parent.pth").write_text(ours + "\n")
+        pip = [str(program), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
+        done = subprocess.run([*pip, *PACKAGES[name]], capture_output=True, text=True, timeout=1200, check=False)
+        assert done.returncode == 0, f"{name} cannot be installed: {done.stderr[-2000:]}"
+        stamp.write_text(wanted)
+    return program
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, with this pawl first, and one thread: the processes of a test share few processors."""
+    place = pathlib.Path(pawl.__file__).parent.parent
+    path = [str(pathlib.Path(__file__).parent)]
+    if str(place) != sysconfig.get_path("purelib"):
+        path.insert(0, str(place))
+    quiet = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path)} | quiet | more
+
+
+def run(name: str, worker: str, *words: object, expect: int = 0, seconds: float = 240, **more: str) -> str:
+    """What a worker program of this folder prints, in an environment."""
+    program = [str(python_of(name)), str(pathlib.Path(__file__).with_name(worker)), *map(str, words)]
+    done = subprocess.run(
+        program, env=environment(**more), capture_output=True, text=True, timeout=seconds, check=False
+    )
+    assert done.returncode == expect, f"status {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+    return done.stdout

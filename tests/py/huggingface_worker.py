@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainings with the real transformers and accelerate that test_huggingface.py starts."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import sys
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainerCallback, TrainingArguments, set_seed
+
+import pawl
+import pawl.huggingface
+
+STEPS = 12
+
+
+class Config(PretrainedConfig):
+    model_type = "pawl-demo"
+
+
+class Model(PreTrainedModel):
+    config_class = Config
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+        self.post_init()
+
+    def forward(self, x: Any, labels: Any = None) -> Any:
+        y = self.net(x)
+        return {"loss": (y - labels).square().mean(), "logits": y}
+
+
+class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    def __init__(self) -> None:
+        numbers = torch.Generator().manual_seed(1)
+        self.x, self.y = torch.randn(24, 4, generator=numbers), torch.randn(24, 1, generator=numbers)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": self.x[index], "labels": self.y[index]}
+
+
+class Kill(TrainerCallback):
+    def on_step_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        if state.global_step == 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train(folder: pathlib.Path, saver: Any, *more: Any) -> Any:
+    set_seed(7)
+    args = TrainingArguments(
+        output_dir=str(folder / "out"),
+        max_steps=STEPS,
+        per_device_train_batch_size=4,
+        save_strategy="steps",
+        save_steps=3,
+        eval_strategy="steps",
+        eval_steps=6,
+        logging_steps=3,
+        learning_rate=1e-2,
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+    )
+    model = Model(Config())
+    trainer = Trainer(model, args, train_dataset=Rows(), eval_dataset=Rows(), callbacks=[saver, *more])
+    trainer.train(resume_from_checkpoint=saver.resume())
+    return model, trainer.state
+
+
+def saver(folder: pathlib.Path) -> Any:
+    return pawl.huggingface.Saver(folder / "run", num_to_keep=3)
+
+
+def loop(folder: pathlib.Path, root: str, kill: int | None) -> Any:
+    """A loop of Accelerate's."""
+    set_seed(7)
+    accelerator = Accelerator(cpu=True)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
+    meter = torch.optim.swa_utils.AveragedModel(accelerator.unwrap_model(model))
+    accelerator.register_for_checkpointing(meter)
+    rows = Rows()
+    with pawl.huggingface.AcceleratorSaver(accelerator, folder / root, num_to_keep=2) as keeper:
+        restored = keeper.restore()
+        for step in range(restored.step + 1 if restored else 0, STEPS):
+            if step == kill:
+                keeper.manager.wait_until_finished()
+                os.kill(os.getpid(), signal.SIGKILL)
+            loss = (model(rows.x) - rows.y).square().mean()
+            accelerator.backward(loss)
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+            meter.update_parameters(accelerator.unwrap_model(model))
+            keeper.save(step, metrics={"loss": loss.item()})
+    return [*accelerator.unwrap_model(model).state_dict().values(), *meter.state_dict().values()]
+
+
+def main() -> None:
+    folder, what = pathlib.Path(sys.argv[1]), sys.argv[2]
+    if what == "kill":
+        train(folder, saver(folder), Kill())
+    elif what == "resume":
+        model, state = train(folder, saver(folder))
+        other, whole = train(folder, pawl.huggingface.Saver(folder / "fresh"))
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, other.state_dict()[name]), name
+        assert state.global_step == whole.global_step == STEPS
+        losses = [[row["loss"] for row in one.log_history if "loss" in row] for one in (state, whole)]
+        assert losses[0] == losses[1]
+        assert not list((folder / "out").glob("checkpoint-*"))
+    elif what == "loop-kill":
+        loop(folder, "loop", 7)
+    elif what == "loop":
+        ours, fresh = loop(folder, "loop", None), loop(folder, "fresh-loop", None)
+        assert all(torch.equal(a, b) for a, b in zip(ours, fresh, strict=True))
+
+
+if __name__ == "__main__":
+    main()

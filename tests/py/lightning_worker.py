@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainings with the real Lightning that test_lightning.py starts."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import sys
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+import pawl
+import pawl.lightning
+
+EPOCHS = 4
+
+
+class Model(LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.save_hyperparameters({"width": 8, "name": "demo"})
+        self.net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+
+    def training_step(self, batch: Any, index: int) -> Any:
+        loss = (self.net(batch[0]) - batch[1]).square().mean()
+        self.log("loss", loss)
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.Adam(self.parameters(), 1e-2)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 2)]
+
+    def train_dataloader(self) -> Any:
+        numbers = torch.Generator().manual_seed(1)
+        data = TensorDataset(torch.randn(24, 4, generator=numbers), torch.randn(24, 1, generator=numbers))
+        return DataLoader(data, 4, shuffle=True)
+
+
+class Kill(Callback):
+    """Ends the process in the middle of an epoch, with nothing said before."""
+
+    def __init__(self, step: int, sig: int) -> None:
+        self.step, self.sig = step, sig
+
+    def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
+        if trainer.global_step == self.step:
+            os.kill(os.getpid(), self.sig)
+
+
+def trainer(folder: pathlib.Path, *callbacks: Any) -> Any:
+    quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    quiet |= {"enable_checkpointing": any(isinstance(one, ModelCheckpoint) for one in callbacks)}
+    io = pawl.lightning.CheckpointIO()
+    return Trainer(
+        accelerator="cpu",
+        max_epochs=EPOCHS,
+        default_root_dir=folder,
+        callbacks=list(callbacks),
+        plugins=[io],
+        **quiet,
+    )
+
+
+def weights(model: Any) -> list[Any]:
+    return [value.clone() for value in model.state_dict().values()]
+
+
+def fit(folder: pathlib.Path, *callbacks: Any, saver: Any = None) -> list[Any]:
+    seed_everything(7)
+    model = Model()
+    given = [saver, *callbacks] if saver else list(callbacks)
+    trainer(folder, *given).fit(model, ckpt_path=saver.ckpt_path() if saver else None)
+    return weights(model)
+
+
+def kept(folder: pathlib.Path) -> Any:
+    return pawl.lightning.Saver(folder / "run", num_to_keep=2)
+
+
+def main() -> None:
+    folder, what = pathlib.Path(sys.argv[1]), sys.argv[2]
+    if what == "kill":
+        fit(folder, Kill(15, signal.SIGKILL), saver=kept(folder))
+    elif what == "term":
+        fit(folder, Kill(15, signal.SIGTERM), saver=pawl.lightning.Saver(folder / "run", save_interval="100ep"))
+    elif what == "resume":
+        assert kept(folder).ckpt_path() == str(folder / "run")
+        resumed = fit(folder, saver=kept(folder))
+        fresh = fit(folder, saver=pawl.lightning.Saver(folder / "other"))
+        assert all(torch.equal(a, b) for a, b in zip(resumed, fresh, strict=True))
+        torch.rand(1)
+        pathlib.Path(folder, "steps").write_text(repr(pawl.CheckpointManager(folder / "run").all_steps()))
+    elif what == "plugin":
+        best = ModelCheckpoint(dirpath=folder, save_top_k=1, save_last=True)
+        fit(folder, best)
+        model = Model()
+        again = trainer(folder)
+        again.fit(model, ckpt_path=folder / "last.ckpt")
+        loaded = pawl.load(folder / "last.ckpt")
+        assert all(torch.equal(loaded["state_dict"][k], v) for k, v in model.state_dict().items())
+        assert loaded["hyper_parameters"] == {"width": 8, "name": "demo"}
+        again.save_checkpoint(folder / "by_hand.ckpt")
+        try:
+            again.save_checkpoint(folder / "by_hand.ckpt", storage_options={"a": 1})
+        except pawl.UsageError as error:
+            assert "storage_options" in str(error)
+        again.strategy.teardown()
+        assert pawl.load(folder / "by_hand.ckpt")["epoch"] == EPOCHS
+        torch.save(loaded, folder / "torch.ckpt")
+        io = pawl.lightning.CheckpointIO()
+        assert io.load_checkpoint(folder / "torch.ckpt", weights_only=False)["epoch"] == loaded["epoch"]
+        blocked = folder / "file"
+        blocked.write_text("no folder")
+        try:
+            io.save_checkpoint({"a": object()}, folder / "odd.ckpt")
+        except pawl.UnsupportedError as error:
+            assert "'a'" in str(error)
+        else:
+            raise AssertionError("an object was taken")
+
+
+if __name__ == "__main__":
+    main()

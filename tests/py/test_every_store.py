@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds for every kind of store alike: mirrors, syncing, the doctor, and that no secret is ever left anywhere (P18)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import pathlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from azurite import KEY, azurite
+from gcs_fake import ACCESS_KEY, SECRET_KEY, GcsFake
+from object_env import keys_for, take_environment
+from s3_fake import Fake
+from ssh_servers import sshd
+
+import cli
+import pawl
+
+SECRET = "CANARY-s3-5ecret"
+TOKEN = "CANARY-s3-t0ken"
+
+
+@dataclass(frozen=True)
+class Store:
+    kind: str
+    url: str  # a place for anything
+    env: dict[str, str]
+    secrets: tuple[str, ...]
+
+
+@contextlib.contextmanager
+def start(kind: str) -> Iterator[Store]:
+    if kind == "s3":
+        with contextlib.closing(Fake()) as fake:
+            env = keys_for(fake.endpoint, SECRET) | {"AWS_SESSION_TOKEN": TOKEN}
+            yield Store(kind, "s3://bucket", env, (SECRET, TOKEN))
+    elif kind == "gs":
+        with contextlib.closing(GcsFake()) as fake:
+            yield Store(kind, fake.url, fake.env | {"GS_ACCESS_KEY_ID": ACCESS_KEY}, (SECRET_KEY,))
+    elif kind == "az":
+        with azurite() as server:
+            yield Store(kind, server.url, server.env, (KEY,))
+    else:
+        with sshd() as host:
+            key = "".join(host.key.read_text().splitlines()[1:-1])
+            yield Store(kind, host.url(), host.env, (key[-40:],))
+
+
+@pytest.fixture(name="started", scope="module", params=["s3", "gs", "az", "ssh"])
+def started_store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    with start(request.param) as store:
+        yield store
+
+
+@pytest.fixture(name="store")
+def store_of_the_test(started: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    take_environment(monkeypatch, started.env)
+    return started
+
+
+def state(step: int) -> dict[str, object]:
+    return {"w": np.full(20_000, step, dtype=np.float32)}
+
+
+def save(root: str | pathlib.Path, steps: range, mirrors: tuple[str, ...] = ()) -> None:
+    with pawl.CheckpointManager(root, mirrors=mirrors) as m:
+        for step in steps:
+            m.save(step, state(step), wait=True)
+
+
+def test_R51_R85_R107_a_run_is_mirrored_and_comes_back(store: Store, tmp_path: pathlib.Path) -> None:
+    url = f"{store.url}/mirror"
+    save(tmp_path / "run", range(1, 3), (url,))
+    with pawl.CheckpointManager(url, read_only=True) as there:
+        assert there.all_steps() == [1, 2] and there.verify() == []
+    shutil.rmtree(tmp_path / "run")
+    with pawl.CheckpointManager(tmp_path / "other", mirrors=[url]) as m:
+        restored = m.restore()
+        assert restored is not None and restored.step == 2 and (restored.state["w"] == 2).all()
+
+
+def test_R94_R144_sync_by_hand_works_the_queue_of_the_mirrors(store: Store, tmp_path: pathlib.Path) -> None:
+    """A training that ended without waiting for its uploads: `pawl sync RUN` sends what the mirror lacks."""
+    root, url = tmp_path / "run", f"{store.url}/by-hand"
+    save(root, range(1, 2), (url,))
+    save_more = pawl.CheckpointManager(root, mirrors=[url], wait_uploads=False, upload_bandwidth=1000)
+    for step in (2, 3):
+        save_more.save(step, state(step), wait=True)
+    save_more.close()
+    with pawl.CheckpointManager(root, read_only=True) as m:
+        assert [info.level for info in m.checkpoints()] == ["remote", "local", "local"]  # negative control
+    report = json.loads(cli.run("sync", str(root), "--json").stdout)
+    assert [(row["done"], row["waiting"], row["code"]) for row in report["mirrors"]] == [(3, 0, None)]
+    with pawl.CheckpointManager(root, read_only=True) as m:
+        assert [info.level for info in m.checkpoints()] == ["remote"] * 3
+    with pawl.CheckpointManager(url, read_only=True) as there:
+        assert there.all_steps() == [1, 2, 3] and there.verify() == []
+
+
+def test_R108_R111_R112_R115_R129_R135_a_syncer_goes_up_and_a_driver_fetches(
+    store: Store, tmp_path: pathlib.Path
+) -> None:
+    """Workers with nothing but the store in common: each sends its trial below the experiment's place, and who wants one
+    fetches it first; before that it is not there (R115)."""
+    config = pawl.SyncConfig(upload_dir=f"{store.url}/experiment")
+    for trial in ("trial_1", "trial_2"):
+        save(tmp_path / "worker" / trial, range(1, 3))
+        with contextlib.closing(pawl.Syncer(tmp_path / "worker" / trial, config)) as syncer:
+            report = syncer.up()
+        assert report is not None and report.verified and report.checkpoints == 2
+    here = tmp_path / "driver" / "trial_2"
+    assert not here.exists()
+    with contextlib.closing(pawl.Syncer(here, config)) as syncer:
+        report = syncer.down()
+    assert report is not None and report.verified and report.checkpoints == 2
+    with pawl.CheckpointManager(here, read_only=True) as m:
+        assert m.all_steps() == [1, 2]
+    assert not (tmp_path / "driver" / "trial_1").exists()
+
+
+def test_P20_the_doctor_tells_what_a_store_can_do(store: Store) -> None:
+    done = cli.run("doctor", f"{store.url}/somewhere", "--json")
+    found = json.loads(done.stdout)["found"]
+    for row in ("writable", "reads what was written", "lists what was written", "exclusive put", "removes"):
+        assert found[row] == "yes", row
+    assert "warning" not in found
+    assert not any(secret in done.stdout + done.stderr for secret in store.secrets)
+
+
+def command_lines() -> bytes:
+    lines = b""
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines += path.read_bytes()
+    return lines
+
+
+def test_P18_no_secret_is_left_anywhere(
+    store: Store, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Saves, mirrors, refusals: then every file, log, message, event and command line is searched for the secrets."""
+    url = f"{store.url}/canary"
+    told: list[str] = []
+    with caplog.at_level(logging.DEBUG), pawl.CheckpointManager(tmp_path / "run", mirrors=[url]) as m:
+        m.save(1, state(1), wait=True)
+        m.wait_until_finished(level="remote", timeout=60)
+        told.append(repr(m.mirrors()))
+        lines = command_lines()
+    save(f"{store.url}/direct", range(1, 3))
+    for bad in (f"{store.url.replace('bucket', 'nobucket').replace('pawl', 'nopawl')}-none/x", f"{url}/../up"):
+        with pytest.raises(pawl.PawlError) as refused:
+            pawl.CheckpointManager(bad, read_only=True)
+        told.append(str(refused.value))
+    save(tmp_path / "back", range(1, 2))
+    cli.run("cp", f"{store.url}/direct", str(tmp_path / "fetched"))
+    for word in ("ls", "show", "verify"):
+        told.append(cli.run(word, f"{store.url}/direct").stdout)
+    out = capfd.readouterr()
+    files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink())
+    assert (
+        b"checkpoint_000001" in files and b"pawl" in lines and "mirrors" not in caplog.text
+    )  # there is what to search
+    for secret in store.secrets:
+        assert secret.encode() not in files and secret.encode() not in lines
+        assert secret not in "\n".join([*told, caplog.text, out.out, out.err])

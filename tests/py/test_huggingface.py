@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pawl.huggingface below the real Trainer of transformers and the real Accelerate."""
+
+from __future__ import annotations
+
+import pathlib
+import signal
+import subprocess
+import sys
+
+from frameworks import run
+
+import pawl
+
+WORKER = "huggingface_worker.py"
+
+
+def test_a_killed_trainer_goes_on_bit_for_bit(tmp_path: pathlib.Path) -> None:
+    run("huggingface", WORKER, tmp_path, "kill", expect=-signal.SIGKILL)
+    with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
+        steps = manager.all_steps()
+        assert steps in ([3], [3, 6])
+        assert manager.verify() == []
+    run("huggingface", WORKER, tmp_path, "resume")
+    with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
+        assert manager.all_steps() == [6, 9, 12]
+        assert manager.metrics(12)["eval_loss"] > 0 and manager.metrics(9) == {}
+
+
+def test_a_killed_loop_of_accelerate_goes_on_bit_for_bit(tmp_path: pathlib.Path) -> None:
+    run("huggingface", WORKER, tmp_path, "loop-kill", expect=-signal.SIGKILL)
+    with pawl.CheckpointManager(tmp_path / "loop", read_only=True) as manager:
+        assert manager.latest_step() == 6
+    run("huggingface", WORKER, tmp_path, "loop")
+
+
+def test_without_the_library_the_error_says_what_to_install() -> None:
+    program = "import pawl.huggingface; pawl.huggingface.Saver('runs/none')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "pip install 'pawl[huggingface]'" in done.stderr

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics and the cost of checkpoints in loggers: the real TensorBoard and MLflow, a function, a text file."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+from frameworks import run
+
+import pawl
+from pawl.loggers import PrometheusFile
+
+COSTS = ["checkpoint/blocked_seconds", "checkpoint/bytes", "checkpoint/durable_seconds"]
+
+
+def test_tensorboard_mlflow_and_the_text_file_of_prometheus(tmp_path: pathlib.Path) -> None:
+    run("loggers", "loggers_worker.py", tmp_path, MLFLOW_ALLOW_FILE_STORE="true")
+
+
+def test_a_function_and_an_object_that_logs(tmp_path: pathlib.Path) -> None:
+    class Run:
+        """As W&B's run: its own step never goes back, so none is given."""
+
+        def __init__(self) -> None:
+            self.rows: list[dict[str, Any]] = []
+
+        def log(self, row: dict[str, Any]) -> None:
+            self.rows.append(row)
+
+    rows: list[tuple[int, dict[str, float]]] = []
+    wandb = Run()
+    with pawl.CheckpointManager(
+        tmp_path, logger=[lambda scalars, step: rows.append((step, scalars)), wandb]
+    ) as manager:
+        manager.save(4, {"w": np.zeros(8)}, metrics={"loss": 2, "name": "demo"})
+        manager.wait_until_finished()
+        assert rows[0] == (4, {"loss": 2.0}) and list(rows[1][1]) == COSTS
+        manager.save(5, {"w": np.zeros(8)})
+    assert [step for step, _ in rows] == [4, 4, 5] and rows[2][1]["checkpoint/bytes"] > 64
+    assert wandb.rows == [{**row, "checkpoint/step": step} for step, row in rows]
+
+
+def test_a_save_that_failed_is_not_logged(tmp_path: pathlib.Path) -> None:
+    rows: list[Any] = []
+    with pytest.raises(pawl.PawlError):
+        with pawl.CheckpointManager(
+            tmp_path, fault=("finish", 1, -7, True), logger=lambda scalars, step: rows.append(step)
+        ) as manager:
+            manager.save(1, {"w": np.zeros(8)})
+    assert rows == []
+
+
+def test_the_text_file_of_prometheus_holds_what_is_no_number(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "pawl.prom"
+    log = PrometheusFile(path)
+    log.log_metrics({"a": float("nan"), "b\n": float("inf"), "c": float("-inf")}, 1)
+    lines = ['pawl_metric{name="a"} NaN', 'pawl_metric{name="b\\n"} +Inf', 'pawl_metric{name="c"} -Inf']
+    assert path.read_text().splitlines() == ["# TYPE pawl_metric gauge", *lines]
+    assert not path.with_name(path.name + ".part").exists()
+
+
+@pytest.mark.parametrize("logger", [3, "tensorboard", [None]])
+def test_what_is_no_logger_is_refused(tmp_path: pathlib.Path, logger: object) -> None:
+    with pytest.raises(pawl.UsageError, match="add_scalar, log_metrics or log"):
+        pawl.CheckpointManager(tmp_path, logger=logger)
+    assert not list(tmp_path.iterdir())

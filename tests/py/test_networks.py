@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slow, cut and lying networks (fault rows 24 and 25, P1, P2, P4, P15, P16): real servers behind a wire that is as bad as
+the test wants it. What is done comes out right, or there is a clear error in time; and nothing half is ever seen."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from azurite import Azurite, azurite
+from object_env import take_environment
+from s3_servers import Server, moto, tool
+from slow_net import Way, Wire, wire
+
+import cli
+import pawl
+
+AnyServer = Server | Azurite
+
+
+def state(step: int, nbytes: int = 200_000) -> dict[str, Any]:
+    return {"w": np.random.default_rng(step).integers(0, 255, nbytes, dtype=np.uint8), "step": step}
+
+
+def check(root: str | pathlib.Path, steps: list[int], **options: Any) -> None:
+    with pawl.CheckpointManager(root, read_only=True, **options) as m:
+        assert m.all_steps() == steps and m.verify() == []
+        for step in steps:
+            restored = m.restore(step=step)
+            assert restored is not None and (restored.state["w"] == state(step, len(restored.state["w"]))["w"]).all()
+
+
+@pytest.fixture(name="server", scope="module", params=["moto", "azurite"])
+def started_server(request: pytest.FixtureRequest) -> Iterator[AnyServer]:
+    with moto() if request.param == "moto" else azurite() as server:
+        yield server
+
+
+@pytest.fixture(name="net")
+def started_wire(server: AnyServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
+    with wire(server.endpoint) as net:
+        take_environment(monkeypatch, env_of(server, net))
+        yield net
+
+
+def env_of(server: AnyServer, net: Wire) -> dict[str, str]:
+    if isinstance(server, Azurite):
+        return server.environment(net.endpoint) | {"PAWL_STALL_SECONDS": "1"}
+    return server.env | {"AWS_ENDPOINT_URL": net.endpoint, "PAWL_STALL_SECONDS": "1"}
+
+
+@pytest.fixture(name="root")
+def run_root(server: AnyServer, request: pytest.FixtureRequest) -> str:
+    return f"{server.url}/{request.node.originalname}"
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)  # the faster one
+def test_a_slow_network_only_takes_its_time(net: Wire, root: str) -> None:
+    net.latency = 0.01
+    net.rate = 1e6
+    begin = time.monotonic()
+    with pawl.CheckpointManager(root) as m:
+        m.save(1, state(1, 500_000), wait=True)
+    slow = time.monotonic() - begin
+    check(root, [1])
+    net.heal()
+    begin = time.monotonic()
+    with pawl.CheckpointManager(root) as m:
+        m.save(2, state(2, 500_000), wait=True)
+    assert time.monotonic() - begin < slow and slow > 0.4  # negative control
+    check(root, [1, 2])
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_P15_connections_that_are_cut_are_made_again(net: Wire, root: str, way: Way, server: AnyServer) -> None:
+    root += way
+    with pawl.CheckpointManager(root) as m:
+        net.cut, net.cuts_left = {way: 20_000}, 5
+        m.save(1, state(1), wait=True)
+        if way == "down":
+            m.restore(step=1)
+    assert net.cuts > 0
+    net.heal()
+    check(root, [1])
+    # Negative control: without repetitions the same cut shows.
+    net.cut, net.cuts_left = {way: 30_000}, 1
+    options = ("--no-retry",)
+    lines = tool(f"{root}-tool", "write a 60000 1 60000", "check a 60000 1", env=env_of(server, net), options=options)
+    assert not all(line.startswith("ok") for line in lines)
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)  # the faster one
+def test_P4_a_network_that_cuts_everything_fails_clearly_and_shows_nothing_half(net: Wire, root: str) -> None:
+    m = pawl.CheckpointManager(root)
+    m.save(1, state(1), wait=True)
+    net.cut, net.cuts_left = {"up": 5_000}, 1_000_000
+    begin = time.monotonic()
+    with pytest.raises((pawl.TransientError, pawl.TimeoutError), match=r"127\.0\.0\.1"):
+        m.save(2, state(2), wait=True)
+    assert time.monotonic() - begin < 90
+    net.heal()
+    check(root, [1])
+    assert cli.run("verify", root).returncode == 0, "what was cut off is no damage"
+    m.save(3, state(3), wait=True)
+    m.close()
+    check(root, [1, 3])
+
+
+@pytest.mark.parametrize("server", ["moto"], indirect=True)  # the faster one
+def test_P16_a_black_hole_ends_in_time(net: Wire, root: str, tmp_path: pathlib.Path) -> None:
+    """Packets go nowhere and nobody is told: the save fails in time, a training with a mirror does not even notice."""
+    net.hole = True
+    begin = time.monotonic()
+    with pytest.raises((pawl.TransientError, pawl.TimeoutError)):
+        pawl.CheckpointManager(root)
+    assert time.monotonic() - begin < 40
+    net.hole = False
+    m = pawl.CheckpointManager(tmp_path / "run", mirrors=[root])
+    m.save(1, state(1), wait=True)
+    m.wait_until_finished(level="remote", timeout=60)
+    net.hole = True
+    begin = time.monotonic()
+    m.save(2, state(2), wait=True)
+    assert time.monotonic() - begin < 10, "a training waits for no mirror"
+    with pytest.raises((pawl.TransientError, pawl.TimeoutError)):
+        m.wait_until_finished(level="remote", timeout=2)
+    net.hole = False
+    m.close()  # and the upload is made after all
+    check(root, [1, 2])
+
+
+def test_P14_bits_that_change_on_the_way_up_are_found(net: Wire, root: str, tmp_path: pathlib.Path) -> None:
+    """The transport says nothing of it, and moto believes every body; what has come to the mirror is read back."""
+    with pawl.CheckpointManager(tmp_path / "run", mirrors=[root]) as m:
+        net.flip, net.flips_left = "up", 1
+        m.save(1, state(1, 3_000_000), wait=True)
+        try:
+            m.wait_until_finished(level="remote", timeout=60)
+        except pawl.PawlError as error:
+            assert "not what was sent" in str(error)  # and the end of the block tries again
+    assert net.flips == 1
+    net.heal()
+    check(root, [1])
+    assert [info.level for info in pawl.CheckpointManager(tmp_path / "run", read_only=True).checkpoints()] == ["remote"]
+
+
+def test_P1_bits_that_change_on_the_way_down_are_never_taken(net: Wire, root: str) -> None:
+    with pawl.CheckpointManager(root) as m:
+        m.save(1, state(1, 3_000_000), wait=True)
+    net.flip, net.flips_left = "down", 1
+    with pawl.CheckpointManager(root, read_only=True) as m:
+        try:
+            restored = m.restore()
+            assert restored is not None and (restored.state["w"] == state(1, 3_000_000)["w"]).all()
+        except pawl.CorruptError as error:
+            assert "checkpoint_000001" in str(error)
+    assert net.flips == 1
+    check(root, [1])

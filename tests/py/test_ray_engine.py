@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pawl.train with workers that are actors of a real Ray."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+from frameworks import run
+from test_ray import QUIET
+
+
+def test_P11_a_killed_worker_of_ray_costs_a_start(tmp_path: pathlib.Path) -> None:
+    out = run("ray", "ray_engine_worker.py", tmp_path, seconds=600, **QUIET)
+    assert "rank 1 was killed, or its node was lost" in out
+    starts = [(tmp_path / f"log{rank}").read_text().splitlines() for rank in range(2)]
+    assert starts[0] == starts[1] and starts[0][0] == "0 2"
+    assert starts[0][1:] in (["1 2"], ["2 2"])  # killed while epoch 1 was still being written, or just after
+
+
+def test_without_the_library_the_error_says_what_to_install() -> None:
+    program = "from pawl import train; train.ScalingConfig(engine='ray'); import pawl.train.ray_engine"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "pip install 'pawl[ray]'" in done.stderr

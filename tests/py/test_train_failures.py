@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers that raise, are killed, stop, hang or disagree; jobs that are told to end; groups that grow smaller."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+import cloudpickle
+import pytest
+import torch
+
+import pawl
+from pawl import train
+from pawl.train import Checkpoint, DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, TorchTrainer
+from pawl.train.engine import LocalEngine
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+CPU = {"CPU": 0.1}
+
+
+def fit(
+    function: Any, folder: pathlib.Path, kind: Any = DataParallelTrainer, scaling: Any = None, **failures: Any
+) -> train.Result:
+    run = RunConfig("run", folder, FailureConfig(**failures))
+    scaling = scaling or ScalingConfig(num_workers=2, resources_per_worker=CPU)
+    return kind(function, train_loop_config={}, scaling_config=scaling, run_config=run).fit()
+
+
+def failing(config: dict[str, Any]) -> None:
+    context = train.get_context()
+    checkpoint = train.get_checkpoint()
+    start = checkpoint.to_dict()["epoch"] + 1 if checkpoint else 0
+    assert start == context.attempt - 1  # every attempt has made one epoch
+    for epoch in range(start, 4):
+        if epoch == context.attempt and context.get_world_rank() == 1:
+            if context.attempt == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif context.attempt == 2:
+                raise KeyError("no such thing")
+            elif context.attempt == 3:
+                os.kill(os.getpid(), signal.SIGSTOP)
+        train.report({"epoch": epoch}, checkpoint=Checkpoint.from_dict({"epoch": epoch}), wait=True)
+
+
+def test_R55_a_killed_a_raising_and_a_stopped_worker_cost_a_start_each(tmp_path: pathlib.Path) -> None:
+    result = fit(failing, tmp_path, max_failures=3, heartbeat_timeout=4.0)
+    assert result.error is None
+    assert result.failures == [
+        "rank 1 was killed by SIGKILL",
+        "rank 1 raised KeyError: 'no such thing'",
+        "rank 1 gave no sign of life for 4 s, and was killed",
+    ]
+    assert result.checkpoint is not None
+    last = result.checkpoint.to_dict()
+    assert (last["epoch"], last["_current_checkpoint_id"]) == (3, 3)
+    assert [row["epoch"] for row in result.metrics_history] == [0, 1, 2, 3]
+
+
+def raising(config: dict[str, Any]) -> None:
+    train.report({"a": 1}, checkpoint=Checkpoint.from_dict({"epoch": 0}), wait=True)
+    raise RuntimeError(f"attempt {train.get_context().attempt}")
+
+
+def test_after_max_failures_the_result_says_why(tmp_path: pathlib.Path) -> None:
+    one = ScalingConfig(num_workers=1, resources_per_worker=CPU)
+    result = fit(raising, tmp_path, scaling=one, max_failures=1)
+    assert result.error is not None
+    assert result.error.reason == "rank 0 raised RuntimeError: attempt 2"
+    assert result.failures == [f"rank 0 raised RuntimeError: attempt {n}" for n in (1, 2)]
+    assert "test_train_failures.py" in str(result.error)  # where
+    assert result.checkpoint is not None
+    assert result.checkpoint.to_dict()["epoch"] == 0
+
+
+def unequal(config: dict[str, Any]) -> None:
+    for _ in range(2 if train.get_context().get_world_rank() == 1 else 3):
+        train.report({})
+
+
+def test_unequal_numbers_of_reports_are_named_and_nothing_is_started_again(tmp_path: pathlib.Path) -> None:
+    began = time.monotonic()
+    result = fit(unequal, tmp_path, max_failures=-1)
+    assert result.error is not None
+    assert result.error.reason == (
+        "report 3: rank 0 has come to it, but the train function of rank 1 has ended after 2; "
+        "all workers must report equally often"
+    )
+    assert len(result.failures) == 1
+    assert time.monotonic() - began < 120  # and not after the deadline of a report
+
+
+def late(config: dict[str, Any]) -> None:
+    train.report({})
+    if train.get_context().get_world_rank() == 1:
+        time.sleep(600)
+    train.report({})
+
+
+def test_a_report_that_not_all_come_to_is_named_at_its_deadline(tmp_path: pathlib.Path) -> None:
+    result = fit(late, tmp_path, report_timeout=3.0)
+    assert result.error is not None
+    assert "report 2: not all 2 workers came to it within 3 s" in result.error.reason
+    assert "rank 1 is at 1" in result.error.reason
+
+
+PROGRAM = """
+import os, signal, sys, time
+import torch
+from pawl import train
+from pawl.train import Checkpoint, DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig
+
+def train_func(config):
+    checkpoint = train.get_checkpoint()
+    start = checkpoint.to_dict()["epoch"] + 1 if checkpoint else 0
+    rank = train.get_context().get_world_rank()
+    if rank == 0:
+        print("starts at", start, flush=True)
+    for epoch in range(start, start + 3 if start else 10_000):
+        time.sleep(0.05)
+        train.report({}, checkpoint=Checkpoint.from_dict({"epoch": epoch, "w": torch.ones(10)}))
+        if rank == 0:
+            print("epoch", epoch, flush=True)
+
+result = DataParallelTrainer(
+    train_func,
+    train_loop_config={},
+    scaling_config=ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.1}),
+    run_config=RunConfig("run", sys.argv[1], FailureConfig(grace_seconds=float(sys.argv[2]) or None)),
+).fit()
+print("ended", result.checkpoint.to_dict()["epoch"], flush=True)
+"""
+
+
+def start(folder: pathlib.Path, grace: float, text: str = PROGRAM) -> subprocess.Popen[str]:
+    program = folder / "program.py"
+    program.write_text(text)
+    env = {**os.environ, "PYTHONPATH": str(pathlib.Path(pawl.__file__).parent.parent)}
+    return subprocess.Popen(
+        [sys.executable, str(program), str(folder), str(grace)],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize(("number", "all_of_it"), [(signal.SIGTERM, False), (signal.SIGUSR1, True)])
+def test_R41_R153_a_job_that_is_told_to_end_saves_once_more_and_goes_on_later(
+    tmp_path: pathlib.Path, number: signal.Signals, all_of_it: bool
+) -> None:
+    """The driver alone is told, or every process; the exit status asks for a new start, which goes on."""
+    job = start(tmp_path, 20.0)
+    assert job.stdout is not None
+    for line in job.stdout:
+        if line.startswith("epoch 5"):
+            break
+    began = time.monotonic()
+    os.killpg(job.pid, number) if all_of_it else job.send_signal(number)
+    out, err = job.communicate(timeout=60)
+    assert job.returncode == train.REQUEUE_EXIT_CODE == 75, err
+    assert time.monotonic() - began < 20
+    seen = [int(line.split()[1]) for line in out.splitlines() if line.startswith("epoch")]
+    with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
+        assert (manager.latest_step() or 0) - 1 > max(seen, default=5)  # one more than was told of
+        newest = (manager.latest_step() or 0) - 1
+    if all_of_it:
+        return
+    again = start(tmp_path, 0.0)
+    out, err = again.communicate(timeout=120)
+    assert again.returncode == 0, err
+    assert f"starts at {newest + 1}\n" in out
+    assert f"ended {newest + 3}\n" in out
+
+
+def alive(folder: pathlib.Path) -> list[str]:
+    """Processes with the environment of a test's own."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"PAWL_TEST_OF={folder}\0".encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+def test_workers_end_when_their_driver_is_gone(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAWL_TEST_OF", str(tmp_path))
+    job = start(tmp_path, 0.0)
+    assert job.stdout is not None
+    assert next(line for line in job.stdout if line.startswith("epoch 2"))
+    workers = set(alive(tmp_path)) - {str(job.pid)}
+    assert len(workers) >= 2
+    job.kill()
+    job.wait()
+    deadline = time.monotonic() + 30
+    while workers & set(alive(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not workers & set(alive(tmp_path))
+    job.stdout.close()
+
+
+def test_R153_with_too_little_time_the_job_ends_in_it_with_what_there_is(tmp_path: pathlib.Path) -> None:
+    program = PROGRAM.replace("time.sleep(0.05)", "time.sleep(0.05 if epoch < 2 else 600)")
+    job = start(tmp_path, 2.0, program)
+    assert job.stdout is not None
+    assert next(line for line in job.stdout if line.startswith("epoch 1"))
+    time.sleep(0.5)
+    began = time.monotonic()
+    job.terminate()
+    _, err = job.communicate(timeout=60)
+    assert job.returncode == train.REQUEUE_EXIT_CODE, err
+    assert 1 < time.monotonic() - began < 10
+    with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
+        assert manager.latest_step() == 2
+
+
+def sharded(config: dict[str, Any]) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor, zeros
+
+    context = train.get_context()
+    mesh = init_device_mesh("cpu", (context.get_world_size(),))
+    whole = torch.arange(10.0)
+    checkpoint = train.get_checkpoint()
+    if context.attempt == 1:
+        assert (checkpoint, context.get_world_size()) == (None, 2)
+        train.report({}, checkpoint=Checkpoint.from_dict({"w": distribute_tensor(whole, mesh, [Shard(0)])}), wait=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert checkpoint is not None
+    assert context.get_world_size() == 1
+    state = {"w": zeros(10, device_mesh=mesh, placements=[Shard(0)])}
+    checkpoint.restore(state)
+    assert torch.equal(state["w"].full_tensor(), whole)
+    assert torch.equal(checkpoint.to_dict()["w"], whole)
+    train.report({"workers": 1})
+
+
+def test_R160_after_a_failure_fewer_workers_go_on_where_there_are_fewer(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R160: what two workers saved in pieces is restored by one."""
+    found = [2, 1]
+    monkeypatch.setattr(LocalEngine, "available", lambda self, scaling: found.pop(0))
+    scaling = ScalingConfig(num_workers=2, min_workers=1, resources_per_worker=CPU)
+    result = fit(sharded, tmp_path, TorchTrainer, scaling, max_failures=1)
+    assert result.error is None, result.error
+    assert result.metrics == {"workers": 1}
+    assert len(result.failures) == 1

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of uploads to mirrors, and what a store is cleared of: bandwidth, error budget, abandoned uploads."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from object_env import keys_for, take_environment
+from s3_fake import Fake, Upload, error
+
+import cli
+import pawl
+
+PACK = "rank00000-00000.safetensors"
+
+
+@pytest.fixture(name="fake")
+def started_fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    with contextlib.closing(Fake()) as fake:
+        take_environment(monkeypatch, keys_for(fake.endpoint))
+        yield fake
+
+
+def state(step: int, nbytes: int = 1000) -> dict[str, object]:
+    return {"w": np.random.default_rng(step).integers(0, 255, nbytes, dtype=np.uint8)}
+
+
+def wait_until(ready: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not ready() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert ready()
+
+
+def upload_seconds(root: pathlib.Path) -> list[float]:
+    rows = [json.loads(line) for line in (root / "events.jsonl").read_text().splitlines()]
+    return [row["seconds"] for row in rows if row["what"] == "upload"]
+
+
+def test_R144_uploads_keep_to_their_bandwidth_and_saves_do_not_wait(fake: Fake, tmp_path: pathlib.Path) -> None:
+    with pawl.CheckpointManager(tmp_path / "run", mirrors=["s3://bucket/m"], upload_bandwidth=600_000) as m:
+        begin = time.monotonic()
+        for step in (1, 2):
+            m.save(step, state(step, 1_200_000), wait=True)
+        assert time.monotonic() - begin < 1.5
+    with pawl.CheckpointManager(tmp_path / "free", mirrors=["s3://bucket/free"]) as m:  # negative control
+        for step in (1, 2):
+            m.save(step, state(step, 1_200_000), wait=True)
+    slow, fast = max(upload_seconds(tmp_path / "run")), max(upload_seconds(tmp_path / "free"))
+    assert slow > 1.0 and fast < slow  # the first piece never waits, the second until that one is paid for
+
+
+@pytest.mark.parametrize("errors", ["soft", "hard"])
+def test_so_many_failures_in_a_row_pass_without_a_word(fake: Fake, tmp_path: pathlib.Path, errors: str) -> None:
+    refused = error(403, "AccessDenied")
+    fake.always = lambda method, target: refused if method == "PUT" and PACK in target else None
+    rules: dict[str, Any] = {"mirrors": ["s3://bucket/m"], "upload_errors": errors, "upload_error_budget": 2}
+    m = pawl.CheckpointManager(tmp_path / "run", **rules)
+    for step in (1, 2):
+        m.save(step, state(step), wait=True)
+        wait_until(lambda n=step: m.mirrors()[0]["n_failed"] >= n)  # type: ignore[misc]
+        m.check_for_errors()
+    m.save(3, state(3), wait=True)
+    wait_until(lambda: m.mirrors()[0]["n_failed"] >= 3)
+    with pytest.raises(pawl.AccessError):
+        if errors == "hard":
+            m.save(4, state(4))
+        else:
+            m.check_for_errors()
+    fake.always = lambda method, target: None
+    m.wait_until_finished(level="remote", timeout=60)  # a success gives the budget back
+    fake.always = lambda method, target: refused if method == "PUT" and PACK in target else None
+    m.save(5, state(5), wait=True)
+    wait_until(lambda: m.mirrors()[0]["n_failed"] >= 4)
+    m.check_for_errors()
+    fake.always = lambda method, target: None
+    m.close()
+
+
+def test_row_27_gc_drops_uploads_that_were_abandoned_a_day_ago(fake: Fake) -> None:
+    root = "s3://bucket/run"
+    with pawl.CheckpointManager(root) as m:
+        m.save(1, state(1), wait=True)
+    key = "run/checkpoints/checkpoint_000002/rank00000-00000.safetensors"
+    fake.uploads = {
+        "old": Upload(key, {}, when=time.time() - 90_000),
+        "new": Upload(key, {}),
+        "theirs": Upload("elsewhere/x", {}, when=time.time() - 90_000),
+    }
+    cli.run("gc", root)
+    assert sorted(fake.uploads) == ["new", "theirs"]
+
+
+def test_R90_an_empty_folder_whose_mirror_is_of_another_run_is_refused(fake: Fake, tmp_path: pathlib.Path) -> None:
+    """Without a run_id an empty folder goes on with the mirror's run (R107); who names the run cannot take a wrong one."""
+    with pawl.CheckpointManager(tmp_path / "one", mirrors=["s3://bucket/one"]) as m:
+        m.save(1, state(1), wait=True)
+        one = m.run_id
+    with pytest.raises(pawl.ExistsError, match="another run"):
+        pawl.CheckpointManager(tmp_path / "two", mirrors=["s3://bucket/one"], run_id="0" * 32)
+    assert not (tmp_path / "two" / "checkpoints").exists() or not list((tmp_path / "two" / "checkpoints").iterdir())
+    with pawl.CheckpointManager(tmp_path / "three", mirrors=["s3://bucket/one"], run_id=one) as m:
+        assert m.all_steps() == [1]
+
+
+def test_P2_P12_a_mirror_whose_journal_cannot_be_read_is_asked_what_it_has(fake: Fake, tmp_path: pathlib.Path) -> None:
+    """The journal only saves asking: with a damaged one the mirror is listed, read back, and nothing is sent again."""
+    root = tmp_path / "run"
+    with pawl.CheckpointManager(root, mirrors=["s3://bucket/m"]) as m:
+        m.save(1, state(1), wait=True)
+    (journal,) = (root / ".pawl" / "mirrors").iterdir()
+    journal.write_text("{broken")
+    before = len([r for r in fake.requests if r.startswith("PUT") and PACK in r])
+    with pawl.CheckpointManager(root, mirrors=["s3://bucket/m"]) as m:
+        m.wait_until_finished(level="remote", timeout=60)
+        assert [info.level for info in m.checkpoints()] == ["remote"]
+    assert len([r for r in fake.requests if r.startswith("PUT") and PACK in r]) == before
