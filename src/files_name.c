@@ -169,7 +169,7 @@ is_left_over(const char *name, const struct clock_process *self)
 {
 	const size_t len = strlen(name), n_prefix = strlen(TEMP_PREFIX), n_suffix = strlen(TEMP_SUFFIX);
 	struct clock_process other = *self;
-	struct parts parts;
+	struct parts parts = {0};
 	char *end;
 
 	if (len >= FILES_TEMP_BYTES || len < n_prefix + n_suffix || strncmp(name, TEMP_PREFIX, n_prefix) != 0 ||

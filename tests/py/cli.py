@@ -35,6 +35,7 @@ COMMANDS = [
     "restore",
     "cp",
     "sync",
+    "convert",
     "export",
     "reshard",
     "prune",

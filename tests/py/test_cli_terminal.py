@@ -87,6 +87,7 @@ def test_every_command_prints_one_json_document(demo: pathlib.Path, tmp_path: pa
         "restore": [work, tmp_path / "restored"],
         "cp": [work, tmp_path / "copied"],
         "sync": [work, tmp_path / "synced"],
+        "convert": [work, tmp_path / "y.safetensors"],
         "export": [work, tmp_path / "x.safetensors"],
         "reshard": [work, tmp_path / "resharded", "-w", 2],
         "prune": [work, "--keep-last", 3],

@@ -365,8 +365,7 @@ def test_other_archives_are_told_apart(tmp_path: pathlib.Path) -> None:
     with pytest.raises(pawl.UnsupportedError, match=r"without data\.pkl"):
         pawl.load(tmp_path / "other.zip")
     np.savez(tmp_path / "arrays.npz", a=np.arange(3))
-    with pytest.raises(pawl.PawlError, match=r"arrays\.npz"):
-        pawl.load(tmp_path / "arrays.npz")
+    assert list(pawl.load(tmp_path / "arrays.npz")) == ["a"]
     (tmp_path / "text.pt").write_text("nothing of torch's")
     with pytest.raises(pawl.CorruptError, match=r"expected what torch\.save writes"):
         pawl.load(tmp_path / "text.pt")
