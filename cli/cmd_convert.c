@@ -45,8 +45,7 @@ static const struct option options[] = {
 
 static const struct example examples[] = {
 	{"pawl convert model.pt model.safetensors", "without running what is in the file"},
-	{"pawl convert runs/demo@best hub/ --to hf -i 'model/*' -r 'model/*={1}' --dtype bf16 --max-shard-size 5GB",
-         "a model for the Hugging Face hub"},
+	{"pawl convert runs/demo@best hub/ --to hf -i 'model/*' --dtype bf16", "a model for the Hugging Face hub"},
 	EXAMPLE_END,
 };
 
@@ -129,7 +128,7 @@ run_convert(struct cli *cli, const void *ptr)
 const struct command cmd_convert = {
 	.name = "convert",
 	.group = GROUP_USE,
-	.summary = "write tensors in another format: safetensors, torch, numpy, Hugging Face",
+	.summary = "write tensors as safetensors, torch, numpy, Hugging Face",
 	.about =
 		"Reads SRC (a run, a checkpoint, or what another program wrote: .safetensors, .pt, .npz, .npy, a folder of "
 		"Hugging Face or of torch.distributed.checkpoint) and writes its tensors to DST, in the format that the "

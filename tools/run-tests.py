@@ -30,6 +30,15 @@ PROGRAM_SECONDS = 600
 PYTEST_SECONDS = 3000
 PROOF_EVERY = 25  # make proof takes every point
 KINDS = ("lint", "unit", "proof", "py")
+# Files of few tests that take long begin first, so that none of them is left alone at the end.
+LONG_FIRST = (
+    "test_ray.py",
+    "test_loggers.py",
+    "test_huggingface.py",
+    "test_lightning.py",
+    "test_ray_engine.py",
+    "test_ranks.py",
+)
 
 
 @dataclasses.dataclass
@@ -181,10 +190,22 @@ def run_pytest(env: dict[str, str], progress: Progress, jobs: int, extra: list[s
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "tests/py", "-v", "--color=no", "--tb=short", f"--junitxml={report}"]
+        folder_of_tests = ROOT / "tests" / "py"
+        files = sorted(folder_of_tests.glob("test_*.py"), key=lambda path: (path.name not in LONG_FIRST, path.name))
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            *(str(path.relative_to(ROOT)) for path in files),
+            "-v",
+            "--color=no",
+            "--tb=short",
+            f"--junitxml={report}",
+        ]
         # Whole files at a time, since servers and trained models are made once per file. One more than there are
         # processors, because many tests wait for servers, timers and children.
-        command += ["-o", "addopts=", "-p", "no:cacheprovider", "-n", str(jobs + 1), "--dist", "loadfile", *extra]
+        command += ["-o", "addopts=", "-p", "no:cacheprovider", "-n", str(jobs + 1), "--dist", "loadfile"]
+        command += ["--no-loadscope-reorder", *extra]
         process = subprocess.Popen(
             command,
             cwd=ROOT,

@@ -176,7 +176,8 @@ class LocalEngine:
             return Outcome(True)
         ended = (-signal.SIGTERM, 128 + signal.SIGTERM)  # by the agent, because another one had failed
         first = {rank: one for rank, one in result.failures.items() if one.exitcode not in ended} or result.failures
-        rank, failure = min(first.items(), key=lambda item: (item[1].timestamp, item[0]))
+        # Who was killed comes first: what the others then ran into is not the cause.
+        rank, failure = min(first.items(), key=lambda item: (item[1].exitcode >= 0, item[1].timestamp, item[0]))
         if failure.exitcode < 0:
             return Outcome(False, rank, f"rank {rank} was killed by {failure.signal_name()}")
         return Outcome(False, rank, f"rank {rank} ended with exit status {failure.exitcode}")

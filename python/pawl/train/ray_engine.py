@@ -26,6 +26,7 @@ except ImportError as error:
     raise ImportError(f"ScalingConfig(engine=\"ray\") needs Ray: pip install 'pawl[ray]' ({error})") from None
 
 _START_SECONDS = 120.0  # until all actors are placed
+_CAUSE_SECONDS = 2.0  # from the first failure on: who was killed may show later than what the others then ran into
 _FREE_SECONDS = 10.0  # until Ray has noticed that earlier workers have gone
 
 
@@ -53,6 +54,8 @@ class RayEngine:
         self._group: Any = None
         self._actors: list[Any] = []
         self._calls: dict[Any, int] = {}  # of ranks
+        self._failures: list[tuple[bool, int, str]] = []  # was not killed, rank, reason
+        self._decide_at = math.inf
         self._outcome: Outcome | None = None
         if not ray.is_initialized():
             ray.init()
@@ -72,6 +75,7 @@ class RayEngine:
 
     def start(self, job: Job) -> None:
         self._outcome = None
+        self._failures, self._decide_at = [], math.inf
         needs = self._needs()
         self._group = placement_group([needs] * job.world_size, strategy=self._scaling.placement_strategy)
         if not self._group.wait(_START_SECONDS):
@@ -113,11 +117,14 @@ class RayEngine:
             done, _ = ray.wait(list(self._calls), num_returns=len(self._calls), timeout=0)
             for call in done:
                 rank = self._calls.pop(call)
-                reason = self._reason(call, rank)
+                was_killed, reason = self._reason(call, rank)
                 if reason:
-                    self._outcome = Outcome(False, rank, reason)
-                    break
-            if self._outcome is None and not self._calls:
+                    self._failures.append((not was_killed, rank, reason))
+                    self._decide_at = min(self._decide_at, time.monotonic() + _CAUSE_SECONDS)
+            if self._failures and (not self._calls or not self._failures[-1][0] or time.monotonic() > self._decide_at):
+                _, rank, reason = min(self._failures)
+                self._outcome = Outcome(False, rank, reason)
+            elif not self._calls:
                 self._outcome = Outcome(True)
         if self._outcome is not None:
             self._release()
@@ -138,15 +145,16 @@ class RayEngine:
         return {"CPU": 0.0 if gpu else 1.0, **({"GPU": 1.0} if gpu else {}), **given}
 
     @staticmethod
-    def _reason(call: Any, rank: int) -> str:
+    def _reason(call: Any, rank: int) -> tuple[bool, str]:
+        """Was it killed, and what is to be said; "" if all went well."""
         try:
             status = ray.get(call)
         except RayActorError as error:
             cause = str(error).strip().splitlines()[0]
-            return f"rank {rank} was killed, or its node was lost: {cause}"
+            return True, f"rank {rank} was killed, or its node was lost: {cause}"
         except RayError as error:
-            return f"rank {rank} has failed: {error}"
-        return f"rank {rank} ended with exit status {status}" if status != 0 else ""
+            return False, f"rank {rank} has failed: {error}"
+        return False, f"rank {rank} ended with exit status {status}" if status != 0 else ""
 
     def _release(self) -> None:
         actors, self._actors, self._calls = self._actors, [], {}

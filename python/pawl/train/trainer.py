@@ -282,8 +282,8 @@ class _Group:
         reason = told or outcome.reason
         if told is not None:
             self._kind = "usage" if told.startswith("report ") else "failure"
-        elif errors:
-            rank = outcome.rank if outcome.rank in errors else min(errors)
+        elif errors and (outcome.rank is None or outcome.rank in errors):  # else they are what the others ran into
+            rank = min(errors) if outcome.rank is None else outcome.rank
             error = errors[rank]
             reason = f"rank {rank} raised {error['type']}: {error['message']}"
             self._trace, self._kind = error["traceback"], error["kind"]
