@@ -39,6 +39,7 @@ struct board {
 	char fallback[RANKS_MAX][1016];
 	atomic_int go; /* how far the processes may go */
 	atomic_int here[RANKS_MAX];
+	atomic_int held[RANKS_MAX]; /* the step before which a rank that has opened the run is held */
 	atomic_int done[RANKS_MAX]; /* steps that have ended */
 };
 
@@ -279,8 +280,10 @@ train(const struct rank_job *job)
 	if (open_run(job, fault, &run) < 0)
 		return 1;
 	for (int step = first; step < first + act->steps; step++) {
-		if (act->hold_step && act->hold_rank == job->rank && step >= act->hold_step)
+		if (act->hold_step && act->hold_rank == job->rank && step >= act->hold_step) {
+			atomic_store(&board->held[job->rank], step);
 			wait_until(&board->go, step);
+		}
 		save_step(job, run, is_bad && (step == first + 1 || act->twist == MANY_PACKS) ? act->twist : STRAIGHT,
 		          step);
 	}

@@ -455,6 +455,8 @@ kill_rank(const char *root, int rank, enum moment moment)
 		for (int r = 0; r < WORLD; r++)
 			if (r != rank || moment == WHILE_WRITING)
 				wait_until(&board->here[r], 2);
+		if (moment == BEFORE_SAVE) /* nobody waits for one that has never been there */
+			wait_until(&board->held[rank], 2);
 	}
 	kill(pids[rank], SIGKILL);
 	assert_int_equal(rank_join(pids[rank]), 1000 + SIGKILL);
