@@ -299,4 +299,12 @@ def make_bucket(server: Server) -> None:
         "Authorization": f"AWS4-HMAC-SHA256 Credential={credential},SignedHeaders={names},Signature={signature}",
     }
     request = urllib.request.Request(f"{server.endpoint}/{BUCKET}", method="PUT", headers=headers)
-    urllib.request.urlopen(request, timeout=30).close()
+    until = time.monotonic() + 60
+    while True:
+        try:
+            urllib.request.urlopen(request, timeout=30).close()
+            return
+        except urllib.error.HTTPError as error:  # a server whose parts are still starting
+            if error.code != 503 or time.monotonic() > until:
+                raise
+            time.sleep(0.5)

@@ -308,5 +308,8 @@ def test_P18_no_secret_in_any_message(proxy: AzureProxy) -> None:
     plain = urllib.parse.unquote(secret)
     for text in (secret, plain, "sig="):
         assert text not in "\n".join(shown)
-    sent = [urllib.parse.unquote(request) for request in proxy.requests]
-    assert any(plain in request for request in sent), "the control: it was sent"
+
+    def letters(text: str) -> str:  # whoever encodes '+', '/' and '=' how often
+        return re.sub("[^A-Za-z0-9]", "", urllib.parse.unquote(urllib.parse.unquote(text)))
+
+    assert any(letters(secret) in letters(request) for request in proxy.requests), "the control: it was sent"
