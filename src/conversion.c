@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conversion: see conversion.h. Called by users (pawl_convert, pawl_export); calls restore (to pick and hold the
+ * conversion: see conversion.h. Called by users (pawl_convert) and export.c; calls restore (to pick and hold the
  * source).
  *
  *   options ──> source ──> select and name ──> share out to files ──> plan and write each under a hidden name
@@ -25,7 +25,7 @@ conversion_no_memory(const struct conversion *c, struct pawl_error *err)
 	return err_set(err, PAWL_ENOMEM, "%s: out of memory", c->what);
 }
 
-static void
+void
 conversion_clear(struct conversion *c)
 {
 	conversion_place_clear(c);
@@ -144,8 +144,8 @@ fill_report(const struct conversion *c, struct pawl_convert_report *ret)
 	memcpy(ret, &report, report.size);
 }
 
-static int
-convert(struct conversion *c, struct pawl *run, uint64_t id, const char *dst, struct pawl_error *err)
+int
+conversion_run(struct conversion *c, struct pawl *run, uint64_t id, const char *dst, struct pawl_error *err)
 {
 	if (!run || !dst || !dst[0])
 		return err_set(err, PAWL_EUSAGE, "%s: expected a run and a target, found NULL or an empty text",
@@ -171,7 +171,7 @@ pawl_convert(struct pawl *run, uint64_t id, const char *dst, const struct pawl_c
 		               "convert: the options have no size; start from PAWL_CONVERT_OPTS_INIT");
 	if (opts)
 		memcpy(&c.opts, opts, opts->size < sizeof c.opts ? opts->size : sizeof c.opts);
-	int rc = convert(&c, run, id, dst, &own);
+	int rc = conversion_run(&c, run, id, dst, &own);
 	if (rc == 0)
 		fill_report(&c, ret);
 	return err_give(err, rc, &own);

@@ -109,6 +109,9 @@ struct conversion {
 	uint32_t *item_crcs;
 };
 
+/* conversion.c. `what`, `opts`, `strip_prefix` and `meter` are set, dir_fd is -1, all else is zero. */
+int conversion_run(struct conversion *c, struct pawl *run, uint64_t id, const char *dst, struct pawl_error *err);
+void conversion_clear(struct conversion *c); /* usable as PAWL_CLEAN(conversion_clear) */
 int conversion_no_memory(const struct conversion *c, struct pawl_error *err);
 
 /* conversion_select.c: fills items, notes. */

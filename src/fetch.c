@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fetch: see fetch.h. Called by restore_read.c, verify.c, diff.c and export.c; calls store, pool and sum.
+ * fetch: see fetch.h. Called by restore_read.c, verify.c, diff.c and conversion_write.c; calls store, pool and sum.
  *
  * Threads take units off one counter. A unit that is in the page cache is summed and copied in one pass from there; any
  * other is read in one large read into the thread's buffer (aligned, so that the engine can bypass the page cache), and

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reshard: see reshard.h. Called by restore.c, verify.c, diff.c and export.c; calls base only.
+ * reshard: see reshard.h. Called by restore.c, verify.c, diff.c and conversion_write.c; calls base only.
  *
  * Three passes: overlap every piece with every box (moves), list the ranges of the files that the moves touch (spans),
  * sort them, and cut their union into units. Time is linear in pieces and touched blocks but for the sort; a move of a

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* walk: see walk.h. Called by restore_match.c, restore_read.c, diff.c and export.c; calls state and base. */
+/* walk: see walk.h. Called by restore_match.c, restore_read.c, diff.c and conversion_select.c; calls state and base. */
 #include "walk.h"
 
 #include "base/err.h"

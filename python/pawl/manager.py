@@ -377,17 +377,26 @@ class CheckpointManager:
         or none: what every rank wants is read by one of them and handed to the others by ``broadcast(data, root)``.
         """
         selector = self._selector(step, id, which)
-        answer = self._run.restore(
-            state,
-            selector=selector,
-            paths=_checks.globs(paths),
-            strict=strict,
-            rank_values=_word("rank_values", rank_values, _RANK_VALUES),
-            share_reads=share_reads and self.world_size > 1,
-        )
-        if answer is None:
-            if step is None and id is None and not self._run.list():
+        globs = _checks.globs(paths)
+        rank_values = _word("rank_values", rank_values, _RANK_VALUES)
+        sharing = share_reads and self.world_size > 1
+        any_will_do = step is None and id is None
+        # Another thread may commit the run's first checkpoint between the search and the look at the list: search again.
+        # Not where the ranks read together: all of them would have to.
+        for _ in range(3 if any_will_do and not sharing else 1):
+            answer = self._run.restore(
+                state,
+                selector=selector,
+                paths=globs,
+                strict=strict,
+                rank_values=rank_values,
+                share_reads=sharing,
+            )
+            if answer is not None:
+                break
+            if any_will_do and not self._run.list():
                 return None
+        if answer is None:
             raise NotFoundError(f"{self.root} has no checkpoint '{selector}'")
         tree, info, fallbacks, report, metadata = answer
         _reports.fallbacks(self.root, info["name"], fallbacks)
