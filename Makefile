@@ -15,7 +15,7 @@ comma := ,
 	deps-build deps-test deps-demo deps-bench venv build package
 
 # Everything that the wheel is made from: when one of these is newer, it is installed anew.
-WHEEL_SOURCES := $(shell find include src cli python meson.build meson_options.txt pyproject.toml -type f 2>/dev/null)
+WHEEL_SOURCES := $(shell find include src tune cli python meson.build meson_options.txt pyproject.toml -type f 2>/dev/null)
 # $(call SETUP,folder,options) and $(call COMPILE,folder): quiet, and everything is shown when they fail.
 SETUP = [ -f $(1)/build.ninja ] || { rm -rf $(1); out=$$($(MESON) setup $(1) $(2) 2>&1) || { echo "$$out"; exit 1; }; }
 COMPILE = out=$$($(NINJA) -C $(1) 2>&1) || { echo "$$out" | grep -v '^\[[0-9]*/[0-9]*\] [A-Z][a-z]* '; exit 1; }
@@ -78,15 +78,15 @@ fuzz: deps-test venv ## fuzz every parser (FUZZ_SECONDS each, default 60)
 lint: build ## the lint scripts, formatting and cppcheck
 	@$(PYTHON) tools/run-tests.py --only lint
 	@.venv/bin/ruff format --quiet --check bench examples python tests tools
-	@.venv/bin/clang-format --dry-run --Werror $$(find src cli tests examples python -name '*.c')
+	@.venv/bin/clang-format --dry-run --Werror $$(find src tune cli tests examples python -name '*.c')
 	@cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance --inline-suppr \
-		--suppress=missingIncludeSystem -DPAWL_BUILD -Iinclude -Isrc src cli
+		--suppress=missingIncludeSystem -DPAWL_BUILD -Iinclude -Isrc -Itune src tune cli
 
 tidy: build ## clang-tidy over the library and the command (minutes)
-	@find src cli -name '*.c' ! -name 'sum_avx*' | xargs -P 2 -n 1 clang-tidy --quiet -p build 2>/dev/null
+	@find src tune cli -name '*.c' ! -name 'sum_avx*' | xargs -P 2 -n 1 clang-tidy --quiet -p build 2>/dev/null
 
 format: venv ## format the C and Python sources
-	@.venv/bin/clang-format -i $$(find src cli tests examples python -name '*.c')
+	@.venv/bin/clang-format -i $$(find src tune cli tests examples python -name '*.c')
 	@.venv/bin/ruff check --quiet --select I --fix .
 	@.venv/bin/ruff format --quiet bench examples python tests tools
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The include rule: base sees pawl.h and base; format and store see base, never each other; src sees all three;
-the command, the Python extension and the examples see pawl.h and their own folder only. A source file's own header
-comes first."""
+the search (tune) sees pawl.h and its own folder; the command, the Python extension and the examples see pawl.h, tune.h
+and their own folder only. A source file's own header comes first."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ RULES = [
     (r"src/format/", r"pawl\.h|(base|format)/.*"),
     (r"src/store/", r"pawl\.h|(base|store)/.*"),
     (r"src/", r"pawl\.h|(base|format|store)/.*|[a-z_]+\.h"),
+    (r"tune/", r"(pawl|[a-z_]+)\.h"),
     (r"(cli|python|examples)/", r"pawl\.h|[a-z_]+\.h"),
     (r"tests/", r".*"),
 ]
 OUTER = {path.name for folder in ("cli", "python", "examples") for path in common.files(f"{folder}/**/*.h")}
+TUNE = {path.name for path in common.files("tune/*.h")}
 
 
 def check(name: str, text: str, is_header: bool) -> list[str]:
@@ -29,9 +31,11 @@ def check(name: str, text: str, is_header: bool) -> list[str]:
     for what in included:
         if allowed and not re.fullmatch(allowed, what):
             problems.append(f'{name}: may not include "{what}" (allowed: {allowed})')
-        inner = re.match(r"cli|python|examples", name) and what != "pawl.h" and what not in OUTER
+        inner = re.match(r"cli|python|examples", name) and what not in OUTER | {"pawl.h", "tune.h"}
         if inner:
             problems.append(f'{name}: "{what}" is a header of the library; only pawl.h may be used here')
+        if name.startswith("tune/") and what not in TUNE | {"pawl.h"}:
+            problems.append(f'{name}: "{what}" is a header of the library; only pawl.h and those of tune may be used here')
     if name.startswith("src/") and not is_header:
         own = re.sub(r"^src/|\.c$", "", name) + ".h"
         has_own = (common.ROOT / "src" / own).exists()
@@ -41,7 +45,7 @@ def check(name: str, text: str, is_header: bool) -> list[str]:
 
 
 def main() -> None:
-    paths = common.files("include/*.h", "src/**/*.[ch]", "cli/**/*.[ch]", "python/**/*.[ch]", "examples/**/*.[ch]")
+    paths = common.files("include/*.h", "src/**/*.[ch]", "tune/*.[ch]", "cli/**/*.[ch]", "python/**/*.[ch]", "examples/**/*.[ch]")
     problems = []
     for path in paths:
         problems += check(common.name(path), common.text_of(path), path.suffix == ".h")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hand-written lists of sources in src/, tests/, tests/fuzz/ and cli/ miss no file and name none that is gone."""
+"""The hand-written lists of sources in src/, tune/, tests/, tests/fuzz/ and cli/ miss no file and name none that is gone."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ def main() -> None:
     present = {common.name(path).removeprefix("src/") for path in common.files("src/**/*.c")}
     variants = {name for name in present if name.startswith("base/sum_avx")}
     problems = compare(library - {".c"}, present - variants, "src/meson.build")
+
+    tune = {name for name in quoted("tune/meson.build") if name.endswith(".c")}
+    problems += compare(tune, {path.name for path in common.files("tune/*.c")}, "tune/meson.build")
 
     tests = {name for name in quoted("tests/meson.build") if name.startswith("test_")}
     present_tests = {path.stem for path in common.files("tests/unit/test_*.c")}

@@ -28,7 +28,7 @@ NO_WORDS = {"LICENSE"}
 def check(name: str, text: str) -> list[str]:
     problems = []
     words = dict(WORDS)
-    if name.startswith(("src/", "include/", "python/", "cli/")):
+    if name.startswith(("src/", "include/", "tune/", "python/", "cli/")):
         words |= LIBRARY_WORDS
     for pattern, why in words.items():
         for match in re.finditer(pattern, text):

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched: what all schedulers have in common: the trials, their reports, the table of algorithms.
+ *
+ * Called by the runner, for each report and each free place; calls the algorithm of the experiment. Pure: the state is
+ * the reports, chance is a seed and a counter.
+ */
+#include "sched.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sched_inner.h"
+#include "tune_err.h"
+
+#define SCHED_MAX_TRIALS 10000000u
+
+static const struct sched_algorithm fifo;
+
+static const struct {
+	const struct sched_algorithm *algorithm;
+	const char *name;
+} table[] = {
+	[SCHED_FIFO] = {&fifo, "fifo"},       [SCHED_MEDIAN] = {&sched_median, "median stopping"},
+	[SCHED_ASHA] = {&sched_asha, "asha"}, [SCHED_HYPERBAND] = {&sched_hyperband, "hyperband"},
+	[SCHED_PBT] = {&sched_pbt, "pbt"},
+};
+
+/* SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) of a counter, so that a sequence needs no state but its length. */
+double
+sched_draw(struct sched *s)
+{
+	uint64_t z = s->opts.seed + ++s->drawn * UINT64_C(0x9e3779b97f4a7c15);
+	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+	z ^= z >> 31;
+	return (double)(z >> 11) * 0x1p-53;
+}
+
+static int
+check(const char *name, double value, double least, double most, struct pawl_error *err)
+{
+	if (value >= least && value <= most)
+		return 0;
+	return tune_fail(err, PAWL_EUSAGE, "scheduler: %s must be %g to %g, found %g", name, least, most, value);
+}
+
+static void
+set_defaults(struct sched_opts *o)
+{
+	const bool halves = o->kind == SCHED_HYPERBAND;
+
+	if (o->grace == 0)
+		o->grace = 1;
+	if (o->max_time == 0)
+		o->max_time = halves ? 81 : 100;
+	if (o->reduction == 0)
+		o->reduction = halves ? 3 : 4;
+	if (o->brackets == 0)
+		o->brackets = 1;
+	if (o->min_samples == 0)
+		o->min_samples = 3;
+	if (o->interval == 0)
+		o->interval = 60;
+	if (o->quantile == 0)
+		o->quantile = 0.25;
+	if (o->resample < 0)
+		o->resample = 0.25;
+	if (o->factor_up == 0)
+		o->factor_up = 1.2;
+	if (o->factor_down == 0)
+		o->factor_down = 0.8;
+}
+
+static int
+check_opts(const struct sched_opts *o, struct pawl_error *err)
+{
+	int r = check("grace", o->grace, 0, HUGE_VAL, err);
+
+	if (r == 0)
+		r = check("reduction", o->reduction, 1.0 + 1e-9, 1e6, err);
+	if (r == 0)
+		r = check("max_time", o->max_time, o->kind == SCHED_ASHA ? o->grace : 1, 1e15, err);
+	if (r == 0)
+		r = check("interval", o->interval, 1e-9, HUGE_VAL, err);
+	if (r == 0)
+		r = check("quantile", o->quantile, 0, 0.5, err);
+	if (r == 0)
+		r = check("resample", o->resample, 0, 1, err);
+	if (r == 0 && o->kind == SCHED_PBT && o->n_mutations == 0)
+		r = tune_fail(err, PAWL_EUSAGE, "scheduler: pbt needs a hyperparameter to mutate, found none");
+	for (size_t i = 0; r == 0 && i < o->n_mutations; i++) {
+		const struct sched_mutation *m = &o->mutations[i];
+		if (m->n_choices == 0 && !(m->low < m->high && (!m->log_scale || m->low > 0)))
+			r = tune_fail(err, PAWL_EUSAGE,
+			              "scheduler: the range of '%s' must have its lower end first%s, found %g to %g",
+			              m->name, m->log_scale ? " and above 0" : "", m->low, m->high);
+	}
+	return r;
+}
+
+int
+sched_new(const struct sched_opts *opts, struct sched **ret, struct pawl_error *err)
+{
+	struct sched *s;
+	int r;
+
+	if ((unsigned)opts->kind >= sizeof(table) / sizeof(table[0]))
+		return tune_fail(err, PAWL_EUSAGE,
+		                 "scheduler: expected one of fifo, median, asha, hyperband, pbt, found number %d",
+		                 (int)opts->kind);
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return tune_no_memory(err);
+	s->opts = *opts;
+	set_defaults(&s->opts);
+	r = check_opts(&s->opts, err);
+	if (r == 0 && opts->n_mutations) {
+		s->mutations = calloc(opts->n_mutations, sizeof(*s->mutations));
+		s->values = calloc(opts->n_mutations, sizeof(*s->values));
+		r = s->mutations && s->values ? 0 : tune_no_memory(err);
+		if (r == 0)
+			memcpy(s->mutations, opts->mutations, opts->n_mutations * sizeof(*s->mutations));
+	}
+	s->opts.mutations = s->mutations;
+	if (r == 0 && table[opts->kind].algorithm->init)
+		r = table[opts->kind].algorithm->init(s, err);
+	if (r < 0) {
+		sched_free(s);
+		return r;
+	}
+	*ret = s;
+	return 0;
+}
+
+void
+sched_free(struct sched *s)
+{
+	if (!s)
+		return;
+	for (size_t i = 0; i < s->n_brackets; i++) {
+		for (size_t k = 0; k < s->brackets[i].n_rungs; k++)
+			free(s->brackets[i].rungs[k].metrics);
+		free(s->brackets[i].rungs);
+	}
+	for (size_t i = 0; i < s->n_trials; i++) {
+		free(s->trials[i].values);
+		free(s->trials[i].times);
+		free(s->trials[i].sums);
+	}
+	free(s->brackets);
+	free(s->trials);
+	free(s->mutations);
+	free(s->values);
+	free(s);
+}
+
+static int
+grow(struct sched *s, struct pawl_error *err)
+{
+	const size_t cap = s->cap_trials ? 2 * s->cap_trials : 16;
+	struct sched_trial *more = realloc(s->trials, cap * sizeof(*more));
+
+	if (!more)
+		return tune_no_memory(err);
+	s->trials = more;
+	s->cap_trials = cap;
+	return 0;
+}
+
+int
+sched_rung_put(struct sched_rung *rung, double metric, struct pawl_error *err)
+{
+	if (rung->n == rung->cap) {
+		const size_t cap = rung->cap ? 2 * rung->cap : 16;
+		double *more = realloc(rung->metrics, cap * sizeof(*more));
+		if (!more)
+			return tune_no_memory(err);
+		rung->metrics = more;
+		rung->cap = cap;
+	}
+	rung->metrics[rung->n++] = metric;
+	return 0;
+}
+
+int
+sched_bracket_add(struct sched *s, size_t n_rungs, struct sched_bracket **ret, struct pawl_error *err)
+{
+	struct sched_bracket *b;
+
+	if (s->n_brackets == s->cap_brackets) {
+		const size_t cap = s->cap_brackets ? 2 * s->cap_brackets : 8;
+		struct sched_bracket *more = realloc(s->brackets, cap * sizeof(*more));
+		if (!more)
+			return tune_no_memory(err);
+		s->brackets = more;
+		s->cap_brackets = cap;
+	}
+	b = &s->brackets[s->n_brackets];
+	*b = (struct sched_bracket){.rungs = calloc(n_rungs ? n_rungs : 1, sizeof(*b->rungs)), .n_rungs = n_rungs};
+	if (!b->rungs)
+		return tune_no_memory(err);
+	s->n_brackets++;
+	*ret = b;
+	return 0;
+}
+
+int
+sched_add(struct sched *s, uint32_t trial, const double *values, struct pawl_error *err)
+{
+	struct sched_trial *t;
+	int r;
+
+	if (trial != s->n_trials || trial >= SCHED_MAX_TRIALS)
+		return tune_fail(err, PAWL_EUSAGE, "scheduler: expected trial %zu next, found %u", s->n_trials, trial);
+	if (s->n_trials == s->cap_trials && (r = grow(s, err)) < 0)
+		return r;
+	t = &s->trials[trial];
+	*t = (struct sched_trial){.known = true, .time = -HUGE_VAL, .metric = -HUGE_VAL, .best = -HUGE_VAL};
+	if (s->opts.n_mutations) {
+		t->values = calloc(s->opts.n_mutations, sizeof(*t->values));
+		if (!t->values)
+			return tune_no_memory(err);
+		if (values)
+			memcpy(t->values, values, s->opts.n_mutations * sizeof(*t->values));
+	}
+	s->n_trials++;
+	return table[s->opts.kind].algorithm->add ? table[s->opts.kind].algorithm->add(s, trial, err) : 0;
+}
+
+int
+sched_report(struct sched *s, uint32_t trial, double time, double metric, struct sched_decision *ret,
+             struct pawl_error *err)
+{
+	const struct sched_algorithm *algorithm = table[s->opts.kind].algorithm;
+	struct sched_trial *t;
+	int r;
+
+	*ret = (struct sched_decision){.verdict = SCHED_CONTINUE};
+	if (trial >= s->n_trials)
+		return tune_fail(err, PAWL_EUSAGE, "scheduler: a report of trial %u, known are %zu", trial,
+		                 s->n_trials);
+	t = &s->trials[trial];
+	if (t->ended || t->stopped) {
+		ret->verdict = SCHED_STOP;
+		return 0;
+	}
+	t->paused = t->go_on = t->exploits = false;
+	if (!(time > t->time))
+		return 0; /* it went back to an older checkpoint: this is known */
+	t->time = time;
+	t->metric = !isfinite(metric) ? -HUGE_VAL : s->opts.maximize ? metric : -metric;
+	if (t->metric > t->best)
+		t->best = t->metric;
+	r = algorithm->report ? algorithm->report(s, trial, ret, err) : 0;
+	if (r < 0)
+		return r;
+	t->paused = ret->verdict == SCHED_PAUSE;
+	if (ret->verdict == SCHED_STOP) {
+		t->stopped = true;
+		if (algorithm->settle)
+			algorithm->settle(s);
+	}
+	return 0;
+}
+
+void
+sched_end(struct sched *s, uint32_t trial)
+{
+	if (trial >= s->n_trials || s->trials[trial].ended)
+		return;
+	s->trials[trial].ended = true;
+	s->trials[trial].paused = false;
+	if (table[s->opts.kind].algorithm->settle)
+		table[s->opts.kind].algorithm->settle(s);
+}
+
+void
+sched_close(struct sched *s)
+{
+	s->closed = true;
+	if (table[s->opts.kind].algorithm->settle)
+		table[s->opts.kind].algorithm->settle(s);
+}
+
+void
+sched_paused(const struct sched *s, uint32_t trial, struct sched_decision *ret)
+{
+	const struct sched_trial *t = trial < s->n_trials ? &s->trials[trial] : NULL;
+
+	*ret = (struct sched_decision){.verdict = SCHED_CONTINUE};
+	if (!t || t->stopped || t->ended)
+		ret->verdict = SCHED_STOP;
+	else if (t->paused && !t->go_on)
+		ret->verdict = SCHED_PAUSE;
+	else if (t->paused && t->exploits)
+		*ret = (struct sched_decision){SCHED_EXPLOIT, false, t->donor, t->values};
+}
+
+/* Paused ones first, the furthest first: what has cost most ends soonest. */
+int64_t
+sched_next(const struct sched *s, const uint32_t *trials, const bool *paused, size_t n)
+{
+	struct sched_decision what;
+	int64_t chosen = -1;
+
+	for (size_t i = 0; i < n; i++) {
+		if (paused[i])
+			sched_paused(s, trials[i], &what);
+		if (paused[i] && (what.verdict == SCHED_PAUSE || what.verdict == SCHED_STOP))
+			continue;
+		if (chosen < 0 ||
+		    (paused[i] && (!paused[chosen] || s->trials[trials[i]].time > s->trials[trials[chosen]].time)))
+			chosen = (int64_t)i;
+	}
+	return chosen;
+}
+
+void
+sched_describe(const struct sched *s, char *text, size_t nbytes)
+{
+	size_t stopped = 0, waiting = 0;
+
+	for (size_t i = 0; i < s->n_trials; i++) {
+		stopped += s->trials[i].stopped;
+		waiting += s->trials[i].paused && !s->trials[i].go_on;
+	}
+	snprintf(text, nbytes, "%s: %zu of %zu trials stopped, %zu waiting", table[s->opts.kind].name, stopped,
+	         s->n_trials, waiting);
+}

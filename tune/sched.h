@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched: which trial goes on, pauses or stops after a report, and which one runs next. Pure: no clock, no file, no
+ * process, and chance only by a seed; the same calls give the same verdicts, so that a runner that starts again feeds
+ * the reports of its journal in once more and goes on. One file per algorithm: sched_median.c, sched_asha.c,
+ * sched_hyperband.c, sched_pbt.c.
+ *
+ *   sched_new -> sched_add for each trial -> sched_report for each of its reports -> sched_end when it has ended
+ *                                            sched_next when there is a place for one more
+ *
+ * Trials are numbered by the caller, from 0 without gaps. Reports of one trial come in the order of their times; a trial
+ * that went back to an older checkpoint may report a time again, which changes nothing.
+ */
+#ifndef PAWL_TUNE_SCHED_H
+#define PAWL_TUNE_SCHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pawl.h"
+
+enum sched_kind {
+	SCHED_FIFO = 0,
+	SCHED_MEDIAN = 1,    /* Golovin et al., Google Vizier, KDD 2017, section 3.2.2 */
+	SCHED_ASHA = 2,      /* Li et al., A System for Massively Parallel Hyperparameter Tuning, MLSys 2020; the form that stops */
+	SCHED_HYPERBAND = 3, /* Li et al., Hyperband, JMLR 2018; rungs in step, trials pause between them */
+	SCHED_PBT = 4        /* Jaderberg et al., Population Based Training of Neural Networks, 2017 */
+};
+
+enum sched_verdict {
+	SCHED_CONTINUE = 0,
+	SCHED_PAUSE = 1, /* save, then leave the place to others */
+	SCHED_STOP = 2,
+	SCHED_EXPLOIT = 3 /* go on from the donor's checkpoint with new values (PBT) */
+};
+
+/* How one hyperparameter is explored: a factor for numbers, a neighbour for lists. */
+struct sched_mutation {
+	const char *name;       /* path in the configuration */
+	uint32_t n_choices;     /* > 0: an ordered list of so many values; the value is its index */
+	double low, high;       /* n_choices 0: the range it is drawn anew from */
+	bool log_scale, whole;  /* how it is drawn anew; whole: rounded to an integer */
+};
+
+struct sched_opts {
+	enum sched_kind kind;
+	bool maximize;              /* larger metrics are better */
+	double grace;               /* no stop before this time; 0 = 1 */
+	double max_time;            /* ASHA, HyperBand: the largest time of a trial; 0 = 100 (81 for HyperBand) */
+	double reduction;           /* ASHA, HyperBand: eta; 0 = 4 (3 for HyperBand) */
+	uint32_t brackets;          /* ASHA; 0 = 1 */
+	uint32_t min_samples;       /* median: other trials that must have reported; 0 = 3 */
+	bool hard_stop;             /* median: stop; else pause */
+	double interval;            /* PBT: time between perturbations; 0 = 60 */
+	double burn_in;             /* PBT: none before this time */
+	double quantile;            /* PBT: share of donors and of exploiters; 0 = 0.25; at most 0.5 */
+	double resample;            /* PBT: chance to draw a value anew; < 0 = 0.25 */
+	double factor_up, factor_down; /* PBT; 0 = 1.2, 0.8 */
+	bool synchronous;           /* PBT: all trials wait for the slowest at each perturbation */
+	const struct sched_mutation *mutations; /* PBT; borrowed */
+	size_t n_mutations;
+	uint64_t seed;
+};
+
+struct sched;
+
+struct sched_decision {
+	enum sched_verdict verdict;
+	bool save;             /* CONTINUE: save now, others may go on from this (PBT) */
+	uint32_t donor;        /* EXPLOIT: whose checkpoint */
+	const double *values;  /* EXPLOIT: a new value for each mutation; the scheduler's, until the next call */
+};
+
+/* PAWL_EUSAGE names the option, what was expected and what was found. */
+int sched_new(const struct sched_opts *opts, struct sched **ret, struct pawl_error *err);
+void sched_free(struct sched *s);
+
+/* A further trial. values: of its mutations (PBT), else NULL. */
+int sched_add(struct sched *s, uint32_t trial, const double *values, struct pawl_error *err);
+/* A trial's report at `time` (iterations, seconds or what the experiment counts by). A metric that is not finite is the
+ * worst of all. */
+int sched_report(struct sched *s, uint32_t trial, double time, double metric, struct sched_decision *ret,
+                 struct pawl_error *err);
+/* The trial has ended by itself, or has failed for good: nobody waits for it any more. */
+void sched_end(struct sched *s, uint32_t trial);
+/* No further trial will be added: nobody waits for one. */
+void sched_close(struct sched *s);
+/* What becomes of a paused trial: CONTINUE or EXPLOIT when it may go on, STOP when it was dropped, PAUSE when it still has
+ * to wait. */
+void sched_paused(const struct sched *s, uint32_t trial, struct sched_decision *ret);
+/* The trial to start of `n` that may run (pending ones, and paused ones that may go on), as an index; < 0 = none now. */
+int64_t sched_next(const struct sched *s, const uint32_t *trials, const bool *paused, size_t n);
+
+/* Text for people: "rungs 1, 4, 16, 64; 3 trials at 4" and the like. Appends nothing beyond nbytes. */
+void sched_describe(const struct sched *s, char *text, size_t nbytes);
+
+#endif

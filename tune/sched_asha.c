@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched_asha: successive halving without waiting. At each rung (grace, grace * eta, grace * eta^2, ..) a trial goes on
+ * if it is among the best 1 / eta of those that have come so far (Li et al., A System for Massively Parallel
+ * Hyperparameter Tuning, MLSys 2020, algorithm 2, in the form of its section 3.3 remark that stops instead of
+ * promoting: no trial ever waits). The first one at a rung always goes on. Further brackets begin their rungs later; a
+ * trial comes into bracket b of n by chance, in proportion to e^(number of its rungs).
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sched_inner.h"
+#include "tune_err.h"
+
+#define MAX_RUNGS 32u /* bits of sched_trial.rungs_done */
+
+static int
+init(struct sched *s, struct pawl_error *err)
+{
+	for (uint32_t b = 0; b < s->opts.brackets; b++) {
+		struct sched_bracket *bracket;
+		double time = s->opts.grace * pow(s->opts.reduction, b);
+		size_t n = 0;
+		int r;
+
+		for (double at = time; at <= s->opts.max_time && n <= MAX_RUNGS; at *= s->opts.reduction)
+			n++;
+		if (n > MAX_RUNGS)
+			return tune_fail(
+				err, PAWL_EUSAGE,
+				"scheduler: from grace %g to max_time %g by reduction %g are more than %u rungs",
+				s->opts.grace, s->opts.max_time, s->opts.reduction, MAX_RUNGS);
+		r = sched_bracket_add(s, n, &bracket, err);
+		if (r < 0)
+			return r;
+		for (size_t i = 0; i < n; i++, time *= s->opts.reduction)
+			bracket->rungs[i].time = time;
+	}
+	return 0;
+}
+
+static int
+add(struct sched *s, uint32_t trial, struct pawl_error *err)
+{
+	double total = 0, most = 0, drawn;
+
+	(void)err;
+	for (size_t i = 0; i < s->n_brackets; i++)
+		most = fmax(most, (double)s->brackets[i].n_rungs);
+	for (size_t i = 0; i < s->n_brackets; i++)
+		total += exp((double)s->brackets[i].n_rungs - most);
+	drawn = s->n_brackets > 1 ? sched_draw(s) * total : 0;
+	for (size_t i = 0; i + 1 < s->n_brackets; i++) {
+		drawn -= exp((double)s->brackets[i].n_rungs - most);
+		if (drawn < 0)
+			break;
+		s->trials[trial].bracket = (uint32_t)i + 1;
+	}
+	return 0;
+}
+
+static int
+compare(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The quantile with linear interpolation; the rung is not empty. */
+static int
+quantile(const struct sched_rung *rung, double q, double *ret, struct pawl_error *err)
+{
+	double *sorted = malloc(rung->n * sizeof(*sorted)), at = q * (double)(rung->n - 1), part = at - floor(at);
+	size_t low = (size_t)at, high = low + 1 < rung->n ? low + 1 : low;
+
+	if (!sorted)
+		return tune_no_memory(err);
+	memcpy(sorted, rung->metrics, rung->n * sizeof(*sorted));
+	qsort(sorted, rung->n, sizeof(*sorted), compare);
+	*ret = part > 0 ? sorted[low] + part * (sorted[high] - sorted[low]) : sorted[low];
+	if (isnan(*ret)) /* between infinities */
+		*ret = sorted[low];
+	free(sorted);
+	return 0;
+}
+
+static int
+report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err)
+{
+	struct sched_trial *t = &s->trials[trial];
+	struct sched_bracket *b = &s->brackets[t->bracket];
+	int r = 0;
+
+	if (t->time >= s->opts.max_time)
+		ret->verdict = SCHED_STOP;
+	for (size_t i = b->n_rungs; i-- > 0 && r == 0;) {
+		struct sched_rung *rung = &b->rungs[i];
+		double cut = -HUGE_VAL;
+		if (t->time < rung->time)
+			continue;
+		if (t->rungs_done >> i & 1)
+			break; /* and all below */
+		if (rung->n)
+			r = quantile(rung, 1 - 1 / s->opts.reduction, &cut, err);
+		if (r == 0)
+			r = sched_rung_put(rung, t->metric, err);
+		t->rungs_done |= 1u << i;
+		if (r == 0 && (t->metric < cut || !isfinite(t->metric)))
+			ret->verdict = SCHED_STOP;
+		break;
+	}
+	return r;
+}
+
+const struct sched_algorithm sched_asha = {.init = init, .add = add, .report = report};

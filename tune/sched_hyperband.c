@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched_hyperband: HyperBand with trials that pause (Li et al., Hyperband: A Novel Bandit-Based Approach to
+ * Hyperparameter Optimization, JMLR 18, 2018, algorithm 1). With R = max_time and eta = reduction, s_max is the largest
+ * s with eta^s <= R; bracket s of a band takes n = ceil((s_max + 1) / (s + 1) * eta^s) trials, which run to r = R /
+ * eta^s; each trial pauses there until all of its bracket that live have come; the best n / eta run on to r * eta, the
+ * others are dropped; and so on up to R. Trials fill bracket s_max first, then s_max - 1, .., 0, then a new band. BOHB
+ * (Falkner et al., ICML 2018) runs its trials through the same brackets.
+ *
+ *   filling --full or no more trials--> running --all that live have come--> halved --> running (the next rung) ..
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "sched_inner.h"
+#include "tune_err.h"
+
+/* The largest s with eta^s <= R, in spite of rounding. */
+static unsigned
+largest_s(const struct sched_opts *o)
+{
+	unsigned s = 0;
+
+	for (double power = o->reduction; power <= o->max_time * (1 + 1e-12); power *= o->reduction)
+		s++;
+	return s;
+}
+
+static int
+init(struct sched *s, struct pawl_error *err)
+{
+	if (largest_s(&s->opts) > 64)
+		return tune_fail(err, PAWL_EUSAGE, "scheduler: max_time %g by reduction %g makes more than 65 brackets",
+		                 s->opts.max_time, s->opts.reduction);
+	return 0;
+}
+
+static int
+open_bracket(struct sched *s, struct pawl_error *err)
+{
+	const unsigned s_max = largest_s(&s->opts), k = s_max - (unsigned)(s->n_brackets % (s_max + 1));
+	struct sched_bracket *b;
+	double time = s->opts.max_time / pow(s->opts.reduction, k);
+	int r = sched_bracket_add(s, k + 1, &b, err);
+
+	if (r < 0)
+		return r;
+	b->capacity = (uint32_t)ceil((double)(s_max + 1) / (k + 1) * pow(s->opts.reduction, k) - 1e-9);
+	for (size_t i = 0; i <= k; i++, time *= s->opts.reduction)
+		b->rungs[i].time = i == k ? s->opts.max_time : time;
+	return 0;
+}
+
+static int
+add(struct sched *s, uint32_t trial, struct pawl_error *err)
+{
+	struct sched_bracket *b = s->n_brackets ? &s->brackets[s->n_brackets - 1] : NULL;
+
+	if (!b || b->n_trials == b->capacity) {
+		const int r = open_bracket(s, err);
+		if (r < 0)
+			return r;
+		b = &s->brackets[s->n_brackets - 1];
+	}
+	s->trials[trial].bracket = (uint32_t)s->n_brackets - 1;
+	b->n_trials++;
+	return 0;
+}
+
+static bool
+lives(const struct sched_trial *t, size_t bracket)
+{
+	return t->bracket == bracket && !t->ended && !t->stopped;
+}
+
+/* Have all of the bracket that live come to its rung? False while more may be added. */
+static bool
+is_complete(const struct sched *s, size_t bracket, size_t *n_alive)
+{
+	const struct sched_bracket *b = &s->brackets[bracket];
+
+	*n_alive = 0;
+	for (size_t i = 0; i < s->n_trials; i++) {
+		if (!lives(&s->trials[i], bracket))
+			continue;
+		if (s->trials[i].time < b->rungs[b->level].time)
+			return false;
+		++*n_alive;
+	}
+	return *n_alive && (b->n_trials == b->capacity || s->closed);
+}
+
+/* Before how many of the bracket does it stand? The older one wins a tie. */
+static size_t
+place_of(const struct sched *s, size_t bracket, size_t trial)
+{
+	size_t better = 0;
+
+	for (size_t i = 0; i < s->n_trials; i++) {
+		if (i != trial && lives(&s->trials[i], bracket) &&
+		    (s->trials[i].metric > s->trials[trial].metric ||
+		     (s->trials[i].metric == s->trials[trial].metric && i < trial)))
+			better++;
+	}
+	return better;
+}
+
+/* Drops all but the best 1 / eta of those that live. */
+static void
+halve(struct sched *s, size_t bracket, size_t n_alive)
+{
+	struct sched_bracket *b = &s->brackets[bracket];
+	size_t kept = (size_t)((double)n_alive / s->opts.reduction + 1e-9);
+
+	if (kept == 0)
+		kept = 1;
+	if (b->level + 1 == b->n_rungs)
+		kept = 0;                        /* they have come to R */
+	for (size_t i = 0; i < s->n_trials; i++) /* marked first, because places count those that live */
+		if (lives(&s->trials[i], bracket))
+			s->trials[i].go_on = place_of(s, bracket, i) < kept;
+	for (size_t i = 0; i < s->n_trials; i++)
+		if (lives(&s->trials[i], bracket) && !s->trials[i].go_on)
+			s->trials[i].stopped = true;
+	if (b->level + 1 < b->n_rungs)
+		b->level++;
+}
+
+static void
+settle(struct sched *s)
+{
+	size_t n_alive;
+
+	for (size_t i = 0; i < s->n_brackets; i++)
+		while (is_complete(s, i, &n_alive))
+			halve(s, i, n_alive);
+}
+
+static int
+report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err)
+{
+	struct sched_trial *t = &s->trials[trial];
+	const struct sched_bracket *b = &s->brackets[t->bracket];
+
+	(void)err;
+	if (t->time < b->rungs[b->level].time)
+		return 0;
+	if (t->time >= s->opts.max_time) {
+		ret->verdict = SCHED_STOP;
+		return 0;
+	}
+	settle(s);
+	if (t->stopped)
+		ret->verdict = SCHED_STOP;
+	else if (!t->go_on)
+		ret->verdict = SCHED_PAUSE;
+	return 0;
+}
+
+const struct sched_algorithm sched_hyperband = {.init = init, .add = add, .report = report, .settle = settle};

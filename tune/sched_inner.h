@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sched_inner: what sched.c and the files of the algorithms share. */
+#ifndef PAWL_TUNE_SCHED_INNER_H
+#define PAWL_TUNE_SCHED_INNER_H
+
+#include "sched.h"
+
+struct sched_trial {
+	bool known, ended, stopped, paused;
+	bool go_on;          /* paused, and may run again */
+	uint32_t bracket;
+	double time, metric; /* of the last report; better is larger here, whatever the experiment says */
+	double best;
+	double *times, *sums; /* median: of each report, and of the metrics up to it */
+	size_t n_reports, cap_reports;
+	double perturbed, score; /* PBT: time of the last perturbation, and the metric there */
+	uint32_t rungs_done;     /* ASHA: a bit for each rung that has its metric */
+	bool exploits;           /* PBT: goes on from the donor */
+	uint32_t donor;
+	double *values;          /* PBT: n_mutations */
+};
+
+struct sched_rung {
+	double time;
+	double *metrics; /* ASHA: of all trials that came so far. Kept in the order of arrival */
+	size_t n, cap;
+};
+
+struct sched_bracket {
+	struct sched_rung *rungs;
+	size_t n_rungs;
+	uint32_t capacity, n_trials; /* HyperBand */
+	uint32_t level;              /* HyperBand: the rung that its trials run towards */
+};
+
+struct sched {
+	struct sched_opts opts;
+	struct sched_mutation *mutations;
+	struct sched_trial *trials;
+	size_t n_trials, cap_trials;
+	struct sched_bracket *brackets;
+	size_t n_brackets, cap_brackets;
+	bool closed;
+	double *values; /* of the last decision */
+	uint64_t drawn; /* numbers drawn so far */
+};
+
+/* One per algorithm; NULL = nothing to do. */
+struct sched_algorithm {
+	int (*init)(struct sched *s, struct pawl_error *err);
+	int (*add)(struct sched *s, uint32_t trial, struct pawl_error *err);
+	int (*report)(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err);
+	void (*settle)(struct sched *s); /* trials have gone, or no more will come: who waits in vain? */
+};
+extern const struct sched_algorithm sched_median, sched_asha, sched_hyperband, sched_pbt;
+
+/* The next number of the seed's sequence, in [0, 1). */
+double sched_draw(struct sched *s);
+int sched_rung_put(struct sched_rung *rung, double metric, struct pawl_error *err);
+int sched_bracket_add(struct sched *s, size_t n_rungs, struct sched_bracket **ret, struct pawl_error *err);
+
+#endif

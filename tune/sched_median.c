@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched_median: stops a trial whose best metric so far is worse than the median of what the others had on average up to
+ * the same time (Golovin et al., Google Vizier: A Service for Black-Box Optimization, KDD 2017, section 3.2.2; there
+ * the others are completed ones, here, where trials run side by side, all that have come as far).
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "sched_inner.h"
+#include "tune_err.h"
+
+static int
+remember(struct sched_trial *t, struct pawl_error *err)
+{
+	double *more;
+
+	if (t->n_reports == t->cap_reports) {
+		const size_t cap = t->cap_reports ? 2 * t->cap_reports : 16;
+		more = realloc(t->times, cap * sizeof(*more));
+		if (!more)
+			return tune_no_memory(err);
+		t->times = more;
+		more = realloc(t->sums, cap * sizeof(*more));
+		if (!more)
+			return tune_no_memory(err);
+		t->sums = more;
+		t->cap_reports = cap;
+	}
+	t->times[t->n_reports] = t->time;
+	t->sums[t->n_reports] = (t->n_reports ? t->sums[t->n_reports - 1] : 0) + t->metric;
+	t->n_reports++;
+	return 0;
+}
+
+/* Of the reports up to a time; there is one. */
+static double
+mean_until(const struct sched_trial *t, double time)
+{
+	size_t low = 0, high = t->n_reports;
+
+	while (low + 1 < high) {
+		const size_t middle = low + (high - low) / 2;
+		if (t->times[middle] <= time)
+			low = middle;
+		else
+			high = middle;
+	}
+	return t->sums[low] / (double)(low + 1);
+}
+
+static int
+compare(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static int
+report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err)
+{
+	struct sched_trial *t = &s->trials[trial];
+	double *means, median;
+	size_t n = 0;
+	int r = remember(t, err);
+
+	if (r < 0 || t->time < s->opts.grace)
+		return r;
+	means = malloc(s->n_trials * sizeof(*means));
+	if (!means)
+		return tune_no_memory(err);
+	for (size_t i = 0; i < s->n_trials; i++) {
+		const struct sched_trial *other = &s->trials[i];
+		if (i != trial && other->n_reports && other->time >= t->time && other->times[0] <= t->time)
+			means[n++] = mean_until(other, t->time);
+	}
+	if (n >= s->opts.min_samples) {
+		qsort(means, n, sizeof(*means), compare);
+		median = n % 2 ? means[n / 2] : (means[n / 2 - 1] + means[n / 2]) / 2;
+		if (t->best < median)
+			ret->verdict = s->opts.hard_stop ? SCHED_STOP : SCHED_PAUSE;
+	}
+	free(means);
+	return 0;
+}
+
+/* A trial that was paused gets its turn again when nobody else needs the place; it is not waiting for others. */
+static void
+settle(struct sched *s)
+{
+	for (size_t i = 0; i < s->n_trials; i++)
+		s->trials[i].go_on = s->trials[i].paused;
+}
+
+const struct sched_algorithm sched_median = {.report = report, .settle = settle};

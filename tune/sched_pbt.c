@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sched_pbt: population based training (Jaderberg et al., Population Based Training of Neural Networks, 2017, algorithm
+ * 1 and section 4.1: truncation selection, perturbing and resampling). Every `interval` a trial is ranked by its metric
+ * among all that have been ranked once; one of the lowest quantile goes on from the checkpoint of a random one of the
+ * highest, with changed hyperparameters; one of the highest saves, because others may go on from it.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sched_inner.h"
+#include "tune_err.h"
+
+static int
+add(struct sched *s, uint32_t trial, struct pawl_error *err)
+{
+	(void)err;
+	s->trials[trial].score = NAN; /* not ranked yet */
+	return 0;
+}
+
+static bool
+is_ranked(const struct sched_trial *t)
+{
+	return !isnan(t->score) && !t->stopped;
+}
+
+/* Trials with a better score, or the same and a lower number; and how many there are in all. */
+static size_t
+place_of(const struct sched *s, uint32_t trial, size_t *n)
+{
+	size_t better = 0;
+
+	*n = 0;
+	for (uint32_t i = 0; i < s->n_trials; i++) {
+		const struct sched_trial *other = &s->trials[i];
+		if (!is_ranked(other))
+			continue;
+		++*n;
+		if (i != trial &&
+		    (other->score > s->trials[trial].score || (other->score == s->trials[trial].score && i < trial)))
+			better++;
+	}
+	return better;
+}
+
+/* Members of each quantile. */
+static size_t
+quantile_size(const struct sched *s, size_t n)
+{
+	size_t size = n > 1 ? (size_t)ceil((double)n * s->opts.quantile) : 0;
+
+	return size > n / 2 ? n / 2 : size;
+}
+
+/* A random one of the best `size`. */
+static uint32_t
+choose_donor(struct sched *s, size_t size)
+{
+	const size_t wanted = (size_t)(sched_draw(s) * (double)size);
+	size_t n;
+
+	for (uint32_t i = 0; i < s->n_trials; i++)
+		if (is_ranked(&s->trials[i]) && place_of(s, i, &n) == wanted)
+			return i;
+	return 0;
+}
+
+static double
+draw_anew(struct sched *s, const struct sched_mutation *m)
+{
+	const double x = sched_draw(s);
+	double value;
+
+	if (m->n_choices)
+		return floor(x * m->n_choices);
+	value = m->log_scale ? exp(log(m->low) + x * (log(m->high) - log(m->low))) : m->low + x * (m->high - m->low);
+	return m->whole ? fmin(floor(value), m->high - 1) : value;
+}
+
+static double
+explore(struct sched *s, const struct sched_mutation *m, double value)
+{
+	const bool anew = sched_draw(s) < s->opts.resample, up = sched_draw(s) < 0.5;
+
+	if (anew)
+		return draw_anew(s, m);
+	if (m->n_choices) {
+		value += up ? 1 : -1;
+		return value < 0 ? 0 : value >= m->n_choices ? m->n_choices - 1 : value;
+	}
+	value *= up ? s->opts.factor_up : s->opts.factor_down;
+	return m->whole ? rint(value) : value;
+}
+
+/* Chooses the donor and the new values. The score stays its own until it reports with them: nobody takes from it
+ * before. */
+static void
+exploit(struct sched *s, uint32_t trial, size_t size)
+{
+	struct sched_trial *t = &s->trials[trial];
+
+	t->exploits = true;
+	t->donor = choose_donor(s, size);
+	for (size_t i = 0; i < s->opts.n_mutations; i++)
+		t->values[i] = explore(s, &s->mutations[i], s->trials[t->donor].values[i]);
+}
+
+/* synchronous: once all that live have come to their perturbation, they are ranked together and go on. */
+static void
+settle(struct sched *s)
+{
+	size_t n, size;
+
+	if (!s->opts.synchronous)
+		return;
+	for (size_t i = 0; i < s->n_trials; i++)
+		if (!s->trials[i].ended && !s->trials[i].stopped && (!s->trials[i].paused || s->trials[i].go_on))
+			return;
+	for (uint32_t i = 0; i < s->n_trials; i++) {
+		if (!s->trials[i].paused)
+			continue;
+		s->trials[i].go_on = true;
+		if (place_of(s, i, &n) >= n - (size = quantile_size(s, n)))
+			exploit(s, i, size);
+	}
+}
+
+static void
+rank_alone(struct sched *s, uint32_t trial, struct sched_decision *ret)
+{
+	size_t n, place = place_of(s, trial, &n), size = quantile_size(s, n);
+
+	if (size && place < size)
+		ret->save = true;
+	if (size && place >= n - size)
+		exploit(s, trial, size);
+}
+
+static int
+report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err)
+{
+	struct sched_trial *t = &s->trials[trial];
+
+	(void)err;
+	if (t->time < s->opts.burn_in || t->time - t->perturbed < s->opts.interval)
+		return 0;
+	t->perturbed = t->time;
+	t->score = t->metric;
+	if (!s->opts.synchronous) {
+		rank_alone(s, trial, ret);
+	} else {
+		t->paused = true;
+		settle(s);
+		if (!t->go_on)
+			ret->verdict = SCHED_PAUSE;
+	}
+	if (t->exploits)
+		*ret = (struct sched_decision){SCHED_EXPLOIT, false, t->donor, t->values};
+	return 0;
+}
+
+const struct sched_algorithm sched_pbt = {.add = add, .report = report, .settle = settle};
