@@ -182,4 +182,78 @@ int tune_best(const struct tune_experiment *e, const char *metric, const char *m
 int tune_best_checkpoint(const struct tune_experiment *e, uint32_t trial, const char *metric, const char *mode, const char **ret,
                          struct pawl_error *err);
 
+/* ---- local processes ---- */
+
+/* Runs the trials of an experiment as child processes of this one, each in a process group of its own, with a channel (docs/tune.md:
+ * JSON lines over a socket that it inherits) and its standard output and error in its folder. When this process is gone, however
+ * it ended, so are they, before the experiment's lock is free. One thread at a time. */
+struct tune_runner;
+
+struct tune_runner_opts {
+	const char *const *command; /* of every trial, NULL at its end; NULL = "run" of the document. {name} in an argument: the value
+	                             * of that key of the configuration; {{ and }}: braces */
+	const char *const *env;     /* "NAME=value", NULL at its end: more of these, on top of the document's */
+	double cpus;                /* to share out; 0 = as many as this process may use */
+	int64_t gpus;               /* the same; 0 = those of CUDA_VISIBLE_DEVICES, else those that are there; -1 = none */
+};
+
+enum tune_event_kind {
+	TUNE_EVENT_NONE = 0,       /* the time is over, nothing happened */
+	TUNE_EVENT_STARTED = 1,    /* text: its checkpoint, or NULL */
+	TUNE_EVENT_REPORT = 2,     /* text: the result; verdict, reason */
+	TUNE_EVENT_CHECKPOINT = 3, /* one that was saved after its report; text: its name */
+	TUNE_EVENT_ENDED = 4,      /* how, again; text: why, "" */
+	TUNE_EVENT_NOTICE = 5,     /* for people: text */
+	TUNE_EVENT_DONE = 6        /* no trial runs, and none will: all have ended, the runner was stopped, or the budget is spent */
+};
+
+struct tune_event {
+	enum tune_event_kind kind;
+	uint32_t trial;
+	enum tune_verdict_kind verdict;
+	enum tune_end how;
+	bool again;         /* ENDED: it starts again */
+	const char *text;   /* the runner's, until its next call */
+	const char *reason; /* REPORT: of the verdict, "" */
+};
+
+/* e is borrowed until tune_runner_free. PAWL_EUSAGE: a trial needs more than there is, no command, an unknown placeholder. */
+int tune_runner_new(struct tune_experiment *e, const struct tune_runner_opts *opts, struct tune_runner **ret,
+                    struct pawl_error *err);
+/* Starts what may start, takes what came, for at most timeout_ms until something happened (< 0: no limit). After an error
+ * nothing more is done: free the runner, close the experiment, go on later. */
+int tune_runner_poll(struct tune_runner *r, int timeout_ms, struct tune_event *ret, struct pawl_error *err);
+/* No more starts. Each trial is asked to save and to end at its next report, for which it has the document's grace_s; then comes
+ * SIGTERM, and after grace_s more SIGKILL. They count as lost: they go on when the experiment is run again. `now`: SIGTERM at
+ * once. Poll until DONE. */
+void tune_runner_stop(struct tune_runner *r, bool now);
+/* Ends one trial for good, likewise. */
+int tune_runner_stop_trial(struct tune_runner *r, uint32_t trial, const char *why, struct pawl_error *err);
+/* How many trials run now. */
+uint32_t tune_runner_count(const struct tune_runner *r);
+/* What still runs is killed. NULL is fine. */
+void tune_runner_free(struct tune_runner *r);
+
+/* ---- in a trial ---- */
+
+struct tune_answer {
+	enum tune_verdict_kind verdict; /* all but CONTINUE: the trial is to end now */
+	bool save;                      /* save first */
+	char checkpoint[256];           /* how the checkpoint is called that was handed in, "" */
+};
+
+/* Reports to the runner by PAWL_TUNE_FD and waits for its answer. checkpoint: a folder or file that is moved into the trial's
+ * folder, whole and durable first, or NULL. step: of its name, checkpoint_<step>; < 0 = the iteration that is reported.
+ * PAWL_ENOTFOUND: this is no trial. PAWL_EUSAGE: what the runner has against it. PAWL_ECANCELLED: the runner is gone. */
+int tune_trial_report(const char *metrics_json, const char *checkpoint, int64_t step, struct tune_answer *ret,
+                      struct pawl_error *err);
+
+/* ---- documents ---- */
+
+/* A document of TOML 1.0 as JSON, to free(); dates are not read. name: what messages call it. PAWL_EUSAGE: "NAME:LINE: ..". */
+int tune_toml_to_json(const char *text, size_t len, const char *name, char **ret, struct pawl_error *err);
+/* The names in braces of a document's "run" that its space does not have: PAWL_EUSAGE. The command of a configuration, one
+ * argument a line, to free(). */
+int tune_command_text(const char *spec_json, const char *config_json, char **ret, struct pawl_error *err);
+
 #endif

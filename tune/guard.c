@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * guard: see guard.h. Called by runner.c. The guard is a small shell program that reads the numbers of process groups
+ * from a socket; its end means that the runner is gone. Not a fork of this process: that may be a Python with
+ * gigabytes, of which a fork would keep every page alive that is changed later. It is in a session of its own, so that
+ * Ctrl+C does not reach it.
+ */
+#include "guard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tune_err.h"
+
+static const char program[] = "trap '' HUP INT QUIT TERM PIPE\n"
+			      "l=\n"
+			      "while read -r op p; do\n"
+			      "case $op in\n"
+			      "+) l=\"$l $p\" ;;\n"
+			      "-) n=; for q in $l; do [ \"$q\" = \"$p\" ] || n=\"$n $q\"; done; l=$n ;;\n"
+			      "esac\n"
+			      "done\n"
+			      "for p in $l; do kill -s KILL -- \"-$p\" 2>/dev/null; done\n";
+
+/* 0 or an errno value. */
+static int
+start(struct guard *g, int theirs, int lock)
+{
+	char sh[] = "sh", c[] = "-c", text[sizeof(program)], name[] = "pawl-guard", path[] = "PATH=/usr/bin:/bin";
+	char *argv[] = {sh, c, text, name, NULL}, *env[] = {path, NULL};
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attr;
+	sigset_t none;
+	int rc = posix_spawn_file_actions_init(&files);
+
+	if (rc != 0)
+		return rc;
+	memcpy(text, program, sizeof(program));
+	(void)sigemptyset(&none);
+	rc = posix_spawnattr_init(&attr);
+	if (rc == 0) {
+		rc = posix_spawn_file_actions_adddup2(&files, theirs, 0);
+		if (rc == 0)
+			rc = posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+		if (rc == 0)
+			rc = posix_spawn_file_actions_adddup2(&files, 1, 2);
+		if (rc == 0 && lock >= 0)
+			rc = posix_spawn_file_actions_adddup2(&files, lock, 3);
+		if (rc == 0)
+			rc = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+		if (rc == 0)
+			rc = posix_spawnattr_setsigmask(&attr, &none);
+		if (rc == 0)
+			rc = posix_spawn(&g->pid, "/bin/sh", &files, &attr, argv, env);
+		(void)posix_spawnattr_destroy(&attr);
+	}
+	(void)posix_spawn_file_actions_destroy(&files);
+	return rc;
+}
+
+int
+guard_open(struct guard *ret, int lock, struct pawl_error *err)
+{
+	struct guard g = GUARD_INIT;
+	int ends[2], rc;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+		return tune_fail(err, PAWL_EIO, "the guard of the trials: %s", strerror(errno));
+	rc = start(&g, ends[1], lock);
+	(void)close(ends[1]);
+	if (rc != 0) {
+		(void)close(ends[0]);
+		return tune_fail(err, PAWL_EIO, "the guard of the trials (/bin/sh): %s", strerror(rc));
+	}
+	g.fd = ends[0];
+	*ret = g;
+	return 0;
+}
+
+static void
+tell(struct guard *g, char what, pid_t group)
+{
+	char line[32];
+	int len = snprintf(line, sizeof(line), "%c %ld\n", what, (long)group);
+
+	while (g->fd >= 0 && send(g->fd, line, (size_t)len, MSG_NOSIGNAL) < 0 && errno == EINTR)
+		continue;
+}
+
+void
+guard_add(struct guard *g, pid_t group)
+{
+	tell(g, '+', group);
+}
+
+void
+guard_remove(struct guard *g, pid_t group)
+{
+	tell(g, '-', group);
+}
+
+void
+guard_close(struct guard *g)
+{
+	if (g->fd >= 0)
+		(void)close(g->fd);
+	while (g->pid > 0 && waitpid(g->pid, NULL, 0) < 0 && errno == EINTR)
+		continue;
+	*g = (struct guard)GUARD_INIT;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* guard: a process that kills the trials when the runner is gone, however it went. */
+#ifndef PAWL_TUNE_GUARD_H
+#define PAWL_TUNE_GUARD_H
+
+#include <sys/types.h>
+
+#include "pawl.h"
+
+struct guard {
+	int fd;
+	pid_t pid; /* 0 = none */
+};
+#define GUARD_INIT {.fd = -1}
+
+/* lock: a descriptor that it keeps open to its own end, so that a lock that hangs on it is free only when the trials are dead;
+ * -1 = none. */
+int guard_open(struct guard *ret, int lock, struct pawl_error *err);
+/* A process group to watch over, and one that is gone: say so before its leader is waited for. */
+void guard_add(struct guard *g, pid_t group);
+void guard_remove(struct guard *g, pid_t group);
+void guard_close(struct guard *g);
+
+#endif

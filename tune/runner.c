@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runner: the trials of an experiment as processes of this machine; see tune.h. Called by the command and the Python
+ * extension; calls the experiment, which decides everything, and runner_trial.c, which speaks with one trial. This file
+ * is the loop:
+ *
+ *     who has gone -> whose time is over -> who may start -> wait for a word, an end or a deadline
+ *
+ * P3: a report is in the journal before its answer is sent. P16: a trial that does not end is terminated, then killed.
+ */
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "jsonx.h"
+#include "runner_inner.h"
+#include "tune_err.h"
+
+#define RUNNER_MAX 1000    /* processes at a time */
+#define RUNNER_BLIND_MS 20 /* how often ends are looked for where the system does not tell them */
+
+double
+runner_now(void)
+{
+	struct timespec t;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void
+event_clear(struct tune_event *event)
+{
+	free((char *)(uintptr_t)event->text);
+	free((char *)(uintptr_t)event->reason);
+	*event = (struct tune_event){0};
+}
+
+int
+runner_queue(struct tune_runner *r, const struct tune_event *event, struct pawl_error *err)
+{
+	struct tune_event copy = *event;
+
+	if (r->n_queued == r->queue_cap) {
+		size_t cap = r->queue_cap * 2 + 8;
+		struct queued *more = realloc(r->queue, cap * sizeof(*more));
+
+		if (more == NULL)
+			return tune_no_memory(err);
+		r->queue = more;
+		r->queue_cap = cap;
+	}
+	copy.text = event->text != NULL ? strdup(event->text) : NULL;
+	copy.reason = strdup(event->reason != NULL ? event->reason : "");
+	if ((event->text != NULL && copy.text == NULL) || copy.reason == NULL) {
+		event_clear(&copy);
+		return tune_no_memory(err);
+	}
+	r->queue[r->n_queued++].event = copy;
+	return 0;
+}
+
+static double
+number_of(const json_t *object, const char *path, double otherwise)
+{
+	double value;
+
+	return jsonx_number(jsonx_at(object, path), &value) ? value : otherwise;
+}
+
+/* The arguments of every trial: those given, or the document's. */
+static int
+set_command(struct tune_runner *r, const char *const *command, const json_t *spec, struct pawl_error *err)
+{
+	json_t *run = json_object_get(spec, "run");
+
+	if (command == NULL) {
+		if (json_array_size(run) == 0)
+			return tune_fail(err, PAWL_EUSAGE,
+			                 "run: expected the program of a trial and its arguments, found none");
+		r->run = json_incref(run);
+		return 0;
+	}
+	r->run = json_array();
+	for (size_t i = 0; r->run != NULL && command[i] != NULL; i++)
+		if (json_array_append_new(r->run, json_string(command[i])) != 0)
+			return tune_no_memory(err);
+	return r->run != NULL ? 0 : tune_no_memory(err);
+}
+
+static int
+set_environment(struct tune_runner *r, const char *const *more, const json_t *spec, struct pawl_error *err)
+{
+	char threads[16];
+	int rc = environment_make(json_object_get(spec, "env"), &r->env, err);
+
+	if (rc == 0 && getenv("OMP_NUM_THREADS") == NULL &&
+	    json_object_get(json_object_get(spec, "env"), "OMP_NUM_THREADS") == NULL) {
+		/* Trials side by side must not each take all processors. */
+		(void)snprintf(threads, sizeof(threads), "%d", r->cpu >= 1 && r->cpu < 1e4 ? (int)r->cpu : 1);
+		if (!environment_set(&r->env, "OMP_NUM_THREADS", threads))
+			rc = tune_no_memory(err);
+	}
+	for (size_t i = 0; rc == 0 && more != NULL && more[i] != NULL; i++) {
+		const char *value = strchr(more[i], '=');
+		char *name = value != NULL ? strndup(more[i], (size_t)(value - more[i])) : NULL;
+
+		if (value == NULL)
+			rc = tune_fail(err, PAWL_EUSAGE, "environment: expected NAME=value, found '%.80s'", more[i]);
+		else if (name == NULL || !environment_set(&r->env, name, value + 1))
+			rc = tune_no_memory(err);
+		free(name);
+	}
+	environment_unset(&r->env, "PAWL_TUNE_CHECKPOINT");
+	return rc;
+}
+
+static int
+set_up(struct tune_runner *r, const struct tune_runner_opts *opts, struct pawl_error *err)
+{
+	JSONX_CLEAN json_t *spec = NULL;
+	int rc = jsonx_parse(tune_experiment_spec(r->e), SIZE_MAX, "the document", &spec, err);
+
+	if (rc < 0)
+		return rc;
+	r->cpu = number_of(spec, "resources/cpu", 1);
+	r->gpu = number_of(spec, "resources/gpu", 0);
+	r->grace_s = number_of(spec, "grace_s", 30);
+	r->heartbeat_s = number_of(spec, "heartbeat_s", 0);
+	r->budget_s = number_of(spec, "time_budget_s", 0);
+	slots_init(&r->slots, opts->cpus, opts->gpus, getenv("CUDA_VISIBLE_DEVICES"));
+	rc = slots_check(&r->slots, r->cpu, r->gpu, err);
+	if (rc == 0)
+		rc = set_command(r, opts->command, spec, err);
+	if (rc == 0)
+		rc = set_environment(r, opts->env, spec, err);
+	return rc == 0 ? guard_open(&r->guard, -1, err) : rc;
+}
+
+int
+tune_runner_new(struct tune_experiment *e, const struct tune_runner_opts *opts, struct tune_runner **ret,
+                struct pawl_error *err)
+{
+	static const struct tune_runner_opts none = {0};
+	struct tune_runner *r = calloc(1, sizeof(*r));
+	int rc;
+
+	if (r == NULL)
+		return tune_no_memory(err);
+	r->e = e;
+	r->guard = (struct guard)GUARD_INIT;
+	rc = set_up(r, opts != NULL ? opts : &none, err);
+	if (rc < 0)
+		tune_runner_free(r);
+	else
+		*ret = r;
+	return rc;
+}
+
+void
+tune_runner_free(struct tune_runner *r)
+{
+	if (r == NULL)
+		return;
+	while (r->n > 0)
+		process_drop(r, r->running[--r->n]);
+	guard_close(&r->guard);
+	for (size_t i = 0; i < r->n_queued; i++)
+		event_clear(&r->queue[i].event);
+	event_clear(&r->last);
+	free(r->queue);
+	free(r->running);
+	strings_clear(&r->env);
+	json_decref(r->run);
+	free(r);
+}
+
+uint32_t
+tune_runner_count(const struct tune_runner *r)
+{
+	return (uint32_t)r->n;
+}
+
+void
+tune_runner_stop(struct tune_runner *r, bool now)
+{
+	r->stopping = true;
+	for (size_t i = 0; i < r->n; i++) {
+		struct process *p = r->running[i];
+
+		process_ask(r, p);
+		if (now && p->phase < PHASE_TERM) {
+			p->lost = p->lost || !p->told;
+			p->phase = PHASE_LEAVING;
+			process_press(r, p);
+		}
+	}
+}
+
+int
+tune_runner_stop_trial(struct tune_runner *r, uint32_t trial, const char *why, struct pawl_error *err)
+{
+	int rc = tune_experiment_stop_trial(r->e, trial, why, err);
+
+	for (size_t i = 0; rc == 0 && i < r->n; i++)
+		if (r->running[i]->trial == trial)
+			process_ask(r, r->running[i]);
+	return rc;
+}
+
+/* Those that have gone, in the order of their start. */
+static int
+reap(struct tune_runner *r, struct pawl_error *err)
+{
+	for (size_t i = 0; i < r->n;) {
+		struct process *p = r->running[i];
+		int rc;
+
+		if (!process_has_gone(p)) {
+			i++;
+			continue;
+		}
+		memmove(&r->running[i], &r->running[i + 1], (r->n - i - 1) * sizeof(struct process *));
+		r->n--;
+		rc = process_end(r, p, err);
+		if (rc < 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int
+check_times(struct tune_runner *r, struct pawl_error *err)
+{
+	double now = runner_now();
+	struct tune_counts counts;
+	char text[160];
+
+	for (size_t i = 0; i < r->n; i++) {
+		struct process *p = r->running[i];
+
+		if (r->heartbeat_s > 0 && p->phase == PHASE_RUNNING && now - p->heard > r->heartbeat_s) {
+			(void)snprintf(text, sizeof(text), "no sign of life for %g s", r->heartbeat_s);
+			free(p->failure);
+			p->failure = strdup(text);
+			p->phase = PHASE_LEAVING;
+			process_press(r, p);
+		} else if (p->deadline > 0 && now >= p->deadline) {
+			process_press(r, p);
+		}
+	}
+	if (r->budget_s > 0 && !r->stopping) {
+		tune_experiment_counts(r->e, &counts);
+		if (counts.time_s >= r->budget_s) {
+			(void)snprintf(text, sizeof(text), "the time budget of %g s is spent", r->budget_s);
+			tune_runner_stop(r, false);
+			return runner_queue(r, &(struct tune_event){.kind = TUNE_EVENT_NOTICE, .text = text}, err);
+		}
+	}
+	return 0;
+}
+
+static int
+start_some(struct tune_runner *r, struct pawl_error *err)
+{
+	while (!r->stopping && r->n < RUNNER_MAX && r->n_queued < 64) {
+		enum tune_next next;
+		struct tune_start start;
+		struct share share;
+		int rc;
+
+		if (!slots_take(&r->slots, r->cpu, r->gpu, &share))
+			return 0;
+		rc = tune_experiment_next(r->e, &next, &start, err);
+		if (rc == 0 && next == TUNE_START)
+			rc = process_start(r, &start, &share, err);
+		else
+			slots_give(&r->slots, &share);
+		r->started_all = next == TUNE_DONE;
+		if (rc < 0 || next != TUNE_START)
+			return rc;
+	}
+	return 0;
+}
+
+/* How long nothing can happen by itself. */
+static int
+patience(const struct tune_runner *r, double until)
+{
+	double now = runner_now(), least = until;
+	struct tune_counts counts;
+
+	for (size_t i = 0; i < r->n; i++) {
+		const struct process *p = r->running[i];
+
+		if (p->deadline > 0)
+			least = fmin(least, p->deadline);
+		if (r->heartbeat_s > 0 && p->phase == PHASE_RUNNING)
+			least = fmin(least, p->heard + r->heartbeat_s);
+		if (p->pidfd < 0)
+			least = fmin(least, now + RUNNER_BLIND_MS * 1e-3);
+	}
+	if (r->budget_s > 0 && !r->stopping) {
+		tune_experiment_counts(r->e, &counts);
+		least = fmin(least, now + fmax(0, r->budget_s - counts.time_s));
+	}
+	return least - now > 3600 ? 3600 * 1000 : least > now ? (int)ceil((least - now) * 1e3) : 0;
+}
+
+static int
+listen_all(struct tune_runner *r, int wait_ms, struct pawl_error *err)
+{
+	struct pollfd *fds = calloc(r->n * 2 + 1, sizeof(*fds));
+	int rc = 0;
+
+	if (fds == NULL)
+		return tune_no_memory(err);
+	for (size_t i = 0; i < r->n; i++) {
+		const struct process *p = r->running[i];
+
+		/* A closed channel is always readable; a process that closed it is heard of by its end. */
+		fds[2 * i] = (struct pollfd){.fd = p->channel.ended ? -1 : p->channel.fd, .events = POLLIN};
+		fds[2 * i + 1] = (struct pollfd){.fd = p->pidfd, .events = POLLIN};
+	}
+	if (poll(fds, (nfds_t)r->n * 2, wait_ms) < 0 && errno != EINTR)
+		rc = tune_fail(err, PAWL_EIO, "waiting for the trials: %s", strerror(errno));
+	for (size_t i = 0; rc == 0 && i < r->n; i++)
+		if (fds[2 * i].revents != 0)
+			rc = process_hear(r, r->running[i], err);
+	free(fds);
+	return rc;
+}
+
+static bool
+give(struct tune_runner *r, struct tune_event *ret)
+{
+	if (r->n_queued == 0)
+		return false;
+	r->last = r->queue[0].event;
+	memmove(r->queue, r->queue + 1, --r->n_queued * sizeof(*r->queue));
+	*ret = r->last;
+	return true;
+}
+
+int
+tune_runner_poll(struct tune_runner *r, int timeout_ms, struct tune_event *ret, struct pawl_error *err)
+{
+	double until = timeout_ms < 0 ? INFINITY : runner_now() + timeout_ms * 1e-3;
+	int rc;
+
+	event_clear(&r->last);
+	*ret = (struct tune_event){.kind = TUNE_EVENT_NONE};
+	for (bool waited = false;; waited = true) {
+		if (give(r, ret))
+			return 0;
+		rc = reap(r, err);
+		if (rc == 0)
+			rc = check_times(r, err);
+		if (rc == 0)
+			rc = start_some(r, err);
+		if (rc < 0)
+			return rc;
+		if (give(r, ret))
+			return 0;
+		if (r->n == 0 && (r->stopping || r->started_all)) {
+			ret->kind = TUNE_EVENT_DONE;
+			return 0;
+		}
+		if (waited && runner_now() >= until)
+			return 0;
+		rc = listen_all(r, patience(r, until), err);
+		if (rc < 0)
+			return rc;
+	}
+}

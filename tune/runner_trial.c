@@ -1,0 +1,587 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runner_trial: one trial as a process: how it is started, what it says, how it ends; see runner_inner.h. Called by
+ * runner.c; calls the experiment, channel, guard, command. The messages are described in docs/tune.md.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "jsonx.h"
+#include "runner_inner.h"
+#include "tune_err.h"
+
+#define TRIAL_FD 3      /* the channel, in the trial */
+#define TRIAL_TAIL 2000 /* bytes of its standard error that a failure quotes from */
+#define TRIAL_IGNORES 2 /* reports after the verdict; one may have been on its way */
+
+/* "<folder>/<name>", absolute, so that a trial may change its folder. To free(). */
+static char *
+path_of(const char *folder, const char *name)
+{
+	char *whole = realpath(folder, NULL), *path = NULL;
+
+	if (whole != NULL && asprintf(&path, "%s%s%s", whole, *name != '\0' ? "/" : "", name) < 0)
+		path = NULL;
+	free(whole);
+	return path;
+}
+
+static bool
+set_path(struct strings *env, const char *variable, const char *folder, const char *name)
+{
+	char *path = path_of(folder, name);
+	bool ok = path != NULL && environment_set(env, variable, path);
+
+	free(path);
+	return ok;
+}
+
+static int
+make_environment(struct tune_runner *r, const struct tune_start *start, const struct share *share, struct strings *ret,
+                 struct pawl_error *err)
+{
+	char devices[SLOTS_MAX_GPUS * 65], number[24];
+	bool ok = true;
+
+	for (size_t i = 0; ok && i < r->env.n; i++)
+		ok = strings_add(ret, r->env.items[i]);
+	(void)snprintf(number, sizeof(number), "%d", TRIAL_FD);
+	ok = ok && environment_set(ret, "PAWL_TUNE_FD", number);
+	ok = ok && environment_set(ret, "PAWL_TUNE_TRIAL", start->name);
+	ok = ok && set_path(ret, "PAWL_TUNE_FOLDER", start->folder, "");
+	ok = ok && set_path(ret, "PAWL_TUNE_CONFIG", start->folder, "params.json");
+	if (start->checkpoint != NULL)
+		ok = ok && set_path(ret, "PAWL_TUNE_CHECKPOINT", start->folder, start->checkpoint);
+	(void)snprintf(number, sizeof(number), "%llu", (unsigned long long)start->iteration);
+	ok = ok && environment_set(ret, "PAWL_TUNE_ITERATION", number);
+	if (share->gpus != 0) {
+		slots_visible(&r->slots, share, devices, sizeof(devices));
+		ok = ok && environment_set(ret, "CUDA_VISIBLE_DEVICES", devices);
+		ok = ok && environment_set(ret, "HIP_VISIBLE_DEVICES", devices);
+	}
+	return ok ? 0 : tune_no_memory(err);
+}
+
+/* 0 or an errno value. */
+static int
+spawn(struct process *p, char *const argv[], char *const env[], int theirs, const char *out)
+{
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attr;
+	sigset_t none, usual;
+	int rc = posix_spawn_file_actions_init(&files);
+
+	if (rc != 0)
+		return rc;
+	(void)sigemptyset(&none);
+	(void)sigemptyset(&usual);
+	(void)sigaddset(&usual, SIGPIPE);
+	(void)sigaddset(&usual, SIGINT);
+	rc = posix_spawnattr_init(&attr);
+	if (rc == 0) {
+		const int flags = O_WRONLY | O_CREAT | O_APPEND;
+
+		rc = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+		if (rc == 0)
+			rc = posix_spawn_file_actions_addopen(&files, 1, out, flags, 0666);
+		if (rc == 0)
+			rc = posix_spawn_file_actions_addopen(&files, 2, p->errors, flags, 0666);
+		if (rc == 0)
+			rc = posix_spawn_file_actions_adddup2(&files, theirs, TRIAL_FD);
+		if (rc == 0)
+			rc = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+			                                             POSIX_SPAWN_SETSIGDEF);
+		if (rc == 0)
+			rc = posix_spawnattr_setsigmask(&attr, &none);
+		if (rc == 0)
+			rc = posix_spawnattr_setsigdefault(&attr, &usual);
+		if (rc == 0)
+			rc = posix_spawnp(&p->pid, argv[0], &files, &attr, argv, env);
+		(void)posix_spawnattr_destroy(&attr);
+	}
+	(void)posix_spawn_file_actions_destroy(&files);
+	return rc;
+}
+
+static void
+process_free(struct process *p)
+{
+	if (p == NULL)
+		return;
+	if (p->pidfd >= 0)
+		(void)close(p->pidfd);
+	channel_clear(&p->channel);
+	free(p->failure);
+	free(p->errors);
+	free(p);
+}
+
+static void
+watch_end(struct process *p)
+{
+#ifdef SYS_pidfd_open
+	p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+	if (p->pidfd >= 0)
+		(void)fcntl(p->pidfd, F_SETFD, FD_CLOEXEC);
+#endif
+}
+
+/* Its program and arguments; a configuration that lacks a placeholder is the trial's failure. */
+static int
+launch(struct tune_runner *r, struct process *p, const struct tune_start *start, struct pawl_error *why)
+{
+	JSONX_CLEAN json_t *config = NULL;
+	struct strings argv = {0}, env = {0};
+	char *out = path_of(start->folder, "stdout");
+	struct stat st;
+	int theirs = -1, rc, sys;
+
+	p->errors = path_of(start->folder, "stderr");
+	rc = out != NULL && p->errors != NULL
+	             ? jsonx_parse(start->config_json, SIZE_MAX, "the configuration", &config, why)
+	             : tune_fail(why, PAWL_EIO, "%s: %s", start->folder, strerror(errno));
+	if (rc == 0)
+		rc = command_fill(r->run, config, &argv, why);
+	if (rc == 0)
+		rc = make_environment(r, start, &p->share, &env, why);
+	if (rc == 0)
+		rc = channel_open(&p->channel, &theirs, why);
+	if (rc == 0) {
+		p->errors_from = stat(p->errors, &st) == 0 ? (int64_t)st.st_size : 0;
+		sys = spawn(p, argv.items, env.items, theirs, out);
+		if (sys != 0)
+			rc = tune_fail(why, sys == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "run: %.200s: %s", argv.items[0],
+			               sys == ENOENT ? "there is no such program" : strerror(sys));
+	}
+	if (theirs >= 0)
+		(void)close(theirs);
+	strings_clear(&argv);
+	strings_clear(&env);
+	free(out);
+	return rc;
+}
+
+static int
+add(struct tune_runner *r, struct process *p, struct pawl_error *err)
+{
+	if (r->n == r->cap) {
+		size_t cap = r->cap * 2 + 8;
+		struct process **more = realloc(r->running, cap * sizeof(struct process *));
+
+		if (more == NULL)
+			return tune_no_memory(err);
+		r->running = more;
+		r->cap = cap;
+	}
+	r->running[r->n++] = p;
+	return 0;
+}
+
+/* The trial's end, for the experiment and for whoever watches. */
+static int
+tell_end(struct tune_runner *r, uint32_t trial, enum tune_end how, const char *why, struct pawl_error *err)
+{
+	struct tune_event event = {.kind = TUNE_EVENT_ENDED, .trial = trial, .how = how, .text = why};
+	int rc = tune_experiment_ended(r->e, trial, how, why, &event.again, err);
+
+	return rc == 0 ? runner_queue(r, &event, err) : rc;
+}
+
+int
+process_start(struct tune_runner *r, const struct tune_start *start, const struct share *share, struct pawl_error *err)
+{
+	struct process *p = calloc(1, sizeof(*p));
+	struct tune_event event = {.kind = TUNE_EVENT_STARTED, .trial = start->trial, .text = start->checkpoint};
+	struct pawl_error why = {0};
+	char host[256] = "";
+	int rc;
+
+	if (p == NULL || add(r, p, err) < 0) {
+		free(p);
+		return tune_no_memory(err);
+	}
+	p->trial = start->trial;
+	p->share = *share;
+	p->pidfd = -1;
+	p->channel = (struct channel)CHANNEL_INIT;
+	p->iteration = start->iteration;
+	p->heard = runner_now();
+	if (launch(r, p, start, &why) < 0) {
+		r->n--;
+		slots_give(&r->slots, &p->share);
+		process_free(p);
+		return tell_end(r, start->trial, TUNE_FAILED, why.message, err);
+	}
+	guard_add(&r->guard, p->pid);
+	watch_end(p);
+	rc = runner_queue(r, &event, err);
+	(void)gethostname(host, sizeof(host) - 1);
+	return rc == 0 ? tune_experiment_runs(r->e, p->trial, p->pid, host, err) : rc;
+}
+
+static void
+signal_group(const struct process *p, int number)
+{
+	if (kill(-p->pid, number) != 0)
+		(void)kill(p->pid, number);
+}
+
+void
+process_press(struct tune_runner *r, struct process *p)
+{
+	p->lost = p->lost || (p->asked && !p->told && p->failure == NULL);
+	if (p->phase <= PHASE_LEAVING) {
+		signal_group(p, SIGTERM);
+		p->phase = PHASE_TERM;
+		p->deadline = runner_now() + r->grace_s;
+	} else {
+		signal_group(p, SIGKILL);
+		p->phase = PHASE_KILL;
+		p->deadline = 0;
+	}
+}
+
+void
+process_ask(struct tune_runner *r, struct process *p)
+{
+	p->asked = true;
+	if (p->phase == PHASE_RUNNING) {
+		p->phase = PHASE_LEAVING;
+		p->deadline = runner_now() + r->grace_s;
+	}
+}
+
+void
+process_drop(struct tune_runner *r, struct process *p)
+{
+	signal_group(p, SIGKILL);
+	guard_remove(&r->guard, p->pid);
+	while (waitpid(p->pid, NULL, 0) < 0 && errno == EINTR)
+		continue;
+	process_free(p);
+}
+
+/* ---- what it says ---- */
+
+static const char *
+verdict_name(enum tune_verdict_kind verdict)
+{
+	switch (verdict) {
+	case TUNE_PAUSE:
+		return "pause";
+	case TUNE_STOP:
+		return "stop";
+	case TUNE_EXPLOIT:
+		return "exploit";
+	case TUNE_CONTINUE:
+		break;
+	}
+	return "continue";
+}
+
+static void
+answer(struct process *p, enum tune_verdict_kind verdict, bool save)
+{
+	char line[96];
+
+	(void)snprintf(line, sizeof(line), "{\"verdict\": \"%s\", \"save\": %s}\n", verdict_name(verdict),
+	               save ? "true" : "false");
+	channel_send(&p->channel, line);
+}
+
+static void
+answer_error(struct process *p, const char *text)
+{
+	JSONX_CLEAN json_t *object = json_pack("{s:s}", "error", text);
+	char *line = object != NULL ? jsonx_dump(object) : NULL, *whole = NULL;
+
+	if (line != NULL && asprintf(&whole, "%s\n", line) >= 0)
+		channel_send(&p->channel, whole);
+	free(whole);
+	free(line);
+}
+
+/* It has done what a trial must not do: it fails, and is ended. */
+static void
+fail_trial(struct tune_runner *r, struct process *p, const char *why)
+{
+	answer_error(p, why);
+	if (p->failure == NULL)
+		p->failure = strdup(why);
+	if (p->phase < PHASE_TERM) {
+		p->phase = PHASE_LEAVING;
+		process_press(r, p);
+	}
+}
+
+/* A message that cannot be taken; the trial may go on. */
+static int
+refuse(struct tune_runner *r, struct process *p, const char *why, struct pawl_error *err)
+{
+	struct tune_event event = {.kind = TUNE_EVENT_NOTICE, .trial = p->trial, .text = why};
+
+	answer_error(p, why);
+	return runner_queue(r, &event, err);
+}
+
+static void
+stop_others(struct tune_runner *r)
+{
+	struct tune_trial info;
+
+	for (uint32_t i = 0; tune_trial_info(r->e, i, &info, NULL) == 0; i++)
+		if (info.state != TUNE_TERMINATED && info.state != TUNE_ERROR)
+			(void)tune_runner_stop_trial(r, i, "the experiment is stopped", NULL);
+}
+
+/* After the verdict, whoever gave it. */
+static void
+tell_verdict(struct tune_runner *r, struct process *p, enum tune_verdict_kind verdict, bool save)
+{
+	answer(p, verdict, save);
+	if (verdict == TUNE_CONTINUE)
+		return;
+	p->told = true;
+	p->verdict = verdict;
+	if (p->phase <= PHASE_LEAVING) {
+		p->phase = PHASE_LEAVING;
+		p->deadline = runner_now() + r->grace_s;
+	}
+}
+
+static int
+on_report(struct tune_runner *r, struct process *p, const json_t *metrics, const char *checkpoint,
+          struct pawl_error *err)
+{
+	struct tune_event event = {.kind = TUNE_EVENT_REPORT, .trial = p->trial};
+	struct tune_verdict verdict = {0};
+	struct pawl_error why = {0};
+	double iteration;
+	char *text;
+	int rc;
+
+	if (p->told || p->failure != NULL) {
+		if (++p->ignored >= TRIAL_IGNORES && p->phase < PHASE_TERM)
+			process_press(r, p);
+		else
+			answer(p, p->told ? p->verdict : TUNE_STOP, false);
+		return 0;
+	}
+	text = jsonx_dump(metrics);
+	if (text == NULL)
+		return tune_no_memory(err);
+	rc = tune_experiment_report(r->e, p->trial, text, checkpoint, &verdict, &why);
+	free(text);
+	if (rc == PAWL_EUSAGE) {
+		fail_trial(r, p, why.message);
+		return 0;
+	}
+	if (rc < 0) {
+		if (err != NULL)
+			*err = why;
+		return rc;
+	}
+	event.text = verdict.result_json;
+	event.reason = verdict.reason;
+	event.verdict = verdict.kind;
+	rc = runner_queue(r, &event, err);
+	if (rc < 0)
+		return rc;
+	{
+		JSONX_CLEAN json_t *result = NULL;
+
+		if (jsonx_parse(verdict.result_json, SIZE_MAX, "a result", &result, NULL) == 0 &&
+		    jsonx_number(json_object_get(result, "training_iteration"), &iteration) && iteration >= 0 &&
+		    iteration < 1e15)
+			p->iteration = (uint64_t)iteration;
+	}
+	if (verdict.kind == TUNE_CONTINUE && p->asked) {
+		p->lost = true;
+		tell_verdict(r, p, TUNE_PAUSE, true);
+	} else {
+		tell_verdict(r, p, verdict.kind, verdict.save);
+	}
+	if (verdict.stop_all)
+		stop_others(r);
+	return 0;
+}
+
+static int
+on_checkpoint(struct tune_runner *r, struct process *p, const char *name, struct pawl_error *err)
+{
+	struct tune_event event = {.kind = TUNE_EVENT_CHECKPOINT, .trial = p->trial, .text = name};
+	struct pawl_error why = {0};
+	int rc = tune_experiment_checkpoint(r->e, p->trial, name, &why);
+
+	if (rc == PAWL_EUSAGE)
+		return refuse(r, p, why.message, err);
+	if (rc < 0) {
+		if (err != NULL)
+			*err = why;
+		return rc;
+	}
+	return runner_queue(r, &event, err);
+}
+
+static void
+on_question(struct process *p)
+{
+	char line[64];
+
+	(void)snprintf(line, sizeof(line), "{\"iteration\": %llu}\n", (unsigned long long)p->iteration);
+	channel_send(&p->channel, line);
+}
+
+static int
+on_message(struct tune_runner *r, struct process *p, const char *line, size_t len, struct pawl_error *err)
+{
+	JSONX_CLEAN json_t *message = NULL;
+	struct pawl_error why = {0};
+	const json_t *metrics, *checkpoint;
+	const char *text;
+
+	if (jsonx_parse(line, len, "a message of the trial", &message, &why) < 0)
+		return refuse(r, p, why.message, err);
+	metrics = json_object_get(message, "report");
+	checkpoint = json_object_get(message, "checkpoint");
+	if (checkpoint != NULL && !json_is_null(checkpoint) && !json_is_string(checkpoint))
+		return refuse(r, p, "a message of the trial: \"checkpoint\": expected a name or null", err);
+	if (metrics != NULL)
+		return on_report(r, p, metrics, json_string_value(checkpoint), err);
+	if (json_is_string(checkpoint))
+		return on_checkpoint(r, p, json_string_value(checkpoint), err);
+	if (json_object_get(message, "ask") != NULL) {
+		on_question(p);
+		return 0;
+	}
+	text = json_string_value(json_object_get(message, "error"));
+	if (text != NULL) {
+		free(p->failure);
+		p->failure = strdup(text);
+		return 0;
+	}
+	if (json_object_get(message, "done") != NULL) {
+		p->done = true;
+		return 0;
+	}
+	if (json_object_get(message, "heartbeat") != NULL)
+		return 0;
+	return refuse(
+		r, p,
+		"a message of the trial: expected an object with report, checkpoint, ask, heartbeat, error or done",
+		err);
+}
+
+int
+process_hear(struct tune_runner *r, struct process *p, struct pawl_error *err)
+{
+	size_t len = 0;
+	bool bad;
+	int rc = channel_fill(&p->channel, err);
+
+	while (rc == 0) {
+		char *line = channel_line(&p->channel, &len, &bad);
+
+		if (line == NULL && !bad)
+			return 0;
+		p->heard = runner_now();
+		rc = bad ? refuse(r, p, "a message of the trial: a line of more than 1 MiB", err)
+		         : on_message(r, p, line, len, err);
+	}
+	return rc;
+}
+
+/* ---- how it ends ---- */
+
+bool
+process_has_gone(const struct process *p)
+{
+	siginfo_t info = {0};
+
+	return waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 ? info.si_pid != 0
+	                                                                            : errno == ECHILD;
+}
+
+/* The last line that is not empty of what this attempt wrote to standard error. */
+static void
+last_words(const struct process *p, char *text, size_t nbytes)
+{
+	char tail[TRIAL_TAIL + 1];
+	int fd = open(p->errors, O_RDONLY | O_CLOEXEC);
+	off_t size = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0, from = size > TRIAL_TAIL ? size - TRIAL_TAIL : 0;
+	ssize_t n;
+	size_t end, begin;
+
+	text[0] = '\0';
+	if (from < (off_t)p->errors_from)
+		from = (off_t)p->errors_from;
+	n = fd >= 0 && size > from ? pread(fd, tail, TRIAL_TAIL, from) : 0;
+	if (fd >= 0)
+		(void)close(fd);
+	end = n > 0 ? (size_t)n : 0;
+	while (end > 0 && (tail[end - 1] == '\n' || tail[end - 1] == ' ' || tail[end - 1] == '\r'))
+		end--;
+	begin = end;
+	while (begin > 0 && tail[begin - 1] != '\n')
+		begin--;
+	if (end > begin)
+		(void)snprintf(text, nbytes, ": %.*s", (int)(end - begin < 300 ? end - begin : 300), tail + begin);
+}
+
+static enum tune_end
+judge_end(const struct process *p, int status, char *why, size_t nbytes)
+{
+	char words[320];
+
+	why[0] = '\0';
+	if (p->failure != NULL) {
+		(void)snprintf(why, nbytes, "%s", p->failure);
+		return TUNE_FAILED;
+	}
+	if (p->lost && p->told)
+		return TUNE_LOST;
+	if (p->told || p->done || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+		return TUNE_FINISHED;
+	if (p->lost)
+		return TUNE_LOST;
+	last_words(p, words, sizeof(words));
+	if (WIFSIGNALED(status))
+		(void)snprintf(why, nbytes, "killed by signal %d (%s)%s", WTERMSIG(status), strsignal(WTERMSIG(status)),
+		               words);
+	else
+		(void)snprintf(why, nbytes, "exit status %d%s", WEXITSTATUS(status), words);
+	return TUNE_FAILED;
+}
+
+int
+process_end(struct tune_runner *r, struct process *p, struct pawl_error *err)
+{
+	char why[1024];
+	int status = 0, rc = 0;
+
+	/* What it said last; a channel that somebody else still holds open gives up what there is. */
+	for (int turn = 0; rc == 0 && !p->channel.ended && turn < 16; turn++)
+		rc = process_hear(r, p, err);
+	/* Before it is taken away, so that its number cannot have become somebody else's. */
+	(void)kill(-p->pid, SIGKILL);
+	guard_remove(&r->guard, p->pid);
+	while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
+		continue;
+	slots_give(&r->slots, &p->share);
+	if (rc == 0) {
+		enum tune_end how = judge_end(p, status, why, sizeof(why));
+
+		rc = tell_end(r, p->trial, how, why, err);
+	}
+	process_free(p);
+	return rc;
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * trial_side: a report from inside of a trial, as `pawl report` makes it; see tune.h. Called by the command; calls
+ * jsonx, tree. Each call may be a process of its own, so that nothing is remembered here: the number of a checkpoint is
+ * asked for.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "jsonx.h"
+#include "tree.h"
+#include "tune.h"
+#include "tune_err.h"
+
+#define SIDE_MAX_ANSWER 65536
+
+struct side {
+	int fd, lock;
+	const char *folder;
+	struct pawl_error *err;
+};
+
+static int
+open_side(struct side *s)
+{
+	const char *text = getenv("PAWL_TUNE_FD"), *config = getenv("PAWL_TUNE_CONFIG");
+	char *end = NULL;
+	long fd = text != NULL ? strtol(text, &end, 10) : -1;
+	struct stat st;
+
+	s->lock = -1;
+	s->folder = getenv("PAWL_TUNE_FOLDER");
+	if (text == NULL)
+		return tune_fail(s->err, PAWL_ENOTFOUND, "this is no trial: PAWL_TUNE_FD is not set");
+	if (end == text || *end != '\0' || fd < 0 || fd > 1 << 20 || fstat((int)fd, &st) != 0 || !S_ISSOCK(st.st_mode))
+		return tune_fail(
+			s->err, PAWL_EUSAGE,
+			"PAWL_TUNE_FD: expected the number of the channel to the runner, found '%.40s' (it is inherited: "
+			"what starts this program must leave it open)",
+			text);
+	if (s->folder == NULL || *s->folder == '\0')
+		return tune_fail(s->err, PAWL_EUSAGE,
+		                 "PAWL_TUNE_FOLDER: expected the folder of the trial, found nothing");
+	s->fd = (int)fd;
+	/* Two reports at a time would take each other's answers. */
+	if (config != NULL)
+		s->lock = open(config, O_RDONLY | O_CLOEXEC);
+	while (s->lock >= 0 && flock(s->lock, LOCK_EX) != 0 && errno == EINTR)
+		continue;
+	return 0;
+}
+
+static int
+send_line(struct side *s, const char *text)
+{
+	size_t len = strlen(text);
+
+	while (len > 0) {
+		ssize_t n = send(s->fd, text, len, MSG_NOSIGNAL);
+
+		if (n < 0 && errno != EINTR)
+			return tune_fail(s->err, PAWL_ECANCELLED, "the runner of this trial is gone");
+		text += n > 0 ? n : 0;
+		len -= n > 0 ? (size_t)n : 0;
+	}
+	return 0;
+}
+
+/* One answer. It is short, and nothing follows it before the next question. */
+static int
+receive(struct side *s, json_t **ret)
+{
+	char *line = calloc(1, SIDE_MAX_ANSWER);
+	size_t len = 0;
+	int rc = 0;
+
+	if (line == NULL)
+		return tune_no_memory(s->err);
+	while (rc == 0 && (len == 0 || line[len - 1] != '\n')) {
+		ssize_t n = recv(s->fd, line + len, SIDE_MAX_ANSWER - 1 - len, 0);
+
+		if (n == 0 || (n < 0 && errno != EINTR))
+			rc = len + 1 == SIDE_MAX_ANSWER
+			             ? tune_fail(s->err, PAWL_ELIMIT, "the runner: an answer without an end")
+			             : tune_fail(s->err, PAWL_ECANCELLED, "the runner of this trial is gone");
+		len += n > 0 ? (size_t)n : 0;
+	}
+	if (rc == 0)
+		rc = jsonx_parse(line, len, "the runner's answer", ret, s->err);
+	free(line);
+	if (rc == 0 && json_object_get(*ret, "error") != NULL) {
+		rc = tune_fail(s->err, PAWL_EUSAGE, "%s", json_string_value(json_object_get(*ret, "error")));
+		json_decref(*ret);
+		*ret = NULL;
+	}
+	return rc;
+}
+
+static int
+ask_step(struct side *s, int64_t *ret)
+{
+	JSONX_CLEAN json_t *answer = NULL;
+	int rc = send_line(s, "{\"ask\": \"iteration\"}\n");
+
+	if (rc == 0)
+		rc = receive(s, &answer);
+	if (rc == 0)
+		*ret = (int64_t)json_integer_value(json_object_get(answer, "iteration")) + 1;
+	return rc;
+}
+
+/* Is it a checkpoint that lies in its place already? */
+static bool
+is_in_place(struct side *s, const char *path)
+{
+	char *parent = NULL, *folder = realpath(s->folder, NULL), *real = realpath(path, NULL);
+	char *slash = real != NULL ? strrchr(real, '/') : NULL;
+	bool is = false;
+
+	if (slash != NULL && folder != NULL) {
+		parent = strndup(real, (size_t)(slash - real));
+		is = parent != NULL && strcmp(parent, folder) == 0 && strncmp(slash + 1, "checkpoint_", 11) == 0;
+	}
+	free(parent);
+	free(folder);
+	free(real);
+	return is;
+}
+
+static int
+hand_in(struct side *s, const json_t *metrics, const char *path, int64_t step, struct tune_answer *ret)
+{
+	char *clean = strdup(path);
+	size_t len = clean != NULL ? strlen(clean) : 0;
+	const char *base;
+	int rc = clean != NULL ? 0 : tune_no_memory(s->err);
+
+	while (len > 1 && clean[len - 1] == '/')
+		clean[--len] = '\0';
+	if (rc == 0 && is_in_place(s, clean)) {
+		base = strrchr(clean, '/');
+		(void)snprintf(ret->checkpoint, sizeof(ret->checkpoint), "%s", base != NULL ? base + 1 : clean);
+		rc = tree_sync(clean, s->err);
+		free(clean);
+		return rc;
+	}
+	if (rc == 0 && step < 0 && json_is_integer(json_object_get(metrics, "training_iteration")))
+		step = (int64_t)json_integer_value(json_object_get(metrics, "training_iteration"));
+	if (rc == 0 && step < 0)
+		rc = ask_step(s, &step);
+	(void)snprintf(ret->checkpoint, sizeof(ret->checkpoint), "checkpoint_%06lld", (long long)step);
+	if (rc == 0)
+		rc = tree_move_in(clean, s->folder, ret->checkpoint, s->err);
+	free(clean);
+	return rc;
+}
+
+static int
+report(struct side *s, json_t *metrics, struct tune_answer *ret)
+{
+	JSONX_CLEAN json_t *message = json_pack("{s:O}", "report", metrics);
+	JSONX_CLEAN json_t *answer = NULL;
+	const char *verdict;
+	char *text, *line = NULL;
+	int rc;
+
+	if (message != NULL && ret->checkpoint[0] != '\0')
+		(void)json_object_set_new(message, "checkpoint", json_string(ret->checkpoint));
+	text = message != NULL ? jsonx_dump(message) : NULL;
+	if (text == NULL || asprintf(&line, "%s\n", text) < 0)
+		line = NULL;
+	rc = line != NULL ? send_line(s, line) : tune_no_memory(s->err);
+	free(line);
+	free(text);
+	if (rc == 0)
+		rc = receive(s, &answer);
+	if (rc < 0)
+		return rc;
+	verdict = jsonx_text(answer, "verdict");
+	ret->save = json_is_true(json_object_get(answer, "save"));
+	if (verdict == NULL)
+		return tune_fail(s->err, PAWL_ECORRUPT, "the runner's answer: expected a verdict, found none");
+	ret->verdict = strcmp(verdict, "pause") == 0     ? TUNE_PAUSE
+	               : strcmp(verdict, "stop") == 0    ? TUNE_STOP
+	               : strcmp(verdict, "exploit") == 0 ? TUNE_EXPLOIT
+	                                                 : TUNE_CONTINUE;
+	return 0;
+}
+
+int
+tune_trial_report(const char *metrics_json, const char *checkpoint, int64_t step, struct tune_answer *ret,
+                  struct pawl_error *err)
+{
+	JSONX_CLEAN json_t *metrics = NULL;
+	struct side s = {.fd = -1, .lock = -1, .err = err};
+	int rc;
+
+	*ret = (struct tune_answer){.verdict = TUNE_CONTINUE};
+	rc = open_side(&s);
+	if (rc == 0)
+		rc = jsonx_parse(metrics_json, SIZE_MAX, "the metrics", &metrics, err);
+	if (rc == 0 && checkpoint != NULL)
+		rc = hand_in(&s, metrics, checkpoint, step, ret);
+	if (rc == 0)
+		rc = report(&s, metrics, ret);
+	if (s.lock >= 0)
+		(void)close(s.lock);
+	return rc;
+}
