@@ -120,6 +120,8 @@ static PyMethodDef functions[] = {
 	{"set_shard", set_shard, METH_O, "Register the type of shards."},
 	{"set_per_rank", set_per_rank, METH_O, "Register the type of values per rank."},
 	{"check_state", check_state, METH_O, "Walk a state without saving it."},
+	{"saver_fetch", py_saver_fetch, METH_VARARGS, "Bring a file from a store to a path."},
+	{"path_matches", py_path_matches, METH_VARARGS, "Does a path match a glob?"},
 	{"no_numbers", py_no_numbers, METH_O, "Names of the metrics that are no numbers."},
 	{NULL, NULL, 0, NULL},
 };
@@ -165,7 +167,7 @@ module_exec(PyObject *module)
 	st->ordered_dict = PyObject_GetAttrString(collections, "OrderedDict");
 	if (!st->ordered_dict || intern_strings(st) < 0 || py_errors_init(module, st) < 0 ||
 	    py_run_init(module, st) < 0 || py_ticket_init(module, st) < 0 || py_hold_init(module, st) < 0 ||
-	    py_sync_init(module) < 0 || py_files_init(module) < 0)
+	    py_sync_init(module) < 0 || py_files_init(module) < 0 || py_saver_init(module) < 0)
 		return -1;
 	return add_numbers(module);
 }

@@ -8,6 +8,7 @@
  *   py_options.c   ... what it is opened with
  *   py_list.c      Run: listing, pins, scores, pruning
  *   py_pieces.c    Run: what lies where in a checkpoint, boxes of tensors
+ *   py_saver.c     Saver: checkpoint files by name     py_files.c  Files: single files
  *   py_ticket.c    Ticket, Hold, Watch                py_frame.c  torch, NumPy and JAX, as far as they are imported
  *   py_tensor.c    a framework's tensor -> struct pawl_tensor, without copying
  *   py_walk.c      Python objects -> struct pawl_state
@@ -392,6 +393,10 @@ void py_hold_release(PyObject *hold);
 int py_hold_init(PyObject *module, struct py_state *st);
 int py_sync_init(PyObject *module); /* py_sync.c */
 int py_files_init(PyObject *module); /* py_files.c */
+int py_saver_init(PyObject *module); /* py_saver.c */
+/* For the module. */
+PyObject *py_saver_fetch(PyObject *module, PyObject *args);
+PyObject *py_path_matches(PyObject *module, PyObject *args);
 
 double py_now_seconds(void); /* monotonic */
 

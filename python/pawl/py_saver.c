@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* py_saver: Saver, a struct pawl_saver. Called by composer.py; the waits are without the interpreter lock. */
+#include "py.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_IGNORE 1024
+
+struct py_saver {
+	PyObject_HEAD struct pawl_saver *saver; /* NULL once closed */
+	pid_t pid;                              /* of the process that made it: its threads are there alone */
+	unsigned calls;                         /* guarded by the interpreter lock */
+};
+
+static struct py_state *
+state_of(struct py_saver *self)
+{
+	return py_state_of((PyObject *)self);
+}
+
+/* Begins a use of the saver, by one thread at a time; NULL with an exception. */
+static struct pawl_saver *
+enter(struct py_saver *self)
+{
+	struct py_state *st = state_of(self);
+
+	if (!self->saver)
+		py_raise_text(st, PAWL_EUSAGE, "the checkpoint saver is closed");
+	else if (self->pid != getpid())
+		py_raise_text(st, PAWL_EUSAGE, "the checkpoint saver was made before fork(), by process %ld",
+		              (long)self->pid);
+	else if (self->calls > 0)
+		py_raise_text(st, PAWL_EBUSY, "the checkpoint saver is in use by another thread");
+	else
+		self->calls++;
+	return PyErr_Occurred() ? NULL : self->saver;
+}
+
+/* Ends it; NULL with an exception for a failure, else result. */
+static PyObject *
+leave(struct py_saver *self, int rc, const struct pawl_error *err, PyObject *result)
+{
+	self->calls--;
+	if (rc >= 0)
+		return result;
+	Py_XDECREF(result);
+	return py_raise(state_of(self), rc, err);
+}
+
+/* ------------------------------------------------------------------ opening */
+
+static int
+read_ignore(PyObject *paths, const char **rows, size_t *n)
+{
+	Py_ssize_t count = PyTuple_Size(paths);
+	if (count < 0 || count > MAX_IGNORE) {
+		if (count >= 0)
+			PyErr_Format(PyExc_ValueError, "ignore_keys: at most %d paths", MAX_IGNORE);
+		return -1;
+	}
+	for (Py_ssize_t i = 0; i < count; i++) {
+		rows[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(paths, i), NULL);
+		if (!rows[i])
+			return -1;
+	}
+	*n = (size_t)count;
+	return 0;
+}
+
+static int
+open_saver(struct py_state *st, PyObject *args, PyObject *kwargs, struct pawl_saver **ret)
+{
+	static char *names[] = {"folder",
+	                        "filename",
+	                        "remote_file_name",
+	                        "latest_filename",
+	                        "latest_remote_file_name",
+	                        "save_interval",
+	                        "overwrite",
+	                        "num_checkpoints_to_keep",
+	                        "weights_only",
+	                        "ignore_keys",
+	                        "num_concurrent_uploads",
+	                        "upload_timeout_ms",
+	                        "run_name",
+	                        "rank",
+	                        "uploads_by_caller",
+	                        "raw_pickle",
+	                        NULL};
+	const char *paths[MAX_IGNORE]; /* borrowed from the tuple */
+	struct pawl_saver_opts o = PAWL_SAVER_OPTS_INIT;
+	struct pawl_rank rank = PAWL_RANK_INIT;
+	struct pawl_error err = {0};
+	PyObject *ignore = NULL;
+	long long keep = -1, timeout_ms = 0;
+	int uploads = 1, rc;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sszzzz$pLpO!iLz(iiiii)pp:Saver", names, &o.folder, &o.filename,
+	                                 &o.remote_file_name, &o.latest_filename, &o.latest_remote_file_name,
+	                                 &o.save_interval, &o.overwrite, &keep, &o.weights_only, &PyTuple_Type, &ignore,
+	                                 &uploads, &timeout_ms, &o.run_name, &rank.rank, &rank.world_size,
+	                                 &rank.local_rank, &rank.local_world_size, &rank.node_rank,
+	                                 &o.uploads_by_caller, &o.raw_pickle))
+		return -1;
+	if (read_ignore(ignore, paths, &o.n_ignore_keys) < 0 || py_shared_arena(st, &o.arena) < 0)
+		return -1;
+	o.num_checkpoints_to_keep = keep;
+	o.num_concurrent_uploads = (uint32_t)uploads;
+	o.upload_timeout_ms = timeout_ms;
+	o.ignore_keys = paths;
+	o.rank = &rank;
+	rc = pawl_saver_open(&o, ret, &err);
+	if (rc < 0)
+		py_raise(st, rc, &err);
+	return rc;
+}
+
+static PyObject *
+saver_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	struct py_state *st = PyType_GetModuleState(type);
+	struct pawl_saver *saver = NULL;
+
+	if (open_saver(st, args, kwargs, &saver) < 0)
+		return NULL;
+	allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+	struct py_saver *self = (struct py_saver *)alloc(type, 0);
+	if (!self) {
+		pawl_saver_close(saver, NULL);
+		return NULL;
+	}
+	self->saver = saver;
+	self->pid = getpid();
+	return (PyObject *)self;
+}
+
+static void
+saver_dealloc(struct py_saver *self)
+{
+	PyTypeObject *type = Py_TYPE((PyObject *)self);
+	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+	struct pawl_saver *was = self->saver;
+
+	if (was && self->pid == getpid()) {
+		Py_BEGIN_ALLOW_THREADS pawl_saver_close(was, NULL);
+		Py_END_ALLOW_THREADS
+	}
+	release(self);
+	Py_DECREF((PyObject *)type);
+}
+
+/* ------------------------------------------------------------------- saving */
+
+typedef int progress_fn(struct pawl_saver *, const struct pawl_progress *, struct pawl_error *);
+
+static PyObject *
+call_progress(struct py_saver *self, PyObject *args, const char *format, progress_fn *fn, bool answers)
+{
+	struct pawl_progress now;
+	struct pawl_error err = {0};
+	PyObject *mapping;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, format, &mapping) || py_progress(state_of(self), mapping, &now) < 0 || !enter(self))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS rc = fn(self->saver, &now, &err);
+	Py_END_ALLOW_THREADS return leave(self, rc, &err, answers ? PyBool_FromLong(rc > 0) : Py_NewRef(Py_None));
+}
+
+static PyObject *
+saver_start(struct py_saver *self, PyObject *args)
+{
+	return call_progress(self, args, "O:start", pawl_saver_start, false);
+}
+
+static PyObject *
+saver_due(struct py_saver *self, PyObject *args)
+{
+	return call_progress(self, args, "O:due", pawl_saver_due, true);
+}
+
+/* True if this process writes it. */
+static PyObject *
+saver_save(struct py_saver *self, PyObject *args)
+{
+	struct py_state *st = state_of(self);
+	struct pawl_progress now;
+	struct pawl_error err = {0};
+	struct py_walk w;
+	PyObject *mapping, *state;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "OO:save", &mapping, &state) || py_progress(st, mapping, &now) < 0 ||
+	    py_walk_begin(&w, st, state, false, NULL) < 0)
+		return NULL;
+	if (!enter(self)) {
+		py_walk_end(&w);
+		return NULL;
+	}
+	w.thread = PyEval_SaveThread();
+	rc = pawl_saver_save(self->saver, &now, w.state, &err);
+	PyEval_RestoreThread(w.thread);
+	bool raised = w.error[0] != NULL; /* a tensor could not be fetched: its own error says more */
+	if (raised) {
+		PyErr_Restore(w.error[0], w.error[1], w.error[2]);
+		memset(w.error, 0, sizeof(w.error));
+	}
+	py_walk_end(&w);
+	if (raised) {
+		self->calls--;
+		return NULL;
+	}
+	return leave(self, rc, &err, rc < 0 ? NULL : PyBool_FromLong(rc == 0));
+}
+
+static PyObject *
+saver_save_folder(struct py_saver *self, PyObject *args)
+{
+	struct pawl_progress now;
+	struct pawl_error err = {0};
+	PyObject *mapping;
+	const char *folder;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "Os:save_folder", &mapping, &folder) ||
+	    py_progress(state_of(self), mapping, &now) < 0 || !enter(self))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS rc = pawl_saver_save_folder(self->saver, &now, folder, &err);
+	Py_END_ALLOW_THREADS return leave(self, rc, &err, Py_NewRef(Py_None));
+}
+
+/* ------------------------------------------------------- waiting and listing */
+
+static int
+wait_call(void *arg, int64_t timeout_ms, struct pawl_error *err)
+{
+	return pawl_saver_wait(arg, timeout_ms, err);
+}
+
+static PyObject *
+saver_wait(struct py_saver *self, PyObject *args)
+{
+	PyObject *timeout = Py_None;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "|O:wait", &timeout) || !enter(self))
+		return NULL;
+	rc = py_wait(state_of(self), timeout, wait_call, self->saver, "saves or uploads are still running");
+	self->calls--;
+	return rc < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+saver_check(struct py_saver *self, PyObject *none)
+{
+	struct pawl_error err = {0};
+
+	(void)none;
+	if (!enter(self))
+		return NULL;
+	return leave(self, pawl_saver_check(self->saver, &err), &err, Py_NewRef(Py_None));
+}
+
+static PyObject *
+saver_close(struct py_saver *self, PyObject *none)
+{
+	struct pawl_error err = {0};
+	struct pawl_saver *was;
+	int rc;
+
+	(void)none;
+	if (!self->saver || self->pid != getpid()) {
+		self->saver = NULL;
+		Py_RETURN_NONE;
+	}
+	if (!enter(self))
+		return NULL;
+	was = self->saver;
+	self->saver = NULL;
+	Py_BEGIN_ALLOW_THREADS rc = pawl_saver_close(was, &err);
+	Py_END_ALLOW_THREADS return leave(self, rc, &err, Py_NewRef(Py_None));
+}
+
+static PyObject *
+progress_dict(const struct pawl_progress *p)
+{
+	const struct {
+		const char *name;
+		double real;
+		int64_t whole;
+		bool is_real;
+	} rows[] = {
+		{"epoch", 0, p->epoch, false},
+		{"batch", 0, p->batch, false},
+		{"batch_in_epoch", 0, p->batch_in_epoch, false},
+		{"sample", 0, p->sample, false},
+		{"sample_in_epoch", 0, p->sample_in_epoch, false},
+		{"token", 0, p->token, false},
+		{"token_in_epoch", 0, p->token_in_epoch, false},
+		{"iteration", 0, p->iteration, false},
+		{"total_wct", p->total_wct, 0, true},
+		{"epoch_wct", p->epoch_wct, 0, true},
+		{"batch_wct", p->batch_wct, 0, true},
+		{"fraction", p->fraction, 0, true},
+	};
+	AUTO_REF dict = PyDict_New();
+
+	for (size_t i = 0; dict && i < sizeof(rows) / sizeof(rows[0]); i++) {
+		AUTO_REF value = NULL;
+		if (rows[i].is_real ? !(rows[i].real >= 0) : rows[i].whole < 0)
+			continue;
+		value = rows[i].is_real ? PyFloat_FromDouble(rows[i].real) : PyLong_FromLongLong(rows[i].whole);
+		if (!value || PyDict_SetItemString(dict, rows[i].name, value) < 0)
+			return NULL;
+	}
+	return Py_XNewRef(dict);
+}
+
+/* Its paths: one, or with folders per rank one for each rank. */
+static PyObject *
+paths_of(struct py_saver *self, const struct pawl_saved *row)
+{
+	uint32_t n = pawl_saver_writers(self->saver);
+	AUTO_REF list = PyList_New(0);
+	struct pawl_error err = {0};
+	char path[sizeof row->path];
+
+	for (uint32_t rank = 0; list && rank < n; rank++) {
+		int rc = pawl_saver_path(self->saver, row, n == 1 ? 0 : (int32_t)rank, path, sizeof(path), &err);
+		AUTO_REF text = rc < 0 ? py_raise(state_of(self), rc, &err) : PyUnicode_DecodeFSDefault(path);
+		if (!text || PyList_Append(list, text) < 0)
+			return NULL;
+	}
+	return Py_XNewRef(list);
+}
+
+/* (number, progress, path, remote name, remote pointer, uploaded, paths), the oldest first; all: those, too, that only
+ * wait for their upload. */
+static PyObject *
+saver_saved(struct py_saver *self, PyObject *args)
+{
+	struct pawl_saved row = PAWL_SAVED_INIT;
+	struct pawl_error err = {0};
+	AUTO_REF list = PyList_New(0);
+	int all = 0, rc = 0;
+
+	if (!PyArg_ParseTuple(args, "|p:saved", &all) || !list || !enter(self))
+		return NULL;
+	for (size_t i = 0; (rc = pawl_saver_get(self->saver, i, all, &row, &err)) == 0; i++) {
+		AUTO_REF progress = progress_dict(&row.progress);
+		AUTO_REF paths = progress ? paths_of(self, &row) : NULL;
+		AUTO_REF item = NULL;
+		if (paths)
+			item = Py_BuildValue("(KOsssOO)", (unsigned long long)row.seq, progress, row.path, row.remote,
+			                     row.pointer, row.uploaded ? Py_True : Py_False, paths);
+		if (!item || PyList_Append(list, item) < 0) {
+			self->calls--;
+			return NULL;
+		}
+	}
+	return leave(self, rc == PAWL_ENOTFOUND ? 0 : rc, &err, Py_NewRef(list));
+}
+
+static PyObject *
+saver_uploaded(struct py_saver *self, PyObject *args)
+{
+	struct pawl_error err = {0};
+	unsigned long long seq;
+
+	if (!PyArg_ParseTuple(args, "K:uploaded", &seq) || !enter(self))
+		return NULL;
+	return leave(self, pawl_saver_uploaded(self->saver, seq, &err), &err, Py_NewRef(Py_None));
+}
+
+static PyObject *
+saver_folder(struct py_saver *self, void *closure)
+{
+	(void)closure;
+	return self->saver ? PyUnicode_FromString(pawl_saver_folder(self->saver)) : Py_NewRef(Py_None);
+}
+
+static PyObject *
+saver_uploads(struct py_saver *self, void *closure)
+{
+	(void)closure;
+	return PyBool_FromLong(self->saver && pawl_saver_uploads(self->saver));
+}
+
+PyObject *
+py_saver_fetch(PyObject *module, PyObject *args)
+{
+	struct pawl_error err = {0};
+	const char *url, *path;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "ss:saver_fetch", &url, &path))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS rc = pawl_saver_fetch(url, path, &err);
+	Py_END_ALLOW_THREADS return rc < 0 ? py_raise(PyModule_GetState(module), rc, &err) : Py_NewRef(Py_None);
+}
+
+PyObject *
+py_path_matches(PyObject *module, PyObject *args)
+{
+	const char *glob, *path;
+
+	(void)module;
+	return PyArg_ParseTuple(args, "ss:path_matches", &glob, &path) ? PyBool_FromLong(pawl_path_matches(glob, path))
+	                                                               : NULL;
+}
+
+int
+py_saver_init(PyObject *module)
+{
+#define METHOD(name, flags, doc) {#name, (PyCFunction)(void (*)(void))saver_##name, flags, doc}
+	static PyMethodDef methods[] = {
+		METHOD(start, METH_VARARGS, "The training is at this point."),
+		METHOD(due, METH_VARARGS, "Is a save due?"),
+		METHOD(save, METH_VARARGS, "Start a save; True if this process writes it."),
+		METHOD(save_folder, METH_VARARGS, "Pack a folder as this rank's checkpoint."),
+		METHOD(wait, METH_VARARGS, "Wait for saves and uploads."),
+		METHOD(check, METH_NOARGS, "Raise the first error that nobody has seen."),
+		METHOD(close, METH_NOARGS, "Wait, and free it."),
+		METHOD(saved, METH_VARARGS, "The checkpoint files that are here."),
+		METHOD(uploaded, METH_VARARGS, "The caller has uploaded one."),
+		{NULL, NULL, 0, NULL},
+	};
+	static PyGetSetDef members[] = {
+		{"folder", (getter)saver_folder, NULL, "Filled in; None once closed.", NULL},
+		{"uploads", (getter)saver_uploads, NULL, "Does it upload?", NULL},
+		{NULL, NULL, NULL, NULL, NULL},
+	};
+	PyType_Slot slots[] = {
+		{Py_tp_new, saver_new},
+		{Py_tp_dealloc, saver_dealloc},
+		{Py_tp_methods, methods},
+		{Py_tp_getset, members},
+		{0, NULL},
+	};
+	PyType_Spec spec = {.name = "pawl._pawl.Saver",
+	                    .basicsize = sizeof(struct py_saver),
+	                    .flags = Py_TPFLAGS_DEFAULT,
+	                    .slots = slots};
+	AUTO_REF type = PyType_FromModuleAndSpec(module, &spec, NULL);
+
+	return type ? PyModule_AddObjectRef(module, "Saver", type) : -1;
+}

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One training with the real Composer, in a process of its own (test_composer.py starts it with the interpreter that
+composer_venv.py makes): composer_real.py '{"folder": ..., ...}' prints one line of JSON with what has become of it.
+
+``saver``: "pawl" or "composer", whose own is the peer. ``kill``: SIGKILL to oneself after so many batches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import sys
+import time
+from typing import Any
+
+import torch
+
+# torchvision's own operators need CUDA's libraries in the wheel that PyPI has; only their names are needed here.
+_operators = torch.library.Library("torchvision", "DEF")
+for _name in ("nms", "qnms"):
+    _operators.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+import composer  # noqa: E402
+from composer.core import Callback  # noqa: E402
+from composer.models import ComposerClassifier  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+
+import pawl.composer  # noqa: E402
+
+
+class Watcher(Callback):  # type: ignore[misc]
+    """The losses, and a kill in the middle of the training."""
+
+    def __init__(self, kill: int | None) -> None:
+        self.kill = kill
+        self.losses: list[float] = []
+
+    def batch_end(self, state: Any, logger: Any) -> None:
+        self.losses.append(float(state.loss))
+        if self.kill is not None and int(state.timestamp.batch) == self.kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Blocked:
+    """How long the events of a saver take."""
+
+    def __init__(self, saver: Any) -> None:
+        self.seconds: list[float] = []
+        inner = saver._save_checkpoint if hasattr(saver, "_save_checkpoint") else saver._save
+
+        def save(*args: Any) -> Any:
+            begin = time.perf_counter()
+            try:
+                return inner(*args)
+            finally:
+                self.seconds.append(time.perf_counter() - begin)
+
+        setattr(saver, "_save_checkpoint" if hasattr(saver, "_save_checkpoint") else "_save", save)
+
+
+def model(width: int) -> ComposerClassifier:
+    torch.manual_seed(3)
+    layers = (torch.nn.Linear(8, width), torch.nn.Dropout(0.1), torch.nn.ReLU(), torch.nn.Linear(width, 2))
+    return ComposerClassifier(module=torch.nn.Sequential(*layers), num_classes=2)
+
+
+def main() -> None:
+    given = json.loads(sys.argv[1])
+    torch.set_num_threads(1)
+    generator = torch.Generator().manual_seed(5)
+    samples = torch.randn(64, 8, generator=generator)
+    data = TensorDataset(samples, (samples.sum(1) > 0).long())
+    options = {"save_interval": "3ba", **given.get("options", {})}
+    watcher = Watcher(given.get("kill"))
+    net = model(given.get("width", 16))
+    common = {
+        "model": net,
+        "train_dataloader": DataLoader(data, batch_size=8),
+        "max_duration": given.get("max_duration", "2ep"),
+        "optimizers": torch.optim.Adam(net.parameters(), lr=1e-2),
+        "run_name": "run",
+        "seed": 17,
+        "device": "cpu",
+        "progress_bar": False,
+        "load_path": given.get("load_path"),
+    }
+    if given["saver"] == "trainer":
+        trainer = pawl.composer.Trainer(
+            **common,
+            callbacks=[watcher],
+            save_folder=given["folder"],
+            save_interval="3ba",
+            save_latest_filename="latest-rank{rank}.pt",
+            autoresume=True,
+        )
+        saver = next(one for one in trainer.state.callbacks if isinstance(one, pawl.composer.CheckpointSaver))
+    else:
+        kinds = {"pawl": pawl.composer.CheckpointSaver, "composer": composer.callbacks.CheckpointSaver}
+        saver = kinds[given["saver"]](given["folder"], **options)
+        trainer = composer.Trainer(**common, callbacks=[watcher, saver])
+    blocked = Blocked(saver)
+    begun = int(trainer.state.timestamp.batch)
+    trainer.fit()
+    weights = [float(one.double().sum()) for one in net.state_dict().values() if one.is_floating_point()]
+    saved = (
+        []
+        if given["saver"] == "composer"
+        else [[int(at.batch), *map(str, at_paths)] for at, at_paths in saver.saved_checkpoints]
+    )
+    trainer.close()
+    answer = {
+        "begun": begun,
+        "losses": watcher.losses,
+        "weights": weights,
+        "saved": saved,
+        "blocked": blocked.seconds,
+        "is_callback": isinstance(saver, Callback),
+        "files": sorted(one.name for one in pathlib.Path(given["folder"]).iterdir() if not one.name.startswith(".")),
+    }
+    print("ANSWER " + json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

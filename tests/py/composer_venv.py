@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real Composer for the tests, in a virtual environment of its own (.venv/servers/composer, or
+PAWL_TEST_SERVERS), made on first use.
+
+mosaicml 0.32.1, the last release, asks for torch below 2.7.1; it is installed beside the torch of the tests, with which all
+that is used here works, so that no second torch has to be fetched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+
+from s3_servers import SERVERS
+
+NAME = "composer-0.32.1"
+ALONE = ["mosaicml==0.32.1", "torchvision==0.28.*", "torchmetrics<1.7.5", "torch_optimizer<0.4"]
+WITH_THEIRS = [
+    *("pyyaml<7", "tqdm<5", "coolname<3", "tabulate==0.9.0", "py-cpuinfo<10", "packaging<25.1", "pytorch-ranger"),
+    *("importlib-metadata<9", "psutil<8", "requests<3", "mosaicml-cli<0.8", "pillow<12", "lightning-utilities"),
+]
+
+
+def composer_python() -> pathlib.Path:
+    folder = SERVERS / NAME
+    if not (folder / "done").exists():
+        SERVERS.mkdir(parents=True, exist_ok=True)
+        part = pathlib.Path(tempfile.mkdtemp(prefix=f"{NAME}.", dir=SERVERS))
+        subprocess.run([sys.executable, "-m", "venv", str(part)], check=True, capture_output=True, timeout=300)
+        theirs = next((part / "lib").glob("python3.*")) / "site-packages"
+        (theirs / "torch_of_the_tests.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+        pip = [str(part / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
+        # pytorch-ranger asks for torch, which the interpreter finds where the tests have it
+        subprocess.run([*pip, *WITH_THEIRS], check=True, capture_output=True, timeout=900)
+        subprocess.run([*pip, "--no-deps", *ALONE], check=True, capture_output=True, timeout=900)
+        (part / "done").touch()
+        with contextlib.suppress(OSError):  # another process may have been faster
+            part.rename(folder)
+        shutil.rmtree(part, ignore_errors=True)
+    return folder / "bin" / "python"
