@@ -551,7 +551,9 @@ store_retry_open(store_open_fn *fn, const char *url, bool create, const struct s
 		rc = fn(url, create, &s, err);
 	while (again(&a, rc, err));
 	TRY(rc);
-	rc = store_retry_wrap(s, opts, ret, err);
+	rc = store_log(&s, err);
+	if (rc == 0)
+		rc = store_retry_wrap(s, opts, ret, err);
 	if (rc < 0)
 		store_close(s);
 	return rc;

@@ -37,6 +37,7 @@ struct object_config {
 	const char *host;      /* with port, without bucket */
 	const char *base_path; /* of the endpoint: "" or "/x" */
 	bool path_style;       /* the bucket is in the path, not in the host name */
+	bool sign_bodies;      /* S3: the signature covers a SHA-256 of the body, too */
 	bool sums;             /* sums of bodies are sent for the server to check */
 	const char *ca_bundle; /* or NULL */
 	bool is_aws;           /* S3: the endpoint is made from the region */
@@ -174,7 +175,6 @@ struct object_protocol {
 	const char *token;   /* header for an object's token */
 	const char *sum;     /* header for the sum of a body */
 	const char *sum_name;
-	bool signs_bodies;   /* the signature covers a sum of the body, too, where there is no TLS */
 	struct http_header put;        /* sent with every put of a whole object; name NULL = none */
 	struct http_header exclusive;  /* sent with an exclusive put */
 	const char *match;     /* header of a put in the place of the object with this tag */

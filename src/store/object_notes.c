@@ -79,8 +79,7 @@ object_notes(struct store *base, store_note_fn *fn, void *arg, struct pawl_error
 	TRY(fn(arg, "addressing", c->path_style ? "the bucket in the path" : "the bucket in the host name"));
 	TRY(fn(arg, "encryption on the way", c->https ? "yes" : "no: http"));
 	/* Without TLS the signature covers one. */
-	snprintf(text, sizeof text, "%s%s%s", s->protocol->signs_bodies && !c->https ? "SHA-256" : "",
-	         s->protocol->signs_bodies && !c->https && c->sums ? " and " : "",
+	snprintf(text, sizeof text, "%s%s%s", c->sign_bodies ? "SHA-256" : "", c->sign_bodies && c->sums ? " and " : "",
 	         c->sums ? s->protocol->sum_name : "");
 	TRY(fn(arg, "sums sent with bodies", text[0] != '\0' ? text : "none"));
 	TRY(note_credentials(s, fn, arg, err));

@@ -3,10 +3,10 @@
  * s3_config: where an s3:// URL leads: endpoint, region, style of addressing, sums, from the URL, the environment and
  * the profile, in the order and under the names that AWS tools use. Called by store_s3.c once, when a store is opened.
  *
- *   AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, services.s3.endpoint_url, endpoint_url    else
- * https://s3.<region>.amazonaws.com AWS_REGION, AWS_DEFAULT_REGION, region else us-east-1 s3.addressing_style: path or
- * virtual        else virtual for AWS, path elsewhere and for buckets with dots AWS_REQUEST_CHECKSUM_CALCULATION,
- * request_checksum_calculation: when_supported, when_required AWS_CA_BUNDLE, ca_bundle
+ *   endpoint    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, services.s3.endpoint_url, endpoint_url; else Amazon's for the
+ * region region      AWS_REGION, AWS_DEFAULT_REGION, region; else us-east-1 addressing  s3.addressing_style: path,
+ * virtual; else virtual for AWS, path elsewhere and for buckets with dots sums        s3.payload_signing_enabled;
+ * AWS_REQUEST_CHECKSUM_CALCULATION, request_checksum_calculation TLS         AWS_CA_BUNDLE, ca_bundle
  */
 #include "store/object.h"
 
@@ -74,14 +74,27 @@ read_style(struct object_config *c, const struct s3_profile *p, struct pawl_erro
 	return 0;
 }
 
+/* As other tools of AWS have it: over TLS nobody on the way can change a body, and a SHA-256 costs more than all the
+ * rest. */
+static int
+read_signing(struct object_config *c, const struct s3_profile *p, struct pawl_error *err)
+{
+	const char *enabled = s3_profile_get(p, "s3.payload_signing_enabled");
+	c->sign_bodies = enabled == NULL ? !c->https : strcasecmp(enabled, "true") == 0;
+	if (enabled != NULL && !c->sign_bodies && strcasecmp(enabled, "false") != 0)
+		return err_set(err, PAWL_EUSAGE, "payload_signing_enabled: expected true or false, found \"%.40s\"",
+		               enabled);
+	return 0;
+}
+
 static int
 read_sums(struct object_config *c, const struct s3_profile *p, struct pawl_error *err)
 {
 	const char *when = cred_env("AWS_REQUEST_CHECKSUM_CALCULATION");
 	if (when == NULL)
 		when = s3_profile_get(p, "request_checksum_calculation");
-	/* Without TLS the signature covers a SHA-256 of the body, which every server checks. */
-	c->sums = when == NULL ? c->https : strcasecmp(when, "when_supported") == 0;
+	/* Where the signature covers a SHA-256 of the body every server checks that. */
+	c->sums = when == NULL ? !c->sign_bodies : strcasecmp(when, "when_supported") == 0;
 	if (when != NULL && !c->sums && strcasecmp(when, "when_required") != 0)
 		return err_set(
 			err, PAWL_EUSAGE,
@@ -109,6 +122,7 @@ read_all(struct object_config *c, const char *url, const struct s3_profile *p, s
 	if (bundle != NULL)
 		TRY(object_keep(c, bundle, &c->ca_bundle, err));
 	TRY(read_style(c, p, err));
+	TRY(read_signing(c, p, err));
 	return read_sums(c, p, err);
 }
 

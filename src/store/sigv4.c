@@ -60,9 +60,9 @@ sigv4_sha256_hex(const struct pawl_slice *parts, size_t n, char out[65], struct 
 }
 
 int
-sigv4_payload(const struct pawl_slice *parts, size_t n, bool https, char out[65], struct pawl_error *err)
+sigv4_payload(const struct pawl_slice *parts, size_t n, bool sign, char out[65], struct pawl_error *err)
 {
-	if (n > 0 && !https)
+	if (n > 0 && sign)
 		return sigv4_sha256_hex(parts, n, out, err);
 	text_copy(out, 65, n == 0 ? SIGV4_EMPTY : SIGV4_UNSIGNED);
 	return 0;

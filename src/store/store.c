@@ -50,25 +50,38 @@ remote_engine(const char *url)
 	return strncmp(url, "ssh://", 6) == 0 ? store_ssh_open : NULL;
 }
 
-int
-store_open(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err)
+/* An engine of this machine. */
+static int
+open_local(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err)
 {
-	if (url == NULL || url[0] == '\0')
-		return err_set(err, PAWL_EUSAGE, "the store's URL is empty, expected " KNOWN_URLS);
 	if (strcmp(url, "mem:") == 0)
 		return store_mem_open(ret, err);
 	if (strncmp(url, "file://", 7) == 0 && url[7] != '\0')
 		return store_file_open(url + 7, create, no_direct_io, ret, err);
-	store_open_fn *remote = remote_engine(url);
-	if (remote != NULL)
-		return store_retry_open(remote, url, create, &(struct store_retry){0}, ret, err);
-
 	size_t scheme = scheme_length(url);
 	bool known = (scheme == 4 && strncmp(url, "file", 4) == 0) || (scheme == 3 && strncmp(url, "mem", 3) == 0);
 	if (known || (scheme > 0 && strncmp(url + scheme, "://", 3) == 0))
 		return err_set(err, PAWL_EUSAGE, "%s: %s, expected " KNOWN_URLS, url,
 		               known ? "malformed URL" : "unknown kind of store");
 	return store_file_open(url, create, no_direct_io, ret, err);
+}
+
+int
+store_open(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err)
+{
+	if (url == NULL || url[0] == '\0')
+		return err_set(err, PAWL_EUSAGE, "the store's URL is empty, expected " KNOWN_URLS);
+	store_open_fn *remote = remote_engine(url);
+	if (remote != NULL)
+		return store_retry_open(remote, url, create, &(struct store_retry){0}, ret, err);
+	struct store *s;
+	TRY(open_local(url, create, no_direct_io, &s, err));
+	int rc = store_log(&s, err);
+	if (rc < 0)
+		store_close(s);
+	else
+		*ret = s;
+	return rc;
 }
 
 void

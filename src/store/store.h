@@ -151,6 +151,9 @@ void store_close(struct store *s); /* NULL is fine; closes layers outer to inner
 /* Wraps s; on success the layer owns s. `fault` is borrowed. */
 int store_fault_wrap(struct store *s, struct pawl_fault *fault, struct store **ret, struct pawl_error *err);
 
+/* Wraps *s if PAWL_STORE_LOG names a file: each call is a line at its end. */
+int store_log(struct store **s, struct pawl_error *err);
+
 /* What the retry layer does; a zero means its default. */
 struct store_retry {
 	unsigned max_tries;     /* of one operation; 8 */

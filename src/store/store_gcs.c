@@ -45,7 +45,7 @@ prepare(struct object_store *s, struct object_request *rq, const struct cred_key
 	bool has_keys = keys->access_key[0] != '\0';
 	object_call_add(call, "Host", buf_str(&e->host));
 	if (has_keys) {
-		TRY(sigv4_payload(rq->body, rq->n_body, s->config.https, e->payload, err));
+		TRY(sigv4_payload(rq->body, rq->n_body, !s->config.https, e->payload, err));
 		sigv4_date(e->now_s, e->date);
 		object_call_add(call, "x-goog-date", e->date);
 		object_call_add(call, "x-goog-content-sha256", e->payload);

@@ -25,7 +25,7 @@ prepare(struct object_store *s, struct object_request *rq, const struct cred_key
 {
 	const struct object_config *c = &s->config;
 	struct http_call *call = &rq->call;
-	TRY(sigv4_payload(rq->body, rq->n_body, c->https, e->payload, err));
+	TRY(sigv4_payload(rq->body, rq->n_body, c->sign_bodies, e->payload, err));
 	if (rq->sum_body && c->sums)
 		TRY(object_sum_crc32c(rq, err));
 	sigv4_date(e->now_s, e->date);
@@ -214,7 +214,6 @@ static const struct object_protocol s3_protocol = {
 	.token = "x-amz-meta-pawl-token",
 	.sum = "x-amz-checksum-crc32c",
 	.sum_name = "CRC32C",
-	.signs_bodies = true,
 	.exclusive = {"If-None-Match", "*"},
 	.upload_sums = {"x-amz-checksum-algorithm", "CRC32C"},
 	.completes_exclusively = true,

@@ -173,6 +173,7 @@ mon_data_avail_crit=1
 rgw_data={dir}/rgw
 rgw_frontends=beast endpoint=127.0.0.1:{port}
 rgw_thread_pool_size=32
+rgw_dns_name=localhost
 rgw_dynamic_resharding=false
 rgw_data_log_num_shards=1
 rgw_md_log_max_shards=1

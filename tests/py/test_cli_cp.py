@@ -5,6 +5,7 @@ scripted server, which keeps what it is given in memory."""
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -242,6 +243,36 @@ def test_an_upload_that_was_cut_off_goes_on(tmp_path: pathlib.Path, fake: Fake) 
     assert run_json("ls", RUN)["checkpoints"] == []
     assert states(run_json("cp", demo, RUN)) == [(1, False)]
     run("verify", RUN)
+
+
+FETCH = """
+mount -t tmpfs -o size=6m tmpfs "$2" && echo mine >"$2/mine" || exit 99
+"$1" cp "$3" "$2/run"; echo "cp $?"
+cat "$2/mine"
+[ -e "$2/run" ] && "$1" ls --names "$2/run"
+mount -o remount,size=256m "$2" || exit 99
+"$1" cp --quiet "$3" "$2/run" >"$2/out"; echo "cp $?"
+"$1" verify --quiet "$2/run" >"$2/out"; echo "verify $?"
+"""
+
+
+def test_P4_a_disk_that_is_full_while_fetching(tmp_path: pathlib.Path, fake: Fake) -> None:
+    """Nothing half is listed, what lay there is untouched, and with room the same command goes on."""
+    run("cp", make("parts", tmp_path / "demo", 1), RUN)
+    small = tmp_path / "small"
+    small.mkdir()
+    unshare = ["unshare", "--user", "--map-root-user", "--mount"] if os.getuid() else ["unshare", "--mount"]
+    done = subprocess.run(
+        [*unshare, "sh", "-c", FETCH, "sh", str(PAWL), str(small), RUN],
+        env=environment(),
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["cp 1", "mine", "cp 0", "verify 0"], done
+    assert re.search(r"no space|space left|are free", done.stderr), done.stderr
 
 
 def test_every_command_works_on_a_run_in_a_bucket(demo: pathlib.Path, tmp_path: pathlib.Path, fake: Fake) -> None:

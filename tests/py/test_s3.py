@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import re
 import subprocess
 from collections.abc import Iterator
@@ -90,6 +91,36 @@ def test_sums_are_sent_on_request(server: Server) -> None:
     size = PART + 777
     lines = tool(f"{server.url}/sums", "put a x", "get a", f"write b {size} 1 {PART}", f"check b {size} 1", env=env)
     assert lines == ["ok", "ok", "ok x", "ok", "ok"]
+
+
+def profile(folder: pathlib.Path, setting: str) -> dict[str, str]:
+    (folder / "config").write_text(f"[default]\ns3 =\n  {setting}\n")
+    return {"AWS_CONFIG_FILE": str(folder / "config")}
+
+
+SUMS = f"write b {PART + 777} 1 {PART}", f"check b {PART + 777} 1"
+
+
+def test_bodies_without_a_signed_sum_carry_another(server: Server, tmp_path: pathlib.Path) -> None:
+    env = server.env | profile(tmp_path, "payload_signing_enabled = false")
+    lines = tool(f"{server.url}/unsigned", "put a x", "putx c x", "get a", *SUMS, "link b d", env=env)
+    assert lines == ["ok", "ok", "ok", "ok x", "ok", "ok", "ok"]
+
+
+@pytest.mark.parametrize(
+    "server", ["rgw"], indirect=True
+)  # the one that checks signatures, of which the host is a part
+def test_the_bucket_in_the_host_name(server: Server, tmp_path: pathlib.Path) -> None:
+    """Addressing by virtual hosts: pawl-test.localhost, which every resolver takes for this machine."""
+    port = server.endpoint.rpartition(":")[2]
+    env = server.env | {"AWS_ENDPOINT_URL": f"http://localhost:{port}"}
+    env |= profile(tmp_path, "addressing_style = virtual")
+    lines = tool(f"{server.url}/by host", "put a+b/c x", "get a+b/c", "list a+b", *SUMS, "link b d", env=env)
+    assert lines == ["ok", "ok", "ok x", "ok c", "ok", "ok", "ok"]
+    by_path = tool(f"{server.url}/by host", "get a+b/c", "list ", env=server.env)
+    assert by_path == ["ok", "ok x", "ok a+b/ b d"]
+    missing = tool("s3://no-such-bucket/x", env=env)
+    assert "no-such-bucket" in missing[0] and not missing[0].startswith("ok")
 
 
 @pytest.mark.parametrize("server", ["rgw"], indirect=True)  # the one that checks signatures

@@ -332,3 +332,36 @@ def test_TLS_is_verified_and_bodies_carry_a_sum(tmp_path: pathlib.Path) -> None:
         assert all(h["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD" and h["x-amz-checksum-crc32c"] for h in parts)
     finally:
         fake.close()
+
+
+def test_P18_the_log_of_a_store_shows_each_try_and_no_secret(fake: Fake, tmp_path: pathlib.Path) -> None:
+    """The log layer: what was asked, how many bytes, how long, how it ended; a try that failed and the one after it."""
+    log = tmp_path / "log"
+    opening = len((run(fake), fake.requests)[1])
+    fake.requests.clear()
+    fake.faults = {opening: "500"}
+    lines = run(fake, "put d/a one", "get d/a", "get d/none", PAWL_STORE_LOG=str(log))
+    assert [line.split(":")[0] for line in lines] == ["ok", "ok", "ok one", "not-found"]
+    text = log.read_text()
+    tries = [line for line in text.splitlines() if " put s3://bucket/run d/a 3 bytes " in line]
+    assert len(tries) == 2 and " transient: " in tries[0] and tries[1].endswith(" ms ok"), text
+    assert re.search(r"^\d+\.\d{6} \d+ read s3://bucket/run d/a 3 bytes \d+\.\d{3} ms ok$", text, re.MULTILINE), text
+    assert re.search(r" d/none \d+\.\d{3} ms not-found: ", text), text
+    assert "CANARY" not in text
+    assert log.stat().st_mode & 0o777 == 0o600
+    refused = run(fake, PAWL_STORE_LOG=str(tmp_path / "no" / "log"))
+    assert refused[0].startswith("not-found: PAWL_STORE_LOG: cannot open"), refused
+
+
+def test_an_expired_token_is_named(fake: Fake) -> None:
+    """One from the environment, which nobody renews: at open, and in the middle of a session."""
+    fake.always = lambda method, target: error(400, "ExpiredToken")
+    line = run(fake)[0]
+    assert re.match(r"auth: s3://bucket/run: cannot open: the session token has expired \(.*credentials from", line), (
+        line
+    )
+    fake.always = lambda method, target: error(400, "ExpiredToken") if method == "PUT" and "late" in target else None
+    lines = run(fake, "put early 1", "put late 1", "get early")
+    assert lines[:2] == ["ok", "ok"] and lines[3] == "ok 1"
+    assert lines[2].startswith("auth: late: cannot put: the session token has expired"), lines[2]
+    assert "run/late" not in fake.state()

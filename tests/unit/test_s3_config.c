@@ -6,8 +6,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "store/object.h"
@@ -154,6 +156,46 @@ test_sums(void **state)
 	assert_refused("s3://bucket/x", "expected when_supported or when_required");
 }
 
+static void
+write_profile(const char *name, const char *text)
+{
+	FILE *f = fopen(name, "w");
+	assert_non_null(f);
+	assert_true(fputs(text, f) >= 0);
+	assert_int_equal(fclose(f), 0);
+	setenv("AWS_CONFIG_FILE", name, 1);
+}
+
+static void
+test_signing_of_bodies(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *endpoint, *profile;
+		bool sign, sums;
+	} good[] = {{"http://h", "", true, false},
+	            {"https://h", "", false, true},
+	            {"http://h", "s3 =\n  payload_signing_enabled = false\n", false, true},
+	            {"https://h", "s3 =\n  payload_signing_enabled = True\n", true, false}};
+	char name[] = "/tmp/pawl-s3-config-XXXXXX", text[200];
+	int fd = mkstemp(name);
+	assert_true(fd >= 0);
+	close(fd);
+	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+		struct object_config c;
+		snprintf(text, sizeof text, "[default]\n%s", good[i].profile);
+		write_profile(name, text);
+		setenv("AWS_ENDPOINT_URL", good[i].endpoint, 1);
+		assert_int_equal(s3_config_read("s3://bucket/x", &c, NULL), 0);
+		assert_int_equal(c.sign_bodies, good[i].sign);
+		assert_int_equal(c.sums, good[i].sums);
+		bump_clear(&c.memory);
+	}
+	write_profile(name, "[default]\ns3 =\n  payload_signing_enabled = maybe\n");
+	assert_refused("s3://bucket/x", "payload_signing_enabled: expected true or false, found \"maybe\"");
+	unlink(name);
+}
+
 int
 main(void)
 {
@@ -163,6 +205,7 @@ main(void)
 		cmocka_unit_test_setup(test_endpoints, setup),
 		cmocka_unit_test_setup(test_P18_a_password_in_an_endpoint_is_not_shown, setup),
 		cmocka_unit_test_setup(test_sums, setup),
+		cmocka_unit_test_setup(test_signing_of_bodies, setup),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
