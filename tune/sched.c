@@ -278,6 +278,23 @@ sched_end(struct sched *s, uint32_t trial)
 }
 
 void
+sched_revive(struct sched *s, uint32_t trial)
+{
+	if (trial < s->n_trials)
+		s->trials[trial].ended = s->trials[trial].stopped = false;
+}
+
+void
+sched_decline(struct sched *s, uint32_t trial, const double *values)
+{
+	if (trial >= s->n_trials)
+		return;
+	s->trials[trial].exploits = false;
+	if (s->opts.n_mutations)
+		memcpy(s->trials[trial].values, values, s->opts.n_mutations * sizeof(*values));
+}
+
+void
 sched_close(struct sched *s)
 {
 	s->closed = true;

@@ -84,6 +84,10 @@ int sched_report(struct sched *s, uint32_t trial, double time, double metric, st
                  struct pawl_error *err);
 /* The trial has ended by itself, or has failed for good: nobody waits for it any more. */
 void sched_end(struct sched *s, uint32_t trial);
+/* A trial that had ended runs again. */
+void sched_revive(struct sched *s, uint32_t trial);
+/* PBT: the trial goes on as it was, with its old values: what it was to go on from is not there. */
+void sched_decline(struct sched *s, uint32_t trial, const double *values);
 /* No further trial will be added: nobody waits for one. */
 void sched_close(struct sched *s);
 /* What becomes of a paused trial: CONTINUE or EXPLOIT when it may go on, STOP when it was dropped, PAUSE when it still has

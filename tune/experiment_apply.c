@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * experiment_apply: the state of an experiment as a fold over the entries of its journal. No file, no clock, no
+ * decision but which checkpoints a trial keeps. Called with each entry that is read, and with each that has been
+ * written.
+ *
+ *   open  {format}            a process opened it: what ran then, does not run any more
+ *   add   {t, name, config}   a trial
+ *   close {}                  no further one ("search": "given")
+ *   start {t, from}           an attempt, from a checkpoint or anew
+ *   result {t, r, c, v, ..}   a result, its checkpoint, the verdict
+ *   checkpoint {t, c}         a checkpoint that came later than its result
+ *   exploit {t, as}           the clone is there: the trial has new values
+ *   decline {t}               it could not be made: the trial goes on as it was
+ *   stop  {t, why}            asked for from outside
+ *   end   {t, how, why}       finished, failed, lost, stopped, dropped
+ *   retry {t}                 a failed one is tried again
+ */
+#include "experiment.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "jsonx.h"
+#include "tune_err.h"
+
+int
+experiment_set(char **text, const char *value, struct pawl_error *err)
+{
+	char *copy = value ? strdup(value) : NULL;
+
+	if (value && !copy)
+		return tune_no_memory(err);
+	free(*text);
+	*text = copy;
+	return 0;
+}
+
+static void
+free_trial(struct trial *t)
+{
+	for (size_t i = 0; i < t->n_checkpoints; i++)
+		free(t->checkpoints[i].name);
+	free(t->checkpoints);
+	free(t->name);
+	free(t->id);
+	free(t->config_text);
+	free(t->result_text);
+	free(t->columns);
+	free(t->error);
+	free(t->host);
+	json_decref(t->config);
+	json_decref(t->new_config);
+}
+
+void
+experiment_free_trials(struct tune_experiment *e)
+{
+	for (size_t i = 0; i < e->n_trials; i++)
+		free_trial(&e->trials[i]);
+	free(e->trials);
+	for (size_t i = 0; i < e->n_doomed; i++)
+		free(e->doomed[i].name);
+	e->trials = NULL;
+	e->n_trials = e->cap_trials = e->n_doomed = e->n_running = 0;
+	e->n_reports = 0;
+	e->closed = false;
+}
+
+static void
+set_state(struct tune_experiment *e, struct trial *t, enum tune_state state)
+{
+	e->n_running -= t->state == TUNE_RUNNING;
+	e->n_running += state == TUNE_RUNNING;
+	t->state = state;
+}
+
+/* ---- trials ---- */
+
+static int
+add_to_scheduler(struct tune_experiment *e, const struct trial *t, struct pawl_error *err)
+{
+	const size_t n = spec_n_mutations(&e->spec);
+	double *values = calloc(n + 1, sizeof(*values));
+	int r;
+
+	if (!values)
+		return tune_no_memory(err);
+	spec_values(&e->spec, t->config, values);
+	r = sched_add(e->sched, t->number, n ? values : NULL, err);
+	free(values);
+	return r;
+}
+
+static int
+set_config(struct trial *t, json_t *config, struct pawl_error *err)
+{
+	char *text = jsonx_dump(config);
+
+	if (!text)
+		return tune_no_memory(err);
+	free(t->config_text);
+	t->config_text = text;
+	json_incref(config);
+	json_decref(t->config);
+	t->config = config;
+	return 0;
+}
+
+static void
+close_search(struct tune_experiment *e)
+{
+	if (!e->closed)
+		sched_close(e->sched);
+	e->closed = true;
+}
+
+static int
+apply_add(struct tune_experiment *e, const json_t *entry, struct pawl_error *err)
+{
+	json_t *config = json_object_get(entry, "config");
+	const char *name = jsonx_text(entry, "name");
+	char id[40];
+	struct trial *t;
+	int r;
+
+	if (!json_is_object(config) || !name)
+		return tune_fail(err, PAWL_ECORRUPT, "journal: a trial without a name or a configuration");
+	if (e->n_trials == e->cap_trials) {
+		const size_t cap = e->cap_trials ? 2 * e->cap_trials : 64;
+		struct trial *more = realloc(e->trials, cap * sizeof(*more));
+		if (!more)
+			return tune_no_memory(err);
+		e->trials = more;
+		e->cap_trials = cap;
+	}
+	t = &e->trials[e->n_trials];
+	*t = (struct trial){.number = (uint32_t)e->n_trials, .metric = NAN, .best = NAN};
+	snprintf(id, sizeof(id), "%.5s_%05u", e->token, t->number);
+	r = experiment_set(&t->name, name, err);
+	if (r == 0)
+		r = experiment_set(&t->id, id, err);
+	if (r == 0)
+		r = set_config(t, config, err);
+	if (r == 0)
+		r = add_to_scheduler(e, t, err);
+	if (r < 0) {
+		free_trial(t);
+		return r;
+	}
+	e->n_trials++;
+	if (e->n_trials >= e->spec.n_trials)
+		close_search(e);
+	return 0;
+}
+
+/* ---- checkpoints ---- */
+
+static int
+doom(struct tune_experiment *e, uint32_t trial, char *name)
+{
+	const size_t n = sizeof(e->doomed) / sizeof(e->doomed[0]);
+
+	if (e->n_doomed == n) {
+		free(e->doomed[0].name);
+		memmove(&e->doomed[0], &e->doomed[1], (n - 1) * sizeof(e->doomed[0]));
+		e->n_doomed--;
+	}
+	e->doomed[e->n_doomed++] = (struct doomed){trial, name};
+	return 0;
+}
+
+/* NaN is the worst of all (P13). */
+static bool
+is_better(double a, double b)
+{
+	return isfinite(a) && (!isfinite(b) || a > b);
+}
+
+/* Keeps the best `keep` and the newest; of equal ones the older stays (E3). */
+static void
+retain(struct tune_experiment *e, struct trial *t)
+{
+	while (e->spec.keep && t->n_checkpoints > e->spec.keep) {
+		size_t worst = 0, n_better;
+		const size_t newest = t->n_checkpoints - 1;
+		for (size_t i = 1; i < t->n_checkpoints; i++)
+			if (!is_better(t->checkpoints[i].score, t->checkpoints[worst].score))
+				worst = i;
+		n_better = t->n_checkpoints - 1;
+		if (worst == newest) { /* it stays in addition, while it is the newest; the worst of the others */
+			if (n_better <= e->spec.keep)
+				return;
+			worst = 0;
+			for (size_t i = 1; i < newest; i++)
+				if (!is_better(t->checkpoints[i].score, t->checkpoints[worst].score))
+					worst = i;
+		}
+		doom(e, t->number, t->checkpoints[worst].name);
+		memmove(&t->checkpoints[worst], &t->checkpoints[worst + 1],
+		        (newest - worst) * sizeof(t->checkpoints[0]));
+		t->n_checkpoints--;
+	}
+}
+
+/* Without what it was once: a folder of the same name has taken its place. */
+static void
+forget(struct trial *t, const char *name)
+{
+	for (size_t i = 0; i < t->n_checkpoints; i++) {
+		if (strcmp(t->checkpoints[i].name, name) != 0)
+			continue;
+		free(t->checkpoints[i].name);
+		memmove(&t->checkpoints[i], &t->checkpoints[i + 1],
+		        (t->n_checkpoints - i - 1) * sizeof(t->checkpoints[0]));
+		t->n_checkpoints--;
+		return;
+	}
+}
+
+static int
+add_checkpoint(struct tune_experiment *e, struct trial *t, const char *name, const struct checkpoint *like,
+               struct pawl_error *err)
+{
+	char *copy = strdup(name);
+
+	if (!copy)
+		return tune_no_memory(err);
+	forget(t, name);
+	for (size_t i = 0; i < e->n_doomed; i++) /* it is there again */
+		if (e->doomed[i].trial == t->number && strcmp(e->doomed[i].name, name) == 0) {
+			free(e->doomed[i].name);
+			memmove(&e->doomed[i], &e->doomed[i + 1], (e->n_doomed - i - 1) * sizeof(e->doomed[0]));
+			e->n_doomed--;
+			break;
+		}
+	if (t->n_checkpoints == t->cap_checkpoints) {
+		const size_t cap = t->cap_checkpoints ? 2 * t->cap_checkpoints : 4;
+		struct checkpoint *more = realloc(t->checkpoints, cap * sizeof(*more));
+		if (!more) {
+			free(copy);
+			return tune_no_memory(err);
+		}
+		t->checkpoints = more;
+		t->cap_checkpoints = cap;
+	}
+	t->checkpoints[t->n_checkpoints] = *like;
+	t->checkpoints[t->n_checkpoints++].name = copy;
+	retain(e, t);
+	return 0;
+}
+
+/* Of the trial's last result. */
+static int
+add_own_checkpoint(struct tune_experiment *e, struct trial *t, const char *name, const json_t *result,
+                   struct pawl_error *err)
+{
+	struct checkpoint like = {.iteration = t->iteration, .time_s = t->time_s, .score = NAN, .metric = t->metric};
+
+	if (jsonx_number(jsonx_at(result, e->spec.score_attr), &like.score) && e->spec.score_least)
+		like.score = -like.score;
+	return add_checkpoint(e, t, name, &like, err);
+}
+
+/* ---- results ---- */
+
+int
+experiment_feed(struct tune_experiment *e, struct trial *t, const json_t *result, struct sched_decision *ret,
+                struct pawl_error *err)
+{
+	double time, metric;
+
+	*ret = (struct sched_decision){.verdict = SCHED_CONTINUE};
+	if (!e->spec.metric || !jsonx_number(jsonx_at(result, e->spec.metric), &metric) ||
+	    !jsonx_number(jsonx_at(result, e->spec.time_attr), &time))
+		return 0; /* e.g. a report between two validations */
+	return sched_report(e->sched, t->number, time, metric, ret, err);
+}
+
+static void
+note_metric(struct tune_experiment *e, struct trial *t, const json_t *result)
+{
+	double value;
+
+	if (!e->spec.metric || !jsonx_number(jsonx_at(result, e->spec.metric), &value))
+		return;
+	t->has_metric = true;
+	t->metric = value;
+	if (isfinite(value) && (isnan(t->best) || (e->spec.maximize ? value > t->best : value < t->best)))
+		t->best = value;
+}
+
+static enum tune_verdict_kind
+verdict_of(const char *text)
+{
+	return !text                          ? TUNE_CONTINUE
+	       : strcmp(text, "pause") == 0   ? TUNE_PAUSE
+	       : strcmp(text, "stop") == 0    ? TUNE_STOP
+	       : strcmp(text, "exploit") == 0 ? TUNE_EXPLOIT
+	                                      : TUNE_CONTINUE;
+}
+
+static int
+take_exploit(struct tune_experiment *e, struct trial *t, const json_t *entry, struct pawl_error *err)
+{
+	const json_int_t donor = json_integer_value(json_object_get(entry, "donor"));
+	json_t *config = json_object_get(entry, "config");
+
+	if (donor < 0 || (size_t)donor >= e->n_trials || !json_is_object(config))
+		return tune_fail(err, PAWL_ECORRUPT, "journal: %s goes on from trial %lld, which is not there", t->name,
+		                 (long long)donor);
+	t->owes_exploit = true;
+	t->donor = (uint32_t)donor;
+	json_incref(config);
+	json_decref(t->new_config);
+	t->new_config = config;
+	return 0;
+}
+
+static void
+decline(struct tune_experiment *e, struct trial *t)
+{
+	double values[256];
+
+	if (spec_n_mutations(&e->spec) <= 256) {
+		spec_values(&e->spec, t->config, values);
+		sched_decline(e->sched, t->number, values);
+	}
+}
+
+static int
+apply_result(struct tune_experiment *e, struct trial *t, const json_t *entry, bool replay, struct pawl_error *err)
+{
+	const json_t *result = json_object_get(entry, "r");
+	const char *checkpoint = jsonx_text(entry, "c");
+	struct sched_decision what;
+	JSONX_CLEAN json_t *line = json_copy((json_t *)result);
+	char *text;
+	int r = 0;
+
+	if (!json_is_object(result) || !line)
+		return tune_fail(err, PAWL_ECORRUPT, "journal: %s has a result that is no object", t->name);
+	if (replay)
+		r = experiment_feed(e, t, result, &what, err);
+	t->verdict = verdict_of(jsonx_text(entry, "v"));
+	if (r == 0 && replay && what.verdict == SCHED_EXPLOIT && t->verdict != TUNE_EXPLOIT)
+		decline(e, t);
+	if (r < 0)
+		return r;
+	if (json_object_set(line, "config", t->config) < 0 || !(text = jsonx_dump(line)))
+		return tune_no_memory(err);
+	free(t->result_text);
+	t->result_text = text;
+	t->n_results++;
+	e->n_reports++;
+	t->iteration = (uint64_t)json_integer_value(json_object_get(result, "training_iteration"));
+	jsonx_number(json_object_get(result, "time_total_s"), &t->time_s);
+	note_metric(e, t, result);
+	if (t->verdict == TUNE_EXPLOIT)
+		r = take_exploit(e, t, entry, err);
+	if (r == 0 && checkpoint)
+		r = add_own_checkpoint(e, t, checkpoint, result, err);
+	return r;
+}
+
+static int
+apply_checkpoint(struct tune_experiment *e, struct trial *t, const json_t *entry, struct pawl_error *err)
+{
+	const char *checkpoint = jsonx_text(entry, "c");
+	JSONX_CLEAN json_t *result = NULL;
+
+	if (!checkpoint)
+		return tune_fail(err, PAWL_ECORRUPT, "journal: a checkpoint of %s without a name", t->name);
+	if (t->result_text && jsonx_parse(t->result_text, SIZE_MAX, "result", &result, err) < 0)
+		return err ? err->code : PAWL_ECORRUPT;
+	return add_own_checkpoint(e, t, checkpoint, result, err);
+}
+
+/* ---- attempts ---- */
+
+static int
+apply_start(struct tune_experiment *e, struct trial *t, const json_t *entry)
+{
+	const char *from = jsonx_text(entry, "from");
+	size_t n = t->n_checkpoints;
+
+	while (n > 0 && (!from || strcmp(t->checkpoints[n - 1].name, from) != 0))
+		n--; /* newer ones are gone */
+	for (size_t i = n; i < t->n_checkpoints; i++)
+		free(t->checkpoints[i].name);
+	t->n_checkpoints = n;
+	t->from_iteration = t->iteration = n ? t->checkpoints[n - 1].iteration : 0;
+	t->from_time_s = t->time_s = n ? t->checkpoints[n - 1].time_s : 0;
+	t->verdict = TUNE_CONTINUE;
+	t->attempts++;
+	set_state(e, t, TUNE_RUNNING);
+	return 0;
+}
+
+static int
+apply_exploit(struct tune_experiment *e, struct trial *t, const json_t *entry, struct pawl_error *err)
+{
+	const char *as = jsonx_text(entry, "as"), *from = jsonx_text(entry, "from");
+	const struct trial *donor;
+	int r;
+
+	if (!t->owes_exploit) /* of paused trials that go on: all in this one */
+		r = take_exploit(e, t, entry, err);
+	else
+		r = 0;
+	if (r < 0)
+		return r;
+	donor = &e->trials[t->donor];
+	for (size_t i = 0; as && from && i < donor->n_checkpoints; i++) {
+		if (strcmp(donor->checkpoints[i].name, from) != 0)
+			continue;
+		r = add_checkpoint(e, t, as, &donor->checkpoints[i], err);
+		break;
+	}
+	if (r == 0)
+		r = set_config(t, t->new_config, err);
+	t->owes_exploit = false;
+	return r;
+}
+
+/* What becomes of a trial whose process is gone. */
+static void
+settle(struct tune_experiment *e, struct trial *t)
+{
+	if (t->verdict == TUNE_STOP) {
+		set_state(e, t, TUNE_TERMINATED);
+		sched_end(e->sched, t->number);
+	} else {
+		set_state(e, t, t->verdict == TUNE_PAUSE ? TUNE_PAUSED : TUNE_PENDING);
+	}
+	t->verdict = TUNE_CONTINUE;
+}
+
+static int
+apply_end(struct tune_experiment *e, struct trial *t, const json_t *entry, struct pawl_error *err)
+{
+	const char *how = jsonx_text(entry, "how"), *why = jsonx_text(entry, "why");
+	int r = 0;
+
+	if (!how)
+		return tune_fail(err, PAWL_ECORRUPT, "journal: an end of %s without a reason", t->name);
+	if (strcmp(how, "lost") == 0 || (t->verdict != TUNE_CONTINUE && strcmp(how, "error") != 0)) {
+		settle(e, t);
+	} else if (strcmp(how, "failed") == 0) { /* and will be tried again */
+		t->failures++;
+		set_state(e, t, TUNE_PENDING);
+		r = experiment_set(&t->error, why, err);
+	} else if (strcmp(how, "error") == 0) {
+		t->failures++;
+		set_state(e, t, TUNE_ERROR);
+		sched_end(e->sched, t->number);
+		r = experiment_set(&t->error, why, err);
+	} else {
+		set_state(e, t, TUNE_TERMINATED);
+		sched_end(e->sched, t->number);
+	}
+	return r;
+}
+
+static int
+apply_to_trial(struct tune_experiment *e, struct trial *t, const char *kind, const json_t *entry, bool replay,
+               struct pawl_error *err)
+{
+	if (strcmp(kind, "start") == 0)
+		return apply_start(e, t, entry);
+	if (strcmp(kind, "result") == 0)
+		return apply_result(e, t, entry, replay, err);
+	if (strcmp(kind, "checkpoint") == 0)
+		return apply_checkpoint(e, t, entry, err);
+	if (strcmp(kind, "exploit") == 0)
+		return apply_exploit(e, t, entry, err);
+	if (strcmp(kind, "end") == 0)
+		return apply_end(e, t, entry, err);
+	if (strcmp(kind, "stop") == 0) {
+		t->verdict = TUNE_STOP;
+		if (t->state != TUNE_RUNNING)
+			settle(e, t);
+	} else if (strcmp(kind, "decline") == 0) {
+		t->owes_exploit = false;
+		decline(e, t);
+	} else if (strcmp(kind, "retry") == 0) {
+		t->failures = 0;
+		set_state(e, t, TUNE_PENDING);
+		sched_revive(e->sched, t->number);
+	} else {
+		return tune_fail(err, PAWL_EVERSION, "journal: an entry '%.40s', which this version does not know",
+		                 kind);
+	}
+	return 0;
+}
+
+static int
+apply_open(struct tune_experiment *e, const json_t *entry, struct pawl_error *err)
+{
+	const json_int_t format = json_integer_value(json_object_get(entry, "format"));
+
+	if (format > TUNE_FORMAT)
+		return tune_fail(err, PAWL_EVERSION, "journal: written in format %lld, expected at most %d",
+		                 (long long)format, TUNE_FORMAT);
+	for (size_t i = 0; i < e->n_trials; i++)
+		if (e->trials[i].state == TUNE_RUNNING)
+			settle(e, &e->trials[i]);
+	return 0;
+}
+
+int
+experiment_apply(struct tune_experiment *e, const json_t *entry, bool replay, struct pawl_error *err)
+{
+	const char *kind = jsonx_text(entry, "e");
+	const json_t *number = json_object_get(entry, "t");
+
+	if (!kind)
+		return tune_fail(err, PAWL_ECORRUPT, "journal: an entry without a kind");
+	if (strcmp(kind, "open") == 0)
+		return apply_open(e, entry, err);
+	if (strcmp(kind, "add") == 0)
+		return apply_add(e, entry, err);
+	if (strcmp(kind, "close") == 0) {
+		close_search(e);
+		return 0;
+	}
+	if (!json_is_integer(number) || json_integer_value(number) < 0 ||
+	    (uint64_t)json_integer_value(number) >= e->n_trials)
+		return tune_fail(err, PAWL_ECORRUPT, "journal: '%.40s' of a trial that was not made", kind);
+	return apply_to_trial(e, &e->trials[json_integer_value(number)], kind, entry, replay, err);
+}

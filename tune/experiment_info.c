@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* experiment_info: what an experiment knows, for tables and for choosing the best. Called by drivers; changes nothing.
+ */
+#include "experiment.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "jsonx.h"
+#include "trial_files.h"
+#include "tune_err.h"
+
+const char *
+tune_state_name(enum tune_state state)
+{
+	static const char *const names[] = {"PENDING", "RUNNING", "PAUSED", "TERMINATED", "ERROR"};
+
+	return (unsigned)state < sizeof(names) / sizeof(names[0]) ? names[state] : "UNKNOWN";
+}
+
+void
+tune_experiment_counts(const struct tune_experiment *e, struct tune_counts *ret)
+{
+	*ret = (struct tune_counts){
+		.trials = (uint32_t)e->n_trials,
+		.expected = e->spec.n_trials == UINT64_MAX ? (e->closed ? e->n_trials : 0) : e->spec.n_trials,
+		.reports = e->n_reports,
+		.time_s = experiment_now(e) - e->opened_s,
+	};
+	for (size_t i = 0; i < e->n_trials; i++)
+		ret->state[e->trials[i].state]++;
+}
+
+static int
+find(const struct tune_experiment *e, uint32_t trial, const struct trial **ret, struct pawl_error *err)
+{
+	if (trial >= e->n_trials)
+		return tune_fail(err, PAWL_ENOTFOUND, "trial %u is not there; there are %zu", trial, e->n_trials);
+	*ret = &e->trials[trial];
+	return 0;
+}
+
+int
+tune_trial_info(const struct tune_experiment *e, uint32_t trial, struct tune_trial *ret, struct pawl_error *err)
+{
+	const struct trial *t;
+	const int r = find(e, trial, &t, err);
+
+	if (r < 0)
+		return r;
+	*ret = (struct tune_trial){
+		.number = t->number,
+		.name = t->name,
+		.id = t->id,
+		.state = t->state,
+		.iteration = t->iteration,
+		.time_s = t->time_s,
+		.metric = t->metric,
+		.best = t->best,
+		.config_json = t->config_text,
+		.result_json = t->result_text,
+		.checkpoint = t->n_checkpoints ? t->checkpoints[t->n_checkpoints - 1].name : NULL,
+		.n_checkpoints = (uint32_t)t->n_checkpoints,
+		.attempts = t->attempts,
+		.failures = t->failures,
+		.error = t->error,
+		.host = t->host,
+	};
+	return 0;
+}
+
+int
+tune_trial_checkpoint(const struct tune_experiment *e, uint32_t trial, uint32_t i, struct tune_checkpoint *ret,
+                      struct pawl_error *err)
+{
+	const struct trial *t;
+	const int r = find(e, trial, &t, err);
+
+	if (r < 0)
+		return r;
+	if (i >= t->n_checkpoints)
+		return tune_fail(err, PAWL_ENOTFOUND, "%s: checkpoint %u is not there; there are %zu", t->name, i,
+		                 t->n_checkpoints);
+	*ret = (struct tune_checkpoint){
+		.name = t->checkpoints[i].name,
+		.iteration = t->checkpoints[i].iteration,
+		.score = e->spec.score_least ? -t->checkpoints[i].score : t->checkpoints[i].score,
+		.metric = t->checkpoints[i].metric,
+	};
+	return 0;
+}
+
+/* ---- the best ---- */
+
+#define MAX_LAST 10
+
+struct series {
+	const char *metric;
+	bool maximize;
+	double last[MAX_LAST], sum, best;
+	size_t n;
+	/* of a checkpoint: its value is that of its iteration */
+	const struct trial *trial;
+	double *of_checkpoint;
+};
+
+static int
+take(void *arg, json_t *result, struct pawl_error *err)
+{
+	struct series *s = arg;
+	double value;
+
+	(void)err;
+	if (!jsonx_number(jsonx_at(result, s->metric), &value))
+		return 0;
+	s->last[s->n++ % MAX_LAST] = value;
+	s->sum += value;
+	if (isfinite(value) && (isnan(s->best) || (s->maximize ? value > s->best : value < s->best)))
+		s->best = value;
+	for (size_t i = 0; s->of_checkpoint && i < s->trial->n_checkpoints; i++)
+		if ((json_int_t)s->trial->checkpoints[i].iteration ==
+		    json_integer_value(json_object_get(result, "training_iteration")))
+			s->of_checkpoint[i] = value;
+	return 0;
+}
+
+static double
+mean_of_last(const struct series *s, size_t wanted)
+{
+	const size_t n = s->n < wanted ? s->n : wanted;
+	double sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		sum += s->last[(s->n - 1 - i) % MAX_LAST];
+	return n ? sum / (double)n : NAN;
+}
+
+static int
+set_goal(const struct tune_experiment *e, const char *metric, const char *mode, struct series *ret,
+         struct pawl_error *err)
+{
+	*ret = (struct series){.metric = metric ? metric : e->spec.metric, .maximize = e->spec.maximize, .best = NAN};
+	if (!ret->metric)
+		return tune_fail(err, PAWL_EUSAGE, "expected a metric to choose by; the document has none");
+	if (mode && strcmp(mode, "min") != 0 && strcmp(mode, "max") != 0)
+		return tune_fail(err, PAWL_EUSAGE, "mode must be 'min' or 'max', found '%.100s'", mode);
+	if (mode)
+		ret->maximize = strcmp(mode, "max") == 0;
+	return 0;
+}
+
+/* NaN = none. */
+static int
+value_of(const struct tune_experiment *e, const struct trial *t, struct series goal, const char *scope, double *ret,
+         struct pawl_error *err)
+{
+	JSONX_CLEAN json_t *result = NULL;
+	int r;
+
+	*ret = NAN;
+	if (strcmp(scope, "last") == 0) {
+		if (t->result_text && jsonx_parse(t->result_text, SIZE_MAX, "result", &result, NULL) == 0)
+			jsonx_number(jsonx_at(result, goal.metric), ret);
+		return 0;
+	}
+	r = trial_files_read(e->dirfd, t->name, take, &goal, err);
+	if (strcmp(scope, "all") == 0)
+		*ret = goal.best;
+	else if (strcmp(scope, "avg") == 0)
+		*ret = goal.n ? goal.sum / (double)goal.n : NAN;
+	else
+		*ret = mean_of_last(&goal, strcmp(scope, "last-5-avg") == 0 ? 5 : 10);
+	return r;
+}
+
+int
+tune_best(const struct tune_experiment *e, const char *metric, const char *mode, const char *scope, uint32_t *ret_trial,
+          double *ret_value, struct pawl_error *err)
+{
+	static const char *const scopes[] = {"last", "last-5-avg", "last-10-avg", "avg", "all"};
+	double best = NAN, value;
+	struct series goal;
+	size_t known = 0;
+	int r = set_goal(e, metric, mode, &goal, err);
+
+	scope = scope ? scope : "last";
+	while (known < 5 && strcmp(scopes[known], scope) != 0)
+		known++;
+	if (r == 0 && known == 5)
+		r = tune_fail(err, PAWL_EUSAGE,
+		              "scope must be last, last-5-avg, last-10-avg, avg or all, found '%.100s'", scope);
+	for (size_t i = 0; r == 0 && i < e->n_trials; i++) {
+		r = value_of(e, &e->trials[i], goal, scope, &value, err);
+		if (r < 0 || !isfinite(value) || !(isnan(best) || (goal.maximize ? value > best : value < best)))
+			continue;
+		best = value;
+		*ret_trial = (uint32_t)i;
+	}
+	if (r == 0 && isnan(best))
+		r = tune_fail(err, PAWL_ENOTFOUND, "%s: no trial has reported a finite '%.100s'", e->folder,
+		              goal.metric);
+	if (r == 0 && ret_value)
+		*ret_value = best;
+	return r;
+}
+
+int
+tune_best_checkpoint(const struct tune_experiment *e, uint32_t trial, const char *metric, const char *mode,
+                     const char **ret, struct pawl_error *err)
+{
+	const struct trial *t;
+	struct series goal;
+	double *values = NULL, best = NAN;
+	const char *name = NULL;
+	int r = find(e, trial, &t, err);
+
+	if (r == 0)
+		r = set_goal(e, metric, mode, &goal, err);
+	if (r < 0)
+		return r;
+	values = calloc(t->n_checkpoints + 1, sizeof(*values));
+	if (!values)
+		return tune_no_memory(err);
+	for (size_t i = 0; i < t->n_checkpoints; i++)
+		values[i] = NAN;
+	goal.trial = t;
+	goal.of_checkpoint = values;
+	r = trial_files_read(e->dirfd, t->name, take, &goal, err);
+	for (size_t i = 0; r == 0 && i < t->n_checkpoints; i++)
+		if (isfinite(values[i]) && (isnan(best) || (goal.maximize ? values[i] > best : values[i] < best))) {
+			best = values[i];
+			name = t->checkpoints[i].name;
+		}
+	free(values);
+	if (r == 0 && !name)
+		r = tune_fail(err, PAWL_ENOTFOUND, "%s: no checkpoint has a finite '%.100s'", t->name, goal.metric);
+	if (r == 0)
+		*ret = name;
+	return r;
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * experiment_next: which trial starts now, from what, with which values. Called by the driver when it has a place;
+ * calls the scheduler to choose, the space for a further configuration, and the clone of a donor's checkpoint (PBT).
+ */
+#include "experiment.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "jsonx.h"
+#include "space.h"
+#include "trial_checkpoints.h"
+#include "trial_files.h"
+#include "tune_err.h"
+
+/* ---- further trials ---- */
+
+static int
+add_trial(struct tune_experiment *e, json_t *config, struct pawl_error *err)
+{
+	char tag[TUNE_NAME_BYTES - 24], name[TUNE_NAME_BYTES];
+	int r = spec_fill(&e->spec, e->n_trials, config, err);
+
+	if (r < 0)
+		return r;
+	space_tag(e->spec.given ? NULL : e->spec.space, config, tag, sizeof(tag));
+	snprintf(name, sizeof(name), "trial_%05zu%s%s", e->n_trials, tag[0] ? "_" : "", tag);
+	return experiment_put(
+		e, json_pack("{s:s, s:i, s:s, s:O}", "e", "add", "t", (int)e->n_trials, "name", name, "config", config),
+		false, err);
+}
+
+int
+tune_experiment_add(struct tune_experiment *e, const char *config_json, uint32_t *ret_trial, struct pawl_error *err)
+{
+	JSONX_CLEAN json_t *config = NULL;
+	int r;
+
+	if (!e->spec.given || e->closed)
+		return tune_fail(err, PAWL_EUSAGE,
+		                 "%s: a configuration can be added where 'search' is 'given' and not closed yet",
+		                 e->folder);
+	r = jsonx_parse(config_json, SIZE_MAX, "configuration", &config, err);
+	if (r == 0 && !json_is_object(config))
+		r = tune_fail(err, PAWL_EUSAGE, "configuration: expected an object");
+	if (r == 0 && e->n_trials >= SPACE_MAX_TRIALS)
+		r = tune_fail(err, PAWL_ELIMIT, "%s: expected at most %u trials", e->folder, SPACE_MAX_TRIALS);
+	if (r == 0)
+		r = add_trial(e, config, err);
+	if (r == 0 && ret_trial)
+		*ret_trial = (uint32_t)e->n_trials - 1;
+	return r;
+}
+
+int
+tune_experiment_close_search(struct tune_experiment *e, struct pawl_error *err)
+{
+	if (!e->spec.given)
+		return tune_fail(err, PAWL_EUSAGE, "%s: only a 'given' search is closed by the driver", e->folder);
+	return e->closed ? 0 : experiment_put(e, json_pack("{s:s}", "e", "close"), false, err);
+}
+
+static int
+add_next(struct tune_experiment *e, struct pawl_error *err)
+{
+	JSONX_CLEAN json_t *config = NULL;
+	const int r = space_config(e->spec.space, e->spec.seed, e->n_trials, &config, err);
+
+	return r < 0 ? r : add_trial(e, config, err);
+}
+
+/* ---- exploits ---- */
+
+static const struct checkpoint *
+newest_there(const struct tune_experiment *e, const struct trial *t)
+{
+	for (size_t i = t->n_checkpoints; i-- > 0;)
+		if (checkpoint_is_there(e->dirfd, t->name, t->checkpoints[i].name))
+			return &t->checkpoints[i];
+	return NULL;
+}
+
+/* What was done, in the form of other tools' replay files: target, donor, their times, old and new values. */
+static int
+note_exploit(struct tune_experiment *e, const struct trial *t, const struct trial *donor, uint64_t donor_iteration,
+             const json_t *config, struct pawl_error *err)
+{
+	JSONX_CLEAN json_t *line = json_pack("[s, s, I, I, O, O]", t->id, donor->id, (json_int_t)t->iteration,
+	                                     (json_int_t)donor_iteration, donor->config, config);
+	JSONX_TEXT char *text = line ? jsonx_dump(line) : NULL;
+
+	return text ? trial_files_append(e->dirfd, "", "pbt_global.txt", text, err) : tune_no_memory(err);
+}
+
+static int
+decline(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
+{
+	return experiment_put(e, json_pack("{s:s, s:i}", "e", "decline", "t", (int)t->number), false, err);
+}
+
+/* The clone first, then the entry: a crash between them leaves a folder that nothing names, which is made again. */
+static int
+exploit(struct tune_experiment *e, struct trial *t, uint32_t number, json_t *config, struct pawl_error *err)
+{
+	const struct trial *donor = &e->trials[number];
+	const struct checkpoint *from = newest_there(e, donor);
+	JSONX_TEXT char *from_name = NULL;
+	uint64_t iteration;
+	char as[300];
+	int r;
+
+	if (!from)
+		return decline(e, t, err);
+	iteration = from->iteration;
+	from_name = strdup(from->name);
+	if (!from_name)
+		return tune_no_memory(err);
+	snprintf(as, sizeof(as), "%.180s_of_%05u_%llu", from_name, number, (unsigned long long)t->n_results);
+	r = checkpoint_remove(e->dirfd, t->name, as, err);
+	if (r < 0 || checkpoint_clone(e->dirfd, donor->name, from_name, e->dirfd, t->name, as, NULL) < 0)
+		return r < 0 ? r : decline(e, t, err);
+	r = note_exploit(e, t, donor, iteration, config, err);
+	if (r < 0)
+		return r;
+	return experiment_put(e,
+	                      json_pack("{s:s, s:i, s:i, s:s, s:s, s:O}", "e", "exploit", "t", (int)t->number, "donor",
+	                                (int)number, "from", from_name, "as", as, "config", config),
+	                      true, err);
+}
+
+int
+experiment_exploit(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
+{
+	JSONX_CLEAN json_t *config = json_incref(t->new_config);
+
+	return exploit(e, t, t->donor, config, err);
+}
+
+int
+experiment_exploit_config(struct tune_experiment *e, const struct sched_decision *what, json_t **ret,
+                          struct pawl_error *err)
+{
+	JSONX_CLEAN json_t *config = json_deep_copy(e->trials[what->donor].config);
+	const int r = config ? spec_apply(&e->spec, what->values, config, err) : tune_no_memory(err);
+
+	if (r == 0) {
+		*ret = config;
+		config = NULL;
+	}
+	return r;
+}
+
+/* A paused trial that the scheduler lets go on from another's checkpoint (synchronous PBT). */
+static int
+exploit_paused(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
+{
+	JSONX_CLEAN json_t *config = NULL;
+	struct sched_decision what;
+	int r;
+
+	if (t->state != TUNE_PAUSED)
+		return 0;
+	sched_paused(e->sched, t->number, &what);
+	if (what.verdict != SCHED_EXPLOIT)
+		return 0;
+	r = experiment_exploit_config(e, &what, &config, err);
+	return r < 0 ? r : exploit(e, t, what.donor, config, err);
+}
+
+/* ---- starting ---- */
+
+static int
+begin_files(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
+{
+	int r;
+
+	if (mkdirat(e->dirfd, t->name, 0777) < 0 && errno != EEXIST)
+		return tune_fail_sys(err, errno, "%s/%s: make folder", e->folder, t->name);
+	checkpoint_sweep(e->dirfd, t->name);
+	r = t->mended ? 0 : experiment_mend(e, t, err);
+	t->mended = true;
+	if (r == 0 && t->owes_exploit)
+		r = experiment_exploit(e, t, err);
+	else if (r == 0)
+		r = exploit_paused(e, t, err);
+	return r < 0 ? r : trial_files_params(e->dirfd, t->name, t->config, err);
+}
+
+static int
+start(struct tune_experiment *e, struct trial *t, struct tune_start *ret, struct pawl_error *err)
+{
+	const struct checkpoint *from;
+	char *path = NULL;
+	int r = begin_files(e, t, err);
+
+	if (r < 0)
+		return r;
+	from = newest_there(e, t);
+	r = experiment_put(
+		e, json_pack("{s:s, s:i, s:s*}", "e", "start", "t", (int)t->number, "from", from ? from->name : NULL),
+		false, err);
+	if (r == 0)
+		r = experiment_note_state(e, t, err);
+	if (r == 0 && asprintf(&path, "%s/%s", e->folder, t->name) < 0)
+		r = tune_no_memory(err);
+	if (r < 0)
+		return r;
+	free(e->path);
+	e->path = path;
+	t->stamp = experiment_now(e);
+	t->pid = 0;
+	*ret = (struct tune_start){
+		.trial = t->number,
+		.attempt = t->attempts,
+		.name = t->name,
+		.folder = e->path,
+		.config_json = t->config_text,
+		.checkpoint = t->n_checkpoints ? t->checkpoints[t->n_checkpoints - 1].name : NULL,
+		.iteration = t->from_iteration,
+	};
+	return 0;
+}
+
+/* Paused trials that the scheduler has dropped meanwhile. */
+static int
+end_dropped(struct tune_experiment *e, struct pawl_error *err)
+{
+	struct sched_decision what;
+
+	for (size_t i = 0; i < e->n_trials; i++) {
+		int r;
+		if (e->trials[i].state != TUNE_PAUSED)
+			continue;
+		sched_paused(e->sched, (uint32_t)i, &what);
+		r = what.verdict == SCHED_STOP ? experiment_end(e, &e->trials[i], "dropped", NULL, err) : 0;
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+struct choice {
+	uint32_t *trials;
+	bool *paused;
+	size_t n, n_paused;
+	int64_t again; /* one that was interrupted goes first: the most has been paid for it */
+	int64_t furthest;
+};
+
+static int
+list_candidates(const struct tune_experiment *e, struct choice *ret, struct pawl_error *err)
+{
+	*ret = (struct choice){.again = -1, .furthest = -1};
+	ret->trials = calloc(e->n_trials + 1, sizeof(*ret->trials));
+	ret->paused = calloc(e->n_trials + 1, sizeof(*ret->paused));
+	if (!ret->trials || !ret->paused)
+		return tune_no_memory(err);
+	for (size_t i = 0; i < e->n_trials; i++) {
+		const struct trial *t = &e->trials[i];
+		if (t->state != TUNE_PENDING && t->state != TUNE_PAUSED)
+			continue;
+		if (t->state == TUNE_PENDING && t->attempts && ret->again < 0)
+			ret->again = (int64_t)i;
+		if (t->state == TUNE_PAUSED && (ret->furthest < 0 || t->iteration > e->trials[ret->furthest].iteration))
+			ret->furthest = (int64_t)i;
+		ret->paused[ret->n] = t->state == TUNE_PAUSED;
+		ret->n_paused += t->state == TUNE_PAUSED;
+		ret->trials[ret->n++] = t->number;
+	}
+	return 0;
+}
+
+/* The trial to start, or -1. A new one is made only when no other may run. */
+static int
+choose(struct tune_experiment *e, int64_t *ret, struct pawl_error *err)
+{
+	struct choice c;
+	int64_t at;
+	int r = list_candidates(e, &c, err);
+
+	*ret = -1;
+	if (r == 0 && c.again >= 0) {
+		*ret = c.again;
+	} else if (r == 0 && (at = sched_next(e->sched, c.trials, c.paused, c.n)) >= 0) {
+		*ret = c.trials[at];
+	} else if (r == 0 && !e->spec.given && e->n_trials < e->spec.n_trials) {
+		r = add_next(e, err);
+		*ret = r < 0 ? -1 : (int64_t)e->n_trials - 1;
+	} else if (r == 0 && c.n_paused && e->n_running == 0 && e->closed) {
+		*ret = c.furthest; /* nobody runs whom it could wait for */
+	}
+	free(c.trials);
+	free(c.paused);
+	return r;
+}
+
+bool
+experiment_is_over_time(const struct tune_experiment *e)
+{
+	return e->spec.time_budget_s > 0 && experiment_now(e) - e->opened_s >= e->spec.time_budget_s;
+}
+
+int
+tune_experiment_next(struct tune_experiment *e, enum tune_next *ret, struct tune_start *ret_start,
+                     struct pawl_error *err)
+{
+	const bool is_over = experiment_is_over_time(e);
+	int64_t chosen = -1;
+	bool waits = false;
+	int r = e->read_only ? tune_fail(err, PAWL_EREADONLY, "%s was opened to be read only", e->folder)
+	                     : end_dropped(e, err);
+
+	*ret = TUNE_WAIT;
+	if (r < 0)
+		return r;
+	if (e->spec.max_concurrent && e->n_running >= e->spec.max_concurrent)
+		return 0;
+	if (!is_over)
+		r = choose(e, &chosen, err);
+	if (r < 0)
+		return r;
+	if (chosen >= 0) {
+		r = start(e, &e->trials[chosen], ret_start, err);
+		*ret = r < 0 ? TUNE_WAIT : TUNE_START;
+		return r;
+	}
+	for (size_t i = 0; i < e->n_trials && !is_over; i++)
+		waits |= e->trials[i].state == TUNE_PAUSED || e->trials[i].state == TUNE_PENDING;
+	if (e->n_running == 0 && !waits && (is_over || e->closed))
+		*ret = TUNE_DONE;
+	return 0;
+}

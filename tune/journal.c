@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* journal: lines with sums. Called by experiment.c; calls zlib for the sum. Promises P4 (a failed write changes
+ * nothing) and P5 (after a failed fsync nothing is written any more). */
+#include "journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <zlib.h>
+
+#include "jsonx.h"
+#include "tune_err.h"
+
+#define SUM_CHARS 9u /* and the blank */
+#define MAX_LINE ((size_t)64 << 20)
+
+static uint32_t
+sum_of(const char *text, size_t len)
+{
+	return (uint32_t)crc32(0, (const unsigned char *)text, (unsigned)len);
+}
+
+/* The object of a line without its line feed; NULL if it is none of ours. */
+static json_t *
+line_object(const char *line, size_t len)
+{
+	json_t *entry = NULL;
+	char sum[SUM_CHARS];
+
+	if (len < SUM_CHARS + 2 || len > MAX_LINE || line[SUM_CHARS - 1] != ' ')
+		return NULL;
+	snprintf(sum, sizeof(sum), "%08x", sum_of(line + SUM_CHARS, len - SUM_CHARS));
+	if (memcmp(sum, line, SUM_CHARS - 1) != 0)
+		return NULL;
+	if (jsonx_parse(line + SUM_CHARS, len - SUM_CHARS, "journal", &entry, NULL) < 0)
+		return NULL;
+	if (json_is_object(entry))
+		return entry;
+	json_decref(entry);
+	return NULL;
+}
+
+static int
+read_lines(FILE *file, int (*each)(void *, const json_t *, struct pawl_error *), void *arg, struct journal_found *ret,
+           struct pawl_error *err)
+{
+	char *line = NULL;
+	size_t cap = 0;
+	ssize_t len;
+	int r = 0;
+
+	while (r == 0 && (len = getline(&line, &cap, file)) > 0) {
+		JSONX_CLEAN json_t *entry = line[len - 1] == '\n' ? line_object(line, (size_t)len - 1) : NULL;
+		if (entry && ret->torn_bytes) {
+			ret->damaged = true;
+			break;
+		}
+		if (!entry) {
+			ret->torn_bytes += (uint64_t)len;
+			continue;
+		}
+		ret->n_lines++;
+		ret->good_bytes += (uint64_t)len;
+		r = each ? each(arg, entry, err) : 0;
+	}
+	if (r == 0 && ferror(file))
+		r = tune_fail_sys(err, errno, "journal: read");
+	free(line);
+	return r;
+}
+
+int
+journal_read(int dirfd, const char *name, int (*each)(void *, const json_t *, struct pawl_error *), void *arg,
+             struct journal_found *ret, struct pawl_error *err)
+{
+	const int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	FILE *file;
+	int r;
+
+	*ret = (struct journal_found){0};
+	if (fd < 0)
+		return errno == ENOENT ? 0 : tune_fail_sys(err, errno, "%s: open", name);
+	file = fdopen(fd, "r");
+	if (!file) {
+		close(fd);
+		return tune_no_memory(err);
+	}
+	ret->exists = true;
+	r = read_lines(file, each, arg, ret, err);
+	fclose(file);
+	return r;
+}
+
+int
+journal_open(int dirfd, const char *name, uint64_t nbytes, struct journal *ret, struct pawl_error *err)
+{
+	const int fd = openat(dirfd, name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
+	struct stat st;
+
+	if (fd < 0)
+		return tune_fail_sys(err, errno, "%s: open", name);
+	if (fstat(fd, &st) < 0 || ((uint64_t)st.st_size > nbytes && ftruncate(fd, (off_t)nbytes) < 0)) {
+		const int sys = errno;
+		close(fd);
+		return tune_fail_sys(err, sys, "%s: cut off", name);
+	}
+	*ret = (struct journal){.fd = fd, .nbytes = nbytes};
+	return 0;
+}
+
+void
+journal_close(struct journal *j)
+{
+	if (j->fd >= 0)
+		close(j->fd);
+	j->fd = -1;
+}
+
+static int
+append(struct journal *j, const char *line, size_t len, bool durable, struct pawl_error *err)
+{
+	size_t done = 0;
+
+	while (done < len) {
+		const ssize_t n = write(j->fd, line + done, len - done);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0) {
+			const int sys = n < 0 ? errno : EIO;
+			j->broken = ftruncate(j->fd, (off_t)j->nbytes) < 0;
+			return tune_fail_sys(err, sys, "journal: write of %zu bytes", len);
+		}
+		done += (size_t)n;
+	}
+	if (durable && fdatasync(j->fd) < 0) {
+		j->broken = true; /* what is on the disk now, nobody knows */
+		return tune_fail_sys(err, errno, "journal: fsync");
+	}
+	j->nbytes += len;
+	return 0;
+}
+
+int
+journal_put(struct journal *j, const json_t *entry, bool durable, struct pawl_error *err)
+{
+	JSONX_TEXT char *text = jsonx_dump(entry), *line = NULL;
+	int n, r;
+
+	if (j->broken)
+		return tune_fail(err, PAWL_EIO, "journal: an earlier write has failed; open the experiment again");
+	if (!text)
+		return tune_no_memory(err);
+	n = asprintf(&line, "%08x %s\n", sum_of(text, strlen(text)), text);
+	if (n < 0) {
+		line = NULL;
+		return tune_no_memory(err);
+	}
+	r = (size_t)n > MAX_LINE ? tune_fail(err, PAWL_ELIMIT, "journal: an entry of %d bytes is too long", n)
+	                         : append(j, line, (size_t)n, durable, err);
+	return r;
+}

@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * space: grids, draws and expressions. Called by spec.c (checks) and experiment.c (configurations); calls expr.
+ *
+ * Chance is SplitMix64's finisher (Steele, Lea, Flood, OOPSLA 2014) over a key of seed, trial and path: no state, hence
+ * nothing to restore.
+ */
+#include "space.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "expr.h"
+#include "jsonx.h"
+#include "tune_err.h"
+
+#define MAX_PATH 1024
+#define TWO_PI 6.283185307179586476925
+
+enum draw { UNIFORM, LOG, NORMAL };
+
+/* What is drawn from numbers: [low, high] or [mean, deviation], and a step where it is quantised. */
+struct kind {
+	const char *name;
+	enum draw draw;
+	bool quantised, whole;
+	bool high_included; /* of whole ones */
+};
+
+static const struct kind kinds[] = {
+	{"$uniform", UNIFORM, false, false, false}, {"$quniform", UNIFORM, true, false, false},
+	{"$loguniform", LOG, false, false, false},  {"$qloguniform", LOG, true, false, false},
+	{"$randn", NORMAL, false, false, false},    {"$qrandn", NORMAL, true, false, false},
+	{"$randint", UNIFORM, false, true, false},  {"$qrandint", UNIFORM, true, true, true},
+	{"$lograndint", LOG, false, true, false},   {"$qlograndint", LOG, true, true, true},
+};
+#define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
+#define KNOWN                                                                                                             \
+	"$uniform $quniform $loguniform $qloguniform $randn $qrandn $randint $qrandint $lograndint $qlograndint $choice " \
+	"$grid $expr $value"
+
+struct walk {
+	uint64_t seed, trial, grid_left; /* grid_left: what is left of the trial's number for keys further right */
+	const json_t *space;
+	json_t *config; /* complete but for what is looked at */
+	struct pawl_error *err;
+};
+
+static uint64_t
+mix(uint64_t z)
+{
+	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+	return z ^ (z >> 31);
+}
+
+double
+space_unit(uint64_t seed, uint64_t trial, const char *path, uint32_t n)
+{
+	uint64_t z = mix(seed + UINT64_C(0x9e3779b97f4a7c15));
+
+	z = mix(z ^ (trial * UINT64_C(0x9e3779b97f4a7c15) + 1));
+	for (const char *c = path; *c; c++)
+		z = mix(z ^ (unsigned char)*c) + UINT64_C(0x9e3779b97f4a7c15);
+	return (double)(mix(z + n) >> 11) * 0x1p-53;
+}
+
+/* ---- checking ---- */
+
+static const struct kind *
+find_kind(const char *name)
+{
+	for (size_t i = 0; i < N_KINDS; i++)
+		if (strcmp(kinds[i].name, name) == 0)
+			return &kinds[i];
+	return NULL;
+}
+
+/* The one key of an object that describes a draw, else NULL. */
+static const char *
+key_of(const json_t *value)
+{
+	const char *key;
+
+	if (json_object_size(value) != 1)
+		return NULL;
+	key = json_object_iter_key(json_object_iter((json_t *)value));
+	return key && key[0] == '$' ? key : NULL;
+}
+
+static int
+check_numbers(const struct kind *kind, const json_t *args, const char *path, struct pawl_error *err)
+{
+	const size_t expected = kind->quantised ? 3 : 2;
+	double v[3] = {0};
+
+	if (json_array_size(args) != expected || !json_is_array(args))
+		return tune_fail(err, PAWL_EUSAGE, "space: '%s': %s takes a list of %zu numbers, found %s", path,
+		                 kind->name, expected, json_is_array(args) ? "another length" : "no list");
+	for (size_t i = 0; i < expected; i++) {
+		const json_t *item = json_array_get(args, i);
+		if (!json_is_number(item) || (kind->whole && !json_is_integer(item)))
+			return tune_fail(err, PAWL_EUSAGE,
+			                 "space: '%s': %s takes a list of %zu %s, found something else", path,
+			                 kind->name, expected, kind->whole ? "integers" : "numbers");
+		v[i] = json_number_value(item);
+	}
+	if (kind->draw == NORMAL && !(v[1] >= 0))
+		return tune_fail(err, PAWL_EUSAGE, "space: '%s': %s takes a deviation of 0 or more, found %g", path,
+		                 kind->name, v[1]);
+	if (kind->draw != NORMAL && !(v[0] < v[1]))
+		return tune_fail(err, PAWL_EUSAGE, "space: '%s': %s takes the lower end first, found %g and %g", path,
+		                 kind->name, v[0], v[1]);
+	if (kind->draw == LOG && !(v[0] > 0))
+		return tune_fail(err, PAWL_EUSAGE, "space: '%s': %s takes a lower end above 0, found %g", path,
+		                 kind->name, v[0]);
+	if (kind->quantised && !(v[2] > 0))
+		return tune_fail(err, PAWL_EUSAGE, "space: '%s': %s takes a step above 0, found %g", path, kind->name,
+		                 v[2]);
+	if (kind->whole && (fabs(v[0]) > 0x1p53 || fabs(v[1]) > 0x1p53))
+		return tune_fail(err, PAWL_EUSAGE, "space: '%s': %s takes integers up to 2^53", path, kind->name);
+	return 0;
+}
+
+static int check(const json_t *value, const char *path, bool in_choice, uint64_t *n_grid, struct pawl_error *err);
+
+static bool
+no_number(void *arg, const char *path, double *ret)
+{
+	(void)arg;
+	(void)path;
+	*ret = 1; /* whether a name exists shows when a configuration is made */
+	return true;
+}
+
+static int
+check_list(const char *key, const json_t *list, const char *path, bool in_choice, uint64_t *n_grid,
+           struct pawl_error *err)
+{
+	const bool is_grid = strcmp(key, "$grid") == 0;
+	json_t *item;
+	size_t i;
+
+	if (!json_is_array(list) || json_array_size(list) == 0)
+		return tune_fail(err, PAWL_EUSAGE, "space: '%s': %s takes a list of one value or more", path, key);
+	if (is_grid && in_choice)
+		return tune_fail(err, PAWL_EUSAGE, "space: '%s': a $grid cannot stand inside of a $choice or a $grid",
+		                 path);
+	json_array_foreach(list, i, item)
+	{
+		const int r = check(item, path, true, n_grid, err);
+		if (r < 0)
+			return r;
+	}
+	if (is_grid && __builtin_mul_overflow(*n_grid, (uint64_t)json_array_size(list), n_grid))
+		*n_grid = UINT64_MAX;
+	if (*n_grid > SPACE_MAX_TRIALS)
+		return tune_fail(err, PAWL_ELIMIT, "space: the grid has more than %u points", SPACE_MAX_TRIALS);
+	return 0;
+}
+
+static int
+check_draw(const char *key, const json_t *args, const char *path, bool in_choice, uint64_t *n_grid,
+           struct pawl_error *err)
+{
+	const struct kind *kind = find_kind(key);
+	struct pawl_error own = {0};
+	double ignored;
+
+	if (kind)
+		return check_numbers(kind, args, path, err);
+	if (strcmp(key, "$choice") == 0 || strcmp(key, "$grid") == 0)
+		return check_list(key, args, path, in_choice, n_grid, err);
+	if (strcmp(key, "$value") == 0)
+		return 0;
+	if (strcmp(key, "$expr") != 0)
+		return tune_fail(err, PAWL_EUSAGE, "space: '%s': '%s' is not known (known: %s)", path, key, KNOWN);
+	if (!json_is_string(args))
+		return tune_fail(err, PAWL_EUSAGE, "space: '%s': $expr takes a text", path);
+	if (expr_value(json_string_value(args), no_number, NULL, &ignored, &own) < 0 && !strstr(own.message, "finite"))
+		return tune_fail(err, PAWL_EUSAGE, "space: '%s': %.800s", path, own.message);
+	return 0;
+}
+
+static int
+check(const json_t *value, const char *path, bool in_choice, uint64_t *n_grid, struct pawl_error *err)
+{
+	const char *key = key_of(value), *name;
+	char inner[MAX_PATH];
+	json_t *item;
+	size_t i;
+	int r = 0;
+
+	if (key)
+		return check_draw(key, json_object_get(value, key), path, in_choice, n_grid, err);
+	json_object_foreach((json_t *)value, name, item)
+	{
+		if (name[0] == '$')
+			return tune_fail(err, PAWL_EUSAGE,
+			                 "space: '%s': expected '%s' to stand alone, found other keys beside it", path,
+			                 name);
+		if ((size_t)snprintf(inner, sizeof(inner), "%s%s%s", path, path[0] ? "/" : "", name) >= sizeof(inner))
+			return tune_fail(err, PAWL_ELIMIT, "space: '%.100s..': the path is too long", path);
+		r = check(item, inner, in_choice, n_grid, err);
+		if (r < 0)
+			return r;
+	}
+	json_array_foreach(value, i, item)
+	{
+		snprintf(inner, sizeof(inner), "%.1000s/%zu", path, i);
+		r = check(item, inner, in_choice, n_grid, err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int
+space_check(const json_t *space, uint64_t *ret_n_grid, struct pawl_error *err)
+{
+	*ret_n_grid = 1;
+	if (!json_is_object(space) || key_of(space))
+		return tune_fail(err, PAWL_EUSAGE, "space: expected an object of names and values");
+	return check(space, "", false, ret_n_grid, err);
+}
+
+/* ---- drawing ---- */
+
+/* Multiples of the step; by division where 1 / step is whole, so that 0.3 is 0.3. */
+static double
+quantise(double value, double low, double high, double step, bool bounded)
+{
+	const double inverse = rint(1 / step);
+	double n = rint(value / step);
+
+	if (bounded && n * step > high)
+		n = floor(high / step + 1e-9);
+	if (bounded && n * step < low)
+		n = ceil(low / step - 1e-9);
+	return step < 1 && fabs(inverse * step - 1) < 1e-12 ? n / inverse : n * step;
+}
+
+static json_t *
+draw_number(const struct kind *kind, const json_t *args, const char *path, uint64_t seed, uint64_t trial)
+{
+	const double a = json_number_value(json_array_get(args, 0)), b = json_number_value(json_array_get(args, 1));
+	const double step = json_number_value(json_array_get(args, 2)), x = space_unit(seed, trial, path, 0);
+	const double high = kind->high_included ? b + 1 : b;
+	double value;
+
+	if (kind->draw == NORMAL)
+		value = a + b * sqrt(-2 * log(1 - x)) * cos(TWO_PI * space_unit(seed, trial, path, 1));
+	else if (kind->draw == LOG)
+		value = exp(log(a) + x * (log(high) - log(a)));
+	else
+		value = a + x * (high - a);
+	if (kind->whole)
+		value = fmax(a, fmin(floor(value), high - 1));
+	else if (kind->draw == LOG)
+		value = fmax(a, fmin(value, b)); /* the logarithm was rounded */
+	if (kind->quantised)
+		value = quantise(value, a, b, step, kind->draw != NORMAL);
+	return kind->whole ? json_integer((json_int_t)llrint(value)) : json_real(value);
+}
+
+static bool
+is_list_of(const char *key)
+{
+	return key && (strcmp(key, "$choice") == 0 || strcmp(key, "$grid") == 0);
+}
+
+static int resolve(struct walk *w, const json_t *value, const char *path, json_t **ret);
+
+static int
+resolve_draw(struct walk *w, const char *key, const json_t *args, const char *path, json_t **ret)
+{
+	const struct kind *kind = find_kind(key);
+	char inner[MAX_PATH];
+	size_t n, at;
+
+	if (kind) {
+		*ret = draw_number(kind, args, path, w->seed, w->trial);
+	} else if (is_list_of(key)) {
+		n = json_array_size(args);
+		if (strcmp(key, "$grid") == 0) {
+			at = (size_t)(w->grid_left % n);
+			w->grid_left /= n;
+		} else {
+			at = (size_t)(space_unit(w->seed, w->trial, path, 0) * (double)n);
+		}
+		snprintf(inner, sizeof(inner), "%.1000s/%zu", path, at); /* draws inside have numbers of their own */
+		return resolve(w, json_array_get(args, at), inner, ret);
+	} else if (strcmp(key, "$value") == 0) {
+		*ret = json_deep_copy(args);
+	} else { /* $expr: in its turn, when the rest is known */
+		*ret = json_pack("{s:O}", key, args);
+	}
+	return *ret ? 0 : tune_no_memory(w->err);
+}
+
+/* Objects from the last key to the first: the last of the grid is the fastest. */
+static int
+resolve_object(struct walk *w, const json_t *value, const char *path, json_t **ret)
+{
+	JSONX_CLEAN json_t *made = json_copy((json_t *)value); /* has the order of the keys */
+	const char *names[1024], *name;
+	char inner[MAX_PATH];
+	json_t *item;
+	size_t n = 0;
+
+	if (!made)
+		return tune_no_memory(w->err);
+	json_object_foreach((json_t *)value, name, item)
+	{
+		if (n == sizeof(names) / sizeof(names[0]))
+			return tune_fail(w->err, PAWL_ELIMIT, "space: '%s': more than %zu keys", path, n);
+		names[n++] = name;
+	}
+	while (n-- > 0) {
+		json_t *resolved = NULL;
+		int r;
+		snprintf(inner, sizeof(inner), "%s%s%s", path, path[0] ? "/" : "", names[n]);
+		r = resolve(w, json_object_get(value, names[n]), inner, &resolved);
+		if (r < 0)
+			return r;
+		if (json_object_set_new(made, names[n], resolved) < 0)
+			return tune_no_memory(w->err);
+	}
+	*ret = made;
+	made = NULL;
+	return 0;
+}
+
+static int
+resolve_array(struct walk *w, const json_t *value, const char *path, json_t **ret)
+{
+	JSONX_CLEAN json_t *made = json_copy((json_t *)value);
+	char inner[MAX_PATH];
+
+	for (size_t i = json_array_size(value); made && i-- > 0;) {
+		json_t *resolved = NULL;
+		int r;
+		snprintf(inner, sizeof(inner), "%.1000s/%zu", path, i);
+		r = resolve(w, json_array_get(value, i), inner, &resolved);
+		if (r < 0)
+			return r;
+		if (json_array_set_new(made, i, resolved) < 0)
+			return tune_no_memory(w->err);
+	}
+	*ret = made;
+	made = NULL;
+	return *ret ? 0 : tune_no_memory(w->err);
+}
+
+static int
+resolve(struct walk *w, const json_t *value, const char *path, json_t **ret)
+{
+	const char *key = key_of(value);
+
+	if (key)
+		return resolve_draw(w, key, json_object_get(value, key), path, ret);
+	if (json_is_object(value))
+		return resolve_object(w, value, path, ret);
+	if (json_is_array(value))
+		return resolve_array(w, value, path, ret);
+	*ret = json_deep_copy(value);
+	return *ret ? 0 : tune_no_memory(w->err);
+}
+
+static bool
+number_of_config(void *arg, const char *path, double *ret)
+{
+	const struct walk *w = arg;
+	const json_t *found = jsonx_at(w->config, path);
+
+	if (json_is_boolean(found)) {
+		*ret = json_is_true(found);
+		return true;
+	}
+	return jsonx_number(found, ret);
+}
+
+/* Texts that are still there: in the order of the space, so that one may use what an earlier one gave. */
+static int
+evaluate(struct walk *w, json_t *value, json_t **ret)
+{
+	const char *key = key_of(value), *name;
+	json_t *item, *made = NULL;
+	double number;
+	size_t i;
+	int r;
+
+	*ret = NULL;
+	if (key && strcmp(key, "$expr") == 0) {
+		r = expr_value(json_string_value(json_object_get(value, key)), number_of_config, w, &number, w->err);
+		if (r < 0)
+			return r;
+		*ret = rint(number) == number && fabs(number) < 0x1p53 ? json_integer((json_int_t)number)
+		                                                       : json_real(number);
+		return *ret ? 0 : tune_no_memory(w->err);
+	}
+	json_object_foreach(value, name, item)
+	{
+		r = evaluate(w, item, &made);
+		if (r == 0 && made && json_object_set_new(value, name, made) < 0)
+			r = tune_no_memory(w->err);
+		if (r < 0)
+			return r;
+	}
+	json_array_foreach(value, i, item)
+	{
+		r = evaluate(w, item, &made);
+		if (r == 0 && made && json_array_set_new(value, i, made) < 0)
+			r = tune_no_memory(w->err);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int
+space_config(const json_t *space, uint64_t seed, uint64_t trial, json_t **ret, struct pawl_error *err)
+{
+	struct walk w = {.seed = seed, .trial = trial, .grid_left = trial, .space = space, .err = err};
+	json_t *ignored;
+	int r = resolve(&w, space, "", &w.config);
+
+	if (r == 0)
+		r = evaluate(&w, w.config, &ignored);
+	if (r < 0) {
+		json_decref(w.config);
+		return r;
+	}
+	*ret = w.config;
+	return 0;
+}
+
+int
+space_draw(const json_t *what, const char *path, uint64_t seed, uint64_t trial, json_t **ret, struct pawl_error *err)
+{
+	struct walk w = {.seed = seed, .trial = trial, .err = err};
+
+	return resolve(&w, what, path, ret);
+}
+
+/* ---- names ---- */
+
+struct tag {
+	char *text;
+	size_t len, nbytes;
+};
+
+static void
+tag_put(struct tag *tag, const char *name, const json_t *value)
+{
+	char item[64], number[32];
+	const size_t shown = strcspn(name, "/");
+	size_t n;
+
+	if (json_is_real(value))
+		snprintf(number, sizeof(number), "%.4g", json_real_value(value));
+	else if (json_is_integer(value))
+		snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+	else if (json_is_string(value))
+		snprintf(number, sizeof(number), "%.20s", json_string_value(value));
+	else
+		snprintf(number, sizeof(number), "%s",
+		         json_is_true(value)    ? "True"
+		         : json_is_false(value) ? "False"
+		                                : "-");
+	n = (size_t)snprintf(item, sizeof(item), "%s%.*s=%s", tag->len ? "," : "", (int)(shown > 24 ? 24 : shown), name,
+	                     number);
+	if (n >= sizeof(item) || tag->len + n + 1 > tag->nbytes)
+		return;
+	for (char *c = item; *c; c++)
+		if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') ||
+		      strchr("._=,+-", *c)))
+			*c = '-';
+	memcpy(tag->text + tag->len, item, n + 1);
+	tag->len += n;
+}
+
+static void
+tag_walk(struct tag *tag, const json_t *space, const json_t *config, const char *last)
+{
+	const char *name;
+	json_t *item;
+
+	if (space && key_of(space)) {
+		if (strcmp(key_of(space), "$value") != 0)
+			tag_put(tag, last, config);
+		return;
+	}
+	if (!space && !json_is_object(config) && !json_is_array(config)) {
+		tag_put(tag, last, config);
+		return;
+	}
+	json_object_foreach((json_t *)config, name, item)
+	{
+		const json_t *inner = space ? json_object_get(space, name) : NULL;
+		if (!space || inner)
+			tag_walk(tag, inner, item, name);
+	}
+}
+
+void
+space_tag(const json_t *space, const json_t *config, char *text, size_t nbytes)
+{
+	struct tag tag = {text, 0, nbytes};
+
+	text[0] = '\0';
+	tag_walk(&tag, space, config, "");
+}
