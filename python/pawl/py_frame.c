@@ -13,8 +13,8 @@ struct dtype_name {
 };
 
 static const struct dtype_name torch_names[] = {
-	{PAWL_BOOL, "bool"},
 	{PAWL_F4, "float4_e2m1fn_x2"},
+	{PAWL_BOOL, "bool"},
 	{PAWL_U8, "uint8"},
 	{PAWL_I8, "int8"},
 	{PAWL_F8_E5M2, "float8_e5m2"},
@@ -36,29 +36,9 @@ static const struct dtype_name torch_names[] = {
 	{PAWL_C128, "complex128"},
 };
 
-/* In NumPy the types of less than a byte take a byte per element: they are no F4 and are left out. */
-static const struct dtype_name numpy_names[] = {
-	{PAWL_BOOL, "bool"},
-	{PAWL_U8, "uint8"},
-	{PAWL_I8, "int8"},
-	{PAWL_F8_E5M2, "float8_e5m2"},
-	{PAWL_F8_E4M3, "float8_e4m3fn"},
-	{PAWL_F8_E8M0, "float8_e8m0fnu"},
-	{PAWL_F8_E4M3FNUZ, "float8_e4m3fnuz"},
-	{PAWL_F8_E5M2FNUZ, "float8_e5m2fnuz"},
-	{PAWL_I16, "int16"},
-	{PAWL_U16, "uint16"},
-	{PAWL_F16, "float16"},
-	{PAWL_BF16, "bfloat16"},
-	{PAWL_I32, "int32"},
-	{PAWL_U32, "uint32"},
-	{PAWL_F32, "float32"},
-	{PAWL_C64, "complex64"},
-	{PAWL_F64, "float64"},
-	{PAWL_I64, "int64"},
-	{PAWL_U64, "uint64"},
-	{PAWL_C128, "complex128"},
-};
+/* In NumPy the types of less than a byte take a byte per element: they are no F4, the first one, which is left out. */
+static const struct dtype_name *const numpy_names = torch_names + 1;
+enum { N_TORCH_NAMES = sizeof(torch_names) / sizeof(torch_names[0]), N_NUMPY_NAMES = N_TORCH_NAMES - 1 };
 
 /* Sets *slot to an attribute if it is there and not set yet. False if it is missing (no exception is left). */
 static bool
@@ -86,7 +66,7 @@ load_torch(struct py_state *st, PyObject *module)
 		t->codes = PyDict_New();
 	if (!t->codes)
 		return -1;
-	for (size_t i = 0; i < sizeof(torch_names) / sizeof(torch_names[0]); i++) {
+	for (size_t i = 0; i < N_TORCH_NAMES; i++) {
 		int code = torch_names[i].code;
 		AUTO_REF number = PyLong_FromLong(code);
 
@@ -193,7 +173,7 @@ code_of_name(struct py_state *st, PyObject *dtype)
 		return -1;
 	if (native != Py_True)
 		return 0;
-	for (size_t i = 0; i < sizeof(numpy_names) / sizeof(numpy_names[0]); i++)
+	for (size_t i = 0; i < N_NUMPY_NAMES; i++)
 		if (PyUnicode_CompareWithASCIIString(name, numpy_names[i].name) == 0 &&
 		    PyLong_AsLong(size) * 8 == (long)pawl_dtype_bits(numpy_names[i].code))
 			return numpy_names[i].code;
@@ -235,7 +215,7 @@ py_numpy_dtype(struct py_state *st, int code, const char *why)
 
 	if (*slot)
 		return *slot;
-	for (size_t i = 0; i < sizeof(numpy_names) / sizeof(numpy_names[0]); i++)
+	for (size_t i = 0; i < N_NUMPY_NAMES; i++)
 		if (numpy_names[i].code == code)
 			name = numpy_names[i].name;
 	if (!name)

@@ -14,29 +14,7 @@ from collections.abc import Iterator
 import pytest
 from s3_fake import FAULTS, Answer, Fake, error
 from s3_servers import environment, tool
-
-PART = 8 << 20
-# Every kind of request that the engine makes, small objects and large.
-SESSION = (
-    "put d/a one",
-    "putx d/lease mine",
-    "get d/a",
-    "append d/log line",
-    "append d/log line",
-    f"write d/pack {PART + 1000} 7 {PART}",
-    "write d/small 1000 8 100",
-    f"check d/pack {PART + 1000} 7",
-    "check d/small 1000 8",
-    "link d/small d/linked",
-    "move d/linked e/moved",
-    "list d",
-    "stat d/a",
-    "pointer d/latest d/a",
-    "remove d/a",
-    "put f/x 1",
-    "put f/y 2",
-    "rmtree f",
-)
+from store_session import PART, SESSION
 
 
 @pytest.fixture(name="fake")
