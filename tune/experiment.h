@@ -35,6 +35,7 @@ struct trial {
 	uint32_t number;
 	enum tune_state state;
 	enum tune_verdict_kind verdict; /* of the last report, while it runs */
+	uint64_t catch_up;              /* synchronous PBT: it was to pause here, but a crash came before it had saved */
 	bool owes_exploit;              /* to go on from the donor: the clone is still to be made */
 	uint32_t donor;
 	json_t *new_config; /* of the exploit */

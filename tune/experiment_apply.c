@@ -344,6 +344,8 @@ apply_result(struct tune_experiment *e, struct trial *t, const json_t *entry, bo
 	if (replay)
 		r = experiment_feed(e, t, result, &what, err);
 	t->verdict = verdict_of(jsonx_text(entry, "v"));
+	if (t->verdict != TUNE_CONTINUE)
+		t->catch_up = 0;
 	if (r == 0 && replay && what.verdict == SCHED_EXPLOIT && t->verdict != TUNE_EXPLOIT)
 		decline(e, t);
 	if (r < 0)
@@ -421,16 +423,27 @@ apply_exploit(struct tune_experiment *e, struct trial *t, const json_t *entry, s
 	if (r == 0)
 		r = set_config(t, t->new_config, err);
 	t->owes_exploit = false;
+	sched_exploited(e->sched, t->number);
 	return r;
+}
+
+/* Its newest checkpoint is older than its last result. */
+static bool
+is_behind(const struct trial *t)
+{
+	return t->n_checkpoints == 0 || t->checkpoints[t->n_checkpoints - 1].iteration < t->iteration;
 }
 
 /* What becomes of a trial whose process is gone. */
 static void
-settle(struct tune_experiment *e, struct trial *t)
+settle(struct tune_experiment *e, struct trial *t, bool by_itself)
 {
 	if (t->verdict == TUNE_STOP) {
 		set_state(e, t, TUNE_TERMINATED);
 		sched_end(e->sched, t->number);
+	} else if (t->verdict == TUNE_PAUSE && !by_itself && e->spec.synchronous && is_behind(t)) {
+		t->catch_up = t->iteration; /* others may go on from what it has there */
+		set_state(e, t, TUNE_PENDING);
 	} else {
 		set_state(e, t, t->verdict == TUNE_PAUSE ? TUNE_PAUSED : TUNE_PENDING);
 	}
@@ -446,7 +459,7 @@ apply_end(struct tune_experiment *e, struct trial *t, const json_t *entry, struc
 	if (!how)
 		return tune_fail(err, PAWL_ECORRUPT, "journal: an end of %s without a reason", t->name);
 	if (strcmp(how, "lost") == 0 || (t->verdict != TUNE_CONTINUE && strcmp(how, "error") != 0)) {
-		settle(e, t);
+		settle(e, t, strcmp(how, "lost") != 0);
 	} else if (strcmp(how, "failed") == 0) { /* and will be tried again */
 		t->failures++;
 		set_state(e, t, TUNE_PENDING);
@@ -480,7 +493,7 @@ apply_to_trial(struct tune_experiment *e, struct trial *t, const char *kind, con
 	if (strcmp(kind, "stop") == 0) {
 		t->verdict = TUNE_STOP;
 		if (t->state != TUNE_RUNNING)
-			settle(e, t);
+			settle(e, t, true);
 	} else if (strcmp(kind, "decline") == 0) {
 		t->owes_exploit = false;
 		decline(e, t);
@@ -505,7 +518,7 @@ apply_open(struct tune_experiment *e, const json_t *entry, struct pawl_error *er
 		                 (long long)format, TUNE_FORMAT);
 	for (size_t i = 0; i < e->n_trials; i++)
 		if (e->trials[i].state == TUNE_RUNNING)
-			settle(e, &e->trials[i]);
+			settle(e, &e->trials[i], false);
 	return 0;
 }
 

@@ -119,7 +119,7 @@ exploit(struct tune_experiment *e, struct trial *t, uint32_t number, json_t *con
 	from_name = strdup(from->name);
 	if (!from_name)
 		return tune_no_memory(err);
-	snprintf(as, sizeof(as), "%.180s_of_%05u_%llu", from_name, number, (unsigned long long)t->n_results);
+	snprintf(as, sizeof(as), "%.180s_of_%05u_%llu", from_name, number, (unsigned long long)t->iteration);
 	r = checkpoint_remove(e->dirfd, t->name, as, err);
 	if (r < 0 || checkpoint_clone(e->dirfd, donor->name, from_name, e->dirfd, t->name, as, NULL) < 0)
 		return r < 0 ? r : decline(e, t, err);
@@ -154,21 +154,44 @@ experiment_exploit_config(struct tune_experiment *e, const struct sched_decision
 	return r;
 }
 
-/* A paused trial that the scheduler lets go on from another's checkpoint (synchronous PBT). */
+/* Paused trials that the scheduler lets go on from another's checkpoint (synchronous PBT): all at once, before one of
+ * the donors starts and moves on. */
 static int
-exploit_paused(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
+exploit_paused(struct tune_experiment *e, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *config = NULL;
 	struct sched_decision what;
-	int r;
+	int r = 0;
 
-	if (t->state != TUNE_PAUSED)
-		return 0;
-	sched_paused(e->sched, t->number, &what);
-	if (what.verdict != SCHED_EXPLOIT)
-		return 0;
-	r = experiment_exploit_config(e, &what, &config, err);
-	return r < 0 ? r : exploit(e, t, what.donor, config, err);
+	for (size_t i = 0; r == 0 && i < e->n_trials; i++) {
+		JSONX_CLEAN json_t *config = NULL;
+		struct trial *t = &e->trials[i];
+		if (t->state != TUNE_PAUSED)
+			continue;
+		sched_paused(e->sched, t->number, &what);
+		if (what.verdict != SCHED_EXPLOIT)
+			continue;
+		r = experiment_exploit_config(e, &what, &config, err);
+		if (r == 0)
+			r = exploit(e, t, what.donor, config, err);
+	}
+	return r;
+}
+
+/* Is somebody still on the way to what the others wait for? */
+static bool
+is_gathering(const struct tune_experiment *e)
+{
+	struct sched_decision what;
+
+	for (size_t i = 0; e->spec.synchronous && i < e->n_trials; i++) {
+		const struct trial *t = &e->trials[i];
+		if (!t->catch_up && !(t->state == TUNE_RUNNING && t->verdict == TUNE_PAUSE))
+			continue;
+		sched_paused(e->sched, t->number, &what);
+		if (what.verdict != SCHED_PAUSE)
+			return true;
+	}
+	return false;
 }
 
 /* ---- starting ---- */
@@ -185,8 +208,6 @@ begin_files(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
 	t->mended = true;
 	if (r == 0 && t->owes_exploit)
 		r = experiment_exploit(e, t, err);
-	else if (r == 0)
-		r = exploit_paused(e, t, err);
 	return r < 0 ? r : trial_files_params(e->dirfd, t->name, t->config, err);
 }
 
@@ -254,6 +275,8 @@ struct choice {
 static int
 list_candidates(const struct tune_experiment *e, struct choice *ret, struct pawl_error *err)
 {
+	const bool gathers = is_gathering(e);
+
 	*ret = (struct choice){.again = -1, .furthest = -1};
 	ret->trials = calloc(e->n_trials + 1, sizeof(*ret->trials));
 	ret->paused = calloc(e->n_trials + 1, sizeof(*ret->paused));
@@ -261,7 +284,7 @@ list_candidates(const struct tune_experiment *e, struct choice *ret, struct pawl
 		return tune_no_memory(err);
 	for (size_t i = 0; i < e->n_trials; i++) {
 		const struct trial *t = &e->trials[i];
-		if (t->state != TUNE_PENDING && t->state != TUNE_PAUSED)
+		if (t->state != TUNE_PENDING && (t->state != TUNE_PAUSED || gathers))
 			continue;
 		if (t->state == TUNE_PENDING && t->attempts && ret->again < 0)
 			ret->again = (int64_t)i;
@@ -313,6 +336,9 @@ tune_experiment_next(struct tune_experiment *e, enum tune_next *ret, struct tune
 	bool waits = false;
 	int r = e->read_only ? tune_fail(err, PAWL_EREADONLY, "%s was opened to be read only", e->folder)
 	                     : end_dropped(e, err);
+
+	if (r == 0 && e->spec.synchronous && !is_gathering(e))
+		r = exploit_paused(e, err);
 
 	*ret = TUNE_WAIT;
 	if (r < 0)

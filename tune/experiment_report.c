@@ -215,11 +215,12 @@ decide(struct tune_experiment *e, struct trial *t, json_t *result, const char *c
 		return r;
 	if (!stop && what->verdict != SCHED_CONTINUE)
 		snprintf(e->reason, sizeof(e->reason), "%s", e->spec.scheduler);
-	ret->kind = stop                             ? TUNE_STOP
-	            : what->verdict == SCHED_STOP    ? TUNE_STOP
-	            : what->verdict == SCHED_PAUSE   ? TUNE_PAUSE
-	            : what->verdict == SCHED_EXPLOIT ? TUNE_EXPLOIT
-	                                             : TUNE_CONTINUE;
+	ret->kind = stop                                      ? TUNE_STOP
+	            : t->catch_up && iteration >= t->catch_up ? TUNE_PAUSE
+	            : what->verdict == SCHED_STOP             ? TUNE_STOP
+	            : what->verdict == SCHED_PAUSE            ? TUNE_PAUSE
+	            : what->verdict == SCHED_EXPLOIT          ? TUNE_EXPLOIT
+	                                                      : TUNE_CONTINUE;
 	if (checkpoint)
 		ret->save = false;
 	else if (ret->kind == TUNE_CONTINUE)

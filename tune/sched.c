@@ -247,9 +247,9 @@ sched_report(struct sched *s, uint32_t trial, double time, double metric, struct
 		ret->verdict = SCHED_STOP;
 		return 0;
 	}
-	t->paused = t->go_on = t->exploits = false;
 	if (!(time > t->time))
 		return 0; /* it went back to an older checkpoint: this is known */
+	t->paused = t->go_on = t->exploits = false;
 	t->time = time;
 	t->metric = !isfinite(metric) ? -HUGE_VAL : s->opts.maximize ? metric : -metric;
 	if (t->metric > t->best)
@@ -282,6 +282,13 @@ sched_revive(struct sched *s, uint32_t trial)
 {
 	if (trial < s->n_trials)
 		s->trials[trial].ended = s->trials[trial].stopped = false;
+}
+
+void
+sched_exploited(struct sched *s, uint32_t trial)
+{
+	if (trial < s->n_trials)
+		s->trials[trial].exploits = false;
 }
 
 void

@@ -86,6 +86,8 @@ int sched_report(struct sched *s, uint32_t trial, double time, double metric, st
 void sched_end(struct sched *s, uint32_t trial);
 /* A trial that had ended runs again. */
 void sched_revive(struct sched *s, uint32_t trial);
+/* PBT: the trial has taken the donor's state and its new values. */
+void sched_exploited(struct sched *s, uint32_t trial);
 /* PBT: the trial goes on as it was, with its old values: what it was to go on from is not there. */
 void sched_decline(struct sched *s, uint32_t trial, const double *values);
 /* No further trial will be added: nobody waits for one. */

@@ -113,8 +113,8 @@ settle(struct sched *s)
 {
 	size_t n, size;
 
-	if (!s->opts.synchronous)
-		return;
+	if (!s->opts.synchronous || !s->closed)
+		return; /* with a part of the population the outcome would hang on who was quick */
 	for (size_t i = 0; i < s->n_trials; i++)
 		if (!s->trials[i].ended && !s->trials[i].stopped && (!s->trials[i].paused || s->trials[i].go_on))
 			return;
@@ -153,8 +153,8 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 	} else {
 		t->paused = true;
 		settle(s);
-		if (!t->go_on)
-			ret->verdict = SCHED_PAUSE;
+		ret->verdict = SCHED_PAUSE; /* the last one, too: others may take from it what it saves now */
+		return 0;
 	}
 	if (t->exploits)
 		*ret = (struct sched_decision){SCHED_EXPLOIT, false, t->donor, t->values};

@@ -328,6 +328,7 @@ parse_scheduler(struct spec *s, struct pawl_error *err)
 	if (r < 0 || schedulers[i].kind != SCHED_PBT)
 		return r;
 	s->mutations = json_object_get(filled, "hyperparam_mutations");
+	s->synchronous = json_is_true(json_object_get(filled, "synch"));
 	json_object_foreach((json_t *)s->mutations, name, item)
 	{
 		r = check_mutation(name, item, err);

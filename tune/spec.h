@@ -21,6 +21,7 @@ struct spec {
 	uint64_t seed;
 	const json_t *space, *stop, *mutations; /* mutations: of PBT, else NULL */
 	const char *scheduler;
+	bool synchronous; /* PBT: all wait for the slowest */
 	int64_t max_failures; /* < 0 = for ever */
 	uint32_t max_concurrent; /* 0 = no limit of its own */
 	uint64_t keep, freq; /* 0 = all; 0 = never asked for */
