@@ -11,7 +11,7 @@ SHELL := /bin/sh
 comma := ,
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
-.PHONY: all demo test bench proof proof-stores model fuzz lint tidy format check-san check-asan check-tsan coverage install clean help \
+.PHONY: all demo demo-tune test bench proof proof-stores model fuzz lint tidy format check-san check-asan check-tsan coverage install clean help \
 	deps-build deps-test deps-demo deps-bench venv build package
 
 # Everything that the wheel is made from: when one of these is newer, it is installed anew.
@@ -51,6 +51,9 @@ package: venv
 
 demo: deps-demo package ## train real models, kill them in the middle of a save, resume, compare bit for bit
 	@$(PYTHON) examples/demo/demo.py
+
+demo-tune: package ## a real search (16 trials; ASHA and PBT) that is killed twice and goes on
+	@$(PYTHON) examples/demo/search.py
 
 test: build package ## the whole test suite; the last line is "N passed, N failed"
 	@$(PYTHON) tools/run-tests.py --build build

@@ -51,6 +51,7 @@ const struct command *const *cli_commands(void);
 const struct command *cli_find_command(const char *name);
 
 extern const struct command cmd_ls, cmd_show, cmd_diff, cmd_verify, cmd_restore, cmd_cp, cmd_sync, cmd_convert, cmd_export,
-	cmd_reshard, cmd_prune, cmd_pin, cmd_unpin, cmd_rm, cmd_gc, cmd_repair, cmd_doctor, cmd_bench, cmd_version, cmd_help, cmd_completion, cmd_man;
+	cmd_reshard, cmd_prune, cmd_pin, cmd_unpin, cmd_rm, cmd_gc, cmd_repair, cmd_doctor, cmd_bench,
+	cmd_tune, cmd_report, cmd_version, cmd_help, cmd_completion, cmd_man;
 
 #endif

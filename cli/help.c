@@ -27,6 +27,7 @@ static const struct example exits[] = {
 	{"5", "failed for now; may work when tried again"},
 	{"6", "in use or protected: by another writer, a reader, a pin"},
 	{"7", "would overwrite something, or another writer was first"},
+	{"8", "pawl report: the trial is to end now"},
 	{"130", "interrupted (143: terminated)"},
 	EXAMPLE_END,
 };
@@ -70,6 +71,8 @@ help_group(enum command_group group)
 		return "keep and delete";
 	case GROUP_MEND:
 		return "mend and measure";
+	case GROUP_SEARCH:
+		return "search";
 	case GROUP_MORE:
 		return "more";
 	case GROUP_HIDDEN:
@@ -174,7 +177,7 @@ option_list(struct cli *cli, const struct term *term, const struct option *optio
 void
 help_overview(const struct term *term)
 {
-	static const enum command_group groups[] = {GROUP_LOOK, GROUP_USE, GROUP_KEEP, GROUP_MEND, GROUP_MORE};
+	static const enum command_group groups[] = {GROUP_LOOK, GROUP_USE, GROUP_KEEP, GROUP_MEND, GROUP_SEARCH, GROUP_MORE};
 
 	(void)fputs("pawl: the checkpoints of a training, without loading a tensor\n\n", term->file);
 	(void)fputs("usage: pawl COMMAND [options] ...\n\n", term->file);

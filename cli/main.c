@@ -17,9 +17,10 @@
 #include "jsonout.h"
 
 static const struct command *const commands[] = {
-	&cmd_ls,     &cmd_show,    &cmd_diff,  &cmd_verify,     &cmd_restore, &cmd_cp,  &cmd_sync, &cmd_convert,
-	&cmd_export, &cmd_reshard, &cmd_prune, &cmd_pin,        &cmd_unpin,   &cmd_rm,  &cmd_gc,   &cmd_repair,
-	&cmd_doctor, &cmd_bench,   &cmd_help,  &cmd_completion, &cmd_version, &cmd_man, NULL,
+	&cmd_ls,         &cmd_show,    &cmd_diff,    &cmd_verify, &cmd_restore, &cmd_cp,     &cmd_sync,
+	&cmd_convert,    &cmd_export,  &cmd_reshard, &cmd_prune,  &cmd_pin,     &cmd_unpin,  &cmd_rm,
+	&cmd_gc,         &cmd_repair,  &cmd_doctor,  &cmd_bench,  &cmd_tune,    &cmd_report, &cmd_help,
+	&cmd_completion, &cmd_version, &cmd_man,     NULL,
 };
 
 const struct command *const *

@@ -73,7 +73,7 @@ struct example {
 };
 #define EXAMPLE_END {NULL, NULL}
 
-enum command_group { GROUP_LOOK, GROUP_USE, GROUP_KEEP, GROUP_MEND, GROUP_MORE, GROUP_HIDDEN };
+enum command_group { GROUP_LOOK, GROUP_USE, GROUP_KEEP, GROUP_MEND, GROUP_SEARCH, GROUP_MORE, GROUP_HIDDEN };
 
 struct command {
 	const char *name;

@@ -130,7 +130,8 @@ run_drawer(void *arg)
 		until.tv_sec += until.tv_nsec / 1000000000L;
 		until.tv_nsec %= 1000000000L;
 		(void)pthread_cond_timedwait(&w->changed, &w->lock, &until);
-		if (!w->stop_drawing && w->meter != NULL && seconds_since(&w->began) * 1e3 >= WORK_FIRST_MS)
+		if (!w->stop_drawing && w->meter != NULL && w->label != NULL &&
+		    seconds_since(&w->began) * 1e3 >= WORK_FIRST_MS)
 			draw(w);
 	}
 	(void)pthread_mutex_unlock(&w->lock);

@@ -29,7 +29,7 @@ struct work *work_open(const struct term *term, bool draws);
 void work_close(struct work *w);
 
 /* Long work begins: the meter (borrowed until work_end) is zeroed and, if a signal has come already, cancelled.
- * total_bytes 0: the meter's own total is shown. label: a verb, "verifying". */
+ * total_bytes 0: the meter's own total is shown. label: a verb, "verifying"; NULL: no line is drawn. */
 void work_begin(struct work *w, const char *label, struct pawl_meter *meter, uint64_t total_bytes);
 /* The next piece of the same work: what the meter counted so far is added up and the meter starts again at 0. */
 void work_next(struct work *w);

@@ -9,18 +9,23 @@
  * P3: a report is in the journal before its answer is sent. P16: a trial that does not end is terminated, then killed.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "experiment.h"
 #include "jsonx.h"
 #include "runner_inner.h"
 #include "tune_err.h"
 
 #define RUNNER_MAX 1000    /* processes at a time */
 #define RUNNER_BLIND_MS 20 /* how often ends are looked for where the system does not tell them */
+#define RUNNER_NOTE ".runner"
 
 double
 runner_now(void)
@@ -118,6 +123,26 @@ set_environment(struct tune_runner *r, const char *const *more, const json_t *sp
 	return rc;
 }
 
+/* Who runs it, for whoever wants it to stop: process, the signal it takes for Ctrl+C, host. */
+static int
+write_note(struct tune_runner *r, struct pawl_error *err)
+{
+	struct sigaction action;
+	bool deaf = sigaction(SIGINT, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+	char text[320], host[256] = "";
+	int fd = openat(r->e->dirfd, RUNNER_NOTE, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666), len;
+	ssize_t n;
+
+	(void)gethostname(host, sizeof(host) - 1);
+	len = snprintf(text, sizeof(text), "%ld %d %s\n", (long)getpid(), deaf ? SIGTERM : SIGINT, host);
+	n = fd >= 0 ? write(fd, text, (size_t)len) : -1;
+	if (fd >= 0)
+		(void)close(fd);
+	return n == len ? 0
+	                : tune_fail(err, PAWL_EIO, "%s/" RUNNER_NOTE ": %s", tune_experiment_folder(r->e),
+	                            strerror(errno));
+}
+
 static int
 set_up(struct tune_runner *r, const struct tune_runner_opts *opts, struct pawl_error *err)
 {
@@ -137,7 +162,9 @@ set_up(struct tune_runner *r, const struct tune_runner_opts *opts, struct pawl_e
 		rc = set_command(r, opts->command, spec, err);
 	if (rc == 0)
 		rc = set_environment(r, opts->env, spec, err);
-	return rc == 0 ? guard_open(&r->guard, -1, err) : rc;
+	if (rc == 0)
+		rc = guard_open(&r->guard, r->e->lock, err);
+	return rc == 0 ? write_note(r, err) : rc;
 }
 
 int
@@ -167,6 +194,8 @@ tune_runner_free(struct tune_runner *r)
 		return;
 	while (r->n > 0)
 		process_drop(r, r->running[--r->n]);
+	if (r->guard.pid > 0)
+		(void)unlinkat(r->e->dirfd, RUNNER_NOTE, 0);
 	guard_close(&r->guard);
 	for (size_t i = 0; i < r->n_queued; i++)
 		event_clear(&r->queue[i].event);

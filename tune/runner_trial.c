@@ -215,11 +215,16 @@ process_start(struct tune_runner *r, const struct tune_start *start, const struc
 	p->channel = (struct channel)CHANNEL_INIT;
 	p->iteration = start->iteration;
 	p->heard = runner_now();
-	if (launch(r, p, start, &why) < 0) {
+	rc = launch(r, p, start, &why);
+	if (rc < 0) {
 		r->n--;
 		slots_give(&r->slots, &p->share);
 		process_free(p);
-		return tell_end(r, start->trial, TUNE_FAILED, why.message, err);
+		if (rc != PAWL_ENOTFOUND)
+			return tell_end(r, start->trial, TUNE_FAILED, why.message, err);
+		/* No trial has this program: that is no failure of one. */
+		(void)tune_experiment_ended(r->e, start->trial, TUNE_LOST, why.message, NULL, NULL);
+		return tune_fail(err, rc, "%s", why.message);
 	}
 	guard_add(&r->guard, p->pid);
 	watch_end(p);

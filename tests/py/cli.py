@@ -46,6 +46,8 @@ COMMANDS = [
     "repair",
     "doctor",
     "bench",
+    "tune",
+    "report",
     "help",
     "completion",
     "version",

@@ -76,6 +76,12 @@ def test_failures_have_the_exit_status_of_their_code_and_a_json_document(tmp_pat
         assert report["error"]["code"] == code
 
 
+def sweep_file(folder: pathlib.Path) -> pathlib.Path:
+    file = folder / "sweep.toml"
+    file.write_text("run = ['true', '{lr}']\nmetric = 'loss'\n[space]\nlr = { '$grid' = [1, 2] }\n")
+    return file
+
+
 def test_every_command_prints_one_json_document(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
     work = tmp_path / "work"
     shutil.copytree(demo, work, symlinks=True)
@@ -98,6 +104,8 @@ def test_every_command_prints_one_json_document(demo: pathlib.Path, tmp_path: pa
         "repair": [work],
         "doctor": [tmp_path],
         "bench": [tmp_path, "-s", "64KiB", "-r", 1],
+        "tune": [sweep_file(tmp_path), "--dry-run"],
+        "report": ["loss=1"],
         "help": [],
         "version": [],
     }

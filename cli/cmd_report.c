@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_report: `pawl report`, the words of a trial of `pawl tune` that is a script or a program in any language:
+ * metrics, and a checkpoint that is taken over. Its exit status says whether to go on, so that `set -e` or `|| exit` is
+ * all that a script needs.
+ */
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "jsonout.h"
+#include "tune.h"
+
+#define REPORT_END_STATUS 8 /* the trial is to end now */
+
+struct report_args {
+	const char *checkpoint;
+	uint64_t step;
+};
+
+static const struct operand operands[] = {{"NAME=VALUE", OPERAND_PATH, 1, OPERAND_ANY}, OPERAND_LIST_END};
+static const struct option options[] = {
+	{"checkpoint", 'c', OPT_TEXT, offsetof(struct report_args, checkpoint), "PATH",
+         "a folder or file that holds the state; it is moved into the trial's folder"},
+	{"step", 's', OPT_COUNT, offsetof(struct report_args, step), "N",
+         "number in the checkpoint's name (default: the iteration)"},
+	OPTION_END,
+};
+static const struct example examples[] = {
+	{"pawl report loss=0.3", "one result"},
+	{"pawl report loss=0.3 accuracy=0.9 --checkpoint out || exit", "with a checkpoint; ends when it is told to"},
+	EXAMPLE_END,
+};
+
+/* A whole number, a number, true, false, null, or a text; what is not finite as the texts that JSON has for it. */
+static json_t *
+value_of(const char *text)
+{
+	json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+	char *end;
+	double number;
+
+	if (value != NULL && !json_is_object(value) && !json_is_array(value) && !json_is_string(value))
+		return value;
+	json_decref(value);
+	number = strtod(text, &end);
+	if (end == text || *end != '\0')
+		return json_string(text);
+	if (!isfinite(number))
+		return json_string(isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity");
+	return json_real(number);
+}
+
+/* The operands as an object, to free(); NULL with *wrong set. */
+static char *
+metrics_of(const struct cli *cli, const char **wrong)
+{
+	json_t *metrics = json_object();
+	char *text = NULL;
+	bool ok = metrics != NULL;
+
+	*wrong = NULL;
+	for (size_t i = 0; ok && i < cli->n_operands; i++) {
+		const char *at = strchr(cli->operands[i], '=');
+		json_t *value = at != NULL && at != cli->operands[i] ? value_of(at + 1) : NULL;
+
+		ok = value != NULL &&
+		     json_object_setn_new(metrics, cli->operands[i], (size_t)(at - cli->operands[i]), value) == 0;
+		if (!ok)
+			*wrong = cli->operands[i];
+	}
+	if (ok)
+		text = json_dumps(metrics, JSON_COMPACT | JSON_REAL_PRECISION(17));
+	json_decref(metrics);
+	return text;
+}
+
+static const char *
+word_of(enum tune_verdict_kind verdict)
+{
+	static const char *const words[] = {"continue", "pause", "stop", "exploit"};
+
+	return words[verdict];
+}
+
+static int
+run_report(struct cli *cli, const void *ptr)
+{
+	const struct report_args *args = ptr;
+	struct pawl_error err = {0};
+	struct tune_answer answer;
+	const char *wrong;
+	char *metrics = metrics_of(cli, &wrong);
+	struct jsonout j;
+	int rc;
+
+	if (metrics == NULL && wrong != NULL)
+		return cli_usage(cli, "expected NAME=VALUE in UTF-8, found '%s'", wrong);
+	if (metrics == NULL) {
+		(void)cli_error(&err, PAWL_ENOMEM, "out of memory");
+		return cli_fail(cli, &err);
+	}
+	rc = tune_trial_report(metrics, args->checkpoint, args->step > 0 ? (int64_t)args->step : -1, &answer, &err);
+	if (rc == PAWL_ENOTFOUND && getenv("PAWL_TUNE_FD") == NULL)
+		cli_note(cli, "no trial here, nothing is reported: %s", metrics);
+	free(metrics);
+	if (rc < 0 && !(rc == PAWL_ENOTFOUND && getenv("PAWL_TUNE_FD") == NULL))
+		return cli_fail(cli, &err);
+	if (cli->common.json) {
+		jsonout_init(&j, stdout);
+		jsonout_begin_object(&j, NULL);
+		jsonout_text(&j, "command", "report");
+		jsonout_bool(&j, "trial", rc == 0);
+		jsonout_text(&j, "verdict", word_of(answer.verdict));
+		jsonout_bool(&j, "save", answer.save);
+		jsonout_text(&j, "checkpoint", answer.checkpoint[0] != '\0' ? answer.checkpoint : NULL);
+		jsonout_end(&j);
+	} else if (answer.verdict != TUNE_CONTINUE) {
+		(void)printf("%s\n", word_of(answer.verdict));
+	}
+	return answer.verdict == TUNE_CONTINUE ? 0 : REPORT_END_STATUS;
+}
+
+const struct command cmd_report = {
+	.name = "report",
+	.group = GROUP_SEARCH,
+	.summary = "say from inside of a trial how it goes",
+	.about =
+		"For trials of 'pawl tune' that are scripts or programs: hands metrics to the runner, with a checkpoint if "
+		"there is one, and waits for its verdict. What PATH names is made durable and moved into the trial's "
+		"folder as checkpoint_<iteration>; there it is whole or not at all.\n\n"
+		"Exit status 0: go on. 8: end now (stop, pause and exploit are printed); the trial may be started "
+		"again later, with the checkpoint to start from in PAWL_TUNE_CHECKPOINT. Where no trial is, it says so "
+		"and succeeds, so that a script also runs by itself.",
+	.operands = operands,
+	.options = options,
+	.examples = examples,
+	.args_size = sizeof(struct report_args),
+	.run = run_report,
+};

@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cmd_tune: `pawl tune FILE` runs a search over hyperparameters, whose trials are programs of any kind; `pawl tune VERB
+ * DIR` looks at one, also while it runs, and stops it. Ctrl+C lets the trials save; the same call with --resume goes
+ * on.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <jansson.h>
+
+#include "cli.h"
+#include "grid.h"
+#include "human.h"
+#include "info.h"
+#include "jsonout.h"
+#include "search.h"
+#include "trials.h"
+#include "tune.h"
+
+#define TUNE_MAX_BYTES ((size_t)4 << 20)
+#define TUNE_POLL_MS 100
+#define TUNE_LOCK_S 3.0 /* how long the trials of a killed runner may take to be gone */
+#define TUNE_SHOWN 20   /* trials in the table at the end, samples of a dry run */
+
+static const struct operand operands[] = {
+	{"FILE|ls|show|best|export|stop", OPERAND_PATH, 1, 1}, {"DIR", OPERAND_FOLDER, 0, 2}, OPERAND_LIST_END};
+static const struct option options[] = {
+	{"resume", 'r', OPT_FLAG, offsetof(struct tune_args, resume), NULL,
+         "go on with the search that is there, or begin it"},
+	{"retry-failed", 0, OPT_FLAG, offsetof(struct tune_args, retry_failed), NULL,
+         "go on, and try trials again that had failed"},
+	{"dry-run", 'n', OPT_FLAG, offsetof(struct tune_args, dry_run), NULL, "show what would be tried"},
+	{"cpus", 0, OPT_COUNT, offsetof(struct tune_args, cpus), "N", "processors to share out (default: all)"},
+	{"gpus", 0, OPT_COUNT, offsetof(struct tune_args, gpus), "N", "devices to share out (default: all)"},
+	{"metric", 'm', OPT_TEXT, offsetof(struct tune_args, metric), "NAME",
+         "best: by this one, not by that of the search"},
+	{"mode", 0, OPT_TEXT, offsetof(struct tune_args, mode), "max|min", "best: the largest or the smallest"},
+	{"scope", 0, OPT_TEXT, offsetof(struct tune_args, scope), "last|avg|last-5-avg|last-10-avg|all",
+         "best: of which results of a trial (default: last)"},
+	OPTION_END,
+};
+static const struct example examples[] = {
+	{"pawl tune sweep.toml", "runs the search"},
+	{"pawl tune sweep.toml --resume", "goes on with it, or begins it"},
+	{"pawl tune sweep.toml --dry-run", "shows what would be tried"},
+	{"pawl tune ls runs/tune/sweep", "its trials"},
+	{"pawl tune show runs/tune/sweep 3", "all about one of them"},
+	{"pawl tune best runs/tune/sweep", "the best one and its checkpoint"},
+	EXAMPLE_END,
+};
+
+void
+search_close(struct tune_experiment **e)
+{
+	if (*e != NULL)
+		tune_experiment_close(*e);
+	*e = NULL;
+}
+
+static void
+close_runner(struct tune_runner **r)
+{
+	tune_runner_free(*r);
+	*r = NULL;
+}
+
+static bool
+ends_with(const char *text, const char *end)
+{
+	size_t n = strlen(text), m = strlen(end);
+
+	return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static int
+read_text(struct cli *cli, const char *path, char **ret, size_t *ret_len, struct pawl_error *err)
+{
+	FILE *file = fopen(path, "re");
+	char *text = keep_alloc(&cli->keep, TUNE_MAX_BYTES + 2, 1);
+	size_t len;
+
+	if (file == NULL)
+		return cli_error(err, errno == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "%s: %s", path, strerror(errno));
+	errno = 0;
+	len = fread(text, 1, TUNE_MAX_BYTES + 1, file);
+	if (ferror(file) != 0) {
+		(void)fclose(file);
+		return cli_error(err, PAWL_EIO, "%s: %s", path, strerror(errno));
+	}
+	(void)fclose(file);
+	if (len > TUNE_MAX_BYTES)
+		return cli_error(err, PAWL_ELIMIT, "%s: more than %zu bytes", path, TUNE_MAX_BYTES);
+	*ret = text;
+	*ret_len = len;
+	return 0;
+}
+
+/* The file's name without folder and ending. */
+static const char *
+base_of(struct cli *cli, const char *path)
+{
+	const char *base = strrchr(path, '/'), *dot;
+
+	base = base != NULL ? base + 1 : path;
+	dot = strrchr(base, '.');
+	return keep_strndup(&cli->keep, base, dot != NULL && dot != base ? (size_t)(dot - base) : strlen(base));
+}
+
+/* The document of a file, as JSON; one without a name is called after its file. */
+static int
+read_document(struct cli *cli, const char *path, const char **ret, struct pawl_error *err)
+{
+	char *text = NULL, *json = NULL, *done;
+	json_error_t wrong;
+	json_t *object;
+	size_t len = 0;
+	int rc = read_text(cli, path, &text, &len, err);
+
+	if (rc == 0 && ends_with(path, ".toml"))
+		rc = tune_toml_to_json(text, len, path, &json, err);
+	if (rc < 0)
+		return rc;
+	object = json_loadb(json != NULL ? json : text, json != NULL ? strlen(json) : len, JSON_REJECT_DUPLICATES,
+	                    &wrong);
+	free(json);
+	if (object == NULL)
+		return cli_error(err, PAWL_EUSAGE, "%s:%d: %s", path, wrong.line, wrong.text);
+	if (json_is_object(object) && json_object_get(object, "name") == NULL)
+		(void)json_object_set_new(object, "name", json_string(base_of(cli, path)));
+	done = json_dumps(object, JSON_REAL_PRECISION(17));
+	json_decref(object);
+	if (done == NULL)
+		return cli_error(err, PAWL_EUSAGE, "%s: expected a table, found something else", path);
+	*ret = keep_printf(&cli->keep, "%s", done);
+	free(done);
+	return 0;
+}
+
+/* ---- what would be tried ---- */
+
+static void
+dry_json(struct cli *cli, const char *spec, uint64_t n, char **configs, size_t n_configs)
+{
+	struct jsonout j;
+
+	(void)cli;
+	jsonout_init(&j, stdout);
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", "tune");
+	jsonout_bool(&j, "dry_run", true);
+	jsonout_literal(&j, "document", spec);
+	jsonout_uint(&j, "trials", n);
+	jsonout_begin_array(&j, "configs");
+	for (size_t i = 0; i < n_configs; i++)
+		jsonout_literal(&j, NULL, configs[i]);
+	jsonout_end(&j);
+	jsonout_end(&j);
+}
+
+/* A command as a person would type it, without quotes. */
+static const char *
+command_line(struct cli *cli, const char *spec, const char *config, int *rc, struct pawl_error *err)
+{
+	char *text = NULL, *kept;
+
+	*rc = tune_command_text(spec, config, &text, err);
+	if (*rc < 0)
+		return "";
+	for (char *at = text; *at != '\0'; at++)
+		*at = *at == '\n' ? ' ' : *at;
+	kept = keep_printf(&cli->keep, "%s", text);
+	free(text);
+	return kept;
+}
+
+static int
+dry_run(struct cli *cli, const char *document)
+{
+	static const struct column columns[] = {{"trial", true, RIGID, 0}, {"command", false, RUN_OVER, 0}};
+	struct grid *grid = grid_new(&cli->keep, columns, 2);
+	struct pawl_error err = {0};
+	char *spec = NULL, *configs[TUNE_SHOWN] = {0};
+	uint64_t n = 0;
+	size_t shown = 0;
+	int rc = tune_spec_check(document, &spec, &n, &err);
+
+	for (uint64_t i = 0; rc == 0 && i < n && i < TUNE_SHOWN; i++) {
+		struct cell *cells = grid_row(grid);
+
+		rc = tune_spec_config(document, i, &configs[i], &err);
+		if (rc < 0)
+			break;
+		shown++;
+		cells[0].text = keep_printf(&cli->keep, "%" PRIu64, i);
+		cells[1].text = text_clean(&cli->keep, command_line(cli, document, configs[i], &rc, &err));
+	}
+	if (rc == 0 && cli->common.json)
+		dry_json(cli, spec, n, configs, shown);
+	else if (rc == 0)
+		grid_print(grid, &cli->out);
+	if (rc == 0 && n > shown)
+		cli_note(cli, "and %" PRIu64 " more", n - shown);
+	for (size_t i = 0; i < shown; i++)
+		free(configs[i]);
+	free(spec);
+	return rc < 0 ? cli_fail(cli, &err) : 0;
+}
+
+/* ---- the search ---- */
+
+static double
+seconds_now(void)
+{
+	struct timespec t;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Waits for the trials of a runner that was killed a moment ago. */
+static int
+open_search(const char *document, const struct tune_args *args, struct tune_experiment **ret, struct pawl_error *err)
+{
+	struct tune_open_opts opts = {.resume = args->retry_failed ? TUNE_ERRORED_ONLY
+	                                        : args->resume     ? TUNE_AUTO
+	                                                           : TUNE_NEW};
+	const struct timespec pause = {.tv_nsec = 50 * 1000 * 1000};
+	double until = seconds_now() + TUNE_LOCK_S;
+	int rc;
+
+	for (;;) {
+		rc = tune_experiment_open(document, &opts, ret, err);
+		if (rc != PAWL_EBUSY || opts.resume == TUNE_NEW || seconds_now() >= until)
+			return rc;
+		(void)nanosleep(&pause, NULL);
+	}
+}
+
+static const char *
+name_of(struct cli *cli, const struct tune_experiment *e, uint32_t trial)
+{
+	struct tune_trial t;
+
+	return tune_trial_info(e, trial, &t, NULL) == 0 ? text_clean(&cli->keep, keep_printf(&cli->keep, "%s", t.name))
+	                                                : "?";
+}
+
+/* One event as a line. */
+static void
+tell(struct cli *cli, const struct tune_experiment *e, const struct tune_event *event)
+{
+	static const char *const verdicts[] = {"", ", paused", ", stopped", ", goes on from a better one"};
+	const char *name = event->kind == TUNE_EVENT_NOTICE ? "" : name_of(cli, e, event->trial);
+	struct tune_trial t;
+
+	switch (event->kind) {
+	case TUNE_EVENT_STARTED:
+		cli_note(cli, "%s  started%s%s", name, event->text != NULL ? " from " : "",
+		         event->text != NULL ? event->text : "");
+		break;
+	case TUNE_EVENT_REPORT:
+		if ((cli->common.verbose || event->verdict != TUNE_CONTINUE) &&
+		    tune_trial_info(e, event->trial, &t, NULL) == 0)
+			cli_note(cli, "%s  iteration %" PRIu64 "%s%s%s%s%s", name, t.iteration,
+			         isnan(t.metric) ? "" : ": ",
+			         isnan(t.metric) ? "" : human_number(&cli->keep, t.metric, 5), verdicts[event->verdict],
+			         *event->reason != '\0' ? ": " : "", event->reason);
+		break;
+	case TUNE_EVENT_CHECKPOINT:
+		if (cli->common.verbose)
+			cli_note(cli, "%s  saved %s", name, event->text);
+		break;
+	case TUNE_EVENT_ENDED:
+		if (event->how == TUNE_FAILED)
+			cli_warn(cli, "%s  failed%s: %s", name, event->again ? ", will be tried again" : "",
+			         event->text);
+		else
+			cli_note(cli, "%s  %s", name,
+			         event->how == TUNE_LOST ? "set aside"
+			         : event->again          ? "paused"
+			                                 : "ended");
+		break;
+	case TUNE_EVENT_NOTICE:
+		cli_note(cli, "%s", event->text);
+		break;
+	case TUNE_EVENT_NONE:
+	case TUNE_EVENT_DONE:
+		break;
+	}
+}
+
+/* Until all is done or a signal has come and the trials have saved. */
+static int
+loop(struct cli *cli, struct tune_experiment *e, struct tune_runner *runner, struct pawl_error *err)
+{
+	struct live live = {.term = cli->err.tty && !cli->common.quiet && !cli->common.no_progress ? &cli->err : NULL};
+	struct pawl_meter meter = {0};
+	struct tune_event event;
+	bool stopping = false;
+	int rc;
+
+	work_begin(cli->work, NULL, &meter, 0);
+	do {
+		rc = tune_runner_poll(runner, TUNE_POLL_MS, &event, err);
+		if (rc < 0)
+			break;
+		if (!stopping && __atomic_load_n(&meter.cancel, __ATOMIC_RELAXED)) {
+			stopping = true;
+			live_erase(&live);
+			cli_warn(cli, "stopping: %s may report and save first; once more to end them now",
+			         human_count(&cli->keep, tune_runner_count(runner), "trial", "trials"));
+			tune_runner_stop(runner, false);
+		}
+		if (event.kind != TUNE_EVENT_NONE && (live.term == NULL || event.kind == TUNE_EVENT_NOTICE ||
+		                                      (event.kind == TUNE_EVENT_ENDED && event.how == TUNE_FAILED))) {
+			live_erase(&live);
+			tell(cli, e, &event);
+		}
+		live_draw(&live, cli, e, false);
+	} while (event.kind != TUNE_EVENT_DONE);
+	live_erase(&live);
+	work_end(cli->work);
+	if (rc == 0 && stopping)
+		return cli_error(err, PAWL_ECANCELLED, "interrupted");
+	return rc;
+}
+
+static void
+result_json(struct cli *cli, const struct tune_experiment *e, bool interrupted)
+{
+	struct tune_counts counts;
+	struct jsonout j;
+	uint32_t best;
+
+	tune_experiment_counts(e, &counts);
+	jsonout_init(&j, stdout);
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", "tune");
+	jsonout_text(&j, "folder", tune_experiment_folder(e));
+	jsonout_bool(&j, "interrupted", interrupted);
+	if (tune_best(e, NULL, NULL, NULL, &best, NULL, NULL) == 0)
+		trials_json(cli, &j, "best", e, best);
+	else
+		jsonout_null(&j, "best");
+	jsonout_begin_array(&j, "trials");
+	for (uint32_t i = 0; i < counts.trials; i++)
+		trials_json(cli, &j, NULL, e, i);
+	jsonout_end(&j);
+	jsonout_end(&j);
+	cli->wrote_json = true;
+}
+
+static void
+result_print(struct cli *cli, const struct tune_experiment *e)
+{
+	struct tune_counts counts;
+
+	tune_experiment_counts(e, &counts);
+	trials_print(cli, e, &cli->out, TUNE_SHOWN);
+	if (counts.trials > TUNE_SHOWN)
+		cli_note(cli, "and %" PRIu32 " more: pawl tune ls %s", counts.trials - TUNE_SHOWN,
+		         tune_experiment_folder(e));
+	(void)putchar('\n');
+	trials_print_best(cli, e, NULL, NULL, NULL);
+	cli_note(cli, "%s; all of it lies in %s", trials_summary(&cli->keep, e), tune_experiment_folder(e));
+}
+
+/* Can the first trial's command be made? What is wrong here is wrong for all of them. */
+static int
+check_command(const char *document, struct pawl_error *err)
+{
+	char *spec = NULL, *config = NULL, *text = NULL;
+	uint64_t n = 0;
+	int rc = tune_spec_check(document, &spec, &n, err);
+
+	if (rc == 0)
+		rc = n > 0 ? tune_spec_config(document, 0, &config, err)
+		           : cli_error(err, PAWL_EUSAGE,
+		                       "document: search: expected one that makes trials by itself, found 'given'");
+	if (rc == 0)
+		rc = tune_command_text(document, config, &text, err);
+	free(text);
+	free(config);
+	free(spec);
+	return rc;
+}
+
+static int
+run_search(struct cli *cli, const struct tune_args *args)
+{
+	CLEANUP(search_close) struct tune_experiment *e = NULL;
+	CLEANUP(close_runner) struct tune_runner *runner = NULL;
+	struct tune_runner_opts opts = {.cpus = (double)args->cpus, .gpus = (int64_t)args->gpus};
+	struct pawl_error err = {0};
+	struct tune_counts counts;
+	const char *document = NULL;
+	int rc = read_document(cli, cli->operands[0], &document, &err);
+
+	if (rc == 0 && args->dry_run)
+		return dry_run(cli, document);
+	if (rc == 0)
+		rc = check_command(document, &err);
+	if (rc == 0)
+		rc = open_search(document, args, &e, &err);
+	if (rc == PAWL_EEXISTS)
+		cli_note(cli, "--resume goes on with it");
+	if (rc == 0)
+		rc = tune_runner_new(e, &opts, &runner, &err);
+	if (rc < 0)
+		return cli_fail(cli, &err);
+	if (*tune_experiment_notice(e) != '\0')
+		cli_note(cli, "%s", tune_experiment_notice(e));
+	rc = loop(cli, e, runner, &err);
+	if (rc == 0 || rc == PAWL_ECANCELLED) {
+		if (cli->common.json)
+			result_json(cli, e, rc != 0);
+		else
+			result_print(cli, e);
+	}
+	if (rc == PAWL_ECANCELLED)
+		cli_note(cli, "go on with: pawl tune %s --resume", cli->operands[0]);
+	if (rc < 0)
+		return cli_fail(cli, &err);
+	tune_experiment_counts(e, &counts);
+	return counts.state[TUNE_ERROR] > 0 ? 1 : 0;
+}
+
+static int
+run_tune(struct cli *cli, const void *ptr)
+{
+	static const struct {
+		const char *name;
+		int (*run)(struct cli *cli, const struct tune_args *args);
+	} verbs[] = {{"ls", search_ls},
+	             {"show", search_show},
+	             {"best", search_best},
+	             {"export", search_export},
+	             {"stop", search_stop}};
+	const struct tune_args *args = ptr;
+
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
+		if (strcmp(cli->operands[0], verbs[i].name) != 0)
+			continue;
+		if (cli->n_operands < 2)
+			return cli_usage(cli, "DIR is missing (usage: pawl tune %s DIR)", verbs[i].name);
+		if (cli->n_operands > 2 && strcmp(verbs[i].name, "show") != 0)
+			return cli_usage(cli, "unexpected argument '%s'", cli->operands[2]);
+		return verbs[i].run(cli, args);
+	}
+	if (cli->n_operands > 1)
+		return cli_usage(
+			cli,
+			"unexpected argument '%s' (usage: pawl tune FILE, or pawl tune ls|show|best|export|stop DIR)",
+			cli->operands[1]);
+	return run_search(cli, args);
+}
+
+const struct command cmd_tune = {
+	.name = "tune",
+	.group = GROUP_SEARCH,
+	.summary = "search for good hyperparameters, with trials in any language",
+	.about =
+		"FILE (TOML, or JSON) says what to run and what to try. Each trial is a process that reports its metrics and "
+		"checkpoints ('pawl report' does that for scripts); a scheduler stops, pauses or clones trials by them. "
+		"Trials that fail start again from their last checkpoint as often as max_failures allows.\n\n"
+		"Ctrl+C lets every trial report and save once more; a second one ends all at once. However it ended, "
+		"the same call with --resume goes on: what was finished stays finished.\n\n"
+		"ls, show, best and export look at the folder of a search, also while it runs: its trials, one trial "
+		"(by name or number), the best one and its checkpoint, all results as CSV. stop ends a running search "
+		"like Ctrl+C.\n\n"
+		"Exit status 0: all trials have ended; 1: some have failed.",
+	.operands = operands,
+	.options = options,
+	.examples = examples,
+	.args_size = sizeof(struct tune_args),
+	.run = run_tune,
+};

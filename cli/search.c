@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* search: see search.h. Called by cmd_tune.c; opens the search to look only, so that it may be running. */
+#include "search.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "human.h"
+#include "info.h"
+#include "jsonout.h"
+#include "trials.h"
+
+static int
+open_folder(struct cli *cli, struct tune_experiment **ret, struct pawl_error *err)
+{
+	const struct tune_open_opts opts = {.folder = cli->operands[1], .resume = TUNE_READ};
+
+	return tune_experiment_open(NULL, &opts, ret, err);
+}
+
+static uint32_t
+count_of(const struct tune_experiment *e)
+{
+	struct tune_counts counts;
+
+	tune_experiment_counts(e, &counts);
+	return counts.trials;
+}
+
+int
+search_ls(struct cli *cli, const struct tune_args *args)
+{
+	CLEANUP(search_close) struct tune_experiment *e = NULL;
+	struct pawl_error err = {0};
+	struct jsonout j;
+
+	(void)args;
+	if (open_folder(cli, &e, &err) < 0)
+		return cli_fail(cli, &err);
+	if (!cli->common.json) {
+		trials_print(cli, e, &cli->out, 0);
+		cli_note(cli, "%s", trials_summary(&cli->keep, e));
+		return 0;
+	}
+	jsonout_init(&j, stdout);
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", "tune");
+	jsonout_text(&j, "folder", tune_experiment_folder(e));
+	jsonout_begin_array(&j, "trials");
+	for (uint32_t i = 0; i < count_of(e); i++)
+		trials_json(cli, &j, NULL, e, i);
+	jsonout_end(&j);
+	jsonout_end(&j);
+	return 0;
+}
+
+/* By number, name or id. */
+static int
+find_trial(const struct tune_experiment *e, const char *what, uint32_t *ret, struct pawl_error *err)
+{
+	struct tune_trial t;
+	char *end;
+	unsigned long number = strtoul(what, &end, 10);
+
+	if (*what >= '0' && *what <= '9' && *end == '\0' && number < count_of(e)) {
+		*ret = (uint32_t)number;
+		return 0;
+	}
+	for (uint32_t i = 0; tune_trial_info(e, i, &t, NULL) == 0; i++)
+		if (strcmp(t.name, what) == 0 || strcmp(t.id, what) == 0) {
+			*ret = i;
+			return 0;
+		}
+	return cli_error(err, PAWL_ENOTFOUND, "%s: no trial '%s' (there are %" PRIu32 ", from 0)",
+	                 tune_experiment_folder(e), what, count_of(e));
+}
+
+static void
+line(struct cli *cli, const char *name, const char *text)
+{
+	if (text != NULL && *text != '\0')
+		(void)printf("%-12s%s\n", name, text_clean(&cli->keep, keep_printf(&cli->keep, "%s", text)));
+}
+
+static void
+print_trial(struct cli *cli, const struct tune_experiment *e, uint32_t trial)
+{
+	struct keep *keep = &cli->keep;
+	struct tune_checkpoint c;
+	struct tune_trial t;
+
+	if (tune_trial_info(e, trial, &t, NULL) < 0)
+		return;
+	line(cli, "trial", t.name);
+	line(cli, "id", t.id);
+	line(cli, "state", tune_state_name(t.state));
+	line(cli, "iteration", keep_printf(keep, "%" PRIu64, t.iteration));
+	line(cli, "time", human_seconds(keep, t.time_s));
+	line(cli, "metric", isnan(t.metric) ? NULL : human_number(keep, t.metric, 6));
+	line(cli, "best", isnan(t.best) ? NULL : human_number(keep, t.best, 6));
+	line(cli, "config", t.config_json);
+	line(cli, "result", t.result_json);
+	line(cli, "attempts", keep_printf(keep, "%" PRIu32 ", failures %" PRIu32, t.attempts, t.failures));
+	line(cli, "error", t.error);
+	line(cli, "host", t.host);
+	line(cli, "folder", keep_printf(keep, "%s/%s", tune_experiment_folder(e), t.name));
+	for (uint32_t i = 0; tune_trial_checkpoint(e, trial, i, &c, NULL) == 0; i++)
+		line(cli, i == 0 ? "checkpoints" : "",
+		     isnan(c.metric) ? c.name : keep_printf(keep, "%s  %s", c.name, human_number(keep, c.metric, 6)));
+}
+
+static void
+one_json(struct cli *cli, const struct tune_experiment *e, uint32_t trial, const char *best_checkpoint)
+{
+	struct jsonout j;
+
+	jsonout_init(&j, stdout);
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", "tune");
+	jsonout_text(&j, "folder", tune_experiment_folder(e));
+	trials_json(cli, &j, "trial", e, trial);
+	if (best_checkpoint != NULL)
+		jsonout_text(&j, "best_checkpoint", best_checkpoint);
+	jsonout_end(&j);
+}
+
+int
+search_show(struct cli *cli, const struct tune_args *args)
+{
+	CLEANUP(search_close) struct tune_experiment *e = NULL;
+	struct pawl_error err = {0};
+	uint32_t trial = 0;
+	char *text;
+
+	(void)args;
+	if (open_folder(cli, &e, &err) < 0)
+		return cli_fail(cli, &err);
+	if (cli->n_operands < 3) {
+		json_t *spec = json_loads(tune_experiment_spec(e), 0, NULL);
+
+		text = json_dumps(spec, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+		json_decref(spec);
+		(void)printf("%s\n", text != NULL ? text : "");
+		free(text);
+		return 0;
+	}
+	if (find_trial(e, cli->operands[2], &trial, &err) < 0)
+		return cli_fail(cli, &err);
+	if (cli->common.json)
+		one_json(cli, e, trial, NULL);
+	else
+		print_trial(cli, e, trial);
+	return 0;
+}
+
+int
+search_best(struct cli *cli, const struct tune_args *args)
+{
+	CLEANUP(search_close) struct tune_experiment *e = NULL;
+	struct pawl_error err = {0};
+	struct tune_trial t;
+	const char *name = NULL, *path = "";
+	uint32_t best;
+
+	if (open_folder(cli, &e, &err) < 0 ||
+	    tune_best(e, args->metric, args->mode, args->scope, &best, NULL, &err) < 0 ||
+	    tune_trial_info(e, best, &t, &err) < 0)
+		return cli_fail(cli, &err);
+	if (!cli->common.json) {
+		trials_print_best(cli, e, args->metric, args->mode, args->scope);
+		return 0;
+	}
+	if (tune_best_checkpoint(e, best, args->metric, args->mode, &name, NULL) == 0)
+		path = keep_printf(&cli->keep, "%s/%s/%s", tune_experiment_folder(e), t.name, name);
+	one_json(cli, e, best, path);
+	return 0;
+}
+
+/* ---- results as a table ---- */
+
+/* The results of a trial, a line each, until `each` refuses. */
+static void
+each_result(const char *folder, const char *trial, void (*each)(void *arg, const json_t *result), void *arg)
+{
+	char *path = NULL, *text = NULL;
+	size_t cap = 0;
+	FILE *file;
+
+	if (asprintf(&path, "%s/%s/result.json", folder, trial) < 0)
+		return;
+	file = fopen(path, "re");
+	free(path);
+	while (file != NULL && getline(&text, &cap, file) > 0) {
+		json_t *result = json_loads(text, 0, NULL);
+
+		if (json_is_object(result)) /* a line that is being written is none yet */
+			each(arg, result);
+		json_decref(result);
+	}
+	free(text);
+	if (file != NULL)
+		(void)fclose(file);
+}
+
+static void
+take_names(void *arg, const json_t *result)
+{
+	json_t *names = arg, *value;
+	const char *key;
+
+	json_object_foreach((json_t *)(uintptr_t)result, key, value)
+	{
+		if (!json_is_object(value) && !json_is_array(value) && json_object_get(names, key) == NULL)
+			(void)json_object_set_new(names, key, json_true());
+	}
+}
+
+static void
+put_field(const char *text)
+{
+	if (strpbrk(text, ",\"\n\r") == NULL) {
+		(void)fputs(text, stdout);
+		return;
+	}
+	(void)putchar('"');
+	for (; *text != '\0'; text++)
+		(void)printf(*text == '"' ? "\"\"" : "%c", *text);
+	(void)putchar('"');
+}
+
+static void
+put_value(const json_t *value)
+{
+	char *text;
+
+	if (value == NULL || json_is_null(value))
+		return;
+	if (json_is_string(value)) {
+		put_field(json_string_value(value));
+		return;
+	}
+	text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(17));
+	put_field(text != NULL ? text : "");
+	free(text);
+}
+
+struct rows {
+	json_t *names;
+	const char *trial;
+	const json_t *config;
+};
+
+static void
+put_row(void *arg, const json_t *result)
+{
+	const struct rows *rows = arg;
+	json_t *value;
+	const char *key;
+
+	put_field(rows->trial);
+	json_object_foreach(rows->names, key, value)
+	{
+		(void)putchar(',');
+		put_value(strncmp(key, "config/", 7) == 0 ? json_object_get(rows->config, key + 7)
+		                                          : json_object_get(result, key));
+	}
+	(void)putchar('\n');
+}
+
+static void
+export_rows(const struct tune_experiment *e)
+{
+	struct rows rows = {.names = json_object()};
+	struct tune_trial t;
+	json_t *value;
+	const char *key;
+
+	for (uint32_t i = 0; tune_trial_info(e, i, &t, NULL) == 0; i++)
+		each_result(tune_experiment_folder(e), t.name, take_names, rows.names);
+	for (uint32_t i = 0; tune_trial_info(e, i, &t, NULL) == 0; i++) {
+		json_t *config = json_loads(t.config_json, 0, NULL);
+
+		json_object_foreach(config, key, value)
+		{
+			char *name = NULL;
+
+			if (asprintf(&name, "config/%s", key) >= 0)
+				(void)json_object_set_new(rows.names, name, json_true());
+			free(name);
+		}
+		json_decref(config);
+	}
+	(void)fputs("trial", stdout);
+	json_object_foreach(rows.names, key, value)
+	{
+		(void)putchar(',');
+		put_field(key);
+	}
+	(void)putchar('\n');
+	for (uint32_t i = 0; tune_trial_info(e, i, &t, NULL) == 0; i++) {
+		json_t *config = json_loads(t.config_json, 0, NULL);
+
+		rows.trial = t.name;
+		rows.config = config;
+		each_result(tune_experiment_folder(e), t.name, put_row, &rows);
+		json_decref(config);
+	}
+	json_decref(rows.names);
+}
+
+struct list {
+	struct jsonout j;
+};
+
+static void
+list_result(void *arg, const json_t *result)
+{
+	struct list *list = arg;
+	char *text = json_dumps(result, JSON_COMPACT | JSON_REAL_PRECISION(17));
+
+	if (text != NULL)
+		jsonout_literal(&list->j, NULL, text);
+	free(text);
+}
+
+int
+search_export(struct cli *cli, const struct tune_args *args)
+{
+	CLEANUP(search_close) struct tune_experiment *e = NULL;
+	struct pawl_error err = {0};
+	struct tune_trial t;
+	struct list list;
+
+	(void)args;
+	if (open_folder(cli, &e, &err) < 0)
+		return cli_fail(cli, &err);
+	if (!cli->common.json) {
+		export_rows(e);
+		return 0;
+	}
+	jsonout_init(&list.j, stdout);
+	jsonout_begin_object(&list.j, NULL);
+	jsonout_text(&list.j, "command", "tune");
+	jsonout_begin_array(&list.j, "results");
+	for (uint32_t i = 0; tune_trial_info(e, i, &t, NULL) == 0; i++)
+		each_result(tune_experiment_folder(e), t.name, list_result, &list);
+	jsonout_end(&list.j);
+	jsonout_end(&list.j);
+	return 0;
+}
+
+/* ---- stopping ---- */
+
+#define STOP_PAUSE_MS 50
+
+/* The runner's note: its process, the signal it takes for Ctrl+C, its host. */
+static int
+read_note(const char *folder, long *ret_pid, int *ret_signal, struct pawl_error *err)
+{
+	char *path = NULL, host[256] = "", here[256] = "";
+	FILE *file;
+	int n;
+
+	if (asprintf(&path, "%s/.runner", folder) < 0)
+		return cli_error(err, PAWL_ENOMEM, "out of memory");
+	file = fopen(path, "re");
+	free(path);
+	n = file != NULL ? fscanf(file, "%ld %d %255s", ret_pid, ret_signal, host) : 0;
+	if (file != NULL)
+		(void)fclose(file);
+	if (n != 3 || *ret_pid <= 1 || (*ret_signal != SIGINT && *ret_signal != SIGTERM))
+		return cli_error(err, PAWL_ENOTFOUND, "%s: nothing runs this search", folder);
+	(void)gethostname(here, sizeof(here) - 1);
+	if (strcmp(host, here) != 0)
+		return cli_error(err, PAWL_EUNSUPPORTED, "%s: process %ld on host %s runs this search; stop it there",
+		                 folder, *ret_pid, host);
+	return 0;
+}
+
+/* Does somebody hold the lock? */
+static bool
+is_running(const char *folder)
+{
+	char *path = NULL;
+	int fd = asprintf(&path, "%s/.lock", folder) >= 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	bool held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0;
+
+	if (fd >= 0)
+		(void)close(fd);
+	free(path);
+	return held;
+}
+
+/* The longest that its trials may take: to report, and to follow SIGTERM. */
+static double
+patience_of(const struct tune_experiment *e)
+{
+	json_t *spec = json_loads(tune_experiment_spec(e), 0, NULL);
+	double grace = json_number_value(json_object_get(spec, "grace_s"));
+
+	json_decref(spec);
+	return 2 * grace + 30;
+}
+
+int
+search_stop(struct cli *cli, const struct tune_args *args)
+{
+	CLEANUP(search_close) struct tune_experiment *e = NULL;
+	const struct timespec pause = {.tv_nsec = STOP_PAUSE_MS * 1000000L};
+	struct pawl_error err = {0};
+	const char *folder = cli->operands[1];
+	struct jsonout j;
+	double until;
+	long pid = 0;
+	int number = 0, rc = open_folder(cli, &e, &err);
+
+	(void)args;
+	if (rc == 0 && !is_running(folder))
+		rc = cli_error(&err, PAWL_ENOTFOUND, "%s: nothing runs this search", folder);
+	if (rc == 0)
+		rc = read_note(folder, &pid, &number, &err);
+	if (rc == 0 && kill((pid_t)pid, number) != 0)
+		rc = cli_error(&err, errno == EPERM ? PAWL_EAUTH : PAWL_ENOTFOUND, "%s: process %ld: %s", folder, pid,
+		               strerror(errno));
+	if (rc < 0)
+		return cli_fail(cli, &err);
+	for (until = info_now() + patience_of(e); is_running(folder);) {
+		if (info_now() >= until) {
+			(void)cli_error(&err, PAWL_ETIMEOUT, "%s: process %ld was asked to stop and still runs", folder,
+			                pid);
+			return cli_fail(cli, &err);
+		}
+		(void)nanosleep(&pause, NULL);
+	}
+	cli_note(cli, "process %ld has stopped", pid);
+	if (!cli->common.json)
+		return 0;
+	jsonout_init(&j, stdout);
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", "tune");
+	jsonout_int(&j, "stopped", pid);
+	jsonout_end(&j);
+	return 0;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* search: looking at the folder of a search, for `pawl tune ls|show|best|export|stop`. */
+#ifndef PAWL_CLI_SEARCH_H
+#define PAWL_CLI_SEARCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cli.h"
+#include "tune.h"
+
+struct tune_args {
+	bool resume, retry_failed, dry_run;
+	uint64_t cpus, gpus;
+	const char *metric, *mode, *scope;
+};
+
+void search_close(struct tune_experiment **e);
+/* Each returns the exit status; operand 1 is the folder. */
+int search_ls(struct cli *cli, const struct tune_args *args);
+int search_show(struct cli *cli, const struct tune_args *args);
+int search_best(struct cli *cli, const struct tune_args *args);
+int search_export(struct cli *cli, const struct tune_args *args);
+int search_stop(struct cli *cli, const struct tune_args *args);
+
+#endif
