@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two things that the package does with files itself: copying a checkpoint's folder, and the notes beside one.
+"""The few things that the package does with files itself: copying a checkpoint's folder, the notes beside one, and
+giving a folder that somebody has filled its name.
 
-Both are there whole and durable, or not at all: written beside, synced, then renamed.
+All are there whole and durable, or not at all: written beside, synced, then renamed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import stat
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
+from . import _pawl
 from ._pawl import AccessError, ExistsError, NoSpaceError, NotFoundError, PawlError, ReadOnlyError, StorageError
 
 _KINDS: tuple[tuple[type[OSError], Callable[[str], PawlError]], ...] = (
@@ -84,4 +86,22 @@ def replace(target: str, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(target + ".new", target)
+        _sync(os.path.dirname(target))
+
+
+def publish(partial: str, target: str) -> None:
+    """Gives a folder its name, durably, with all that is in it; a folder that has the name already is replaced."""
+    with _as_ours(target):
+        for folder, _, files in os.walk(partial, topdown=False):
+            for file in files:
+                if not os.path.islink(os.path.join(folder, file)):
+                    _sync(os.path.join(folder, file))
+            _sync(folder)
+        try:
+            os.rename(partial, target)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            _pawl.exchange(partial, target)
+            shutil.rmtree(partial, ignore_errors=True)
         _sync(os.path.dirname(target))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* _pawl: the extension module: its state, and the functions that need no run. */
-#include "py.h"
+#include "py_tune.h"
 
 #include <unistd.h>
 
@@ -123,6 +123,9 @@ static PyMethodDef functions[] = {
 	{"saver_fetch", py_saver_fetch, METH_VARARGS, "Bring a file from a store to a path."},
 	{"path_matches", py_path_matches, METH_VARARGS, "Does a path match a glob?"},
 	{"no_numbers", py_no_numbers, METH_O, "Names of the metrics that are no numbers."},
+	{"tune_spec_check", py_tune_spec_check, METH_VARARGS, "(canonical document, number of trials)"},
+	{"tune_spec_config", py_tune_spec_config, METH_VARARGS, "The configuration of one of its trials."},
+	{"exchange", py_tune_exchange, METH_VARARGS, "Two folders, into each other's place."},
 	{NULL, NULL, 0, NULL},
 };
 
@@ -167,7 +170,8 @@ module_exec(PyObject *module)
 	st->ordered_dict = PyObject_GetAttrString(collections, "OrderedDict");
 	if (!st->ordered_dict || intern_strings(st) < 0 || py_errors_init(module, st) < 0 ||
 	    py_run_init(module, st) < 0 || py_ticket_init(module, st) < 0 || py_hold_init(module, st) < 0 ||
-	    py_sync_init(module) < 0 || py_files_init(module) < 0 || py_saver_init(module) < 0)
+	    py_sync_init(module) < 0 || py_files_init(module) < 0 || py_saver_init(module) < 0 ||
+	    py_tune_init(module, st) < 0 || py_tune_run_init(module) < 0)
 		return -1;
 	return add_numbers(module);
 }
@@ -183,6 +187,7 @@ module_traverse(PyObject *module, visitproc visit, void *arg)
 	Py_VISIT(st->ticket_type);
 	Py_VISIT(st->hold_type);
 	Py_VISIT(st->watch_type);
+	Py_VISIT(st->experiment_type);
 	Py_VISIT(st->ordered_dict);
 	Py_VISIT(st->shard);
 	Py_VISIT(st->per_rank);
@@ -200,6 +205,7 @@ module_clear(PyObject *module)
 	Py_CLEAR(st->ticket_type);
 	Py_CLEAR(st->hold_type);
 	Py_CLEAR(st->watch_type);
+	Py_CLEAR(st->experiment_type);
 	Py_CLEAR(st->ordered_dict);
 	Py_CLEAR(st->shard);
 	Py_CLEAR(st->per_rank);

@@ -1,11 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The watcher of SIGTERM and SIGUSR1, one per process, shared by the managers that look at it."""
+"""The watcher of SIGTERM and SIGUSR1, one per process, shared by all who look at it; how a job ends by them."""
 
 from __future__ import annotations
 
 import threading
 
 from . import _pawl
+
+REQUEUE_EXIT_CODE = 75  # EX_TEMPFAIL: what was asked for may go well another time
+
+
+class Preempted(SystemExit):
+    """The job was told to end by SIGTERM or SIGUSR1 and did so; its exit status asks a scheduler to start it again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(REQUEUE_EXIT_CODE)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
 
 _lock = threading.Lock()
 _watch: _pawl.Watch | None = None

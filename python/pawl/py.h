@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * py: what the files of the extension module _pawl share. The module translates and nothing else: Python objects to the
- * calls of pawl.h and back. Deciding, writing and reading are the library's.
+ * calls of pawl.h and tune.h and back. Deciding, writing and reading are the library's.
  *
  *   _pawl.c        the module, its functions          py_error.c  exceptions
  *   py_run.c       Run: open, wait, close             py_save.c   Run: saving
@@ -9,6 +9,7 @@
  *   py_list.c      Run: listing, pins, scores, pruning
  *   py_pieces.c    Run: what lies where in a checkpoint, boxes of tensors
  *   py_saver.c     Saver: checkpoint files by name     py_files.c  Files: single files
+ *   py_tune.c      Experiment                         py_tune_run.c TrialRunner
  *   py_ticket.c    Ticket, Hold, Watch                py_frame.c  torch, NumPy and JAX, as far as they are imported
  *   py_tensor.c    a framework's tensor -> struct pawl_tensor, without copying
  *   py_walk.c      Python objects -> struct pawl_state
@@ -88,7 +89,7 @@ struct py_jax {
 /* State of the module. */
 struct py_state {
 	PyObject *errors[PY_N_CODES];     /* by -code; [0] is PawlError */
-	PyObject *run_type, *ticket_type, *hold_type, *watch_type;
+	PyObject *run_type, *ticket_type, *hold_type, *watch_type, *experiment_type;
 	PyObject *ordered_dict;           /* collections.OrderedDict */
 	PyObject *shard;                  /* pawl.Shard, once it is imported */
 	PyObject *per_rank;               /* pawl.PerRank */
@@ -397,6 +398,8 @@ int py_saver_init(PyObject *module); /* py_saver.c */
 /* For the module. */
 PyObject *py_saver_fetch(PyObject *module, PyObject *args);
 PyObject *py_path_matches(PyObject *module, PyObject *args);
+int py_tune_init(PyObject *module, struct py_state *st); /* py_tune.c */
+int py_tune_run_init(PyObject *module); /* py_tune_run.c */
 
 double py_now_seconds(void); /* monotonic */
 

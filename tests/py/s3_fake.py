@@ -82,7 +82,7 @@ CRC_TABLE = [crc_entry(i) for i in range(256)]
 
 
 class Fake:
-    """The server. One bucket, "bucket"; path style only."""
+    """The server. One bucket, path style only."""
 
     def __init__(self, certificate: str | None = None) -> None:
         self.objects: dict[str, Object] = {}
@@ -91,6 +91,7 @@ class Fake:
         self.headers: list[dict[str, str]] = []
         self.faults: dict[int, str] = {}
         self.always: Callable[[str, str], Answer | None] = lambda method, target: None
+        self.bucket = "bucket"
         self.conditions = True  # If-None-Match is honoured
         self.matches = True  # If-Match of a put is honoured
         self.page = 1000
@@ -225,7 +226,7 @@ class Fake:
         bucket, _, key = urllib.parse.unquote(path).lstrip("/").partition("/")
         if bad := self.check(headers, body):
             return bad
-        if bucket != "bucket":
+        if bucket != self.bucket:
             return error(404, "NoSuchBucket")
         if not key:
             return self.on_bucket(method, words, body)
@@ -258,7 +259,7 @@ class Fake:
         return {name: value for name, value in headers.items() if name.startswith("x-amz-meta-")}
 
     def source(self, headers: dict[str, str]) -> Object | Answer:
-        name = urllib.parse.unquote(headers["x-amz-copy-source"]).removeprefix("/").removeprefix("bucket/")
+        name = urllib.parse.unquote(headers["x-amz-copy-source"]).removeprefix("/").removeprefix(f"{self.bucket}/")
         found = self.objects.get(name)
         if found is None:
             return error(404, "NoSuchKey")

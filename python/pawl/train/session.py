@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _pawl, _signals
+from .. import _metrics, _pawl, _signals
 from .._pawl import MismatchError, PawlError, TimeoutError, UnsupportedError, UsageError
+from .._signals import REQUEUE_EXIT_CODE, Preempted
 from ..manager import CheckpointManager
 from . import parts
 from .channel import Channel
@@ -21,18 +22,6 @@ from .checkpoint import Checkpoint
 from .engine import Job
 
 USAGE_ERRORS = (UsageError, MismatchError, UnsupportedError)  # the program is wrong: it would fail again
-REQUEUE_EXIT_CODE = 75  # EX_TEMPFAIL: what was asked for may go well another time
-
-
-class Preempted(SystemExit):
-    """The job was told to end by SIGTERM or SIGUSR1 and did so; its exit status asks a scheduler to start it again."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(REQUEUE_EXIT_CODE)
-        self.message = message
-
-    def __str__(self) -> str:
-        return self.message
 
 
 @dataclass(frozen=True)
@@ -87,34 +76,6 @@ class TrainContext:
         return _session().stopping
 
 
-def _plain(metrics: object) -> dict[str, Any]:
-    """Metrics as the driver keeps them; what is no plain value is refused by name."""
-    if not isinstance(metrics, Mapping):
-        raise UsageError(f"report: metrics must be a dict, received {type(metrics).__name__}")
-    return {_name(key): _value(f"metrics[{key!r}]", value) for key, value in metrics.items()}
-
-
-def _name(key: object) -> str:
-    if not isinstance(key, str):
-        raise UsageError(f"report: the names of metrics must be str, received {key!r}")
-    return key
-
-
-def _value(where: str, value: Any) -> Any:
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    if isinstance(value, Mapping):
-        return {_name(key): _value(f"{where}[{key!r}]", inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_value(f"{where}[{i}]", inner) for i, inner in enumerate(value)]
-    if isinstance(value, numbers.Real):  # NumPy's numbers, fractions
-        return int(value) if isinstance(value, numbers.Integral) else float(value)
-    kind = f"{type(value).__module__}.{type(value).__name__}"
-    if hasattr(type(value), "__dlpack__"):
-        raise UsageError(f"report: {where} is a tensor ({kind}); report a number: .item()")
-    raise UsageError(f"report: {where} is of type {kind}; metrics are numbers, str, lists and dicts of them")
-
-
 class Session:
     """One worker while its train function runs."""
 
@@ -158,7 +119,7 @@ class Session:
         return Checkpoint.from_run(self.job.root, ticket.id, allow_pickle=self.job.allow_pickle, rank=self.rank)
 
     def report(self, metrics: object, checkpoint: object, wait: bool) -> None:
-        row = _plain(metrics)
+        row = _metrics.plain(metrics)
         if checkpoint is not None and not isinstance(checkpoint, Checkpoint):
             raise UsageError(
                 f"report: checkpoint must be a pawl.train.Checkpoint, received {type(checkpoint).__name__}; "

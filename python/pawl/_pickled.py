@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A function and its configuration on their way to other processes: by cloudpickle where it is installed, else by
+reference."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ._pawl import UnsupportedError
+
+
+def who(function: Callable[..., Any]) -> str:
+    """Its name with its module."""
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"
+
+
+def _culprit(function: Callable[..., Any], config: Any, config_name: str, dumps: Callable[[Any], bytes]) -> str:
+    """Which of the parts cannot be pickled, as precisely as can be told."""
+    if isinstance(config, Mapping):
+        for key, value in config.items():
+            try:
+                dumps(value)
+            except Exception:
+                return f"{config_name}[{key!r}], {type(value).__name__},"
+    closed = inspect.getclosurevars(function) if inspect.isfunction(function) else None
+    for kind in ("nonlocals", "globals"):
+        for name, value in getattr(closed, kind, {}).items():
+            try:
+                dumps(value)
+            except Exception:
+                return f"{who(function)}: the variable {name!r} that it uses, {type(value).__name__},"
+    return f"{who(function)}"
+
+
+def dumps(payload: object, function: Callable[..., Any], config: Any, config_name: str, what: str) -> bytes:
+    """The payload, which is of a function (``what``: "train function") and of a configuration, as bytes for
+    pickle.loads; an error that names what cannot be handed over."""
+    if importlib.util.find_spec("cloudpickle") is not None:
+        import cloudpickle  # type: ignore[import-untyped, unused-ignore]
+
+        by: Callable[[Any], bytes] = cloudpickle.dumps
+    else:
+        if getattr(function, "__module__", None) == "__main__":
+            raise UnsupportedError(
+                f"the {what} {who(function)} lies in the script itself, where the workers cannot find it: "
+                "install cloudpickle, or move it to a module"
+            )
+        by = pickle.dumps
+    try:
+        return by(payload)
+    except Exception as error:
+        culprit = _culprit(function, config, config_name, by)
+        raise UnsupportedError(
+            f"{culprit} cannot be pickled and handed to the workers: {error}; make it inside of the {what}"
+        ) from error

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * py_tune_run: TrialRunner, a struct tune_runner: the trials of an Experiment as processes of this machine. Called by
+ * pawl.tune, from one thread, which waits here without the interpreter lock, for a tenth of a second at most.
+ */
+#include "py_tune.h"
+
+struct py_runner {
+	PyObject_HEAD struct tune_runner *r; /* NULL once closed */
+	struct py_experiment *experiment;
+	bool busy; /* a poll runs; guarded by the interpreter lock */
+};
+
+/* A list of texts as an array that ends with NULL, of texts that live as long as *keep. To PyMem_Free. */
+static const char **
+texts_of(PyObject *list, PyObject **keep)
+{
+	Py_ssize_t n = PyList_Size(list);
+	const char **found = n < 0 ? NULL : PyMem_Calloc((size_t)n + 1, sizeof(*found));
+
+	*keep = found ? PyList_New(0) : NULL;
+	for (Py_ssize_t i = 0; found && i < n; i++) {
+		AUTO_REF bytes = PyUnicode_AsUTF8String(PyList_GetItem(list, i));
+
+		if (!bytes || !*keep || PyList_Append(*keep, bytes) < 0) {
+			PyMem_Free((void *)found);
+			return NULL;
+		}
+		found[i] = PyBytes_AsString(bytes);
+	}
+	return found;
+}
+
+static int
+open_runner(struct py_runner *self, PyObject *command, PyObject *env, double cpus, long long gpus)
+{
+	struct py_state *st = py_state_of((PyObject *)self);
+	struct tune_runner_opts opts = {.cpus = cpus, .gpus = gpus};
+	struct pawl_error err = {0};
+	AUTO_REF keep_command = NULL;
+	AUTO_REF keep_env = NULL;
+	const char **words = texts_of(command, &keep_command), **more = words ? texts_of(env, &keep_env) : NULL;
+	int rc = -1;
+
+	if (more) {
+		opts.command = words;
+		opts.env = more;
+		rc = tune_runner_new(self->experiment->e, &opts, &self->r, &err);
+		if (rc < 0)
+			py_raise(st, rc, &err);
+	}
+	PyMem_Free((void *)words);
+	PyMem_Free((void *)more);
+	return rc;
+}
+
+static PyObject *
+runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+	static char *names[] = {"experiment", "command", "env", "cpus", "gpus", NULL};
+	PyObject *experiment, *command, *env;
+	double cpus = 0;
+	long long gpus = 0;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!O!|$dL:TrialRunner", names, &experiment, &PyList_Type,
+	                                 &command, &PyList_Type, &env, &cpus, &gpus))
+		return NULL;
+
+	struct py_experiment *owner = py_experiment_check(PyType_GetModuleState(type), experiment);
+
+	if (!owner || !py_experiment_of(owner))
+		return NULL;
+
+	allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+	struct py_runner *self = (struct py_runner *)alloc(type, 0);
+
+	if (!self)
+		return NULL;
+	self->experiment = (struct py_experiment *)Py_NewRef(experiment);
+	owner->users++;
+	if (open_runner(self, command, env, cpus, gpus) < 0)
+		Py_CLEAR(self);
+	return (PyObject *)self;
+}
+
+/* Trials that still run are killed. */
+static void
+let_go(struct py_runner *self)
+{
+	struct tune_runner *was = self->r;
+	struct py_experiment *experiment = self->experiment;
+
+	self->r = NULL;
+	self->experiment = NULL;
+	tune_runner_free(was);
+	if (experiment) {
+		experiment->users--;
+		Py_DECREF((PyObject *)experiment);
+	}
+}
+
+static void
+runner_dealloc(struct py_runner *self)
+{
+	PyTypeObject *type = Py_TYPE((PyObject *)self);
+	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+
+	let_go(self);
+	release(self);
+	Py_DECREF((PyObject *)type);
+}
+
+static struct tune_runner *
+enter(struct py_runner *self)
+{
+	if (!self->r || self->busy)
+		py_raise_text(py_state_of((PyObject *)self), PAWL_EUSAGE,
+		              self->r ? "the runner is used by another thread" : "the runner is closed");
+	return self->busy ? NULL : self->r;
+}
+
+static const char *
+kind_name(enum tune_event_kind kind)
+{
+	switch (kind) {
+	case TUNE_EVENT_STARTED:
+		return "started";
+	case TUNE_EVENT_REPORT:
+		return "report";
+	case TUNE_EVENT_CHECKPOINT:
+		return "checkpoint";
+	case TUNE_EVENT_ENDED:
+		return "ended";
+	case TUNE_EVENT_NOTICE:
+		return "notice";
+	case TUNE_EVENT_DONE:
+		return "done";
+	case TUNE_EVENT_NONE:
+		break;
+	}
+	return "none";
+}
+
+/* (kind, trial, text, reason, verdict, how, again); None when the time was over. */
+static PyObject *
+runner_poll(struct py_runner *self, PyObject *args)
+{
+	struct tune_runner *r = enter(self);
+	struct tune_event event = {0};
+	struct pawl_error err = {0};
+	int timeout_ms, rc;
+
+	if (!r || !PyArg_ParseTuple(args, "i:poll", &timeout_ms))
+		return NULL;
+	if (timeout_ms < 0 || timeout_ms > PY_SLICE_MS)
+		timeout_ms = PY_SLICE_MS;
+	self->busy = true;
+	Py_BEGIN_ALLOW_THREADS rc = tune_runner_poll(r, timeout_ms, &event, &err);
+	Py_END_ALLOW_THREADS self->busy = false;
+	if (py_experiment_raise(self->experiment))
+		return NULL;
+	if (rc < 0)
+		return py_raise(py_state_of((PyObject *)self), rc, &err);
+	if (event.kind == TUNE_EVENT_NONE)
+		Py_RETURN_NONE;
+	return Py_BuildValue("(sIzzisO)", kind_name(event.kind), event.trial, event.text, event.reason,
+	                     (int)event.verdict,
+	                     event.how == TUNE_FAILED ? "failed"
+	                     : event.how == TUNE_LOST ? "lost"
+	                                              : "finished",
+	                     event.again ? Py_True : Py_False);
+}
+
+static PyObject *
+runner_stop(struct py_runner *self, PyObject *args)
+{
+	struct tune_runner *r = enter(self);
+	int now;
+
+	if (!r || !PyArg_ParseTuple(args, "p:stop", &now))
+		return NULL;
+	tune_runner_stop(r, now);
+	Py_RETURN_NONE;
+}
+
+static PyObject *
+runner_stop_trial(struct py_runner *self, PyObject *args)
+{
+	struct tune_runner *r = enter(self);
+	struct pawl_error err = {0};
+	const char *why;
+	unsigned trial;
+
+	if (!r || !PyArg_ParseTuple(args, "Is:stop_trial", &trial, &why))
+		return NULL;
+
+	int rc = tune_runner_stop_trial(r, trial, why, &err);
+
+	return rc < 0 ? py_raise(py_state_of((PyObject *)self), rc, &err) : Py_NewRef(Py_None);
+}
+
+static PyObject *
+runner_close(struct py_runner *self, PyObject *none)
+{
+	(void)none;
+	if (self->r && !enter(self))
+		return NULL;
+	let_go(self);
+	Py_RETURN_NONE;
+}
+
+int
+py_tune_run_init(PyObject *module)
+{
+	static PyMethodDef methods[] = {
+		{"poll", (PyCFunction)(void (*)(void))runner_poll, METH_VARARGS, "What happens next."},
+		{"stop", (PyCFunction)(void (*)(void))runner_stop, METH_VARARGS,
+	         "Ask all to save and end; go on polling."},
+		{"stop_trial", (PyCFunction)(void (*)(void))runner_stop_trial, METH_VARARGS, "Stop one for good."},
+		{"close", (PyCFunction)(void (*)(void))runner_close, METH_NOARGS, "Kill what runs, free it."},
+		{NULL, NULL, 0, NULL},
+	};
+	PyType_Slot slots[] = {
+		{Py_tp_new, runner_new},
+		{Py_tp_dealloc, runner_dealloc},
+		{Py_tp_methods, methods},
+		{0, NULL},
+	};
+	PyType_Spec spec = {.name = "pawl._pawl.TrialRunner",
+	                    .basicsize = sizeof(struct py_runner),
+	                    .flags = Py_TPFLAGS_DEFAULT,
+	                    .slots = slots};
+	AUTO_REF type = PyType_FromModuleAndSpec(module, &spec, NULL);
+
+	return type ? PyModule_AddObjectRef(module, "TrialRunner", type) : -1;
+}

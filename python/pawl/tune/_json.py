@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON as the runner writes it: numbers that are not finite are the texts "NaN", "Infinity" and "-Infinity"."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _map(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    if isinstance(value, dict):
+        return {key: _map(inner, leaf) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_map(inner, leaf) for inner in value]
+    return leaf(value)
+
+
+def _out(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
+        return float(value)
+    return value
+
+
+def dumps(value: Any) -> str:
+    return json.dumps(_map(value, _out), allow_nan=False, separators=(",", ":"))
+
+
+def loads(text: str) -> Any:
+    """A result: the three words are numbers again."""
+    found = json.loads(text)
+    if "NaN" not in text and "Infinity" not in text:
+        return found
+    return _map(found, lambda leaf: _WORDS.get(leaf, leaf) if isinstance(leaf, str) else leaf)

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tune.run: makes the document, lets the runner work, tells what happens."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from .. import _pawl, _signals
+from ..syncer import SyncConfig
+from . import _json, places, search, spec, trainable
+from .analysis import ExperimentAnalysis, Trial
+from .progress import Progress
+from .schedulers import TrialScheduler
+from .stopper import Stopper
+
+_POLL_MS = 100
+_GO_ON, _STOP_TRIAL, _STOP_ALL = 0, 1, 2  # of enum tune_wish
+
+
+class TuneError(RuntimeError):
+    """Trials have failed for good. ``trials`` are these, ``analysis`` is the experiment."""
+
+    def __init__(self, message: str, analysis: ExperimentAnalysis) -> None:
+        super().__init__(message)
+        self.analysis = analysis
+        self.trials = [trial for trial in analysis.trials if trial.status == "ERROR"]
+
+
+class TrialError(RuntimeError):
+    """Why a trial has failed for good."""
+
+    def __init__(self, trial: Trial) -> None:
+        super().__init__(f"{trial.name}: {trial.error}")
+        self.trial = trial
+
+
+def run(
+    run_or_experiment: Any,
+    name: str | None = None,
+    metric: str | None = None,
+    mode: str | None = None,
+    stop: Mapping[str, float] | Callable[[str, dict[str, Any]], bool] | Stopper | None = None,
+    time_budget_s: float | timedelta | None = None,
+    config: Mapping[str, Any] | None = None,
+    resources_per_trial: Mapping[str, float] | None = None,
+    num_samples: int = 1,
+    local_dir: str | os.PathLike[str] | None = None,
+    search_alg: Any = None,
+    scheduler: TrialScheduler | str | None = None,
+    keep_checkpoints_num: int | None = None,
+    checkpoint_score_attr: str | None = None,
+    checkpoint_freq: int = 0,
+    checkpoint_at_end: bool = False,
+    verbose: int = 1,
+    sync_config: SyncConfig | None = None,
+    max_failures: int = 0,
+    fail_fast: bool = False,
+    restore: str | os.PathLike[str] | SyncConfig | None = None,
+    resume: bool | str | None = False,
+    raise_on_failed_trial: bool = True,
+    max_concurrent_trials: int | None = None,
+    *,
+    seed: int = 0,
+    grace_s: float = 30.0,
+    env: Mapping[str, str] | None = None,
+) -> ExperimentAnalysis:
+    """Runs an experiment: the trainable with each configuration, each trial a process of its own.
+
+    ``run_or_experiment``: a function of the configuration that calls tune.report, or a subclass of tune.Trainable.
+    ``config``: values, and what values are drawn from (tune.uniform, tune.choice, tune.grid_search, ...); every grid
+    ``num_samples`` times. ``resume``: "AUTO" goes on with the experiment of this name if there is one, here or in
+    ``sync_config.upload_dir``. ``restore``: a SyncConfig or a folder with an experiment to begin with, under whatever
+    name, or a checkpoint that every trial begins with. Interrupted (Ctrl+C, SIGTERM), the trials save what they can,
+    and the same call with ``resume="AUTO"`` goes on.
+    """
+    options = dict(locals())
+    what = options.pop("run_or_experiment")
+    plan = spec.make(what, options)
+    if env:
+        plan.document["env"] = {str(key): str(value) for key, value in env.items()}
+    searcher = search.make(search_alg, plan)
+    word = places.find(plan.folder, plan.sync, spec.check_resume(resume))
+    given = places.given(restore, plan.folder)
+    analysis = execute(what, plan, searcher, word, given, Progress(verbose, plan), fail_fast)
+    _judge_ends(analysis, raise_on_failed_trial)
+    return analysis
+
+
+def execute(
+    what: Any,
+    plan: spec.Plan,
+    searcher: search.Search,
+    resume: int,
+    given: places.Given,
+    progress: Progress,
+    fail_fast: bool,
+) -> ExperimentAnalysis:
+    """Runs the trials of a plan to their ends."""
+    keep = plan.document["checkpoint"]
+    job = trainable.Job(
+        trainable.Wrapped(what),
+        plan.objects.by_name,
+        plan.document["name"],
+        plan.resources,
+        given.checkpoint,
+        keep["freq"],
+        keep["at_end"],
+    )
+    _Trials(plan, searcher, progress, fail_fast).run(job.payload(plan.space), resume, given.experiment)
+    return ExperimentAnalysis(plan.folder, objects=plan.objects)
+
+
+def _judge_ends(analysis: ExperimentAnalysis, raise_on_failed_trial: bool) -> None:
+    failed = [trial for trial in analysis.trials if trial.status == "ERROR"]
+    if failed and raise_on_failed_trial:
+        raise TuneError(_failures(failed, str(analysis.experiment_path)), analysis)
+
+
+def _failures(failed: list[Trial], folder: str) -> str:
+    first = failed[0]
+    more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+    return f"{len(failed)} trials in {folder} have failed: {first.name}: {first.error}{more}"
+
+
+class _Trials:
+    """The trials of an experiment while they run."""
+
+    def __init__(self, plan: spec.Plan, searcher: search.Search, progress: Progress, fail_fast: bool) -> None:
+        self._plan, self._search, self._progress, self._fail_fast = plan, searcher, progress, fail_fast
+        self._experiment: _pawl.Experiment | None = None
+        self._newest: dict[int, str | None] = {}  # checkpoints that were there when was synced last
+
+    def run(self, payload: bytes, resume: int, restore: str | None) -> None:
+        plan = self._plan
+        with contextlib.ExitStack() as after:
+            folder = tempfile.mkdtemp(prefix="pawl-tune-")
+            after.callback(shutil.rmtree, folder, ignore_errors=True)
+            with open(os.path.join(folder, "job"), "wb") as file:
+                file.write(payload)
+            experiment = _pawl.Experiment(
+                _json.dumps(plan.document),
+                plan.folder,
+                resume=resume,
+                restore=restore,
+                judge=None if plan.stopper is None else self._judge,
+            )
+            after.callback(experiment.close)
+            self._experiment = experiment
+            self._progress.begin(experiment)
+            self._search.begin(experiment)
+            synced = after.enter_context(places.Synced(plan.folder, plan.sync))
+            words = [sys.executable, "-m", "pawl.tune._worker"]
+            runner = _pawl.TrialRunner(
+                experiment, [one.replace("{", "{{").replace("}", "}}") for one in words], self._environment(folder)
+            )
+            after.callback(runner.close)
+            watch = _signals.acquire(0.0)
+            after.callback(_signals.release)
+            self._work(runner, watch, synced)
+
+    @staticmethod
+    def _environment(folder: str) -> list[str]:
+        found = [f"{trainable.PAYLOAD}={os.path.join(folder, 'job')}", "PYTHONUNBUFFERED=1"]
+        ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+        if ours not in map(sysconfig.get_path, ("purelib", "platlib")):  # not installed: the trials need to find it
+            found.append("PYTHONPATH=" + os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")])))
+        return found
+
+    def _work(self, runner: _pawl.TrialRunner, watch: _pawl.Watch, synced: places.Synced) -> None:
+        try:
+            while not watch.signal:
+                if self._step(runner, synced):
+                    return
+        except BaseException as error:
+            self._progress.interrupted(error)
+            self._leave(runner, synced)
+            raise
+        self._leave(runner, synced)
+        raise _signals.Preempted(
+            f"the search in {self._plan.folder} was told to end; with resume='AUTO' it goes on from its checkpoints"
+        )
+
+    def _leave(self, runner: _pawl.TrialRunner, synced: places.Synced) -> None:
+        """Asks the trials to save and end. A second Ctrl+C kills them."""
+        runner.stop(False)
+        while not self._step(runner, synced):
+            pass
+
+    def _step(self, runner: _pawl.TrialRunner, synced: places.Synced) -> bool:
+        """What happens next; True at the end."""
+        experiment = self._experiment
+        assert experiment is not None
+        self._search.more(experiment)
+        event = runner.poll(_POLL_MS)
+        self._progress.tick(experiment)
+        if event is None:
+            return False
+        kind, number, text, reason, _, how, again = event
+        if kind == "done":
+            return True
+        if kind == "notice":
+            self._progress.notice(experiment, number, text or "")
+        elif kind == "report" and text is not None:
+            self._search.result(experiment, number, _json.loads(text))
+            self._progress.report(experiment, number, reason or "")
+            if synced.is_on and (newest := experiment.trial(number)["checkpoint"]) != self._newest.get(number):
+                self._newest[number] = newest
+                synced.request()
+        elif kind == "checkpoint":
+            synced.request()
+        elif kind == "ended":
+            synced.request()
+            if not again:
+                self._search.ended(experiment, number, failed=how == "failed")
+            self._progress.ended(experiment, number, how, text or "", again)
+            if how == "failed" and not again and self._fail_fast:
+                raise TuneError(text or "a trial has failed", ExperimentAnalysis(self._plan.folder))
+        return False
+
+    def _judge(self, number: int, text: str) -> int:
+        stopper, experiment = self._plan.stopper, self._experiment
+        if stopper is None or experiment is None:
+            return _GO_ON
+        result = _json.loads(text)
+        result["config"] = self._plan.objects.restore(result.get("config"))
+        stop = stopper(str(result["trial_id"]), result)
+        return _STOP_ALL if stopper.stop_all() else _STOP_TRIAL if stop else _GO_ON
+
+
+__all__ = ["TrialError", "TuneError", "execute", "run"]

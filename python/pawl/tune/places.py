@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where an experiment lies: here, at the place that it is synced to, or at one that it begins from."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from .. import _checks
+from .._pawl import NotFoundError, PawlError, UsageError
+from ..syncer import SyncConfig, Syncer
+
+_log = logging.getLogger("pawl")
+_RESUME = {"AUTO": 1, "LOCAL": 2, "ERRORED_ONLY": 3}  # of enum tune_resume
+
+
+def is_experiment(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, "experiment.json"))
+
+
+def _syncs(sync: SyncConfig) -> bool:
+    return sync.upload_dir is not None and sync.syncer is not None
+
+
+def _fetch(folder: str, sync: SyncConfig, must: bool) -> None:
+    """Brings the experiment here from where it was synced to, if it is there."""
+    syncer = Syncer(folder, sync)
+    try:
+        syncer.down()
+    except PawlError as error:
+        own = sync.syncer == "auto"
+        if must or (own and not isinstance(error, NotFoundError)):
+            raise
+        if not own:  # a command cannot say that there is nothing yet
+            _log.warning("%s: nothing was fetched from %s: %s", folder, syncer.remote, error)
+    finally:
+        syncer.close()
+
+
+def find(folder: str, sync: SyncConfig, word: str | None) -> int:
+    """How the experiment is to be opened. Fetches it where the word asks for that."""
+    if word is None:
+        return 0
+    if word == "REMOTE":
+        if not _syncs(sync):
+            raise UsageError('resume="REMOTE" needs sync_config with an upload_dir to fetch the experiment from')
+        _fetch(folder, sync, must=True)
+        return _RESUME["LOCAL"]
+    if word == "PROMPT":
+        return _RESUME["AUTO"] if is_experiment(folder) and _ask(folder) else 0
+    if not is_experiment(folder) and _syncs(sync):
+        _fetch(folder, sync, must=False)
+    return _RESUME[word]
+
+
+def _ask(folder: str) -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError(f'{folder} has an experiment, and resume="PROMPT" finds no terminal to ask; give "AUTO"')
+    return input(f"{folder} has an experiment. Go on with it? [Y/n] ").strip().lower() in ("", "y", "yes")
+
+
+@dataclass(frozen=True)
+class Given:
+    """What an experiment begins with: another one, or a checkpoint."""
+
+    experiment: str | None = None
+    checkpoint: str | None = None
+
+
+def given(restore: str | os.PathLike[str] | SyncConfig | None, folder: str) -> Given:
+    """``restore`` of tune.run. What lies elsewhere is fetched beside the experiment's folder."""
+    if restore is None or is_experiment(folder):  # it has begun already
+        return Given()
+    if isinstance(restore, SyncConfig):
+        return Given(experiment=_fetched(restore, folder))
+    place = os.path.abspath(_checks.path("restore", restore))
+    if is_experiment(place):
+        return Given(experiment=place)
+    if not os.path.isdir(place):
+        raise NotFoundError(f"restore: {place} is neither an experiment nor a checkpoint")
+    return Given(checkpoint=place)
+
+
+def _fetched(config: SyncConfig, folder: str) -> str:
+    """The only experiment in upload_dir, on this machine. Known folders first: nothing is fetched twice."""
+    if config.upload_dir is None or config.syncer is None:
+        raise UsageError("restore: the SyncConfig needs an upload_dir, where the experiment is")
+    above, name = os.path.split(folder)
+    cache = os.path.join(above, f".{name}.restore")
+    syncer = Syncer(cache, config, remote=_checks.path("upload_dir", config.upload_dir))
+    try:
+        syncer.down()
+    finally:
+        syncer.close()
+    if is_experiment(cache):
+        return cache
+    found = sorted(one for one in os.listdir(cache) if one != name and is_experiment(os.path.join(cache, one)))
+    if len(found) != 1:
+        what = f"{len(found)}: {', '.join(found[:10])}; name one of them in upload_dir" if found else "none"
+        raise NotFoundError(f"restore: expected one experiment in {config.upload_dir}, found {what}")
+    return os.path.join(cache, found[0])
+
+
+class Synced:
+    """The experiment's folder, synced while it runs. A place that cannot be written to is told before a trial begins;
+    what goes wrong later is told at the end and costs nothing before."""
+
+    def __init__(self, folder: str, config: SyncConfig) -> None:
+        self._folder = folder
+        self._syncer = Syncer(folder, config) if _syncs(config) else None
+
+    @property
+    def is_on(self) -> bool:
+        """Is there another place, and is it to follow each checkpoint?"""
+        return self._syncer is not None and self._syncer.config.sync_on_checkpoint
+
+    def request(self) -> None:
+        """A checkpoint has come, or a trial has ended."""
+        if self._syncer is not None and self.is_on:
+            self._syncer.request()
+
+    def __enter__(self) -> Self:
+        if self._syncer is not None:
+            self._syncer.up()
+            self._syncer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._syncer is None:
+            return
+        try:
+            self._syncer.close()
+        except PawlError as problem:
+            _log.error("%s: not all of it has been synced: %s", self._folder, problem)
+            if error is None:
+                raise

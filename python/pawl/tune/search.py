@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where configurations come from: the runner's own grids and draws, functions of the rest, or a searcher that is asked.
+
+A searcher has ``suggest(trial_id)``, which gives a configuration, None (not now) or "FINISHED", and
+``on_trial_complete(trial_id, result, error)``; so searchers written for Ray Tune work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from .. import _pawl
+from .._pawl import UsageError
+from . import _json, space
+from .spec import Plan
+
+FINISHED = "FINISHED"
+
+
+class Searcher:
+    """Base for searchers. ``set_search_properties`` is told what the experiment knows, before the first suggestion."""
+
+    FINISHED = FINISHED
+
+    def __init__(self, metric: str | None = None, mode: str | None = None) -> None:
+        self.metric, self.mode = metric, mode
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+        self.metric, self.mode = self.metric or metric, self.mode or mode
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        raise NotImplementedError(f"{type(self).__name__} needs a method suggest")
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """A result that is not the last."""
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """The trial has ended."""
+
+    def restore_trial(self, trial_id: str, config: dict[str, Any], result: dict[str, Any] | None, over: bool) -> None:
+        """A trial of an experiment that goes on; ``over``: it has ended."""
+
+
+class Search:
+    """The runner's own search: nothing is left to do here."""
+
+    def begin(self, experiment: _pawl.Experiment) -> None:
+        """The experiment is open; it may have trials."""
+
+    def more(self, experiment: _pawl.Experiment) -> None:
+        """Adds what may be added now."""
+
+    def result(self, experiment: _pawl.Experiment, number: int, result: dict[str, Any]) -> None:
+        """A trial has reported."""
+
+    def ended(self, experiment: _pawl.Experiment, number: int, failed: bool) -> None:
+        """A trial has ended for good."""
+
+
+class Filled(Search):
+    """Draws of the runner, in which functions fill in what is theirs."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._draws = _json.dumps({**plan.document, "search": "grid-random"})
+
+    def begin(self, experiment: _pawl.Experiment) -> None:
+        objects = self._plan.objects
+        there = experiment.counts()["trials"]
+        for sample in range(_pawl.tune_spec_check(self._draws)[1]):
+            drawn = objects.restore(json.loads(_pawl.tune_spec_config(self._draws, sample)))
+            config = objects.put(space.fill(drawn, self._plan.space))
+            if sample >= there:
+                experiment.add(_json.dumps(config))
+        experiment.close_search()
+
+
+class Closed(Search):
+    """All configurations were given before."""
+
+    def begin(self, experiment: _pawl.Experiment) -> None:
+        experiment.close_search()
+
+
+class Asked(Search):
+    """A searcher that is asked for one configuration after the other, as places become free."""
+
+    def __init__(self, searcher: Any, plan: Plan) -> None:
+        for name in ("suggest", "on_trial_complete"):
+            if not callable(getattr(searcher, name, None)):
+                raise UsageError(f"search_alg needs a method {name}, which {searcher!r} does not have")
+        self._searcher, self._plan = searcher, plan
+        self._names: dict[int, str] = {}
+        self._last: dict[int, dict[str, Any]] = {}
+        self._closed = False
+        cores = len(os.sched_getaffinity(0))
+        self._most = plan.document["max_concurrent"] or max(1, int(cores / max(plan.resources["cpu"], 0.01)))
+        metric, mode = plan.document.get("metric"), plan.document.get("mode")
+        if hasattr(searcher, "set_search_properties"):
+            searcher.set_search_properties(metric, mode, dict(plan.space))
+
+    def begin(self, experiment: _pawl.Experiment) -> None:
+        for number in range(experiment.counts()["trials"]):
+            row = experiment.trial(number)
+            self._names[number] = f"{number:05d}"
+            if hasattr(self._searcher, "restore_trial"):
+                config = self._plan.objects.restore(json.loads(row["config"]))
+                result = None if row["result"] is None else _json.loads(row["result"])
+                over = row["state"] in ("TERMINATED", "ERROR")
+                self._searcher.restore_trial(self._names[number], config, result, over)
+        self.more(experiment)
+
+    def more(self, experiment: _pawl.Experiment) -> None:
+        while not self._closed:
+            counts = experiment.counts()
+            states = counts["states"]
+            if counts["trials"] >= self._plan.document["num_samples"]:
+                self._close(experiment)
+                return
+            if sum(states.get(one, 0) for one in ("PENDING", "RUNNING", "PAUSED")) >= self._most:
+                return
+            name = f"{counts['trials']:05d}"
+            found = self._searcher.suggest(name)
+            if found is None:
+                return
+            if found == FINISHED:
+                self._close(experiment)
+                return
+            if not isinstance(found, dict):
+                raise UsageError(f"{self._searcher!r}.suggest must return a dict, None or FINISHED, received {found!r}")
+            fixed = {
+                key: value
+                for key, value in self._plan.space.items()
+                if key not in found and not isinstance(value, space.Domain | space.Function)
+            }
+            config = space.fill({**fixed, **found}, {})
+            self._names[experiment.add(_json.dumps(self._plan.objects.put(config)))] = name
+
+    def _close(self, experiment: _pawl.Experiment) -> None:
+        self._closed = True
+        experiment.close_search()
+
+    def result(self, experiment: _pawl.Experiment, number: int, result: dict[str, Any]) -> None:
+        self._last[number] = result
+        if hasattr(self._searcher, "on_trial_result"):
+            self._searcher.on_trial_result(self._names[number], result)
+
+    def ended(self, experiment: _pawl.Experiment, number: int, failed: bool) -> None:
+        result = self._last.pop(number, None)
+        if result is None and (text := experiment.trial(number)["result"]) is not None:
+            result = _json.loads(text)
+        self._searcher.on_trial_complete(self._names[number], result=result, error=failed)
+
+
+def make(search_alg: Any, plan: Plan) -> Search:
+    """What search_alg and the configuration ask for."""
+    if search_alg is not None:
+        plan.document["space"] = {}
+        return Asked(search_alg, plan)
+    return Filled(plan) if plan.document["search"] == "given" else Search()

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trial's side of a search: report, checkpoint_dir, get_checkpoint, and who the trial is.
+
+A trial is a process that the runner has started; they talk through a socket, one JSON object a line (docs/tune.md).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import threading
+import uuid
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import _files, _metrics
+from .._pawl import UsageError
+from ..checkpoint import Checkpoint as _Checkpoint
+from . import _json
+
+
+class Checkpoint(_Checkpoint):
+    """A checkpoint of a trial: a folder with any files, which is also a path, or a dict (``from_dict``) to report."""
+
+    def __fspath__(self) -> str:
+        if self.path is None:
+            raise UsageError("a checkpoint in memory has no path; use to_directory() or as_directory()")
+        return self.path
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Checkpoint) and self.path is not None and self.path == other.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
+        if not self._has_files():
+            return super().to_directory(path)
+        target = os.path.abspath(path) if path is not None else _new_folder()
+        shutil.copytree(self, target, dirs_exist_ok=True)
+        return target
+
+    def _has_files(self) -> bool:
+        return self.path is not None and not os.path.isfile(os.path.join(self.path, "manifest.json"))
+
+
+def _new_folder() -> str:
+    import tempfile
+
+    return os.path.join(tempfile.mkdtemp(prefix="pawl-"), "checkpoint")
+
+
+class TrialEnded(SystemExit):
+    """The trial is to end now: it was stopped, paused, or goes on elsewhere. No error; nothing should catch it."""
+
+
+@dataclass(frozen=True)
+class TrialContext:
+    """Who a trial is."""
+
+    experiment_name: str
+    trial_name: str
+    trial_id: str
+    trial_dir: str
+    trial_resources: Mapping[str, float] = field(default_factory=dict)
+
+    def get_experiment_name(self) -> str:
+        return self.experiment_name
+
+    def get_trial_name(self) -> str:
+        return self.trial_name
+
+    def get_trial_id(self) -> str:
+        return self.trial_id
+
+    def get_trial_dir(self) -> str:
+        return self.trial_dir
+
+    def get_trial_resources(self) -> Mapping[str, float]:
+        return self.trial_resources
+
+
+class Channel:
+    """The trial's end of the socket. Several threads may send; one asks."""
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=fd)
+        self._lines = self._socket.makefile("rb")
+        self._lock = threading.Lock()
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        data = _json.dumps(dict(message)).encode() + b"\n"
+        with self._lock:
+            try:
+                self._socket.sendall(data)
+            except OSError:
+                raise TrialEnded("the runner is gone") from None
+
+    def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Sends, and waits for the answer."""
+        self.send(message)
+        line = self._lines.readline()
+        if not line.endswith(b"\n"):
+            raise TrialEnded("the runner is gone")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise UsageError(f"report: {answer['error']}")
+        return dict(answer)
+
+
+class Session:
+    """One trial while its function runs."""
+
+    def __init__(self, channel: Channel, context: TrialContext, config: dict[str, Any], checkpoint: str | None) -> None:
+        self.context, self.config = context, config
+        self.checkpoint = None if checkpoint is None else Checkpoint(checkpoint)
+        self.save_wanted = False
+        self._channel = channel
+        self._waiting: str | None = None  # the name of a checkpoint that no report has named yet
+        self._saved = True  # there is a checkpoint of the last result
+
+    def report(self, metrics: object, checkpoint: object = None) -> None:
+        row = _metrics.plain(metrics)
+        if checkpoint is not None:
+            self._take(checkpoint)
+        name, self._waiting = self._waiting, None
+        self._saved = name is not None
+        answer = self._channel.ask({"report": row, "checkpoint": name})
+        if name is not None:
+            self.checkpoint = Checkpoint(os.path.join(self.context.trial_dir, name))
+        self.save_wanted = bool(answer.get("save"))
+        verdict = answer["verdict"]
+        if verdict != "continue":
+            raise TrialEnded(0)
+
+    @contextmanager
+    def checkpoint_dir(self, step: int) -> Generator[str, None, None]:
+        if isinstance(step, bool) or not hasattr(type(step), "__index__") or int(step) < 0:
+            raise UsageError(f"checkpoint_dir: step must be a whole number of 0 or more, received {step!r}")
+        name = f"checkpoint_{int(step):06d}"
+        partial = os.path.join(self.context.trial_dir, f".{name}.{uuid.uuid4().hex[:8]}.partial")
+        os.mkdir(partial)
+        try:
+            yield partial
+            _files.publish(partial, os.path.join(self.context.trial_dir, name))
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        if self._waiting not in (None, name):
+            shutil.rmtree(os.path.join(self.context.trial_dir, str(self._waiting)), ignore_errors=True)
+        self._waiting = name
+
+    def is_saved(self) -> bool:
+        """Has the last result a checkpoint?"""
+        return self._saved
+
+    def send_checkpoint(self) -> None:
+        """A checkpoint that was made after the last report."""
+        if self._waiting is not None:
+            self._channel.send({"checkpoint": self._waiting})
+            self._waiting, self._saved = None, True
+
+    def _take(self, checkpoint: object) -> None:
+        if not isinstance(checkpoint, _Checkpoint):
+            raise UsageError(
+                f"report: checkpoint must be a pawl.tune.Checkpoint, received {type(checkpoint).__name__}; "
+                "make it by Checkpoint.from_dict or Checkpoint.from_directory"
+            )
+        with self.checkpoint_dir(self._next()) as folder:
+            if checkpoint.path is not None and not os.path.isdir(checkpoint.path):
+                raise UsageError(f"report: {checkpoint.path} is no folder, so it cannot be reported as a checkpoint")
+            if checkpoint.path is not None:
+                shutil.copytree(checkpoint.path, folder, dirs_exist_ok=True)
+            else:
+                checkpoint.to_directory(folder)
+
+    def _next(self) -> int:
+        """A step that no checkpoint in the folder has yet."""
+        names = (name.partition("checkpoint_") for name in os.listdir(self.context.trial_dir))
+        return 1 + max((int(step) for before, _, step in names if not before and step.isdecimal()), default=0)
+
+
+_here: Session | None = None
+
+
+def enter(session: Session | None) -> None:
+    """The session of this process, or None at its end."""
+    global _here
+    _here = session
+
+
+def current() -> Session:
+    if _here is None:
+        raise UsageError("this can be called in a trial only, which tune.run starts")
+    return _here
+
+
+def is_session_enabled() -> bool:
+    """Is this process a trial?"""
+    return _here is not None
+
+
+def report(_metrics: Mapping[str, Any] | float | None = None, *, checkpoint: Any = None, **values: Any) -> None:
+    """Reports results of the trial: ``report(loss=0.3)``, or ``report({"loss": 0.3}, checkpoint=checkpoint)``.
+
+    What the last ``with checkpoint_dir(...)`` block before it wrote, or ``checkpoint``, is this result's checkpoint.
+    Does not return where the trial was stopped or paused.
+    """
+    if _metrics is None:
+        row: dict[str, Any] = {}
+    elif isinstance(_metrics, Mapping):
+        row = dict(_metrics)
+    else:
+        row = {"_metric": _metrics}
+    current().report({**row, **values}, checkpoint)
+
+
+@contextmanager
+def checkpoint_dir(step: int) -> Generator[str, None, None]:
+    """A folder for a checkpoint: whatever is in it at the end of the ``with`` block is kept, durably, as
+    ``checkpoint_<step>``; nothing of it, where the block is left by an error."""
+    with current().checkpoint_dir(step) as folder:
+        yield folder
+
+
+def get_checkpoint() -> Checkpoint | None:
+    """The checkpoint to go on from, or that was reported last; None where there is none."""
+    return current().checkpoint
+
+
+def get_context() -> TrialContext:
+    """Who this trial is."""
+    return current().context
+
+
+def get_trial_dir() -> str:
+    return current().context.trial_dir
+
+
+def get_trial_name() -> str:
+    return current().context.trial_name
+
+
+def get_trial_id() -> str:
+    return current().context.trial_id
+
+
+def get_trial_resources() -> Mapping[str, float]:
+    return current().context.trial_resources

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments of tune.run as an experiment's document."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from .. import _checks
+from .._pawl import UnsupportedError, UsageError
+from ..syncer import SyncConfig
+from . import schedulers, space, stopper, trainable
+
+_RESUME = ("AUTO", "LOCAL", "REMOTE", "PROMPT", "ERRORED_ONLY")
+
+
+def check_resume(resume: object) -> str | None:
+    """One of the words, or None."""
+    if resume is None or resume is False:
+        return None
+    if resume is True:
+        return "LOCAL"
+    if isinstance(resume, str) and resume in _RESUME:
+        return resume
+    raise UsageError(f"resume must be True, False or one of {', '.join(_RESUME)}, received {resume!r}")
+
+
+def _whole(name: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UsageError(f"{name} must be a whole number of {least} or more, received {value!r}")
+    return value
+
+
+_RESOURCES = {"cpu": "cpu", "CPU": "cpu", "gpu": "gpu", "GPU": "gpu", "memory": "memory_bytes"}
+
+
+def resources_of(given: Mapping[str, Any] | None) -> dict[str, float]:
+    """What each trial takes, as the document has it."""
+    if given is not None and not isinstance(given, Mapping):
+        raise UsageError(f"resources_per_trial must be a dict such as {{'cpu': 1, 'gpu': 0.5}}, received {given!r}")
+    found: dict[str, float] = {"cpu": 1, "gpu": 0}
+    for name, value in (given or {}).items():
+        if name not in _RESOURCES:
+            raise UsageError(f"resources_per_trial: expected some of cpu, gpu, memory, received {name!r}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+            raise UsageError(f"resources_per_trial: {name} must be a number of 0 or more, received {value!r}")
+        found[_RESOURCES[name]] = value
+    return found
+
+
+@dataclass
+class Plan:
+    """An experiment before it begins."""
+
+    document: dict[str, Any]
+    folder: str
+    objects: space.Objects
+    space: Mapping[str, Any]
+    stopper: stopper.Stopper | None
+    sync: SyncConfig
+    resources: dict[str, float] = field(default_factory=dict)
+
+
+def _metric(
+    metric: str | None, mode: str | None, scheduler: schedulers.TrialScheduler | None
+) -> tuple[str | None, str | None]:
+    """Of the experiment, or else the scheduler's."""
+    given = scheduler.metric if scheduler else None
+    order = scheduler.mode if scheduler else None
+    for name, one, other in (("metric", metric, given), ("mode", mode, order)):
+        if one is not None and other is not None and one != other:
+            raise UsageError(f"{name}: tune.run has {one!r}, the scheduler has {other!r}; give it once")
+    metric, mode = metric or given, mode or order
+    if mode not in (None, "min", "max"):
+        raise UsageError(f'mode must be "min" or "max", received {mode!r}')
+    if metric is not None and mode is None:
+        raise UsageError(f'metric is {metric!r}: give mode as well, "min" or "max"')
+    return metric, mode
+
+
+def _folder(name: str, local_dir: str | os.PathLike[str] | None) -> str:
+    if not isinstance(name, str) or not name or name in (".", "..") or "/" in name:
+        raise UsageError(f"name must be a name of a folder, received {name!r}")
+    place = _checks.path("local_dir", "~/ray_results" if local_dir is None else local_dir)
+    if "://" in place:
+        raise UsageError(f"local_dir must be a folder; give a URL as SyncConfig(upload_dir={place!r})")
+    return os.path.join(os.path.abspath(place), name)
+
+
+def default_name(what: Any) -> str:
+    return f"{trainable.name_of(what)}_{time.strftime('%Y-%m-%d_%H-%M-%S')}"
+
+
+def _seconds(budget: float | timedelta | None) -> float:
+    if budget is None:
+        return 0.0
+    return budget.total_seconds() if isinstance(budget, timedelta) else _checks.seconds("time_budget_s", budget)
+
+
+def _score(attribute: str | None) -> str:
+    if attribute is not None and not isinstance(attribute, str):
+        raise UsageError(f"checkpoint_score_attr must be the name of a result, received {attribute!r}")
+    return attribute or "training_iteration"
+
+
+def _sync(config: SyncConfig | None) -> SyncConfig:
+    if config is not None and not isinstance(config, SyncConfig):
+        raise UsageError(f"sync_config must be a tune.SyncConfig, received {config!r}")
+    return config or SyncConfig()
+
+
+def again(folder: str, space_: Mapping[str, Any] | None, sync: SyncConfig) -> Plan:
+    """That of an experiment that is there. ``space_``: the one that it began with, where values are in it that JSON
+    cannot hold."""
+    with open(os.path.join(folder, "experiment.json"), encoding="utf-8") as file:
+        document = json.load(file)["document"]
+    objects = space.Objects()
+    if space_ is not None:
+        document["space"] = space.encode(space_, objects)
+    document |= {"name": os.path.basename(folder), "local_dir": os.path.dirname(folder)}
+    return Plan(document, folder, objects, space_ or {}, None, sync, document["resources"])
+
+
+def make(what: Any, o: Mapping[str, Any]) -> Plan:
+    """``o``: the arguments of tune.run by their names."""
+    trainable.check(what)
+    scheduler, config = o["scheduler"], o["config"] or {}
+    if isinstance(scheduler, str):
+        scheduler = schedulers.create_scheduler(scheduler)
+    if scheduler is not None and not isinstance(scheduler, schedulers.TrialScheduler):
+        raise UnsupportedError(f"scheduler must be one of pawl.tune.schedulers, received {scheduler!r}")
+    if not isinstance(config, Mapping):
+        raise UsageError(f"config must be a dict, received {config!r}")
+    objects = space.Objects()
+    metric, mode = _metric(o["metric"], o["mode"], scheduler)
+    limits, stop = stopper.split(o["stop"])
+    given = o["search_alg"] is not None or any(True for _ in space.functions(config))
+    folder = _folder(o["name"] or default_name(what), o["local_dir"])
+    resources = resources_of(o["resources_per_trial"] or getattr(what, "resources", None))
+    keep = o["keep_checkpoints_num"]
+    sync = _sync(o["sync_config"])
+    document: dict[str, Any] = {
+        "name": os.path.basename(folder),
+        "local_dir": os.path.dirname(folder),
+        "num_samples": _whole("num_samples", o["num_samples"], 1),
+        "seed": _whole("seed", o["seed"], 0),
+        "space": space.encode(config, objects),
+        "search": "given" if given else "grid-random",
+        "stop": limits,
+        "max_failures": _whole("max_failures", o["max_failures"], -1),
+        "resources": resources,
+        "max_concurrent": _whole("max_concurrent_trials", o["max_concurrent_trials"] or 0, 0),
+        "checkpoint": {
+            "keep": None if keep is None else _whole("keep_checkpoints_num", keep, 1),
+            "score_attr": _score(o["checkpoint_score_attr"]),
+            "freq": _whole("checkpoint_freq", o["checkpoint_freq"], 0),
+            "at_end": bool(o["checkpoint_at_end"]),
+        },
+        "time_budget_s": _seconds(o["time_budget_s"]),
+        "heartbeat_s": 0,
+        "grace_s": _checks.seconds("grace_s", o["grace_s"]),
+    }
+    if metric is not None:
+        document |= {"metric": metric, "mode": mode}
+    if scheduler is not None:
+        document["scheduler"] = scheduler.spec(objects)
+    return Plan(document, folder, objects, config, stop, sync, resources)

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainables: classes whose steps the trial runs, functions that report, and what is given to either with them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _pickled
+from .._pawl import UsageError
+from ..checkpoint import load, save
+from .session import Session
+
+_NOTES = ".trainable.json"  # in a checkpoint of a class: what save_checkpoint has returned, and the configuration
+
+
+class Trainable:
+    """A training by steps. A subclass has ``setup``, ``step``, ``save_checkpoint`` and ``load_checkpoint``.
+
+    ``step`` returns a dict of results; ``done: True`` in it ends the trial. ``save_checkpoint`` writes files into the
+    folder, or returns a dict (tensors, numbers, texts, lists and dicts of them), which ``load_checkpoint`` is given
+    back; else it is given the folder.
+    """
+
+    def __init__(self, config: dict[str, Any] | None = None, session: Session | None = None) -> None:
+        self.config = config or {}
+        self._session = session
+        self._iteration = 0
+        self._time_total = 0.0
+        self._restored = False
+        self.setup(self.config)
+
+    # ---- what a subclass has ----
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Called once, before everything else."""
+
+    def step(self) -> dict[str, Any]:
+        raise NotImplementedError(f"{type(self).__name__} needs a method step")
+
+    def save_checkpoint(self, checkpoint_dir: str) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} needs a method save_checkpoint")
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        raise NotImplementedError(f"{type(self).__name__} needs a method load_checkpoint")
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Takes another configuration without a new object; False: it cannot."""
+        return False
+
+    def apply_config(self, config: dict[str, Any]) -> None:
+        """Called after load_checkpoint where the checkpoint was made with another configuration (population based
+        training): the place to put new values over restored ones, such as ``lr`` in an optimizer's param_groups."""
+
+    def cleanup(self) -> None:
+        """Called at the end."""
+
+    # ---- what it may ask ----
+
+    @property
+    def iteration(self) -> int:
+        """Steps made, those before the checkpoint included."""
+        return self._iteration
+
+    training_iteration = iteration
+
+    @property
+    def logdir(self) -> str:
+        """The trial's folder."""
+        return self._session.context.trial_dir if self._session else os.getcwd()
+
+    @property
+    def trial_name(self) -> str:
+        return self._session.context.trial_name if self._session else "default"
+
+    @property
+    def trial_id(self) -> str:
+        return self._session.context.trial_id if self._session else "default"
+
+    @property
+    def trial_resources(self) -> Mapping[str, float]:
+        return self._session.context.trial_resources if self._session else {}
+
+    def get_config(self) -> dict[str, Any]:
+        return self.config
+
+    # ---- what runs it ----
+
+    def train(self) -> dict[str, Any]:
+        """One step, with what it counts."""
+        begin = time.monotonic()
+        result = self.step()
+        if not isinstance(result, Mapping):
+            raise UsageError(f"{type(self).__name__}.step must return a dict, received {type(result).__name__}")
+        self._iteration += 1
+        self._time_total += time.monotonic() - begin
+        return {"done": False, **result}
+
+    def save(self, checkpoint_dir: str) -> str:
+        """A checkpoint into an empty folder, which it returns."""
+        found = self.save_checkpoint(checkpoint_dir)
+        notes = {"kind": "files", "path": "", "iteration": self._iteration, "config": _texts(self.config)}
+        if isinstance(found, dict):
+            if os.listdir(checkpoint_dir):
+                raise UsageError(
+                    f"{type(self).__name__}.save_checkpoint must write files or return a dict, but did both"
+                )
+            os.rmdir(checkpoint_dir)  # save makes it
+            save(found, checkpoint_dir)
+            notes["kind"] = "dict"
+        elif isinstance(found, str):
+            notes["path"] = self._inside(found, checkpoint_dir)
+        elif found is not None:
+            raise UsageError(
+                f"{type(self).__name__}.save_checkpoint must return None, a dict or a path, received {found!r}"
+            )
+        with open(os.path.join(checkpoint_dir, _NOTES), "w", encoding="utf-8") as file:
+            json.dump(notes, file)
+        return checkpoint_dir
+
+    def _inside(self, path: str, checkpoint_dir: str) -> str:
+        relative = os.path.relpath(os.path.join(checkpoint_dir, path), checkpoint_dir)
+        if relative.split(os.sep)[0] == os.pardir:
+            raise UsageError(
+                f"{type(self).__name__}.save_checkpoint must return a path in {checkpoint_dir}, received {path}"
+            )
+        return "" if relative == os.curdir else relative
+
+    def restore(self, checkpoint_path: str | os.PathLike[str]) -> None:
+        """Goes on from what save wrote."""
+        folder = os.fspath(checkpoint_path)
+        notes = _notes(folder)
+        if notes.get("kind") == "dict":
+            self.load_checkpoint(load(folder))
+        else:
+            self.load_checkpoint(os.path.join(folder, notes["path"]) if notes.get("path") else folder)
+        self._iteration = int(notes.get("iteration", 0))
+        self._restored = True
+        if notes and notes.get("config") != _texts(self.config):
+            self.apply_config(self.config)
+
+    def stop(self) -> None:
+        self.cleanup()
+
+
+def _texts(config: Mapping[str, Any]) -> dict[str, str]:
+    return {str(key): repr(value) for key, value in config.items()}
+
+
+def _notes(folder: str) -> dict[str, Any]:
+    try:
+        with open(os.path.join(folder, _NOTES), encoding="utf-8") as file:
+            return dict(json.load(file))
+    except FileNotFoundError:
+        return {}
+
+
+class Wrapped:
+    """A trainable with what is given to it: further arguments, and the resources of a trial."""
+
+    def __init__(self, trainable: Any) -> None:
+        inner = trainable if isinstance(trainable, Wrapped) else None
+        self.trainable: Any = inner.trainable if inner else trainable
+        self.arguments: dict[str, Any] = dict(inner.arguments) if inner else {}
+        self.resources: Mapping[str, Any] | None = inner.resources if inner else None
+
+
+def with_parameters(trainable: Any, **kwargs: Any) -> Wrapped:
+    """The trainable with further arguments, which may be large: of a function, or of a class's ``setup``."""
+    found = Wrapped(trainable)
+    found.arguments |= kwargs
+    return found
+
+
+def with_resources(trainable: Any, resources: Mapping[str, Any]) -> Wrapped:
+    """The trainable with what each trial takes: ``{"cpu": 2, "gpu": 1}``."""
+    found = Wrapped(trainable)
+    found.resources = dict(resources)
+    return found
+
+
+def is_class(trainable: Any) -> bool:
+    return isinstance(trainable, type) and issubclass(trainable, Trainable)
+
+
+def check(trainable: Any) -> None:
+    """A subclass of Trainable, or a function of the configuration."""
+    inner = trainable.trainable if isinstance(trainable, Wrapped) else trainable
+    if is_class(inner):
+        return
+    if isinstance(inner, type) or not callable(inner):
+        raise UsageError(f"the trainable must be a function or a subclass of tune.Trainable, received {inner!r}")
+    known = {"checkpoint_dir", "reporter"} | set(trainable.arguments if isinstance(trainable, Wrapped) else ())
+    needed = [
+        name
+        for name, one in inspect.signature(inner).parameters.items()
+        if one.default is one.empty
+        and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)
+        and name not in known
+    ]
+    if len(needed) != 1:
+        raise UsageError(
+            f"the trainable takes the configuration, and checkpoint_dir if it wants; {_pickled.who(inner)} needs "
+            f"{', '.join(needed) or 'nothing'}"
+        )
+
+
+def name_of(trainable: Any) -> str:
+    inner = trainable.trainable if isinstance(trainable, Wrapped) else trainable
+    return str(getattr(inner, "__name__", None) or type(inner).__name__)
+
+
+def call_function(wrapped: Wrapped, session: Session, report: Callable[..., None]) -> Any:
+    """The call that a trial makes of a function; what it returns."""
+    function = wrapped.trainable
+    parameters = inspect.signature(function).parameters
+    more = dict(wrapped.arguments)
+    if "checkpoint_dir" in parameters:
+        more["checkpoint_dir"] = None if session.checkpoint is None else session.checkpoint.path
+    if "reporter" in parameters:
+        more["reporter"] = report
+    return function(session.config, **more)
+
+
+def make_class(wrapped: Wrapped, session: Session) -> Trainable:
+    """The object that a trial steps."""
+    kind: Any = wrapped.trainable
+    if wrapped.arguments:
+        given = wrapped.arguments
+
+        class WithParameters(kind):  # type: ignore[misc]
+            def setup(self, config: dict[str, Any]) -> None:
+                super().setup(config, **given)
+
+        WithParameters.__name__ = kind.__name__
+        kind = WithParameters
+    made: Trainable = kind(session.config, session)
+    return made
+
+
+PAYLOAD = "PAWL_TUNE_PAYLOAD"  # names the file with the job in the environment of a trial
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all trials of an experiment must know."""
+
+    trainable: Wrapped
+    objects: dict[str, Any]  # values of configurations that JSON cannot hold
+    experiment: str
+    resources: dict[str, float]
+    restore: str | None = None  # a checkpoint for trials that have none of their own
+    freq: int = 0  # classes: a checkpoint every so many steps
+    at_end: bool = False
+
+    def payload(self, config: Mapping[str, Any]) -> bytes:
+        """As bytes for job_of, with the places of modules, which must be known before these can be loaded."""
+        inner = _pickled.dumps(self, self.trainable.trainable, config, "config", "trainable")
+        here = os.getcwd()
+        return pickle.dumps(([entry or here for entry in sys.path], inner))
+
+
+def job_of(payload: bytes) -> Job:
+    path, inner = pickle.loads(payload)
+    sys.path.extend(entry for entry in path if entry not in sys.path)
+    found: Job = pickle.loads(inner)
+    return found

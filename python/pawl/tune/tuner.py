@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tuner and ResultGrid: the newer names of the same thing.
+
+grid = Tuner(train, param_space={"lr": tune.loguniform(1e-4, 1e-1)},
+             tune_config=TuneConfig(metric="loss", mode="min", num_samples=16),
+             run_config=RunConfig(name="search", storage_path="results")).fit()
+print(grid.get_best_result().config)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from .. import _checks
+from .._pawl import NotFoundError, UsageError
+from ..syncer import SyncConfig
+from . import driver, places, search, spec
+from .analysis import ExperimentAnalysis, Trial
+from .progress import Progress
+from .schedulers import TrialScheduler
+from .session import Checkpoint
+from .stopper import Stopper
+
+
+@dataclass
+class TuneConfig:
+    """How is searched; as the arguments of tune.run."""
+
+    metric: str | None = None
+    mode: str | None = None
+    search_alg: Any = None
+    scheduler: TrialScheduler | str | None = None
+    num_samples: int = 1
+    max_concurrent_trials: int | None = None
+    time_budget_s: float | timedelta | None = None
+    seed: int = 0
+
+
+@dataclass
+class FailureConfig:
+    """``max_failures``: how often a trial starts again, -1 = for ever; ``fail_fast``: the first that fails ends all."""
+
+    max_failures: int = 0
+    fail_fast: bool = False
+
+
+@dataclass
+class CheckpointConfig:
+    """Which checkpoints of a trial are kept, and how often a class makes one."""
+
+    num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: str | None = "max"
+    checkpoint_frequency: int = 0
+    checkpoint_at_end: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.checkpoint_score_order not in ("max", "min"):
+            raise UsageError(
+                f'checkpoint_score_order must be either "max" or "min", received {self.checkpoint_score_order!r}'
+            )
+
+
+@dataclass
+class RunConfig:
+    """Where the experiment lies, and what becomes of it. ``storage_path``: a folder, or a URL that it is synced to."""
+
+    name: str | None = None
+    storage_path: str | os.PathLike[str] | None = None
+    stop: Mapping[str, float] | Callable[[str, dict[str, Any]], bool] | Stopper | None = None
+    failure_config: FailureConfig = field(default_factory=FailureConfig)
+    checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)
+    sync_config: SyncConfig | None = None
+    verbose: int = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """One trial of the grid."""
+
+    trial: Trial
+    analysis: ExperimentAnalysis = field(repr=False)
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The last reported ones."""
+        return self.trial.last_result
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return self.trial.config
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest."""
+        return self.trial.checkpoint
+
+    @property
+    def path(self) -> str:
+        return self.trial.logdir
+
+    @property
+    def error(self) -> driver.TrialError | None:
+        return None if self.trial.status != "ERROR" else driver.TrialError(self.trial)
+
+    @property
+    def best_checkpoints(self) -> list[tuple[Checkpoint, dict[str, Any]]]:
+        """Those that are kept, the oldest first, each with the result that it belongs to."""
+        rows = {row.get("training_iteration"): row for row in self.analysis.results_of(self.trial)}
+        return [(one, rows.get(iteration, {})) for one, iteration in self.analysis.checkpoints_of(self.trial)]
+
+    def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
+        return self.analysis.get_best_checkpoint(self.trial, metric, mode)
+
+    @property
+    def metrics_dataframe(self) -> Any:
+        """A row for each result, as a DataFrame of pandas."""
+        return self.analysis.trial_dataframes[self.trial.logdir]
+
+
+class ResultGrid:
+    """What a Tuner has given: a result for each trial."""
+
+    def __init__(self, analysis: ExperimentAnalysis) -> None:
+        self._analysis = analysis
+
+    def __len__(self) -> int:
+        return len(self._analysis.trials)
+
+    def __getitem__(self, i: int) -> Result:
+        return Result(self._analysis.trials[i], self._analysis)
+
+    def __iter__(self) -> Iterator[Result]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"ResultGrid({self.experiment_path!r}, {len(self)} trials)"
+
+    @property
+    def experiment_path(self) -> str:
+        return str(self._analysis.experiment_path)
+
+    @property
+    def errors(self) -> list[driver.TrialError]:
+        return [one.error for one in self if one.error is not None]
+
+    @property
+    def num_errors(self) -> int:
+        return len(self.errors)
+
+    @property
+    def num_terminated(self) -> int:
+        return sum(trial.status == "TERMINATED" for trial in self._analysis.trials)
+
+    def get_best_result(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> Result:
+        """The best by the last result of each, or by ``scope``, as ExperimentAnalysis.get_best_trial."""
+        best = self._analysis.get_best_trial(metric, mode, scope)
+        if best is None:
+            raise NotFoundError(f"{self.experiment_path}: no trial has reported a finite value of that metric")
+        return Result(best, self._analysis)
+
+    def get_dataframe(self, filter_metric: str | None = None, filter_mode: str | None = None) -> Any:
+        """A row for each trial, as a DataFrame of pandas."""
+        return self._analysis.dataframe(filter_metric, filter_mode)
+
+
+def _score(keep: Any) -> str | None:
+    attribute = keep.checkpoint_score_attribute
+    return None if attribute is None else f"{keep.checkpoint_score_order or 'max'}-{attribute}"
+
+
+class Tuner:
+    """Runs a trainable over a space. A run_config of pawl.train is taken, too."""
+
+    def __init__(
+        self,
+        trainable: Any,
+        *,
+        param_space: Mapping[str, Any] | None = None,
+        tune_config: TuneConfig | None = None,
+        run_config: Any = None,
+    ) -> None:
+        self._trainable, self._space = trainable, param_space
+        self._tune, self._run = tune_config or TuneConfig(), run_config or RunConfig()
+        self._again: tuple[str, bool] | None = None
+
+    @classmethod
+    def can_restore(cls, path: str | os.PathLike[str]) -> bool:
+        """Is there an experiment in that folder?"""
+        return places.is_experiment(_checks.path("path", path))
+
+    @classmethod
+    def restore(
+        cls,
+        path: str | os.PathLike[str],
+        trainable: Any,
+        resume_errored: bool = False,
+        param_space: Mapping[str, Any] | None = None,
+    ) -> Tuner:
+        """The experiment in a folder, to go on with; ``fit`` does it. ``param_space``: as it began, where values are in
+        it that JSON cannot hold."""
+        folder = os.path.abspath(_checks.path("path", path))
+        if not cls.can_restore(folder):
+            raise NotFoundError(f"{folder} has no experiment to go on with")
+        made = cls(trainable, param_space=param_space)
+        made._again = folder, resume_errored
+        return made
+
+    def fit(self) -> ResultGrid:
+        """Runs the trials to their ends; what has failed is in ``errors``."""
+        if self._again is not None:
+            return self._go_on(*self._again)
+        run, tune = self._run, self._tune
+        place = None if run.storage_path is None else _checks.path("storage_path", run.storage_path)
+        sync = getattr(run, "sync_config", None)
+        if place is not None and "://" in place:
+            if sync is not None and sync.upload_dir is not None:
+                raise UsageError(f"storage_path is {place!r} and upload_dir {sync.upload_dir!r}: give one place")
+            place, sync = None, SyncConfig(upload_dir=place)
+        keep, failure = run.checkpoint_config, run.failure_config
+        analysis = driver.run(
+            self._trainable,
+            name=run.name,
+            local_dir=place,
+            config=self._space,
+            metric=tune.metric,
+            mode=tune.mode,
+            num_samples=tune.num_samples,
+            search_alg=tune.search_alg,
+            scheduler=tune.scheduler,
+            max_concurrent_trials=tune.max_concurrent_trials,
+            time_budget_s=tune.time_budget_s,
+            seed=tune.seed,
+            stop=getattr(run, "stop", None),
+            keep_checkpoints_num=keep.num_to_keep,
+            checkpoint_score_attr=_score(keep),
+            checkpoint_freq=getattr(keep, "checkpoint_frequency", 0),
+            checkpoint_at_end=bool(getattr(keep, "checkpoint_at_end", False)),
+            max_failures=failure.max_failures,
+            fail_fast=getattr(failure, "fail_fast", False),
+            sync_config=sync,
+            verbose=getattr(run, "verbose", 1),
+            raise_on_failed_trial=False,
+        )
+        return ResultGrid(analysis)
+
+    def _go_on(self, folder: str, errored: bool) -> ResultGrid:
+        sync = getattr(self._run, "sync_config", None) or SyncConfig()
+        plan = spec.again(folder, self._space, sync)
+        searcher = search.Closed() if plan.document["search"] == "given" else search.Search()
+        word = places.find(folder, sync, "ERRORED_ONLY" if errored else "LOCAL")
+        progress = Progress(getattr(self._run, "verbose", 1), plan)
+        return ResultGrid(driver.execute(self._trainable, plan, searcher, word, places.Given(), progress, False))

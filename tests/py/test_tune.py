@@ -1,0 +1,624 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pawl.tune with real trials: what is drawn, reported, kept, resumed; and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+import pytest
+
+import pawl
+from pawl import tune
+from pawl.tune.schedulers import AsyncHyperBandScheduler, HyperBandScheduler, PopulationBasedTraining
+
+# The functions of this file go to the trials by value, as those of a script do.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+HERE = str(pathlib.Path(pawl.__file__).parent.parent)
+
+
+def descend(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
+    """Six steps; a checkpoint of each."""
+    first = 1
+    if checkpoint_dir:
+        first = json.loads(pathlib.Path(checkpoint_dir, "state").read_text())["step"] + 1
+    for step in range(first, config.get("steps", 6) + 1):
+        with tune.checkpoint_dir(step=step) as folder:
+            pathlib.Path(folder, "state").write_text(json.dumps({"step": step}))
+        tune.report(loss=config["x"] ** 2 + 1 / step, step=step, first=first)
+
+
+def run(trainable: Any, folder: pathlib.Path, **options: Any) -> tune.ExperimentAnalysis:
+    given = {"name": "exp", "local_dir": folder, "metric": "loss", "mode": "min", "verbose": 0}
+    given |= {"resources_per_trial": {"cpu": 0.25}, "max_concurrent_trials": 2}
+    return tune.run(trainable, **(given | options))
+
+
+def steps(trial: tune.Trial, analysis: tune.ExperimentAnalysis) -> list[int]:
+    return [row["step"] for row in analysis.results_of(trial)]
+
+
+# ---- what an experiment gives, and where
+
+
+def test_R104_R105_R124_R126_R129_a_function_with_checkpoint_dir(tmp_path: pathlib.Path) -> None:
+    analysis = run(descend, tmp_path, config={"x": tune.grid_search([3, 1, 2])})
+    assert [trial.config["x"] for trial in analysis.trials] == [3, 1, 2]
+    assert all(trial.status == "TERMINATED" for trial in analysis.trials)
+    assert analysis.best_config == {"x": 1}
+    best = analysis.best_trial
+    assert best is not None and best.last_result["loss"] == pytest.approx(1 + 1 / 6)
+    assert best.logdir == os.path.join(tmp_path, "exp", best.name)
+    found = sorted(path.name for path in pathlib.Path(best.logdir).iterdir())
+    assert [f"checkpoint_{step:06d}" for step in range(1, 7)] == [one for one in found if one.startswith("checkpoint")]
+    assert {"params.json", "result.json", "progress.csv"} <= set(found)
+    assert json.loads(pathlib.Path(best.logdir, "params.json").read_text()) == {"x": 1}
+    assert steps(best, analysis) == [1, 2, 3, 4, 5, 6]
+    kept = analysis.best_checkpoint
+    assert kept is not None and kept.path is not None and kept.path.endswith("checkpoint_000006")
+    assert json.loads(pathlib.Path(kept, "state").read_text()) == {"step": 6}  # it is a path, too
+    with kept.as_directory() as place:
+        assert os.listdir(place) == ["state"]
+    row = analysis.results[best.trial_id]
+    keys = ["training_iteration", "time_this_iter_s", "time_total_s", "timestamp", "date", "pid", "hostname", "config"]
+    assert row["training_iteration"] == 6 and set(keys) <= set(row)
+
+
+def test_the_same_seed_draws_the_same_and_another_one_does_not(tmp_path: pathlib.Path) -> None:
+    space = {"x": tune.uniform(0, 1), "steps": tune.choice([1]), "b": {"c": tune.lograndint(1, 1000)}}
+    a, b, c = (
+        [one.config for one in run(descend, tmp_path / str(i), config=space, num_samples=3, seed=seed).trials]
+        for i, seed in enumerate([5, 5, 6])
+    )
+    assert a == b and a != c
+    assert len({one["x"] for one in a}) == 3 and all(0 <= one["x"] < 1 <= one["b"]["c"] <= 1000 for one in a)
+
+
+class Thing:
+    """What JSON cannot hold."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def test_values_that_json_cannot_hold_reach_the_trials(tmp_path: pathlib.Path) -> None:
+    def trainable(config: dict[str, Any]) -> None:
+        assert config["shape"] in [(1, 2), (3, 4)] and config["limit"] == math.inf
+        tune.report(loss=config["f"](config["thing"].size))
+
+    space = {
+        "f": lambda size: size * 10,
+        "thing": Thing(4),
+        "shape": tune.choice([(1, 2), (3, 4)]),
+        "limit": math.inf,
+    }
+    analysis = run(trainable, tmp_path, config=space)
+    assert analysis.best_result is not None and analysis.best_result["loss"] == 40
+    assert analysis.trials[0].config["shape"] in [(1, 2), (3, 4)]
+
+
+def test_sample_from_gets_the_values_of_the_others(tmp_path: pathlib.Path) -> None:
+    space = {
+        "a": tune.sample_from(lambda spec: spec.config.b + 1),
+        "b": tune.sample_from(lambda spec: spec.config.x * 10),
+        "x": tune.grid_search([1, 2]),
+        "steps": tune.sample_from(lambda: 1),
+    }
+    analysis = run(descend, tmp_path, config=space)
+    assert [one.config for one in analysis.trials] == [
+        {"a": 11, "b": 10, "x": 1, "steps": 1},
+        {"a": 21, "b": 20, "x": 2, "steps": 1},
+    ]
+    again = run(descend, tmp_path, config=space, resume="AUTO")
+    assert [one.config for one in again.trials] == [one.config for one in analysis.trials]
+    circle = {"x": 1, "a": tune.sample_from(lambda spec: spec.config.b), "b": tune.sample_from(lambda s: s.config.a)}
+    with pytest.raises(pawl.PawlError, match="a, b need each other's values"):
+        run(descend, tmp_path / "circle", config=circle)
+
+
+def test_functions_may_yield_return_and_report_checkpoints(tmp_path: pathlib.Path) -> None:
+    def yields(config: dict[str, Any]) -> Any:
+        for i in range(3):
+            yield {"loss": i}
+
+    def returns(config: dict[str, Any]) -> dict[str, float]:
+        assert tune.get_trial_name() in os.getcwd() and tune.is_session_enabled()
+        return {"loss": 7}
+
+    def reports(config: dict[str, Any]) -> None:
+        before = tune.get_checkpoint()
+        assert before is None
+        tune.report({"loss": 3}, checkpoint=tune.Checkpoint.from_dict({"w": [1, 2]}))
+
+    assert run(yields, tmp_path / "a").trials[0].last_result["loss"] == 2
+    assert run(returns, tmp_path / "b").trials[0].last_result["loss"] == 7
+    kept = run(reports, tmp_path / "c").best_checkpoint
+    assert kept is not None and kept.to_dict()["w"] == [1, 2]
+    assert not tune.is_session_enabled()
+
+
+# ---- ends
+
+
+def test_stop_by_limits_and_by_a_function(tmp_path: pathlib.Path) -> None:
+    limits = run(descend, tmp_path / "a", config={"x": tune.grid_search([0, 5])}, stop={"training_iteration": 2})
+    assert [steps(one, limits) for one in limits.trials] == [[1, 2], [1, 2]]
+
+    def enough(trial_id: str, result: dict[str, Any]) -> bool:
+        return bool(result["step"] == 3 and result["config"]["x"] == 5)
+
+    by = run(descend, tmp_path / "b", config={"x": tune.grid_search([0, 5])}, stop=enough)
+    assert [steps(one, by) for one in by.trials] == [[1, 2, 3, 4, 5, 6], [1, 2, 3]]
+    assert all(one.status == "TERMINATED" for one in by.trials)
+
+
+def test_a_stop_function_that_raises_ends_the_call_and_nothing_is_lost(tmp_path: pathlib.Path) -> None:
+    def broken(trial_id: str, result: dict[str, Any]) -> bool:
+        return bool(result["nothing"])
+
+    with pytest.raises(KeyError, match="nothing"):
+        run(descend, tmp_path, config={"x": 1}, stop=broken)
+    analysis = run(descend, tmp_path, config={"x": 1}, resume="AUTO")
+    assert [one.status for one in analysis.trials] == ["TERMINATED"]
+    assert steps(analysis.trials[0], analysis)[-1] == 6
+
+
+def test_R105_a_trial_that_dies_goes_on_from_its_last_checkpoint(tmp_path: pathlib.Path) -> None:
+    def dies(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
+        first = int(pathlib.Path(checkpoint_dir, "step").read_text()) + 1 if checkpoint_dir else 1
+        for step in range(first, 5):
+            with tune.checkpoint_dir(step=step) as folder:
+                pathlib.Path(folder, "step").write_text(str(step))
+            tune.report(loss=1.0, step=step, first=first)
+            if step == 2 and first == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    analysis = run(dies, tmp_path / "a", max_failures=1)
+    trial = analysis.trials[0]
+    assert (trial.status, trial.failures, trial.last_result["first"]) == ("TERMINATED", 1, 3)
+    assert steps(trial, analysis) == [1, 2, 3, 4]
+    with pytest.raises(tune.TuneError, match="1 trials .* have failed: .*killed by signal 9") as error:
+        run(dies, tmp_path / "b")  # control: without max_failures
+    assert [one.status for one in error.value.trials] == ["ERROR"]
+
+
+def test_an_exception_is_told_and_errored_only_tries_again(tmp_path: pathlib.Path) -> None:
+    flag = tmp_path / "mended"
+
+    def fails(config: dict[str, Any]) -> None:
+        tune.report(loss=config["x"])
+        if config["x"] == 1 and not os.path.exists(config["flag"]):
+            raise ValueError("x is one")
+
+    space = {"x": tune.grid_search([0, 1]), "flag": str(flag)}
+    with pytest.raises(tune.TuneError, match="ValueError: x is one"):
+        run(fails, tmp_path, config=space)
+    quiet = run(fails, tmp_path, config=space, resume="AUTO", raise_on_failed_trial=False)
+    assert [one.status for one in quiet.trials] == ["TERMINATED", "ERROR"]
+    assert "x is one" in (pathlib.Path(quiet.trials[1].logdir) / "stderr").read_text()
+    flag.touch()
+    mended = run(fails, tmp_path, config=space, resume="ERRORED_ONLY")
+    assert [one.status for one in mended.trials] == ["TERMINATED", "TERMINATED"]
+
+
+PROGRAM = """
+    import json, os, pathlib, sys, time
+    from pawl import tune
+
+    def trainable(config, checkpoint_dir=None):
+        first = json.loads(pathlib.Path(checkpoint_dir, "state").read_text())["step"] + 1 if checkpoint_dir else 1
+        for step in range(first, 7):
+            with tune.checkpoint_dir(step=step) as folder:
+                pathlib.Path(folder, "state").write_text(json.dumps({"step": step}))
+            tune.report(loss=config["x"] / step, step=step, first=first)
+            gate = pathlib.Path(config["gate"])
+            while step >= 3 and config["x"] != 1 and not gate.exists():
+                time.sleep(0.02)
+
+    if __name__ == "__main__":
+        folder, gate = sys.argv[1:3]
+        analysis = tune.run(trainable, name="exp", local_dir=folder, metric="loss", mode="min", resume="AUTO", verbose=0,
+                            config={"x": tune.grid_search([1, 2, 3]), "gate": gate}, grace_s=5,
+                            resources_per_trial={"cpu": 0.25}, max_concurrent_trials=3)
+        print(json.dumps([[t.config["x"], t.status, t.last_result["first"],
+                           [row["step"] for row in analysis.results_of(t)]] for t in analysis.trials]))
+"""
+
+
+def start(tmp_path: pathlib.Path, gate: pathlib.Path) -> subprocess.Popen[str]:
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(PROGRAM))
+    env = os.environ | {"PYTHONPATH": HERE}
+    words = [sys.executable, str(script), str(tmp_path), str(gate)]
+    return subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end and process.poll() is None, process.communicate(timeout=10)
+        time.sleep(0.02)
+
+
+def ends_of(folder: pathlib.Path) -> dict[int, list[int]]:
+    """x of each trial -> its steps, as its files say."""
+    found = {}
+    for params in folder.glob("*/params.json"):
+        lines = (
+            (params.parent / "result.json").read_text().splitlines() if (params.parent / "result.json").exists() else []
+        )
+        found[json.loads(params.read_text())["x"]] = [json.loads(line)["step"] for line in lines]
+    return found
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_R128_R130_the_same_program_goes_on_after_any_stop(tmp_path: pathlib.Path, how: signal.Signals) -> None:
+    gate = tmp_path / "gate"
+    first = start(tmp_path, gate)
+    exp = tmp_path / "exp"
+    until(lambda: ends_of(exp) == {1: [1, 2, 3, 4, 5, 6], 2: [1, 2, 3], 3: [1, 2, 3]}, first)
+    until(lambda: (exp / "journal").exists() and states(exp) == ["TERMINATED", "RUNNING", "RUNNING"], first)
+    first.send_signal(how)
+    _, err = first.communicate(timeout=120)
+    status = {signal.SIGKILL: -9, signal.SIGINT: -2, signal.SIGTERM: 75}[how]
+    assert first.returncode == status or (how == signal.SIGINT and "KeyboardInterrupt" in err), err
+    gate.touch()
+    second = start(tmp_path, gate)
+    out, err = second.communicate(timeout=120)
+    assert second.returncode == 0, err
+    assert json.loads(out) == [
+        [1, "TERMINATED", 1, [1, 2, 3, 4, 5, 6]],
+        [2, "TERMINATED", 4, [1, 2, 3, 4, 5, 6]],
+        [3, "TERMINATED", 4, [1, 2, 3, 4, 5, 6]],
+    ]
+
+
+def states(exp: pathlib.Path) -> list[str]:
+    return [one.status for one in tune.ExperimentAnalysis(exp).trials]
+
+
+def test_two_drivers_of_one_experiment_and_a_name_that_is_taken_are_refused(tmp_path: pathlib.Path) -> None:
+    gate = tmp_path / "gate"
+    first = start(tmp_path, gate)
+    until(lambda: ends_of(tmp_path / "exp").get(3, []) == [1, 2, 3], first)
+    with pytest.raises(pawl.BusyError):
+        run(descend, tmp_path, config={"x": 1}, resume="LOCAL")
+    gate.touch()
+    assert first.communicate(timeout=120)[0] and first.returncode == 0
+    with pytest.raises(pawl.ExistsError):
+        run(descend, tmp_path, config={"x": 1})
+    with pytest.raises(pawl.NotFoundError):
+        run(descend, tmp_path, name="other", config={"x": 1}, resume="LOCAL")
+
+
+# ---- checkpoints that are kept
+
+
+def test_R127_the_best_checkpoints_are_kept_by_what_is_reported(tmp_path: pathlib.Path) -> None:
+    def scored(config: dict[str, Any]) -> None:
+        for step, auc in enumerate([0.1, 0.9, 0.5, 0.7, 0.2, 0.8, 0.3], 1):
+            with tune.checkpoint_dir(step=step) as folder:
+                pathlib.Path(folder, "auc").write_text(str(auc))
+            tune.report(auc=auc, step=step)
+
+    def kept(name: str, **options: Any) -> list[float]:
+        analysis = run(scored, tmp_path, name=name, metric="auc", mode="max", **options)
+        folder = pathlib.Path(analysis.trials[0].logdir)
+        best = analysis.best_checkpoint
+        assert best is not None
+        return sorted(float((one / "auc").read_text()) for one in folder.glob("checkpoint_*"))
+
+    # the newest stays in any case: the trial would go on from it
+    assert kept("max", checkpoint_score_attr="max-auc", keep_checkpoints_num=3) == [0.3, 0.7, 0.8, 0.9]
+    assert kept("plain", checkpoint_score_attr="auc", keep_checkpoints_num=3) == [0.3, 0.7, 0.8, 0.9]
+    assert kept("min", checkpoint_score_attr="min-auc", keep_checkpoints_num=3) == [0.1, 0.2, 0.3]
+    assert kept("newest", keep_checkpoints_num=2) == [0.3, 0.8]
+    assert len(kept("all")) == 7
+
+
+def test_a_checkpoint_block_that_fails_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    def fails(config: dict[str, Any]) -> None:
+        with tune.checkpoint_dir(step=1) as folder:
+            pathlib.Path(folder, "half").write_text("x")
+        tune.report(loss=1)
+        with tune.checkpoint_dir(step=1) as folder:  # the same name again, and whole
+            pathlib.Path(folder, "whole").write_text("x")
+        tune.report(loss=2)
+        with tune.checkpoint_dir(step=2) as folder:
+            pathlib.Path(folder, "half").write_text("x")
+            raise ValueError("in the middle")
+
+    with pytest.raises(tune.TuneError, match="in the middle"):
+        run(fails, tmp_path)
+    folder = next((tmp_path / "exp").glob("*/params.json")).parent
+    found = sorted(
+        str(one.relative_to(folder)) for one in folder.glob("**/*") if "checkpoint" in str(one.relative_to(folder))
+    )
+    assert found == ["checkpoint_000001", "checkpoint_000001/whole"]
+
+
+# ---- classes
+
+
+class Counter(tune.Trainable):
+    """Counts; a checkpoint is a dict, or a file with ``files``."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self.total, self.rate, self.applied = 0.0, config["rate"], 0
+
+    def step(self) -> dict[str, Any]:
+        self.total += self.rate
+        return {"loss": -self.total, "applied": self.applied, "done": self.iteration + 1 >= self.config.get("steps", 5)}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> Any:
+        if not self.config.get("files"):
+            return {"total": self.total}
+        path = os.path.join(checkpoint_dir, "total.txt")
+        pathlib.Path(path).write_text(str(self.total))
+        return path
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self.total = (
+            checkpoint["total"] if isinstance(checkpoint, dict) else float(pathlib.Path(checkpoint).read_text())
+        )
+
+    def apply_config(self, config: dict[str, Any]) -> None:
+        self.applied += 1
+
+
+def test_R124_classes_save_by_frequency_and_at_the_end(tmp_path: pathlib.Path) -> None:
+    space = {"rate": 1.0, "files": tune.grid_search([False, True])}
+    analysis = run(Counter, tmp_path, config=space, checkpoint_freq=2, checkpoint_at_end=True)
+    for trial in analysis.trials:
+        found = sorted(one.name for one in pathlib.Path(trial.logdir).glob("checkpoint_*"))
+        assert found == ["checkpoint_000002", "checkpoint_000004", "checkpoint_000005"]
+        assert trial.last_result["loss"] == -5.0
+    plain = run(Counter, tmp_path / "none", config={"rate": 1.0})
+    assert not list(pathlib.Path(plain.trials[0].logdir).glob("checkpoint_*"))
+
+
+class Dying(Counter):
+    def step(self) -> dict[str, Any]:
+        if self.iteration == 3 and not self._restored:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step()
+
+
+@pytest.mark.parametrize("files", [False, True])
+def test_R105_classes_go_on_from_their_last_checkpoint(tmp_path: pathlib.Path, files: bool) -> None:
+    analysis = run(Dying, tmp_path, config={"rate": 1.0, "files": files}, checkpoint_freq=2, max_failures=1)
+    trial = analysis.trials[0]
+    assert (trial.failures, trial.last_result["loss"], trial.last_result["training_iteration"]) == (1, -5.0, 5)
+    assert trial.last_result["applied"] == 0  # the configuration is the same
+
+
+def test_with_parameters_and_with_resources(tmp_path: pathlib.Path) -> None:
+    def trainable(config: dict[str, Any], data: list[int]) -> None:
+        tune.report(loss=sum(data), cpu=tune.get_trial_resources()["cpu"])
+
+    wrapped = tune.with_resources(tune.with_parameters(trainable, data=[1, 2, 3]), {"cpu": 0.5})
+    analysis = run(wrapped, tmp_path, resources_per_trial=None)
+    assert analysis.best_result is not None
+    assert (analysis.best_result["loss"], analysis.best_result["cpu"]) == (6, 0.5)
+
+    class WithData(Counter):
+        def setup(self, config: dict[str, Any], data: list[int] = ()) -> None:  # type: ignore[assignment,override]
+            super().setup(config)
+            self.rate = float(sum(data))
+
+    analysis = run(tune.with_parameters(WithData, data=[1, 2]), tmp_path / "b", config={"rate": 0.0})
+    assert analysis.best_result is not None and analysis.best_result["loss"] == -15.0
+
+
+# ---- schedulers
+
+
+def test_R105_asha_stops_the_worse_and_hyperband_pauses(tmp_path: pathlib.Path) -> None:
+    space = {"x": tune.grid_search([0, 1, 2, 3, 4, 5, 6, 7]), "steps": 9}
+    asha = AsyncHyperBandScheduler(max_t=9, grace_period=1, reduction_factor=3)
+    stopped = run(descend, tmp_path / "a", config=space, scheduler=asha)
+    lengths = [len(stopped.results_of(one)) for one in stopped.trials]
+    assert lengths[0] == 9 and min(lengths) == 1 and all(one.status == "TERMINATED" for one in stopped.trials)
+    halves = HyperBandScheduler(max_t=9, reduction_factor=3)
+    paused = run(descend, tmp_path / "b", config=space, scheduler=halves)
+    assert all(one.status == "TERMINATED" for one in paused.trials)
+    again = [one for one in paused.trials if one.attempts > 1]
+    assert again  # these were paused, and went on from their checkpoints
+    for one in again:
+        assert steps(one, paused) == list(range(1, len(steps(one, paused)) + 1))
+        assert one.last_result["first"] > 1
+    assert paused.best_config == stopped.best_config
+
+
+class Learner(Counter):
+    """Waits for the others at each step, so that the population stays together."""
+
+    def step(self) -> dict[str, Any]:
+        meeting = pathlib.Path(self.config["meeting"])
+        (meeting / f"{self.trial_name}-{self.iteration + 1}").touch()
+        end = time.monotonic() + 60
+        while len(list(meeting.glob(f"*-{self.iteration + 1}"))) < 4 and time.monotonic() < end:
+            time.sleep(0.01)
+        return super().step()
+
+
+def test_R158_population_based_training_exploits_and_applies_the_new_values(tmp_path: pathlib.Path) -> None:
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+    scheduler = PopulationBasedTraining(
+        time_attr="training_iteration",
+        perturbation_interval=2,
+        hyperparam_mutations={"rate": tune.uniform(0.0, 10.0)},
+        quantile_fraction=0.25,
+    )
+    space = {"rate": tune.grid_search([0.0, 1.0, 2.0, 9.0]), "steps": 8, "meeting": str(meeting)}
+    analysis = run(Learner, tmp_path, config=space, scheduler=scheduler, max_concurrent_trials=4, checkpoint_freq=1)
+    assert all(one.status == "TERMINATED" for one in analysis.trials)
+    loser = analysis.trials[0]
+    assert loser.attempts > 1 and loser.config["rate"] != 0.0
+    assert loser.last_result["loss"] < -10  # it has gone on from another's total
+    assert any(row["applied"] for row in analysis.results_of(loser))
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"metric": "loss", "mode": None}, "give mode as well"),
+        ({"mode": "least"}, 'mode must be "min" or "max"'),
+        ({"name": "a/b"}, "name must be a name of a folder"),
+        ({"local_dir": "s3://bucket"}, "upload_dir"),
+        ({"resume": "MAYBE"}, "resume must be True, False or one of AUTO"),
+        ({"resume": "REMOTE"}, "needs sync_config with an upload_dir"),
+        ({"num_samples": 0}, "num_samples"),
+        ({"scheduler": "best"}, "scheduler: expected one of"),
+        ({"resources_per_trial": {"tpu": 1}}, "expected some of cpu, gpu, memory"),
+        ({"resources_per_trial": {"cpu": 10000}}, "10000"),
+        ({"stop": {"loss": "low"}}, "stop must be a dict of numbers"),
+        ({"config": {"x": {"grid_search": []}}}, "at least one value"),
+        ({"config": {"$x": 1}}, "must not begin with"),
+        ({"checkpoint_score_attr": 3}, "checkpoint_score_attr"),
+        ({"keep_checkpoints_num": 0}, "keep_checkpoints_num"),
+        ({"sync_config": {"upload_dir": "x"}}, "sync_config must be a tune.SyncConfig"),
+        ({"search_alg": 3}, "search_alg needs a method suggest"),
+        ({"restore": "/nowhere/at/all"}, "neither an experiment nor a checkpoint"),
+        ({"verbose": 9}, "verbose"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_is_made(
+    tmp_path: pathlib.Path, options: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(pawl.PawlError, match=text):
+        run(descend, tmp_path, **({"config": {"x": 1}} | options))
+    assert not (tmp_path / "exp").exists() or not list((tmp_path / "exp").glob("*/params.json"))
+
+
+def test_spaces_and_trainables_are_checked_where_they_are_made(tmp_path: pathlib.Path) -> None:
+    for make in (
+        lambda: tune.uniform(1, 0),
+        lambda: tune.loguniform(0, 1),
+        lambda: tune.randint(0.5, 2),  # type: ignore[arg-type]
+        lambda: tune.choice([]),
+        lambda: tune.quniform(0, 1, 0),
+        lambda: tune.uniform("a", 1),  # type: ignore[arg-type]
+        lambda: PopulationBasedTraining(),
+    ):
+        with pytest.raises(pawl.UsageError):
+            make()
+    for wrong in (3, lambda: None, lambda a, b: None, Thing):
+        with pytest.raises(pawl.UsageError, match="trainable"):
+            run(wrong, tmp_path)
+    with pytest.raises(pawl.UnsupportedError, match="is a function; give a list or a domain"):
+        run(Counter, tmp_path, scheduler=PopulationBasedTraining(hyperparam_mutations={"rate": lambda: 1}))
+    for outside in (lambda: tune.report(loss=1), tune.get_checkpoint):
+        with pytest.raises(pawl.UsageError, match="in a trial only"):
+            outside()
+
+
+def test_a_metric_that_is_never_reported_is_told(tmp_path: pathlib.Path) -> None:
+    def trainable(config: dict[str, Any]) -> None:
+        tune.report(accuracy=1)
+
+    with pytest.raises(tune.TuneError, match="loss.*accuracy|accuracy.*loss"):
+        run(trainable, tmp_path)
+
+
+def test_what_cannot_be_pickled_is_named(tmp_path: pathlib.Path) -> None:
+    import threading
+
+    lock = threading.Lock()
+
+    def trainable(config: dict[str, Any]) -> None:
+        with lock:
+            tune.report(loss=1)
+
+    with pytest.raises(pawl.UnsupportedError, match="the variable 'lock' that it uses"):
+        run(trainable, tmp_path)
+
+
+# ---- searchers
+
+
+class Halving(tune.Searcher):
+    """Goes towards the better half; remembers what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.low, self.high, self.n, self.told = 0.0, 8.0, 0, []  # type: ignore[var-annotated]
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        if len(self.told) < self.n:
+            return None  # one after the other
+        if self.n == 5:
+            return self.FINISHED
+        self.n += 1
+        return {"x": (self.low + self.high) / 2, "steps": 1}
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        assert result is not None and not error
+        self.told.append(result["loss"])
+        self.high = (self.low + self.high) / 2
+
+    def restore_trial(self, trial_id: str, config: dict[str, Any], result: dict[str, Any] | None, over: bool) -> None:
+        self.n += 1
+        self.on_trial_complete(trial_id, result)
+
+
+def test_a_searcher_is_asked_and_told(tmp_path: pathlib.Path) -> None:
+    searcher = Halving()
+    analysis = run(descend, tmp_path, search_alg=searcher, num_samples=9, config={"fixed": (1, 2)})
+    assert [one.config["x"] for one in analysis.trials] == [4.0, 2.0, 1.0, 0.5, 0.25]
+    assert (searcher.metric, searcher.mode, len(searcher.told)) == ("loss", "min", 5)
+    assert all(one.config["fixed"] == (1, 2) for one in analysis.trials)
+    again = Halving()
+    resumed = run(descend, tmp_path, search_alg=again, num_samples=9, config={"fixed": (1, 2)}, resume=True)
+    assert len(resumed.trials) == 5 and again.told == searcher.told
+
+
+# ---- the newer names
+
+
+def test_a_tuner_gives_a_grid_of_results_and_goes_on(tmp_path: pathlib.Path) -> None:
+    flag = tmp_path / "mended"
+
+    def trainable(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
+        descend(config, checkpoint_dir)
+        if config["x"] == 2 and not config["flag"].exists():
+            raise ValueError("x is two")
+
+    space = {"x": tune.grid_search([3, 1, 2]), "flag": flag}
+    tuner = tune.Tuner(
+        trainable,
+        param_space=space,
+        tune_config=tune.TuneConfig(metric="loss", mode="min", max_concurrent_trials=2),
+        run_config=tune.RunConfig(
+            "exp", tmp_path, checkpoint_config=tune.CheckpointConfig(2, "step", "max"), verbose=0
+        ),
+    )
+    grid = tuner.fit()
+    assert (len(grid), grid.num_errors, grid.num_terminated) == (3, 1, 2)
+    assert "x is two" in str(grid.errors[0])
+    best = grid.get_best_result()
+    assert best.config["x"] == 1 and best.metrics["step"] == 6 and best.error is None
+    assert best.checkpoint is not None and len(best.best_checkpoints) == 2
+    assert best.get_best_checkpoint("loss", "min") == best.checkpoint
+    assert tune.Tuner.can_restore(tmp_path / "exp") and not tune.Tuner.can_restore(tmp_path)
+    flag.touch()
+    again = tune.Tuner.restore(tmp_path / "exp", trainable, resume_errored=True, param_space=space)
+    again._run.verbose = 0
+    assert [one.trial.status for one in again.fit()] == ["TERMINATED"] * 3
+    with pytest.raises(pawl.NotFoundError):
+        tune.Tuner.restore(tmp_path, trainable)
