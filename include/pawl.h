@@ -10,6 +10,7 @@
  *   3. state trees       6. retention         9. triggers  10. upkeep
  *                                                          11. mirrors, copies
  *                                                          12. syncing  13. single files  14. other formats  15. tar
+ *   16. checkpoint files by name                           17. groups of workers
  *
  * The shortest use:
  *
@@ -1106,6 +1107,51 @@ PAWL_API int pawl_saver_uploads(const struct pawl_saver *); /* 1 if it uploads *
 /* Brings a file from a store, by its URL, to path; objects ending in ".symlink" are followed, where they are named or where
  * there is none of the name itself. Nothing half is left on failure. */
 PAWL_API int pawl_saver_fetch(const char *url, const char *path, struct pawl_error *);
+
+/* --------------------------------------------------- 17. groups of workers */
+
+/* What a program decides that starts several workers and watches them (pawl.train does): pure functions of what it has seen. It
+ * has the clock, the processes and the messages. A text that does not fit is cut off. Rows are one per rank, in its order. */
+struct pawl_group_worker {
+	uint64_t n_reports; /* that it has come to */
+	int has_ended;      /* its function has returned, after so many */
+	int64_t silent_ms;  /* since its last sign of life; 0 before the first */
+	int64_t still_ms;   /* since it last came to a report or said that it gets on */
+};
+struct pawl_group_limits {
+	size_t size;
+	int64_t silent_ms; /* after so long without a sign a worker counts as gone; 0 = never */
+	int64_t still_ms;  /* after so long in which nobody has got on the group counts as stuck; 0 = never */
+};
+#define PAWL_GROUP_LIMITS_INIT {.size = sizeof(struct pawl_group_limits)}
+enum pawl_group_trouble {
+	PAWL_GROUP_WELL,
+	PAWL_GROUP_SILENT,  /* a worker is gone: *ret_rank is to be killed */
+	PAWL_GROUP_UNEQUAL, /* one has ended with fewer reports than another has come to: the program is wrong */
+	PAWL_GROUP_STUCK,   /* none that still runs has got on: all are to be ended */
+};
+/* The first thing that is wrong with a group, in words. *ret_rank: -1 where it is no single one. */
+PAWL_API enum pawl_group_trouble pawl_group_look(const struct pawl_group_worker *, size_t n, const struct pawl_group_limits *,
+                                                 int32_t *ret_rank, char *text, size_t cap);
+/* How many have not come to a report, and in words where they are. */
+PAWL_API size_t pawl_group_late(const struct pawl_group_worker *, size_t n, uint64_t report, char *text, size_t cap);
+
+enum pawl_group_end {
+	PAWL_GROUP_DONE,
+	PAWL_GROUP_FAILED, /* a worker raised, was killed, or hung */
+	PAWL_GROUP_WRONG,  /* the program is wrong: it would fail again */
+	PAWL_GROUP_TOLD,   /* a scheduler has ended it, and will start it again */
+};
+/* 1 if the group is to be started again after so many failures, this one included; max_failures -1: always. */
+PAWL_API int pawl_group_again(enum pawl_group_end, uint64_t n_failures, int64_t max_failures);
+
+struct pawl_group_file {
+	const char *name; /* below the folder that a rank has given */
+	int32_t rank;
+	uint64_t nbytes, sum; /* length, and any sum of the contents that is the same on all ranks */
+};
+/* 1 and words if two ranks give one name with different contents (the first such name), 0 if not. */
+PAWL_API int pawl_group_clash(const struct pawl_group_file *, size_t n, char *text, size_t cap, struct pawl_error *);
 
 #ifdef __cplusplus
 }

@@ -126,6 +126,10 @@ static PyMethodDef functions[] = {
 	{"tune_spec_check", py_tune_spec_check, METH_VARARGS, "(canonical document, number of trials)"},
 	{"tune_spec_config", py_tune_spec_config, METH_VARARGS, "The configuration of one of its trials."},
 	{"exchange", py_tune_exchange, METH_VARARGS, "Two folders, into each other's place."},
+	{"group_look", py_group_look, METH_VARARGS, "What is wrong with a group of workers: trouble, rank, words."},
+	{"group_late", py_group_late, METH_VARARGS, "Who has not come to a report, in words."},
+	{"group_again", py_group_again, METH_VARARGS, "Is a group of workers to be started again?"},
+	{"group_clash", py_group_clash, METH_O, "One file name that two workers give different contents, in words."},
 	{NULL, NULL, 0, NULL},
 };
 

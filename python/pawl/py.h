@@ -15,7 +15,7 @@
  *   py_walk.c      Python objects -> struct pawl_state
  *   py_build.c     struct pawl_state -> Python objects
  *   py_match.c     which live object takes which saved value        py_leaf.c   ... for one tensor
- *   py_make.c      new tensors of a framework
+ *   py_make.c      new tensors of a framework        py_group.c  groups of workers: pawl_group_*
  *   py_restore.c   the restore loop, and putting values into live objects
  *
  * The GIL is released around every call that may wait. There are no globals: everything that lasts hangs on the
@@ -357,6 +357,11 @@ PyObject *py_info_dict(const struct pawl_info *info);
 int py_run_init(PyObject *module, struct py_state *st);
 /* For the module: the names of a dict's metrics that are no numbers. */
 PyObject *py_no_numbers(PyObject *module, PyObject *mapping);
+/* py_group.c: functions of the module. */
+PyObject *py_group_look(PyObject *module, PyObject *args);
+PyObject *py_group_late(PyObject *module, PyObject *args);
+PyObject *py_group_again(PyObject *module, PyObject *args);
+PyObject *py_group_clash(PyObject *module, PyObject *list);
 /* Metrics of a mapping. *ret is to be freed by PyMem_Free; names are borrowed from *keep, a new reference. */
 int py_metrics(struct py_state *st, PyObject *mapping, struct pawl_metric **ret, size_t *ret_n, PyObject **keep);
 

@@ -298,8 +298,14 @@ def alone(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Generator[
 
 
 def test_a_call_outside_of_a_worker_is_refused() -> None:
-    for call in (lambda: train.report({}), train.get_checkpoint, train.get_context, train.load_checkpoint):
-        with pytest.raises(pawl.UsageError, match="in a train function only"):
+    for name, call in (
+        ("report", lambda: train.report({})),
+        ("get_checkpoint", train.get_checkpoint),
+        ("get_context", train.get_context),
+        ("get_checkpoint", train.load_checkpoint),
+        ("save_checkpoint", train.save_checkpoint),
+    ):
+        with pytest.raises(pawl.UsageError, match=f"^{name} can be called in a train function only"):
             call()
 
 
@@ -410,9 +416,10 @@ def test_R49_wrong_configurations_are_refused_by_name() -> None:
     for make, words in (
         (lambda: ScalingConfig(num_workers=0), "num_workers must be a whole number from 1"),
         (lambda: ScalingConfig(num_workers=2, min_workers=3), "min_workers must be at most num_workers"),
-        (lambda: ScalingConfig(engine="cloud"), 'engine must be "local" or "ray"'),  # type: ignore[arg-type]
+        (lambda: ScalingConfig(engine="cloud"), 'engine must be "local", "ray", "launcher" or None'),  # type: ignore[arg-type]
         (lambda: FailureConfig(max_failures=-2), "max_failures must be -1"),
         (lambda: FailureConfig(heartbeat_timeout=0), "heartbeat_timeout must be a number of seconds above 0"),
+        (lambda: FailureConfig(progress_timeout=-1), "progress_timeout must be a number of seconds above 0"),
         (lambda: CheckpointConfig(num_to_keep=-1), "num_to_keep: -1. Must be None or non-negative integer"),
         (lambda: CheckpointConfig(checkpoint_score_order="up"), 'either "max" or "min"'),  # type: ignore[arg-type]
         (lambda: RunConfig(name=".."), "name must be a name of a folder"),

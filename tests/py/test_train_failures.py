@@ -109,6 +109,37 @@ def test_a_report_that_not_all_come_to_is_named_at_its_deadline(tmp_path: pathli
     assert "rank 1 is at 1" in result.error.reason
 
 
+def hanging(config: dict[str, Any]) -> None:
+    """Gets on without a report for longer than the limit, then hangs, the first time."""
+    context = train.get_context()
+    train.report({"attempt": context.attempt}, checkpoint=Checkpoint.from_dict({"epoch": 0}), wait=True)
+    if context.attempt > 1:
+        return
+    until = time.monotonic() + 1.5 * config["limit"]
+    while time.monotonic() < until:
+        context.alive()
+        time.sleep(0.1)
+    pathlib.Path(config["folder"], f"got-on-{context.get_world_rank()}").touch()
+    time.sleep(600)  # here
+
+
+def test_P16_a_hang_of_all_workers_at_once_is_noticed_and_says_where(tmp_path: pathlib.Path) -> None:
+    scaling = ScalingConfig(num_workers=2, resources_per_worker=CPU)
+    run = RunConfig("run", tmp_path, FailureConfig(max_failures=1, progress_timeout=6.0))
+    config = {"limit": 6.0, "folder": str(tmp_path)}
+    result = DataParallelTrainer(hanging, train_loop_config=config, scaling_config=scaling, run_config=run).fit()
+    assert result.error is None
+    assert sorted(path.name for path in tmp_path.glob("got-on-*")) == ["got-on-0", "got-on-1"]  # that was no hang
+    assert len(result.failures) == 1
+    words = (
+        "no worker came to a report for 6 s: rank 0 is at 1; rank 1 is at 1 (rank 0 in hanging (test_train_failures.py:"
+    )
+    assert result.failures[0].startswith(words), result.failures
+    line = int(result.failures[0].split("py:")[1].split(")")[0])
+    assert "# here" in pathlib.Path(__file__).read_text().splitlines()[line - 1]
+    assert result.metrics == {"attempt": 2}
+
+
 PROGRAM = """
 import os, signal, sys, time
 import torch

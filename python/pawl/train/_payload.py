@@ -35,8 +35,12 @@ def pack(function: Callable[..., Any], config: Mapping[str, Any] | None) -> byte
 
 def unpack(payload: bytes) -> Callable[[], Any]:
     """The call that a worker makes."""
-    function, config = pickle.loads(payload)
+    return bind(*pickle.loads(payload))
+
+
+def bind(function: Callable[..., Any], config: Mapping[str, Any] | None) -> Callable[[], Any]:
+    """The train function with its config, if it takes one."""
     if not inspect.signature(function).parameters:
         call: Callable[[], Any] = function
         return call
-    return lambda: function({} if config is None else config)
+    return lambda: function({} if config is None else dict(config))

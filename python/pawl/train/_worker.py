@@ -7,16 +7,20 @@ import os
 import pickle
 import sys
 import traceback
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from .. import _signals
 
 if TYPE_CHECKING:
+    from .channel import Channel
     from .engine import Job
 
 _LONGEST = 20_000  # characters of a traceback
 
 
-def _begin_group(job: Job) -> None:
+def _begin_group(job: Job, store: Any) -> None:
     import torch
     from torch import distributed
 
@@ -24,11 +28,64 @@ def _begin_group(job: Job) -> None:
         return
     if job.backend == "nccl":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    distributed.init_process_group(job.backend, timeout=timedelta(seconds=job.report_timeout))
+    wait = timedelta(seconds=job.report_timeout)
+    if store is None:
+        distributed.init_process_group(job.backend, timeout=wait)
+        return
+    rank = int(os.environ["RANK"])
+    distributed.init_process_group(job.backend, timeout=wait, store=store, rank=rank, world_size=job.world_size)
+
+
+def work(job: Job, call: Callable[[], Any], store: Any = None) -> BaseException | None:
+    """Runs the train function as one of the workers; the environment says which. Returns what it has failed with, of
+    which the others know then, or Preempted where the job was told to end. store: where torch's process group meets,
+    None = as the environment says."""
+    from . import session
+
+    watch, channel, sessions, beat = session.start(job)
+    try:
+        here = session.Session(job, channel, watch)
+        sessions.append(here)
+        session.enter(here)
+        _begin_group(job, store)
+        try:
+            call()
+        except SystemExit as error:
+            if error.code or isinstance(error, session.Preempted):
+                raise
+        here.finish()
+    except session.Preempted as error:
+        sessions[0].leave()
+        return error
+    except BaseException as error:
+        _tell(channel, error)
+        for one in sessions:
+            one.settle(5)
+        return error
+    finally:
+        session.enter(None)
+        if job.launched:
+            beat.stop()
+            _signals.release()
+    return None
+
+
+def _tell(channel: Channel, error: BaseException) -> None:
+    from . import session
+
+    kind = "usage" if isinstance(error, session.USAGE_ERRORS) else "failure"
+    text = "".join(traceback.format_exception(error))
+    rank = os.environ["RANK"]
+    if channel.count("failed") == 1:
+        channel.put("cause", int(rank))
+    channel.put(
+        f"error/{rank}",
+        {"kind": kind, "type": type(error).__name__, "message": str(error), "traceback": text[-_LONGEST:]},
+    )
 
 
 def run(job: Job) -> int:
-    """Runs the train function as one of the workers; the environment says which. Returns the exit status."""
+    """A worker that an engine has started. Returns the exit status."""
     for entry in job.path:
         if entry not in sys.path:
             sys.path.append(entry)
@@ -37,31 +94,8 @@ def run(job: Job) -> int:
 
     from . import _payload, session
 
-    watch, channel, sessions = session.start(job)
-    rank = os.environ["RANK"]
-    try:
-        here = session.Session(job, channel, watch)
-        sessions.append(here)
-        session.enter(here)
-        _begin_group(job)
-        _payload.unpack(job.payload)()
-        here.finish()
-        return 0
-    except session.Preempted:
-        sessions[0].leave()
-        return 0
-    except BaseException as error:
-        kind = "usage" if isinstance(error, session.USAGE_ERRORS) else "failure"
-        text = traceback.format_exc()
-        channel.put(
-            f"error/{rank}",
-            {"kind": kind, "type": type(error).__name__, "message": str(error), "traceback": text[-_LONGEST:]},
-        )
-        for one in sessions:
-            one.settle(5)
-        return 1
-    finally:
-        session.enter(None)
+    ended = work(job, lambda: _payload.unpack(job.payload)())
+    return 0 if ended is None or isinstance(ended, session.Preempted) else 1
 
 
 def main() -> None:

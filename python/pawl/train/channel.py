@@ -8,14 +8,18 @@ Keys, under the number of the attempt:
     meet/<n>, go/<n>     the meeting at report n
     row/<n>              the first rank's metrics
     folder/<n>           somebody reports a folder; files/<n>/<rank> what is in it
-    error/<rank>         what a rank has failed with
+    error/<rank>         what a rank has failed with; cause: which was the first, the others may have failed of that
     pid/<rank>           its process; beat/<rank> a count that goes up while it lives
+    on/<rank>            a count that goes up when it says that it gets on
+    ask, where/<rank>    the driver wants to know where the train functions are, and what they answered
+    end, heard/<rank>    the group is to end, and why; who knows of it (engine "launcher")
     preempt              the driver was told to end; left/<rank> a rank has ended because of that
 """
 
 from __future__ import annotations
 
 import json
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -28,11 +32,11 @@ LONGEST = 32767  # workers: what a meeting can count
 class Channel:
     """One end of the channel; not shared between threads, as a call that waits keeps the others waiting."""
 
-    def __init__(self, store: TCPStore, attempt: int) -> None:
+    def __init__(self, store: TCPStore, attempt: int | str) -> None:
         self._store = PrefixStore(f"pawl/{attempt}", store)
 
     @classmethod
-    def join(cls, host: str, port: int, attempt: int) -> Channel:
+    def join(cls, host: str, port: int, attempt: int | str) -> Channel:
         return cls(TCPStore(host, port, None, False, timedelta(seconds=60), False), attempt)
 
     def put(self, key: str, value: object) -> None:
@@ -51,6 +55,14 @@ class Channel:
     def count(self, key: str) -> int:
         """One more; returns how many there are."""
         return int(self._store.add(key, 1))
+
+    def wait_heard(self, world_size: int, seconds: float) -> None:
+        """Until all the others know that the group is to end, or have left."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if all(self.has(f"heard/{n}") or self.has(f"error/{n}") for n in range(1, world_size)):
+                return
+            time.sleep(0.02)
 
     def drop(self, key: str) -> None:
         self._store.delete_key(key)

@@ -33,17 +33,20 @@ class ScalingConfig:
     """How many workers there are, and where they run.
 
     ``engine="local"`` starts them as processes of this machine, by torch's elastic agent; ``"ray"`` as actors of the
-    Ray cluster that this process is connected to. Each worker takes one core, or one GPU with ``use_gpu``, unless
-    ``resources_per_worker`` says otherwise (``{"CPU": 0.5}``). ``min_workers``: where fewer are to be had when the
-    group is started, at first or after a failure, it goes on with these, down to so many; None = always
-    ``num_workers``.
+    Ray cluster that this process is connected to; with ``"launcher"`` this process is one of them, which mpirun, srun,
+    torchrun or the like have started, and all of them call ``fit``. None: the launcher's where there is one of several
+    processes, Ray's where this process is connected to a cluster, else local.
+
+    Each worker takes one core, or one GPU with ``use_gpu``, unless ``resources_per_worker`` says otherwise
+    (``{"CPU": 0.5}``). ``min_workers``: where fewer are to be had when the group is started, at first or after a
+    failure, it goes on with these, down to so many; None = always ``num_workers``.
     """
 
     num_workers: int = 1
     use_gpu: bool = False
     resources_per_worker: Mapping[str, float] | None = None
     min_workers: int | None = None
-    engine: Literal["local", "ray"] = "local"
+    engine: Literal["local", "ray", "launcher"] | None = None
     trainer_resources: Mapping[str, float] | None = None  # Ray's; local workers take what they need
     placement_strategy: str = "PACK"  # Ray's
 
@@ -58,8 +61,8 @@ class ScalingConfig:
             raise UsageError(
                 f"min_workers must be at most num_workers ({self.num_workers}), received {self.min_workers}"
             )
-        if self.engine not in ("local", "ray"):
-            raise UsageError(f'engine must be "local" or "ray", received {self.engine!r}')
+        if self.engine not in ("local", "ray", "launcher", None):
+            raise UsageError(f'engine must be "local", "ray", "launcher" or None, received {self.engine!r}')
 
 
 @dataclass
@@ -69,6 +72,8 @@ class FailureConfig:
     ``max_failures``: how many times the group of workers is started again, from the newest valid checkpoint; -1 = for
     ever, 0 = not at all. A worker that gives no sign of life for ``heartbeat_timeout`` seconds is killed, which counts
     as a failure; so does a report that not all workers have come to within ``report_timeout`` of the first one.
+    ``progress_timeout``: so many seconds without any worker coming to a report are a failure, too: all of them hang,
+    though their processes live. None = no limit. ``get_context().alive()`` says between reports that a worker gets on.
     ``grace_seconds``: time from SIGTERM or SIGUSR1 until everything is killed, if known: then fit ends in time.
     """
 
@@ -76,13 +81,14 @@ class FailureConfig:
     heartbeat_timeout: float = 60.0
     report_timeout: float = 1800.0
     grace_seconds: float | None = None
+    progress_timeout: float | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.max_failures, bool) or not isinstance(self.max_failures, int) or self.max_failures < -1:
             raise UsageError(f"max_failures must be -1 (for ever), 0 or more, received {self.max_failures!r}")
-        for name in ("heartbeat_timeout", "report_timeout", "grace_seconds"):
+        for name in ("heartbeat_timeout", "report_timeout", "progress_timeout", "grace_seconds"):
             value = getattr(self, name)
-            if value is None and name == "grace_seconds":
+            if value is None and name in ("progress_timeout", "grace_seconds"):
                 continue
             if _checks.seconds(name, value) <= 0:
                 raise UsageError(f"{name} must be a number of seconds above 0, received {value!r}")

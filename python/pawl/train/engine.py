@@ -30,6 +30,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..rank import rank_identify
 from .config import ScalingConfig
 
 
@@ -55,6 +56,9 @@ class Job:
     )  # where the first checkpoint lies: a run's folder and an id, or a checkpoint's folder and 0
     names: dict[str, str] = field(default_factory=dict)  # of experiment and trial, for get_context
     path: tuple[str, ...] = ()  # sys.path of the driver
+    launched: bool = False  # this process was started by mpirun, srun or the like; nobody here starts it again
+    heartbeat_timeout: float = 60.0  # launched: after so long without a sign of rank 0 the others end
+    channel: str = ""  # prefix of the keys in the store; "" = the attempt
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,13 @@ class Outcome:
     reason: str = ""
 
 
+class Reached(Protocol):
+    """Where the store is."""
+
+    host: str
+    port: int
+
+
 class Engine(Protocol):
     def available(self, scaling: ScalingConfig) -> int: ...
     def host(self) -> str: ...
@@ -75,9 +86,19 @@ class Engine(Protocol):
     def stop(self) -> None: ...
 
 
+def name_of_engine(scaling: ScalingConfig) -> str:
+    """The engine that was asked for, else the one that fits where this process runs."""
+    if scaling.engine is not None:
+        return scaling.engine
+    if rank_identify().world_size > 1:
+        return "launcher"
+    ray = sys.modules.get("ray")
+    return "ray" if ray is not None and ray.is_initialized() else "local"
+
+
 def engine_of(scaling: ScalingConfig) -> Engine:
-    """The engine that was asked for."""
-    if scaling.engine == "ray":
+    """What starts workers: Ray, or this machine."""
+    if name_of_engine(scaling) == "ray":
         from .ray_engine import RayEngine
 
         return RayEngine(scaling)

@@ -17,6 +17,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
+from .. import _pawl
 from .._pawl import UnsupportedError, UsageError
 from ..shard import PerRank, Shard
 
@@ -156,13 +157,8 @@ def of_files(folder: str | None, rank: int) -> tuple[dict[str, Any], dict[str, t
 
 def conflicts(rows: list[dict[str, list[int]]]) -> str | None:
     """The first file that two workers give with different bytes, in words."""
-    first: dict[str, int] = {}
-    for rank, row in enumerate(rows):
-        for name, fact in row.items():
-            other = first.setdefault(name, rank)
-            if list(rows[other][name]) != list(fact):
-                return f"ranks {other} and {rank} both give the file '{name}' with different contents"
-    return None
+    found = [(rank, name, int(size), int(sum_)) for rank, row in enumerate(rows) for name, (size, sum_) in row.items()]
+    return _pawl.group_clash(found)
 
 
 def put_files(state: Mapping[str, Any], target: str) -> None:

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import numbers
 import os
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +24,7 @@ from .channel import Channel
 from .checkpoint import Checkpoint
 from .engine import Job
 
+_log = logging.getLogger("pawl")
 USAGE_ERRORS = (UsageError, MismatchError, UnsupportedError)  # the program is wrong: it would fail again
 
 
@@ -70,6 +74,10 @@ class TrainContext:
     def get_storage_path(self) -> str:
         return self.storage_path
 
+    def alive(self) -> None:
+        """Says that this worker gets on, where reports are further apart than ``FailureConfig(progress_timeout)``."""
+        _session().alive()
+
     def should_checkpoint(self) -> bool:
         """True once the job was told to end: the next report with a checkpoint is the last. The same on all workers, as
         of their last report."""
@@ -85,6 +93,7 @@ class Session:
         self.rank, self.world_size = int(env["RANK"]), int(env["WORLD_SIZE"])
         self._channel, self._watch = channel, watch
         self._n = 0  # reports made
+        self._told = 0.0  # when it last said that it gets on
         self._ticket: _pawl.Ticket | None = None  # of the last save
         self._notes = {"first": 0}
         options = {**job.options, "commit_timeout": job.options.get("commit_timeout", job.report_timeout)}
@@ -151,6 +160,12 @@ class Session:
         if has and self.stopping:
             raise Preempted(f"the job was told to end; the checkpoint of report {self._n} is durable")
 
+    def alive(self) -> None:
+        now = time.monotonic()
+        if now - self._told >= 0.5:  # may be called in every step
+            self._told = now
+            self._channel.count(f"on/{self.rank}")
+
     def save_checkpoint(self, values: Mapping[str, Any]) -> None:
         """The older interface: scores are taken from the checkpoint itself."""
         given = dict(values)
@@ -180,7 +195,7 @@ class Session:
 
     def _asked(self) -> bool:
         """Was the job told to end? A signal from the agent means that it ends this group, maybe for a new start."""
-        if self._watch.signal != 0 and self._watch.sender != os.getppid():
+        if self._watch.signal != 0 and (self.job.launched or self._watch.sender != os.getppid()):
             return True
         return self._channel.has("preempt")
 
@@ -242,25 +257,21 @@ class Session:
     def _missing(self) -> str:
         at = self._channel.get_all("at", self.world_size)
         done = self._channel.get_all("done", self.world_size)
-        late = [rank for rank, n in enumerate(at) if (n or 0) < self._n]
-        words = "; ".join(
-            f"rank {rank} has ended after {done[rank]}"
-            if done[rank] is not None
-            else f"rank {rank} is at {at[rank] or 0}"
-            for rank in late
-        )
+        rows = [
+            (int(n or 0) if end is None else int(end), end is not None, 0, 0) for n, end in zip(at, done, strict=True)
+        ]
         return (
             f"report {self._n}: not all {self.world_size} workers came to it within {self.job.report_timeout:g} s "
-            f"(all must report equally often): {words}"
+            f"(all must report equally often): {_pawl.group_late(rows, self._n)}"
         )
 
 
 _here: Session | None = None
 
 
-def _session() -> Session:
+def _session(name: str = "this") -> Session:
     if _here is None:
-        raise UsageError("this can be called in a train function only, which a trainer runs in its workers")
+        raise UsageError(f"{name} can be called in a train function only, which a trainer runs in its workers")
     return _here
 
 
@@ -277,23 +288,23 @@ def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, *, 
     checkpoint is copied, no longer; with ``wait`` until it is durable. Once the job was told to end (SIGTERM, SIGUSR1),
     the next report with a checkpoint is the last: it waits for that and raises Preempted.
     """
-    _session().report(metrics, checkpoint, wait)
+    _session("report").report(metrics, checkpoint, wait)
 
 
 def get_checkpoint() -> Checkpoint | None:
     """The newest checkpoint of the run, also after a failure; else the trainer's ``resume_from_checkpoint``; None where
     there is neither. One that is being saved is waited for."""
-    return _session().get_checkpoint()
+    return _session("get_checkpoint").get_checkpoint()
 
 
 def get_context() -> TrainContext:
     """Who this worker is: its rank, the number of workers, the names of run and storage."""
-    return _session().context
+    return _session("get_context").context
 
 
 def save_checkpoint(**values: Any) -> None:
     """The older interface: saves a dict of these. The score attribute is one of them."""
-    _session().save_checkpoint(values)
+    _session("save_checkpoint").save_checkpoint(values)
 
 
 def load_checkpoint() -> dict[str, Any] | None:
@@ -309,29 +320,82 @@ class Beat(threading.Thread):
         super().__init__(name="pawl-beat", daemon=True)
         self._job, self._watch, self._who = job, watch, session
         self._rank, self._parent = os.environ["RANK"], os.getppid()
+        self._answered = False
+        self._first: tuple[Any, float] = (None, 0.0)  # rank 0's last sign of life, and when it came
+        self._over = threading.Event()
+
+    def stop(self) -> None:
+        """The training is over, the process goes on."""
+        self._over.set()
+        self.join()
 
     def run(self) -> None:
         try:
-            channel = Channel.join(self._job.host, self._job.port, self._job.attempt)
-            while True:
+            channel = Channel.join(self._job.host, self._job.port, self._job.channel or self._job.attempt)
+            while not self._over.is_set():
                 channel.count(f"beat/{self._rank}")
+                if not self._answered and channel.has("ask"):
+                    self._answered = True
+                    channel.put(f"where/{self._rank}", place_of(threading.main_thread()))
+                self._end_if_told(channel)
                 for _ in range(5):
-                    time.sleep(0.1)
-                    if self._watch.signal and self._watch.sender == self._parent:
+                    if self._over.wait(0.1):
+                        return
+                    if not self._job.launched and self._watch.signal and self._watch.sender == self._parent:
                         for session in self._who:
                             session.settle(3)
                         os._exit(143)
         except RuntimeError:  # the store is gone, and with it the driver
+            if not self._over.is_set():
+                os._exit(1)
+
+    def _end_if_told(self, channel: Channel) -> None:
+        """Without an agent that ends processes each of them does so by itself."""
+        if not self._job.launched:
+            return
+        if (why := channel.get("end")) is not None and why["rank"] != int(self._rank):
+            _log.error("rank %s ends: %s", self._rank, why["words"])
+            channel.put(f"heard/{self._rank}", 1)
+            if self._rank == "0":  # with it goes the store
+                channel.wait_heard(self._job.world_size, 3)
+            for session in self._who:
+                session.settle(3)
             os._exit(1)
+        beat, now = channel.get("beat/0"), time.monotonic()
+        if beat != self._first[0]:
+            self._first = (beat, now)
+        gone = beat is not None and now - self._first[1] > self._job.heartbeat_timeout
+        if gone and not any(channel.has(f"{key}/0") for key in ("done", "left", "error")):
+            _log.error("rank %s ends: rank 0 gave no sign of life for %g s", self._rank, self._job.heartbeat_timeout)
+            os._exit(1)
+        left = self._watch.seconds_left
+        if self._watch.signal and left is not None and left < 0.5:
+            os._exit(REQUEUE_EXIT_CODE)
 
 
-def start(job: Job) -> tuple[_pawl.Watch, Channel, list[Session]]:
+def place_of(thread: threading.Thread) -> str:
+    """Where a thread is: the innermost line of the program, that of a library if there is none."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    frames = traceback.extract_stack(frame) if frame is not None else []
+    own = [
+        one
+        for one in frames
+        if not one.filename.startswith((sys.prefix, sys.base_prefix, os.path.dirname(__file__), "<"))
+    ]
+    if not frames:
+        return ""
+    at = (own or frames)[-1]
+    return f"{at.name} ({os.path.basename(at.filename)}:{at.lineno})"
+
+
+def start(job: Job) -> tuple[_pawl.Watch, Channel, list[Session], Beat]:
     watch = _signals.acquire(job.grace_seconds or 0.0)
-    channel = Channel.join(job.host, job.port, job.attempt)
+    channel = Channel.join(job.host, job.port, job.channel or job.attempt)
     channel.put(f"pid/{os.environ['RANK']}", os.getpid())
     found: list[Session] = []
-    Beat(job, watch, found).start()
-    return watch, channel, found
+    beat = Beat(job, watch, found)
+    beat.start()
+    return watch, channel, found, beat
 
 
 __all__ = [

@@ -15,17 +15,16 @@ from typing import Any
 
 from .. import _checks, _pawl, _signals
 from .._pawl import NotFoundError, UsageError
-from . import _payload, parts
-from .channel import Channel, Host
+from . import _payload, launched
+from .channel import Host
 from .checkpoint import Checkpoint
 from .config import CheckpointConfig, RunConfig, ScalingConfig
-from .engine import Engine, Job, Outcome, engine_of
+from .engine import Engine, Job, Reached, engine_of, name_of_engine
+from .group import Group
 from .layout import default_run_dir
 from .result import Result, TrainingFailedError
-from .session import Preempted
 
 _log = logging.getLogger("pawl")
-_LOOK_SECONDS = 0.05
 
 
 class DataParallelTrainer:
@@ -60,6 +59,8 @@ class DataParallelTrainer:
     def fit(self) -> Result:
         """Trains. Returns when the train function has ended in all workers, or has failed too often: then
         ``Result.error`` says why. Raises Preempted (a SystemExit) when SIGTERM or SIGUSR1 has ended it."""
+        if name_of_engine(self._scaling) == "launcher":
+            return launched.fit(self)
         payload = _payload.pack(self._function, self._config)
         engine = engine_of(self._scaling)
         n = self._workers(engine, first=True)
@@ -70,7 +71,7 @@ class DataParallelTrainer:
             watch = _signals.acquire(grace or 0.0)
             after.callback(_signals.release)
             host = Host(engine.host())
-            group = _Group(engine, host, self._run, watch)
+            group = Group(engine, host, self._run, watch)
             after.callback(engine.stop)
             while True:
                 group.run(self._job(payload, n, group.attempt + 1, host, root, resume, first))
@@ -78,7 +79,7 @@ class DataParallelTrainer:
                     break
                 n = self._workers(engine, first=False)
             group.raise_if_preempted()
-            return self._result(root, memory, group)
+            return self._result(root, memory, group.rows, group.error(), group.reasons)
 
     # ---- before ----
 
@@ -131,7 +132,16 @@ class DataParallelTrainer:
         return (given.to_directory(os.path.join(folder, "checkpoint")), 0), first
 
     def _job(
-        self, payload: bytes, n: int, attempt: int, host: Host, root: str, resume: tuple[str, int] | None, first: int
+        self,
+        payload: bytes,
+        n: int,
+        attempt: int,
+        host: Reached,
+        root: str,
+        resume: tuple[str, int] | None,
+        first: int,
+        launched: bool = False,
+        channel: str = "",
     ) -> Job:
         failure, keep = self._run.failure_config, self._run.checkpoint_config
         import sys
@@ -161,6 +171,9 @@ class DataParallelTrainer:
             resume,
             names,
             tuple(sys.path),
+            launched,
+            failure.heartbeat_timeout,
+            channel,
         )
 
     def _group_backend(self) -> str | None:
@@ -168,7 +181,14 @@ class DataParallelTrainer:
 
     # ---- after ----
 
-    def _result(self, root: str, memory: bool, group: _Group) -> Result:
+    def _result(
+        self,
+        root: str,
+        memory: bool,
+        rows: list[dict[str, Any]],
+        error: TrainingFailedError | None,
+        reasons: list[str],
+    ) -> Result:
         keep = self._run.checkpoint_config
         found: list[_pawl.Info] = []
         with contextlib.suppress(NotFoundError):
@@ -179,17 +199,16 @@ class DataParallelTrainer:
                 run.close()
         made = {info["id"]: self._checkpoint(root, info["id"], memory, keep) for info in found}
         ranked = _ranked(found, keep)
-        error = group.error()
         if error is not None:
             _log.error("the training in %s has failed: %s", root, error.reason)
         return Result(
             made[found[-1]["id"]] if found else None,
             [(made[info["id"]], info["metrics"]) for info in ranked],
-            group.rows[-1] if group.rows else None,
+            rows[-1] if rows else None,
             root,
             error,
-            group.rows,
-            group.reasons,
+            rows,
+            reasons,
         )
 
     @staticmethod
@@ -226,153 +245,3 @@ def _ranked(found: list[_pawl.Info], keep: CheckpointConfig) -> list[_pawl.Info]
         return (not known, sign * score if known and score is not None else 0.0, info["id"])
 
     return sorted(found, key=place)
-
-
-class _Group:
-    """One group of workers after the other, and what has been heard of them."""
-
-    def __init__(self, engine: Engine, host: Host, run: RunConfig, watch: _pawl.Watch) -> None:
-        self._engine, self._host, self._config, self._watch = engine, host, run.failure_config, watch
-        self.attempt = 0
-        self.rows: list[dict[str, Any]] = []
-        self.reasons: list[str] = []  # of all failures
-        self._outcome: Outcome | None = None
-        self._trace, self._kind = "", "failure"
-        self._left = False
-
-    def run(self, job: Job) -> None:
-        """Starts a group and waits for its end."""
-        self.attempt = job.attempt
-        channel = self._host.attempt(job.attempt)
-        look = _Look(channel, job, self._config.heartbeat_timeout)
-        self._engine.start(job)
-        told: str | None = None
-        deadline: float | None = None
-        while (outcome := self._engine.poll()) is None:
-            time.sleep(_LOOK_SECONDS)
-            self._take_rows(channel, look)
-            if self._watch.signal and deadline is None:
-                channel.put("preempt", self._watch.signal)
-                deadline = time.monotonic() + (self._config.grace_seconds or float("inf"))
-            if deadline is not None and time.monotonic() > deadline - 0.5:
-                self._left = True
-                self._engine.stop()
-                deadline = float("inf")
-            if told is None and (found := look.problem()) is not None:
-                told, rank = found
-                self._engine.kill(rank, look.pid(rank)) if rank is not None else self._engine.stop()
-        self._take_rows(channel, look)
-        if outcome.ok and told is None and (found := look.disagreement()) is not None:
-            told = found[0]
-        self._end(outcome, channel, job, told)
-
-    def _take_rows(self, channel: Channel, look: _Look) -> None:
-        while (row := channel.get(f"row/{look.n_rows + 1}")) is not None:
-            look.n_rows += 1
-            channel.drop(f"row/{look.n_rows}")
-            self.rows.append(row["metrics"])
-
-    def _end(self, outcome: Outcome, channel: Channel, job: Job, told: str | None) -> None:
-        left = [one for one in channel.get_all("left", job.world_size) if one is not None]
-        self._left = self._left or bool(left)
-        self._outcome, self._trace, self._kind = outcome, "", "failure"
-        errors = {r: e for r, e in enumerate(channel.get_all("error", job.world_size)) if e is not None}
-        if outcome.ok and told is None:
-            return
-        reason = told or outcome.reason
-        if told is not None:
-            self._kind = "usage" if told.startswith("report ") else "failure"
-        elif errors and (outcome.rank is None or outcome.rank in errors):  # else they are what the others ran into
-            rank = min(errors) if outcome.rank is None else outcome.rank
-            error = errors[rank]
-            reason = f"rank {rank} raised {error['type']}: {error['message']}"
-            self._trace, self._kind = error["traceback"], error["kind"]
-        self._outcome = Outcome(False, outcome.rank, reason)
-        self.reasons.append(reason)
-
-    def again(self) -> bool:
-        """Is the group to be started once more?"""
-        outcome = self._outcome
-        if outcome is None or outcome.ok or self._left or self._watch.signal or self._kind == "usage":
-            return False
-        most = self._config.max_failures
-        if 0 <= most < len(self.reasons):
-            return False
-        allowed = "without end" if most < 0 else f"of {most}"
-        _log.warning("failure %d %s: %s; the workers start again", len(self.reasons), allowed, outcome.reason)
-        return True
-
-    def raise_if_preempted(self) -> None:
-        if self._left or (self._watch.signal and self._outcome is not None and not self._outcome.ok):
-            raise Preempted("the job was told to end; it goes on from its newest checkpoint when it is started again")
-
-    def error(self) -> TrainingFailedError | None:
-        if self._outcome is None or self._outcome.ok:
-            return None
-        return TrainingFailedError(self._outcome.reason, list(self.reasons), self._trace)
-
-
-class _Look:
-    """What is wrong with a group, seen from outside."""
-
-    def __init__(self, channel: Channel, job: Job, heartbeat_timeout: float) -> None:
-        self._channel, self._world_size, self._timeout = channel, job.world_size, heartbeat_timeout
-        self._keep_all_ranks, self._checked = job.keep_all_ranks, 1
-        self._beats: dict[int, tuple[Any, float]] = {}
-        self._next = 0.0
-        self.n_rows = 0
-
-    def pid(self, rank: int) -> int:
-        return int(self._channel.get(f"pid/{rank}") or 0)
-
-    def problem(self) -> tuple[str, int | None] | None:
-        """In words, and which rank is to be killed; None ends the group."""
-        now = time.monotonic()
-        if now < self._next:
-            return None
-        self._next = now + 0.2
-        return self._silent(now) or self.disagreement()
-
-    def disagreement(self) -> tuple[str, None] | None:
-        return self._unequal() or self._clash()
-
-    def _silent(self, now: float) -> tuple[str, int] | None:
-        for rank in range(self._world_size):
-            beat = self._channel.get(f"beat/{rank}")
-            was = self._beats.get(rank)
-            if beat is None or self._channel.has(f"done/{rank}") or self._channel.has(f"left/{rank}"):
-                continue
-            if was is None or was[0] != beat:
-                self._beats[rank] = (beat, now)
-            elif now - was[1] > self._timeout:
-                return f"rank {rank} gave no sign of life for {self._timeout:g} s, and was killed", rank
-        return None
-
-    def _unequal(self) -> tuple[str, None] | None:
-        done = self._channel.get_all("done", self._world_size)
-        if all(one is None for one in done):
-            return None
-        at = [n or 0 for n in self._channel.get_all("at", self._world_size)]
-        least = min(rank for rank, n in enumerate(done) if n is not None and n == min(m for m in done if m is not None))
-        ahead = [rank for rank, n in enumerate(at) if n > done[least]]
-        if not ahead:
-            return None
-        return (
-            f"report {done[least] + 1}: rank {ahead[0]} has come to it, but the train function of rank {least} has "
-            f"ended after {done[least]}; all workers must report equally often",
-            None,
-        )
-
-    def _clash(self) -> tuple[str, None] | None:
-        """A file that several ranks give with different contents. All of it is in the checkpoint, but who reads it
-        would have to choose."""
-        while self._checked <= self.n_rows:
-            n = self._checked
-            if self._channel.has(f"folder/{n}") and not self._keep_all_ranks:
-                rows = self._channel.get_all(f"files/{n}", self._world_size)
-                if any(row is None for row in rows):
-                    return None
-                if (found := parts.conflicts(rows)) is not None:
-                    return f"report {n}: {found}; name it after the rank, or give it on one worker only", None
-            self._checked += 1
-        return None

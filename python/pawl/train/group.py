@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A group of workers, watched: what they have reported, what is wrong with them, whether they start again.
+
+What is wrong and whether to start again is decided by the library (``pawl_group_*``); here its questions are put, from
+what the channel and the clock say.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from .. import _pawl
+from . import parts
+from .channel import Channel, Host
+from .config import FailureConfig, RunConfig
+from .engine import Engine, Job, Outcome
+from .result import TrainingFailedError
+from .session import Preempted
+
+_log = logging.getLogger("pawl")
+_LOOK_SECONDS = 0.05
+_ANSWER_SECONDS = 3.0  # for workers that are asked where they are
+WELL, SILENT, UNEQUAL, STUCK = range(4)  # enum pawl_group_trouble
+DONE, FAILED, WRONG, TOLD = range(4)  # enum pawl_group_end
+
+
+class Group:
+    """One group of workers after the other, and what has been heard of them."""
+
+    def __init__(self, engine: Engine, host: Host, run: RunConfig, watch: _pawl.Watch) -> None:
+        self._engine, self._host, self._config, self._watch = engine, host, run.failure_config, watch
+        self.attempt = 0
+        self.rows: list[dict[str, Any]] = []
+        self.reasons: list[str] = []  # of all failures
+        self._outcome: Outcome | None = None
+        self._trace = ""
+        self._left = self._wrong = False
+
+    def run(self, job: Job) -> None:
+        """Starts a group and waits for its end."""
+        self.attempt = job.attempt
+        channel = self._host.attempt(job.attempt)
+        look = Look(channel, job, self._config, self.rows)
+        self._engine.start(job)
+        told: Trouble | None = None
+        deadline: float | None = None
+        while (outcome := self._engine.poll()) is None:
+            time.sleep(_LOOK_SECONDS)
+            look.take_rows()
+            if self._watch.signal and deadline is None:
+                channel.put("preempt", self._watch.signal)
+                deadline = time.monotonic() + (self._config.grace_seconds or float("inf"))
+            if deadline is not None and time.monotonic() > deadline - 0.5:
+                self._left = True
+                self._engine.stop()
+                deadline = float("inf")
+            if told is None and (told := look.problem()) is not None:
+                if told.rank is not None:
+                    self._engine.kill(told.rank, look.pid(told.rank))
+                else:
+                    self._engine.stop()
+        look.take_rows()
+        if outcome.ok and told is None:
+            told = look.disagreement()
+        self._end(outcome, channel, job, told)
+
+    def _end(self, outcome: Outcome, channel: Channel, job: Job, told: Trouble | None) -> None:
+        left = [one for one in channel.get_all("left", job.world_size) if one is not None]
+        self._left = self._left or bool(left)
+        self._outcome, self._trace, self._wrong = outcome, "", False
+        errors = {r: e for r, e in enumerate(channel.get_all("error", job.world_size)) if e is not None}
+        if outcome.ok and told is None:
+            return
+        reason = outcome.reason
+        if told is not None:
+            reason, self._wrong = told.words, told.wrong
+        elif errors and (outcome.rank is None or outcome.rank in errors):  # else they are what the others ran into
+            rank = min(errors) if outcome.rank is None else outcome.rank
+            reason, self._trace, self._wrong = said(rank, errors[rank])
+        self._outcome = Outcome(False, outcome.rank, reason)
+        self.reasons.append(reason)
+
+    def again(self) -> bool:
+        """Is the group to be started once more?"""
+        outcome, most = self._outcome, self._config.max_failures
+        if outcome is None or outcome.ok:
+            return False
+        end = TOLD if self._left or self._watch.signal else WRONG if self._wrong else FAILED
+        if not _pawl.group_again(end, len(self.reasons), most):
+            return False
+        allowed = "without end" if most < 0 else f"of {most}"
+        _log.warning("failure %d %s: %s; the workers start again", len(self.reasons), allowed, outcome.reason)
+        return True
+
+    def raise_if_preempted(self) -> None:
+        if self._left or (self._watch.signal and self._outcome is not None and not self._outcome.ok):
+            raise Preempted("the job was told to end; it goes on from its newest checkpoint when it is started again")
+
+    def error(self) -> TrainingFailedError | None:
+        if self._outcome is None or self._outcome.ok:
+            return None
+        return TrainingFailedError(self._outcome.reason, list(self.reasons), self._trace)
+
+
+def said(rank: int, error: dict[str, Any]) -> tuple[str, str, bool]:
+    """A worker's error: in one line, its traceback, and whether the program is wrong."""
+    return f"rank {rank} raised {error['type']}: {error['message']}", error["traceback"], error["kind"] == "usage"
+
+
+class Trouble:
+    """Something is wrong. rank: the one that is to be killed; None: all. wrong: it would be so again."""
+
+    def __init__(self, words: str, rank: int | None = None, wrong: bool = False) -> None:
+        self.words, self.rank, self.wrong = words, rank, wrong
+
+
+class Look:
+    """What is wrong with a group, seen from outside."""
+
+    def __init__(self, channel: Channel, job: Job, limits: FailureConfig, rows: list[dict[str, Any]]) -> None:
+        self._channel, self._world_size, self._keep_all_ranks = channel, job.world_size, job.keep_all_ranks
+        self._silent_ms = int(limits.heartbeat_timeout * 1000)
+        self._still_ms = int((limits.progress_timeout or 0) * 1000)
+        self._seen: dict[str, tuple[Any, float]] = {}  # what was read last, and since when it is so
+        self._checked, self._next = 1, 0.0
+        self._rows, self._n_rows = rows, 0
+
+    def pid(self, rank: int) -> int:
+        return int(self._channel.get(f"pid/{rank}") or 0)
+
+    def take_rows(self) -> None:
+        """The metrics of reports that all have come to."""
+        while (row := self._channel.get(f"row/{self._n_rows + 1}")) is not None:
+            self._n_rows += 1
+            self._channel.drop(f"row/{self._n_rows}")
+            self._rows.append(row["metrics"])
+
+    def problem(self) -> Trouble | None:
+        """What is wrong now."""
+        now = time.monotonic()
+        if now < self._next:
+            return None
+        self._next = now + 0.2
+        trouble, rank, words = _pawl.group_look(self._workers(now), self._silent_ms, self._still_ms)
+        if trouble == STUCK:
+            words = f"{words}{self._where()}"
+        if trouble != WELL:
+            return Trouble(words, rank if rank >= 0 else None, trouble == UNEQUAL)
+        return self._clash()
+
+    def disagreement(self) -> Trouble | None:
+        """The same of workers that have all ended."""
+        trouble, _, words = _pawl.group_look(self._workers(time.monotonic()), 0, 0)
+        return Trouble(words, None, True) if trouble == UNEQUAL else self._clash()
+
+    def _workers(self, now: float) -> list[tuple[int, bool, int, int]]:
+        """A row for each: reports, whether it has ended, for how long it was silent, for how long it did not get on."""
+        found = []
+        for rank in range(self._world_size):
+            beat, at = self._channel.get(f"beat/{rank}"), self._channel.get(f"at/{rank}") or 0
+            done = self._channel.get(f"done/{rank}")
+            ended = done is not None or self._channel.has(f"left/{rank}")
+            got_on = (at, self._channel.get(f"on/{rank}")) if beat is not None else None
+            silent, still = self._age(f"beat/{rank}", beat, now), self._age(f"on/{rank}", got_on, now)
+            found.append((at if done is None else int(done), ended, silent, still))
+        return found
+
+    def _age(self, key: str, value: Any, now: float) -> int:
+        """For how many ms it has been so; 0 before there is anything."""
+        if value is None:
+            return 0
+        was = self._seen.get(key)
+        if was is None or was[0] != value:
+            self._seen[key] = was = (value, now)
+        return int((now - was[1]) * 1000)
+
+    def _where(self) -> str:
+        """Where the train functions are, as the workers themselves tell; "" if none answers."""
+        self._channel.put("ask", 1)
+        until = time.monotonic() + _ANSWER_SECONDS
+        while True:
+            places = self._channel.get_all("where", self._world_size)
+            if all(one is not None for one in places) or time.monotonic() > until:
+                break
+            time.sleep(_LOOK_SECONDS)
+        words = [f"rank {rank} in {place}" for rank, place in enumerate(places[:8]) if place]
+        return f" ({'; '.join(words)})" if words else ""
+
+    def _clash(self) -> Trouble | None:
+        """A file that several ranks give with different contents. All of it is in the checkpoint, but who reads it
+        would have to choose."""
+        while self._checked <= self._n_rows:
+            n = self._checked
+            if self._channel.has(f"folder/{n}") and not self._keep_all_ranks:
+                rows = self._channel.get_all(f"files/{n}", self._world_size)
+                if any(row is None for row in rows):
+                    return None
+                if (found := parts.conflicts(rows)) is not None:
+                    words = f"report {n}: {found}; name it after the rank, or give it on one worker only"
+                    return Trouble(words, None, True)
+            self._checked += 1
+        return None

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``fit`` in processes that mpirun, srun, torchrun or the like have started: each of them is a worker.
+
+Rank 0 holds the store that they talk through, and watches them beside its own training; torchrun has a store already.
+Nobody here can start a process again: when one fails, all end, and whoever has started them (or a scheduler) starts the
+program once more, which goes on from the newest checkpoint. Hence failures are raised, so that the exit status tells.
+
+How they find each other: MASTER_ADDR and MASTER_PORT if they are set, else a small file that rank 0 writes, on one node
+among the temporary files, on several in the storage path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import socket
+import tempfile
+import threading
+import time
+import uuid
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch.distributed import DistError
+
+from .. import _checks
+from .._pawl import TimeoutError, UsageError
+from ..rank import Rank, rank_identify
+from . import _payload, _worker
+from .channel import Channel
+from .engine import Job
+from .group import Look, Trouble, said
+from .result import Result, TrainingFailedError
+from .session import Preempted
+
+if TYPE_CHECKING:
+    from .trainer import DataParallelTrainer
+
+_MEET_SECONDS = 300.0  # for all processes to come to fit
+_END_SECONDS = 60.0  # for the others to say good-bye
+
+
+class _Place:
+    """Where the processes of this job meet; one for all calls of fit."""
+
+    def __init__(self, who: Rank, folder: str | None) -> None:
+        self.who, self.number = who, itertools.count(1)
+        self.prefix = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if who.launcher == "torchrun" else "0"
+        address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+        if address and port:
+            held = who.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+            wait = timedelta(seconds=_MEET_SECONDS)
+            self.store = TCPStore(address, int(port), None, held, wait, False)
+            self.host, self.port = address, int(port)
+            return
+        if folder is None:
+            raise UsageError(
+                "the processes of this job are on several nodes and the storage path is a URL, so they cannot find "
+                "each other: set MASTER_ADDR (of rank 0's node) and MASTER_PORT (one that is free there)"
+            )
+        told = "\n".join((who.launcher, who.attempt, str(who.world_size), str(os.geteuid())))
+        path = os.path.join(folder, f".pawl-meet-{hashlib.sha256(told.encode()).hexdigest()[:16]}")
+        if who.rank == 0:
+            self._invite(path)
+        else:
+            self._find(path)
+
+    def _invite(self, path: str) -> None:
+        self.host = "127.0.0.1" if self.who.local_world_size == self.who.world_size else _address()
+        self.store = TCPStore(self.host, 0, None, True, timedelta(seconds=60), False)
+        self.port, token = int(self.store.port), uuid.uuid4().hex
+        self.store.set("pawl/token", token)
+        descriptor, part = tempfile.mkstemp(prefix=".pawl-meet-", dir=os.path.dirname(path))
+        with os.fdopen(descriptor, "w") as file:
+            json.dump({"host": self.host, "port": self.port, "token": token}, file)
+        os.replace(part, path)
+        until = time.monotonic() + _MEET_SECONDS
+        while len(missing := self._missing()) and time.monotonic() < until:
+            time.sleep(0.02)
+        os.unlink(path)
+        if missing:
+            raise TimeoutError(
+                f"fit: ranks {', '.join(map(str, missing[:8]))} of {self.who.world_size} have not come to it within "
+                f"{_MEET_SECONDS:g} s"
+            )
+
+    def _missing(self) -> list[int]:
+        return [rank for rank in range(1, self.who.world_size) if not self.store.check([f"pawl/joined/{rank}"])]
+
+    def _find(self, path: str) -> None:
+        """The file may be one that an earlier start has left: then nobody is there, or somebody else."""
+        until = time.monotonic() + _MEET_SECONDS
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError, ValueError, RuntimeError):
+                if os.stat(path).st_uid != os.geteuid():
+                    raise UsageError(f"{path} is another user's")
+                with open(path) as file:
+                    told = json.load(file)
+                store = TCPStore(told["host"], int(told["port"]), None, False, timedelta(seconds=5), False)
+                if store.get("pawl/token").decode() == told["token"]:
+                    store.set(f"pawl/joined/{self.who.rank}", "1")
+                    self.store, self.host, self.port = store, told["host"], int(told["port"])
+                    return
+            time.sleep(0.05)
+        raise TimeoutError(f"fit: rank 0 has not come to it within {_MEET_SECONDS:g} s ({path} is not there)")
+
+
+_places: list[_Place] = []  # none or one: whoever holds the store holds it until the process ends
+
+
+def _address() -> str:
+    """Of this node, as the others reach it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect((os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "192.0.2.1"), 9))  # sends nothing
+        return str(probe.getsockname()[0])
+    return socket.gethostbyname(socket.gethostname())
+
+
+def _place(trainer: DataParallelTrainer) -> _Place:
+    if not _places:
+        who = rank_identify()
+        if who.world_size == 1:
+            raise UsageError('engine="launcher", but no launcher of several processes has started this one')
+        base = _checks.path("storage_path", trainer._run.storage_path or os.path.expanduser("~/ray_results"))
+        folder = tempfile.gettempdir() if who.local_world_size == who.world_size else None
+        if folder is None and "://" not in base:
+            os.makedirs(base, exist_ok=True)
+            folder = os.path.abspath(base)
+        _places.append(_Place(who, folder))
+    who, asked = _places[0].who, trainer._scaling.num_workers
+    if asked not in (1, who.world_size):
+        raise UsageError(
+            f"num_workers={asked}, but {who.launcher or 'the launcher'} has started {who.world_size} processes"
+        )
+    return _places[0]
+
+
+def _wait(channel: Channel, key: str, seconds: float, rank: int = 0) -> Any:
+    """What somebody puts; an error where the group ends instead."""
+    until = time.monotonic() + seconds
+    while (found := channel.get(key)) is None:
+        if (why := channel.get("end")) is not None:
+            channel.put(f"heard/{rank}", 1)
+            raise TrainingFailedError(why["words"], [why["words"]])
+        if time.monotonic() > until:
+            raise TimeoutError(f"fit: no answer from the other processes within {seconds:g} s ({key})")
+        time.sleep(0.02)
+    return found
+
+
+class _Driver(threading.Thread):
+    """Rank 0's look at all of them, its own worker included."""
+
+    def __init__(self, trainer: DataParallelTrainer, job: Job) -> None:
+        super().__init__(name="pawl-driver", daemon=True)
+        self._channel = Channel.join(job.host, job.port, job.channel)
+        self._world_size = job.world_size
+        self.rows: list[dict[str, Any]] = []
+        self._look = Look(self._channel, job, trainer._run.failure_config, self.rows)
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        while not self._over.wait(0.05):
+            self._look.take_rows()
+            if (rank := self._channel.get("cause")) is not None:
+                self.end(said(rank, _wait(self._channel, f"error/{rank}", _END_SECONDS))[0], rank)
+                return
+            if (trouble := self._look.problem()) is not None:
+                self._tell(trouble)
+                return
+
+    def end(self, words: str, rank: int = -1) -> None:
+        self._channel.put("end", {"words": words, "rank": rank})
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+    def finish(self) -> None:
+        """All have ended well, or an error says who has not."""
+        for rank in range(self._world_size):
+            _wait(self._channel, f"done/{rank}", float("inf"))
+        self.stop()
+        self._look.take_rows()
+        if (trouble := self._look.disagreement()) is not None:
+            self._tell(trouble)
+            self._channel.wait_heard(self._world_size, 3)
+            raise TrainingFailedError(trouble.words, [trouble.words])
+
+    def _tell(self, trouble: Trouble) -> None:
+        self.end(trouble.words)
+
+
+def fit(trainer: DataParallelTrainer) -> Result:
+    """Trains as one of the workers; all processes call it. Raises TrainingFailedError if one of them fails."""
+    place = _place(trainer)
+    who, number = place.who, next(place.number)
+    prefix = f"{place.prefix}.{number}"
+    channel = Channel.join(place.host, place.port, prefix)
+    if who.local_world_size != who.world_size and trainer._run.checkpoint_config.num_to_keep == 0:
+        raise UsageError(
+            "num_to_keep=0 keeps the checkpoint in the memory of one node, but the processes are on several"
+        )
+    with contextlib.ExitStack() as after:
+        resume, first = trainer._resumed(after)
+        if who.rank == 0:
+            channel.put("plan", trainer._folder(after))
+        root, memory = _wait(channel, "plan", _MEET_SECONDS, who.rank)
+        for name, value in (
+            ("RANK", who.rank),
+            ("WORLD_SIZE", who.world_size),
+            ("LOCAL_RANK", who.local_rank or 0),
+            ("LOCAL_WORLD_SIZE", who.local_world_size or 1),
+            ("GROUP_RANK", who.node_rank or 0),
+        ):
+            os.environ[name] = str(value)
+        attempt = int(place.prefix) + 1
+        job = trainer._job(b"", who.world_size, attempt, place, root, resume, first, True, prefix)
+        driver = None
+        if who.rank == 0:
+            driver = _Driver(trainer, job)
+            driver.start()
+        meeting = PrefixStore(f"pawl-group/{prefix}", place.store)
+        ended = _worker.work(job, _payload.bind(trainer._function, trainer._config), meeting)
+        _leave_group()
+        if ended is not None:
+            _part(channel, driver, who, ended)
+        if driver is not None:
+            driver.finish()
+            channel.put("rows", driver.rows)
+        rows = _wait(channel, "rows", float("inf"), who.rank)
+        result = trainer._result(root, memory, rows, None, [])
+        channel.put(f"bye/{who.rank}", 1)
+        if driver is not None:  # what the others still read is not taken away under them
+            with contextlib.suppress(TimeoutError):
+                for rank in range(who.world_size):
+                    _wait(channel, f"bye/{rank}", _END_SECONDS)
+        return result
+
+
+def _leave_group() -> None:
+    from torch import distributed
+
+    if distributed.is_initialized():
+        with contextlib.suppress(RuntimeError):  # the others may be gone
+            distributed.destroy_process_group()
+
+
+def _part(channel: Channel, driver: _Driver | None, who: Rank, ended: BaseException) -> None:
+    """Raises what the worker has ended with. Rank 0 stays until the others know, as it holds their store."""
+    if isinstance(ended, Preempted):
+        if driver is not None:
+            with contextlib.suppress(TimeoutError, TrainingFailedError, DistError):
+                for rank in range(who.world_size):
+                    _wait(channel, f"left/{rank}", _END_SECONDS)
+            driver.stop()
+        raise ended
+    rank = _wait(channel, "cause", _END_SECONDS, who.rank)
+    words, trace, _ = said(rank, _wait(channel, f"error/{rank}", _END_SECONDS, who.rank))
+    if driver is not None:
+        driver.stop()
+        driver.end(words, rank)
+        channel.wait_heard(who.world_size, 3)
+    raise TrainingFailedError(words, [words], trace) from ended

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster of Slurm with this machine as its only node, started and stopped by the tests, as the user who runs them. It
+comes from Debian's packages, which are installed where they are missing (tools/install-deps.sh slurm)."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+
+from s3_servers import ROOT, free_port, stop, wait_for
+
+CONF = """ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/none
+CredType=cred/none
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+MpiDefault=none
+SwitchType=switch/none
+JobAcctGatherType=jobacct_gather/none
+KillWait=10
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} State=UNKNOWN
+PartitionName=test Nodes={host} Default=YES OverSubscribe=FORCE:4 State=UP
+"""
+
+
+@contextlib.contextmanager
+def slurm() -> Iterator[dict[str, str]]:
+    """The variables with which srun finds it."""
+    if not shutil.which("slurmd") or not shutil.which("slurmctld"):
+        done = subprocess.run([str(ROOT / "tools" / "install-deps.sh"), "slurm"], capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()[-500:]
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="pawl-slurm-"))
+    for name in ("state", "spool"):
+        (folder / name).mkdir()
+    conf = folder / "slurm.conf"
+    host = socket.gethostname().partition(".")[0]
+    ports = (free_port(), free_port())
+    cores = os.cpu_count() or 1
+    conf.write_text(CONF.format(host=host, user=getpass.getuser(), ports=ports, folder=folder, cores=cores))
+    env = os.environ | {"SLURM_CONF": str(conf)}
+    log = (folder / "log").open("w")
+    daemons = []
+    try:
+        for name in ("slurmctld", "slurmd"):
+            program = shutil.which(name)
+            assert program is not None
+            daemons.append(subprocess.Popen([program, "-D"], env=env, stdout=log, stderr=log, start_new_session=True))
+
+        def idle() -> bool:
+            done = subprocess.run(["sinfo", "-h", "-o", "%T"], env=env, capture_output=True, text=True, check=False)
+            return done.stdout.strip() == "idle"
+
+        wait_for("Slurm", idle)
+        yield {"SLURM_CONF": str(conf)}
+    finally:
+        for daemon in reversed(daemons):
+            stop(daemon)
+        log.close()
+        shutil.rmtree(folder, ignore_errors=True)
