@@ -419,7 +419,7 @@ def test_R49_wrong_configurations_are_refused_by_name() -> None:
         (lambda: ScalingConfig(engine="cloud"), 'engine must be "local", "ray", "launcher" or None'),  # type: ignore[arg-type]
         (lambda: FailureConfig(max_failures=-2), "max_failures must be -1"),
         (lambda: FailureConfig(heartbeat_timeout=0), "heartbeat_timeout must be a number of seconds above 0"),
-        (lambda: FailureConfig(progress_timeout=-1), "progress_timeout must be a number of seconds above 0"),
+        (lambda: FailureConfig(progress_timeout=0), "progress_timeout must be a number of seconds above 0"),
         (lambda: CheckpointConfig(num_to_keep=-1), "num_to_keep: -1. Must be None or non-negative integer"),
         (lambda: CheckpointConfig(checkpoint_score_order="up"), 'either "max" or "min"'),  # type: ignore[arg-type]
         (lambda: RunConfig(name=".."), "name must be a name of a folder"),
