@@ -351,7 +351,7 @@ copy_summary(const struct manifest *m, struct pawl_info *ret)
 	ret->new_bytes = m->new_bytes;
 	ret->n_tensors = m->n_tensors;
 	ret->n_files = m->n_files;
-	if (m->files && m->n_files > 0 && m->files[m->n_files - 1].memory) /* no file but in name (foreign_tree.h) */
+	while (m->files && ret->n_files > 0 && m->files[ret->n_files - 1].memory) /* only in name (foreign_tree.h) */
 		ret->n_files--;
 	ret->world_size = m->world_size;
 	ret->blocked_seconds = m->blocked_seconds;

@@ -15,7 +15,9 @@
 #include "base/err.h"
 #include "state_build.h"
 
-#define LONG_VALUES "long values" /* the name of the file that they are */
+/* Names of files that are in memory. */
+#define LONG_VALUES "long values"
+#define ARRAY "an array"
 
 static int
 out_of_memory(struct pawl_error *err)
@@ -250,16 +252,35 @@ same_extents(const uint64_t *a, const uint64_t *b, uint32_t ndim)
 static bool
 same_view(const struct seen *s, uint32_t file, uint64_t begin, const struct pt_tensor *t)
 {
+	if (s->view->memory || t->memory)
+		return s->view == t;
 	return s->file == file && s->at + s->view->begin == begin && s->view->dtype == t->dtype &&
 	       s->view->ndim == t->ndim && same_extents(s->view->shape, t->shape, t->ndim) &&
 	       same_extents(s->view->strides, t->strides, t->ndim);
+}
+
+/* A file in memory, whose bytes are to be filled in. */
+static int
+add_memory(struct foreign_tree *tree, const char *name, uint64_t nbytes, uint32_t *ret, char **ret_memory,
+           struct pawl_error *err)
+{
+	struct manifest *m = tree->m;
+	uint64_t before = m->bytes; /* it is no file of the checkpoint */
+	char *memory = bump_alloc(&m->memory, (size_t)nbytes + 1);
+
+	if (!memory)
+		return out_of_memory(err);
+	TRY(foreign_add_file(tree, name, nbytes, ret, err));
+	m->files[*ret].memory = *ret_memory = memory;
+	m->bytes = m->new_bytes = before;
+	return 0;
 }
 
 /* Leaves that show the same bytes in the same way are tied. */
 static int
 add_view(struct foreign_tree *tree, uint32_t file, uint64_t at, const struct pt_tensor *t, struct pawl_error *err)
 {
-	uint64_t hash = table_mix(table_mix((uintptr_t)tree, file), at + t->begin);
+	uint64_t hash = table_mix(table_mix((uintptr_t)tree, file), t->memory ? (uintptr_t)t : at + t->begin);
 	struct seen *seen;
 	uintptr_t value;
 
@@ -273,7 +294,16 @@ add_view(struct foreign_tree *tree, uint32_t file, uint64_t at, const struct pt_
 	if (!seen || table_reserve(&tree->views, 1) < 0)
 		return out_of_memory(err);
 	*seen = (struct seen){.file = file, .at = at, .view = t};
-	int rc = foreign_add_pieces(tree, file, at, t, NULL, &seen->pieces, err);
+	int rc = 0;
+	if (t->memory) {
+		char *memory = NULL;
+		at = 0;
+		rc = add_memory(tree, ARRAY, t->nbytes, &file, &memory, err);
+		if (rc == 0)
+			memcpy(memory, t->memory, (size_t)t->nbytes);
+	}
+	if (rc == 0)
+		rc = foreign_add_pieces(tree, file, at, t, NULL, &seen->pieces, err);
 	if (rc < 0)
 		return builder_at_path(tree->m->state, rc, err);
 	table_add(&tree->views, hash, (uintptr_t)seen);
@@ -407,19 +437,15 @@ add_long_values(struct foreign_tree *tree, struct foreign_pieces *rows, struct p
 {
 	struct manifest *m = tree->m;
 	const struct pawl_state *state = m->state;
-	uint64_t total = 0, at = 0, bytes = m->bytes;
+	uint64_t total = 0, at = 0;
 	uint32_t file;
 
 	for (size_t i = 0; i < state->n_tensors; i++)
 		total += state->tensors[i].is_blob ? state->tensors[i].local_nbytes : 0;
 	if (total == 0)
 		return 0;
-	char *memory = bump_alloc(&m->memory, (size_t)total);
-	if (!memory)
-		return out_of_memory(err);
-	TRY(foreign_add_file(tree, LONG_VALUES, total, &file, err));
-	m->files[file].memory = memory;
-	m->bytes = m->new_bytes = bytes; /* no file of the checkpoint */
+	char *memory = NULL;
+	TRY(add_memory(tree, LONG_VALUES, total, &file, &memory, err));
 	for (size_t i = 0; i < state->n_tensors; i++) {
 		const struct state_tensor *t = &state->tensors[i];
 		const uint64_t origin = 0;

@@ -144,12 +144,16 @@ read_call(const struct pt *pt, struct pickle_node *node, struct pt_value *v, str
 			return err_set(err, PAWL_ECORRUPT, "a torch.Size of what is no tuple");
 		set_items(v, PT_TUPLE, args->items[0]);
 		return 0;
-	default:
+	default: {
+		int plain = pt_read_plain(pt, node, v, err);
+		if (plain != 0)
+			return plain < 0 ? plain : 0;
 		TRY(pt_make_tensor(pt, node, &v->tensor, err));
 		v->type = PT_TENSOR;
 		return v->tensor ? 0
 		                 : err_set(err, PAWL_EUNSUPPORTED, "a call of %s.%s, which is no plain value",
 		                           node->global->module, node->global->name);
+	}
 	}
 }
 

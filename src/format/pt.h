@@ -5,7 +5,8 @@
  *
  * Tensors are views: a range of elements of a storage by shape and strides. Storages can be shared. Refused by name:
  * sparse, quantised, nested and meta tensors, tensors with a conjugate or negative bit, subclasses, dtypes that pawl
- * does not have, big-endian files, TorchScript programs. Left out: attributes that somebody put on a tensor or on an
+ * does not have, big-endian files, TorchScript programs. Arrays and scalars of numpy, times and the version of torch, which
+ * trainers save, are read, too (pt_plain.c). Left out: attributes that somebody put on a tensor or on an
  * OrderedDict (a state_dict's _metadata), backward hooks (which cannot be saved), and the device a tensor was on.
  */
 #ifndef PAWL_FORMAT_PT_H
@@ -27,6 +28,7 @@ struct pt_tensor {
 	const uint64_t *strides; /* in elements; NULL = C order */
 	uint64_t begin;          /* of its first element, in the source */
 	uint64_t nbytes;         /* of its logical contents */
+	const char *memory;      /* NULL; or the bytes are here, and not in the source: of an array in the object itself */
 	const char *kind;        /* as pawl names it: "torch", "torch_grad", "torch_parameter", .. */
 };
 

@@ -8,11 +8,22 @@
 #define OBJECT (PICKLE_NEW | PICKLE_STATE)
 #define SHARDED(name, tag, uses) {"torch.distributed._shard.sharded_tensor.metadata", name, tag, uses}
 #define DCP(name, tag, uses) {"torch.distributed.checkpoint.metadata", name, tag, uses}
+#define NUMPY(module)                                                       \
+	{module, "_reconstruct", PT_NP_MAKE, PICKLE_CALLED | PICKLE_STATE}, \
+	{                                                                   \
+		module, "scalar", PT_NP_SCALAR, PICKLE_CALLED               \
+	}
 #define UTIL(name, tag) {"torch._utils", name, tag, PICKLE_CALLED}
 
 const struct pickle_global pt_globals[] = {
+	{"__builtin__", "bytes", PT_NO_BYTES, PICKLE_CALLED},
 	{"_codecs", "encode", PT_ENCODE, PICKLE_CALLED},
 	{"collections", "OrderedDict", PT_ORDERED, PICKLE_CALLED | PICKLE_ORDERED},
+	{"datetime", "timedelta", PT_TIME, PICKLE_CALLED},
+	{"numpy", "dtype", PT_NP_DTYPE, PICKLE_CALLED | PICKLE_STATE},
+	{"numpy", "ndarray", PT_NP_ARRAY, 0},
+	NUMPY("numpy._core.multiarray"),
+	NUMPY("numpy.core.multiarray"),
 	{"pathlib", "PosixPath", PT_PATH, PICKLE_CALLED},
 	{"pathlib", "PurePosixPath", PT_PATH, PICKLE_CALLED},
 	{"pathlib", "WindowsPath", PT_PATH, PICKLE_CALLED},
@@ -115,6 +126,7 @@ const struct pickle_global pt_globals[] = {
 	{"torch.nn.parameter", "Parameter", PT_CLASS, 0},
 	{"torch.serialization", "_get_layout", PT_LAYOUT, PICKLE_CALLED},
 	{"torch.storage", "UntypedStorage", PT_UNTYPED, 0},
+	{"torch.torch_version", "TorchVersion", PT_VERSION, PICKLE_NEW},
 };
 const size_t pt_n_globals = sizeof(pt_globals) / sizeof(pt_globals[0]);
 

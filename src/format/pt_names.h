@@ -36,6 +36,13 @@ enum {
 	PT_DCP_STORAGE,
 	PT_DCP_META,
 	PT_DCP_ENCODING,
+	PT_NO_BYTES,       /* bytes(): b"" in protocol 2 */
+	PT_TIME,           /* datetime.timedelta: see pt_plain.c */
+	PT_VERSION,        /* torch.torch_version.TorchVersion */
+	PT_NP_MAKE,        /* numpy: _reconstruct, scalar, ndarray, dtype */
+	PT_NP_SCALAR,
+	PT_NP_ARRAY,
+	PT_NP_DTYPE,
 	PT_DTYPE = 100,
 	PT_STORAGE = 200,
 };
@@ -51,6 +58,11 @@ pt_is_dtype(int tag)
 
 /* pt_tensor.c: a call that makes a tensor, resolved once. *ret NULL: it is a call of something else. */
 int pt_make_tensor(const struct pt *pt, struct pickle_node *node, const struct pt_tensor **ret, struct pawl_error *err);
+/* Of a shape or strides: whole numbers, none negative; memory is the pt's. */
+int pt_read_extents(const struct pt *pt, const struct pickle_node *node, uint32_t *ret_n, const uint64_t **ret,
+                    struct pawl_error *err);
+/* pt_plain.c: 1 = a call that makes one, 0 = another one. */
+int pt_read_plain(const struct pt *pt, struct pickle_node *node, struct pt_value *v, struct pawl_error *err);
 /* pt_legacy.c */
 bool pt_legacy_looks(const unsigned char *first, size_t n);
 int pt_legacy_open(struct pt *pt, struct pawl_error *err);

@@ -172,26 +172,29 @@ read_storage(const struct pt *pt, const struct pickle_node *id, int *dtype, uint
 /* --------------------------------------------------------------------- views */
 
 /* Whole numbers, none negative. */
-static int
-read_extents(const struct pt *pt, const struct pickle_node *node, uint32_t *ret_n, uint64_t **ret,
-             struct pawl_error *err)
+int
+pt_read_extents(const struct pt *pt, const struct pickle_node *node, uint32_t *ret_n, const uint64_t **ret,
+                struct pawl_error *err)
 {
+	uint64_t *extents;
+
 	if (node->type != PICKLE_TUPLE)
 		return wrong("without a shape", err);
 	if (node->len > PAWL_MAX_DIMS)
 		return err_set(err, PAWL_ELIMIT, "a tensor of %zu dimensions, at most %d are possible", node->len,
 		               PAWL_MAX_DIMS);
 	*ret_n = (uint32_t)node->len;
-	*ret = bump_array(pt->memory, node->len + 1, sizeof(**ret));
-	if (!*ret)
+	extents = bump_array(pt->memory, node->len + 1, sizeof(*extents));
+	if (!extents)
 		return err_set(err, PAWL_ENOMEM, "out of memory");
 	for (size_t d = 0; d < node->len; d++) {
 		const struct pickle_node *n = node->items[d];
 
 		if (n->type != PICKLE_INT || n->text || n->i < 0)
 			return wrong("whose shape or strides are no numbers", err);
-		(*ret)[d] = (uint64_t)n->i;
+		extents[d] = (uint64_t)n->i;
 	}
+	*ret = extents;
 	return 0;
 }
 
@@ -287,7 +290,8 @@ build_tensor(const struct pt *pt, const struct pickle_global *call, const struct
 	const bool is_v3 = call->tag == PT_TENSOR_V3, is_v1 = call->tag == PT_TENSOR_V1;
 	const size_t least = is_v1 ? 4 : is_v3 ? 7 : 6;
 	struct pickle_node *const *items = args->items;
-	uint64_t begin = 0, nbytes = 0, *shape = NULL, *strides = NULL;
+	const uint64_t *shape = NULL, *strides = NULL;
+	uint64_t begin = 0, nbytes = 0;
 	uint32_t n_strides = 0;
 
 	if (args->len < least || args->len > least + !is_v1 || items[1]->type != PICKLE_INT || items[1]->text ||
@@ -312,8 +316,8 @@ build_tensor(const struct pt *pt, const struct pickle_global *call, const struct
 			TRY(check_metadata(items[least], err));
 	}
 	TRY(read_storage(pt, items[0], &t->dtype, &begin, &nbytes, err));
-	TRY(read_extents(pt, items[2], &t->ndim, &shape, err));
-	TRY(read_extents(pt, items[3], &n_strides, &strides, err));
+	TRY(pt_read_extents(pt, items[2], &t->ndim, &shape, err));
+	TRY(pt_read_extents(pt, items[3], &n_strides, &strides, err));
 	if (n_strides != t->ndim)
 		return wrong("with more strides than dimensions, or fewer", err);
 	t->shape = shape;

@@ -492,7 +492,7 @@ def real(folder: pathlib.Path, saver: str, killed: bool = False, **given: Any) -
 
 def test_R72_R93_R102_with_the_real_composer_killed_and_resumed(tmp_path: pathlib.Path) -> None:
     """As a callback; killed and resumed the training ends with the same weights as one without a break; Composer's own
-    loader reads our files."""
+    loader reads our files, ours reads Composer's."""
     ours, theirs, broken = (tmp_path / name for name in ("ours", "theirs", "broken"))
     plain = real(ours, "pawl")
     peer = real(theirs, "composer")
@@ -507,3 +507,6 @@ def test_R72_R93_R102_with_the_real_composer_killed_and_resumed(tmp_path: pathli
     # and from a file of Composer's own
     from_peer = real(tmp_path / "more", "pawl", load_path=str(theirs / "ep1-ba9-rank0.pt"))
     assert from_peer["begun"] == 9 and from_peer["weights"] == plain["weights"]
+    mine = load_checkpoint(ours / "latest-rank0.pt", load_weights_only=True)["state"]["model"]
+    composers = load_checkpoint(theirs / "latest-rank0.pt", load_weights_only=True)["state"]["model"]
+    assert mine.keys() == composers.keys() and all(torch.equal(mine[key], composers[key]) for key in mine)

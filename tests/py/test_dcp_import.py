@@ -312,9 +312,11 @@ def test_R149_nothing_is_run(tmp_path: pathlib.Path) -> None:
     folder = saved(tmp_path / "value", {"x": {"call": Call(os.system, f"touch {tmp_path}/called")}})
     with pytest.raises(pawl.UnsupportedError, match="posix.system"):
         pawl.load(folder)
-    folder = saved(tmp_path / "numpy", {"x": {"rng": (np.arange(3), 1)}})
-    with pytest.raises(pawl.UnsupportedError, match=r"x\.rng.*numpy"):
+    folder = saved(tmp_path / "numpy", {"x": {"rng": (np.arange(3), 1), "texts": (np.array(["a"]), 1)}})
+    with pytest.raises(pawl.UnsupportedError, match=r"x/texts.*numpy"):
         pawl.load(folder)
+    folder = saved(tmp_path / "arrays", {"x": {"rng": (np.arange(3), 1)}})
+    assert np.array_equal(pawl.load(folder)["x"]["rng"][0], np.arange(3))
     assert not (tmp_path / "called").exists()
 
 
