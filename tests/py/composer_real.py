@@ -2,7 +2,8 @@
 """One training with the real Composer, in a process of its own (test_composer.py starts it with the interpreter that
 composer_venv.py makes): composer_real.py '{"folder": ..., ...}' prints one line of JSON with what has become of it.
 
-``saver``: "pawl" or "composer", whose own is the peer. ``kill``: SIGKILL to oneself after so many batches.
+``saver``: "pawl", "trainer" (pawl's Trainer) or "composer", whose own is the peer. ``kill``: SIGKILL to oneself after so
+many batches.
 """
 
 from __future__ import annotations
@@ -31,16 +32,21 @@ import pawl.composer  # noqa: E402
 
 
 class Watcher(Callback):  # type: ignore[misc]
-    """The losses, and a kill in the middle of the training."""
+    """The losses, and a kill when the save of a batch has just begun; all before it are durable then."""
 
     def __init__(self, kill: int | None) -> None:
         self.kill = kill
+        self.saver: Any = None
         self.losses: list[float] = []
+
+    def batch_start(self, state: Any, logger: Any) -> None:
+        if self.kill is not None and int(state.timestamp.batch) == self.kill:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def batch_end(self, state: Any, logger: Any) -> None:
         self.losses.append(float(state.loss))
         if self.kill is not None and int(state.timestamp.batch) == self.kill:
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.saver.wait()
 
 
 class Blocked:
@@ -100,6 +106,7 @@ def main() -> None:
         kinds = {"pawl": pawl.composer.CheckpointSaver, "composer": composer.callbacks.CheckpointSaver}
         saver = kinds[given["saver"]](given["folder"], **options)
         trainer = composer.Trainer(**common, callbacks=[watcher, saver])
+    watcher.saver = saver
     blocked = Blocked(saver)
     begun = int(trainer.state.timestamp.batch)
     trainer.fit()

@@ -499,10 +499,11 @@ def test_R72_R93_R102_with_the_real_composer_killed_and_resumed(tmp_path: pathli
     assert plain["is_callback"] and plain["losses"] == peer["losses"]
     assert plain["files"] == peer["files"]  # the same names at the same points
     assert [one[0] for one in plain["saved"]] == [3, 6, 9, 12, 15, 16]
-    real(broken, "trainer", killed=True, kill=11)
+    real(broken, "trainer", killed=True, kill=12)
     resumed = real(broken, "trainer")
-    assert resumed["begun"] == 9  # Composer's own loader, of our file
-    assert resumed["losses"] == plain["losses"][9:] and resumed["weights"] == plain["weights"]
+    begun = resumed["begun"]  # Composer's own loader, of our file; the save of batch 12 had only begun
+    assert begun in (9, 12)
+    assert resumed["losses"] == plain["losses"][begun:] and resumed["weights"] == plain["weights"]
     assert resumed["files"] == plain["files"]
     # and from a file of Composer's own
     from_peer = real(tmp_path / "more", "pawl", load_path=str(theirs / "ep1-ba9-rank0.pt"))
