@@ -274,6 +274,12 @@ open_it(struct tune_experiment *e, const char *spec_json, struct pawl_error *err
 		                 e->folder);
 	if (!exists && (must_exist || !spec_json))
 		return tune_fail(err, PAWL_ENOTFOUND, "%s: no experiment lies here", e->folder);
+	if (!exists && e->opts.restore) {
+		r = experiment_import(e, e->opts.restore, err);
+		exists = true;
+	}
+	if (r < 0)
+		return r;
 	if (exists) {
 		r = take_document(e, spec_json != NULL, err);
 	} else {

@@ -110,6 +110,11 @@ int experiment_exploit_config(struct tune_experiment *e, const struct sched_deci
 int experiment_exploit(struct tune_experiment *e, struct trial *t, struct pawl_error *err);
 bool experiment_is_over_time(const struct tune_experiment *e);
 
+/* ---- experiment_import.c ---- */
+
+/* Takes over the experiment of another folder, which stays as it is. */
+int experiment_import(struct tune_experiment *e, const char *folder, struct pawl_error *err);
+
 /* ---- experiment_rebuild.c: the journal and the trials' files from each other ---- */
 
 /* Writes the journal anew from the folders of the trials. */

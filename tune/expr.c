@@ -2,6 +2,7 @@
 /* expr: a recursive descent over one line of arithmetic. Called by space.c; calls nothing but the lookup. */
 #include "expr.h"
 
+#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,11 +121,38 @@ parse_name(struct parser *p)
 	return fail_at(p, "a number of the configuration that is known before this one");
 }
 
+/* strtod wants the locale's point. */
+static double
+parse_number(struct parser *p)
+{
+	char digits[64];
+	size_t n = strspn(p->at, "0123456789.");
+	double value;
+	char *end;
+
+	if ((p->at[n] == 'e' || p->at[n] == 'E') &&
+	    is_digit(p->at[n + 1 + (p->at[n + 1] == '-' || p->at[n + 1] == '+')])) {
+		n += 2;
+		n += strspn(p->at + n, "0123456789");
+	}
+	if (n >= sizeof(digits))
+		return fail_at(p, "a shorter number");
+	memcpy(digits, p->at, n);
+	digits[n] = '\0';
+	end = strchr(digits, '.');
+	if (end)
+		*end = localeconv()->decimal_point[0];
+	value = strtod(digits, &end);
+	if (*end != '\0' || n == 0)
+		return fail_at(p, "a number");
+	p->at += n;
+	return value;
+}
+
 static double
 parse_atom(struct parser *p)
 {
 	double value = 0;
-	char *end;
 
 	p->at += strspn(p->at, " \t");
 	if (++p->depth > MAX_DEPTH)
@@ -136,10 +164,7 @@ parse_atom(struct parser *p)
 		if (p->code == 0 && !accept(p, ")"))
 			fail_at(p, "')'");
 	} else if (is_digit(*p->at) || *p->at == '.') {
-		value = strtod(p->at, &end);
-		if (end == p->at)
-			fail_at(p, "a number");
-		p->at = end;
+		value = parse_number(p);
 	} else if (is_letter(*p->at)) {
 		value = parse_name(p);
 	} else {

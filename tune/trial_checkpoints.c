@@ -184,6 +184,17 @@ copy_file(int from_fd, int to_fd, const char *name, mode_t mode)
 	return r;
 }
 
+int
+checkpoint_copy_file(int from_fd, int to_fd, const char *name, struct pawl_error *err)
+{
+	int r;
+
+	if (unlinkat(to_fd, name, 0) < 0 && errno != ENOENT)
+		return tune_fail_sys(err, errno, "%s: replace", name);
+	r = copy_file(from_fd, to_fd, name, 0666);
+	return r < 0 ? tune_fail_sys(err, -r, "%s: copy", name) : 0;
+}
+
 static int
 copy_link(int from_fd, int to_fd, const char *name)
 {

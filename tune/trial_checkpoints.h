@@ -19,6 +19,8 @@ int checkpoint_remove(int dirfd, const char *trial, const char *name, struct paw
 /* donor/name becomes trial/as: whole and durable, or not there. Links; where the file system has none, copies. */
 int checkpoint_clone(int from_dirfd, const char *donor, const char *name, int dirfd, const char *trial, const char *as,
                      struct pawl_error *err);
+/* A copy of a file of one folder in another, durable; one that lies there is replaced. */
+int checkpoint_copy_file(int from_dirfd, int to_dirfd, const char *name, struct pawl_error *err);
 /* Removes what a crash left in the trial's folder: saves and clones under hidden names. */
 void checkpoint_sweep(int dirfd, const char *trial);
 

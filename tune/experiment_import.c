@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * experiment_import: a new experiment that begins with the trials of another one (restore=): journal and small files
+ * are copied, checkpoints are cloned by links. The other one stays as it is. experiment.json comes last: what has none
+ * is no experiment yet, and is imported again after a crash.
+ */
+#include "experiment.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "trial_checkpoints.h"
+#include "tune_err.h"
+
+#define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
+
+/* Of an entry of a trial's folder: its checkpoints, and its files. */
+static int
+import_entry(struct tune_experiment *e, int from, int trial_fd, const char *trial, const char *name,
+             struct pawl_error *err)
+{
+	struct stat st;
+	int to, r;
+
+	if (fstatat(trial_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : tune_fail_sys(err, errno, "%s/%s", trial, name);
+	if (S_ISDIR(st.st_mode) && checkpoint_is_name(name)) {
+		r = checkpoint_remove(e->dirfd, trial, name, err);
+		return r < 0 ? r : checkpoint_clone(from, trial, name, e->dirfd, trial, name, err);
+	}
+	if (!S_ISREG(st.st_mode))
+		return 0;
+	to = openat(e->dirfd, trial, FOLDER);
+	if (to < 0)
+		return tune_fail_sys(err, errno, "%s/%s: open", e->folder, trial);
+	r = checkpoint_copy_file(trial_fd, to, name, err);
+	close(to);
+	return r;
+}
+
+static int
+import_trial(struct tune_experiment *e, int from, const char *trial, struct pawl_error *err)
+{
+	const int fd = openat(from, trial, FOLDER);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+	int r = 0;
+
+	if (!dir) {
+		r = tune_fail_sys(err, errno, "%s: open", trial);
+		if (fd >= 0)
+			close(fd);
+		return r;
+	}
+	if (mkdirat(e->dirfd, trial, 0777) < 0 && errno != EEXIST)
+		r = tune_fail_sys(err, errno, "%s/%s: make folder", e->folder, trial);
+	while (r == 0 && (entry = readdir(dir)))
+		if (entry->d_name[0] != '.')
+			r = import_entry(e, from, dirfd(dir), trial, entry->d_name, err);
+	closedir(dir);
+	return r;
+}
+
+static int
+import_trials(struct tune_experiment *e, int from, struct pawl_error *err)
+{
+	const int fd = openat(from, ".", FOLDER);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+	struct stat st;
+	char state[600];
+	int r = 0;
+
+	if (!dir) {
+		r = tune_fail_sys(err, errno, "restore: list");
+		if (fd >= 0)
+			close(fd);
+		return r;
+	}
+	while (r == 0 && (entry = readdir(dir))) {
+		snprintf(state, sizeof(state), "%s/trial.json", entry->d_name);
+		if (entry->d_name[0] != '.' && fstatat(from, state, &st, AT_SYMLINK_NOFOLLOW) == 0)
+			r = import_trial(e, from, entry->d_name, err);
+	}
+	closedir(dir);
+	return r;
+}
+
+int
+experiment_import(struct tune_experiment *e, const char *folder, struct pawl_error *err)
+{
+	static const char *const files[] = {"journal", "pbt_global.txt", "experiment.json"};
+	const int from = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct stat st;
+	int lock, r = 0;
+
+	if (from < 0 || fstatat(from, "experiment.json", &st, AT_SYMLINK_NOFOLLOW) < 0) {
+		if (from >= 0)
+			close(from);
+		return tune_fail(err, PAWL_ENOTFOUND, "restore: no experiment lies in %s", folder);
+	}
+	lock = openat(from, ".lock", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) < 0)
+		r = tune_fail(err, PAWL_EBUSY, "restore: another process runs the experiment in %s", folder);
+	if (r == 0)
+		r = import_trials(e, from, err);
+	for (size_t i = 0; r == 0 && i < sizeof(files) / sizeof(files[0]); i++)
+		if (fstatat(from, files[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
+			r = checkpoint_copy_file(from, e->dirfd, files[i], err);
+	if (r == 0 && fsync(e->dirfd) < 0)
+		r = tune_fail_sys(err, errno, "%s: fsync", e->folder);
+	if (lock >= 0)
+		close(lock);
+	close(from);
+	return r;
+}
