@@ -68,7 +68,7 @@ compare_entries(const void *pa, const void *pb)
 	if (c == 0)
 		c = (a->at != NULL) - (b->at != NULL);
 	if (c == 0)
-		c = (catalog_name_id(a->name) != a->id) - (catalog_name_id(b->name) != b->id);
+		c = (a->name_id != a->id) - (b->name_id != b->id);
 	if (c == 0)
 		c = compare_numbers(strlen(a->name), strlen(b->name));
 	return c ? c : strcmp(a->name, b->name);
@@ -261,7 +261,7 @@ read_new(const struct catalog *c, const struct catalog_listing *l, struct rows *
 			wants[n++] = (struct catalog_want){&l->found[i], e};
 			continue;
 		}
-		TRY(catalog_entry_empty(l->found[i].name, e, err));
+		TRY(catalog_entry_empty(c, l->found[i].name, e, err));
 		e->mtime_ns = l->found[i].mtime_ns;
 		e->is_withdrawn = true;
 	}
@@ -356,9 +356,10 @@ catalog_reload(struct catalog *c, struct pawl_error *err)
 }
 
 int
-catalog_load(struct catalog *c, struct store *store, const char *single_name, struct pawl_error *err)
+catalog_load(struct catalog *c, struct store *store, const char *single_name, const char *name_template,
+             struct pawl_error *err)
 {
-	*c = (struct catalog){.store = store, .single_name = single_name};
+	*c = (struct catalog){.store = store, .single_name = single_name, .name_template = name_template};
 	return catalog_reload(c, err);
 }
 

@@ -39,7 +39,8 @@ struct catalog_entry {
 	struct manifest *summary; /* owned; NULL for a bad one */
 	char *name;               /* folder name */
 	char *problem;            /* NULL, or why the manifest does not verify */
-	uint64_t id;              /* of the summary; of a bad one: digits at the end of its name, or 0 */
+	uint64_t id;              /* of the summary; of a bad one: name_id */
+	uint64_t name_id;         /* what the run's template says of the name, else the digits at its end, or 0 */
 	struct pawl_metric *metrics; /* saved ones overlaid with late ones; one block with the names, or the summary's */
 	size_t n_metrics;
 	bool pinned, held;
@@ -54,6 +55,7 @@ struct catalog {
 	struct store *store;           /* borrowed */
 	const struct mirrors *mirrors; /* who knows what the mirrors have; NULL = there are none; borrowed */
 	const char *single_name;       /* NULL for runs */
+	const char *name_template;     /* of the run's names; NULL = unknown; borrowed */
 	const struct foreign_format *foreign; /* of what another program wrote, or NULL; borrowed */
 	struct catalog_entry *entries; /* ascending by id; bad ones sorted in by the id of their name */
 	size_t n, cap;
@@ -63,7 +65,8 @@ struct catalog {
 	size_t n_withdrawn;
 };
 
-int catalog_load(struct catalog *c, struct store *store, const char *single_name, struct pawl_error *err);
+int catalog_load(struct catalog *c, struct store *store, const char *single_name, const char *name_template,
+                 struct pawl_error *err);
 /* The catalog of one file or folder that another program wrote. */
 int catalog_load_foreign(struct catalog *c, struct store *store, const char *name, const struct foreign_format *format,
                          struct pawl_error *err);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "name.h"
 #include "withdraw.h"
 
 static int
@@ -46,11 +47,14 @@ catalog_entry_turn_bad(struct catalog_entry *e, char *problem)
 	e->mtime_ns = 0; /* looked at again next time */
 }
 
-uint64_t
-catalog_name_id(const char *name)
+static uint64_t
+id_of_name(const struct catalog *c, const char *name)
 {
 	size_t len = strlen(name), at = len;
-	uint64_t id = 0;
+	uint64_t id = c->name_template ? name_id(c->name_template, name) : 0;
+
+	if (id > 0)
+		return id;
 
 	while (at > 0 && name[at - 1] >= '0' && name[at - 1] <= '9')
 		at--;
@@ -99,10 +103,12 @@ read_manifest(const struct catalog *c, struct store *store, const char *name, bo
 }
 
 int
-catalog_entry_empty(const char *name, struct catalog_entry *ret, struct pawl_error *err)
+catalog_entry_empty(const struct catalog *c, const char *name, struct catalog_entry *ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(catalog_entry_clear)
-	struct catalog_entry e = {.name = mem_strdup(name), .id = catalog_name_id(name)};
+	struct catalog_entry e = {.name = mem_strdup(name), .name_id = id_of_name(c, name)};
+
+	e.id = e.name_id;
 
 	e.problem = mem_strdup(CATALOG_NO_MANIFEST);
 	if (!e.name || !e.problem)
@@ -117,7 +123,8 @@ catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, 
                    struct catalog_entry *ret, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
-	PAWL_CLEAN(catalog_entry_clear) struct catalog_entry e = {.name = mem_strdup(name), .mtime_ns = mtime_ns};
+	PAWL_CLEAN(catalog_entry_clear)
+	struct catalog_entry e = {.name = mem_strdup(name), .name_id = id_of_name(c, name), .mtime_ns = mtime_ns};
 
 	if (!e.name)
 		return out_of_memory(err);
@@ -127,7 +134,7 @@ catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, 
 		e.metrics = e.summary->metrics;
 		e.n_metrics = e.summary->n_metrics;
 	} else if (is_about_one(rc) && !(c->foreign && rc == PAWL_EUNSUPPORTED)) { /* that is no damage */
-		e.id = catalog_name_id(name);
+		e.id = e.name_id;
 		e.problem = mem_strdup(rc == PAWL_ENOTFOUND ? CATALOG_NO_MANIFEST : why.message);
 		e.is_withdrawn = rc == PAWL_ENOTFOUND && withdraw_is_mark(scratch->ptr, scratch->len);
 		if (!e.problem)

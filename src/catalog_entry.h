@@ -10,11 +10,9 @@ void catalog_entry_clear(struct catalog_entry *e);
 void catalog_entry_set_metrics(struct catalog_entry *e, struct pawl_metric *metrics, size_t n);
 /* Takes over problem. */
 void catalog_entry_turn_bad(struct catalog_entry *e, char *problem);
-/* The number that a name ends in; 0 if there is none or it is too large. */
-uint64_t catalog_name_id(const char *name);
 
 /* The entry of a folder without manifest. */
-int catalog_entry_empty(const char *name, struct catalog_entry *ret, struct pawl_error *err);
+int catalog_entry_empty(const struct catalog *c, const char *name, struct catalog_entry *ret, struct pawl_error *err);
 /* Reads one checkpoint; what is wrong with it becomes its problem, and only what is wrong elsewhere an error. */
 int catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, struct buf *scratch,
                        struct catalog_entry *ret, struct pawl_error *err);

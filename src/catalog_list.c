@@ -188,7 +188,7 @@ static int
 read_one(const struct catalog *c, const struct catalog_want *want, struct buf *scratch, struct pawl_error *err)
 {
 	if (want->found->is_known_empty)
-		return catalog_entry_empty(want->found->name, want->ret, err);
+		return catalog_entry_empty(c, want->found->name, want->ret, err);
 	return catalog_entry_read(c, want->found->name, want->found->mtime_ns, scratch, want->ret, err);
 }
 

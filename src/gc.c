@@ -22,6 +22,7 @@
 #include "base/err.h"
 #include "lease.h"
 #include "meet.h"
+#include "name.h"
 #include "pack.h"
 #include "run.h"
 #include "withdraw.h"
@@ -300,22 +301,11 @@ packs_are_ours(struct sweep *s, const char *folder, const struct folder *f, stru
 	return n_packs > 0;
 }
 
-/* Does the run's name template begin like this name, and has this run given out the number that the name ends in? */
+/* Has this run given the name, by its template, with an id that it has given out? */
 static bool
 is_our_name(const struct pawl *run, const char *name)
 {
-	const char *template_text = run->opts.name_template ? run->opts.name_template : "checkpoint_{id:06d}";
-	size_t literal = strcspn(template_text, "{"), len = strlen(name), digits = len;
-	uint64_t id = 0;
-
-	while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9')
-		digits--;
-	if (digits < literal || strncmp(name, template_text, literal) != 0)
-		return false;
-	for (size_t i = digits; i < len; i++) {
-		if (!mul_ok(id, 10, &id) || !add_ok(id, (uint64_t)(name[i] - '0'), &id))
-			return false;
-	}
+	uint64_t id = name_id(run->opts.name_template, name);
 	return id > 0 && id <= run->last_id;
 }
 

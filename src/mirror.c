@@ -171,7 +171,7 @@ list_once(struct mirror *m, struct pawl_error *err)
 	run_unlock(run);
 	int rc = mirror_check_owner(m, store, &text, err);
 	if (rc == 0)
-		rc = catalog_load(&there, store, NULL, err);
+		rc = catalog_load(&there, store, NULL, run->opts.name_template, err);
 	if (rc < 0) {
 		catalog_clear(&there);
 		return err_prefix(err, rc, "mirror %s", m->url);

@@ -288,3 +288,71 @@ name_uses(const char *template_text, const char *variable)
 	}
 	return false;
 }
+
+/* -------------------------------------------------------------- reading back */
+
+/* Names come from folders that anybody may have made: one that fits in too many ways fits in none. */
+enum { MATCH_STEPS = 20000 };
+
+struct match {
+	uint64_t id;
+	int steps;
+};
+
+static bool match_rest(struct match *m, const char *at, const char *name);
+
+static bool
+read_id(const char *text, size_t len, uint64_t *ret)
+{
+	uint64_t id = 0;
+
+	for (size_t i = 0; i < len; i++)
+		if (!mul_ok(id, 10, &id) || !add_ok(id, (uint64_t)(text[i] - '0'), &id))
+			return false;
+	*ret = id;
+	return len > 0 && id > 0;
+}
+
+/* A variable takes what its kind may look like, as much as leaves the rest of the template its part. */
+static bool
+match_field(struct match *m, const struct field *f, const char *name)
+{
+	const struct variable *v = field_variable(f);
+	size_t most = !v                   ? 0
+	              : v->kind == TEXT    ? strlen(name)
+	              : v->kind == SECONDS ? strspn(name, "0123456789.e+-")
+	              : v->kind == ID      ? strspn(name, "0123456789")
+	                                   : strspn(name, "0123456789-");
+
+	for (size_t len = most + 1; len-- > 0;) {
+		if ((len == 0 && v && v->kind != TEXT) || !match_rest(m, f->end, name + len))
+			continue;
+		return v && (v->kind != ID || read_id(name, len, &m->id));
+	}
+	return false;
+}
+
+static bool
+match_rest(struct match *m, const char *at, const char *name)
+{
+	for (; *at != '\0'; at++, name++) {
+		struct field f;
+		if (m->steps-- <= 0)
+			return false;
+		if (*at == '{' && at[1] != '{')
+			return field_parse(at, &f) && match_field(m, &f, name);
+		if (*at == '{' || *at == '}')
+			at++;
+		if (*at != *name)
+			return false;
+	}
+	return *name == '\0';
+}
+
+uint64_t
+name_id(const char *template_text, const char *name)
+{
+	struct match m = {.steps = MATCH_STEPS};
+
+	return match_rest(&m, template_text, name) ? m.id : 0;
+}

@@ -9,6 +9,7 @@
 #define PAWL_NAME_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "pawl.h"
@@ -24,6 +25,8 @@ struct name_values {
  * absolute, empty, has "..", control characters or backslashes is PAWL_EUSAGE. partial: variables without a value
  * stay as written (for later filling). */
 int name_format(const char *template_text, const struct name_values *values, bool partial, struct buf *out, struct pawl_error *err);
+/* The id of a name that this template has given; 0: it has given no such name. */
+uint64_t name_id(const char *template_text, const char *name);
 /* 1 if the template mentions the variable. */
 bool name_uses(const char *template_text, const char *variable);
 

@@ -433,7 +433,7 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 	if (run->lease && !run->opts.upkeep)
 		TRY(run_hide_partials(run, err));
 	TRY(run->foreign ? catalog_load_foreign(&run->catalog, run->store, run->single_name, run->foreign, err)
-	                 : catalog_load(&run->catalog, run->store, run->single_name, err));
+	                 : catalog_load(&run->catalog, run->store, run->single_name, run->opts.name_template, err));
 	TRY(mirrors_open(run, err));
 	if (!is_guest)
 		TRY(run->single_name ? check_single(run, err) : identify(run, err));

@@ -7,11 +7,14 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from s3_fake import Fake, Object
+from s3_fake import Answer, Fake, Object, error
 
 import pawl
 
@@ -92,3 +95,34 @@ def test_P10_where_puts_know_no_condition_of_the_kind_a_lock_decides_who_takes_o
     fake.matches = False
     pawl.CheckpointManager("s3://bucket/run", lease_timeout=1).close()
     assert any(line.startswith("PUT") and ".lease.takeover" in line for line in fake.requests)
+
+
+SAVES = """
+import sys, numpy, pawl
+with pawl.CheckpointManager("s3://bucket/killed", name_template="c{id}_step_{step}", num_to_keep=2) as manager:
+    restored = manager.restore()
+    for step in range(restored.step + 1 if restored else 0, 4):
+        manager.save(step, {"w": numpy.full(1000, step)}, wait=True)
+    print(manager.all_steps())
+"""
+
+
+def test_P2_E1_a_killed_save_in_a_bucket_does_not_block_names_with_the_id_in_their_middle(fake: Fake) -> None:
+    """What a killed save leaves there has used up its name: the next save has another one, whatever the template."""
+    process: subprocess.Popen[str] | None = None
+
+    def kill(method: str, target: str) -> Answer | None:
+        if method == "PUT" and "c3_step_2/manifest" in target and process:
+            process.kill()
+            return error(500, "InternalError")
+        return None
+
+    fake.always = kill
+    process = subprocess.Popen([sys.executable, "-c", SAVES], stdout=subprocess.PIPE, text=True)
+    process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL
+    fake.always = lambda method, target: None
+    assert any("/c3_step_2/rank" in key for key in fake.state())
+    again = subprocess.run([sys.executable, "-c", SAVES], capture_output=True, check=False, text=True, timeout=120)
+    assert again.stdout == "[2, 3]\n", again.stderr
+    assert {key.split("/")[2] for key in fake.state() if "/rank" in key} >= {"c4_step_2", "c5_step_3"}

@@ -186,12 +186,12 @@ test_every_flipped_bit_of_a_manifest_is_noticed(void **state)
 		text[i] ^= (char)(1 << (i % 8));
 		small_write(r, FIRST "/manifest.json", text, len);
 		text[i] ^= (char)(1 << (i % 8));
-		OK(catalog_load(&c, r->run->store, NULL, err));
+		OK(catalog_load(&c, r->run->store, NULL, NULL, err));
 		assert_true(c.n == 1 && c.entries[0].problem && !c.entries[0].summary);
 		catalog_clear(&c);
 	}
 	small_write(r, FIRST "/manifest.json", text, len - 1);
-	OK(catalog_load(&c, r->run->store, NULL, err));
+	OK(catalog_load(&c, r->run->store, NULL, NULL, err));
 	assert_non_null(c.entries[0].problem);
 	catalog_clear(&c);
 	free(text);
@@ -265,7 +265,7 @@ test_single_checkpoint_lists_itself_only(void **state)
 	struct buf key = {0};
 
 	OK(store_open(small_path(r, "checkpoints").text, false, false, &store, err));
-	OK(catalog_load(&c, store, "checkpoint_000002", err));
+	OK(catalog_load(&c, store, "checkpoint_000002", NULL, err));
 	assert_int_equal(c.n, 1);
 	assert_int_equal(catalog_latest(&c)->id, 2);
 	catalog_key(&c, c.entries[0].name, &key);
@@ -273,7 +273,7 @@ test_single_checkpoint_lists_itself_only(void **state)
 	bool pin = true;
 	FAILS(PAWL_EUSAGE, "of a run", catalog_mark(&c, &c.entries[0], &pin, NULL, 0, err));
 	catalog_clear(&c);
-	OK(catalog_load(&c, store, "nothing", err));
+	OK(catalog_load(&c, store, "nothing", NULL, err));
 	assert_int_equal(c.n, 0);
 	catalog_clear(&c);
 	buf_clear(&key);
@@ -313,7 +313,7 @@ test_reload_reads_only_what_is_new_or_has_changed(void **state)
 	struct behind b = behind_fault(r, "read", UINT64_MAX, PAWL_EIO);
 	struct catalog c;
 
-	OK(catalog_load(&c, b.faulty, NULL, err));
+	OK(catalog_load(&c, b.faulty, NULL, NULL, err));
 	assert_int_equal(c.n, 5);
 	uint64_t all = pawl_fault_calls(b.fault);
 	OK(catalog_reload(&c, err));
@@ -350,7 +350,7 @@ test_listing_costs_grow_in_proportion(void **state)
 		}
 		struct behind b = behind_fault(r, "any", UINT64_MAX, PAWL_EIO);
 		struct catalog c;
-		OK(catalog_load(&c, b.faulty, NULL, err));
+		OK(catalog_load(&c, b.faulty, NULL, NULL, err));
 		assert_int_equal(c.n, 100u << n);
 		calls[n] = pawl_fault_calls(b.fault);
 		catalog_clear(&c);
@@ -392,7 +392,7 @@ test_P8_a_reload_that_fails_changes_nothing(void **state)
 			struct catalog c;
 
 			OK(store_open(r->root, false, false, &sound, err));
-			OK(catalog_load(&c, sound, NULL, err));
+			OK(catalog_load(&c, sound, NULL, NULL, err));
 			describe(&c, before, sizeof(before));
 			/* Changes that a successful reload would see. */
 			small_rename(r, FIRST, "moved");
@@ -427,7 +427,7 @@ test_a_manifest_that_cannot_be_read_does_not_hide_the_others(void **state)
 	struct behind b = behind_fault(r, "read", 1, PAWL_EIO);
 	struct catalog c;
 
-	OK(catalog_load(&c, b.faulty, NULL, err)); /* EIO for each of them: they are there, but bad */
+	OK(catalog_load(&c, b.faulty, NULL, NULL, err)); /* EIO for each of them: they are there, but bad */
 	assert_int_equal(c.n, 3);
 	for (size_t i = 0; i < 3; i++)
 		assert_non_null(c.entries[i].problem);

@@ -184,6 +184,39 @@ test_partial_filling_leaves_the_rest_for_later(void **state)
 }
 
 static void
+test_the_id_of_a_name_is_read_back(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *template_text, *name;
+		uint64_t id;
+	} cases[] = {
+		{"checkpoint_{id:06d}", "checkpoint_000003", 3},
+		{"checkpoint_{id:06d}", "checkpoint_1234567", 1234567},
+		{"checkpoint_{id:06d}", "checkpoint_", 0},
+		{"checkpoint_{id:06d}", "checkpoint_12x", 0},
+		{"checkpoint_{id:06d}", "xcheckpoint_12", 0},
+		{"c{id}_step_{step}", "c3_step_2", 3},
+		{"c{id}_step_{step}", "c3_step_-2", 3},
+		{"{run_name}-{id}-ep{epoch}", "my-7-run-12-ep3", 12},
+		{"{run_name}-{id}-ep{epoch}", "-5-ep0", 5},
+		{"t{total_wct}_{id}", "t1.5e+20_8", 8},
+		{"{{{id}}}", "{4}", 4},
+		{"{id}", "0", 0},
+		{"{id}", "99999999999999999999", 0},
+		{"a{nothing}{id}", "a5", 0},
+		{"a{id", "a5", 0},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		assert_int_equal(name_id(cases[i].template_text, cases[i].name), cases[i].id);
+	/* Whoever makes a folder with such a name waits no longer for it. */
+	char digits[129];
+	memset(digits, '1', 128);
+	digits[128] = '\0';
+	assert_int_equal(name_id("{step}{epoch}{batch}{sample}{token}{rank}{id}x", digits), 0);
+}
+
+static void
 test_unknown_variables_are_named_with_the_known_ones(void **state)
 {
 	(void)state;
@@ -262,6 +295,7 @@ main(void)
 		cmocka_unit_test(test_R76_whether_a_template_tells_ranks_apart_can_be_asked),
 		cmocka_unit_test(test_partial_filling_leaves_the_rest_for_later),
 		cmocka_unit_test(test_unknown_variables_are_named_with_the_known_ones),
+		cmocka_unit_test(test_the_id_of_a_name_is_read_back),
 		cmocka_unit_test(test_malformed_templates_are_refused),
 		cmocka_unit_test(test_P17_names_stay_in_their_folder),
 	};
