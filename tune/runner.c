@@ -20,11 +20,13 @@
 
 #include "experiment.h"
 #include "jsonx.h"
+#include "memory.h"
 #include "runner_inner.h"
 #include "tune_err.h"
 
 #define RUNNER_MAX 1000    /* processes at a time */
 #define RUNNER_BLIND_MS 20 /* how often ends are looked for where the system does not tell them */
+#define RUNNER_LOOK_S 1.0  /* between two looks at the memory that trials use */
 #define RUNNER_NOTE ".runner"
 
 double
@@ -153,6 +155,7 @@ set_up(struct tune_runner *r, const struct tune_runner_opts *opts, struct pawl_e
 		return rc;
 	r->cpu = number_of(spec, "resources/cpu", 1);
 	r->gpu = number_of(spec, "resources/gpu", 0);
+	r->memory_bytes = number_of(spec, "resources/memory_bytes", 0);
 	r->grace_s = number_of(spec, "grace_s", 30);
 	r->heartbeat_s = number_of(spec, "heartbeat_s", 0);
 	r->budget_s = number_of(spec, "time_budget_s", 0);
@@ -261,6 +264,39 @@ reap(struct tune_runner *r, struct pawl_error *err)
 	return 0;
 }
 
+/* It has failed, and is ended. */
+static void
+give_up(struct tune_runner *r, struct process *p, const char *why)
+{
+	free(p->failure);
+	p->failure = strdup(why);
+	p->phase = PHASE_LEAVING;
+	process_press(r, p);
+}
+
+static int
+check_memory(struct tune_runner *r, struct pawl_error *err)
+{
+	pid_t *groups = calloc(r->n + 1, sizeof(*groups));
+	uint64_t *used = calloc(r->n + 1, sizeof(*used));
+	char text[160];
+
+	for (size_t i = 0; groups != NULL && i < r->n; i++)
+		groups[i] = r->running[i]->pid;
+	if (groups != NULL && used != NULL)
+		memory_of_groups(groups, r->n, used);
+	for (size_t i = 0; groups != NULL && used != NULL && i < r->n; i++)
+		if ((double)used[i] > r->memory_bytes && r->running[i]->phase < PHASE_TERM) {
+			(void)snprintf(text, sizeof(text), "it uses %.0f MB of memory, it may use %.0f",
+			               (double)used[i] / 1e6, r->memory_bytes / 1e6);
+			give_up(r, r->running[i], text);
+		}
+	r->look = runner_now() + RUNNER_LOOK_S;
+	free(groups);
+	free(used);
+	return groups != NULL && used != NULL ? 0 : tune_no_memory(err);
+}
+
 static int
 check_times(struct tune_runner *r, struct pawl_error *err)
 {
@@ -273,14 +309,13 @@ check_times(struct tune_runner *r, struct pawl_error *err)
 
 		if (r->heartbeat_s > 0 && p->phase == PHASE_RUNNING && now - p->heard > r->heartbeat_s) {
 			(void)snprintf(text, sizeof(text), "no sign of life for %g s", r->heartbeat_s);
-			free(p->failure);
-			p->failure = strdup(text);
-			p->phase = PHASE_LEAVING;
-			process_press(r, p);
+			give_up(r, p, text);
 		} else if (p->deadline > 0 && now >= p->deadline) {
 			process_press(r, p);
 		}
 	}
+	if (r->memory_bytes > 0 && r->n > 0 && now >= r->look && check_memory(r, err) < 0)
+		return PAWL_ENOMEM;
 	if (r->budget_s > 0 && !r->stopping) {
 		tune_experiment_counts(r->e, &counts);
 		if (counts.time_s >= r->budget_s) {
@@ -332,6 +367,8 @@ patience(const struct tune_runner *r, double until)
 		if (p->pidfd < 0)
 			least = fmin(least, now + RUNNER_BLIND_MS * 1e-3);
 	}
+	if (r->memory_bytes > 0 && r->n > 0)
+		least = fmin(least, r->look);
 	if (r->budget_s > 0 && !r->stopping) {
 		tune_experiment_counts(r->e, &counts);
 		least = fmin(least, now + fmax(0, r->budget_s - counts.time_s));

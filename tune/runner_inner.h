@@ -55,6 +55,7 @@ struct tune_runner {
 	struct strings env;
 	json_t *run; /* arguments */
 	double cpu, gpu, grace_s, heartbeat_s, budget_s;
+	double memory_bytes, look; /* of a trial, 0 = no limit; when it is looked at next */
 	struct process **running;
 	size_t n, cap;
 	struct queued *queue;

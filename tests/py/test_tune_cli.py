@@ -194,17 +194,17 @@ def test_a_trial_that_does_not_end_is_killed(tmp_path: pathlib.Path) -> None:
 def test_a_trial_without_a_sign_of_life_has_failed(tmp_path: pathlib.Path) -> None:
     script = """#!/bin/sh
 i=0
-while [ $i -lt 30 ]; do
+while [ $i -lt 95 ]; do
 	[ "$1" = 1 ] || echo '{"heartbeat": 1}' >&"$PAWL_TUNE_FD"
 	sleep 0.1; i=$((i + 1))
 done
 [ "$1" != 1 ] || sleep 1000
 "$PAWL" report loss=0
 """
-    sweep = Sweep(tmp_path, script, space={"lr": {"$grid": [1, 2]}}, heartbeat_s=2)
+    sweep = Sweep(tmp_path, script, space={"lr": {"$grid": [1, 2]}}, heartbeat_s=8)
     sweep.run(status=1)
     silent, lively = sweep.trials()
-    assert (silent["state"], silent["error"]) == ("ERROR", "no sign of life for 2 s")
+    assert (silent["state"], silent["error"]) == ("ERROR", "no sign of life for 8 s")
     assert (lively["state"], lively["iteration"]) == ("TERMINATED", 1)
 
 
@@ -221,6 +221,34 @@ while [ $(ls "$PAWL_TUNE_FOLDER"/../*/devices | wc -l) -lt 2 ]; do sleep 0.02; d
     assert sorted(seen[:2]) == ["4", "GPU-7"] and set(seen) == {"4", "GPU-7"}
     sweep.change(name="t", resources={"gpu": 3})
     assert "resources.gpu: a trial needs 3 devices, there are 2" in sweep.run(status=2, CUDA_VISIBLE_DEVICES="4,GPU-7")
+
+
+GREEDY = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+	size_t nbytes = (size_t)atoi(argv[1]) << 20;
+	char *memory = malloc(nbytes);
+	memset(memory, argc, nbytes);
+	dprintf(atoi(getenv("PAWL_TUNE_FD")), "{\"report\": {\"loss\": %d}}\n", memory[nbytes / 2]);
+	sleep(nbytes > 64u << 20 ? 1000 : 3);
+	return 0;
+}
+"""
+
+
+def test_a_trial_that_uses_too_much_memory_has_failed(tmp_path: pathlib.Path) -> None:
+    """P16; the other one, which uses less, is left alone."""
+    program = compile_c(tmp_path, GREEDY)
+    space = {"mb": {"$grid": [200, 20]}}
+    sweep = Sweep(tmp_path, "", run=[str(program), "{mb}"], space=space, resources={"memory_bytes": 100_000_000})
+    sweep.run(status=1)
+    greedy, modest = sweep.trials()
+    assert greedy["state"] == "ERROR" and "of memory, it may use 100" in greedy["error"]
+    assert modest["state"] == "TERMINATED"
 
 
 def test_paused_trials_go_on_from_their_checkpoints(tmp_path: pathlib.Path) -> None:
