@@ -109,6 +109,7 @@ def test_R131_going_on_by_hand_under_another_name(tmp_path: pathlib.Path) -> Non
     assert [one.status for one in analysis.trials] == ["TERMINATED"] * 3
     assert os.path.dirname(analysis.trials[1].logdir) == str(tmp_path / "restart")
     assert [steps(one, analysis)[-1] for one in analysis.trials] == [6, 6, 6]
+    assert not list(tmp_path.glob(".*"))  # what was fetched is gone
     with pytest.raises(pawl.NotFoundError, match="found none"):
         empty = tmp_path / "empty"
         empty.mkdir()

@@ -70,7 +70,7 @@ def run(job: Job, channel: session.Channel) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(int(job.resources.get("cpu", 1)), 1)))
     env = os.environ
     context = session.TrialContext(
-        job.experiment, env["PAWL_TUNE_TRIAL"], env.get("PAWL_TUNE_ID", ""), env["PAWL_TUNE_FOLDER"], job.resources
+        job.experiment, env["PAWL_TUNE_TRIAL"], env["PAWL_TUNE_ID"], env["PAWL_TUNE_FOLDER"], job.resources
     )
     here = session.Session(channel, context, _config(job), env.get("PAWL_TUNE_CHECKPOINT") or job.restore)
     session.enter(here)

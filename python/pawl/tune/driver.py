@@ -114,7 +114,7 @@ def execute(
         keep["freq"],
         keep["at_end"],
     )
-    _Trials(plan, searcher, progress, fail_fast).run(job.payload(plan.space), resume, given.experiment)
+    _Trials(plan, job, searcher, progress, fail_fast).run(resume, given.experiment)
     return ExperimentAnalysis(plan.folder, objects=plan.objects)
 
 
@@ -133,18 +133,21 @@ def _failures(failed: list[Trial], folder: str) -> str:
 class _Trials:
     """The trials of an experiment while they run."""
 
-    def __init__(self, plan: spec.Plan, searcher: search.Search, progress: Progress, fail_fast: bool) -> None:
+    def __init__(
+        self, plan: spec.Plan, job: trainable.Job, searcher: search.Search, progress: Progress, fail_fast: bool
+    ) -> None:
         self._plan, self._search, self._progress, self._fail_fast = plan, searcher, progress, fail_fast
+        self._job, self._payload, self._n_objects = job, "", -1
         self._experiment: _pawl.Experiment | None = None
         self._newest: dict[int, str | None] = {}  # checkpoints that were there when was synced last
 
-    def run(self, payload: bytes, resume: int, restore: str | None) -> None:
+    def run(self, resume: int, restore: str | None) -> None:
         plan = self._plan
         with contextlib.ExitStack() as after:
             folder = tempfile.mkdtemp(prefix="pawl-tune-")
             after.callback(shutil.rmtree, folder, ignore_errors=True)
-            with open(os.path.join(folder, "job"), "wb") as file:
-                file.write(payload)
+            self._payload = os.path.join(folder, "job")
+            self._write_job()
             experiment = _pawl.Experiment(
                 _json.dumps(plan.document),
                 plan.folder,
@@ -154,21 +157,32 @@ class _Trials:
             )
             after.callback(experiment.close)
             self._experiment = experiment
+            places.forget(restore)
             self._progress.begin(experiment)
             self._search.begin(experiment)
+            self._write_job()
             synced = after.enter_context(places.Synced(plan.folder, plan.sync))
             words = [sys.executable, "-m", "pawl.tune._worker"]
             runner = _pawl.TrialRunner(
-                experiment, [one.replace("{", "{{").replace("}", "}}") for one in words], self._environment(folder)
+                experiment, [one.replace("{", "{{").replace("}", "}}") for one in words], self._environment()
             )
             after.callback(runner.close)
             watch = _signals.acquire(0.0)
             after.callback(_signals.release)
             self._work(runner, watch, synced)
 
-    @staticmethod
-    def _environment(folder: str) -> list[str]:
-        found = [f"{trainable.PAYLOAD}={os.path.join(folder, 'job')}", "PYTHONUNBUFFERED=1"]
+    def _write_job(self) -> None:
+        """What the trials read. Configurations that were added later may have brought values that JSON cannot hold."""
+        if self._n_objects == len(self._job.objects):
+            return
+        payload = self._job.payload(self._plan.space)
+        with open(self._payload + ".new", "wb") as file:
+            file.write(payload)
+        os.replace(self._payload + ".new", self._payload)
+        self._n_objects = len(self._job.objects)
+
+    def _environment(self) -> list[str]:
+        found = [f"{trainable.PAYLOAD}={self._payload}", "PYTHONUNBUFFERED=1"]
         ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
         if ours not in map(sysconfig.get_path, ("purelib", "platlib")):  # not installed: the trials need to find it
             found.append("PYTHONPATH=" + os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")])))
@@ -199,10 +213,11 @@ class _Trials:
         experiment = self._experiment
         assert experiment is not None
         self._search.more(experiment)
+        self._write_job()
         event = runner.poll(_POLL_MS)
         self._progress.tick(experiment)
         if event is None:
-            return False
+            return self._search.is_over(experiment)
         kind, number, text, reason, _, how, again = event
         if kind == "done":
             return True

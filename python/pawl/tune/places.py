@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,6 +16,7 @@ from .._pawl import NotFoundError, PawlError, UsageError
 from ..syncer import SyncConfig, Syncer
 
 _log = logging.getLogger("pawl")
+_FETCHED = ".restore"  # ends the name of a folder beside the experiment's
 _RESUME = {"AUTO": 1, "LOCAL": 2, "ERRORED_ONLY": 3}  # of enum tune_resume
 
 
@@ -90,7 +92,7 @@ def _fetched(config: SyncConfig, folder: str) -> str:
     if config.upload_dir is None or config.syncer is None:
         raise UsageError("restore: the SyncConfig needs an upload_dir, where the experiment is")
     above, name = os.path.split(folder)
-    cache = os.path.join(above, f".{name}.restore")
+    cache = os.path.join(above, f".{name}{_FETCHED}")
     syncer = Syncer(cache, config, remote=_checks.path("upload_dir", config.upload_dir))
     try:
         syncer.down()
@@ -103,6 +105,15 @@ def _fetched(config: SyncConfig, folder: str) -> str:
         what = f"{len(found)}: {', '.join(found[:10])}; name one of them in upload_dir" if found else "none"
         raise NotFoundError(f"restore: expected one experiment in {config.upload_dir}, found {what}")
     return os.path.join(cache, found[0])
+
+
+def forget(experiment: str | None) -> None:
+    """Removes what _fetched has brought here: the new experiment has its own copy."""
+    above, name = os.path.split(experiment or "")
+    if name.startswith(".") and name.endswith(_FETCHED):
+        shutil.rmtree(str(experiment), ignore_errors=True)
+    elif os.path.basename(above).startswith(".") and above.endswith(_FETCHED):
+        shutil.rmtree(above, ignore_errors=True)
 
 
 class Synced:

@@ -53,6 +53,10 @@ class Search:
     def more(self, experiment: _pawl.Experiment) -> None:
         """Adds what may be added now."""
 
+    def is_over(self, experiment: _pawl.Experiment) -> bool:
+        """Nothing runs, and nothing more will come, though the experiment was not told so."""
+        return False
+
     def result(self, experiment: _pawl.Experiment, number: int, result: dict[str, Any]) -> None:
         """A trial has reported."""
 
@@ -103,7 +107,9 @@ class Asked(Search):
             searcher.set_search_properties(metric, mode, dict(plan.space))
 
     def begin(self, experiment: _pawl.Experiment) -> None:
-        for number in range(experiment.counts()["trials"]):
+        counts = experiment.counts()
+        self._closed = counts["expected"] != 0
+        for number in range(counts["trials"]):
             row = experiment.trial(number)
             self._names[number] = f"{number:05d}"
             if hasattr(self._searcher, "restore_trial"):
@@ -131,17 +137,29 @@ class Asked(Search):
                 return
             if not isinstance(found, dict):
                 raise UsageError(f"{self._searcher!r}.suggest must return a dict, None or FINISHED, received {found!r}")
-            fixed = {
-                key: value
-                for key, value in self._plan.space.items()
-                if key not in found and not isinstance(value, space.Domain | space.Function)
-            }
-            config = space.fill({**fixed, **found}, {})
+            config = self._fill(space.merge(space.fixed(self._plan.space), found))
             self._names[experiment.add(_json.dumps(self._plan.objects.put(config)))] = name
 
+    def _fill(self, config: dict[str, Any]) -> dict[str, Any]:
+        """The functions of the space, called for what the searcher has not given itself."""
+        left: dict[str, Any] = {}
+        for path, function in space.functions(self._plan.space):
+            if len(path) != 1 or not isinstance(path[0], str):
+                raise UsageError("sample_from beside a search_alg must stand at the top of config")
+            if path[0] not in config:
+                left[path[0]] = function
+        return space.fill(config, left)
+
     def _close(self, experiment: _pawl.Experiment) -> None:
+        """No more for now. The experiment is told only where its scheduler has trials wait for others: it could not be
+        given more trials later."""
         self._closed = True
-        experiment.close_search()
+        if self._plan.document.get("scheduler", {}).get("type") in ("hyperband", "pbt"):
+            experiment.close_search()
+
+    def is_over(self, experiment: _pawl.Experiment) -> bool:
+        states = experiment.counts()["states"]
+        return self._closed and not any(states.get(one, 0) for one in ("PENDING", "RUNNING", "PAUSED"))
 
     def result(self, experiment: _pawl.Experiment, number: int, result: dict[str, Any]) -> None:
         self._last[number] = result

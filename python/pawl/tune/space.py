@@ -178,6 +178,9 @@ class Objects:
         return self._name(value)
 
     def _name(self, value: Any) -> str:
+        for known, other in self.by_name.items():
+            if other is value:
+                return known
         if isinstance(value, int | float | tuple) and len(repr(value)) < 80:
             text = repr(value)
         else:
@@ -241,6 +244,25 @@ def functions(space: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tu
     elif isinstance(space, list):
         for i, value in enumerate(space):
             yield from functions(value, (*path, i))
+
+
+def fixed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a space is neither drawn nor called nor a grid."""
+    found = {}
+    for key, value in given.items():
+        if isinstance(value, Domain | Function) or _is_grid(value):
+            continue
+        found[key] = fixed(value) if isinstance(value, Mapping) else value
+    return found
+
+
+def merge(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, nested dicts too; b counts where both have a value."""
+    found = dict(a)
+    for key, value in b.items():
+        both = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
+        found[key] = merge(found[key], value) if both else value
+    return found
 
 
 def _put(config: Any, path: tuple[str | int, ...], value: Any) -> None:
