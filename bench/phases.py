@@ -296,6 +296,13 @@ def phase_stores(setting: Setting, result: Result) -> None:
     stores.phase(setting, result, rounds)
 
 
+def phase_train(setting: Setting, result: Result) -> None:
+    """Reports of a model of 500 MB by two workers, and a killed worker, beside Ray Train."""
+    import trains
+
+    trains.phase(setting, result, say)
+
+
 PHASES: dict[str, Callable[[Setting, Result], None]] = {
     "saves": phase_saves,
     "restores": phase_restores,
@@ -305,4 +312,5 @@ PHASES: dict[str, Callable[[Setting, Result], None]] = {
     "ls": phase_ls,
     "ranks": phase_ranks,
     "stores": phase_stores,
+    "train": phase_train,
 }

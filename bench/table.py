@@ -245,6 +245,36 @@ for _state in ("W1", "W3"):
                 Row(f"{_group}, processor time against boto3", _group, ("pawl", "cpu"), ("boto3", "cpu"), "times", 3, 2)
             )
 
+ROWS += [
+    Row(
+        "train: lost per report of 500 MB, against Ray Train",
+        "train report",
+        ("pawl.train", "blocked"),
+        ("Ray Train", "blocked"),
+        "times",
+        10,
+        10,
+    ),
+    Row(
+        "train: lost per report in Ray's own trainer, against Ray Train",
+        "train report",
+        ("pawl.ray", "blocked"),
+        ("Ray Train", "blocked"),
+        "times",
+        10,
+        10,
+    ),
+    Row(
+        "train: from SIGKILL of a worker to training again, against Ray Train",
+        "train restart",
+        ("pawl.train", "seconds"),
+        ("Ray Train", "seconds"),
+        "times",
+        1,
+        1,
+    ),
+]
+
 
 def samples(results: dict[str, Any], group: str, name: str, key: str) -> list[float]:
     return results["samples"].get(group, {}).get(name, {}).get(key, [])

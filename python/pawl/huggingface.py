@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hugging Face: the Trainer of transformers saves through pawl in the background, and Accelerate's loops do.
+"""Hugging Face: the Trainer of transformers saves through pawl in the background.
 
     saver = pawl.huggingface.Saver("runs/demo", num_to_keep=3)
     trainer = Trainer(model, args, train_dataset=data, callbacks=[saver])
     trainer.train(resume_from_checkpoint=saver.resume())    # None on a fresh run
 
-    saver = pawl.huggingface.AcceleratorSaver(accelerator, "runs/demo", num_to_keep=3)      # after prepare()
-    restored = saver.restore()
-    ...
-    saver.save(step, metrics={"loss": loss})
-
-Of a job of many processes whose model is whole in each (DDP) both save one copy.
+Of a job of many processes whose model is whole in each (DDP) one copy is saved. Accelerate's loops: pawl.accelerate.
 """
 
 from __future__ import annotations
@@ -19,16 +14,15 @@ import dataclasses
 import json
 import os
 import tempfile
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
 
 from . import _checks
-from ._pawl import NotFoundError, Ticket, UnsupportedError
+from ._pawl import NotFoundError, UnsupportedError
+from .accelerate import AcceleratorSaver
 from .manager import CheckpointManager
-from .records import Restored
-from .rng import RngState, rng_state
+from .rng import RngState
 
 try:
     from transformers import TrainerCallback
@@ -137,52 +131,3 @@ class Saver(TrainerCallback):
 
 def _progress(state: Any) -> dict[str, float]:
     return {"epoch": int(state.epoch + 1e-6), "batch": state.global_step}  # the Trainer counts parts of epochs
-
-
-class AcceleratorSaver:
-    """Saves and restores what an Accelerator has prepared: models, optimizers, schedulers, the scaler, data loaders
-    that keep their own state, registered objects, and the random generators of each process. All processes call it.
-    The options are those of ``CheckpointManager``; ``manager`` is that.
-    """
-
-    def __init__(self, accelerator: Any, root: str | os.PathLike[str], **options: Any) -> None:
-        kind = str(accelerator.distributed_type)
-        if not kind.endswith(".NO") and ".MULTI_" not in kind:
-            raise UnsupportedError(f"pawl.huggingface saves models that are whole in each process, not {kind}")
-        self._accelerator = accelerator
-        who = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
-        self.manager = CheckpointManager(root, **{**options, **who})
-
-    def state(self) -> dict[str, Any]:
-        """The tree that is saved."""
-        a = self._accelerator
-        loaders = [loader for loader in a._dataloaders if getattr(loader, "use_stateful_dataloader", False)]
-        tree = {
-            "models": [a.unwrap_model(model) for model in a._models],
-            "optimizers": list(a._optimizers),
-            "schedulers": list(a._schedulers),
-            "objects": list(a._custom_objects),
-            "loaders": loaders,
-            "rng": rng_state(),
-        }
-        return tree if a.scaler is None else {**tree, "scaler": a.scaler}
-
-    def save(self, step: int, **given: Any) -> Ticket | None:
-        """As ``CheckpointManager.save``."""
-        return self.manager.save(step, self.state(), **given)
-
-    def restore(self, **given: Any) -> Restored | None:
-        """As ``CheckpointManager.restore``, into what was prepared."""
-        return self.manager.restore(self.state(), **given)
-
-    def close(self) -> None:
-        """Waits for running saves and releases the run."""
-        self.manager.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.manager.__exit__(kind, exc, trace)

@@ -19,9 +19,9 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from ._holds import HoldsManager
 from ._pawl import NotFoundError, Ticket, UnsupportedError, UsageError
 from .checkpoint import Checkpoint
 from .manager import CheckpointManager
@@ -80,7 +80,7 @@ def root() -> str:
     return f"{_SCHEMES.get(kind, '')}{storage.experiment_fs_path}/pawl"
 
 
-class Saver:
+class Saver(HoldsManager):
     """The checkpoints of a run of Ray Train. Every worker makes one and calls it alike.
 
     The options are those of ``CheckpointManager`` (which is ``manager``) without those that delete: what is kept is
@@ -145,18 +145,6 @@ class Saver:
                 found = self._checkpoint(info.id) if self.manager.rank == 0 else None
                 _train.report(dict(info.metrics), checkpoint=found, checkpoint_upload_mode=_Mode.NO_UPLOAD)
         return restored
-
-    def close(self) -> None:
-        """Waits for running saves and releases the run."""
-        self.manager.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.manager.__exit__(kind, exc, trace)
 
     def _path(self, *names: str) -> str:
         return "/".join((self._storage.experiment_fs_path, "pawl", *names))

@@ -14,6 +14,7 @@ from accelerate import Accelerator
 from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainerCallback, TrainingArguments, set_seed
 
 import pawl
+import pawl.accelerate
 import pawl.huggingface
 
 STEPS = 12
@@ -91,7 +92,7 @@ def loop(folder: pathlib.Path, root: str, kill: int | None) -> Any:
     meter = torch.optim.swa_utils.AveragedModel(accelerator.unwrap_model(model))
     accelerator.register_for_checkpointing(meter)
     rows = Rows()
-    with pawl.huggingface.AcceleratorSaver(accelerator, folder / root, num_to_keep=2) as keeper:
+    with pawl.accelerate.AcceleratorSaver(accelerator, folder / root, num_to_keep=2) as keeper:
         restored = keeper.restore()
         for step in range(restored.step + 1 if restored else 0, STEPS):
             if step == kill:

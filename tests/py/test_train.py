@@ -48,6 +48,7 @@ def printed(program: str, folder: pathlib.Path) -> str:
         [sys.executable, str(EXAMPLES / program)], env=env, capture_output=True, text=True, timeout=300, cwd=folder
     )
     assert ended.returncode == 0, ended.stderr
+    assert "RuntimeWarning" not in ended.stderr, ended.stderr
     return ended.stdout
 
 

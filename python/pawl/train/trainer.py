@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import _checks, _pawl, _signals
 from .._pawl import NotFoundError, UsageError
-from . import _payload, launched
+from . import _payload
 from .channel import Host
 from .checkpoint import Checkpoint
 from .config import CheckpointConfig, RunConfig, ScalingConfig
@@ -60,6 +60,8 @@ class DataParallelTrainer:
         """Trains. Returns when the train function has ended in all workers, or has failed too often: then
         ``Result.error`` says why. Raises Preempted (a SystemExit) when SIGTERM or SIGUSR1 has ended it."""
         if name_of_engine(self._scaling) == "launcher":
+            from . import launched  # with the worker's module, which a local worker runs as its program
+
             return launched.fit(self)
         payload = _payload.pack(self._function, self._config)
         engine = engine_of(self._scaling)

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What adaptors share that are a run's manager and little more."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from .manager import CheckpointManager
+
+
+class HoldsManager:
+    """Has a ``CheckpointManager``, is closed with it, and is a context as it is one."""
+
+    manager: CheckpointManager
+
+    def close(self) -> None:
+        """Waits for running saves and releases the run."""
+        self.manager.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.manager.__exit__(kind, exc, trace)

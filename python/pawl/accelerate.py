@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accelerate: a training loop of one's own saves through pawl in the background, and goes on.
+
+    model, optimizer = accelerator.prepare(model, optimizer)
+    with pawl.accelerate.AcceleratorSaver(accelerator, "runs/demo", num_to_keep=3) as saver:
+        restored = saver.restore()                          # None on a fresh run
+        for step in range(restored.step + 1 if restored else 0, 10_000):
+            ...
+            saver.save(step, metrics={"loss": loss.item()})
+
+Of a job of many processes whose model is whole in each (DDP) one copy is saved.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ._holds import HoldsManager
+from ._pawl import Ticket, UnsupportedError
+from .manager import CheckpointManager
+from .records import Restored
+from .rng import rng_state
+
+__all__ = ["AcceleratorSaver"]
+
+
+class AcceleratorSaver(HoldsManager):
+    """Saves and restores what an Accelerator has prepared: models, optimizers, schedulers, the scaler, data loaders
+    that keep their own state, registered objects, and the random generators of each process. All processes call it.
+    The options are those of ``CheckpointManager``; ``manager`` is that.
+    """
+
+    def __init__(self, accelerator: Any, root: str | os.PathLike[str], **options: Any) -> None:
+        kind = str(accelerator.distributed_type)
+        if not kind.endswith(".NO") and ".MULTI_" not in kind:
+            raise UnsupportedError(f"pawl.accelerate saves models that are whole in each process, not {kind}")
+        self._accelerator = accelerator
+        who = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
+        self.manager = CheckpointManager(root, **{**options, **who})
+
+    def state(self) -> dict[str, Any]:
+        """The tree that is saved."""
+        a = self._accelerator
+        loaders = [loader for loader in a._dataloaders if getattr(loader, "use_stateful_dataloader", False)]
+        tree = {
+            "models": [a.unwrap_model(model) for model in a._models],
+            "optimizers": list(a._optimizers),
+            "schedulers": list(a._schedulers),
+            "objects": list(a._custom_objects),
+            "loaders": loaders,
+            "rng": rng_state(),
+        }
+        return tree if a.scaler is None else {**tree, "scaler": a.scaler}
+
+    def save(self, step: int, **given: Any) -> Ticket | None:
+        """As ``CheckpointManager.save``."""
+        return self.manager.save(step, self.state(), **given)
+
+    def restore(self, **given: Any) -> Restored | None:
+        """As ``CheckpointManager.restore``, into what was prepared."""
+        return self.manager.restore(self.state(), **given)
