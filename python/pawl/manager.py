@@ -378,18 +378,18 @@ class CheckpointManager:
         """
         selector = self._selector(step, id, which)
         globs = _checks.globs(paths)
-        rank_values = _word("rank_values", rank_values, _RANK_VALUES)
+        per_rank = _word("rank_values", rank_values, _RANK_VALUES)
         sharing = share_reads and self.world_size > 1
         any_will_do = step is None and id is None
-        # Another thread may commit the run's first checkpoint between the search and the look at the list: search again.
-        # Not where the ranks read together: all of them would have to.
+        # Another thread may commit the run's first checkpoint between the search and the look at the list: search
+        # again. Not where the ranks read together: all of them would have to.
         for _ in range(3 if any_will_do and not sharing else 1):
             answer = self._run.restore(
                 state,
                 selector=selector,
                 paths=globs,
                 strict=strict,
-                rank_values=rank_values,
+                rank_values=per_rank,
                 share_reads=sharing,
             )
             if answer is not None:
