@@ -41,7 +41,8 @@ struct trial {
 	json_t *new_config; /* of the exploit */
 	char *name, *id;
 	json_t *config;
-	char *config_text, *result_text;
+	json_t *result; /* the last, with the configuration */
+	char *config_text, *result_text; /* result_text: made when somebody asks */
 	char *columns; /* of progress.csv */
 	uint64_t iteration, n_results, from_iteration;
 	double time_s, from_time_s, stamp; /* stamp: of the start, or of the last report */
@@ -90,6 +91,8 @@ int experiment_apply(struct tune_experiment *e, const json_t *entry, bool replay
 int experiment_feed(struct tune_experiment *e, struct trial *t, const json_t *result, struct sched_decision *ret,
                     struct pawl_error *err);
 int experiment_set(char **text, const char *value, struct pawl_error *err);
+/* The last result as a line; NULL if there is none, or no memory for it. The trial's. */
+const char *experiment_result_text(struct trial *t);
 void experiment_free_trials(struct tune_experiment *e);
 
 /* ---- experiment_write.c: entries ---- */

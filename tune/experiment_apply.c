@@ -52,6 +52,15 @@ free_trial(struct trial *t)
 	free(t->host);
 	json_decref(t->config);
 	json_decref(t->new_config);
+	json_decref(t->result);
+}
+
+const char *
+experiment_result_text(struct trial *t)
+{
+	if (t->result && !t->result_text)
+		t->result_text = jsonx_dump(t->result);
+	return t->result_text;
 }
 
 void
@@ -336,7 +345,6 @@ apply_result(struct tune_experiment *e, struct trial *t, const json_t *entry, bo
 	const char *checkpoint = jsonx_text(entry, "c");
 	struct sched_decision what;
 	JSONX_CLEAN json_t *line = json_copy((json_t *)result);
-	char *text;
 	int r = 0;
 
 	if (!json_is_object(result) || !line)
@@ -350,10 +358,12 @@ apply_result(struct tune_experiment *e, struct trial *t, const json_t *entry, bo
 		decline(e, t);
 	if (r < 0)
 		return r;
-	if (json_object_set(line, "config", t->config) < 0 || !(text = jsonx_dump(line)))
+	if (json_object_set(line, "config", t->config) < 0)
 		return tune_no_memory(err);
+	json_decref(t->result);
+	t->result = json_incref(line);
 	free(t->result_text);
-	t->result_text = text;
+	t->result_text = NULL;
 	t->n_results++;
 	e->n_reports++;
 	t->iteration = (uint64_t)json_integer_value(json_object_get(result, "training_iteration"));
@@ -370,13 +380,10 @@ static int
 apply_checkpoint(struct tune_experiment *e, struct trial *t, const json_t *entry, struct pawl_error *err)
 {
 	const char *checkpoint = jsonx_text(entry, "c");
-	JSONX_CLEAN json_t *result = NULL;
 
 	if (!checkpoint)
 		return tune_fail(err, PAWL_ECORRUPT, "journal: a checkpoint of %s without a name", t->name);
-	if (t->result_text && jsonx_parse(t->result_text, SIZE_MAX, "result", &result, err) < 0)
-		return err ? err->code : PAWL_ECORRUPT;
-	return add_own_checkpoint(e, t, checkpoint, result, err);
+	return add_own_checkpoint(e, t, checkpoint, t->result, err);
 }
 
 /* ---- attempts ---- */

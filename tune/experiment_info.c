@@ -33,7 +33,7 @@ tune_experiment_counts(const struct tune_experiment *e, struct tune_counts *ret)
 }
 
 static int
-find(const struct tune_experiment *e, uint32_t trial, const struct trial **ret, struct pawl_error *err)
+find(const struct tune_experiment *e, uint32_t trial, struct trial **ret, struct pawl_error *err)
 {
 	if (trial >= e->n_trials)
 		return tune_fail(err, PAWL_ENOTFOUND, "trial %u is not there; there are %zu", trial, e->n_trials);
@@ -44,7 +44,7 @@ find(const struct tune_experiment *e, uint32_t trial, const struct trial **ret, 
 int
 tune_trial_info(const struct tune_experiment *e, uint32_t trial, struct tune_trial *ret, struct pawl_error *err)
 {
-	const struct trial *t;
+	struct trial *t;
 	const int r = find(e, trial, &t, err);
 
 	if (r < 0)
@@ -59,7 +59,7 @@ tune_trial_info(const struct tune_experiment *e, uint32_t trial, struct tune_tri
 		.metric = t->metric,
 		.best = t->best,
 		.config_json = t->config_text,
-		.result_json = t->result_text,
+		.result_json = experiment_result_text(t),
 		.checkpoint = t->n_checkpoints ? t->checkpoints[t->n_checkpoints - 1].name : NULL,
 		.n_checkpoints = (uint32_t)t->n_checkpoints,
 		.attempts = t->attempts,
@@ -74,7 +74,7 @@ int
 tune_trial_checkpoint(const struct tune_experiment *e, uint32_t trial, uint32_t i, struct tune_checkpoint *ret,
                       struct pawl_error *err)
 {
-	const struct trial *t;
+	struct trial *t;
 	const int r = find(e, trial, &t, err);
 
 	if (r < 0)
@@ -155,13 +155,12 @@ static int
 value_of(const struct tune_experiment *e, const struct trial *t, struct series goal, const char *scope, double *ret,
          struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *result = NULL;
 	int r;
 
 	*ret = NAN;
 	if (strcmp(scope, "last") == 0) {
-		if (t->result_text && jsonx_parse(t->result_text, SIZE_MAX, "result", &result, NULL) == 0)
-			jsonx_number(jsonx_at(result, goal.metric), ret);
+		if (!jsonx_number(jsonx_at(t->result, goal.metric), ret))
+			*ret = NAN;
 		return 0;
 	}
 	r = trial_files_read(e->dirfd, t->name, take, &goal, err);
@@ -209,7 +208,7 @@ int
 tune_best_checkpoint(const struct tune_experiment *e, uint32_t trial, const char *metric, const char *mode,
                      const char **ret, struct pawl_error *err)
 {
-	const struct trial *t;
+	struct trial *t;
 	struct series goal;
 	double *values = NULL, best = NAN;
 	const char *name = NULL;

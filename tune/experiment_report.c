@@ -262,9 +262,9 @@ take(struct tune_experiment *e, struct trial *t, json_t *result, const char *che
      struct pawl_error *err)
 {
 	struct tune_verdict verdict = {.reason = e->reason};
-	JSONX_CLEAN json_t *line = NULL;
 	struct sched_decision what;
 	json_t *entry = NULL;
+	const char *text;
 	int r = decide(e, t, result, checkpoint, &verdict, &what, err);
 
 	if (r == 0)
@@ -275,17 +275,15 @@ take(struct tune_experiment *e, struct trial *t, json_t *result, const char *che
 	if (r < 0)
 		return r;
 	t->stamp = experiment_now(e);
-	line = json_copy(result);
-	if (!line || json_object_set(line, "config", t->config) < 0)
-		return tune_no_memory(err);
-	r = trial_files_result(e->dirfd, t->name, line, t->result_text, &t->columns, err);
+	text = experiment_result_text(t);
+	r = text ? trial_files_result(e->dirfd, t->name, t->result, text, &t->columns, err) : tune_no_memory(err);
 	if (r < 0)
 		t->mended = false;
 	if (r == 0 && t->owes_exploit)
 		r = experiment_exploit(e, t, err);
 	if (r < 0)
 		return r;
-	verdict.result_json = t->result_text;
+	verdict.result_json = experiment_result_text(t);
 	*ret = verdict;
 	return 0;
 }
@@ -305,7 +303,7 @@ tune_experiment_report(struct tune_experiment *e, uint32_t trial, const char *me
 		                 tune_state_name(t->state));
 	if (t->verdict != TUNE_CONTINUE) { /* it has been told to end, and did not listen */
 		*ret = (struct tune_verdict){.kind = t->verdict,
-		                             .result_json = t->result_text ? t->result_text : "{}",
+		                             .result_json = t->result ? experiment_result_text(t) : "{}",
 		                             .reason = "told before"};
 		return 0;
 	}

@@ -173,6 +173,8 @@ grow(struct sched *s, struct pawl_error *err)
 int
 sched_rung_put(struct sched_rung *rung, double metric, struct pawl_error *err)
 {
+	size_t low = 0, high = rung->n;
+
 	if (rung->n == rung->cap) {
 		const size_t cap = rung->cap ? 2 * rung->cap : 16;
 		double *more = realloc(rung->metrics, cap * sizeof(*more));
@@ -181,7 +183,16 @@ sched_rung_put(struct sched_rung *rung, double metric, struct pawl_error *err)
 		rung->metrics = more;
 		rung->cap = cap;
 	}
-	rung->metrics[rung->n++] = metric;
+	while (low < high) { /* the first that is greater */
+		const size_t middle = low + (high - low) / 2;
+		if (rung->metrics[middle] > metric)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	memmove(&rung->metrics[low + 1], &rung->metrics[low], (rung->n - low) * sizeof(*rung->metrics));
+	rung->metrics[low] = metric;
+	rung->n++;
 	return 0;
 }
 

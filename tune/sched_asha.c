@@ -60,30 +60,16 @@ add(struct sched *s, uint32_t trial, struct pawl_error *err)
 	return 0;
 }
 
-static int
-compare(const void *a, const void *b)
-{
-	const double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* The quantile with linear interpolation; the rung is not empty. */
-static int
-quantile(const struct sched_rung *rung, double q, double *ret, struct pawl_error *err)
+static double
+quantile(const struct sched_rung *rung, double q)
 {
-	double *sorted = malloc(rung->n * sizeof(*sorted)), at = q * (double)(rung->n - 1), part = at - floor(at);
-	size_t low = (size_t)at, high = low + 1 < rung->n ? low + 1 : low;
+	const double at = q * (double)(rung->n - 1), part = at - floor(at);
+	const size_t low = (size_t)at, high = low + 1 < rung->n ? low + 1 : low;
+	const double value =
+		part > 0 ? rung->metrics[low] + part * (rung->metrics[high] - rung->metrics[low]) : rung->metrics[low];
 
-	if (!sorted)
-		return tune_no_memory(err);
-	memcpy(sorted, rung->metrics, rung->n * sizeof(*sorted));
-	qsort(sorted, rung->n, sizeof(*sorted), compare);
-	*ret = part > 0 ? sorted[low] + part * (sorted[high] - sorted[low]) : sorted[low];
-	if (isnan(*ret)) /* between infinities */
-		*ret = sorted[low];
-	free(sorted);
-	return 0;
+	return isnan(value) ? rung->metrics[low] : value; /* between infinities */
 }
 
 static int
@@ -103,9 +89,8 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 		if (t->rungs_done >> i & 1)
 			break; /* and all below */
 		if (rung->n)
-			r = quantile(rung, 1 - 1 / s->opts.reduction, &cut, err);
-		if (r == 0)
-			r = sched_rung_put(rung, t->metric, err);
+			cut = quantile(rung, 1 - 1 / s->opts.reduction);
+		r = sched_rung_put(rung, t->metric, err);
 		t->rungs_done |= 1u << i;
 		if (r == 0 && (t->metric < cut || !isfinite(t->metric)))
 			ret->verdict = SCHED_STOP;

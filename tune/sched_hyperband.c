@@ -63,7 +63,8 @@ add(struct sched *s, uint32_t trial, struct pawl_error *err)
 		b = &s->brackets[s->n_brackets - 1];
 	}
 	s->trials[trial].bracket = (uint32_t)s->n_brackets - 1;
-	b->n_trials++;
+	if (b->n_trials++ == 0)
+		b->first = trial;
 	return 0;
 }
 
@@ -80,7 +81,7 @@ is_complete(const struct sched *s, size_t bracket, size_t *n_alive)
 	const struct sched_bracket *b = &s->brackets[bracket];
 
 	*n_alive = 0;
-	for (size_t i = 0; i < s->n_trials; i++) {
+	for (size_t i = b->first; i < b->first + b->n_trials; i++) {
 		if (!lives(&s->trials[i], bracket))
 			continue;
 		if (s->trials[i].time < b->rungs[b->level].time)
@@ -94,9 +95,10 @@ is_complete(const struct sched *s, size_t bracket, size_t *n_alive)
 static size_t
 place_of(const struct sched *s, size_t bracket, size_t trial)
 {
+	const struct sched_bracket *b = &s->brackets[bracket];
 	size_t better = 0;
 
-	for (size_t i = 0; i < s->n_trials; i++) {
+	for (size_t i = b->first; i < b->first + b->n_trials; i++) {
 		if (i != trial && lives(&s->trials[i], bracket) &&
 		    (s->trials[i].metric > s->trials[trial].metric ||
 		     (s->trials[i].metric == s->trials[trial].metric && i < trial)))
@@ -115,11 +117,12 @@ halve(struct sched *s, size_t bracket, size_t n_alive)
 	if (kept == 0)
 		kept = 1;
 	if (b->level + 1 == b->n_rungs)
-		kept = 0;                        /* they have come to R */
-	for (size_t i = 0; i < s->n_trials; i++) /* marked first, because places count those that live */
+		kept = 0; /* they have come to R */
+	/* Marked first, because places count those that live. */
+	for (size_t i = b->first; i < b->first + b->n_trials; i++)
 		if (lives(&s->trials[i], bracket))
 			s->trials[i].go_on = place_of(s, bracket, i) < kept;
-	for (size_t i = 0; i < s->n_trials; i++)
+	for (size_t i = b->first; i < b->first + b->n_trials; i++)
 		if (lives(&s->trials[i], bracket) && !s->trials[i].go_on)
 			s->trials[i].stopped = true;
 	if (b->level + 1 < b->n_rungs)

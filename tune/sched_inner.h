@@ -22,14 +22,14 @@ struct sched_trial {
 
 struct sched_rung {
 	double time;
-	double *metrics; /* ASHA: of all trials that came so far. Kept in the order of arrival */
+	double *metrics; /* ASHA: of all trials that came so far, the least first */
 	size_t n, cap;
 };
 
 struct sched_bracket {
 	struct sched_rung *rungs;
 	size_t n_rungs;
-	uint32_t capacity, n_trials; /* HyperBand */
+	uint32_t capacity, n_trials, first; /* HyperBand: its trials follow each other */
 	uint32_t level;              /* HyperBand: the rung that its trials run towards */
 };
 

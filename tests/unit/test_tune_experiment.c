@@ -34,7 +34,7 @@ static const char median[] =
 	" \"time_attr\": \"training_iteration\", \"hard_stop\": false}}";
 
 static void
-a_search_ends_with_its_best_trial(void **state)
+test_a_search_ends_with_its_best_trial(void **state)
 {
 	struct tune_bed *bed = *state;
 	struct bed_driver d = {.e = bed_open(bed, fifo, "fifo", TUNE_NEW), .slots = 3, .save_every = 2};
@@ -88,32 +88,32 @@ left_anywhere(struct tune_bed *bed, const char *name, const char *spec, uint64_t
 }
 
 static void
-R130_fifo_left_anywhere_comes_to_the_same(void **state)
+test_R130_fifo_left_anywhere_comes_to_the_same(void **state)
 {
 	left_anywhere(*state, "fifo", fifo, 2, false, false, true);
 }
 
 static void
-R130_asha_left_anywhere_ends(void **state)
+test_R130_asha_left_anywhere_ends(void **state)
 {
 	left_anywhere(*state, "asha", asha, 2, false, false, false);
 }
 
 static void
-R105_hyperband_pauses_and_ends(void **state)
+test_R105_hyperband_pauses_and_ends(void **state)
 {
 	left_anywhere(*state, "hb", hyperband, 0, false, true, true);
 }
 
 static void
-R105_pbt_exploits_and_ends(void **state)
+test_R105_pbt_exploits_and_ends(void **state)
 {
 	left_anywhere(*state, "pbt", pbt, 1, true, false, false);
 	left_anywhere(*state, "pbts", pbt_synch, 0, false, true, true);
 }
 
 static void
-a_median_rule_that_pauses_ends(void **state)
+test_a_median_rule_that_pauses_ends(void **state)
 {
 	left_anywhere(*state, "median", median, 0, false, true, false);
 }
@@ -126,7 +126,7 @@ assert_error(int code, int expected, const struct pawl_error *err, const char *t
 }
 
 static void
-P10_two_runners_on_one_experiment_are_refused(void **state)
+test_P10_two_runners_on_one_experiment_are_refused(void **state)
 {
 	struct tune_bed *bed = *state;
 	struct tune_experiment *e = bed_open(bed, fifo, "fifo", TUNE_NEW), *other = NULL;
@@ -144,7 +144,7 @@ P10_two_runners_on_one_experiment_are_refused(void **state)
 }
 
 static void
-R128_a_changed_document_is_named(void **state)
+test_R128_a_changed_document_is_named(void **state)
 {
 	struct tune_bed *bed = *state;
 	struct tune_experiment *e = bed_open(bed, fifo, "x", TUNE_NEW);
@@ -211,7 +211,7 @@ assert_kept(const struct tune_experiment *e, const char *folder, const char *exp
 }
 
 static void
-R127_the_best_checkpoints_are_kept_and_the_newest(void **state)
+test_R127_the_best_checkpoints_are_kept_and_the_newest(void **state)
 {
 	static const double losses[] = {5, 3, 4, NAN, 3, 2, 9};
 	static const struct {
@@ -254,7 +254,7 @@ R127_the_best_checkpoints_are_kept_and_the_newest(void **state)
 }
 
 static void
-failures_are_counted_and_tried_again(void **state)
+test_failures_are_counted_and_tried_again(void **state)
 {
 	static const char document[] = "{\"name\": \"f\", \"metric\": \"loss\", \"max_failures\": 2}";
 	struct tune_bed *bed = *state;
@@ -288,7 +288,7 @@ failures_are_counted_and_tried_again(void **state)
 }
 
 static void
-bad_reports_are_named(void **state)
+test_bad_reports_are_named(void **state)
 {
 	static const struct {
 		const char *metrics, *checkpoint, *text;
@@ -334,18 +334,20 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(a_search_ends_with_its_best_trial, bed_setup, bed_teardown),
-		cmocka_unit_test_setup_teardown(R130_fifo_left_anywhere_comes_to_the_same, bed_setup, bed_teardown),
-		cmocka_unit_test_setup_teardown(R130_asha_left_anywhere_ends, bed_setup, bed_teardown),
-		cmocka_unit_test_setup_teardown(R105_hyperband_pauses_and_ends, bed_setup, bed_teardown),
-		cmocka_unit_test_setup_teardown(R105_pbt_exploits_and_ends, bed_setup, bed_teardown),
-		cmocka_unit_test_setup_teardown(a_median_rule_that_pauses_ends, bed_setup, bed_teardown),
-		cmocka_unit_test_setup_teardown(P10_two_runners_on_one_experiment_are_refused, bed_setup, bed_teardown),
-		cmocka_unit_test_setup_teardown(R128_a_changed_document_is_named, bed_setup, bed_teardown),
-		cmocka_unit_test_setup_teardown(R127_the_best_checkpoints_are_kept_and_the_newest, bed_setup,
+		cmocka_unit_test_setup_teardown(test_a_search_ends_with_its_best_trial, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R130_fifo_left_anywhere_comes_to_the_same, bed_setup,
 	                                        bed_teardown),
-		cmocka_unit_test_setup_teardown(failures_are_counted_and_tried_again, bed_setup, bed_teardown),
-		cmocka_unit_test_setup_teardown(bad_reports_are_named, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R130_asha_left_anywhere_ends, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R105_hyperband_pauses_and_ends, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R105_pbt_exploits_and_ends, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_a_median_rule_that_pauses_ends, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_P10_two_runners_on_one_experiment_are_refused, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R128_a_changed_document_is_named, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R127_the_best_checkpoints_are_kept_and_the_newest, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_failures_are_counted_and_tried_again, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_bad_reports_are_named, bed_setup, bed_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,7 +55,7 @@ write_bytes(const char *root, const char *name, const char *ptr, size_t len)
 
 /* What was there after a number of reports is what is there when the journal ends in the next entry: a prefix. */
 static void
-P4_a_journal_torn_at_any_byte_is_a_prefix(void **state)
+test_P4_a_journal_torn_at_any_byte_is_a_prefix(void **state)
 {
 	struct tune_bed *bed = *state;
 	struct bed_driver d = {.e = bed_open(bed, document, "j", TUNE_NEW), .slots = 2, .save_every = 1};
@@ -110,7 +110,7 @@ count_lines(struct tune_bed *bed, const char *folder, const char *trial, const c
 /* Run again with a torn journal: it is cut off, the search comes to the same end, and the trials' files have every
  * result that the journal has. */
 static void
-P4_R130_a_torn_journal_goes_on(void **state)
+test_P4_R130_a_torn_journal_goes_on(void **state)
 {
 	struct tune_bed *bed = *state;
 	struct bed_driver d = {.e = bed_open(bed, document, "j", TUNE_NEW), .slots = 2, .save_every = 1};
@@ -146,7 +146,7 @@ P4_R130_a_torn_journal_goes_on(void **state)
 
 /* Lost, or damaged in the middle: made again from the trials' folders. */
 static void
-P12_a_lost_or_damaged_journal_is_made_again(void **state)
+test_P12_a_lost_or_damaged_journal_is_made_again(void **state)
 {
 	struct tune_bed *bed = *state;
 	struct bed_driver d = {
@@ -178,7 +178,7 @@ P12_a_lost_or_damaged_journal_is_made_again(void **state)
 }
 
 static void
-R152_an_experiment_that_was_moved_goes_on(void **state)
+test_R152_an_experiment_that_was_moved_goes_on(void **state)
 {
 	struct tune_bed *bed = *state;
 	struct bed_driver d = {
@@ -198,7 +198,7 @@ R152_an_experiment_that_was_moved_goes_on(void **state)
 
 /* restore=: the trials of another experiment under another name; that one stays as it is. */
 static void
-R131_another_experiment_begins_with_its_trials(void **state)
+test_R131_another_experiment_begins_with_its_trials(void **state)
 {
 	struct tune_bed *bed = *state;
 	struct bed_driver d = {
@@ -242,7 +242,7 @@ R131_another_experiment_begins_with_its_trials(void **state)
 
 /* A clone has the donor's inodes: a call per file and no bytes; each of the two may go. */
 static void
-R158_a_clone_is_links_and_lives_by_itself(void **state)
+test_R158_a_clone_is_links_and_lives_by_itself(void **state)
 {
 	struct tune_bed *bed = *state;
 	struct pawl_error err = {0};
@@ -270,13 +270,17 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(P4_a_journal_torn_at_any_byte_is_a_prefix, bed_setup, bed_teardown),
-		cmocka_unit_test_setup_teardown(P4_R130_a_torn_journal_goes_on, bed_setup, bed_teardown),
-		cmocka_unit_test_setup_teardown(P12_a_lost_or_damaged_journal_is_made_again, bed_setup, bed_teardown),
-		cmocka_unit_test_setup_teardown(R152_an_experiment_that_was_moved_goes_on, bed_setup, bed_teardown),
-		cmocka_unit_test_setup_teardown(R131_another_experiment_begins_with_its_trials, bed_setup,
+		cmocka_unit_test_setup_teardown(test_P4_a_journal_torn_at_any_byte_is_a_prefix, bed_setup,
 	                                        bed_teardown),
-		cmocka_unit_test_setup_teardown(R158_a_clone_is_links_and_lives_by_itself, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_P4_R130_a_torn_journal_goes_on, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_P12_a_lost_or_damaged_journal_is_made_again, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R152_an_experiment_that_was_moved_goes_on, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R131_another_experiment_begins_with_its_trials, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R158_a_clone_is_links_and_lives_by_itself, bed_setup,
+	                                        bed_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,7 +39,7 @@ report(struct sched *s, uint32_t trial, double time, double metric)
 }
 
 static void
-fifo_lets_all_go_on(void **state)
+test_fifo_lets_all_go_on(void **state)
 {
 	struct sched *s = make((struct sched_opts){.kind = SCHED_FIFO}, 3);
 
@@ -52,7 +52,7 @@ fifo_lets_all_go_on(void **state)
 
 /* Four trials with constant metrics 1, 2, 3 and 0 at time 10: the means of the others are 1, 2, 3; the median is 2. */
 static void
-the_median_rule_stops_what_is_below(void **state)
+test_the_median_rule_stops_what_is_below(void **state)
 {
 	struct sched *s =
 		make((struct sched_opts){.kind = SCHED_MEDIAN, .maximize = true, .grace = 5, .hard_stop = true}, 4);
@@ -71,7 +71,7 @@ the_median_rule_stops_what_is_below(void **state)
 /* eta = 4, rungs 1, 4, 16, 64: of 16 that come to a rung from the best to the worst, only those stay that are not below
  * the quantile of the ones before. */
 static void
-asha_stops_below_the_quantile_of_a_rung(void **state)
+test_asha_stops_below_the_quantile_of_a_rung(void **state)
 {
 	struct sched *s = make((struct sched_opts){.kind = SCHED_ASHA, .maximize = true}, 16);
 	int n = 0;
@@ -92,7 +92,7 @@ asha_stops_below_the_quantile_of_a_rung(void **state)
 /* Algorithm 1 of the paper with R = 81 and eta = 3: brackets of 81, 34, 15, 8 and 5 trials that begin with 1, 3, 9, 27
  * and 81 units. Runs a whole bracket of 81 and counts who comes how far. */
 static void
-hyperband_halves_like_the_paper(void **state)
+test_hyperband_halves_like_the_paper(void **state)
 {
 	static const unsigned sizes[] = {81, 34, 15, 8, 5};
 	static const unsigned survivors[] = {27, 9, 3, 1};
@@ -129,7 +129,7 @@ hyperband_halves_like_the_paper(void **state)
 }
 
 static void
-hyperband_waits_for_nobody_who_has_gone(void **state)
+test_hyperband_waits_for_nobody_who_has_gone(void **state)
 {
 	struct sched *s = make((struct sched_opts){.kind = SCHED_HYPERBAND, .maximize = true}, 6);
 	struct sched_decision what;
@@ -149,7 +149,7 @@ hyperband_waits_for_nobody_who_has_gone(void **state)
 }
 
 static void
-pbt_takes_from_the_best_and_changes_values(void **state)
+test_pbt_takes_from_the_best_and_changes_values(void **state)
 {
 	const struct sched_mutation lr = {"lr", 0, 1e-4, 1e-1, true, false};
 	struct sched_opts opts = {.kind = SCHED_PBT,
@@ -190,7 +190,7 @@ pbt_takes_from_the_best_and_changes_values(void **state)
 
 /* The same reports give the same verdicts, so that a journal can be fed in again. */
 static void
-verdicts_depend_on_the_reports_alone(void **state)
+test_verdicts_depend_on_the_reports_alone(void **state)
 {
 	static const enum sched_kind kinds[] = {SCHED_MEDIAN, SCHED_ASHA, SCHED_HYPERBAND, SCHED_PBT};
 	const struct sched_mutation m = {"n", 4, 0, 0, false, false};
@@ -224,7 +224,7 @@ verdicts_depend_on_the_reports_alone(void **state)
 }
 
 static void
-bad_options_are_named(void **state)
+test_bad_options_are_named(void **state)
 {
 	static const struct {
 		struct sched_opts opts;
@@ -251,14 +251,14 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(fifo_lets_all_go_on),
-		cmocka_unit_test(the_median_rule_stops_what_is_below),
-		cmocka_unit_test(asha_stops_below_the_quantile_of_a_rung),
-		cmocka_unit_test(hyperband_halves_like_the_paper),
-		cmocka_unit_test(hyperband_waits_for_nobody_who_has_gone),
-		cmocka_unit_test(pbt_takes_from_the_best_and_changes_values),
-		cmocka_unit_test(verdicts_depend_on_the_reports_alone),
-		cmocka_unit_test(bad_options_are_named),
+		cmocka_unit_test(test_fifo_lets_all_go_on),
+		cmocka_unit_test(test_the_median_rule_stops_what_is_below),
+		cmocka_unit_test(test_asha_stops_below_the_quantile_of_a_rung),
+		cmocka_unit_test(test_hyperband_halves_like_the_paper),
+		cmocka_unit_test(test_hyperband_waits_for_nobody_who_has_gone),
+		cmocka_unit_test(test_pbt_takes_from_the_best_and_changes_values),
+		cmocka_unit_test(test_verdicts_depend_on_the_reports_alone),
+		cmocka_unit_test(test_bad_options_are_named),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,7 +44,7 @@ draw(const json_t *space, uint64_t trial)
 /* 20000 draws of each kind: within the bounds, multiples of the step, whole where they are to be, the mean where it
  * belongs. */
 static void
-draws_are_what_they_are_called(void **state)
+test_draws_are_what_they_are_called(void **state)
 {
 	static const struct {
 		const char *what;
@@ -97,7 +97,7 @@ draws_are_what_they_are_called(void **state)
 
 /* Another key, another order of keys, more samples: what was drawn stays. */
 static void
-a_draw_hangs_on_seed_trial_and_path_alone(void **state)
+test_a_draw_hangs_on_seed_trial_and_path_alone(void **state)
 {
 	json_t *one = parse("{\"a\": {\"$uniform\": [0, 1]}, \"m\": {\"b\": {\"$choice\": [1, 2, 3, 4, 5, 6, 7, 8]}}}");
 	json_t *two = parse("{\"z\": {\"$randn\": [0, 1]}, \"m\": {\"b\": {\"$choice\": [1, 2, 3, 4, 5, 6, 7, 8]}},"
@@ -121,7 +121,7 @@ a_draw_hangs_on_seed_trial_and_path_alone(void **state)
 }
 
 static void
-the_grid_is_the_product_and_its_last_key_the_fastest(void **state)
+test_the_grid_is_the_product_and_its_last_key_the_fastest(void **state)
 {
 	static const char *const expected[] = {
 		"{\"a\": 1, \"b\": {\"c\": \"x\"}, \"k\": [0.5]}", "{\"a\": 1, \"b\": {\"c\": \"y\"}, \"k\": [0.5]}",
@@ -153,7 +153,7 @@ the_grid_is_the_product_and_its_last_key_the_fastest(void **state)
 }
 
 static void
-expressions_use_what_stands_before_them(void **state)
+test_expressions_use_what_stands_before_them(void **state)
 {
 	json_t *space = parse(
 		"{\"a\": {\"$grid\": [3]}, \"b\": {\"$expr\": \"config.a ** 2\"}, \"m\": {\"c\": {\"$expr\": \"b / 2\"}}}");
@@ -173,7 +173,7 @@ expressions_use_what_stands_before_them(void **state)
 }
 
 static void
-numbers_are_written_shortly_in_every_locale(void **state)
+test_numbers_are_written_shortly_in_every_locale(void **state)
 {
 	json_t *value = parse(
 		"[0.1, 1e-7, 1.0, 123456789012345678, -0.30000000000000004, 1e300, \"a\\\"\\n\\u0001\", null, true]");
@@ -201,7 +201,7 @@ numbers_are_written_shortly_in_every_locale(void **state)
 }
 
 static void
-tags_name_what_is_varied(void **state)
+test_tags_name_what_is_varied(void **state)
 {
 	json_t *space =
 		parse("{\"lr\": {\"$uniform\": [0, 1]}, \"fixed\": 3, \"m\": {\"act\": {\"$choice\": [\"re/lu\"]}}}");
@@ -220,7 +220,7 @@ tags_name_what_is_varied(void **state)
 }
 
 static void
-bad_documents_are_named(void **state)
+test_bad_documents_are_named(void **state)
 {
 	static const struct {
 		const char *text, *message;
@@ -299,13 +299,13 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(draws_are_what_they_are_called),
-		cmocka_unit_test(a_draw_hangs_on_seed_trial_and_path_alone),
-		cmocka_unit_test(the_grid_is_the_product_and_its_last_key_the_fastest),
-		cmocka_unit_test(expressions_use_what_stands_before_them),
-		cmocka_unit_test(numbers_are_written_shortly_in_every_locale),
-		cmocka_unit_test(tags_name_what_is_varied),
-		cmocka_unit_test(bad_documents_are_named),
+		cmocka_unit_test(test_draws_are_what_they_are_called),
+		cmocka_unit_test(test_a_draw_hangs_on_seed_trial_and_path_alone),
+		cmocka_unit_test(test_the_grid_is_the_product_and_its_last_key_the_fastest),
+		cmocka_unit_test(test_expressions_use_what_stands_before_them),
+		cmocka_unit_test(test_numbers_are_written_shortly_in_every_locale),
+		cmocka_unit_test(test_tags_name_what_is_varied),
+		cmocka_unit_test(test_bad_documents_are_named),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
