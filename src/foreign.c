@@ -5,7 +5,8 @@
  *
  *   stat -> format by name or first bytes -> its reader: header -> state, tensor table, files -> manifest
  *
- * The reader of safetensors is here: one flat dict; a tensor's name is one key, whatever '/' and '.' it holds. Promises
+ * The reader of safetensors is here: one flat dict; a tensor's name is one key, whatever '/' and '.' it holds; but what
+ * pawl wrote is the tree that was saved (foreign_own.c). Promises
  * P1 (as far as a file without sums allows: its ranges tile it exactly), P17 (the limits of the decoders).
  */
 #include "foreign.h"
@@ -149,7 +150,11 @@ read_safetensors(struct store *store, const char *key, struct manifest *m, struc
 
 	TRY(pack_read_header(store, key, &m->memory, &table, &nbytes, err));
 	TRY(add_file(m, key, nbytes, err));
-	int rc = add_state(m, &table, err);
+	int rc = foreign_own_read(&table, m, err);
+	if (rc == 1)
+		return 0;
+	if (rc == 0)
+		rc = add_state(m, &table, err);
 	if (rc == 0)
 		rc = add_metadata(m, &table, err);
 	if (rc < 0)

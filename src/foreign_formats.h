@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+#include "format/safetensors.h"
 #include "manifest.h"
 #include "store/store.h"
 
@@ -19,6 +20,10 @@ int foreign_npz_read(struct store *store, const char *key, struct manifest *m, s
 /* A set of safetensors files and its index: the index itself, whose files lie beside it, or the folder. */
 int foreign_index_read(struct store *store, const char *key, struct manifest *m, struct pawl_error *err);
 int foreign_shards_read(struct store *store, const char *key, struct manifest *m, struct pawl_error *err);
+
+/* The state and the rows of tensors of a .safetensors file that pawl has written. 1 = it is one; 0 = it is not, and
+ * nothing has been filled in; PAWL_ECORRUPT: what it says of its state is damaged. */
+int foreign_own_read(const struct st_table *table, struct manifest *m, struct pawl_error *err);
 
 #define FOREIGN_INDEX_NAME "model.safetensors.index.json"
 

@@ -193,7 +193,7 @@ copy_part(struct codec_source *s, size_t frame, size_t from, unsigned char *dst,
 	return 0;
 }
 
-/* The frame that a byte is in: the last one that begins at or before it (there may be empty ones). */
+/* The frame that a byte is in: the last one that begins at or before it. */
 static size_t
 find_frame(const struct codec_source *s, uint64_t offset)
 {
@@ -220,8 +220,6 @@ read_frames(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *
 		const uint64_t left = end - offset;
 		const size_t now = left < n ? (size_t)left : n;
 
-		if (now == 0)
-			continue;
 		if (offset == begin && now == end - begin)
 			TRY(unpack(s, frame, to, err));
 		else
@@ -324,7 +322,8 @@ read_spool(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *e
 
 /* ---------------------------------------------------------------- open, close */
 
-/* Where each frame begins. False: there is one that is too large to be unpacked at once. */
+/* Where each frame begins. 0: there is one that is too large to be unpacked at once, or one that would never be looked
+ * at since nothing is said to be in it: whoever reads the file as a stream may find something there. */
 static int
 place_frames(struct codec_source *s, struct pawl_error *err)
 {
@@ -338,7 +337,7 @@ place_frames(struct codec_source *s, struct pawl_error *err)
 	for (size_t i = 0; i < t->n; i++) {
 		const struct codec_frame *f = &t->frames[i];
 
-		if (f->plain > CODEC_MAX_FRAME || f->packed > CODEC_MAX_FRAME)
+		if (f->plain == 0 || f->plain > CODEC_MAX_FRAME || f->packed > CODEC_MAX_FRAME)
 			return 0;
 		s->plain_at[i + 1] = s->plain_at[i] + f->plain;
 		s->packed_at[i + 1] = s->packed_at[i] + f->packed;

@@ -150,6 +150,67 @@ def test_safetensors_are_read_by_their_own_library(tmp_path: pathlib.Path) -> No
     assert all(torch.equal(mine[key], state[key]) for key in state)
 
 
+def nested() -> dict[str, Any]:
+    weight = torch.randn(30, 20)
+    return {
+        "model": {
+            "w": weight,
+            "tied": weight,
+            "a.b/c": torch.arange(7),
+            "wave": torch.randn(3, dtype=torch.complex128),
+        },
+        "optimizer": {"state": {0: {"m": torch.randn(5).bfloat16()}, 1: {}}, "betas": (0.9, 0.999)},
+        "text": "long " * 2000,
+        "raw": b"\0\xff" * 3000,
+        "epoch": 3,
+        "far": 1 << 70,
+        "score": float("inf"),
+        "none": [None, True, [], {}, ()],
+        "odd": {2.5: "x", True: [1]},
+        "none at all": torch.zeros(0, 3),
+    }
+
+
+@pytest.mark.parametrize("suffix", ["", ".zst"])
+def test_what_was_saved_as_safetensors_comes_back_as_the_tree(tmp_path: pathlib.Path, suffix: str) -> None:
+    state = nested()
+    path = tmp_path / ("x.safetensors" + suffix)
+    pawl.save(state, path)
+    loaded = pawl.load(path)
+    assert same(loaded, state)
+    assert loaded["model"]["w"] is loaded["model"]["tied"]
+    pawl.save({"epoch": 3}, path, overwrite=True)
+    assert pawl.load(path) == {"epoch": 3}
+    pawl.save(torch.arange(3), path, overwrite=True)
+    assert torch.equal(pawl.load(path), torch.arange(3))
+
+
+def test_a_state_that_does_not_fit_its_tensors_is_left_alone(tmp_path: pathlib.Path) -> None:
+    """Other tensors with the metadata of a file of pawl's: a flat dict, as ever. A state that is damaged: refused."""
+    path, other = tmp_path / "x.safetensors", tmp_path / "y.safetensors"
+    pawl.save({"model": {"w": torch.ones(3), "b": torch.zeros(2)}, "epoch": 3}, path)
+    with safetensors.safe_open(path, "pt") as file:
+        notes = file.metadata()
+    tensors = safetensors.torch.load_file(path)
+    changed = {name: tensor + 1 for name, tensor in tensors.items()}
+    safetensors.torch.save_file(changed, other, metadata=notes)
+    assert pawl.load(other)["model"]["w"].tolist() == [2, 2, 2]
+    assert pawl.load(other)["epoch"] == 3
+    for wrong in (
+        {"model/w": tensors["model/w"]},
+        tensors | {"more": torch.ones(1)},
+        {"model/w": tensors["model/w"], "model/c": tensors["model/b"]},
+    ):
+        safetensors.torch.save_file(wrong, other, metadata=notes)
+        assert pawl.load(other).keys() == wrong.keys()
+    safetensors.torch.save_file(tensors, other, metadata=notes | {"pawl.checkpoint": '{"id":1}'})  # a pack
+    assert pawl.load(other).keys() == tensors.keys()
+    for damaged in ("{", "[1,", '{"model":{"$tensor":1}}', "[" * 100_000):
+        safetensors.torch.save_file(tensors, other, metadata=notes | {"pawl.state": damaged})
+        with pytest.raises((pawl.CorruptError, pawl.LimitError), match=r"y\.safetensors: pawl\.state"):
+            pawl.load(other)
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".lz4", ".xz", ".zst"])
 def test_R82_compressed_files_are_read_again(tmp_path: pathlib.Path, suffix: str) -> None:
     state = {"w": torch.arange(100000.0) // 1000, "epoch": 3}

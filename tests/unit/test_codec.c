@@ -186,7 +186,7 @@ round_trip(const char *name, const char *ptr, size_t n, unsigned threads)
 	assert_int_equal(codec_source_open(codec, &source, &limits, &s, &err), 0);
 	check_ranges(name, s, ptr, n);
 	/* What is said in the header of codec.h about who needs no spool. */
-	const bool framed = codec->table != NULL;
+	const bool framed = codec->table != NULL && n > 0;
 	assert_int_equal(codec_source_has_frames(s), framed);
 	assert_int_equal(spooled.len, framed ? 0 : n);
 	codec_source_close(s);
@@ -613,13 +613,16 @@ test_tables_that_lie(void **state)
 			free(p);
 			codec_source_close(s);
 		}
-		/* A frame that is larger than what is unpacked at once: read as a stream. */
-		codec_put_u32(size, UINT32_MAX);
-		const struct source source = source_of(&packed);
-		assert_int_equal(codec_source_open(codec_of_name(framed[i]), &source, NULL, &s, &err), 0);
-		assert_false(codec_source_has_frames(s));
-		check_ranges(framed[i], s, ptr, n);
-		codec_source_close(s);
+		/* A frame that is larger than what is unpacked at once, and one that hides what is in it: read as a
+		 * stream, as every other tool reads it. */
+		for (uint32_t lie = UINT32_MAX; lie + 1 <= 1; lie++) {
+			codec_put_u32(size, lie);
+			const struct source source = source_of(&packed);
+			assert_int_equal(codec_source_open(codec_of_name(framed[i]), &source, NULL, &s, &err), 0);
+			assert_false(codec_source_has_frames(s));
+			check_ranges(framed[i], s, ptr, n);
+			codec_source_close(s);
+		}
 		buf_clear(&packed);
 		buf_clear(&back);
 	}
