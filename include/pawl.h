@@ -1107,6 +1107,14 @@ PAWL_API int pawl_saver_uploads(const struct pawl_saver *); /* 1 if it uploads *
 /* Brings a file from a store, by its URL, to path; objects ending in ".symlink" are followed, where they are named or where
  * there is none of the name itself. Nothing half is left on failure. */
 PAWL_API int pawl_saver_fetch(const char *url, const char *path, struct pawl_error *);
+/* Where a run goes on after a restart: the path that its latest link leads to (its own, or that of rank 0), else the URL of what
+ * its remote latest leads to. Of the options: folder, latest_filename, latest_remote_file_name (a URL, or a name in the store of
+ * remote_file_name), remote, run_name, rank. PAWL_ENOTFOUND: a run that has neither. */
+PAWL_API int pawl_saver_latest(const struct pawl_saver_opts *, char *ret, size_t cap, struct pawl_error *);
+/* ret: the path of a checkpoint file that can be opened. place: "latest", or a path or URL, templates without counters. What has
+ * been fetched, or unpacked of a tar (its composer_states.pt), lies in folder, which is there and empty. */
+PAWL_API int pawl_saver_bring(const struct pawl_saver_opts *, const char *place, const char *folder, char *ret, size_t cap,
+                              struct pawl_error *);
 
 /* --------------------------------------------------- 17. groups of workers */
 

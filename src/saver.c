@@ -22,8 +22,7 @@
 #include "base/sum.h"
 #include "base/text.h"
 
-#define INNER "in"                      /* folder of what is packed */
-#define INNER_NAME "composer_states.pt" /* of the state in a tar, as Composer has it */
+#define INNER "in" /* folder of what is packed */
 
 static int
 no_memory(struct pawl_error *err)
@@ -297,7 +296,7 @@ write_state(struct saver_job *job, const struct pawl_state *state, struct pawl_e
 	struct pawl_files_opts files = PAWL_FILES_OPTS_INIT;
 	struct pawl_file_opts file = PAWL_FILE_OPTS_INIT;
 	struct pawl_state *less = NULL;
-	PAWL_FREE char *path = job->inner ? mem_printf("%s/" INNER_NAME, job->inner) : mem_strdup(job->staged);
+	PAWL_FREE char *path = job->inner ? mem_printf("%s/" SAVER_INNER_NAME, job->inner) : mem_strdup(job->staged);
 	if (!path)
 		return no_memory(err);
 	files.arena = s->arena;

@@ -29,6 +29,8 @@
 #include "store/store.h"
 #include "trigger.h"
 
+#define SAVER_INNER_NAME "composer_states.pt" /* of the state in a tar, as Composer has it */
+
 /* A checkpoint that has been written. */
 struct saver_row {
 	uint64_t seq;  /* order of the saves, from 1 */
@@ -134,6 +136,8 @@ const struct saver_row *saver_own_row(const struct pawl_saver *s, const char *na
 /* Brings a file there, whole and read back. PAWL_EEXISTS: something else has its name, and it is not to be replaced. */
 int saver_put_file(const char *path, struct store *to, const char *key, bool overwrite, int64_t deadline_ms,
                    const atomic_bool *stop, struct pawl_error *err);
+/* Follows text objects that stand for links: *key becomes that of a file. PAWL_ENOTFOUND: it leads to none. */
+int saver_follow(const char *root, char **key, struct pawl_error *err);
 /* The text object that stands for a link: its content is the key that it leads to. */
 int saver_put_pointer(struct store *to, const char *key, const char *target, struct pawl_error *err);
 

@@ -235,6 +235,18 @@ follow(struct store *from, char **key, struct pawl_error *err)
 	return err_set(err, PAWL_ELIMIT, "%s: more than %u links to follow", *key, POINTER_MAX_STEPS);
 }
 
+int
+saver_follow(const char *root, char **key, struct pawl_error *err)
+{
+	struct store *from;
+	if (!root)
+		return err_set(err, PAWL_EUSAGE, "\"%.200s\": expected a URL", *key);
+	TRY(store_open(root, false, false, &from, err));
+	int rc = follow(from, key, err);
+	store_close(from);
+	return rc;
+}
+
 static int
 fetch_pieces(struct store *from, const char *key, const char *path, struct pawl_error *err)
 {

@@ -120,7 +120,7 @@ static PyMethodDef functions[] = {
 	{"set_shard", set_shard, METH_O, "Register the type of shards."},
 	{"set_per_rank", set_per_rank, METH_O, "Register the type of values per rank."},
 	{"check_state", check_state, METH_O, "Walk a state without saving it."},
-	{"saver_fetch", py_saver_fetch, METH_VARARGS, "Bring a file from a store to a path."},
+	{"saver_find", py_saver_find, METH_VARARGS, "Find a checkpoint file to load."},
 	{"path_matches", py_path_matches, METH_VARARGS, "Does a path match a glob?"},
 	{"no_numbers", py_no_numbers, METH_O, "Names of the metrics that are no numbers."},
 	{"tune_spec_check", py_tune_spec_check, METH_VARARGS, "(canonical document, number of trials)"},

@@ -31,7 +31,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from . import _checks, _pawl
-from ._pawl import MismatchError, NotFoundError, UsageError
+from ._pawl import MismatchError, UsageError
 from .checkpoint import load
 from .rank import rank_identify
 
@@ -440,53 +440,19 @@ def _timestamp(progress: dict[str, float]) -> Any:
 # ---- loading
 
 
-def _names(run_name: str | None) -> dict[str, object]:
-    who = rank_identify()
-    names: dict[str, object] = {
-        "rank": who.rank,
-        "world_size": who.world_size,
-        "local_rank": who.local_rank or 0,
-        "local_world_size": who.local_world_size or 1,
-        "node_rank": who.node_rank or 0,
-    }
-    return names if run_name is None else {**names, "run_name": run_name}
-
-
-def _filled(template: str, names: Mapping[str, object]) -> str:
-    if "{" not in template:
-        return template
-    try:
-        return template.format_map(names)
-    except KeyError as error:
-        known = ", ".join(names)
-        raise UsageError(f"{template!r}: {{{error.args[0]}}} has no value for loading, known are {known}") from None
-    except (ValueError, IndexError, AttributeError) as error:
-        raise UsageError(f"{template!r}: {error}") from None
-
-
 def find_latest(
     run_name: str | None = None,
     *,
     folder: Path = _FOLDER,
-    latest_filename: Path = _LATEST,
-    latest_remote_file_name: str | None = None,
+    latest_filename: Path | None = _LATEST,
+    latest_remote_file_name: Path | None = None,
+    remote_file_name: Path | None = None,
 ) -> str | None:
-    """Where a run goes on after a restart: the file that the latest link leads to, else the URL of its remote latest,
-    where ``latest_remote_file_name`` is one; None for a run that has neither."""
-    names = _names(run_name)
-    link = os.path.join(_filled(_checks.path("folder", folder), names), _filled(os.fspath(latest_filename), names))
-    for candidate in (link, f"{link}.tar"):
-        if os.path.exists(candidate):
-            return os.path.realpath(candidate)
-    if latest_remote_file_name is None or "://" not in latest_remote_file_name:
-        return None
-    url = _filled(latest_remote_file_name, names)
-    with tempfile.TemporaryDirectory() as there:
-        try:
-            _pawl.saver_fetch(f"{url}.symlink", os.path.join(there, "found"))
-        except NotFoundError:
-            return None
-    return url
+    """Where a run goes on after a restart: the path that the latest link leads to, else the URL of what its remote
+    latest leads to, where one of the remote names is a URL; None for a run that has neither."""
+    remotes = (_text("latest_remote_file_name", latest_remote_file_name), _text("remote_file_name", remote_file_name))
+    names = (_checks.path("folder", folder), _text("latest_filename", latest_filename))
+    return _pawl.saver_find(run_name, *names, *remotes)
 
 
 def load_checkpoint(
@@ -495,31 +461,24 @@ def load_checkpoint(
     *,
     run_name: str | None = None,
     folder: Path = _FOLDER,
-    latest_filename: Path = _LATEST,
+    latest_filename: Path | None = _LATEST,
+    latest_remote_file_name: Path | None = None,
     load_weights_only: bool = False,
     load_ignore_keys: IgnoreKeys = None,
     strict: bool = True,
 ) -> Any:
     """Loads a checkpoint file, ours or Composer's own, and returns its tree with new tensors. No code in it is run.
 
-    ``path``: of a file, a template ({run_name}, {rank}, ...), "latest", or the URL of a file or of a remote latest.
-    ``load_weights_only``: of it only the model. ``load_ignore_keys``: paths with ``*`` that are left out, or a function
-    that changes the tree. ``state``: a tree of live objects and values that takes what was saved under the same keys;
-    without ``strict`` what only one of both has is passed over.
+    ``path``: of a file, a template ({run_name}, {rank}, ...), "latest", or the URL of a file or of a remote latest; of
+    a tar the state in it. ``load_weights_only``: of it only the model. ``load_ignore_keys``: paths with ``*`` that are
+    left out, or a function that changes the tree. ``state``: a tree of live objects and values that takes what was
+    saved under the same keys; without ``strict`` what only one of both has is passed over.
     """
-    found = os.fspath(path)
-    if found == "latest":
-        latest = find_latest(run_name, folder=folder, latest_filename=latest_filename)
-        if latest is None:
-            raise NotFoundError(f"there is no latest checkpoint of run {run_name!r} in {os.fspath(folder)}")
-        found = latest
-    found = _filled(found, _names(run_name))
-    if "://" in found:
-        with tempfile.TemporaryDirectory() as there:
-            here = os.path.join(there, found.partition("?")[0].rpartition("/")[2].removesuffix(".symlink") or "file")
-            _pawl.saver_fetch(found, here)
-            tree = load(here)
-    else:
+    names = (_checks.path("folder", folder), _text("latest_filename", latest_filename))
+    remote = _text("latest_remote_file_name", latest_remote_file_name)
+    with tempfile.TemporaryDirectory() as there:
+        found = _pawl.saver_find(run_name, *names, remote, None, _checks.path("path", path), there)
+        assert found is not None
         tree = load(found)
     tree = _chosen(tree, load_weights_only, load_ignore_keys)
     if state is not None:
@@ -594,21 +553,24 @@ def Trainer(*args: Any, save_folder: Path | None = None, autoresume: bool = Fals
             raise UsageError("Trainer: saving and autoresume need a save_folder")
         return composer.Trainer(*args, **options)
     saver = CheckpointSaver(save_folder, **given)
-    if autoresume:
-        if options.get("run_name") is None:
-            raise UsageError("Trainer: autoresume needs a run_name")
-        if saver.latest_filename is None:
-            raise UsageError("Trainer: autoresume needs a latest_filename")
-        latest = find_latest(
-            options["run_name"],
-            folder=save_folder,
-            latest_filename=saver.latest_filename,
-            latest_remote_file_name=saver.latest_remote_file_name,
-        )
+    if autoresume and options.get("run_name") is None:
+        raise UsageError("Trainer: autoresume needs a run_name")
+    if autoresume and saver.latest_filename is None:
+        raise UsageError("Trainer: autoresume needs a latest_filename")
+    callbacks = options.pop("callbacks", None) or []
+    callbacks = list(callbacks) if isinstance(callbacks, Sequence) else [callbacks]
+    options["callbacks"] = [*callbacks, saver]
+    with tempfile.TemporaryDirectory() as there:  # the Trainer has loaded when it is made
+        latest = _latest_here(options["run_name"], saver, there) if autoresume else None
         if latest is not None:
             if options.get("load_path") is not None:
                 warnings.warn(f"autoresume: {latest} is loaded, not {options['load_path']}", stacklevel=2)
             options["load_path"] = latest
-    callbacks = options.pop("callbacks", None) or []
-    callbacks = list(callbacks) if isinstance(callbacks, Sequence) else [callbacks]
-    return composer.Trainer(*args, callbacks=[*callbacks, saver], **options)
+        return composer.Trainer(*args, **options)
+
+
+def _latest_here(run_name: str, saver: CheckpointSaver, there: str) -> str | None:
+    remotes = (saver.latest_remote_file_name, saver.remote_file_name)
+    names = (run_name, saver.folder, saver.latest_filename, *remotes)
+    found = _pawl.saver_find(*names)
+    return None if found is None else _pawl.saver_find(*names, found, there)

@@ -401,7 +401,7 @@ int py_sync_init(PyObject *module); /* py_sync.c */
 int py_files_init(PyObject *module); /* py_files.c */
 int py_saver_init(PyObject *module); /* py_saver.c */
 /* For the module. */
-PyObject *py_saver_fetch(PyObject *module, PyObject *args);
+PyObject *py_saver_find(PyObject *module, PyObject *args);
 PyObject *py_path_matches(PyObject *module, PyObject *args);
 int py_tune_init(PyObject *module, struct py_state *st); /* py_tune.c */
 int py_tune_run_init(PyObject *module); /* py_tune_run.c */

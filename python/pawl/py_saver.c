@@ -387,17 +387,24 @@ saver_uploads(struct py_saver *self, void *closure)
 	return PyBool_FromLong(self->saver && pawl_saver_uploads(self->saver));
 }
 
+/* (run_name, folder, latest_filename, latest_remote_file_name, remote_file_name), and where the latest one is: a path
+ * or URL; with (place, folder) after them the path of a file that can be opened. None: there is no latest one. */
 PyObject *
-py_saver_fetch(PyObject *module, PyObject *args)
+py_saver_find(PyObject *module, PyObject *args)
 {
+	struct pawl_saver_opts o = PAWL_SAVER_OPTS_INIT;
 	struct pawl_error err = {0};
-	const char *url, *path;
+	const char *place = NULL, *folder = NULL;
+	char found[8192];
 	int rc;
 
-	if (!PyArg_ParseTuple(args, "ss:saver_fetch", &url, &path))
+	if (!PyArg_ParseTuple(args, "zszzz|ss:saver_find", &o.run_name, &o.folder, &o.latest_filename,
+	                      &o.latest_remote_file_name, &o.remote_file_name, &place, &folder))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_saver_fetch(url, path, &err);
-	Py_END_ALLOW_THREADS return rc < 0 ? py_raise(PyModule_GetState(module), rc, &err) : Py_NewRef(Py_None);
+	Py_BEGIN_ALLOW_THREADS rc = place ? pawl_saver_bring(&o, place, folder, found, sizeof(found), &err)
+	                                  : pawl_saver_latest(&o, found, sizeof(found), &err);
+	Py_END_ALLOW_THREADS if (rc == PAWL_ENOTFOUND && !place) Py_RETURN_NONE;
+	return rc < 0 ? py_raise(PyModule_GetState(module), rc, &err) : PyUnicode_DecodeFSDefault(found);
 }
 
 PyObject *

@@ -176,6 +176,7 @@ def test_R81_tar_files_by_suffix(suffix: str, tmp_path: pathlib.Path) -> None:
     with tarfile.open(f"out/x{suffix}") as tar:
         tar.extract("composer_states.pt", tmp_path, filter="data")
     assert read(tmp_path / "composer_states.pt")["batch"] == 1
+    assert load_checkpoint(f"out/x{suffix}")["batch"] == 1
 
 
 TOOLS = {"bz2": "bzip2", "gz": "gzip", "lz4": "lz4", "lzma": "xz", "lzo": "lzop", "xz": "xz", "zst": "zstd"}
@@ -347,7 +348,7 @@ def test_R85_R86_R89_R95_R96_E2_a_bucket(server: Server, monkeypatch: pytest.Mon
     for batch in (1, 2, 3):  # copies stay
         assert load_checkpoint(f"{server.url}/run/ep0-ba{batch}.pt")["batch"] == batch
     latest = f"{server.url}/{{run_name}}/latest-rank{{rank}}.pt"
-    assert find_latest("run", latest_remote_file_name=latest) == f"{server.url}/run/latest-rank0.pt"
+    assert find_latest("run", latest_remote_file_name=latest) == f"{server.url}/run/ep0-ba3.pt"
     assert load_checkpoint(latest, run_name="run")["batch"] == 3
     assert load_checkpoint(f"{server.url}/run/latest-rank0.pt.symlink")["batch"] == 3
     with pytest.raises(pawl.NotFoundError):
@@ -454,7 +455,7 @@ def test_loading_by_path_template_and_latest_with_filters() -> None:
     assert less["state"]["model"].keys() == {"layer1.bias"} and "rng" not in less
     with pytest.raises(pawl.UsageError, match="has no value for loading"):
         load_checkpoint("{epoch}.pt")
-    with pytest.raises(pawl.NotFoundError, match="no latest checkpoint of run 'none'"):
+    with pytest.raises(pawl.NotFoundError, match='no latest checkpoint of run "none"'):
         load_checkpoint("latest", run_name="none")
 
 

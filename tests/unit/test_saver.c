@@ -461,6 +461,43 @@ test_R85_R89_R95_R96_E12_uploads_pointers_and_what_stays(void **state)
 }
 
 static void
+test_R81_R88_R89_the_latest_is_found_again_here_and_there(void **state)
+{
+	(void)state;
+	struct bed b;
+	struct pawl_error err = {0};
+	char found[256], expected[256], into[128];
+	bed_make(&b);
+	b.opts.filename = "ep{epoch}-ba{batch}.tar.gz";
+	b.opts.remote_file_name = b.remote;
+	b.opts.latest_remote_file_name = "/{run_name}/latest";
+	assert_int_equal(pawl_saver_latest(&b.opts, found, sizeof found, &err), PAWL_ENOTFOUND);
+	struct pawl_saver *s = open_saver(&b);
+	save_at(s, 0, 10);
+	save_at(s, 1, 20);
+	close_saver(s);
+	b.rank.rank = 1; /* of what rank 0 has written for both */
+	b.rank.world_size = 2;
+	assert_int_equal(pawl_saver_latest(&b.opts, found, sizeof found, &err), 0);
+	snprintf(expected, sizeof expected, "%s/r/checkpoints/ep1-ba20.tar.gz", b.root);
+	assert_string_equal(found, expected);
+	snprintf(into, sizeof into, "%s/into", b.root);
+	assert_int_equal(mkdir(into, 0777), 0);
+	assert_int_equal(pawl_saver_bring(&b.opts, "latest", into, found, sizeof found, &err), 0);
+	snprintf(expected, sizeof expected, "%s/unpacked/composer_states.pt", into);
+	assert_string_equal(found, expected);
+	assert_int_equal(pawl_saver_bring(&b.opts, "{run_name}/{epoch}.pt", into, found, sizeof found, &err),
+	                 PAWL_EUSAGE);
+	assert_non_null(strstr(err.message, "{epoch} has no value for loading"));
+	/* Nothing is here any more: what has been uploaded is found. */
+	b.opts.latest_filename = NULL;
+	assert_int_equal(pawl_saver_latest(&b.opts, found, sizeof found, &err), 0);
+	snprintf(expected, sizeof expected, "file://%s/there/r/ep1-ba20.pt", b.root);
+	assert_string_equal(found, expected);
+	bed_drop(&b);
+}
+
+static void
 test_R90_R91_conflicts_and_intervals(void **state)
 {
 	(void)state;
@@ -546,6 +583,7 @@ main(void)
 		cmocka_unit_test(test_R97_weights_only),
 		cmocka_unit_test(test_R78_R88_R94_R102_E7_files_a_link_and_a_memory),
 		cmocka_unit_test(test_R85_R89_R95_R96_E12_uploads_pointers_and_what_stays),
+		cmocka_unit_test(test_R81_R88_R89_the_latest_is_found_again_here_and_there),
 		cmocka_unit_test(test_R90_R91_conflicts_and_intervals),
 		cmocka_unit_test(test_R76_R91_E2_bad_options_are_refused),
 	};
