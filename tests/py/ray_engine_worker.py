@@ -41,7 +41,7 @@ def main() -> None:
     trainer = TorchTrainer(
         loop,
         train_loop_config={"log": str(folder / "log")},
-        scaling_config=train.ScalingConfig(num_workers=2, engine="ray", resources_per_worker={"CPU": 0.5}),
+        scaling_config=train.ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5}),  # Ray is running
         run_config=train.RunConfig(
             name="run", storage_path=str(folder), failure_config=train.FailureConfig(max_failures=1)
         ),

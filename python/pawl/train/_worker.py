@@ -48,6 +48,7 @@ def work(job: Job, call: Callable[[], Any], store: Any = None) -> BaseException 
         sessions.append(here)
         session.enter(here)
         _begin_group(job, store)
+        here.alive()
         try:
             call()
         except SystemExit as error:

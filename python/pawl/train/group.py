@@ -162,7 +162,8 @@ class Look:
             beat, at = self._channel.get(f"beat/{rank}"), self._channel.get(f"at/{rank}") or 0
             done = self._channel.get(f"done/{rank}")
             ended = done is not None or self._channel.has(f"left/{rank}")
-            got_on = (at, self._channel.get(f"on/{rank}")) if beat is not None else None
+            begun = self._channel.get(f"on/{rank}")  # put first when the train function begins
+            got_on = (at, begun) if begun is not None else None
             silent, still = self._age(f"beat/{rank}", beat, now), self._age(f"on/{rank}", got_on, now)
             found.append((at if done is None else int(done), ended, silent, still))
         return found
