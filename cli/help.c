@@ -177,7 +177,8 @@ option_list(struct cli *cli, const struct term *term, const struct option *optio
 void
 help_overview(const struct term *term)
 {
-	static const enum command_group groups[] = {GROUP_LOOK, GROUP_USE, GROUP_KEEP, GROUP_MEND, GROUP_SEARCH, GROUP_MORE};
+	static const enum command_group groups[] = {GROUP_LOOK, GROUP_USE,    GROUP_KEEP,
+	                                            GROUP_MEND, GROUP_SEARCH, GROUP_MORE};
 
 	(void)fputs("pawl: the checkpoints of a training, without loading a tensor\n\n", term->file);
 	(void)fputs("usage: pawl COMMAND [options] ...\n\n", term->file);
