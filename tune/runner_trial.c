@@ -58,7 +58,8 @@ make_environment(struct tune_runner *r, const struct tune_start *start, const st
 	(void)snprintf(number, sizeof(number), "%d", TRIAL_FD);
 	ok = ok && environment_set(ret, "PAWL_TUNE_FD", number);
 	ok = ok && environment_set(ret, "PAWL_TUNE_TRIAL", start->name);
-	ok = ok && tune_trial_info(r->e, start->trial, &info, NULL) == 0 && environment_set(ret, "PAWL_TUNE_ID", info.id);
+	ok = ok && tune_trial_info(r->e, start->trial, &info, NULL) == 0 &&
+	     environment_set(ret, "PAWL_TUNE_ID", info.id);
 	ok = ok && set_path(ret, "PAWL_TUNE_FOLDER", start->folder, "");
 	ok = ok && set_path(ret, "PAWL_TUNE_CONFIG", start->folder, "params.json");
 	if (start->checkpoint != NULL)
