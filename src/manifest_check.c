@@ -316,9 +316,10 @@ check_tensor(const struct manifest *m, const struct manifest_tensor *t, uint64_t
 	if (m->part) /* what other ranks have written is not known here */
 		return 0;
 	if (total != nbytes)
-		return err_set(err, PAWL_ECORRUPT,
-		               "tensor '%.200s': %zu pieces of together %llu bytes do not make %llu", t->name,
-		               t->n_pieces, (unsigned long long)total, (unsigned long long)nbytes);
+		return err_set(
+			err, PAWL_ECORRUPT,
+			"tensor '%.200s': its %zu pieces have %llu of its %llu bytes: together they must fill it",
+			t->name, t->n_pieces, (unsigned long long)total, (unsigned long long)nbytes);
 	/* one piece inside the tensor and of its size is the tensor */
 	return t->n_pieces > 1 && nbytes > 0 ? manifest_check_tiling(t, corners_left, err) : 0;
 }

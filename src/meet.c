@@ -557,6 +557,43 @@ is_expecting(const struct meet *m)
 	return m->door && n + 1 < m->world;
 }
 
+/* Counts who was let in and has not read so yet: only then does a rank take its request away. */
+static int
+see_untold(void *arg, const struct store_entry *entry)
+{
+	struct visitor *v = arg;
+	struct clock_process *process;
+	uint32_t rank;
+	char nonce[33];
+
+	if (meet_parse_join(entry->name, &rank, nonce) && rank < v->m->world &&
+	    strcmp(v->m->members[rank].nonce, nonce) == 0) {
+		process = &v->m->members[rank].process;
+		v->n += clock_process_alive(process) != 0;
+	}
+	return 0;
+}
+
+/* Rank 0, whose door is closed: an attempt that ends before all have read that they are in it would leave them waiting
+ * for the next one, while their program is a step behind. */
+static void
+wait_until_told(struct meet *m)
+{
+	int64_t deadline_ms = clock_mono_ms() + LINGER_MS, pause_ms = POLL_FIRST_MS * m->factor;
+
+	for (;;) {
+		struct visitor v = {.m = m};
+
+		if (m->untold)
+			m->untold = put_attempt(m, NULL) < 0;
+		if (store_list(m->store, MEET_FOLDER, see_untold, &v, NULL) < 0 || v.n == 0 ||
+		    clock_mono_ms() > deadline_ms || !meet_is_current(m))
+			return;
+		clock_sleep_ms(pause_ms);
+		pause_ms = pause_ms * 2 < POLL_LAST_MS ? pause_ms * 2 : POLL_LAST_MS;
+	}
+}
+
 void
 meet_leave(struct meet *m)
 {
@@ -569,9 +606,13 @@ meet_leave(struct meet *m)
 	while (is_expecting(m) && cond_wait_until(&m->changed, &m->lock, until) != ETIMEDOUT)
 		;
 	m->stop = true;
+	bool had_door = m->door != NULL;
+
 	pthread_cond_broadcast(&m->changed);
 	pthread_mutex_unlock(&m->lock);
 	pool_free(m->door);
+	if (had_door)
+		wait_until_told(m);
 	mem_free(m->members);
 	mem_free(m->refusals);
 	bump_clear(&m->memory);

@@ -53,7 +53,8 @@ int meet_host(struct store *store, const struct meet_opts *opts, struct meet_pas
 int meet_join(struct store *store, const struct meet_opts *opts, struct meet_pass *ret_pass, struct meet **ret,
               struct pawl_error *err);
 /* Stops the door; NULL is fine. Rank 0 keeps it open until all others have come or were refused, at most until some
- * seconds after it opened: who starts a little later should find out what has happened. */
+ * seconds after it opened: who starts a little later should find out what has happened. Then it waits, for some seconds
+ * at most, until those who came have read that they are in. */
 void meet_leave(struct meet *m);
 
 uint32_t meet_rank(const struct meet *m);

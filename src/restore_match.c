@@ -221,9 +221,10 @@ drop(struct matcher *m, const struct walk_leaf *leaf, struct pawl_error *err)
 	TRY(restore_add_row(&m->dropped, exact, err));
 	m->n_notices += !is_refused;
 	return restore_add_row(&r->report,
-	                       mem_printf("%s: %.*s: kept per rank by %u ranks, this job has %u",
+	                       mem_printf("%s: %.*s: kept per rank by %u ranks, this job has %u%s",
 	                                  is_refused ? "per rank" : "dropped", (int)leaf->ranks_len, leaf->path,
-	                                  r->manifest->world_size, r->run->world),
+	                                  r->manifest->world_size, r->run->world,
+	                                  is_refused ? " (rank_values says what then: drop or wrap)" : ""),
 	                       err);
 }
 

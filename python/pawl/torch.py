@@ -376,7 +376,8 @@ class StorageReader(_OfRun, _StorageReader):
             note = _dcp.note_of(run.metadata(info["id"]))
             if note is not None and note.get("checkpoint_id") == _plain_id(wanted):
                 return f"id:{info['id']}"
-        selector = f"step:{wanted}" if isinstance(wanted, int) else os.fspath(wanted)
+        selector = str(wanted) if isinstance(wanted, int) else os.fspath(wanted)
+        selector = f"step:{selector}" if selector.isdecimal() else selector
         found = None if "/" in selector else run.find(selector)
         if found is None:
             raise NotFoundError(f"{self._root} has no checkpoint that was saved with checkpoint_id {wanted!r}")

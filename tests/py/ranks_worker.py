@@ -85,6 +85,23 @@ def arrays_restore(root: str, rank_values: str) -> dict[str, Any]:
 
 
 @case
+def opened_again(root: str) -> dict[str, Any]:
+    """No rank waits for another between one opening and the next."""
+    for _ in range(10):
+        with manager(root):
+            pass
+    answers = []
+    for rank_values in ("strict", "strict", "drop"):
+        with manager(root) as m:
+            try:
+                m.restore(numpy_state(False), rank_values=rank_values)  # type: ignore[arg-type]
+                answers.append("restored")
+            except pawl.PawlError as error:
+                answers.append(str(error))
+    return {"answers": answers}
+
+
+@case
 def own_parts(root: str) -> dict[str, Any]:
     """Every rank gives metrics of its own; only the best checkpoint is kept."""
     with manager(root, num_to_keep=1, score_attribute="loss", score_order="min", keep_latest=False) as m:

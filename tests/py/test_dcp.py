@@ -133,6 +133,7 @@ def test_the_run_keeps_what_its_options_say_and_is_read_by_name_step_and_score(t
 
     assert (read(), read("best"), read(2)) == (71, 1, 2)
     assert (read(name=f"{tmp_path}/x//2-end"), read(name=2), read(name="checkpoint_000002")) == (2, 2, 1)
+    assert read(name="2") == 2  # the step, not the id
     with pytest.raises(CheckpointException, match="no checkpoint that was saved with checkpoint_id 'other'"):
         read(name="other")
 

@@ -99,6 +99,17 @@ def test_R160_another_number_of_ranks_gets_its_boxes_and_is_told_of_values_per_r
         assert "per rank: place: kept per rank by 3 ranks, this job has 2" in answer["error"]
 
 
+def test_P11_P16_a_run_is_closed_and_opened_again_and_again_without_losing_the_other_ranks_step(
+    tmp_path: pathlib.Path,
+) -> None:
+    """An attempt ends when all have read that they were in it; a restore that fails is made again by a new manager."""
+    root = str(tmp_path / "run")
+    job(tmp_path, 3, "arrays_save", root)
+    for answer in job(tmp_path, 2, "opened_again", root):
+        assert ["kept per rank by 3 ranks" in text for text in answer["answers"]] == [True, True, False], answer
+        assert answer["answers"][2] == "restored"
+
+
 def test_R21_R44_R52_R53_the_first_ranks_metrics_count_and_every_ranks_part_is_kept(tmp_path: pathlib.Path) -> None:
     root = tmp_path / "run"
     answers = job(tmp_path, 3, "own_parts", str(root))
