@@ -78,7 +78,9 @@ def banned_in(name: str) -> dict[str, str]:
 
 
 def main() -> None:
-    paths = common.files("include/*.h", "src/**/*.[ch]", "tune/*.[ch]", "cli/**/*.[ch]", "python/**/*.[ch]", "examples/**/*.[ch]")
+    paths = common.files(
+        "include/*.h", "src/**/*.[ch]", "tune/*.[ch]", "cli/**/*.[ch]", "python/**/*.[ch]", "examples/**/*.[ch]"
+    )
     problems = []
     for path in paths:
         name = common.name(path)

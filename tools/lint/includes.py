@@ -35,7 +35,9 @@ def check(name: str, text: str, is_header: bool) -> list[str]:
         if inner:
             problems.append(f'{name}: "{what}" is a header of the library; only pawl.h may be used here')
         if name.startswith("tune/") and what not in TUNE | {"pawl.h"}:
-            problems.append(f'{name}: "{what}" is a header of the library; only pawl.h and those of tune may be used here')
+            problems.append(
+                f'{name}: "{what}" is a header of the library; only pawl.h and those of tune may be used here'
+            )
     if name.startswith("src/") and not is_header:
         own = re.sub(r"^src/|\.c$", "", name) + ".h"
         has_own = (common.ROOT / "src" / own).exists()
@@ -45,7 +47,9 @@ def check(name: str, text: str, is_header: bool) -> list[str]:
 
 
 def main() -> None:
-    paths = common.files("include/*.h", "src/**/*.[ch]", "tune/*.[ch]", "cli/**/*.[ch]", "python/**/*.[ch]", "examples/**/*.[ch]")
+    paths = common.files(
+        "include/*.h", "src/**/*.[ch]", "tune/*.[ch]", "cli/**/*.[ch]", "python/**/*.[ch]", "examples/**/*.[ch]"
+    )
     problems = []
     for path in paths:
         problems += check(common.name(path), common.text_of(path), path.suffix == ".h")

@@ -33,7 +33,9 @@ def functions(text: str) -> list[tuple[str, int, int]]:
 
 def main() -> None:
     problems, warnings, longest = [], [], []
-    paths = common.files("include/*.h", "src/**/*.[ch]", "tune/*.[ch]", "cli/**/*.[ch]", "python/**/*.[ch]", "examples/**/*.[ch]")
+    paths = common.files(
+        "include/*.h", "src/**/*.[ch]", "tune/*.[ch]", "cli/**/*.[ch]", "python/**/*.[ch]", "examples/**/*.[ch]"
+    )
     paths += common.files("tests/**/*.[ch]", "tests/**/*.py", "python/**/*.py", "examples/**/*.py", "bench/*.py")
     paths += common.files("tools/**/*.py")
     for path in paths:

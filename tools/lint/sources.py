@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hand-written lists of sources in src/, tune/, tests/, tests/fuzz/ and cli/ miss no file and name none that is gone."""
+"""The hand-written lists of sources (src, tune, tests, tests/fuzz, cli) miss no file and name none that is gone."""
 
 from __future__ import annotations
 
