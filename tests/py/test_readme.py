@@ -9,6 +9,7 @@ import pathlib
 import re
 import shlex
 import subprocess
+import sys
 import textwrap
 
 import pytest
@@ -82,6 +83,16 @@ def ids(folder: pathlib.Path) -> list[int]:
 
 def test_pytorch_example_keeps_the_three_best_and_the_latest(trained: pathlib.Path) -> None:
     assert ids(trained) == [3, 6, 9, 10]
+
+
+def test_the_search_example_finds_its_best_and_goes_on(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "search.py").write_text(blocks("Searches over hyperparameters", "python")[0])
+    for _ in range(2):  # the second time there is nothing left to do
+        done = subprocess.run(
+            [sys.executable, "search.py"], capture_output=True, check=False, text=True, timeout=300, cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("{'lr': ") and "checkpoint_" in done.stdout, done.stdout
 
 
 def test_terminal_examples(trained: pathlib.Path) -> None:
