@@ -8,36 +8,12 @@
 #include <string.h>
 
 #include "format/codec.h"
+#include "fuzz.h"
 
 #define MAX_PLAIN ((size_t)1 << 20)
 #define PIECE 1000u
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 static const char *const names[] = {"f.gz", "f.bz2", "f.lz4", "f.lzma", "f.xz", "f.zst"};
-
-static void
-check(bool holds)
-{
-	if (!holds)
-		abort();
-}
-
-struct bytes {
-	uint8_t *ptr;
-	size_t n, cap;
-};
-
-static int
-read_bytes(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
-{
-	const struct bytes *b = arg;
-
-	(void)err;
-	check(offset <= b->n && n <= b->n - offset);
-	memcpy(dst, b->ptr + offset, n);
-	return 0;
-}
 
 static int
 keep(void *arg, const void *ptr, size_t n, struct pawl_error *err)

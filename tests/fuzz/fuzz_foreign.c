@@ -10,15 +10,7 @@
 
 #include "foreign.h"
 #include "state.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void
-check(bool holds)
-{
-	if (!holds)
-		abort();
-}
+#include "fuzz.h"
 
 static void
 check_manifest(const struct manifest *m, const char *key, size_t size)

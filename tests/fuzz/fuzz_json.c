@@ -9,15 +9,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void
-check(bool holds)
-{
-	if (!holds)
-		abort();
-}
+#include "fuzz.h"
 
 static void
 put(struct buf *out, const struct json *v)

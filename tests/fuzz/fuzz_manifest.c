@@ -8,8 +8,7 @@
 #include <string.h>
 
 #include "manifest.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 static struct manifest *
 decode(const struct buf *text, bool summary)

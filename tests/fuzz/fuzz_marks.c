@@ -12,17 +12,9 @@
 #include "holds.h"
 #include "lease.h"
 #include "marks.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 static const char *const names[] = {"checkpoint_000007"};
-
-static void
-check(bool holds)
-{
-	if (!holds)
-		abort();
-}
 
 static bool
 same_mark(const struct mark *a, const struct mark *b)

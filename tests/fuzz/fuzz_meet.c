@@ -8,15 +8,7 @@
 #include <string.h>
 
 #include "meet_text.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void
-check(bool holds)
-{
-	if (!holds)
-		abort();
-}
+#include "fuzz.h"
 
 static void
 check_refusal(int rc, const struct pawl_error *err)

@@ -9,8 +9,7 @@
 #include <string.h>
 
 #include "name.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 static const struct name_values unknown = {.rank = -1,
                                            .local_rank = -1,
@@ -18,13 +17,6 @@ static const struct name_values unknown = {.rank = -1,
                                            .local_world_size = -1,
                                            .node_rank = -1,
                                            .progress = PAWL_PROGRESS_INIT};
-
-static void
-check(bool holds)
-{
-	if (!holds)
-		abort();
-}
 
 static int
 fill(const char *text, const struct name_values *values, bool partial, struct buf *out)

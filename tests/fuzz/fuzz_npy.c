@@ -7,26 +7,18 @@
 #include <string.h>
 
 #include "format/npy.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void
-check(bool holds)
-{
-	if (!holds)
-		abort();
-}
+#include "fuzz.h"
 
 /* Bytes, and zeros behind them: of an array only the header is read. */
-struct bytes {
+struct text {
 	const void *ptr;
 	size_t n;
 };
 
 static int
-read_bytes(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+read_text(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
-	const struct bytes *b = arg;
+	const struct text *b = arg;
 
 	(void)err;
 	memset(dst, 0, n);
@@ -42,8 +34,8 @@ check_again(const struct npy *a, struct bump *memory)
 	struct npy again;
 
 	check(npy_encode_header(a->dtype, a->ndim, a->shape, &header, NULL) == 0 && header.len % 64 == 0);
-	struct bytes b = {header.ptr, header.len};
-	const struct source source = {.what = "again", .nbytes = header.len + a->nbytes, .read = read_bytes, .arg = &b};
+	struct text b = {header.ptr, header.len};
+	const struct source source = {.what = "again", .nbytes = header.len + a->nbytes, .read = read_text, .arg = &b};
 	check(npy_open(&source, "again", 0, source.nbytes, memory, &again, NULL) == 0);
 	check(again.dtype == a->dtype && again.ndim == a->ndim && again.nbytes == a->nbytes && !again.strides);
 	check(a->ndim == 0 || memcmp(again.shape, a->shape, a->ndim * sizeof(*a->shape)) == 0);
@@ -53,8 +45,8 @@ check_again(const struct npy *a, struct bump *memory)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct bytes b = {data, size};
-	const struct source source = {.what = "array", .nbytes = size, .read = read_bytes, .arg = &b};
+	struct text b = {data, size};
+	const struct source source = {.what = "array", .nbytes = size, .read = read_text, .arg = &b};
 	struct bump memory = {.limit_bytes = (size_t)1 << 24};
 	struct pawl_error err = {0};
 	struct npy a = {0};

@@ -12,8 +12,7 @@
 #include "base/text.h"
 #include "options.h"
 #include "term.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 #define MAX_ARGS 64
 
@@ -39,13 +38,6 @@ static const struct operand operands[] = {
 	{"TARGET", OPERAND_TARGET, 1, 1}, {"PATH", OPERAND_PATH, 0, 2}, OPERAND_LIST_END};
 static const struct command command = {
 	.name = "try", .operands = operands, .options = options, .args_size = sizeof(struct args)};
-
-static void
-check(bool holds)
-{
-	if (!holds)
-		abort();
-}
 
 static bool
 is_argument(const char *text, int argc, char **argv)

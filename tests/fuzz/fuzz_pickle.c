@@ -11,15 +11,7 @@
 #include "format/dcp.h"
 #include "format/pickle.h"
 #include "format/pt_names.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void
-check(bool holds)
-{
-	if (!holds)
-		abort();
-}
+#include "fuzz.h"
 
 /* Touches all of a node but what it refers to. */
 static size_t

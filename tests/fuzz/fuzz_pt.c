@@ -12,17 +12,9 @@
 #include "base/crc32.h"
 #include "foreign.h"
 #include "state.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 #define STORAGE "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.."
-
-static void
-check(bool holds)
-{
-	if (!holds)
-		abort();
-}
 
 static void
 put(struct buf *b, unsigned n, uint64_t value)

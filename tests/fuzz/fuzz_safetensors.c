@@ -9,8 +9,7 @@
 #include <string.h>
 
 #include "format/safetensors.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 static void
 check_table(const struct st_table *table)

@@ -10,17 +10,9 @@
 #include <unistd.h>
 
 #include "store/sftp.h"
+#include "fuzz.h"
 
 #define READ_BYTES 1000u
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void
-check(bool holds)
-{
-	if (!holds)
-		abort();
-}
 
 static int
 see(void *arg, const char *name, const struct sftp_attrs *attrs)

@@ -6,8 +6,7 @@
 
 #include "base/json.h"
 #include "state.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 static struct pawl_state *
 decode(const void *text, size_t len)

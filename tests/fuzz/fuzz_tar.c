@@ -9,27 +9,19 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "format/tar.h"
+#include "fuzz.h"
 
 #define MAX_MEMBERS 200u
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-struct bytes {
+struct text {
 	const char *ptr;
 	size_t at, n;
 };
 
-static void
-check(bool holds)
-{
-	if (!holds)
-		abort();
-}
-
 static int
 get(void *arg, void *dst, size_t n, struct pawl_error *err)
 {
-	struct bytes *b = arg;
+	struct text *b = arg;
 
 	if (n > b->n - b->at)
 		return err_set(err, PAWL_ECORRUPT, "archive: ends too early");
@@ -64,7 +56,7 @@ check_again(const struct tar_member *m)
 		return;
 	check(tar_put_header(&out, m, NULL) == 0 && out.len % TAR_BLOCK == 0);
 	tar_put_end(&out);
-	struct bytes b = {.ptr = out.ptr, .n = out.len};
+	struct text b = {.ptr = out.ptr, .n = out.len};
 	check(tar_next(get, &b, "again", &again, NULL) == 1);
 	check(strcmp(again.name, m->name) == 0 && again.is_folder == m->is_folder && again.nbytes == m->nbytes);
 	check(m->is_folder || again.executable == m->executable);
@@ -75,7 +67,7 @@ check_again(const struct tar_member *m)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct bytes b = {.ptr = (const char *)data, .n = size};
+	struct text b = {.ptr = (const char *)data, .n = size};
 	struct pawl_error err = {0};
 	struct tar_member m;
 	int rc = 1;

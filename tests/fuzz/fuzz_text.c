@@ -10,15 +10,7 @@
 #include <string.h>
 
 #include "base/text.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void
-check(bool holds)
-{
-	if (!holds)
-		abort();
-}
+#include "fuzz.h"
 
 /* What text_glob promises, by trying everything: matches[p][t] = does pattern + p match text + t? */
 static bool

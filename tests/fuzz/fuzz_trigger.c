@@ -9,17 +9,9 @@
 #include <string.h>
 
 #include "trigger.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
 
 #define PROGRESS_BYTES 33u
-
-static void
-check(bool holds)
-{
-	if (!holds)
-		abort();
-}
 
 static void
 check_row(const struct trigger *t)

@@ -8,15 +8,7 @@
 
 #include "base/text.h"
 #include "store/xml.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void
-check(bool holds)
-{
-	if (!holds)
-		abort();
-}
+#include "fuzz.h"
 
 static int
 see(void *arg, const char *path, const char *text, size_t len)

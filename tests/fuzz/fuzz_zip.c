@@ -7,31 +7,7 @@
 #include <string.h>
 
 #include "format/zip.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void
-check(bool holds)
-{
-	if (!holds)
-		abort();
-}
-
-struct bytes {
-	const uint8_t *ptr;
-	size_t n;
-};
-
-static int
-read_bytes(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
-{
-	const struct bytes *b = arg;
-
-	(void)err;
-	check(offset <= b->n && n <= b->n - offset);
-	memcpy(dst, b->ptr + offset, n);
-	return 0;
-}
+#include "fuzz.h"
 
 static int
 compare_places(const void *a, const void *b)
@@ -81,7 +57,7 @@ check_members(const struct source *source, const struct zip *z, struct bump *mem
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct bytes b = {data, size};
+	struct bytes b = {.ptr = (uint8_t *)data, .n = size};
 	const struct source source = {.what = "archive", .nbytes = size, .read = read_bytes, .arg = &b};
 	struct bump memory = {.limit_bytes = (size_t)1 << 28};
 
