@@ -11,7 +11,7 @@ SHELL := /bin/sh
 comma := ,
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
-.PHONY: all demo demo-tune test bench proof proof-stores model fuzz lint tidy format check-san check-asan check-tsan coverage install clean help \
+.PHONY: all demo demo-tune test bench proof proof-stores proof-searches model fuzz lint tidy format check-san check-asan check-tsan coverage install clean help \
 	deps-build deps-test deps-demo deps-bench venv build package
 
 # Everything that the wheel is made from: when one of these is newer, it is installed anew.
@@ -64,10 +64,13 @@ bench: deps-bench package ## measure beside torch.save, safetensors and others; 
 
 proof: build ## the reliability figures: every kill point, failing call, flipped bit (PROOF="--only KIND")
 	@build/tests/proof $(PROOF)
-	@[ -n "$(PROOF)" ] || $(MAKE) proof-stores
+	@[ -n "$(PROOF)" ] || $(MAKE) proof-stores proof-searches
 
 proof-stores: build ## of these only: every fault at every request of saves, restores and uploads to a store
 	@$(PYTHON) tests/proof/stores.py --state build/proof-stores.jsonl
+
+proof-searches: build ## of these only: searches that are killed at random points and go on
+	@$(PYTHON) tests/proof/searches.py
 
 model: deps-test venv ## every state of a save of many ranks, with spin (minutes; about 2 GB)
 	@$(PYTHON) tests/model/check.py

@@ -303,6 +303,20 @@ def phase_train(setting: Setting, result: Result) -> None:
     trains.phase(setting, result, say)
 
 
+def phase_formats(setting: Setting, result: Result) -> None:
+    """W1 as a .pt file saved, restored and converted, bf16 weights compressed, beside torch and the zstd command."""
+    import formats
+
+    formats.phase(setting, result, rounds)
+
+
+def phase_tune(setting: Setting, result: Result) -> None:
+    """Starts and reports of trials beside Ray Tune, a clone of a checkpoint beside a copy, many trials in memory."""
+    import tunes
+
+    tunes.phase(setting, result, say)
+
+
 PHASES: dict[str, Callable[[Setting, Result], None]] = {
     "saves": phase_saves,
     "restores": phase_restores,
@@ -313,4 +327,6 @@ PHASES: dict[str, Callable[[Setting, Result], None]] = {
     "ranks": phase_ranks,
     "stores": phase_stores,
     "train": phase_train,
+    "formats": phase_formats,
+    "tune": phase_tune,
 }

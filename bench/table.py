@@ -229,9 +229,9 @@ for _world in (2, 4):
     ]
 
 # Into a bucket and out of it. "raw" moves the same bytes as fast as the server takes or gives them.
-for _state in ("W1", "W3"):
+for _state, _how in (("W1", " over https"), ("W1", ", bodies unsigned"), ("W1", ""), ("W3", "")):
     for _way in ("put to", "get from"):
-        _group = f"{_state} {_way} a bucket"
+        _group = f"{_state} {_way} a bucket{_how}"
         for _peer in ("boto3", "rclone", "s5cmd"):
             _times = 1.5 if _peer == "boto3" and _state == "W1" else 1.0
             ROWS.append(
@@ -273,6 +273,87 @@ ROWS += [
         1,
         1,
     ),
+    Row(
+        "tune: start of a trial beyond the interpreter's, against Ray Tune",
+        "tune start",
+        ("pawl.tune", "beyond"),
+        ("Ray Tune", "beyond"),
+        "times",
+        5,
+        5,
+    ),
+    Row(
+        "tune: a report, against Ray Tune",
+        "tune report",
+        ("pawl.tune", "seconds"),
+        ("Ray Tune", "seconds"),
+        "times",
+        10,
+        10,
+    ),
+    Row(
+        "tune: a trial goes on from another's checkpoint of 1 GB, against a copy",
+        "tune exploit",
+        ("pawl.tune", "seconds"),
+        ("copy", "seconds"),
+        "times",
+        50,
+        50,
+    ),
+    Row("tune: MB of a runner with 10,000 trials", "tune memory", ("pawl.tune", "megabytes"), None, "value", 200, 200),
+]
+
+# Files of other programs. The conversion's script uses torch.load and safetensors.torch.save_file.
+ROWS += [
+    Row(".pt blocked, against torch.save", "pt save", ("pawl", "blocked"), ("torch.save", "blocked"), "times", 15, 15),
+    Row(
+        ".pt durable, against torch.save and fsync",
+        "pt save",
+        ("pawl", "durable"),
+        ("torch.save", "durable"),
+        "times",
+        4,
+        4,
+    ),
+    Row(".pt durable rate, of the disk's", "pt save", ("pawl", "durable"), ("disk new", ""), "share", 0.9, 0.75),
+    Row(".pt copied with CRC-32, rate of memcpy", "pt save", ("pawl", "blocked"), ("memcpy", ""), "share", 0.85, 0.65),
+    Row(
+        ".pt restored cold and checked, against torch.load",
+        "pt restore cold",
+        ("pawl", "seconds"),
+        ("torch.load", "seconds"),
+        "times",
+        2.5,
+        2.5,
+    ),
+    Row(
+        ".pt restored cold, rate of the disk's",
+        "pt restore cold",
+        ("pawl", "seconds"),
+        ("disk read", ""),
+        "share",
+        0.9,
+        0.75,
+    ),
+    Row(
+        ".pt to .safetensors, against a script",
+        "pt convert",
+        ("pawl", "seconds"),
+        ("torch and safetensors", "seconds"),
+        "times",
+        3,
+        3,
+    ),
+    Row(".pt to .safetensors, memory", "pt convert", ("pawl", "bytes"), None, "value", 160 << 20, 160 << 20, "B"),
+    Row(
+        ".pt.zst on 2 threads, against the zstd command on one",
+        "zst save",
+        ("pawl, 2 threads", "durable"),
+        ("zstd command", "durable"),
+        "times",
+        1.6,
+        1.6,
+    ),
 ]
 
 
@@ -299,7 +380,7 @@ def evaluate(row: Row, results: dict[str, Any]) -> tuple[float, str] | None:
     if row.kind == "share":
         seconds = samples(results, row.group, row.theirs[0], "seconds")
         amounts = samples(results, row.group, row.theirs[0], "bytes")
-        phase = "restores" if "restore" in row.group else "saves"
+        phase = "formats" if row.group.startswith("pt ") else "restores" if "restore" in row.group else "saves"
         if not seconds or not mine:
             return None
         limit = statistics.median(amount / s for amount, s in zip(amounts, seconds, strict=True))
@@ -397,7 +478,7 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def unit_of(key: str) -> str:
-    return "s" if key in ("blocked", "durable", "seconds", "cpu") else "B" if key == "bytes" else ""
+    return "s" if key in ("blocked", "durable", "seconds", "beyond", "cpu") else "B" if key == "bytes" else ""
 
 
 def write_page(results: dict[str, Any], page: pathlib.Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 WIDTH = 3950  # 8 layers of it are 500 MB in fp32
+PAUSE_SECONDS = 0.5  # after all is durable: what is deleted in the background goes
 
 
 def model_of(scale: float) -> torch.nn.Module:
@@ -26,7 +27,8 @@ def model_of(scale: float) -> torch.nn.Module:
 
 
 def loop(config: dict[str, Any]) -> None:
-    """Reports; between two of them every weight changes and what is written in the background comes to its end."""
+    """Reports; between two of them every weight changes, what is written and deleted in the background comes to its
+    end, and the workers meet, as they do when gradients are averaged."""
     rank, load, report, settle = SIDES[config["side"]](config)
     output = pathlib.Path(config["output"])
 
@@ -45,6 +47,8 @@ def loop(config: dict[str, Any]) -> None:
         with torch.no_grad():
             for weight in model.parameters():
                 weight.add_(1e-3)
+        time.sleep(PAUSE_SECONDS)
+        torch.distributed.barrier()
         begin = time.perf_counter()
         report(epoch, model)
         blocked = time.perf_counter() - begin

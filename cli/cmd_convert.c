@@ -25,7 +25,7 @@ static const struct operand operands[] = {
 };
 
 static const struct option options[] = {
-	{"to", 0, OPT_TEXT, offsetof(struct convert_args, to), "safetensors|hf|pt|npz|npy",
+	{"to", 0, OPT_TEXT, offsetof(struct convert_args, to), "safetensors|hf|pt|dcp|pawl|npz|npy",
          "the format, where the name of DST does not say it"},
 	{"step", 0, OPT_TEXT, offsetof(struct convert_args, step), "N", "the checkpoint of this step, if SRC is a run"},
 	{"include", 'i', OPT_TEXTS, offsetof(struct convert_args, include), "GLOB",
@@ -37,7 +37,7 @@ static const struct option options[] = {
 	{"dtype", 0, OPT_TEXT, offsetof(struct convert_args, dtype), "fp16|bf16|fp32|fp64",
          "cast floating numbers to this dtype"},
 	{"max-shard-size", 0, OPT_BYTES, offsetof(struct convert_args, shard_bytes), "SIZE",
-         "files of about SIZE each in a folder of Hugging Face"},
+         "files of about SIZE each in a folder (hf, dcp)"},
 	{"overwrite", 0, OPT_FLAG, offsetof(struct convert_args, overwrite), NULL, "replace what is at DST"},
 	SCORE_OPTIONS(convert_args),
 	OPTION_END,
@@ -133,7 +133,7 @@ const struct command cmd_convert = {
 		"Reads SRC (a run, a checkpoint, or what another program wrote: .safetensors, .pt, .npz, .npy, a folder of "
 		"Hugging Face or of torch.distributed.checkpoint) and writes its tensors to DST, in the format that the "
 		"suffix of DST or --to says. Nothing of a file is ever run, memory does not grow with the size, and DST is "
-		"there whole or not at all. Values that are no tensors stay behind; a .pt gets one flat dict.\n\n"
+		"there whole or not at all. Values that are no tensors stay behind, but not with dcp and pawl; a .pt gets one flat dict.\n\n"
 		"In GLOBs, '*' stands for any characters, '/' included, and '?' for one. In the TEMPLATE of --rename, {1}, "
 		"{2}, .. stand for what they matched, {0} for the whole name, {{ and }} for braces; the first rule that "
 		"matches the whole name counts, and names that none matches stay.\n\n"

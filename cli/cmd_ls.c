@@ -128,7 +128,18 @@ metric_cell(struct keep *keep, const struct pawl_info *info, const char *name)
 }
 
 enum { LS_ID, LS_NAME, LS_STEP, LS_EPOCH, LS_METRIC, LS_AFTER = LS_METRIC + LS_METRICS_VERBOSE };
-enum { LS_SIZE = LS_AFTER, LS_NEW, LS_AGE, LS_BLOCKED, LS_STATE, LS_MARKS, LS_MIRRORS, LS_PROBLEM, LS_COLUMNS };
+enum {
+	LS_SIZE = LS_AFTER,
+	LS_RATIO,
+	LS_NEW,
+	LS_AGE,
+	LS_BLOCKED,
+	LS_STATE,
+	LS_MARKS,
+	LS_MIRRORS,
+	LS_PROBLEM,
+	LS_COLUMNS
+};
 
 static void
 fill_row(struct cli *cli, const struct pawl_info *info, const struct names *metrics, size_t n_mirrors, double now,
@@ -153,6 +164,9 @@ fill_row(struct cli *cli, const struct pawl_info *info, const struct names *metr
 	for (size_t m = 0; m < metrics->n; m++)
 		row[LS_METRIC + m] = metric_cell(keep, info, metrics->items[m]);
 	row[LS_SIZE].text = human_bytes(keep, (double)info->bytes);
+	if (info->plain_bytes != info->bytes && info->plain_bytes > 0)
+		row[LS_RATIO].text =
+			keep_printf(keep, "%.0f%%", 100.0 * (double)info->bytes / (double)info->plain_bytes);
 	row[LS_NEW].text = human_bytes(keep, (double)info->new_bytes);
 	row[LS_AGE].text = human_age(keep, now - info->unix_seconds);
 	row[LS_BLOCKED].text = human_seconds(keep, info->blocked_seconds);
@@ -166,12 +180,19 @@ static void
 print_table(struct cli *cli, const struct rows *rows, const struct names *metrics, size_t n_mirrors)
 {
 	struct column columns[LS_COLUMNS] = {
-		[LS_ID] = {"id", true, RIGID, 0},           [LS_NAME] = {"name", false, CUT_END, 0},
-		[LS_STEP] = {"step", true, RIGID, 0},       [LS_EPOCH] = {"epoch", true, RIGID, 3},
-		[LS_SIZE] = {"size", true, RIGID, 2},       [LS_NEW] = {"new", true, RIGID, 6},
-		[LS_AGE] = {"age", true, RIGID, 1},         [LS_BLOCKED] = {"blocked", true, RIGID, 5},
-		[LS_STATE] = {"state", false, RIGID, 4},    [LS_MARKS] = {"marks", false, RIGID, 0},
-		[LS_MIRRORS] = {"mirrors", true, RIGID, 0}, [LS_PROBLEM] = {"problem", false, RUN_OVER, 0},
+		[LS_ID] = {"id", true, RIGID, 0},
+		[LS_NAME] = {"name", false, CUT_END, 0},
+		[LS_STEP] = {"step", true, RIGID, 0},
+		[LS_EPOCH] = {"epoch", true, RIGID, 3},
+		[LS_SIZE] = {"size", true, RIGID, 2},
+		[LS_RATIO] = {"ratio", true, RIGID, 6},
+		[LS_NEW] = {"new", true, RIGID, 6},
+		[LS_AGE] = {"age", true, RIGID, 1},
+		[LS_BLOCKED] = {"blocked", true, RIGID, 5},
+		[LS_STATE] = {"state", false, RIGID, 4},
+		[LS_MARKS] = {"marks", false, RIGID, 0},
+		[LS_MIRRORS] = {"mirrors", true, RIGID, 0},
+		[LS_PROBLEM] = {"problem", false, RUN_OVER, 0},
 	};
 	double now = info_now();
 	struct grid *grid;
@@ -270,8 +291,9 @@ const struct command cmd_ls = {
 	.about =
 		"Lists the checkpoints of RUN (default: the current folder), oldest first. Only manifests are "
 		"read, never tensors.\n\n"
-		"'new' is what the checkpoint added to the disk: packs that did not change are shared with the "
-		"one before. 'blocked' is how long the training waited for the save. 'state' is saved, nonfinite "
+		"'ratio', of compressed ones, is their size of what it would be without. 'new' is what the "
+		"checkpoint added to the disk: packs that did not change are shared with the one before. "
+		"'blocked' is how long the training waited for the save. 'state' is saved, nonfinite "
 		"(it holds NaN or Inf) or bad. 'marks' says which one is the latest and the best, which ones are "
 		"pinned, and which ones are held by a reader right now. 'mirrors', of runs that have any, says how many "
 		"of them have the checkpoint.\n\n"

@@ -129,6 +129,16 @@ metrics_text(struct cli *cli, const struct pawl_info *info)
 	return ret;
 }
 
+/* What a compressed one is without that. */
+static const char *
+plain_text(struct keep *keep, const struct pawl_info *info)
+{
+	if (info->plain_bytes == info->bytes || info->plain_bytes == 0)
+		return "";
+	return keep_printf(keep, " (%.0f%% of %s)", 100.0 * (double)info->bytes / (double)info->plain_bytes,
+	                   human_bytes(keep, (double)info->plain_bytes));
+}
+
 static void
 print_foreign_head(struct cli *cli, const struct pawl_info *info)
 {
@@ -181,8 +191,9 @@ print_head(struct cli *cli, struct pawl *run, const struct pawl_info *info)
 	if (info->n_metrics > 0)
 		line(cli, "metrics", metrics_text(cli, info), none);
 	line(cli, "size",
-	     keep_printf(keep, "%s in %s, %s new; %s; %s", human_bytes(keep, (double)info->bytes),
-	                 human_count(keep, info->n_files, "file", "files"), human_bytes(keep, (double)info->new_bytes),
+	     keep_printf(keep, "%s%s in %s, %s new; %s; %s", human_bytes(keep, (double)info->bytes),
+	                 plain_text(keep, info), human_count(keep, info->n_files, "file", "files"),
+	                 human_bytes(keep, (double)info->new_bytes),
 	                 human_count(keep, info->n_tensors, "tensor", "tensors"),
 	                 human_count(keep, info->world_size, "rank", "ranks")),
 	     none);

@@ -19,6 +19,7 @@
 #include "info.h"
 #include "jsonout.h"
 #include "search.h"
+#include "search_sync.h"
 #include "trials.h"
 #include "tune.h"
 
@@ -294,9 +295,18 @@ tell(struct cli *cli, const struct tune_experiment *e, const struct tune_event *
 	}
 }
 
+/* What a lost machine would take with it. */
+static bool
+is_worth_a_sync(const struct tune_event *event)
+{
+	return event->kind == TUNE_EVENT_CHECKPOINT || event->kind == TUNE_EVENT_ENDED ||
+	       (event->kind == TUNE_EVENT_REPORT && strstr(event->text, "\"checkpoint_dir_name\"") != NULL);
+}
+
 /* Until all is done or a signal has come and the trials have saved. */
 static int
-loop(struct cli *cli, struct tune_experiment *e, struct tune_runner *runner, struct pawl_error *err)
+loop(struct cli *cli, struct tune_experiment *e, struct tune_runner *runner, struct search_sync *sync,
+     struct pawl_error *err)
 {
 	struct live live = {.term = cli->err.tty && !cli->common.quiet && !cli->common.no_progress ? &cli->err : NULL};
 	struct pawl_meter meter = {0};
@@ -309,6 +319,8 @@ loop(struct cli *cli, struct tune_experiment *e, struct tune_runner *runner, str
 		rc = tune_runner_poll(runner, TUNE_POLL_MS, &event, err);
 		if (rc < 0)
 			break;
+		if (is_worth_a_sync(&event))
+			search_sync_request(sync);
 		if (!stopping && __atomic_load_n(&meter.cancel, __ATOMIC_RELAXED)) {
 			stopping = true;
 			live_erase(&live);
@@ -370,9 +382,10 @@ result_print(struct cli *cli, const struct tune_experiment *e)
 	cli_note(cli, "%s; all of it lies in %s", trials_summary(&cli->keep, e), tune_experiment_folder(e));
 }
 
-/* Can the first trial's command be made? What is wrong here is wrong for all of them. */
+/* Can the first trial's command be made? What is wrong here is wrong for all of them. ret_spec: with defaults, to
+ * free(). */
 static int
-check_command(const char *document, struct pawl_error *err)
+check_document(const char *document, char **ret_spec, struct pawl_error *err)
 {
 	char *spec = NULL, *config = NULL, *text = NULL;
 	uint64_t n = 0;
@@ -386,14 +399,65 @@ check_command(const char *document, struct pawl_error *err)
 		rc = tune_command_text(document, config, &text, err);
 	free(text);
 	free(config);
+	if (rc == 0)
+		*ret_spec = spec;
+	else
+		free(spec);
+	return rc;
+}
+
+/* The place that the document names, and the search from there if that is wanted and none lies here. */
+static int
+open_sync(struct cli *cli, const char *document, const struct tune_args *args, struct search_sync **ret,
+          struct pawl_error *err)
+{
+	char *spec = NULL;
+	int rc = check_document(document, &spec, err);
+
+	if (rc == 0)
+		rc = search_sync_open(cli, spec, ret, err);
+	if (rc == 0 && (args->resume || args->retry_failed))
+		rc = search_sync_fetch(*ret, err);
+	else if (rc == 0)
+		rc = search_sync_check(*ret, err);
 	free(spec);
 	return rc;
+}
+
+/* The trials, and what is to be told of them; what could not be synced is told last. */
+static int
+run_trials(struct cli *cli, struct tune_experiment *e, struct tune_runner *runner, struct search_sync *sync,
+           struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	int rc = search_sync_begin(sync, err), synced = 0;
+
+	if (rc < 0)
+		return rc;
+	if (*tune_experiment_notice(e) != '\0')
+		cli_note(cli, "%s", tune_experiment_notice(e));
+	rc = loop(cli, e, runner, sync, err);
+	if (rc == 0 || rc == PAWL_ECANCELLED) {
+		synced = search_sync_end(sync, &why);
+		if (cli->common.json)
+			result_json(cli, e, rc != 0);
+		else
+			result_print(cli, e);
+	}
+	if (rc < 0 && synced < 0)
+		cli_warn(cli, "not all of it has been synced: %s", why.message);
+	else if (sync != NULL && rc == 0 && synced == 0)
+		cli_note(cli, "and in %s", search_sync_place(sync));
+	if (rc == PAWL_ECANCELLED)
+		cli_note(cli, "go on with: pawl tune %s --resume", cli->operands[0]);
+	return rc == 0 && synced < 0 ? cli_error(err, synced, "not all of it has been synced: %s", why.message) : rc;
 }
 
 static int
 run_search(struct cli *cli, const struct tune_args *args)
 {
 	CLEANUP(search_close) struct tune_experiment *e = NULL;
+	CLEANUP(search_sync_close) struct search_sync *sync = NULL;
 	CLEANUP(close_runner) struct tune_runner *runner = NULL;
 	struct tune_runner_opts opts = {.cpus = (double)args->cpus, .gpus = (int64_t)args->gpus};
 	struct pawl_error err = {0};
@@ -404,7 +468,7 @@ run_search(struct cli *cli, const struct tune_args *args)
 	if (rc == 0 && args->dry_run)
 		return dry_run(cli, document);
 	if (rc == 0)
-		rc = check_command(document, &err);
+		rc = open_sync(cli, document, args, &sync, &err);
 	if (rc == 0)
 		rc = open_search(document, args, &e, &err);
 	if (rc == PAWL_EEXISTS)
@@ -413,17 +477,7 @@ run_search(struct cli *cli, const struct tune_args *args)
 		rc = tune_runner_new(e, &opts, &runner, &err);
 	if (rc < 0)
 		return cli_fail(cli, &err);
-	if (*tune_experiment_notice(e) != '\0')
-		cli_note(cli, "%s", tune_experiment_notice(e));
-	rc = loop(cli, e, runner, &err);
-	if (rc == 0 || rc == PAWL_ECANCELLED) {
-		if (cli->common.json)
-			result_json(cli, e, rc != 0);
-		else
-			result_print(cli, e);
-	}
-	if (rc == PAWL_ECANCELLED)
-		cli_note(cli, "go on with: pawl tune %s --resume", cli->operands[0]);
+	rc = run_trials(cli, e, runner, sync, &err);
 	if (rc < 0)
 		return cli_fail(cli, &err);
 	tune_experiment_counts(e, &counts);
@@ -468,6 +522,8 @@ const struct command cmd_tune = {
 		"FILE (TOML, or JSON) says what to run and what to try. Each trial is a process that reports its metrics and "
 		"checkpoints ('pawl report' does that for scripts); a scheduler stops, pauses or clones trials by them. "
 		"Trials that fail start again from their last checkpoint as often as max_failures allows.\n\n"
+		"Where the document's 'sync' names an upload_dir, the folder of the search is brought there while it runs; "
+		"--resume looks there when no search lies here.\n\n"
 		"Ctrl+C lets every trial report and save once more; a second one ends all at once. However it ended, "
 		"the same call with --resume goes on: what was finished stays finished.\n\n"
 		"ls, show, best and export look at the folder of a search, also while it runs: its trials, one trial "

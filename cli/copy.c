@@ -171,9 +171,9 @@ static bool
 is_pack(const char *name)
 {
 	static const char suffix[] = ".safetensors";
-	size_t len = strlen(name), n = sizeof(suffix) - 1;
+	const char *found = strstr(name, suffix); /* of a compressed one more follows */
 
-	return len > n && strcmp(name + len - n, suffix) == 0;
+	return found != NULL && found != name;
 }
 
 int

@@ -115,6 +115,7 @@ info_json(struct jsonout *j, const char *key, const struct pawl_info *info)
 		jsonout_null(j, "score");
 	jsonout_uint(j, "bytes", info->bytes);
 	jsonout_uint(j, "new_bytes", info->new_bytes);
+	jsonout_uint(j, "plain_bytes", info->plain_bytes);
 	jsonout_uint(j, "tensors", info->n_tensors);
 	jsonout_uint(j, "files", info->n_files);
 	jsonout_uint(j, "world_size", info->world_size);

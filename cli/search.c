@@ -238,6 +238,76 @@ put_field(const char *text)
 	(void)putchar('"');
 }
 
+/* A number, text, .. in its shortest form that reads back as the same value. */
+static void
+write_plain(FILE *out, const json_t *value)
+{
+	bool same = false;
+
+	for (size_t digits = 15; digits <= 17 && !same; digits++) {
+		char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits));
+		json_t *back = text != NULL ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+
+		same = digits == 17 || json_equal(back, value);
+		if (same)
+			(void)fputs(text != NULL ? text : "null", out);
+		json_decref(back);
+		free(text);
+	}
+}
+
+static void
+write_value(FILE *out, const json_t *value)
+{
+	json_t *whole = (json_t *)(uintptr_t)value, *inner, *name;
+	const char *key, *before = "";
+	size_t i;
+
+	switch (json_typeof(value)) {
+	case JSON_OBJECT:
+		(void)fputc('{', out);
+		json_object_foreach(whole, key, inner)
+		{
+			name = json_string(key);
+			(void)fputs(before, out);
+			write_plain(out, name);
+			(void)fputc(':', out);
+			write_value(out, inner);
+			json_decref(name);
+			before = ",";
+		}
+		(void)fputc('}', out);
+		break;
+	case JSON_ARRAY:
+		(void)fputc('[', out);
+		json_array_foreach(whole, i, inner)
+		{
+			(void)fputs(before, out);
+			write_value(out, inner);
+			before = ",";
+		}
+		(void)fputc(']', out);
+		break;
+	default:
+		write_plain(out, value);
+	}
+}
+
+/* One line; NULL when out of memory. To free(). */
+static char *
+value_text(const json_t *value)
+{
+	char *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+
+	if (out == NULL)
+		return NULL;
+	write_value(out, value);
+	(void)fclose(out);
+	return text;
+}
+
 static void
 put_value(const json_t *value)
 {
@@ -249,7 +319,7 @@ put_value(const json_t *value)
 		put_field(json_string_value(value));
 		return;
 	}
-	text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(17));
+	text = value_text(value);
 	put_field(text != NULL ? text : "");
 	free(text);
 }
@@ -326,7 +396,7 @@ static void
 list_result(void *arg, const json_t *result)
 {
 	struct list *list = arg;
-	char *text = json_dumps(result, JSON_COMPACT | JSON_REAL_PRECISION(17));
+	char *text = value_text(result);
 
 	if (text != NULL)
 		jsonout_literal(&list->j, NULL, text);

@@ -107,6 +107,9 @@ struct pawl_error {
 
 /* Name of a code, e.g. "corrupt". Static; "unknown" for other numbers. */
 PAWL_API const char *pawl_code_name(int code);
+/* The code for an errno value: ENOSPC and EDQUOT are PAWL_ENOSPACE, ENOENT is PAWL_ENOTFOUND, and so on; PAWL_EIO for those that
+ * say no more than that it failed. */
+PAWL_API int pawl_code_from_errno(int sys);
 /* Exit status that the command uses for a code: 0 ok, 1 failure, 2 usage, 3 not found, 4 corrupt,
  * 5 temporary, 6 busy, 7 conflict, 130 cancelled. */
 PAWL_API int pawl_code_exit_status(int code);
@@ -347,6 +350,37 @@ struct pawl_rank {
  * meanwhile. rank: as PAWL_RANK_INIT made it; no more than rank->size bytes are written. */
 PAWL_API int pawl_rank_identify(struct pawl_rank *rank, struct pawl_error *);
 
+/* An object or a folder in a store of your own. see and take are yours to call: for each entry of a list, which returns what
+ * is not 0, or once with all bytes of an object. */
+struct pawl_store_entry {
+	const char *name; /* of a list: the last part */
+	uint64_t nbytes;
+	int64_t mtime_ns; /* 0 = not known */
+	int is_folder;
+};
+typedef int pawl_store_see_fn(void *arg, const struct pawl_store_entry *);
+typedef int pawl_store_take_fn(void *arg, const void *ptr, size_t nbytes);
+/* A kind of store of your own, for URLs that no engine of pawl's knows (docs/stores/fsspec.md): objects under keys, relative
+ * paths. Nothing keeps two writers apart there (pawl_warning), and jobs of many ranks are refused. Functions return 0 or a
+ * negative enum pawl_code with a message, are called on any thread, several at a time, and must not call pawl with a handle
+ * opened with them. open: *ret_can_copy = 1: copy sends nothing; PAWL_ENOTFOUND: nothing is there, and create is 0. get: a whole
+ * object of at most max bytes, as it was at one moment. read: all bytes or PAWL_ECORRUPT. list: what lies directly in a folder. */
+struct pawl_stores {
+	size_t size;
+	const char *name; /* shown to people; it and arg must live as long as the runs */
+	void *arg;        /* for open */
+	int (*open)(void *arg, const char *url, int create, void **ret, int *ret_can_copy, struct pawl_error *);
+	void (*close)(void *store);
+	int (*put)(void *store, const char *key, const void *ptr, size_t nbytes, struct pawl_error *); /* replaces */
+	int (*upload)(void *store, const char *key, const char *path, uint64_t nbytes, struct pawl_error *); /* from a file */
+	int (*get)(void *store, const char *key, size_t max, pawl_store_take_fn *take, void *take_arg, struct pawl_error *);
+	int (*read)(void *store, const char *key, uint64_t offset, void *dst, size_t nbytes, struct pawl_error *);
+	int (*stat)(void *store, const char *key, struct pawl_store_entry *ret, struct pawl_error *); /* or PAWL_ENOTFOUND */
+	int (*list)(void *store, const char *folder, pawl_store_see_fn *see, void *see_arg, struct pawl_error *);
+	int (*remove)(void *store, const char *key, int is_folder, struct pawl_error *); /* a folder with all in it */
+	int (*copy)(void *store, const char *from, const char *to, struct pawl_error *); /* one object; replaces */
+};
+#define PAWL_STORES_INIT {.size = sizeof(struct pawl_stores)}
 struct pawl_open_opts {
 	size_t size;
 	const char *root;         /* run folder: a path, file://path, or mem: (private, in memory) */
@@ -384,7 +418,7 @@ struct pawl_open_opts {
 	const struct pawl_rank *rank; /* one of many processes that save and restore together (docs/multi-rank.md), as
 	                             pawl_rank_identify found it; NULL = alone. Every rank opens the same root, and calls
 	                             pawl_save and pawl_restore equally often in the same order. Copied */
-	int64_t commit_timeout_ms;/* many ranks: how long one waits for the others' parts of a save; 0 = 1,800,000 (30 min) */
+	int64_t commit_timeout_ms;/* many ranks: how long one waits for the others at most; 0 = 1,800,000 (30 min) */
 	pawl_broadcast_fn *broadcast; /* many ranks: hands rank 0's bytes to all, instead of files in the store, when the run
 	                             is opened and when a clock decides that a save is due; NULL = none */
 	void *broadcast_arg;
@@ -412,6 +446,10 @@ struct pawl_open_opts {
 	uint64_t upload_bandwidth_bytes_per_second; /* into each mirror, all threads together; 0 = no limit */
 	uint32_t upload_error_budget; /* so many failed tries in a row at a mirror are not told by pawl_check and pawl_close, nor
 	                             fail a save; the next one is. They are events, and pawl_mirror_get counts them */
+	const char *compression;  /* of the packs of new checkpoints, on the library's own threads behind the copy: "zst", "gz", "lz4",
+	                             "xz", "bz2" or "lzma" (docs/compression.md); NULL, "" or "none" = not compressed */
+	int compression_level;    /* 0 = the codec's default */
+	const struct pawl_stores *stores; /* for other URLs in root, mirrors and targets of copies; copied; NULL = none */
 };
 #define PAWL_OPEN_OPTS_INIT {.size = sizeof(struct pawl_open_opts), .retention = PAWL_RETENTION_INIT}
 
@@ -492,6 +530,7 @@ struct pawl_save_stats {
 	double blocked_seconds;  /* how long the caller was held */
 	double stage_seconds, write_seconds, commit_seconds, total_seconds;
 	uint64_t minor_faults;   /* of the copying threads, while copying */
+	uint64_t plain_bytes;    /* of the checkpoint, unpacked */
 };
 #define PAWL_SAVE_STATS_INIT {.size = sizeof(struct pawl_save_stats)}
 
@@ -585,6 +624,7 @@ struct pawl_info {
 	int level;            /* enum pawl_level: what it survives */
 	int here;             /* 1: in the run's own folder; 0: only in a mirror */
 	uint32_t n_mirrors;   /* how many mirrors have it, verified */
+	uint64_t plain_bytes; /* of all files unpacked; as bytes where none is compressed */
 };
 
 struct pawl_list;
@@ -662,6 +702,10 @@ PAWL_API int pawl_restore_match(struct pawl_restore *, const struct pawl_state *
 /* Reads everything bound, verifying every block. On PAWL_ECORRUPT the destinations hold undefined
  * bytes: call pawl_restore_fallback and bind again, or give up. */
 PAWL_API int pawl_restore_read(struct pawl_restore *, struct pawl_error *);
+/* One of many ranks cannot go on with its restore (its memory does not fit what was saved, say): what the others are told
+ * when it is closed before it has been read. Without this, and without an error of the library's own, they hear that the
+ * rank gave the restore up. */
+PAWL_API void pawl_restore_failed(struct pawl_restore *, int code, const char *why);
 /* Moves on to the next older valid checkpoint, remembering why. PAWL_ENOTFOUND: there is none, or
  * fallback is off. */
 PAWL_API int pawl_restore_fallback(struct pawl_restore *, const struct pawl_error *why, struct pawl_error *);
@@ -964,12 +1008,14 @@ PAWL_API int pawl_files_close(struct pawl_files *, struct pawl_error *);
 /* ------------------------------------------------------------ 14. other formats */
 
 /* Writes tensors of a checkpoint, or of a file or folder of another program that is opened as one, as files of other formats:
- * one of safetensors, of torch.save (.pt, one flat dict), of numpy (.npz, .npy), or a folder as the Hugging Face libraries
- * keep models. Tensors are streamed, so that memory does not grow with the size; everything is checked as far as the source has
- * sums; files get their names when all are whole and durable. Values that are no tensors stay behind. See docs/convert.md. */
+ * one of safetensors, of torch.save (.pt, one flat dict), of numpy (.npz, .npy), a folder as the Hugging Face libraries or
+ * torch.distributed.checkpoint keep models, or, as pawl_reshard does, a checkpoint of pawl's own. Tensors are streamed, so that
+ * memory does not grow with the size; everything is checked as far as the source has sums; files get their names when all are
+ * whole and durable. Values that are no tensors stay behind, but not with "dcp" (unless there are new names) and "pawl", which
+ * takes no choice, names and dtype. See docs/convert.md. */
 struct pawl_convert_opts {
 	size_t size;
-	const char *to;             /* "safetensors", "hf", "pt", "npz", "npy"; NULL = by the suffix of the name */
+	const char *to;             /* "safetensors", "hf", "pt", "dcp", "pawl", "npz", "npy"; NULL = by the suffix of the name */
 	const char *const *include; /* globs of paths; none = everything */
 	size_t n_include;
 	const char *const *exclude;
@@ -978,7 +1024,7 @@ struct pawl_convert_opts {
 	                               {0} the whole name */
 	size_t n_rename;
 	const char *dtype;          /* "fp16", "bf16", "fp32", "fp64": what F16, BF16, F32 and F64 become; NULL = they stay */
-	uint64_t max_shard_bytes;   /* of "hf": 0 = one file */
+	uint64_t max_shard_bytes;   /* of "hf" and "dcp": 0 = one file */
 	int dots;                   /* 1: write '.' instead of '/' in names, after renaming */
 	int overwrite;
 };

@@ -10,7 +10,6 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-#define MARGIN_MS 2000
 #define ROUNDS_BEFORE 8            /* that may have been left behind: those of a fallback, and of the restore before */
 #define ROUNDS ((uint64_t)1 << 63) /* apart from the ids of saves, which a token can also be made of */
 
@@ -25,13 +24,14 @@ next_round(struct pawl *run, char token[33])
 	meet_save_token(run->meet, ROUNDS | n, token);
 }
 
-/* The others wait a little longer than rank 0, which names those that have not come. */
-static int64_t
-deadline(const struct pawl *run)
+static struct gather_round
+round_of(const struct pawl *run, const char *token, enum gather_kind kind)
 {
-	int64_t timeout = run->opts.commit_timeout_ms;
-
-	return clock_mono_ms() + timeout + (run->rank ? MARGIN_MS + timeout / 20 : 0);
+	return (struct gather_round){.store = run->store,
+	                             .m = run->meet,
+	                             .token = token,
+	                             .kind = kind,
+	                             .timeout_ms = run->opts.commit_timeout_ms};
 }
 
 /* Rank 0, when all have come to this round: they have left those before it. */
@@ -67,10 +67,10 @@ agree_announce(struct pawl *run, uint64_t id, int code, const struct pawl_error 
 
 /* Waits for rank 0's word in a round: 0 and *ret (mem_free), or the error that it tells. */
 static int
-hear(struct pawl *run, const char *token, char **ret, struct pawl_error *err)
+hear(const struct gather_round *round, char **ret, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
-	int rc = gather_verdict(run->store, run->meet, token, deadline(run), ret, &why);
+	int rc = gather_verdict(round, ret, &why);
 
 	if (rc == 1)
 		return 0;
@@ -85,7 +85,9 @@ agree_listen(struct pawl *run, uint64_t *ret_id, struct pawl_error *err)
 	char token[33];
 
 	next_round(run, token);
-	TRY(hear(run, token, &name, err));
+	const struct gather_round round = round_of(run, token, GATHER_CHOICE);
+
+	TRY(hear(&round, &name, err));
 	*ret_id = strtoull(name, NULL, 10);
 	return 0;
 }
@@ -100,12 +102,14 @@ agree_on(struct pawl *run, int code, const struct buf *text, gather_fn *fn, void
 	if (!run->meet)
 		return code;
 	next_round(run, token);
+	const struct gather_round round = round_of(run, token, GATHER_RESTORE);
+
 	if (code < 0 && err)
 		why = *err;
 	why.code = code;
 	if (run->rank == 0) {
 		if (code == 0)
-			code = gather_parts(run->store, run->meet, token, deadline(run), fn, arg, &why);
+			code = gather_parts(&round, fn, arg, &why);
 		if (code == 0)
 			clear_rounds(run);
 		why.code = code;
@@ -120,7 +124,7 @@ agree_on(struct pawl *run, int code, const struct buf *text, gather_fn *fn, void
 		if (code < 0)
 			gather_put_fault(run->store, run->meet, token, &why);
 	}
-	return hear(run, token, &word, err);
+	return hear(&round, &word, err);
 }
 
 /* Rank 0: another has restored. */

@@ -168,13 +168,23 @@ pawl_save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl
 	return err_give(err, save(run, opts, state, ret_ticket, &own), &own);
 }
 
+/* PAWL_ETIMEOUT: what has not happened in time, and what it waits for if that is known. */
+static int
+waited(struct pawl *run, const char *what, int64_t timeout_ms, struct pawl_error *err)
+{
+	char waits_for[256];
+
+	writer_waits_for(run->writer, waits_for, sizeof(waits_for));
+	return err_waited(err, "%s after %lld ms%s", what, (long long)timeout_ms, waits_for);
+}
+
 int
 pawl_wait_turn(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 {
 	if (!run || !run->writer)
 		return 0;
 	if (writer_wait_turn(run->writer, deadline_of(timeout_ms)) == ETIMEDOUT)
-		return err_waited(err, "a save is still being written after %lld ms", (long long)timeout_ms);
+		return waited(run, "a save is still being written", timeout_ms, err);
 	return 0;
 }
 
@@ -205,7 +215,7 @@ wait_for_saves(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 	if (!run || !run->writer)
 		return 0;
 	if (writer_wait(run->writer, deadline_of(timeout_ms)) == ETIMEDOUT)
-		return err_waited(err, "a save is still running after %lld ms", (long long)timeout_ms);
+		return waited(run, "a save is still running", timeout_ms, err);
 	return run_take_pending(run, err);
 }
 

@@ -27,6 +27,19 @@ out_of_memory(struct pawl_error *err)
 	return err_set(err, PAWL_ENOMEM, "catalog: out of memory");
 }
 
+struct retain_item
+catalog_retain_item(const struct catalog_entry *e)
+{
+	return (struct retain_item){.id = e->id,
+	                            .step = e->summary->step,
+	                            .unix_seconds = (double)e->summary->unix_ns / 1e9,
+	                            .bytes = e->summary->new_bytes,
+	                            .metrics = e->metrics,
+	                            .n_metrics = e->n_metrics,
+	                            .pinned = e->pinned,
+	                            .nonfinite = e->summary->nonfinite};
+}
+
 void
 catalog_key(const struct catalog *c, const char *name, struct buf *out)
 {

@@ -102,6 +102,8 @@ int catalog_reload_holds(struct catalog *c, struct pawl_error *err);
 /* Fills *ret from an entry; everything is copied to `memory`. */
 int catalog_info(const struct catalog *c, const struct catalog_entry *e, const struct pawl_retention *policy,
                  struct bump *memory, struct pawl_info *ret, struct pawl_error *err);
+/* What retention is told of an entry with a summary, without holds and mirrors; strings are the entry's. */
+struct retain_item catalog_retain_item(const struct catalog_entry *e);
 /* Key of the folder that an entry's files lie in: "checkpoints/<name>", the name alone for single, nothing for a foreign
  * file. Appended to out. */
 void catalog_key(const struct catalog *c, const char *name, struct buf *out);

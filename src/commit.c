@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "lease.h"
+#include "press.h"
 #include "save.h"
 #include "withdraw.h"
 #include "writer.h"
@@ -44,6 +45,29 @@ commit_summary(const struct save *s, struct buf *out, struct pawl_error *err)
 	return manifest_encode_summary(&m, out, err);
 }
 
+static void
+describe_file(const struct save_pack *p, struct manifest_file *f)
+{
+	*f = (struct manifest_file){.name = p->name,
+	                            .nbytes = p->plan->nbytes,
+	                            .block_bytes = p->save->plan->block_bytes,
+	                            .n_blocks = p->plan->n_blocks,
+	                            .sums = p->sums,
+	                            .reused = p->linked};
+	if (!p->press)
+		return;
+	f->codec = codec_name(p->save->run->codec);
+	f->plain_bytes = f->nbytes;
+	f->n_plain_blocks = f->n_blocks;
+	f->plain_sums = f->sums;
+	f->nbytes = p->linked ? p->before->packed_bytes : press_bytes(p->press);
+	f->sums = press_sums(p->press, &f->n_blocks);
+	if (p->linked) {
+		f->sums = p->before->packed_sums;
+		f->n_blocks = p->before->n_packed_blocks;
+	}
+}
+
 static int
 describe_files(struct save *s, struct manifest *m, struct pawl_error *err)
 {
@@ -53,16 +77,16 @@ describe_files(struct save *s, struct manifest *m, struct pawl_error *err)
 	if (!files)
 		return err_set(err, PAWL_ENOMEM, "commit: out of memory");
 	for (size_t k = 0; k < plan->n_packs; k++)
-		files[k] = (struct manifest_file){.name = s->packs[k].name,
-		                                  .nbytes = plan->packs[k].nbytes,
-		                                  .block_bytes = plan->block_bytes,
-		                                  .n_blocks = plan->packs[k].n_blocks,
-		                                  .sums = s->packs[k].sums,
-		                                  .reused = s->packs[k].linked};
+		describe_file(&s->packs[k], &files[k]);
 	m->files = files;
 	m->n_files = plan->n_packs;
-	m->bytes = plan->nbytes;
-	m->new_bytes = plan->nbytes - atomic_load(&s->reused_bytes);
+	m->bytes = m->new_bytes = 0;
+	for (size_t k = 0; k < plan->n_packs; k++) {
+		m->bytes += files[k].nbytes;
+		m->new_bytes += files[k].reused ? 0 : files[k].nbytes;
+	}
+	m->plain_bytes = s->run->codec ? plan->nbytes : 0;
+	s->nbytes = m->bytes;
 	return 0;
 }
 
@@ -339,16 +363,33 @@ reuse_new(size_t n_packs, uint64_t block_bytes, const char *folder, struct reuse
 	return 0;
 }
 
-static int
-reuse_add(struct reuse *r, size_t i, const char *name, uint64_t nbytes, size_t n_blocks, const struct sum128 *sums)
+static const struct sum128 *
+copy_sums(struct bump *memory, const struct sum128 *sums, size_t n)
 {
-	struct sum128 *copy = bump_array(&r->memory, (uint64_t)n_blocks + 1, sizeof(*copy));
-	char *name_copy = bump_strndup(&r->memory, name, strlen(name));
+	struct sum128 *copy = bump_array(memory, (uint64_t)n + 1, sizeof(*copy));
 
-	if (!copy || !name_copy)
+	if (copy)
+		memcpy(copy, sums, n * sizeof(*copy));
+	return copy;
+}
+
+static int
+reuse_add(struct reuse *r, size_t i, const struct manifest_file *f)
+{
+	const size_t n = manifest_plain_blocks(f);
+	struct reuse_pack pack = {.name = bump_strndup(&r->memory, f->name, strlen(f->name)),
+	                          .nbytes = manifest_plain_bytes(f),
+	                          .n_blocks = n,
+	                          .sums = copy_sums(&r->memory, manifest_plain_sums(f), n)};
+
+	if (f->codec) {
+		pack.packed_bytes = f->nbytes;
+		pack.n_packed_blocks = f->n_blocks;
+		pack.packed_sums = copy_sums(&r->memory, f->sums, f->n_blocks);
+	}
+	if (!pack.name || !pack.sums || (f->codec && !pack.packed_sums))
 		return PAWL_ENOMEM;
-	memcpy(copy, sums, n_blocks * sizeof(*copy));
-	r->packs[i] = (struct reuse_pack){name_copy, nbytes, n_blocks, copy};
+	r->packs[i] = pack;
 	return 0;
 }
 
@@ -364,10 +405,13 @@ reuse_of_save(const struct save *s, struct reuse **ret, struct pawl_error *err)
 	PAWL_CLEAN(reuse_clean) struct reuse *r = NULL;
 
 	TRY(reuse_new(s->plan->n_packs, s->plan->block_bytes, s->folder, &r, err));
-	for (size_t k = 0; k < r->n_packs; k++)
-		if (reuse_add(r, k, s->packs[k].name, s->plan->packs[k].nbytes, s->plan->packs[k].n_blocks,
-		              s->packs[k].sums) < 0)
+	for (size_t k = 0; k < r->n_packs; k++) {
+		struct manifest_file f;
+
+		describe_file(&s->packs[k], &f);
+		if (reuse_add(r, k, &f) < 0)
 			return err_set(err, PAWL_ENOMEM, "save: out of memory");
+	}
 	*ret = steal(&r);
 	return 0;
 }
@@ -379,7 +423,7 @@ reuse_of_manifest(const struct manifest *m, const char *folder, struct reuse **r
 
 	TRY(reuse_new((size_t)m->n_files, m->n_files ? m->files[0].block_bytes : 0, folder, &r, err));
 	for (size_t k = 0; k < r->n_packs; k++)
-		if (reuse_add(r, k, m->files[k].name, m->files[k].nbytes, m->files[k].n_blocks, m->files[k].sums) < 0)
+		if (reuse_add(r, k, &m->files[k]) < 0)
 			return err_set(err, PAWL_ENOMEM, "save: out of memory");
 	*ret = steal(&r);
 	return 0;

@@ -25,14 +25,15 @@
 #include "save.h"
 #include "withdraw.h"
 
-#define MARGIN_MS 2000 /* how much longer than rank 0 the others wait: its verdict has a way to go */
-
-static int64_t
-deadline_ms(const struct save *s)
+static struct gather_round
+round_of(const struct save *s)
 {
-	int64_t timeout = s->run->opts.commit_timeout_ms;
-
-	return clock_mono_ms() + timeout + (s->run->rank ? MARGIN_MS + timeout / 20 : 0);
+	return (struct gather_round){.store = s->run->store,
+	                             .m = s->run->meet,
+	                             .token = s->token,
+	                             .kind = GATHER_SAVE,
+	                             .timeout_ms = s->run->opts.commit_timeout_ms,
+	                             .ticket = s->ticket};
 }
 
 /* Takes the hidden folder away from whoever may want to publish it. PAWL_ENOTFOUND if it is not there (any more). */
@@ -120,12 +121,13 @@ commit_all(struct save *s, struct pawl_error *err)
 {
 	PAWL_CLEAN(merge_clean) struct merge *g = NULL;
 	PAWL_CLEAN(buf_clear) struct buf own = {0}, text = {0};
+	const struct gather_round round = round_of(s);
 	const struct manifest_file *files;
 	size_t n;
 
 	TRY(commit_describe(s, true, NULL, &own, err));
 	TRY(merge_new(s->run->world, &own, &g, err));
-	TRY(gather_parts(s->run->store, s->run->meet, s->token, deadline_ms(s), merge_add, g, err));
+	TRY(gather_parts(&round, merge_add, g, err));
 	clear_before(s);
 	TRY(merge_finish(g, &text, err));
 	files = merge_files(g, &n);
@@ -156,7 +158,7 @@ settle_as_host(struct save *s, const struct pawl_error *why, struct pawl_error *
 	if (rc < 0)
 		return tell_unknown(rc, why, &trouble, err);
 	/* One that could not wait any longer has called the save off: its reason is everybody's. */
-	rc = gather_verdict(s->run->store, s->run->meet, s->token, 0, &name, &trouble);
+	rc = gather_read_verdict(s->run->store, s->token, &name, &trouble);
 	if (rc < 0)
 		return err_set(err, rc, "%s", trouble.message);
 	return err_set(err, why->code, "%s", why->message);
@@ -209,6 +211,7 @@ commit_as_guest(struct save *s, struct pawl_error *err)
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	PAWL_FREE char *name = NULL;
 	struct pawl_error why = {0}, cause = {0};
+	const struct gather_round round = round_of(s);
 	int rc;
 
 	rc = commit_describe(s, true, NULL, &text, &why);
@@ -223,7 +226,7 @@ commit_as_guest(struct save *s, struct pawl_error *err)
 		gather_put_fault(s->run->store, s->run->meet, s->token, &why);
 		rc = 0;
 	} else {
-		rc = gather_verdict(s->run->store, s->run->meet, s->token, deadline_ms(s), &name, &why);
+		rc = gather_verdict(&round, &name, &why);
 	}
 	if (rc == 0) {
 		cause = why;

@@ -55,6 +55,14 @@ take_options(struct conversion *c, const char *dst, struct pawl_error *err)
 		               o->dtype);
 	for (size_t i = 0; i < o->n_rename; i++)
 		TRY(rename_check(o->rename[i], err));
+	c->is_whole = o->to && strcmp(o->to, "pawl") == 0;
+	if (c->is_whole && (o->n_include || o->n_exclude || o->n_rename || o->dtype || o->dots || o->max_shard_bytes))
+		return err_set(err, PAWL_EUSAGE,
+		               "%s: a checkpoint of pawl is written whole, without choosing, names, casts and shards; "
+		               "write a .safetensors for those",
+		               c->what);
+	if (c->is_whole)
+		return 0;
 	c->target = conversion_target_of(dst, o->to);
 	if (!c->target && o->to)
 		return err_set(err, PAWL_EUSAGE, "%s: '%s' is no format to write: expected " CONVERSION_TARGETS,
@@ -66,7 +74,7 @@ take_options(struct conversion *c, const char *dst, struct pawl_error *err)
 			"the format (" CONVERSION_TARGETS ")",
 			c->what, dst);
 	if (o->max_shard_bytes && !c->target->is_folder)
-		return err_set(err, PAWL_EUSAGE, "%s: only a folder of the format hf is made of several files",
+		return err_set(err, PAWL_EUSAGE, "%s: only a folder of the format hf or dcp is made of several files",
 		               c->what);
 	return 0;
 }
@@ -102,7 +110,7 @@ write_index(struct conversion *c, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
-	TRY(conversion_index(c, &text, err));
+	TRY(c->target->index(c, &text, err));
 	PAWL_FD int fd = conversion_place_create(c, c->index_temp, err);
 	TRY(fd);
 	TRY(fd_pwrite_all(fd, text.ptr, text.len, 0, "index", err));
@@ -122,7 +130,7 @@ write_all(struct conversion *c, struct pawl_error *err)
 	TRY(conversion_write_begin(c, err));
 	for (size_t i = 0; i < c->n_files; i++)
 		TRY(write_file(c, &c->files[i], err));
-	if (c->n_files > 1)
+	if (conversion_index_name(c))
 		TRY(write_index(c, err));
 	TRY(conversion_write_end(c, err));
 	TRY(conversion_place_reveal(c, err));
@@ -138,10 +146,28 @@ fill_report(const struct conversion *c, struct pawl_convert_report *ret)
 
 	for (size_t i = 0; i < c->n_items; i++)
 		report.bytes += c->items[i].nbytes;
+	if (c->is_whole) {
+		report.n_tensors = c->r->manifest->n_tensors;
+		report.bytes = c->whole_bytes;
+		report.n_files = 1;
+	}
 	if (!ret)
 		return;
 	report.size = ret->size < sizeof report ? ret->size : sizeof report;
 	memcpy(ret, &report, report.size);
+}
+
+/* A checkpoint of pawl: the whole state, as its ranks would have written it. */
+static int
+write_whole(struct conversion *c, struct pawl *run, uint64_t id, const char *dst, struct pawl_error *err)
+{
+	const struct manifest *m = c->r->manifest;
+	struct pawl_reshard_opts opts = PAWL_RESHARD_OPTS_INIT;
+
+	opts.world_size = m->world_size;
+	for (uint64_t i = 0; i < m->n_tensors; i++)
+		c->whole_bytes += m->tensors[i].nbytes;
+	return pawl_reshard(run, id, dst, &opts, c->meter, err);
 }
 
 int
@@ -152,6 +178,8 @@ conversion_run(struct conversion *c, struct pawl *run, uint64_t id, const char *
 		               c->what);
 	TRY(take_options(c, dst, err));
 	TRY(open_source(c, run, id, err));
+	if (c->is_whole)
+		return write_whole(c, run, id, dst, err);
 	TRY(conversion_select(c, err));
 	TRY(conversion_place_open(c, dst, err));
 	TRY(conversion_share_out(c, err));

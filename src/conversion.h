@@ -16,7 +16,14 @@
 
 #define CONVERSION_SLAB_BYTES ((uint64_t)32 << 20) /* of a file, written at a time */
 #define CONVERSION_TEMP_LEN 48
-#define CONVERSION_TARGETS "safetensors, hf, pt, npz or npy"
+#define CONVERSION_TARGETS "safetensors, hf, pt, dcp, pawl, npz or npy"
+
+/* A step on the way to a value (dcp). */
+struct conversion_key {
+	const char *text;
+	size_t len, index;
+	bool is_index; /* in a list */
+};
 
 /* A tensor that is written. */
 struct conversion_item {
@@ -25,6 +32,19 @@ struct conversion_item {
 	int dtype;       /* as it is written */
 	uint64_t nbytes; /* likewise */
 	size_t file;
+	/* dcp */
+	struct conversion_key *keys;
+	size_t n_keys; /* 0 = the name is the only one */
+	uint64_t begin, length; /* in its file */
+};
+
+/* A value that is no tensor and is written (dcp). */
+struct conversion_value {
+	const char *name;
+	const struct pawl_node *node;
+	struct conversion_key *keys;
+	size_t n_keys;
+	uint64_t begin, length; /* in the last file */
 };
 
 /* A second name of a tensor. */
@@ -68,6 +88,10 @@ struct conversion_target {
 	bool is_folder, has_ties; /* has_ties: a second name of a tensor is told, not written */
 	/* Checks dtypes and lays the file out. */
 	int (*plan)(struct conversion *, const struct conversion_file *, struct conversion_plan *, struct pawl_error *err);
+	/* Of a folder: what says which files belong together, written last; index_always: also if there is one file. */
+	const char *index_name;
+	int (*index)(const struct conversion *, struct buf *out, struct pawl_error *err);
+	bool index_always;
 };
 
 /* What is known of a stretch of the source with a CRC-32 of its own. */
@@ -82,6 +106,8 @@ struct conversion {
 	const char *what; /* "convert" or "export": begins messages */
 	struct pawl_convert_opts opts;
 	const char *strip_prefix;
+	bool is_whole; /* a checkpoint of pawl is made, by relayout.c */
+	uint64_t whole_bytes;
 	const struct conversion_target *target;
 	int dtype; /* 0 = as they are */
 	struct pawl_meter *meter;
@@ -91,6 +117,9 @@ struct conversion {
 	size_t n_items, n_left; /* n_left: leaves that are no tensors */
 	struct table by_name; /* names as they are written */
 	size_t *taken; /* per row of the manifest: its item + 1 */
+	struct conversion_value *values;
+	size_t n_values;
+	bool new_names; /* dcp: names are chosen, and the result is flat */
 	struct conversion_tie *ties;
 	size_t n_ties;
 	struct st_pair *notes; /* metadata of a safetensors file */
@@ -116,18 +145,33 @@ int conversion_no_memory(const struct conversion *c, struct pawl_error *err);
 
 /* conversion_select.c: fills items, notes. */
 int conversion_select(struct conversion *c, struct pawl_error *err);
+/* For conversion_dcp.c: is it chosen by its path; one more item, under the name that the rules make of this one; a name. */
+bool conversion_wants(const struct conversion *c, const char *path, const char *plain);
+int conversion_add_item(struct conversion *c, size_t tensor, const char *plain, struct pawl_error *err);
+int conversion_take_name(struct conversion *c, const char *name, const char *plain, struct pawl_error *err);
+
+/* conversion_dcp.c: fills items and values; a file; what says what is where. */
+int conversion_dcp_select(struct conversion *c, struct pawl_error *err);
+int conversion_plan_dcp(struct conversion *c, const struct conversion_file *f, struct conversion_plan *plan,
+                        struct pawl_error *err);
+int conversion_dcp_metadata(const struct conversion *c, struct buf *out, struct pawl_error *err);
 
 /* conversion_plan.c. The target of a file name or of a name in the options; NULL: none. */
 const struct conversion_target *conversion_target_of(const char *path, const char *to);
 int conversion_share_out(struct conversion *c, struct pawl_error *err); /* fills files */
 void conversion_plan_clear(struct conversion_plan *plan);
-/* For conversion_pt.c: a piece at the end; PAWL_ENOMEM. */
+/* For the formats below: a piece at the end; PAWL_ENOMEM. */
 int conversion_plan_add(struct conversion_plan *plan, struct conversion_piece piece);
+int conversion_wrong_dtype(const struct conversion *c, const struct conversion_item *item, struct pawl_error *err);
 int conversion_index(const struct conversion *c, struct buf *out, struct pawl_error *err);
 
 /* conversion_pt.c: a file of torch.save with one flat dict of tensors. */
 int conversion_plan_pt(struct conversion *c, const struct conversion_file *f, struct conversion_plan *plan,
                        struct pawl_error *err);
+
+/* conversion_npz.c: a file of numpy.savez. */
+int conversion_plan_npz(struct conversion *c, const struct conversion_file *f, struct conversion_plan *plan,
+                        struct pawl_error *err);
 
 /* conversion_write.c. */
 int conversion_write_begin(struct conversion *c, struct pawl_error *err);
@@ -139,6 +183,8 @@ int conversion_write_end(struct conversion *c, struct pawl_error *err);
 /* conversion_place.c. Splits dst into a folder, which is opened (and made for a set), and a file. */
 int conversion_place_open(struct conversion *c, const char *dst, struct pawl_error *err);
 int conversion_place_check(const struct conversion *c, struct pawl_error *err); /* PAWL_EEXISTS */
+/* The name of the index that is written; NULL = none. */
+const char *conversion_index_name(const struct conversion *c);
 /* A new file under a hidden name, which is left in temp; fd, or a code. */
 int conversion_place_create(const struct conversion *c, char temp[CONVERSION_TEMP_LEN], struct pawl_error *err);
 int conversion_place_reveal(struct conversion *c, struct pawl_error *err);

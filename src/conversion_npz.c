@@ -1,155 +1,118 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conversion_npz: see conversion_npz.h. Called by conversion_plan.c; calls npy.c. A member's sum is only known when its
- * bytes have gone by, so it follows them in a descriptor, as archives that are written to pipes have it. Sizes beyond
- * 32 bits, and offsets, get zip64 fields; the same fields are always there in local headers, as numpy writes them.
+ * conversion_npz: see conversion.h. Called by conversion_plan.c; calls npy.c and zip_write.c. A file as numpy.savez
+ * writes it: an archive of arrays, each with its own header. A member's sum is only known when its bytes have gone by:
+ * it is a piece of its own, behind the array and in the directory. Pure.
  */
-#include "conversion_npz.h"
-
 #include <string.h>
 
 #include "base/err.h"
-#include "base/mem.h"
+#include "conversion.h"
 #include "format/npy.h"
 #include "format/zip.h"
+#include "format/zip_write.h"
 
 #define SUFFIX ".npy"
-#define NO_U32 0xffffffffu
-#define NO_U16 0xffffu
-#define VERSION_64 45u
-#define MADE_BY (3u << 8 | VERSION_64) /* the next attributes are Unix's */
-#define FLAGS 0x0808u                  /* a descriptor follows; the name is UTF-8 */
-#define DOS_DATE 0x0021u               /* 1980-01-01, the first there is */
+
+/* Pieces one behind the other. Constant ones lie so in the plan's bytes, but for the sums, which are left out. */
+struct emitter {
+	struct conversion_plan *plan;
+	size_t at;       /* of the plan's bytes: up to here they are pieces */
+	uint64_t nbytes; /* of the file so far */
+	bool failed;
+};
 
 static void
-put(struct buf *out, uint64_t value, unsigned nbytes)
+add_piece(struct emitter *e, const struct conversion_piece piece)
 {
-	for (unsigned i = 0; i < nbytes; i++)
-		buf_putc(out, (char)(value >> (8 * i) & 0xff));
+	e->failed = e->failed || conversion_plan_add(e->plan, piece) < 0;
+	e->nbytes += piece.nbytes;
 }
 
-static bool
-is_large(const struct npz_member *m)
+/* What has come into the plan's bytes, up to `end`. */
+static void
+add_constant(struct emitter *e, size_t end)
 {
-	return m->nbytes >= NO_U32;
+	if (end > e->at) /* where they lie is known when there will be no more */
+		add_piece(e, (struct conversion_piece){.kind = CONVERSION_BYTES, .item = e->at, .nbytes = end - e->at});
+	e->at = end;
 }
 
 static void
-put_name(struct buf *out, const struct npz_member *m)
+add_special(struct emitter *e, enum conversion_kind kind, size_t item, uint64_t nbytes)
 {
-	buf_puts(out, m->name);
-	buf_puts(out, SUFFIX);
+	add_piece(e, (struct conversion_piece){.kind = kind, .item = item, .nbytes = nbytes});
 }
 
-int
-npz_add(struct npz_builder *b, const char *name, int dtype, uint32_t ndim, const uint64_t *shape, uint64_t nbytes,
-        size_t ends[3], struct pawl_error *err)
+static void
+add_sum(struct emitter *e, size_t item, size_t sum)
+{
+	add_constant(e, sum);
+	add_special(e, CONVERSION_CRC, item, 4);
+	e->at = sum + 4; /* zeros stand there */
+}
+
+/* An entry without its header: of a name of its own, and of a dtype that numpy has. */
+static int
+make_entry(const struct conversion *c, size_t item, struct conversion_plan *plan, struct zip_entry *ret,
+           struct pawl_error *err)
+{
+	const struct conversion_item *it = &c->items[item];
+	const size_t len = strlen(it->name);
+
+	if (!npy_descr(it->dtype))
+		return conversion_wrong_dtype(c, it, err);
+	if (len + strlen(SUFFIX) > ZIP_MAX_NAME_BYTES)
+		return err_set(err, PAWL_ELIMIT,
+		               "%s: %.100s..: a name of %zu bytes, in .npz files at most %zu are possible", c->what,
+		               it->name, len, ZIP_MAX_NAME_BYTES - strlen(SUFFIX));
+	*ret = (struct zip_entry){.name = bump_printf(&plan->memory, "%s" SUFFIX, it->name)};
+	return ret->name ? 0 : conversion_no_memory(c, err);
+}
+
+static int
+add_array(const struct conversion *c, size_t item, struct zip_entry *entry, struct emitter *e, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf header = {0};
-	struct npz_member *m = &b->members[b->n++];
-	const size_t begin = b->out->len;
+	struct buf *bytes = &e->plan->bytes;
+	const struct conversion_item *it = &c->items[item];
+	const struct manifest_tensor *t = &c->r->manifest->tensors[it->tensor];
 
-	if (strlen(name) + strlen(SUFFIX) > ZIP_MAX_NAME_BYTES)
-		return err_set(err, PAWL_ELIMIT,
-		               "%.100s..: a name of %zu bytes, in .npz files at most %zu are possible", name,
-		               strlen(name), ZIP_MAX_NAME_BYTES - strlen(SUFFIX));
-	TRY(npy_encode_header(dtype, ndim, shape, &header, err));
-	*m = (struct npz_member){.name = name, .header = b->at, .nbytes = header.len + nbytes};
-	put(b->out, 0x04034b50u, 4);
-	put(b->out, VERSION_64, 2);
-	put(b->out, FLAGS, 2);
-	put(b->out, 0, 2); /* stored */
-	put(b->out, 0, 2); /* time */
-	put(b->out, DOS_DATE, 2);
-	put(b->out, 0, 4);
-	put(b->out, NO_U32, 4);
-	put(b->out, NO_U32, 4);
-	put(b->out, strlen(name) + strlen(SUFFIX), 2);
-	put(b->out, 20, 2);
-	put_name(b->out, m);
-	put(b->out, 1, 2); /* the zip64 field */
-	put(b->out, 16, 2);
-	put(b->out, m->nbytes, 8);
-	put(b->out, m->nbytes, 8);
-	ends[0] = b->out->len;
-	buf_put(b->out, header.ptr, header.len);
-	ends[1] = b->out->len;
-	put(b->out, 0x08074b50u, 4);
-	put(b->out, m->nbytes, 8); /* of 8 bytes, since the header has a zip64 field */
-	put(b->out, m->nbytes, 8);
-	ends[2] = b->out->len;
-	b->at += (b->out->len - begin) + nbytes + 4;
+	TRY(make_entry(c, item, e->plan, entry, err));
+	TRY(npy_encode_header(it->dtype, t->ndim, t->shape, &header, err));
+	TRY(buf_check(&header, it->name, err));
+	entry->nbytes = header.len + it->nbytes;
+	zip_begin_member(entry, e->nbytes, bytes);
+	add_constant(e, bytes->len);
+	add_special(e, CONVERSION_BEGIN, item, 0);
+	buf_put(bytes, header.ptr, header.len);
+	add_constant(e, bytes->len);
+	add_special(e, CONVERSION_TENSOR, item, it->nbytes);
+	add_special(e, CONVERSION_END, item, 0);
+	add_sum(e, item, zip_end_member(entry, bytes));
+	add_constant(e, bytes->len);
 	return 0;
 }
 
-/* A member of the directory, but for its sum. */
-static void
-put_central(struct buf *out, const struct npz_member *m, size_t *end)
-{
-	const bool far = m->header >= NO_U32, large = is_large(m);
-	const unsigned extra = (large ? 16u : 0u) + (far ? 8u : 0u);
-
-	put(out, 0x02014b50u, 4);
-	put(out, MADE_BY, 2);
-	put(out, VERSION_64, 2);
-	put(out, FLAGS, 2);
-	put(out, 0, 2);
-	put(out, 0, 2);
-	put(out, DOS_DATE, 2);
-	*end = out->len;
-	put(out, large ? NO_U32 : m->nbytes, 4);
-	put(out, large ? NO_U32 : m->nbytes, 4);
-	put(out, strlen(m->name) + strlen(SUFFIX), 2);
-	put(out, extra ? extra + 4 : 0, 2);
-	put(out, 0, 2); /* comment */
-	put(out, 0, 2); /* volume */
-	put(out, 0, 2);
-	put(out, (uint64_t)0600 << 16, 4);
-	put(out, far ? NO_U32 : m->header, 4);
-	put_name(out, m);
-	if (!extra)
-		return;
-	put(out, 1, 2);
-	put(out, extra, 2);
-	if (large) {
-		put(out, m->nbytes, 8);
-		put(out, m->nbytes, 8);
-	}
-	if (far)
-		put(out, m->header, 8);
-}
-
 int
-npz_finish(struct npz_builder *b, size_t *ends, struct pawl_error *err)
+conversion_plan_npz(struct conversion *c, const struct conversion_file *f, struct conversion_plan *plan,
+                    struct pawl_error *err)
 {
-	const uint64_t directory = b->at;
-	const size_t begin = b->out->len;
+	struct zip_entry *entries = bump_array(&plan->memory, f->n, sizeof *entries);
+	size_t *sums = bump_array(&plan->memory, f->n, sizeof *sums);
+	struct emitter e = {.plan = plan};
 
-	for (size_t i = 0; i < b->n; i++)
-		put_central(b->out, &b->members[i], &ends[i]);
-	const uint64_t nbytes = b->out->len - begin + 4 * (uint64_t)b->n;
-	const bool is_64 = b->n >= NO_U16 || directory >= NO_U32 || nbytes >= NO_U32;
-	if (is_64) {
-		put(b->out, 0x06064b50u, 4);
-		put(b->out, 44, 8);
-		put(b->out, VERSION_64, 2);
-		put(b->out, VERSION_64, 2);
-		put(b->out, 0, 8); /* volumes */
-		put(b->out, b->n, 8);
-		put(b->out, b->n, 8);
-		put(b->out, nbytes, 8);
-		put(b->out, directory, 8);
-		put(b->out, 0x07064b50u, 4);
-		put(b->out, 0, 4);
-		put(b->out, directory + nbytes, 8);
-		put(b->out, 1, 4);
-	}
-	put(b->out, 0x06054b50u, 4);
-	put(b->out, 0, 4);
-	put(b->out, is_64 ? NO_U16 : b->n, 2);
-	put(b->out, is_64 ? NO_U16 : b->n, 2);
-	put(b->out, is_64 ? NO_U32 : nbytes, 4);
-	put(b->out, is_64 ? NO_U32 : directory, 4);
-	put(b->out, 0, 2);
-	return buf_check(b->out, "npz", err);
+	if (!entries || !sums)
+		return conversion_no_memory(c, err);
+	for (size_t i = 0; i < f->n; i++)
+		TRY(add_array(c, f->first + i, &entries[i], &e, err));
+	zip_put_directory(entries, f->n, e.nbytes, &plan->bytes, sums);
+	TRY(buf_check(&plan->bytes, f->name, err));
+	for (size_t i = 0; i < f->n; i++)
+		add_sum(&e, f->first + i, sums[i]);
+	add_constant(&e, plan->bytes.len);
+	for (size_t i = 0; i < plan->n && !e.failed; i++)
+		if (plan->pieces[i].kind == CONVERSION_BYTES)
+			plan->pieces[i].ptr = plan->bytes.ptr + plan->pieces[i].item;
+	return e.failed ? conversion_no_memory(c, err) : 0;
 }

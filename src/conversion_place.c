@@ -14,7 +14,6 @@
 #include "base/err.h"
 #include "base/fileio.h"
 #include "conversion.h"
-#include "foreign_formats.h"
 
 int
 conversion_place_open(struct conversion *c, const char *dst, struct pawl_error *err)
@@ -58,7 +57,7 @@ conversion_place_check(const struct conversion *c, struct pawl_error *err)
 {
 	for (size_t i = 0; i < c->n_files; i++)
 		TRY(check_free(c, c->files[i].name, err));
-	return c->n_files > 1 ? check_free(c, FOREIGN_INDEX_NAME, err) : 0;
+	return conversion_index_name(c) ? check_free(c, conversion_index_name(c), err) : 0;
 }
 
 int
@@ -97,13 +96,15 @@ reveal(const struct conversion *c, char temp[CONVERSION_TEMP_LEN], const char *n
 int
 conversion_place_reveal(struct conversion *c, struct pawl_error *err)
 {
-	if (!c->file && c->opts.overwrite && unlinkat(c->dir_fd, FOREIGN_INDEX_NAME, 0) < 0 && errno != ENOENT)
-		return err_sys(err, errno, "%s: %s/" FOREIGN_INDEX_NAME, c->what, c->folder);
+	const char *index = c->target->index_name;
+
+	if (index && c->opts.overwrite && unlinkat(c->dir_fd, index, 0) < 0 && errno != ENOENT)
+		return err_sys(err, errno, "%s: %s/%s", c->what, c->folder, index);
 	for (size_t i = 0; i < c->n_files; i++)
 		TRY(reveal(c, c->files[i].temp, c->files[i].name, err));
 	if (c->index_temp[0]) {
 		TRY(fd_sync(c->dir_fd, c->folder, err));
-		TRY(reveal(c, c->index_temp, FOREIGN_INDEX_NAME, err));
+		TRY(reveal(c, c->index_temp, index, err));
 	}
 	return fd_sync(c->dir_fd, c->folder, err);
 }

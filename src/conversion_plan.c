@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "conversion.h"
-#include "conversion_npz.h"
+#include "foreign_formats.h"
 #include "format/npy.h"
 
 #define MODEL_NAME "model.safetensors"
@@ -99,8 +99,8 @@ plan_safetensors(struct conversion *c, const struct conversion_file *f, struct c
 
 /* ---- numpy ---- */
 
-static int
-wrong_dtype(const struct conversion *c, const struct conversion_item *item, struct pawl_error *err)
+int
+conversion_wrong_dtype(const struct conversion *c, const struct conversion_item *item, struct pawl_error *err)
 {
 	return err_set(err, PAWL_EUNSUPPORTED,
 	               "%s: %s is %s, a dtype that numpy does not have; --dtype fp32 casts floats", c->what, item->name,
@@ -119,7 +119,7 @@ plan_npy(struct conversion *c, const struct conversion_file *f, struct conversio
 		               "one with --include, or write a .npz",
 		               c->what, f->n);
 	if (!npy_descr(item->dtype))
-		return wrong_dtype(c, item, err);
+		return conversion_wrong_dtype(c, item, err);
 	TRY(npy_encode_header(item->dtype, t->ndim, t->shape, &plan->bytes, err));
 	const struct conversion_piece head = {
 		.kind = CONVERSION_BYTES, .ptr = plan->bytes.ptr, .nbytes = plan->bytes.len};
@@ -128,81 +128,15 @@ plan_npy(struct conversion *c, const struct conversion_file *f, struct conversio
 	                                                                                  : 0;
 }
 
-/* Pieces one behind the other, of which the constant ones lie so in the plan's bytes. */
-struct emitter {
-	struct conversion_plan *plan;
-	size_t at; /* of the plan's bytes: up to here they are pieces */
-	bool failed;
-};
-
-static void
-add_constant(struct emitter *e, size_t end)
-{
-	const struct conversion_piece piece = {
-		.kind = CONVERSION_BYTES, .ptr = e->plan->bytes.ptr + e->at, .nbytes = end - e->at};
-
-	e->failed = e->failed || conversion_plan_add(e->plan, piece) < 0;
-	e->at = end;
-}
-
-static void
-add_special(struct emitter *e, enum conversion_kind kind, size_t item, uint64_t nbytes)
-{
-	const struct conversion_piece piece = {.kind = kind, .item = item, .nbytes = nbytes};
-
-	e->failed = e->failed || conversion_plan_add(e->plan, piece) < 0;
-}
-
-static int
-plan_npz(struct conversion *c, const struct conversion_file *f, struct conversion_plan *plan, struct pawl_error *err)
-{
-	struct npz_builder b = {.out = &plan->bytes};
-	size_t *ends = bump_array(&plan->memory, 5 * (uint64_t)f->n + 1, sizeof *ends); /* of constant bytes */
-	struct emitter e = {.plan = plan};
-	size_t k = 0;
-
-	b.members = bump_array(&plan->memory, f->n, sizeof *b.members);
-	if (!b.members || !ends)
-		return conversion_no_memory(c, err);
-	for (size_t i = 0; i < f->n; i++) {
-		const struct conversion_item *item = &c->items[f->first + i];
-		const struct manifest_tensor *t = &c->r->manifest->tensors[item->tensor];
-		if (!npy_descr(item->dtype))
-			return wrong_dtype(c, item, err);
-		TRY(npz_add(&b, item->name, item->dtype, t->ndim, t->shape, item->nbytes, ends + k, err));
-		k += 3;
-	}
-	TRY(npz_finish(&b, ends + k, err));
-	TRY(buf_check(&plan->bytes, f->name, err));
-	/* local header | array's header, array | descriptor's mark, CRC, sizes; then the directory, a CRC in each row
-	 */
-	for (size_t i = 0; i < f->n; i++) {
-		const size_t item = f->first + i, *end = ends + 3 * i;
-		add_constant(&e, end[0]);
-		add_special(&e, CONVERSION_BEGIN, item, 0);
-		add_constant(&e, end[1]);
-		add_special(&e, CONVERSION_TENSOR, item, c->items[item].nbytes);
-		add_special(&e, CONVERSION_END, item, 0);
-		add_constant(&e, end[1] + 4);
-		add_special(&e, CONVERSION_CRC, item, 4);
-		add_constant(&e, end[2]);
-	}
-	for (size_t i = 0; i < f->n; i++) {
-		add_constant(&e, ends[k + i]);
-		add_special(&e, CONVERSION_CRC, f->first + i, 4);
-	}
-	add_constant(&e, plan->bytes.len);
-	return e.failed ? conversion_no_memory(c, err) : 0;
-}
-
 /* ---- all formats ---- */
 
 static const struct conversion_target targets[] = {
-	{"safetensors", {".safetensors"}, false, true, plan_safetensors},
-	{"hf", {NULL}, true, true, plan_safetensors},
-	{"pt", {".pt", ".pth"}, false, true, conversion_plan_pt},
-	{"npz", {".npz"}, false, false, plan_npz},
-	{"npy", {".npy"}, false, false, plan_npy},
+	{"safetensors", {".safetensors"}, false, true, plan_safetensors, NULL, NULL, false},
+	{"hf", {NULL}, true, true, plan_safetensors, FOREIGN_INDEX_NAME, conversion_index, false},
+	{"dcp", {NULL}, true, false, conversion_plan_dcp, ".metadata", conversion_dcp_metadata, true},
+	{"pt", {".pt", ".pth"}, false, true, conversion_plan_pt, NULL, NULL, false},
+	{"npz", {".npz"}, false, false, conversion_plan_npz, NULL, NULL, false},
+	{"npy", {".npy"}, false, false, plan_npy, NULL, NULL, false},
 };
 #define N_TARGETS (sizeof(targets) / sizeof(targets[0]))
 
@@ -232,6 +166,8 @@ name_files(struct conversion *c, struct pawl_error *err)
 		struct conversion_file *f = &c->files[i];
 		if (c->file)
 			f->name = c->file;
+		else if (c->target->index_always)
+			f->name = bump_printf(&c->memory, "__0_%zu.distcp", i);
 		else if (c->n_files == 1)
 			f->name = MODEL_NAME;
 		else
@@ -263,6 +199,12 @@ conversion_share_out(struct conversion *c, struct pawl_error *err)
 		c->files[c->n_files - 1].n++;
 	}
 	return name_files(c, err);
+}
+
+const char *
+conversion_index_name(const struct conversion *c)
+{
+	return c->n_files > 1 || c->target->index_always ? c->target->index_name : NULL;
 }
 
 int

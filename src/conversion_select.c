@@ -49,8 +49,8 @@ make_name(struct conversion *c, const char *plain)
 }
 
 /* A name that is to be written; no two are the same. */
-static int
-take_name(struct conversion *c, const char *name, const char *plain, struct pawl_error *err)
+int
+conversion_take_name(struct conversion *c, const char *name, const char *plain, struct pawl_error *err)
 {
 	const uint64_t hash = table_hash((uint64_t)(uintptr_t)c, name, strlen(name));
 	uintptr_t value;
@@ -106,8 +106,8 @@ note_complex(struct conversion *c, struct pawl_error *err)
 	return kept ? add_note(c, "pawl.tensors", kept, err) : conversion_no_memory(c, err);
 }
 
-static bool
-is_wanted(const struct conversion *c, const char *path, const char *plain)
+bool
+conversion_wants(const struct conversion *c, const char *path, const char *plain)
 {
 	const struct pawl_convert_opts *o = &c->opts;
 
@@ -117,8 +117,8 @@ is_wanted(const struct conversion *c, const char *path, const char *plain)
 	return walk_included(o->include, o->n_include, path) || walk_included(o->include, o->n_include, plain);
 }
 
-static int
-add_item(struct conversion *c, size_t tensor, const char *plain, struct pawl_error *err)
+int
+conversion_add_item(struct conversion *c, size_t tensor, const char *plain, struct pawl_error *err)
 {
 	const struct manifest_tensor *t = &c->r->manifest->tensors[tensor];
 	struct conversion_item item = {.tensor = tensor, .dtype = t->dtype, .nbytes = t->nbytes};
@@ -133,11 +133,11 @@ add_item(struct conversion *c, size_t tensor, const char *plain, struct pawl_err
 		const char *first = c->items[c->taken[tensor] - 1].name;
 		if (strcmp(item.name, first) == 0)
 			return 0;
-		TRY(take_name(c, item.name, plain, err));
+		TRY(conversion_take_name(c, item.name, plain, err));
 		c->ties[c->n_ties++] = (struct conversion_tie){item.name, c->taken[tensor] - 1};
 		return add_note(c, item.name, first, err);
 	}
-	TRY(take_name(c, item.name, plain, err));
+	TRY(conversion_take_name(c, item.name, plain, err));
 	if (c->dtype && cast_is_float(t->dtype)) {
 		item.dtype = c->dtype;
 		item.nbytes = t->nbytes / (pawl_dtype_bits(t->dtype) / 8) * (pawl_dtype_bits(c->dtype) / 8);
@@ -165,13 +165,22 @@ see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	plain_path(leaf->path, &plain);
 	const char *text = buf_str(&plain);
 	TRY(buf_check(&plain, leaf->path, err));
-	if (!is_wanted(s->c, leaf->path, text))
+	if (!conversion_wants(s->c, leaf->path, text))
 		return 0;
 	if (leaf->node->type != PAWL_TENSOR) {
 		s->c->n_left++;
 		return 0;
 	}
-	return add_item(s->c, leaf->node->tensor, text, err);
+	return conversion_add_item(s->c, leaf->node->tensor, text, err);
+}
+
+static int
+check_any(const struct conversion *c, struct pawl_error *err)
+{
+	if (c->n_items > 0)
+		return 0;
+	return err_set(err, PAWL_ENOTFOUND, "%s has no tensor%s", c->r->info.name,
+	               c->opts.n_include || c->opts.n_exclude ? " that is asked for" : " to write");
 }
 
 int
@@ -180,6 +189,10 @@ conversion_select(struct conversion *c, struct pawl_error *err)
 	const struct manifest *m = c->r->manifest;
 	struct selecting s = {.c = c};
 
+	if (c->target->plan == conversion_plan_dcp) {
+		TRY(conversion_dcp_select(c, err));
+		return check_any(c, err);
+	}
 	TRY(walk_leaves(m->state->root, see_leaf, &s, err));
 	c->taken = mem_zalloc((size_t)m->n_tensors, sizeof *c->taken);
 	c->ties = mem_zalloc(s.n_leaves, sizeof *c->ties);
@@ -189,8 +202,5 @@ conversion_select(struct conversion *c, struct pawl_error *err)
 	TRY(add_note(c, "format", "pt", err));
 	TRY(walk_leaves(m->state->root, see_leaf, &s, err));
 	TRY(note_complex(c, err));
-	if (c->n_items == 0)
-		return err_set(err, PAWL_ENOTFOUND, "%s has no tensor%s", c->r->info.name,
-		               c->opts.n_include || c->opts.n_exclude ? " that is asked for" : " to write");
-	return 0;
+	return check_any(c, err);
 }

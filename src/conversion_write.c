@@ -144,24 +144,12 @@ check_member(const struct conversion *c, const struct conversion_member *member,
 	               (unsigned long long)(row->begin + row->nbytes), buf_str(&tensors), row->crc, found);
 }
 
-struct open_member {
-	struct store *store;
-	struct store_reader *reader;
-};
-
-static void
-close_member(struct open_member *f)
-{
-	if (f->reader)
-		store_close_reader(f->store, f->reader);
-}
-
 /* Reads [begin, end) of a file for the sum of a member alone. */
 static int
 sum_range(struct conversion *c, struct conversion_member *member, uint64_t begin, uint64_t end, struct pawl_error *err)
 {
 	struct store *store = c->r->run->reads;
-	PAWL_CLEAN(close_member) struct open_member f = {.store = store};
+	PAWL_CLEAN(store_opened_close) struct store_opened f = {.store = store};
 	const struct manifest_member *row = &c->r->manifest->members[member->member];
 	const char *name = c->r->manifest->files[row->file].name;
 	PAWL_CLEAN(buf_clear) struct buf key = {0};

@@ -87,7 +87,7 @@ copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts 
 		hold = NULL; /* where the run cannot be written to; what vanishes is noticed */
 	TRY(find_source(run, id, &folder, &job.from, err));
 	TRY(split_target(to, &parent, &name, err));
-	TRY(store_open(parent, true, run->opts.no_direct_io, &target, err));
+	TRY(store_open_with(run->opts.stores, parent, true, run->opts.no_direct_io, &target, err));
 	TRY(store_limit(&target, o.bandwidth_bytes_per_second, o.bandwidth_bytes_per_second, err));
 	job.to = target;
 	job.from_folder = buf_str(&folder);

@@ -251,16 +251,18 @@ same_sums(const struct differ *d, const struct manifest_piece *p, const struct m
 {
 	const struct manifest_file *f = &d->a.r->manifest->files[p->file], *g = &d->b.r->manifest->files[q->file];
 	const uint64_t block = f->block_bytes;
-	if (!f->sums || !g->sums)
+	const struct sum128 *a = manifest_plain_sums(f), *b = manifest_plain_sums(g);
+	if (!a || !b)
 		return false;
-	if (p->begin != q->begin || p->nbytes != q->nbytes || block != g->block_bytes || f->n_blocks > g->n_blocks ||
+	if (p->begin != q->begin || p->nbytes != q->nbytes || block != g->block_bytes ||
+	    manifest_plain_blocks(f) > manifest_plain_blocks(g) ||
 	    (ndim > 0 && (memcmp(p->offsets, q->offsets, ndim * sizeof *p->offsets) != 0 ||
 	                  memcmp(p->lengths, q->lengths, ndim * sizeof *p->lengths) != 0)))
 		return false;
 	if (p->nbytes == 0)
 		return true;
 	const uint64_t first = p->begin / block, last = (p->begin + p->nbytes - 1) / block;
-	return memcmp(f->sums + first, g->sums + first, (size_t)(last - first + 1) * sizeof *f->sums) == 0;
+	return memcmp(a + first, b + first, (size_t)(last - first + 1) * sizeof *a) == 0;
 }
 
 static bool

@@ -19,6 +19,7 @@
 #include "base/pool.h"
 #include "base/sum.h"
 #include "fetch_crc.h"
+#include "packed.h"
 #include "store/nodes_mark.h"
 
 #define HUGE_PAGE (2u << 20)
@@ -39,6 +40,7 @@ struct fetch {
 
 struct open_file {
 	struct store_reader *reader;
+	struct packed *packed; /* not NULL: it is compressed */
 	size_t units_left;
 	bool bad; /* cannot be opened: reported already */
 };
@@ -64,6 +66,7 @@ struct worker {
 	const struct reshard_unit *unit;
 	const struct manifest_file *file;
 	struct store_reader *reader;
+	struct packed *packed;
 	size_t unit_index;
 	size_t first_part; /* first one that may reach the current block */
 };
@@ -143,7 +146,7 @@ make_buffers(struct fetch *f, const struct reshard_plan *plan, uint64_t wanted, 
 static struct sum128
 expected_sum(const struct worker *w, uint64_t begin)
 {
-	return w->file->sums[begin / w->file->block_bytes];
+	return manifest_plain_sums(w->file)[begin / w->file->block_bytes];
 }
 
 /* ---- errors ---- */
@@ -271,7 +274,9 @@ heal(struct worker *w, uint64_t begin, uint64_t end, const char *bytes, struct s
 	bool in_buffer = bytes >= w->buffer && bytes < w->buffer + w->buffer_bytes;
 	char *again = in_buffer ? w->buffer + (bytes - w->buffer) : w->buffer;
 	for (unsigned copy = 0; !job->only_copy; copy++) {
-		int rc = store_read_copy(w->f->store, w->reader, copy, begin, again, (size_t)(end - begin), NULL);
+		const size_t n = (size_t)(end - begin);
+		int rc = w->packed ? packed_read_copy(w->packed, copy, begin, again, n, NULL)
+		                   : store_read_copy(w->f->store, w->reader, copy, begin, again, n, NULL);
 		if (rc == PAWL_ENOTFOUND)
 			break;
 		if (rc < 0 || !sum_equal(expected_sum(w, begin), sum_bytes(again, (size_t)(end - begin))))
@@ -292,7 +297,7 @@ take_block(struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
 	struct sum_stream s;
 	uint64_t summed = begin, from, to;
 	enter_block(w, begin);
-	if (!w->file->sums) {
+	if (!manifest_plain_sums(w->file)) {
 		fetch_crc_add(w->f->crc, w->unit->file, begin, end, bytes);
 		place_all(w, begin, end, bytes);
 		return 0;
@@ -339,6 +344,8 @@ read_range(struct worker *w, uint64_t begin, uint64_t end, struct pawl_error *er
 {
 	const unsigned only = w->f->job->only_copy;
 	const size_t n = (size_t)(end - begin);
+	if (w->packed)
+		return packed_read(w->packed, begin, w->buffer, n, err);
 	return only ? store_read_copy(w->f->store, w->reader, only - 1, begin, w->buffer, n, err)
 	            : store_read(w->f->store, w->reader, begin, w->buffer, n, err);
 }
@@ -369,8 +376,8 @@ take_view(struct worker *w)
 {
 	const struct reshard_unit *unit = w->unit;
 	struct store_view view;
-	if (w->f->job->only_copy)
-		return 0; /* a view is of any copy */
+	if (w->f->job->only_copy || w->packed)
+		return 0; /* a view is of any copy, and as the file lies there */
 	int rc = store_view(w->f->store, w->reader, unit->begin, (size_t)(unit->end - unit->begin), &view, NULL);
 	if (rc <= 0)
 		return 0; /* an error too: the plain read meets it again and reports it */
@@ -438,6 +445,9 @@ open_file(struct fetching *f, const struct manifest_file *info, struct open_file
 	if (rc == 0 && *ret_end != info->nbytes)
 		return err_set(err, PAWL_ECORRUPT, "%" PRIu64 " bytes expected in the file, %" PRIu64 " found",
 		               info->nbytes, *ret_end);
+	if (rc == 0 && info->codec)
+		rc = packed_open(f->store, file->reader, info->name, info->nbytes, info->plain_bytes, f->job->only_copy,
+		                 &file->packed, err);
 	return rc;
 }
 
@@ -456,6 +466,7 @@ enter_file(struct worker *w)
 		file->bad = rc < 0;
 	}
 	w->reader = file->bad ? NULL : file->reader;
+	w->packed = file->packed;
 	pthread_mutex_unlock(&f->lock);
 	return rc < 0 ? report(w, end < size ? end : size, end > size ? end : size, &err) : 0;
 }
@@ -465,10 +476,14 @@ leave_file(struct worker *w)
 {
 	struct open_file *file = &w->f->files[w->unit->file];
 	struct store_reader *done = NULL;
+	struct packed *packed = NULL;
 	pthread_mutex_lock(&w->f->lock);
-	if (--file->units_left == 0)
+	if (--file->units_left == 0) {
 		done = steal(&file->reader);
+		packed = steal(&file->packed);
+	}
 	pthread_mutex_unlock(&w->f->lock);
+	packed_close(packed);
 	if (done)
 		store_close_reader(w->f->store, done);
 }
@@ -591,6 +606,7 @@ fetch_run(struct fetch *fetch, const struct fetch_job *job, struct pawl_error *e
 	fetch_crc_free(f.crc);
 	pthread_mutex_destroy(&f.lock);
 	for (uint64_t i = 0; i < m->n_files; i++) {
+		packed_close(files[i].packed);
 		if (files[i].reader)
 			store_close_reader(fetch->store, files[i].reader);
 	}

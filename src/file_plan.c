@@ -61,6 +61,22 @@ file_plan_crc(struct file_plan *plan, size_t tensor, struct pawl_error *err)
 	return add(plan, (struct file_piece){FILE_CRC, .nbytes = 4, .tensor = tensor}, err);
 }
 
+size_t
+file_plan_at(const struct file_plan *plan, uint64_t offset)
+{
+	size_t low = 0, high = plan->n;
+
+	while (low < high) {
+		const size_t mid = low + (high - low) / 2;
+
+		if (plan->pieces[mid].at + plan->pieces[mid].nbytes > offset)
+			high = mid;
+		else
+			low = mid + 1;
+	}
+	return low;
+}
+
 int
 file_plan_safetensors(const struct pawl_state *state, const struct file_plan_opts *opts, struct file_plan *ret,
                       struct pawl_error *err)

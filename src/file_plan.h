@@ -46,7 +46,11 @@ int file_plan_pt(const struct pawl_state *state, const struct file_plan_opts *op
 /* All tensors, and in the metadata the tree with all that is not a tensor, as in a checkpoint's first pack. */
 int file_plan_safetensors(const struct pawl_state *state, const struct file_plan_opts *opts, struct file_plan *ret,
                           struct pawl_error *err);
+/* torch's name for a dtype, without "torch."; NULL = it has none. */
+const char *file_plan_torch_dtype(int dtype);
 void file_plan_clear(struct file_plan *plan);
+/* The first piece that ends behind offset; plan->n = none. */
+size_t file_plan_at(const struct file_plan *plan, uint64_t offset);
 
 /* For file_pt.c: a piece at the end. bytes: those from bytes_at on, up to the end of plan->bytes; none if there are none. */
 int file_plan_bytes(struct file_plan *plan, size_t bytes_at, struct pawl_error *err);

@@ -67,6 +67,12 @@ static const struct {
 	[PAWL_F8_E5M2FNUZ] = {NULL, "float8_e5m2fnuz"},
 };
 
+const char *
+file_plan_torch_dtype(int dtype)
+{
+	return torch_types[dtype].dtype;
+}
+
 struct pickler {
 	const struct pawl_state *state;
 	const struct file_plan_opts *opts;
@@ -91,8 +97,8 @@ static void
 put_empty_odict(struct pickler *p)
 {
 	put_global(p, GLOBAL_ORDERED, "collections", "OrderedDict");
-	pickle_put_op(p->out, PICKLE_EMPTY_TUPLE);
-	pickle_put_op(p->out, PICKLE_REDUCE);
+	pickle_put_op(p->out, PICKLE_OP_EMPTY_TUPLE);
+	pickle_put_op(p->out, PICKLE_OP_REDUCE);
 }
 
 static int
@@ -100,7 +106,7 @@ put_scalar(struct pickler *p, const struct pawl_scalar *value)
 {
 	switch (value->type) {
 	case PAWL_NONE:
-		pickle_put_op(p->out, PICKLE_NONE);
+		pickle_put_op(p->out, PICKLE_OP_NONE);
 		return 0;
 	case PAWL_BOOLEAN:
 		pickle_put_bool(p->out, value->i != 0);
@@ -142,10 +148,10 @@ put_extents(struct pickler *p, const struct pawl_tensor_info *info, bool strides
 		extents[d] = strides ? stride : size;
 		stride *= size > 0 ? size : 1;
 	}
-	pickle_put_op(p->out, PICKLE_MARK);
+	pickle_put_op(p->out, PICKLE_OP_MARK);
 	for (uint32_t d = 0; d < n; d++)
 		pickle_put_int(p->out, (int64_t)extents[d]);
-	pickle_put_op(p->out, PICKLE_TUPLE);
+	pickle_put_op(p->out, PICKLE_OP_TUPLE);
 }
 
 /* ('storage', class, key, 'cpu', number of elements) as a persistent id. */
@@ -157,7 +163,7 @@ put_storage(struct pickler *p, size_t tensor, const struct pawl_tensor_info *inf
 	char key[24];
 
 	snprintf(key, sizeof(key), "%zu", tensor);
-	pickle_put_op(p->out, PICKLE_MARK);
+	pickle_put_op(p->out, PICKLE_OP_MARK);
 	pickle_put_str(p->out, "storage", 7);
 	if (class)
 		put_global(p, GLOBAL_STORAGE + (unsigned)info->dtype, "torch", class);
@@ -166,8 +172,8 @@ put_storage(struct pickler *p, size_t tensor, const struct pawl_tensor_info *inf
 	pickle_put_str(p->out, key, strlen(key));
 	pickle_put_str(p->out, "cpu", 3);
 	pickle_put_int(p->out, (int64_t)n);
-	pickle_put_op(p->out, PICKLE_TUPLE);
-	pickle_put_op(p->out, PICKLE_PERSISTENT);
+	pickle_put_op(p->out, PICKLE_OP_TUPLE);
+	pickle_put_op(p->out, PICKLE_OP_PERSISTENT);
 }
 
 static void
@@ -179,7 +185,7 @@ put_rebuilt(struct pickler *p, size_t tensor, const struct pawl_tensor_info *inf
 		put_global(p, GLOBAL_TENSOR, "torch._utils", "_rebuild_tensor_v2");
 	else
 		put_global(p, GLOBAL_TENSOR_DTYPE, "torch._utils", "_rebuild_tensor_v3");
-	pickle_put_op(p->out, PICKLE_MARK);
+	pickle_put_op(p->out, PICKLE_OP_MARK);
 	put_storage(p, tensor, info);
 	pickle_put_int(p->out, 0); /* its first element */
 	put_extents(p, info, false, halves);
@@ -188,8 +194,8 @@ put_rebuilt(struct pickler *p, size_t tensor, const struct pawl_tensor_info *inf
 	put_empty_odict(p); /* backward hooks */
 	if (!typed)
 		put_global(p, GLOBAL_DTYPE + (unsigned)info->dtype, "torch", torch_types[info->dtype].dtype);
-	pickle_put_op(p->out, PICKLE_TUPLE);
-	pickle_put_op(p->out, PICKLE_REDUCE);
+	pickle_put_op(p->out, PICKLE_OP_TUPLE);
+	pickle_put_op(p->out, PICKLE_OP_REDUCE);
 }
 
 static int
@@ -222,12 +228,12 @@ put_tensor(struct pickler *p, const struct pawl_node *node)
 		return 0;
 	}
 	put_global(p, GLOBAL_PARAMETER, "torch._utils", "_rebuild_parameter");
-	pickle_put_op(p->out, PICKLE_MARK);
+	pickle_put_op(p->out, PICKLE_OP_MARK);
 	put_rebuilt(p, node->tensor, &t->info, false);
 	pickle_put_bool(p->out, strcmp(node->kind, "torch_parameter_nograd") != 0);
 	put_empty_odict(p);
-	pickle_put_op(p->out, PICKLE_TUPLE);
-	pickle_put_op(p->out, PICKLE_REDUCE);
+	pickle_put_op(p->out, PICKLE_OP_TUPLE);
+	pickle_put_op(p->out, PICKLE_OP_REDUCE);
 	return 0;
 }
 
@@ -276,21 +282,21 @@ put_node(struct pickler *p, const struct pawl_node *node)
 		if (node->type == PAWL_ODICT)
 			put_empty_odict(p);
 		else
-			pickle_put_op(p->out, PICKLE_EMPTY_DICT);
-		pickle_put_op(p->out, PICKLE_MARK);
+			pickle_put_op(p->out, PICKLE_OP_EMPTY_DICT);
+		pickle_put_op(p->out, PICKLE_OP_MARK);
 		TRY(put_children(p, node, true));
-		pickle_put_op(p->out, PICKLE_SETITEMS);
+		pickle_put_op(p->out, PICKLE_OP_SETITEMS);
 		return 0;
 	case PAWL_LIST:
-		pickle_put_op(p->out, PICKLE_EMPTY_LIST);
-		pickle_put_op(p->out, PICKLE_MARK);
+		pickle_put_op(p->out, PICKLE_OP_EMPTY_LIST);
+		pickle_put_op(p->out, PICKLE_OP_MARK);
 		TRY(put_children(p, node, false));
-		pickle_put_op(p->out, PICKLE_APPENDS);
+		pickle_put_op(p->out, PICKLE_OP_APPENDS);
 		return 0;
 	case PAWL_TUPLE:
-		pickle_put_op(p->out, PICKLE_MARK);
+		pickle_put_op(p->out, PICKLE_OP_MARK);
 		TRY(put_children(p, node, false));
-		pickle_put_op(p->out, PICKLE_TUPLE);
+		pickle_put_op(p->out, PICKLE_OP_TUPLE);
 		return 0;
 	case PAWL_PER_RANK:
 	case PAWL_DIFFERS:

@@ -3,7 +3,7 @@
  * files: pawl_files_*: the queue of single files, their tickets and errors. Called by users, saver.c and the language
  * bindings; calls files_name.c, the plans of the formats, files_copy.c and files_write.c.
  *
- *   caller: target, plan, checks, image -> STAGED, returns       worker: file after file -> SETTLED or FAILED
+ *   caller: target, plan, checks, queued, image -> STAGED, returns    worker: file after file -> SETTLED or FAILED
  *
  * Memory (P16): of the images that wait to be written, FREE_BYTES or as much as the new one, whichever is more; a save
  * beyond that waits for earlier ones.
@@ -216,6 +216,8 @@ free_job(struct files_job **pjob)
 	mem_free(job->sums);
 	mem_free(job->summed);
 	mem_free(job->data);
+	mem_free(job->copied);
+	pthread_cond_destroy(&job->changed);
 	pthread_mutex_destroy(&job->lock);
 	mem_free(job);
 	*pjob = NULL;
@@ -298,6 +300,7 @@ make_job(struct pawl_files *f, const char *path, const struct pawl_file_opts *op
 	if (!job)
 		return err_set(err, PAWL_ENOMEM, "files: out of memory");
 	pthread_mutex_init(&job->lock, NULL);
+	cond_init(&job->changed);
 	job->files = f;
 	job->begin_ns = clock_mono_ns();
 	job->overwrite = opts->overwrite != 0;
@@ -320,23 +323,18 @@ make_job(struct pawl_files *f, const char *path, const struct pawl_file_opts *op
 	return 0;
 }
 
-/* Hands a job with its image to the worker; then it is gone. */
+/* Queues a job, of which the image is only begun. */
 static int
-submit(struct pawl_files *f, struct files_job **pjob, struct pawl_error *err)
+submit(struct pawl_files *f, struct files_job *job, struct pawl_error *err)
 {
-	struct files_job *job = *pjob;
 	struct pawl_ticket *ticket = ticket_ref(job->ticket);
 
 	pthread_mutex_lock(&f->lock);
 	int rc = make_place(f, err);
 
-	if (rc == 0) {
-		/* the stage first: the worker may be quick */
-		ticket_stage(ticket, PAWL_STAGE_STAGED);
+	if (rc == 0)
 		rc = pool_add(f->worker, NULL, write_job, job, err);
-	}
 	if (rc == 0) {
-		*pjob = NULL;
 		f->tickets[f->n_tickets++] = ticket;
 		f->n_begun++;
 	}
@@ -355,24 +353,24 @@ save(struct pawl_files *f, const char *path, const struct pawl_file_opts *opts, 
 	TRY(pawl_files_check(f, err));
 	TRY(make_job(f, path, opts, state, &job, err));
 	reserve(f, job);
-	int rc = files_copy(job, state, err);
+	const int rc = files_copy_begin(job, state, err);
 
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", path);
-	job->staged_ns = job->written_ns = clock_mono_ns();
+	TRY(submit(f, job, err));
 
 	struct pawl_ticket *ticket = ticket_ref(job->ticket);
 	const int64_t begin_ns = job->begin_ns;
 
-	rc = submit(f, &job, err);
+	files_copy(steal(&job));
 	pthread_mutex_lock(&ticket->lock);
 	ticket->stats.blocked_seconds = (double)(clock_mono_ns() - begin_ns) / 1e9;
 	pthread_mutex_unlock(&ticket->lock);
-	if (rc == 0 && ret)
+	if (ret)
 		*ret = ticket;
 	else
 		pawl_ticket_free(ticket);
-	return rc;
+	return 0;
 }
 
 int

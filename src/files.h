@@ -7,7 +7,8 @@
  *   files_write.c  the image -> the disk, and its name
  *   files.c        the queue, the tickets, and what all jobs share
  *
- * A job belongs to the caller until its image is complete, then to the one thread that writes.
+ * A plain file is written while its image is still being copied, behind the copying threads. A job belongs to the
+ * caller until it is queued, then to the one thread that writes, which waits until the caller is through with it.
  */
 #ifndef PAWL_FILES_H
 #define PAWL_FILES_H
@@ -77,10 +78,15 @@ struct files_job {
 	size_t *summed;                 /* per tensor: the piece of which the CRC-32 is taken; SIZE_MAX = none */
 	const void **data;              /* per tensor: its contiguous bytes; NULL = to be gathered */
 	uint64_t unit_bytes;
-	atomic_uint_fast64_t next; /* unit */
+	atomic_uint_fast64_t next; /* unit to copy */
 
-	pthread_mutex_t lock; /* guards below; writing */
-	int failed;
+	atomic_uint_fast64_t next_write; /* unit to write */
+	pthread_mutex_t lock;            /* guards below */
+	pthread_cond_t changed;
+	unsigned char *copied; /* per unit of copying */
+	uint64_t n_copied;     /* units from the first one on */
+	bool is_image;         /* all is copied, and the caller's thread is through with the job */
+	int failed;            /* of writing */
 	struct pawl_error error;
 	struct store_file *file;
 };
@@ -93,8 +99,12 @@ int files_temp_name(char ret[FILES_TEMP_BYTES], struct pawl_error *err);
 /* Removes from a folder what processes of this host left that are dead for certain. Failures are passed over. */
 void files_sweep(struct store *folder);
 
-/* files_copy.c: takes the region and fills it, all but the sums. */
-int files_copy(struct files_job *job, const struct pawl_state *state, struct pawl_error *err);
+/* files_copy.c: all that can fail comes first: takes the region, and calls the caller's framework. */
+int files_copy_begin(struct files_job *job, const struct pawl_state *state, struct pawl_error *err);
+/* Fills the region, all but the sums. The job is the writing thread's when it returns. */
+void files_copy(struct files_job *job);
+/* Waits until the first `end` bytes of the image are there; UINT64_MAX: until the caller is through with the job. */
+void files_copy_wait(struct files_job *job, uint64_t end);
 
 /* files_write.c: the background half; settles the ticket. The region is given back. */
 void files_write(struct files_job *job);

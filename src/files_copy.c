@@ -5,12 +5,15 @@
  *
  * Promise P1: the sums are taken in the same pass, from the bytes the caller gave. The image is cut into units of
  * neighbouring bytes, whatever pieces lie in them; each thread takes the next one, faults its pages in if they are new,
- * and copies in steps that stay in the cache for the sum.
+ * and copies in steps that stay in the cache for the sum. Those who write follow the units that are there from the
+ * first one on without a gap.
  */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/sum.h"
 #include "files.h"
 #include "state.h"
 
@@ -37,32 +40,20 @@ copy_tensor(struct files_job *job, size_t p, uint64_t from, uint64_t to)
 		const size_t n = to - from < STEP_BYTES ? (size_t)(to - from) : STEP_BYTES;
 		char *dst = image_at(job, piece->at + from);
 
+		const uint64_t after = piece->nbytes - from - n;
+
 		if (!data)
 			tensor_gather(&job->state->tensors[piece->tensor].src, from, n, dst);
-		if (is_summed)
-			sum ^= crc32_part(&job->files->crc, data ? data + from : dst, n, piece->nbytes - from - n);
-		if (data && data + from != dst)
-			memcpy(dst, data + from, n);
+		if (!data || data + from == dst) /* it is there */
+			sum ^= is_summed ? crc32_part(&job->files->crc, dst, n, after) : 0;
+		else if (is_summed)
+			sum ^= crc32_copy_part(&job->files->crc, dst, data + from, n, after);
+		else
+			sum_copy(NULL, dst, data + from, n);
 		from += n;
 	}
 	if (is_summed)
 		atomic_fetch_xor(&job->sums[piece->tensor], sum);
-}
-
-static size_t
-piece_at(const struct file_plan *plan, uint64_t offset)
-{
-	size_t low = 0, high = plan->n;
-
-	while (low < high) {
-		const size_t mid = low + (high - low) / 2;
-
-		if (plan->pieces[mid].at + plan->pieces[mid].nbytes > offset)
-			high = mid;
-		else
-			low = mid + 1;
-	}
-	return low;
 }
 
 static void
@@ -72,7 +63,7 @@ copy_range(struct files_job *job, uint64_t begin, uint64_t end)
 
 	if (job->region.cold)
 		arena_fault_in(image_at(job, begin), (size_t)(end - begin));
-	for (size_t i = piece_at(plan, begin); i < plan->n && plan->pieces[i].at < end; i++) {
+	for (size_t i = file_plan_at(plan, begin); i < plan->n && plan->pieces[i].at < end; i++) {
 		const struct file_piece *p = &plan->pieces[i];
 		const uint64_t from = p->at > begin ? 0 : begin - p->at;
 		const uint64_t to = p->at + p->nbytes < end ? p->nbytes : end - p->at;
@@ -84,6 +75,28 @@ copy_range(struct files_job *job, uint64_t begin, uint64_t end)
 	}
 }
 
+static uint64_t
+n_units(const struct files_job *job)
+{
+	return (job->plan.nbytes + job->unit_bytes - 1) / job->unit_bytes;
+}
+
+/* A unit is there: those who write hear of it if it is the one that was missing. */
+static void
+mark_copied(struct files_job *job, uint64_t unit)
+{
+	const uint64_t n = n_units(job);
+
+	pthread_mutex_lock(&job->lock);
+	job->copied[unit] = 1;
+	if (unit == job->n_copied) {
+		while (job->n_copied < n && job->copied[job->n_copied])
+			job->n_copied++;
+		pthread_cond_broadcast(&job->changed);
+	}
+	pthread_mutex_unlock(&job->lock);
+}
+
 /* Job of a copying thread, and of the caller. */
 static void
 copy_work(void *arg)
@@ -91,13 +104,24 @@ copy_work(void *arg)
 	struct files_job *job = arg;
 
 	for (;;) {
-		const uint64_t begin = atomic_fetch_add(&job->next, 1) * job->unit_bytes;
+		const uint64_t unit = atomic_fetch_add(&job->next, 1), begin = unit * job->unit_bytes;
 
 		if (begin >= job->plan.nbytes)
 			return;
 		const uint64_t left = job->plan.nbytes - begin;
 		copy_range(job, begin, begin + (left < job->unit_bytes ? left : job->unit_bytes));
+		mark_copied(job, unit);
 	}
+}
+
+void
+files_copy_wait(struct files_job *job, uint64_t end)
+{
+	pthread_mutex_lock(&job->lock);
+	while (end == UINT64_MAX ? !job->is_image
+	                         : job->n_copied < n_units(job) && job->n_copied * job->unit_bytes < end)
+		cond_wait_until(&job->changed, &job->lock, -1);
+	pthread_mutex_unlock(&job->lock);
 }
 
 static int
@@ -175,21 +199,27 @@ unit_bytes(const struct files_job *job)
 }
 
 int
-files_copy(struct files_job *job, const struct pawl_state *state, struct pawl_error *err)
+files_copy_begin(struct files_job *job, const struct pawl_state *state, struct pawl_error *err)
+{
+	TRY(check_tensors(job, state, err));
+	TRY(make_tables(job, state, err));
+	job->unit_bytes = unit_bytes(job);
+	job->copied = mem_zalloc(n_units(job) + 1, 1);
+	if (!job->copied)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", job->target.path);
+	TRY(arena_take_cold(job->files->arena, (size_t)job->plan.nbytes, &job->region, err));
+	TRY(fill_tensors(job, state, err));
+	job->state = state;
+	return 0;
+}
+
+void
+files_copy(struct files_job *job)
 {
 	struct pool *copiers = job->files->copiers;
 	struct group group;
 	unsigned helpers = copiers ? pool_threads(copiers) : 0;
-
-	TRY(check_tensors(job, state, err));
-	TRY(make_tables(job, state, err));
-	TRY(arena_take_cold(job->files->arena, (size_t)job->plan.nbytes, &job->region, err));
-	TRY(fill_tensors(job, state, err));
-	job->state = state;
-	job->unit_bytes = unit_bytes(job);
-	atomic_store(&job->next, 0);
-
-	const uint64_t units = (job->plan.nbytes + job->unit_bytes - 1) / job->unit_bytes;
+	const uint64_t units = n_units(job);
 
 	if (helpers >= units)
 		helpers = units ? (unsigned)units - 1 : 0;
@@ -203,5 +233,10 @@ files_copy(struct files_job *job, const struct pawl_state *state, struct pawl_er
 	group_clear(&group);
 	job->state = NULL;
 	arena_warm(job->files->arena, &job->region);
-	return 0;
+	ticket_stage(job->ticket, PAWL_STAGE_STAGED);
+	pthread_mutex_lock(&job->lock);
+	job->staged_ns = clock_mono_ns();
+	job->is_image = true;
+	pthread_cond_broadcast(&job->changed);
+	pthread_mutex_unlock(&job->lock);
 }

@@ -3,7 +3,8 @@
  * files_write: the image of a file -> the disk, under a hidden name; then its own name. Called by files.c on the thread
  * that writes file after file; calls the store of the folder (direct I/O, reservation, fsync) and codec.
  *
- *   sums filled in -> written by several threads, or through the compression -> fsync -> renamed -> folder fsynced
+ *   behind the copying: sums filled in, written by several threads; or, after it, through the compression
+ *   -> fsync -> renamed -> folder fsynced
  *
  * Promises P4 (until the file has its name, what had it stays; a failure leaves nothing), P5 (an error of write, fsync
  * or close is final).
@@ -19,22 +20,25 @@
 #include "base/mem.h"
 #include "files.h"
 
+/* Waits for bytes [begin, end) of the image and all before them, and puts the sums among them there: each one is of a
+ * tensor that lies before it. */
 static void
-put_sums(struct files_job *job)
+finish_image(struct files_job *job, uint64_t begin, uint64_t end)
 {
-	for (size_t i = 0; i < job->plan.n; i++) {
+	files_copy_wait(job, end);
+	for (size_t i = file_plan_at(&job->plan, begin); i < job->plan.n && job->plan.pieces[i].at < end; i++) {
 		const struct file_piece *p = &job->plan.pieces[i];
-		unsigned char *at = (unsigned char *)job->region.ptr + p->at;
 
 		if (p->kind != FILE_CRC)
 			continue;
-		/* the tensor lies before it, as a piece or, with no bytes, as none */
+		/* the tensor is a piece or, with no bytes, none */
 		uint64_t nbytes =
 			job->summed[p->tensor] < job->plan.n ? job->plan.pieces[job->summed[p->tensor]].nbytes : 0;
 		const uint32_t sum = crc32_whole(&job->files->crc, atomic_load(&job->sums[p->tensor]), nbytes);
 
 		for (unsigned b = 0; b < 4; b++)
-			at[b] = (unsigned char)(sum >> 8 * b);
+			if (p->at + b >= begin && p->at + b < end) /* the rest is another thread's */
+				((unsigned char *)job->region.ptr)[p->at + b] = (unsigned char)(sum >> 8 * b);
 	}
 }
 
@@ -46,13 +50,15 @@ write_work(void *arg)
 	struct files_job *job = arg;
 
 	for (;;) {
-		const uint64_t at = atomic_fetch_add(&job->next, 1) * FILES_UNIT_BYTES, left = job->plan.nbytes - at;
+		const uint64_t at = atomic_fetch_add(&job->next_write, 1) * FILES_UNIT_BYTES;
 		struct pawl_error err = {0};
 
 		if (at >= job->plan.nbytes)
 			return;
-		const int rc = store_write(job->store, job->file, at, (const char *)job->region.ptr + at,
-		                           (size_t)(left < FILES_UNIT_BYTES ? left : FILES_UNIT_BYTES), &err);
+		const uint64_t left = job->plan.nbytes - at, n = left < FILES_UNIT_BYTES ? left : FILES_UNIT_BYTES;
+		finish_image(job, at, at + n);
+		const int rc =
+			store_write(job->store, job->file, at, (const char *)job->region.ptr + at, (size_t)n, &err);
 
 		if (rc == 0)
 			continue;
@@ -62,7 +68,7 @@ write_work(void *arg)
 			job->error = err;
 		}
 		pthread_mutex_unlock(&job->lock);
-		atomic_store(&job->next, job->plan.nbytes / FILES_UNIT_BYTES + 1); /* the others need not go on */
+		atomic_store(&job->next_write, job->plan.nbytes / FILES_UNIT_BYTES + 1); /* no need to go on */
 		return;
 	}
 }
@@ -75,7 +81,6 @@ write_plain(struct files_job *job, struct pawl_error *err)
 	struct group group;
 
 	TRY(store_create(job->store, job->temp, &create, &job->file, err));
-	atomic_store(&job->next, 0);
 	group_init(&group);
 	for (unsigned i = 1; i < pool_threads(job->files->writers) && i < units; i++) {
 		if (pool_add(job->files->writers, &group, write_work, job, NULL) < 0)
@@ -127,6 +132,9 @@ pack_image(struct files_job *job, struct packed_file *f, struct pawl_error *err)
 {
 	PAWL_CLEAN(free_writer) struct codec_writer *w = NULL;
 
+	/* The processors are the caller's first, who waits for the copy. */
+	files_copy_wait(job, UINT64_MAX);
+	finish_image(job, 0, job->plan.nbytes);
 	TRY(codec_writer_new(job->target.codec, job->level, job->files->threads, put_packed, f, &w, err));
 	for (uint64_t at = 0; at < job->plan.nbytes; at += FILES_UNIT_BYTES) {
 		const uint64_t left = job->plan.nbytes - at;
@@ -183,18 +191,29 @@ reveal(struct files_job *job, struct pawl_error *err)
 	return store_move(job->store, job->temp, name, err);
 }
 
+/* To free a large file takes the file system as long as to write it: while it is open here, that does not happen before
+ * the new one has its name. -1: there is none. */
+static int
+hold_old(const struct files_job *job)
+{
+	PAWL_FREE char *path = job->overwrite ? mem_printf("%s/%s", job->store->root, job->target.name) : NULL;
+
+	return path ? open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
+}
+
 /* The region is given back as soon as its bytes are on the disk. */
 static int
-write_all(struct files_job *job, struct pawl_error *err)
+write_all(struct files_job *job, int *ret_old, struct pawl_error *err)
 {
-	put_sums(job);
 	int rc = job->target.codec ? write_packed(job, err) : write_plain(job, err);
 
+	files_copy_wait(job, UINT64_MAX); /* the caller's, after a failure */
 	files_release_image(job);
 	if (rc < 0)
 		return rc;
 	job->written_ns = clock_mono_ns();
 	ticket_stage(job->ticket, PAWL_STAGE_WRITTEN);
+	*ret_old = hold_old(job);
 	rc = reveal(job, err);
 	if (rc < 0) {
 		store_remove(job->store, job->temp, NULL);
@@ -225,7 +244,8 @@ files_write(struct files_job *job)
 {
 	struct pawl_error err = {0};
 	struct store_entry entry = {0};
-	const int rc = write_all(job, &err);
+	PAWL_FD int old = -1; /* closed when everybody has been told */
+	const int rc = write_all(job, &old, &err);
 
 	if (rc < 0) {
 		err_prefix(&err, rc, "%s", job->target.path);

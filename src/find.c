@@ -91,17 +91,10 @@ catalog_items(const struct catalog *c, struct retain_item **ret, size_t *ret_n, 
 
 		if (!e->summary || e->at)
 			continue;
-		items[n++] = (struct retain_item){.id = e->id,
-		                                  .step = e->summary->step,
-		                                  .unix_seconds = (double)e->summary->unix_ns / 1e9,
-		                                  .bytes = e->summary->new_bytes,
-		                                  .metrics = e->metrics,
-		                                  .n_metrics = e->n_metrics,
-		                                  .pinned = e->pinned,
-		                                  .held = e->held,
-		                                  .nonfinite = e->summary->nonfinite,
-		                                  .unmirrored = mirrors_lack(c->mirrors, e),
-		                                  .spent = mirrors_spend(c->mirrors, e)};
+		items[n] = catalog_retain_item(e);
+		items[n].held = e->held;
+		items[n].unmirrored = mirrors_lack(c->mirrors, e);
+		items[n++].spent = mirrors_spend(c->mirrors, e);
 	}
 	*ret = items;
 	*ret_n = n;
@@ -349,6 +342,7 @@ copy_summary(const struct manifest *m, struct pawl_info *ret)
 	ret->progress = m->progress;
 	ret->bytes = m->bytes;
 	ret->new_bytes = m->new_bytes;
+	ret->plain_bytes = m->plain_bytes ? m->plain_bytes : m->bytes;
 	ret->n_tensors = m->n_tensors;
 	ret->n_files = m->n_files;
 	while (m->files && ret->n_files > 0 && m->files[ret->n_files - 1].memory) /* only in name (foreign_tree.h) */
@@ -456,13 +450,7 @@ pawl_metadata(struct pawl *run, uint64_t id, struct pawl_state **ret, struct paw
 
 	if (!run || !ret)
 		return err_set(err, PAWL_EUSAGE, "metadata: expected a run and a place for the state, found NULL");
-	run_lock(run);
-	const struct catalog_entry *e = catalog_get(&run->catalog, id);
-	int rc = e ? mirrors_manifest(run, e, true, &m, err)
-	           : err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->root,
-	                     (unsigned long long)id);
-	run_unlock(run);
-	TRY(rc);
+	TRY(mirrors_manifest(run, id, true, &m, err));
 	*ret = steal(&m->metadata);
 	manifest_free(m);
 	return 0;

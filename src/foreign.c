@@ -197,22 +197,11 @@ ends_with(const char *text, const char *suffix)
 	return len >= n && strcmp(text + len - n, suffix) == 0;
 }
 
-struct open_file {
-	struct store *store;
-	struct store_reader *reader;
-};
-
-static void
-close_file(struct open_file *f)
-{
-	store_close_reader(f->store, f->reader);
-}
-
 static int
 sniff(struct store *store, const char *key, const char *given, const struct foreign_format **ret,
       struct pawl_error *err)
 {
-	PAWL_CLEAN(close_file) struct open_file f = {.store = store};
+	PAWL_CLEAN(store_opened_close) struct store_opened f = {.store = store};
 	unsigned char first[SNIFF_BYTES];
 	uint64_t nbytes;
 

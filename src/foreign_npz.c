@@ -99,9 +99,10 @@ check_member(const struct reader *r, const struct zip_member *member, struct paw
 		               "%s: member '%.200s' is no array (its name does not end with " SUFFIX ")", what,
 		               member->name);
 	if (member->compressed)
-		return err_set(err, PAWL_EUNSUPPORTED,
-		               "%s: member '%.200s' is compressed; save it with numpy.savez, not savez_compressed",
-		               what, member->name);
+		return err_set(
+			err, PAWL_EUNSUPPORTED,
+			"%s: member '%.200s' is compressed, inside of a file that is so as well; expected one of the two",
+			what, member->name);
 	return 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gather: see gather.h. Called by commit.c and agree.c; calls meet.c, meet_text.c, the store. Promises P11, P16. */
+/* gather: see gather.h. Called by commit_ranks.c and agree.c; calls gather_late.c, meet.c, meet_text.c, the store.
+ * Promises P11, P16. */
 #include "gather.h"
 
 #include <inttypes.h>
@@ -10,15 +11,17 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "gather_late.h"
 #include "manifest.h"
 #include "meet_text.h"
 
 #define VERDICT "verdict.json"
 #define FAULT_MAX_BYTES ((size_t)8192)
-#define LOOK_MS 250          /* between two looks whether processes still live */
-#define FAR_LOOK_MS 2000     /* the same in a bucket */
+#define LOOK_MS 250      /* between two looks whether processes still live */
+#define FAR_LOOK_MS 2000 /* the same in a bucket */
+#define TELL_MS 2000
+#define SETTLE_MS 1000
 #define JOIN_GRACE_MS 120000 /* a rank that has never come this long after rank 0 will not come any more */
-#define NAMED_RANKS 8
 #define READERS 16 /* parts are read side by side: thousands of them, one after the other, would take rank 0 long */
 
 /* How often one looks: in a bucket every look is a request, which takes its time and is paid for. */
@@ -42,9 +45,11 @@ pace_of(struct store *store)
 }
 
 static void
-rest(struct pace *p)
+rest(struct pace *p, int64_t deadline_ms)
 {
-	clock_sleep_ms(p->pause_ms);
+	int64_t left_ms = deadline_ms - clock_mono_ms();
+
+	clock_sleep_ms(left_ms < 1 ? 1 : left_ms < p->pause_ms ? left_ms : p->pause_ms);
 	p->pause_ms = p->pause_ms * 2 < p->last_ms ? p->pause_ms * 2 : p->last_ms;
 }
 
@@ -134,7 +139,8 @@ get_error(const char *what, const struct json *root, struct pawl_error *ret, str
 }
 
 struct gathering {
-	struct store *store;
+	const struct gather_round *round;
+	struct store *store; /* the round's */
 	struct meet *m;
 	const char *token;
 	gather_fn *fn;
@@ -297,22 +303,6 @@ look_once(struct gathering *g, struct pawl_error *err)
 	return take_parts(g, err);
 }
 
-/* "1, 2, 5 and 7 more" */
-static void
-put_ranks(struct buf *out, const bool *is_named, uint32_t world)
-{
-	uint32_t n = 0, total = 0;
-
-	for (uint32_t r = 0; r < world; r++)
-		total += is_named[r];
-	buf_puts(out, total == 1 ? "rank " : "ranks ");
-	for (uint32_t r = 0; r < world && n < NAMED_RANKS; r++)
-		if (is_named[r])
-			buf_printf(out, "%s%u", n++ ? ", " : "", r);
-	if (total > n)
-		buf_printf(out, " and %u more", total - n);
-}
-
 /* Does any rank that is waited for live no more, or has it been started again? */
 static int
 check_missing(struct gathering *g, struct pawl_error *err)
@@ -342,43 +332,37 @@ check_missing(struct gathering *g, struct pawl_error *err)
 		unseen[r] = state == MEET_UNSEEN;
 		any = any || unseen[r];
 	}
-	if (!any || clock_mono_ms() < meet_since_ms(g->m) + JOIN_GRACE_MS)
-		return 0;
-	PAWL_CLEAN(buf_clear) struct buf names = {0};
+	int64_t since_ms = clock_mono_ms() - meet_since_ms(g->m);
 
-	put_ranks(&names, unseen, world);
-	return err_set(
-		err, PAWL_ETIMEOUT,
-		"%s of %u never opened this run; every rank must open it and save, or, if only this process saves, "
-		"it must be opened with a world size of 1",
-		buf_str(&names), world);
+	if (any && since_ms >= JOIN_GRACE_MS)
+		return gather_late_opening(g->round, unseen, since_ms, err);
+	gather_late_note(g->round, g->seen, unseen);
+	return 0;
 }
 
-static int
-too_late(struct gathering *g, int64_t waited_ms, struct pawl_error *err)
+int64_t
+gather_patience_ms(uint32_t rank, int64_t timeout_ms)
 {
-	uint32_t world = meet_world(g->m);
-	PAWL_CLEAN(buf_clear) struct buf names = {0};
-	PAWL_FREE bool *missing = mem_zalloc(world, sizeof(*missing));
+	const int64_t twentieth = timeout_ms / 20, tenth = timeout_ms / 10;
+	/* For the verdict to be made and to come; and for who has waited in vain to call the save off. */
+	const int64_t to_tell_ms = twentieth + (tenth < TELL_MS ? tenth : TELL_MS);
+	const int64_t to_settle_ms = twentieth < SETTLE_MS ? twentieth : SETTLE_MS;
 
-	if (!missing)
-		return err_set(err, PAWL_ENOMEM, "save: out of memory");
-	for (uint32_t r = 1; r < world; r++)
-		missing[r] = !g->seen[r];
-	put_ranks(&names, missing, world);
-	return err_set(err, PAWL_ETIMEOUT, "%s of %u gave no part within %.1f s", buf_str(&names), world,
-	               (double)waited_ms / 1000);
+	return timeout_ms - (rank == 0 ? to_tell_ms : to_settle_ms);
 }
 
 int
-gather_parts(struct store *store, struct meet *m, const char *token, int64_t deadline_ms, gather_fn *fn, void *arg,
-             struct pawl_error *err)
+gather_parts(const struct gather_round *round, gather_fn *fn, void *arg, struct pawl_error *err)
 {
+	struct store *store = round->store;
+	struct meet *m = round->m;
 	uint32_t world = meet_world(m);
 	int64_t begin_ms = clock_mono_ms(), looked_ms = 0;
+	int64_t deadline_ms = begin_ms + gather_patience_ms(0, round->timeout_ms);
 	struct pace pace = pace_of(store);
 	PAWL_CLEAN(gathering_clear)
-	struct gathering g = {.store = store, .m = m, .token = token, .fn = fn, .arg = arg, .n_seen = 1};
+	struct gathering g = {
+		.round = round, .store = store, .m = m, .token = round->token, .fn = fn, .arg = arg, .n_seen = 1};
 
 	g.seen = mem_zalloc(world, sizeof(*g.seen));
 	g.nonces = mem_zalloc(world, 33);
@@ -395,14 +379,14 @@ gather_parts(struct store *store, struct meet *m, const char *token, int64_t dea
 		int64_t now_ms = clock_mono_ms();
 
 		if (now_ms >= deadline_ms)
-			return too_late(&g, now_ms - begin_ms, err);
+			return gather_late_parts(round, g.seen, now_ms - begin_ms, err);
 		if (now_ms >= looked_ms + pace.look_ms) {
 			TRY(check_missing(&g, err));
 			looked_ms = now_ms;
 		}
 		if (g.n_seen > before)
 			pace.pause_ms = pace.first_ms;
-		rest(&pace);
+		rest(&pace, deadline_ms);
 	}
 }
 
@@ -431,35 +415,43 @@ read_verdict(struct store *store, const char *key, char **ret_name, struct pawl_
 }
 
 int
-gather_verdict(struct store *store, struct meet *m, const char *token, int64_t deadline_ms, char **ret_name,
-               struct pawl_error *err)
+gather_read_verdict(struct store *store, const char *token, char **ret_name, struct pawl_error *err)
 {
-	int64_t begin_ms = clock_mono_ms(), looked_ms = begin_ms;
-	struct pace pace = pace_of(store);
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 
 	buf_printf(&key, MEET_FOLDER "/%s/" VERDICT, token);
 	TRY(buf_check(&key, "save", err));
+	return read_verdict(store, buf_str(&key), ret_name, err);
+}
+
+int
+gather_verdict(const struct gather_round *round, char **ret_name, struct pawl_error *err)
+{
+	int64_t begin_ms = clock_mono_ms(), looked_ms = begin_ms;
+	int64_t deadline_ms = begin_ms + gather_patience_ms(meet_rank(round->m), round->timeout_ms);
+	struct pace pace = pace_of(round->store);
+
+	if (round->ticket)
+		ticket_note(round->ticket, "the verdict of rank 0");
 	for (;;) {
 		bool gone = false;
 		int64_t now_ms = clock_mono_ms();
 
 		if (now_ms >=
 		    looked_ms + pace.look_ms) { /* before the verdict is looked for: it may be rank 0's last deed */
-			gone = meet_check_host(m, err) < 0;
+			gone = meet_check_host(round->m, err) < 0;
 			looked_ms = now_ms;
 		}
-		int rc = read_verdict(store, buf_str(&key), ret_name, err);
+		int rc = gather_read_verdict(round->store, round->token, ret_name, err);
 
 		if (rc != 0)
 			return rc;
 		if (gone)
 			return 0;
 		if (now_ms >= deadline_ms) {
-			err_set(err, PAWL_ETIMEOUT, "rank 0 gave no verdict within %.1f s",
-			        (double)(now_ms - begin_ms) / 1000);
+			gather_late_verdict(round, now_ms - begin_ms, err);
 			return 0;
 		}
-		rest(&pace);
+		rest(&pace, deadline_ms);
 	}
 }

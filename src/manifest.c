@@ -128,6 +128,8 @@ put_summary(const struct manifest *m, const char *separator, struct buf *out, st
 	put_u64(out, separator, "world_size", m->world_size);
 	put_u64(out, separator, "bytes", m->bytes);
 	put_u64(out, separator, "new_bytes", m->new_bytes);
+	if (m->plain_bytes)
+		put_u64(out, separator, "plain_bytes", m->plain_bytes);
 	put_u64(out, separator, "n_tensors", m->n_tensors);
 	put_u64(out, separator, "n_files", m->n_files);
 	put_key(out, separator, "blocked_seconds");
@@ -181,6 +183,19 @@ put_tensors(const struct manifest *m, struct buf *out)
 }
 
 static void
+put_sums(struct buf *out, const char *key, const struct sum128 *sums, size_t n)
+{
+	put_key(out, ",", key);
+	buf_putc(out, '"');
+	for (size_t k = 0; k < n; k++) {
+		char *hex = buf_grow(out, 32);
+		if (hex)
+			sum_to_hex(sums[k], hex);
+	}
+	buf_putc(out, '"');
+}
+
+static void
 put_files(const struct manifest *m, struct buf *out)
 {
 	put_key(out, ",\n", "files");
@@ -191,14 +206,13 @@ put_files(const struct manifest *m, struct buf *out)
 		put_u64(out, ",", "size", f->nbytes);
 		put_u64(out, ",", "block", f->block_bytes);
 		put_bool(out, ",", "reused", f->reused);
-		put_key(out, ",", "sums");
-		buf_putc(out, '"');
-		for (size_t k = 0; k < f->n_blocks; k++) {
-			char *hex = buf_grow(out, 32);
-			if (hex)
-				sum_to_hex(f->sums[k], hex);
+		put_sums(out, "sums", f->sums, f->n_blocks);
+		if (f->codec) {
+			put_text(out, ",", "codec", f->codec);
+			put_u64(out, ",", "plain_size", f->plain_bytes);
+			put_sums(out, "plain_sums", f->plain_sums, f->n_plain_blocks);
 		}
-		buf_puts(out, "\"}");
+		buf_putc(out, '}');
 	}
 	buf_puts(out, "\n]");
 }
@@ -257,13 +271,22 @@ check(const struct manifest *m, struct pawl_error *err)
 	return check_names(m, err);
 }
 
+static int
+version_of(const struct manifest *m)
+{
+	for (size_t i = 0; i < m->n_files; i++)
+		if (m->files[i].codec)
+			return MANIFEST_VERSION;
+	return 1;
+}
+
 int
 manifest_encode_with(const struct manifest *m, struct pawl_slice state_json, struct buf *out, struct pawl_error *err)
 {
 	size_t begin = out->len;
 
 	TRY(as_usage(check(m, err), err));
-	buf_printf(out, "{\"%s\":%d,\n", m->part ? "pawl_part" : "pawl_manifest", PAWL_FORMAT_VERSION);
+	buf_printf(out, "{\"%s\":%d,\n", m->part ? "pawl_part" : "pawl_manifest", version_of(m));
 	TRY(put_summary(m, ",\n", out, err));
 	put_key(out, ",\n", "state");
 	buf_put(out, state_json.ptr, state_json.len);

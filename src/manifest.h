@@ -20,6 +20,8 @@
  *   ],
  *   "files":[
  *   {"name":"rank00000-00000.safetensors","size":4128,"block":1048576,"reused":false,"sums":"<32 hex per block>"},..
+ *   (version 2, where a file is compressed: its row ends with ,"codec":"zst","plain_size":..,"plain_sums":"..", and the
+ *   summary has "plain_bytes" behind "new_bytes")
  *   ],
  *   "digest":"<32 hex>"}
  *   <line feed, end>
@@ -39,6 +41,10 @@
 
 #define MANIFEST_NAME "manifest.json"
 #define MANIFEST_MAX_BYTES (512u << 20)
+#define MANIFEST_VERSION 2 /* the newest that is read; written only where a file is compressed, else 1 */
+/* No codec makes less of any bytes (bz2 of zeros: 95700 : 1); beyond it (and 64 MiB) a file is a lie (T7). */
+#define MANIFEST_MAX_RATIO 131072u
+#define MANIFEST_FREE_BYTES ((uint64_t)64 << 20)
 
 struct manifest_file {
 	const char *name;
@@ -48,7 +54,32 @@ struct manifest_file {
 		*sums; /* of each block; the last one covers what is left of the file; NULL = there are none */
 	bool reused;   /* linked from the previous checkpoint, not written */
 	const char *memory; /* not NULL: there is no such file, these are its bytes (foreign_tree.h) */
+	/* NULL, or by which codec the file is compressed ("zst"). All above is of the file as it lies there, all below, and
+	 * where pieces lie, of what it is unpacked; blocks are of the same size. */
+	const char *codec;
+	uint64_t plain_bytes;
+	size_t n_plain_blocks;
+	const struct sum128 *plain_sums;
 };
+
+/* What the file is to those who read tensors from it. */
+static inline uint64_t
+manifest_plain_bytes(const struct manifest_file *f)
+{
+	return f->codec ? f->plain_bytes : f->nbytes;
+}
+
+static inline size_t
+manifest_plain_blocks(const struct manifest_file *f)
+{
+	return f->codec ? f->n_plain_blocks : f->n_blocks;
+}
+
+static inline const struct sum128 *
+manifest_plain_sums(const struct manifest_file *f)
+{
+	return f->codec ? f->plain_sums : f->sums;
+}
 
 struct manifest_piece {
 	uint32_t file;
@@ -87,6 +118,7 @@ struct manifest {
 	size_t n_metrics;
 	uint32_t world_size;
 	uint64_t bytes, new_bytes, n_tensors, n_files;
+	uint64_t plain_bytes; /* of all files, unpacked; 0 = none is compressed, as `bytes` */
 	double blocked_seconds;
 	bool nonfinite, repaired;
 	bool part;                   /* one rank's share: all its tensors, but only the pieces that it has written */

@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "format/safetensors.h"
+#include "pack.h"
 #include "table.h"
 
 #define MIN_BLOCK_BYTES ((uint64_t)512)
@@ -101,6 +102,25 @@ manifest_check_summary(const struct manifest *m, struct pawl_error *err)
 
 /* ------------------------------------------------------------------ files */
 
+/* What a file is unpacked, of a codec that is known here: how else could it be read? (T7) */
+static int
+check_packing(const struct manifest_file *f, struct pawl_error *err)
+{
+	const uint64_t block = f->block_bytes, plain = f->plain_bytes;
+	const struct codec *codec = pack_codec(f->name);
+
+	if (!codec || strcmp(codec_name(codec), f->codec) != 0)
+		return err_set(err, PAWL_ECORRUPT, "%s: codec '%.16s', but the name does not end with it", f->name,
+		               f->codec);
+	if (plain > INT64_MAX || f->n_plain_blocks != plain / block + (plain % block != 0))
+		return err_set(err, PAWL_ECORRUPT, "%s: %zu sums for %llu plain bytes in blocks of %llu", f->name,
+		               f->n_plain_blocks, (unsigned long long)plain, (unsigned long long)block);
+	if (plain > MANIFEST_FREE_BYTES && (plain - MANIFEST_FREE_BYTES) / MANIFEST_MAX_RATIO > f->nbytes)
+		return err_set(err, PAWL_ELIMIT, "%s: %llu bytes cannot come out of %llu", f->name,
+		               (unsigned long long)plain, (unsigned long long)f->nbytes);
+	return 0;
+}
+
 static int
 check_file(const struct manifest_file *f, struct pawl_error *err)
 {
@@ -114,7 +134,7 @@ check_file(const struct manifest_file *f, struct pawl_error *err)
 	if (f->nbytes > INT64_MAX || f->n_blocks != f->nbytes / block + (f->nbytes % block != 0))
 		return err_set(err, PAWL_ECORRUPT, "%s: %zu sums for %llu bytes in blocks of %llu", f->name,
 		               f->n_blocks, (unsigned long long)f->nbytes, (unsigned long long)block);
-	return 0;
+	return f->codec ? check_packing(f, err) : 0;
 }
 
 /* Names must stay different on file systems that ignore case, and must not be the manifest's own. */
@@ -145,8 +165,8 @@ check_file_names(const struct manifest *m, struct pawl_error *err)
 static int
 check_files(const struct manifest *m, struct pawl_error *err)
 {
-	uint64_t bytes = 0, new_bytes = 0;
-	bool fits = true;
+	uint64_t bytes = 0, new_bytes = 0, plain_bytes = 0;
+	bool fits = true, is_packed = false;
 
 	for (size_t i = 0; i < m->n_files; i++) {
 		const struct manifest_file *f = &m->files[i];
@@ -154,11 +174,16 @@ check_files(const struct manifest *m, struct pawl_error *err)
 		fits = fits && add_ok(bytes, f->nbytes, &bytes);
 		if (!f->reused)
 			fits = fits && add_ok(new_bytes, f->nbytes, &new_bytes);
+		is_packed = is_packed || f->codec;
+		fits = fits && add_ok(plain_bytes, manifest_plain_bytes(f), &plain_bytes);
 	}
 	if (!fits || bytes != m->bytes || new_bytes != m->new_bytes)
 		return err_set(err, PAWL_ECORRUPT, "bytes %llu and new_bytes %llu, but the files make %llu and %llu",
 		               (unsigned long long)m->bytes, (unsigned long long)m->new_bytes,
 		               (unsigned long long)bytes, (unsigned long long)new_bytes);
+	if (m->plain_bytes != (is_packed ? plain_bytes : 0))
+		return err_set(err, PAWL_ECORRUPT, "plain_bytes %llu, but the files make %llu",
+		               (unsigned long long)m->plain_bytes, (unsigned long long)plain_bytes);
 	return check_file_names(m, err);
 }
 
@@ -287,10 +312,11 @@ check_piece(const struct manifest *m, const struct manifest_tensor *t, const str
 	if (nbytes != p->nbytes || (nbytes == 0) != (t->nbytes == 0))
 		return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': a piece of %llu bytes has the shape of %llu",
 		               t->name, (unsigned long long)p->nbytes, (unsigned long long)nbytes);
-	if (!add_ok(p->begin, nbytes, &end) || end > m->files[p->file].nbytes)
+	const uint64_t file_bytes = manifest_plain_bytes(&m->files[p->file]);
+	if (!add_ok(p->begin, nbytes, &end) || end > file_bytes)
 		return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': bytes %llu and %llu more, beyond the %llu of %s",
 		               t->name, (unsigned long long)p->begin, (unsigned long long)nbytes,
-		               (unsigned long long)m->files[p->file].nbytes, m->files[p->file].name);
+		               (unsigned long long)file_bytes, m->files[p->file].name);
 	return 0;
 }
 

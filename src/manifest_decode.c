@@ -26,6 +26,7 @@ struct reader {
 	struct manifest *m;
 	const struct json *next; /* member that is read next */
 	struct pawl_error *err;
+	uint64_t version;
 };
 
 static void
@@ -252,6 +253,8 @@ read_summary(struct reader *r)
 	m->world_size = (uint32_t)world_size;
 	TRY(take_u64(r, "bytes", &m->bytes));
 	TRY(take_u64(r, "new_bytes", &m->new_bytes));
+	if (r->version > 1 && r->next && strcmp(r->next->key, "plain_bytes") == 0)
+		TRY(take_u64(r, "plain_bytes", &m->plain_bytes));
 	TRY(take_u64(r, "n_tensors", &m->n_tensors));
 	TRY(take_u64(r, "n_files", &m->n_files));
 	TRY(take_type(r, "blocked_seconds", JSON_REAL, &value));
@@ -365,24 +368,37 @@ read_tensors(struct reader *r)
 }
 
 static int
-read_sums(struct reader *r, struct manifest_file *f)
+read_sums(struct reader *r, const char *key, const struct manifest_file *f, const struct sum128 **ret, size_t *ret_n)
 {
 	const struct json *hex = NULL;
 
-	TRY(take_type(r, "sums", JSON_STRING, &hex));
-	f->n_blocks = hex->len / 32;
-	struct sum128 *sums = bump_array(&r->m->memory, f->n_blocks, sizeof(*sums));
+	TRY(take_type(r, key, JSON_STRING, &hex));
+	const size_t n = hex->len / 32;
+	struct sum128 *sums = bump_array(&r->m->memory, n, sizeof(*sums));
 	if (!sums)
 		return no_memory(r->err);
-	for (size_t i = 0; i < f->n_blocks; i++) {
+	for (size_t i = 0; i < n; i++) {
 		if (!sum_from_hex(hex->str + 32 * i, &sums[i]))
 			return err_set(r->err, PAWL_ECORRUPT, "%s: sum %zu is not 32 lower-case hex digits", f->name,
 			               i);
 	}
 	if (hex->len % 32 != 0)
 		return err_set(r->err, PAWL_ECORRUPT, "%s: sums are not 32 hex digits each", f->name);
-	f->sums = sums;
+	*ret = sums;
+	*ret_n = n;
 	return 0;
+}
+
+/* What only the row of a compressed file has. */
+static int
+read_packing(struct reader *r, struct manifest_file *f)
+{
+	if (r->version < 2)
+		return close_row(r); /* which says what it did not expect */
+	TRY(take_name(r, "codec", 16, &f->codec));
+	TRY(take_u64(r, "plain_size", &f->plain_bytes));
+	TRY(read_sums(r, "plain_sums", f, &f->plain_sums, &f->n_plain_blocks));
+	return close_row(r);
 }
 
 static int
@@ -393,8 +409,8 @@ read_file(struct reader *r, const struct json *row, struct manifest_file *f)
 	TRY(take_u64(r, "size", &f->nbytes));
 	TRY(take_u64(r, "block", &f->block_bytes));
 	TRY(take_bool(r, "reused", &f->reused));
-	TRY(read_sums(r, f));
-	return close_row(r);
+	TRY(read_sums(r, "sums", f, &f->sums, &f->n_blocks));
+	return r->next ? read_packing(r, f) : 0;
 }
 
 static int
@@ -430,9 +446,8 @@ static int
 read_all(struct reader *r, bool summary)
 {
 	const struct json *value = NULL;
-	uint64_t version = 0;
 
-	TRY(take_u64(r, r->m->part ? "pawl_part" : "pawl_manifest", &version)); /* its value: check_version */
+	TRY(take_u64(r, r->m->part ? "pawl_part" : "pawl_manifest", &r->version)); /* its value: check_version */
 	TRY(read_summary(r));
 	if (summary)
 		return close_row(r);
@@ -476,9 +491,9 @@ check_version(const char *text, size_t len, bool part, struct pawl_error *err)
 		return err_set(err, PAWL_ECORRUPT, "does not begin with %s", beginning);
 	for (size_t i = prefix; i < len && text[i] >= '0' && text[i] <= '9' && version < 1000000; i++)
 		version = version * 10 + (unsigned)(text[i] - '0');
-	if (version > PAWL_FORMAT_VERSION)
+	if (version > MANIFEST_VERSION)
 		return err_set(err, PAWL_EVERSION, "written in format version %u, this library reads up to %d", version,
-		               PAWL_FORMAT_VERSION);
+		               MANIFEST_VERSION);
 	if (version == 0)
 		return err_set(err, PAWL_ECORRUPT, "has no version");
 	return 0;
@@ -546,15 +561,14 @@ decode_large(const char *what, const char *text, size_t len, struct manifest *m,
 	const char *end = text + len - MANIFEST_TAIL_BYTES, *at = memmem(text, len, begin, sizeof(begin) - 1);
 	const struct json *value;
 	struct json *root;
-	uint64_t version;
 
 	if (!at || at > end)
 		return err_set(err, PAWL_ECORRUPT, "expected member 'tensors' on a line of its own");
 	at += sizeof(begin) - 1;
 	TRY(parse(what, text, (size_t)(at - text), "tensors", &scratch, &root, err));
-	struct reader r = {m, root->first, err};
+	struct reader r = {m, root->first, err, 0};
 
-	TRY(take_u64(&r, m->part ? "pawl_part" : "pawl_manifest", &version));
+	TRY(take_u64(&r, m->part ? "pawl_part" : "pawl_manifest", &r.version));
 	TRY(read_summary(&r));
 	TRY(take(&r, "state", &value));
 	TRY(close_row(&r));
@@ -576,7 +590,7 @@ decode(const char *what, const char *text, size_t len, bool summary, struct mani
 		rc = decode_large(what, text, len, m, err);
 	} else if (rc == 0) {
 		TRY(parse(what, text, len, summary ? "state" : NULL, &scratch, &root, err));
-		rc = read_all(&(struct reader){m, root->first, err}, summary);
+		rc = read_all(&(struct reader){m, root->first, err, 0}, summary);
 	}
 	return rc < 0 ? err_prefix(err, rc, "%s", what) : 0;
 }
@@ -618,7 +632,7 @@ manifest_decode_summary(const char *what, const void *ptr, size_t len, struct ma
 	if (!m)
 		return no_memory(err);
 	TRY(parse(what, ptr, len, NULL, &scratch, &root, err));
-	struct reader r = {m, root->first, err};
+	struct reader r = {m, root->first, err, 0};
 	int rc = read_summary(&r);
 	if (rc == 0)
 		rc = close_row(&r);

@@ -1,56 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meet: see meet.h. Called by run.c (host, join, leave) and gather.c; calls meet_text.c, the store, lease.
+ * meet: see meet.h. Called by run.c (host, join, leave) and gather.c; calls meet_door.c, meet_text.c, the store, lease.
  *
- *   rank 0:  host ──> door: list joins ──new──> admit or refuse ──> attempt.json ──┐
- *                          ▲───────────────────────────────────────────────────────┘
+ *   rank 0:  host ──> door (meet_door.c)
  *   others:  join-file ──> poll attempt.json ──own nonce──> in
  *                 ▲───────────────┘ (put again: rank 0 may have cleared the folder since)
  */
 #include "meet.h"
 
-#include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
-#include "base/mem.h"
-#include "base/pool.h"
 #include "base/sum.h"
 #include "lease.h"
-#include "meet_text.h"
+#include "meet_own.h"
 
-#define POLL_FIRST_MS 5
 #define POLL_LAST_MS 500
-#define DOOR_BUSY_MS 50 /* between two looks while somebody is missing */
-#define FAR_FACTOR 5    /* all these times in a bucket, where a look is a request that is paid for */
-#define LINGER_MS 5000  /* so long after opening rank 0 that closes the run still waits for those who have not come */
+#define FAR_FACTOR 5 /* all these times in a bucket, where a look is a request that is paid for */
 #define CLEAR_TRIES 8
-#define DOOR_IDLE_MS 2000 /* when all are there: only a rank that was started again may come */
-
-struct meet {
-	struct store *store; /* borrowed */
-	uint32_t rank, world;
-	int64_t lease_timeout_ms, since_ms;
-	int64_t left_ms; /* while waiting: since when rank 0 is known to have left */
-	int64_t factor;  /* of all pauses: 1, or FAR_FACTOR */
-	bool by_broadcast;
-	struct meet_pass pass; /* fixed but for last_id, which the lock guards */
-	char nonce[33];
-	char job[SUM_HEX + 1]; /* sum of the launcher's text for this start, "" if it gives none */
-
-	struct pool *door;
-	bool untold;          /* the door's own: attempt.json is to be put (again) */
-	pthread_mutex_t lock; /* guards below */
-	pthread_cond_t changed;
-	bool stop;
-	struct meet_member *members; /* per rank */
-	uint32_t n_members;
-	struct meet_refusal *refusals;
-	size_t n_refusals;
-	struct bump memory; /* texts of refusals */
-};
 
 uint32_t
 meet_rank(const struct meet *m)
@@ -98,8 +66,8 @@ meet_note_id(struct meet *m, uint64_t id)
 	pthread_mutex_unlock(&m->lock);
 }
 
-static void
-describe(const struct clock_process *p, char *who, size_t cap)
+void
+meet_describe(const struct clock_process *p, char *who, size_t cap)
 {
 	snprintf(who, cap, "process %lld on host '%.100s'", (long long)p->pid, p->host);
 }
@@ -127,7 +95,7 @@ meet_look(struct meet *m, uint32_t rank, char *who, size_t who_cap)
 	pthread_mutex_unlock(&m->lock);
 	if (is_unseen)
 		return MEET_UNSEEN;
-	describe(&process, who, who_cap);
+	meet_describe(&process, who, who_cap);
 	return clock_process_alive(&process) == 0 ? MEET_DEAD : MEET_ALIVE;
 }
 
@@ -148,6 +116,31 @@ meet_refused(struct meet *m, uint32_t rank, char *why, size_t why_cap)
 	return is_refused;
 }
 
+void
+meet_find_unopened(struct meet *m, bool *ret)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct meet_attempt a = {0};
+
+	memset(ret, 0, m->world * sizeof(*ret));
+	if (m->by_broadcast)
+		return;
+	if (m->rank == 0) {
+		pthread_mutex_lock(&m->lock);
+		for (uint32_t r = 1; r < m->world; r++)
+			ret[r] = !m->members[r].nonce[0];
+		pthread_mutex_unlock(&m->lock);
+		return;
+	}
+	if (store_get(m->store, MEET_ATTEMPT, MEET_MAX_ATTEMPT, &text, NULL) < 0 ||
+	    meet_get_attempt(MEET_ATTEMPT, &text, &memory, &a, NULL) < 0 || a.world != m->world ||
+	    strcmp(a.pass.token, m->pass.token) != 0)
+		return;
+	for (uint32_t r = 1; r < m->world; r++)
+		ret[r] = !a.members[r].nonce[0];
+}
+
 int
 meet_check_host(struct meet *m, struct pawl_error *err)
 {
@@ -164,187 +157,6 @@ bool
 meet_is_current(const struct meet *m)
 {
 	return !m->pass.lease[0] || lease_is(m->store, m->pass.lease);
-}
-
-/* ---- the door */
-
-static bool
-is_same_process(const struct clock_process *a, const struct clock_process *b)
-{
-	return a->pid == b->pid && a->start_ticks == b->start_ticks && strcmp(a->host, b->host) == 0 &&
-	       strcmp(a->boot, b->boot) == 0;
-}
-
-/* Lets a process in, or notes why not. The lock is held. True if the attempt's text has changed. */
-static bool
-admit(struct meet *m, const struct meet_request *r)
-{
-	struct meet_member *member = r->rank < m->world ? &m->members[r->rank] : NULL;
-	struct meet_refusal *refusal;
-	char why[256];
-
-	if (strcmp(r->job, m->job) != 0 && r->job[0] && m->job[0])
-		return false; /* of another start of the job */
-	if (member && strcmp(member->nonce, r->nonce) == 0)
-		return false;
-	for (size_t i = 0; i < m->n_refusals; i++)
-		if (strcmp(m->refusals[i].nonce, r->nonce) == 0)
-			return false;
-	if (member && r->world == m->world && (!member->nonce[0] || clock_process_alive(&member->process) == 0)) {
-		bool again = member->nonce[0] != 0;
-
-		member->process = r->process;
-		memcpy(member->nonce, r->nonce, sizeof(member->nonce));
-		/* Whoever comes for the first time, however late, takes part from the first save on. */
-		member->last_id = again ? m->pass.last_id : member->last_id;
-		m->n_members += !again;
-		pthread_cond_broadcast(&m->changed);
-		return true;
-	}
-	if (member && r->world == m->world && is_same_process(&member->process, &r->process))
-		return false; /* it has closed the run and opens it anew, and waits for rank 0 to do so, too */
-	if (!member || r->world != m->world) {
-		snprintf(why, sizeof(why), "rank %u believes in a world of %u ranks, rank 0 in one of %u", r->rank,
-		         r->world, m->world);
-	} else {
-		char who[160];
-
-		describe(&member->process, who, sizeof(who));
-		snprintf(why, sizeof(why), "rank %u of this run is %s already", r->rank, who);
-	}
-	refusal = mem_resize(m->refusals, m->n_refusals + 1, sizeof(*refusal));
-	if (!refusal)
-		return false;
-	m->refusals = refusal;
-	refusal += m->n_refusals;
-	memcpy(refusal->nonce, r->nonce, sizeof(refusal->nonce));
-	refusal->why = bump_strndup(&m->memory, why, strlen(why));
-	if (!refusal->why)
-		return false;
-	m->n_refusals++;
-	if (member && !member->nonce[0]) {
-		member->refused = refusal->why;
-		pthread_cond_broadcast(&m->changed);
-	}
-	return true;
-}
-
-static int
-put_attempt(struct meet *m, struct pawl_error *err)
-{
-	struct meet_attempt a = {.pass = m->pass, .world = m->world};
-	PAWL_CLEAN(buf_clear) struct buf text = {0};
-
-	memcpy(a.job, m->job, sizeof(a.job));
-	pthread_mutex_lock(&m->lock);
-	a.members = m->members;
-	a.refusals = m->refusals;
-	a.n_refusals = m->n_refusals;
-	meet_put_attempt(&a, &text);
-	pthread_mutex_unlock(&m->lock);
-	TRY(buf_check(&text, MEET_ATTEMPT, err));
-	return store_put_bytes(m->store, MEET_ATTEMPT, text.ptr, text.len, 0, err);
-}
-
-struct visitor {
-	struct meet *m;
-	struct bump memory;
-	const char **keys;
-	size_t n, cap;
-};
-
-/* Only names that nobody has been let in or refused under are read. */
-static int
-see_join(void *arg, const struct store_entry *entry)
-{
-	struct visitor *v = arg;
-	uint32_t rank;
-	char nonce[33];
-
-	if (entry->is_folder || entry->is_link || !meet_parse_join(entry->name, &rank, nonce) || rank == 0)
-		return 0;
-	pthread_mutex_lock(&v->m->lock);
-	bool known = rank < v->m->world && strcmp(v->m->members[rank].nonce, nonce) == 0;
-
-	pthread_mutex_unlock(&v->m->lock);
-	if (known)
-		return 0;
-	if (v->n == v->cap) {
-		size_t cap = v->cap ? 2 * v->cap : 64;
-		const char **bigger = mem_resize(v->keys, cap, sizeof(*bigger));
-
-		if (!bigger)
-			return PAWL_ENOMEM;
-		v->keys = bigger;
-		v->cap = cap;
-	}
-	v->keys[v->n] = bump_printf(&v->memory, MEET_FOLDER "/%s", entry->name);
-	if (!v->keys[v->n])
-		return PAWL_ENOMEM;
-	v->n++;
-	return 0;
-}
-
-/* An earlier rank 0 that does not know yet that it has been overtaken may have let somebody in. */
-static bool
-is_overwritten(struct meet *m)
-{
-	PAWL_CLEAN(buf_clear) struct buf text = {0};
-	PAWL_CLEAN(bump_clear) struct bump memory = {0};
-	struct meet_attempt a = {0};
-
-	if (store_get(m->store, MEET_ATTEMPT, MEET_MAX_ATTEMPT, &text, NULL) < 0 ||
-	    meet_get_attempt(MEET_ATTEMPT, &text, &memory, &a, NULL) < 0)
-		return false;
-	return strcmp(a.pass.token, m->pass.token) != 0 && meet_is_current(m);
-}
-
-/* Looks once who is at the door; what cannot be read is looked at again next time. */
-static void
-open_door(struct meet *m)
-{
-	struct visitor v = {.m = m};
-	bool changed = false;
-
-	store_list(m->store, MEET_FOLDER, see_join, &v, NULL);
-	for (size_t i = 0; i < v.n; i++) {
-		PAWL_CLEAN(buf_clear) struct buf text = {0};
-		struct meet_request r = {0};
-
-		if (store_get(m->store, v.keys[i], MEET_MAX_JOIN, &text, NULL) < 0 ||
-		    meet_get_request(v.keys[i], &text, &r, NULL) < 0)
-			continue;
-		if (r.rank == 0)
-			continue;
-		pthread_mutex_lock(&m->lock);
-		changed = admit(m, &r) || changed;
-		pthread_mutex_unlock(&m->lock);
-	}
-	bump_clear(&v.memory);
-	mem_free(v.keys);
-	m->untold = m->untold || changed;
-	if (m->untold || is_overwritten(m))
-		m->untold = put_attempt(m, NULL) < 0;
-}
-
-/* Job: the door's thread. */
-static void
-keep_door(void *arg)
-{
-	struct meet *m = arg;
-
-	pthread_mutex_lock(&m->lock);
-	while (!m->stop) {
-		pthread_mutex_unlock(&m->lock);
-		open_door(m);
-		pthread_mutex_lock(&m->lock);
-		int64_t pause_ms = m->n_members + 1 < m->world ? DOOR_BUSY_MS : DOOR_IDLE_MS;
-		int64_t until = clock_mono_ms() + pause_ms * m->factor;
-
-		while (!m->stop && cond_wait_until(&m->changed, &m->lock, until) != ETIMEDOUT)
-			;
-	}
-	pthread_mutex_unlock(&m->lock);
 }
 
 /* ---- life */
@@ -441,9 +253,7 @@ meet_host(struct store *store, const struct meet_opts *opts, struct meet_pass *p
 	if (m->by_broadcast) {
 		TRY(hand_out(m, opts, err));
 	} else {
-		TRY(put_attempt(m, err));
-		TRY(pool_new("pawl-door", 1, &m->door, err));
-		TRY(pool_add(m->door, NULL, keep_door, m, err));
+		TRY(meet_door_open(m, err));
 	}
 	*ret = steal(&m);
 	return 0;
@@ -461,7 +271,7 @@ check_left(struct meet *m, const struct meet_attempt *a, struct pawl_error *err)
 		m->left_ms = 0;
 	else if (m->left_ms == 0)
 		m->left_ms = clock_mono_ms();
-	else if (clock_mono_ms() > m->left_ms + LINGER_MS)
+	else if (clock_mono_ms() > m->left_ms + MEET_LINGER_MS)
 		return err_set(err, PAWL_ECONFLICT, "rank 0 has opened the run and left it again, before rank %u came",
 		               m->rank);
 	return 0;
@@ -497,7 +307,7 @@ wait_for_word(struct meet *m, const struct meet_opts *opts, struct pawl_error *e
 {
 	struct meet_request mine = {.rank = m->rank, .world = m->world};
 	PAWL_CLEAN(buf_clear) struct buf key = {0}, text = {0};
-	int64_t deadline_ms = clock_mono_ms() + opts->timeout_ms, pause_ms = POLL_FIRST_MS * m->factor;
+	int64_t deadline_ms = clock_mono_ms() + opts->timeout_ms, pause_ms = MEET_POLL_FIRST_MS * m->factor;
 	int rc;
 
 	memcpy(mine.nonce, m->nonce, sizeof(mine.nonce));
@@ -546,73 +356,12 @@ meet_join(struct store *store, const struct meet_opts *opts, struct meet_pass *r
 	return 0;
 }
 
-/* The lock is held. */
-static bool
-is_expecting(const struct meet *m)
-{
-	uint32_t n = 0;
-
-	for (uint32_t r = 1; m->members && r < m->world; r++)
-		n += m->members[r].nonce[0] || m->members[r].refused;
-	return m->door && n + 1 < m->world;
-}
-
-/* Counts who was let in and has not read so yet: only then does a rank take its request away. */
-static int
-see_untold(void *arg, const struct store_entry *entry)
-{
-	struct visitor *v = arg;
-	struct clock_process *process;
-	uint32_t rank;
-	char nonce[33];
-
-	if (meet_parse_join(entry->name, &rank, nonce) && rank < v->m->world &&
-	    strcmp(v->m->members[rank].nonce, nonce) == 0) {
-		process = &v->m->members[rank].process;
-		v->n += clock_process_alive(process) != 0;
-	}
-	return 0;
-}
-
-/* Rank 0, whose door is closed: an attempt that ends before all have read that they are in it would leave them waiting
- * for the next one, while their program is a step behind. */
-static void
-wait_until_told(struct meet *m)
-{
-	int64_t deadline_ms = clock_mono_ms() + LINGER_MS, pause_ms = POLL_FIRST_MS * m->factor;
-
-	for (;;) {
-		struct visitor v = {.m = m};
-
-		if (m->untold)
-			m->untold = put_attempt(m, NULL) < 0;
-		if (store_list(m->store, MEET_FOLDER, see_untold, &v, NULL) < 0 || v.n == 0 ||
-		    clock_mono_ms() > deadline_ms || !meet_is_current(m))
-			return;
-		clock_sleep_ms(pause_ms);
-		pause_ms = pause_ms * 2 < POLL_LAST_MS ? pause_ms * 2 : POLL_LAST_MS;
-	}
-}
-
 void
 meet_leave(struct meet *m)
 {
 	if (!m)
 		return;
-	pthread_mutex_lock(&m->lock);
-	/* Those who are late should find out what has happened, not stand before a closed door. */
-	int64_t until = m->since_ms + LINGER_MS;
-
-	while (is_expecting(m) && cond_wait_until(&m->changed, &m->lock, until) != ETIMEDOUT)
-		;
-	m->stop = true;
-	bool had_door = m->door != NULL;
-
-	pthread_cond_broadcast(&m->changed);
-	pthread_mutex_unlock(&m->lock);
-	pool_free(m->door);
-	if (had_door)
-		wait_until_told(m);
+	meet_door_close(m);
 	mem_free(m->members);
 	mem_free(m->refusals);
 	bump_clear(&m->memory);

@@ -77,6 +77,9 @@ void meet_nonce_of(struct meet *m, uint32_t rank, char ret[33]);
 enum meet_state meet_look(struct meet *m, uint32_t rank, char *who, size_t who_cap);
 /* Rank 0: has a process of this rank been refused because it believes in another world, and no other come since? */
 bool meet_refused(struct meet *m, uint32_t rank, char *why, size_t why_cap);
+/* ret, one for each rank: has it never come? A rank that is not rank 0 goes by attempt.json; what it cannot read there it
+ * takes for one that has. */
+void meet_find_unopened(struct meet *m, bool *ret);
 /* Another rank: 0 while rank 0 may still be there, else PAWL_ECONFLICT saying why not. */
 int meet_check_host(struct meet *m, struct pawl_error *err);
 /* Is the lease still that of this attempt's rank 0, dead or alive? */

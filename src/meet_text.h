@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* meet_text: the files of a meeting <-> bytes (docs/multi-rank.md). Pure. For meet.c and gather.c only. */
+/* meet_text: the files of a meeting <-> bytes (docs/multi-rank.md). Pure. For the files of meet and gather only. */
 #ifndef PAWL_MEET_TEXT_H
 #define PAWL_MEET_TEXT_H
 

@@ -159,6 +159,16 @@ add_piece(struct merge *g, struct row *row, uint32_t rank, const struct manifest
 	return 0;
 }
 
+static const struct sum128 *
+copy_sums(struct merge *g, const struct sum128 *sums, size_t n)
+{
+	struct sum128 *copy = bump_array(&g->memory, (uint64_t)n + 1, sizeof(*copy));
+
+	if (copy)
+		memcpy(copy, sums, n * sizeof(*copy));
+	return copy;
+}
+
 static int
 add_files(struct merge *g, const struct manifest *m, struct pawl_error *err)
 {
@@ -175,14 +185,16 @@ add_files(struct merge *g, const struct manifest *m, struct pawl_error *err)
 	}
 	for (size_t i = 0; i < m->n_files; i++) {
 		struct manifest_file *f = &g->files[g->n_files];
-		struct sum128 *sums = bump_array(&g->memory, (uint64_t)m->files[i].n_blocks + 1, sizeof(*sums));
 
 		*f = m->files[i];
 		f->name = bump_strndup(&g->memory, f->name, strlen(f->name));
-		if (!f->name || !sums)
+		f->sums = copy_sums(g, f->sums, f->n_blocks);
+		if (f->codec) {
+			f->codec = bump_strndup(&g->memory, f->codec, strlen(f->codec));
+			f->plain_sums = copy_sums(g, f->plain_sums, f->n_plain_blocks);
+		}
+		if (!f->name || !f->sums || (m->files[i].codec && (!f->codec || !f->plain_sums)))
 			return no_memory(err);
-		memcpy(sums, f->sums, f->n_blocks * sizeof(*sums));
-		f->sums = sums;
 		g->n_files++;
 	}
 	return 0;
@@ -414,17 +426,21 @@ merge_finish(struct merge *g, struct buf *out, struct pawl_error *err)
 	struct manifest m = *g->model;
 	PAWL_CLEAN(clean_state) struct pawl_state *tree = NULL;
 	size_t before = out->len;
+	bool is_packed = false;
 
 	m.part = false;
 	m.blocked_seconds = g->blocked_seconds;
 	m.nonfinite = g->nonfinite;
 	m.files = g->files;
 	m.n_files = g->n_files;
-	m.bytes = m.new_bytes = 0;
+	m.bytes = m.new_bytes = m.plain_bytes = 0;
 	for (size_t i = 0; i < g->n_files; i++) {
 		m.bytes += g->files[i].nbytes;
 		m.new_bytes += g->files[i].reused ? 0 : g->files[i].nbytes;
+		m.plain_bytes += manifest_plain_bytes(&g->files[i]);
+		is_packed = is_packed || g->files[i].codec;
 	}
+	m.plain_bytes = is_packed ? m.plain_bytes : 0;
 	m.tensors = bump_array(&g->memory, (uint64_t)g->n_rows + 1, sizeof(*m.tensors));
 	m.n_tensors = g->n_rows;
 	if (!m.tensors)

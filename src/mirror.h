@@ -183,10 +183,9 @@ int mirror_journal_tidy(struct mirrors *ms, struct pawl_error *err);
 
 /* The i-th mirror's store if it has the checkpoint and can be read, else NULL. */
 struct store *mirrors_store(const struct mirrors *ms, size_t i, const struct catalog_entry *e);
-/* The manifest of an entry from here, or where that is damaged or gone from a mirror that has the same checkpoint. Also where
- * there are no mirrors. */
-int mirrors_manifest(const struct pawl *run, const struct catalog_entry *e, bool summary, struct manifest **ret,
-                     struct pawl_error *err);
+/* The manifest of a checkpoint from here, or where that is damaged or gone from a mirror that has the same one. Also where
+ * there are no mirrors. The run's lock is not held: a mirror may take its time. */
+int mirrors_manifest(struct pawl *run, uint64_t id, bool summary, struct manifest **ret, struct pawl_error *err);
 struct pawl_restore;
 /* Compares every block of a checkpoint that lies there with its sum (P14). */
 int mirror_read_back(struct store *there, const char *folder, struct pawl_meter *meter, int64_t deadline_ms,

@@ -5,6 +5,7 @@
  * verified everything by then, and find.c; calls copy.c. Promise P1: what is put in the place of a file has been
  * compared with the manifest first.
  */
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -16,26 +17,64 @@
 #include "restore.h"
 #include "store/layer_tiers.h"
 
-static int
-read_manifest(const struct pawl *run, const struct catalog_entry *e, bool summary, struct manifest **ret,
-              struct pawl_error *err)
+/* An entry, as it was when the run's lock was held, and the stores that have it: here first. */
+struct known {
+	struct catalog_entry entry;
+	struct manifest summary; /* its id and token, where the entry has a summary */
+	struct store *stores[1 + MIRROR_MAX];
+	size_t n;
+};
+
+static void
+known_clear(struct known *k)
 {
-	return summary ? catalog_summary(&run->catalog, e, ret, err) : catalog_manifest(&run->catalog, e, ret, err);
+	mem_free(k->entry.name);
+}
+
+static int
+known_fill(struct pawl *run, uint64_t id, struct known *k, struct pawl_error *err)
+{
+	const struct catalog_entry *e = catalog_get(&run->catalog, id);
+	if (!e)
+		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->root, id);
+	k->entry = (struct catalog_entry){.name = mem_strdup(e->name), .id = e->id};
+	k->stores[k->n++] = e->at; /* NULL = the run's own */
+	if (e->summary) {
+		k->summary.id = e->summary->id;
+		memcpy(k->summary.token, e->summary->token, sizeof k->summary.token);
+		k->entry.summary = &k->summary;
+	}
+	if (!k->entry.name)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", run->root);
+	for (size_t i = 0; run->mirrors && i < run->mirrors->n; i++) {
+		struct store *store = mirrors_store(run->mirrors, i, e);
+		if (store)
+			k->stores[k->n++] = store;
+	}
+	return 0;
 }
 
 int
-mirrors_manifest(const struct pawl *run, const struct catalog_entry *e, bool summary, struct manifest **ret,
-                 struct pawl_error *err)
+mirrors_manifest(struct pawl *run, uint64_t id, bool summary, struct manifest **ret, struct pawl_error *err)
 {
-	struct pawl_error why = {0};
-	int rc = read_manifest(run, e, summary, ret, &why);
-	for (size_t i = 0; run->mirrors && rc < 0 && restore_is_damage(rc) && i < run->mirrors->n; i++) {
-		struct catalog_entry there = *e;
-		there.at = mirrors_store(run->mirrors, i, e);
-		if (there.at && read_manifest(run, &there, summary, ret, NULL) == 0)
+	PAWL_CLEAN(known_clear) struct known k = {0};
+	struct pawl_error first = {0}, own;
+	run_lock(run);
+	int rc = known_fill(run, id, &k, err);
+	run_unlock(run);
+	TRY(rc);
+	for (size_t i = 0; i < k.n; i++) {
+		own = (struct pawl_error){0};
+		k.entry.at = k.stores[i];
+		rc = (summary ? catalog_summary : catalog_manifest)(&run->catalog, &k.entry, ret, &own);
+		if (rc == 0)
 			return 0;
+		if (i == 0)
+			first = own;
+		if (i == 0 && !restore_is_damage(rc))
+			break;
 	}
-	return err_give(err, rc, &why);
+	return err_give(err, first.code, &first);
 }
 
 /* ---------------------------------------------------------------- reading back */

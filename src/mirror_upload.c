@@ -97,7 +97,7 @@ mirror_open_store(struct mirror *m, bool create, struct pawl_error *err)
 	struct store *s = atomic_load(&m->store);
 	if (s)
 		return 0;
-	int rc = store_open(m->url, create, m->run->opts.no_direct_io, &s, err);
+	int rc = store_open_with(m->run->opts.stores, m->url, create, m->run->opts.no_direct_io, &s, err);
 	if (rc < 0)
 		return refuse_store(m, rc, err);
 	rc = store_limit(&s, m->run->opts.upload_bandwidth_bytes_per_second, 0, err);
@@ -168,14 +168,7 @@ list_there(const struct mirror *m, struct retain_item **ret, const char ***ret_n
 		if (!e->summary || !mirror_has(m, e->id, e->summary->token))
 			continue;
 		names[n] = e->name;
-		items[n++] = (struct retain_item){.id = e->id,
-		                                  .step = e->summary->step,
-		                                  .unix_seconds = (double)e->summary->unix_ns / 1e9,
-		                                  .bytes = e->summary->new_bytes,
-		                                  .metrics = e->metrics,
-		                                  .n_metrics = e->n_metrics,
-		                                  .pinned = e->pinned,
-		                                  .nonfinite = e->summary->nonfinite};
+		items[n++] = catalog_retain_item(e);
 	}
 	*ret = steal(&items);
 	*ret_names = steal(&names);

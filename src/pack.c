@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/mem.h"
+#include "packed.h"
 
 /* The digits at *at as a number with at least five of them, as the writer formats it. */
 static bool
@@ -24,6 +26,34 @@ parse_number(const char **at, uint32_t *ret)
 	return true;
 }
 
+static const char *const codecs[] = {"zst", "gz", "lz4", "xz", "bz2", "lzma"};
+
+const struct codec *
+pack_codec(const char *name)
+{
+	const struct codec *codec = codec_of_name(name);
+
+	for (size_t i = 0; codec && i < sizeof(codecs) / sizeof(*codecs); i++)
+		if (strcmp(codec_name(codec), codecs[i]) == 0)
+			return codec;
+	return NULL;
+}
+
+int
+pack_find_codec(const char *name, const struct codec **ret, struct pawl_error *err)
+{
+	char file_name[16];
+
+	if (strlen(name) < 8) {
+		snprintf(file_name, sizeof(file_name), "x.%s", name);
+		*ret = pack_codec(file_name);
+		if (*ret)
+			return 0;
+	}
+	return err_set(err, PAWL_EUSAGE, "compression: expected zst, gz, lz4, xz, bz2, lzma or none, found '%.40s'",
+	               name);
+}
+
 bool
 pack_parse_name(const char *name, uint32_t *ret_rank, uint32_t *ret_index)
 {
@@ -34,7 +64,10 @@ pack_parse_name(const char *name, uint32_t *ret_rank, uint32_t *ret_index)
 		return false;
 	if (*at == '-' && strspn(at + 1, "0123456789abcdef") == PACK_TOKEN_LEN)
 		at += 1 + PACK_TOKEN_LEN;
-	if (strcmp(at, PACK_SUFFIX) != 0)
+	const struct codec *codec = pack_codec(at);
+	const size_t len = codec ? codec_stem_len(codec, at) : strlen(at);
+
+	if (len != strlen(PACK_SUFFIX) || strncmp(at, PACK_SUFFIX, len) != 0)
 		return false;
 	*ret_rank = rank;
 	*ret_index = index;
@@ -53,12 +86,32 @@ pack_same_place(const char *a, const char *b)
 struct open_pack {
 	struct store *store;
 	struct store_reader *reader;
+	struct packed *packed; /* NULL = it is as it lies there */
 };
 
 static void
 close_pack(struct open_pack *p)
 {
+	packed_close(p->packed);
 	store_close_reader(p->store, p->reader);
+}
+
+static int
+read_pack(const struct open_pack *p, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+{
+	return p->packed ? packed_read(p->packed, offset, dst, n, err)
+	                 : store_read(p->store, p->reader, offset, dst, n, err);
+}
+
+/* One that is called compressed, but may be read through a store that shows it unpacked: a header is never so long that
+ * its upper half is not 0. */
+static bool
+is_packed(const char *key, const unsigned char first8[8])
+{
+	uint32_t upper;
+
+	memcpy(&upper, first8 + 4, sizeof(upper));
+	return pack_codec(key) && (upper || codec_of_bytes(first8, 8));
 }
 
 int
@@ -74,11 +127,16 @@ pack_read_header(struct store *store, const char *key, struct bump *memory, stru
 		return err_set(err, PAWL_ECORRUPT, "%s: expected a header, found %llu bytes", key,
 		               (unsigned long long)nbytes);
 	TRY(store_read(store, p.reader, 0, first8, sizeof(first8), err));
+	if (is_packed(key, first8)) {
+		TRY(packed_open(store, p.reader, key, nbytes, UINT64_MAX, 0, &p.packed, err));
+		TRY(packed_size(p.packed, &nbytes, err));
+		TRY(read_pack(&p, 0, first8, sizeof(first8), err));
+	}
 	TRY(st_header_len(key, first8, nbytes, &json_len, err));
 	PAWL_FREE char *json = mem_alloc((size_t)json_len);
 	if (!json)
 		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
-	TRY(store_read(store, p.reader, sizeof(first8), json, (size_t)json_len, err));
+	TRY(read_pack(&p, sizeof(first8), json, (size_t)json_len, err));
 	TRY(st_decode(key, json, (size_t)json_len, nbytes, memory, ret, err));
 	*ret_nbytes = nbytes;
 	return 0;

@@ -7,17 +7,23 @@
 #include <stdbool.h>
 
 #include "base/json.h"
+#include "format/codec.h"
 #include "format/safetensors.h"
 #include "store/store.h"
 
 #define PACK_SUFFIX ".safetensors"
 #define PACK_TOKEN_LEN 8 /* digits of a save's token in the names of its packs, in stores that cannot rename folders */
 
-/* "rank00003-00012.safetensors" or "rank00003-00012-0123abcd.safetensors" -> 3, 12; false for any other name. */
+/* The codec of a compressed pack, by its name ("rank00003-00012.safetensors.zst"); NULL = it is not compressed. */
+const struct codec *pack_codec(const char *name);
+/* By the name of a codec that packs may have ("zst", "gz", "lz4", "xz", "bz2", "lzma"); PAWL_EUSAGE names them. */
+int pack_find_codec(const char *name, const struct codec **ret, struct pawl_error *err);
+/* "rank00003-00012.safetensors" or "rank00003-00012-0123abcd.safetensors", and with a codec's suffix -> 3, 12; false for any
+ * other name. */
 bool pack_parse_name(const char *name, uint32_t *ret_rank, uint32_t *ret_index);
 /* Are these packs the same one of the same rank, of two saves? */
 bool pack_same_place(const char *a, const char *b);
-/* Reads and decodes the header of a pack; memory is the bump's. PAWL_ECORRUPT, PAWL_ELIMIT. */
+/* Reads and decodes the header of a pack, also of a compressed one (*ret_nbytes: unpacked); memory is the bump's. PAWL_ECORRUPT, PAWL_ELIMIT. */
 int pack_read_header(struct store *store, const char *key, struct bump *memory, struct st_table *ret,
                      uint64_t *ret_nbytes, struct pawl_error *err);
 /* Was this pack written by a run of that id? */

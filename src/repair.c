@@ -18,6 +18,7 @@
 #include "lease.h"
 #include "merge_trees.h"
 #include "pack.h"
+#include "packed.h"
 #include "run.h"
 
 #define DAMAGED_NAME MANIFEST_NAME ".damaged"
@@ -38,7 +39,7 @@ struct repair {
 	struct bump memory;
 	struct part *parts; /* by rank, then index */
 	size_t n_parts, cap_parts;
-	bool deleting;
+	bool deleting, with_sums;
 	struct manifest *m; /* under construction */
 	struct pawl_state *state;
 	struct buf state_json;
@@ -366,66 +367,85 @@ add_pieces(struct repair *r, size_t part, struct pawl_error *err)
 struct open_pack {
 	struct store *store;
 	struct store_reader *reader;
+	struct packed *packed;
 };
 
 static void
 close_pack(struct open_pack *p)
 {
+	packed_close(p->packed);
 	store_close_reader(p->store, p->reader);
 }
 
+/* The sums of all blocks of the file, or of what it is unpacked. */
 static int
-sum_blocks(struct repair *r, const struct part *p, uint64_t block_bytes, size_t n_blocks, struct sum128 *sums,
+sum_blocks(struct repair *r, const struct open_pack *open, bool plain, uint64_t nbytes, struct manifest_file *f,
            struct pawl_error *err)
 {
-	PAWL_CLEAN(close_pack) struct open_pack open = {.store = r->run->store};
-	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	const uint64_t block_bytes = f->block_bytes, n = nbytes / block_bytes + (nbytes % block_bytes != 0);
 	PAWL_FREE char *block = mem_alloc((size_t)block_bytes);
-	uint64_t nbytes;
+	struct sum128 *sums = bump_array(&r->m->memory, n, sizeof(*sums));
 
-	if (!block)
+	if (!block || !sums)
 		return out_of_memory(r, err);
-	TRY(child_key(r, p->name, &key, err));
-	TRY(store_open_reader(open.store, buf_str(&key), &open.reader, &nbytes, err));
-	if (nbytes != p->nbytes)
-		return err_set(err, PAWL_ECONFLICT, "%s: its size changed while it was read", buf_str(&key));
-	for (size_t i = 0; i < n_blocks; i++) {
-		uint64_t offset = i * block_bytes;
-		size_t len = (size_t)(nbytes - offset < block_bytes ? nbytes - offset : block_bytes);
+	for (uint64_t i = 0; r->with_sums && i < n; i++) {
+		const uint64_t offset = i * block_bytes;
+		const size_t len = (size_t)(nbytes - offset < block_bytes ? nbytes - offset : block_bytes);
 
-		TRY(store_read(open.store, open.reader, offset, block, len, err));
+		TRY(plain ? packed_read(open->packed, offset, block, len, err)
+		          : store_read(open->store, open->reader, offset, block, len, err));
 		sums[i] = sum_bytes(block, len);
 	}
+	*(plain ? &f->plain_sums : &f->sums) = sums;
+	*(plain ? &f->n_plain_blocks : &f->n_blocks) = (size_t)n;
+	*(plain ? &f->plain_bytes : &f->nbytes) = nbytes;
 	return 0;
 }
 
 static int
-describe_files(struct repair *r, bool with_sums, struct pawl_error *err)
+describe_file(struct repair *r, const struct part *p, struct manifest_file *f, struct pawl_error *err)
+{
+	PAWL_CLEAN(close_pack) struct open_pack open = {.store = r->run->store};
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	const struct codec *codec = pack_codec(p->name);
+	uint64_t nbytes, plain;
+
+	TRY(child_key(r, p->name, &key, err));
+	TRY(store_open_reader(open.store, buf_str(&key), &open.reader, &nbytes, err));
+	plain = nbytes;
+	if (codec) {
+		TRY(packed_open(open.store, open.reader, p->name, nbytes, UINT64_MAX, 0, &open.packed, err));
+		TRY(packed_size(open.packed, &plain, err));
+		f->codec = codec_name(codec);
+		TRY(sum_blocks(r, &open, true, plain, f, err));
+	}
+	if (plain != p->nbytes)
+		return err_set(err, PAWL_ECONFLICT, "%s: its size changed while it was read", buf_str(&key));
+	return sum_blocks(r, &open, false, nbytes, f, err);
+}
+
+static int
+describe_files(struct repair *r, struct pawl_error *err)
 {
 	uint64_t block_bytes = r->run->opts.block_bytes ? r->run->opts.block_bytes : DEFAULT_BLOCK_BYTES;
 	struct manifest *m = r->m;
+	bool is_packed = false;
 
-	m->bytes = 0;
+	m->bytes = m->plain_bytes = 0;
 	m->n_files = r->n_parts;
 	m->files = bump_array(&m->memory, r->n_parts, sizeof(*m->files));
 	if (!m->files)
 		return out_of_memory(r, err);
 	for (size_t i = 0; i < r->n_parts; i++) {
-		const struct part *p = &r->parts[i];
-		uint64_t n_blocks = p->nbytes / block_bytes + (p->nbytes % block_bytes != 0);
-		struct sum128 *sums = bump_array(&m->memory, n_blocks, sizeof(*sums));
+		struct manifest_file *f = &m->files[i];
 
-		if (!sums)
-			return out_of_memory(r, err);
-		if (with_sums)
-			TRY(sum_blocks(r, p, block_bytes, (size_t)n_blocks, sums, err));
-		m->files[i] = (struct manifest_file){.name = p->name,
-		                                     .nbytes = p->nbytes,
-		                                     .block_bytes = block_bytes,
-		                                     .n_blocks = (size_t)n_blocks,
-		                                     .sums = sums};
-		m->bytes += p->nbytes;
+		*f = (struct manifest_file){.name = r->parts[i].name, .block_bytes = block_bytes};
+		TRY(describe_file(r, &r->parts[i], f, err));
+		m->bytes += f->nbytes;
+		m->plain_bytes += manifest_plain_bytes(f);
+		is_packed = is_packed || f->codec;
 	}
+	m->plain_bytes = is_packed ? m->plain_bytes : 0;
 	m->new_bytes = m->bytes;
 	return 0;
 }
@@ -449,7 +469,7 @@ is_intact(struct repair *r, const char *key, bool *ret_exists, struct pawl_error
 }
 
 static int
-rebuild(struct repair *r, bool with_sums, struct buf *out, struct pawl_error *err)
+rebuild(struct repair *r, struct buf *out, struct pawl_error *err)
 {
 	PAWL_CLEAN(manifest_clean) struct manifest *check = NULL;
 
@@ -460,7 +480,7 @@ rebuild(struct repair *r, bool with_sums, struct buf *out, struct pawl_error *er
 	TRY(count_pieces(r, err));
 	for (size_t i = 0; i < r->n_parts; i++)
 		TRY(add_pieces(r, i, err));
-	TRY(describe_files(r, with_sums, err));
+	TRY(describe_files(r, err));
 	r->m->repaired = true;
 	int rc = manifest_encode_with(r->m, (struct pawl_slice){r->state_json.ptr, r->state_json.len}, out, err);
 	if (rc == PAWL_EUSAGE) /* it is not the caller who is wrong, but the packs */
@@ -520,7 +540,7 @@ check_folder(struct repair *r, struct pawl_error *err)
 static int
 repair(struct pawl *run, const char *name, bool dry_run, struct pawl_error *err)
 {
-	PAWL_CLEAN(repair_clear) struct repair r = {.run = run, .name = name};
+	PAWL_CLEAN(repair_clear) struct repair r = {.run = run, .name = name, .with_sums = !dry_run};
 	PAWL_CLEAN(buf_clear) struct buf key = {0}, text = {0};
 	bool exists;
 
@@ -530,7 +550,7 @@ repair(struct pawl *run, const char *name, bool dry_run, struct pawl_error *err)
 	int intact = is_intact(&r, buf_str(&key), &exists, err);
 	if (intact != 0)
 		return intact < 0 ? intact : 0;
-	int rc = rebuild(&r, !dry_run, &text, err);
+	int rc = rebuild(&r, &text, err);
 	if (rc < 0 || dry_run)
 		return rc < 0 ? err_prefix(err, rc, "cannot be repaired") : 0;
 	TRY(write_manifest(&r, buf_str(&key), exists, &text, err));

@@ -297,7 +297,7 @@ add_move(struct planner *p, uint32_t binding, const struct manifest_tensor *t, c
 	if (!piece->strides && !find_overlap(t->ndim, piece, &b->dst, &o))
 		return 0;
 	if (piece->file >= p->m->n_files || !add_ok(piece->begin, piece->nbytes, &piece_end) ||
-	    piece_end > p->m->files[piece->file].nbytes)
+	    piece_end > manifest_plain_bytes(&p->m->files[piece->file]))
 		return err_set(err, PAWL_ECORRUPT, "tensor %s: a piece lies outside its file", t->name);
 	if (piece->strides)
 		return add_strided(p, binding, t, piece, err);
@@ -443,8 +443,8 @@ make_units(struct planner *p, uint64_t unit_bytes, struct pawl_error *err)
 		const struct span *s = &p->spans[i];
 		const struct manifest_file *f = &p->m->files[s->file];
 		uint64_t from = s->begin - s->begin % f->block_bytes, to;
-		if (!mul_ok((s->end - 1) / f->block_bytes + 1, f->block_bytes, &to) || to > f->nbytes)
-			to = f->nbytes;
+		if (!mul_ok((s->end - 1) / f->block_bytes + 1, f->block_bytes, &to) || to > manifest_plain_bytes(f))
+			to = manifest_plain_bytes(f);
 		if (s->file == file && begin < end && from <= end) {
 			end = to > end ? to : end;
 			continue;
@@ -528,7 +528,7 @@ reshard_plan_all(const struct manifest *m, uint64_t unit_bytes, struct reshard_p
 		if (m->files[f].block_bytes == 0)
 			return err_set(err, PAWL_ECORRUPT, "file %s has blocks of 0 bytes", m->files[f].name);
 		if (!m->files[f].memory)
-			TRY(add_units(&p, f, 0, m->files[f].nbytes, unit_bytes, err));
+			TRY(add_units(&p, f, 0, manifest_plain_bytes(&m->files[f]), unit_bytes, err));
 	}
 	*ret = steal(&p.plan);
 	return 0;

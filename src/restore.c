@@ -88,11 +88,12 @@ take(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 	/* Where no hold can be made (read-only folders) reading goes on without: what vanishes is noticed. */
 	if (!run->single_name && pawl_hold_open(run, id, &hold, NULL) < 0)
 		hold = NULL;
+	int rc = mirrors_manifest(run, id, false, &manifest, err);
 	run_lock(run);
-	const struct catalog_entry *e = catalog_get(&run->catalog, id);
-	int rc = e ? mirrors_manifest(run, e, false, &manifest, err)
-	           : err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->root, id);
-	struct store *at = rc == 0 ? e->at : NULL;
+	const struct catalog_entry *e = rc == 0 ? catalog_get(&run->catalog, id) : NULL;
+	struct store *at = e ? e->at : NULL;
+	if (rc == 0 && !e)
+		rc = err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64 " any more", run->root, id);
 	if (rc == 0)
 		rc = catalog_info(&run->catalog, e, &run->retention, &memory, &info, err);
 	if (rc == 0) {
@@ -337,6 +338,21 @@ take_with_others(struct pawl_restore *r, struct pawl_error *err)
 	}
 }
 
+/* The others are in this restore, and hear why it comes to nothing. */
+static void
+refuse_options(struct pawl_restore *r, int rc, const struct pawl_error *err)
+{
+	struct pawl_error why = err ? *err : (struct pawl_error){0};
+	uint64_t id;
+	if (!r->run->meet)
+		return;
+	if (r->run->rank == 0)
+		announce(r, rc, &why);
+	else
+		r->owes_word = agree_listen(r->run, &id, NULL) == 0;
+	restore_note_reason(r, rc, &why);
+}
+
 static int
 restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl_restore **ret, struct pawl_error *err)
 {
@@ -346,7 +362,11 @@ restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl
 	if (!r)
 		return err_set(err, PAWL_ENOMEM, "restore: out of memory");
 	r->run = run;
-	TRY(copy_options(r, opts, err));
+	int rc = copy_options(r, opts, err);
+	if (rc < 0) {
+		refuse_options(r, rc, err);
+		return rc;
+	}
 	TRY(run->meet && run->rank > 0 ? take_with_others(r, err) : announce(r, select_one(r, err), err));
 	fallback_event(r, 0);
 	*ret = steal(&r);
@@ -360,6 +380,15 @@ pawl_restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct
 	struct pawl_error own = {0};
 
 	return err_give(err, restore_open(run, opts, ret, &own), &own);
+}
+
+void
+pawl_restore_failed(struct pawl_restore *r, int code, const char *why)
+{
+	struct pawl_error err = {0};
+
+	if (r && code < 0 && why)
+		restore_note_reason(r, err_set(&err, code, "%s", why), &err);
 }
 
 void

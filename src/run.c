@@ -104,8 +104,11 @@ split_single(struct pawl *run, const char *root, char **ret_parent, struct pawl_
 		return err_set(err, PAWL_EUSAGE,
 		               "%s: expected a path that ends in the name of a checkpoint, found '%s'", root,
 		               run->single_name);
-	if (slash)
-		slash[slash == copy ? 1 : 0] = 0;
+	if (slash) {
+		const char *sign = strstr(copy, "://"); /* of "memory://name" the root is "memory://" */
+
+		slash[slash == copy || (sign && sign + 2 == slash) ? 1 : 0] = 0;
+	}
 	*ret_parent = mem_strdup(slash ? copy : ".");
 	if (!run->single_name || !*ret_parent)
 		return err_set(err, PAWL_ENOMEM, "run: out of memory");
@@ -141,7 +144,11 @@ open_store(struct pawl *run, struct pawl_error *err)
 		root += 7;
 	if (o->single)
 		TRY(split_single(run, root, &parent, err));
-	TRY(store_open(memory ? "mem:" : parent ? parent : root, !o->read_only, o->no_direct_io, &run->store, err));
+	TRY(store_open_with(o->stores,
+	                    memory   ? "mem:"
+	                    : parent ? parent
+	                             : root,
+	                    !o->read_only, o->no_direct_io, &run->store, err));
 	if (o->node_folder)
 		TRY(open_nodes(run, err));
 	TRY(store_limit(&run->store, o->bandwidth_bytes_per_second, o->read_bandwidth_bytes_per_second, err));

@@ -17,6 +17,7 @@
 #include "store/store.h"
 #include "trigger.h"
 
+struct codec;  /* format/codec.h */
 struct writer; /* queue of saves, tickets: writer.h */
 struct lease;  /* lease.h */
 struct meet;   /* meet.h */
@@ -45,12 +46,14 @@ struct pawl {
 	struct pawl_retention retention; /* arrays copied; score attributes of the last training where none were given */
 	struct bump strings;             /* memory of the copies */
 	struct triggers triggers;        /* none: every point is due */
+	const struct codec *codec;       /* of new packs; NULL = they are not compressed */
 	struct pawl_arena *arena;
 	bool owns_arena;
 	int64_t created_ns;  /* wall clock; when the run was begun */
 	struct lease *lease; /* NULL when read-only, of a single checkpoint, and of every rank but 0 */
 	struct meet *meet;   /* NULL when alone */
 	struct pawl_rank who;
+	struct pawl_stores stores; /* the caller's own, copied */
 	uint32_t rank, world;  /* 0 of 1 when alone */
 	struct writer *writer; /* NULL when read-only */
 	char *warning;     /* see pawl_warning, or NULL */

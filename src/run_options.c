@@ -12,6 +12,7 @@
 #include "copy.h"
 #include "mirror.h"
 #include "name.h"
+#include "pack.h"
 #include "retain.h"
 #include "run.h"
 #include "save.h"
@@ -202,6 +203,19 @@ copy_mirrors(struct pawl *run, struct pawl_error *err)
 }
 
 static int
+check_compression(struct pawl *run, struct pawl_error *err)
+{
+	const struct pawl_open_opts *o = &run->opts;
+
+	if (!o->compression || !*o->compression || strcmp(o->compression, "none") == 0)
+		return o->compression_level
+		               ? err_set(err, PAWL_EUSAGE, "compression_level: expected a compression as well")
+		               : 0;
+	TRY(pack_find_codec(o->compression, &run->codec, err));
+	return codec_check_level(run->codec, o->compression_level, err);
+}
+
+static int
 fill_defaults(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_open_opts *o = &run->opts;
@@ -240,6 +254,7 @@ fill_defaults(struct pawl *run, struct pawl_error *err)
 	if (o->save_interval)
 		TRY(triggers_parse(o->save_interval, &run->triggers, err));
 	TRY(check_nodes(run, err));
+	TRY(check_compression(run, err));
 	return check_ranks(run, err);
 }
 
@@ -266,6 +281,20 @@ take_rank(struct pawl *run, struct pawl_error *err)
 	return 0;
 }
 
+static int
+take_stores(struct pawl *run, struct pawl_error *err)
+{
+	const struct pawl_stores *given = run->opts.stores;
+
+	if (!given)
+		return 0;
+	if (given->size < sizeof(*given))
+		return err_set(err, PAWL_EUSAGE, "open: the stores have no size; start from PAWL_STORES_INIT");
+	run->stores = *given;
+	run->opts.stores = &run->stores;
+	return 0;
+}
+
 int
 run_take_options(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_error *err)
 {
@@ -279,11 +308,13 @@ run_take_options(struct pawl *run, const struct pawl_open_opts *opts, struct paw
 		return err_set(err, PAWL_EUSAGE, "open: expected a root folder, found %s",
 		               run->opts.root ? "an empty text" : "NULL");
 	TRY(take_rank(run, err));
+	TRY(take_stores(run, err));
 	TRY(run_copy_text(run, &run->opts.root, err));
 	TRY(run_copy_text(run, &run->opts.run_id, err));
 	TRY(run_copy_text(run, &run->opts.name_template, err));
 	TRY(run_copy_text(run, &run->opts.save_interval, err));
 	TRY(run_copy_text(run, &run->opts.node_folder, err));
+	TRY(run_copy_text(run, &run->opts.compression, err));
 	run->retention = run->opts.retention;
 	TRY(retain_check(&run->retention, err));
 	if (run->retention.num_to_keep == PAWL_KEEP_MEMORY) /* R3: no scores, the newest only, in memory */

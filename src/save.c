@@ -17,6 +17,7 @@
 #include "meet.h"
 #include "mirror.h"
 #include "name.h"
+#include "press.h"
 #include "share.h"
 #include "walk.h"
 #include "writer.h"
@@ -232,8 +233,10 @@ save_unref(struct save *s)
 {
 	if (!s || atomic_fetch_sub(&s->refs, 1) > 1)
 		return;
-	for (size_t k = 0; s->packs && s->plan && k < s->plan->n_packs; k++)
+	for (size_t k = 0; s->packs && s->plan && k < s->plan->n_packs; k++) {
 		pthread_mutex_destroy(&s->packs[k].lock);
+		press_free(s->packs[k].press);
+	}
 	arena_give(s->run->arena, &s->region);
 	arena_give(s->run->arena, &s->fill_region);
 	plan_free(s->plan);
@@ -269,6 +272,7 @@ fill_stats(struct save *s)
 	pthread_mutex_lock(&s->ticket->lock);
 	st->id = s->id;
 	st->bytes = s->nbytes;
+	st->plain_bytes = s->plain_nbytes;
 	st->written_bytes = atomic_load(&s->written_bytes);
 	st->reused_bytes = atomic_load(&s->reused_bytes);
 	st->blocked_seconds = blocked;
@@ -289,11 +293,13 @@ tell(struct save *s, const char *what, const struct pawl_error *err)
 	pawl_ticket_stats(s->ticket, &st);
 	buf_printf(
 		&fields,
-		"\"id\":%llu,\"name\":\"%s\",\"step\":%lld,\"bytes\":%llu,\"written_bytes\":%llu,\"reused_bytes\":%llu,"
+		"\"id\":%llu,\"name\":\"%s\",\"step\":%lld,\"bytes\":%llu,\"plain_bytes\":%llu,\"written_bytes\":%llu,"
+		"\"reused_bytes\":%llu,"
 		"\"blocked_seconds\":%.6f,\"stage_seconds\":%.6f,\"write_seconds\":%.6f,\"commit_seconds\":%.6f,\"total_seconds\":%.6f",
 		(unsigned long long)s->id, s->name, (long long)s->step, (unsigned long long)st.bytes,
-		(unsigned long long)st.written_bytes, (unsigned long long)st.reused_bytes, st.blocked_seconds,
-		st.stage_seconds, st.write_seconds, st.commit_seconds, st.total_seconds);
+		(unsigned long long)st.plain_bytes, (unsigned long long)st.written_bytes,
+		(unsigned long long)st.reused_bytes, st.blocked_seconds, st.stage_seconds, st.write_seconds,
+		st.commit_seconds, st.total_seconds);
 	if (err) {
 		buf_printf(&fields, ",\"code\":\"%s\",\"error\":", pawl_code_name(err->code));
 		json_put_string(&fields, err->message, strlen(err->message));

@@ -27,6 +27,7 @@
 
 #define SAVE_UNIT_BYTES ((uint64_t)8 << 20) /* of one write, at most; a multiple of every block size up to it */
 
+struct press;
 struct save;
 struct save_pack;
 
@@ -36,6 +37,10 @@ struct reuse_pack {
 	uint64_t nbytes;
 	size_t n_blocks;
 	const struct sum128 *sums;
+	/* of a compressed one, as it lies there; all above is of what it is unpacked */
+	uint64_t packed_bytes;
+	size_t n_packed_blocks;
+	const struct sum128 *packed_sums; /* NULL = not compressed */
 };
 struct reuse {
 	struct bump memory;
@@ -62,6 +67,7 @@ struct save_pack {
 	struct sum128 *sums;
 	const struct reuse_pack *before; /* a pack of the same name and size to compare with, or NULL */
 	bool linked;                     /* reused; set before the manifest is made */
+	struct press *press;             /* NULL = not compressed; owned */
 	atomic_size_t units_left;        /* to be written */
 
 	pthread_mutex_t lock; /* guards below */
@@ -93,8 +99,9 @@ struct save {
 
 	struct pawl_state share; /* what this rank writes of the state; borrows it, so only during the call */
 	struct plan *plan;       /* owned until the save is released */
-	uint64_t nbytes;         /* of all files */
-	struct source *sources;
+	uint64_t nbytes;         /* of all files; before WRITTEN as if none were compressed */
+	uint64_t plain_nbytes;   /* of all files, unpacked */
+	struct snapshot_source *sources;
 	struct save_pack *packs;
 	struct save_unit *units;
 	size_t n_units;
@@ -133,6 +140,14 @@ void stage_wait(struct save *s);
 /* Returns when deadline_ms (clock_mono_ms, < 0 = never) has passed (ETIMEDOUT) or all is staged (0). */
 int stage_wait_until(struct save *s, int64_t deadline_ms);
 void stage_give_slot(struct save *s, char *slot);
+
+/* Are units handed on only when all are staged? Of one that waits for its turn; and where they are compressed from a
+ * snapshot, so that this takes no processor from the copy that the caller waits for. */
+static inline bool
+save_offers_late(const struct save *s)
+{
+	return s->deferred || (s->run->codec && s->mode == PAWL_MODE_SNAPSHOT);
+}
 
 /* write.c: hands a staged unit to the I/O threads, or parks it while its pack equals the one before. */
 void write_offer(struct save_unit *u);

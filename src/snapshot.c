@@ -169,8 +169,8 @@ block_gather(struct block *b, const struct pawl_tensor *t, uint64_t offset, size
 
 /* Puts [offset, end) of the pack into the block. Returns a tensor that is not finite, or SIZE_MAX. */
 static size_t
-fill_block(const struct plan_pack *pack, const struct source *sources, uint64_t offset, uint64_t end, struct block *b,
-           bool check_finite)
+fill_block(const struct plan_pack *pack, const struct snapshot_source *sources, uint64_t offset, uint64_t end,
+           struct block *b, bool check_finite)
 {
 	size_t slot = offset < pack->header.len ? 0 : slot_at(pack, offset - pack->header.len);
 	size_t not_finite = SIZE_MAX;
@@ -184,7 +184,7 @@ fill_block(const struct plan_pack *pack, const struct source *sources, uint64_t 
 			continue;
 		}
 		const struct plan_slot *s = &pack->slots[slot++];
-		const struct source *source = &sources[s->tensor];
+		const struct snapshot_source *source = &sources[s->tensor];
 		uint64_t at = offset - pack->header.len - s->begin;
 		size_t n = (size_t)(s->nbytes - at < end - offset ? s->nbytes - at : end - offset);
 		char *begin = b->at;
@@ -203,8 +203,8 @@ fill_block(const struct plan_pack *pack, const struct source *sources, uint64_t 
 }
 
 size_t
-snapshot_unit(const struct plan *plan, size_t pack, const struct source *sources, uint64_t offset, size_t n, char *dst,
-              struct sum128 *sums, bool check_finite)
+snapshot_unit(const struct plan *plan, size_t pack, const struct snapshot_source *sources, uint64_t offset, size_t n,
+              char *dst, struct sum128 *sums, bool check_finite)
 {
 	const struct plan_pack *p = &plan->packs[pack];
 	uint64_t end = offset + n;
@@ -229,8 +229,8 @@ snapshot_unit(const struct plan *plan, size_t pack, const struct source *sources
 }
 
 const char *
-snapshot_in_place(const struct plan *plan, size_t pack, const struct source *sources, uint64_t offset, size_t n,
-                  size_t memory_align)
+snapshot_in_place(const struct plan *plan, size_t pack, const struct snapshot_source *sources, uint64_t offset,
+                  size_t n, size_t memory_align)
 {
 	const struct plan_pack *p = &plan->packs[pack];
 	size_t slot;

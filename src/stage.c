@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "pack.h"
+#include "press.h"
 #include "save.h"
 #include "writer.h"
 
@@ -70,7 +71,7 @@ make_sources(struct save *s, const struct pawl_state *state, struct pawl_error *
 		return err_set(err, PAWL_ENOMEM, "save: out of memory");
 	for (size_t i = 0; i < state->n_tensors; i++) {
 		const struct state_tensor *t = &state->tensors[i];
-		struct source *source = &s->sources[i];
+		struct snapshot_source *source = &s->sources[i];
 
 		source->dtype = t->info.dtype;
 		if (t->elsewhere)
@@ -153,12 +154,13 @@ make_memory(struct save *s, struct pawl_error *err)
 }
 
 static const struct reuse_pack *
-find_before(const struct reuse *reuse, const struct plan *plan, const struct plan_pack *pack)
+find_before(const struct reuse *reuse, const struct plan *plan, const struct plan_pack *pack, const struct codec *codec)
 {
 	if (!reuse || reuse->block_bytes != plan->block_bytes)
 		return NULL;
 	for (size_t i = 0; i < reuse->n_packs; i++)
-		if (reuse->packs[i].nbytes == pack->nbytes && pack_same_place(reuse->packs[i].name, pack->name))
+		if (reuse->packs[i].nbytes == pack->nbytes && pack_codec(reuse->packs[i].name) == codec &&
+		    pack_same_place(reuse->packs[i].name, pack->name))
 			return &reuse->packs[i];
 	return NULL;
 }
@@ -169,10 +171,13 @@ static const char *
 pack_name(struct save *s, const char *planned)
 {
 	const size_t stem = strlen(planned) - strlen(PACK_SUFFIX);
+	const struct codec *codec = s->run->codec;
+	const char *dot = codec ? "." : "", *suffix = codec ? codec_name(codec) : "";
 
 	if (s->run->caps.rename_folder)
-		return planned;
-	return bump_printf(&s->memory, "%.*s-%.*s" PACK_SUFFIX, (int)stem, planned, PACK_TOKEN_LEN, s->token);
+		return codec ? bump_printf(&s->memory, "%s.%s", planned, suffix) : planned;
+	return bump_printf(&s->memory, "%.*s-%.*s" PACK_SUFFIX "%s%s", (int)stem, planned, PACK_TOKEN_LEN, s->token,
+	                   dot, suffix);
 }
 
 /* A small state is cut finer, so that every thread gets some of it and writing begins early. */
@@ -213,13 +218,15 @@ make_packs(struct save *s, struct pawl_error *err)
 		/* It may change meanwhile; or go meanwhile, once it is mirrored, and without an image it could not be
 		 * written then. */
 		bool fleeting = s->deferred || (!p->image && s->run->opts.drop_mirrored);
-		p->before = fleeting ? NULL : find_before(s->writer->reuse, plan, pp);
+		p->before = fleeting ? NULL : find_before(s->writer->reuse, plan, pp, s->run->codec);
 		p->undecided = p->before != NULL;
 		p->parked = bump_array(&s->memory, (uint64_t)here + 1, sizeof(struct save_unit *));
 		if (!p->parked || !p->name)
 			return err_set(err, PAWL_ENOMEM, "save: out of memory");
 		pthread_mutex_init(&p->lock, NULL);
 		atomic_store(&p->units_left, here);
+		if (s->run->codec)
+			TRY(press_new(p, s->run->codec, here, &p->press, err));
 		for (size_t u = 0; u < here; u++) {
 			uint64_t offset = u * s->unit_bytes, left = pp->nbytes - offset;
 
@@ -333,7 +340,7 @@ stage_unit(struct save *s, struct save_unit *u)
 		u->mem = dst;
 		memset(dst + u->nbytes, 0, (size_t)(round_up(u->nbytes, IMAGE_ALIGN) - u->nbytes));
 	}
-	if (!s->deferred)
+	if (!save_offers_late(s))
 		write_offer(u);
 }
 

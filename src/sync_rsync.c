@@ -22,6 +22,7 @@
 	" -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15 -oServerAliveCountMax=4 " \
 	"-oClearAllForwardings=yes -oForwardAgent=no"
 #define STATUS_VANISHED 24 /* files have gone since they were listed: old checkpoints */
+#define STATUS_PARTIAL 23  /* something was not there, or could not be read or written */
 
 /* ------------------------------------------------------------------ running */
 
@@ -99,6 +100,9 @@ run_line(struct line *l, const struct buf *feed, const struct sync_place *source
 		rc = strstr(why.message, "ermission denied") != NULL || strstr(why.message, "Host key") != NULL
 		             ? PAWL_EAUTH
 		             : PAWL_ETRANSIENT;
+	if (rc == PAWL_EIO && status == STATUS_PARTIAL && source->kind == SYNC_HOST &&
+	    strstr(why.message, "change_dir") != NULL && strstr(why.message, "No such file") != NULL)
+		return err_set(err, PAWL_ENOTFOUND, "%s: there is no such folder", source->text);
 	return rc < 0 ? err_set(err, rc, "%s", why.message) : 0;
 }
 

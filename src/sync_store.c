@@ -107,8 +107,9 @@ see(void *arg, const struct store_entry *entry)
 		return name != NULL ? 0 : PAWL_ENOMEM;
 	}
 	bool pointer = entry->is_link || (w->flat && is_pointer(entry->name));
-	bool manifest = strcmp(entry->name, MANIFEST_NAME) == 0;
-	struct buf *to = pointer ? &w->names->pointers : manifest ? &w->names->manifests : &w->names->packs;
+	/* A journal says that checkpoints of a search are there. */
+	bool last = strcmp(entry->name, MANIFEST_NAME) == 0 || strcmp(entry->name, "journal") == 0;
+	struct buf *to = pointer ? &w->names->pointers : last ? &w->names->manifests : &w->names->packs;
 	buf_printf(to, "%s%s%s", step->folder, slash, entry->name);
 	buf_putc(to, '\0');
 	return to->failed;

@@ -4,6 +4,7 @@
 #include "ticket.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -57,9 +58,27 @@ void
 ticket_stage(struct pawl_ticket *t, int stage)
 {
 	pthread_mutex_lock(&t->lock);
-	if (stage > t->stage)
+	if (stage > t->stage) {
 		t->stage = stage;
+		t->waits_for[0] = '\0';
+	}
 	pthread_cond_broadcast(&t->changed);
+	pthread_mutex_unlock(&t->lock);
+}
+
+void
+ticket_note(struct pawl_ticket *t, const char *waits_for)
+{
+	pthread_mutex_lock(&t->lock);
+	snprintf(t->waits_for, sizeof(t->waits_for), "%s", waits_for);
+	pthread_mutex_unlock(&t->lock);
+}
+
+void
+ticket_waits_for(struct pawl_ticket *t, char *ret, size_t cap)
+{
+	pthread_mutex_lock(&t->lock);
+	snprintf(ret, cap, "%s%s", t->waits_for[0] ? TICKET_WAITS : "", t->waits_for);
 	pthread_mutex_unlock(&t->lock);
 }
 
@@ -94,6 +113,10 @@ pawl_ticket_wait(struct pawl_ticket *t, int64_t timeout_ms, struct pawl_error *e
 	return pawl_ticket_wait_for(t, PAWL_STAGE_SETTLED, timeout_ms, err);
 }
 
+static const char *const stage_names[] = {
+	"begun", "staged", "written", "committed", "settled", "failed", "skipped",
+};
+
 int
 pawl_ticket_wait_for(struct pawl_ticket *t, int stage, int64_t timeout_ms, struct pawl_error *err)
 {
@@ -111,9 +134,11 @@ pawl_ticket_wait_for(struct pawl_ticket *t, int stage, int64_t timeout_ms, struc
 	while (t->stage < stage && rc == 0)
 		rc = cond_wait_until(&t->changed, &t->lock, deadline_ms);
 	if (t->stage < stage) {
+		rc = err_waited(err, "the save is %s, not yet %s, after %lld ms%s%s", stage_names[t->stage],
+		                stage_names[stage], (long long)timeout_ms, t->waits_for[0] ? TICKET_WAITS : "",
+		                t->waits_for);
 		pthread_mutex_unlock(&t->lock);
-		return err_waited(err, "the save is at stage %d, not yet %d, after %lld ms", t->stage, stage,
-		                  (long long)timeout_ms);
+		return rc;
 	}
 	code = t->stage == PAWL_STAGE_FAILED ? t->code : 0;
 	if (code < 0) {

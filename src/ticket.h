@@ -8,6 +8,8 @@
 
 #include "pawl.h"
 
+#define TICKET_WAITS "; waiting for "
+
 struct pawl_ticket {
 	pthread_mutex_t lock;   /* guards all */
 	pthread_cond_t changed;
@@ -16,12 +18,17 @@ struct pawl_ticket {
 	int code;               /* of a failed save */
 	struct pawl_error error;
 	bool seen;              /* somebody has been told of the error */
+	char waits_for[200];    /* what the save itself waits for, "" = nothing that is known of */
 	struct pawl_save_stats stats;
 };
 
 int ticket_new(struct pawl_ticket **ret, struct pawl_error *err);
 struct pawl_ticket *ticket_ref(struct pawl_ticket *t);
 void ticket_stage(struct pawl_ticket *t, int stage);
+/* What the save waits for, for those who wait for it in vain. */
+void ticket_note(struct pawl_ticket *t, const char *waits_for);
+/* "; waiting for ..." as it ends the errors of such waits, or "". */
+void ticket_waits_for(struct pawl_ticket *t, char *ret, size_t cap);
 /* Keeps the error; the caller then moves the stage to PAWL_STAGE_FAILED. */
 void ticket_fail(struct pawl_ticket *t, int code, const struct pawl_error *err);
 /* true and *err filled if the save failed and nobody has been told yet. */

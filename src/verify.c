@@ -113,10 +113,42 @@ clean_plan(struct reshard_plan **plan)
 	reshard_free(*plan);
 }
 
+/* A compressed file as it lies there: what has been unpacked well may have been so from the wrong bytes, of a table,
+ * say, that was not needed. Files that cannot be opened have been found already. */
+static int
+read_stored(struct pawl_restore *r, struct store *store, unsigned only_copy, uint32_t file, struct collector *c,
+            struct pawl_error *err)
+{
+	const struct manifest_file *f = &r->manifest->files[file];
+	PAWL_FREE char *key = mem_printf("%s/%s", r->folder, f->name);
+	PAWL_FREE char *block = mem_alloc((size_t)(f->block_bytes < f->nbytes ? f->block_bytes : f->nbytes + 1));
+	struct store_reader *reader = NULL;
+	uint64_t nbytes;
+	if (!key || !block)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", r->info.name);
+	if (store_open_reader(store, key, &reader, &nbytes, NULL) < 0)
+		return 0;
+	for (size_t i = 0; i < f->n_blocks && nbytes == f->nbytes && c->failed == 0; i++) {
+		const uint64_t at = i * f->block_bytes, left = f->nbytes - at;
+		const size_t n = (size_t)(left < f->block_bytes ? left : f->block_bytes);
+		struct pawl_error why = {0};
+		int rc = only_copy ? store_read_copy(store, reader, only_copy - 1, at, block, n, &why)
+		                   : store_read(store, reader, at, block, n, &why);
+		if (rc == PAWL_ENOTFOUND && only_copy)
+			break;
+		if (rc == 0 && !sum_equal(f->sums[i], sum_bytes(block, n)))
+			rc = err_set(&why, PAWL_ECORRUPT, "compressed: not what was written");
+		if (rc < 0)
+			see_damage(c, file, at, at + n, &why);
+	}
+	store_close_reader(store, reader);
+	return 0;
+}
+
 /* only_copy: as in struct fetch_job. */
 static int
-read_copy(struct pawl_restore *r, struct fetch *fetch, unsigned only_copy, struct pawl_meter *meter,
-          struct pawl_findings *findings, struct pawl_error *err)
+read_copy(struct pawl_restore *r, struct store *store, struct fetch *fetch, unsigned only_copy,
+          struct pawl_meter *meter, struct pawl_findings *findings, struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_plan) struct reshard_plan *plan = NULL;
 	struct collector c = {.findings = findings, .r = r};
@@ -134,6 +166,9 @@ read_copy(struct pawl_restore *r, struct fetch *fetch, unsigned only_copy, struc
 	tidy(findings, first);
 	if (name_tensors(findings, first, r->manifest) < 0)
 		c.failed = PAWL_ENOMEM;
+	for (uint32_t i = 0; rc == 0 && i < r->manifest->n_files; i++)
+		if (r->manifest->files[i].codec)
+			rc = read_stored(r, store, only_copy, i, &c, err);
 	if (c.failed == PAWL_ENOMEM)
 		return err_set(err, PAWL_ENOMEM, "%s: out of memory for findings", r->info.name);
 	return c.failed == PAWL_ELIMIT ? 0 : rc; /* enough has been found */
@@ -147,9 +182,9 @@ read_all(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *meter, 
 	const unsigned n = r->run->caps.copies;
 
 	if (n <= 1)
-		return read_copy(r, fetch, 0, meter, findings, err);
+		return read_copy(r, r->run->store, fetch, 0, meter, findings, err);
 	for (unsigned k = 1; k <= n; k++) /* the meter counts bytes of the checkpoint, not of its copies */
-		TRY(read_copy(r, fetch, k, k == 1 ? meter : NULL, findings, err));
+		TRY(read_copy(r, r->run->store, fetch, k, k == 1 ? meter : NULL, findings, err));
 	return 0;
 }
 
@@ -166,7 +201,7 @@ read_far(struct pawl_restore *r, struct pawl_meter *meter, struct pawl_findings 
 	PAWL_CLEAN(clean_fetch) struct fetch *fetch = NULL;
 
 	TRY(fetch_new(r->at, r->run->opts.io_threads, 0, &fetch, err));
-	return read_copy(r, fetch, 0, meter, findings, err);
+	return read_copy(r, r->at, fetch, 0, meter, findings, err);
 }
 
 static int

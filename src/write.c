@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "press.h"
 #include "save.h"
 #include "store/store.h"
 #include "writer.h"
@@ -25,6 +26,13 @@ pack_key(const char *folder, const char *name, struct buf *out, struct pawl_erro
 	return buf_check(out, "save", err);
 }
 
+/* No codec adds more to bytes that cannot be compressed. The file is cut when its size is known. */
+static uint64_t
+most_bytes(uint64_t nbytes)
+{
+	return nbytes + nbytes / 16 + ((uint64_t)1 << 20);
+}
+
 /* The pack's file, opened by whoever comes first. */
 static int
 pack_file(struct save_pack *p, struct store_file **ret, struct pawl_error *err)
@@ -35,8 +43,8 @@ pack_file(struct save_pack *p, struct store_file **ret, struct pawl_error *err)
 
 	pthread_mutex_lock(&p->lock);
 	if (!p->file) {
-		bool recycled = writer_take_recycled(s->writer, p->plan->nbytes, &old);
-		struct store_create opts = {.nbytes = p->plan->nbytes,
+		bool recycled = !p->press && writer_take_recycled(s->writer, p->plan->nbytes, &old);
+		struct store_create opts = {.nbytes = p->press ? most_bytes(p->plan->nbytes) : p->plan->nbytes,
 		                            .recycle_key = recycled ? buf_str(&old) : NULL,
 		                            .buffered = s->run->opts.no_direct_io};
 
@@ -57,6 +65,11 @@ write_unit(struct save_unit *u, struct pawl_error *err)
 	struct store_file *file;
 	size_t nbytes = u->nbytes;
 
+	if (p->press) {
+		if (s->run->caps.can_cut)
+			TRY(pack_file(p, &file, err));
+		return press_unit(p->press, u, err);
+	}
 	if (!u->slot && !p->image)
 		; /* a live tensor: what lies behind it is not ours to write */
 	else if (s->run->caps.offset_align > 1)
@@ -74,6 +87,8 @@ finish_pack(struct save_pack *p, struct pawl_error *err)
 {
 	struct store_file *file;
 
+	if (p->press)
+		TRY(press_finish(p->press, err));
 	pthread_mutex_lock(&p->lock);
 	file = p->file;
 	p->file = NULL;
@@ -169,7 +184,7 @@ link_job(void *arg)
 	    pack_key(s->partial, p->name, &to, &err) == 0 &&
 	    store_link(s->run->store, buf_str(&from), buf_str(&to), &err) == 0) {
 		p->linked = true;
-		atomic_fetch_add(&s->reused_bytes, p->plan->nbytes);
+		atomic_fetch_add(&s->reused_bytes, p->press ? p->before->packed_bytes : p->plan->nbytes);
 		return;
 	}
 	p->linked = false;
@@ -184,7 +199,7 @@ link_job(void *arg)
 int
 write_settle(struct save *s, struct pawl_error *err)
 {
-	if (s->deferred)
+	if (save_offers_late(s))
 		for (size_t i = 0; i < s->n_units; i++)
 			write_offer(&s->units[i]);
 	for (size_t k = 0; k < s->plan->n_packs; k++) {

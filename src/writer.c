@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "meet.h"
+#include "press.h"
 #include "retain.h"
 
 #define RECYCLE_FOLDER ".pawl/recycle"
@@ -197,8 +198,10 @@ writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 		reuse_free(w->reuse);
 		w->reuse = reuse;
 	}
-	for (size_t k = 0; k < s->plan->n_packs; k++)
+	for (size_t k = 0; k < s->plan->n_packs; k++) {
 		pthread_mutex_destroy(&s->packs[k].lock);
+		press_free(s->packs[k].press);
+	}
 	if (!w->plan)
 		w->plan = s->plan;
 	else
@@ -249,7 +252,7 @@ make_plan(struct writer *w, struct save *s, struct pawl_error *err)
 	TRY(commit_summary(s, &summary, err));
 	TRY(plan_refresh(s->plan, &opts, (struct pawl_slice){summary.ptr, summary.len},
 	                 (struct pawl_slice){s->state_json.ptr, s->state_json.len}, err));
-	s->nbytes = s->plan->nbytes;
+	s->nbytes = s->plain_nbytes = s->plan->nbytes;
 	return 0;
 }
 
@@ -479,6 +482,16 @@ writer_wait_turn(struct writer *w, int64_t deadline_ms)
 		rc = cond_wait_until(&w->changed, &w->lock, deadline_ms);
 	pthread_mutex_unlock(&w->lock);
 	return rc;
+}
+
+void
+writer_waits_for(struct writer *w, char *ret, size_t cap)
+{
+	*ret = '\0';
+	pthread_mutex_lock(&w->lock);
+	if (w->active)
+		ticket_waits_for(w->active->ticket, ret, cap);
+	pthread_mutex_unlock(&w->lock);
 }
 
 bool

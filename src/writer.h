@@ -49,6 +49,8 @@ int writer_fence(struct writer *w, int64_t deadline_ms);
 int writer_wait(struct writer *w, int64_t deadline_ms);
 /* Waits only for saves that are being written, not for those that settle. */
 int writer_wait_turn(struct writer *w, int64_t deadline_ms);
+/* What the save that is being written waits for: "; waiting for ..." or "". */
+void writer_waits_for(struct writer *w, char *ret, size_t cap);
 bool writer_busy(struct writer *w);
 /* Takes a kept file of about this size; false if there is none. */
 bool writer_take_recycled(struct writer *w, uint64_t nbytes, struct buf *key);

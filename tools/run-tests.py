@@ -11,6 +11,7 @@ crashes, hangs or runs fewer cases than it announced is a failure. Failures are 
 from __future__ import annotations
 
 import argparse
+import collections
 import concurrent.futures
 import dataclasses
 import os
@@ -38,6 +39,12 @@ LONG_FIRST = (
     "test_lightning.py",
     "test_ray_engine.py",
     "test_ranks.py",
+    "test_train_launched.py",
+    "test_bucket_writers.py",
+    "test_train_failures.py",
+    "test_s3.py",
+    "test_model.py",
+    "test_direct.py",
 )
 
 
@@ -51,6 +58,7 @@ class Outcome:
     skipped: int = 0
     seconds: float = 0.0
     failures: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    files: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # seconds of each file
 
     def fail(self, name: str, text: str) -> None:
         self.failed += 1
@@ -244,7 +252,9 @@ def read_junit(report: pathlib.Path, outcome: Outcome) -> None:
     if not report.exists():
         return
     for case in xml.etree.ElementTree.parse(report).iter("testcase"):
-        name = f"{case.get('classname', '')}.{case.get('name', '')}".replace("tests.py.", "")
+        file = case.get("classname", "").replace("tests.py.", "")
+        name = f"{file}.{case.get('name', '')}"
+        outcome.files[file] += float(case.get("time", 0))
         bad = [child for child in case if child.tag in ("failure", "error")]
         if bad:
             outcome.fail(name, "\n".join((child.text or child.get("message") or "") for child in bad))
@@ -326,8 +336,14 @@ def report(outcomes: list[Outcome]) -> int:
     for outcome in sorted(outcomes, key=lambda o: o.name):
         for name, text in outcome.failures:
             print(f"\n======== FAILED {name}\n{text.strip()}")
-    slow = sorted((o for o in outcomes if o.name != "pytest"), key=lambda o: -o.seconds)[:3]
-    print("\nslowest: " + ", ".join(f"{o.name} {o.seconds:.1f} s" for o in slow))
+    seconds = collections.Counter({o.name: o.seconds for o in outcomes if not o.files})
+    print()
+    for what, slow in (
+        ("programs", seconds),
+        ("files of Python tests", sum((o.files for o in outcomes), collections.Counter())),
+    ):
+        if slow:
+            print(f"slowest {what}: " + ", ".join(f"{name} {s:.0f} s" for name, s in slow.most_common(10)))
     print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""), flush=True)
     return 1 if failed or not passed else 0
 

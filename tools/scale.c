@@ -459,7 +459,10 @@ gather_all(struct slow_store *store, struct meet *meet, const char *token, const
 	int64_t begin = clock_mono_ns();
 
 	TRY(merge_new(meet_world(meet), own, &m.merge, err));
-	TRY(gather_parts(&store->base, meet, token, clock_mono_ms() + 3600000, take_part, &m, err));
+	const struct gather_round round = {
+		.store = &store->base, .m = meet, .token = token, .kind = GATHER_SAVE, .timeout_ms = 3600000};
+
+	TRY(gather_parts(&round, take_part, &m, err));
 	ret->merge = m.seconds;
 	ret->gather = since(begin) - m.seconds;
 	begin = clock_mono_ns();

@@ -136,7 +136,11 @@ take_document(struct tune_experiment *e, bool is_given, struct pawl_error *err)
 static int
 replay(void *arg, const json_t *entry, struct pawl_error *err)
 {
-	return experiment_apply(arg, entry, true, err);
+	struct tune_experiment *e = arg;
+	const json_t *trial = json_object_get(entry, "t");
+
+	e->last = trial ? json_integer_value(trial) : -1;
+	return experiment_apply(e, entry, true, err);
 }
 
 static void
@@ -205,6 +209,15 @@ read_journal(struct tune_experiment *e, bool existed, struct pawl_error *err)
 	return r;
 }
 
+/* Only the last entry may lack its trace in the trial's folder: a crash came between. */
+static int
+note_last(struct tune_experiment *e, struct pawl_error *err)
+{
+	const struct trial *t = e->last >= 0 && (uint64_t)e->last < e->n_trials ? &e->trials[e->last] : NULL;
+
+	return t && t->attempts && is_there(e->dirfd, t->name) ? experiment_note_state(e, t, err) : 0;
+}
+
 /* What ran when it was left starts again; trials that had failed do, when that is wanted. */
 static int
 go_on(struct tune_experiment *e, bool existed, struct pawl_error *err)
@@ -214,6 +227,8 @@ go_on(struct tune_experiment *e, bool existed, struct pawl_error *err)
 	int r = experiment_put(e, json_pack("{s:s, s:i, s:s}", "e", "open", "format", TUNE_FORMAT, "token", e->token),
 	                       true, err);
 
+	if (r == 0)
+		r = note_last(e, err);
 	for (size_t i = 0; r == 0 && i < e->n_trials; i++)
 		if (e->opts.resume == TUNE_ERRORED_ONLY && e->trials[i].state == TUNE_ERROR)
 			r = experiment_put(e, json_pack("{s:s, s:i}", "e", "retry", "t", (int)i), false, err);
@@ -310,6 +325,7 @@ tune_experiment_open(const char *spec_json, const struct tune_open_opts *opts, s
 	e->opts = *opts;
 	e->read_only = opts->resume == TUNE_READ;
 	e->dirfd = e->lock = e->journal.fd = -1;
+	e->last = -1;
 	r = open_it(e, spec_json, err);
 	e->opts.folder = e->opts.restore = NULL; /* the caller's, and used */
 	if (r < 0) {

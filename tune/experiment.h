@@ -69,6 +69,7 @@ struct tune_experiment {
 	int dirfd, lock;
 	bool read_only, closed; /* closed: no further trial will be made */
 	bool broken;            /* a write failed: the state in memory is ahead of the journal */
+	int64_t last;           /* the trial of the last entry that was read, < 0 = none */
 	struct spec spec;
 	struct sched *sched;
 	struct journal journal;
@@ -107,6 +108,8 @@ double experiment_now(const struct tune_experiment *e);
 
 /* ---- experiment_next.c ---- */
 
+/* The configuration that trial `number` of a search is drawn, a new reference, and the name that it gets. */
+int experiment_draw(struct tune_experiment *e, uint32_t number, char name[TUNE_NAME_BYTES], json_t **ret, struct pawl_error *err);
 /* The configuration of a trial that goes on from a donor; a new reference. */
 int experiment_exploit_config(struct tune_experiment *e, const struct sched_decision *what, json_t **ret, struct pawl_error *err);
 /* Makes the clone that a trial owes, or declines when that cannot be. */

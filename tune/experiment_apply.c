@@ -281,9 +281,13 @@ experiment_feed(struct tune_experiment *e, struct trial *t, const json_t *result
 	double time, metric;
 
 	*ret = (struct sched_decision){.verdict = SCHED_CONTINUE};
-	if (!e->spec.metric || !jsonx_number(jsonx_at(result, e->spec.metric), &metric) ||
-	    !jsonx_number(jsonx_at(result, e->spec.time_attr), &time))
-		return 0; /* e.g. a report between two validations */
+	if (!e->spec.metric || !jsonx_number(jsonx_at(result, e->spec.metric), &metric)) {
+		if (!e->spec.schedule)
+			return 0; /* e.g. a report between two validations */
+		metric = NAN;     /* which a replay does not look at */
+	}
+	if (!jsonx_number(jsonx_at(result, e->spec.time_attr), &time))
+		return 0;
 	return sched_report(e->sched, t->number, time, metric, ret, err);
 }
 
@@ -328,7 +332,7 @@ take_exploit(struct tune_experiment *e, struct trial *t, const json_t *entry, st
 }
 
 static void
-decline(struct tune_experiment *e, struct trial *t)
+take_values(struct tune_experiment *e, struct trial *t)
 {
 	double values[256];
 
@@ -355,7 +359,7 @@ apply_result(struct tune_experiment *e, struct trial *t, const json_t *entry, bo
 	if (t->verdict != TUNE_CONTINUE)
 		t->catch_up = 0;
 	if (r == 0 && replay && what.verdict == SCHED_EXPLOIT && t->verdict != TUNE_EXPLOIT)
-		decline(e, t);
+		take_values(e, t);
 	if (r < 0)
 		return r;
 	if (json_object_set(line, "config", t->config) < 0)
@@ -430,7 +434,8 @@ apply_exploit(struct tune_experiment *e, struct trial *t, const json_t *entry, s
 	if (r == 0)
 		r = set_config(t, t->new_config, err);
 	t->owes_exploit = false;
-	sched_exploited(e->sched, t->number);
+	if (r == 0)
+		take_values(e, t); /* as they are in the configuration: somebody else may have had a say */
 	return r;
 }
 
@@ -503,7 +508,7 @@ apply_to_trial(struct tune_experiment *e, struct trial *t, const char *kind, con
 			settle(e, t, true);
 	} else if (strcmp(kind, "decline") == 0) {
 		t->owes_exploit = false;
-		decline(e, t);
+		take_values(e, t);
 	} else if (strcmp(kind, "retry") == 0) {
 		t->failures = 0;
 		set_state(e, t, TUNE_PENDING);

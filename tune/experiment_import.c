@@ -87,6 +87,8 @@ import_trials(struct tune_experiment *e, int from, struct pawl_error *err)
 		snprintf(state, sizeof(state), "%s/trial.json", entry->d_name);
 		if (entry->d_name[0] != '.' && fstatat(from, state, &st, AT_SYMLINK_NOFOLLOW) == 0)
 			r = import_trial(e, from, entry->d_name, err);
+		else if (strncmp(entry->d_name, "pbt_policy_", 11) == 0)
+			r = checkpoint_copy_file(from, e->dirfd, entry->d_name, err);
 	}
 	closedir(dir);
 	return r;

@@ -19,19 +19,46 @@
 
 /* ---- further trials ---- */
 
-static int
-add_trial(struct tune_experiment *e, json_t *config, struct pawl_error *err)
+static void
+name_trial(const struct tune_experiment *e, size_t number, const json_t *config, char name[TUNE_NAME_BYTES])
 {
-	char tag[TUNE_NAME_BYTES - 24], name[TUNE_NAME_BYTES];
-	int r = spec_fill(&e->spec, e->n_trials, config, err);
+	char tag[TUNE_NAME_BYTES - 24];
 
-	if (r < 0)
-		return r;
 	space_tag(e->spec.given ? NULL : e->spec.space, config, tag, sizeof(tag));
-	snprintf(name, sizeof(name), "trial_%05zu%s%s", e->n_trials, tag[0] ? "_" : "", tag);
+	snprintf(name, TUNE_NAME_BYTES, "trial_%05zu%s%s", number, tag[0] ? "_" : "", tag);
+}
+
+int
+experiment_draw(struct tune_experiment *e, uint32_t number, char name[TUNE_NAME_BYTES], json_t **ret,
+                struct pawl_error *err)
+{
+	int r = space_config(e->spec.space, e->spec.seed, number, ret, err);
+
+	if (r == 0)
+		r = spec_fill(&e->spec, number, *ret, err);
+	if (r == 0)
+		name_trial(e, number, *ret, name);
+	return r;
+}
+
+static int
+put_trial(struct tune_experiment *e, const char *name, json_t *config, struct pawl_error *err)
+{
 	return experiment_put(
 		e, json_pack("{s:s, s:i, s:s, s:O}", "e", "add", "t", (int)e->n_trials, "name", name, "config", config),
 		false, err);
+}
+
+static int
+add_trial(struct tune_experiment *e, json_t *config, struct pawl_error *err)
+{
+	char name[TUNE_NAME_BYTES];
+	const int r = spec_fill(&e->spec, e->n_trials, config, err);
+
+	if (r < 0)
+		return r;
+	name_trial(e, e->n_trials, config, name);
+	return put_trial(e, name, config, err);
 }
 
 int
@@ -68,9 +95,10 @@ static int
 add_next(struct tune_experiment *e, struct pawl_error *err)
 {
 	JSONX_CLEAN json_t *config = NULL;
-	const int r = space_config(e->spec.space, e->spec.seed, e->n_trials, &config, err);
+	char name[TUNE_NAME_BYTES];
+	const int r = experiment_draw(e, (uint32_t)e->n_trials, name, &config, err);
 
-	return r < 0 ? r : add_trial(e, config, err);
+	return r < 0 ? r : put_trial(e, name, config, err);
 }
 
 /* ---- exploits ---- */
@@ -84,6 +112,27 @@ newest_there(const struct tune_experiment *e, const struct trial *t)
 	return NULL;
 }
 
+/* The file of one trial: how its donor came to its values, then this. */
+static int
+note_policy(struct tune_experiment *e, const struct trial *t, const struct trial *donor, const char *line,
+            struct pawl_error *err)
+{
+	JSONX_TEXT char *before = NULL, *text = NULL;
+	char from[64], to[64];
+	int r;
+
+	snprintf(from, sizeof(from), "pbt_policy_%s.txt", donor->id);
+	snprintf(to, sizeof(to), "pbt_policy_%s.txt", t->id);
+	r = tune_file_text(e->dirfd, "", from, &before, err);
+	if (r < 0 && r != PAWL_ENOTFOUND)
+		return r;
+	if (asprintf(&text, "%s%s\n", before ? before : "", line) < 0) {
+		text = NULL;
+		return tune_no_memory(err);
+	}
+	return tune_file_write(e->dirfd, "", to, text, false, err);
+}
+
 /* What was done, in the form of other tools' replay files: target, donor, their times, old and new values. */
 static int
 note_exploit(struct tune_experiment *e, const struct trial *t, const struct trial *donor, uint64_t donor_iteration,
@@ -93,7 +142,9 @@ note_exploit(struct tune_experiment *e, const struct trial *t, const struct tria
 	                                     (json_int_t)donor_iteration, donor->config, config);
 	JSONX_TEXT char *text = line ? jsonx_dump(line) : NULL;
 
-	return text ? trial_files_append(e->dirfd, "", "pbt_global.txt", text, err) : tune_no_memory(err);
+	const int r = text ? trial_files_append(e->dirfd, "", "pbt_global.txt", text, err) : tune_no_memory(err);
+
+	return r < 0 ? r : note_policy(e, t, donor, text, err);
 }
 
 static int
@@ -107,12 +158,17 @@ static int
 exploit(struct tune_experiment *e, struct trial *t, uint32_t number, json_t *config, struct pawl_error *err)
 {
 	const struct trial *donor = &e->trials[number];
-	const struct checkpoint *from = newest_there(e, donor);
+	const struct checkpoint *from = donor == t ? NULL : newest_there(e, donor);
 	JSONX_TEXT char *from_name = NULL;
 	uint64_t iteration;
 	char as[300];
 	int r;
 
+	if (donor == t) /* a replay: its own state, other values */
+		return experiment_put(e,
+		                      json_pack("{s:s, s:i, s:i, s:O}", "e", "exploit", "t", (int)t->number, "donor",
+		                                (int)number, "config", config),
+		                      true, err);
 	if (!from)
 		return decline(e, t, err);
 	iteration = from->iteration;
@@ -140,13 +196,44 @@ experiment_exploit(struct tune_experiment *e, struct trial *t, struct pawl_error
 	return exploit(e, t, t->donor, config, err);
 }
 
+/* What the caller makes of the new values. */
+static int
+ask_explorer(struct tune_experiment *e, json_t **config, struct pawl_error *err)
+{
+	JSONX_CLEAN json_t *found = NULL;
+	JSONX_TEXT char *text = NULL, *answer = NULL;
+	int r;
+
+	if (!e->opts.explore)
+		return 0;
+	text = jsonx_dump(*config);
+	if (!text)
+		return tune_no_memory(err);
+	answer = e->opts.explore(e->opts.explore_arg, text);
+	if (!answer)
+		return 0;
+	r = jsonx_parse(answer, SIZE_MAX, "explored configuration", &found, err);
+	if (r == 0 && !json_is_object(found))
+		r = tune_fail(err, PAWL_EUSAGE, "explored configuration: expected an object");
+	if (r == 0) {
+		json_decref(*config);
+		*config = json_incref(found);
+	}
+	return r;
+}
+
 int
 experiment_exploit_config(struct tune_experiment *e, const struct sched_decision *what, json_t **ret,
                           struct pawl_error *err)
 {
 	JSONX_CLEAN json_t *config = json_deep_copy(e->trials[what->donor].config);
-	const int r = config ? spec_apply(&e->spec, what->values, config, err) : tune_no_memory(err);
+	int r = config ? 0 : tune_no_memory(err);
 
+	if (r == 0)
+		r = e->spec.schedule ? spec_replay_apply(&e->spec, what->change, config, err)
+		                     : spec_apply(&e->spec, what->values, config, err);
+	if (r == 0 && !e->spec.schedule)
+		r = ask_explorer(e, &config, err);
 	if (r == 0) {
 		*ret = config;
 		config = NULL;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "jsonx.h"
+#include "space.h"
 #include "trial_checkpoints.h"
 #include "trial_files.h"
 #include "tune_err.h"
@@ -179,27 +180,55 @@ put(struct journal *j, json_t *entry, struct pawl_error *err)
 	return owned ? journal_put(j, owned, false, err) : tune_no_memory(err);
 }
 
+/* One that had not begun, or whose folder is gone: as it was drawn. Configurations that were given by a driver are
+ * lost. */
+static int
+write_drawn(struct tune_experiment *e, uint32_t number, struct journal *j, struct pawl_error *err)
+{
+	JSONX_CLEAN json_t *config = NULL;
+	char name[TUNE_NAME_BYTES];
+	int r;
+
+	if (e->spec.given)
+		return tune_fail(err, PAWL_ECORRUPT,
+		                 "%s: the journal is lost, and so is the folder of trial %u; the others are untouched",
+		                 e->folder, number);
+	r = experiment_draw(e, number, name, &config, err);
+	return r < 0 ? r
+	             : put(j,
+	                   json_pack("{s:s, s:i, s:s, s:O}", "e", "add", "t", (int)number, "name", name, "config",
+	                             config),
+	                   err);
+}
+
 /* Trials without a folder had not begun: they are drawn again; those in between, too. */
 static int
 write_trials(struct tune_experiment *e, const struct all *all, struct journal *j, struct pawl_error *err)
 {
 	int r = put(j, json_pack("{s:s, s:i, s:s}", "e", "open", "format", TUNE_FORMAT, "token", e->token), err);
+	uint32_t next = 0;
 
 	for (size_t i = 0; r == 0 && i < all->n_trials; i++) {
 		JSONX_CLEAN json_t *config = NULL;
-		if (all->trials[i].number != i)
-			return tune_fail(
-				err, PAWL_ECORRUPT,
-				"%s: the journal is lost, and so is the folder of trial %zu; the others are untouched",
-				e->folder, i);
-		r = tune_file_read(e->dirfd, all->trials[i].folder, "params.json", &config, err);
+		const struct known *known = &all->trials[i];
+		if (known->number >= e->spec.n_trials || known->number >= SPACE_MAX_TRIALS)
+			return tune_fail(err, PAWL_ECORRUPT, "%s: %s says that it is trial %u, the search has fewer",
+			                 e->folder, known->folder, known->number);
+		if (known->number < next)
+			return tune_fail(err, PAWL_ECORRUPT, "%s: %s and another folder say that they are trial %u",
+			                 e->folder, known->folder, known->number);
+		while (r == 0 && next < known->number)
+			r = write_drawn(e, next++, j, err);
+		next++;
+		if (r == 0)
+			r = tune_file_read(e->dirfd, known->folder, "params.json", &config, err);
 		if (r == 0)
 			r = put(j,
-			        json_pack("{s:s, s:i, s:s, s:O}", "e", "add", "t", (int)i, "name",
-			                  all->trials[i].folder, "config", config),
+			        json_pack("{s:s, s:i, s:s, s:O}", "e", "add", "t", (int)known->number, "name",
+			                  known->folder, "config", config),
 			        err);
-		if (r == 0 && json_integer_value(json_object_get(all->trials[i].state, "attempts")) > 0)
-			r = put(j, json_pack("{s:s, s:i}", "e", "start", "t", (int)i), err);
+		if (r == 0 && json_integer_value(json_object_get(known->state, "attempts")) > 0)
+			r = put(j, json_pack("{s:s, s:i}", "e", "start", "t", (int)known->number), err);
 	}
 	return r;
 }
@@ -217,8 +246,8 @@ write_results(struct tune_experiment *e, const struct all *all, struct journal *
 			checkpoint = NULL;
 		json_object_del(line->result, "config");
 		r = put(j,
-		        json_pack("{s:s, s:i, s:O, s:s*}", "e", "result", "t", (int)line->trial, "r", line->result, "c",
-		                  checkpoint),
+		        json_pack("{s:s, s:i, s:O, s:s*}", "e", "result", "t", (int)all->trials[line->trial].number,
+		                  "r", line->result, "c", checkpoint),
 		        err);
 	}
 	return r;
@@ -237,7 +266,9 @@ write_ends(const struct all *all, struct journal *j, struct pawl_error *err)
 		                  : strcmp(status, "ERROR") == 0      ? "error"
 		                                                      : NULL;
 		if (how)
-			r = put(j, json_pack("{s:s, s:i, s:s, s:s*}", "e", "end", "t", (int)i, "how", how, "why", why),
+			r = put(j,
+			        json_pack("{s:s, s:i, s:s, s:s*}", "e", "end", "t", (int)all->trials[i].number, "how",
+			                  how, "why", why),
 			        err);
 	}
 	return r;
@@ -251,7 +282,7 @@ experiment_rebuild(struct tune_experiment *e, uint64_t *ret_n, struct pawl_error
 	int r = list_trials(e, &all, err);
 
 	for (size_t i = 0; r == 0 && i < all.n_trials; i++) {
-		all.trial = (uint32_t)i;
+		all.trial = (uint32_t)i; /* its place in the list */
 		r = trial_files_read(e->dirfd, all.trials[i].folder, add_line, &all, err);
 	}
 	if (all.n_lines)

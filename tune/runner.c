@@ -167,6 +167,11 @@ set_up(struct tune_runner *r, const struct tune_runner_opts *opts, struct pawl_e
 		rc = set_environment(r, opts->env, spec, err);
 	if (rc == 0)
 		rc = guard_open(&r->guard, r->e->lock, err);
+	if (rc == 0 && opts->forker != NULL) {
+		rc = forker_open(&r->forker, (char *const *)(uintptr_t)opts->forker, r->env.items, err);
+		if (rc == 0)
+			guard_add(&r->guard, r->forker.pid);
+	}
 	return rc == 0 ? write_note(r, err) : rc;
 }
 
@@ -182,6 +187,7 @@ tune_runner_new(struct tune_experiment *e, const struct tune_runner_opts *opts, 
 		return tune_no_memory(err);
 	r->e = e;
 	r->guard = (struct guard)GUARD_INIT;
+	r->forker = (struct forker)FORKER_INIT;
 	rc = set_up(r, opts != NULL ? opts : &none, err);
 	if (rc < 0)
 		tune_runner_free(r);
@@ -199,6 +205,9 @@ tune_runner_free(struct tune_runner *r)
 		process_drop(r, r->running[--r->n]);
 	if (r->guard.pid > 0)
 		(void)unlinkat(r->e->dirfd, RUNNER_NOTE, 0);
+	if (r->forker.pid > 0)
+		guard_remove(&r->guard, r->forker.pid);
+	forker_close(&r->forker);
 	guard_close(&r->guard);
 	for (size_t i = 0; i < r->n_queued; i++)
 		event_clear(&r->queue[i].event);
@@ -251,7 +260,7 @@ reap(struct tune_runner *r, struct pawl_error *err)
 		struct process *p = r->running[i];
 		int rc;
 
-		if (!process_has_gone(p)) {
+		if (!process_has_gone(r, p)) {
 			i++;
 			continue;
 		}
@@ -364,7 +373,7 @@ patience(const struct tune_runner *r, double until)
 			least = fmin(least, p->deadline);
 		if (r->heartbeat_s > 0 && p->phase == PHASE_RUNNING)
 			least = fmin(least, p->heard + r->heartbeat_s);
-		if (p->pidfd < 0)
+		if (p->pidfd < 0 && (!p->forked || r->forker.fd < 0))
 			least = fmin(least, now + RUNNER_BLIND_MS * 1e-3);
 	}
 	if (r->memory_bytes > 0 && r->n > 0)
@@ -391,7 +400,8 @@ listen_all(struct tune_runner *r, int wait_ms, struct pawl_error *err)
 		fds[2 * i] = (struct pollfd){.fd = p->channel.ended ? -1 : p->channel.fd, .events = POLLIN};
 		fds[2 * i + 1] = (struct pollfd){.fd = p->pidfd, .events = POLLIN};
 	}
-	if (poll(fds, (nfds_t)r->n * 2, wait_ms) < 0 && errno != EINTR)
+	fds[2 * r->n] = (struct pollfd){.fd = r->forker.fd, .events = POLLIN};
+	if (poll(fds, (nfds_t)r->n * 2 + 1, wait_ms) < 0 && errno != EINTR)
 		rc = tune_fail(err, PAWL_EIO, "waiting for the trials: %s", strerror(errno));
 	for (size_t i = 0; rc == 0 && i < r->n; i++)
 		if (fds[2 * i].revents != 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runner_inner: what runner.c (the loop, the face) and runner_trial.c (one trial: start, messages, end) share. A trial's way:
+ * runner_inner: what runner.c (the loop, the face), runner_start.c and runner_trial.c (one trial: its start; what it says, its
+ * end) share. A trial's way:
  *
  *     start ──> RUNNING ── told to end: by a verdict, or by the runner ──> LEAVING ── grace_s ──> TERM ── grace_s ──> KILL
  *                  │                                                          │                    │               │
@@ -17,6 +18,7 @@
 
 #include "channel.h"
 #include "command.h"
+#include "forker.h"
 #include "guard.h"
 #include "slots.h"
 #include "tune.h"
@@ -26,7 +28,8 @@ enum phase { PHASE_RUNNING, PHASE_LEAVING, PHASE_TERM, PHASE_KILL };
 struct process {
 	uint32_t trial;
 	pid_t pid; /* and its process group */
-	int pidfd; /* or -1: the system has none */
+	int pidfd; /* or -1: the system has none, or somebody else has forked it */
+	bool forked; /* by the forker, which tells how it ends */
 	struct channel channel;
 	struct share share;
 	enum phase phase;
@@ -51,6 +54,7 @@ struct queued {
 struct tune_runner {
 	struct tune_experiment *e;
 	struct guard guard;
+	struct forker forker;
 	struct slots slots;
 	struct strings env;
 	json_t *run; /* arguments */
@@ -68,13 +72,15 @@ double runner_now(void);
 /* Copies the texts. */
 int runner_queue(struct tune_runner *r, const struct tune_event *event, struct pawl_error *err);
 
+/* Starts the process of p, whose trial and share are set, with its files and its channel. why: what a trial may fail with. */
+int process_launch(struct tune_runner *r, struct process *p, const struct tune_start *start, struct pawl_error *why);
 /* Starts the process of a trial. A program that cannot be run is the trial's failure, no error. */
 int process_start(struct tune_runner *r, const struct tune_start *start, const struct share *share, struct pawl_error *err);
 /* Takes what it has said. */
 int process_hear(struct tune_runner *r, struct process *p, struct pawl_error *err);
 /* It has gone: the last it said, its end, its place. p is freed. */
 int process_end(struct tune_runner *r, struct process *p, struct pawl_error *err);
-bool process_has_gone(const struct process *p);
+bool process_has_gone(struct tune_runner *r, const struct process *p);
 /* The next phase, when its time has come or at once. */
 void process_press(struct tune_runner *r, struct process *p);
 /* It is to end at its next report, or when its grace is over. */

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runner_trial: one trial as a process: how it is started, what it says, how it ends; see runner_inner.h. Called by
- * runner.c; calls the experiment, channel, guard, command. The messages are described in docs/tune.md.
+ * runner_trial: one trial as a process: what it says, how it ends; see runner_inner.h. Called by runner.c; calls
+ * runner_start.c, the experiment, channel, guard, forker. The messages are described in docs/tune.md.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,101 +16,10 @@
 #include "runner_inner.h"
 #include "tune_err.h"
 
-#define TRIAL_FD 3      /* the channel, in the trial */
-#define TRIAL_TAIL 2000 /* bytes of its standard error that a failure quotes from */
-#define TRIAL_IGNORES 2 /* reports after the verdict; one may have been on its way */
-
-/* "<folder>/<name>", absolute, so that a trial may change its folder. To free(). */
-static char *
-path_of(const char *folder, const char *name)
-{
-	char *whole = realpath(folder, NULL), *path = NULL;
-
-	if (whole != NULL && asprintf(&path, "%s%s%s", whole, *name != '\0' ? "/" : "", name) < 0)
-		path = NULL;
-	free(whole);
-	return path;
-}
-
-static bool
-set_path(struct strings *env, const char *variable, const char *folder, const char *name)
-{
-	char *path = path_of(folder, name);
-	bool ok = path != NULL && environment_set(env, variable, path);
-
-	free(path);
-	return ok;
-}
-
-static int
-make_environment(struct tune_runner *r, const struct tune_start *start, const struct share *share, struct strings *ret,
-                 struct pawl_error *err)
-{
-	char devices[SLOTS_MAX_GPUS * 65], number[24];
-	struct tune_trial info;
-	bool ok = true;
-
-	for (size_t i = 0; ok && i < r->env.n; i++)
-		ok = strings_add(ret, r->env.items[i]);
-	(void)snprintf(number, sizeof(number), "%d", TRIAL_FD);
-	ok = ok && environment_set(ret, "PAWL_TUNE_FD", number);
-	ok = ok && environment_set(ret, "PAWL_TUNE_TRIAL", start->name);
-	ok = ok && tune_trial_info(r->e, start->trial, &info, NULL) == 0 &&
-	     environment_set(ret, "PAWL_TUNE_ID", info.id);
-	ok = ok && set_path(ret, "PAWL_TUNE_FOLDER", start->folder, "");
-	ok = ok && set_path(ret, "PAWL_TUNE_CONFIG", start->folder, "params.json");
-	if (start->checkpoint != NULL)
-		ok = ok && set_path(ret, "PAWL_TUNE_CHECKPOINT", start->folder, start->checkpoint);
-	(void)snprintf(number, sizeof(number), "%llu", (unsigned long long)start->iteration);
-	ok = ok && environment_set(ret, "PAWL_TUNE_ITERATION", number);
-	if (share->gpus != 0) {
-		slots_visible(&r->slots, share, devices, sizeof(devices));
-		ok = ok && environment_set(ret, "CUDA_VISIBLE_DEVICES", devices);
-		ok = ok && environment_set(ret, "HIP_VISIBLE_DEVICES", devices);
-	}
-	return ok ? 0 : tune_no_memory(err);
-}
-
-/* 0 or an errno value. */
-static int
-spawn(struct process *p, char *const argv[], char *const env[], int theirs, const char *out)
-{
-	posix_spawn_file_actions_t files;
-	posix_spawnattr_t attr;
-	sigset_t none, usual;
-	int rc = posix_spawn_file_actions_init(&files);
-
-	if (rc != 0)
-		return rc;
-	(void)sigemptyset(&none);
-	(void)sigemptyset(&usual);
-	(void)sigaddset(&usual, SIGPIPE);
-	(void)sigaddset(&usual, SIGINT);
-	rc = posix_spawnattr_init(&attr);
-	if (rc == 0) {
-		const int flags = O_WRONLY | O_CREAT | O_APPEND;
-
-		rc = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-		if (rc == 0)
-			rc = posix_spawn_file_actions_addopen(&files, 1, out, flags, 0666);
-		if (rc == 0)
-			rc = posix_spawn_file_actions_addopen(&files, 2, p->errors, flags, 0666);
-		if (rc == 0)
-			rc = posix_spawn_file_actions_adddup2(&files, theirs, TRIAL_FD);
-		if (rc == 0)
-			rc = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-			                                             POSIX_SPAWN_SETSIGDEF);
-		if (rc == 0)
-			rc = posix_spawnattr_setsigmask(&attr, &none);
-		if (rc == 0)
-			rc = posix_spawnattr_setsigdefault(&attr, &usual);
-		if (rc == 0)
-			rc = posix_spawnp(&p->pid, argv[0], &files, &attr, argv, env);
-		(void)posix_spawnattr_destroy(&attr);
-	}
-	(void)posix_spawn_file_actions_destroy(&files);
-	return rc;
-}
+#define TRIAL_FD 3          /* the channel, in the trial */
+#define TRIAL_TAIL 2000     /* bytes of its standard error that a failure quotes from */
+#define TRIAL_DROP_MS 10000 /* until a killed process is gone */
+#define TRIAL_IGNORES 2     /* reports after the verdict; one may have been on its way */
 
 static void
 process_free(struct process *p)
@@ -126,51 +32,6 @@ process_free(struct process *p)
 	free(p->failure);
 	free(p->errors);
 	free(p);
-}
-
-static void
-watch_end(struct process *p)
-{
-#ifdef SYS_pidfd_open
-	p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
-	if (p->pidfd >= 0)
-		(void)fcntl(p->pidfd, F_SETFD, FD_CLOEXEC);
-#endif
-}
-
-/* Its program and arguments; a configuration that lacks a placeholder is the trial's failure. */
-static int
-launch(struct tune_runner *r, struct process *p, const struct tune_start *start, struct pawl_error *why)
-{
-	JSONX_CLEAN json_t *config = NULL;
-	struct strings argv = {0}, env = {0};
-	char *out = path_of(start->folder, "stdout");
-	struct stat st;
-	int theirs = -1, rc, sys;
-
-	p->errors = path_of(start->folder, "stderr");
-	rc = out != NULL && p->errors != NULL
-	             ? jsonx_parse(start->config_json, SIZE_MAX, "the configuration", &config, why)
-	             : tune_fail(why, PAWL_EIO, "%s: %s", start->folder, strerror(errno));
-	if (rc == 0)
-		rc = command_fill(r->run, config, &argv, why);
-	if (rc == 0)
-		rc = make_environment(r, start, &p->share, &env, why);
-	if (rc == 0)
-		rc = channel_open(&p->channel, &theirs, why);
-	if (rc == 0) {
-		p->errors_from = stat(p->errors, &st) == 0 ? (int64_t)st.st_size : 0;
-		sys = spawn(p, argv.items, env.items, theirs, out);
-		if (sys != 0)
-			rc = tune_fail(why, sys == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "run: %.200s: %s", argv.items[0],
-			               sys == ENOENT ? "there is no such program" : strerror(sys));
-	}
-	if (theirs >= 0)
-		(void)close(theirs);
-	strings_clear(&argv);
-	strings_clear(&env);
-	free(out);
-	return rc;
 }
 
 static int
@@ -218,7 +79,7 @@ process_start(struct tune_runner *r, const struct tune_start *start, const struc
 	p->channel = (struct channel)CHANNEL_INIT;
 	p->iteration = start->iteration;
 	p->heard = runner_now();
-	rc = launch(r, p, start, &why);
+	rc = process_launch(r, p, start, &why);
 	if (rc < 0) {
 		r->n--;
 		slots_give(&r->slots, &p->share);
@@ -230,7 +91,6 @@ process_start(struct tune_runner *r, const struct tune_start *start, const struc
 		return tune_fail(err, rc, "%s", why.message);
 	}
 	guard_add(&r->guard, p->pid);
-	watch_end(p);
 	rc = runner_queue(r, &event, err);
 	(void)gethostname(host, sizeof(host) - 1);
 	return rc == 0 ? tune_experiment_runs(r->e, p->trial, p->pid, host, err) : rc;
@@ -273,7 +133,11 @@ process_drop(struct tune_runner *r, struct process *p)
 {
 	signal_group(p, SIGKILL);
 	guard_remove(&r->guard, p->pid);
-	while (waitpid(p->pid, NULL, 0) < 0 && errno == EINTR)
+	if (p->forked) {
+		forker_wait(&r->forker, p->pid, TRIAL_DROP_MS);
+		forker_reap(&r->forker, p->pid);
+	}
+	while (!p->forked && waitpid(p->pid, NULL, 0) < 0 && errno == EINTR)
 		continue;
 	process_free(p);
 }
@@ -511,10 +375,13 @@ process_hear(struct tune_runner *r, struct process *p, struct pawl_error *err)
 /* ---- how it ends ---- */
 
 bool
-process_has_gone(const struct process *p)
+process_has_gone(struct tune_runner *r, const struct process *p)
 {
 	siginfo_t info = {0};
+	int status;
 
+	if (p->forked)
+		return forker_has_ended(&r->forker, p->pid, &status);
 	return waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 ? info.si_pid != 0
 	                                                                            : errno == ECHILD;
 }
@@ -557,10 +424,14 @@ judge_end(const struct process *p, int status, char *why, size_t nbytes)
 	}
 	if (p->lost && p->told)
 		return TUNE_LOST;
-	if (p->told || p->done || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+	if (p->told || p->done || (status != -1 && WIFEXITED(status) && WEXITSTATUS(status) == 0))
 		return TUNE_FINISHED;
 	if (p->lost)
 		return TUNE_LOST;
+	if (status == -1) {
+		(void)snprintf(why, nbytes, "the process that had forked it is gone, and so is it");
+		return TUNE_FAILED;
+	}
 	last_words(p, words, sizeof(words));
 	if (WIFSIGNALED(status))
 		(void)snprintf(why, nbytes, "killed by signal %d (%s)%s", WTERMSIG(status), strsignal(WTERMSIG(status)),
@@ -582,7 +453,11 @@ process_end(struct tune_runner *r, struct process *p, struct pawl_error *err)
 	/* Before it is taken away, so that its number cannot have become somebody else's. */
 	(void)kill(-p->pid, SIGKILL);
 	guard_remove(&r->guard, p->pid);
-	while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
+	if (p->forked) {
+		(void)forker_has_ended(&r->forker, p->pid, &status);
+		forker_reap(&r->forker, p->pid);
+	}
+	while (!p->forked && waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
 		continue;
 	slots_give(&r->slots, &p->share);
 	if (rc == 0) {

@@ -25,7 +25,7 @@ static const struct {
 } table[] = {
 	[SCHED_FIFO] = {&fifo, "fifo"},       [SCHED_MEDIAN] = {&sched_median, "median stopping"},
 	[SCHED_ASHA] = {&sched_asha, "asha"}, [SCHED_HYPERBAND] = {&sched_hyperband, "hyperband"},
-	[SCHED_PBT] = {&sched_pbt, "pbt"},
+	[SCHED_PBT] = {&sched_pbt, "pbt"},    [SCHED_REPLAY] = {&sched_replay, "pbt_replay"},
 };
 
 /* SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) of a counter, so that a sequence needs no state but its length. */
@@ -50,7 +50,7 @@ check(const char *name, double value, double least, double most, struct pawl_err
 static void
 set_defaults(struct sched_opts *o)
 {
-	const bool halves = o->kind == SCHED_HYPERBAND;
+	const bool halves = o->kind == SCHED_HYPERBAND && !o->in_step;
 
 	if (o->grace == 0)
 		o->grace = 1;
@@ -82,14 +82,14 @@ check_opts(const struct sched_opts *o, struct pawl_error *err)
 	if (r == 0)
 		r = check("reduction", o->reduction, 1.0 + 1e-9, 1e6, err);
 	if (r == 0)
-		r = check("max_time", o->max_time, o->kind == SCHED_ASHA ? o->grace : 1, 1e15, err);
+		r = check("max_time", o->max_time, o->kind == SCHED_ASHA || o->in_step ? o->grace : 1, 1e15, err);
 	if (r == 0)
 		r = check("interval", o->interval, 1e-9, HUGE_VAL, err);
 	if (r == 0)
 		r = check("quantile", o->quantile, 0, 0.5, err);
 	if (r == 0)
 		r = check("resample", o->resample, 0, 1, err);
-	if (r == 0 && o->kind == SCHED_PBT && o->n_mutations == 0)
+	if (r == 0 && o->kind == SCHED_PBT && o->n_mutations == 0 && !o->custom_explore)
 		r = tune_fail(err, PAWL_EUSAGE, "scheduler: pbt needs a hyperparameter to mutate, found none");
 	for (size_t i = 0; r == 0 && i < o->n_mutations; i++) {
 		const struct sched_mutation *m = &o->mutations[i];
@@ -108,9 +108,10 @@ sched_new(const struct sched_opts *opts, struct sched **ret, struct pawl_error *
 	int r;
 
 	if ((unsigned)opts->kind >= sizeof(table) / sizeof(table[0]))
-		return tune_fail(err, PAWL_EUSAGE,
-		                 "scheduler: expected one of fifo, median, asha, hyperband, pbt, found number %d",
-		                 (int)opts->kind);
+		return tune_fail(
+			err, PAWL_EUSAGE,
+			"scheduler: expected one of fifo, median, asha, hyperband, pbt, pbt_replay, found number %d",
+			(int)opts->kind);
 	s = calloc(1, sizeof(*s));
 	if (!s)
 		return tune_no_memory(err);
@@ -124,7 +125,14 @@ sched_new(const struct sched_opts *opts, struct sched **ret, struct pawl_error *
 		if (r == 0)
 			memcpy(s->mutations, opts->mutations, opts->n_mutations * sizeof(*s->mutations));
 	}
+	if (r == 0 && opts->n_changes) {
+		s->changes = calloc(opts->n_changes, sizeof(*s->changes));
+		r = s->changes ? 0 : tune_no_memory(err);
+		if (r == 0)
+			memcpy(s->changes, opts->changes, opts->n_changes * sizeof(*s->changes));
+	}
 	s->opts.mutations = s->mutations;
+	s->opts.changes = s->changes;
 	if (r == 0 && table[opts->kind].algorithm->init)
 		r = table[opts->kind].algorithm->init(s, err);
 	if (r < 0) {
@@ -153,6 +161,7 @@ sched_free(struct sched *s)
 	free(s->brackets);
 	free(s->trials);
 	free(s->mutations);
+	free(s->changes);
 	free(s->values);
 	free(s);
 }
@@ -331,7 +340,8 @@ sched_paused(const struct sched *s, uint32_t trial, struct sched_decision *ret)
 	else if (t->paused && !t->go_on)
 		ret->verdict = SCHED_PAUSE;
 	else if (t->paused && t->exploits)
-		*ret = (struct sched_decision){SCHED_EXPLOIT, false, t->donor, t->values};
+		*ret = (struct sched_decision){SCHED_EXPLOIT, false, t->donor, t->values,
+		                               t->n_changed ? t->n_changed - 1 : 0};
 }
 
 /* Paused ones first, the furthest first: what has cost most ends soonest. */

@@ -3,7 +3,7 @@
  * sched: which trial goes on, pauses or stops after a report, and which one runs next. Pure: no clock, no file, no
  * process, and chance only by a seed; the same calls give the same verdicts, so that a runner that starts again feeds
  * the reports of its journal in once more and goes on. One file per algorithm: sched_median.c, sched_asha.c,
- * sched_hyperband.c, sched_pbt.c.
+ * sched_hyperband.c, sched_pbt.c, sched_replay.c.
  *
  *   sched_new -> sched_add for each trial -> sched_report for each of its reports -> sched_end when it has ended
  *                                            sched_next when there is a place for one more
@@ -25,7 +25,8 @@ enum sched_kind {
 	SCHED_MEDIAN = 1,    /* Golovin et al., Google Vizier, KDD 2017, section 3.2.2 */
 	SCHED_ASHA = 2,      /* Li et al., A System for Massively Parallel Hyperparameter Tuning, MLSys 2020; the form that stops */
 	SCHED_HYPERBAND = 3, /* Li et al., Hyperband, JMLR 2018; rungs in step, trials pause between them */
-	SCHED_PBT = 4        /* Jaderberg et al., Population Based Training of Neural Networks, 2017 */
+	SCHED_PBT = 4,       /* Jaderberg et al., Population Based Training of Neural Networks, 2017 */
+	SCHED_REPLAY = 5     /* the changes that such a training made to one of its trials, once more */
 };
 
 enum sched_verdict {
@@ -50,6 +51,7 @@ struct sched_opts {
 	double max_time;            /* ASHA, HyperBand: the largest time of a trial; 0 = 100 (81 for HyperBand) */
 	double reduction;           /* ASHA, HyperBand: eta; 0 = 4 (3 for HyperBand) */
 	uint32_t brackets;          /* ASHA; 0 = 1 */
+	bool in_step;               /* HyperBand: one bracket of all trials from `grace` on (ASHA that waits) */
 	uint32_t min_samples;       /* median: other trials that must have reported; 0 = 3 */
 	bool hard_stop;             /* median: stop; else pause */
 	double interval;            /* PBT: time between perturbations; 0 = 60 */
@@ -57,9 +59,12 @@ struct sched_opts {
 	double quantile;            /* PBT: share of donors and of exploiters; 0 = 0.25; at most 0.5 */
 	double resample;            /* PBT: chance to draw a value anew; < 0 = 0.25 */
 	double factor_up, factor_down; /* PBT; 0 = 1.2, 0.8 */
+	bool custom_explore;        /* PBT: somebody else changes values, too: there may be no mutations */
 	bool synchronous;           /* PBT: all trials wait for the slowest at each perturbation */
 	const struct sched_mutation *mutations; /* PBT; borrowed */
 	size_t n_mutations;
+	const double *changes;      /* replay: the time of each change, the earliest first; borrowed */
+	size_t n_changes;
 	uint64_t seed;
 };
 
@@ -70,6 +75,7 @@ struct sched_decision {
 	bool save;             /* CONTINUE: save now, others may go on from this (PBT) */
 	uint32_t donor;        /* EXPLOIT: whose checkpoint */
 	const double *values;  /* EXPLOIT: a new value for each mutation; the scheduler's, until the next call */
+	size_t change;         /* EXPLOIT of a replay, whose donor is the trial itself: the change that it comes to */
 };
 
 /* PAWL_EUSAGE names the option, what was expected and what was found. */

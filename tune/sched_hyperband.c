@@ -7,6 +7,9 @@
  * others are dropped; and so on up to R. Trials fill bracket s_max first, then s_max - 1, .., 0, then a new band. BOHB
  * (Falkner et al., ICML 2018) runs its trials through the same brackets.
  *
+ * in_step makes it the synchronous successive halving that ASHA is compared with (Jamieson, Talwalkar, Non-stochastic
+ * Best Arm Identification, AISTATS 2016): one bracket of all trials, with ASHA's rungs.
+ *
  *   filling --full or no more trials--> running --all that live have come--> halved --> running (the next rung) ..
  */
 #include <math.h>
@@ -14,6 +17,8 @@
 
 #include "sched_inner.h"
 #include "tune_err.h"
+
+#define MAX_RUNGS 65u
 
 /* The largest s with eta^s <= R, in spite of rounding. */
 static unsigned
@@ -26,12 +31,43 @@ largest_s(const struct sched_opts *o)
 	return s;
 }
 
+/* grace, grace * eta, .. below R, and R. */
+static size_t
+count_rungs(const struct sched_opts *o)
+{
+	size_t n = 1;
+
+	for (double time = o->grace; time < o->max_time && n <= MAX_RUNGS; time *= o->reduction)
+		n++;
+	return n;
+}
+
 static int
 init(struct sched *s, struct pawl_error *err)
 {
-	if (largest_s(&s->opts) > 64)
+	if (s->opts.in_step && count_rungs(&s->opts) > MAX_RUNGS)
+		return tune_fail(err, PAWL_EUSAGE,
+		                 "scheduler: from grace %g to max_time %g by reduction %g are more than %u rungs",
+		                 s->opts.grace, s->opts.max_time, s->opts.reduction, MAX_RUNGS);
+	if (!s->opts.in_step && largest_s(&s->opts) > 64)
 		return tune_fail(err, PAWL_EUSAGE, "scheduler: max_time %g by reduction %g makes more than 65 brackets",
 		                 s->opts.max_time, s->opts.reduction);
+	return 0;
+}
+
+static int
+open_only_bracket(struct sched *s, struct pawl_error *err)
+{
+	const size_t n = count_rungs(&s->opts);
+	struct sched_bracket *b;
+	double time = s->opts.grace;
+	int r = sched_bracket_add(s, n, &b, err);
+
+	if (r < 0)
+		return r;
+	b->capacity = UINT32_MAX;
+	for (size_t i = 0; i < n; i++, time *= s->opts.reduction)
+		b->rungs[i].time = i + 1 == n ? s->opts.max_time : time;
 	return 0;
 }
 
@@ -57,7 +93,7 @@ add(struct sched *s, uint32_t trial, struct pawl_error *err)
 	struct sched_bracket *b = s->n_brackets ? &s->brackets[s->n_brackets - 1] : NULL;
 
 	if (!b || b->n_trials == b->capacity) {
-		const int r = open_bracket(s, err);
+		const int r = s->opts.in_step ? open_only_bracket(s, err) : open_bracket(s, err);
 		if (r < 0)
 			return r;
 		b = &s->brackets[s->n_brackets - 1];

@@ -18,6 +18,7 @@ struct sched_trial {
 	bool exploits;           /* PBT: goes on from the donor */
 	uint32_t donor;
 	double *values;          /* PBT: n_mutations */
+	size_t n_changed;        /* replay: changes that it has come to */
 };
 
 struct sched_rung {
@@ -36,6 +37,7 @@ struct sched_bracket {
 struct sched {
 	struct sched_opts opts;
 	struct sched_mutation *mutations;
+	double *changes;
 	struct sched_trial *trials;
 	size_t n_trials, cap_trials;
 	struct sched_bracket *brackets;
@@ -52,7 +54,7 @@ struct sched_algorithm {
 	int (*report)(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err);
 	void (*settle)(struct sched *s); /* trials have gone, or no more will come: who waits in vain? */
 };
-extern const struct sched_algorithm sched_median, sched_asha, sched_hyperband, sched_pbt;
+extern const struct sched_algorithm sched_median, sched_asha, sched_hyperband, sched_pbt, sched_replay;
 
 /* The next number of the seed's sequence, in [0, 1). */
 double sched_draw(struct sched *s);

@@ -157,7 +157,7 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 		return 0;
 	}
 	if (t->exploits)
-		*ret = (struct sched_decision){SCHED_EXPLOIT, false, t->donor, t->values};
+		*ret = (struct sched_decision){SCHED_EXPLOIT, false, t->donor, t->values, 0};
 	return 0;
 }
 

@@ -76,6 +76,7 @@ static const struct key asha_keys[] = {COMMON,
                                        {"grace_period", NUMBER, 0, NULL},
                                        {"reduction_factor", NUMBER, 0, NULL},
                                        {"brackets", WHOLE, 1, NULL},
+                                       {"synch", FLAG, 0, NULL},
                                        {NULL, ANY, 0, NULL}};
 static const struct key hyperband_keys[] = {
 	COMMON, {"max_t", NUMBER, 0, NULL}, {"reduction_factor", NUMBER, 0, NULL}, {NULL, ANY, 0, NULL}};
@@ -87,7 +88,15 @@ static const struct key pbt_keys[] = {COMMON,
                                       {"resample_probability", NUMBER, 0, NULL},
                                       {"perturbation_factors", ANY, 0, NULL},
                                       {"synch", FLAG, 0, NULL},
+                                      {"custom_explore", FLAG, 0, NULL}, /* the driver explores, too */
                                       {NULL, ANY, 0, NULL}};
+
+/* What a document may say; spec_replay.c turns the first two into the last. */
+static const struct key replay_keys[] = {COMMON,
+                                         {"policy_file", TEXT, 0, NULL},
+                                         {"trial", TEXT, 0, NULL},
+                                         {"schedule", ANY, 0, NULL},
+                                         {NULL, ANY, 0, NULL}};
 
 static const struct {
 	const char *name;
@@ -101,6 +110,7 @@ static const struct {
 	{"hyperband", SCHED_HYPERBAND, hyperband_keys, "training_iteration"},
 	{"bohb", SCHED_HYPERBAND, hyperband_keys, "training_iteration"},
 	{"pbt", SCHED_PBT, pbt_keys, "time_total_s"},
+	{"pbt_replay", SCHED_REPLAY, replay_keys, "training_iteration"},
 };
 #define N_SCHEDULERS (sizeof(schedulers) / sizeof(schedulers[0]))
 
@@ -294,6 +304,20 @@ take_metric(struct spec *s, const json_t *scheduler, struct pawl_error *err)
 }
 
 static int
+take_schedule(struct spec *s, const json_t *scheduler, struct pawl_error *err)
+{
+	if (s->given || s->n_trials != 1)
+		return tune_fail(
+			err, PAWL_EUSAGE,
+			"scheduler: pbt_replay runs one trial: expected a space and a num_samples that make one, "
+			"found %s",
+			s->given ? "a search that is 'given'" : "more");
+	s->schedule = json_object_get(scheduler, "schedule");
+	s->synchronous = true;
+	return 0;
+}
+
+static int
 parse_scheduler(struct spec *s, struct pawl_error *err)
 {
 	json_t *scheduler = json_object_get(s->doc, "scheduler"), *filled;
@@ -311,9 +335,10 @@ parse_scheduler(struct spec *s, struct pawl_error *err)
 	while (i < N_SCHEDULERS && (!type || strcmp(schedulers[i].name, type) != 0))
 		i++;
 	if (i == N_SCHEDULERS)
-		return tune_fail(err, PAWL_EUSAGE,
-		                 "scheduler: expected fifo, median, asha, hyperband, bohb or pbt, found '%.100s'",
-		                 type ? type : "nothing");
+		return tune_fail(
+			err, PAWL_EUSAGE,
+			"scheduler: expected fifo, median, asha, hyperband, bohb, pbt or pbt_replay, found '%.100s'",
+			type ? type : "nothing");
 	r = fill(scheduler, "scheduler", schedulers[i].keys, &filled, err);
 	if (r < 0)
 		return r;
@@ -322,6 +347,8 @@ parse_scheduler(struct spec *s, struct pawl_error *err)
 	s->scheduler = schedulers[i].name;
 	s->time_attr = jsonx_text(filled, "time_attr") ? jsonx_text(filled, "time_attr") : schedulers[i].time_attr;
 	r = take_metric(s, filled, err);
+	if (r == 0 && schedulers[i].kind == SCHED_REPLAY)
+		return take_schedule(s, filled, err);
 	if (r == 0 && schedulers[i].kind != SCHED_FIFO && !s->metric)
 		r = tune_fail(err, PAWL_EUSAGE, "scheduler: %s needs the document's 'metric', found none",
 		              s->scheduler);
@@ -407,9 +434,15 @@ parse(struct spec *s, struct pawl_error *err)
 	parse_checkpoint(s);
 	r = check_stop(s->stop, err);
 	if (r == 0)
+		r = spec_replay_read(s->doc, err);
+	if (r == 0)
 		r = parse_search(s, err);
 	if (r == 0)
 		r = parse_scheduler(s, err);
+	if (r == 0 && s->n_trials == UINT64_MAX && !s->given && spec_is_in_step(s))
+		r = tune_fail(err, PAWL_EUSAGE,
+		              "scheduler: asha with 'synch' waits for all trials: expected a number of samples, found "
+		              "num_samples -1 (without end)");
 	if (r == 0)
 		r = spec_scheduler(s, &sched, err);
 	sched_free(sched);

@@ -67,7 +67,26 @@ kind_of(const char *name)
 	       : strcmp(name, "asha") == 0                                   ? SCHED_ASHA
 	       : strcmp(name, "hyperband") == 0 || strcmp(name, "bohb") == 0 ? SCHED_HYPERBAND
 	       : strcmp(name, "pbt") == 0                                    ? SCHED_PBT
+	       : strcmp(name, "pbt_replay") == 0                             ? SCHED_REPLAY
 	                                                                     : SCHED_FIFO;
+}
+
+bool
+spec_is_in_step(const struct spec *s)
+{
+	return strcmp(s->scheduler, "asha") == 0 &&
+	       json_is_true(json_object_get(json_object_get(s->doc, "scheduler"), "synch"));
+}
+
+/* To free(); NULL: no memory. */
+static double *
+changes_of(const json_t *schedule)
+{
+	double *times = calloc(json_array_size(schedule) + 1, sizeof(*times));
+
+	for (size_t i = 0; times && i < json_array_size(schedule); i++)
+		times[i] = json_number_value(json_object_get(json_array_get(schedule, i), "at"));
+	return times;
 }
 
 int
@@ -75,8 +94,10 @@ spec_scheduler(const struct spec *s, struct sched **ret, struct pawl_error *err)
 {
 	const json_t *from = json_object_get(s->doc, "scheduler"), *hard = json_object_get(from, "hard_stop");
 	struct sched_mutation *mutations = NULL;
+	double *changes = NULL;
 	struct sched_opts o = {
-		.kind = kind_of(s->scheduler),
+		.kind = spec_is_in_step(s) ? SCHED_HYPERBAND : kind_of(s->scheduler),
+		.in_step = spec_is_in_step(s),
 		.maximize = s->maximize,
 		.max_time = number(from, "max_t", 0),
 		.reduction = number(from, "reduction_factor", 0),
@@ -88,7 +109,9 @@ spec_scheduler(const struct spec *s, struct sched **ret, struct pawl_error *err)
 		.quantile = number(from, "quantile_fraction", 0),
 		.resample = number(from, "resample_probability", -1),
 		.synchronous = json_is_true(json_object_get(from, "synch")),
+		.custom_explore = json_is_true(json_object_get(from, "custom_explore")),
 		.n_mutations = json_object_size(s->mutations),
+		.n_changes = json_array_size(s->schedule),
 		.seed = s->seed,
 	};
 	const char *name;
@@ -100,15 +123,24 @@ spec_scheduler(const struct spec *s, struct sched **ret, struct pawl_error *err)
 	r = take_factors(from, &o, err);
 	if (r < 0)
 		return r;
+	if (o.in_step && o.brackets > 1)
+		return tune_fail(err, PAWL_EUSAGE, "scheduler: asha with 'synch' has one bracket, found %u",
+		                 o.brackets);
 	mutations = calloc(o.n_mutations + 1, sizeof(*mutations));
-	if (!mutations)
+	changes = changes_of(s->schedule);
+	if (!mutations || !changes) {
+		free(mutations);
+		free(changes);
 		return tune_no_memory(err);
+	}
 	json_object_foreach((json_t *)s->mutations, name, item)
 	{
 		make_mutation(name, item, &mutations[n++]);
 	}
 	o.mutations = mutations;
+	o.changes = changes;
 	r = sched_new(&o, ret, err);
+	free(changes);
 	free(mutations);
 	return r;
 }

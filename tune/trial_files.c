@@ -73,6 +73,8 @@ tune_file_write(int dirfd, const char *folder, const char *name, const char *tex
 		r = -errno;
 	if (r == 0 && renameat(dirfd, hidden, dirfd, path) < 0)
 		r = -errno;
+	if (r < 0)
+		(void)unlinkat(dirfd, hidden, 0);
 	if (r == 0 && durable && !folder[0] && fsync(dirfd) < 0)
 		r = -errno;
 	return r < 0 ? tune_fail_sys(err, -r, "%s: write", path) : 0;
@@ -100,12 +102,10 @@ read_whole(int fd, char **ret, size_t *ret_len, struct pawl_error *err)
 	return n < 0 ? tune_fail_sys(err, errno, "read") : 0;
 }
 
-int
-tune_file_read(int dirfd, const char *folder, const char *name, json_t **ret, struct pawl_error *err)
+static int
+read_text(int dirfd, const char *folder, const char *name, char **ret, size_t *ret_len, struct pawl_error *err)
 {
-	JSONX_TEXT char *text = NULL;
 	char path[600];
-	size_t len = 0;
 	int fd, r = path_of(path, sizeof(path), folder, name, err);
 
 	if (r < 0)
@@ -113,8 +113,29 @@ tune_file_read(int dirfd, const char *folder, const char *name, json_t **ret, st
 	fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return tune_fail_sys(err, errno, "%s: open", path);
-	r = read_whole(fd, &text, &len, err);
+	r = read_whole(fd, ret, ret_len, err);
 	close(fd);
+	return r;
+}
+
+int
+tune_file_text(int dirfd, const char *folder, const char *name, char **ret, struct pawl_error *err)
+{
+	size_t len = 0;
+
+	return read_text(dirfd, folder, name, ret, &len, err);
+}
+
+int
+tune_file_read(int dirfd, const char *folder, const char *name, json_t **ret, struct pawl_error *err)
+{
+	JSONX_TEXT char *text = NULL;
+	char path[600];
+	size_t len = 0;
+	int r = read_text(dirfd, folder, name, &text, &len, err);
+
+	if (r == 0)
+		r = path_of(path, sizeof(path), folder, name, err);
 	return r < 0 ? r : jsonx_parse(text, len, path, ret, err);
 }
 

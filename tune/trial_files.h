@@ -31,6 +31,8 @@ int trial_files_read(int dirfd, const char *trial, int (*each)(void *arg, json_t
                      struct pawl_error *err);
 /* A JSON file as a whole; a new reference. PAWL_ENOTFOUND if there is none. */
 int tune_file_read(int dirfd, const char *folder, const char *name, json_t **ret, struct pawl_error *err);
+/* The same of any text, to free(). */
+int tune_file_text(int dirfd, const char *folder, const char *name, char **ret, struct pawl_error *err);
 /* Replaced as a whole. durable: on the disk when it returns. */
 int tune_file_write(int dirfd, const char *folder, const char *name, const char *text, int durable, struct pawl_error *err);
 

@@ -53,6 +53,10 @@ struct tune_open_opts {
 	 * function). */
 	enum tune_wish (*judge)(void *arg, uint32_t trial, const char *result_json);
 	void *judge_arg;
+	/* PBT: called with the configuration that a trial is to go on with, after values were changed; gives the one to take instead, to
+	 * free(), or NULL: as it is. */
+	char *(*explore)(void *arg, const char *config_json);
+	void *explore_arg;
 	double (*now_s)(void *arg); /* seconds since 1970, for tests; NULL = the system's clock */
 	void *now_arg;
 };
@@ -195,6 +199,8 @@ struct tune_runner_opts {
 	const char *const *env;     /* "NAME=value", NULL at its end: more of these, on top of the document's */
 	double cpus;                /* to share out; 0 = as many as this process may use */
 	int64_t gpus;               /* the same; 0 = those of CUDA_VISIBLE_DEVICES, else those that are there; -1 = none */
+	const char *const *forker;  /* a program that forks a process for each trial, and its arguments (forker.h); NULL at its end.
+	                             * Where it cannot, `command` is run. NULL = none */
 };
 
 enum tune_event_kind {

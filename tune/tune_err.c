@@ -2,7 +2,6 @@
 /* tune_err: fills in the error of a caller. Called by all of tune. */
 #include "tune_err.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,30 +20,6 @@ int(tune_fail)(struct pawl_error *err, int code, const char *format, ...)
 	return code;
 }
 
-static int
-code_of(int sys)
-{
-	switch (sys) {
-	case ENOSPC:
-	case EDQUOT:
-		return PAWL_ENOSPACE;
-	case ENOENT:
-		return PAWL_ENOTFOUND;
-	case EEXIST:
-	case ENOTEMPTY:
-		return PAWL_EEXISTS;
-	case EACCES:
-	case EPERM:
-		return PAWL_EAUTH;
-	case EROFS:
-		return PAWL_EREADONLY;
-	case ENOMEM:
-		return PAWL_ENOMEM;
-	default:
-		return PAWL_EIO;
-	}
-}
-
 int(tune_fail_sys)(struct pawl_error *err, int sys, const char *format, ...)
 {
 	char text[128];
@@ -52,8 +27,8 @@ int(tune_fail_sys)(struct pawl_error *err, int sys, const char *format, ...)
 	size_t n;
 
 	if (!err)
-		return code_of(sys);
-	err->code = code_of(sys);
+		return pawl_code_from_errno(sys);
+	err->code = pawl_code_from_errno(sys);
 	err->sys = sys;
 	va_start(args, format);
 	vsnprintf(err->message, sizeof(err->message), format, args);

@@ -50,6 +50,14 @@ arena_bytes(PyObject *module, PyObject *none)
 }
 
 static PyObject *
+stores(PyObject *module, PyObject *none)
+{
+	(void)module;
+	(void)none;
+	return PyLong_FromVoidPtr((void *)&py_stores);
+}
+
+static PyObject *
 number_or_none(void *number)
 {
 	int32_t value = *(const int32_t *)number;
@@ -116,6 +124,7 @@ static PyMethodDef functions[] = {
 	{"interval_due", interval_due, METH_VARARGS,
          "Is a save due by a time string between two points of a training?"},
 	{"arena_bytes", arena_bytes, METH_NOARGS, "Staging memory held by this process."},
+	{"stores", stores, METH_NOARGS, "Address of the struct pawl_stores that runs are opened with."},
 	{"rank_identify", rank_identify, METH_NOARGS, "Which process of a job this is."},
 	{"set_shard", set_shard, METH_O, "Register the type of shards."},
 	{"set_per_rank", set_per_rank, METH_O, "Register the type of values per rank."},

@@ -16,23 +16,35 @@ from ._pawl import CorruptError, NotFoundError, UnsupportedError, UsageError
 _NOTES = ".metadata.json"
 
 
-def save(state: object, path: str | os.PathLike[str], overwrite: bool = False, *, metadata: object = None) -> None:
+def save(
+    state: object,
+    path: str | os.PathLike[str],
+    overwrite: bool = False,
+    *,
+    metadata: object = None,
+    compression: str | None = None,
+) -> None:
     """Saves one checkpoint as the folder ``path``; durable when it returns.
 
     A path that ends in .pt, .pth or .safetensors (or in one of these and a compression, .pt.zst) and is no folder
-    becomes a single file that other programs read, without metadata.
+    becomes a single file that other programs read, without metadata. ``compression``: of a folder's files, "zst", "gz",
+    "lz4", "xz", "bz2" or "lzma".
     """
     if files.is_file_name(_checks.path("path", path)):
         if metadata is not None:
             raise UsageError(f"save: {os.fspath(path)} is a single file, which holds no metadata besides the state")
+        if compression is not None:
+            raise UsageError(f"save: {os.fspath(path)} is a single file, whose name says how it is compressed")
         with files.FileSaver() as saver:
             saver.save(path, state, overwrite=overwrite, wait=True)
         return
-    _save_folder(state, path, overwrite, metadata)
+    _save_folder(state, path, overwrite, metadata, compression)
 
 
-def _save_folder(state: object, path: str | os.PathLike[str], overwrite: bool, metadata: object) -> None:
-    run = _pawl.Run(_checks.path("path", path), single=True, overwrite=overwrite)
+def _save_folder(
+    state: object, path: str | os.PathLike[str], overwrite: bool, metadata: object, compression: str | None = None
+) -> None:
+    run = _pawl.Run(_checks.path("path", path), single=True, overwrite=overwrite, compression=compression)
     try:
         run.save(0, state, metadata=metadata).wait()
     finally:

@@ -12,6 +12,7 @@ FSDP and DeepSpeed, which write by themselves, ``pawl.torch`` is there.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from typing import Any
@@ -52,13 +53,8 @@ class CheckpointIO(_CheckpointIO):
         place = _checks.path("path", path)
         if "://" not in place:
             os.makedirs(os.path.dirname(os.path.abspath(place)), exist_ok=True)
-        run = _pawl.Run(place, single=True, overwrite=True)
-        try:
-            run.save(int(checkpoint.get("global_step", 0)), checkpoint)
-        except BaseException:
-            run.close()
-            raise
-        self._run = run
+        self._run = _pawl.Run(place, single=True, overwrite=True)
+        self._run.save(int(checkpoint.get("global_step", 0)), checkpoint)
 
     def load_checkpoint(self, path: Any, map_location: Any | None = None, weights_only: bool | None = None) -> Any:
         """Nothing that pawl has written can run code, so that ``weights_only`` is always kept."""
@@ -68,14 +64,12 @@ class CheckpointIO(_CheckpointIO):
             return TorchCheckpointIO().load_checkpoint(path, map_location, weights_only)
         try:
             return load(place)
-        except NotFoundError:
-            if "://" not in place and not os.path.isfile(os.path.join(place, "run.json")):
-                raise
-        with CheckpointManager(place, read_only=True, rank=0, world_size=1) as manager:
-            restored = manager.restore()
-        if restored is None:
-            raise NotFoundError(f"{place} has no checkpoint")
-        return restored.state
+        except NotFoundError as error:
+            with CheckpointManager(place, read_only=True, rank=0, world_size=1) as manager:
+                restored = manager.restore()
+            if restored is None:
+                raise NotFoundError(f"{place} has no checkpoint") from error
+            return restored.state
 
     def remove_checkpoint(self, path: Any) -> None:
         self._doomed.append(_checks.path("path", path))
@@ -89,14 +83,13 @@ class CheckpointIO(_CheckpointIO):
             run.close()  # waits, and raises what went wrong: then nothing is removed
         self._remove()
 
-    def teardown(self) -> None:
-        self.wait()
+    teardown = wait
 
     def _remove(self) -> None:
         doomed, self._doomed = self._doomed, []
         for place in doomed:
             if os.path.isdir(place) and not os.path.islink(place):
-                if os.path.isfile(os.path.join(place, "manifest.json")):
+                with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(place, "manifest.json"))  # first: no half of it is taken for a checkpoint
                 shutil.rmtree(place)
             elif os.path.lexists(place):

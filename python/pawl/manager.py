@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from . import _checks, _pawl, _reports, _signals, loggers
-from ._pawl import NotFoundError, Ticket, UnsupportedError, UsageError
+from ._pawl import NotFoundError, Ticket, UsageError
 from .checkpoint import Checkpoint
 from .rank import Rank, rank_identify
 from .records import CheckpointInfo, Decision, Restored
@@ -142,7 +142,8 @@ class CheckpointManager:
         delete_after_upload: bool = False,
         upload_errors: Literal["soft", "hard"] = "soft",
         wait_uploads: bool = True,
-        compression: None = None,
+        compression: str | None = None,
+        compression_level: int = 0,
         signals: bool | None = None,
         grace_seconds: float | None = None,
         save_on_exception: bool = False,
@@ -163,10 +164,10 @@ class CheckpointManager:
         exception, save the state as it is then, if the last ``save`` call has saved nothing; see docs/python.md for
         what that means. ``fault``: fail the n-th call of an
         operation of the store, for tests: (operation, n, code, for ever). ``after_id``: ids of new checkpoints are
-        above this one. ``logger``: where metrics and the cost of each checkpoint go (pawl.loggers).
+        above this one. ``compression``: "zst", "gz", "lz4", "xz", "bz2" or "lzma": new checkpoints are compressed, by
+        pawl's own threads after the copy (docs/compression.md). ``logger``: where metrics and the cost of each
+        checkpoint go (pawl.loggers).
         """
-        if compression is not None:
-            raise UnsupportedError("compression is not supported by this version")
         if isinstance(save_interval, bool) or not (
             save_interval is None or isinstance(save_interval, str | int) or callable(save_interval)
         ):
@@ -244,6 +245,8 @@ class CheckpointManager:
             upload_bandwidth=0 if upload_bandwidth is None else _checks.whole("upload_bandwidth", upload_bandwidth),
             upload_error_budget=_checks.whole("upload_error_budget", upload_error_budget, 32),
             after_id=_checks.whole("after_id", after_id, 53),
+            compression=compression,
+            compression_level=_checks.whole("compression_level", compression_level, 31),
         )
         self.rank, self.world_size = who.rank, who.world_size
         self._left_open = weakref.finalize(self, _reports.finish, self._run)

@@ -5,7 +5,7 @@
  *
  *   _pawl.c        the module, its functions          py_error.c  exceptions
  *   py_run.c       Run: open, wait, close             py_save.c   Run: saving
- *   py_options.c   ... what it is opened with
+ *   py_options.c   ... what it is opened with     py_stores.c stores that fsspec knows
  *   py_list.c      Run: listing, pins, scores, pruning
  *   py_pieces.c    Run: what lies where in a checkpoint, boxes of tensors
  *   py_saver.c     Saver: checkpoint files by name     py_files.c  Files: single files
@@ -348,6 +348,8 @@ int py_options_read(struct py_options *o, struct py_state *st, PyObject *args, P
 int py_options_keep(struct py_options *o, struct py_state *st, struct py_run *self);
 /* A pawl_share_fn: arg is the function that the run was opened with, called as function(bytearray, root). */
 int py_broadcast_from(void *arg, uint32_t root, void *bytes, size_t nbytes, struct pawl_error *err);
+/* fsspec's file systems, for URLs that the library has no engine for. */
+extern const struct pawl_stores py_stores;
 /* Begins the use of the run; NULL with an exception if it is closed. */
 struct pawl *py_run_enter(struct py_run *self);
 void py_run_leave(struct py_run *self);

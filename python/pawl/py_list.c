@@ -115,6 +115,7 @@ py_info_dict(const struct pawl_info *info)
 	    put(dict, "score", info->has_score ? PyFloat_FromDouble(info->score) : Py_NewRef(Py_None)) < 0 ||
 	    put(dict, "nbytes", PyLong_FromUnsignedLongLong(info->bytes)) < 0 ||
 	    put(dict, "new_bytes", PyLong_FromUnsignedLongLong(info->new_bytes)) < 0 ||
+	    put(dict, "plain_bytes", PyLong_FromUnsignedLongLong(info->plain_bytes)) < 0 ||
 	    put(dict, "n_tensors", PyLong_FromUnsignedLongLong(info->n_tensors)) < 0 ||
 	    put(dict, "n_files", PyLong_FromUnsignedLongLong(info->n_files)) < 0 ||
 	    put(dict, "world_size", PyLong_FromUnsignedLong(info->world_size)) < 0 ||
@@ -488,11 +489,9 @@ py_run_hold(struct py_run *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "K:hold", &id) || !(run = py_run_enter(self)))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS rc = pawl_hold_open(run, id, &hold, &err);
-	Py_END_ALLOW_THREADS py_run_leave(self);
-	if (rc < 0)
-		return py_raise(state_of(self), rc, &err);
-	result = py_hold_new(state_of(self), hold);
+	Py_END_ALLOW_THREADS result = rc < 0 ? py_raise(state_of(self), rc, &err) : py_hold_new(state_of(self), hold);
 	if (result && PyList_Append(self->holds, result) < 0)
 		Py_CLEAR(result);
+	py_run_leave(self); /* from here on the run may be closed, and with it what is in the list */
 	return result;
 }

@@ -215,24 +215,26 @@ parse_words(PyObject *args, PyObject *kwargs, struct py_options *more, PyObject 
 	                        "after_id",
 	                        "upload_bandwidth",
 	                        "upload_error_budget",
+	                        "compression",
+	                        "compression_level",
 	                        NULL};
 	struct pawl_retention *k = &o->retention;
 
 	return PyArg_ParseTupleAndKeywords(
-		args, kwargs, "s|$pppzzLO&O&O&dO&O!O!ppiiO&O&O&O&O&O&IIIpppLzdiOiizLOiizIIO!O!ILO&pppO&O&I:Run", words,
-		&o->root, &o->read_only, &o->single, &o->overwrite, &o->run_id, &o->name_template, &k->num_to_keep,
-		to_size, &k->keep_last, to_size, &k->keep_best, to_size, &k->keep_every, &k->keep_seconds, to_size,
-		&k->max_bytes, &PyTuple_Type, names, &PyTuple_Type, orders, &k->drop_latest, &k->strict_score, &o->mode,
-		&o->on_busy, to_size, &o->arena_bytes, to_size, &o->ring_bytes, to_size, &o->pack_bytes, to_size,
-		&o->block_bytes, to_size, &o->bandwidth_bytes_per_second, to_size, &o->read_bandwidth_bytes_per_second,
-		&o->copy_threads, &o->io_threads, &o->recycle, &o->no_reuse, &o->no_direct_io, &o->strict_latest,
-		&o->lease_timeout_ms, &o->save_interval, &o->mtbf_seconds, &o->nonfinite, &more->fault,
-		&more->rank.rank, &more->rank.world_size, &more->attempt, &o->commit_timeout_ms, &more->broadcast,
-		&more->rank.local_world_size, &more->rank.node_rank, &o->node_folder, &o->partner, &o->n_nodes,
-		&PyTuple_Type, &more->mirrors, &PyDict_Type, &more->mirror_keep, &o->num_concurrent_uploads,
-		&o->upload_timeout_ms, to_size, &o->upload_memory_bytes, &o->drop_mirrored, &o->mirror_errors,
-		&o->leave_uploads, to_size, &o->after_id, to_size, &o->upload_bandwidth_bytes_per_second,
-		&o->upload_error_budget);
+		args, kwargs, "s|$pppzzLO&O&O&dO&O!O!ppiiO&O&O&O&O&O&IIIpppLzdiOiizLOiizIIO!O!ILO&pppO&O&Izi:Run",
+		words, &o->root, &o->read_only, &o->single, &o->overwrite, &o->run_id, &o->name_template,
+		&k->num_to_keep, to_size, &k->keep_last, to_size, &k->keep_best, to_size, &k->keep_every,
+		&k->keep_seconds, to_size, &k->max_bytes, &PyTuple_Type, names, &PyTuple_Type, orders, &k->drop_latest,
+		&k->strict_score, &o->mode, &o->on_busy, to_size, &o->arena_bytes, to_size, &o->ring_bytes, to_size,
+		&o->pack_bytes, to_size, &o->block_bytes, to_size, &o->bandwidth_bytes_per_second, to_size,
+		&o->read_bandwidth_bytes_per_second, &o->copy_threads, &o->io_threads, &o->recycle, &o->no_reuse,
+		&o->no_direct_io, &o->strict_latest, &o->lease_timeout_ms, &o->save_interval, &o->mtbf_seconds,
+		&o->nonfinite, &more->fault, &more->rank.rank, &more->rank.world_size, &more->attempt,
+		&o->commit_timeout_ms, &more->broadcast, &more->rank.local_world_size, &more->rank.node_rank,
+		&o->node_folder, &o->partner, &o->n_nodes, &PyTuple_Type, &more->mirrors, &PyDict_Type,
+		&more->mirror_keep, &o->num_concurrent_uploads, &o->upload_timeout_ms, to_size, &o->upload_memory_bytes,
+		&o->drop_mirrored, &o->mirror_errors, &o->leave_uploads, to_size, &o->after_id, to_size,
+		&o->upload_bandwidth_bytes_per_second, &o->upload_error_budget, &o->compression, &o->compression_level);
 }
 
 static int
@@ -298,6 +300,7 @@ py_options_keep(struct py_options *o, struct py_state *st, struct py_run *self)
 	if (arm_fault(st, o->fault, &self->fault) < 0)
 		return -1;
 	o->opts.fault = self->fault;
+	o->opts.stores = &py_stores;
 	if (o->attempt)
 		snprintf(o->rank.attempt, sizeof(o->rank.attempt), "%s", o->attempt);
 	o->opts.rank = &o->rank;

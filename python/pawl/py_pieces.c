@@ -183,8 +183,8 @@ py_run_describe(struct py_run *self, PyObject *args)
 	d.handle = handle = open_restore(d.st, run, &opts);
 	if (handle && read_bound(d.st, handle) == 0) /* nothing but long texts */
 		result = describe_all(&d);
-	pawl_restore_close(handle);
-	py_run_leave(self);
+	Py_BEGIN_ALLOW_THREADS pawl_restore_close(handle); /* takes the hold back, maybe from a bucket */
+	Py_END_ALLOW_THREADS py_run_leave(self);
 	return result;
 }
 
@@ -266,7 +266,7 @@ py_run_read(struct py_run *self, PyObject *args)
 	handle = open_restore(st, run, &opts);
 	if (handle)
 		rc = read_boxes(st, handle, rows);
-	pawl_restore_close(handle);
-	py_run_leave(self);
+	Py_BEGIN_ALLOW_THREADS pawl_restore_close(handle); /* takes the hold back, maybe from a bucket */
+	Py_END_ALLOW_THREADS py_run_leave(self);
 	return rc < 0 ? NULL : Py_NewRef(Py_None);
 }

@@ -499,6 +499,25 @@ finish(struct py_restore *r, struct pawl *run, PyObject *live)
 	return PyTuple_Pack(5, o.tree ? o.tree : Py_None, facts, fallbacks, r->problems, metadata);
 }
 
+/* With an exception set: the other ranks are told of it when the handle is closed. */
+static void
+tell_others(struct py_restore *r)
+{
+	PyObject *kind, *value, *trace;
+
+	if (r->world < 2)
+		return;
+	PyErr_Fetch(&kind, &value, &trace);
+	AUTO_REF text = value ? PyObject_Str(value) : NULL;
+	const char *why = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+	bool is_mismatch = kind && PyErr_GivenExceptionMatches(kind, r->st->errors[-PAWL_EMISMATCH]);
+
+	if (why && *why)
+		pawl_restore_failed(r->handle, is_mismatch ? PAWL_EMISMATCH : PAWL_ECANCELLED, why);
+	PyErr_Clear();
+	PyErr_Restore(kind, value, trace);
+}
+
 PyObject *
 py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const struct pawl_restore_opts *opts)
 {
@@ -515,8 +534,10 @@ py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const stru
 		return py_raise(st, rc, &err);
 	if (match_and_read(&r, live) == 0)
 		result = finish(&r, run, live);
-	else
+	else {
 		py_name_long_int(st, r.saved ? pawl_state_root(r.saved) : NULL);
+		tell_others(&r);
+	}
 	py_match_clear(&r);
 	Py_BEGIN_ALLOW_THREADS pawl_restore_close(r.handle); /* takes the hold back, maybe from a bucket */
 	Py_END_ALLOW_THREADS return result;

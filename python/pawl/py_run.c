@@ -78,16 +78,17 @@ deadline_of(struct py_state *st, PyObject *timeout, int64_t *ret, double *ret_se
 	return 0;
 }
 
-/* "... within 0.3 seconds". Always returns -1. */
+/* "... within 0.3 seconds", and what the library has found that it waits for. Always returns -1. */
 static int
-raise_timeout(struct py_state *st, double seconds, const char *format, va_list args)
+raise_timeout(struct py_state *st, const struct pawl_error *err, double seconds, const char *format, va_list args)
 {
+	const char *waits_for = strstr(err->message, "; waiting for ");
 	AUTO_REF what = PyUnicode_FromFormatV(format, args);
 	char *text = PyOS_double_to_string(seconds, seconds < 100 ? 'g' : 'f', seconds < 100 ? 3 : 0, 0, NULL);
 
 	if (what && text)
-		py_raise_text(st, PAWL_ETIMEOUT, "%U within %s second%s", what, text,
-		              strcmp(text, "1") == 0 ? "" : "s");
+		py_raise_text(st, PAWL_ETIMEOUT, "%U within %s second%s%s", what, text,
+		              strcmp(text, "1") == 0 ? "" : "s", waits_for ? waits_for : "");
 	PyMem_Free(text);
 	return -1;
 }
@@ -122,7 +123,7 @@ py_wait(struct py_state *st, PyObject *timeout, py_wait_fn *call, void *arg, con
 	}
 	if (over) {
 		va_start(args, format);
-		raise_timeout(st, seconds, format, args);
+		raise_timeout(st, &err, seconds, format, args);
 		va_end(args);
 		return -1;
 	}
@@ -380,8 +381,8 @@ run_is_saving(struct py_run *self, PyObject *none)
 	(void)none;
 	if (!run)
 		return NULL;
-	yes = pawl_is_saving(run);
-	py_run_leave(self);
+	Py_BEGIN_ALLOW_THREADS yes = pawl_is_saving(run);
+	Py_END_ALLOW_THREADS py_run_leave(self);
 	return PyBool_FromLong(yes);
 }
 
@@ -399,8 +400,8 @@ run_should_save(struct py_run *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "L|O:should_save", &step, &mapping) || py_progress(st, mapping, &progress) < 0 ||
 	    !(run = py_run_enter(self)))
 		return NULL;
-	rc = pawl_should_save(run, step, &progress, &err);
-	py_run_leave(self);
+	Py_BEGIN_ALLOW_THREADS rc = pawl_should_save(run, step, &progress, &err);
+	Py_END_ALLOW_THREADS py_run_leave(self);
 	return rc < 0 ? py_raise(st, rc, &err) : PyBool_FromLong(rc);
 }
 

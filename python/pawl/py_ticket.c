@@ -2,6 +2,7 @@
 /* py_ticket: the types Ticket (a running or finished save), Hold (of a reader) and Watch (of signals). */
 #include "py.h"
 
+#include <time.h>
 #include <unistd.h>
 
 struct py_ticket {
@@ -15,6 +16,7 @@ struct py_ticket {
 struct py_hold {
 	PyObject_HEAD struct pawl_hold *hold; /* NULL once released; the run releases it at the latest */
 	pid_t pid;                            /* of the process that made it; a child of fork() must not give it up */
+	bool closing;                         /* a thread is giving it up now */
 };
 
 struct py_watch {
@@ -206,12 +208,12 @@ get_stats(struct py_ticket *self, void *closure)
 	struct pawl_save_stats s = stats_of(self);
 
 	(void)closure;
-	return Py_BuildValue("{s:K,s:K,s:K,s:d,s:d,s:d,s:d,s:d,s:K}", "nbytes", (unsigned long long)s.bytes,
-	                     "written_bytes", (unsigned long long)s.written_bytes, "reused_bytes",
-	                     (unsigned long long)s.reused_bytes, "blocked_seconds",
-	                     s.blocked_seconds + self->held_seconds, "stage_seconds", s.stage_seconds, "write_seconds",
-	                     s.write_seconds, "commit_seconds", s.commit_seconds, "total_seconds", s.total_seconds,
-	                     "minor_faults", (unsigned long long)s.minor_faults);
+	return Py_BuildValue(
+		"{s:K,s:K,s:K,s:d,s:d,s:d,s:d,s:d,s:K,s:K}", "nbytes", (unsigned long long)s.bytes, "written_bytes",
+		(unsigned long long)s.written_bytes, "reused_bytes", (unsigned long long)s.reused_bytes,
+		"blocked_seconds", s.blocked_seconds + self->held_seconds, "stage_seconds", s.stage_seconds,
+		"write_seconds", s.write_seconds, "commit_seconds", s.commit_seconds, "total_seconds", s.total_seconds,
+		"minor_faults", (unsigned long long)s.minor_faults, "plain_bytes", (unsigned long long)s.plain_bytes);
 }
 
 int
@@ -260,8 +262,8 @@ py_hold_new(struct py_state *st, struct pawl_hold *hold)
 	struct py_hold *self = new_object(st->hold_type);
 
 	if (!self) {
-		pawl_hold_close(hold);
-		return NULL;
+		Py_BEGIN_ALLOW_THREADS pawl_hold_close(hold);
+		Py_END_ALLOW_THREADS return NULL;
 	}
 	self->hold = hold;
 	self->pid = getpid();
@@ -273,10 +275,18 @@ py_hold_release(PyObject *hold)
 {
 	struct py_hold *self = (struct py_hold *)hold;
 	struct pawl_hold *was = self->hold;
+	struct timespec nap = {.tv_nsec = 1000000};
 
 	self->hold = NULL;
-	if (self->pid == getpid())
-		pawl_hold_close(was);
+	if (self->pid != getpid())
+		return;
+	while (self->closing) { /* by another thread, in the run that our caller may be about to close */
+		Py_BEGIN_ALLOW_THREADS nanosleep(&nap, NULL);
+		Py_END_ALLOW_THREADS
+	}
+	self->closing = true;
+	Py_BEGIN_ALLOW_THREADS pawl_hold_close(was);
+	Py_END_ALLOW_THREADS self->closing = false;
 }
 
 static PyObject *

@@ -62,6 +62,25 @@ judge(void *arg, uint32_t trial, const char *result_json)
 	return (enum tune_wish)wish;
 }
 
+/* A tune_open_opts.explore, likewise. */
+static char *
+explore(void *arg, const char *config_json)
+{
+	struct py_experiment *self = arg;
+	PyGILState_STATE lock = PyGILState_Ensure();
+	AUTO_REF answer = self->raised[0] ? NULL : PyObject_CallFunction(self->explore, "s", config_json);
+	AUTO_REF bytes = answer ? PyUnicode_AsUTF8String(answer) : NULL;
+	const char *text = bytes ? PyBytes_AsString(bytes) : NULL;
+	char *found = text ? strdup(text) : NULL;
+
+	if (PyErr_Occurred())
+		PyErr_Fetch(&self->raised[0], &self->raised[1], &self->raised[2]);
+	Py_CLEAR(bytes);
+	Py_CLEAR(answer);
+	PyGILState_Release(lock);
+	return found;
+}
+
 bool
 py_experiment_raise(struct py_experiment *self)
 {
@@ -75,16 +94,16 @@ py_experiment_raise(struct py_experiment *self)
 static PyObject *
 experiment_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"spec", "folder", "resume", "restore", "judge", NULL};
+	static char *names[] = {"spec", "folder", "resume", "restore", "judge", "explore", NULL};
 	struct py_state *st = PyType_GetModuleState(type);
 	struct tune_open_opts opts = {0};
 	struct pawl_error err = {0};
 	const char *spec;
-	PyObject *function = Py_None;
+	PyObject *function = Py_None, *explorer = Py_None;
 	int resume = TUNE_NEW, rc;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "zz|$izO:Experiment", names, &spec, &opts.folder, &resume,
-	                                 &opts.restore, &function))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "zz|$izOO:Experiment", names, &spec, &opts.folder, &resume,
+	                                 &opts.restore, &function, &explorer))
 		return NULL;
 
 	allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -97,6 +116,11 @@ experiment_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 		self->judge = Py_NewRef(function);
 		opts.judge = judge;
 		opts.judge_arg = self;
+	}
+	if (explorer != Py_None) {
+		self->explore = Py_NewRef(explorer);
+		opts.explore = explore;
+		opts.explore_arg = self;
 	}
 	rc = tune_experiment_open(spec, &opts, &self->e, &err);
 	if (rc < 0) {
@@ -114,6 +138,7 @@ experiment_dealloc(struct py_experiment *self)
 
 	tune_experiment_close(self->e);
 	Py_XDECREF(self->judge);
+	Py_XDECREF(self->explore);
 	for (size_t i = 0; i < 3; i++)
 		Py_XDECREF(self->raised[i]);
 	release(self);
@@ -395,6 +420,12 @@ py_tune_init(PyObject *module, struct py_state *st)
 		{"best_checkpoint", (PyCFunction)(void (*)(void))experiment_best_checkpoint, METH_VARARGS,
 	         "The name of a trial's best checkpoint."},
 		{"stop_trial", (PyCFunction)(void (*)(void))experiment_stop_trial, METH_VARARGS, "Stop it for good."},
+		{"next", (PyCFunction)(void (*)(void))py_experiment_next, METH_NOARGS, "What is to start now."},
+		{"runs", (PyCFunction)(void (*)(void))py_experiment_runs, METH_VARARGS, "Who runs a trial."},
+		{"report", (PyCFunction)(void (*)(void))py_experiment_report, METH_VARARGS, "A trial has reported."},
+		{"checkpoint", (PyCFunction)(void (*)(void))py_experiment_checkpoint, METH_VARARGS,
+	         "A trial has saved its last result."},
+		{"ended", (PyCFunction)(void (*)(void))py_experiment_ended, METH_VARARGS, "A trial has ended."},
 		{"close", (PyCFunction)(void (*)(void))experiment_close, METH_NOARGS, "Free it."},
 		{NULL, NULL, 0, NULL},
 	};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* py_tune: what py_tune.c and py_tune_run.c share. */
+/* py_tune: what py_tune.c, py_tune_run.c and py_tune_drive.c share. */
 #ifndef PAWL_PY_TUNE_H
 #define PAWL_PY_TUNE_H
 
@@ -15,8 +15,9 @@
 
 struct py_experiment {
 	PyObject_HEAD struct tune_experiment *e; /* NULL once closed */
-	PyObject *judge;     /* the caller's function, or NULL */
-	PyObject *raised[3]; /* by it, and not yet told */
+	PyObject *judge;     /* functions of the caller, or NULL */
+	PyObject *explore;
+	PyObject *raised[3]; /* by one of them, and not yet told */
 	unsigned users;      /* runners */
 };
 
@@ -26,6 +27,13 @@ struct py_experiment *py_experiment_check(struct py_state *st, PyObject *obj);
 struct tune_experiment *py_experiment_of(struct py_experiment *self);
 /* Raises what the judge has raised, if it has. */
 bool py_experiment_raise(struct py_experiment *self);
+
+/* Methods of Experiment: py_tune_drive.c. */
+PyObject *py_experiment_next(struct py_experiment *self, PyObject *none);
+PyObject *py_experiment_runs(struct py_experiment *self, PyObject *args);
+PyObject *py_experiment_report(struct py_experiment *self, PyObject *args);
+PyObject *py_experiment_checkpoint(struct py_experiment *self, PyObject *args);
+PyObject *py_experiment_ended(struct py_experiment *self, PyObject *args);
 
 PyObject *py_tune_spec_check(PyObject *module, PyObject *args);
 PyObject *py_tune_spec_config(PyObject *module, PyObject *args);

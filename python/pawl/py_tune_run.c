@@ -32,17 +32,20 @@ texts_of(PyObject *list, PyObject **keep)
 }
 
 static int
-open_runner(struct py_runner *self, PyObject *command, PyObject *env, double cpus, long long gpus)
+open_runner(struct py_runner *self, PyObject *command, PyObject *env, PyObject *forker, double cpus, long long gpus)
 {
 	struct py_state *st = py_state_of((PyObject *)self);
 	struct tune_runner_opts opts = {.cpus = cpus, .gpus = gpus};
 	struct pawl_error err = {0};
 	AUTO_REF keep_command = NULL;
 	AUTO_REF keep_env = NULL;
+	AUTO_REF keep_forker = NULL;
 	const char **words = texts_of(command, &keep_command), **more = words ? texts_of(env, &keep_env) : NULL;
+	const char **server = more && forker ? texts_of(forker, &keep_forker) : NULL;
 	int rc = -1;
 
-	if (more) {
+	if (more && (server || !forker)) {
+		opts.forker = server;
 		opts.command = words;
 		opts.env = more;
 		rc = tune_runner_new(self->experiment->e, &opts, &self->r, &err);
@@ -51,19 +54,20 @@ open_runner(struct py_runner *self, PyObject *command, PyObject *env, double cpu
 	}
 	PyMem_Free((void *)words);
 	PyMem_Free((void *)more);
+	PyMem_Free((void *)server);
 	return rc;
 }
 
 static PyObject *
 runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-	static char *names[] = {"experiment", "command", "env", "cpus", "gpus", NULL};
-	PyObject *experiment, *command, *env;
+	static char *names[] = {"experiment", "command", "env", "cpus", "gpus", "forker", NULL};
+	PyObject *experiment, *command, *env, *forker = NULL;
 	double cpus = 0;
 	long long gpus = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!O!|$dL:TrialRunner", names, &experiment, &PyList_Type,
-	                                 &command, &PyList_Type, &env, &cpus, &gpus))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!O!|$dLO!:TrialRunner", names, &experiment, &PyList_Type,
+	                                 &command, &PyList_Type, &env, &cpus, &gpus, &PyList_Type, &forker))
 		return NULL;
 
 	struct py_experiment *owner = py_experiment_check(PyType_GetModuleState(type), experiment);
@@ -78,7 +82,7 @@ runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 		return NULL;
 	self->experiment = (struct py_experiment *)Py_NewRef(experiment);
 	owner->users++;
-	if (open_runner(self, command, env, cpus, gpus) < 0)
+	if (open_runner(self, command, env, forker, cpus, gpus) < 0)
 		Py_CLEAR(self);
 	return (PyObject *)self;
 }

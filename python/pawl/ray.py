@@ -11,6 +11,8 @@
 Ray copies what ``ray.train.report`` is given into its storage, while training waits. Here the checkpoint is written
 there to begin with, by all workers together, in the run ``pawl`` in the folder of Ray's run (a path, ``s3://`` or ``gs://``),
 and Ray is told of it when it is durable. Ray keeps, deletes and names the latest as ever (``CheckpointConfig``).
+
+Trials of Ray Tune's own Tuner save and go on by TrialSaver.
 """
 
 from __future__ import annotations
@@ -18,12 +20,13 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ._holds import HoldsManager
 from ._pawl import NotFoundError, Ticket, UnsupportedError, UsageError
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, load, save
 from .manager import CheckpointManager
 from .records import Restored
 
@@ -34,10 +37,10 @@ try:
 except ImportError as error:
     raise ImportError(f"pawl.ray needs Ray Train of 2.51 or later: pip install 'pawl[ray]' ({error})") from None
 
-__all__ = ["Saver", "from_ray", "root", "to_ray", "upload"]
+__all__ = ["Saver", "TrialSaver", "from_ray", "root", "to_ray", "upload"]
 
 _RAYS = ("num_to_keep", "keep_last", "keep_best", "keep_every", "keep_seconds", "max_bytes", "keep_latest")
-_SCHEMES = {"s3": "s3://", "gcs": "gs://"}
+_SCHEMES = {"local": "", "s3": "s3://", "gcs": "gs://"}
 
 
 def to_ray(checkpoint: Checkpoint) -> Any:
@@ -63,9 +66,9 @@ def upload(checkpoint: Any, name: str) -> Any:
     try:
         shutil.copytree(checkpoint.path, partial, copy_function=os.link)
         os.rename(partial, target)
-    except (OSError, shutil.Error) as error:
+    except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             raise
         return storage.persist_current_checkpoint(checkpoint, name)
     return _train.Checkpoint(target, storage.storage_filesystem)
@@ -75,9 +78,9 @@ def root() -> str:
     """The run of pawl in the folder of Ray's run; asked in a worker."""
     storage = _train.get_context().get_storage()
     kind = storage.storage_filesystem.type_name
-    if kind != "local" and kind not in _SCHEMES:
+    if kind not in _SCHEMES:
         raise UnsupportedError(f"Ray's storage is {kind}: give pawl.ray.Saver a path on a disk, s3:// or gs://")
-    return f"{_SCHEMES.get(kind, '')}{storage.experiment_fs_path}/pawl"
+    return f"{_SCHEMES[kind]}{storage.experiment_fs_path}/pawl"
 
 
 class Saver(HoldsManager):
@@ -88,13 +91,13 @@ class Saver(HoldsManager):
     """
 
     def __init__(self, **options: Any) -> None:
-        given = [name for name in _RAYS if name in options]
-        if given:
+        if given := [name for name in _RAYS if name in options]:
             raise UsageError(f"{given[0]}: Ray keeps and deletes checkpoints here, give it to its CheckpointConfig")
         if "name_template" in options:
             raise UsageError("name_template: checkpoints have pawl's usual names here")
         context = _train.get_context()
         self._storage = context.get_storage()
+        self._folder = f"{self._storage.experiment_fs_path}/pawl/checkpoints"
         who = {"rank": context.get_world_rank(), "world_size": context.get_world_size()}
         self.manager = CheckpointManager(root(), **{"signals": False, **options, **who})
 
@@ -109,17 +112,11 @@ class Saver(HoldsManager):
                 raise UsageError("report: a state needs a step")
             numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
             ticket = self.manager.save(step, state, metrics=numbers, **given)
-        if ticket is None or self.manager.rank > 0:
-            _train.report(dict(metrics), checkpoint=None, checkpoint_upload_mode=_Mode.ASYNC)
-            return ticket
-        soon = _train.Checkpoint(self._path("checkpoints"), self._storage.storage_filesystem)
-        _train.report(
-            dict(metrics),
-            checkpoint=soon,
-            checkpoint_upload_mode=_Mode.ASYNC,
-            delete_local_checkpoint_after_upload=False,
-            checkpoint_upload_fn=self._when_durable(ticket),
-        )
+        soon, upload = None, {}
+        if ticket is not None and self.manager.rank == 0:
+            soon = _train.Checkpoint(self._folder, self._storage.storage_filesystem)
+            upload = {"checkpoint_upload_fn": self._when_durable(ticket), "delete_local_checkpoint_after_upload": False}
+        _train.report(dict(metrics), checkpoint=soon, checkpoint_upload_mode=_Mode.ASYNC, **upload)
         return ticket
 
     def restore(self, state: object = None, **given: Any) -> Restored | None:
@@ -130,28 +127,22 @@ class Saver(HoldsManager):
         """
         restored = self.manager.restore(state, **given)
         known = _train.get_checkpoint()
-        if restored is None and known is None:
-            return None
+        if restored is None and known is not None:
+            raise UsageError(f"Ray resumes from {known.path}, not from {self.manager.root}; see pawl.ray.from_ray")
         if restored is None:
-            raise UsageError(
-                f"Ray resumes from {known.path}, which is not of {self.manager.root}; see pawl.ray.from_ray"
-            )
+            return None
         told = 0
         if known is not None:
             folder, name = os.path.split(known.path.rstrip("/"))
-            told = int(name.rpartition("_")[2]) if folder == self._path("checkpoints") else restored.id
+            told = int(name.rpartition("_")[2]) if folder == self._folder else restored.id
         for info in self.manager.checkpoints():
             if told < info.id <= restored.id:
                 found = self._checkpoint(info.id) if self.manager.rank == 0 else None
                 _train.report(dict(info.metrics), checkpoint=found, checkpoint_upload_mode=_Mode.NO_UPLOAD)
         return restored
 
-    def _path(self, *names: str) -> str:
-        return "/".join((self._storage.experiment_fs_path, "pawl", *names))
-
     def _checkpoint(self, id: int) -> Any:
-        path = self._path("checkpoints", f"checkpoint_{id:06d}")
-        return _train.Checkpoint(path, self._storage.storage_filesystem)
+        return _train.Checkpoint(f"{self._folder}/checkpoint_{id:06d}", self._storage.storage_filesystem)
 
     def _when_durable(self, ticket: Ticket) -> Callable[[Any, str], Any]:
         def told(checkpoint: Any, name: str) -> Any:
@@ -161,3 +152,39 @@ class Saver(HoldsManager):
             return self._checkpoint(ticket.id)
 
         return told
+
+
+class TrialSaver:
+    """The checkpoints of a trial of Ray Tune's own Tuner; made in the trial's function.
+
+        saver = pawl.ray.TrialSaver()
+        saver.restore(state)                                    # its own, or that of the trial it was cloned from
+        for step in range(state["step"], 100):
+            ...
+            saver.report({"loss": loss}, state)
+
+    Ray copies, clones, pauses and deletes them as its schedulers want it. A state that another trial saved brings that
+    one's optimizer: put what ``config`` says over it after ``restore``, ``group["lr"] = config["lr"]``.
+    """
+
+    def report(self, metrics: Mapping[str, Any], state: object = None) -> None:
+        """``ray.tune.report``, with the state as checkpoint. May not return: the trial was paused or stopped."""
+        from ray import tune
+
+        if state is None:
+            tune.report(dict(metrics))
+            return
+        with tempfile.TemporaryDirectory(prefix="pawl-") as folder:
+            path = os.path.join(folder, "checkpoint")
+            save(state, path)
+            tune.report(dict(metrics), checkpoint=tune.Checkpoint.from_directory(path))
+
+    def restore(self, state: object = None) -> Any:
+        """The checkpoint to go on from, into the state or as a new tree; None where the trial begins anew."""
+        from ray import tune
+
+        found = tune.get_checkpoint()
+        if found is None:
+            return None
+        with found.as_directory() as folder:
+            return load(folder, state=state)

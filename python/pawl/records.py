@@ -23,6 +23,7 @@ class CheckpointInfo:
     score: float | None
     nbytes: int
     new_bytes: int
+    plain_bytes: int  # of all files unpacked; as nbytes where none is compressed
     n_tensors: int
     n_files: int
     world_size: int

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crc32: see crc32.h. Called by format/zip.c, fetch_crc.c, files_copy.c. Eight bytes at a time by eight tables, or,
- * where the processor multiplies polynomials (PCLMULQDQ), 64 bytes at a time. A sum is a polynomial over GF(2): to
- * append n bytes is to multiply it by x^(8n), which the part of a stretch needs that is not its end.
+ * crc32: see crc32.h. Called by format/zip.c, fetch_crc.c, files_copy.c; calls sum.c to copy. Eight bytes at a time by
+ * eight tables, or, where the processor multiplies polynomials (PCLMULQDQ), 64 bytes at a time. A sum is a polynomial
+ * over GF(2): to append n bytes is to multiply it by x^(8n), which the part of a stretch needs that is not its end.
  */
 #include "base/crc32.h"
 
 #include <string.h>
+
+#include "base/sum.h"
 
 #if defined(__x86_64__)
 #include <wmmintrin.h>
@@ -15,7 +17,9 @@
 #define CAN_FOLD 0
 #endif
 
-#define FOLD_BYTES 64u /* the least that is worth it */
+#define FOLD_BYTES 64u             /* the least that is worth it */
+#define COPY_BYTES ((size_t)4096)  /* summed and copied in turns */
+#define AHEAD_BYTES ((size_t)2048) /* how far copying prefetches */
 #define POLYNOMIAL 0xedb88320u
 
 /* a * b; the coefficient of x^0 is the highest bit. */
@@ -72,27 +76,58 @@ load(const unsigned char *p)
 	return _mm_loadu_si128((const __m128i *)(const void *)p);
 }
 
+static inline void
+put(unsigned char *to, size_t at, __m128i bytes)
+{
+	_mm_stream_si128((__m128i *)(void *)(to + at), bytes);
+}
+
 /* The first len bytes, a multiple of 16 and at least FOLD_BYTES, become 16 that have the same remainder; value goes in.
+ * to: where they are copied as well, past the cache; then len is a multiple of 64 and `to` aligned to 64 bytes.
  * The factors are x^n modulo the polynomial, reflected, for the distances of the two halves: 4 * 128 +- 32 and
  * 128 +- 32. */
-__attribute__((target("pclmul"))) static void
-fold_to_16(uint32_t value, const unsigned char *p, size_t len, unsigned char ret[16])
+__attribute__((target("pclmul"), always_inline)) static inline void
+fold_and_put(uint32_t value, const unsigned char *p, size_t len, unsigned char *to, unsigned char ret[16])
 {
 	const __m128i by_512 = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
 	const __m128i by_128 = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
-	__m128i a = _mm_xor_si128(load(p), _mm_cvtsi32_si128((int)value));
-	__m128i b = load(p + 16), c = load(p + 32), d = load(p + 48);
+	__m128i next[4] = {load(p), load(p + 16), load(p + 32), load(p + 48)};
+	__m128i a = _mm_xor_si128(next[0], _mm_cvtsi32_si128((int)value));
+	__m128i b = next[1], c = next[2], d = next[3];
 
+	for (unsigned i = 0; to && i < 4; i++)
+		put(to, 16 * (size_t)i, next[i]);
 	for (p += 64, len -= 64; len >= 64; p += 64, len -= 64) {
-		a = fold(a, by_512, load(p));
-		b = fold(b, by_512, load(p + 16));
-		c = fold(c, by_512, load(p + 32));
-		d = fold(d, by_512, load(p + 48));
+		for (unsigned i = 0; i < 4; i++)
+			next[i] = load(p + 16 * (size_t)i);
+		if (to) {
+			_mm_prefetch((const char *)p + AHEAD_BYTES, _MM_HINT_T0);
+			to += 64;
+			for (unsigned i = 0; i < 4; i++)
+				put(to, 16 * (size_t)i, next[i]);
+		}
+		a = fold(a, by_512, next[0]);
+		b = fold(b, by_512, next[1]);
+		c = fold(c, by_512, next[2]);
+		d = fold(d, by_512, next[3]);
 	}
 	a = fold(fold(fold(a, by_128, b), by_128, c), by_128, d);
 	for (; len >= 16; p += 16, len -= 16)
 		a = fold(a, by_128, load(p));
 	_mm_storeu_si128((__m128i *)(void *)ret, a);
+}
+
+__attribute__((target("pclmul"))) static void
+fold_to_16(uint32_t value, const unsigned char *p, size_t len, unsigned char ret[16])
+{
+	fold_and_put(value, p, len, NULL, ret);
+}
+
+__attribute__((target("pclmul"))) static void
+fold_copying(uint32_t value, const unsigned char *p, size_t len, unsigned char *to, unsigned char ret[16])
+{
+	fold_and_put(value, p, len, to, ret);
+	_mm_sfence();
 }
 
 #else
@@ -104,6 +139,13 @@ fold_to_16(uint32_t value, const unsigned char *p, size_t len, unsigned char ret
 	(void)p;
 	(void)len;
 	memset(ret, 0, 16);
+}
+
+static void
+fold_copying(uint32_t value, const unsigned char *p, size_t len, unsigned char *to, unsigned char ret[16])
+{
+	(void)to;
+	fold_to_16(value, p, len, ret);
 }
 
 #endif
@@ -159,6 +201,41 @@ uint32_t
 crc32_part(const struct crc32 *c, const void *ptr, size_t len, uint64_t n_after)
 {
 	return append(c, update(c, 0, ptr, len), n_after);
+}
+
+static uint32_t
+update_copying(const struct crc32 *c, uint32_t value, unsigned char *to, const unsigned char *from, size_t len)
+{
+	value = update(c, value, from, len);
+	sum_copy(NULL, to, from, len);
+	return value;
+}
+
+/* In one pass where the processor multiplies polynomials, else in turns: what is copied has just been read. */
+uint32_t
+crc32_copy_part(const struct crc32 *c, void *dst, const void *src, size_t len, uint64_t n_after)
+{
+	const unsigned char *from = src;
+	unsigned char *to = dst, rest[16];
+	uint32_t value = 0;
+
+	if (c->folds && len >= COPY_BYTES) {
+		const size_t head = (size_t)(-(uintptr_t)to & 63), bulk = (len - head) & ~(size_t)63;
+
+		value = update_copying(c, value, to, from, head);
+		fold_copying(value, from + head, bulk, to + head, rest);
+		value = update_by_tables(c, 0, rest, sizeof(rest));
+		from += head + bulk;
+		to += head + bulk;
+		len -= head + bulk;
+	}
+	for (size_t at = 0; at < len;) {
+		const size_t n = len - at < COPY_BYTES ? len - at : COPY_BYTES;
+
+		value = update_copying(c, value, to + at, from + at, n);
+		at += n;
+	}
+	return append(c, value, n_after);
 }
 
 uint32_t

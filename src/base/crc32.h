@@ -23,6 +23,8 @@ void crc32_init(struct crc32 *c); /* some microseconds */
 uint32_t crc32_bytes(const struct crc32 *c, const void *ptr, size_t len);
 /* The share of len bytes after which n_after more follow. */
 uint32_t crc32_part(const struct crc32 *c, const void *ptr, size_t len, uint64_t n_after);
+/* The same, and copies them to dst, where they do not overlap, past the cache if there are many. */
+uint32_t crc32_copy_part(const struct crc32 *c, void *dst, const void *src, size_t len, uint64_t n_after);
 uint32_t crc32_whole(const struct crc32 *c, uint32_t parts, uint64_t nbytes);
 
 #endif

@@ -79,8 +79,8 @@ pawl_code_is_transient(int code)
 	return code_find(code)->transient;
 }
 
-static int
-code_of_errno(int sys)
+int
+pawl_code_from_errno(int sys)
 {
 	switch (sys) {
 	case ENOSPC:
@@ -198,7 +198,7 @@ int(err_waited)(struct pawl_error *err, const char *format, ...)
 
 int(err_sys)(struct pawl_error *err, int sys, const char *format, ...)
 {
-	int code = code_of_errno(sys);
+	int code = pawl_code_from_errno(sys);
 
 	if (!err)
 		return code;

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -307,4 +308,48 @@ int
 fd_remove_tree(int dirfd, const char *path, struct pawl_error *err)
 {
 	return remove_entry(dirfd, path, false, 0, err);
+}
+
+/* ------------------------------------------------------------ files without names */
+
+const char *
+fd_spool_folder(void)
+{
+	const char *folder = getenv("TMPDIR");
+	return folder && *folder ? folder : "/var/tmp";
+}
+
+/* Where the file system has no files without names, one whose name is taken away at once. */
+static int
+open_named(const char *folder)
+{
+	PAWL_FREE char *path = mem_printf("%s/pawl-XXXXXX", folder);
+
+	if (!path) {
+		errno = ENOMEM;
+		return -1;
+	}
+	const int fd = mkostemp(path, O_CLOEXEC);
+	if (fd >= 0)
+		unlink(path);
+	return fd;
+}
+
+int
+fd_spool(int *ret, const char *what, struct pawl_error *err)
+{
+	const char *folder = fd_spool_folder();
+	int fd = -1;
+
+#ifdef O_TMPFILE
+	fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+#endif
+	if (fd < 0)
+		fd = open_named(folder);
+	*ret = fd;
+	if (fd >= 0)
+		return 0;
+	const int sys = errno;
+	return err_set(err, sys == ENOSPC || sys == EDQUOT ? PAWL_ENOSPACE : PAWL_EIO,
+	               "%s: no file to hold it can be made in %s (TMPDIR says where): errno %d", what, folder, sys);
 }

@@ -26,6 +26,9 @@ int fd_sync_dirat(int dirfd, const char *path, struct pawl_error *err); /* opens
 int fd_mkdirs(int dirfd, const char *path, struct pawl_error *err);
 /* Whole file below dirfd into *out; PAWL_ELIMIT above max. */
 int fd_read_file(int dirfd, const char *path, size_t max, struct buf *out, struct pawl_error *err);
+/* A new file without a name in $TMPDIR, else /var/tmp: what is in it goes with the descriptor. */
+int fd_spool(int *ret, const char *what, struct pawl_error *err);
+const char *fd_spool_folder(void);
 /* Removes a folder and all in it, not following symlinks; missing is success. */
 int fd_remove_tree(int dirfd, const char *path, struct pawl_error *err);
 

@@ -5,6 +5,7 @@
  *
  *   writer: bytes -> independent frames (gzip members, bzip2 streams, lz4 and zstd frames, xz blocks), compressed by
  *           several threads -> sink, in order. lzma and lzo have no frames: one thread does all.
+ *   frames: the same, but by the caller's own threads and memory.
  *   reader: packed source -> plain bytes, forwards.
  *   source: packed source -> plain bytes at any offset: only the frames that are asked for are unpacked, where the file
  *           says where they lie (what the writer wrote, but not of bz2, lzma, lzo; xz of several blocks; zstd with a
@@ -22,6 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "format/source.h"
 
 struct codec; /* a row of the table */
@@ -31,6 +33,8 @@ const struct codec *codec_of_name(const char *file_name);
 size_t codec_stem_len(const struct codec *codec, const char *file_name);
 /* By the first bytes of a file: NULL = none. lzma has no mark and is never found. */
 const struct codec *codec_of_bytes(const void *ptr, size_t n);
+/* What compressed members of zip archives are: streams to be read with codec_reader, and no files. */
+const struct codec *codec_of_zip(void);
 const char *codec_name(const struct codec *codec); /* "gz" */
 /* Does nothing, or PAWL_EUSAGE naming the levels there are (0 = the default: gz 6, bz2 9, lz4 1, lzma and xz 6, lzo 3, zst 3). */
 int codec_check_level(const struct codec *codec, int level, struct pawl_error *err);
@@ -48,6 +52,26 @@ int codec_writer_put(struct codec_writer *w, const void *ptr, size_t nbytes, str
 /* Everything to the sink, and the end. Both may be NULL: plain bytes taken, packed bytes given. */
 int codec_writer_finish(struct codec_writer *w, uint64_t *ret_in, uint64_t *ret_out, struct pawl_error *err);
 void codec_writer_free(struct codec_writer *w); /* NULL is fine; without finish, what was written is no file */
+
+/* The same by the caller's own threads, frame by frame, for who has pieces in any order and memory of its own. */
+struct codec_frames;
+struct codec_piece {
+	struct buf packed;
+	void *frames; /* the codec's own */
+	size_t n_frames;
+};
+int codec_frames_new(const struct codec *codec, int level, struct codec_frames **ret, struct pawl_error *err);
+/* false (lzma, lzo): a file is one stream, so that encode is to be called in order and by one thread at a time. */
+bool codec_frames_any_order(const struct codec_frames *f);
+/* Bytes -> whole frames, appended to the piece. Any threads. */
+int codec_frames_encode(struct codec_frames *f, const void *ptr, size_t n, struct codec_piece *piece,
+                        struct pawl_error *err);
+/* What the file begins with; what has been put behind it, in order; and with what it ends. By one thread at a time. */
+int codec_frames_head(struct codec_frames *f, struct buf *out, struct pawl_error *err);
+int codec_frames_note(struct codec_frames *f, const struct codec_piece *piece, struct pawl_error *err);
+int codec_frames_tail(struct codec_frames *f, struct buf *out, struct pawl_error *err);
+void codec_piece_clear(struct codec_piece *piece);
+void codec_frames_free(struct codec_frames *f); /* NULL is fine */
 
 /* ------------------------------------------------------------------ reading */
 

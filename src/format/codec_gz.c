@@ -5,6 +5,8 @@
  *
  *   1f 8b 08 04, u32 0, 0, 255, u16 12: 'P' 'w', u16 8, u32 bytes of the member, u32 plain bytes
  *
+ * And bare deflate streams (RFC 1951), as members of zip archives are, to be read from beginning to end.
+ *
  * Called through the table in codec.c.
  */
 #include <zlib.h>
@@ -101,17 +103,29 @@ encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, str
 }
 
 static int
-decoder_new(void **ret, const char **why)
+inflater_new(int window_bits, void **ret, const char **why)
 {
 	z_stream *z = stream_new();
 
-	if (!z || inflateInit2(z, MAX_WBITS + 16) != Z_OK) {
+	if (!z || inflateInit2(z, window_bits) != Z_OK) {
 		mem_free(z);
 		*why = "out of memory";
 		return PAWL_ENOMEM;
 	}
 	*ret = z;
 	return 0;
+}
+
+static int
+decoder_new(void **ret, const char **why)
+{
+	return inflater_new(MAX_WBITS + 16, ret, why);
+}
+
+static int
+bare_decoder_new(void **ret, const char **why)
+{
+	return inflater_new(-MAX_WBITS, ret, why);
 }
 
 static void
@@ -189,3 +203,18 @@ const struct codec codec_gz = {
 	.decoder_free = decoder_free,
 	.table = table,
 };
+
+static const struct codec codec_deflate = {
+	.name = "deflate",
+	.unit = "deflate stream",
+	.one_stream = true,
+	.decoder_new = bare_decoder_new,
+	.decode = decode,
+	.decoder_free = decoder_free,
+};
+
+const struct codec *
+codec_of_zip(void)
+{
+	return &codec_deflate;
+}

@@ -70,7 +70,7 @@ shift_in(unsigned char *bytes, size_t *n, unsigned digit)
 		bytes[i] = (unsigned char)carry;
 		carry >>= 8;
 	}
-	if (carry > 0 && *n == PICKLE_MAX_LONG_BYTES)
+	if (carry > 0 && *n == PICKLE_OP_MAX_LONG)
 		return false;
 	if (carry > 0)
 		bytes[(*n)++] = (unsigned char)carry;
@@ -80,7 +80,7 @@ shift_in(unsigned char *bytes, size_t *n, unsigned digit)
 bool
 pickle_put_decimal(struct buf *b, const char *digits, size_t len)
 {
-	unsigned char bytes[PICKLE_MAX_LONG_BYTES + 1] = {0};
+	unsigned char bytes[PICKLE_OP_MAX_LONG + 1] = {0};
 	const bool negative = len > 0 && digits[0] == '-';
 	unsigned carry = 1;
 	size_t n = 0;
@@ -92,7 +92,7 @@ pickle_put_decimal(struct buf *b, const char *digits, size_t len)
 			return false;
 	if (n == 0 || bytes[n - 1] > 127)
 		n++; /* room for the sign */
-	if (n > PICKLE_MAX_LONG_BYTES)
+	if (n > PICKLE_OP_MAX_LONG)
 		return false;
 	for (size_t i = 0; negative && i < n; i++) {
 		carry += (unsigned char)~bytes[i];
@@ -132,7 +132,7 @@ pickle_put_latin1(struct buf *b, const void *bytes, size_t len)
 
 	for (size_t i = 0; i < len; i++)
 		n += from[i] > 127;
-	buf_putc(b, PICKLE_MARK);
+	buf_putc(b, PICKLE_OP_MARK);
 	buf_putc(b, 'X');
 	put_le(b, n, 4);
 	for (size_t i = 0; i < len; i++) {
@@ -141,8 +141,8 @@ pickle_put_latin1(struct buf *b, const void *bytes, size_t len)
 		buf_putc(b, (char)(from[i] > 127 ? 0x80 | (from[i] & 0x3f) : from[i]));
 	}
 	pickle_put_str(b, "latin1", 6);
-	buf_putc(b, PICKLE_TUPLE);
-	buf_putc(b, PICKLE_REDUCE);
+	buf_putc(b, PICKLE_OP_TUPLE);
+	buf_putc(b, PICKLE_OP_REDUCE);
 }
 
 void

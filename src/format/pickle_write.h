@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pickle_write: opcodes of pickle protocol 2, as few of them as torch.load(weights_only=True) takes. For file_pt.c.
+ * pickle_write: opcodes of pickle protocol 2, as few of them as torch.load(weights_only=True) takes. For file_pt.c and conversion_dcp.c.
  * Errors stick to the buffer (buf.h).
  */
 #ifndef PAWL_FORMAT_PICKLE_WRITE_H
@@ -12,7 +12,7 @@
 
 #include "base/buf.h"
 
-#define PICKLE_MAX_LONG_BYTES 255u /* LONG1 is the only long that is taken: 2,039 bits and a sign */
+#define PICKLE_OP_MAX_LONG 255u /* LONG1 is the only long that is taken: 2,039 bits and a sign */
 
 void pickle_put_begin(struct buf *b); /* PROTO 2 */
 void pickle_put_end(struct buf *b);   /* STOP */
@@ -33,15 +33,17 @@ void pickle_put_memo(struct buf *b, uint32_t number);
 void pickle_put_again(struct buf *b, uint32_t number);
 
 /* Opcodes without arguments. */
-#define PICKLE_NONE 'N'
-#define PICKLE_MARK '('
-#define PICKLE_TUPLE 't'
-#define PICKLE_EMPTY_TUPLE ')'
-#define PICKLE_EMPTY_LIST ']'
-#define PICKLE_EMPTY_DICT '}'
-#define PICKLE_APPENDS 'e'
-#define PICKLE_SETITEMS 'u'
-#define PICKLE_REDUCE 'R'
-#define PICKLE_PERSISTENT 'Q'
+#define PICKLE_OP_NONE 'N'
+#define PICKLE_OP_MARK '('
+#define PICKLE_OP_TUPLE 't'
+#define PICKLE_OP_EMPTY_TUPLE ')'
+#define PICKLE_OP_EMPTY_LIST ']'
+#define PICKLE_OP_EMPTY_DICT '}'
+#define PICKLE_OP_APPENDS 'e'
+#define PICKLE_OP_SETITEMS 'u'
+#define PICKLE_OP_REDUCE 'R'
+#define PICKLE_OP_BUILD 'b'
+#define PICKLE_OP_NEW '\x81'
+#define PICKLE_OP_PERSISTENT 'Q'
 
 #endif

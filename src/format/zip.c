@@ -30,7 +30,8 @@
 #define LOCATOR_BYTES 20u
 #define MAX_COMMENT 65535u
 #define FLAG_DESCRIPTOR 0x8u
-#define KNOWN_FLAGS 0x0808u /* descriptor; names are UTF-8 */
+#define KNOWN_FLAGS 0x0808u   /* descriptor; names are UTF-8 */
+#define DEFLATE_FLAGS 0x0006u /* how hard it has been tried */
 #define ZIP64_EXTRA 1u
 #define STORED 0u
 #define DEFLATED 8u
@@ -281,7 +282,8 @@ read_central(struct reader *r, const unsigned char *p, size_t left, struct entry
 	e->member.nbytes = u32(p + 20);
 	e->unpacked = u32(p + 24);
 	e->header = u32(p + 42);
-	if (u16(p + 34) != 0 || (e->flags & ~KNOWN_FLAGS) != 0 || (e->method != STORED && e->method != DEFLATED))
+	const unsigned known = e->method == DEFLATED ? KNOWN_FLAGS | DEFLATE_FLAGS : KNOWN_FLAGS;
+	if (u16(p + 34) != 0 || (e->flags & ~known) != 0 || (e->method != STORED && e->method != DEFLATED))
 		return err_set(r->err, PAWL_EUNSUPPORTED,
 		               "%s: member '%.200s' is encrypted, or something else that pawl does not read",
 		               r->source->what, e->full);
@@ -292,6 +294,8 @@ read_central(struct reader *r, const unsigned char *p, size_t left, struct entry
 		return wrong_member(r, e, "its sizes in the directory are damaged");
 	e->member.compressed = e->method != STORED;
 	e->member.crc = e->method == STORED ? e->crc : 0;
+	e->member.plain_nbytes = e->unpacked;
+	e->member.plain_crc = e->crc;
 	*ret_len = CENTRAL_BYTES + n_name + n_extra + n_comment;
 	return 0;
 }

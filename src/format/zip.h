@@ -28,6 +28,8 @@ struct zip_member {
 	uint32_t crc;     /* 0 = none, or of other bytes than these: it is compressed */
 	bool compressed;
 	uint64_t begin, nbytes; /* as it lies there */
+	uint64_t plain_nbytes;  /* the same, or what it says that it unpacks to, */
+	uint32_t plain_crc;     /* and of those */
 };
 
 struct zip {

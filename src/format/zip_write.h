@@ -2,7 +2,8 @@
 /*
  * zip_write: what of a zip archive is not the members' contents, laid out as torch.save lays its archives out: members
  * are stored, sums and sizes follow them in a descriptor, contents begin at multiples of 64 bytes (extra field "FB"), zip64
- * where sizes or places need it, an end record of 64 bits always. Pure. For file_pt.c.
+ * where sizes or places need it, an end record of 64 bits always. Pure. For file_pt.c, conversion_npz.c
+ * and unpacked_npz.c.
  *
  *   zip_begin_member -> (the contents) -> zip_end_member, for each one -> zip_put_directory
  *

@@ -17,6 +17,7 @@ struct store_file {
 	uint64_t nbytes;          /* final size */
 	uint32_t offset_align;    /* of this object's writes; may be less than in the caps */
 	_Atomic uint64_t written; /* bytes written so far, padding left out */
+	bool is_cut;              /* store_cut has set nbytes */
 	atomic_bool failed;       /* a write has failed: only abort is left (P5) */
 };
 

@@ -517,6 +517,7 @@ nodes_caps(struct store *base, struct store_caps *ret)
 	struct store *node;
 
 	store_get_caps(s->inner, ret);
+	ret->can_cut = false; /* a mark says how large a pack is before there is one */
 	ret->copies = s->opts.read_only ? NODES_MAX_COPIES : s->opts.n_copies; /* a reader does not know how many */
 	if (nodes_at(s, s->opts.node, false, &node, NULL) < 0)
 		return;

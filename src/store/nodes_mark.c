@@ -51,9 +51,18 @@ take_nodes(const char **text, struct mark *m)
 static bool
 is_pack(const char *name)
 {
-	size_t len = strlen(name), tail = strlen(PACK_SUFFIX);
+	static const char *const packed[] = {".zst", ".gz", ".lz4", ".xz", ".bz2", ".lzma"};
+	const char *tail = strstr(name, PACK_SUFFIX);
 
-	return len > tail && strcmp(name + len - tail, PACK_SUFFIX) == 0 && name[0] != '.';
+	if (!tail || tail == name || name[0] == '.')
+		return false;
+	tail += strlen(PACK_SUFFIX);
+	if (*tail == '\0')
+		return true;
+	for (size_t i = 0; i < sizeof(packed) / sizeof(*packed); i++)
+		if (strcmp(tail, packed[i]) == 0)
+			return true;
+	return false;
 }
 
 bool

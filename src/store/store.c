@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "store/engine.h"
+#include "store/store_user.h"
 
 /* Callers that pad the last piece to a page need not ask how much less would do. */
 #define MIN_PAD_BYTES 4096u
@@ -66,14 +67,50 @@ open_local(const char *url, bool create, bool no_direct_io, struct store **ret, 
 	return store_file_open(url, create, no_direct_io, ret, err);
 }
 
+/* "hdfs://..", or "simplecache::hdfs://..", that no engine here is for. */
+static bool
+is_unknown_url(const char *url)
+{
+	static const char *const known[] = {"file", "mem", "s3", "gs", "az", "ssh"};
+	size_t scheme = scheme_length(url);
+	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+		if (strlen(known[i]) == scheme && strncmp(url, known[i], scheme) == 0)
+			return false;
+	return scheme > 0 && (strncmp(url + scheme, "://", 3) == 0 ||
+	                      (strncmp(url + scheme, "::", 2) == 0 && strstr(url, "://") != NULL));
+}
+
+static int
+open_users(const struct pawl_stores *stores, const char *url, bool create, struct store **ret, struct pawl_error *err)
+{
+	struct store *s;
+	TRY(store_user_check(stores, err));
+	TRY(store_user_open(stores, url, create, &s, err));
+	int rc = store_log(&s, err);
+	if (rc == 0)
+		rc = store_retry_wrap(s, &(struct store_retry){0}, ret, err);
+	if (rc < 0)
+		store_close(s);
+	return rc;
+}
+
 int
 store_open(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err)
+{
+	return store_open_with(NULL, url, create, no_direct_io, ret, err);
+}
+
+int
+store_open_with(const struct pawl_stores *stores, const char *url, bool create, bool no_direct_io, struct store **ret,
+                struct pawl_error *err)
 {
 	if (url == NULL || url[0] == '\0')
 		return err_set(err, PAWL_EUSAGE, "the store's URL is empty, expected " KNOWN_URLS);
 	store_open_fn *remote = remote_engine(url);
 	if (remote != NULL)
 		return store_retry_open(remote, url, create, &(struct store_retry){0}, ret, err);
+	if (stores != NULL && is_unknown_url(url))
+		return open_users(stores, url, create, ret, err);
 	struct store *s;
 	TRY(open_local(url, create, no_direct_io, &s, err));
 	int rc = store_log(&s, err);
@@ -216,6 +253,17 @@ store_write(struct store *s, struct store_file *f, uint64_t offset, const void *
 }
 
 int
+store_cut(struct store_file *f, uint64_t nbytes, struct pawl_error *err)
+{
+	if (nbytes > f->nbytes)
+		return err_set(err, PAWL_EUSAGE, "%s: cannot be cut to %" PRIu64 " of %" PRIu64 " bytes", f->key,
+		               nbytes, f->nbytes);
+	f->nbytes = nbytes;
+	f->is_cut = true;
+	return 0;
+}
+
+int
 store_finish(struct store *s, struct store_file *f, struct pawl_error *err)
 {
 	int rc = 0;
@@ -298,6 +346,12 @@ store_close_reader(struct store *s, struct store_reader *r)
 {
 	if (r != NULL)
 		s->ops->close_reader(s, r);
+}
+
+void
+store_opened_close(struct store_opened *o)
+{
+	store_close_reader(o->store, o->reader);
 }
 
 /* Appends the n bytes of an open object to out. */

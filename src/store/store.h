@@ -35,6 +35,7 @@ struct store_caps {
 	uint64_t max_object_bytes; /* 0 = no limit */
 	bool flat;                 /* an object store: a folder is but a prefix and may have the name of an object, links are
 	                              copies, a reader whose object is replaced gets PAWL_ECONFLICT, nothing can be viewed */
+	bool can_cut;              /* store_cut is to be had */
 	uint32_t copies;           /* of each pack, that are written and can be read one by one (>= 1) */
 };
 
@@ -147,6 +148,10 @@ struct store {
 /* Opens an engine by URL: a path or file://path, mem:, s3://bucket/prefix, gs:// and az:// (with the retry layer around them). create: makes
  * a missing root folder, else PAWL_ENOTFOUND. Unknown scheme: PAWL_EUSAGE naming the known ones. */
 int store_open(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err);
+/* The same; URLs that nothing here knows are left to the caller's own stores, with the retry layer around them (NULL =
+ * there are none). */
+int store_open_with(const struct pawl_stores *stores, const char *url, bool create, bool no_direct_io, struct store **ret,
+		    struct pawl_error *err);
 void store_close(struct store *s); /* NULL is fine; closes layers outer to inner */
 /* Wraps s; on success the layer owns s. `fault` is borrowed. */
 int store_fault_wrap(struct store *s, struct pawl_fault *fault, struct store **ret, struct pawl_error *err);
@@ -188,6 +193,9 @@ int store_put(struct store *s, const char *key, const struct pawl_slice *parts, 
 int store_put_bytes(struct store *s, const char *key, const void *ptr, size_t len, int flags, struct pawl_error *err);
 int store_create(struct store *s, const char *key, const struct store_create *opts, struct store_file **ret, struct pawl_error *err);
 int store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len, struct pawl_error *err);
+/* Before finish, after the last write: the object is but nbytes long, less than create was told. Only where caps.can_cut;
+ * there create's size is the most that it may be. */
+int store_cut(struct store_file *f, uint64_t nbytes, struct pawl_error *err);
 int store_finish(struct store *s, struct store_file *f, struct pawl_error *err);
 void store_abort(struct store *s, struct store_file *f);
 int store_open_reader(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes, struct pawl_error *err);
@@ -199,6 +207,12 @@ int store_view(struct store *s, struct store_reader *r, uint64_t offset, size_t 
 	       struct pawl_error *err);
 void store_drop_view(struct store *s, struct store_view *view);
 void store_close_reader(struct store *s, struct store_reader *r);
+/* For one function that reads an object and leaves where it likes: PAWL_CLEAN(store_opened_close). */
+struct store_opened {
+	struct store *store;         /* borrowed */
+	struct store_reader *reader; /* owned; NULL until it is open */
+};
+void store_opened_close(struct store_opened *o);
 int store_get(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err); /* whole small object; PAWL_ELIMIT above max */
 /* Both PAWL_EUNSUPPORTED where there are no such conditions. */
 int store_get_tagged(struct store *s, const char *key, size_t max, struct buf *out, char tag[STORE_TAG_BYTES],

@@ -205,6 +205,10 @@ settle(struct file_file *f, struct pawl_error *err)
 	struct stat st;
 	if (fstat(f->fd, &st) < 0)
 		return file_error(err, errno, f->base.key, "stat");
+	if (f->base.is_cut && (uint64_t)st.st_size > f->base.nbytes) {
+		TRY(cut_to_size(f, &st, err));
+		st.st_size = (off_t)f->base.nbytes;
+	}
 	if ((uint64_t)st.st_size != f->base.nbytes)
 		return err_set(err, PAWL_EIO, "%s: expected a size of %" PRIu64 ", found %" PRIu64, f->base.key,
 		               f->base.nbytes, (uint64_t)st.st_size);

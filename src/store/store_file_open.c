@@ -75,8 +75,12 @@ store_file_open(const char *path, bool create, bool no_direct_io, struct store *
 	if (root == NULL || s == NULL)
 		return err_set(err, PAWL_ENOMEM, "%s: out of memory", path);
 	s->root_fd = fd;
-	s->caps = (struct store_caps){
-		.rename_folder = true, .exclusive_put = true, .link = true, .symlink = true, .local = true};
+	s->caps = (struct store_caps){.rename_folder = true,
+	                              .exclusive_put = true,
+	                              .link = true,
+	                              .symlink = true,
+	                              .local = true,
+	                              .can_cut = true};
 	struct file_align align = {1, 1};
 	set_align(&s->caps, !no_direct_io && file_sys_align(fd, &align), align);
 	if (create)

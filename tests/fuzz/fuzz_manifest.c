@@ -33,8 +33,9 @@ check_tables(const struct manifest *m)
 			abort();
 		for (size_t k = 0; k < t->n_pieces; k++) {
 			const struct manifest_piece *p = &t->pieces[k];
-			if (p->file >= m->n_files || p->begin > m->files[p->file].nbytes ||
-			    p->nbytes > m->files[p->file].nbytes - p->begin || !p->offsets || !p->lengths)
+			const uint64_t end = p->file < m->n_files ? manifest_plain_bytes(&m->files[p->file]) : 0;
+			if (p->file >= m->n_files || p->begin > end || p->nbytes > end - p->begin || !p->offsets ||
+			    !p->lengths)
 				abort();
 			for (uint32_t d = 0; d < t->ndim; d++) {
 				if (p->offsets[d] > t->shape[d] || p->lengths[d] > t->shape[d] - p->offsets[d])

@@ -262,8 +262,9 @@ static const struct pawl_metric golden_metrics[3][2] = {
 	{{"accuracy", 0.7, 0}, {"loss", 0.125, 0}},
 };
 
+/* codec: NULL, or packs are compressed: version 2. */
 static inline void
-golden_open(const char *root, struct pawl **ret)
+golden_open(const char *root, const char *codec, struct pawl **ret)
 {
 	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
 
@@ -274,6 +275,7 @@ golden_open(const char *root, struct pawl **ret)
 	opts.retention.score_attributes = small_scores;
 	opts.retention.n_scores = 1;
 	opts.retention.keep_last = 10;
+	opts.compression = codec;
 	OK(pawl_open(&opts, ret, err));
 }
 
@@ -304,12 +306,12 @@ golden_save(struct pawl *run, int64_t step)
 
 /* A run of two checkpoints; the first is pinned, the second scored later. */
 static inline void
-golden_write_run(const char *root)
+golden_write_run(const char *root, const char *codec)
 {
 	struct pawl_metric late = {"recall", 0.875, 0};
 	struct pawl *run;
 
-	golden_open(root, &run);
+	golden_open(root, codec, &run);
 	golden_save(run, 1);
 	golden_save(run, 2);
 	OK(pawl_pin(run, 1, err));
@@ -324,7 +326,7 @@ golden_write_ranks(const char *root)
 	struct pawl *run;
 	struct golden g;
 
-	golden_open(root, &run);
+	golden_open(root, NULL, &run);
 	golden_small_state(&g, 1);
 	make_checkpoint(run, &(struct made_opts){.id = 1, .step = 100, .ranks = 2, .packs = 2, .grid = {3, 2}}, g.state);
 	golden_clear(&g);

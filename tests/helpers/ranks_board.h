@@ -20,7 +20,6 @@
 #define WORLD 3
 #define LONG_MS 30000  /* nobody is late */
 #define SHORT_MS 2000  /* somebody is */
-#define MARGIN_MS 2100 /* how much longer than rank 0 the others wait, and a twentieth of it */
 #define SLACK_MS 8000  /* of a busy machine */
 #define STEPS 8
 #define ROWS (12u / (unsigned)job->world) /* of each rank, 8 floats each; in all 12, for any number of ranks */
@@ -197,6 +196,7 @@ struct act {
 	enum twist twist;
 	const char *operation; /* of the fault layer, in the second step */
 	uint64_t nth;
+	const char *reason; /* that the caller gives for ending what it has begun */
 	int steps, first_step; /* first_step: 0 counts as 1 */
 	int rank_values;
 	pawl_broadcast_fn *broadcast;

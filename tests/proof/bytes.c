@@ -41,7 +41,7 @@ describe(float *values, struct pawl_state **ret)
 }
 
 static int
-make(const char *root)
+make(const char *root, const char *codec)
 {
 	struct pawl_open_opts o = PAWL_OPEN_OPTS_INIT;
 	struct pawl_save_opts save = PAWL_SAVE_OPTS_INIT;
@@ -52,6 +52,7 @@ make(const char *root)
 	for (unsigned i = 0; i < N_VALUES; i++)
 		values[i] = (float)i;
 	o.root = root;
+	o.compression = codec;
 	save.step = 1;
 	int rc = pawl_open(&o, &run, NULL);
 
@@ -224,7 +225,7 @@ static const char *const files[] = {"manifest.json", "rank00000-00000.safetensor
 void
 prove_head_bits(const char *root, long every, struct totals *t)
 {
-	if (make(root) < 0 || !is_whole(root)) {
+	if (make(root, NULL) < 0 || !is_whole(root)) {
 		t->bad++;
 		return;
 	}
@@ -242,34 +243,47 @@ prove_head_bits(const char *root, long every, struct totals *t)
 	proof_wipe(root);
 }
 
-void
-prove_data_bits(const char *root, long every, long pass, struct totals *t)
+static const char packed_file[] = "rank00000-00000.safetensors.zst";
+
+/* Of a compressed pack any byte: header, data and table are one. */
+static void
+flip_samples(const char *root, const char *codec, long every, uint64_t seed, struct totals *t)
 {
-	uint64_t seed = 88172645463325252u + (uint64_t)pass;
+	const size_t head = codec ? 0 : HEAD_BYTES;
 	struct victim v;
 
-	if (make(root) < 0 || !is_whole(root) || victim_open(&v, root, files[1]) < 0) {
+	if (make(root, codec) < 0 || !is_whole(root) || victim_open(&v, root, codec ? packed_file : files[1]) < 0) {
 		t->bad++;
 		return;
 	}
-	for (long k = 0; k < DATA_SAMPLES; k += every) {
+	for (long k = 0; k < DATA_SAMPLES / (codec ? 4 : 1); k += every) {
 		seed ^= seed << 13;
 		seed ^= seed >> 7;
 		seed ^= seed << 17;
-		try_flip(root, &v, HEAD_BYTES + (size_t)(seed % (v.len - HEAD_BYTES)), (unsigned)(seed >> 60) % 8, t);
+		try_flip(root, &v, head + (size_t)(seed % (v.len - head)), (unsigned)(seed >> 60) % 8, t);
 	}
 	free(v.bytes);
 	proof_wipe(root);
 }
 
+void
+prove_data_bits(const char *root, long every, long pass, struct totals *t)
+{
+	const uint64_t seed = 88172645463325252u + (uint64_t)pass;
+
+	flip_samples(root, NULL, every, seed, t);
+	flip_samples(root, "zst", every, seed, t);
+}
+
 /* A finder that reports everything would pass the sweep, so an undamaged checkpoint must not be reported; and without
  * the sums of the packs a bit of the data must go unseen, or it is not they that the sweep tests. */
-int
-control_bits(const char *root)
+static int
+control_bits_of(const char *root, const char *codec)
 {
 	struct victim v;
 
-	if (make(root) < 0 || !is_whole(root) || is_found(root, 1) || victim_open(&v, root, files[1]) < 0)
+	if (make(root, codec) < 0 || !is_whole(root) || is_found(root, 1) ||
+	    victim_open(&v, root, codec ? packed_file : files[1]) < 0)
 		return 0;
 	flip(&v, v.len - 100, 3);
 	int unseen = !is_found(root, 0), seen = is_found(root, 1);
@@ -279,13 +293,19 @@ control_bits(const char *root)
 	return unseen && seen;
 }
 
+int
+control_bits(const char *root)
+{
+	return control_bits_of(root, NULL) && control_bits_of(root, "zst");
+}
+
 /* Without reading the packs a cut one must go unseen. */
 int
 control_truncation(const char *root)
 {
 	struct victim v;
 
-	if (make(root) < 0 || victim_open(&v, root, files[1]) < 0)
+	if (make(root, NULL) < 0 || victim_open(&v, root, files[1]) < 0)
 		return 0;
 	victim_put(&v, v.bytes, v.len / 2);
 	int unseen = !is_found(root, 0), seen = is_found(root, 1);
@@ -295,34 +315,35 @@ control_truncation(const char *root)
 	return unseen && seen;
 }
 
-void
-prove_truncation(const char *root, long every, struct totals *t)
+static void
+cut_everywhere(const char *root, const char *codec, const char *name, long every, struct totals *t)
 {
-	if (make(root) < 0) {
+	struct victim v;
+
+	if (make(root, codec) < 0 || victim_open(&v, root, name) < 0) {
 		t->bad++;
 		return;
 	}
-	for (int i = 0; i < 2; i++) {
-		struct victim v;
-
-		if (victim_open(&v, root, files[i]) < 0) {
-			t->bad++;
-			continue;
-		}
-		for (size_t len = 0; len < v.len; len += (size_t)every) {
-			t->cases++;
-			victim_put(&v, v.bytes, len);
-			if (!is_found(root, 1)) {
-				t->bad++;
-				fprintf(stderr, "  not found: %s cut to %zu bytes\n", v.path, len);
-			}
-		}
-		v.bytes[v.len] = 'x';
+	for (size_t len = 0; len < v.len; len += (size_t)every) {
 		t->cases++;
-		victim_put(&v, v.bytes, v.len + 1); /* and one byte too many */
-		t->bad += !is_found(root, 1);
-		victim_put(&v, v.bytes, v.len);
-		free(v.bytes);
+		victim_put(&v, v.bytes, len);
+		if (!is_found(root, 1)) {
+			t->bad++;
+			fprintf(stderr, "  not found: %s cut to %zu bytes\n", v.path, len);
+		}
 	}
+	v.bytes[v.len] = 'x';
+	t->cases++;
+	victim_put(&v, v.bytes, v.len + 1); /* and one byte too many */
+	t->bad += !is_found(root, 1);
+	free(v.bytes);
 	proof_wipe(root);
+}
+
+void
+prove_truncation(const char *root, long every, struct totals *t)
+{
+	for (int i = 0; i < 2; i++)
+		cut_everywhere(root, NULL, files[i], every, t);
+	cut_everywhere(root, "zst", packed_file, every, t);
 }

@@ -32,8 +32,7 @@
 #define SAVES 3 /* in a case; after it there are two more, of the job started again */
 #define STEPS (SAVES + 3)
 #define TIMEOUT_MS 400
-#define MARGIN_MS 2020 /* how much longer than rank 0 the others wait */
-#define SLACK_MS 8000  /* of a busy machine */
+#define SLACK_MS 8000 /* of a busy machine */
 #define HANG_MS 60000
 #define GAP 4 /* every GAP-th point makes a complete pass: about 1,200 cases */
 #define AT_ONCE 12
@@ -273,7 +272,7 @@ go_on(const struct job *job, int rank)
 static long
 stop_ms(const struct point *p)
 {
-	return p->trouble == HELD_UP ? TIMEOUT_MS / 3 : TIMEOUT_MS + 300 + (p->victim == 0 ? MARGIN_MS : 0);
+	return p->trouble == HELD_UP ? TIMEOUT_MS / 3 : TIMEOUT_MS + 300;
 }
 
 /* Starts all ranks, continues the one that stops, and waits for all. -1 if one hangs. */
@@ -325,7 +324,7 @@ check_verdicts(const struct point *p, const struct board *b, unsigned *acked, un
 {
 	for (int r = 0; r < p->world; r++) {
 		bool was_stopped = p->nth && r == p->victim && p->trouble >= STOPPED;
-		int64_t limit = TIMEOUT_MS + MARGIN_MS + SLACK_MS + (was_stopped ? stop_ms(p) : 0);
+		int64_t limit = TIMEOUT_MS + SLACK_MS + (was_stopped ? stop_ms(p) : 0);
 
 		if (p->sabotage == SLEEPER)
 			limit = TIMEOUT_MS; /* at once: so the control need not wait for so long */

@@ -38,6 +38,10 @@ const struct scenario scenarios[] = {
 	{.name = "skip", .on_busy = PAWL_BUSY_SKIP, .saves = 3},
 	{.name = "nodes", .nodes = 1, .saves = 2},
 	{.name = "nodes, frozen, keep 1", .nodes = 1, .num_to_keep = 1, .frozen = 1, .saves = 3},
+	{.name = "zst", .codec = "zst", .saves = 2},
+	{.name = "zst, frozen, keep 1", .codec = "zst", .frozen = 1, .num_to_keep = 1, .saves = 3},
+	{.name = "lz4, ring", .codec = "lz4", .mode = PAWL_MODE_RING, .saves = 2},
+	{.name = "zst, direct, nodes", .codec = "zst", .mode = PAWL_MODE_DIRECT, .nodes = 1, .saves = 2},
 	{.name = "everything",
          .num_to_keep = 2,
          .by_score = 1,
@@ -136,6 +140,7 @@ options(const struct scenario *sc, const char *root, struct pawl_open_opts *o, c
 	*o = (struct pawl_open_opts)PAWL_OPEN_OPTS_INIT;
 	o->root = root;
 	o->mode = sc->mode;
+	o->compression = sc->codec;
 	o->on_busy = sc->on_busy;
 	o->recycle = sc->recycle;
 	o->retention.num_to_keep = sc->num_to_keep;

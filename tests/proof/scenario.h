@@ -18,6 +18,7 @@ struct scenario {
 	int by_score;          /* best ones by a metric */
 	uint32_t recycle;
 	int frozen;            /* a large tensor that never changes: linked packs */
+	const char *codec;     /* packs are compressed */
 	int nodes;             /* packs in the folders of two nodes, which lie in the run's */
 	int marks;             /* also pins, scores, removes */
 	int on_busy;

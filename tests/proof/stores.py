@@ -9,7 +9,7 @@ out. After each the session must have come to what it comes to in peace, or (kil
 checkpoint that shows must verify, and no upload may be left over. Controls: a server that drops or damages what it says
 it has stored must be found out.
 
-    stores.py [--build DIR] [--every N] [--passes N] [--state FILE]
+    stores.py [--build DIR] [--every N] [--passes N] [--jobs N] [--state FILE]
 
 Passes differ in the server (no conditional puts, short pages of lists) and in sums that are sent. With --state, what is
 done already with the same programs is read from a file and not done again. Prints one row per session and pass, the same way as `proof`.
@@ -18,12 +18,14 @@ done already with the same programs is read from a file and not done again. Prin
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import dataclasses
 import hashlib
 import http.server
 import json
 import os
 import pathlib
+import queue
 import shutil
 import signal
 import subprocess
@@ -119,18 +121,18 @@ class Bench:
             "AWS_REQUEST_CHECKSUM_CALCULATION": "when_supported" if variant.sums else "when_required",
         }
 
-    def run(self, *command: str) -> tuple[int, str]:
-        """Exit status (negative: the signal) and what was printed."""
+    def run(self, *command: str) -> tuple[int, str, str]:
+        """Exit status (negative: the signal), what was printed, and the messages."""
         self.server.child = subprocess.Popen(
-            command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            command, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
         )
         try:
-            out, _ = self.server.child.communicate(timeout=SECONDS)
+            out, messages = self.server.child.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
             self.server.child.kill()
-            out, _ = self.server.child.communicate()
-            out += f"\nstill running after {SECONDS} s"
-        return self.server.child.returncode, out
+            out, messages = self.server.child.communicate()
+            messages += f"\nstill running after {SECONDS} s"
+        return self.server.child.returncode, out, messages
 
 
 @dataclasses.dataclass
@@ -142,7 +144,6 @@ class Session:
     checkpoints: int
     objects: dict[str, Object] = dataclasses.field(default_factory=dict)  # at the server before it
     local: bool = False  # what comes of it lies on the disk
-    killed: bool = False
 
 
 def target(bench: Bench) -> pathlib.Path:
@@ -163,14 +164,9 @@ def check(bench: Bench, session: Session) -> str:
     """What is wrong with what there is now; "" if nothing."""
     bench.server.faults = {}
     where = str(target(bench)) if session.local else URL
-    status, out = bench.run(bench.pawl, "verify", where, "--json")
-    if status == 4 and session.killed:
-        # Killed after the last pack and before the manifest: it is not listed, and stays for `pawl repair`.
-        bad = [row for row in json.loads(out)["checkpoints"] if not row["ok"]]
-        if all(row.get("problem") == "manifest.json is missing" for row in bad):
-            status = 0
+    status, out, messages = bench.run(bench.pawl, "verify", where, "--json")
     if status != 0:
-        return f"verify: exit status {status}: {out[-400:]}"
+        return f"verify: exit status {status}: {out[-400:]}{messages[-400:]}"
     found = sum(row["ok"] for row in json.loads(out)["checkpoints"])
     if found != session.checkpoints:
         return f"{found} checkpoints, expected {session.checkpoints}"
@@ -180,26 +176,26 @@ def check(bench: Bench, session: Session) -> str:
 def violation(bench: Bench, session: Session, index: int, fault: str) -> str:
     reset(bench, session)
     bench.server.faults = {index: fault}
-    status, out = bench.run(*session.command(bench))
+    status, _, messages = bench.run(*session.command(bench))
     if fault in KILLS:
         if status not in (0, -signal.SIGKILL):
-            return f"exit status {status}: {out[-400:]}"
+            return f"exit status {status}: {messages[-400:]}"
         bench.server.faults = {}
         # whatever shows is whole; then the session is begun again
         if status != 0 and not (session.name == "restore" and target(bench).exists()):
             bench.server.uploads.clear()  # gc drops those a day later
-            status, out = bench.run(*session.command(bench))
+            status, _, messages = bench.run(*session.command(bench))
         else:
             status = 0
     if status != 0:
-        return f"exit status {status}: {out[-400:]}"
+        return f"exit status {status}: {messages[-400:]}"
     if fault.startswith(("lost", "lies")) or fault in KILLS:
         bench.server.uploads.clear()  # one whose name the client never learnt
-    expected = dataclasses.replace(session, killed=fault in KILLS and session.name.startswith("save"))
+    expected = dataclasses.replace(session)
     if fault in KILLS and session.name.startswith("save"):
         # a training that is begun again goes on: it has what it saved before and all that it saves now
         bench.server.faults = {}
-        status, out = bench.run(bench.pawl, "ls", URL, "--json")
+        status, out, _ = bench.run(bench.pawl, "ls", URL, "--json")
         expected.checkpoints = len(json.loads(out)["checkpoints"]) if status == 0 else -1
         if not session.checkpoints <= expected.checkpoints <= 2 * session.checkpoints:
             return f"{expected.checkpoints} checkpoints after a kill and a second run"
@@ -220,7 +216,7 @@ def control(bench: Bench, session: Session, spoil: Callable[[bytes], bytes | Non
     in_peace = bench.server.packs
     reset(bench, session)
     bench.server.spoil, bench.server.spoil_nth = spoil, 1
-    status, _ = bench.run(*session.command(bench))
+    status, _, _ = bench.run(*session.command(bench))
     return status != 0 or check(bench, session) != "" or bench.server.packs > in_peace
 
 
@@ -235,9 +231,9 @@ def sessions(bench: Bench) -> list[Session]:
         count = 3
     upload = Session("upload of a run", lambda b: [b.pawl, "cp", str(local), URL], count)
     reset(bench, upload)
-    status, out = bench.run(*upload.command(bench))
+    status, _, messages = bench.run(*upload.command(bench))
     if status != 0:
-        sys.exit(f"the upload does not even work in peace: {out}")
+        sys.exit(f"the upload does not even work in peace: {messages}")
     there = dict(bench.server.objects)
     fetch = Session("fetch of a run", lambda b: [b.pawl, "cp", URL, str(target(b))], count, there, True)
     one = Session("restore", lambda b: [b.pawl, "restore", URL + "@latest", str(target(b))], 1, there, True)
@@ -251,24 +247,33 @@ class Tally:
     seconds: float = 0.0
 
 
-def run_session(bench: Bench, session: Session, every: int, offset: int) -> Tally:
+def run_session(benches: list[Bench], session: Session, every: int, offset: int) -> Tally:
+    """Each bench takes the next case when it is done with one."""
     began = time.monotonic()
+    bench = benches[0]
     reset(bench, session)
-    status, out = bench.run(*session.command(bench))
+    status, _, messages = bench.run(*session.command(bench))
     count = len(bench.server.requests)
     if status != 0 or (why := check(bench, session)):
-        sys.exit(f"{session.name} does not even work in peace: {out} {why if status == 0 else ''}")
-    tally = Tally()
-    for number, fault in enumerate([*FAULTS, *KILLS]):
-        for index in range((offset + number * 7) % every, count, every):
-            why = violation(bench, session, index, fault)
-            tally.cases += 1
-            if why:
-                tally.bad += 1
-                what = bench.server.requests[index] if index < len(bench.server.requests) else "?"
-                print(f"# {session.name}: {fault} at request {index} of {count} ({what}): {why}", flush=True)
-    tally.seconds = time.monotonic() - began
-    return tally
+        sys.exit(f"{session.name} does not even work in peace: {messages} {why if status == 0 else ''}")
+    free: queue.SimpleQueue[Bench] = queue.SimpleQueue()
+    for bench in benches:
+        free.put(bench)
+
+    def is_bad(fault: str, index: int) -> bool:
+        bench = free.get()
+        why = violation(bench, session, index, fault)
+        if why:
+            what = bench.server.requests[index] if index < len(bench.server.requests) else "?"
+            print(f"# {session.name}: {fault} at request {index} of {count} ({what}): {why}", flush=True)
+        free.put(bench)
+        return why != ""
+
+    faults = [*FAULTS, *KILLS]
+    cases = [(f, i) for n, f in enumerate(faults) for i in range((offset + n * 7) % every, count, every)]
+    with concurrent.futures.ThreadPoolExecutor(len(benches)) as pool:
+        bad = sum(pool.map(lambda case: is_bad(*case), cases))
+    return Tally(len(cases), bad, time.monotonic() - began)
 
 
 def stamp(build: pathlib.Path) -> str:
@@ -291,17 +296,22 @@ def main() -> int:
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--every", type=int, default=1, help="take every N-th request")
     parser.add_argument("--passes", type=int, default=len(VARIANTS))
+    parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="cases at a time")
     parser.add_argument("--state", type=pathlib.Path, help="what is done already, one line each")
     args = parser.parse_args()
     done, total, controls, programs = load(args.state), Tally(), 0, stamp(args.build)
     print(f"{'store faults':34} {'cases':>7} {'bad':>5} {'seconds':>8}")
     for number, variant in enumerate(VARIANTS[: args.passes]):
-        with tempfile.TemporaryDirectory(prefix="pawl-stores-", dir="/var/tmp") as folder:
-            bench = Bench(args.build.resolve(), pathlib.Path(folder), variant)
+        with tempfile.TemporaryDirectory(prefix="pawl-stores-", dir="/var/tmp") as scratch:
+            folders = [pathlib.Path(scratch) / str(job) for job in range(args.jobs)]
+            for folder in folders:
+                folder.mkdir()
+            benches = [Bench(args.build.resolve(), folder, variant) for folder in folders]
+            bench = benches[0]
             for session in sessions(bench):
                 key = f"{session.name}, pass {number + 1}, every {args.every}, {programs}"
                 if key not in done:
-                    done[key] = run_session(bench, session, args.every, number)
+                    done[key] = run_session(benches, session, args.every, number)
                     if args.state:
                         with args.state.open("a") as file:
                             file.write(json.dumps({"key": key} | dataclasses.asdict(done[key])) + "\n")
@@ -316,7 +326,8 @@ def main() -> int:
                         controls += not found
                         word = "found out" if found else "NOT FOUND"
                         print(f"  control: a server that {name} a pack: {word}", flush=True)
-            bench.server.close()
+            for bench in benches:
+                bench.server.close()
     print(f"{'together':34} {total.cases:7} {total.bad:5} {total.seconds:8.1f}")
     full = args.every == 1 and args.passes == len(VARIANTS)
     if full and total.cases < REQUIRED:

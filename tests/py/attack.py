@@ -391,7 +391,7 @@ def _wrong_types(base: dict[str, Any]) -> dict[str, Edit]:
 def _summary() -> dict[str, Edit]:
     return {
         "version-0": put("pawl_manifest", value=0),
-        "version-2": put("pawl_manifest", value=2),
+        "version-3": put("pawl_manifest", value=3),
         "version-2-to-32-plus-1": put("pawl_manifest", value=2**32 + 1),
         "version-minus-1": put("pawl_manifest", value=-1),
         "version-1.0": put("pawl_manifest", value=1.0),

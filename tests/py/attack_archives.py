@@ -254,6 +254,38 @@ def numpys(bait: str) -> dict[str, bytes]:
     }
 
 
+def _deflated(stream: bytes, plain: int, crc: int) -> bytes:
+    """An archive of one member that is said to be this, compressed."""
+    data = _zip({"a.npy": stream})
+    changes = ((8, 10, struct.pack("<H", 8)), (14, 16, struct.pack("<I", crc)), (22, 24, struct.pack("<I", plain)))
+    for local, central, value in changes:
+        data = _patched(_patched(data, LOCAL, 0, local, value), CENTRAL, 0, central, value)
+    return data
+
+
+def packed_numpys() -> dict[str, bytes]:
+    """As numpy.savez_compressed writes them, but for one thing."""
+    plain, zeros = _npy(), b"\0" * (2 << 20)
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    stream = packer.compress(plain) + packer.flush()
+    crc = zlib.crc32(plain)
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    bomb = b"".join([*(packer.compress(zeros) for _ in range(100)), packer.flush()])
+    small = _npy(shape="(524288,)", data=zeros)
+    return {
+        "a-bomb": _deflated(bomb, 200 << 20, 0),
+        "a-bomb-that-says-it-is-none": _deflated(bomb, len(plain), crc),
+        "many-small-bombs": _zip({f"{i:03}.npy": small for i in range(60)}, zipfile.ZIP_DEFLATED),
+        "says-more-than-there-is": _deflated(stream, len(plain) + 1, crc),
+        "says-less-than-there-is": _deflated(stream, len(plain) - 1, crc),
+        "a-wrong-sum-of-what-is-packed": _deflated(stream, len(plain), crc ^ 1),
+        "a-stream-that-is-cut": _deflated(stream[:-3], len(plain), crc),
+        "a-stream-with-something-behind": _deflated(stream + b"x", len(plain), crc),
+        "no-stream": _deflated(b"\xff" * 64, len(plain), crc),
+        "nothing-for-a-stream": _deflated(b"", len(plain), crc),
+    }
+
+
 def _twice() -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as file:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer of pawl.train whose workers are actors of a real Ray, one of them killed; test_ray_engine.py starts it."""
+"""Trainers of pawl.train whose workers are actors of a real Ray, which test_ray_engine.py starts: one worker is killed;
+two nodes, and the driver is killed; that training goes on from a bucket."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import os
 import pathlib
 import signal
 import sys
+import time
 from typing import Any
 
 import ray
@@ -35,8 +37,61 @@ def loop(config: dict[str, Any]) -> None:
         train.report({"epoch": epoch}, checkpoint=train.Checkpoint.from_dict(state))
 
 
+def spread(config: dict[str, Any]) -> None:
+    """A worker on each node. With a driver to kill it ends after two epochs."""
+    context = train.get_context()
+    rank = context.get_world_rank()
+    before = train.get_checkpoint()
+    first = before.to_dict()["epoch"] + 1 if before else 0
+    with open(f"{config['log']}{rank}", "a") as log:
+        log.write(f"{first} {context.get_node_rank()} {context.get_local_rank()}/{context.get_local_world_size()}\n")
+    for epoch in range(first, 4):
+        if epoch == 2 and config["driver"]:
+            train.get_checkpoint()  # durable
+            torch.distributed.barrier()
+            if rank == 0:
+                os.kill(config["driver"], signal.SIGKILL)
+            time.sleep(600)  # until the workers end themselves
+        state = {"epoch": epoch, "total": torch.ones(1)}
+        torch.distributed.all_reduce(state["total"])
+        train.report({"epoch": epoch}, checkpoint=train.Checkpoint.from_dict(state))
+
+
+def on_nodes(folder: pathlib.Path, storage: str, kills: bool) -> None:
+    """First a cluster of two nodes, that the program is connected to; then Ray on this machine, asked for by name."""
+    if kills:
+        from ray.cluster_utils import Cluster
+
+        node = {"num_cpus": 1, "object_store_memory": 100 << 20}
+        cluster = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False})
+        cluster.add_node(**node)
+        ray.init(address=cluster.address, log_to_driver=False)
+    else:
+        ray.init(num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
+    result = TorchTrainer(
+        spread,
+        train_loop_config={"log": str(folder / "log"), "driver": os.getpid() if kills else 0},
+        scaling_config=train.ScalingConfig(
+            num_workers=2,
+            resources_per_worker={"CPU": 0.5},
+            placement_strategy="STRICT_SPREAD" if kills else "PACK",
+            engine=None if kills else "ray",
+        ),
+        run_config=train.RunConfig(name="run", storage_path=storage),
+    ).fit()
+    assert result.error is None, result.error
+    assert result.checkpoint is not None
+    last = result.checkpoint.to_dict()
+    assert (last["epoch"], last["total"].item()) == (3, 2)
+    assert result.path == f"{storage}/run"
+    ray.shutdown()
+
+
 def main() -> None:
     folder = pathlib.Path(sys.argv[1])
+    if len(sys.argv) > 2:
+        on_nodes(folder, sys.argv[2], sys.argv[3] == "killed")
+        return
     ray.init(num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
     trainer = TorchTrainer(
         loop,

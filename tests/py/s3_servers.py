@@ -54,6 +54,7 @@ class Server:
             AWS_REGION="us-east-1",
         )
         self.url = f"s3://{BUCKET}"
+        self.tls: Server | None = None  # the same over https, by an authority of its own
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -171,7 +172,7 @@ mon_allow_pool_size_one=true
 mon_max_pg_per_osd=2000
 mon_data_avail_crit=1
 rgw_data={dir}/rgw
-rgw_frontends=beast endpoint=127.0.0.1:{port}
+rgw_frontends=beast endpoint=127.0.0.1:{port} ssl_endpoint=127.0.0.1:{tls_port} ssl_certificate={dir}/tls/server.pem
 rgw_thread_pool_size=32
 rgw_dns_name=localhost
 rgw_dynamic_resharding=false
@@ -193,6 +194,23 @@ def need_ceph() -> None:
         pytest.skip(f"Ceph cannot be installed: {done.stderr[-300:]}")
 
 
+def make_authority(folder: pathlib.Path) -> pathlib.Path:
+    """An authority (ca.crt) and a server of 127.0.0.1 that it vouches for (server.pem: key and certificate)."""
+    folder.mkdir(exist_ok=True)
+    (folder / "san").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+    new, ca = ["-newkey", "rsa:2048", "-nodes"], [str(folder / "ca.crt"), str(folder / "ca.key")]
+    request = ["openssl", "req", *new, "-subj", "/CN=127.0.0.1", "-keyout", str(folder / "key")]
+    for command in (
+        ["openssl", "req", "-x509", *new, "-days", "2", "-subj", "/CN=pawl tests", "-out", ca[0], "-keyout", ca[1]],
+        [*request, "-out", str(folder / "csr")],
+        ["openssl", "x509", "-req", "-days", "2", "-in", str(folder / "csr"), "-CA", ca[0], "-CAkey", ca[1]]
+        + ["-CAcreateserial", "-extfile", str(folder / "san"), "-out", str(folder / "crt")],
+    ):
+        subprocess.run(command, check=True, capture_output=True)
+    (folder / "server.pem").write_text((folder / "key").read_text() + (folder / "crt").read_text())
+    return folder / "ca.crt"
+
+
 class Ceph:
     """One monitor, one object store in memory, one gateway, in a temporary folder."""
 
@@ -204,8 +222,10 @@ class Ceph:
         for name in ("mon", "osd", "rgw", "sock", "log"):
             (folder / name).mkdir()
         self.fsid = str(uuid.uuid4())
-        self.v1, self.v2 = free_port(), free_port()
-        self.conf.write_text(CEPH_CONF.format(fsid=self.fsid, v1=self.v1, v2=self.v2, dir=folder, port=self.port))
+        self.v1, self.v2, self.tls_port = free_port(), free_port(), free_port()
+        self.authority = make_authority(folder / "tls")
+        ports = {"v1": self.v1, "v2": self.v2, "port": self.port, "tls_port": self.tls_port}
+        self.conf.write_text(CEPH_CONF.format(fsid=self.fsid, dir=folder, **ports))
 
     def run(self, *command: str, check: bool = True) -> str:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -267,6 +287,8 @@ def rgw() -> Iterator[Server]:
     try:
         ceph.start()
         server = Server("rgw", f"http://127.0.0.1:{ceph.port}", "AKTEST", "SKtest")
+        server.tls = Server("rgw", f"https://127.0.0.1:{ceph.tls_port}", "AKTEST", "SKtest")
+        server.tls.env["AWS_CA_BUNDLE"] = str(ceph.authority)
         ceph.add_user("AKTEST", "SKtest")
         make_bucket(server)
         yield server

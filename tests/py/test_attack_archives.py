@@ -52,7 +52,7 @@ def fill(corpus: Corpus) -> None:
     # A pickle by the name of something else: CVE-2025-10155.
     for suffix in ("safetensors", "npz", "npy"):
         put(corpus, "pickle-by-another-name", suffix, hostile.state(hostile.calls(bait)["system"]), f"x.{suffix}")
-    for name, data in hostile.numpys(bait).items():
+    for name, data in (hostile.numpys(bait) | hostile.packed_numpys()).items():
         put(corpus, "npz", name, data, f"{name}.npz")
     for name, data in hostile.compressed().items():
         put(corpus, "compressed", name, data, name)

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -315,3 +316,31 @@ def test_events_in_a_bucket_are_objects_of_their_own(root: str, server: Server) 
         ("remove", 2),
         ("save", 2),
     ]
+
+
+# ---- a reader whose threads end together
+
+
+@only_moto
+def test_a_run_is_not_closed_under_a_hold_that_is_being_given_up(
+    root: str, way: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread gives it up, which takes its time in a bucket, another closes the run: after it, not meanwhile."""
+    with pawl.CheckpointManager(root) as m:
+        m.save(1, {"w": np.full(100, 1)}, wait=True)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", way.endpoint)
+    reader = pawl.CheckpointManager(root, read_only=True)
+    held = reader._run.hold(1)
+    way.hold(r"^DELETE .*holds/")
+    giver = threading.Thread(target=held.close, daemon=True)
+    giver.start()
+    assert way.held.wait(60)
+    closer = threading.Thread(target=reader.close, daemon=True)
+    closer.start()
+    closer.join(0.5)
+    waits = closer.is_alive()
+    way.release.set()
+    giver.join(60)
+    closer.join(60)
+    assert waits
+    assert not closer.is_alive()

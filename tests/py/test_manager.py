@@ -415,11 +415,6 @@ def test_bad_options_are_named(tmp_path: pathlib.Path, options: dict[str, Any], 
         pawl.CheckpointManager(tmp_path, **options)
 
 
-def test_compression_is_for_later(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(pawl.UnsupportedError, match="compression"):
-        pawl.CheckpointManager(tmp_path, compression="zstd")  # type: ignore[arg-type]
-
-
 def test_recycling_and_other_names(tmp_path: pathlib.Path) -> None:
     with pawl.CheckpointManager(tmp_path, num_to_keep=1, recycle=1, name_template="step{step}-{id:03d}") as manager:
         for step in range(4):

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from test_ranks import environment
@@ -16,6 +19,9 @@ import os, signal, sys, time
 import numpy as np, pawl
 root, stopped, ways = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 rank = int(os.environ["RANK"])
+open(f"{root}.{rank}", "w").close()
+while not all(os.path.exists(f"{root}.{other}") for other in range(3)):  # how long the start takes does not count
+    time.sleep(0.01)
 m = pawl.CheckpointManager(root, commit_timeout=3, signals=False)
 m.save(0, {"x": np.ones(10)}, wait=True)
 if rank == stopped:
@@ -48,32 +54,116 @@ os._exit(0)
 """
 
 
-@pytest.mark.parametrize("stopped", [2, 0])
-@pytest.mark.parametrize("ways", [["wait", "wait 60"], ["durable", "finished"], ["close", "with"], ["next", "next"]])
-def test_P11_P16_whoever_waits_for_a_save_of_a_rank_that_hangs_is_told(
-    tmp_path: pathlib.Path, stopped: int, ways: list[str]
-) -> None:
-    of_rank = ways + ["-"] if stopped == 2 else ["-"] + ways
+@contextmanager
+def ranks(tmp_path: pathlib.Path, code: str, world: int, arguments: list[str]) -> Iterator[list[subprocess.Popen[str]]]:
     env = environment(tmp_path / "answers")
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(tmp_path / "run"), str(stopped), *of_rank],
-            env=dict(env, RANK=str(rank), WORLD_SIZE="3"),
+            [sys.executable, "-c", code, str(tmp_path / "run"), *arguments],
+            env=dict(env, RANK=str(rank), WORLD_SIZE=str(world)),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for rank in range(3)
+        for rank in range(world)
     ]
     try:
+        yield processes
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+
+
+def seconds_waited(said: str) -> float:
+    found = re.search(r"within ([0-9.]+) s", said)
+    assert found, said
+    return float(found[1])
+
+
+@pytest.mark.parametrize("stopped", [2, 0])
+@pytest.mark.parametrize("ways", [["wait", "wait 60"], ["durable", "finished"], ["close", "with"], ["next", "next"]])
+def test_P11_R147_whoever_waits_for_a_save_of_a_rank_that_hangs_is_told(
+    tmp_path: pathlib.Path, stopped: int, ways: list[str]
+) -> None:
+    of_rank = ways + ["-"] if stopped == 2 else ["-"] + ways
+    with ranks(tmp_path, WORKER, 3, [str(stopped), *of_rank]) as processes:
         for rank, process in enumerate(processes):
             if rank == stopped:
                 continue
             said = process.communicate(timeout=60)[0]
             assert said.startswith("TimeoutError save of step 1: "), (of_rank[rank], said)
             assert f"rank {stopped}" in said
-            assert int(said.split()[-1]) < 30, said  # 3 s and what the others wait longer; the machine may be busy
-    finally:
-        for process in processes:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
+            assert 2 < seconds_waited(said) < 20, said  # of 3 s; the machine may be busy
+            assert int(said.split()[-1]) < 30, said
+
+
+RESTORE = """
+import os, signal, sys, time
+import numpy as np, pawl
+root, away, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+rank = int(os.environ["RANK"])
+open(f"{root}.{rank}", "w").close()
+while not all(os.path.exists(f"{root}.{other}") for other in range(3)):  # how long the start takes does not count
+    time.sleep(0.01)
+m = pawl.CheckpointManager(root, commit_timeout=3, signals=False)
+m.save(0, {"x": np.ones(10)}, wait=True)
+if rank == away:
+    os.kill(os.getpid(), signal.SIGSTOP) if way == "stopped" else time.sleep(600)
+try:
+    m.restore({"x": np.zeros(10)})
+    print("no error")
+except pawl.PawlError as error:
+    print(type(error).__name__, error)
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(("away", "way"), [(2, "stopped"), (0, "stopped"), (2, "elsewhere")])
+def test_P11_R147_a_restore_that_a_rank_does_not_join_says_so(tmp_path: pathlib.Path, away: int, way: str) -> None:
+    with ranks(tmp_path, RESTORE, 3, [str(away), way]) as processes:
+        for rank, process in enumerate(processes):
+            if rank == away:
+                continue
+            said = process.communicate(timeout=60)[0]
+            whom = "rank 2 of 3" if away else "rank 0"
+            assert said.startswith("TimeoutError "), said
+            assert f"{whom} did not join the restore within " in said, said
+            assert "every rank must call restore, as often as the others" in said
+            assert 2 < seconds_waited(said) < 20, said
+
+
+ALONE = """
+import os, sys
+import numpy as np, pawl
+m = pawl.CheckpointManager(sys.argv[1], commit_timeout=600, rank=0, world_size=2, signals=False)
+ticket = m.save(0, {"x": np.ones(10)})
+for wait in (ticket.wait, ticket.wait_durable, m.wait_until_finished):
+    while True:
+        try:
+            wait(0.1)
+        except pawl.TimeoutError as error:
+            if "waiting for" in str(error):  # else it is being written
+                print(error, flush=True)
+                break
+os._exit(0)
+"""
+
+
+def test_R147_whoever_waits_for_a_run_that_only_one_rank_has_opened_is_told_when_his_own_time_is_over(
+    tmp_path: pathlib.Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, str(tmp_path / "run")],
+        env=environment(tmp_path / "answers"),
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    why = " within 0.1 seconds; waiting for rank 1 of 2, which has not opened this run"
+    assert done.stdout.splitlines() == [
+        "the save of step 0 was not settled" + why,
+        "the save of step 0 was not durable" + why,
+        f"the saves of {tmp_path / 'run'} were not settled" + why,
+    ], done.stderr

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import pathlib
+import signal
 import subprocess
 import sys
+import tempfile
 
 from frameworks import run
+from s3_servers import BUCKET, moto
 from test_ray import QUIET
 
 
@@ -17,6 +20,18 @@ def test_P11_a_killed_worker_of_ray_costs_a_start(tmp_path: pathlib.Path) -> Non
     starts = [(tmp_path / f"log{rank}").read_text().splitlines() for rank in range(2)]
     assert starts[0] == starts[1] and starts[0][0] == "0 2"
     assert starts[0][1:] in (["1 2"], ["2 2"])  # killed while epoch 1 was still being written, or just after
+
+
+def test_P11_R51_workers_on_two_nodes_save_into_a_bucket_and_a_new_driver_goes_on(tmp_path: pathlib.Path) -> None:
+    with moto() as server, tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as short:
+        words = ("ray", "ray_engine_worker.py", tmp_path, f"s3://{BUCKET}/engine")
+        env = {**QUIET, **server.env}
+        # folders of their own, so that no other program takes the cluster for that of this machine
+        run(*words, "killed", expect=-signal.SIGKILL, seconds=600, **env, RAY_TMPDIR=f"{short}/a")
+        run(*words, "again", seconds=600, **env, RAY_TMPDIR=f"{short}/b")
+    starts = [(tmp_path / f"log{rank}").read_text().splitlines() for rank in range(2)]
+    assert [lines[0] for lines in starts] == ["0 0 0/1", "0 1 0/1"]  # each on a node of its own
+    assert [lines[1:] for lines in starts] == [["2 0 0/2"], ["2 0 1/2"]]  # beside each other, from the bucket
 
 
 def test_without_the_library_the_error_says_what_to_install() -> None:

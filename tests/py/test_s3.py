@@ -121,3 +121,13 @@ def test_killed_uploads_leave_nothing_visible_and_are_swept(server: Server) -> N
     lines = tool(url, "list ", "sweep 3600", "sweep -10", "sweep -10", env=server.env)[1:]
     # For moto every upload was begun in the year 2010.
     assert lines == (["ok", "ok 1", "ok 0", "ok 0"] if server.name == "moto" else ["ok", "ok 0", "ok 1", "ok 0"])
+
+
+@pytest.mark.parametrize("server", ["rgw"], indirect=True)
+def test_T8_a_real_server_over_TLS_with_an_authority_of_its_own(server: Server) -> None:
+    """As buckets are used: no body is signed, the authority is named by AWS_CA_BUNDLE, and without that it is refused."""
+    assert server.tls
+    lines = [f"write tls {2 * PART + 9} 1 {PART}", f"check tls {2 * PART + 9} 1", "remove tls"]
+    assert tool(server.tls.url, *lines, env=server.tls.env) == ["ok"] * 4
+    alone = {key: value for key, value in server.tls.env.items() if key != "AWS_CA_BUNDLE"}
+    assert tool(server.tls.url, env=alone)[0].startswith("auth: s3://pawl-test: cannot open: 127.0.0.1:")

@@ -86,7 +86,7 @@ def test_P11_nobody_enters_the_broadcast_unless_all_do(tmp_path: pathlib.Path) -
         assert answer["kind"] == "MismatchError" and "share_reads" in answer["error"]
         assert answer["seconds"] < 9  # nobody has waited for the network
     other = restore(tmp_path, 2, "other")
-    assert "rank 1" in other[0]["error"]
+    assert "rank 1: " in other[0]["error"] and "shape: small" in other[0]["error"]  # in rank 1's own words
     assert other[1]["kind"] == "MismatchError" and "small" in other[1]["error"]
     assert all(answer["seconds"] < 9 for answer in other)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -187,7 +188,7 @@ def test_R41_R153_a_job_that_is_told_to_end_saves_once_more_and_goes_on_later(
     tmp_path: pathlib.Path, number: signal.Signals, all_of_it: bool
 ) -> None:
     """The driver alone is told, or every process; the exit status asks for a new start, which goes on."""
-    job = start(tmp_path, 20.0)
+    job = start(tmp_path, 30.0)
     assert job.stdout is not None
     for line in job.stdout:
         if line.startswith("epoch 5"):
@@ -196,7 +197,7 @@ def test_R41_R153_a_job_that_is_told_to_end_saves_once_more_and_goes_on_later(
     os.killpg(job.pid, number) if all_of_it else job.send_signal(number)
     out, err = job.communicate(timeout=60)
     assert job.returncode == train.REQUEUE_EXIT_CODE == 75, err
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 30
     seen = [int(line.split()[1]) for line in out.splitlines() if line.startswith("epoch")]
     with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
         assert (manager.latest_step() or 0) - 1 > max(seen, default=5)  # one more than was told of
@@ -220,6 +221,31 @@ def alive(folder: pathlib.Path) -> list[str]:
         except OSError:
             continue
     return found
+
+
+def test_R41_R153_without_any_grace_the_next_start_goes_on_from_the_newest_checkpoint(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAWL_TEST_OF", str(tmp_path))
+    job = start(tmp_path, 0.0)
+    assert job.stdout is not None
+    assert next(line for line in job.stdout if line.startswith("epoch 5"))
+    job.terminate()
+    deadline = time.monotonic() + 60
+    while (left := alive(tmp_path)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        job.poll()
+    assert not left
+    job.communicate(timeout=60)
+    with pawl.CheckpointManager(tmp_path / "run", read_only=True, rank=0, world_size=1) as manager:
+        newest = (manager.latest_step() or 0) - 1
+        assert newest >= 4 and manager.verify() == []  # the one after it was still being written
+    again = start(tmp_path, 0.0)
+    out, err = again.communicate(timeout=120)
+    assert again.returncode == 0, err
+    assert f"starts at {newest + 1}\n" in out
 
 
 def test_workers_end_when_their_driver_is_gone(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fit in processes that somebody else has started: real mpirun, real srun, real torchrun, and Slurm's variables by hand."""
+"""fit in processes that somebody else has started: real mpirun of Open MPI and MPICH, real srun and sbatch, real torchrun,
+and Slurm's variables by hand."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import pathlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 from slurm import slurm
@@ -19,7 +21,7 @@ import pawl
 from pawl import train
 
 PROGRAM = """
-import os, pathlib, signal, sys
+import atexit, os, pathlib, signal, sys, time
 import torch
 import pawl
 from pawl import train
@@ -34,7 +36,10 @@ def train_func(config):
     start = checkpoint.to_dict()["epoch"] + 1 if checkpoint else 0
     with open(folder / f"log{rank}", "a") as log:
         log.write(f"{start} of {world}, {context.get_local_rank()} of {context.get_local_world_size()}\\n")
-    for epoch in range(start, 100_000 if what == "signal" else 4):
+    if what == "requeue" and rank == 1:
+        atexit.register(time.sleep, 3)  # the launcher has seen the other one leave long before
+    again = what == "requeue" and "SLURM_RESTART_COUNT" in os.environ
+    for epoch in range(start, start + 2 if again else 100_000 if what in ("signal", "requeue") else 4):
         if epoch == 2 and rank == 1 and what == "raise":
             raise KeyError("no such thing")
         if epoch == 2 and rank == 1 and what == "unequal":
@@ -107,6 +112,7 @@ def starts(folder: pathlib.Path) -> list[list[int]]:
 
 
 MPIRUN = ["mpirun.openmpi", "--oversubscribe", "-n", "2", sys.executable]
+MPICH = ["mpiexec.hydra", "-n", "2", sys.executable]
 
 
 def test_P11_R55_under_mpirun_a_killed_worker_ends_the_job_and_the_next_one_goes_on(tmp_path: pathlib.Path) -> None:
@@ -145,9 +151,58 @@ def check_told(folder: pathlib.Path, job: subprocess.Popen[str], seen: int, out:
         assert (manager.latest_step() or 0) - 1 > seen  # one more than was told of
 
 
-def test_R41_R153_under_mpirun_a_job_that_is_told_to_end_saves_once_more(tmp_path: pathlib.Path) -> None:
-    job = start(tmp_path, MPIRUN, "signal")
+@pytest.mark.parametrize("launcher", [MPIRUN, MPICH], ids=["openmpi", "mpich"])
+def test_R41_R153_under_mpirun_a_job_that_is_told_to_end_saves_once_more(
+    tmp_path: pathlib.Path, launcher: list[str]
+) -> None:
+    job = start(tmp_path, launcher, "signal", 2)
     check_told(tmp_path, job, *told(job, None))
+
+
+JOB = """#!/bin/sh
+#SBATCH --ntasks=2 --requeue --job-name=pawl --open-mode=append
+srun --kill-on-bad-exit=1 {program}
+status=$?
+echo status $status
+[ $status -eq 75 ] && scontrol requeue $SLURM_JOB_ID
+"""
+
+
+def wait_for_line(path: pathlib.Path, line: str, meanwhile: Callable[[], object] = lambda: None) -> list[str]:
+    until = time.monotonic() + 150
+    while line not in (lines := path.read_text().splitlines() if path.exists() else []):
+        assert time.monotonic() < until, lines
+        meanwhile()
+        time.sleep(0.1)
+    return lines
+
+
+def test_R41_R153_a_batch_job_of_real_slurm_is_queued_again_by_its_exit_status(tmp_path: pathlib.Path) -> None:
+    """The script of docs/train.md. Slurm would let it wait two minutes before it starts again; the test does not."""
+    out, script = tmp_path / "out", tmp_path / "job.sh"
+    with slurm() as env:
+        script.write_text(JOB.format(program=f"{sys.executable} {tmp_path}/program.py {tmp_path} requeue 2"))
+        assert start(tmp_path, ["sbatch", "-o", str(out), str(script)], "requeue", 2, **env).wait(60) == 0
+        wait_for_line(out, "epoch 3")
+        tools = os.environ | env
+        subprocess.run(["scancel", "-s", "USR1", "-n", "pawl"], env=tools, check=True)
+        wait_for_line(out, "status 75")
+
+        asked: list[bool] = []
+
+        def now() -> None:
+            """Not in the second in which its first start was killed: what is sent then counts as killed, too."""
+            state = subprocess.run(["squeue", "-h", "-o", "%t"], env=tools, capture_output=True, text=True, check=False)
+            if asked or state.stdout.strip() != "PD":
+                return
+            asked.append(True)
+            subprocess.run(["scontrol", "update", "JobName=pawl", "StartTime=now+5"], env=tools, check=True)
+
+        lines = wait_for_line(out, "status 0", now)
+    assert [line for line in lines if line.startswith("status")] == ["status 75", "status 0"]
+    (_, first), (_, second) = starts(tmp_path)
+    assert first == second > 3  # from the checkpoint that the first start has left
+    assert f"epoch {first + 1}" in lines
 
 
 @contextlib.contextmanager

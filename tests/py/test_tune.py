@@ -528,8 +528,8 @@ def test_spaces_and_trainables_are_checked_where_they_are_made(tmp_path: pathlib
     for wrong in (3, lambda: None, lambda a, b: None, Thing):
         with pytest.raises(pawl.UsageError, match="trainable"):
             run(wrong, tmp_path)
-    with pytest.raises(pawl.UnsupportedError, match="is a function; give a list or a domain"):
-        run(Counter, tmp_path, scheduler=PopulationBasedTraining(hyperparam_mutations={"rate": lambda: 1}))
+    with pytest.raises(pawl.UsageError, match="must be a list, a domain such as"):
+        run(Counter, tmp_path, scheduler=PopulationBasedTraining(hyperparam_mutations={"rate": 1}))
     for outside in (lambda: tune.report(loss=1), tune.get_checkpoint):
         with pytest.raises(pawl.UsageError, match="in a trial only"):
             outside()

@@ -87,6 +87,17 @@ factor = {{ "$grid" = [1, 5] }}
     ]
 
 
+def test_numbers_are_exported_in_their_shortest_form(tmp_path: pathlib.Path) -> None:
+    script = '#!/bin/sh\n"$PAWL" report loss=0.1 sum=0.30000000000000004 whole=1e300\n'
+    sweep = Sweep(tmp_path, script, space={"lr": {"$grid": [0.7]}})
+    sweep.run()
+    lines = run("tune", "export", str(sweep.folder)).stdout.splitlines()
+    row = dict(zip(lines[0].split(","), lines[1].split(","), strict=True))
+    assert [row[name] for name in ("loss", "sum", "config/lr")] == ["0.1", "0.30000000000000004", "0.7"]
+    assert float(row["whole"]) == 1e300
+    assert '"loss":0.1,' in run("tune", "export", str(sweep.folder), "--json").stdout
+
+
 FAILS = COUNT.replace(
     '"$PAWL" report', '[ $n != 4 ] || [ -e "$0.$lr" ] || { >"$0.$lr"; echo boom >&2; exit 3; }\n\t"$PAWL" report'
 )

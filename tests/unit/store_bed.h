@@ -22,7 +22,7 @@
 #include "store/layer_nodes.h"
 #include "store/store.h"
 
-enum bed_kind { BED_MEM, BED_DISK, BED_DISK_BUFFERED, BED_TMPFS, BED_NODES, BED_S3 /* where PAWL_TEST_S3 says */ };
+enum bed_kind { BED_MEM, BED_DISK, BED_DISK_BUFFERED, BED_TMPFS, BED_NODES, BED_S3 /* where PAWL_TEST_S3 says */, BED_USER };
 
 struct bed {
 	enum bed_kind kind;
@@ -30,6 +30,8 @@ struct bed {
 	char dir[64]; /* "" for mem */
 	struct store *store;
 	struct pawl_fault *fault;
+	const struct pawl_stores *stores; /* of BED_USER */
+	const char *url;
 	struct pawl_error err;
 };
 
@@ -42,12 +44,12 @@ bed_base(enum bed_kind kind)
 
 /* A prefix of its own for each test. */
 static inline void
-bed_open_s3(struct bed *bed)
+bed_open_far(struct bed *bed)
 {
 	char token[33], url[512];
 	assert_int_equal(clock_token(token, &bed->err), 0);
-	snprintf(url, sizeof url, "%s/%s", getenv("PAWL_TEST_S3"), token);
-	if (store_open(url, true, false, &bed->store, &bed->err) < 0)
+	snprintf(url, sizeof url, "%s/%s", bed->kind == BED_USER ? bed->url : getenv("PAWL_TEST_S3"), token);
+	if (store_open_with(bed->stores, url, true, false, &bed->store, &bed->err) < 0)
 		fail_msg("%s", bed->err.message);
 }
 
@@ -68,8 +70,8 @@ bed_caps(struct bed *bed)
 static inline void
 bed_open(struct bed *bed)
 {
-	if (bed->kind == BED_S3) {
-		bed_open_s3(bed);
+	if (bed->kind == BED_S3 || bed->kind == BED_USER) {
+		bed_open_far(bed);
 	} else if (bed->kind == BED_MEM) {
 		assert_int_equal(store_open("mem:", true, false, &bed->store, &bed->err), 0);
 	} else {
@@ -98,7 +100,7 @@ bed_open(struct bed *bed)
 static inline void
 bed_close(struct bed *bed)
 {
-	if (bed->kind == BED_S3)
+	if (bed->kind == BED_S3 || bed->kind == BED_USER)
 		assert_int_equal(store_list(bed->store, "", bed_remove_one, bed->store, &bed->err), 0);
 	store_close(bed->store);
 	pawl_fault_free(bed->fault);
@@ -109,7 +111,7 @@ bed_close(struct bed *bed)
 		snprintf(folder, sizeof folder, "%s.node%d", bed->dir, node);
 		fd_remove_tree(AT_FDCWD, folder, NULL); /* a test may have removed it */
 	}
-	*bed = (struct bed){.kind = bed->kind, .wrapped = bed->wrapped};
+	*bed = (struct bed){.kind = bed->kind, .wrapped = bed->wrapped, .stores = bed->stores, .url = bed->url};
 }
 
 /* Success, showing the message if it is none. */

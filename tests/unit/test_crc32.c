@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -42,6 +43,35 @@ test_parts_in_any_order_make_the_whole(void **state)
 		}
 	}
 	assert_int_not_equal(crc32_whole(&c, crc32_part(&c, bytes, 999, 1), sizeof(bytes)), whole);
+}
+
+/* Of every length about the limits, from and to every place: the sum is that of the bytes, and they arrive. */
+static void
+test_copies_are_what_was_summed(void **state)
+{
+	static const size_t lengths[] = {0, 1, 63, 64, 4095, 4096, 4097, 4160, 8192 + 17, 20000};
+	unsigned char from[20100], to[20200];
+	struct crc32 c;
+
+	(void)state;
+	crc32_init(&c);
+	for (size_t i = 0; i < sizeof(from); i++)
+		from[i] = (unsigned char)(i * i / 3 + 11 * i);
+	for (unsigned folds = 0; folds < 2; folds++) {
+		for (size_t k = 0; k < sizeof(lengths) / sizeof(lengths[0]); k++) {
+			for (size_t at = 0; at < 70; at += 23) {
+				const size_t n = lengths[k];
+
+				memset(to, 0xee, sizeof(to));
+				assert_int_equal(crc32_copy_part(&c, to + at + 1, from + at / 2, n, 7),
+				                 crc32_part(&c, from + at / 2, n, 7));
+				assert_memory_equal(to + at + 1, from + at / 2, n);
+				assert_int_equal(to[at], 0xee);
+				assert_int_equal(to[at + 1 + n], 0xee);
+			}
+		}
+		c.folds = false;
+	}
 }
 
 /* Far apart: one byte, and a mebibyte of zeros behind it. */
@@ -90,6 +120,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_known_sums),
 		cmocka_unit_test(test_parts_in_any_order_make_the_whole),
+		cmocka_unit_test(test_copies_are_what_was_summed),
 		cmocka_unit_test(test_a_part_far_from_the_end),
 		cmocka_unit_test(test_the_processor_and_the_tables_agree),
 	};

@@ -27,6 +27,34 @@ test_every_code_has_its_own_name(void **state)
 }
 
 static void
+test_errno_values_have_codes(void **state)
+{
+	static const struct {
+		int sys, code;
+	} rows[] = {
+		{ENOSPC, PAWL_ENOSPACE},
+		{EDQUOT, PAWL_ENOSPACE},
+		{ENOENT, PAWL_ENOTFOUND},
+		{EEXIST, PAWL_EEXISTS},
+		{ENOTEMPTY, PAWL_EEXISTS},
+		{EACCES, PAWL_EAUTH},
+		{EPERM, PAWL_EAUTH},
+		{EROFS, PAWL_EREADONLY},
+		{ENOMEM, PAWL_ENOMEM},
+		{EINTR, PAWL_ETRANSIENT},
+		{ESTALE, PAWL_ETRANSIENT},
+		{EMFILE, PAWL_ETRANSIENT},
+		{EIO, PAWL_EIO},
+		{0, PAWL_EIO},
+		{-1, PAWL_EIO},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		assert_int_equal(pawl_code_from_errno(rows[i].sys), rows[i].code);
+}
+
+static void
 test_unknown_codes_are_plain_failures(void **state)
 {
 	(void)state;
@@ -200,6 +228,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_code_has_its_own_name),
+		cmocka_unit_test(test_errno_values_have_codes),
 		cmocka_unit_test(test_unknown_codes_are_plain_failures),
 		cmocka_unit_test(test_exit_statuses_are_as_documented),
 		cmocka_unit_test(test_only_failures_that_pass_by_themselves_are_transient),

@@ -13,6 +13,7 @@
 #include "../helpers/golden.h"
 #include "trees.h"
 
+#define GOLDEN_FOLDER_2 "tests/golden/v2"
 #define GOLDEN_FOLDER "tests/golden/v1" /* tests run in the root of the source tree */
 
 /* Copies a folder with all in it, also links and hidden files. */
@@ -60,6 +61,7 @@ static void
 copy_golden(const struct small_run *r)
 {
 	copy_tree(GOLDEN_FOLDER, small_path(r, "golden").text);
+	copy_tree(GOLDEN_FOLDER_2, small_path(r, "golden2").text);
 }
 
 static struct pawl *
@@ -169,14 +171,14 @@ check_metadata(struct pawl *run, uint64_t id)
 
 /* Everything that is known of the run of two checkpoints. */
 static void
-check_run(struct pawl *run)
+check_run(struct pawl *run, uint64_t reused_bytes)
 {
 	struct pawl_list *list = NULL;
 
 	OK(pawl_list_open(run, 1, &list, err));
 	assert_int_equal(pawl_list_count(list), 2);
 	check_info(pawl_list_get(list, 0), 1, PAWL_MARK_PINNED, 2, 0.5, 0);
-	check_info(pawl_list_get(list, 1), 2, PAWL_MARK_LATEST | PAWL_MARK_BEST, 3, 0.75, 69632);
+	check_info(pawl_list_get(list, 1), 2, PAWL_MARK_LATEST | PAWL_MARK_BEST, 3, 0.75, reused_bytes);
 	assert_string_equal(pawl_list_get(list, 1)->metrics[2].name, "recall");
 	assert_true(pawl_list_get(list, 1)->metrics[2].value == 0.875);
 	pawl_list_free(list);
@@ -194,7 +196,18 @@ test_R148_the_golden_run_holds_what_it_held(void **state)
 
 	copy_golden(r);
 	struct pawl *run = open_at(r, "golden/run", true, false);
-	check_run(run);
+	check_run(run, 69632);
+	pawl_close(run, NULL);
+}
+
+static void
+test_R148_the_golden_run_of_compressed_packs_holds_what_it_held(void **state)
+{
+	struct small_run *r = *state;
+
+	copy_golden(r);
+	struct pawl *run = open_at(r, "golden2/packed", true, false);
+	check_run(run, 65775);
 	pawl_close(run, NULL);
 }
 
@@ -238,7 +251,7 @@ test_R148_the_golden_run_can_be_continued(void **state)
 
 	copy_golden(r);
 	root = small_path(r, "golden/run");
-	golden_open(root.text, &run);
+	golden_open(root.text, NULL, &run);
 	golden_save(run, 3);
 	OK(pawl_list_open(run, 1, &list, err));
 	assert_int_equal(pawl_list_count(list), 3);
@@ -276,7 +289,7 @@ test_R148_todays_writer_makes_what_decodes_to_the_same(void **state)
 
 	copy_golden(r);
 	small_mkdir(r, "today");
-	golden_write_run(small_path(r, "today/run").text);
+	golden_write_run(small_path(r, "today/run").text, NULL);
 	golden_write_ranks(small_path(r, "today/ranks").text);
 	golden_write_single(small_path(r, "today/single").text);
 	for (size_t i = 0; i < COUNT(folders); i++) {
@@ -293,7 +306,7 @@ test_R148_todays_writer_makes_what_decodes_to_the_same(void **state)
 		free(b);
 	}
 	struct pawl *run = open_at(r, "today/run", true, false);
-	check_run(run);
+	check_run(run, 69632);
 	pawl_close(run, NULL);
 	run = open_at(r, "today/ranks", true, false);
 	check_restored(run, 1, 1, golden_small_state);
@@ -327,6 +340,7 @@ main(void)
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, small_setup, small_teardown)
 	const struct CMUnitTest tests[] = {
 		CASE(test_R148_the_golden_run_holds_what_it_held),
+		CASE(test_R148_the_golden_run_of_compressed_packs_holds_what_it_held),
 		CASE(test_R148_the_golden_shards_of_two_ranks_are_put_together),
 		CASE(test_R148_the_golden_single_checkpoint_holds_what_it_held),
 		CASE(test_R148_the_golden_run_can_be_continued),

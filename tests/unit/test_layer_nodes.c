@@ -265,7 +265,7 @@ test_P17_names_that_are_no_marks_are_files(void **state)
 		".at=" TOKEN "=5=0..1=" NAME,
 		".at=" TOKEN "=5=0.1.=" NAME,
 		".at=" TOKEN "0=5=0=" NAME,
-		".at=0011=5=0=" NAME,
+		(".at=0011=5=0=" NAME),
 		".at=",
 		"",
 		NAME,

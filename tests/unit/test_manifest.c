@@ -101,8 +101,10 @@ sample_init(struct sample *x)
 	x->tensors[3] = (struct manifest_tensor){"e", PAWL_F32, 1, shape_e, 0, 1, &x->pieces[4], false};
 	for (size_t i = 0; i < 5; i++)
 		x->sums[i] = (struct sum128){i, ~i};
-	x->files[0] = (struct manifest_file){"rank00000-00000.safetensors", 4160, 4096, 2, x->sums, false, NULL};
-	x->files[1] = (struct manifest_file){"rank00001-00000.safetensors", 9128, 4096, 3, x->sums + 2, true, NULL};
+	x->files[0] = (struct manifest_file){
+		"rank00000-00000.safetensors", 4160, 4096, 2, x->sums, false, NULL, NULL, 0, 0, NULL};
+	x->files[1] = (struct manifest_file){
+		"rank00001-00000.safetensors", 9128, 4096, 3, x->sums + 2, true, NULL, NULL, 0, 0, NULL};
 	x->metrics[0] = (struct pawl_metric){"accuracy", 0.91, 0};
 	x->metrics[1] = (struct pawl_metric){"loss \"\xc3\xa9\"", (double)NAN, 0};
 	x->metrics[2] = (struct pawl_metric){"$worst", (double)-INFINITY, 0};
@@ -277,7 +279,8 @@ test_R148_the_text_of_version_1(void **unused)
 	struct sum128 sum = {UINT64_MAX, 1};
 	struct manifest_piece piece = {0, 4096, 4, NULL, NULL, NULL};
 	struct manifest_tensor tensor = {"b", PAWL_F32, 0, NULL, 4, 1, &piece, false};
-	struct manifest_file file = {"rank00000-00000.safetensors", 4100, 1 << 20, 1, &sum, false, NULL};
+	struct manifest_file file = {
+		"rank00000-00000.safetensors", 4100, 1 << 20, 1, &sum, false, NULL, NULL, 0, 0, NULL};
 	struct manifest m;
 
 	fill_summary(&m);
@@ -440,8 +443,8 @@ static void
 test_a_newer_version_is_told_apart_from_damage(void **unused)
 {
 	(void)unused;
-	static const char *const newer[] = {"{\"pawl_manifest\":2,", "{\"pawl_manifest\":99999999999999999999,",
-	                                    "{\"pawl_manifest\":2}"};
+	static const char *const newer[] = {"{\"pawl_manifest\":3,", "{\"pawl_manifest\":99999999999999999999,",
+	                                    "{\"pawl_manifest\":3}"};
 	static const char *const wrong[] = {"{\"pawl_manifest\":0,",     "{\"pawl_manifest\":-1,",
 	                                    "{\"pawl_manifest\":\"1\",", "{\"pawl_manifest\":1.0,",
 	                                    "{\"pawl_manifest\":01,",    " {\"pawl_manifest\":1,"};
@@ -453,7 +456,7 @@ test_a_newer_version_is_told_apart_from_damage(void **unused)
 		edit(&text, "{\"pawl_manifest\":1,", newer[i]);
 		assert_int_equal(decode(&text, false, &err), PAWL_EVERSION);
 		assert_int_equal(decode(&text, true, &err), PAWL_EVERSION);
-		assert_non_null(strstr(err.message, "up to 1"));
+		assert_non_null(strstr(err.message, "up to 2"));
 		text.ptr[text.len - 4] = '?'; /* without a good digest it is just damage */
 		assert_int_equal(decode(&text, true, &err), PAWL_ECORRUPT);
 	}

@@ -168,7 +168,7 @@ check_box(struct world *w)
 	}
 	const uint64_t begin = b.begin, end = b.end ? b.end : nbytes;
 	memset(seen, 0, sizeof(seen));
-	assert_int_equal(reshard_plan(&w->m, &b, 1, 512 << below(w, 4), &plan, &err), 0);
+	assert_int_equal(reshard_plan(&w->m, &b, 1, (uint64_t)512 << below(w, 4), &plan, &err), 0);
 	carry_out(w, plan, out, seen);
 	for (uint64_t at = begin; at < end; at++) {
 		assert_int_equal(seen[at - begin], 1);

@@ -4,6 +4,7 @@
  * the file engine has (modes, links, full disks) is in test_store_file.c.
  */
 #include "store_bed.h"
+#include "user_store.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -875,15 +876,17 @@ test_space_sync_and_caps_make_sense(void **state)
 	store_get_caps(bed->store, &caps);
 	if (bed->kind == BED_S3 && caps.flat)
 		assert_true(caps.flat && !caps.rename_folder && caps.link && caps.unit_bytes > 0);
+	else if (bed->kind == BED_USER) /* nothing that keeps two writers apart */
+		assert_true(caps.flat && !caps.rename_folder && caps.link && !caps.exclusive_put && !caps.symlink);
 	else
 		assert_true(caps.rename_folder && caps.exclusive_put && caps.link && !caps.flat);
 	assert_true(caps.offset_align > 0 && (caps.offset_align & (caps.offset_align - 1)) == 0);
 	assert_true(caps.memory_align > 0 && (caps.memory_align & (caps.memory_align - 1)) == 0);
-	assert_int_equal(caps.local, bed->kind != BED_MEM && bed->kind != BED_S3);
+	assert_int_equal(caps.local, bed->kind != BED_MEM && bed->kind != BED_S3 && bed->kind != BED_USER);
 	if (bed->kind != BED_DISK && bed->kind != BED_NODES)
 		assert_false(caps.direct_io);
 	assert_int_equal(caps.copies, bed->kind == BED_NODES ? 2 : 1);
-	if (bed->kind != BED_S3)
+	if (bed->kind != BED_S3 && bed->kind != BED_USER)
 		assert_string_equal(bed->store->root, bed->kind == BED_MEM ? "mem:" : bed->dir);
 }
 
@@ -965,6 +968,41 @@ group_end(void **state)
 	return 0;
 }
 
+static int
+group_user(void **state, const struct pawl_stores *stores, const char *url)
+{
+	group(state, BED_USER, false);
+	((struct bed *)*state)->stores = stores;
+	((struct bed *)*state)->url = url;
+	return 0;
+}
+
+#ifdef CONFORMANCE_LIBRARY
+/* For programs that bring stores of their own: tests/py/conformance.py. One run at a time. */
+static const struct pawl_stores *given_stores;
+static const char *given_url;
+__attribute__((visibility("default"))) int conformance(const struct pawl_stores *stores, const char *url);
+
+static int
+given(void **state)
+{
+	return group_user(state, given_stores, given_url);
+}
+
+int
+conformance(const struct pawl_stores *stores, const char *url)
+{
+	given_stores = stores;
+	given_url = url;
+	return cmocka_run_group_tests_name(url, suite, given, group_end);
+}
+#else
+static int
+user_plain(void **state)
+{
+	return group_user(state, &user_stores, "user://x");
+}
+
 #define GROUP(name, kind, wrapped)                  \
 	static int name(void **state)               \
 	{                                           \
@@ -1024,10 +1062,67 @@ test_urls_name_engines(void **state)
 	assert_int_equal(fd_remove_tree(AT_FDCWD, dir, NULL), 0);
 }
 
+static int
+stat_bare(void *store, const char *key, struct pawl_store_entry *ret, struct pawl_error *err)
+{
+	(void)store, (void)ret;
+	if (strcmp(key, "other") == 0)
+		err->code = PAWL_EAUTH;
+	return strcmp(key, "odd") == 0 ? -77 : PAWL_ENOTFOUND;
+}
+
+/* What is promised of them is the code that they return. */
+static void
+test_functions_of_the_callers_need_not_say_more_than_their_code(void **state)
+{
+	(void)state;
+	struct pawl_stores bare = user_stores;
+	struct bed bed = {0};
+	struct store *s = NULL;
+	struct store_entry entry;
+
+	bare.stat = stat_bare;
+	OK(&bed, store_open_with(&bare, "user://x", true, false, &s, &bed.err));
+	FAILS(&bed, store_stat(s, "none", &entry, &bed.err), PAWL_ENOTFOUND, "none: cannot look");
+	FAILS(&bed, store_stat(s, "odd", &entry, &bed.err), PAWL_EIO, "odd: cannot look");
+	FAILS(&bed, store_stat(s, "other", &entry, &bed.err), PAWL_EIO, "other: cannot look");
+	store_close(s);
+}
+
+/* The cases that a table of the caller's functions can meet: without exclusive puts, folders to rename and views. */
+static int
+run_user_suite(void)
+{
+	static const char *const beyond[] = {
+		"test_exclusive_put_refuses_an_existing_key",
+		"test_P10_of_two_racing_exclusive_puts_exactly_one_wins",
+		"test_a_view_shows_what_was_put",
+		"test_a_folder_is_no_object_and_an_object_no_folder",
+		"test_publish_moves_a_folder_whole",
+		"test_P10_publish_never_replaces",
+		"test_P10_of_two_racing_publishes_exactly_one_wins",
+	};
+	struct CMUnitTest within[sizeof suite / sizeof *suite];
+	size_t n = 0;
+
+	for (size_t i = 0; i < sizeof suite / sizeof *suite; i++) {
+		bool is_beyond = false;
+
+		for (size_t k = 0; k < sizeof beyond / sizeof *beyond; k++)
+			is_beyond |= strcmp(suite[i].name, beyond[k]) == 0;
+		if (!is_beyond)
+			within[n++] = suite[i];
+	}
+	return _cmocka_run_group_tests("the caller's functions", within, n, user_plain, group_end);
+}
+
 int
 main(void)
 {
-	const struct CMUnitTest alone[] = {cmocka_unit_test(test_urls_name_engines)};
+	const struct CMUnitTest alone[] = {
+		cmocka_unit_test(test_urls_name_engines),
+		cmocka_unit_test(test_functions_of_the_callers_need_not_say_more_than_their_code),
+	};
 	if (getenv("PAWL_TEST_S3") != NULL)
 		return run_on_server();
 	int failed = cmocka_run_group_tests_name("store", alone, NULL, NULL);
@@ -1041,5 +1136,7 @@ main(void)
 	failed += cmocka_run_group_tests_name("tmpfs, fault layer", suite, tmpfs_fault, group_end);
 	failed += cmocka_run_group_tests_name("node folders", suite, nodes_plain, group_end);
 	failed += cmocka_run_group_tests_name("node folders, fault layer", suite, nodes_fault, group_end);
+	failed += run_user_suite();
 	return failed;
 }
+#endif

@@ -177,6 +177,39 @@ test_P12_a_lost_or_damaged_journal_is_made_again(void **state)
 	free(whole.ptr);
 }
 
+/* The journal is lost, and so is the folder of a trial in the middle: it is drawn again, and comes to what it would
+ * have. Two folders that say they are the same trial, or one that there cannot be, are refused, and nothing is touched.
+ */
+static void
+test_P12_a_hole_in_the_folders_is_drawn_again(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct bed_driver d = {.e = bed_open(bed, document, "j", TUNE_NEW), .slots = 2, .save_every = 1};
+	struct pawl_error err = {0};
+	char *expected, *found;
+
+	bed_drive(&d);
+	expected = bed_summary(d.e);
+	tune_experiment_close(d.e);
+	bed_run("cd '%s' && cp -r j twice && cp -r j beyond%s", bed->root, "");
+	bed_run("cd '%s/j' && rm -r journal trial_00001*%s", bed->root, "");
+	d = (struct bed_driver){.e = bed_open(bed, document, "j", TUNE_AUTO), .slots = 2, .save_every = 1};
+	assert_non_null(strstr(tune_experiment_notice(d.e), "made again from the folders of 2 trials"));
+	bed_drive(&d);
+	found = bed_summary(d.e);
+	assert_string_equal(found, expected);
+	tune_experiment_close(d.e);
+	bed_run("cd '%s/twice' && rm journal && sed -i 's/: 2,/: 1,/' trial_00002*/trial.json%s", bed->root, "");
+	assert_int_equal(bed_try_open(bed, document, "twice", TUNE_AUTO, &d.e, &err), PAWL_ECORRUPT);
+	assert_non_null(strstr(err.message, "and another folder say that they are trial 1"));
+	bed_run("cd '%s/beyond' && rm journal && sed -i 's/: 2,/: 7,/' trial_00002*/trial.json%s", bed->root, "");
+	assert_int_equal(bed_try_open(bed, document, "beyond", TUNE_AUTO, &d.e, &err), PAWL_ECORRUPT);
+	assert_non_null(strstr(err.message, "says that it is trial 7"));
+	bed_run("test -n \"$(ls -d '%s/beyond/'trial_00001*/checkpoint_*)\"%s", bed->root, "");
+	free(expected);
+	free(found);
+}
+
 static void
 test_R152_an_experiment_that_was_moved_goes_on(void **state)
 {
@@ -275,6 +308,7 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_P4_R130_a_torn_journal_goes_on, bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_P12_a_lost_or_damaged_journal_is_made_again, bed_setup,
 	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_P12_a_hole_in_the_folders_is_drawn_again, bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R152_an_experiment_that_was_moved_goes_on, bed_setup,
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R131_another_experiment_begins_with_its_trials, bed_setup,

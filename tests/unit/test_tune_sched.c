@@ -128,6 +128,68 @@ test_hyperband_halves_like_the_paper(void **state)
 	sched_free(s);
 }
 
+/* Successive halving in step, with the rungs of ASHA: 16 trials, eta 4, up to 20: 16 at 1, 4 at 4, 1 at 16, then 20.
+ * Nobody goes on before all have come, and the order in which they come changes nothing. */
+static void
+test_asha_in_step_waits_for_all(void **state)
+{
+	struct sched_opts opts = {
+		.kind = SCHED_HYPERBAND, .maximize = true, .in_step = true, .max_time = 20, .reduction = 4};
+	struct pawl_error err = {0};
+	struct sched_decision what;
+
+	(void)state;
+	for (unsigned step = 1; step < 16; step += 2) { /* odd: all are visited */
+		struct sched *s = make(opts, 16);
+		for (unsigned k = 0; k < 16; k++)
+			assert_int_equal(report(s, k * step % 16, 1, k * step % 16), SCHED_PAUSE);
+		for (unsigned i = 0; i < 16; i++) {
+			sched_paused(s, i, &what);
+			assert_int_equal(what.verdict, SCHED_PAUSE); /* one more may come */
+		}
+		sched_close(s);
+		for (unsigned i = 0; i < 16; i++) {
+			sched_paused(s, i, &what);
+			assert_int_equal(what.verdict, i >= 12 ? SCHED_CONTINUE : SCHED_STOP);
+		}
+		for (unsigned i = 12; i < 15; i++)
+			assert_int_equal(report(s, i, 4, i), SCHED_PAUSE);
+		assert_int_equal(report(s, 15, 4, 15), SCHED_CONTINUE); /* the last one to come, and the best */
+		assert_int_equal(report(s, 15, 16, 0), SCHED_CONTINUE); /* alone */
+		assert_int_equal(report(s, 15, 20, 0), SCHED_STOP);
+		sched_free(s);
+	}
+	opts.grace = 50;
+	assert_int_equal(sched_new(&opts, &(struct sched *){NULL}, &err), PAWL_EUSAGE);
+}
+
+/* Changes at 2, 4, 4 and 9: the trial pauses where it comes to one and goes on with its values; of two at once, the
+ * later. */
+static void
+test_a_replay_changes_where_the_schedule_says(void **state)
+{
+	static const double changes[] = {2, 4, 4, 9};
+	static const int expected[] = {-1, -1, 0, -1, 2, -1, -1, -1, -1, 3, -1};
+	struct sched *s = make((struct sched_opts){.kind = SCHED_REPLAY, .changes = changes, .n_changes = 4}, 1);
+	struct sched_decision what;
+
+	(void)state;
+	for (int time = 1; time <= 10; time++) {
+		assert_int_equal(report(s, 0, time, NAN), expected[time] < 0 ? SCHED_CONTINUE : SCHED_PAUSE);
+		assert_int_equal(report(s, 0, time, NAN), SCHED_CONTINUE); /* once */
+		if (expected[time] < 0)
+			continue;
+		sched_paused(s, 0, &what);
+		assert_int_equal(what.verdict, SCHED_EXPLOIT);
+		assert_int_equal(what.donor, 0);
+		assert_int_equal(what.change, expected[time]);
+		sched_exploited(s, 0);
+		sched_paused(s, 0, &what);
+		assert_int_equal(what.verdict, SCHED_CONTINUE);
+	}
+	sched_free(s);
+}
+
 static void
 test_hyperband_waits_for_nobody_who_has_gone(void **state)
 {
@@ -230,7 +292,8 @@ test_bad_options_are_named(void **state)
 		struct sched_opts opts;
 		const char *text;
 	} rows[] = {
-		{{.kind = (enum sched_kind)9}, "expected one of fifo, median, asha, hyperband, pbt, found number 9"},
+		{{.kind = (enum sched_kind)9},
+	         "expected one of fifo, median, asha, hyperband, pbt, pbt_replay, found number 9"},
 		{{.kind = SCHED_PBT}, "pbt needs a hyperparameter to mutate, found none"},
 		{{.kind = SCHED_ASHA, .reduction = 1}, "reduction must be 1 to 1e+06, found 1"},
 		{{.kind = SCHED_ASHA, .grace = 10, .max_time = 5}, "max_time must be 10 to 1e+15, found 5"},
@@ -255,6 +318,8 @@ main(void)
 		cmocka_unit_test(test_the_median_rule_stops_what_is_below),
 		cmocka_unit_test(test_asha_stops_below_the_quantile_of_a_rung),
 		cmocka_unit_test(test_hyperband_halves_like_the_paper),
+		cmocka_unit_test(test_asha_in_step_waits_for_all),
+		cmocka_unit_test(test_a_replay_changes_where_the_schedule_says),
 		cmocka_unit_test(test_hyperband_waits_for_nobody_who_has_gone),
 		cmocka_unit_test(test_pbt_takes_from_the_best_and_changes_values),
 		cmocka_unit_test(test_verdicts_depend_on_the_reports_alone),

@@ -245,7 +245,7 @@ test_bad_documents_are_named(void **state)
 	         "document: checkpoint: 'keep' must be 1 or more, found 0"},
 		{"{\"name\": \"a\", \"stop\": {\"loss\": \"low\"}}", "document: stop: 'loss' must be a number"},
 		{"{\"name\": \"a\", \"scheduler\": \"sha\"}",
-	         "expected fifo, median, asha, hyperband, bohb or pbt, found 'sha'"},
+	         "expected fifo, median, asha, hyperband, bohb, pbt or pbt_replay, found 'sha'"},
 		{"{\"name\": \"a\", \"scheduler\": \"asha\"}",
 	         "scheduler: asha needs the document's 'metric', found none"},
 		{"{\"name\": \"a\", \"metric\": \"x\", \"scheduler\": {\"type\": \"asha\", \"max_time\": 3}}",

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -40,9 +42,10 @@ def work(job: Job, call: Callable[[], Any], store: Any = None) -> BaseException 
     """Runs the train function as one of the workers; the environment says which. Returns what it has failed with, of
     which the others know then, or Preempted where the job was told to end. store: where torch's process group meets,
     None = as the environment says."""
-    from . import session
+    from . import beat, session
 
-    watch, channel, sessions, beat = session.start(job)
+    watch, channel, sessions, alive = beat.start(job)
+    told = False
     try:
         here = session.Session(job, channel, watch)
         sessions.append(here)
@@ -56,6 +59,7 @@ def work(job: Job, call: Callable[[], Any], store: Any = None) -> BaseException 
                 raise
         here.finish()
     except session.Preempted as error:
+        told = True
         sessions[0].leave()
         return error
     except BaseException as error:
@@ -66,9 +70,19 @@ def work(job: Job, call: Callable[[], Any], store: Any = None) -> BaseException 
     finally:
         session.enter(None)
         if job.launched:
-            beat.stop()
+            alive.stop()
             _signals.release()
+            if told:
+                _ignore_signals()
     return None
+
+
+def _ignore_signals() -> None:
+    """A launcher tells the others to end when the first has left (srun --kill-on-bad-exit). They do, each with its own
+    exit status, which asks for a new start."""
+    with contextlib.suppress(ValueError):  # not in the main thread
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _tell(channel: Channel, error: BaseException) -> None:

@@ -5,7 +5,8 @@ Keys, under the number of the attempt:
 
     at/<rank>            the report that a rank has come to
     done/<rank>          how many it has made in all, when its train function has ended
-    meet/<n>, go/<n>     the meeting at report n
+    meet/<n>, go/<n>     who has come to report n, and with what; all have
+    all                  the last report that all have come to
     row/<n>              the first rank's metrics
     folder/<n>           somebody reports a folder; files/<n>/<rank> what is in it
     error/<rank>         what a rank has failed with; cause: which was the first, the others may have failed of that
@@ -13,7 +14,8 @@ Keys, under the number of the attempt:
     on/<rank>            a count that goes up when it says that it gets on
     ask, where/<rank>    the driver wants to know where the train functions are, and what they answered
     end, heard/<rank>    the group is to end, and why; who knows of it (engine "launcher")
-    preempt              the driver was told to end; left/<rank> a rank has ended because of that
+    preempt              the job was told to end; left/<rank> a rank has ended because of that
+    know, knew/<rank>    how many ranks know of it, and the report that they had come to; last: the one to end with
 """
 
 from __future__ import annotations
@@ -67,29 +69,45 @@ class Channel:
     def drop(self, key: str) -> None:
         self._store.delete_key(key)
 
-    def meet(self, n: int, world_size: int, has: bool, first: bool, signalled: bool, timeout: float) -> Meeting | None:
-        """All ranks come to report n; None if not all have come in time. The last one lets the others go."""
-        bits = 1 | int(has) << 16 | int(signalled) << 32 | int(has and first) << 48
+    def arrive(self, n: int, world_size: int, has: bool, first: bool, folder: bool) -> None:
+        """This rank has come to report n, with a checkpoint or without. The last one tells the others."""
+        bits = 1 | int(has) << 16 | int(folder) << 32 | int(has and first) << 48
         total = int(self._store.add(f"meet/{n}", bits))
         if total & 0xFFFF == world_size:
+            self._store.set("all", str(n))
             self._store.set(f"go/{n}", str(total))
-            if n > 2:
+            if n > 2:  # nobody is so far behind
                 self._store.delete_key(f"meet/{n - 2}")
                 self._store.delete_key(f"go/{n - 2}")
-            return Meeting(total)
+
+    def meeting(self, n: int, timeout: float) -> Meeting | None:
+        """Waits until all ranks have come to report n; None if they do not in time."""
+        return None if (total := self._wait(f"go/{n}", timeout)) is None else Meeting(total)
+
+    def know_end(self, rank: int, n: int, world_size: int) -> None:
+        """This rank knows that the job is to end, and had come to n reports."""
+        self.put(f"knew/{rank}", n)
+        if self.count("know") == world_size:
+            self.put("last", 1 + max(self.get_all("knew", world_size)))
+
+    def last_report(self, timeout: float) -> int | None:
+        """Waits until all ranks know that the job is to end; which report is the last."""
+        return self._wait("last", timeout)
+
+    def _wait(self, key: str, timeout: float) -> int | None:
         try:
-            self._store.wait([f"go/{n}"], timedelta(seconds=timeout))
+            self._store.wait([key], timedelta(seconds=timeout))
         except DistStoreError:
             return None
-        return Meeting(int(self._store.get(f"go/{n}")))
+        return int(self._store.get(key))
 
 
 class Meeting:
     """What the ranks have said of a report, all together."""
 
     def __init__(self, total: int) -> None:
-        self.n_with_checkpoint = total >> 16 & 0xFFFF
-        self.signalled = (total >> 32 & 0xFFFF) > 0
+        self.n_with = total >> 16 & 0xFFFF  # a checkpoint
+        self.n_folders = total >> 32 & 0xFFFF
         self.first_has = total >> 48 > 0
 
 

@@ -9,11 +9,11 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
-from .. import _checks, _files, _pawl, _reports
+from .. import _checks, _files, _pawl, _pickles, _reports
 from .._pawl import CorruptError, NotFoundError, UsageError
 from ..checkpoint import Checkpoint as _Checkpoint
 from ..checkpoint import _a, is_foreign, load
-from . import _pickles, parts
+from . import parts
 
 
 def _is_run_or_checkpoint(path: str) -> bool:

@@ -133,6 +133,8 @@ class Look:
     def take_rows(self) -> None:
         """The metrics of reports that all have come to."""
         while (row := self._channel.get(f"row/{self._n_rows + 1}")) is not None:
+            if self._world_size > 1 and int(self._channel.get("all") or 0) <= self._n_rows:
+                return
             self._n_rows += 1
             self._channel.drop(f"row/{self._n_rows}")
             self._rows.append(row["metrics"])

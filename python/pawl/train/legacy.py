@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .. import _pickles
 from .._pawl import UnsupportedError, UsageError
 from ..checkpoint import load, save
 from ..manager import CheckpointManager as _Core
-from . import _pickles
 from .config import MAX, MIN, check_num_to_keep, check_order
 from .layout import construct_checkpoint_file_name, construct_path, create_log_dir, next_run_dir
 

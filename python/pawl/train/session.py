@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import numbers
 import os
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _metrics, _pawl, _signals
+from .. import _metrics, _pawl
+from .._context import Context
 from .._pawl import MismatchError, PawlError, TimeoutError, UnsupportedError, UsageError
 from .._signals import REQUEUE_EXIT_CODE, Preempted
 from ..manager import CheckpointManager
@@ -24,12 +22,11 @@ from .channel import Channel
 from .checkpoint import Checkpoint
 from .engine import Job
 
-_log = logging.getLogger("pawl")
 USAGE_ERRORS = (UsageError, MismatchError, UnsupportedError)  # the program is wrong: it would fail again
 
 
 @dataclass(frozen=True)
-class TrainContext:
+class TrainContext(Context):
     """Who a worker is."""
 
     world_rank: int
@@ -37,11 +34,7 @@ class TrainContext:
     local_rank: int
     local_world_size: int
     node_rank: int
-    experiment_name: str
-    trial_name: str
-    trial_id: str
     storage_path: str
-    trial_dir: str
     attempt: int  # 1 at first, one more with every start after a failure
 
     def get_world_rank(self) -> int:
@@ -58,18 +51,6 @@ class TrainContext:
 
     def get_node_rank(self) -> int:
         return self.node_rank
-
-    def get_experiment_name(self) -> str:
-        return self.experiment_name
-
-    def get_trial_name(self) -> str:
-        return self.trial_name
-
-    def get_trial_id(self) -> str:
-        return self.trial_id
-
-    def get_trial_dir(self) -> str:
-        return self.trial_dir
 
     def get_storage_path(self) -> str:
         return self.storage_path
@@ -93,6 +74,10 @@ class Session:
         self.rank, self.world_size = int(env["RANK"]), int(env["WORLD_SIZE"])
         self._channel, self._watch = channel, watch
         self._n = 0  # reports made
+        self._n_saved = 0  # the last of them of which this worker has saved its part
+        self._is_open = False  # the others have not been heard on the last of them
+        self._knows_end = False  # that the job is to end
+        self._lock = threading.Lock()  # guards _n and _knows_end, which the beat's thread looks at, too
         self._told = 0.0  # when it last said that it gets on
         self._ticket: _pawl.Ticket | None = None  # of the last save
         self._notes = {"first": 0}
@@ -103,17 +88,17 @@ class Session:
         self._step = self._manager.latest_step() or 0
         self._start = self._first()
         self.context = TrainContext(
-            self.rank,
-            self.world_size,
-            int(env.get("LOCAL_RANK", 0)),
-            int(env.get("LOCAL_WORLD_SIZE", 1)),
-            int(env.get("GROUP_RANK", 0)),
-            job.names.get("experiment", ""),
-            job.names.get("trial", ""),
-            job.names.get("trial_id", ""),
-            job.names.get("storage_path", ""),
-            job.root,
-            job.attempt,
+            experiment_name=job.names.get("experiment", ""),
+            trial_name=job.names.get("trial", ""),
+            trial_id=job.names.get("trial_id", ""),
+            trial_dir=job.root,
+            world_rank=self.rank,
+            world_size=self.world_size,
+            local_rank=int(env.get("LOCAL_RANK", 0)),
+            local_world_size=int(env.get("LOCAL_WORLD_SIZE", 1)),
+            node_rank=int(env.get("GROUP_RANK", 0)),
+            storage_path=job.names.get("storage_path", ""),
+            attempt=job.attempt,
         )
 
     # ---- what a train function calls ----
@@ -122,6 +107,7 @@ class Session:
         ticket = self._ticket
         if ticket is None:
             return self._start
+        self._agree()
         ticket.wait_durable()
         if ticket.id is None:
             return self._start
@@ -134,27 +120,24 @@ class Session:
                 f"report: checkpoint must be a pawl.train.Checkpoint, received {type(checkpoint).__name__}; "
                 "make it by Checkpoint.from_dict or Checkpoint.from_directory"
             )
-        self._n += 1
-        self._channel.put(f"at/{self.rank}", self._n)
-        asked = self._asked()
-        has, stop = checkpoint is not None, asked
-        files = checkpoint is not None and checkpoint.folder is not None
+        has, files = checkpoint is not None, checkpoint is not None and checkpoint.folder is not None
+        self._agree()
+        is_last = self._begin_report()
         if self.world_size > 1:
             if files:
                 self._channel.put(f"folder/{self._n}", self.rank)
-            met = self._channel.meet(self._n, self.world_size, has, self.rank == 0, asked, self.job.report_timeout)
-            if met is None:
-                raise TimeoutError(self._missing())
-            has, stop = met.n_with_checkpoint > 0, met.signalled
-            files = has and self._channel.has(f"folder/{self._n}")
-            if has and not met.first_has and not files and not self.job.keep_all_ranks:
-                raise MismatchError(
-                    f"report {self._n}: rank 0 gave no checkpoint, but {met.n_with_checkpoint} of {self.world_size} "
-                    "workers did; the first worker's counts"
-                )
-        self.stopping = self.stopping or stop
+            self._channel.arrive(self._n, self.world_size, has, self.rank == 0, files)
+            self._is_open = True
+            if files or not has:  # what this rank has to save depends on what the others have
+                has, files = self._agree()
+        self.stopping = self.stopping or is_last
         if has:
-            self._save(row, checkpoint, files, wait or self.stopping)
+            self._save(row, checkpoint, files)
+        if wait or self.stopping:
+            self._agree()
+            if has and self._ticket is not None:
+                left = self._watch.seconds_left
+                self._ticket.wait(left if left is not None and self.stopping else None)
         if self.rank == 0:
             self._channel.put(f"row/{self._n}", {"metrics": row, "time": time.time(), "saved": has, "step": self._step})
         if has and self.stopping:
@@ -178,6 +161,8 @@ class Session:
     def finish(self) -> None:
         """The train function has returned: what is being saved becomes durable, or an error."""
         self._channel.put(f"done/{self.rank}", self._n)
+        self._agree()
+        self._hear_end(self._channel)
         self._manager.close()
 
     def leave(self) -> None:
@@ -191,13 +176,73 @@ class Session:
         except PawlError:
             pass
 
+    # ---- the others ----
+
+    def listen(self, channel: Channel) -> None:
+        """Called by the beat's thread from time to time."""
+        if self.world_size > 1 and not self._knows_end and self._asked(channel):
+            self._hear_end(channel)
+
+    def _hear_end(self, channel: Channel) -> None:
+        """The job is to end, or this worker has ended. Once all of them know, and how many reports each of them had
+        come to by then, all know which one is the last: the first that none of them had come to."""
+        with self._lock:
+            if self._knows_end or self.world_size == 1:
+                return
+            self._knows_end, n = True, self._n
+        channel.know_end(self.rank, n, self.world_size)
+
+    def _begin_report(self) -> bool:
+        """Counts it. True if it is the last, or would have been if there had been a checkpoint."""
+        asked = self._asked(self._channel)
+        if asked:
+            self._hear_end(self._channel)
+        with self._lock:
+            self._n += 1
+            knows_end = self._knows_end
+        self._channel.put(f"at/{self.rank}", self._n)
+        if self.world_size == 1 or not knows_end:
+            return asked and self.world_size == 1
+        last = self._channel.last_report(self.job.report_timeout)
+        if last is None:
+            raise TimeoutError(
+                f"report {self._n}: the job is to end, but not all {self.world_size} workers have heard of it within "
+                f"{self.job.report_timeout:g} s"
+            )
+        return self._n >= last
+
+    def _agree(self) -> tuple[bool, bool]:
+        """Waits until all have come to the report that this one has come to. Has anybody given a checkpoint, and is it
+        a folder? An error if they do not fit together; then nothing of it is kept."""
+        if not self._is_open:
+            return False, False
+        met = self._channel.meeting(self._n, self.job.report_timeout)
+        if met is None:
+            raise TimeoutError(self._missing())
+        self._is_open = False
+        words = ""
+        if 0 < met.n_folders < met.n_with:
+            words = f"{met.n_folders} of the {met.n_with} workers with a checkpoint gave a folder, the others a dict"
+        elif met.n_with and not (met.first_has or met.n_folders or self.job.keep_all_ranks):
+            words = (
+                f"rank 0 gave no checkpoint, but {met.n_with} of {self.world_size} workers did; the first worker's "
+                "counts"
+            )
+        if words:
+            words = f"report {self._n}: {words}"
+            if self._n > self._n_saved:
+                self._manager._run.save_failed(words)
+            raise MismatchError(words)
+        return met.n_with > 0, met.n_folders > 0
+
     # ---- inside ----
 
-    def _asked(self) -> bool:
+    def _asked(self, channel: Channel) -> bool:
         """Was the job told to end? A signal from the agent means that it ends this group, maybe for a new start."""
         if self._watch.signal != 0 and (self.job.launched or self._watch.sender != os.getppid()):
+            channel.put("preempt", 1)
             return True
-        return self._channel.has("preempt")
+        return channel.has("preempt")
 
     def _first(self) -> Checkpoint | None:
         """The newest checkpoint of the run, else the one that the trainer was given."""
@@ -218,16 +263,13 @@ class Session:
         given._allow_pickle = allow
         return given
 
-    def _save(self, row: dict[str, Any], checkpoint: Checkpoint | None, files: bool, wait: bool) -> None:
+    def _save(self, row: dict[str, Any], checkpoint: Checkpoint | None, files: bool) -> None:
         job = self.job
         self._step += 1
+        self._n_saved = self._n
         try:
             if files:
                 folder = None if checkpoint is None else checkpoint.folder
-                if checkpoint is not None and folder is None:
-                    raise MismatchError(
-                        f"report {self._n}: some workers gave a folder, this one (rank {self.rank}) a dict"
-                    )
                 kind, (state, facts) = "files", parts.of_files(folder, self.rank)
                 self._channel.put(f"files/{self._n}/{self.rank}", facts)
             else:
@@ -239,11 +281,8 @@ class Session:
         user = None if checkpoint is None else checkpoint.get_metadata()
         notes = {parts.NOTES: {**self._notes, "kind": kind, "report": self._n}, "user": user or None}
         numbers_ = {k: v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-        ticket = self._manager.save(self._step, state, metrics=self._scored(row, numbers_), metadata=notes, force=True)
-        self._ticket = ticket
-        if wait and ticket is not None:
-            left = self._watch.seconds_left
-            ticket.wait(left if left is not None and self.stopping else None)
+        scores = self._scored(row, numbers_)
+        self._ticket = self._manager.save(self._step, state, metrics=scores, metadata=notes, force=True)
 
     def _scored(self, row: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
         """The first worker's metrics count, so the others need not have the score."""
@@ -284,9 +323,10 @@ def enter(session: Session | None) -> None:
 def report(metrics: Mapping[str, Any], checkpoint: Checkpoint | None = None, *, wait: bool = False) -> None:
     """Reports metrics of the training, and with them a checkpoint, which may be None.
 
-    All workers call it equally often, and meet in it; the metrics of the first one count. The caller is held while the
-    checkpoint is copied, no longer; with ``wait`` until it is durable. Once the job was told to end (SIGTERM, SIGUSR1),
-    the next report with a checkpoint is the last: it waits for that and raises Preempted.
+    All workers call it equally often; the metrics of the first one count. The caller is held while the checkpoint is
+    copied, no longer, and not by the others unless one is a whole report behind; with ``wait`` until it is durable. Who
+    has no checkpoint, or a folder, waits until the others have come to the report. Once the job was told to end
+    (SIGTERM, SIGUSR1), the next report with a checkpoint is the last: it waits for that and raises Preempted.
     """
     _session("report").report(metrics, checkpoint, wait)
 
@@ -311,91 +351,6 @@ def load_checkpoint() -> dict[str, Any] | None:
     """The older interface: the dict of get_checkpoint, None where there is none."""
     checkpoint = get_checkpoint()
     return None if checkpoint is None else checkpoint.to_dict()
-
-
-class Beat(threading.Thread):
-    """Says that this process lives. Ends it where the driver is gone, and where the agent ends the group."""
-
-    def __init__(self, job: Job, watch: _pawl.Watch, session: list[Session]) -> None:
-        super().__init__(name="pawl-beat", daemon=True)
-        self._job, self._watch, self._who = job, watch, session
-        self._rank, self._parent = os.environ["RANK"], os.getppid()
-        self._answered = False
-        self._first: tuple[Any, float] = (None, 0.0)  # rank 0's last sign of life, and when it came
-        self._over = threading.Event()
-
-    def stop(self) -> None:
-        """The training is over, the process goes on."""
-        self._over.set()
-        self.join()
-
-    def run(self) -> None:
-        try:
-            channel = Channel.join(self._job.host, self._job.port, self._job.channel or self._job.attempt)
-            while not self._over.is_set():
-                channel.count(f"beat/{self._rank}")
-                if not self._answered and channel.has("ask"):
-                    self._answered = True
-                    channel.put(f"where/{self._rank}", place_of(threading.main_thread()))
-                self._end_if_told(channel)
-                for _ in range(5):
-                    if self._over.wait(0.1):
-                        return
-                    if not self._job.launched and self._watch.signal and self._watch.sender == self._parent:
-                        for session in self._who:
-                            session.settle(3)
-                        os._exit(143)
-        except RuntimeError:  # the store is gone, and with it the driver
-            if not self._over.is_set():
-                os._exit(1)
-
-    def _end_if_told(self, channel: Channel) -> None:
-        """Without an agent that ends processes each of them does so by itself."""
-        if not self._job.launched:
-            return
-        if (why := channel.get("end")) is not None and why["rank"] != int(self._rank):
-            _log.error("rank %s ends: %s", self._rank, why["words"])
-            channel.put(f"heard/{self._rank}", 1)
-            if self._rank == "0":  # with it goes the store
-                channel.wait_heard(self._job.world_size, 3)
-            for session in self._who:
-                session.settle(3)
-            os._exit(1)
-        beat, now = channel.get("beat/0"), time.monotonic()
-        if beat != self._first[0]:
-            self._first = (beat, now)
-        gone = beat is not None and now - self._first[1] > self._job.heartbeat_timeout
-        if gone and not any(channel.has(f"{key}/0") for key in ("done", "left", "error")):
-            _log.error("rank %s ends: rank 0 gave no sign of life for %g s", self._rank, self._job.heartbeat_timeout)
-            os._exit(1)
-        left = self._watch.seconds_left
-        if self._watch.signal and left is not None and left < 0.5:
-            os._exit(REQUEUE_EXIT_CODE)
-
-
-def place_of(thread: threading.Thread) -> str:
-    """Where a thread is: the innermost line of the program, that of a library if there is none."""
-    frame = sys._current_frames().get(thread.ident or 0)
-    frames = traceback.extract_stack(frame) if frame is not None else []
-    own = [
-        one
-        for one in frames
-        if not one.filename.startswith((sys.prefix, sys.base_prefix, os.path.dirname(__file__), "<"))
-    ]
-    if not frames:
-        return ""
-    at = (own or frames)[-1]
-    return f"{at.name} ({os.path.basename(at.filename)}:{at.lineno})"
-
-
-def start(job: Job) -> tuple[_pawl.Watch, Channel, list[Session], Beat]:
-    watch = _signals.acquire(job.grace_seconds or 0.0)
-    channel = Channel.join(job.host, job.port, job.channel or job.attempt)
-    channel.put(f"pid/{os.environ['RANK']}", os.getpid())
-    found: list[Session] = []
-    beat = Beat(job, watch, found)
-    beat.start()
-    return watch, channel, found, beat
 
 
 __all__ = [

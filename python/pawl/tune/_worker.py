@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import session, space, trainable
@@ -34,7 +34,7 @@ def _function(wrapped: trainable.Wrapped, here: session.Session) -> None:
 
 
 def _class(job: Job, here: session.Session) -> None:
-    one = trainable.make_class(job.trainable, here)
+    one = trainable.make_class(job.trainable, here, job.allow_pickle)
     try:
         if here.checkpoint is not None:
             one.restore(here.checkpoint)
@@ -81,22 +81,29 @@ def run(job: Job, channel: session.Channel) -> None:
     channel.send({"done": 1})
 
 
-def main() -> int:
-    channel = session.Channel(int(os.environ["PAWL_TUNE_FD"]))
+def work(job: Callable[[], Job], channel: session.Channel) -> tuple[int, str]:
+    """The whole of a trial, in its folder: exit status, and why it has failed."""
     try:
         os.environ["TUNE_ORIG_WORKING_DIR"] = os.getcwd()
         os.chdir(os.environ["PAWL_TUNE_FOLDER"])
-        with open(os.environ[PAYLOAD], "rb") as file:
-            job = trainable.job_of(file.read())
-        run(job, channel)
-        return 0
+        run(job(), channel)
+        return 0, ""
     except session.TrialEnded:
-        return 0
+        return 0, ""
     except BaseException as error:
         traceback.print_exc()
         text = "".join(traceback.format_exception_only(error)).strip()
         channel.send({"error": text})
-        return 1
+        return 1, text
+
+
+def _load() -> Job:
+    with open(os.environ[PAYLOAD], "rb") as file:
+        return trainable.job_of(file.read())
+
+
+def main() -> int:
+    return work(_load, session.SocketChannel(int(os.environ["PAWL_TUNE_FD"])))[0]
 
 
 if __name__ == "__main__":

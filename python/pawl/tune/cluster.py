@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._pawl import UnsupportedError
-
 
 def init(address: str | None = None, **options: Any) -> None:
-    """``address=None``: the trials run on this machine, as they do without this call."""
+    """``address=None``: the trials run on this machine, as they do without this call. An address: joins that Ray
+    cluster, as ``ray.init`` does, and the trials run there."""
     if address is not None:
-        raise UnsupportedError(
-            f"init: the trials run on this machine (address=None), received {address!r}; in Ray Tune's own Tuner "
-            "use pawl.ray"
-        )
+        from .ray_engine import connect
+
+        connect(address, **options)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -11,9 +12,10 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from .. import _pawl, _signals
+from .._pawl import UsageError
 from ..syncer import SyncConfig
 from . import _json, places, search, spec, trainable
 from .analysis import ExperimentAnalysis, Trial
@@ -23,6 +25,15 @@ from .stopper import Stopper
 
 _POLL_MS = 100
 _GO_ON, _STOP_TRIAL, _STOP_ALL = 0, 1, 2  # of enum tune_wish
+
+
+class Runner(Protocol):
+    """What runs the trials; see _pawl.TrialRunner."""
+
+    def poll(self, timeout_ms: int, /) -> tuple[str, int, str | None, str | None, int, str, bool] | None: ...
+    def stop(self, now: bool, /) -> None: ...
+    def stop_trial(self, trial: int, why: str, /) -> None: ...
+    def close(self) -> None: ...
 
 
 class TuneError(RuntimeError):
@@ -71,8 +82,16 @@ def run(
     seed: int = 0,
     grace_s: float = 30.0,
     env: Mapping[str, str] | None = None,
+    engine: str | None = None,
+    fork: bool = True,
+    allow_pickle: bool = False,
 ) -> ExperimentAnalysis:
     """Runs an experiment: the trainable with each configuration, each trial a process of its own.
+
+    ``engine``: "local": of this machine; "ray": an actor of the Ray cluster that this process has joined; None: "ray"
+    where it has joined one. ``fork``: what the trials need is loaded once, and each is a fork of that (trials with a
+    gpu are not). ``allow_pickle``: what Trainable.save_checkpoint returns may hold values that a state cannot; they are
+    pickled, and pickles are read.
 
     ``run_or_experiment``: a function of the configuration that calls tune.report, or a subclass of tune.Trainable.
     ``config``: values, and what values are drawn from (tune.uniform, tune.choice, tune.grid_search, ...); every grid
@@ -84,6 +103,7 @@ def run(
     options = dict(locals())
     what = options.pop("run_or_experiment")
     plan = spec.make(what, options)
+    plan.forks, plan.allow_pickle = fork and spec.may_fork(plan.resources), allow_pickle
     if env:
         plan.document["env"] = {str(key): str(value) for key, value in env.items()}
     searcher = search.make(search_alg, plan)
@@ -105,14 +125,16 @@ def execute(
 ) -> ExperimentAnalysis:
     """Runs the trials of a plan to their ends."""
     keep = plan.document["checkpoint"]
+    plan.given = given.checkpoint
     job = trainable.Job(
         trainable.Wrapped(what),
         plan.objects.by_name,
         plan.document["name"],
         plan.resources,
-        given.checkpoint,
+        None if plan.engine == "ray" else given.checkpoint,
         keep["freq"],
         keep["at_end"],
+        plan.allow_pickle,
     )
     _Trials(plan, job, searcher, progress, fail_fast).run(resume, given.experiment)
     return ExperimentAnalysis(plan.folder, objects=plan.objects)
@@ -138,6 +160,7 @@ class _Trials:
     ) -> None:
         self._plan, self._search, self._progress, self._fail_fast = plan, searcher, progress, fail_fast
         self._job, self._payload, self._n_objects = job, "", -1
+        self._bytes = b""
         self._experiment: _pawl.Experiment | None = None
         self._newest: dict[int, str | None] = {}  # checkpoints that were there when was synced last
 
@@ -154,6 +177,7 @@ class _Trials:
                 resume=resume,
                 restore=restore,
                 judge=None if plan.stopper is None else self._judge,
+                explore=None if plan.explorer is None else self._explore,
             )
             after.callback(experiment.close)
             self._experiment = experiment
@@ -162,23 +186,35 @@ class _Trials:
             self._search.begin(experiment)
             self._write_job()
             synced = after.enter_context(places.Synced(plan.folder, plan.sync))
-            words = [sys.executable, "-m", "pawl.tune._worker"]
-            runner = _pawl.TrialRunner(
-                experiment, [one.replace("{", "{{").replace("}", "}}") for one in words], self._environment()
-            )
+            runner = self._runner(experiment)
             after.callback(runner.close)
             watch = _signals.acquire(0.0)
             after.callback(_signals.release)
             self._work(runner, watch, synced)
 
+    def _runner(self, experiment: _pawl.Experiment) -> Runner:
+        if self._plan.engine == "ray":
+            from .ray_engine import RayRunner
+
+            runner = RayRunner(experiment, self._plan, lambda: self._bytes)
+            self._search.widen(runner.room())
+            return runner
+        words = [sys.executable, "-m", "pawl.tune._worker"]
+        command = [one.replace("{", "{{").replace("}", "}}") for one in words]
+        if not self._plan.forks:
+            return _pawl.TrialRunner(experiment, command, self._environment())
+        forker = [sys.executable, "-m", "pawl.tune._forker"]
+        return _pawl.TrialRunner(experiment, command, self._environment(), forker=forker)
+
     def _write_job(self) -> None:
         """What the trials read. Configurations that were added later may have brought values that JSON cannot hold."""
         if self._n_objects == len(self._job.objects):
             return
-        payload = self._job.payload(self._plan.space)
-        with open(self._payload + ".new", "wb") as file:
-            file.write(payload)
-        os.replace(self._payload + ".new", self._payload)
+        self._bytes = self._job.payload(self._plan.space)
+        if self._plan.engine == "local":
+            with open(self._payload + ".new", "wb") as file:
+                file.write(self._bytes)
+            os.replace(self._payload + ".new", self._payload)
         self._n_objects = len(self._job.objects)
 
     def _environment(self) -> list[str]:
@@ -188,7 +224,7 @@ class _Trials:
             found.append("PYTHONPATH=" + os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")])))
         return found
 
-    def _work(self, runner: _pawl.TrialRunner, watch: _pawl.Watch, synced: places.Synced) -> None:
+    def _work(self, runner: Runner, watch: _pawl.Watch, synced: places.Synced) -> None:
         try:
             while not watch.signal:
                 if self._step(runner, synced):
@@ -202,13 +238,13 @@ class _Trials:
             f"the search in {self._plan.folder} was told to end; with resume='AUTO' it goes on from its checkpoints"
         )
 
-    def _leave(self, runner: _pawl.TrialRunner, synced: places.Synced) -> None:
+    def _leave(self, runner: Runner, synced: places.Synced) -> None:
         """Asks the trials to save and end. A second Ctrl+C kills them."""
         runner.stop(False)
         while not self._step(runner, synced):
             pass
 
-    def _step(self, runner: _pawl.TrialRunner, synced: places.Synced) -> bool:
+    def _step(self, runner: Runner, synced: places.Synced) -> bool:
         """What happens next; True at the end."""
         experiment = self._experiment
         assert experiment is not None
@@ -224,7 +260,7 @@ class _Trials:
         if kind == "notice":
             self._progress.notice(experiment, number, text or "")
         elif kind == "report" and text is not None:
-            self._search.result(experiment, number, _json.loads(text))
+            self._search.result(experiment, number, text)
             self._progress.report(experiment, number, reason or "")
             if synced.is_on and (newest := experiment.trial(number)["checkpoint"]) != self._newest.get(number):
                 self._newest[number] = newest
@@ -239,6 +275,14 @@ class _Trials:
             if how == "failed" and not again and self._fail_fast:
                 raise TuneError(text or "a trial has failed", ExperimentAnalysis(self._plan.folder))
         return False
+
+    def _explore(self, text: str) -> str:
+        explorer = self._plan.explorer
+        assert explorer is not None
+        found = explorer(self._plan.objects.restore(json.loads(text)))
+        if not isinstance(found, dict):
+            raise UsageError(f"custom_explore_fn must return the configuration, a dict, received {found!r}")
+        return _json.dumps(self._plan.objects.put(found))
 
     def _judge(self, number: int, text: str) -> int:
         stopper, experiment = self._plan.stopper, self._experiment

@@ -6,11 +6,16 @@ tune.run(train, scheduler=AsyncHyperBandScheduler(metric="loss", mode="min", max
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .._pawl import UnsupportedError, UsageError
+from .. import _checks
+from .._pawl import UsageError
 from . import space
+
+Explorer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class TrialScheduler:
@@ -26,6 +31,14 @@ class TrialScheduler:
     def spec(self, objects: space.Objects) -> dict[str, Any]:
         return {"type": self.type, **self.options}
 
+    def explorer(self) -> Explorer | None:
+        """What changes the configuration of a trial that goes on from another's checkpoint, beside the runner."""
+        return None
+
+    def complete(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The space of the configurations, with what the scheduler adds to it."""
+        return config
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in self.options.items())})"
 
@@ -35,7 +48,10 @@ class FIFOScheduler(TrialScheduler):
 
 
 class AsyncHyperBandScheduler(TrialScheduler):
-    """Stops trials that are not among the best 1 / ``reduction_factor`` at a rung (ASHA)."""
+    """Stops trials that are not among the best 1 / ``reduction_factor`` at a rung (ASHA).
+
+    ``synch``: trials pause at a rung until all have come, so that the outcome does not hang on who was quick.
+    """
 
     type = "asha"
 
@@ -48,6 +64,7 @@ class AsyncHyperBandScheduler(TrialScheduler):
         grace_period: int = 1,
         reduction_factor: float = 4,
         brackets: int = 1,
+        synch: bool = False,
     ) -> None:
         super().__init__(
             metric,
@@ -57,6 +74,7 @@ class AsyncHyperBandScheduler(TrialScheduler):
             grace_period=grace_period,
             reduction_factor=reduction_factor,
             brackets=brackets,
+            **({"synch": True} if synch else {}),
         )
 
 
@@ -110,7 +128,9 @@ class PopulationBasedTraining(TrialScheduler):
     """Trials of the worst ``quantile_fraction`` go on from a checkpoint of the best, with their values explored.
 
     ``hyperparam_mutations``: for each of the explored values a list (in order: a neighbour is taken) or a domain such
-    as ``tune.loguniform`` (a factor of ``perturbation_factors``, or drawn anew with ``resample_probability``).
+    as ``tune.loguniform`` (a factor of ``perturbation_factors``, or drawn anew with ``resample_probability``), or a
+    function without arguments that draws one; in dicts where the configuration is nested. ``custom_explore_fn`` is
+    given the configuration after that and returns the one to take.
     """
 
     type = "pbt"
@@ -127,16 +147,21 @@ class PopulationBasedTraining(TrialScheduler):
         resample_probability: float = 0.25,
         perturbation_factors: tuple[float, float] = (1.2, 0.8),
         synch: bool = False,
+        custom_explore_fn: Explorer | None = None,
     ) -> None:
-        if not hyperparam_mutations:
+        if not hyperparam_mutations and custom_explore_fn is None:
             raise UsageError("PopulationBasedTraining needs hyperparam_mutations: the values that are explored")
+        if custom_explore_fn is not None and not callable(custom_explore_fn):
+            raise UsageError(f"custom_explore_fn must be a function, received {custom_explore_fn!r}")
+        self._custom = custom_explore_fn
+        self._functions = dict(_functions(hyperparam_mutations or {}))
         super().__init__(
             metric,
             mode,
             time_attr=time_attr,
             perturbation_interval=perturbation_interval,
             burn_in_period=burn_in_period,
-            hyperparam_mutations=dict(hyperparam_mutations),
+            hyperparam_mutations=dict(hyperparam_mutations or {}),
             quantile_fraction=quantile_fraction,
             resample_probability=resample_probability,
             perturbation_factors=list(perturbation_factors),
@@ -145,24 +170,88 @@ class PopulationBasedTraining(TrialScheduler):
 
     def spec(self, objects: space.Objects) -> dict[str, Any]:
         mutations = _mutations(self.options["hyperparam_mutations"], objects, "hyperparam_mutations")
-        return {"type": self.type, **self.options, "hyperparam_mutations": mutations}
+        custom = {"custom_explore": True} if self.explorer() else {}
+        return {"type": self.type, **self.options, **custom, "hyperparam_mutations": mutations}
+
+    def complete(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the functions draw, where the configuration has no value."""
+        missing: dict[str, Any] = {}
+        for path, function in self._functions.items():
+            if len(path) == 1 and path[0] not in config:
+                missing[path[0]] = function if isinstance(function, space.Function) else space.Function(function)
+            elif len(path) > 1 and _at(config, path) is None:
+                raise UsageError(f"hyperparam_mutations: config has no value {'/'.join(path)} to begin with")
+        return {**config, **missing}
+
+    def explorer(self) -> Explorer | None:
+        return self._explore if self._functions or self._custom is not None else None
+
+    def _explore(self, config: dict[str, Any]) -> dict[str, Any]:
+        for path, function in self._functions.items():
+            value, inner = _at(config, path), config
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or random.random() < self.options["resample_probability"]:
+                value = _draw(function, config)
+            else:
+                value = type(value)(value * random.choice(self.options["perturbation_factors"]))
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = value
+        return self._custom(config) if self._custom is not None else config
 
 
-def _mutations(given: Mapping[str, Any], objects: space.Objects, where: str) -> dict[str, Any]:
-    found = {}
+class PopulationBasedTrainingReplay(TrialScheduler):
+    """Trains one trial by the schedule of values that a population based training found.
+
+    ``policy_file``: the ``pbt_policy_<id>.txt`` of a trial, which lies in the folder of its experiment. The trial
+    begins with the file's first values (over those of ``config``) and takes the others at their iterations, each after
+    a save.
+    """
+
+    type = "pbt_replay"
+
+    def __init__(self, policy_file: str | os.PathLike[str]) -> None:
+        super().__init__(policy_file=os.path.abspath(_checks.path("policy_file", policy_file)))
+
+
+Path = tuple[str, ...]
+
+
+def _at(config: Any, path: Path) -> Any:
+    """The value at a place, or None."""
+    for key in path:
+        config = config.get(key) if isinstance(config, Mapping) else None
+    return config
+
+
+def _functions(given: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, Callable[..., Any]]]:
+    """The mutations that are functions, with their places."""
+    for key, value in given.items():
+        if isinstance(value, Mapping):
+            yield from _functions(value, (*path, key))
+        elif callable(value):
+            yield (*path, key), value
+
+
+def _mutations(given: Mapping[str, Any], objects: space.Objects, where: str, above: str = "") -> dict[str, Any]:
+    """Those of the runner, by their paths."""
+    found: dict[str, Any] = {}
     for key, value in given.items():
         here = f"{where}[{key!r}]"
-        if callable(value) or isinstance(value, space.Function):
-            raise UnsupportedError(
-                f"{here} is a function; give a list or a domain, such as tune.loguniform(1e-4, 1e-1)"
-            )
         if isinstance(value, Mapping):
-            found[key] = _mutations(value, objects, here)
+            found |= _mutations(value, objects, here, f"{above}{key}/")
         elif isinstance(value, space.Domain | Sequence) and not isinstance(value, str):
-            found[key] = space.encode_value(list(value) if isinstance(value, Sequence) else value, objects, here)
-        else:
-            raise UsageError(f"{here} must be a list or a domain such as tune.uniform(0, 1), received {value!r}")
+            value = list(value) if isinstance(value, Sequence) else value
+            found[above + key] = space.encode_value(value, objects, here)
+        elif not callable(value):
+            raise UsageError(
+                f"{here} must be a list, a domain such as tune.uniform(0, 1) or a function, received {value!r}"
+            )
     return found
+
+
+def _draw(function: Callable[..., Any], config: dict[str, Any]) -> Any:
+    return function(config) if isinstance(function, space.Function) else function()
 
 
 _BY_NAME = {
@@ -174,6 +263,7 @@ _BY_NAME = {
     "median_stopping_rule": MedianStoppingRule,
     "medianstopping": MedianStoppingRule,
     "pbt": PopulationBasedTraining,
+    "pbt_replay": PopulationBasedTrainingReplay,
 }
 
 

@@ -50,6 +50,9 @@ class Search:
     def begin(self, experiment: _pawl.Experiment) -> None:
         """The experiment is open; it may have trials."""
 
+    def widen(self, places: int) -> None:
+        """So many trials can run at a time, on more than this machine."""
+
     def more(self, experiment: _pawl.Experiment) -> None:
         """Adds what may be added now."""
 
@@ -57,8 +60,8 @@ class Search:
         """Nothing runs, and nothing more will come, though the experiment was not told so."""
         return False
 
-    def result(self, experiment: _pawl.Experiment, number: int, result: dict[str, Any]) -> None:
-        """A trial has reported."""
+    def result(self, experiment: _pawl.Experiment, number: int, text: str) -> None:
+        """A trial has reported; its result as JSON, which costs something to read."""
 
     def ended(self, experiment: _pawl.Experiment, number: int, failed: bool) -> None:
         """A trial has ended for good."""
@@ -105,6 +108,9 @@ class Asked(Search):
         metric, mode = plan.document.get("metric"), plan.document.get("mode")
         if hasattr(searcher, "set_search_properties"):
             searcher.set_search_properties(metric, mode, dict(plan.space))
+
+    def widen(self, places: int) -> None:
+        self._most = self._plan.document["max_concurrent"] or max(1, places)
 
     def begin(self, experiment: _pawl.Experiment) -> None:
         counts = experiment.counts()
@@ -161,8 +167,8 @@ class Asked(Search):
         states = experiment.counts()["states"]
         return self._closed and not any(states.get(one, 0) for one in ("PENDING", "RUNNING", "PAUSED"))
 
-    def result(self, experiment: _pawl.Experiment, number: int, result: dict[str, Any]) -> None:
-        self._last[number] = result
+    def result(self, experiment: _pawl.Experiment, number: int, text: str) -> None:
+        result = self._last[number] = _json.loads(text)
         if hasattr(self._searcher, "on_trial_result"):
             self._searcher.on_trial_result(self._names[number], result)
 

@@ -15,16 +15,27 @@ import uuid
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from .. import _files, _metrics
+from .._context import Context
 from .._pawl import UsageError
 from ..checkpoint import Checkpoint as _Checkpoint
-from . import _json
+from . import _json, elsewhere
 
 
 class Checkpoint(_Checkpoint):
-    """A checkpoint of a trial: a folder with any files, which is also a path, or a dict (``from_dict``) to report."""
+    """A checkpoint of a trial: a folder with any files, which is also a path, or a dict (``from_dict``) to report.
+
+    One of a cluster's trials may lie in ``upload_dir`` only: ``fetch`` brings it here, as ``as_directory``,
+    ``to_directory`` and ``to_dict`` do.
+    """
+
+    def fetch(self) -> str:
+        """The folder, with all files in it."""
+        path = os.fspath(self)
+        elsewhere.bring(path)
+        return path
 
     def __fspath__(self) -> str:
         if self.path is None:
@@ -37,7 +48,21 @@ class Checkpoint(_Checkpoint):
     def __hash__(self) -> int:
         return hash(self.path)
 
+    def to_dict(self) -> dict[str, Any]:
+        if self.path is not None:
+            self.fetch()
+        return super().to_dict()
+
+    @contextmanager
+    def as_directory(self) -> Generator[str, None, None]:
+        if self.path is not None:
+            self.fetch()
+        with super().as_directory() as folder:
+            yield folder
+
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
+        if self.path is not None:
+            self.fetch()
         if not self._has_files():
             return super().to_directory(path)
         target = os.path.abspath(path) if path is not None else _new_folder()
@@ -59,33 +84,25 @@ class TrialEnded(SystemExit):
 
 
 @dataclass(frozen=True)
-class TrialContext:
+class TrialContext(Context):
     """Who a trial is."""
 
-    experiment_name: str
-    trial_name: str
-    trial_id: str
-    trial_dir: str
     trial_resources: Mapping[str, float] = field(default_factory=dict)
-
-    def get_experiment_name(self) -> str:
-        return self.experiment_name
-
-    def get_trial_name(self) -> str:
-        return self.trial_name
-
-    def get_trial_id(self) -> str:
-        return self.trial_id
-
-    def get_trial_dir(self) -> str:
-        return self.trial_dir
 
     def get_trial_resources(self) -> Mapping[str, float]:
         return self.trial_resources
 
 
-class Channel:
-    """The trial's end of the socket. Several threads may send; one asks."""
+class Channel(Protocol):
+    """The trial's way to whoever runs it."""
+
+    def send(self, message: Mapping[str, Any]) -> None: ...
+
+    def receive(self) -> dict[str, Any]: ...
+
+
+class SocketChannel:
+    """The trial's end of the socket. Several threads may send; one waits for answers."""
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
@@ -100,16 +117,11 @@ class Channel:
             except OSError:
                 raise TrialEnded("the runner is gone") from None
 
-    def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Sends, and waits for the answer."""
-        self.send(message)
+    def receive(self) -> dict[str, Any]:
         line = self._lines.readline()
         if not line.endswith(b"\n"):
             raise TrialEnded("the runner is gone")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise UsageError(f"report: {answer['error']}")
-        return dict(answer)
+        return dict(json.loads(line))
 
 
 class Session:
@@ -129,7 +141,10 @@ class Session:
             self._take(checkpoint)
         name, self._waiting = self._waiting, None
         self._saved = name is not None
-        answer = self._channel.ask({"report": row, "checkpoint": name})
+        self._channel.send({"report": row, "checkpoint": name})
+        answer = self._channel.receive()
+        if "error" in answer:
+            raise UsageError(f"report: {answer['error']}")
         if name is not None:
             self.checkpoint = Checkpoint(os.path.join(self.context.trial_dir, name))
         self.save_wanted = bool(answer.get("save"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,6 +38,29 @@ def _whole(name: str, value: object, least: int) -> int:
 
 
 _RESOURCES = {"cpu": "cpu", "CPU": "cpu", "gpu": "gpu", "GPU": "gpu", "memory": "memory_bytes"}
+_ENGINES = ("local", "ray")
+
+
+def engine_of(engine: object) -> str:
+    """What runs the trials: what was asked for, else Ray in a process that has joined a cluster, else this machine."""
+    if engine is None:
+        ray = sys.modules.get("ray")
+        return "ray" if ray is not None and hasattr(ray, "is_initialized") and ray.is_initialized() else "local"
+    if not isinstance(engine, str) or engine not in _ENGINES:
+        raise UsageError(f'engine must be "local", "ray" or None, received {engine!r}')
+    return engine
+
+
+def custom_of(given: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, dict[str, float]]:
+    """Resources of this machine, and those that only a cluster has: by their names, or in "custom_resources"."""
+    if not isinstance(given, Mapping):
+        return given, {}
+    custom = {name: value for name, value in given.items() if name not in _RESOURCES and name != "custom_resources"}
+    custom |= given.get("custom_resources") or {}
+    for name, value in custom.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+            raise UsageError(f"resources_per_trial: {name} must be a number of 0 or more, received {value!r}")
+    return {name: value for name, value in given.items() if name in _RESOURCES}, custom
 
 
 def resources_of(given: Mapping[str, Any] | None) -> dict[str, float]:
@@ -64,6 +88,13 @@ class Plan:
     stopper: stopper.Stopper | None
     sync: SyncConfig
     resources: dict[str, float] = field(default_factory=dict)
+    engine: str = "local"
+    local: str = ""  # the folder as it was given, maybe below ~, which each machine has its own of
+    custom: dict[str, float] = field(default_factory=dict)  # resources that only a cluster has
+    forks: bool = False  # trials are forks of a process that has loaded what they need
+    allow_pickle: bool = False
+    explorer: schedulers.Explorer | None = None  # functions of a population's scheduler
+    given: str | None = None  # a checkpoint that all trials begin with
 
 
 def _metric(
@@ -114,6 +145,11 @@ def _sync(config: SyncConfig | None) -> SyncConfig:
     return config or SyncConfig()
 
 
+def may_fork(resources: Mapping[str, float]) -> bool:
+    """Devices that were opened before a fork are of no use after it."""
+    return resources.get("gpu", 0) == 0
+
+
 def again(folder: str, space_: Mapping[str, Any] | None, sync: SyncConfig) -> Plan:
     """That of an experiment that is there. ``space_``: the one that it began with, where values are in it that JSON
     cannot hold."""
@@ -123,7 +159,9 @@ def again(folder: str, space_: Mapping[str, Any] | None, sync: SyncConfig) -> Pl
     if space_ is not None:
         document["space"] = space.encode(space_, objects)
     document |= {"name": os.path.basename(folder), "local_dir": os.path.dirname(folder)}
-    return Plan(document, folder, objects, space_ or {}, None, sync, document["resources"])
+    plan = Plan(document, folder, objects, space_ or {}, None, sync, document["resources"], engine_of(None))
+    plan.local, plan.forks = folder, may_fork(plan.resources)
+    return plan
 
 
 def make(what: Any, o: Mapping[str, Any]) -> Plan:
@@ -136,12 +174,17 @@ def make(what: Any, o: Mapping[str, Any]) -> Plan:
         raise UnsupportedError(f"scheduler must be one of pawl.tune.schedulers, received {scheduler!r}")
     if not isinstance(config, Mapping):
         raise UsageError(f"config must be a dict, received {config!r}")
+    config = scheduler.complete(config) if scheduler is not None else config
     objects = space.Objects()
     metric, mode = _metric(o["metric"], o["mode"], scheduler)
     limits, stop = stopper.split(o["stop"])
     given = o["search_alg"] is not None or any(True for _ in space.functions(config))
     folder = _folder(o["name"] or default_name(what), o["local_dir"])
-    resources = resources_of(o["resources_per_trial"] or getattr(what, "resources", None))
+    wanted, custom = o["resources_per_trial"] or getattr(what, "resources", None), dict[str, float]()
+    engine = engine_of(o.get("engine"))
+    if engine == "ray":
+        wanted, custom = custom_of(wanted)
+    resources = resources_of(wanted)
     keep = o["keep_checkpoints_num"]
     sync = _sync(o["sync_config"])
     document: dict[str, Any] = {
@@ -169,4 +212,9 @@ def make(what: Any, o: Mapping[str, Any]) -> Plan:
         document |= {"metric": metric, "mode": mode}
     if scheduler is not None:
         document["scheduler"] = scheduler.spec(objects)
-    return Plan(document, folder, objects, config, stop, sync, resources)
+    explorer = scheduler.explorer() if scheduler is not None else None
+    local = os.path.join(os.fspath(o["local_dir"] or "~/ray_results"), os.path.basename(folder))
+    local = local if local.startswith("~") else folder
+    plan = Plan(document, folder, objects, config, stop, sync, resources, engine, local, custom)
+    plan.explorer = explorer
+    return plan

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _pickled
+from .. import _pickled, _pickles
 from .._pawl import UsageError
 from ..checkpoint import load, save
 from .session import Session
@@ -25,8 +25,8 @@ class Trainable:
     """A training by steps. A subclass has ``setup``, ``step``, ``save_checkpoint`` and ``load_checkpoint``.
 
     ``step`` returns a dict of results; ``done: True`` in it ends the trial. ``save_checkpoint`` writes files into the
-    folder, or returns a dict (tensors, numbers, texts, lists and dicts of them), which ``load_checkpoint`` is given
-    back; else it is given the folder.
+    folder, or returns a dict (tensors, numbers, texts, lists and dicts of them; anything with ``allow_pickle=True`` of
+    tune.run), which ``load_checkpoint`` is given back; else it is given the folder.
     """
 
     def __init__(self, config: dict[str, Any] | None = None, session: Session | None = None) -> None:
@@ -35,6 +35,7 @@ class Trainable:
         self._iteration = 0
         self._time_total = 0.0
         self._restored = False
+        self._allow_pickle = False
         self.setup(self.config)
 
     # ---- what a subclass has ----
@@ -113,7 +114,7 @@ class Trainable:
                     f"{type(self).__name__}.save_checkpoint must write files or return a dict, but did both"
                 )
             os.rmdir(checkpoint_dir)  # save makes it
-            save(found, checkpoint_dir)
+            save(_pickles.wrap(found) if self._allow_pickle else found, checkpoint_dir)
             notes["kind"] = "dict"
         elif isinstance(found, str):
             notes["path"] = self._inside(found, checkpoint_dir)
@@ -138,7 +139,7 @@ class Trainable:
         folder = os.fspath(checkpoint_path)
         notes = _notes(folder)
         if notes.get("kind") == "dict":
-            self.load_checkpoint(load(folder))
+            self.load_checkpoint(_pickles.unwrap(load(folder), self._allow_pickle))
         else:
             self.load_checkpoint(os.path.join(folder, notes["path"]) if notes.get("path") else folder)
         self._iteration = int(notes.get("iteration", 0))
@@ -229,7 +230,7 @@ def call_function(wrapped: Wrapped, session: Session, report: Callable[..., None
     return function(session.config, **more)
 
 
-def make_class(wrapped: Wrapped, session: Session) -> Trainable:
+def make_class(wrapped: Wrapped, session: Session, allow_pickle: bool = False) -> Trainable:
     """The object that a trial steps."""
     kind: Any = wrapped.trainable
     if wrapped.arguments:
@@ -242,6 +243,7 @@ def make_class(wrapped: Wrapped, session: Session) -> Trainable:
         WithParameters.__name__ = kind.__name__
         kind = WithParameters
     made: Trainable = kind(session.config, session)
+    made._allow_pickle = allow_pickle
     return made
 
 
@@ -259,6 +261,7 @@ class Job:
     restore: str | None = None  # a checkpoint for trials that have none of their own
     freq: int = 0  # classes: a checkpoint every so many steps
     at_end: bool = False
+    allow_pickle: bool = False  # in checkpoints of classes
 
     def payload(self, config: Mapping[str, Any]) -> bytes:
         """As bytes for job_of, with the places of modules, which must be known before these can be loaded."""

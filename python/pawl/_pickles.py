@@ -6,8 +6,8 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-from .. import _pawl
-from .._pawl import UnsupportedError
+from . import _pawl
+from ._pawl import UnsupportedError
 
 _MARK = "pawl.pickle"
 

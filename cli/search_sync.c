@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * search_sync: see search_sync.h. Called by cmd_tune.c; calls pawl_syncer. One thread, which syncs when it is asked to,
+ * and every period_s. What goes wrong on the way costs the search nothing: the next sync brings what is missing, and
+ * the last one says so if it does not.
+ */
+#include "search_sync.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#define SYNC_REST_MS 1000 /* between two syncs */
+
+struct search_sync {
+	struct cli *cli;
+	const char *folder, *place;
+	bool own_way; /* no command: it can say that there is nothing */
+	double period_s;
+	struct pawl_syncer *syncer;
+	pthread_t thread;
+	bool running;
+
+	pthread_mutex_t lock; /* guards all below */
+	pthread_cond_t changed;
+	bool asked, stop;
+	struct pawl_meter meter; /* of the thread's syncs */
+};
+
+/* The place with the search's name behind it; the options of a URL stay at its end. */
+static const char *
+place_of(struct cli *cli, const char *upload_dir, const char *name)
+{
+	size_t len = strstr(upload_dir, "://") != NULL ? strcspn(upload_dir, "?") : strlen(upload_dir), kept = len;
+
+	while (kept > 1 && upload_dir[kept - 1] == '/')
+		kept--;
+	return keep_printf(&cli->keep, "%.*s/%s%s", (int)kept, upload_dir, name, upload_dir + len);
+}
+
+static const char *
+text_of(const json_t *object, const char *key)
+{
+	return json_string_value(json_object_get(object, key));
+}
+
+static int
+make(struct cli *cli, const json_t *document, struct search_sync **ret, struct pawl_error *err)
+{
+	const json_t *sync = json_object_get(document, "sync");
+	const char *to = text_of(sync, "upload_dir"), *command = text_of(sync, "syncer");
+	struct pawl_syncer_opts opts = PAWL_SYNCER_OPTS_INIT;
+	struct search_sync *s;
+	int rc;
+
+	*ret = NULL;
+	if (to == NULL || command == NULL)
+		return 0;
+	s = keep_alloc(&cli->keep, 1, sizeof(*s));
+	s->cli = cli;
+	s->own_way = strcmp(command, "auto") == 0;
+	s->period_s = json_number_value(json_object_get(sync, "period_s"));
+	s->folder = keep_printf(&cli->keep, "%s/%s", text_of(document, "local_dir"), text_of(document, "name"));
+	s->place = place_of(cli, to, text_of(document, "name"));
+	opts.command = s->own_way ? NULL : keep_printf(&cli->keep, "%s", command);
+	rc = pawl_syncer_open(s->folder, s->place, &opts, &s->syncer, err);
+	if (rc < 0)
+		return rc;
+	(void)pthread_mutex_init(&s->lock, NULL);
+	(void)pthread_cond_init(&s->changed, NULL);
+	*ret = s;
+	return 0;
+}
+
+int
+search_sync_open(struct cli *cli, const char *document, struct search_sync **ret, struct pawl_error *err)
+{
+	json_t *object = json_loads(document, 0, NULL);
+	int rc = make(cli, object, ret, err);
+
+	json_decref(object);
+	return rc;
+}
+
+const char *
+search_sync_place(const struct search_sync *s)
+{
+	return s->place;
+}
+
+/* One sync that the person in front waits for, and may end. */
+static int
+sync_now(struct search_sync *s, bool down, struct pawl_error *err)
+{
+	struct pawl_meter meter = {0};
+	int rc;
+
+	work_begin(s->cli->work, down ? "fetching the search" : "syncing", &meter, 0);
+	rc = down ? pawl_syncer_down(s->syncer, &meter, NULL, err) : pawl_syncer_up(s->syncer, &meter, NULL, err);
+	work_end(s->cli->work);
+	return rc;
+}
+
+static bool
+lies_here(struct search_sync *s)
+{
+	return access(keep_printf(&s->cli->keep, "%s/experiment.json", s->folder), F_OK) == 0;
+}
+
+/* A host that rsync reaches, which pawl cannot look at. */
+static bool
+is_of_rsync(const char *place)
+{
+	return strstr(place, "://") == NULL && place[strcspn(place, ":/")] == ':';
+}
+
+int
+search_sync_check(struct search_sync *s, struct pawl_error *err)
+{
+	if (s == NULL || !s->own_way || lies_here(s) || is_of_rsync(s->place))
+		return 0;
+	if (pawl_kind_of(s->place, NULL) <= PAWL_KIND_NOTHING) /* an error comes again, when it is synced to */
+		return 0;
+	return cli_error(err, PAWL_EEXISTS, "%s: something is there already, which a new search would write over",
+	                 s->place);
+}
+
+int
+search_sync_fetch(struct search_sync *s, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	int rc;
+
+	if (s == NULL || lies_here(s))
+		return 0;
+	rc = sync_now(s, true, &why);
+	if (rc == PAWL_ENOTFOUND || (rc < 0 && rc != PAWL_ECANCELLED && !s->own_way)) {
+		cli_note(s->cli, "nothing was fetched from %s: %s", s->place, why.message);
+		return 0;
+	}
+	if (rc == 0 && lies_here(s))
+		cli_note(s->cli, "fetched from %s", s->place);
+	return rc < 0 ? cli_error(err, rc, "%s", why.message) : 0;
+}
+
+static void
+add_ms(struct timespec *t, double ms)
+{
+	const double whole = (double)(int64_t)(ms / 1e3);
+
+	t->tv_sec += (time_t)whole;
+	t->tv_nsec += (long)((ms - whole * 1e3) * 1e6);
+	t->tv_sec += t->tv_nsec / 1000000000L;
+	t->tv_nsec %= 1000000000L;
+}
+
+/* Until somebody asks (if that counts now), the time is over, or it is to stop; with the lock held. */
+static void
+rest(struct search_sync *s, double ms, bool may_be_asked)
+{
+	struct timespec until;
+	int rc = 0;
+
+	(void)clock_gettime(CLOCK_REALTIME, &until);
+	add_ms(&until, ms);
+	while (rc != ETIMEDOUT && !s->stop && !(may_be_asked && s->asked))
+		rc = pthread_cond_timedwait(&s->changed, &s->lock, &until);
+}
+
+static void *
+work(void *arg)
+{
+	struct search_sync *s = arg;
+
+	(void)pthread_mutex_lock(&s->lock);
+	while (!s->stop) {
+		rest(s, SYNC_REST_MS, false);
+		rest(s, s->period_s > 0 && s->period_s < 1e6 ? s->period_s * 1e3 : 1e9, true);
+		if (s->stop)
+			break;
+		s->asked = false;
+		(void)pthread_mutex_unlock(&s->lock);
+		(void)pawl_syncer_up(s->syncer, &s->meter, NULL, NULL); /* the last one tells what does not come over */
+		(void)pthread_mutex_lock(&s->lock);
+	}
+	(void)pthread_mutex_unlock(&s->lock);
+	return NULL;
+}
+
+int
+search_sync_begin(struct search_sync *s, struct pawl_error *err)
+{
+	int rc = s != NULL ? sync_now(s, false, err) : 0;
+
+	if (s == NULL || rc < 0)
+		return rc;
+	rc = pthread_create(&s->thread, NULL, work, s);
+	if (rc != 0)
+		return cli_error(err, PAWL_ENOMEM, "no thread to sync with: %s", strerror(rc));
+	s->running = true;
+	return 0;
+}
+
+void
+search_sync_request(struct search_sync *s)
+{
+	if (s == NULL)
+		return;
+	(void)pthread_mutex_lock(&s->lock);
+	s->asked = true;
+	(void)pthread_cond_signal(&s->changed);
+	(void)pthread_mutex_unlock(&s->lock);
+}
+
+static void
+stop(struct search_sync *s, bool at_once)
+{
+	if (!s->running)
+		return;
+	(void)pthread_mutex_lock(&s->lock);
+	s->stop = true;
+	(void)pthread_cond_signal(&s->changed);
+	(void)pthread_mutex_unlock(&s->lock);
+	if (at_once)
+		__atomic_store_n(&s->meter.cancel, 1, __ATOMIC_RELAXED);
+	(void)pthread_join(s->thread, NULL);
+	s->running = false;
+}
+
+int
+search_sync_end(struct search_sync *s, struct pawl_error *err)
+{
+	if (s == NULL)
+		return 0;
+	stop(s, false);
+	return sync_now(s, false, err);
+}
+
+void
+search_sync_close(struct search_sync **s)
+{
+	if (*s == NULL)
+		return;
+	stop(*s, true);
+	pawl_syncer_close((*s)->syncer);
+	(void)pthread_cond_destroy(&(*s)->changed);
+	(void)pthread_mutex_destroy(&(*s)->lock);
+	*s = NULL;
+}

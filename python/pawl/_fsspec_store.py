@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file system of fsspec as a store of the library, for URLs that it has no engine for.
+
+Called by py_stores.c, from any thread and several at a time; keys are relative paths. Nothing is decided here: each
+method is one operation, and what it raises becomes a code by ``code_of``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import posixpath
+import threading
+import uuid
+from typing import Any
+
+from . import _pawl
+
+_TIMES = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
+# The first that fits counts.
+_CODES: tuple[tuple[type[BaseException], type[_pawl.PawlError]], ...] = (
+    (FileNotFoundError, _pawl.NotFoundError),
+    (NotADirectoryError, _pawl.NotFoundError),
+    (FileExistsError, _pawl.ExistsError),
+    (PermissionError, _pawl.AccessError),
+    (TimeoutError, _pawl.TimeoutError),
+    (ConnectionError, _pawl.TransientError),
+    (EOFError, _pawl.CorruptError),
+    (MemoryError, _pawl.OutOfMemoryError),
+    (NotImplementedError, _pawl.UnsupportedError),
+    (ImportError, _pawl.UsageError),
+    (ValueError, _pawl.UsageError),
+)
+_MAGIC = frozenset("*?[")
+
+
+def code_of(error: BaseException) -> int:
+    """The library's code for what an operation has raised."""
+    code = getattr(error, "code", None)
+    if isinstance(error, _pawl.PawlError) and isinstance(code, int):
+        return code
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return _pawl.NoSpaceError.code
+    for kind, ours in _CODES:
+        if isinstance(error, kind):
+            return ours.code
+    # What ends a program says nothing of what is stored.
+    return (_pawl.StorageError if isinstance(error, Exception) else _pawl.CancelledError).code
+
+
+def _seconds(info: dict[str, Any]) -> float:
+    for name in _TIMES:
+        value = info.get(name)
+        if isinstance(value, datetime.datetime):
+            return value.timestamp()
+        if isinstance(value, int | float):
+            return float(value)
+    return 0.0
+
+
+def _entry(info: dict[str, Any]) -> tuple[str, int, int, bool]:
+    folder = info.get("type") == "directory"
+    name = posixpath.basename(str(info["name"]).rstrip("/"))
+    return name, 0 if folder else int(info.get("size") or 0), int(_seconds(info) * 1e9), folder
+
+
+def _is_text(name: str) -> bool:
+    """Others may have put there what cannot be told to the library, and is none of its names."""
+    try:
+        return b"\0" not in name.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+class Store:
+    """One root."""
+
+    def __init__(self, url: str, create: bool) -> None:
+        try:
+            import fsspec  # type: ignore[import-untyped, unused-ignore]
+        except ImportError:
+            raise _pawl.UsageError(
+                "unknown kind of store; URLs like it go through fsspec, which is not installed (pip install fsspec)"
+            ) from None
+        from fsspec.asyn import AsyncFileSystem  # type: ignore[import-untyped, unused-ignore]
+        from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped, unused-ignore]
+
+        self.fs, root = fsspec.core.url_to_fs(url)
+        self.root = str(root).rstrip("/")
+        kind = type(self.fs)
+        self.can_copy = (
+            getattr(kind, "_cp_file", None) is not AsyncFileSystem._cp_file
+            if isinstance(self.fs, AsyncFileSystem)
+            else kind.cp_file is not AbstractFileSystem.cp_file
+        )
+        # A file that is being written is seen there, and has a move of its own.
+        self._aside = kind.mv is not AbstractFileSystem.mv
+        # Others, such as the one in memory, may share one position among all who read an object.
+        alone = isinstance(self.fs, AsyncFileSystem) or "file" in self._protocols()
+        self._turn: Any = (
+            contextlib.nullcontext() if alone else self.fs.__dict__.setdefault("_pawl_turn", threading.RLock())
+        )
+        self._made: set[str] = set()
+        if create:
+            self._make(self.root)
+        elif not self.fs.exists(self.root or "/"):
+            raise FileNotFoundError("there is no such folder")
+
+    def _protocols(self) -> tuple[str, ...]:
+        names = self.fs.protocol
+        return (names,) if isinstance(names, str) else tuple(names)
+
+    def _path(self, key: str) -> str:
+        return f"{self.root}/{key}" if key else self.root
+
+    def _make(self, folder: str) -> None:
+        if folder and folder not in self._made:
+            with self._turn:
+                self.fs.makedirs(folder, exist_ok=True)
+            self._made.add(folder)
+
+    def put(self, key: str, data: bytes) -> None:
+        path = self._path(key)
+        folder, name = posixpath.split(path)
+        self._make(folder)
+        with self._turn:
+            if not self._aside:
+                self.fs.pipe_file(path, data)
+                return
+            aside = f"{folder}/.{name[:100]}.{uuid.uuid4().hex}.tmp"
+            try:
+                self.fs.pipe_file(aside, data)
+                self.fs.mv(aside, path)
+            except BaseException:
+                with contextlib.suppress(Exception):
+                    self.fs.rm_file(aside)
+                raise
+
+    def upload(self, key: str, source: str, nbytes: int) -> None:
+        path = self._path(key)
+        self._make(posixpath.dirname(path))
+        with self._turn:
+            self.fs.put_file(source, path)
+            self.fs.invalidate_cache()
+            found = self.fs.info(path).get("size")
+        if found is not None and int(found) != nbytes:
+            raise OSError(f"has {found} bytes, expected {nbytes}")
+
+    def get(self, key: str, most: int) -> bytes:
+        path = self._path(key)
+        with self._turn:
+            self.fs.invalidate_cache()
+            info = self.fs.info(path)
+            if info.get("type") == "directory":
+                raise FileNotFoundError("there is no such object")
+            if int(info.get("size") or 0) > most:
+                raise _pawl.LimitError("is too long")
+            return bytes(self.fs.cat_file(path))
+
+    def read(self, key: str, offset: int, into: memoryview) -> None:
+        with self._turn:
+            data = self.fs.cat_file(self._path(key), start=offset, end=offset + len(into))
+        if len(data) != len(into):
+            raise EOFError(f"has {len(data)} bytes at {offset}, expected {len(into)}")
+        into[:] = data
+
+    def stat(self, key: str) -> tuple[str, int, int, bool]:
+        with self._turn:
+            self.fs.invalidate_cache()
+            return _entry(self.fs.info(self._path(key)))
+
+    def list(self, folder: str) -> list[tuple[str, int, int, bool]]:
+        path = self._path(folder)
+        with self._turn:
+            self.fs.invalidate_cache()
+            found = self.fs.ls(path or "/", detail=True)
+            own = path.strip("/")
+            rows = [_entry(info) for info in found if str(info["name"]).strip("/") != own]
+            if not rows and folder and self.fs.info(path)["type"] != "directory":
+                raise FileNotFoundError("is no folder")
+        return [row for row in rows if _is_text(row[0])]
+
+    def remove(self, key: str, folder: bool) -> None:
+        path = self._path(key)
+        with self._turn:
+            if folder:
+                made = list(self._made)  # at once: others may add to it meanwhile
+                self._made.difference_update(one for one in made if one == path or one.startswith(f"{path}/"))
+                self.fs.invalidate_cache()
+                self._remove_tree(path)
+            else:
+                self.fs.rm_file(path)
+
+    def _remove_tree(self, path: str) -> None:
+        if _MAGIC.isdisjoint(path):
+            self.fs.rm(path, recursive=True)
+            return
+        # Many would take it for a pattern, and remove what it fits, which is not ours.
+        found = self.fs.find(path, withdirs=True, detail=True)
+        folders = {str(name) for name, info in found.items() if info.get("type") == "directory"} | {path}
+        for name in found:
+            if name not in folders:
+                self.fs.rm_file(name)
+        for name in sorted(folders, reverse=True):
+            with contextlib.suppress(OSError, NotImplementedError):  # where there are no folders
+                self.fs.rmdir(name)
+
+    def copy(self, source: str, target: str) -> None:
+        path = self._path(target)
+        self._make(posixpath.dirname(path))
+        with self._turn:
+            self.fs.cp_file(self._path(source), path)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The thread of a worker that says that it lives, and hears what the driver and the other workers say."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+from .. import _pawl, _signals
+from .._signals import REQUEUE_EXIT_CODE
+from .channel import Channel
+from .engine import Job
+from .session import Session
+
+_log = logging.getLogger("pawl")
+
+
+class Beat(threading.Thread):
+    """Says that this process lives. Ends it where the driver is gone, and where the agent ends the group."""
+
+    def __init__(self, job: Job, watch: _pawl.Watch, session: list[Session]) -> None:
+        super().__init__(name="pawl-beat", daemon=True)
+        self._job, self._watch, self._who = job, watch, session
+        self._rank, self._parent = os.environ["RANK"], os.getppid()
+        self._answered = False
+        self._first: tuple[Any, float] = (None, 0.0)  # rank 0's last sign of life, and when it came
+        self._over = threading.Event()
+
+    def stop(self) -> None:
+        """The training is over, the process goes on."""
+        self._over.set()
+        self.join()
+
+    def run(self) -> None:
+        try:
+            channel = Channel.join(self._job.host, self._job.port, self._job.channel or self._job.attempt)
+            while not self._over.is_set():
+                channel.count(f"beat/{self._rank}")
+                if not self._answered and channel.has("ask"):
+                    self._answered = True
+                    channel.put(f"where/{self._rank}", place_of(threading.main_thread()))
+                for session in self._who:
+                    session.listen(channel)
+                self._end_if_told(channel)
+                for _ in range(5):
+                    if self._over.wait(0.1):
+                        return
+                    if not self._job.launched and self._watch.signal and self._watch.sender == self._parent:
+                        for session in self._who:
+                            session.settle(3)
+                        os._exit(143)
+        except RuntimeError:  # the store is gone, and with it the driver
+            if not self._over.is_set():
+                os._exit(1)
+
+    def _end_if_told(self, channel: Channel) -> None:
+        """Without an agent that ends processes each of them does so by itself."""
+        if not self._job.launched:
+            return
+        if (why := channel.get("end")) is not None and why["rank"] != int(self._rank):
+            _log.error("rank %s ends: %s", self._rank, why["words"])
+            channel.put(f"heard/{self._rank}", 1)
+            if self._rank == "0":  # with it goes the store
+                channel.wait_heard(self._job.world_size, 3)
+            for session in self._who:
+                session.settle(3)
+            os._exit(1)
+        beat, now = channel.get("beat/0"), time.monotonic()
+        if beat != self._first[0]:
+            self._first = (beat, now)
+        gone = beat is not None and now - self._first[1] > self._job.heartbeat_timeout
+        if gone and not any(channel.has(f"{key}/0") for key in ("done", "left", "error")):
+            _log.error("rank %s ends: rank 0 gave no sign of life for %g s", self._rank, self._job.heartbeat_timeout)
+            os._exit(1)
+        left = self._watch.seconds_left
+        if self._watch.signal and left is not None and left < 0.5:
+            os._exit(REQUEUE_EXIT_CODE)
+
+
+def place_of(thread: threading.Thread) -> str:
+    """Where a thread is: the innermost line of the program, that of a library if there is none."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    frames = traceback.extract_stack(frame) if frame is not None else []
+    own = [
+        one
+        for one in frames
+        if not one.filename.startswith((sys.prefix, sys.base_prefix, os.path.dirname(__file__), "<"))
+    ]
+    if not frames:
+        return ""
+    at = (own or frames)[-1]
+    return f"{at.name} ({os.path.basename(at.filename)}:{at.lineno})"
+
+
+def start(job: Job) -> tuple[_pawl.Watch, Channel, list[Session], Beat]:
+    watch = _signals.acquire(job.grace_seconds or 0.0)
+    channel = Channel.join(job.host, job.port, job.channel or job.attempt)
+    channel.put(f"pid/{os.environ['RANK']}", os.getpid())
+    found: list[Session] = []
+    beat = Beat(job, watch, found)
+    beat.start()
+    return watch, channel, found, beat

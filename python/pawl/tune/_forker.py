@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What trials of a function or a class have in common, loaded once: a process that the runner starts, and that forks
+one for each trial. What they say to each other: tune/forker.h.
+
+A fork has no threads but the one that forked, so this process has none: where what it is to load starts some, it begins
+again without loading that, and every trial loads it by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from typing import NoReturn
+
+from . import _worker, session, trainable
+
+_FD = 3
+_PLAIN = "--plain"
+_MOST_BYTES = 8 << 20
+
+
+def _threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+class _Loaded:
+    """The job of all trials; loaded anew in a trial where the file has been replaced since."""
+
+    def __init__(self) -> None:
+        self._path = os.environ[trainable.PAYLOAD]
+        self._sign = self._signature()
+        self._job: trainable.Job | None = None
+
+    def _signature(self) -> tuple[int, int]:
+        found = os.stat(self._path)
+        return found.st_ino, found.st_mtime_ns
+
+    def load(self) -> None:
+        with contextlib.suppress(BaseException):  # a trial meets the same error, and tells of it
+            self._job = self._read()
+
+    def _read(self) -> trainable.Job:
+        with open(self._path, "rb") as file:
+            return trainable.job_of(file.read())
+
+    def job(self) -> trainable.Job:
+        return self._job if self._job is not None and self._sign == self._signature() else self._read()
+
+
+class _Forker:
+    def __init__(self, control: socket.socket, loaded: _Loaded) -> None:
+        self._control, self._loaded = control, loaded
+        self._children: set[int] = set()
+        self._wake, waker = socket.socketpair()
+        for one in (self._wake, waker):
+            one.setblocking(False)
+        self._waker = waker
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        while True:
+            ready = select.select([self._control, self._wake], [], [])[0]
+            if self._wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    self._wake.recv(4096)
+            self._tell_ends()
+            if self._control in ready and not self._hear():
+                return
+
+    def _say(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            self._control.send(text.encode())
+
+    def _tell_ends(self) -> None:
+        for pid in list(self._children):
+            found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is not None:
+                self._children.discard(pid)
+                status = found.si_status << 8 if found.si_code == os.CLD_EXITED else found.si_status
+                self._say(f"over {pid} {status}")
+
+    def _is_alone(self) -> bool:
+        """Has the other end been closed? What it has asked for before, nobody waits for, or somebody else does."""
+        look = select.poll()
+        look.register(self._control, 0)
+        return any(events & select.POLLHUP for _, events in look.poll(0))
+
+    def _hear(self) -> bool:
+        data, fds, _, _ = socket.recv_fds(self._control, _MOST_BYTES, 3)
+        if not data or self._is_alone():
+            return False
+        what, _, rest = data.decode().partition(" ")
+        if what == "reap":
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(int(rest), 0)
+            self._children.discard(int(rest))
+            return True
+        try:
+            self._fork(json.loads(rest)["env"], fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return True
+
+    def _fork(self, env: list[str], fds: list[int]) -> None:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._say(f"no {error}")
+            return
+        if pid == 0:
+            self._be(env, fds)
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
+        self._children.add(pid)
+        self._say(f"pid {pid}")
+
+    def _be(self, env: list[str], fds: list[int]) -> NoReturn:
+        """The trial, from here to its end."""
+        status = 1
+        try:
+            os.setpgid(0, 0)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for one in (self._control, self._wake, self._waker):
+                one.close()
+            spare = [os.dup(fd) for fd in fds]  # none of them is in the way of another one's place
+            for fd in fds:
+                os.close(fd)
+            for fd, place in zip(spare, (_FD, 1, 2), strict=True):
+                if fd != place:
+                    os.dup2(fd, place)
+                    os.close(fd)
+            os.environ.clear()
+            os.environ.update(dict(one.split("=", 1) for one in env))
+            _draw_anew()
+            status = _worker.work(self._loaded.job, session.SocketChannel(_FD))[0]
+        finally:
+            with contextlib.suppress(BaseException):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(status)
+
+
+def _draw_anew() -> None:
+    """Generators that a process begins with from the system; random does it by itself."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and "numpy.random" in sys.modules:
+        numpy.random.seed()
+
+
+def main(plain: bool) -> int:
+    control = socket.socket(fileno=_FD)
+    loaded = _Loaded()
+    if not plain:
+        loaded.load()
+        if _threads() > 1:
+            os.set_inheritable(_FD, True)
+            os.execv(sys.executable, [sys.executable, "-m", "pawl.tune._forker", _PLAIN])
+    gc.collect()
+    gc.freeze()  # what is shared stays shared
+    _Forker(control, loaded).serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] == [_PLAIN]))

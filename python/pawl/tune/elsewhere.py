@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of trials that lie at another place (``upload_dir``) and not here: here a folder with one note in it
+stands for each, which the experiment keeps, clones and removes as it does with others."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+
+from .. import _checks, _files
+from .._pawl import UnsupportedError
+from ..syncer import SyncConfig, Syncer
+
+NOTE = ".elsewhere.json"
+
+
+def place_of(sync: SyncConfig, experiment: str, *names: str) -> str:
+    """Where a folder of an experiment is synced to, below upload_dir."""
+    whole = _checks.path("upload_dir", sync.upload_dir)
+    base, mark, options = whole.partition("?") if "://" in whole else (whole, "", "")
+    parts = [base.rstrip("/"), os.path.basename(experiment.rstrip("/")), *map(os.path.basename, names)]
+    return "/".join(parts) + mark + options
+
+
+def send(sync: SyncConfig, place: str, folder: str) -> None:
+    syncer = Syncer(folder, sync, remote=place)
+    try:
+        syncer.up()
+    finally:
+        syncer.close()
+
+
+def fetch(sync: SyncConfig, place: str, folder: str) -> None:
+    """Brings what is at a place into a new folder."""
+    syncer = Syncer(folder, sync, remote=place)
+    try:
+        syncer.down()
+    finally:
+        syncer.close()
+    if os.path.lexists(note := os.path.join(folder, NOTE)):
+        os.unlink(note)
+
+
+def stand_in(folder: str, place: str, sync: SyncConfig) -> None:
+    """Makes the folder that stands for a checkpoint."""
+    command = sync.syncer if isinstance(sync.syncer, str) else None
+    above, name = os.path.split(folder)
+    partial = os.path.join(above, f".{name}.{uuid.uuid4().hex[:8]}.partial")
+    os.mkdir(partial)
+    with open(os.path.join(partial, NOTE), "w", encoding="utf-8") as file:
+        json.dump({"place": place, "syncer": command, "shell": sync.shell}, file)
+    _files.publish(partial, folder)
+
+
+def note_of(folder: str) -> dict[str, object] | None:
+    """What stands for the checkpoint that is not here; None: it is here."""
+    if not os.path.isdir(folder) or os.listdir(folder) != [NOTE]:
+        return None
+    with open(os.path.join(folder, NOTE), encoding="utf-8") as file:
+        return dict(json.load(file))
+
+
+def bring(folder: str) -> None:
+    """Brings a checkpoint here, if something else stands for it."""
+    note = note_of(folder)
+    if note is None:
+        return
+    syncer = note["syncer"]
+    if not isinstance(syncer, str):
+        raise UnsupportedError(f"{folder} lies at {note['place']}, where a function brought it: fetch it from there")
+    above, name = os.path.split(os.path.abspath(folder))
+    partial = os.path.join(above, f".{name}.{uuid.uuid4().hex[:8]}.partial")
+    fetch(SyncConfig(syncer=syncer, shell=bool(note["shell"])), str(note["place"]), partial)
+    _files.publish(partial, folder)
+
+
+def files_of(folder: str) -> list[tuple[str, int]]:
+    """All below a folder, with sizes; folders, which come before what is in them, have -1."""
+    found: list[tuple[str, int]] = [(".", -1)]
+    for above, folders, files in os.walk(folder):
+        inner = os.path.relpath(above, folder)
+        found += [(os.path.normpath(os.path.join(inner, one)), -1) for one in folders]
+        for one in files:
+            path = os.path.join(above, one)
+            found.append((os.path.normpath(os.path.join(inner, one)), os.path.getsize(path)))
+    return found

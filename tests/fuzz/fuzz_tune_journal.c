@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fuzz_tune_journal: any bytes are a journal: so many good lines, up to the first that is none of ours. What is good
+ * stays good when the rest is cut off, and takes a further line.
+ */
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "fuzz.h"
+#include "journal.h"
+
+static int
+count(void *arg, const json_t *entry, struct pawl_error *err)
+{
+	uint64_t *n = arg;
+
+	(void)err;
+	check(json_is_object(entry));
+	++*n;
+	return 0;
+}
+
+static void
+read_again(int dirfd, const char *name, uint64_t good_bytes, uint64_t n_lines)
+{
+	struct journal_found found;
+	struct journal j;
+	uint64_t n = 0;
+	json_t *more = json_pack("{s:s}", "e", "close");
+
+	check(more != NULL && journal_open(dirfd, name, good_bytes, &j, NULL) == 0);
+	check(journal_put(&j, more, false, NULL) == 0);
+	journal_close(&j);
+	json_decref(more);
+	check(journal_read(dirfd, name, count, &n, &found, NULL) == 0);
+	check(n == n_lines + 1 && found.n_lines == n && found.torn_bytes == 0 && !found.damaged);
+}
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static const char name[] = "journal";
+	char folder[] = "/dev/shm/pawl-fuzz-XXXXXX";
+	struct journal_found found;
+	uint64_t n = 0;
+	int dirfd, fd;
+
+	check(mkdtemp(folder) != NULL);
+	dirfd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fd = openat(dirfd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	check(fd >= 0 && write(fd, data, size) == (ssize_t)size);
+	close(fd);
+	check(journal_read(dirfd, name, count, &n, &found, NULL) == 0);
+	check(found.exists && found.n_lines == n && found.good_bytes + found.torn_bytes <= size);
+	if (!found.damaged)
+		check(found.good_bytes + found.torn_bytes == size);
+	read_again(dirfd, name, found.good_bytes, n);
+	unlinkat(dirfd, name, 0);
+	close(dirfd);
+	rmdir(folder);
+	return 0;
+}

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""pawl.tune with trials that are actors of a real Ray cluster, and pawl.ray in Ray Tune's own Tuner."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+import pytest
+from frameworks import run
+from test_ray import QUIET
+
+import pawl
+from pawl import tune
+
+
+def test_R106_R107_R110_R115_R116_R122_R125_R133_a_cluster_that_loses_processes_nodes_and_its_driver(
+    tmp_path: pathlib.Path,
+) -> None:
+    # A cluster is noted in Ray's folder, and whoever calls ray.init() finds it there: this one has a folder of its own,
+    # with a name that leaves room for those of sockets.
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as own:
+        out = run("ray", "tune_ray_worker.py", tmp_path, seconds=600.0, **QUIET, RAY_TMPDIR=own)
+    facts: dict[str, Any] = {}
+    for line in out.splitlines():
+        if line.startswith("{"):
+            facts |= json.loads(line)
+    rows = facts["killed"]
+    assert sorted(rows) == ["1", "2"]
+    for (
+        row
+    ) in rows.values():  # all came to the end, whatever was lost: from the last checkpoint on, none from the start
+        assert (row["status"], row["iteration"], row["step"]) == ("TERMINATED", 4, "4")
+        assert row["kept"] == ["checkpoint_000003", "checkpoint_000004"]  # here, wherever they were made
+        assert row["starts"][0] == "0" and len(row["starts"]) == row["failures"] + 1
+    assert rows["1"]["starts"][:2] == ["0", "2"]  # its process was killed after its second report
+    assert sum(row["failures"] for row in rows.values()) == 2
+    assert facts["best"] == 1
+
+    assert facts["status"] == -signal.SIGKILL  # of the first driver
+    assert facts["resumed"] == {"1": ["TERMINATED", 4], "2": ["TERMINATED", 1], "3": ["TERMINATED", 1]}
+    assert facts["before"] == [".elsewhere.json"] and facts["step"] == "4"  # fetched when it was asked for
+    assert facts["remote"] == 6
+
+
+def test_R105_R107_pauses_and_clones_of_ray_tune_itself_are_checkpoints_of_pawl(tmp_path: pathlib.Path) -> None:
+    quiet = {**QUIET, "RAY_AIR_NEW_OUTPUT": "0"}
+    out = run("ray", "tune_peer_worker.py", tmp_path, seconds=600.0, **quiet)
+    facts: dict[str, Any] = {}
+    for line in out.splitlines():
+        if line.startswith("{"):
+            facts |= json.loads(line)
+    # Of each start that was not the first: is the checkpoint its own, of which step, is it whole?
+    assert sorted(facts["population"]) == [[False, 2, True], [True, 2, True]]
+    assert facts["population steps"] == [3, 3]
+    assert facts["bands"] and all(row == [True, 1, True] for row in facts["bands"])
+    assert max(facts["bands steps"]) == 2
+
+
+def test_what_ray_is_asked_for_is_checked_before() -> None:
+    with pytest.raises(pawl.UsageError, match='engine must be "local", "ray" or None'):
+        tune.run(len, engine="spark")
+    with pytest.raises(pawl.UsageError, match="resources_per_trial: extra must be a number"):
+        tune.run(lambda config: None, engine="ray", resources_per_trial={"extra": -1})
+
+
+def test_without_the_library_the_error_says_what_to_install() -> None:
+    program = "from pawl import tune; tune.init(address='auto')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "pip install 'pawl[ray]'" in done.stderr

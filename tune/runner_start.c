@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * runner_start: how the process of a trial begins: its environment, its files, and then a program of its own or a fork
+ * of what the trials have in common; see runner_inner.h. Called by runner_trial.c; calls the experiment, channel,
+ * forker, command. What a trial finds is described in docs/tune.md.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "jsonx.h"
+#include "runner_inner.h"
+#include "tune_err.h"
+
+#define TRIAL_FD 3 /* the channel, in the trial */
+
+/* "<folder>/<name>", absolute, so that a trial may change its folder. To free(). */
+static char *
+path_of(const char *folder, const char *name)
+{
+	char *whole = realpath(folder, NULL), *path = NULL;
+
+	if (whole != NULL && asprintf(&path, "%s%s%s", whole, *name != '\0' ? "/" : "", name) < 0)
+		path = NULL;
+	free(whole);
+	return path;
+}
+
+static bool
+set_path(struct strings *env, const char *variable, const char *folder, const char *name)
+{
+	char *path = path_of(folder, name);
+	bool ok = path != NULL && environment_set(env, variable, path);
+
+	free(path);
+	return ok;
+}
+
+static int
+make_environment(struct tune_runner *r, const struct tune_start *start, const struct share *share, struct strings *ret,
+                 struct pawl_error *err)
+{
+	char devices[SLOTS_MAX_GPUS * 65], number[24];
+	struct tune_trial info;
+	bool ok = true;
+
+	for (size_t i = 0; ok && i < r->env.n; i++)
+		ok = strings_add(ret, r->env.items[i]);
+	(void)snprintf(number, sizeof(number), "%d", TRIAL_FD);
+	ok = ok && environment_set(ret, "PAWL_TUNE_FD", number);
+	ok = ok && environment_set(ret, "PAWL_TUNE_TRIAL", start->name);
+	ok = ok && tune_trial_info(r->e, start->trial, &info, NULL) == 0 &&
+	     environment_set(ret, "PAWL_TUNE_ID", info.id);
+	ok = ok && set_path(ret, "PAWL_TUNE_FOLDER", start->folder, "");
+	ok = ok && set_path(ret, "PAWL_TUNE_CONFIG", start->folder, "params.json");
+	if (start->checkpoint != NULL)
+		ok = ok && set_path(ret, "PAWL_TUNE_CHECKPOINT", start->folder, start->checkpoint);
+	(void)snprintf(number, sizeof(number), "%llu", (unsigned long long)start->iteration);
+	ok = ok && environment_set(ret, "PAWL_TUNE_ITERATION", number);
+	if (share->gpus != 0) {
+		slots_visible(&r->slots, share, devices, sizeof(devices));
+		ok = ok && environment_set(ret, "CUDA_VISIBLE_DEVICES", devices);
+		ok = ok && environment_set(ret, "HIP_VISIBLE_DEVICES", devices);
+	}
+	return ok ? 0 : tune_no_memory(err);
+}
+
+/* 0 or an errno value. */
+static int
+spawn(struct process *p, char *const argv[], char *const env[], int theirs, const char *out)
+{
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attr;
+	sigset_t none, usual;
+	int rc = posix_spawn_file_actions_init(&files);
+
+	if (rc != 0)
+		return rc;
+	(void)sigemptyset(&none);
+	(void)sigemptyset(&usual);
+	(void)sigaddset(&usual, SIGPIPE);
+	(void)sigaddset(&usual, SIGINT);
+	rc = posix_spawnattr_init(&attr);
+	if (rc == 0) {
+		const int flags = O_WRONLY | O_CREAT | O_APPEND;
+
+		rc = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+		if (rc == 0)
+			rc = posix_spawn_file_actions_addopen(&files, 1, out, flags, 0666);
+		if (rc == 0)
+			rc = posix_spawn_file_actions_addopen(&files, 2, p->errors, flags, 0666);
+		if (rc == 0)
+			rc = posix_spawn_file_actions_adddup2(&files, theirs, TRIAL_FD);
+		if (rc == 0)
+			rc = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+			                                             POSIX_SPAWN_SETSIGDEF);
+		if (rc == 0)
+			rc = posix_spawnattr_setsigmask(&attr, &none);
+		if (rc == 0)
+			rc = posix_spawnattr_setsigdefault(&attr, &usual);
+		if (rc == 0)
+			rc = posix_spawnp(&p->pid, argv[0], &files, &attr, argv, env);
+		(void)posix_spawnattr_destroy(&attr);
+	}
+	(void)posix_spawn_file_actions_destroy(&files);
+	return rc;
+}
+
+static void
+watch_end(struct process *p)
+{
+#ifdef SYS_pidfd_open
+	p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+	if (p->pidfd >= 0)
+		(void)fcntl(p->pidfd, F_SETFD, FD_CLOEXEC);
+#endif
+}
+
+/* Without a program of its own, by the process that has loaded everything; false: that one cannot. */
+static bool
+fork_one(struct tune_runner *r, struct process *p, char *const env[], int theirs, const char *out)
+{
+	const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
+	const int fds[3] = {theirs, open(out, flags, 0666), open(p->errors, flags, 0666)};
+
+	p->forked = fds[1] >= 0 && fds[2] >= 0 && forker_start(&r->forker, env, fds, &p->pid);
+	for (size_t i = 1; i < 3; i++)
+		if (fds[i] >= 0)
+			(void)close(fds[i]);
+	return p->forked;
+}
+
+/* Its program and arguments; a configuration that lacks a placeholder is the trial's failure. */
+int
+process_launch(struct tune_runner *r, struct process *p, const struct tune_start *start, struct pawl_error *why)
+{
+	JSONX_CLEAN json_t *config = NULL;
+	struct strings argv = {0}, env = {0};
+	char *out = path_of(start->folder, "stdout");
+	struct stat st;
+	int theirs = -1, rc, sys;
+
+	p->errors = path_of(start->folder, "stderr");
+	rc = out != NULL && p->errors != NULL
+	             ? jsonx_parse(start->config_json, SIZE_MAX, "the configuration", &config, why)
+	             : tune_fail(why, PAWL_EIO, "%s: %s", start->folder, strerror(errno));
+	if (rc == 0)
+		rc = command_fill(r->run, config, &argv, why);
+	if (rc == 0)
+		rc = make_environment(r, start, &p->share, &env, why);
+	if (rc == 0)
+		rc = channel_open(&p->channel, &theirs, why);
+	if (rc == 0) {
+		p->errors_from = stat(p->errors, &st) == 0 ? (int64_t)st.st_size : 0;
+		sys = fork_one(r, p, env.items, theirs, out) ? 0 : spawn(p, argv.items, env.items, theirs, out);
+		if (sys != 0)
+			rc = tune_fail(why, sys == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "run: %.200s: %s", argv.items[0],
+			               sys == ENOENT ? "there is no such program" : strerror(sys));
+	}
+	if (rc == 0 && !p->forked)
+		watch_end(p);
+	if (theirs >= 0)
+		(void)close(theirs);
+	strings_clear(&argv);
+	strings_clear(&env);
+	free(out);
+	return rc;
+}
