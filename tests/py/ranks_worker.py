@@ -441,7 +441,7 @@ def share_save(root: str, steps: str) -> dict[str, Any]:
 @case
 def share_restore(root: str, kind: str) -> dict[str, Any]:
     """All share what they read ("no": nobody does), one wants half of a tensor, or something is wrong."""
-    broadcast = gloo(10, fail_at=4 if kind == "raises" else 0)
+    broadcast = gloo(10, fail_at=4) if kind == "raises" else gloo(120)
     half, answer = kind == "half", dict[str, Any]()
     begin = time.monotonic()
     with manager(root, broadcast=broadcast) as m:

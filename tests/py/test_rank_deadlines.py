@@ -91,11 +91,11 @@ def test_P11_R147_whoever_waits_for_a_save_of_a_rank_that_hangs_is_told(
         for rank, process in enumerate(processes):
             if rank == stopped:
                 continue
-            said = process.communicate(timeout=60)[0]
+            said = process.communicate(timeout=200)[0]
             assert said.startswith("TimeoutError save of step 1: "), (of_rank[rank], said)
             assert f"rank {stopped}" in said
-            assert 2 < seconds_waited(said) < 20, said  # of 3 s; the machine may be busy
-            assert int(said.split()[-1]) < 30, said
+            assert 2 < seconds_waited(said) < 60, said  # of 3 s; the machine may be busy
+            assert int(said.split()[-1]) < 90, said
 
 
 RESTORE = """
@@ -126,12 +126,12 @@ def test_P11_R147_a_restore_that_a_rank_does_not_join_says_so(tmp_path: pathlib.
         for rank, process in enumerate(processes):
             if rank == away:
                 continue
-            said = process.communicate(timeout=60)[0]
+            said = process.communicate(timeout=200)[0]
             whom = "rank 2 of 3" if away else "rank 0"
             assert said.startswith("TimeoutError "), said
             assert f"{whom} did not join the restore within " in said, said
             assert "every rank must call restore, as often as the others" in said
-            assert 2 < seconds_waited(said) < 20, said
+            assert 2 < seconds_waited(said) < 60, said
 
 
 ALONE = """
