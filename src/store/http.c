@@ -13,12 +13,15 @@
 #include <ctype.h>
 #include <curl/curl.h>
 #include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -28,11 +31,15 @@
 #define MAX_TEXT_BYTES (64u << 10)
 #define POLL_MS 100 /* how late a cancellation may be seen */
 #define TRANSFER_BYTES (512L << 10)
+#define MAX_SOCKETS (2 * (size_t)HTTP_MAX_PARALLEL) /* kept ones, and as many that have just been opened */
 
 struct lane {
 	struct lane *next;
 	CURLM *multi;
-	CURL *easy[HTTP_MAX_PARALLEL]; /* made when first needed */
+	CURL *easy[HTTP_MAX_PARALLEL];      /* made when first needed */
+	curl_socket_t sockets[MAX_SOCKETS]; /* of its connections; what is more is left alone */
+	size_t n_sockets;
+	bool has_answers; /* one has begun to come since they were last acknowledged */
 };
 
 struct http {
@@ -45,6 +52,7 @@ struct http {
 /* A call under way. */
 struct transfer {
 	struct http *http;
+	struct lane *lane;
 	struct http_call *call;
 	CURL *easy; /* NULL: not added */
 	struct curl_slist *lines;
@@ -161,7 +169,35 @@ open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 		t->refused_address = true;
 		return CURL_SOCKET_BAD;
 	}
-	return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+	curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+	if (fd != CURL_SOCKET_BAD && t->lane->n_sockets < MAX_SOCKETS)
+		t->lane->sockets[t->lane->n_sockets++] = fd;
+	return fd;
+}
+
+/* Connections outlive the transfer that has opened them: arg is the lane. */
+static int
+close_socket(void *arg, curl_socket_t fd)
+{
+	struct lane *lane = arg;
+	size_t i = 0;
+	while (i < lane->n_sockets && lane->sockets[i] != fd)
+		i++;
+	if (i < lane->n_sockets)
+		lane->sockets[i] = lane->sockets[--lane->n_sockets];
+	return close(fd);
+}
+
+/* A server that writes header and body one after the other, and has Nagle's algorithm on (Ceph's gateway, for one),
+ * sends the body when the header has been acknowledged, which the kernel puts off for 40 ms on a connection that has
+ * been used before. This sends what was put off. The mode does not last, so each answer asks for it. */
+static void
+acknowledge(struct lane *lane)
+{
+	const int on = 1;
+	for (size_t i = 0; lane->has_answers && i < lane->n_sockets; i++)
+		setsockopt(lane->sockets[i], IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
+	lane->has_answers = false;
 }
 
 /* Notes the first thing that is wrong; the callback that calls it ends the transfer. */
@@ -181,8 +217,10 @@ take_head(char *ptr, size_t size, size_t n, void *arg)
 	struct buf *head = &t->call->head;
 	size_t len = size * n;
 	/* An interim answer (100 Continue) comes before the real one, whose lines alone count. */
-	if (len > 5 && memcmp(ptr, "HTTP/", 5) == 0)
+	if (len > 5 && memcmp(ptr, "HTTP/", 5) == 0) {
 		head->len = 0;
+		t->lane->has_answers = true;
+	}
 	if (head->len + len + 1 > MAX_HEAD_BYTES) {
 		spoil(t, PAWL_ELIMIT, "the header of the answer is longer than 64 KiB");
 		return 0;
@@ -355,6 +393,8 @@ set_callbacks(struct transfer *t)
 	curl_easy_setopt(easy, CURLOPT_SEEKDATA, t);
 	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
 	curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, t);
+	curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, close_socket);
+	curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, t->lane);
 }
 
 static int
@@ -476,6 +516,7 @@ drive(struct lane *lane, struct transfer *transfers, size_t n, struct pawl_error
 	while (running > 0) {
 		if (curl_multi_perform(lane->multi, &running) != CURLM_OK)
 			return err_set(err, PAWL_ENOMEM, "http: out of memory");
+		acknowledge(lane);
 		if (collect(lane))
 			break;
 		if (is_cancelled(transfers, n))
@@ -545,6 +586,7 @@ http_run(struct http *h, struct http_call *calls, size_t n, struct pawl_error *e
 	int rc = lane == NULL || transfers == NULL ? err_set(err, PAWL_ENOMEM, "http: out of memory") : 0;
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		transfers[i].http = h;
+		transfers[i].lane = lane;
 		transfers[i].call = &calls[i];
 		calls[i].status = 0;
 		buf_clear(&calls[i].text);
