@@ -8,16 +8,9 @@
 
 #include <string.h>
 
+#include "base/crc_fold.h"
 #include "base/sum.h"
 
-#if defined(__x86_64__)
-#include <wmmintrin.h>
-#define CAN_FOLD 1
-#else
-#define CAN_FOLD 0
-#endif
-
-#define FOLD_BYTES 64u             /* the least that is worth it */
 #define COPY_BYTES ((size_t)4096)  /* summed and copied in turns */
 #define AHEAD_BYTES ((size_t)2048) /* how far copying prefetches */
 #define POLYNOMIAL 0xedb88320u
@@ -49,8 +42,8 @@ crc32_init(struct crc32 *c)
 		for (unsigned i = 0; i < 256; i++)
 			c->table[k][i] = (c->table[k - 1][i] >> 8) ^ c->table[0][c->table[k - 1][i] & 0xff];
 	}
-#if CAN_FOLD
-	c->folds = __builtin_cpu_supports("pclmul") != 0;
+#if CRC_CAN_FOLD
+	c->folds = crc_can_fold();
 #else
 	c->folds = false;
 #endif
@@ -59,22 +52,7 @@ crc32_init(struct crc32 *c)
 		c->powers[k] = multiply(c->powers[k - 1], c->powers[k - 1]);
 }
 
-#if CAN_FOLD
-
-/* Moves 128 bits of the message on and adds what stands there. by: what the two halves are multiplied with. */
-__attribute__((target("pclmul"))) static inline __m128i
-fold(__m128i sum, __m128i by, __m128i next)
-{
-	const __m128i low = _mm_clmulepi64_si128(sum, by, 0x00), high = _mm_clmulepi64_si128(sum, by, 0x11);
-
-	return _mm_xor_si128(_mm_xor_si128(low, high), next);
-}
-
-static inline __m128i
-load(const unsigned char *p)
-{
-	return _mm_loadu_si128((const __m128i *)(const void *)p);
-}
+#if CRC_CAN_FOLD
 
 static inline void
 put(unsigned char *to, size_t at, __m128i bytes)
@@ -82,16 +60,16 @@ put(unsigned char *to, size_t at, __m128i bytes)
 	_mm_stream_si128((__m128i *)(void *)(to + at), bytes);
 }
 
-/* The first len bytes, a multiple of 16 and at least FOLD_BYTES, become 16 that have the same remainder; value goes in.
- * to: where they are copied as well, past the cache; then len is a multiple of 64 and `to` aligned to 64 bytes.
- * The factors are x^n modulo the polynomial, reflected, for the distances of the two halves: 4 * 128 +- 32 and
- * 128 +- 32. */
+/* The first len bytes, a multiple of 16 and at least CRC_FOLD_BYTES, become 16 that have the same remainder; value goes
+ * in. to: where they are copied as well, past the cache; then len is a multiple of 64 and `to` aligned to 64 bytes. The
+ * factors are x^n modulo the polynomial, reflected, for the distances of the two halves: 4 * 128 +- 32 and 128 +- 32.
+ */
 __attribute__((target("pclmul"), always_inline)) static inline void
 fold_and_put(uint32_t value, const unsigned char *p, size_t len, unsigned char *to, unsigned char ret[16])
 {
 	const __m128i by_512 = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
 	const __m128i by_128 = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
-	__m128i next[4] = {load(p), load(p + 16), load(p + 32), load(p + 48)};
+	__m128i next[4] = {crc_fold_load(p), crc_fold_load(p + 16), crc_fold_load(p + 32), crc_fold_load(p + 48)};
 	__m128i a = _mm_xor_si128(next[0], _mm_cvtsi32_si128((int)value));
 	__m128i b = next[1], c = next[2], d = next[3];
 
@@ -99,21 +77,21 @@ fold_and_put(uint32_t value, const unsigned char *p, size_t len, unsigned char *
 		put(to, 16 * (size_t)i, next[i]);
 	for (p += 64, len -= 64; len >= 64; p += 64, len -= 64) {
 		for (unsigned i = 0; i < 4; i++)
-			next[i] = load(p + 16 * (size_t)i);
+			next[i] = crc_fold_load(p + 16 * (size_t)i);
 		if (to) {
 			_mm_prefetch((const char *)p + AHEAD_BYTES, _MM_HINT_T0);
 			to += 64;
 			for (unsigned i = 0; i < 4; i++)
 				put(to, 16 * (size_t)i, next[i]);
 		}
-		a = fold(a, by_512, next[0]);
-		b = fold(b, by_512, next[1]);
-		c = fold(c, by_512, next[2]);
-		d = fold(d, by_512, next[3]);
+		a = crc_fold_lane(a, by_512, next[0]);
+		b = crc_fold_lane(b, by_512, next[1]);
+		c = crc_fold_lane(c, by_512, next[2]);
+		d = crc_fold_lane(d, by_512, next[3]);
 	}
-	a = fold(fold(fold(a, by_128, b), by_128, c), by_128, d);
+	a = crc_fold_lane(crc_fold_lane(crc_fold_lane(a, by_128, b), by_128, c), by_128, d);
 	for (; len >= 16; p += 16, len -= 16)
-		a = fold(a, by_128, load(p));
+		a = crc_fold_lane(a, by_128, crc_fold_load(p));
 	_mm_storeu_si128((__m128i *)(void *)ret, a);
 }
 
@@ -170,7 +148,7 @@ update_by_tables(const struct crc32 *c, uint32_t value, const void *ptr, size_t 
 static uint32_t
 update(const struct crc32 *c, uint32_t value, const void *ptr, size_t len)
 {
-	const size_t folded = c->folds && len >= FOLD_BYTES ? len & ~(size_t)15 : 0;
+	const size_t folded = c->folds && len >= CRC_FOLD_BYTES ? len & ~(size_t)15 : 0;
 	unsigned char rest[16];
 
 	if (folded > 0) {

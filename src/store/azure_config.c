@@ -219,7 +219,7 @@ read_all(struct object_config *c, struct settings *s, const char *url, struct pa
 	TRY(take_account(c, s, url, host, err));
 	c->path_style =
 		true; /* the account is in the host name or the endpoint's path, the container always in the path */
-	c->sums = true;
+	c->sum = OBJECT_SUM_MD5;
 	if (bundle != NULL)
 		TRY(object_keep(c, bundle, &c->ca_bundle, err));
 	bool plain = s->protocol != NULL && strcasecmp(s->protocol, "http") == 0;

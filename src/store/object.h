@@ -4,6 +4,7 @@
  * from one kind of server to the next is in a table, struct object_protocol. Private to src/store.
  *   object_store.c   opening, small objects, capabilities
  *   object_call.c    one signed request and what its answer means
+ *   object_sum.c     the sum of a body that the server is to check
  *   object_write.c   streamed objects: uploads in parts
  *   object_read.c    ranged reading
  *   object_names.c   listing, removing, copying
@@ -27,6 +28,9 @@
 #define OBJECT_PART_BYTES (UINT64_C(8) << 20) /* the usual part, and the unit that writes should come in */
 #define OBJECT_PAGE_KEYS 1000u                /* of a list, at most */
 
+/* The sum of a body that is sent along. */
+enum object_sum { OBJECT_SUM_NONE, OBJECT_SUM_CRC32C, OBJECT_SUM_CRC64NVME, OBJECT_SUM_MD5, OBJECT_SUM_SHA256 };
+
 /* Where a URL leads. */
 struct object_config {
 	struct bump memory;
@@ -38,7 +42,7 @@ struct object_config {
 	const char *base_path; /* of the endpoint: "" or "/x" */
 	bool path_style;       /* the bucket is in the path, not in the host name */
 	bool sign_bodies;      /* S3: the signature covers a SHA-256 of the body, too */
-	bool sums;             /* sums of bodies are sent for the server to check */
+	enum object_sum sum;   /* of bodies, for the server to check */
 	const char *ca_bundle; /* or NULL */
 	bool is_aws;           /* S3: the endpoint is made from the region */
 	const char *region;    /* S3, GCS */
@@ -66,6 +70,7 @@ struct object_store {
 	_Atomic int64_t skew_s;      /* the server's clock less ours, where that mattered */
 	atomic_int exclusive;        /* enum object_known: exclusive puts are honoured */
 	atomic_int conditional;      /* enum object_known: a put in the place of a certain object is honoured */
+	atomic_int sum;              /* enum object_sum: that of the configuration, until the server refuses it */
 	uint64_t max_copy_bytes;     /* S3: above it a copy is made in parts */
 	pthread_mutex_t append_lock; /* held over reading and putting back */
 };
@@ -89,7 +94,9 @@ struct object_request {
 	bool slow_answer;
 	bool fresh;
 	bool sum_body;  /* send its sum where the server checks that */
-	char sum[32];   /* that sum in base64, or "" */
+	enum object_sum sum_kind; /* which; 0 = that of the store, filled in */
+	char sum[48];   /* that sum in base64, or "" */
+	uint64_t crc;   /* the same as a number, of a CRC */
 	struct http_call call; /* the answer */
 };
 void object_request_clear(struct object_request *rq); /* usable as PAWL_CLEAN(object_request_clear) */
@@ -118,8 +125,20 @@ bool object_content_length(const struct object_request *rq, uint64_t *ret);
 
 /* For prepare: adds a header to the call. */
 void object_call_add(struct http_call *call, const char *name, const char *value);
-/* CRC32C of the request's body in base64 into rq->sum. */
-int object_sum_crc32c(struct object_request *rq, struct pawl_error *err);
+
+/* ---- sums of bodies */
+
+/* "CRC32C", or "none". */
+const char *object_sum_name(enum object_sum sum);
+/* By its name, in any case; -1 = there is none. */
+int object_sum_find(const char *name);
+/* The header of S3 that carries it, and what an upload in parts lists it as ("ChecksumCRC32C", or NULL). */
+const char *object_sum_header(enum object_sum sum);
+const char *object_sum_element(enum object_sum sum);
+/* Sum of the request's body in base64 into rq->sum, and rq->crc. */
+int object_sum_body(enum object_sum sum, struct object_request *rq, struct pawl_error *err);
+/* A CRC in base64, its highest byte first. */
+int object_sum_text(uint64_t crc, size_t n_bytes, char out[48], struct pawl_error *err);
 
 /* ---- lists */
 
@@ -160,7 +179,9 @@ struct object_head; /* below */
 /* One part of an upload that has been sent. */
 struct object_part_sum {
 	char etag[160];
-	char sum[32];
+	char sum[48]; /* "" = none was sent */
+	uint64_t crc; /* the same as a number */
+	uint64_t nbytes;
 };
 
 struct object_meaning {
@@ -173,14 +194,13 @@ struct object_protocol {
 	const char *name;    /* "s3" */
 	const char *kind;    /* "bucket", "container" */
 	const char *token;   /* header for an object's token */
-	const char *sum;     /* header for the sum of a body */
-	const char *sum_name;
+	const char *sum;     /* header for the sum of a body; NULL = that of object_sum_header */
 	struct http_header put;        /* sent with every put of a whole object; name NULL = none */
 	struct http_header exclusive;  /* sent with an exclusive put */
 	const char *match;     /* header of a put in the place of the object with this tag */
 	const char *tag;       /* header of an answer that has it */
 	const char *wrong_tag; /* one that no object has */
-	struct http_header upload_sums; /* sent when an upload with sums is begun, whose end lists them; name NULL = none */
+	bool lists_sums;       /* an upload with sums says so when it is begun, and its end lists them */
 	bool completes_exclusively;    /* and with the completion of an upload */
 	const char *skew_code;         /* of the error for a wrong clock */
 	uint64_t max_object_bytes;

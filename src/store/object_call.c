@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/crc32c.h"
 #include "base/err.h"
 #include "base/text.h"
 #include "store/xml.h"
@@ -91,21 +90,6 @@ address(const struct object_config *c, const struct object_request *rq, struct o
 	           rq->query != NULL ? "?" : "", rq->query != NULL ? rq->query : "");
 }
 
-int
-object_sum_crc32c(struct object_request *rq, struct pawl_error *err)
-{
-	uint32_t sum = 0;
-	for (size_t i = 0; i < rq->n_body; i++)
-		sum = crc32c(sum, rq->body[i].ptr, rq->body[i].len);
-	const unsigned char bytes[4] = {(unsigned char)(sum >> 24), (unsigned char)(sum >> 16),
-	                                (unsigned char)(sum >> 8), (unsigned char)sum};
-	PAWL_CLEAN(buf_clear) struct buf text = {0};
-	text_put_base64(&text, bytes, 4);
-	TRY(buf_check(&text, rq->what, err));
-	text_copy(rq->sum, sizeof rq->sum, buf_str(&text));
-	return 0;
-}
-
 void
 object_call_add(struct http_call *call, const char *name, const char *value)
 {
@@ -121,6 +105,8 @@ prepare(struct object_store *s, struct object_request *rq, const struct cred_key
 	TRY(buf_check(&e->url, rq->what, err));
 	e->now_s = now_s(s);
 	rq->sum[0] = '\0';
+	if (rq->sum_body && rq->sum_kind == OBJECT_SUM_NONE)
+		rq->sum_kind = (enum object_sum)atomic_load(&s->sum);
 	call->n_headers = 0;
 	TRY(s->protocol->prepare(s, rq, keys, e, err));
 	call->method = rq->method;

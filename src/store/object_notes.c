@@ -64,6 +64,23 @@ note_distance(struct object_store *s, store_note_fn *fn, void *arg, struct pawl_
 	return fn(arg, "clock skew", text);
 }
 
+/* Without TLS the signature covers one. */
+static int
+note_sums(struct object_store *s, store_note_fn *fn, void *arg, struct pawl_error *err)
+{
+	const struct object_config *c = &s->config;
+	const enum object_sum sum = (enum object_sum)atomic_load(&s->sum);
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	if (c->sign_bodies)
+		buf_printf(&text, "SHA-256%s", sum != OBJECT_SUM_NONE ? " and " : "");
+	if (sum != OBJECT_SUM_NONE || !c->sign_bodies)
+		buf_puts(&text, object_sum_name(sum));
+	if (sum != c->sum)
+		buf_printf(&text, " (the server refuses %s)", object_sum_name(c->sum));
+	TRY(buf_check(&text, "sums", err));
+	return fn(arg, "sums sent with bodies", buf_str(&text));
+}
+
 int
 object_notes(struct store *base, store_note_fn *fn, void *arg, struct pawl_error *err)
 {
@@ -78,10 +95,7 @@ object_notes(struct store *base, store_note_fn *fn, void *arg, struct pawl_error
 		TRY(fn(arg, "account", c->account));
 	TRY(fn(arg, "addressing", c->path_style ? "the bucket in the path" : "the bucket in the host name"));
 	TRY(fn(arg, "encryption on the way", c->https ? "yes" : "no: http"));
-	/* Without TLS the signature covers one. */
-	snprintf(text, sizeof text, "%s%s%s", c->sign_bodies ? "SHA-256" : "", c->sign_bodies && c->sums ? " and " : "",
-	         c->sums ? s->protocol->sum_name : "");
-	TRY(fn(arg, "sums sent with bodies", text[0] != '\0' ? text : "none"));
+	TRY(note_sums(s, fn, arg, err));
 	TRY(note_credentials(s, fn, arg, err));
 	return note_distance(s, fn, arg, err);
 }

@@ -27,6 +27,32 @@ no_memory(struct pawl_error *err, const char *what)
 
 /* ------------------------------------------------------------ small objects */
 
+/* Does the answer say that the server cannot make anything of a header? */
+static bool
+is_refused_header(const struct object_request *rq)
+{
+	char code[65];
+	object_error_code(rq, code);
+	return rq->call.status == 501 || (rq->call.status == 400 && (strcmp(code, "InvalidRequest") == 0 ||
+	                                                             strcmp(code, "InvalidArgument") == 0));
+}
+
+/* Where the sum may be what is refused it is tried by MD5, which every server of S3 knows, and that is kept if it
+ * helps. */
+static int
+send_with_sum(struct object_store *s, struct object_request *rq, struct pawl_error *err)
+{
+	TRY(object_send(s, rq, 1, err));
+	const bool chosen = rq->sum[0] != '\0' && s->protocol->lists_sums && rq->sum_kind != OBJECT_SUM_MD5;
+	if (!chosen || !is_refused_header(rq))
+		return 0;
+	rq->sum_kind = OBJECT_SUM_MD5;
+	TRY(object_send(s, rq, 1, err));
+	if (!is_refused_header(rq))
+		atomic_store(&s->sum, OBJECT_SUM_MD5);
+	return 0;
+}
+
 int
 object_put_whole(struct object_store *s, const char *key, const struct pawl_slice *parts, size_t n_parts,
                  const char *token, bool exclusive, struct pawl_error *err)
@@ -49,7 +75,7 @@ object_put_whole(struct object_store *s, const char *key, const struct pawl_slic
 	rq.fresh = exclusive;
 	for (size_t i = 0; i < n_parts; i++)
 		rq.fresh = rq.fresh && parts[i].len == 0;
-	TRY(object_send(s, &rq, 1, err));
+	TRY(send_with_sum(s, &rq, err));
 	char code[65];
 	object_error_code(&rq, code);
 	if (rq.call.status == 412 || (exclusive && strcmp(code, "BlobAlreadyExists") == 0))
@@ -411,6 +437,7 @@ object_open_store(const struct object_protocol *protocol, struct object_config *
 	s->base.ops = &s->ops;
 	s->protocol = protocol;
 	s->config = *config;
+	atomic_init(&s->sum, config->sum);
 	int rc = start(s, find, create, err);
 	if (rc < 0) {
 		object_close(&s->base);

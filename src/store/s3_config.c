@@ -3,10 +3,17 @@
  * s3_config: where an s3:// URL leads: endpoint, region, style of addressing, sums, from the URL, the environment and
  * the profile, in the order and under the names that AWS tools use. Called by store_s3.c once, when a store is opened.
  *
- *   endpoint    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, services.s3.endpoint_url, endpoint_url; else Amazon's for the
- * region region      AWS_REGION, AWS_DEFAULT_REGION, region; else us-east-1 addressing  s3.addressing_style: path,
- * virtual; else virtual for AWS, path elsewhere and for buckets with dots sums        s3.payload_signing_enabled;
- * AWS_REQUEST_CHECKSUM_CALCULATION, request_checksum_calculation TLS         AWS_CA_BUNDLE, ca_bundle
+ *   endpoint   AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, services.s3.endpoint_url, endpoint_url;
+ *              else Amazon's for the region
+ *
+ *   region     AWS_REGION, AWS_DEFAULT_REGION, region; else us-east-1
+ *
+ *   addressing s3.addressing_style: path, virtual; else virtual for AWS, path elsewhere and for buckets with dots
+ *
+ *   sums       s3.payload_signing_enabled; AWS_REQUEST_CHECKSUM_CALCULATION, request_checksum_calculation;
+ *              PAWL_S3_CHECKSUM_ALGORITHM, s3.checksum_algorithm
+ *
+ *   TLS        AWS_CA_BUNDLE, ca_bundle
  */
 #include "store/object.h"
 
@@ -87,19 +94,38 @@ read_signing(struct object_config *c, const struct s3_profile *p, struct pawl_er
 	return 0;
 }
 
+/* Where the signature covers a SHA-256 of the body every server checks that. */
 static int
-read_sums(struct object_config *c, const struct s3_profile *p, struct pawl_error *err)
+read_when(struct object_config *c, const struct s3_profile *p, struct pawl_error *err)
 {
 	const char *when = cred_env("AWS_REQUEST_CHECKSUM_CALCULATION");
 	if (when == NULL)
 		when = s3_profile_get(p, "request_checksum_calculation");
-	/* Where the signature covers a SHA-256 of the body every server checks that. */
-	c->sums = when == NULL ? !c->sign_bodies : strcasecmp(when, "when_supported") == 0;
-	if (when != NULL && !c->sums && strcasecmp(when, "when_required") != 0)
+	const bool sums = when == NULL ? !c->sign_bodies : strcasecmp(when, "when_supported") == 0;
+	if (when != NULL && !sums && strcasecmp(when, "when_required") != 0)
 		return err_set(
 			err, PAWL_EUSAGE,
 			"AWS_REQUEST_CHECKSUM_CALCULATION: expected when_supported or when_required, found \"%.40s\"",
 			when);
+	c->sum = sums ? OBJECT_SUM_CRC32C : OBJECT_SUM_NONE;
+	return 0;
+}
+
+/* One that somebody has asked for by its name is sent in any case. */
+static int
+read_sums(struct object_config *c, const struct s3_profile *p, struct pawl_error *err)
+{
+	const char *name = cred_env("PAWL_S3_CHECKSUM_ALGORITHM");
+	TRY(read_when(c, p, err));
+	if (name == NULL)
+		name = s3_profile_get(p, "s3.checksum_algorithm");
+	if (name == NULL)
+		return 0;
+	const int found = object_sum_find(name);
+	if (found < 0)
+		return err_set(err, PAWL_EUSAGE,
+		               "checksum_algorithm: expected CRC32C, CRC64NVME, MD5 or SHA256, found \"%.40s\"", name);
+	c->sum = (enum object_sum)found;
 	return 0;
 }
 

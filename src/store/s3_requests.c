@@ -9,12 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc64nvme.h"
 #include "base/err.h"
 #include "base/text.h"
 #include "store/sigv4.h"
 #include "store/xml.h"
 
 #define MAX_PAGES 100000u
+
+/* The server keeps one sum of all bytes, not one of the sums of the parts. */
+static const struct http_header WHOLE_SUM = {"x-amz-checksum-type", "FULL_OBJECT"};
 
 static int
 no_memory(struct pawl_error *err, const char *what)
@@ -42,6 +46,7 @@ const struct object_meaning s3_meanings[] = {
 	{"ConditionalRequestConflict", PAWL_ETRANSIENT, "another request is under way"},
 	{"BadDigest", PAWL_ETRANSIENT, "the server has received other bytes than were sent"},
 	{"InvalidDigest", PAWL_ETRANSIENT, "the server has received other bytes than were sent"},
+	{"XAmzContentChecksumMismatch", PAWL_ETRANSIENT, "the server has received other bytes than were sent"},
 	{"XAmzContentSHA256Mismatch", PAWL_ETRANSIENT, "the server has received other bytes than were sent"},
 	{"IncompleteBody", PAWL_ETRANSIENT, "the server has received too few bytes"},
 	{"QuotaExceeded", PAWL_ENOSPACE, "the quota is used up"},
@@ -75,8 +80,12 @@ s3_upload_begin(struct object_store *s, const char *key, const char *token, bool
 	                            .n_body = 1};
 	if (token != NULL)
 		object_add_header(&rq, s->protocol->token, token);
-	if (sums && s->config.sums && s->protocol->upload_sums.name != NULL)
-		object_add_header(&rq, s->protocol->upload_sums.name, s->protocol->upload_sums.value);
+	const enum object_sum sum =
+		sums && s->protocol->lists_sums ? (enum object_sum)atomic_load(&s->sum) : OBJECT_SUM_NONE;
+	if (object_sum_element(sum) != NULL)
+		object_add_header(&rq, "x-amz-checksum-algorithm", object_sum_name(sum));
+	if (sum == OBJECT_SUM_CRC64NVME)
+		object_add_header(&rq, WHOLE_SUM.name, WHOLE_SUM.value);
 	TRY(object_do(s, &rq, err));
 	PAWL_CLEAN(buf_clear) struct buf id = {0};
 	int rc = xml_get(key, rq.call.text.ptr, rq.call.text.len, "InitiateMultipartUploadResult/UploadId", &id, err);
@@ -94,18 +103,32 @@ put_id(struct buf *query, const char *id)
 }
 
 static void
-put_list(struct buf *out, const struct object_part_sum *parts, size_t n, bool sums)
+put_list(struct buf *out, const struct object_part_sum *parts, size_t n, const char *element)
 {
 	buf_puts(out, "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
 	for (size_t i = 0; i < n; i++) {
 		buf_printf(out, "<Part><PartNumber>%zu</PartNumber><ETag>", i + 1);
 		xml_escape(out, parts[i].etag);
 		buf_puts(out, "</ETag>");
-		if (sums && parts[i].sum[0] != '\0')
-			buf_printf(out, "<ChecksumCRC32C>%s</ChecksumCRC32C>", parts[i].sum);
+		if (element != NULL && parts[i].sum[0] != '\0')
+			buf_printf(out, "<%s>%s</%s>", element, parts[i].sum, element);
 		buf_puts(out, "</Part>");
 	}
 	buf_puts(out, "</CompleteMultipartUpload>");
+}
+
+/* Of the whole object, by the sums of its parts; "" where one has none. */
+static int
+join_sums(const struct object_part_sum *parts, size_t n, char out[48], struct pawl_error *err)
+{
+	uint64_t crc = 0;
+	out[0] = '\0';
+	for (size_t i = 0; i < n; i++) {
+		if (parts[i].sum[0] == '\0')
+			return 0;
+		crc = crc64nvme_join(crc, parts[i].crc, parts[i].nbytes);
+	}
+	return object_sum_text(crc, sizeof crc, out, err);
 }
 
 int
@@ -114,7 +137,11 @@ s3_upload_end(struct object_store *s, const char *key, const char *id, const str
 {
 	PAWL_CLEAN(buf_clear) struct buf query = {0}, list = {0};
 	put_id(&query, id);
-	put_list(&list, parts, n, s->protocol->upload_sums.name != NULL);
+	const enum object_sum sum = s->protocol->lists_sums ? (enum object_sum)atomic_load(&s->sum) : OBJECT_SUM_NONE;
+	char whole[48] = "";
+	put_list(&list, parts, n, object_sum_element(sum));
+	if (sum == OBJECT_SUM_CRC64NVME)
+		TRY(join_sums(parts, n, whole, err));
 	TRY(buf_check(&query, key, err));
 	TRY(buf_check(&list, key, err));
 	struct pawl_slice body = {list.ptr, list.len};
@@ -129,6 +156,10 @@ s3_upload_end(struct object_store *s, const char *key, const char *id, const str
 	                            .slow_answer = true};
 	if (exclusive)
 		object_add_header(&rq, s->protocol->exclusive.name, s->protocol->exclusive.value);
+	if (whole[0] != '\0') {
+		object_add_header(&rq, WHOLE_SUM.name, WHOLE_SUM.value);
+		object_add_header(&rq, object_sum_header(sum), whole);
+	}
 	TRY(object_do(s, &rq, err));
 	/* It is begun with 200 before it is done: only the closing element says that it is. */
 	PAWL_CLEAN(buf_clear) struct buf ignored = {0};
@@ -174,6 +205,8 @@ s3_upload_part(struct object_store *s, const char *key, const char *id, size_t i
 	if (etag == NULL || etag[0] == '\0' || !text_copy(ret->etag, sizeof ret->etag, etag))
 		return err_set(err, PAWL_ETRANSIENT, "%s: cannot write: the answer has no ETag", key);
 	text_copy(ret->sum, sizeof ret->sum, rq.sum);
+	ret->crc = rq.crc;
+	ret->nbytes = len;
 	return 0;
 }
 

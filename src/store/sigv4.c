@@ -50,11 +50,20 @@ digest(const EVP_MD *kind, const struct pawl_slice *parts, size_t n, unsigned ch
 }
 
 int
-sigv4_sha256_hex(const struct pawl_slice *parts, size_t n, char out[65], struct pawl_error *err)
+sigv4_sha256(const struct pawl_slice *parts, size_t n, unsigned char out[HASH_BYTES], struct pawl_error *err)
 {
 	unsigned char hash[EVP_MAX_MD_SIZE];
 	unsigned len;
 	TRY(digest(EVP_sha256(), parts, n, hash, &len, err));
+	memcpy(out, hash, HASH_BYTES);
+	return 0;
+}
+
+int
+sigv4_sha256_hex(const struct pawl_slice *parts, size_t n, char out[65], struct pawl_error *err)
+{
+	unsigned char hash[HASH_BYTES];
+	TRY(sigv4_sha256(parts, n, hash, err));
 	to_hex(hash, HASH_BYTES, out);
 	return 0;
 }
@@ -69,13 +78,13 @@ sigv4_payload(const struct pawl_slice *parts, size_t n, bool sign, char out[65],
 }
 
 int
-sigv4_md5_base64(const struct pawl_slice *parts, size_t n, struct buf *out, struct pawl_error *err)
+sigv4_md5(const struct pawl_slice *parts, size_t n, unsigned char out[16], struct pawl_error *err)
 {
 	unsigned char hash[EVP_MAX_MD_SIZE];
 	unsigned len;
 	TRY(digest(EVP_md5(), parts, n, hash, &len, err));
-	text_put_base64(out, hash, len);
-	return buf_check(out, "Content-MD5", err);
+	memcpy(out, hash, 16);
+	return 0;
 }
 
 int

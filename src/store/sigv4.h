@@ -42,12 +42,13 @@ void sigv4_date(int64_t unix_seconds, char out[17]); /* "20130524T000000Z" */
 void sigv4_encode(struct buf *out, const char *text, bool keep_slash);
 
 /* Digests by libcrypto, of all slices as one. */
+int sigv4_sha256(const struct pawl_slice *parts, size_t n, unsigned char out[32], struct pawl_error *err);
 int sigv4_sha256_hex(const struct pawl_slice *parts, size_t n, char out[65], struct pawl_error *err);
 /* The payload that is signed: SIGV4_EMPTY without a body, its SHA-256 if sign, else SIGV4_UNSIGNED. */
 int sigv4_payload(const struct pawl_slice *parts, size_t n, bool sign, char out[65], struct pawl_error *err);
 /* HMAC-SHA256. */
 int sigv4_hmac(const void *key, size_t key_len, const char *text, size_t len, unsigned char out[32],
                struct pawl_error *err);
-int sigv4_md5_base64(const struct pawl_slice *parts, size_t n, struct buf *out, struct pawl_error *err);
+int sigv4_md5(const struct pawl_slice *parts, size_t n, unsigned char out[16], struct pawl_error *err);
 
 #endif

@@ -65,10 +65,8 @@ prepare(struct object_store *s, struct object_request *rq, const struct cred_key
 	uint64_t nbytes = 0;
 	for (size_t i = 0; i < rq->n_body; i++)
 		nbytes += rq->body[i].len;
-	if (rq->sum_body && s->config.sums) {
-		PAWL_CLEAN(buf_clear) struct buf md5 = {0};
-		TRY(sigv4_md5_base64(rq->body, rq->n_body, &md5, err));
-		text_copy(rq->sum, sizeof rq->sum, buf_str(&md5));
+	if (rq->sum_body) {
+		TRY(object_sum_body(OBJECT_SUM_MD5, rq, err));
 		object_call_add(call, s->protocol->sum, rq->sum);
 	}
 	http_put_date(e->now_s, e->date);
@@ -277,7 +275,6 @@ static const struct object_protocol azure_protocol = {
 	.kind = "container",
 	.token = "x-ms-meta-pawl_token",
 	.sum = "Content-MD5",
-	.sum_name = "MD5",
 	.put = {"x-ms-blob-type", "BlockBlob"},
 	.exclusive = {"If-None-Match", "*"},
 	.completes_exclusively = true,

@@ -50,8 +50,8 @@ prepare(struct object_store *s, struct object_request *rq, const struct cred_key
 		object_call_add(call, "x-goog-date", e->date);
 		object_call_add(call, "x-goog-content-sha256", e->payload);
 	}
-	if (rq->sum_body && s->config.sums) {
-		TRY(object_sum_crc32c(rq, err));
+	if (rq->sum_body) {
+		TRY(object_sum_body(OBJECT_SUM_CRC32C, rq, err));
 		snprintf(e->more, sizeof e->more, "crc32c=%s", rq->sum);
 		object_call_add(call, s->protocol->sum, e->more);
 	}
@@ -83,7 +83,6 @@ static const struct object_protocol gcs_protocol = {
 	.kind = "bucket",
 	.token = "x-goog-meta-pawl-token",
 	.sum = "x-goog-hash",
-	.sum_name = "CRC32C",
 	.exclusive = {"x-goog-if-generation-match", "0"},
 	.match = "x-goog-if-generation-match",
 	.tag = "x-goog-generation",
@@ -110,7 +109,7 @@ read_all(struct object_config *c, const char *url, struct pawl_error *err)
 	const char *endpoint = emulator != NULL ? emulator : ENDPOINT;
 	TRY(object_read_url(c, url, url + strlen("gs://"), "bucket", err));
 	c->path_style = true;
-	c->sums = true;
+	c->sum = OBJECT_SUM_CRC32C;
 	if (bundle != NULL)
 		TRY(object_keep(c, bundle, &c->ca_bundle, err));
 	if (strstr(endpoint, "://") == NULL) { /* "localhost:9023", as other tools take it */

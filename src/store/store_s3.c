@@ -26,8 +26,8 @@ prepare(struct object_store *s, struct object_request *rq, const struct cred_key
 	const struct object_config *c = &s->config;
 	struct http_call *call = &rq->call;
 	TRY(sigv4_payload(rq->body, rq->n_body, c->sign_bodies, e->payload, err));
-	if (rq->sum_body && c->sums)
-		TRY(object_sum_crc32c(rq, err));
+	if (rq->sum_body)
+		TRY(object_sum_body(rq->sum_kind, rq, err));
 	sigv4_date(e->now_s, e->date);
 	object_call_add(call, "Host", buf_str(&e->host));
 	object_call_add(call, "x-amz-date", e->date);
@@ -35,7 +35,7 @@ prepare(struct object_store *s, struct object_request *rq, const struct cred_key
 	if (keys->session_token[0] != '\0')
 		object_call_add(call, "x-amz-security-token", keys->session_token);
 	if (rq->sum[0] != '\0')
-		object_call_add(call, s->protocol->sum, rq->sum);
+		object_call_add(call, object_sum_header(rq->sum_kind), rq->sum);
 	for (size_t i = 0; i < rq->n_headers; i++)
 		object_call_add(call, rq->headers[i].name, rq->headers[i].value);
 	if (strcmp(rq->method, "POST") == 0)
@@ -101,7 +101,7 @@ look_again(struct object_store *s, const struct object_request *rq, struct pawl_
 static int
 remove_batch(struct object_store *s, const char *folder, const struct object_page *p, struct pawl_error *err)
 {
-	PAWL_CLEAN(buf_clear) struct buf body = {0}, md5 = {0};
+	PAWL_CLEAN(buf_clear) struct buf body = {0};
 	buf_puts(&body, "<Delete><Quiet>true</Quiet>");
 	for (size_t i = 0; i < p->n; i++) {
 		buf_puts(&body, "<Object><Key>");
@@ -120,9 +120,8 @@ remove_batch(struct object_store *s, const char *folder, const struct object_pag
 	                            .n_body = 1,
 	                            .text_max = XML_MAX_BYTES,
 	                            .slow_answer = true,
-	                            .sum_body = true};
-	TRY(sigv4_md5_base64(&whole, 1, &md5, err));
-	object_add_header(&rq, "Content-MD5", buf_str(&md5));
+	                            .sum_body = true,
+	                            .sum_kind = OBJECT_SUM_MD5}; /* which servers insist on */
 	TRY(object_do(s, &rq, err));
 	PAWL_CLEAN(buf_clear) struct buf code = {0};
 	if (rq.call.text.len == 0 ||
@@ -212,10 +211,8 @@ static const struct object_protocol s3_protocol = {
 	.name = "s3",
 	.kind = "bucket",
 	.token = "x-amz-meta-pawl-token",
-	.sum = "x-amz-checksum-crc32c",
-	.sum_name = "CRC32C",
 	.exclusive = {"If-None-Match", "*"},
-	.upload_sums = {"x-amz-checksum-algorithm", "CRC32C"},
+	.lists_sums = true,
 	.completes_exclusively = true,
 	.match = "If-Match",
 	.tag = "etag",

@@ -8,7 +8,18 @@ import os
 import pytest
 from s3_servers import environment
 
-PREFIXES = ("AWS_", "GS_", "AZURE_", "STORAGE_EMULATOR", "GOOGLE_", "CLOUDSDK_", "NO_GCE", "PAWL_SSH", "PAWL_STALL")
+PREFIXES = (
+    "AWS_",
+    "GS_",
+    "AZURE_",
+    "STORAGE_EMULATOR",
+    "GOOGLE_",
+    "CLOUDSDK_",
+    "NO_GCE",
+    "PAWL_SSH",
+    "PAWL_STALL",
+    "PAWL_S3",
+)
 
 
 def take_environment(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:

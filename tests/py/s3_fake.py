@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small S3 server of our own that fails as it is told: the n-th request is cut, delayed, answered wrongly, or carried
-out without an answer. It keeps everything in memory, checks what real servers check (SHA-256, MD5 and CRC32C of bodies,
+out without an answer. It keeps everything in memory, checks what real servers check (sums of bodies,
 lengths, conditions), and remembers every request."""
 
 from __future__ import annotations
@@ -65,20 +65,40 @@ def error(status: int, code: str, more: str = "", **headers: str) -> Answer:
     return Answer(status, text.encode(), {k.replace("_", "-"): v for k, v in headers.items()})
 
 
-def crc32c(data: bytes) -> str:
-    crc = 0xFFFFFFFF
+def crc(data: bytes, table: list[int], bits: int) -> int:
+    ones = value = (1 << bits) - 1
     for byte in data:
-        crc = CRC_TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    return base64.b64encode((crc ^ 0xFFFFFFFF).to_bytes(4, "big")).decode()
+        value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
+    return value ^ ones
 
 
-def crc_entry(value: int) -> int:
-    for _ in range(8):
-        value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
-    return value
+def crc_table(polynomial: int) -> list[int]:
+    def entry(value: int) -> int:
+        for _ in range(8):
+            value = (value >> 1) ^ (polynomial if value & 1 else 0)
+        return value
+
+    return [entry(i) for i in range(256)]
 
 
-CRC_TABLE = [crc_entry(i) for i in range(256)]
+CRC32C_TABLE = crc_table(0x82F63B78)
+CRC64_TABLE = crc_table(0x9A6C9329AC4BC9B5)
+
+
+def crc32c(data: bytes) -> str:
+    return base64.b64encode(crc(data, CRC32C_TABLE, 32).to_bytes(4, "big")).decode()
+
+
+def crc64nvme(data: bytes) -> str:
+    return base64.b64encode(crc(data, CRC64_TABLE, 64).to_bytes(8, "big")).decode()
+
+
+SUMS: dict[str, Callable[[bytes], str]] = {  # that may come with a body, by their headers
+    "x-amz-checksum-crc32c": crc32c,
+    "x-amz-checksum-crc64nvme": crc64nvme,
+    "x-amz-checksum-sha256": lambda data: base64.b64encode(hashlib.sha256(data).digest()).decode(),
+    "content-md5": lambda data: base64.b64encode(hashlib.md5(data).digest()).decode(),
+}
 
 
 class Fake:
@@ -94,6 +114,8 @@ class Fake:
         self.bucket = "bucket"
         self.conditions = True  # If-None-Match is honoured
         self.matches = True  # If-Match of a put is honoured
+        self.unknown_sum = ""  # the header of one that is refused
+        self.refused = 0  # bodies, for their sums
         self.page = 1000
         self.delay = 0.0
         self.skew = 0.0  # of the Date that is told
@@ -240,10 +262,13 @@ class Fake:
         payload = headers.get("x-amz-content-sha256", "")
         if payload not in ("UNSIGNED-PAYLOAD", hashlib.sha256(body).hexdigest()):
             return error(400, "XAmzContentSHA256Mismatch")
-        if "x-amz-checksum-crc32c" in headers and headers["x-amz-checksum-crc32c"] != crc32c(body):
+        if self.unknown_sum in headers:
+            return error(400, "InvalidRequest")
+        whole = "x-amz-checksum-type" in headers  # of an object, not of this body
+        if any(headers[name] != of(body) for name, of in SUMS.items() if name in headers and not whole):
+            self.refused += 1
             return error(400, "BadDigest")
-        md5 = base64.b64encode(hashlib.md5(body).digest()).decode()
-        return error(400, "BadDigest") if headers.get("content-md5", md5) != md5 else None
+        return None
 
     def store(self, key: str, body: bytes, headers: dict[str, str], meta: dict[str, str], etag: str) -> Answer:
         if self.conditions and headers.get("if-none-match") == "*" and key in self.objects:
@@ -318,13 +343,13 @@ class Fake:
                 body = found.body[int(first) : int(last) + 1]
                 result = f'<CopyPartResult><ETag>"{hashlib.md5(body).hexdigest()}"</ETag></CopyPartResult>'
             upload.parts[number] = body
-            upload.sums[number] = headers.get("x-amz-checksum-crc32c", "")
+            upload.sums[number] = next((headers[n] for n in SUMS if n in headers and n != "content-md5"), "")
             return Answer(200, result.encode(), {"ETag": f'"{hashlib.md5(body).hexdigest()}"'})
         return self.complete(key, words["uploadId"], upload, headers, body)
 
     def complete(self, key: str, name: str, upload: Upload, headers: dict[str, str], body: bytes) -> Answer:
         listed = re.findall(
-            r"<PartNumber>(\d+)</PartNumber><ETag>(.*?)</ETag>(?:<ChecksumCRC32C>(.*?)</Check)?", body.decode()
+            r"<PartNumber>(\d+)</PartNumber><ETag>(.*?)</ETag>(?:<Checksum\w+>(.*?)</Check)?", body.decode()
         )
         whole = b""
         for number, etag, total in listed:
@@ -336,6 +361,8 @@ class Fake:
             if len(part) < 5 << 20 and int(number) != len(listed):
                 return error(400, "EntityTooSmall")
             whole += part
+        if "x-amz-checksum-crc64nvme" in headers and headers["x-amz-checksum-crc64nvme"] != crc64nvme(whole):
+            return error(400, "BadDigest")
         answer = self.store(key, whole, headers, upload.meta, f'"{hashlib.md5(whole).hexdigest()}-{len(listed)}"')
         if answer.status == 200:
             del self.uploads[name]

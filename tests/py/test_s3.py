@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from s3_servers import BUILD, Server, moto, rgw, tool
+from slow_net import wire
 from store_session import PART, assert_any_keys, assert_parts
 
 
@@ -61,16 +62,50 @@ def test_row_28_an_object_of_many_parts_is_the_same_bytes(server: Server) -> Non
     assert_parts(server.url, server.env)
 
 
-def test_sums_are_sent_on_request(server: Server) -> None:
-    env = server.env | {"AWS_REQUEST_CHECKSUM_CALCULATION": "when_supported"}
+@pytest.mark.parametrize("algorithm", ["", "CRC64NVME", "MD5", "SHA256"])
+def test_sums_are_sent_on_request(server: Server, algorithm: str) -> None:
+    env = server.env | {"AWS_REQUEST_CHECKSUM_CALCULATION": "when_supported", "PAWL_S3_CHECKSUM_ALGORITHM": algorithm}
     size = PART + 777
-    lines = tool(f"{server.url}/sums", "put a x", "get a", f"write b {size} 1 {PART}", f"check b {size} 1", env=env)
+    operations = f"write b {size} 1 {PART}", f"check b {size} 1"
+    lines = tool(f"{server.url}/sums{algorithm}", "put a x", "get a", *operations, env=env)
     assert lines == ["ok", "ok", "ok x", "ok", "ok"]
 
 
 def profile(folder: pathlib.Path, setting: str) -> dict[str, str]:
     (folder / "config").write_text(f"[default]\ns3 =\n  {setting}\n")
     return {"AWS_CONFIG_FILE": str(folder / "config")}
+
+
+@pytest.mark.parametrize("server", ["rgw"], indirect=True)  # moto believes every body
+@pytest.mark.parametrize("algorithm", ["MD5", "signature"])
+def test_P14_a_real_server_refuses_a_body_that_was_changed(
+    server: Server, tmp_path: pathlib.Path, algorithm: str
+) -> None:
+    env = server.env | ({} if algorithm == "signature" else profile(tmp_path, "payload_signing_enabled = false"))
+    if algorithm != "signature":
+        env |= {"PAWL_S3_CHECKSUM_ALGORITHM": algorithm}
+    with wire(server.endpoint) as net:
+        net.flip, net.flips_left = "up", 1
+        lines = tool(
+            f"{server.url}/changed{algorithm}",
+            "write b 3000000 1 3000000",
+            "check b 3000000 1",
+            env=env | {"AWS_ENDPOINT_URL": net.endpoint},
+        )
+        assert net.flips == 1
+    assert lines == ["ok", "ok", "ok"]
+
+
+@pytest.mark.parametrize("server", ["rgw"], indirect=True)
+def test_control_a_real_server_without_a_sum_takes_it(server: Server, tmp_path: pathlib.Path) -> None:
+    env = server.env | profile(tmp_path, "payload_signing_enabled = false")
+    env |= {"AWS_REQUEST_CHECKSUM_CALCULATION": "when_required"}
+    with wire(server.endpoint) as net:
+        net.flip, net.flips_left = "up", 1
+        operations = "write b 3000000 1 3000000", "check b 3000000 1"
+        lines = tool(f"{server.url}/taken", *operations, env=env | {"AWS_ENDPOINT_URL": net.endpoint})
+        assert net.flips == 1
+    assert lines[:2] == ["ok", "ok"] and lines[2] != "ok"
 
 
 SUMS = f"write b {PART + 777} 1 {PART}", f"check b {PART + 777} 1"

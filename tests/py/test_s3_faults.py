@@ -12,8 +12,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from s3_fake import FAULTS, Answer, Fake, error
+from s3_fake import FAULTS, SUMS, Answer, Fake, crc64nvme, error
 from s3_servers import environment, tool
+from slow_net import wire
 from store_session import PART, SESSION
 
 
@@ -111,6 +112,58 @@ def test_P14_damaged_bodies_are_refused_by_the_server(fake: Fake) -> None:
     assert len(puts) == 3
     assert all(len(h["x-amz-content-sha256"]) == 64 and "x-amz-checksum-crc32c" in h for h in puts)
     assert len(fake.state()["run/pack"]) == PART + 10
+
+
+HEADERS = {h.removeprefix("x-amz-checksum-").removeprefix("content-"): h for h in SUMS}  # by algorithm
+CHANGED = "write pack 3000000 1 3000000", "check pack 3000000 1"
+
+
+def unsigned(folder: pathlib.Path) -> dict[str, str]:
+    (folder / "config").write_text("[default]\ns3 =\n  payload_signing_enabled = false\n")
+    return {"AWS_CONFIG_FILE": str(folder / "config")}
+
+
+@pytest.mark.parametrize("algorithm", HEADERS)
+def test_P14_a_body_that_changes_on_the_way_is_refused_and_sent_again(
+    fake: Fake, tmp_path: pathlib.Path, algorithm: str
+) -> None:
+    with wire(fake.endpoint) as net:
+        net.flip, net.flips_left = "up", 1
+        more = unsigned(tmp_path) | {"AWS_ENDPOINT_URL": net.endpoint, "PAWL_S3_CHECKSUM_ALGORITHM": algorithm.upper()}
+        assert run(fake, *CHANGED, **more) == ["ok", "ok", "ok"]
+        assert net.flips == fake.refused == 1
+    assert all(HEADERS[algorithm] in h for r, h in zip(fake.requests, fake.headers, strict=True) if r.startswith("PUT"))
+
+
+def test_control_without_a_sum_the_server_takes_what_was_changed(fake: Fake, tmp_path: pathlib.Path) -> None:
+    with wire(fake.endpoint) as net:
+        net.flip, net.flips_left = "up", 1
+        more = unsigned(tmp_path) | {"AWS_ENDPOINT_URL": net.endpoint}
+        lines = run(fake, *CHANGED, AWS_REQUEST_CHECKSUM_CALCULATION="when_required", **more)
+        assert lines[:2] == ["ok", "ok"] and lines[2] != "ok"
+        assert net.flips == 1 and fake.refused == 0
+
+
+def test_an_upload_in_parts_carries_the_sum_of_the_whole_object(fake: Fake) -> None:
+    """By CRC64NVME, which the server makes of those of the parts, as pawl does."""
+    size = PART + 10
+    lines = run(fake, f"write pack {size} 1 {PART}", PAWL_S3_CHECKSUM_ALGORITHM="CRC64NVME")
+    assert lines == ["ok", "ok"]
+    asked = list(zip(fake.requests, fake.headers, strict=True))
+    (begin,) = [h for r, h in asked if r.startswith("POST") and "uploads=" in r]
+    (end,) = [h for r, h in asked if r.startswith("POST") and "uploadId=" in r]
+    assert begin["x-amz-checksum-algorithm"] == "CRC64NVME"
+    assert begin["x-amz-checksum-type"] == end["x-amz-checksum-type"] == "FULL_OBJECT"
+    assert end["x-amz-checksum-crc64nvme"] == crc64nvme(fake.state()["run/pack"])
+
+
+def test_a_server_that_refuses_a_sum_is_sent_another(fake: Fake) -> None:
+    fake.unknown_sum = "x-amz-checksum-crc64nvme"
+    lines = run(fake, "put a text", f"write pack {PART + 10} 1 {PART}", PAWL_S3_CHECKSUM_ALGORITHM="CRC64NVME")
+    assert lines == ["ok", "ok", "ok"]
+    puts = [h for r, h in zip(fake.requests, fake.headers, strict=True) if r.startswith("PUT")]
+    assert [r for r in puts if fake.unknown_sum in r] == puts[:1]  # found out when the store is opened
+    assert all("content-md5" in h for h in puts[1:])
 
 
 def test_P20_a_server_without_conditions_is_found_out(fake: Fake) -> None:

@@ -24,6 +24,7 @@ setup(void **state)
 	                                    "AWS_PROFILE",
 	                                    "AWS_CA_BUNDLE",
 	                                    "AWS_REQUEST_CHECKSUM_CALCULATION",
+	                                    "PAWL_S3_CHECKSUM_ALGORITHM",
 	                                    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"};
 	(void)state;
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -76,7 +77,7 @@ test_amazon_is_the_default(void **state)
 	(void)state;
 	struct object_config c;
 	assert_int_equal(s3_config_read("s3://bucket/x", &c, NULL), 0);
-	assert_true(c.https && c.is_aws && !c.path_style && !c.region_given && c.sums);
+	assert_true(c.https && c.is_aws && !c.path_style && !c.region_given && c.sum == OBJECT_SUM_CRC32C);
 	assert_string_equal(c.host, "s3.us-east-1.amazonaws.com");
 	assert_int_equal(s3_config_set_region(&c, "cn-north-1", NULL), 0);
 	assert_string_equal(c.host, "s3.cn-north-1.amazonaws.com.cn");
@@ -115,7 +116,7 @@ test_endpoints(void **state)
 		assert_string_equal(c.host, good[i].host);
 		assert_string_equal(c.base_path, good[i].base_path);
 		assert_int_equal(c.https, good[i].https);
-		assert_int_equal(c.sums, good[i].https);
+		assert_int_equal(c.sum == OBJECT_SUM_CRC32C, good[i].https);
 		assert_true(c.path_style);
 		bump_clear(&c.memory);
 	}
@@ -145,15 +146,38 @@ test_sums(void **state)
 	setenv("AWS_ENDPOINT_URL", "http://h", 1);
 	setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "WHEN_SUPPORTED", 1);
 	assert_int_equal(s3_config_read("s3://bucket/x", &c, NULL), 0);
-	assert_true(c.sums);
+	assert_int_equal(c.sum, OBJECT_SUM_CRC32C);
 	bump_clear(&c.memory);
 	setenv("AWS_ENDPOINT_URL", "https://h", 1);
 	setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required", 1);
 	assert_int_equal(s3_config_read("s3://bucket/x", &c, NULL), 0);
-	assert_false(c.sums);
+	assert_int_equal(c.sum, OBJECT_SUM_NONE);
 	bump_clear(&c.memory);
 	setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "never", 1);
 	assert_refused("s3://bucket/x", "expected when_supported or when_required");
+}
+
+static void
+test_the_algorithm_of_sums(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *name;
+		enum object_sum sum;
+	} good[] = {{"CRC32C", OBJECT_SUM_CRC32C},
+	            {"crc64nvme", OBJECT_SUM_CRC64NVME},
+	            {"MD5", OBJECT_SUM_MD5},
+	            {"Sha256", OBJECT_SUM_SHA256}};
+	setenv("AWS_ENDPOINT_URL", "http://h", 1);
+	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+		struct object_config c;
+		setenv("PAWL_S3_CHECKSUM_ALGORITHM", good[i].name, 1);
+		assert_int_equal(s3_config_read("s3://bucket/x", &c, NULL), 0);
+		assert_int_equal(c.sum, good[i].sum);
+		bump_clear(&c.memory);
+	}
+	setenv("PAWL_S3_CHECKSUM_ALGORITHM", "none", 1);
+	assert_refused("s3://bucket/x", "expected CRC32C, CRC64NVME, MD5 or SHA256, found \"none\"");
 }
 
 static void
@@ -188,9 +212,14 @@ test_signing_of_bodies(void **state)
 		setenv("AWS_ENDPOINT_URL", good[i].endpoint, 1);
 		assert_int_equal(s3_config_read("s3://bucket/x", &c, NULL), 0);
 		assert_int_equal(c.sign_bodies, good[i].sign);
-		assert_int_equal(c.sums, good[i].sums);
+		assert_int_equal(c.sum == OBJECT_SUM_CRC32C, good[i].sums);
 		bump_clear(&c.memory);
 	}
+	write_profile(name, "[default]\ns3 =\n  checksum_algorithm = CRC64NVME\n");
+	struct object_config named;
+	assert_int_equal(s3_config_read("s3://bucket/x", &named, NULL), 0);
+	assert_int_equal(named.sum, OBJECT_SUM_CRC64NVME);
+	bump_clear(&named.memory);
 	write_profile(name, "[default]\ns3 =\n  payload_signing_enabled = maybe\n");
 	assert_refused("s3://bucket/x", "payload_signing_enabled: expected true or false, found \"maybe\"");
 	unlink(name);
@@ -205,6 +234,7 @@ main(void)
 		cmocka_unit_test_setup(test_endpoints, setup),
 		cmocka_unit_test_setup(test_P18_a_password_in_an_endpoint_is_not_shown, setup),
 		cmocka_unit_test_setup(test_sums, setup),
+		cmocka_unit_test_setup(test_the_algorithm_of_sums, setup),
 		cmocka_unit_test_setup(test_signing_of_bodies, setup),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "store/sigv4.h"
 
 #define ACCESS "AKIAIOSFODNN7EXAMPLE"
@@ -174,13 +175,15 @@ test_dates_and_digests(void **state)
 {
 	(void)state;
 	char date[17];
+	unsigned char hash[16];
 	PAWL_CLEAN(buf_clear) struct buf out = {0};
 	struct pawl_slice text = {"abc", 3};
 	sigv4_date(1369353600, date);
 	assert_string_equal(date, DATE);
 	sigv4_date(0, date);
 	assert_string_equal(date, "19700101T000000Z");
-	assert_int_equal(sigv4_md5_base64(&text, 1, &out, NULL), 0);
+	assert_int_equal(sigv4_md5(&text, 1, hash, NULL), 0);
+	text_put_base64(&out, hash, sizeof hash);
 	assert_string_equal(buf_str(&out), "kAFQmDzST7DWlj99KOF/cg==");
 }
 
