@@ -13,7 +13,8 @@
 
 struct reshard_args {
 	struct score score;
-	uint64_t world;
+	uint64_t world, level;
+	const char *compression;
 	bool drop_rank_values;
 };
 
@@ -27,6 +28,9 @@ static const struct option options[] = {
 	{"world", 'w', OPT_COUNT, offsetof(struct reshard_args, world), "M", "lay it out for M ranks (needed)"},
 	{"drop-rank-values", 0, OPT_FLAG, offsetof(struct reshard_args, drop_rank_values), NULL,
          "leave out values kept per rank where the number of ranks changes"},
+	{"compression", 0, OPT_TEXT, offsetof(struct reshard_args, compression), "zst|gz|lz4|xz|bz2|lzma",
+         "compress the new packs"},
+	{"level", 0, OPT_COUNT, offsetof(struct reshard_args, level), "N", "of compression, as the codec counts"},
 	SCORE_OPTIONS(reshard_args),
 	OPTION_END,
 };
@@ -34,7 +38,7 @@ static const struct option options[] = {
 static const struct example examples[] = {
 	{"pawl reshard runs/big@best big-for-8 --world 8 --drop-rank-values",
          "what 64 ranks saved, as 8 ranks would have written it"},
-	{"pawl reshard runs/big whole --world 1", "a checkpoint of one process"},
+	{"pawl reshard runs/big whole --world 1 --compression zst", "a checkpoint of one process, compressed"},
 	EXAMPLE_END,
 };
 
@@ -89,6 +93,8 @@ run_reshard(struct cli *cli, const void *ptr)
 		return cli_usage(cli, "--world is missing: for how many ranks?");
 	opts.world_size = args->world < UINT32_MAX ? (uint32_t)args->world : UINT32_MAX;
 	opts.drop_rank_values = args->drop_rank_values;
+	opts.compression = args->compression;
+	opts.compression_level = args->level < INT32_MAX ? (int)args->level : INT32_MAX;
 	if (check_dest(cli, dest, &err) < 0 || target_take(cli, cli->operands[0], &args->score, &run, &info, &err) < 0)
 		return cli_fail(cli, &err);
 	work_begin(cli->work, "resharding", &meter, 0);

@@ -809,6 +809,8 @@ struct pawl_reshard_opts {
 	uint32_t world_size;        /* how many ranks the new checkpoint is laid out for; at least 1 */
 	int drop_rank_values;       /* 1: values per rank are left out where the number of ranks changes; else that is
 	                               PAWL_EMISMATCH naming them. With the same number they stay */
+	const char *compression;    /* of the new packs, as in struct pawl_open_opts; NULL = not compressed */
+	int compression_level;      /* 0 = the codec's default */
 };
 #define PAWL_RESHARD_OPTS_INIT {.size = sizeof(struct pawl_reshard_opts)}
 /* Writes a checkpoint (id 0: the latest) anew as a single one at target, a folder that is not there yet, as so many ranks

@@ -54,6 +54,16 @@ pack_find_codec(const char *name, const struct codec **ret, struct pawl_error *e
 	               name);
 }
 
+int
+pack_check_compression(const char *name, int level, const struct codec **ret, struct pawl_error *err)
+{
+	*ret = NULL;
+	if (!name || !*name || strcmp(name, "none") == 0)
+		return level ? err_set(err, PAWL_EUSAGE, "compression_level: expected a compression as well") : 0;
+	TRY(pack_find_codec(name, ret, err));
+	return codec_check_level(*ret, level, err);
+}
+
 bool
 pack_parse_name(const char *name, uint32_t *ret_rank, uint32_t *ret_index)
 {

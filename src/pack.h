@@ -18,6 +18,8 @@
 const struct codec *pack_codec(const char *name);
 /* By the name of a codec that packs may have ("zst", "gz", "lz4", "xz", "bz2", "lzma"); PAWL_EUSAGE names them. */
 int pack_find_codec(const char *name, const struct codec **ret, struct pawl_error *err);
+/* The options of compression: NULL, "" and "none" are none of it, *ret NULL. PAWL_EUSAGE. */
+int pack_check_compression(const char *name, int level, const struct codec **ret, struct pawl_error *err);
 /* "rank00003-00012.safetensors" or "rank00003-00012-0123abcd.safetensors", and with a codec's suffix -> 3, 12; false for any
  * other name. */
 bool pack_parse_name(const char *name, uint32_t *ret_rank, uint32_t *ret_index);

@@ -14,6 +14,14 @@
 #include "format/codec.h"
 #include "save.h"
 
+/* The most that a file of so many plain bytes can become: no codec adds more to what cannot be compressed. It is cut when its
+ * size is known. */
+static inline uint64_t
+press_most_bytes(uint64_t nbytes)
+{
+	return nbytes + nbytes / 16 + ((uint64_t)1 << 20);
+}
+
 struct press;
 /* For a pack of so many units. */
 int press_new(struct save_pack *pack, const struct codec *codec, size_t n_units, struct press **ret,

@@ -19,7 +19,9 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "meet_text.h"
+#include "pack.h"
 #include "plan.h"
+#include "relayout_file.h"
 #include "relayout_tree.h"
 #include "restore.h"
 #include "share.h"
@@ -52,6 +54,7 @@ struct relayout {
 
 	/* what is written */
 	struct store *store; /* of the folder that DST lies in */
+	struct relayout_file_opts file;
 	char *dest, *partial;
 	struct manifest to;      /* borrows from `from` and from memory */
 	struct buf state;        /* JSON of the whole tree */
@@ -200,8 +203,8 @@ fill_slab(struct relayout *x, const struct plan_pack *pack, const struct state_t
 }
 
 static int
-write_slabs(struct relayout *x, const struct plan_pack *pack, const struct state_tensor *share, struct store_file *file,
-            struct sum128 *sums, struct pawl_error *err)
+write_slabs(struct relayout *x, const struct plan_pack *pack, const struct state_tensor *share,
+            struct relayout_file *file, struct pawl_error *err)
 {
 	size_t first = 0;
 
@@ -215,12 +218,7 @@ write_slabs(struct relayout *x, const struct plan_pack *pack, const struct state
 		       pack->header.len + pack->slots[first].begin + pack->slots[first].nbytes <= at)
 			first++;
 		TRY(fill_slab(x, pack, share, first, at, end, err));
-		for (uint64_t block = at; block < end; block += BLOCK_BYTES) {
-			uint64_t n = end - block < BLOCK_BYTES ? end - block : BLOCK_BYTES;
-
-			sums[block / BLOCK_BYTES] = sum_bytes(x->slab + (block - at), (size_t)n);
-		}
-		TRY(store_write(x->store, file, at, x->slab, (size_t)(end - at), err));
+		TRY(relayout_file_put(file, x->slab, (size_t)(end - at), err));
 		if (x->meter)
 			__atomic_fetch_add(&x->meter->done_bytes, data < end - at ? data : end - at, __ATOMIC_RELAXED);
 		at = end;
@@ -228,29 +226,20 @@ write_slabs(struct relayout *x, const struct plan_pack *pack, const struct state
 	return 0;
 }
 
+/* Room for one more row. */
 static int
-add_file(struct relayout *x, const struct plan_pack *pack, struct sum128 **ret_sums, struct pawl_error *err)
+grow_files(struct relayout *x, struct pawl_error *err)
 {
-	if (x->n_files == x->cap_files) {
-		size_t cap = x->cap_files ? 2 * x->cap_files : 64;
-		struct manifest_file *bigger = mem_resize(x->files, cap, sizeof(*bigger));
+	size_t cap = x->cap_files ? 2 * x->cap_files : 64;
+	struct manifest_file *bigger;
 
-		if (!bigger)
-			return no_memory(err);
-		x->files = bigger;
-		x->cap_files = cap;
-	}
-	struct sum128 *sums = bump_array(&x->memory, (uint64_t)pack->n_blocks + 1, sizeof(*sums));
-	char *name = bump_strndup(&x->memory, pack->name, strlen(pack->name));
-
-	if (!sums || !name)
+	if (x->n_files < x->cap_files)
+		return 0;
+	bigger = mem_resize(x->files, cap, sizeof(*bigger));
+	if (!bigger)
 		return no_memory(err);
-	x->files[x->n_files++] = (struct manifest_file){.name = name,
-	                                                .nbytes = pack->nbytes,
-	                                                .block_bytes = BLOCK_BYTES,
-	                                                .n_blocks = pack->n_blocks,
-	                                                .sums = sums};
-	*ret_sums = sums;
+	x->files = bigger;
+	x->cap_files = cap;
 	return 0;
 }
 
@@ -272,7 +261,7 @@ add_piece(struct relayout *x, const struct plan_pack *pack, const struct plan_sl
 
 	if (!p)
 		return no_memory(err);
-	*p = (struct piece){.piece = {.file = (uint32_t)(x->n_files - 1),
+	*p = (struct piece){.piece = {.file = (uint32_t)x->n_files,
 	                              .begin = pack->header.len + slot->begin,
 	                              .nbytes = slot->nbytes}};
 	if (t->src.offsets) {
@@ -289,27 +278,25 @@ add_piece(struct relayout *x, const struct plan_pack *pack, const struct plan_sl
 	return 0;
 }
 
+static void
+clean_file(struct relayout_file **f)
+{
+	relayout_file_free(*f);
+}
+
 static int
 write_pack(struct relayout *x, const struct plan_pack *pack, const struct state_tensor *share, struct pawl_error *err)
 {
-	PAWL_CLEAN(buf_clear) struct buf key = {0};
-	const struct store_create create = {.nbytes = pack->nbytes, .buffered = true};
-	struct store_file *file;
-	struct sum128 *sums;
+	PAWL_CLEAN(clean_file) struct relayout_file *file = NULL;
 
-	TRY(add_file(x, pack, &sums, err));
+	TRY(grow_files(x, err));
 	for (size_t i = 0; i < pack->n_slots; i++)
 		TRY(add_piece(x, pack, &pack->slots[i], &share[pack->slots[i].tensor], err));
-	buf_printf(&key, "%s/%s", x->partial, pack->name);
-	TRY(buf_check(&key, "reshard", err));
-	TRY(store_create(x->store, buf_str(&key), &create, &file, err));
-	int rc = write_slabs(x, pack, share, file, sums, err);
-
-	if (rc < 0) {
-		store_abort(x->store, file);
-		return rc;
-	}
-	return store_finish(x->store, file, err);
+	TRY(relayout_file_new(&x->file, pack->name, pack->nbytes, &x->memory, &file, err));
+	TRY(write_slabs(x, pack, share, file, err));
+	TRY(relayout_file_finish(file, &x->files[x->n_files], err));
+	x->n_files++;
+	return 0;
 }
 
 /* ---- one rank ---- */
@@ -357,8 +344,10 @@ describe(struct relayout *x, struct pawl_error *err)
 
 	m->files = x->files;
 	m->n_files = x->n_files;
-	for (size_t i = 0; i < x->n_files; i++)
+	for (size_t i = 0; i < x->n_files; i++) {
 		m->bytes += x->files[i].nbytes;
+		m->plain_bytes += x->file.codec ? manifest_plain_bytes(&x->files[i]) : 0;
+	}
 	m->new_bytes = m->bytes;
 	m->tensors = bump_array(&x->memory, from->n_tensors + 1, sizeof(*m->tensors));
 	if (!m->tensors)
@@ -413,7 +402,10 @@ take_options(struct relayout *x, const struct pawl_reshard_opts *opts, struct pa
 	if (x->world == 0 || x->world > MEET_MAX_WORLD)
 		return err_set(err, PAWL_EUSAGE, "reshard: world_size: expected 1 to %u, found %u", MEET_MAX_WORLD,
 		               x->world);
-	return 0;
+	x->file.block_bytes = BLOCK_BYTES;
+	x->file.level = x->opts.compression_level;
+	x->file.threads = x->run->opts.io_threads;
+	return pack_check_compression(x->opts.compression, x->opts.compression_level, &x->file.codec, err);
 }
 
 static int
@@ -478,6 +470,8 @@ open_target(struct relayout *x, const char *target, struct pawl_error *err)
 	TRY(clock_token(token, err));
 	memcpy(x->to.token, token, sizeof(x->to.token));
 	x->partial = bump_printf(&x->memory, ".%s.%s.partial", x->dest, token);
+	x->file.store = x->store;
+	x->file.folder = x->partial;
 	return x->partial ? 0 : no_memory(err);
 }
 

@@ -203,19 +203,6 @@ copy_mirrors(struct pawl *run, struct pawl_error *err)
 }
 
 static int
-check_compression(struct pawl *run, struct pawl_error *err)
-{
-	const struct pawl_open_opts *o = &run->opts;
-
-	if (!o->compression || !*o->compression || strcmp(o->compression, "none") == 0)
-		return o->compression_level
-		               ? err_set(err, PAWL_EUSAGE, "compression_level: expected a compression as well")
-		               : 0;
-	TRY(pack_find_codec(o->compression, &run->codec, err));
-	return codec_check_level(run->codec, o->compression_level, err);
-}
-
-static int
 fill_defaults(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_open_opts *o = &run->opts;
@@ -254,7 +241,7 @@ fill_defaults(struct pawl *run, struct pawl_error *err)
 	if (o->save_interval)
 		TRY(triggers_parse(o->save_interval, &run->triggers, err));
 	TRY(check_nodes(run, err));
-	TRY(check_compression(run, err));
+	TRY(pack_check_compression(o->compression, o->compression_level, &run->codec, err));
 	return check_ranks(run, err);
 }
 

@@ -158,10 +158,14 @@ find_before(const struct reuse *reuse, const struct plan *plan, const struct pla
 {
 	if (!reuse || reuse->block_bytes != plan->block_bytes)
 		return NULL;
-	for (size_t i = 0; i < reuse->n_packs; i++)
-		if (reuse->packs[i].nbytes == pack->nbytes && pack_codec(reuse->packs[i].name) == codec &&
-		    pack_same_place(reuse->packs[i].name, pack->name))
-			return &reuse->packs[i];
+	for (size_t i = 0; i < reuse->n_packs; i++) {
+		const struct reuse_pack *before = &reuse->packs[i];
+
+		if (before->nbytes == pack->nbytes &&
+		    (before->packed_sums ? pack_codec(before->name) : NULL) == codec &&
+		    pack_same_place(before->name, pack->name))
+			return before;
+	}
 	return NULL;
 }
 

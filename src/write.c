@@ -26,13 +26,6 @@ pack_key(const char *folder, const char *name, struct buf *out, struct pawl_erro
 	return buf_check(out, "save", err);
 }
 
-/* No codec adds more to bytes that cannot be compressed. The file is cut when its size is known. */
-static uint64_t
-most_bytes(uint64_t nbytes)
-{
-	return nbytes + nbytes / 16 + ((uint64_t)1 << 20);
-}
-
 /* The pack's file, opened by whoever comes first. */
 static int
 pack_file(struct save_pack *p, struct store_file **ret, struct pawl_error *err)
@@ -44,7 +37,7 @@ pack_file(struct save_pack *p, struct store_file **ret, struct pawl_error *err)
 	pthread_mutex_lock(&p->lock);
 	if (!p->file) {
 		bool recycled = !p->press && writer_take_recycled(s->writer, p->plan->nbytes, &old);
-		struct store_create opts = {.nbytes = p->press ? most_bytes(p->plan->nbytes) : p->plan->nbytes,
+		struct store_create opts = {.nbytes = p->press ? press_most_bytes(p->plan->nbytes) : p->plan->nbytes,
 		                            .recycle_key = recycled ? buf_str(&old) : NULL,
 		                            .buffered = s->run->opts.no_direct_io};
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pathlib
@@ -21,6 +22,7 @@ import cli
 import pawl
 
 PACK = "rank00000-00001.safetensors.zst"
+PLAIN = "rank00000-00000.safetensors"
 RANK = """
 import sys
 import numpy as np
@@ -81,7 +83,12 @@ def test_E11_every_command_works_on_compressed_packs(tmp_path: pathlib.Path) -> 
     cli.run("cp", f"{run}/checkpoints/checkpoint_000001", tmp_path / "one")
     assert (pawl.load(tmp_path / "one")["w"] == state(1)["w"]).all()
     cli.run("reshard", run, tmp_path / "plain", "--world", "1")
-    assert (pawl.load(tmp_path / "plain")["w"] == state(2)["w"]).all()
+    assert (pawl.load(tmp_path / "plain")["w"] == state(2)["w"]).all() and (tmp_path / "plain" / PLAIN).exists()
+    cli.run("reshard", run, tmp_path / "again", "--world", "1", "--compression", "gz", "--level", "1")
+    assert (pawl.load(tmp_path / "again")["w"] == state(2)["w"]).all()
+    assert gzip.decompress((tmp_path / "again" / f"{PLAIN}.gz").read_bytes())[8:9] == b"{"
+    cli.run("diff", tmp_path / "again", cli.checkpoint(run, 2))
+    cli.run("verify", tmp_path / "again")
     cli.run("export", run, tmp_path / "model.safetensors")
     assert (pawl.load(tmp_path / "model.safetensors")["w"] == state(2)["w"]).all()
     cli.run("prune", run, "--keep-last", "1")

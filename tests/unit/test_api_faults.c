@@ -772,17 +772,30 @@ remove_target(struct bed *b)
 }
 
 static int
-reshard(struct bed *b, struct pawl_error *err)
+reshard_with(struct bed *b, const char *compression, struct pawl_error *err)
 {
 	struct pawl_reshard_opts opts = PAWL_RESHARD_OPTS_INIT;
 	char path[160];
 
 	opts.world_size = 3;
+	opts.compression = compression;
 	reshard_target(b, path);
 	int rc = pawl_reshard(b->run, 2, path, &opts, NULL, err);
 	if (rc < 0 && access(path, F_OK) == 0)
 		COMPLAIN("reshard, allocation %ld: has failed, and %s is there", atomic_load(&fault.nth), path);
 	return rc;
+}
+
+static int
+reshard(struct bed *b, struct pawl_error *err)
+{
+	return reshard_with(b, NULL, err);
+}
+
+static int
+reshard_compressed(struct bed *b, struct pawl_error *err)
+{
+	return reshard_with(b, "zst", err);
 }
 
 static void
@@ -793,6 +806,7 @@ test_reading_whole_checkpoints(void **state)
 	SWEEP(*state, "export", NULL, export_file, 0);
 	SWEEP(*state, "export, shards", NULL, export_shards, 0);
 	SWEEP(*state, "reshard", remove_target, reshard, 0);
+	SWEEP(*state, "reshard, compressed", remove_target, reshard_compressed, 0);
 	remove_target(*state);
 }
 

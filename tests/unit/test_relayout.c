@@ -22,6 +22,7 @@ struct fixture {
 	char root[256];   /* of the run */
 	char folder[256]; /* new checkpoints go here */
 	struct pawl *run;
+	const char *compression; /* of what is written */
 };
 
 static int
@@ -102,6 +103,7 @@ reshard(struct fixture *f, struct pawl *run, uint32_t world, bool drop, char pat
 
 	opts.world_size = world;
 	opts.drop_rank_values = drop;
+	opts.compression = f->compression;
 	snprintf(path, 300, "%s/for-%u", f->folder, world);
 	return pawl_reshard(run, 2, path, &opts, meter, err);
 }
@@ -224,6 +226,32 @@ test_R160_for_as_many_ranks_everything_stays(void **state)
 }
 
 static void
+test_E11_new_packs_are_compressed_on_request(void **state)
+{
+	static const char *const codecs[] = {"zst", "gz", "lz4", "xz", "bz2", "lzma"};
+	struct fixture *f = *state;
+	struct pawl_error err = {0};
+	struct stat st;
+	char path[300], pack[400];
+
+	for (size_t i = 0; i < sizeof(codecs) / sizeof(codecs[0]); i++) {
+		f->compression = codecs[i];
+		if (reshard(f, f->run, SAVED_WORLD, false, path, NULL, &err) < 0)
+			fail_msg("%s: %s", codecs[i], err.message);
+		snprintf(pack, sizeof(pack), "%s/rank00003-00000.safetensors.%s", path, codecs[i]);
+		assert_int_equal(stat(pack, &st), 0);
+		check_verifies(path);
+		assert_int_equal(count_differences(f, path), 0);
+		check_restores(path, 2, SAVED_WORLD);
+		scratch_remove(path);
+	}
+	f->compression = "rar";
+	assert_int_equal(reshard(f, f->run, 2, true, path, NULL, &err), PAWL_EUSAGE);
+	assert_non_null(strstr(err.message, "compression: expected zst, gz, lz4, xz, bz2, lzma"));
+	assert_int_equal(count_entries(f->folder), 0);
+}
+
+static void
 test_R160_values_per_rank_are_not_lost_unasked(void **state)
 {
 	struct fixture *f = *state;
@@ -275,10 +303,9 @@ test_P1_damage_is_found_while_reading_and_nothing_stays(void **state)
 }
 
 static void
-test_P5_every_failing_call_of_the_store_leaves_nothing(void **state)
+fail_every_call(struct fixture *f)
 {
 	static const char *const operations[] = {"create", "write", "finish", "put", "publish", "read"};
-	struct fixture *f = *state;
 	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
 	char path[300];
 
@@ -310,6 +337,21 @@ test_P5_every_failing_call_of_the_store_leaves_nothing(void **state)
 			assert_int_equal(count_entries(f->folder), 0);
 		}
 	}
+}
+
+static void
+test_P5_every_failing_call_of_the_store_leaves_nothing(void **state)
+{
+	fail_every_call(*state);
+}
+
+static void
+test_P5_E11_so_it_is_with_compressed_packs(void **state)
+{
+	struct fixture *f = *state;
+
+	f->compression = "lz4";
+	fail_every_call(f);
 }
 
 static void
@@ -346,12 +388,14 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_R151_R160_written_anew_for_any_number_of_ranks_it_is_the_same,
 	                                        setup, teardown),
 		cmocka_unit_test_setup_teardown(test_R160_for_as_many_ranks_everything_stays, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_E11_new_packs_are_compressed_on_request, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_R160_values_per_rank_are_not_lost_unasked, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_packs_of_all_ranks_are_of_like_size, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_P1_damage_is_found_while_reading_and_nothing_stays, setup,
 	                                        teardown),
 		cmocka_unit_test_setup_teardown(test_P5_every_failing_call_of_the_store_leaves_nothing, setup,
 	                                        teardown),
+		cmocka_unit_test_setup_teardown(test_P5_E11_so_it_is_with_compressed_packs, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_wrong_calls_say_what_is_wrong, setup, teardown),
 	};
 
