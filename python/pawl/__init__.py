@@ -13,6 +13,7 @@ with state_dict() and load_state_dict() stands for what these give and take. Thi
 done by libpawl, on its own threads, without the interpreter lock.
 """
 
+from ._convert import convert
 from ._pawl import (
     AccessError,
     BusyError,
@@ -43,7 +44,7 @@ from .consumer import hold, wait_for_new
 from .files import FileSaver
 from .manager import CheckpointManager
 from .rank import Rank, rank_identify
-from .records import CheckpointInfo, Decision, Restored
+from .records import CheckpointInfo, Converted, Decision, Restored
 from .rng import RngState, rng_state
 from .shard import PerRank, Shard
 from .syncer import SyncConfig, Syncer, SyncReport
@@ -58,6 +59,7 @@ __all__ = [
     "CheckpointInfo",
     "CheckpointManager",
     "ConflictError",
+    "Converted",
     "CorruptError",
     "Decision",
     "ExistsError",
@@ -85,6 +87,7 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "VersionError",
+    "convert",
     "__version__",
     "hold",
     "load",

@@ -89,6 +89,13 @@ class Identity(TypedDict):
     attempt: str
 
 @type_check_only
+class Conversion(TypedDict):
+    n_tensors: int
+    n_files: int
+    nbytes: int
+    n_left: int
+
+@type_check_only
 class Finding(TypedDict):
     id: int
     file: str
@@ -322,6 +329,19 @@ class Run:
         rank_values: int = 0,
         share_reads: bool = False,
     ) -> tuple[Any, Info, builtins.list[str], builtins.list[str], Any] | None: ...
+    def convert(
+        self,
+        id: int,
+        dst: str,
+        to: str | None,
+        include: tuple[str, ...],
+        exclude: tuple[str, ...],
+        rename: tuple[str, ...],
+        dtype: str | None,
+        max_shard_bytes: int = 0,
+        dots: bool = False,
+        overwrite: bool = False,
+    ) -> Conversion: ...
     def describe(
         self, selector: str | None, make: Callable[..., object], /
     ) -> tuple[Any, Info, builtins.list[str]]: ...

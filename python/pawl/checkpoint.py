@@ -125,7 +125,7 @@ def _as_json(metadata: Mapping[str, Any]) -> str:
         raise UnsupportedError(f"the metadata: {reason}") from None
 
 
-def _only(run: _pawl.Run, path: str) -> _pawl.Info:
+def only(run: _pawl.Run, path: str) -> _pawl.Info:
     """The checkpoint of a folder, or why it is none."""
     found = run.list()
     if found:
@@ -139,7 +139,7 @@ def _verify(path: str, name: str) -> None:
     """Reads every byte of a checkpoint's copy; damage is that of the one it was made from, ``name``."""
     run = _pawl.Run(path, single=True, read_only=True)
     try:
-        _only(run, path)
+        only(run, path)
         for found in run.verify():
             where = f"{found['file']}, bytes {found['begin']} to {found['end']}"
             tensor = f", tensor {found['tensor']}" if found["tensor"] else ""
@@ -204,7 +204,7 @@ class Checkpoint:
         if self._path is not None and not is_foreign(self._path):
             source = _pawl.Run(self._path, single=True, read_only=True)
             try:
-                _only(source, self._path)
+                only(source, self._path)
             finally:
                 source.close()
             _files.copy(self._path, target, _NOTES, _verify)
@@ -245,7 +245,7 @@ class Checkpoint:
         else:
             run = self._mem()
         try:
-            return run.metadata(_only(run, self._path or "the checkpoint in memory")["id"])
+            return run.metadata(only(run, self._path or "the checkpoint in memory")["id"])
         finally:
             if self._path is not None:
                 run.close()

@@ -6,7 +6,7 @@
  *   _pawl.c        the module, its functions          py_error.c  exceptions
  *   py_run.c       Run: open, wait, close             py_save.c   Run: saving
  *   py_options.c   ... what it is opened with     py_stores.c stores that fsspec knows
- *   py_list.c      Run: listing, pins, scores, pruning
+ *   py_list.c      Run: listing, pins, scores, pruning  py_convert.c Run: other formats
  *   py_pieces.c    Run: what lies where in a checkpoint, boxes of tensors
  *   py_saver.c     Saver: checkpoint files by name     py_files.c  Files: single files
  *   py_tune.c      Experiment                         py_tune_run.c TrialRunner
@@ -364,6 +364,8 @@ PyObject *py_group_look(PyObject *module, PyObject *args);
 PyObject *py_group_late(PyObject *module, PyObject *args);
 PyObject *py_group_again(PyObject *module, PyObject *args);
 PyObject *py_group_clash(PyObject *module, PyObject *list);
+/* The texts of a tuple, borrowed from it; to be freed by PyMem_Free. NULL with an exception. */
+const char **py_texts(PyObject *tuple, size_t *ret_n);
 /* Metrics of a mapping. *ret is to be freed by PyMem_Free; names are borrowed from *keep, a new reference. */
 int py_metrics(struct py_state *st, PyObject *mapping, struct pawl_metric **ret, size_t *ret_n, PyObject **keep);
 
@@ -378,6 +380,7 @@ PyObject *py_run_info(struct py_run *self, PyObject *args);
 PyObject *py_run_find(struct py_run *self, PyObject *args);
 PyObject *py_run_metadata(struct py_run *self, PyObject *args);
 PyObject *py_run_restore(struct py_run *self, PyObject *args, PyObject *kwargs);
+PyObject *py_run_convert(struct py_run *self, PyObject *args, PyObject *kwargs);
 PyObject *py_run_describe(struct py_run *self, PyObject *args);
 PyObject *py_run_read(struct py_run *self, PyObject *args);
 PyObject *py_run_pin(struct py_run *self, PyObject *args);

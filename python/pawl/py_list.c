@@ -226,24 +226,25 @@ py_run_metadata(struct py_run *self, PyObject *args)
 
 /* ---- restoring ---- */
 
-/* *ret is to be freed by PyMem_Free; the texts are borrowed from the tuple. */
-static int
-read_globs(PyObject *tuple, const char ***ret, size_t *ret_n)
+const char **
+py_texts(PyObject *tuple, size_t *ret_n)
 {
 	Py_ssize_t n = PyTuple_Size(tuple);
+	const char **texts = PyMem_Calloc((size_t)n + 1, sizeof(*texts));
 
-	*ret = PyMem_Calloc((size_t)n + 1, sizeof(**ret));
-	if (!*ret) {
+	if (!texts) {
 		PyErr_NoMemory();
-		return -1;
+		return NULL;
 	}
 	for (Py_ssize_t i = 0; i < n; i++) {
-		(*ret)[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(tuple, i), NULL);
-		if (!(*ret)[i])
-			return -1;
+		texts[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(tuple, i), NULL);
+		if (!texts[i]) {
+			PyMem_Free(texts);
+			return NULL;
+		}
 	}
 	*ret_n = (size_t)n;
-	return 0;
+	return texts;
 }
 
 PyObject *
@@ -270,10 +271,8 @@ py_run_restore(struct py_run *self, PyObject *args, PyObject *kwargs)
 	opts.non_strict = !strict;
 	opts.no_fallback = !fallback;
 	opts.ring_bytes = ring_bytes;
-	if (paths && read_globs(paths, &globs, &opts.n_include) < 0) {
-		PyMem_Free(globs);
+	if (paths && !(globs = py_texts(paths, &opts.n_include)))
 		return NULL;
-	}
 	opts.include = globs;
 	run = py_run_enter(self);
 	if (run) {

@@ -457,6 +457,7 @@ static PyMethodDef run_methods[] = {
 	{"should_save", METHOD(run_should_save), METH_VARARGS, "Is a save due by the run's interval?"},
 	{"close", METHOD(run_close), METH_NOARGS, "Wait for running saves and release the run."},
 	{"restore", METHOD(py_run_restore), METH_VARARGS | METH_KEYWORDS, "(tree, info, fallbacks, report, metadata)."},
+	{"convert", METHOD(py_run_convert), METH_VARARGS | METH_KEYWORDS, "Write it in another format: counts."},
 	{"describe", METHOD(py_run_describe), METH_VARARGS, "(tree, info, fallbacks), without tensors."},
 	{"read", METHOD(py_run_read), METH_VARARGS, "Boxes of a checkpoint's tensors, into memory that is given."},
 	{"list", METHOD(py_run_list), METH_VARARGS, "Facts of all checkpoints, oldest first."},

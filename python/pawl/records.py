@@ -82,3 +82,13 @@ class Decision:
     id: int
     keep: bool
     reason: str
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What a conversion has written."""
+
+    n_tensors: int
+    n_files: int
+    nbytes: int  # of tensors
+    n_left: int  # values that are no tensors, which the format does not hold

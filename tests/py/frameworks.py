@@ -21,6 +21,7 @@ PACKAGES = {
     "lightning": ["lightning==2.6.*"],
     "huggingface": ["transformers==5.*", "accelerate==1.*"],
     "ray": ["ray[train]==2.*"],
+    "orbax": ["orbax-checkpoint==0.*"],
     "optuna": ["optuna==4.*", "pandas==2.*"],
     "loggers": ["tensorboard==2.*", "mlflow-skinny==3.*", "prometheus_client"],
 }

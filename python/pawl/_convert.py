@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors of a checkpoint, or of another program's file, written in the format of another program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TypedDict, Unpack
+
+from . import _checks, _pawl, checkpoint
+from ._pawl import NotFoundError
+from .records import Converted
+
+
+class Options(TypedDict, total=False):
+    """Those of convert."""
+
+    to: str | None
+    include: str | Sequence[str]
+    exclude: str | Sequence[str]
+    rename: str | Sequence[str]
+    dtype: str | None
+    max_shard_bytes: int
+    dots: bool
+    overwrite: bool
+
+
+def write(run: _pawl.Run, id: int, dst: str | os.PathLike[str], **options: Unpack[Options]) -> Converted:
+    """One checkpoint of an open run."""
+    counts = run.convert(
+        id,
+        _checks.path("dst", dst),
+        options.get("to"),
+        _checks.names("include", options.get("include", ())),
+        _checks.names("exclude", options.get("exclude", ())),
+        _checks.names("rename", options.get("rename", ())),
+        options.get("dtype"),
+        _checks.whole("max_shard_bytes", options.get("max_shard_bytes", 0)),
+        options.get("dots", False),
+        options.get("overwrite", False),
+    )
+    return Converted(**counts)
+
+
+def convert(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    select: str | None = None,
+    to: str | None = None,
+    include: str | Sequence[str] = (),
+    exclude: str | Sequence[str] = (),
+    rename: str | Sequence[str] = (),
+    dtype: str | None = None,
+    max_shard_bytes: int = 0,
+    dots: bool = False,
+    overwrite: bool = False,
+) -> Converted:
+    """Does what ``pawl convert SRC DST`` does: in constant memory, without running what is in a file; ``dst`` is there
+    whole and durable, or not at all.
+
+    ``src`` is what ``pawl.load`` takes, or with ``select`` ("latest", "best", "step:400", an id) a run. ``to`` is
+    "safetensors", "hf", "pt", "dcp", "pawl", "npz" or "npy", by default what the suffix of ``dst`` says. ``include``
+    and ``exclude`` are globs of names, ``rename`` rules "GLOB=TEMPLATE", ``dtype`` is one of "fp16", "bf16", "fp32" and
+    "fp64".
+    """
+    place = _checks.path("src", src)
+    run = _pawl.Run(place, single=select is None, read_only=True)
+    try:
+        id = checkpoint.only(run, place)["id"] if select is None else run.find(select)
+        if id is None:
+            raise NotFoundError(f"{place} has no checkpoint '{select}'")
+        return write(
+            run,
+            id,
+            dst,
+            to=to,
+            include=include,
+            exclude=exclude,
+            rename=rename,
+            dtype=dtype,
+            max_shard_bytes=max_shard_bytes,
+            dots=dots,
+            overwrite=overwrite,
+        )
+    finally:
+        run.close()

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of Orbax, read by Orbax itself (``pip install orbax-checkpoint``): to load, or to write in other formats.
+
+    state = pawl.orbax.load("checkpoints")                     # the newest step, as NumPy arrays
+    pawl.orbax.convert("checkpoints", "model.safetensors", include="params/*")
+    pawl.orbax.convert("checkpoints", "first", to="pawl")      # a checkpoint of pawl's, with all values
+
+A path is that of an ``ocp.CheckpointManager``, of one of its steps, or of what a checkpointer has saved by itself. The
+whole state is in memory meanwhile. Orbax keeps no sums that tie its arrays to their names: what is wrong with them is
+seen as far as Orbax and zstd see it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Unpack
+
+import numpy as np
+import orbax.checkpoint as ocp
+
+from . import _checks, _pawl
+from ._convert import Options, write
+from ._pawl import CorruptError, NotFoundError, UsageError
+from .records import Converted
+
+_TREE = "_METADATA"  # the file that a saved tree has
+_UNFINISHED = ".orbax-checkpoint-tmp"
+
+
+def load(path: str | os.PathLike[str], *, step: int | None = None, item: str | None = None) -> Any:
+    """The saved tree: arrays as NumPy arrays, on whatever devices they were. ``step``: of a manager's folder, by
+    default the newest one. ``item``: where several trees were saved together."""
+    place = _item(_step(os.path.abspath(_checks.path("path", path)), step), item)
+    with ocp.PyTreeCheckpointer() as reader:
+        try:
+            about = reader.metadata(place).item_metadata
+            if about is None:
+                raise ValueError(f"no tree can be made of its {_TREE}")
+            return reader.restore(place, restore_args=_as_numpy(about.tree))
+        except (ValueError, KeyError, OSError) as error:
+            raise CorruptError(f"{place}: Orbax cannot read it: {error}") from error
+
+
+def convert(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    *,
+    step: int | None = None,
+    item: str | None = None,
+    **options: Unpack[Options],
+) -> Converted:
+    """Loads as ``load`` does and writes as ``pawl.convert`` does, with its options."""
+    run = _pawl.Run("mem:")
+    try:
+        run.save(0, load(src, step=step, item=item)).wait()
+        return write(run, run.list()[-1]["id"], dst, **options)
+    finally:
+        run.close()
+
+
+def _as_numpy(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _as_numpy(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_as_numpy(value) for value in tree]
+    if isinstance(tree, ocp.metadata.ArrayMetadata) and not isinstance(tree, ocp.metadata.ScalarMetadata):
+        return ocp.RestoreArgs(restore_type=np.ndarray)
+    return None if tree is None else ocp.RestoreArgs()
+
+
+def _folders(place: str) -> list[str]:
+    try:
+        return sorted(one.name for one in os.scandir(place) if one.is_dir() and _UNFINISHED not in one.name)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFoundError(f"{place}: no such folder") from None
+
+
+def _is_tree(place: str) -> bool:
+    return os.path.isfile(os.path.join(place, _TREE))
+
+
+def _step(place: str, step: int | None) -> str:
+    """The folder of a step, of a manager's folder; any other as it is."""
+    steps = {int(name): name for name in _folders(place) if name.isdecimal()}
+    if step is None:
+        return os.path.join(place, steps[max(steps)]) if steps and not _is_tree(place) else place
+    if step not in steps:
+        there = ", ".join(map(str, sorted(steps))) or "none"
+        raise NotFoundError(f"{place} has no step {step}; there: {there}")
+    return os.path.join(place, steps[step])
+
+
+def _item(place: str, item: str | None) -> str:
+    """The folder of a tree, in that of a step."""
+    if _is_tree(place) and item is None:
+        return place
+    trees = [name for name in _folders(place) if _is_tree(os.path.join(place, name))]
+    if not trees:
+        raise NotFoundError(f"{place}: no checkpoint of Orbax: expected {_TREE} in it, or in a folder in it")
+    if item is None and len(trees) > 1:
+        raise UsageError(f"{place} holds several trees: say item= one of {', '.join(trees)}")
+    if item is not None and item not in trees:
+        raise NotFoundError(f"{place} has no tree '{item}'; there: {', '.join(trees)}")
+    return os.path.join(place, trees[0] if item is None else item)
