@@ -26,7 +26,7 @@ parse_number(const char **at, uint32_t *ret)
 	return true;
 }
 
-static const char *const codecs[] = {"zst", "gz", "lz4", "xz", "bz2", "lzma"};
+static const char *const codecs[] = {"zst", "gz", "lz4", "xz", "bz2", "lzma", "planes"};
 
 const struct codec *
 pack_codec(const char *name)
@@ -50,8 +50,8 @@ pack_find_codec(const char *name, const struct codec **ret, struct pawl_error *e
 		if (*ret)
 			return 0;
 	}
-	return err_set(err, PAWL_EUSAGE, "compression: expected zst, gz, lz4, xz, bz2, lzma or none, found '%.40s'",
-	               name);
+	return err_set(err, PAWL_EUSAGE,
+	               "compression: expected zst, gz, lz4, xz, bz2, lzma, planes or none, found '%.40s'", name);
 }
 
 int

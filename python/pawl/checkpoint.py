@@ -28,7 +28,7 @@ def save(
 
     A path that ends in .pt, .pth or .safetensors (or in one of these and a compression, .pt.zst) and is no folder
     becomes a single file that other programs read, without metadata. ``compression``: of a folder's files, "zst", "gz",
-    "lz4", "xz", "bz2" or "lzma".
+    "lz4", "xz", "bz2", "lzma" or "planes".
     """
     if files.is_file_name(_checks.path("path", path)):
         if metadata is not None:

@@ -10,7 +10,7 @@ from . import _checks, _pawl
 from ._pawl import Ticket, UsageError
 
 _FORMATS = (".pt", ".pth", ".safetensors")
-_COMPRESSIONS = (".gz", ".bz2", ".lz4", ".lzma", ".lzo", ".xz", ".zst")
+_COMPRESSIONS = (".gz", ".bz2", ".lz4", ".lzma", ".lzo", ".planes", ".xz", ".zst")
 
 
 def is_file_name(path: str) -> bool:

@@ -10,8 +10,8 @@
 #include "base/err.h"
 #include "format/codec_impl.h"
 
-static const struct codec *const rows[] = {&codec_bz2, &codec_gz, &codec_lz4, &codec_lzma,
-                                           &codec_lzo, &codec_xz, &codec_zst};
+static const struct codec *const rows[] = {&codec_bz2, &codec_gz,     &codec_lz4, &codec_lzma,
+                                           &codec_lzo, &codec_planes, &codec_xz,  &codec_zst};
 #define N_ROWS (sizeof(rows) / sizeof(rows[0]))
 
 const struct codec *

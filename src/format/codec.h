@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec: compressed files: gz bz2 lz4 lzma xz zst by their libraries, lzo by the program lzop. What is written here the
- * standard tools read, and what they write is read here.
+ * codec: compressed files: gz bz2 lz4 lzma xz zst by their libraries, lzo by the program lzop, and planes, our own. But
+ * for that one, what is written here the standard tools read, and what they write is read here.
  *
- *   writer: bytes -> independent frames (gzip members, bzip2 streams, lz4 and zstd frames, xz blocks), compressed by
+ *   writer: bytes -> independent frames (gzip members, bzip2 streams, lz4, planes and zstd frames, xz blocks), compressed by
  *           several threads -> sink, in order. lzma and lzo have no frames: one thread does all.
  *   frames: the same, but by the caller's own threads and memory.
  *   reader: packed source -> plain bytes, forwards.
@@ -27,7 +27,7 @@
 #include "format/source.h"
 
 struct codec; /* a row of the table */
-/* By the suffix of a name (.gz .bz2 .lz4 .lzma .lzo .xz .zst); NULL = none. */
+/* By the suffix of a name (.gz .bz2 .lz4 .lzma .lzo .planes .xz .zst); NULL = none. */
 const struct codec *codec_of_name(const char *file_name);
 /* The length of a name of that codec without its suffix: "a.pt.gz" -> 4. */
 size_t codec_stem_len(const struct codec *codec, const char *file_name);
@@ -36,7 +36,7 @@ const struct codec *codec_of_bytes(const void *ptr, size_t n);
 /* What compressed members of zip archives are: streams to be read with codec_reader, and no files. */
 const struct codec *codec_of_zip(void);
 const char *codec_name(const struct codec *codec); /* "gz" */
-/* Does nothing, or PAWL_EUSAGE naming the levels there are (0 = the default: gz 6, bz2 9, lz4 1, lzma and xz 6, lzo 3, zst 3). */
+/* Does nothing, or PAWL_EUSAGE naming the levels there are (0 = the default: gz 6, bz2 9, lz4 1, lzma and xz 6, lzo 3, planes 1, zst 3). */
 int codec_check_level(const struct codec *codec, int level, struct pawl_error *err);
 
 /* ------------------------------------------------------------------ writing */

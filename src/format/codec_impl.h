@@ -74,9 +74,9 @@ struct codec {
 };
 
 /* Rows. */
-extern const struct codec codec_bz2, codec_gz, codec_lz4, codec_lzma, codec_lzo, codec_xz, codec_zst;
+extern const struct codec codec_bz2, codec_gz, codec_lz4, codec_lzma, codec_lzo, codec_planes, codec_xz, codec_zst;
 
-/* The table at the end of files of zstd and lz4: a frame that both pass over. */
+/* The table at the end of files of zstd, lz4 and planes: a frame that both pass over. */
 int codec_seek_tail(const struct codec_table *t, struct buf *out, const char **why);
 int codec_seek_table(const struct source *packed, struct codec_table *ret, struct pawl_error *err);
 #define CODEC_SKIPPABLE 0x184d2a50u /* and the fifteen that follow */

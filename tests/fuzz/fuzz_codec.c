@@ -13,7 +13,7 @@
 #define MAX_PLAIN ((size_t)1 << 20)
 #define PIECE 1000u
 
-static const char *const names[] = {"f.gz", "f.bz2", "f.lz4", "f.lzma", "f.xz", "f.zst"};
+static const char *const names[] = {"f.gz", "f.bz2", "f.lz4", "f.lzma", "f.xz", "f.zst", "f.planes"};
 
 static int
 keep(void *arg, const void *ptr, size_t n, struct pawl_error *err)

@@ -299,6 +299,11 @@ def _zstd(descriptor: int, window: int, block: bytes) -> bytes:
     return b"\x28\xb5\x2f\xfd" + bytes([descriptor, window]) + struct.pack("<I", len(block) << 3 | 1)[:3] + block
 
 
+def _planes(plain: int, segments: bytes) -> bytes:
+    """A frame by hand, whose sum is wrong: what it says is looked at before that."""
+    return b"PwPl" + struct.pack("<III", 32 + len(segments), plain, 0) + bytes(16) + segments
+
+
 def compressed() -> dict[str, bytes]:
     """By the name with its suffix."""
     good, xz = archive(), lzma.compress(b"x" * 1000)
@@ -332,4 +337,8 @@ def compressed() -> dict[str, bytes]:
         "only-what-is-passed-over.pt.zst": b"\x50\x2a\x4d\x18" + struct.pack("<I", 4) + b"abcd",
         "nothing-of-4-gibibytes.pt.lz4": b"\x50\x2a\x4d\x18\xff\xff\xff\xff",
         "cut.pt.lz4": b"\x04\x22\x4d\x18\x64\x40\xa7",
+        "cut.pt.planes": _planes(64, b"\x01\x00" + bytes(64))[:-1],
+        "more-than-a-frame-holds.pt.planes": _planes(0xFFFFFFFF, b"\x01\x01\x00"),
+        "numbers-of-three-bytes.pt.planes": _planes(64, b"\x03\x01a\x01a\x01a"),
+        "codes-for-nothing.pt.planes": _planes(64, b"\x01\x02" + struct.pack("<I", 200) + bytes(200)),
     }

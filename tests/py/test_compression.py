@@ -176,9 +176,25 @@ def test_E11_a_run_in_a_bucket(server: Server, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_what_is_no_compression_is_refused(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(pawl.UsageError, match="expected zst, gz, lz4, xz, bz2, lzma"):
+    with pytest.raises(pawl.UsageError, match="expected zst, gz, lz4, xz, bz2, lzma, planes"):
         pawl.CheckpointManager(tmp_path, compression="zip")
     with pytest.raises(pawl.UsageError, match="name says how"):
         pawl.save({}, tmp_path / "x.pt", compression="zst")
     with pytest.raises(pawl.UsageError, match="level"):
         pawl.CheckpointManager(tmp_path, compression="zst", compression_level=23)
+
+
+def test_E11_planes_of_weights_and_the_command(tmp_path: pathlib.Path) -> None:
+    weights = (np.random.default_rng(1).standard_normal(1 << 20) * 0.02).astype(np.float32).view(np.uint32)
+    half = ((weights + 0x8000) >> 16).astype(np.uint16)  # bf16 by its bits
+    with pawl.CheckpointManager(tmp_path / "run", compression="planes") as m:
+        m.save(1, {"w": half}, wait=True)
+    row = cli.run_json("ls", tmp_path / "run")["checkpoints"][0]
+    assert row["bytes"] < 0.68 * row["plain_bytes"]
+    cli.run("verify", tmp_path / "run")
+    pack = cli.checkpoint(tmp_path / "run", 1) / "rank00000-00000.safetensors.planes"
+    assert "1048576" in cli.run("show", pack).stdout.replace(",", "")
+    cli.run("convert", pack, tmp_path / "plain.safetensors")
+    assert (pawl.load(tmp_path / "plain.safetensors")["w"] == half).all()
+    cli.flip(pack, pack.stat().st_size // 2)
+    assert "sum" in cli.run("convert", pack, tmp_path / "again.safetensors", status=4).stderr

@@ -211,7 +211,7 @@ def test_a_state_that_does_not_fit_its_tensors_is_left_alone(tmp_path: pathlib.P
             pawl.load(other)
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".lz4", ".xz", ".zst"])
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".lz4", ".planes", ".xz", ".zst"])
 def test_R82_compressed_files_are_read_again(tmp_path: pathlib.Path, suffix: str) -> None:
     state = {"w": torch.arange(100000.0) // 1000, "epoch": 3}
     path = tmp_path / ("x.pt" + suffix)

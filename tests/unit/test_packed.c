@@ -123,7 +123,7 @@ assert_verifies(struct small_run *r)
 static void
 test_E11_every_codec_and_mode_gives_back_what_was_saved(void **state)
 {
-	static const char *const codecs[] = {"zst", "gz", "lz4", "xz", "bz2", "lzma"};
+	static const char *const codecs[] = {"zst", "gz", "lz4", "xz", "bz2", "lzma", "planes"};
 	struct small_run *r = *state;
 	uint32_t seed = 0;
 
@@ -220,20 +220,21 @@ test_packs_come_whole_where_a_size_must_be_known_first(void **state)
 }
 
 static void
-test_P1_damage_anywhere_in_a_compressed_pack_is_found(void **state)
+find_damage(struct small_run *r, const char *codec)
 {
-	struct small_run *r = *state;
 	struct pawl_findings *findings = NULL;
-	static const char pack[] = FOLDER "/rank00000-00001.safetensors.zst";
+	char pack[100];
 	static const long offsets[] = {0, 5, 5000, 500000, -1, -8, -20};
 
-	open_with(r, "zst", PAWL_MODE_SNAPSHOT);
+	snprintf(pack, sizeof(pack), FOLDER "/rank00000-00001.safetensors.%s", codec);
+	const char *name = strrchr(pack, '/') + 1;
+	open_with(r, codec, PAWL_MODE_SNAPSHOT);
 	save(r, 1);
 	assert_verifies(r);
 	for (size_t i = 0; i < COUNT(offsets); i++) {
 		small_damage(r, pack, offsets[i]);
 		FAILS(PAWL_ECORRUPT, "damaged range", pawl_verify(r->run, 1, NULL, &findings, err));
-		assert_string_equal(pawl_findings_get(findings, 0)->file, "rank00000-00001.safetensors.zst");
+		assert_string_equal(pawl_findings_get(findings, 0)->file, name);
 		pawl_findings_free(findings);
 		small_damage(r, pack, offsets[i]); /* the same bit again */
 		assert_verifies(r);                /* negative control */
@@ -245,18 +246,28 @@ test_P1_damage_anywhere_in_a_compressed_pack_is_found(void **state)
 	struct pawl_state *s = describe(got);
 	OK(pawl_restore_open(r->run, &opts, &restore, err));
 	OK(pawl_restore_match(restore, s, err));
-	FAILS(PAWL_ECORRUPT, "rank00000-00001.safetensors.zst", pawl_restore_read(restore, err));
+	FAILS(PAWL_ECORRUPT, name, pawl_restore_read(restore, err));
 	pawl_restore_close(restore);
 	pawl_state_free(s);
 	free(got);
 }
 
 static void
-test_R138_a_manifest_is_made_anew_from_compressed_packs(void **state)
+test_P1_damage_anywhere_in_a_compressed_pack_is_found(void **state)
 {
-	struct small_run *r = *state;
+	find_damage(*state, "zst");
+}
 
-	open_with(r, "zst", PAWL_MODE_SNAPSHOT);
+static void
+test_P1_damage_anywhere_in_a_pack_of_planes_is_found(void **state)
+{
+	find_damage(*state, "planes");
+}
+
+static void
+repair(struct small_run *r, const char *codec)
+{
+	open_with(r, codec, PAWL_MODE_SNAPSHOT);
 	save(r, 1);
 	small_remove(r, FOLDER "/manifest.json");
 	OK(pawl_reload(r->run, err));
@@ -264,6 +275,18 @@ test_R138_a_manifest_is_made_anew_from_compressed_packs(void **state)
 	ASSERT_IDS("1", r->run);
 	assert_verifies(r);
 	assert_restores(r, 1);
+}
+
+static void
+test_R138_a_manifest_is_made_anew_from_compressed_packs(void **state)
+{
+	repair(*state, "zst");
+}
+
+static void
+test_R138_a_manifest_is_made_anew_from_packs_of_planes(void **state)
+{
+	repair(*state, "planes");
 }
 
 static void
@@ -293,7 +316,8 @@ test_what_cannot_be_compressed_by_is_refused_at_open(void **state)
 	struct small_run *r = *state;
 
 	r->opts.compression = "lzo";
-	FAILS(PAWL_EUSAGE, "compression: expected zst, gz, lz4, xz, bz2, lzma", pawl_open(&r->opts, &r->run, err));
+	FAILS(PAWL_EUSAGE, "compression: expected zst, gz, lz4, xz, bz2, lzma, planes",
+	      pawl_open(&r->opts, &r->run, err));
 	r->opts.compression = "zstd";
 	FAILS(PAWL_EUSAGE, "found 'zstd'", pawl_open(&r->opts, &r->run, err));
 	r->opts.compression = "zst";
@@ -342,7 +366,7 @@ test_P16_sizes_that_no_codec_can_make_are_refused(void **state)
 static void
 test_P16_files_too_short_for_a_codec_are_damaged(void **state)
 {
-	static const char *const codecs[] = {"zst", "gz", "lz4", "xz", "bz2", "lzma"};
+	static const char *const codecs[] = {"zst", "gz", "lz4", "xz", "bz2", "lzma", "planes"};
 	struct store *store;
 	char byte;
 
@@ -452,7 +476,11 @@ main(void)
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_packs_come_whole_where_a_size_must_be_known_first, small_setup,
 	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_P1_damage_anywhere_in_a_pack_of_planes_is_found, small_setup,
+	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_P1_damage_anywhere_in_a_compressed_pack_is_found, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_R138_a_manifest_is_made_anew_from_packs_of_planes, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_R138_a_manifest_is_made_anew_from_compressed_packs, small_setup,
 	                                        small_teardown),
