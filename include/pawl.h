@@ -406,7 +406,8 @@ struct pawl_open_opts {
 	int no_reuse;             /* 1: never hard-link unchanged packs */
 	int no_direct_io;         /* 1: buffered writes and reads */
 	int strict_latest;        /* 1: restore never falls back to an older checkpoint */
-	int64_t lease_timeout_ms; /* another host's lease older than this is taken over; 0 = 120000 */
+	int64_t lease_timeout_ms; /* another host's lease older than this is taken over; 0 = 120000. This and the other
+	                             timeouts of this struct: at most 10^12 */
 	const char *save_interval;/* time strings for pawl_should_save: "1ep", "auto", "first,500ba", ...; NULL = always */
 	double mtbf_seconds;      /* for "auto": mean time between failures; 0 = 24 h */
 	struct pawl_fault *fault; /* tests: a fault layer around the store; NULL = none */

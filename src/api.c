@@ -14,12 +14,6 @@
 #include "trigger.h"
 #include "writer.h"
 
-static int64_t
-deadline_of(int64_t timeout_ms)
-{
-	return timeout_ms < 0 ? -1 : clock_mono_ms() + timeout_ms;
-}
-
 /* Without any counter the caller's own step counts batches; without a clock of the caller's the run's own counts on
  * from the checkpoint that was restored last, or else from the newest one when it was opened. */
 static void
@@ -183,7 +177,7 @@ pawl_wait_turn(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 {
 	if (!run || !run->writer)
 		return 0;
-	if (writer_wait_turn(run->writer, deadline_of(timeout_ms)) == ETIMEDOUT)
+	if (writer_wait_turn(run->writer, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
 		return waited(run, "a save is still being written", timeout_ms, err);
 	return 0;
 }
@@ -204,7 +198,7 @@ pawl_fence(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 {
 	if (!run || !run->writer)
 		return 0;
-	if (writer_fence(run->writer, deadline_of(timeout_ms)) == ETIMEDOUT)
+	if (writer_fence(run->writer, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
 		return err_waited(err, "tensors are still being copied after %lld ms", (long long)timeout_ms);
 	return 0;
 }
@@ -214,7 +208,7 @@ wait_for_saves(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 {
 	if (!run || !run->writer)
 		return 0;
-	if (writer_wait(run->writer, deadline_of(timeout_ms)) == ETIMEDOUT)
+	if (writer_wait(run->writer, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
 		return waited(run, "a save is still running", timeout_ms, err);
 	return run_take_pending(run, err);
 }

@@ -94,7 +94,7 @@ copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts 
 	job.to_folder = name;
 	job.n_streams = o.n_streams;
 	job.memory_bytes = o.memory_bytes;
-	job.deadline_ms = o.timeout_ms > 0 ? clock_mono_ms() + o.timeout_ms : 0;
+	job.deadline_ms = o.timeout_ms > 0 ? clock_deadline_ms(o.timeout_ms) : 0;
 	return copy_checkpoint(&job, NULL, err);
 }
 

@@ -158,7 +158,7 @@ pawl_files_check(struct pawl_files *f, struct pawl_error *err)
 int
 pawl_files_wait(struct pawl_files *f, int64_t timeout_ms, struct pawl_error *err)
 {
-	const int64_t deadline_ms = timeout_ms < 0 ? -1 : clock_mono_ms() + timeout_ms;
+	const int64_t deadline_ms = clock_deadline_ms(timeout_ms);
 	int rc = 0;
 
 	if (!f)

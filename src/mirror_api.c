@@ -11,7 +11,7 @@
 static int
 wait_level(struct pawl *run, int level, int64_t timeout_ms, struct pawl_error *err)
 {
-	const int64_t deadline_ms = timeout_ms < 0 ? -1 : clock_mono_ms() + timeout_ms;
+	const int64_t deadline_ms = clock_deadline_ms(timeout_ms);
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "wait: expected a run, found NULL");
 	if (level != PAWL_LEVEL_LOCAL && level != PAWL_LEVEL_REMOTE)

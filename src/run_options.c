@@ -19,6 +19,7 @@
 #include "store/layer_nodes.h"
 
 #define RUN_MAX_WORLD 100000
+#define LONGEST_MS 1000000000000 /* also in nanoseconds it can be added to any time there is */
 
 int
 run_copy_text(struct pawl *run, const char **field, struct pawl_error *err)
@@ -56,6 +57,15 @@ check_range(const char *what, uint64_t value, uint64_t low, uint64_t high, struc
 	               (unsigned long long)high, (unsigned long long)value);
 }
 
+static int
+check_ms(const char *what, int64_t value_ms, int64_t low_ms, struct pawl_error *err)
+{
+	if (value_ms >= low_ms && value_ms <= LONGEST_MS)
+		return 0;
+	return err_set(err, PAWL_EUSAGE, "%s: expected %lld to %lld (31 years) or 0 for the default, found %lld", what,
+	               (long long)low_ms, (long long)LONGEST_MS, (long long)value_ms);
+}
+
 /* A template that cannot make a folder name is refused at open, not at the first save. */
 static int
 check_template(const char *text, struct pawl_error *err)
@@ -82,9 +92,7 @@ check_ranks(const struct pawl *run, struct pawl_error *err)
 	const struct pawl_open_opts *o = &run->opts;
 	const char *what = NULL;
 
-	if (o->commit_timeout_ms < 100)
-		return err_set(err, PAWL_EUSAGE, "commit_timeout_ms: expected at least 100, found %lld",
-		               (long long)o->commit_timeout_ms);
+	TRY(check_ms("commit_timeout_ms", o->commit_timeout_ms, 100, err));
 	if (run->world == 1 || o->read_only)
 		return 0;
 	if (o->single)
@@ -157,9 +165,7 @@ check_mirrors(struct pawl *run, struct pawl_error *err)
 
 	TRY(check_range("n_mirrors", o->n_mirrors, 0, MIRROR_MAX, err));
 	TRY(check_range("num_concurrent_uploads", o->num_concurrent_uploads, 0, COPY_MAX_STREAMS, err));
-	if (o->upload_timeout_ms < 0)
-		return err_set(err, PAWL_EUSAGE, "upload_timeout_ms: expected 0 (an hour) or more, found %lld",
-		               (long long)o->upload_timeout_ms);
+	TRY(check_ms("upload_timeout_ms", o->upload_timeout_ms, 0, err));
 	o->upload_timeout_ms = o->upload_timeout_ms ? o->upload_timeout_ms : 3600000;
 	if (!o->n_mirrors)
 		return o->drop_mirrored || o->mirror_retention
@@ -234,9 +240,7 @@ fill_defaults(struct pawl *run, struct pawl_error *err)
 	if (o->block_bytes & (o->block_bytes - 1))
 		return err_set(err, PAWL_EUSAGE, "block_bytes: expected a power of two, found %llu",
 		               (unsigned long long)o->block_bytes);
-	if (o->lease_timeout_ms < 1000)
-		return err_set(err, PAWL_EUSAGE, "lease_timeout_ms: expected at least 1000, found %lld",
-		               (long long)o->lease_timeout_ms);
+	TRY(check_ms("lease_timeout_ms", o->lease_timeout_ms, 1000, err));
 	TRY(check_template(o->name_template, err));
 	if (o->save_interval)
 		TRY(triggers_parse(o->save_interval, &run->triggers, err));

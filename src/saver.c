@@ -426,7 +426,7 @@ pawl_saver_check(struct pawl_saver *s, struct pawl_error *err)
 int
 pawl_saver_wait(struct pawl_saver *s, int64_t timeout_ms, struct pawl_error *err)
 {
-	int64_t deadline_ms = timeout_ms < 0 ? -1 : clock_mono_ms() + timeout_ms;
+	int64_t deadline_ms = clock_deadline_ms(timeout_ms);
 	int rc = 0;
 	pthread_mutex_lock(&s->lock);
 	while (s->n_busy > 0 && rc == 0)

@@ -286,7 +286,7 @@ upload_one(const struct upload *u, struct pawl_error *err)
 	struct pawl_saver *s = u->saver;
 	struct store *there = NULL;
 	TRY(get_store(s, &there, err));
-	int64_t deadline_ms = s->timeout_ms > 0 ? clock_mono_ms() + s->timeout_ms : 0;
+	int64_t deadline_ms = s->timeout_ms > 0 ? clock_deadline_ms(s->timeout_ms) : 0;
 	TRY(saver_put_file(u->path, there, u->key, u->overwrite, deadline_ms, &s->stop, err));
 	return point(u, there, err);
 }

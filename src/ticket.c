@@ -120,7 +120,7 @@ static const char *const stage_names[] = {
 int
 pawl_ticket_wait_for(struct pawl_ticket *t, int stage, int64_t timeout_ms, struct pawl_error *err)
 {
-	int64_t deadline_ms = timeout_ms < 0 ? -1 : clock_mono_ms() + timeout_ms;
+	int64_t deadline_ms = clock_deadline_ms(timeout_ms);
 	int rc = 0, code;
 
 	if (!t)

@@ -489,7 +489,7 @@ transfer(struct pawl *from, const char *target, const struct pawl_copy_opts *giv
 	if (strcmp(target, "mem:") == 0)
 		return err_set(err, PAWL_EUSAGE, "mem: is gone when it is closed; choose another target");
 	if (opts.timeout_ms > 0)
-		t.deadline_ms = clock_mono_ms() + opts.timeout_ms;
+		t.deadline_ms = clock_deadline_ms(opts.timeout_ms);
 	int rc = copy_run(&t, target, err);
 	if (ret && (rc == 0 || copies->n))
 		*ret = steal(&copies);

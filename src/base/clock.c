@@ -51,6 +51,14 @@ clock_unix_ns(void)
 	return clock_ns(CLOCK_REALTIME);
 }
 
+int64_t
+clock_deadline_ms(int64_t timeout_ms)
+{
+	int64_t now_ms = clock_mono_ms();
+
+	return timeout_ms < 0 ? -1 : timeout_ms > INT64_MAX - now_ms ? INT64_MAX : now_ms + timeout_ms;
+}
+
 void
 clock_sleep_ms(int64_t ms)
 {

@@ -10,6 +10,8 @@
 
 int64_t clock_mono_ns(void);
 int64_t clock_mono_ms(void);
+/* When a wait of so long that begins now is over, by clock_mono_ms; -1 = never, for timeout_ms < 0. However long it is. */
+int64_t clock_deadline_ms(int64_t timeout_ms);
 int64_t clock_unix_ns(void);
 void clock_sleep_ms(int64_t ms);
 /* 32 hex digits and NUL from 128 random bits of the system. */

@@ -30,6 +30,19 @@ test_time_goes_forward(void **state)
 }
 
 static void
+test_a_deadline_may_be_as_far_away_as_can_be_said(void **state)
+{
+	(void)state;
+	int64_t before_ms = clock_mono_ms(), deadline_ms = clock_deadline_ms(5);
+
+	assert_true(deadline_ms >= before_ms + 5 && deadline_ms <= clock_mono_ms() + 5);
+	assert_true(clock_deadline_ms(0) >= before_ms);
+	assert_int_equal(clock_deadline_ms(INT64_MAX), INT64_MAX);
+	assert_int_equal(clock_deadline_ms(-1), -1);
+	assert_int_equal(clock_deadline_ms(INT64_MIN), -1);
+}
+
+static void
 test_tokens_are_hex_and_differ(void **state)
 {
 	(void)state;
@@ -154,6 +167,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_time_goes_forward),
+		cmocka_unit_test(test_a_deadline_may_be_as_far_away_as_can_be_said),
 		cmocka_unit_test(test_tokens_are_hex_and_differ),
 		cmocka_unit_test(test_this_process_is_alive),
 		cmocka_unit_test(test_P10_a_killed_process_is_dead_even_before_it_is_reaped),

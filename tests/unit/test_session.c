@@ -372,6 +372,34 @@ test_a_mean_time_between_failures_is_no_negative_number(void **state)
 	}
 }
 
+/* Times are added to clocks in milliseconds and nanoseconds: what would not fit is refused, at once and by name. */
+static void
+test_P16_a_timeout_that_no_clock_can_hold_is_refused(void **state)
+{
+	struct small_run *r = *state;
+	const struct {
+		const char *name;
+		int64_t *value;
+		int64_t low_ms;
+	} times[] = {{"commit_timeout_ms", &r->opts.commit_timeout_ms, 100},
+	             {"lease_timeout_ms", &r->opts.lease_timeout_ms, 1000},
+	             {"upload_timeout_ms", &r->opts.upload_timeout_ms, 0}};
+	const int64_t longest_ms = 1000000000000;
+
+	for (size_t i = 0; i < COUNT(times); i++) {
+		const int64_t bad[] = {times[i].low_ms - 1, -1, INT64_MIN, longest_ms + 1, INT64_MAX};
+
+		for (size_t k = 0; k < COUNT(bad); k++) {
+			if (bad[k] == 0)
+				continue;
+			*times[i].value = bad[k];
+			FAILS(PAWL_EUSAGE, times[i].name, pawl_open(&r->opts, &r->run, err));
+		}
+		*times[i].value = longest_ms;
+	}
+	OK(pawl_open(&r->opts, &r->run, err)); /* the control */
+}
+
 /* ---- the caller's error */
 
 /* The call succeeds, and does not touch the error that it is given. */
@@ -570,6 +598,7 @@ main(void)
 		CASE(test_a_root_that_is_a_file_is_told_from_a_folder),
 		CASE(test_who_writes_a_run_is_told_with_its_folder),
 		CASE(test_a_mean_time_between_failures_is_no_negative_number),
+		CASE(test_P16_a_timeout_that_no_clock_can_hold_is_refused),
 		CASE(test_a_call_that_succeeds_leaves_the_error_alone),
 	};
 
