@@ -12,6 +12,7 @@
 #define HOLD_SUFFIX ".json"
 #define HOLD_MAX_BYTES 4096u
 #define MAX_HOLDS 100000u
+#define SECOND_NS 1000000000
 
 static int
 out_of_memory(struct pawl_error *err)
@@ -58,11 +59,12 @@ see_entry(void *arg, const struct store_entry *entry)
 
 static int
 decode(const struct buf *text, struct bump *memory, struct hold *ret, struct clock_process *process,
-       struct pawl_error *err)
+       int64_t *ret_made_ns, struct pawl_error *err)
 {
 	const struct json_limits limits = {.max_bytes = HOLD_MAX_BYTES};
 	const char *what = ret->key, *name, *host, *boot;
 	struct json *root;
+	uint64_t made = 0;
 
 	TRY(json_parse(what, text->ptr, text->len, &limits, memory, &root, err));
 	TRY(json_get_str(what, root, "name", &name, err));
@@ -70,6 +72,9 @@ decode(const struct buf *text, struct bump *memory, struct hold *ret, struct clo
 	TRY(json_get_str(what, root, "boot", &boot, err));
 	TRY(json_get_i64(what, root, "pid", &process->pid, err));
 	TRY(json_get_u64(what, root, "start", &process->start_ticks, err));
+	if (json_get(root, "made"))
+		TRY(json_get_u64(what, root, "made", &made, err));
+	*ret_made_ns = made < INT64_MAX / SECOND_NS ? (int64_t)made * SECOND_NS : 0;
 	if (!text_copy(process->host, sizeof(process->host), host) ||
 	    !text_copy(process->boot, sizeof(process->boot), boot))
 		return err_set(err, PAWL_ECORRUPT, "%s: the host's name is too long", what);
@@ -78,24 +83,27 @@ decode(const struct buf *text, struct bump *memory, struct hold *ret, struct clo
 }
 
 static bool
-is_alive(const struct clock_process *process, int64_t mtime_ns)
+is_alive(const struct clock_process *process, int64_t made_ns)
 {
 	int alive = clock_process_alive(process);
 
-	return alive >= 0 ? alive == 1 : (clock_unix_ns() - mtime_ns) / 1000000000 < HOLDS_FOREIGN_SECONDS;
+	if (alive < 0)
+		alive = (clock_unix_ns() - made_ns) / SECOND_NS < HOLDS_FOREIGN_SECONDS;
+	return alive == 1;
 }
 
 static int
 read_hold(struct store *store, struct buf *scratch, struct bump *memory, struct found *f, struct pawl_error *err)
 {
 	struct clock_process process = {0};
+	int64_t made_ns = 0;
 
 	scratch->len = 0;
 	int rc = store_get(store, f->hold.key, HOLD_MAX_BYTES, scratch, err);
 	if (rc == 0)
-		rc = decode(scratch, memory, &f->hold, &process, err);
+		rc = decode(scratch, memory, &f->hold, &process, &made_ns, err);
 	if (rc == 0)
-		f->hold.alive = is_alive(&process, f->mtime_ns);
+		f->hold.alive = is_alive(&process, f->mtime_ns ? f->mtime_ns : made_ns);
 	/* Gone since the listing, or torn: nobody lives by it. */
 	return rc == PAWL_ENOTFOUND || rc == PAWL_ECORRUPT || rc == PAWL_ELIMIT ? 0 : rc;
 }
@@ -141,9 +149,11 @@ holds_make(struct store *store, const char *name, struct buf *key, struct pawl_e
 	json_put_string(&text, self.host, strlen(self.host));
 	buf_puts(&text, ",\"boot\":");
 	json_put_string(&text, self.boot, strlen(self.boot));
-	buf_printf(&text, ",\"pid\":%lld,\"start\":%llu}\n", (long long)self.pid, (unsigned long long)self.start_ticks);
+	buf_printf(&text, ",\"pid\":%lld,\"start\":%llu,\"made\":%lld}\n", (long long)self.pid,
+	           (unsigned long long)self.start_ticks, (long long)(clock_unix_ns() / SECOND_NS));
 	TRY(buf_check(&text, name, err));
 	buf_printf(key, HOLDS_FOLDER "/%s" HOLD_SUFFIX, token);
 	TRY(buf_check(key, name, err));
-	return store_put_bytes(store, buf_str(key), text.ptr, text.len, STORE_EXCLUSIVE, err);
+	/* The name is nobody else's, so that no exclusive put is needed, which not every store has. */
+	return store_put_bytes(store, buf_str(key), text.ptr, text.len, 0, err);
 }

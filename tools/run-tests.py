@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -30,6 +31,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM_SECONDS = 600
 PYTEST_SECONDS = 3000
 PROOF_EVERY = 25  # make proof takes every point
+# What pawl leaves behind wherever it works, and what the secrets of the tests have in them: words of tests/py/*.py.
+ARTEFACT = re.compile(r"(^|/)\.pawl/|/(events\.jsonl|[^/]*(run|manifest|attempt|lease)[^/]*|latest|best|[^/]*\.log)$")
+SECRET = re.compile(
+    rb"S?K?CANARY-|(SK|TOKEN|CLIENT|GOOG)CANARY(SECRET)?\b|CANARY(TOKEN|CLIENT|REFRESH|CANARY)|Y2FuYXJ5IGtleSBv"
+)
+ARTEFACT_BYTES = 4 << 20
 KINDS = ("lint", "unit", "proof", "py")
 # Files of few tests that take long begin first, so that none of them is left alone at the end.
 LONG_FIRST = (
@@ -248,6 +255,42 @@ def run_pytest(env: dict[str, str], progress: Progress, jobs: int, extra: list[s
     return outcome
 
 
+def search_secrets(folder: pathlib.Path) -> tuple[int, list[str]]:
+    """How many files of pawl's own there are below a folder, and which of them have a secret in them."""
+    seen, bad = 0, []
+    files = (
+        pathlib.Path(at) / name for at, _, names in os.walk(folder) for name in names
+    )  # passes over what goes away
+    for path in files:
+        with contextlib.suppress(OSError):
+            if path.is_symlink() or not ARTEFACT.search(path.as_posix()) or not path.is_file():
+                continue
+            with path.open("rb") as file:
+                text = file.read(ARTEFACT_BYTES)
+            seen += 1
+            if found := SECRET.search(text):
+                bad.append(f"{path}: {found[0].decode()}..")
+    return seen, bad
+
+
+def run_search(scratch: str) -> Outcome:
+    """P18 over all that the tests have left, with the control that a secret there would be found."""
+    outcome = Outcome("secrets in what the tests have left")
+    seen, bad = search_secrets(pathlib.Path(scratch))
+    if bad:
+        outcome.fail(outcome.name, "\n".join(bad))
+    else:
+        outcome.passed += 1
+    control = pathlib.Path(scratch) / "control"
+    control.mkdir()
+    (control / "events.jsonl").write_text('{"error":"SKCANARY"}\n')
+    if search_secrets(control) == (1, [f"{control / 'events.jsonl'}: SKCANARY.."]) and seen:
+        outcome.passed += 1
+    else:
+        outcome.fail(outcome.name, f"the control was not found, or nothing was there to search ({seen} files)")
+    return outcome
+
+
 def read_junit(report: pathlib.Path, outcome: Outcome) -> None:
     if not report.exists():
         return
@@ -313,6 +356,8 @@ def main() -> int:
             outcomes += done
         if "py" in kinds:
             done = [run_pytest(env, progress, args.jobs, ["-k", args.match] if args.match else [])]
+            if not args.match:
+                done.append(run_search(scratch))
             summary(progress, "py", done)
             outcomes += done
     finally:

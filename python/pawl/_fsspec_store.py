@@ -13,6 +13,7 @@ import errno
 import posixpath
 import threading
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from . import _pawl
@@ -120,14 +121,26 @@ class Store:
                 self.fs.makedirs(folder, exist_ok=True)
             self._made.add(folder)
 
-    def put(self, key: str, data: bytes) -> None:
-        path = self._path(key)
-        folder, name = posixpath.split(path)
+    def _into(self, path: str, do: Callable[[str], None]) -> None:
+        """Makes what is at path, in a folder that is there: one that was made may have been removed by others since."""
+        folder = posixpath.dirname(path)
+        self._make(folder)
+        try:
+            with self._turn:
+                do(path)
+            return
+        except FileNotFoundError:
+            self._made.discard(folder)
         self._make(folder)
         with self._turn:
+            do(path)
+
+    def put(self, key: str, data: bytes) -> None:
+        def do(path: str) -> None:
             if not self._aside:
                 self.fs.pipe_file(path, data)
                 return
+            folder, name = posixpath.split(path)
             aside = f"{folder}/.{name[:100]}.{uuid.uuid4().hex}.tmp"
             try:
                 self.fs.pipe_file(aside, data)
@@ -137,15 +150,17 @@ class Store:
                     self.fs.rm_file(aside)
                 raise
 
+        self._into(self._path(key), do)
+
     def upload(self, key: str, source: str, nbytes: int) -> None:
-        path = self._path(key)
-        self._make(posixpath.dirname(path))
-        with self._turn:
+        def do(path: str) -> None:
             self.fs.put_file(source, path)
             self.fs.invalidate_cache()
             found = self.fs.info(path).get("size")
-        if found is not None and int(found) != nbytes:
-            raise OSError(f"has {found} bytes, expected {nbytes}")
+            if found is not None and int(found) != nbytes:
+                raise OSError(f"has {found} bytes, expected {nbytes}")
+
+        self._into(self._path(key), do)
 
     def get(self, key: str, most: int) -> bytes:
         path = self._path(key)
@@ -207,7 +222,4 @@ class Store:
                 self.fs.rmdir(name)
 
     def copy(self, source: str, target: str) -> None:
-        path = self._path(target)
-        self._make(posixpath.dirname(path))
-        with self._turn:
-            self.fs.cp_file(self._path(source), path)
+        self._into(self._path(target), lambda path: self.fs.cp_file(self._path(source), path))

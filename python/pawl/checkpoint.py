@@ -70,6 +70,20 @@ def is_foreign(path: str) -> bool:
     )
 
 
+def is_far(place: str) -> bool:
+    """Is it a URL of a store that is no folder of this machine?"""
+    return "://" in place
+
+
+def of_run(run: _pawl.Run, id: int) -> Checkpoint:
+    """A checkpoint of a run, whose info has its place below the root, unless that is a folder."""
+    path, root = run.info(id)["path"], run.root
+    if root is None or os.path.isabs(path):
+        return Checkpoint(path)
+    start, mark, options = root.partition("?")
+    return Checkpoint(f"{start.rstrip('/')}/{path}{mark}{options}")
+
+
 def _no_checkpoint(path: str) -> NotFoundError:
     hint = ""
     if os.path.isfile(os.path.join(path, "run.json")):
@@ -152,9 +166,10 @@ class Checkpoint:
     """One checkpoint: a folder, or a state in memory. It does not change."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """The checkpoint in a folder, or in what another program wrote (as load takes it). It is read when it is
-        needed."""
-        self._path: str | None = os.path.abspath(_checks.path("path", path))
+        """The checkpoint in a folder, by a path or a URL, or in what another program wrote (as load takes it). It is
+        read when it is needed."""
+        place = _checks.path("path", path).removeprefix("file://")
+        self._path: str | None = place if is_far(place) else os.path.abspath(place)
         self._run: _pawl.Run | None = None
         self._notes: dict[str, Any] | None = None
 
@@ -177,7 +192,7 @@ class Checkpoint:
 
     @property
     def path(self) -> str | None:
-        """The folder; None in memory."""
+        """The folder, or its URL; None in memory."""
         return self._path
 
     def to_dict(self) -> dict[str, Any]:
@@ -201,7 +216,7 @@ class Checkpoint:
         else:
             target = _checks.path("path", path)
             _files.make_room(target)
-        if self._path is not None and not is_foreign(self._path):
+        if self._path is not None and not is_far(self._path) and not is_foreign(self._path):
             source = _pawl.Run(self._path, single=True, read_only=True)
             try:
                 only(source, self._path)
@@ -217,8 +232,9 @@ class Checkpoint:
 
     @contextmanager
     def as_directory(self) -> Generator[str, None, None]:
-        """The checkpoint as a folder to read from, for the length of a ``with`` block; a folder is not copied."""
-        if self._path is not None and not is_foreign(self._path):
+        """The checkpoint as a folder to read from, for the length of a ``with`` block; a folder of this machine is not
+        copied."""
+        if self._path is not None and not is_far(self._path) and not is_foreign(self._path):
             yield self._path
             return
         with tempfile.TemporaryDirectory(prefix="pawl-") as folder:
@@ -236,7 +252,7 @@ class Checkpoint:
         if self._notes is not None:
             return dict(self._notes)
         if self._path is not None:
-            try:
+            try:  # no file has a URL's name
                 with open(os.path.join(self._path, _NOTES), encoding="utf-8") as file:
                     return dict(json.load(file))
             except (FileNotFoundError, NotADirectoryError):
@@ -258,6 +274,8 @@ class Checkpoint:
             return
         if is_foreign(self._path):
             raise UsageError(f"set_metadata: {self._path} is of another program, which pawl only reads")
+        if is_far(self._path):
+            raise UsageError(f"set_metadata: {self._path} is not on this machine; only notes in folders can be set")
         text = _as_json(metadata)
         if not os.path.isdir(self._path):
             raise _no_checkpoint(self._path)

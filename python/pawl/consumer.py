@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from . import _checks, _pawl
 from ._pawl import NotFoundError
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, of_run
 
 _POLL_SECONDS = 0.1
 
@@ -59,7 +59,7 @@ def hold(root: str | os.PathLike[str], id: int) -> Generator[Checkpoint, None, N
     try:
         held = run.hold(id)
         try:
-            yield Checkpoint(run.info(id)["path"])
+            yield of_run(run, id)
         finally:
             held.close()
     finally:

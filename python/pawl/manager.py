@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 from . import _checks, _pawl, _reports, _signals, loggers
 from ._pawl import NotFoundError, Ticket, UsageError
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, of_run
 from .rank import Rank, rank_identify
 from .records import CheckpointInfo, Decision, Restored
 
@@ -448,7 +448,7 @@ class CheckpointManager:
         found = self._run.find("latest") if step is None and id is None else self._id(step, id)
         if found is None:
             raise NotFoundError(f"{self.root} has no checkpoint")
-        return Checkpoint(self._run.info(found)["path"])
+        return of_run(self._run, found)
 
     # ---- what to keep ----
 

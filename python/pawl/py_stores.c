@@ -13,6 +13,29 @@
 
 #define MODULE "pawl._fsspec_store"
 
+/* What a thread of Python has raised before it came here, such as a restore that failed and now gives back its hold, is
+ * none of the operation's business and stays raised. */
+struct call {
+	PyGILState_STATE gil;
+	PyObject *kind, *value, *trace;
+};
+
+static struct call
+enter(void)
+{
+	struct call call = {.gil = PyGILState_Ensure()};
+
+	PyErr_Fetch(&call.kind, &call.value, &call.trace);
+	return call;
+}
+
+static void
+leave(const struct call *call)
+{
+	PyErr_Restore(call->kind, call->value, call->trace);
+	PyGILState_Release(call->gil);
+}
+
 static int
 raise_again(void *value)
 {
@@ -83,7 +106,7 @@ done(PyObject *result, struct pawl_error *err)
 static int
 store_open(void *arg, const char *url, int create, void **ret, int *ret_can_copy, struct pawl_error *err)
 {
-	PyGILState_STATE gil = PyGILState_Ensure();
+	struct call call = enter();
 
 	(void)arg;
 	{
@@ -97,44 +120,44 @@ store_open(void *arg, const char *url, int create, void **ret, int *ret_can_copy
 		if (!store)
 			take_raised(err);
 	}
-	PyGILState_Release(gil);
+	leave(&call);
 	return *ret ? 0 : err->code;
 }
 
 static void
 store_close(void *store)
 {
-	PyGILState_STATE gil = PyGILState_Ensure();
+	struct call call = enter();
 
 	Py_DECREF((PyObject *)store);
-	PyGILState_Release(gil);
+	leave(&call);
 }
 
 static int
 store_put(void *store, const char *key, const void *ptr, size_t nbytes, struct pawl_error *err)
 {
-	PyGILState_STATE gil = PyGILState_Ensure();
+	struct call call = enter();
 	/* memory of Python's own, which the file system may keep */
 	int rc = done(PyObject_CallMethod(store, "put", "sy#", key, (const char *)ptr, (Py_ssize_t)nbytes), err);
 
-	PyGILState_Release(gil);
+	leave(&call);
 	return rc;
 }
 
 static int
 store_upload(void *store, const char *key, const char *path, uint64_t nbytes, struct pawl_error *err)
 {
-	PyGILState_STATE gil = PyGILState_Ensure();
+	struct call call = enter();
 	int rc = done(PyObject_CallMethod(store, "upload", "ssK", key, path, (unsigned long long)nbytes), err);
 
-	PyGILState_Release(gil);
+	leave(&call);
 	return rc;
 }
 
 static int
 store_get(void *store, const char *key, size_t max, pawl_store_take_fn *take, void *take_arg, struct pawl_error *err)
 {
-	PyGILState_STATE gil = PyGILState_Ensure();
+	struct call call = enter();
 	PyObject *bytes = PyObject_CallMethod(store, "get", "sK", key, (unsigned long long)max);
 	char *ptr = NULL;
 	Py_ssize_t len = 0;
@@ -142,14 +165,14 @@ store_get(void *store, const char *key, size_t max, pawl_store_take_fn *take, vo
 	                                                                  : take_raised(err);
 
 	Py_XDECREF(bytes);
-	PyGILState_Release(gil);
+	leave(&call);
 	return rc;
 }
 
 static int
 store_read(void *store, const char *key, uint64_t offset, void *dst, size_t nbytes, struct pawl_error *err)
 {
-	PyGILState_STATE gil = PyGILState_Ensure();
+	struct call call = enter();
 	PyObject *view = PyMemoryView_FromMemory(dst, (Py_ssize_t)nbytes, PyBUF_WRITE);
 	int rc = done(view ? PyObject_CallMethod(store, "read", "sKO", key, (unsigned long long)offset, view) : NULL,
 	              err);
@@ -157,7 +180,7 @@ store_read(void *store, const char *key, uint64_t offset, void *dst, size_t nbyt
 	if (view) /* whoever has kept it cannot write into memory that is another's by then */
 		done(PyObject_CallMethod(view, "release", NULL), &(struct pawl_error){0});
 	Py_XDECREF(view);
-	PyGILState_Release(gil);
+	leave(&call);
 	return rc;
 }
 
@@ -179,13 +202,13 @@ read_entry(PyObject *row, struct pawl_store_entry *ret)
 static int
 store_stat(void *store, const char *key, struct pawl_store_entry *ret, struct pawl_error *err)
 {
-	PyGILState_STATE gil = PyGILState_Ensure();
+	struct call call = enter();
 	PyObject *row = PyObject_CallMethod(store, "stat", "s", key);
 	int rc = row && read_entry(row, ret) == 0 ? 0 : take_raised(err);
 
 	ret->name = NULL;
 	Py_XDECREF(row);
-	PyGILState_Release(gil);
+	leave(&call);
 	return rc;
 }
 
@@ -207,32 +230,32 @@ see_rows(PyObject *rows, pawl_store_see_fn *see, void *see_arg, struct pawl_erro
 static int
 store_list(void *store, const char *folder, pawl_store_see_fn *see, void *see_arg, struct pawl_error *err)
 {
-	PyGILState_STATE gil = PyGILState_Ensure();
+	struct call call = enter();
 	PyObject *rows = PyObject_CallMethod(store, "list", "s", folder);
 	int rc = rows ? see_rows(rows, see, see_arg, err) : take_raised(err);
 
 	Py_XDECREF(rows);
-	PyGILState_Release(gil);
+	leave(&call);
 	return rc;
 }
 
 static int
 store_remove(void *store, const char *key, int is_folder, struct pawl_error *err)
 {
-	PyGILState_STATE gil = PyGILState_Ensure();
+	struct call call = enter();
 	int rc = done(PyObject_CallMethod(store, "remove", "sO", key, is_folder ? Py_True : Py_False), err);
 
-	PyGILState_Release(gil);
+	leave(&call);
 	return rc;
 }
 
 static int
 store_copy(void *store, const char *from, const char *to, struct pawl_error *err)
 {
-	PyGILState_STATE gil = PyGILState_Ensure();
+	struct call call = enter();
 	int rc = done(PyObject_CallMethod(store, "copy", "ss", from, to), err);
 
-	PyGILState_Release(gil);
+	leave(&call);
 	return rc;
 }
 

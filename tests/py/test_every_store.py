@@ -124,6 +124,27 @@ def test_R108_R111_R112_R115_R129_R135_a_syncer_goes_up_and_a_driver_fetches(
     assert not (tmp_path / "driver" / "trial_1").exists()
 
 
+def test_a_checkpoint_of_a_run_in_a_store_is_an_object_of_its_own(store: Store, tmp_path: pathlib.Path) -> None:
+    url = f"{store.url}/objects"
+    save(url, range(1, 3))
+    with pawl.CheckpointManager(url, read_only=True) as m:
+        newest, first = m.checkpoint(), m.checkpoint(step=1)
+    assert newest.path is not None and newest.path.startswith(store.url) and newest.path.endswith("/checkpoint_000002")
+    assert (newest.to_dict()["w"] == 2).all()
+    here = first.to_directory(tmp_path / "here")
+    assert (pawl.Checkpoint(here).to_dict()["w"] == 1).all()
+    with first.as_directory() as folder:
+        assert (pawl.load(folder)["w"] == 1).all()
+    with pytest.raises(pawl.UsageError, match="not on this machine"):
+        first.set_metadata({"note": 1})
+    with pytest.raises(pawl.NotFoundError, match="objects"):
+        pawl.Checkpoint(f"{url}/checkpoints/checkpoint_000009").to_dict()
+    with pawl.hold(url, 1) as held, pytest.raises(pawl.BusyError, match="held"):
+        assert held.path == first.path
+        with pawl.CheckpointManager(url) as m:
+            m.delete(1, force=True)
+
+
 def test_P20_the_doctor_tells_what_a_store_can_do(store: Store) -> None:
     done = cli.run("doctor", f"{store.url}/somewhere", "--json")
     found = json.loads(done.stdout)["found"]
@@ -142,11 +163,16 @@ def command_lines() -> bytes:
 
 
 def test_P18_no_secret_is_left_anywhere(
-    store: Store, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    store: Store,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Saves, mirrors, refusals: then every file, log, message, event and command line is searched for the secrets."""
     url = f"{store.url}/canary"
     told: list[str] = []
+    monkeypatch.setenv("PAWL_STORE_LOG", str(tmp_path / "calls.log"))
     with caplog.at_level(logging.DEBUG), pawl.CheckpointManager(tmp_path / "run", mirrors=[url]) as m:
         m.save(1, state(1), wait=True)
         m.wait_until_finished(level="remote", timeout=60)
@@ -158,12 +184,17 @@ def test_P18_no_secret_is_left_anywhere(
             pawl.CheckpointManager(bad, read_only=True)
         told.append(str(refused.value))
     save(tmp_path / "back", range(1, 2))
-    cli.run("cp", f"{store.url}/direct", str(tmp_path / "fetched"))
+    told += [cli.run("cp", f"{store.url}/direct", str(tmp_path / "fetched")).stdout]
+    told += [cli.run("cp", url, str(tmp_path / "fetched-mirror")).stdout]  # what was written there
+    told += [cli.run("sync", str(tmp_path / "run")).stdout]
+    with contextlib.closing(pawl.Syncer(tmp_path / "run", remote=f"{url}-synced")) as syncer:
+        told.append(repr(syncer.up()))
     for word in ("ls", "show", "verify"):
         told.append(cli.run(word, f"{store.url}/direct").stdout)
     out = capfd.readouterr()
     files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink())
     assert b"checkpoint_000001" in files and b"python" in lines  # there is what to search, this process too
+    assert b"put" in (tmp_path / "calls.log").read_bytes()
     assert "mirrors" not in caplog.text
     for secret in store.secrets:
         assert secret.encode() not in files and secret.encode() not in lines

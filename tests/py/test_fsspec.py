@@ -112,6 +112,37 @@ def test_what_such_a_store_cannot_is_said(url: str, caplog: pytest.LogCaptureFix
         pawl.CheckpointManager(url, rank=0, world_size=2)
 
 
+def test_R142_P6_a_checkpoint_that_is_held_is_not_deleted(url: str) -> None:
+    """A hold has a name of its own, so that it needs no conditional put."""
+    with pawl.CheckpointManager(url, num_to_keep=1) as m:
+        m.save(1, state(1), wait=True)
+        with pawl.hold(url, m.checkpoints()[0].id) as held:
+            m.save(2, state(2), wait=True)
+            assert m.all_steps() == [1, 2]
+            with pytest.raises(pawl.BusyError, match="held"):
+                m.delete(1, force=True)
+            assert held.path == m.checkpoint(step=1).path
+        m.save(3, state(3), wait=True)
+        assert m.all_steps() == [3]  # the control
+
+
+def test_folders_that_others_remove_are_made_again(url: str) -> None:
+    """What was made once may be gone: another process has swept up what was empty."""
+    fs, root = fsspec.core.url_to_fs(url)
+    with pawl.CheckpointManager(url) as m:
+        m.save(1, state(1), wait=True)
+        m.pin(1)
+        m.unpin(1)
+        for folder in (".pawl", "checkpoints"):
+            with contextlib.suppress(FileNotFoundError):
+                fs.rm(f"{root}/{folder}", recursive=True)
+        m.save(2, state(2), wait=True)
+        m.pin(2)
+        assert m.all_steps() == [2]
+    with pawl.CheckpointManager(url, read_only=True) as m:
+        assert [info.pinned for info in m.checkpoints()] == [True]
+
+
 @pytest.mark.parametrize(
     ("root", "text"),
     [
