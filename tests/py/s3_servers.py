@@ -31,12 +31,14 @@ BUILD = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build"))
 TOOL = BUILD / "tests" / "store_tool"
 SERVERS = pathlib.Path(os.environ.get("PAWL_TEST_SERVERS", ROOT / ".venv" / "servers"))
 MOTO = ["moto[s3]==5.2.*", "flask<4", "flask-cors<7"]
-# One request at a time: moto looks whether a key exists and makes it in two steps, so that two threads both may.
+# One request at a time: moto looks whether a key exists and makes it in two steps, so that two threads both may. On
+# another host a connection may hang while others come.
 MOTO_MAIN = """
 import sys
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import run_simple
-run_simple("127.0.0.1", int(sys.argv[1]), DomainDispatcherApplication(create_backend_app), threaded=False)
+app = DomainDispatcherApplication(create_backend_app)
+run_simple(sys.argv[1], int(sys.argv[2]), app, threaded=sys.argv[1] != "127.0.0.1")
 """
 BUCKET = "pawl-test"
 
@@ -129,10 +131,13 @@ def moto_python() -> pathlib.Path:
 
 
 @contextlib.contextmanager
-def moto() -> Iterator[Server]:
+def moto(address: str = "127.0.0.1", namespace: str | None = None) -> Iterator[Server]:
+    """namespace: of the network, in which the address is."""
     port = free_port()
-    command = [str(moto_python()), "-c", MOTO_MAIN, str(port)]
-    endpoint = f"http://127.0.0.1:{port}"
+    command = [str(moto_python()), "-c", MOTO_MAIN, address, str(port)]
+    if namespace is not None:
+        command = ["ip", "netns", "exec", namespace, *command]
+    endpoint = f"http://{address}:{port}"
     process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for("moto", lambda: answers(endpoint + "/moto-api/"))

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from azurite import Azurite, azurite
 from object_env import take_environment
-from s3_servers import Server, moto, tool
+from s3_servers import Server, answers, moto, tool, wait_for
 from slow_net import Way, Wire, wire
+from ssh_servers import namespace, run
 
 import cli
 import pawl
@@ -159,3 +160,48 @@ def test_P1_bits_that_change_on_the_way_down_are_never_taken(net: Wire, root: st
             assert "checkpoint_000001" in str(error)
     assert net.flips == 1
     check(root, [1])
+
+
+def test_R89_P15_a_cable_that_is_pulled_in_mid_upload_costs_nothing_but_time(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is another host, by a network namespace. While it is off the net the training saves on; when it is back
+    everything is brought there, and is whole."""
+    with namespace() as (name, address):
+        if name is None:
+            pytest.skip("network namespaces are for root")
+
+        def cable(where: str) -> None:
+            run("ip", "netns", "exec", name, "ip", "link", "set", "far0", where)
+
+        with moto(address, name) as server:
+            take_environment(monkeypatch, server.env | {"PAWL_STALL_SECONDS": "1"})
+            root = f"{server.url}/cable"
+            m = pawl.CheckpointManager(tmp_path / "run", mirrors=[root], upload_bandwidth=4_000_000)
+            step, under_way = 0, False
+            while not under_way:
+                step += 1
+                m.save(step, state(step, 20_000_000), wait=True)
+                wait_for("an upload", lambda: m.mirrors()[0]["done_bytes"] > 0 or m.mirrors()[0]["n_waiting"] == 0)
+                under_way = m.mirrors()[0]["n_done"] < step  # else this machine had slept meanwhile
+            cable("down")
+            try:
+                assert not answers(server.endpoint)  # negative control
+                m.save(step + 1, state(step + 1), wait=True)
+                with pytest.raises((pawl.TransientError, pawl.TimeoutError)):
+                    m.wait_until_finished(level="remote", timeout=3)
+            finally:
+                cable("up")
+
+            def is_there() -> bool:
+                try:
+                    m.wait_until_finished(level="remote", timeout=5)
+                except (pawl.TransientError, pawl.TimeoutError):
+                    return False
+                return True
+
+            wait_for("everything at the mirror", is_there, 300)
+            m.close()
+            steps = list(range(1, step + 2))
+            with pawl.CheckpointManager(root, read_only=True) as there:
+                assert there.all_steps() == steps and there.verify() == []
