@@ -6,7 +6,8 @@
  *   .pawl/holds/<32 hex>.json   {"name":"checkpoint_000007","host":"..","boot":"..","pid":12,"start":345,"made":1760000000}
  *
  * A process of another host cannot be asked, so its hold counts for HOLDS_FOREIGN_SECONDS after it was made: by the
- * store's clock, or by its maker's (seconds since 1970) where files have no times. A file that does not parse is what a power cut left: its process is gone. Called by catalog.c, find.c, gc.c.
+ * store's clock, or by its maker's (seconds since 1970) where files have no times. A file that does not parse is what a
+ * power cut left: its process is gone. Called by catalog.c, find.c, gc.c.
  */
 #ifndef PAWL_HOLDS_H
 #define PAWL_HOLDS_H
