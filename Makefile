@@ -69,7 +69,9 @@ proof: build ## the reliability figures: every kill point, failing call, flipped
 proof-stores: build ## of these only: every fault at every request of saves, restores and uploads to a store
 	@$(PYTHON) tests/proof/stores.py --state build/proof-stores.jsonl
 
-proof-searches: build ## of these only: searches that are killed at random points and go on
+proof-searches: build ## of these only: searches in which memory or a write fails, or that are killed, and go on
+	@build/tests/test_tune_faults --whole
+	@build/tests/test_tune_runner --whole
 	@$(PYTHON) tests/proof/searches.py
 
 model: deps-test venv ## every state of a save of many ranks, with spin (minutes; about 2 GB)

@@ -107,10 +107,14 @@ take_document(struct tune_experiment *e, bool is_given, struct pawl_error *err)
 	struct spec old = {0};
 	const char *token;
 	bool same;
-	int r = tune_file_read(e->dirfd, "", "experiment.json", &file, err);
+	struct pawl_error why = {0};
+	int r = tune_file_read(e->dirfd, "", "experiment.json", &file, &why);
 
+	if (r == PAWL_EUSAGE)
+		return tune_fail(err, PAWL_ECORRUPT, "%s: the experiment cannot be gone on with: %s", e->folder,
+		                 why.message);
 	if (r < 0)
-		return r;
+		return tune_fail(err, r, "%s: %s", e->folder, why.message);
 	token = jsonx_text(file, "token");
 	if (json_integer_value(json_object_get(file, "format")) > TUNE_FORMAT)
 		return tune_fail(err, PAWL_EVERSION, "%s/experiment.json: written in a newer format", e->folder);
@@ -139,7 +143,8 @@ replay(void *arg, const json_t *entry, struct pawl_error *err)
 	struct tune_experiment *e = arg;
 	const json_t *trial = json_object_get(entry, "t");
 
-	e->last = trial ? json_integer_value(trial) : -1;
+	if (trial)
+		e->last = json_integer_value(trial);
 	return experiment_apply(e, entry, true, err);
 }
 
@@ -162,7 +167,9 @@ rebuild(struct tune_experiment *e, const struct journal_found *found, uint64_t *
 	uint64_t n = 0;
 	int r;
 
-	if (found->exists && renameat(e->dirfd, "journal", e->dirfd, "journal.damaged") < 0)
+	const bool is_empty = found->n_lines == 0 && found->torn_bytes == 0; /* nothing had begun, or all is lost */
+
+	if (found->exists && !is_empty && renameat(e->dirfd, "journal", e->dirfd, "journal.damaged") < 0)
 		return tune_fail_sys(err, errno, "%s/journal: rename", e->folder);
 	experiment_free_trials(e);
 	sched_free(e->sched);
@@ -175,9 +182,12 @@ rebuild(struct tune_experiment *e, const struct journal_found *found, uint64_t *
 	if (r < 0)
 		return r;
 	snprintf(text, sizeof(text), "the journal was %s; it was made again from the folders of %llu trials%s",
-	         found->exists ? "damaged" : "missing", (unsigned long long)n,
-	         found->exists ? " (the old one is journal.damaged)" : "");
-	notice(e, text);
+	         !found->exists ? "missing"
+	         : is_empty     ? "empty"
+	                        : "damaged",
+	         (unsigned long long)n, is_empty ? "" : " (the old one is journal.damaged)");
+	if (n || !is_empty)
+		notice(e, text);
 	*nbytes = made.good_bytes;
 	return 0;
 }
@@ -209,13 +219,17 @@ read_journal(struct tune_experiment *e, bool existed, struct pawl_error *err)
 	return r;
 }
 
-/* Only the last entry may lack its trace in the trial's folder: a crash came between. */
+/* Only the last entry of a trial may lack its trace in the trial's folder: a crash came between. */
 static int
 note_last(struct tune_experiment *e, struct pawl_error *err)
 {
-	const struct trial *t = e->last >= 0 && (uint64_t)e->last < e->n_trials ? &e->trials[e->last] : NULL;
+	struct trial *t = e->last >= 0 && (uint64_t)e->last < e->n_trials ? &e->trials[e->last] : NULL;
+	int r;
 
-	return t && t->attempts && is_there(e->dirfd, t->name) ? experiment_note_state(e, t, err) : 0;
+	if (!t || !t->attempts || !is_there(e->dirfd, t->name))
+		return 0;
+	r = experiment_mend(e, t, err);
+	return r < 0 ? r : experiment_note_state(e, t, err);
 }
 
 /* What ran when it was left starts again; trials that had failed do, when that is wanted. */

@@ -348,11 +348,13 @@ apply_result(struct tune_experiment *e, struct trial *t, const json_t *entry, bo
 	const json_t *result = json_object_get(entry, "r");
 	const char *checkpoint = jsonx_text(entry, "c");
 	struct sched_decision what;
-	JSONX_CLEAN json_t *line = json_copy((json_t *)result);
+	JSONX_CLEAN json_t *line = jsonx_copy(result);
 	int r = 0;
 
-	if (!json_is_object(result) || !line)
+	if (!json_is_object(result))
 		return tune_fail(err, PAWL_ECORRUPT, "journal: %s has a result that is no object", t->name);
+	if (!line)
+		return tune_no_memory(err);
 	if (replay)
 		r = experiment_feed(e, t, result, &what, err);
 	t->verdict = verdict_of(jsonx_text(entry, "v"));

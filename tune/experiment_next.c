@@ -177,9 +177,12 @@ exploit(struct tune_experiment *e, struct trial *t, uint32_t number, json_t *con
 		return tune_no_memory(err);
 	snprintf(as, sizeof(as), "%.180s_of_%05u_%llu", from_name, number, (unsigned long long)t->iteration);
 	r = checkpoint_remove(e->dirfd, t->name, as, err);
-	if (r < 0 || checkpoint_clone(e->dirfd, donor->name, from_name, e->dirfd, t->name, as, NULL) < 0)
-		return r < 0 ? r : decline(e, t, err);
-	r = note_exploit(e, t, donor, iteration, config, err);
+	if (r == 0)
+		r = checkpoint_clone(e->dirfd, donor->name, from_name, e->dirfd, t->name, as, err);
+	if (r == PAWL_ENOTFOUND)
+		return decline(e, t, err); /* somebody has removed it */
+	if (r == 0)
+		r = note_exploit(e, t, donor, iteration, config, err);
 	if (r < 0)
 		return r;
 	return experiment_put(e,
@@ -226,7 +229,7 @@ int
 experiment_exploit_config(struct tune_experiment *e, const struct sched_decision *what, json_t **ret,
                           struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *config = json_deep_copy(e->trials[what->donor].config);
+	JSONX_CLEAN json_t *config = jsonx_deep_copy(e->trials[what->donor].config);
 	int r = config ? 0 : tune_no_memory(err);
 
 	if (r == 0)
@@ -308,9 +311,10 @@ start(struct tune_experiment *e, struct trial *t, struct tune_start *ret, struct
 	if (r < 0)
 		return r;
 	from = newest_there(e, t);
-	r = experiment_put(
-		e, json_pack("{s:s, s:i, s:s*}", "e", "start", "t", (int)t->number, "from", from ? from->name : NULL),
-		false, err);
+	r = experiment_put(e,
+	                   jsonx_with(json_pack("{s:s, s:i}", "e", "start", "t", (int)t->number), "from",
+	                              from ? from->name : NULL),
+	                   false, err);
 	if (r == 0)
 		r = experiment_note_state(e, t, err);
 	if (r == 0 && asprintf(&path, "%s/%s", e->folder, t->name) < 0)

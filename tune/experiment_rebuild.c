@@ -43,7 +43,7 @@ write_again(void *arg, const json_t *entry, struct pawl_error *err)
 	}
 	if (strcmp(kind, "result") != 0)
 		return 0;
-	line = json_copy(json_object_get(entry, "r"));
+	line = jsonx_copy(json_object_get(entry, "r"));
 	if (!line || json_object_set(line, "config", m->config) < 0 || !(text = jsonx_dump(line)))
 		return tune_no_memory(err);
 	return trial_files_result(m->e->dirfd, m->trial->name, line, text, &m->trial->columns, err);
@@ -160,11 +160,13 @@ list_trials(struct tune_experiment *e, struct all *all, struct pawl_error *err)
 	}
 	while (r == 0 && (entry = readdir(dir))) {
 		JSONX_CLEAN json_t *state = NULL;
-		if (entry->d_name[0] == '.' ||
-		    tune_file_read(e->dirfd, entry->d_name, "trial.json", &state, NULL) < 0 ||
-		    !json_is_integer(json_object_get(state, "number")))
+		if (entry->d_name[0] == '.')
 			continue;
-		r = add_known(all, entry->d_name, state, err);
+		r = tune_file_read(e->dirfd, entry->d_name, "trial.json", &state, err);
+		if (r == 0 && json_is_integer(json_object_get(state, "number")))
+			r = add_known(all, entry->d_name, state, err);
+		else if (r != PAWL_ENOMEM)
+			r = 0; /* no folder of a trial */
 	}
 	closedir(dir);
 	if (all->n_trials)
@@ -246,8 +248,9 @@ write_results(struct tune_experiment *e, const struct all *all, struct journal *
 			checkpoint = NULL;
 		json_object_del(line->result, "config");
 		r = put(j,
-		        json_pack("{s:s, s:i, s:O, s:s*}", "e", "result", "t", (int)all->trials[line->trial].number,
-		                  "r", line->result, "c", checkpoint),
+		        jsonx_with(json_pack("{s:s, s:i, s:O}", "e", "result", "t",
+		                             (int)all->trials[line->trial].number, "r", line->result),
+		                   "c", checkpoint),
 		        err);
 	}
 	return r;
@@ -267,8 +270,9 @@ write_ends(const struct all *all, struct journal *j, struct pawl_error *err)
 		                                                      : NULL;
 		if (how)
 			r = put(j,
-			        json_pack("{s:s, s:i, s:s, s:s*}", "e", "end", "t", (int)all->trials[i].number, "how",
-			                  how, "why", why),
+			        jsonx_with(json_pack("{s:s, s:i, s:s}", "e", "end", "t", (int)all->trials[i].number,
+			                             "how", how),
+			                   "why", why),
 			        err);
 	}
 	return r;

@@ -240,8 +240,9 @@ make_entry(struct tune_experiment *e, const struct trial *t, json_t *result, con
 	JSONX_CLEAN json_t *config = NULL, *entry = NULL;
 	int r = 0;
 
-	entry = json_pack("{s:s, s:i, s:O, s:s*, s:s*}", "e", "result", "t", (int)t->number, "r", result, "c",
-	                  checkpoint, "v", verdict->kind == TUNE_CONTINUE ? NULL : names[verdict->kind]);
+	entry = json_pack("{s:s, s:i, s:O}", "e", "result", "t", (int)t->number, "r", result);
+	entry = jsonx_with(entry, "c", checkpoint);
+	entry = jsonx_with(entry, "v", verdict->kind == TUNE_CONTINUE ? NULL : names[verdict->kind]);
 	if (!entry)
 		return tune_no_memory(err);
 	if (verdict->kind == TUNE_EXPLOIT) {
@@ -277,10 +278,9 @@ take(struct tune_experiment *e, struct trial *t, json_t *result, const char *che
 	t->stamp = experiment_now(e);
 	text = experiment_result_text(t);
 	r = text ? trial_files_result(e->dirfd, t->name, t->result, text, &t->columns, err) : tune_no_memory(err);
-	if (r < 0)
-		t->mended = false;
 	if (r == 0 && t->owes_exploit)
 		r = experiment_exploit(e, t, err);
+	e->broken = r < 0; /* what is missing is mended when it is opened again */
 	if (r < 0)
 		return r;
 	verdict.result_json = experiment_result_text(t);
@@ -379,7 +379,7 @@ tune_experiment_stop_trial(struct tune_experiment *e, uint32_t trial, const char
 
 	if (r < 0 || t->state == TUNE_TERMINATED || t->state == TUNE_ERROR)
 		return r;
-	r = experiment_put(e, json_pack("{s:s, s:i, s:s*}", "e", "stop", "t", (int)trial, "why", why), true, err);
+	r = experiment_put(e, jsonx_with(json_pack("{s:s, s:i}", "e", "stop", "t", (int)trial), "why", why), true, err);
 	if (r == 0 && t->attempts)
 		r = experiment_note_state(e, t, err);
 	return r;

@@ -93,8 +93,8 @@ int
 experiment_end(struct tune_experiment *e, struct trial *t, const char *how, const char *why, struct pawl_error *err)
 {
 	const bool failed = strcmp(how, "failed") == 0 || strcmp(how, "error") == 0;
-	json_t *entry = json_pack("{s:s, s:i, s:s, s:s*}", "e", "end", "t", (int)t->number, "how", how, "why", why);
-	int r = experiment_put(e, entry, true, err);
+	json_t *entry = json_pack("{s:s, s:i, s:s}", "e", "end", "t", (int)t->number, "how", how);
+	int r = experiment_put(e, jsonx_with(entry, "why", why), true, err);
 
 	if (r == 0 && failed)
 		r = trial_files_error(e->dirfd, t->name, why ? why : "", err);

@@ -77,7 +77,7 @@ forker_open(struct forker *ret, char *const argv[], char *const env[], struct pa
 	(void)close(ends[1]);
 	if (rc != 0) {
 		(void)close(ends[0]);
-		return tune_fail(err, PAWL_EIO, "%s: %s", argv[0], strerror(rc));
+		return tune_fail_sys(err, rc, "%s", argv[0]);
 	}
 	f.fd = ends[0];
 	*ret = f;

@@ -77,7 +77,7 @@ guard_open(struct guard *ret, int lock, struct pawl_error *err)
 	(void)close(ends[1]);
 	if (rc != 0) {
 		(void)close(ends[0]);
-		return tune_fail(err, PAWL_EIO, "the guard of the trials (/bin/sh): %s", strerror(rc));
+		return tune_fail_sys(err, rc, "the guard of the trials (/bin/sh)");
 	}
 	g.fd = ends[0];
 	*ret = g;

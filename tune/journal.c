@@ -25,24 +25,24 @@ sum_of(const char *text, size_t len)
 	return (uint32_t)crc32(0, (const unsigned char *)text, (unsigned)len);
 }
 
-/* The object of a line without its line feed; NULL if it is none of ours. */
-static json_t *
-line_object(const char *line, size_t len)
+/* The object of a line; none if it is not whole or none of ours. Fails for want of memory only: a line that could not
+ * be read is not damaged. */
+static int
+line_object(const char *line, size_t len, json_t **ret, struct pawl_error *err)
 {
-	json_t *entry = NULL;
+	JSONX_CLEAN json_t *entry = NULL;
 	char sum[SUM_CHARS];
+	int r;
 
-	if (len < SUM_CHARS + 2 || len > MAX_LINE || line[SUM_CHARS - 1] != ' ')
-		return NULL;
+	if (len < SUM_CHARS + 3 || line[--len] != '\n' || len > MAX_LINE || line[SUM_CHARS - 1] != ' ')
+		return 0;
 	snprintf(sum, sizeof(sum), "%08x", sum_of(line + SUM_CHARS, len - SUM_CHARS));
 	if (memcmp(sum, line, SUM_CHARS - 1) != 0)
-		return NULL;
-	if (jsonx_parse(line + SUM_CHARS, len - SUM_CHARS, "journal", &entry, NULL) < 0)
-		return NULL;
-	if (json_is_object(entry))
-		return entry;
-	json_decref(entry);
-	return NULL;
+		return 0;
+	r = jsonx_parse(line + SUM_CHARS, len - SUM_CHARS, "journal", &entry, err);
+	if (r == 0 && json_is_object(entry))
+		*ret = json_incref(entry);
+	return r == PAWL_ENOMEM ? r : 0;
 }
 
 static int
@@ -55,7 +55,10 @@ read_lines(FILE *file, int (*each)(void *, const json_t *, struct pawl_error *),
 	int r = 0;
 
 	while (r == 0 && (len = getline(&line, &cap, file)) > 0) {
-		JSONX_CLEAN json_t *entry = line[len - 1] == '\n' ? line_object(line, (size_t)len - 1) : NULL;
+		JSONX_CLEAN json_t *entry = NULL;
+		r = line_object(line, (size_t)len, &entry, err);
+		if (r < 0)
+			break;
 		if (entry && ret->torn_bytes) {
 			ret->damaged = true;
 			break;
@@ -68,7 +71,7 @@ read_lines(FILE *file, int (*each)(void *, const json_t *, struct pawl_error *),
 		ret->good_bytes += (uint64_t)len;
 		r = each ? each(arg, entry, err) : 0;
 	}
-	if (r == 0 && ferror(file))
+	if (r == 0 && !ret->damaged && !feof(file))
 		r = tune_fail_sys(err, errno, "journal: read");
 	free(line);
 	return r;

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jsonx: JSON as the search uses it. Called by all of tune but the schedulers; calls jansson. */
+/* jsonx: JSON as the search uses it. Called by all of tune but the schedulers; calls jansson; jsonx_parse.c reads. */
 #include "jsonx.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "tune_err.h"
 
 void
 jsonx_release(json_t **value)
@@ -22,55 +19,6 @@ jsonx_free(char **text)
 {
 	free(*text);
 	*text = NULL;
-}
-
-static bool
-is_too_deep(const json_t *value, unsigned left)
-{
-	const char *key;
-	json_t *item;
-	size_t i;
-
-	if (!json_is_object(value) && !json_is_array(value))
-		return false;
-	if (left == 0)
-		return true;
-	json_object_foreach((json_t *)value, key, item)
-	{
-		if (is_too_deep(item, left - 1))
-			return true;
-	}
-	json_array_foreach(value, i, item)
-	{
-		if (is_too_deep(item, left - 1))
-			return true;
-	}
-	return false;
-}
-
-int
-jsonx_parse(const char *text, size_t len, const char *what, json_t **ret, struct pawl_error *err)
-{
-	JSONX_CLEAN json_t *value = NULL;
-	json_error_t why;
-
-	if (!text)
-		return tune_fail(err, PAWL_EUSAGE, "%s: expected a JSON object, found nothing", what);
-	if (len == SIZE_MAX)
-		len = strlen(text);
-	if (len > JSONX_MAX_BYTES)
-		return tune_fail(err, PAWL_ELIMIT, "%s: expected at most %zu bytes of JSON, found %zu", what,
-		                 JSONX_MAX_BYTES, len);
-	value = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
-	if (!value && json_error_code(&why) == json_error_out_of_memory)
-		return tune_no_memory(err);
-	if (!value)
-		return tune_fail(err, PAWL_EUSAGE, "%s: line %d, column %d: %s", what, why.line, why.column, why.text);
-	if (is_too_deep(value, JSONX_MAX_DEPTH))
-		return tune_fail(err, PAWL_ELIMIT, "%s: expected JSON nested at most %d deep", what, JSONX_MAX_DEPTH);
-	*ret = value;
-	value = NULL;
-	return 0;
 }
 
 /* ---- text ---- */
@@ -286,4 +234,59 @@ const char *
 jsonx_text(const json_t *object, const char *key)
 {
 	return json_string_value(json_object_get(object, key));
+}
+
+json_t *
+jsonx_with(json_t *object, const char *key, const char *text)
+{
+	JSONX_CLEAN json_t *owned = object;
+	JSONX_TEXT char *clean = text ? strdup(text) : NULL;
+	const char *end;
+	size_t n;
+
+	if (!owned || (text && !clean))
+		return NULL;
+	end = clean ? clean + strlen(clean) : NULL;
+	for (char *c = clean; c < end; c += n ? n : 1) {
+		n = jsonx_utf8_bytes(c, end);
+		if (n == 0)
+			*c = '?';
+	}
+	if (clean && json_object_set_new(owned, key, json_string(clean)) < 0)
+		return NULL;
+	return json_incref(owned);
+}
+
+/* ---- copies ---- */
+
+json_t *
+jsonx_copy(const json_t *value)
+{
+	JSONX_CLEAN json_t *copy = json_copy((json_t *)value);
+
+	if (copy &&
+	    (json_object_size(copy) != json_object_size(value) || json_array_size(copy) != json_array_size(value)))
+		return NULL;
+	return json_incref(copy);
+}
+
+json_t *
+jsonx_deep_copy(const json_t *value)
+{
+	JSONX_CLEAN json_t *copy = jsonx_copy(value);
+	const char *key;
+	json_t *item;
+	size_t i;
+
+	json_object_foreach((json_t *)value, key, item)
+	{
+		if (copy && json_object_set_new(copy, key, jsonx_deep_copy(item)) < 0)
+			return NULL;
+	}
+	json_array_foreach(value, i, item)
+	{
+		if (copy && json_array_set_new(copy, i, jsonx_deep_copy(item)) < 0)
+			return NULL;
+	}
+	return json_incref(copy);
 }

@@ -34,5 +34,14 @@ json_t *jsonx_at(const json_t *object, const char *path);
 bool jsonx_put(json_t *object, const char *path, json_t *value);
 /* A string member, or NULL. */
 const char *jsonx_text(const json_t *object, const char *key);
+/* The object with a further string member, unless text is NULL; takes the reference. NULL when out of memory, or when
+ * there is no object. Bytes that are no UTF-8 become question marks. */
+json_t *jsonx_with(json_t *object, const char *key, const char *text);
+/* Copies: of the value itself, and of all that is in it. New references, NULL when out of memory (jansson's lack members
+ * then). */
+json_t *jsonx_copy(const json_t *value);
+json_t *jsonx_deep_copy(const json_t *value);
+/* Bytes of the UTF-8 character there, before `end`; 0 = there is none. */
+size_t jsonx_utf8_bytes(const char *at, const char *end);
 
 #endif

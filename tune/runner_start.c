@@ -147,10 +147,10 @@ process_launch(struct tune_runner *r, struct process *p, const struct tune_start
 	struct stat st;
 	int theirs = -1, rc, sys;
 
-	p->errors = path_of(start->folder, "stderr");
-	rc = out != NULL && p->errors != NULL
-	             ? jsonx_parse(start->config_json, SIZE_MAX, "the configuration", &config, why)
-	             : tune_fail(why, PAWL_EIO, "%s: %s", start->folder, strerror(errno));
+	if (out != NULL) /* else errno tells why not */
+		p->errors = path_of(start->folder, "stderr");
+	rc = p->errors != NULL ? jsonx_parse(start->config_json, SIZE_MAX, "the configuration", &config, why)
+	                       : tune_fail_sys(why, errno, "%s", start->folder);
 	if (rc == 0)
 		rc = command_fill(r->run, config, &argv, why);
 	if (rc == 0)
@@ -161,8 +161,9 @@ process_launch(struct tune_runner *r, struct process *p, const struct tune_start
 		p->errors_from = stat(p->errors, &st) == 0 ? (int64_t)st.st_size : 0;
 		sys = fork_one(r, p, env.items, theirs, out) ? 0 : spawn(p, argv.items, env.items, theirs, out);
 		if (sys != 0)
-			rc = tune_fail(why, sys == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "run: %.200s: %s", argv.items[0],
-			               sys == ENOENT ? "there is no such program" : strerror(sys));
+			rc = sys == ENOENT ? tune_fail(why, PAWL_ENOTFOUND, "run: %.200s: there is no such program",
+			                               argv.items[0])
+			                   : tune_fail_sys(why, sys, "run: %.200s", argv.items[0]);
 	}
 	if (rc == 0 && !p->forked)
 		watch_end(p);

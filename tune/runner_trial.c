@@ -55,9 +55,18 @@ static int
 tell_end(struct tune_runner *r, uint32_t trial, enum tune_end how, const char *why, struct pawl_error *err)
 {
 	struct tune_event event = {.kind = TUNE_EVENT_ENDED, .trial = trial, .how = how, .text = why};
+	struct tune_trial info;
 	int rc = tune_experiment_ended(r->e, trial, how, why, &event.again, err);
 
-	return rc == 0 ? runner_queue(r, &event, err) : rc;
+	if (rc == 0)
+		rc = tune_trial_info(r->e, trial, &info, err);
+	if (rc < 0)
+		return rc;
+	if (how == TUNE_FINISHED && info.state == TUNE_ERROR) { /* the experiment has something against how it ended */
+		event.how = TUNE_FAILED;
+		event.text = info.error;
+	}
+	return runner_queue(r, &event, err);
 }
 
 int
@@ -84,9 +93,9 @@ process_start(struct tune_runner *r, const struct tune_start *start, const struc
 		r->n--;
 		slots_give(&r->slots, &p->share);
 		process_free(p);
-		if (rc != PAWL_ENOTFOUND)
+		if (rc != PAWL_ENOTFOUND && rc != PAWL_ENOMEM)
 			return tell_end(r, start->trial, TUNE_FAILED, why.message, err);
-		/* No trial has this program: that is no failure of one. */
+		/* No trial has this program, or there is no memory for one: that is no failure of this one. */
 		(void)tune_experiment_ended(r->e, start->trial, TUNE_LOST, why.message, NULL, NULL);
 		return tune_fail(err, rc, "%s", why.message);
 	}
@@ -178,6 +187,8 @@ answer_error(struct process *p, const char *text)
 
 	if (line != NULL && asprintf(&whole, "%s\n", line) >= 0)
 		channel_send(&p->channel, whole);
+	else
+		channel_send(&p->channel, "{\"error\": \"out of memory\"}\n"); /* it waits for an answer */
 	free(whole);
 	free(line);
 }
@@ -320,8 +331,11 @@ on_message(struct tune_runner *r, struct process *p, const char *line, size_t le
 	struct pawl_error why = {0};
 	const json_t *metrics, *checkpoint;
 	const char *text;
+	const int rc = jsonx_parse(line, len, "a message of the trial", &message, &why);
 
-	if (jsonx_parse(line, len, "a message of the trial", &message, &why) < 0)
+	if (rc == PAWL_ENOMEM)
+		return tune_no_memory(err);
+	if (rc < 0)
 		return refuse(r, p, why.message, err);
 	metrics = json_object_get(message, "report");
 	checkpoint = json_object_get(message, "checkpoint");
@@ -339,7 +353,7 @@ on_message(struct tune_runner *r, struct process *p, const char *line, size_t le
 	if (text != NULL) {
 		free(p->failure);
 		p->failure = strdup(text);
-		return 0;
+		return p->failure != NULL ? 0 : tune_no_memory(err);
 	}
 	if (json_object_get(message, "done") != NULL) {
 		p->done = true;

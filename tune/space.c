@@ -293,7 +293,7 @@ resolve_draw(struct walk *w, const char *key, const json_t *args, const char *pa
 		snprintf(inner, sizeof(inner), "%.1000s/%zu", path, at); /* draws inside have numbers of their own */
 		return resolve(w, json_array_get(args, at), inner, ret);
 	} else if (strcmp(key, "$value") == 0) {
-		*ret = json_deep_copy(args);
+		*ret = jsonx_deep_copy(args);
 	} else { /* $expr: in its turn, when the rest is known */
 		*ret = json_pack("{s:O}", key, args);
 	}
@@ -304,7 +304,7 @@ resolve_draw(struct walk *w, const char *key, const json_t *args, const char *pa
 static int
 resolve_object(struct walk *w, const json_t *value, const char *path, json_t **ret)
 {
-	JSONX_CLEAN json_t *made = json_copy((json_t *)value); /* has the order of the keys */
+	JSONX_CLEAN json_t *made = jsonx_copy(value); /* has the order of the keys */
 	const char *names[1024], *name;
 	char inner[MAX_PATH];
 	json_t *item;
@@ -336,7 +336,7 @@ resolve_object(struct walk *w, const json_t *value, const char *path, json_t **r
 static int
 resolve_array(struct walk *w, const json_t *value, const char *path, json_t **ret)
 {
-	JSONX_CLEAN json_t *made = json_copy((json_t *)value);
+	JSONX_CLEAN json_t *made = jsonx_copy(value);
 	char inner[MAX_PATH];
 
 	for (size_t i = json_array_size(value); made && i-- > 0;) {
@@ -365,7 +365,7 @@ resolve(struct walk *w, const json_t *value, const char *path, json_t **ret)
 		return resolve_object(w, value, path, ret);
 	if (json_is_array(value))
 		return resolve_array(w, value, path, ret);
-	*ret = json_deep_copy(value);
+	*ret = jsonx_deep_copy(value);
 	return *ret ? 0 : tune_no_memory(w->err);
 }
 

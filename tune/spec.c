@@ -198,7 +198,10 @@ fill(const json_t *object, const char *what, const struct key *keys, json_t **re
 		if (!found && !k->initial)
 			continue;
 		if (!found) {
-			if (json_object_set_new(made, k->name, json_loads(k->initial, JSON_DECODE_ANY, NULL)) < 0)
+			r = jsonx_parse(k->initial, SIZE_MAX, k->name, &found, err);
+			if (r < 0)
+				return r;
+			if (json_object_set_new(made, k->name, found) < 0)
 				return tune_no_memory(err);
 			continue;
 		}
@@ -207,7 +210,7 @@ fill(const json_t *object, const char *what, const struct key *keys, json_t **re
 		if (json_is_number(found) && !(json_number_value(found) >= k->least))
 			return tune_fail(err, PAWL_EUSAGE, "%s: '%s' must be %g or more, found %g", what, k->name,
 			                 k->least, json_number_value(found));
-		if (json_object_set_new(made, k->name, json_deep_copy(found)) < 0)
+		if (json_object_set_new(made, k->name, jsonx_deep_copy(found)) < 0)
 			return tune_no_memory(err);
 	}
 	if (!made)

@@ -212,7 +212,7 @@ spec_apply(const struct spec *s, const double *values, json_t *config, struct pa
 		const double x = values[n++];
 		json_t *made;
 		if (list)
-			made = json_deep_copy(json_array_get(list, (size_t)x));
+			made = jsonx_deep_copy(json_array_get(list, (size_t)x));
 		else if (json_is_integer(old) && fabs(x) < 0x1p53)
 			made = json_integer((json_int_t)x); /* what was an integer stays one */
 		else

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "jsonx.h"
 #include "toml_inner.h"
 #include "tune_err.h"
 
@@ -308,15 +309,15 @@ is_real(const char *s)
 	return *s == '\0';
 }
 
-/* Digits with one point are C's own in the "C" locale only, so the point is what jansson reads. */
+/* Digits with one point are C's own in the "C" locale only, so it is read as JSON. */
 static json_t *
 real(const char *s)
 {
-	json_t *value;
+	json_t *value = NULL;
 	char text[160];
 
 	(void)snprintf(text, sizeof(text), "%s", *s == '+' ? s + 1 : s);
-	value = json_loads(text, JSON_DECODE_ANY, NULL);
+	(void)jsonx_parse(text, SIZE_MAX, "number", &value, NULL);
 	return value;
 }
 

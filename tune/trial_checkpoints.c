@@ -169,14 +169,14 @@ copy_bytes(int from, int to)
 }
 
 static int
-copy_file(int from_fd, int to_fd, const char *name, mode_t mode)
+copy_file(int from_fd, const char *name, int to_fd, const char *as, mode_t mode)
 {
 	const int from = openat(from_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	int to, r;
 
 	if (from < 0)
 		return -errno;
-	to = openat(to_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode & 0777);
+	to = openat(to_fd, as, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode & 0777);
 	r = to < 0 ? -errno : copy_bytes(from, to);
 	if (to >= 0 && close(to) < 0 && r == 0)
 		r = -errno;
@@ -187,11 +187,15 @@ copy_file(int from_fd, int to_fd, const char *name, mode_t mode)
 int
 checkpoint_copy_file(int from_fd, int to_fd, const char *name, struct pawl_error *err)
 {
+	char hidden[300];
 	int r;
 
-	if (unlinkat(to_fd, name, 0) < 0 && errno != ENOENT)
-		return tune_fail_sys(err, errno, "%s: replace", name);
-	r = copy_file(from_fd, to_fd, name, 0666);
+	snprintf(hidden, sizeof(hidden), ".%.250s.tmp", name);
+	r = unlinkat(to_fd, hidden, 0) < 0 && errno != ENOENT ? -errno : copy_file(from_fd, name, to_fd, hidden, 0666);
+	if (r == 0 && renameat(to_fd, hidden, to_fd, name) < 0)
+		r = -errno;
+	if (r < 0)
+		(void)unlinkat(to_fd, hidden, 0);
 	return r < 0 ? tune_fail_sys(err, -r, "%s: copy", name) : 0;
 }
 
@@ -226,7 +230,7 @@ clone_entry(int from_fd, int to_fd, const char *name, unsigned depth)
 		return 0;
 	/* Another device, a file system without links, too many of them, or a file of another user. */
 	if (errno == EXDEV || errno == EPERM || errno == EMLINK || errno == EOPNOTSUPP || errno == EACCES)
-		return copy_file(from_fd, to_fd, name, st.st_mode);
+		return copy_file(from_fd, name, to_fd, name, st.st_mode);
 	return -errno;
 }
 

@@ -350,30 +350,35 @@ trial_files_result(int dirfd, const char *trial, const json_t *result, const cha
 
 /* ---- reading them back ---- */
 
-static FILE *
-open_lines(int dirfd, const char *trial, const char *name)
+/* *ret: NULL if there is none. */
+static int
+open_lines(int dirfd, const char *trial, const char *name, FILE **ret, struct pawl_error *err)
 {
 	char path[600];
-	FILE *file;
-	int fd;
+	int fd, r = path_of(path, sizeof(path), trial, name, err);
 
-	if (path_of(path, sizeof(path), trial, name, NULL) < 0)
-		return NULL;
+	*ret = NULL;
+	if (r < 0)
+		return r;
 	fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	file = fd < 0 ? NULL : fdopen(fd, "r");
-	if (fd >= 0 && !file)
+	if (fd < 0)
+		return errno == ENOENT ? 0 : tune_fail_sys(err, errno, "%s: open", path);
+	*ret = fdopen(fd, "r");
+	if (!*ret)
 		close(fd);
-	return file;
+	return *ret ? 0 : tune_no_memory(err);
 }
 
 uint64_t
 trial_files_count(int dirfd, const char *trial, const char *name)
 {
-	FILE *file = open_lines(dirfd, trial, name);
 	char block[16384], last = '\n';
 	uint64_t lines = 0;
+	FILE *file;
 	size_t n;
 
+	if (open_lines(dirfd, trial, name, &file, NULL) < 0)
+		return UINT64_MAX;
 	if (!file)
 		return 0;
 	while ((n = fread(block, 1, sizeof(block), file)) > 0) {
@@ -382,7 +387,7 @@ trial_files_count(int dirfd, const char *trial, const char *name)
 		last = block[n - 1];
 	}
 	fclose(file);
-	return lines + (last != '\n');
+	return last == '\n' ? lines : UINT64_MAX;
 }
 
 int
@@ -405,20 +410,23 @@ int
 trial_files_read(int dirfd, const char *trial, int (*each)(void *, json_t *, struct pawl_error *), void *arg,
                  struct pawl_error *err)
 {
-	FILE *file = open_lines(dirfd, trial, "result.json");
 	char *line = NULL;
 	size_t cap = 0;
+	FILE *file;
 	ssize_t len;
-	int r = 0;
+	int r = open_lines(dirfd, trial, "result.json", &file, err);
 
 	if (!file)
-		return 0;
+		return r;
 	while (r == 0 && (len = getline(&line, &cap, file)) > 0) {
 		JSONX_CLEAN json_t *result = NULL;
-		if (line[len - 1] == '\n' && jsonx_parse(line, (size_t)len, "result.json", &result, NULL) == 0 &&
-		    json_is_object(result))
+		if (line[len - 1] == '\n' && jsonx_parse(line, (size_t)len, "result.json", &result, err) == PAWL_ENOMEM)
+			r = PAWL_ENOMEM;
+		else if (json_is_object(result))
 			r = each(arg, result, err);
 	}
+	if (r == 0 && !feof(file))
+		r = tune_fail_sys(err, errno, "%s/result.json: read", trial);
 	free(line);
 	fclose(file);
 	return r;

@@ -22,7 +22,7 @@ int trial_files_result(int dirfd, const char *trial, const json_t *result, const
 int trial_files_error(int dirfd, const char *trial, const char *text, struct pawl_error *err);
 /* Appends a line to any file. */
 int trial_files_append(int dirfd, const char *folder, const char *name, const char *text, struct pawl_error *err);
-/* Whole lines of a file; a torn one counts as one more. 0 if there is no file. */
+/* Lines of a file; 0 if there is none. UINT64_MAX: the last one is torn, or it cannot be read. */
 uint64_t trial_files_count(int dirfd, const char *trial, const char *name);
 /* Begins them anew: the caller writes all results again. */
 int trial_files_clear(int dirfd, const char *trial, struct pawl_error *err);

@@ -91,6 +91,7 @@ bed_open(struct tune_bed *bed, const char *spec, const char *folder, enum tune_r
 /* ---- a driver ---- */
 
 #define BED_SLOTS 8
+#define BED_TRIALS 64
 
 struct bed_job {
 	bool used;
@@ -108,7 +109,36 @@ struct bed_driver {
 	uint64_t n_exploits, n_pauses, n_stops, steps;
 	uint64_t stop_after; /* steps; 0 = to the end */
 	bool deaf;           /* the last step reports, and does nothing of what it is told */
+	/* For tests in which calls fail: what the first one that did said; nothing is done after it. */
+	bool may_fail;
+	int rc;
+	struct pawl_error err;
+	void (*around)(bool begins); /* called before and after each call of the experiment; NULL = not */
+	/* Of each trial, what the experiment has said to have: the iteration of its last report and of its newest checkpoint. */
+	uint64_t reported[BED_TRIALS], saved[BED_TRIALS];
 };
+
+static void
+bed_before(const struct bed_driver *d)
+{
+	if (d->around)
+		d->around(true);
+}
+
+/* Has it worked? */
+static bool
+bed_after(struct bed_driver *d, const char *what, int rc, const struct pawl_error *err)
+{
+	if (d->around)
+		d->around(false);
+	if (rc == 0)
+		return true;
+	if (!d->may_fail)
+		fail_msg("%s: %s", what, err->message);
+	d->rc = rc;
+	d->err = *err;
+	return false;
+}
 
 static double
 bed_read(const char *folder, const char *checkpoint)
@@ -152,10 +182,11 @@ bed_start(struct bed_driver *d, struct bed_job *job, enum tune_next *next)
 	struct pawl_error err = {0};
 	struct tune_start start;
 	json_t *config;
+	int rc;
 
-	if (tune_experiment_next(d->e, next, &start, &err) < 0)
-		fail_msg("next: %s", err.message);
-	if (*next != TUNE_START)
+	bed_before(d);
+	rc = tune_experiment_next(d->e, next, &start, &err);
+	if (!bed_after(d, "next", rc, &err) || *next != TUNE_START)
 		return false;
 	config = json_loads(start.config_json, 0, NULL);
 	assert_non_null(config);
@@ -167,6 +198,8 @@ bed_start(struct bed_driver *d, struct bed_job *job, enum tune_next *next)
 	else
 		assert_int_equal(start.iteration, 0);
 	json_decref(config);
+	assert_true(start.trial < BED_TRIALS);
+	d->reported[start.trial] = d->saved[start.trial] = start.iteration;
 	return true;
 }
 
@@ -174,10 +207,12 @@ static void
 bed_end(struct bed_driver *d, struct bed_job *job, enum tune_end how, const char *why)
 {
 	struct pawl_error err = {0};
+	int rc;
 
-	if (tune_experiment_ended(d->e, job->trial, how, why, NULL, &err) < 0)
-		fail_msg("ended: %s", err.message);
-	job->used = false;
+	bed_before(d);
+	rc = tune_experiment_ended(d->e, job->trial, how, why, NULL, &err);
+	if (bed_after(d, "ended", rc, &err))
+		job->used = false;
 }
 
 /* One iteration of a trial: reports, obeys. */
@@ -188,6 +223,7 @@ bed_step(struct bed_driver *d, struct bed_job *job)
 	struct tune_verdict verdict;
 	char metrics[128], checkpoint[64];
 	bool saves;
+	int rc;
 
 	job->iteration++;
 	job->value += job->lr;
@@ -195,8 +231,13 @@ bed_step(struct bed_driver *d, struct bed_job *job)
 	if (saves)
 		bed_save(job, checkpoint);
 	snprintf(metrics, sizeof(metrics), "{\"loss\": %.17g, \"value\": %.17g}", pow(job->value - 1, 2), job->value);
-	if (tune_experiment_report(d->e, job->trial, metrics, saves ? checkpoint : NULL, &verdict, &err) < 0)
-		fail_msg("report: %s", err.message);
+	bed_before(d);
+	rc = tune_experiment_report(d->e, job->trial, metrics, saves ? checkpoint : NULL, &verdict, &err);
+	if (!bed_after(d, "report", rc, &err))
+		return;
+	d->reported[job->trial] = job->iteration;
+	if (saves)
+		d->saved[job->trial] = job->iteration;
 	if (d->deaf && d->steps == d->stop_after)
 		return;
 	d->n_exploits += verdict.kind == TUNE_EXPLOIT;
@@ -204,14 +245,18 @@ bed_step(struct bed_driver *d, struct bed_job *job)
 	d->n_stops += verdict.kind == TUNE_STOP;
 	if (verdict.save) {
 		bed_save(job, checkpoint);
-		assert_int_equal(tune_experiment_checkpoint(d->e, job->trial, checkpoint, &err), 0);
+		bed_before(d);
+		rc = tune_experiment_checkpoint(d->e, job->trial, checkpoint, &err);
+		if (!bed_after(d, "checkpoint", rc, &err))
+			return;
+		d->saved[job->trial] = job->iteration;
 	}
 	if (verdict.kind != TUNE_CONTINUE)
 		bed_end(d, job, TUNE_FINISHED, NULL);
 }
 
 /* To the end, or until stop_after steps are done: then it leaves everything as it is, as if it were killed. */
-static void
+static inline void
 bed_drive(struct bed_driver *d)
 {
 	enum tune_next next = TUNE_WAIT;
@@ -222,6 +267,8 @@ bed_drive(struct bed_driver *d)
 		for (size_t i = 0; i < d->slots; i++) {
 			if (!d->jobs[i].used && next != TUNE_DONE)
 				bed_start(d, &d->jobs[i], &next);
+			if (d->rc < 0)
+				return;
 			if (!d->jobs[i].used) {
 				n_idle++;
 				continue;
@@ -230,6 +277,8 @@ bed_drive(struct bed_driver *d)
 				return;
 			d->steps++;
 			bed_step(d, &d->jobs[i]);
+			if (d->rc < 0)
+				return;
 			next = TUNE_WAIT;
 		}
 		if (n_idle == d->slots && next == TUNE_DONE)
@@ -252,8 +301,9 @@ bed_summary(const struct tune_experiment *e)
 	for (uint32_t i = 0; i < counts.trials; i++) {
 		struct tune_trial t;
 		assert_int_equal(tune_trial_info(e, i, &t, &err), 0);
-		fprintf(file, "%s %s %llu %.17g %s\n", t.name, tune_state_name(t.state), (unsigned long long)t.iteration,
-		        t.metric, t.config_json);
+		fprintf(file, "%s %s %llu %.17g %s%s\n", t.name, tune_state_name(t.state),
+		        (unsigned long long)t.iteration, t.metric, t.config_json,
+		        t.state == TUNE_ERROR && t.error ? t.error : "");
 	}
 	fclose(file);
 	return text;
