@@ -6,7 +6,8 @@ that nobody has killed, and no trial loses what it was told is safe.
 
 Prints a row for each kind of kill and scheduler. Each round is a search of its own that is begun, killed, and begun again by
 the same call until it has ended. The searches are those whose outcome does not hang on who is quick: every trial to its end
-(fifo), rungs in step (asha with synch), a schedule once more (pbt_replay). Two controls: a journal that was changed and whose
+(fifo), rungs in step (asha with synch), a schedule once more (pbt_replay). A machine that is lost takes its disk with it: the
+search goes on from where it was synced to. Two controls: a journal that was changed and whose
 sums are right again, and one that has lost its last lines, as it might without a sync; both must be found out.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import pathlib
@@ -72,8 +74,9 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
 class Search:
     """One search in a folder of its own."""
 
-    def __init__(self, build: pathlib.Path, folder: pathlib.Path, what: str, seed: int) -> None:
+    def __init__(self, build: pathlib.Path, folder: pathlib.Path, what: str, seed: int, synced: bool = False) -> None:
         self.pawl = str(build / "cli" / "pawl")
+        self.synced = synced
         self.place = folder
         self.folder = folder / "disk" / "s"
         (folder / "disk").mkdir(parents=True)
@@ -90,6 +93,7 @@ class Search:
             "max_failures": -1,
             "grace_s": 60,
             **DOCUMENTS[what],
+            **({"sync": {"upload_dir": str(folder / "away")}} if synced else {}),
         }
         (folder / "s.json").write_text(json.dumps(document))
 
@@ -118,11 +122,11 @@ class Search:
         text = (self.place / "stderr").read_text()
         return f"exit status {process.returncode}: {text[-300:]}" if process.returncode else ""
 
-    def outcome(self) -> dict[str, Any]:
+    def outcome(self, folder: pathlib.Path | None = None) -> dict[str, Any]:
         """Best configuration, and of each trial what it came to."""
         shown = {}
         for verb in ("ls", "best"):
-            command = [self.pawl, "tune", verb, str(self.folder), "--json"]
+            command = [self.pawl, "tune", verb, str(folder or self.folder), "--json"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
             shown[verb] = json.loads(done.stdout)
         keys = ("config", "state", "iteration", "metric")
@@ -130,14 +134,15 @@ class Search:
         return {"best": shown["best"]["trial"]["config"], "trials": trials}
 
     def losses(self) -> str:
-        """A trial that started before something that was taken with its checkpoint, a hole in its results, what lies about."""
+        """A trial that started before something that was taken with its checkpoint (and brought away, where the machine was
+        lost since), a hole in its results, what lies about."""
         for log in sorted((self.place / "logs").iterdir()):
             taken = 0
             for line in log.read_text().splitlines():
                 word, *numbers = line.split()
                 if word == "start" and int(numbers[0]) < taken:
                     return f"{log.name} started from {numbers[0]}, {taken} had been taken"
-                taken = max(taken, int(numbers[0]))
+                taken = int(numbers[0]) if word == "lost" else max(taken, int(numbers[0]))
         for result in sorted(self.folder.glob("*/result.json")):
             rows = [json.loads(line)["training_iteration"] for line in result.read_text().splitlines()]
             if sorted(set(rows)) != list(range(1, len(set(rows)) + 1)):
@@ -193,13 +198,34 @@ def fill_disk(search: Search, process: subprocess.Popen[str], draw: random.Rando
     return 1
 
 
+def lose_machine(search: Search, process: subprocess.Popen[str], draw: random.Random) -> int:
+    """All processes and the disk are gone. What was brought away is what each trial may count on from then on."""
+    process.kill()
+    struck = process.wait() == -signal.SIGKILL
+    with contextlib.suppress(FileNotFoundError), (search.folder / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # it is free when the trials have gone
+    shutil.rmtree(search.folder, ignore_errors=True)
+    away = search.place / "away" / "s"
+    command = [search.pawl, "tune", "ls", str(away), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    rows = json.loads(done.stdout)["trials"] if done.returncode == 0 else []
+    kept = {row["name"]: row["checkpoint"] for row in rows}
+    for log in (search.place / "logs").iterdir():
+        state = away / log.name / str(kept.get(log.name)) / "state"
+        with log.open("a") as file:
+            file.write(f"lost {state.read_text().split()[0] if state.exists() else 0}\n")
+    return int(struck)
+
+
 Strike = Callable[[Search, "subprocess.Popen[str]", random.Random], int]
 STRIKES: dict[str, Strike] = {
     "SIGKILL of the runner": kill_runner,
     "SIGKILL of a trial": kill_trial,
     "Ctrl+C": interrupt,
     "a full disk": fill_disk,
+    "a lost machine": lose_machine,
 }
+PATIENCE_S = {lose_machine: 2.5}  # until a strike, at most; something is to have been brought away
 
 
 @contextlib.contextmanager
@@ -230,9 +256,9 @@ class Proof:
         self.expected: dict[tuple[str, int], dict[str, Any]] = {}
         self.count = 0
 
-    def make(self, what: str, seed: int) -> Search:
+    def make(self, what: str, seed: int, synced: bool = False) -> Search:
         self.count += 1
-        return Search(self.build, self.folder / str(self.count), what, seed)
+        return Search(self.build, self.folder / str(self.count), what, seed, synced)
 
     def drop(self, search: Search) -> None:
         shutil.rmtree(search.place, ignore_errors=True)
@@ -249,14 +275,17 @@ class Proof:
     def wrong(self, search: Search, expected: dict[str, Any]) -> str:
         if why := search.end() or search.losses():
             return why
-        found = search.outcome()
-        return "" if found == expected else f"came to {found}, in peace it is {expected}"
+        for folder in [search.folder] + ([search.place / "away" / "s"] if search.synced else []):
+            found = search.outcome(folder)
+            if found != expected:
+                return f"{folder.parent.name}: came to {found}, in peace it is {expected}"
+        return ""
 
     def round(self, what: str, strike: Strike, most: int) -> tuple[int, str]:
         """A search from its beginning to its end: how often it was struck, what is wrong."""
         seed = self.draw.randrange(3)
         expected = self.in_peace(what, seed)
-        search = self.make(what, seed)
+        search = self.make(what, seed, strike is lose_machine)
         struck = 0
         with contextlib.ExitStack() as stack:
             if strike is fill_disk and not stack.enter_context(small_disk(search.place / "disk")):
@@ -264,7 +293,7 @@ class Proof:
             process = search.start()
             while struck < min(most, KILLS_OF_A_SEARCH):
                 try:
-                    process.wait(self.draw.uniform(0.0, 0.3))
+                    process.wait(self.draw.uniform(0.0, PATIENCE_S.get(strike, 0.3)))
                     if strike is not fill_disk and (why := search.complaint(process)):
                         return struck, why
                     if process.returncode == 0:
@@ -346,7 +375,7 @@ def lose_results(lines: list[str]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
-    parser.add_argument("--kills", type=int, default=216, help="of all kinds together")
+    parser.add_argument("--kills", type=int, default=240, help="of all kinds together")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     rows = [(what, name) for name in STRIKES for what in DOCUMENTS]
