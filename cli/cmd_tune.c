@@ -406,6 +406,38 @@ check_document(const char *document, char **ret_spec, struct pawl_error *err)
 	return rc;
 }
 
+/* Is there a value to be filled in, or a brace? What is wrong with it has been told. */
+static bool
+has_placeholder(const json_t *run)
+{
+	const char *at;
+	json_t *item;
+	size_t i;
+
+	json_array_foreach(run, i, item)
+	{
+		for (at = json_string_value(item); at != NULL && (at = strchr(at, '{')) != NULL; at += 2)
+			if (at[1] != '{')
+				return true;
+	}
+	return false;
+}
+
+/* All trials would be called alike: a slip, unless they read the file of their values. */
+static void
+note_command(struct cli *cli, const char *document)
+{
+	json_t *object = json_loads(document, 0, NULL), *space = json_object_get(object, "space");
+
+	if (json_object_size(space) > 0 && !has_placeholder(json_object_get(object, "run")))
+		cli_note(
+			cli,
+			"run: no argument has a value of the space in braces, such as {%s}; a trial finds them in the file "
+			"$PAWL_TUNE_CONFIG only",
+			json_object_iter_key(json_object_iter(space)));
+	json_decref(object);
+}
+
 /* The place that the document names, and the search from there if that is wanted and none lies here. */
 static int
 open_sync(struct cli *cli, const char *document, const struct tune_args *args, struct search_sync **ret,
@@ -465,6 +497,8 @@ run_search(struct cli *cli, const struct tune_args *args)
 	const char *document = NULL;
 	int rc = read_document(cli, cli->operands[0], &document, &err);
 
+	if (rc == 0)
+		note_command(cli, document);
 	if (rc == 0 && args->dry_run)
 		return dry_run(cli, document);
 	if (rc == 0)
