@@ -29,6 +29,8 @@ struct checkpoint {
 	char *name;
 	uint64_t iteration;
 	double time_s, score, metric;
+	double at;      /* what the scheduler counts by, there */
+	json_t *config; /* with which a trial goes on from it */
 };
 
 struct trial {
@@ -36,11 +38,12 @@ struct trial {
 	enum tune_state state;
 	enum tune_verdict_kind verdict; /* of the last report, while it runs */
 	uint64_t catch_up;              /* synchronous PBT: it was to pause here, but a crash came before it had saved */
+	uint64_t exploited_from;        /* iteration of its newest checkpoint at its last exploit; 0 = none */
 	bool owes_exploit;              /* to go on from the donor: the clone is still to be made */
 	uint32_t donor;
 	json_t *new_config; /* of the exploit */
 	char *name, *id;
-	json_t *config;
+	json_t *config, *first_config; /* first: as it was added */
 	json_t *result; /* the last, with the configuration */
 	char *config_text, *result_text; /* result_text: made when somebody asks */
 	char *columns; /* of progress.csv */

@@ -38,10 +38,17 @@ experiment_set(char **text, const char *value, struct pawl_error *err)
 }
 
 static void
+free_checkpoint(struct checkpoint *c)
+{
+	free(c->name);
+	json_decref(c->config);
+}
+
+static void
 free_trial(struct trial *t)
 {
 	for (size_t i = 0; i < t->n_checkpoints; i++)
-		free(t->checkpoints[i].name);
+		free_checkpoint(&t->checkpoints[i]);
 	free(t->checkpoints);
 	free(t->name);
 	free(t->id);
@@ -51,6 +58,7 @@ free_trial(struct trial *t)
 	free(t->error);
 	free(t->host);
 	json_decref(t->config);
+	json_decref(t->first_config);
 	json_decref(t->new_config);
 	json_decref(t->result);
 }
@@ -154,6 +162,7 @@ apply_add(struct tune_experiment *e, const json_t *entry, struct pawl_error *err
 		r = set_config(t, config, err);
 	if (r == 0)
 		r = add_to_scheduler(e, t, err);
+	t->first_config = json_incref(t->config);
 	if (r < 0) {
 		free_trial(t);
 		return r;
@@ -207,6 +216,7 @@ retain(struct tune_experiment *e, struct trial *t)
 					worst = i;
 		}
 		doom(e, t->number, t->checkpoints[worst].name);
+		json_decref(t->checkpoints[worst].config);
 		memmove(&t->checkpoints[worst], &t->checkpoints[worst + 1],
 		        (newest - worst) * sizeof(t->checkpoints[0]));
 		t->n_checkpoints--;
@@ -220,7 +230,7 @@ forget(struct trial *t, const char *name)
 	for (size_t i = 0; i < t->n_checkpoints; i++) {
 		if (strcmp(t->checkpoints[i].name, name) != 0)
 			continue;
-		free(t->checkpoints[i].name);
+		free_checkpoint(&t->checkpoints[i]);
 		memmove(&t->checkpoints[i], &t->checkpoints[i + 1],
 		        (t->n_checkpoints - i - 1) * sizeof(t->checkpoints[0]));
 		t->n_checkpoints--;
@@ -255,6 +265,7 @@ add_checkpoint(struct tune_experiment *e, struct trial *t, const char *name, con
 		t->cap_checkpoints = cap;
 	}
 	t->checkpoints[t->n_checkpoints] = *like;
+	t->checkpoints[t->n_checkpoints].config = json_incref(t->config);
 	t->checkpoints[t->n_checkpoints++].name = copy;
 	retain(e, t);
 	return 0;
@@ -269,6 +280,7 @@ add_own_checkpoint(struct tune_experiment *e, struct trial *t, const char *name,
 
 	if (jsonx_number(jsonx_at(result, e->spec.score_attr), &like.score) && e->spec.score_least)
 		like.score = -like.score;
+	jsonx_number(jsonx_at(result, e->spec.time_attr), &like.at);
 	return add_checkpoint(e, t, name, &like, err);
 }
 
@@ -394,8 +406,24 @@ apply_checkpoint(struct tune_experiment *e, struct trial *t, const json_t *entry
 
 /* ---- attempts ---- */
 
+/* A schedule that is replayed, from a checkpoint before that of its last change, which is gone (it did not come over to
+ * this machine): with the values that it had there, and the change comes again. */
 static int
-apply_start(struct tune_experiment *e, struct trial *t, const json_t *entry)
+rewind_replay(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
+{
+	const struct checkpoint *from = t->n_checkpoints ? &t->checkpoints[t->n_checkpoints - 1] : NULL;
+
+	const uint64_t iteration = from ? from->iteration : 0;
+
+	if (!e->spec.schedule || iteration >= t->exploited_from)
+		return 0;
+	t->exploited_from = iteration;
+	sched_rewind(e->sched, t->number, from ? from->at : 0);
+	return set_config(t, from ? from->config : t->first_config, err);
+}
+
+static int
+apply_start(struct tune_experiment *e, struct trial *t, const json_t *entry, struct pawl_error *err)
 {
 	const char *from = jsonx_text(entry, "from");
 	size_t n = t->n_checkpoints;
@@ -403,14 +431,14 @@ apply_start(struct tune_experiment *e, struct trial *t, const json_t *entry)
 	while (n > 0 && (!from || strcmp(t->checkpoints[n - 1].name, from) != 0))
 		n--; /* newer ones are gone */
 	for (size_t i = n; i < t->n_checkpoints; i++)
-		free(t->checkpoints[i].name);
+		free_checkpoint(&t->checkpoints[i]);
 	t->n_checkpoints = n;
 	t->from_iteration = t->iteration = n ? t->checkpoints[n - 1].iteration : 0;
 	t->from_time_s = t->time_s = n ? t->checkpoints[n - 1].time_s : 0;
 	t->verdict = TUNE_CONTINUE;
 	t->attempts++;
 	set_state(e, t, TUNE_RUNNING);
-	return 0;
+	return rewind_replay(e, t, err);
 }
 
 static int
@@ -435,6 +463,13 @@ apply_exploit(struct tune_experiment *e, struct trial *t, const json_t *entry, s
 	}
 	if (r == 0)
 		r = set_config(t, t->new_config, err);
+	t->exploited_from = 0;
+	if (r == 0 && t->n_checkpoints) {
+		struct checkpoint *newest = &t->checkpoints[t->n_checkpoints - 1];
+		json_decref(newest->config);
+		newest->config = json_incref(t->config);
+		t->exploited_from = newest->iteration;
+	}
 	t->owes_exploit = false;
 	if (r == 0)
 		take_values(e, t); /* as they are in the configuration: somebody else may have had a say */
@@ -495,7 +530,7 @@ apply_to_trial(struct tune_experiment *e, struct trial *t, const char *kind, con
                struct pawl_error *err)
 {
 	if (strcmp(kind, "start") == 0)
-		return apply_start(e, t, entry);
+		return apply_start(e, t, entry, err);
 	if (strcmp(kind, "result") == 0)
 		return apply_result(e, t, entry, replay, err);
 	if (strcmp(kind, "checkpoint") == 0)

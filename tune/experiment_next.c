@@ -298,7 +298,7 @@ begin_files(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
 	t->mended = true;
 	if (r == 0 && t->owes_exploit)
 		r = experiment_exploit(e, t, err);
-	return r < 0 ? r : trial_files_params(e->dirfd, t->name, t->config, err);
+	return r;
 }
 
 static int
@@ -315,6 +315,8 @@ start(struct tune_experiment *e, struct trial *t, struct tune_start *ret, struct
 	                   jsonx_with(json_pack("{s:s, s:i}", "e", "start", "t", (int)t->number), "from",
 	                              from ? from->name : NULL),
 	                   false, err);
+	if (r == 0)
+		r = trial_files_params(e->dirfd, t->name, t->config, err);
 	if (r == 0)
 		r = experiment_note_state(e, t, err);
 	if (r == 0 && asprintf(&path, "%s/%s", e->folder, t->name) < 0)

@@ -322,6 +322,19 @@ sched_decline(struct sched *s, uint32_t trial, const double *values)
 }
 
 void
+sched_rewind(struct sched *s, uint32_t trial, double time)
+{
+	struct sched_trial *t = trial < s->n_trials ? &s->trials[trial] : NULL;
+
+	if (!t || s->opts.kind != SCHED_REPLAY)
+		return;
+	t->paused = t->go_on = t->exploits = false;
+	t->time = time;
+	for (t->n_changed = 0; t->n_changed < s->opts.n_changes && s->opts.changes[t->n_changed] <= time;)
+		t->n_changed++;
+}
+
+void
 sched_close(struct sched *s)
 {
 	s->closed = true;

@@ -96,6 +96,8 @@ void sched_revive(struct sched *s, uint32_t trial);
 void sched_exploited(struct sched *s, uint32_t trial);
 /* PBT: the trial goes on as it was, with its old values: what it was to go on from is not there. */
 void sched_decline(struct sched *s, uint32_t trial, const double *values);
+/* Replay: the trial is back where it was at `time`: the changes after that come again. */
+void sched_rewind(struct sched *s, uint32_t trial, double time);
 /* No further trial will be added: nobody waits for one. */
 void sched_close(struct sched *s);
 /* What becomes of a paused trial: CONTINUE or EXPLOIT when it may go on, STOP when it was dropped, PAUSE when it still has

@@ -132,24 +132,61 @@ test_R130_a_replay_left_anywhere_comes_to_the_same(void **state)
 	left_anywhere(*state, "saving", replay, 2, false, true, true);
 }
 
-/* What it was at each iteration: the state is the sum of the rates. */
+/* The state is the sum of the rates, of which the schedule has three. */
 static void
-test_a_replay_goes_by_its_schedule(void **state)
+assert_followed_schedule(const struct tune_experiment *e)
 {
-	struct tune_bed *bed = *state;
-	struct bed_driver d = {.e = bed_open(bed, replay, "r", TUNE_NEW), .slots = 1};
 	struct pawl_error err = {0};
 	struct tune_trial t;
 	json_t *result;
 
-	bed_drive(&d);
-	assert_int_equal(tune_trial_info(d.e, 0, &t, &err), 0);
+	assert_int_equal(tune_trial_info(e, 0, &t, &err), 0);
 	assert_int_equal(t.iteration, 9);
 	result = json_loads(t.result_json, 0, NULL);
 	assert_true(json_real_value(json_object_get(result, "value")) == 3 * 0.25 + 3 * 0.5 + 3 * 0.125);
 	assert_string_equal(t.config_json, "{\"lr\": 0.125, \"fixed\": 7}");
 	json_decref(result);
+}
+
+static void
+test_a_replay_goes_by_its_schedule(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct bed_driver d = {.e = bed_open(bed, replay, "r", TUNE_NEW), .slots = 1};
+
+	bed_drive(&d);
+	assert_followed_schedule(d.e);
 	tune_experiment_close(d.e);
+}
+
+/* The checkpoint of a change is gone: it goes on from the one before, with the values that it had there, and the change
+ * comes again. Whatever is missing, the state comes to the same. */
+static void
+test_R130_a_replay_that_lost_checkpoints_goes_by_its_schedule(void **state)
+{
+	struct tune_bed *bed = *state;
+
+	for (uint64_t at = 1; at <= 9; at++) {
+		for (uint64_t n_lost = 1; n_lost <= at; n_lost++) {
+			struct bed_driver d = {.slots = 1, .save_every = 1, .stop_after = at, .deaf = at % 2 != 0};
+			char folder[32], path[96];
+			snprintf(folder, sizeof(folder), "r%llu-%llu", (unsigned long long)at,
+			         (unsigned long long)n_lost);
+			d.e = bed_open(bed, replay, folder, TUNE_NEW);
+			bed_drive(&d);
+			tune_experiment_close(d.e);
+			for (uint64_t i = at; i > at - n_lost; i--) {
+				snprintf(path, sizeof(path), "%s/trial_*/checkpoint_%06llu", folder,
+				         (unsigned long long)i);
+				bed_run("rm -r %s/%s", bed->root, path);
+			}
+			d = (struct bed_driver){
+				.slots = 1, .save_every = 1, .e = bed_open(bed, replay, folder, TUNE_AUTO)};
+			bed_drive(&d);
+			assert_followed_schedule(d.e);
+			tune_experiment_close(d.e);
+		}
+	}
 }
 
 static void
@@ -482,6 +519,8 @@ main(void)
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R130_a_replay_left_anywhere_comes_to_the_same, bed_setup,
 	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R130_a_replay_that_lost_checkpoints_goes_by_its_schedule,
+	                                        bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_a_replay_goes_by_its_schedule, bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_a_replay_reads_the_files_of_a_search, bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_a_replay_of_a_search_comes_to_what_its_trial_came_to, bed_setup,
