@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 
@@ -366,8 +367,9 @@ def test_a_report_outside_of_a_search_says_so_and_succeeds() -> None:
 def test_the_table_on_a_terminal(tmp_path: pathlib.Path) -> None:
     """It is drawn over itself while trials run; what stays is the table at the end."""
     sweep = Sweep(tmp_path, COUNT)
-    shown = on_terminal("tune", sweep.file, "--cpus", 1, columns=100, PAWL=PAWL)
+    shown = on_terminal("tune", sweep.file, "--cpus", 1, columns=160, PAWL=PAWL)
     assert "3 trials: 3 finished" in shown and "checkpoint_000006" in shown
     final = shown[shown.rindex("\x1b[J") :]
     assert final.count("TERMINATED") == 3 and "best" in final and str(sweep.folder) in final
+    assert re.search(r"trial +state +iter .*best +checkpoint +host", re.sub(r"\x1b\[\d*m", "", final)), final
     assert "RUNNING" in shown[: shown.rindex("\x1b[J")]
