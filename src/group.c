@@ -89,7 +89,7 @@ find_silent(const struct pawl_group_worker *workers, size_t n, int64_t limit, in
 		if (workers[rank].has_ended || workers[rank].silent_ms <= limit)
 			continue;
 		*ret_rank = (int32_t)rank;
-		add(line, "rank %zu gave no sign of life for %g s, and was killed", rank, (double)limit / 1e3);
+		add(line, "rank %zu gave no sign of life for %g s", rank, (double)limit / 1e3);
 		return true;
 	}
 	return false;

@@ -29,6 +29,7 @@ class Beat(threading.Thread):
         self._rank, self._parent = os.environ["RANK"], os.getppid()
         self._answered = False
         self._first: tuple[Any, float] = (None, 0.0)  # rank 0's last sign of life, and when it came
+        self._beats = 0  # that the store has answered
         self._over = threading.Event()
 
     def stop(self) -> None:
@@ -39,8 +40,10 @@ class Beat(threading.Thread):
     def run(self) -> None:
         try:
             channel = Channel.join(self._job.host, self._job.port, self._job.channel or self._job.attempt)
+            if self._job.launched:
+                threading.Thread(target=self._guard, name="pawl-guard", daemon=True).start()
             while not self._over.is_set():
-                channel.count(f"beat/{self._rank}")
+                self._beats = channel.count(f"beat/{self._rank}")
                 if not self._answered and channel.has("ask"):
                     self._answered = True
                     channel.put(f"where/{self._rank}", place_of(threading.main_thread()))
@@ -56,7 +59,22 @@ class Beat(threading.Thread):
                         os._exit(143)
         except RuntimeError:  # the store is gone, and with it the driver
             if not self._over.is_set():
+                if self._job.launched:
+                    self._say_lost()
                 os._exit(1)
+
+    def _guard(self) -> None:
+        """Where the network is cut a call of the store may wait for a quarter of an hour. Rounds are counted, not time,
+        so that a process that was stopped for a while goes on."""
+        beats, rounds = self._beats, 0
+        while not self._over.wait(0.5):
+            beats, rounds = self._beats, rounds + 1 if beats == self._beats else 0
+            if rounds > 2 * self._job.heartbeat_timeout:
+                self._say_lost()
+                os._exit(1)
+
+    def _say_lost(self) -> None:
+        _log.error("rank %s ends: it has lost %s, where all ranks meet: killed, or cut off", self._rank, self._job.host)
 
     def _end_if_told(self, channel: Channel) -> None:
         """Without an agent that ends processes each of them does so by itself."""
@@ -74,7 +92,7 @@ class Beat(threading.Thread):
         if beat != self._first[0]:
             self._first = (beat, now)
         gone = beat is not None and now - self._first[1] > self._job.heartbeat_timeout
-        if gone and not any(channel.has(f"{key}/0") for key in ("done", "left", "error")):
+        if gone and not channel.ended(0):
             _log.error("rank %s ends: rank 0 gave no sign of life for %g s", self._rank, self._job.heartbeat_timeout)
             os._exit(1)
         left = self._watch.seconds_left

@@ -38,8 +38,9 @@ class Channel:
         self._store = PrefixStore(f"pawl/{attempt}", store)
 
     @classmethod
-    def join(cls, host: str, port: int, attempt: int | str) -> Channel:
-        return cls(TCPStore(host, port, None, False, timedelta(seconds=60), False), attempt)
+    def join(cls, host: str, port: int, attempt: int | str, seconds: float = 60.0) -> Channel:
+        """seconds: so long a call waits for an answer."""
+        return cls(TCPStore(host, port, None, False, timedelta(seconds=seconds), False), attempt)
 
     def put(self, key: str, value: object) -> None:
         self._store.set(key, json.dumps(value))
@@ -53,6 +54,10 @@ class Channel:
 
     def has(self, key: str) -> bool:
         return bool(self._store.check([key]))
+
+    def ended(self, rank: int) -> bool:
+        """Has it said good-bye, or what it has failed with?"""
+        return any(self.has(f"{key}/{rank}") for key in ("done", "left", "error"))
 
     def count(self, key: str) -> int:
         """One more; returns how many there are."""

@@ -58,6 +58,7 @@ class Group:
                 deadline = float("inf")
             if told is None and (told := look.problem()) is not None:
                 if told.rank is not None:
+                    told.words += ", and was killed"
                     self._engine.kill(told.rank, look.pid(told.rank))
                 else:
                     self._engine.stop()

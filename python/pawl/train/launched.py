@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _MEET_SECONDS = 300.0  # for all processes to come to fit
 _END_SECONDS = 60.0  # for the others to say good-bye
+_SILENT_SECONDS = 10.0  # after an error: who has not been heard of by then may be its cause
 
 
 class _Place:
@@ -167,14 +168,26 @@ class _Driver(threading.Thread):
         while not self._over.wait(0.05):
             self._look.take_rows()
             if (rank := self._channel.get("cause")) is not None:
-                self.end(said(rank, _wait(self._channel, f"error/{rank}", _END_SECONDS))[0], rank)
+                words = said(rank, _wait(self._channel, f"error/{rank}", _END_SECONDS))[0]
+                if silent := self._silent():
+                    words = f"rank {', '.join(map(str, silent[:8]))} gives no sign of life, killed or lost; {words}"
+                self._end(words, rank)
                 return
             if (trouble := self._look.problem()) is not None:
                 self._tell(trouble)
                 return
 
-    def end(self, words: str, rank: int = -1) -> None:
+    def _end(self, words: str, rank: int = -1) -> None:
         self._channel.put("end", {"words": words, "rank": rank})
+
+    def _silent(self) -> list[int]:
+        """Who is not heard of any more, and has not said why: what the others run into is not the cause then."""
+        silent = list(range(self._world_size))
+        beats, until = self._channel.get_all("beat", self._world_size), time.monotonic() + _SILENT_SECONDS
+        while silent and time.monotonic() < until:
+            silent = [n for n in silent if self._channel.get(f"beat/{n}") == beats[n] and not self._channel.ended(n)]
+            time.sleep(0.05)
+        return silent
 
     def stop(self) -> None:
         self._over.set()
@@ -192,12 +205,20 @@ class _Driver(threading.Thread):
             raise TrainingFailedError(trouble.words, [trouble.words])
 
     def _tell(self, trouble: Trouble) -> None:
-        self.end(trouble.words)
+        self._end(trouble.words)
 
 
 def fit(trainer: DataParallelTrainer) -> Result:
     """Trains as one of the workers; all processes call it. Raises TrainingFailedError if one of them fails."""
     place = _place(trainer)
+    try:
+        return _fit(trainer, place)
+    except DistError as error:
+        words = f"rank {place.who.rank} has lost {place.host}, where all ranks meet: killed, or cut off ({error})"
+        raise TrainingFailedError(words, [words]) from error
+
+
+def _fit(trainer: DataParallelTrainer, place: _Place) -> Result:
     who, number = place.who, next(place.number)
     prefix = f"{place.prefix}.{number}"
     channel = Channel.join(place.host, place.port, prefix)
@@ -259,10 +280,14 @@ def _part(channel: Channel, driver: _Driver | None, who: Rank, ended: BaseExcept
                     _wait(channel, f"left/{rank}", _END_SECONDS)
             driver.stop()
         raise ended
-    rank = _wait(channel, "cause", _END_SECONDS, who.rank)
-    words, trace, _ = said(rank, _wait(channel, f"error/{rank}", _END_SECONDS, who.rank))
+    try:
+        why = _wait(channel, "end", _END_SECONDS)
+    except TimeoutError:  # rank 0 does not look any more
+        why = {"words": said(who.rank, channel.get(f"error/{who.rank}"))[0], "rank": who.rank}
+    channel.put(f"heard/{who.rank}", 1)
     if driver is not None:
         driver.stop()
-        driver.end(words, rank)
         channel.wait_heard(who.world_size, 3)
-    raise TrainingFailedError(words, [words], trace) from ended
+    error = channel.get(f"error/{why['rank']}")
+    trace = said(why["rank"], error)[1] if error is not None else ""
+    raise TrainingFailedError(why["words"], [why["words"]], trace) from ended
