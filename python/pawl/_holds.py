@@ -6,7 +6,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
+from ._pawl import NotFoundError
 from .manager import CheckpointManager
+from .records import Restored
 
 
 class HoldsManager:
@@ -25,3 +27,12 @@ class HoldsManager:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.manager.__exit__(kind, exc, trace)
+
+
+def newest(root: str) -> Restored | None:
+    """The newest valid checkpoint of a run, for the one process that reads it; None where there is none, or no run."""
+    try:
+        with CheckpointManager(root, read_only=True, rank=0, world_size=1) as manager:
+            return manager.restore()
+    except NotFoundError:
+        return None

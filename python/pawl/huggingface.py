@@ -19,7 +19,8 @@ from typing import Any
 import torch
 
 from . import _checks
-from ._pawl import NotFoundError, UnsupportedError
+from ._holds import newest
+from ._pawl import UnsupportedError
 from .accelerate import AcceleratorSaver
 from .manager import CheckpointManager
 from .rng import RngState
@@ -53,12 +54,7 @@ class Saver(TrainerCallback):
     def resume(self) -> str | None:
         """A folder of the Trainer's own form with the newest valid checkpoint, in temporary space until the training
         begins; None on a fresh run."""
-        try:
-            with CheckpointManager(self._root, read_only=True, rank=0, world_size=1) as manager:
-                restored = manager.restore()
-        except NotFoundError:  # no run yet
-            return None
-        if restored is None:
+        if (restored := newest(self._root)) is None:
             return None
         state, self._folder = restored.state, tempfile.TemporaryDirectory(prefix="pawl-")
         folder = os.path.join(self._folder.name, f"checkpoint-{restored.step}")

@@ -18,6 +18,7 @@ import shutil
 from typing import Any
 
 from . import _checks, _pawl
+from ._holds import newest
 from ._pawl import NotFoundError, UsageError
 from .checkpoint import is_foreign, load
 from .manager import CheckpointManager
@@ -65,9 +66,7 @@ class CheckpointIO(_CheckpointIO):
         try:
             return load(place)
         except NotFoundError as error:
-            with CheckpointManager(place, read_only=True, rank=0, world_size=1) as manager:
-                restored = manager.restore()
-            if restored is None:
+            if (restored := newest(place)) is None:
                 raise NotFoundError(f"{place} has no checkpoint") from error
             return restored.state
 

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trials of Ray Tune's own Tuner; the class is pawl.ray.TrialSaver."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from .checkpoint import load, save
+
+
+class TrialSaver:
+    """The checkpoints of a trial of Ray Tune's own Tuner; made in the trial's function.
+
+        saver = pawl.ray.TrialSaver()
+        saver.restore(state)                                    # its own, or that of the trial it was cloned from
+        for step in range(state["step"], 100):
+            ...
+            saver.report({"loss": loss}, state)
+
+    Ray copies, clones, pauses and deletes them as its schedulers want it. A state that another trial saved brings that
+    one's optimizer: put what ``config`` says over it after ``restore``, ``group["lr"] = config["lr"]``.
+    """
+
+    def report(self, metrics: Mapping[str, Any], state: object = None) -> None:
+        """``ray.tune.report``, with the state as checkpoint. May not return: the trial was paused or stopped."""
+        from ray import tune
+
+        if state is None:
+            tune.report(dict(metrics))
+            return
+        with tempfile.TemporaryDirectory(prefix="pawl-") as folder:
+            path = os.path.join(folder, "checkpoint")
+            save(state, path)
+            tune.report(dict(metrics), checkpoint=tune.Checkpoint.from_directory(path))
+
+    def restore(self, state: object = None) -> Any:
+        """The checkpoint to go on from, into the state or as a new tree; None where the trial begins anew."""
+        from ray import tune
+
+        found = tune.get_checkpoint()
+        if found is None:
+            return None
+        with found.as_directory() as folder:
+            return load(folder, state=state)
