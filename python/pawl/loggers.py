@@ -54,29 +54,32 @@ class Scalars:
     def __init__(self, loggers: Any) -> None:
         several = isinstance(loggers, Sequence) and not isinstance(loggers, str)
         self._logs = [_log_of(one) for one in (loggers if several else [loggers])]
-        self._running: list[Ticket] = []
+        self._running: list[tuple[Ticket, int]] = []
 
-    def saved(self, ticket: Ticket, metrics: Mapping[str, object] | None) -> None:
+    def saved(self, ticket: Ticket, step: int) -> None:
         """A save has begun."""
+        self._running.append((ticket, step))
+        self.flush()
+
+    def metrics(self, metrics: Mapping[str, object] | None, step: int) -> None:
+        """What of these is a number."""
         numbers = {n: float(v) for n, v in (metrics or {}).items() if isinstance(v, int | float)}
         if numbers:
-            self._log(numbers, ticket.step)
-        self._running.append(ticket)
-        self.flush()
+            self.log(numbers, step)
 
     def flush(self) -> None:
         """Logs the saves that have ended since. What failed is told otherwise."""
         running, self._running = self._running, []
-        for ticket in running:
+        for ticket, step in running:
             if not ticket.done:
-                self._running.append(ticket)
+                self._running.append((ticket, step))
             elif ticket.error is None and ticket.id is not None:
                 stats = ticket.stats
                 durable = stats["write_seconds"] + stats["commit_seconds"]
                 values = (ticket.blocked_seconds, float(stats["nbytes"]), durable)
-                self._log(dict(zip(_SCALARS, values, strict=True)), ticket.step)
+                self.log(dict(zip(_SCALARS, values, strict=True)), step)
 
-    def _log(self, scalars: Mapping[str, float], step: int) -> None:
+    def log(self, scalars: Mapping[str, float], step: int) -> None:
         for log in self._logs:
             log(scalars, step)
 

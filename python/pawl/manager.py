@@ -304,7 +304,8 @@ class CheckpointManager:
         if wait:
             ticket.wait()
         if self._scalars is not None:
-            self._scalars.saved(ticket, metrics)
+            self._scalars.metrics(metrics, step)
+            self._scalars.saved(ticket, step)
         return ticket
 
     def should_save(self, step: int, progress: Mapping[str, float] | None = None) -> bool:

@@ -23,6 +23,7 @@ PACKAGES = {
     "ray": ["ray[train]==2.*"],
     "orbax": ["orbax-checkpoint==0.*"],
     "optuna": ["optuna==4.*", "pandas==2.*"],
+    "wandb": ["wandb==0.*"],
     "loggers": ["tensorboard==2.*", "mlflow-skinny==3.*", "prometheus_client"],
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics and the cost of checkpoints in loggers: the real TensorBoard and MLflow, a function, a text file."""
+"""Metrics and the cost of checkpoints in loggers: the real TensorBoard, MLflow and W&B, a function, a text file."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ COSTS = ["checkpoint/blocked_seconds", "checkpoint/bytes", "checkpoint/durable_s
 
 def test_tensorboard_mlflow_and_the_text_file_of_prometheus(tmp_path: pathlib.Path) -> None:
     run("loggers", "loggers_worker.py", tmp_path, MLFLOW_ALLOW_FILE_STORE="true")
+
+
+def test_weights_and_biases(tmp_path: pathlib.Path) -> None:
+    """Offline, as a real run of its own."""
+    run("wandb", "wandb_worker.py", tmp_path, WANDB_MODE="offline", WANDB_DIR=str(tmp_path), WANDB_SILENT="true")
 
 
 def test_a_function_and_an_object_that_logs(tmp_path: pathlib.Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import hashlib
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Generator
 from typing import Any
 
@@ -77,6 +79,20 @@ def test_R55_R56_R57_R58_the_resuming_program_of_the_guide_runs(tmp_path: pathli
     check_printed(printed("resume.py", tmp_path), epoch=3, id=2)
 
 
+@pytest.mark.parametrize(
+    ("program", "sha256"),
+    [
+        ("report.py", "d0198336cd77828b1c23cab14ad4f284e3af4c6d953f453700aa8293f09afbea"),
+        ("resume.py", "ebf19f457559dbca9bc56a6cb8d6c3f4d11baa42317ba64dfb10510de471fbb0"),
+    ],
+)
+def test_of_the_programs_of_the_guide_only_the_imports_were_changed(program: str, sha256: str) -> None:
+    """The sum is that of the guide's own text, from the first import of another package on."""
+    head, mark, body = (EXAMPLES / program).read_text().partition("\nimport torch\n")
+    assert hashlib.sha256((mark + body).encode()).hexdigest() == sha256
+    assert all(isinstance(one, ast.Import | ast.ImportFrom | ast.Expr) for one in ast.parse(head).body)
+
+
 # ---- what counts, what is kept
 
 
@@ -127,6 +143,40 @@ def test_R21_R45_R49_R50_R52_R54_the_best_two_and_the_newest_of_the_first_worker
             _ = result.metrics_dataframe
     else:
         assert list(result.metrics_dataframe["mean_accuracy"]) == [0.5, 0.9, 0.7, 0.6]
+
+
+def logging_(config: dict[str, Any]) -> None:
+    """Every second report has a checkpoint. It fails after the third report, once."""
+    context = train.get_context()
+    checkpoint = train.get_checkpoint()
+    start = checkpoint.to_dict()["n"] + 1 if checkpoint else 1
+    for n in range(start, 6):  # the first worker may come to report 4 alone, which is none then
+        if n == 4 and context.attempt == 1 and context.get_world_rank() == 1:
+            raise RuntimeError("once")
+        one = Checkpoint.from_dict({"n": n}) if n % 2 == 0 else None
+        train.report({"loss": 1 / n, "name": "demo"}, checkpoint=one, wait=True)
+
+
+def test_metrics_and_costs_go_to_the_logger_of_the_one_who_calls_fit(tmp_path: pathlib.Path) -> None:
+    """One that cannot be pickled; steps go on after a failure, from the checkpoint, and a report is logged once."""
+    import cloudpickle
+
+    rows, lock = [], threading.Lock()
+
+    def logger(scalars: dict[str, float], step: int) -> None:
+        with lock:
+            rows.append((step, scalars, threading.get_ident()))
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    run = RunConfig("run", tmp_path, FailureConfig(max_failures=1), logger=logger)
+    result = DataParallelTrainer(logging_, scaling_config=TWO, run_config=run).fit()
+    assert (result.error, result.failures) == (None, ["rank 1 raised RuntimeError: once"])
+    assert {thread for *_, thread in rows} == {threading.get_ident()}
+    losses = [(step, scalars["loss"]) for step, scalars, _ in rows if "loss" in scalars]
+    assert losses in [[(n, 1 / n) for n in order] for order in ((1, 2, 3, 3, 4, 5), (1, 2, 3, 4, 5))]
+    costs = [(step, sorted(scalars)) for step, scalars, _ in rows if "loss" not in scalars]
+    names = ["checkpoint/blocked_seconds", "checkpoint/bytes", "checkpoint/durable_seconds"]
+    assert costs == [(2, names), (4, names)]
 
 
 def folders(config: dict[str, Any]) -> None:
@@ -424,6 +474,8 @@ def test_R49_wrong_configurations_are_refused_by_name() -> None:
         (lambda: CheckpointConfig(num_to_keep=-1), "num_to_keep: -1. Must be None or non-negative integer"),
         (lambda: CheckpointConfig(checkpoint_score_order="up"), 'either "max" or "min"'),  # type: ignore[arg-type]
         (lambda: RunConfig(name=".."), "name must be a name of a folder"),
+        (lambda: RunConfig(logger=3), "add_scalar, log_metrics or log"),
+        (lambda: RunConfig(options={"logger": print}), r"give the logger as RunConfig\(logger="),
         (lambda: DataParallelTrainer(3), "must be a function"),  # type: ignore[arg-type]
         (lambda: DataParallelTrainer(lambda a, b: None), "takes one argument, the config, or none"),
         (lambda: DataParallelTrainer(small, resume_from_checkpoint="x"), "must be a Checkpoint"),  # type: ignore[arg-type]
@@ -443,8 +495,6 @@ def test_more_workers_than_the_machine_has_are_refused(tmp_path: pathlib.Path) -
 
 
 def test_what_cannot_be_handed_to_the_workers_is_named(tmp_path: pathlib.Path) -> None:
-    import threading
-
     lock = threading.Lock()
 
     def uses_lock() -> None:

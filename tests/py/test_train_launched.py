@@ -25,6 +25,7 @@ import atexit, os, pathlib, signal, sys, time
 import torch
 import pawl
 from pawl import train
+from pawl.loggers import PrometheusFile
 from pawl.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig, TorchTrainer
 
 folder, what = pathlib.Path(sys.argv[1]), sys.argv[2]
@@ -59,7 +60,9 @@ def train_func(config):
 result = TorchTrainer(
     train_func,
     scaling_config=ScalingConfig(num_workers=int(sys.argv[3])),
-    run_config=RunConfig("run", folder / "runs", FailureConfig(report_timeout=120)),
+    run_config=RunConfig(
+        "run", folder / "runs", FailureConfig(report_timeout=120), logger=PrometheusFile(folder / "pawl.prom")
+    ),
 ).fit()
 last = result.checkpoint.to_dict()
 print("ended", last["epoch"], last["total"].item(), last["part"].tolist(), result.metrics, result.error, flush=True)
@@ -258,6 +261,8 @@ def test_P11_R55_torchrun_starts_a_killed_worker_again_and_it_goes_on(tmp_path: 
     assert job.returncode == 0, out
     assert starts(tmp_path) == [[0, 2], [0, 2]]
     assert out.count(ENDED) == 2
+    lines = (tmp_path / "pawl.prom").read_text().splitlines()
+    assert "pawl_checkpoint_step 4.0" in lines and 'pawl_metric{name="epoch"} 3.0' in lines
 
 
 def test_R41_R153_under_real_slurm_a_job_is_told_to_end_and_goes_on(tmp_path: pathlib.Path) -> None:

@@ -7,7 +7,7 @@ Keys, under the number of the attempt:
     done/<rank>          how many it has made in all, when its train function has ended
     meet/<n>, go/<n>     who has come to report n, and with what; all have
     all                  the last report that all have come to
-    row/<n>              the first rank's metrics
+    row/<n>              the first rank's metrics; log/<n> scalars for the logger, and their step
     folder/<n>           somebody reports a folder; files/<n>/<rank> what is in it
     error/<rank>         what a rank has failed with; cause: which was the first, the others may have failed of that
     pid/<rank>           its process; beat/<rank> a count that goes up while it lives

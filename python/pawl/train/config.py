@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .. import _checks
+from .. import _checks, loggers
 from .._pawl import UsageError
 
 MAX = "max"
@@ -128,6 +128,9 @@ class RunConfig:
     The run's folder is ``storage_path/name``: a path, or a URL such as ``s3://bucket/folder``. Without a storage path
     it is ``~/ray_results``, without a name ``train_<date and time>/run_001``. A run that is there already goes on from
     its newest checkpoint.
+
+    ``logger``: where the first worker's metrics go, and what each checkpoint has cost (pawl.loggers). It stays in this
+    process and is called by the thread that has called ``fit``; the step is the number of the report in the run.
     """
 
     name: str | None = None
@@ -135,11 +138,16 @@ class RunConfig:
     failure_config: FailureConfig = field(default_factory=FailureConfig)
     checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)
     options: Mapping[str, Any] = field(default_factory=dict)  # more of pawl.CheckpointManager's, by their names
+    logger: object = None
 
     def __post_init__(self) -> None:
         if self.storage_path is not None:
             _checks.path("storage_path", self.storage_path)
         if self.name is not None and (not isinstance(self.name, str) or not self.name or self.name in (".", "..")):
             raise UsageError(f"name must be a name of a folder, received {self.name!r}")
+        if "logger" in self.options:
+            raise UsageError("options: give the logger as RunConfig(logger=..), every worker would log by itself")
+        if self.logger is not None:
+            loggers.Scalars(self.logger)  # refuses what is none
         self.failure_config = self.failure_config or FailureConfig()
         self.checkpoint_config = self.checkpoint_config or CheckpointConfig()

@@ -30,6 +30,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..loggers import Log
 from ..rank import rank_identify
 from .config import ScalingConfig
 
@@ -58,6 +59,7 @@ class Job:
     path: tuple[str, ...] = ()  # sys.path of the driver
     launched: bool = False  # this process was started by mpirun, srun or the like; nobody here starts it again
     heartbeat_timeout: float = 60.0  # launched: after so long without a sign of rank 0 the others end
+    log: Log | bool = False  # what the first worker does with scalars: nothing, tells the driver, or this function
     channel: str = ""  # prefix of the keys in the store; "" = the attempt
 
 

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from .. import _pawl
+from ..loggers import Log, Scalars
 from . import parts
 from .channel import Channel, Host
 from .config import FailureConfig, RunConfig
@@ -31,6 +32,7 @@ class Group:
 
     def __init__(self, engine: Engine, host: Host, run: RunConfig, watch: _pawl.Watch) -> None:
         self._engine, self._host, self._config, self._watch = engine, host, run.failure_config, watch
+        self._log = None if run.logger is None else Scalars(run.logger).log
         self.attempt = 0
         self.rows: list[dict[str, Any]] = []
         self.reasons: list[str] = []  # of all failures
@@ -42,7 +44,7 @@ class Group:
         """Starts a group and waits for its end."""
         self.attempt = job.attempt
         channel = self._host.attempt(job.attempt)
-        look = Look(channel, job, self._config, self.rows)
+        look = Look(channel, job, self._config, self.rows, self._log)
         self._engine.start(job)
         told: Trouble | None = None
         deadline: float | None = None
@@ -120,25 +122,35 @@ class Trouble:
 class Look:
     """What is wrong with a group, seen from outside."""
 
-    def __init__(self, channel: Channel, job: Job, limits: FailureConfig, rows: list[dict[str, Any]]) -> None:
+    def __init__(
+        self, channel: Channel, job: Job, limits: FailureConfig, rows: list[dict[str, Any]], log: Log | None = None
+    ) -> None:
         self._channel, self._world_size, self._keep_all_ranks = channel, job.world_size, job.keep_all_ranks
         self._silent_ms = int(limits.heartbeat_timeout * 1000)
         self._still_ms = int((limits.progress_timeout or 0) * 1000)
         self._seen: dict[str, tuple[Any, float]] = {}  # what was read last, and since when it is so
         self._checked, self._next = 1, 0.0
         self._rows, self._n_rows = rows, 0
+        self._log, self._n_logged = log, 0
 
     def pid(self, rank: int) -> int:
         return int(self._channel.get(f"pid/{rank}") or 0)
 
     def take_rows(self) -> None:
-        """The metrics of reports that all have come to."""
+        """The metrics of reports that all have come to; before them what is for the logger."""
+        self._take_logs()
         while (row := self._channel.get(f"row/{self._n_rows + 1}")) is not None:
             if self._world_size > 1 and int(self._channel.get("all") or 0) <= self._n_rows:
                 return
             self._n_rows += 1
             self._channel.drop(f"row/{self._n_rows}")
             self._rows.append(row["metrics"])
+
+    def _take_logs(self) -> None:
+        while self._log is not None and (found := self._channel.get(f"log/{self._n_logged + 1}")) is not None:
+            self._n_logged += 1
+            self._channel.drop(f"log/{self._n_logged}")
+            self._log(found["scalars"], found["step"])
 
     def problem(self) -> Trouble | None:
         """What is wrong now."""

@@ -16,6 +16,7 @@ from .. import _metrics, _pawl
 from .._context import Context
 from .._pawl import MismatchError, PawlError, TimeoutError, UnsupportedError, UsageError
 from .._signals import REQUEUE_EXIT_CODE, Preempted
+from ..loggers import Scalars
 from ..manager import CheckpointManager
 from . import parts
 from .channel import Channel
@@ -81,6 +82,10 @@ class Session:
         self._told = 0.0  # when it last said that it gets on
         self._ticket: _pawl.Ticket | None = None  # of the last save
         self._notes = {"first": 0}
+        self._n_before = 0  # reports of earlier starts, up to the checkpoint that this one goes on from
+        self._row: dict[str, Any] | None = None  # of the last report, while it is not known whether all come to it
+        self._n_logged = 0
+        self._scalars = Scalars(self._log) if job.log and self.rank == 0 else None
         options = {**job.options, "commit_timeout": job.options.get("commit_timeout", job.report_timeout)}
         self._manager = CheckpointManager(
             job.root, rank=self.rank, world_size=self.world_size, signals=False, **options
@@ -122,6 +127,7 @@ class Session:
             )
         has, files = checkpoint is not None, checkpoint is not None and checkpoint.folder is not None
         self._agree()
+        self._log_reported()
         is_last = self._begin_report()
         if self.world_size > 1:
             if files:
@@ -131,6 +137,7 @@ class Session:
             if files or not has:  # what this rank has to save depends on what the others have
                 has, files = self._agree()
         self.stopping = self.stopping or is_last
+        self._row = row
         if has:
             self._save(row, checkpoint, files)
         if wait or self.stopping:
@@ -138,6 +145,7 @@ class Session:
             if has and self._ticket is not None:
                 left = self._watch.seconds_left
                 self._ticket.wait(left if left is not None and self.stopping else None)
+            self._log_reported()
         if self.rank == 0:
             self._channel.put(f"row/{self._n}", {"metrics": row, "time": time.time(), "saved": has, "step": self._step})
         if has and self.stopping:
@@ -163,11 +171,12 @@ class Session:
         self._channel.put(f"done/{self.rank}", self._n)
         self._agree()
         self._hear_end(self._channel)
-        self._manager.close()
+        self._log_reported()
+        self._close()
 
     def leave(self) -> None:
         self._channel.put(f"left/{self.rank}", self._n)
-        self._manager.close()
+        self._close()
 
     def settle(self, seconds: float) -> None:
         """What is being saved goes on for so long, since the other workers may be waiting for this one's part."""
@@ -175,6 +184,13 @@ class Session:
             self._manager.wait_until_finished(seconds)
         except PawlError:
             pass
+
+    def _close(self) -> None:
+        try:
+            self._manager.close()
+        finally:
+            if self._scalars is not None:
+                self._scalars.flush()
 
     # ---- the others ----
 
@@ -237,6 +253,21 @@ class Session:
 
     # ---- inside ----
 
+    def _log_reported(self) -> None:
+        """All have come to the last report."""
+        row, self._row = self._row, None
+        if self._scalars is not None:
+            self._scalars.metrics(row, self._n_before + self._n)
+            self._scalars.flush()
+
+    def _log(self, scalars: Mapping[str, float], step: int) -> None:
+        """To the logger, which is in the driver's process unless that is this one."""
+        if callable(self.job.log):
+            self.job.log(scalars, step)
+            return
+        self._n_logged += 1
+        self._channel.put(f"log/{self._n_logged}", {"scalars": dict(scalars), "step": step})
+
     def _asked(self, channel: Channel) -> bool:
         """Was the job told to end? A signal from the agent means that it ends this group, maybe for a new start."""
         if self._watch.signal != 0 and (self.job.launched or self._watch.sender != os.getppid()):
@@ -251,7 +282,7 @@ class Session:
         if found:
             notes = self._manager.metadata(id=found[-1].id)
             own = notes.get(parts.NOTES, {}) if isinstance(notes, dict) else {}
-            self._notes["first"] = int(own.get("first", 0))
+            self._notes["first"], self._n_before = int(own.get("first", 0)), int(own.get("report", 0))
             return Checkpoint.from_run(self.job.root, found[-1].id, allow_pickle=allow, rank=self.rank)
         if self.job.resume is None:
             return None
@@ -279,10 +310,12 @@ class Session:
             self._manager._run.save_failed(str(error))
             raise
         user = None if checkpoint is None else checkpoint.get_metadata()
-        notes = {parts.NOTES: {**self._notes, "kind": kind, "report": self._n}, "user": user or None}
+        notes = {parts.NOTES: {**self._notes, "kind": kind, "report": self._n_before + self._n}, "user": user or None}
         numbers_ = {k: v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
         scores = self._scored(row, numbers_)
         self._ticket = self._manager.save(self._step, state, metrics=scores, metadata=notes, force=True)
+        if self._scalars is not None and self._ticket is not None:
+            self._scalars.saved(self._ticket, self._n_before + self._n)
 
     def _scored(self, row: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
         """The first worker's metrics count, so the others need not have the score."""

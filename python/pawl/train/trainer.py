@@ -15,6 +15,7 @@ from typing import Any
 
 from .. import _checks, _pawl, _signals
 from .._pawl import NotFoundError, UsageError
+from ..loggers import Log, Scalars
 from . import _payload
 from .channel import Host
 from .checkpoint import Checkpoint
@@ -175,8 +176,13 @@ class DataParallelTrainer:
             tuple(sys.path),
             launched,
             failure.heartbeat_timeout,
+            self._log(launched),
             channel,
         )
+
+    def _log(self, launched: bool) -> Log | bool:
+        logger = self._run.logger
+        return Scalars(logger).log if launched and logger is not None else logger is not None
 
     def _group_backend(self) -> str | None:
         return self._backend
