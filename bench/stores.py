@@ -20,6 +20,7 @@ import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
+import links
 import measure
 import peers
 import workloads
@@ -35,9 +36,9 @@ BOTO3 = """
 import json, os, pathlib, resource, sys, time
 import boto3
 from boto3.s3.transfer import TransferConfig
-what, bucket, prefix, folder = sys.argv[1:]
+what, bucket, prefix, folder, rate = sys.argv[1:]
 client = boto3.client("s3")
-config = TransferConfig()
+config = TransferConfig(max_bandwidth=int(rate) or None)
 if what == "get":
     listed = client.list_objects_v2(Bucket=bucket, Prefix=prefix + "/").get("Contents", [])
     names = [o["Key"].rsplit("/", 1)[1] for o in listed]
@@ -114,9 +115,9 @@ def run_program(command: list[str], env: dict[str, str]) -> dict[str, float]:
     return {"seconds": seconds, "cpu": usage.ru_utime + usage.ru_stime, "bytes": usage.ru_maxrss * 1024.0}
 
 
-def run_boto3(python: str, what: str, server: Any, folder: pathlib.Path) -> dict[str, float]:
+def run_boto3(python: str, what: str, server: Any, folder: pathlib.Path, rate: float = 0) -> dict[str, float]:
     bucket = server.url.removeprefix("s3://")
-    command = [python, "-c", BOTO3, what, bucket, "boto3", str(folder)]
+    command = [python, "-c", BOTO3, what, bucket, "boto3", str(folder), str(int(rate))]
     # Over TLS it would send its sums behind the body, which this Ceph does not take.
     env = server.env | {"AWS_REQUEST_CHECKSUM_CALCULATION": "when_required"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
@@ -279,6 +280,13 @@ def unsigned(server: Any, folder: pathlib.Path) -> Any:
     return other
 
 
+def over_a_link(setting: Any, result: Any, server: Any, state: workloads.State, rounds: Any) -> None:
+    os.environ.update({key: value for key, value in server.env.items() if key.startswith("AWS_")})
+    python = install().get("boto3")
+    boto3 = (lambda folder: run_boto3(str(python), "put", server, folder, links.RATE_BYTES)) if python else None
+    links.case(setting, result, server, state, rounds, boto3)
+
+
 def measure_all(setting: Any, result: Any, server: Any, rounds: Any) -> None:
     scale = min(setting.scale, MAX_BYTES / 2.5e9)
     large = workloads.adamw_state(scale)
@@ -287,5 +295,6 @@ def measure_all(setting: Any, result: Any, server: Any, rounds: Any) -> None:
         case(result, server.tls, "W1", " over https", large, setting.rounds, rounds)
         case(result, unsigned(server, pathlib.Path(folder)), "W1", ", bodies unsigned", large, setting.rounds, rounds)
         case(result, server, "W1", "", large, setting.rounds, rounds)
+        over_a_link(setting, result, unsigned(server, pathlib.Path(folder)), large, rounds)
     del large
     case(result, server, "W3", "", workloads.small_state(), setting.rounds, rounds)

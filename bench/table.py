@@ -245,6 +245,24 @@ for _state, _how in (("W1", " over https"), ("W1", ", bodies unsigned"), ("W1", 
                 Row(f"{_group}, processor time against boto3", _group, ("pawl", "cpu"), ("boto3", "cpu"), "times", 3, 2)
             )
 
+_link = "W1 to a bucket as fast as the disk"
+ROWS += [
+    Row(f"{_link}, against {_peer}", _link, ("pawl", "seconds"), (_peer, "seconds"), "times", 1.6, 1.6)
+    for _peer in ("torch.save, boto3", "pawl, pawl cp")
+]
+ROWS.append(
+    Row(
+        "memory of pawl cp, W1 into a bucket",
+        _link,
+        ("pawl, pawl cp", "bytes"),
+        None,
+        "value",
+        256 << 20,
+        256 << 20,
+        "B",
+    )
+)
+
 ROWS += [
     Row(
         "train: lost per report of 500 MB, against Ray Train",
@@ -478,7 +496,7 @@ def markdown(results: dict[str, Any]) -> str:
 
 
 def unit_of(key: str) -> str:
-    return "s" if key in ("blocked", "durable", "seconds", "beyond", "cpu") else "B" if key == "bytes" else ""
+    return "s" if key in ("blocked", "durable", "seconds", "saved", "beyond", "cpu") else "B" if key == "bytes" else ""
 
 
 def write_page(results: dict[str, Any], page: pathlib.Path) -> None:
