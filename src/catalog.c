@@ -442,14 +442,13 @@ is_known(const struct catalog *c, size_t n, uint64_t id)
 }
 
 int
-catalog_add(struct catalog *c, const char *name, struct pawl_error *err)
+catalog_add(struct catalog *c, const char *name, struct buf *text, struct pawl_error *err)
 {
 	PAWL_CLEAN(catalog_entry_clear) struct catalog_entry e = {0};
-	PAWL_CLEAN(buf_clear) struct buf scratch = {0};
 	int64_t mtime_ns;
 
 	TRY(catalog_list_time(c, name, &mtime_ns, err));
-	TRY(catalog_entry_read(c, name, mtime_ns, &scratch, &e, err));
+	TRY(catalog_entry_read(c, name, mtime_ns, text, text->len > 0, &e, err));
 	if (e.problem)
 		return err_set(err, PAWL_ECORRUPT, "%s: %s", name, e.problem);
 	TRY(make_room(c, err));

@@ -78,8 +78,8 @@ void catalog_clear(struct catalog *c);
  * stay over a reload until they are in the run's own store, too. from: the other store's catalog, still to be cleared. */
 int catalog_take_far(struct catalog *c, struct catalog *from, struct store *at, const char *run_id,
                      struct pawl_error *err);
-/* Reads and adds one checkpoint just committed. */
-int catalog_add(struct catalog *c, const char *name, struct pawl_error *err);
+/* Adds one checkpoint just committed. text: its manifest, or empty, which is then read from the store. */
+int catalog_add(struct catalog *c, const char *name, struct buf *text, struct pawl_error *err);
 void catalog_drop(struct catalog *c, uint64_t id);
 /* The valid entry of an id, the newest valid one, or NULL. */
 struct catalog_entry *catalog_get(struct catalog *c, uint64_t id);

@@ -119,7 +119,7 @@ catalog_entry_empty(const struct catalog *c, const char *name, struct catalog_en
 }
 
 int
-catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, struct buf *scratch,
+catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, struct buf *scratch, bool is_read,
                    struct catalog_entry *ret, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
@@ -128,7 +128,8 @@ catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, 
 
 	if (!e.name)
 		return out_of_memory(err);
-	int rc = read_manifest(c, c->store, name, true, scratch, &e.summary, &why);
+	int rc = is_read ? manifest_decode(name, scratch->ptr, scratch->len, true, &e.summary, &why)
+	                 : read_manifest(c, c->store, name, true, scratch, &e.summary, &why);
 	if (rc == 0) {
 		e.id = e.summary->id;
 		e.metrics = e.summary->metrics;

@@ -189,7 +189,7 @@ read_one(const struct catalog *c, const struct catalog_want *want, struct buf *s
 {
 	if (want->found->is_known_empty)
 		return catalog_entry_empty(c, want->found->name, want->ret, err);
-	return catalog_entry_read(c, want->found->name, want->found->mtime_ns, scratch, want->ret, err);
+	return catalog_entry_read(c, want->found->name, want->found->mtime_ns, scratch, false, want->ret, err);
 }
 
 /* Job: one of the readers. */

@@ -294,20 +294,58 @@ check_files(struct save *s, const struct manifest_file *files, size_t n, struct 
 	return 0;
 }
 
-int
-commit_bytes(struct save *s, const struct buf *text, const struct manifest_file *files, size_t n,
-             struct pawl_error *err)
+/* The roll call, while another thread looks at the lease. */
+struct roll_job {
+	struct save *save;
+	const struct manifest_file *files;
+	size_t n;
+	int rc;
+	struct pawl_error error;
+};
+
+static void
+check_files_job(void *arg)
 {
-	if (s->run->lease)
-		TRY(lease_check(s->run->lease, err));
+	struct roll_job *job = arg;
+
+	job->rc = check_files(job->save, job->files, job->n, &job->error);
+}
+
+/* What must hold when the manifest is put: the run is ours, and the files are there. Neither hangs on which is looked
+ * at first, so where each is a request they are made at the same time. What is wrong with the lease says more. */
+static int
+check_before_put(struct save *s, const struct manifest_file *files, size_t n, struct pawl_error *err)
+{
+	struct roll_job job = {.save = s, .files = files, .n = n};
+	struct group group;
+
+	if (!s->run->lease)
+		return check_files(s, files, n, err);
+	group_init(&group);
+	int rc = pool_add(s->writer->writers, &group, check_files_job, &job, err);
+
+	if (rc == 0)
+		rc = lease_check(s->run->lease, err);
+	group_wait(&group);
+	group_clear(&group);
+	return rc < 0 ? rc : err_give(err, job.rc, &job.error);
+}
+
+int
+commit_bytes(struct save *s, struct buf *text, const struct manifest_file *files, size_t n, struct pawl_error *err)
+{
 	if (!s->run->caps.rename_folder) /* the next put is the commit */
-		TRY(check_files(s, files, n, err));
+		TRY(check_before_put(s, files, n, err));
+	else if (s->run->lease)
+		TRY(lease_check(s->run->lease, err));
 	TRY(put_manifest(s, text, err));
 	if (s->run->caps.rename_folder) {
 		TRY(check_files(s, files, n, err));
 		TRY(publish(s, err));
 	}
 	s->committed_ns = clock_mono_ns();
+	s->manifest = *text;
+	*text = (struct buf){0};
 	return 0;
 }
 

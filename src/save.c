@@ -243,6 +243,7 @@ save_unref(struct save *s)
 	pawl_ticket_free(s->ticket);
 	pawl_state_free(s->metadata);
 	buf_clear(&s->state_json);
+	buf_clear(&s->manifest);
 	group_clear(&s->writing);
 	pthread_cond_destroy(&s->changed);
 	pthread_mutex_destroy(&s->lock);
@@ -331,10 +332,11 @@ note_committed(struct save *s)
 	struct pawl_error err = {0};
 
 	run_lock(s->run);
-	int rc = catalog_add(&s->run->catalog, s->name, &err);
+	int rc = catalog_add(&s->run->catalog, s->name, &s->manifest, &err);
 
 	s->run->save_cost_seconds = save_blocked_seconds(s);
 	run_unlock(s->run);
+	buf_clear(&s->manifest);
 	mirrors_wake(s->run);
 	if (rc < 0)
 		tell(s, "warning", &err);

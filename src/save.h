@@ -89,6 +89,7 @@ struct save {
 	bool lazy, deferred; /* deferred: staged beside a running save, written later */
 	struct bump memory;  /* sources, metrics, units, sums ... */
 	struct buf state_json;
+	struct buf manifest; /* the text that was put, from the commit until the catalog has taken it; of this rank, or "" */
 	struct pawl_state *metadata; /* owned copy, or NULL */
 	struct pawl_metric *metrics;
 	size_t n_metrics;
@@ -164,7 +165,7 @@ void commit_report_failure(struct pawl *run, uint64_t id, const struct pawl_erro
 int commit_describe(struct save *s, bool part, struct manifest *ret, struct buf *out, struct pawl_error *err);
 /* Puts the manifest into the hidden folder, looks whether all files are there, and gives the folder its name; the commit of
  * a run of one process and of rank 0. */
-int commit_bytes(struct save *s, const struct buf *text, const struct manifest_file *files, size_t n,
+int commit_bytes(struct save *s, struct buf *text, const struct manifest_file *files, size_t n,
                  struct pawl_error *err);
 
 /* commit.c: manifest, publish. After success the checkpoint exists and is durable. */

@@ -39,7 +39,8 @@ pack_file(struct save_pack *p, struct store_file **ret, struct pawl_error *err)
 		bool recycled = !p->press && writer_take_recycled(s->writer, p->plan->nbytes, &old);
 		struct store_create opts = {.nbytes = p->press ? press_most_bytes(p->plan->nbytes) : p->plan->nbytes,
 		                            .recycle_key = recycled ? buf_str(&old) : NULL,
-		                            .buffered = s->run->opts.no_direct_io};
+		                            .buffered = s->run->opts.no_direct_io,
+		                            .own_name = !s->run->caps.rename_folder};
 
 		rc = pack_key(s->partial, p->name, &key, err);
 		if (rc == 0)

@@ -88,7 +88,8 @@ object_create(struct store *base, const char *key, const struct store_create *op
 	if (opts->nbytes > s->protocol->max_object_bytes)
 		return err_set(err, PAWL_ELIMIT, "%s: %" PRIu64 " bytes are more than an object may have", key,
 		               opts->nbytes);
-	TRY(check_absent(s, key, err));
+	if (!opts->own_name)
+		TRY(check_absent(s, key, err));
 	uint64_t part_bytes = part_bytes_for(opts->nbytes, s->protocol->max_parts);
 	size_t n = opts->nbytes == 0 ? 1 : (size_t)((opts->nbytes + part_bytes - 1) / part_bytes);
 	struct object_file *f = mem_zalloc(1, sizeof *f + n * sizeof f->parts[0]);

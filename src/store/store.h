@@ -73,6 +73,8 @@ struct store_create {
 	const char *recycle_key; /* NULL, or an old object to take over and overwrite (file engine: rename, then
 	                            overwrite in place; ignored by others and when it has other links) */
 	bool buffered;           /* no direct I/O for this one */
+	bool own_name;           /* nobody else can have chosen this key (it holds a random token): stores that would have to ask
+	                            whether there is such an object do not */
 };
 
 struct store_ops {
