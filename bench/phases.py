@@ -304,10 +304,13 @@ def phase_train(setting: Setting, result: Result) -> None:
 
 
 def phase_formats(setting: Setting, result: Result) -> None:
-    """W1 as a .pt file saved, restored and converted, bf16 weights compressed, beside torch and the zstd command."""
+    """W1 as a .pt file saved, restored and converted, bf16 weights compressed, beside torch and the zstd command; saves
+    of the real Composer by its own saver and by pawl's."""
+    import composers
     import formats
 
     formats.phase(setting, result, rounds)
+    composers.phase(setting, result, say)
 
 
 def phase_tune(setting: Setting, result: Result) -> None:

@@ -362,6 +362,24 @@ ROWS += [
         3,
         3,
     ),
+    Row(
+        "Composer's saver: blocked by a .pt, against its own",
+        "composer pt",
+        ("pawl", "blocked"),
+        ("composer", "blocked"),
+        "times",
+        10,
+        10,
+    ),
+    Row(
+        "Composer's saver: blocked by a .pt.zst, against its own",
+        "composer pt.zst",
+        ("pawl", "blocked"),
+        ("composer", "blocked"),
+        "times",
+        10,
+        10,
+    ),
     Row(".pt to .safetensors, memory", "pt convert", ("pawl", "bytes"), None, "value", 160 << 20, 160 << 20, "B"),
     Row(
         ".pt.zst on 2 threads, against the zstd command on one",
@@ -398,7 +416,13 @@ def evaluate(row: Row, results: dict[str, Any]) -> tuple[float, str] | None:
     if row.kind == "share":
         seconds = samples(results, row.group, row.theirs[0], "seconds")
         amounts = samples(results, row.group, row.theirs[0], "bytes")
-        phase = "formats" if row.group.startswith("pt ") else "restores" if "restore" in row.group else "saves"
+        phase = (
+            "formats"
+            if row.group.startswith(("pt ", "composer "))
+            else "restores"
+            if "restore" in row.group
+            else "saves"
+        )
         if not seconds or not mine:
             return None
         limit = statistics.median(amount / s for amount, s in zip(amounts, seconds, strict=True))

@@ -120,6 +120,7 @@ keep_options(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pa
 {
 	TRY(keep_rank(s, opts, err));
 	TRY(keep_text(opts->run_name, &s->run_name, err));
+	TRY(keep_text(opts->folder, &s->folder_template, err));
 	TRY(keep_text(opts->filename, &s->filename, err));
 	TRY(keep_text(opts->latest_filename, &s->latest_filename, err));
 	TRY(keep_remote(s, opts, err));
@@ -363,12 +364,13 @@ pawl_saver_save(struct pawl_saver *s, const struct pawl_progress *now, const str
 static int
 check_folders(struct pawl_saver *s, struct pawl_error *err)
 {
-	const char *names[] = {s->filename, s->latest_filename, s->remote_name, s->remote_latest};
+	const char *names[] = {s->remote_name, s->remote_latest, s->filename, s->latest_filename};
+	const size_t n = name_uses(s->folder_template, "rank") ? 2 : 4; /* each rank has a folder of its own? */
 	if (s->weights_only)
 		return err_set(err, PAWL_EUSAGE,
 		               "weights_only: a folder of files is saved whole; expected "
 		               "weights_only=False");
-	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+	for (size_t i = 0; i < n; i++) {
 		if (names[i] && s->rank.world_size > 1 && !name_uses(names[i], "rank"))
 			return err_set(err, PAWL_EUSAGE,
 			               "\"%.200s\": expected {rank} in the name, since each of "
@@ -467,8 +469,8 @@ pawl_saver_close(struct pawl_saver *s, struct pawl_error *err)
 	for (size_t i = 0; i < s->n_ignore; i++)
 		mem_free(s->ignore[i]);
 	mem_free(s->ignore);
-	char *texts[] = {s->run_name,      s->folder,      s->filename, s->latest_filename, s->remote_name,
-	                 s->remote_latest, s->remote_root, s->work,     s->journal};
+	char *texts[] = {s->run_name,    s->folder,        s->folder_template, s->filename, s->latest_filename,
+	                 s->remote_name, s->remote_latest, s->remote_root,     s->work,     s->journal};
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
 		mem_free(texts[i]);
 	pthread_cond_destroy(&s->changed);
@@ -529,7 +531,7 @@ pawl_saver_path(struct pawl_saver *s, const struct pawl_saved *row, int32_t rank
                 struct pawl_error *err)
 {
 	struct name_values values = saver_values(s, &row->progress);
-	PAWL_FREE char *name = NULL;
+	PAWL_FREE char *folder = NULL, *name = NULL;
 	if (!s->of_folders || rank == s->rank.rank)
 		return text_copy(ret, cap, row->path)
 		               ? 0
@@ -539,8 +541,9 @@ pawl_saver_path(struct pawl_saver *s, const struct pawl_saved *row, int32_t rank
 		values.local_rank = rank % s->rank.local_world_size;
 		values.node_rank = rank / s->rank.local_world_size;
 	}
+	TRY(saver_fill_folder(s->folder_template, &values, &folder, err));
 	TRY(saver_fill(s->filename, &values, true, &name, err));
-	int n = snprintf(ret, cap, "%s/%s", s->folder, name);
+	int n = snprintf(ret, cap, "%s/%s", folder, name);
 	return n >= 0 && (size_t)n < cap ? 0 : err_set(err, PAWL_ELIMIT, "%.200s: the path is too long", name);
 }
 

@@ -28,8 +28,9 @@
 #include "pawl.h"
 #include "store/store.h"
 #include "trigger.h"
+#include "unpacked.h"
 
-#define SAVER_INNER_NAME "composer_states.pt" /* of the state in a tar, as Composer has it */
+#define SAVER_INNER_NAME UNPACKED_TAR_MEMBER /* of the state in a tar, as Composer has it */
 
 /* A checkpoint that has been written. */
 struct saver_row {
@@ -45,7 +46,7 @@ struct saver_row {
 struct pawl_saver {
 	/* as opened; nothing of it changes */
 	char *run_name, *folder; /* folder: filled in */
-	char *filename, *latest_filename, *remote_name, *remote_latest; /* templates; NULL = none */
+	char *folder_template, *filename, *latest_filename, *remote_name, *remote_latest; /* NULL = none */
 	char *remote_root;       /* URL of the store that the remote names are in; NULL = nothing is uploaded */
 	bool has_interval, overwrite, weights_only, raw_pickle;
 	bool of_folders;         /* every rank writes, a tar of its own (R79) */

@@ -210,23 +210,6 @@ fetch(const char *url, const struct name_values *v, const char *folder, char **r
 	return full && *ret ? pawl_saver_fetch(full, *ret, err) : no_memory(err);
 }
 
-/* Of a tar, the state in it. */
-static int
-unpack(char **path, const char *folder, struct pawl_error *err)
-{
-	struct stat st;
-	PAWL_FREE char *into = mem_printf("%s/" UNPACKED, folder);
-	PAWL_FREE char *inner = into ? mem_printf("%s/" SAVER_INNER_NAME, into) : NULL;
-	if (!inner)
-		return no_memory(err);
-	TRY(pawl_tar_unpack(*path, into, NULL, err));
-	if (stat(inner, &st) < 0)
-		return err_set(err, PAWL_ENOTFOUND, "%s: expected " SAVER_INNER_NAME " in it, found none", *path);
-	mem_free(*path);
-	*path = steal(&inner);
-	return 0;
-}
-
 static int
 bring(const struct pawl_saver_opts *opts, const char *place, const char *folder, char **ret, struct pawl_error *err)
 {
@@ -249,9 +232,7 @@ bring(const struct pawl_saver_opts *opts, const char *place, const char *folder,
 		const char *found = path ? path : place;
 		*ret = mem_strdup(realpath(found, real) ? real : found);
 	}
-	if (!*ret)
-		return no_memory(err);
-	return saver_is_tar(*ret) ? unpack(ret, folder, err) : 0;
+	return *ret ? 0 : no_memory(err);
 }
 
 int

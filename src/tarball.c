@@ -31,15 +31,7 @@
 static int
 codec_of_archive(const char *path, const struct codec **ret, struct pawl_error *err)
 {
-	const size_t len = strlen(path);
-
-	*ret = codec_of_name(path);
-	if (*ret && codec_stem_len(*ret, path) > 4 && memcmp(path + codec_stem_len(*ret, path) - 4, ".tar", 4) == 0)
-		return 0;
-	*ret = NULL;
-	if (len > 4 && strcmp(path + len - 4, ".tgz") == 0)
-		*ret = codec_of_name("a.gz");
-	if (*ret || (len > 4 && strcmp(path + len - 4, ".tar") == 0))
+	if (tar_of_name(path, ret))
 		return 0;
 	return err_set(
 		err, PAWL_EUSAGE,

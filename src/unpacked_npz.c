@@ -21,7 +21,6 @@
 #include "format/codec.h"
 #include "format/zip.h"
 #include "format/zip_write.h"
-#include "spool.h"
 #include "store/plain.h"
 #include "unpacked.h"
 
@@ -31,57 +30,31 @@
 #define STEP_BYTES ((size_t)1 << 20)
 #define SNIFF_BYTES 256u
 
-struct opened {
-	struct store *store;
-	struct store_reader *reader;
-	char *name;
-	struct source packed;
-	struct spool spool;
-};
-
-static int
-read_packed(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
-{
-	struct opened *o = arg;
-
-	return store_read(o->store, o->reader, offset, dst, n, err);
-}
-
 static void
 close_opened(void *ptr)
 {
-	struct opened *o = ptr;
+	struct unpacked_file *o = ptr;
 
 	if (!o)
 		return;
-	if (o->reader)
-		store_close_reader(o->store, o->reader);
-	spool_clear(&o->spool);
-	mem_free(o->name);
+	unpacked_file_close(o);
 	mem_free(o);
 }
 
 static void
-clean_opened(struct opened **o)
+clean_opened(struct unpacked_file **o)
 {
 	close_opened(*o);
 }
 
 static int
-open_packed(struct store *inner, const char *key, struct opened **ret, struct pawl_error *err)
+open_packed(struct store *inner, const char *key, struct unpacked_file **ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(clean_opened) struct opened *o = mem_zalloc(1, sizeof(*o));
+	PAWL_CLEAN(clean_opened) struct unpacked_file *o = mem_zalloc(1, sizeof(*o));
 
 	if (!o)
 		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
-	spool_init(&o->spool, NULL);
-	o->store = inner;
-	o->name = mem_strdup(key);
-	if (!o->name)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
-	o->spool.what = o->name;
-	o->packed = (struct source){.what = o->name, .read = read_packed, .arg = o};
-	TRY(store_open_reader(inner, key, &o->reader, &o->packed.nbytes, err));
+	TRY(unpacked_file_open(inner, key, o, err));
 	*ret = steal(&o);
 	return 0;
 }
@@ -89,7 +62,7 @@ open_packed(struct store *inner, const char *key, struct opened **ret, struct pa
 /* ---- from the archive to the spool ---- */
 
 static int
-check_sizes(const struct opened *o, const struct zip *zip, struct pawl_error *err)
+check_sizes(const struct unpacked_file *o, const struct zip *zip, struct pawl_error *err)
 {
 	const uint64_t room = spool_room(&o->spool);
 	uint64_t total = 0, most;
@@ -112,14 +85,14 @@ check_sizes(const struct opened *o, const struct zip *zip, struct pawl_error *er
 }
 
 static int
-wrong_member(const struct opened *o, const struct zip_member *m, const char *why, struct pawl_error *err)
+wrong_member(const struct unpacked_file *o, const struct zip_member *m, const char *why, struct pawl_error *err)
 {
 	return err_set(err, PAWL_ECORRUPT, "%s: member '%.200s': %s", o->name, m->name, why);
 }
 
 /* The bytes of a member: a source of its own. */
 struct member_source {
-	const struct opened *o;
+	const struct unpacked_file *o;
 	uint64_t begin;
 	char what[300];
 };
@@ -139,8 +112,8 @@ free_reader(struct codec_reader **r)
 }
 
 static int
-copy_compressed(struct opened *o, const struct zip_member *m, const struct crc32 *crc, char *step, uint32_t *ret_parts,
-                struct pawl_error *err)
+copy_compressed(struct unpacked_file *o, const struct zip_member *m, const struct crc32 *crc, char *step,
+                uint32_t *ret_parts, struct pawl_error *err)
 {
 	struct member_source from = {.o = o, .begin = m->begin};
 	const struct source source = {.what = from.what, .nbytes = m->nbytes, .read = read_member, .arg = &from};
@@ -163,8 +136,8 @@ copy_compressed(struct opened *o, const struct zip_member *m, const struct crc32
 }
 
 static int
-copy_stored(struct opened *o, const struct zip_member *m, const struct crc32 *crc, char *step, uint32_t *ret_parts,
-            struct pawl_error *err)
+copy_stored(struct unpacked_file *o, const struct zip_member *m, const struct crc32 *crc, char *step,
+            uint32_t *ret_parts, struct pawl_error *err)
 {
 	for (uint64_t at = 0; at < m->nbytes;) {
 		const size_t n = m->nbytes - at < STEP_BYTES ? (size_t)(m->nbytes - at) : STEP_BYTES;
@@ -178,7 +151,7 @@ copy_stored(struct opened *o, const struct zip_member *m, const struct crc32 *cr
 }
 
 static int
-put_bytes(struct opened *o, struct buf *bytes, struct pawl_error *err)
+put_bytes(struct unpacked_file *o, struct buf *bytes, struct pawl_error *err)
 {
 	TRY(buf_check(bytes, o->name, err));
 	TRY(spool_put(&o->spool, bytes->ptr, bytes->len, err));
@@ -187,8 +160,8 @@ put_bytes(struct opened *o, struct buf *bytes, struct pawl_error *err)
 }
 
 static int
-copy_member(struct opened *o, const struct zip_member *m, const struct crc32 *crc, char *step, struct zip_entry *entry,
-            struct pawl_error *err)
+copy_member(struct unpacked_file *o, const struct zip_member *m, const struct crc32 *crc, char *step,
+            struct zip_entry *entry, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf bytes = {0};
 	uint32_t parts = 0;
@@ -206,7 +179,7 @@ copy_member(struct opened *o, const struct zip_member *m, const struct crc32 *cr
 }
 
 static int
-copy_archive(struct opened *o, const struct zip *zip, struct bump *memory, struct pawl_error *err)
+copy_archive(struct unpacked_file *o, const struct zip *zip, struct bump *memory, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf bytes = {0};
 	PAWL_FREE char *step = mem_alloc(STEP_BYTES);
@@ -229,7 +202,7 @@ static int
 open_unpacked(struct store *inner, const char *key, void **ret, uint64_t *ret_nbytes, struct pawl_error *err)
 {
 	PAWL_CLEAN(bump_clear) struct bump memory = {.limit_bytes = MAX_MEMORY};
-	PAWL_CLEAN(clean_opened) struct opened *o = NULL;
+	PAWL_CLEAN(clean_opened) struct unpacked_file *o = NULL;
 	struct zip zip;
 
 	TRY(open_packed(inner, key, &o, err));
@@ -244,7 +217,7 @@ open_unpacked(struct store *inner, const char *key, void **ret, uint64_t *ret_nb
 static int
 read_unpacked(void *ptr, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
-	struct opened *o = ptr;
+	struct unpacked_file *o = ptr;
 
 	return spool_read(&o->spool, offset, dst, n, err);
 }
@@ -254,7 +227,7 @@ static bool
 has_compressed(struct store *store, const char *key)
 {
 	PAWL_CLEAN(bump_clear) struct bump memory = {.limit_bytes = MAX_MEMORY};
-	PAWL_CLEAN(clean_opened) struct opened *o = NULL;
+	PAWL_CLEAN(clean_opened) struct unpacked_file *o = NULL;
 	unsigned char first[SNIFF_BYTES];
 	struct zip zip;
 

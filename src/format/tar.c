@@ -74,6 +74,19 @@ put_record(struct buf *records, const char *key, const char *value)
 	buf_printf(records, "%zu %s=%s\n", len, key, value);
 }
 
+bool
+tar_of_name(const char *name, const struct codec **ret)
+{
+	const struct codec *codec = codec_of_name(name);
+	const size_t len = strlen(name), stem = codec ? codec_stem_len(codec, name) : len;
+
+	*ret = codec;
+	if (stem > 4 && memcmp(name + stem - 4, ".tar", 4) == 0)
+		return true;
+	*ret = codec_of_name("a.gz");
+	return len > 4 && strcmp(name + len - 4, ".tgz") == 0;
+}
+
 int
 tar_put_header(struct buf *out, const struct tar_member *m, struct pawl_error *err)
 {

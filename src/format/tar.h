@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "format/codec.h"
 
 #define TAR_BLOCK 512u
 #define TAR_MAX_NAME 1024u
@@ -24,6 +25,9 @@ struct tar_member {
 	uint64_t nbytes; /* that follow the header, padded to whole blocks */
 	int64_t mtime;   /* seconds */
 };
+
+/* Is it the name of an archive (.tar, .tgz, .tar.zst, ...)? *ret: what it is compressed by, NULL = it is not. */
+bool tar_of_name(const char *name, const struct codec **ret);
 
 /* Bytes from the archive, the next n. */
 typedef int tar_get_fn(void *arg, void *dst, size_t n, struct pawl_error *err);

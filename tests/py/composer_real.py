@@ -3,7 +3,8 @@
 composer_venv.py makes): composer_real.py '{"folder": ..., ...}' prints one line of JSON with what has become of it.
 
 ``saver``: "pawl", "trainer" (pawl's Trainer) or "composer", whose own is the peer. ``kill``: SIGKILL to oneself after so
-many batches.
+many batches. ``bucket``: the URL of one that Composer's RemoteUploaderDownloader takes the files to. Several of these
+processes, started by torchrun, are ranks of one training.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ for _name in ("nms", "qnms"):
     _operators.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 import composer  # noqa: E402
+import composer.loggers  # noqa: E402
 from composer.core import Callback  # noqa: E402
 from composer.models import ComposerClassifier  # noqa: E402
+from composer.utils import dist  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 import pawl.composer  # noqa: E402
@@ -73,6 +76,7 @@ def model(width: int) -> ComposerClassifier:
 
 
 def main() -> None:
+    dist.initialize_dist("cpu")
     given = json.loads(sys.argv[1])
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(5)
@@ -83,7 +87,7 @@ def main() -> None:
     net = model(given.get("width", 16))
     common = {
         "model": net,
-        "train_dataloader": DataLoader(data, batch_size=8),
+        "train_dataloader": DataLoader(data, batch_size=8, sampler=dist.get_sampler(data)),
         "max_duration": given.get("max_duration", "2ep"),
         "optimizers": torch.optim.Adam(net.parameters(), lr=1e-2),
         "run_name": "run",
@@ -92,6 +96,9 @@ def main() -> None:
         "progress_bar": False,
         "load_path": given.get("load_path"),
     }
+    if given.get("bucket"):
+        uploader = composer.loggers.RemoteUploaderDownloader(given["bucket"], use_procs=False)
+        common["loggers"] = [uploader]
     if given["saver"] == "trainer":
         trainer = pawl.composer.Trainer(
             **common,
@@ -118,6 +125,7 @@ def main() -> None:
     )
     trainer.close()
     answer = {
+        "rank": dist.get_global_rank(),
         "begun": begun,
         "losses": watcher.losses,
         "weights": weights,

@@ -18,11 +18,12 @@ import tempfile
 
 from s3_servers import SERVERS
 
-NAME = "composer-0.32.1"
+NAME = "composer-0.32.1-with-s3"
 ALONE = ["mosaicml==0.32.1", "torchvision==0.28.*", "torchmetrics<1.7.5", "torch_optimizer<0.4"]
 WITH_THEIRS = [
     *("pyyaml<7", "tqdm<5", "coolname<3", "tabulate==0.9.0", "py-cpuinfo<10", "packaging<25.1", "pytorch-ranger"),
     *("importlib-metadata<9", "psutil<8", "requests<3", "mosaicml-cli<0.8", "pillow<12", "lightning-utilities"),
+    "boto3<2",  # for its uploaders
 ]
 
 

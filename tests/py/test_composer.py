@@ -7,19 +7,20 @@ import inspect
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import tarfile
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 import torch
 from composer_venv import composer_python
-from s3_servers import Server, environment, moto
+from s3_servers import Server, environment, moto, tool
 
 import pawl
 from pawl.composer import BATCH_CHECKPOINT, EPOCH_CHECKPOINT, CheckpointSaver, find_latest, load_checkpoint
@@ -167,6 +168,24 @@ def test_R76_R79_R80_R97_R103_a_folder_is_packed_by_every_rank(
             CheckpointSaver("b", "x-{batch}").save(at(1), tmp_path / f"given{rank}")
         with pytest.raises(pawl.UsageError, match="weights_only"):
             CheckpointSaver("b", weights_only=True).save(at(1), tmp_path / f"given{rank}")
+
+
+def test_R76_the_rank_may_be_in_the_name_of_the_folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for rank in (0, 1):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        options: dict[str, Any] = {"filename": "ba{batch}", "latest_filename": "latest", "save_interval": "1ba"}
+        with CheckpointSaver("out/{rank}", **options) as saver:
+            saver.step(at(42, 1), shards(tmp_path, rank))
+            saver.wait()
+            [(_, paths)] = saver.saved_checkpoints
+            assert [str(path) for path in paths] == ["out/0/ba42.tar", "out/1/ba42.tar"]
+        with tarfile.open(f"out/{rank}/latest.tar") as tar:
+            assert f"deepspeed/zero_pp_rank_{rank}_optim_states.pt" in tar.getnames()
+        with pytest.raises(pawl.UsageError, match=r"expected \{rank\} in the name"):
+            remote = f"file://{tmp_path}/there/ba{{batch}}"
+            CheckpointSaver("b/{rank}", **options, remote_file_name=remote).save(at(1), tmp_path / f"given{rank}")
+    assert names("out/0") == names("out/1") == ["ba42.tar", "latest.tar"]
 
 
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.lzma"])
@@ -475,20 +494,34 @@ def test_loading_into_live_objects_strictly_or_not() -> None:
 # ------------------------------------------------------------ the real Composer
 
 
-def real(folder: pathlib.Path, saver: str, killed: bool = False, **given: Any) -> dict[str, Any]:
+def real(
+    folder: pathlib.Path,
+    saver: str,
+    killed: bool = False,
+    ranks: int = 1,
+    env: Mapping[str, str] | None = None,
+    **given: Any,
+) -> dict[str, Any]:
+    """What rank 0 tells."""
     env = environment(
-        PYTHONPATH=str(pathlib.Path(pawl.__file__).parent.parent), OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore"
+        PYTHONPATH=str(pathlib.Path(pawl.__file__).parent.parent),
+        OMP_NUM_THREADS="1",
+        PYTHONWARNINGS="ignore",
+        NODE_RANK="0",  # which Composer asks for and torchrun does not set
+        **(env or {}),
     )
-    command = [str(composer_python()), str(HERE / "composer_real.py")]
-    command.append(json.dumps({"folder": str(folder), "saver": saver, **given}))
+    command = [str(composer_python())]
+    if ranks > 1:
+        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command += [str(HERE / "composer_real.py"), json.dumps({"folder": str(folder), "saver": saver, **given})]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
     if killed:
         assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
         return {}
     assert done.returncode == 0, done.stderr[-3000:]
-    line = next(line for line in done.stdout.splitlines() if line.startswith("ANSWER "))
-    answer: dict[str, Any] = json.loads(line.removeprefix("ANSWER "))
-    return answer
+    lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
+    answers: list[dict[str, Any]] = [json.loads(line.removeprefix("ANSWER ")) for line in lines]
+    return next(answer for answer in answers if answer["rank"] == 0)
 
 
 def test_R72_R93_R102_with_the_real_composer_killed_and_resumed(tmp_path: pathlib.Path) -> None:
@@ -512,3 +545,46 @@ def test_R72_R93_R102_with_the_real_composer_killed_and_resumed(tmp_path: pathli
     mine = load_checkpoint(ours / "latest-rank0.pt", load_weights_only=True)["state"]["model"]
     composers = load_checkpoint(theirs / "latest-rank0.pt", load_weights_only=True)["state"]["model"]
     assert mine.keys() == composers.keys() and all(torch.equal(mine[key], composers[key]) for key in mine)
+
+
+def test_R78_two_ranks_of_the_real_composer(tmp_path: pathlib.Path) -> None:
+    """Rank 0 writes what both have: the same files as Composer's own saver, with the random generators of both; and both
+    go on from it."""
+    ours, theirs, more = (tmp_path / name for name in ("ours", "theirs", "more"))
+    plain, peer = real(ours, "pawl", ranks=2), real(theirs, "composer", ranks=2)
+    assert plain["files"] == peer["files"] and plain["losses"] == peer["losses"]
+    assert [one[0] for one in plain["saved"]] == [3, 6, 8]
+    mine, composers = (load_checkpoint(folder / "ep1-ba6-rank0.pt") for folder in (ours, theirs))
+    assert len(mine["rng"]) == len(composers["rng"]) == 2
+    assert mine["state"].keys() == composers["state"].keys()
+    resumed = real(more, "composer", ranks=2, load_path=str(ours / "ep1-ba6-rank0.pt"))  # Composer's own loader
+    assert resumed["begun"] == 6
+    assert resumed["losses"] == plain["losses"][6:] and resumed["weights"] == plain["weights"]
+
+
+def test_R85_R86_R89_composers_own_uploaders_get_the_same_objects(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """Without a URL in remote_file_name: RemoteUploaderDownloader uploads what our saver hands over, as it does for
+    Composer's own saver."""
+    take_environment(monkeypatch, server.env)
+    env = {name: value for name, value in server.env.items() if name.startswith("AWS_")}
+    found = []
+    for saver in ("pawl", "composer"):
+        options = {
+            "save_interval": "3ba",
+            "remote_file_name": f"/{saver}/{{run_name}}/ep{{epoch}}-ba{{batch}}.pt",
+            "latest_remote_file_name": f"/{saver}/{{run_name}}/latest-rank{{rank}}.pt",
+        }
+        real(tmp_path / saver, saver, env=env, bucket=server.url, options=options)
+        listed = tool(f"{server.url}/{saver}", "list run", env=server.env)
+        latest = f"{server.url}/{saver}/{{run_name}}/latest-rank{{rank}}.pt"
+        found.append(
+            (
+                re.findall(r"ep\d-ba\d+\.pt|latest[^ ]*", " ".join(listed)),
+                find_latest("run", latest_remote_file_name=latest),
+            )
+        )
+    assert found[0][0] == found[1][0] and len(found[0][0]) == 7
+    assert [one[1] for one in found] == [f"{server.url}/{saver}/run/ep2-ba16.pt" for saver in ("pawl", "composer")]
+    assert load_checkpoint(f"{server.url}/pawl/run/ep1-ba9.pt")["state"]["run_name"] == "run"
