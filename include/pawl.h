@@ -1161,7 +1161,7 @@ PAWL_API int pawl_saver_fetch(const char *url, const char *path, struct pawl_err
  * remote_file_name), remote, run_name, rank. PAWL_ENOTFOUND: a run that has neither. */
 PAWL_API int pawl_saver_latest(const struct pawl_saver_opts *, char *ret, size_t cap, struct pawl_error *);
 /* ret: the path of a checkpoint file that can be opened. place: "latest", or a path or URL, templates without counters. What has
- * been fetched, or unpacked of a tar (its composer_states.pt), lies in folder, which is there and empty. */
+ * been fetched lies in folder, which is there and empty. Of a tar its composer_states.pt is read, where it lies. */
 PAWL_API int pawl_saver_bring(const struct pawl_saver_opts *, const char *place, const char *folder, char *ret, size_t cap,
                               struct pawl_error *);
 

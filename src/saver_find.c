@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * saver_find: the way back: which checkpoint a run goes on with, and a file of it that can be opened here. Called by
- * programs that load (pawl_saver_latest, pawl_saver_bring); calls saver_names.c, saver_remote.c and tar.c. R76, R81,
+ * programs that load (pawl_saver_latest, pawl_saver_bring); calls saver_names.c and saver_remote.c. R76, R81,
  * R88, R89; P12 (a link is a hint: what it leads to is checked by whoever opens it).
  */
 #include <limits.h>
@@ -13,8 +13,6 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "saver.h"
-
-#define UNPACKED "unpacked"
 
 static int
 no_memory(struct pawl_error *err)

@@ -228,7 +228,7 @@ test_R160_for_as_many_ranks_everything_stays(void **state)
 static void
 test_E11_new_packs_are_compressed_on_request(void **state)
 {
-	static const char *const codecs[] = {"zst", "gz", "lz4", "xz", "bz2", "lzma"};
+	static const char *const codecs[] = {"zst", "gz", "lz4", "xz", "bz2", "lzma", "planes"};
 	struct fixture *f = *state;
 	struct pawl_error err = {0};
 	struct stat st;
