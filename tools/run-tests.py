@@ -326,6 +326,7 @@ def main() -> int:
     )
     parser.add_argument("-k", dest="match", default="", help="only names that contain this")
     args = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     kinds = args.only or KINDS
     build = args.build.resolve()
     progress = Progress()
