@@ -965,6 +965,12 @@ PAWL_API int pawl_syncer_down(struct pawl_syncer *, struct pawl_meter *, struct 
 PAWL_API int pawl_syncer_verify(struct pawl_syncer *, int down, struct pawl_meter *, struct pawl_syncer_report *ret,
                               struct pawl_error *);
 PAWL_API void pawl_syncer_close(struct pawl_syncer *); /* not while it syncs; NULL is fine */
+/* The files of a folder again in another folder of the same bucket, host or disk: by links, or by copies that the server makes,
+ * a request or a few for each and no bytes through this machine. For folders whose files do not change any more and that the
+ * caller keeps from being removed meanwhile. Both: as the remote of a syncer. What has the same name at `to` is made anew, other
+ * files stay there; after a failure it may be repeated. Symbolic links are left out. meter: cancel is looked at between files;
+ * or NULL. PAWL_EUNSUPPORTED: the places are not in one store, or that store cannot do it. PAWL_ENOTFOUND: there is nothing. */
+PAWL_API int pawl_clone_folder(const char *from, const char *to, struct pawl_meter *, struct pawl_error *);
 
 /* --------------------------------------------------------------- 13. single files */
 

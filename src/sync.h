@@ -5,13 +5,17 @@
  *   sync_command.c  a program: its command line, its end, what it said
  *   sync_rsync.c    rsync over ssh
  *   sync_store.c    from one store to another
+ *   sync_links.c    files that are links of each other
+ *   sync_clone.c    a folder again in the store that it is in
  *   sync_check.c    what came over is verified
  */
 #ifndef PAWL_SYNC_H
 #define PAWL_SYNC_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/buf.h"
 #include "base/mem.h"
@@ -75,6 +79,25 @@ int sync_rsync(const struct sync_place *source, const struct sync_place *target,
                const struct sync_limit *limit, struct pawl_error *err);
 int sync_store(const char *source, const char *target, bool pointers_only, const struct sync_limit *limit,
                struct pawl_error *err);
+
+/* ---- sync_links.c: regular files of a folder of this machine that have more names than one. Zero-initialised = none. */
+struct sync_link {
+	dev_t device;
+	ino_t inode;
+	const char *key; /* borrowed from the names that were given */
+	enum { SYNC_LINK_UNKNOWN, SYNC_LINK_THERE, SYNC_LINK_ABSENT } at_target;
+};
+struct sync_links {
+	struct sync_link *items;
+	size_t n, cap;
+};
+/* names: of files below root, each ended by NUL; they must live as long as the links. */
+int sync_links_find(struct sync_links *links, const char *root, const struct buf *names, struct pawl_error *err);
+/* That of a file; NULL: it has one name only. */
+struct sync_link *sync_links_get(const struct sync_links *links, const char *root, const char *key);
+/* All names of its file that were given, `of` among them. */
+struct sync_link *sync_links_twins(const struct sync_links *links, struct sync_link *of, size_t *ret_n);
+void sync_links_clear(struct sync_links *links);
 
 /* ---- sync_check.c */
 

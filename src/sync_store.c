@@ -2,8 +2,9 @@
 /*
  * sync_store: a folder from one store to another: paths, and every URL that pawl knows. Called by sync.c; calls the
  * stores. Packs go before the manifests of their checkpoints and pointers last of all; what is there already with its
- * size, and no older, stays; nothing is deleted. An object appears whole: by a put, by finishing an upload, or by a
- * rename. Also lists folders for sync_rsync.c.
+ * size, and no older, stays; nothing is deleted. What is a link of a file that is there is linked there, or copied by
+ * the server, and not sent (R158). An object appears whole: by a put, by finishing an upload, by a link, or by a
+ * rename. Also lists folders for sync_rsync.c and sync_clone.c.
  */
 #include <inttypes.h>
 #include <limits.h>
@@ -165,8 +166,10 @@ struct copy {
 	struct store *from, *to;
 	bool flat;         /* `to` is an object store */
 	bool local_source; /* from's root is a path */
+	bool links;        /* `to` can make an object from another one */
 	const struct sync_limit *limit;
-	char *piece; /* PIECE_BYTES */
+	char *piece;              /* PIECE_BYTES */
+	struct sync_links linked; /* of a local source */
 };
 
 /* Is the target's the same, as far as can be seen from outside? What it holds is verified later. */
@@ -236,6 +239,39 @@ copy_open(struct copy *c, struct store_reader *r, uint64_t nbytes, const char *k
 	return store_put_bytes(c->to, key, c->piece, (size_t)nbytes, STORE_DURABLE, err);
 }
 
+/* Another name of the same file that is at the target; source: what the file is here. */
+static const char *
+find_twin(struct copy *c, struct sync_link *link, const struct store_entry *source)
+{
+	size_t n;
+	struct store_entry target;
+	struct sync_link *twins = sync_links_twins(&c->linked, link, &n);
+	for (size_t i = 0; i < n; i++)
+		if (twins[i].at_target == SYNC_LINK_THERE)
+			return twins[i].key;
+	for (size_t i = 0; i < n; i++) {
+		if (&twins[i] == link || twins[i].at_target != SYNC_LINK_UNKNOWN)
+			continue;
+		twins[i].at_target = is_there(c, twins[i].key, source, &target) ? SYNC_LINK_THERE : SYNC_LINK_ABSENT;
+		if (twins[i].at_target == SYNC_LINK_THERE)
+			return twins[i].key;
+	}
+	return NULL;
+}
+
+/* True: the target has it from another name of the same file. Where that fails, it is sent; so are files of a run's
+ * checkpoints, which must not share what may be damaged there. */
+static bool
+link_there(struct copy *c, struct sync_link *link, const struct store_entry *source)
+{
+	const char *twin = c->links && !sync_is_fixed(link->key) ? find_twin(c, link, source) : NULL;
+	const char *slash = strrchr(link->key, '/');
+	PAWL_FREE char *folder = mem_printf("%.*s", slash != NULL ? (int)(slash - link->key) : 0, link->key);
+	if (twin == NULL || folder == NULL || store_remove(c->to, link->key, NULL) < 0)
+		return false;
+	return store_link(c->to, twin, link->key, NULL) == 0 && store_sync(c->to, folder, NULL) == 0;
+}
+
 /* What has gone since it was listed is passed over. */
 static int
 copy_file(struct copy *c, const char *key, struct pawl_error *err)
@@ -244,11 +280,17 @@ copy_file(struct copy *c, const char *key, struct pawl_error *err)
 	struct store_reader *r;
 	uint64_t nbytes;
 	struct pawl_error why = {0};
+	struct sync_link *link = sync_links_get(&c->linked, c->from->root, key);
 	TRY(sync_limit_check(c->limit, key, err));
 	int rc = store_stat(c->from, key, &source, &why);
-	if (rc == PAWL_ENOTFOUND || (rc == 0 && is_there(c, key, &source, &target)))
+	bool there = rc == 0 && is_there(c, key, &source, &target);
+	if (rc == PAWL_ENOTFOUND || (rc == 0 && !there && target.nbytes > 0 && is_complete_there(c, key)))
 		return 0;
-	if (rc == 0 && target.nbytes > 0 && is_complete_there(c, key))
+	if (rc == 0 && link != NULL) {
+		there = there || link_there(c, link, &source);
+		link->at_target = there ? SYNC_LINK_THERE : SYNC_LINK_ABSENT;
+	}
+	if (there)
 		return 0;
 	if (rc == 0)
 		rc = store_open_reader(c->from, key, &r, &nbytes, &why);
@@ -258,6 +300,8 @@ copy_file(struct copy *c, const char *key, struct pawl_error *err)
 		return err_set(err, rc, "%s", why.message);
 	rc = copy_open(c, r, nbytes, key, err);
 	store_close_reader(c->from, r);
+	if (rc == 0 && link != NULL)
+		link->at_target = SYNC_LINK_THERE;
 	return rc;
 }
 
@@ -352,7 +396,12 @@ copy_tree(struct copy *c, bool pointers_only, struct pawl_error *err)
 	if (pointers_only)
 		return copy_all(c, &names.pointers, true, err);
 	TRY(check_runs(c, &names.packs, err));
-	TRY(copy_all(c, &names.packs, false, err));
+	if (c->local_source)
+		TRY(sync_links_find(&c->linked, c->from->root, &names.packs, err));
+	int rc = copy_all(c, &names.packs, false, err);
+	sync_links_clear(&c->linked); /* its keys are those of names.packs */
+	if (rc < 0)
+		return rc;
 	return copy_all(c, &names.manifests, false, err);
 }
 
@@ -370,6 +419,7 @@ sync_store(const char *source, const char *target, bool pointers_only, const str
 		c.local_source = caps.local;
 		store_get_caps(c.to, &caps);
 		c.flat = caps.flat;
+		c.links = caps.link;
 		c.piece = mem_alloc(PIECE_BYTES);
 		rc = c.piece != NULL ? copy_tree(&c, pointers_only, err)
 		                     : err_set(err, PAWL_ENOMEM, "sync: out of memory");

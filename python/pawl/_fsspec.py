@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sync function for URLs that pawl has no way to of its own, by fsspec where it is installed.
 
-Packs go before the manifests of their checkpoints, and pointers last. What was sent is read back and compared, byte by
-byte.
+Packs go before the manifests of their checkpoints and the journals of searches, and pointers last. What was sent is
+read back and compared, byte by byte.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _stays(name: str) -> bool:
 
 def _turn(key: str) -> int:
     name = posixpath.basename(key)
-    return 2 if name in _POINTERS else 1 if name == "manifest.json" else 0
+    return 2 if name in _POINTERS else 1 if name in ("manifest.json", "journal") else 0
 
 
 class Fsspec:
@@ -47,6 +47,13 @@ class Fsspec:
         self.local, self.url = local, url
         self.checkpoints = 0
         self._equal: set[tuple[str, int, int]] = set()
+
+    def has(self, name: str) -> bool:
+        """Is there a file of that name at the place?"""
+        import fsspec
+
+        fs, root = fsspec.core.url_to_fs(self.url)
+        return bool(fs.exists(posixpath.join(root, name)))
 
     def __call__(self, source: str, target: str) -> None:
         import fsspec

@@ -131,6 +131,43 @@ sync_close(struct py_sync *self, PyObject *none)
 	Py_RETURN_NONE;
 }
 
+PyObject *
+py_clone_folder(PyObject *module, PyObject *args)
+{
+	struct pawl_error err = {0};
+	const char *from, *to;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "ss:clone_folder", &from, &to))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS rc = pawl_clone_folder(from, to, NULL, &err);
+	Py_END_ALLOW_THREADS if (rc < 0)
+	{
+		py_raise(PyModule_GetState(module), rc, &err);
+		return NULL;
+	}
+	Py_RETURN_NONE;
+}
+
+/* What lies at a place: enum pawl_kind. */
+PyObject *
+py_kind_of(PyObject *module, PyObject *args)
+{
+	struct pawl_error err = {0};
+	const char *place;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "s:kind_of", &place))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS rc = pawl_kind_of(place, &err);
+	Py_END_ALLOW_THREADS if (rc < 0)
+	{
+		py_raise(PyModule_GetState(module), rc, &err);
+		return NULL;
+	}
+	return PyLong_FromLong(rc);
+}
+
 int
 py_sync_init(PyObject *module)
 {

@@ -13,16 +13,20 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
+import fsspec  # type: ignore[import-untyped, unused-ignore]
 import pytest
 from object_env import keys_for, take_environment
-from s3_fake import Fake
+from s3_fake import Fake, Object
 from test_tune import descend, ends_of, run, start, steps, until
 
 import pawl
-from pawl import tune
+from pawl import _pawl, tune
+from pawl.tune import places
+from pawl.tune.schedulers import PopulationBasedTraining
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "tune"
 
@@ -127,6 +131,113 @@ def test_a_place_that_cannot_be_written_to_is_told_before_a_trial_begins(tmp_pat
     with pytest.raises(pawl.NotFoundError, match="there is no bucket"):
         run(descend, tmp_path, config={"x": 1}, sync_config=tune.SyncConfig(upload_dir="s3://another/path"))
     assert not list(tmp_path.glob("exp/*/params.json"))
+
+
+@pytest.mark.parametrize("word", [None, False, "PROMPT"])
+def test_R128_a_new_experiment_does_not_write_over_one_that_was_synced(
+    tmp_path: pathlib.Path, fake: Fake, word: str | bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches")
+    run(descend, tmp_path / "first", config={"x": 1, "steps": 2}, sync_config=sync)
+    before = fake.state()
+    monkeypatch.setattr("pawl.tune.places._ask", lambda folder: False)
+    with pytest.raises(FileExistsError, match=r'/searches/exp: something is there .* resume="AUTO" goes on'):
+        run(descend, tmp_path / "second", config={"x": 2, "steps": 2}, sync_config=sync, resume=word)
+    assert fake.state() == before and not (tmp_path / "second").exists()
+    run(descend, tmp_path / "second", name="other", config={"x": 2, "steps": 2}, sync_config=sync, resume=word)
+    monkeypatch.setattr("pawl.tune.places._ask", lambda folder: True)
+    found = run(descend, tmp_path / "third", config={"x": 1, "steps": 2}, sync_config=sync, resume="PROMPT")
+    assert [one.attempts for one in found.trials] == [1]  # it was fetched, and had come to its end
+
+
+def test_fsspec_and_rsync_places_of_a_new_experiment(tmp_path: pathlib.Path) -> None:
+    """What fsspec reaches is looked at; a host of rsync is not."""
+    sync = tune.SyncConfig(upload_dir="memory://searches")
+    fsspec.filesystem("memory").pipe_file("/searches/exp/experiment.json", b"{}")
+    with pytest.raises(pawl.ExistsError, match="memory://searches/exp: something is there"):
+        run(descend, tmp_path, config={"x": 1}, sync_config=sync)
+    assert places.find(str(tmp_path / "exp"), tune.SyncConfig(upload_dir="me@nowhere.invalid:/x"), None) == 0
+
+
+# ---- clones in a bucket
+
+
+def sent_and_copied(fake: Fake, word: str) -> tuple[list[str], list[str]]:
+    """Keys that were written with a body, and those that the server copied."""
+    rows = [
+        (row.removeprefix("PUT ").partition("?")[0].partition("/")[2].partition("/")[2], "x-amz-copy-source" in headers)
+        for row, headers in zip(fake.requests, fake.headers, strict=True)
+        if row.startswith("PUT ") and word in row
+    ]
+    return [key for key, copied in rows if not copied], [key for key, copied in rows if copied]
+
+
+def test_R158_files_that_are_links_are_copied_by_the_server(tmp_path: pathlib.Path, fake: Fake) -> None:
+    """Of all names that a file has, one is sent, once; also when it came there by an earlier sync. A file that was
+    changed since is sent."""
+    folder = tmp_path / "s"
+    for name in ("a", "b/deep", "c"):
+        (folder / name).mkdir(parents=True)
+    (folder / "b" / "deep" / "model").write_bytes(os.urandom(1000))
+    os.link(folder / "b" / "deep" / "model", folder / "c" / "model")
+    with contextlib.closing(pawl.Syncer(folder, remote="s3://my-checkpoints-bucket/s")) as syncer:
+        syncer.up()
+        assert sent_and_copied(fake, "model") == (["s/b/deep/model"], ["s/c/model"])
+        os.link(folder / "c" / "model", folder / "a" / "model")  # sorts before both
+        syncer.up()
+        assert sent_and_copied(fake, "model") == (["s/b/deep/model"], ["s/c/model", "s/a/model"])
+        when = os.stat(folder / "a" / "model").st_mtime + 1000
+        (folder / "a" / "model").write_bytes(b"n" * 1000)  # all of them are this now
+        os.utime(folder / "a" / "model", (when, when))
+        syncer.up()
+    assert {fake.state()[f"s/{name}/model"] for name in ("a", "b/deep", "c")} == {b"n" * 1000}
+
+
+def test_R158_a_population_whose_search_is_synced_to_a_bucket_sends_no_clone(
+    tmp_path: pathlib.Path, fake: Fake
+) -> None:
+    sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches", sync_period=10_000)
+    scheduler = PopulationBasedTraining(
+        time_attr="training_iteration", perturbation_interval=2, hyperparam_mutations={"x": [1, 2]}, synch=True
+    )
+    analysis = run(
+        descend, tmp_path, config={"x": tune.grid_search([1, 2]), "steps": 4}, scheduler=scheduler, sync_config=sync
+    )
+    clones = {str(path.relative_to(tmp_path)) for path in (tmp_path / "exp").glob("*/checkpoint_*_of_*/state")}
+    assert clones
+    sent, copied = sent_and_copied(fake, "_of_")
+    assert sent == [] and {f"searches/{one}" for one in clones} <= {urllib.parse.unquote(key) for key in copied}
+    for one in clones:
+        assert fake.state()[f"searches/{one}"] == (tmp_path / one).read_bytes()
+    assert all(one.status == "TERMINATED" for one in analysis.trials)
+
+
+def test_R158_a_folder_is_cloned_where_it_is(tmp_path: pathlib.Path, fake: Fake) -> None:
+    for name in ("one/checkpoint_1/model", "one/checkpoint_1/deep/more", "one/other", "two/clone/model"):
+        fake.objects[name] = Object(name.encode(), f'"{name}"', {})
+    place = "s3://my-checkpoints-bucket"
+    for _ in range(2):  # it may be repeated; what was there by that name is made anew
+        _pawl.clone_folder(f"{place}/one/checkpoint_1", f"{place}/two/clone")
+        assert {key: body for key, body in fake.state().items() if key.startswith("two/")} == {
+            "two/clone/model": b"one/checkpoint_1/model",
+            "two/clone/deep/more": b"one/checkpoint_1/deep/more",
+        }
+    assert not [row for row in fake.requests if row.startswith("GET ") and "model" in row]
+    folder = tmp_path / "one" / "deep"
+    folder.mkdir(parents=True)
+    (folder / "model").write_text("x")
+    _pawl.clone_folder(str(tmp_path / "one"), str(tmp_path / "two" / "clone"))
+    assert (tmp_path / "two" / "clone" / "deep" / "model").samefile(folder / "model")
+    for source, target, error in [
+        (f"{place}/none", f"{place}/two", pawl.NotFoundError),
+        (f"{place}/one", "s3://another/one", pawl.UnsupportedError),
+        (f"{place}/one", str(tmp_path), pawl.UnsupportedError),
+        (f"{place}/one", f"{place}/one/in", pawl.UsageError),
+        (f"{place}/one", f"{place}/one", pawl.UsageError),
+        ("hdfs://x/a", "hdfs://x/b", pawl.UnsupportedError),
+    ]:
+        with pytest.raises(error):
+            _pawl.clone_folder(source, target)
 
 
 # ---- the programs of the guide, whole

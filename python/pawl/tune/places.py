@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from .. import _checks
-from .._pawl import NotFoundError, PawlError, UsageError
+from .. import _checks, _pawl
+from .._fsspec import Fsspec, takes
+from .._pawl import ExistsError, NotFoundError, PawlError, UsageError
 from ..syncer import SyncConfig, Syncer
 
 _log = logging.getLogger("pawl")
@@ -43,9 +45,43 @@ def _fetch(folder: str, sync: SyncConfig, must: bool) -> None:
         syncer.close()
 
 
+def _place_of(folder: str, sync: SyncConfig) -> str:
+    """Where the folder is synced to."""
+    syncer = Syncer(folder, sync)
+    try:
+        return str(syncer.remote)
+    finally:
+        syncer.close()
+
+
+def _is_of_rsync(place: str) -> bool:
+    head, colon, _ = place.partition(":")
+    return "://" not in place and bool(colon) and "/" not in head
+
+
+def _is_taken(folder: str, sync: SyncConfig) -> bool:
+    """Does something lie where the experiment would be synced to? Places of rsync and of commands are not looked at."""
+    if is_experiment(folder) or not _syncs(sync) or sync.syncer != "auto":
+        return False
+    place = _place_of(folder, sync)
+    if takes(place):
+        return Fsspec(folder, place).has("experiment.json")
+    if _is_of_rsync(place):
+        return False
+    with contextlib.suppress(PawlError):  # it comes again, when the place is synced to
+        return _pawl.kind_of(place) > 0
+    return False
+
+
 def find(folder: str, sync: SyncConfig, word: str | None) -> int:
-    """How the experiment is to be opened. Fetches it where the word asks for that."""
+    """How the experiment is to be opened. Fetches it where the word asks for that. A new one is refused where one was
+    synced to: it would be written over."""
     if word is None:
+        if _is_taken(folder, sync):
+            raise ExistsError(
+                f"{_place_of(folder, sync)}: something is there already, which a new experiment would write over; "
+                'resume="AUTO" goes on with it, another name begins anew'
+            )
         return 0
     if word == "REMOTE":
         if not _syncs(sync):
@@ -53,7 +89,8 @@ def find(folder: str, sync: SyncConfig, word: str | None) -> int:
         _fetch(folder, sync, must=True)
         return _RESUME["LOCAL"]
     if word == "PROMPT":
-        return _RESUME["AUTO"] if is_experiment(folder) and _ask(folder) else 0
+        there = is_experiment(folder) or _is_taken(folder, sync)
+        return find(folder, sync, "AUTO" if there and _ask(folder) else None)
     if not is_experiment(folder) and _syncs(sync):
         _fetch(folder, sync, must=False)
     return _RESUME[word]
@@ -61,8 +98,12 @@ def find(folder: str, sync: SyncConfig, word: str | None) -> int:
 
 def _ask(folder: str) -> bool:
     if not sys.stdin.isatty():
-        raise UsageError(f'{folder} has an experiment, and resume="PROMPT" finds no terminal to ask; give "AUTO"')
-    return input(f"{folder} has an experiment. Go on with it? [Y/n] ").strip().lower() in ("", "y", "yes")
+        raise UsageError(f'{folder}: there is one already, and resume="PROMPT" finds no terminal to ask; give "AUTO"')
+    return input(f"{folder}: there is an experiment of this name. Go on with it? [Y/n] ").strip().lower() in (
+        "",
+        "y",
+        "yes",
+    )
 
 
 @dataclass(frozen=True)
