@@ -3,11 +3,11 @@
  * their request. */
 #include "forker.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "jsonx.h"
+#include "spawn.h"
 #include "tune_err.h"
 
 #define FORKER_FD 3
@@ -25,44 +26,18 @@
 
 /* ---- its process ---- */
 
-/* 0 or an errno value. In a session of its own, so that Ctrl+C does not reach it. */
+/* 0 or an errno value. */
 static int
 launch(struct forker *f, char *const argv[], char *const env[], int theirs)
 {
-	posix_spawn_file_actions_t files;
-	posix_spawnattr_t attr;
-	sigset_t none, usual;
-	int rc = posix_spawn_file_actions_init(&files);
+	const struct spawn_file files[] = {
+		{.fd = 0, .path = "/dev/null", .flags = O_RDONLY},
+		{.fd = 1, .path = "/dev/null", .flags = O_WRONLY},
+		{.fd = 2, .from = 1},
+		{.fd = FORKER_FD, .from = theirs},
+	};
 
-	if (rc != 0)
-		return rc;
-	(void)sigemptyset(&none);
-	(void)sigemptyset(&usual);
-	(void)sigaddset(&usual, SIGPIPE);
-	(void)sigaddset(&usual, SIGINT);
-	(void)sigaddset(&usual, SIGCHLD);
-	rc = posix_spawnattr_init(&attr);
-	if (rc == 0) {
-		rc = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-		if (rc == 0)
-			rc = posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
-		if (rc == 0)
-			rc = posix_spawn_file_actions_adddup2(&files, 1, 2);
-		if (rc == 0)
-			rc = posix_spawn_file_actions_adddup2(&files, theirs, FORKER_FD);
-		if (rc == 0)
-			rc = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK |
-			                                             POSIX_SPAWN_SETSIGDEF);
-		if (rc == 0)
-			rc = posix_spawnattr_setsigmask(&attr, &none);
-		if (rc == 0)
-			rc = posix_spawnattr_setsigdefault(&attr, &usual);
-		if (rc == 0)
-			rc = posix_spawnp(&f->pid, argv[0], &files, &attr, argv, env);
-		(void)posix_spawnattr_destroy(&attr);
-	}
-	(void)posix_spawn_file_actions_destroy(&files);
-	return rc;
+	return spawn_program(&f->pid, argv, env, files, 4, SPAWN_SESSION);
 }
 
 int
@@ -122,18 +97,46 @@ keep_end(struct forker *f, pid_t pid, int status)
 	return true;
 }
 
-/* One packet into text, within the time; ends are kept. False: there was none, or it was an end. */
+/* A packet and the descriptor that came with it, or -1. As recv. */
+static ssize_t
+receive(int fd, char *text, size_t nbytes, int *ret_fd)
+{
+	union {
+		struct cmsghdr head;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct iovec data = {.iov_base = text, .iov_len = nbytes};
+	struct msghdr message = {.msg_iov = &data,
+	                         .msg_iovlen = 1,
+	                         .msg_control = control.bytes,
+	                         .msg_controllen = sizeof(control.bytes)};
+	const ssize_t n = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	const struct cmsghdr *head = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+
+	*ret_fd = -1;
+	if (head != NULL && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS &&
+	    head->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(ret_fd, CMSG_DATA(head), sizeof(int));
+	return n;
+}
+
+/* One packet into text, within the time; ends are kept. False: there was none, or it was an end. ret_fd: a descriptor
+ * that came with it, the caller's; NULL = none is wanted. */
 static bool
-take(struct forker *f, int timeout_ms, char *text, size_t nbytes)
+take(struct forker *f, int timeout_ms, char *text, size_t nbytes, int *ret_fd)
 {
 	struct pollfd one = {.fd = f->fd, .events = POLLIN};
-	int pid, status;
+	int pid, status, fd;
 	ssize_t n;
 
 	text[0] = '\0';
 	if (f->fd < 0 || poll(&one, 1, timeout_ms) <= 0)
 		return false;
-	n = recv(f->fd, text, nbytes - 1, MSG_DONTWAIT);
+	n = receive(f->fd, text, nbytes - 1, &fd);
+	if (ret_fd != NULL)
+		*ret_fd = fd;
+	else if (fd >= 0)
+		(void)close(fd);
 	if (n <= 0) {
 		if (n == 0 || (errno != EINTR && errno != EAGAIN))
 			give_up(f);
@@ -163,7 +166,7 @@ forker_hear(struct forker *f)
 	char text[FORKER_PACKET];
 
 	do
-		(void)take(f, 0, text, sizeof(text));
+		(void)take(f, 0, text, sizeof(text), NULL);
 	while (f->fd >= 0 && text[0] != '\0');
 }
 
@@ -201,11 +204,11 @@ ask(struct forker *f, char *const env[], const int fds[3])
 }
 
 bool
-forker_start(struct forker *f, char *const env[], const int fds[3], pid_t *ret)
+forker_start(struct forker *f, char *const env[], const int fds[3], pid_t *ret, int *ret_pidfd)
 {
 	const double until = now_ms() + FORKER_LOAD_MS;
 	char text[FORKER_PACKET];
-	int pid;
+	int pid, fd = -1;
 
 	if (f->fd < 0 || !ask(f, env, fds))
 		return false;
@@ -216,38 +219,81 @@ forker_start(struct forker *f, char *const env[], const int fds[3], pid_t *ret)
 			give_up(f); /* a late answer would be taken for that of another request */
 			return false;
 		}
-		if (!take(f, (int)left + 1, text, sizeof(text)))
+		if (!take(f, (int)left + 1, text, sizeof(text), &fd)) {
+			if (fd >= 0)
+				(void)close(fd);
 			continue;
-		if (sscanf(text, "pid %d", &pid) != 1)
-			return false;
-		*ret = (pid_t)pid;
-		return true;
+		}
+		if (sscanf(text, "pid %d", &pid) == 1) {
+			*ret = (pid_t)pid;
+			*ret_pidfd = fd;
+			return true;
+		}
+		if (fd >= 0)
+			(void)close(fd);
+		return false;
 	}
 	return false;
 }
 
-/* Gone, or a process that nobody waits for: whoever has inherited it may never do that. */
+/* State, process group and session of a process. False: there is none of that number. */
 static bool
-is_gone(pid_t pid)
+look_at(const char *pid, char *ret_state, long *ret_group, long *ret_session)
 {
 	char path[40], text[512], *after;
 	ssize_t n;
 	int fd;
 
-	(void)snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+	(void)snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return kill(pid, 0) != 0 && errno == ESRCH;
-	n = read(fd, text, sizeof(text) - 1);
-	(void)close(fd);
+	n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
+	if (fd >= 0)
+		(void)close(fd);
 	text[n > 0 ? n : 0] = '\0';
 	after = strrchr(text, ')'); /* of its name, which may hold anything */
-	return after != NULL && (strncmp(after, ") Z", 3) == 0 || strncmp(after, ") X", 3) == 0);
+	return after != NULL && sscanf(after + 1, " %c %*d %ld %ld", ret_state, ret_group, ret_session) == 3;
+}
+
+/* Gone, or a process that nobody waits for: whoever has inherited it may never do that. Or somebody else's: the
+ * forker's own number, which is that of its session, is kept until forker_close. */
+static bool
+is_gone(const struct forker *f, pid_t pid)
+{
+	char name[24], state;
+	long group, session;
+
+	(void)snprintf(name, sizeof(name), "%ld", (long)pid);
+	return !look_at(name, &state, &group, &session) || session != (long)f->pid || state == 'Z' || state == 'X';
 }
 
 bool
-forker_has_ended(struct forker *f, pid_t pid, int *ret_status)
+forker_has_group(struct forker *f, pid_t group)
 {
+	struct dirent *entry;
+	bool found = false;
+	DIR *dir;
+
+	forker_hear(f);
+	if (f->fd >= 0)
+		return true; /* it waits for none of its processes before it is told to */
+	dir = opendir("/proc");
+	while (!found && dir != NULL && (entry = readdir(dir)) != NULL) {
+		long its, session;
+		char state;
+
+		found = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
+		        look_at(entry->d_name, &state, &its, &session) && its == (long)group && session == (long)f->pid;
+	}
+	if (dir != NULL)
+		(void)closedir(dir);
+	return found;
+}
+
+bool
+forker_has_ended(struct forker *f, pid_t pid, int pidfd, int *ret_status)
+{
+	struct pollfd one = {.fd = pidfd, .events = POLLIN};
+
 	forker_hear(f);
 	for (size_t i = 0; i < f->n_ends; i++)
 		if (f->ends[i].pid == pid) {
@@ -255,17 +301,17 @@ forker_has_ended(struct forker *f, pid_t pid, int *ret_status)
 			return true;
 		}
 	*ret_status = -1;
-	return f->fd < 0 && is_gone(pid);
+	return f->fd < 0 && (pidfd >= 0 ? poll(&one, 1, 0) > 0 : is_gone(f, pid));
 }
 
 void
-forker_wait(struct forker *f, pid_t pid, int timeout_ms)
+forker_wait(struct forker *f, pid_t pid, int pidfd, int timeout_ms)
 {
 	const double until = now_ms() + timeout_ms;
 	const struct timespec slice = {.tv_nsec = 2000000};
 	int status;
 
-	while (!forker_has_ended(f, pid, &status) && now_ms() < until)
+	while (!forker_has_ended(f, pid, pidfd, &status) && now_ms() < until)
 		(void)nanosleep(&slice, NULL);
 }
 

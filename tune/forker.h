@@ -5,11 +5,14 @@
  *
  *     to it     fork {"env": ["NAME=value", ..]}   with three descriptors: the trial's channel, standard output, error
  *               reap PID                           that process may be waited for, which frees its number
- *     from it   pid PID                            it runs, in a process group of its own
+ *     from it   pid PID                            it runs, in a process group of its own; with a descriptor of the process
+ *                                                  (pidfd_open), where the system has them
  *               no WHY                             it does not
  *               over PID STATUS                    it has ended, and is still to be waited for; as waitpid has the status
  *
- * It ends at the end of the socket. When it has gone itself, its processes live on; how they end is not known then.
+ * It ends at the end of the socket. When it has gone itself, its processes live on; how they end is not known then, and whoever
+ * inherits them may free their numbers at any time: that one has ended is believed by its descriptor, and a number only while
+ * a process of the forker's session has it.
  */
 #ifndef PAWL_TUNE_FORKER_H
 #define PAWL_TUNE_FORKER_H
@@ -35,14 +38,16 @@ struct forker {
 
 int forker_open(struct forker *ret, char *const argv[], char *const env[], struct pawl_error *err);
 /* False: it cannot, and the trial is to be started without it; after too long an answer it is given up. The descriptors stay
- * the caller's. */
-bool forker_start(struct forker *f, char *const env[], const int fds[3], pid_t *ret);
+ * the caller's. *ret_pidfd: of the process, the caller's; -1: none. */
+bool forker_start(struct forker *f, char *const env[], const int fds[3], pid_t *ret, int *ret_pidfd);
 /* Takes what it has said. */
 void forker_hear(struct forker *f);
-/* Has the process ended? Its status; -1: not known. */
-bool forker_has_ended(struct forker *f, pid_t pid, int *ret_status);
+/* Has the process ended? Its status; -1: not known. pidfd: as forker_start gave it, -1 = none. */
+bool forker_has_ended(struct forker *f, pid_t pid, int pidfd, int *ret_status);
+/* Is there a process of its process group that the forker has made? Else the number may be somebody else's. */
+bool forker_has_group(struct forker *f, pid_t group);
 /* Waits for its end, for so long. */
-void forker_wait(struct forker *f, pid_t pid, int timeout_ms);
+void forker_wait(struct forker *f, pid_t pid, int pidfd, int timeout_ms);
 void forker_reap(struct forker *f, pid_t pid);
 void forker_close(struct forker *f);
 

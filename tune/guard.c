@@ -2,21 +2,19 @@
 /*
  * guard: see guard.h. Called by runner.c. The guard is a small shell program that reads the numbers of process groups
  * from a socket; its end means that the runner is gone. Not a fork of this process: that may be a Python with
- * gigabytes, of which a fork would keep every page alive that is changed later. It is in a session of its own, so that
- * Ctrl+C does not reach it.
+ * gigabytes, of which a fork would keep every page alive that is changed later.
  */
 #include "guard.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "spawn.h"
 #include "tune_err.h"
 
 static const char program[] = "trap '' HUP INT QUIT TERM PIPE\n"
@@ -33,36 +31,17 @@ static const char program[] = "trap '' HUP INT QUIT TERM PIPE\n"
 static int
 start(struct guard *g, int theirs, int lock)
 {
-	char sh[] = "sh", c[] = "-c", text[sizeof(program)], name[] = "pawl-guard", path[] = "PATH=/usr/bin:/bin";
+	char sh[] = "/bin/sh", c[] = "-c", text[sizeof(program)], name[] = "pawl-guard", path[] = "PATH=/usr/bin:/bin";
 	char *argv[] = {sh, c, text, name, NULL}, *env[] = {path, NULL};
-	posix_spawn_file_actions_t files;
-	posix_spawnattr_t attr;
-	sigset_t none;
-	int rc = posix_spawn_file_actions_init(&files);
+	const struct spawn_file files[] = {
+		{.fd = 0, .from = theirs},
+		{.fd = 1, .path = "/dev/null", .flags = O_WRONLY},
+		{.fd = 2, .from = 1},
+		{.fd = 3, .from = lock},
+	};
 
-	if (rc != 0)
-		return rc;
 	memcpy(text, program, sizeof(program));
-	(void)sigemptyset(&none);
-	rc = posix_spawnattr_init(&attr);
-	if (rc == 0) {
-		rc = posix_spawn_file_actions_adddup2(&files, theirs, 0);
-		if (rc == 0)
-			rc = posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
-		if (rc == 0)
-			rc = posix_spawn_file_actions_adddup2(&files, 1, 2);
-		if (rc == 0 && lock >= 0)
-			rc = posix_spawn_file_actions_adddup2(&files, lock, 3);
-		if (rc == 0)
-			rc = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
-		if (rc == 0)
-			rc = posix_spawnattr_setsigmask(&attr, &none);
-		if (rc == 0)
-			rc = posix_spawn(&g->pid, "/bin/sh", &files, &attr, argv, env);
-		(void)posix_spawnattr_destroy(&attr);
-	}
-	(void)posix_spawn_file_actions_destroy(&files);
-	return rc;
+	return spawn_program(&g->pid, argv, env, files, lock >= 0 ? 4 : 3, SPAWN_SESSION);
 }
 
 int

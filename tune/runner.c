@@ -398,7 +398,9 @@ listen_all(struct tune_runner *r, int wait_ms, struct pawl_error *err)
 
 		/* A closed channel is always readable; a process that closed it is heard of by its end. */
 		fds[2 * i] = (struct pollfd){.fd = p->channel.ended ? -1 : p->channel.fd, .events = POLLIN};
-		fds[2 * i + 1] = (struct pollfd){.fd = p->pidfd, .events = POLLIN};
+		/* While there is a forker, it tells. */
+		fds[2 * i + 1] =
+			(struct pollfd){.fd = p->forked && r->forker.fd >= 0 ? -1 : p->pidfd, .events = POLLIN};
 	}
 	fds[2 * r->n] = (struct pollfd){.fd = r->forker.fd, .events = POLLIN};
 	if (poll(fds, (nfds_t)r->n * 2 + 1, wait_ms) < 0 && errno != EINTR)

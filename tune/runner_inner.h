@@ -28,7 +28,7 @@ enum phase { PHASE_RUNNING, PHASE_LEAVING, PHASE_TERM, PHASE_KILL };
 struct process {
 	uint32_t trial;
 	pid_t pid; /* and its process group */
-	int pidfd; /* or -1: the system has none, or somebody else has forked it */
+	int pidfd; /* or -1: the system has none */
 	bool forked; /* by the forker, which tells how it ends */
 	struct channel channel;
 	struct share share;

@@ -2,21 +2,19 @@
 /*
  * runner_start: how the process of a trial begins: its environment, its files, and then a program of its own or a fork
  * of what the trials have in common; see runner_inner.h. Called by runner_trial.c; calls the experiment, channel,
- * forker, command. What a trial finds is described in docs/tune.md.
+ * forker, spawn, command. What a trial finds is described in docs/tune.md.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "jsonx.h"
 #include "runner_inner.h"
+#include "spawn.h"
 #include "tune_err.h"
 
 #define TRIAL_FD 3 /* the channel, in the trial */
@@ -76,51 +74,18 @@ make_environment(struct tune_runner *r, const struct tune_start *start, const st
 static int
 spawn(struct process *p, char *const argv[], char *const env[], int theirs, const char *out)
 {
-	posix_spawn_file_actions_t files;
-	posix_spawnattr_t attr;
-	sigset_t none, usual;
-	int rc = posix_spawn_file_actions_init(&files);
+	const int flags = O_WRONLY | O_CREAT | O_APPEND;
+	const struct spawn_file files[] = {
+		{.fd = 0, .path = "/dev/null", .flags = O_RDONLY},
+		{.fd = 1, .path = out, .flags = flags},
+		{.fd = 2, .path = p->errors, .flags = flags},
+		{.fd = TRIAL_FD, .from = theirs},
+	};
+	const int rc = spawn_program(&p->pid, argv, env, files, 4, SPAWN_GROUP);
 
-	if (rc != 0)
-		return rc;
-	(void)sigemptyset(&none);
-	(void)sigemptyset(&usual);
-	(void)sigaddset(&usual, SIGPIPE);
-	(void)sigaddset(&usual, SIGINT);
-	rc = posix_spawnattr_init(&attr);
-	if (rc == 0) {
-		const int flags = O_WRONLY | O_CREAT | O_APPEND;
-
-		rc = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-		if (rc == 0)
-			rc = posix_spawn_file_actions_addopen(&files, 1, out, flags, 0666);
-		if (rc == 0)
-			rc = posix_spawn_file_actions_addopen(&files, 2, p->errors, flags, 0666);
-		if (rc == 0)
-			rc = posix_spawn_file_actions_adddup2(&files, theirs, TRIAL_FD);
-		if (rc == 0)
-			rc = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
-			                                             POSIX_SPAWN_SETSIGDEF);
-		if (rc == 0)
-			rc = posix_spawnattr_setsigmask(&attr, &none);
-		if (rc == 0)
-			rc = posix_spawnattr_setsigdefault(&attr, &usual);
-		if (rc == 0)
-			rc = posix_spawnp(&p->pid, argv[0], &files, &attr, argv, env);
-		(void)posix_spawnattr_destroy(&attr);
-	}
-	(void)posix_spawn_file_actions_destroy(&files);
+	if (rc == 0)
+		p->pidfd = spawn_watch(p->pid);
 	return rc;
-}
-
-static void
-watch_end(struct process *p)
-{
-#ifdef SYS_pidfd_open
-	p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0);
-	if (p->pidfd >= 0)
-		(void)fcntl(p->pidfd, F_SETFD, FD_CLOEXEC);
-#endif
 }
 
 /* Without a program of its own, by the process that has loaded everything; false: that one cannot. */
@@ -130,7 +95,7 @@ fork_one(struct tune_runner *r, struct process *p, char *const env[], int theirs
 	const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
 	const int fds[3] = {theirs, open(out, flags, 0666), open(p->errors, flags, 0666)};
 
-	p->forked = fds[1] >= 0 && fds[2] >= 0 && forker_start(&r->forker, env, fds, &p->pid);
+	p->forked = fds[1] >= 0 && fds[2] >= 0 && forker_start(&r->forker, env, fds, &p->pid, &p->pidfd);
 	for (size_t i = 1; i < 3; i++)
 		if (fds[i] >= 0)
 			(void)close(fds[i]);
@@ -165,8 +130,6 @@ process_launch(struct tune_runner *r, struct process *p, const struct tune_start
 			                               argv.items[0])
 			                   : tune_fail_sys(why, sys, "run: %.200s", argv.items[0]);
 	}
-	if (rc == 0 && !p->forked)
-		watch_end(p);
 	if (theirs >= 0)
 		(void)close(theirs);
 	strings_clear(&argv);

@@ -16,7 +16,6 @@
 #include "runner_inner.h"
 #include "tune_err.h"
 
-#define TRIAL_FD 3          /* the channel, in the trial */
 #define TRIAL_TAIL 2000     /* bytes of its standard error that a failure quotes from */
 #define TRIAL_DROP_MS 10000 /* until a killed process is gone */
 #define TRIAL_IGNORES 2     /* reports after the verdict; one may have been on its way */
@@ -105,9 +104,12 @@ process_start(struct tune_runner *r, const struct tune_start *start, const struc
 	return rc == 0 ? tune_experiment_runs(r->e, p->trial, p->pid, host, err) : rc;
 }
 
+/* Nobody else's: the number of a process that we, or the forker, have not waited for is not given away. */
 static void
-signal_group(const struct process *p, int number)
+signal_group(struct tune_runner *r, const struct process *p, int number)
 {
+	if (p->forked && !forker_has_group(&r->forker, p->pid))
+		return;
 	if (kill(-p->pid, number) != 0)
 		(void)kill(p->pid, number);
 }
@@ -117,11 +119,11 @@ process_press(struct tune_runner *r, struct process *p)
 {
 	p->lost = p->lost || (p->asked && !p->told && p->failure == NULL);
 	if (p->phase <= PHASE_LEAVING) {
-		signal_group(p, SIGTERM);
+		signal_group(r, p, SIGTERM);
 		p->phase = PHASE_TERM;
 		p->deadline = runner_now() + r->grace_s;
 	} else {
-		signal_group(p, SIGKILL);
+		signal_group(r, p, SIGKILL);
 		p->phase = PHASE_KILL;
 		p->deadline = 0;
 	}
@@ -140,10 +142,10 @@ process_ask(struct tune_runner *r, struct process *p)
 void
 process_drop(struct tune_runner *r, struct process *p)
 {
-	signal_group(p, SIGKILL);
+	signal_group(r, p, SIGKILL);
 	guard_remove(&r->guard, p->pid);
 	if (p->forked) {
-		forker_wait(&r->forker, p->pid, TRIAL_DROP_MS);
+		forker_wait(&r->forker, p->pid, p->pidfd, TRIAL_DROP_MS);
 		forker_reap(&r->forker, p->pid);
 	}
 	while (!p->forked && waitpid(p->pid, NULL, 0) < 0 && errno == EINTR)
@@ -395,7 +397,7 @@ process_has_gone(struct tune_runner *r, const struct process *p)
 	int status;
 
 	if (p->forked)
-		return forker_has_ended(&r->forker, p->pid, &status);
+		return forker_has_ended(&r->forker, p->pid, p->pidfd, &status);
 	return waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 ? info.si_pid != 0
 	                                                                            : errno == ECHILD;
 }
@@ -464,11 +466,10 @@ process_end(struct tune_runner *r, struct process *p, struct pawl_error *err)
 	/* What it said last; a channel that somebody else still holds open gives up what there is. */
 	for (int turn = 0; rc == 0 && !p->channel.ended && turn < 16; turn++)
 		rc = process_hear(r, p, err);
-	/* Before it is taken away, so that its number cannot have become somebody else's. */
-	(void)kill(-p->pid, SIGKILL);
+	signal_group(r, p, SIGKILL); /* what it has left behind; before it is taken away, which frees its number */
 	guard_remove(&r->guard, p->pid);
 	if (p->forked) {
-		(void)forker_has_ended(&r->forker, p->pid, &status);
+		(void)forker_has_ended(&r->forker, p->pid, p->pidfd, &status);
 		forker_reap(&r->forker, p->pid);
 	}
 	while (!p->forked && waitpid(p->pid, &status, 0) < 0 && errno == EINTR)

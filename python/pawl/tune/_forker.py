@@ -78,6 +78,17 @@ class _Forker:
         with contextlib.suppress(OSError):
             self._control.send(text.encode())
 
+    def _tell_start(self, pid: int) -> None:
+        """With a descriptor of the process: its number may be another one's when this process is gone."""
+        try:
+            fd = os.pidfd_open(pid)
+        except (OSError, AttributeError):  # none, or no room for one more
+            self._say(f"pid {pid}")
+            return
+        with contextlib.suppress(OSError):
+            socket.send_fds(self._control, [f"pid {pid}".encode()], [fd])
+        os.close(fd)
+
     def _tell_ends(self) -> None:
         for pid in list(self._children):
             found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -120,7 +131,7 @@ class _Forker:
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         self._children.add(pid)
-        self._say(f"pid {pid}")
+        self._tell_start(pid)
 
     def _be(self, env: list[str], fds: list[int]) -> NoReturn:
         """The trial, from here to its end."""
