@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import signal
@@ -13,10 +14,21 @@ from typing import Any
 
 import pytest
 from frameworks import run
+from object_env import keys_for
+from s3_fake import Fake
 from test_ray import QUIET
 
 import pawl
 from pawl import tune
+
+
+def facts_of(out: str) -> dict[str, Any]:
+    """What a worker has told, an object a line."""
+    found: dict[str, Any] = {}
+    for line in out.splitlines():
+        if line.startswith("{"):
+            found |= json.loads(line)
+    return found
 
 
 def test_R106_R107_R110_R115_R116_R122_R125_R133_a_cluster_that_loses_processes_nodes_and_its_driver(
@@ -26,10 +38,7 @@ def test_R106_R107_R110_R115_R116_R122_R125_R133_a_cluster_that_loses_processes_
     # with a name that leaves room for those of sockets.
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as own:
         out = run("ray", "tune_ray_worker.py", tmp_path, seconds=600.0, **QUIET, RAY_TMPDIR=own)
-    facts: dict[str, Any] = {}
-    for line in out.splitlines():
-        if line.startswith("{"):
-            facts |= json.loads(line)
+    facts = facts_of(out)
     rows = facts["killed"]
     assert sorted(rows) == ["1", "2"]
     for (
@@ -48,13 +57,38 @@ def test_R106_R107_R110_R115_R116_R122_R125_R133_a_cluster_that_loses_processes_
     assert facts["remote"] == 6
 
 
+def test_R158_clones_of_trials_in_a_bucket_are_copied_there_and_a_trial_that_hangs_starts_again(
+    tmp_path: pathlib.Path,
+) -> None:
+    """The loser goes on from files of its own, which the bucket made; a process that is stopped is named."""
+    with (
+        contextlib.closing(Fake()) as fake,
+        tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as own,
+    ):
+        env = {**QUIET, "RAY_TMPDIR": own, **keys_for(fake.endpoint)}
+        facts = facts_of(run("ray", "tune_ray_clones_worker.py", tmp_path, seconds=600.0, **env))
+        kept = fake.state()
+        copied = [
+            row
+            for row, headers in zip(fake.requests, fake.headers, strict=True)
+            if row.startswith("PUT ") and "x-amz-copy-source" in headers
+        ]
+    assert facts["population"] == [[4, "TERMINATED"]] * 2
+    winner, loser = facts["ids"]
+    clones = [start for start in facts["starts"] if start[0] != start[3]]
+    assert clones and all(start in ([loser, ["deep"], step, winner] for step in (2, 4)) for start in clones)
+    places = [key for key in kept if "_of_" in key and key.endswith("/deep/state")]
+    assert places and all(json.loads(kept[place]) in ([2, winner], [4, winner]) for place in places)
+    assert all(any(place.split("/")[-3] in row for row in copied) for place in places)
+    assert facts["begun"] is True
+    status, words, (pid, host) = facts["hung"]
+    assert status == "TERMINATED" and words == f"no sign of life for 15 s (process {pid} on {host})"
+
+
 def test_R105_R107_pauses_and_clones_of_ray_tune_itself_are_checkpoints_of_pawl(tmp_path: pathlib.Path) -> None:
     quiet = {**QUIET, "RAY_AIR_NEW_OUTPUT": "0"}
     out = run("ray", "tune_peer_worker.py", tmp_path, seconds=600.0, **quiet)
-    facts: dict[str, Any] = {}
-    for line in out.splitlines():
-        if line.startswith("{"):
-            facts |= json.loads(line)
+    facts = facts_of(out)
     # Of each start that was not the first: is the checkpoint its own, of which step, is it whole?
     assert sorted(facts["population"]) == [[False, 2, True], [True, 2, True]]
     assert facts["population steps"] == [3, 3]

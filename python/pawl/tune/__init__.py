@@ -35,6 +35,7 @@ from .session import (
     get_trial_id,
     get_trial_name,
     get_trial_resources,
+    heartbeat,
     is_session_enabled,
     report,
 )
@@ -88,6 +89,7 @@ __all__ = [
     "get_trial_name",
     "get_trial_resources",
     "grid_search",
+    "heartbeat",
     "init",
     "is_session_enabled",
     "lograndint",

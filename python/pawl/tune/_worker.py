@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import session, space, trainable
+from . import elsewhere, session, space, trainable
 from .trainable import PAYLOAD, Job
 
 
@@ -72,7 +72,10 @@ def run(job: Job, channel: session.Channel) -> None:
     context = session.TrialContext(
         job.experiment, env["PAWL_TUNE_TRIAL"], env["PAWL_TUNE_ID"], env["PAWL_TUNE_FOLDER"], job.resources
     )
-    here = session.Session(channel, context, _config(job), env.get("PAWL_TUNE_CHECKPOINT") or job.restore)
+    checkpoint = env.get("PAWL_TUNE_CHECKPOINT") or job.restore
+    if checkpoint:
+        elsewhere.bring(checkpoint)  # a trial of a cluster may have left it at another place
+    here = session.Session(channel, context, _config(job), checkpoint)
     session.enter(here)
     if trainable.is_class(job.trainable.trainable):
         _class(job, here)

@@ -81,6 +81,7 @@ def run(
     *,
     seed: int = 0,
     grace_s: float = 30.0,
+    heartbeat_s: float = 0.0,
     env: Mapping[str, str] | None = None,
     engine: str | None = None,
     fork: bool = True,
@@ -91,7 +92,8 @@ def run(
     ``engine``: "local": of this machine; "ray": an actor of the Ray cluster that this process has joined; None: "ray"
     where it has joined one. ``fork``: what the trials need is loaded once, and each is a fork of that (trials with a
     gpu are not). ``allow_pickle``: what Trainable.save_checkpoint returns may hold values that a state cannot; they are
-    pickled, and pickles are read.
+    pickled, and pickles are read. ``heartbeat_s``: a trial that says nothing for so long (no report, no checkpoint, no
+    tune.heartbeat()) has failed, is ended and may start again; 0: no limit.
 
     ``run_or_experiment``: a function of the configuration that calls tune.report, or a subclass of tune.Trainable.
     ``config``: values, and what values are drawn from (tune.uniform, tune.choice, tune.grid_search, ...); every grid

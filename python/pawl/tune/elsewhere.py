@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of trials that lie at another place (``upload_dir``) and not here: here a folder with one note in it
-stands for each, which the experiment keeps, clones and removes as it does with others."""
+stands for each, which the experiment keeps, clones and removes as it does with others. A clone's note is that of its
+donor, until the clone has files of its own there (``copy``)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import json
 import os
 import uuid
 
-from .. import _checks, _files
+from .. import _checks, _files, _pawl
 from .._pawl import UnsupportedError
 from ..syncer import SyncConfig, Syncer
 
@@ -44,13 +45,38 @@ def fetch(sync: SyncConfig, place: str, folder: str) -> None:
 
 def stand_in(folder: str, place: str, sync: SyncConfig) -> None:
     """Makes the folder that stands for a checkpoint."""
-    command = sync.syncer if isinstance(sync.syncer, str) else None
     above, name = os.path.split(folder)
     partial = os.path.join(above, f".{name}.{uuid.uuid4().hex[:8]}.partial")
     os.mkdir(partial)
-    with open(os.path.join(partial, NOTE), "w", encoding="utf-8") as file:
-        json.dump({"place": place, "syncer": command, "shell": sync.shell}, file)
+    _write(partial, place, sync)
     _files.publish(partial, folder)
+
+
+def copies(sync: SyncConfig) -> bool:
+    """Can the place copy by itself? Commands and functions cannot be asked for that."""
+    return sync.upload_dir is not None and sync.syncer == "auto"
+
+
+def copy(folder: str, place: str, sync: SyncConfig) -> None:
+    """Gives a clone its own files at a place: links, or copies that the server makes. What stands for it says so then.
+    Where that cannot be had it stays what it is, a note of where its donor's files are."""
+    note = note_of(folder)
+    if note is None or note["place"] == place:
+        return
+    try:
+        _pawl.clone_folder(str(note["place"]), place)
+    except UnsupportedError:
+        return
+    _write(folder, place, sync)
+
+
+def _write(folder: str, place: str, sync: SyncConfig) -> None:
+    """The note, replaced as a whole."""
+    command = sync.syncer if isinstance(sync.syncer, str) else None
+    path = os.path.join(folder, NOTE)
+    with open(path + ".tmp", "w", encoding="utf-8") as file:
+        json.dump({"place": place, "syncer": command, "shell": sync.shell}, file)
+    os.replace(path + ".tmp", path)
 
 
 def note_of(folder: str) -> dict[str, object] | None:

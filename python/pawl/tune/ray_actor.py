@@ -43,6 +43,7 @@ class Start:
     id: str
     config: str
     checkpoint: str | None  # a name in its folder
+    place: str | None  # where that lies, if not in the experiment's folder
     given: str | None  # a folder that all trials begin with
     iteration: int
     env: Mapping[str, str]
@@ -96,8 +97,8 @@ class Actor:
         self._how = self._choose(local, start)
         os.makedirs(self._folder, exist_ok=True)
         self._from = None if start.checkpoint is None else os.path.join(self._folder, start.checkpoint)
-        if self._from is not None and self._how == "remote":
-            self._fetch(start, self._from)
+        if self._from is not None and start.place is not None and self._how != "shared":
+            self._fetch(start, start.place, self._from)
         if self._from is None and start.given is not None:
             self._from = start.given if self._how == "shared" else os.path.join(self._folder, ".given")
         address = get_node_ip_address()
@@ -115,9 +116,9 @@ class Actor:
             )
         return "copied" if start.sync.upload_dir is None else "remote"
 
-    def _fetch(self, start: Start, target: str) -> None:
+    def _fetch(self, start: Start, place: str, target: str) -> None:
         partial = os.path.join(self._folder, f".{os.path.basename(target)}.{uuid.uuid4().hex[:8]}.partial")
-        elsewhere.fetch(start.sync, elsewhere.place_of(start.sync, start.local, start.name, target), partial)
+        elsewhere.fetch(start.sync, place, partial)
         _files.publish(partial, target)
 
     def files(self, name: str) -> list[tuple[str, int]]:

@@ -9,6 +9,7 @@ of ``talk`` bring what it says, one at a time; then the actor is killed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -25,6 +26,7 @@ from .._pawl import PawlError, UsageError
 from ..syncer import Syncer
 from . import _json, elsewhere, ray_actor
 from .ray_actor import About, Start
+from .ray_clones import Clones
 from .spec import Plan
 
 try:
@@ -58,9 +60,10 @@ class _Trial:
     """A trial that runs."""
 
     number: int
-    actor: Any
     folder: str
     checkpoint: str | None
+    place: str | None = None  # where that lies, if it is not here
+    actor: Any = None  # none yet: what it begins with is being copied
     about: About | None = None
     call: Any = None  # of Ray, that brings what comes next
     work: Future[None] | None = None  # of a thread here, after which then() is called
@@ -69,6 +72,7 @@ class _Trial:
     asked: bool = False  # to save and end at its next report
     told: bool = False  # it has its verdict
     verdict: int = 0
+    heard: float = math.inf  # when it last said something; inf: it is not to say anything now
     lost: bool = False  # what becomes of it is no failure
     failure: str | None = None
     unheard: deque[dict[str, Any]] = field(default_factory=deque)
@@ -90,6 +94,7 @@ class RayRunner:
         self._token = json.loads(_read(os.path.join(plan.folder, "experiment.json"))).get("token", plan.folder)
         self._mark = ray_actor.mark(plan.folder)
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="pawl-tune")
+        self._clones = Clones(experiment, plan, self._threads, self._notice)
         if self.room() == 0 and not plan.document["max_concurrent"]:
             raise UsageError(f"no node of the cluster has what a trial needs: {self._needs} ({_shown_nodes()})")
 
@@ -110,6 +115,9 @@ class RayRunner:
             if left <= 0:
                 return None
             self._listen(left)
+
+    def _notice(self, number: int, text: str) -> None:
+        self._events.append(("notice", number, text, "", 0, "finished", False))
 
     def stop(self, now: bool) -> None:
         self._stopping = True
@@ -151,11 +159,30 @@ class RayRunner:
             self._started_all = found == "done"
             if isinstance(found, str):
                 return
-            self._start(*found)
+            self._clones.look()
+            number, _, _, folder, _, checkpoint, _ = found
+            one = _Trial(number, os.path.abspath(folder), checkpoint)
+            self._running[number] = one
+            self._start(one, *found)
 
     def _start(
-        self, number: int, attempt: int, name: str, folder: str, config: str, checkpoint: str | None, iteration: int
+        self,
+        one: _Trial,
+        number: int,
+        attempt: int,
+        name: str,
+        folder: str,
+        config: str,
+        checkpoint: str | None,
+        iteration: int,
     ) -> None:
+        copy = self._clones.wanted(name)
+        if copy is not None:
+            again = functools.partial(self._start, one, number, attempt, name, folder, config, checkpoint, iteration)
+            one.work, one.then = copy, again
+            return
+        note = None if checkpoint is None else elsewhere.note_of(os.path.join(one.folder, checkpoint))
+        one.place = None if note is None else str(note["place"])
         row = self._experiment.trial(number)
         start = Start(
             self._mark,
@@ -165,6 +192,7 @@ class RayRunner:
             row["id"],
             config,
             checkpoint,
+            one.place,
             self._plan.given,
             iteration,
             self._plan.document.get("env", {}),
@@ -176,7 +204,7 @@ class RayRunner:
             options["resources"] = more
         if "memory" in self._needs:
             options["memory"] = int(self._needs["memory"])
-        actor = (
+        one.actor = (
             ray.remote(ray_actor.Actor)
             .options(
                 name=self._name(number, attempt),
@@ -187,9 +215,7 @@ class RayRunner:
             )
             .remote()
         )
-        one = _Trial(number, actor, os.path.abspath(folder), checkpoint)
-        one.call = actor.prepare.remote(start, self._job())
-        self._running[number] = one
+        one.call = one.actor.prepare.remote(start, self._job())
         self._events.append(("started", number, checkpoint, "", 0, "finished", False))
 
     def _job(self) -> Any:
@@ -222,7 +248,7 @@ class RayRunner:
             source = os.path.join(one.folder, name)
         elif source is not None:
             name = ".given"
-        there = about.how == "shared" or (about.how == "remote" and one.checkpoint is not None)
+        there = about.how == "shared" or one.place is not None
         if there or name is None or source is None:
             self._run(one)
             return
@@ -230,6 +256,7 @@ class RayRunner:
 
     @staticmethod
     def _run(one: _Trial) -> None:
+        one.heard = time.monotonic()
         one.actor.run.remote()
         one.call = one.actor.talk.remote(None, _TALK_SECONDS)
 
@@ -272,6 +299,8 @@ class RayRunner:
         if isinstance(found, About):
             self._begin(one, found)
             return
+        if found:
+            one.heard = time.monotonic()
         one.unheard.extend(found)
         self._take(one)
 
@@ -307,7 +336,7 @@ class RayRunner:
             try:
                 self._experiment.checkpoint(one.number, message["checkpoint"])
             except UsageError as error:  # a message that cannot be taken; the trial may go on
-                self._events.append(("notice", one.number, str(error), "", 0, "finished", False))
+                self._notice(one.number, str(error))
                 return
             self._events.append(("checkpoint", one.number, message["checkpoint"], "", 0, "finished", False))
         elif "error" in message:
@@ -349,6 +378,8 @@ class RayRunner:
         if work is None or then is None:
             return
         error = work.exception()
+        if math.isfinite(one.heard):
+            one.heard = time.monotonic()
         if error is None:
             then()
             return
@@ -402,6 +433,8 @@ class RayRunner:
                 syncer.close()
             return
         for path, size in elsewhere.files_of(source):
+            if path == elsewhere.NOTE:
+                continue
             if size < 0:
                 ray.get(one.actor.write.remote(name, path, 0, None))
                 continue
@@ -426,13 +459,20 @@ class RayRunner:
 
     def _check_times(self) -> None:
         now = time.monotonic()
+        heartbeat = float(self._spec.get("heartbeat_s") or 0)
         for one in list(self._running.values()):
+            hangs = heartbeat > 0 and now - one.heard > heartbeat and not (one.asked or one.told or one.failure)
+            if hangs and one.work is None:
+                where = f" (process {one.about.pid} on {one.about.host})" if one.about else ""
+                one.failure = f"no sign of life for {heartbeat:g} s{where}"
+                self._end(one)
+                continue
             if now >= one.deadline and one.work is None:
                 one.lost = one.lost or (one.asked and not one.told and one.failure is None)
                 self._end(one)
         budget = float(self._spec.get("time_budget_s") or 0)
         if budget > 0 and not self._stopping and self._experiment.counts()["time_s"] >= budget:
-            self._events.append(("notice", 0, f"the time budget of {budget:g} s is spent", "", 0, "finished", False))
+            self._notice(0, f"the time budget of {budget:g} s is spent")
             self.stop(False)
 
     def _end(self, one: _Trial) -> None:
@@ -469,6 +509,8 @@ def _inside(folder: str, path: str) -> str:
 
 
 def _kill(actor: Any) -> None:
+    if actor is None:
+        return
     with contextlib.suppress(RayError, ValueError):
         ray.kill(actor)
 

@@ -169,6 +169,9 @@ class Session:
             shutil.rmtree(os.path.join(self.context.trial_dir, str(self._waiting)), ignore_errors=True)
         self._waiting = name
 
+    def heartbeat(self) -> None:
+        self._channel.send({"heartbeat": 1})
+
     def is_saved(self) -> bool:
         """Has the last result a checkpoint?"""
         return self._saved
@@ -232,6 +235,11 @@ def report(_metrics: Mapping[str, Any] | float | None = None, *, checkpoint: Any
     else:
         row = {"_metric": _metrics}
     current().report({**row, **values}, checkpoint)
+
+
+def heartbeat() -> None:
+    """Says that the trial lives, where ``tune.run(heartbeat_s=...)`` waits for that between two reports."""
+    current().heartbeat()
 
 
 @contextmanager

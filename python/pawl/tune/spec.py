@@ -150,7 +150,9 @@ def may_fork(resources: Mapping[str, float]) -> bool:
     return resources.get("gpu", 0) == 0
 
 
-def again(folder: str, space_: Mapping[str, Any] | None, sync: SyncConfig) -> Plan:
+def again(
+    what: Any, folder: str, space_: Mapping[str, Any] | None, sync: SyncConfig, engine: str | None = None
+) -> Plan:
     """That of an experiment that is there. ``space_``: the one that it began with, where values are in it that JSON
     cannot hold."""
     with open(os.path.join(folder, "experiment.json"), encoding="utf-8") as file:
@@ -159,7 +161,9 @@ def again(folder: str, space_: Mapping[str, Any] | None, sync: SyncConfig) -> Pl
     if space_ is not None:
         document["space"] = space.encode(space_, objects)
     document |= {"name": os.path.basename(folder), "local_dir": os.path.dirname(folder)}
-    plan = Plan(document, folder, objects, space_ or {}, None, sync, document["resources"], engine_of(None))
+    plan = Plan(document, folder, objects, space_ or {}, None, sync, document["resources"], engine_of(engine))
+    if plan.engine == "ray":  # the document has those of a machine only
+        plan.custom = custom_of(getattr(what, "resources", None))[1]
     plan.local, plan.forks = folder, may_fork(plan.resources)
     return plan
 
@@ -205,7 +209,7 @@ def make(what: Any, o: Mapping[str, Any]) -> Plan:
             "at_end": bool(o["checkpoint_at_end"]),
         },
         "time_budget_s": _seconds(o["time_budget_s"]),
-        "heartbeat_s": 0,
+        "heartbeat_s": _checks.seconds("heartbeat_s", o["heartbeat_s"]),
         "grace_s": _checks.seconds("grace_s", o["grace_s"]),
     }
     if metric is not None:

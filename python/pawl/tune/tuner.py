@@ -38,6 +38,8 @@ class TuneConfig:
     max_concurrent_trials: int | None = None
     time_budget_s: float | timedelta | None = None
     seed: int = 0
+    engine: str | None = None
+    heartbeat_s: float = 0.0
 
 
 @dataclass
@@ -186,7 +188,7 @@ class Tuner:
     ) -> None:
         self._trainable, self._space = trainable, param_space
         self._tune, self._run = tune_config or TuneConfig(), run_config or RunConfig()
-        self._again: tuple[str, bool] | None = None
+        self._again: tuple[str, bool, str | None] | None = None
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str]) -> bool:
@@ -200,14 +202,16 @@ class Tuner:
         trainable: Any,
         resume_errored: bool = False,
         param_space: Mapping[str, Any] | None = None,
+        *,
+        engine: str | None = None,
     ) -> Tuner:
         """The experiment in a folder, to go on with; ``fit`` does it. ``param_space``: as it began, where values are in
-        it that JSON cannot hold."""
+        it that JSON cannot hold. ``engine``: as in tune.run; it may be another one than before."""
         folder = os.path.abspath(_checks.path("path", path))
         if not cls.can_restore(folder):
             raise NotFoundError(f"{folder} has no experiment to go on with")
         made = cls(trainable, param_space=param_space)
-        made._again = folder, resume_errored
+        made._again = folder, resume_errored, engine
         return made
 
     def fit(self) -> ResultGrid:
@@ -235,6 +239,8 @@ class Tuner:
             max_concurrent_trials=tune.max_concurrent_trials,
             time_budget_s=tune.time_budget_s,
             seed=tune.seed,
+            engine=tune.engine,
+            heartbeat_s=tune.heartbeat_s,
             stop=getattr(run, "stop", None),
             keep_checkpoints_num=keep.num_to_keep,
             checkpoint_score_attr=_score(keep),
@@ -248,9 +254,9 @@ class Tuner:
         )
         return ResultGrid(analysis)
 
-    def _go_on(self, folder: str, errored: bool) -> ResultGrid:
+    def _go_on(self, folder: str, errored: bool, engine: str | None) -> ResultGrid:
         sync = getattr(self._run, "sync_config", None) or SyncConfig()
-        plan = spec.again(folder, self._space, sync)
+        plan = spec.again(self._trainable, folder, self._space, sync, engine)
         searcher = search.Closed() if plan.document["search"] == "given" else search.Search()
         word = places.find(folder, sync, "ERRORED_ONLY" if errored else "LOCAL")
         progress = Progress(getattr(self._run, "verbose", 1), plan)

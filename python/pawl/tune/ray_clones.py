@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clones of checkpoints that lie in ``upload_dir`` and not here: each gets files of its own there, which the place
+makes by itself (R158). Called by ray_engine; copies by elsewhere.copy, on threads.
+
+A clone begins as a note of its donor's files. Until it has its own, its donor is pinned: neither of the two starts
+again, since a start is what may write a checkpoint of the same name anew. Nothing else removes files there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+
+from .. import _pawl
+from .._pawl import PawlError
+from . import elsewhere
+from .spec import Plan
+
+
+class Clones:
+    """``tell``: what went wrong, for people, with the number of the trial. Called on a thread."""
+
+    def __init__(
+        self, experiment: _pawl.Experiment, plan: Plan, threads: Executor, tell: Callable[[int, str], None]
+    ) -> None:
+        self._experiment, self._plan, self._threads, self._tell = experiment, plan, threads, tell
+        self._is_on = elsewhere.copies(plan.sync) and plan.document.get("scheduler", {}).get("type") == "pbt"
+        self._seen: set[str] = set()
+        self._busy: dict[str, tuple[Future[None], set[str]]] = {}  # by the clone's place: the copy, whose trials wait
+
+    def look(self) -> None:
+        """Begins the copies of those that have come since."""
+        for number in range(self._experiment.counts()["trials"] if self._is_on else 0):
+            row = self._experiment.trial(number)
+            name, checkpoint = row["name"], row["checkpoint"]
+            folder = os.path.join(self._plan.folder, name, str(checkpoint))
+            if checkpoint is None or folder in self._seen:
+                continue
+            self._seen.add(folder)
+            note = elsewhere.note_of(folder)
+            place = self.place_of(name, checkpoint)
+            if note is None or note["place"] == place:
+                continue
+            donor = str(note["place"]).partition("?")[0].rstrip("/").split("/")[-2:-1]
+            work = self._threads.submit(self._copy, number, folder, place)
+            self._busy[place] = work, {name, *donor}
+
+    def place_of(self, trial: str, checkpoint: str) -> str:
+        return elsewhere.place_of(self._plan.sync, self._plan.local or self._plan.folder, trial, checkpoint)
+
+    def _copy(self, number: int, folder: str, place: str) -> None:
+        try:
+            elsewhere.copy(folder, place, self._plan.sync)
+        except (PawlError, OSError) as error:  # it still has its donor's
+            self._tell(number, f"{os.path.basename(folder)} was not copied at its place: {error}")
+
+    def wanted(self, trial: str) -> Future[None] | None:
+        """A copy that is to end before this trial starts."""
+        for place, (work, trials) in list(self._busy.items()):
+            if work.done():
+                del self._busy[place]
+            elif trial in trials:
+                return work
+        return None
