@@ -23,6 +23,8 @@ from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[impor
 from s3_servers import BUILD
 
 import pawl
+from pawl import tune
+from pawl.tune import places
 
 SUITE = """
 import ctypes, sys
@@ -409,3 +411,15 @@ def test_P2_killed_at_any_call_the_run_goes_on(n: int, tmp_path: pathlib.Path) -
         m.save(3, {"step": 3}, wait=True)
         assert m.latest_step() == 3
         assert 1 in m.all_steps()
+
+
+def test_R128_a_new_experiment_does_not_write_over_one_that_fsspec_finds(tmp_path: pathlib.Path) -> None:
+    sync = tune.SyncConfig(upload_dir="memory://searches")
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file("/searches/exp/experiment.json", b"{}")
+    try:
+        with pytest.raises(pawl.ExistsError, match="memory://searches/exp: something is there"):
+            tune.run(print, name="exp", local_dir=tmp_path, sync_config=sync)
+        assert places.find(str(tmp_path / "other"), sync, None) == 0
+    finally:
+        memory.rm("/searches", recursive=True)
