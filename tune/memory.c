@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory: see memory.h. Called by runner.c. From /proc, which needs no rights: a limit by control groups would need a
- * group that this process may divide, and a limit of the address space counts what is never touched.
+ * memory: see memory.h. Called by runner.c. From /proc, which needs no rights: control groups (cgroup.h) may not be to
+ * be had, and a limit of the address space counts what is never touched.
  */
 #include "memory.h"
 

@@ -160,6 +160,8 @@ set_up(struct tune_runner *r, const struct tune_runner_opts *opts, struct pawl_e
 	r->heartbeat_s = number_of(spec, "heartbeat_s", 0);
 	r->budget_s = number_of(spec, "time_budget_s", 0);
 	slots_init(&r->slots, opts->cpus, opts->gpus, getenv("CUDA_VISIBLE_DEVICES"));
+	if (r->memory_bytes > 0)
+		cgroups_open(&r->cgroups, CGROUP_ROOT, CGROUP_SELF);
 	rc = slots_check(&r->slots, r->cpu, r->gpu, err);
 	if (rc == 0)
 		rc = set_command(r, opts->command, spec, err);
@@ -188,6 +190,7 @@ tune_runner_new(struct tune_experiment *e, const struct tune_runner_opts *opts, 
 	r->e = e;
 	r->guard = (struct guard)GUARD_INIT;
 	r->forker = (struct forker)FORKER_INIT;
+	r->cgroups = (struct cgroups)CGROUPS_INIT;
 	rc = set_up(r, opts != NULL ? opts : &none, err);
 	if (rc < 0)
 		tune_runner_free(r);
@@ -208,6 +211,7 @@ tune_runner_free(struct tune_runner *r)
 	if (r->forker.pid > 0)
 		guard_remove(&r->guard, r->forker.pid);
 	forker_close(&r->forker);
+	cgroups_close(&r->cgroups);
 	guard_close(&r->guard);
 	for (size_t i = 0; i < r->n_queued; i++)
 		event_clear(&r->queue[i].event);

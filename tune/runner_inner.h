@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "cgroup.h"
 #include "channel.h"
 #include "command.h"
 #include "forker.h"
@@ -29,6 +30,7 @@ struct process {
 	uint32_t trial;
 	pid_t pid; /* and its process group */
 	int pidfd; /* or -1: the system has none */
+	int group; /* of control; or -1 */
 	bool forked; /* by the forker, which tells how it ends */
 	struct channel channel;
 	struct share share;
@@ -56,6 +58,7 @@ struct tune_runner {
 	struct guard guard;
 	struct forker forker;
 	struct slots slots;
+	struct cgroups cgroups; /* where a trial has a limit of memory */
 	struct strings env;
 	json_t *run; /* arguments */
 	double cpu, gpu, grace_s, heartbeat_s, budget_s;

@@ -2,7 +2,7 @@
 /*
  * runner_start: how the process of a trial begins: its environment, its files, and then a program of its own or a fork
  * of what the trials have in common; see runner_inner.h. Called by runner_trial.c; calls the experiment, channel,
- * forker, spawn, command. What a trial finds is described in docs/tune.md.
+ * forker, spawn, cgroup, command. What a trial finds is described in docs/tune.md.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -130,6 +130,8 @@ process_launch(struct tune_runner *r, struct process *p, const struct tune_start
 			                               argv.items[0])
 			                   : tune_fail_sys(why, sys, "run: %.200s", argv.items[0]);
 	}
+	if (rc == 0 && r->memory_bytes > 0)
+		p->group = cgroups_make(&r->cgroups, p->trial, (uint64_t)r->memory_bytes, p->pid);
 	if (theirs >= 0)
 		(void)close(theirs);
 	strings_clear(&argv);

@@ -83,7 +83,7 @@ process_start(struct tune_runner *r, const struct tune_start *start, const struc
 	}
 	p->trial = start->trial;
 	p->share = *share;
-	p->pidfd = -1;
+	p->pidfd = p->group = -1;
 	p->channel = (struct channel)CHANNEL_INIT;
 	p->iteration = start->iteration;
 	p->heard = runner_now();
@@ -150,6 +150,7 @@ process_drop(struct tune_runner *r, struct process *p)
 	}
 	while (!p->forked && waitpid(p->pid, NULL, 0) < 0 && errno == EINTR)
 		continue;
+	cgroups_remove(&r->cgroups, p->trial, p->group);
 	process_free(p);
 }
 
@@ -457,6 +458,20 @@ judge_end(const struct process *p, int status, char *why, size_t nbytes)
 	return TUNE_FAILED;
 }
 
+/* The system has ended it for its memory, and says so there only. */
+static void
+note_memory(const struct tune_runner *r, struct process *p, int status)
+{
+	char text[120];
+
+	if (p->failure != NULL || p->told || (status != -1 && WIFEXITED(status) && WEXITSTATUS(status) == 0) ||
+	    !cgroups_was_too_large(p->group))
+		return;
+	(void)snprintf(text, sizeof(text), "it used more memory than the %.0f MB that it may use",
+	               r->memory_bytes / 1e6);
+	p->failure = strdup(text);
+}
+
 int
 process_end(struct tune_runner *r, struct process *p, struct pawl_error *err)
 {
@@ -474,6 +489,8 @@ process_end(struct tune_runner *r, struct process *p, struct pawl_error *err)
 	}
 	while (!p->forked && waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
 		continue;
+	note_memory(r, p, status);
+	cgroups_remove(&r->cgroups, p->trial, p->group);
 	slots_give(&r->slots, &p->share);
 	if (rc == 0) {
 		enum tune_end how = judge_end(p, status, why, sizeof(why));
