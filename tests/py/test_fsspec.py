@@ -419,7 +419,7 @@ def test_R128_a_new_experiment_does_not_write_over_one_that_fsspec_finds(tmp_pat
     memory.pipe_file("/searches/exp/experiment.json", b"{}")
     try:
         with pytest.raises(pawl.ExistsError, match="memory://searches/exp: something is there"):
-            tune.run(print, name="exp", local_dir=tmp_path, sync_config=sync)
+            tune.run(lambda config: None, name="exp", local_dir=tmp_path, sync_config=sync)
         assert places.find(str(tmp_path / "other"), sync, None) == 0
     finally:
         memory.rm("/searches", recursive=True)
