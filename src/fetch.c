@@ -4,8 +4,7 @@
  *
  * Threads take units off one counter. A unit that is in the page cache is summed and copied in one pass from there; any
  * other is read in one large read into the thread's buffer (aligned, so that the engine can bypass the page cache), and
- * summed and copied from that. Files are opened when their first unit is due and closed after their last, so that a
- * checkpoint of thousands of files needs a handful of descriptors.
+ * summed and copied from that.
  */
 #include "fetch.h"
 
@@ -19,8 +18,8 @@
 #include "base/pool.h"
 #include "base/sum.h"
 #include "fetch_crc.h"
+#include "fetch_files.h"
 #include "packed.h"
-#include "store/nodes_mark.h"
 
 #define HUGE_PAGE (2u << 20)
 #define FUSED_BYTES (16u << 10) /* from here on a stretch is copied while summed; below, two steps cost less */
@@ -38,13 +37,6 @@ struct fetch {
 	uint64_t buffer_bytes, n_buffers;
 };
 
-struct open_file {
-	struct store_reader *reader;
-	struct packed *packed; /* not NULL: it is compressed */
-	size_t units_left;
-	bool bad; /* cannot be opened: reported already */
-};
-
 /* One fetch_run. */
 struct fetching {
 	const struct fetch_job *job;
@@ -52,8 +44,8 @@ struct fetching {
 	struct fetch_crc *crc; /* NULL = none */
 	atomic_size_t next;    /* unit */
 	atomic_bool stop;
+	struct fetch_files *files;
 	pthread_mutex_t lock; /* guards all below */
-	struct open_file *files;
 	size_t error_unit;
 	struct pawl_error error;
 };
@@ -405,87 +397,14 @@ take_unit(struct worker *w)
 	return rc == 0 ? take_range(w, w->unit->begin, w->unit->end) : rc < 0 ? rc : 0;
 }
 
-/* ---- files ---- */
-
-static int
-see_mark(void *arg, const struct store_entry *entry)
-{
-	struct mark m;
-	return mark_parse(entry->name, &m) && strcmp(m.pack, arg) == 0 ? PAWL_EEXISTS : 0;
-}
-
-/* Without the layer that follows them, marks are files. */
-static bool
-is_on_node(struct store *store, const char *folder, const char *name)
-{
-	PAWL_FREE char *pack = mem_strdup(name);
-	return pack && store_list(store, folder, see_mark, pack, NULL) == PAWL_EEXISTS;
-}
-
-/* Opens a file and compares its size. Called with the lock held. *ret_end: where what is there ends. */
-static int
-open_file(struct fetching *f, const struct manifest_file *info, struct open_file *file, uint64_t *ret_end,
-          struct pawl_error *err)
-{
-	PAWL_CLEAN(buf_clear) struct buf key = {0};
-	buf_printf(&key, "%s%s%s", f->job->folder, f->job->folder[0] ? "/" : "", info->name);
-	TRY(buf_check(&key, info->name, err));
-	*ret_end = 0;
-	int rc = store_open_reader(f->store, buf_str(&key), &file->reader, ret_end, err);
-	if (rc == PAWL_ENOTFOUND && err && strncmp(err->message, "node ", 5) == 0)
-		return err_set(err, PAWL_ECORRUPT, "the file is missing: %s", err->message);
-	if (rc == PAWL_ENOTFOUND)
-		return err_set(err, PAWL_ECORRUPT, "the file is missing%s",
-		               is_on_node(f->store, f->job->folder, info->name)
-		                       ? " here; it was written to the folder of a node: open the run with node_folder"
-		                       : "");
-	uint64_t other;
-	while (rc == 0 && *ret_end != info->nbytes && store_pass_over(f->store, file->reader, &other, NULL) == 0)
-		*ret_end = other;
-	if (rc == 0 && *ret_end != info->nbytes)
-		return err_set(err, PAWL_ECORRUPT, "%" PRIu64 " bytes expected in the file, %" PRIu64 " found",
-		               info->nbytes, *ret_end);
-	if (rc == 0 && info->codec)
-		rc = packed_open(f->store, file->reader, info->name, info->nbytes, info->plain_bytes, f->job->only_copy,
-		                 &file->packed, err);
-	return rc;
-}
-
 /* Sets the worker's reader; 0 with a NULL reader if the file has been reported as bad. */
 static int
 enter_file(struct worker *w)
 {
-	struct fetching *f = w->f;
-	struct open_file *file = &f->files[w->unit->file];
 	struct pawl_error err = {0};
 	uint64_t end = 0, size = w->file->nbytes;
-	int rc = 0;
-	pthread_mutex_lock(&f->lock);
-	if (!file->reader && !file->bad && !w->file->memory) {
-		rc = open_file(f, w->file, file, &end, &err);
-		file->bad = rc < 0;
-	}
-	w->reader = file->bad ? NULL : file->reader;
-	w->packed = file->packed;
-	pthread_mutex_unlock(&f->lock);
+	int rc = fetch_files_enter(w->f->files, w->unit->file, &w->reader, &w->packed, &end, &err);
 	return rc < 0 ? report(w, end < size ? end : size, end > size ? end : size, &err) : 0;
-}
-
-static void
-leave_file(struct worker *w)
-{
-	struct open_file *file = &w->f->files[w->unit->file];
-	struct store_reader *done = NULL;
-	struct packed *packed = NULL;
-	pthread_mutex_lock(&w->f->lock);
-	if (--file->units_left == 0) {
-		done = steal(&file->reader);
-		packed = steal(&file->packed);
-	}
-	pthread_mutex_unlock(&w->f->lock);
-	packed_close(packed);
-	if (done)
-		store_close_reader(w->f->store, done);
 }
 
 /* ---- threads ---- */
@@ -518,7 +437,7 @@ work(void *arg)
 		if (is_cancelled(w) || enter_file(w) < 0)
 			return;
 		int rc = w->file->memory ? take_memory(w) : w->reader ? take_unit(w) : 0;
-		leave_file(w);
+		fetch_files_leave(f->files, w->unit->file);
 		if (rc < 0)
 			return;
 		if (job->meter)
@@ -583,7 +502,6 @@ check_crc(const struct fetching *f, struct pawl_error *err)
 int
 fetch_run(struct fetch *fetch, const struct fetch_job *job, struct pawl_error *err)
 {
-	const struct manifest *m = job->manifest;
 	const size_t n_units = job->plan->n_units;
 	struct fetching f = {.job = job, .store = fetch->store};
 	if (n_units == 0)
@@ -591,24 +509,19 @@ fetch_run(struct fetch *fetch, const struct fetch_job *job, struct pawl_error *e
 	int rc = make_buffers(fetch, job->plan, n_units < fetch->threads ? n_units : fetch->threads, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", job->name);
-	struct open_file *files PAWL_FREE = mem_zalloc((size_t)m->n_files, sizeof *files);
-	if (!files)
-		return err_set(err, PAWL_ENOMEM, "out of memory for %" PRIu64 " files", m->n_files);
-	f.files = files;
-	for (size_t u = 0; u < n_units; u++)
-		files[job->plan->units[u].file].units_left++;
-	TRY(fetch_crc_new(m, &f.crc, err));
+	TRY(fetch_crc_new(job->manifest, &f.crc, err));
+	rc = fetch_files_new(fetch->store, job, &f.files, err);
+	if (rc < 0) {
+		fetch_crc_free(f.crc);
+		return rc;
+	}
 	pthread_mutex_init(&f.lock, NULL);
 	unsigned n = (unsigned)(fetch->n_buffers < n_units ? fetch->n_buffers : n_units);
 	rc = run_workers(fetch, &f, n, err);
 	if (rc == 0)
 		rc = check_crc(&f, err);
 	fetch_crc_free(f.crc);
+	fetch_files_free(f.files);
 	pthread_mutex_destroy(&f.lock);
-	for (uint64_t i = 0; i < m->n_files; i++) {
-		packed_close(files[i].packed);
-		if (files[i].reader)
-			store_close_reader(fetch->store, files[i].reader);
-	}
 	return rc;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nodes: what the parts of the layer share. Private to layer_nodes*.c:
- *   layer_nodes.c        opening, finding marks, names
+ *   layer_nodes.c        opening, names
+ *   layer_nodes_marks.c  marks: found, made, finished
  *   layer_nodes_io.c     contents: packs written to several nodes, read from any of them
  *   layer_nodes_sweep.c  what is left of saves that came to nothing
  */
@@ -40,6 +41,10 @@ int nodes_mark_begun(struct nodes_store *s, const char *key, const struct mark *
 int nodes_mark_done(struct nodes_store *s, const char *key, const struct mark *m, struct pawl_error *err);
 /* It came to nothing, and nothing of it is left. */
 void nodes_unmark(struct nodes_store *s, const char *key, const struct mark *m);
+/* The names of the marks of a folder, which may not be there; each and the array are the caller's to free. */
+size_t nodes_take_marks(struct nodes_store *s, const char *folder, char ***ret);
+/* Appends the key of a mark that stands for the pack at key. */
+void nodes_mark_key(const char *key, const char *mark_name, struct buf *out);
 /* The nodes that packs written here go to, this one first. */
 void nodes_targets(const struct nodes_store *s, struct mark *ret);
 /* Makes the names of a token's packs on a node durable. */
