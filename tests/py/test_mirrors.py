@@ -534,3 +534,28 @@ def test_P16_close_need_not_wait_and_the_next_process_goes_on(fake: Fake, root: 
         assert "local" in [info.level for info in m.checkpoints()], "it has waited"
     pawl.CheckpointManager(root, mirrors=["s3://bucket/later"]).close()
     assert assert_whole("s3://bucket/later") == 3
+
+
+@pytest.mark.parametrize("mode", ["snapshot", "ring", "direct"])
+def test_R95_P4_unchanged_packs_outlive_the_checkpoint_that_they_are_linked_from(
+    mode: Any, tmp_path: pathlib.Path
+) -> None:
+    """The checkpoint before is deleted as soon as it is mirrored, which may be between the comparison with its packs and
+    the links to them: whichever comes first, every save succeeds and is whole."""
+    far, n = tmp_path / "far", 40
+    frozen = {f"layer{i}": np.random.default_rng(i).integers(0, 255, 100_000, dtype=np.uint8) for i in range(6)}
+    options: dict[str, Any] = {"mode": mode, "pack_bytes": 100_000, "mirrors": [far], "delete_after_upload": True}
+    with pawl.CheckpointManager(tmp_path / "run", **options) as m:
+        for step in range(1, n + 1):
+            m.save(step, frozen | {"head": np.full(1000, step)}, wait=True)
+        m.wait_until_finished(level="remote", timeout=300)
+        assert len(m.mirrors()) == 1 and m.mirrors()[0]["n_done"] == n
+    with pawl.CheckpointManager(far, read_only=True) as there:
+        assert there.all_steps() == list(range(1, n + 1)) and there.verify() == []
+        restored = there.restore(step=n)
+        assert restored is not None and (restored.state["layer5"] == frozen["layer5"]).all()
+    del options["mirrors"], options["delete_after_upload"]
+    with pawl.CheckpointManager(tmp_path / "control", **options) as m:
+        for step in (1, 2):
+            m.save(step, frozen | {"head": np.full(1000, step)}, wait=True)
+    assert any(path.stat().st_nlink == 2 for path in (tmp_path / "control").rglob("*.safetensors"))
