@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from typing import Any
 
 import measure
@@ -71,17 +72,23 @@ def run_phase(args: argparse.Namespace) -> None:
     """Inside the process of one phase."""
     setting = phases.Setting(args.folder, args.scale, args.rounds, args.ls)
     result = phases.Result()
-    if args.phase.startswith("memory:"):
-        phases.memory_case(setting, result, args.phase.split(":", 1)[1])
-    else:
-        phases.PHASES[args.phase](setting, result)
+    status = 0
+    try:
+        if args.phase.startswith("memory:"):
+            phases.memory_case(setting, result, args.phase.split(":", 1)[1])
+        else:
+            phases.PHASES[args.phase](setting, result)
+    except Exception:
+        traceback.print_exc()  # what was measured before is kept
+        status = 1
     text = json.dumps({"samples": result.samples, "missing": result.missing, "facts": result.facts})
     if args.output == "-":
         print(text)
     else:
         pathlib.Path(args.output).write_text(text)
     sys.stdout.flush()
-    os._exit(0)  # no peer's threads are waited for
+    sys.stderr.flush()
+    os._exit(status)  # no peer's threads are waited for
 
 
 def merge(args: argparse.Namespace, results: dict[str, Any], phase: str) -> bool:
@@ -95,16 +102,18 @@ def merge(args: argparse.Namespace, results: dict[str, Any], phase: str) -> bool
         measure.remove(folder)
         if status != 0:
             print(f"bench: the phase {phase} failed with status {status}", file=sys.stderr)
-            return False
-        part = json.loads(pathlib.Path(file.name).read_text())
-    results["samples"] |= part["samples"]
-    results["missing"] |= part["missing"]
-    results["facts"] |= {f"{phase} {key}": value for key, value in part["facts"].items()}
-    return True
+        part = json.loads(pathlib.Path(file.name).read_text() or "null")
+    if part:
+        results["samples"] |= part["samples"]
+        results["missing"] |= part["missing"]
+        results["facts"] |= {f"{phase} {key}": value for key, value in part["facts"].items()}
+    return status == 0
 
 
 def main() -> int:
     args = arguments()
+    # The command that is measured is that of this environment, not one that PATH happens to have.
+    os.environ["PATH"] = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
     args.folder.mkdir(parents=True, exist_ok=True)
     args.folder = args.folder.resolve()
     args.scale = args.scale or fitting_scale(args.folder)

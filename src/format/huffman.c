@@ -174,7 +174,7 @@ static void
 make_pairs(struct huffman_encoder *e, const uint8_t lengths[N_SYMBOLS])
 {
 	uint16_t codes[N_SYMBOLS];
-	uint8_t used[N_SYMBOLS];
+	uint8_t used[N_SYMBOLS] = {0};
 	unsigned n = 0;
 
 	make_codes(lengths, codes);
