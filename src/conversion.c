@@ -30,7 +30,6 @@ conversion_clear(struct conversion *c)
 {
 	conversion_place_clear(c);
 	fetch_free(c->fetch);
-	mem_free(c->out);
 	mem_free(c->raw);
 	mem_free(c->item_crcs);
 	mem_free(c->members);
@@ -98,11 +97,8 @@ write_file(struct conversion *c, struct conversion_file *f, struct pawl_error *e
 	PAWL_CLEAN(conversion_plan_clear) struct conversion_plan plan = {0};
 
 	TRY(c->target->plan(c, f, &plan, err));
-	PAWL_FD int fd = conversion_place_create(c, f->temp, err);
-	TRY(fd);
-	TRY(conversion_write(c, &plan, fd, f->name, err));
-	TRY(fd_sync(fd, f->name, err));
-	return fd_close(&fd, f->name, err);
+	TRY(conversion_place_name(f->temp, err));
+	return conversion_write(c, &plan, f, err);
 }
 
 static int

@@ -2,7 +2,7 @@
 /*
  * conversion: tensors of a checkpoint as files of other formats. conversion.c has the public functions and the order of
  * steps, conversion_select.c decides which tensors go under which names, conversion_plan.c how a file of a format looks,
- * conversion_write.c streams a file, conversion_place.c gives finished files their names.
+ * conversion_write.c streams a file through conversion_output.c, conversion_place.c gives finished files their names.
  */
 #ifndef PAWL_CONVERSION_H
 #define PAWL_CONVERSION_H
@@ -14,7 +14,7 @@
 #include "restore.h"
 #include "table.h"
 
-#define CONVERSION_SLAB_BYTES ((uint64_t)32 << 20) /* of a file, written at a time */
+#define CONVERSION_SLAB_BYTES ((uint64_t)32 << 20) /* of a file, made and written at a time */
 #define CONVERSION_TEMP_LEN 48
 #define CONVERSION_TARGETS "safetensors, hf, pt, dcp, pawl, npz or npy"
 
@@ -130,9 +130,10 @@ struct conversion {
 	char *folder, *file; /* file NULL = a set in a folder */
 	bool made_folder;    /* and not yet all that belongs into it */
 	int dir_fd;
+	struct store *store; /* of the same folder, for what is large */
 	char index_temp[CONVERSION_TEMP_LEN];
 	struct fetch *fetch;
-	char *out, *raw; /* a slab as it is written; what is cast, as it was read */
+	char *raw; /* a slab: what is cast, as it was read */
 	struct crc32 crc;
 	struct conversion_member *members; /* as the manifest's */
 	uint32_t *item_crcs;
@@ -175,17 +176,31 @@ int conversion_plan_npz(struct conversion *c, const struct conversion_file *f, s
 
 /* conversion_write.c. */
 int conversion_write_begin(struct conversion *c, struct pawl_error *err);
-int conversion_write(struct conversion *c, const struct conversion_plan *plan, int fd, const char *name,
-                     struct pawl_error *err);
+int conversion_write(struct conversion *c, const struct conversion_plan *plan, struct conversion_file *f,
+                     struct pawl_error *err); /* under the name f->temp; durable */
 /* Reads what of the source has a sum and has not been checked by writing. */
 int conversion_write_end(struct conversion *c, struct pawl_error *err);
+
+/* conversion_output.c: a file that is written from front to end by a thread of its own, while the next slab is made. */
+struct conversion_output;
+int conversion_output_open(struct conversion *c, const struct conversion_file *f, uint64_t nbytes,
+                           struct conversion_output **ret, struct pawl_error *err);
+/* Where the next bytes are put, and how many fit there: at least a byte. */
+void conversion_output_room(const struct conversion_output *o, char **ret, uint64_t *ret_nbytes);
+/* They are there. Waits for what was put before, and tells what went wrong with it. */
+int conversion_output_put(struct conversion_output *o, uint64_t nbytes, struct pawl_error *err);
+/* All is durable; frees *o in any case. */
+int conversion_output_finish(struct conversion_output **o, struct pawl_error *err);
+void conversion_output_abort(struct conversion_output *o); /* nothing stays; NULL is fine */
 
 /* conversion_place.c. Splits dst into a folder, which is opened (and made for a set), and a file. */
 int conversion_place_open(struct conversion *c, const char *dst, struct pawl_error *err);
 int conversion_place_check(const struct conversion *c, struct pawl_error *err); /* PAWL_EEXISTS */
 /* The name of the index that is written; NULL = none. */
 const char *conversion_index_name(const struct conversion *c);
-/* A new file under a hidden name, which is left in temp; fd, or a code. */
+/* A hidden name that no file has. */
+int conversion_place_name(char temp[CONVERSION_TEMP_LEN], struct pawl_error *err);
+/* A new file under such a name, which is left in temp; fd, or a code. */
 int conversion_place_create(const struct conversion *c, char temp[CONVERSION_TEMP_LEN], struct pawl_error *err);
 int conversion_place_reveal(struct conversion *c, struct pawl_error *err);
 /* Takes away what has no name yet. */

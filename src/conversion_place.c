@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conversion_place: see conversion.h. Called by conversion.c; calls base/fileio. Files are written under hidden names
- * beside their places. Without `overwrite` nothing is replaced, not even what came there meanwhile. Promises P2, P4.
+ * conversion_place: see conversion.h. Called by conversion.c; calls base/fileio, the store of the folder. Files are
+ * written under hidden names beside their places. Without `overwrite` nothing is replaced, not even what came there
+ * meanwhile. Promises P2, P4.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +40,9 @@ conversion_place_open(struct conversion *c, const char *dst, struct pawl_error *
 		TRY(fd_mkdirs(AT_FDCWD, c->folder, err));
 	}
 	c->dir_fd = open(c->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return c->dir_fd < 0 ? err_sys(err, errno, "%s: %s", c->what, c->folder) : 0;
+	if (c->dir_fd < 0)
+		return err_sys(err, errno, "%s: %s", c->what, c->folder);
+	return store_file_open(c->folder, false, c->r->run->opts.no_direct_io, &c->store, err);
 }
 
 static int
@@ -61,12 +64,21 @@ conversion_place_check(const struct conversion *c, struct pawl_error *err)
 }
 
 int
-conversion_place_create(const struct conversion *c, char temp[CONVERSION_TEMP_LEN], struct pawl_error *err)
+conversion_place_name(char temp[CONVERSION_TEMP_LEN], struct pawl_error *err)
 {
-	char token[33], name[CONVERSION_TEMP_LEN];
+	char token[33];
 
 	TRY(clock_token(token, err));
-	snprintf(name, sizeof name, ".%s.partial", token);
+	snprintf(temp, CONVERSION_TEMP_LEN, ".%s.partial", token);
+	return 0;
+}
+
+int
+conversion_place_create(const struct conversion *c, char temp[CONVERSION_TEMP_LEN], struct pawl_error *err)
+{
+	char name[CONVERSION_TEMP_LEN];
+
+	TRY(conversion_place_name(name, err));
 	int fd = openat(c->dir_fd, name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return err_sys(err, errno, "%s: %s/%s", c->what, c->folder, name);
@@ -118,6 +130,7 @@ conversion_place_clear(struct conversion *c)
 	}
 	if (c->index_temp[0])
 		unlinkat(c->dir_fd, c->index_temp, 0);
+	store_close(c->store);
 	fd_clean_close(&c->dir_fd);
 	if (c->made_folder)
 		rmdir(c->folder); /* only if it is empty */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conversion_write: see conversion.h. Called by conversion.c; calls reshard and fetch for the bytes, cast, crc32.
+ * conversion_write: see conversion.h. Called by conversion.c; calls reshard and fetch for the bytes, cast, crc32,
+ * conversion_output.
  *
- *   pieces ──> a round: as much as a slab holds ──> fetch its tensors ──> cast ──> sums ──> write
+ *   pieces ──> a round: as much as a slab holds ──> fetch its tensors ──> cast ──> sums ──> written behind
  *
- * Memory: two slabs and the reading buffers (P16). What has sums of blocks is checked by fetch as it is read. Stretches
- * with a CRC-32 of their own are longer than a round, so they are summed here as they go by; a stretch that does not go
- * by in order (views, shared storages) is read once more for itself at the end. Only then do files get their names
- * (P1).
+ * Memory: three slabs and the reading buffers (P16). What has sums of blocks is checked by fetch as it is read.
+ * Stretches with a CRC-32 of their own are longer than a round, so they are summed here as they go by; a stretch that
+ * does not go by in order (views, shared storages) is read once more for itself at the end. Only then do files get
+ * their names (P1).
  */
 #include "conversion.h"
 
@@ -41,7 +42,8 @@ struct round {
 	struct reshard_binding bindings[MAX_BINDINGS];
 	struct place marks[2 * MAX_BINDINGS];
 	size_t n_parts, n_marks;
-	uint64_t out_used, raw_used;
+	char *out;
+	uint64_t out_room, out_used, raw_used;
 };
 
 struct writer {
@@ -199,7 +201,7 @@ take_tensor(struct writer *w, const struct conversion_piece *piece)
 	struct conversion *c = w->c;
 	struct round *r = w->round;
 	const int from = tensor_of(c, piece->item)->dtype, to = c->items[piece->item].dtype;
-	const uint64_t left = piece->nbytes - w->piece_at, out_room = CONVERSION_SLAB_BYTES - r->out_used;
+	const uint64_t left = piece->nbytes - w->piece_at, out_room = r->out_room - r->out_used;
 	struct part *p = &r->parts[r->n_parts];
 
 	if (left == 0) {
@@ -209,7 +211,7 @@ take_tensor(struct writer *w, const struct conversion_piece *piece)
 	}
 	if (r->n_parts == MAX_BINDINGS)
 		return false;
-	*p = (struct part){.item = piece->item, .out = c->out + r->out_used, .raw = c->out + r->out_used};
+	*p = (struct part){.item = piece->item, .out = r->out + r->out_used, .raw = r->out + r->out_used};
 	uint64_t take = left < out_room ? left : out_room;
 	if (from == to) {
 		p->begin = w->piece_at;
@@ -235,11 +237,11 @@ static bool
 take_bytes(struct writer *w, const struct conversion_piece *piece)
 {
 	struct round *r = w->round;
-	const uint64_t left = piece->nbytes - w->piece_at, room = CONVERSION_SLAB_BYTES - r->out_used;
+	const uint64_t left = piece->nbytes - w->piece_at, room = r->out_room - r->out_used;
 	const uint64_t take = left < room ? left : room;
 
 	if (take > 0)
-		memcpy(w->c->out + r->out_used, (const char *)piece->ptr + w->piece_at, (size_t)take);
+		memcpy(r->out + r->out_used, (const char *)piece->ptr + w->piece_at, (size_t)take);
 	r->out_used += take;
 	w->piece_at += take;
 	if (w->piece_at < piece->nbytes)
@@ -254,7 +256,7 @@ take_mark(struct writer *w, const struct conversion_piece *piece)
 {
 	struct round *r = w->round;
 
-	if (r->n_marks == 2 * MAX_BINDINGS || piece->nbytes > CONVERSION_SLAB_BYTES - r->out_used)
+	if (r->n_marks == 2 * MAX_BINDINGS || piece->nbytes > r->out_room - r->out_used)
 		return false;
 	struct place *mark = &r->marks[r->n_marks++];
 	*mark = (struct place){.kind = piece->kind, .item = piece->item, .at = r->out_used};
@@ -335,7 +337,7 @@ sum_round(struct writer *w)
 		if (w->summing != SIZE_MAX) {
 			w->stretch_left -= end - at;
 			c->item_crcs[w->summing] ^=
-				crc32_part(&c->crc, c->out + at, (size_t)(end - at), w->stretch_left);
+				crc32_part(&c->crc, r->out + at, (size_t)(end - at), w->stretch_left);
 		}
 		at = end;
 		if (!mark)
@@ -348,7 +350,7 @@ sum_round(struct writer *w)
 			w->summing = SIZE_MAX;
 		} else {
 			for (unsigned k = 0; k < 4; k++)
-				c->out[end + k] = (char)(c->item_crcs[mark->item] >> (8 * k) & 0xff);
+				r->out[end + k] = (char)(c->item_crcs[mark->item] >> (8 * k) & 0xff);
 		}
 	}
 }
@@ -361,11 +363,10 @@ conversion_write_begin(struct conversion *c, struct pawl_error *err)
 	const struct manifest *m = c->r->manifest;
 
 	TRY(fetch_new(c->r->run->reads, c->r->run->opts.io_threads, RING_BYTES, &c->fetch, err));
-	c->out = mem_alloc(CONVERSION_SLAB_BYTES);
 	c->raw = mem_alloc(CONVERSION_SLAB_BYTES);
 	c->item_crcs = mem_zalloc(c->n_items, sizeof *c->item_crcs);
 	c->members = m->n_members ? mem_zalloc(m->n_members, sizeof *c->members) : NULL;
-	if (!c->out || !c->raw || !c->item_crcs || (m->n_members && !c->members))
+	if (!c->raw || !c->item_crcs || (m->n_members && !c->members))
 		return conversion_no_memory(c, err);
 	crc32_init(&c->crc);
 	if (c->members)
@@ -373,29 +374,49 @@ conversion_write_begin(struct conversion *c, struct pawl_error *err)
 	return 0;
 }
 
-int
-conversion_write(struct conversion *c, const struct conversion_plan *plan, int fd, const char *name,
-                 struct pawl_error *err)
+static int
+write_rounds(struct writer *w, struct conversion_output *output, struct pawl_error *err)
 {
-	PAWL_FREE struct round *round = mem_alloc(sizeof *round);
-	struct writer w = {.c = c, .plan = plan, .round = round, .summing = SIZE_MAX};
-	uint64_t at = 0;
+	struct conversion *c = w->c;
+	struct round *round = w->round;
 
-	if (!round)
-		return conversion_no_memory(c, err);
-	while (w.piece < plan->n) {
+	while (w->piece < w->plan->n) {
 		if (c->meter && __atomic_load_n(&c->meter->cancel, __ATOMIC_RELAXED))
 			return err_set(err, PAWL_ECANCELLED, "%s: cancelled", c->what);
-		fill_round(&w);
-		TRY(fetch_round(&w, err));
-		sum_round(&w);
-		TRY(fd_pwrite_all(fd, c->out, (size_t)round->out_used, at, name, err));
-		at += round->out_used;
+		conversion_output_room(output, &round->out, &round->out_room);
+		fill_round(w);
+		TRY(fetch_round(w, err));
+		sum_round(w);
+		TRY(conversion_output_put(output, round->out_used, err));
 		for (size_t i = 0; c->meter && i < round->n_parts; i++)
 			__atomic_fetch_add(&c->meter->done_bytes, round->parts[i].end - round->parts[i].begin,
 			                   __ATOMIC_RELAXED);
 	}
 	return 0;
+}
+
+static void
+clean_output(struct conversion_output **output)
+{
+	conversion_output_abort(*output);
+}
+
+int
+conversion_write(struct conversion *c, const struct conversion_plan *plan, struct conversion_file *f,
+                 struct pawl_error *err)
+{
+	PAWL_FREE struct round *round = mem_alloc(sizeof *round);
+	PAWL_CLEAN(clean_output) struct conversion_output *output = NULL;
+	struct writer w = {.c = c, .plan = plan, .round = round, .summing = SIZE_MAX};
+	uint64_t nbytes = 0;
+
+	if (!round)
+		return conversion_no_memory(c, err);
+	for (size_t i = 0; i < plan->n; i++)
+		nbytes += plan->pieces[i].nbytes;
+	TRY(conversion_output_open(c, f, nbytes, &output, err));
+	TRY(write_rounds(&w, output, err));
+	return conversion_output_finish(&output, err);
 }
 
 int
