@@ -3,9 +3,11 @@
  * Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst. */
 #include "cgroup.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,6 +94,29 @@ open_v2(const char *root, const char *path)
 	return found;
 }
 
+/* Groups of runners that were killed, which nobody else removes. One that is not empty stays. */
+static void
+remove_left(int dirfd)
+{
+	const int listed = openat(dirfd, ".", FOLDER);
+	DIR *dir = listed >= 0 ? fdopendir(listed) : NULL;
+	const struct dirent *entry;
+
+	if (dir == NULL && listed >= 0)
+		(void)close(listed);
+	while (dir != NULL && (entry = readdir(dir)) != NULL) {
+		long maker;
+		unsigned trial;
+		char more;
+
+		if (sscanf(entry->d_name, "pawl-%ld-%u%c", &maker, &trial, &more) == 2 && maker > 0 &&
+		    kill((pid_t)maker, 0) != 0 && errno == ESRCH)
+			(void)unlinkat(dirfd, entry->d_name, AT_REMOVEDIR);
+	}
+	if (dir != NULL)
+		(void)closedir(dir);
+}
+
 void
 cgroups_open(struct cgroups *ret, const char *root, const char *self)
 {
@@ -106,6 +131,8 @@ cgroups_open(struct cgroups *ret, const char *root, const char *self)
 		ret->dirfd = open(whole, FOLDER);
 		ret->is_v1 = true;
 	}
+	if (ret->dirfd >= 0)
+		remove_left(ret->dirfd);
 }
 
 static void
@@ -130,6 +157,9 @@ cgroups_make(struct cgroups *c, uint32_t trial, uint64_t memory_bytes, pid_t pid
 	fd = openat(c->dirfd, name, FOLDER);
 	(void)snprintf(number, sizeof(number), "%llu", (unsigned long long)memory_bytes);
 	if (fd >= 0 && write_text(fd, c->is_v1 ? "memory.limit_in_bytes" : "memory.max", number)) {
+		/* What it may not hold it shall not swap; where the system does not count that, it cannot be said. */
+		(void)write_text(fd, c->is_v1 ? "memory.memsw.limit_in_bytes" : "memory.swap.max",
+		                 c->is_v1 ? number : "0");
 		if (!c->is_v1)
 			(void)write_text(fd, "memory.oom.group", "1");
 		(void)snprintf(number, sizeof(number), "%ld", (long)pid);

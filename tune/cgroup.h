@@ -23,7 +23,8 @@ struct cgroups {
 };
 #define CGROUPS_INIT {.dirfd = -1}
 
-/* root, self: CGROUP_ROOT, CGROUP_SELF but in tests. Not an error where there are none. */
+/* root, self: CGROUP_ROOT, CGROUP_SELF but in tests. Not an error where there are none. What runners that were killed have left
+ * there is removed. */
 void cgroups_open(struct cgroups *ret, const char *root, const char *self);
 /* A group for a trial, with all that its process starts from now on. The descriptor of its folder, or -1: it could not be had. */
 int cgroups_make(struct cgroups *c, uint32_t trial, uint64_t memory_bytes, pid_t pid);

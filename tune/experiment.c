@@ -247,7 +247,8 @@ go_on(struct tune_experiment *e, bool existed, struct pawl_error *err)
 		if (e->opts.resume == TUNE_ERRORED_ONLY && e->trials[i].state == TUNE_ERROR)
 			r = experiment_put(e, json_pack("{s:s, s:i}", "e", "retry", "t", (int)i), false, err);
 	if (r == 0 && existed && n) {
-		snprintf(text, sizeof(text), "%zu trials that ran start again from their last checkpoints", n);
+		snprintf(text, sizeof(text), "%zu trial%s that ran start%s again from the last checkpoint", n,
+		         n > 1 ? "s" : "", n > 1 ? "" : "s");
 		notice(e, text);
 	}
 	return r;

@@ -86,8 +86,8 @@ process_start(struct tune_runner *r, const struct tune_start *start, const struc
 	p->pidfd = p->group = -1;
 	p->channel = (struct channel)CHANNEL_INIT;
 	p->iteration = start->iteration;
-	p->heard = runner_now();
 	rc = process_launch(r, p, start, &why);
+	p->heard = runner_now(); /* what the trials have in common may have had to be loaded before */
 	if (rc < 0) {
 		r->n--;
 		slots_give(&r->slots, &p->share);

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cgroup.h"
@@ -154,12 +155,50 @@ test_the_system_tells_whom_it_has_ended(void **state)
 	}
 }
 
+/* A runner that is killed removes nothing; the next one does, but not what another one still uses. */
+static void
+test_groups_of_runners_that_are_gone_are_removed(void **state)
+{
+	static const char *const kept[] = {"pawl-1-2x", "pawl-x-1", "other"};
+	const pid_t gone = fork();
+	struct cgroups c;
+	struct fake f;
+	char path[700];
+
+	(void)state;
+	if (gone == 0)
+		_exit(0);
+	assert_int_equal(waitpid(gone, NULL, 0), gone);
+	make(&f, "0::/me\n");
+	put(&f, "me/cgroup.subtree_control", "memory\n");
+	for (size_t i = 0; i < 5; i++) {
+		if (i < 3)
+			(void)snprintf(path, sizeof(path), "%s/me/%s", f.root, kept[i]);
+		else
+			(void)snprintf(path, sizeof(path), "%s/me/pawl-%ld-%zu", f.root,
+			               (long)(i == 3 ? getpid() : gone), i);
+		assert_int_equal(mkdir(path, 0755), 0);
+	}
+	cgroups_open(&c, f.root, f.self);
+	cgroups_close(&c);
+	assert_int_equal(access(path, F_OK), -1); /* the last one */
+	for (size_t i = 0; i < 4; i++) {
+		if (i < 3)
+			(void)snprintf(path, sizeof(path), "%s/me/%s", f.root, kept[i]);
+		else
+			(void)snprintf(path, sizeof(path), "%s/me/pawl-%ld-3", f.root, (long)getpid());
+		assert_int_equal(access(path, F_OK), 0);
+	}
+	scratch_remove(f.root);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_group_is_made_where_the_limits_of_ours_hold),
 		cmocka_unit_test(test_the_system_tells_whom_it_has_ended),
+		cmocka_unit_test(test_groups_of_runners_that_are_gone_are_removed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

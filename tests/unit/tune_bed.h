@@ -288,7 +288,7 @@ bed_drive(struct bed_driver *d)
 }
 
 /* What an experiment came to: of each trial its configuration, state, iteration, metric; to be freed. */
-static char *
+static inline char *
 bed_summary(const struct tune_experiment *e)
 {
 	struct pawl_error err = {0};

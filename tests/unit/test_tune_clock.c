@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The runner's times with a clock that is put forward here, by far more than a slow machine could take: trials that say
+ * nothing and trials that say that they live; trials that do not end when they are asked to. A trial is a shell script
+ * that does what it is told through one pipe and says so through another one.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdbool.h>
+#include <cmocka.h>
+
+#include <time.h>
+
+#include "forker.h"
+#include "tune_bed.h"
+
+#define WORDS "800000" /* of heartbeat_s and grace_s */
+#define LONG_S 700000  /* less than that, and more than half of it */
+#define POLL_MS 50
+
+static long ahead_s, forker_takes_s;
+
+int __real_clock_gettime(clockid_t id, struct timespec *ret);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ret);
+int
+__wrap_clock_gettime(clockid_t id, struct timespec *ret)
+{
+	const int rc = __real_clock_gettime(id, ret);
+
+	if (id == CLOCK_MONOTONIC)
+		ret->tv_sec += ahead_s;
+	return rc;
+}
+
+/* There is none; it takes its time to say so. */
+bool __wrap_forker_start(struct forker *f, char *const env[], const int fds[3], pid_t *ret, int *ret_pidfd);
+bool
+__wrap_forker_start(struct forker *f, char *const env[], const int fds[3], pid_t *ret, int *ret_pidfd)
+{
+	(void)f, (void)env, (void)fds, (void)ret, (void)ret_pidfd;
+	ahead_s += forker_takes_s;
+	return false;
+}
+
+static const char script[] = "exec 4<\"$1/orders\" 5>\"$1/answers\"\n"
+			     "trap 'echo term >&5' TERM\n"
+			     "while :; do\n"
+			     "	read -r order <&4 || continue\n" /* a signal may end it */
+			     "	case $order in\n"
+			     "	beat) echo '{\"heartbeat\": 1}' >&3 ;;\n"
+			     "	obey) trap - TERM ;;\n"
+			     "	esac\n"
+			     "	echo '{\"ask\": \"iteration\"}' >&3\n"
+			     "	read -r answer <&3\n"
+			     "	echo \"$order\" >&5\n"
+			     "done\n";
+
+struct play {
+	struct tune_bed *bed;
+	struct tune_experiment *e;
+	struct tune_runner *runner;
+	int orders, answers;
+	bool ended;
+	enum tune_end how;
+	char why[200];
+};
+
+static int
+make_pipe(const struct tune_bed *bed, const char *name)
+{
+	char path[128];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", bed->root, name);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+	assert_true(fd >= 0);
+	return fd;
+}
+
+/* What happens next, or nothing of it. */
+static void
+look(struct play *p)
+{
+	struct pawl_error err = {0};
+	struct tune_event event;
+
+	if (tune_runner_poll(p->runner, POLL_MS, &event, &err) < 0)
+		fail_msg("poll: %s", err.message);
+	if (event.kind != TUNE_EVENT_ENDED)
+		return;
+	p->ended = true;
+	p->how = event.how;
+	snprintf(p->why, sizeof(p->why), "%s", event.text != NULL ? event.text : "");
+}
+
+static void
+wait_for(struct play *p, const char *word)
+{
+	char text[64] = "";
+	size_t len = 0;
+
+	while (strchr(text, '\n') == NULL) {
+		look(p);
+		if (p->ended)
+			fail_msg("it has ended before it said '%s': %s", word, p->why);
+		if (read(p->answers, text + len, 1) == 1)
+			len++;
+		assert_true(len < sizeof(text) - 1);
+	}
+	text[len - 1] = '\0';
+	assert_string_equal(text, word);
+}
+
+/* Tells the trial to do something, and waits until it has. */
+static void
+order(struct play *p, const char *word)
+{
+	assert_int_equal(dprintf(p->orders, "%s\n", word), (int)strlen(word) + 1);
+	wait_for(p, word);
+}
+
+static void
+wait_for_end(struct play *p)
+{
+	while (!p->ended)
+		look(p);
+}
+
+static void
+begin(struct play *p, struct tune_bed *bed, const char *limit)
+{
+	const struct tune_runner_opts opts = {.cpus = 1, .gpus = -1};
+	struct pawl_error err = {0};
+	char path[128], spec[400];
+	FILE *file;
+
+	*p = (struct play){.bed = bed, .orders = make_pipe(bed, "orders"), .answers = make_pipe(bed, "answers")};
+	snprintf(path, sizeof(path), "%s/trial.sh", bed->root);
+	file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(script, file);
+	assert_int_equal(fclose(file), 0);
+	snprintf(spec, sizeof(spec), "{\"name\": \"x\", \"space\": {}, %s, \"run\": [\"sh\", \"%s/trial.sh\", \"%s\"]}",
+	         limit, bed->root, bed->root);
+	p->e = bed_open(bed, spec, "x", TUNE_NEW);
+	if (tune_runner_new(p->e, &opts, &p->runner, &err) < 0)
+		fail_msg("runner: %s", err.message);
+}
+
+static void
+end(struct play *p)
+{
+	tune_runner_free(p->runner);
+	tune_experiment_close(p->e);
+	close(p->orders);
+	close(p->answers);
+	ahead_s = forker_takes_s = 0;
+}
+
+static void
+test_P16_a_trial_has_failed_when_it_has_said_nothing_for_so_long(void **state)
+{
+	struct play p;
+
+	begin(&p, *state, "\"heartbeat_s\": " WORDS);
+	order(&p, "obey");
+	for (int i = 0; i < 4; i++) { /* 3.5 times as long as it may be silent */
+		ahead_s += LONG_S;
+		order(&p, "beat");
+	}
+	for (int i = 0; i < 2; i++) {
+		assert_false(p.ended);
+		ahead_s += LONG_S;
+		look(&p);
+	}
+	wait_for_end(&p);
+	assert_int_equal(p.how, TUNE_FAILED);
+	assert_string_equal(p.why, "no sign of life for " WORDS " s");
+	end(&p);
+}
+
+/* What is loaded before trials are forked may take longer than a trial may be silent. */
+static void
+test_the_time_until_a_trial_is_there_is_no_silence_of_it(void **state)
+{
+	struct play p;
+
+	forker_takes_s = 2 * LONG_S;
+	begin(&p, *state, "\"heartbeat_s\": " WORDS);
+	order(&p, "beat");
+	end(&p);
+}
+
+/* Asked to end, it reports nothing; it gets SIGTERM when its grace is over, and SIGKILL after as long again. */
+static void
+test_P16_a_trial_that_does_not_end_is_terminated_and_then_killed(void **state)
+{
+	struct play p;
+
+	begin(&p, *state, "\"grace_s\": " WORDS);
+	order(&p, "work");
+	tune_runner_stop(p.runner, false);
+	ahead_s += LONG_S;
+	order(&p, "work"); /* it still may */
+	ahead_s += LONG_S;
+	wait_for(&p, "term");
+	ahead_s += LONG_S;
+	order(&p, "work");
+	ahead_s += LONG_S;
+	wait_for_end(&p);
+	assert_int_equal(p.how, TUNE_LOST);
+	end(&p);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_P16_a_trial_has_failed_when_it_has_said_nothing_for_so_long,
+	                                        bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_the_time_until_a_trial_is_there_is_no_silence_of_it, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_P16_a_trial_that_does_not_end_is_terminated_and_then_killed,
+	                                        bed_setup, bed_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
