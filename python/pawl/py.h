@@ -111,6 +111,13 @@ struct py_path {
 	Py_ssize_t index;
 };
 
+/* ---- py_object.c ---- */
+
+/* An object of a type, all of it zero; NULL with MemoryError. For its tp_new. */
+void *py_object_new(PyTypeObject *type);
+/* Frees one that holds nothing any more. For its tp_dealloc, and as one. */
+void py_object_free(PyObject *self);
+
 /* ---- py_error.c ---- */
 
 int py_errors_init(PyObject *module, struct py_state *st);

@@ -27,8 +27,7 @@ files_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	opts.threads = threads;
 	opts.bandwidth_bytes = bandwidth;
 
-	allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-	struct py_files *self = (struct py_files *)alloc(type, 0);
+	struct py_files *self = py_object_new(type);
 
 	if (!self)
 		return NULL;
@@ -37,8 +36,7 @@ files_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 	if (rc < 0) {
 		Py_DECREF((PyObject *)self);
-		py_raise(st, rc, &err);
-		return NULL;
+		return py_raise(st, rc, &err);
 	}
 	return (PyObject *)self;
 }
@@ -46,15 +44,11 @@ files_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void
 files_dealloc(struct py_files *self)
 {
-	PyTypeObject *type = Py_TYPE((PyObject *)self);
-	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-
 	if (self->files && self->pid == getpid()) {
 		Py_BEGIN_ALLOW_THREADS pawl_files_close(self->files, NULL);
 		Py_END_ALLOW_THREADS
 	}
-	release(self);
-	Py_DECREF((PyObject *)type);
+	py_object_free((PyObject *)self);
 }
 
 static struct pawl_files *

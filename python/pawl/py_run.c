@@ -173,7 +173,6 @@ static PyObject *
 run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
 	struct py_state *st = PyType_GetModuleState(type);
-	allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
 	struct pawl_error err = {0};
 	struct py_options options;
 	struct py_run *self;
@@ -181,7 +180,7 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 	if (py_options_read(&options, st, args, kwargs) < 0)
 		return NULL;
-	self = (struct py_run *)alloc(type, 0);
+	self = py_object_new(type);
 	if (!self)
 		return NULL;
 	self->pid = getpid();
@@ -225,8 +224,6 @@ close_handle(struct py_run *self, struct pawl_error *err)
 static void
 run_dealloc(struct py_run *self)
 {
-	PyTypeObject *type = Py_TYPE((PyObject *)self);
-	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
 	PyObject *kind, *value, *trace;
 
 	PyErr_Fetch(&kind, &value, &trace);
@@ -237,8 +234,7 @@ run_dealloc(struct py_run *self)
 	Py_CLEAR(self->broadcast);
 	pawl_fault_free(self->fault);
 	PyErr_Restore(kind, value, trace);
-	release(self);
-	Py_DECREF(type);
+	py_object_free((PyObject *)self);
 }
 
 static int

@@ -124,8 +124,7 @@ saver_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 	if (open_saver(st, args, kwargs, &saver) < 0)
 		return NULL;
-	allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-	struct py_saver *self = (struct py_saver *)alloc(type, 0);
+	struct py_saver *self = py_object_new(type);
 	if (!self) {
 		pawl_saver_close(saver, NULL);
 		return NULL;
@@ -138,16 +137,13 @@ saver_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void
 saver_dealloc(struct py_saver *self)
 {
-	PyTypeObject *type = Py_TYPE((PyObject *)self);
-	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
 	struct pawl_saver *was = self->saver;
 
 	if (was && self->pid == getpid()) {
 		Py_BEGIN_ALLOW_THREADS pawl_saver_close(was, NULL);
 		Py_END_ALLOW_THREADS
 	}
-	release(self);
-	Py_DECREF((PyObject *)type);
+	py_object_free((PyObject *)self);
 }
 
 /* ------------------------------------------------------------------- saving */

@@ -28,8 +28,7 @@ sync_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	opts.timeout_ms = timeout_ms;
 	opts.no_verify = !verify;
 
-	allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-	struct py_sync *self = (struct py_sync *)alloc(type, 0);
+	struct py_sync *self = py_object_new(type);
 
 	if (!self)
 		return NULL;
@@ -37,8 +36,7 @@ sync_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 	if (rc < 0) {
 		Py_DECREF((PyObject *)self);
-		py_raise(st, rc, &err);
-		return NULL;
+		return py_raise(st, rc, &err);
 	}
 	return (PyObject *)self;
 }
@@ -46,12 +44,8 @@ sync_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void
 sync_dealloc(struct py_sync *self)
 {
-	PyTypeObject *type = Py_TYPE((PyObject *)self);
-	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-
 	pawl_syncer_close(self->sync);
-	release(self);
-	Py_DECREF((PyObject *)type);
+	py_object_free((PyObject *)self);
 }
 
 enum way { WAY_UP, WAY_DOWN, WAY_VERIFY_UP, WAY_VERIFY_DOWN };
@@ -65,20 +59,16 @@ run(struct py_sync *self, enum way way)
 	struct pawl_error err = {0};
 	int rc;
 
-	if (!self->sync) {
-		py_raise_text(st, PAWL_EUSAGE, "the syncer is closed");
-		return NULL;
-	}
+	if (!self->sync)
+		return py_raise_text(st, PAWL_EUSAGE, "the syncer is closed");
 	self->calls++;
 	Py_BEGIN_ALLOW_THREADS if (way == WAY_UP) rc = pawl_syncer_up(self->sync, &self->meter, &report, &err);
 	else if (way == WAY_DOWN) rc = pawl_syncer_down(self->sync, &self->meter, &report, &err);
 	else rc = pawl_syncer_verify(self->sync, way == WAY_VERIFY_DOWN, &self->meter, &report, &err);
 	Py_END_ALLOW_THREADS self->calls--;
 	self->meter.cancel = 0;
-	if (rc < 0) {
-		py_raise(st, rc, &err);
-		return NULL;
-	}
+	if (rc < 0)
+		return py_raise(st, rc, &err);
 	return Py_BuildValue("(NKds)", PyBool_FromLong(report.verified), (unsigned long long)report.n_checkpoints,
 	                     report.seconds, report.note);
 }
@@ -122,10 +112,8 @@ sync_close(struct py_sync *self, PyObject *none)
 	struct pawl_syncer *was = self->sync;
 
 	(void)none;
-	if (self->calls > 0) {
-		py_raise_text(st, PAWL_EBUSY, "a sync is still running");
-		return NULL;
-	}
+	if (self->calls > 0)
+		return py_raise_text(st, PAWL_EBUSY, "a sync is still running");
 	self->sync = NULL;
 	pawl_syncer_close(was);
 	Py_RETURN_NONE;
@@ -141,12 +129,7 @@ py_clone_folder(PyObject *module, PyObject *args)
 	if (!PyArg_ParseTuple(args, "ss:clone_folder", &from, &to))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS rc = pawl_clone_folder(from, to, NULL, &err);
-	Py_END_ALLOW_THREADS if (rc < 0)
-	{
-		py_raise(PyModule_GetState(module), rc, &err);
-		return NULL;
-	}
-	Py_RETURN_NONE;
+	Py_END_ALLOW_THREADS return rc < 0 ? py_raise(PyModule_GetState(module), rc, &err) : Py_NewRef(Py_None);
 }
 
 /* What lies at a place: enum pawl_kind. */
@@ -160,12 +143,7 @@ py_kind_of(PyObject *module, PyObject *args)
 	if (!PyArg_ParseTuple(args, "s:kind_of", &place))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS rc = pawl_kind_of(place, &err);
-	Py_END_ALLOW_THREADS if (rc < 0)
-	{
-		py_raise(PyModule_GetState(module), rc, &err);
-		return NULL;
-	}
-	return PyLong_FromLong(rc);
+	Py_END_ALLOW_THREADS return rc < 0 ? py_raise(PyModule_GetState(module), rc, &err) : PyLong_FromLong(rc);
 }
 
 int

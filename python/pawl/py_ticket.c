@@ -23,30 +23,12 @@ struct py_watch {
 	PyObject_HEAD struct pawl_watch *watch;
 };
 
-static void *
-new_object(PyObject *type)
-{
-	allocfunc alloc = (allocfunc)PyType_GetSlot((PyTypeObject *)type, Py_tp_alloc);
-
-	return alloc((PyTypeObject *)type, 0);
-}
-
-static void
-free_object(PyObject *self)
-{
-	PyTypeObject *type = Py_TYPE(self);
-	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-
-	release(self);
-	Py_DECREF(type);
-}
-
 /* ---- Ticket ---- */
 
 PyObject *
 py_ticket_new(struct py_state *st, struct pawl_ticket *ticket, long long step, PyObject *keep)
 {
-	struct py_ticket *self = new_object(st->ticket_type);
+	struct py_ticket *self = py_object_new((PyTypeObject *)st->ticket_type);
 
 	if (!self) {
 		pawl_ticket_free(ticket);
@@ -86,7 +68,7 @@ ticket_dealloc(struct py_ticket *self)
 	pawl_ticket_free(self->ticket);
 	Py_CLEAR(self->keep);
 	Py_CLEAR(self->error);
-	free_object((PyObject *)self);
+	py_object_free((PyObject *)self);
 }
 
 static int
@@ -259,7 +241,7 @@ py_ticket_init(PyObject *module, struct py_state *st)
 PyObject *
 py_hold_new(struct py_state *st, struct pawl_hold *hold)
 {
-	struct py_hold *self = new_object(st->hold_type);
+	struct py_hold *self = py_object_new((PyTypeObject *)st->hold_type);
 
 	if (!self) {
 		Py_BEGIN_ALLOW_THREADS pawl_hold_close(hold);
@@ -304,7 +286,7 @@ init_hold(PyObject *module, struct py_state *st)
 		{"close", hold_close, METH_NOARGS, "Let go of the checkpoint."},
 		{NULL, NULL, 0, NULL},
 	};
-	PyType_Slot slots[] = {{Py_tp_dealloc, free_object}, {Py_tp_methods, methods}, {0, NULL}};
+	PyType_Slot slots[] = {{Py_tp_dealloc, py_object_free}, {Py_tp_methods, methods}, {0, NULL}};
 	PyType_Spec spec = {.name = "pawl._pawl.Hold",
 	                    .basicsize = sizeof(struct py_hold),
 	                    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
@@ -328,7 +310,7 @@ watch_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|d:Watch", words, &grace_seconds))
 		return NULL;
-	self = new_object((PyObject *)type);
+	self = py_object_new(type);
 	if (!self)
 		return NULL;
 	rc = pawl_watch_open(grace_seconds, &self->watch, &err);
@@ -354,7 +336,7 @@ static void
 watch_dealloc(struct py_watch *self)
 {
 	pawl_watch_close(self->watch);
-	free_object((PyObject *)self);
+	py_object_free((PyObject *)self);
 }
 
 static PyObject *

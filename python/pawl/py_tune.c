@@ -106,8 +106,7 @@ experiment_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	                                 &opts.restore, &function, &explorer))
 		return NULL;
 
-	allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-	struct py_experiment *self = (struct py_experiment *)alloc(type, 0);
+	struct py_experiment *self = py_object_new(type);
 
 	if (!self)
 		return NULL;
@@ -133,16 +132,12 @@ experiment_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void
 experiment_dealloc(struct py_experiment *self)
 {
-	PyTypeObject *type = Py_TYPE((PyObject *)self);
-	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-
 	tune_experiment_close(self->e);
 	Py_XDECREF(self->judge);
 	Py_XDECREF(self->explore);
 	for (size_t i = 0; i < 3; i++)
 		Py_XDECREF(self->raised[i]);
-	release(self);
-	Py_DECREF((PyObject *)type);
+	py_object_free((PyObject *)self);
 }
 
 static PyObject *

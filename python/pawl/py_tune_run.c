@@ -75,8 +75,7 @@ runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	if (!owner || !py_experiment_of(owner))
 		return NULL;
 
-	allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-	struct py_runner *self = (struct py_runner *)alloc(type, 0);
+	struct py_runner *self = py_object_new(type);
 
 	if (!self)
 		return NULL;
@@ -106,12 +105,8 @@ let_go(struct py_runner *self)
 static void
 runner_dealloc(struct py_runner *self)
 {
-	PyTypeObject *type = Py_TYPE((PyObject *)self);
-	freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-
 	let_go(self);
-	release(self);
-	Py_DECREF((PyObject *)type);
+	py_object_free((PyObject *)self);
 }
 
 static struct tune_runner *
