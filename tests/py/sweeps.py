@@ -47,7 +47,7 @@ class Sweep:
             "metric": "loss",
             "mode": "min",
             "space": {"lr": {"$grid": [1, 2, 3]}},
-            "grace_s": 60,
+            "grace_s": 600,
         }
         self.folder = folder / "out" / "s"
         self.change(**document)

@@ -19,6 +19,7 @@ import cloudpickle
 import pytest
 
 import pawl
+from cli import SECONDS
 from pawl import tune
 from pawl.tune.schedulers import AsyncHyperBandScheduler, HyperBandScheduler, PopulationBasedTraining
 
@@ -252,7 +253,7 @@ def start(tmp_path: pathlib.Path, gate: pathlib.Path) -> subprocess.Popen[str]:
 
 
 def until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < end and process.poll() is None, process.communicate(timeout=10)
         time.sleep(0.02)
@@ -277,12 +278,12 @@ def test_R128_R130_the_same_program_goes_on_after_any_stop(tmp_path: pathlib.Pat
     until(lambda: ends_of(exp) == {1: [1, 2, 3, 4, 5, 6], 2: [1, 2, 3], 3: [1, 2, 3]}, first)
     until(lambda: (exp / "journal").exists() and states(exp) == ["TERMINATED", "RUNNING", "RUNNING"], first)
     first.send_signal(how)
-    _, err = first.communicate(timeout=120)
+    _, err = first.communicate(timeout=SECONDS)
     status = {signal.SIGKILL: -9, signal.SIGINT: -2, signal.SIGTERM: 75}[how]
     assert first.returncode == status or (how == signal.SIGINT and "KeyboardInterrupt" in err), err
     gate.touch()
     second = start(tmp_path, gate)
-    out, err = second.communicate(timeout=120)
+    out, err = second.communicate(timeout=SECONDS)
     assert second.returncode == 0, err
     assert json.loads(out) == [
         [1, "TERMINATED", 1, [1, 2, 3, 4, 5, 6]],
@@ -302,7 +303,7 @@ def test_two_drivers_of_one_experiment_and_a_name_that_is_taken_are_refused(tmp_
     with pytest.raises(pawl.BusyError):
         run(descend, tmp_path, config={"x": 1}, resume="LOCAL")
     gate.touch()
-    assert first.communicate(timeout=120)[0] and first.returncode == 0
+    assert first.communicate(timeout=SECONDS)[0] and first.returncode == 0
     with pytest.raises(pawl.ExistsError):
         run(descend, tmp_path, config={"x": 1})
     with pytest.raises(pawl.NotFoundError):
@@ -454,7 +455,7 @@ class Learner(Counter):
     def step(self) -> dict[str, Any]:
         meeting = pathlib.Path(self.config["meeting"])
         (meeting / f"{self.trial_name}-{self.iteration + 1}").touch()
-        end = time.monotonic() + 60
+        end = time.monotonic() + SECONDS
         while len(list(meeting.glob(f"*-{self.iteration + 1}"))) < 4 and time.monotonic() < end:
             time.sleep(0.01)
         return super().step()
@@ -593,6 +594,34 @@ def test_a_searcher_is_asked_and_told(tmp_path: pathlib.Path) -> None:
     again = Halving()
     resumed = run(descend, tmp_path, search_alg=again, num_samples=9, config={"fixed": (1, 2)}, resume=True)
     assert len(resumed.trials) == 5 and again.told == searcher.told
+
+
+# ---- one that hangs
+
+
+def hangs(config: dict[str, Any]) -> None:
+    """At its first start it says nothing any more."""
+    mark = pathlib.Path(config["mark"])
+    if not mark.exists():
+        mark.touch()
+        time.sleep(100_000)
+    tune.heartbeat()
+    tune.report(loss=1)
+
+
+def test_a_trial_that_says_nothing_starts_again(tmp_path: pathlib.Path) -> None:
+    """P16: heartbeat_s of TuneConfig and of tune.run. More failures than the one there may be, where a start is slow."""
+    grid = tune.Tuner(
+        hangs,
+        param_space={"mark": str(tmp_path / "mark")},
+        tune_config=tune.TuneConfig(metric="loss", mode="min", heartbeat_s=5, engine="local"),
+        run_config=tune.RunConfig("exp", tmp_path, failure_config=tune.FailureConfig(max_failures=-1), verbose=0),
+    ).fit()
+    [one] = grid
+    assert one.trial.status == "TERMINATED" and one.trial.failures >= 1
+    assert "no sign of life for 5 s" in pathlib.Path(one.path, "error.txt").read_text()
+    with pytest.raises(pawl.UsageError, match="heartbeat_s"):
+        run(hangs, tmp_path, name="wrong", heartbeat_s=-1)
 
 
 # ---- the newer names

@@ -23,6 +23,7 @@ from s3_fake import Fake, Object
 from test_tune import descend, ends_of, run, start, steps, until
 
 import pawl
+from cli import SECONDS
 from pawl import _pawl, tune
 from pawl.tune import places
 from pawl.tune.schedulers import PopulationBasedTraining
@@ -72,7 +73,7 @@ def test_R107_R134_a_checkpoint_is_brought_away_while_its_trial_still_runs(tmp_p
             pathlib.Path(folder, "state").write_text("x")
         tune.report(loss=1)
         there = pathlib.Path(config["there"], "exp", tune.get_trial_name(), "checkpoint_000001", "state")
-        end = time.monotonic() + 60
+        end = time.monotonic() + SECONDS
         while not there.exists() and time.monotonic() < end:
             time.sleep(0.02)
         tune.report(loss=0 if there.exists() else 2)
@@ -100,7 +101,7 @@ def test_R131_going_on_by_hand_under_another_name(tmp_path: pathlib.Path) -> Non
     first = start(tmp_path, gate)
     until(lambda: ends_of(tmp_path / "exp") == {1: [1, 2, 3, 4, 5, 6], 2: [1, 2, 3], 3: [1, 2, 3]}, first)
     first.kill()
-    first.communicate(timeout=60)
+    first.communicate(timeout=SECONDS)
     with contextlib.closing(pawl.Syncer(tmp_path / "exp", tune.SyncConfig(upload_dir=tmp_path / "there"))) as syncer:
         syncer.up()
     shutil.rmtree(tmp_path / "exp")
@@ -243,7 +244,13 @@ def program(name: str, folder: pathlib.Path) -> None:
         (folder / path.name).write_text(path.read_text().replace("/tmp/mypath", str(folder / "mypath")))
     env = {**os.environ, "HOME": str(folder), "PYTHONPATH": str(pathlib.Path(pawl.__file__).parent.parent)}
     done = subprocess.run(
-        [sys.executable, folder / name], env=env, capture_output=True, text=True, timeout=300, cwd=folder, check=False
+        [sys.executable, folder / name],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        cwd=folder,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 

@@ -46,9 +46,10 @@ def test_R106_R107_R110_R115_R116_R122_R125_R133_a_cluster_that_loses_processes_
     ) in rows.values():  # all came to the end, whatever was lost: from the last checkpoint on, none from the start
         assert (row["status"], row["iteration"], row["step"]) == ("TERMINATED", 4, "4")
         assert row["kept"] == ["checkpoint_000003", "checkpoint_000004"]  # here, wherever they were made
-        assert row["starts"][0] == "0" and len(row["starts"]) == row["failures"] + 1
+        # Ray may place one on a node that has gone: that costs a failure before it starts.
+        assert row["starts"][0] == "0" and 0 < len(row["starts"]) <= row["failures"] + 1
     assert rows["1"]["starts"][:2] == ["0", "2"]  # its process was killed after its second report
-    assert sum(row["failures"] for row in rows.values()) == 2
+    assert sum(row["failures"] for row in rows.values()) >= 2
     assert facts["best"] == 1
 
     assert facts["status"] == -signal.SIGKILL  # of the first driver
@@ -82,7 +83,8 @@ def test_R158_clones_of_trials_in_a_bucket_are_copied_there_and_a_trial_that_han
     assert all(any(place.split("/")[-3] in row for row in copied) for place in places)
     assert facts["begun"] is True
     status, words, (pid, host) = facts["hung"]
-    assert status == "TERMINATED" and words == f"no sign of life for 15 s (process {pid} on {host})"
+    assert status == "TERMINATED" and words == f"no sign of life for 15 s (process {pid} on {host})"  # the first one's
+    assert facts["moved"] == ["RuntimeError: this is no actor", "ERROR", "TERMINATED"]
 
 
 def test_R105_R107_pauses_and_clones_of_ray_tune_itself_are_checkpoints_of_pawl(tmp_path: pathlib.Path) -> None:

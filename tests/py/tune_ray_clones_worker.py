@@ -99,6 +99,19 @@ def hung(folder: pathlib.Path) -> None:
     print(json.dumps({"hung": [trial.status, words[0], (folder / "hung").read_text().split()]}))
 
 
+def where(config: dict[str, Any]) -> None:
+    if not ray.is_initialized():
+        raise RuntimeError("this is no actor")
+    tune.report(loss=1)
+
+
+def moved(folder: pathlib.Path) -> None:
+    """Begun with processes of this machine, it goes on with actors."""
+    before = tune.run(where, name="moved", local_dir=folder, engine="local", raise_on_failed_trial=False)
+    after = tune.Tuner.restore(folder / "moved", where, resume_errored=True, engine="ray").fit()
+    print(json.dumps({"moved": [before.trials[0].error, before.trials[0].status, after[0].trial.status]}))
+
+
 def main() -> None:
     folder = pathlib.Path(sys.argv[1])
     for name in ("first", "second"):
@@ -110,6 +123,7 @@ def main() -> None:
     try:
         population(folder)
         hung(folder)
+        moved(folder)
     finally:
         ray.shutdown()
         cluster.shutdown()
