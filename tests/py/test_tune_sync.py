@@ -41,8 +41,7 @@ def lose_the_machine(sweep: Sweep, there: Callable[[str], str], **env: str) -> N
     with sweep.running("--resume", **env) as process:
 
         def is_brought_away() -> bool:
-            journal = there("journal")
-            return journal.count('"checkpoint_000003"') >= 2 and journal.count("\n") >= 10
+            return there("journal").count('"c": "checkpoint_000003"') == 2  # once of each of the two
 
         wait_until(is_brought_away, process)
         process.kill()
