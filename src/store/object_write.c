@@ -24,7 +24,10 @@
 struct part {
 	char *gathered; /* NULL until a piece of it comes */
 	uint64_t n_gathered;
-	bool sent;
+	uint64_t
+		*begins; /* of the pieces in it: one that comes again, since its write was repeated, is there already */
+	size_t n_begins;
+	bool sending, sent;
 	struct object_part_sum sum;
 };
 
@@ -48,10 +51,17 @@ no_memory(struct pawl_error *err, const char *key)
 /* ------------------------------------------------------------------- writing */
 
 static void
+drop_gathered(struct part *p)
+{
+	mem_free(steal(&p->gathered));
+	mem_free(steal(&p->begins));
+}
+
+static void
 free_file(struct object_file *f)
 {
 	for (size_t i = 0; i < f->n_parts; i++)
-		mem_free(f->parts[i].gathered);
+		drop_gathered(&f->parts[i]);
 	pthread_mutex_destroy(&f->lock);
 	mem_free(f->upload);
 	mem_free(f->base.key);
@@ -121,7 +131,28 @@ length_of(const struct object_file *f, size_t i)
 
 enum turn { TURN_DONE, TURN_SEND_GATHERED, TURN_SEND_STRAIGHT };
 
-/* Takes a piece of part i into its buffer, unless it is sent already or can be sent as it lies. */
+/* Takes a piece into the part's buffer, unless it is in there. Called with the lock. */
+static int
+add_piece(struct object_file *f, struct part *p, uint64_t whole, uint64_t at, const void *ptr, size_t len,
+          struct pawl_error *err)
+{
+	for (size_t k = p->n_begins; k-- > 0;)
+		if (p->begins[k] == at)
+			return 0;
+	if (p->gathered == NULL)
+		p->gathered = mem_alloc((size_t)whole);
+	uint64_t *grown = p->gathered != NULL ? mem_resize(p->begins, p->n_begins + 1, sizeof *grown) : NULL;
+	if (grown == NULL)
+		return no_memory(err, f->base.key);
+	p->begins = grown;
+	p->begins[p->n_begins++] = at;
+	memcpy(p->gathered + at, ptr, len);
+	p->n_gathered += len;
+	return 0;
+}
+
+/* A piece of part i that is neither sent nor being sent: whoever brings the last one sends it, as it lies if it is the
+ * whole part. */
 static int
 gather(struct object_file *f, size_t i, uint64_t at, const void *ptr, size_t len, enum turn *ret,
        struct pawl_error *err)
@@ -131,19 +162,15 @@ gather(struct object_file *f, size_t i, uint64_t at, const void *ptr, size_t len
 	int rc = 0;
 	*ret = TURN_DONE;
 	pthread_mutex_lock(&f->lock);
-	if (!p->sent && len == whole && f->upload != NULL && p->gathered == NULL) {
-		*ret = TURN_SEND_STRAIGHT;
-	} else if (!p->sent) {
-		if (p->gathered == NULL)
-			p->gathered = mem_alloc((size_t)whole);
-		if (p->gathered == NULL) {
-			rc = no_memory(err, f->base.key);
-		} else {
-			memcpy(p->gathered + at, ptr, len);
-			p->n_gathered += len;
-			if (p->n_gathered == whole && f->upload != NULL)
-				*ret = TURN_SEND_GATHERED;
-		}
+	if (!p->sent && !p->sending) {
+		bool straight = len == whole && f->upload != NULL && p->gathered == NULL;
+		if (!straight)
+			rc = add_piece(f, p, whole, at, ptr, len, err);
+		if (straight)
+			*ret = TURN_SEND_STRAIGHT;
+		else if (rc == 0 && p->n_gathered == whole && f->upload != NULL)
+			*ret = TURN_SEND_GATHERED;
+		p->sending = *ret != TURN_DONE;
 	}
 	pthread_mutex_unlock(&f->lock);
 	return rc;
@@ -158,17 +185,13 @@ write_part(struct object_store *s, struct object_file *f, size_t i, uint64_t at,
 	TRY(gather(f, i, at, ptr, len, &turn, err));
 	if (turn == TURN_DONE)
 		return 0;
-	bool straight = turn == TURN_SEND_STRAIGHT;
-	int rc = s->protocol->upload_part(s, f->base.key, f->upload, i, straight ? ptr : p->gathered,
+	int rc = s->protocol->upload_part(s, f->base.key, f->upload, i, turn == TURN_SEND_STRAIGHT ? ptr : p->gathered,
 	                                  (size_t)length_of(f, i), &p->sum, err);
 	pthread_mutex_lock(&f->lock);
+	p->sending = false; /* after a failure the same piece comes again, and the part is sent then, or nothing does */
 	p->sent = rc == 0;
-	if (rc < 0 && !straight)
-		p->n_gathered -= len; /* the same piece comes again, or nothing does */
-	if (rc == 0) {
-		mem_free(p->gathered);
-		p->gathered = NULL;
-	}
+	if (rc == 0)
+		drop_gathered(p);
 	pthread_mutex_unlock(&f->lock);
 	return rc;
 }
