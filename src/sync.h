@@ -86,6 +86,8 @@ struct sync_link {
 	ino_t inode;
 	const char *key; /* borrowed from the names that were given */
 	enum { SYNC_LINK_UNKNOWN, SYNC_LINK_THERE, SYNC_LINK_ABSENT } at_target;
+	uint64_t nbytes;  /* THERE: of the file that the target has */
+	int64_t mtime_ns; /* the same, here */
 };
 struct sync_links {
 	struct sync_link *items;

@@ -239,7 +239,16 @@ copy_open(struct copy *c, struct store_reader *r, uint64_t nbytes, const char *k
 	return store_put_bytes(c->to, key, c->piece, (size_t)nbytes, STORE_DURABLE, err);
 }
 
-/* Another name of the same file that is at the target; source: what the file is here. */
+static void
+note_link(struct sync_link *link, bool there, const struct store_entry *source)
+{
+	link->at_target = there ? SYNC_LINK_THERE : SYNC_LINK_ABSENT;
+	link->nbytes = source->nbytes;
+	link->mtime_ns = source->mtime_ns;
+}
+
+/* Another name of the same file that is at the target; source: what the file is here. One that was sent before the
+ * file was written to is another file by now. */
 static const char *
 find_twin(struct copy *c, struct sync_link *link, const struct store_entry *source)
 {
@@ -247,12 +256,13 @@ find_twin(struct copy *c, struct sync_link *link, const struct store_entry *sour
 	struct store_entry target;
 	struct sync_link *twins = sync_links_twins(&c->linked, link, &n);
 	for (size_t i = 0; i < n; i++)
-		if (twins[i].at_target == SYNC_LINK_THERE)
+		if (twins[i].at_target == SYNC_LINK_THERE && twins[i].nbytes == source->nbytes &&
+		    twins[i].mtime_ns == source->mtime_ns)
 			return twins[i].key;
 	for (size_t i = 0; i < n; i++) {
 		if (&twins[i] == link || twins[i].at_target != SYNC_LINK_UNKNOWN)
 			continue;
-		twins[i].at_target = is_there(c, twins[i].key, source, &target) ? SYNC_LINK_THERE : SYNC_LINK_ABSENT;
+		note_link(&twins[i], is_there(c, twins[i].key, source, &target), source);
 		if (twins[i].at_target == SYNC_LINK_THERE)
 			return twins[i].key;
 	}
@@ -288,7 +298,7 @@ copy_file(struct copy *c, const char *key, struct pawl_error *err)
 		return 0;
 	if (rc == 0 && link != NULL) {
 		there = there || link_there(c, link, &source);
-		link->at_target = there ? SYNC_LINK_THERE : SYNC_LINK_ABSENT;
+		note_link(link, there, &source);
 	}
 	if (there)
 		return 0;
@@ -301,7 +311,7 @@ copy_file(struct copy *c, const char *key, struct pawl_error *err)
 	rc = copy_open(c, r, nbytes, key, err);
 	store_close_reader(c->from, r);
 	if (rc == 0 && link != NULL)
-		link->at_target = SYNC_LINK_THERE;
+		note_link(link, true, &source);
 	return rc;
 }
 

@@ -188,6 +188,35 @@ def test_R158_files_that_are_links_are_copied_by_the_server(tmp_path: pathlib.Pa
     assert {fake.state()[f"s/{name}/model"] for name in ("a", "b/deep", "c")} == {b"n" * 1000}
 
 
+def test_R158_a_file_that_is_written_to_while_it_is_synced_is_no_link_of_what_was_sent(
+    tmp_path: pathlib.Path, fake: Fake
+) -> None:
+    folder = tmp_path / "s"
+    for name in ("a", "b"):
+        (folder / name).mkdir(parents=True)
+    model = folder / "a" / "model"
+    model.write_bytes(b"o" * 1000)
+    os.link(model, folder / "b" / "model")
+    when = os.stat(model).st_mtime + 1000
+    puts: list[str] = []
+
+    def write(method: str, target: str) -> None:
+        if method == "PUT" and target.endswith("/model"):
+            puts.append(target)
+        if len(puts) == 1:  # by both of its names, of the same size
+            model.write_bytes(b"n" * 1000)
+            os.utime(model, (when, when))
+
+    fake.always = write
+    with contextlib.closing(pawl.Syncer(folder, remote="s3://my-checkpoints-bucket/s")) as syncer:
+        syncer.up()
+        sent, copied = sent_and_copied(fake, "model")
+        assert sorted(sent) == ["s/a/model", "s/b/model"] and copied == []
+        assert fake.state()[sent[1]] == b"n" * 1000
+        syncer.up()
+    assert fake.state()["s/a/model"] == fake.state()["s/b/model"] == b"n" * 1000
+
+
 def test_R158_a_population_whose_search_is_synced_to_a_bucket_sends_no_clone(
     tmp_path: pathlib.Path, fake: Fake
 ) -> None:
@@ -223,12 +252,20 @@ def test_R158_a_folder_is_cloned_where_it_is(tmp_path: pathlib.Path, fake: Fake)
     (folder / "model").write_text("x")
     _pawl.clone_folder(str(tmp_path / "one"), str(tmp_path / "two" / "clone"))
     assert (tmp_path / "two" / "clone" / "deep" / "model").samefile(folder / "model")
+    # Beside it, under a name that begins or ends as its own does; a slash at the end says nothing.
+    _pawl.clone_folder(str(tmp_path / "one"), str(tmp_path / "one_more"))
+    assert (tmp_path / "one_more" / "deep" / "model").samefile(folder / "model")
+    _pawl.clone_folder(str(tmp_path / "one_more"), str(tmp_path / "one_mo"))
+    assert (tmp_path / "one_mo" / "deep" / "model").samefile(folder / "model")
+    _pawl.clone_folder(f"{place}/one/checkpoint_1/", f"{place}/one/checkpoint_10")
+    assert fake.state()["one/checkpoint_10/deep/more"] == b"one/checkpoint_1/deep/more"
     for source, target, error in [
         (f"{place}/none", f"{place}/two", pawl.NotFoundError),
         (f"{place}/one", "s3://another/one", pawl.UnsupportedError),
         (f"{place}/one", str(tmp_path), pawl.UnsupportedError),
         (f"{place}/one", f"{place}/one/in", pawl.UsageError),
-        (f"{place}/one", f"{place}/one", pawl.UsageError),
+        (f"{place}/one/in", f"{place}/one", pawl.UsageError),
+        (f"{place}/one", f"{place}/one/", pawl.UsageError),
         ("hdfs://x/a", "hdfs://x/b", pawl.UnsupportedError),
     ]:
         with pytest.raises(error):
