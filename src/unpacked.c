@@ -107,11 +107,14 @@ get_next(void *arg, void *dst, size_t n, struct pawl_error *err)
 	return 0;
 }
 
+/* Sees all of the archive: of two members by that name tar would leave the second one, and one that is cut is damaged.
+ */
 static int
 find_member(struct opened *o, struct pawl_error *err)
 {
 	struct tar_place place = {.from = o->plain};
 	PAWL_FREE struct tar_member *member = mem_alloc(sizeof(*member));
+	bool found = false;
 
 	if (!member)
 		return err_set(err, PAWL_ENOMEM, "%s: out of memory", o->file.name);
@@ -120,6 +123,8 @@ find_member(struct opened *o, struct pawl_error *err)
 		const int rc = tar_next(get_next, &place, o->file.name, member, err);
 
 		TRY(rc);
+		if (rc == 0 && found)
+			return 0;
 		if (rc == 0)
 			return err_set(err, PAWL_ENOTFOUND,
 			               "%s: expected " UNPACKED_TAR_MEMBER
@@ -131,9 +136,12 @@ find_member(struct opened *o, struct pawl_error *err)
 			return err_set(err, PAWL_ECORRUPT, "%s: member '%.200s' does not lie in it", o->file.name,
 			               member->name);
 		if (!member->is_folder && strcmp(member->name, UNPACKED_TAR_MEMBER) == 0) {
+			if (found)
+				return err_set(err, PAWL_ECORRUPT,
+				               "%s: expected one " UNPACKED_TAR_MEMBER ", found two", o->file.name);
+			found = true;
 			o->begin = place.at;
 			o->nbytes = member->nbytes;
-			return 0;
 		}
 		place.at = next - next % TAR_BLOCK;
 	}

@@ -96,3 +96,17 @@ def test_P17_members_of_a_tar_that_lie_are_refused(files: pathlib.Path, tmp_path
         path.write_bytes(info.tobuf(tarfile.GNU_FORMAT) + whole)
         with pytest.raises((pawl.CorruptError, pawl.UnsupportedError, pawl.LimitError), match=f"{name}.tar"):
             pawl.load(path)
+
+
+def test_P1_of_a_tar_it_is_clear_which_state_is_meant(files: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """A second state appended to it, which tar would unpack over the first; and one that is cut behind the state."""
+    whole = (files / "state.tar").read_bytes()
+    with tarfile.open(files / "state.tar") as tar:
+        member = tar.getmember("composer_states.pt")
+        end = member.offset_data + -(-member.size // 512) * 512
+    (tmp_path / "twice.tar").write_bytes(whole[:end] + whole)
+    with pytest.raises(pawl.CorruptError, match=r"twice\.tar: expected one composer_states\.pt, found two"):
+        pawl.load(tmp_path / "twice.tar")
+    (tmp_path / "cut.tar").write_bytes(whole[:end])
+    with pytest.raises(pawl.CorruptError, match=r"cut\.tar"):
+        pawl.load(tmp_path / "cut.tar")
