@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * codec_seek: the table of frames at the end of a file, in a frame that decoders pass over: the layout that zstd's
- * seekable format uses, for zstd and for lz4, whose skippable frames are the same.
+ * seekable format uses, for zstd, and for lz4 and planes, whose skippable frames are the same.
  *
  *   0x184d2a5e, u32 bytes that follow, for each frame u32 packed and u32 plain bytes, u32 frames, 0, 0x8f92eab1
  *
- * Called by codec_zst.c and codec_lz4.c. What a file says is only believed if its frames cover it exactly.
+ * Called by codec_zst.c, codec_lz4.c and codec_planes.c. What a file says is only believed if its frames cover it exactly.
  */
 #include "format/codec_impl.h"
 

@@ -99,6 +99,7 @@ struct object_request {
 	uint64_t crc;   /* the same as a number, of a CRC */
 	struct http_call call; /* the answer */
 };
+struct object_head; /* below */
 void object_request_clear(struct object_request *rq); /* usable as PAWL_CLEAN(object_request_clear) */
 extern const struct pawl_slice object_nothing;        /* a body of no bytes */
 
@@ -114,6 +115,14 @@ struct object_envelope {
 int object_send(struct object_store *s, struct object_request *rqs, size_t n, struct pawl_error *err);
 /* The same for one request; an answer that is no success (2xx, and no error inside of it) is an error, too. */
 int object_do(struct object_store *s, struct object_request *rq, struct pawl_error *err);
+/* A part of an upload, as object_do, into *rq, which is the caller's to clear; query: what says which part. */
+int object_send_part(struct object_store *s, const char *key, const char *query, const void *ptr, size_t len,
+                     struct object_request *rq, struct pawl_error *err);
+/* A copy by the server, as object_send, into *rq. source: the header that names it; match: the one for its ETag.
+ * PAWL_ECONFLICT: head is of another one. */
+int object_send_copy(struct object_store *s, const char *from, const char *to, const struct object_head *head,
+                     const struct http_header *source, const char *match, struct object_request *rq,
+                     struct pawl_error *err);
 bool object_is_success(const struct object_request *rq); /* by its status */
 /* The error that an answer without success stands for. */
 int object_fail(struct object_store *s, const struct object_request *rq, struct pawl_error *err);
@@ -173,8 +182,6 @@ const char *object_below_prefix(const struct object_store *s, const char *key);
 void object_decode(char *text); /* percent-encoding, in place; what is malformed stays as it is */
 
 /* ---- the protocol */
-
-struct object_head; /* below */
 
 /* One part of an upload that has been sent. */
 struct object_part_sum {

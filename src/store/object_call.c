@@ -312,3 +312,43 @@ object_do(struct object_store *s, struct object_request *rq, struct pawl_error *
 	object_error_code(rq, code);
 	return code[0] != '\0' ? object_fail(s, rq, err) : 0;
 }
+
+/* ------------------------------------------- requests that servers differ little in */
+
+int
+object_send_part(struct object_store *s, const char *key, const char *query, const void *ptr, size_t len,
+                 struct object_request *rq, struct pawl_error *err)
+{
+	const struct pawl_slice body = {ptr, len};
+	*rq = (struct object_request){.what = key,
+	                              .verb = "write",
+	                              .method = "PUT",
+	                              .key = key,
+	                              .query = query,
+	                              .body = &body,
+	                              .n_body = 1,
+	                              .sum_body = true};
+	int rc = object_do(s, rq, err);
+	rq->body = &object_nothing;
+	return rc;
+}
+
+int
+object_send_copy(struct object_store *s, const char *from, const char *to, const struct object_head *head,
+                 const struct http_header *source, const char *match, struct object_request *rq, struct pawl_error *err)
+{
+	*rq = (struct object_request){.what = from,
+	                              .verb = "copy",
+	                              .method = "PUT",
+	                              .key = to,
+	                              .body = &object_nothing,
+	                              .n_body = 1,
+	                              .slow_answer = true};
+	object_add_header(rq, source->name, source->value);
+	if (head->etag[0] != '\0')
+		object_add_header(rq, match, head->etag);
+	TRY(object_send(s, rq, 1, err));
+	if (rq->call.status == 412)
+		return err_set(err, PAWL_ECONFLICT, "%s: has been replaced while it was copied", from);
+	return 0;
+}

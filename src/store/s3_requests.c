@@ -190,17 +190,8 @@ s3_upload_part(struct object_store *s, const char *key, const char *id, size_t i
 	buf_printf(&query, "partNumber=%zu&", i + 1);
 	put_id(&query, id);
 	TRY(buf_check(&query, key, err));
-	struct pawl_slice body = {ptr, len};
-	PAWL_CLEAN(object_request_clear)
-	struct object_request rq = {.what = key,
-	                            .verb = "write",
-	                            .method = "PUT",
-	                            .key = key,
-	                            .query = buf_str(&query),
-	                            .body = &body,
-	                            .n_body = 1,
-	                            .sum_body = true};
-	TRY(object_do(s, &rq, err));
+	PAWL_CLEAN(object_request_clear) struct object_request rq = {0};
+	TRY(object_send_part(s, key, buf_str(&query), ptr, len, &rq, err));
 	const char *etag = http_header_of(&rq.call, "etag");
 	if (etag == NULL || etag[0] == '\0' || !text_copy(ret->etag, sizeof ret->etag, etag))
 		return err_set(err, PAWL_ETRANSIENT, "%s: cannot write: the answer has no ETag", key);
@@ -280,20 +271,9 @@ s3_copy_whole(struct object_store *s, const char *from, const char *to, const st
 {
 	PAWL_CLEAN(buf_clear) struct buf source = {0};
 	TRY(s3_copy_source(s, from, &source, err));
-	PAWL_CLEAN(object_request_clear)
-	struct object_request rq = {.what = from,
-	                            .verb = "copy",
-	                            .method = "PUT",
-	                            .key = to,
-	                            .body = &object_nothing,
-	                            .n_body = 1,
-	                            .slow_answer = true};
-	object_add_header(&rq, source_header, buf_str(&source));
-	if (head->etag[0] != '\0')
-		object_add_header(&rq, match_header, head->etag);
-	TRY(object_send(s, &rq, 1, err));
-	if (rq.call.status == 412)
-		return err_set(err, PAWL_ECONFLICT, "%s: has been replaced while it was copied", from);
+	PAWL_CLEAN(object_request_clear) struct object_request rq = {0};
+	TRY(object_send_copy(s, from, to, head, &(struct http_header){source_header, buf_str(&source)}, match_header,
+	                     &rq, err));
 	char code[65];
 	object_error_code(&rq, code);
 	return !object_is_success(&rq) || code[0] != '\0' ? object_fail(s, &rq, err) : 0;

@@ -160,17 +160,8 @@ upload_part(struct object_store *s, const char *key, const char *id, size_t i, c
 	buf_puts(&query, "&comp=block");
 	TRY(buf_check(&name, key, err));
 	TRY(buf_check(&query, key, err));
-	struct pawl_slice body = {ptr, len};
-	PAWL_CLEAN(object_request_clear)
-	struct object_request rq = {.what = key,
-	                            .verb = "write",
-	                            .method = "PUT",
-	                            .key = key,
-	                            .query = buf_str(&query),
-	                            .body = &body,
-	                            .n_body = 1,
-	                            .sum_body = true};
-	return object_do(s, &rq, err);
+	PAWL_CLEAN(object_request_clear) struct object_request rq = {0};
+	return object_send_part(s, key, buf_str(&query), ptr, len, &rq, err);
 }
 
 static int
@@ -249,20 +240,9 @@ copy(struct object_store *s, const char *from, const char *to, const struct obje
 {
 	PAWL_CLEAN(cred_wipe_buf) struct buf source = {0};
 	TRY(put_source(s, from, &source, err));
-	PAWL_CLEAN(object_request_clear)
-	struct object_request rq = {.what = from,
-	                            .verb = "copy",
-	                            .method = "PUT",
-	                            .key = to,
-	                            .body = &object_nothing,
-	                            .n_body = 1,
-	                            .slow_answer = true};
-	object_add_header(&rq, "x-ms-copy-source", buf_str(&source));
-	if (head->etag[0] != '\0')
-		object_add_header(&rq, "x-ms-source-if-match", head->etag);
-	TRY(object_send(s, &rq, 1, err));
-	if (rq.call.status == 412)
-		return err_set(err, PAWL_ECONFLICT, "%s: has been replaced while it was copied", from);
+	PAWL_CLEAN(object_request_clear) struct object_request rq = {0};
+	TRY(object_send_copy(s, from, to, head, &(struct http_header){"x-ms-copy-source", buf_str(&source)},
+	                     "x-ms-source-if-match", &rq, err));
 	if (!object_is_success(&rq))
 		return object_fail(s, &rq, err);
 	return await_copy(s, from, to, http_header_of(&rq.call, "x-ms-copy-status"), err);
