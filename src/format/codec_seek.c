@@ -5,7 +5,8 @@
  *
  *   0x184d2a5e, u32 bytes that follow, for each frame u32 packed and u32 plain bytes, u32 frames, 0, 0x8f92eab1
  *
- * Called by codec_zst.c, codec_lz4.c and codec_planes.c. What a file says is only believed if its frames cover it exactly.
+ * Called by codec_zst.c, codec_lz4.c and codec_planes.c. What a file says is only believed if its frames cover it
+ * exactly.
  */
 #include "format/codec_impl.h"
 
