@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * manifest_decode: bytes -> manifest. Called by catalog, restore, verify, repair; calls base/json, state,
- * manifest_check. Promises P1, P2, P17.
+ * manifest_members, manifest_check. Promises P1, P2, P17.
  *
  *   size -> digest -> version -> parse -> members in their fixed order -> state -> rows -> manifest_check
  *
@@ -18,35 +18,15 @@
 #include "format/safetensors.h"
 #include "manifest_check.h"
 #include "manifest_lines.h"
+#include "manifest_members.h"
 
 #define MAX_JSON_DEPTH (3 * 256 + 8) /* a level of a state is at most three of JSON */
 #define LARGE_BYTES ((size_t)8 << 20)
-
-struct reader {
-	struct manifest *m;
-	const struct json *next; /* member that is read next */
-	struct pawl_error *err;
-	uint64_t version;
-};
 
 static void
 clean_manifest(struct manifest **m)
 {
 	manifest_free(*m);
-}
-
-/* ---------------------------------------------------------------- members */
-
-static const char *
-type_name(enum json_type type)
-{
-	static const char *const names[] = {
-		[JSON_NULL] = "null",       [JSON_BOOL] = "a bool",      [JSON_INT] = "an integer",
-		[JSON_UINT] = "an integer", [JSON_REAL] = "a float",     [JSON_STRING] = "a string",
-		[JSON_ARRAY] = "an array",  [JSON_OBJECT] = "an object",
-	};
-
-	return names[type];
 }
 
 static int
@@ -55,141 +35,15 @@ no_memory(struct pawl_error *err)
 	return err_set(err, PAWL_ENOMEM, "out of memory");
 }
 
-/* Takes the next member, which must have this key. */
-static int
-take(struct reader *r, const char *key, const struct json **ret)
-{
-	const struct json *member = r->next;
-
-	if (!member || strcmp(member->key, key) != 0) {
-		err_set(r->err, PAWL_ECORRUPT, "expected member '%s', found %s%.60s", key,
-		        member ? "member " : "the end", member ? member->key : "");
-		return PAWL_ECORRUPT;
-	}
-	r->next = member->next;
-	*ret = member;
-	return 0;
-}
-
-static int
-take_type(struct reader *r, const char *key, enum json_type type, const struct json **ret)
-{
-	TRY(take(r, key, ret));
-	if ((*ret)->type != type)
-		return err_set(r->err, PAWL_ECORRUPT, "%s: expected %s, found %s", key, type_name(type),
-		               type_name((*ret)->type));
-	return 0;
-}
-
-static int
-take_u64(struct reader *r, const char *key, uint64_t *ret)
-{
-	const struct json *value = NULL;
-
-	TRY(take(r, key, &value));
-	if (value->type != JSON_UINT && (value->type != JSON_INT || value->i < 0))
-		return err_set(r->err, PAWL_ECORRUPT, "%s: expected an integer, at least 0", key);
-	*ret = value->u;
-	return 0;
-}
-
-static int
-take_i64(struct reader *r, const char *key, int64_t *ret)
-{
-	const struct json *value = NULL;
-
-	TRY(take_type(r, key, JSON_INT, &value));
-	*ret = value->i;
-	return 0;
-}
-
-static int
-take_bool(struct reader *r, const char *key, bool *ret)
-{
-	const struct json *value = NULL;
-
-	TRY(take_type(r, key, JSON_BOOL, &value));
-	*ret = value->boolean;
-	return 0;
-}
-
-/* At most 32 characters; what they are is checked later. */
-static int
-take_hex32(struct reader *r, const char *key, char ret[33])
-{
-	const struct json *value = NULL;
-
-	TRY(take_type(r, key, JSON_STRING, &value));
-	if (value->len > 32)
-		return err_set(r->err, PAWL_ECORRUPT, "%s: expected 32 hex digits, found %zu characters", key,
-		               value->len);
-	memcpy(ret, value->str, value->len + 1);
-	return 0;
-}
-
-static int
-take_name(struct reader *r, const char *key, size_t max_bytes, const char **ret)
-{
-	const struct json *value = NULL;
-
-	TRY(take_type(r, key, JSON_STRING, &value));
-	if (value->len > max_bytes)
-		return err_set(r->err, PAWL_ELIMIT, "%s: %zu bytes, at most %zu are possible", key, value->len,
-		               max_bytes);
-	*ret = bump_strndup(&r->m->memory, value->str, value->len);
-	return *ret ? 0 : no_memory(r->err);
-}
-
-/* An array of unsigned integers. */
-static int
-take_extents(struct reader *r, const char *key, uint32_t *ret_ndim, const uint64_t **ret)
-{
-	const struct json *array = NULL;
-
-	TRY(take_type(r, key, JSON_ARRAY, &array));
-	if (array->len > PAWL_MAX_DIMS)
-		return err_set(r->err, PAWL_ELIMIT, "%s: %zu dimensions, at most %d are possible", key, array->len,
-		               PAWL_MAX_DIMS);
-	uint64_t *extents = bump_array(&r->m->memory, array->len, sizeof(*extents));
-	if (!extents)
-		return no_memory(r->err);
-	*ret_ndim = 0;
-	for (const struct json *extent = array->first; extent; extent = extent->next) {
-		if (extent->type != JSON_UINT && (extent->type != JSON_INT || extent->i < 0))
-			return err_set(r->err, PAWL_ECORRUPT, "%s: expected integers, at least 0", key);
-		extents[(*ret_ndim)++] = extent->u;
-	}
-	*ret = extents;
-	return 0;
-}
-
-/* A reader of the members of one row of an array. */
-static int
-open_row(struct reader *r, const struct json *row)
-{
-	if (row->type != JSON_OBJECT)
-		return err_set(r->err, PAWL_ECORRUPT, "expected an object per row, found %s", type_name(row->type));
-	r->next = row->first;
-	return 0;
-}
-
-static int
-close_row(struct reader *r)
-{
-	if (r->next)
-		return err_set(r->err, PAWL_ECORRUPT, "unexpected member '%.60s'", r->next->key);
-	return 0;
-}
-
 /* ---------------------------------------------------------------- summary */
 
 static int
-read_progress(struct reader *r)
+read_progress(struct members *r)
 {
 	struct pawl_progress progress = PAWL_PROGRESS_INIT;
 	const struct json *object = NULL;
 
-	TRY(take_type(r, "progress", JSON_OBJECT, &object));
+	TRY(members_type(r, "progress", JSON_OBJECT, &object));
 	for (const struct json *member = object->first; member; member = member->next) {
 		const struct manifest_counter *c = NULL;
 		for (size_t i = 0; i < manifest_n_counters && !c; i++)
@@ -206,12 +60,12 @@ read_progress(struct reader *r)
 }
 
 static int
-read_metrics(struct reader *r)
+read_metrics(struct members *r)
 {
 	struct manifest *m = r->m;
 	const struct json *object = NULL;
 
-	TRY(take_type(r, "metrics", JSON_OBJECT, &object));
+	TRY(members_type(r, "metrics", JSON_OBJECT, &object));
 	if (object->len > MANIFEST_MAX_ROWS)
 		return err_set(r->err, PAWL_ELIMIT, "%zu metrics, at most %u are possible", object->len,
 		               MANIFEST_MAX_ROWS);
@@ -233,35 +87,35 @@ read_metrics(struct reader *r)
 
 /* The members from "run" to "metadata". */
 static int
-read_summary(struct reader *r)
+read_summary(struct members *r)
 {
 	struct manifest *m = r->m;
 	const struct json *value = NULL;
 	uint64_t world_size = 0;
 
-	TRY(take_hex32(r, "run", m->run_id));
-	TRY(take_u64(r, "id", &m->id));
-	TRY(take_u64(r, "attempt", &m->attempt));
-	TRY(take_hex32(r, "token", m->token));
-	TRY(take_i64(r, "step", &m->step));
-	TRY(take_i64(r, "unix_ns", &m->unix_ns));
+	TRY(members_hex32(r, "run", m->run_id));
+	TRY(members_u64(r, "id", &m->id));
+	TRY(members_u64(r, "attempt", &m->attempt));
+	TRY(members_hex32(r, "token", m->token));
+	TRY(members_i64(r, "step", &m->step));
+	TRY(members_i64(r, "unix_ns", &m->unix_ns));
 	TRY(read_progress(r));
 	TRY(read_metrics(r));
-	TRY(take_u64(r, "world_size", &world_size));
+	TRY(members_u64(r, "world_size", &world_size));
 	if (world_size > UINT32_MAX)
 		return err_set(r->err, PAWL_ECORRUPT, "world_size: %llu is too large", (unsigned long long)world_size);
 	m->world_size = (uint32_t)world_size;
-	TRY(take_u64(r, "bytes", &m->bytes));
-	TRY(take_u64(r, "new_bytes", &m->new_bytes));
+	TRY(members_u64(r, "bytes", &m->bytes));
+	TRY(members_u64(r, "new_bytes", &m->new_bytes));
 	if (r->version > 1 && r->next && strcmp(r->next->key, "plain_bytes") == 0)
-		TRY(take_u64(r, "plain_bytes", &m->plain_bytes));
-	TRY(take_u64(r, "n_tensors", &m->n_tensors));
-	TRY(take_u64(r, "n_files", &m->n_files));
-	TRY(take_type(r, "blocked_seconds", JSON_REAL, &value));
+		TRY(members_u64(r, "plain_bytes", &m->plain_bytes));
+	TRY(members_u64(r, "n_tensors", &m->n_tensors));
+	TRY(members_u64(r, "n_files", &m->n_files));
+	TRY(members_type(r, "blocked_seconds", JSON_REAL, &value));
 	m->blocked_seconds = value->real;
-	TRY(take_bool(r, "nonfinite", &m->nonfinite));
-	TRY(take_bool(r, "repaired", &m->repaired));
-	TRY(take(r, "metadata", &value));
+	TRY(members_bool(r, "nonfinite", &m->nonfinite));
+	TRY(members_bool(r, "repaired", &m->repaired));
+	TRY(members_take(r, "metadata", &value));
 	if (value->type != JSON_NULL)
 		TRY(state_decode("metadata", value, &m->metadata, r->err));
 	return manifest_check_summary(m, r->err);
@@ -270,20 +124,20 @@ read_summary(struct reader *r)
 /* ------------------------------------------------------------------- rows */
 
 static int
-read_piece(struct reader *r, const struct json *row, const struct manifest_tensor *t, const uint64_t *zeros,
+read_piece(struct members *r, const struct json *row, const struct manifest_tensor *t, const uint64_t *zeros,
            struct manifest_piece *p)
 {
 	uint32_t ndim = t->ndim, n_lengths = t->ndim;
 	uint64_t file = 0;
 
-	TRY(open_row(r, row));
-	TRY(take_u64(r, "file", &file));
-	TRY(take_u64(r, "begin", &p->begin));
+	TRY(members_open_row(r, row));
+	TRY(members_u64(r, "file", &file));
+	TRY(members_u64(r, "begin", &p->begin));
 	p->offsets = zeros;
 	p->lengths = t->shape;
 	if (r->next) {
-		TRY(take_extents(r, "offsets", &ndim, &p->offsets));
-		TRY(take_extents(r, "lengths", &n_lengths, &p->lengths));
+		TRY(members_extents(r, "offsets", &ndim, &p->offsets));
+		TRY(members_extents(r, "lengths", &n_lengths, &p->lengths));
 	}
 	if (file > UINT32_MAX || ndim != t->ndim || n_lengths != t->ndim)
 		return err_set(r->err, PAWL_ECORRUPT,
@@ -291,11 +145,11 @@ read_piece(struct reader *r, const struct json *row, const struct manifest_tenso
 		               ndim, n_lengths, (unsigned long long)file);
 	p->file = (uint32_t)file;
 	TRY(st_nbytes(t->dtype, ndim, p->lengths, &p->nbytes, r->err));
-	return close_row(r);
+	return members_close(r);
 }
 
 static int
-read_pieces(struct reader *r, const struct json *array, struct manifest_tensor *t)
+read_pieces(struct members *r, const struct json *array, struct manifest_tensor *t)
 {
 	const uint64_t *zeros = bump_array(&r->m->memory, t->ndim, sizeof(*zeros));
 
@@ -309,39 +163,39 @@ read_pieces(struct reader *r, const struct json *array, struct manifest_tensor *
 
 /* Reads a row into the place that the state's table gives it. */
 static int
-read_tensor(struct reader *r, const struct json *row)
+read_tensor(struct members *r, const struct json *row)
 {
 	struct manifest *m = r->m;
 	const struct json *name = NULL, *dtype = NULL, *pieces = NULL;
 	const uint64_t *shape = NULL;
 	uint32_t ndim = 0;
 
-	TRY(open_row(r, row));
-	TRY(take_type(r, "name", JSON_STRING, &name));
+	TRY(members_open_row(r, row));
+	TRY(members_type(r, "name", JSON_STRING, &name));
 	struct state_tensor *s = state_find_tensor(m->state, name->str);
 	if (!s)
 		return err_set(r->err, PAWL_ECORRUPT, "tensor '%.200s' is not in the state", name->str);
 	struct manifest_tensor *t = &m->tensors[s - m->state->tensors];
 	if (t->name)
 		return err_set(r->err, PAWL_ECORRUPT, "tensor '%.200s' is there twice", name->str);
-	TRY(take_type(r, "dtype", JSON_STRING, &dtype));
-	TRY(take_extents(r, "shape", &ndim, &shape));
+	TRY(members_type(r, "dtype", JSON_STRING, &dtype));
+	TRY(members_extents(r, "shape", &ndim, &shape));
 	TRY(state_describe_tensor(m->state, s, pawl_dtype_from_name(dtype->str), ndim, shape, r->err));
 	*t = (struct manifest_tensor){.name = s->info.name,
 	                              .dtype = s->info.dtype,
 	                              .ndim = ndim,
 	                              .shape = s->info.shape,
 	                              .nbytes = s->info.nbytes};
-	TRY(take_type(r, "pieces", JSON_ARRAY, &pieces));
+	TRY(members_type(r, "pieces", JSON_ARRAY, &pieces));
 	if (m->part && r->next)
-		TRY(take_bool(r, "whole", &t->whole));
-	TRY(close_row(r));
+		TRY(members_bool(r, "whole", &t->whole));
+	TRY(members_close(r));
 	int rc = read_pieces(r, pieces, t);
 	return rc < 0 ? err_prefix(r->err, rc, "tensor '%.200s'", t->name) : 0;
 }
 
 static int
-begin_tensors(struct reader *r, size_t n)
+begin_tensors(struct members *r, size_t n)
 {
 	struct manifest *m = r->m;
 
@@ -354,11 +208,11 @@ begin_tensors(struct reader *r, size_t n)
 }
 
 static int
-read_tensors(struct reader *r)
+read_tensors(struct members *r)
 {
 	const struct json *array = NULL;
 
-	TRY(take_type(r, "tensors", JSON_ARRAY, &array));
+	TRY(members_type(r, "tensors", JSON_ARRAY, &array));
 	const struct json *rest = r->next;
 	TRY(begin_tensors(r, array->len));
 	for (const struct json *row = array->first; row; row = row->next)
@@ -368,11 +222,11 @@ read_tensors(struct reader *r)
 }
 
 static int
-read_sums(struct reader *r, const char *key, const struct manifest_file *f, const struct sum128 **ret, size_t *ret_n)
+read_sums(struct members *r, const char *key, const struct manifest_file *f, const struct sum128 **ret, size_t *ret_n)
 {
 	const struct json *hex = NULL;
 
-	TRY(take_type(r, key, JSON_STRING, &hex));
+	TRY(members_type(r, key, JSON_STRING, &hex));
 	const size_t n = hex->len / 32;
 	struct sum128 *sums = bump_array(&r->m->memory, n, sizeof(*sums));
 	if (!sums)
@@ -391,30 +245,30 @@ read_sums(struct reader *r, const char *key, const struct manifest_file *f, cons
 
 /* What only the row of a compressed file has. */
 static int
-read_packing(struct reader *r, struct manifest_file *f)
+read_packing(struct members *r, struct manifest_file *f)
 {
 	if (r->version < 2)
-		return close_row(r); /* which says what it did not expect */
-	TRY(take_name(r, "codec", 16, &f->codec));
-	TRY(take_u64(r, "plain_size", &f->plain_bytes));
+		return members_close(r); /* which says what it did not expect */
+	TRY(members_name(r, "codec", 16, &f->codec));
+	TRY(members_u64(r, "plain_size", &f->plain_bytes));
 	TRY(read_sums(r, "plain_sums", f, &f->plain_sums, &f->n_plain_blocks));
-	return close_row(r);
+	return members_close(r);
 }
 
 static int
-read_file(struct reader *r, const struct json *row, struct manifest_file *f)
+read_file(struct members *r, const struct json *row, struct manifest_file *f)
 {
-	TRY(open_row(r, row));
-	TRY(take_name(r, "name", 128, &f->name));
-	TRY(take_u64(r, "size", &f->nbytes));
-	TRY(take_u64(r, "block", &f->block_bytes));
-	TRY(take_bool(r, "reused", &f->reused));
+	TRY(members_open_row(r, row));
+	TRY(members_name(r, "name", 128, &f->name));
+	TRY(members_u64(r, "size", &f->nbytes));
+	TRY(members_u64(r, "block", &f->block_bytes));
+	TRY(members_bool(r, "reused", &f->reused));
 	TRY(read_sums(r, "sums", f, &f->sums, &f->n_blocks));
 	return r->next ? read_packing(r, f) : 0;
 }
 
 static int
-begin_files(struct reader *r, size_t n)
+begin_files(struct members *r, size_t n)
 {
 	struct manifest *m = r->m;
 
@@ -426,11 +280,11 @@ begin_files(struct reader *r, size_t n)
 }
 
 static int
-read_files(struct reader *r)
+read_files(struct members *r)
 {
 	const struct json *array = NULL;
 
-	TRY(take_type(r, "files", JSON_ARRAY, &array));
+	TRY(members_type(r, "files", JSON_ARRAY, &array));
 	const struct json *rest = r->next;
 	TRY(begin_files(r, array->len));
 	struct manifest_file *f = r->m->files;
@@ -443,20 +297,20 @@ read_files(struct reader *r)
 /* ------------------------------------------------------------------ whole */
 
 static int
-read_all(struct reader *r, bool summary)
+read_all(struct members *r, bool summary)
 {
 	const struct json *value = NULL;
 
-	TRY(take_u64(r, r->m->part ? "pawl_part" : "pawl_manifest", &r->version)); /* its value: check_version */
+	TRY(members_u64(r, r->m->part ? "pawl_part" : "pawl_manifest", &r->version)); /* its value: check_version */
 	TRY(read_summary(r));
 	if (summary)
-		return close_row(r);
-	TRY(take(r, "state", &value));
+		return members_close(r);
+	TRY(members_take(r, "state", &value));
 	TRY(state_decode("state", value, &r->m->state, r->err));
 	TRY(read_tensors(r));
 	TRY(read_files(r));
-	TRY(take_type(r, "digest", JSON_STRING, &value));
-	TRY(close_row(r));
+	TRY(members_type(r, "digest", JSON_STRING, &value));
+	TRY(members_close(r));
 	return manifest_check_rows(r->m, r->err);
 }
 
@@ -528,7 +382,7 @@ parse_line(struct manifest_lines *l, size_t i, struct bump *scratch, struct json
 }
 
 static int
-read_lines(struct reader *r, struct manifest_lines *l)
+read_lines(struct members *r, struct manifest_lines *l)
 {
 	PAWL_CLEAN(bump_clear) struct bump scratch = {0};
 	struct json *row;
@@ -566,12 +420,12 @@ decode_large(const char *what, const char *text, size_t len, struct manifest *m,
 		return err_set(err, PAWL_ECORRUPT, "expected member 'tensors' on a line of its own");
 	at += sizeof(begin) - 1;
 	TRY(parse(what, text, (size_t)(at - text), "tensors", &scratch, &root, err));
-	struct reader r = {m, root->first, err, 0};
+	struct members r = {m, root->first, err, 0};
 
-	TRY(take_u64(&r, m->part ? "pawl_part" : "pawl_manifest", &r.version));
+	TRY(members_u64(&r, m->part ? "pawl_part" : "pawl_manifest", &r.version));
 	TRY(read_summary(&r));
-	TRY(take(&r, "state", &value));
-	TRY(close_row(&r));
+	TRY(members_take(&r, "state", &value));
+	TRY(members_close(&r));
 	TRY(state_decode("state", value, &m->state, err));
 	bump_clear(&scratch);
 	return read_lines(&r, &(struct manifest_lines){.what = what, .at = at, .end = end});
@@ -590,7 +444,7 @@ decode(const char *what, const char *text, size_t len, bool summary, struct mani
 		rc = decode_large(what, text, len, m, err);
 	} else if (rc == 0) {
 		TRY(parse(what, text, len, summary ? "state" : NULL, &scratch, &root, err));
-		rc = read_all(&(struct reader){m, root->first, err, 0}, summary);
+		rc = read_all(&(struct members){m, root->first, err, 0}, summary);
 	}
 	return rc < 0 ? err_prefix(err, rc, "%s", what) : 0;
 }
@@ -632,10 +486,10 @@ manifest_decode_summary(const char *what, const void *ptr, size_t len, struct ma
 	if (!m)
 		return no_memory(err);
 	TRY(parse(what, ptr, len, NULL, &scratch, &root, err));
-	struct reader r = {m, root->first, err, 0};
+	struct members r = {m, root->first, err, 0};
 	int rc = read_summary(&r);
 	if (rc == 0)
-		rc = close_row(&r);
+		rc = members_close(&r);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", what);
 	*ret = steal(&m);
