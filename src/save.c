@@ -312,7 +312,7 @@ tell(struct save *s, const char *what, const struct pawl_error *err)
 static int
 write_and_commit(struct save *s, struct pawl_error *err)
 {
-	stage_wait(s);
+	stage_wait_released(s);
 	int rc = write_settle(s, err);
 
 	if (rc < 0) {

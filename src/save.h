@@ -121,6 +121,7 @@ struct save {
 	pthread_mutex_t lock; /* guards below */
 	pthread_cond_t changed;
 	unsigned stagers;  /* copying threads still at work */
+	bool is_held;      /* the caller is not through, and what comes after the copy would take its processor */
 	char **free_slots; /* ring */
 	size_t n_free_slots;
 	int failed; /* first error */
@@ -140,6 +141,10 @@ void stage_start(struct save *s, bool help);
 void stage_wait(struct save *s);
 /* Returns when deadline_ms (clock_mono_ms, < 0 = never) has passed (ETIMEDOUT) or all is staged (0). */
 int stage_wait_until(struct save *s, int64_t deadline_ms);
+/* Of a save that is held: the caller is through. */
+void stage_let_go(struct save *s);
+/* All is staged, and nobody holds the save. */
+void stage_wait_released(struct save *s);
 void stage_give_slot(struct save *s, char *slot);
 
 /* Are units handed on only when all are staged? Of one that waits for its turn; and where they are compressed from a

@@ -429,3 +429,23 @@ stage_wait(struct save *s)
 {
 	stage_wait_until(s, -1);
 }
+
+void
+stage_let_go(struct save *s)
+{
+	pthread_mutex_lock(&s->lock);
+	if (s->is_held) {
+		s->is_held = false;
+		pthread_cond_broadcast(&s->changed);
+	}
+	pthread_mutex_unlock(&s->lock);
+}
+
+void
+stage_wait_released(struct save *s)
+{
+	pthread_mutex_lock(&s->lock);
+	while (s->stagers > 0 || s->is_held)
+		cond_wait_until(&s->changed, &s->lock, -1);
+	pthread_mutex_unlock(&s->lock);
+}

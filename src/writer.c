@@ -57,7 +57,7 @@ writer_new(struct pawl *run, struct writer **ret, struct pawl_error *err)
 	if (run->opts.copy_threads > 1)
 		rc = pool_new("pawl-copy", run->opts.copy_threads - 1, &w->copiers, err);
 	if (rc == 0)
-		rc = pool_new("pawl-write", run->opts.io_threads, &w->writers, err);
+		rc = (run->codec ? pool_new_calm : pool_new)("pawl-write", run->opts.io_threads, &w->writers, err);
 	if (rc == 0)
 		rc = pool_new("pawl-save", 1, &w->saver, err);
 	if (rc == 0 && run->opts.recycle)
@@ -161,6 +161,7 @@ hand_over(struct writer *w, struct save *s, struct pawl_error *err)
 	pthread_mutex_lock(&w->lock);
 	atomic_fetch_add(&s->refs, 1);
 	s->stagers = 1; /* held until stage_start, so that the saver cannot overtake the copy */
+	s->is_held = !s->lazy && save_offers_late(s);
 	if (w->active) {
 		w->queued = s;
 	} else {
@@ -340,6 +341,7 @@ finish_call(struct save *s, struct pawl_error *err)
 		pthread_mutex_unlock(&t->lock);
 	}
 	set_blocked(s);
+	stage_let_go(s);
 	if (!s->lazy && save_has_failed(s))
 		return pawl_ticket_wait(t, -1, err);
 	return 0;

@@ -9,11 +9,14 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/text.h"
+
+#define CALM_NICE 5
 
 struct job {
 	struct job *next;
@@ -24,6 +27,7 @@ struct job {
 
 struct pool {
 	char name[16];
+	bool is_calm;
 	unsigned n_threads; /* started ones; fixed after pool_new */
 	pthread_mutex_t lock;
 	pthread_cond_t more;
@@ -69,6 +73,15 @@ pool_next(struct pool *pool)
 	return job;
 }
 
+/* Linux counts by thread what is elsewhere the whole process's. */
+static void
+calm_this_thread(void)
+{
+#if defined(__linux__)
+	setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + CALM_NICE);
+#endif
+}
+
 static void *
 pool_thread(void *arg)
 {
@@ -76,6 +89,8 @@ pool_thread(void *arg)
 	struct job *job;
 
 	name_this_thread(pool->name);
+	if (pool->is_calm)
+		calm_this_thread();
 	while ((job = pool_next(pool)) != NULL) {
 		struct group *group = job->group;
 		job->fn(job->arg);
@@ -104,14 +119,15 @@ pool_start(struct pool *pool, unsigned threads)
 	return rc;
 }
 
-int
-pool_new(const char *name, unsigned threads, struct pool **ret, struct pawl_error *err)
+static int
+new_pool(const char *name, unsigned threads, bool is_calm, struct pool **ret, struct pawl_error *err)
 {
 	if (threads == 0 || threads > 1024)
 		return err_set(err, PAWL_EUSAGE, "pool %s: expected 1 to 1024 threads, found %u", name, threads);
 	struct pool *pool = mem_zalloc(1, sizeof(*pool) + threads * sizeof(pool->threads[0]));
 	if (!pool)
 		return err_set(err, PAWL_ENOMEM, "pool %s: out of memory", name);
+	pool->is_calm = is_calm;
 	text_copy(pool->name, sizeof(pool->name), name);
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->more, NULL);
@@ -123,6 +139,18 @@ pool_new(const char *name, unsigned threads, struct pool **ret, struct pawl_erro
 	}
 	*ret = pool;
 	return 0;
+}
+
+int
+pool_new(const char *name, unsigned threads, struct pool **ret, struct pawl_error *err)
+{
+	return new_pool(name, threads, false, ret, err);
+}
+
+int
+pool_new_calm(const char *name, unsigned threads, struct pool **ret, struct pawl_error *err)
+{
+	return new_pool(name, threads, true, ret, err);
 }
 
 void

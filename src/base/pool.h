@@ -16,6 +16,8 @@ typedef void pool_fn(void *arg);
 
 /* name: <= 15 bytes, shown by top -H. */
 int pool_new(const char *name, unsigned threads, struct pool **ret, struct pawl_error *err);
+/* The same, of threads that leave the processors to others first (nice 5, on Linux): for long work that nobody waits for. */
+int pool_new_calm(const char *name, unsigned threads, struct pool **ret, struct pawl_error *err);
 void pool_free(struct pool *pool); /* runs what is queued, then joins; NULL is fine */
 unsigned pool_threads(const struct pool *pool);
 

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/clock.h"
 #include "base/pool.h"
@@ -163,6 +164,32 @@ test_threads_block_signals_and_carry_the_name(void **state)
 }
 
 static void
+see_nice(void *arg)
+{
+	*(int *)arg = getpriority(PRIO_PROCESS, 0);
+}
+
+static void
+test_calm_threads_leave_the_processors_to_others(void **state)
+{
+	const int own = getpriority(PRIO_PROCESS, 0);
+	int seen[2] = {-100, -100};
+
+	(void)state;
+	for (int calm = 0; calm < 2; calm++) {
+		struct pool *pool;
+		assert_int_equal((calm ? pool_new_calm : pool_new)("test", 1, &pool, NULL), 0);
+		assert_int_equal(pool_add(pool, NULL, see_nice, &seen[calm], NULL), 0);
+		pool_free(pool);
+	}
+	assert_int_equal(seen[0], own);
+#if defined(__linux__)
+	assert_int_equal(seen[1], own + 5 < 19 ? own + 5 : 19);
+#endif
+	assert_int_equal(getpriority(PRIO_PROCESS, 0), own);
+}
+
+static void
 test_absurd_thread_counts_are_refused(void **state)
 {
 	(void)state;
@@ -235,6 +262,7 @@ main(void)
 		cmocka_unit_test(test_one_thread_keeps_the_order),
 		cmocka_unit_test(test_a_group_does_not_wait_for_others),
 		cmocka_unit_test(test_threads_block_signals_and_carry_the_name),
+		cmocka_unit_test(test_calm_threads_leave_the_processors_to_others),
 		cmocka_unit_test(test_absurd_thread_counts_are_refused),
 		cmocka_unit_test(test_P16_a_wait_ends_at_its_deadline),
 		cmocka_unit_test(test_a_wait_without_deadline_is_woken),
