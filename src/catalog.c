@@ -4,7 +4,8 @@
  * retain.c and the store.
  *
  * A reload first gathers everything that can fail, one row per folder, and then changes the table, so that an error
- * leaves the catalog as it was (P8):
+ * leaves the catalog as it was (P8); only the second half needs the guard, so that nobody waits for the store who only
+ * looks:
  *
  *   list folders -> read what is new -> read marks -> read holds | -> move known entries over, add new ones, order by
  * id
@@ -25,6 +26,20 @@ static int
 out_of_memory(struct pawl_error *err)
 {
 	return err_set(err, PAWL_ENOMEM, "catalog: out of memory");
+}
+
+static void
+begin_change(const struct catalog *c)
+{
+	if (c->guard)
+		pthread_mutex_lock(c->guard);
+}
+
+static void
+end_change(const struct catalog *c)
+{
+	if (c->guard)
+		pthread_mutex_unlock(c->guard);
 }
 
 struct retain_item
@@ -348,6 +363,7 @@ catalog_reload(struct catalog *c, struct pawl_error *err)
 		return out_of_memory(err);
 	}
 	size_t n = 0, n_withdrawn = 0, cap = rows.n + c->n;
+	begin_change(c);
 	for (size_t i = 0; i < rows.n; i++) {
 		bool gone = is_only_withdrawn(&l.found[i], &rows.row[i]);
 
@@ -365,7 +381,9 @@ catalog_reload(struct catalog *c, struct pawl_error *err)
 	c->cap = cap;
 	c->withdrawn = withdrawn;
 	c->n_withdrawn = n_withdrawn;
-	return order_entries(c, err);
+	int rc = order_entries(c, err);
+	end_change(c);
+	return rc;
 }
 
 int
@@ -408,12 +426,25 @@ catalog_reload_holds(struct catalog *c, struct pawl_error *err)
 	if (c->single_name)
 		return 0;
 	TRY(holds_read(c->store, &memory, &holds, &n_holds, err));
+	begin_change(c);
 	for (size_t i = 0; i < c->n; i++) {
 		c->entries[i].held = false;
 		for (size_t k = 0; k < n_holds && !c->entries[i].held; k++)
 			c->entries[i].held = holds[k].alive && strcmp(holds[k].name, c->entries[i].name) == 0;
 	}
+	end_change(c);
 	return 0;
+}
+
+void
+catalog_note_held(struct catalog *c, uint64_t id)
+{
+	begin_change(c);
+	struct catalog_entry *e = catalog_get(c, id);
+
+	if (e)
+		e->held = !c->single_name;
+	end_change(c);
 }
 
 /* ----------------------------------------------------------- one at a time */
@@ -441,6 +472,22 @@ is_known(const struct catalog *c, size_t n, uint64_t id)
 	return catalog_get(&first, id) != NULL;
 }
 
+/* In the place of the one of its name. */
+static int
+put_entry(struct catalog *c, struct catalog_entry *e, struct pawl_error *err)
+{
+	TRY(make_room(c, err));
+	for (size_t i = 0; i < c->n; i++) {
+		if (!c->entries[i].at && strcmp(c->entries[i].name, e->name) == 0) {
+			remove_at(c, i);
+			break;
+		}
+	}
+	c->entries[c->n++] = *e;
+	*e = (struct catalog_entry){0};
+	return order_entries(c, err);
+}
+
 int
 catalog_add(struct catalog *c, const char *name, struct buf *text, struct pawl_error *err)
 {
@@ -451,16 +498,10 @@ catalog_add(struct catalog *c, const char *name, struct buf *text, struct pawl_e
 	TRY(catalog_entry_read(c, name, mtime_ns, text, text->len > 0, &e, err));
 	if (e.problem)
 		return err_set(err, PAWL_ECORRUPT, "%s: %s", name, e.problem);
-	TRY(make_room(c, err));
-	for (size_t i = 0; i < c->n; i++) {
-		if (!c->entries[i].at && strcmp(c->entries[i].name, name) == 0) {
-			remove_at(c, i);
-			break;
-		}
-	}
-	c->entries[c->n++] = e;
-	e = (struct catalog_entry){0};
-	return order_entries(c, err);
+	begin_change(c);
+	int rc = put_entry(c, &e, err);
+	end_change(c);
+	return rc;
 }
 
 int
@@ -535,7 +576,9 @@ catalog_mark(struct catalog *c, struct catalog_entry *e, const bool *pinned, con
 	mark.metrics = late;
 	mark.n_metrics = marks_late(e->summary->metrics, e->summary->n_metrics, all, n_all, late);
 	TRY(marks_write(c->store, &mark, err));
+	begin_change(c);
 	e->pinned = mark.pinned;
 	catalog_entry_set_metrics(e, steal(&all), n_all);
+	end_change(c);
 	return 0;
 }

@@ -2,7 +2,11 @@
 /*
  * catalog: the committed checkpoints of a run, read from their manifests; nothing else decides (P2, P9, E7, R139).
  * Rebuilt at open, kept current by the save path, refreshed by catalog_reload (only new names, and folders that
- * changed, are read). Not thread-safe: run.c's lock guards it. Pins and late scores: marks.h; readers' holds: holds.h.
+ * changed, are read). Pins and late scores: marks.h; readers' holds: holds.h.
+ *
+ * Who changes it is alone in that (run_edit), and holds the guard, if there is one, for as long as the table is not what it
+ * should be, never while a store is asked: catalog_reload, _reload_holds, _add and _mark take it; around catalog_drop and
+ * _take_far the caller does, who knows more that must change with it. Whoever reads is alone, or holds the guard.
  *
  * Layout below the run's root (single: the folder of the checkpoint is `single_name`, and nothing else exists):
  *   checkpoints/<name>/manifest.json
@@ -14,6 +18,7 @@
 #ifndef PAWL_CATALOG_H
 #define PAWL_CATALOG_H
 
+#include <pthread.h>
 #include <stdbool.h>
 
 #include "base/mem.h"
@@ -56,6 +61,7 @@ struct catalog {
 	const struct mirrors *mirrors; /* who knows what the mirrors have; NULL = there are none; borrowed */
 	const char *single_name;       /* NULL for runs */
 	const char *name_template;     /* of the run's names; NULL = unknown; borrowed */
+	pthread_mutex_t *guard;        /* the run's lock; NULL = nobody else sees the table; borrowed */
 	const struct foreign_format *foreign; /* of what another program wrote, or NULL; borrowed */
 	struct catalog_entry *entries; /* ascending by id; bad ones sorted in by the id of their name */
 	size_t n, cap;
@@ -99,6 +105,8 @@ int catalog_mark(struct catalog *c, struct catalog_entry *e, const bool *pinned,
                  size_t n, struct pawl_error *err);
 /* Reads the holds anew. */
 int catalog_reload_holds(struct catalog *c, struct pawl_error *err);
+/* A hold has just been made on an entry. */
+void catalog_note_held(struct catalog *c, uint64_t id);
 /* Fills *ret from an entry; everything is copied to `memory`. */
 int catalog_info(const struct catalog *c, const struct catalog_entry *e, const struct pawl_retention *policy,
                  struct bump *memory, struct pawl_info *ret, struct pawl_error *err);

@@ -57,7 +57,7 @@ find_published(struct save *s, char **ret_name, struct pawl_error *err)
 {
 	int found = 0;
 
-	run_lock(s->run);
+	run_edit(s->run);
 	int rc = catalog_reload(&s->run->catalog, err);
 
 	for (size_t i = 0; rc == 0 && i < s->run->catalog.n && !found; i++) {
@@ -70,7 +70,7 @@ find_published(struct save *s, char **ret_name, struct pawl_error *err)
 		*ret_name = mem_strdup(e->name);
 		found = *ret_name ? 1 : err_set(err, PAWL_ENOMEM, "save: out of memory");
 	}
-	run_unlock(s->run);
+	run_edited(s->run);
 	return rc < 0 ? rc : found;
 }
 

@@ -245,8 +245,10 @@ reload(struct pawl *run, struct pawl_error *err)
 {
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "reload: expected a run, found NULL");
-	run_lock(run);
+	run_edit(run);
 	int rc = catalog_reload(&run->catalog, err);
+	run_edited(run);
+	run_lock(run);
 	for (size_t i = 0; i < run->catalog.n; i++) {
 		if (run->catalog.entries[i].id > run->last_id)
 			run->last_id = run->catalog.entries[i].id;
@@ -519,7 +521,7 @@ find_folder(struct pawl *run, uint64_t id, struct buf *name, struct buf *manifes
 {
 	int rc = 0;
 
-	run_lock(run);
+	run_edit(run);
 	if (!catalog_get(&run->catalog, id))
 		rc = catalog_reload(&run->catalog, err);
 	const struct catalog_entry *e = rc == 0 ? catalog_get(&run->catalog, id) : NULL;
@@ -527,7 +529,7 @@ find_folder(struct pawl *run, uint64_t id, struct buf *name, struct buf *manifes
 		buf_puts(name, e->name);
 		catalog_manifest_key(&run->catalog, e->name, manifest_key);
 	}
-	run_unlock(run);
+	run_edited(run);
 	TRY(rc);
 	if (!e)
 		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->root,
@@ -556,11 +558,9 @@ hold_open(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct pawl_err
 	if (rc == PAWL_ENOTFOUND)
 		return err_set(err, rc, "%s has just been deleted", buf_str(&name));
 	TRY(rc);
-	run_lock(run);
-	struct catalog_entry *e = catalog_get(&run->catalog, id);
-	if (e)
-		e->held = !run->single_name;
-	run_unlock(run);
+	run_edit(run);
+	catalog_note_held(&run->catalog, id);
+	run_edited(run);
 	*ret = steal(&hold);
 	return 0;
 }
@@ -580,9 +580,9 @@ pawl_hold_close(struct pawl_hold *hold)
 		return;
 	if (hold->key.len) {
 		store_remove(hold->run->store, buf_str(&hold->key), NULL);
-		run_lock(hold->run);
+		run_edit(hold->run);
 		catalog_reload_holds(&hold->run->catalog, NULL); /* another hold may be on it */
-		run_unlock(hold->run);
+		run_edited(hold->run);
 	}
 	buf_clear(&hold->key);
 	mem_free(hold);

@@ -377,10 +377,10 @@ sweep_orphans(struct sweep *s, struct pawl_error *err)
 	struct bad *names = NULL;
 	size_t n = 0;
 
-	run_lock(s->run);
+	run_edit(s->run);
 	int rc = catalog_reload(&s->run->catalog, err);
 	int copied = rc == 0 ? copy_bad_names(s->run, &memory, &names, &n) : 0;
-	run_unlock(s->run);
+	run_edited(s->run);
 	TRY(rc);
 	if (copied < 0)
 		return err_set(err, copied, "gc: out of memory");
@@ -574,9 +574,9 @@ collect(struct pawl *run, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes,
 	if (!run->single_name)
 		TRY(sweep_all(&s, err));
 	if (s.count && !dry_run) {
-		run_lock(run);
+		run_edit(run);
 		int rc = catalog_reload(&run->catalog, err);
-		run_unlock(run);
+		run_edited(run);
 		TRY(rc);
 		snprintf(fields, sizeof(fields), "\"count\":%llu,\"bytes\":%llu", (unsigned long long)s.count,
 		         (unsigned long long)s.bytes);

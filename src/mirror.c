@@ -176,9 +176,11 @@ list_once(struct mirror *m, struct pawl_error *err)
 		catalog_clear(&there);
 		return err_prefix(err, rc, "mirror %s", m->url);
 	}
+	run_edit(run);
 	run_lock(run);
 	if (m->n_changes != began_at) {
 		run_unlock(run);
+		run_edited(run);
 		catalog_clear(&there);
 		return 1;
 	}
@@ -191,6 +193,7 @@ list_once(struct mirror *m, struct pawl_error *err)
 	if (rc == 0)
 		rc = catalog_take_far(&run->catalog, &there, store, run->run_id, err);
 	run_unlock(run);
+	run_edited(run);
 	catalog_clear(&there);
 	return rc;
 }

@@ -234,6 +234,7 @@ is_spared(struct store *store, const char *name, bool *ret, struct pawl_error *e
 static void
 note_removed(struct mirror *m, struct store *store, const char *name)
 {
+	run_edit(m->run);
 	run_lock(m->run);
 	struct catalog *c = &m->run->catalog;
 	for (size_t i = 0; i < c->n; i++) {
@@ -246,6 +247,7 @@ note_removed(struct mirror *m, struct store *store, const char *name)
 		break;
 	}
 	run_unlock(m->run);
+	run_edited(m->run);
 }
 
 /* Ends a checkpoint there, manifest first (P7). */
@@ -436,6 +438,9 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 		return 0;
 	if (rc > 0)
 		rc = send(m, &p, meter, &result, &why);
+	const bool failed = rc < 0;
+	if (failed)
+		run_edit(m->run); /* a removal that goes on is over then, and known */
 	run_lock(m->run);
 	if (rc == 0)
 		rc = mirror_note_done(m, id, p.token, false, &why);
@@ -457,6 +462,8 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 			mirrors_hurry(m->run->mirrors);
 	}
 	run_unlock(m->run);
+	if (failed)
+		run_edited(m->run);
 	if (gone)
 		return 0;
 	if (rc == 0) {

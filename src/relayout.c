@@ -418,7 +418,7 @@ open_source(struct relayout *x, uint64_t id, struct pawl_error *err)
 		TRY(pawl_find(run, "latest", &id, err));
 	if (!run->single_name && pawl_hold_open(run, id, &x->hold, NULL) < 0)
 		x->hold = NULL; /* where the run cannot be written to; what vanishes is noticed */
-	run_lock(run);
+	run_edit(run);          /* it stays while its manifest is read */
 	const struct catalog_entry *e = catalog_get(&run->catalog, id);
 	int rc = e ? catalog_manifest(&run->catalog, e, &x->from, err)
 	           : err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->root, id);
@@ -428,7 +428,7 @@ open_source(struct relayout *x, uint64_t id, struct pawl_error *err)
 		x->name = mem_strdup(e->name);
 		x->folder = mem_strdup(buf_str(&key));
 	}
-	run_unlock(run);
+	run_edited(run);
 	TRY(rc);
 	x->slab = mem_alloc(SLAB_BYTES);
 	if (key.failed || !x->name || !x->folder || !x->slab)

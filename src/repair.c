@@ -510,9 +510,9 @@ tell(struct repair *r, struct pawl_error *err)
 	struct pawl *run = r->run;
 	PAWL_CLEAN(buf_clear) struct buf fields = {0};
 
-	run_lock(run);
+	run_edit(run);
 	int rc = catalog_reload(&run->catalog, err);
-	run_unlock(run);
+	run_edited(run);
 	if (rc < 0 || run->single_name)
 		return rc;
 	buf_printf(&fields, "\"id\":%llu,\"name\":\"%s\"", (unsigned long long)r->m->id, r->name);

@@ -39,6 +39,18 @@ run_unlock(struct pawl *run)
 	pthread_mutex_unlock(&run->lock);
 }
 
+void
+run_edit(struct pawl *run)
+{
+	pthread_mutex_lock(&run->edit);
+}
+
+void
+run_edited(struct pawl *run)
+{
+	pthread_mutex_unlock(&run->edit);
+}
+
 int
 run_check_writable(const struct pawl *run, struct pawl_error *err)
 {
@@ -404,6 +416,7 @@ run_free(struct pawl *run)
 	buf_clear(&run->events.text);
 	pthread_mutex_destroy(&run->events.lock);
 	pthread_mutex_destroy(&run->lock);
+	pthread_mutex_destroy(&run->edit);
 	mem_free(run);
 }
 
@@ -441,6 +454,7 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 		TRY(run_hide_partials(run, err));
 	TRY(run->foreign ? catalog_load_foreign(&run->catalog, run->store, run->single_name, run->foreign, err)
 	                 : catalog_load(&run->catalog, run->store, run->single_name, run->opts.name_template, err));
+	run->catalog.guard = &run->lock;
 	TRY(mirrors_open(run, err));
 	if (!is_guest)
 		TRY(run->single_name ? check_single(run, err) : identify(run, err));
@@ -464,6 +478,7 @@ pawl_open(const struct pawl_open_opts *opts, struct pawl **ret, struct pawl_erro
 	if (!run)
 		return err_set(err, PAWL_ENOMEM, "run: out of memory");
 	pthread_mutex_init(&run->lock, NULL);
+	pthread_mutex_init(&run->edit, NULL);
 	pthread_mutex_init(&run->events.lock, NULL);
 	rc = open_steps(run, opts, &own);
 	if (rc < 0) {

@@ -62,9 +62,13 @@ struct pawl {
 	struct mirrors *mirrors; /* NULL = none */
 	struct store *reads;   /* for reading checkpoints: the store, with the mirrors behind it */
 
+	/* Held, before lock, by whoever changes the catalog, also while stores are asked for what it is changed to. So nobody
+	 * who only looks waits for a store. */
+	pthread_mutex_t edit;
+	uint64_t stored_id; /* last_id of run.json; guarded by edit */
+
 	pthread_mutex_t lock; /* guards all below */
-	struct catalog catalog;
-	uint64_t stored_id;              /* last_id of run.json */
+	struct catalog catalog;          /* changed with both held, read with either; catalog.h says who takes lock */
 	uint64_t last_id;                /* highest id ever seen or given out in this run */
 	struct pawl_progress last_saved; /* the mark that intervals are counted from: the latest save, or what was restored */
 	bool has_saved;
@@ -97,6 +101,9 @@ int run_check_place(struct pawl *run, struct pawl_error *err);
 int run_copy_text(struct pawl *run, const char **field, struct pawl_error *err);
 void run_lock(struct pawl *run);
 void run_unlock(struct pawl *run);
+/* For changing the catalog: see edit above. Not while lock is held. */
+void run_edit(struct pawl *run);
+void run_edited(struct pawl *run);
 /* PAWL_EREADONLY if the handle may not write. */
 int run_check_writable(const struct pawl *run, struct pawl_error *err);
 /* The same for deleting and repairing, which of many ranks only rank 0 does (PAWL_EUSAGE for others). */
@@ -115,14 +122,14 @@ int run_take_pending(struct pawl *run, struct pawl_error *err);
 void run_event(struct pawl *run, const char *what, const char *fields);
 /* The same for what goes wrong and stops nothing: "warning", with code and error. */
 void run_warn(struct pawl *run, const struct pawl_error *why);
-/* Makes it durable that an id has been given out, before the newest checkpoint is removed. The lock is held. */
+/* Makes it durable that an id has been given out, before the newest checkpoint is removed. Within run_edit. */
 int run_remember_id(struct pawl *run, uint64_t id, struct pawl_error *err);
 /* Gives every hidden folder of a save another hidden name, so that nobody who was writing it can publish it any more: an
  * earlier holder of the lease may have passed all its checks. Done by whoever opens the run to train, before the
  * checkpoints are listed; nothing is deleted. gc.c. */
 int run_hide_partials(struct pawl *run, struct pawl_error *err);
-/* Applies retention: decide, then remove (manifest first, P7). The lease is checked before. run->lock is NOT held by
- * the caller. */
+/* Applies retention: decide, then remove (manifest first, P7). The lease is checked before. The caller holds neither
+ * lock. */
 int run_retain(struct pawl *run, const struct pawl_retention *policy, bool dry_run, struct pawl_decisions **ret,
                struct pawl_error *err);
 /* Rewrites the latest and best pointers where they changed. */

@@ -331,9 +331,11 @@ note_committed(struct save *s)
 {
 	struct pawl_error err = {0};
 
-	run_lock(s->run);
+	run_edit(s->run);
 	int rc = catalog_add(&s->run->catalog, s->name, &s->manifest, &err);
 
+	run_edited(s->run);
+	run_lock(s->run);
 	s->run->save_cost_seconds = save_blocked_seconds(s);
 	run_unlock(s->run);
 	buf_clear(&s->manifest);

@@ -59,7 +59,11 @@ decide(struct pawl *run, const struct pawl_retention *policy, struct pawl_decisi
 
 	if (!d)
 		return err_set(err, PAWL_ENOMEM, "retention: out of memory");
-	TRY(catalog_items(&run->catalog, &items, &d->n, err));
+	run_lock(run);
+	int rc = catalog_items(&run->catalog, &items, &d->n, err);
+
+	run_unlock(run);
+	TRY(rc);
 	d->rows = mem_zalloc(d->n + 1, sizeof(*d->rows));
 	d->texts = mem_zalloc(d->n + 1, sizeof(*d->texts));
 	if (!d->rows || !d->texts)
@@ -135,7 +139,7 @@ end_existence(struct pawl *run, struct catalog_entry *e, const char *folder, con
 }
 
 /* First half of a removal (P7): the checkpoint stops to exist in one durable step: its folder is renamed to a hidden
- * name that gc knows, or on stores without renames its manifest goes. The run's lock is held. Appends name and folder
+ * name that gc knows, or on stores without renames its manifest goes. Within run_edit. Appends name and folder
  * to doomed. */
 static int
 unlist(struct pawl *run, struct catalog_entry *e, struct buf *doomed, struct pawl_error *err)
@@ -161,11 +165,15 @@ unlist(struct pawl *run, struct catalog_entry *e, struct buf *doomed, struct paw
 	rc = buf_check(doomed, "remove", err);
 	if (rc == 0)
 		rc = end_existence(run, e, buf_str(&folder), buf_str(&other), err);
-	if (rc < 0)
+	if (rc < 0) {
 		doomed->len = before; /* it stays */
-	else if (!mirrors_keep(run->mirrors, e))
+		return rc;
+	}
+	run_lock(run);
+	if (!mirrors_keep(run->mirrors, e))
 		catalog_drop(&run->catalog, e->id); /* e is gone from here on */
-	return rc;
+	run_unlock(run);
+	return 0;
 }
 
 /* Second half: its bytes go, which takes long for large ones, so no lock is held. */
@@ -206,7 +214,7 @@ run_retain(struct pawl *run, const struct pawl_retention *policy, bool dry_run, 
 	PAWL_CLEAN(buf_clear) struct buf doomed = {0};
 	int rc;
 
-	run_lock(run);
+	run_edit(run);
 	rc = catalog_reload(&run->catalog, err); /* pins and holds of other processes */
 	if (rc == 0)
 		rc = decide(run, policy, &d, err);
@@ -218,7 +226,7 @@ run_retain(struct pawl *run, const struct pawl_retention *policy, bool dry_run, 
 		if (rc == PAWL_EBUSY) /* held since the decision: the next retention sees it */
 			rc = 0;
 	}
-	run_unlock(run);
+	run_edited(run);
 	TRY(rc); /* what was unlisted before an error is hidden; the next open removes it */
 	TRY(discard_all(run, &doomed, err));
 	if (ret)
@@ -250,11 +258,11 @@ run_point(struct pawl *run, struct pawl_error *err)
 {
 	int rc;
 
-	run_lock(run);
+	run_edit(run);
 	rc = point(run, "latest", here(catalog_latest(&run->catalog)), err);
 	if (rc == 0)
 		rc = point(run, "best", here(catalog_best(&run->catalog, &run->retention)), err);
-	run_unlock(run);
+	run_edited(run);
 	return rc;
 }
 
@@ -341,7 +349,7 @@ pawl_prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, s
 	return err_give(err, prune(run, policy, dry_run, ret, &own), &own);
 }
 
-/* The valid entry of an id; the lock is held. */
+/* The valid entry of an id. Within run_edit. */
 static int
 want(struct pawl *run, uint64_t id, struct catalog_entry **ret, struct pawl_error *err)
 {
@@ -378,13 +386,13 @@ set_pin(struct pawl *run, uint64_t id, bool pinned, struct pawl_error *err)
 
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "pin: expected a run, found NULL");
-	run_lock(run);
+	run_edit(run);
 	rc = want(run, id, &e, &own);
 	if (rc == 0)
 		rc = catalog_mark(&run->catalog, e, &pinned, NULL, 0, &own);
 	if (rc == 0)
 		rc = check_still_there(run, e, &own);
-	run_unlock(run);
+	run_edited(run);
 	mirrors_wake(run);
 	return err_give(err, rc, &own);
 }
@@ -413,11 +421,11 @@ add_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, size
 		if (metrics[i].not_a_number)
 			return err_set(err, PAWL_EUSAGE, "score: %s received a value that is no number",
 			               metrics[i].name);
-	run_lock(run);
+	run_edit(run);
 	rc = want(run, id, &e, err);
 	if (rc == 0)
 		rc = catalog_mark(&run->catalog, e, NULL, metrics, n, err);
-	run_unlock(run);
+	run_edited(run);
 	TRY(rc);
 	mirrors_wake(run);
 	return run->opts.read_only ? 0 : run_point(run, err); /* the training points anew after its next save */
@@ -455,7 +463,7 @@ remove_one(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "remove: expected a run, found NULL");
 	TRY(run_check_keeper(run, err));
-	run_lock(run);
+	run_edit(run);
 	rc = want(run, id, &e, err);
 	if (rc == 0 && e->at)
 		rc = err_set(err, PAWL_EUNSUPPORTED, "%s lies only in the mirror %s; remove it there", e->name,
@@ -466,7 +474,7 @@ remove_one(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
 		rc = check_precious(run, e, err);
 	if (rc == 0)
 		rc = unlist(run, e, &doomed, err);
-	run_unlock(run);
+	run_edited(run);
 	TRY(rc);
 	TRY(discard_all(run, &doomed, err));
 	return run->single_name ? 0 : run_point(run, err);

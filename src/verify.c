@@ -211,10 +211,10 @@ check_manifest(struct pawl *run, uint64_t id, struct pawl_error *err)
 
 	if (!run->mirrors)
 		return 0;
-	run_lock(run);
+	run_edit(run); /* it stays while its manifest is read */
 	const struct catalog_entry *e = catalog_get(&run->catalog, id);
 	int rc = e ? catalog_manifest(&run->catalog, e, &m, err) : 0;
-	run_unlock(run);
+	run_edited(run);
 	manifest_free(m);
 	return rc;
 }

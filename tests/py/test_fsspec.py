@@ -180,6 +180,10 @@ class Failing(MemoryFileSystem):  # type: ignore[misc, unused-ignore]
         self.before.get("read", lambda _: None)(path)
         return bytes(super().cat_file(path, *args, **kwargs))
 
+    def ls(self, path: str, *args: Any, **kwargs: Any) -> Any:
+        self.before.get("list", lambda _: None)(path)
+        return super().ls(path, *args, **kwargs)
+
 
 @pytest.fixture(name="failing")
 def failing_kind() -> Iterator[type[Failing]]:
@@ -257,6 +261,45 @@ def test_R146_a_store_that_hangs_holds_nobody_else(failing: type[Failing]) -> No
         go.set()
         m.wait_until_finished()
         assert m.all_steps() == [1, 2]
+
+
+@pytest.mark.parametrize("who", ["reload", "pin", "prune"])
+def test_R146_a_listing_that_is_slow_holds_only_who_wants_it(failing: type[Failing], who: str) -> None:
+    """What is known stays known meanwhile, and the next save begins: the run's lock is not held over it."""
+    reached, go = threading.Event(), threading.Event()
+
+    def hang(path: str) -> None:
+        if path.endswith("/checkpoints"):
+            reached.set()
+            assert go.wait(120)
+
+    with pawl.CheckpointManager(f"failing://slow-{who}", num_to_keep=5) as m:
+        m.save(1, state(1), wait=True)
+        m.wait_until_finished()
+        failing.before["list"] = hang
+        slow = threading.Thread(
+            target={"reload": m.reload, "pin": lambda: m.pin(1), "prune": m.prune}[who], daemon=True
+        )
+        slow.start()
+        assert reached.wait(60)
+        answers: list[object] = []
+
+        def work() -> None:
+            answers.extend([m.all_steps(), m.latest_step(), m.should_save(2), m.save(2, state(2)) is not None])
+
+        ask = threading.Thread(target=work, daemon=True)
+        ask.start()
+        ask.join(60)
+        held = ask.is_alive()
+        failing.before.clear()
+        go.set()
+        slow.join(60)
+        ask.join(60)
+        assert not held
+        assert answers == [[1], 1, True, True]
+        m.wait_until_finished()
+        assert m.all_steps() == [1, 2]
+        assert [info.pinned for info in m.checkpoints()] == [who == "pin", False]
 
 
 def test_a_manifest_that_a_mirror_is_slow_to_give_holds_only_who_wants_it(
