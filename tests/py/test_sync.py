@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -55,7 +56,7 @@ def alive(pattern: str) -> bool:
 
 def ends(pattern: str) -> bool:
     """It does so soon: a process that was killed takes a moment to be gone."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while alive(pattern) and time.monotonic() < deadline:
         time.sleep(0.02)
     return not alive(pattern)
@@ -472,22 +473,40 @@ def test_R117_wrong_keys_and_hosts_are_told_early(
     assert not (host.home / "refused").exists()
 
 
+def pull_in_mid_transfer(host: Host, folder: pathlib.Path, over: threading.Event, pulled: threading.Event) -> None:
+    """Takes the cable away once bytes of a pack have come over there, unless the sync ends before."""
+    while not over.wait(0.01):
+        with contextlib.suppress(FileNotFoundError):  # rsync's names come and go
+            if any(path.stat().st_size > 0 for path in folder.rglob("*rank0*")):
+                host.link("down")
+                pulled.set()
+                return
+
+
 def test_a_host_that_vanishes_in_mid_transfer(host: Host, tmp_path: pathlib.Path) -> None:
     """The cable is pulled: the sync ends at its deadline, leaves no process, and the next one completes it."""
     if host.namespace is None:
         pytest.skip("network namespaces are for root")
     run = make_run(tmp_path / "run", steps=2, nbytes=40 << 20)
-    slow = f'rsync -a --bwlimit=20m -e "{host.ssh}" {{source}} {{target}}'
-    syncer = pawl.Syncer(run, pawl.SyncConfig(syncer=slow, sync_timeout=2.5), remote=host.place("/vanishing"))
-    pull = threading.Timer(1.0, host.link, ["down"])
-    pull.start()
-    try:
-        with pytest.raises(pawl.TimeoutError, match="rsync: has not ended within"):
-            syncer.up()
-    finally:
-        pull.join()
-        host.link("up")
-    assert ends("--bwlimit=20m\0-e")
+    # slower than the longest deadline, so that no sync is done before it
+    slow = f'rsync -a --bwlimit=100k -e "{host.ssh}" {{source}} {{target}}'
+    for seconds in (4, 20, 100):  # enough for the first bytes, however busy the machine is
+        config = pawl.SyncConfig(syncer=slow, sync_timeout=seconds)
+        over, pulled = threading.Event(), threading.Event()
+        args = (host, host.home / "vanishing", over, pulled)
+        watch = threading.Thread(target=pull_in_mid_transfer, args=args)
+        watch.start()
+        try:
+            with pytest.raises(pawl.TimeoutError, match="rsync: has not ended within"):
+                pawl.Syncer(run, config, remote=host.place("/vanishing")).up()
+        finally:
+            over.set()
+            watch.join()
+            host.link("up")
+        assert ends("--bwlimit=100k\0-e")
+        if pulled.is_set():
+            break
+    assert pulled.is_set()
     report = pawl.Syncer(run, remote=host.place("/vanishing")).up()
     assert report is not None and report.verified and report.checkpoints == 2
 
