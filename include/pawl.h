@@ -971,6 +971,10 @@ PAWL_API void pawl_syncer_close(struct pawl_syncer *); /* not while it syncs; NU
  * files stay there; after a failure it may be repeated. Symbolic links are left out. meter: cancel is looked at between files;
  * or NULL. PAWL_EUNSUPPORTED: the places are not in one store, or that store cannot do it. PAWL_ENOTFOUND: there is nothing. */
 PAWL_API int pawl_clone_folder(const char *from, const char *to, struct pawl_meter *, struct pawl_error *);
+/* Puts stars over what looks like a secret in what a program or a function has said: values of environment variables whose names
+ * have KEY, SECRET, TOKEN and the like in them, passwords in URLs, and what follows "password:" or "token=" on its line. In place;
+ * pawl does so itself before it shows what others say. Any thread, while nobody changes the environment. */
+PAWL_API void pawl_hide_secrets(char *text);
 
 /* --------------------------------------------------------------- 13. single files */
 

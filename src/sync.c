@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fileio.h"
+#include "base/hide.h"
 #include "base/text.h"
 #include "store/store.h"
 
@@ -369,4 +370,11 @@ pawl_syncer_verify(struct pawl_syncer *s, int down, struct pawl_meter *meter, st
                    struct pawl_error *err)
 {
 	return go(s, down != 0, VERIFY_ONLY, meter, ret, err);
+}
+
+void
+pawl_hide_secrets(char *text)
+{
+	if (text != NULL)
+		hide_secrets(text);
 }

@@ -58,8 +58,6 @@ int sync_command_words(const char *line, bool shell, const char *source, const c
  * the status, -1 if there is none. */
 int sync_run(char *const argv[], const struct buf *feed, const struct sync_limit *limit, int *ret_status,
              struct pawl_error *err);
-/* Hides values of the environment's secrets, passwords in URLs, and what follows words like "password" on a line. */
-void sync_hide(char *text);
 
 /* ---- the ways */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sync_command: runs the program that moves files: rsync, or whatever a template says. Called by sync.c and
- * sync_rsync.c; calls child and proc. No shell unless asked for: the template is split into words first and filled in
- * after that, so that no name of a file can become a word or an option of its own (R113, R114, R118, E9).
+ * sync_rsync.c; calls child, proc and hide. No shell unless asked for: the template is split into words first and
+ * filled in after that, so that no name of a file can become a word or an option of its own (R113, R114, R118, E9).
  *
  * P16: at the deadline the whole process group gets SIGTERM and two seconds later SIGKILL; whatever of the group
  * outlives the program is killed, too. P18: of what it prints only the last lines are kept, and secrets in them are
@@ -14,7 +14,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,15 +21,13 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fileio.h"
+#include "base/hide.h"
 #include "base/proc.h"
 #include "sync.h"
-
-extern char **environ;
 
 #define MAX_SAID ((size_t)4096)
 #define SHOWN_BYTES 300u
 #define GRACE_MS 2000 /* between SIGTERM and SIGKILL */
-#define MIN_SECRET 6u
 #define SOURCE "{source}"
 #define TARGET "{target}"
 
@@ -107,75 +104,7 @@ sync_command_words(const char *line, bool shell, const char *source, const char 
 	return 0;
 }
 
-/* ------------------------------------------------------------------ secrets */
-
-/* Puts stars over n bytes, which stay as many. */
-static void
-cover(char *at, size_t n)
-{
-	memset(at, '*', n);
-}
-
-static bool
-has_word(const char *name, size_t len, const char *const *words)
-{
-	for (; *words != NULL; words++)
-		for (size_t i = 0; i + strlen(*words) <= len; i++)
-			if (strncasecmp(name + i, *words, strlen(*words)) == 0)
-				return true;
-	return false;
-}
-
-static void
-hide_environment(char *text)
-{
-	static const char *const words[] = {"KEY",  "SECRET", "TOKEN", "PASS", "CREDENTIAL",
-	                                    "AUTH", "PWD_",   "SAS",   NULL};
-	for (char **e = environ; e != NULL && *e != NULL; e++) {
-		const char *equals = strchr(*e, '=');
-		if (equals == NULL || strlen(equals + 1) < MIN_SECRET || !has_word(*e, (size_t)(equals - *e), words))
-			continue;
-		for (char *found = text; (found = strstr(found, equals + 1)) != NULL; found += strlen(equals + 1))
-			cover(found, strlen(equals + 1));
-	}
-}
-
-/* scheme://user:password@host */
-static void
-hide_urls(char *text)
-{
-	for (char *at = text; (at = strstr(at, "://")) != NULL;) {
-		at += 3;
-		size_t len = strcspn(at, "/ \t\n'\"");
-		char *sign = memchr(at, '@', len), *colon = sign != NULL ? memchr(at, ':', (size_t)(sign - at)) : NULL;
-		if (colon != NULL)
-			cover(colon + 1, (size_t)(sign - colon - 1));
-	}
-}
-
-static void
-hide_named(char *text)
-{
-	static const char *const words[] = {"password",      "passwd",    "secret", "token",
-	                                    "authorization", "signature", NULL};
-	for (const char *const *word = words; *word != NULL; word++)
-		for (char *at = text; (at = strcasestr(at, *word)) != NULL;) {
-			at += strlen(*word);
-			size_t line = strcspn(at, "\n");
-			size_t sign = strcspn(at, "=:");
-			if (sign < line && sign <= 12)
-				cover(at + sign + 1, line - sign - 1);
-			at += line;
-		}
-}
-
-void
-sync_hide(char *text)
-{
-	hide_environment(text);
-	hide_urls(text);
-	hide_named(text);
-}
+/* ------------------------------------------------------------------ running */
 
 /* The last lines of what was said, on one line, without secrets. */
 static void
@@ -190,7 +119,7 @@ last_words(struct buf *said, char out[SHOWN_BYTES + 1])
 	for (char *c = text; c < text + said->len - 1; c++) /* before NULs end it early */
 		if (*c == '\0')
 			*c = '?';
-	sync_hide(text);
+	hide_secrets(text);
 	size_t len = strlen(text);
 	while (len > 0 && isspace((unsigned char)text[len - 1]))
 		text[--len] = '\0';
@@ -204,8 +133,6 @@ last_words(struct buf *said, char out[SHOWN_BYTES + 1])
 	}
 	out[n] = '\0';
 }
-
-/* ------------------------------------------------------------------ running */
 
 int
 sync_limit_check(const struct sync_limit *l, const char *what, struct pawl_error *err)

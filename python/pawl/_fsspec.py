@@ -27,7 +27,8 @@ def takes(url: str) -> bool:
         import fsspec  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         return False
-    return scheme.split("::")[0] in fsspec.available_protocols()
+    kind = scheme.split("::")[0]
+    return kind in fsspec.available_protocols() or kind in fsspec.registry  # the program may have brought its own
 
 
 def _stays(name: str) -> bool:

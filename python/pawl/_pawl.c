@@ -135,6 +135,7 @@ static PyMethodDef functions[] = {
 	{"tune_spec_check", py_tune_spec_check, METH_VARARGS, "(canonical document, number of trials)"},
 	{"tune_spec_config", py_tune_spec_config, METH_VARARGS, "The configuration of one of its trials."},
 	{"clone_folder", py_clone_folder, METH_VARARGS, "A folder again in the store that it is in."},
+	{"hide_secrets", py_hide_secrets, METH_O, "A text of others, with stars over what looks like a secret."},
 	{"kind_of", py_kind_of, METH_VARARGS,
          "What lies at a place: 0 = nothing, 1 = a run, 2 = a checkpoint, 3 = else."},
 	{"exchange", py_tune_exchange, METH_VARARGS, "Two folders, into each other's place."},

@@ -411,6 +411,7 @@ void py_hold_release(PyObject *hold);
 int py_hold_init(PyObject *module, struct py_state *st);
 int py_sync_init(PyObject *module); /* py_sync.c */
 PyObject *py_clone_folder(PyObject *module, PyObject *args);
+PyObject *py_hide_secrets(PyObject *module, PyObject *text);
 PyObject *py_kind_of(PyObject *module, PyObject *args);
 int py_files_init(PyObject *module); /* py_files.c */
 int py_saver_init(PyObject *module); /* py_saver.c */

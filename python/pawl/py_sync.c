@@ -132,6 +132,21 @@ py_clone_folder(PyObject *module, PyObject *args)
 	Py_END_ALLOW_THREADS return rc < 0 ? py_raise(PyModule_GetState(module), rc, &err) : Py_NewRef(Py_None);
 }
 
+/* What others have said, without what looks like a secret (P18). */
+PyObject *
+py_hide_secrets(PyObject *module, PyObject *text)
+{
+	AUTO_REF bytes = PyUnicode_AsEncodedString(text, "utf-8", "surrogatepass");
+	/* a copy that nobody else has, and that may be written to */
+	AUTO_REF copy = bytes ? PyByteArray_FromObject(bytes) : NULL;
+
+	(void)module;
+	if (!copy)
+		return NULL;
+	pawl_hide_secrets(PyByteArray_AsString(copy));
+	return PyUnicode_DecodeUTF8(PyByteArray_AsString(copy), PyByteArray_Size(copy), "surrogatepass");
+}
+
 /* What lies at a place: enum pawl_kind. */
 PyObject *
 py_kind_of(PyObject *module, PyObject *args)

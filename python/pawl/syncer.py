@@ -226,7 +226,8 @@ class Syncer:
         if error:
             if isinstance(error[0], PawlError):
                 raise error[0]
-            raise StorageError(f"{self.local}: the sync function has failed: {error[0]}") from error[0]
+            said = _pawl.hide_secrets(str(error[0]))
+            raise StorageError(f"{self.local}: the sync function has failed: {said}") from error[0]
         if outcome and outcome[0] is False:
             raise StorageError(f"{self.local}: the sync function has returned False")
 

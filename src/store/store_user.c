@@ -19,6 +19,7 @@
 
 #include "base/err.h"
 #include "base/fileio.h"
+#include "base/hide.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "store/engine.h"
@@ -46,13 +47,15 @@ no_memory(struct pawl_error *err, const char *key)
 	return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
 }
 
-/* What a function of the caller's came to: a code of ours, and a message that names the key. */
+/* What a function of the caller's came to: a code of ours, and a message that names the key. What it says is others'
+ * text, and may hold a secret (P18). */
 static int
-judge(const char *key, const char *verb, int rc, const struct pawl_error *why, struct pawl_error *err)
+judge(const char *key, const char *verb, int rc, struct pawl_error *why, struct pawl_error *err)
 {
 	if (rc >= 0)
 		return 0;
 	bool known = (why->code == rc || why->code == 0) && strcmp(pawl_code_name(rc), pawl_code_name(INT32_MIN)) != 0;
+	hide_secrets(why->message);
 	return err_set(err, known ? rc : PAWL_EIO, "%s: cannot %s: %s", key, verb,
 	               why->message[0] != '\0' ? why->message : "its function says no more");
 }
@@ -105,6 +108,17 @@ user_pointer(struct store *base, const char *key, const char *target, struct paw
 
 /* ----------------------------------------------------------------------- writing */
 
+static int
+check_absent(struct store *base, const char *key, struct pawl_error *err)
+{
+	struct store_entry entry;
+	struct pawl_error why = {0};
+	int rc = user_stat(base, key, &entry, &why);
+	if (rc == 0)
+		return err_set(err, PAWL_EEXISTS, "%s: exists already", key);
+	return rc == PAWL_ENOTFOUND ? 0 : err_give(err, rc, &why);
+}
+
 static void
 free_file(struct user_file **pf)
 {
@@ -119,13 +133,8 @@ static int
 user_create(struct store *base, const char *key, const struct store_create *opts, struct store_file **ret,
             struct pawl_error *err)
 {
-	struct store_entry entry;
-	struct pawl_error why = {0};
-	int rc = user_stat(base, key, &entry, &why);
-	if (rc == 0)
-		return err_set(err, PAWL_EEXISTS, "%s: exists already", key);
-	if (rc != PAWL_ENOTFOUND)
-		return err_give(err, rc, &why);
+	if (!opts->own_name)
+		TRY(check_absent(base, key, err));
 	PAWL_CLEAN(free_file) struct user_file *f = mem_zalloc(1, sizeof *f);
 	if (f == NULL)
 		return no_memory(err, key);
@@ -346,12 +355,8 @@ copy(struct store *base, const char *from, const char *to, struct pawl_error *er
 static int
 user_link(struct store *base, const char *from, const char *to, struct pawl_error *err)
 {
-	struct store_entry entry;
-	struct pawl_error why = {0};
-	int rc = user_stat(base, to, &entry, &why);
-	if (rc == 0)
-		return err_set(err, PAWL_EEXISTS, "%s: exists already", to);
-	return rc != PAWL_ENOTFOUND ? err_give(err, rc, &why) : copy(base, from, to, err);
+	TRY(check_absent(base, to, err));
+	return copy(base, from, to, err);
 }
 
 static int

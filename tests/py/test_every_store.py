@@ -10,10 +10,13 @@ import pathlib
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import fsspec  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
 import pytest
 from azurite import KEY, azurite
+from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped, unused-ignore]
 from gcs_fake import ACCESS_KEY, SECRET_KEY, GcsFake
 from object_env import keys_for, take_environment
 from s3_fake import Fake
@@ -199,3 +202,100 @@ def test_P18_no_secret_is_left_anywhere(
     for secret in store.secrets:
         assert secret.encode() not in files and secret.encode() not in lines
         assert secret not in "\n".join([*told, caplog.text, out.out, out.err])
+
+
+OTHER = "CANARY-fsspec-pa55word"
+
+
+class Guarded(MemoryFileSystem):  # type: ignore[misc, unused-ignore]
+    """Lets in who gives the password, and tells everybody of it whenever something goes wrong."""
+
+    protocol = "guarded"
+    store: dict[str, Any] = {}
+    pseudo_dirs = [""]
+    refuses = False
+
+    def __init__(self, password: str = "", **more: Any) -> None:
+        super().__init__(**more)
+        assert password == OTHER
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(MemoryFileSystem._strip_protocol(str(path).replace("guarded://", "memory://")))
+
+    def put_file(self, *args: Any, **kwargs: Any) -> None:
+        if self.refuses:
+            raise PermissionError(f"https://me:{OTHER}@host/x is not for {OTHER}")
+        super().put_file(*args, **kwargs)
+
+
+@pytest.fixture(name="guarded")
+def guarded_kind(monkeypatch: pytest.MonkeyPatch) -> type[Guarded]:
+    """fsspec's own configuration has the password."""
+    fsspec.register_implementation("guarded", Guarded, clobber=True)
+    monkeypatch.setitem(fsspec.config.conf, "guarded", {"password": OTHER})
+    monkeypatch.setenv("FSSPEC_GUARDED_PASSWORD", OTHER)
+    Guarded.store.clear()
+    monkeypatch.setattr(Guarded, "refuses", False)
+    return Guarded
+
+
+@pytest.mark.parametrize("way", ["fsspec", "command", "function"])
+def test_P18_no_secret_is_left_by_what_others_do_and_say(
+    way: str,
+    guarded: type[Guarded],
+    tmp_path: pathlib.Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Stores of fsspec, commands and functions, that do their work, and that fail and say more than they should: all that
+    pawl tells, logs and writes is searched. What was said is there but for the secret (negative control)."""
+    run, told = tmp_path / "run", list[str]()
+    tool = tmp_path / "tool"
+    tool.write_text(
+        '#!/bin/sh\necho "me is $FSSPEC_GUARDED_PASSWORD" >&2\n[ -z "$REFUSE" ] || exit 3\nexec cp -rT "$1" "$2"\n'
+    )
+    tool.chmod(0o755)
+
+    def copy(source: str, target: str) -> None:
+        if guarded.refuses:
+            raise RuntimeError(f"me is {OTHER}")
+        shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True)
+
+    def fail(call: Any) -> None:
+        with pytest.raises(pawl.PawlError) as refused:
+            call()
+        assert "***" in str(refused.value)  # it was said, and covered
+        told.append(str(refused.value))
+
+    syncer: Any = {"fsspec": "auto", "command": f"{tool} {{source}} {{target}}", "function": copy}[way]
+    remote = "guarded://there/synced" if way == "fsspec" else str(tmp_path / "synced")
+    with caplog.at_level(logging.DEBUG):
+        save(run, range(1, 2), ("guarded://there/mirror",) if way == "fsspec" else ())
+        lines = command_lines()
+        with contextlib.closing(pawl.Syncer(run, pawl.SyncConfig(syncer=syncer), remote=remote)) as sync:
+            told.append(repr(sync.up()))
+        if way == "fsspec":
+            save("guarded://there/direct", range(1, 3))
+        monkeypatch.setattr(guarded, "refuses", True)
+        monkeypatch.setenv("REFUSE", "1")
+        if way == "fsspec":
+            with pawl.CheckpointManager("guarded://there/direct") as m:
+                fail(lambda: m.save(3, state(3), wait=True))
+            with (
+                contextlib.suppress(pawl.PawlError),
+                pawl.CheckpointManager(run, mirrors=["guarded://there/mirror"]) as m,
+            ):
+                m.save(2, state(2), wait=True)
+                fail(lambda: m.wait_until_finished(level="remote", timeout=60))
+                told.append(repr(m.mirrors()))
+        remote = "guarded://there/refused" if way == "fsspec" else str(tmp_path / "refused")
+        with contextlib.closing(pawl.Syncer(run, pawl.SyncConfig(syncer=syncer), remote=remote)) as sync:
+            fail(sync.up)
+    out = capfd.readouterr()
+    kept = [path for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink()]
+    files = b"".join(path.read_bytes() for path in kept) + b"".join(file.getvalue() for file in guarded.store.values())
+    assert b"checkpoint_000001" in files and b"python" in lines
+    assert OTHER.encode() not in files and OTHER.encode() not in lines
+    assert OTHER not in "\n".join([*told, caplog.text, out.out, out.err])

@@ -88,7 +88,7 @@ check_hidden(const char *text, const char *want)
 {
 	char copy[200];
 	snprintf(copy, sizeof copy, "%s", text);
-	sync_hide(copy);
+	pawl_hide_secrets(copy);
 	assert_string_equal(copy, want);
 }
 
@@ -104,6 +104,7 @@ test_P18_secrets_are_covered_and_other_words_stay(void **state)
 	check_hidden("Password: hunter2\nnext", "Password:********\nnext");
 	check_hidden("x-token=abc def\npassword is asked", "x-token=*******\npassword is asked");
 	check_hidden("nothing here", "nothing here");
+	pawl_hide_secrets(NULL);
 }
 
 static int
