@@ -1055,8 +1055,8 @@ PAWL_API int pawl_convert(struct pawl *, uint64_t id, const char *dst, const str
 
 /* ----------------------------------------------------------------- 15. tar */
 
-/* A folder of files as one archive, by the suffix of its name: .tar .tgz .tar.gz .tar.bz2 .tar.lz4 .tar.lzma .tar.lzo .tar.xz
- * .tar.zst; and back. What is made is durable when it gets its name, or is not there at all. */
+/* A folder of files as one archive, by the suffix of its name: .tar .tgz .tar.gz .tar.bz2 .tar.lz4 .tar.lzma .tar.lzo
+ * .tar.planes .tar.xz .tar.zst; and back. What is made is durable when it gets its name, or is not there at all. */
 struct pawl_tar_opts {
 	size_t size;
 	int overwrite;      /* of packing: replace an archive that is there */

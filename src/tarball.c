@@ -35,7 +35,7 @@ codec_of_archive(const char *path, const struct codec **ret, struct pawl_error *
 		return 0;
 	return err_set(
 		err, PAWL_EUSAGE,
-		"%s: expected a name that ends with .tar, .tgz, or .tar and .gz, .bz2, .lz4, .lzma, .lzo, .xz or .zst",
+		"%s: expected a name that ends with .tar, .tgz, or .tar and .gz, .bz2, .lz4, .lzma, .lzo, .planes, .xz or .zst",
 		path);
 }
 

@@ -51,7 +51,7 @@ take_nodes(const char **text, struct mark *m)
 static bool
 is_pack(const char *name)
 {
-	static const char *const packed[] = {".zst", ".gz", ".lz4", ".xz", ".bz2", ".lzma"};
+	static const char *const packed[] = {".zst", ".gz", ".lz4", ".xz", ".bz2", ".lzma", ".planes"};
 	const char *tail = strstr(name, PACK_SUFFIX);
 
 	if (!tail || tail == name || name[0] == '.')

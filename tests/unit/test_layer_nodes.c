@@ -3,6 +3,7 @@
  * cleared away. */
 #include "store_bed.h"
 
+#include "pack.h"
 #include "store/nodes_mark.h"
 
 #define RUN "0123456789abcdef0123456789abcdef"
@@ -248,6 +249,36 @@ test_P8_the_sweep_takes_what_nothing_speaks_of_and_nothing_else(void **state)
 	free(b.memory);
 }
 
+/* Every codec that packs may have, as the error for a wrong one names them: what is no pack here stays in the run's own
+ * folder. */
+static void
+test_R159_packs_of_every_codec_go_to_nodes(void **state)
+{
+	(void)state;
+	const struct codec *codec = NULL;
+	struct pawl_error err = {0};
+	unsigned n = 0;
+
+	assert_int_equal(pack_find_codec("wrong", &codec, &err), PAWL_EUSAGE);
+	char *names = strstr(err.message, "expected "), *end = strstr(err.message, " or none");
+	assert_true(names != NULL && end != NULL);
+	*end = '\0';
+	for (char *save = NULL, *name = strtok_r(names + strlen("expected "), ", ", &save); name != NULL;
+	     name = strtok_r(NULL, ", ", &save)) {
+		struct mark m;
+		char pack[64], mark[160];
+
+		snprintf(pack, sizeof pack, NAME ".%s", name);
+		snprintf(mark, sizeof mark, ".at=" TOKEN "=5=0=%s", pack);
+		assert_non_null(pack_codec(pack));
+		if (!mark_parse(mark, &m))
+			fail_msg("%s was not taken for a mark", mark);
+		assert_string_equal(m.pack, pack);
+		n++;
+	}
+	assert_true(n >= 7);
+}
+
 static void
 test_P17_names_that_are_no_marks_are_files(void **state)
 {
@@ -318,6 +349,7 @@ main(void)
 		TEST(test_removing_a_folder_removes_its_packs_everywhere),
 		TEST(test_R140_an_unchanged_pack_is_linked_on_both_nodes),
 		TEST(test_P8_the_sweep_takes_what_nothing_speaks_of_and_nothing_else),
+		cmocka_unit_test(test_R159_packs_of_every_codec_go_to_nodes),
 		cmocka_unit_test(test_P17_names_that_are_no_marks_are_files),
 		cmocka_unit_test(test_options_that_make_no_sense_are_refused),
 	};
