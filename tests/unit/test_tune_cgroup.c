@@ -80,6 +80,9 @@ check_place(struct fake *f, const char *folder)
 		(void)snprintf(name, sizeof(name), "%s/pawl-%ld-7/%s", folder, (long)getpid(),
 		               c.is_v1 ? "memory.limit_in_bytes" : "memory.max");
 		check(f, name, "1000000");
+		(void)snprintf(name, sizeof(name), "%s/pawl-%ld-7/%s", folder, (long)getpid(),
+		               c.is_v1 ? "memory.memsw.limit_in_bytes" : "memory.swap.max");
+		check(f, name, c.is_v1 ? "1000000" : "0");
 		(void)snprintf(name, sizeof(name), "%s/pawl-%ld-7/cgroup.procs", folder, (long)getpid());
 		check(f, name, "42");
 		(void)close(fd);
