@@ -310,6 +310,16 @@ check_memory(struct tune_runner *r, struct pawl_error *err)
 	return groups != NULL && used != NULL ? 0 : tune_no_memory(err);
 }
 
+/* Has it said something that nobody has listened to yet? The driver may have been busy for longer than a trial may be
+ * silent. */
+static bool
+is_unheard(const struct process *p)
+{
+	struct pollfd one = {.fd = p->channel.ended ? -1 : p->channel.fd, .events = POLLIN};
+
+	return poll(&one, 1, 0) > 0;
+}
+
 static int
 check_times(struct tune_runner *r, struct pawl_error *err)
 {
@@ -320,7 +330,8 @@ check_times(struct tune_runner *r, struct pawl_error *err)
 	for (size_t i = 0; i < r->n; i++) {
 		struct process *p = r->running[i];
 
-		if (r->heartbeat_s > 0 && p->phase == PHASE_RUNNING && now - p->heard > r->heartbeat_s) {
+		if (r->heartbeat_s > 0 && p->phase == PHASE_RUNNING && now - p->heard > r->heartbeat_s &&
+		    !is_unheard(p)) {
 			(void)snprintf(text, sizeof(text), "no sign of life for %g s", r->heartbeat_s);
 			give_up(r, p, text);
 		} else if (p->deadline > 0 && now >= p->deadline) {

@@ -382,9 +382,9 @@ process_hear(struct tune_runner *r, struct process *p, struct pawl_error *err)
 
 		if (line == NULL && !bad)
 			return 0;
-		p->heard = runner_now();
 		rc = bad ? refuse(r, p, "a message of the trial: a line of more than 1 MiB", err)
 		         : on_message(r, p, line, len, err);
+		p->heard = runner_now(); /* after its answer, for which the program may take its time */
 	}
 	return rc;
 }

@@ -85,6 +85,7 @@ def test_R158_clones_of_trials_in_a_bucket_are_copied_there_and_a_trial_that_han
     status, words, (pid, host) = facts["hung"]
     assert status == "TERMINATED" and words == f"no sign of life for 15 s (process {pid} on {host})"  # the first one's
     assert facts["moved"] == ["RuntimeError: this is no actor", "ERROR", "TERMINATED"]
+    assert facts["busy"] == ["TERMINATED", 0]
 
 
 def test_R105_R107_pauses_and_clones_of_ray_tune_itself_are_checkpoints_of_pawl(tmp_path: pathlib.Path) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A population of pawl.tune on a real Ray of two nodes with different home folders, synced to a bucket, and a trial that
-hangs; test_tune_ray.py starts it."""
+"""A population of pawl.tune on a real Ray of two nodes with different home folders, synced to a bucket, a trial that
+hangs, and a program that does; test_tune_ray.py starts it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ import os
 import pathlib
 import signal
 import sys
+import time
+import types
 from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
 
 from pawl import tune
+from pawl.tune import ray_engine
 from pawl.tune.schedulers import PopulationBasedTraining
 
 SMALL: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100 << 20}
@@ -112,6 +115,36 @@ def moved(folder: pathlib.Path) -> None:
     print(json.dumps({"moved": [before.trials[0].error, before.trials[0].status, after[0].trial.status]}))
 
 
+def reports_twice(config: dict[str, Any]) -> None:
+    tune.report(loss=1)
+    tune.report(loss=0)
+
+
+def busy() -> None:
+    """The program that searches is busy for longer than a trial may be silent; the trial waits for it meanwhile. By a
+    clock that is put forward."""
+    ahead = [0.0]
+
+    def stop(trial_id: str, result: dict[str, Any]) -> bool:
+        ahead[0] = 20_000.0
+        return False
+
+    ray_engine.time = types.SimpleNamespace(  # type: ignore[assignment]
+        monotonic=lambda: time.monotonic() + ahead[0], sleep=time.sleep
+    )
+    analysis = tune.run(
+        reports_twice,
+        name="busy",
+        local_dir="~/results",
+        resources_per_trial={"cpu": 0.5},
+        heartbeat_s=10_000,
+        stop=stop,
+        engine="ray",
+    )
+    (trial,) = analysis.trials
+    print(json.dumps({"busy": [trial.status, trial.last_result["loss"]]}))
+
+
 def main() -> None:
     folder = pathlib.Path(sys.argv[1])
     for name in ("first", "second"):
@@ -124,6 +157,8 @@ def main() -> None:
         population(folder)
         hung(folder)
         moved(folder)
+
+        busy()
     finally:
         ray.shutdown()
         cluster.shutdown()

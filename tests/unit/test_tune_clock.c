@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <cmocka.h>
 
+#include <poll.h>
 #include <time.h>
 
 #include "forker.h"
@@ -20,7 +21,7 @@
 #define LONG_S 700000  /* less than that, and more than half of it */
 #define POLL_MS 50
 
-static long ahead_s, forker_takes_s;
+static long ahead_s, forker_takes_s, judge_takes_s;
 
 int __real_clock_gettime(clockid_t id, struct timespec *ret);
 int __wrap_clock_gettime(clockid_t id, struct timespec *ret);
@@ -44,12 +45,23 @@ __wrap_forker_start(struct forker *f, char *const env[], const int fds[3], pid_t
 	return false;
 }
 
+static enum tune_wish
+judge(void *arg, uint32_t trial, const char *result)
+{
+	(void)arg, (void)trial, (void)result;
+	ahead_s += judge_takes_s;
+	return TUNE_GO_ON;
+}
+
 static const char script[] = "exec 4<\"$1/orders\" 5>\"$1/answers\"\n"
 			     "trap 'echo term >&5' TERM\n"
 			     "while :; do\n"
 			     "	read -r order <&4 || continue\n" /* a signal may end it */
 			     "	case $order in\n"
 			     "	beat) echo '{\"heartbeat\": 1}' >&3 ;;\n"
+			     "	speak) echo '{\"heartbeat\": 1}' >&3; echo spoken >&5 ;;\n"
+			     "	report) echo '{\"report\": {\"loss\": 1}}' >&3; read -r answer <&3\n"
+			     "		echo reported >&5; read -r go <&4 ;;\n"
 			     "	obey) trap - TERM ;;\n"
 			     "	esac\n"
 			     "	echo '{\"ask\": \"iteration\"}' >&3\n"
@@ -114,11 +126,17 @@ wait_for(struct play *p, const char *word)
 	assert_string_equal(text, word);
 }
 
+static void
+tell(struct play *p, const char *word)
+{
+	assert_int_equal(dprintf(p->orders, "%s\n", word), (int)strlen(word) + 1);
+}
+
 /* Tells the trial to do something, and waits until it has. */
 static void
 order(struct play *p, const char *word)
 {
-	assert_int_equal(dprintf(p->orders, "%s\n", word), (int)strlen(word) + 1);
+	tell(p, word);
 	wait_for(p, word);
 }
 
@@ -133,8 +151,9 @@ static void
 begin(struct play *p, struct tune_bed *bed, const char *limit)
 {
 	const struct tune_runner_opts opts = {.cpus = 1, .gpus = -1};
+	char path[128], spec[400], folder[128];
+	const struct tune_open_opts how = {.folder = folder, .judge = judge};
 	struct pawl_error err = {0};
-	char path[128], spec[400];
 	FILE *file;
 
 	*p = (struct play){.bed = bed, .orders = make_pipe(bed, "orders"), .answers = make_pipe(bed, "answers")};
@@ -145,7 +164,9 @@ begin(struct play *p, struct tune_bed *bed, const char *limit)
 	assert_int_equal(fclose(file), 0);
 	snprintf(spec, sizeof(spec), "{\"name\": \"x\", \"space\": {}, %s, \"run\": [\"sh\", \"%s/trial.sh\", \"%s\"]}",
 	         limit, bed->root, bed->root);
-	p->e = bed_open(bed, spec, "x", TUNE_NEW);
+	snprintf(folder, sizeof(folder), "%s/x", bed->root);
+	if (tune_experiment_open(spec, &how, &p->e, &err) < 0)
+		fail_msg("open: %s", err.message);
 	if (tune_runner_new(p->e, &opts, &p->runner, &err) < 0)
 		fail_msg("runner: %s", err.message);
 }
@@ -157,7 +178,7 @@ end(struct play *p)
 	tune_experiment_close(p->e);
 	close(p->orders);
 	close(p->answers);
-	ahead_s = forker_takes_s = 0;
+	ahead_s = forker_takes_s = judge_takes_s = 0;
 }
 
 static void
@@ -194,6 +215,45 @@ test_the_time_until_a_trial_is_there_is_no_silence_of_it(void **state)
 	end(&p);
 }
 
+/* The program that searches may be busy for longer than a trial may be silent. */
+static void
+test_P16_a_trial_that_nobody_has_listened_to_was_not_silent(void **state)
+{
+	struct play p;
+	char text[8] = "";
+
+	begin(&p, *state, "\"heartbeat_s\": " WORDS);
+	order(&p, "work");
+	tell(&p, "speak");
+	for (size_t n = 0; n < strlen("spoken\n");) {
+		struct pollfd one = {.fd = p.answers, .events = POLLIN};
+		assert_int_equal(poll(&one, 1, -1), 1);
+		assert_int_equal(read(p.answers, text + n++, 1), 1);
+	}
+	assert_string_equal(text, "spoken\n");
+	ahead_s += 2 * LONG_S;
+	wait_for(&p, "speak");
+	order(&p, "work");
+	end(&p);
+}
+
+/* So may it be when it looks at a report, for which the trial waits. */
+static void
+test_P16_a_trial_that_waits_for_its_answer_is_not_silent(void **state)
+{
+	struct play p;
+
+	judge_takes_s = 2 * LONG_S;
+	begin(&p, *state, "\"heartbeat_s\": " WORDS);
+	tell(&p, "report");
+	wait_for(&p, "reported");
+	look(&p);
+	tell(&p, "go");
+	wait_for(&p, "report");
+	order(&p, "work");
+	end(&p);
+}
+
 /* Asked to end, it reports nothing; it gets SIGTERM when its grace is over, and SIGKILL after as long again. */
 static void
 test_P16_a_trial_that_does_not_end_is_terminated_and_then_killed(void **state)
@@ -222,6 +282,10 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_P16_a_trial_has_failed_when_it_has_said_nothing_for_so_long,
 	                                        bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_the_time_until_a_trial_is_there_is_no_silence_of_it, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_P16_a_trial_that_nobody_has_listened_to_was_not_silent, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_P16_a_trial_that_waits_for_its_answer_is_not_silent, bed_setup,
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_P16_a_trial_that_does_not_end_is_terminated_and_then_killed,
 	                                        bed_setup, bed_teardown),

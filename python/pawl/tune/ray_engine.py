@@ -41,6 +41,7 @@ _GONE_SECONDS = 60.0  # until an actor of an earlier driver has gone
 _LOOK_SECONDS = 2.0  # between two looks at the nodes
 _SHARED_SECONDS = 60.0  # until a shared folder shows here what was written there
 _SLICE_SECONDS = 0.02
+_AWAY_SECONDS = 1.0  # between two looks at the times; what is beyond that the driver was busy, and listened to nobody
 _FINISHED, _FAILED, _LOST = 0, 1, 2  # of enum tune_end
 _HOW = ("finished", "failed", "lost")
 _VERDICTS = ("continue", "pause", "stop", "exploit")
@@ -91,6 +92,7 @@ class RayRunner:
         self._stopping = self._started_all = False
         self._packed: tuple[bytes, Any] = (b"", None)
         self._room, self._looked = 0, -math.inf
+        self._checked = time.monotonic()
         self._token = json.loads(_read(os.path.join(plan.folder, "experiment.json"))).get("token", plan.folder)
         self._mark = ray_actor.mark(plan.folder)
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="pawl-tune")
@@ -460,7 +462,9 @@ class RayRunner:
     def _check_times(self) -> None:
         now = time.monotonic()
         heartbeat = float(self._spec.get("heartbeat_s") or 0)
+        away, self._checked = max(0.0, now - self._checked - _AWAY_SECONDS), now
         for one in list(self._running.values()):
+            one.heard += away
             hangs = heartbeat > 0 and now - one.heard > heartbeat and not (one.asked or one.told or one.failure)
             if hangs and one.work is None:
                 where = f" (process {one.about.pid} on {one.about.host})" if one.about else ""
