@@ -25,7 +25,7 @@ from test_tune import descend, ends_of, run, start, steps, until
 import pawl
 from cli import SECONDS
 from pawl import _pawl, tune
-from pawl.tune import places
+from pawl.tune import elsewhere, places
 from pawl.tune.schedulers import PopulationBasedTraining
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "tune"
@@ -270,6 +270,32 @@ def test_R158_a_folder_is_cloned_where_it_is(tmp_path: pathlib.Path, fake: Fake)
     ]:
         with pytest.raises(error):
             _pawl.clone_folder(source, target)
+
+
+def test_R158_the_note_of_a_clone_is_the_old_one_or_the_new_one(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever it is killed: what is in the folder beside the note would be taken for the checkpoint itself."""
+    for name in ("donor", "place"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "donor" / "state").write_text("x")
+    folder, sync = str(tmp_path / "checkpoint_1"), tune.SyncConfig(upload_dir=tmp_path)
+    elsewhere.stand_in(folder, str(tmp_path / "donor"), sync)
+    seen = []
+
+    def look(source: str, target: str) -> None:
+        seen.append(elsewhere.note_of(folder))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", look)
+    with pytest.raises(KeyboardInterrupt):
+        elsewhere.copy(folder, str(tmp_path / "place" / "clone"), sync)
+    monkeypatch.undo()
+    assert [note and note["place"] for note in [*seen, elsewhere.note_of(folder)]] == [str(tmp_path / "donor")] * 2
+    elsewhere.copy(folder, str(tmp_path / "place" / "clone"), sync)
+    note = elsewhere.note_of(folder)
+    assert note is not None and note["place"] == str(tmp_path / "place" / "clone")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint_1", "donor", "place"]
 
 
 # ---- the programs of the guide, whole

@@ -5,6 +5,7 @@ donor, until the clone has files of its own there (``copy``)."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import uuid
@@ -71,12 +72,17 @@ def copy(folder: str, place: str, sync: SyncConfig) -> None:
 
 
 def _write(folder: str, place: str, sync: SyncConfig) -> None:
-    """The note, replaced as a whole."""
+    """The note, replaced as a whole. Nothing else is ever in the folder: it would be taken for the checkpoint."""
     command = sync.syncer if isinstance(sync.syncer, str) else None
-    path = os.path.join(folder, NOTE)
-    with open(path + ".tmp", "w", encoding="utf-8") as file:
-        json.dump({"place": place, "syncer": command, "shell": sync.shell}, file)
-    os.replace(path + ".tmp", path)
+    above, name = os.path.split(folder)
+    part = os.path.join(above, f".{name}.note.tmp")
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            json.dump({"place": place, "syncer": command, "shell": sync.shell}, file)
+        os.replace(part, os.path.join(folder, NOTE))
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(part)
 
 
 def note_of(folder: str) -> dict[str, object] | None:
