@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from slurm import slurm
@@ -19,6 +20,7 @@ from test_launchers import FAMILIES, PLAIN
 
 import pawl
 from pawl import train
+from pawl.train import launched
 
 PROGRAM = """
 import atexit, os, pathlib, signal, sys, time
@@ -263,6 +265,27 @@ def test_P11_R55_torchrun_starts_a_killed_worker_again_and_it_goes_on(tmp_path: 
     assert out.count(ENDED) == 2
     lines = (tmp_path / "pawl.prom").read_text().splitlines()
     assert "pawl_checkpoint_step 4.0" in lines and 'pawl_metric{name="epoch"} 3.0' in lines
+
+
+class Mute:
+    """A channel on which nobody is heard."""
+
+    def get_all(self, name: str, n: int) -> list[None]:
+        return [None] * n
+
+    def get(self, key: str) -> None:
+        return None
+
+    def ended(self, rank: int) -> bool:
+        return False
+
+
+def test_P11_rank_0_does_not_take_itself_for_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is: who looks is alive."""
+    monkeypatch.setattr(launched, "_SILENT_SECONDS", 0.0)
+    driver: Any = object.__new__(launched._Driver)
+    driver._channel, driver._world_size = Mute(), 3
+    assert driver._silent() == [1, 2]
 
 
 def test_R41_R153_under_real_slurm_a_job_is_told_to_end_and_goes_on(tmp_path: pathlib.Path) -> None:

@@ -182,7 +182,7 @@ class _Driver(threading.Thread):
 
     def _silent(self) -> list[int]:
         """Who is not heard of any more, and has not said why: what the others run into is not the cause then."""
-        silent = list(range(self._world_size))
+        silent = list(range(1, self._world_size))  # rank 0 is this process
         beats, until = self._channel.get_all("beat", self._world_size), time.monotonic() + _SILENT_SECONDS
         while silent and time.monotonic() < until:
             silent = [n for n in silent if self._channel.get(f"beat/{n}") == beats[n] and not self._channel.ended(n)]
