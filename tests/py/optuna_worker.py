@@ -7,6 +7,8 @@ import pathlib
 import sys
 from typing import Any
 
+import pandas
+
 from pawl import tune
 from pawl.tune.optuna import OptunaSearch
 
@@ -62,6 +64,11 @@ def main() -> None:
     assert best.loss.min() == 2.0
     assert list(more.best_dataframe.training_iteration) == [1, 2]
     assert list(more.results_df.index) == [one.trial_id for one in more.trials]
+    for one in more.trials:  # what others read of it
+        rows = pandas.read_csv(pathlib.Path(one.logdir, "progress.csv"), float_precision="round_trip")
+        lines = pandas.read_json(pathlib.Path(one.logdir, "result.json"), lines=True, precise_float=True)
+        assert list(rows.loss) == list(lines.loss) == [row["loss"] for row in more.results_of(one)]
+        assert list(rows.training_iteration) == list(lines.training_iteration) == [1, 2]
     for wrong in ({"x": tune.randn(0, 1)}, {"x": tune.grid_search([1])}, {"x": 1}):
         try:
             OptunaSearch(wrong).set_search_properties("loss", "min", {})

@@ -334,13 +334,15 @@ def test_a_trial_that_uses_too_much_memory_has_failed_without_control_groups(tmp
     assert modest["state"] == "TERMINATED"
 
 
-def test_paused_trials_go_on_from_their_checkpoints(tmp_path: pathlib.Path) -> None:
-    """R105: HyperBand pauses between its rungs; a trial that goes on does so from what it had saved."""
+@pytest.mark.parametrize("scheduler", ["hyperband", "bohb"])
+def test_paused_trials_go_on_from_their_checkpoints(tmp_path: pathlib.Path, scheduler: str) -> None:
+    """R105: HyperBand pauses between its rungs, and so do the brackets of BOHB; a trial that goes on does so from what it
+    had saved."""
     sweep = Sweep(
         tmp_path,
         COUNT.replace('"$last"', "100"),
         space={"lr": {"$grid": [1, 2, 3, 4]}},
-        scheduler={"type": "hyperband", "max_t": 4, "reduction_factor": 2},
+        scheduler={"type": scheduler, "max_t": 4, "reduction_factor": 2},
         checkpoint={"keep": 1},
     )
     said = sweep.run()

@@ -12,9 +12,12 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
+import types
 import urllib.parse
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -26,6 +29,9 @@ import pawl
 from cli import SECONDS
 from pawl import _pawl, tune
 from pawl.tune import elsewhere, places
+
+
+from pawl.tune import elsewhere, places, ray_clones
 from pawl.tune.schedulers import PopulationBasedTraining
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "tune"
@@ -296,6 +302,47 @@ def test_R158_the_note_of_a_clone_is_the_old_one_or_the_new_one(
     note = elsewhere.note_of(folder)
     assert note is not None and note["place"] == str(tmp_path / "place" / "clone")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint_1", "donor", "place"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_R158_P6_a_donor_does_not_start_before_the_clone_has_files_of_its_own(
+    tmp_path: pathlib.Path, fake: Fake, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of trials on a cluster whose checkpoints are in a bucket only. A copy that fails is told, and leaves the clone with
+    its donor's files."""
+    bucket = "s3://my-checkpoints-bucket"
+    fake.objects["exp/winner/checkpoint_000002/state"] = Object(b"x", '"x"', {})
+    sync = tune.SyncConfig(upload_dir=bucket)
+    names = {"winner": "checkpoint_000002", "loser": "checkpoint_000002_of_00000_2", "other": None}
+    for trial in ("winner", "loser"):
+        (tmp_path / "exp" / trial).mkdir(parents=True)
+        elsewhere.stand_in(str(tmp_path / "exp" / trial / names[trial]), f"{bucket}/exp/winner/checkpoint_000002", sync)
+    rows = [{"name": name, "checkpoint": checkpoint} for name, checkpoint in names.items()]
+    experiment: Any = types.SimpleNamespace(counts=lambda: {"trials": len(rows)}, trial=rows.__getitem__)
+    document = {"scheduler": {"type": "pbt"}}
+    plan: Any = types.SimpleNamespace(sync=sync, document=document, folder=str(tmp_path / "exp"), local="")
+    may_go_on, told, real = threading.Event(), [], _pawl.clone_folder
+
+    def slow(source: str, target: str) -> None:
+        assert may_go_on.wait(SECONDS)
+        real(f"{source}-nothing" if fails else source, target)
+
+    monkeypatch.setattr(_pawl, "clone_folder", slow)
+    with ThreadPoolExecutor(1) as threads:
+        clones = ray_clones.Clones(experiment, plan, threads, lambda number, text: told.append((number, text)))
+        clones.look()
+        work = clones.wanted("loser")
+        assert work is not None and clones.wanted("winner") is work and clones.wanted("other") is None
+        may_go_on.set()
+        work.result(SECONDS)
+        assert [clones.wanted(name) for name in names] == [None] * 3
+        clones.look()  # it is not begun again
+        assert clones.wanted("loser") is None
+    note = elsewhere.note_of(str(tmp_path / "exp" / "loser" / str(names["loser"])))
+    own = f"{bucket}/exp/loser/{names['loser']}"
+    assert note is not None and note["place"] == (f"{bucket}/exp/winner/checkpoint_000002" if fails else own)
+    assert (f"exp/loser/{names['loser']}/state" in fake.state()) is not fails
+    assert [number for number, _ in told] == [1] * fails and all("was not copied" in text for _, text in told)
 
 
 # ---- the programs of the guide, whole
