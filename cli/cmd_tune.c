@@ -9,7 +9,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <jansson.h>
 
@@ -25,8 +24,7 @@
 
 #define TUNE_MAX_BYTES ((size_t)4 << 20)
 #define TUNE_POLL_MS 100
-#define TUNE_LOCK_S 3.0 /* how long the trials of a killed runner may take to be gone */
-#define TUNE_SHOWN 20   /* trials in the table at the end, samples of a dry run */
+#define TUNE_SHOWN 20 /* trials in the table at the end, samples of a dry run */
 
 static const struct operand operands[] = {
 	{"FILE|ls|show|best|export|stop", OPERAND_PATH, 1, 1}, {"DIR", OPERAND_FOLDER, 0, 2}, OPERAND_LIST_END};
@@ -214,32 +212,14 @@ dry_run(struct cli *cli, const char *document)
 
 /* ---- the search ---- */
 
-static double
-seconds_now(void)
-{
-	struct timespec t;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-/* Waits for the trials of a runner that was killed a moment ago. */
 static int
 open_search(const char *document, const struct tune_args *args, struct tune_experiment **ret, struct pawl_error *err)
 {
-	struct tune_open_opts opts = {.resume = args->retry_failed ? TUNE_ERRORED_ONLY
-	                                        : args->resume     ? TUNE_AUTO
-	                                                           : TUNE_NEW};
-	const struct timespec pause = {.tv_nsec = 50 * 1000 * 1000};
-	double until = seconds_now() + TUNE_LOCK_S;
-	int rc;
+	const struct tune_open_opts opts = {.resume = args->retry_failed ? TUNE_ERRORED_ONLY
+	                                              : args->resume     ? TUNE_AUTO
+	                                                                 : TUNE_NEW};
 
-	for (;;) {
-		rc = tune_experiment_open(document, &opts, ret, err);
-		if (rc != PAWL_EBUSY || opts.resume == TUNE_NEW || seconds_now() >= until)
-			return rc;
-		(void)nanosleep(&pause, NULL);
-	}
+	return tune_experiment_open(document, &opts, ret, err);
 }
 
 static const char *

@@ -8,12 +8,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "jsonx.h"
@@ -21,6 +23,10 @@
 #include "trial_checkpoints.h"
 #include "trial_files.h"
 #include "tune_err.h"
+
+#define LOCK_SLICE_MS 20
+#define LOCK_MS 3000
+#define LOCK_LEFT_MS 60000
 
 static int
 make_folders(const char *path, struct pawl_error *err)
@@ -50,24 +56,58 @@ is_there(int dirfd, const char *name)
 	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+/* Is the holder, as take_lock writes it, a process of this machine that has gone? Then its guard holds the lock. */
+static bool
+is_left(const char *holder)
+{
+	char host[256] = "", its[256];
+	long pid;
+
+	gethostname(host, sizeof(host) - 1);
+	return sscanf(holder, "process %ld on %255s", &pid, its) == 2 && pid > 0 && strcmp(its, host) == 0 &&
+	       kill((pid_t)pid, 0) < 0 && errno == ESRCH;
+}
+
+/* Going on waits for the trials of a runner that was killed, which are being ended; for another one only as long as one
+ * may take that is ending itself. */
+static int
+wait_for_lock(struct tune_experiment *e, struct pawl_error *err)
+{
+	const struct timespec slice = {.tv_nsec = LOCK_SLICE_MS * 1000000};
+	char holder[320];
+
+	for (int waited_ms = 0; flock(e->lock, LOCK_EX | LOCK_NB) < 0; waited_ms += LOCK_SLICE_MS) {
+		const int sys = errno;
+		const ssize_t n = pread(e->lock, holder, sizeof(holder) - 1, 0);
+		bool left;
+
+		if (sys != EWOULDBLOCK)
+			return tune_fail_sys(err, sys, "%s/.lock: lock", e->folder);
+		holder[n > 0 ? n : 0] = '\0';
+		holder[strcspn(holder, "\n")] = '\0';
+		left = is_left(holder);
+		if (e->opts.resume == TUNE_NEW || waited_ms >= (left ? LOCK_LEFT_MS : LOCK_MS))
+			return tune_fail(err, PAWL_EBUSY, "%s: %s (%s)", e->folder,
+			                 left ? "the trials of a process that has gone still run"
+			                      : "another process runs this experiment",
+			                 holder[0] ? holder : "it has not written its name yet");
+		(void)nanosleep(&slice, NULL);
+	}
+	return 0;
+}
+
 static int
 take_lock(struct tune_experiment *e, struct pawl_error *err)
 {
-	char holder[320] = "", host[256] = "";
-	ssize_t n;
+	char holder[320], host[256] = "";
+	int n, r;
 
 	e->lock = openat(e->dirfd, ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
 	if (e->lock < 0)
 		return tune_fail_sys(err, errno, "%s/.lock: open", e->folder);
-	if (flock(e->lock, LOCK_EX | LOCK_NB) < 0) {
-		if (errno != EWOULDBLOCK)
-			return tune_fail_sys(err, errno, "%s/.lock: lock", e->folder);
-		n = pread(e->lock, holder, sizeof(holder) - 1, 0);
-		holder[n > 0 ? n : 0] = '\0';
-		holder[strcspn(holder, "\n")] = '\0';
-		return tune_fail(err, PAWL_EBUSY, "%s: another process runs this experiment (%s)", e->folder,
-		                 holder[0] ? holder : "it has not written its name yet");
-	}
+	r = wait_for_lock(e, err);
+	if (r < 0)
+		return r;
 	gethostname(host, sizeof(host) - 1);
 	n = snprintf(holder, sizeof(holder), "process %ld on %s\n", (long)getpid(), host);
 	if (ftruncate(e->lock, 0) < 0 || pwrite(e->lock, holder, (size_t)n, 0) < 0)

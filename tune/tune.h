@@ -63,7 +63,8 @@ struct tune_open_opts {
 
 /* spec_json: the document (docs/tune.md); NULL = the one of the folder (not for a new one). On going on, what decides the
  * trials (space, search, seed, metric, mode, scheduler) must be as it was; num_samples may be larger, the rest may change.
- * PAWL_EBUSY: another process runs it. PAWL_EUSAGE names what is wrong in the document. */
+ * PAWL_EBUSY: another process runs it; going on waits 3 s for it, and a minute for the trials of one that was killed. PAWL_EUSAGE
+ * names what is wrong in the document. */
 int tune_experiment_open(const char *spec_json, const struct tune_open_opts *opts, struct tune_experiment **ret,
                          struct pawl_error *err);
 /* Releases the lock; nothing else: what runs is found as running, and starts again when the experiment is opened. */

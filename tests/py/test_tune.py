@@ -249,7 +249,8 @@ def start(tmp_path: pathlib.Path, gate: pathlib.Path) -> subprocess.Popen[str]:
     script.write_text(textwrap.dedent(PROGRAM))
     env = os.environ | {"PYTHONPATH": HERE}
     words = [sys.executable, str(script), str(tmp_path), str(gate)]
-    return subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(words, env=env, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **pipes)
 
 
 def until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:

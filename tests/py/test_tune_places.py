@@ -28,9 +28,6 @@ from test_tune import descend, ends_of, run, start, steps, until
 import pawl
 from cli import SECONDS
 from pawl import _pawl, tune
-from pawl.tune import elsewhere, places
-
-
 from pawl.tune import elsewhere, places, ray_clones
 from pawl.tune.schedulers import PopulationBasedTraining
 

@@ -37,7 +37,7 @@ def test_R106_R107_R110_R115_R116_R122_R125_R133_a_cluster_that_loses_processes_
     # A cluster is noted in Ray's folder, and whoever calls ray.init() finds it there: this one has a folder of its own,
     # with a name that leaves room for those of sockets.
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as own:
-        out = run("ray", "tune_ray_worker.py", tmp_path, seconds=600.0, **QUIET, RAY_TMPDIR=own)
+        out = run("ray", "tune_ray_worker.py", tmp_path, seconds=1800.0, **QUIET, RAY_TMPDIR=own)
     facts = facts_of(out)
     rows = facts["killed"]
     assert sorted(rows) == ["1", "2"]
@@ -67,7 +67,7 @@ def test_R158_clones_of_trials_in_a_bucket_are_copied_there_and_a_trial_that_han
         tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as own,
     ):
         env = {**QUIET, "RAY_TMPDIR": own, **keys_for(fake.endpoint)}
-        facts = facts_of(run("ray", "tune_ray_clones_worker.py", tmp_path, seconds=600.0, **env))
+        facts = facts_of(run("ray", "tune_ray_clones_worker.py", tmp_path, seconds=1800.0, **env))
         kept = fake.state()
         copied = [
             row

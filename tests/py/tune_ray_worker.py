@@ -20,7 +20,7 @@ from pawl import tune
 from pawl.tune.schedulers import HyperBandScheduler
 
 SMALL: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100 << 20}
-SECONDS = 300.0
+SECONDS = 900.0
 
 
 def steps(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:

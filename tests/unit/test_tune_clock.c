@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The runner's times with a clock that is put forward here, by far more than a slow machine could take: trials that say
- * nothing and trials that say that they live; trials that do not end when they are asked to. A trial is a shell script
- * that does what it is told through one pipe and says so through another one.
+ * nothing and trials that say that they live; trials that do not end when they are asked to; those of a runner that was
+ * killed. A trial is a shell script that does what it is told through one pipe and says so through another one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include <poll.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #include "forker.h"
@@ -51,6 +52,22 @@ judge(void *arg, uint32_t trial, const char *result)
 	(void)arg, (void)trial, (void)result;
 	ahead_s += judge_takes_s;
 	return TUNE_GO_ON;
+}
+
+/* What happens instead of a wait for a lock; NULL = it waits. */
+static void (*at_sleep)(void);
+static long n_sleeps;
+
+int __real_nanosleep(const struct timespec *t, struct timespec *rest);
+int __wrap_nanosleep(const struct timespec *t, struct timespec *rest);
+int
+__wrap_nanosleep(const struct timespec *t, struct timespec *rest)
+{
+	n_sleeps++;
+	if (at_sleep == NULL)
+		return __real_nanosleep(t, rest);
+	at_sleep();
+	return 0;
 }
 
 static const char script[] = "exec 4<\"$1/orders\" 5>\"$1/answers\"\n"
@@ -275,6 +292,95 @@ test_P16_a_trial_that_does_not_end_is_terminated_and_then_killed(void **state)
 	end(&p);
 }
 
+/* ---- who runs an experiment ---- */
+
+static const char plain[] = "{\"name\": \"x\", \"space\": {}}";
+static int guard_gate, guard_end; /* closed, its guard ends; closed when it has ended */
+
+static void
+be_killed(struct tune_bed *bed, const int gate[2], const int end_of[2])
+{
+	struct tune_experiment *e = bed_open(bed, plain, "x", TUNE_AUTO);
+	char none;
+
+	if (e != NULL && fork() == 0) { /* its guard, which has the lock, too */
+		(void)close(gate[1]);
+		(void)close(end_of[0]);
+		(void)read(gate[0], &none, 1);
+		_exit(0);
+	}
+	_exit(0);
+}
+
+/* A runner that has gone, whose guard is there. */
+static void
+leave_a_guard(struct tune_bed *bed)
+{
+	int gate[2], end_of[2];
+	pid_t pid;
+
+	assert_int_equal(pipe(gate), 0);
+	assert_int_equal(pipe(end_of), 0);
+	pid = fork();
+	if (pid == 0)
+		be_killed(bed, gate, end_of);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	(void)close(gate[0]);
+	(void)close(end_of[1]);
+	guard_gate = gate[1];
+	guard_end = end_of[0];
+}
+
+static void
+let_the_guard_end(void)
+{
+	char none;
+
+	(void)close(guard_gate);
+	assert_int_equal(read(guard_end, &none, 1), 0);
+	(void)close(guard_end);
+	at_sleep = NULL;
+}
+
+static void
+do_nothing(void)
+{
+}
+
+static void
+test_R130_going_on_waits_for_the_trials_of_a_runner_that_was_killed(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct tune_experiment *e = NULL;
+	struct pawl_error err = {0};
+
+	leave_a_guard(bed);
+	at_sleep = do_nothing;
+	assert_int_equal(bed_try_open(bed, plain, "x", TUNE_LOCAL, &e, &err), PAWL_EBUSY); /* P16: not for ever */
+	assert_non_null(strstr(err.message, "the trials of a process that has gone still run (process "));
+	at_sleep = let_the_guard_end;
+	n_sleeps = 0;
+	assert_int_equal(bed_try_open(bed, plain, "x", TUNE_LOCAL, &e, &err), 0);
+	assert_int_equal(n_sleeps, 1);
+	tune_experiment_close(e);
+}
+
+static void
+test_P10_a_runner_that_is_there_is_not_waited_for_so_long(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct tune_experiment *e = bed_open(bed, plain, "x", TUNE_NEW), *other = NULL;
+	struct pawl_error err = {0};
+
+	at_sleep = do_nothing;
+	n_sleeps = 0;
+	assert_int_equal(bed_try_open(bed, plain, "x", TUNE_AUTO, &other, &err), PAWL_EBUSY);
+	assert_non_null(strstr(err.message, "another process runs this experiment (process "));
+	assert_in_range(n_sleeps, 1, 200);
+	at_sleep = NULL;
+	tune_experiment_close(e);
+}
+
 int
 main(void)
 {
@@ -289,6 +395,10 @@ main(void)
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_P16_a_trial_that_does_not_end_is_terminated_and_then_killed,
 	                                        bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R130_going_on_waits_for_the_trials_of_a_runner_that_was_killed,
+	                                        bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_P10_a_runner_that_is_there_is_not_waited_for_so_long, bed_setup,
+	                                        bed_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
