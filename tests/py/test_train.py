@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from s3_fake import Fake
+from s3_fake import Answer, Fake
 
 import pawl
 from pawl import _signals, train
@@ -31,13 +31,15 @@ EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "train"
 TWO = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.1})
 
 
-def fit(function: Any, folder: pathlib.Path | str, name: str = "run", workers: int = 2, **keep: Any) -> train.Result:
+def fit(
+    function: Any, folder: pathlib.Path | str, name: str = "run", workers: int = 2, options: Any = None, **keep: Any
+) -> train.Result:
     """A run in folder/name. The functions of this file go to the workers by value, as those of a script do."""
     import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
     scaling = ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 0.1})
-    run = RunConfig(name, folder, checkpoint_config=CheckpointConfig(**keep))
+    run = RunConfig(name, folder, checkpoint_config=CheckpointConfig(**keep), options=options or {})
     return DataParallelTrainer(function, train_loop_config={"a": 1}, scaling_config=scaling, run_config=run).fit()
 
 
@@ -47,7 +49,7 @@ def fit(function: Any, folder: pathlib.Path | str, name: str = "run", workers: i
 def printed(program: str, folder: pathlib.Path) -> str:
     env = {**os.environ, "HOME": str(folder), "PYTHONPATH": str(pathlib.Path(pawl.__file__).parent.parent)}
     ended = subprocess.run(
-        [sys.executable, str(EXAMPLES / program)], env=env, capture_output=True, text=True, timeout=300, cwd=folder
+        [sys.executable, str(EXAMPLES / program)], env=env, capture_output=True, text=True, timeout=1800, cwd=folder
     )
     assert ended.returncode == 0, ended.stderr
     assert "RuntimeWarning" not in ended.stderr, ended.stderr
@@ -222,14 +224,29 @@ def clashing(config: dict[str, Any]) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as made:
-        pathlib.Path(made, "model.bin").write_text(str(train.get_context().get_world_rank()))
+        pathlib.Path(made, "model.bin").write_text(str(train.get_context().get_world_rank()) * 3_000_000)
         train.report({}, checkpoint=Checkpoint.from_directory(made))
 
 
 def test_R44_one_file_name_of_two_workers_is_an_error_and_nothing_is_lost(tmp_path: pathlib.Path) -> None:
-    result = fit(clashing, tmp_path)
+    """Though its writing takes seconds after the error is known."""
+    result = fit(clashing, tmp_path, options={"bandwidth": 1_000_000})
     assert result.error is not None
     assert "ranks 0 and 1 both give the file 'model.bin' with different contents" in result.error.reason
+    assert result.checkpoint is not None
+    assert both(result.checkpoint) == {"rank_0/model.bin": "0", "rank_1/model.bin": "1"}
+
+
+def both(checkpoint: Checkpoint) -> dict[str, str]:
+    with checkpoint.as_directory() as made:
+        files = [path for path in pathlib.Path(made).rglob("*") if path.is_file()]
+        return {str(path.relative_to(made)): path.read_text()[-1:] for path in files}
+
+
+def test_R44_R52_with_keep_all_ranks_one_file_name_of_two_workers_is_kept_per_rank(tmp_path: pathlib.Path) -> None:
+    result = fit(clashing, tmp_path, _checkpoint_keep_all_ranks=True)
+    assert result.error is None and result.checkpoint is not None
+    assert both(result.checkpoint) == {"rank_0/model.bin": "0", "rank_1/model.bin": "1"}
 
 
 def each(config: dict[str, Any]) -> None:
@@ -259,25 +276,28 @@ def parts(config: dict[str, Any]) -> None:
     train.report({"rank": rank}, checkpoint=Checkpoint.from_dict({"epoch": 1, "parts": part}))
 
 
-def test_R51_R53_storage_on_S3_is_written_by_every_worker(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> None:
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Generator[Fake, None, None]:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     with contextlib.closing(Fake()) as fake:
         monkeypatch.setenv("AWS_ENDPOINT_URL", fake.endpoint)
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.setenv(name, "x")
-        result = fit(parts, "s3://bucket/location", _checkpoint_upload_from_workers=True)
-        assert result.error is None
-        assert result.path == "s3://bucket/location/run"
-        stored = [key for key in fake.objects if key.startswith("location/run/checkpoints/checkpoint_000001/")]
-        assert any("rank00000" in key for key in stored) and any("rank00001" in key for key in stored)
-        assert result.checkpoint is not None
-        assert result.checkpoint.to_dict()["parts"].tolist() == [0.0, 0.0, 1.0, 1.0]
-        assert result.checkpoint.path == "s3://bucket/location/run/checkpoints/checkpoint_000001"
-        copy = Checkpoint(result.checkpoint.to_directory(tmp_path / "copy"))
-        assert copy.to_dict()["epoch"] == 1
+        yield fake
+
+
+def test_R51_R53_storage_on_S3_is_written_by_every_worker(bucket: Fake, tmp_path: pathlib.Path) -> None:
+    result = fit(parts, "s3://bucket/location", _checkpoint_upload_from_workers=True)
+    assert result.error is None
+    assert result.path == "s3://bucket/location/run"
+    stored = [key for key in bucket.objects if key.startswith("location/run/checkpoints/checkpoint_000001/")]
+    assert any("rank00000" in key for key in stored) and any("rank00001" in key for key in stored)
+    assert result.checkpoint is not None
+    assert result.checkpoint.to_dict()["parts"].tolist() == [0.0, 0.0, 1.0, 1.0]
+    assert result.checkpoint.path == "s3://bucket/location/run/checkpoints/checkpoint_000001"
+    copy = Checkpoint(result.checkpoint.to_directory(tmp_path / "copy"))
+    assert copy.to_dict()["epoch"] == 1
 
 
 def small(config: dict[str, Any]) -> None:
@@ -319,7 +339,7 @@ class Alone:
             "options": options,
             "keep_all_ranks": False,
             "allow_pickle": False,
-            "report_timeout": 5.0,
+            "report_timeout": 600.0,
             "grace_seconds": 0.0,
             "backend": None,
             "resume": None,
@@ -396,6 +416,37 @@ def test_R7_R27_the_older_interface_scores_by_the_checkpoint_itself(alone: Alone
     assert found is not None
     assert (found["epoch"], found["accuracy"], found["w"].tolist()) == (3, 0.5, [1.0, 1.0])
     assert found["_current_checkpoint_id"] == 0
+
+
+def test_P3_a_report_is_held_for_the_copy_only_unless_it_is_to_wait(alone: Alone, bucket: Fake) -> None:
+    """P3: the bucket takes nothing until the report has returned and its tensor has changed; what has come there in the
+    end is the copy, and with wait it is there when the report returns."""
+    taken, passes = threading.Event(), threading.Event()
+
+    def hold(method: str, target: str) -> Answer | None:
+        if method == "PUT" and "checkpoint_000001" in target:
+            taken.set()
+            passes.wait()
+        return None
+
+    bucket.always = hold
+    root = "s3://bucket/held"
+    alone.start(root=root)
+    weights = torch.zeros(1000)
+    train.report({}, checkpoint=Checkpoint.from_dict({"w": weights}))
+    weights += 1
+    try:
+        assert taken.wait(600)
+        assert not [key for key in bucket.objects if "checkpoint_000001" in key]
+    finally:
+        passes.set()
+    train.report({}, checkpoint=Checkpoint.from_dict({"w": weights}), wait=True)
+    with pawl.CheckpointManager(root, read_only=True) as manager:
+        assert manager.all_steps() == [1, 2]
+        for step, value in ((1, 0.0), (2, 1.0)):
+            restored = manager.restore(step=step)
+            assert restored is not None
+            assert torch.equal(restored.state["w"], torch.full((1000,), value))
 
 
 def test_a_value_that_a_state_cannot_hold_is_named(alone: Alone) -> None:

@@ -17,12 +17,16 @@ import pytest
 import torch
 
 import pawl
-from pawl import train
+from pawl import _signals, train
 from pawl.train import Checkpoint, DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, TorchTrainer
-from pawl.train.engine import LocalEngine
+from pawl.train._worker import _tell
+from pawl.train.channel import Host
+from pawl.train.engine import Job, LocalEngine, Outcome
+from pawl.train.group import Group
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 CPU = {"CPU": 0.1}
+SECONDS = 900  # that nothing takes which does not hang, on a machine that is busy with other things
 
 
 def fit(
@@ -50,12 +54,12 @@ def failing(config: dict[str, Any]) -> None:
 
 
 def test_R55_a_killed_a_raising_and_a_stopped_worker_cost_a_start_each(tmp_path: pathlib.Path) -> None:
-    result = fit(failing, tmp_path, max_failures=3, heartbeat_timeout=4.0)
+    result = fit(failing, tmp_path, max_failures=3, heartbeat_timeout=20.0)
     assert result.error is None
     assert result.failures == [
         "rank 1 was killed by SIGKILL",
         "rank 1 raised KeyError: 'no such thing'",
-        "rank 1 gave no sign of life for 4 s, and was killed",
+        "rank 1 gave no sign of life for 20 s, and was killed",
     ]
     assert result.checkpoint is not None
     last = result.checkpoint.to_dict()
@@ -79,6 +83,33 @@ def test_after_max_failures_the_result_says_why(tmp_path: pathlib.Path) -> None:
     assert result.checkpoint.to_dict()["epoch"] == 0
 
 
+class Seen:
+    """An engine whose agent has seen two workers end at once, with a status that says nothing, and names the lower one."""
+
+    def start(self, job: Job) -> None:
+        pass
+
+    def poll(self) -> Outcome:
+        return Outcome(False, 0, "rank 0 ended with exit status 1")
+
+
+def test_of_several_that_raise_the_first_is_named(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others run into its end."""
+    host = Host()
+    for rank, error in ((1, KeyError("no such thing")), (0, RuntimeError("connection closed by peer"))):
+        monkeypatch.setenv("RANK", str(rank))
+        _tell(host.attempt(1), error)
+    run = RunConfig("run", tmp_path)
+    trainer = DataParallelTrainer(unequal, run_config=run)
+    watch = _signals.acquire(0.0)
+    try:
+        group = Group(Seen(), host, run, watch)  # type: ignore[arg-type]
+        group.run(trainer._job(b"", 2, 1, host, str(tmp_path / "run"), None, 0))
+    finally:
+        _signals.release()
+    assert group.reasons == ["rank 1 raised KeyError: 'no such thing'"]
+
+
 def unequal(config: dict[str, Any]) -> None:
     for _ in range(2 if train.get_context().get_world_rank() == 1 else 3):
         train.report({})
@@ -95,23 +126,22 @@ def test_unequal_numbers_of_reports_are_named_and_nothing_is_started_again(tmp_p
 
 
 def late(config: dict[str, Any]) -> None:
-    train.report({})
     if train.get_context().get_world_rank() == 1:
-        time.sleep(600)
+        time.sleep(SECONDS)
     train.report({})
 
 
 def test_a_report_that_not_all_come_to_is_named_at_its_deadline(tmp_path: pathlib.Path) -> None:
     result = fit(late, tmp_path, report_timeout=3.0)
     assert result.error is not None
-    assert "report 2: not all 2 workers came to it within 3 s" in result.error.reason
-    assert "rank 1 is at 1" in result.error.reason
+    assert "report 1: not all 2 workers came to it within 3 s" in result.error.reason
+    assert "rank 1 is at 0" in result.error.reason
 
 
 def hanging(config: dict[str, Any]) -> None:
     """Gets on without a report for longer than the limit, then hangs, the first time."""
     context = train.get_context()
-    train.report({"attempt": context.attempt}, checkpoint=Checkpoint.from_dict({"epoch": 0}), wait=True)
+    train.report({"attempt": context.attempt})
     if context.attempt > 1:
         return
     until = time.monotonic() + 1.25 * config["limit"]
@@ -119,20 +149,18 @@ def hanging(config: dict[str, Any]) -> None:
         context.alive()
         time.sleep(0.1)
     pathlib.Path(config["folder"], f"got-on-{context.get_world_rank()}").touch()
-    time.sleep(600)  # here
+    time.sleep(SECONDS)  # here
 
 
 def test_P16_a_hang_of_all_workers_at_once_is_noticed_and_says_where(tmp_path: pathlib.Path) -> None:
     scaling = ScalingConfig(num_workers=2, resources_per_worker=CPU)
-    run = RunConfig("run", tmp_path, FailureConfig(max_failures=1, progress_timeout=8.0))
-    config = {"limit": 8.0, "folder": str(tmp_path)}
+    run = RunConfig("run", tmp_path, FailureConfig(max_failures=1, progress_timeout=10.0))
+    config = {"limit": 10.0, "folder": str(tmp_path)}
     result = DataParallelTrainer(hanging, train_loop_config=config, scaling_config=scaling, run_config=run).fit()
     assert result.error is None
     assert sorted(path.name for path in tmp_path.glob("got-on-*")) == ["got-on-0", "got-on-1"]  # that was no hang
     assert len(result.failures) == 1
-    words = (
-        "no worker came to a report for 8 s: rank 0 is at 1; rank 1 is at 1 (rank 0 in hanging (test_train_failures.py:"
-    )
+    words = "no worker came to a report for 10 s: rank 0 is at 1; rank 1 is at 1 (rank 0 in hanging (test_train_failures.py:"
     assert result.failures[0].startswith(words), result.failures
     line = int(result.failures[0].split("py:")[1].split(")")[0])
     assert "# here" in pathlib.Path(__file__).read_text().splitlines()[line - 1]
@@ -186,13 +214,13 @@ def test_R41_R153_a_job_that_is_told_to_end_saves_once_more_and_goes_on_later(
     tmp_path: pathlib.Path, number: signal.Signals, all_of_it: bool
 ) -> None:
     """The driver alone is told, or every process; the exit status asks for a new start, which goes on."""
-    job = start(tmp_path, 120.0)
+    job = start(tmp_path, SECONDS)
     assert job.stdout is not None
     for line in job.stdout:
         if line.startswith("epoch 5"):
             break
     os.killpg(job.pid, number) if all_of_it else job.send_signal(number)
-    out, err = job.communicate(timeout=300)
+    out, err = job.communicate(timeout=SECONDS)
     assert job.returncode == train.REQUEUE_EXIT_CODE == 75, err
     seen = [int(line.split()[1]) for line in out.splitlines() if line.startswith("epoch")]
     with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
@@ -201,7 +229,7 @@ def test_R41_R153_a_job_that_is_told_to_end_saves_once_more_and_goes_on_later(
     if all_of_it:
         return
     again = start(tmp_path, 0.0)
-    out, err = again.communicate(timeout=120)
+    out, err = again.communicate(timeout=SECONDS)
     assert again.returncode == 0, err
     assert f"starts at {newest + 1}\n" in out
     assert f"ended {newest + 3}\n" in out
@@ -227,19 +255,19 @@ def test_R41_R153_without_any_grace_the_next_start_goes_on_from_the_newest_check
     assert job.stdout is not None
     assert next(line for line in job.stdout if line.startswith("epoch 5"))
     job.terminate()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SECONDS
     while (left := alive(tmp_path)) and time.monotonic() < deadline:
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
         job.poll()
     assert not left
-    job.communicate(timeout=60)
+    job.communicate(timeout=SECONDS)
     with pawl.CheckpointManager(tmp_path / "run", read_only=True, rank=0, world_size=1) as manager:
         newest = (manager.latest_step() or 0) - 1
         assert newest >= 4 and manager.verify() == []  # the one after it was still being written
     again = start(tmp_path, 0.0)
-    out, err = again.communicate(timeout=120)
+    out, err = again.communicate(timeout=SECONDS)
     assert again.returncode == 0, err
     assert f"starts at {newest + 1}\n" in out
 
@@ -253,7 +281,7 @@ def test_workers_end_when_their_driver_is_gone(tmp_path: pathlib.Path, monkeypat
     assert len(workers) >= 2
     job.kill()
     job.wait()
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + SECONDS
     while workers & set(alive(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not workers & set(alive(tmp_path))
@@ -269,7 +297,7 @@ def test_R153_with_too_little_time_the_job_ends_in_it_with_what_there_is(tmp_pat
     assert next(line for line in job.stdout if line.startswith("epoch 1"))  # which is durable
     began = time.monotonic()
     job.terminate()
-    _, err = job.communicate(timeout=300)
+    _, err = job.communicate(timeout=SECONDS)
     assert job.returncode == train.REQUEUE_EXIT_CODE, err
     assert time.monotonic() - began > 1
     with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:

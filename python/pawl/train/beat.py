@@ -77,17 +77,18 @@ class Beat(threading.Thread):
         _log.error("rank %s ends: it has lost %s, where all ranks meet: killed, or cut off", self._rank, self._job.host)
 
     def _end_if_told(self, channel: Channel) -> None:
-        """Without an agent that ends processes each of them does so by itself."""
+        """Without an agent that ends processes each of them does so by itself; with one where time is left for it."""
+        if (why := channel.get("end")) is not None and why["rank"] != int(self._rank):
+            if self._job.launched:
+                _log.error("rank %s ends: %s", self._rank, why["words"])
+                channel.put(f"heard/{self._rank}", 1)
+                if self._rank == "0":  # with it goes the store
+                    channel.wait_heard(self._job.world_size)
+            for session in self._who:
+                session.settle(why["seconds"])
+            os._exit(1)
         if not self._job.launched:
             return
-        if (why := channel.get("end")) is not None and why["rank"] != int(self._rank):
-            _log.error("rank %s ends: %s", self._rank, why["words"])
-            channel.put(f"heard/{self._rank}", 1)
-            if self._rank == "0":  # with it goes the store
-                channel.wait_heard(self._job.world_size, 3)
-            for session in self._who:
-                session.settle(3)
-            os._exit(1)
         beat, now = channel.get("beat/0"), time.monotonic()
         if beat != self._first[0]:
             self._first = (beat, now)

@@ -13,7 +13,7 @@ Keys, under the number of the attempt:
     pid/<rank>           its process; beat/<rank> a count that goes up while it lives
     on/<rank>            a count that goes up when it says that it gets on
     ask, where/<rank>    the driver wants to know where the train functions are, and what they answered
-    end, heard/<rank>    the group is to end, and why; who knows of it (engine "launcher")
+    end, heard/<rank>    the group is to end, why, and how soon; who knows of it (engine "launcher")
     preempt              the job was told to end; left/<rank> a rank has ended because of that
     know, knew/<rank>    how many ranks know of it, and the report that they had come to; last: the one to end with
 """
@@ -29,6 +29,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import DistStoreError
 
 LONGEST = 32767  # workers: what a meeting can count
+_HEARD_SECONDS = 10.0  # for the others to hear that the group is to end
 
 
 class Channel:
@@ -63,9 +64,9 @@ class Channel:
         """One more; returns how many there are."""
         return int(self._store.add(key, 1))
 
-    def wait_heard(self, world_size: int, seconds: float) -> None:
-        """Until all the others know that the group is to end, or have left."""
-        until = time.monotonic() + seconds
+    def wait_heard(self, world_size: int) -> None:
+        """Until all the others know that the group is to end, or have left; not for ever, as they may be gone."""
+        until = time.monotonic() + _HEARD_SECONDS
         while time.monotonic() < until:
             if all(self.has(f"heard/{n}") or self.has(f"error/{n}") for n in range(1, world_size)):
                 return

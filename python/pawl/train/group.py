@@ -22,7 +22,8 @@ from .session import Preempted
 
 _log = logging.getLogger("pawl")
 _LOOK_SECONDS = 0.05
-_ANSWER_SECONDS = 3.0  # for workers that are asked where they are
+_CLASH_SECONDS = 60.0  # for a checkpoint that holds files of which nothing is to be lost
+_ANSWER_SECONDS = 10.0  # for workers that are asked where they are
 WELL, SILENT, UNEQUAL, STUCK = range(4)  # enum pawl_group_trouble
 DONE, FAILED, WRONG, TOLD = range(4)  # enum pawl_group_end
 
@@ -48,6 +49,7 @@ class Group:
         self._engine.start(job)
         told: Trouble | None = None
         deadline: float | None = None
+        stop_at: float | None = None
         while (outcome := self._engine.poll()) is None:
             time.sleep(_LOOK_SECONDS)
             look.take_rows()
@@ -62,8 +64,14 @@ class Group:
                 if told.rank is not None:
                     told.words += ", and was killed"
                     self._engine.kill(told.rank, look.pid(told.rank))
+                elif told.settle_seconds:
+                    channel.put("end", told.end())
+                    stop_at = time.monotonic() + told.settle_seconds
                 else:
                     self._engine.stop()
+            if stop_at is not None and time.monotonic() > stop_at:
+                self._engine.stop()
+                stop_at = None
         look.take_rows()
         if outcome.ok and told is None:
             told = look.disagreement()
@@ -80,7 +88,9 @@ class Group:
         if told is not None:
             reason, self._wrong = told.words, told.wrong
         elif errors and (outcome.rank is None or outcome.rank in errors):  # else they are what the others ran into
-            rank = min(errors) if outcome.rank is None else outcome.rank
+            rank = channel.get("cause")  # the first: an agent that has seen several end at once may name another
+            if rank not in errors:
+                rank = min(errors) if outcome.rank is None else outcome.rank
             reason, self._trace, self._wrong = said(rank, errors[rank])
         self._outcome = Outcome(False, outcome.rank, reason)
         self.reasons.append(reason)
@@ -113,10 +123,15 @@ def said(rank: int, error: dict[str, Any]) -> tuple[str, str, bool]:
 
 
 class Trouble:
-    """Something is wrong. rank: the one that is to be killed; None: all. wrong: it would be so again."""
+    """Something is wrong. rank: the one that is to be killed; None: all. wrong: it would be so again. settle_seconds:
+    so long what is being saved may take to become durable before all end; 0: they end at once."""
 
-    def __init__(self, words: str, rank: int | None = None, wrong: bool = False) -> None:
-        self.words, self.rank, self.wrong = words, rank, wrong
+    def __init__(self, words: str, rank: int | None = None, wrong: bool = False, settle_seconds: float = 0.0) -> None:
+        self.words, self.rank, self.wrong, self.settle_seconds = words, rank, wrong, settle_seconds
+
+    def end(self, cause: int = -1) -> dict[str, Any]:
+        """For the workers, under the key "end". cause: the one whose error it is, which ends by itself."""
+        return {"words": self.words, "rank": cause, "seconds": self.settle_seconds}
 
 
 class Look:
@@ -215,6 +230,6 @@ class Look:
                     return None
                 if (found := parts.conflicts(rows)) is not None:
                     words = f"report {n}: {found}; name it after the rank, or give it on one worker only"
-                    return Trouble(words, None, True)
+                    return Trouble(words, None, True, _CLASH_SECONDS)
             self._checked += 1
         return None

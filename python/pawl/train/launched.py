@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _MEET_SECONDS = 300.0  # for all processes to come to fit
 _END_SECONDS = 60.0  # for the others to say good-bye
+_SETTLE_SECONDS = 3.0  # for what is being saved when the group ends
 _SILENT_SECONDS = 10.0  # after an error: who has not been heard of by then may be its cause
 
 
@@ -177,8 +178,8 @@ class _Driver(threading.Thread):
                 self._tell(trouble)
                 return
 
-    def _end(self, words: str, rank: int = -1) -> None:
-        self._channel.put("end", {"words": words, "rank": rank})
+    def _end(self, words: str, rank: int) -> None:
+        self._channel.put("end", Trouble(words, settle_seconds=_SETTLE_SECONDS).end(rank))
 
     def _silent(self) -> list[int]:
         """Who is not heard of any more, and has not said why: what the others run into is not the cause then."""
@@ -201,11 +202,12 @@ class _Driver(threading.Thread):
         self._look.take_rows()
         if (trouble := self._look.disagreement()) is not None:
             self._tell(trouble)
-            self._channel.wait_heard(self._world_size, 3)
+            self._channel.wait_heard(self._world_size)
             raise TrainingFailedError(trouble.words, [trouble.words])
 
     def _tell(self, trouble: Trouble) -> None:
-        self._end(trouble.words)
+        trouble.settle_seconds = max(trouble.settle_seconds, _SETTLE_SECONDS)
+        self._channel.put("end", trouble.end())
 
 
 def fit(trainer: DataParallelTrainer) -> Result:
@@ -287,7 +289,7 @@ def _part(channel: Channel, driver: _Driver | None, who: Rank, ended: BaseExcept
     channel.put(f"heard/{who.rank}", 1)
     if driver is not None:
         driver.stop()
-        channel.wait_heard(who.world_size, 3)
+        channel.wait_heard(who.world_size)
     error = channel.get(f"error/{why['rank']}")
     trace = said(why["rank"], error)[1] if error is not None else ""
     raise TrainingFailedError(why["words"], [why["words"]], trace) from ended

@@ -26,7 +26,7 @@ except ImportError as error:
     raise ImportError(f"ScalingConfig(engine=\"ray\") needs Ray: pip install 'pawl[ray]' ({error})") from None
 
 _START_SECONDS = 120.0  # until all actors are placed
-_CAUSE_SECONDS = 2.0  # from the first failure on: who was killed may show later than what the others then ran into
+_CAUSE_SECONDS = 5.0  # from the first failure on: who was killed may show later than what the others then ran into
 _FREE_SECONDS = 10.0  # until Ray has noticed that earlier workers have gone
 
 

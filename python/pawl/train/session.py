@@ -79,6 +79,7 @@ class Session:
         self._is_open = False  # the others have not been heard on the last of them
         self._knows_end = False  # that the job is to end
         self._lock = threading.Lock()  # guards _n and _knows_end, which the beat's thread looks at, too
+        self._closes, self._closed = False, threading.Event()  # the beat's thread looks at them, too
         self._told = 0.0  # when it last said that it gets on
         self._ticket: _pawl.Ticket | None = None  # of the last save
         self._notes = {"first": 0}
@@ -180,15 +181,20 @@ class Session:
 
     def settle(self, seconds: float) -> None:
         """What is being saved goes on for so long, since the other workers may be waiting for this one's part."""
+        if self._closes:
+            self._closed.wait(seconds)
+            return
         try:
             self._manager.wait_until_finished(seconds)
         except PawlError:
             pass
 
     def _close(self) -> None:
+        self._closes = True
         try:
             self._manager.close()
         finally:
+            self._closed.set()
             if self._scalars is not None:
                 self._scalars.flush()
 
