@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of README.md, docs/python.md and docs/c.md run as they stand there, with small stand-ins for what they call."""
+"""The examples of README.md, docs/python.md, docs/train.md and docs/c.md run as they stand there, with small stand-ins for what they call."""
 
 from __future__ import annotations
 
@@ -89,10 +89,58 @@ def test_the_search_example_finds_its_best_and_goes_on(tmp_path: pathlib.Path) -
     (tmp_path / "search.py").write_text(blocks("Searches over hyperparameters", "python")[0])
     for _ in range(2):  # the second time there is nothing left to do
         done = subprocess.run(
-            [sys.executable, "search.py"], capture_output=True, check=False, text=True, timeout=300, cwd=tmp_path
+            [sys.executable, "search.py"], capture_output=True, check=False, text=True, timeout=1800, cwd=tmp_path
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("{'lr': ") and "checkpoint_" in done.stdout, done.stdout
+
+
+def train_script(folder: pathlib.Path, code: str) -> str:
+    """What a program prints that trains with workers of its own."""
+    (folder / "program.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=1800,
+        cwd=folder,
+        env=os.environ | {"HOME": str(folder)},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_training_example_runs_and_its_function_goes_on(tmp_path: pathlib.Path) -> None:
+    (example,) = blocks("Ray Train's interface", "python")
+    assert example.count("num_workers=2)).fit()") == 1  # the end of the last line
+    again = example.replace("num_workers=2))", "num_workers=2), resume_from_checkpoint=result.checkpoint)")
+    again = again.replace('{"epochs": 5}', '{"epochs": 7}').partition("\nresult = ")[2]
+    said = "print(result.error, result.checkpoint.to_dict()['epoch'], len(result.metrics_history))\n"
+    assert train_script(tmp_path, f"{example}{said}result = {again}{said}") == "None 4 5\nNone 6 2\n"
+    assert len(list(tmp_path.glob("ray_results/train_*/run_*/checkpoints/checkpoint_*"))) == 5 + 2
+
+
+TRAIN_STAND_INS = """
+import torch
+
+def Net():
+    return torch.nn.Linear(4, 1)
+
+accuracies = [0.1, 0.9, 0.3, 0.4, 0.8, 0.5, 0.5, 0.7, 0.6, 0.2]
+
+def train_one_epoch(model):
+    model(torch.ones(3, 4)).sum().backward()
+    return accuracies.pop(0)
+"""
+
+
+def test_the_example_of_the_page_on_training_keeps_the_two_best_and_the_newest(tmp_path: pathlib.Path) -> None:
+    example, *_ = examples((ROOT / "docs" / "train.md").read_text(), "python")
+    assert '"s3://bucket/runs"' in example
+    printed = train_script(tmp_path, TRAIN_STAND_INS + example.replace('"s3://bucket/runs"', '"runs"'))
+    assert printed.startswith("9 (Checkpoint(") and printed.endswith(" {'accuracy': 0.2}\n"), printed
+    assert listed(tmp_path / "runs/demo", "id") == [2, 5, 10]
 
 
 def test_terminal_examples(trained: pathlib.Path) -> None:
