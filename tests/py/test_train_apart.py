@@ -23,7 +23,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def fit(function: Any, folder: pathlib.Path) -> train.Result:
-    run = RunConfig("run", folder, FailureConfig(max_failures=-1, report_timeout=120.0))
+    run = RunConfig("run", folder, FailureConfig(max_failures=-1, report_timeout=900.0))
     scaling = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.1})
     return DataParallelTrainer(
         function, train_loop_config={"folder": str(folder)}, scaling_config=scaling, run_config=run
@@ -31,7 +31,7 @@ def fit(function: Any, folder: pathlib.Path) -> train.Result:
 
 
 def wait_for(path: pathlib.Path) -> None:
-    until = time.monotonic() + 120
+    until = time.monotonic() + 900
     while not path.exists():
         assert time.monotonic() < until, f"{path} is not there"
         time.sleep(0.02)

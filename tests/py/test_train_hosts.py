@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from ssh_servers import free_port, namespace, run
@@ -27,7 +27,7 @@ import pawl
 from pawl import train
 from pawl.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig, TorchTrainer
 
-folder, goal = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+folder, goal, hold = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] == ["hold"]
 
 def train_func(config):
     context = train.get_context()
@@ -41,6 +41,9 @@ def train_func(config):
     with open(folder / f"log{rank}", "a") as log:
         log.write(f"{start} of {world} on {context.get_node_rank()}\\n")
     for epoch in range(start, goal):
+        if hold and rank == 1 and epoch == 3:
+            (folder / "held").touch()
+            time.sleep(100_000)  # until its host is lost; the other one is on its way to the next line, or waits in it
         one = torch.ones(1)
         torch.distributed.all_reduce(one)
         part.tensor.add_(one / world)  # the same whatever the number of workers
@@ -57,7 +60,7 @@ result = TorchTrainer(
 last = result.checkpoint.to_dict()
 print("ended", last["epoch"], last["part"].tolist(), flush=True)
 """
-SECONDS = 400
+SECONDS = 900  # that nothing takes which does not hang, on a machine that is busy with other things
 
 
 class Hosts:
@@ -71,18 +74,20 @@ class Hosts:
         self.started: list[subprocess.Popen[bytes]] = []
         (folder / "program.py").write_text(PROGRAM)
 
-    def start(self, number_of_hosts: int, goal: int) -> list[subprocess.Popen[bytes]]:
-        """torchrun on each of them, with one process."""
+    def start(self, number_of_hosts: int, goal: int, *words: str) -> list[subprocess.Popen[bytes]]:
+        """torchrun on each of them, with one process. "hold": rank 1 stops before it begins epoch 3."""
         rendezvous = f"{self.addresses[0]}:{free_port()}"
-        self.jobs = [self._launch(host, number_of_hosts, rendezvous, goal) for host in range(number_of_hosts)]
+        self.jobs = [
+            self._launch(host, number_of_hosts, rendezvous, str(goal), *words) for host in range(number_of_hosts)
+        ]
         self.started += self.jobs
         return self.jobs
 
-    def _launch(self, host: int, number_of_hosts: int, rendezvous: str, goal: int) -> subprocess.Popen[bytes]:
+    def _launch(self, host: int, number_of_hosts: int, rendezvous: str, *more: str) -> subprocess.Popen[bytes]:
         words = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={number_of_hosts}", "--nproc-per-node=1"]
         words += ["--rdzv-backend=c10d", f"--rdzv-endpoint={rendezvous}", "--rdzv-id=mine", "--max-restarts=0"]
         words += [f"--rdzv-conf=is_host={1 - host}", f"--local-addr={self.addresses[host]}"]
-        words += [str(self.folder / "program.py"), str(self.folder), str(goal)]
+        words += [str(self.folder / "program.py"), str(self.folder), *more]
         inside = ["ip", "netns", "exec", self.name] if host else []
         env = {
             "PYTHONPATH": str(pathlib.Path(pawl.__file__).parent.parent),
@@ -100,8 +105,11 @@ class Hosts:
         return (self.folder / f"out{host}").read_text()
 
     def wait_for_line(self, line: str, host: int = 0) -> None:
+        self.wait_for(lambda: line in self.out(host).splitlines(), host)
+
+    def wait_for(self, ready: Callable[[], bool], host: int) -> None:
         until = time.monotonic() + SECONDS
-        while line not in self.out(host).splitlines():
+        while not ready():
             assert time.monotonic() < until and self.jobs[host].poll() is None, self.out(0) + self.out(1)
             time.sleep(0.05)
 
@@ -150,8 +158,8 @@ def finish(hosts: Hosts, number_of_hosts: int, goal: int) -> None:
 
 def test_P11_R55_a_host_that_is_lost_is_named_and_one_host_goes_on(hosts: Hosts) -> None:
     """All processes of the second host are killed. The pieces of both workers are one worker's then, and two's again."""
-    jobs = hosts.start(2, 100_000)
-    hosts.wait_for_line("epoch 2")
+    jobs = hosts.start(2, 100_000, "hold")
+    hosts.wait_for((hosts.folder / "held").exists, 1)
     hosts.kill(1)
     assert jobs[0].wait(SECONDS) == 1
     assert "rank 1 gives no sign of life, killed or lost; rank 0 raised RuntimeError" in hosts.out(0)
