@@ -89,25 +89,32 @@ small_open(struct small_run *r)
 	OK(pawl_open(&r->opts, &r->run, err));
 }
 
+/* Gives the state a tensor of one dimension, which the caller keeps until it has been saved. */
+static inline void
+small_add(struct pawl_state *state, const char *path, int dtype, uint64_t n, void *data)
+{
+	struct pawl_tensor tensor = PAWL_TENSOR_INIT;
+
+	tensor.dtype = dtype;
+	tensor.ndim = 1;
+	tensor.shape = &n;
+	tensor.data = data;
+	OK(pawl_state_set_tensor(state, path, &tensor, err));
+}
+
 /* Saves a state whose tensor holds the step, and waits. NaN: no metric. */
 static inline void
 small_save(struct small_run *r, int64_t step, double accuracy)
 {
 	struct pawl_metric metric = {.name = "accuracy", .value = accuracy};
 	struct pawl_save_opts save = PAWL_SAVE_OPTS_INIT;
-	struct pawl_tensor tensor = PAWL_TENSOR_INIT;
 	struct pawl_state *state;
-	uint64_t shape[] = {64};
 	float data[64];
 
 	for (size_t i = 0; i < COUNT(data); i++)
 		data[i] = (float)step + (float)i;
-	tensor.dtype = PAWL_F32;
-	tensor.ndim = 1;
-	tensor.shape = shape;
-	tensor.data = data;
 	OK(pawl_state_new(&state, err));
-	OK(pawl_state_set_tensor(state, "model/w", &tensor, err));
+	small_add(state, "model/w", PAWL_F32, COUNT(data), data);
 	OK(pawl_state_set_int(state, "step", step, err));
 	save.step = step;
 	save.metrics = &metric;

@@ -50,18 +50,6 @@ static bool is_control;
 	} while (0)
 
 static void
-add_floats(struct pawl_state *s, const char *path, float *data, uint64_t n)
-{
-	struct pawl_tensor t = PAWL_TENSOR_INIT;
-
-	t.dtype = PAWL_F32;
-	t.ndim = 1;
-	t.shape = &n;
-	t.data = data;
-	OK(pawl_state_set_tensor(s, path, &t, err));
-}
-
-static void
 change(struct bed *b)
 {
 	b->step++;
@@ -75,9 +63,9 @@ static void
 make_state(struct bed *b)
 {
 	OK(pawl_state_new(&b->state, err));
-	add_floats(b->state, "model/weight", b->weight, N_WEIGHT);
-	add_floats(b->state, "model/frozen", b->frozen, N_WEIGHT);
-	add_floats(b->state, "model/bias", b->bias, N_BIAS);
+	small_add(b->state, "model/weight", PAWL_F32, N_WEIGHT, b->weight);
+	small_add(b->state, "model/frozen", PAWL_F32, N_WEIGHT, b->frozen);
+	small_add(b->state, "model/bias", PAWL_F32, N_BIAS, b->bias);
 	OK(pawl_state_set_int(b->state, "epoch", 3, err));
 	OK(pawl_state_set_str(b->state, "note", "a text", err));
 	OK(pawl_state_new(&b->metadata, err));

@@ -39,18 +39,6 @@ fill(uint32_t seed)
 	return m;
 }
 
-static void
-add(struct pawl_state *state, const char *path, int dtype, uint64_t n, void *data)
-{
-	struct pawl_tensor t = PAWL_TENSOR_INIT;
-
-	t.dtype = dtype;
-	t.ndim = 1;
-	t.shape = &n;
-	t.data = data;
-	OK(pawl_state_set_tensor(state, path, &t, err));
-}
-
 static struct pawl_state *
 describe(struct model *m)
 {
@@ -59,8 +47,8 @@ describe(struct model *m)
 
 	memset(text, 'x', sizeof(text) - 1);
 	OK(pawl_state_new(&s, err));
-	add(s, "noise", PAWL_F32, N, m->noise);
-	add(s, "same", PAWL_I64, COUNT(m->same), m->same);
+	small_add(s, "noise", PAWL_F32, N, m->noise);
+	small_add(s, "same", PAWL_I64, COUNT(m->same), m->same);
 	OK(pawl_state_set_str(s, "long", text, err));
 	return s;
 }
@@ -457,7 +445,7 @@ test_E11_zeros_are_not_taken_for_a_lie(void **state)
 	r->opts.compression = "bz2"; /* which makes the least of them */
 	small_open(r);
 	OK(pawl_state_new(&s, err));
-	add(s, "zeros", PAWL_U8, n, zeros);
+	small_add(s, "zeros", PAWL_U8, n, zeros);
 	OK(pawl_save(r->run, &opts, s, &ticket, err));
 	OK(pawl_ticket_wait(ticket, -1, err));
 	pawl_ticket_free(ticket);

@@ -19,18 +19,6 @@
 #define PACK0 FOLDER "/rank00000-00000.safetensors"
 #define PACK1 FOLDER "/rank00000-00001.safetensors"
 
-static void
-add_tensor(struct pawl_state *state, const char *path, int dtype, uint64_t n, void *data)
-{
-	struct pawl_tensor t = PAWL_TENSOR_INIT;
-
-	t.dtype = dtype;
-	t.ndim = 1;
-	t.shape = &n;
-	t.data = data;
-	OK(pawl_state_set_tensor(state, path, &t, err));
-}
-
 /* One checkpoint of two packs, with everything that a header has to carry: complex numbers, metadata, a NaN metric. */
 static struct small_run *
 start(void **state)
@@ -51,9 +39,9 @@ start(void **state)
 	small_open(r);
 	OK(pawl_state_new(&tree, err));
 	OK(pawl_state_new(&meta, err));
-	add_tensor(tree, "model/big", PAWL_F32, COUNT(big), big);
-	add_tensor(tree, "model/waves", PAWL_C128, 8, complex_data);
-	add_tensor(tree, "model/empty", PAWL_F32, 0, NULL);
+	small_add(tree, "model/big", PAWL_F32, COUNT(big), big);
+	small_add(tree, "model/waves", PAWL_C128, 8, complex_data);
+	small_add(tree, "model/empty", PAWL_F32, 0, NULL);
 	OK(pawl_state_set_str(tree, "long", text, err));
 	OK(pawl_state_set_int(tree, "seed", 7, err));
 	OK(pawl_state_set_str(meta, "who", "me", err));
