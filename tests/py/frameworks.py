@@ -66,7 +66,7 @@ def environment(**more: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(path)} | quiet | more
 
 
-def run(name: str, worker: str, *words: object, expect: int = 0, seconds: float = 240, **more: str) -> str:
+def run(name: str, worker: str, *words: object, expect: int = 0, seconds: float = 1800, **more: str) -> str:
     """What a worker program of this folder prints, in an environment."""
     program = [str(python_of(name)), str(pathlib.Path(__file__).with_name(worker)), *map(str, words)]
     done = subprocess.run(

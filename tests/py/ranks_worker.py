@@ -29,7 +29,7 @@ def case(function: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any
 
 
 def manager(root: str, **options: Any) -> pawl.CheckpointManager:
-    return pawl.CheckpointManager(root, commit_timeout=60, signals=False, **options)
+    return pawl.CheckpointManager(root, commit_timeout=600, signals=False, **options)
 
 
 # ---- plain arrays
@@ -384,8 +384,10 @@ TEXT = "long " * 40000
 
 
 def gloo(seconds: float, fail_at: int = 0) -> Callable[..., Any]:
-    """A broadcast over gloo; on rank 1 the call with this number raises instead."""
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=seconds))
+    """A broadcast over gloo, with a deadline for each; on rank 1 the call with this number raises instead."""
+    dist.init_process_group("gloo")
+    dist.barrier()  # how long the start takes does not count
+    group = dist.new_group(timeout=datetime.timedelta(seconds=seconds))
     calls = 0
 
     def broadcast(data: bytes | bytearray, root: int = 0) -> bytes | None:
@@ -394,10 +396,10 @@ def gloo(seconds: float, fail_at: int = 0) -> Callable[..., Any]:
             calls += 1
             if RANK == 1 and calls == fail_at:
                 raise RuntimeError("the network is gone")
-            dist.broadcast(torch.frombuffer(data, dtype=torch.uint8), src=root)
+            dist.broadcast(torch.frombuffer(data, dtype=torch.uint8), src=root, group=group)
             return None
         buffer = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        dist.broadcast(buffer, src=root)
+        dist.broadcast(buffer, src=root, group=group)
         return buffer.numpy().tobytes()
 
     return broadcast
@@ -441,7 +443,7 @@ def share_save(root: str, steps: str) -> dict[str, Any]:
 @case
 def share_restore(root: str, kind: str) -> dict[str, Any]:
     """All share what they read ("no": nobody does), one wants half of a tensor, or something is wrong."""
-    broadcast = gloo(10, fail_at=4) if kind == "raises" else gloo(120)
+    broadcast = gloo(20, fail_at=4) if kind == "raises" else gloo(120)
     half, answer = kind == "half", dict[str, Any]()
     begin = time.monotonic()
     with manager(root, broadcast=broadcast) as m:

@@ -34,7 +34,9 @@ SelectType=select/cons_tres
 MpiDefault=none
 SwitchType=switch/none
 JobAcctGatherType=jobacct_gather/none
-KillWait=10
+KillWait=300
+MessageTimeout=100
+BatchStartTimeout=300
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} State=UNKNOWN
 PartitionName=test Nodes={host} Default=YES OverSubscribe=FORCE:4 State=UP
 """
@@ -67,7 +69,7 @@ def slurm() -> Iterator[dict[str, str]]:
             done = subprocess.run(["sinfo", "-h", "-o", "%T"], env=env, capture_output=True, text=True, check=False)
             return done.stdout.strip() == "idle"
 
-        wait_for("Slurm", idle)
+        wait_for("Slurm", idle, 600)
         yield {"SLURM_CONF": str(conf)}
     finally:
         for daemon in reversed(daemons):

@@ -14,7 +14,7 @@ import pytest
 from test_memory import peak_of_command
 
 import pawl
-from cli import Terminal, checkpoint, flip, make, run, run_json
+from cli import SECONDS, Terminal, checkpoint, flip, make, run, run_json
 
 MIB = 1 << 20
 WORLD = 4
@@ -29,7 +29,7 @@ rank, world = int(sys.argv[2]), int(sys.argv[3])
 rows = np.arange(103 * 16, dtype=np.float32).reshape(103, 16)
 parts = np.array_split(rows, world)
 at = sum(len(part) for part in parts[:rank])
-with pawl.CheckpointManager(sys.argv[1], rank=rank, world_size=world, commit_timeout=60, signals=False) as manager:
+with pawl.CheckpointManager(sys.argv[1], rank=rank, world_size=world, commit_timeout=600, signals=False) as manager:
     for step in (1, 2):
         state = {
             "whole": np.arange(2048 * 384, dtype=np.float32).reshape(2048, 384),
@@ -52,7 +52,7 @@ def run_of_four(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         subprocess.Popen([sys.executable, "-c", RANK_OF_FOUR, str(root), str(rank), str(WORLD)], env=environment)
         for rank in range(WORLD)
     ]
-    assert [rank.wait(120) for rank in ranks] == [0] * WORLD
+    assert [rank.wait(SECONDS) for rank in ranks] == [0] * WORLD
     return root
 
 

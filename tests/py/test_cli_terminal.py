@@ -12,7 +12,22 @@ import subprocess
 
 import pytest
 
-from cli import COMMANDS, ESCAPES, PAWL, Terminal, checkpoint, environment, flip, make, on_terminal, run, run_json
+from cli import (
+    COMMANDS,
+    ESCAPES,
+    PAWL,
+    SECONDS,
+    Terminal,
+    checkpoint,
+    environment,
+    flip,
+    make,
+    on_terminal,
+    run,
+    run_json,
+)
+
+TRIES = 20
 
 
 @pytest.fixture(name="demo", scope="module")
@@ -264,22 +279,34 @@ def test_progress_only_where_a_terminal_is(large: pathlib.Path) -> None:
         terminal.interrupt()
         terminal.status()
         assert "verifying" not in terminal.output
-    process = subprocess.Popen([PAWL, "verify", large], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout
-    while "checkpoint_000030" not in process.stdout.readline():
-        pass
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=60)[1] == "pawl verify: interrupted\n"
+    assert told_to_end(large, signal.SIGINT) == (130, "pawl verify: interrupted\n")
 
 
 # -------------------------------------------------------------- signals
 
 
+def told_to_end(large: pathlib.Path, number: signal.Signals) -> tuple[int, str]:
+    """Exit status and errors of a verify that is told to end in the middle. Again where it was through before it could
+    be told, as on a machine that is busy with other things."""
+    for _ in range(TRIES):
+        process = subprocess.Popen([PAWL, "verify", large], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout
+        process.stdout.readline()  # the first checkpoint is done, 59 are left
+        process.send_signal(number)
+        _, err = process.communicate(timeout=SECONDS)
+        if process.returncode != 0:
+            break
+    return process.returncode, err
+
+
 def test_interrupting_verify_exits_130(large: pathlib.Path) -> None:
-    terminal = Terminal("verify", large)
-    terminal.read(until=lambda out: "%" in out)
-    terminal.interrupt()
-    assert terminal.status() == 130
+    for _ in range(TRIES):
+        terminal = Terminal("verify", large)
+        terminal.read(until=lambda out: "%" in out)
+        terminal.interrupt()
+        if (status := terminal.status()) != 0:  # else it was through before the key was pressed
+            break
+    assert status == 130
     assert "interrupted" in terminal.output
 
 
@@ -303,12 +330,8 @@ def test_interrupting_bench_leaves_nothing(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_it_without_a_terminal_too(large: pathlib.Path, number: signal.Signals, status: int) -> None:
-    process = subprocess.Popen([PAWL, "verify", large], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout
-    process.stdout.readline()  # the first checkpoint is done, 59 are left
-    process.send_signal(number)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == status and "interrupted" in err
+    found, err = told_to_end(large, number)
+    assert found == status and "interrupted" in err
 
 
 def test_works_where_interrupts_are_ignored(demo: pathlib.Path) -> None:

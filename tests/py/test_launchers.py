@@ -44,7 +44,7 @@ path = folder / f"{os.getpid()}.json"
 path.with_suffix(".new").write_text(json.dumps(dataclasses.asdict(me)))
 path.with_suffix(".new").rename(path)
 if "fail" in sys.argv[2:] and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 900
     while len(list(folder.glob("*.json"))) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
     sys.exit(3)
@@ -84,7 +84,7 @@ def start(folder: pathlib.Path, launcher: list[str], *words: str) -> subprocess.
 def finish(folder: pathlib.Path, process: subprocess.Popen[str]) -> list[pawl.Rank]:
     """What the processes said, in the order of their ranks."""
     try:
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=900)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise

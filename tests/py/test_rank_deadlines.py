@@ -12,22 +12,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from test_ranks import environment
+from test_ranks import DEADLINE_SECONDS, environment
 
-WORKER = """
+# All ranks of a run, open, with one checkpoint. How long they take until then does not count.
+HEAD = """
 import os, signal, sys, time
 import numpy as np, pawl
-root, stopped, ways = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+root, away, words = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 rank = int(os.environ["RANK"])
-open(f"{root}.{rank}", "w").close()
-while not all(os.path.exists(f"{root}.{other}") for other in range(3)):  # how long the start takes does not count
-    time.sleep(0.01)
-m = pawl.CheckpointManager(root, commit_timeout=3, signals=False)
-m.save(0, {"x": np.ones(10)}, wait=True)
-if rank == stopped:
+
+def meet(place):
+    open(f"{root}.{place}.{rank}", "w").close()
+    while not all(os.path.exists(f"{root}.{place}.{other}") for other in range(3)):
+        time.sleep(0.01)
+
+with pawl.CheckpointManager(root, commit_timeout=900, signals=False) as m:
+    m.save(0, {"x": np.ones(10)}, wait=True)
+    meet("saved")
+meet("closed")
+m = pawl.CheckpointManager(root, commit_timeout=6, signals=False)
+meet("open")
+"""
+
+WORKER = """
+if rank == away:
     os.kill(os.getpid(), signal.SIGSTOP)
-way = ways[rank]
-begin = time.monotonic()
+way = words[rank]
 try:
     ticket = m.save(1, {"x": np.ones(10)})
     if way == "wait":
@@ -48,7 +58,7 @@ try:
         m.close()
     print("no error")
 except pawl.PawlError as error:
-    print(type(error).__name__, error, int(time.monotonic() - begin))
+    print(type(error).__name__, error)
 sys.stdout.flush()
 os._exit(0)
 """
@@ -87,29 +97,19 @@ def test_P11_R147_whoever_waits_for_a_save_of_a_rank_that_hangs_is_told(
     tmp_path: pathlib.Path, stopped: int, ways: list[str]
 ) -> None:
     of_rank = ways + ["-"] if stopped == 2 else ["-"] + ways
-    with ranks(tmp_path, WORKER, 3, [str(stopped), *of_rank]) as processes:
+    with ranks(tmp_path, HEAD + WORKER, 3, [str(stopped), *of_rank]) as processes:
         for rank, process in enumerate(processes):
             if rank == stopped:
                 continue
-            said = process.communicate(timeout=200)[0]
+            said = process.communicate(timeout=DEADLINE_SECONDS)[0]
             assert said.startswith("TimeoutError save of step 1: "), (of_rank[rank], said)
             assert f"rank {stopped}" in said
-            assert 2 < seconds_waited(said) < 60, said  # of 3 s; the machine may be busy
-            assert int(said.split()[-1]) < 90, said
+            assert seconds_waited(said) > 5, said  # of 6 s
 
 
 RESTORE = """
-import os, signal, sys, time
-import numpy as np, pawl
-root, away, way = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-rank = int(os.environ["RANK"])
-open(f"{root}.{rank}", "w").close()
-while not all(os.path.exists(f"{root}.{other}") for other in range(3)):  # how long the start takes does not count
-    time.sleep(0.01)
-m = pawl.CheckpointManager(root, commit_timeout=3, signals=False)
-m.save(0, {"x": np.ones(10)}, wait=True)
 if rank == away:
-    os.kill(os.getpid(), signal.SIGSTOP) if way == "stopped" else time.sleep(600)
+    os.kill(os.getpid(), signal.SIGSTOP) if words == ["stopped"] else time.sleep(100_000)
 try:
     m.restore({"x": np.zeros(10)})
     print("no error")
@@ -122,22 +122,22 @@ os._exit(0)
 
 @pytest.mark.parametrize(("away", "way"), [(2, "stopped"), (0, "stopped"), (2, "elsewhere")])
 def test_P11_R147_a_restore_that_a_rank_does_not_join_says_so(tmp_path: pathlib.Path, away: int, way: str) -> None:
-    with ranks(tmp_path, RESTORE, 3, [str(away), way]) as processes:
+    with ranks(tmp_path, HEAD + RESTORE, 3, [str(away), way]) as processes:
         for rank, process in enumerate(processes):
             if rank == away:
                 continue
-            said = process.communicate(timeout=200)[0]
+            said = process.communicate(timeout=DEADLINE_SECONDS)[0]
             whom = "rank 2 of 3" if away else "rank 0"
             assert said.startswith("TimeoutError "), said
             assert f"{whom} did not join the restore within " in said, said
             assert "every rank must call restore, as often as the others" in said
-            assert 2 < seconds_waited(said) < 60, said
+            assert seconds_waited(said) > 5, said
 
 
 ALONE = """
 import os, sys
 import numpy as np, pawl
-m = pawl.CheckpointManager(sys.argv[1], commit_timeout=600, rank=0, world_size=2, signals=False)
+m = pawl.CheckpointManager(sys.argv[1], commit_timeout=10_000, rank=0, world_size=2, signals=False)
 ticket = m.save(0, {"x": np.ones(10)})
 for wait in (ticket.wait, ticket.wait_durable, m.wait_until_finished):
     while True:
@@ -159,7 +159,7 @@ def test_R147_whoever_waits_for_a_run_that_only_one_rank_has_opened_is_told_when
         env=environment(tmp_path / "answers"),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=DEADLINE_SECONDS,
     )
     why = " within 0.1 seconds; waiting for rank 1 of 2, which has not opened this run"
     assert done.stdout.splitlines() == [
