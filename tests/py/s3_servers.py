@@ -93,7 +93,7 @@ def answers(url: str) -> bool:
     return True
 
 
-def wait_for(what: str, ready: Callable[[], bool], seconds: float = 60) -> None:
+def wait_for(what: str, ready: Callable[[], bool], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > deadline:

@@ -116,7 +116,7 @@ def only_left(findings: list[Any]) -> bool:
 def test_P2_P10_a_writer_that_is_overtaken_before_its_manifests_put_loses(root: str, server: Server, way: Gate) -> None:
     way.hold(r"^PUT .*000002/manifest\.json")
     writer = Process(WRITER.format(root=root), way)
-    assert way.held.wait(60)
+    assert way.held.wait(300)
     make_foreign(root, server)
     with pawl.CheckpointManager(root, lease_timeout=5) as m:
         assert m.all_steps() == [1]
@@ -138,7 +138,7 @@ def test_a_writer_that_is_slow_but_not_overtaken_commits(root: str, way: Gate) -
     """The control: the same, and nobody takes the run over."""
     way.hold(r"^PUT .*000002/manifest\.json")
     writer = Process(WRITER.format(root=root), way)
-    assert way.held.wait(60)
+    assert way.held.wait(300)
     with pytest.raises(pawl.BusyError):
         pawl.CheckpointManager(root)
     way.release.set()
@@ -235,10 +235,10 @@ def test_P11_a_rank_that_is_killed_costs_a_save_and_never_the_run(
     try:
         way.hold(point)
         go(ranks)
-        assert way.held.wait(30)
+        assert way.held.wait(300)
         ranks[rank].send_signal(signal.SIGKILL)
         for other in {0, 1, 2} - {rank}:
-            said = ranks[other].communicate(timeout=40)[0]
+            said = ranks[other].communicate(timeout=300)[0]
             if committed:
                 assert said == "committed\n"
             else:
@@ -260,9 +260,9 @@ def test_P11_P16_a_rank_that_hangs_is_named_in_time(root: str, tmp_path: pathlib
     try:
         go(ranks[:2])
         for process in ranks[:2]:
-            said = process.communicate(timeout=30)[0]
+            said = process.communicate(timeout=300)[0]
             assert said.startswith("TimeoutError save of step 2: rank 2 of 3 gave no part"), said
-            assert int(said.split()[-1]) < 20
+            assert int(said.split()[-1]) < 90
     finally:
         kill(ranks)
     with pawl.CheckpointManager(root, read_only=True) as m:
@@ -278,7 +278,7 @@ def test_P10_a_second_job_in_the_same_place_is_refused(root: str, tmp_path: path
         with pytest.raises(pawl.BusyError, match="rank 1 of this run is process"):
             pawl.CheckpointManager(root, rank=1, world_size=3, commit_timeout=30)
         go(ranks)
-        assert [process.communicate(timeout=40)[0] for process in ranks] == ["committed\n"] * 3
+        assert [process.communicate(timeout=300)[0] for process in ranks] == ["committed\n"] * 3
     finally:
         kill(ranks)
 
@@ -290,7 +290,7 @@ def test_the_number_of_requests_of_a_save_has_a_bound(root: str, tmp_path: pathl
     try:
         before = len(way.requests)
         go(ranks)
-        assert [process.communicate(timeout=40)[0] for process in ranks] == ["committed\n"] * 3
+        assert [process.communicate(timeout=300)[0] for process in ranks] == ["committed\n"] * 3
     finally:
         kill(ranks)
     used = way.requests[before:]
@@ -334,13 +334,13 @@ def test_a_run_is_not_closed_under_a_hold_that_is_being_given_up(
     way.hold(r"^DELETE .*holds/")
     giver = threading.Thread(target=held.close, daemon=True)
     giver.start()
-    assert way.held.wait(60)
+    assert way.held.wait(300)
     closer = threading.Thread(target=reader.close, daemon=True)
     closer.start()
     closer.join(0.5)
     waits = closer.is_alive()
     way.release.set()
-    giver.join(60)
-    closer.join(60)
+    giver.join(300)
+    closer.join(300)
     assert waits
     assert not closer.is_alive()

@@ -439,7 +439,7 @@ def test_R85_R94_P2_killed_while_saving_and_uploading_nothing_is_half_and_the_ne
         assert process.stdout.readline().strip() == str(first)
         time.sleep(delay)
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         if here.exists():
             first = max([first - 1, *check_files(here)]) + 1
         if there.exists():

@@ -171,8 +171,8 @@ import time, torch, pawl
 state = {{"w": torch.ones(4 << 20)}}
 manager = pawl.CheckpointManager({str(tmp_path)!r}, bandwidth=1 << 16, pack_bytes=1 << 20, block_bytes=1 << 16)
 manager.save(1, state)
-print("waiting", flush=True)
 try:
+    print("waiting", flush=True)
     manager.save(2, state)
 except KeyboardInterrupt:
     print("heard", flush=True)

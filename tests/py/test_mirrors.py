@@ -430,7 +430,7 @@ class Killer:
         self.begun = threading.Event()
 
     def __call__(self, method: str, target: str) -> Answer | None:
-        self.begun.wait(20)
+        self.begun.wait(300)
         self.left -= 1
         if self.left > 0 or self.process is None:
             return None
@@ -444,7 +444,7 @@ def upload_and_kill(fake: Fake, root: pathlib.Path, url: str, nth: int) -> int:
     env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     killer.process = subprocess.Popen([sys.executable, "-c", UPLOADER, str(root), url], env=env)
     killer.begun.set()
-    status = killer.process.wait(60)
+    status = killer.process.wait(300)
     fake.always = lambda method, target: None
     return status
 
