@@ -82,23 +82,6 @@ see_key(void *arg, const struct store_entry *entry)
 	return 0;
 }
 
-static int
-see_folder(void *arg, const struct store_entry *entry)
-{
-	struct folders *f = arg;
-	struct folder_seen *seen = entry->is_folder ? bump_alloc(&f->memory, sizeof(*seen)) : NULL;
-
-	if (!entry->is_folder)
-		return 0;
-	if (!seen)
-		return PAWL_ENOMEM;
-	seen->name = bump_strndup(&f->memory, entry->name, strlen(entry->name));
-	seen->is_save = true; /* as far as is known */
-	seen->next = f->first;
-	f->first = seen;
-	return seen->name ? 0 : PAWL_ENOMEM;
-}
-
 static void
 folders_clear(struct folders *f)
 {
@@ -111,10 +94,6 @@ withdraw_open_ones(struct store *store, const char *folder, struct pawl_error *e
 	PAWL_CLEAN(folders_clear) struct folders f = {0};
 	int rc = store_list_all(store, folder, see_key, &f, err);
 
-	if (rc == PAWL_EUNSUPPORTED) { /* then each is tried: what has a manifest keeps it */
-		rc = store_list(store, folder, see_folder, &f, err);
-		rc = rc == PAWL_ENOTFOUND ? 0 : rc;
-	}
 	if (rc == PAWL_ENOMEM)
 		return err_set(err, rc, "%s: out of memory", folder);
 	TRY(rc);

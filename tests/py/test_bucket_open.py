@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from s3_fake import Answer, Fake, Object, error
 
+import cli
 import pawl
 
 N = 200
@@ -126,3 +127,31 @@ def test_P2_E1_a_killed_save_in_a_bucket_does_not_block_names_with_the_id_in_the
     again = subprocess.run([sys.executable, "-c", SAVES], capture_output=True, check=False, text=True, timeout=120)
     assert again.stdout == "[2, 3]\n", again.stderr
     assert {key.split("/")[2] for key in fake.state() if "/rank" in key} >= {"c4_step_2", "c5_step_3"}
+
+
+def test_P8_folders_of_other_programs_are_left_alone(fake: Fake) -> None:
+    """Whoever takes a bucket over calls off what may be a save; what has no packs is somebody else's, whatever its name.
+    A save that was cut off is called off (negative control)."""
+    with pawl.CheckpointManager("s3://bucket/run") as m:
+        m.save(1, {"w": np.arange(4)}, wait=True)
+    at = "run/checkpoints"
+    theirs = {
+        f"{at}/theirs/notes.txt": b"mine",
+        f"{at}/checkpoint_000005/model.bin": b"weights",
+        f"{at}/deep/er/rank00000-00000-01234567.safetensors": b"not a pack of this folder",
+        f"{at}/readme": b"hello",
+    }
+    for key, text in theirs.items():
+        fake.objects[key] = Object(text, f'"{len(fake.objects)}"', {})
+    cut_off = f"{at}/checkpoint_000003/rank00000-00000-01234567.safetensors"
+    fake.objects[cut_off] = Object(b"cut", '"cut"', {})
+    with pawl.CheckpointManager("s3://bucket/run") as m:
+        decided = {key for key in fake.state() if key.endswith("/manifest.json")}
+        assert decided == {f"{at}/checkpoint_000001/manifest.json", f"{at}/checkpoint_000003/manifest.json"}
+        assert b"pawl_withdrawn" in fake.state()[f"{at}/checkpoint_000003/manifest.json"]
+        m.save(2, {"w": np.arange(4)}, wait=True)
+        m.prune()
+        assert m.all_steps() == [1, 2] and m.verify() == []
+        assert m.checkpoints()[-1].id > 5  # no number is given out again that a folder has
+    cli.run("gc", "s3://bucket/run")
+    assert {key: fake.state()[key] for key in theirs} == theirs
