@@ -218,10 +218,14 @@ next:
 	:: goto failed /* the deadline, a part that tells of an error, parts that disagree */
 	:: CRASH
 	fi;
+	/* The two looks are made at the same time, so that either may come first. */
+#ifdef FILES_FIRST
+	TEST((packs[MY_ID] & ALL_A) == ALL_A, failed);
+#endif
 #ifndef BAD_LEASE_NOT_CHECKED
 	TEST(lease == A, failed);
 #endif
-#if !defined(BAD_FILES_NOT_LOOKED_AT) && !defined(BAD_COMMITS_WITHOUT_ALL_PARTS) /* either finds it */
+#if !defined(FILES_FIRST) && !defined(BAD_FILES_NOT_LOOKED_AT) && !defined(BAD_COMMITS_WITHOUT_ALL_PARTS) /* either finds it */
 	TEST((packs[MY_ID] & ALL_A) == ALL_A, failed);
 #endif
 	if

@@ -101,6 +101,8 @@ IN_BUCKETS_HOLDS = [
     Case("one save each, one crash, every run ends", crashes=1, cycles=True, large=True),
     Case("two saves, then one by whoever took over", saves_a=2, large=True),
     Case("two saves, then one by whoever took over, one crash", saves_a=2, crashes=1, large=True),
+    Case("one save each, one crash, the packs are looked at before the lease", crashes=1, define="FILES_FIRST"),
+    Case("two saves, then one by whoever took over, the packs before the lease", 2, define="FILES_FIRST", large=True),
     # Second line of defence: no pack goes while the lease that was looked at stands.
     Case("rank 0 does not look whether the files are there", define="BAD_FILES_NOT_LOOKED_AT"),
 ]
