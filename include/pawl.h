@@ -605,7 +605,8 @@ struct pawl_info {
 	uint64_t id;
 	int64_t step;
 	const char *name;     /* folder name */
-	const char *path;     /* below the root's own path; absolute for file stores */
+	const char *path;     /* below the root's own path; absolute for file stores; of one that is not here its place in a mirror,
+	                         a path or URL */
 	const char *run_id;
 	uint64_t attempt;
 	double unix_seconds;  /* when it was saved */

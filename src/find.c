@@ -300,6 +300,24 @@ outlook_init(struct outlook *o, const struct catalog *c, const struct pawl_reten
 	return o->prefix ? 0 : err_set(err, PAWL_ENOMEM, "catalog: out of memory");
 }
 
+/* Where it lies: below the run's root, or, if only there, in a mirror, by a path or URL of its own. What follows a "?"
+ * in a URL stays at its end. */
+static const char *
+path_of(const struct outlook *o, const struct catalog_entry *e)
+{
+	const char *folder = o->catalog->single_name ? "" : CATALOG_FOLDER "/";
+
+	if (!e->at)
+		return bump_printf(o->memory, "%s%s%s", o->prefix, folder, e->name);
+	const char *root = e->at->root;
+	size_t len = strstr(root, "://") ? strcspn(root, "?") : strlen(root);
+	const char *rest = root + len;
+
+	while (len > 1 && root[len - 1] == '/')
+		len--;
+	return bump_printf(o->memory, "%.*s/%s%s%s", (int)len, root, folder, e->name, rest);
+}
+
 /* Copies of everything: the entry may go while the info is still looked at. */
 static bool
 copy_strings(const struct outlook *o, const struct catalog_entry *e, struct pawl_info *ret)
@@ -309,8 +327,7 @@ copy_strings(const struct outlook *o, const struct catalog_entry *e, struct pawl
 	struct pawl_metric *metrics = bump_array(o->memory, e->n_metrics, sizeof(*metrics));
 
 	ret->name = bump_strndup(o->memory, e->name, strlen(e->name));
-	ret->path =
-		bump_printf(o->memory, "%s%s%s", o->prefix, o->catalog->single_name ? "" : CATALOG_FOLDER "/", e->name);
+	ret->path = path_of(o, e);
 	ret->run_id = bump_strndup(o->memory, run_id, strlen(run_id));
 	ret->problem = bump_strndup(o->memory, problem, strlen(problem));
 	ret->metrics = metrics;

@@ -76,9 +76,9 @@ def is_far(place: str) -> bool:
 
 
 def of_run(run: _pawl.Run, id: int) -> Checkpoint:
-    """A checkpoint of a run, whose info has its place below the root, unless that is a folder."""
+    """A checkpoint of a run; its info has its place below the root, or all of it for folders and what only a mirror has."""
     path, root = run.info(id)["path"], run.root
-    if root is None or os.path.isabs(path):
+    if root is None or os.path.isabs(path) or is_far(path):
         return Checkpoint(path)
     start, mark, options = root.partition("?")
     return Checkpoint(f"{start.rstrip('/')}/{path}{mark}{options}")

@@ -86,6 +86,10 @@ def test_R51_R85_R107_a_run_is_mirrored_and_comes_back(store: Store, tmp_path: p
     with pawl.CheckpointManager(tmp_path / "other", mirrors=[url]) as m:
         restored = m.restore()
         assert restored is not None and restored.step == 2 and (restored.state["w"] == 2).all()
+        assert [info.here for info in m.checkpoints()] == [False, False]
+        there = m.checkpoint(step=1)  # by its place in the mirror, which is enough to read it
+        assert there.path == m.checkpoints()[0].path == f"{url}/checkpoints/checkpoint_000001"
+        assert (there.to_dict()["w"] == 1).all()
 
 
 def test_R94_R144_sync_by_hand_works_the_queue_of_the_mirrors(store: Store, tmp_path: pathlib.Path) -> None:
