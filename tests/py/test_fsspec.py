@@ -106,6 +106,48 @@ def test_a_run_is_mirrored_to_fsspec_and_comes_back(url: str, tmp_path: pathlib.
         assert m.all_steps() == [1]
 
 
+class NoCopy(MemoryFileSystem):  # type: ignore[misc, unused-ignore]
+    """Cannot make an object of another by itself."""
+
+    protocol = "nocopy"
+    store: dict[str, Any] = {}
+    pseudo_dirs = [""]
+    cp_file = fsspec.spec.AbstractFileSystem.cp_file
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(MemoryFileSystem._strip_protocol(str(path).replace("nocopy://", "memory://")))
+
+
+@pytest.mark.parametrize("how", ["flip", "cut", "lose"])
+@pytest.mark.parametrize("kind", ["memory", "local", "nocopy"])
+def test_P1_a_damaged_pack_is_read_from_a_mirror_and_replaced_where_that_can_be(
+    kind: str, how: str, tmp_path: pathlib.Path
+) -> None:
+    fsspec.register_implementation("nocopy", NoCopy, clobber=True)
+    root = f"{kind}://{tmp_path}/run"
+    mirror = str(tmp_path / "mirror")
+    with pawl.CheckpointManager(root, mirrors=[mirror]) as m:
+        m.save(1, state(1), wait=True)
+        m.wait_until_finished(level="remote")
+    fs, folder = fsspec.core.url_to_fs(root)
+    (pack,) = (path for path in fs.find(folder) if path.endswith(".safetensors"))
+    good = fs.cat_file(pack)
+    if how == "lose":
+        fs.rm_file(pack)
+    else:
+        fs.pipe_file(pack, good[:-100] if how == "cut" else good[:9000] + bytes([good[9000] ^ 1]) + good[9001:])
+    with pawl.CheckpointManager(root, mirrors=[mirror]) as m:
+        restored = m.restore()
+        assert restored is not None
+        assert (restored.state["w"] == 1).all()
+        did = "read elsewhere" if kind == "nocopy" else "repaired"
+        assert restored.report == [f"{did}: checkpoint_000001/{os.path.basename(pack)} from {mirror}"]
+        assert bool(m.verify()) == (kind == "nocopy")
+    assert (fs.exists(pack) and fs.cat_file(pack) == good) == (kind != "nocopy")
+    fs.rm(folder, recursive=True)
+
+
 def test_what_such_a_store_cannot_is_said(url: str, caplog: pytest.LogCaptureFixture) -> None:
     """No conditional puts: one process at a time, which a job of many ranks is not."""
     with caplog.at_level(logging.WARNING, "pawl"), pawl.CheckpointManager(url):
