@@ -76,7 +76,7 @@ def is_far(place: str) -> bool:
 
 
 def of_run(run: _pawl.Run, id: int) -> Checkpoint:
-    """A checkpoint of a run; its info has its place below the root, or all of it for folders and what only a mirror has."""
+    """A checkpoint of a run, whose info has its place below the root, or all of its place."""
     path, root = run.info(id)["path"], run.root
     if root is None or os.path.isabs(path) or is_far(path):
         return Checkpoint(path)
