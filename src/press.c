@@ -212,11 +212,13 @@ open_now(struct press *p, struct pawl_error *err)
 {
 	struct save_pack *pack = p->pack;
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
-	const struct store_create opts = {.nbytes = p->nbytes, .buffered = pack->save->run->opts.no_direct_io};
+	const struct pawl *run = pack->save->run;
+	const struct store_create opts = {
+		.nbytes = p->nbytes, .buffered = run->opts.no_direct_io, .own_name = !run->caps.rename_folder};
 
 	buf_printf(&key, "%s/%s", pack->save->partial, pack->name);
 	TRY(buf_check(&key, "save", err));
-	return store_create(pack->save->run->store, buf_str(&key), &opts, &pack->file, err);
+	return store_create(run->store, buf_str(&key), &opts, &pack->file, err);
 }
 
 int

@@ -64,6 +64,24 @@ def test_opening_many_checkpoints_lists_once_and_reads_many_at_a_time(fake: Fake
         assert 6 not in m.all_steps() and len(m.all_steps()) == N - 1
 
 
+@pytest.mark.parametrize("compression", [None, "zst", "planes"])
+def test_a_save_asks_nothing_that_it_knows(fake: Fake, compression: str | None) -> None:
+    """Not whether there is a pack whose name is of a random token, nor for the manifest that it has just put; small
+    packs and one in parts."""
+    state = {"small": np.arange(1000.0), "large": np.random.default_rng(1).integers(0, 256, 9 << 20, dtype=np.uint8)}
+    with pawl.CheckpointManager("s3://bucket/run", compression=compression, pack_bytes=1 << 20) as manager:
+        manager.save(1, state, wait=True)
+        manager.wait_until_finished()
+        at = len(fake.requests)
+        manager.save(2, {**state, "small": state["small"] + 1, "large": state["large"] ^ 1}, wait=True)
+        manager.wait_until_finished()
+        rows = fake.requests[at:]
+    of_packs = [row for row in rows if ".safetensors" in row]
+    assert any("uploadId" in row for row in of_packs) and any("partNumber" not in row for row in of_packs)
+    assert [row for row in of_packs if row.startswith(("HEAD", "GET"))] == []
+    assert [row for row in rows if row.startswith("GET") and "manifest.json" in row] == []
+
+
 @pytest.mark.parametrize("faster", [False, True])
 def test_P10_a_lease_is_taken_over_only_if_it_is_still_the_one_that_was_found_silent(fake: Fake, faster: bool) -> None:
     m = pawl.CheckpointManager("s3://bucket/run")
