@@ -142,10 +142,12 @@ parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error 
 	static const char *const suffixes[] = {".safetensors", ".safetensors.index.json", ".pt", ".pth", ".npz",
 	                                       ".npy"};
 	const char *last, *at, *folder;
+	const char *sign = strstr(url, "://");
+	const size_t least = sign != NULL ? (size_t)(sign - url) + 3 : 0;
 	size_t len = strlen(url);
 	int kind;
 
-	while (len > 0 && url[len - 1] == '/')
+	while (len > least && url[len - 1] == '/')
 		len--;
 	url = keep_strndup(&cli->keep, url, len);
 	last = name_of(url);

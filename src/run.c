@@ -108,19 +108,20 @@ split_single(struct pawl *run, const char *root, char **ret_parent, struct pawl_
 	free(real);
 	if (!copy)
 		return err_set(err, PAWL_ENOMEM, "run: out of memory");
-	for (size_t n = strlen(copy); n > 1 && copy[n - 1] == '/'; n--)
+	const char *sign = strstr(copy, "://"); /* of "memory://name" the root is "memory://" */
+	const size_t least = sign ? (size_t)(sign - copy) + 3 : 1;
+
+	for (size_t n = strlen(copy); n > least && copy[n - 1] == '/'; n--)
 		copy[n - 1] = 0;
 	slash = strrchr(copy, '/');
 	run->single_name = mem_strdup(slash ? slash + 1 : copy);
-	if (run->single_name && (strcmp(run->single_name, ".") == 0 || strcmp(run->single_name, "..") == 0))
+	if (run->single_name &&
+	    (!*run->single_name || strcmp(run->single_name, ".") == 0 || strcmp(run->single_name, "..") == 0))
 		return err_set(err, PAWL_EUSAGE,
 		               "%s: expected a path that ends in the name of a checkpoint, found '%s'", root,
 		               run->single_name);
-	if (slash) {
-		const char *sign = strstr(copy, "://"); /* of "memory://name" the root is "memory://" */
-
+	if (slash)
 		slash[slash == copy || (sign && sign + 2 == slash) ? 1 : 0] = 0;
-	}
 	*ret_parent = mem_strdup(slash ? copy : ".");
 	if (!run->single_name || !*ret_parent)
 		return err_set(err, PAWL_ENOMEM, "run: out of memory");

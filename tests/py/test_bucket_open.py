@@ -173,3 +173,22 @@ def test_P8_folders_of_other_programs_are_left_alone(fake: Fake) -> None:
         assert m.checkpoints()[-1].id > 5  # no number is given out again that a folder has
     cli.run("gc", "s3://bucket/run")
     assert {key: fake.state()[key] for key in theirs} == theirs
+
+
+@pytest.mark.parametrize("url", ["s3://", "gs:///", "az://", "ssh://", "s3:///prefix"])
+def test_a_url_that_names_no_place_is_no_path(
+    url: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However it is meant: nothing is made in a folder that is called "s3:"."""
+    monkeypatch.chdir(tmp_path)
+    for action in (
+        lambda: pawl.CheckpointManager(url),
+        lambda: pawl.save({"a": 1}, url),
+        lambda: pawl.load(url),
+        lambda: pawl.Syncer(tmp_path, remote=url).up(),
+    ):
+        with pytest.raises(pawl.UsageError, match=url[:5]):
+            action()
+    for word in ("ls", "verify"):
+        assert url[:5] in cli.run(word, url, status=2).stderr
+    assert not list(tmp_path.iterdir())
