@@ -448,7 +448,9 @@ struct pawl_open_opts {
 	uint32_t upload_error_budget; /* so many failed tries in a row at a mirror are not told by pawl_check and pawl_close, nor
 	                             fail a save; the next one is. They are events, and pawl_mirror_get counts them */
 	const char *compression;  /* of the packs of new checkpoints, on the library's own threads behind the copy: "zst", "gz", "lz4",
-	                             "xz", "bz2", "lzma" or "planes" (docs/compression.md); NULL, "" or "none" = not compressed */
+	                             "xz", "bz2", "lzma" or "planes" (docs/compression.md); "auto": planes where what they go over (a
+	                             store that is not this host's own, or a mirror) is slower than that; NULL, "" or "none" = not
+	                             compressed */
 	int compression_level;    /* 0 = the codec's default */
 	const struct pawl_stores *stores; /* for other URLs in root, mirrors and targets of copies; copied; NULL = none */
 };

@@ -56,7 +56,7 @@ describe_file(const struct save_pack *p, struct manifest_file *f)
 	                            .reused = p->linked};
 	if (!p->press)
 		return;
-	f->codec = codec_name(p->save->run->codec);
+	f->codec = codec_name(p->save->codec);
 	f->plain_bytes = f->nbytes;
 	f->n_plain_blocks = f->n_blocks;
 	f->plain_sums = f->sums;
@@ -85,7 +85,7 @@ describe_files(struct save *s, struct manifest *m, struct pawl_error *err)
 		m->bytes += files[k].nbytes;
 		m->new_bytes += files[k].reused ? 0 : files[k].nbytes;
 	}
-	m->plain_bytes = s->run->codec ? plan->nbytes : 0;
+	m->plain_bytes = s->codec ? plan->nbytes : 0;
 	s->nbytes = m->bytes;
 	return 0;
 }

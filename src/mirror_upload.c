@@ -456,6 +456,8 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 		mirror_forget_failure(m, id);
 		m->last = (struct pawl_error){0};
 		m->n_row = 0;
+		compress_measure(&m->run->compress_rule.mirror, result.sent_bytes,
+		                 (double)(clock_mono_ns() - begin_ns) / 1e9);
 	} else if (!cancelled && !gone) {
 		mirror_note_failure(m, id, begin_ns / 1000000, &why);
 		if (begin_ns / 1000000 < m->run->mirrors->wait_from_ms) /* somebody waits for a try of its own */

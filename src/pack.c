@@ -50,8 +50,10 @@ pack_find_codec(const char *name, const struct codec **ret, struct pawl_error *e
 		if (*ret)
 			return 0;
 	}
-	return err_set(err, PAWL_EUSAGE,
-	               "compression: expected zst, gz, lz4, xz, bz2, lzma, planes or none, found '%.40s'", name);
+	return err_set(
+		err, PAWL_EUSAGE,
+		"compression: expected zst, gz, lz4, xz, bz2, lzma, planes, none or, of a run, auto, found '%.40s'",
+		name);
 }
 
 int

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 
@@ -85,7 +86,7 @@ write_chunk(struct press *p, const struct chunk *c, uint64_t at, size_t n, struc
 	pthread_mutex_lock(&p->pack->lock);
 	file = p->pack->file;
 	pthread_mutex_unlock(&p->pack->lock);
-	TRY(store_write(s->run->store, file, at, c->ptr, n, err));
+	TRY(write_bytes(s, file, at, c->ptr, n, err));
 	atomic_fetch_add(&s->written_bytes, c->used);
 	return 0;
 }
@@ -182,7 +183,11 @@ press_unit(struct press *p, const struct save_unit *u, struct pawl_error *err)
 	int rc;
 
 	if (codec_frames_any_order(p->frames)) {
+		const int64_t begin_ns = clock_thread_ns();
+
 		rc = codec_frames_encode(p->frames, u->mem, u->nbytes, &slot->piece, err);
+		atomic_fetch_add(&p->pack->save->coded_bytes, u->nbytes);
+		atomic_fetch_add(&p->pack->save->coded_ns, (uint64_t)(clock_thread_ns() - begin_ns));
 		if (rc < 0)
 			return err_prefix(err, rc, "%s", p->pack->name);
 	} else {

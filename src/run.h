@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/pool.h"
 #include "catalog.h"
+#include "compress_rule.h"
 #include "pawl.h"
 #include "store/store.h"
 #include "trigger.h"
@@ -47,6 +48,7 @@ struct pawl {
 	struct bump strings;             /* memory of the copies */
 	struct triggers triggers;        /* none: every point is due */
 	const struct codec *codec;       /* of new packs; NULL = they are not compressed */
+	bool compress_by_rule;           /* "auto": with the codec, or not */
 	struct pawl_arena *arena;
 	bool owns_arena;
 	int64_t created_ns;  /* wall clock; when the run was begun */
@@ -82,6 +84,7 @@ struct pawl {
 	char *left_behind; /* rank 0: hidden folder of a failed save that a slow rank may write to yet */
 	uint64_t meet_cleared; /* rank 0: the files by which the ranks met for saves up to this id are gone */
 	double save_cost_seconds;    /* measured, for "auto" */
+	struct compress_rule compress_rule;
 	struct pawl_ticket *pending; /* a failed save whose error nobody may have seen yet; a reference */
 };
 

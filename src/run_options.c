@@ -209,6 +209,16 @@ copy_mirrors(struct pawl *run, struct pawl_error *err)
 }
 
 static int
+take_compression(struct pawl *run, struct pawl_error *err)
+{
+	const struct pawl_open_opts *o = &run->opts;
+
+	run->compress_by_rule = o->compression && strcmp(o->compression, "auto") == 0;
+	return pack_check_compression(run->compress_by_rule ? COMPRESS_CODEC : o->compression, o->compression_level,
+	                              &run->codec, err);
+}
+
+static int
 fill_defaults(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_open_opts *o = &run->opts;
@@ -245,7 +255,7 @@ fill_defaults(struct pawl *run, struct pawl_error *err)
 	if (o->save_interval)
 		TRY(triggers_parse(o->save_interval, &run->triggers, err));
 	TRY(check_nodes(run, err));
-	TRY(pack_check_compression(o->compression, o->compression_level, &run->codec, err));
+	TRY(take_compression(run, err));
 	return check_ranks(run, err);
 }
 

@@ -194,6 +194,32 @@ see_value(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	return 0;
 }
 
+static const struct codec *
+choose_codec(struct pawl *run)
+{
+	if (!run->compress_by_rule)
+		return run->codec;
+	run_lock(run);
+	const bool on = compress_decide(&run->compress_rule);
+	run_unlock(run);
+	return on ? run->codec : NULL;
+}
+
+/* For the next decision. Of stores on this host's own disks nothing is learnt: these are no links. */
+static void
+note_rates(struct save *s)
+{
+	struct compress_rule *rule = &s->run->compress_rule;
+	const uint64_t coded = atomic_load(&s->coded_bytes), written = atomic_load(&s->written_bytes);
+
+	run_lock(s->run);
+	if (!s->run->caps.local)
+		compress_measure(&rule->store, written, (double)s->sending_ns / 1e9);
+	compress_measure(&rule->coder, coded, (double)atomic_load(&s->coded_ns) / 1e9);
+	compress_saw(rule, coded, written);
+	run_unlock(s->run);
+}
+
 int
 save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state, uint64_t id,
          struct save **ret, struct pawl_error *err)
@@ -215,6 +241,7 @@ save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_
 	s->progress = opts->progress;
 	s->mode = opts->mode ? opts->mode - 1 : w->run->opts.mode;
 	s->lazy = opts->lazy && s->mode != PAWL_MODE_DIRECT;
+	s->codec = choose_codec(w->run);
 	TRY(ticket_new(&s->ticket, err));
 	TRY(take_share(s, state, err));
 	if (w->run->opts.nonfinite)
@@ -381,6 +408,7 @@ save_run(void *arg)
 		ticket_fail(s->ticket, rc, &err);
 		run_set_pending(s->run, s->ticket);
 	} else {
+		note_rates(s);
 		note_committed(s);
 		run_mark_outcome(s->run, s, true);
 		ticket_stage(s->ticket, PAWL_STAGE_COMMITTED);

@@ -86,6 +86,7 @@ struct save {
 	int64_t step, unix_ns;
 	struct pawl_progress progress;
 	int mode;
+	const struct codec *codec; /* of its packs; NULL = they are not compressed */
 	bool lazy, deferred; /* deferred: staged beside a running save, written later */
 	struct bump memory;  /* sources, metrics, units, sums ... */
 	struct buf state_json;
@@ -112,6 +113,7 @@ struct save {
 	struct arena_region fill_region; /* host copies of tensors the processor cannot read (ring, direct) */
 	struct group writing;
 	atomic_uint_fast64_t minor_faults, written_bytes, reused_bytes;
+	atomic_uint_fast64_t coded_bytes, coded_ns; /* by the codec, of its threads' time; where compression goes by a rule */
 	atomic_size_t not_finite; /* index of such a tensor, or SIZE_MAX */
 	bool value_not_finite;    /* a float of the tree is NaN or infinite (option nonfinite) */
 	bool is_publishing; /* the rename, or the manifest's put, has been asked for: it may be done, whatever it told */
@@ -120,6 +122,8 @@ struct save {
 
 	pthread_mutex_t lock; /* guards below */
 	pthread_cond_t changed;
+	unsigned n_sending;                  /* threads that give bytes to the store; where compression goes by a rule */
+	int64_t sending_from_ns, sending_ns; /* since when; and the time for which there was one, before that */
 	unsigned stagers;  /* copying threads still at work */
 	bool is_held;      /* the caller is not through, and what comes after the copy would take its processor */
 	char **free_slots; /* ring */
@@ -152,13 +156,16 @@ void stage_give_slot(struct save *s, char *slot);
 static inline bool
 save_offers_late(const struct save *s)
 {
-	return s->deferred || (s->run->codec && s->mode == PAWL_MODE_SNAPSHOT);
+	return s->deferred || (s->codec && s->mode == PAWL_MODE_SNAPSHOT);
 }
 
 /* write.c: hands a staged unit to the I/O threads, or parks it while its pack equals the one before. */
 void write_offer(struct save_unit *u);
 /* Links the packs that turned out unchanged (all units staged), waits for all writes. */
 int write_settle(struct save *s, struct pawl_error *err);
+/* store_write of a pack of the save. */
+int write_bytes(struct save *s, struct store_file *file, uint64_t offset, const void *ptr, size_t n,
+                struct pawl_error *err);
 /* Throws away what was written. */
 void write_abandon(struct save *s);
 

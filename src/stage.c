@@ -175,7 +175,7 @@ static const char *
 pack_name(struct save *s, const char *planned)
 {
 	const size_t stem = strlen(planned) - strlen(PACK_SUFFIX);
-	const struct codec *codec = s->run->codec;
+	const struct codec *codec = s->codec;
 	const char *dot = codec ? "." : "", *suffix = codec ? codec_name(codec) : "";
 
 	if (s->run->caps.rename_folder)
@@ -222,15 +222,15 @@ make_packs(struct save *s, struct pawl_error *err)
 		/* It may change meanwhile; or go meanwhile, once it is mirrored, and without an image it could not be
 		 * written then. */
 		bool fleeting = s->deferred || (!p->image && s->run->opts.drop_mirrored);
-		p->before = fleeting ? NULL : find_before(s->writer->reuse, plan, pp, s->run->codec);
+		p->before = fleeting ? NULL : find_before(s->writer->reuse, plan, pp, s->codec);
 		p->undecided = p->before != NULL;
 		p->parked = bump_array(&s->memory, (uint64_t)here + 1, sizeof(struct save_unit *));
 		if (!p->parked || !p->name)
 			return err_set(err, PAWL_ENOMEM, "save: out of memory");
 		pthread_mutex_init(&p->lock, NULL);
 		atomic_store(&p->units_left, here);
-		if (s->run->codec)
-			TRY(press_new(p, s->run->codec, here, &p->press, err));
+		if (s->codec)
+			TRY(press_new(p, s->codec, here, &p->press, err));
 		for (size_t u = 0; u < here; u++) {
 			uint64_t offset = u * s->unit_bytes, left = pp->nbytes - offset;
 

@@ -51,6 +51,31 @@ pack_file(struct save_pack *p, struct store_file **ret, struct pawl_error *err)
 	return rc;
 }
 
+/* The time for which anything at all is on its way is what the link needs, however many threads there are. */
+static void
+note_sending(struct save *s, bool begins)
+{
+	const int64_t now_ns = clock_mono_ns();
+
+	if (!s->run->compress_by_rule)
+		return;
+	pthread_mutex_lock(&s->lock);
+	if (begins && s->n_sending++ == 0)
+		s->sending_from_ns = now_ns;
+	else if (!begins && --s->n_sending == 0)
+		s->sending_ns += now_ns - s->sending_from_ns;
+	pthread_mutex_unlock(&s->lock);
+}
+
+int
+write_bytes(struct save *s, struct store_file *file, uint64_t offset, const void *ptr, size_t n, struct pawl_error *err)
+{
+	note_sending(s, true);
+	const int rc = store_write(s->run->store, file, offset, ptr, n, err);
+	note_sending(s, false);
+	return rc;
+}
+
 static int
 write_unit(struct save_unit *u, struct pawl_error *err)
 {
@@ -71,7 +96,7 @@ write_unit(struct save_unit *u, struct pawl_error *err)
 	if (nbytes > round_up(u->nbytes, IMAGE_ALIGN))
 		nbytes = u->nbytes;
 	TRY(pack_file(p, &file, err));
-	TRY(store_write(s->run->store, file, u->offset, u->mem, nbytes, err));
+	TRY(write_bytes(s, file, u->offset, u->mem, nbytes, err));
 	atomic_fetch_add(&s->written_bytes, u->nbytes);
 	return 0;
 }
@@ -87,7 +112,12 @@ finish_pack(struct save_pack *p, struct pawl_error *err)
 	file = p->file;
 	p->file = NULL;
 	pthread_mutex_unlock(&p->lock);
-	return file ? store_finish(p->save->run->store, file, err) : 0;
+	if (!file)
+		return 0;
+	note_sending(p->save, true);
+	const int rc = store_finish(p->save->run->store, file, err);
+	note_sending(p->save, false);
+	return rc;
 }
 
 /* Job: one unit on an I/O thread. */

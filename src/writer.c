@@ -264,7 +264,7 @@ check_space(struct writer *w, const struct save *s, struct pawl_error *err)
 	uint64_t free_bytes, kept_bytes = 0, need = 2 * s->state_json.len + SPACE_RESERVE_BYTES;
 
 	for (size_t k = 0; k < s->plan->n_packs; k++)
-		need += w->run->codec ? press_most_bytes(s->plan->packs[k].nbytes) : s->plan->packs[k].nbytes;
+		need += s->codec ? press_most_bytes(s->plan->packs[k].nbytes) : s->plan->packs[k].nbytes;
 	TRY(store_space(w->run->store, &free_bytes, err));
 	pthread_mutex_lock(&w->lock);
 	for (size_t i = 0; i < w->n_recycled; i++)

@@ -165,7 +165,8 @@ class CheckpointManager:
         what that means. ``fault``: fail the n-th call of an
         operation of the store, for tests: (operation, n, code, for ever). ``after_id``: ids of new checkpoints are
         above this one. ``compression``: "zst", "gz", "lz4", "xz", "bz2", "lzma" or "planes": new checkpoints are
-        compressed, by pawl's own threads after the copy (docs/compression.md). ``logger``: where metrics and the cost
+        compressed, by pawl's own threads after the copy (docs/compression.md); "auto": by planes, as long as the store
+        or a mirror is slower than that. ``logger``: where metrics and the cost
         of each checkpoint go (pawl.loggers).
         """
         if isinstance(save_interval, bool) or not (

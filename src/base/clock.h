@@ -10,6 +10,7 @@
 
 int64_t clock_mono_ns(void);
 int64_t clock_mono_ms(void);
+int64_t clock_thread_ns(void); /* processor time of the calling thread */
 /* When a wait of so long that begins now is over, by clock_mono_ms; -1 = never, for timeout_ms < 0. However long it is. */
 int64_t clock_deadline_ms(int64_t timeout_ms);
 int64_t clock_unix_ns(void);

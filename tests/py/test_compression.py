@@ -175,6 +175,27 @@ def test_E11_a_run_in_a_bucket(server: Server, monkeypatch: pytest.MonkeyPatch, 
     check(tmp_path / "here", 1)
 
 
+def test_E11_auto_compresses_what_goes_into_a_slow_bucket(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    take_environment(monkeypatch, server.env)
+    for root, slow in ((f"{server.url}/auto", True), (tmp_path / "here", False)):
+        make(root, 1, 2, codec="auto", bandwidth=10 << 20)
+        check(root, 2)
+        rows = cli.run_json("ls", root)["checkpoints"]
+        assert rows[0]["bytes"] == rows[0]["plain_bytes"]  # nothing is known yet
+        assert (rows[1]["bytes"] < rows[1]["plain_bytes"]) == slow
+    run = tmp_path / "mirrored"  # a mirror is a link, too
+    with pawl.CheckpointManager(
+        run, compression="auto", mirrors=f"{server.url}/mirror", upload_bandwidth=10 << 20
+    ) as m:
+        for step in (1, 2):
+            m.save(step, state(step), wait=True)
+            m.wait_until_finished(level="remote")
+    rows = cli.run_json("ls", run)["checkpoints"]
+    assert rows[0]["bytes"] == rows[0]["plain_bytes"] and rows[1]["bytes"] < rows[1]["plain_bytes"]
+
+
 def test_what_is_no_compression_is_refused(tmp_path: pathlib.Path) -> None:
     with pytest.raises(pawl.UsageError, match="expected zst, gz, lz4, xz, bz2, lzma, planes"):
         pawl.CheckpointManager(tmp_path, compression="zip")

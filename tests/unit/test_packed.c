@@ -318,6 +318,62 @@ test_what_cannot_be_compressed_by_is_refused_at_open(void **state)
 	small_open(r);
 }
 
+/* "auto": a store of this host's own is no link; one behind a limit is, once something has gone over it. */
+static void
+test_E11_auto_compresses_behind_a_slow_link_alone(void **state)
+{
+	struct small_run *r = *state;
+
+	for (int slow = 0; slow < 2; slow++) {
+		r->opts.root = slow ? "mem:" : r->root;
+		r->opts.bandwidth_bytes_per_second = slow ? 20 << 20 : 0;
+		open_with(r, "auto", PAWL_MODE_SNAPSHOT);
+		struct pawl_save_stats first = save(r, 1), second = save(r, 2);
+		assert_true(first.bytes == first.plain_bytes);
+		assert_true(slow ? second.bytes < second.plain_bytes : second.bytes == second.plain_bytes);
+		assert_restores(r, 2);
+		assert_verifies(r);
+	}
+}
+
+/* What is called compressed and is not, by its row of version 1, is nothing that a compressed pack could be linked to.
+ */
+static void
+test_R140_a_name_alone_makes_no_pack_a_compressed_one(void **state)
+{
+	struct small_run *r = *state;
+	struct manifest *m = NULL;
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	char from[1000], to[1000], names[8][80];
+	size_t len;
+
+	open_with(r, NULL, PAWL_MODE_SNAPSHOT);
+	save(r, 1);
+	char *bytes = small_read(r, FOLDER "/manifest.json", &len);
+	OK(manifest_decode("m", bytes, len, false, &m, err));
+	free(bytes);
+	assert_true(m->n_files <= COUNT(names));
+	for (size_t i = 0; i < m->n_files; i++) {
+		snprintf(names[i], sizeof(names[i]), "%s.zst", m->files[i].name);
+		snprintf(from, sizeof(from), "%s/" FOLDER "/%s", r->root, m->files[i].name);
+		snprintf(to, sizeof(to), "%s/" FOLDER "/%s", r->root, names[i]);
+		assert_int_equal(rename(from, to), 0);
+		((struct manifest_file *)m->files)[i].name = names[i];
+	}
+	OK(manifest_encode(m, &text, err));
+	manifest_free(m);
+	assert_int_equal(strncmp(text.ptr, "{\"pawl_manifest\":1,", 19), 0);
+	small_write(r, FOLDER "/manifest.json", text.ptr, text.len);
+	open_with(r, "zst", PAWL_MODE_SNAPSHOT);
+	assert_restores(r, 1);
+	struct pawl_save_stats stats = save(r, 1);
+	assert_true(stats.reused_bytes == 0 && stats.bytes < stats.plain_bytes);
+	assert_restores(r, 1);
+	assert_verifies(r);
+	stats = save(r, 1); /* control: what is compressed is linked */
+	assert_true(stats.reused_bytes > stats.bytes / 2);
+}
+
 /* T7: what a hostile manifest says that a file is unpacked. */
 static void
 test_P16_sizes_that_no_codec_can_make_are_refused(void **state)
@@ -463,6 +519,10 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_R140_an_unchanged_pack_is_linked_also_when_compressed, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_packs_come_whole_where_a_size_must_be_known_first, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_E11_auto_compresses_behind_a_slow_link_alone, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_R140_a_name_alone_makes_no_pack_a_compressed_one, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_P1_damage_anywhere_in_a_pack_of_planes_is_found, small_setup,
 	                                        small_teardown),
