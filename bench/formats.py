@@ -179,6 +179,33 @@ def phase_compression(setting: Any, result: Any, rounds: Callable[..., None]) ->
     result.facts |= {"compressed": workloads.nbytes(state)}
 
 
+def planes_turn(setting: Any, state: workloads.State, saver: pawl.FileSaver) -> Callable[[], dict[str, float]]:
+    """What one thread of the coder costs: processor time beyond that of the same file as it is."""
+
+    def save(name: str) -> tuple[float, int]:
+        with measure.scratch(setting.folder, name) as path:
+            call = measure.Call()
+            saver.save(path, state).wait()
+            call.end("durable")
+            return call.figures["cpu"], path.stat().st_size
+
+    def turn() -> dict[str, float]:
+        plain_seconds, plain_bytes = save("weights.safetensors")
+        seconds, size = save("weights.safetensors.planes")
+        return {"per_gb": (seconds - plain_seconds) / plain_bytes * 1e9, "share": size / plain_bytes}
+
+    return turn
+
+
+def phase_planes(setting: Any, result: Any, rounds: Callable[..., None]) -> None:
+    state = bf16_state(setting.scale)
+    with pawl.FileSaver(threads=1) as saver:
+        turn = planes_turn(setting, state, saver)
+        turn()  # the first one touches new memory
+        rounds(result, "planes", setting.rounds, {"pawl": turn})
+
+
 def phase(setting: Any, result: Any, rounds: Callable[..., None]) -> None:
     phase_files(setting, result, rounds)
     phase_compression(setting, result, rounds)
+    phase_planes(setting, result, rounds)

@@ -390,6 +390,8 @@ ROWS += [
         1.6,
         1.6,
     ),
+    Row("planes: of bf16 is left", "planes", ("pawl", "share"), None, "value", 0.68, 0.68),
+    Row("planes: processor time of one thread per GB", "planes", ("pawl", "per_gb"), None, "value", 1, 1, "s"),
 ]
 
 

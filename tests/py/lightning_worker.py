@@ -52,18 +52,45 @@ class Kill(Callback):
             os.kill(os.getpid(), self.sig)
 
 
-def trainer(folder: pathlib.Path, *callbacks: Any) -> Any:
+def trainer(folder: pathlib.Path, *callbacks: Any, plugins: bool = True, epochs: int = EPOCHS) -> Any:
     quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     quiet |= {"enable_checkpointing": any(isinstance(one, ModelCheckpoint) for one in callbacks)}
-    io = pawl.lightning.CheckpointIO()
     return Trainer(
         accelerator="cpu",
-        max_epochs=EPOCHS,
+        max_epochs=epochs,
         default_root_dir=folder,
         callbacks=list(callbacks),
-        plugins=[io],
+        plugins=[pawl.lightning.CheckpointIO()] if plugins else [],
         **quiet,
     )
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return isinstance(b, dict) and list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+    return type(a) is type(b) and bool(a == b)
+
+
+def own_checkpoint(folder: pathlib.Path) -> None:
+    """What Lightning itself writes is read as torch reads it, and goes back into a file from which Lightning goes on."""
+    seed_everything(7)
+    own = trainer(folder, ModelCheckpoint(dirpath=folder, save_last=True, monitor="loss"), plugins=False)
+    own.fit(Model())
+    wanted = torch.load(folder / "last.ckpt", weights_only=False)
+    loaded = pawl.load(folder / "last.ckpt")
+    assert same(loaded, wanted) and loaded["optimizer_states"][0]["state"] and loaded["callbacks"]
+    assert not same(loaded, wanted | {"epoch": -1})
+    pawl.save(loaded, folder / "again.pt")
+    assert same(torch.load(folder / "again.pt", weights_only=True), wanted)
+    (folder / "again.pt").rename(folder / "again.ckpt")
+    model = Model()
+    longer = trainer(folder, plugins=False, epochs=EPOCHS + 1)
+    longer.fit(model, ckpt_path=folder / "again.ckpt", weights_only=True)
+    assert longer.current_epoch == EPOCHS + 1
 
 
 def weights(model: Any) -> list[Any]:
@@ -95,6 +122,8 @@ def main() -> None:
         assert all(torch.equal(a, b) for a, b in zip(resumed, fresh, strict=True))
         torch.rand(1)
         pathlib.Path(folder, "steps").write_text(repr(pawl.CheckpointManager(folder / "run").all_steps()))
+    elif what == "own":
+        own_checkpoint(folder)
     elif what == "plugin":
         best = ModelCheckpoint(dirpath=folder, save_top_k=1, save_last=True)
         fit(folder, best)

@@ -11,6 +11,7 @@ import sys
 import pytest
 from frameworks import run
 
+import cli
 import pawl
 
 WORKER = "lightning_worker.py"
@@ -40,6 +41,23 @@ def test_the_plugin_writes_what_lightning_names(tmp_path: pathlib.Path) -> None:
     assert len(kept) == 1 and {"by_hand.ckpt", "last.ckpt"} <= set(names), names
     for name in [*kept, "by_hand.ckpt", "last.ckpt"]:
         assert pawl.load(tmp_path / name)["pytorch-lightning_version"]
+
+
+def test_R148_R151_a_file_that_lightning_wrote_is_read_and_written_again(tmp_path: pathlib.Path) -> None:
+    run("lightning", WORKER, tmp_path, "own")
+    file = tmp_path / "last.ckpt"
+    assert file.is_file()
+    cli.run("verify", file)
+    assert "optimizer_states" in cli.run("show", file).stdout
+    cli.run("convert", file, tmp_path / "weights.safetensors", "--include", "state_dict/*")
+    read, wanted = pawl.load(tmp_path / "weights.safetensors"), pawl.load(file)["state_dict"]
+    assert len(read) == len(wanted) and all((read[f"state_dict/{name}"] == wanted[name]).all() for name in wanted)
+    cli.run("diff", file, tmp_path / "again.ckpt")
+    content = bytearray(file.read_bytes())
+    place = content.index(wanted["net.0.weight"].numpy().tobytes())
+    content[place] ^= 1
+    file.write_bytes(content)
+    assert "CRC" in str(cli.run_json("verify", file, status=4))
 
 
 @pytest.mark.parametrize("module", ["lightning"])
