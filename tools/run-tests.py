@@ -29,7 +29,7 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM_SECONDS = 600
-PYTEST_SECONDS = 3000
+PYTEST_SECONDS = 3900
 PROOF_EVERY = 25  # make proof takes every point
 # What pawl leaves behind wherever it works, and what the secrets of the tests have in them: words of tests/py/*.py.
 ARTEFACT = re.compile(r"(^|/)\.pawl/|/(events\.jsonl|[^/]*(run|manifest|attempt|lease)[^/]*|latest|best|[^/]*\.log)$")
