@@ -2,8 +2,8 @@
 /*
  * sched_pbt: population based training (Jaderberg et al., Population Based Training of Neural Networks, 2017, algorithm
  * 1 and section 4.1: truncation selection, perturbing and resampling). Every `interval` a trial is ranked by its metric
- * among all that have been ranked once; one of the lowest quantile goes on from the checkpoint of a random one of the
- * highest, with changed hyperparameters; one of the highest saves, because others may go on from it.
+ * among all that have been ranked once and live; one of the lowest quantile goes on from the checkpoint of a random one
+ * of the highest, with changed hyperparameters; one of the highest saves, because others may go on from it.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -20,10 +20,11 @@ add(struct sched *s, uint32_t trial, struct pawl_error *err)
 	return 0;
 }
 
+/* One that has ended is none of the population any more: who goes on from it has come to its end. */
 static bool
 is_ranked(const struct sched_trial *t)
 {
-	return !isnan(t->score) && !t->stopped;
+	return !isnan(t->score) && !t->stopped && !t->ended;
 }
 
 /* Trials with a better score, or the same and a lower number; and how many there are in all. */

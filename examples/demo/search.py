@@ -20,7 +20,9 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
     "asha": {"type": "asha", "max_t": 27, "grace_period": 1, "reduction_factor": 3},
     "pbt": {
         "type": "pbt",
+        "time_attr": "training_iteration",
         "perturbation_interval": 5,
+        "synch": True,  # there are more trials than places
         "hyperparam_mutations": SPACE,
     },
 }
@@ -82,6 +84,12 @@ def run_demo(name: str, folder: pathlib.Path) -> bool:
     again = [trial["name"] for trial in trials if trial["name"] in ended and trial != ended[trial["name"]]]
     whole = len(trials) == 16 and all(trial["state"] == "TERMINATED" for trial in trials) and not again
     print(f"--- {len(trials)} trials, {len(ended)} of them had ended before the last kill and were left alone")
+    if name == "pbt":
+        clones = (
+            len((search / "pbt_global.txt").read_text().splitlines()) if (search / "pbt_global.txt").exists() else 0
+        )
+        whole = whole and clones > 0
+        print(f"    {clones} times a trial went on from a better one's checkpoint")
     print(f"    {'WHOLE' if whole else 'NOT WHOLE'}; it lies in {search}", flush=True)
     return whole
 

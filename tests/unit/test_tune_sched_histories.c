@@ -466,7 +466,7 @@ is_explored(const struct sched_mutation *m, double from, double to)
 	       fabs(to - from * 0.8) <= (m->whole ? 0.5 : 1e-9);
 }
 
-/* Who exploits is in the lowest quantile of those that were ranked, whom it takes from in the highest. */
+/* Who exploits is in the lowest quantile of those that were ranked and live, whom it takes from in the highest. */
 static void
 check_exploit(const double *scores, const bool *ranked, unsigned n_trials, uint32_t trial, uint32_t donor,
               double quantile)
@@ -504,7 +504,7 @@ test_pbt_over_random_histories(void **state)
 		const unsigned n_trials = 1 + draw(MAX_TRIALS);
 		double values[MAX_TRIALS][N_VALUES], times[MAX_TRIALS] = {0}, changed[MAX_TRIALS] = {0};
 		double scores[MAX_TRIALS];
-		bool ranked[MAX_TRIALS] = {false};
+		bool ranked[MAX_TRIALS] = {false}, over[MAX_TRIALS] = {false};
 		struct pawl_error err = {0};
 		struct sched *s = NULL;
 
@@ -519,6 +519,14 @@ test_pbt_over_random_histories(void **state)
 			const double metric = draw_metric();
 			struct sched_decision what;
 			const bool is_due = ++times[i] >= opts.burn_in && times[i] - changed[i] >= opts.interval;
+			if (over[i])
+				continue;
+			if (draw(60) == 0) {
+				sched_end(s, i);
+				over[i] = true;
+				ranked[i] = false;
+				continue;
+			}
 			what = report(s, i, times[i], metric);
 			if (!is_due) {
 				assert_int_equal(what.verdict, SCHED_CONTINUE);
