@@ -66,8 +66,8 @@ run() {
 	$as_root env DEBIAN_FRONTEND=noninteractive "$@" </dev/null >"$log" 2>&1 || { tail -n 20 "$log" >&2; return 1; }
 }
 echo "installing system packages: $wanted"
-run apt-get update -q || echo "install-deps.sh: the package lists could not be refreshed; going on with the old ones" >&2
+run apt-get -o DPkg::Lock::Timeout=600 update -q || echo "install-deps.sh: the package lists could not be refreshed; going on with the old ones" >&2
 # The lists may be new: on a bare machine the runtime's name was not known before.
 wanted=$(missing "$@")
 # shellcheck disable=SC2086
-run apt-get install -q -y --no-install-recommends $wanted
+run apt-get -o DPkg::Lock::Timeout=600 install -q -y --no-install-recommends $wanted

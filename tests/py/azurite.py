@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 import pytest
 from s3_fake import Answer, Fake
-from s3_servers import ROOT, SERVERS, free_port, stop, wait_for
+from s3_servers import ROOT, SERVERS, free_port, installing, stop, wait_for
 
 AZURITE = "azurite@3.35.0"
 ACCOUNT = "pawltest"
@@ -38,7 +38,8 @@ def azurite_program() -> list[str]:
     folder = SERVERS / "azurite"
     script = folder / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
     if not shutil.which("node") or not (script.exists() or shutil.which("npm")):
-        subprocess.run([str(ROOT / "tools" / "install-deps.sh"), "azurite"], check=True, capture_output=True)
+        with installing("azurite"):
+            subprocess.run([str(ROOT / "tools" / "install-deps.sh"), "azurite"], check=True, capture_output=True)
     if not script.exists():
         part = pathlib.Path(f"{folder}.{os.getpid()}.part")
         part.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ def composer_python() -> pathlib.Path:
     if not (folder / "done").exists():
         SERVERS.mkdir(parents=True, exist_ok=True)
         part = pathlib.Path(tempfile.mkdtemp(prefix=f"{NAME}.", dir=SERVERS))
-        subprocess.run([sys.executable, "-m", "venv", str(part)], check=True, capture_output=True, timeout=300)
+        subprocess.run([sys.executable, "-m", "venv", str(part)], check=True, capture_output=True, timeout=900)
         theirs = next((part / "lib").glob("python3.*")) / "site-packages"
         (theirs / "torch_of_the_tests.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
         pip = [str(part / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]

@@ -40,7 +40,7 @@ def python_of(name: str) -> pathlib.Path:
         if stamp.exists() and stamp.read_text() == wanted:
             return program
         shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True, timeout=300)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True, timeout=900)
         ours = sysconfig.get_path("purelib")
         theirs = subprocess.run(
             [str(program), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],

@@ -9,6 +9,7 @@ had is skipped, saying why.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import re
@@ -113,21 +114,32 @@ def stop(process: subprocess.Popen[bytes], seconds: float = 8) -> None:
 # ------------------------------------------------------------------------ moto
 
 
-def moto_python() -> pathlib.Path:
-    program = SERVERS / "moto" / "bin" / "python"
-    if (SERVERS / "moto" / "bin" / "moto_server").exists():
-        return program
+@contextlib.contextmanager
+def installing(name: str) -> Iterator[None]:
+    """Two processes that want the same at once install it once."""
     SERVERS.mkdir(parents=True, exist_ok=True)
+    with (SERVERS / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def moto_python() -> pathlib.Path:
     part = SERVERS / "moto"
+    with installing("moto"):
+        if not (part / "bin" / "moto_server").exists():
+            install_moto(part)
+    return part / "bin" / "python"
+
+
+def install_moto(part: pathlib.Path) -> None:
     shutil.rmtree(part, ignore_errors=True)
     try:
-        subprocess.run([sys.executable, "-m", "venv", str(part)], check=True, capture_output=True, timeout=120)
+        subprocess.run([sys.executable, "-m", "venv", str(part)], check=True, capture_output=True, timeout=900)
         pip = [str(part / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", "--no-input", *MOTO]
-        subprocess.run(pip, check=True, capture_output=True, timeout=300)
+        subprocess.run(pip, check=True, capture_output=True, timeout=1200)
     except (subprocess.SubprocessError, OSError) as why:
         shutil.rmtree(part, ignore_errors=True)
         pytest.skip(f"moto cannot be installed: {why}")
-    return program
 
 
 @contextlib.contextmanager
@@ -194,7 +206,9 @@ def need_ceph() -> None:
         return
     if os.environ.get("PAWL_TEST_RGW") == "0" or not shutil.which("apt-get"):
         pytest.skip("Ceph is not installed: tools/install-deps.sh rgw")
-    done = subprocess.run([str(ROOT / "tools" / "install-deps.sh"), "rgw"], capture_output=True, text=True, check=False)
+    with installing("rgw"):
+        install = [str(ROOT / "tools" / "install-deps.sh"), "rgw"]
+        done = subprocess.run(install, capture_output=True, text=True, check=False)
     if done.returncode != 0 or not all(shutil.which(name) for name in programs):
         pytest.skip(f"Ceph cannot be installed: {done.stderr[-300:]}")
 

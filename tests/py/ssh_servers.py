@@ -49,7 +49,7 @@ def need_ssh() -> None:
 
 
 def run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr[-500:]}"
     return done.stdout
 

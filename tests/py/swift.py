@@ -96,7 +96,7 @@ class Swift:
         device = f"r1z1-127.0.0.1:{self.ports[kind]}/d1"
         for words in (["create", "2", "1", "0"], ["add", device, "1"], ["rebalance"]):
             command = ["swift-ring-builder", builder, *words]
-            done = subprocess.run(command, cwd=self.dir, capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(command, cwd=self.dir, capture_output=True, text=True, timeout=600, check=False)
             assert done.returncode == 0, done.stdout + done.stderr
 
     def begin(self, *command: str) -> None:
