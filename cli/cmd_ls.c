@@ -209,8 +209,23 @@ print_table(struct cli *cli, const struct rows *rows, const struct names *metric
 }
 
 static void
+saving_json(struct jsonout *j, const struct pawl_saving *saving)
+{
+	jsonout_begin_object(j, "saving");
+	jsonout_uint(j, "id", saving->id);
+	jsonout_text(j, "name", saving->name);
+	jsonout_int(j, "step", saving->step);
+	jsonout_real(j, "unix_seconds", saving->unix_seconds);
+	jsonout_uint(j, "plain_bytes", saving->plain_bytes);
+	jsonout_uint(j, "done_bytes", saving->done_bytes);
+	jsonout_uint(j, "written_bytes", saving->written_bytes);
+	jsonout_end(j);
+}
+
+static void
 print_json(struct cli *cli, struct pawl *run, const struct rows *rows)
 {
+	struct pawl_saving saving = PAWL_SAVING_INIT;
 	struct jsonout j;
 
 	jsonout_init(&j, stdout);
@@ -223,6 +238,8 @@ print_json(struct cli *cli, struct pawl *run, const struct rows *rows)
 	for (size_t i = 0; i < rows->n; i++)
 		info_json(&j, NULL, rows->items[i]);
 	jsonout_end(&j);
+	if (pawl_saving(run, &saving, NULL) == 0)
+		saving_json(&j, &saving);
 	jsonout_end(&j);
 }
 
@@ -230,9 +247,16 @@ print_json(struct cli *cli, struct pawl *run, const struct rows *rows)
 static void
 remark(struct cli *cli, struct pawl *run, const struct rows *rows, const struct ls_args *args)
 {
+	struct pawl_saving saving = PAWL_SAVING_INIT;
 	size_t n = 0;
 	double bytes = 0;
 
+	if (pawl_saving(run, &saving, NULL) == 0)
+		cli_note(cli, "%s is being saved: %.0f%% of %s compressed, %s written",
+		         text_clean(&cli->keep, saving.name),
+		         100.0 * (double)saving.done_bytes / (double)(saving.plain_bytes ? saving.plain_bytes : 1),
+		         human_bytes(&cli->keep, (double)saving.plain_bytes),
+		         human_bytes(&cli->keep, (double)saving.written_bytes));
 	for (size_t i = 0; i < rows->n; i++) {
 		n += (rows->items[i]->marks & PAWL_MARK_BAD) == 0;
 		bytes += (double)rows->items[i]->new_bytes;
@@ -295,7 +319,8 @@ const struct command cmd_ls = {
 		"checkpoint added to the disk: packs that did not change are shared with the one before. "
 		"'blocked' is how long the training waited for the save. 'state' is saved, nonfinite "
 		"(it holds NaN or Inf) or bad. 'marks' says which one is the latest and the best, which ones are "
-		"pinned, and which ones are held by a reader right now. 'mirrors', of runs that have any, says how many "
+		"pinned, and which ones are held by a reader right now. A compressed save that goes on is told of with how far "
+		"it is, as its writer says once a second. 'mirrors', of runs that have any, says how many "
 		"of them have the checkpoint.\n\n"
 		"On a terminal the least important columns give way when it is narrow; elsewhere all are printed.",
 	.operands = operands,

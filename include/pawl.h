@@ -639,6 +639,22 @@ PAWL_API size_t pawl_list_count(const struct pawl_list *);
 PAWL_API const struct pawl_info *pawl_list_get(const struct pawl_list *, size_t i);
 PAWL_API void pawl_list_free(struct pawl_list *);
 
+/* A save that goes on, of a run whose checkpoints are compressed: how far it was when its writer last said so. */
+struct pawl_saving {
+	size_t size;
+	uint64_t id;
+	int64_t step;
+	char name[256];         /* of the checkpoint that it is to be, cut if it is longer */
+	double unix_seconds;    /* when that was so */
+	uint64_t plain_bytes;   /* of the state */
+	uint64_t done_bytes;    /* of them: compressed */
+	uint64_t written_bytes; /* compressed ones, in the store */
+};
+#define PAWL_SAVING_INIT {.size = sizeof(struct pawl_saving)}
+/* Who writes says it once a second, in the run's events. PAWL_ENOTFOUND: nobody says that a save goes on. ret: as
+ * PAWL_SAVING_INIT made it. */
+PAWL_API int pawl_saving(struct pawl *, struct pawl_saving *ret, struct pawl_error *);
+
 /* Finds the id for a selector: "latest", "best", "good" (the newest not flagged for NaN or Inf), "7" or "id:7",
  * "step:400", a folder name. PAWL_ENOTFOUND if there is none. */
 PAWL_API int pawl_find(struct pawl *, const char *selector, uint64_t *ret_id, struct pawl_error *);

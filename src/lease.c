@@ -279,6 +279,14 @@ lease_is_another(struct store *store, const char *token)
 }
 
 int
+lease_is_held(struct store *store, int64_t timeout_ms)
+{
+	struct lease_text now = {0};
+
+	return read_lease(store, &now, NULL) == 0 && !is_abandoned(&now, timeout_ms);
+}
+
+int
 lease_look(struct store *store, const char *token, int64_t timeout_ms, struct pawl_error *err)
 {
 	struct lease_text now = {0};

@@ -25,6 +25,8 @@ const char *lease_token(const struct lease *lease);
 int lease_is(struct store *store, const char *token);
 /* 1 if there is a lease, and it has another token. */
 int lease_is_another(struct store *store, const char *token);
+/* 1 if somebody holds it who is not known to be gone. */
+int lease_is_held(struct store *store, int64_t timeout_ms);
 /* Looks at a lease that another process holds: 0 while it has that token and its holder is not known to be gone, else
  * PAWL_ECONFLICT saying what has become of it. */
 int lease_look(struct store *store, const char *token, int64_t timeout_ms, struct pawl_error *err);

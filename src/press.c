@@ -88,6 +88,7 @@ write_chunk(struct press *p, const struct chunk *c, uint64_t at, size_t n, struc
 	pthread_mutex_unlock(&p->pack->lock);
 	TRY(write_bytes(s, file, at, c->ptr, n, err));
 	atomic_fetch_add(&s->written_bytes, c->used);
+	save_note_progress(s, 0);
 	return 0;
 }
 
@@ -207,6 +208,8 @@ press_unit(struct press *p, const struct save_unit *u, struct pawl_error *err)
 		p->next++;
 	}
 	pthread_mutex_unlock(&p->lock);
+	if (rc == 0)
+		save_note_progress(p->pack->save, u->nbytes);
 	return rc;
 }
 

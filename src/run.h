@@ -123,6 +123,8 @@ int run_take_pending(struct pawl *run, struct pawl_error *err);
 /* Adds one line to what is told of the run (events.jsonl; in buckets objects of their own); failures are ignored. events.c.
  * `fields`: JSON members without braces. */
 void run_event(struct pawl *run, const char *what, const char *fields);
+/* The last of what is in the events, whole lines; empty if there are none. events.c. */
+int run_last_events(struct pawl *run, struct buf *ret, struct pawl_error *err);
 /* The same for what goes wrong and stops nothing: "warning", with code and error. */
 void run_warn(struct pawl *run, const struct pawl_error *why);
 /* Makes it durable that an id has been given out, before the newest checkpoint is removed. Within run_edit. */

@@ -312,6 +312,8 @@ fill_stats(struct save *s)
 	pthread_mutex_unlock(&s->ticket->lock);
 }
 
+#define TELL_NS 1000000000 /* between words on how far compressing is */
+
 static void
 tell(struct save *s, const char *what, const struct pawl_error *err)
 {
@@ -333,6 +335,26 @@ tell(struct save *s, const char *what, const struct pawl_error *err)
 		json_put_string(&fields, err->message, strlen(err->message));
 	}
 	run_event(s->run, what, buf_str(&fields));
+}
+
+void
+save_note_progress(struct save *s, uint64_t nbytes)
+{
+	const uint64_t done = atomic_fetch_add(&s->pressed_bytes, nbytes) + nbytes;
+	const int64_t now = clock_mono_ns();
+	int_fast64_t due = atomic_load(&s->tell_ns);
+	PAWL_CLEAN(buf_clear) struct buf fields = {0};
+
+	if (now < (due ? due : s->begin_ns + TELL_NS) ||
+	    !atomic_compare_exchange_strong(&s->tell_ns, &due, now + TELL_NS))
+		return;
+	buf_printf(&fields,
+	           "\"id\":%llu,\"name\":\"%s\",\"step\":%lld,\"plain_bytes\":%llu,\"done_bytes\":%llu,"
+	           "\"written_bytes\":%llu",
+	           (unsigned long long)s->id, s->name, (long long)s->step, (unsigned long long)s->plain_nbytes,
+	           (unsigned long long)done, (unsigned long long)atomic_load(&s->written_bytes));
+	if (!fields.failed)
+		run_event(s->run, "saving", buf_str(&fields));
 }
 
 /* Everything up to the commit; a failure leaves nothing behind (P4). */

@@ -113,6 +113,8 @@ struct save {
 	struct arena_region fill_region; /* host copies of tensors the processor cannot read (ring, direct) */
 	struct group writing;
 	atomic_uint_fast64_t minor_faults, written_bytes, reused_bytes;
+	atomic_uint_fast64_t pressed_bytes; /* of the state: compressed so far */
+	atomic_int_fast64_t tell_ns;        /* not before: the next word of that */
 	atomic_uint_fast64_t coded_bytes, coded_ns; /* by the codec, of its threads' time; where compression goes by a rule */
 	atomic_size_t not_finite; /* index of such a tensor, or SIZE_MAX */
 	bool value_not_finite;    /* a float of the tree is NaN or infinite (option nonfinite) */
@@ -158,6 +160,9 @@ save_offers_late(const struct save *s)
 {
 	return s->deferred || (s->codec && s->mode == PAWL_MODE_SNAPSHOT);
 }
+
+/* save.c: so many bytes of the state more have been compressed, or something was written. Tells of it once a second. */
+void save_note_progress(struct save *s, uint64_t nbytes);
 
 /* write.c: hands a staged unit to the I/O threads, or parks it while its pack equals the one before. */
 void write_offer(struct save_unit *u);

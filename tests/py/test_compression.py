@@ -8,9 +8,11 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -70,6 +72,47 @@ def test_E11_ls_show_and_events_tell_the_ratio(tmp_path: pathlib.Path) -> None:
     ]
     with pawl.CheckpointManager(tmp_path / "run", read_only=True) as m:
         assert m.checkpoints()[0].plain_bytes == rows[0]["plain_bytes"]
+
+
+SLOW = """
+import sys
+import numpy as np
+import pawl
+
+manager = pawl.CheckpointManager(sys.argv[1], compression="zst", bandwidth=2_000_000)
+manager.save(7, {"w": np.random.default_rng(1).standard_normal(10_000_000)}, wait=True)
+"""
+
+
+def check_progress(root: pathlib.Path | str, watch: Callable[[], bool]) -> dict[str, Any]:
+    """What ls says of a save that stands still in the midst of it; of one whose writer was killed it says nothing."""
+    make(root, 1)
+    assert "saving" not in cli.run_json("ls", root)
+    with subprocess.Popen([sys.executable, "-c", SLOW, str(root)]) as writer:
+        try:
+            while not watch():
+                assert writer.poll() is None, "the save was over before it told of itself"
+                time.sleep(0.02)
+            writer.send_signal(signal.SIGSTOP)
+            row: dict[str, Any] = cli.run_json("ls", root)["saving"]
+            assert row["id"] == 2 and row["step"] == 7 and row["plain_bytes"] >= 80_000_000
+            assert 0 < row["done_bytes"] <= row["plain_bytes"] and row["written_bytes"] < row["plain_bytes"]
+            said = cli.run("ls", root).stderr
+            assert f"{row['name']} is being saved: " in said and "% of 76.3 MiB compressed" in said, said
+        finally:
+            writer.kill()
+    assert "saving" not in cli.run_json("ls", root)
+    assert "is being saved" not in cli.run("ls", root).stderr
+    make(root, 2)
+    assert "saving" not in cli.run_json("ls", root)
+    return row
+
+
+def test_E11_ls_and_events_tell_how_far_a_save_is(tmp_path: pathlib.Path) -> None:
+    events = tmp_path / "run" / "events.jsonl"
+    row = check_progress(tmp_path / "run", lambda: '"saving"' in events.read_text())
+    told = [json.loads(line) for line in events.read_text().splitlines()]
+    assert any(event["what"] == "saving" and event["unix_seconds"] == row["unix_seconds"] for event in told)
 
 
 def test_E11_every_command_works_on_compressed_packs(tmp_path: pathlib.Path) -> None:
@@ -173,6 +216,8 @@ def test_E11_a_run_in_a_bucket(server: Server, monkeypatch: pytest.MonkeyPatch, 
     cli.run("verify", root)
     cli.run("sync", root, tmp_path / "here")
     check(tmp_path / "here", 1)
+    slow = f"{server.url}/slow"
+    check_progress(slow, lambda: "saving" in cli.run_json("ls", slow))
 
 
 def test_E11_auto_compresses_what_goes_into_a_slow_bucket(

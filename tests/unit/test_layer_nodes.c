@@ -260,7 +260,7 @@ test_R159_packs_of_every_codec_go_to_nodes(void **state)
 	unsigned n = 0;
 
 	assert_int_equal(pack_find_codec("wrong", &codec, &err), PAWL_EUSAGE);
-	char *names = strstr(err.message, "expected "), *end = strstr(err.message, " or none");
+	char *names = strstr(err.message, "expected "), *end = strstr(err.message, ", none or, of a run, auto");
 	assert_true(names != NULL && end != NULL);
 	*end = '\0';
 	for (char *save = NULL, *name = strtok_r(names + strlen("expected "), ", ", &save); name != NULL;

@@ -539,6 +539,7 @@ stop_rank(const char *root, int rank)
 	for (int r = 0; r < WORLD; r++)
 		if (r != rank)
 			wait_until(&board->here[r], 2);
+	wait_until(&board->held[rank], 2);
 	atomic_store(&board->go, 2); /* it may begin, but it is stopped somewhere on its way */
 	usleep(1000);
 	kill(pids[rank], SIGSTOP);
