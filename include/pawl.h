@@ -639,7 +639,8 @@ PAWL_API size_t pawl_list_count(const struct pawl_list *);
 PAWL_API const struct pawl_info *pawl_list_get(const struct pawl_list *, size_t i);
 PAWL_API void pawl_list_free(struct pawl_list *);
 
-/* A save that goes on, of a run whose checkpoints are compressed: how far it was when its writer last said so. */
+/* A save that goes on, of a run whose checkpoints are compressed: how far it was when its writer last said so; of many
+ * ranks rank 0, of its own part. */
 struct pawl_saving {
 	size_t size;
 	uint64_t id;

@@ -28,13 +28,19 @@ parse_number(const char **at, uint32_t *ret)
 
 static const char *const codecs[] = {"zst", "gz", "lz4", "xz", "bz2", "lzma", "planes"};
 
+const char *
+pack_codec_name(size_t i)
+{
+	return i < sizeof(codecs) / sizeof(*codecs) ? codecs[i] : NULL;
+}
+
 const struct codec *
 pack_codec(const char *name)
 {
 	const struct codec *codec = codec_of_name(name);
 
-	for (size_t i = 0; codec && i < sizeof(codecs) / sizeof(*codecs); i++)
-		if (strcmp(codec_name(codec), codecs[i]) == 0)
+	for (size_t i = 0; codec && pack_codec_name(i); i++)
+		if (strcmp(codec_name(codec), pack_codec_name(i)) == 0)
 			return codec;
 	return NULL;
 }
@@ -50,10 +56,14 @@ pack_find_codec(const char *name, const struct codec **ret, struct pawl_error *e
 		if (*ret)
 			return 0;
 	}
-	return err_set(
-		err, PAWL_EUSAGE,
-		"compression: expected zst, gz, lz4, xz, bz2, lzma, planes, none or, of a run, auto, found '%.40s'",
-		name);
+	char known[80] = "";
+
+	for (size_t i = 0; pack_codec_name(i); i++) {
+		const size_t used = strlen(known);
+
+		snprintf(known + used, sizeof(known) - used, "%s, ", pack_codec_name(i));
+	}
+	return err_set(err, PAWL_EUSAGE, "compression: expected %snone or, of a run, auto, found '%.40s'", known, name);
 }
 
 int

@@ -16,7 +16,9 @@
 
 /* The codec of a compressed pack, by its name ("rank00003-00012.safetensors.zst"); NULL = it is not compressed. */
 const struct codec *pack_codec(const char *name);
-/* By the name of a codec that packs may have ("zst", "gz", "lz4", "xz", "bz2", "lzma", "planes"); PAWL_EUSAGE names them. */
+/* What compression may be, one by one; NULL beyond the last. */
+const char *pack_codec_name(size_t i);
+/* By one of these names; PAWL_EUSAGE names them all. */
 int pack_find_codec(const char *name, const struct codec **ret, struct pawl_error *err);
 /* The options of compression: NULL, "" and "none" are none of it, *ret NULL. PAWL_EUSAGE. */
 int pack_check_compression(const char *name, int level, const struct codec **ret, struct pawl_error *err);

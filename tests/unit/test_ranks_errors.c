@@ -804,12 +804,14 @@ test_P9_an_empty_run_is_told_to_all(void **state)
 	expect_no_restore(PAWL_ENOTFOUND, "has no checkpoint", "");
 }
 
+/* What the bad rank does, when all have opened the run. */
+typedef int bad_fn(const struct act *act, struct pawl *run);
+
+/* The others restore as they should. */
 static int
-die_in_restore(const struct rank_job *job)
+restore_but(const struct rank_job *job, bad_fn *bad)
 {
 	const struct act *act = job->arg;
-	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
-	struct pawl_restore *r = NULL;
 	struct pawl *run = NULL;
 
 	if (act->bad_rank != job->rank)
@@ -817,9 +819,25 @@ die_in_restore(const struct rank_job *job)
 	if (open_run(job, NULL, &run) < 0)
 		return 1;
 	wait_for_all(job);
+	return bad(act, run);
+}
+
+static int
+die(const struct act *act, struct pawl *run)
+{
+	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
+	struct pawl_restore *r = NULL;
+
+	(void)act;
 	if (pawl_restore_open(run, &opts, &r, NULL) == 0)
 		raise(SIGKILL);
 	return 1;
+}
+
+static int
+die_in_restore(const struct rank_job *job)
+{
+	return restore_but(job, die);
 }
 
 static void
@@ -845,24 +863,23 @@ test_P16_a_rank_that_dies_while_all_restore_is_named(void **state)
 /* ---- restores that a rank gives up */
 
 static int
-give_up_restore(const struct rank_job *job)
+give_up(const struct act *act, struct pawl *run)
 {
-	const struct act *act = job->arg;
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
 	struct pawl_restore *r = NULL;
-	struct pawl *run = NULL;
 
-	if (act->bad_rank != job->rank)
-		return restore(job);
-	if (open_run(job, NULL, &run) < 0)
-		return 1;
-	wait_for_all(job);
 	opts.rank_values = act->nth ? 77 : 0;
 	if (pawl_restore_open(run, &opts, &r, NULL) == 0 && act->reason)
 		pawl_restore_failed(r, PAWL_EMISMATCH, act->reason);
 	pawl_restore_close(r);
 	pawl_close(run, NULL);
 	return 0;
+}
+
+static int
+give_up_restore(const struct rank_job *job)
+{
+	return restore_but(job, give_up);
 }
 
 /* The others hear at once, and in its own words, why there is no restore. */

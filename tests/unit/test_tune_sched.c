@@ -12,30 +12,12 @@
 
 #include <cmocka.h>
 
-#include "sched.h"
-
-static struct sched *
-make(struct sched_opts opts, unsigned n_trials)
-{
-	struct pawl_error err = {0};
-	struct sched *s = NULL;
-
-	if (sched_new(&opts, &s, &err) < 0)
-		fail_msg("%s", err.message);
-	for (unsigned i = 0; i < n_trials; i++)
-		assert_int_equal(sched_add(s, i, NULL, &err), 0);
-	return s;
-}
+#include "../helpers/sched_bed.h"
 
 static enum sched_verdict
 report(struct sched *s, uint32_t trial, double time, double metric)
 {
-	struct sched_decision what;
-	struct pawl_error err = {0};
-
-	if (sched_report(s, trial, time, metric, &what, &err) < 0)
-		fail_msg("%s", err.message);
-	return what.verdict;
+	return decide(s, trial, time, metric).verdict;
 }
 
 static void

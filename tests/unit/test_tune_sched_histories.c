@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "sched.h"
+#include "../helpers/sched_bed.h"
 
 #define N_HISTORIES 300u
 #define MAX_TRIALS 40u
@@ -39,30 +39,6 @@ draw_metric(void)
 	const uint32_t what = draw(50);
 
 	return what == 0 ? NAN : what == 1 ? (double)INFINITY : (double)draw(20) - 10; /* ties are frequent */
-}
-
-static struct sched *
-make(const struct sched_opts *opts, unsigned n_trials)
-{
-	struct pawl_error err = {0};
-	struct sched *s = NULL;
-
-	if (sched_new(opts, &s, &err) < 0)
-		fail_msg("%s", err.message);
-	for (unsigned i = 0; i < n_trials; i++)
-		assert_int_equal(sched_add(s, i, NULL, &err), 0);
-	return s;
-}
-
-static struct sched_decision
-report(struct sched *s, uint32_t trial, double time, double metric)
-{
-	struct sched_decision what;
-	struct pawl_error err = {0};
-
-	if (sched_report(s, trial, time, metric, &what, &err) < 0)
-		fail_msg("%s", err.message);
-	return what;
 }
 
 static enum sched_verdict
@@ -99,7 +75,7 @@ test_hyperband_has_the_table_of_its_paper(void **state)
 		{{5}, {81}, 1},
 	};
 	const struct sched_opts opts = {.kind = SCHED_HYPERBAND, .maximize = true};
-	struct sched *s = make(&opts, 143);
+	struct sched *s = make(opts, 143);
 	unsigned first = 0;
 
 	(void)state;
@@ -109,9 +85,9 @@ test_hyperband_has_the_table_of_its_paper(void **state)
 			for (unsigned i = n - left; i < n; i++) {
 				const bool is_last = i == n - 1, ends = rung + 1 == table[b].n_rungs;
 				if (table[b].r[rung] > 1) /* just before the rung nobody is held up */
-					assert_int_equal(report(s, first + i, table[b].r[rung] - 0.5, i).verdict,
+					assert_int_equal(decide(s, first + i, table[b].r[rung] - 0.5, i).verdict,
 					                 SCHED_CONTINUE);
-				assert_int_equal(report(s, first + i, table[b].r[rung], i).verdict,
+				assert_int_equal(decide(s, first + i, table[b].r[rung], i).verdict,
 				                 ends      ? SCHED_STOP
 				                 : is_last ? SCHED_CONTINUE
 				                           : SCHED_PAUSE);
@@ -137,17 +113,17 @@ test_successive_halving_has_the_figure_of_its_paper(void **state)
 		                                .grace = pow(3, bracket),
 		                                .max_time = 9,
 		                                .reduction = 3};
-		struct sched *s = make(&opts, 9);
+		struct sched *s = make(opts, 9);
 		double time = opts.grace;
 		sched_close(s);
 		for (unsigned n = 9; time < 9; n /= 3, time *= 3) {
 			for (unsigned i = 9 - n; i < 9; i++)
-				report(s, i, time, i);
+				decide(s, i, time, i);
 			for (unsigned i = 0; i < 9; i++)
 				assert_int_equal(paused(s, i), i >= 9 - n / 3 ? SCHED_CONTINUE : SCHED_STOP);
 		}
 		for (unsigned i = 0; i < 9; i++)
-			assert_int_equal(report(s, i, 9, i).verdict, SCHED_STOP);
+			assert_int_equal(decide(s, i, 9, i).verdict, SCHED_STOP);
 		sched_free(s);
 	}
 }
@@ -162,7 +138,7 @@ struct run {
 static void
 play_rungs(const struct sched_opts *opts, unsigned n_trials)
 {
-	struct sched *s = make(opts, n_trials);
+	struct sched *s = make(*opts, n_trials);
 	struct run runs[MAX_TRIALS] = {0};
 	unsigned n_over = 0, idle = 0;
 
@@ -201,7 +177,7 @@ play_rungs(const struct sched_opts *opts, unsigned n_trials)
 		}
 		runs[i].time++;
 		runs[i].waits = false;
-		verdict = report(s, i, runs[i].time, opts->maximize ? runs[i].metric : -runs[i].metric).verdict;
+		verdict = decide(s, i, runs[i].time, opts->maximize ? runs[i].metric : -runs[i].metric).verdict;
 		assert_true(runs[i].time <= opts->max_time);
 		runs[i].waits = verdict == SCHED_PAUSE;
 		if (verdict == SCHED_STOP) {
@@ -210,7 +186,7 @@ play_rungs(const struct sched_opts *opts, unsigned n_trials)
 		}
 		assert_true(runs[i].time < opts->max_time || verdict == SCHED_STOP);
 		if (draw(10) == 0 && runs[i].time > 1) /* from an older checkpoint: it is known, and changes nothing */
-			assert_true(report(s, i, runs[i].time - 1, 1e9).verdict ==
+			assert_true(decide(s, i, runs[i].time - 1, 1e9).verdict ==
 			            (verdict == SCHED_STOP ? SCHED_STOP : SCHED_CONTINUE));
 	}
 	sched_free(s);
@@ -274,7 +250,7 @@ test_asha_is_its_naive_form_over_random_histories(void **state)
 		                                .max_time = 4 + draw(MAX_TIME),
 		                                .reduction = 2 + draw(3)};
 		const unsigned n_trials = 1 + draw(MAX_TRIALS);
-		struct sched *s = make(&opts, n_trials);
+		struct sched *s = make(opts, n_trials);
 		struct naive_rung rungs[16] = {0};
 		double times[MAX_TRIALS] = {0};
 		bool over[MAX_TRIALS] = {false};
@@ -301,7 +277,7 @@ test_asha_is_its_naive_form_over_random_histories(void **state)
 				break;
 			}
 			stops |= times[i] >= opts.max_time;
-			assert_int_equal(report(s, i, times[i], metric).verdict, stops ? SCHED_STOP : SCHED_CONTINUE);
+			assert_int_equal(decide(s, i, times[i], metric).verdict, stops ? SCHED_STOP : SCHED_CONTINUE);
 			over[i] |= stops;
 		}
 		sched_free(s);
@@ -328,12 +304,12 @@ test_the_median_rule_by_hand(void **state)
 	(void)state;
 	for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
 		const struct sched_opts opts = {.kind = SCHED_MEDIAN, .maximize = true, .grace = 3, .hard_stop = true};
-		struct sched *s = make(&opts, 4);
+		struct sched *s = make(opts, 4);
 		for (unsigned i = 0; i < 3; i++)
 			for (unsigned t = 1; t <= 3; t++)
-				report(s, i, t, others[i][t - 1]);
+				decide(s, i, t, others[i][t - 1]);
 		for (unsigned t = 1; t <= 3; t++)
-			assert_int_equal(report(s, 3, t, rows[r].metrics[t - 1]).verdict,
+			assert_int_equal(decide(s, 3, t, rows[r].metrics[t - 1]).verdict,
 			                 t < 3 ? SCHED_CONTINUE : rows[r].verdict);
 		sched_free(s);
 	}
@@ -351,7 +327,7 @@ test_the_median_rule_is_its_naive_form_over_random_histories(void **state)
 		                                .min_samples = 1 + draw(4),
 		                                .hard_stop = true};
 		const unsigned n_trials = 1 + draw(12);
-		struct sched *s = make(&opts, n_trials);
+		struct sched *s = make(opts, n_trials);
 		double metrics[12][MAX_TIME];
 		unsigned n[12] = {0};
 		bool over[12] = {false};
@@ -378,7 +354,7 @@ test_the_median_rule_is_its_naive_form_over_random_histories(void **state)
 			}
 			stops = over[i] || (n[i] >= opts.grace && n_means >= opts.min_samples &&
 			                    best < naive_quantile(means, n_means, 0.5) - 1e-12);
-			assert_int_equal(report(s, i, n[i], metric).verdict, stops ? SCHED_STOP : SCHED_CONTINUE);
+			assert_int_equal(decide(s, i, n[i], metric).verdict, stops ? SCHED_STOP : SCHED_CONTINUE);
 			over[i] |= stops;
 		}
 		sched_free(s);
@@ -429,7 +405,7 @@ test_pbt_solves_the_toy_of_its_paper(void **state)
 			for (unsigned i = 0; i < 2; i++) {
 				struct sched_decision what;
 				climb(theta[i], values[i]);
-				what = report(s, i, t, objective(theta[i]));
+				what = decide(s, i, t, objective(theta[i]));
 				if (what.verdict != SCHED_EXPLOIT)
 					continue;
 				assert_int_equal(what.donor, 1 - i);
@@ -527,7 +503,7 @@ test_pbt_over_random_histories(void **state)
 				ranked[i] = false;
 				continue;
 			}
-			what = report(s, i, times[i], metric);
+			what = decide(s, i, times[i], metric);
 			if (!is_due) {
 				assert_int_equal(what.verdict, SCHED_CONTINUE);
 				assert_false(what.save);
@@ -589,8 +565,8 @@ test_pbt_in_step_does_not_hang_on_who_was_quick(void **state)
 					k + 1 == n_trials || (k + 2 == n_trials && gone == (pass ? 0 : k + 1));
 				if (i == gone)
 					continue;
-				report(s, i, 1, metrics[i]);
-				assert_int_equal(report(s, i, 3, metrics[i]).verdict, SCHED_PAUSE);
+				decide(s, i, 1, metrics[i]);
+				assert_int_equal(decide(s, i, 3, metrics[i]).verdict, SCHED_PAUSE);
 				if (!is_last)
 					assert_int_equal(paused(s, i), SCHED_PAUSE);
 			}
@@ -627,14 +603,14 @@ test_a_replay_over_random_histories(void **state)
 
 		for (size_t i = 0; i < opts.n_changes; i++)
 			changes[i] = (i ? changes[i - 1] : 0) + draw(6);
-		s = make(&opts, 1);
+		s = make(opts, 1);
 		for (unsigned step = 0; step < 60; step++) {
 			struct sched_decision what;
 			size_t now = 0;
 			time += 1 + draw(3);
 			while (now < opts.n_changes && changes[now] <= time)
 				now++;
-			assert_int_equal(report(s, 0, time, NAN).verdict, now > done ? SCHED_PAUSE : SCHED_CONTINUE);
+			assert_int_equal(decide(s, 0, time, NAN).verdict, now > done ? SCHED_PAUSE : SCHED_CONTINUE);
 			sched_paused(s, 0, &what);
 			assert_int_equal(what.verdict, now > done ? SCHED_EXPLOIT : SCHED_CONTINUE);
 			if (now > done)
