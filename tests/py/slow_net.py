@@ -54,7 +54,7 @@ class Wire:
 
     def pump(self, way: Way, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while piece := source.recv(PIECE):
+            while piece := source.recv(min(PIECE, int(self.rate * 0.1) or PIECE)):  # at a rate: something every 0.1 s
                 if self.hole:
                     continue
                 if self.latency:
