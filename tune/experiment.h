@@ -94,6 +94,9 @@ int experiment_apply(struct tune_experiment *e, const json_t *entry, bool replay
 /* Shows a result to the scheduler. */
 int experiment_feed(struct tune_experiment *e, struct trial *t, const json_t *result, struct sched_decision *ret,
                     struct pawl_error *err);
+/* The values of a replay that goes on from a checkpoint before that of its last change, which is gone (it did not come
+ * over to this machine), and comes to the change again; borrowed. NULL = those that it has. from: NULL = anew. */
+json_t *experiment_rewound(const struct tune_experiment *e, const struct trial *t, const struct checkpoint *from);
 int experiment_set(char **text, const char *value, struct pawl_error *err);
 /* The last result as a line; NULL if there is none, or no memory for it. The trial's. */
 const char *experiment_result_text(struct trial *t);

@@ -7,7 +7,7 @@
  *   open  {format}            a process opened it: what ran then, does not run any more
  *   add   {t, name, config}   a trial
  *   close {}                  no further one ("search": "given")
- *   start {t, from}           an attempt, from a checkpoint or anew
+ *   start {t, from, config}   an attempt, from a checkpoint or anew; a replay that was rewound: with its values there
  *   result {t, r, c, v, ..}   a result, its checkpoint, the verdict
  *   checkpoint {t, c}         a checkpoint that came later than its result
  *   exploit {t, as}           the clone is there: the trial has new values
@@ -286,6 +286,19 @@ add_own_checkpoint(struct tune_experiment *e, struct trial *t, const char *name,
 
 /* ---- results ---- */
 
+/* More trials than places. One that could not go on from where it is does not give its place up: it would begin anew at
+ * each turn. */
+static bool
+others_wait(const struct tune_experiment *e, const struct trial *t)
+{
+	if (t->attempts > 1 && t->n_checkpoints == 0)
+		return false;
+	for (size_t i = 0; i < e->n_trials; i++)
+		if (e->trials[i].state == TUNE_PENDING || e->trials[i].state == TUNE_PAUSED)
+			return true;
+	return !e->spec.given && e->n_trials < e->spec.n_trials;
+}
+
 int
 experiment_feed(struct tune_experiment *e, struct trial *t, const json_t *result, struct sched_decision *ret,
                 struct pawl_error *err)
@@ -300,7 +313,7 @@ experiment_feed(struct tune_experiment *e, struct trial *t, const json_t *result
 	}
 	if (!jsonx_number(jsonx_at(result, e->spec.time_attr), &time))
 		return 0;
-	return sched_report(e->sched, t->number, time, metric, ret, err);
+	return sched_report(e->sched, t->number, time, metric, e->spec.takes_turns && others_wait(e, t), ret, err);
 }
 
 static void
@@ -406,20 +419,25 @@ apply_checkpoint(struct tune_experiment *e, struct trial *t, const json_t *entry
 
 /* ---- attempts ---- */
 
-/* A schedule that is replayed, from a checkpoint before that of its last change, which is gone (it did not come over to
- * this machine): with the values that it had there, and the change comes again. */
+json_t *
+experiment_rewound(const struct tune_experiment *e, const struct trial *t, const struct checkpoint *from)
+{
+	if (!e->spec.schedule || (from ? from->iteration : 0) >= t->exploited_from)
+		return NULL;
+	return from ? from->config : t->first_config;
+}
+
 static int
 rewind_replay(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
 {
 	const struct checkpoint *from = t->n_checkpoints ? &t->checkpoints[t->n_checkpoints - 1] : NULL;
+	json_t *config = experiment_rewound(e, t, from);
 
-	const uint64_t iteration = from ? from->iteration : 0;
-
-	if (!e->spec.schedule || iteration >= t->exploited_from)
+	if (!config)
 		return 0;
-	t->exploited_from = iteration;
+	t->exploited_from = from ? from->iteration : 0;
 	sched_rewind(e->sched, t->number, from ? from->at : 0);
-	return set_config(t, from ? from->config : t->first_config, err);
+	return set_config(t, config, err);
 }
 
 static int

@@ -312,8 +312,9 @@ start(struct tune_experiment *e, struct trial *t, struct tune_start *ret, struct
 		return r;
 	from = newest_there(e, t);
 	r = experiment_put(e,
-	                   jsonx_with(json_pack("{s:s, s:i}", "e", "start", "t", (int)t->number), "from",
-	                              from ? from->name : NULL),
+	                   jsonx_with(json_pack("{s:s, s:i, s:O*}", "e", "start", "t", (int)t->number, "config",
+	                                        experiment_rewound(e, t, from)),
+	                              "from", from ? from->name : NULL),
 	                   false, err);
 	if (r == 0)
 		r = trial_files_params(e->dirfd, t->name, t->config, err);
@@ -358,10 +359,8 @@ end_dropped(struct tune_experiment *e, struct pawl_error *err)
 }
 
 struct choice {
-	uint32_t *trials;
-	bool *paused;
+	struct sched_candidate *candidates;
 	size_t n, n_paused;
-	int64_t again; /* one that was interrupted goes first: the most has been paid for it */
 	int64_t furthest;
 };
 
@@ -370,47 +369,44 @@ list_candidates(const struct tune_experiment *e, struct choice *ret, struct pawl
 {
 	const bool gathers = is_gathering(e);
 
-	*ret = (struct choice){.again = -1, .furthest = -1};
-	ret->trials = calloc(e->n_trials + 1, sizeof(*ret->trials));
-	ret->paused = calloc(e->n_trials + 1, sizeof(*ret->paused));
-	if (!ret->trials || !ret->paused)
+	*ret = (struct choice){.furthest = -1};
+	ret->candidates = calloc(e->n_trials + 1, sizeof(*ret->candidates));
+	if (!ret->candidates)
 		return tune_no_memory(err);
 	for (size_t i = 0; i < e->n_trials; i++) {
 		const struct trial *t = &e->trials[i];
 		if (t->state != TUNE_PENDING && (t->state != TUNE_PAUSED || gathers))
 			continue;
-		if (t->state == TUNE_PENDING && t->attempts && ret->again < 0)
-			ret->again = (int64_t)i;
 		if (t->state == TUNE_PAUSED && (ret->furthest < 0 || t->iteration > e->trials[ret->furthest].iteration))
 			ret->furthest = (int64_t)i;
-		ret->paused[ret->n] = t->state == TUNE_PAUSED;
 		ret->n_paused += t->state == TUNE_PAUSED;
-		ret->trials[ret->n++] = t->number;
+		ret->candidates[ret->n++] = (struct sched_candidate){t->number, t->state == TUNE_PAUSED,
+		                                                     t->state == TUNE_PENDING && t->attempts > 0};
 	}
 	return 0;
 }
 
-/* The trial to start, or -1. A new one is made only when no other may run. */
+/* The trial to start, or -1. */
 static int
 choose(struct tune_experiment *e, int64_t *ret, struct pawl_error *err)
 {
+	const bool may_add = !e->spec.given && e->n_trials < e->spec.n_trials;
 	struct choice c;
-	int64_t at;
+	int64_t at = -1;
 	int r = list_candidates(e, &c, err);
 
 	*ret = -1;
-	if (r == 0 && c.again >= 0) {
-		*ret = c.again;
-	} else if (r == 0 && (at = sched_next(e->sched, c.trials, c.paused, c.n)) >= 0) {
-		*ret = c.trials[at];
-	} else if (r == 0 && !e->spec.given && e->n_trials < e->spec.n_trials) {
+	if (r == 0)
+		at = sched_next(e->sched, c.candidates, c.n, may_add);
+	if (r == 0 && at >= 0 && (size_t)at == c.n) {
 		r = add_next(e, err);
 		*ret = r < 0 ? -1 : (int64_t)e->n_trials - 1;
+	} else if (r == 0 && at >= 0) {
+		*ret = c.candidates[at].trial;
 	} else if (r == 0 && c.n_paused && e->n_running == 0 && e->closed) {
 		*ret = c.furthest; /* nobody runs whom it could wait for */
 	}
-	free(c.trials);
-	free(c.paused);
+	free(c.candidates);
 	return r;
 }
 

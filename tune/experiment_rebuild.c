@@ -32,14 +32,15 @@ write_again(void *arg, const json_t *entry, struct pawl_error *err)
 	struct mend *m = arg;
 	const char *kind = jsonx_text(entry, "e");
 	const json_t *number = json_object_get(entry, "t");
+	json_t *config;
 	JSONX_CLEAN json_t *line = NULL;
 	JSONX_TEXT char *text = NULL;
 
 	if (!kind || !json_is_integer(number) || json_integer_value(number) != m->trial->number)
 		return 0;
-	if (strcmp(kind, "add") == 0 || strcmp(kind, "exploit") == 0) {
+	if (strcmp(kind, "result") != 0 && (config = json_object_get(entry, "config"))) {
 		json_decref(m->config);
-		m->config = json_incref(json_object_get(entry, "config"));
+		m->config = json_incref(config);
 	}
 	if (strcmp(kind, "result") != 0)
 		return 0;

@@ -127,24 +127,27 @@ take(struct forker *f, int timeout_ms, char *text, size_t nbytes, int *ret_fd)
 {
 	struct pollfd one = {.fd = f->fd, .events = POLLIN};
 	int pid, status, fd;
+	bool is_answer;
 	ssize_t n;
 
 	text[0] = '\0';
+	if (ret_fd != NULL)
+		*ret_fd = -1;
 	if (f->fd < 0 || poll(&one, 1, timeout_ms) <= 0)
 		return false;
 	n = receive(f->fd, text, nbytes - 1, &fd);
-	if (ret_fd != NULL)
+	text[n > 0 ? n : 0] = '\0';
+	is_answer = n > 0 && sscanf(text, "over %d %d", &pid, &status) != 2;
+	if (is_answer && ret_fd != NULL)
 		*ret_fd = fd;
 	else if (fd >= 0)
 		(void)close(fd);
 	if (n <= 0) {
 		if (n == 0 || (errno != EINTR && errno != EAGAIN))
 			give_up(f);
-		text[0] = '\0';
 		return false;
 	}
-	text[n] = '\0';
-	if (sscanf(text, "over %d %d", &pid, &status) != 2)
+	if (is_answer)
 		return true;
 	if (!keep_end(f, (pid_t)pid, status))
 		give_up(f);

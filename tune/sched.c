@@ -251,7 +251,7 @@ sched_add(struct sched *s, uint32_t trial, const double *values, struct pawl_err
 }
 
 int
-sched_report(struct sched *s, uint32_t trial, double time, double metric, struct sched_decision *ret,
+sched_report(struct sched *s, uint32_t trial, double time, double metric, bool others_wait, struct sched_decision *ret,
              struct pawl_error *err)
 {
 	const struct sched_algorithm *algorithm = table[s->opts.kind].algorithm;
@@ -270,6 +270,7 @@ sched_report(struct sched *s, uint32_t trial, double time, double metric, struct
 	if (!(time > t->time))
 		return 0; /* it went back to an older checkpoint: this is known */
 	t->paused = t->go_on = t->exploits = false;
+	t->others_wait = others_wait;
 	t->time = time;
 	t->metric = !isfinite(metric) ? -HUGE_VAL : s->opts.maximize ? metric : -metric;
 	if (t->metric > t->best)
@@ -357,23 +358,40 @@ sched_paused(const struct sched *s, uint32_t trial, struct sched_decision *ret)
 		                               t->n_changed ? t->n_changed - 1 : 0};
 }
 
-/* Paused ones first, the furthest first: what has cost most ends soonest. */
-int64_t
-sched_next(const struct sched *s, const uint32_t *trials, const bool *paused, size_t n)
+bool
+sched_may_run(const struct sched *s, const struct sched_candidate *candidate)
 {
 	struct sched_decision what;
-	int64_t chosen = -1;
+
+	if (!candidate->paused)
+		return true;
+	sched_paused(s, candidate->trial, &what);
+	return what.verdict != SCHED_PAUSE && what.verdict != SCHED_STOP;
+}
+
+int64_t
+sched_next_furthest(const struct sched *s, const struct sched_candidate *candidates, size_t n, bool may_add)
+{
+	const struct sched_candidate *best = NULL;
 
 	for (size_t i = 0; i < n; i++) {
-		if (paused[i])
-			sched_paused(s, trials[i], &what);
-		if (paused[i] && (what.verdict == SCHED_PAUSE || what.verdict == SCHED_STOP))
-			continue;
-		if (chosen < 0 ||
-		    (paused[i] && (!paused[chosen] || s->trials[trials[i]].time > s->trials[trials[chosen]].time)))
-			chosen = (int64_t)i;
+		const struct sched_candidate *one = &candidates[i];
+		if (one->interrupted)
+			return (int64_t)i;
+		if (sched_may_run(s, one) &&
+		    (!best ||
+		     (one->paused && (!best->paused || s->trials[one->trial].time > s->trials[best->trial].time))))
+			best = one;
 	}
-	return chosen;
+	return best ? best - candidates : may_add ? (int64_t)n : -1;
+}
+
+int64_t
+sched_next(const struct sched *s, const struct sched_candidate *candidates, size_t n, bool may_add)
+{
+	const struct sched_algorithm *algorithm = table[s->opts.kind].algorithm;
+
+	return (algorithm->next ? algorithm->next : sched_next_furthest)(s, candidates, n, may_add);
 }
 
 void

@@ -78,6 +78,12 @@ struct sched_decision {
 	size_t change;         /* EXPLOIT of a replay, whose donor is the trial itself: the change that it comes to */
 };
 
+/* A trial that waits for a place: it has not begun yet, was paused, or was interrupted. */
+struct sched_candidate {
+	uint32_t trial;
+	bool paused, interrupted;
+};
+
 /* PAWL_EUSAGE names the option, what was expected and what was found. */
 int sched_new(const struct sched_opts *opts, struct sched **ret, struct pawl_error *err);
 void sched_free(struct sched *s);
@@ -85,9 +91,9 @@ void sched_free(struct sched *s);
 /* A further trial. values: of its mutations (PBT), else NULL. */
 int sched_add(struct sched *s, uint32_t trial, const double *values, struct pawl_error *err);
 /* A trial's report at `time` (iterations, seconds or what the experiment counts by). A metric that is not finite is the
- * worst of all. */
-int sched_report(struct sched *s, uint32_t trial, double time, double metric, struct sched_decision *ret,
-                 struct pawl_error *err);
+ * worst of all. others_wait: there are more trials than places; PBT then gives each its turn. */
+int sched_report(struct sched *s, uint32_t trial, double time, double metric, bool others_wait,
+                 struct sched_decision *ret, struct pawl_error *err);
 /* The trial has ended by itself, or has failed for good: nobody waits for it any more. */
 void sched_end(struct sched *s, uint32_t trial);
 /* A trial that had ended runs again. */
@@ -103,8 +109,8 @@ void sched_close(struct sched *s);
 /* What becomes of a paused trial: CONTINUE or EXPLOIT when it may go on, STOP when it was dropped, PAUSE when it still has
  * to wait. */
 void sched_paused(const struct sched *s, uint32_t trial, struct sched_decision *ret);
-/* The trial to start of `n` that may run (pending ones, and paused ones that may go on), as an index; < 0 = none now. */
-int64_t sched_next(const struct sched *s, const uint32_t *trials, const bool *paused, size_t n);
+/* The trial to start of `n` that have no place, as an index; n = a further one, if may_add; < 0 = none now. */
+int64_t sched_next(const struct sched *s, const struct sched_candidate *candidates, size_t n, bool may_add);
 
 /* Text for people: "rungs 1, 4, 16, 64; 3 trials at 4" and the like. Appends nothing beyond nbytes. */
 void sched_describe(const struct sched *s, char *text, size_t nbytes);

@@ -10,6 +10,7 @@ struct sched_trial {
 	bool go_on;          /* paused, and may run again */
 	uint32_t bracket;
 	double time, metric; /* of the last report; better is larger here, whatever the experiment says */
+	bool others_wait;    /* at the last report: for a place */
 	double best;
 	double *times, *sums; /* median: of each report, and of the metrics up to it */
 	size_t n_reports, cap_reports;
@@ -53,9 +54,16 @@ struct sched_algorithm {
 	int (*add)(struct sched *s, uint32_t trial, struct pawl_error *err);
 	int (*report)(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err);
 	void (*settle)(struct sched *s); /* trials have gone, or no more will come: who waits in vain? */
+	/* As sched_next; NULL = sched_next_furthest. */
+	int64_t (*next)(const struct sched *s, const struct sched_candidate *candidates, size_t n, bool may_add);
 };
 extern const struct sched_algorithm sched_median, sched_asha, sched_hyperband, sched_pbt, sched_replay;
 
+/* Neither dropped nor to wait for others. */
+bool sched_may_run(const struct sched *s, const struct sched_candidate *candidate);
+/* What was interrupted, then the paused one that has come furthest: what has cost most ends soonest. A further one only
+ * when no other may run. */
+int64_t sched_next_furthest(const struct sched *s, const struct sched_candidate *candidates, size_t n, bool may_add);
 /* The next number of the seed's sequence, in [0, 1). */
 double sched_draw(struct sched *s);
 int sched_rung_put(struct sched_rung *rung, double metric, struct pawl_error *err);

@@ -3,7 +3,8 @@
  * sched_pbt: population based training (Jaderberg et al., Population Based Training of Neural Networks, 2017, algorithm
  * 1 and section 4.1: truncation selection, perturbing and resampling). Every `interval` a trial is ranked by its metric
  * among all that have been ranked once and live; one of the lowest quantile goes on from the checkpoint of a random one
- * of the highest, with changed hyperparameters; one of the highest saves, because others may go on from it.
+ * of the highest, with changed hyperparameters; one of the highest saves, because others may go on from it. Where there
+ * are more trials than places they take turns, from one perturbation to the next, so that all are trained side by side.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -149,17 +150,41 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 		return 0;
 	t->perturbed = t->time;
 	t->score = t->metric;
-	if (!s->opts.synchronous) {
-		rank_alone(s, trial, ret);
-	} else {
+	if (s->opts.synchronous) {
 		t->paused = true;
 		settle(s);
 		ret->verdict = SCHED_PAUSE; /* the last one, too: others may take from it what it saves now */
 		return 0;
 	}
-	if (t->exploits)
+	rank_alone(s, trial, ret);
+	if (t->exploits) {
 		*ret = (struct sched_decision){SCHED_EXPLOIT, false, t->donor, t->values, 0};
+	} else if (t->others_wait) {
+		t->go_on = true; /* as soon as it is its turn again */
+		ret->verdict = SCHED_PAUSE;
+	}
 	return 0;
 }
 
-const struct sched_algorithm sched_pbt = {.add = add, .report = report, .settle = settle};
+/* The one whose last perturbation is the longest ago; one that has not begun has had none. */
+static int64_t
+next_turn(const struct sched *s, const struct sched_candidate *candidates, size_t n, bool may_add)
+{
+	const struct sched_candidate *best = NULL;
+
+	for (size_t i = 0; i < n; i++)
+		if (sched_may_run(s, &candidates[i]) &&
+		    (!best || s->trials[candidates[i].trial].perturbed < s->trials[best->trial].perturbed))
+			best = &candidates[i];
+	if (may_add && (!best || s->trials[best->trial].perturbed > 0))
+		return (int64_t)n;
+	return best ? best - candidates : -1;
+}
+
+static int64_t
+next(const struct sched *s, const struct sched_candidate *candidates, size_t n, bool may_add)
+{
+	return (s->opts.synchronous ? sched_next_furthest : next_turn)(s, candidates, n, may_add);
+}
+
+const struct sched_algorithm sched_pbt = {.add = add, .report = report, .settle = settle, .next = next};

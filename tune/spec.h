@@ -22,6 +22,7 @@ struct spec {
 	const json_t *space, *stop, *mutations; /* mutations: of PBT, else NULL */
 	const char *scheduler;
 	bool synchronous; /* PBT: all wait for the slowest; a replay */
+	bool takes_turns; /* PBT otherwise: who waits for a place gets one at the next perturbation */
 	const json_t *schedule; /* pbt_replay, else NULL: a list of {"at": time, "config": {..}} */
 	int64_t max_failures; /* < 0 = for ever */
 	uint32_t max_concurrent; /* 0 = no limit of its own */

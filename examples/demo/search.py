@@ -22,7 +22,7 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
         "type": "pbt",
         "time_attr": "training_iteration",
         "perturbation_interval": 5,
-        "synch": True,  # there are more trials than places
+        "synch": True,  # whoever is quick, the outcome is the same
         "hyperparam_mutations": SPACE,
     },
 }

@@ -19,14 +19,20 @@ make(struct sched_opts opts, unsigned n_trials)
 }
 
 static inline struct sched_decision
-decide(struct sched *s, uint32_t trial, double time, double metric)
+decide_in_turn(struct sched *s, uint32_t trial, double time, double metric, bool others_wait)
 {
 	struct sched_decision what;
 	struct pawl_error err = {0};
 
-	if (sched_report(s, trial, time, metric, &what, &err) < 0)
+	if (sched_report(s, trial, time, metric, others_wait, &what, &err) < 0)
 		fail_msg("%s", err.message);
 	return what;
+}
+
+static inline struct sched_decision
+decide(struct sched *s, uint32_t trial, double time, double metric)
+{
+	return decide_in_turn(s, trial, time, metric, false);
 }
 
 #endif

@@ -483,6 +483,24 @@ def test_R158_population_based_training_exploits_and_applies_the_new_values(tmp_
     assert any(row["applied"] for row in rows)
 
 
+def test_R105_R158_with_fewer_places_than_trials_population_based_training_takes_turns(tmp_path: pathlib.Path) -> None:
+    scheduler = PopulationBasedTraining(
+        time_attr="training_iteration", perturbation_interval=2, hyperparam_mutations={"rate": tune.uniform(0.0, 10.0)}
+    )
+    space = {"rate": tune.grid_search([0.0, 1.0, 2.0, 9.0]), "steps": 8}
+    analysis = run(Counter, tmp_path, config=space, scheduler=scheduler, max_concurrent_trials=1)
+    assert all(one.status == "TERMINATED" for one in analysis.trials)
+    rows = sorted((row["timestamp"], n) for n, one in enumerate(analysis.trials) for row in analysis.results_of(one))
+    turns = [n for n, _ in itertools.groupby(n for _, n in rows)]
+    assert turns[:4] == [0, 1, 2, 3], turns  # two steps each, before the first one goes on
+    assert sorted(turns[4:8]) == [0, 1, 2, 3], turns
+    loser = analysis.trials[0]
+    assert loser.config["rate"] != 0.0 and loser.last_result["loss"] < -18  # from the best, after its first turn
+    for one in analysis.trials:  # nothing is trained twice
+        assert [row["training_iteration"] for row in analysis.results_of(one)][:2] == [1, 2]
+        assert one.last_result["training_iteration"] == 8
+
+
 # ---- what is refused
 
 

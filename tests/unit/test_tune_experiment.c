@@ -115,7 +115,7 @@ test_R105_hyperband_pauses_and_ends(void **state)
 static void
 test_R105_pbt_exploits_and_ends(void **state)
 {
-	left_anywhere(*state, "pbt", pbt, 1, true, false, false);
+	left_anywhere(*state, "pbt", pbt, 1, true, true, false); /* more trials than places */
 	left_anywhere(*state, "pbts", pbt_synch, 0, false, true, true);
 }
 
@@ -159,8 +159,17 @@ test_a_replay_goes_by_its_schedule(void **state)
 	tune_experiment_close(d.e);
 }
 
+/* result.json written again from the journal begins as it was when it was put away. */
+static void
+assert_begins_the_same(const struct tune_bed *bed, const char *folder)
+{
+	bed_run("cd '%s'/%s/trial_* && head -c $(stat -c %%s ../rows) result.json | cmp -s - ../rows", bed->root,
+	        folder);
+}
+
 /* The checkpoint of a change is gone: it goes on from the one before, with the values that it had there, and the change
- * comes again. Whatever is missing, the state comes to the same. */
+ * comes again. Whatever is missing, the state comes to the same; and so do the files of the trial, which are lost
+ * later. */
 static void
 test_R130_a_replay_that_lost_checkpoints_goes_by_its_schedule(void **state)
 {
@@ -180,10 +189,18 @@ test_R130_a_replay_that_lost_checkpoints_goes_by_its_schedule(void **state)
 				         (unsigned long long)i);
 				bed_run("rm -r %s/%s", bed->root, path);
 			}
+			d = (struct bed_driver){.slots = 1,
+			                        .save_every = 1,
+			                        .stop_after = 1,
+			                        .e = bed_open(bed, replay, folder, TUNE_AUTO)};
+			bed_drive(&d);
+			tune_experiment_close(d.e);
+			bed_run("cd '%s'/%s && mv trial_*/result.json rows", bed->root, folder);
 			d = (struct bed_driver){
 				.slots = 1, .save_every = 1, .e = bed_open(bed, replay, folder, TUNE_AUTO)};
 			bed_drive(&d);
 			assert_followed_schedule(d.e);
+			assert_begins_the_same(bed, folder);
 			tune_experiment_close(d.e);
 		}
 	}

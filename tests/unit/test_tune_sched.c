@@ -217,19 +217,113 @@ test_pbt_takes_from_the_best_and_changes_values(void **state)
 	for (unsigned i = 0; i < 8; i++)
 		assert_int_equal(report(s, i, 1, i), SCHED_CONTINUE); /* no interval has passed */
 	for (unsigned i = 0; i < 8; i++) { /* each one the best so far: it saves, others may take from it */
-		assert_int_equal(sched_report(s, i, 2, i, &what, &err), 0);
+		assert_int_equal(sched_report(s, i, 2, i, false, &what, &err), 0);
 		assert_int_equal(what.verdict, SCHED_CONTINUE);
 		assert_int_equal(what.save, i > 0);
 	}
-	assert_int_equal(sched_report(s, 0, 4, 0, &what, &err), 0);
+	assert_int_equal(sched_report(s, 0, 4, 0, false, &what, &err), 0);
 	assert_int_equal(what.verdict, SCHED_EXPLOIT);
 	assert_true(what.donor == 7 || what.donor == 6);
 	assert_true(fabs(what.values[0] / value[what.donor] - 1.2) < 1e-9 ||
 	            fabs(what.values[0] / value[what.donor] - 0.8) < 1e-9);
-	sched_report(s, 7, 4, 9, &what, &err);
+	sched_report(s, 7, 4, 9, false, &what, &err);
 	assert_int_equal(what.verdict, SCHED_CONTINUE);
 	assert_true(what.save);
 	sched_free(s);
+}
+
+/* Six trials, two places: from one perturbation to the next each has had its turn, whoever has waited longest goes on.
+ */
+static void
+test_R158_pbt_gives_each_trial_its_turn(void **state)
+{
+	const struct sched_mutation m = {"n", 4, 0, 0, false, false};
+	struct sched_opts opts = {
+		.kind = SCHED_PBT, .maximize = true, .interval = 2, .mutations = &m, .n_mutations = 1};
+	struct sched *s = make(opts, 0);
+	struct sched_candidate waiting[6] = {0};
+	size_t n_waiting = 0, n_exploits = 0;
+	struct sched_decision what;
+	struct pawl_error err = {0};
+	uint32_t n_trials = 0, running[2] = {0};
+	double time[6] = {0};
+	int64_t at;
+
+	(void)state;
+	for (unsigned turn = 0; turn < 30; turn++) {
+		const unsigned place = turn % 2;
+		at = sched_next(s, waiting, n_waiting, n_trials < 6);
+		assert_true(at >= 0);
+		if ((size_t)at == n_waiting) {
+			assert_int_equal(sched_add(s, n_trials, NULL, &err), 0);
+			running[place] = n_trials++;
+		} else {
+			running[place] = waiting[at].trial;
+			memmove(&waiting[at], &waiting[at + 1], (--n_waiting - (size_t)at) * sizeof(waiting[0]));
+		}
+		if (turn == 0)
+			continue; /* two places */
+		const uint32_t ends = running[!place];
+		assert_int_equal(sched_report(s, ends, ++time[ends], ends, true, &what, &err), 0);
+		assert_int_equal(what.verdict, SCHED_CONTINUE); /* no perturbation */
+		assert_int_equal(sched_report(s, ends, ++time[ends], ends, true, &what, &err), 0);
+		assert_true(what.verdict == SCHED_PAUSE || what.verdict == SCHED_EXPLOIT);
+		n_exploits += what.verdict == SCHED_EXPLOIT;
+		sched_exploited(s, ends);
+		sched_paused(s, ends, &what);
+		assert_int_equal(what.verdict, SCHED_CONTINUE); /* as soon as there is a place */
+		waiting[n_waiting++] = (struct sched_candidate){ends, true, false};
+		for (unsigned i = 0; i < n_trials; i++)
+			assert_true(time[i] + 4 >= time[ends] || turn < 6); /* nobody is two turns ahead */
+	}
+	assert_true(n_trials == 6 && n_exploits > 0);
+	for (unsigned i = 0; i < 6; i++)
+		assert_true(time[i] >= 8);
+	/* Negative control: where nobody waits, nobody leaves. */
+	assert_int_equal(sched_report(s, 5, 100, 100, false, &what, &err), 0);
+	assert_int_equal(what.verdict, SCHED_CONTINUE);
+	sched_free(s);
+}
+
+/* Of those that wait: what was interrupted, what has come furthest, what has not begun, a further one; of PBT: who was
+ * perturbed the longest ago. */
+static void
+test_who_is_next(void **state)
+{
+	static const enum sched_kind kinds[] = {SCHED_FIFO, SCHED_PBT};
+	static const struct {
+		struct sched_candidate candidates[3];
+		size_t n;
+		bool may_add;
+		int64_t furthest, turns;
+	} rows[] = {
+		{{{0}}, 0, false, -1, -1},
+		{{{0}}, 0, true, 0, 0},
+		{{{1, true, false}, {2, true, false}, {3, false, false}}, 3, true, 1, 2},
+		{{{1, true, false}, {2, true, false}}, 2, true, 1, 2},
+		{{{1, true, false}, {2, true, false}}, 2, false, 1, 0},
+		{{{2, true, false}, {1, false, true}}, 2, false, 1, 1},
+		{{{1, true, false}, {2, false, true}}, 2, false, 1, 0},
+	};
+	const struct sched_mutation m = {"n", 4, 0, 0, false, false};
+
+	(void)state;
+	for (size_t k = 0; k < 2; k++) {
+		struct sched *s = make(
+			(struct sched_opts){
+				.kind = kinds[k], .interval = 1, .quantile = 1e-9, .mutations = &m, .n_mutations = 1},
+			4);
+		struct sched_decision what;
+		struct pawl_error err = {0};
+		for (uint32_t i = 1; i < 3; i++) {
+			assert_int_equal(sched_report(s, i, 4 * i, -(double)i, true, &what, &err), 0);
+			sched_exploited(s, i);
+		}
+		for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+			assert_int_equal(sched_next(s, rows[i].candidates, rows[i].n, rows[i].may_add),
+			                 k ? rows[i].turns : rows[i].furthest);
+		sched_free(s);
+	}
 }
 
 /* The same reports give the same verdicts, so that a journal can be fed in again. */
@@ -304,6 +398,8 @@ main(void)
 		cmocka_unit_test(test_a_replay_changes_where_the_schedule_says),
 		cmocka_unit_test(test_hyperband_waits_for_nobody_who_has_gone),
 		cmocka_unit_test(test_pbt_takes_from_the_best_and_changes_values),
+		cmocka_unit_test(test_R158_pbt_gives_each_trial_its_turn),
+		cmocka_unit_test(test_who_is_next),
 		cmocka_unit_test(test_verdicts_depend_on_the_reports_alone),
 		cmocka_unit_test(test_bad_options_are_named),
 	};

@@ -503,7 +503,8 @@ test_pbt_over_random_histories(void **state)
 				ranked[i] = false;
 				continue;
 			}
-			what = decide(s, i, times[i], metric);
+			const bool others_wait = draw(2) != 0;
+			what = decide_in_turn(s, i, times[i], metric, others_wait);
 			if (!is_due) {
 				assert_int_equal(what.verdict, SCHED_CONTINUE);
 				assert_false(what.save);
@@ -512,9 +513,11 @@ test_pbt_over_random_histories(void **state)
 			changed[i] = times[i];
 			scores[i] = seen(metric, opts.maximize);
 			ranked[i] = true;
-			if (what.verdict == SCHED_CONTINUE)
+			if (what.verdict != SCHED_EXPLOIT) {
+				assert_int_equal(what.verdict, others_wait ? SCHED_PAUSE : SCHED_CONTINUE);
+				assert_int_equal(paused(s, i), SCHED_CONTINUE); /* as soon as it is its turn */
 				continue;
-			assert_int_equal(what.verdict, SCHED_EXPLOIT);
+			}
 			check_exploit(scores, ranked, n_trials, i, what.donor, opts.quantile);
 			for (unsigned v = 0; v < N_VALUES; v++)
 				assert_true(is_explored(&mutations[v], values[what.donor][v], what.values[v]));
