@@ -11,7 +11,7 @@
  *   .<name>.<token>.tmp                   older than the lease timeout; at once while the run is being opened: we
  *                                         hold the lease and have written nothing, so none but readers are at work
  *   .lease.<token>                        it is not the token of the lease that we hold
- *   .probe.<token>.tmp, .doctor...        a trial folder, older than the lease timeout
+ *   .probe.<token>.tmp, .doctor...        a trial of the store, older than the lease timeout
  *   .pawl/recycle/<bytes>-<token>         the run does not recycle (any more)
  * Links are never followed, and none but a pointer's own temporary one is removed. A listing that fails stops
  * everything. Repeating is harmless (P15).
@@ -433,6 +433,19 @@ is_temp(const char *folder, const struct seen *e)
 	return find_token(name, ".tmp");
 }
 
+/* While the run is being opened only readers, other ranks, contenders for the lease and doctors can be at work: they
+ * try what the store can do, and ask for the lease. */
+static bool
+is_of_contender(const char *name)
+{
+	static const char *const theirs[] = {"." LEASE_KEY, ".probe.", ".doctor."};
+
+	for (size_t i = 0; i < sizeof(theirs) / sizeof(theirs[0]); i++)
+		if (strncmp(name, theirs[i], strlen(theirs[i])) == 0)
+			return true;
+	return false;
+}
+
 /* Nobody alive can be using this temporary thing. */
 static bool
 is_dead_temp(const struct sweep *s, const char *folder, const struct seen *e)
@@ -441,9 +454,8 @@ is_dead_temp(const struct sweep *s, const char *folder, const struct seen *e)
 
 	if ((clock_unix_ns() - e->mtime_ns) / 1000000 >= timeout_ms)
 		return true;
-	/* While the run is being opened only readers, contenders for the lease and doctors can be at work. */
 	return s->run->lease && !s->run->writer && !e->is_folder && strcmp(folder, CATALOG_HOLDS) != 0 &&
-	       strncmp(e->name, "." LEASE_KEY, strlen("." LEASE_KEY)) != 0;
+	       !is_of_contender(e->name);
 }
 
 /* ".lease.<token>" of a lease that is not ours: its holder has been overtaken, or is gone. */

@@ -316,6 +316,27 @@ test_temporary_files_are_taken_when_they_are_old(void **state)
 		assert_false(small_exists(r, files[i]));
 }
 
+/* In a bucket a trial of the store is an object. Whoever opens the run makes one, and must find it again. */
+static void
+test_P10_opening_takes_nothing_from_others_that_open_it(void **state)
+{
+	struct small_run *r = start(state, 1);
+	static const char *const theirs[] = {".probe." TOKEN ".tmp", ".doctor." TOKEN ".tmp", "..lease." TOKEN ".tmp"};
+
+	for (size_t i = 0; i < COUNT(theirs); i++)
+		small_write(r, theirs[i], "x", 1);
+	small_write(r, ".run.json." TOKEN ".tmp", "x", 1);
+	small_open(r);
+	for (size_t i = 0; i < COUNT(theirs); i++)
+		assert_true(small_exists(r, theirs[i]));
+	assert_false(small_exists(r, ".run.json." TOKEN ".tmp")); /* of a process that has died */
+	for (size_t i = 0; i < COUNT(theirs); i++)
+		small_age(r, theirs[i], 121);
+	small_open(r);
+	for (size_t i = 0; i < COUNT(theirs); i++)
+		assert_false(small_exists(r, theirs[i]));
+}
+
 static void
 test_recycled_files_go_when_the_run_does_not_recycle(void **state)
 {
@@ -436,6 +457,7 @@ main(void)
 		IN_FOLDER(test_P8_folders_without_manifest_that_are_not_surely_ours_are_left),
 		IN_FOLDER(test_holds_of_dead_processes_are_taken),
 		IN_FOLDER(test_temporary_files_are_taken_when_they_are_old),
+		IN_FOLDER(test_P10_opening_takes_nothing_from_others_that_open_it),
 		IN_FOLDER(test_recycled_files_go_when_the_run_does_not_recycle),
 		IN_FOLDER(test_linked_packs_count_as_freeing_nothing),
 		IN_FOLDER(test_readers_may_only_look),
