@@ -9,6 +9,7 @@ import fcntl
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -67,10 +68,16 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run(name: str, worker: str, *words: object, expect: int = 0, seconds: float = 1800, **more: str) -> str:
-    """What a worker program of this folder prints, in an environment."""
+    """What a worker program of this folder prints, in an environment. One that hangs says where, too."""
     program = [str(python_of(name)), str(pathlib.Path(__file__).with_name(worker)), *map(str, words)]
-    done = subprocess.run(
-        program, env=environment(**more), capture_output=True, text=True, timeout=seconds, check=False
-    )
-    assert done.returncode == expect, f"status {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
-    return done.stdout
+    env = environment(**more) | {"PYTHONFAULTHANDLER": "1"}
+    with subprocess.Popen(program, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        late = ""
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            late = f"not over after {seconds:.0f} s, "
+            process.send_signal(signal.SIGABRT)
+            out, err = process.communicate(timeout=60)
+    assert process.returncode == expect, f"{late}status {process.returncode}\n{out[-3000:]}\n{err[-6000:]}"
+    return out
