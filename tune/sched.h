@@ -61,6 +61,7 @@ struct sched_opts {
 	double factor_up, factor_down; /* PBT; 0 = 1.2, 0.8 */
 	bool custom_explore;        /* PBT: somebody else changes values, too: there may be no mutations */
 	bool synchronous;           /* PBT: all trials wait for the slowest at each perturbation */
+	bool takes_turns;           /* PBT: who comes to a perturbation while others wait leaves its place to them */
 	const struct sched_mutation *mutations; /* PBT; borrowed */
 	size_t n_mutations;
 	const double *changes;      /* replay: the time of each change, the earliest first; borrowed */
@@ -91,7 +92,7 @@ void sched_free(struct sched *s);
 /* A further trial. values: of its mutations (PBT), else NULL. */
 int sched_add(struct sched *s, uint32_t trial, const double *values, struct pawl_error *err);
 /* A trial's report at `time` (iterations, seconds or what the experiment counts by). A metric that is not finite is the
- * worst of all. others_wait: there are more trials than places; PBT then gives each its turn. */
+ * worst of all. others_wait: there are more trials than places. */
 int sched_report(struct sched *s, uint32_t trial, double time, double metric, bool others_wait,
                  struct sched_decision *ret, struct pawl_error *err);
 /* The trial has ended by itself, or has failed for good: nobody waits for it any more. */

@@ -159,7 +159,7 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 	rank_alone(s, trial, ret);
 	if (t->exploits) {
 		*ret = (struct sched_decision){SCHED_EXPLOIT, false, t->donor, t->values, 0};
-	} else if (t->others_wait) {
+	} else if (s->opts.takes_turns && t->others_wait) {
 		t->go_on = true; /* as soon as it is its turn again */
 		ret->verdict = SCHED_PAUSE;
 	}
@@ -184,7 +184,7 @@ next_turn(const struct sched *s, const struct sched_candidate *candidates, size_
 static int64_t
 next(const struct sched *s, const struct sched_candidate *candidates, size_t n, bool may_add)
 {
-	return (s->opts.synchronous ? sched_next_furthest : next_turn)(s, candidates, n, may_add);
+	return (s->opts.takes_turns ? next_turn : sched_next_furthest)(s, candidates, n, may_add);
 }
 
 const struct sched_algorithm sched_pbt = {.add = add, .report = report, .settle = settle, .next = next};

@@ -359,7 +359,7 @@ parse_scheduler(struct spec *s, struct pawl_error *err)
 		return r;
 	s->mutations = json_object_get(filled, "hyperparam_mutations");
 	s->synchronous = json_is_true(json_object_get(filled, "synch"));
-	s->takes_turns = !s->synchronous;
+	s->takes_turns = !s->synchronous && (s->given || s->n_trials != UINT64_MAX);
 	json_object_foreach((json_t *)s->mutations, name, item)
 	{
 		r = check_mutation(name, item, err);

@@ -22,7 +22,7 @@ struct spec {
 	const json_t *space, *stop, *mutations; /* mutations: of PBT, else NULL */
 	const char *scheduler;
 	bool synchronous; /* PBT: all wait for the slowest; a replay */
-	bool takes_turns; /* PBT otherwise: who waits for a place gets one at the next perturbation */
+	bool takes_turns; /* PBT otherwise, but for a search without end, where some would always wait */
 	const json_t *schedule; /* pbt_replay, else NULL: a list of {"at": time, "config": {..}} */
 	int64_t max_failures; /* < 0 = for ever */
 	uint32_t max_concurrent; /* 0 = no limit of its own */

@@ -109,6 +109,7 @@ spec_scheduler(const struct spec *s, struct sched **ret, struct pawl_error *err)
 		.quantile = number(from, "quantile_fraction", 0),
 		.resample = number(from, "resample_probability", -1),
 		.synchronous = json_is_true(json_object_get(from, "synch")),
+		.takes_turns = s->takes_turns,
 		.custom_explore = json_is_true(json_object_get(from, "custom_explore")),
 		.n_mutations = json_object_size(s->mutations),
 		.n_changes = json_array_size(s->schedule),

@@ -238,8 +238,12 @@ static void
 test_R158_pbt_gives_each_trial_its_turn(void **state)
 {
 	const struct sched_mutation m = {"n", 4, 0, 0, false, false};
-	struct sched_opts opts = {
-		.kind = SCHED_PBT, .maximize = true, .interval = 2, .mutations = &m, .n_mutations = 1};
+	struct sched_opts opts = {.kind = SCHED_PBT,
+	                          .maximize = true,
+	                          .takes_turns = true,
+	                          .interval = 2,
+	                          .mutations = &m,
+	                          .n_mutations = 1};
 	struct sched *s = make(opts, 0);
 	struct sched_candidate waiting[6] = {0};
 	size_t n_waiting = 0, n_exploits = 0;
@@ -290,7 +294,8 @@ test_R158_pbt_gives_each_trial_its_turn(void **state)
 static void
 test_who_is_next(void **state)
 {
-	static const enum sched_kind kinds[] = {SCHED_FIFO, SCHED_PBT};
+	static const struct sched_opts kinds[] = {
+		{.kind = SCHED_FIFO}, {.kind = SCHED_PBT}, {.kind = SCHED_PBT, .takes_turns = true}};
 	static const struct {
 		struct sched_candidate candidates[3];
 		size_t n;
@@ -308,20 +313,23 @@ test_who_is_next(void **state)
 	const struct sched_mutation m = {"n", 4, 0, 0, false, false};
 
 	(void)state;
-	for (size_t k = 0; k < 2; k++) {
-		struct sched *s = make(
-			(struct sched_opts){
-				.kind = kinds[k], .interval = 1, .quantile = 1e-9, .mutations = &m, .n_mutations = 1},
-			4);
+	for (size_t k = 0; k < 3; k++) {
+		struct sched_opts opts = kinds[k];
+		struct sched *s;
 		struct sched_decision what;
 		struct pawl_error err = {0};
+		opts.interval = 1;
+		opts.quantile = 1e-9;
+		opts.mutations = &m;
+		opts.n_mutations = 1;
+		s = make(opts, 4);
 		for (uint32_t i = 1; i < 3; i++) {
 			assert_int_equal(sched_report(s, i, 4 * i, -(double)i, true, &what, &err), 0);
 			sched_exploited(s, i);
 		}
 		for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 			assert_int_equal(sched_next(s, rows[i].candidates, rows[i].n, rows[i].may_add),
-			                 k ? rows[i].turns : rows[i].furthest);
+			                 opts.takes_turns ? rows[i].turns : rows[i].furthest);
 		sched_free(s);
 	}
 }
