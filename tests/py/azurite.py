@@ -142,7 +142,7 @@ class AzureProxy(Fake):
 
 def forward(port: int, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
     """What the server behind answers; its connection is for this one request."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     try:
         connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
         for name, value in headers.items():

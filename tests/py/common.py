@@ -108,6 +108,6 @@ def interpreter(program: str) -> subprocess.Popen[str]:
 def run_program(program: str) -> str:
     """What a program prints that ends well and complains about nothing."""
     process = interpreter(program)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, err) == (0, "")
     return out

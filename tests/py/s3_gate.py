@@ -67,7 +67,7 @@ class Gate:
         if self.delay:
             time.sleep(self.delay)
         headers = {name: value for name, value in h.headers.items() if name.lower() not in HOP}
-        connection = http.client.HTTPConnection(self.target, timeout=60)
+        connection = http.client.HTTPConnection(self.target, timeout=600)
         connection.request(h.command, h.path, body or None, headers)  # with the Host that was signed
         answer = connection.getresponse()
         data = answer.read()

@@ -72,7 +72,7 @@ def tool(url: str, *operations: str, env: dict[str, str], options: tuple[str, ..
     if not TOOL.exists():
         pytest.skip("the C tests are not built")
     done = subprocess.run(
-        [str(TOOL), *options, url, *operations], env=env, capture_output=True, text=True, timeout=120, check=False
+        [str(TOOL), *options, url, *operations], env=env, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout.splitlines()
@@ -247,7 +247,7 @@ class Ceph:
         self.conf.write_text(CEPH_CONF.format(fsid=self.fsid, dir=folder, **ports))
 
     def run(self, *command: str, check: bool = True) -> str:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if check and done.returncode != 0:
             pytest.fail(f"{' '.join(command)}: {done.stderr[-500:]}")
         return done.stdout if done.returncode == 0 else ""

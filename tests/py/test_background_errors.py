@@ -36,7 +36,7 @@ manager.save(1, {{"w": [1.0]}})
 {rest}
 """
     process = interpreter(program)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=600)
     return process.returncode, err
 
 
@@ -66,7 +66,7 @@ manager = pawl.CheckpointManager({str(tmp_path)!r}, bandwidth=1 << 20)
 manager.save(1, {{"w": b"x" * (1 << 18)}})
 """
     process = interpreter(program)
-    assert process.communicate(timeout=120)[1] == ""
+    assert process.communicate(timeout=600)[1] == ""
     assert process.returncode == 0
     with pawl.CheckpointManager(tmp_path, read_only=True) as manager:
         assert manager.all_steps() == [1]

@@ -138,11 +138,11 @@ def test_P2_E1_a_killed_save_in_a_bucket_does_not_block_names_with_the_id_in_the
 
     fake.always = kill
     process = subprocess.Popen([sys.executable, "-c", SAVES], stdout=subprocess.PIPE, text=True)
-    process.communicate(timeout=120)
+    process.communicate(timeout=600)
     assert process.returncode == -signal.SIGKILL
     fake.always = lambda method, target: None
     assert any("/c3_step_2/rank" in key for key in fake.state())
-    again = subprocess.run([sys.executable, "-c", SAVES], capture_output=True, check=False, text=True, timeout=120)
+    again = subprocess.run([sys.executable, "-c", SAVES], capture_output=True, check=False, text=True, timeout=600)
     assert again.stdout == "[2, 3]\n", again.stderr
     assert {key.split("/")[2] for key in fake.state() if "/rank" in key} >= {"c4_step_2", "c5_step_3"}
 

@@ -19,7 +19,7 @@ def test_R156_a_consumer_waits_for_the_next_checkpoint(tmp_path: pathlib.Path) -
 import pawl
 seen = 0
 for _ in range(2):
-    seen = pawl.wait_for_new({str(root)!r}, after=seen, timeout=60)
+    seen = pawl.wait_for_new({str(root)!r}, after=seen, timeout=600)
     with pawl.hold({str(root)!r}, seen) as checkpoint:
         print(seen, checkpoint.to_dict()["step"], flush=True)
 """
@@ -50,7 +50,9 @@ def test_R156_other_threads_run_while_one_waits(tmp_path: pathlib.Path) -> None:
     found: list[int] = []
     with pawl.CheckpointManager(tmp_path / "run") as manager:
         manager.save(0, {}, wait=True)
-        thread = threading.Thread(target=lambda: found.append(pawl.wait_for_new(tmp_path / "run", after=1, timeout=60)))
+        thread = threading.Thread(
+            target=lambda: found.append(pawl.wait_for_new(tmp_path / "run", after=1, timeout=600))
+        )
         thread.start()
         manager.save(1, {}, wait=True)
         thread.join()

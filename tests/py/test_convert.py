@@ -218,7 +218,7 @@ def test_P4_no_room_leaves_nothing(model: tuple[pathlib.Path, dict[str, torch.Te
         line = [PAWL, "convert", str(path), str(tmp_path / "out" / "m.safetensors"), "--overwrite"]
         with_signal_off = ["sh", "-c", 'trap "" XFSZ; exec "$@"', "sh", *line]
         return subprocess.run(
-            with_signal_off, preexec_fn=limit, capture_output=True, text=True, env=environment(), timeout=120
+            with_signal_off, preexec_fn=limit, capture_output=True, text=True, env=environment(), timeout=600
         )
 
     failed = limited(20_000_000)

@@ -182,7 +182,7 @@ def test_P18_no_secret_is_left_anywhere(
     monkeypatch.setenv("PAWL_STORE_LOG", str(tmp_path / "calls.log"))
     with caplog.at_level(logging.DEBUG), pawl.CheckpointManager(tmp_path / "run", mirrors=[url]) as m:
         m.save(1, state(1), wait=True)
-        m.wait_until_finished(level="remote", timeout=60)
+        m.wait_until_finished(level="remote", timeout=600)
         told.append(repr(m.mirrors()))
         lines = command_lines()
     save(f"{store.url}/direct", range(1, 3))

@@ -304,7 +304,7 @@ def test_P4_a_writer_that_is_killed_leaves_the_old_file(tmp_path: pathlib.Path) 
     assert not hidden(tmp_path)
     # the control: one that is not killed ends with the new file
     process = start(path, 1 << 40)
-    out, _ = process.communicate(timeout=120)
+    out, _ = process.communicate(timeout=600)
     assert out.strip() == "done"
     assert torch.load(path, weights_only=True)["which"] == "new"
 
@@ -337,7 +337,7 @@ def test_P4_P5_a_full_disk_leaves_the_old_file(tmp_path: pathlib.Path, name: str
         capture_output=True,
         check=False,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:3] == [how, "old True", "fits"]

@@ -444,7 +444,7 @@ with pawl.CheckpointManager("memory://interrupted/run", read_only=True) as m:
 
 def test_a_restore_that_is_interrupted_takes_no_older_checkpoint() -> None:
     """Ctrl+C in the middle of a file system's function is no damage, and is not lost."""
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -457,7 +457,7 @@ m.save(1, {"w": np.ones(1_000_000, dtype=np.float32)})
 
 def test_a_manager_that_is_left_open_is_closed_before_Python_ends(tmp_path: pathlib.Path) -> None:
     url = f"local://{tmp_path}/run"
-    done = subprocess.run([sys.executable, "-c", LEFT_OPEN, url], capture_output=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", LEFT_OPEN, url], capture_output=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     with pawl.CheckpointManager(url, read_only=True) as m:
         assert m.all_steps() == [1]
@@ -488,7 +488,7 @@ m.close()
 @pytest.mark.parametrize("n", [1, 4, 7, 10, 14])
 def test_P2_killed_at_any_call_the_run_goes_on(n: int, tmp_path: pathlib.Path) -> None:
     url = f"local://{tmp_path}/run"
-    done = subprocess.run([sys.executable, "-c", KILLED, url, str(n)], capture_output=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", KILLED, url, str(n)], capture_output=True, timeout=600, check=False)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     with pawl.CheckpointManager(url) as m:
         found = m.restore()

@@ -113,7 +113,7 @@ _, status, usage = os.wait4(child, 0)
 print(json.dumps([os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024]))
 """
     done = subprocess.run(
-        [sys.executable, "-IS", "-c", starter, *map(str, args)], check=True, capture_output=True, text=True, timeout=120
+        [sys.executable, "-IS", "-c", starter, *map(str, args)], check=True, capture_output=True, text=True, timeout=600
     )
     status, peak = json.loads(done.stdout)
     assert status == expect, done.stderr

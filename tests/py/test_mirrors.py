@@ -108,7 +108,7 @@ def test_P3_levels_can_be_waited_for_and_asked(root: pathlib.Path, mirror: pathl
             m.wait_until_finished(level="moon")  # type: ignore[arg-type]
     with pawl.CheckpointManager(root, mirrors=[mirror]) as m:
         m.save(2, state(2))
-        m.wait_until_finished(level="remote", timeout=60)
+        m.wait_until_finished(level="remote", timeout=600)
         assert [info.level for info in m.checkpoints()] == ["remote"] * 2
         (figures,) = m.mirrors()
         assert figures["url"] == str(mirror) and figures["n_done"] == 2 and figures["n_waiting"] == 0
@@ -160,7 +160,7 @@ def test_R95_R96_P6_only_what_is_mirrored_is_deleted_here_and_copies_stay(
             assert [info.level for info in other.checkpoints()] == ["local"] * 3
         assert "keep" in cli.run("prune", "--dry-run", "--keep-last", "1", str(root)).stdout
     time.sleep(1.1)  # a wait of its own
-    m.wait_until_finished(level="remote", timeout=60)
+    m.wait_until_finished(level="remote", timeout=600)
     assert [info.here for info in m.checkpoints()] == [False, False, True]
     m.close()
     assert sorted(p.name for p in (root / "checkpoints").iterdir()) == ["checkpoint_000003"]
@@ -172,7 +172,7 @@ def test_R95_E2_nothing_is_kept_here_once_it_is_mirrored(root: pathlib.Path, mir
     with pawl.CheckpointManager(root, mirrors=[mirror], delete_after_upload=True) as m:
         for step in (1, 2):
             m.save(step, state(step), wait=True)
-        m.wait_until_finished(level="remote", timeout=60)
+        m.wait_until_finished(level="remote", timeout=600)
         deadline = time.monotonic() + 20
         while list((root / "checkpoints").iterdir()) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -191,7 +191,7 @@ def test_R96_copies_may_have_rules_of_their_own(root: pathlib.Path, mirror: path
     with pawl.CheckpointManager(root, mirrors=[mirror], mirror_keep={"keep_last": 1, "keep_every": 2}) as m:
         for step in (1, 2, 3, 4, 5):
             m.save(step, state(step), wait=True)
-            m.wait_until_finished(level="remote", timeout=60)
+            m.wait_until_finished(level="remote", timeout=600)
     kept = sorted(p.name for p in (mirror / "checkpoints").iterdir())
     assert kept == ["checkpoint_000002", "checkpoint_000004", "checkpoint_000005"]
     before = len(events(root, "upload"))
@@ -203,12 +203,12 @@ def test_P6_what_is_pinned_or_held_in_the_mirror_stays_there(root: pathlib.Path,
     with pawl.CheckpointManager(root, mirrors=[mirror], mirror_keep={"keep_last": 3}) as m:
         for step in (1, 2, 3):
             m.save(step, state(step), wait=True)
-        m.wait_until_finished(level="remote", timeout=60)
+        m.wait_until_finished(level="remote", timeout=600)
     with pawl.CheckpointManager(mirror) as there:
         there.pin(1)
     with pawl.hold(mirror, 2), pawl.CheckpointManager(root, mirrors=[mirror], mirror_keep={"keep_last": 1}) as m:
         m.save(4, state(4), wait=True)
-        m.wait_until_finished(level="remote", timeout=60)
+        m.wait_until_finished(level="remote", timeout=600)
     kept = sorted(p.name for p in (mirror / "checkpoints").iterdir())
     assert kept == ["checkpoint_000001", "checkpoint_000002", "checkpoint_000004"]
     (journal,) = (root / ".pawl" / "mirrors").iterdir()  # what was deleted there is known at once
@@ -222,7 +222,7 @@ def test_P14_nothing_is_deleted_here_because_a_manifest_lies_there(root: pathlib
     damage(pack_of(mirror, 1), "flip")
     rules: dict[str, Any] = {"mirrors": [mirror], "delete_after_upload": True}
     with pytest.raises(pawl.CorruptError, match="damaged in the mirror"), pawl.CheckpointManager(root, **rules) as m:
-        m.wait_until_finished(level="remote", timeout=60)
+        m.wait_until_finished(level="remote", timeout=600)
     deadline = time.monotonic() + 20
     while pack_of(root, 2).exists() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -233,11 +233,11 @@ def test_E5_pins_and_late_scores_follow_to_the_mirror(root: pathlib.Path, mirror
     with pawl.CheckpointManager(root, mirrors=[mirror], score_attribute="loss", score_order="max") as m:
         for step in (1, 2, 3):
             m.save(step, state(step), metrics={"loss": step}, wait=True)
-        m.wait_until_finished(level="remote", timeout=60)
+        m.wait_until_finished(level="remote", timeout=600)
         assert os.readlink(mirror / "best") == "checkpoints/checkpoint_000003"
         m.score(2, {"loss": 9.0})
         m.pin(1)
-        m.wait_until_finished(level="remote", timeout=60)
+        m.wait_until_finished(level="remote", timeout=600)
         assert os.readlink(mirror / "best") == "checkpoints/checkpoint_000002"
     with pawl.CheckpointManager(mirror, read_only=True) as there:
         assert there.metrics(2) == {"loss": 9.0}
@@ -498,7 +498,7 @@ def test_R143_a_full_bucket_stops_no_training(fake: Fake, root: pathlib.Path) ->
     assert m.all_steps() == [1, 2]
     fake.always = lambda method, target: None
     time.sleep(1.1)
-    m.wait_until_finished(level="remote", timeout=60)
+    m.wait_until_finished(level="remote", timeout=600)
     m.close()
     assert assert_whole("s3://bucket/full") == 2
 

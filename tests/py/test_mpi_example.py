@@ -39,7 +39,7 @@ class Job:
         # as the head of the source says
         plain = ["-std=gnu17", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
         plain += [str(SOURCE), *static_library(), "-o", str(self.program)]
-        built = subprocess.run([compiler, *plain], capture_output=True, text=True, timeout=120)
+        built = subprocess.run([compiler, *plain], capture_output=True, text=True, timeout=600)
         assert built.returncode == 0, built.stderr
 
     def run(self, ranks: int, run: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -54,7 +54,7 @@ class Job:
             start_new_session=True,
         )
         try:
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate(timeout=600)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise
@@ -85,7 +85,7 @@ def field(run: pathlib.Path) -> bytes:
     """The bytes of the whole plate in the newest checkpoint."""
     target = run.parent / "field.safetensors"
     target.unlink(missing_ok=True)
-    subprocess.run([PAWL, "export", run, target], check=True, capture_output=True, timeout=60)
+    subprocess.run([PAWL, "export", run, target], check=True, capture_output=True, timeout=600)
     image = target.read_bytes()
     begin = 8 + int.from_bytes(image[:8], "little")
     heat = json.loads(image[8:begin])["heat"]

@@ -126,7 +126,7 @@ def test_P16_a_black_hole_ends_in_time(
     net.hole = False
     m = pawl.CheckpointManager(tmp_path / "run", mirrors=[root])
     m.save(1, state(1), wait=True)
-    m.wait_until_finished(level="remote", timeout=60)
+    m.wait_until_finished(level="remote", timeout=600)
     net.hole = True
     m.save(2, state(2), wait=True)  # a training waits for no mirror
     with pytest.raises((pawl.TransientError, pawl.TimeoutError)):
@@ -142,7 +142,7 @@ def test_P14_bits_that_change_on_the_way_up_are_found(net: Wire, root: str, tmp_
         net.flip, net.flips_left = "up", 1
         m.save(1, state(1, 3_000_000), wait=True)
         try:
-            m.wait_until_finished(level="remote", timeout=60)
+            m.wait_until_finished(level="remote", timeout=600)
         except pawl.PawlError as error:
             refused = "InvalidOperation"  # Azurite's name for a body that does not have its MD5
             assert "not what was sent" in str(error) or refused in str(error)  # and the end of the block tries again

@@ -138,7 +138,7 @@ while len(list(pathlib.Path({str(tmp_path / "disk1")!r}).rglob("rank*.safetensor
     time.sleep(0.01)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == -9
+    assert subprocess.run([sys.executable, "-c", code], timeout=600).returncode == -9
     assert len(list((tmp_path / "disk1" / "packs").glob("*/*"))) == 2
     with two_disks(tmp_path) as m:
         assert m.all_steps() == [1]

@@ -103,7 +103,7 @@ def test_R51_swift_is_a_mirror(server: Server, monkeypatch: pytest.MonkeyPatch, 
     url = f"{server.url}/mirror"
     with pawl.CheckpointManager(tmp_path / "run", mirrors=[url]) as m:
         m.save(1, state(1), wait=True)
-        m.wait_until_finished(level="remote", timeout=120)
+        m.wait_until_finished(level="remote", timeout=600)
         assert [info.level for info in m.checkpoints()] == ["remote"]
     with pawl.CheckpointManager(tmp_path / "other", mirrors=[url]) as m:
         restored = m.restore()

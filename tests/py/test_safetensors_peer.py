@@ -62,7 +62,7 @@ NUMPY = {
 
 
 def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(TOOL), *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run([str(TOOL), *arguments], capture_output=True, text=True, timeout=600)
 
 
 def read(path: pathlib.Path) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def test_so_many_failures_in_a_row_pass_without_a_word(fake: Fake, tmp_path: pat
         else:
             m.check_for_errors()
     fake.always = lambda method, target: None
-    m.wait_until_finished(level="remote", timeout=60)  # a success gives the budget back
+    m.wait_until_finished(level="remote", timeout=600)  # a success gives the budget back
     fake.always = lambda method, target: refused if method == "PUT" and PACK in target else None
     m.save(5, state(5), wait=True)
     wait_until(lambda: m.mirrors()[0]["n_failed"] >= 4)
@@ -118,6 +118,6 @@ def test_P2_P12_a_mirror_whose_journal_cannot_be_read_is_asked_what_it_has(fake:
     journal.write_text("{broken")
     before = len([r for r in fake.requests if r.startswith("PUT") and PACK in r])
     with pawl.CheckpointManager(root, mirrors=["s3://bucket/m"]) as m:
-        m.wait_until_finished(level="remote", timeout=60)
+        m.wait_until_finished(level="remote", timeout=600)
         assert [info.level for info in m.checkpoints()] == ["remote"]
     assert len([r for r in fake.requests if r.startswith("PUT") and PACK in r]) == before
