@@ -75,7 +75,8 @@ result = TorchTrainer(
     ),
 ).fit()
 last = result.checkpoint.to_dict()
-print("ended", last["epoch"], last["total"].item(), last["part"].tolist(), result.metrics, result.error, flush=True)
+words = ["ended", last["epoch"], last["total"].item(), last["part"].tolist(), result.metrics, result.error]
+os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # at once: ranks share this pipe
 """
 SECONDS = 900  # that nothing takes which does not hang, on a machine that is busy with other things
 ENDED = "ended 3 3.0 [0.0, 0.0, 1.0, 1.0] {'epoch': 3} None"
