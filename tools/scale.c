@@ -21,10 +21,10 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "gather.h"
-#include "merge.h"
-#include "plan.h"
-#include "share.h"
+#include "ranks/gather.h"
+#include "layout/merge.h"
+#include "layout/plan.h"
+#include "layout/share.h"
 #include "store/store.h"
 
 #define PIECE_ROWS 128u

@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "store/engine.h"
-#include "store/store_user.h"
+#include "store/user/store_user.h"
 
 /* Callers that pad the last piece to a page need not ask how much less would do. */
 #define MIN_PAD_BYTES 4096u

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/codec.h"
+#include "format/codec/codec.h"
 #include "fuzz.h"
 
 #define MAX_PLAIN ((size_t)1 << 20)

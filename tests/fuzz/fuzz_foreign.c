@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "foreign.h"
-#include "state.h"
+#include "foreign/foreign.h"
+#include "state/state.h"
 #include "fuzz.h"
 
 static void

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "manifest.h"
+#include "state/manifest.h"
 #include "fuzz.h"
 
 static struct manifest *

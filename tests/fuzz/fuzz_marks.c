@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "holds.h"
-#include "lease.h"
-#include "marks.h"
+#include "catalog/holds.h"
+#include "run/lease.h"
+#include "catalog/marks.h"
 #include "fuzz.h"
 
 static const char *const names[] = {"checkpoint_000007"};

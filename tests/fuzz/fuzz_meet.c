@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "meet_text.h"
+#include "ranks/meet_text.h"
 #include "fuzz.h"
 
 static void

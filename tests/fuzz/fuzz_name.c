@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "name.h"
+#include "policy/name.h"
 #include "fuzz.h"
 
 static const struct name_values unknown = {.rank = -1,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/npy.h"
+#include "format/numpy/npy.h"
 #include "fuzz.h"
 
 /* Bytes, and zeros behind them: of an array only the header is read. */

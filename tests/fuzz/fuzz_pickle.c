@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "format/dcp.h"
-#include "format/pickle.h"
-#include "format/pt_names.h"
+#include "format/torch/dcp.h"
+#include "format/torch/pickle.h"
+#include "format/torch/pt_names.h"
 #include "fuzz.h"
 
 /* Touches all of a node but what it refers to. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/planes.h"
+#include "format/codec/planes.h"
 #include "fuzz.h"
 
 #define N_OPS 3u

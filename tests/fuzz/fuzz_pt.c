@@ -10,8 +10,8 @@
 
 #include "base/buf.h"
 #include "base/crc32.h"
-#include "foreign.h"
-#include "state.h"
+#include "foreign/foreign.h"
+#include "state/state.h"
 #include "fuzz.h"
 
 #define STORAGE "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.."

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 #include "fuzz.h"
 
 static void

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "store/sftp.h"
+#include "store/ssh/sftp.h"
 #include "fuzz.h"
 
 #define READ_BYTES 1000u

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "state.h"
+#include "state/state.h"
 #include "fuzz.h"
 
 static struct pawl_state *

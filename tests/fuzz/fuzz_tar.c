@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "format/tar.h"
+#include "format/archive/tar.h"
 #include "fuzz.h"
 
 #define MAX_MEMBERS 200u

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "trigger.h"
+#include "policy/trigger.h"
 #include "fuzz.h"
 
 #define PROGRESS_BYTES 33u

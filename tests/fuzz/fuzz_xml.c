@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "store/xml.h"
+#include "store/object/xml.h"
 #include "fuzz.h"
 
 static int

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "format/zip.h"
+#include "format/archive/zip.h"
 #include "fuzz.h"
 
 static int

@@ -18,11 +18,11 @@
 
 #include "base/clock.h"
 #include "base/sum.h"
-#include "format/safetensors.h"
-#include "manifest.h"
+#include "format/safetensors/safetensors.h"
+#include "state/manifest.h"
 #include "pawl.h"
-#include "run.h"
-#include "state.h"
+#include "run/run.h"
+#include "state/state.h"
 
 #define MADE_MAX_DIMS 4
 #define MADE_MAX_FILES 32

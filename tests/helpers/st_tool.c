@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
-#include "format/safetensors.h"
+#include "format/safetensors/safetensors.h"
 
 #define N_DTYPES 22 /* those of the format; C128 is stored as F64 */
 #define MAX_FILE_BYTES (64u << 20)

@@ -9,6 +9,11 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+# The folders of src, ground floor first: each uses itself and those before it.
+ROOMS = (
+    *("base", "format", "store", "state", "layout", "policy", "run", "device", "read", "foreign", "catalog", "ranks"),
+    *("copy", "restore", "keep", "mirror", "save", "jobs"),
+)
 SKIP = re.compile(r"^(build[^/]*|\.git|\.venv|runs|dist|\.[a-z]+_cache|\.hypothesis)(/|$)|__pycache__|\.egg-info")
 
 
@@ -20,6 +25,12 @@ def files(*patterns: str) -> list[pathlib.Path]:
 
 def name(path: pathlib.Path) -> str:
     return path.relative_to(ROOT).as_posix()
+
+
+def room_of(below_src: str) -> str | None:
+    """None for a file that lies directly in src, and for what is not there at all."""
+    folder = below_src.partition("/")[0]
+    return folder if folder in ROOMS else None
 
 
 def text_of(path: pathlib.Path) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The include rule: base sees pawl.h and base; format and store see base, never each other; src sees all three;
-the search (tune) sees pawl.h and its own folder; the command, the Python extension and the examples see pawl.h, tune.h
-and their own folder only. A source file's own header comes first."""
+"""The include rule. Each folder of src is a room; a room uses itself, the rooms before it in ROOMS, and pawl.h.
+The trial runner, the command, the Python extension and the examples use pawl.h and their own headers only. A source
+file includes its own header first."""
 
 from __future__ import annotations
 
@@ -10,49 +10,40 @@ import re
 import common
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
-# First match wins: folder of the including file -> what it may include.
-RULES = [
-    (r"src/base/", r"pawl\.h|base/.*"),
-    (r"src/format/", r"pawl\.h|(base|format)/.*"),
-    (r"src/store/", r"pawl\.h|(base|store)/.*"),
-    (r"src/", r"pawl\.h|(base|format|store)/.*|[a-z_]+\.h"),
-    (r"tune/", r"(pawl|[a-z_]+)\.h"),
-    (r"(cli|python|examples)/", r"pawl\.h|[a-z_]+\.h"),
-    (r"tests/", r".*"),
-]
-OUTER = {path.name for folder in ("cli", "python", "examples") for path in common.files(f"{folder}/**/*.h")}
-TUNE = {path.name for path in common.files("tune/*.h")}
+# Folder of the including file -> headers of other folders that it may include.
+OUTER = {"tune": {"pawl.h"}, "cli": {"pawl.h", "tune.h"}, "python": {"pawl.h", "tune.h"}, "examples": {"pawl.h"}}
 
 
-def check(name: str, text: str, is_header: bool) -> list[str]:
+def check_room(name: str, included: list[str]) -> list[str]:
+    """name: path below src. The files directly in src know all rooms."""
     problems = []
-    allowed = next((rule for folder, rule in RULES if re.match(folder, name)), None)
-    included = INCLUDE.findall(common.strip_c(text, keep_strings=True))
+    room = common.room_of(name)
     for what in included:
-        if allowed and not re.fullmatch(allowed, what):
-            problems.append(f'{name}: may not include "{what}" (allowed: {allowed})')
-        inner = re.match(r"cli|python|examples", name) and what not in OUTER | {"pawl.h", "tune.h"}
-        if inner:
-            problems.append(f'{name}: "{what}" is a header of the library; only pawl.h may be used here')
-        if name.startswith("tune/") and what not in TUNE | {"pawl.h"}:
-            problems.append(
-                f'{name}: "{what}" is a header of the library; only pawl.h and those of tune may be used here'
-            )
-    if name.startswith("src/") and not is_header:
-        own = re.sub(r"^src/|\.c$", "", name) + ".h"
-        has_own = (common.ROOT / "src" / own).exists()
-        if has_own and included[:1] != [own] and own != "pawl.h":
-            problems.append(f'{name}: its own header "{own}" must come first')
+        other = common.room_of(what)
+        if what == "pawl.h" or other == room:
+            continue
+        if other is None:
+            problems.append(f'src/{name}: "{what}" is not in a room; write the path below src')
+        elif room is not None and common.ROOMS.index(other) > common.ROOMS.index(room):
+            problems.append(f'src/{name}: may not include "{what}": {other} is above {room}')
+    own = re.sub(r"\.c$", ".h", name)
+    if name.endswith(".c") and (common.ROOT / "src" / own).exists() and included[:1] != [own]:
+        problems.append(f'src/{name}: its own header "{own}" must come first')
     return problems
 
 
 def main() -> None:
-    paths = common.files(
-        "include/*.h", "src/**/*.[ch]", "tune/*.[ch]", "cli/**/*.[ch]", "python/**/*.[ch]", "examples/**/*.[ch]"
-    )
     problems = []
+    paths = common.files("src/**/*.[ch]", *(f"{folder}/**/*.[ch]" for folder in OUTER))
     for path in paths:
-        problems += check(common.name(path), common.text_of(path), path.suffix == ".h")
+        name = common.name(path)
+        included = INCLUDE.findall(common.strip_c(common.text_of(path), keep_strings=True))
+        folder, _, rest = name.partition("/")
+        if folder == "src":
+            problems += check_room(rest, included)
+        else:
+            allowed = OUTER[folder] | {header.name for header in common.files(f"{folder}/**/*.h")}
+            problems += [f'{name}: may not include "{what}"' for what in included if what not in allowed]
     common.finish(problems, len(paths), "C files")
 
 

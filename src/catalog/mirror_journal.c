@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mirror_journal: the file that says which checkpoints a mirror has (format in mirror.h). Called by mirror.c and
+ * mirror_upload.c. It may always be lost: what is done is then found out by looking (P2, P12).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "base/sum.h"
+#include "mirror/mirror.h"
+
+#define JOURNAL_MAX_BYTES (64u << 20)
+
+char *
+mirror_journal_key(const char *url)
+{
+	char hex[33] = "";
+	sum_to_hex(sum_bytes(url, strlen(url)), hex);
+	return mem_printf(MIRROR_FOLDER "/%.16s.json", hex);
+}
+
+static int
+take_row(struct mirror *m, const struct json *row, struct pawl_error *err)
+{
+	const struct json *token = row->type == JSON_ARRAY && row->len >= 2 ? row->first->next : NULL;
+	bool good = token && (row->first->type == JSON_INT || row->first->type == JSON_UINT) &&
+	            token->type == JSON_STRING && token->len == 32;
+	if (!good)
+		return err_set(err, PAWL_ECORRUPT, "%s: a row is not [id, token]", m->journal_key);
+	TRY(mirror_note_done(m, row->first->u, token->str, row->len > 2, err));
+	mirror_find_done(m, row->first->u)->verified = row->len == 2; /* no other is written */
+	return 0;
+}
+
+static int
+read_rows(struct mirror *m, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	const struct json *done;
+	struct json *root;
+	TRY(store_get(m->run->store, m->journal_key, JOURNAL_MAX_BYTES, &text, err));
+	TRY(json_parse(m->journal_key, text.ptr, text.len, NULL, &memory, &root, err));
+	TRY(json_get_type(m->journal_key, root, "done", JSON_ARRAY, &done, err));
+	for (const struct json *row = done->first; row; row = row->next)
+		TRY(take_row(m, row, err));
+	return 0;
+}
+
+void
+mirror_journal_read(struct mirror *m)
+{
+	struct pawl_error ignored = {0};
+	if (read_rows(m, &ignored) < 0)
+		m->n_done = 0;
+}
+
+int
+mirror_journal_write(struct mirror *m, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	const struct catalog *c = &m->run->catalog;
+	const char *comma = "";
+	buf_puts(&text, "{\"pawl_mirror\":1,\"url\":");
+	json_put_string(&text, m->url, strlen(m->url));
+	buf_puts(&text, ",\"done\":[");
+	run_lock(m->run);
+	for (size_t i = 0; i < c->n; i++) {
+		const struct catalog_entry *e = &c->entries[i];
+		if (!e->summary || e->at || mirror_lacks(m, e->id, e->summary->token))
+			continue;
+		buf_printf(&text, "%s\n[%llu,\"%s\"%s]", comma, (unsigned long long)e->id, e->summary->token,
+		           mirror_has(m, e->id, e->summary->token) ? "" : ",\"retired\"");
+		comma = ",";
+	}
+	run_unlock(m->run);
+	buf_puts(&text, "]}\n");
+	TRY(buf_check(&text, m->journal_key, err));
+	return store_put_bytes(m->run->store, m->journal_key, text.ptr, text.len, STORE_DURABLE, err);
+}
+
+/* ------------------------------------------------------------------ listing */
+
+struct names {
+	struct bump *memory;
+	const char **rows;
+	size_t n, cap;
+};
+
+static int
+see_journal(void *arg, const struct store_entry *entry)
+{
+	struct names *names = arg;
+	size_t len = strlen(entry->name);
+	if (entry->is_folder || entry->is_link || len != 16 + 5 || strcmp(entry->name + 16, ".json") != 0)
+		return 0;
+	if (names->n == names->cap) {
+		size_t cap = names->cap ? 2 * names->cap : 8;
+		const char **bigger = mem_resize(names->rows, cap, sizeof *bigger);
+		if (!bigger)
+			return PAWL_ENOMEM;
+		names->rows = bigger;
+		names->cap = cap;
+	}
+	names->rows[names->n] = bump_printf(names->memory, MIRROR_FOLDER "/%s", entry->name);
+	return names->rows[names->n++] ? 0 : PAWL_ENOMEM;
+}
+
+static void
+names_clear(struct names *names)
+{
+	mem_free(names->rows);
+}
+
+static int
+list_journals(struct store *store, struct names *names, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	int rc = store_list(store, MIRROR_FOLDER, see_journal, names, &why);
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	if (rc == PAWL_ENOMEM)
+		return err_set(err, rc, "mirror: out of memory");
+	return err_give(err, rc, &why);
+}
+
+/* The URL that a journal is of; NULL: it does not say, or out of memory. */
+static const char *
+url_of(struct store *store, const char *key, struct bump *memory)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	PAWL_CLEAN(bump_clear) struct bump own = {0};
+	struct json *root;
+	const char *url;
+	if (store_get(store, key, JOURNAL_MAX_BYTES, &text, NULL) < 0 ||
+	    json_parse(key, text.ptr, text.len, NULL, &own, &root, NULL) < 0 ||
+	    json_get_str(key, root, "url", &url, NULL) < 0)
+		return NULL;
+	return bump_strndup(memory, url, strlen(url));
+}
+
+int
+mirror_journal_urls(struct store *store, struct bump *memory, const char ***ret, size_t *ret_n, struct pawl_error *err)
+{
+	PAWL_CLEAN(names_clear) struct names names = {.memory = memory};
+	const char **urls;
+	size_t n = 0;
+	TRY(list_journals(store, &names, err));
+	urls = bump_array(memory, names.n + 1, sizeof *urls);
+	if (!urls)
+		return err_set(err, PAWL_ENOMEM, "mirror: out of memory");
+	for (size_t i = 0; i < names.n; i++) {
+		urls[n] = url_of(store, names.rows[i], memory);
+		n += urls[n] != NULL;
+	}
+	*ret = urls;
+	*ret_n = n;
+	return 0;
+}
+
+int
+mirror_journal_tidy(struct mirrors *ms, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	PAWL_CLEAN(names_clear) struct names names = {.memory = &memory};
+	TRY(list_journals(ms->run->store, &names, err));
+	for (size_t i = 0; i < names.n; i++) {
+		bool wanted = false;
+		for (size_t k = 0; k < ms->n && !wanted; k++)
+			wanted = strcmp(ms->list[k].journal_key, names.rows[i]) == 0;
+		if (!wanted)
+			TRY(store_remove(ms->run->store, names.rows[i], err));
+	}
+	return 0;
+}

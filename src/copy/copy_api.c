@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * copy_api: copying one checkpoint as users call it (pawl_copy). Calls the catalog, a hold and copy.c. Promises P1, P2,
+ * P6 (the source is held meanwhile), P14, P15.
+ */
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "copy/copy.h"
+#include "run/run.h"
+
+/* "s3://bucket/a/name" -> "s3://bucket/a" and "name". */
+static int
+split_target(const char *to, char **ret_parent, char **ret_name, struct pawl_error *err)
+{
+	PAWL_FREE char *copy = mem_strdup(to);
+	char *begin, *slash;
+	if (!copy)
+		return err_set(err, PAWL_ENOMEM, "copy: out of memory");
+	begin = strstr(copy, "://");
+	begin = begin ? begin + 3 : copy;
+	for (size_t n = strlen(begin); n > 1 && begin[n - 1] == '/'; n--)
+		begin[n - 1] = 0;
+	slash = strrchr(begin, '/');
+	const char *name = slash ? slash + 1 : begin;
+	if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || (!slash && begin != copy))
+		return err_set(err, PAWL_EUSAGE, "%s: expected a place that ends in a name for the checkpoint", to);
+	*ret_name = mem_strdup(name);
+	if (slash)
+		slash[slash == copy ? 1 : 0] = 0;
+	*ret_parent = mem_strdup(slash ? copy : ".");
+	return *ret_name && *ret_parent ? 0 : err_set(err, PAWL_ENOMEM, "copy: out of memory");
+}
+
+static int
+find_source(struct pawl *run, uint64_t id, struct buf *folder, struct store **ret, struct pawl_error *err)
+{
+	if (run->foreign)
+		return err_set(err, PAWL_EUNSUPPORTED,
+		               "%s was written by another program and has no manifest to copy it by", run->root);
+	run_lock(run);
+	const struct catalog_entry *e = catalog_get(&run->catalog, id);
+	if (e) {
+		catalog_key(&run->catalog, e->name, folder);
+		*ret = e->at ? e->at : run->store;
+	}
+	run_unlock(run);
+	if (!e)
+		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->root,
+		               (unsigned long long)id);
+	return buf_check(folder, "copy", err);
+}
+
+static void
+close_store(struct store **s)
+{
+	store_close(*s);
+}
+
+static void
+close_hold(struct pawl_hold **hold)
+{
+	pawl_hold_close(*hold);
+}
+
+static int
+copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts *given, struct pawl_meter *meter,
+     struct pawl_error *err)
+{
+	struct pawl_copy_opts o = PAWL_COPY_OPTS_INIT;
+	PAWL_FREE char *parent = NULL, *name = NULL;
+	PAWL_CLEAN(buf_clear) struct buf folder = {0};
+	PAWL_CLEAN(close_store) struct store *target = NULL;
+	PAWL_CLEAN(close_hold) struct pawl_hold *hold = NULL;
+	struct copy_job job = {.meter = meter};
+	if (!run || !to || !*to)
+		return err_set(err, PAWL_EUSAGE, "copy: expected a run and a target, found none");
+	if (given && !given->size)
+		return err_set(err, PAWL_EUSAGE, "copy: the options have no size; start from PAWL_COPY_OPTS_INIT");
+	if (given)
+		memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+	if (!id)
+		TRY(pawl_find(run, "latest", &id, err));
+	if (!run->single_name && pawl_hold_open(run, id, &hold, NULL) < 0)
+		hold = NULL; /* where the run cannot be written to; what vanishes is noticed */
+	TRY(find_source(run, id, &folder, &job.from, err));
+	TRY(split_target(to, &parent, &name, err));
+	TRY(store_open_with(run->opts.stores, parent, true, run->opts.no_direct_io, &target, err));
+	TRY(store_limit(&target, o.bandwidth_bytes_per_second, o.bandwidth_bytes_per_second, err));
+	job.to = target;
+	job.from_folder = buf_str(&folder);
+	job.to_folder = name;
+	job.n_streams = o.n_streams;
+	job.memory_bytes = o.memory_bytes;
+	job.deadline_ms = o.timeout_ms > 0 ? clock_deadline_ms(o.timeout_ms) : 0;
+	return copy_checkpoint(&job, NULL, err);
+}
+
+int
+pawl_copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts *opts, struct pawl_meter *meter,
+          struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+	return err_give(err, copy(run, id, to, opts, meter, &own), &own);
+}

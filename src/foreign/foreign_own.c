@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * foreign_own: a single .safetensors file that pawl itself has written, as the tree that was saved: its header carries
+ * the state in "pawl.state", and belongs to no checkpoint. Called by foreign.c; calls the state's decoder and pack.c.
+ *
+ * A program that writes other tensors into such a file may copy the metadata: where the two do not fit each other, the
+ * file is what any other one is, a flat dict. Promises P1 (a state that is damaged is refused), P17.
+ */
+#include <string.h>
+
+#include "base/err.h"
+#include "foreign/foreign_formats.h"
+#include "read/pack.h"
+#include "state/state.h"
+
+#define MAX_JSON_DEPTH (3 * 256 + 8) /* as of a manifest */
+#define MAX_MEMORY ((size_t)1 << 30)
+
+static void
+clean_state(struct pawl_state **s)
+{
+	pawl_state_free(*s);
+}
+
+/* A pack of a checkpoint says which one it belongs to, and is a flat dict when it is looked at alone. */
+static bool
+is_own(const struct st_table *table)
+{
+	const struct st_pair *packs = st_metadata(table, "pawl.packs"), *of = st_metadata(table, "pawl.checkpoint");
+
+	return packs && strcmp(packs->value, "1") == 0 && of && strcmp(of->value, "{}") == 0 &&
+	       st_metadata(table, "pawl.state");
+}
+
+static int
+parse(const char *what, const struct st_pair *text, struct bump *memory, struct json **ret, struct pawl_error *err)
+{
+	const struct json_limits limits = {
+		.max_bytes = text->value_len, .max_depth = MAX_JSON_DEPTH, .max_string = text->value_len};
+
+	return json_parse(what, text->value, text->value_len, &limits, memory, ret, err);
+}
+
+/* What "pawl.tensors" says, by rows of the state. 0 = it speaks of other tensors. */
+static int
+find_special(struct pawl_state *state, const struct json *root, const struct json **ret)
+{
+	for (const struct json *one = root && root->type == JSON_OBJECT ? root->first : NULL; one; one = one->next) {
+		const struct state_tensor *t = state_find_tensor(state, one->key);
+
+		if (!t || one->type != JSON_OBJECT)
+			return 0;
+		ret[t - state->tensors] = one;
+	}
+	return 1;
+}
+
+/* The dtype and shape of a tensor of the header; 0 = it is a part of one, or not described rightly. */
+static int
+read_box(const struct st_tensor *st, const struct json *special, struct bump *memory, struct pack_box *ret,
+         struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	const int rc = pack_read_box(st, special, memory, ret, &why);
+
+	if (rc == PAWL_ENOMEM)
+		return err_set(err, rc, "out of memory");
+	if (rc < 0)
+		return 0;
+	for (uint32_t d = 0; d < ret->ndim; d++)
+		if (ret->lengths[d] != ret->shape[d])
+			return 0;
+	return 1;
+}
+
+/* Rows for the tensors of the state, each one of the header's. 0 = they are others. */
+static int
+add_rows(struct manifest *m, struct pawl_state *state, const struct st_table *table, const struct json **special,
+         struct pawl_error *err)
+{
+	struct manifest_piece *pieces = bump_array(&m->memory, table->n_tensors, sizeof(*pieces));
+	struct manifest_tensor *rows = bump_array(&m->memory, table->n_tensors, sizeof(*rows));
+
+	if (!pieces || !rows)
+		return err_set(err, PAWL_ENOMEM, "out of memory");
+	for (size_t i = 0; i < table->n_tensors; i++) {
+		const struct st_tensor *st = &table->tensors[i];
+		struct state_tensor *t = state_find_tensor(state, st->name);
+		struct pack_box box;
+
+		if (!t || rows[t - state->tensors].n_pieces > 0)
+			return 0;
+		const size_t row = (size_t)(t - state->tensors);
+		int rc = read_box(st, special[row], &m->memory, &box, err);
+		if (rc <= 0)
+			return rc;
+		rc = state_describe_tensor(state, t, box.dtype, box.ndim, box.shape, NULL);
+		if (rc < 0)
+			return rc == PAWL_ENOMEM ? err_set(err, rc, "out of memory") : 0;
+		pieces[row] = (struct manifest_piece){.begin = table->data_begin + st->begin,
+		                                      .nbytes = t->info.nbytes,
+		                                      .offsets = box.offsets,
+		                                      .lengths = t->info.shape};
+		rows[row] = (struct manifest_tensor){.name = t->info.name,
+		                                     .dtype = t->info.dtype,
+		                                     .ndim = t->info.ndim,
+		                                     .shape = t->info.shape,
+		                                     .nbytes = t->info.nbytes,
+		                                     .n_pieces = 1,
+		                                     .pieces = &pieces[row]};
+	}
+	m->tensors = rows;
+	m->n_tensors = table->n_tensors;
+	return 1;
+}
+
+int
+foreign_own_read(const struct st_table *table, struct manifest *m, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump scratch = {.limit_bytes = MAX_MEMORY};
+	PAWL_CLEAN(clean_state) struct pawl_state *state = NULL;
+	const struct st_pair *tensors = st_metadata(table, "pawl.tensors");
+	PAWL_FREE const struct json **special = mem_zalloc(table->n_tensors + 1, sizeof(*special));
+	struct json *root, *described = NULL;
+
+	if (!is_own(table))
+		return 0;
+	if (!special)
+		return err_set(err, PAWL_ENOMEM, "out of memory");
+	TRY(parse("pawl.state", st_metadata(table, "pawl.state"), &scratch, &root, err));
+	TRY(state_decode("pawl.state", root, &state, err));
+	if (tensors)
+		TRY(parse("pawl.tensors", tensors, &scratch, &described, err));
+	if (state->n_tensors != table->n_tensors || state->has_ranks || !find_special(state, described, special))
+		return 0;
+	const int rc = add_rows(m, state, table, special, err);
+	if (rc == 1)
+		m->state = steal(&state);
+	return rc;
+}

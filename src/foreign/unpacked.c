@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * unpacked: see unpacked.h. Called by run.c and foreign.c; calls the codecs, tar and the store. T7: what is unpacked
+ * into the spool is at most nine tenths of what is free there; T5, T6: of a tar one member is read, where it lies.
+ */
+#include "foreign/unpacked.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "format/codec/codec.h"
+#include "format/archive/tar.h"
+#include "store/plain.h"
+
+#define MAX_MEMBERS 1000000u
+
+/* ---- the file as it lies there ---- */
+
+static int
+read_packed(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+{
+	struct unpacked_file *f = arg;
+
+	return store_read(f->store, f->reader, offset, dst, n, err);
+}
+
+int
+unpacked_file_open(struct store *store, const char *key, struct unpacked_file *f, struct pawl_error *err)
+{
+	spool_init(&f->spool, NULL);
+	f->store = store;
+	f->name = mem_strdup(key);
+	if (!f->name)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+	f->spool.what = f->name;
+	f->packed = (struct source){.what = f->name, .read = read_packed, .arg = f};
+	return store_open_reader(store, key, &f->reader, &f->packed.nbytes, err);
+}
+
+void
+unpacked_file_close(struct unpacked_file *f)
+{
+	if (f->reader)
+		store_close_reader(f->store, f->reader);
+	spool_clear(&f->spool);
+	mem_free(f->name);
+}
+
+/* ---- unpacked by a codec, and of a tar the member ---- */
+
+struct opened {
+	struct unpacked_file file;
+	struct codec_source *source; /* NULL = not compressed */
+	struct codec_spool put;      /* the file's spool, as the codecs know it */
+	const struct source *plain;
+	uint64_t begin, nbytes; /* of plain: what is shown */
+};
+
+static void
+close_opened(void *ptr)
+{
+	struct opened *o = ptr;
+
+	if (!o)
+		return;
+	codec_source_close(o->source);
+	unpacked_file_close(&o->file);
+	mem_free(o);
+}
+
+static void
+clean_opened(struct opened **o)
+{
+	close_opened(*o);
+}
+
+static int
+open_source(struct opened *o, const struct codec *codec, struct pawl_error *err)
+{
+	struct codec_limits limits = {0};
+
+	o->plain = &o->file.packed;
+	if (codec) {
+		o->put = (struct codec_spool){.put = spool_put, .read = spool_read, .arg = &o->file.spool};
+		limits.spool = &o->put;
+		limits.max_spooled_bytes = spool_room(&o->file.spool);
+		TRY(codec_source_open(codec, &o->file.packed, &limits, &o->source, err));
+		o->plain = codec_source_plain(o->source);
+	}
+	o->nbytes = o->plain->nbytes;
+	return 0;
+}
+
+struct tar_place {
+	const struct source *from;
+	uint64_t at;
+};
+
+static int
+get_next(void *arg, void *dst, size_t n, struct pawl_error *err)
+{
+	struct tar_place *place = arg;
+
+	TRY(source_read(place->from, place->at, dst, n, err));
+	place->at += n;
+	return 0;
+}
+
+/* Sees all of the archive: of two members by that name tar would leave the second one, and one that is cut is damaged.
+ */
+static int
+find_member(struct opened *o, struct pawl_error *err)
+{
+	struct tar_place place = {.from = o->plain};
+	PAWL_FREE struct tar_member *member = mem_alloc(sizeof(*member));
+	bool found = false;
+
+	if (!member)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", o->file.name);
+	for (size_t i = 0; i < MAX_MEMBERS; i++) {
+		uint64_t end, next;
+		const int rc = tar_next(get_next, &place, o->file.name, member, err);
+
+		TRY(rc);
+		if (rc == 0 && found)
+			return 0;
+		if (rc == 0)
+			return err_set(err, PAWL_ENOTFOUND,
+			               "%s: expected " UNPACKED_TAR_MEMBER
+			               " in it, as Composer has it, found none; other "
+			               "archives are unpacked by tar",
+			               o->file.name);
+		if (!add_ok(place.at, member->nbytes, &end) || !add_ok(end, TAR_BLOCK - 1, &next) ||
+		    end > o->plain->nbytes)
+			return err_set(err, PAWL_ECORRUPT, "%s: member '%.200s' does not lie in it", o->file.name,
+			               member->name);
+		if (!member->is_folder && strcmp(member->name, UNPACKED_TAR_MEMBER) == 0) {
+			if (found)
+				return err_set(err, PAWL_ECORRUPT,
+				               "%s: expected one " UNPACKED_TAR_MEMBER ", found two", o->file.name);
+			found = true;
+			o->begin = place.at;
+			o->nbytes = member->nbytes;
+		}
+		place.at = next - next % TAR_BLOCK;
+	}
+	return err_set(err, PAWL_ELIMIT, "%s: more than %u members", o->file.name, MAX_MEMBERS);
+}
+
+static int
+open_unpacked(struct store *inner, const char *key, void **ret, uint64_t *ret_nbytes, struct pawl_error *err)
+{
+	PAWL_CLEAN(clean_opened) struct opened *o = mem_zalloc(1, sizeof(*o));
+	const struct codec *codec;
+	const bool is_tar = tar_of_name(key, &codec);
+
+	if (!o)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+	TRY(unpacked_file_open(inner, key, &o->file, err));
+	TRY(open_source(o, is_tar ? codec : codec_of_name(key), err));
+	if (is_tar)
+		TRY(find_member(o, err));
+	*ret_nbytes = o->nbytes;
+	*ret = steal(&o);
+	return 0;
+}
+
+static int
+read_unpacked(void *ptr, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+{
+	const struct opened *o = ptr;
+
+	if (n > o->nbytes || offset > o->nbytes - n)
+		return err_set(err, PAWL_ECORRUPT, "%s: expected %zu bytes at %llu, but there are %llu in all",
+		               o->file.name, n, (unsigned long long)offset, (unsigned long long)o->nbytes);
+	return source_read(o->plain, o->begin + offset, dst, n, err);
+}
+
+int
+unpacked_wrap(struct store **store, const char *key, struct pawl_error *err)
+{
+	static const struct store_plain_view view = {open_unpacked, read_unpacked, close_opened};
+	const struct codec *codec;
+	struct store_entry entry;
+	struct store *wrapped;
+
+	if (store_stat(*store, key, &entry, NULL) < 0 || entry.is_folder || entry.is_link)
+		return 0;
+	if (!codec_of_name(key) && !tar_of_name(key, &codec))
+		return unpacked_npz_wrap(store, key, err);
+	TRY(store_plain_wrap(*store, key, &view, &wrapped, err));
+	*store = wrapped;
+	return 0;
+}
+
+size_t
+unpacked_name_len(const char *name)
+{
+	const struct codec *codec = codec_of_name(name);
+
+	return codec ? codec_stem_len(codec, name) : strlen(name);
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * unpacked_npz: see unpacked.h. Called by unpacked.c; calls zip, codec and zip_write. An archive with compressed
+ * members becomes, in the spool, one with the same members stored, in which arrays can be read at any place and carry
+ * the sums that the first one has for them.
+ *
+ *   table -> do the sizes that it tells keep to the limits? -> each member: unpacked, exactly its size, its sum ->
+ * table
+ *
+ * T7: all members together at most 200 times the file's size once that is more than 64 MiB, and nine tenths of what is
+ * free where the spool lies; refused before anything is unpacked. Promises P1, P16, P17.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "foreign/foreign_formats.h"
+#include "format/codec/codec.h"
+#include "format/archive/zip.h"
+#include "format/archive/zip_write.h"
+#include "store/plain.h"
+#include "foreign/unpacked.h"
+
+#define MAX_MEMORY ((size_t)1 << 30) /* of the table */
+#define MAX_RATIO 200u
+#define FREE_BYTES ((uint64_t)64 << 20) /* no ratio counts up to here */
+#define STEP_BYTES ((size_t)1 << 20)
+#define SNIFF_BYTES 256u
+
+static void
+close_opened(void *ptr)
+{
+	struct unpacked_file *o = ptr;
+
+	if (!o)
+		return;
+	unpacked_file_close(o);
+	mem_free(o);
+}
+
+static void
+clean_opened(struct unpacked_file **o)
+{
+	close_opened(*o);
+}
+
+static int
+open_packed(struct store *inner, const char *key, struct unpacked_file **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(clean_opened) struct unpacked_file *o = mem_zalloc(1, sizeof(*o));
+
+	if (!o)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+	TRY(unpacked_file_open(inner, key, o, err));
+	*ret = steal(&o);
+	return 0;
+}
+
+/* ---- from the archive to the spool ---- */
+
+static int
+check_sizes(const struct unpacked_file *o, const struct zip *zip, struct pawl_error *err)
+{
+	const uint64_t room = spool_room(&o->spool);
+	uint64_t total = 0, most;
+
+	for (size_t i = 0; i < zip->n; i++)
+		if (!add_ok(total, zip->members[i].plain_nbytes, &total))
+			return err_set(err, PAWL_ECORRUPT,
+			               "%s: its members say that they unpack to more than 2^64 bytes", o->name);
+	if (total > FREE_BYTES && mul_ok(o->packed.nbytes, MAX_RATIO, &most) && total > most)
+		return err_set(err, PAWL_ELIMIT,
+		               "%s: unpacks to %" PRIu64 " bytes, more than %u times its %" PRIu64
+		               ", which only a bomb should; save it with numpy.savez if it is none",
+		               o->name, total, MAX_RATIO, o->packed.nbytes);
+	if (room > 0 && total > room)
+		return err_set(err, PAWL_ENOSPACE,
+		               "%s: unpacks to %" PRIu64
+		               " bytes, and in %s (TMPDIR says where) there is room for %" PRIu64,
+		               o->name, total, o->spool.folder, room);
+	return 0;
+}
+
+static int
+wrong_member(const struct unpacked_file *o, const struct zip_member *m, const char *why, struct pawl_error *err)
+{
+	return err_set(err, PAWL_ECORRUPT, "%s: member '%.200s': %s", o->name, m->name, why);
+}
+
+/* The bytes of a member: a source of its own. */
+struct member_source {
+	const struct unpacked_file *o;
+	uint64_t begin;
+	char what[300];
+};
+
+static int
+read_member(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+{
+	const struct member_source *m = arg;
+
+	return source_read(&m->o->packed, m->begin + offset, dst, n, err);
+}
+
+static void
+free_reader(struct codec_reader **r)
+{
+	codec_reader_free(*r);
+}
+
+static int
+copy_compressed(struct unpacked_file *o, const struct zip_member *m, const struct crc32 *crc, char *step,
+                uint32_t *ret_parts, struct pawl_error *err)
+{
+	struct member_source from = {.o = o, .begin = m->begin};
+	const struct source source = {.what = from.what, .nbytes = m->nbytes, .read = read_member, .arg = &from};
+	const struct codec_limits limits = {.max_bytes = UINT64_MAX, .max_ratio = UINT32_MAX};
+	PAWL_CLEAN(free_reader) struct codec_reader *reader = NULL;
+	uint64_t left = m->plain_nbytes;
+	size_t n;
+
+	snprintf(from.what, sizeof(from.what), "%.90s: member '%.190s'", o->name, m->name);
+	TRY(codec_reader_new(codec_of_zip(), &source, &limits, &reader, err));
+	do {
+		TRY(codec_reader_get(reader, step, STEP_BYTES, &n, err));
+		if (n > left)
+			return wrong_member(o, m, "unpacks to more than the directory says", err);
+		left -= n;
+		*ret_parts ^= crc32_part(crc, step, n, left);
+		TRY(spool_put(&o->spool, step, n, err));
+	} while (n == STEP_BYTES);
+	return left == 0 ? 0 : wrong_member(o, m, "unpacks to less than the directory says", err);
+}
+
+static int
+copy_stored(struct unpacked_file *o, const struct zip_member *m, const struct crc32 *crc, char *step,
+            uint32_t *ret_parts, struct pawl_error *err)
+{
+	for (uint64_t at = 0; at < m->nbytes;) {
+		const size_t n = m->nbytes - at < STEP_BYTES ? (size_t)(m->nbytes - at) : STEP_BYTES;
+
+		TRY(source_read(&o->packed, m->begin + at, step, n, err));
+		at += n;
+		*ret_parts ^= crc32_part(crc, step, n, m->nbytes - at);
+		TRY(spool_put(&o->spool, step, n, err));
+	}
+	return 0;
+}
+
+static int
+put_bytes(struct unpacked_file *o, struct buf *bytes, struct pawl_error *err)
+{
+	TRY(buf_check(bytes, o->name, err));
+	TRY(spool_put(&o->spool, bytes->ptr, bytes->len, err));
+	bytes->len = 0;
+	return 0;
+}
+
+static int
+copy_member(struct unpacked_file *o, const struct zip_member *m, const struct crc32 *crc, char *step,
+            struct zip_entry *entry, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf bytes = {0};
+	uint32_t parts = 0;
+
+	*entry = (struct zip_entry){.name = m->name, .nbytes = m->plain_nbytes, .crc = m->plain_crc};
+	zip_begin_member(entry, o->spool.nbytes, &bytes);
+	TRY(put_bytes(o, &bytes, err));
+	TRY(m->compressed ? copy_compressed(o, m, crc, step, &parts, err) : copy_stored(o, m, crc, step, &parts, err));
+	if (m->plain_nbytes > 0 && crc32_whole(crc, parts, m->plain_nbytes) != m->plain_crc)
+		return wrong_member(o, m, "it is not what was written: its CRC is another one", err);
+	if (m->plain_nbytes == 0)
+		return 0;
+	zip_end_member(entry, &bytes);
+	return put_bytes(o, &bytes, err);
+}
+
+static int
+copy_archive(struct unpacked_file *o, const struct zip *zip, struct bump *memory, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf bytes = {0};
+	PAWL_FREE char *step = mem_alloc(STEP_BYTES);
+	struct zip_entry *entries = bump_array(memory, zip->n, sizeof(*entries));
+	size_t *sums = bump_array(memory, zip->n, sizeof(*sums));
+	struct crc32 crc;
+
+	if (!step || !entries || !sums)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", o->name);
+	crc32_init(&crc);
+	for (size_t i = 0; i < zip->n; i++)
+		TRY(copy_member(o, &zip->members[i], &crc, step, &entries[i], err));
+	zip_put_directory(entries, zip->n, o->spool.nbytes, &bytes, sums);
+	return put_bytes(o, &bytes, err);
+}
+
+/* ---- the view ---- */
+
+static int
+open_unpacked(struct store *inner, const char *key, void **ret, uint64_t *ret_nbytes, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {.limit_bytes = MAX_MEMORY};
+	PAWL_CLEAN(clean_opened) struct unpacked_file *o = NULL;
+	struct zip zip;
+
+	TRY(open_packed(inner, key, &o, err));
+	TRY(zip_open_flat(&o->packed, &memory, &zip, err));
+	TRY(check_sizes(o, &zip, err));
+	TRY(copy_archive(o, &zip, &memory, err));
+	*ret_nbytes = o->spool.nbytes;
+	*ret = steal(&o);
+	return 0;
+}
+
+static int
+read_unpacked(void *ptr, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+{
+	struct unpacked_file *o = ptr;
+
+	return spool_read(&o->spool, offset, dst, n, err);
+}
+
+/* An archive that cannot be read is left to those who say why. */
+static bool
+has_compressed(struct store *store, const char *key)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {.limit_bytes = MAX_MEMORY};
+	PAWL_CLEAN(clean_opened) struct unpacked_file *o = NULL;
+	unsigned char first[SNIFF_BYTES];
+	struct zip zip;
+
+	if (open_packed(store, key, &o, NULL) < 0)
+		return false;
+	const size_t n = o->packed.nbytes < SNIFF_BYTES ? (size_t)o->packed.nbytes : SNIFF_BYTES;
+	if (source_read(&o->packed, 0, first, n, NULL) < 0 || !foreign_npz_looks(first, n, o->packed.nbytes) ||
+	    zip_open_flat(&o->packed, &memory, &zip, NULL) < 0)
+		return false;
+	for (size_t i = 0; i < zip.n; i++)
+		if (zip.members[i].compressed)
+			return true;
+	return false;
+}
+
+int
+unpacked_npz_wrap(struct store **store, const char *key, struct pawl_error *err)
+{
+	static const struct store_plain_view view = {open_unpacked, read_unpacked, close_opened};
+	struct store *wrapped;
+
+	if (!has_compressed(*store, key))
+		return 0;
+	TRY(store_plain_wrap(*store, key, &view, &wrapped, err));
+	*store = wrapped;
+	return 0;
+}

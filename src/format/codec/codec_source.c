@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * codec_source: see codec.h: the plain bytes of a compressed file at any offset. Called by whoever opens such files;
+ * calls codec_reader.c and the rows of codec.c.
+ *
+ *   with a table of frames: a read takes the frames that it touches, each from the cache or unpacked by this very
+ * thread; one that is wanted whole is unpacked right where it is wanted. A frame must give exactly the bytes that the
+ * table says, from exactly its own. without: unpacked once at opening, into the spool; or, without one, from the
+ * beginning again for every read that lies before the last one.
+ *
+ * Promises P1, P16, P17.
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "format/codec/codec_impl.h"
+
+#define PIECE_BYTES ((size_t)1 << 20)
+
+enum { EMPTY, LOADING, READY };
+
+/* A frame in the cache. All but the bytes is guarded by the source's lock. */
+struct cached {
+	int state;
+	size_t frame;
+	unsigned users;
+	uint64_t tick; /* of the last use */
+	unsigned char *ptr;
+	size_t cap;
+};
+
+struct codec_source {
+	const struct codec *codec;
+	const struct source *packed;
+	struct codec_limits limits;
+	struct source plain;
+	/* with frames */
+	struct codec_table table;
+	uint64_t *plain_at, *packed_at; /* of each frame; n + 1 */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	uint64_t tick;
+	struct cached cache[CODEC_CACHE_FRAMES];
+	/* without frames and spool; guarded by lock */
+	struct codec_reader *reader;
+	uint64_t reader_at;
+};
+
+/* ------------------------------------------------------------ a single frame */
+
+int
+codec_frame_decode(const struct codec *codec, const struct codec_table *t, const unsigned char *in, size_t n_in,
+                   unsigned char *out, size_t n_out, const char **why)
+{
+	struct codec_step s = {.in = in, .n_in = n_in, .out = out, .n_out = n_out, .last = true};
+	void *decoder;
+	int rc = CODEC_GO;
+
+	if (codec->decode_frame)
+		return codec->decode_frame(t, in, n_in, out, n_out, why);
+	TRY(codec->decoder_new(&decoder, why));
+	while (rc == CODEC_GO) {
+		const size_t before_in = s.n_in, before_out = s.n_out;
+		rc = codec->decode(decoder, &s, why);
+		if (rc == CODEC_GO && s.n_in == before_in && s.n_out == before_out)
+			break;
+	}
+	codec->decoder_free(decoder);
+	if (rc < 0)
+		return rc;
+	*why = "a frame is not of the size that the table says";
+	return rc == CODEC_END && s.n_in == 0 && s.n_out == 0 ? CODEC_END : PAWL_ECORRUPT;
+}
+
+/* Unpacks a frame to dst, which has room for it. */
+static int
+unpack(const struct codec_source *s, size_t frame, unsigned char *dst, struct pawl_error *err)
+{
+	const struct codec_frame *f = &s->table.frames[frame];
+	PAWL_FREE unsigned char *in = mem_alloc((size_t)f->packed);
+	const char *why = "";
+
+	if (!in)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory for a frame", s->packed->what);
+	TRY(source_read(s->packed, s->packed_at[frame], in, (size_t)f->packed, err));
+	const int rc = codec_frame_decode(s->codec, &s->table, in, (size_t)f->packed, dst, (size_t)f->plain, &why);
+	if (rc >= 0)
+		return 0;
+	return err_set(err, rc, "%s: frame %zu of %zu, at byte %" PRIu64 " of %" PRIu64 ": %s", s->packed->what, frame,
+	               s->table.n, s->packed_at[frame], s->packed->nbytes, why);
+}
+
+/* ----------------------------------------------------------------- the cache */
+
+/* One that nobody uses, the one that has not been used for longest; NULL = none. Called with the lock. */
+static struct cached *
+find_free(struct codec_source *s)
+{
+	struct cached *best = NULL;
+
+	for (size_t i = 0; i < CODEC_CACHE_FRAMES; i++) {
+		struct cached *c = &s->cache[i];
+		if (c->users == 0 && c->state != LOADING && (!best || c->tick < best->tick))
+			best = c;
+	}
+	return best;
+}
+
+/* The frame, used by the caller; `ours`: it is the caller who has to load it. */
+static struct cached *
+take(struct codec_source *s, size_t frame, bool *ours)
+{
+	struct cached *c = NULL;
+
+	pthread_mutex_lock(&s->lock);
+	for (;;) {
+		bool loading = false;
+
+		for (size_t i = 0; i < CODEC_CACHE_FRAMES && !c; i++) {
+			if (s->cache[i].state == EMPTY || s->cache[i].frame != frame)
+				continue;
+			loading = s->cache[i].state == LOADING;
+			c = loading ? NULL : &s->cache[i];
+			break;
+		}
+		*ours = false;
+		if (c)
+			break;
+		c = loading ? NULL : find_free(s);
+		if (c) {
+			c->state = LOADING;
+			c->frame = frame;
+			*ours = true;
+			break;
+		}
+		pthread_cond_wait(&s->changed, &s->lock);
+	}
+	c->users++;
+	c->tick = ++s->tick;
+	pthread_mutex_unlock(&s->lock);
+	return c;
+}
+
+static void
+loaded(struct codec_source *s, struct cached *c, bool good)
+{
+	pthread_mutex_lock(&s->lock);
+	c->state = good ? READY : EMPTY;
+	c->users -= good ? 0 : 1;
+	pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void
+put_back(struct codec_source *s, struct cached *c)
+{
+	pthread_mutex_lock(&s->lock);
+	if (--c->users == 0)
+		pthread_cond_broadcast(&s->changed);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static int
+load(struct codec_source *s, struct cached *c, size_t frame, struct pawl_error *err)
+{
+	const size_t n = (size_t)s->table.frames[frame].plain;
+
+	if (c->cap < n) {
+		mem_free(c->ptr);
+		c->ptr = mem_alloc(n);
+		c->cap = c->ptr ? n : 0;
+	}
+	if (!c->ptr)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory for a frame", s->packed->what);
+	return unpack(s, frame, c->ptr, err);
+}
+
+static int
+copy_part(struct codec_source *s, size_t frame, size_t from, unsigned char *dst, size_t n, struct pawl_error *err)
+{
+	bool ours;
+	struct cached *c = take(s, frame, &ours);
+
+	if (ours) {
+		const int rc = load(s, c, frame, err);
+		loaded(s, c, rc == 0);
+		TRY(rc);
+	}
+	memcpy(dst, c->ptr + from, n);
+	put_back(s, c);
+	return 0;
+}
+
+/* The frame that a byte is in: the last one that begins at or before it. */
+static size_t
+find_frame(const struct codec_source *s, uint64_t offset)
+{
+	size_t low = 0, high = s->table.n;
+
+	while (high - low > 1) {
+		const size_t middle = low + (high - low) / 2;
+		if (s->plain_at[middle] <= offset)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static int
+read_frames(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+{
+	struct codec_source *s = arg;
+	unsigned char *to = dst;
+
+	for (size_t frame = find_frame(s, offset); n > 0; frame++) {
+		const uint64_t begin = s->plain_at[frame], end = s->plain_at[frame + 1];
+		const uint64_t left = end - offset;
+		const size_t now = left < n ? (size_t)left : n;
+
+		if (offset == begin && now == end - begin)
+			TRY(unpack(s, frame, to, err));
+		else
+			TRY(copy_part(s, frame, (size_t)(offset - begin), to, now, err));
+		to += now;
+		offset += now;
+		n -= now;
+	}
+	return 0;
+}
+
+/* --------------------------------------------------- without a table of frames */
+
+/* Everything to the spool; without one only counted. */
+static int
+unpack_all(struct codec_source *s, struct pawl_error *err)
+{
+	PAWL_FREE unsigned char *piece = mem_alloc(PIECE_BYTES);
+	size_t n = PIECE_BYTES;
+
+	if (!piece)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", s->packed->what);
+	struct codec_limits limits = s->limits;
+	if (limits.spool && limits.max_spooled_bytes &&
+	    (limits.max_bytes == 0 || limits.max_spooled_bytes < limits.max_bytes))
+		limits.max_bytes = limits.max_spooled_bytes;
+	TRY(codec_reader_new(s->codec, s->packed, &limits, &s->reader, err));
+	while (n == PIECE_BYTES) {
+		TRY(codec_reader_get(s->reader, piece, PIECE_BYTES, &n, err));
+		if (s->limits.spool && n > 0)
+			TRY(s->limits.spool->put(s->limits.spool->arg, piece, n, err));
+		s->plain.nbytes += n;
+	}
+	s->reader_at = s->plain.nbytes;
+	return 0;
+}
+
+static int
+skip_to(struct codec_source *s, uint64_t offset, struct pawl_error *err)
+{
+	PAWL_FREE unsigned char *piece = mem_alloc(PIECE_BYTES);
+
+	if (!piece)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", s->packed->what);
+	if (!s->reader || offset < s->reader_at) {
+		codec_reader_free(s->reader);
+		s->reader = NULL;
+		s->reader_at = 0;
+		TRY(codec_reader_new(s->codec, s->packed, &s->limits, &s->reader, err));
+	}
+	while (s->reader_at < offset) {
+		const uint64_t left = offset - s->reader_at;
+		size_t n;
+
+		TRY(codec_reader_get(s->reader, piece, left < PIECE_BYTES ? (size_t)left : PIECE_BYTES, &n, err));
+		s->reader_at += n;
+		if (n == 0)
+			return err_set(err, PAWL_ECORRUPT, "%s: has become shorter", s->packed->what);
+	}
+	return 0;
+}
+
+static int
+read_again(struct codec_source *s, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+{
+	size_t got = 0;
+
+	int rc = skip_to(s, offset, err);
+	if (rc == 0)
+		rc = codec_reader_get(s->reader, dst, n, &got, err);
+	if (rc == 0 && got != n)
+		rc = err_set(err, PAWL_ECORRUPT, "%s: has become shorter", s->packed->what);
+	if (rc < 0) { /* where it stands is not known any more */
+		codec_reader_free(s->reader);
+		s->reader = NULL;
+		return rc;
+	}
+	s->reader_at += n;
+	return 0;
+}
+
+static int
+read_stream(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+{
+	struct codec_source *s = arg;
+
+	pthread_mutex_lock(&s->lock);
+	const int rc = read_again(s, offset, dst, n, err);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+static int
+read_spool(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+{
+	const struct codec_spool *spool = ((struct codec_source *)arg)->limits.spool;
+
+	return spool->read(spool->arg, offset, dst, n, err);
+}
+
+/* ---------------------------------------------------------------- open, close */
+
+/* Where each frame begins. 0: there is one that is too large to be unpacked at once, or one that would never be looked
+ * at since nothing is said to be in it: whoever reads the file as a stream may find something there. */
+static int
+place_frames(struct codec_source *s, struct pawl_error *err)
+{
+	const struct codec_table *t = &s->table;
+
+	s->plain_at = mem_zalloc(t->n + 1, sizeof(*s->plain_at));
+	s->packed_at = mem_zalloc(t->n + 1, sizeof(*s->packed_at));
+	if (!s->plain_at || !s->packed_at)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", s->packed->what);
+	s->packed_at[0] = t->begin;
+	for (size_t i = 0; i < t->n; i++) {
+		const struct codec_frame *f = &t->frames[i];
+
+		if (f->plain == 0 || f->plain > CODEC_MAX_FRAME || f->packed > CODEC_MAX_FRAME)
+			return 0;
+		s->plain_at[i + 1] = s->plain_at[i] + f->plain;
+		s->packed_at[i + 1] = s->packed_at[i] + f->packed;
+	}
+	return 1;
+}
+
+static int
+open_frames(struct codec_source *s, struct pawl_error *err)
+{
+	int rc = s->codec->table ? s->codec->table(s->packed, &s->table, err) : 0;
+	if (rc < 0)
+		return err_prefix(err, rc, "%s", s->packed->what);
+	if (rc == 1)
+		rc = place_frames(s, err);
+	TRY(rc);
+	if (rc == 0) {
+		codec_table_clear(&s->table);
+		return 0;
+	}
+	s->plain.nbytes = s->plain_at[s->table.n];
+	const uint64_t most = s->limits.max_bytes ? s->limits.max_bytes : (uint64_t)1 << 40;
+	if (s->plain.nbytes > most)
+		return err_set(err, PAWL_ELIMIT, "%s: unpacks to %" PRIu64 " bytes, %" PRIu64 " are allowed",
+		               s->packed->what, s->plain.nbytes, most);
+	s->plain.read = read_frames;
+	return 1;
+}
+
+static int
+open_stream(struct codec_source *s, struct pawl_error *err)
+{
+	TRY(unpack_all(s, err));
+	codec_reader_free(s->reader);
+	s->reader = NULL;
+	s->plain.read = s->limits.spool ? read_spool : read_stream;
+	return 0;
+}
+
+const struct source *
+codec_source_plain(const struct codec_source *s)
+{
+	return &s->plain;
+}
+
+bool
+codec_source_has_frames(const struct codec_source *s)
+{
+	return s->table.n > 0;
+}
+
+void
+codec_source_close(struct codec_source *s)
+{
+	if (!s)
+		return;
+	codec_reader_free(s->reader);
+	for (size_t i = 0; i < CODEC_CACHE_FRAMES; i++)
+		mem_free(s->cache[i].ptr);
+	mem_free(s->plain_at);
+	mem_free(s->packed_at);
+	codec_table_clear(&s->table);
+	pthread_cond_destroy(&s->changed);
+	pthread_mutex_destroy(&s->lock);
+	mem_free(s);
+}
+
+static void
+clean_source(struct codec_source **s)
+{
+	codec_source_close(*s);
+}
+
+int
+codec_source_open(const struct codec *codec, const struct source *packed, const struct codec_limits *limits,
+                  struct codec_source **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(clean_source) struct codec_source *s = mem_zalloc(1, sizeof(*s));
+
+	if (!s)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", packed->what);
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->changed, NULL);
+	s->packed = packed;
+	s->codec = codec;
+	if (limits)
+		s->limits = *limits;
+	s->plain = (struct source){.what = packed->what, .arg = s};
+	TRY(codec_really(&s->codec, packed, err));
+	const int rc = open_frames(s, err);
+	TRY(rc);
+	if (rc == 0)
+		TRY(open_stream(s, err));
+	*ret = steal(&s);
+	return 0;
+}

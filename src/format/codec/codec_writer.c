@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * codec_writer: see codec.h. Called by whoever writes compressed files; calls the rows of codec.c and the pool.
+ *
+ * A ring of slots: the caller fills one, a thread compresses it, the caller gives it to the sink when its turn has come
+ * and fills it again. Encoders are few: a thread takes one that is idle, or makes one. What has no frames has one
+ * thread and one encoder, so that its pieces stay in order.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/pool.h"
+#include "format/codec/codec_impl.h"
+
+#define MAX_THREADS 64u
+
+struct slot {
+	struct codec_writer *writer;
+	char *plain;
+	size_t n;
+	bool last;
+	/* the thread's, while busy; then the caller's */
+	struct buf packed;
+	struct codec_frame frame;
+	int rc;
+	const char *why;
+	bool busy; /* guarded by the writer's lock */
+};
+
+struct codec_writer {
+	const struct codec *codec;
+	int level;
+	codec_sink_fn *sink;
+	void *arg;
+	struct pool *pool;
+	struct slot *slots;
+	size_t n_slots, first,
+		n_used; /* first: the oldest one that is in work; the one after the used ones is being filled */
+	struct codec_table table;
+	uint64_t in, out;
+	bool begun, failed;
+	pthread_mutex_t lock;
+	pthread_cond_t done;
+	void *idle[MAX_THREADS]; /* encoders; guarded by lock, as is */
+	unsigned n_idle;
+};
+
+/* ------------------------------------------------------------- the threads */
+
+static int
+take_encoder(struct codec_writer *w, void **ret, const char **why)
+{
+	*ret = NULL;
+	pthread_mutex_lock(&w->lock);
+	if (w->n_idle > 0)
+		*ret = w->idle[--w->n_idle];
+	pthread_mutex_unlock(&w->lock);
+	return *ret ? 0 : w->codec->encoder_new(w->level, ret, why);
+}
+
+static void
+compress(void *arg)
+{
+	struct slot *slot = arg;
+	struct codec_writer *w = slot->writer;
+	void *encoder;
+
+	slot->packed.len = 0;
+	slot->frame = (struct codec_frame){.plain = slot->n};
+	slot->rc = take_encoder(w, &encoder, &slot->why);
+	if (slot->rc == 0)
+		slot->rc = w->codec->encode(encoder, slot->plain, slot->n, slot->last, &slot->packed, &slot->frame,
+		                            &slot->why);
+	else
+		encoder = NULL;
+	pthread_mutex_lock(&w->lock);
+	if (encoder)
+		w->idle[w->n_idle++] = encoder;
+	slot->busy = false;
+	pthread_cond_signal(&w->done);
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* --------------------------------------------------------------- the caller */
+
+static int
+give(struct codec_writer *w, const void *ptr, size_t n, struct pawl_error *err)
+{
+	w->out += n;
+	return n > 0 ? w->sink(w->arg, ptr, n, err) : 0;
+}
+
+/* The oldest slot to the sink. */
+static int
+drain_one(struct codec_writer *w, struct pawl_error *err)
+{
+	struct slot *slot = &w->slots[w->first];
+
+	pthread_mutex_lock(&w->lock);
+	while (slot->busy)
+		pthread_cond_wait(&w->done, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+	w->first = (w->first + 1) % w->n_slots;
+	w->n_used--;
+	if (slot->rc < 0)
+		return err_set(err, slot->rc, "cannot be compressed as %s: %s", w->codec->name, slot->why);
+	if (!w->codec->one_stream)
+		TRY(codec_table_add(&w->table, &slot->frame, err));
+	return give(w, slot->packed.ptr, slot->packed.len, err);
+}
+
+static struct slot *
+filling(struct codec_writer *w)
+{
+	return &w->slots[(w->first + w->n_used) % w->n_slots];
+}
+
+/* Hands the slot that is being filled to the threads; the next one is free then. */
+static int
+hand_over(struct codec_writer *w, bool last, struct pawl_error *err)
+{
+	struct slot *slot = filling(w);
+
+	slot->last = last;
+	slot->busy = true;
+	const int rc = pool_add(w->pool, NULL, compress, slot, err);
+	if (rc < 0) {
+		slot->busy = false;
+		return rc;
+	}
+	w->n_used++;
+	if (w->n_used == w->n_slots)
+		TRY(drain_one(w, err));
+	filling(w)->n = 0;
+	return 0;
+}
+
+static int
+begin(struct codec_writer *w, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf head = {0};
+	const char *why = "";
+
+	if (w->begun)
+		return 0;
+	w->begun = true;
+	if (!w->codec->head)
+		return 0;
+	const int rc = w->codec->head(&head, &why);
+	if (rc < 0)
+		return err_set(err, rc, "cannot be compressed as %s: %s", w->codec->name, why);
+	return give(w, head.ptr, head.len, err);
+}
+
+static int
+put(struct codec_writer *w, const char *ptr, size_t nbytes, struct pawl_error *err)
+{
+	TRY(begin(w, err));
+	w->in += nbytes;
+	while (nbytes > 0) {
+		struct slot *slot = filling(w);
+		size_t n = w->codec->frame_bytes - slot->n;
+
+		n = n < nbytes ? n : nbytes;
+		if (!slot->plain)
+			slot->plain = mem_alloc(w->codec->frame_bytes);
+		if (!slot->plain)
+			return err_set(err, PAWL_ENOMEM, "cannot be compressed as %s: out of memory", w->codec->name);
+		memcpy(slot->plain + slot->n, ptr, n);
+		slot->n += n;
+		ptr += n;
+		nbytes -= n;
+		if (slot->n == w->codec->frame_bytes)
+			TRY(hand_over(w, false, err));
+	}
+	return 0;
+}
+
+static int
+finish(struct codec_writer *w, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf tail = {0};
+	const char *why = "";
+
+	TRY(begin(w, err));
+	/* Nothing at all is one frame of nothing; a stream has to be told its end. */
+	if (filling(w)->n > 0 || w->in == 0 || w->codec->one_stream)
+		TRY(hand_over(w, true, err));
+	while (w->n_used > 0)
+		TRY(drain_one(w, err));
+	if (!w->codec->tail)
+		return 0;
+	const int rc = w->codec->tail(&w->table, &tail, &why);
+	if (rc < 0)
+		return err_set(err, rc, "cannot be compressed as %s: %s", w->codec->name, why);
+	return give(w, tail.ptr, tail.len, err);
+}
+
+static int
+used_up(const struct codec_writer *w, struct pawl_error *err)
+{
+	return err_set(err, PAWL_EUSAGE, "%s: nothing can be written any more, after a failure or the end",
+	               w->codec->name);
+}
+
+int
+codec_writer_put(struct codec_writer *w, const void *ptr, size_t nbytes, struct pawl_error *err)
+{
+	if (w->failed)
+		return used_up(w, err);
+	const int rc = put(w, ptr, nbytes, err);
+	w->failed = rc < 0;
+	return rc;
+}
+
+int
+codec_writer_finish(struct codec_writer *w, uint64_t *ret_in, uint64_t *ret_out, struct pawl_error *err)
+{
+	if (w->failed)
+		return used_up(w, err);
+	const int rc = finish(w, err);
+	w->failed = true;
+	if (rc == 0 && ret_in)
+		*ret_in = w->in;
+	if (rc == 0 && ret_out)
+		*ret_out = w->out;
+	return rc;
+}
+
+/* ------------------------------------------------------------ made and freed */
+
+void
+codec_writer_free(struct codec_writer *w)
+{
+	if (!w)
+		return;
+	pool_free(w->pool); /* first: its threads use all below */
+	for (unsigned i = 0; i < w->n_idle; i++)
+		w->codec->encoder_free(w->idle[i]);
+	for (size_t i = 0; w->slots && i < w->n_slots; i++) {
+		mem_free(w->slots[i].plain);
+		buf_clear(&w->slots[i].packed);
+	}
+	mem_free(w->slots);
+	codec_table_clear(&w->table);
+	pthread_cond_destroy(&w->done);
+	pthread_mutex_destroy(&w->lock);
+	mem_free(w);
+}
+
+static void
+clean_writer(struct codec_writer **w)
+{
+	codec_writer_free(*w);
+}
+
+int
+codec_writer_new(const struct codec *codec, int level, unsigned threads, codec_sink_fn *sink, void *arg,
+                 struct codec_writer **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(clean_writer) struct codec_writer *w = NULL;
+
+	TRY(codec_check_level(codec, level, err));
+	w = mem_zalloc(1, sizeof(*w));
+	if (!w)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", codec->name);
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->done, NULL);
+	const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+	if (threads == 0)
+		threads = cores > 0 ? (unsigned)cores : 1;
+	threads = codec->one_stream ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
+	w->codec = codec;
+	w->level = level > 0 ? level : codec->default_level;
+	w->sink = sink;
+	w->arg = arg;
+	w->n_slots = threads + 2;
+	w->slots = mem_zalloc(w->n_slots, sizeof(*w->slots));
+	if (!w->slots)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", codec->name);
+	for (size_t i = 0; i < w->n_slots; i++)
+		w->slots[i].writer = w;
+	TRY(pool_new("pawl-codec", threads, &w->pool, err));
+	*ret = steal(&w);
+	return 0;
+}

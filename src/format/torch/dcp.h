@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dcp: the `.metadata` of a folder that torch.distributed.checkpoint wrote: what was saved, and in which range of which
+ * file each piece of it lies. Sees bytes only; runs nothing (pickle.h). Every range holds what torch.save wrote of one
+ * piece (pt.h).
+ *
+ * Limits: 4,000,000 pieces; files are named by safe components, so that none lies outside the folder. Refused: ranges
+ * that have been transformed (compressed) by an extension.
+ */
+#ifndef PAWL_FORMAT_DCP_H
+#define PAWL_FORMAT_DCP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/mem.h"
+#include "format/torch/pickle.h"
+
+#define DCP_MAX_PIECES 4000000u
+
+struct dcp_range {
+	uint32_t file; /* number in dcp.files */
+	uint64_t begin, nbytes;
+};
+
+struct dcp_chunk {
+	const uint64_t *offsets, *sizes; /* box in the tensor */
+	struct dcp_range range;
+};
+
+struct dcp_item {
+	const char *name; /* flattened: "model.w"; not terminated */
+	size_t name_len;
+	struct pickle_node *const *path; /* keys (PICKLE_STR) and indices (PICKLE_INT); NULL = the name is the only key */
+	size_t n_path;
+	bool is_tensor;
+	int dtype;       /* enum pawl_dtype; 4-bit numbers count in pairs here, as torch counts */
+	uint32_t ndim;
+	const uint64_t *shape;
+	struct dcp_chunk *chunks; /* of a tensor */
+	size_t n_chunks;
+	struct dcp_range range;   /* of a value */
+};
+
+struct dcp {
+	const char **files; /* names in the folder */
+	size_t n_files;
+	struct dcp_item *items; /* in the order of the file */
+	size_t n;
+};
+
+/* The bytes must stay as long as what is returned; memory is the bump's. PAWL_ECORRUPT, PAWL_ELIMIT, PAWL_EUNSUPPORTED. */
+int dcp_decode(const char *what, const void *ptr, size_t len, struct bump *memory, struct dcp *ret,
+               struct pawl_error *err);
+
+#endif

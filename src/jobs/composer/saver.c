@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * saver: the public face of saver.h (pawl.h, "checkpoint files by name"):
+ * opening, when a save is due, starting one, waiting. Called by programs and
+ * the language bindings; calls the deciders, the files of pawl_files_*, and
+ * saver_work.c through two pools. R59-R103.
+ */
+#include "jobs/composer/saver.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fileio.h"
+#include "base/pool.h"
+#include "base/sum.h"
+#include "base/text.h"
+
+#define INNER "in" /* folder of what is packed */
+
+static int
+no_memory(struct pawl_error *err)
+{
+	return err_set(err, PAWL_ENOMEM, "checkpoint saver: out of memory");
+}
+
+/* ------------------------------------------------------------------ opening */
+
+static int
+keep_text(const char *text, char **ret, struct pawl_error *err)
+{
+	*ret = text ? mem_strdup(text) : NULL;
+	return text && !*ret ? no_memory(err) : 0;
+}
+
+/* A template that cannot be filled in is told now and not at the first save. */
+static int
+try_template(const struct pawl_saver *s, const char *text, struct pawl_error *err)
+{
+	struct name_values values = saver_values(s, NULL);
+	char *name;
+	if (!text)
+		return 0;
+	TRY(saver_fill(text, &values, false, &name, err));
+	mem_free(name);
+	return 0;
+}
+
+/* R85-R89: a remote name is in a store if it is the URL of one, or where the
+ * caller names the store. */
+static int
+keep_remote(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pawl_error *err)
+{
+	PAWL_FREE char *latest_root = NULL;
+	if (!opts->remote_file_name)
+		return 0;
+	TRY(saver_split_url(opts->remote_file_name, &s->remote_root, &s->remote_name, err));
+	if (opts->latest_filename && opts->latest_remote_file_name) {
+		TRY(saver_split_url(opts->latest_remote_file_name, &latest_root, &s->remote_latest, err));
+		if (latest_root && (!s->remote_root || strcmp(latest_root, s->remote_root) != 0))
+			return err_set(err, PAWL_EUSAGE,
+			               "latest_remote_file_name: expected a name in the store of "
+			               "remote_file_name (%s), "
+			               "found %s",
+			               s->remote_root ? s->remote_root : "none", latest_root);
+	}
+	if (!s->remote_root && opts->remote)
+		TRY(keep_text(opts->remote, &s->remote_root, err));
+	s->by_caller = !s->remote_root && opts->uploads_by_caller;
+	return 0;
+}
+
+static int
+keep_rank(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pawl_error *err)
+{
+	static const struct pawl_rank init = PAWL_RANK_INIT;
+	s->rank = init;
+	if (opts->rank)
+		s->rank = *opts->rank;
+	else
+		TRY(pawl_rank_identify(&s->rank, err));
+	if (s->rank.world_size < 1) {
+		s->rank.rank = 0;
+		s->rank.world_size = 1;
+	}
+	if (s->rank.world_size == 1 && s->rank.local_rank < 0) {
+		s->rank.local_rank = s->rank.node_rank = 0;
+		s->rank.local_world_size = 1;
+	}
+	return 0;
+}
+
+static int
+check_options(const struct pawl_saver_opts *opts, struct pawl_error *err)
+{
+	if (!opts || !opts->folder || !opts->filename)
+		return err_set(err, PAWL_EUSAGE, "checkpoint saver: expected a folder and a filename, found none");
+	if (opts->num_checkpoints_to_keep < -1)
+		return err_set(err, PAWL_EUSAGE,
+		               "num_checkpoints_to_keep must be -1 (all of them) or a "
+		               "non-negative integer, received %lld",
+		               (long long)opts->num_checkpoints_to_keep);
+	if (opts->upload_timeout_ms < 0)
+		return err_set(err, PAWL_EUSAGE, "upload_timeout: expected 0 or more, found %lld ms",
+		               (long long)opts->upload_timeout_ms);
+	if (opts->num_concurrent_uploads > 64)
+		return err_set(err, PAWL_EUSAGE, "num_concurrent_uploads must be at most 64, received %u",
+		               opts->num_concurrent_uploads);
+	return 0;
+}
+
+static int
+keep_options(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pawl_error *err)
+{
+	TRY(keep_rank(s, opts, err));
+	TRY(keep_text(opts->run_name, &s->run_name, err));
+	TRY(keep_text(opts->folder, &s->folder_template, err));
+	TRY(keep_text(opts->filename, &s->filename, err));
+	TRY(keep_text(opts->latest_filename, &s->latest_filename, err));
+	TRY(keep_remote(s, opts, err));
+	s->has_interval = opts->save_interval != NULL;
+	if (s->has_interval)
+		TRY(triggers_parse(opts->save_interval, &s->interval, err));
+	s->overwrite = opts->overwrite != 0;
+	s->weights_only = opts->weights_only != 0;
+	s->keep = opts->num_checkpoints_to_keep;
+	s->timeout_ms = opts->upload_timeout_ms ? opts->upload_timeout_ms : 3600000;
+	s->n_uploads = opts->num_concurrent_uploads ? opts->num_concurrent_uploads : 1;
+	s->arena = opts->arena;
+	s->raw_pickle = opts->raw_pickle != 0;
+	s->ignore = mem_zalloc(opts->n_ignore_keys + 1, sizeof *s->ignore);
+	if (!s->ignore)
+		return no_memory(err);
+	for (; s->n_ignore < opts->n_ignore_keys; s->n_ignore++)
+		TRY(keep_text(opts->ignore_keys[s->n_ignore], &s->ignore[s->n_ignore], err));
+	return 0;
+}
+
+static int
+check_saver(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pawl_error *err)
+{
+	struct name_values values = saver_values(s, NULL);
+	TRY(saver_fill_folder(opts->folder, &values, &s->folder, err));
+	TRY(try_template(s, s->filename, err));
+	TRY(try_template(s, s->latest_filename, err));
+	TRY(try_template(s, s->remote_name, err));
+	TRY(try_template(s, s->remote_latest, err));
+	if (s->keep == 0 && !s->remote_root && !s->by_caller)
+		return err_set(err, PAWL_EUSAGE,
+		               "num_checkpoints_to_keep=0 deletes what has been uploaded, "
+		               "and nothing is uploaded here; "
+		               "expected the URL of a store in remote_file_name");
+	return 0;
+}
+
+int
+pawl_saver_open(const struct pawl_saver_opts *opts, struct pawl_saver **ret, struct pawl_error *err)
+{
+	TRY(check_options(opts, err));
+	struct pawl_saver *s = mem_zalloc(1, sizeof *s);
+	if (!s)
+		return no_memory(err);
+	s->lock_fd = -1;
+	s->next_seq = 1;
+	pthread_mutex_init(&s->lock, NULL);
+	cond_init(&s->changed);
+	int rc = keep_options(s, opts, err);
+	if (rc == 0)
+		rc = check_saver(s, opts, err);
+	if (rc < 0) {
+		pawl_saver_close(s, NULL);
+		return rc;
+	}
+	*ret = s;
+	return 0;
+}
+
+/* ------------------------------------------------------------------- saving */
+
+int
+pawl_saver_start(struct pawl_saver *s, const struct pawl_progress *now, struct pawl_error *err)
+{
+	TRY(saver_start(s, now, s->rank.rank == 0, false, err));
+	s->last = *now;
+	s->has_last = true;
+	return 0;
+}
+
+/* The first error that nobody has seen, once. */
+static int
+take_error(struct pawl_saver *s, bool uploads, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+	pthread_mutex_lock(&s->lock);
+	struct pawl_error *slot = s->save_error.code == 0 && uploads ? &s->upload_error : &s->save_error;
+	own = *slot;
+	slot->code = 0;
+	pthread_mutex_unlock(&s->lock);
+	return err_give(err, own.code, &own);
+}
+
+int
+pawl_saver_due(struct pawl_saver *s, const struct pawl_progress *now, struct pawl_error *err)
+{
+	TRY(saver_start(s, now, s->rank.rank == 0, false, err));
+	/* The end of a batch may be the end of an epoch, too. */
+	if (s->has_last && now->batch >= 0 && now->batch == s->last.batch)
+		return 0;
+	return s->has_interval ? triggers_due(&s->interval, s->has_last ? &s->last : NULL, now, 0, err) : 1;
+}
+
+/* All names of one save. */
+static int
+name_save(struct pawl_saver *s, const struct pawl_progress *now, bool as_tar, struct saver_job *job,
+          struct pawl_error *err)
+{
+	struct name_values values = saver_values(s, now);
+	job->saver = s;
+	job->row.progress = *now;
+	TRY(saver_fill(s->filename, &values, as_tar, &job->row.name, err));
+	if (s->latest_filename && s->keep != 0)
+		TRY(saver_fill(s->latest_filename, &values, as_tar, &job->link, err));
+	if (job->link && strcmp(job->link, job->row.name) == 0)
+		return err_set(err, PAWL_EUSAGE, "latest_filename: \"%s\" is the name of the checkpoint itself",
+		               job->link);
+	if (!s->remote_root && !s->by_caller)
+		return 0;
+	TRY(saver_fill(s->remote_name, &values, as_tar, &job->row.remote, err));
+	if (s->remote_latest) {
+		PAWL_FREE char *name = NULL;
+		TRY(saver_fill(s->remote_latest, &values, as_tar, &name, err));
+		job->row.pointer = mem_printf("%s.symlink", name);
+		if (!job->row.pointer)
+			return no_memory(err);
+	}
+	return 0;
+}
+
+/* What lies under the name is this saver's own, or may be replaced. The lock is
+ * held. */
+static int
+check_free(const struct pawl_saver *s, const char *name, struct pawl_error *err)
+{
+	struct store_entry there;
+	struct pawl_error why = {0};
+	if (s->overwrite || saver_own_row(s, name))
+		return 0;
+	int rc = store_stat(s->here, name, &there, &why);
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	return rc < 0 ? err_give(err, rc, &why)
+	              : err_set(err, PAWL_EEXISTS, "%s/%s exists; expected a free name, or overwrite=True", s->folder,
+	                        name);
+}
+
+/* A place for the file while it is being written. */
+static int
+make_room(struct pawl_saver *s, struct saver_job *job, struct pawl_error *err)
+{
+	pthread_mutex_lock(&s->lock);
+	job->row.seq = s->next_seq++;
+	int rc = check_free(s, job->row.name, err);
+	pthread_mutex_unlock(&s->lock);
+	TRY(rc);
+	const char *slash = strrchr(job->row.name, '/');
+	job->room = mem_printf("%s/%s/%llu", s->folder, s->work, (unsigned long long)job->row.seq);
+	job->staged = job->room ? mem_printf("%s/%s", job->room, slash ? slash + 1 : job->row.name) : NULL;
+	job->inner = job->room && saver_is_tar(job->row.name) ? mem_printf("%s/" INNER, job->room) : NULL;
+	if (!job->staged || (saver_is_tar(job->row.name) && !job->inner))
+		return no_memory(err);
+	return fd_mkdirs(AT_FDCWD, job->inner ? job->inner : job->room, err);
+}
+
+static bool
+has_format(const char *name)
+{
+	static const char *const marks[] = {".pt", ".pth", ".safetensors", ".npz"};
+	for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+		const char *at = strstr(name, marks[i]);
+		char next = at ? at[strlen(marks[i])] : 'x';
+		if (next == '\0' || next == '.')
+			return true;
+	}
+	return false;
+}
+
+static int
+write_state(struct saver_job *job, const struct pawl_state *state, struct pawl_error *err)
+{
+	struct pawl_saver *s = job->saver;
+	struct pawl_files_opts files = PAWL_FILES_OPTS_INIT;
+	struct pawl_file_opts file = PAWL_FILE_OPTS_INIT;
+	struct pawl_state *less = NULL;
+	PAWL_FREE char *path = job->inner ? mem_printf("%s/" SAVER_INNER_NAME, job->inner) : mem_strdup(job->staged);
+	if (!path)
+		return no_memory(err);
+	files.arena = s->arena;
+	file.overwrite = 1;
+	file.raw_pickle = s->raw_pickle;
+	if (!has_format(path))
+		file.format = "pt";
+	if (!s->files)
+		TRY(pawl_files_open(&files, &s->files, err));
+	if (s->n_ignore > 0 || s->weights_only)
+		TRY(saver_filter(state, (const char *const *)s->ignore, s->n_ignore, s->weights_only, &less, err));
+	int rc = pawl_files_save(s->files, path, &file, less ? less : state, &job->ticket, err);
+	pawl_state_free(less);
+	return rc;
+}
+
+/* Hands the job over. */
+static int
+hand_over(struct saver_job *job, struct pawl_error *err)
+{
+	struct pawl_saver *s = job->saver;
+	pthread_mutex_lock(&s->lock);
+	int rc = pool_add(s->finisher, NULL, saver_finish, job, err);
+	if (rc == 0)
+		s->n_busy++;
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+static int
+save_state(struct saver_job *job, const struct pawl_progress *now, const struct pawl_state *state,
+           struct pawl_error *err)
+{
+	struct pawl_saver *s = job->saver;
+	TRY(name_save(s, now, false, job, err));
+	TRY(make_room(s, job, err));
+	TRY(write_state(job, state, err));
+	return hand_over(job, err);
+}
+
+int
+pawl_saver_save(struct pawl_saver *s, const struct pawl_progress *now, const struct pawl_state *state,
+                struct pawl_error *err)
+{
+	TRY(saver_start(s, now, s->rank.rank == 0, false, err));
+	TRY(take_error(s, false, err));
+	if (s->rank.rank == 0) {
+		struct saver_job *job = mem_zalloc(1, sizeof *job);
+		if (!job)
+			return no_memory(err);
+		job->saver = s;
+		int rc = save_state(job, now, state, err);
+		if (rc < 0) {
+			saver_job_free(job);
+			return rc;
+		}
+	}
+	s->last = *now;
+	s->has_last = true;
+	return s->rank.rank == 0 ? 0 : 1;
+}
+
+/* R76, R79, R97. */
+static int
+check_folders(struct pawl_saver *s, struct pawl_error *err)
+{
+	const char *names[] = {s->remote_name, s->remote_latest, s->filename, s->latest_filename};
+	const size_t n = name_uses(s->folder_template, "rank") ? 2 : 4; /* each rank has a folder of its own? */
+	if (s->weights_only)
+		return err_set(err, PAWL_EUSAGE,
+		               "weights_only: a folder of files is saved whole; expected "
+		               "weights_only=False");
+	for (size_t i = 0; i < n; i++) {
+		if (names[i] && s->rank.world_size > 1 && !name_uses(names[i], "rank"))
+			return err_set(err, PAWL_EUSAGE,
+			               "\"%.200s\": expected {rank} in the name, since each of "
+			               "%d ranks writes a file; else "
+			               "they would write the same one",
+			               names[i], (int)s->rank.world_size);
+	}
+	return 0;
+}
+
+static int
+save_folder(struct saver_job *job, const struct pawl_progress *now, const char *folder, struct pawl_error *err)
+{
+	struct pawl_saver *s = job->saver;
+	TRY(name_save(s, now, true, job, err));
+	TRY(make_room(s, job, err));
+	mem_free(steal(&job->inner)); /* it is packed here and now: the caller may
+	                                 write to the folder then */
+	TRY(pawl_tar_pack(folder, job->staged, NULL, err));
+	return hand_over(job, err);
+}
+
+int
+pawl_saver_save_folder(struct pawl_saver *s, const struct pawl_progress *now, const char *folder,
+                       struct pawl_error *err)
+{
+	if (!folder)
+		return err_set(err, PAWL_EUSAGE, "checkpoint saver: expected a folder, found none");
+	TRY(check_folders(s, err));
+	TRY(saver_start(s, now, true, true, err));
+	TRY(take_error(s, false, err));
+	struct saver_job *job = mem_zalloc(1, sizeof *job);
+	if (!job)
+		return no_memory(err);
+	job->saver = s;
+	s->of_folders = true;
+	int rc = save_folder(job, now, folder, err);
+	if (rc < 0) {
+		saver_job_free(job);
+		return rc;
+	}
+	s->last = *now;
+	s->has_last = true;
+	return 0;
+}
+
+/* ------------------------------------------------------------------ waiting */
+
+int
+pawl_saver_check(struct pawl_saver *s, struct pawl_error *err)
+{
+	return take_error(s, true, err);
+}
+
+int
+pawl_saver_wait(struct pawl_saver *s, int64_t timeout_ms, struct pawl_error *err)
+{
+	int64_t deadline_ms = clock_deadline_ms(timeout_ms);
+	int rc = 0;
+	pthread_mutex_lock(&s->lock);
+	while (s->n_busy > 0 && rc == 0)
+		rc = cond_wait_until(&s->changed, &s->lock, deadline_ms);
+	bool busy = s->n_busy > 0;
+	pthread_mutex_unlock(&s->lock);
+	if (busy)
+		return err_waited(err, "%s: saves or uploads are still running after %lld ms", s->folder,
+		                  (long long)timeout_ms);
+	return take_error(s, true, err);
+}
+
+static int
+end_threads(struct pawl_saver *s, struct pawl_error *err)
+{
+	int rc = s->begun ? pawl_saver_wait(s, -1, err) : 0;
+	if (s->files) {
+		int closed = pawl_files_close(s->files, rc < 0 ? NULL : err);
+		rc = rc < 0 ? rc : closed;
+	}
+	pool_free(s->finisher);
+	pool_free(s->uploader);
+	return rc;
+}
+
+int
+pawl_saver_close(struct pawl_saver *s, struct pawl_error *err)
+{
+	if (!s)
+		return 0;
+	int rc = end_threads(s, err);
+	while (s->n_rows > 0)
+		saver_drop_row(s, s->n_rows - 1);
+	mem_free(s->rows);
+	store_close(s->there);
+	store_close(s->here);
+	fd_clean_close(&s->lock_fd);
+	for (size_t i = 0; i < s->n_ignore; i++)
+		mem_free(s->ignore[i]);
+	mem_free(s->ignore);
+	char *texts[] = {s->run_name,    s->folder,        s->folder_template, s->filename, s->latest_filename,
+	                 s->remote_name, s->remote_latest, s->remote_root,     s->work,     s->journal};
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+		mem_free(texts[i]);
+	pthread_cond_destroy(&s->changed);
+	pthread_mutex_destroy(&s->lock);
+	mem_free(s);
+	return rc;
+}
+
+/* ------------------------------------------------------------------ listing */
+
+const char *
+pawl_saver_folder(const struct pawl_saver *s)
+{
+	return s->folder;
+}
+
+int
+pawl_saver_uploads(const struct pawl_saver *s)
+{
+	return s->remote_root != NULL;
+}
+
+/* R102: at most so many as are kept. */
+static size_t
+first_shown(const struct pawl_saver *s)
+{
+	return s->keep >= 0 && (uint64_t)s->keep < s->n_rows ? s->n_rows - (size_t)s->keep : 0;
+}
+
+static int
+show_row(const struct pawl_saver *s, const struct saver_row *row, struct pawl_saved *ret, struct pawl_error *err)
+{
+	int n = snprintf(ret->path, sizeof ret->path, "%s/%s", s->folder, row->name);
+	int m = snprintf(ret->remote, sizeof ret->remote, "%s", row->remote ? row->remote : "");
+	int k = snprintf(ret->pointer, sizeof ret->pointer, "%s", row->pointer ? row->pointer : "");
+	if (n < 0 || m < 0 || k < 0 || (size_t)n >= sizeof ret->path || (size_t)m >= sizeof ret->remote ||
+	    (size_t)k >= sizeof ret->pointer)
+		return err_set(err, PAWL_ELIMIT, "%s/%.200s: the path is too long", s->folder, row->name);
+	ret->seq = row->seq;
+	ret->progress = row->progress;
+	ret->uploaded = row->uploaded;
+	return 0;
+}
+
+int
+pawl_saver_get(struct pawl_saver *s, size_t i, int all, struct pawl_saved *ret, struct pawl_error *err)
+{
+	pthread_mutex_lock(&s->lock);
+	size_t at = i + (all ? 0 : first_shown(s));
+	int rc = at < s->n_rows ? show_row(s, &s->rows[at], ret, err)
+	                        : err_set(err, PAWL_ENOTFOUND, "%s: there is no checkpoint number %zu", s->folder, i);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+int
+pawl_saver_path(struct pawl_saver *s, const struct pawl_saved *row, int32_t rank, char *ret, size_t cap,
+                struct pawl_error *err)
+{
+	struct name_values values = saver_values(s, &row->progress);
+	PAWL_FREE char *folder = NULL, *name = NULL;
+	if (!s->of_folders || rank == s->rank.rank)
+		return text_copy(ret, cap, row->path)
+		               ? 0
+		               : err_set(err, PAWL_ELIMIT, "%.200s: the path is too long", row->path);
+	values.rank = rank;
+	if (s->rank.local_world_size > 0) {
+		values.local_rank = rank % s->rank.local_world_size;
+		values.node_rank = rank / s->rank.local_world_size;
+	}
+	TRY(saver_fill_folder(s->folder_template, &values, &folder, err));
+	TRY(saver_fill(s->filename, &values, true, &name, err));
+	int n = snprintf(ret, cap, "%s/%s", folder, name);
+	return n >= 0 && (size_t)n < cap ? 0 : err_set(err, PAWL_ELIMIT, "%.200s: the path is too long", name);
+}
+
+uint32_t
+pawl_saver_writers(const struct pawl_saver *s)
+{
+	return s->of_folders ? (uint32_t)s->rank.world_size : 1;
+}
+
+int
+pawl_saver_uploaded(struct pawl_saver *s, uint64_t seq, struct pawl_error *err)
+{
+	int rc = 0;
+	pthread_mutex_lock(&s->lock);
+	for (size_t i = 0; i < s->n_rows; i++)
+		if (s->rows[i].seq == seq) {
+			s->rows[i].uploaded = true;
+			rc = saver_journal_write(s, err);
+		}
+	if (rc == 0 && s->begun)
+		rc = saver_drop_spent(s, err);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}

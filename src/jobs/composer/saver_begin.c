@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * saver_begin: how a saver begins in a folder: alone there, with what earlier
+ * processes have left, and with nothing of a later point in the way (R90, E7).
+ * Called by saver.c; calls the journal, the deciders and the file store.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+
+#include "base/err.h"
+#include "base/fileio.h"
+#include "base/pool.h"
+#include "base/sum.h"
+#include "jobs/composer/saver.h"
+
+#define HIDDEN ".pawl"
+
+static int
+no_memory(struct pawl_error *err)
+{
+	return err_set(err, PAWL_ENOMEM, "checkpoint saver: out of memory");
+}
+
+struct name_values
+saver_values(const struct pawl_saver *s, const struct pawl_progress *progress)
+{
+	static const struct pawl_progress unknown = PAWL_PROGRESS_INIT;
+	return (struct name_values){.run_name = s->run_name,
+	                            .rank = s->rank.rank,
+	                            .local_rank = s->rank.local_rank,
+	                            .world_size = s->rank.world_size,
+	                            .local_world_size = s->rank.local_world_size,
+	                            .node_rank = s->rank.node_rank,
+	                            .progress = progress ? *progress : unknown};
+}
+
+/* Two processes that write the same files here would delete each other's. */
+static int
+take_lock(struct pawl_saver *s, const char *key, struct pawl_error *err)
+{
+	PAWL_FREE char *path = mem_printf("%s/%s.lock", s->folder, key);
+	if (!path)
+		return no_memory(err);
+	s->lock_fd = fd_openat(AT_FDCWD, path, O_RDWR | O_CREAT, 0666, err);
+	if (s->lock_fd < 0)
+		return s->lock_fd;
+	if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+		return err_set(err, PAWL_EBUSY, "%s: another saver of files named \"%s\" is at work here", s->folder,
+		               s->filename);
+	return 0; /* where there are no such locks, one goes without */
+}
+
+static int
+begin_store(struct pawl_saver *s, struct pawl_error *err)
+{
+	char hex[33] = "";
+	PAWL_FREE char *what = mem_printf("%s\n%d", s->filename, (int)s->rank.rank);
+	if (!what)
+		return no_memory(err);
+	sum_to_hex(sum_bytes(what, strlen(what)), hex);
+	PAWL_FREE char *key = mem_printf(HIDDEN "/saver-%.16s", hex);
+	PAWL_FREE char *hidden = mem_printf("%s/" HIDDEN, s->folder);
+	s->work = key ? mem_printf("%s.work", key) : NULL;
+	s->journal = key ? mem_printf("%s.json", key) : NULL;
+	if (!s->work || !s->journal || !hidden)
+		return no_memory(err);
+	TRY(fd_mkdirs(AT_FDCWD, hidden, err));
+	TRY(take_lock(s, key, err));
+	TRY(store_file_open(s->folder, true, false, &s->here, err));
+	return store_remove_folder(s->here, s->work, err); /* what a killed process was writing */
+}
+
+/* Only the processes that write come here. */
+static int
+begin(struct pawl_saver *s, struct pawl_error *err)
+{
+	if (s->begun)
+		return 0;
+	TRY(begin_store(s, err));
+	TRY(saver_journal_read(s, err));
+	TRY(pool_new("pawl-saver", 1, &s->finisher, err));
+	TRY(pool_new("pawl-upload", s->n_uploads, &s->uploader, err));
+	s->begun = true;
+	pthread_mutex_lock(&s->lock);
+	saver_begin_uploads(s);
+	int rc = saver_drop_spent(s, err);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+/* R90. */
+struct look {
+	struct pawl_saver *saver;
+	const struct pawl_progress *now;
+	struct name_values values;
+	const char *folder; /* below the saver's, with a slash at the end, or "" */
+	unsigned depth;     /* folders that a name can have below this one */
+	bool as_tar;
+	struct pawl_error *err;
+};
+
+static int look_in(struct look *look, struct pawl_error *err);
+
+const struct saver_row *
+saver_own_row(const struct pawl_saver *s, const char *name)
+{
+	for (size_t i = 0; i < s->n_rows; i++)
+		if (strcmp(s->rows[i].name, name) == 0)
+			return &s->rows[i];
+	return NULL;
+}
+
+static int
+look_at(void *arg, const struct store_entry *entry)
+{
+	struct look *look = arg;
+	struct pawl_progress was;
+	PAWL_FREE char *name = mem_printf("%s%s", look->folder, entry->name);
+	if (!name)
+		return no_memory(look->err);
+	if (entry->is_folder && look->depth > 0 && entry->name[0] != '.') {
+		PAWL_FREE char *folder = mem_printf("%s/", name);
+		struct look below = *look;
+		below.folder = folder;
+		below.depth--;
+		return folder ? look_in(&below, look->err) : no_memory(look->err);
+	}
+	if (entry->is_folder || entry->is_link)
+		return 0;
+	const struct saver_row *own = saver_own_row(look->saver, name);
+	int rc = saver_parse(look->saver->filename, &look->values, look->as_tar, name, &was, look->err);
+	if (rc <= 0)
+		return rc;
+	if (!saver_conflicts(own ? &own->progress : &was, look->now))
+		return 0;
+	return err_set(look->err, PAWL_EEXISTS,
+	               "%s/%s may conflict with a future checkpoint of this run; "
+	               "delete it, choose another folder, or "
+	               "set overwrite=True",
+	               look->saver->folder, name);
+}
+
+static int
+look_in(struct look *look, struct pawl_error *err)
+{
+	size_t len = strlen(look->folder);
+	PAWL_FREE char *folder = mem_strndup(look->folder, len > 0 ? len - 1 : 0);
+	return folder ? store_list(look->saver->here, folder, look_at, look, err) : no_memory(err);
+}
+
+static int
+check_conflicts(struct pawl_saver *s, const struct pawl_progress *now, bool as_tar, struct pawl_error *err)
+{
+	struct look look = {
+		.saver = s, .now = now, .values = saver_values(s, now), .folder = "", .as_tar = as_tar, .err = err};
+	if (s->overwrite)
+		return 0;
+	for (const char *at = s->filename + strspn(s->filename, "/"); (at = strchr(at, '/')); at++)
+		look.depth++;
+	return look_in(&look, err);
+}
+
+int
+saver_start(struct pawl_saver *s, const struct pawl_progress *now, bool writes, bool as_tar, struct pawl_error *err)
+{
+	if (!writes || s->started)
+		return 0;
+	TRY(begin(s, err));
+	pthread_mutex_lock(&s->lock);
+	int rc = check_conflicts(s, now, as_tar, err);
+	const struct saver_row *row = saver_before(s->rows, s->n_rows, now);
+	if (rc == 0 && row && !s->has_last) {
+		s->last = row->progress;
+		s->has_last = true;
+	}
+	pthread_mutex_unlock(&s->lock);
+	s->started = rc == 0;
+	return rc;
+}

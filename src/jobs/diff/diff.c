@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * diff: compares two checkpoints leaf by leaf. Called by users (pawl_diff_open); calls restore (to pick and hold them),
+ * walk, fetch and convert.
+ *
+ * Both trees are walked and matched by path. Tensors of equal dtype and shape are then read side by side in slabs;
+ * those whose blocks have equal sums are the same without being read. Memory: two slabs and the reading buffers,
+ * however large the checkpoints are (P16).
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "jobs/diff/convert.h"
+#include "restore/restore.h"
+#include "base/table.h"
+#include "state/walk.h"
+
+#define SLAB_BYTES ((uint64_t)(16u << 20) / 48 * 48) /* of each side; whole elements of every dtype */
+#define RING_BYTES (16u << 20)
+#define MAX_TEXT 200 /* of a value shown */
+
+struct pawl_diff {
+	struct bump memory;
+	struct pawl_diff_row *rows;
+	size_t n, cap;
+};
+
+/* A leaf of a, to be found by b's walk. */
+struct was_leaf {
+	const char *path, *exact;
+	const struct pawl_node *node;
+	bool met;
+};
+
+/* Two tensors to compare, and the row that the result goes to. */
+struct pair {
+	size_t a, b; /* in the tables of tensors */
+	const char *path;
+	bool is_tensor; /* else a long text */
+	const char *was, *is;
+	struct convert_difference found;
+};
+
+/* A stretch of a pair that lies in the slabs. */
+struct stretch {
+	struct pair *pair;
+	uint64_t at, nbytes; /* in the slabs */
+};
+
+struct side {
+	struct pawl_restore *r;
+	struct fetch *fetch;
+	char *slab;
+	struct reshard_binding *bindings;
+};
+
+struct differ {
+	struct pawl_diff *diff;
+	struct side a, b;
+	struct pawl_meter *meter;
+	struct was_leaf *leaves;
+	size_t n_leaves, cap_leaves;
+	struct table by_path;
+	struct pair *pairs;
+	size_t n_pairs, cap_pairs;
+	struct stretch *stretches;
+	size_t n_stretches, cap_stretches;
+	uint64_t used; /* of the slabs */
+};
+
+static void
+side_clear(struct side *s)
+{
+	fetch_free(s->fetch);
+	mem_free(s->slab);
+	mem_free(s->bindings);
+	pawl_restore_close(s->r);
+}
+
+static void
+differ_clear(struct differ *d)
+{
+	side_clear(&d->a);
+	side_clear(&d->b);
+	mem_free(d->leaves);
+	table_clear(&d->by_path);
+	mem_free(d->pairs);
+	mem_free(d->stretches);
+	pawl_diff_free(d->diff);
+}
+
+static int
+no_memory(struct pawl_error *err)
+{
+	return err_set(err, PAWL_ENOMEM, "diff: out of memory");
+}
+
+/* Makes room for one more element. */
+static int
+grow(void **array, size_t *cap, size_t n, size_t size, struct pawl_error *err)
+{
+	if (n < *cap)
+		return 0;
+	size_t more = *cap ? 2 * *cap : 64;
+	void *bigger = mem_resize(*array, more, size);
+	if (!bigger)
+		return no_memory(err);
+	*array = bigger;
+	*cap = more;
+	return 0;
+}
+
+static const char *
+keep_text(struct differ *d, const char *text)
+{
+	return bump_strndup(&d->diff->memory, text, strlen(text));
+}
+
+/* Texts are the diff's already. */
+static int
+add_row(struct differ *d, const struct pawl_diff_row *row, struct pawl_error *err)
+{
+	if (!row->path || !row->was || !row->is)
+		return no_memory(err);
+	TRY(grow((void **)&d->diff->rows, &d->diff->cap, d->diff->n, sizeof *row, err));
+	d->diff->rows[d->diff->n++] = *row;
+	return 0;
+}
+
+/* ---- values as text ---- */
+
+/* The first bytes of a text, not cut inside a character. */
+static size_t
+shown_len(const char *text, size_t len)
+{
+	size_t n = len < MAX_TEXT ? len : MAX_TEXT;
+	while (n > 0 && n < len && ((unsigned char)text[n] & 0xc0) == 0x80)
+		n--;
+	return n;
+}
+
+static void
+put_scalar(struct buf *out, const struct pawl_scalar *s)
+{
+	switch (s->type) {
+	case PAWL_BOOLEAN:
+		buf_puts(out, s->i ? "true" : "false");
+		break;
+	case PAWL_INT:
+		if (s->ptr)
+			buf_put(out, s->ptr, shown_len(s->ptr, s->len));
+		else
+			json_put_i64(out, s->i);
+		break;
+	case PAWL_FLOAT:
+		if (isfinite(s->f))
+			json_put_double(out, s->f);
+		else
+			buf_puts(out, isnan(s->f) ? "nan" : s->f < 0 ? "-inf" : "inf");
+		break;
+	case PAWL_STR:
+		json_put_string(out, s->ptr, shown_len(s->ptr, s->len));
+		if (shown_len(s->ptr, s->len) < s->len)
+			buf_puts(out, "...");
+		break;
+	case PAWL_BYTES:
+		buf_printf(out, "%zu bytes", s->len);
+		break;
+	default:
+		buf_puts(out, "none");
+	}
+}
+
+static const char *
+describe(struct differ *d, const struct side *side, const struct pawl_node *node)
+{
+	static const char *const empty[] = {"{}", "{} ordered", "[]", "()"};
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	if (node->type >= PAWL_DICT) {
+		buf_puts(&text, empty[node->type - PAWL_DICT]);
+	} else if (node->tensor != SIZE_MAX) {
+		const struct manifest_tensor *t = &side->r->manifest->tensors[node->tensor];
+		if (node->type != PAWL_TENSOR) {
+			buf_printf(&text, "%s of %" PRIu64 " bytes", node->type == PAWL_STR ? "str" : "bytes",
+			           t->nbytes);
+		} else {
+			buf_printf(&text, "%s [", pawl_dtype_name(t->dtype));
+			for (uint32_t i = 0; i < t->ndim; i++)
+				buf_printf(&text, "%s%" PRIu64, i ? ", " : "", t->shape[i]);
+			buf_putc(&text, ']');
+		}
+	} else {
+		put_scalar(&text, &node->scalar);
+	}
+	return text.failed ? NULL : keep_text(d, buf_str(&text));
+}
+
+static bool
+same_scalar(const struct pawl_scalar *a, const struct pawl_scalar *b)
+{
+	if (a->type != b->type || !a->ptr != !b->ptr || a->len != b->len)
+		return false;
+	if (a->type == PAWL_FLOAT)
+		return memcmp(&a->f, &b->f, sizeof a->f) == 0 || (isnan(a->f) && isnan(b->f));
+	return a->i == b->i && (!a->ptr || memcmp(a->ptr, b->ptr, a->len) == 0);
+}
+
+/* ---- matching ---- */
+
+static uint64_t
+path_hash(const struct differ *d, const char *exact)
+{
+	return table_hash((uint64_t)(uintptr_t)d->diff, exact, strlen(exact));
+}
+
+static int
+see_was(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+{
+	struct differ *d = arg;
+	TRY(grow((void **)&d->leaves, &d->cap_leaves, d->n_leaves, sizeof *d->leaves, err));
+	struct was_leaf *was = &d->leaves[d->n_leaves];
+	*was = (struct was_leaf){
+		.path = keep_text(d, leaf->path), .exact = keep_text(d, leaf->exact), .node = leaf->node};
+	if (!was->path || !was->exact)
+		return no_memory(err);
+	if (table_reserve(&d->by_path, 1) < 0)
+		return no_memory(err);
+	table_add(&d->by_path, path_hash(d, leaf->exact), d->n_leaves++);
+	return 0;
+}
+
+static struct was_leaf *
+find_was(const struct differ *d, const char *exact)
+{
+	uintptr_t i;
+	for (size_t cursor = 0; table_next(&d->by_path, path_hash(d, exact), &cursor, &i);) {
+		if (strcmp(d->leaves[i].exact, exact) == 0)
+			return &d->leaves[i];
+	}
+	return NULL;
+}
+
+/* The blocks under both pieces have the same places and sums: the bytes are the same. */
+static bool
+same_sums(const struct differ *d, const struct manifest_piece *p, const struct manifest_piece *q, uint32_t ndim)
+{
+	const struct manifest_file *f = &d->a.r->manifest->files[p->file], *g = &d->b.r->manifest->files[q->file];
+	const uint64_t block = f->block_bytes;
+	const struct sum128 *a = manifest_plain_sums(f), *b = manifest_plain_sums(g);
+	if (!a || !b)
+		return false;
+	if (p->begin != q->begin || p->nbytes != q->nbytes || block != g->block_bytes ||
+	    manifest_plain_blocks(f) > manifest_plain_blocks(g) ||
+	    (ndim > 0 && (memcmp(p->offsets, q->offsets, ndim * sizeof *p->offsets) != 0 ||
+	                  memcmp(p->lengths, q->lengths, ndim * sizeof *p->lengths) != 0)))
+		return false;
+	if (p->nbytes == 0)
+		return true;
+	const uint64_t first = p->begin / block, last = (p->begin + p->nbytes - 1) / block;
+	return memcmp(a + first, b + first, (size_t)(last - first + 1) * sizeof *a) == 0;
+}
+
+static bool
+surely_same(const struct differ *d, const struct manifest_tensor *a, const struct manifest_tensor *b)
+{
+	bool same = a->n_pieces == b->n_pieces;
+	for (size_t i = 0; i < a->n_pieces && same; i++)
+		same = same_sums(d, &a->pieces[i], &b->pieces[i], a->ndim);
+	return same;
+}
+
+/* Two leaves that are both tensors, or both long texts. */
+static int
+match_tensors(struct differ *d, const struct was_leaf *was, const struct pawl_node *is, struct pawl_error *err)
+{
+	const struct manifest_tensor *a = &d->a.r->manifest->tensors[was->node->tensor];
+	const struct manifest_tensor *b = &d->b.r->manifest->tensors[is->tensor];
+	bool comparable = a->dtype == b->dtype && a->ndim == b->ndim &&
+	                  (a->ndim == 0 || memcmp(a->shape, b->shape, a->ndim * sizeof *a->shape) == 0);
+	if (comparable && surely_same(d, a, b))
+		return 0;
+	struct pair pair = {.a = was->node->tensor,
+	                    .b = is->tensor,
+	                    .path = was->path,
+	                    .is_tensor = is->type == PAWL_TENSOR,
+	                    .was = describe(d, &d->a, was->node),
+	                    .is = describe(d, &d->b, is)};
+	if (!pair.was || !pair.is)
+		return no_memory(err);
+	if (!comparable)
+		return add_row(d,
+		               &(struct pawl_diff_row){.path = pair.path,
+		                                       .change = PAWL_CHANGED,
+		                                       .is_tensor = pair.is_tensor,
+		                                       .was = pair.was,
+		                                       .is = pair.is,
+		                                       .max_abs = (double)NAN,
+		                                       .max_rel = (double)NAN},
+		               err);
+	TRY(grow((void **)&d->pairs, &d->cap_pairs, d->n_pairs, sizeof pair, err));
+	d->pairs[d->n_pairs++] = pair;
+	return 0;
+}
+
+static int
+see_is(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+{
+	struct differ *d = arg;
+	struct was_leaf *was = find_was(d, leaf->exact);
+	const struct pawl_node *is = leaf->node;
+	struct pawl_diff_row row = {.path = was ? was->path : keep_text(d, leaf->path),
+	                            .change = PAWL_ADDED,
+	                            .was = "",
+	                            .is_tensor = is->type == PAWL_TENSOR,
+	                            .max_abs = (double)NAN,
+	                            .max_rel = (double)NAN};
+	if (was) {
+		const struct pawl_node *old = was->node;
+		was->met = true;
+		if (old->type == is->type && old->tensor != SIZE_MAX && is->tensor != SIZE_MAX)
+			return match_tensors(d, was, is, err);
+		if (old->type == is->type && (is->type >= PAWL_DICT || same_scalar(&old->scalar, &is->scalar)))
+			return 0;
+		row.change = PAWL_CHANGED;
+		row.is_tensor = row.is_tensor || old->type == PAWL_TENSOR;
+		row.was = describe(d, &d->a, old);
+	}
+	row.is = describe(d, &d->b, is);
+	return add_row(d, &row, err);
+}
+
+static int
+add_removed(struct differ *d, struct pawl_error *err)
+{
+	for (size_t i = 0; i < d->n_leaves; i++) {
+		const struct was_leaf *was = &d->leaves[i];
+		if (was->met)
+			continue;
+		TRY(add_row(d,
+		            &(struct pawl_diff_row){.path = was->path,
+		                                    .change = PAWL_REMOVED,
+		                                    .is_tensor = was->node->type == PAWL_TENSOR,
+		                                    .was = describe(d, &d->a, was->node),
+		                                    .is = "",
+		                                    .max_abs = (double)NAN,
+		                                    .max_rel = (double)NAN},
+		            err));
+	}
+	return 0;
+}
+
+/* ---- contents ---- */
+
+static void
+clean_plan(struct reshard_plan **plan)
+{
+	reshard_free(*plan);
+}
+
+static int
+fill_slab(struct differ *d, struct side *side, struct pawl_error *err)
+{
+	PAWL_CLEAN(clean_plan) struct reshard_plan *plan = NULL;
+	const struct pawl_restore *r = side->r;
+	TRY(reshard_plan(r->manifest, side->bindings, d->n_stretches, fetch_unit_bytes(side->fetch, d->used), &plan,
+	                 err));
+	struct fetch_job job = {.name = r->info.name,
+	                        .folder = r->folder,
+	                        .manifest = r->manifest,
+	                        .plan = plan,
+	                        .bindings = side->bindings};
+	return fetch_run(side->fetch, &job, err);
+}
+
+/* Reads what has been gathered from both sides and compares it. */
+static int
+compare_slabs(struct differ *d, struct pawl_error *err)
+{
+	if (d->n_stretches == 0)
+		return 0;
+	if (d->meter && __atomic_load_n(&d->meter->cancel, __ATOMIC_RELAXED))
+		return err_set(err, PAWL_ECANCELLED, "diff: cancelled");
+	TRY(fill_slab(d, &d->a, err));
+	TRY(fill_slab(d, &d->b, err));
+	for (size_t i = 0; i < d->n_stretches; i++) {
+		const struct stretch *s = &d->stretches[i];
+		const int dtype = d->a.r->manifest->tensors[s->pair->a].dtype;
+		convert_compare(dtype, d->a.slab + s->at, d->b.slab + s->at, s->nbytes * 8 / pawl_dtype_bits(dtype),
+		                &s->pair->found);
+	}
+	if (d->meter)
+		__atomic_fetch_add(&d->meter->done_bytes, 2 * d->used, __ATOMIC_RELAXED);
+	d->n_stretches = 0;
+	d->used = 0;
+	return 0;
+}
+
+static struct reshard_binding
+bind(const struct side *side, size_t tensor, uint64_t begin, uint64_t end, uint64_t at)
+{
+	const struct manifest_tensor *t = &side->r->manifest->tensors[tensor];
+	struct pawl_tensor dst = {
+		.size = sizeof dst, .dtype = t->dtype, .ndim = t->ndim, .shape = t->shape, .data = side->slab + at};
+	return (struct reshard_binding){.tensor = tensor, .dst = dst, .contiguous = true, .begin = begin, .end = end};
+}
+
+static int
+gather(struct differ *d, struct pair *pair, uint64_t begin, uint64_t nbytes, struct pawl_error *err)
+{
+	size_t cap_a = d->cap_stretches, cap_b = cap_a;
+	TRY(grow((void **)&d->a.bindings, &cap_a, d->n_stretches, sizeof *d->a.bindings, err));
+	TRY(grow((void **)&d->b.bindings, &cap_b, d->n_stretches, sizeof *d->b.bindings, err));
+	TRY(grow((void **)&d->stretches, &d->cap_stretches, d->n_stretches, sizeof *d->stretches, err));
+	d->a.bindings[d->n_stretches] = bind(&d->a, pair->a, begin, begin + nbytes, d->used);
+	d->b.bindings[d->n_stretches] = bind(&d->b, pair->b, begin, begin + nbytes, d->used);
+	d->stretches[d->n_stretches++] = (struct stretch){.pair = pair, .at = d->used, .nbytes = nbytes};
+	d->used += nbytes;
+	return 0;
+}
+
+static int
+compare_pairs(struct differ *d, struct pawl_error *err)
+{
+	const struct manifest_tensor *tensors = d->a.r->manifest->tensors;
+	uint64_t total = 0;
+	for (size_t i = 0; i < d->n_pairs; i++)
+		total += 2 * tensors[d->pairs[i].a].nbytes;
+	if (d->meter)
+		__atomic_store_n(&d->meter->total_bytes, total, __ATOMIC_RELAXED);
+	for (size_t i = 0; i < d->n_pairs; i++) {
+		const uint64_t nbytes = tensors[d->pairs[i].a].nbytes;
+		for (uint64_t at = 0, n; at < nbytes; at += n) {
+			/* Cuts at whole elements: stretches start at multiples of 48 bytes of the tensor. */
+			n = nbytes - at < SLAB_BYTES - d->used ? nbytes - at : (SLAB_BYTES - d->used) / 48 * 48;
+			if (n > 0)
+				TRY(gather(d, &d->pairs[i], at, n, err));
+			if (at + n < nbytes)
+				TRY(compare_slabs(d, err));
+		}
+	}
+	TRY(compare_slabs(d, err));
+	for (size_t i = 0; i < d->n_pairs; i++) {
+		const struct pair *p = &d->pairs[i];
+		if (p->found.differs)
+			TRY(add_row(d,
+			            &(struct pawl_diff_row){.path = p->path,
+			                                    .change = PAWL_CHANGED,
+			                                    .is_tensor = p->is_tensor,
+			                                    .was = p->was,
+			                                    .is = p->is,
+			                                    .max_abs = p->is_tensor ? p->found.max_abs : (double)NAN,
+			                                    .max_rel = p->is_tensor ? p->found.max_rel : (double)NAN},
+			            err));
+	}
+	return 0;
+}
+
+/* ---- the whole ---- */
+
+static int
+compare_rows(const void *a, const void *b)
+{
+	return strcmp(((const struct pawl_diff_row *)a)->path, ((const struct pawl_diff_row *)b)->path);
+}
+
+static int
+open_side(struct side *s, struct pawl *run, uint64_t id, struct pawl_error *err)
+{
+	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
+	PAWL_FREE char *selector = id ? mem_printf("id:%" PRIu64, id) : NULL;
+	if (id && !selector)
+		return no_memory(err);
+	opts.selector = selector;
+	opts.no_fallback = 1;
+	TRY(pawl_restore_open(run, &opts, &s->r, err));
+	TRY(fetch_new(run->reads, run->opts.io_threads, RING_BYTES, &s->fetch, err));
+	s->slab = mem_alloc(SLAB_BYTES);
+	return s->slab ? 0 : no_memory(err);
+}
+
+static int
+diff_open(struct pawl *a, uint64_t id_a, struct pawl *b, uint64_t id_b, struct pawl_meter *meter,
+          struct pawl_diff **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(differ_clear) struct differ d = {.meter = meter};
+	if (!a || !b || !ret)
+		return err_set(err, PAWL_EUSAGE, "diff: expected two runs and a place for the result, found NULL");
+	d.diff = mem_zalloc(1, sizeof *d.diff);
+	if (!d.diff)
+		return no_memory(err);
+	TRY(open_side(&d.a, a, id_a, err));
+	TRY(open_side(&d.b, b, id_b, err));
+	TRY(walk_leaves(d.a.r->manifest->state->root, see_was, &d, err));
+	TRY(walk_leaves(d.b.r->manifest->state->root, see_is, &d, err));
+	TRY(add_removed(&d, err));
+	TRY(compare_pairs(&d, err));
+	if (d.diff->n > 0)
+		qsort(d.diff->rows, d.diff->n, sizeof *d.diff->rows, compare_rows);
+	*ret = steal(&d.diff);
+	return 0;
+}
+
+int
+pawl_diff_open(struct pawl *a, uint64_t id_a, struct pawl *b, uint64_t id_b, struct pawl_meter *meter,
+               struct pawl_diff **ret, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, diff_open(a, id_a, b, id_b, meter, ret, &own), &own);
+}
+
+size_t
+pawl_diff_count(const struct pawl_diff *d)
+{
+	return d->n;
+}
+
+const struct pawl_diff_row *
+pawl_diff_get(const struct pawl_diff *d, size_t i)
+{
+	return i < d->n ? &d->rows[i] : NULL;
+}
+
+void
+pawl_diff_free(struct pawl_diff *d)
+{
+	if (!d)
+		return;
+	bump_clear(&d->memory);
+	mem_free(d->rows);
+	mem_free(d);
+}

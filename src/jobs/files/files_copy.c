@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * files_copy: the caller's tensors -> the image of a file. Called by files.c on the caller's thread, which waits; calls
+ * tensor_gather and crc32. The only part of a save that the caller waits for.
+ *
+ * Promise P1: the sums are taken in the same pass, from the bytes the caller gave. The image is cut into units of
+ * neighbouring bytes, whatever pieces lie in them; each thread takes the next one, faults its pages in if they are new,
+ * and copies in steps that stay in the cache for the sum. Those who write follow the units that are there from the
+ * first one on without a gap.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/sum.h"
+#include "jobs/files/files.h"
+#include "state/state.h"
+
+#define STEP_BYTES ((size_t)256 << 10)
+#define MIN_UNIT_BYTES ((uint64_t)256 << 10)
+#define MAX_UNIT_BYTES ((uint64_t)4 << 20)
+
+static char *
+image_at(const struct files_job *job, uint64_t offset)
+{
+	return (char *)job->region.ptr + offset;
+}
+
+/* Bytes [from, to) of tensor piece p. */
+static void
+copy_tensor(struct files_job *job, size_t p, uint64_t from, uint64_t to)
+{
+	const struct file_piece *piece = &job->plan.pieces[p];
+	const bool is_summed = job->summed[piece->tensor] == p;
+	const char *data = job->data[piece->tensor];
+	uint32_t sum = 0;
+
+	while (from < to) {
+		const size_t n = to - from < STEP_BYTES ? (size_t)(to - from) : STEP_BYTES;
+		char *dst = image_at(job, piece->at + from);
+
+		const uint64_t after = piece->nbytes - from - n;
+
+		if (!data)
+			tensor_gather(&job->state->tensors[piece->tensor].src, from, n, dst);
+		if (!data || data + from == dst) /* it is there */
+			sum ^= is_summed ? crc32_part(&job->files->crc, dst, n, after) : 0;
+		else if (is_summed)
+			sum ^= crc32_copy_part(&job->files->crc, dst, data + from, n, after);
+		else
+			sum_copy(NULL, dst, data + from, n);
+		from += n;
+	}
+	if (is_summed)
+		atomic_fetch_xor(&job->sums[piece->tensor], sum);
+}
+
+static void
+copy_range(struct files_job *job, uint64_t begin, uint64_t end)
+{
+	const struct file_plan *plan = &job->plan;
+
+	if (job->region.cold)
+		arena_fault_in(image_at(job, begin), (size_t)(end - begin));
+	for (size_t i = file_plan_at(plan, begin); i < plan->n && plan->pieces[i].at < end; i++) {
+		const struct file_piece *p = &plan->pieces[i];
+		const uint64_t from = p->at > begin ? 0 : begin - p->at;
+		const uint64_t to = p->at + p->nbytes < end ? p->nbytes : end - p->at;
+
+		if (p->kind == FILE_BYTES)
+			memcpy(image_at(job, p->at + from), plan->bytes.ptr + p->bytes_at + from, (size_t)(to - from));
+		else if (p->kind == FILE_TENSOR)
+			copy_tensor(job, i, from, to);
+	}
+}
+
+static uint64_t
+n_units(const struct files_job *job)
+{
+	return (job->plan.nbytes + job->unit_bytes - 1) / job->unit_bytes;
+}
+
+/* A unit is there: those who write hear of it if it is the one that was missing. */
+static void
+mark_copied(struct files_job *job, uint64_t unit)
+{
+	const uint64_t n = n_units(job);
+
+	pthread_mutex_lock(&job->lock);
+	job->copied[unit] = 1;
+	if (unit == job->n_copied) {
+		while (job->n_copied < n && job->copied[job->n_copied])
+			job->n_copied++;
+		pthread_cond_broadcast(&job->changed);
+	}
+	pthread_mutex_unlock(&job->lock);
+}
+
+/* Job of a copying thread, and of the caller. */
+static void
+copy_work(void *arg)
+{
+	struct files_job *job = arg;
+
+	for (;;) {
+		const uint64_t unit = atomic_fetch_add(&job->next, 1), begin = unit * job->unit_bytes;
+
+		if (begin >= job->plan.nbytes)
+			return;
+		const uint64_t left = job->plan.nbytes - begin;
+		copy_range(job, begin, begin + (left < job->unit_bytes ? left : job->unit_bytes));
+		mark_copied(job, unit);
+	}
+}
+
+void
+files_copy_wait(struct files_job *job, uint64_t end)
+{
+	pthread_mutex_lock(&job->lock);
+	while (end == UINT64_MAX ? !job->is_image
+	                         : job->n_copied < n_units(job) && job->n_copied * job->unit_bytes < end)
+		cond_wait_until(&job->changed, &job->lock, -1);
+	pthread_mutex_unlock(&job->lock);
+}
+
+static int
+check_tensors(const struct files_job *job, const struct pawl_state *state, struct pawl_error *err)
+{
+	for (size_t i = 0; i < state->n_tensors; i++) {
+		const struct state_tensor *t = &state->tensors[i];
+
+		if (t->elsewhere || t->local_nbytes != t->info.nbytes)
+			return err_set(err, PAWL_EUNSUPPORTED,
+			               "%s: tensor '%s' is a shard; a single file holds whole tensors",
+			               job->target.path, t->info.name);
+	}
+	return 0;
+}
+
+static int
+make_tables(struct files_job *job, const struct pawl_state *state, struct pawl_error *err)
+{
+	const size_t n = state->n_tensors;
+	const struct file_plan *plan = &job->plan;
+
+	job->sums = mem_zalloc(n + 1, sizeof *job->sums);
+	job->summed = mem_zalloc(n + 1, sizeof *job->summed);
+	job->data = mem_zalloc(n + 1, sizeof *job->data);
+	if (!job->sums || !job->summed || !job->data)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", job->target.path);
+	for (size_t i = 0; i < n; i++) {
+		const struct state_tensor *t = &state->tensors[i];
+
+		job->summed[i] = SIZE_MAX;
+		job->data[i] = t->contiguous && !t->src.fill ? t->src.data : NULL;
+	}
+	/* from the end: a sum that is wanted is met before the piece it is of, and the first of several pieces counts
+	 */
+	for (size_t i = plan->n; i-- > 0;) {
+		const struct file_piece *p = &plan->pieces[i];
+
+		if (p->kind == FILE_CRC && job->summed[p->tensor] == SIZE_MAX)
+			job->summed[p->tensor] = SIZE_MAX - 1;
+		else if (p->kind == FILE_TENSOR && job->summed[p->tensor] != SIZE_MAX)
+			job->summed[p->tensor] = i;
+	}
+	return 0;
+}
+
+/* What the processor cannot read is copied by the caller's framework, on this thread, straight to its place. */
+static int
+fill_tensors(struct files_job *job, const struct pawl_state *state, struct pawl_error *err)
+{
+	for (size_t i = 0; i < job->plan.n; i++) {
+		const struct file_piece *p = &job->plan.pieces[i];
+
+		if (p->kind != FILE_TENSOR)
+			continue;
+		const struct pawl_tensor *t = &state->tensors[p->tensor].src;
+		char *dst = image_at(job, p->at);
+
+		if (!t->fill || !p->nbytes || job->data[p->tensor])
+			continue;
+		TRY(t->fill(t->fill_arg, dst, (size_t)p->nbytes, err));
+		job->data[p->tensor] = dst;
+	}
+	return 0;
+}
+
+/* Every thread gets some units, whatever the size. */
+static uint64_t
+unit_bytes(const struct files_job *job)
+{
+	const uint64_t threads = 1 + (job->files->copiers ? pool_threads(job->files->copiers) : 0);
+	const uint64_t fair = round_up(job->plan.nbytes / (4 * threads) + 1, 4096);
+
+	return fair < MIN_UNIT_BYTES ? MIN_UNIT_BYTES : fair < MAX_UNIT_BYTES ? fair : MAX_UNIT_BYTES;
+}
+
+int
+files_copy_begin(struct files_job *job, const struct pawl_state *state, struct pawl_error *err)
+{
+	TRY(check_tensors(job, state, err));
+	TRY(make_tables(job, state, err));
+	job->unit_bytes = unit_bytes(job);
+	job->copied = mem_zalloc(n_units(job) + 1, 1);
+	if (!job->copied)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", job->target.path);
+	TRY(arena_take_cold(job->files->arena, (size_t)job->plan.nbytes, &job->region, err));
+	TRY(fill_tensors(job, state, err));
+	job->state = state;
+	return 0;
+}
+
+void
+files_copy(struct files_job *job)
+{
+	struct pool *copiers = job->files->copiers;
+	struct group group;
+	unsigned helpers = copiers ? pool_threads(copiers) : 0;
+	const uint64_t units = n_units(job);
+
+	if (helpers >= units)
+		helpers = units ? (unsigned)units - 1 : 0;
+	group_init(&group);
+	for (unsigned i = 0; i < helpers; i++) {
+		if (pool_add(copiers, &group, copy_work, job, NULL) < 0)
+			break; /* fewer do it, too */
+	}
+	copy_work(job);
+	group_wait(&group);
+	group_clear(&group);
+	job->state = NULL;
+	arena_warm(job->files->arena, &job->region);
+	ticket_stage(job->ticket, PAWL_STAGE_STAGED);
+	pthread_mutex_lock(&job->lock);
+	job->staged_ns = clock_mono_ns();
+	job->is_image = true;
+	pthread_cond_broadcast(&job->changed);
+	pthread_mutex_unlock(&job->lock);
+}

@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tarball: folders packed into archives and unpacked again (R79-R81). Called through pawl.h; calls format/tar and the
+ * codecs.
+ *
+ *   pack:   folder, in the order of names -> headers and bytes -> (codec) -> hidden file beside the archive -> fsync,
+ * name unpack: archive -> (codec) -> members -> files in a hidden folder beside the target -> fsync, name
+ *
+ * Promises P2 (all or nothing under its name), P16, P17 (T5, T6, T7).
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/fileio.h"
+#include "base/mem.h"
+#include "format/codec/codec.h"
+#include "format/archive/tar.h"
+
+#define PIECE_BYTES ((size_t)1 << 20)
+#define MAX_DEPTH 64
+#define MAX_MEMBERS 1000000u
+
+/* *ret: NULL = a plain archive. */
+static int
+codec_of_archive(const char *path, const struct codec **ret, struct pawl_error *err)
+{
+	if (tar_of_name(path, ret))
+		return 0;
+	return err_set(
+		err, PAWL_EUSAGE,
+		"%s: expected a name that ends with .tar, .tgz, or .tar and .gz, .bz2, .lz4, .lzma, .lzo, .planes, .xz or .zst",
+		path);
+}
+
+/* The hidden name beside a path, with XXXXXX at its end; ret_parent: the folder of both. */
+static int
+hidden_beside(const char *path, char **ret, char **ret_parent, struct pawl_error *err)
+{
+	const char *slash = strrchr(path, '/');
+	const char *name = slash ? slash + 1 : path;
+
+	if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+		return err_set(err, PAWL_EUSAGE, "%s: expected a path that ends in a name", path);
+	*ret_parent = slash ? mem_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : mem_strdup(".");
+	*ret = *ret_parent ? mem_printf("%s/.%s.partial-XXXXXX", *ret_parent, name) : NULL;
+	return *ret ? 0 : err_set(err, PAWL_ENOMEM, "%s: out of memory", path);
+}
+
+/* ------------------------------------------------------------------ packing */
+
+struct packing {
+	const char *what; /* the archive */
+	char *hidden;     /* there until it has its name */
+	int fd;
+	uint64_t at;
+	struct codec_writer *writer; /* NULL = plain */
+	char *piece;
+	size_t n_members;
+};
+
+static void
+clean_packing(struct packing *p)
+{
+	codec_writer_free(p->writer);
+	if (p->fd >= 0 && p->hidden)
+		unlink(p->hidden);
+	fd_clean_close(&p->fd);
+	mem_free(p->hidden);
+	mem_free(p->piece);
+}
+
+static int
+write_out(void *arg, const void *ptr, size_t n, struct pawl_error *err)
+{
+	struct packing *p = arg;
+
+	TRY(fd_pwrite_all(p->fd, ptr, n, p->at, p->what, err));
+	p->at += n;
+	return 0;
+}
+
+static int
+put(struct packing *p, const void *ptr, size_t n, struct pawl_error *err)
+{
+	if (!p->writer)
+		return write_out(p, ptr, n, err);
+	const int rc = codec_writer_put(p->writer, ptr, n, err);
+	return rc < 0 ? err_prefix(err, rc, "%s", p->what) : 0;
+}
+
+static int
+put_header(struct packing *p, const char *name, const struct stat *st, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf header = {0};
+	struct tar_member m = {.is_folder = S_ISDIR(st->st_mode),
+	                       .executable = (st->st_mode & 0100) != 0,
+	                       .nbytes = S_ISDIR(st->st_mode) ? 0 : (uint64_t)st->st_size,
+	                       .mtime = st->st_mtime};
+
+	if (strlen(name) > TAR_MAX_NAME)
+		return err_set(err, PAWL_ELIMIT, "%s: a name of more than %u bytes", name, TAR_MAX_NAME);
+	if (++p->n_members > MAX_MEMBERS)
+		return err_set(err, PAWL_ELIMIT, "%s: more than %u files and folders", p->what, MAX_MEMBERS);
+	memcpy(m.name, name, strlen(name) + 1);
+	TRY(tar_put_header(&header, &m, err));
+	return put(p, header.ptr, header.len, err);
+}
+
+static int
+put_file(struct packing *p, int fd, const char *name, uint64_t nbytes, struct pawl_error *err)
+{
+	static const char zeros[TAR_BLOCK];
+	struct stat after;
+
+	for (uint64_t at = 0; at < nbytes;) {
+		const size_t n = nbytes - at < PIECE_BYTES ? (size_t)(nbytes - at) : PIECE_BYTES;
+
+		TRY(fd_pread_all(fd, p->piece, n, at, name, err));
+		TRY(put(p, p->piece, n, err));
+		at += n;
+	}
+	if (fstat(fd, &after) == 0 && (uint64_t)after.st_size != nbytes)
+		return err_set(err, PAWL_ECONFLICT, "%s has changed while it was packed", name);
+	return put(p, zeros, (size_t)(round_up(nbytes, TAR_BLOCK) - nbytes), err);
+}
+
+static int
+compare_names(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The names in an open folder, ascending; memory is the bump's. */
+static int
+list_names(int fd, const char *what, struct bump *memory, char ***ret, size_t *ret_n, struct pawl_error *err)
+{
+	const int again = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = again >= 0 ? fdopendir(again) : NULL;
+	size_t cap = 0;
+	int rc = 0;
+
+	*ret = NULL;
+	*ret_n = 0;
+	if (!dir) {
+		rc = err_sys(err, errno, "%s: cannot be listed", what);
+		if (again >= 0)
+			close(again);
+		return rc;
+	}
+	for (struct dirent *d = NULL; errno = 0, (d = readdir(dir)) != NULL;) {
+		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0)
+			continue;
+		if (*ret_n == cap) {
+			char **grown = bump_array(memory, cap = cap ? 2 * cap : 16, sizeof(*grown));
+			if (grown && *ret_n > 0)
+				memcpy(grown, *ret, *ret_n * sizeof(*grown));
+			*ret = grown;
+		}
+		char *name = *ret ? bump_strndup(memory, d->d_name, strlen(d->d_name)) : NULL;
+		if (!name) {
+			rc = err_set(err, PAWL_ENOMEM, "%s: out of memory", what);
+			break;
+		}
+		(*ret)[(*ret_n)++] = name;
+	}
+	if (rc == 0 && errno != 0)
+		rc = err_sys(err, errno, "%s: cannot be listed", what);
+	closedir(dir);
+	if (*ret_n > 0)
+		qsort(*ret, *ret_n, sizeof(**ret), compare_names);
+	return rc;
+}
+
+static int put_folder(struct packing *p, int fd, const char *name, int depth, struct pawl_error *err);
+
+/* What one name in a folder is; path: from the packed folder. */
+static int
+put_entry(struct packing *p, int folder, const char *name, const char *path, int depth, struct pawl_error *err)
+{
+	struct stat st;
+	PAWL_FD int fd = -1;
+
+	if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return err_sys(err, errno, "%s", path);
+	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
+		return err_set(err, PAWL_EUNSUPPORTED, "%s is neither a file nor a folder, and links are not packed",
+		               path);
+	fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | (S_ISDIR(st.st_mode) ? O_DIRECTORY : 0));
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_sys(err, errno, "%s", path);
+	TRY(put_header(p, path, &st, err));
+	return S_ISDIR(st.st_mode) ? put_folder(p, fd, path, depth + 1, err)
+	                           : put_file(p, fd, path, (uint64_t)st.st_size, err);
+}
+
+static int
+put_folder(struct packing *p, int fd, const char *name, int depth, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	char **names;
+	size_t n;
+
+	if (depth > MAX_DEPTH)
+		return err_set(err, PAWL_ELIMIT, "%s: more than %d folders inside of each other", name, MAX_DEPTH);
+	TRY(list_names(fd, *name ? name : p->what, &memory, &names, &n, err));
+	for (size_t i = 0; i < n; i++) {
+		PAWL_FREE char *path = *name ? mem_printf("%s/%s", name, names[i]) : mem_strdup(names[i]);
+		if (!path)
+			return err_set(err, PAWL_ENOMEM, "%s: out of memory", p->what);
+		TRY(put_entry(p, fd, names[i], path, depth, err));
+	}
+	return 0;
+}
+
+/* Durable, and then under its name. */
+static int
+give_name(struct packing *p, const char *parent, bool overwrite, struct pawl_error *err)
+{
+	TRY(fd_sync(p->fd, p->what, err));
+	TRY(fd_close(&p->fd, p->what, err));
+	const int rc = overwrite ? rename(p->hidden, p->what) : link(p->hidden, p->what);
+	const int sys = errno;
+	if (rc < 0 || !overwrite)
+		unlink(p->hidden);
+	if (rc < 0 && sys == EEXIST)
+		return err_set(err, PAWL_EEXISTS, "%s exists already; choose another name, or overwrite", p->what);
+	if (rc < 0)
+		return err_sys(err, sys, "%s: cannot be given its name", p->what);
+	return fd_sync_dirat(AT_FDCWD, parent, err);
+}
+
+static int
+pack(const char *folder, const char *path, const struct pawl_tar_opts *o, struct pawl_error *err)
+{
+	PAWL_CLEAN(clean_packing) struct packing p = {.what = path, .fd = -1};
+	PAWL_CLEAN(buf_clear) struct buf end = {0};
+	PAWL_FREE char *parent = NULL;
+	const struct codec *codec;
+
+	PAWL_FD int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return err_sys(err, errno, "%s: expected a folder", folder);
+	TRY(codec_of_archive(path, &codec, err));
+	TRY(hidden_beside(path, &p.hidden, &parent, err));
+	p.piece = mem_alloc(PIECE_BYTES);
+	if (!p.piece)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", path);
+	if (codec)
+		TRY(codec_writer_new(codec, o->level, o->threads, write_out, &p, &p.writer, err));
+	p.fd = mkostemp(p.hidden, O_CLOEXEC);
+	if (p.fd < 0)
+		return err_sys(err, errno, "%s: cannot be made", path);
+	fchmod(p.fd, 0644);
+	TRY(put_folder(&p, fd, "", 0, err));
+	tar_put_end(&end);
+	TRY(buf_check(&end, path, err));
+	TRY(put(&p, end.ptr, end.len, err));
+	if (p.writer) {
+		const int rc = codec_writer_finish(p.writer, NULL, NULL, err);
+		if (rc < 0)
+			return err_prefix(err, rc, "%s", path);
+	}
+	return give_name(&p, parent, o->overwrite != 0, err);
+}
+
+/* ---------------------------------------------------------------- unpacking */
+
+struct unpacking {
+	const char *what; /* the archive */
+	struct source source;
+	int fd;
+	struct codec_reader *reader; /* NULL = plain */
+	uint64_t at;                 /* of the plain bytes */
+	uint64_t total, max_bytes;
+	char *hidden; /* the folder, until it has its name */
+	int folder;
+	char *piece;
+};
+
+static void
+clean_unpacking(struct unpacking *u)
+{
+	codec_reader_free(u->reader);
+	if (u->folder >= 0)
+		fd_remove_tree(AT_FDCWD, u->hidden, NULL);
+	fd_clean_close(&u->folder);
+	fd_clean_close(&u->fd);
+	mem_free(u->hidden);
+	mem_free(u->piece);
+}
+
+static int
+read_archive(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+{
+	struct unpacking *u = arg;
+
+	return fd_pread_all(u->fd, dst, n, offset, u->what, err);
+}
+
+static int
+get(void *arg, void *dst, size_t n, struct pawl_error *err)
+{
+	struct unpacking *u = arg;
+	size_t got = n;
+
+	if (u->reader) {
+		TRY(codec_reader_get(u->reader, dst, n, &got, err));
+	} else {
+		got = u->source.nbytes - u->at < n ? (size_t)(u->source.nbytes - u->at) : n;
+		TRY(source_read(&u->source, u->at, dst, got, err));
+	}
+	u->at += got;
+	return got == n ? 0
+	                : err_set(err, PAWL_ECORRUPT, "%s: ends after %llu bytes, before the archive's end", u->what,
+	                          (unsigned long long)u->at);
+}
+
+static int
+get_file(struct unpacking *u, const struct tar_member *m, struct pawl_error *err)
+{
+	PAWL_FD int fd = openat(u->folder, m->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+	                        m->executable ? 0755 : 0644);
+	if (fd < 0 && errno == EEXIST)
+		return err_set(err, PAWL_ECORRUPT, "%s: '%s' is there twice", u->what, m->name);
+	if (fd < 0)
+		return err_sys(err, errno, "%s: '%s' cannot be made", u->what, m->name);
+	for (uint64_t at = 0; at < m->nbytes;) {
+		const uint64_t left = m->nbytes - at;
+		const size_t n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
+		const size_t whole = (size_t)round_up(n, TAR_BLOCK);
+
+		TRY(get(u, u->piece, whole, err));
+		TRY(fd_pwrite_all(fd, u->piece, n, at, m->name, err));
+		at += n;
+	}
+	TRY(fd_sync(fd, m->name, err));
+	return fd_close(&fd, m->name, err);
+}
+
+static int
+get_member(struct unpacking *u, const struct tar_member *m, struct pawl_error *err)
+{
+	const char *slash = strrchr(m->name, '/');
+	PAWL_FREE char *parent = slash ? mem_strndup(m->name, (size_t)(slash - m->name)) : NULL;
+
+	if (slash && !parent)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", u->what);
+	if (!add_ok(u->total, m->nbytes, &u->total) || u->total > u->max_bytes)
+		return err_set(err, PAWL_ELIMIT, "%s: holds more than the %llu bytes that are allowed", u->what,
+		               (unsigned long long)u->max_bytes);
+	if (m->is_folder)
+		return *m->name ? fd_mkdirs(u->folder, m->name, err) : 0;
+	if (parent)
+		TRY(fd_mkdirs(u->folder, parent, err));
+	TRY(get_file(u, m, err));
+	return parent ? fd_sync_dirat(u->folder, parent, err) : 0;
+}
+
+/* Behind the end there may be padding, nothing else is looked at; but a codec must have come to its own end. */
+static int
+read_rest(struct unpacking *u, struct pawl_error *err)
+{
+	size_t n = PIECE_BYTES;
+
+	while (u->reader && n == PIECE_BYTES)
+		TRY(codec_reader_get(u->reader, u->piece, PIECE_BYTES, &n, err));
+	return 0;
+}
+
+static int
+open_archive(struct unpacking *u, const struct pawl_tar_opts *o, struct pawl_error *err)
+{
+	const struct codec_limits limits = {.max_bytes = o->max_bytes};
+	const struct codec *codec;
+	struct stat st;
+
+	TRY(codec_of_archive(u->what, &codec, err));
+	u->fd = open(u->what, O_RDONLY | O_CLOEXEC);
+	if (u->fd < 0 || fstat(u->fd, &st) < 0)
+		return err_sys(err, errno, "%s: cannot be opened", u->what);
+	if (!S_ISREG(st.st_mode))
+		return err_set(err, PAWL_EUSAGE, "%s is no regular file", u->what);
+	u->source = (struct source){.what = u->what, .nbytes = (uint64_t)st.st_size, .read = read_archive, .arg = u};
+	u->max_bytes = o->max_bytes ? o->max_bytes : (uint64_t)1 << 40;
+	return codec ? codec_reader_new(codec, &u->source, &limits, &u->reader, err) : 0;
+}
+
+static int
+unpack(const char *path, const char *folder, const struct pawl_tar_opts *o, struct pawl_error *err)
+{
+	PAWL_CLEAN(clean_unpacking) struct unpacking u = {.what = path, .fd = -1, .folder = -1};
+	PAWL_FREE char *parent = NULL;
+	struct tar_member m;
+	size_t n = 0;
+	int rc;
+
+	TRY(open_archive(&u, o, err));
+	TRY(hidden_beside(folder, &u.hidden, &parent, err));
+	u.piece = mem_alloc(PIECE_BYTES);
+	if (!u.piece)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", path);
+	if (!mkdtemp(u.hidden) || (u.folder = open(u.hidden, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+		return err_sys(err, errno, "%s: cannot be made", folder);
+	while ((rc = tar_next(get, &u, path, &m, err)) == 1) {
+		if (++n > MAX_MEMBERS)
+			return err_set(err, PAWL_ELIMIT, "%s: more than %u files and folders", path, MAX_MEMBERS);
+		TRY(get_member(&u, &m, err));
+	}
+	TRY(rc);
+	TRY(read_rest(&u, err));
+	TRY(fd_sync(u.folder, folder, err));
+	fchmod(u.folder, 0755);
+	if (rename(u.hidden, folder) < 0)
+		return errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR
+		               ? err_set(err, PAWL_EEXISTS, "%s exists already and is no empty folder", folder)
+		               : err_sys(err, errno, "%s: cannot be given its name", folder);
+	fd_clean_close(&u.folder);
+	return fd_sync_dirat(AT_FDCWD, parent, err);
+}
+
+/* ------------------------------------------------------------------ the face */
+
+static int
+take_opts(const struct pawl_tar_opts *opts, struct pawl_tar_opts *ret, struct pawl_error *err)
+{
+	*ret = (struct pawl_tar_opts)PAWL_TAR_OPTS_INIT;
+	if (opts && opts->size == 0)
+		return err_set(err, PAWL_EUSAGE, "pawl_tar_opts: expected a size, found 0; use PAWL_TAR_OPTS_INIT");
+	if (opts)
+		memcpy(ret, opts, opts->size < sizeof(*ret) ? opts->size : sizeof(*ret));
+	return 0;
+}
+
+int
+pawl_tar_pack(const char *folder, const char *path, const struct pawl_tar_opts *opts, struct pawl_error *err)
+{
+	struct pawl_tar_opts o;
+	struct pawl_error own = {0};
+
+	int rc = take_opts(opts, &o, &own);
+	if (rc == 0 && (!folder || !path))
+		rc = err_set(&own, PAWL_EUSAGE, "pawl_tar_pack: expected a folder and an archive, found NULL");
+	if (rc == 0)
+		rc = pack(folder, path, &o, &own);
+	return err_give(err, rc, &own);
+}
+
+int
+pawl_tar_unpack(const char *path, const char *folder, const struct pawl_tar_opts *opts, struct pawl_error *err)
+{
+	struct pawl_tar_opts o;
+	struct pawl_error own = {0};
+
+	int rc = take_opts(opts, &o, &own);
+	if (rc == 0 && (!folder || !path))
+		rc = err_set(&own, PAWL_EUSAGE, "pawl_tar_unpack: expected an archive and a folder, found NULL");
+	if (rc == 0)
+		rc = unpack(path, folder, &o, &own);
+	return err_give(err, rc, &own);
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sync: a folder is brought to another place, or back. See pawl.h, "syncing", and docs/sync.md.
+ *
+ * Called by users; calls the ways (sync_rsync.c, sync_store.c, sync_command.c) and sync_check.c. The order is always:
+ * files, manifests, verification (P14), pointers (E12). Every sync may be repeated, and goes on where the last one
+ * ended (P15). One deadline for all of it (P16). A password in a place is refused, since it would be seen in the
+ * command line (P18).
+ */
+#include "jobs/sync/sync.h"
+
+#include <ctype.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fileio.h"
+#include "base/hide.h"
+#include "base/text.h"
+#include "store/store.h"
+
+#define DEFAULT_TIMEOUT_MS (INT64_C(1800) * 1000)
+
+struct pawl_syncer {
+	struct sync_place local, remote;
+	char *command; /* or NULL */
+	bool shell, verify;
+	int64_t timeout_ms;
+	pthread_mutex_t lock; /* held over a sync; guards what has been verified */
+	struct sync_seen seen_here, seen_there;
+};
+
+/* ------------------------------------------------------------------- places */
+
+void
+sync_place_clear(struct sync_place *p)
+{
+	mem_free(p->text);
+	mem_free(p->store);
+	*p = (struct sync_place){0};
+}
+
+static int
+has_password(const char *url)
+{
+	const char *begin = strstr(url, "://");
+	if (begin == NULL)
+		return false;
+	begin += 3;
+	size_t len = strcspn(begin, "/");
+	const char *sign = memchr(begin, '@', len),
+		   *colon = sign != NULL ? memchr(begin, ':', (size_t)(sign - begin)) : NULL;
+	return colon != NULL;
+}
+
+/* "user@host:path": length up to the colon, or 0. */
+static size_t
+host_length(const char *text)
+{
+	size_t len = strcspn(text, ":/[");
+	if (text[len] == '[') {
+		const char *end = strchr(text + len, ']');
+		if (end == NULL || end[1] != ':')
+			return 0;
+		return (size_t)(end + 1 - text);
+	}
+	return text[len] == ':' ? len : 0;
+}
+
+static int
+read_host(const char *text, size_t len, struct sync_place *ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf url = {0};
+	for (size_t i = 0; i < len; i++)
+		if (text[0] == '-' || (!isalnum((unsigned char)text[i]) && strchr("._-+@[]:%", text[i]) == NULL))
+			return err_set(err, PAWL_EUSAGE, "%.200s: the host's name is none, expected user@host:path",
+			               text);
+	buf_puts(&url, "ssh://");
+	buf_put(&url, text, len);
+	buf_puts(&url, text[len + 1] == '/' ? "" : "/~/");
+	for (const char *c = text + len + 1; *c != '\0'; c++)
+		if (*c == '%' || *c == '?')
+			buf_printf(&url, "%%%02X", (unsigned)*c);
+		else
+			buf_putc(&url, *c);
+	TRY(buf_check(&url, "sync", err));
+	ret->kind = SYNC_HOST;
+	ret->text = mem_strdup(text);
+	ret->store = mem_strdup(buf_str(&url));
+	return 0;
+}
+
+/* Made absolute: what runs may look from another folder. */
+static int
+read_path(const char *path, struct sync_place *ret, struct pawl_error *err)
+{
+	char here[PATH_MAX];
+	if (path[0] != '/' && getcwd(here, sizeof here) == NULL)
+		return err_set(err, PAWL_EIO, "%.200s: the working folder is unknown", path);
+	ret->kind = SYNC_LOCAL;
+	ret->text = path[0] == '/' ? mem_strdup(path) : mem_printf("%s/%s", here, path);
+	for (size_t n = ret->text != NULL ? strlen(ret->text) : 0; n > 1 && ret->text[n - 1] == '/'; n--)
+		ret->text[n - 1] = '\0';
+	ret->store = ret->text != NULL ? mem_strdup(ret->text) : NULL;
+	return 0;
+}
+
+int
+sync_place_read(const char *given, struct sync_place *ret, struct pawl_error *err)
+{
+	static const char *const known[] = {"s3://", "ssh://", "gs://", "az://"};
+	*ret = (struct sync_place){0};
+	if (given == NULL || given[0] == '\0')
+		return err_set(err, PAWL_EUSAGE, "sync: expected a path or a URL, found nothing");
+	if (has_password(given))
+		return err_set(err, PAWL_EUSAGE,
+		               "sync: a URL has a password in it; expected a key, an agent or a configuration");
+	size_t host = host_length(given);
+	bool is_url = strstr(given, "://") != NULL;
+	if (strncmp(given, "file://", 7) == 0) {
+		TRY(read_path(given + 7, ret, err));
+	} else if (!is_url && host > 0) {
+		TRY(read_host(given, host, ret, err));
+	} else if (!is_url) {
+		TRY(read_path(given, ret, err));
+	} else {
+		ret->kind = SYNC_OTHER;
+		for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+			if (strncmp(given, known[i], strlen(known[i])) == 0)
+				ret->kind = SYNC_STORE;
+		ret->text = mem_strdup(given);
+		ret->store = ret->kind == SYNC_STORE ? mem_strdup(given) : NULL;
+	}
+	if (ret->text == NULL || (ret->kind != SYNC_OTHER && ret->store == NULL)) {
+		sync_place_clear(ret);
+		return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+	}
+	return 0;
+}
+
+/* ------------------------------------------------------------------- handle */
+
+void
+pawl_syncer_close(struct pawl_syncer *s)
+{
+	if (s == NULL)
+		return;
+	sync_seen_clear(&s->seen_here);
+	sync_seen_clear(&s->seen_there);
+	sync_place_clear(&s->local);
+	sync_place_clear(&s->remote);
+	pthread_mutex_destroy(&s->lock);
+	mem_free(s->command);
+	mem_free(s);
+}
+
+/* A template that lacks a field, or has an open quote, is told before anything is to be synced. */
+static int
+check_command(const struct pawl_syncer *s, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	char **words;
+	return sync_command_words(s->command, s->shell, "a", "b", &memory, &words, err);
+}
+
+static int
+read_options(struct pawl_syncer *s, const char *local, const char *remote, const struct pawl_syncer_opts *o,
+             struct pawl_error *err)
+{
+	TRY(sync_place_read(local, &s->local, err));
+	TRY(sync_place_read(remote, &s->remote, err));
+	if (s->local.kind != SYNC_LOCAL)
+		return err_set(err, PAWL_EUSAGE, "%s: expected a path of this machine", s->local.text);
+	if (o->timeout_ms < 0)
+		return err_set(err, PAWL_EUSAGE, "sync: expected a timeout of 0 or more, found %lld",
+		               (long long)o->timeout_ms);
+	s->shell = o->shell != 0;
+	s->verify = !o->no_verify;
+	s->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
+	if (o->command != NULL) {
+		s->command = mem_strdup(o->command);
+		return s->command == NULL ? err_set(err, PAWL_ENOMEM, "sync: out of memory") : check_command(s, err);
+	}
+	if (s->remote.kind == SYNC_OTHER)
+		return err_set(
+			err, PAWL_EUSAGE,
+			"%.300s: pawl has no way there of its own; expected a path, user@host:path, ssh://, s3://, gs://, "
+			"az://, or a command",
+			s->remote.text);
+	return 0;
+}
+
+int
+pawl_syncer_open(const char *local, const char *remote, const struct pawl_syncer_opts *opts, struct pawl_syncer **ret,
+                 struct pawl_error *err)
+{
+	struct pawl_syncer_opts o = PAWL_SYNCER_OPTS_INIT;
+	struct pawl_error own = {0};
+	if (opts != NULL)
+		memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
+	struct pawl_syncer *s = mem_zalloc(1, sizeof *s);
+	if (s == NULL)
+		return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+	pthread_mutex_init(&s->lock, NULL);
+	int rc = read_options(s, local, remote, &o, &own);
+	if (rc < 0) {
+		pawl_syncer_close(s);
+		return err_give(err, rc, &own);
+	}
+	*ret = s;
+	return 0;
+}
+
+/* ------------------------------------------------------------------ syncing */
+
+/* What a command is given: folders end with '/', as rsync wants them for their contents. */
+static char *
+shown(const struct sync_place *p)
+{
+	size_t len = strlen(p->text);
+	bool folder = p->kind == SYNC_LOCAL || p->kind == SYNC_HOST;
+	return mem_printf("%s%s", p->text, folder && len > 0 && p->text[len - 1] != '/' ? "/" : "");
+}
+
+static int
+run_command(struct pawl_syncer *s, const struct sync_place *source, const struct sync_place *target,
+            const struct sync_limit *limit, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	PAWL_FREE char *from = shown(source);
+	PAWL_FREE char *to = shown(target);
+	char **words;
+	int status;
+	if (from == NULL || to == NULL)
+		return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+	TRY(sync_command_words(s->command, s->shell, from, to, &memory, &words, err));
+	return sync_run(words, NULL, limit, &status, err);
+}
+
+static int
+move(struct pawl_syncer *s, const struct sync_place *source, const struct sync_place *target, bool pointers_only,
+     const struct sync_limit *limit, struct pawl_error *err)
+{
+	if (s->command != NULL)
+		return pointers_only ? 0 : run_command(s, source, target, limit, err);
+	if (s->remote.kind == SYNC_HOST)
+		return sync_rsync(source, target, pointers_only, limit, err);
+	return sync_store(source->store, target->store, pointers_only, limit, err);
+}
+
+static int
+list_here(struct pawl_syncer *s, const struct sync_limit *limit, struct sync_names *ret, struct pawl_error *err)
+{
+	struct store *store;
+	TRY(store_open(s->local.store, false, true, &store, err));
+	int rc = sync_list(store, limit, ret, err);
+	store_close(store);
+	return rc;
+}
+
+/* The far side, where pawl can look at it. 0 with a note: it cannot. */
+static int
+verify_there(struct pawl_syncer *s, const struct sync_names *before, const struct sync_limit *limit,
+             struct pawl_syncer_report *report, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	struct store *store;
+	if (s->remote.store == NULL) {
+		text_copy(report->note, sizeof report->note, "sent, and not verified: pawl cannot read there");
+		return 0;
+	}
+	int rc = store_open(s->remote.store, false, true, &store, &why);
+	/* Nothing there is nothing come over; that pawl is not let in where a command may be is no failure of the sync.
+	 */
+	bool missing =
+		rc == PAWL_ENOTFOUND && (s->remote.kind == SYNC_LOCAL || strstr(why.message, "cannot stat") != NULL);
+	if (rc < 0 && !missing && (s->command != NULL || rc == PAWL_EUNSUPPORTED)) {
+		char note[sizeof report->note + sizeof why.message];
+		snprintf(note, sizeof note, "sent, and not verified: %s", why.message);
+		text_copy(report->note, sizeof report->note, note);
+		return 0;
+	}
+	if (rc < 0)
+		return err_give(err, rc, &why);
+	store_close(store);
+	TRY(sync_check(s->remote.store, s->local.store, before, &s->seen_there, limit, &report->n_checkpoints, err));
+	report->verified = 1;
+	return 0;
+}
+
+static int
+verify_here(struct pawl_syncer *s, const struct sync_limit *limit, struct pawl_syncer_report *report,
+            struct pawl_error *err)
+{
+	TRY(sync_check(s->local.store, NULL, NULL, &s->seen_here, limit, &report->n_checkpoints, err));
+	report->verified = 1;
+	return 0;
+}
+
+enum what { BOTH, MOVE_ONLY, VERIFY_ONLY };
+
+static int
+go_up(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, struct pawl_syncer_report *report,
+      struct pawl_error *err)
+{
+	PAWL_CLEAN(sync_names_clear) struct sync_names before = {0};
+	TRY(list_here(s, limit, &before, err));
+	if (what != VERIFY_ONLY)
+		TRY(move(s, &s->local, &s->remote, false, limit, err));
+	if (what != MOVE_ONLY)
+		TRY(verify_there(s, &before, limit, report, err));
+	return what != VERIFY_ONLY ? move(s, &s->local, &s->remote, true, limit, err) : 0;
+}
+
+static int
+go_down(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, struct pawl_syncer_report *report,
+        struct pawl_error *err)
+{
+	TRY(fd_mkdirs(AT_FDCWD, s->local.text, err));
+	if (what != VERIFY_ONLY)
+		TRY(move(s, &s->remote, &s->local, false, limit, err));
+	if (what != MOVE_ONLY)
+		TRY(verify_here(s, limit, report, err));
+	return what != VERIFY_ONLY ? move(s, &s->remote, &s->local, true, limit, err) : 0;
+}
+
+static int
+go(struct pawl_syncer *s, bool down, enum what what, struct pawl_meter *meter, struct pawl_syncer_report *ret,
+   struct pawl_error *err)
+{
+	struct pawl_syncer_report report = PAWL_SYNCER_REPORT_INIT;
+	struct pawl_error own = {0};
+	struct sync_limit limit = {.begin_ms = clock_mono_ms(), .meter = meter};
+	limit.deadline_ms = limit.begin_ms + s->timeout_ms;
+	if (pthread_mutex_trylock(&s->lock) != 0)
+		return err_set(err, PAWL_EBUSY, "%s: is being synced already", s->local.text);
+	int rc = (down ? go_down : go_up)(s, what, &limit, &report, &own);
+	pthread_mutex_unlock(&s->lock);
+	report.seconds = (double)(clock_mono_ms() - limit.begin_ms) / 1000;
+	if (rc == 0 && ret != NULL) {
+		size_t size = ret->size < sizeof report ? ret->size : sizeof report;
+		report.size = ret->size;
+		memcpy(ret, &report, size);
+	}
+	if (rc == PAWL_ETIMEOUT)
+		own.sys = 0;
+	return err_give(err, rc, &own);
+}
+
+int
+pawl_syncer_up(struct pawl_syncer *s, struct pawl_meter *meter, struct pawl_syncer_report *ret, struct pawl_error *err)
+{
+	return go(s, false, s->verify ? BOTH : MOVE_ONLY, meter, ret, err);
+}
+
+int
+pawl_syncer_down(struct pawl_syncer *s, struct pawl_meter *meter, struct pawl_syncer_report *ret,
+                 struct pawl_error *err)
+{
+	return go(s, true, s->verify ? BOTH : MOVE_ONLY, meter, ret, err);
+}
+
+int
+pawl_syncer_verify(struct pawl_syncer *s, int down, struct pawl_meter *meter, struct pawl_syncer_report *ret,
+                   struct pawl_error *err)
+{
+	return go(s, down != 0, VERIFY_ONLY, meter, ret, err);
+}
+
+void
+pawl_hide_secrets(char *text)
+{
+	if (text != NULL)
+		hide_secrets(text);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sync_links: files of a folder of this machine that have the same inode: a clone of a trial's checkpoint, a pack that
+ * two checkpoints share. Called by sync_store.c, which lets the target make the second one from the first and sends
+ * nothing. A table sorted by inode; what is at the target is noted as it is learnt.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/err.h"
+#include "jobs/sync/sync.h"
+
+static int
+compare(const void *a, const void *b)
+{
+	const struct sync_link *x = a, *y = b;
+	if (x->device != y->device)
+		return x->device < y->device ? -1 : 1;
+	if (x->inode != y->inode)
+		return x->inode < y->inode ? -1 : 1;
+	return strcmp(x->key, y->key);
+}
+
+static int
+add(struct sync_links *links, const struct stat *st, const char *key)
+{
+	if (links->n == links->cap) {
+		size_t cap = links->cap > 0 ? 2 * links->cap : 64;
+		struct sync_link *bigger = mem_resize(links->items, cap, sizeof *bigger);
+		if (bigger == NULL)
+			return PAWL_ENOMEM;
+		links->items = bigger;
+		links->cap = cap;
+	}
+	links->items[links->n++] = (struct sync_link){.device = st->st_dev, .inode = st->st_ino, .key = key};
+	return 0;
+}
+
+int
+sync_links_find(struct sync_links *links, const char *root, const struct buf *names, struct pawl_error *err)
+{
+	for (size_t at = 0; at < names->len; at += strlen(names->ptr + at) + 1) {
+		const char *key = names->ptr + at;
+		PAWL_FREE char *path = mem_printf("%s/%s", root, key);
+		struct stat st;
+		if (path == NULL)
+			return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+		if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1 && add(links, &st, key) < 0)
+			return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+	}
+	if (links->n > 1)
+		qsort(links->items, links->n, sizeof *links->items, compare);
+	return 0;
+}
+
+void
+sync_links_clear(struct sync_links *links)
+{
+	mem_free(links->items);
+	*links = (struct sync_links){0};
+}
+
+struct sync_link *
+sync_links_get(const struct sync_links *links, const char *root, const char *key)
+{
+	struct stat st;
+	PAWL_FREE char *path = links->n > 0 ? mem_printf("%s/%s", root, key) : NULL;
+	if (path == NULL || lstat(path, &st) != 0)
+		return NULL;
+	const struct sync_link wanted = {.device = st.st_dev, .inode = st.st_ino, .key = key};
+	return bsearch(&wanted, links->items, links->n, sizeof wanted, compare);
+}
+
+static bool
+is_twin(const struct sync_link *a, const struct sync_link *b)
+{
+	return a->device == b->device && a->inode == b->inode;
+}
+
+struct sync_link *
+sync_links_twins(const struct sync_links *links, struct sync_link *of, size_t *ret_n)
+{
+	struct sync_link *first = of, *end = of + 1;
+	while (first > links->items && is_twin(first - 1, of))
+		first--;
+	while (end < links->items + links->n && is_twin(end, of))
+		end++;
+	*ret_n = (size_t)(end - first);
+	return first;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sync_rsync: a folder to another machine or from there, by rsync over ssh (R116, R121). Called by sync.c.
+ *
+ * What is pushed is listed first: the packs go before the manifests of their checkpoints, so that what is cut off
+ * leaves no manifest without its packs, and pointers go last of all. What is pulled goes in the same order by patterns;
+ * a checkpoint that is made meanwhile may come with its manifest first. Files of checkpoints never change, so that none
+ * is written over, by a damaged one least of all. Nothing is deleted on the other side. Folders of saves that go on,
+ * the lease, and what only says who is at work stay here.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "catalog/catalog.h"
+#include "state/manifest.h"
+#include "store/store.h"
+#include "jobs/sync/sync.h"
+
+#define MAX_WORDS 48
+#define SSH_OPTIONS                                                                              \
+	" -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15 -oServerAliveCountMax=4 " \
+	"-oClearAllForwardings=yes -oForwardAgent=no"
+#define STATUS_VANISHED 24 /* files have gone since they were listed: old checkpoints */
+#define STATUS_PARTIAL 23  /* something was not there, or could not be read or written */
+
+/* ------------------------------------------------------------------ running */
+
+struct line {
+	struct bump memory;
+	char *words[MAX_WORDS];
+	size_t n;
+	bool failed;
+};
+
+static void
+add(struct line *l, const char *word)
+{
+	l->words[l->n] = bump_strndup(&l->memory, word, strlen(word));
+	l->failed = l->failed || l->words[l->n] == NULL;
+	l->n++;
+}
+
+static void
+clear_line(struct line *l)
+{
+	bump_clear(&l->memory);
+}
+
+/* The words that all passes begin with. */
+static void
+begin_line(struct line *l)
+{
+	static const char *const always[] = {"rsync",
+	                                     "-rlpt",
+	                                     "-s",
+	                                     "--partial-dir=.rsync.partial", /* no half file has its name */
+	                                     "--timeout=60",
+	                                     "--exclude=.*.partial",
+	                                     "--exclude=.*.tmp",
+	                                     "--exclude=.lease",
+	                                     "--exclude=.lease.*",
+	                                     "--exclude=.pawl/holds",
+	                                     "--exclude=.pawl/meet",
+	                                     "-e"};
+	const char *given = getenv("PAWL_SSH");
+	for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
+		add(l, always[i]);
+	char *ssh = bump_printf(&l->memory, "%s" SSH_OPTIONS, given != NULL && given[0] != '\0' ? given : "ssh");
+	l->failed = l->failed || ssh == NULL;
+	l->words[l->n++] = ssh;
+}
+
+static void
+add_folder(struct line *l, const struct sync_place *p)
+{
+	size_t len = strlen(p->text);
+	char *text = bump_printf(&l->memory, "%s%s", p->text, len > 0 && p->text[len - 1] == '/' ? "" : "/");
+	l->failed = l->failed || text == NULL;
+	l->words[l->n++] = text;
+}
+
+static int
+run_line(struct line *l, const struct buf *feed, const struct sync_place *source, const struct sync_place *target,
+         const struct sync_limit *limit, struct pawl_error *err)
+{
+	int status;
+	struct pawl_error why = {0};
+	add(l, "--");
+	add_folder(l, source);
+	add_folder(l, target);
+	l->words[l->n] = NULL;
+	if (l->failed)
+		return err_set(err, PAWL_ENOMEM, "rsync: out of memory");
+	int rc = sync_run(l->words, feed, limit, &status, &why);
+	if (rc == PAWL_EIO && status == STATUS_VANISHED)
+		return 0;
+	/* 255 is ssh's, 10 to 14, 30 and 35 are a connection that was refused or cut. */
+	if (rc == PAWL_EIO && (status == 255 || (status >= 10 && status <= 14) || status == 30 || status == 35))
+		rc = strstr(why.message, "ermission denied") != NULL || strstr(why.message, "Host key") != NULL
+		             ? PAWL_EAUTH
+		             : PAWL_ETRANSIENT;
+	if (rc == PAWL_EIO && status == STATUS_PARTIAL && source->kind == SYNC_HOST &&
+	    strstr(why.message, "change_dir") != NULL && strstr(why.message, "No such file") != NULL)
+		return err_set(err, PAWL_ENOTFOUND, "%s: there is no such folder", source->text);
+	return rc < 0 ? err_set(err, rc, "%s", why.message) : 0;
+}
+
+/* Those of the names that are of checkpoints' files, or the others. */
+static void
+choose(const struct buf *names, bool fixed, struct buf *ret)
+{
+	for (size_t at = 0; at < names->len; at += strlen(names->ptr + at) + 1)
+		if (sync_is_fixed(names->ptr + at) == fixed)
+			buf_put(ret, names->ptr + at, strlen(names->ptr + at) + 1);
+}
+
+static int
+push_some(const struct buf *names, bool fixed, const struct sync_place *source, const struct sync_place *target,
+          const struct sync_limit *limit, struct pawl_error *err)
+{
+	PAWL_CLEAN(clear_line) struct line l = {0};
+	PAWL_CLEAN(buf_clear) struct buf some = {0};
+	choose(names, fixed, &some);
+	TRY(buf_check(&some, "rsync", err));
+	if (some.len == 0)
+		return 0;
+	begin_line(&l);
+	if (fixed)
+		add(&l, "--ignore-existing");
+	add(&l, "--files-from=-");
+	add(&l, "--from0");
+	add(&l, "--ignore-missing-args");
+	add(&l, "--mkpath");
+	return run_line(&l, &some, source, target, limit, err);
+}
+
+static int
+push(const struct buf *names, const struct sync_place *source, const struct sync_place *target,
+     const struct sync_limit *limit, struct pawl_error *err)
+{
+	TRY(push_some(names, true, source, target, limit, err));
+	return push_some(names, false, source, target, limit, err);
+}
+
+static int
+pull(const char *const *patterns, const struct sync_place *source, const struct sync_place *target,
+     const struct sync_limit *limit, struct pawl_error *err)
+{
+	PAWL_CLEAN(clear_line) struct line l = {0};
+	begin_line(&l);
+	for (; *patterns != NULL; patterns++)
+		add(&l, *patterns);
+	return run_line(&l, NULL, source, target, limit, err);
+}
+
+int
+sync_rsync(const struct sync_place *source, const struct sync_place *target, bool pointers_only,
+           const struct sync_limit *limit, struct pawl_error *err)
+{
+	static const char *const passes[][8] = {
+		{"-m", "--no-links", "--ignore-existing", "--exclude=" MANIFEST_NAME, "--include=*/",
+	         "--include=" CATALOG_FOLDER "/*/**", "--exclude=*", NULL},
+		{"-m", "--no-links", "--ignore-existing", "--include=*/",
+	         "--include=" CATALOG_FOLDER "/*/" MANIFEST_NAME, "--exclude=*", NULL},
+		{"-m", "--no-links", "--exclude=" CATALOG_FOLDER "/*/**", "--exclude=" MANIFEST_NAME, NULL},
+		{"-m", "--no-links", "--exclude=" CATALOG_FOLDER "/*/**", NULL},
+	};
+	static const char *const pointers[] = {
+		"-m", "--safe-links", "--include=*/", "--include=latest", "--include=best", "--exclude=*", NULL};
+	PAWL_CLEAN(sync_names_clear) struct sync_names names = {0};
+	struct store *from;
+	if (source->kind == SYNC_HOST) {
+		if (pointers_only)
+			return pull(pointers, source, target, limit, err);
+		for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++)
+			TRY(pull(passes[i], source, target, limit, err));
+		return 0;
+	}
+	TRY(store_open(source->text, false, true, &from, err));
+	int rc = sync_list(from, limit, &names, err);
+	store_close(from);
+	TRY(rc);
+	if (pointers_only)
+		return push(&names.pointers, source, target, limit, err);
+	TRY(push(&names.packs, source, target, limit, err));
+	return push(&names.manifests, source, target, limit, err);
+}

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sync_store: a folder from one store to another: paths, and every URL that pawl knows. Called by sync.c; calls the
+ * stores. Packs go before the manifests of their checkpoints and pointers last of all; what is there already with its
+ * size, and no older, stays; nothing is deleted. What is a link of a file that is there is linked there, or copied by
+ * the server, and not sent (R158). An object appears whole: by a put, by finishing an upload, by a link, or by a
+ * rename. Also lists folders for sync_rsync.c and sync_clone.c.
+ */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "catalog/catalog.h"
+#include "run/lease.h"
+#include "state/manifest.h"
+#include "run/run.h"
+#include "store/store.h"
+#include "jobs/sync/sync.h"
+
+#define PIECE_BYTES ((size_t)8 << 20)
+#define MAX_POINTER_BYTES 1024u
+#define MAX_RUN_BYTES 65536u
+
+/* ------------------------------------------------------------------ listing */
+
+struct walk {
+	struct store *store;
+	const struct sync_limit *limit;
+	struct sync_names *names;
+	bool flat;
+	size_t n;
+	int depth;
+};
+
+static int walk_folder(struct walk *w, const char *folder, struct pawl_error *err);
+
+struct step {
+	struct walk *walk;
+	const char *folder;
+	struct bump memory; /* of the folders below */
+	char **below;
+	size_t n_below, cap_below;
+};
+
+static bool
+stays_here(const char *name)
+{
+	size_t len = strlen(name);
+	if (strncmp(name, LEASE_KEY ".", sizeof LEASE_KEY) == 0)
+		return true; /* renewals */
+	return (name[0] == '.' && len > 8 && strcmp(name + len - 8, ".partial") == 0) ||
+	       (name[0] == '.' && len > 4 && strcmp(name + len - 4, ".tmp") == 0) || strcmp(name, LEASE_KEY) == 0;
+}
+
+/* In stores without symbolic links pointers are objects of one line. */
+static bool
+is_pointer(const char *name)
+{
+	return strcmp(name, "latest") == 0 || strcmp(name, "best") == 0;
+}
+
+/* Who reads here now, and by what ranks meet, mean nothing elsewhere. */
+static bool
+is_of_this_place(const char *folder, const char *name)
+{
+	size_t len = strlen(folder);
+	bool passing = strcmp(name, "holds") == 0 || strcmp(name, "meet") == 0;
+	return passing && len >= 5 && strcmp(folder + len - 5, ".pawl") == 0;
+}
+
+bool
+sync_is_fixed(const char *key)
+{
+	static const char folder[] = CATALOG_FOLDER "/";
+	const char *at = strncmp(key, folder, sizeof folder - 1) == 0 ? key : strstr(key, "/" CATALOG_FOLDER "/");
+	if (at == NULL)
+		return false;
+	at += (at == key ? 0 : 1) + sizeof folder - 1;
+	return strchr(at, '/') != NULL;
+}
+
+static int
+see(void *arg, const struct store_entry *entry)
+{
+	struct step *step = arg;
+	struct walk *w = step->walk;
+	const char *slash = step->folder[0] != '\0' ? "/" : "";
+	if (stays_here(entry->name) || is_of_this_place(step->folder, entry->name))
+		return 0;
+	if (++w->n > SYNC_MAX_FILES)
+		return PAWL_ELIMIT;
+	if (entry->is_folder) {
+		if (step->n_below == step->cap_below) {
+			size_t cap = step->cap_below > 0 ? 2 * step->cap_below : 16;
+			char **bigger = mem_resize(step->below, cap, sizeof *bigger);
+			if (bigger == NULL)
+				return PAWL_ENOMEM;
+			step->below = bigger;
+			step->cap_below = cap;
+		}
+		char *name = bump_printf(&step->memory, "%s%s%s", step->folder, slash, entry->name);
+		step->below[step->n_below] = name;
+		step->n_below += name != NULL;
+		return name != NULL ? 0 : PAWL_ENOMEM;
+	}
+	bool pointer = entry->is_link || (w->flat && is_pointer(entry->name));
+	/* A journal says that checkpoints of a search are there. */
+	bool last = strcmp(entry->name, MANIFEST_NAME) == 0 || strcmp(entry->name, "journal") == 0;
+	struct buf *to = pointer ? &w->names->pointers : last ? &w->names->manifests : &w->names->packs;
+	buf_printf(to, "%s%s%s", step->folder, slash, entry->name);
+	buf_putc(to, '\0');
+	return to->failed;
+}
+
+static void
+clear_step(struct step *step)
+{
+	bump_clear(&step->memory);
+	mem_free(step->below);
+}
+
+static int
+walk_folder(struct walk *w, const char *folder, struct pawl_error *err)
+{
+	PAWL_CLEAN(clear_step) struct step step = {.walk = w, .folder = folder};
+	TRY(sync_limit_check(w->limit, "listing", err));
+	if (w->depth >= SYNC_MAX_DEPTH)
+		return err_set(err, PAWL_ELIMIT, "%s: folders are nested more than %d deep", folder, SYNC_MAX_DEPTH);
+	struct pawl_error why = {0};
+	int rc = store_list(w->store, folder, see, &step, &why);
+	if (rc == PAWL_ENOTFOUND && folder[0] != '\0')
+		return 0; /* removed meanwhile */
+	if (rc < 0)
+		return err_set(err, rc, "%s: %s", folder, why.code < 0 ? why.message : "cannot be listed");
+	w->depth++;
+	for (size_t i = 0; rc == 0 && i < step.n_below; i++)
+		rc = walk_folder(w, step.below[i], err);
+	w->depth--;
+	return rc;
+}
+
+int
+sync_list(struct store *store, const struct sync_limit *limit, struct sync_names *ret, struct pawl_error *err)
+{
+	struct store_caps caps;
+	store_get_caps(store, &caps);
+	struct walk w = {.store = store, .limit = limit, .names = ret, .flat = caps.flat};
+	return walk_folder(&w, "", err);
+}
+
+void
+sync_names_clear(struct sync_names *names)
+{
+	buf_clear(&names->packs);
+	buf_clear(&names->manifests);
+	buf_clear(&names->pointers);
+}
+
+/* ------------------------------------------------------------------ copying */
+
+struct copy {
+	struct store *from, *to;
+	bool flat;         /* `to` is an object store */
+	bool local_source; /* from's root is a path */
+	bool links;        /* `to` can make an object from another one */
+	const struct sync_limit *limit;
+	char *piece;              /* PIECE_BYTES */
+	struct sync_links linked; /* of a local source */
+};
+
+/* Is the target's the same, as far as can be seen from outside? What it holds is verified later. */
+static bool
+is_there(struct copy *c, const char *key, const struct store_entry *source, struct store_entry *ret)
+{
+	if (store_stat(c->to, key, ret, NULL) < 0 || ret->is_folder || ret->is_link)
+		return false;
+	return ret->nbytes == source->nbytes && source->mtime_ns > 0 &&
+	       ret->mtime_ns / 1000000000 >= source->mtime_ns / 1000000000;
+}
+
+/* A checkpoint that is complete at the target is never written over, by a damaged one least of all; what is wrong with
+ * it is found when it is verified. */
+static bool
+is_complete_there(struct copy *c, const char *key)
+{
+	struct store_entry entry;
+	if (!sync_is_fixed(key))
+		return false;
+	const char *slash = strrchr(key, '/');
+	PAWL_FREE char *manifest = mem_printf("%.*s/" MANIFEST_NAME, (int)(slash - key), key);
+	return manifest == NULL || store_stat(c->to, manifest, &entry, NULL) == 0;
+}
+
+static int
+copy_pieces(struct copy *c, struct store_reader *r, struct store_file *f, uint64_t nbytes, const char *key,
+            struct pawl_error *err)
+{
+	for (uint64_t at = 0; at < nbytes; at += PIECE_BYTES) {
+		size_t n = nbytes - at < PIECE_BYTES ? (size_t)(nbytes - at) : PIECE_BYTES;
+		TRY(sync_limit_check(c->limit, key, err));
+		TRY(store_read(c->from, r, at, c->piece, n, err));
+		TRY(store_write(c->to, f, at, c->piece, n, err));
+	}
+	return 0;
+}
+
+static int
+copy_large(struct copy *c, struct store_reader *r, uint64_t nbytes, const char *key, struct pawl_error *err)
+{
+	const char *slash = strrchr(key, '/'), *name = slash != NULL ? slash + 1 : key;
+	PAWL_FREE char *temp = mem_printf("%.*s.%.200s.sync.tmp", (int)(name - key), key, name);
+	struct store_file *f;
+	struct store_create opts = {.nbytes = nbytes};
+	if (temp == NULL)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+	/* An object store shows nothing before it is finished; a folder would show what a crash has left. */
+	const char *to = c->flat ? key : temp;
+	TRY(store_remove(c->to, to, err));
+	TRY(store_create(c->to, to, &opts, &f, err));
+	int rc = copy_pieces(c, r, f, nbytes, key, err);
+	if (rc < 0) {
+		store_abort(c->to, f);
+		return rc;
+	}
+	TRY(store_finish(c->to, f, err));
+	return c->flat ? 0 : store_move(c->to, temp, key, err);
+}
+
+static int
+copy_open(struct copy *c, struct store_reader *r, uint64_t nbytes, const char *key, struct pawl_error *err)
+{
+	if (nbytes > PIECE_BYTES)
+		return copy_large(c, r, nbytes, key, err);
+	TRY(store_read(c->from, r, 0, c->piece, (size_t)nbytes, err));
+	return store_put_bytes(c->to, key, c->piece, (size_t)nbytes, STORE_DURABLE, err);
+}
+
+static void
+note_link(struct sync_link *link, bool there, const struct store_entry *source)
+{
+	link->at_target = there ? SYNC_LINK_THERE : SYNC_LINK_ABSENT;
+	link->nbytes = source->nbytes;
+	link->mtime_ns = source->mtime_ns;
+}
+
+/* Another name of the same file that is at the target; source: what the file is here. One that was sent before the
+ * file was written to is another file by now. */
+static const char *
+find_twin(struct copy *c, struct sync_link *link, const struct store_entry *source)
+{
+	size_t n;
+	struct store_entry target;
+	struct sync_link *twins = sync_links_twins(&c->linked, link, &n);
+	for (size_t i = 0; i < n; i++)
+		if (twins[i].at_target == SYNC_LINK_THERE && twins[i].nbytes == source->nbytes &&
+		    twins[i].mtime_ns == source->mtime_ns)
+			return twins[i].key;
+	for (size_t i = 0; i < n; i++) {
+		if (&twins[i] == link || twins[i].at_target != SYNC_LINK_UNKNOWN)
+			continue;
+		note_link(&twins[i], is_there(c, twins[i].key, source, &target), source);
+		if (twins[i].at_target == SYNC_LINK_THERE)
+			return twins[i].key;
+	}
+	return NULL;
+}
+
+/* True: the target has it from another name of the same file. Where that fails, it is sent; so are files of a run's
+ * checkpoints, which must not share what may be damaged there. */
+static bool
+link_there(struct copy *c, struct sync_link *link, const struct store_entry *source)
+{
+	const char *twin = c->links && !sync_is_fixed(link->key) ? find_twin(c, link, source) : NULL;
+	const char *slash = strrchr(link->key, '/');
+	PAWL_FREE char *folder = mem_printf("%.*s", slash != NULL ? (int)(slash - link->key) : 0, link->key);
+	if (twin == NULL || folder == NULL || store_remove(c->to, link->key, NULL) < 0)
+		return false;
+	return store_link(c->to, twin, link->key, NULL) == 0 && store_sync(c->to, folder, NULL) == 0;
+}
+
+/* What has gone since it was listed is passed over. */
+static int
+copy_file(struct copy *c, const char *key, struct pawl_error *err)
+{
+	struct store_entry source, target = {0};
+	struct store_reader *r;
+	uint64_t nbytes;
+	struct pawl_error why = {0};
+	struct sync_link *link = sync_links_get(&c->linked, c->from->root, key);
+	TRY(sync_limit_check(c->limit, key, err));
+	int rc = store_stat(c->from, key, &source, &why);
+	bool there = rc == 0 && is_there(c, key, &source, &target);
+	if (rc == PAWL_ENOTFOUND || (rc == 0 && !there && target.nbytes > 0 && is_complete_there(c, key)))
+		return 0;
+	if (rc == 0 && link != NULL) {
+		there = there || link_there(c, link, &source);
+		note_link(link, there, &source);
+	}
+	if (there)
+		return 0;
+	if (rc == 0)
+		rc = store_open_reader(c->from, key, &r, &nbytes, &why);
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	if (rc < 0)
+		return err_set(err, rc, "%s", why.message);
+	rc = copy_open(c, r, nbytes, key, err);
+	store_close_reader(c->from, r);
+	if (rc == 0 && link != NULL)
+		note_link(link, true, &source);
+	return rc;
+}
+
+static int
+read_pointer(struct copy *c, const char *key, char text[MAX_POINTER_BYTES], struct pawl_error *err)
+{
+	if (c->local_source) {
+		char path[PATH_MAX];
+		PAWL_FREE char *whole = mem_printf("%s/%s", c->from->root, key);
+		if (whole == NULL || strlen(whole) >= sizeof path)
+			return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+		ssize_t n = readlink(whole, text, MAX_POINTER_BYTES - 1);
+		text[n > 0 ? n : 0] = '\0';
+		return n > 0;
+	}
+	PAWL_CLEAN(buf_clear) struct buf line = {0};
+	if (store_get(c->from, key, MAX_POINTER_BYTES - 1, &line, NULL) < 0)
+		return 0; /* a link that cannot be read through the store: it is made anew by who trains next */
+	const char *found = buf_str(&line);
+	size_t len = strcspn(found, "\n");
+	memcpy(text, found, len);
+	text[len] = '\0';
+	return len > 0;
+}
+
+/* Pointers are hints: one that leads out of the folder, or nowhere, is left out. */
+static int
+copy_pointer(struct copy *c, const char *key, struct pawl_error *err)
+{
+	char text[MAX_POINTER_BYTES];
+	int found = read_pointer(c, key, text, err);
+	if (found <= 0)
+		return found;
+	int rc = store_pointer(c->to, key, text, err);
+	return rc == PAWL_EUSAGE ? 0 : rc;
+}
+
+static int
+copy_all(struct copy *c, const struct buf *names, bool pointers, struct pawl_error *err)
+{
+	for (size_t at = 0; at < names->len; at += strlen(names->ptr + at) + 1)
+		TRY(pointers ? copy_pointer(c, names->ptr + at, err) : copy_file(c, names->ptr + at, err));
+	return 0;
+}
+
+/* The id of the run whose run.json this is; "" = there is none, or it cannot be read. */
+static int
+run_id_of(struct store *store, const char *key, char ret[40], struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct pawl_error why = {0};
+	struct json *root;
+	const char *id;
+	ret[0] = '\0';
+	int rc = store_get(store, key, MAX_RUN_BYTES, &text, &why);
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	if (rc < 0)
+		return err_give(err, rc, &why);
+	if (json_parse(key, text.ptr, text.len, NULL, &memory, &root, NULL) == 0 &&
+	    json_get_str(key, root, "run", &id, NULL) == 0)
+		snprintf(ret, 40, "%s", id);
+	return 0;
+}
+
+/* Two runs must not be mixed in one folder (P8, P10). */
+static int
+check_runs(struct copy *c, const struct buf *names, struct pawl_error *err)
+{
+	static const char key[] = RUN_KEY;
+	char ours[40], theirs[40];
+	for (size_t at = 0; at < names->len; at += strlen(names->ptr + at) + 1) {
+		const char *name = names->ptr + at, *slash = strrchr(name, '/');
+		if (strcmp(slash != NULL ? slash + 1 : name, key) != 0)
+			continue;
+		TRY(run_id_of(c->from, name, ours, err));
+		TRY(run_id_of(c->to, name, theirs, err));
+		if (ours[0] != '\0' && theirs[0] != '\0' && strcmp(ours, theirs) != 0)
+			return err_set(err, PAWL_EEXISTS,
+			               "%s/%s is of another run (%s, here it is %s); choose another place", c->to->root,
+			               name, theirs, ours);
+	}
+	return 0;
+}
+
+static int
+copy_tree(struct copy *c, bool pointers_only, struct pawl_error *err)
+{
+	PAWL_CLEAN(sync_names_clear) struct sync_names names = {0};
+	TRY(sync_list(c->from, c->limit, &names, err));
+	if (pointers_only)
+		return copy_all(c, &names.pointers, true, err);
+	TRY(check_runs(c, &names.packs, err));
+	if (c->local_source)
+		TRY(sync_links_find(&c->linked, c->from->root, &names.packs, err));
+	int rc = copy_all(c, &names.packs, false, err);
+	sync_links_clear(&c->linked); /* its keys are those of names.packs */
+	if (rc < 0)
+		return rc;
+	return copy_all(c, &names.manifests, false, err);
+}
+
+int
+sync_store(const char *source, const char *target, bool pointers_only, const struct sync_limit *limit,
+           struct pawl_error *err)
+{
+	struct copy c = {.limit = limit};
+	struct store_caps caps;
+	int rc = store_open(source, false, true, &c.from, err);
+	if (rc == 0)
+		rc = store_open(target, true, false, &c.to, err);
+	if (rc == 0) {
+		store_get_caps(c.from, &caps);
+		c.local_source = caps.local;
+		store_get_caps(c.to, &caps);
+		c.flat = caps.flat;
+		c.links = caps.link;
+		c.piece = mem_alloc(PIECE_BYTES);
+		rc = c.piece != NULL ? copy_tree(&c, pointers_only, err)
+		                     : err_set(err, PAWL_ENOMEM, "sync: out of memory");
+	}
+	mem_free(c.piece);
+	store_close(c.to);
+	store_close(c.from);
+	return rc;
+}

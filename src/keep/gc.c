@@ -1,0 +1,610 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gc: removes what crashes left behind, and nothing else (P4, P8; R138). Called by users and by run.c at open; calls
+ * the store, catalog.c, pack.c, holds.c, lease.c.
+ *
+ * What is taken, and how we know that it is this run's and dead:
+ *   checkpoints/.<name>.<token>.partial   we hold the lease: only our own running save is alive, its token is spared
+ *   checkpoints/<name> without manifest   on request: holds nothing but packs that name this run and that repair
+ *                                         cannot use, or nothing at all under a name that our template makes
+ *   .pawl/holds/<token>.json              the process is dead
+ *   .<name>.<token>.tmp                   older than the lease timeout; at once while the run is being opened: we
+ *                                         hold the lease and have written nothing, so none but readers are at work
+ *   .lease.<token>                        it is not the token of the lease that we hold
+ *   .probe.<token>.tmp, .doctor...        a trial of the store, older than the lease timeout
+ *   .pawl/recycle/<bytes>-<token>         the run does not recycle (any more)
+ * Links are never followed, and none but a pointer's own temporary one is removed. A listing that fails stops
+ * everything. Repeating is harmless (P15).
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "run/lease.h"
+#include "ranks/meet.h"
+#include "policy/name.h"
+#include "read/pack.h"
+#include "run/run.h"
+#include "ranks/withdraw.h"
+#include "save/writer.h"
+#include "store/layers/layer_nodes.h"
+
+#define RECYCLE_FOLDER ".pawl/recycle"
+#define UPLOAD_AGE_NS ((int64_t)86400 * 1000000000) /* one that was begun a day ago has no writer any more */
+#define MAX_ENTRIES 1000000u
+
+struct sweep {
+	struct pawl *run;
+	bool dry_run;
+	uint64_t count, bytes;
+};
+
+/* ---------------------------------------------------------------- listings */
+
+struct seen {
+	const char *name;
+	bool is_folder, is_link;
+	uint64_t nbytes, n_links;
+	int64_t mtime_ns;
+};
+
+struct folder {
+	struct bump memory;
+	struct seen *seen;
+	size_t n, cap;
+};
+
+static void
+folder_clear(struct folder *f)
+{
+	mem_free(f->seen);
+	bump_clear(&f->memory);
+	*f = (struct folder){0};
+}
+
+static int
+see_entry(void *arg, const struct store_entry *entry)
+{
+	struct folder *f = arg;
+
+	if (f->n == MAX_ENTRIES)
+		return PAWL_ELIMIT;
+	if (f->n == f->cap) {
+		size_t cap = f->cap ? 2 * f->cap : 16;
+		struct seen *seen = mem_resize(f->seen, cap, sizeof(*seen));
+
+		if (!seen)
+			return PAWL_ENOMEM;
+		f->seen = seen;
+		f->cap = cap;
+	}
+	struct seen *s = &f->seen[f->n++];
+	*s = (struct seen){.name = bump_strndup(&f->memory, entry->name, strlen(entry->name)),
+	                   .is_folder = entry->is_folder,
+	                   .is_link = entry->is_link,
+	                   .nbytes = entry->nbytes,
+	                   .n_links = entry->n_links,
+	                   .mtime_ns = entry->mtime_ns};
+	return s->name ? 0 : PAWL_ENOMEM;
+}
+
+/* A folder that is not there is empty. */
+static int
+list(struct sweep *s, const char *key, struct folder *ret, struct pawl_error *err)
+{
+	int rc = store_list(s->run->store, key, see_entry, ret, err);
+
+	if (rc == PAWL_ENOMEM)
+		return err_set(err, rc, "gc: out of memory");
+	if (rc == PAWL_ELIMIT)
+		return err_set(err, rc, "%s: expected at most %u entries, found more", key, MAX_ENTRIES);
+	return rc == PAWL_ENOTFOUND ? 0 : rc;
+}
+
+/* What deleting frees: a file with other links frees nothing. */
+static uint64_t
+freed_bytes(const struct seen *seen)
+{
+	return seen->is_folder || seen->is_link || seen->n_links > 1 ? 0 : seen->nbytes;
+}
+
+/* ----------------------------------------------------------------- removal */
+
+/* Nothing is deleted by somebody who has lost the lease (P10). */
+static int
+check_lease(const struct sweep *s, struct pawl_error *err)
+{
+	return s->run->lease ? lease_check(s->run->lease, err) : 0;
+}
+
+static int
+drop_file(struct sweep *s, const char *key, uint64_t nbytes, struct pawl_error *err)
+{
+	if (!s->dry_run) {
+		TRY(check_lease(s, err));
+		TRY(store_remove(s->run->store, key, err));
+	}
+	s->count++;
+	s->bytes += nbytes;
+	return 0;
+}
+
+static int
+drop_folder(struct sweep *s, const char *key, struct pawl_error *err)
+{
+	PAWL_CLEAN(folder_clear) struct folder f = {0};
+
+	TRY(list(s, key, &f, err));
+	if (!s->dry_run) {
+		TRY(check_lease(s, err));
+		int rc = (s->run->caps.rename_folder ? store_remove_folder : withdraw_remove)(s->run->store, key, err);
+
+		if (rc == PAWL_EEXISTS) /* it has become a checkpoint */
+			return 0;
+		TRY(rc);
+	}
+	s->count++;
+	for (size_t i = 0; i < f.n; i++)
+		s->bytes += freed_bytes(&f.seen[i]);
+	return 0;
+}
+
+/* ------------------------------------------------------------------- names */
+
+static bool
+is_token(const char *text)
+{
+	return strspn(text, "0123456789abcdef") >= 32;
+}
+
+/* ".<name>.<token><suffix>": where the token begins, else NULL. */
+static const char *
+find_token(const char *name, const char *suffix)
+{
+	size_t len = strlen(name), tail = 1 + 32 + strlen(suffix);
+
+	if (len < 2 + tail || name[0] != '.' || name[len - tail] != '.' ||
+	    strcmp(name + len - strlen(suffix), suffix) != 0 || !is_token(name + len - tail + 1))
+		return NULL;
+	return name + len - tail + 1;
+}
+
+/* Another rank may have begun the next save already. */
+static bool
+is_next_of_many(struct pawl *run, const char *token)
+{
+	char next[33];
+
+	run_lock(run);
+	uint64_t id = run->meet_id;
+
+	run_unlock(run);
+	meet_save_token(run->meet, id + 1, next);
+	return strncmp(next, token, 32) == 0;
+}
+
+/* Is a save with this token running, or waiting to run, in this process? */
+static bool
+is_running(struct pawl *run, const char *token)
+{
+	struct writer *w = run->writer;
+	bool found;
+
+	if (!w)
+		return false;
+	if (run->meet && is_next_of_many(run, token))
+		return true;
+	pthread_mutex_lock(&w->lock);
+	found = (w->active && strncmp(w->active->token, token, 32) == 0) ||
+	        (w->queued && strncmp(w->queued->token, token, 32) == 0);
+	pthread_mutex_unlock(&w->lock);
+	return found;
+}
+
+/* One step for all who may know the folder by its name: what is taken away here, nobody can publish (P2). 0 and *ret is
+ * the new name, or PAWL_ENOTFOUND: somebody was faster. */
+static int
+hide(struct pawl *run, const char *key, struct buf *ret, struct pawl_error *err)
+{
+	char token[33];
+
+	TRY(clock_token(token, err));
+	buf_printf(ret, CATALOG_FOLDER "/.withdrawn.%s.partial", token);
+	TRY(buf_check(ret, "gc", err));
+	return store_publish(run->store, key, buf_str(ret), err);
+}
+
+int
+run_hide_partials(struct pawl *run, struct pawl_error *err)
+{
+	struct sweep s = {.run = run};
+	PAWL_CLEAN(folder_clear) struct folder f = {0};
+
+	if (!run->caps.rename_folder)
+		return run->caps.exclusive_put ? withdraw_open_ones(run->store, CATALOG_FOLDER, err) : 0;
+	TRY(list(&s, CATALOG_FOLDER, &f, err));
+	for (size_t i = 0; i < f.n; i++) {
+		PAWL_CLEAN(buf_clear) struct buf key = {0}, aside = {0};
+
+		if (!f.seen[i].is_folder || f.seen[i].is_link || !find_token(f.seen[i].name, ".partial") ||
+		    strncmp(f.seen[i].name, ".withdrawn.", 11) == 0)
+			continue;
+		buf_printf(&key, CATALOG_FOLDER "/%s", f.seen[i].name);
+		TRY(buf_check(&key, "run", err));
+		int rc = hide(run, buf_str(&key), &aside, err);
+
+		if (rc < 0 && rc != PAWL_ENOTFOUND)
+			return rc;
+	}
+	return 0;
+}
+
+static int
+sweep_partials(struct sweep *s, struct pawl_error *err)
+{
+	PAWL_CLEAN(folder_clear) struct folder f = {0};
+
+	TRY(list(s, CATALOG_FOLDER, &f, err));
+	for (size_t i = 0; i < f.n; i++) {
+		PAWL_CLEAN(buf_clear) struct buf key = {0};
+		const char *token =
+			f.seen[i].is_folder && !f.seen[i].is_link ? find_token(f.seen[i].name, ".partial") : NULL;
+
+		if (!token || is_running(s->run, token))
+			continue;
+		buf_printf(&key, CATALOG_FOLDER "/%s", f.seen[i].name);
+		TRY(buf_check(&key, "gc", err));
+		if (!s->dry_run && s->run->caps.rename_folder && strncmp(f.seen[i].name, ".withdrawn.", 11) != 0) {
+			PAWL_CLEAN(buf_clear) struct buf aside = {0};
+
+			TRY(check_lease(s, err));
+			int rc = hide(s->run, buf_str(&key), &aside, err);
+
+			if (rc == PAWL_ENOTFOUND)
+				continue;
+			TRY(rc);
+			TRY(drop_folder(s, buf_str(&aside), err));
+			continue;
+		}
+		TRY(drop_folder(s, buf_str(&key), err));
+	}
+	return 0;
+}
+
+/* ----------------------------------------------- folders without a manifest */
+
+/* 1 if the packs in a folder, at least one, all name this run; 0 if not. */
+static int
+packs_are_ours(struct sweep *s, const char *folder, const struct folder *f, struct pawl_error *err)
+{
+	size_t n_packs = 0;
+	uint32_t rank, index;
+
+	for (size_t i = 0; i < f->n; i++) {
+		PAWL_CLEAN(bump_clear) struct bump memory = {0};
+		PAWL_CLEAN(buf_clear) struct buf key = {0};
+		struct st_table table;
+		uint64_t nbytes;
+
+		if (!pack_parse_name(f->seen[i].name, &rank, &index))
+			continue;
+		buf_printf(&key, "%s/%s", folder, f->seen[i].name);
+		TRY(buf_check(&key, "gc", err));
+		int rc = pack_read_header(s->run->store, buf_str(&key), &memory, &table, &nbytes, err);
+		if (rc == PAWL_ECORRUPT || rc == PAWL_ELIMIT)
+			return 0;
+		TRY(rc);
+		if (!pack_is_of_run(&table, s->run->run_id))
+			return 0;
+		n_packs++;
+	}
+	return n_packs > 0;
+}
+
+/* Has this run given the name, by its template, with an id that it has given out? */
+static bool
+is_our_name(const struct pawl *run, const char *name)
+{
+	uint64_t id = name_id(run->opts.name_template, name);
+	return id > 0 && id <= run->last_id;
+}
+
+/* 1 if the whole folder may go. */
+static int
+is_orphan(struct sweep *s, const char *name, const char *key, bool withdrawn, struct pawl_error *err)
+{
+	PAWL_CLEAN(folder_clear) struct folder f = {0};
+	bool has_manifest = false, deleting = false;
+	uint32_t rank, index;
+
+	TRY(list(s, key, &f, err));
+	for (size_t i = 0; i < f.n; i++) {
+		const struct seen *e = &f.seen[i];
+
+		if (e->is_folder || e->is_link)
+			return 0;
+		if (strcmp(e->name, MANIFEST_NAME) == 0)
+			has_manifest = true;
+		else if (strcmp(e->name, CATALOG_DELETING) == 0)
+			deleting = true;
+		else if (!pack_parse_name(e->name, &rank, &index) && !find_token(e->name, ".tmp"))
+			return 0;
+	}
+	if (has_manifest && !deleting && !withdrawn)
+		return 0;
+	if (f.n - (has_manifest ? 1u : 0u) - (deleting ? 1u : 0u) == 0)
+		return is_our_name(s->run, name);
+	int rc = packs_are_ours(s, key, &f, err);
+	if (rc != 1)
+		return rc;
+	/* Lost manifests happen, too: what repair could bring back is no rubbish, and only a plain no counts as one. */
+	rc = pawl_repair(s->run, name, 1, err);
+	if (rc == PAWL_ECORRUPT || rc == PAWL_ECONFLICT)
+		return 1;
+	return rc == PAWL_EVERSION || rc == PAWL_ELIMIT ? 0 : rc;
+}
+
+struct bad {
+	const char *name;
+	bool withdrawn;
+};
+
+/* Folders whose manifest is missing or does not verify, copied so that the lock need not be held. */
+static int
+copy_bad_names(struct pawl *run, struct bump *memory, struct bad **ret, size_t *ret_n)
+{
+	const struct catalog *c = &run->catalog;
+	struct bad *names = bump_array(memory, c->n, sizeof(*names));
+	size_t n = 0;
+
+	for (size_t i = 0; names && i < c->n; i++) {
+		if (c->entries[i].summary)
+			continue;
+		names[n].withdrawn = c->entries[i].is_withdrawn;
+		names[n].name = bump_strndup(memory, c->entries[i].name, strlen(c->entries[i].name));
+		if (!names[n++].name)
+			return PAWL_ENOMEM;
+	}
+	*ret = names;
+	*ret_n = n;
+	return names ? 0 : PAWL_ENOMEM;
+}
+
+static int
+sweep_orphans(struct sweep *s, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct bad *names = NULL;
+	size_t n = 0;
+
+	run_edit(s->run);
+	int rc = catalog_reload(&s->run->catalog, err);
+	int copied = rc == 0 ? copy_bad_names(s->run, &memory, &names, &n) : 0;
+	run_edited(s->run);
+	TRY(rc);
+	if (copied < 0)
+		return err_set(err, copied, "gc: out of memory");
+	/* Where a checkpoint is written under its own name, one without a manifest may be the running save's. */
+	if (!s->run->caps.rename_folder && s->run->writer && (s->run->meet || writer_busy(s->run->writer)))
+		return 0;
+	for (size_t i = 0; i < n; i++) {
+		PAWL_CLEAN(buf_clear) struct buf key = {0};
+
+		catalog_key(&s->run->catalog, names[i].name, &key);
+		TRY(buf_check(&key, "gc", err));
+		rc = is_orphan(s, names[i].name, buf_str(&key), names[i].withdrawn, err);
+		if (rc == 1)
+			rc = drop_folder(s, buf_str(&key), err);
+		TRY(rc);
+	}
+	return withdraw_forget(s->run, s->dry_run, &s->count, err);
+}
+
+/* ------------------------------------------------------------- small things */
+
+static int
+sweep_holds(struct sweep *s, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct hold *holds;
+	size_t n;
+
+	TRY(holds_read(s->run->store, &memory, &holds, &n, err));
+	for (size_t i = 0; i < n; i++) {
+		if (!holds[i].alive)
+			TRY(drop_file(s, holds[i].key, holds[i].nbytes, err));
+	}
+	return 0;
+}
+
+/* A small file on its way to its name; a pointer on its way to its name, the only kind of link that we make; or a
+ * folder in which the store or the doctor tries what the file system can do. */
+static bool
+is_temp(const char *folder, const struct seen *e)
+{
+	const char *name = e->name;
+
+	if (e->is_link)
+		return !*folder && find_token(name, ".tmp") &&
+		       (strncmp(name, ".latest.", 8) == 0 || strncmp(name, ".best.", 6) == 0);
+	if (e->is_folder)
+		return !*folder && (strncmp(name, ".probe.", 7) == 0 || strncmp(name, ".doctor.", 8) == 0) &&
+		       (find_token(name, ".tmp") || find_token(name, ".renamed.tmp"));
+	return find_token(name, ".tmp");
+}
+
+/* While the run is being opened only readers, other ranks, contenders for the lease and doctors can be at work: they
+ * try what the store can do, and ask for the lease. */
+static bool
+is_of_contender(const char *name)
+{
+	static const char *const theirs[] = {"." LEASE_KEY, ".probe.", ".doctor."};
+
+	for (size_t i = 0; i < sizeof(theirs) / sizeof(theirs[0]); i++)
+		if (strncmp(name, theirs[i], strlen(theirs[i])) == 0)
+			return true;
+	return false;
+}
+
+/* Nobody alive can be using this temporary thing. */
+static bool
+is_dead_temp(const struct sweep *s, const char *folder, const struct seen *e)
+{
+	int64_t timeout_ms = s->run->opts.lease_timeout_ms > 0 ? s->run->opts.lease_timeout_ms : 120000;
+
+	if ((clock_unix_ns() - e->mtime_ns) / 1000000 >= timeout_ms)
+		return true;
+	return s->run->lease && !s->run->writer && !e->is_folder && strcmp(folder, CATALOG_HOLDS) != 0 &&
+	       !is_of_contender(e->name);
+}
+
+/* ".lease.<token>" of a lease that is not ours: its holder has been overtaken, or is gone. */
+static bool
+is_old_renewal(const struct sweep *s, const char *folder, const struct seen *e)
+{
+	const size_t prefix = strlen(LEASE_KEY ".");
+
+	return s->run->lease && !*folder && !e->is_folder && !e->is_link &&
+	       strncmp(e->name, LEASE_KEY ".", prefix) == 0 && strlen(e->name) == prefix + 32 &&
+	       is_token(e->name + prefix) && strcmp(e->name + prefix, lease_token(s->run->lease)) != 0;
+}
+
+static int
+sweep_temps(struct sweep *s, const char *folder, struct pawl_error *err)
+{
+	PAWL_CLEAN(folder_clear) struct folder f = {0};
+
+	TRY(list(s, folder, &f, err));
+	for (size_t i = 0; i < f.n; i++) {
+		PAWL_CLEAN(buf_clear) struct buf key = {0};
+		const struct seen *e = &f.seen[i];
+
+		if (!is_old_renewal(s, folder, e) && (!is_temp(folder, e) || !is_dead_temp(s, folder, e)))
+			continue;
+		buf_printf(&key, "%s%s%s", folder, *folder ? "/" : "", e->name);
+		TRY(buf_check(&key, "gc", err));
+		TRY(e->is_folder ? drop_folder(s, buf_str(&key), err)
+		                 : drop_file(s, buf_str(&key), freed_bytes(e), err));
+	}
+	return 0;
+}
+
+/* "<bytes>-<token>" */
+static bool
+is_recycled_name(const char *name)
+{
+	size_t digits = strspn(name, "0123456789");
+
+	return digits > 0 && name[digits] == '-' && strlen(name + digits + 1) == 32 && is_token(name + digits + 1);
+}
+
+/* With recycling on, the writer keeps the number of files itself. */
+static int
+sweep_recycled(struct sweep *s, struct pawl_error *err)
+{
+	PAWL_CLEAN(folder_clear) struct folder f = {0};
+
+	if (s->run->opts.recycle)
+		return 0;
+	TRY(list(s, RECYCLE_FOLDER, &f, err));
+	for (size_t i = 0; i < f.n; i++) {
+		PAWL_CLEAN(buf_clear) struct buf key = {0};
+
+		if (f.seen[i].is_folder || f.seen[i].is_link || !is_recycled_name(f.seen[i].name))
+			continue;
+		buf_printf(&key, RECYCLE_FOLDER "/%s", f.seen[i].name);
+		TRY(buf_check(&key, "gc", err));
+		TRY(drop_file(s, buf_str(&key), freed_bytes(&f.seen[i]), err));
+	}
+	return 0;
+}
+
+static bool
+spare_running(void *arg, const char *token)
+{
+	return is_running(arg, token);
+}
+
+/* What saves that came to nothing have left in the folders of the nodes. */
+static int
+sweep_nodes(struct sweep *s, struct pawl_error *err)
+{
+	uint64_t count, nbytes;
+
+	if (!s->run->nodes)
+		return 0;
+	TRY(check_lease(s, err));
+	TRY(store_nodes_sweep(s->run->nodes, CATALOG_FOLDER, spare_running, s->run, s->dry_run, &count, &nbytes, err));
+	s->count += count;
+	s->bytes += nbytes;
+	return 0;
+}
+
+/* Uploads that were begun and never ended: no listing shows them, but they are paid for. */
+static int
+sweep_uploads(struct sweep *s, struct pawl_error *err)
+{
+	uint64_t n = 0;
+
+	if (s->dry_run)
+		return 0;
+	TRY(check_lease(s, err));
+	TRY(store_sweep(s->run->store, clock_unix_ns() - UPLOAD_AGE_NS, &n, err));
+	s->count += n;
+	return 0;
+}
+
+static int
+sweep_all(struct sweep *s, struct pawl_error *err)
+{
+	static const char *const folders[] = {
+		"", CATALOG_FOLDER, ".pawl", CATALOG_MARKS, CATALOG_HOLDS, RECYCLE_FOLDER};
+
+	TRY(sweep_partials(s, err));
+	/* On request only, since a checkpoint that lost its manifest can be repaired; but where folders are not
+	 * renamed, this is also what a killed save leaves. */
+	if (s->run->writer || s->run->opts.read_only || !s->run->caps.rename_folder)
+		TRY(sweep_orphans(s, err));
+	TRY(sweep_nodes(s, err));
+	TRY(sweep_uploads(s, err));
+	TRY(sweep_holds(s, err));
+	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
+		TRY(sweep_temps(s, folders[i], err));
+	return sweep_recycled(s, err);
+}
+
+static int
+collect(struct pawl *run, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes, struct pawl_error *err)
+{
+	struct sweep s = {.run = run, .dry_run = dry_run};
+	char fields[96];
+
+	if (!run)
+		return err_set(err, PAWL_EUSAGE, "gc: expected a run, found NULL");
+	if (!dry_run)
+		TRY(run_check_keeper(run, err));
+	if (!run->single_name)
+		TRY(sweep_all(&s, err));
+	if (s.count && !dry_run) {
+		run_edit(run);
+		int rc = catalog_reload(&run->catalog, err);
+		run_edited(run);
+		TRY(rc);
+		snprintf(fields, sizeof(fields), "\"count\":%llu,\"bytes\":%llu", (unsigned long long)s.count,
+		         (unsigned long long)s.bytes);
+		run_event(run, "gc", fields);
+	}
+	if (ret_count)
+		*ret_count = s.count;
+	if (ret_bytes)
+		*ret_bytes = s.bytes;
+	return 0;
+}
+
+int
+pawl_gc(struct pawl *run, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, collect(run, dry_run, ret_count, ret_bytes, &own), &own);
+}

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * verify: reads every byte of checkpoints and compares every block with its sum. Called by users (pawl_verify); calls
+ * the catalog, restore (to pick and hold a checkpoint) and fetch. Changes nothing. Promise P1; R136.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "restore/restore.h"
+
+#define MAX_FINDINGS 100000u
+
+struct pawl_findings {
+	struct bump memory; /* of texts */
+	struct pawl_finding *rows;
+	size_t n, cap;
+};
+
+/* Findings of one checkpoint as they come from the reading threads. */
+struct collector {
+	struct pawl_findings *findings;
+	const struct pawl_restore *r;
+	int failed; /* out of memory, too many */
+};
+
+static int
+add_finding(struct pawl_findings *f, const struct pawl_finding *given)
+{
+	if (f->n == MAX_FINDINGS)
+		return PAWL_ELIMIT;
+	if (f->n == f->cap) {
+		size_t cap = f->cap ? 2 * f->cap : 16;
+		struct pawl_finding *bigger = mem_resize(f->rows, cap, sizeof *bigger);
+		if (!bigger)
+			return PAWL_ENOMEM;
+		f->rows = bigger;
+		f->cap = cap;
+	}
+	struct pawl_finding row = *given;
+	row.file = bump_strndup(&f->memory, given->file, strlen(given->file));
+	row.tensor = bump_strndup(&f->memory, given->tensor, strlen(given->tensor));
+	row.message = bump_strndup(&f->memory, given->message, strlen(given->message));
+	if (!row.file || !row.tensor || !row.message)
+		return PAWL_ENOMEM;
+	f->rows[f->n++] = row;
+	return 0;
+}
+
+static int
+see_damage(void *arg, uint32_t file, uint64_t begin, uint64_t end, const struct pawl_error *why)
+{
+	struct collector *c = arg;
+	const struct manifest *m = c->r->manifest;
+	struct pawl_finding row = {.id = m->id,
+	                           .file = m->files[file].name,
+	                           .begin = begin,
+	                           .end = end,
+	                           .tensor = "", /* named once neighbours have been joined */
+	                           .message = why->message};
+	c->failed = add_finding(c->findings, &row);
+	return c->failed < 0 ? why->code : 0;
+}
+
+static int
+compare_findings(const void *a, const void *b)
+{
+	const struct pawl_finding *x = a, *y = b;
+	int c = strcmp(x->file, y->file);
+	return c ? c : (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* Threads report in any order, block by block: orders the rows from `first` on, and joins neighbours. */
+static void
+tidy(struct pawl_findings *f, size_t first)
+{
+	size_t n = first;
+	if (f->n - first < 2)
+		return;
+	qsort(f->rows + first, f->n - first, sizeof *f->rows, compare_findings);
+	for (size_t i = first + 1; i < f->n; i++) {
+		struct pawl_finding *last = &f->rows[n];
+		if (strcmp(last->file, f->rows[i].file) == 0 && last->end == f->rows[i].begin) {
+			last->end = f->rows[i].end;
+		} else {
+			f->rows[++n] = f->rows[i];
+		}
+	}
+	f->n = n + 1;
+}
+
+static int
+name_tensors(struct pawl_findings *f, size_t first, const struct manifest *m)
+{
+	for (size_t i = first; i < f->n; i++) {
+		PAWL_CLEAN(buf_clear) struct buf names = {0};
+		for (uint32_t file = 0; file < m->n_files; file++) {
+			if (strcmp(m->files[file].name, f->rows[i].file) == 0)
+				fetch_tensors_at(m, file, f->rows[i].begin, f->rows[i].end, &names);
+		}
+		f->rows[i].tensor = bump_strndup(&f->memory, names.len ? names.ptr : "", names.len);
+		if (names.failed || !f->rows[i].tensor)
+			return PAWL_ENOMEM;
+	}
+	return 0;
+}
+
+static void
+clean_plan(struct reshard_plan **plan)
+{
+	reshard_free(*plan);
+}
+
+/* A compressed file as it lies there: what has been unpacked well may have been so from the wrong bytes, of a table,
+ * say, that was not needed. Files that cannot be opened have been found already. */
+static int
+read_stored(struct pawl_restore *r, struct store *store, unsigned only_copy, uint32_t file, struct collector *c,
+            struct pawl_error *err)
+{
+	const struct manifest_file *f = &r->manifest->files[file];
+	PAWL_FREE char *key = mem_printf("%s/%s", r->folder, f->name);
+	PAWL_FREE char *block = mem_alloc((size_t)(f->block_bytes < f->nbytes ? f->block_bytes : f->nbytes + 1));
+	struct store_reader *reader = NULL;
+	uint64_t nbytes;
+	if (!key || !block)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", r->info.name);
+	if (store_open_reader(store, key, &reader, &nbytes, NULL) < 0)
+		return 0;
+	for (size_t i = 0; i < f->n_blocks && nbytes == f->nbytes && c->failed == 0; i++) {
+		const uint64_t at = i * f->block_bytes, left = f->nbytes - at;
+		const size_t n = (size_t)(left < f->block_bytes ? left : f->block_bytes);
+		struct pawl_error why = {0};
+		int rc = only_copy ? store_read_copy(store, reader, only_copy - 1, at, block, n, &why)
+		                   : store_read(store, reader, at, block, n, &why);
+		if (rc == PAWL_ENOTFOUND && only_copy)
+			break;
+		if (rc == 0 && !sum_equal(f->sums[i], sum_bytes(block, n)))
+			rc = err_set(&why, PAWL_ECORRUPT, "compressed: not what was written");
+		if (rc < 0)
+			see_damage(c, file, at, at + n, &why);
+	}
+	store_close_reader(store, reader);
+	return 0;
+}
+
+/* only_copy: as in struct fetch_job. */
+static int
+read_copy(struct pawl_restore *r, struct store *store, struct fetch *fetch, unsigned only_copy,
+          struct pawl_meter *meter, struct pawl_findings *findings, struct pawl_error *err)
+{
+	PAWL_CLEAN(clean_plan) struct reshard_plan *plan = NULL;
+	struct collector c = {.findings = findings, .r = r};
+	const size_t first = findings->n;
+	struct fetch_job job = {.name = r->info.name,
+	                        .folder = r->folder,
+	                        .manifest = r->manifest,
+	                        .meter = meter,
+	                        .bad = see_damage,
+	                        .arg = &c,
+	                        .only_copy = only_copy};
+	TRY(reshard_plan_all(r->manifest, fetch_unit_bytes(fetch, r->manifest->bytes), &plan, err));
+	job.plan = plan;
+	int rc = fetch_run(fetch, &job, err);
+	tidy(findings, first);
+	if (name_tensors(findings, first, r->manifest) < 0)
+		c.failed = PAWL_ENOMEM;
+	for (uint32_t i = 0; rc == 0 && i < r->manifest->n_files; i++)
+		if (r->manifest->files[i].codec)
+			rc = read_stored(r, store, only_copy, i, &c, err);
+	if (c.failed == PAWL_ENOMEM)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory for findings", r->info.name);
+	return c.failed == PAWL_ELIMIT ? 0 : rc; /* enough has been found */
+}
+
+/* Every copy by itself: that another one would do does not make one good. */
+static int
+read_all(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *meter, struct pawl_findings *findings,
+         struct pawl_error *err)
+{
+	const unsigned n = r->run->caps.copies;
+
+	if (n <= 1)
+		return read_copy(r, r->run->store, fetch, 0, meter, findings, err);
+	for (unsigned k = 1; k <= n; k++) /* the meter counts bytes of the checkpoint, not of its copies */
+		TRY(read_copy(r, r->run->store, fetch, k, k == 1 ? meter : NULL, findings, err));
+	return 0;
+}
+
+static void
+clean_fetch(struct fetch **f)
+{
+	fetch_free(*f);
+}
+
+/* One that lies only in a mirror. */
+static int
+read_far(struct pawl_restore *r, struct pawl_meter *meter, struct pawl_findings *findings, struct pawl_error *err)
+{
+	PAWL_CLEAN(clean_fetch) struct fetch *fetch = NULL;
+
+	TRY(fetch_new(r->at, r->run->opts.io_threads, 0, &fetch, err));
+	return read_copy(r, r->at, fetch, 0, meter, findings, err);
+}
+
+static int
+check_manifest(struct pawl *run, uint64_t id, struct pawl_error *err)
+{
+	struct manifest *m = NULL;
+
+	if (!run->mirrors)
+		return 0;
+	run_edit(run); /* it stays while its manifest is read */
+	const struct catalog_entry *e = catalog_get(&run->catalog, id);
+	int rc = e ? catalog_manifest(&run->catalog, e, &m, err) : 0;
+	run_edited(run);
+	manifest_free(m);
+	return rc;
+}
+
+/* What is known about a checkpoint before it is read. */
+struct target {
+	uint64_t id, nbytes;
+	const char *problem; /* of a bad one: why its manifest cannot be used */
+};
+
+struct targets {
+	struct bump memory;
+	struct target *rows;
+	size_t n;
+};
+
+static void
+targets_clear(struct targets *t)
+{
+	bump_clear(&t->memory);
+}
+
+/* The good or the bad checkpoints with this id, or all of them (0). */
+static int
+list_targets(struct pawl *run, uint64_t id, bool bad, struct targets *ret, struct pawl_error *err)
+{
+	TRY(pawl_reload(run, err));
+	run_lock(run);
+	ret->rows = bump_array(&ret->memory, run->catalog.n, sizeof *ret->rows);
+	bool lacking = !ret->rows;
+	for (size_t i = 0; i < run->catalog.n && !lacking; i++) {
+		const struct catalog_entry *e = &run->catalog.entries[i];
+		struct target *t = &ret->rows[ret->n];
+		if ((id != 0 && e->id != id) || bad == (e->summary != NULL))
+			continue;
+		if (id == 0 && catalog_is_unfinished(&run->catalog, e)) /* gc and repair know what to do with it */
+			continue;
+		t->id = e->id;
+		t->nbytes = e->summary ? e->summary->bytes : 0;
+		t->problem = bad ? bump_printf(&ret->memory, "%s: %s", e->name, e->problem) : NULL;
+		lacking = bad && !t->problem;
+		ret->n++;
+	}
+	run_unlock(run);
+	return lacking ? err_set(err, PAWL_ENOMEM, "verify: out of memory") : 0;
+}
+
+static int
+manifest_finding(struct pawl_findings *f, uint64_t id, const char *message, struct pawl_error *err)
+{
+	struct pawl_finding row = {.id = id, .file = MANIFEST_NAME, .tensor = "", .message = message};
+	int rc = add_finding(f, &row);
+	return rc < 0 && rc != PAWL_ELIMIT ? err_set(err, rc, "verify: out of memory") : 0;
+}
+
+static void
+clean_restore(struct pawl_restore **r)
+{
+	pawl_restore_close(*r);
+}
+
+static int
+verify_one(struct pawl *run, uint64_t id, bool among_all, struct fetch *fetch, struct pawl_meter *meter,
+           struct pawl_findings *findings, struct pawl_error *err)
+{
+	PAWL_CLEAN(clean_restore) struct pawl_restore *r = NULL;
+	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
+	struct pawl_error why = {0};
+	char selector[32];
+	snprintf(selector, sizeof selector, "id:%" PRIu64, id);
+	opts.selector = selector;
+	int rc = check_manifest(run, id, &why); /* a restore would do with a mirror's */
+	if (rc == 0)
+		rc = pawl_restore_open(run, &opts, &r, &why);
+	if (rc == 0 && r->at)
+		return read_far(r, meter, findings, err);
+	if (rc == 0)
+		return read_all(r, fetch, meter, findings, err);
+	if (rc == PAWL_ECORRUPT || rc == PAWL_EIO || rc == PAWL_ELIMIT)
+		return manifest_finding(findings, id, why.message, err);
+	if (rc == PAWL_ENOTFOUND && among_all)
+		return 0; /* deleted since the list was made */
+	if (err)
+		*err = why;
+	return rc;
+}
+
+static void
+clean_findings(struct pawl_findings **f)
+{
+	pawl_findings_free(*f);
+}
+
+static int
+verify_targets(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings *findings,
+               struct pawl_error *err)
+{
+	PAWL_CLEAN(targets_clear) struct targets good = {0}, bad = {0};
+	PAWL_CLEAN(clean_fetch) struct fetch *fetch = NULL;
+	uint64_t total = 0;
+	TRY(list_targets(run, id, false, &good, err));
+	for (size_t i = 0; i < good.n; i++)
+		total += good.rows[i].nbytes;
+	if (meter)
+		__atomic_store_n(&meter->total_bytes, total, __ATOMIC_RELAXED);
+	TRY(fetch_new(run->store, run->opts.io_threads, 0, &fetch, err));
+	for (size_t i = 0; i < good.n; i++)
+		TRY(verify_one(run, good.rows[i].id, id == 0, fetch, meter, findings, err));
+	/* Listed last: a folder that is being deleted while we read has lost its manifest only for a moment. */
+	TRY(list_targets(run, id, true, &bad, err));
+	for (size_t i = 0; i < bad.n; i++)
+		TRY(manifest_finding(findings, bad.rows[i].id, bad.rows[i].problem, err));
+	if (good.n + bad.n == 0 && id != 0)
+		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->root, id);
+	return 0;
+}
+
+static int
+verify(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings **ret, struct pawl_error *err)
+{
+	if (!run)
+		return err_set(err, PAWL_EUSAGE, "verify: expected a run, found NULL");
+	PAWL_CLEAN(clean_findings) struct pawl_findings *f = mem_zalloc(1, sizeof *f);
+	if (!f)
+		return err_set(err, PAWL_ENOMEM, "verify: out of memory");
+	TRY(verify_targets(run, id, meter, f, err));
+	int rc = 0;
+	if (f->n > 0) {
+		const struct pawl_finding *first = &f->rows[0];
+		rc = err_set(err, PAWL_ECORRUPT,
+		             "%zu damaged range%s, the first: checkpoint %" PRIu64 ", %s, bytes %" PRIu64 " to %" PRIu64
+		             "%s%s%s: %s",
+		             f->n, f->n == 1 ? "" : "s", first->id, first->file, first->begin, first->end,
+		             first->tensor[0] ? " (tensor " : "", first->tensor, first->tensor[0] ? ")" : "",
+		             first->message);
+	}
+	if (ret)
+		*ret = steal(&f);
+	return rc;
+}
+
+int
+pawl_verify(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings **ret, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, verify(run, id, meter, ret, &own), &own);
+}
+
+size_t
+pawl_findings_count(const struct pawl_findings *f)
+{
+	return f->n;
+}
+
+const struct pawl_finding *
+pawl_findings_get(const struct pawl_findings *f, size_t i)
+{
+	return i < f->n ? &f->rows[i] : NULL;
+}
+
+void
+pawl_findings_free(struct pawl_findings *f)
+{
+	if (!f)
+		return;
+	bump_clear(&f->memory);
+	mem_free(f->rows);
+	mem_free(f);
+}

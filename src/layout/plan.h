@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan: where every tensor goes: packs, headers, offsets. Pure; cached by the writer while the structure of the state
+ * stays the same. Pack 0 carries what changes with every save in its header; of that, too, only this is written anew.
+ */
+#ifndef PAWL_PLAN_H
+#define PAWL_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "base/sum.h"
+#include "pawl.h"
+#include "state/state.h"
+
+#define PLAN_SMALL_BYTES 65536 /* smaller tensors share pack 0, where changes do not spoil the reuse of others */
+
+struct plan_slot {
+	size_t tensor;    /* index in the state's table */
+	uint64_t begin;   /* relative to the data, which starts at header.len */
+	uint64_t nbytes;
+};
+
+struct plan_pack {
+	char name[64];
+	struct buf header;       /* 8-byte length + padded JSON */
+	struct buf entries;      /* pack 0: the tensors' part of the header */
+	struct buf special;      /* pack 0: "pawl.tensors" */
+	struct plan_slot *slots; /* ascending by begin; they tile the data */
+	size_t n_slots;
+	uint64_t data_nbytes, nbytes; /* nbytes = header.len + data_nbytes */
+	uint64_t image_offset;   /* of the pack's image in a snapshot; a multiple of 4,096 */
+	size_t n_blocks, first_block; /* in the plan's array of sums */
+};
+
+/* Where in pack 0's header the texts lie that may change, as they were written last. */
+struct plan_head {
+	size_t checkpoint, checkpoint_len; /* of "pawl.checkpoint", without its quotes */
+	size_t state, state_len;           /* of "pawl.state" */
+	size_t end;                        /* of the JSON; 0 = not known */
+	struct buf state_text;             /* as it was given */
+};
+
+struct plan {
+	struct bump memory;
+	struct sum128 fingerprint;
+	struct plan_pack *packs;
+	size_t n_packs;
+	uint64_t block_bytes;
+	uint64_t nbytes;         /* of all files */
+	uint64_t image_bytes;    /* of a whole snapshot */
+	size_t n_blocks;
+	struct plan_head head;
+};
+
+struct plan_opts {
+	uint64_t pack_bytes, block_bytes;
+	unsigned rank;
+	const char *run_id;
+};
+
+/* Sum over everything that the layout depends on. */
+struct sum128 plan_fingerprint(const struct pawl_state *state, const struct plan_opts *opts);
+/* Lays a state out. Pack 0's header is still missing: plan_refresh. */
+int plan_make(const struct pawl_state *state, const struct plan_opts *opts, struct plan **ret, struct pawl_error *err);
+/* Encodes pack 0's header with the metadata of this save and sets offsets and totals. */
+int plan_refresh(struct plan *p, const struct plan_opts *opts, struct pawl_slice checkpoint_json, struct pawl_slice state_json,
+                 struct pawl_error *err);
+void plan_free(struct plan *p);
+
+#endif

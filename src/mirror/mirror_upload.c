@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mirror_upload: one checkpoint to one mirror, and what follows from it there: pins and late scores, pointers,
+ * retention. Called by mirror.c and mirror_api.c without the run's lock; calls copy.c, the journal, retain.c and the
+ * stores. Promises P6 (the source is held; the mirror's retention spares what its rules and the run's best and latest
+ * are), P7, P12, P14, P15; R89.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "copy/copy.h"
+#include "catalog/holds.h"
+#include "run/lease.h"
+#include "catalog/marks.h"
+#include "mirror/mirror.h"
+
+#define RUN_FILE_MAX 65536u
+
+/* What is to be uploaded, as it was when the lock was held. */
+struct parcel {
+	uint64_t id;
+	char token[33];
+	char *name, *like; /* like: NULL, or another checkpoint that is there */
+	bool pinned;
+	struct pawl_metric *late; /* one block */
+	size_t n_late;
+};
+
+static void
+parcel_clear(struct parcel *p)
+{
+	mem_free(p->name);
+	mem_free(p->like);
+	mem_free(p->late);
+}
+
+static int
+no_memory(struct pawl_error *err)
+{
+	return err_set(err, PAWL_ENOMEM, "mirror: out of memory");
+}
+
+/* ---------------------------------------------------------------- preparing */
+
+/* The checkpoint there that stands nearest before this one, or else after it: most of what is the same is in it. */
+static const struct catalog_entry *
+find_like(const struct mirror *m, const struct catalog *c, uint64_t id)
+{
+	const struct catalog_entry *found = NULL;
+	for (size_t i = 0; i < c->n; i++) {
+		const struct catalog_entry *e = &c->entries[i];
+		if (e->id != id && e->summary && mirror_has(m, e->id, e->summary->token) && (!found || e->id < id))
+			found = e;
+	}
+	return found;
+}
+
+/* 1 = packed, 0 = it is here no more. */
+static int
+pack(const struct mirror *m, uint64_t id, struct parcel *p, struct pawl_error *err)
+{
+	struct catalog *c = &m->run->catalog;
+	const struct catalog_entry *e = catalog_get(c, id);
+	const struct catalog_entry *like = find_like(m, c, id);
+	if (!e || e->at)
+		return 0;
+	p->id = id;
+	memcpy(p->token, e->summary->token, sizeof p->token);
+	p->pinned = e->pinned;
+	p->name = mem_strdup(e->name);
+	p->like = like ? mem_printf(CATALOG_FOLDER "/%s", like->name) : NULL;
+	PAWL_FREE struct pawl_metric *late = mem_zalloc(e->n_metrics, sizeof *late);
+	if (!p->name || (like && !p->like) || !late)
+		return no_memory(err);
+	size_t n = marks_late(e->summary->metrics, e->summary->n_metrics, e->metrics, e->n_metrics, late);
+	p->late = marks_overlay(late, n, NULL, 0, &p->n_late);
+	return p->late ? 1 : no_memory(err);
+}
+
+/* What stands between "://" and the last '@' may be a password, so it is not shown (P18). */
+static int
+refuse_store(const struct mirror *m, int rc, struct pawl_error *err)
+{
+	const char *begin = strstr(m->url, "://");
+	begin = begin ? begin + 3 : m->url;
+	const char *at = begin > m->url ? strrchr(begin, '@') : NULL;
+	return err_prefix(err, rc, "mirror %.*s%s", (int)(begin - m->url), m->url, at ? at + 1 : begin);
+}
+
+int
+mirror_open_store(struct mirror *m, bool create, struct pawl_error *err)
+{
+	struct store *s = atomic_load(&m->store);
+	if (s)
+		return 0;
+	int rc = store_open_with(m->run->opts.stores, m->url, create, m->run->opts.no_direct_io, &s, err);
+	if (rc < 0)
+		return refuse_store(m, rc, err);
+	rc = store_limit(&s, m->run->opts.upload_bandwidth_bytes_per_second, 0, err);
+	if (rc < 0) {
+		store_close(s);
+		return rc;
+	}
+	atomic_store(&m->store, s);
+	return 0;
+}
+
+static int
+run_of(const struct buf *text, char ret[33], struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct json *root;
+	const char *id;
+	TRY(json_parse(RUN_KEY, text->ptr, text->len, NULL, &memory, &root, err));
+	TRY(json_get_str(RUN_KEY, root, "run", &id, err));
+	snprintf(ret, 33, "%s", id);
+	return 0;
+}
+
+int
+mirror_check_owner(const struct mirror *m, struct store *store, struct buf *ret_text, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	char id[33] = "";
+	int rc = store_get(store, RUN_KEY, RUN_FILE_MAX, ret_text, &why);
+	if (rc < 0 && rc != PAWL_ENOTFOUND)
+		return err_give(err, rc, &why);
+	if (rc == 0 && run_of(ret_text, id, NULL) == 0 && strcmp(id, m->run->run_id) != 0)
+		return err_set(err, PAWL_EEXISTS, "%s holds another run (%s, this one is %s); choose another place",
+		               m->url, id, m->run->run_id);
+	return 0;
+}
+
+/* The mirror is this run's, or becomes it now. */
+static int
+check_identity(struct mirror *m, struct store *store, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf mine = {0}, there = {0};
+	if (m->is_ours)
+		return 0;
+	TRY(store_get(m->run->store, RUN_KEY, RUN_FILE_MAX, &mine, err));
+	TRY(mirror_check_owner(m, store, &there, err));
+	if (there.len != mine.len || memcmp(there.ptr, mine.ptr, mine.len) != 0)
+		TRY(store_put_bytes(store, RUN_KEY, mine.ptr, mine.len, STORE_DURABLE, err));
+	m->is_ours = true;
+	return 0;
+}
+
+/* ----------------------------------------------------------------- pointers */
+
+/* The checkpoints there, oldest first; the run's lock is held. names borrow from the catalog. */
+static int
+list_there(const struct mirror *m, struct retain_item **ret, const char ***ret_names, size_t *ret_n,
+           struct pawl_error *err)
+{
+	const struct catalog *c = &m->run->catalog;
+	PAWL_FREE struct retain_item *items = mem_zalloc(c->n, sizeof *items);
+	PAWL_FREE const char **names = mem_zalloc(c->n, sizeof *names);
+	size_t n = 0;
+	if (!items || !names)
+		return no_memory(err);
+	for (size_t i = 0; i < c->n; i++) {
+		const struct catalog_entry *e = &c->entries[i];
+		if (!e->summary || !mirror_has(m, e->id, e->summary->token))
+			continue;
+		names[n] = e->name;
+		items[n++] = catalog_retain_item(e);
+	}
+	*ret = steal(&items);
+	*ret_names = steal(&names);
+	*ret_n = n;
+	return 0;
+}
+
+static int
+put_pointer(struct store *store, const char *pointer, const char *name, char **known, struct pawl_error *err)
+{
+	PAWL_FREE char *target = NULL;
+	if (!name || (*known && strcmp(*known, name) == 0))
+		return 0;
+	target = mem_printf(CATALOG_FOLDER "/%s", name);
+	if (!target)
+		return no_memory(err);
+	TRY(store_pointer(store, pointer, target, err));
+	mem_free(*known);
+	*known = mem_strdup(name);
+	return 0;
+}
+
+/* R89, E12: they lead to what is verified there, and nothing else. */
+static int
+point(struct mirror *m, struct store *store, struct pawl_error *err)
+{
+	PAWL_FREE struct retain_item *items = NULL;
+	PAWL_FREE const char **names = NULL;
+	PAWL_FREE char *latest = NULL, *best = NULL;
+	size_t n = 0;
+	run_lock(m->run);
+	int rc = list_there(m, &items, &names, &n, err);
+	if (rc == 0 && n) {
+		size_t at = retain_best(&m->run->retention, items, n);
+		latest = mem_strdup(names[n - 1]);
+		best = at < n ? mem_strdup(names[at]) : NULL;
+	}
+	run_unlock(m->run);
+	TRY(rc);
+	TRY(put_pointer(store, "latest", latest, &m->latest, err));
+	return put_pointer(store, "best", best, &m->best, err);
+}
+
+/* ----------------------------------------------------- retention in the mirror */
+
+/* P6: the mirror is a run by itself, which others read: what they hold or have pinned there stays. */
+static int
+is_spared(struct store *store, const char *name, bool *ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct hold *holds = NULL;
+	struct mark *mark = NULL;
+	size_t n_holds = 0, n_marks = 0;
+	TRY(holds_read(store, &memory, &holds, &n_holds, err));
+	TRY(marks_read(store, &name, 1, &memory, &mark, &n_marks, err));
+	*ret = n_marks && mark[0].pinned;
+	for (size_t i = 0; i < n_holds && !*ret; i++)
+		*ret = holds[i].alive && strcmp(holds[i].name, name) == 0;
+	return 0;
+}
+
+/* Its manifest there is gone, and with it the checkpoint. */
+static void
+note_removed(struct mirror *m, struct store *store, const char *name)
+{
+	run_edit(m->run);
+	run_lock(m->run);
+	struct catalog *c = &m->run->catalog;
+	for (size_t i = 0; i < c->n; i++) {
+		struct catalog_entry *e = &c->entries[i];
+		if (!e->summary || strcmp(e->name, name) != 0)
+			continue;
+		mirror_note_done(m, e->id, e->summary->token, true, NULL); /* there is a place for it already */
+		if (e->at == store && !mirrors_keep(m->run->mirrors, e))
+			catalog_drop(c, e->id);
+		break;
+	}
+	run_unlock(m->run);
+	run_edited(m->run);
+}
+
+/* Ends a checkpoint there, manifest first (P7). */
+static int
+remove_there(struct mirror *m, struct store *store, const char *name, struct pawl_error *err)
+{
+	struct store_caps caps;
+	bool spared = false;
+	char token[33];
+	PAWL_FREE char *folder = mem_printf(CATALOG_FOLDER "/%s", name);
+	PAWL_FREE char *mark = mem_printf(CATALOG_MARKS "/%s.json", name);
+	PAWL_FREE char *other = NULL;
+	TRY(clock_token(token, err));
+	store_get_caps(store, &caps);
+	other = caps.rename_folder ? mem_printf(CATALOG_FOLDER "/.%s.%s.partial", name, token)
+	                           : mem_printf(CATALOG_FOLDER "/%s/" MANIFEST_NAME, name);
+	if (!folder || !mark || !other)
+		return no_memory(err);
+	TRY(is_spared(store, name, &spared, err));
+	if (spared)
+		return 0;
+	TRY(caps.rename_folder ? store_publish(store, folder, other, err) : store_remove(store, other, err));
+	note_removed(m, store, name);
+	store_remove(store, mark, NULL);
+	return store_remove_folder(store, caps.rename_folder ? other : folder, err);
+}
+
+static int
+choose_doomed(struct mirror *m, struct bump *memory, const char ***ret, size_t *ret_n, struct pawl_error *err)
+{
+	PAWL_FREE struct retain_item *items = NULL;
+	PAWL_FREE const char **names = NULL;
+	struct pawl_retention policy = *m->run->opts.mirror_retention;
+	size_t n;
+	if (!policy.n_scores && m->run->retention.n_scores) { /* the best is what the training calls so */
+		policy.score_attributes = m->run->retention.score_attributes;
+		policy.score_orders = m->run->retention.score_orders;
+		policy.n_scores = m->run->retention.n_scores;
+		retain_count_newest(&policy);
+	}
+	TRY(list_there(m, &items, &names, &n, err));
+	PAWL_FREE struct retain_decision *decisions = mem_zalloc(n, sizeof *decisions);
+	const char **doomed = bump_array(memory, n + 1, sizeof *doomed);
+	if (!decisions || !doomed)
+		return no_memory(err);
+	retain_decide(&policy, items, n, (double)clock_unix_ns() / 1e9, decisions);
+	for (size_t i = 0; i < n; i++) {
+		if (decisions[i].keep)
+			continue;
+		doomed[*ret_n] = bump_strndup(memory, names[i], strlen(names[i]));
+		if (!doomed[(*ret_n)++])
+			return no_memory(err);
+	}
+	*ret = doomed;
+	return 0;
+}
+
+static int
+retain_there(struct mirror *m, struct store *store, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	const char **doomed = NULL;
+	size_t n = 0;
+	if (!m->run->opts.mirror_retention)
+		return 0; /* R96 */
+	run_lock(m->run);
+	int rc = choose_doomed(m, &memory, &doomed, &n, err);
+	run_unlock(m->run);
+	TRY(rc);
+	for (size_t i = 0; i < n && rc == 0; i++)
+		rc = remove_there(m, store, doomed[i], err);
+	int journalled = n ? mirror_journal_write(m, rc < 0 ? NULL : err) : 0; /* what is retired, and at once */
+	return rc < 0 ? rc : journalled;
+}
+
+/* ------------------------------------------------------------------- upload */
+
+static void
+tell(struct mirror *m, const struct parcel *p, const struct copy_result *r, int64_t begin_ns,
+     const struct pawl_error *why)
+{
+	PAWL_CLEAN(buf_clear) struct buf fields = {0};
+	buf_printf(&fields, "\"id\":%llu,\"name\":\"%s\",\"mirror\":", (unsigned long long)p->id, p->name);
+	json_put_string(&fields, m->url, strlen(m->url));
+	buf_printf(&fields, ",\"seconds\":%.6f", (double)(clock_mono_ns() - begin_ns) / 1e9);
+	if (why) {
+		buf_printf(&fields, ",\"code\":\"%s\",\"error\":", pawl_code_name(why->code));
+		json_put_string(&fields, why->message, strlen(why->message));
+	} else {
+		buf_printf(&fields, ",\"bytes\":%llu,\"sent_bytes\":%llu,\"found_bytes\":%llu,\"linked_bytes\":%llu",
+		           (unsigned long long)r->bytes, (unsigned long long)r->sent_bytes,
+		           (unsigned long long)r->found_bytes, (unsigned long long)r->linked_bytes);
+	}
+	if (!fields.failed)
+		run_event(m->run, why ? "upload failed" : "upload", buf_str(&fields));
+}
+
+static int
+send(struct mirror *m, const struct parcel *p, struct pawl_meter *meter, struct copy_result *result,
+     struct pawl_error *err)
+{
+	const struct pawl_open_opts *o = &m->run->opts;
+	struct pawl_hold *hold = NULL;
+	TRY(mirror_open_store(m, true, err));
+	struct store *store = atomic_load(&m->store);
+	TRY(check_identity(m, store, err));
+	PAWL_FREE char *folder = mem_printf(CATALOG_FOLDER "/%s", p->name);
+	if (!folder)
+		return no_memory(err);
+	const struct copy_job job = {.from = m->run->store,
+	                             .to = store,
+	                             .from_folder = folder,
+	                             .to_folder = folder,
+	                             .like_folder = p->like,
+	                             .n_streams = o->num_concurrent_uploads,
+	                             .memory_bytes = o->upload_memory_bytes,
+	                             .deadline_ms = clock_mono_ms() + o->upload_timeout_ms,
+	                             .meter = meter};
+	TRY(pawl_hold_open(m->run, p->id, &hold, err));
+	int rc = copy_checkpoint(&job, result, err);
+	if (rc == 0 && result->was_there) { /* copied without our knowing that it was read back (P14) */
+		rc = mirror_read_back(store, folder, meter, job.deadline_ms, err);
+		result->found_bytes = result->bytes;
+	}
+	pawl_hold_close(hold);
+	if (rc == 0 && (p->pinned || p->n_late))
+		rc = marks_write(
+			store,
+			&(struct mark){
+				.name = p->name, .pinned = p->pinned, .metrics = p->late, .n_metrics = p->n_late},
+			err);
+	return rc;
+}
+
+int
+mirror_put_marks(struct mirror *m, uint64_t id, struct pawl_error *err)
+{
+	PAWL_CLEAN(parcel_clear) struct parcel p = {0};
+	TRY(mirror_open_store(m, true, err));
+	struct store *store = atomic_load(&m->store);
+	run_lock(m->run);
+	int rc = pack(m, id, &p, err);
+	run_unlock(m->run);
+	if (rc <= 0)
+		return rc;
+	const struct mark mark = {.name = p.name, .pinned = p.pinned, .metrics = p.late, .n_metrics = p.n_late};
+	TRY(marks_write(store, &mark, err));
+	run_lock(m->run);
+	struct mirror_done *done = mirror_find_done(m, id);
+	if (done)
+		done->marks = mirror_marks_sum(p.pinned, p.late, p.n_late);
+	run_unlock(m->run);
+	return point(m, store, err);
+}
+
+/* Troubles from here on are told, but the checkpoint is there. */
+static void
+settle(struct mirror *m, const struct parcel *p, int64_t begin_ns)
+{
+	struct store *store = atomic_load(&m->store);
+	struct pawl_error err = {0};
+	int rc = mirror_journal_write(m, &err);
+	if (rc == 0 && m->run->lease) /* who has lost the run decides nothing there (P10) */
+		rc = lease_check(m->run->lease, &err);
+	if (rc == 0)
+		rc = point(m, store, &err);
+	if (rc == 0)
+		rc = retain_there(m, store, &err);
+	if (rc == 0)
+		rc = run_retain(m->run, &m->run->retention, false, NULL, &err);
+	if (rc == 0)
+		rc = run_point(m->run, &err);
+	if (rc < 0)
+		tell(m, p, NULL, begin_ns, &err);
+}
+
+int
+mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pawl_error *err)
+{
+	PAWL_CLEAN(parcel_clear) struct parcel p = {0};
+	struct copy_result result = {0};
+	struct pawl_error why = {0};
+	const int64_t begin_ns = clock_mono_ns();
+	run_lock(m->run);
+	int rc = pack(m, id, &p, &why);
+	run_unlock(m->run);
+	if (rc == 0)
+		return 0;
+	if (rc > 0)
+		rc = send(m, &p, meter, &result, &why);
+	const bool failed = rc < 0;
+	if (failed)
+		run_edit(m->run); /* a removal that goes on is over then, and known */
+	run_lock(m->run);
+	if (rc == 0)
+		rc = mirror_note_done(m, id, p.token, false, &why);
+	if (rc == 0) {
+		mirror_find_done(m, id)->marks = mirror_marks_sum(p.pinned, p.late, p.n_late);
+		mirror_find_done(m, id)->verified = true;
+	}
+	bool cancelled = rc == PAWL_ECANCELLED;
+	const struct catalog_entry *e = catalog_get(&m->run->catalog, id);
+	bool gone = rc < 0 && (!e || e->at); /* deleted meanwhile, by request */
+	why.code = rc;
+	if (rc == 0) {
+		mirror_forget_failure(m, id);
+		m->last = (struct pawl_error){0};
+		m->n_row = 0;
+		compress_measure(&m->run->compress_rule.mirror, result.sent_bytes,
+		                 (double)(clock_mono_ns() - begin_ns) / 1e9);
+	} else if (!cancelled && !gone) {
+		mirror_note_failure(m, id, begin_ns / 1000000, &why);
+		if (begin_ns / 1000000 < m->run->mirrors->wait_from_ms) /* somebody waits for a try of its own */
+			mirrors_hurry(m->run->mirrors);
+	}
+	run_unlock(m->run);
+	if (failed)
+		run_edited(m->run);
+	if (gone)
+		return 0;
+	if (rc == 0) {
+		settle(m, &p, begin_ns);
+		tell(m, &p, &result, begin_ns, NULL);
+	} else if (!cancelled && p.name) {
+		tell(m, &p, &result, begin_ns, &why);
+	}
+	return err_give(err, rc, &why);
+}

@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * retain: what to keep and why. Pure: a list of checkpoints and a policy in, a decision and a reason per checkpoint
+ * out; no I/O, no memory, no clock, so the same input always gives the same answer. Called by run.c (retention), save.c
+ * (refusals before a save), catalog.c (which one is best); calls err and text.
+ *
+ * Rules are united: whatever one of them keeps is kept. Above them stand pins, holds, the latest and the best (P6), and
+ * where the latest are flagged for NaN or Inf the newest that is not (R157): it is what a training goes back to. Below
+ * them stands the byte budget, which takes the oldest of the rest.
+ *
+ * Ranking: a score counts only if every attribute is a finite number (P13). Scored ones come first, better before
+ * worse; the others follow and only fill a best list that is not full. On a tie, also of two without a score, the older
+ * one stands first (E3), so that a NaN evicts nobody, not even another NaN (E5). Order in time is the order of ids,
+ * never a clock (P9).
+ */
+#include "policy/retain.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/text.h"
+
+#define MAX_SCORES 16
+
+/* ------------------------------------------------------------------ scores */
+
+static const struct pawl_metric *
+find_metric(const char *name, const struct pawl_metric *metrics, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(metrics[i].name, name) == 0)
+			return &metrics[i];
+	}
+	return NULL;
+}
+
+/* true and the score by all attributes (larger is better), or false if any of them is not a finite number. */
+static bool
+score_of(const struct pawl_retention *policy, const struct pawl_metric *metrics, size_t n, double ret[MAX_SCORES])
+{
+	for (size_t i = 0; i < policy->n_scores; i++) {
+		const struct pawl_metric *m = find_metric(policy->score_attributes[i], metrics, n);
+
+		if (!m || m->not_a_number || !isfinite(m->value))
+			return false;
+		ret[i] = policy->score_orders && policy->score_orders[i] < 0 ? -m->value : m->value;
+	}
+	return true;
+}
+
+static bool
+is_scored(const struct pawl_retention *policy, const struct retain_item *item)
+{
+	double score[MAX_SCORES];
+
+	return score_of(policy, item->metrics, item->n_metrics, score);
+}
+
+int
+retain_compare(const struct pawl_retention *policy, const struct pawl_metric *a, size_t n_a,
+               const struct pawl_metric *b, size_t n_b)
+{
+	double score_a[MAX_SCORES], score_b[MAX_SCORES];
+	bool scored_a = score_of(policy, a, n_a, score_a);
+	bool scored_b = score_of(policy, b, n_b, score_b);
+
+	if (!scored_a || !scored_b)
+		return (int)scored_a - (int)scored_b;
+	for (size_t i = 0; i < policy->n_scores; i++) {
+		if (score_a[i] > score_b[i])
+			return 1;
+		if (score_a[i] < score_b[i])
+			return -1;
+	}
+	return 0;
+}
+
+static int
+compare_items(const struct pawl_retention *policy, const struct retain_item *a, const struct retain_item *b)
+{
+	return retain_compare(policy, a->metrics, a->n_metrics, b->metrics, b->n_metrics);
+}
+
+size_t
+retain_best(const struct pawl_retention *policy, const struct retain_item *items, size_t n)
+{
+	size_t best = SIZE_MAX;
+
+	if (policy->num_to_keep == PAWL_KEEP_MEMORY)
+		return SIZE_MAX; /* R3: the best stays unset */
+	if (policy->n_scores == 0)
+		return n ? n - 1 : SIZE_MAX;
+	for (size_t i = 0; i < n; i++) {
+		if (best == SIZE_MAX ? is_scored(policy, &items[i])
+		                     : compare_items(policy, &items[i], &items[best]) > 0)
+			best = i;
+	}
+	return best;
+}
+
+/* ------------------------------------------------------------------ checks */
+
+static int
+check_scores(const struct pawl_retention *policy, struct pawl_error *err)
+{
+	if (policy->n_scores > MAX_SCORES)
+		return err_set(err, PAWL_EUSAGE, "retention: at most %d score attributes are allowed, received %zu",
+		               MAX_SCORES, policy->n_scores);
+	if (policy->n_scores && !policy->score_attributes)
+		return err_set(err, PAWL_EUSAGE, "retention: %zu score attributes announced, but no names given",
+		               policy->n_scores);
+	for (size_t i = 0; i < policy->n_scores; i++) {
+		const char *name = policy->score_attributes[i];
+		int order = policy->score_orders ? policy->score_orders[i] : 1;
+
+		if (!name || !*name)
+			return err_set(err, PAWL_EUSAGE, "retention: score attribute %zu has no name", i + 1);
+		if (order != 1 && order != -1)
+			return err_set(err, PAWL_EUSAGE,
+			               "retention: score order of '%s' must be 'max' (+1) or 'min' (-1), received %d",
+			               name, order);
+		for (size_t k = 0; k < i; k++) {
+			if (strcmp(name, policy->score_attributes[k]) == 0)
+				return err_set(err, PAWL_EUSAGE, "retention: score attribute '%s' is given twice",
+				               name);
+		}
+	}
+	return 0;
+}
+
+int
+retain_check(const struct pawl_retention *policy, struct pawl_error *err)
+{
+	if (policy->num_to_keep < 0 && policy->num_to_keep != PAWL_KEEP_MEMORY)
+		return err_set(err, PAWL_EUSAGE,
+		               "retention: num_to_keep must be 0 (keep all), a positive number or PAWL_KEEP_MEMORY, "
+		               "received %lld",
+		               (long long)policy->num_to_keep);
+	TRY(check_scores(policy, err));
+	if (policy->keep_best && !policy->n_scores)
+		return err_set(err, PAWL_EUSAGE, "retention: keep_best %llu needs a score attribute, none is given",
+		               (unsigned long long)policy->keep_best);
+	if (!isfinite(policy->keep_seconds) || policy->keep_seconds < 0)
+		return err_set(err, PAWL_EUSAGE,
+		               "retention: keep_seconds must be a non-negative number of seconds, received %g",
+		               policy->keep_seconds);
+	if (policy->num_to_keep == PAWL_KEEP_MEMORY && (policy->keep_last || policy->keep_best || policy->keep_every ||
+	                                                policy->keep_seconds > 0 || policy->max_bytes))
+		return err_set(err, PAWL_EUSAGE,
+		               "retention: nothing is written when num_to_keep is memory only, "
+		               "so no other rule may be given");
+	return 0;
+}
+
+void
+retain_count_newest(struct pawl_retention *policy)
+{
+	if (policy->num_to_keep <= 0)
+		return;
+	if ((uint64_t)policy->num_to_keep > policy->keep_last)
+		policy->keep_last = (uint64_t)policy->num_to_keep;
+	policy->num_to_keep = 0;
+}
+
+int
+retain_check_metrics(const struct pawl_retention *policy, const struct pawl_metric *metrics, size_t n_metrics,
+                     struct pawl_error *err)
+{
+	for (size_t i = 0; i < policy->n_scores; i++) {
+		const char *name = policy->score_attributes[i];
+		const struct pawl_metric *m = find_metric(name, metrics, n_metrics);
+
+		if (!m)
+			return err_set(err, PAWL_EUSAGE,
+			               "unable to persist the checkpoint: score attribute '%s' is missing, "
+			               "include it in the metrics of this save",
+			               name);
+		if (m->not_a_number)
+			return err_set(err, PAWL_EUSAGE,
+			               "unable to persist the checkpoint: score attribute '%s' must be "
+			               "numerical, received a value that is no number",
+			               name);
+	}
+	return 0;
+}
+
+/* ----------------------------------------------------------------- ranking */
+
+struct rules {
+	uint64_t n_best, n_newest; /* 0 = not set */
+	bool any;                  /* some rule is set; otherwise everything is kept */
+	bool guard_latest;
+};
+
+static struct rules
+rules_of(const struct pawl_retention *policy)
+{
+	struct rules r = {.n_best = policy->keep_best, .n_newest = policy->keep_last};
+	bool memory = policy->num_to_keep == PAWL_KEEP_MEMORY; /* the newest, whatever its score */
+	uint64_t num = policy->num_to_keep > 0 ? (uint64_t)policy->num_to_keep : memory;
+	uint64_t *by_num = policy->n_scores && !memory ? &r.n_best : &r.n_newest;
+
+	if (num > *by_num)
+		*by_num = num;
+	r.any = r.n_best || r.n_newest || policy->keep_every || policy->keep_seconds > 0;
+	/* Only a list of best ones can leave the latest out on purpose (E4). */
+	r.guard_latest = !policy->drop_latest || !r.n_best;
+	return r;
+}
+
+bool
+retain_would_keep(const struct pawl_retention *policy, const struct retain_item *items, size_t n,
+                  const struct pawl_metric *metrics, size_t n_metrics)
+{
+	uint64_t n_best = rules_of(policy).n_best;
+	uint64_t not_worse = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (retain_compare(policy, metrics, n_metrics, items[i].metrics, items[i].n_metrics) <= 0)
+			not_worse++;
+	}
+	return n_best == 0 || n < n_best || not_worse < n_best;
+}
+
+/*
+ * The sort needs two numbers per item. They live in the reason buffers, which are written only afterwards: so deciding
+ * needs no memory and cannot fail.
+ */
+struct scratch {
+	size_t order; /* of entry k: the item at place k of the ranking */
+	size_t rank;  /* of entry i: the place of item i, from 1 */
+};
+_Static_assert(sizeof(struct scratch) <= sizeof(((struct retain_decision *)0)->reason), "scratch fits a reason");
+
+static struct scratch
+scratch_get(const struct retain_decision *d)
+{
+	struct scratch s;
+
+	memcpy(&s, d->reason, sizeof(s));
+	return s;
+}
+
+static void
+scratch_put(struct retain_decision *d, struct scratch s)
+{
+	memcpy(d->reason, &s, sizeof(s));
+}
+
+/* Does item a stand before item b? A strict total order. */
+static bool
+ranks_before(const struct pawl_retention *policy, const struct retain_item *items, size_t a, size_t b)
+{
+	int c = compare_items(policy, &items[a], &items[b]);
+
+	return c != 0 ? c > 0 : a < b;
+}
+
+/* Heap sort: in place and never worse than n log n. The heap's top is the one that ranks last. */
+static void
+sift_down(const struct pawl_retention *policy, const struct retain_item *items, struct retain_decision *ret, size_t at,
+          size_t n)
+{
+	for (size_t child = 2 * at + 1; child < n; at = child, child = 2 * at + 1) {
+		struct scratch top = scratch_get(&ret[at]);
+		struct scratch low = scratch_get(&ret[child]);
+
+		if (child + 1 < n) {
+			struct scratch right = scratch_get(&ret[child + 1]);
+
+			if (ranks_before(policy, items, low.order, right.order)) {
+				low = right;
+				child++;
+			}
+		}
+		if (!ranks_before(policy, items, top.order, low.order))
+			return;
+		scratch_put(&ret[at], low);
+		scratch_put(&ret[child], top);
+	}
+}
+
+static void
+rank_items(const struct pawl_retention *policy, const struct retain_item *items, size_t n, struct retain_decision *ret)
+{
+	for (size_t i = 0; i < n; i++)
+		scratch_put(&ret[i], (struct scratch){.order = i});
+	for (size_t i = n / 2; i-- > 0;)
+		sift_down(policy, items, ret, i, n);
+	for (size_t end = n; end-- > 1;) {
+		struct scratch first = scratch_get(&ret[0]);
+
+		scratch_put(&ret[0], scratch_get(&ret[end]));
+		scratch_put(&ret[end], first);
+		sift_down(policy, items, ret, 0, end);
+	}
+	for (size_t k = 0; k < n; k++) {
+		struct retain_decision *d = &ret[scratch_get(&ret[k]).order];
+		struct scratch s = scratch_get(d);
+
+		s.rank = k + 1;
+		scratch_put(d, s);
+	}
+}
+
+/* ----------------------------------------------------------------- deciding */
+
+/* Everything that speaks for or against one item; keeping and the reason both follow from it. */
+struct verdict {
+	bool latest, best, good; /* guarded as such; good: the newest without NaN or Inf, followed by others */
+	bool scored;
+	size_t rank; /* 0 = no best list */
+	bool in_best, in_newest, on_step, young;
+};
+
+/* Items with a role that no rule takes away; SIZE_MAX = none. */
+struct roles {
+	size_t best, good;
+};
+
+static struct roles
+find_roles(const struct pawl_retention *policy, const struct retain_item *items, size_t n)
+{
+	struct roles r = {.best = retain_best(policy, items, n), .good = SIZE_MAX};
+
+	for (size_t i = n; i-- > 0 && r.good == SIZE_MAX;)
+		if (!items[i].nonfinite)
+			r.good = i;
+	/* The latest has its own rules; in memory there is one place only. */
+	if ((n && r.good == n - 1) || policy->num_to_keep == PAWL_KEEP_MEMORY)
+		r.good = SIZE_MAX;
+	return r;
+}
+
+static struct verdict
+judge(const struct pawl_retention *policy, const struct rules *rules, const struct retain_item *items, size_t n,
+      size_t i, struct roles roles, size_t rank, double now)
+{
+	const struct retain_item *item = &items[i];
+	uint64_t step = item->step < 0 ? 0 - (uint64_t)item->step : (uint64_t)item->step;
+
+	return (struct verdict){
+		.latest = i == n - 1 && rules->guard_latest,
+		.best = i == roles.best && policy->n_scores > 0,
+		.good = i == roles.good,
+		.scored = is_scored(policy, item),
+		.rank = rank,
+		.in_best = rank && rank <= rules->n_best,
+		.in_newest = n - i <= rules->n_newest,
+		.on_step = policy->keep_every && step % policy->keep_every == 0,
+		/* A clock that went backwards, or no clock at all, makes a checkpoint young: kept rather than lost. */
+		.young = policy->keep_seconds > 0 && !(now - item->unix_seconds >= policy->keep_seconds),
+	};
+}
+
+static bool
+is_kept(const struct rules *rules, const struct retain_item *item, const struct verdict *v)
+{
+	if (item->pinned || item->held || item->unmirrored)
+		return true;
+	if (item->spent)
+		return false;
+	return !rules->any || v->latest || v->best || v->good || v->in_best || v->in_newest || v->on_step || v->young;
+}
+
+/* Appends a phrase, after a comma if it is not the first one; what does not fit is cut. */
+static void __attribute__((format(printf, 3, 4)))
+say(char *text, size_t cap, const char *format, ...)
+{
+	size_t len = strlen(text);
+	va_list args;
+
+	if (len + 3 >= cap)
+		return;
+	if (len) {
+		memcpy(text + len, ", ", 3);
+		len += 2;
+	}
+	va_start(args, format);
+	vsnprintf(text + len, cap - len, format, args);
+	va_end(args);
+}
+
+/* Appends a text by whole characters as far as they fit; what would harm a terminal becomes '?'. Returns the new
+ * length. */
+static size_t
+put_chars(char *out, size_t len, size_t cap, const char *text)
+{
+	while (*text) {
+		size_t n = text_utf8_char(text, strnlen(text, 4)), step = n ? n : 1;
+
+		if (len + step >= cap)
+			break;
+		memcpy(out + len, n == 0 || (unsigned char)*text < 0x20 || *text == 0x7f ? "?" : text, step);
+		len += step;
+		text += step;
+	}
+	out[len] = '\0';
+	return len;
+}
+
+/* "accuracy" or "accuracy then loss"; short enough to leave room for the rest of a reason. */
+static void
+name_scores(const struct pawl_retention *policy, char *out, size_t cap)
+{
+	size_t len = 0;
+
+	out[0] = '\0';
+	for (size_t i = 0; i < policy->n_scores; i++) {
+		len = put_chars(out, len, cap, i ? " then " : "");
+		len = put_chars(out, len, cap, policy->score_attributes[i]);
+	}
+}
+
+struct wording {
+	const struct pawl_retention *policy;
+	struct rules rules;
+	char by[64]; /* score attributes */
+};
+
+static void
+say_kept(const struct wording *w, const struct retain_item *items, size_t n, size_t i, const struct verdict *v,
+         char *out, size_t cap)
+{
+	const struct retain_item *item = &items[i];
+
+	if (item->pinned)
+		say(out, cap, "pinned");
+	if (item->held)
+		say(out, cap, "held by a reader");
+	if (item->unmirrored)
+		say(out, cap, "not in every mirror yet");
+	if (item->spent)
+		return;
+	if (v->latest)
+		say(out, cap, "latest");
+	if (v->good)
+		say(out, cap, "newest without NaN or Inf");
+	if (v->in_best && v->scored)
+		say(out, cap, "best %zu of %llu by %s", v->rank, (unsigned long long)w->rules.n_best, w->by);
+	else if (v->in_best)
+		say(out, cap, "fills the best %llu by %s without a score", (unsigned long long)w->rules.n_best, w->by);
+	else if (v->best)
+		say(out, cap, "best by %s", w->by);
+	if (v->in_newest)
+		say(out, cap, "newest %zu of %llu", n - i, (unsigned long long)w->rules.n_newest);
+	if (v->on_step)
+		say(out, cap, "step %lld is a multiple of %llu", (long long)item->step,
+		    (unsigned long long)w->policy->keep_every);
+	if (v->young)
+		say(out, cap, "younger than %.15g s", w->policy->keep_seconds);
+	if (!w->rules.any)
+		say(out, cap, w->policy->max_bytes ? "within the byte budget" : "everything is kept");
+}
+
+static void
+say_removed(const struct wording *w, const struct retain_item *item, const struct verdict *v, char *out, size_t cap)
+{
+	if (item->spent) {
+		say(out, cap, "in every mirror");
+		return;
+	}
+	if (w->rules.n_best)
+		say(out, cap, "not among the best %llu by %s%s", (unsigned long long)w->rules.n_best, w->by,
+		    v->scored ? "" : " (no score)");
+	if (w->rules.n_newest)
+		say(out, cap, "not among the newest %llu", (unsigned long long)w->rules.n_newest);
+	if (w->policy->keep_every)
+		say(out, cap, "step %lld is not a multiple of %llu", (long long)item->step,
+		    (unsigned long long)w->policy->keep_every);
+	if (w->policy->keep_seconds > 0)
+		say(out, cap, "not younger than %.15g s", w->policy->keep_seconds);
+}
+
+/* Takes the oldest of what no pin, hold or role protects until the rest fits; the last one there is stays. */
+static void
+apply_budget(const struct pawl_retention *policy, const struct retain_item *items, size_t n, struct roles roles,
+             struct retain_decision *ret)
+{
+	uint64_t total = 0;
+	size_t n_kept = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		n_kept += ret[i].keep;
+		if (ret[i].keep && __builtin_add_overflow(total, items[i].bytes, &total))
+			total = UINT64_MAX;
+	}
+	for (size_t i = 0; i + 1 < n && total > policy->max_bytes && n_kept > 1; i++) {
+		if (!ret[i].keep || items[i].pinned || items[i].held || items[i].unmirrored || i == roles.best ||
+		    i == roles.good)
+			continue;
+		ret[i].keep = false;
+		n_kept--;
+		snprintf(ret[i].reason, sizeof(ret[i].reason), "beyond the byte budget");
+		total -= items[i].bytes < total ? items[i].bytes : total;
+	}
+}
+
+void
+retain_decide(const struct pawl_retention *policy, const struct retain_item *items, size_t n, double now,
+              struct retain_decision *ret)
+{
+	struct wording w = {.policy = policy, .rules = rules_of(policy)};
+	struct roles roles = find_roles(policy, items, n);
+
+	name_scores(policy, w.by, sizeof(w.by));
+	if (w.rules.n_best)
+		rank_items(policy, items, n, ret);
+	for (size_t i = 0; i < n; i++) {
+		size_t rank = w.rules.n_best ? scratch_get(&ret[i]).rank : 0;
+		struct verdict v = judge(policy, &w.rules, items, n, i, roles, rank, now);
+
+		ret[i].keep = is_kept(&w.rules, &items[i], &v);
+		ret[i].reason[0] = '\0';
+		if (ret[i].keep)
+			say_kept(&w, items, n, i, &v, ret[i].reason, sizeof(ret[i].reason));
+		else
+			say_removed(&w, &items[i], &v, ret[i].reason, sizeof(ret[i].reason));
+	}
+	if (policy->max_bytes)
+		apply_budget(policy, items, n, roles, ret);
+}

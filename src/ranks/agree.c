@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* agree: see agree.h. Called by restore.c and restore_read.c; calls gather.c. Promises P11, P16. */
+#include "ranks/agree.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+#define ROUNDS_BEFORE 8            /* that may have been left behind: those of a fallback, and of the restore before */
+#define ROUNDS ((uint64_t)1 << 63) /* apart from the ids of saves, which a token can also be made of */
+
+/* The token of the next round. */
+static void
+next_round(struct pawl *run, char token[33])
+{
+	run_lock(run);
+	uint64_t n = ++run->n_rounds;
+
+	run_unlock(run);
+	meet_save_token(run->meet, ROUNDS | n, token);
+}
+
+static struct gather_round
+round_of(const struct pawl *run, const char *token, enum gather_kind kind)
+{
+	return (struct gather_round){.store = run->store,
+	                             .m = run->meet,
+	                             .token = token,
+	                             .kind = kind,
+	                             .timeout_ms = run->opts.commit_timeout_ms};
+}
+
+/* Rank 0, when all have come to this round: they have left those before it. */
+static void
+clear_rounds(struct pawl *run)
+{
+	char token[33];
+
+	run_lock(run);
+	uint64_t n = run->n_rounds;
+
+	run_unlock(run);
+	for (uint64_t k = n > ROUNDS_BEFORE ? n - ROUNDS_BEFORE : 1; k < n; k++) {
+		meet_save_token(run->meet, ROUNDS | k, token);
+		gather_clear(run->store, token);
+	}
+}
+
+void
+agree_announce(struct pawl *run, uint64_t id, int code, const struct pawl_error *why)
+{
+	char token[33], name[24];
+
+	if (!run->meet)
+		return;
+	next_round(run, token);
+	snprintf(name, sizeof(name), "%" PRIu64, id);
+	struct pawl_error error = why ? *why : (struct pawl_error){0};
+
+	error.code = code;
+	gather_put_verdict(run->store, token, code, name, &error);
+}
+
+/* Waits for rank 0's word in a round: 0 and *ret (mem_free), or the error that it tells. */
+static int
+hear(const struct gather_round *round, char **ret, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	int rc = gather_verdict(round, ret, &why);
+
+	if (rc == 1)
+		return 0;
+	rc = rc < 0 ? rc : why.code;
+	return err_set(err, rc, "%s", why.message);
+}
+
+int
+agree_listen(struct pawl *run, uint64_t *ret_id, struct pawl_error *err)
+{
+	PAWL_FREE char *name = NULL;
+	char token[33];
+
+	next_round(run, token);
+	const struct gather_round round = round_of(run, token, GATHER_CHOICE);
+
+	TRY(hear(&round, &name, err));
+	*ret_id = strtoull(name, NULL, 10);
+	return 0;
+}
+
+int
+agree_on(struct pawl *run, int code, const struct buf *text, gather_fn *fn, void *arg, struct pawl_error *err)
+{
+	PAWL_FREE char *word = NULL;
+	struct pawl_error why = {0};
+	char token[33];
+
+	if (!run->meet)
+		return code;
+	next_round(run, token);
+	const struct gather_round round = round_of(run, token, GATHER_RESTORE);
+
+	if (code < 0 && err)
+		why = *err;
+	why.code = code;
+	if (run->rank == 0) {
+		if (code == 0)
+			code = gather_parts(&round, fn, arg, &why);
+		if (code == 0)
+			clear_rounds(run);
+		why.code = code;
+		gather_put_verdict(run->store, token, code, "restored", &why);
+		return code < 0 ? err_set(err, code, "%s", why.message) : 0;
+	}
+	if (code < 0) {
+		gather_put_fault(run->store, run->meet, token, &why);
+	} else {
+		code = gather_put_part(run->store, run->meet, token, text, &why);
+		why.code = code;
+		if (code < 0)
+			gather_put_fault(run->store, run->meet, token, &why);
+	}
+	return hear(&round, &word, err);
+}
+
+/* Rank 0: another has restored. */
+static int
+take_outcome(void *arg, uint32_t rank, const struct buf *text, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	uint64_t *total = arg, nbytes = 0;
+	struct json *root;
+
+	if (text->len && text->ptr[0] != '{')
+		return err_set(err, PAWL_EMISMATCH, "rank %u: share_reads is set there, and not on rank 0", rank);
+	if (json_parse("outcome", text->ptr, text->len, NULL, &memory, &root, NULL) < 0 ||
+	    json_get_u64("outcome", root, "read_bytes", &nbytes, NULL) < 0 || !add_ok(*total, nbytes, total))
+		return err_set(err, PAWL_ECONFLICT, "rank %u: how it went there cannot be understood", rank);
+	return 0;
+}
+
+int
+agree_outcome(struct pawl *run, int code, uint64_t *nbytes, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	uint64_t total = nbytes ? *nbytes : 0;
+
+	buf_printf(&text, "{\"read_bytes\":%" PRIu64 "}\n", total);
+	code = agree_on(run, code, &text, take_outcome, &total, err);
+	if (nbytes)
+		*nbytes = total;
+	return code;
+}
+
+void
+agree_give_up(struct pawl *run, const struct pawl_error *why)
+{
+	char token[33];
+
+	if (!run->meet)
+		return;
+	next_round(run, token);
+	if (run->rank == 0)
+		gather_put_verdict(run->store, token, why->code, NULL, why);
+	else
+		gather_put_fault(run->store, run->meet, token, why);
+}

@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fetch: see fetch.h. Called by restore_read.c, verify.c, diff.c and conversion_write.c; calls store, pool and sum.
+ *
+ * Threads take units off one counter. A unit that is in the page cache is summed and copied in one pass from there; any
+ * other is read in one large read into the thread's buffer (aligned, so that the engine can bypass the page cache), and
+ * summed and copied from that.
+ */
+#include "read/fetch.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/err.h"
+#include "base/pool.h"
+#include "base/sum.h"
+#include "read/fetch_crc.h"
+#include "read/fetch_files.h"
+#include "read/packed.h"
+
+#define HUGE_PAGE (2u << 20)
+#define FUSED_BYTES (16u << 10) /* from here on a stretch is copied while summed; below, two steps cost less */
+#define MAX_THREADS 64u
+#define NAMED_TENSORS 4u          /* of a damaged range; more are counted together */
+#define MIN_UNIT_BYTES (1u << 20) /* however many threads share the ring */
+
+struct fetch {
+	struct store *store;
+	struct pool *pool; /* made when first needed */
+	unsigned threads;
+	uint64_t ring_bytes;
+	char *memory;  /* as allocated */
+	char *buffers; /* huge-page aligned */
+	uint64_t buffer_bytes, n_buffers;
+};
+
+/* One fetch_run. */
+struct fetching {
+	const struct fetch_job *job;
+	struct store *store;
+	struct fetch_crc *crc; /* NULL = none */
+	atomic_size_t next;    /* unit */
+	atomic_bool stop;
+	struct fetch_files *files;
+	pthread_mutex_t lock; /* guards all below */
+	size_t error_unit;
+	struct pawl_error error;
+};
+
+struct worker {
+	struct fetching *f;
+	char *buffer;
+	uint64_t buffer_bytes;
+	/* the unit at hand */
+	const struct reshard_unit *unit;
+	const struct manifest_file *file;
+	struct store_reader *reader;
+	struct packed *packed;
+	size_t unit_index;
+	size_t first_part; /* first one that may reach the current block */
+};
+
+int
+fetch_new(struct store *store, unsigned io_threads, uint64_t ring_bytes, struct fetch **ret, struct pawl_error *err)
+{
+	struct fetch *f = mem_zalloc(1, sizeof *f);
+	if (!f)
+		return err_set(err, PAWL_ENOMEM, "out of memory for reading");
+	f->store = store;
+	f->threads = io_threads == 0 ? 1 : io_threads < MAX_THREADS / 2 ? 2 * io_threads : MAX_THREADS;
+	f->ring_bytes = ring_bytes ? ring_bytes : FETCH_RING;
+	if (f->ring_bytes > FETCH_MAX_RING)
+		f->ring_bytes = FETCH_MAX_RING;
+	*ret = f;
+	return 0;
+}
+
+void
+fetch_free(struct fetch *f)
+{
+	if (!f)
+		return;
+	pool_free(f->pool);
+	mem_free(f->memory);
+	mem_free(f);
+}
+
+uint64_t
+fetch_unit_bytes(const struct fetch *f, uint64_t wanted_bytes)
+{
+	uint64_t unit = f->ring_bytes / f->threads;
+	uint64_t fair = wanted_bytes / (2 * (uint64_t)f->threads);
+	unit = unit > RESHARD_UNIT_BYTES ? RESHARD_UNIT_BYTES : unit < MIN_UNIT_BYTES ? MIN_UNIT_BYTES : unit;
+	return fair < unit ? fair : unit;
+}
+
+uint64_t
+fetch_buffer_bytes(const struct fetch *f)
+{
+	return f->memory ? f->n_buffers * f->buffer_bytes + HUGE_PAGE : 0;
+}
+
+/* Buffers for up to `wanted` threads, each as large as the largest unit; how many there are is left in n_buffers. */
+static int
+make_buffers(struct fetch *f, const struct reshard_plan *plan, uint64_t wanted, struct pawl_error *err)
+{
+	uint64_t largest = 4096;
+	for (size_t u = 0; u < plan->n_units; u++) {
+		uint64_t n = plan->units[u].end - plan->units[u].begin;
+		largest = n > largest ? n : largest;
+	}
+	if (largest > FETCH_MAX_RING)
+		return err_set(err, PAWL_ELIMIT,
+		               "a block of %" PRIu64 " bytes is larger than the %u that are read at once", largest,
+		               FETCH_MAX_RING);
+	largest = round_up(largest, 4096);
+	if (wanted * largest > f->ring_bytes)
+		wanted = f->ring_bytes / largest;
+	if (wanted == 0)
+		wanted = 1;
+	if (f->memory && f->buffer_bytes >= largest && f->n_buffers >= wanted)
+		return 0;
+	mem_free(f->memory);
+	f->memory = mem_alloc((size_t)(wanted * largest + HUGE_PAGE));
+	if (!f->memory)
+		return err_set(err, PAWL_ENOMEM, "out of memory for %" PRIu64 " bytes of reading buffers",
+		               wanted * largest);
+	f->buffers = f->memory + (HUGE_PAGE - (uintptr_t)f->memory % HUGE_PAGE);
+	f->buffer_bytes = largest;
+	f->n_buffers = wanted;
+	madvise(f->buffers, (size_t)(wanted * largest), MADV_HUGEPAGE); /* a hint: fewer faults on first use */
+	return 0;
+}
+
+static struct sum128
+expected_sum(const struct worker *w, uint64_t begin)
+{
+	return manifest_plain_sums(w->file)[begin / w->file->block_bytes];
+}
+
+/* ---- errors ---- */
+
+/* Passes damage on to the job's owner, or makes a failure the result. Returns 0 if work goes on. */
+static int
+report(struct worker *w, uint64_t begin, uint64_t end, struct pawl_error *why)
+{
+	struct fetching *f = w->f;
+	const uint32_t file = w->unit->file;
+	int rc = why->code;
+	pthread_mutex_lock(&f->lock);
+	if (f->job->bad && (rc == PAWL_ECORRUPT || rc == PAWL_EIO))
+		rc = f->job->bad(f->job->arg, file, begin, end, why);
+	if (rc < 0 && (f->error.code == 0 || w->unit_index < f->error_unit)) {
+		fetch_locate(f->job, file, begin, end, why);
+		f->error = *why;
+		f->error_unit = w->unit_index;
+	}
+	pthread_mutex_unlock(&f->lock);
+	if (rc < 0)
+		atomic_store(&f->stop, true);
+	return rc;
+}
+
+static int
+report_sum(struct worker *w, uint64_t begin, uint64_t end, struct sum128 found)
+{
+	struct pawl_error err = {0};
+	char want[32], got[32];
+	sum_to_hex(expected_sum(w, begin), want);
+	sum_to_hex(found, got);
+	err_set(&err, PAWL_ECORRUPT, "not what was written: sum %.32s expected, %.32s found", want, got);
+	if (w->f->job->only_copy)
+		err_prefix(&err, PAWL_ECORRUPT, "copy %u", w->f->job->only_copy);
+	return report(w, begin, end, &err);
+}
+
+/* ---- placing ---- */
+
+static const struct reshard_part *
+unit_parts(const struct worker *w)
+{
+	return w->f->job->plan->parts + w->unit->first_part;
+}
+
+/* Where byte `offset` of the file goes, if the part is one run to contiguous memory; else NULL. */
+static char *
+straight(const struct worker *w, const struct reshard_part *part, uint64_t offset)
+{
+	const struct reshard_move *move = &w->f->job->plan->moves[part->move];
+	const struct reshard_binding *b = &w->f->job->bindings[move->binding];
+	if (move->n_outer > 0 || !b->contiguous)
+		return NULL;
+	return (char *)b->dst.data + (move->dst + (offset - move->src) - move->dst_base);
+}
+
+/* Puts the runs of a part that lie in [begin, end) in their places; bytes: the file's from `begin` on. */
+static void
+place(const struct worker *w, const struct reshard_part *part, uint64_t begin, uint64_t end, const char *bytes)
+{
+	const struct reshard_move *move = &w->f->job->plan->moves[part->move];
+	const struct reshard_binding *b = &w->f->job->bindings[move->binding];
+	struct reshard_cursor c;
+	struct reshard_run run;
+	reshard_seek(&c, move, begin > part->begin ? begin : part->begin, end < part->end ? end : part->end);
+	while (reshard_next(&c, &run)) {
+		if (b->contiguous)
+			memcpy((char *)b->dst.data + run.dst, bytes + (run.src - begin), (size_t)run.nbytes);
+		else
+			tensor_scatter(&b->dst, run.dst, (size_t)run.nbytes, bytes + (run.src - begin));
+	}
+}
+
+/* Next part that reaches into [begin, end), from index *i on; NULL at the end. */
+static const struct reshard_part *
+next_part(const struct worker *w, uint64_t begin, uint64_t end, size_t *i)
+{
+	const struct reshard_part *parts = unit_parts(w);
+	while (*i < w->unit->n_parts && parts[*i].begin < end) {
+		const struct reshard_part *part = &parts[(*i)++];
+		if (part->end > begin)
+			return part;
+	}
+	return NULL;
+}
+
+/* Blocks come in ascending order, so parts that end before this one are done with. */
+static void
+enter_block(struct worker *w, uint64_t begin)
+{
+	const struct reshard_part *parts = unit_parts(w);
+	while (w->first_part < w->unit->n_parts && parts[w->first_part].end <= begin)
+		w->first_part++;
+}
+
+/* The stretch of a part that is copied while it is summed, or false: then it is placed after the block has been
+ * checked. summed: up to here the block has been summed. */
+static bool
+is_fused(const struct worker *w, const struct reshard_part *part, uint64_t begin, uint64_t end, uint64_t summed,
+         uint64_t *ret_from, uint64_t *ret_to)
+{
+	uint64_t from = part->begin > begin ? part->begin : begin, to = part->end < end ? part->end : end;
+	if (to - from < FUSED_BYTES || from < summed || !straight(w, part, from))
+		return false;
+	*ret_from = from;
+	*ret_to = to;
+	return true;
+}
+
+/* A block that there is no sum of. */
+static void
+place_all(const struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
+{
+	const struct reshard_part *part;
+	for (size_t i = w->first_part; (part = next_part(w, begin, end, &i));)
+		place(w, part, begin, end, bytes);
+}
+
+/* A block that is not what was written: is it in another copy? bytes: the bad ones, in the buffer or in a view. */
+static int
+heal(struct worker *w, uint64_t begin, uint64_t end, const char *bytes, struct sum128 found)
+{
+	const struct fetch_job *job = w->f->job;
+	bool in_buffer = bytes >= w->buffer && bytes < w->buffer + w->buffer_bytes;
+	char *again = in_buffer ? w->buffer + (bytes - w->buffer) : w->buffer;
+	for (unsigned copy = 0; !job->only_copy; copy++) {
+		const size_t n = (size_t)(end - begin);
+		int rc = w->packed ? packed_read_copy(w->packed, copy, begin, again, n, NULL)
+		                   : store_read_copy(w->f->store, w->reader, copy, begin, again, n, NULL);
+		if (rc == PAWL_ENOTFOUND)
+			break;
+		if (rc < 0 || !sum_equal(expected_sum(w, begin), sum_bytes(again, (size_t)(end - begin))))
+			continue;
+		place_all(w, begin, end, again);
+		if (job->ret_healed_bytes)
+			__atomic_fetch_add(job->ret_healed_bytes, end - begin, __ATOMIC_RELAXED);
+		return 0;
+	}
+	return report_sum(w, begin, end, found);
+}
+
+/* Checks one block that has been read, and places what is wanted of it. */
+static int
+take_block(struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
+{
+	const struct reshard_part *part;
+	struct sum_stream s;
+	uint64_t summed = begin, from, to;
+	enter_block(w, begin);
+	if (!manifest_plain_sums(w->file)) {
+		fetch_crc_add(w->f->crc, w->unit->file, begin, end, bytes);
+		place_all(w, begin, end, bytes);
+		return 0;
+	}
+	sum_init(&s);
+	for (size_t i = w->first_part; (part = next_part(w, begin, end, &i));) {
+		if (!is_fused(w, part, begin, end, summed, &from, &to))
+			continue;
+		if (from > summed)
+			sum_update(&s, bytes + (summed - begin), (size_t)(from - summed));
+		sum_copy(&s, straight(w, part, from), bytes + (from - begin), (size_t)(to - from));
+		summed = to;
+	}
+	struct sum128 found;
+	if (summed == begin) {
+		found = sum_bytes(bytes, (size_t)(end - begin));
+	} else {
+		sum_update(&s, bytes + (summed - begin), (size_t)(end - summed));
+		found = sum_final(&s);
+	}
+	if (!sum_equal(expected_sum(w, begin), found))
+		return heal(w, begin, end, bytes, found);
+	summed = begin;
+	for (size_t i = w->first_part; (part = next_part(w, begin, end, &i));) {
+		if (is_fused(w, part, begin, end, summed, &from, &to))
+			summed = to;
+		else
+			place(w, part, begin, end, bytes);
+	}
+	return 0;
+}
+
+/* ---- reading ---- */
+
+static uint64_t
+block_end(const struct worker *w, uint64_t begin)
+{
+	uint64_t left = w->unit->end - begin;
+	return begin + (left < w->file->block_bytes ? left : w->file->block_bytes);
+}
+
+static int
+read_range(struct worker *w, uint64_t begin, uint64_t end, struct pawl_error *err)
+{
+	const unsigned only = w->f->job->only_copy;
+	const size_t n = (size_t)(end - begin);
+	if (w->packed)
+		return packed_read(w->packed, begin, w->buffer, n, err);
+	return only ? store_read_copy(w->f->store, w->reader, only - 1, begin, w->buffer, n, err)
+	            : store_read(w->f->store, w->reader, begin, w->buffer, n, err);
+}
+
+/* Reads [begin, end) of the file into the buffer and takes its blocks. Where damage is collected, a range that cannot
+ * be read is tried again block by block, so that only the bad ones are reported. */
+static int
+take_range(struct worker *w, uint64_t begin, uint64_t end)
+{
+	struct pawl_error err = {0};
+	int rc = read_range(w, begin, end, &err);
+	if (rc == PAWL_ENOTFOUND && w->f->job->only_copy)
+		return 0; /* it was never to have so many copies */
+	if (rc < 0 && (!w->f->job->bad || block_end(w, begin) == end))
+		return report(w, begin, end, &err);
+	for (uint64_t at = begin; at < end; at = block_end(w, at)) {
+		if (rc < 0)
+			TRY(take_range(w, at, block_end(w, at)));
+		else
+			TRY(take_block(w, at, block_end(w, at), w->buffer + (at - begin)));
+	}
+	return 0;
+}
+
+/* The unit's blocks from where they lie in memory: 1 = taken, 0 = they do not, or a code that ends the fetch. */
+static int
+take_view(struct worker *w)
+{
+	const struct reshard_unit *unit = w->unit;
+	struct store_view view;
+	if (w->f->job->only_copy || w->packed)
+		return 0; /* a view is of any copy, and as the file lies there */
+	int rc = store_view(w->f->store, w->reader, unit->begin, (size_t)(unit->end - unit->begin), &view, NULL);
+	if (rc <= 0)
+		return 0; /* an error too: the plain read meets it again and reports it */
+	rc = 0;
+	for (uint64_t at = unit->begin; at < unit->end && rc == 0; at = block_end(w, at))
+		rc = take_block(w, at, block_end(w, at), view.ptr + (at - unit->begin));
+	store_drop_view(w->f->store, &view);
+	return rc < 0 ? rc : 1;
+}
+
+/* The unit's blocks from a file that is no file. */
+static int
+take_memory(struct worker *w)
+{
+	int rc = 0;
+	for (uint64_t at = w->unit->begin; at < w->unit->end && rc == 0; at = block_end(w, at))
+		rc = take_block(w, at, block_end(w, at), w->file->memory + at);
+	return rc;
+}
+
+static int
+take_unit(struct worker *w)
+{
+	int rc = take_view(w);
+	return rc == 0 ? take_range(w, w->unit->begin, w->unit->end) : rc < 0 ? rc : 0;
+}
+
+/* Sets the worker's reader; 0 with a NULL reader if the file has been reported as bad. */
+static int
+enter_file(struct worker *w)
+{
+	struct pawl_error err = {0};
+	uint64_t end = 0, size = w->file->nbytes;
+	int rc = fetch_files_enter(w->f->files, w->unit->file, &w->reader, &w->packed, &end, &err);
+	return rc < 0 ? report(w, end < size ? end : size, end > size ? end : size, &err) : 0;
+}
+
+/* ---- threads ---- */
+
+static bool
+is_cancelled(struct worker *w)
+{
+	const struct pawl_meter *meter = w->f->job->meter;
+	struct pawl_error err = {0};
+	if (!meter || !__atomic_load_n(&meter->cancel, __ATOMIC_RELAXED))
+		return false;
+	err_set(&err, PAWL_ECANCELLED, "reading was cancelled");
+	report(w, w->unit->begin, w->unit->end, &err);
+	return true;
+}
+
+static void
+work(void *arg)
+{
+	struct worker *w = arg;
+	struct fetching *f = w->f;
+	const struct fetch_job *job = f->job;
+	while (!atomic_load(&f->stop)) {
+		w->unit_index = atomic_fetch_add(&f->next, 1);
+		if (w->unit_index >= job->plan->n_units)
+			return;
+		w->unit = &job->plan->units[w->unit_index];
+		w->file = &job->manifest->files[w->unit->file];
+		w->first_part = 0;
+		if (is_cancelled(w) || enter_file(w) < 0)
+			return;
+		int rc = w->file->memory ? take_memory(w) : w->reader ? take_unit(w) : 0;
+		fetch_files_leave(f->files, w->unit->file);
+		if (rc < 0)
+			return;
+		if (job->meter)
+			__atomic_fetch_add(&job->meter->done_bytes, w->unit->end - w->unit->begin, __ATOMIC_RELAXED);
+	}
+}
+
+static int
+run_workers(struct fetch *fetch, struct fetching *f, unsigned n, struct pawl_error *err)
+{
+	struct worker *workers PAWL_FREE = mem_zalloc(n, sizeof *workers);
+	struct group group;
+	int rc = 0;
+	if (!workers)
+		return err_set(err, PAWL_ENOMEM, "out of memory for %u readers", n);
+	if (n > 1 && !fetch->pool)
+		TRY(pool_new("pawl-read", fetch->threads - 1, &fetch->pool, err));
+	group_init(&group);
+	for (unsigned i = n; i-- > 0 && rc == 0;) {
+		workers[i].f = f;
+		workers[i].buffer = fetch->buffers + i * fetch->buffer_bytes;
+		workers[i].buffer_bytes = fetch->buffer_bytes;
+		if (i == 0)
+			work(&workers[0]);
+		else
+			rc = pool_add(fetch->pool, &group, work, &workers[i], err);
+	}
+	if (rc < 0)
+		atomic_store(&f->stop, true);
+	group_wait(&group);
+	group_clear(&group);
+	if (rc == 0 && f->error.code < 0) {
+		rc = f->error.code;
+		if (err)
+			*err = f->error;
+	}
+	return rc;
+}
+
+/* What was read whole of the stretches that carry a sum of their own. */
+static int
+check_crc(const struct fetching *f, struct pawl_error *err)
+{
+	const struct fetch_job *job = f->job;
+	const struct manifest_member *bad;
+	struct pawl_error why = {0};
+	uint32_t found;
+	for (size_t at = 0; (bad = fetch_crc_next_bad(f->crc, &at, &found));) {
+		uint64_t begin = bad->begin, end = bad->begin + bad->nbytes;
+		int rc = err_set(&why, PAWL_ECORRUPT, "not what was written: CRC %08x expected, %08x found", bad->crc,
+		                 found);
+		if (job->bad)
+			rc = job->bad(job->arg, bad->file, begin, end, &why);
+		if (rc == 0)
+			continue;
+		fetch_locate(job, bad->file, begin, end, &why);
+		return err_give(err, rc, &why);
+	}
+	return 0;
+}
+
+int
+fetch_run(struct fetch *fetch, const struct fetch_job *job, struct pawl_error *err)
+{
+	const size_t n_units = job->plan->n_units;
+	struct fetching f = {.job = job, .store = fetch->store};
+	if (n_units == 0)
+		return 0;
+	int rc = make_buffers(fetch, job->plan, n_units < fetch->threads ? n_units : fetch->threads, err);
+	if (rc < 0)
+		return err_prefix(err, rc, "%s", job->name);
+	TRY(fetch_crc_new(job->manifest, &f.crc, err));
+	rc = fetch_files_new(fetch->store, job, &f.files, err);
+	if (rc < 0) {
+		fetch_crc_free(f.crc);
+		return rc;
+	}
+	pthread_mutex_init(&f.lock, NULL);
+	unsigned n = (unsigned)(fetch->n_buffers < n_units ? fetch->n_buffers : n_units);
+	rc = run_workers(fetch, &f, n, err);
+	if (rc == 0)
+		rc = check_crc(&f, err);
+	fetch_crc_free(f.crc);
+	fetch_files_free(f.files);
+	pthread_mutex_destroy(&f.lock);
+	return rc;
+}

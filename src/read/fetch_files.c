@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fetch_files: see fetch_files.h. Called by fetch.c; calls packed.c and the store. */
+#include "read/fetch_files.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "store/layers/nodes_mark.h"
+
+struct open_file {
+	struct store_reader *reader;
+	struct packed *packed; /* not NULL: it is compressed */
+	size_t units_left;
+	bool bad; /* cannot be opened: reported already */
+};
+
+struct fetch_files {
+	struct store *store;
+	const struct fetch_job *job;
+	pthread_mutex_t lock; /* guards all below */
+	struct open_file file[];
+};
+
+int
+fetch_files_new(struct store *store, const struct fetch_job *job, struct fetch_files **ret, struct pawl_error *err)
+{
+	const uint64_t n = job->manifest->n_files;
+	uint64_t nbytes;
+	struct fetch_files *f = NULL;
+	if (mul_ok(n, sizeof(struct open_file), &nbytes) && add_ok(nbytes, sizeof(*f), &nbytes))
+		f = mem_zalloc(1, (size_t)nbytes);
+	if (!f)
+		return err_set(err, PAWL_ENOMEM, "out of memory for %" PRIu64 " files", n);
+	f->store = store;
+	f->job = job;
+	for (size_t u = 0; u < job->plan->n_units; u++)
+		f->file[job->plan->units[u].file].units_left++;
+	pthread_mutex_init(&f->lock, NULL);
+	*ret = f;
+	return 0;
+}
+
+static void
+close_file(struct fetch_files *f, struct open_file *file)
+{
+	packed_close(file->packed);
+	if (file->reader)
+		store_close_reader(f->store, file->reader);
+}
+
+void
+fetch_files_free(struct fetch_files *f)
+{
+	if (!f)
+		return;
+	for (uint64_t i = 0; i < f->job->manifest->n_files; i++)
+		close_file(f, &f->file[i]);
+	pthread_mutex_destroy(&f->lock);
+	mem_free(f);
+}
+
+static int
+see_mark(void *arg, const struct store_entry *entry)
+{
+	struct mark m;
+	return mark_parse(entry->name, &m) && strcmp(m.pack, arg) == 0 ? PAWL_EEXISTS : 0;
+}
+
+/* Without the layer that follows them, marks are files. */
+static bool
+is_on_node(struct store *store, const char *folder, const char *name)
+{
+	PAWL_FREE char *pack = mem_strdup(name);
+	return pack && store_list(store, folder, see_mark, pack, NULL) == PAWL_EEXISTS;
+}
+
+/* Opens a file and compares its size. Called with the lock held. *ret_end: where what is there ends. */
+static int
+open_file(struct fetch_files *f, const struct manifest_file *info, struct open_file *file, uint64_t *ret_end,
+          struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	buf_printf(&key, "%s%s%s", f->job->folder, f->job->folder[0] ? "/" : "", info->name);
+	TRY(buf_check(&key, info->name, err));
+	*ret_end = 0;
+	int rc = store_open_reader(f->store, buf_str(&key), &file->reader, ret_end, err);
+	if (rc == PAWL_ENOTFOUND && err && strncmp(err->message, "node ", 5) == 0)
+		return err_set(err, PAWL_ECORRUPT, "the file is missing: %s", err->message);
+	if (rc == PAWL_ENOTFOUND)
+		return err_set(err, PAWL_ECORRUPT, "the file is missing%s",
+		               is_on_node(f->store, f->job->folder, info->name)
+		                       ? " here; it was written to the folder of a node: open the run with node_folder"
+		                       : "");
+	uint64_t other;
+	while (rc == 0 && *ret_end != info->nbytes && store_pass_over(f->store, file->reader, &other, NULL) == 0)
+		*ret_end = other;
+	if (rc == 0 && *ret_end != info->nbytes)
+		return err_set(err, PAWL_ECORRUPT, "%" PRIu64 " bytes expected in the file, %" PRIu64 " found",
+		               info->nbytes, *ret_end);
+	if (rc == 0 && info->codec)
+		rc = packed_open(f->store, file->reader, info->name, info->nbytes, info->plain_bytes, f->job->only_copy,
+		                 &file->packed, err);
+	return rc;
+}
+
+int
+fetch_files_enter(struct fetch_files *f, uint32_t index, struct store_reader **ret, struct packed **ret_packed,
+                  uint64_t *ret_end, struct pawl_error *err)
+{
+	const struct manifest_file *info = &f->job->manifest->files[index];
+	struct open_file *file = &f->file[index];
+	int rc = 0;
+	pthread_mutex_lock(&f->lock);
+	if (!file->reader && !file->bad && !info->memory) {
+		rc = open_file(f, info, file, ret_end, err);
+		file->bad = rc < 0;
+	}
+	*ret = file->bad ? NULL : file->reader;
+	*ret_packed = file->packed;
+	pthread_mutex_unlock(&f->lock);
+	return rc;
+}
+
+void
+fetch_files_leave(struct fetch_files *f, uint32_t index)
+{
+	struct open_file done = {0};
+	pthread_mutex_lock(&f->lock);
+	if (--f->file[index].units_left == 0) {
+		done.reader = steal(&f->file[index].reader);
+		done.packed = steal(&f->file[index].packed);
+	}
+	pthread_mutex_unlock(&f->lock);
+	close_file(f, &done);
+}

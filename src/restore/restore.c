@@ -1,0 +1,552 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * restore: picks a checkpoint, holds it against deletion, reads its manifest, and moves on to an older one when it is
+ * damaged. Called by users (pawl_restore*); calls the catalog, restore_match.c and restore_read.c.
+ *
+ *   open ──> picked ── bind, match ──> bound ── read ──> done
+ *              ▲                                  │ damage
+ *              └──────────── fallback ────────────┘
+ *
+ * Only "latest" falls back: whoever names a checkpoint gets that one or an error. Promises P1 (a damaged checkpoint is
+ * never taken silently), P6 (the hold), P9, P12; R137, R139.
+ */
+#include "restore/restore.h"
+
+#include "ranks/agree.h"
+#include "mirror/mirror.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+
+int
+restore_add_row(struct restore_rows *rows, char *text, struct pawl_error *err)
+{
+	PAWL_FREE char *line = text;
+	if (line && rows->n == rows->cap) {
+		size_t cap = rows->cap ? 2 * rows->cap : 8;
+		char **bigger = mem_resize(rows->rows, cap, sizeof *bigger);
+		if (!bigger)
+			return err_set(err, PAWL_ENOMEM, "out of memory for a report of %zu lines", cap);
+		rows->rows = bigger;
+		rows->cap = cap;
+	}
+	if (!line)
+		return err_set(err, PAWL_ENOMEM, "out of memory for a report");
+	rows->rows[rows->n++] = steal(&line);
+	return 0;
+}
+
+void
+restore_cut_rows(struct restore_rows *rows, size_t n)
+{
+	while (rows->n > n)
+		mem_free(rows->rows[--rows->n]);
+}
+
+int
+restore_note_reason(struct pawl_restore *r, int rc, const struct pawl_error *err)
+{
+	if (rc < 0 && err) {
+		r->reason = *err;
+		r->reason.code = rc;
+	}
+	return rc;
+}
+
+/* ---- picking ---- */
+
+bool
+restore_is_damage(int code)
+{
+	return code == PAWL_ECORRUPT || code == PAWL_EIO || code == PAWL_ELIMIT || code == PAWL_ENOTFOUND;
+}
+
+/* "checkpoint_000007: why", without naming it twice. */
+static int
+note(struct pawl_restore *r, const char *name, const char *why, struct pawl_error *err)
+{
+	size_t len = strlen(name);
+	bool named = strncmp(why, name, len) == 0 && why[len] == ':';
+	return restore_add_row(&r->fallbacks, named ? mem_strdup(why) : mem_printf("%s: %s", name, why), err);
+}
+
+/* Makes the checkpoint with this id the one at hand; on failure the old one stays. */
+static int
+take(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
+{
+	struct pawl *run = r->run;
+	PAWL_CLEAN(buf_clear) struct buf folder = {0};
+	struct manifest *manifest = NULL;
+	struct pawl_hold *hold = NULL;
+	struct bump memory = {0};
+	struct pawl_info info;
+	char *key = NULL;
+	/* Where no hold can be made (read-only folders) reading goes on without: what vanishes is noticed. */
+	if (!run->single_name && pawl_hold_open(run, id, &hold, NULL) < 0)
+		hold = NULL;
+	int rc = mirrors_manifest(run, id, false, &manifest, err);
+	run_lock(run);
+	const struct catalog_entry *e = rc == 0 ? catalog_get(&run->catalog, id) : NULL;
+	struct store *at = e ? e->at : NULL;
+	if (rc == 0 && !e)
+		rc = err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64 " any more", run->root, id);
+	if (rc == 0)
+		rc = catalog_info(&run->catalog, e, &run->retention, &memory, &info, err);
+	if (rc == 0) {
+		catalog_key(&run->catalog, e->name, &folder);
+		key = mem_strdup(buf_str(&folder));
+		if (folder.failed || !key)
+			rc = err_set(err, PAWL_ENOMEM, "%s: out of memory", e->name);
+	}
+	run_unlock(run);
+	if (rc < 0) {
+		mem_free(key);
+		bump_clear(&memory);
+		manifest_free(manifest);
+		pawl_hold_close(hold);
+		return rc;
+	}
+	restore_cut_bindings(r, 0);
+	restore_cut_rows(&r->report, 0);
+	mem_free(r->folder);
+	bump_clear(&r->info_memory);
+	manifest_free(r->manifest);
+	pawl_hold_close(r->hold);
+	if (run->world == manifest->world_size)
+		state_resolve_ranks(manifest->state, run->rank);
+	else if (r->rank_values == PAWL_RANK_VALUES_WRAP)
+		state_resolve_ranks(manifest->state, run->rank % manifest->world_size);
+	else
+		state_resolve_ranks(manifest->state, SIZE_MAX);
+	r->folder = key;
+	r->at = at;
+	r->info_memory = memory;
+	r->info = info;
+	r->manifest = manifest;
+	r->hold = hold;
+	return 0;
+}
+
+/* What pick_below found. */
+struct candidate {
+	uint64_t id; /* 0 = none */
+	char *name;
+	char *damage; /* the first bad one that was passed over, and why; NULL = none */
+};
+
+static void
+candidate_clear(struct candidate *c)
+{
+	mem_free(c->name);
+	mem_free(c->damage);
+}
+
+/* Is a bad one's place taken by a mirror's good copy? */
+static bool
+is_elsewhere(struct catalog *c, const struct catalog_entry *e)
+{
+	const struct catalog_entry *good = e->summary ? NULL : catalog_get(c, e->id);
+	return good && good->at && strcmp(good->name, e->name) == 0;
+}
+
+/* Finds the newest valid checkpoint with an id of at most `most`. Bad ones that are passed over are noted; a folder
+ * without a manifest too, but it is no checkpoint, so it does not count as damage. */
+static int
+pick_below(struct pawl_restore *r, uint64_t most, struct candidate *ret, struct pawl_error *err)
+{
+	struct pawl *run = r->run;
+	bool lacking = false;
+	int rc = 0;
+	ret->id = 0;
+	run_lock(run);
+	for (size_t i = run->catalog.n; i-- > 0 && ret->id == 0 && rc == 0;) {
+		const struct catalog_entry *e = &run->catalog.entries[i];
+		if (e->id > most || is_elsewhere(&run->catalog, e))
+			continue;
+		if (e->summary) {
+			ret->id = e->id;
+			mem_free(ret->name);
+			ret->name = mem_strdup(e->name);
+			lacking = !ret->name;
+		} else {
+			rc = note(r, e->name, e->problem, err);
+			if (!ret->damage && strcmp(e->problem, CATALOG_NO_MANIFEST) != 0) {
+				ret->damage = mem_printf("%s: %s", e->name, e->problem);
+				lacking = !ret->damage;
+			}
+		}
+	}
+	run_unlock(run);
+	return rc == 0 && lacking ? err_set(err, PAWL_ENOMEM, "restore: out of memory") : rc;
+}
+
+/* Takes the newest valid checkpoint with an id of at most `most`, going down until one can be opened. final: one that
+ * has vanished is passed over like a damaged one; else that is PAWL_ENOTFOUND. */
+static int
+take_below(struct pawl_restore *r, uint64_t most, bool final, struct pawl_error *err)
+{
+	PAWL_CLEAN(candidate_clear) struct candidate c = {0};
+	for (;;) {
+		struct pawl_error why = {0};
+		TRY(pick_below(r, most, &c, err));
+		if (c.damage && !r->can_fall_back)
+			return err_set(err, PAWL_ECORRUPT, "%s (falling back to an older checkpoint is off)", c.damage);
+		if (c.id == 0 && c.damage)
+			return err_set(err, PAWL_ECORRUPT, "no checkpoint can be used; the newest: %s", c.damage);
+		if (c.id == 0)
+			return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint%s", r->run->root,
+			               most < UINT64_MAX ? " that is older" : "");
+		int rc = take(r, c.id, &why);
+		if (rc == 0)
+			return 0;
+		if (!restore_is_damage(rc) || !r->can_fall_back || (rc == PAWL_ENOTFOUND && !final)) {
+			if (err)
+				*err = why;
+			return rc;
+		}
+		TRY(note(r, c.name, why.message, err));
+		if (!c.damage && rc != PAWL_ENOTFOUND)
+			c.damage = mem_strdup(why.message);
+		most = c.id - 1;
+	}
+}
+
+static int
+take_selected(struct pawl_restore *r, bool final, struct pawl_error *err)
+{
+	struct catalog_entry *e;
+	if (!r->selector)
+		return take_below(r, UINT64_MAX, final, err);
+	run_lock(r->run);
+	int rc = catalog_find(&r->run->catalog, &r->run->retention, r->selector, &e, err);
+	uint64_t id = rc == 0 ? e->id : 0;
+	run_unlock(r->run);
+	TRY(rc);
+	return take(r, id, err);
+}
+
+/* ---- life ---- */
+
+static int
+copy_options(struct pawl_restore *r, const struct pawl_restore_opts *given, struct pawl_error *err)
+{
+	struct pawl_restore_opts o = PAWL_RESTORE_OPTS_INIT;
+	if (given && !given->size)
+		return err_set(err, PAWL_EUSAGE,
+		               "restore: the options have no size; start from PAWL_RESTORE_OPTS_INIT");
+	if (given)
+		memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
+	bool latest = !o.selector || strcmp(o.selector, "latest") == 0;
+	r->non_strict = o.non_strict != 0;
+	r->rank_values = o.rank_values;
+	if (o.rank_values < PAWL_RANK_VALUES_STRICT || o.rank_values > PAWL_RANK_VALUES_WRAP)
+		return err_set(err, PAWL_EUSAGE, "restore: rank_values: expected 0 to %d, found %d",
+		               PAWL_RANK_VALUES_WRAP, o.rank_values);
+	r->can_fall_back = latest && !o.no_fallback && !r->run->opts.strict_latest;
+	r->ring_bytes = o.ring_bytes;
+	r->share_fn = o.share_reads;
+	r->share_arg = o.share_arg;
+	if (!latest)
+		r->selector = bump_strndup(&r->options, o.selector, strlen(o.selector));
+	r->include = bump_array(&r->options, (uint64_t)o.n_include + 1, sizeof *r->include);
+	if (!r->include || (!latest && !r->selector))
+		return err_set(err, PAWL_ENOMEM, "restore: out of memory");
+	for (size_t i = 0; i < o.n_include; i++) {
+		if (!o.include[i])
+			return err_set(err, PAWL_EUSAGE, "restore: include %zu of %zu is NULL", i + 1, o.n_include);
+		r->include[i] = bump_strndup(&r->options, o.include[i], strlen(o.include[i]));
+		if (!r->include[i])
+			return err_set(err, PAWL_ENOMEM, "restore: out of memory");
+		r->n_include++;
+	}
+	return 0;
+}
+
+/* Events are a convenience: what cannot be written is left out. */
+static void
+fallback_event(struct pawl_restore *r, size_t first_row)
+{
+	PAWL_CLEAN(buf_clear) struct buf fields = {0};
+	if (first_row >= r->fallbacks.n || run_check_writable(r->run, NULL) < 0)
+		return;
+	const char *why = r->fallbacks.rows[first_row];
+	buf_printf(&fields, "\"to\":%" PRIu64 ",\"why\":", r->info.id);
+	json_put_string(&fields, why, strlen(why));
+	if (!fields.failed)
+		run_event(r->run, "fallback", buf_str(&fields));
+}
+
+static void
+clean_restore(struct pawl_restore **r)
+{
+	pawl_restore_close(*r);
+}
+
+static int
+select_one(struct pawl_restore *r, struct pawl_error *err)
+{
+	int rc = take_selected(r, false, err);
+	if (rc != PAWL_ENOTFOUND)
+		return rc;
+	/* Another process may have saved, or deleted what we know of. */
+	restore_cut_rows(&r->fallbacks, 0);
+	TRY(pawl_reload(r->run, err));
+	mirrors_list(r->run, NULL);
+	return take_selected(r, true, err);
+}
+
+/* Rank 0's choice is everybody's. Returns rc. */
+static int
+announce(struct pawl_restore *r, int rc, struct pawl_error *err)
+{
+	agree_announce(r->run, r->info.id, rc, err);
+	r->owes_word = rc == 0 && r->run->meet;
+	return rc;
+}
+
+static int
+take_announced(struct pawl_restore *r, struct pawl_error *err)
+{
+	uint64_t id = 0;
+	TRY(agree_listen(r->run, &id, err));
+	r->owes_word = true;
+	int rc = take(r, id, err);
+	if (rc != PAWL_ENOTFOUND)
+		return rc;
+	TRY(pawl_reload(r->run, err));
+	mirrors_list(r->run, NULL);
+	return take(r, id, err);
+}
+
+/* Damage that only this rank meets: the others hear of it, and rank 0 names an older checkpoint. */
+static int
+take_with_others(struct pawl_restore *r, struct pawl_error *err)
+{
+	for (;;) {
+		int rc = take_announced(r, err);
+		if (rc == 0 || !r->owes_word || !restore_is_damage(rc) || !r->can_fall_back)
+			return restore_note_reason(r, rc, err);
+		TRY(restore_add_row(&r->fallbacks, mem_strdup(err->message), err));
+		r->owes_word = false;
+		rc = agree_outcome(r->run, rc, NULL, err);
+		if (!restore_is_damage(rc))
+			return rc;
+	}
+}
+
+/* The others are in this restore, and hear why it comes to nothing. */
+static void
+refuse_options(struct pawl_restore *r, int rc, const struct pawl_error *err)
+{
+	struct pawl_error why = err ? *err : (struct pawl_error){0};
+	uint64_t id;
+	if (!r->run->meet)
+		return;
+	if (r->run->rank == 0)
+		announce(r, rc, &why);
+	else
+		r->owes_word = agree_listen(r->run, &id, NULL) == 0;
+	restore_note_reason(r, rc, &why);
+}
+
+static int
+restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl_restore **ret, struct pawl_error *err)
+{
+	if (!run || !ret)
+		return err_set(err, PAWL_EUSAGE, "restore: expected a run and a place for the handle, found NULL");
+	PAWL_CLEAN(clean_restore) struct pawl_restore *r = mem_zalloc(1, sizeof *r);
+	if (!r)
+		return err_set(err, PAWL_ENOMEM, "restore: out of memory");
+	r->run = run;
+	int rc = copy_options(r, opts, err);
+	if (rc < 0) {
+		refuse_options(r, rc, err);
+		return rc;
+	}
+	TRY(run->meet && run->rank > 0 ? take_with_others(r, err) : announce(r, select_one(r, err), err));
+	fallback_event(r, 0);
+	*ret = steal(&r);
+	return 0;
+}
+
+int
+pawl_restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl_restore **ret,
+                  struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, restore_open(run, opts, ret, &own), &own);
+}
+
+void
+pawl_restore_failed(struct pawl_restore *r, int code, const char *why)
+{
+	struct pawl_error err = {0};
+
+	if (r && code < 0 && why)
+		restore_note_reason(r, err_set(&err, code, "%s", why), &err);
+}
+
+void
+pawl_restore_close(struct pawl_restore *r)
+{
+	if (!r)
+		return;
+	if (r->owes_word) {
+		/* Damage would make the others look for an older checkpoint, without this rank. */
+		if (!r->reason.message[0])
+			memcpy(r->reason.message, "gave the restore up", sizeof("gave the restore up"));
+		if (r->reason.code == 0 || restore_is_damage(r->reason.code))
+			r->reason.code = PAWL_ECANCELLED;
+		agree_give_up(r->run, &r->reason);
+	}
+	fetch_free(r->fetch);
+	restore_cut_bindings(r, 0);
+	mem_free(r->bindings);
+	restore_cut_rows(&r->fallbacks, 0);
+	restore_cut_rows(&r->report, 0);
+	mem_free(r->fallbacks.rows);
+	mem_free(r->report.rows);
+	mem_free(r->folder);
+	manifest_free(r->manifest);
+	bump_clear(&r->info_memory);
+	bump_clear(&r->options);
+	pawl_hold_close(r->hold);
+	mem_free(r);
+}
+
+const struct pawl_info *
+pawl_restore_info(const struct pawl_restore *r)
+{
+	return &r->info;
+}
+
+const struct pawl_state *
+pawl_restore_state(const struct pawl_restore *r)
+{
+	return r->manifest->state;
+}
+
+/* ---- falling back ---- */
+
+static int
+fall_back(struct pawl_restore *r, const struct pawl_error *why, struct pawl_error *err)
+{
+	const size_t before = r->fallbacks.n;
+	const uint64_t id = r->info.id;
+	if (!r->can_fall_back)
+		return err_set(err, PAWL_ENOTFOUND, "%s (falling back to an older checkpoint is off)",
+		               why && why->message[0] ? why->message : r->info.name);
+	TRY(note(r, r->info.name, why && why->message[0] ? why->message : "given up by the caller", err));
+	int rc = 0;
+	if (r->run->meet && r->run->rank > 0)
+		rc = take_with_others(r, err);
+	else
+		rc = announce(r,
+		              id == 0 ? err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint that is older", r->run->root)
+		                      : take_below(r, id - 1, true, err),
+		              err);
+	if (rc == PAWL_ECORRUPT || rc == PAWL_ENOTFOUND) /* the damage is what the caller must hear of */
+		rc = before > 0 ? err_set(err, PAWL_ENOTFOUND, "%s: no checkpoint can be used; the newest: %s",
+		                          r->run->root, r->fallbacks.rows[0])
+		                : err_set(err, PAWL_ENOTFOUND, "%s",
+		                          why && why->message[0] ? why->message : "there is no older checkpoint");
+	if (rc < 0) {
+		restore_cut_rows(&r->fallbacks, before);
+		return rc;
+	}
+	fallback_event(r, before);
+	return 0;
+}
+
+int
+pawl_restore_fallback(struct pawl_restore *r, const struct pawl_error *why, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, fall_back(r, why, &own), &own);
+}
+
+size_t
+pawl_restore_fallback_count(const struct pawl_restore *r)
+{
+	return r->fallbacks.n;
+}
+
+const char *
+pawl_restore_fallback_get(const struct pawl_restore *r, size_t i)
+{
+	return i < r->fallbacks.n ? r->fallbacks.rows[i] : NULL;
+}
+
+size_t
+pawl_restore_report_count(const struct pawl_restore *r)
+{
+	return r->report.n;
+}
+
+const char *
+pawl_restore_report_get(const struct pawl_restore *r, size_t i)
+{
+	return i < r->report.n ? r->report.rows[i] : NULL;
+}
+
+static int
+restore_read(struct pawl_restore *r, struct pawl_error *err)
+{
+	int rc = restore_read_own(r, err);
+	uint64_t nbytes = r->read_bytes;
+	if (r->owes_word) {
+		r->owes_word = false;
+		rc = agree_outcome(r->run, rc, &nbytes, err);
+	}
+	if (rc == 0) {
+		restore_read_event(r, nbytes);
+		mirrors_repair(r);
+		/* training goes on from here: intervals and the clock are counted from it, not from what was newer */
+		run_mark_at(r->run, &r->info.progress);
+	}
+	return rc;
+}
+
+int
+pawl_restore_read(struct pawl_restore *r, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, restore_read(r, &own), &own);
+}
+
+/* ---- all in one ---- */
+
+int
+pawl_restore(struct pawl *run, const struct pawl_restore_opts *opts, const struct pawl_state *live,
+             struct pawl_restore **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(clean_restore) struct pawl_restore *r = NULL;
+	TRY(pawl_restore_open(run, opts, &r, err));
+	for (;;) {
+		struct pawl_error why = {0};
+		if (live)
+			TRY(pawl_restore_match(r, live, err));
+		int rc = pawl_restore_read(r, &why);
+		if (rc == 0)
+			break;
+		int fallback = restore_is_damage(rc) ? pawl_restore_fallback(r, &why, err) : rc;
+		if (!restore_is_damage(rc) && err)
+			*err = why;
+		if (fallback == PAWL_ENOTFOUND) { /* there is none left, because of damage */
+			if (err)
+				err->code = rc;
+			fallback = rc;
+		}
+		TRY(fallback);
+	}
+	if (ret)
+		*ret = steal(&r);
+	return 0;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * restore: from a selector to filled memory. restore.c picks the checkpoint and falls back, restore_match.c compares a
+ * live state with the saved one, restore_read.c reads.
+ */
+#ifndef PAWL_RESTORE_H
+#define PAWL_RESTORE_H
+
+#include <stdbool.h>
+
+#include "base/mem.h"
+#include "read/fetch.h"
+#include "state/manifest.h"
+#include "pawl.h"
+#include "layout/reshard.h"
+#include "run/run.h"
+
+/* A list of lines of text. */
+struct restore_rows {
+	char **rows;
+	size_t n, cap;
+};
+
+struct pawl_restore {
+	struct pawl *run;
+	struct bump options;  /* memory of the copied options */
+	const char *selector; /* NULL = the latest */
+	const char **include;
+	size_t n_include;
+	bool non_strict, can_fall_back;
+	bool owes_word;  /* many ranks: the others wait to hear whether it worked here */
+	struct pawl_error reason; /* the last error: what they hear when the restore is given up */
+	int rank_values; /* enum pawl_rank_values */
+	pawl_share_fn *share_fn; /* many ranks: hands what one has read to all, or NULL */
+	void *share_arg;
+	uint64_t ring_bytes;
+	uint64_t healed_bytes; /* damaged in one copy, taken from another */
+
+	/* the checkpoint at hand; replaced by a fallback */
+	struct manifest *manifest;
+	char *folder; /* its key */
+	struct store *at; /* NULL, or the mirror that alone has it; borrowed */
+	struct bump info_memory;
+	struct pawl_info info;
+	struct pawl_hold *hold; /* NULL where none can be made */
+
+	struct bump binding_memory;
+	struct reshard_binding *bindings;
+	size_t n_bindings, cap_bindings;
+
+	struct restore_rows fallbacks, report;
+	struct fetch *fetch; /* made by the first read */
+	uint64_t read_bytes; /* by the last read, from the store */
+	double read_seconds;
+};
+
+/* The reading itself, of this rank alone. */
+int restore_read_own(struct pawl_restore *r, struct pawl_error *err);
+/* Fills destinations of the checkpoint at hand. *ret_nbytes: read from the store for that. */
+int restore_fetch(struct pawl_restore *r, const struct reshard_binding *bindings, size_t n, uint64_t *ret_nbytes,
+                  struct pawl_error *err);
+/* For events.jsonl: a restore has ended; nbytes: what all ranks have read. */
+void restore_read_event(const struct pawl_restore *r, uint64_t nbytes);
+/* Is this the checkpoint's own fault, so that an older one may do better? */
+bool restore_is_damage(int code);
+/* Appends a line; takes the text over also on failure. NULL = out of memory. */
+int restore_add_row(struct restore_rows *rows, char *text, struct pawl_error *err);
+/* Frees the lines from n on. */
+void restore_cut_rows(struct restore_rows *rows, size_t n);
+/* Remembers why the restore may be given up; returns rc. */
+int restore_note_reason(struct pawl_restore *r, int rc, const struct pawl_error *err);
+/* Forgets the destinations from n on. */
+void restore_cut_bindings(struct pawl_restore *r, size_t n);
+
+#endif

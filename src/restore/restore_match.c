@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * restore_match: names the memory that tensors are read into, one by one or by matching a live state to the saved one.
+ * Called by users; calls state and walk. Nothing is read here.
+ *
+ * Leaves are matched by path; a live leaf that the saved state lacks is "missing", a saved one that the live state
+ * lacks is "unexpected". Values of leaves that are no tensors are not compared: they come from the saved state. All
+ * differences are found before any is reported.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "restore/restore.h"
+#include "base/table.h"
+#include "state/walk.h"
+
+#define NO_TENSOR SIZE_MAX
+
+void
+restore_cut_bindings(struct pawl_restore *r, size_t n)
+{
+	r->n_bindings = n < r->n_bindings ? n : r->n_bindings;
+	if (n == 0)
+		bump_clear(&r->binding_memory);
+}
+
+/* ---- one destination ---- */
+
+static int
+copy_array(struct pawl_restore *r, const void **field, uint32_t n, struct pawl_error *err)
+{
+	if (!*field)
+		return 0;
+	uint64_t *copy = bump_array(&r->binding_memory, (uint64_t)n + 1, sizeof *copy);
+	if (!copy)
+		return err_set(err, PAWL_ENOMEM, "restore: out of memory for %zu destinations", r->n_bindings + 1);
+	memcpy(copy, *field, n * sizeof *copy);
+	*field = copy;
+	return 0;
+}
+
+static uint64_t
+distance(const struct pawl_tensor *t, uint32_t d)
+{
+	return t->strides[d] < 0 ? 0 - (uint64_t)t->strides[d] : (uint64_t)t->strides[d];
+}
+
+/* Several elements of the destination in one place would be written in any order. From the dimension with the smallest
+ * stride to that with the largest, each has to step over all that those before it span; rare layouts that interleave
+ * without overlapping are refused, too. */
+static bool
+overlaps_itself(const struct pawl_tensor *dst)
+{
+	bool seen[PAWL_MAX_DIMS] = {false};
+	uint64_t span = 1, more;
+
+	for (uint32_t d = 0; d < dst->ndim; d++)
+		if (dst->shape[d] == 0)
+			return false;
+	for (uint32_t k = 0; dst->strides && k < dst->ndim; k++) {
+		uint32_t next = dst->ndim;
+
+		for (uint32_t d = 0; d < dst->ndim; d++)
+			if (!seen[d] && dst->shape[d] > 1 &&
+			    (next == dst->ndim || distance(dst, d) < distance(dst, next)))
+				next = d;
+		if (next == dst->ndim)
+			break;
+		seen[next] = true;
+		if (distance(dst, next) < span ||
+		    __builtin_mul_overflow(dst->shape[next] - 1, distance(dst, next), &more) ||
+		    !add_ok(span, more, &span))
+			return true;
+	}
+	return false;
+}
+
+static int
+check_destination(const char *name, const struct pawl_tensor *dst, const struct manifest_tensor *saved,
+                  struct pawl_error *err)
+{
+	uint64_t nbytes;
+	int rc = tensor_nbytes(dst, &nbytes, err);
+	if (rc < 0)
+		return err_prefix(err, rc, "%s", name);
+	if (dst->dtype != saved->dtype)
+		return err_set(err, PAWL_EMISMATCH, "%s is saved as %s, the destination is %s", name,
+		               pawl_dtype_name(saved->dtype), pawl_dtype_name(dst->dtype));
+	const uint64_t *shape = dst->global_shape ? dst->global_shape : dst->shape;
+	if (dst->ndim != saved->ndim || (dst->ndim > 0 && memcmp(shape, saved->shape, dst->ndim * sizeof *shape) != 0))
+		return err_set(err, PAWL_EMISMATCH, "%s: the destination has another shape than the saved tensor",
+		               name);
+	for (uint32_t d = 0; d < dst->ndim; d++) {
+		uint64_t from = dst->offsets ? dst->offsets[d] : 0, end;
+		if (!add_ok(from, dst->shape[d], &end) || end > saved->shape[d])
+			return err_set(err, PAWL_EMISMATCH, "%s: the destination lies outside the saved tensor", name);
+	}
+	if (dst->fill || (!dst->data && nbytes > 0))
+		return err_set(err, PAWL_EUSAGE, "%s: the destination has no memory that can be written to", name);
+	if (overlaps_itself(dst))
+		return err_set(err, PAWL_EUSAGE, "%s: elements of the destination share their memory", name);
+	return 0;
+}
+
+int
+pawl_restore_bind(struct pawl_restore *r, size_t index, const struct pawl_tensor *given, struct pawl_error *err)
+{
+	const struct manifest *m = r->manifest;
+	struct pawl_tensor dst = {0};
+	if (!given || !given->size)
+		return err_set(err, PAWL_EUSAGE, "restore: expected a tensor made by PAWL_TENSOR_INIT");
+	if (index >= m->n_tensors)
+		return err_set(err, PAWL_EUSAGE, "%s has %" PRIu64 " tensors, there is no number %zu", r->info.name,
+		               m->n_tensors, index);
+	memcpy(&dst, given, given->size < sizeof dst ? given->size : sizeof dst);
+	TRY(check_destination(m->tensors[index].name, &dst, &m->tensors[index], err));
+	TRY(copy_array(r, (const void **)&dst.shape, dst.ndim, err));
+	TRY(copy_array(r, (const void **)&dst.strides, dst.ndim, err));
+	TRY(copy_array(r, (const void **)&dst.offsets, dst.ndim, err));
+	dst.global_shape = NULL;
+	if (r->n_bindings == r->cap_bindings) {
+		size_t cap = r->cap_bindings ? 2 * r->cap_bindings : 64;
+		struct reshard_binding *bigger = mem_resize(r->bindings, cap, sizeof *bigger);
+		if (!bigger)
+			return err_set(err, PAWL_ENOMEM, "restore: out of memory for %zu destinations", cap);
+		r->bindings = bigger;
+		r->cap_bindings = cap;
+	}
+	r->bindings[r->n_bindings++] =
+		(struct reshard_binding){.tensor = index, .dst = dst, .contiguous = tensor_is_contiguous(&dst)};
+	return 0;
+}
+
+size_t
+pawl_restore_piece_count(const struct pawl_restore *r, size_t index)
+{
+	return index < r->manifest->n_tensors ? r->manifest->tensors[index].n_pieces : 0;
+}
+
+int
+pawl_restore_piece(const struct pawl_restore *r, size_t index, size_t i, const uint64_t **offsets,
+                   const uint64_t **lengths, struct pawl_error *err)
+{
+	const struct manifest_piece *piece;
+
+	if (i >= pawl_restore_piece_count(r, index))
+		return err_set(err, PAWL_ENOTFOUND, "%s: tensor %zu has no piece %zu", r->info.name, index, i);
+	piece = &r->manifest->tensors[index].pieces[i];
+	if (offsets)
+		*offsets = piece->offsets;
+	if (lengths)
+		*lengths = piece->lengths;
+	return 0;
+}
+
+/* ---- a whole state ---- */
+
+struct saved_leaf {
+	const char *path, *exact;
+	const struct pawl_node *node;
+	bool matched;
+};
+
+struct matcher {
+	struct pawl_restore *r;
+	const struct pawl_state *live;
+	struct bump memory;
+	struct saved_leaf *leaves;
+	size_t n, cap;
+	struct table by_path;
+	size_t n_notices;            /* lines of the report that are no differences */
+	struct restore_rows dropped; /* exact paths of values per rank that this rank has no part in */
+	size_t *bound_to;            /* per live tensor: the saved one that it takes, or NO_TENSOR */
+	bool *glob_used;
+};
+
+static void
+matcher_clear(struct matcher *m)
+{
+	bump_clear(&m->memory);
+	mem_free(m->leaves);
+	restore_cut_rows(&m->dropped, 0);
+	mem_free(m->dropped.rows);
+	table_clear(&m->by_path);
+	mem_free(m->bound_to);
+	mem_free(m->glob_used);
+}
+
+static int
+no_memory(const struct matcher *m, struct pawl_error *err)
+{
+	return err_set(err, PAWL_ENOMEM, "%s: out of memory for matching", m->r->info.name);
+}
+
+static bool
+is_container(const struct pawl_node *node)
+{
+	return node->type >= PAWL_DICT;
+}
+
+static uint64_t
+path_hash(const struct matcher *m, const char *exact)
+{
+	return table_hash((uint64_t)(uintptr_t)m->r, exact, strlen(exact));
+}
+
+/* Of values per rank that nobody here can claim: says so once for each. */
+static int
+drop(struct matcher *m, const struct walk_leaf *leaf, struct pawl_error *err)
+{
+	struct pawl_restore *r = m->r;
+	char *exact = mem_strndup(leaf->exact, leaf->ranks_exact_len);
+	bool is_known = exact && m->dropped.n > 0 && strcmp(m->dropped.rows[m->dropped.n - 1], exact) == 0;
+	bool is_refused = !r->non_strict && r->rank_values == PAWL_RANK_VALUES_STRICT;
+	if (is_known) {
+		mem_free(exact);
+		return 0;
+	}
+	TRY(restore_add_row(&m->dropped, exact, err));
+	m->n_notices += !is_refused;
+	return restore_add_row(&r->report,
+	                       mem_printf("%s: %.*s: kept per rank by %u ranks, this job has %u%s",
+	                                  is_refused ? "per rank" : "dropped", (int)leaf->ranks_len, leaf->path,
+	                                  r->manifest->world_size, r->run->world,
+	                                  is_refused ? " (rank_values says what then: drop or wrap)" : ""),
+	                       err);
+}
+
+static int
+see_saved(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+{
+	struct matcher *m = arg;
+	const struct pawl_restore *r = m->r;
+	if (leaf->in_ranks)
+		return walk_included(r->include, r->n_include, leaf->path) ? drop(m, leaf, err) : 0;
+	if (is_container(leaf->node))
+		return 0;
+	bool included = r->n_include == 0;
+	for (size_t i = 0; i < r->n_include; i++) {
+		bool hit = walk_included(&r->include[i], 1, leaf->path);
+		m->glob_used[i] = m->glob_used[i] || hit;
+		included = included || hit;
+	}
+	if (!included)
+		return 0;
+	if (m->n == m->cap) {
+		size_t cap = m->cap ? 2 * m->cap : 256;
+		struct saved_leaf *bigger = mem_resize(m->leaves, cap, sizeof *bigger);
+		if (!bigger)
+			return no_memory(m, err);
+		m->leaves = bigger;
+		m->cap = cap;
+	}
+	struct saved_leaf *saved = &m->leaves[m->n];
+	*saved = (struct saved_leaf){.path = bump_strndup(&m->memory, leaf->path, strlen(leaf->path)),
+	                             .exact = bump_strndup(&m->memory, leaf->exact, strlen(leaf->exact)),
+	                             .node = leaf->node};
+	if (!saved->path || !saved->exact)
+		return no_memory(m, err);
+	if (table_reserve(&m->by_path, 1) < 0)
+		return no_memory(m, err);
+	table_add(&m->by_path, path_hash(m, leaf->exact), m->n++);
+	return 0;
+}
+
+static struct saved_leaf *
+find_saved(const struct matcher *m, const char *exact)
+{
+	uintptr_t i;
+	for (size_t cursor = 0; table_next(&m->by_path, path_hash(m, exact), &cursor, &i);) {
+		if (strcmp(m->leaves[i].exact, exact) == 0)
+			return &m->leaves[i];
+	}
+	return NULL;
+}
+
+static void
+put_shape(struct buf *out, uint32_t ndim, const uint64_t *shape)
+{
+	buf_putc(out, '[');
+	for (uint32_t d = 0; d < ndim; d++)
+		buf_printf(out, "%s%" PRIu64, d ? ", " : "", shape[d]);
+	buf_putc(out, ']');
+}
+
+static int
+add_shape_row(struct matcher *m, const char *path, const struct manifest_tensor *saved,
+              const struct pawl_tensor_info *live, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf was = {0}, is = {0};
+	put_shape(&was, saved->ndim, saved->shape);
+	put_shape(&is, live->ndim, live->shape);
+	return restore_add_row(&m->r->report,
+	                       mem_printf("shape: %s: saved %s, live %s", path, buf_str(&was), buf_str(&is)), err);
+}
+
+static int
+bind_leaf(struct matcher *m, const char *path, const struct pawl_node *saved_node, const struct pawl_node *live_node,
+          struct pawl_error *err)
+{
+	struct restore_rows *rows = &m->r->report;
+	const struct manifest_tensor *saved = &m->r->manifest->tensors[saved_node->tensor];
+	const struct state_tensor *live = &m->live->tensors[live_node->tensor];
+	size_t *bound_to = &m->bound_to[live_node->tensor];
+	bool same_shape =
+		live->info.ndim == saved->ndim &&
+		(saved->ndim == 0 || memcmp(live->info.shape, saved->shape, saved->ndim * sizeof(uint64_t)) == 0);
+	if (live->info.dtype != saved->dtype)
+		TRY(restore_add_row(rows,
+		                    mem_printf("dtype: %s: saved %s, live %s", path, pawl_dtype_name(saved->dtype),
+		                               pawl_dtype_name(live->info.dtype)),
+		                    err));
+	if (!same_shape)
+		TRY(add_shape_row(m, path, saved, &live->info, err));
+	if (live->info.dtype != saved->dtype || !same_shape || live->src.fill || *bound_to == saved_node->tensor)
+		return 0;
+	if (*bound_to != NO_TENSOR && live->local_nbytes > 0)
+		return restore_add_row(rows,
+		                       mem_printf("tied: %s: shares its memory with %s, but was saved apart", path,
+		                                  m->r->manifest->tensors[*bound_to].name),
+		                       err);
+	*bound_to = saved_node->tensor;
+	return pawl_restore_bind(m->r, saved_node->tensor, &live->src, err);
+}
+
+static bool
+is_dropped(const struct matcher *m, const char *exact)
+{
+	for (size_t i = 0; i < m->dropped.n; i++) {
+		size_t len = strlen(m->dropped.rows[i]);
+		if (strncmp(exact, m->dropped.rows[i], len) == 0 && (exact[len] == '/' || !exact[len]))
+			return true;
+	}
+	return false;
+}
+
+static int
+see_live(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+{
+	struct matcher *m = arg;
+	struct restore_rows *rows = &m->r->report;
+	if (is_container(leaf->node) || !walk_included(m->r->include, m->r->n_include, leaf->path))
+		return 0;
+	struct saved_leaf *saved = find_saved(m, leaf->exact);
+	if (!saved && is_dropped(m, leaf->exact))
+		return 0;
+	if (!saved)
+		return restore_add_row(rows, mem_printf("missing: %s", leaf->path), err);
+	saved->matched = true;
+	bool was_tensor = saved->node->type == PAWL_TENSOR, is_tensor = leaf->node->type == PAWL_TENSOR;
+	if (was_tensor != is_tensor)
+		return restore_add_row(rows,
+		                       mem_printf("type: %s: saved a %s, live a %s", leaf->path,
+		                                  was_tensor ? "tensor" : "value", is_tensor ? "tensor" : "value"),
+		                       err);
+	return is_tensor ? bind_leaf(m, leaf->path, saved->node, leaf->node, err) : 0;
+}
+
+/* One error for all rows; what does not fit is counted. */
+static int
+mismatch(const struct pawl_restore *r, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	const size_t room = sizeof err->message - 160; /* for the words around */
+	size_t shown = 0;
+	while (shown < r->report.n) {
+		const char *row = r->report.rows[shown];
+		if (text.len + strlen(row) + 2 > room)
+			break;
+		buf_printf(&text, "%s%s", shown ? "; " : "", row);
+		shown++;
+	}
+	size_t left = r->report.n - shown;
+	if (left > 0)
+		return err_set(err, PAWL_EMISMATCH, "%s does not fit the state, %zu differences: %s%s... and %zu more",
+		               r->info.name, r->report.n, buf_str(&text), shown ? "; " : "", left);
+	return err_set(err, PAWL_EMISMATCH, "%s does not fit the state, %zu difference%s: %s", r->info.name,
+	               r->report.n, r->report.n == 1 ? "" : "s", buf_str(&text));
+}
+
+static int
+match(struct matcher *m, struct pawl_error *err)
+{
+	struct pawl_restore *r = m->r;
+	m->bound_to = mem_zalloc(m->live->n_tensors, sizeof *m->bound_to);
+	m->glob_used = mem_zalloc(r->n_include, sizeof *m->glob_used);
+	if (!m->bound_to || !m->glob_used)
+		return no_memory(m, err);
+	for (size_t i = 0; i < m->live->n_tensors; i++)
+		m->bound_to[i] = NO_TENSOR;
+	TRY(walk_leaves(r->manifest->state->root, see_saved, m, err));
+	for (size_t i = 0; i < r->n_include; i++) {
+		if (!m->glob_used[i])
+			TRY(restore_add_row(&r->report,
+			                    mem_printf("missing: nothing saved matches '%s'", r->include[i]), err));
+	}
+	TRY(walk_leaves(m->live->root, see_live, m, err));
+	/* One of many ranks need not hold everything that all of them have saved. */
+	for (size_t i = 0; r->run->world == 1 && i < m->n; i++) {
+		if (!m->leaves[i].matched)
+			TRY(restore_add_row(&r->report, mem_printf("unexpected: %s", m->leaves[i].path), err));
+	}
+	return r->report.n > m->n_notices && !r->non_strict ? mismatch(r, err) : 0;
+}
+
+int
+pawl_restore_match(struct pawl_restore *r, const struct pawl_state *live, struct pawl_error *err)
+{
+	PAWL_CLEAN(matcher_clear) struct matcher m = {.r = r, .live = live};
+	const size_t before = r->n_bindings;
+	if (!live)
+		return err_set(err, PAWL_EUSAGE, "restore: expected a state, found NULL");
+	restore_cut_rows(&r->report, 0);
+	int rc = match(&m, err);
+	if (rc < 0)
+		restore_cut_bindings(r, before);
+	return restore_note_reason(r, rc, err);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run_file: run.json, which says who a run is. Called by run.c; calls the store and the mirrors.
+ *
+ * run.json:  {"pawl_run":1,"run":"<32 hex>","created_unix_ns":..,"attempt":N,"last_id":N,"scores":[["accuracy",1],..]}
+ * last_id: the highest id that was ever removed, so that no id is given out twice (E1); 0 = none.
+ * scores: what the training orders its checkpoints by, so that tools that come later mean the same by "best".
+ */
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/json.h"
+#include "mirror/mirror.h"
+#include "policy/retain.h"
+#include "run/run.h"
+
+#define RUN_MAX_BYTES 65536u
+#define RUN_MAX_SCORES 16 /* as retain_check allows */
+
+bool
+run_is_id(const char *text)
+{
+	return strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32;
+}
+
+/* Takes over the score rules of run.json, for what is best and spared as such; num_to_keep goes on to count the newest.
+ * What is not understood is left out. */
+static int
+adopt_scores(struct pawl *run, const struct json *scores, struct pawl_error *err)
+{
+	struct pawl_retention *r = &run->retention;
+	size_t n = scores && scores->type == JSON_ARRAY && scores->len <= RUN_MAX_SCORES ? scores->len : 0, at = 0;
+	const char **names = bump_array(&run->strings, n + 1, sizeof(*names));
+	int *orders = bump_array(&run->strings, n + 1, sizeof(*orders));
+
+	if (!names || !orders)
+		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+	for (const struct json *row = n ? scores->first : NULL; row; row = row->next) {
+		if (row->type != JSON_ARRAY || row->len != 2 || row->first->type != JSON_STRING ||
+		    row->first->next->type != JSON_INT)
+			return 0;
+		names[at] = row->first->str;
+		TRY(run_copy_text(run, &names[at], err));
+		orders[at++] = row->first->next->i < 0 ? -1 : 1;
+	}
+	r->score_attributes = names;
+	r->score_orders = orders;
+	r->n_scores = at;
+	retain_count_newest(r);
+	return 0;
+}
+
+static int
+take_run_file(struct pawl *run, const struct buf *text, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	const struct json *created, *stored;
+	struct json *root;
+	const char *id;
+	uint64_t version, attempt;
+
+	TRY(json_parse(RUN_KEY, text->ptr, text->len, NULL, &memory, &root, err));
+	if (root->type == JSON_OBJECT && !json_get(root, "pawl_run"))
+		return err_set(err, PAWL_EEXISTS,
+		               RUN_KEY " is of another program (it has no \"pawl_run\"); choose another folder");
+	TRY(json_get_u64(RUN_KEY, root, "pawl_run", &version, err));
+	if (version > PAWL_FORMAT_VERSION)
+		return err_set(err, PAWL_EVERSION,
+		               RUN_KEY ": written in format version %llu, this library reads up to %d",
+		               (unsigned long long)version, PAWL_FORMAT_VERSION);
+	TRY(json_get_str(RUN_KEY, root, "run", &id, err));
+	TRY(json_get_u64(RUN_KEY, root, "attempt", &attempt, err));
+	if (!run_is_id(id))
+		return err_set(err, PAWL_ECORRUPT,
+		               RUN_KEY ": expected a run id of 32 lower-case hex digits, found '%.80s'", id);
+	memcpy(run->run_id, id, 33);
+	run->attempt = attempt;
+	stored = json_get(root, "last_id");
+	if (stored && (stored->type == JSON_INT || stored->type == JSON_UINT) && stored->u < UINT64_MAX / 2)
+		run->stored_id = run->last_id = stored->u;
+	created = json_get(root, "created_unix_ns");
+	if (created && created->type == JSON_INT)
+		run->created_ns = created->i;
+	return run->retention.n_scores ? 0 : adopt_scores(run, json_get(root, "scores"), err);
+}
+
+/* What run.json says can be told from the checkpoints, too: a damaged one counts as lost, and open_for_writing says so.
+ */
+int
+run_read_file(struct pawl *run, bool *ret_found, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	struct pawl_error why = {0};
+	int rc = store_get(run->store, RUN_KEY, RUN_MAX_BYTES, &text, &why);
+
+	*ret_found = false;
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	if (rc == 0)
+		rc = take_run_file(run, &text, &why);
+	if (rc == PAWL_ECORRUPT || rc == PAWL_ELIMIT) {
+		run->file_damage = mem_strdup(why.message);
+		return run->file_damage ? 0 : err_set(err, PAWL_ENOMEM, "run: out of memory");
+	}
+	*ret_found = true;
+	return rc < 0 ? err_set(err, rc, "%s/%s", run->root, why.message) : 0;
+}
+
+void
+run_warn_of_damage(struct pawl *run)
+{
+	struct pawl_error why = {0};
+
+	if (!run->file_damage)
+		return;
+	err_set(&why, PAWL_ECORRUPT, "%s", run->file_damage);
+	run_warn(run, &why);
+}
+
+int
+run_write_file(struct pawl *run, struct pawl_error *err)
+{
+	const struct pawl_retention *r = &run->retention;
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+
+	if (!run->created_ns)
+		run->created_ns = clock_unix_ns();
+	buf_printf(
+		&text,
+		"{\"pawl_run\":%d,\"run\":\"%s\",\"created_unix_ns\":%lld,\"attempt\":%llu,\"last_id\":%llu,\"scores\":[",
+		PAWL_FORMAT_VERSION, run->run_id, (long long)run->created_ns, (unsigned long long)run->attempt,
+		(unsigned long long)run->stored_id);
+	for (size_t i = 0; i < r->n_scores; i++) {
+		buf_printf(&text, "%s[", i ? "," : "");
+		json_put_string(&text, r->score_attributes[i], strlen(r->score_attributes[i]));
+		buf_printf(&text, ",%d]", r->score_orders[i]);
+	}
+	buf_printf(&text, "]}\n");
+	TRY(buf_check(&text, RUN_KEY, err));
+	return store_put_bytes(run->store, RUN_KEY, text.ptr, text.len, STORE_DURABLE, err);
+}
+
+int
+run_remember_id(struct pawl *run, uint64_t id, struct pawl_error *err)
+{
+	uint64_t before = run->stored_id;
+
+	if (run->single_name || id <= before)
+		return 0;
+	run->stored_id = id;
+	int rc = run_write_file(run, err);
+
+	if (rc < 0)
+		run->stored_id = before;
+	return rc;
+}
+
+/* R107, R152. */
+int
+run_adopt_mirrored(struct pawl *run, bool *ret_found, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	struct pawl_error why = {0};
+	int rc = mirrors_get_run_file(run, &text, &why);
+
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	if (rc == 0)
+		rc = take_run_file(run, &text, &why);
+	*ret_found = rc == 0;
+	return rc < 0 ? err_set(err, rc, "%s: %s", run->root, why.message) : 0;
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api: saving as users call it: arguments are checked here, the work is the writer's. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "mirror/mirror.h"
+#include "policy/retain.h"
+#include "run/run.h"
+#include "save/save.h"
+#include "state/state.h"
+#include "policy/trigger.h"
+#include "save/writer.h"
+
+/* Without any counter the caller's own step counts batches; without a clock of the caller's the run's own counts on
+ * from the checkpoint that was restored last, or else from the newest one when it was opened. */
+static void
+complete_progress(struct pawl *run, struct pawl_progress *p, int64_t step)
+{
+	run_lock(run);
+	if (p->total_wct < 0)
+		p->total_wct = run->wct_before + (double)(clock_mono_ns() - run->wct_from_ns) / 1e9;
+	run_unlock(run);
+	bool unknown = p->epoch < 0 && p->batch < 0 && p->sample < 0 && p->token < 0 && p->iteration < 0;
+
+	if (unknown || p->batch < 0)
+		p->batch = step;
+	if (p->iteration < 0)
+		p->iteration = p->batch;
+}
+
+/* ---- the mark of the triggers */
+
+void
+run_mark_at(struct pawl *run, const struct pawl_progress *progress)
+{
+	static const struct pawl_progress nothing = PAWL_PROGRESS_INIT;
+
+	run_lock(run);
+	run->last_saved = run->last_good = progress ? *progress : nothing;
+	run->has_saved = run->has_good = progress != NULL;
+	run->marking_id = 0;
+	run->wct_before = run->last_saved.total_wct > 0 ? run->last_saved.total_wct : 0;
+	run->wct_from_ns = clock_mono_ns();
+	run_unlock(run);
+}
+
+void
+run_mark_saved(struct pawl *run, struct save *s)
+{
+	run_lock(run);
+	if (!s->mark_settled || s->mark_good) {
+		run->last_saved = s->progress;
+		run->has_saved = true;
+		run->marking_id = s->mark_settled ? 0 : s->id;
+	}
+	run_unlock(run);
+}
+
+/* Ranks learn of a failure at different points of the training; they must all come to the same about what is due, so
+ * that their mark stays. */
+void
+run_mark_outcome(struct pawl *run, struct save *s, bool good)
+{
+	run_lock(run);
+	s->mark_settled = true;
+	s->mark_good = good || run->meet;
+	if (s->mark_good) {
+		run->last_good = s->progress;
+		run->has_good = true;
+	} else if (run->marking_id == s->id) {
+		run->last_saved = run->last_good;
+		run->has_saved = run->has_good;
+	}
+	if (run->marking_id == s->id)
+		run->marking_id = 0;
+	run_unlock(run);
+}
+
+static int
+check_metrics(const struct pawl *run, const struct pawl_save_opts *opts, struct pawl_error *err)
+{
+	for (size_t i = 0; i < opts->n_metrics; i++) {
+		if (!opts->metrics[i].name || !*opts->metrics[i].name)
+			return err_set(err, PAWL_EUSAGE, "save: metric %zu has no name", i);
+		for (size_t j = 0; j < i; j++)
+			if (strcmp(opts->metrics[i].name, opts->metrics[j].name) == 0)
+				return err_set(err, PAWL_EUSAGE, "save: metric '%s' is given twice",
+				               opts->metrics[i].name);
+	}
+	/* Remembered attributes are no demand (E5); rank 0's metrics are the checkpoint's. */
+	if (!run->opts.retention.n_scores || run->rank > 0)
+		return 0;
+	return retain_check_metrics(&run->retention, opts->metrics, opts->n_metrics, err);
+}
+
+static int
+check_save(const struct pawl *run, const struct pawl_save_opts *o, const struct pawl_state *state,
+           struct pawl_error *err)
+{
+	TRY(state_check_complete(state, err));
+	if (o->n_metrics && !o->metrics)
+		return err_set(err, PAWL_EUSAGE, "save: expected %zu metrics, found NULL", o->n_metrics);
+	if (o->mode < 0 || o->mode > PAWL_MODE_DIRECT + 1)
+		return err_set(err, PAWL_EUSAGE, "save: expected mode 0 to %d, found %d", PAWL_MODE_DIRECT + 1,
+		               o->mode);
+	if (o->on_busy < 0 || o->on_busy > PAWL_BUSY_REPLACE + 1)
+		return err_set(err, PAWL_EUSAGE, "save: expected on_busy 0 to %d, found %d", PAWL_BUSY_REPLACE + 1,
+		               o->on_busy);
+	return check_metrics(run, o, err);
+}
+
+/* An earlier error keeps nobody from saving, since only some ranks may have been told of it: all begin the save, and
+ * who has not been told is told then. */
+static int
+save_with_others(struct pawl *run, const struct pawl_save_opts *o, const struct pawl_state *state,
+                 struct pawl_ticket **ret_ticket, struct pawl_error *err)
+{
+	struct pawl_ticket *ticket = NULL;
+
+	TRY(writer_save(run->writer, o, state, &ticket, err));
+	int rc = run_take_pending(run, err);
+
+	if (rc == 0 && ret_ticket)
+		*ret_ticket = ticket;
+	else
+		pawl_ticket_free(ticket);
+	return rc;
+}
+
+static int
+save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state,
+     struct pawl_ticket **ret_ticket, struct pawl_error *err)
+{
+	struct pawl_save_opts o = PAWL_SAVE_OPTS_INIT;
+
+	if (!run || !opts || !state)
+		return err_set(err, PAWL_EUSAGE, "save: expected a run, options and a state, found NULL");
+	if (!opts->size)
+		return err_set(err, PAWL_EUSAGE, "save: the options have no size; start from PAWL_SAVE_OPTS_INIT");
+	memcpy(&o, opts, opts->size < sizeof(o) ? opts->size : sizeof(o));
+	TRY(run_check_writable(run, err));
+	if (!run->meet)
+		TRY(run_take_pending(run, err));
+	int rc = check_save(run, &o, state, err);
+
+	complete_progress(run, &o.progress, o.step);
+	if (rc < 0)
+		return run->meet ? writer_skip(run->writer, rc, err) : rc;
+	return run->meet ? save_with_others(run, &o, state, ret_ticket, err)
+	                 : writer_save(run->writer, &o, state, ret_ticket, err);
+}
+
+int
+pawl_save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_state *state,
+          struct pawl_ticket **ret_ticket, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, save(run, opts, state, ret_ticket, &own), &own);
+}
+
+/* PAWL_ETIMEOUT: what has not happened in time, and what it waits for if that is known. */
+static int
+waited(struct pawl *run, const char *what, int64_t timeout_ms, struct pawl_error *err)
+{
+	char waits_for[256];
+
+	writer_waits_for(run->writer, waits_for, sizeof(waits_for));
+	return err_waited(err, "%s after %lld ms%s", what, (long long)timeout_ms, waits_for);
+}
+
+int
+pawl_wait_turn(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
+{
+	if (!run || !run->writer)
+		return 0;
+	if (writer_wait_turn(run->writer, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
+		return waited(run, "a save is still being written", timeout_ms, err);
+	return 0;
+}
+
+int
+pawl_save_failed(struct pawl *run, int code, const char *why)
+{
+	struct pawl_error err = {0};
+
+	if (!run || !run->meet || code >= 0 || run_check_writable(run, NULL) < 0)
+		return code;
+	err_set(&err, code, "%s", why ? why : "it could not make its state");
+	return writer_skip(run->writer, code, &err);
+}
+
+int
+pawl_fence(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
+{
+	if (!run || !run->writer)
+		return 0;
+	if (writer_fence(run->writer, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
+		return err_waited(err, "tensors are still being copied after %lld ms", (long long)timeout_ms);
+	return 0;
+}
+
+static int
+wait_for_saves(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
+{
+	if (!run || !run->writer)
+		return 0;
+	if (writer_wait(run->writer, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
+		return waited(run, "a save is still running", timeout_ms, err);
+	return run_take_pending(run, err);
+}
+
+int
+pawl_wait(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, wait_for_saves(run, timeout_ms, &own), &own);
+}
+
+int
+pawl_check(struct pawl *run, struct pawl_error *err)
+{
+	int rc = pawl_check_saves(run, err);
+
+	return run && rc == 0 ? mirrors_take_error(run, err) : rc;
+}
+
+int
+pawl_check_saves(struct pawl *run, struct pawl_error *err)
+{
+	return run ? run_take_pending(run, err) : 0;
+}
+
+int
+pawl_is_saving(const struct pawl *run)
+{
+	return run && run->writer && writer_busy(run->writer);
+}
+
+int
+pawl_should_save(struct pawl *run, int64_t step, const struct pawl_progress *progress, struct pawl_error *err)
+{
+	struct pawl_progress now = PAWL_PROGRESS_INIT, last;
+	double cost;
+	bool has_saved;
+
+	if (!run)
+		return err_set(err, PAWL_EUSAGE, "should_save: expected a run, found NULL");
+	if (!run->triggers.n)
+		return 1;
+	if (progress)
+		now = *progress;
+	complete_progress(run, &now, step);
+	run_lock(run);
+	last = run->last_saved;
+	cost = run->save_cost_seconds;
+	has_saved = run->has_saved;
+	run_unlock(run);
+	/* a cost of 0 is not known yet: the first save measures it */
+	int due = triggers_due(&run->triggers, has_saved ? &last : NULL, &now,
+	                       has_saved ? pawl_optimal_interval_seconds(cost, run->opts.mtbf_seconds) : 0, err);
+
+	if (!run->meet || !run->opts.broadcast || !triggers_use_clock(&run->triggers))
+		return due;
+	int rc = run->opts.broadcast(run->opts.broadcast_arg, &due, sizeof(due), err);
+
+	return rc < 0 ? err_prefix(err, rc, "the broadcast of rank 0's decision to save") : due;
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * snapshot: the one pass over the caller's memory (idea 4 of the design). Called by save.c's copying threads; calls
+ * base/sum and tensor_gather. Promise P1: the sums are taken here, from the bytes the caller gave.
+ *
+ * Large contiguous pieces go through sum_copy (sum, then non-temporal stores, in cache-sized steps). Small or strided
+ * pieces are gathered into the destination first and summed there while they are still in the cache.
+ */
+#include "save/snapshot.h"
+
+#include <string.h>
+
+#include "state/state.h"
+
+#define SMALL_PIECE_BYTES 16384u /* below this the fused copy costs more than it saves */
+#define PENDING_BYTES 65536u     /* gathered bytes are summed before they leave the cache */
+
+/* The first slot that ends beyond a data offset. */
+static size_t
+slot_at(const struct plan_pack *pack, uint64_t data_offset)
+{
+	size_t low = 0, high = pack->n_slots;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (pack->slots[mid].begin + pack->slots[mid].nbytes > data_offset)
+			high = mid;
+		else
+			low = mid + 1;
+	}
+	return low;
+}
+
+/* One byte per element: is any of them what `mask` leaves `bad` of? */
+static bool
+all_finite_8(const char *ptr, size_t n, unsigned mask, unsigned bad)
+{
+	unsigned found = 0;
+
+	for (size_t i = 0; i < n; i++)
+		found |= ((unsigned char)ptr[i] & mask) == bad;
+	return !found;
+}
+
+static bool
+all_finite_16(const char *ptr, size_t n, uint16_t mask)
+{
+	unsigned bad = 0;
+
+	for (size_t i = 0; i + 2 <= n; i += 2) {
+		uint16_t v;
+
+		memcpy(&v, ptr + i, 2);
+		bad |= (v & mask) == mask;
+	}
+	return !bad;
+}
+
+static bool
+all_finite_32(const char *ptr, size_t n)
+{
+	unsigned bad = 0;
+
+	for (size_t i = 0; i + 4 <= n; i += 4) {
+		uint32_t v;
+
+		memcpy(&v, ptr + i, 4);
+		bad |= (v & 0x7f800000u) == 0x7f800000u;
+	}
+	return !bad;
+}
+
+static bool
+all_finite_64(const char *ptr, size_t n)
+{
+	unsigned bad = 0;
+
+	for (size_t i = 0; i + 8 <= n; i += 8) {
+		uint64_t v;
+
+		memcpy(&v, ptr + i, 8);
+		bad |= (v & 0x7ff0000000000000u) == 0x7ff0000000000000u;
+	}
+	return !bad;
+}
+
+/* Elements never straddle a block: data starts at a multiple of 4,096 and wider dtypes come first. */
+static bool
+all_finite(int dtype, const char *ptr, size_t n)
+{
+	switch (dtype) {
+	case PAWL_F8_E5M2:
+		return all_finite_8(ptr, n, 0x7c, 0x7c);
+	case PAWL_F8_E4M3: /* it has no infinities, nor have those below */
+		return all_finite_8(ptr, n, 0x7f, 0x7f);
+	case PAWL_F8_E4M3FNUZ:
+	case PAWL_F8_E5M2FNUZ: /* NaN is where minus zero would be */
+		return all_finite_8(ptr, n, 0xff, 0x80);
+	case PAWL_F8_E8M0:
+		return all_finite_8(ptr, n, 0xff, 0xff);
+	case PAWL_F16:
+		return all_finite_16(ptr, n, 0x7c00);
+	case PAWL_BF16:
+		return all_finite_16(ptr, n, 0x7f80);
+	case PAWL_F32:
+	case PAWL_C64:
+		return all_finite_32(ptr, n);
+	case PAWL_F64:
+	case PAWL_C128:
+		return all_finite_64(ptr, n);
+	default:
+		return true;
+	}
+}
+
+/* One block being built: gathered bytes wait in [pending, at) of dst until they are summed. */
+struct block {
+	struct sum_stream sum;
+	char *pending, *at;
+};
+
+static void
+block_flush(struct block *b)
+{
+	if (b->at > b->pending)
+		sum_update(&b->sum, b->pending, (size_t)(b->at - b->pending));
+	b->pending = b->at;
+}
+
+static void
+block_put(struct block *b, const char *src, size_t n)
+{
+	if (!b->at) { /* in place: only the sum is wanted */
+		sum_update(&b->sum, src, n);
+		return;
+	}
+	if (src == b->at) {
+		b->at += n;
+	} else if (n < SMALL_PIECE_BYTES) {
+		memcpy(b->at, src, n);
+		b->at += n;
+	} else {
+		block_flush(b);
+		sum_copy(&b->sum, b->at, src, n);
+		b->at += n;
+		b->pending = b->at;
+		return;
+	}
+	if (b->at - b->pending >= PENDING_BYTES)
+		block_flush(b);
+}
+
+/* Gathers a strided piece in cache-sized steps. */
+static void
+block_gather(struct block *b, const struct pawl_tensor *t, uint64_t offset, size_t n)
+{
+	while (n) {
+		size_t step = n < PENDING_BYTES ? n : PENDING_BYTES;
+
+		tensor_gather(t, offset, step, b->at);
+		b->at += step;
+		offset += step;
+		n -= step;
+		if (b->at - b->pending >= PENDING_BYTES)
+			block_flush(b);
+	}
+}
+
+/* Puts [offset, end) of the pack into the block. Returns a tensor that is not finite, or SIZE_MAX. */
+static size_t
+fill_block(const struct plan_pack *pack, const struct snapshot_source *sources, uint64_t offset, uint64_t end,
+           struct block *b, bool check_finite)
+{
+	size_t slot = offset < pack->header.len ? 0 : slot_at(pack, offset - pack->header.len);
+	size_t not_finite = SIZE_MAX;
+
+	while (offset < end) {
+		if (offset < pack->header.len) {
+			uint64_t stop = end < pack->header.len ? end : pack->header.len;
+
+			block_put(b, pack->header.ptr + offset, (size_t)(stop - offset));
+			offset = stop;
+			continue;
+		}
+		const struct plan_slot *s = &pack->slots[slot++];
+		const struct snapshot_source *source = &sources[s->tensor];
+		uint64_t at = offset - pack->header.len - s->begin;
+		size_t n = (size_t)(s->nbytes - at < end - offset ? s->nbytes - at : end - offset);
+		char *begin = b->at;
+
+		if (!n)
+			continue;
+		if (source->strided)
+			block_gather(b, source->strided, at, n);
+		else
+			block_put(b, source->data + at, n);
+		if (check_finite && !all_finite(source->dtype, source->strided ? begin : source->data + at, n))
+			not_finite = s->tensor;
+		offset += n;
+	}
+	return not_finite;
+}
+
+size_t
+snapshot_unit(const struct plan *plan, size_t pack, const struct snapshot_source *sources, uint64_t offset, size_t n,
+              char *dst, struct sum128 *sums, bool check_finite)
+{
+	const struct plan_pack *p = &plan->packs[pack];
+	uint64_t end = offset + n;
+	size_t not_finite = SIZE_MAX;
+
+	while (offset < end) {
+		uint64_t stop = offset + plan->block_bytes < end ? offset + plan->block_bytes : end;
+		struct block b = {.pending = dst, .at = dst};
+		size_t found;
+
+		sum_init(&b.sum);
+		found = fill_block(p, sources, offset, stop, &b, check_finite);
+		if (found != SIZE_MAX)
+			not_finite = found;
+		block_flush(&b);
+		*sums++ = sum_final(&b.sum);
+		if (dst)
+			dst += stop - offset;
+		offset = stop;
+	}
+	return not_finite;
+}
+
+const char *
+snapshot_in_place(const struct plan *plan, size_t pack, const struct snapshot_source *sources, uint64_t offset,
+                  size_t n, size_t memory_align)
+{
+	const struct plan_pack *p = &plan->packs[pack];
+	size_t slot;
+	uint64_t at;
+
+	if (offset < p->header.len)
+		return NULL;
+	offset -= p->header.len;
+	slot = slot_at(p, offset);
+	if (slot >= p->n_slots)
+		return NULL;
+	at = offset - p->slots[slot].begin;
+	if (p->slots[slot].nbytes - at < n || !sources[p->slots[slot].tensor].data)
+		return NULL;
+
+	const char *address = sources[p->slots[slot].tensor].data + at;
+
+	return (uintptr_t)address % memory_align == 0 ? address : NULL;
+}

@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * writer: see writer.h. Called by api.c and save.c; calls save.c, stage.c, plan.c.
+ *
+ *   caller: admit -> save_new -> plan -> space -> stage_prepare -> hand over -> copy -> return
+ */
+#include "save/writer.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "ranks/meet.h"
+#include "save/press.h"
+#include "policy/retain.h"
+
+#define RECYCLE_FOLDER ".pawl/recycle"
+#define SPACE_RESERVE_BYTES ((uint64_t)1 << 20) /* folders, journal, pointers */
+
+static int
+note_recycled(void *arg, const struct store_entry *entry)
+{
+	struct writer *w = arg;
+	char **keys = mem_resize(w->recycled, w->n_recycled + 1, sizeof(*keys));
+	uint64_t *sizes;
+
+	if (!keys)
+		return PAWL_ENOMEM;
+	w->recycled = keys;
+	sizes = mem_resize(w->recycled_nbytes, w->n_recycled + 1, sizeof(*sizes));
+	if (!sizes)
+		return PAWL_ENOMEM;
+	w->recycled_nbytes = sizes;
+	if (entry->is_folder || entry->is_link)
+		return 0;
+	keys[w->n_recycled] = mem_printf(RECYCLE_FOLDER "/%s", entry->name);
+	if (!keys[w->n_recycled])
+		return PAWL_ENOMEM;
+	sizes[w->n_recycled++] = entry->nbytes;
+	return 0;
+}
+
+int
+writer_new(struct pawl *run, struct writer **ret, struct pawl_error *err)
+{
+	struct writer *w = mem_zalloc(1, sizeof(*w));
+	int rc = 0;
+
+	if (!w)
+		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+	w->run = run;
+	pthread_mutex_init(&w->lock, NULL);
+	cond_init(&w->changed);
+	if (run->opts.copy_threads > 1)
+		rc = pool_new("pawl-copy", run->opts.copy_threads - 1, &w->copiers, err);
+	if (rc == 0)
+		rc = (run->codec ? pool_new_calm : pool_new)("pawl-write", run->opts.io_threads, &w->writers, err);
+	if (rc == 0)
+		rc = pool_new("pawl-save", 1, &w->saver, err);
+	if (rc == 0 && run->opts.recycle)
+		store_list(run->store, RECYCLE_FOLDER, note_recycled, w, NULL); /* none yet is fine */
+	if (rc < 0) {
+		writer_free(w);
+		return rc;
+	}
+	*ret = w;
+	return 0;
+}
+
+void
+writer_free(struct writer *w)
+{
+	if (!w)
+		return;
+	writer_wait(w, -1);
+	pool_free(w->saver);
+	pool_free(w->writers);
+	pool_free(w->copiers);
+	plan_free(w->plan);
+	reuse_free(w->reuse);
+	for (size_t i = 0; i < w->n_recycled; i++)
+		mem_free(w->recycled[i]);
+	mem_free(w->recycled);
+	mem_free(w->recycled_nbytes);
+	pthread_cond_destroy(&w->changed);
+	pthread_mutex_destroy(&w->lock);
+	mem_free(w);
+}
+
+/* Drops the staged save that waits behind the running one. The lock is held and given up meanwhile. */
+static void
+replace_queued(struct writer *w)
+{
+	struct save *old = w->queued;
+	struct pawl_error err = {0};
+
+	if (!old)
+		return;
+	w->queued = NULL;
+	pthread_mutex_unlock(&w->lock);
+	stage_wait(old);
+	err_set(&err, PAWL_ECANCELLED, "save of step %lld was replaced by a newer one before it was written",
+	        (long long)old->step);
+	run_mark_outcome(w->run, old, false);
+	ticket_fail(old->ticket, PAWL_ECANCELLED, &err);
+	ticket_stage(old->ticket, PAWL_STAGE_FAILED);
+	save_unref(old);
+	pthread_mutex_lock(&w->lock);
+}
+
+/* Waits for a turn by a rule (enum pawl_on_busy). On success the caller must come to hand_over or un_admit. */
+static int
+admit(struct writer *w, int policy, bool *ret_deferred, struct pawl_error *err)
+{
+	pthread_mutex_lock(&w->lock);
+	for (;;) {
+		if (!w->admitting && !w->active && !w->queued)
+			break;
+		if (policy == PAWL_BUSY_SKIP) {
+			pthread_mutex_unlock(&w->lock);
+			return err_set(err, PAWL_EBUSY, "skipped: another save of this run is still being written");
+		}
+		if (policy == PAWL_BUSY_REPLACE && !w->admitting) {
+			w->admitting = true;
+			replace_queued(w);
+			*ret_deferred = w->active != NULL;
+			pthread_mutex_unlock(&w->lock);
+			return 0;
+		}
+		cond_wait_until(&w->changed, &w->lock, -1);
+	}
+	w->admitting = true;
+	*ret_deferred = false;
+	pthread_mutex_unlock(&w->lock);
+	return 0;
+}
+
+static void
+un_admit(struct writer *w, struct save *s)
+{
+	pthread_mutex_lock(&w->lock);
+	w->admitting = false;
+	if (s && s->plan && !w->plan && !s->packs) {
+		w->plan = s->plan;
+		s->plan = NULL;
+	}
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->lock);
+	save_unref(s);
+}
+
+/* Makes s the running save, or the queued one. Returns with a reference kept for the caller. */
+static int
+hand_over(struct writer *w, struct save *s, struct pawl_error *err)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&w->lock);
+	atomic_fetch_add(&s->refs, 1);
+	s->stagers = 1; /* held until stage_start, so that the saver cannot overtake the copy */
+	s->is_held = !s->lazy && save_offers_late(s);
+	if (w->active) {
+		w->queued = s;
+	} else {
+		rc = pool_add(w->saver, NULL, save_run, s, err);
+		if (rc == 0)
+			w->active = s;
+	}
+	if (rc < 0)
+		atomic_fetch_sub(&s->refs, 1);
+	else
+		w->admitting = false;
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->lock);
+	return rc;
+}
+
+void
+writer_settled(struct writer *w)
+{
+	pthread_mutex_lock(&w->lock);
+	w->settling--;
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->lock);
+}
+
+void
+writer_release(struct writer *w, struct save *s, struct reuse *reuse)
+{
+	struct save *next = NULL;
+	struct pawl_error err = {0};
+
+	pthread_mutex_lock(&w->lock);
+	w->n_packs = s->plan->n_packs;
+	if (reuse) {
+		reuse_free(w->reuse);
+		w->reuse = reuse;
+	}
+	for (size_t k = 0; k < s->plan->n_packs; k++) {
+		pthread_mutex_destroy(&s->packs[k].lock);
+		press_free(s->packs[k].press);
+	}
+	if (!w->plan)
+		w->plan = s->plan;
+	else
+		plan_free(s->plan);
+	s->plan = NULL;
+	arena_give(w->run->arena, &s->region);
+	arena_give(w->run->arena, &s->fill_region);
+	w->settling++;
+	w->active = w->queued;
+	w->queued = NULL;
+	if (w->active && pool_add(w->saver, NULL, save_run, w->active, &err) < 0) {
+		next = w->active;
+		w->active = NULL;
+	}
+	pthread_cond_broadcast(&w->changed);
+	pthread_mutex_unlock(&w->lock);
+	if (next) {
+		stage_wait(next);
+		run_mark_outcome(w->run, next, false);
+		ticket_fail(next->ticket, PAWL_ENOMEM, &err);
+		run_set_pending(w->run, next->ticket);
+		ticket_stage(next->ticket, PAWL_STAGE_FAILED);
+		save_unref(next);
+	}
+}
+
+/* The cached plan if the structure is the same, else a new one; then the headers of this save. */
+static int
+make_plan(struct writer *w, struct save *s, struct pawl_error *err)
+{
+	const struct pawl_state *state = &s->share;
+	struct plan_opts opts = {.pack_bytes = w->run->opts.pack_bytes,
+	                         .block_bytes = w->run->opts.block_bytes,
+	                         .rank = w->run->rank,
+	                         .run_id = w->run->run_id};
+	PAWL_CLEAN(buf_clear) struct buf summary = {0};
+
+	pthread_mutex_lock(&w->lock);
+	s->plan = w->plan;
+	w->plan = NULL;
+	pthread_mutex_unlock(&w->lock);
+	if (s->plan && !sum_equal(s->plan->fingerprint, plan_fingerprint(state, &opts))) {
+		plan_free(s->plan);
+		s->plan = NULL;
+	}
+	if (!s->plan)
+		TRY(plan_make(state, &opts, &s->plan, err));
+	TRY(commit_summary(s, &summary, err));
+	TRY(plan_refresh(s->plan, &opts, (struct pawl_slice){summary.ptr, summary.len},
+	                 (struct pawl_slice){s->state_json.ptr, s->state_json.len}, err));
+	s->nbytes = s->plain_nbytes = s->plan->nbytes;
+	return 0;
+}
+
+/* R143: too little space is an error with both figures before anything is written. */
+static int
+check_space(struct writer *w, const struct save *s, struct pawl_error *err)
+{
+	uint64_t free_bytes, kept_bytes = 0, need = 2 * s->state_json.len + SPACE_RESERVE_BYTES;
+
+	for (size_t k = 0; k < s->plan->n_packs; k++)
+		need += s->codec ? press_most_bytes(s->plan->packs[k].nbytes) : s->plan->packs[k].nbytes;
+	TRY(store_space(w->run->store, &free_bytes, err));
+	pthread_mutex_lock(&w->lock);
+	for (size_t i = 0; i < w->n_recycled; i++)
+		kept_bytes += w->recycled_nbytes[i];
+	pthread_mutex_unlock(&w->lock);
+	if (free_bytes == UINT64_MAX || need <= free_bytes + kept_bytes)
+		return 0;
+	return err_set(err, PAWL_ENOSPACE, "save of step %lld needs about %llu bytes, but %s has %llu bytes free",
+	               (long long)s->step, (unsigned long long)need, w->run->root,
+	               (unsigned long long)(free_bytes + kept_bytes));
+}
+
+/* R34 by request: a full list of best ones refuses a tie or worse. 1 = refused; the id has advanced. */
+static int
+refused_by_score(struct writer *w, const struct save *s, struct pawl_error *err)
+{
+	PAWL_FREE struct retain_item *items = NULL;
+	size_t n_items;
+	bool keep;
+
+	if (!w->run->retention.strict_score)
+		return 0;
+	run_lock(w->run);
+	int rc = catalog_items(&w->run->catalog, &items, &n_items, err);
+
+	keep = rc == 0 && retain_would_keep(&w->run->retention, items, n_items, s->metrics, s->n_metrics);
+	run_unlock(w->run);
+	TRY(rc);
+	return !keep;
+}
+
+static void
+wait_idle(struct writer *w)
+{
+	pthread_mutex_lock(&w->lock);
+	while (w->active)
+		cond_wait_until(&w->changed, &w->lock, -1);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static int
+prepare(struct writer *w, struct save *s, struct pawl_error *err)
+{
+	uint64_t limit = w->run->opts.arena_bytes;
+
+	TRY(make_plan(w, s, err));
+	TRY(check_space(w, s, err));
+	if (s->deferred && (s->mode != PAWL_MODE_SNAPSHOT || (limit && s->plan->image_bytes > limit))) {
+		wait_idle(w); /* a ring cannot be filled before it is written */
+		s->deferred = false;
+	}
+	return stage_prepare(s, &s->share, err);
+}
+
+static void
+set_blocked(struct save *s)
+{
+	pthread_mutex_lock(&s->ticket->lock);
+	s->ticket->stats.blocked_seconds = (double)(clock_mono_ns() - s->begin_ns) / 1e9;
+	s->ticket->stats.id = s->id;
+	pthread_mutex_unlock(&s->ticket->lock);
+}
+
+/* Waits for what the mode promises the caller, then reports an error that is already known. */
+static int
+finish_call(struct save *s, struct pawl_error *err)
+{
+	struct pawl_ticket *t = s->ticket;
+
+	if (s->mode == PAWL_MODE_DIRECT) {
+		pthread_mutex_lock(&t->lock);
+		while (t->stage < PAWL_STAGE_WRITTEN)
+			cond_wait_until(&t->changed, &t->lock, -1);
+		pthread_mutex_unlock(&t->lock);
+	}
+	set_blocked(s);
+	stage_let_go(s);
+	if (!s->lazy && save_has_failed(s))
+		return pawl_ticket_wait(t, -1, err);
+	return 0;
+}
+
+/* Of many ranks each counts its saves, the failed ones too, so that all mean the same by an id. 0 = alone. */
+static uint64_t
+next_meet_id(struct pawl *run)
+{
+	uint64_t id = 0;
+
+	if (!run->meet)
+		return 0;
+	run_lock(run);
+	id = ++run->meet_id;
+	run_unlock(run);
+	meet_note_id(run->meet, id);
+	return id;
+}
+
+int
+writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state,
+            struct pawl_ticket **ret, struct pawl_error *err)
+{
+	struct save *s = NULL;
+	bool deferred = false;
+	int64_t begin_ns = clock_mono_ns();
+	struct pawl_error why = {0};
+	uint64_t id;
+	int rc;
+
+	TRY(admit(w, opts->on_busy ? opts->on_busy - 1 : w->run->opts.on_busy, &deferred, err));
+	id = next_meet_id(w->run);
+	rc = save_new(w, opts, state, id, &s, err);
+	if (rc == 0) {
+		s->begin_ns = begin_ns; /* waiting for a turn is time the caller was held */
+		s->deferred = deferred;
+		rc = refused_by_score(w, s, err);
+	}
+	if (rc > 0) {
+		ticket_stage(s->ticket, PAWL_STAGE_SKIPPED);
+		set_blocked(s);
+		run_mark_saved(w->run, s);
+		if (ret)
+			*ret = ticket_ref(s->ticket);
+		un_admit(w, s);
+		return 0;
+	}
+	if (rc == 0)
+		rc = prepare(w, s, err);
+	if (rc == 0)
+		rc = hand_over(w, s, err);
+	if (rc < 0) {
+		if (err)
+			why = *err;
+		why.code = rc;
+		commit_report_failure(w->run, id, &why);
+		un_admit(w, s);
+		return rc;
+	}
+	if (s->lazy)
+		set_blocked(s);
+	stage_start(s, !s->lazy);
+	rc = finish_call(s, err);
+	if (rc == 0) {
+		run_mark_saved(w->run, s);
+		if (ret)
+			*ret = ticket_ref(s->ticket);
+	}
+	save_unref(s);
+	return rc;
+}
+
+int
+writer_skip(struct writer *w, int code, struct pawl_error *err)
+{
+	struct pawl_error why = {0};
+	bool deferred;
+
+	if (err)
+		why = *err;
+	why.code = code;
+	if (admit(w, w->run->opts.on_busy, &deferred, NULL) == 0) {
+		commit_report_failure(w->run, next_meet_id(w->run), &why);
+		un_admit(w, NULL);
+	}
+	return code;
+}
+
+/* A reference to the ticket of a save that has not staged everything, or NULL. */
+static struct pawl_ticket *
+unstaged(struct writer *w)
+{
+	struct save *saves[2];
+	struct pawl_ticket *found = NULL;
+
+	pthread_mutex_lock(&w->lock);
+	saves[0] = w->active;
+	saves[1] = w->queued;
+	for (int i = 0; i < 2 && !found; i++)
+		if (saves[i] && pawl_ticket_stage(saves[i]->ticket) < PAWL_STAGE_STAGED)
+			found = ticket_ref(saves[i]->ticket);
+	pthread_mutex_unlock(&w->lock);
+	return found;
+}
+
+int
+writer_fence(struct writer *w, int64_t deadline_ms)
+{
+	struct pawl_ticket *t;
+	int rc = 0;
+
+	while (rc == 0 && (t = unstaged(w))) {
+		pthread_mutex_lock(&t->lock);
+		while (t->stage < PAWL_STAGE_STAGED && rc == 0)
+			rc = cond_wait_until(&t->changed, &t->lock, deadline_ms);
+		pthread_mutex_unlock(&t->lock);
+		pawl_ticket_free(t);
+	}
+	return rc;
+}
+
+int
+writer_wait(struct writer *w, int64_t deadline_ms)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&w->lock);
+	while ((w->active || w->queued || w->admitting || w->settling) && rc == 0)
+		rc = cond_wait_until(&w->changed, &w->lock, deadline_ms);
+	pthread_mutex_unlock(&w->lock);
+	return rc;
+}
+
+int
+writer_wait_turn(struct writer *w, int64_t deadline_ms)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&w->lock);
+	while ((w->active || w->queued || w->admitting) && rc == 0)
+		rc = cond_wait_until(&w->changed, &w->lock, deadline_ms);
+	pthread_mutex_unlock(&w->lock);
+	return rc;
+}
+
+void
+writer_waits_for(struct writer *w, char *ret, size_t cap)
+{
+	*ret = '\0';
+	pthread_mutex_lock(&w->lock);
+	if (w->active)
+		ticket_waits_for(w->active->ticket, ret, cap);
+	pthread_mutex_unlock(&w->lock);
+}
+
+bool
+writer_busy(struct writer *w)
+{
+	bool busy;
+
+	pthread_mutex_lock(&w->lock);
+	busy = w->active || w->queued || w->settling;
+	pthread_mutex_unlock(&w->lock);
+	return busy;
+}
+
+bool
+writer_take_recycled(struct writer *w, uint64_t nbytes, struct buf *key)
+{
+	size_t best = SIZE_MAX;
+
+	pthread_mutex_lock(&w->lock);
+	for (size_t i = 0; i < w->n_recycled; i++)
+		if (best == SIZE_MAX || w->recycled_nbytes[i] == nbytes)
+			best = i;
+	if (best != SIZE_MAX) {
+		buf_puts(key, w->recycled[best]);
+		mem_free(w->recycled[best]);
+		w->n_recycled--;
+		w->recycled[best] = w->recycled[w->n_recycled];
+		w->recycled_nbytes[best] = w->recycled_nbytes[w->n_recycled];
+	}
+	pthread_mutex_unlock(&w->lock);
+	return best != SIZE_MAX && !key->failed;
+}
+
+bool
+writer_recycle(struct writer *w, const char *key, uint64_t nbytes)
+{
+	char token[33];
+	PAWL_FREE char *name = NULL, *to = NULL;
+	size_t per_checkpoint, limit;
+
+	pthread_mutex_lock(&w->lock);
+	per_checkpoint = w->n_packs ? w->n_packs : 1;
+	limit = (size_t)w->run->opts.recycle * per_checkpoint;
+	bool full = w->n_recycled >= limit;
+	pthread_mutex_unlock(&w->lock);
+	if (full || clock_token(token, NULL) < 0)
+		return false;
+	name = mem_printf("%llu-%s", (unsigned long long)nbytes, token);
+	to = mem_printf(RECYCLE_FOLDER "/%s", name ? name : "");
+	if (!name || !to || store_move(w->run->store, key, to, NULL) < 0)
+		return false;
+	pthread_mutex_lock(&w->lock);
+	note_recycled(w, &(struct store_entry){.name = name, .nbytes = nbytes});
+	pthread_mutex_unlock(&w->lock);
+	return true;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * writer: the threads of a run that is open for writing, admission of saves, and what is kept between them (plan, packs
+ * to link, recycled files). One save is being written at a time; with PAWL_BUSY_REPLACE one more may wait, staged.
+ */
+#ifndef PAWL_WRITER_H
+#define PAWL_WRITER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/pool.h"
+#include "layout/plan.h"
+#include "save/save.h"
+
+struct writer {
+	struct pawl *run;
+	struct pool *copiers; /* NULL when one thread copies */
+	struct pool *writers;
+	struct pool *saver; /* one thread: save_run */
+
+	pthread_mutex_t lock; /* guards below */
+	pthread_cond_t changed;
+	struct save *active, *queued;
+	unsigned settling;   /* saves that are committed, but still retain and point */
+	bool admitting;      /* a caller is between admission and hand-over */
+	struct plan *plan;   /* cached, NULL while a save has it */
+	struct reuse *reuse; /* of the last commit; changed only while no save is active */
+	size_t n_packs;      /* of the last checkpoint */
+	char **recycled;     /* keys of files to overwrite, with their sizes */
+	uint64_t *recycled_nbytes;
+	size_t n_recycled;
+};
+
+int writer_new(struct pawl *run, struct writer **ret, struct pawl_error *err);
+/* Waits for all saves, joins the threads. */
+void writer_free(struct writer *w);
+/* The caller's half of a save; see pawl_save. */
+int writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state,
+                struct pawl_ticket **ret, struct pawl_error *err);
+/* One of many ranks cannot take part in the save that the others begin now: waits for its turn, and tells them. Returns
+ * code. */
+int writer_skip(struct writer *w, int code, struct pawl_error *err);
+/* Called by save_run when s has been committed or has failed: takes back plan and memory, lets the next save begin. */
+void writer_release(struct writer *w, struct save *s, struct reuse *reuse);
+/* Called by save_run when s has settled. */
+void writer_settled(struct writer *w);
+int writer_fence(struct writer *w, int64_t deadline_ms);
+int writer_wait(struct writer *w, int64_t deadline_ms);
+/* Waits only for saves that are being written, not for those that settle. */
+int writer_wait_turn(struct writer *w, int64_t deadline_ms);
+/* What the save that is being written waits for: "; waiting for ..." or "". */
+void writer_waits_for(struct writer *w, char *ret, size_t cap);
+bool writer_busy(struct writer *w);
+/* Takes a kept file of about this size; false if there is none. */
+bool writer_take_recycled(struct writer *w, uint64_t nbytes, struct buf *key);
+/* Keeps a deleted checkpoint's pack for reuse; false if enough are kept. Its file is moved to .pawl/recycle. */
+bool writer_recycle(struct writer *w, const char *key, uint64_t nbytes);
+
+#endif

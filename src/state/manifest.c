@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * manifest: writing the commit record, and its end. Called by commit.c and repair; calls state, manifest_check, base.
+ * Reading is manifest_decode.c. Promises P1, P2: what is written here is what decides that a checkpoint exists.
+ */
+#include "state/manifest.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "state/manifest_check.h"
+#include "base/table.h"
+
+void
+manifest_free(struct manifest *m)
+{
+	if (!m)
+		return;
+	pawl_state_free(m->metadata);
+	pawl_state_free(m->state);
+	bump_clear(&m->memory);
+	mem_free(m);
+}
+
+/* ---------------------------------------------------------------- writing */
+
+static void
+put_key(struct buf *out, const char *separator, const char *key)
+{
+	buf_puts(out, separator);
+	buf_putc(out, '"');
+	buf_puts(out, key);
+	buf_puts(out, "\":");
+}
+
+static void
+put_u64(struct buf *out, const char *separator, const char *key, uint64_t value)
+{
+	put_key(out, separator, key);
+	json_put_u64(out, value);
+}
+
+static void
+put_bool(struct buf *out, const char *separator, const char *key, bool value)
+{
+	put_key(out, separator, key);
+	buf_puts(out, value ? "true" : "false");
+}
+
+static void
+put_text(struct buf *out, const char *separator, const char *key, const char *value)
+{
+	put_key(out, separator, key);
+	json_put_string(out, value, strlen(value));
+}
+
+static void
+put_extents(struct buf *out, const char *key, uint32_t ndim, const uint64_t *extents)
+{
+	put_key(out, ",", key);
+	buf_putc(out, '[');
+	for (uint32_t d = 0; d < ndim; d++) {
+		if (d > 0)
+			buf_putc(out, ',');
+		json_put_u64(out, extents[d]);
+	}
+	buf_putc(out, ']');
+}
+
+static void
+put_progress(struct buf *out, const char *separator, const struct pawl_progress *progress)
+{
+	const char *comma = "";
+
+	put_key(out, separator, "progress");
+	buf_putc(out, '{');
+	for (size_t i = 0; i < manifest_n_counters; i++) {
+		const struct manifest_counter *c = &manifest_counters[i];
+		const char *field = (const char *)progress + c->offset;
+		int64_t number = 0;
+		double real = 0;
+		memcpy(c->is_float ? (void *)&real : (void *)&number, field, sizeof(number));
+		if (number < 0 || real < 0)
+			continue;
+		put_key(out, comma, c->name);
+		comma = ",";
+		if (c->is_float)
+			json_put_double(out, real);
+		else
+			json_put_i64(out, number);
+	}
+	buf_putc(out, '}');
+}
+
+static void
+put_metrics(struct buf *out, const char *separator, const struct pawl_metric *metrics, size_t n)
+{
+	put_key(out, separator, "metrics");
+	buf_putc(out, '{');
+	for (size_t i = 0; i < n; i++) {
+		if (i > 0)
+			buf_putc(out, ',');
+		json_put_string(out, metrics[i].name, strlen(metrics[i].name));
+		buf_putc(out, ':');
+		if (metrics[i].not_a_number)
+			buf_puts(out, "null");
+		else
+			state_put_float(out, metrics[i].value);
+	}
+	buf_putc(out, '}');
+}
+
+/* The members from "run" to "metadata". */
+static int
+put_summary(const struct manifest *m, const char *separator, struct buf *out, struct pawl_error *err)
+{
+	put_text(out, "", "run", m->run_id);
+	put_u64(out, separator, "id", m->id);
+	put_u64(out, separator, "attempt", m->attempt);
+	put_text(out, separator, "token", m->token);
+	put_key(out, separator, "step");
+	json_put_i64(out, m->step);
+	put_key(out, separator, "unix_ns");
+	json_put_i64(out, m->unix_ns);
+	put_progress(out, separator, &m->progress);
+	put_metrics(out, separator, m->metrics, m->n_metrics);
+	put_u64(out, separator, "world_size", m->world_size);
+	put_u64(out, separator, "bytes", m->bytes);
+	put_u64(out, separator, "new_bytes", m->new_bytes);
+	if (m->plain_bytes)
+		put_u64(out, separator, "plain_bytes", m->plain_bytes);
+	put_u64(out, separator, "n_tensors", m->n_tensors);
+	put_u64(out, separator, "n_files", m->n_files);
+	put_key(out, separator, "blocked_seconds");
+	json_put_double(out, m->blocked_seconds);
+	put_bool(out, separator, "nonfinite", m->nonfinite);
+	put_bool(out, separator, "repaired", m->repaired);
+	put_key(out, separator, "metadata");
+	if (m->metadata)
+		return state_encode(m->metadata, out, err);
+	buf_puts(out, "null");
+	return 0;
+}
+
+static void
+put_piece(struct buf *out, const struct manifest_tensor *t, const struct manifest_piece *p)
+{
+	bool is_whole = !p->lengths || memcmp(p->lengths, t->shape, t->ndim * sizeof(*t->shape)) == 0;
+
+	put_u64(out, "{", "file", p->file);
+	put_u64(out, ",", "begin", p->begin);
+	if (!is_whole) {
+		put_extents(out, "offsets", t->ndim, p->offsets);
+		put_extents(out, "lengths", t->ndim, p->lengths);
+	}
+	buf_putc(out, '}');
+}
+
+static void
+put_tensors(const struct manifest *m, struct buf *out)
+{
+	put_key(out, ",\n", "tensors");
+	buf_putc(out, '[');
+	for (size_t i = 0; i < m->n_tensors; i++) {
+		const struct manifest_tensor *t = &m->tensors[i];
+		put_text(out, i > 0 ? ",\n{" : "\n{", "name", t->name);
+		put_text(out, ",", "dtype", pawl_dtype_name(t->dtype));
+		put_extents(out, "shape", t->ndim, t->shape);
+		put_key(out, ",", "pieces");
+		buf_putc(out, '[');
+		for (size_t k = 0; k < t->n_pieces; k++) {
+			if (k > 0)
+				buf_putc(out, ',');
+			put_piece(out, t, &t->pieces[k]);
+		}
+		buf_putc(out, ']');
+		if (m->part && t->whole)
+			put_bool(out, ",", "whole", true);
+		buf_putc(out, '}');
+	}
+	buf_puts(out, "\n]");
+}
+
+static void
+put_sums(struct buf *out, const char *key, const struct sum128 *sums, size_t n)
+{
+	put_key(out, ",", key);
+	buf_putc(out, '"');
+	for (size_t k = 0; k < n; k++) {
+		char *hex = buf_grow(out, 32);
+		if (hex)
+			sum_to_hex(sums[k], hex);
+	}
+	buf_putc(out, '"');
+}
+
+static void
+put_files(const struct manifest *m, struct buf *out)
+{
+	put_key(out, ",\n", "files");
+	buf_putc(out, '[');
+	for (size_t i = 0; i < m->n_files; i++) {
+		const struct manifest_file *f = &m->files[i];
+		put_text(out, i > 0 ? ",\n{" : "\n{", "name", f->name);
+		put_u64(out, ",", "size", f->nbytes);
+		put_u64(out, ",", "block", f->block_bytes);
+		put_bool(out, ",", "reused", f->reused);
+		put_sums(out, "sums", f->sums, f->n_blocks);
+		if (f->codec) {
+			put_text(out, ",", "codec", f->codec);
+			put_u64(out, ",", "plain_size", f->plain_bytes);
+			put_sums(out, "plain_sums", f->plain_sums, f->n_plain_blocks);
+		}
+		buf_putc(out, '}');
+	}
+	buf_puts(out, "\n]");
+}
+
+static void
+put_digest(struct buf *out, size_t begin)
+{
+	char hex[32];
+
+	buf_putc(out, ',');
+	sum_to_hex(sum_bytes(out->ptr ? out->ptr + begin : "", out->len - begin), hex);
+	buf_puts(out, MANIFEST_DIGEST);
+	buf_put(out, hex, sizeof(hex));
+	buf_puts(out, MANIFEST_END);
+}
+
+/* ------------------------------------------------------------------ faces */
+
+/* What the decoder would call corrupt is the caller's mistake here. */
+static int
+as_usage(int rc, struct pawl_error *err)
+{
+	if (rc == PAWL_ECORRUPT) {
+		rc = PAWL_EUSAGE;
+		if (err)
+			err->code = rc;
+	}
+	return rc < 0 ? err_prefix(err, rc, "manifest") : 0;
+}
+
+static int
+check_names(const struct manifest *m, struct pawl_error *err)
+{
+	PAWL_CLEAN(table_clear) struct table names = {0};
+	uintptr_t same;
+
+	for (size_t i = 0; i < m->n_tensors; i++) {
+		const char *name = m->tensors[i].name;
+		uint64_t hash = table_hash((uintptr_t)m, name, strlen(name));
+		for (size_t cursor = 0; table_next(&names, hash, &cursor, &same);) {
+			if (strcmp(m->tensors[same].name, name) == 0)
+				return err_set(err, PAWL_ECORRUPT, "tensor '%.200s' is there twice", name);
+		}
+		if (table_reserve(&names, 1) < 0)
+			return err_set(err, PAWL_ENOMEM, "out of memory");
+		table_add(&names, hash, i);
+	}
+	return 0;
+}
+
+static int
+check(const struct manifest *m, struct pawl_error *err)
+{
+	TRY(manifest_check_summary(m, err));
+	TRY(manifest_check_rows(m, err));
+	return check_names(m, err);
+}
+
+static int
+version_of(const struct manifest *m)
+{
+	for (size_t i = 0; i < m->n_files; i++)
+		if (m->files[i].codec)
+			return MANIFEST_VERSION;
+	return 1;
+}
+
+int
+manifest_encode_with(const struct manifest *m, struct pawl_slice state_json, struct buf *out, struct pawl_error *err)
+{
+	size_t begin = out->len;
+
+	TRY(as_usage(check(m, err), err));
+	buf_printf(out, "{\"%s\":%d,\n", m->part ? "pawl_part" : "pawl_manifest", version_of(m));
+	TRY(put_summary(m, ",\n", out, err));
+	put_key(out, ",\n", "state");
+	buf_put(out, state_json.ptr, state_json.len);
+	put_tensors(m, out);
+	put_files(m, out);
+	put_digest(out, begin);
+	TRY(buf_check(out, "manifest", err));
+	if (out->len - begin > MANIFEST_MAX_BYTES)
+		return err_set(err, PAWL_ELIMIT,
+		               "manifest: %zu bytes, at most %u are possible; keep large lists of numbers in tensors",
+		               out->len - begin, MANIFEST_MAX_BYTES);
+	return 0;
+}
+
+/* Rows and the state's table must be the same tensors. */
+static int
+check_state(const struct manifest *m, struct pawl_error *err)
+{
+	if (m->state->n_tensors != m->n_tensors)
+		return err_set(err, PAWL_EUSAGE, "manifest: %llu tensors, but the state has %zu",
+		               (unsigned long long)m->n_tensors, m->state->n_tensors);
+	for (size_t i = 0; i < m->n_tensors; i++) {
+		const struct manifest_tensor *t = &m->tensors[i];
+		const struct state_tensor *s = state_find_tensor(m->state, t->name);
+		if (!s)
+			return err_set(err, PAWL_EUSAGE, "manifest: tensor '%.200s' is not in the state", t->name);
+		if (s->is_blob && (t->dtype != PAWL_U8 || t->ndim != 1))
+			return err_set(err, PAWL_EUSAGE, "manifest: tensor '%.200s' holds a long value, expected U8",
+			               t->name);
+	}
+	return 0;
+}
+
+int
+manifest_encode(const struct manifest *m, struct buf *out, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf state = {0};
+
+	if (!m->state)
+		return err_set(err, PAWL_EUSAGE, "manifest: no state");
+	TRY(check_state(m, err));
+	TRY(state_encode(m->state, &state, err));
+	return manifest_encode_with(m, (struct pawl_slice){state.ptr, state.len}, out, err);
+}
+
+int
+manifest_encode_summary(const struct manifest *m, struct buf *out, struct pawl_error *err)
+{
+	TRY(as_usage(manifest_check_summary(m, err), err));
+	buf_putc(out, '{');
+	TRY(put_summary(m, ",", out, err));
+	buf_putc(out, '}');
+	return buf_check(out, "manifest", err);
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* state_build: what state.c, state_read.c and state_json.c share about a state's inside, and foreign_tree.c and
+ * foreign_dcp.c, which build as they do; nobody else includes this. */
+#ifndef PAWL_STATE_BUILD_H
+#define PAWL_STATE_BUILD_H
+
+#include "base/buf.h"
+#include "pawl.h"
+#include "state/state.h"
+#include "base/table.h"
+
+#define STATE_MAX_DEPTH 256 /* containers inside each other */
+#define STATE_MAX_NODES 10000000u
+#define STATE_MAX_KEY_BYTES 4096   /* text of a dict key */
+#define STATE_MAX_NAME_BYTES 4096  /* of a tensor; the limit of safetensors headers */
+#define STATE_MAX_INT_DIGITS 60000 /* of an int beyond 64 bits; with its quotes below the 64 KiB of T2 */
+#define STATE_MAX_KIND_BYTES 32
+#define STATE_SMALL_DICT 8 /* up to so many children are looked through faster than hashed */
+
+struct state_frame {
+	struct pawl_node *node;
+	size_t path_len; /* of builder.path, for this container */
+};
+
+struct state_builder {
+	struct state_frame stack[STATE_MAX_DEPTH]; /* open containers, outermost first */
+	unsigned depth;
+	bool has_key;
+	struct pawl_scalar key; /* of the next child of the innermost dict, text already copied */
+	struct buf path;        /* of the innermost open container */
+	struct table
+		children;     /* (dict, key) -> struct state_child, of dicts with more than STATE_SMALL_DICT children */
+	struct table names;   /* tensor name -> index */
+	struct table ties;    /* memory of a tensor -> index */
+	unsigned *n_suffixes; /* per tensor: how many "~k" of its name have been tried */
+	size_t n_nodes;
+	uint32_t rank, world; /* as the state's */
+};
+
+/* A node inside a dict. */
+struct state_child {
+	struct pawl_node node;
+	const struct pawl_node *parent;
+	struct pawl_scalar key;
+};
+
+const char *state_type_name(int type);
+/* "a " or "an ", as it stands before the name. */
+const char *state_article(int type);
+/* One child per rank? */
+static inline bool
+state_is_ranks(int type)
+{
+	return type == PAWL_PER_RANK || type == PAWL_DIFFERS;
+}
+static inline bool
+state_is_dict(int type)
+{
+	return type == PAWL_DICT || type == PAWL_ODICT;
+}
+
+/* The child of a dict with this (normalised) key, or NULL. */
+struct pawl_node *state_child(const struct pawl_state *s, const struct pawl_node *parent,
+                              const struct pawl_scalar *key);
+/* Checks a scalar and brings it to the one form that equal values share (ptr/len only where the type uses them; ints
+ * that fit 64 bits in i). Text stays borrowed. */
+int state_normalise(const struct pawl_scalar *in, struct pawl_scalar *ret, struct pawl_error *err);
+/* Decodes one component of a path into key (at most STATE_MAX_KEY_BYTES); false if it is malformed or too long. */
+bool state_unescape(const char *component, size_t len, char *key, size_t *ret_len);
+
+/* state.c. "The next child" is the value added next: below the pending key, at the next index, or the root. */
+int builder_no_memory(struct pawl_error *err);
+/* May a value of this type come next? */
+int builder_check_place(struct pawl_state *s, int type, struct pawl_error *err);
+/* A node for the next child, not yet part of the tree; NULL without memory. Once it is there, builder_link cannot fail.
+ */
+struct pawl_node *builder_new_node(struct pawl_state *s, int type);
+void builder_link_node(struct pawl_state *s, struct pawl_node *node);
+/* Extends builder.path by the component of the next child; path_back takes it off again. */
+void builder_path_forth(struct state_builder *b);
+void builder_path_back(struct state_builder *b);
+/* Puts the path of the next child before a message; returns code. */
+int builder_at_path(struct pawl_state *s, int code, struct pawl_error *err);
+
+/* state_tensors.c. Adds a checked row named after the next child; copies its arrays. */
+int builder_add_row(struct pawl_state *s, struct state_tensor *row, size_t *ret, struct pawl_error *err);
+/* Checks what pawl_state_add_tensor would check of the tensor alone. *ret: the row, its arrays still borrowed. */
+int builder_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, struct pawl_error *err);
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_file_open: opens the POSIX engine, finding out what the filesystem can do.
+ *
+ * Called by store.c. Nothing is taken from the filesystem's name where it can be tried (P20): a folder
+ * that may be written to gets a probe folder for a moment, in which links, renames and direct I/O are
+ * tried. A folder that is only read is left alone, and each file is found out about when it is opened.
+ */
+#include "store/file/store_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fileio.h"
+
+static void
+set_align(struct store_caps *caps, bool direct_io, struct file_align align)
+{
+	caps->direct_io = direct_io;
+	caps->offset_align = direct_io ? align.offset : 1;
+	caps->memory_align = direct_io ? align.memory : 1;
+}
+
+/* Tries everything inside the folder `name` in root_fd. */
+static void
+try_inside(int root_fd, const char *name, struct store_caps *caps)
+{
+	PAWL_FD int dir_fd = openat(root_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	PAWL_FD int fd = openat(dir_fd, "file", O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	struct file_align align = {1, 1};
+	set_align(caps, caps->direct_io && file_sys_align(fd, &align) && file_sys_set_direct(fd), align);
+	caps->link = linkat(dir_fd, "file", dir_fd, "link", 0) == 0;
+	caps->symlink = symlinkat("file", dir_fd, "symlink") == 0;
+	caps->exclusive_put = caps->link || file_sys_rename_new(dir_fd, "file", dir_fd, "renamed") == 0;
+}
+
+static void
+probe(int root_fd, struct store_caps *caps)
+{
+	char token[33], name[64], renamed[64];
+	if (clock_token(token, NULL) < 0)
+		return;
+	snprintf(name, sizeof name, ".probe.%s.tmp", token);
+	snprintf(renamed, sizeof renamed, ".probe.%s.renamed.tmp", token);
+	if (mkdirat(root_fd, name, 0700) < 0)
+		return;
+	try_inside(root_fd, name, caps);
+	caps->rename_folder = renameat(root_fd, name, root_fd, renamed) == 0;
+	fd_remove_tree(root_fd, caps->rename_folder ? renamed : name, NULL);
+}
+
+int
+store_file_open(const char *path, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err)
+{
+	if (create)
+		TRY(fd_mkdirs(AT_FDCWD, path, err));
+	PAWL_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOTDIR ? err_set(err, PAWL_EUSAGE, "%s: is not a folder", path)
+		                        : file_error(err, errno, path, "open");
+	char resolved[PATH_MAX];
+	if (realpath(path, resolved) == NULL)
+		return file_error(err, errno, path, "resolve");
+
+	PAWL_FREE char *root = mem_strdup(resolved);
+	PAWL_FREE struct file_store *s = mem_zalloc(1, sizeof *s);
+	if (root == NULL || s == NULL)
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", path);
+	s->root_fd = fd;
+	s->caps = (struct store_caps){.rename_folder = true,
+	                              .exclusive_put = true,
+	                              .link = true,
+	                              .symlink = true,
+	                              .local = true,
+	                              .can_cut = true};
+	struct file_align align = {1, 1};
+	set_align(&s->caps, !no_direct_io && file_sys_align(fd, &align), align);
+	if (create)
+		probe(fd, &s->caps);
+	s->base = (struct store){.ops = &file_store_ops, .root = steal(&root)};
+	fd = -1;
+	*ret = &s->base;
+	s = NULL;
+	return 0;
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_file_sys: the system calls of the POSIX engine that are not POSIX, one whole set per system.
+ *
+ * Called by store_file.c and store_file_io.c. What a kernel, C library or filesystem lacks is reported or
+ * done without, never emulated slowly; callers fall back.
+ */
+#include "store/file/store_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/fileio.h"
+
+#ifdef __linux__
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
+
+#define TMPFS_TYPE 0x01021994
+#define RAMFS_TYPE 0x858458f6
+
+/* Where the kernel does not say (before 6.1, and some filesystems): right for nearly all disks, and a
+ * refused write falls back. */
+#define USUAL_OFFSET_ALIGN 4096u
+#define USUAL_MEMORY_ALIGN 512u
+/* Direct writes smaller than a filesystem block are slow, and would share a page with buffered ones. */
+#define MIN_OFFSET_ALIGN 4096u
+#define MAX_OFFSET_ALIGN (1u << 20)
+
+/* struct statx as the kernel defines it up to the fields of STATX_DIOALIGN, which older headers lack. */
+#define SYS_STATX_DIOALIGN 0x2000u
+struct sys_statx {
+	uint32_t mask;
+	uint32_t others[37];
+	uint32_t dio_mem_align, dio_offset_align;
+	uint64_t spare[12];
+};
+_Static_assert(sizeof(struct sys_statx) == 256, "size of the kernel's struct statx");
+_Static_assert(offsetof(struct sys_statx, dio_mem_align) == 0x98, "place in the kernel's struct statx");
+
+static bool
+is_power_of_two(uint32_t n)
+{
+	return n > 0 && (n & (n - 1)) == 0;
+}
+
+bool
+file_sys_align(int fd, struct file_align *ret)
+{
+	struct statfs fs;
+	if (fstatfs(fd, &fs) < 0 || fs.f_type == TMPFS_TYPE || fs.f_type == (__typeof__(fs.f_type))RAMFS_TYPE)
+		return false;
+
+	struct file_align align = {USUAL_OFFSET_ALIGN, USUAL_MEMORY_ALIGN};
+	struct sys_statx st = {0};
+	if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, SYS_STATX_DIOALIGN, &st) == 0 && (st.mask & SYS_STATX_DIOALIGN))
+		align = (struct file_align){st.dio_offset_align, st.dio_mem_align};
+	if (!is_power_of_two(align.offset) || !is_power_of_two(align.memory) || align.offset > MAX_OFFSET_ALIGN)
+		return false;
+	if (align.offset < MIN_OFFSET_ALIGN)
+		align.offset = MIN_OFFSET_ALIGN;
+	*ret = align;
+	return true;
+}
+
+int
+file_sys_open_direct(int dir_fd, const char *name, int flags, const struct stat *st)
+{
+	PAWL_FD int fd = openat(dir_fd, name, flags | O_DIRECT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat again;
+	if (fd < 0 || fstat(fd, &again) < 0 || again.st_dev != st->st_dev || again.st_ino != st->st_ino)
+		return -1;
+	int opened = fd;
+	fd = -1;
+	return opened;
+}
+
+int
+file_sys_reserve(int fd, uint64_t nbytes)
+{
+	int rc;
+	if (nbytes == 0)
+		return 0;
+	do
+		rc = fallocate(fd, 0, 0, (off_t)nbytes);
+	while (rc < 0 && errno == EINTR);
+	return rc == 0 || errno == EOPNOTSUPP || errno == ENOSYS ? 0 : errno;
+}
+
+int
+file_sys_exchange(int a_fd, const char *a, int b_fd, const char *b)
+{
+	if (renameat2(a_fd, a, b_fd, b, RENAME_EXCHANGE) == 0)
+		return 0;
+	return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP ? ENOTSUP : errno;
+}
+
+int
+file_sys_rename_new(int from_fd, const char *from, int to_fd, const char *to)
+{
+	if (renameat2(from_fd, from, to_fd, to, RENAME_NOREPLACE) == 0)
+		return 0;
+	return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP ? ENOTSUP : errno;
+}
+
+bool
+file_sys_is_local(int fd)
+{
+	/* ext, XFS, Btrfs, F2FS, tmpfs, overlay, ZFS, bcachefs: numbers of linux/magic.h and of the filesystems */
+	static const uint32_t local[] = {0xef53,     0x58465342, 0x9123683e, 0xf2f52010,
+	                                 0x01021994, 0x794c7630, 0x2fc12fc1, 0xca451a4e};
+	struct statfs fs;
+	if (fstatfs(fd, &fs) < 0)
+		return false;
+	for (size_t i = 0; i < sizeof local / sizeof local[0]; i++) {
+		if ((uint32_t)fs.f_type == local[i])
+			return true;
+	}
+	return false;
+}
+
+/* How many bytes of whole pages are in memory, by cachestat(2) of Linux 6.5; -1 where that is missing or forbidden. */
+static int64_t
+cached_bytes(int fd, uint64_t begin, uint64_t len, size_t page)
+{
+	const long number = 451; /* the same on every architecture; C libraries do not name it yet */
+	struct {
+		uint64_t begin, len;
+	} range = {begin, len};
+	struct {
+		uint64_t cached, dirty, writeback, evicted, recently_evicted;
+	} found;
+
+	return syscall(number, fd, &range, &found, 0) == 0 ? (int64_t)(found.cached * page) : -1;
+}
+
+/* Older kernels: mincore(2), which tells the truth to the owner of the file only. */
+static bool
+is_resident(int fd, void *map, size_t len, size_t page)
+{
+	unsigned char pages[256];
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || (st.st_uid != geteuid() && geteuid() != 0))
+		return false;
+	for (size_t done = 0; done < len; done += sizeof pages * page) {
+		size_t step = len - done < sizeof pages * page ? len - done : sizeof pages * page;
+		if (mincore((char *)map + done, step, pages) < 0)
+			return false;
+		for (size_t i = 0; i < (step + page - 1) / page; i++) {
+			if (!(pages[i] & 1))
+				return false;
+		}
+	}
+	return true;
+}
+
+bool
+file_sys_view(int fd, uint64_t offset, size_t n, struct store_view *ret)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE), head = (size_t)(offset & (page - 1));
+	const size_t len = (head + n + page - 1) & ~(page - 1);
+	const int64_t cached = cached_bytes(fd, offset - head, len, page);
+	if (cached >= 0 && (size_t)cached < len)
+		return false;
+	char *map = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, (off_t)(offset - head));
+	if (map == MAP_FAILED)
+		return false;
+	/* Makes the entries of the page table at once, and fails where a touch would be a signal: a file cut short, a
+	 * page that cannot be read. */
+	if ((cached < 0 && !is_resident(fd, map, len, page)) || madvise(map, len, MADV_POPULATE_READ) < 0) {
+		munmap(map, len);
+		return false;
+	}
+	*ret = (struct store_view){.ptr = map + head, .map = map, .map_bytes = len};
+	return true;
+}
+
+void
+file_sys_drop_view(struct store_view *view)
+{
+	munmap(view->map, view->map_bytes);
+}
+
+void
+file_sys_drop_cache(int fd)
+{
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+void
+file_sys_no_readahead(int fd)
+{
+	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
+}
+
+bool
+file_sys_set_direct(int fd)
+{
+	return fcntl(fd, F_SETFL, O_DIRECT) == 0;
+}
+
+#else /* other systems: everything buffered */
+
+bool
+file_sys_align(int fd, struct file_align *ret)
+{
+	(void)fd, (void)ret;
+	return false;
+}
+
+int
+file_sys_open_direct(int dir_fd, const char *name, int flags, const struct stat *st)
+{
+	(void)dir_fd, (void)name, (void)flags, (void)st;
+	return -1;
+}
+
+int
+file_sys_reserve(int fd, uint64_t nbytes)
+{
+	(void)fd, (void)nbytes;
+	return 0;
+}
+
+int
+file_sys_exchange(int a_fd, const char *a, int b_fd, const char *b)
+{
+#ifdef RENAME_SWAP
+	return renameatx_np(a_fd, a, b_fd, b, RENAME_SWAP) == 0 ? 0 : errno;
+#else
+	(void)a_fd, (void)a, (void)b_fd, (void)b;
+	return ENOTSUP;
+#endif
+}
+
+int
+file_sys_rename_new(int from_fd, const char *from, int to_fd, const char *to)
+{
+#ifdef RENAME_EXCL
+	return renameatx_np(from_fd, from, to_fd, to, RENAME_EXCL) == 0 ? 0 : errno;
+#else
+	(void)from_fd, (void)from, (void)to_fd, (void)to;
+	return ENOTSUP;
+#endif
+}
+
+bool
+file_sys_is_local(int fd)
+{
+	(void)fd;
+	return false;
+}
+
+bool
+file_sys_view(int fd, uint64_t offset, size_t n, struct store_view *ret)
+{
+	(void)fd, (void)offset, (void)n, (void)ret;
+	return false;
+}
+
+void
+file_sys_drop_view(struct store_view *view)
+{
+	(void)view;
+}
+
+void
+file_sys_drop_cache(int fd)
+{
+	(void)fd;
+}
+
+void
+file_sys_no_readahead(int fd)
+{
+	(void)fd;
+}
+
+bool
+file_sys_set_direct(int fd)
+{
+	(void)fd;
+	return false;
+}
+
+#endif
+
+/* ------------------------------------------------------------ everywhere */
+
+int64_t
+file_sys_mtime_ns(const struct stat *st)
+{
+#ifdef __APPLE__
+	const struct timespec *time = &st->st_mtimespec;
+#else
+	const struct timespec *time = &st->st_mtim;
+#endif
+
+	if (time->tv_sec < 0)
+		return 0;
+	if (time->tv_sec >= INT64_MAX / 1000000000)
+		return INT64_MAX;
+	return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
+}

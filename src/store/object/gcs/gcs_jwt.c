@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gcs_jwt: the statement by which a service account asks for a token. See gcs_cred.h. Called by gcs_cred.c; calls
+ * libcrypto. P18: the key is wiped by libcrypto, the statement by the caller.
+ */
+#include "store/object/gcs/gcs_cred.h"
+
+#include <inttypes.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/text.h"
+
+#define SCOPE "https://www.googleapis.com/auth/devstorage.read_write"
+#define LIFE_SECONDS 3600
+#define MAX_SIGNATURE_BYTES 1024 /* of a key of 8,192 bits */
+
+/* Base64 for URLs, without padding. */
+static void
+put_base64url(struct buf *out, const void *ptr, size_t len)
+{
+	PAWL_CLEAN(cred_wipe_buf) struct buf text = {0};
+	text_put_base64(&text, ptr, len);
+	for (size_t i = 0; i < text.len && text.ptr[i] != '='; i++)
+		buf_putc(out, text.ptr[i] == '+' ? '-' : text.ptr[i] == '/' ? '_' : text.ptr[i]);
+}
+
+static void
+put_member(struct buf *out, const char *name, const char *value)
+{
+	buf_printf(out, "%s\"%s\":", out->len > 1 ? "," : "", name);
+	json_put_string(out, value, strlen(value));
+}
+
+static void
+put_header(struct buf *out, const char *key_id)
+{
+	PAWL_CLEAN(buf_clear) struct buf json = {0};
+	buf_putc(&json, '{');
+	put_member(&json, "alg", "RS256");
+	put_member(&json, "typ", "JWT");
+	if (key_id != NULL)
+		put_member(&json, "kid", key_id);
+	buf_putc(&json, '}');
+	put_base64url(out, json.ptr, json.len);
+}
+
+static void
+put_claims(struct buf *out, const char *email, const char *audience, int64_t now_s)
+{
+	PAWL_CLEAN(buf_clear) struct buf json = {0};
+	buf_putc(&json, '{');
+	put_member(&json, "iss", email);
+	put_member(&json, "scope", SCOPE);
+	put_member(&json, "aud", audience);
+	buf_printf(&json, ",\"iat\":%" PRId64 ",\"exp\":%" PRId64 "}", now_s, now_s + LIFE_SECONDS);
+	put_base64url(out, json.ptr, json.len);
+}
+
+/* No key of ours is encrypted; without this libcrypto would ask the terminal. */
+static int
+no_password(char *buf, int size, int rwflag, void *arg)
+{
+	(void)buf, (void)size, (void)rwflag, (void)arg;
+	return 0;
+}
+
+static EVP_PKEY *
+read_key(const char *pem)
+{
+	BIO *bio = BIO_new_mem_buf(pem, (int)strlen(pem));
+	EVP_PKEY *key = bio != NULL ? PEM_read_bio_PrivateKey(bio, NULL, no_password, NULL) : NULL;
+	BIO_free(bio);
+	return key;
+}
+
+static int
+sign(EVP_PKEY *key, const struct buf *text, unsigned char *out, size_t *ret_len, struct pawl_error *err)
+{
+	EVP_MD_CTX *context = EVP_MD_CTX_new();
+	int ok = context != NULL && EVP_DigestSignInit(context, NULL, EVP_sha256(), NULL, key) == 1;
+	*ret_len = MAX_SIGNATURE_BYTES;
+	ok = ok && EVP_DigestSign(context, out, ret_len, (const unsigned char *)text->ptr, text->len) == 1;
+	EVP_MD_CTX_free(context);
+	return ok ? 0 : err_set(err, PAWL_EAUTH, "the private key of the service account cannot sign");
+}
+
+int
+gcs_jwt(const char *email, const char *key_id, const char *key_pem, const char *audience, int64_t now_s,
+        struct buf *out, struct pawl_error *err)
+{
+	unsigned char signature[MAX_SIGNATURE_BYTES];
+	size_t len = 0;
+	EVP_PKEY *key = read_key(key_pem);
+	if (key == NULL || EVP_PKEY_base_id(key) != EVP_PKEY_RSA || EVP_PKEY_size(key) > MAX_SIGNATURE_BYTES) {
+		EVP_PKEY_free(key);
+		return err_set(err, PAWL_EAUTH, "the private key of the service account is malformed");
+	}
+	put_header(out, key_id);
+	buf_putc(out, '.');
+	put_claims(out, email, audience, now_s);
+	int rc = buf_check(out, "service account", err);
+	if (rc == 0)
+		rc = sign(key, out, signature, &len, err);
+	EVP_PKEY_free(key);
+	TRY(rc);
+	buf_putc(out, '.');
+	put_base64url(out, signature, len);
+	return buf_check(out, "service account", err);
+}

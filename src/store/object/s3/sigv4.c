@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sigv4: see sigv4.h. Called by the object stores; calls libcrypto (SHA-256, HMAC) and base. P18: derived keys live on
+ * the stack and are wiped.
+ */
+#include "store/object/s3/sigv4.h"
+
+#include <ctype.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/text.h"
+
+#define HASH_BYTES 32
+
+static int
+crypto_failed(struct pawl_error *err)
+{
+	return err_set(err, PAWL_EINTERNAL, "libcrypto cannot make a digest");
+}
+
+static void
+to_hex(const unsigned char *bytes, size_t n, char *out)
+{
+	static const char digits[] = "0123456789abcdef";
+	for (size_t i = 0; i < n; i++) {
+		out[2 * i] = digits[bytes[i] >> 4];
+		out[2 * i + 1] = digits[bytes[i] & 15];
+	}
+	out[2 * n] = '\0';
+}
+
+static int
+digest(const EVP_MD *kind, const struct pawl_slice *parts, size_t n, unsigned char *out, unsigned *ret_len,
+       struct pawl_error *err)
+{
+	EVP_MD_CTX *context = EVP_MD_CTX_new();
+	int ok = context != NULL && EVP_DigestInit_ex(context, kind, NULL);
+	for (size_t i = 0; ok && i < n; i++)
+		ok = EVP_DigestUpdate(context, parts[i].ptr, parts[i].len);
+	ok = ok && EVP_DigestFinal_ex(context, out, ret_len);
+	EVP_MD_CTX_free(context);
+	return ok ? 0 : crypto_failed(err);
+}
+
+int
+sigv4_sha256(const struct pawl_slice *parts, size_t n, unsigned char out[HASH_BYTES], struct pawl_error *err)
+{
+	unsigned char hash[EVP_MAX_MD_SIZE];
+	unsigned len;
+	TRY(digest(EVP_sha256(), parts, n, hash, &len, err));
+	memcpy(out, hash, HASH_BYTES);
+	return 0;
+}
+
+int
+sigv4_sha256_hex(const struct pawl_slice *parts, size_t n, char out[65], struct pawl_error *err)
+{
+	unsigned char hash[HASH_BYTES];
+	TRY(sigv4_sha256(parts, n, hash, err));
+	to_hex(hash, HASH_BYTES, out);
+	return 0;
+}
+
+int
+sigv4_payload(const struct pawl_slice *parts, size_t n, bool sign, char out[65], struct pawl_error *err)
+{
+	if (n > 0 && sign)
+		return sigv4_sha256_hex(parts, n, out, err);
+	text_copy(out, 65, n == 0 ? SIGV4_EMPTY : SIGV4_UNSIGNED);
+	return 0;
+}
+
+int
+sigv4_md5(const struct pawl_slice *parts, size_t n, unsigned char out[16], struct pawl_error *err)
+{
+	unsigned char hash[EVP_MAX_MD_SIZE];
+	unsigned len;
+	TRY(digest(EVP_md5(), parts, n, hash, &len, err));
+	memcpy(out, hash, 16);
+	return 0;
+}
+
+int
+sigv4_hmac(const void *key, size_t key_len, const char *text, size_t len, unsigned char out[HASH_BYTES],
+           struct pawl_error *err)
+{
+	unsigned char hash[EVP_MAX_MD_SIZE];
+	unsigned n = 0;
+	if (HMAC(EVP_sha256(), key, (int)key_len, (const unsigned char *)text, len, hash, &n) == NULL ||
+	    n != HASH_BYTES)
+		return crypto_failed(err);
+	memcpy(out, hash, HASH_BYTES);
+	explicit_bzero(hash, sizeof hash);
+	return 0;
+}
+
+void
+sigv4_date(int64_t unix_seconds, char out[17])
+{
+	time_t seconds = (time_t)unix_seconds;
+	struct tm tm;
+	if (gmtime_r(&seconds, &tm) == NULL || strftime(out, 17, "%Y%m%dT%H%M%SZ", &tm) != 16)
+		snprintf(out, 17, "19700101T000000Z");
+}
+
+void
+sigv4_encode(struct buf *out, const char *text, bool keep_slash)
+{
+	static const char digits[] = "0123456789ABCDEF";
+	for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
+		if ((*c >= '0' && *c <= '9') || (*c >= 'A' && *c <= 'Z') || (*c >= 'a' && *c <= 'z') ||
+		    strchr("-._~", *c) != NULL || (*c == '/' && keep_slash)) {
+			buf_putc(out, (char)*c);
+			continue;
+		}
+		const char escape[3] = {'%', digits[*c >> 4], digits[*c & 15]};
+		buf_put(out, escape, 3);
+	}
+}
+
+/* -------------------------------------------------------------- the request */
+
+static int
+compare_headers(const void *a, const void *b)
+{
+	/* Names are in lower case by now; a name that is the beginning of another comes first. */
+	return strcmp(((const struct http_header *)a)->name, ((const struct http_header *)b)->name);
+}
+
+/* Copies with lower-case names, sorted. */
+static struct http_header *
+sorted_headers(const struct sigv4_request *rq, struct bump *memory)
+{
+	struct http_header *headers = bump_array(memory, rq->n_headers, sizeof *headers);
+	if (headers == NULL)
+		return NULL;
+	for (size_t i = 0; i < rq->n_headers; i++) {
+		char *name = bump_strndup(memory, rq->headers[i].name, strlen(rq->headers[i].name));
+		if (name == NULL)
+			return NULL;
+		for (char *c = name; *c != '\0'; c++)
+			*c = (char)tolower((unsigned char)*c);
+		headers[i] = (struct http_header){name, rq->headers[i].value};
+	}
+	qsort(headers, rq->n_headers, sizeof *headers, compare_headers);
+	return headers;
+}
+
+/* Without blanks around it, and runs of blanks as one. */
+static void
+put_value(struct buf *out, const char *value)
+{
+	while (*value == ' ' || *value == '\t')
+		value++;
+	for (; *value != '\0'; value++) {
+		bool blank = *value == ' ' || *value == '\t';
+		bool last = blank && (value[1] == ' ' || value[1] == '\t' || value[1] == '\0');
+		if (!last)
+			buf_putc(out, blank ? ' ' : *value);
+	}
+}
+
+static void
+put_names(struct buf *out, const struct http_header *headers, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (i > 0)
+			buf_putc(out, ';');
+		buf_puts(out, headers[i].name);
+	}
+}
+
+static void
+put_canonical(const struct sigv4_request *rq, const struct http_header *headers, struct buf *out)
+{
+	buf_printf(out, "%s\n%s\n%s\n", rq->method, rq->path, rq->query);
+	for (size_t i = 0; i < rq->n_headers; i++) {
+		buf_printf(out, "%s:", headers[i].name);
+		put_value(out, headers[i].value);
+		buf_putc(out, '\n');
+	}
+	buf_putc(out, '\n');
+	put_names(out, headers, rq->n_headers);
+	buf_printf(out, "\n%s", rq->payload);
+}
+
+int
+sigv4_canonical(const struct sigv4_request *rq, struct buf *out, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	const struct http_header *headers = sorted_headers(rq, &memory);
+	if (headers == NULL)
+		return err_set(err, PAWL_ENOMEM, "signature: out of memory");
+	put_canonical(rq, headers, out);
+	return buf_check(out, "signature", err);
+}
+
+static const char *
+algorithm(const struct sigv4_request *rq)
+{
+	return rq->is_google ? "GOOG4-HMAC-SHA256" : "AWS4-HMAC-SHA256";
+}
+
+static const char *
+end_of_scope(const struct sigv4_request *rq)
+{
+	return rq->is_google ? "goog4_request" : "aws4_request";
+}
+
+/* The key of one day, region and service. */
+static int
+derive(const struct sigv4_request *rq, const char *secret_key, unsigned char out[HASH_BYTES], struct pawl_error *err)
+{
+	PAWL_FREE char *first = mem_printf("%s%s", rq->is_google ? "GOOG4" : "AWS4", secret_key);
+	if (first == NULL)
+		return err_set(err, PAWL_ENOMEM, "signature: out of memory");
+	unsigned char key[HASH_BYTES];
+	int rc = sigv4_hmac(first, strlen(first), rq->date, 8, key, err);
+	explicit_bzero(first, strlen(first));
+	if (rc == 0)
+		rc = sigv4_hmac(key, sizeof key, rq->region, strlen(rq->region), key, err);
+	if (rc == 0)
+		rc = sigv4_hmac(key, sizeof key, rq->service, strlen(rq->service), key, err);
+	if (rc == 0)
+		rc = sigv4_hmac(key, sizeof key, end_of_scope(rq), strlen(end_of_scope(rq)), out, err);
+	explicit_bzero(key, sizeof key);
+	return rc;
+}
+
+int
+sigv4_sign(const struct sigv4_request *rq, const char *access_key, const char *secret_key, struct buf *out,
+           struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	const struct http_header *headers = sorted_headers(rq, &memory);
+	if (headers == NULL)
+		return err_set(err, PAWL_ENOMEM, "signature: out of memory");
+	put_canonical(rq, headers, &text);
+	TRY(buf_check(&text, "signature", err));
+
+	char hash[65], signature[65];
+	struct pawl_slice whole = {text.ptr, text.len};
+	TRY(sigv4_sha256_hex(&whole, 1, hash, err));
+	text.len = 0;
+	buf_printf(&text, "%s\n%s\n%.8s/%s/%s/%s\n%s", algorithm(rq), rq->date, rq->date, rq->region, rq->service,
+	           end_of_scope(rq), hash);
+	TRY(buf_check(&text, "signature", err));
+	unsigned char key[HASH_BYTES], signed_bytes[HASH_BYTES];
+	int rc = derive(rq, secret_key, key, err);
+	if (rc == 0)
+		rc = sigv4_hmac(key, sizeof key, text.ptr, text.len, signed_bytes, err);
+	explicit_bzero(key, sizeof key);
+	TRY(rc);
+
+	to_hex(signed_bytes, sizeof signed_bytes, signature);
+	buf_printf(out, "%s Credential=%s/%.8s/%s/%s/%s,SignedHeaders=", algorithm(rq), access_key, rq->date,
+	           rq->region, rq->service, end_of_scope(rq));
+	put_names(out, headers, rq->n_headers);
+	buf_printf(out, ",Signature=%s", signature);
+	return buf_check(out, "signature", err);
+}

@@ -1,0 +1,556 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The experiment without processes: searches to their end, under each scheduler, with and without being left in the
+ * middle. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdbool.h>
+#include <cmocka.h>
+
+#include "helpers/tune_bed.h"
+
+#define SPACE "\"space\": {\"lr\": {\"$loguniform\": [0.001, 0.5]}, \"opt\": {\"$grid\": [\"sgd\", \"adam\"]}}"
+
+static const char fifo[] =
+	"{\"name\": \"fifo\", \"metric\": \"loss\", \"num_samples\": 4, \"seed\": 3, " SPACE
+	", \"stop\": {\"training_iteration\": 6}, \"checkpoint\": {\"keep\": 2, \"score_attr\": \"min-loss\"}}";
+static const char asha[] =
+	"{\"name\": \"asha\", \"metric\": \"loss\", \"num_samples\": 6, \"seed\": 3, " SPACE
+	", \"scheduler\": {\"type\": \"asha\", \"max_t\": 16, \"grace_period\": 1, \"reduction_factor\": 2}}";
+static const char hyperband[] = "{\"name\": \"hb\", \"metric\": \"loss\", \"num_samples\": 10, \"seed\": 3, " SPACE
+				", \"scheduler\": {\"type\": \"hyperband\", \"max_t\": 9}}";
+static const char pbt[] =
+	"{\"name\": \"pbt\", \"metric\": \"loss\", \"num_samples\": 4, \"seed\": 3, " SPACE
+	", \"stop\": {\"training_iteration\": 12}, \"scheduler\": {\"type\": \"pbt\", \"time_attr\": \"training_iteration\","
+	" \"perturbation_interval\": 2, \"hyperparam_mutations\": {\"lr\": {\"$loguniform\": [0.001, 0.5]}}}}";
+static const char pbt_synch[] =
+	"{\"name\": \"pbts\", \"metric\": \"loss\", \"num_samples\": 4, \"seed\": 3, " SPACE
+	", \"stop\": {\"training_iteration\": 12}, \"scheduler\": {\"type\": \"pbt\", \"time_attr\": \"training_iteration\","
+	" \"perturbation_interval\": 3, \"synch\": true, \"hyperparam_mutations\": {\"lr\": [0.01, 0.1, 0.2]}}}";
+static const char asha_in_step[] =
+	"{\"name\": \"sha\", \"metric\": \"loss\", \"num_samples\": 6, \"seed\": 3, " SPACE
+	", \"scheduler\": {\"type\": \"asha\", \"max_t\": 9, \"grace_period\": 2, \"reduction_factor\": 2, \"synch\": true}}";
+static const char replay[] =
+	"{\"name\": \"replay\", \"space\": {\"lr\": 0.25, \"fixed\": 7}, \"stop\": {\"training_iteration\": 9}, "
+	"\"scheduler\": {\"type\": \"pbt_replay\", \"schedule\": [{\"at\": 3, \"config\": {\"lr\": 0.5}}, "
+	"{\"at\": 6, \"config\": {\"lr\": 0.125}}]}}";
+static const char median[] =
+	"{\"name\": \"median\", \"metric\": \"loss\", \"num_samples\": 6, \"seed\": 3, " SPACE
+	", \"stop\": {\"training_iteration\": 8}, \"scheduler\": {\"type\": \"median\", \"grace_period\": 2,"
+	" \"time_attr\": \"training_iteration\", \"hard_stop\": false}}";
+
+static void
+test_a_search_ends_with_its_best_trial(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct bed_driver d = {.e = bed_open(bed, fifo, "fifo", TUNE_NEW), .slots = 3, .save_every = 2};
+	struct pawl_error err = {0};
+	struct tune_counts counts;
+	struct tune_trial t;
+	uint32_t best = 99;
+	double value;
+
+	bed_drive(&d);
+	tune_experiment_counts(d.e, &counts);
+	assert_int_equal(counts.trials, 8);
+	assert_int_equal(counts.state[TUNE_TERMINATED], 8);
+	assert_int_equal(counts.reports, 48);
+	assert_int_equal(tune_best(d.e, NULL, NULL, NULL, &best, &value, &err), 0);
+	assert_int_equal(tune_trial_info(d.e, best, &t, &err), 0);
+	assert_true(t.metric == value);
+	assert_int_equal(t.iteration, 6);
+	assert_true(t.n_checkpoints >= 2 && t.n_checkpoints <= 3);
+	tune_experiment_close(d.e);
+}
+
+/* Left after every number of steps and opened again, the search comes to the same trials with the same values. */
+static void
+left_anywhere(struct tune_bed *bed, const char *name, const char *spec, uint64_t every, bool exploits, bool pauses,
+              bool same)
+{
+	struct bed_driver whole = {.e = bed_open(bed, spec, name, TUNE_NEW), .slots = 3, .save_every = every};
+	char *expected, *found, folder[64];
+
+	bed_drive(&whole);
+	assert_int_equal(whole.n_exploits > 0, exploits);
+	assert_int_equal(whole.n_pauses > 0, pauses);
+	expected = bed_summary(whole.e);
+	tune_experiment_close(whole.e);
+	for (uint64_t at = 1; at < whole.steps; at += 1 + whole.steps / 20) {
+		struct bed_driver d = {.slots = 3, .save_every = every, .stop_after = at, .deaf = at % 3 != 0};
+		snprintf(folder, sizeof(folder), "%s-%llu", name, (unsigned long long)at);
+		d.e = bed_open(bed, spec, folder, TUNE_AUTO);
+		bed_drive(&d);
+		tune_experiment_close(d.e);
+		d = (struct bed_driver){.e = bed_open(bed, spec, folder, TUNE_AUTO), .slots = 3, .save_every = every};
+		bed_drive(&d);
+		found = bed_summary(d.e);
+		if (same)
+			assert_string_equal(found, expected);
+		tune_experiment_close(d.e);
+		free(found);
+	}
+	free(expected);
+}
+
+static void
+test_R130_fifo_left_anywhere_comes_to_the_same(void **state)
+{
+	left_anywhere(*state, "fifo", fifo, 2, false, false, true);
+}
+
+static void
+test_R130_asha_left_anywhere_ends(void **state)
+{
+	left_anywhere(*state, "asha", asha, 2, false, false, false);
+}
+
+static void
+test_R105_hyperband_pauses_and_ends(void **state)
+{
+	left_anywhere(*state, "hb", hyperband, 0, false, true, true);
+}
+
+static void
+test_R105_pbt_exploits_and_ends(void **state)
+{
+	left_anywhere(*state, "pbt", pbt, 1, true, true, false); /* more trials than places */
+	left_anywhere(*state, "pbts", pbt_synch, 0, false, true, true);
+}
+
+static void
+test_R130_asha_in_step_left_anywhere_comes_to_the_same(void **state)
+{
+	left_anywhere(*state, "sha", asha_in_step, 0, false, true, true);
+}
+
+static void
+test_R130_a_replay_left_anywhere_comes_to_the_same(void **state)
+{
+	left_anywhere(*state, "replay", replay, 0, false, true, true);
+	left_anywhere(*state, "saving", replay, 2, false, true, true);
+}
+
+/* The state is the sum of the rates, of which the schedule has three. */
+static void
+assert_followed_schedule(const struct tune_experiment *e)
+{
+	struct pawl_error err = {0};
+	struct tune_trial t;
+	json_t *result;
+
+	assert_int_equal(tune_trial_info(e, 0, &t, &err), 0);
+	assert_int_equal(t.iteration, 9);
+	result = json_loads(t.result_json, 0, NULL);
+	assert_true(json_real_value(json_object_get(result, "value")) == 3 * 0.25 + 3 * 0.5 + 3 * 0.125);
+	assert_string_equal(t.config_json, "{\"lr\": 0.125, \"fixed\": 7}");
+	json_decref(result);
+}
+
+static void
+test_a_replay_goes_by_its_schedule(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct bed_driver d = {.e = bed_open(bed, replay, "r", TUNE_NEW), .slots = 1};
+
+	bed_drive(&d);
+	assert_followed_schedule(d.e);
+	tune_experiment_close(d.e);
+}
+
+/* result.json written again from the journal begins as it was when it was put away. */
+static void
+assert_begins_the_same(const struct tune_bed *bed, const char *folder)
+{
+	bed_run("cd '%s'/%s/trial_* && head -c $(stat -c %%s ../rows) result.json | cmp -s - ../rows", bed->root,
+	        folder);
+}
+
+/* The checkpoint of a change is gone: it goes on from the one before, with the values that it had there, and the change
+ * comes again. Whatever is missing, the state comes to the same; and so do the files of the trial, which are lost
+ * later. */
+static void
+test_R130_a_replay_that_lost_checkpoints_goes_by_its_schedule(void **state)
+{
+	struct tune_bed *bed = *state;
+
+	for (uint64_t at = 1; at <= 9; at++) {
+		for (uint64_t n_lost = 1; n_lost <= at; n_lost++) {
+			struct bed_driver d = {.slots = 1, .save_every = 1, .stop_after = at, .deaf = at % 2 != 0};
+			char folder[32], path[96];
+			snprintf(folder, sizeof(folder), "r%llu-%llu", (unsigned long long)at,
+			         (unsigned long long)n_lost);
+			d.e = bed_open(bed, replay, folder, TUNE_NEW);
+			bed_drive(&d);
+			tune_experiment_close(d.e);
+			for (uint64_t i = at; i > at - n_lost; i--) {
+				snprintf(path, sizeof(path), "%s/trial_*/checkpoint_%06llu", folder,
+				         (unsigned long long)i);
+				bed_run("rm -r %s/%s", bed->root, path);
+			}
+			d = (struct bed_driver){.slots = 1,
+			                        .save_every = 1,
+			                        .stop_after = 1,
+			                        .e = bed_open(bed, replay, folder, TUNE_AUTO)};
+			bed_drive(&d);
+			tune_experiment_close(d.e);
+			bed_run("cd '%s'/%s && mv trial_*/result.json rows", bed->root, folder);
+			d = (struct bed_driver){
+				.slots = 1, .save_every = 1, .e = bed_open(bed, replay, folder, TUNE_AUTO)};
+			bed_drive(&d);
+			assert_followed_schedule(d.e);
+			assert_begins_the_same(bed, folder);
+			tune_experiment_close(d.e);
+		}
+	}
+}
+
+static void
+write_text(const struct tune_bed *bed, const char *name, const char *text)
+{
+	char path[200];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", bed->root, name);
+	file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+/* Files as other tools write them: the way of the last line back to its beginning, without what it overwrote; in the
+ * file of all trials that of the one that is named. */
+static void
+test_a_replay_reads_the_files_of_a_search(void **state)
+{
+	static const struct {
+		const char *file, *more, *found; /* found: what the document must have in it, or the message */
+		int rc;
+	} rows[] = {
+		{"pbt_policy_1.txt", "",
+	         "\"schedule\": [{\"at\": 10, \"config\": {\"lr\": 2}}, {\"at\": 20, \"config\": {\"lr\": 3, \"b\": 0}}]",
+	         0},
+		{"pbt_policy_1.txt", "", "\"space\": {\"lr\": 1, \"own\": 5}", 0},
+		{"pbt_global.txt", ", \"trial\": \"9\"", "\"schedule\": [{\"at\": 7, \"config\": {\"lr\": 8}}]", 0},
+		{"pbt_global.txt", "", "name one as 'trial'", PAWL_EUSAGE},
+		{"pbt_global.txt", ", \"trial\": \"77\"", "has no line of trial 77", PAWL_EUSAGE},
+		{"bad.txt", "", "bad.txt:2: expected a list of two trials", PAWL_EUSAGE},
+		{"empty.txt", "", "empty.txt has no line", PAWL_EUSAGE},
+		{"none.txt", "", "none.txt: open", PAWL_ENOTFOUND},
+		{"pbt_policy_1.txt", ", \"schedule\": []", "found both", PAWL_EUSAGE},
+	};
+	static const char lines[] = "[\"1\", \"8\", 4, 5, {\"lr\": 70}, {\"lr\": 71}]\n" /* overwritten */
+				    "[\"2\", \"3\", 9, 10, {\"lr\": 1}, {\"lr\": 2}]\n"
+				    "[\"1\", \"2\", 19, 20, {\"lr\": 2}, {\"lr\": 3, \"b\": 0}]\n";
+	struct tune_bed *bed = *state;
+	char spec[600], text[900];
+
+	write_text(bed, "pbt_policy_1.txt", lines);
+	snprintf(text, sizeof(text), "[\"9\", \"3\", 6, 7, {\"lr\": 9}, {\"lr\": 8}]\n%s", lines);
+	write_text(bed, "pbt_global.txt", text);
+	write_text(bed, "bad.txt", "[\"1\", \"2\", 19, 20, {}, {}]\n[\"1\", \"2\", 19, 20, {}]\n");
+	write_text(bed, "empty.txt", "\n");
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct pawl_error err = {0};
+		uint64_t n = 0;
+		char *made = NULL;
+		int rc;
+
+		snprintf(spec, sizeof(spec),
+		         "{\"name\": \"r\", \"space\": {\"lr\": 0, \"own\": 5}, \"scheduler\": {\"type\": "
+		         "\"pbt_replay\", \"policy_file\": \"%s/%s\"%s}}",
+		         bed->root, rows[i].file, rows[i].more);
+		rc = tune_spec_check(spec, &made, &n, &err);
+		if (rc != rows[i].rc || strstr(rc < 0 ? err.message : made, rows[i].found) == NULL)
+			fail_msg("row %zu: %d %s", i, rc, rc < 0 ? err.message : made);
+		free(made);
+	}
+}
+
+/* The schedule of a real training, by its own file: the state of the replay is the state that the trial had. */
+static void
+test_a_replay_of_a_search_comes_to_what_its_trial_came_to(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct bed_driver d = {.e = bed_open(bed, pbt_synch, "pbts", TUNE_NEW), .slots = 4}, again = {.slots = 1};
+	struct pawl_error err = {0};
+	struct tune_counts counts;
+	struct tune_trial t, r;
+	char spec[600], path[300];
+	size_t n_replayed = 0;
+
+	bed_drive(&d);
+	tune_experiment_counts(d.e, &counts);
+	for (uint32_t i = 0; i < counts.trials; i++) {
+		assert_int_equal(tune_trial_info(d.e, i, &t, &err), 0);
+		snprintf(path, sizeof(path), "%s/pbts/pbt_policy_%s.txt", bed->root, t.id);
+		if (access(path, F_OK) != 0)
+			continue;
+		snprintf(spec, sizeof(spec),
+		         "{\"name\": \"r%u\", \"metric\": \"loss\", \"stop\": {\"training_iteration\": 12}, "
+		         "\"scheduler\": {\"type\": \"pbt_replay\", \"policy_file\": \"%s\"}}",
+		         i, path);
+		snprintf(path, sizeof(path), "r%u", i);
+		again.e = bed_open(bed, spec, path, TUNE_NEW);
+		bed_drive(&again);
+		assert_int_equal(tune_trial_info(again.e, 0, &r, &err), 0);
+		assert_int_equal(r.iteration, 12);
+		assert_true(fabs(r.metric - t.metric) < 1e-12);
+		n_replayed++;
+		tune_experiment_close(again.e);
+	}
+	assert_true(n_replayed > 0);
+	tune_experiment_close(d.e);
+}
+
+static void
+test_a_median_rule_that_pauses_ends(void **state)
+{
+	left_anywhere(*state, "median", median, 0, false, true, false);
+}
+
+static void
+assert_error(int code, int expected, const struct pawl_error *err, const char *text)
+{
+	if (code != expected || !strstr(err->message, text))
+		fail_msg("expected %d and '%s', found %d '%s'", expected, text, code, err->message);
+}
+
+static void
+test_P10_two_runners_on_one_experiment_are_refused(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct tune_experiment *e = bed_open(bed, fifo, "fifo", TUNE_NEW), *other = NULL;
+	struct pawl_error err = {0};
+
+	assert_error(bed_try_open(bed, fifo, "fifo", TUNE_AUTO, &other, &err), PAWL_EBUSY, &err,
+	             "another process runs this");
+	assert_int_equal(bed_try_open(bed, NULL, "fifo", TUNE_READ, &other, &err), 0); /* looking is allowed */
+	tune_experiment_close(other);
+	tune_experiment_close(e);
+	tune_experiment_close(bed_open(bed, fifo, "fifo", TUNE_AUTO));
+	assert_error(bed_try_open(bed, fifo, "fifo", TUNE_NEW, &other, &err), PAWL_EEXISTS, &err, "lies here already");
+	assert_error(bed_try_open(bed, fifo, "other", TUNE_LOCAL, &other, &err), PAWL_ENOTFOUND, &err,
+	             "no experiment lies here");
+}
+
+static void
+test_R128_a_changed_document_is_named(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct tune_experiment *e = bed_open(bed, fifo, "x", TUNE_NEW);
+	struct pawl_error err = {0};
+	struct tune_counts counts;
+
+	tune_experiment_close(e);
+	assert_error(bed_try_open(bed, asha, "x", TUNE_AUTO, &e, &err), PAWL_EUSAGE, &err, "'scheduler' is");
+	assert_error(bed_try_open(bed,
+	                          "{\"name\": \"fifo\", \"metric\": \"loss\", \"num_samples\": 2, \"seed\": 3, " SPACE
+	                          "}",
+	                          "x", TUNE_AUTO, &e, &err),
+	             PAWL_EUSAGE, &err, "it can only grow");
+	e = bed_open(bed, "{\"name\": \"fifo\", \"metric\": \"loss\", \"num_samples\": 5, \"seed\": 3, " SPACE "}", "x",
+	             TUNE_AUTO);
+	tune_experiment_counts(e, &counts);
+	assert_int_equal(counts.expected, 10);
+	tune_experiment_close(e);
+}
+
+/* One trial that reports the given losses, each with a checkpoint. */
+static void
+report_all(struct tune_experiment *e, const char *folder, const double *losses, size_t n)
+{
+	struct bed_job job = {.trial = 0};
+	struct tune_verdict verdict;
+	struct pawl_error err = {0};
+	char metrics[64], checkpoint[64];
+
+	snprintf(job.folder, sizeof(job.folder), "%s", folder);
+	for (size_t i = 0; i < n; i++) {
+		job.iteration = i + 1;
+		bed_save(&job, checkpoint);
+		if (isnan(losses[i]))
+			snprintf(metrics, sizeof(metrics), "{\"loss\": \"NaN\"}");
+		else
+			snprintf(metrics, sizeof(metrics), "{\"loss\": %g}", losses[i]);
+		if (tune_experiment_report(e, 0, metrics, checkpoint, &verdict, &err) < 0)
+			fail_msg("%s", err.message);
+	}
+}
+
+static void
+assert_kept(const struct tune_experiment *e, const char *folder, const char *expected)
+{
+	struct tune_checkpoint c;
+	struct pawl_error err = {0};
+	char found[256] = "", path[800];
+	size_t len = 0, n = 0, n_folders = 0;
+	struct dirent *entry;
+	DIR *dir;
+
+	for (; tune_trial_checkpoint(e, 0, (uint32_t)n, &c, &err) == 0; n++)
+		len += (size_t)snprintf(found + len, sizeof(found) - len, "%s%llu", n ? " " : "",
+		                        (unsigned long long)c.iteration);
+	assert_string_equal(found, expected);
+	snprintf(path, sizeof(path), "%s", folder);
+	dir = opendir(path);
+	assert_non_null(dir);
+	while ((entry = readdir(dir)))
+		n_folders += strstr(entry->d_name, "checkpoint_") != NULL;
+	closedir(dir);
+	assert_int_equal(n_folders, n);
+}
+
+static void
+test_R127_the_best_checkpoints_are_kept_and_the_newest(void **state)
+{
+	static const double losses[] = {5, 3, 4, NAN, 3, 2, 9};
+	static const struct {
+		const char *name, *checkpoint, *kept;
+	} rows[] = {
+		{"a", "{\"keep\": 2, \"score_attr\": \"min-loss\"}", "2 6 7"},
+		{"b", "{\"keep\": 2, \"score_attr\": \"loss\"}", "1 7"},
+		{"c", "{\"keep\": 2, \"score_attr\": \"max-loss\"}", "1 7"},
+		{"d", "{\"keep\": 3}", "5 6 7"},
+		{"e", "{}", "1 2 3 4 5 6 7"},
+		{"f", "{\"keep\": 1, \"score_attr\": \"min-loss\"}", "6 7"},
+		{"g", "{\"keep\": 2, \"score_attr\": \"missing\"}", "1 2 7"},
+	};
+	struct tune_bed *bed = *state;
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct pawl_error err = {0};
+		struct tune_experiment *e;
+		struct tune_start start;
+		enum tune_next next;
+		char document[300], folder[500];
+		const char *best;
+		snprintf(document, sizeof(document), "{\"name\": \"k\", \"metric\": \"loss\", \"checkpoint\": %s}",
+		         rows[i].checkpoint);
+		e = bed_open(bed, document, rows[i].name, TUNE_NEW);
+		assert_int_equal(tune_experiment_next(e, &next, &start, &err), 0);
+		assert_int_equal(next, TUNE_START);
+		snprintf(folder, sizeof(folder), "%s", start.folder);
+		report_all(e, folder, losses, sizeof(losses) / sizeof(losses[0]));
+		assert_kept(e, folder, rows[i].kept);
+		if (i == 0) {
+			assert_int_equal(tune_best_checkpoint(e, 0, NULL, NULL, &best, &err), 0);
+			assert_string_equal(best, "checkpoint_000006");
+		}
+		tune_experiment_close(e);
+		e = bed_open(bed, NULL, rows[i].name, TUNE_LOCAL); /* the same from the journal */
+		assert_kept(e, folder, rows[i].kept);
+		tune_experiment_close(e);
+	}
+}
+
+static void
+test_failures_are_counted_and_tried_again(void **state)
+{
+	static const char document[] = "{\"name\": \"f\", \"metric\": \"loss\", \"max_failures\": 2}";
+	struct tune_bed *bed = *state;
+	struct bed_driver d = {.e = bed_open(bed, document, "f", TUNE_NEW), .slots = 1, .save_every = 1};
+	struct pawl_error err = {0};
+	enum tune_next next;
+	struct tune_trial t;
+
+	for (unsigned i = 0; i < 3; i++) {
+		assert_true(bed_start(&d, &d.jobs[0], &next));
+		assert_int_equal(d.jobs[0].iteration, i); /* from its last checkpoint */
+		bed_step(&d, &d.jobs[0]);
+		bed_end(&d, &d.jobs[0], i == 1 ? TUNE_LOST : TUNE_FAILED, "it fell over");
+	}
+	assert_true(bed_start(&d, &d.jobs[0], &next));
+	bed_end(&d, &d.jobs[0], TUNE_FAILED, "it fell over again");
+	assert_false(bed_start(&d, &d.jobs[0], &next));
+	assert_int_equal(next, TUNE_DONE);
+	assert_int_equal(tune_trial_info(d.e, 0, &t, &err), 0);
+	assert_int_equal(t.state, TUNE_ERROR);
+	assert_int_equal(t.failures, 3);
+	assert_string_equal(t.error, "it fell over again");
+	tune_experiment_close(d.e);
+	d.e = bed_open(bed, NULL, "f", TUNE_ERRORED_ONLY);
+	assert_true(bed_start(&d, &d.jobs[0], &next));
+	assert_int_equal(d.jobs[0].iteration, 3);
+	bed_end(&d, &d.jobs[0], TUNE_FINISHED, NULL);
+	assert_int_equal(tune_trial_info(d.e, 0, &t, &err), 0);
+	assert_int_equal(t.state, TUNE_TERMINATED);
+	tune_experiment_close(d.e);
+}
+
+static void
+test_bad_reports_are_named(void **state)
+{
+	static const struct {
+		const char *metrics, *checkpoint, *text;
+	} rows[] = {
+		{"{\"acc\": 1, \"auc\": 2}", NULL,
+	         "its first report has no 'loss', which the experiment goes by (it has 'acc', 'auc')"},
+		{"{\"loss\": \"low\"}", NULL, "its metric 'loss' must be a number"},
+		{"[1]", NULL, "expected an object of metrics"},
+		{"{\"loss\": 1", NULL, "report: line 1"},
+		{"{\"loss\": 1}", "../x", "expected the plain name of a folder as its checkpoint, found '../x'"},
+		{"{\"loss\": 1}", "checkpoint_000009", "its checkpoint 'checkpoint_000009' is no folder"},
+		{"{\"loss\": 1, \"training_iteration\": \"one\"}", NULL, "'training_iteration' must be an integer"},
+	};
+	struct tune_bed *bed = *state;
+	struct tune_experiment *e = bed_open(bed, "{\"name\": \"f\", \"metric\": \"loss\"}", "f", TUNE_NEW);
+	struct pawl_error err = {0};
+	struct tune_verdict verdict;
+	struct tune_start start;
+	enum tune_next next;
+	struct tune_trial t;
+
+	assert_int_equal(tune_experiment_next(e, &next, &start, &err), 0);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		assert_error(tune_experiment_report(e, 0, rows[i].metrics, rows[i].checkpoint, &verdict, &err),
+		             PAWL_EUSAGE, &err, rows[i].text);
+	assert_int_equal(tune_experiment_report(e, 0, "{\"loss\": 1}", NULL, &verdict, &err), 0); /* the control */
+	assert_int_equal(tune_experiment_report(e, 0, "{\"acc\": 1}", NULL, &verdict, &err),
+	                 0); /* between validations */
+	assert_int_equal(tune_experiment_ended(e, 0, TUNE_FINISHED, NULL, NULL, &err), 0);
+	assert_error(tune_experiment_report(e, 0, "{\"loss\": 1}", NULL, &verdict, &err), PAWL_EUSAGE, &err,
+	             "does not run");
+	tune_experiment_close(e);
+	e = bed_open(bed, "{\"name\": \"g\", \"metric\": \"loss\"}", "g", TUNE_NEW);
+	assert_int_equal(tune_experiment_next(e, &next, &start, &err), 0);
+	assert_int_equal(tune_experiment_ended(e, 0, TUNE_FINISHED, NULL, NULL, &err), 0);
+	assert_int_equal(tune_trial_info(e, 0, &t, &err), 0);
+	assert_int_equal(t.state, TUNE_ERROR);
+	assert_non_null(strstr(t.error, "without a report of 'loss'"));
+	tune_experiment_close(e);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_a_search_ends_with_its_best_trial, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R130_fifo_left_anywhere_comes_to_the_same, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R130_asha_left_anywhere_ends, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R105_hyperband_pauses_and_ends, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R105_pbt_exploits_and_ends, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R130_asha_in_step_left_anywhere_comes_to_the_same, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R130_a_replay_left_anywhere_comes_to_the_same, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R130_a_replay_that_lost_checkpoints_goes_by_its_schedule,
+	                                        bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_a_replay_goes_by_its_schedule, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_a_replay_reads_the_files_of_a_search, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_a_replay_of_a_search_comes_to_what_its_trial_came_to, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_a_median_rule_that_pauses_ends, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_P10_two_runners_on_one_experiment_are_refused, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R128_a_changed_document_is_named, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R127_the_best_checkpoints_are_kept_and_the_newest, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_failures_are_counted_and_tried_again, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_bad_reports_are_named, bed_setup, bed_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The journal of a search: torn at every byte, damaged, lost; experiments that moved or begin with another one's
+ * trials; clones. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdbool.h>
+#include <cmocka.h>
+
+#include "helpers/tune_bed.h"
+
+#include "trial_checkpoints.h"
+
+static const char document[] =
+	"{\"name\": \"j\", \"metric\": \"loss\", \"num_samples\": 3, \"seed\": 3, \"space\": {\"lr\": {\"$loguniform\": [0.001, 0.5]}},"
+	" \"stop\": {\"training_iteration\": 3}, \"checkpoint\": {\"keep\": 1}}";
+
+struct bytes {
+	char *ptr;
+	size_t len;
+};
+
+static struct bytes
+read_bytes(const char *root, const char *name)
+{
+	struct bytes b = {0};
+	char path[300];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", root, name);
+	file = fopen(path, "r");
+	assert_non_null(file);
+	fseek(file, 0, SEEK_END);
+	b.len = (size_t)ftell(file);
+	rewind(file);
+	b.ptr = calloc(1, b.len + 1);
+	assert_int_equal(fread(b.ptr, 1, b.len, file), b.len);
+	fclose(file);
+	return b;
+}
+
+static void
+write_bytes(const char *root, const char *name, const char *ptr, size_t len)
+{
+	char path[300];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", root, name);
+	file = fopen(path, "w");
+	assert_non_null(file);
+	assert_int_equal(fwrite(ptr, 1, len, file), len);
+	fclose(file);
+}
+
+/* What was there after a number of reports is what is there when the journal ends in the next entry: a prefix. */
+static void
+test_P4_a_journal_torn_at_any_byte_is_a_prefix(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct bed_driver d = {.e = bed_open(bed, document, "j", TUNE_NEW), .slots = 2, .save_every = 1};
+	struct tune_counts before = {0}, counts;
+	struct bytes whole;
+
+	bed_drive(&d);
+	tune_experiment_close(d.e);
+	whole = read_bytes(bed->root, "j/journal");
+	for (size_t len = 0; len <= whole.len; len++) {
+		struct tune_experiment *e;
+		write_bytes(bed->root, "j/journal", whole.ptr, len);
+		e = bed_open(bed, NULL, "j", TUNE_READ);
+		tune_experiment_counts(e, &counts);
+		assert_true(counts.reports >= before.reports && counts.trials >= before.trials);
+		assert_true(counts.reports <= before.reports + 1 && counts.trials <= before.trials + 1);
+		before = counts;
+		tune_experiment_close(e);
+	}
+	assert_int_equal(before.reports, 9);
+	assert_int_equal(before.state[TUNE_TERMINATED], 3);
+	free(whole.ptr);
+}
+
+/* The same experiment in a folder of its own, with a journal that ends early. */
+static void
+copy_with_journal(struct tune_bed *bed, const char *to, const char *ptr, size_t len)
+{
+	char path[128], name[64];
+
+	snprintf(path, sizeof(path), "%s/%s", bed->root, to);
+	bed_run("cp -r '%s/j' '%s'", bed->root, path);
+	snprintf(name, sizeof(name), "%s/journal", to);
+	write_bytes(bed->root, name, ptr, len);
+}
+
+static size_t
+count_lines(struct tune_bed *bed, const char *folder, const char *trial, const char *file)
+{
+	char name[200];
+	struct bytes b;
+	size_t n = 0;
+
+	snprintf(name, sizeof(name), "%s/%s/%s", folder, trial, file);
+	b = read_bytes(bed->root, name);
+	for (size_t i = 0; i < b.len; i++)
+		n += b.ptr[i] == '\n';
+	free(b.ptr);
+	return n;
+}
+
+/* Run again with a torn journal: it is cut off, the search comes to the same end, and the trials' files have every
+ * result that the journal has. */
+static void
+test_P4_R130_a_torn_journal_goes_on(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct bed_driver d = {.e = bed_open(bed, document, "j", TUNE_NEW), .slots = 2, .save_every = 1};
+	struct pawl_error err = {0};
+	char *expected, *found, folder[32];
+	struct bytes whole;
+	struct tune_trial t;
+
+	bed_drive(&d);
+	expected = bed_summary(d.e);
+	tune_experiment_close(d.e);
+	whole = read_bytes(bed->root, "j/journal");
+	for (size_t len = whole.len - 5; len > whole.len / 8; len -= whole.len / 9) {
+		snprintf(folder, sizeof(folder), "j%zu", len);
+		copy_with_journal(bed, folder, whole.ptr, len);
+		d = (struct bed_driver){.e = bed_open(bed, document, folder, TUNE_AUTO), .slots = 2, .save_every = 1};
+		assert_non_null(strstr(tune_experiment_notice(d.e), "torn"));
+		bed_drive(&d);
+		found = bed_summary(d.e);
+		assert_string_equal(found, expected);
+		for (uint32_t i = 0; i < 3; i++) {
+			assert_int_equal(tune_trial_info(d.e, i, &t, &err), 0);
+			assert_true(count_lines(bed, folder, t.name, "result.json") >= 3);
+			assert_int_equal(count_lines(bed, folder, t.name, "progress.csv"),
+			                 count_lines(bed, folder, t.name, "result.json") + 1);
+		}
+		tune_experiment_close(d.e);
+		free(found);
+	}
+	free(whole.ptr);
+	free(expected);
+}
+
+/* Lost, or damaged in the middle: made again from the trials' folders. */
+static void
+test_P12_a_lost_or_damaged_journal_is_made_again(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct bed_driver d = {
+		.e = bed_open(bed, document, "j", TUNE_NEW), .slots = 2, .save_every = 1, .stop_after = 7};
+	struct bytes whole;
+	struct tune_counts counts;
+
+	bed_drive(&d);
+	tune_experiment_close(d.e);
+	whole = read_bytes(bed->root, "j/journal");
+	copy_with_journal(bed, "damaged", whole.ptr, whole.len);
+	whole.ptr[whole.len / 2] ^= 1;
+	write_bytes(bed->root, "damaged/journal", whole.ptr, whole.len);
+	bed_run("rm '%s/j/journal'%s", bed->root, "");
+	for (unsigned i = 0; i < 2; i++) {
+		d = (struct bed_driver){
+			.e = bed_open(bed, document, i ? "damaged" : "j", TUNE_AUTO), .slots = 2, .save_every = 1};
+		assert_non_null(
+			strstr(tune_experiment_notice(d.e), i ? "the journal was damaged" : "the journal was missing"));
+		tune_experiment_counts(d.e, &counts);
+		assert_int_equal(counts.reports, 7);
+		bed_drive(&d);
+		tune_experiment_counts(d.e, &counts);
+		assert_int_equal(counts.state[TUNE_TERMINATED], 3);
+		tune_experiment_close(d.e);
+	}
+	bed_run("test -f '%s/damaged/journal.damaged'%s", bed->root, "");
+	free(whole.ptr);
+}
+
+/* The journal is lost, and so is the folder of a trial in the middle: it is drawn again, and comes to what it would
+ * have. Two folders that say they are the same trial, or one that there cannot be, are refused, and nothing is touched.
+ */
+static void
+test_P12_a_hole_in_the_folders_is_drawn_again(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct bed_driver d = {.e = bed_open(bed, document, "j", TUNE_NEW), .slots = 2, .save_every = 1};
+	struct pawl_error err = {0};
+	char *expected, *found;
+
+	bed_drive(&d);
+	expected = bed_summary(d.e);
+	tune_experiment_close(d.e);
+	bed_run("cd '%s' && cp -r j twice && cp -r j beyond%s", bed->root, "");
+	bed_run("cd '%s/j' && rm -r journal trial_00001*%s", bed->root, "");
+	d = (struct bed_driver){.e = bed_open(bed, document, "j", TUNE_AUTO), .slots = 2, .save_every = 1};
+	assert_non_null(strstr(tune_experiment_notice(d.e), "made again from the folders of 2 trials"));
+	bed_drive(&d);
+	found = bed_summary(d.e);
+	assert_string_equal(found, expected);
+	tune_experiment_close(d.e);
+	bed_run("cd '%s/twice' && rm journal && sed -i 's/: 2,/: 1,/' trial_00002*/trial.json%s", bed->root, "");
+	assert_int_equal(bed_try_open(bed, document, "twice", TUNE_AUTO, &d.e, &err), PAWL_ECORRUPT);
+	assert_non_null(strstr(err.message, "and another folder say that they are trial 1"));
+	bed_run("cd '%s/beyond' && rm journal && sed -i 's/: 2,/: 7,/' trial_00002*/trial.json%s", bed->root, "");
+	assert_int_equal(bed_try_open(bed, document, "beyond", TUNE_AUTO, &d.e, &err), PAWL_ECORRUPT);
+	assert_non_null(strstr(err.message, "says that it is trial 7"));
+	bed_run("test -n \"$(ls -d '%s/beyond/'trial_00001*/checkpoint_*)\"%s", bed->root, "");
+	free(expected);
+	free(found);
+}
+
+static void
+test_R152_an_experiment_that_was_moved_goes_on(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct bed_driver d = {
+		.e = bed_open(bed, document, "j", TUNE_NEW), .slots = 2, .save_every = 1, .stop_after = 4};
+	struct tune_counts counts;
+
+	bed_drive(&d);
+	tune_experiment_close(d.e);
+	bed_run("mv '%s/j' '%s/elsewhere'", bed->root, bed->root);
+	d = (struct bed_driver){.e = bed_open(bed, NULL, "elsewhere", TUNE_LOCAL), .slots = 2, .save_every = 1};
+	bed_drive(&d);
+	tune_experiment_counts(d.e, &counts);
+	assert_int_equal(counts.state[TUNE_TERMINATED], 3);
+	assert_int_equal(counts.reports, 9);
+	tune_experiment_close(d.e);
+}
+
+/* restore=: the trials of another experiment under another name; that one stays as it is. */
+static void
+test_R131_another_experiment_begins_with_its_trials(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct bed_driver d = {
+		.e = bed_open(bed, document, "j", TUNE_NEW), .slots = 2, .save_every = 1, .stop_after = 4};
+	char from[128], to[128], *expected, *found;
+	struct tune_open_opts opts = {
+		.folder = to, .resume = TUNE_NEW, .restore = from, .now_s = bed_now, .now_arg = bed};
+	struct pawl_error err = {0};
+	struct tune_experiment *e = NULL;
+	struct bytes before, after;
+
+	bed_drive(&d);
+	snprintf(from, sizeof(from), "%s/j", bed->root);
+	snprintf(to, sizeof(to), "%s/k", bed->root);
+	assert_int_equal(tune_experiment_open(document, &opts, &e, &err), PAWL_EBUSY); /* it still runs */
+	tune_experiment_close(d.e);
+	before = read_bytes(bed->root, "j/journal");
+	if (tune_experiment_open(document, &opts, &e, &err) < 0)
+		fail_msg("%s", err.message);
+	d = (struct bed_driver){.e = e, .slots = 2, .save_every = 1};
+	bed_drive(&d);
+	found = bed_summary(e);
+	tune_experiment_close(e);
+	after = read_bytes(bed->root, "j/journal");
+	assert_int_equal(before.len, after.len);
+	assert_memory_equal(before.ptr, after.ptr, after.len);
+	d = (struct bed_driver){.e = bed_open(bed, document, "j", TUNE_AUTO), .slots = 2, .save_every = 1};
+	bed_drive(&d);
+	expected = bed_summary(d.e);
+	tune_experiment_close(d.e);
+	assert_string_equal(found, expected);
+	snprintf(from, sizeof(from), "%s/nothing", bed->root);
+	snprintf(to, sizeof(to), "%s/m", bed->root);
+	assert_int_equal(tune_experiment_open(document, &opts, &e, &err), PAWL_ENOTFOUND);
+	assert_non_null(strstr(err.message, "restore: no experiment lies in"));
+	free(before.ptr);
+	free(after.ptr);
+	free(expected);
+	free(found);
+}
+
+/* A clone has the donor's inodes: a call per file and no bytes; each of the two may go. */
+static void
+test_R158_a_clone_is_links_and_lives_by_itself(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct pawl_error err = {0};
+	struct stat a, b;
+	const int fd = open(bed->root, O_RDONLY | O_DIRECTORY);
+
+	bed_run("mkdir -p '%s/donor/checkpoint_1/inner' '%s/taker'", bed->root, bed->root);
+	bed_run("echo weights > '%s/donor/checkpoint_1/inner/w'; echo x > '%s/donor/checkpoint_1/x'", bed->root,
+	        bed->root);
+	assert_int_equal(checkpoint_clone(fd, "donor", "checkpoint_1", fd, "taker", "checkpoint_2", &err), 0);
+	assert_int_equal(fstatat(fd, "donor/checkpoint_1/inner/w", &a, 0), 0);
+	assert_int_equal(fstatat(fd, "taker/checkpoint_2/inner/w", &b, 0), 0);
+	assert_int_equal(a.st_ino, b.st_ino);
+	assert_int_equal(checkpoint_remove(fd, "donor", "checkpoint_1", &err), 0);
+	assert_false(checkpoint_is_there(fd, "donor", "checkpoint_1"));
+	bed_run("grep -q weights '%s/taker/checkpoint_2/inner/w'%s", bed->root, "");
+	assert_int_equal(checkpoint_clone(fd, "donor", "checkpoint_1", fd, "taker", "checkpoint_3", &err),
+	                 PAWL_ENOTFOUND);
+	assert_false(checkpoint_is_there(fd, "taker", "checkpoint_3"));
+	bed_run("test -z \"$(find '%s' -name '.checkpoint*')\"%s", bed->root, "");
+	close(fd);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_P4_a_journal_torn_at_any_byte_is_a_prefix, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_P4_R130_a_torn_journal_goes_on, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_P12_a_lost_or_damaged_journal_is_made_again, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_P12_a_hole_in_the_folders_is_drawn_again, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R152_an_experiment_that_was_moved_goes_on, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R131_another_experiment_begins_with_its_trials, bed_setup,
+	                                        bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R158_a_clone_is_links_and_lives_by_itself, bed_setup,
+	                                        bed_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
