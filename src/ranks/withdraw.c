@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "run/lease.h"
 #include "ranks/meet.h"
-#include "read/pack.h"
+#include "state/pack_name.h"
 #include "save/save.h"
 
 #define AGE_NS ((int64_t)7 * 86400 * 1000000000)

@@ -10,7 +10,7 @@
 #include <pthread.h>
 
 #include "base/err.h"
-#include "read/pack.h"
+#include "state/pack_name.h"
 #include "read/spool.h"
 
 #define NO_COPY UINT32_MAX

@@ -12,7 +12,7 @@
 #include "copy/copy.h"
 #include "mirror/mirror.h"
 #include "policy/name.h"
-#include "read/pack.h"
+#include "state/pack_name.h"
 #include "policy/retain.h"
 #include "run/run.h"
 #include "save/save.h"

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "read/pack.h"
+#include "state/pack_name.h"
 #include "save/press.h"
 #include "save/save.h"
 #include "save/writer.h"

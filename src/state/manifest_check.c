@@ -18,7 +18,7 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "format/safetensors/safetensors.h"
-#include "read/pack.h"
+#include "state/pack_name.h"
 #include "base/table.h"
 
 #define MIN_BLOCK_BYTES ((uint64_t)512)

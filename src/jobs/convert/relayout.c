@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "ranks/meet_text.h"
-#include "read/pack.h"
+#include "state/pack_name.h"
 #include "layout/plan.h"
 #include "jobs/convert/relayout_file.h"
 #include "jobs/convert/relayout_tree.h"

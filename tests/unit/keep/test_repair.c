@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "format/safetensors/safetensors.h"
 #include "state/manifest.h"
-#include "read/pack.h"
+#include "state/pack_name.h"
 #include "run/run.h"
 
 #define NAME "checkpoint_000001"

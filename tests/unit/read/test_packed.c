@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/sum.h"
 #include "state/manifest.h"
-#include "read/pack.h"
+#include "state/pack_name.h"
 #include "read/packed.h"
 #include "run/run.h"
 #include "store/engine.h"

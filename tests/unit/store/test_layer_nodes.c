@@ -3,7 +3,7 @@
  * cleared away. */
 #include "helpers/store_bed.h"
 
-#include "read/pack.h"
+#include "state/pack_name.h"
 #include "store/layers/nodes_mark.h"
 
 #define RUN "0123456789abcdef0123456789abcdef"
