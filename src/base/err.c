@@ -73,6 +73,12 @@ pawl_code_exit_status(int code)
 	return code_find(code)->exit_status;
 }
 
+bool
+err_is_damage(int code)
+{
+	return code == PAWL_ECORRUPT || code == PAWL_EIO || code == PAWL_ELIMIT || code == PAWL_ENOTFOUND;
+}
+
 int
 pawl_code_is_transient(int code)
 {

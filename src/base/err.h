@@ -4,6 +4,7 @@
 #define PAWL_BASE_ERR_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 
 #include "pawl.h"
 
@@ -22,6 +23,9 @@ int err_waited(struct pawl_error *err, const char *format, ...) __attribute__((f
 
 /* Puts "context: " before an existing message; returns err->code (or code when err is NULL). */
 int err_prefix(struct pawl_error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Is this the checkpoint's own fault, so that an older one may be better? */
+bool err_is_damage(int code);
 
 /* What the three above return, as compilers and analysers can see it: a failure is never 0 or more. */
 static inline int

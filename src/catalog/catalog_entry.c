@@ -9,7 +9,6 @@
 
 #include "base/err.h"
 #include "policy/name.h"
-#include "ranks/withdraw.h"
 
 static int
 out_of_memory(struct pawl_error *err)
@@ -97,7 +96,7 @@ read_manifest(const struct catalog *c, struct store *store, const char *name, bo
 		return foreign_manifest(c->foreign, c->store, buf_str(&key), ret, err);
 	scratch->len = 0;
 	TRY(store_get(store, buf_str(&key), MANIFEST_MAX_BYTES, scratch, err));
-	if (withdraw_is_mark(scratch->ptr, scratch->len))
+	if (manifest_is_withdrawn(scratch->ptr, scratch->len))
 		return err_set(err, PAWL_ENOTFOUND, "%s: the save was called off", name);
 	return manifest_decode(name, scratch->ptr, scratch->len, summary, ret, err);
 }
@@ -137,7 +136,7 @@ catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, 
 	} else if (is_about_one(rc) && !(c->foreign && rc == PAWL_EUNSUPPORTED)) { /* that is no damage */
 		e.id = e.name_id;
 		e.problem = mem_strdup(rc == PAWL_ENOTFOUND ? CATALOG_NO_MANIFEST : why.message);
-		e.is_withdrawn = rc == PAWL_ENOTFOUND && withdraw_is_mark(scratch->ptr, scratch->len);
+		e.is_withdrawn = rc == PAWL_ENOTFOUND && manifest_is_withdrawn(scratch->ptr, scratch->len);
 		if (!e.problem)
 			return out_of_memory(err);
 	} else {

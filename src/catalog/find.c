@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "mirror/mirror.h"
+#include "catalog/far.h"
 #include "run/run.h"
 
 #define POLL_FIRST_MS 10

@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/sum.h"
-#include "mirror/mirror.h"
+#include "catalog/far.h"
 
 #define JOURNAL_MAX_BYTES (64u << 20)
 

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "mirror/mirror.h"
+#include "catalog/far.h"
 
 #define FIRST_PAUSE_MS 5000
 #define LAST_PAUSE_MS 300000

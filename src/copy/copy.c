@@ -103,7 +103,7 @@ pass_withdrawn(const struct copying *c, struct pawl_error *err)
 	if (rc == PAWL_ENOTFOUND)
 		return 0;
 	TRY(rc);
-	if (!withdraw_is_mark(there.ptr, there.len))
+	if (!manifest_is_withdrawn(there.ptr, there.len))
 		return err_set(err, PAWL_ETRANSIENT, "%s: %s is being written there; try again", to->root,
 		               c->job->to_folder);
 	return store_remove(to, c->manifest_key, err);
@@ -123,7 +123,7 @@ look_at_target(struct copying *c, struct pawl_error *err)
 		return err_give(err, rc, &why);
 	if (there.len == c->text.len && memcmp(there.ptr, c->text.ptr, there.len) == 0)
 		return 1;
-	if (!c->work.caps.rename_folder && withdraw_is_mark(there.ptr, there.len))
+	if (!c->work.caps.rename_folder && manifest_is_withdrawn(there.ptr, there.len))
 		return pass_withdrawn(c, err);
 	return err_set(err, PAWL_EEXISTS, "%s: %s is another checkpoint there; choose another name or remove it",
 	               c->job->to->root, c->job->to_folder);

@@ -35,10 +35,10 @@
 
 #include "state/manifest.h"
 #include "pawl.h"
+#include "run/run.h"
 #include "store/store.h"
 
 #define COPY_STREAMS 4u
-#define COPY_MAX_STREAMS 64u
 #define COPY_MEMORY ((uint64_t)256 << 20)
 
 /* All is borrowed until the call returns. */

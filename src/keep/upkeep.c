@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "run/lease.h"
-#include "mirror/mirror.h"
+#include "catalog/far.h"
 #include "policy/retain.h"
 #include "run/run.h"
 #include "save/writer.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mirror: see mirror.h. Life of the mirrors of a run: opening, listing, the uploading threads, the end. Called by
- * run.c, save.c and restore.c; calls the stores, the catalog and mirror_upload.c. Promises P6, P16 (each upload has a
- * deadline, each pause an end); R94-R96.
+ * mirror: see mirror.h. Life of the mirrors of a run: opening, the uploading threads, the end. Promises P6, P16 (each
+ * upload has a deadline, each pause an end); R94-R96.
  */
 #include "mirror/mirror.h"
 
@@ -17,7 +16,6 @@
 #include "store/layers/layer_tiers.h"
 
 #define SAME_WAIT_MS 1000
-#define LISTINGS 3u /* tries, where uploads make them old */
 
 /* ------------------------------------------------------------------ opening */
 
@@ -152,79 +150,6 @@ mirrors_get_run_file(struct pawl *run, struct buf *out, struct pawl_error *err)
 	return untold ? untold : err_set(err, PAWL_ENOTFOUND, "no mirror has a run yet");
 }
 
-/* ------------------------------------------------------------------ listing */
-
-/* 1 = something has come there or gone from there meanwhile, so that the listing is old and says nothing. */
-static int
-list_once(struct mirror *m, struct pawl_error *err)
-{
-	struct pawl *run = m->run;
-	struct store *store = atomic_load(&m->store);
-	struct catalog there = {0};
-	if (!m->given)
-		return 0;
-	if (!store)
-		return err_give(err, m->last.code, &m->last);
-	PAWL_CLEAN(buf_clear) struct buf text = {0};
-	run_lock(run);
-	const uint64_t began_at = m->n_changes;
-	run_unlock(run);
-	int rc = mirror_check_owner(m, store, &text, err);
-	if (rc == 0)
-		rc = catalog_load(&there, store, NULL, run->opts.name_template, err);
-	if (rc < 0) {
-		catalog_clear(&there);
-		return err_prefix(err, rc, "mirror %s", m->url);
-	}
-	run_edit(run);
-	run_lock(run);
-	if (m->n_changes != began_at) {
-		run_unlock(run);
-		run_edited(run);
-		catalog_clear(&there);
-		return 1;
-	}
-	mirror_forget_done(m);
-	for (size_t i = 0; i < there.n && rc == 0; i++) {
-		const struct catalog_entry *e = &there.entries[i];
-		if (e->summary && strcmp(e->summary->run_id, run->run_id) == 0)
-			rc = mirror_note_done(m, e->id, e->summary->token, false, err);
-	}
-	if (rc == 0)
-		rc = catalog_take_far(&run->catalog, &there, store, run->run_id, err);
-	run_unlock(run);
-	run_edited(run);
-	catalog_clear(&there);
-	return rc;
-}
-
-/* What is known stays where there is always something new: it is not older than a listing. */
-static int
-list_one(struct mirror *m, struct pawl_error *err)
-{
-	int rc = 1;
-	for (unsigned n = 0; n < LISTINGS && rc == 1; n++)
-		rc = list_once(m, err);
-	return rc < 0 ? rc : 0;
-}
-
-int
-mirrors_list(struct pawl *run, struct pawl_error *err)
-{
-	struct mirrors *ms = run->mirrors;
-	int first = 0;
-	for (size_t i = 0; ms && i < ms->n; i++) {
-		struct pawl_error why = {0};
-		int rc = list_one(&ms->list[i], &why);
-		if (rc == 0)
-			continue;
-		run_warn(run, &why);
-		if (first == 0)
-			first = err_give(err, rc, &why);
-	}
-	return first;
-}
-
 /* ------------------------------------------------------------------ uploading */
 
 /* The end of an upload; the run's lock is held. */
@@ -316,42 +241,7 @@ mirrors_start(struct pawl *run, struct pawl_error *err)
 	return 0;
 }
 
-void
-mirrors_wake(struct pawl *run)
-{
-	if (!run->mirrors)
-		return;
-	run_lock(run);
-	pthread_cond_broadcast(&run->mirrors->changed);
-	run_unlock(run);
-}
-
 /* ------------------------------------------------------------------- waiting */
-
-int
-mirrors_take_error(struct pawl *run, struct pawl_error *err)
-{
-	struct mirrors *ms = run->mirrors;
-	int code = 0;
-	if (!ms)
-		return 0;
-	run_lock(run);
-	struct mirror_try *failed = mirrors_unseen(ms);
-	if (failed) {
-		failed->seen = true;
-		code = err_give(err, failed->why.code, &failed->why);
-		if (run->opts.upload_error_budget) /* one error for all of a row that was passed over */
-			mirrors_see_all(ms);
-	}
-	for (size_t i = 0; i < ms->n && code == 0; i++) {
-		if (!ms->list[i].unseen || ms->list[i].last.code == 0 || !mirror_is_over_budget(&ms->list[i]))
-			continue;
-		ms->list[i].unseen = false;
-		code = err_give(err, ms->list[i].last.code, &ms->list[i].last);
-	}
-	run_unlock(run);
-	return code;
-}
 
 int
 mirrors_wait(struct pawl *run, int64_t deadline_ms, struct pawl_error *err)

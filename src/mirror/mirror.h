@@ -1,90 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mirror: the other stores of a run, to which its committed checkpoints are copied in the background.
+ * mirror: copies committed checkpoints to the run's mirrors in the background. catalog/far.h says what is known of them.
  *
  *   committed here --wanted--> copied and read back (copy.h) --> noted in the journal --> pointers there --> retention
  *                     \--failed--> wanted again after a pause that grows; newest first, always
  *
- * A mirror is a run by itself: run.json, checkpoints/, then latest and best, which are put only when all that they lead to
- * has been verified there (R89, E12). What it holds is told by its manifests alone (P2); the journal in the run's folder,
+ * A mirror is a run of its own: run.json, checkpoints/, then latest and best. The pointers are put only when everything they
+ * lead to has been verified there (R89, E12).
  *
- *   .pawl/mirrors/<16 hex of the URL's sum>.json  {"pawl_mirror":1,"url":"s3://b/r","done":[[7,"<token>"],[8,"<token>","retired"],..]}
- *
- * only saves asking it: which of the checkpoints that are here it has, verified, or had. One that a listing shows and the
- * journal does not name is read back there once, in its turn of the queue, before anybody relies on it (P14). Its presence
- * also tells every other process that the run has that mirror, so that nobody deletes here what is not there yet (P6). The
- * queue is what is here less what is done, so nothing is lost when a process is killed.
- *
- * Threads: one per mirror (mirror.c), of a run that is open for training; uploads use copy.c's. All fields that are marked so
- * are guarded by the run's lock, and waits use the condition `changed` with it.
+ * Threads: one for each mirror of a run that is open for training; uploads use copy.c's.
  */
 #ifndef PAWL_MIRROR_H
 #define PAWL_MIRROR_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-
-#include "base/sum.h"
-#include "catalog/catalog.h"
-#include "run/run.h"
-
-#define MIRROR_FOLDER ".pawl/mirrors"
-#define MIRROR_MAX 8u
-
-struct mirror_done {
-	uint64_t id;
-	char token[33];
-	bool retired; /* it was there; the mirror's own retention has deleted it */
-	bool verified;  /* this run has read it back there; false: a listing has shown its manifest, and no more is known */
-	bool forgotten; /* it is being listed anew: not there until the listing says so */
-	struct sum128 marks; /* of the pin and late scores that were put there last; 0 = none, or not known */
-};
-
-/* A checkpoint whose upload has failed. */
-struct mirror_try {
-	uint64_t id;
-	unsigned n;            /* failures in a row */
-	int64_t not_before_ms; /* by clock_mono_ms */
-	int64_t begin_ms;      /* when the last one began */
-	struct pawl_error why;
-	bool seen; /* somebody has been told of it */
-};
-
-struct mirror {
-	struct pawl *run;
-	char *url;
-	char *journal_key;
-	bool given;                   /* by the options: only such a one is read and written */
-	_Atomic(struct store *) store; /* NULL until it could be opened */
-	bool is_ours;                 /* the uploading thread's: its run.json has been looked at */
-
-	/* guarded by the run's lock */
-	struct mirror_done *done; /* ascending by id */
-	size_t n_done, cap_done;
-	uint64_t n_changes; /* of done: a listing that began before the last one is old */
-	struct mirror_try *tries;
-	size_t n_tries, cap_tries;
-	int64_t marks_not_before_ms, marks_failed_ms; /* after one could not be put */
-	int64_t not_before_ms; /* for all: after a failure that there was no memory to remember */
-	uint64_t n_failed;
-	uint32_t n_row; /* failures since the last success */
-	struct pawl_error last; /* of the last try; code 0 = it went well */
-	bool unseen;            /* it is of no checkpoint (opening, marks), and nobody has been told of it */
-	struct pawl_meter meter;
-	bool uploading;
-	char *latest, *best;    /* the uploading thread's: names that the pointers there have; NULL = not known */
-};
-
-struct mirrors {
-	struct pawl *run;
-	pthread_cond_t changed;
-	struct pool *pool; /* NULL: nothing is uploaded in the background */
-	atomic_bool stop;
-	int64_t wait_from_ms, wait_end_ms; /* of the last wait; guarded by the run's lock */
-	size_t n;
-	struct mirror list[];
-};
+#include "catalog/far.h"
 
 /* ---- life, mirror.c */
 
@@ -94,109 +23,24 @@ struct mirrors {
 int mirrors_open(struct pawl *run, struct pawl_error *err);
 /* The text of run.json of the first mirror that has one. PAWL_ENOTFOUND: none has; another error: that cannot be told. */
 int mirrors_get_run_file(struct pawl *run, struct buf *out, struct pawl_error *err);
-/* Lists what the mirrors hold and adds to the catalog what is not here. The run's lock is not held. */
-int mirrors_list(struct pawl *run, struct pawl_error *err);
 /* Begins to upload. */
 int mirrors_start(struct pawl *run, struct pawl_error *err);
-/* A checkpoint has been committed. */
-void mirrors_wake(struct pawl *run);
 /* Unless the rest is left to others, waits for the uploads; stops the threads. Returns the first error nobody has seen. */
 int mirrors_stop(struct pawl *run, struct pawl_error *err);
 void mirrors_free(struct mirrors *ms);
-/* The first error of an upload that nobody has been told of, once; else 0. */
-int mirrors_take_error(struct pawl *run, struct pawl_error *err);
 /* Waits until nothing is outstanding (see mirrors_outstanding); 1 = the deadline has passed. */
 int mirrors_wait(struct pawl *run, int64_t deadline_ms, struct pawl_error *err);
 /* Opens a mirror's store if that has not been done. */
 int mirror_open_store(struct mirror *m, bool create, struct pawl_error *err);
 
-/* ---- what is known, mirror_queue.c; the run's lock is held */
+/* ---- reading back, mirror_read_back.c */
 
-/* It is there now. */
-bool mirror_has(const struct mirror *m, uint64_t id, const char *token);
-/* It is there now, and this run has read it back (P14). */
-bool mirror_has_verified(const struct mirror *m, uint64_t id, const char *token);
-/* It is or was there. */
-bool mirror_had(const struct mirror *m, uint64_t id, const char *token);
-/* It is to be brought there: it never was, or nobody has read it back. */
-bool mirror_lacks(const struct mirror *m, uint64_t id, const char *token);
-int mirror_note_done(struct mirror *m, uint64_t id, const char *token, bool retired, struct pawl_error *err);
-/* Forgets all that is there, before it is listed anew. That it has been verified is remembered for the same checkpoint until
- * the next time. */
-void mirror_forget_done(struct mirror *m);
-/* How much is still to be done: uploads under way, checkpoints that are here and whose upload was not begun since then,
- * changed marks; *ret_failed: one
- * that has failed, or NULL. */
-size_t mirrors_outstanding(const struct mirrors *ms, int64_t since_ms, struct mirror_try **ret_failed);
-/* More tries have failed in a row than the options let pass without a word. */
-bool mirror_is_over_budget(const struct mirror *m);
-/* A failure that is to be told and that nobody has been told of, or NULL. */
-struct mirror_try *mirrors_unseen(const struct mirrors *ms);
-void mirrors_see_all(struct mirrors *ms);
-/* An entry that is there, and whose pin or late scores here are others than there; NULL = none. */
-struct mirror_done *mirror_stale_marks(const struct mirror *m, const struct catalog *c);
-struct mirror_done *mirror_find_done(const struct mirror *m, uint64_t id);
-/* Of a pin and late scores; 0 = there are none. */
-struct sum128 mirror_marks_sum(bool pinned, const struct pawl_metric *late, size_t n);
-/* The pauses are over. */
-void mirrors_hurry(struct mirrors *ms);
-/* Remembers a failure, for the pause before the next try. */
-void mirror_note_failure(struct mirror *m, uint64_t id, int64_t begin_ms, const struct pawl_error *why);
-void mirror_forget_failure(struct mirror *m, uint64_t id);
-/* true if some mirror of the run (ms may be NULL) lacks it. */
-bool mirrors_lack(const struct mirrors *ms, const struct catalog_entry *e);
-/* true if nothing of it is to stay here (R95). */
-bool mirrors_spend(const struct mirrors *ms, const struct catalog_entry *e);
-uint32_t mirrors_count(const struct mirrors *ms, const struct catalog_entry *e);
-/* enum pawl_level of an entry. */
-int mirrors_level(const struct mirrors *ms, const struct catalog *c, const struct catalog_entry *e);
-/* For an entry whose files here are gone: true if it lives on in a mirror, and the entry now says so. */
-bool mirrors_keep(const struct mirrors *ms, struct catalog_entry *e);
-/* The entry to upload now: the newest that is not there and whose pause is over; NULL = none, and *ret_until_ms says when to
- * look again (-1 = when something changes). */
-const struct catalog_entry *mirror_next(const struct mirror *m, const struct catalog *c, int64_t now_ms,
-                                        int64_t *ret_until_ms);
-
-/* Pure: which of n candidates is next (SIZE_MAX: none is due). */
-struct mirror_candidate {
-	uint64_t id;
-	bool wanted;           /* here, and not there */
-	int64_t not_before_ms; /* 0 = at once */
-};
-size_t mirror_choose(const struct mirror_candidate *items, size_t n, int64_t now_ms, int64_t *ret_until_ms);
-/* Pure: the pause after the n-th failure in a row (from 1). */
-int64_t mirror_pause_ms(unsigned n);
-
-/* ---- the journal, mirror_journal.c */
-
-char *mirror_journal_key(const char *url); /* NULL: out of memory */
-/* Reads what is done; one that is missing or damaged counts as empty, for what it says can be found out again. */
-void mirror_journal_read(struct mirror *m);
-/* Writes what is done of the checkpoints that are here. The run's lock is not held. */
-int mirror_journal_write(struct mirror *m, struct pawl_error *err);
-/* The URLs of all journals of a run; strings are memory's. */
-int mirror_journal_urls(struct store *store, struct bump *memory, const char ***ret, size_t *ret_n, struct pawl_error *err);
-/* Removes the journals of mirrors that the run has no more. */
-int mirror_journal_tidy(struct mirrors *ms, struct pawl_error *err);
-
-/* ---- reading, mirror_queue.c (locked) and mirror_repair.c */
-
-/* The i-th mirror's store if it has the checkpoint and can be read, else NULL. */
-struct store *mirrors_store(const struct mirrors *ms, size_t i, const struct catalog_entry *e);
-/* The manifest of a checkpoint from here, or where that is damaged or gone from a mirror that has the same one. Also where
- * there are no mirrors. The run's lock is not held: a mirror may take its time. */
-int mirrors_manifest(struct pawl *run, uint64_t id, bool summary, struct manifest **ret, struct pawl_error *err);
-struct pawl_restore;
-/* Compares every block of a checkpoint that lies there with its sum (P14). */
+/* Compares every block of a checkpoint in that store with its checksum (P14). */
 int mirror_read_back(struct store *there, const char *folder, struct pawl_meter *meter, int64_t deadline_ms,
                      struct pawl_error *err);
-/* After a restore: puts right what was read from a mirror because it is damaged or missing here, and says so. */
-void mirrors_repair(struct pawl_restore *r);
 
 /* ---- one upload, mirror_upload.c */
 
-/* PAWL_EEXISTS: there is another run. *ret_text: its run.json, if there is one. */
-int mirror_check_owner(const struct mirror *m, struct store *store, struct buf *ret_text, struct pawl_error *err);
 /* Puts the pin and late scores of a checkpoint there, and decides the best one anew. */
 int mirror_put_marks(struct mirror *m, uint64_t id, struct pawl_error *err);
 /* Copies the checkpoint with this id; the run's lock is not held. meter may be NULL. One that is here no more is success.

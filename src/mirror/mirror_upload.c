@@ -109,32 +109,6 @@ mirror_open_store(struct mirror *m, bool create, struct pawl_error *err)
 	return 0;
 }
 
-static int
-run_of(const struct buf *text, char ret[33], struct pawl_error *err)
-{
-	PAWL_CLEAN(bump_clear) struct bump memory = {0};
-	struct json *root;
-	const char *id;
-	TRY(json_parse(RUN_KEY, text->ptr, text->len, NULL, &memory, &root, err));
-	TRY(json_get_str(RUN_KEY, root, "run", &id, err));
-	snprintf(ret, 33, "%s", id);
-	return 0;
-}
-
-int
-mirror_check_owner(const struct mirror *m, struct store *store, struct buf *ret_text, struct pawl_error *err)
-{
-	struct pawl_error why = {0};
-	char id[33] = "";
-	int rc = store_get(store, RUN_KEY, RUN_FILE_MAX, ret_text, &why);
-	if (rc < 0 && rc != PAWL_ENOTFOUND)
-		return err_give(err, rc, &why);
-	if (rc == 0 && run_of(ret_text, id, NULL) == 0 && strcmp(id, m->run->run_id) != 0)
-		return err_set(err, PAWL_EEXISTS, "%s holds another run (%s, this one is %s); choose another place",
-		               m->url, id, m->run->run_id);
-	return 0;
-}
-
 /* The mirror is this run's, or becomes it now. */
 static int
 check_identity(struct mirror *m, struct store *store, struct pawl_error *err)

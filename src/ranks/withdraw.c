@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* withdraw: see withdraw.h. Called by commit.c, commit_ranks.c, write.c, catalog_entry.c and gc.c; calls the store,
- * lease.c, meet.c. */
+/* withdraw: see withdraw.h. Promises P2, P10. */
 #include "ranks/withdraw.h"
 
 #include <string.h>
@@ -10,18 +9,10 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "run/lease.h"
-#include "ranks/meet.h"
 #include "state/pack_name.h"
-#include "save/save.h"
+#include "run/run.h"
 
 #define AGE_NS ((int64_t)7 * 86400 * 1000000000)
-#define MARK_BEGIN "{\"pawl_withdrawn\":1,"
-
-bool
-withdraw_is_mark(const char *text, size_t len)
-{
-	return len >= strlen(MARK_BEGIN) && memcmp(text, MARK_BEGIN, strlen(MARK_BEGIN)) == 0;
-}
 
 static int
 manifest_key(const char *folder, struct buf *out, struct pawl_error *err)
@@ -38,7 +29,7 @@ withdraw_put(struct store *store, const char *folder, const char *token, struct 
 
 	TRY(clock_token(by, err)); /* no two are alike, so that a put that is tried again knows its own */
 	TRY(manifest_key(folder, &key, err));
-	buf_printf(&text, MARK_BEGIN "\"token\":\"%s\",\"by\":\"%s\"}\n", token ? token : "", by);
+	buf_printf(&text, MANIFEST_WITHDRAWN_BEGIN "\"token\":\"%s\",\"by\":\"%s\"}\n", token ? token : "", by);
 	TRY(buf_check(&text, folder, err));
 	return store_put_bytes(store, buf_str(&key), text.ptr, text.len, STORE_EXCLUSIVE | STORE_DURABLE, err);
 }
@@ -139,7 +130,7 @@ withdraw_remove(struct store *store, const char *folder, struct pawl_error *err)
 	if (rc == PAWL_EEXISTS) {
 		TRY(manifest_key(folder, &key, err));
 		TRY(store_get(store, buf_str(&key), MANIFEST_MAX_BYTES, &text, err));
-		if (!withdraw_is_mark(text.ptr, text.len))
+		if (!manifest_is_withdrawn(text.ptr, text.len))
 			return err_set(err, PAWL_EEXISTS, "%s is a checkpoint", folder);
 	} else if (rc != PAWL_EUNSUPPORTED) { /* where nothing can be called off, one process writes */
 		TRY(rc);
@@ -174,74 +165,4 @@ withdraw_forget(struct pawl *run, bool dry_run, uint64_t *count, struct pawl_err
 		++*count;
 	}
 	return 0;
-}
-
-/* ------------------------------------------------------------------ one save */
-
-/* Is the run still this job's? What is not there any more may have been there, if it is not. */
-static int
-check_ours(const struct save *s, struct pawl_error *err)
-{
-	const struct pawl *run = s->run;
-
-	if (run->lease)
-		return lease_check(run->lease, err);
-	if (run->meet && !meet_is_current(run->meet))
-		return err_set(err, PAWL_ECONFLICT, "the run is not this job's any more");
-	return 0;
-}
-
-/* 1 = the key holds the manifest of this save, 0 = something else, or nothing. */
-static int
-is_committed(const struct save *s, struct pawl_error *err)
-{
-	PAWL_CLEAN(buf_clear) struct buf key = {0}, text = {0};
-	struct manifest *m = NULL;
-
-	TRY(manifest_key(s->folder, &key, err));
-	int rc = store_get(s->run->store, buf_str(&key), MANIFEST_MAX_BYTES, &text, err);
-
-	if (rc == PAWL_ENOTFOUND)
-		return 0;
-	TRY(rc);
-	if (withdraw_is_mark(text.ptr, text.len))
-		return 0;
-	TRY(manifest_decode(s->name, text.ptr, text.len, true, &m, err));
-	rc = strcmp(m->token, s->token) == 0;
-	manifest_free(m);
-	return rc;
-}
-
-static int
-settle(struct save *s, struct pawl_error *err)
-{
-	bool decided = check_ours(s, NULL) < 0; /* then it is not ours to decide */
-
-	/* Where nothing can be called off, or nobody but this process would look for it, it is enough to look. */
-	if (!s->run->caps.exclusive_put || s->run->single_name)
-		return is_committed(s, err);
-	if (!decided) {
-		int rc = withdraw_put(s->run->store, s->folder, s->token, err);
-
-		if (rc < 0 && rc != PAWL_EEXISTS)
-			return rc;
-		decided = rc == PAWL_EEXISTS;
-	}
-	if (decided) {
-		int rc = is_committed(s, err);
-
-		if (rc != 0)
-			return rc;
-	}
-	/* Whoever takes the run over may have removed it, so that there was room for what calls it off. */
-	return check_ours(s, err);
-}
-
-int
-withdraw_settle(struct save *s, struct pawl_error *err)
-{
-	int rc = settle(s, err);
-
-	s->in_doubt = rc < 0;
-	return rc;
 }

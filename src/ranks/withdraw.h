@@ -18,10 +18,6 @@
 #include "pawl.h"
 #include "store/store.h"
 
-struct save;
-
-/* Is this what a key holds whose save was called off? */
-bool withdraw_is_mark(const char *text, size_t len);
 /* Calls off the save in a folder. PAWL_EEXISTS: it has been decided before. token: NULL = not known. */
 int withdraw_put(struct store *store, const char *folder, const char *token, struct pawl_error *err);
 /* The same for every folder in `folder` that has no manifest. */
@@ -31,9 +27,5 @@ int withdraw_open_ones(struct store *store, const char *folder, struct pawl_erro
 int withdraw_remove(struct store *store, const char *folder, struct pawl_error *err);
 /* Removes what called saves off so long ago that nobody comes late any more, and that left nothing else; *count goes up. */
 int withdraw_forget(struct pawl *run, bool dry_run, uint64_t *count, struct pawl_error *err);
-
-/* Makes sure how a save ends whose own process cannot tell: 1 = it is committed; 0 = it is not and never will be; or an error:
- * nobody can tell now, and s->in_doubt is set. */
-int withdraw_settle(struct save *s, struct pawl_error *err);
 
 #endif

@@ -13,7 +13,7 @@
 #include "restore/restore.h"
 
 #include "ranks/agree.h"
-#include "mirror/mirror.h"
+#include "catalog/far.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -58,12 +58,6 @@ restore_note_reason(struct pawl_restore *r, int rc, const struct pawl_error *err
 }
 
 /* ---- picking ---- */
-
-bool
-restore_is_damage(int code)
-{
-	return code == PAWL_ECORRUPT || code == PAWL_EIO || code == PAWL_ELIMIT || code == PAWL_ENOTFOUND;
-}
 
 /* "checkpoint_000007: why", without naming it twice. */
 static int
@@ -203,7 +197,7 @@ take_below(struct pawl_restore *r, uint64_t most, bool final, struct pawl_error 
 		int rc = take(r, c.id, &why);
 		if (rc == 0)
 			return 0;
-		if (!restore_is_damage(rc) || !r->can_fall_back || (rc == PAWL_ENOTFOUND && !final)) {
+		if (!err_is_damage(rc) || !r->can_fall_back || (rc == PAWL_ENOTFOUND && !final)) {
 			if (err)
 				*err = why;
 			return rc;
@@ -328,12 +322,12 @@ take_with_others(struct pawl_restore *r, struct pawl_error *err)
 {
 	for (;;) {
 		int rc = take_announced(r, err);
-		if (rc == 0 || !r->owes_word || !restore_is_damage(rc) || !r->can_fall_back)
+		if (rc == 0 || !r->owes_word || !err_is_damage(rc) || !r->can_fall_back)
 			return restore_note_reason(r, rc, err);
 		TRY(restore_add_row(&r->fallbacks, mem_strdup(err->message), err));
 		r->owes_word = false;
 		rc = agree_outcome(r->run, rc, NULL, err);
-		if (!restore_is_damage(rc))
+		if (!err_is_damage(rc))
 			return rc;
 	}
 }
@@ -400,7 +394,7 @@ pawl_restore_close(struct pawl_restore *r)
 		/* Damage would make the others look for an older checkpoint, without this rank. */
 		if (!r->reason.message[0])
 			memcpy(r->reason.message, "gave the restore up", sizeof("gave the restore up"));
-		if (r->reason.code == 0 || restore_is_damage(r->reason.code))
+		if (r->reason.code == 0 || err_is_damage(r->reason.code))
 			r->reason.code = PAWL_ECANCELLED;
 		agree_give_up(r->run, &r->reason);
 	}
@@ -536,8 +530,8 @@ pawl_restore(struct pawl *run, const struct pawl_restore_opts *opts, const struc
 		int rc = pawl_restore_read(r, &why);
 		if (rc == 0)
 			break;
-		int fallback = restore_is_damage(rc) ? pawl_restore_fallback(r, &why, err) : rc;
-		if (!restore_is_damage(rc) && err)
+		int fallback = err_is_damage(rc) ? pawl_restore_fallback(r, &why, err) : rc;
+		if (!err_is_damage(rc) && err)
 			*err = why;
 		if (fallback == PAWL_ENOTFOUND) { /* there is none left, because of damage */
 			if (err)

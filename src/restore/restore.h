@@ -61,8 +61,8 @@ int restore_fetch(struct pawl_restore *r, const struct reshard_binding *bindings
                   struct pawl_error *err);
 /* For events.jsonl: a restore has ended; nbytes: what all ranks have read. */
 void restore_read_event(const struct pawl_restore *r, uint64_t nbytes);
-/* Is this the checkpoint's own fault, so that an older one may do better? */
-bool restore_is_damage(int code);
+/* Replaces files that were damaged or missing here by copies from a mirror, after a restore. mirror_repair.c. */
+void mirrors_repair(struct pawl_restore *r);
 /* Appends a line; takes the text over also on failure. NULL = out of memory. */
 int restore_add_row(struct restore_rows *rows, char *text, struct pawl_error *err);
 /* Frees the lines from n on. */

@@ -259,7 +259,7 @@ pass(struct sharing *s, uint32_t root, uint64_t nbytes)
 
 	if (rc != 0) {
 		rc = rc > 0                  ? PAWL_EUSAGE
-		     : restore_is_damage(rc) ? PAWL_ETRANSIENT
+		     : err_is_damage(rc) ? PAWL_ETRANSIENT
 		                             : rc; /* it says nothing of the checkpoint */
 		err_prefix(&why, rc, "share_reads: the broadcast of what rank %u has read", root);
 		s->is_broken = true;

@@ -18,6 +18,11 @@
 #include "store/store.h"
 #include "policy/trigger.h"
 
+/* Limits of options, for the rooms that they concern. */
+#define MIRROR_MAX 8u        /* mirrors of a run */
+#define COPY_MAX_STREAMS 64u /* pieces of one upload that are under way at a time */
+#define SAVE_UNIT_BYTES ((uint64_t)8 << 20) /* of one write, at most; a multiple of every block size up to it */
+
 struct codec;  /* format/codec.h */
 struct writer; /* queue of saves, tickets: writer.h */
 struct lease;  /* lease.h */
@@ -95,7 +100,7 @@ int run_take_options(struct pawl *run, const struct pawl_open_opts *opts, struct
  * run's folder is lost, or on another host, and a mirror knows which run this is. */
 bool run_is_id(const char *text);
 int run_read_file(struct pawl *run, bool *ret_found, struct pawl_error *err);
-int run_adopt_mirrored(struct pawl *run, bool *ret_found, struct pawl_error *err);
+int run_adopt_file(struct pawl *run, const struct buf *text, struct pawl_error *err);
 int run_write_file(struct pawl *run, struct pawl_error *err);
 void run_warn_of_damage(struct pawl *run);
 /* PAWL_EUSAGE where a run is about to be begun inside of another one. place.c. */

@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "mirror/mirror.h"
 #include "policy/retain.h"
 #include "run/run.h"
 
@@ -159,16 +158,10 @@ run_remember_id(struct pawl *run, uint64_t id, struct pawl_error *err)
 
 /* R107, R152. */
 int
-run_adopt_mirrored(struct pawl *run, bool *ret_found, struct pawl_error *err)
+run_adopt_file(struct pawl *run, const struct buf *text, struct pawl_error *err)
 {
-	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	struct pawl_error why = {0};
-	int rc = mirrors_get_run_file(run, &text, &why);
+	int rc = take_run_file(run, text, &why);
 
-	if (rc == PAWL_ENOTFOUND)
-		return 0;
-	if (rc == 0)
-		rc = take_run_file(run, &text, &why);
-	*ret_found = rc == 0;
 	return rc < 0 ? err_set(err, rc, "%s: %s", run->root, why.message) : 0;
 }

@@ -9,13 +9,10 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/text.h"
-#include "copy/copy.h"
-#include "mirror/mirror.h"
 #include "policy/name.h"
 #include "state/pack_name.h"
 #include "policy/retain.h"
 #include "run/run.h"
-#include "save/save.h"
 #include "store/layers/layer_nodes.h"
 
 #define RUN_MAX_WORLD 100000

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "mirror/mirror.h"
+#include "catalog/far.h"
 #include "policy/retain.h"
 #include "run/run.h"
 #include "save/save.h"
@@ -32,20 +32,6 @@ complete_progress(struct pawl *run, struct pawl_progress *p, int64_t step)
 }
 
 /* ---- the mark of the triggers */
-
-void
-run_mark_at(struct pawl *run, const struct pawl_progress *progress)
-{
-	static const struct pawl_progress nothing = PAWL_PROGRESS_INIT;
-
-	run_lock(run);
-	run->last_saved = run->last_good = progress ? *progress : nothing;
-	run->has_saved = run->has_good = progress != NULL;
-	run->marking_id = 0;
-	run->wct_before = run->last_saved.total_wct > 0 ? run->last_saved.total_wct : 0;
-	run->wct_from_ns = clock_mono_ns();
-	run_unlock(run);
-}
 
 void
 run_mark_saved(struct pawl *run, struct save *s)
@@ -121,7 +107,7 @@ save_with_others(struct pawl *run, const struct pawl_save_opts *o, const struct 
 	struct pawl_ticket *ticket = NULL;
 
 	TRY(writer_save(run->writer, o, state, &ticket, err));
-	int rc = run_take_pending(run, err);
+	int rc = mirrors_take_pending(run, err);
 
 	if (rc == 0 && ret_ticket)
 		*ret_ticket = ticket;
@@ -143,7 +129,7 @@ save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_stat
 	memcpy(&o, opts, opts->size < sizeof(o) ? opts->size : sizeof(o));
 	TRY(run_check_writable(run, err));
 	if (!run->meet)
-		TRY(run_take_pending(run, err));
+		TRY(mirrors_take_pending(run, err));
 	int rc = check_save(run, &o, state, err);
 
 	complete_progress(run, &o.progress, o.step);
@@ -210,7 +196,7 @@ wait_for_saves(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 		return 0;
 	if (writer_wait(run->writer, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
 		return waited(run, "a save is still running", timeout_ms, err);
-	return run_take_pending(run, err);
+	return mirrors_take_pending(run, err);
 }
 
 int
@@ -232,7 +218,7 @@ pawl_check(struct pawl *run, struct pawl_error *err)
 int
 pawl_check_saves(struct pawl *run, struct pawl_error *err)
 {
-	return run ? run_take_pending(run, err) : 0;
+	return run ? mirrors_take_pending(run, err) : 0;
 }
 
 int

@@ -15,7 +15,6 @@
 #include "run/lease.h"
 #include "save/press.h"
 #include "save/save.h"
-#include "ranks/withdraw.h"
 #include "save/writer.h"
 
 /* The summary of a save as a manifest; borrows everything from the save. */
@@ -357,7 +356,7 @@ settle_put(struct save *s, int code, struct pawl_error *err)
 
 	if (err)
 		why = *err;
-	int rc = withdraw_settle(s, &trouble);
+	int rc = commit_settle(s, &trouble);
 
 	if (rc == 1) {
 		s->committed_ns = clock_mono_ns();

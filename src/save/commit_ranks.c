@@ -144,7 +144,7 @@ settle_as_host(struct save *s, const struct pawl_error *why, struct pawl_error *
 	int rc = 0;
 
 	if (s->is_publishing) { /* what was done can be told as failed */
-		rc = in_bucket ? withdraw_settle(s, &trouble) : find_published(s, &name, &trouble);
+		rc = in_bucket ? commit_settle(s, &trouble) : find_published(s, &name, &trouble);
 		if (rc == 1) {
 			rc = store_sync(s->run->store, CATALOG_FOLDER, &trouble);
 			s->committed_ns = clock_mono_ns();
@@ -186,7 +186,7 @@ settle_alone(struct save *s, char **ret_name, const struct pawl_error *why, stru
 {
 	struct pawl_error trouble = {0};
 	bool in_bucket = !s->run->caps.rename_folder;
-	int rc = in_bucket ? withdraw_settle(s, &trouble) : withdraw(s, &trouble);
+	int rc = in_bucket ? commit_settle(s, &trouble) : withdraw(s, &trouble);
 
 	if (rc == 1) {
 		*ret_name = mem_strdup(s->name);

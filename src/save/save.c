@@ -15,7 +15,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "ranks/meet.h"
-#include "mirror/mirror.h"
+#include "catalog/far.h"
 #include "policy/name.h"
 #include "save/press.h"
 #include "layout/share.h"

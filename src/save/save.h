@@ -25,8 +25,6 @@
 #include "save/snapshot.h"
 #include "run/ticket.h"
 
-#define SAVE_UNIT_BYTES ((uint64_t)8 << 20) /* of one write, at most; a multiple of every block size up to it */
-
 struct press;
 struct save;
 struct save_pack;
@@ -184,6 +182,10 @@ int commit_describe(struct save *s, bool part, struct manifest *ret, struct buf 
  * a run of one process and of rank 0. */
 int commit_bytes(struct save *s, struct buf *text, const struct manifest_file *files, size_t n,
                  struct pawl_error *err);
+
+/* commit_settle.c: makes sure how a save ends whose own process cannot tell. 1 = it is committed; 0 = it is not and never
+ * will be; or an error: that cannot be known now, and s->in_doubt is set. */
+int commit_settle(struct save *s, struct pawl_error *err);
 
 /* commit.c: manifest, publish. After success the checkpoint exists and is durable. */
 int commit_publish(struct save *s, struct pawl_error *err);

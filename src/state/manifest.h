@@ -152,4 +152,9 @@ int manifest_decode(const char *what, const void *ptr, size_t len, bool summary,
                     struct pawl_error *err);
 void manifest_free(struct manifest *m);
 
+/* Where folders cannot be renamed, this text stands where the manifest would be once the save has been called off
+ * (ranks/withdraw.h). */
+#define MANIFEST_WITHDRAWN_BEGIN "{\"pawl_withdrawn\":1,"
+bool manifest_is_withdrawn(const char *text, size_t len);
+
 #endif

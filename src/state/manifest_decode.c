@@ -495,3 +495,11 @@ manifest_decode_summary(const char *what, const void *ptr, size_t len, struct ma
 	*ret = steal(&m);
 	return 0;
 }
+
+bool
+manifest_is_withdrawn(const char *text, size_t len)
+{
+	const size_t begin_len = strlen(MANIFEST_WITHDRAWN_BEGIN);
+
+	return len >= begin_len && memcmp(text, MANIFEST_WITHDRAWN_BEGIN, begin_len) == 0;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* commit_settle: how a save ended whose own process cannot tell. Promises P2, P10, P11. */
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "ranks/meet.h"
+#include "ranks/withdraw.h"
+#include "run/lease.h"
+#include "save/save.h"
+
+/* Is the run still this job's? What is not there any more may have been there, if it is not. */
+static int
+check_ours(const struct save *s, struct pawl_error *err)
+{
+	const struct pawl *run = s->run;
+
+	if (run->lease)
+		return lease_check(run->lease, err);
+	if (run->meet && !meet_is_current(run->meet))
+		return err_set(err, PAWL_ECONFLICT, "the run is not this job's any more");
+	return 0;
+}
+
+/* 1 = the key holds the manifest of this save, 0 = something else, or nothing. */
+static int
+is_committed(const struct save *s, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf key = {0}, text = {0};
+	struct manifest *m = NULL;
+
+	buf_printf(&key, "%s/" MANIFEST_NAME, s->folder);
+	TRY(buf_check(&key, s->folder, err));
+	int rc = store_get(s->run->store, buf_str(&key), MANIFEST_MAX_BYTES, &text, err);
+
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	TRY(rc);
+	if (manifest_is_withdrawn(text.ptr, text.len))
+		return 0;
+	TRY(manifest_decode(s->name, text.ptr, text.len, true, &m, err));
+	rc = strcmp(m->token, s->token) == 0;
+	manifest_free(m);
+	return rc;
+}
+
+static int
+settle(struct save *s, struct pawl_error *err)
+{
+	bool decided = check_ours(s, NULL) < 0; /* then it is not ours to decide */
+
+	/* Where nothing can be called off, or nobody but this process would look for it, it is enough to look. */
+	if (!s->run->caps.exclusive_put || s->run->single_name)
+		return is_committed(s, err);
+	if (!decided) {
+		int rc = withdraw_put(s->run->store, s->folder, s->token, err);
+
+		if (rc < 0 && rc != PAWL_EEXISTS)
+			return rc;
+		decided = rc == PAWL_EEXISTS;
+	}
+	if (decided) {
+		int rc = is_committed(s, err);
+
+		if (rc != 0)
+			return rc;
+	}
+	/* Whoever takes the run over may have removed it, so that there was room for what calls it off. */
+	return check_ours(s, err);
+}
+
+int
+commit_settle(struct save *s, struct pawl_error *err)
+{
+	int rc = settle(s, err);
+
+	s->in_doubt = rc < 0;
+	return rc;
+}
