@@ -19,12 +19,6 @@
 #include "jobs/convert/cast.h"
 #include "jobs/convert/rename.h"
 
-int
-conversion_no_memory(const struct conversion *c, struct pawl_error *err)
-{
-	return err_set(err, PAWL_ENOMEM, "%s: out of memory", c->what);
-}
-
 void
 conversion_clear(struct conversion *c)
 {

@@ -7,6 +7,7 @@
 #ifndef PAWL_CONVERSION_H
 #define PAWL_CONVERSION_H
 
+#include "base/err.h"
 #include "base/buf.h"
 #include "base/crc32.h"
 #include "base/mem.h"
@@ -142,7 +143,13 @@ struct conversion {
 /* conversion.c. `what`, `opts`, `strip_prefix` and `meter` are set, dir_fd is -1, all else is zero. */
 int conversion_run(struct conversion *c, struct pawl *run, uint64_t id, const char *dst, struct pawl_error *err);
 void conversion_clear(struct conversion *c); /* usable as PAWL_CLEAN(conversion_clear) */
-int conversion_no_memory(const struct conversion *c, struct pawl_error *err);
+
+static inline int
+conversion_no_memory(const struct conversion *c, struct pawl_error *err)
+{
+	return err_set(err, PAWL_ENOMEM, "%s: out of memory", c->what);
+}
+
 
 /* conversion_select.c: fills items, notes. */
 int conversion_select(struct conversion *c, struct pawl_error *err);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mirror_api: mirrors as users see them: waiting for a level, figures, and bringing all up to date by hand. */
+/* api_mirror: mirrors as users see them: waiting for a level, figures, and bringing all up to date by hand. */
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/text.h"
 #include "mirror/mirror.h"
-#include "save/writer.h"
 
 static int
 wait_level(struct pawl *run, int level, int64_t timeout_ms, struct pawl_error *err)
