@@ -11,7 +11,7 @@ SHELL := /bin/sh
 comma := ,
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
-.PHONY: all demo demo-tune test bench proof proof-stores proof-searches model fuzz lint tidy format check-san check-asan check-tsan coverage install clean help \
+.PHONY: all demo demo-tune test bench proof proof-stores proof-searches model fuzz lint tidy format check-san check-asan check-core check-tsan coverage install clean help \
 	deps-build deps-test deps-demo deps-bench venv build package
 
 # Everything that the wheel is made from: when one of these is newer, it is installed anew.
@@ -99,6 +99,11 @@ format: venv ## format the C and Python sources
 	@.venv/bin/ruff format --quiet bench examples python tests tools
 
 check-san: check-asan check-tsan ## the C tests under ASan+UBSan and under TSan
+
+check-core: deps-test venv ## the core alone, without stores on other machines, jobs and the trial runner, and its C tests
+	@$(call SETUP,build-core,-Dtests=true -Dstores=disabled -Djobs=disabled -Dtune=disabled)
+	@$(call COMPILE,build-core)
+	@$(PYTHON) tools/run-tests.py --build build-core --only unit
 
 check-asan: deps-test venv
 	@$(call SETUP,build-asan,-Dtests=true -Db_sanitize=address$(comma)undefined -Db_lundef=false)

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "store/engine.h"
+#include "store/registry.h"
 #include "store/user/store_user.h"
 
 /* Callers that pad the last piece to a page need not ask how much less would do. */
@@ -38,19 +39,6 @@ scheme_length(const char *url)
 	return url[len] == ':' && len > 1 ? len : 0;
 }
 
-/* The engines that speak to other machines, around which the retry layer goes; NULL for other URLs. */
-static store_open_fn *
-remote_engine(const char *url)
-{
-	if (strncmp(url, "s3://", 5) == 0)
-		return store_s3_open;
-	if (strncmp(url, "gs://", 5) == 0)
-		return store_gcs_open;
-	if (strncmp(url, "az://", 5) == 0)
-		return store_azure_open;
-	return strncmp(url, "ssh://", 6) == 0 ? store_ssh_open : NULL;
-}
-
 /* An engine of this machine. */
 static int
 open_local(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err)
@@ -60,7 +48,7 @@ open_local(const char *url, bool create, bool no_direct_io, struct store **ret, 
 	if (strncmp(url, "file://", 7) == 0 && url[7] != '\0')
 		return store_file_open(url + 7, create, no_direct_io, ret, err);
 	size_t scheme = scheme_length(url);
-	bool known = (scheme == 4 && strncmp(url, "file", 4) == 0) || (scheme == 3 && strncmp(url, "mem", 3) == 0);
+	bool known = store_kind_of(url) != NULL;
 	if (known || (scheme > 0 && strncmp(url + scheme, "://", 3) == 0))
 		return err_set(err, PAWL_EUSAGE, "%s: %s, expected " KNOWN_URLS, url,
 		               known ? "malformed URL" : "unknown kind of store");
@@ -71,12 +59,8 @@ open_local(const char *url, bool create, bool no_direct_io, struct store **ret, 
 static bool
 is_unknown_url(const char *url)
 {
-	static const char *const known[] = {"file", "mem", "s3", "gs", "az", "ssh"};
 	size_t scheme = scheme_length(url);
-	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-		if (strlen(known[i]) == scheme && strncmp(url, known[i], scheme) == 0)
-			return false;
-	return scheme > 0 && (strncmp(url + scheme, "://", 3) == 0 ||
+	return scheme > 0 && store_kind_of(url) == NULL && (strncmp(url + scheme, "://", 3) == 0 ||
 	                      (strncmp(url + scheme, "::", 2) == 0 && strstr(url, "://") != NULL));
 }
 
@@ -106,9 +90,13 @@ store_open_with(const struct pawl_stores *stores, const char *url, bool create, 
 {
 	if (url == NULL || url[0] == '\0')
 		return err_set(err, PAWL_EUSAGE, "the store's URL is empty, expected " KNOWN_URLS);
-	store_open_fn *remote = remote_engine(url);
-	if (remote != NULL)
-		return store_retry_open(remote, url, create, &(struct store_retry){0}, ret, err);
+	const struct store_kind *kind = store_kind_of(url);
+	bool is_remote = kind != NULL && kind->is_remote && strncmp(url + strlen(kind->scheme), "://", 3) == 0;
+	if (is_remote && kind->missing != NULL)
+		return err_set(err, PAWL_EUNSUPPORTED, "%s: this build of pawl has no %s:// stores: %s", url, kind->scheme,
+		               kind->missing);
+	if (is_remote)
+		return store_retry_open(kind->open, url, create, &(struct store_retry){0}, ret, err);
 	if (stores != NULL && is_unknown_url(url))
 		return open_users(stores, url, create, ret, err);
 	struct store *s;
