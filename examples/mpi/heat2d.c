@@ -3,7 +3,7 @@
  * heat2d: heat spreading over a plate, on a grid of MPI processes, kept with pawl.
  *
  *     mpicc -std=gnu17 -O2 -ffp-contract=off -Iinclude examples/mpi/heat2d.c build/src/libpawl.a \
- *         -lpthread -lm -lz -lbz2 -llz4 -llzma -lzstd -lcurl -lcrypto -o heat2d
+ *         -lpthread -lm -lz -lbz2 -llz4 -llzma -lzstd -lcurl -lcrypto -lexpat -o heat2d
  *     mpirun -n 4 heat2d [--size ROWSxCOLS] [--steps N] [--every K] [--die STEP:RANK|STEP:all] RUN_FOLDER
  *
  * Each rank has a box of the plate with a border of one cell around it, which its neighbours fill before every step.

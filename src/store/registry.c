@@ -5,7 +5,7 @@
 #include <string.h>
 
 #ifdef PAWL_WITHOUT_OBJECT_STORES
-#define OBJECT_STORE(scheme, fn) {scheme, NULL, true, true, "it was built without libcurl or OpenSSL"}
+#define OBJECT_STORE(scheme, fn) {scheme, NULL, true, true, "it was built without libcurl, OpenSSL or expat"}
 #else
 #define OBJECT_STORE(scheme, fn) {scheme, fn, true, true, NULL}
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* xml: a small, bounded reader of the XML that S3 servers answer with. Pure; safe on hostile bytes (P17). */
+/* xml: bounded reading of the XML that object stores answer with, by expat. Pure; safe on hostile bytes (P17). */
 #ifndef PAWL_STORE_XML_H
 #define PAWL_STORE_XML_H
 
@@ -14,8 +14,8 @@ enum { XML_MAX_BYTES = 8 << 20, XML_MAX_DEPTH = 16 };
  * prefixes), text what stood in it after its last child, unescaped. A negative code ends the reading with that code. */
 typedef int xml_fn(void *arg, const char *path, const char *text, size_t len);
 
-/* Reads exactly one document. Comments and the XML declaration are skipped; entities are the five of XML and character
- * references; DTDs, CDATA and other instructions are refused. PAWL_ECORRUPT or PAWL_ELIMIT, naming `what` and the byte. */
+/* Reads exactly one document in UTF-8. Comments and the XML declaration are skipped; entities are the five of XML and
+ * character references; DTDs, CDATA and other instructions are refused. PAWL_ECORRUPT or PAWL_ELIMIT, naming `what` and the byte. */
 int xml_read(const char *what, const void *ptr, size_t len, xml_fn *fn, void *arg, struct pawl_error *err);
 
 /* The text of the first element with exactly this path into *out; PAWL_ENOTFOUND if there is none. */

@@ -47,7 +47,7 @@ test_elements_come_with_path_and_text(void **state)
 	assert_read("<a/>", "a=;");
 	assert_read("<a>x</a>", "a=x;");
 	assert_read(
-		"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!-- <b> --><a x='1>2' y=\"</a>\">\n<b>1</b>\n<c><d/></c >\n</a>\n",
+		"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!-- <b> --><a x='1>2' y=\"/a>\">\n<b>1</b>\n<c><d/></c >\n</a>\n",
 		"a/b=1;a/c/d=;a/c=;a=\n;");
 	assert_read("<ns:a xmlns:ns=\"u\"><ns:b>t</ns:b></ns:a>", "a/b=t;a=;");
 	assert_read("\xef\xbb\xbf<a>\xc3\xa9</a>", "a=\xc3\xa9;");
