@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "expr.h"
 #include "jsonx.h"
 #include "tune_err.h"
 
@@ -39,12 +38,11 @@ static const struct kind kinds[] = {
 #define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
 #define KNOWN                                                                                                             \
 	"$uniform $quniform $loguniform $qloguniform $randn $qrandn $randint $qrandint $lograndint $qlograndint $choice " \
-	"$grid $expr $value"
+	"$grid $value"
 
 struct walk {
 	uint64_t seed, trial, grid_left; /* grid_left: what is left of the trial's number for keys further right */
 	const json_t *space;
-	json_t *config; /* complete but for what is looked at */
 	struct pawl_error *err;
 };
 
@@ -126,15 +124,6 @@ check_numbers(const struct kind *kind, const json_t *args, const char *path, str
 
 static int check(const json_t *value, const char *path, bool in_choice, uint64_t *n_grid, struct pawl_error *err);
 
-static bool
-no_number(void *arg, const char *path, double *ret)
-{
-	(void)arg;
-	(void)path;
-	*ret = 1; /* whether a name exists shows when a configuration is made */
-	return true;
-}
-
 static int
 check_list(const char *key, const json_t *list, const char *path, bool in_choice, uint64_t *n_grid,
            struct pawl_error *err)
@@ -166,8 +155,6 @@ check_draw(const char *key, const json_t *args, const char *path, bool in_choice
            struct pawl_error *err)
 {
 	const struct kind *kind = find_kind(key);
-	struct pawl_error own = {0};
-	double ignored;
 
 	if (kind)
 		return check_numbers(kind, args, path, err);
@@ -175,13 +162,7 @@ check_draw(const char *key, const json_t *args, const char *path, bool in_choice
 		return check_list(key, args, path, in_choice, n_grid, err);
 	if (strcmp(key, "$value") == 0)
 		return 0;
-	if (strcmp(key, "$expr") != 0)
-		return tune_fail(err, PAWL_EUSAGE, "space: '%s': '%s' is not known (known: %s)", path, key, KNOWN);
-	if (!json_is_string(args))
-		return tune_fail(err, PAWL_EUSAGE, "space: '%s': $expr takes a text", path);
-	if (expr_value(json_string_value(args), no_number, NULL, &ignored, &own) < 0 && !strstr(own.message, "finite"))
-		return tune_fail(err, PAWL_EUSAGE, "space: '%s': %.800s", path, own.message);
-	return 0;
+	return tune_fail(err, PAWL_EUSAGE, "space: '%s': '%s' is not known (known: %s)", path, key, KNOWN);
 }
 
 static int
@@ -292,10 +273,8 @@ resolve_draw(struct walk *w, const char *key, const json_t *args, const char *pa
 		}
 		snprintf(inner, sizeof(inner), "%.1000s/%zu", path, at); /* draws inside have numbers of their own */
 		return resolve(w, json_array_get(args, at), inner, ret);
-	} else if (strcmp(key, "$value") == 0) {
+	} else { /* $value */
 		*ret = jsonx_deep_copy(args);
-	} else { /* $expr: in its turn, when the rest is known */
-		*ret = json_pack("{s:O}", key, args);
 	}
 	return *ret ? 0 : tune_no_memory(w->err);
 }
@@ -369,72 +348,12 @@ resolve(struct walk *w, const json_t *value, const char *path, json_t **ret)
 	return *ret ? 0 : tune_no_memory(w->err);
 }
 
-static bool
-number_of_config(void *arg, const char *path, double *ret)
-{
-	const struct walk *w = arg;
-	const json_t *found = jsonx_at(w->config, path);
-
-	if (json_is_boolean(found)) {
-		*ret = json_is_true(found);
-		return true;
-	}
-	return jsonx_number(found, ret);
-}
-
-/* Texts that are still there: in the order of the space, so that one may use what an earlier one gave. */
-static int
-evaluate(struct walk *w, json_t *value, json_t **ret)
-{
-	const char *key = key_of(value), *name;
-	json_t *item, *made = NULL;
-	double number;
-	size_t i;
-	int r;
-
-	*ret = NULL;
-	if (key && strcmp(key, "$expr") == 0) {
-		r = expr_value(json_string_value(json_object_get(value, key)), number_of_config, w, &number, w->err);
-		if (r < 0)
-			return r;
-		*ret = rint(number) == number && fabs(number) < 0x1p53 ? json_integer((json_int_t)number)
-		                                                       : json_real(number);
-		return *ret ? 0 : tune_no_memory(w->err);
-	}
-	json_object_foreach(value, name, item)
-	{
-		r = evaluate(w, item, &made);
-		if (r == 0 && made && json_object_set_new(value, name, made) < 0)
-			r = tune_no_memory(w->err);
-		if (r < 0)
-			return r;
-	}
-	json_array_foreach(value, i, item)
-	{
-		r = evaluate(w, item, &made);
-		if (r == 0 && made && json_array_set_new(value, i, made) < 0)
-			r = tune_no_memory(w->err);
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
 int
 space_config(const json_t *space, uint64_t seed, uint64_t trial, json_t **ret, struct pawl_error *err)
 {
 	struct walk w = {.seed = seed, .trial = trial, .grid_left = trial, .space = space, .err = err};
-	json_t *ignored;
-	int r = resolve(&w, space, "", &w.config);
 
-	if (r == 0)
-		r = evaluate(&w, w.config, &ignored);
-	if (r < 0) {
-		json_decref(w.config);
-		return r;
-	}
-	*ret = w.config;
-	return 0;
+	return resolve(&w, space, "", ret);
 }
 
 int

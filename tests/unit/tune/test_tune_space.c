@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "helpers/comma_locale.h"
-#include "expr.h"
 #include "jsonx.h"
 #include "space.h"
 #include "tune.h"
@@ -62,7 +61,6 @@ test_draws_are_what_they_are_called(void **state)
 		{"{\"$qrandint\": [0, 10, 5]}", 0, 10, 5, 5, 0.2, true},
 		{"{\"$lograndint\": [1, 1001]}", 1, 1000, 1, 144.3, 8, true},
 		{"{\"$choice\": [2, 4, 9]}", 2, 9, 1, 5, 0.1, true},
-		{"{\"$expr\": \"base * 2\"}", 4, 4, 1, 4, 0, true},
 	};
 
 	(void)state;
@@ -153,31 +151,10 @@ test_the_grid_is_the_product_and_its_last_key_the_fastest(void **state)
 }
 
 static void
-test_expressions_use_what_stands_before_them(void **state)
-{
-	json_t *space = parse(
-		"{\"a\": {\"$grid\": [3]}, \"b\": {\"$expr\": \"config.a ** 2\"}, \"m\": {\"c\": {\"$expr\": \"b / 2\"}}}");
-	json_t *bad = parse("{\"a\": {\"$expr\": \"b + 1\"}, \"b\": {\"$expr\": \"2\"}}");
-	struct pawl_error err = {0};
-	json_t *config = draw(space, 0);
-	char *text = jsonx_dump(config);
-
-	(void)state;
-	assert_string_equal(text, "{\"a\": 3, \"b\": 9, \"m\": {\"c\": 4.5}}");
-	free(text);
-	json_decref(config);
-	assert_int_equal(space_config(bad, 0, 0, &config, &err), PAWL_EUSAGE);
-	assert_non_null(strstr(err.message, "known before this one"));
-	json_decref(space);
-	json_decref(bad);
-}
-
-static void
 test_numbers_are_written_shortly_in_every_locale(void **state)
 {
 	json_t *value = parse(
 		"[0.1, 1e-7, 1.0, 123456789012345678, -0.30000000000000004, 1e300, \"a\\\"\\n\\u0001\", null, true]");
-	double number;
 	char *text;
 
 	(void)state;
@@ -191,8 +168,6 @@ test_numbers_are_written_shortly_in_every_locale(void **state)
 		assert_true(json_equal(value, again));
 		json_decref(again);
 		free(text);
-		assert_int_equal(expr_value("2.5e1 * 0.5", NULL, NULL, &number, NULL), 0);
-		assert_true(number == 12.5);
 		if (i == 0 && !comma_locale_set())
 			break;
 	}
@@ -275,8 +250,7 @@ test_bad_documents_are_named(void **state)
 	         "'o': $choice takes a list of one value or more"},
 		{"{\"name\": \"a\", \"space\": {\"o\": {\"$choice\": [{\"$grid\": [1]}]}}}",
 	         "a $grid cannot stand inside"},
-		{"{\"name\": \"a\", \"space\": {\"o\": {\"$expr\": \"2 +\"}}}",
-	         "space: 'o': expression '2 +': expected"},
+		{"{\"name\": \"a\", \"space\": {\"o\": {\"$expr\": \"2 + 2\"}}}", "'o': '$expr' is not known"},
 		{"{\"name\": \"a\", \"num_samples\": 10000000, \"space\": {\"o\": {\"$grid\": [1, 2]}}}",
 	         "are more than 10000000 trials"},
 	};
@@ -302,7 +276,6 @@ main(void)
 		cmocka_unit_test(test_draws_are_what_they_are_called),
 		cmocka_unit_test(test_a_draw_hangs_on_seed_trial_and_path_alone),
 		cmocka_unit_test(test_the_grid_is_the_product_and_its_last_key_the_fastest),
-		cmocka_unit_test(test_expressions_use_what_stands_before_them),
 		cmocka_unit_test(test_numbers_are_written_shortly_in_every_locale),
 		cmocka_unit_test(test_tags_name_what_is_varied),
 		cmocka_unit_test(test_bad_documents_are_named),
