@@ -411,7 +411,7 @@ test_pbt_solves_the_toy_of_its_paper(void **state)
 				assert_int_equal(what.donor, 1 - i);
 				memcpy(theta[i], theta[what.donor], sizeof(theta[i]));
 				memcpy(values[i], what.values, sizeof(values[i]));
-				sched_exploited(s, i);
+				sched_exploited(s, i, what.donor, t);
 			}
 		}
 		best = fmax(objective(theta[0]), objective(theta[1]));
@@ -527,7 +527,9 @@ test_pbt_over_random_histories(void **state)
 				sched_decline(s, i, values[i]);
 			} else {
 				memcpy(values[i], what.values, sizeof(values[i]));
-				sched_exploited(s, i);
+				times[i] = times[what.donor] - draw(2); /* where its newest checkpoint is */
+				changed[i] = fmin(changed[what.donor], times[i]);
+				sched_exploited(s, i, what.donor, times[i]);
 			}
 		}
 		sched_free(s);
@@ -620,7 +622,7 @@ test_a_replay_over_random_histories(void **state)
 			assert_int_equal(what.verdict, now > done ? SCHED_EXPLOIT : SCHED_CONTINUE);
 			if (now > done)
 				assert_int_equal(what.change, now - 1);
-			sched_exploited(s, 0);
+			sched_exploited(s, 0, 0, time);
 			done = now;
 		}
 		sched_free(s);
