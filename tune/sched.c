@@ -179,6 +179,14 @@ grow(struct sched *s, struct pawl_error *err)
 	return 0;
 }
 
+double
+sched_rung_time(double time)
+{
+	const double whole = rint(time);
+
+	return fabs(time - whole) <= 1e-9 * fabs(whole) ? whole : time;
+}
+
 int
 sched_rung_put(struct sched_rung *rung, double metric, struct pawl_error *err)
 {
