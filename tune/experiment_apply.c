@@ -476,6 +476,7 @@ apply_exploit(struct tune_experiment *e, struct trial *t, const json_t *entry, s
 	for (size_t i = 0; as && from && i < donor->n_checkpoints; i++) {
 		if (strcmp(donor->checkpoints[i].name, from) != 0)
 			continue;
+		sched_exploited(e->sched, t->number, t->donor, donor->checkpoints[i].at);
 		r = add_checkpoint(e, t, as, &donor->checkpoints[i], err);
 		break;
 	}

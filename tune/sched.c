@@ -179,6 +179,14 @@ grow(struct sched *s, struct pawl_error *err)
 	return 0;
 }
 
+double
+sched_rung_time(double time)
+{
+	const double whole = rint(time);
+
+	return fabs(time - whole) <= 1e-9 * fabs(whole) ? whole : time;
+}
+
 int
 sched_rung_put(struct sched_rung *rung, double metric, struct pawl_error *err)
 {
@@ -306,10 +314,17 @@ sched_revive(struct sched *s, uint32_t trial)
 }
 
 void
-sched_exploited(struct sched *s, uint32_t trial)
+sched_exploited(struct sched *s, uint32_t trial, uint32_t donor, double at)
 {
-	if (trial < s->n_trials)
-		s->trials[trial].exploits = false;
+	struct sched_trial *t = trial < s->n_trials ? &s->trials[trial] : NULL;
+
+	if (!t || donor >= s->n_trials)
+		return;
+	t->exploits = false;
+	if (s->opts.kind != SCHED_PBT)
+		return;
+	t->time = at;
+	t->perturbed = fmin(s->trials[donor].perturbed, at); /* the state may be older than the perturbation */
 }
 
 void

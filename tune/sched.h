@@ -99,8 +99,9 @@ int sched_report(struct sched *s, uint32_t trial, double time, double metric, bo
 void sched_end(struct sched *s, uint32_t trial);
 /* A trial that had ended runs again. */
 void sched_revive(struct sched *s, uint32_t trial);
-/* PBT: the trial has taken the donor's state and its new values. */
-void sched_exploited(struct sched *s, uint32_t trial);
+/* The trial has taken its new values, and with PBT the donor's state of the time `at`: its reports after that count,
+ * and it is ranked again when the donor's interval ends. */
+void sched_exploited(struct sched *s, uint32_t trial, uint32_t donor, double at);
 /* PBT: the trial goes on as it was, with its old values: what it was to go on from is not there. */
 void sched_decline(struct sched *s, uint32_t trial, const double *values);
 /* Replay: the trial is back where it was at `time`: the changes after that come again. */

@@ -24,7 +24,8 @@ init(struct sched *s, struct pawl_error *err)
 		size_t n = 0;
 		int r;
 
-		for (double at = time; at <= s->opts.max_time && n <= MAX_RUNGS; at *= s->opts.reduction)
+		for (double at = time; sched_rung_time(at) <= s->opts.max_time && n <= MAX_RUNGS;
+		     at *= s->opts.reduction)
 			n++;
 		if (n > MAX_RUNGS)
 			return tune_fail(
@@ -35,7 +36,7 @@ init(struct sched *s, struct pawl_error *err)
 		if (r < 0)
 			return r;
 		for (size_t i = 0; i < n; i++, time *= s->opts.reduction)
-			bracket->rungs[i].time = time;
+			bracket->rungs[i].time = sched_rung_time(time);
 	}
 	return 0;
 }

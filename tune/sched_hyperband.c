@@ -3,9 +3,10 @@
  * sched_hyperband: HyperBand with trials that pause (Li et al., Hyperband: A Novel Bandit-Based Approach to
  * Hyperparameter Optimization, JMLR 18, 2018, algorithm 1). With R = max_time and eta = reduction, s_max is the largest
  * s with eta^s <= R; bracket s of a band takes n = ceil((s_max + 1) / (s + 1) * eta^s) trials, which run to r = R /
- * eta^s; each trial pauses there until all of its bracket that live have come; the best n / eta run on to r * eta, the
- * others are dropped; and so on up to R. Trials fill bracket s_max first, then s_max - 1, .., 0, then a new band. BOHB
- * (Falkner et al., ICML 2018) runs its trials through the same brackets.
+ * eta^s; each trial pauses there until all of its bracket that count have come; the best floor(n / eta) run on to r *
+ * eta, the others are dropped; and so on up to R. A report beyond several rungs counts at each of them. Trials fill
+ * bracket s_max first, then s_max - 1, .., 0, then a new band. BOHB (Falkner et al., ICML 2018) runs its trials through
+ * the same brackets.
  *
  * in_step makes it the synchronous successive halving that ASHA is compared with (Jamieson, Talwalkar, Non-stochastic
  * Best Arm Identification, AISTATS 2016): one bracket of all trials, with ASHA's rungs.
@@ -37,7 +38,7 @@ count_rungs(const struct sched_opts *o)
 {
 	size_t n = 1;
 
-	for (double time = o->grace; time < o->max_time && n <= MAX_RUNGS; time *= o->reduction)
+	for (double time = o->grace; sched_rung_time(time) < o->max_time && n <= MAX_RUNGS; time *= o->reduction)
 		n++;
 	return n;
 }
@@ -67,7 +68,7 @@ open_only_bracket(struct sched *s, struct pawl_error *err)
 		return r;
 	b->capacity = UINT32_MAX;
 	for (size_t i = 0; i < n; i++, time *= s->opts.reduction)
-		b->rungs[i].time = i + 1 == n ? s->opts.max_time : time;
+		b->rungs[i].time = i + 1 == n ? s->opts.max_time : sched_rung_time(time);
 	return 0;
 }
 
@@ -83,7 +84,7 @@ open_bracket(struct sched *s, struct pawl_error *err)
 		return r;
 	b->capacity = (uint32_t)ceil((double)(s_max + 1) / (k + 1) * pow(s->opts.reduction, k) - 1e-9);
 	for (size_t i = 0; i <= k; i++, time *= s->opts.reduction)
-		b->rungs[i].time = i == k ? s->opts.max_time : time;
+		b->rungs[i].time = i == k ? s->opts.max_time : sched_rung_time(time);
 	return 0;
 }
 
@@ -104,27 +105,30 @@ add(struct sched *s, uint32_t trial, struct pawl_error *err)
 	return 0;
 }
 
+/* Is it compared with the others of its bracket? One that has come to R is: it has stopped, but it has its result. */
 static bool
-lives(const struct sched_trial *t, size_t bracket)
+counts(const struct sched *s, const struct sched_trial *t, size_t bracket)
 {
-	return t->bracket == bracket && !t->ended && !t->stopped;
+	if (t->bracket != bracket || t->dropped)
+		return false;
+	return t->time >= s->opts.max_time || (!t->ended && !t->stopped);
 }
 
-/* Have all of the bracket that live come to its rung? False while more may be added. */
+/* Have all of the bracket that count come to its rung? False at R, and while more may be added. */
 static bool
-is_complete(const struct sched *s, size_t bracket, size_t *n_alive)
+is_complete(const struct sched *s, size_t bracket, size_t *ret_n)
 {
 	const struct sched_bracket *b = &s->brackets[bracket];
 
-	*n_alive = 0;
+	*ret_n = 0;
 	for (size_t i = b->first; i < b->first + b->n_trials; i++) {
-		if (!lives(&s->trials[i], bracket))
+		if (!counts(s, &s->trials[i], bracket))
 			continue;
 		if (s->trials[i].time < b->rungs[b->level].time)
 			return false;
-		++*n_alive;
+		++*ret_n;
 	}
-	return *n_alive && (b->n_trials == b->capacity || s->closed);
+	return *ret_n && b->level + 1 < b->n_rungs && (b->n_trials == b->capacity || s->closed);
 }
 
 /* Before how many of the bracket does it stand? The older one wins a tie. */
@@ -135,7 +139,7 @@ place_of(const struct sched *s, size_t bracket, size_t trial)
 	size_t better = 0;
 
 	for (size_t i = b->first; i < b->first + b->n_trials; i++) {
-		if (i != trial && lives(&s->trials[i], bracket) &&
+		if (i != trial && counts(s, &s->trials[i], bracket) &&
 		    (s->trials[i].metric > s->trials[trial].metric ||
 		     (s->trials[i].metric == s->trials[trial].metric && i < trial)))
 			better++;
@@ -143,36 +147,39 @@ place_of(const struct sched *s, size_t bracket, size_t trial)
 	return better;
 }
 
-/* Drops all but the best 1 / eta of those that live. */
+/* Drops all but the best 1 / eta of those that count. One whose last report is beyond the next rung, too, waits there
+ * for the others. */
 static void
-halve(struct sched *s, size_t bracket, size_t n_alive)
+halve(struct sched *s, size_t bracket, size_t n)
 {
 	struct sched_bracket *b = &s->brackets[bracket];
-	size_t kept = (size_t)((double)n_alive / s->opts.reduction + 1e-9);
+	size_t kept = (size_t)((double)n / s->opts.reduction + 1e-9);
 
 	if (kept == 0)
 		kept = 1;
-	if (b->level + 1 == b->n_rungs)
-		kept = 0; /* they have come to R */
-	/* Marked first, because places count those that live. */
+	b->level++;
+	/* Marked first, because places are among those that count. */
 	for (size_t i = b->first; i < b->first + b->n_trials; i++)
-		if (lives(&s->trials[i], bracket))
-			s->trials[i].go_on = place_of(s, bracket, i) < kept;
-	for (size_t i = b->first; i < b->first + b->n_trials; i++)
-		if (lives(&s->trials[i], bracket) && !s->trials[i].go_on)
-			s->trials[i].stopped = true;
-	if (b->level + 1 < b->n_rungs)
-		b->level++;
+		if (counts(s, &s->trials[i], bracket))
+			s->trials[i].is_kept = place_of(s, bracket, i) < kept;
+	for (size_t i = b->first; i < b->first + b->n_trials; i++) {
+		struct sched_trial *t = &s->trials[i];
+		if (!counts(s, t, bracket))
+			continue;
+		t->go_on = t->is_kept && t->time < b->rungs[b->level].time;
+		t->dropped = !t->is_kept;
+		t->stopped |= t->dropped;
+	}
 }
 
 static void
 settle(struct sched *s)
 {
-	size_t n_alive;
+	size_t n;
 
 	for (size_t i = 0; i < s->n_brackets; i++)
-		while (is_complete(s, i, &n_alive))
-			halve(s, i, n_alive);
+		while (is_complete(s, i, &n))
+			halve(s, i, n);
 }
 
 static int

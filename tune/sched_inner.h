@@ -16,6 +16,7 @@ struct sched_trial {
 	size_t n_reports, cap_reports;
 	double perturbed, score; /* PBT: time of the last perturbation, and the metric there */
 	uint32_t rungs_done;     /* ASHA: a bit for each rung that has its metric */
+	bool is_kept, dropped;   /* HyperBand: at its last rung; one that was dropped is compared with no other any more */
 	bool exploits;           /* PBT: goes on from the donor */
 	uint32_t donor;
 	double *values;          /* PBT: n_mutations */
@@ -66,6 +67,8 @@ bool sched_may_run(const struct sched *s, const struct sched_candidate *candidat
 int64_t sched_next_furthest(const struct sched *s, const struct sched_candidate *candidates, size_t n, bool may_add);
 /* The next number of the seed's sequence, in [0, 1). */
 double sched_draw(struct sched *s);
+/* The time of a rung that was computed in floating point: within rounding of an integer it is that integer. */
+double sched_rung_time(double time);
 int sched_rung_put(struct sched_rung *rung, double metric, struct pawl_error *err);
 int sched_bracket_add(struct sched *s, size_t n_rungs, struct sched_bracket **ret, struct pawl_error *err);
 

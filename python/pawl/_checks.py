@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import SupportsFloat, SupportsIndex
 
+from . import _metrics
 from ._pawl import UsageError
 
 _LONGEST_SECONDS = 1e9  # 31 years; fits as milliseconds wherever it goes
@@ -85,7 +86,7 @@ def fault(value: object) -> tuple[str, int, int, bool] | None:
 
 def seconds(option: str, value: object) -> float:
     """A length of time."""
-    number = float(value) if isinstance(value, SupportsFloat) else -1.0
+    number = _metrics.as_float(value) if isinstance(value, SupportsFloat) else -1.0
     if not number >= 0:
         raise UsageError(f"{option} must be a number of seconds of 0 or more, received {value!r}")
     return min(number, _LONGEST_SECONDS)

@@ -3,11 +3,39 @@
 
 from __future__ import annotations
 
+import math
 import numbers
+import sys
 from collections.abc import Mapping
-from typing import Any
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, TypeGuard
 
 from ._pawl import UsageError
+
+
+def is_number(value: object) -> TypeGuard[numbers.Number]:
+    """Can it be a score? Decimals and fractions can."""
+    is_complex = isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real)
+    return isinstance(value, numbers.Number) and not is_complex
+
+
+def as_float(value: Any) -> float:
+    """A number as a float. What is beyond a float becomes the largest one, so that it keeps its place in the order."""
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.inf if value > 0 else -math.inf
+    except ValueError:  # a decimal's signaling NaN
+        return math.nan
+    if math.isinf(found) and value != found:
+        return math.copysign(sys.float_info.max, found)
+    return found
+
+
+def storable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A checkpoint's dict with its fractions and decimals, which a state cannot hold, as floats."""
+    return {k: as_float(v) if isinstance(v, Decimal | Fraction) else v for k, v in values.items()}
 
 
 def plain(metrics: object) -> dict[str, Any]:
@@ -30,8 +58,8 @@ def _value(where: str, value: Any) -> Any:
         return {_name(key): _value(f"{where}[{key!r}]", inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_value(f"{where}[{i}]", inner) for i, inner in enumerate(value)]
-    if isinstance(value, numbers.Real):  # NumPy's numbers, fractions
-        return int(value) if isinstance(value, numbers.Integral) else float(value)
+    if is_number(value):  # NumPy's numbers, fractions, decimals
+        return int(value) if isinstance(value, numbers.Integral) else as_float(value)
     kind = f"{type(value).__module__}.{type(value).__name__}"
     if hasattr(type(value), "__dlpack__"):
         raise UsageError(f"report: {where} is a tensor ({kind}); report a number: .item()")

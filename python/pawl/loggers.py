@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from . import _checks
+from . import _checks, _metrics
 from ._pawl import Ticket, UsageError
 
 Log = Callable[[Mapping[str, float], int], None]
@@ -63,7 +63,7 @@ class Scalars:
 
     def metrics(self, metrics: Mapping[str, object] | None, step: int) -> None:
         """What of these is a number."""
-        numbers = {n: float(v) for n, v in (metrics or {}).items() if isinstance(v, int | float)}
+        numbers = {n: _metrics.as_float(v) for n, v in (metrics or {}).items() if isinstance(v, int | float)}
         if numbers:
             self.log(numbers, step)
 

@@ -2,6 +2,9 @@
 /* py_save: the method save of Run, and what it reads from mappings: progress counters and metrics. */
 #include "py.h"
 
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #define MAX_METRICS 1024
@@ -89,8 +92,30 @@ py_progress(struct py_state *st, PyObject *mapping, struct pawl_progress *ret)
 	return items ? 0 : -1;
 }
 
-/* A number as a double; anything else is marked. A text is no number, whatever float() makes of it. What is a number
- * and too large is refused. */
+/* The largest double of the value's sign; less than 0 with an exception set. */
+static int
+saturate(PyObject *value, double *ret)
+{
+	AUTO_REF zero = PyLong_FromLong(0);
+	const int is_negative = zero ? PyObject_RichCompareBool(value, zero, Py_LT) : -1;
+
+	*ret = is_negative > 0 ? -DBL_MAX : DBL_MAX;
+	return is_negative < 0 ? -1 : 0;
+}
+
+/* A number that is not a float becomes infinite in the conversion; is it infinite itself? */
+static bool
+was_finite(PyObject *value, PyObject *number)
+{
+	const int is_equal = PyFloat_Check(value) ? 1 : PyObject_RichCompareBool(value, number, Py_EQ);
+
+	if (is_equal < 0)
+		PyErr_Clear();
+	return is_equal == 0;
+}
+
+/* A number as a double, the largest of its sign if it is beyond that, so that it keeps its place in the order; anything
+ * else is marked. A text is not a number, whatever float() makes of it. */
 static int
 read_metric(struct py_state *st, PyObject *value, struct pawl_metric *ret)
 {
@@ -101,18 +126,19 @@ read_metric(struct py_state *st, PyObject *value, struct pawl_metric *ret)
 	if (PyUnicode_Check(value) || PyBytes_Check(value) || PyByteArray_Check(value))
 		return 0;
 	number = PyNumber_Float(value);
-	if (!number) {
-		if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
-			PyErr_Clear();
-			py_raise_text(st, PAWL_EUSAGE, "metrics: %s is too large for a float", ret->name);
-		}
-		if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(st->errors[0]))
-			return -1;
-		PyErr_Clear();
-		return 0;
+	if (number) {
+		ret->value = PyFloat_AsDouble(number);
+		ret->not_a_number = 0;
+		return isinf(ret->value) && was_finite(value, number) ? saturate(value, &ret->value) : 0;
 	}
-	ret->value = PyFloat_AsDouble(number);
-	ret->not_a_number = 0;
+	if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+		PyErr_Clear();
+		ret->not_a_number = 0;
+		return saturate(value, &ret->value);
+	}
+	if (!PyErr_ExceptionMatches(PyExc_Exception) || PyErr_ExceptionMatches(st->errors[0]))
+		return -1;
+	PyErr_Clear();
 	return 0;
 }
 

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pathlib
 import shutil
 import signal
+import sys
 import time
 from typing import Any
 
@@ -159,11 +161,21 @@ def test_R28_any_number_passes(tmp_path: pathlib.Path) -> None:
         Fraction(1, 4),
         Decimal("1.5"),
         np.array(3.0),
+        10**400,
+        -(10**400),
+        Fraction(10**400, 3),
+        Decimal("-1e999"),
+        Decimal("Infinity"),
+        np.float64("inf"),
         float("nan"),
     ]
     with pawl.CheckpointManager(tmp_path, score_attribute="a") as manager:
         fill(manager, values)  # type: ignore[arg-type]
-        assert [manager.metrics(s)["a"] for s in range(8)] == [1, 1, 0.5, 0.25, 2, 0.25, 1.5, 3]
+        largest = sys.float_info.max
+        found = [manager.metrics(s)["a"] for s in range(14)]
+        assert found[:8] == [1, 1, 0.5, 0.25, 2, 0.25, 1.5, 3]
+        assert found[8:] == [largest, -largest, largest, -largest, math.inf, math.inf]
+        assert manager.best_step() == 8  # the earliest of equals; an infinite one is never best (P13)
 
 
 def test_metrics_that_no_score_needs_may_be_anything_and_numbers_are_kept(tmp_path: pathlib.Path) -> None:

@@ -103,7 +103,6 @@ def test_wrong_progress_is_named(manager: pawl.CheckpointManager, progress: Any,
     ("metrics", "says"),
     [
         ([1], r"metrics must be a dict .* \[1\]"),
-        ({"loss": 10**400}, "metrics: loss is too large for a float"),
         ({3: 1.0}, "metrics: expected a name, found 3"),
     ],
 )

@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import logging
+import math
 import pathlib
 import pickle
 import re
+import sys
 from collections import namedtuple
 from collections.abc import Generator
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -121,6 +126,38 @@ def test_R12_R13_R14_R15_R17_names_and_places(tmp_path: pathlib.Path) -> None:
     assert names(tmp_path) == numbered(1)
     assert (manager.latest_checkpoint_id, manager.latest_checkpoint_file_name) == (1, "checkpoint_000001")
     assert manager.next_checkpoint_path == folder / "checkpoint_000002"
+
+
+@pytest.mark.parametrize("code", [-7, -9])
+def test_R15_R23_after_a_failed_write_the_next_path_is_where_the_next_one_goes(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    caplog.set_level(logging.DEBUG, "pawl.train.legacy")
+    manager = started(tmp_path)
+    folder = tmp_path / "checkpoints"
+    give(manager, _timestamp=1, w=torch.ones(4))
+    manager.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(legacy, "_Core", functools.partial(legacy._Core, fault=("write", 1, code, True)))
+        for _ in range(2):
+            with pytest.raises(pawl.PawlError):
+                give(manager, _timestamp=2, w=torch.ones(4))
+            assert manager.next_checkpoint_path == folder / "checkpoint_000002"
+            assert (manager.latest_checkpoint_id, manager.latest_checkpoint_file_name) == (1, "checkpoint_000001")
+    with pytest.raises(pawl.UnsupportedError):
+        give(manager, _timestamp=3, w={1, 2})
+    expected = manager.next_checkpoint_path
+    caplog.clear()
+    give(manager, _timestamp=4, w=torch.full((4,), 4.0))
+    assert expected == folder / "checkpoint_000002"
+    assert f"Checkpoint successfully written to: {expected}" in caplog.messages
+    assert names(tmp_path) == numbered(1, 2)
+    assert pawl.load(expected)["_timestamp"] == 4
+    assert manager.latest_checkpoint_id == 2
+    assert manager.next_checkpoint_path == folder / "checkpoint_000003"
+    manager.write_checkpoint({"_timestamp": 5})  # without the count: the next one goes elsewhere all the same
+    assert names(tmp_path) == numbered(1, 2, 3)
+    assert manager.next_checkpoint_path == folder / "checkpoint_000004"
 
 
 # ---- life
@@ -245,6 +282,24 @@ def test_R27_R28_R29_bad_scores_are_refused_before_anything_is_written(tmp_path:
     assert names(tmp_path) == []
     give(manager, auc=True)  # any number passes
     assert names(tmp_path) == numbered(1)
+
+
+def test_R28_every_number_of_python_is_a_score(tmp_path: pathlib.Path) -> None:
+    values = [Decimal("0.5"), Fraction(3, 4), 10**400, Decimal("1e400"), -(10**400), Decimal("Infinity")]
+    manager = started(tmp_path, checkpoint_score_attribute="auc")
+    for value in values:
+        give(manager, auc=value)
+    largest = sys.float_info.max
+    found = [pawl.load(path)["auc"] for path in sorted((tmp_path / "checkpoints").glob("checkpoint_*"))]
+    assert found == [0.5, 0.75, 10**400, largest, -(10**400), math.inf]
+    assert manager.latest_checkpoint is not None and manager.latest_checkpoint["auc"] is values[-1]
+    assert manager.best_checkpoint_path == tmp_path / "checkpoints" / "checkpoint_000003"  # the earliest of equals
+    priorities = [one.priority for one in manager.persisted_checkpoints]
+    assert priorities == [-largest, 0.5, 0.75, largest, largest, math.inf]
+    kept = started(tmp_path / "kept", num_to_keep=1, checkpoint_score_attribute="auc")
+    for value in values:
+        give(kept, auc=value)
+    assert kept.best_checkpoint_path == tmp_path / "kept" / "checkpoints" / "checkpoint_000003"
 
 
 def test_R30_folders_are_made_and_exist_already(tmp_path: pathlib.Path) -> None:

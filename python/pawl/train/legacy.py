@@ -7,17 +7,17 @@ library and read from what lies there, so it is known again after a restart.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
-import numbers
 import pathlib
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _pickles
-from .._pawl import UnsupportedError, UsageError
+from .. import _metrics, _pickles
+from .._pawl import PawlError, UnsupportedError, UsageError
 from ..checkpoint import load, save
 from ..manager import CheckpointManager as _Core
 from .config import MAX, MIN, check_num_to_keep, check_order
@@ -106,7 +106,7 @@ class CheckpointManager:
         self.close()
         self.latest_checkpoint: dict[str, Any] | None = None  # the last one; it may not be on disk
         self._latest_checkpoint_id = 0
-        self._given_id = 0  # by the library to the last one that was written; ahead after a write that failed
+        self._given_id = 0  # the highest one in the folder, or that the library gave to a write
 
     def on_start_training(
         self,
@@ -174,17 +174,21 @@ class CheckpointManager:
         if strategy.num_to_keep == 0:
             return
         score = self._score(checkpoint)
-        path = self.next_checkpoint_path
+        path, number = self.next_checkpoint_path, self._newest_id + 1
         core = self._opened()
         before = {info.path for info in core.checkpoints()}
-        ticket = core.save(
-            self._latest_checkpoint_id + 1,
-            self._state(checkpoint),
-            metrics={strategy.checkpoint_score_attribute: score},
-            wait=True,
-            force=True,
-        )
-        self._given_id = (ticket.id if ticket is not None else None) or 0
+        try:
+            ticket = core.save(
+                number,
+                self._state(checkpoint),
+                metrics={strategy.checkpoint_score_attribute: score},
+                wait=True,
+                force=True,
+            )
+        except BaseException:
+            self._forget_write()
+            raise
+        self._given_id = (ticket.id if ticket is not None else None) or number
         if ticket is None or ticket.stage == "skipped":
             logger.debug(f"Skipping checkpoint due to low score:{path}.")
             return
@@ -211,7 +215,7 @@ class CheckpointManager:
     def next_checkpoint_path(self) -> pathlib.Path | None:
         """Where the next one goes."""
         folder = self.latest_checkpoint_dir
-        return None if folder is None else folder / construct_checkpoint_file_name(self._latest_checkpoint_id + 1)
+        return None if folder is None else folder / construct_checkpoint_file_name(self._newest_id + 1)
 
     @property
     def best_checkpoint_path(self) -> pathlib.Path | None:
@@ -232,6 +236,18 @@ class CheckpointManager:
         return sorted(PersistedCheckpoint(pathlib.Path(i.path), sign * i.metrics[name]) for i in self._infos())
 
     # ---- inside ----
+
+    @property
+    def _newest_id(self) -> int:
+        return max(self._latest_checkpoint_id, self._given_id)
+
+    def _forget_write(self) -> None:
+        """After a write that failed: its number is the next one's again, unless a checkpoint has it in spite of the
+        error."""
+        with contextlib.suppress(PawlError):
+            self.close()
+        with contextlib.suppress(PawlError):
+            self._given_id = max((info.id for info in self._infos()), default=0)
 
     def _has_run(self) -> bool:
         return self.run_dir is not None and (self.run_dir.expanduser() / "run.json").is_file()
@@ -256,7 +272,7 @@ class CheckpointManager:
             score_order="max" if strategy.checkpoint_score_order == MAX else "min",
             keep_latest=False,
             strict_score=True,
-            after_id=self._latest_checkpoint_id,
+            after_id=self._newest_id,
             rank=0,
             world_size=1,
             signals=False,
@@ -266,7 +282,7 @@ class CheckpointManager:
 
     def _state(self, checkpoint: dict[str, Any]) -> dict[str, Any]:
         if not self._allow_pickle:
-            return checkpoint
+            return _metrics.storable(checkpoint)
         wrapped: dict[str, Any] = _pickles.wrap(checkpoint)
         return wrapped
 
@@ -278,12 +294,12 @@ class CheckpointManager:
                 f"Include this attribute in the call to train.save_checkpoint."
             )
         score = checkpoint[name]
-        if not isinstance(score, numbers.Number) or isinstance(score, complex):
+        if not _metrics.is_number(score):
             raise UsageError(
                 f"Unable to persist checkpoint for checkpoint_score_attribute: {name} with value {score}. "
                 f"This attribute must be numerical."
             )
-        return float(score)  # type: ignore[arg-type]
+        return _metrics.as_float(score)
 
 
 class TuneCheckpointManager(CheckpointManager):

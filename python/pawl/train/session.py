@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 import os
 import threading
 import time
@@ -162,8 +161,8 @@ class Session:
         """The older interface: scores are taken from the checkpoint itself."""
         given = dict(values)
         given.setdefault("_timestamp", time.time())
-        scores = {k: v for k, v in given.items() if isinstance(v, numbers.Real) and isinstance(k, str)}
-        self.report(scores, Checkpoint.from_dict(given), False)
+        scores = {k: v for k, v in given.items() if _metrics.is_number(v) and isinstance(k, str)}
+        self.report(scores, Checkpoint.from_dict(_metrics.storable(given)), False)
 
     # ---- the ends of a session ----
 

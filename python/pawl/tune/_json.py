@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from .._metrics import as_float
+
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -23,7 +25,7 @@ def _out(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
-        return float(value)
+        return as_float(value)
     return value
 
 

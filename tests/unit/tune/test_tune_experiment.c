@@ -119,6 +119,68 @@ test_R105_pbt_exploits_and_ends(void **state)
 	left_anywhere(*state, "pbts", pbt_synch, 0, false, true, true);
 }
 
+/* Reports of the worse trial up to a verdict other than CONTINUE, and its end; the iteration of that verdict. */
+static uint64_t
+report_until_told(struct tune_experiment *e, const struct tune_start *start, enum tune_verdict_kind expected)
+{
+	struct pawl_error err = {0};
+	struct tune_verdict verdict = {.kind = TUNE_CONTINUE};
+	uint64_t iteration = start->iteration;
+
+	for (; verdict.kind == TUNE_CONTINUE && iteration < 100; iteration++)
+		assert_int_equal(tune_experiment_report(e, start->trial, "{\"loss\": 5}", NULL, &verdict, &err), 0);
+	assert_int_equal(verdict.kind, expected);
+	assert_int_equal(tune_experiment_ended(e, start->trial, TUNE_FINISHED, NULL, NULL, &err), 0);
+	return iteration;
+}
+
+/* Interval 10. Trial 1 is ranked and saves at 30, and is at 33 when trial 0 goes on from it: that one is ranked at 40,
+ * not at its first report; also when the search was left and opened again in between. */
+static void
+test_R158_a_clone_is_ranked_an_interval_after_its_donor(void **state)
+{
+	static const char spec[] =
+		"{\"name\": \"clone\", \"metric\": \"loss\", \"num_samples\": 2, \"space\": {\"lr\": 0.1}, "
+		"\"scheduler\": {\"type\": \"pbt\", \"time_attr\": \"training_iteration\", "
+		"\"perturbation_interval\": 10, \"hyperparam_mutations\": {\"lr\": [0.1, 0.2]}}}";
+	struct pawl_error err = {0};
+
+	for (unsigned opens_again = 0; opens_again < 2; opens_again++) {
+		struct tune_experiment *e = bed_open(*state, spec, opens_again ? "again" : "once", TUNE_NEW);
+		struct tune_verdict verdict;
+		struct tune_start start[2];
+		enum tune_next next;
+		char folder[512], checkpoint[64];
+		for (unsigned i = 0; i < 2; i++) {
+			assert_int_equal(tune_experiment_next(e, &next, &start[i], &err), 0);
+			assert_int_equal(next, TUNE_START);
+		}
+		snprintf(folder, sizeof(folder), "%s", start[1].folder);
+		for (uint64_t i = 1; i <= 33; i++) {
+			struct bed_job job = {.iteration = i};
+			snprintf(job.folder, sizeof(job.folder), "%s", folder);
+			if (i == 30)
+				bed_save(&job, checkpoint);
+			assert_int_equal(tune_experiment_report(e, 1, "{\"loss\": 0}", i == 30 ? checkpoint : NULL,
+			                                        &verdict, &err),
+			                 0);
+			assert_int_equal(verdict.kind, TUNE_CONTINUE);
+		}
+		assert_int_equal(report_until_told(e, &start[0], TUNE_EXPLOIT), 10);
+		if (opens_again) {
+			tune_experiment_close(e);
+			e = bed_open(*state, spec, "again", TUNE_LOCAL);
+		}
+		do
+			assert_int_equal(tune_experiment_next(e, &next, &start[0], &err), 0);
+		while (next == TUNE_START && start[0].trial != 0);
+		assert_int_equal(next, TUNE_START);
+		assert_int_equal(start[0].iteration, 30);
+		assert_int_equal(report_until_told(e, &start[0], TUNE_EXPLOIT), 40);
+		tune_experiment_close(e);
+	}
+}
+
 static void
 test_R130_asha_in_step_left_anywhere_comes_to_the_same(void **state)
 {
@@ -532,6 +594,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_R130_asha_left_anywhere_ends, bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R105_hyperband_pauses_and_ends, bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R105_pbt_exploits_and_ends, bed_setup, bed_teardown),
+		cmocka_unit_test_setup_teardown(test_R158_a_clone_is_ranked_an_interval_after_its_donor, bed_setup,
+	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R130_asha_in_step_left_anywhere_comes_to_the_same, bed_setup,
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R130_a_replay_left_anywhere_comes_to_the_same, bed_setup,

@@ -165,7 +165,7 @@ test_a_replay_changes_where_the_schedule_says(void **state)
 		assert_int_equal(what.verdict, SCHED_EXPLOIT);
 		assert_int_equal(what.donor, 0);
 		assert_int_equal(what.change, expected[time]);
-		sched_exploited(s, 0);
+		sched_exploited(s, 0, 0, time);
 		sched_paused(s, 0, &what);
 		assert_int_equal(what.verdict, SCHED_CONTINUE);
 	}
@@ -272,8 +272,11 @@ test_R158_pbt_gives_each_trial_its_turn(void **state)
 		assert_int_equal(what.verdict, SCHED_CONTINUE); /* no perturbation */
 		assert_int_equal(sched_report(s, ends, ++time[ends], ends, true, &what, &err), 0);
 		assert_true(what.verdict == SCHED_PAUSE || what.verdict == SCHED_EXPLOIT);
-		n_exploits += what.verdict == SCHED_EXPLOIT;
-		sched_exploited(s, ends);
+		if (what.verdict == SCHED_EXPLOIT) {
+			n_exploits++;
+			time[ends] = time[what.donor]; /* where its newest checkpoint is */
+			sched_exploited(s, ends, what.donor, time[ends]);
+		}
 		sched_paused(s, ends, &what);
 		assert_int_equal(what.verdict, SCHED_CONTINUE); /* as soon as there is a place */
 		waiting[n_waiting++] = (struct sched_candidate){ends, true, false};
@@ -287,6 +290,36 @@ test_R158_pbt_gives_each_trial_its_turn(void **state)
 	assert_int_equal(sched_report(s, 5, 100, 100, false, &what, &err), 0);
 	assert_int_equal(what.verdict, SCHED_CONTINUE);
 	sched_free(s);
+}
+
+/* Interval 10, the donor ranked at 30 and saved at `at`: the clone is ranked when the donor is ranked again (the rule
+ * of Ray Tune), whether the donor was ahead or behind; from a state before 30, ten units after that state. */
+static void
+test_R158_a_clone_keeps_the_perturbation_interval(void **state)
+{
+	static const struct {
+		double own, at, next; /* the trial's time, the donor's checkpoint, when the clone is ranked */
+	} rows[] = {{10, 30, 40}, {10, 34, 40}, {10, 25, 35}, {80, 30, 40}, {80, 34, 40}, {80, 25, 35}, {30, 30, 40}};
+	const struct sched_mutation m = {"n", 4, 0, 0, false, false};
+	const struct sched_opts opts = {
+		.kind = SCHED_PBT, .maximize = true, .interval = 10, .mutations = &m, .n_mutations = 1};
+
+	(void)state;
+	for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
+		struct sched *s = make(opts, 2);
+		struct sched_decision what;
+		assert_int_equal(report(s, 1, 30, 1), SCHED_CONTINUE);
+		for (double time = 31; time < 40; time++)
+			assert_int_equal(report(s, 1, time, 1), SCHED_CONTINUE);
+		what = decide(s, 0, rows[r].own, 0);
+		assert_int_equal(what.verdict, SCHED_EXPLOIT);
+		assert_int_equal(what.donor, 1);
+		sched_exploited(s, 0, 1, rows[r].at);
+		for (double time = rows[r].at + 1; time < rows[r].next; time++)
+			assert_int_equal(report(s, 0, time, 0), SCHED_CONTINUE);
+		assert_int_equal(report(s, 0, rows[r].next, 0), SCHED_EXPLOIT);
+		sched_free(s);
+	}
 }
 
 /* Of those that wait: what was interrupted, what has come furthest, what has not begun, a further one; of PBT: who was
@@ -311,6 +344,7 @@ test_who_is_next(void **state)
 		{{{1, true, false}, {2, false, true}}, 2, false, 1, 0},
 	};
 	const struct sched_mutation m = {"n", 4, 0, 0, false, false};
+	const double values[1] = {0};
 
 	(void)state;
 	for (size_t k = 0; k < 3; k++) {
@@ -325,7 +359,7 @@ test_who_is_next(void **state)
 		s = make(opts, 4);
 		for (uint32_t i = 1; i < 3; i++) {
 			assert_int_equal(sched_report(s, i, 4 * i, -(double)i, true, &what, &err), 0);
-			sched_exploited(s, i);
+			sched_decline(s, i, values);
 		}
 		for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 			assert_int_equal(sched_next(s, rows[i].candidates, rows[i].n, rows[i].may_add),
@@ -407,6 +441,7 @@ main(void)
 		cmocka_unit_test(test_hyperband_waits_for_nobody_who_has_gone),
 		cmocka_unit_test(test_pbt_takes_from_the_best_and_changes_values),
 		cmocka_unit_test(test_R158_pbt_gives_each_trial_its_turn),
+		cmocka_unit_test(test_R158_a_clone_keeps_the_perturbation_interval),
 		cmocka_unit_test(test_who_is_next),
 		cmocka_unit_test(test_verdicts_depend_on_the_reports_alone),
 		cmocka_unit_test(test_bad_options_are_named),

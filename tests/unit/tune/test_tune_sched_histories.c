@@ -128,6 +128,102 @@ test_successive_halving_has_the_figure_of_its_paper(void **state)
 	}
 }
 
+/* Nine trials, rungs 1, 3, 9, 27. Trials 1 to 8 report their number at 1; trial 0 has jumped over rungs: its report
+ * counts at each of them, and it waits where the others have not come to yet. */
+static void
+test_a_report_counts_at_every_rung_that_it_jumps_over(void **state)
+{
+	static const struct {
+		double time, metric;         /* of trial 0 */
+		enum sched_verdict at_first; /* the answer to it */
+		enum sched_verdict after[4]; /* of trials 0, 8, 7 and 6, once all have come to 1 */
+		enum sched_verdict at_last;  /* of trial 0, once those that went on have come to 3 */
+	} rows[] = {
+		{1, 100, SCHED_PAUSE, {SCHED_CONTINUE, SCHED_CONTINUE, SCHED_CONTINUE, SCHED_STOP}, SCHED_CONTINUE},
+		{2, 100, SCHED_PAUSE, {SCHED_CONTINUE, SCHED_CONTINUE, SCHED_CONTINUE, SCHED_STOP}, SCHED_CONTINUE},
+		{3, 100, SCHED_PAUSE, {SCHED_PAUSE, SCHED_CONTINUE, SCHED_CONTINUE, SCHED_STOP}, SCHED_CONTINUE},
+		{10, 100, SCHED_PAUSE, {SCHED_PAUSE, SCHED_CONTINUE, SCHED_CONTINUE, SCHED_STOP}, SCHED_CONTINUE},
+		{10, 7.5, SCHED_PAUSE, {SCHED_PAUSE, SCHED_CONTINUE, SCHED_CONTINUE, SCHED_STOP}, SCHED_STOP},
+		{10, 6, SCHED_PAUSE, {SCHED_PAUSE, SCHED_CONTINUE, SCHED_CONTINUE, SCHED_STOP}, SCHED_STOP}, /* older */
+		{10, 0, SCHED_PAUSE, {SCHED_STOP, SCHED_CONTINUE, SCHED_CONTINUE, SCHED_CONTINUE}, SCHED_STOP},
+		{10, NAN, SCHED_PAUSE, {SCHED_STOP, SCHED_CONTINUE, SCHED_CONTINUE, SCHED_CONTINUE}, SCHED_STOP},
+		{27, 100, SCHED_STOP, {SCHED_STOP, SCHED_CONTINUE, SCHED_CONTINUE, SCHED_STOP}, SCHED_STOP},
+		{30, 0, SCHED_STOP, {SCHED_STOP, SCHED_CONTINUE, SCHED_CONTINUE, SCHED_CONTINUE}, SCHED_STOP},
+	};
+	const struct sched_opts opts = {
+		.kind = SCHED_HYPERBAND, .in_step = true, .maximize = true, .max_time = 27, .reduction = 3};
+
+	(void)state;
+	for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
+		struct sched *s = make(opts, 9);
+		sched_close(s);
+		assert_int_equal(decide(s, 0, rows[r].time, rows[r].metric).verdict, rows[r].at_first);
+		if (r % 2) /* it has ended, too: its result stays */
+			sched_end(s, rows[r].at_first == SCHED_STOP ? 0 : 99);
+		for (unsigned i = 1; i < 9; i++)
+			decide(s, i, 1, i);
+		assert_int_equal(paused(s, 0), rows[r].after[0]);
+		for (unsigned i = 1; i < 4; i++)
+			assert_int_equal(paused(s, 9 - i), rows[r].after[i]);
+		for (unsigned i = 1; i < 4; i++)
+			if (rows[r].after[i] == SCHED_CONTINUE)
+				decide(s, 9 - i, 3, 9 - i);
+		if (rows[r].time < 3)
+			decide(s, 0, 3, rows[r].metric);
+		assert_int_equal(paused(s, 0), rows[r].at_last);
+		assert_int_equal(paused(s, 8), rows[r].metric == 100 ? SCHED_STOP : SCHED_CONTINUE);
+		sched_free(s);
+	}
+}
+
+/* All have jumped over all rungs but the last: they are compared at each of them, and no trial waits for ever. */
+static void
+test_a_bracket_that_has_jumped_over_its_rungs_goes_on(void **state)
+{
+	const struct sched_opts opts = {
+		.kind = SCHED_HYPERBAND, .in_step = true, .maximize = true, .max_time = 27, .reduction = 3};
+	struct sched *s = make(opts, 9);
+
+	(void)state;
+	sched_close(s);
+	for (unsigned i = 0; i < 8; i++)
+		assert_int_equal(decide(s, i, 10 + i, i).verdict, SCHED_PAUSE);
+	assert_int_equal(decide(s, 8, 9, 8).verdict, SCHED_CONTINUE);
+	for (unsigned i = 0; i < 8; i++)
+		assert_int_equal(paused(s, i), SCHED_STOP);
+	sched_free(s);
+}
+
+/* 50 * 1.1 is a little more than 55 in floating point; a report at 55 has come to that rung. 60.5 stays as it is: 61 is
+ * the first whole number there. */
+static void
+test_rungs_are_exact_where_they_are_whole_numbers(void **state)
+{
+	static const struct sched_opts kinds[] = {
+		{.kind = SCHED_HYPERBAND, .in_step = true, .maximize = true, .grace = 50, .reduction = 1.1},
+		{.kind = SCHED_ASHA, .maximize = true, .grace = 50, .reduction = 1.1},
+	};
+
+	(void)state;
+	for (size_t k = 0; k < 2; k++) {
+		const bool waits = k == 0;
+		struct sched *s = make(kinds[k], 4);
+		sched_close(s);
+		for (unsigned i = 0; i < 3; i++)
+			assert_int_equal(decide(s, i, 50, 1).verdict, waits ? SCHED_PAUSE : SCHED_CONTINUE);
+		assert_int_equal(decide(s, 3, 50, 1).verdict, waits ? SCHED_STOP : SCHED_CONTINUE);
+		assert_int_equal(decide(s, 0, 55, 1).verdict, waits ? SCHED_PAUSE : SCHED_CONTINUE);
+		assert_int_equal(decide(s, 1, 55, 0).verdict, waits ? SCHED_PAUSE : SCHED_STOP);
+		if (waits) {
+			assert_int_equal(decide(s, 2, 55, 1).verdict, SCHED_CONTINUE); /* 2 of 3 */
+			assert_int_equal(paused(s, 1), SCHED_STOP);
+			assert_int_equal(decide(s, 0, 60, 1).verdict, SCHED_CONTINUE);
+			assert_int_equal(decide(s, 0, 61, 1).verdict, SCHED_PAUSE);
+		}
+		sched_free(s);
+	}
+}
+
 struct run {
 	double time, metric;
 	bool over, waits;
@@ -411,7 +507,7 @@ test_pbt_solves_the_toy_of_its_paper(void **state)
 				assert_int_equal(what.donor, 1 - i);
 				memcpy(theta[i], theta[what.donor], sizeof(theta[i]));
 				memcpy(values[i], what.values, sizeof(values[i]));
-				sched_exploited(s, i);
+				sched_exploited(s, i, what.donor, t);
 			}
 		}
 		best = fmax(objective(theta[0]), objective(theta[1]));
@@ -527,7 +623,9 @@ test_pbt_over_random_histories(void **state)
 				sched_decline(s, i, values[i]);
 			} else {
 				memcpy(values[i], what.values, sizeof(values[i]));
-				sched_exploited(s, i);
+				times[i] = times[what.donor] - draw(2); /* where its newest checkpoint is */
+				changed[i] = fmin(changed[what.donor], times[i]);
+				sched_exploited(s, i, what.donor, times[i]);
 			}
 		}
 		sched_free(s);
@@ -620,7 +718,7 @@ test_a_replay_over_random_histories(void **state)
 			assert_int_equal(what.verdict, now > done ? SCHED_EXPLOIT : SCHED_CONTINUE);
 			if (now > done)
 				assert_int_equal(what.change, now - 1);
-			sched_exploited(s, 0);
+			sched_exploited(s, 0, 0, time);
 			done = now;
 		}
 		sched_free(s);
@@ -633,6 +731,9 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_hyperband_has_the_table_of_its_paper),
 		cmocka_unit_test(test_successive_halving_has_the_figure_of_its_paper),
+		cmocka_unit_test(test_a_report_counts_at_every_rung_that_it_jumps_over),
+		cmocka_unit_test(test_a_bracket_that_has_jumped_over_its_rungs_goes_on),
+		cmocka_unit_test(test_rungs_are_exact_where_they_are_whole_numbers),
 		cmocka_unit_test(test_rungs_in_step_end_in_every_order),
 		cmocka_unit_test(test_asha_is_its_naive_form_over_random_histories),
 		cmocka_unit_test(test_the_median_rule_by_hand),
