@@ -24,9 +24,9 @@ void sum_init(struct sum_stream *s);
 void sum_update(struct sum_stream *s, const void *ptr, size_t len);
 struct sum128 sum_final(const struct sum_stream *s);
 
-/* Copies len bytes while adding them to s: in small pieces, sum first (which brings the piece into
- * the cache), then copy by non-temporal stores where len is 4 KiB or more. A NULL
- * s copies only. dst and src must not overlap. Ends with a store fence. */
+/* Copies len bytes while adding them to s, by non-temporal stores where len is 4 KiB or more. Each byte of src is read
+ * once, so the sum is that of the bytes copied even while another thread changes src. A NULL s copies only. dst and src
+ * must not overlap. Ends with a store fence. */
 void sum_copy(struct sum_stream *s, void *dst, const void *src, size_t len);
 
 static inline bool sum_equal(struct sum128 a, struct sum128 b) { return a.lo == b.lo && a.hi == b.hi; }

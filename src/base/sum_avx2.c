@@ -9,12 +9,14 @@
 #include <immintrin.h>
 
 static void
-copy_past_cache(char *to, const char *from, size_t nbytes)
+copy_past_cache(char *to, char *keep, const char *from, size_t nbytes)
 {
 	for (size_t at = 0; at < nbytes; at += 64) {
 		_mm_prefetch(from + at + SUM_AHEAD, _MM_HINT_T0);
 		__m256i a = _mm256_loadu_si256((const __m256i *)(const void *)(from + at));
 		__m256i b = _mm256_loadu_si256((const __m256i *)(const void *)(from + at + 32));
+		_mm256_store_si256((__m256i *)(void *)(keep + at), a);
+		_mm256_store_si256((__m256i *)(void *)(keep + at + 32), b);
 		_mm256_stream_si256((__m256i *)(void *)(to + at), a);
 		_mm256_stream_si256((__m256i *)(void *)(to + at + 32), b);
 	}

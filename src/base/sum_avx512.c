@@ -9,11 +9,12 @@
 #include <immintrin.h>
 
 static void
-copy_past_cache(char *to, const char *from, size_t nbytes)
+copy_past_cache(char *to, char *keep, const char *from, size_t nbytes)
 {
 	for (size_t at = 0; at < nbytes; at += 64) {
 		_mm_prefetch(from + at + SUM_AHEAD, _MM_HINT_T0);
 		__m512i a = _mm512_loadu_si512(from + at);
+		_mm512_store_si512(keep + at, a);
 		_mm512_stream_si512((__m512i *)(void *)(to + at), a);
 	}
 }

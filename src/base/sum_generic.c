@@ -11,7 +11,7 @@
 #include <emmintrin.h>
 
 static void
-copy_past_cache(char *to, const char *from, size_t nbytes)
+copy_past_cache(char *to, char *keep, const char *from, size_t nbytes)
 {
 	for (size_t at = 0; at < nbytes; at += 64) {
 		_mm_prefetch(from + at + SUM_AHEAD, _MM_HINT_T0);
@@ -19,6 +19,10 @@ copy_past_cache(char *to, const char *from, size_t nbytes)
 		__m128i b = _mm_loadu_si128((const __m128i *)(const void *)(from + at + 16));
 		__m128i c = _mm_loadu_si128((const __m128i *)(const void *)(from + at + 32));
 		__m128i d = _mm_loadu_si128((const __m128i *)(const void *)(from + at + 48));
+		_mm_store_si128((__m128i *)(void *)(keep + at), a);
+		_mm_store_si128((__m128i *)(void *)(keep + at + 16), b);
+		_mm_store_si128((__m128i *)(void *)(keep + at + 32), c);
+		_mm_store_si128((__m128i *)(void *)(keep + at + 48), d);
 		_mm_stream_si128((__m128i *)(void *)(to + at), a);
 		_mm_stream_si128((__m128i *)(void *)(to + at + 16), b);
 		_mm_stream_si128((__m128i *)(void *)(to + at + 32), c);
@@ -28,7 +32,15 @@ copy_past_cache(char *to, const char *from, size_t nbytes)
 #define SUM_COPY copy_past_cache
 #define SUM_FENCE() _mm_sfence()
 #else
-#define SUM_COPY memcpy
+#include <string.h>
+
+static void
+copy_past_cache(char *to, char *keep, const char *from, size_t nbytes)
+{
+	memcpy(keep, from, nbytes);
+	memcpy(to, keep, nbytes);
+}
+#define SUM_COPY copy_past_cache
 #define SUM_FENCE() ((void)0)
 #endif
 

@@ -2,7 +2,8 @@
 /*
  * sum_variant: the body of every sum_<variant>.c. The including file defines, for its processor:
  *   SUM_NAME      "avx2"
- *   SUM_COPY(to, from, nbytes)   copies a multiple of 64 bytes to a 64-byte aligned place, past the cache
+ *   SUM_COPY(to, keep, from, nbytes)   reads a multiple of 64 bytes once, and writes them to two 64-byte aligned
+ *                 places: past the cache to `to`, and to `keep`
  *   SUM_FENCE()   orders those stores before everything that follows
  * Private to src/base/sum*.c.
  */
@@ -14,9 +15,9 @@
 #include "base/sum_ops.h"
 
 /*
- * The unit in which summing and copying take turns. Small, so that the reads of one piece overlap with the
- * stores of the one before: 1 KiB with a prefetch two pieces ahead runs as fast as memcpy alone, 64 KiB
- * pieces at 0.8 of that, two passes at 0.7.
+ * The unit in which copying and summing take turns. The sum is taken from a second copy in the cache, never from the
+ * source: another thread may change that meanwhile, and then the sum must still be that of the bytes copied. Small, so
+ * that the reads of one piece overlap with the stores of the one before.
  */
 #define SUM_PIECE ((size_t)1024)
 /* Shorter copies go through the cache: they are mostly the last thing written before the data is used. */
@@ -63,41 +64,43 @@ variant_final(const struct sum_stream *s)
 	return from_xxh(XXH3_128bits_digest((const XXH3_state_t *)(const void *)s->state));
 }
 
+/* What was copied is read from the copy: the compiler must not read the source again instead. */
+#define COPIED() __asm__ volatile("" ::: "memory")
+
+/* Through the cache; the sum is taken from the copy. */
+static void
+copy_small(struct sum_stream *s, char *to, const char *from, size_t len)
+{
+	if (len == 0)
+		return;
+	memcpy(to, from, len);
+	COPIED();
+	if (s)
+		XXH3_128bits_update(state_of(s), to, len);
+}
+
 static void
 variant_copy(struct sum_stream *s, void *dst, const void *src, size_t len)
 {
+	_Alignas(64) char piece[SUM_PIECE];
 	char *to = dst;
 	const char *from = src;
+	size_t head = len < SUM_SMALL ? len : (size_t)(-(uintptr_t)to & 63);
+	size_t end = head + ((len - head) & ~(size_t)63);
 
-	if (len < SUM_SMALL) {
-		if (len == 0)
-			return;
+	copy_small(s, to, from, head);
+	for (size_t at = head; at < end;) {
+		size_t n = end - at < SUM_PIECE ? end - at : SUM_PIECE;
+
+		SUM_COPY(to + at, piece, from + at, n);
+		COPIED();
 		if (s)
-			XXH3_128bits_update(state_of(s), from, len);
-		memcpy(to, from, len);
-		return;
-	}
-	size_t head = (size_t)(-(uintptr_t)to & 63);
-	size_t bulk = (len - head) & ~(size_t)63;
-	if (head > 0) {
-		if (s)
-			XXH3_128bits_update(state_of(s), from, head);
-		memcpy(to, from, head);
-	}
-	for (size_t at = head; at < head + bulk;) {
-		size_t n = head + bulk - at < SUM_PIECE ? head + bulk - at : SUM_PIECE;
-		if (s)
-			XXH3_128bits_update(state_of(s), from + at, n);
-		SUM_COPY(to + at, from + at, n);
+			XXH3_128bits_update(state_of(s), piece, n);
 		at += n;
 	}
-	size_t tail = len - head - bulk;
-	if (tail > 0) {
-		if (s)
-			XXH3_128bits_update(state_of(s), from + head + bulk, tail);
-		memcpy(to + head + bulk, from + head + bulk, tail);
-	}
-	SUM_FENCE();
+	copy_small(s, to + end, from + end, len - end);
+	if (end > head)
+		SUM_FENCE();
 }
 
 static const struct sum_ops variant_ops = {

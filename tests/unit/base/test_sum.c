@@ -6,7 +6,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/sum.h"
@@ -153,6 +157,39 @@ test_P1_a_copy_is_exact_and_sums_what_it_copies(void **state)
 	mem_free(room);
 }
 
+/* Another process writes all the time, so every read of a place may find something else there. */
+static void
+test_P1_a_copy_of_bytes_that_change_meanwhile_has_the_sum_of_what_was_copied(void **state)
+{
+	(void)state;
+	volatile unsigned char *shared =
+		mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	unsigned char *room = mem_alloc(BYTES);
+	const struct sum_ops *ops[3];
+	size_t n = variants(ops), n_changed = 0, n_wrong = 0;
+
+	assert_true((void *)(uintptr_t)shared != MAP_FAILED);
+	pid_t writer = fork();
+	assert_true(writer >= 0);
+	for (unsigned char value = 0; writer == 0; value++)
+		for (size_t i = 0; i < BYTES; i += 61)
+			shared[i] = value;
+	for (size_t i = 0; i < 1000 || n_changed < 100; i++) {
+		size_t len = i % 4 == 0 ? 3000 + i % 1000 : BYTES - 100 - i % 1000;
+		struct sum_stream s;
+
+		ops[i % n]->init(&s);
+		ops[i % n]->copy(&s, room + i % 64, (const unsigned char *)(uintptr_t)shared + i % 61, len);
+		n_wrong += !sum_equal(ops[i % n]->final(&s), sum_bytes(room + i % 64, len));
+		n_changed += memcmp(room + i % 64, (const unsigned char *)(uintptr_t)shared + i % 61, len) != 0;
+	}
+	kill(writer, SIGKILL);
+	waitpid(writer, NULL, 0);
+	munmap((void *)(uintptr_t)shared, BYTES);
+	assert_int_equal(n_wrong, 0);
+	mem_free(room);
+}
+
 static void
 test_copies_join_into_one_sum(void **state)
 {
@@ -224,6 +261,7 @@ main(void)
 		cmocka_unit_test(test_streams_equal_whole_sums_at_every_length_and_alignment),
 		cmocka_unit_test(test_a_stream_may_be_continued_by_another_variant),
 		cmocka_unit_test(test_P1_a_copy_is_exact_and_sums_what_it_copies),
+		cmocka_unit_test(test_P1_a_copy_of_bytes_that_change_meanwhile_has_the_sum_of_what_was_copied),
 		cmocka_unit_test(test_copies_join_into_one_sum),
 		cmocka_unit_test(test_P1_every_flipped_bit_changes_the_sum),
 		cmocka_unit_test(test_hex_is_strict_and_comes_back),
