@@ -598,8 +598,9 @@ enum pawl_mark {
 	PAWL_MARK_HELD = 8,
 	PAWL_MARK_NONFINITE = 16, /* holds NaN or Inf (option nonfinite) */
 	PAWL_MARK_BAD = 32,       /* the manifest does not verify; only in lists asked for with bad ones */
-	PAWL_MARK_UNFINISHED = 64 /* with that, in a bucket: there is no manifest, so it is a save that goes on, or what one
+	PAWL_MARK_UNFINISHED = 64, /* with that, in a bucket: there is no manifest, so it is a save that goes on, or what one
 	                             that was cut off has left: no damage, and pawl_verify of all says nothing of it */
+	PAWL_MARK_DENIED = 128     /* with PAWL_MARK_BAD: no permission to read the manifest, which may well be good */
 };
 
 /* Summary of a checkpoint, from its manifest. Borrowed from the handle that returned it. */
@@ -721,14 +722,16 @@ PAWL_API int pawl_restore_piece(const struct pawl_restore *, size_t index, size_
  * non_strict go to the report. Tensors with `fill` set are not bound. */
 PAWL_API int pawl_restore_match(struct pawl_restore *, const struct pawl_state *live, struct pawl_error *);
 /* Reads everything bound, verifying every block. On PAWL_ECORRUPT the destinations hold undefined
- * bytes: call pawl_restore_fallback and bind again, or give up. */
+ * bytes: call pawl_restore_fallback and bind again, or give up. PAWL_ENOTFOUND: the checkpoint was deleted
+ * while it was read; the same two choices. */
 PAWL_API int pawl_restore_read(struct pawl_restore *, struct pawl_error *);
 /* One of many ranks cannot go on with its restore (its memory does not fit what was saved, say): what the others are told
  * when it is closed before it has been read. Without this, and without an error of the library's own, they hear that the
  * rank gave the restore up. */
 PAWL_API void pawl_restore_failed(struct pawl_restore *, int code, const char *why);
 /* Moves on to the next older valid checkpoint, remembering why. PAWL_ENOTFOUND: there is none, or
- * fallback is off. */
+ * fallback is off. After PAWL_ENOTFOUND (in why) it selects again instead, as pawl_restore_open did: that is no
+ * fallback, and nothing is remembered. */
 PAWL_API int pawl_restore_fallback(struct pawl_restore *, const struct pawl_error *why, struct pawl_error *);
 /* Why checkpoints were passed over: "checkpoint_000007: ..." per row. */
 PAWL_API size_t pawl_restore_fallback_count(const struct pawl_restore *);

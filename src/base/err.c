@@ -101,6 +101,7 @@ pawl_code_from_errno(int sys)
 		return PAWL_EEXISTS;
 	case EACCES:
 	case EPERM:
+	case EBUSY: /* another program keeps it to itself */
 		return PAWL_EAUTH;
 	case EROFS:
 		return PAWL_EREADONLY;

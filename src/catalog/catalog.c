@@ -9,6 +9,8 @@
  *
  *   list folders -> read what is new -> read marks -> read holds | -> move known entries over, add new ones, order by
  * id
+ *       ^                |
+ *       └── the newest was deleted meanwhile
  *
  * Promises P2 (a verifying manifest, nothing else), P8, P9 (order of ids), P17.
  */
@@ -297,7 +299,7 @@ read_new(const struct catalog *c, const struct catalog_listing *l, struct rows *
 }
 
 static int
-gather(const struct catalog *c, struct catalog_listing *l, struct rows *rows, struct pawl_error *err)
+gather_once(const struct catalog *c, struct catalog_listing *l, struct rows *rows, struct pawl_error *err)
 {
 	TRY(catalog_list_folders(c, l, err));
 	rows->row = mem_zalloc(l->n, sizeof(*rows->row));
@@ -308,7 +310,38 @@ gather(const struct catalog *c, struct catalog_listing *l, struct rows *rows, st
 	for (size_t i = 0; i < l->n; i++)
 		rows->names[i] = l->found[i].name;
 	TRY(match_known(c, l, rows, err));
-	TRY(read_new(c, l, rows, err));
+	return read_new(c, l, rows, err);
+}
+
+/* Was the newest one deleted while the others were read? Then a newer one was committed before, which the listing may
+ * not have. */
+static bool
+has_lost_newest(const struct rows *rows)
+{
+	uint64_t newest = 0, lost = 0;
+
+	for (size_t i = 0; i < rows->n; i++) {
+		const struct catalog_entry *e = rows->row[i].old ? rows->row[i].old : &rows->row[i].added;
+
+		if (e->is_gone) /* a name may not tell the id */
+			lost = e->id == 0 ? UINT64_MAX : e->id > lost ? e->id : lost;
+		else if (e->summary && e->id > newest)
+			newest = e->id;
+	}
+	return lost > newest;
+}
+
+static int
+gather(const struct catalog *c, struct catalog_listing *l, struct rows *rows, struct pawl_error *err)
+{
+	TRY(gather_once(c, l, rows, err));
+	for (unsigned looks = 1; looks < CATALOG_LOOKS && has_lost_newest(rows); looks++) {
+		rows_clear(rows);
+		*rows = (struct rows){0};
+		catalog_listing_clear(l);
+		*l = (struct catalog_listing){0};
+		TRY(gather_once(c, l, rows, err));
+	}
 	if (c->single_name)
 		return 0;
 	TRY(apply_marks(c, rows, &l->memory, err));
@@ -365,9 +398,10 @@ catalog_reload(struct catalog *c, struct pawl_error *err)
 	size_t n = 0, n_withdrawn = 0, cap = rows.n + c->n;
 	begin_change(c);
 	for (size_t i = 0; i < rows.n; i++) {
-		bool gone = is_only_withdrawn(&l.found[i], &rows.row[i]);
+		bool is_mark = is_only_withdrawn(&l.found[i], &rows.row[i]);
 
-		take_row(&rows.row[i], gone ? &withdrawn[n_withdrawn++] : &entries[n++]);
+		if (!rows.row[i].added.is_gone)
+			take_row(&rows.row[i], is_mark ? &withdrawn[n_withdrawn++] : &entries[n++]);
 	}
 	for (size_t i = 0; i < c->n; i++) {
 		if (!c->entries[i].at)

@@ -12,7 +12,8 @@
  *   checkpoints/<name>/manifest.json
  *
  * A folder counts if its name is a safe component, it is a real folder and its manifest verifies. One that does not is
- * remembered with the reason, and never deleted by retention. Of two that claim the same id, the one whose name ends in
+ * remembered with the reason, and never deleted by retention. One that is deleted while a reload reads it is left out; if it
+ * was the newest, the reload lists again. Of two that claim the same id, the one whose name ends in
  * that number (then the shorter, then the first by name) has it; the other one counts as bad.
  */
 #ifndef PAWL_CATALOG_H
@@ -44,6 +45,7 @@ struct catalog_entry {
 	struct manifest *summary; /* owned; NULL for a bad one */
 	char *name;               /* folder name */
 	char *problem;            /* NULL, or why the manifest does not verify */
+	int code; /* of the problem: PAWL_ENOTFOUND there is no manifest, PAWL_EAUTH it may not be read, else damage */
 	uint64_t id;              /* of the summary; of a bad one: name_id */
 	uint64_t name_id;         /* what the run's template says of the name, else the digits at its end, or 0 */
 	struct pawl_metric *metrics; /* saved ones overlaid with late ones; one block with the names, or the summary's */
@@ -51,6 +53,7 @@ struct catalog_entry {
 	bool pinned, held;
 	int64_t mtime_ns; /* of the folder when it was read; 0 = read it again */
 	bool is_withdrawn; /* of a bad one: there is what calls the save off (withdraw.h) where the manifest would be */
+	bool is_gone;      /* deleted between its listing and its reading; the table holds no such entry */
 	struct store *at; /* NULL: in the run's own store; else the only place where it is: a mirror's, borrowed */
 };
 
@@ -76,6 +79,9 @@ int catalog_load(struct catalog *c, struct store *store, const char *single_name
 /* The catalog of one file or folder that another program wrote. */
 int catalog_load_foreign(struct catalog *c, struct store *store, const char *name, const struct foreign_format *format,
                          struct pawl_error *err);
+/* The newest entry that may not be read and may be newer than `than` (NULL = than nothing), or NULL. A mirror's copy of it
+ * is as good as itself. */
+const struct catalog_entry *catalog_denied(struct catalog *c, const struct catalog_entry *than);
 /* A listing that fails is an error and changes nothing (P8). Entries whose folder is gone are dropped. Marks and holds
  * are read anew. */
 int catalog_reload(struct catalog *c, struct pawl_error *err);

@@ -43,6 +43,7 @@ catalog_entry_turn_bad(struct catalog_entry *e, char *problem)
 	e->summary = NULL;
 	mem_free(e->problem);
 	e->problem = problem;
+	e->code = PAWL_ECORRUPT;
 	e->mtime_ns = 0; /* looked at again next time */
 }
 
@@ -110,11 +111,29 @@ catalog_entry_empty(const struct catalog *c, const char *name, struct catalog_en
 	e.id = e.name_id;
 
 	e.problem = mem_strdup(CATALOG_NO_MANIFEST);
+	e.code = PAWL_ENOTFOUND;
 	if (!e.name || !e.problem)
 		return out_of_memory(err);
 	*ret = e;
 	e = (struct catalog_entry){0};
 	return 0;
+}
+
+/* Why it has no manifest: another process deleted it after it was listed. */
+static bool
+is_gone(const struct catalog *c, const char *name, int64_t mtime_ns)
+{
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	struct store_entry entry;
+	struct store_caps caps;
+
+	store_get_caps(c->store, &caps);
+	if (caps.flat && !c->single_name) /* the time is the manifest's, which was listed */
+		return mtime_ns != 0;
+	if (!c->single_name)
+		buf_puts(&key, CATALOG_FOLDER "/");
+	buf_puts(&key, name);
+	return !key.failed && store_stat(c->store, buf_str(&key), &entry, NULL) == PAWL_ENOTFOUND;
 }
 
 int
@@ -136,7 +155,9 @@ catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, 
 	} else if (is_about_one(rc) && !(c->foreign && rc == PAWL_EUNSUPPORTED)) { /* that is no damage */
 		e.id = e.name_id;
 		e.problem = mem_strdup(rc == PAWL_ENOTFOUND ? CATALOG_NO_MANIFEST : why.message);
+		e.code = rc;
 		e.is_withdrawn = rc == PAWL_ENOTFOUND && manifest_is_withdrawn(scratch->ptr, scratch->len);
+		e.is_gone = rc == PAWL_ENOTFOUND && !e.is_withdrawn && is_gone(c, name, mtime_ns);
 		if (!e.problem)
 			return out_of_memory(err);
 	} else {

@@ -130,8 +130,8 @@ list_run(const struct catalog *c, struct catalog_listing *l, struct pawl_error *
 	return rc == PAWL_EUNSUPPORTED ? store_list(c->store, CATALOG_FOLDER, see_folder, l, err) : rc;
 }
 
-int
-catalog_list_folders(const struct catalog *c, struct catalog_listing *l, struct pawl_error *err)
+static int
+list_once(const struct catalog *c, struct catalog_listing *l, struct pawl_error *err)
 {
 	struct store_entry entry;
 	int rc;
@@ -155,6 +155,35 @@ catalog_list_folders(const struct catalog *c, struct catalog_listing *l, struct 
 	if (rc == 0 && l->n)
 		qsort(l->found, l->n, sizeof(*l->found), compare_found);
 	return rc;
+}
+
+static bool
+is_same(const struct catalog_listing *a, const struct catalog_listing *b)
+{
+	for (size_t i = 0; a->n == b->n && i < a->n; i++)
+		if (strcmp(a->found[i].name, b->found[i].name) != 0)
+			return false;
+	return a->n == b->n;
+}
+
+/* A folder is listed until two lists agree. One list may lack a checkpoint that was deleted meanwhile and also the newer one,
+ * and so all there is. The pages of a flat store's list are in the order of names. */
+int
+catalog_list_folders(const struct catalog *c, struct catalog_listing *l, struct pawl_error *err)
+{
+	bool is_settled = c->single_name || is_flat(c);
+
+	TRY(list_once(c, l, err));
+	for (unsigned looks = 1; !is_settled && looks < CATALOG_LOOKS; looks++) {
+		struct catalog_listing again = {0};
+		int rc = list_once(c, &again, err);
+
+		is_settled = rc < 0 || is_same(l, &again);
+		catalog_listing_clear(l);
+		*l = again;
+		TRY(rc);
+	}
+	return 0;
 }
 
 int

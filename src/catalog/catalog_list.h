@@ -5,6 +5,8 @@
 
 #include "catalog/catalog.h"
 
+#define CATALOG_LOOKS 100u /* at a run that changes each time */
+
 struct catalog_found {
 	const char *name;
 	/* Changes when the checkpoint does: the folder's time. In a flat store, whose folders have none, made of the manifest's

@@ -78,6 +78,19 @@ catalog_best(struct catalog *c, const struct pawl_retention *policy)
 	return best_of(c, policy);
 }
 
+const struct catalog_entry *
+catalog_denied(struct catalog *c, const struct catalog_entry *than)
+{
+	for (size_t i = c->n; i-- > 0;) {
+		const struct catalog_entry *e = &c->entries[i];
+
+		/* A name may not tell the id. */
+		if (e->code == PAWL_EAUTH && (!than || e->id == 0 || e->id > than->id) && !catalog_get(c, e->id))
+			return e;
+	}
+	return NULL;
+}
+
 int
 catalog_items(const struct catalog *c, struct retain_item **ret, size_t *ret_n, struct pawl_error *err)
 {
@@ -103,8 +116,30 @@ catalog_items(const struct catalog *c, struct retain_item **ret, size_t *ret_n, 
 
 /* --------------------------------------------------------------- selectors */
 
+/* A folder that is there but is no good says why. */
 static int
-find_by_step(const struct catalog *c, const char *text, struct catalog_entry **ret, struct pawl_error *err)
+refuse_bad(const struct catalog_entry *e, struct pawl_error *err)
+{
+	if (e->code == PAWL_EAUTH)
+		return err_set(err, PAWL_EAUTH, "%s cannot be read: %s", e->name, e->problem);
+	return err_set(err, e->code == PAWL_ENOTFOUND ? PAWL_ENOTFOUND : PAWL_ECORRUPT, "%s is not a checkpoint: %s",
+	               e->name, e->problem);
+}
+
+/* An answer that one that may not be read could change: the user must know of it. than: the answer, where only newer ones
+ * can change it; else NULL. */
+static int
+refuse_denied(struct catalog *c, const struct catalog_entry *than, const char *what, struct pawl_error *err)
+{
+	const struct catalog_entry *e = catalog_denied(c, than);
+
+	if (!e)
+		return 0;
+	return err_set(err, PAWL_EAUTH, "%s cannot be read, so that %s is unknown: %s", e->name, what, e->problem);
+}
+
+static int
+find_by_step(struct catalog *c, const char *text, struct catalog_entry **ret, struct pawl_error *err)
 {
 	char *end;
 
@@ -121,16 +156,8 @@ find_by_step(const struct catalog *c, const char *text, struct catalog_entry **r
 			return 0;
 		}
 	}
+	TRY(refuse_denied(c, NULL, "its step", err));
 	return err_set(err, PAWL_ENOTFOUND, "there is no checkpoint of step %lld", step);
-}
-
-/* A folder that is there but is no good says why. */
-static int
-refuse_bad(const struct catalog_entry *e, struct pawl_error *err)
-{
-	int code = strcmp(e->problem, CATALOG_NO_MANIFEST) == 0 ? PAWL_ENOTFOUND : PAWL_ECORRUPT;
-
-	return err_set(err, code, "%s is not a checkpoint: %s", e->name, e->problem);
 }
 
 static int
@@ -181,6 +208,7 @@ find_best(struct catalog *c, const struct pawl_retention *policy, struct catalog
 {
 	struct catalog_entry *best = catalog_best(c, policy);
 
+	TRY(refuse_denied(c, policy->n_scores ? NULL : best, "the best checkpoint", err));
 	if (!best && latest_of(c))
 		return err_set(err, PAWL_ENOTFOUND, "there is no best checkpoint: none has a finite score by '%s'",
 		               policy->score_attributes[0]);
@@ -197,9 +225,10 @@ find_good(struct catalog *c, struct catalog_entry **ret, struct pawl_error *err)
 	for (size_t i = c->n; i-- > 0;) {
 		if (c->entries[i].summary && !c->entries[i].summary->nonfinite) {
 			*ret = &c->entries[i];
-			return 0;
+			return refuse_denied(c, *ret, "the newest good checkpoint", err);
 		}
 	}
+	TRY(refuse_denied(c, NULL, "the newest good checkpoint", err));
 	return err_set(err, PAWL_ENOTFOUND, "there is no checkpoint without NaN or Inf");
 }
 
@@ -219,6 +248,7 @@ catalog_find(struct catalog *c, const struct pawl_retention *policy, const char 
 		return find_by_id(c, selector + 3, ret, err);
 	if (selector && strcmp(selector, "latest") != 0)
 		return find_by_name(c, selector, ret, err);
+	TRY(refuse_denied(c, latest, "the latest checkpoint", err));
 	if (!latest)
 		return err_set(err, PAWL_ENOTFOUND, "there is no checkpoint yet");
 	*ret = latest;
@@ -384,7 +414,7 @@ fill_info(const struct outlook *o, const struct catalog_entry *e, struct pawl_in
 	info.marks = (e == o->latest ? PAWL_MARK_LATEST : 0u) | (e == o->best ? PAWL_MARK_BEST : 0u) |
 	             (e->pinned ? PAWL_MARK_PINNED : 0u) | (e->held ? PAWL_MARK_HELD : 0u) |
 	             (e->summary && e->summary->nonfinite ? PAWL_MARK_NONFINITE : 0u) |
-	             (e->problem ? PAWL_MARK_BAD : 0u) |
+	             (e->problem ? PAWL_MARK_BAD : 0u) | (e->code == PAWL_EAUTH ? PAWL_MARK_DENIED : 0u) |
 	             (catalog_is_unfinished(o->catalog, e) ? PAWL_MARK_UNFINISHED : 0u);
 	info.level = mirrors_level(o->catalog->mirrors, o->catalog, e);
 	info.n_mirrors = mirrors_count(o->catalog->mirrors, e);
@@ -477,14 +507,17 @@ pawl_metadata(struct pawl *run, uint64_t id, struct pawl_state **ret, struct paw
 
 /* ------------------------------------------------------- waiting, holding */
 
-static uint64_t
-latest_id(struct pawl *run)
+/* *ret_id: 0 = there is none. */
+static int
+latest_id(struct pawl *run, uint64_t *ret_id, struct pawl_error *err)
 {
+	struct catalog_entry *latest = NULL;
+
 	run_lock(run);
-	const struct catalog_entry *latest = latest_of(&run->catalog);
-	uint64_t id = latest ? latest->id : 0;
+	int rc = catalog_find(&run->catalog, &run->retention, NULL, &latest, err);
+	*ret_id = rc == 0 ? latest->id : 0;
 	run_unlock(run);
-	return id;
+	return rc == PAWL_ENOTFOUND ? 0 : rc;
 }
 
 static int
@@ -495,9 +528,11 @@ wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t *ret
 
 	int64_t begin = clock_mono_ms(), pause = POLL_FIRST_MS;
 	for (;;) {
+		uint64_t id = 0;
 		int rc = pawl_reload(run, err);
-		uint64_t id = latest_id(run);
 
+		if (rc == 0)
+			rc = latest_id(run, &id, err);
 		if (rc < 0 && !pawl_code_is_transient(rc))
 			return rc;
 		if (rc == 0 && id > after) {

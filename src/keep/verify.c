@@ -3,6 +3,7 @@
  * verify: reads every byte of checkpoints and compares every block with its sum. Called by users (pawl_verify); calls
  * the catalog, restore (to pick and hold a checkpoint) and fetch. Changes nothing. Promise P1; R136.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 
 #include "base/err.h"
 #include "restore/restore.h"
+#include "restore/restore_gone.h"
 
 #define MAX_FINDINGS 100000u
 
@@ -17,6 +19,7 @@ struct pawl_findings {
 	struct bump memory; /* of texts */
 	struct pawl_finding *rows;
 	size_t n, cap;
+	bool missing; /* a file could not be found since this was last cleared */
 };
 
 /* Findings of one checkpoint as they come from the reading threads. */
@@ -60,6 +63,7 @@ see_damage(void *arg, uint32_t file, uint64_t begin, uint64_t end, const struct 
 	                           .end = end,
 	                           .tensor = "", /* named once neighbours have been joined */
 	                           .message = why->message};
+	c->findings->missing = c->findings->missing || why->sys == ENOENT;
 	c->failed = add_finding(c->findings, &row);
 	return c->failed < 0 ? why->code : 0;
 }
@@ -223,6 +227,7 @@ check_manifest(struct pawl *run, uint64_t id, struct pawl_error *err)
 struct target {
 	uint64_t id, nbytes;
 	const char *problem; /* of a bad one: why its manifest cannot be used */
+	int code;            /* of the problem */
 };
 
 struct targets {
@@ -254,6 +259,7 @@ list_targets(struct pawl *run, uint64_t id, bool bad, struct targets *ret, struc
 			continue;
 		t->id = e->id;
 		t->nbytes = e->summary ? e->summary->bytes : 0;
+		t->code = e->code;
 		t->problem = bad ? bump_printf(&ret->memory, "%s: %s", e->name, e->problem) : NULL;
 		lacking = bad && !t->problem;
 		ret->n++;
@@ -276,8 +282,31 @@ clean_restore(struct pawl_restore **r)
 	pawl_restore_close(*r);
 }
 
+/* Reads the checkpoint at hand. PAWL_ENOTFOUND: it was deleted meanwhile, and what seemed to be missing is no finding. */
 static int
-verify_one(struct pawl *run, uint64_t id, bool among_all, struct fetch *fetch, struct pawl_meter *meter,
+read_opened(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *meter, struct pawl_findings *findings,
+            struct pawl_error *err)
+{
+	const size_t first = findings->n;
+	for (unsigned tries = 0;; tries++) {
+		struct pawl_error why = {0};
+		findings->n = first;
+		findings->missing = false;
+		int rc = r->at ? read_far(r, meter, findings, &why) : read_all(r, fetch, meter, findings, &why);
+		if (rc == 0 && findings->n > first) {
+			why.code = PAWL_ECORRUPT;
+			why.sys = findings->missing ? ENOENT : 0;
+		}
+		int verdict = why.code < 0 ? restore_judge(r, &why, tries, err) : 0;
+		if (verdict < 0)
+			findings->n = first;
+		if (verdict <= 0)
+			return verdict < 0 ? verdict : rc < 0 ? err_give(err, rc, &why) : 0;
+	}
+}
+
+static int
+verify_one(struct pawl *run, uint64_t id, struct fetch *fetch, struct pawl_meter *meter,
            struct pawl_findings *findings, struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_restore) struct pawl_restore *r = NULL;
@@ -289,17 +318,11 @@ verify_one(struct pawl *run, uint64_t id, bool among_all, struct fetch *fetch, s
 	int rc = check_manifest(run, id, &why); /* a restore would do with a mirror's */
 	if (rc == 0)
 		rc = pawl_restore_open(run, &opts, &r, &why);
-	if (rc == 0 && r->at)
-		return read_far(r, meter, findings, err);
 	if (rc == 0)
-		return read_all(r, fetch, meter, findings, err);
+		return read_opened(r, fetch, meter, findings, err);
 	if (rc == PAWL_ECORRUPT || rc == PAWL_EIO || rc == PAWL_ELIMIT)
 		return manifest_finding(findings, id, why.message, err);
-	if (rc == PAWL_ENOTFOUND && among_all)
-		return 0; /* deleted since the list was made */
-	if (err)
-		*err = why;
-	return rc;
+	return err_give(err, rc, &why);
 }
 
 static void
@@ -308,11 +331,13 @@ clean_findings(struct pawl_findings **f)
 	pawl_findings_free(*f);
 }
 
+/* Verifies one or all. *ret_n: how many there were, those aside that were deleted meanwhile. denied: the first one that
+ * may not be read, which is no finding. */
 static int
-verify_targets(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings *findings,
-               struct pawl_error *err)
+verify_good(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings *findings, size_t *ret_n,
+            struct pawl_error *denied, struct pawl_error *err)
 {
-	PAWL_CLEAN(targets_clear) struct targets good = {0}, bad = {0};
+	PAWL_CLEAN(targets_clear) struct targets good = {0};
 	PAWL_CLEAN(clean_fetch) struct fetch *fetch = NULL;
 	uint64_t total = 0;
 	TRY(list_targets(run, id, false, &good, err));
@@ -321,15 +346,49 @@ verify_targets(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct p
 	if (meter)
 		__atomic_store_n(&meter->total_bytes, total, __ATOMIC_RELAXED);
 	TRY(fetch_new(run->store, run->opts.io_threads, 0, &fetch, err));
-	for (size_t i = 0; i < good.n; i++)
-		TRY(verify_one(run, good.rows[i].id, id == 0, fetch, meter, findings, err));
-	/* Listed last: a folder that is being deleted while we read has lost its manifest only for a moment. */
+	for (size_t i = 0; i < good.n; i++) {
+		struct pawl_error why = {0};
+		int rc = verify_one(run, good.rows[i].id, fetch, meter, findings, &why);
+		if (rc < 0 && rc != PAWL_EAUTH && (rc != PAWL_ENOTFOUND || id != 0))
+			return err_give(err, rc, &why);
+		if (rc == PAWL_EAUTH && denied->code == 0)
+			*denied = why;
+		*ret_n += rc != PAWL_ENOTFOUND;
+	}
+	return *ret_n == 0 && good.n > 0; /* newer ones were saved before those were deleted */
+}
+
+static int
+verify_bad(struct pawl *run, uint64_t id, struct pawl_findings *findings, size_t *ret_n, struct pawl_error *denied,
+           struct pawl_error *err)
+{
+	PAWL_CLEAN(targets_clear) struct targets bad = {0};
 	TRY(list_targets(run, id, true, &bad, err));
-	for (size_t i = 0; i < bad.n; i++)
-		TRY(manifest_finding(findings, bad.rows[i].id, bad.rows[i].problem, err));
-	if (good.n + bad.n == 0 && id != 0)
-		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->root, id);
+	*ret_n += bad.n;
+	for (size_t i = 0; i < bad.n; i++) {
+		if (bad.rows[i].code != PAWL_EAUTH)
+			TRY(manifest_finding(findings, bad.rows[i].id, bad.rows[i].problem, err));
+		else if (denied->code == 0)
+			err_set(denied, PAWL_EAUTH, "cannot be verified: %s", bad.rows[i].problem);
+	}
 	return 0;
+}
+
+static int
+verify_targets(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings *findings,
+               struct pawl_error *err)
+{
+	struct pawl_error denied = {0};
+	size_t n = 0;
+	int rc = 1;
+	for (unsigned looks = 0; rc == 1 && looks < RESTORE_LOOKS; looks++)
+		rc = verify_good(run, id, meter, findings, &n, &denied, err);
+	TRY(rc);
+	/* Last: a folder that was being deleted while we read had lost its manifest only for a moment. */
+	TRY(verify_bad(run, id, findings, &n, &denied, err));
+	if (n == 0 && id != 0)
+		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->root, id);
+	return findings->n == 0 ? err_give(err, denied.code, &denied) : 0;
 }
 
 static int

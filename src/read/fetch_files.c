@@ -2,6 +2,7 @@
 /* fetch_files: see fetch_files.h. Called by fetch.c; calls packed.c and the store. */
 #include "read/fetch_files.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
@@ -86,13 +87,16 @@ open_file(struct fetch_files *f, const struct manifest_file *info, struct open_f
 	TRY(buf_check(&key, info->name, err));
 	*ret_end = 0;
 	int rc = store_open_reader(f->store, buf_str(&key), &file->reader, ret_end, err);
-	if (rc == PAWL_ENOTFOUND && err && strncmp(err->message, "node ", 5) == 0)
-		return err_set(err, PAWL_ECORRUPT, "the file is missing: %s", err->message);
-	if (rc == PAWL_ENOTFOUND)
-		return err_set(err, PAWL_ECORRUPT, "the file is missing%s",
-		               is_on_node(f->store, f->job->folder, info->name)
-		                       ? " here; it was written to the folder of a node: open the run with node_folder"
-		                       : "");
+	if (rc == PAWL_ENOTFOUND && err && strncmp(err->message, "node ", 5) == 0) {
+		rc = err_set(err, PAWL_ECORRUPT, "the file is missing: %s", err->message);
+	} else if (rc == PAWL_ENOTFOUND) {
+		rc = err_set(err, PAWL_ECORRUPT, "the file is missing%s",
+		             is_on_node(f->store, f->job->folder, info->name)
+		                     ? " here; it was written to the folder of a node: open the run with node_folder"
+		                     : "");
+	}
+	if (rc == PAWL_ECORRUPT && err)
+		err->sys = ENOENT; /* or the checkpoint was deleted: restore_gone.h */
 	uint64_t other;
 	while (rc == 0 && *ret_end != info->nbytes && store_pass_over(f->store, file->reader, &other, NULL) == 0)
 		*ret_end = other;

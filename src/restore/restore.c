@@ -19,8 +19,12 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "restore/restore_gone.h"
+
+#define LOOK_PAUSE_MS 20
 
 int
 restore_add_row(struct restore_rows *rows, char *text, struct pawl_error *err)
@@ -68,6 +72,23 @@ note(struct pawl_restore *r, const char *name, const char *why, struct pawl_erro
 	return restore_add_row(&r->fallbacks, named ? mem_strdup(why) : mem_printf("%s: %s", name, why), err);
 }
 
+/* The full manifest, also of one whose deletion is under way and will be called off because of the hold. */
+static int
+read_manifest(struct pawl *run, uint64_t id, const struct pawl_hold *hold, struct manifest **ret,
+              struct pawl_error *err)
+{
+	PAWL_FREE char *name = NULL;
+	int rc = mirrors_manifest(run, id, false, ret, err);
+	if (rc != PAWL_ENOTFOUND || !hold)
+		return rc;
+	run_lock(run);
+	const struct catalog_entry *e = catalog_get(&run->catalog, id);
+	if (e && !e->at)
+		name = mem_strdup(e->name);
+	run_unlock(run);
+	return name && restore_wait_put_back(run, name) ? mirrors_manifest(run, id, false, ret, err) : rc;
+}
+
 /* Makes the checkpoint with this id the one at hand; on failure the old one stays. */
 static int
 take(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
@@ -80,14 +101,16 @@ take(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 	struct pawl_info info;
 	char *key = NULL;
 	/* Where no hold can be made (read-only folders) reading goes on without: what vanishes is noticed. */
-	if (!run->single_name && pawl_hold_open(run, id, &hold, NULL) < 0)
-		hold = NULL;
-	int rc = mirrors_manifest(run, id, false, &manifest, err);
+	int rc = run->single_name ? 0 : pawl_hold_open(run, id, &hold, err);
+	if (rc != PAWL_ENOTFOUND || run->mirrors) /* else it was deleted */
+		rc = read_manifest(run, id, hold, &manifest, err);
+	r->has_vanished = rc == PAWL_ENOTFOUND || (rc == PAWL_ECONFLICT && !run->foreign);
 	run_lock(run);
 	const struct catalog_entry *e = rc == 0 ? catalog_get(&run->catalog, id) : NULL;
 	struct store *at = e ? e->at : NULL;
 	if (rc == 0 && !e)
 		rc = err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64 " any more", run->root, id);
+	r->has_vanished = r->has_vanished || rc == PAWL_ENOTFOUND;
 	if (rc == 0)
 		rc = catalog_info(&run->catalog, e, &run->retention, &memory, &info, err);
 	if (rc == 0) {
@@ -166,9 +189,11 @@ pick_below(struct pawl_restore *r, uint64_t most, struct candidate *ret, struct 
 			mem_free(ret->name);
 			ret->name = mem_strdup(e->name);
 			lacking = !ret->name;
+		} else if (e->code == PAWL_EAUTH) {
+			rc = err_set(err, PAWL_EAUTH, "%s cannot be read: %s", e->name, e->problem);
 		} else {
 			rc = note(r, e->name, e->problem, err);
-			if (!ret->damage && strcmp(e->problem, CATALOG_NO_MANIFEST) != 0) {
+			if (!ret->damage && e->code != PAWL_ENOTFOUND) {
 				ret->damage = mem_printf("%s: %s", e->name, e->problem);
 				lacking = !ret->damage;
 			}
@@ -179,7 +204,8 @@ pick_below(struct pawl_restore *r, uint64_t most, struct candidate *ret, struct 
 }
 
 /* Takes the newest valid checkpoint with an id of at most `most`, going down until one can be opened. final: one that
- * has vanished is passed over like a damaged one; else that is PAWL_ENOTFOUND. */
+ * has vanished is passed over like a damaged one; else that is PAWL_ENOTFOUND or PAWL_ECONFLICT. One that may not be read is
+ * PAWL_EAUTH: whether it is damaged is not known. */
 static int
 take_below(struct pawl_restore *r, uint64_t most, bool final, struct pawl_error *err)
 {
@@ -197,13 +223,13 @@ take_below(struct pawl_restore *r, uint64_t most, bool final, struct pawl_error 
 		int rc = take(r, c.id, &why);
 		if (rc == 0)
 			return 0;
-		if (!err_is_damage(rc) || !r->can_fall_back || (rc == PAWL_ENOTFOUND && !final)) {
+		if (!(err_is_damage(rc) || r->has_vanished) || !r->can_fall_back || (r->has_vanished && !final)) {
 			if (err)
 				*err = why;
 			return rc;
 		}
 		TRY(note(r, c.name, why.message, err));
-		if (!c.damage && rc != PAWL_ENOTFOUND)
+		if (!c.damage && !r->has_vanished)
 			c.damage = mem_strdup(why.message);
 		most = c.id - 1;
 	}
@@ -280,17 +306,23 @@ clean_restore(struct pawl_restore **r)
 	pawl_restore_close(*r);
 }
 
+/* What vanishes while it is looked at was deleted by a process that had saved a newer one: looks again. */
 static int
 select_one(struct pawl_restore *r, struct pawl_error *err)
 {
-	int rc = take_selected(r, false, err);
-	if (rc != PAWL_ENOTFOUND)
-		return rc;
-	/* Another process may have saved, or deleted what we know of. */
-	restore_cut_rows(&r->fallbacks, 0);
-	TRY(pawl_reload(r->run, err));
-	mirrors_list(r->run, NULL);
-	return take_selected(r, true, err);
+	const size_t n_rows = r->fallbacks.n;
+	for (unsigned looks = 0;; looks++) {
+		const bool final = looks == RESTORE_LOOKS;
+		r->has_vanished = false;
+		int rc = take_selected(r, final, err);
+		if (rc == 0 || final || !(r->has_vanished || (rc == PAWL_ENOTFOUND && looks == 0)))
+			return rc;
+		restore_cut_rows(&r->fallbacks, n_rows);
+		if (looks > 0)
+			clock_sleep_ms(looks < LOOK_PAUSE_MS ? looks : LOOK_PAUSE_MS);
+		TRY(pawl_reload(r->run, err));
+		mirrors_list(r->run, NULL);
+	}
 }
 
 /* Rank 0's choice is everybody's. Returns rc. */
@@ -427,11 +459,21 @@ pawl_restore_state(const struct pawl_restore *r)
 
 /* ---- falling back ---- */
 
+/* The checkpoint at hand was deleted while it was read: the one that the user asked for may be another one by now. */
+static int
+reselect(struct pawl_restore *r, struct pawl_error *err)
+{
+	TRY(pawl_reload(r->run, err));
+	return select_one(r, err);
+}
+
 static int
 fall_back(struct pawl_restore *r, const struct pawl_error *why, struct pawl_error *err)
 {
 	const size_t before = r->fallbacks.n;
 	const uint64_t id = r->info.id;
+	if (why && why->code == PAWL_ENOTFOUND && r->run->rank == 0 && r->n_looks++ < RESTORE_LOOKS)
+		return announce(r, reselect(r, err), err);
 	if (!r->can_fall_back)
 		return err_set(err, PAWL_ENOTFOUND, "%s (falling back to an older checkpoint is off)",
 		               why && why->message[0] ? why->message : r->info.name);

@@ -28,6 +28,8 @@ struct pawl_restore {
 	const char **include;
 	size_t n_include;
 	bool non_strict, can_fall_back;
+	bool has_vanished; /* the last one that was to be taken was deleted, or replaced, since the catalog was read */
+	unsigned n_looks;  /* selections after a checkpoint was deleted while it was read */
 	bool owes_word;  /* many ranks: the others wait to hear whether it worked here */
 	struct pawl_error reason; /* the last error: what they hear when the restore is given up */
 	int rank_values; /* enum pawl_rank_values */

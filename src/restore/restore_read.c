@@ -4,6 +4,7 @@
  * fetch and share_reads. Promises P1, P16; R136 (every block that is touched is checked), R145 (memory: the reading
  * buffers).
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "restore/restore.h"
+#include "restore/restore_gone.h"
 #include "restore/share_reads.h"
 #include "state/walk.h"
 
@@ -28,6 +30,16 @@ blobs_clear(struct blobs *b)
 	mem_free(b->nodes);
 }
 
+static int
+err_missing(const struct pawl_restore *r, const struct manifest_file *f, struct pawl_error *err)
+{
+	int rc = err_set(err, PAWL_ECORRUPT, "%s: %s is missing", r->info.name, f->name);
+
+	if (err)
+		err->sys = ENOENT; /* or the checkpoint was deleted: restore_gone.h */
+	return rc;
+}
+
 /* The manifest says how long a blob is; memory is only taken when its files are as long as they should be. */
 static int
 check_files(struct pawl_restore *r, const struct manifest_tensor *t, struct pawl_error *err)
@@ -40,9 +52,7 @@ check_files(struct pawl_restore *r, const struct manifest_tensor *t, struct pawl
 		TRY(buf_check(&key, f->name, err));
 		int rc = store_stat(r->run->reads, buf_str(&key), &entry, err);
 		if (rc < 0)
-			return rc == PAWL_ENOTFOUND
-			               ? err_set(err, PAWL_ECORRUPT, "%s: %s is missing", r->info.name, f->name)
-			               : rc;
+			return rc == PAWL_ENOTFOUND ? err_missing(r, f, err) : rc;
 		if (entry.nbytes != f->nbytes && r->run->reads == r->run->store) /* else a mirror may have it whole */
 			return err_set(err, PAWL_ECORRUPT,
 			               "%s: %s (tensor %s): %" PRIu64 " bytes expected, %" PRIu64 " found",
@@ -181,21 +191,40 @@ restore_read_event(const struct pawl_restore *r, uint64_t nbytes)
 		run_event(r->run, "restore", buf_str(&fields));
 }
 
-int
-restore_read_own(struct pawl_restore *r, struct pawl_error *err)
+/* One try. n: the destinations that are not blobs. */
+static int
+read_once(struct pawl_restore *r, size_t n, uint64_t *ret_nbytes, struct pawl_error *err)
 {
 	PAWL_CLEAN(blobs_clear) struct blobs blobs = {.r = r};
-	const int64_t begin_ns = clock_mono_ns();
-	uint64_t nbytes = 0;
 	int rc = walk_leaves(r->manifest->state->root, see_blob, &blobs, err);
 	if (r->owes_word && r->share_fn)
-		rc = share_reads(r, rc, &nbytes, err);
+		rc = share_reads(r, rc, ret_nbytes, err);
 	else if (rc == 0)
-		rc = restore_fetch(r, r->bindings, r->n_bindings, &nbytes, err);
+		rc = restore_fetch(r, r->bindings, r->n_bindings, ret_nbytes, err);
 	if (rc == 0)
 		rc = settle_blobs(&blobs, true, err);
 	if (rc < 0)
 		settle_blobs(&blobs, false, NULL);
+	restore_cut_bindings(r, n);
+	return rc;
+}
+
+int
+restore_read_own(struct pawl_restore *r, struct pawl_error *err)
+{
+	const int64_t begin_ns = clock_mono_ns();
+	const size_t n = r->n_bindings;
+	uint64_t nbytes = 0;
+	struct pawl_error why;
+	int rc, verdict;
+	for (unsigned tries = 0;; tries++) {
+		why = (struct pawl_error){0};
+		rc = read_once(r, n, &nbytes, &why);
+		verdict = rc < 0 ? restore_judge(r, &why, tries, &why) : 0;
+		if (verdict <= 0 || (r->owes_word && r->share_fn)) /* the others would have to read again, too */
+			break;
+	}
+	rc = err_give(err, verdict < 0 ? verdict : rc, &why);
 	restore_cut_bindings(r, 0);
 	r->read_bytes = nbytes;
 	r->read_seconds = (double)(clock_mono_ns() - begin_ns) / 1e9;

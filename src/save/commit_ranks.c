@@ -63,7 +63,7 @@ find_published(struct save *s, char **ret_name, struct pawl_error *err)
 	for (size_t i = 0; rc == 0 && i < s->run->catalog.n && !found; i++) {
 		const struct catalog_entry *e = &s->run->catalog.entries[i];
 
-		if (!e->summary && e->id == s->id && strcmp(e->problem, CATALOG_NO_MANIFEST) != 0)
+		if (!e->summary && e->id == s->id && e->code != PAWL_ENOTFOUND)
 			found = err_set(err, PAWL_EIO, "%s", e->problem);
 		if (!e->summary || strcmp(e->summary->token, s->token) != 0)
 			continue;

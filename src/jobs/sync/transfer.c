@@ -33,7 +33,8 @@ struct pawl_copies {
 struct item {
 	uint64_t id, bytes;
 	struct store *store;        /* where it lies, borrowed */
-	const char *name, *problem; /* problem: why its manifest does not verify, or NULL */
+	const char *name, *problem; /* problem: why its manifest cannot be used, or NULL */
+	int code;                   /* of the problem */
 	char token[33];
 };
 
@@ -213,11 +214,12 @@ list_items(struct transfer *t, struct items *ret, struct pawl_error *err)
 
 		if (!is_asked_for(t->opts, e->id))
 			continue;
-		if (!e->summary && strcmp(e->problem, CATALOG_NO_MANIFEST) == 0)
+		if (e->code == PAWL_ENOTFOUND)
 			continue;
 		*item = (struct item){.id = e->id, .store = e->at ? e->at : from->store};
 		item->name = bump_printf(&ret->memory, "%s", e->name);
 		item->problem = e->summary ? NULL : bump_printf(&ret->memory, "%s", e->problem);
+		item->code = e->code == PAWL_EAUTH ? PAWL_EAUTH : PAWL_ECORRUPT;
 		if (!item->name || (!e->summary && !item->problem))
 			rc = no_memory(err);
 		if (e->summary) {
@@ -371,7 +373,7 @@ bring(struct transfer *t, struct pawl *to, const struct item *item, const char *
 {
 	PAWL_CLEAN(buf_clear) struct buf folder = {0};
 	struct pawl_copied *row;
-	int rc = item->problem ? err_set(err, PAWL_ECORRUPT, "%s: %s", item->name, item->problem)
+	int rc = item->problem ? err_set(err, item->code, "%s: %s", item->name, item->problem)
 	                       : compare_target(to, item, err);
 
 	if (rc == 0 && !t->opts->dry_run) {

@@ -309,7 +309,7 @@ test_P11_whatever_fails_on_a_rank_all_agree(void **state)
 	static const struct {
 		const char *operation;
 		uint64_t first[2]; /* per rank: the calls before it belong to opening, which fails */
-	} operations[] = {{"put", {4, 3}}, {"publish", {1, 1}}, {"list", {6, 3}}, {"stat", {4, 4}}, {"remove", {4, 1}}};
+	} operations[] = {{"put", {4, 3}}, {"publish", {1, 1}}, {"list", {7, 4}}, {"stat", {4, 4}}, {"remove", {4, 1}}};
 	int n = 0, failed = 0;
 
 	for (int rank = 0; rank < 2; rank++)

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * restore_gone: see restore_gone.h. Called by restore.c, restore_read.c and verify.c; calls the catalog and the store.
+ * Promises P1 (what is damaged stays so: only a manifest that is gone or another one says that it was deleted), P6, P16.
+ */
+#include "restore/restore_gone.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+
+#define PUT_BACK_MS 10000 /* a deletion reads the holds in between; its process may have died there */
+#define POLL_MS 2
+#define MAX_AGAIN 2u
+
+bool
+restore_wait_put_back(struct pawl *run, const char *name)
+{
+	const int64_t end_ms = clock_mono_ms() + PUT_BACK_MS;
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	struct store_entry entry;
+
+	catalog_manifest_key(&run->catalog, name, &key);
+	while (run->caps.rename_folder && !key.failed && clock_mono_ms() < end_ms) {
+		if (store_stat(run->store, buf_str(&key), &entry, NULL) != PAWL_ENOTFOUND)
+			return true;
+		clock_sleep_ms(POLL_MS);
+	}
+	return false;
+}
+
+/* 0 = the manifest is the one that was opened; or why it cannot be read. */
+static int
+look(struct pawl_restore *r)
+{
+	struct manifest known = {.id = r->manifest->id}, *now = NULL;
+	const struct catalog_entry e = {
+		.name = (char *)r->info.name, .id = r->manifest->id, .summary = &known, .at = r->at};
+
+	memcpy(known.token, r->manifest->token, sizeof(known.token));
+	int rc = catalog_summary(&r->run->catalog, &e, &now, NULL);
+
+	manifest_free(now);
+	return rc;
+}
+
+int
+restore_judge(struct pawl_restore *r, const struct pawl_error *why, unsigned tries, struct pawl_error *err)
+{
+	const bool is_missing = why->code == PAWL_ENOTFOUND || why->sys == ENOENT;
+
+	if (!err_is_damage(why->code) && why->code != PAWL_ECONFLICT)
+		return 0;
+	int rc = look(r);
+
+	if (rc == PAWL_ENOTFOUND && r->hold && restore_wait_put_back(r->run, r->info.name))
+		rc = look(r);
+	if (rc == PAWL_ENOTFOUND)
+		return err_set(err, rc, "%s was deleted while it was read", r->info.name);
+	if (rc == PAWL_ECONFLICT)
+		return err_set(err, PAWL_ENOTFOUND, "%s was replaced while it was read", r->info.name);
+	return is_missing && tries < MAX_AGAIN;
+}
