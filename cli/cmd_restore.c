@@ -135,6 +135,7 @@ restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, co
 	if (rc < 0)
 		return rc;
 	ret->passed_over = keep_alloc(&cli->keep, pawl_list_count(list) + 1, sizeof(*ret->passed_over));
+	ret->n_passed_over = 0;
 	rc = PAWL_ENOTFOUND;
 	for (size_t i = pawl_list_count(list); i-- > 0;) {
 		const struct pawl_info *info = pawl_list_get(list, i);
@@ -152,6 +153,27 @@ restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, co
 	return rc == PAWL_ENOTFOUND
 	               ? cli_error(err, rc, "%s: checkpoint %" PRIu64 " is not there any more", pawl_root(run), id)
 	               : rc;
+}
+
+/* What the target names. Deleted before it was held, it is looked for again: the target may name another one by now. */
+static int
+restore_selected(struct cli *cli, struct pawl *run, const struct target *target, bool fallback, const char *dest,
+                 struct restored *ret, struct pawl_error *err)
+{
+	uint64_t id = 0, before;
+	int rc = target_find(cli, run, target, &id, err);
+
+	for (unsigned again = 0;; again++) {
+		struct pawl_error why = {0};
+
+		if (rc == 0)
+			rc = restore_newest(cli, run, id, fallback, dest, ret, err);
+		before = id;
+		if (rc != PAWL_ENOTFOUND || pawl_reload(run, &why) < 0 ||
+		    target_find(cli, run, target, &id, &why) < 0 || (id == before && again > 2))
+			return rc;
+		rc = 0;
+	}
 }
 
 static void
@@ -204,11 +226,9 @@ run_restore(struct cli *cli, const void *ptr)
 	struct target target;
 	double began = info_now();
 	bool fallback;
-	uint64_t id;
 
 	if (check_dest(cli, dest, &err) < 0 || target_parse(cli, cli->operands[0], &target, &err) < 0 ||
-	    target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
-	    target_find(cli, run, &target, &id, &err) < 0)
+	    target_open(cli, &target, false, &args->score, &run, &err) < 0)
 		return cli_fail(cli, &err);
 	if (target.file)
 		return cli_usage(cli,
@@ -216,7 +236,7 @@ run_restore(struct cli *cli, const void *ptr)
 		                 "it, or make a checkpoint of it by 'pawl reshard'");
 	fallback =
 		!args->strict && !target.single && (target.selector == NULL || strcmp(target.selector, "latest") == 0);
-	if (restore_newest(cli, run, id, fallback, dest, &restored, &err) < 0)
+	if (restore_selected(cli, run, &target, fallback, dest, &restored, &err) < 0)
 		return cli_fail(cli, &err);
 	restored.seconds = info_now() - began;
 	if (cli->common.json)
