@@ -54,12 +54,6 @@ free_list(struct pawl_list **list)
 }
 
 static void
-close_hold(struct pawl_hold **hold)
-{
-	pawl_hold_close(*hold);
-}
-
-static void
 free_findings(struct pawl_findings **findings)
 {
 	pawl_findings_free(*findings);
@@ -93,7 +87,7 @@ static int
 restore_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, const char *partial, const char *dest,
             struct pawl_error *err)
 {
-	CLEANUP(close_hold) struct pawl_hold *hold = NULL;
+	CLEANUP(target_close_hold) struct pawl_hold *hold = NULL;
 	struct pawl_meter meter;
 	int rc;
 
@@ -155,24 +149,24 @@ restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, co
 	               : rc;
 }
 
-/* What the target names. Deleted before it was held, it is looked for again: the target may name another one by now. */
+/* What the target names. Where no hold can be made it may be deleted meanwhile: then the target may name another one. */
 static int
 restore_selected(struct cli *cli, struct pawl *run, const struct target *target, bool fallback, const char *dest,
                  struct restored *ret, struct pawl_error *err)
 {
-	uint64_t id = 0, before;
-	int rc = target_find(cli, run, target, &id, err);
+	uint64_t before = 0;
 
-	for (unsigned again = 0;; again++) {
-		struct pawl_error why = {0};
+	for (;;) {
+		CLEANUP(target_close_hold) struct pawl_hold *hold = NULL;
+		const struct pawl_info *info;
+		int rc = target_hold(cli, run, target, &info, &hold, err);
 
-		if (rc == 0)
-			rc = restore_newest(cli, run, id, fallback, dest, ret, err);
-		before = id;
-		if (rc != PAWL_ENOTFOUND || pawl_reload(run, &why) < 0 ||
-		    target_find(cli, run, target, &id, &why) < 0 || (id == before && again > 2))
+		if (rc < 0)
 			return rc;
-		rc = 0;
+		rc = restore_newest(cli, run, info->id, fallback, dest, ret, err);
+		if (rc != PAWL_ENOTFOUND || info->id == before)
+			return rc;
+		before = info->id;
 	}
 }
 
