@@ -82,9 +82,8 @@ run_convert(struct cli *cli, const void *ptr)
 	const struct convert_args *args = ptr;
 	struct pawl_convert_opts opts = PAWL_CONVERT_OPTS_INIT;
 	struct pawl_convert_report report = PAWL_CONVERT_REPORT_INIT;
-	CLEANUP(cli_close) struct pawl *run = NULL;
+	CLEANUP(target_release) struct taken from = {0};
 	const char *dest = cli->operands[1];
-	const struct pawl_info *info;
 	struct pawl_error err = {0};
 	struct pawl_meter meter;
 	double began = info_now();
@@ -104,18 +103,18 @@ run_convert(struct cli *cli, const void *ptr)
 	if (target_is_url(dest))
 		return cli_usage(cli, "%s: files are written to a disk; copy them from there", dest);
 	if (copy_check_place(cli, dest, &err) < 0 ||
-	    target_take(cli, source_of(cli, args), &args->score, &run, &info, &err) < 0)
+	    target_take(cli, source_of(cli, args), &args->score, &from, &err) < 0)
 		return cli_fail(cli, &err);
 	work_begin(cli->work, "converting", &meter, 0);
-	rc = pawl_convert(run, info->id, dest, &opts, &meter, &report, &err);
+	rc = pawl_convert(from.run, from.info->id, dest, &opts, &meter, &report, &err);
 	work_end(cli->work);
 	if (rc < 0)
 		return cli_fail(cli, &err);
 	if (cli->common.json)
-		print_json(cli, info, &report, info_now() - began);
+		print_json(cli, from.info, &report, info_now() - began);
 	else
 		(void)printf("%s\n", text_clean(&cli->keep, dest));
-	cli_note(cli, "%s: %" PRIu64 " tensor%s, %s in %s", info->name, report.n_tensors,
+	cli_note(cli, "%s: %" PRIu64 " tensor%s, %s in %s", from.info->name, report.n_tensors,
 	         report.n_tensors == 1 ? "" : "s", human_bytes(&cli->keep, (double)report.bytes),
 	         human_seconds(&cli->keep, info_now() - began));
 	if (report.n_left > 0)

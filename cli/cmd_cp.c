@@ -93,44 +93,42 @@ choose(struct cli *cli, struct pawl *run, const struct target *target, const str
 }
 
 static int
-prepare(struct cli *cli, const struct cp_args *args, struct pawl **run, struct transfer *t, struct pawl_error *err)
+prepare(struct cli *cli, const struct cp_args *args, struct taken *from, struct transfer *t, struct pawl_error *err)
 {
-	struct target target;
+	struct target *target = &from->target;
 	bool is_run;
-	uint64_t id;
 	int rc;
 
 	rc = transfer_check_place(cli, t->to, err);
 	if (rc == 0)
-		rc = target_parse(cli, cli->operands[0], &target, err);
+		rc = target_parse(cli, cli->operands[0], target, err);
 	if (rc < 0)
 		return rc;
-	target.bandwidth = args->transfer.bandwidth;
-	is_run = !target.single && target.selector == NULL;
+	target->bandwidth = args->transfer.bandwidth;
+	is_run = !target->single && target->selector == NULL;
 	if (!is_run && (args->only.n > 0 || args->last > 0))
 		return cli_error(err, PAWL_EUSAGE, "%s names one checkpoint; --only and --last choose from a run",
 		                 cli->operands[0]);
-	rc = target_open(cli, &target, false, &args->score, run, err);
+	rc = target_open(cli, target, false, &args->score, &from->run, err);
 	if (rc < 0)
 		return rc;
 	if (is_run)
-		return choose(cli, *run, &target, args, t, err);
-	rc = target_find(cli, *run, &target, &id, err);
-	return rc < 0 ? rc : target_info(cli, *run, id, &t->info, err);
+		return choose(cli, from->run, target, args, t, err);
+	return target_hold(cli, from->run, target, &t->info, &from->hold, err);
 }
 
 static int
 run_cp(struct cli *cli, const void *ptr)
 {
 	const struct cp_args *args = ptr;
-	CLEANUP(cli_close) struct pawl *run = NULL;
+	CLEANUP(target_release) struct taken from = {0};
 	CLEANUP(transfer_clear) struct transfer t = {.to = cli->operands[1]};
 	struct pawl_error err = {0};
 	struct jsonout j;
 
-	if (prepare(cli, args, &run, &t, &err) < 0)
+	if (prepare(cli, args, &from, &t, &err) < 0)
 		return cli_fail(cli, &err);
-	transfer_run(cli, run, &args->transfer, &t);
+	transfer_run(cli, from.run, &args->transfer, &t);
 	if (t.code < 0)
 		(void)cli_error(&err, t.code, "%s", t.message);
 	if (t.code < 0 && t.copies == NULL)

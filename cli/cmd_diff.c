@@ -29,36 +29,10 @@ static const struct example examples[] = {
 	EXAMPLE_END,
 };
 
-struct side {
-	struct target target;
-	struct pawl *run;
-	const struct pawl_info *info;
-};
-
-static void
-close_side(struct side *side)
-{
-	cli_close(&side->run);
-}
-
 static void
 free_diff(struct pawl_diff **diff)
 {
 	pawl_diff_free(*diff);
-}
-
-static int
-open_side(struct cli *cli, const char *text, const struct diff_args *args, struct side *side, struct pawl_error *err)
-{
-	uint64_t id;
-	int rc;
-
-	rc = target_parse(cli, text, &side->target, err);
-	if (rc == 0)
-		rc = target_open(cli, &side->target, false, &args->score, &side->run, err);
-	if (rc == 0)
-		rc = target_find(cli, side->run, &side->target, &id, err);
-	return rc == 0 ? target_info(cli, side->run, id, &side->info, err) : rc;
 }
 
 static const char *
@@ -123,7 +97,7 @@ count_changes(const struct pawl_diff *diff, size_t counts[4])
 }
 
 static void
-print_json(struct cli *cli, const struct side *a, const struct side *b, const struct pawl_diff *diff)
+print_json(struct cli *cli, const struct taken *a, const struct taken *b, const struct pawl_diff *diff)
 {
 	size_t counts[4] = {0};
 	struct jsonout j;
@@ -164,7 +138,7 @@ print_json(struct cli *cli, const struct side *a, const struct side *b, const st
 }
 
 static const char *
-side_text(struct cli *cli, const struct side *side)
+side_text(struct cli *cli, const struct taken *side)
 {
 	const char *name = text_clean(&cli->keep, side->info->name);
 
@@ -174,7 +148,7 @@ side_text(struct cli *cli, const struct side *side)
 }
 
 static void
-print_text(struct cli *cli, const struct diff_args *args, const struct side *a, const struct side *b,
+print_text(struct cli *cli, const struct diff_args *args, const struct taken *a, const struct taken *b,
            const struct pawl_diff *diff)
 {
 	size_t counts[4] = {0}, n = pawl_diff_count(diff);
@@ -199,20 +173,20 @@ static int
 run_diff(struct cli *cli, const void *ptr)
 {
 	const struct diff_args *args = ptr;
-	CLEANUP(close_side) struct side a = {0};
-	CLEANUP(close_side) struct side b = {0};
+	CLEANUP(target_release) struct taken a = {0};
+	CLEANUP(target_release) struct taken b = {0};
 	CLEANUP(free_diff) struct pawl_diff *diff = NULL;
 	const char *second = cli->operands[1];
 	struct pawl_meter meter = {0};
 	struct pawl_error err = {0};
 	int rc;
 
-	if (open_side(cli, cli->operands[0], args, &a, &err) < 0)
+	if (target_take(cli, cli->operands[0], &args->score, &a, &err) < 0)
 		return cli_fail(cli, &err);
 	/* "@7" means the run of A */
 	if (second[0] == '@' && !a.target.single)
 		second = keep_printf(&cli->keep, "%s%s", a.target.root, second);
-	if (open_side(cli, second, args, &b, &err) < 0)
+	if (target_take(cli, second, &args->score, &b, &err) < 0)
 		return cli_fail(cli, &err);
 	work_begin(cli->work, "comparing", &meter, 0);
 	rc = pawl_diff_open(a.run, a.info->id, b.run, b.info->id, &meter, &diff, &err);

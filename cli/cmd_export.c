@@ -49,9 +49,8 @@ run_export(struct cli *cli, const void *ptr)
 {
 	const struct export_args *args = ptr;
 	struct pawl_export_opts opts = PAWL_EXPORT_OPTS_INIT;
-	CLEANUP(cli_close) struct pawl *run = NULL;
+	CLEANUP(target_release) struct taken from = {0};
 	const char *dest = cli->operands[1];
-	const struct pawl_info *info;
 	struct pawl_error err = {0};
 	struct pawl_meter meter;
 	struct jsonout j;
@@ -67,10 +66,10 @@ run_export(struct cli *cli, const void *ptr)
 	if (target_is_url(dest))
 		return cli_usage(cli, "%s: files are exported to a disk; copy them from there", dest);
 	if (copy_check_place(cli, dest, &err) < 0 ||
-	    target_take(cli, cli->operands[0], &args->score, &run, &info, &err) < 0)
+	    target_take(cli, cli->operands[0], &args->score, &from, &err) < 0)
 		return cli_fail(cli, &err);
 	work_begin(cli->work, "exporting", &meter, 0);
-	rc = pawl_export(run, info->id, dest, &opts, &meter, &err);
+	rc = pawl_export(from.run, from.info->id, dest, &opts, &meter, &err);
 	work_end(cli->work);
 	if (rc < 0)
 		return cli_fail(cli, &err);
@@ -79,7 +78,7 @@ run_export(struct cli *cli, const void *ptr)
 		cli->wrote_json = true;
 		jsonout_begin_object(&j, NULL);
 		jsonout_text(&j, "command", "export");
-		info_json(&j, "checkpoint", info);
+		info_json(&j, "checkpoint", from.info);
 		jsonout_text(&j, "to", dest);
 		jsonout_uint(&j, "bytes", meter.done_bytes);
 		jsonout_real(&j, "seconds", info_now() - began);
@@ -87,7 +86,7 @@ run_export(struct cli *cli, const void *ptr)
 	} else {
 		(void)printf("%s\n", text_clean(&cli->keep, dest));
 	}
-	cli_note(cli, "%s (step %" PRId64 "), %s of tensors in %s", info->name, info->step,
+	cli_note(cli, "%s (step %" PRId64 "), %s of tensors in %s", from.info->name, from.info->step,
 	         human_bytes(&cli->keep, (double)meter.done_bytes), human_seconds(&cli->keep, info_now() - began));
 	return 0;
 }

@@ -52,7 +52,7 @@ has_name(const struct names *names, const char *name)
 /* What is shown: rows borrowed from the list. */
 struct rows {
 	const struct pawl_info **items;
-	size_t n, n_bad; /* n_bad: those of the whole list */
+	size_t n, n_bad, n_denied; /* the last two: of the whole list */
 };
 
 static void
@@ -65,7 +65,8 @@ pick_rows(struct cli *cli, const struct ls_args *args, const struct pawl_list *l
 		const struct pawl_info *info = pawl_list_get(list, i);
 		bool bad = (info->marks & PAWL_MARK_BAD) != 0;
 
-		ret->n_bad += bad;
+		ret->n_denied += (info->marks & PAWL_MARK_DENIED) != 0;
+		ret->n_bad += bad && (info->marks & PAWL_MARK_DENIED) == 0;
 		if (!bad || args->bad)
 			ret->items[ret->n++] = info;
 	}
@@ -269,6 +270,9 @@ remark(struct cli *cli, struct pawl *run, const struct rows *rows, const struct 
 	if (rows->n_bad > 0 && !args->bad)
 		cli_warn(cli, "%s damaged: 'pawl ls --bad' says why",
 		         human_count(&cli->keep, rows->n_bad, "more is", "more are"));
+	if (rows->n_denied > 0 && !args->bad)
+		cli_warn(cli, "%s not be read, for lack of permission: 'pawl ls --bad' says why",
+		         human_count(&cli->keep, rows->n_denied, "more can", "more can"));
 }
 
 static void
@@ -318,7 +322,7 @@ const struct command cmd_ls = {
 		"'ratio', of compressed ones, is their size of what it would be without. 'new' is what the "
 		"checkpoint added to the disk: packs that did not change are shared with the one before. "
 		"'blocked' is how long the training waited for the save. 'state' is saved, nonfinite "
-		"(it holds NaN or Inf) or bad. 'marks' says which one is the latest and the best, which ones are "
+		"(it holds NaN or Inf), bad, or denied (no permission to read it). 'marks' says which one is the latest and the best, which ones are "
 		"pinned, and which ones are held by a reader right now. A compressed save that goes on is told of with how far "
 		"it is, as its writer says once a second. 'mirrors', of runs that have any, says how many "
 		"of them have the checkpoint.\n\n"

@@ -78,9 +78,8 @@ run_reshard(struct cli *cli, const void *ptr)
 {
 	const struct reshard_args *args = ptr;
 	struct pawl_reshard_opts opts = PAWL_RESHARD_OPTS_INIT;
-	CLEANUP(cli_close) struct pawl *run = NULL;
+	CLEANUP(target_release) struct taken from = {0};
 	const char *dest = cli->operands[1];
-	const struct pawl_info *info;
 	struct pawl_error err = {0};
 	struct pawl_meter meter;
 	double began = info_now();
@@ -95,10 +94,10 @@ run_reshard(struct cli *cli, const void *ptr)
 	opts.drop_rank_values = args->drop_rank_values;
 	opts.compression = args->compression;
 	opts.compression_level = args->level < INT32_MAX ? (int)args->level : INT32_MAX;
-	if (check_dest(cli, dest, &err) < 0 || target_take(cli, cli->operands[0], &args->score, &run, &info, &err) < 0)
+	if (check_dest(cli, dest, &err) < 0 || target_take(cli, cli->operands[0], &args->score, &from, &err) < 0)
 		return cli_fail(cli, &err);
 	work_begin(cli->work, "resharding", &meter, 0);
-	rc = pawl_reshard(run, info->id, dest, &opts, &meter, &err);
+	rc = pawl_reshard(from.run, from.info->id, dest, &opts, &meter, &err);
 	work_end(cli->work);
 	if (rc == PAWL_EMISMATCH && !args->drop_rank_values)
 		cli_error(&err, rc, "%s; --drop-rank-values leaves them out",
@@ -106,11 +105,11 @@ run_reshard(struct cli *cli, const void *ptr)
 	if (rc < 0)
 		return cli_fail(cli, &err);
 	if (cli->common.json)
-		print_json(cli, info, args, meter.done_bytes, info_now() - began);
+		print_json(cli, from.info, args, meter.done_bytes, info_now() - began);
 	else
 		(void)printf("%s\n", text_clean(&cli->keep, dest));
 	cli_note(cli, "%s (step %" PRId64 ") of %" PRIu32 " rank%s, written anew for %" PRIu64 ": %s of tensors in %s",
-	         info->name, info->step, info->world_size, info->world_size == 1 ? "" : "s", args->world,
+	         from.info->name, from.info->step, from.info->world_size, from.info->world_size == 1 ? "" : "s", args->world,
 	         human_bytes(&cli->keep, (double)meter.done_bytes), human_seconds(&cli->keep, info_now() - began));
 	return 0;
 }

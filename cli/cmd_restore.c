@@ -54,12 +54,6 @@ free_list(struct pawl_list **list)
 }
 
 static void
-close_hold(struct pawl_hold **hold)
-{
-	pawl_hold_close(*hold);
-}
-
-static void
 free_findings(struct pawl_findings **findings)
 {
 	pawl_findings_free(*findings);
@@ -93,7 +87,7 @@ static int
 restore_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, const char *partial, const char *dest,
             struct pawl_error *err)
 {
-	CLEANUP(close_hold) struct pawl_hold *hold = NULL;
+	CLEANUP(target_close_hold) struct pawl_hold *hold = NULL;
 	struct pawl_meter meter;
 	int rc;
 
@@ -135,6 +129,7 @@ restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, co
 	if (rc < 0)
 		return rc;
 	ret->passed_over = keep_alloc(&cli->keep, pawl_list_count(list) + 1, sizeof(*ret->passed_over));
+	ret->n_passed_over = 0;
 	rc = PAWL_ENOTFOUND;
 	for (size_t i = pawl_list_count(list); i-- > 0;) {
 		const struct pawl_info *info = pawl_list_get(list, i);
@@ -152,6 +147,27 @@ restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, co
 	return rc == PAWL_ENOTFOUND
 	               ? cli_error(err, rc, "%s: checkpoint %" PRIu64 " is not there any more", pawl_root(run), id)
 	               : rc;
+}
+
+/* What the target names. Where no hold can be made it may be deleted meanwhile: then the target may name another one. */
+static int
+restore_selected(struct cli *cli, struct pawl *run, const struct target *target, bool fallback, const char *dest,
+                 struct restored *ret, struct pawl_error *err)
+{
+	uint64_t before = 0;
+
+	for (;;) {
+		CLEANUP(target_close_hold) struct pawl_hold *hold = NULL;
+		const struct pawl_info *info;
+		int rc = target_hold(cli, run, target, &info, &hold, err);
+
+		if (rc < 0)
+			return rc;
+		rc = restore_newest(cli, run, info->id, fallback, dest, ret, err);
+		if (rc != PAWL_ENOTFOUND || info->id == before)
+			return rc;
+		before = info->id;
+	}
 }
 
 static void
@@ -204,11 +220,9 @@ run_restore(struct cli *cli, const void *ptr)
 	struct target target;
 	double began = info_now();
 	bool fallback;
-	uint64_t id;
 
 	if (check_dest(cli, dest, &err) < 0 || target_parse(cli, cli->operands[0], &target, &err) < 0 ||
-	    target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
-	    target_find(cli, run, &target, &id, &err) < 0)
+	    target_open(cli, &target, false, &args->score, &run, &err) < 0)
 		return cli_fail(cli, &err);
 	if (target.file)
 		return cli_usage(cli,
@@ -216,7 +230,7 @@ run_restore(struct cli *cli, const void *ptr)
 		                 "it, or make a checkpoint of it by 'pawl reshard'");
 	fallback =
 		!args->strict && !target.single && (target.selector == NULL || strcmp(target.selector, "latest") == 0);
-	if (restore_newest(cli, run, id, fallback, dest, &restored, &err) < 0)
+	if (restore_selected(cli, run, &target, fallback, dest, &restored, &err) < 0)
 		return cli_fail(cli, &err);
 	restored.seconds = info_now() - began;
 	if (cli->common.json)

@@ -291,33 +291,31 @@ static int
 run_show(struct cli *cli, const void *ptr)
 {
 	const struct show_args *args = ptr;
-	CLEANUP(cli_close) struct pawl *run = NULL;
+	CLEANUP(target_release) struct taken from = {0};
 	CLEANUP(close_restore) struct pawl_restore *restore = NULL;
 	CLEANUP(free_state) struct pawl_state *metadata = NULL;
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
 	struct pawl_error err = {0};
 	struct shown shown = {0};
-	struct target target;
-	uint64_t id;
 
 	if (args->tensors && args->files)
 		return cli_usage(cli, "--tensors and --files: one of them");
-	if (target_parse(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &target, &err) < 0 ||
-	    target_open(cli, &target, false, &args->score, &run, &err) < 0 ||
-	    target_find(cli, run, &target, &id, &err) < 0 || target_info(cli, run, id, &shown.info, &err) < 0)
+	if (target_take(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &args->score, &from, &err) < 0)
 		return cli_fail(cli, &err);
-	opts.selector = keep_printf(&cli->keep, "id:%" PRIu64, id);
+	shown.info = from.info;
+	opts.selector = keep_printf(&cli->keep, "id:%" PRIu64, shown.info->id);
 	opts.no_fallback = 1;
-	if (pawl_restore_open(run, &opts, &restore, &err) < 0 || pawl_metadata(run, id, &metadata, &err) < 0)
+	if (pawl_restore_open(from.run, &opts, &restore, &err) < 0 ||
+	    pawl_metadata(from.run, shown.info->id, &metadata, &err) < 0)
 		return cli_fail(cli, &err);
 	shown.state = pawl_restore_state(restore);
 	shown.metadata = metadata;
 	if (args->files || cli->common.json)
 		read_files(cli, &shown);
 	if (cli->common.json)
-		print_json(cli, run, &shown);
+		print_json(cli, from.run, &shown);
 	else
-		print_text(cli, run, args, &shown);
+		print_text(cli, from.run, args, &shown);
 	return 0;
 }
 

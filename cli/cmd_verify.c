@@ -34,7 +34,7 @@ struct verdict {
 
 struct verdicts {
 	struct verdict *items;
-	size_t n, n_bad;
+	size_t n, n_bad, n_unknown; /* damaged ones, and those that could not be verified */
 	uint64_t bytes, total_bytes;
 	size_t name_width;
 	int code; /* of the whole: the worst */
@@ -101,7 +101,7 @@ verify_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, stru
 	*v = (struct verdict){info->name, info->id, info->bytes, !info_is_foreign(info), info_has_no_sums(info),
 	                      0,          NULL,     NULL};
 	if ((info->marks & PAWL_MARK_BAD) != 0) {
-		v->code = PAWL_ECORRUPT;
+		v->code = (info->marks & PAWL_MARK_DENIED) != 0 ? PAWL_EAUTH : PAWL_ECORRUPT;
 		v->message = info->problem;
 	} else {
 		v->code = pawl_verify(run, info->id, meter, &v->findings, &err);
@@ -116,7 +116,8 @@ verify_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, stru
 	}
 	all->n++;
 	all->bytes += v->bytes;
-	all->n_bad += v->code != 0;
+	all->n_bad += v->code == PAWL_ECORRUPT;
+	all->n_unknown += v->code != 0 && v->code != PAWL_ECORRUPT;
 	if (v->code != 0 && all->code != PAWL_ECORRUPT)
 		all->code = v->code;
 	print_verdict(cli, all, v);
@@ -163,7 +164,7 @@ print_json(struct cli *cli, struct pawl *run, const struct verdicts *all, double
 	jsonout_begin_object(&j, NULL);
 	jsonout_text(&j, "command", "verify");
 	jsonout_text(&j, "root", pawl_root(run));
-	jsonout_bool(&j, "ok", all->n_bad == 0);
+	jsonout_bool(&j, "ok", all->n_bad + all->n_unknown == 0);
 	jsonout_uint(&j, "bytes", all->bytes);
 	jsonout_real(&j, "seconds", seconds);
 	jsonout_begin_array(&j, "checkpoints");
@@ -209,6 +210,8 @@ remark(struct cli *cli, struct pawl *run, const struct verdicts *all, double sec
 	else if (all->n_bad > 0)
 		cli_warn(cli, "%s of %s %s not as written", human_count(keep, all->n_bad, "", ""), what,
 		         all->n_bad == 1 ? "is" : "are");
+	else if (all->n_unknown > 0)
+		cli_warn(cli, "%s of %s could not be verified", human_count(keep, all->n_unknown, "", ""), what);
 	else if (!all->items[0].has_sums && !all->items[0].is_safetensors) /* it is the only one */
 		cli_note(cli, "%s, %s: every byte can be read, and what carries a CRC of its own is as it was written",
 		         text_clean(keep, all->items[0].name), human_bytes(keep, (double)all->bytes));
@@ -223,49 +226,66 @@ remark(struct cli *cli, struct pawl *run, const struct verdicts *all, double sec
 		         human_rate(keep, (double)all->bytes / seconds));
 }
 
+/* What the argument asks for, as it is now. 1: all of it was deleted meanwhile. */
+static int
+verify_listed(struct cli *cli, struct taken *from, struct verdicts *all, size_t *ret_n_unfinished,
+              struct pawl_error *err)
+{
+	CLEANUP(free_list) struct pawl_list *list = NULL;
+	const struct pawl_info **infos;
+	const char *bad_name = NULL;
+	size_t n = 0;
+	int rc = 0;
+
+	if (from->target.selector != NULL || from->target.single)
+		rc = target_hold(cli, from->run, &from->target, &from->info, &from->hold, err);
+	if (rc == PAWL_ECORRUPT)
+		bad_name = target_bad_name(cli, from->run, &from->target);
+	if (rc == 0 || bad_name != NULL)
+		rc = pawl_list_open(from->run, 1, &list, err);
+
+	if (rc < 0)
+		return rc;
+	*ret_n_unfinished = 0;
+	all->total_bytes = 0;
+	infos = keep_alloc(&cli->keep, pawl_list_count(list) + 1, sizeof(struct pawl_info *));
+	for (size_t i = 0; i < pawl_list_count(list); i++)
+		if (is_asked_for(&from->target, from->info != NULL ? from->info->id : 0, bad_name, pawl_list_get(list, i)))
+			infos[n++] = target_copy_info(cli, pawl_list_get(list, i));
+		else
+			*ret_n_unfinished += (pawl_list_get(list, i)->marks & PAWL_MARK_UNFINISHED) != 0;
+	rc = verify_all(cli, from->run, infos, n, all);
+	if (rc == PAWL_ECANCELLED)
+		return cli_error(err, rc, "interrupted");
+	target_close_hold(&from->hold);
+	return all->n == 0 && n > 0;
+}
+
 static int
 run_verify(struct cli *cli, const void *ptr)
 {
 	const struct verify_args *args = ptr;
-	CLEANUP(cli_close) struct pawl *run = NULL;
-	CLEANUP(free_list) struct pawl_list *list = NULL;
+	CLEANUP(target_release) struct taken from = {0};
 	CLEANUP(clear_verdicts) struct verdicts all = {0};
-	const struct pawl_info **infos;
-	const char *bad_name = NULL;
 	struct pawl_error err = {0};
-	struct target target;
-	uint64_t id = 0;
-	size_t n = 0, n_unfinished = 0;
+	size_t n_unfinished = 0;
 	double began = info_now(), seconds;
 	int rc;
 
-	if (target_parse(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &target, &err) < 0 ||
-	    target_open(cli, &target, false, &args->score, &run, &err) < 0 || pawl_list_open(run, 1, &list, &err) < 0)
+	if (target_parse(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &from.target, &err) < 0 ||
+	    target_open(cli, &from.target, false, &args->score, &from.run, &err) < 0)
 		return cli_fail(cli, &err);
-	if (target.selector != NULL || target.single) {
-		rc = target_find(cli, run, &target, &id, &err);
-		if (rc == PAWL_ECORRUPT)
-			bad_name = target_bad_name(cli, run, &target);
-		else if (rc < 0)
-			return cli_fail(cli, &err);
-	}
-	infos = keep_alloc(&cli->keep, pawl_list_count(list) + 1, sizeof(struct pawl_info *));
-	for (size_t i = 0; i < pawl_list_count(list); i++)
-		if (is_asked_for(&target, id, bad_name, pawl_list_get(list, i)))
-			infos[n++] = pawl_list_get(list, i);
-		else
-			n_unfinished += (pawl_list_get(list, i)->marks & PAWL_MARK_UNFINISHED) != 0;
-	rc = verify_all(cli, run, infos, n, &all);
+	/* newer ones were saved before those were deleted */
+	while ((rc = verify_listed(cli, &from, &all, &n_unfinished, &err)) == 1 && (rc = pawl_reload(from.run, &err)) == 0)
+		;
+	if (rc < 0)
+		return cli_fail(cli, &err);
 	seconds = info_now() - began;
-	if (rc == PAWL_ECANCELLED) {
-		(void)cli_error(&err, rc, "interrupted");
-		return cli_fail(cli, &err);
-	}
 	if (cli->common.json)
-		print_json(cli, run, &all, seconds);
+		print_json(cli, from.run, &all, seconds);
 	else
-		remark(cli, run, &all, seconds);
-	if (n_unfinished > 0 && target.selector == NULL)
+		remark(cli, from.run, &all, seconds);
+	if (n_unfinished > 0 && from.target.selector == NULL)
 		cli_note(
 			cli,
 			"%s without a manifest: of saves that go on, or that were cut off; 'pawl gc' and 'pawl repair' "

@@ -71,7 +71,8 @@ progress_json(struct jsonout *j, const struct pawl_progress *progress)
 static const char *
 state_name(const struct pawl_info *info)
 {
-	return (info->marks & PAWL_MARK_BAD) != 0         ? "bad"
+	return (info->marks & PAWL_MARK_DENIED) != 0      ? "denied"
+	       : (info->marks & PAWL_MARK_BAD) != 0       ? "bad"
 	       : (info->marks & PAWL_MARK_NONFINITE) != 0 ? "nonfinite"
 	                                                  : "saved";
 }

@@ -13,12 +13,51 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define TARGET_LOOKS 100u /* at a run whose checkpoints are deleted each time */
+
 static bool
 is_folder(const char *path)
 {
 	struct stat st;
 
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool
+is_link(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+}
+
+/* Why a path cannot be looked at: that it may not be is not that there is nothing. */
+static int
+path_error(struct pawl_error *err, const char *path, const char *otherwise)
+{
+	const int sys = errno;
+
+	if (pawl_code_from_errno(sys) == PAWL_EAUTH)
+		return cli_error(err, PAWL_EAUTH, "%s: cannot be looked at: %s", path, strerror(sys));
+	return cli_error(err, PAWL_ENOTFOUND, "%s: %s", path, otherwise);
+}
+
+/* The path that a link leads to, in memory of the invocation. RUN/latest leads to another checkpoint as soon as there is
+ * one, and only then the older one may go. NULL: it leads nowhere. */
+static const char *
+follow(struct cli *cli, const char *path)
+{
+	char *real = NULL;
+	const char *ret;
+
+	for (unsigned looks = 0; looks < TARGET_LOOKS && real == NULL; looks++) {
+		real = realpath(path, NULL);
+		if (real == NULL && errno != ENOENT)
+			break;
+	}
+	ret = real != NULL ? keep_printf(&cli->keep, "%s", real) : NULL;
+	free(real);
+	return ret;
 }
 
 static bool
@@ -77,7 +116,7 @@ static int
 parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_error *err)
 {
 	const char *real, *folder, *run;
-	char *resolved;
+	struct stat st;
 
 	/* A run.json beside a manifest and without checkpoints has got there by mistake. */
 	if (exists_in(cli, path, "run.json") &&
@@ -85,11 +124,9 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 		t->root = path;
 		return 0;
 	}
-	resolved = realpath(path, NULL);
-	if (resolved == NULL)
-		return cli_error(err, PAWL_ENOTFOUND, "%s: %s", path, strerror(errno));
-	real = keep_printf(&cli->keep, "%s", resolved);
-	free(resolved);
+	real = follow(cli, path);
+	if (real == NULL)
+		return path_error(err, path, strerror(errno));
 	folder = parent_of(cli, real);
 	run = parent_of(cli, folder);
 	if (strcmp(name_of(folder), "checkpoints") == 0 && exists_in(cli, run, "run.json")) {
@@ -112,9 +149,26 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 		t->root = path; /* run.json is lost; the library says what can be done */
 		return 0;
 	}
+	if (stat(keep_printf(&cli->keep, "%s/run.json", path), &st) < 0 && errno != ENOENT)
+		return path_error(err, path, strerror(errno));
 	return cli_error(err, PAWL_ENOTFOUND,
 	                 "%s: no run and no checkpoint here (expected run.json, manifest.json or .metadata)%s", path,
 	                 runs_below(cli, path));
+}
+
+/* A link to a checkpoint of a run, which need not be there any more. */
+static bool
+parse_link(struct cli *cli, const char *path, struct target *t)
+{
+	const char *real = follow(cli, path), *folder = real != NULL ? parent_of(cli, real) : "";
+	const char *run = parent_of(cli, folder);
+
+	if (strcmp(name_of(folder), "checkpoints") != 0 || !exists_in(cli, run, "run.json"))
+		return false;
+	t->root = run;
+	t->selector = name_of(real);
+	t->link = true;
+	return true;
 }
 
 bool
@@ -194,6 +248,10 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 			*ret = t;
 		return rc;
 	}
+	if (is_link(path) && parse_link(cli, path, &t)) {
+		*ret = t;
+		return 0;
+	}
 	if (is_folder(path)) {
 		rc = parse_folder(cli, path, &t, err);
 		if (rc == 0)
@@ -210,6 +268,8 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 		folder = name_of(path) == path ? "." : keep_strndup(&cli->keep, path, (size_t)(name_of(path) - path));
 		return target_parse(cli, folder, ret, err);
 	}
+	if (pawl_code_from_errno(errno) == PAWL_EAUTH)
+		return path_error(err, path, "");
 	at = strrchr(path, '@');
 	if (at == NULL)
 		return cli_error(err, PAWL_ENOTFOUND, "%s: no such folder", path);
@@ -219,8 +279,8 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 			"%s: nothing after '@' (expected latest, best, good, an id, step:N or a checkpoint's name)",
 			path);
 	folder = at == path ? "." : keep_strndup(&cli->keep, path, (size_t)(at - path));
-	if (!is_folder(folder))
-		return cli_error(err, PAWL_ENOTFOUND, "%s: no such folder", folder);
+	if (stat(folder, &st) < 0 || !S_ISDIR(st.st_mode))
+		return path_error(err, folder, "no such folder");
 	rc = parse_folder(cli, folder, &t, err);
 	if (rc < 0)
 		return rc;
@@ -354,6 +414,25 @@ target_find(struct cli *cli, struct pawl *run, const struct target *target, uint
 	return rc;
 }
 
+const struct pawl_info *
+target_copy_info(struct cli *cli, const struct pawl_info *from)
+{
+	struct pawl_metric *metrics = keep_alloc(&cli->keep, from->n_metrics + 1, sizeof(*metrics));
+	struct pawl_info *info = keep_alloc(&cli->keep, 1, sizeof(*info));
+
+	*info = *from;
+	info->name = keep_printf(&cli->keep, "%s", from->name);
+	info->path = keep_printf(&cli->keep, "%s", from->path);
+	info->run_id = keep_printf(&cli->keep, "%s", from->run_id);
+	info->problem = keep_printf(&cli->keep, "%s", from->problem);
+	for (size_t m = 0; m < from->n_metrics; m++) {
+		metrics[m] = from->metrics[m];
+		metrics[m].name = keep_printf(&cli->keep, "%s", from->metrics[m].name);
+	}
+	info->metrics = metrics;
+	return info;
+}
+
 int
 target_info(struct cli *cli, struct pawl *run, uint64_t id, const struct pawl_info **ret, struct pawl_error *err)
 {
@@ -364,49 +443,78 @@ target_info(struct cli *cli, struct pawl *run, uint64_t id, const struct pawl_in
 	if (rc < 0)
 		return rc;
 	for (size_t i = pawl_list_count(list); i-- > 0;) {
-		const struct pawl_info *from = pawl_list_get(list, i);
-		struct pawl_metric *metrics;
-		struct pawl_info *info;
+		const struct pawl_info *info = pawl_list_get(list, i);
 
-		if (from->id != id || (from->marks & PAWL_MARK_BAD) != 0)
+		if (info->id != id || (info->marks & PAWL_MARK_BAD) != 0)
 			continue;
-		info = keep_alloc(&cli->keep, 1, sizeof(*info));
-		*info = *from;
-		info->name = keep_printf(&cli->keep, "%s", from->name);
-		info->path = keep_printf(&cli->keep, "%s", from->path);
-		info->run_id = keep_printf(&cli->keep, "%s", from->run_id);
-		info->problem = keep_printf(&cli->keep, "%s", from->problem);
-		metrics = keep_alloc(&cli->keep, from->n_metrics + 1, sizeof(*metrics));
-		for (size_t m = 0; m < from->n_metrics; m++) {
-			metrics[m] = from->metrics[m];
-			metrics[m].name = keep_printf(&cli->keep, "%s", from->metrics[m].name);
-		}
-		info->metrics = metrics;
-		*ret = info;
+		*ret = target_copy_info(cli, info);
 		return 0;
 	}
 	return cli_error(err, PAWL_ENOTFOUND, "%s: checkpoint %llu has been deleted meanwhile", pawl_root(run),
 	                 (unsigned long long)id);
 }
 
-int
-target_take(struct cli *cli, const char *text, const struct score *score, struct pawl **ret,
-            const struct pawl_info **ret_info, struct pawl_error *err)
+/* The checkpoint by its selector, and a hold on it. *ret_seen: it was found, so that PAWL_ENOTFOUND means that it was
+ * deleted since. */
+static int
+hold_once(struct cli *cli, struct pawl *run, const struct target *target, const struct pawl_info **ret,
+          struct pawl_hold **ret_hold, bool *ret_seen, struct pawl_error *err)
 {
-	CLEANUP(cli_close) struct pawl *run = NULL;
-	struct target target;
 	uint64_t id;
-	int rc = target_parse(cli, text, &target, err);
+	int rc = target_find(cli, run, target, &id, err);
+
+	*ret_hold = NULL;
+	*ret_seen = rc == 0;
+	if (rc == 0)
+		rc = target_info(cli, run, id, ret, err);
+	if (rc == 0 && (*ret)->here)
+		rc = pawl_hold_open(run, id, ret_hold, err);
+	return rc == PAWL_ENOTFOUND || !*ret_seen ? rc : 0; /* where the run cannot be written to, it is read without */
+}
+
+int
+target_hold(struct cli *cli, struct pawl *run, const struct target *target, const struct pawl_info **ret,
+            struct pawl_hold **ret_hold, struct pawl_error *err)
+{
+	struct target now = *target, before;
+	bool seen;
+
+	for (unsigned looks = 1;; looks++) {
+		int rc = hold_once(cli, run, &now, ret, ret_hold, &seen, err);
+
+		if (rc != PAWL_ENOTFOUND || looks == TARGET_LOOKS)
+			return rc;
+		before = now;
+		if (now.link && target_parse(cli, now.text, &now, NULL) == 0)
+			seen = seen || strcmp(now.selector, before.selector) != 0;
+		if (!seen)
+			return rc;
+		rc = pawl_reload(run, err);
+		if (rc < 0)
+			return rc;
+	}
+}
+
+void
+target_close_hold(struct pawl_hold **hold)
+{
+	pawl_hold_close(*hold);
+	*hold = NULL;
+}
+
+void
+target_release(struct taken *taken)
+{
+	target_close_hold(&taken->hold);
+	cli_close(&taken->run);
+}
+
+int
+target_take(struct cli *cli, const char *text, const struct score *score, struct taken *ret, struct pawl_error *err)
+{
+	int rc = target_parse(cli, text, &ret->target, err);
 
 	if (rc == 0)
-		rc = target_open(cli, &target, false, score, &run, err);
-	if (rc == 0)
-		rc = target_find(cli, run, &target, &id, err);
-	if (rc == 0)
-		rc = target_info(cli, run, id, ret_info, err);
-	if (rc < 0)
-		return rc;
-	*ret = run;
-	run = NULL;
-	return 0;
+		rc = target_open(cli, &ret->target, false, score, &ret->run, err);
+	return rc == 0 ? target_hold(cli, ret->run, &ret->target, &ret->info, &ret->hold, err) : rc;
 }

@@ -22,6 +22,7 @@ struct target {
 	const char *selector; /* NULL = none was named */
 	bool single;
 	bool file; /* of another program; single, too */
+	bool link; /* the selector is what a link such as RUN/latest led to */
 	uint64_t bandwidth; /* bytes a second, read and written; 0 = no limit. target_parse leaves it 0 */
 };
 
@@ -58,8 +59,24 @@ int target_find(struct cli *cli, struct pawl *run, const struct target *target, 
 const char *target_bad_name(struct cli *cli, struct pawl *run, const struct target *target);
 /* The summary of a checkpoint, copied to memory of the invocation. */
 int target_info(struct cli *cli, struct pawl *run, uint64_t id, const struct pawl_info **ret, struct pawl_error *err);
-/* All of it for an argument that names one checkpoint to read: the run, which the caller closes, and the summary. */
-int target_take(struct cli *cli, const char *text, const struct score *score, struct pawl **ret,
-                const struct pawl_info **ret_info, struct pawl_error *err);
+/* A summary copied to memory of the invocation. */
+const struct pawl_info *target_copy_info(struct cli *cli, const struct pawl_info *from);
+/* The checkpoint that the target names, held until pawl_hold_close. One that is deleted before it is held is looked for
+ * again: latest, best and links name another one then. *ret_hold: NULL where no hold can be made. */
+int target_hold(struct cli *cli, struct pawl *run, const struct target *target, const struct pawl_info **ret,
+                struct pawl_hold **ret_hold, struct pawl_error *err);
+
+/* One checkpoint to read. */
+struct taken {
+	struct target target;
+	struct pawl *run;
+	struct pawl_hold *hold;
+	const struct pawl_info *info;
+};
+/* All of it for an argument that names one; release it also after an error. */
+int target_take(struct cli *cli, const char *text, const struct score *score, struct taken *ret,
+                struct pawl_error *err);
+void target_release(struct taken *taken);
+void target_close_hold(struct pawl_hold **hold);
 
 #endif

@@ -65,8 +65,8 @@ def convert(
     "fp64".
     """
     place = _checks.path("src", src)
-    run = _pawl.Run(place, single=select is None, read_only=True)
-    try:
+
+    def convert_one(run: _pawl.Run) -> Converted:
         id = checkpoint.only(run, place)["id"] if select is None else run.find(select)
         if id is None:
             raise NotFoundError(f"{place} has no checkpoint '{select}'")
@@ -83,5 +83,11 @@ def convert(
             dots=dots,
             overwrite=overwrite,
         )
+
+    if select is None:
+        return checkpoint.look(place, convert_one)
+    run = _pawl.Run(place, read_only=True)
+    try:
+        return convert_one(run)
     finally:
         run.close()

@@ -43,6 +43,8 @@ def code_of(error: BaseException) -> int:
         return code
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return _pawl.NoSpaceError.code
+    if isinstance(error, OSError) and error.errno == errno.EBUSY:
+        return _pawl.AccessError.code
     for kind, ours in _CODES:
         if isinstance(error, kind):
             return ours.code

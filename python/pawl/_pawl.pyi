@@ -67,6 +67,7 @@ class Info(TypedDict):
     held: bool
     nonfinite: bool
     bad: bool
+    denied: bool
 
 @type_check_only
 class Mirror(TypedDict):

@@ -6,14 +6,15 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from . import _checks, _files, _pawl, _reports, files
-from ._pawl import CorruptError, NotFoundError, UnsupportedError, UsageError
+from ._pawl import AccessError, CorruptError, NotFoundError, UnsupportedError, UsageError
 
 _NOTES = ".metadata.json"
+_T = TypeVar("_T")
 
 
 def save(
@@ -100,15 +101,39 @@ def _read(
     path: str | os.PathLike[str], paths: Sequence[str] | None, state: object, strict: bool
 ) -> tuple[Any, _pawl.Info, Any]:
     place = _checks.path("path", path)
-    run = _pawl.Run(place, single=True, read_only=True)
-    try:
+
+    def restore(run: _pawl.Run) -> tuple[Any, _pawl.Info, list[str], list[str], Any]:
         answer = run.restore(state, paths=_checks.globs(paths), strict=strict)
-    finally:
-        run.close()
-    if answer is None:
-        raise _no_checkpoint(place)
+        if answer is None:
+            raise _no_checkpoint(place)
+        return answer
+
+    answer = look(place, restore)
     _reports.fallbacks(place, answer[1]["name"], answer[2])
     return answer[0], answer[1], answer[4]
+
+
+def _led_to(place: str) -> str | None:
+    try:
+        return os.readlink(place.removeprefix("file://"))
+    except OSError:
+        return None
+
+
+def look(place: str, read: Callable[[_pawl.Run], _T]) -> _T:
+    """Opens one checkpoint and reads it. A link such as RUN/latest is followed again when what it led to was deleted: it
+    leads to a newer one by then."""
+    while True:
+        before = _led_to(place)
+        try:
+            run = _pawl.Run(place, single=True, read_only=True)
+            try:
+                return read(run)
+            finally:
+                run.close()
+        except NotFoundError:
+            if _led_to(place) == before:
+                raise
 
 
 def _foreign(value: object, path: str) -> str | None:
@@ -141,11 +166,15 @@ def _as_json(metadata: Mapping[str, Any]) -> str:
 
 def only(run: _pawl.Run, path: str) -> _pawl.Info:
     """The checkpoint of a folder, or why it is none."""
-    found = run.list()
-    if found:
+    found = run.list(True)
+    if not found:
+        raise _no_checkpoint(path)
+    if found[-1]["denied"]:
+        raise AccessError(f"{path}: {found[-1]['problem']}")
+    if not found[-1]["bad"]:
         return found[-1]
     if is_foreign(path) or os.path.isfile(os.path.join(path, "manifest.json")):
-        raise CorruptError(f"{path}: {run.list(True)[-1]['problem']}")
+        raise CorruptError(f"{path}: {found[-1]['problem']}")
     raise _no_checkpoint(path)
 
 
@@ -217,12 +246,13 @@ class Checkpoint:
             target = _checks.path("path", path)
             _files.make_room(target)
         if self._path is not None and not is_far(self._path) and not is_foreign(self._path):
-            source = _pawl.Run(self._path, single=True, read_only=True)
-            try:
-                only(source, self._path)
-            finally:
-                source.close()
-            _files.copy(self._path, target, _NOTES, _verify)
+            path = self._path
+
+            def copy(run: _pawl.Run) -> None:
+                only(run, path)
+                _files.copy(os.path.realpath(path), target, _NOTES, _verify)
+
+            look(path, copy)
             return target
         state, _, metadata = self._load()
         _save_folder(state, target, False, metadata)
@@ -257,14 +287,10 @@ class Checkpoint:
                     return dict(json.load(file))
             except (FileNotFoundError, NotADirectoryError):
                 pass
-            run = _pawl.Run(self._path, single=True, read_only=True)
-        else:
-            run = self._mem()
-        try:
-            return run.metadata(only(run, self._path or "the checkpoint in memory")["id"])
-        finally:
-            if self._path is not None:
-                run.close()
+            path = self._path
+            return look(path, lambda run: run.metadata(only(run, path)["id"]))
+        run = self._mem()
+        return run.metadata(only(run, "the checkpoint in memory")["id"])
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Replaces the notes on this checkpoint. They lie in a file of their own beside it, as JSON: the checkpoint

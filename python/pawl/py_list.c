@@ -85,7 +85,8 @@ put_marks(PyObject *dict, unsigned marks)
 		const char *name;
 		unsigned bit;
 	} names[] = {{"latest", PAWL_MARK_LATEST}, {"best", PAWL_MARK_BEST},           {"pinned", PAWL_MARK_PINNED},
-	             {"held", PAWL_MARK_HELD},     {"nonfinite", PAWL_MARK_NONFINITE}, {"bad", PAWL_MARK_BAD}};
+	             {"held", PAWL_MARK_HELD},     {"nonfinite", PAWL_MARK_NONFINITE}, {"bad", PAWL_MARK_BAD},
+	             {"denied", PAWL_MARK_DENIED}};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (put(dict, names[i].name, PyBool_FromLong((marks & names[i].bit) != 0)) < 0)

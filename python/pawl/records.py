@@ -39,6 +39,7 @@ class CheckpointInfo:
     held: bool
     nonfinite: bool
     bad: bool
+    denied: bool  # bad, for lack of permission to read it: it may well be good
 
 
 @dataclass(frozen=True, repr=False)

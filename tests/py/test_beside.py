@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command and the package read a run while its training saves and deletes; and what they may not read at all.
+
+The log of a store's calls goes to a full pipe, so that a reader stops after a known number of calls. There the training
+saves, which deletes the checkpoint that was read, and the reader goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import pathlib
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cli
+import numpy as np
+import pytest
+
+import pawl
+
+SECONDS = 600
+ROOMS = range(0, 2800, 140)  # bytes of the log that fit: a line for each call has 100 to 200
+F_SETPIPE_SZ = 1031
+
+
+class Training:
+    """Keeps one checkpoint; its values are its step's."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root = root
+        self.step = 0
+        self.manager = pawl.CheckpointManager(root, num_to_keep=1)
+        self.save()
+
+    def save(self) -> None:
+        self.step += 1
+        self.manager.save(self.step, {"w": np.full(64, self.step, np.float32)}, metadata={"s": self.step}, wait=True)
+
+    @property
+    def newest(self) -> str:
+        return os.path.realpath(self.root / "latest")
+
+
+@pytest.fixture
+def training(tmp_path: pathlib.Path) -> Iterator[Training]:
+    made = Training(tmp_path / "run")
+    with made.manager:
+        yield made
+
+
+class Gate:
+    """A pipe that takes `room` bytes more, until it is opened."""
+
+    def __init__(self, path: pathlib.Path, room: int) -> None:
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+        self.path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        size = fcntl.fcntl(self._fd, F_SETPIPE_SZ, 4096)
+        if size > room:
+            os.write(self._fd, b"\n" * (size - room))
+
+    def open(self, until: Callable[[], bool]) -> None:
+        """Takes everything out until the reader has ended."""
+        end = time.monotonic() + SECONDS
+        while not until():
+            assert time.monotonic() < end
+            try:
+                os.read(self._fd, 65536)
+            except BlockingIOError:
+                time.sleep(0.001)
+        os.close(self._fd)
+
+
+def sleeps(pid: int, thread: int | None = None) -> bool:
+    place = f"/proc/{pid}" if thread is None else f"/proc/{pid}/task/{thread}"
+    try:
+        return pathlib.Path(place, "stat").read_text().rpartition(")")[2].split()[0] == "S"
+    except FileNotFoundError:
+        return True
+
+
+def wait_until(what: Callable[[], bool]) -> None:
+    """A few looks in a row: that a thread sleeps for once is no stop."""
+    end, n = time.monotonic() + SECONDS, 0
+    while n < 3:
+        assert time.monotonic() < end
+        n = n + 1 if what() else 0
+        time.sleep(0.001)
+
+
+def stopped(process: subprocess.Popen[str], fifo: pathlib.Path) -> bool:
+    if process.poll() is not None:
+        return True
+    with contextlib.suppress(FileNotFoundError):
+        fds = pathlib.Path(f"/proc/{process.pid}/fd")
+        return any(os.readlink(fd) == str(fifo) for fd in fds.iterdir()) and sleeps(process.pid)
+    return False
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "{run}"),
+        ("show", "{run}@best"),
+        ("show", "{run}/latest"),
+        ("show", "file://{run}/latest"),
+        ("ls", "{run}", "--bad"),
+        ("verify", "{run}"),
+        ("verify", "{run}@latest"),
+        ("verify", "{run}/latest"),
+        ("restore", "{run}", "{new}"),
+        ("restore", "{run}/latest", "{new}"),
+        ("export", "{run}", "{new}.safetensors"),
+        ("convert", "{run}/latest", "{new}.npz"),
+        ("cp", "{run}@latest", "{new}"),
+        ("diff", "{run}", "{run}/latest"),
+    ],
+    ids=" ".join,
+)
+def test_R139_a_command_at_any_call_while_a_save_deletes(training: Training, words: tuple[str, ...]) -> None:
+    folder = training.root.parent
+    for n, room in enumerate(ROOMS):
+        gate = Gate(folder / "calls", room)
+        args = [word.format(run=training.root, new=folder / f"new{n}") for word in words]
+        process = subprocess.Popen(
+            [cli.PAWL, *args],
+            env=cli.environment(PAWL_STORE_LOG=str(gate.path)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_until(lambda process=process, path=gate.path: stopped(process, path))
+        ended = process.poll() is not None
+        training.save()
+        gate.open(lambda process=process: process.poll() is not None)
+        out, err = process.communicate(timeout=SECONDS)
+        allowed = (0, 1) if words[0] == "diff" else (0,)  # the two may be different ones
+        assert process.returncode in allowed, f"room {room}: {process.returncode}\n{out}\n{err}"
+        assert not any(word in out + err for word in ("corrupt", "damaged", "passed over", "bad ")), out + err
+        if ended:
+            break
+    assert n > 1  # it was stopped at some
+
+
+def in_thread(fn: Callable[[], Any], training: Training, room: int, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Stops fn after some calls, saves, and lets it end. Its result, or what it raised; None: it had ended before."""
+    gate = Gate(training.root.parent / "calls", room)
+    result: list[Any] = []
+
+    def work() -> None:
+        try:
+            result.append(fn())
+        except pawl.PawlError as error:
+            result.append(error)
+
+    monkeypatch.setenv("PAWL_STORE_LOG", str(gate.path))
+    thread = threading.Thread(target=work)
+    thread.start()
+    wait_until(lambda: bool(result) or sleeps(os.getpid(), thread.native_id))
+    monkeypatch.delenv("PAWL_STORE_LOG")
+    ended = bool(result)
+    training.save()
+    gate.open(lambda: not thread.is_alive())
+    thread.join()
+    return None if ended else result[0]
+
+
+def _checkpoints(root: pathlib.Path) -> int:
+    with pawl.CheckpointManager(root, read_only=True) as manager:
+        manager.verify()
+        found = manager.checkpoints(with_bad=True)
+    assert not any(info.bad for info in found), found
+    return found[-1].step
+
+
+def _restore(root: pathlib.Path) -> int:
+    with pawl.CheckpointManager(root, read_only=True) as manager:
+        restored = manager.restore()
+    assert restored is not None
+    assert not restored.fallbacks
+    return int(restored.state["w"][0])
+
+
+READS: dict[str, Callable[[Training, int], int]] = {
+    "restore": lambda t, n: _restore(t.root),
+    "verify, checkpoints": lambda t, n: _checkpoints(t.root),
+    "load latest": lambda t, n: int(pawl.load(t.root / "latest")["w"][0]),
+    "to_dict": lambda t, n: int(pawl.Checkpoint(t.root / "latest").to_dict()["w"][0]),
+    "get_metadata": lambda t, n: int(pawl.Checkpoint(t.root / "latest").get_metadata()["s"]),
+    "to_directory": lambda t, n: int(
+        pawl.load(pawl.Checkpoint(t.root / "latest").to_directory(t.root.parent / f"new{n}"))["w"][0]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_R139_the_package_at_any_call_while_a_save_deletes(
+    training: Training, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n_stops = 0
+    for n, room in enumerate(ROOMS):
+        got = in_thread(lambda n=n: READS[name](training, n), training, room, monkeypatch)
+        if got is None:
+            break
+        assert got in (training.step - 1, training.step), f"room {room}: {got!r}"
+        n_stops += 1
+    assert n_stops > 1
+
+
+def test_R139_a_load_of_a_path_that_is_deleted_meanwhile_is_not_found(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there, or it is not; it is never corrupt."""
+    gone = 0
+    for room in ROOMS:
+        path = training.newest
+        got = in_thread(lambda path=path: pawl.load(path), training, room, monkeypatch)
+        if got is None:
+            break
+        assert isinstance(got, dict | pawl.NotFoundError), f"room {room}: {got!r}"
+        gone += isinstance(got, pawl.NotFoundError)
+    assert gone > 0
+
+
+# ---- no permission
+
+
+def obey_permissions() -> None:
+    """Before a command begins: root reads what it may, as anybody else."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+        if os.geteuid() == 0 and libc.prctl(24, capability, 0, 0, 0) != 0:  # PR_CAPBSET_DROP
+            raise OSError(ctypes.get_errno(), "prctl")
+
+
+def run_denied(*args: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [cli.PAWL, *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env=cli.environment(),
+        preexec_fn=obey_permissions,
+        check=False,
+    )
+
+
+@contextlib.contextmanager
+def shut(path: pathlib.Path) -> Iterator[None]:
+    mode = path.stat().st_mode
+    path.chmod(0)
+    try:
+        yield
+    finally:
+        path.chmod(mode)
+
+
+def test_R139_the_command_tells_what_it_may_not_read_from_what_is_not_there(tmp_path: pathlib.Path) -> None:
+    root = tmp_path / "run"
+    with pawl.CheckpointManager(root) as manager:
+        for step in (1, 2):
+            manager.save(step, {"w": np.ones(4)}, wait=True)
+    one = tmp_path / "one"
+    pawl.save({"w": np.ones(4)}, one)
+    for shut_one, target in (
+        (root, root),
+        (root / "checkpoints", root),
+        (root / "run.json", root),
+        (root, root / "checkpoints" / "checkpoint_000002"),
+        (one, one),
+        (one / "manifest.json", one),
+        (tmp_path, one),
+        (tmp_path, f"{root}@latest"),
+    ):
+        with shut(shut_one):
+            done = run_denied("ls" if target == root else "show", target)
+        assert done.returncode == 1, (shut_one, target, done)
+        assert "ermission denied" in done.stderr, (shut_one, target, done)
+        assert "no run and no checkpoint" not in done.stderr
+        assert "no such folder" not in done.stderr
+    for shut_one in (root / "checkpoints" / "checkpoint_000002", root / "checkpoints/checkpoint_000002/manifest.json"):
+        with shut(shut_one):
+            listed, shown = run_denied("ls", root, "--bad"), run_denied("show", root)
+            plain, verified = run_denied("ls", root), run_denied("verify", root)
+        assert "denied" in listed.stdout
+        assert "ermission denied" in listed.stdout
+        assert shown.returncode == 1
+        assert "checkpoint_000002 cannot be read" in shown.stderr
+        assert plain.returncode == 0
+        assert "1 more can not be read" in plain.stderr
+        assert "damaged" not in plain.stderr
+        assert verified.returncode == 1
+        assert "not verified" in verified.stdout
+        assert "1 of 2 checkpoints could not be verified" in verified.stderr

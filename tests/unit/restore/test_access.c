@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checkpoints that may not be read: no permission is no damage (R139). No older one is taken in their place, nothing is said
+ * about their bytes, and neither gc nor repair touches them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdbool.h>
+#include <sys/wait.h>
+
+#include "helpers/small_run.h"
+#include "run/run.h"
+#include "helpers/user_store.h"
+
+#define NEWEST "checkpoints/checkpoint_000003"
+
+static void
+save_three(struct small_run *r)
+{
+	small_open(r);
+	for (int64_t step = 1; step <= 3; step++)
+		small_save(r, step, (double)(4 - step));
+}
+
+static int
+restore_code(struct pawl *run, const char *selector, struct pawl_error *err)
+{
+	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
+	struct pawl_restore *restore = NULL;
+
+	opts.selector = selector;
+	int rc = pawl_restore_open(run, &opts, &restore, err);
+
+	pawl_restore_close(restore);
+	return rc;
+}
+
+static unsigned
+marks_of(struct pawl *run, uint64_t id)
+{
+	struct pawl_list *list;
+	unsigned marks = 0;
+
+	OK(pawl_list_open(run, 1, &list, err));
+	for (size_t i = 0; i < pawl_list_count(list); i++)
+		if (pawl_list_get(list, i)->id == id)
+			marks = pawl_list_get(list, i)->marks;
+	pawl_list_free(list);
+	return marks;
+}
+
+/* The run's newest checkpoint, 3, may not be read. */
+static void
+expect_denied(struct pawl *run)
+{
+	uint64_t id;
+
+	FAILS(PAWL_EAUTH, "checkpoint_000003", restore_code(run, NULL, err));
+	FAILS(PAWL_EAUTH, "checkpoint_000003", restore_code(run, "3", err));
+	FAILS(PAWL_EAUTH, "checkpoint_000003", restore_code(run, "checkpoint_000003", err));
+	FAILS(PAWL_EAUTH, "checkpoint_000003", restore_code(run, "good", err));
+	FAILS(PAWL_EAUTH, "checkpoint_000003", restore_code(run, "best", err));
+	FAILS(PAWL_EAUTH, "checkpoint_000003", restore_code(run, "step:3", err));
+	OK(restore_code(run, "2", err));
+	OK(restore_code(run, "step:2", err));
+	FAILS(PAWL_EAUTH, "checkpoint_000003", pawl_wait_for_new(run, 2, 0, &id, err));
+	FAILS(PAWL_EAUTH, "manifest.json", pawl_verify(run, 0, NULL, NULL, err));
+	FAILS(PAWL_EAUTH, "manifest.json", pawl_verify(run, 3, NULL, NULL, err));
+	OK(pawl_verify(run, 2, NULL, NULL, err));
+	assert_int_equal(marks_of(run, 3), PAWL_MARK_BAD | PAWL_MARK_DENIED);
+	assert_int_equal(marks_of(run, 2) & (PAWL_MARK_BAD | PAWL_MARK_DENIED), 0);
+}
+
+/* ---- permissions of folders and files */
+
+/* Runs fn in a process that permissions count for. */
+static void
+as_another(struct small_run *r, void (*fn)(struct small_run *r))
+{
+	pid_t pid = fork();
+	int status;
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		if (geteuid() == 0 && setuid(65534) < 0)
+			_exit(2);
+		r->run = NULL; /* the parent's */
+		r->opts.read_only = 1;
+		fn(r); /* a failed assertion ends the process with another status */
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void
+look_at_run(struct small_run *r)
+{
+	small_open(r);
+	expect_denied(r->run);
+}
+
+static void
+look_at_checkpoint(struct small_run *r)
+{
+	struct small_path path = small_path(r, NEWEST);
+	struct pawl_error why = {0};
+	struct pawl *one = NULL;
+	uint64_t id = 0;
+
+	r->opts.root = path.text;
+	r->opts.single = 1;
+	int rc = pawl_open(&r->opts, &one, &why);
+
+	if (rc == 0)
+		rc = restore_code(one, NULL, &why);
+	assert_int_equal(rc, PAWL_EAUTH);
+	assert_non_null(strstr(why.message, "checkpoint")); /* what is shut, or a folder above it */
+	if (one)
+		FAILS(PAWL_EAUTH, "manifest.json", pawl_find(one, "latest", &id, err));
+	pawl_close(one, NULL);
+}
+
+static void
+open_is_denied(struct small_run *r)
+{
+	FAILS(PAWL_EAUTH, "ermission denied", pawl_open(&r->opts, &r->run, err));
+}
+
+static void
+shut(struct small_run *r, const char *below, void (*fn)(struct small_run *r))
+{
+	assert_int_equal(chmod(small_path(r, below).text, 0), 0);
+	as_another(r, fn);
+	assert_int_equal(chmod(small_path(r, below).text, 0755), 0);
+}
+
+static void
+test_R139_no_permission_for_a_file_or_folder_is_an_access_error(void **state)
+{
+	struct small_run *r = *state;
+
+	save_three(r);
+	assert_int_equal(chmod(r->root, 0755), 0);
+	shut(r, NEWEST "/manifest.json", look_at_run);
+	shut(r, NEWEST "/manifest.json", look_at_checkpoint);
+	shut(r, NEWEST, look_at_run);
+	shut(r, NEWEST, look_at_checkpoint);
+	shut(r, "checkpoints", open_is_denied);
+	shut(r, "checkpoints", look_at_checkpoint);
+	shut(r, "run.json", open_is_denied);
+	shut(r, "", open_is_denied);
+}
+
+/* ---- a store that refuses one manifest */
+
+static const struct store_ops *straight;
+static struct store_ops refusing;
+static int refused_sys;
+
+static int
+refuse_open(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes, struct pawl_error *err)
+{
+	if (strcmp(key, NEWEST "/manifest.json") == 0)
+		return err_sys(err, refused_sys, "%s: cannot open", key);
+	return straight->open(s, key, ret, ret_nbytes, err);
+}
+
+static void
+refuse(struct small_run *r, int sys)
+{
+	straight = r->run->store->ops;
+	refusing = *straight;
+	refusing.get = NULL;
+	refusing.open = refuse_open;
+	refused_sys = sys;
+	r->run->store->ops = &refusing;
+	/* what is known already is read anew when its folder has changed */
+	small_age(r, NEWEST, 60 + sys);
+	OK(pawl_reload(r->run, err));
+}
+
+static void
+test_R139_every_refusal_of_the_system_is_an_access_error(void **state)
+{
+	static const int refusals[] = {EACCES, EPERM, EBUSY};
+	struct small_run *r = *state;
+
+	save_three(r);
+	for (size_t i = 0; i < COUNT(refusals); i++) {
+		refuse(r, refusals[i]);
+		expect_denied(r->run);
+		r->run->store->ops = straight;
+	}
+	refuse(r, EIO); /* that is damage */
+	OK(restore_code(r->run, NULL, err));
+	r->run->store->ops = straight;
+}
+
+static void
+test_P8_what_may_not_be_read_is_neither_deleted_nor_repaired(void **state)
+{
+	struct small_run *r = *state;
+	char ids[400];
+
+	r->opts.retention.num_to_keep = 2;
+	small_open(r);
+	for (int64_t step = 1; step <= 3; step++)
+		small_save(r, step, NAN);
+	refuse(r, EACCES);
+	small_save(r, 4, NAN);
+	OK(pawl_gc(r->run, 0, NULL, NULL, err));
+	FAILS(PAWL_EAUTH, "manifest.json", pawl_repair(r->run, "checkpoint_000003", 0, err));
+	ASSERT_IDS("2 checkpoint_000003! 4", r->run);
+	r->run->store->ops = straight;
+	OK(pawl_reload(r->run, err));
+	assert_string_equal(small_ids(r->run, ids, sizeof(ids)), "2 3 4");
+}
+
+/* ---- an object store that refuses one, as a bucket by status 403 */
+
+static struct store *shared; /* what every opening shows */
+static bool is_refused;
+
+static int
+shared_open(void *arg, const char *url, int create, void **ret, int *ret_can_copy, struct pawl_error *err)
+{
+	(void)arg, (void)url, (void)create, (void)err;
+	*ret = shared;
+	*ret_can_copy = 1;
+	return 0;
+}
+
+static void
+shared_close(void *store)
+{
+	(void)store;
+}
+
+static int
+refusing_get(void *store, const char *key, size_t max, pawl_store_take_fn *take, void *arg, struct pawl_error *err)
+{
+	if (is_refused && strstr(key, NEWEST "/manifest.json"))
+		return err_set(err, PAWL_EAUTH, "status 403");
+	return user_get(store, key, max, take, arg, err);
+}
+
+static void
+test_R139_no_permission_for_an_object_is_an_access_error(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_stores stores = user_stores;
+
+	stores.open = shared_open;
+	stores.close = shared_close;
+	stores.get = refusing_get;
+	OK(store_open("mem:", true, false, &shared, err));
+	r->opts.root = "user://run";
+	r->opts.stores = &stores;
+	save_three(r);
+	r->opts.read_only = 1;
+	is_refused = true;
+	small_open(r);
+	expect_denied(r->run);
+	is_refused = false;
+	small_open(r);
+	OK(restore_code(r->run, "3", err));
+	pawl_close(r->run, NULL);
+	r->run = NULL;
+	store_close(shared);
+}
+
+int
+main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_R139_no_permission_for_a_file_or_folder_is_an_access_error,
+	                                        small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_R139_every_refusal_of_the_system_is_an_access_error, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_P8_what_may_not_be_read_is_neither_deleted_nor_repaired,
+	                                        small_setup, small_teardown),
+		cmocka_unit_test_setup_teardown(test_R139_no_permission_for_an_object_is_an_access_error, small_setup,
+	                                        small_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
