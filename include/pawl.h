@@ -1158,6 +1158,9 @@ PAWL_API int pawl_saver_save_folder(struct pawl_saver *, const struct pawl_progr
 /* Waits until all saves are durable and all uploads done or failed; the first error that nobody has seen. PAWL_ETIMEOUT with
  * PAWL_SYS_WAITED. */
 PAWL_API int pawl_saver_wait(struct pawl_saver *, int64_t timeout_ms, struct pawl_error *);
+/* Waits until every save that has begun has its file or has failed. It does not wait for uploads, and leaves errors to the
+ * other calls. */
+PAWL_API int pawl_saver_wait_saves(struct pawl_saver *, int64_t timeout_ms, struct pawl_error *);
 /* The first error that nobody has seen, of a save or an upload (which is tried again after the next save). */
 PAWL_API int pawl_saver_check(struct pawl_saver *, struct pawl_error *);
 /* Waits, and frees the handle in any case. */

@@ -17,13 +17,16 @@ Composer's objects, the caller's own functions, and loading.
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import pathlib
 import pickle
+import re
 import sys
 import tempfile
 import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -31,7 +34,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from . import _checks, _pawl
-from ._pawl import MismatchError, UsageError
+from ._pawl import BusyError, MismatchError, UnsupportedError, UsageError
 from .checkpoint import load
 from .rank import rank_identify
 
@@ -145,22 +148,66 @@ def _composer() -> Any:
     return sys.modules.get("composer")
 
 
-def _callback(kind: type) -> type:
-    """The same class as a Callback of Composer."""
-    from composer.core import Callback
+@functools.cache
+def _composers(kind: Any) -> Any:
+    """The same class as a subclass of Composer's own saver, which its Trainer and its algorithms look for."""
+    from composer.callbacks import CheckpointSaver as Theirs
 
-    if issubclass(kind, Callback):
+    Theirs.register(CheckpointSaver)  # for issubclass
+    if Theirs in kind.__mro__:
         return kind
-    return type(kind.__name__, (kind, Callback), {"__module__": kind.__module__})
+    return type(kind.__name__, (kind, Theirs), {"__module__": kind.__module__})
+
+
+def _scheduler(interval: str, given: Any) -> Callable[[Any, Any], bool]:
+    """Composer's own answer to whether a save is due, for each of the time strings."""
+    from composer.utils import create_interval_scheduler
+
+    parts = [given] if not isinstance(given, str) else [re.sub(r"(?<=\d)it$", "iter", one) for one in given.split(",")]
+    try:
+        due = [create_interval_scheduler(int(one) if str(one).isdigit() else one) for one in parts]
+    except (ValueError, IndexError, NotImplementedError) as error:
+        raise UsageError(f"save_interval {interval!r}: Composer does not take it: {error}") from error
+    return lambda state, event: any(one(state, event) for one in due)
+
+
+def _together(work: Callable[[], object]) -> None:
+    """Does it on every rank, and raises on all of them if it fails on one: else the others would wait for that one."""
+    from composer.utils import dist
+
+    failure = None
+    try:
+        work()
+    except Exception as error:
+        failure = error
+    texts = dist.all_gather_object(None if failure is None else (type(failure).__name__, str(failure)))
+    if failure is not None:
+        raise failure
+    for rank, text in enumerate(texts):
+        if text is not None:
+            raise getattr(_pawl, text[0], _pawl.PawlError)(f"rank {rank}: {text[1]}")
+
+
+class _SavedPath(str):
+    """A path, as Composer's list has them. It unpacks as the ``(timestamp, [paths])`` that Composer documents."""
+
+    timestamp: Any
+    paths: list[pathlib.Path]
+
+    def __iter__(self) -> Any:
+        return iter((self.timestamp, self.paths))
+
+
+_in_use: weakref.WeakSet[CheckpointSaver] = weakref.WeakSet()  # in a Trainer of this process, with an open folder
 
 
 class CheckpointSaver:
     """Saves checkpoint files: Composer's callback of that name, with its options and rules.
 
-    Where Composer is imported it is a Callback, to be given to its Trainer. Everywhere: ``step(progress, state)`` after
-    every batch, and ``close()``. Templates may have {run_name}, {rank}, {local_rank}, {world_size}, {local_world_size},
-    {node_rank}, and but in ``folder`` {epoch}, {batch}, {batch_in_epoch}, {sample}, {sample_in_epoch}, {token},
-    {token_in_epoch}, {total_wct}, {epoch_wct} and {batch_wct}, with formats as {epoch:04d}.
+    Where Composer is imported it is a subclass of its saver, to be given to its Trainer. Everywhere:
+    ``step(progress, state)`` after every batch, and ``close()``. Templates may have {run_name}, {rank}, {local_rank},
+    {world_size}, {local_world_size}, {node_rank}, and but in ``folder`` {epoch}, {batch}, {batch_in_epoch}, {sample},
+    {sample_in_epoch}, {token}, {token_in_epoch}, {total_wct}, {epoch_wct} and {batch_wct}, with formats as {epoch:04d}.
 
     ``remote_file_name`` is the URL of a file (``s3://bucket/{run_name}/...``), or in Composer a name for its uploaders.
     ``weights_only``: of the state only what is at "model", or "state/model". ``ignore_keys``: paths with ``*``, whose
@@ -198,12 +245,22 @@ class CheckpointSaver:
         self._left: list[Any] = []  # the rows of saved() once it is closed
         self._epoch: float | None = None  # of the last step, which tells the end of an epoch
         self._run_name: str | None = None
+        self._state: Any = None  # weak: of the Trainer
+        self._fits = False
         self.folder = _checks.path("folder", folder)
-        self.filename = _checks.path("filename", filename)
-        self.remote_file_name = _text("remote_file_name", remote_file_name)
-        self.latest_filename = _text("latest_filename", latest_filename)
-        self.latest_remote_file_name = _text("latest_remote_file_name", latest_remote_file_name)
-        self.save_interval = save_interval
+        self._names = (
+            _checks.path("filename", filename),
+            _text("remote_file_name", remote_file_name),
+            _text("latest_filename", latest_filename),
+            _text("latest_remote_file_name", latest_remote_file_name),
+        )
+        # In Composer these have Composer's types.
+        self.filename: Any
+        self.remote_file_name: Any
+        self.latest_filename: Any
+        self.latest_remote_file_name: Any
+        self.filename, self.remote_file_name, self.latest_filename, self.latest_remote_file_name = self._names
+        self.save_interval: Any = save_interval
         self.overwrite = overwrite
         self.num_checkpoints_to_keep = num_checkpoints_to_keep
         self.weights_only = weights_only
@@ -223,8 +280,10 @@ class CheckpointSaver:
             "upload_timeout_ms": max(1, int(self.upload_timeout_in_seconds * 1000)),
         }
         self._interval = interval
+        # What the first save would refuse is refused here.
+        self._new_saver("run", (0, 1, 0, 1, 0), _composer() is not None, False).close()
         if _composer() is not None:
-            self.__class__ = _callback(type(self))
+            self._become_composers()
 
     # ---- in any loop ----
 
@@ -281,18 +340,64 @@ class CheckpointSaver:
                 raise
 
     @property
-    def saved_checkpoints(self) -> list[tuple[Any, list[pathlib.Path]]]:
-        """The checkpoints that are here, the latest last: (timestamp, paths), one path, or with a file per rank one for
-        each rank. The timestamp is Composer's, outside of it a dict of counters."""
-        rows = self._left if self._saver is None else self._saver.saved()
-        return [(_timestamp(row[1]), [pathlib.Path(path) for path in row[6]]) for row in rows]
+    def saved_checkpoints(self) -> list[Any]:
+        """The checkpoints that are here, the latest last: ``(timestamp, paths)``, one path, or with a file per rank one
+        for each rank. Waits for saves that are being written. Outside of Composer the timestamp is a dict of counters;
+        in a Trainer each is the path itself, as Composer's, and unpacks so."""
+        if self._saver is not None:
+            self._saver.wait_saves()
+            self._left = self._saver.saved()
+        found: list[Any] = []
+        for _, progress, path, _, _, _, paths in self._left:
+            at, files = _timestamp(progress), [pathlib.Path(one) for one in paths]
+            saved = _SavedPath(path)
+            saved.timestamp, saved.paths = at, files
+            found.append((at, files) if self._state is None else saved)
+        return found
 
     # ---- as a callback of Composer ----
 
+    def _become_composers(self) -> None:
+        """Gives the object the class and the attributes of Composer's saver."""
+        from composer.utils import PartialFilePath
+
+        filename, remote, latest, latest_remote = self._names
+        kind: Any = type(self)
+        self.__class__ = _composers(kind)
+        self.filename = PartialFilePath(filename.lstrip("/"), self.folder)
+        self.latest_filename = None if latest is None else PartialFilePath(latest.lstrip("/"), self.folder)
+        self.remote_file_name = None if remote is None else PartialFilePath(remote)
+        self.latest_remote_file_name = None if latest_remote is None else PartialFilePath(latest_remote)
+        if self._interval is not None:
+            self.save_interval = _scheduler(self._interval, self.save_interval)
+        self.last_checkpoint_batch: Any = None
+        self.start_batch: Any = None
+        self.all_saved_checkpoints_to_timestamp: dict[str, Any] = {}
+        self.remote_uploader = None  # the library uploads, or the Trainer's own loggers
+
+    def run_event(self, event: Any, state: Any, logger: Any) -> Any:
+        """Called by Composer's engine."""
+        if not hasattr(self, "all_saved_checkpoints_to_timestamp"):
+            raise UsageError(
+                "CheckpointSaver: expected Composer to be imported before the saver is made, found it after"
+            )
+        return getattr(self, event.value)(state, logger)
+
     def init(self, state: Any, logger: Any) -> None:
         """Event.INIT"""
+        if state.fsdp_sharded_state_dict_enabled:
+            raise UnsupportedError(
+                "CheckpointSaver: expected whole tensors, found sharded states (FSDP with state_dict_type='sharded'); "
+                "choose state_dict_type='full', Composer's own saver, or pawl.CheckpointManager"
+            )
+        _together(lambda: self._ready(state, logger))
+
+    def _ready(self, state: Any, logger: Any) -> None:
+        """Opens the saver, unless it is."""
         from composer.utils import dist
 
+        if self._saver is not None:
+            return
         ranks = (
             dist.get_global_rank(),
             dist.get_world_size(),
@@ -301,14 +406,37 @@ class CheckpointSaver:
             dist.get_node_rank(),
         )
         uploads = any(_can_upload(destination) for destination in logger.destinations)
-        self._open(state.run_name, ranks, uploads, True)
+        saver = self._open(state.run_name, ranks, uploads, True)
+        os.makedirs(str(saver.folder), exist_ok=True)  # on every rank: the Trainer looks for files there
+        self._state = weakref.ref(state)
+        _in_use.add(self)
+
+    def _start(self, state: Any, logger: Any) -> None:
+        """Takes the folder, also from the saver of an earlier Trainer of this process."""
+        self._ready(state, logger)
+        assert self._saver is not None
+        now = _progress(state.timestamp)
+        try:
+            self._saver.start(now)
+        except BusyError:
+            earlier = [one for one in _in_use if one is not self and one._has_same_files(self)]
+            if not earlier:
+                raise
+            for one in earlier:
+                one.close()
+            self._saver.start(now)
+
+    def _has_same_files(self, other: CheckpointSaver) -> bool:
+        mine, theirs = self._saver, other._saver
+        if mine is None or theirs is None or self._state() is other._state():
+            return False
+        return (mine.folder, self._names[0]) == (theirs.folder, other._names[0])
 
     def fit_start(self, state: Any, logger: Any) -> None:
         """Event.FIT_START"""
-        if self._saver is None:
-            self.init(state, logger)
-        assert self._saver is not None
-        self._saver.start(_progress(state.timestamp))
+        _together(lambda: self._start(state, logger))
+        self._fits = True
+        self.start_batch = state.timestamp.batch
 
     def batch_checkpoint(self, state: Any, logger: Any) -> None:
         """Event.BATCH_CHECKPOINT"""
@@ -329,19 +457,23 @@ class CheckpointSaver:
         self._on_event(state, logger, Event.ITERATION_CHECKPOINT)
 
     def fit_end(self, state: Any, logger: Any) -> None:
-        """Event.FIT_END"""
-        self.wait()
-        self._give_to(logger)
+        """Event.FIT_END: the files are there, and others may write into the folder."""
+        self._fits = False
+        _together(lambda: self._end(logger))
+
+    def _save_checkpoint(self, state: Any, logger: Any) -> None:
+        """For the Trainer's ``save_checkpoint_to_save_folder``: returns when the file is there, as Composer's does."""
+        self._save_state(state, logger)
+        _together(lambda: self._settle(logger) if self._fits else self._end(logger))
 
     # ---- inside ----
 
-    def _open(self, run_name: str | None, ranks: tuple[int, ...], by_caller: bool, raw_pickle: bool) -> None:
-        self._run_name = run_name
-        names = (self.filename, self.remote_file_name, self.latest_filename, self.latest_remote_file_name)
-        self._left = []
-        self._saver = _pawl.Saver(
+    def _new_saver(
+        self, run_name: str | None, ranks: tuple[int, ...], by_caller: bool, raw_pickle: bool
+    ) -> _pawl.Saver:
+        return _pawl.Saver(
             self.folder,
-            *names,
+            *self._names,
             self._interval,
             run_name=run_name,
             rank=ranks,
@@ -349,6 +481,12 @@ class CheckpointSaver:
             raw_pickle=raw_pickle,
             **self._options,
         )
+
+    def _open(self, run_name: str | None, ranks: tuple[int, ...], by_caller: bool, raw_pickle: bool) -> _pawl.Saver:
+        self._run_name = run_name
+        self._left = []
+        self._saver = self._new_saver(run_name, ranks, by_caller, raw_pickle)
+        return self._saver
 
     def _begin(self, progress: object) -> dict[str, float]:
         now = _progress(progress)
@@ -386,14 +524,42 @@ class CheckpointSaver:
         return self._saver.save(now, tree if translate is None else translate(tree))
 
     def _on_event(self, state: Any, logger: Any, event: Any) -> None:
+        if self._saver is not None:
+            self._give_to(logger)
+        if self.save_interval(state, event) and self.last_checkpoint_batch != state.timestamp.batch:
+            self._save_state(state, logger)
+
+    def _save_state(self, state: Any, logger: Any) -> None:
+        from composer.utils import checkpoint
+
         now = _progress(state.timestamp)
         elapsed = _number(state.get_elapsed_duration())
         if elapsed is not None:
             now["fraction"] = min(max(float(elapsed), 0.0), 1.0)
+        self.last_checkpoint_batch = state.timestamp.batch
+        # Before the save: the state has it, too.
+        name = checkpoint.get_save_filename(state, self.filename.format(state, keep_placeholders=True))
+        self.all_saved_checkpoints_to_timestamp[name] = state.timestamp
+        tree = _state_of(state, self.weights_only)  # every rank puts its state together: ranks meet there
+
+        def write() -> None:
+            self._start(state, logger)
+            self._save(now, tree, _translated)
+
+        _together(write)
+
+    def _settle(self, logger: Any) -> None:
+        assert self._saver is not None
+        self._saver.wait_saves()
+        self._saver.check()
         self._give_to(logger)
-        if self._saver is not None and self._is_due(now, state, event):
-            # every rank puts its state together: ranks meet there
-            self._save(now, _state_of(state, self.weights_only), _translated)
+
+    def _end(self, logger: Any) -> None:
+        try:
+            self.wait()
+            self._give_to(logger)
+        finally:
+            self.close()
 
     def _give_to(self, logger: Any) -> None:
         """Durable files to Composer's own uploaders, where there are any and the library has no store."""
@@ -561,7 +727,7 @@ def Trainer(*args: Any, save_folder: Path | None = None, autoresume: bool = Fals
     callbacks = list(callbacks) if isinstance(callbacks, Sequence) else [callbacks]
     options["callbacks"] = [*callbacks, saver]
     with tempfile.TemporaryDirectory() as there:  # the Trainer has loaded when it is made
-        latest = _latest_here(options["run_name"], saver, there) if autoresume else None
+        latest = _latest_for_all(options, saver, there) if autoresume else None
         if latest is not None:
             if options.get("load_path") is not None:
                 warnings.warn(f"autoresume: {latest} is loaded, not {options['load_path']}", stacklevel=2)
@@ -569,8 +735,40 @@ def Trainer(*args: Any, save_folder: Path | None = None, autoresume: bool = Fals
         return composer.Trainer(*args, **options)
 
 
-def _latest_here(run_name: str, saver: CheckpointSaver, there: str) -> str | None:
-    remotes = (saver.latest_remote_file_name, saver.remote_file_name)
-    names = (run_name, saver.folder, saver.latest_filename, *remotes)
-    found = _pawl.saver_find(*names)
-    return None if found is None else _pawl.saver_find(*names, found, there)
+def _latest_for_all(options: dict[str, Any], saver: CheckpointSaver, there: str) -> str | None:
+    """The file that rank 0 finds is loaded by all ranks: each could find another one."""
+    from composer.utils import dist
+
+    _, remote, latest, latest_remote = saver._names
+    names = (options["run_name"], saver.folder)
+    paths: list[str | None] = []
+    if dist.get_world_size() > 1:
+        dist.initialize_dist(options.get("device"), options.get("dist_timeout", 300.0))  # as the Trainer would
+    found = _of_rank_0(lambda: _pawl.saver_find(*names, latest, latest_remote, remote))
+    if found is not None and "://" not in found:
+        seen = dist.all_gather_object(os.path.isfile(found))
+        if all(seen):
+            return found
+        rank = seen.index(False)
+        here, found = found, _of_rank_0(lambda: _pawl.saver_find(*names, None, latest_remote, remote))
+        if found is None:
+            raise MismatchError(
+                f"autoresume: expected {here} on every rank, found none on rank {rank}; give a folder that every node "
+                "sees, or the URL of a file in remote_file_name"
+            )
+    if found is not None:
+        _together(lambda: paths.append(_pawl.saver_find(*names, latest, latest_remote, remote, found, there)))
+    return paths[0] if paths else None
+
+
+def _of_rank_0(find: Callable[[], str | None]) -> str | None:
+    from composer.utils import dist
+
+    found: list[str | None] = [None]
+    _together(lambda: found.__setitem__(0, find()) if dist.get_global_rank() == 0 else None)
+    dist.broadcast_object_list(found)
+    return found[0]
+
+
+if _composer() is not None:
+    _composers(CheckpointSaver)

@@ -247,6 +247,25 @@ saver_wait(struct py_saver *self, PyObject *args)
 	return rc < 0 ? NULL : Py_NewRef(Py_None);
 }
 
+static int
+wait_saves_call(void *arg, int64_t timeout_ms, struct pawl_error *err)
+{
+	return pawl_saver_wait_saves(arg, timeout_ms, err);
+}
+
+static PyObject *
+saver_wait_saves(struct py_saver *self, PyObject *none)
+{
+	int rc;
+
+	(void)none;
+	if (!enter(self))
+		return NULL;
+	rc = py_wait(state_of(self), Py_None, wait_saves_call, self->saver, "saves are still running");
+	self->calls--;
+	return rc < 0 ? NULL : Py_NewRef(Py_None);
+}
+
 static PyObject *
 saver_check(struct py_saver *self, PyObject *none)
 {
@@ -423,6 +442,7 @@ py_saver_init(PyObject *module)
 		METHOD(save, METH_VARARGS, "Start a save; True if this process writes it."),
 		METHOD(save_folder, METH_VARARGS, "Pack a folder as this rank's checkpoint."),
 		METHOD(wait, METH_VARARGS, "Wait for saves and uploads."),
+		METHOD(wait_saves, METH_NOARGS, "Wait until the files of all saves are there."),
 		METHOD(check, METH_NOARGS, "Raise the first error that nobody has seen."),
 		METHOD(close, METH_NOARGS, "Wait, and free it."),
 		METHOD(saved, METH_VARARGS, "The checkpoint files that are here."),

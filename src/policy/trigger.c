@@ -24,6 +24,7 @@ struct unit {
 static const struct unit units[] = {
 	{"ep", TRIGGER_EPOCH, "epoch", offsetof(struct pawl_progress, epoch)},
 	{"it", TRIGGER_ITERATION, "iteration", offsetof(struct pawl_progress, iteration)},
+	{"iter", TRIGGER_ITERATION, "iteration", offsetof(struct pawl_progress, iteration)}, /* as Composer writes it */
 	{"ba", TRIGGER_BATCH, "batch", offsetof(struct pawl_progress, batch)},
 	{"sp", TRIGGER_SAMPLE, "sample", offsetof(struct pawl_progress, sample)},
 	{"tok", TRIGGER_TOKEN, "token", offsetof(struct pawl_progress, token)},

@@ -30,7 +30,7 @@ struct triggers {
 	size_t n;
 };
 
-/* "1ep" "5it" "10ba" "5000sp" "1000000tok" "30sec" "0.25dur" "auto", and a bare integer = epochs (R91). PAWL_EUSAGE
+/* "1ep" "5it" (or "5iter") "10ba" "5000sp" "1000000tok" "30sec" "0.25dur" "auto", and a bare integer = epochs (R91). PAWL_EUSAGE
  * naming the text and the known units. */
 int trigger_parse(const char *text, struct trigger *ret, struct pawl_error *err);
 /* Several of them, and "first", with commas between. */

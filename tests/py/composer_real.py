@@ -57,7 +57,8 @@ class Blocked:
 
     def __init__(self, saver: Any) -> None:
         self.seconds: list[float] = []
-        inner = saver._save_checkpoint if hasattr(saver, "_save_checkpoint") else saver._save
+        name = "_save_state" if isinstance(saver, pawl.composer.CheckpointSaver) else "_save_checkpoint"
+        inner = getattr(saver, name)
 
         def save(*args: Any) -> Any:
             begin = time.perf_counter()
@@ -66,7 +67,7 @@ class Blocked:
             finally:
                 self.seconds.append(time.perf_counter() - begin)
 
-        setattr(saver, "_save_checkpoint" if hasattr(saver, "_save_checkpoint") else "_save", save)
+        setattr(saver, name, save)
 
 
 def model(width: int) -> ComposerClassifier:

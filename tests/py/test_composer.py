@@ -281,7 +281,57 @@ def test_R91_other_intervals_are_refused() -> None:
         with pytest.raises(pawl.UsageError, match="save_interval must be a Time, a time string"):
             CheckpointSaver(save_interval=bad)
     with pytest.raises(pawl.UsageError, match=r"1week.*1ep, 5it, 10ba"):
-        CheckpointSaver(save_interval="1week").step(at(1), state)
+        CheckpointSaver(save_interval="1week")
+    with pytest.raises(pawl.UsageError, match=r'no "auto"'):
+        CheckpointSaver(save_interval="auto")
+
+
+@pytest.mark.parametrize("interval", ["2it", "2iter", Time("2iter")])
+def test_R91_iterations(interval: Any) -> None:
+    with CheckpointSaver(save_interval=interval) as saver:
+        due = [batch for batch in range(1, 20) if saver.step(at(batch, iteration=batch // 3), state)]
+    assert due == [6, 12, 18]
+
+
+COUNTERS = ("epoch", "batch", "batch_in_epoch", "sample", "sample_in_epoch", "token", "token_in_epoch")
+
+
+@pytest.mark.parametrize("counter", [*COUNTERS, "total_wct", "epoch_wct", "batch_wct"])
+def test_R73_a_counter_in_the_folder_is_refused(counter: str) -> None:
+    template = f"{{run_name}}/{{{counter}}}"
+    with pytest.raises(pawl.UsageError, match=rf"folder .*\{{{counter}\}} changes during the training"):
+        CheckpointSaver(template)
+    with pytest.raises(pawl.UsageError, match=rf"folder .*\{{{counter}\}} changes during the training"):
+        find_latest("run", folder=template)
+
+
+@pytest.mark.parametrize("option", ["filename", "latest_filename", "remote_file_name"])
+@pytest.mark.parametrize("bad", ["foo.pt.br", "{epcoh}.pt", "../foo.pt", "{step}.pt"])
+def test_R73_R82_names_that_cannot_be_written_are_refused_when_the_saver_is_made(option: str, bad: str) -> None:
+    with pytest.raises(pawl.UsageError):
+        CheckpointSaver(**{option: bad})
+    assert list(pathlib.Path().iterdir()) == []
+
+
+def test_R102_the_list_has_a_checkpoint_right_after_its_save() -> None:
+    with CheckpointSaver(save_interval="1ba") as saver:
+        for batch in range(1, 6):
+            saver.step(at(batch), state)
+            progress, paths = saver.saved_checkpoints[-1]
+            assert progress["batch"] == batch and read(paths[0])["batch"] == 1
+
+
+def test_R78_a_shard_is_refused_on_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in (0, 1):
+        monkeypatch.setenv("RANK", str(rank))
+        shard = pawl.Shard(torch.ones(2), (4,), (2 * rank,))
+        with (
+            CheckpointSaver(save_interval="1ba") as saver,
+            pytest.raises(pawl.UnsupportedError, match="'model' is a shard"),
+        ):
+            saver.step(at(1), {"model": shard})
+    assert names() == []
 
 
 # ----------------------------------------------------------------- what is saved
@@ -494,15 +544,10 @@ def test_loading_into_live_objects_strictly_or_not() -> None:
 # ------------------------------------------------------------ the real Composer
 
 
-def real(
-    folder: pathlib.Path,
-    saver: str,
-    killed: bool = False,
-    ranks: int = 1,
-    env: Mapping[str, str] | None = None,
-    **given: Any,
-) -> dict[str, Any]:
-    """What rank 0 tells."""
+def composers(
+    program: str, given: Mapping[str, Any], killed: bool = False, ranks: int = 1, env: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """What the ranks of a program with the real Composer tell, in their order."""
     env = environment(
         PYTHONPATH=str(pathlib.Path(pawl.__file__).parent.parent),
         OMP_NUM_THREADS="1",
@@ -513,15 +558,76 @@ def real(
     command = [str(composer_python())]
     if ranks > 1:
         command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command += [str(HERE / "composer_real.py"), json.dumps({"folder": str(folder), "saver": saver, **given})]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    command += [str(HERE / program), json.dumps(given)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
     if killed:
         assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
-        return {}
+        return []
     assert done.returncode == 0, done.stderr[-3000:]
     lines = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
     answers: list[dict[str, Any]] = [json.loads(line.removeprefix("ANSWER ")) for line in lines]
-    return next(answer for answer in answers if answer["rank"] == 0)
+    return sorted(answers, key=lambda answer: int(answer["rank"]))
+
+
+def real(
+    folder: pathlib.Path,
+    saver: str,
+    killed: bool = False,
+    ranks: int = 1,
+    env: Mapping[str, str] | None = None,
+    **given: Any,
+) -> dict[str, Any]:
+    """What rank 0 of a training tells."""
+    told = composers("composer_real.py", {"folder": str(folder), "saver": saver, **given}, killed, ranks, env)
+    return told[0] if told else {}
+
+
+def peers(folder: pathlib.Path, scenario: str, ranks: int = 1) -> list[Any]:
+    """What the ranks of a scenario in composer_peer.py tell."""
+    given = {"folder": str(folder), "scenario": scenario}
+    return [answer["told"] for answer in composers("composer_peer.py", given, ranks=ranks)]
+
+
+def test_R91_R93_R97_R98_the_files_are_composers_own_bit_for_bit_also_with_averaged_weights(
+    tmp_path: pathlib.Path,
+) -> None:
+    [told] = peers(tmp_path, "same_files")
+    assert {name: one["wrong"] for name, one in told.items()} == {name: [] for name in told}
+    batches = ["ep0-ba3-rank0.pt", "ep0-ba6-rank0.pt", "ep1-ba12-rank0.pt", "ep1-ba15-rank0.pt", "ep1-ba9-rank0.pt"]
+    assert told["ema"]["files"] == [*batches, "ep2-ba16-rank0.pt"]
+    assert told["ema"]["averaged"] == [True] * 6 and told["ema function"]["averaged"] == [True]
+    assert told["iterations"]["files"] == ["ep6-ba48-rank0.pt", "ep7-ba56-rank0.pt", "latest-rank0.pt"]
+    assert told["iterations by text"]["files"] == ["ep2-ba16-rank0.pt", "ep4-ba32-rank0.pt", "latest-rank0.pt"]
+    assert len(told["fraction"]["files"]) == 5
+
+
+def test_R102_the_trainer_finds_in_our_saver_what_it_finds_in_composers_own(tmp_path: pathlib.Path) -> None:
+    """saved_checkpoints, save_checkpoint_to_save_folder() in and after fit, state_dict(), the Trainer's own autoresume;
+    a second and a third Trainer on the same folder, also after a fit that failed."""
+    [told] = peers(tmp_path, "same_trainer")
+    assert told["ours"] == told["theirs"]
+    ours = told["ours"]
+    assert ours["is_theirs"] and told["is_subclass"] and all(ours["are"])
+    assert ours["asked"] == ["/ep0-ba3-rank0.pt", "/ep0-ba5-rank0.pt"]
+    assert (ours["second"], ours["error"], ours["third"]) == (8, "as asked", 9)
+    assert ours["weights"] == told["weights"]
+    assert told["rows"] == [[8, ["ep1-ba8-rank0.pt"]], [16, ["ep2-ba16-rank0.pt"]]]
+
+
+def test_R73_R91_composers_savers_with_bad_options_are_not_made(tmp_path: pathlib.Path) -> None:
+    [told] = peers(tmp_path, "refused")
+    assert all(one.startswith("UsageError: ") for one in told), told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_R78_R90_R102_two_ranks_see_the_same_and_fail_alike(tmp_path: pathlib.Path) -> None:
+    told = peers(tmp_path, "two_ranks", ranks=2)
+    for one in told:
+        assert list(one["here"]) == ["ep0-ba3-rank0.pt", "ep1-ba4-rank0.pt", "latest-rank0.pt"]
+        assert (one["resumed"], one["chosen"], one["own"]) == (4, 4, True)
+        assert one["apart"].startswith("MismatchError: autoresume: expected ") and "on rank 1" in one["apart"]
+        assert one["conflict"].startswith("ExistsError: ")
+        assert one["sharded"].startswith("UnsupportedError: CheckpointSaver: expected whole tensors")
 
 
 def test_R72_R93_R102_with_the_real_composer_killed_and_resumed(tmp_path: pathlib.Path) -> None:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * saver: the public face of saver.h (pawl.h, "checkpoint files by name"):
- * opening, when a save is due, starting one, waiting. Called by programs and
+ * when a save is due, starting one, waiting. Called by programs and
  * the language bindings; calls the deciders, the files of pawl_files_*, and
  * saver_work.c through two pools. R59-R103.
  */
@@ -21,6 +21,7 @@
 #include "base/pool.h"
 #include "base/sum.h"
 #include "base/text.h"
+#include "state/state.h"
 
 #define INNER "in" /* folder of what is packed */
 
@@ -28,157 +29,6 @@ static int
 no_memory(struct pawl_error *err)
 {
 	return err_set(err, PAWL_ENOMEM, "checkpoint saver: out of memory");
-}
-
-/* ------------------------------------------------------------------ opening */
-
-static int
-keep_text(const char *text, char **ret, struct pawl_error *err)
-{
-	*ret = text ? mem_strdup(text) : NULL;
-	return text && !*ret ? no_memory(err) : 0;
-}
-
-/* A template that cannot be filled in is told now and not at the first save. */
-static int
-try_template(const struct pawl_saver *s, const char *text, struct pawl_error *err)
-{
-	struct name_values values = saver_values(s, NULL);
-	char *name;
-	if (!text)
-		return 0;
-	TRY(saver_fill(text, &values, false, &name, err));
-	mem_free(name);
-	return 0;
-}
-
-/* R85-R89: a remote name is in a store if it is the URL of one, or where the
- * caller names the store. */
-static int
-keep_remote(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pawl_error *err)
-{
-	PAWL_FREE char *latest_root = NULL;
-	if (!opts->remote_file_name)
-		return 0;
-	TRY(saver_split_url(opts->remote_file_name, &s->remote_root, &s->remote_name, err));
-	if (opts->latest_filename && opts->latest_remote_file_name) {
-		TRY(saver_split_url(opts->latest_remote_file_name, &latest_root, &s->remote_latest, err));
-		if (latest_root && (!s->remote_root || strcmp(latest_root, s->remote_root) != 0))
-			return err_set(err, PAWL_EUSAGE,
-			               "latest_remote_file_name: expected a name in the store of "
-			               "remote_file_name (%s), "
-			               "found %s",
-			               s->remote_root ? s->remote_root : "none", latest_root);
-	}
-	if (!s->remote_root && opts->remote)
-		TRY(keep_text(opts->remote, &s->remote_root, err));
-	s->by_caller = !s->remote_root && opts->uploads_by_caller;
-	return 0;
-}
-
-static int
-keep_rank(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pawl_error *err)
-{
-	static const struct pawl_rank init = PAWL_RANK_INIT;
-	s->rank = init;
-	if (opts->rank)
-		s->rank = *opts->rank;
-	else
-		TRY(pawl_rank_identify(&s->rank, err));
-	if (s->rank.world_size < 1) {
-		s->rank.rank = 0;
-		s->rank.world_size = 1;
-	}
-	if (s->rank.world_size == 1 && s->rank.local_rank < 0) {
-		s->rank.local_rank = s->rank.node_rank = 0;
-		s->rank.local_world_size = 1;
-	}
-	return 0;
-}
-
-static int
-check_options(const struct pawl_saver_opts *opts, struct pawl_error *err)
-{
-	if (!opts || !opts->folder || !opts->filename)
-		return err_set(err, PAWL_EUSAGE, "checkpoint saver: expected a folder and a filename, found none");
-	if (opts->num_checkpoints_to_keep < -1)
-		return err_set(err, PAWL_EUSAGE,
-		               "num_checkpoints_to_keep must be -1 (all of them) or a "
-		               "non-negative integer, received %lld",
-		               (long long)opts->num_checkpoints_to_keep);
-	if (opts->upload_timeout_ms < 0)
-		return err_set(err, PAWL_EUSAGE, "upload_timeout: expected 0 or more, found %lld ms",
-		               (long long)opts->upload_timeout_ms);
-	if (opts->num_concurrent_uploads > 64)
-		return err_set(err, PAWL_EUSAGE, "num_concurrent_uploads must be at most 64, received %u",
-		               opts->num_concurrent_uploads);
-	return 0;
-}
-
-static int
-keep_options(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pawl_error *err)
-{
-	TRY(keep_rank(s, opts, err));
-	TRY(keep_text(opts->run_name, &s->run_name, err));
-	TRY(keep_text(opts->folder, &s->folder_template, err));
-	TRY(keep_text(opts->filename, &s->filename, err));
-	TRY(keep_text(opts->latest_filename, &s->latest_filename, err));
-	TRY(keep_remote(s, opts, err));
-	s->has_interval = opts->save_interval != NULL;
-	if (s->has_interval)
-		TRY(triggers_parse(opts->save_interval, &s->interval, err));
-	s->overwrite = opts->overwrite != 0;
-	s->weights_only = opts->weights_only != 0;
-	s->keep = opts->num_checkpoints_to_keep;
-	s->timeout_ms = opts->upload_timeout_ms ? opts->upload_timeout_ms : 3600000;
-	s->n_uploads = opts->num_concurrent_uploads ? opts->num_concurrent_uploads : 1;
-	s->arena = opts->arena;
-	s->raw_pickle = opts->raw_pickle != 0;
-	s->ignore = mem_zalloc(opts->n_ignore_keys + 1, sizeof *s->ignore);
-	if (!s->ignore)
-		return no_memory(err);
-	for (; s->n_ignore < opts->n_ignore_keys; s->n_ignore++)
-		TRY(keep_text(opts->ignore_keys[s->n_ignore], &s->ignore[s->n_ignore], err));
-	return 0;
-}
-
-static int
-check_saver(struct pawl_saver *s, const struct pawl_saver_opts *opts, struct pawl_error *err)
-{
-	struct name_values values = saver_values(s, NULL);
-	TRY(saver_fill_folder(opts->folder, &values, &s->folder, err));
-	TRY(try_template(s, s->filename, err));
-	TRY(try_template(s, s->latest_filename, err));
-	TRY(try_template(s, s->remote_name, err));
-	TRY(try_template(s, s->remote_latest, err));
-	if (s->keep == 0 && !s->remote_root && !s->by_caller)
-		return err_set(err, PAWL_EUSAGE,
-		               "num_checkpoints_to_keep=0 deletes what has been uploaded, "
-		               "and nothing is uploaded here; "
-		               "expected the URL of a store in remote_file_name");
-	return 0;
-}
-
-int
-pawl_saver_open(const struct pawl_saver_opts *opts, struct pawl_saver **ret, struct pawl_error *err)
-{
-	TRY(check_options(opts, err));
-	struct pawl_saver *s = mem_zalloc(1, sizeof *s);
-	if (!s)
-		return no_memory(err);
-	s->lock_fd = -1;
-	s->next_seq = 1;
-	pthread_mutex_init(&s->lock, NULL);
-	cond_init(&s->changed);
-	int rc = keep_options(s, opts, err);
-	if (rc == 0)
-		rc = check_saver(s, opts, err);
-	if (rc < 0) {
-		pawl_saver_close(s, NULL);
-		return rc;
-	}
-	*ret = s;
-	return 0;
 }
 
 /* ------------------------------------------------------------------- saving */
@@ -277,41 +127,22 @@ make_room(struct pawl_saver *s, struct saver_job *job, struct pawl_error *err)
 	return fd_mkdirs(AT_FDCWD, job->inner ? job->inner : job->room, err);
 }
 
-static bool
-has_format(const char *name)
-{
-	static const char *const marks[] = {".pt", ".pth", ".safetensors", ".npz"};
-	for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
-		const char *at = strstr(name, marks[i]);
-		char next = at ? at[strlen(marks[i])] : 'x';
-		if (next == '\0' || next == '.')
-			return true;
-	}
-	return false;
-}
-
 static int
 write_state(struct saver_job *job, const struct pawl_state *state, struct pawl_error *err)
 {
 	struct pawl_saver *s = job->saver;
 	struct pawl_files_opts files = PAWL_FILES_OPTS_INIT;
 	struct pawl_file_opts file = PAWL_FILE_OPTS_INIT;
-	struct pawl_state *less = NULL;
 	PAWL_FREE char *path = job->inner ? mem_printf("%s/" SAVER_INNER_NAME, job->inner) : mem_strdup(job->staged);
 	if (!path)
 		return no_memory(err);
 	files.arena = s->arena;
 	file.overwrite = 1;
 	file.raw_pickle = s->raw_pickle;
-	if (!has_format(path))
-		file.format = "pt";
+	file.format = saver_format(path);
 	if (!s->files)
 		TRY(pawl_files_open(&files, &s->files, err));
-	if (s->n_ignore > 0 || s->weights_only)
-		TRY(saver_filter(state, (const char *const *)s->ignore, s->n_ignore, s->weights_only, &less, err));
-	int rc = pawl_files_save(s->files, path, &file, less ? less : state, &job->ticket, err);
-	pawl_state_free(less);
-	return rc;
+	return pawl_files_save(s->files, path, &file, state, &job->ticket, err);
 }
 
 /* Hands the job over. */
@@ -321,8 +152,10 @@ hand_over(struct saver_job *job, struct pawl_error *err)
 	struct pawl_saver *s = job->saver;
 	pthread_mutex_lock(&s->lock);
 	int rc = pool_add(s->finisher, NULL, saver_finish, job, err);
-	if (rc == 0)
+	if (rc == 0) {
 		s->n_busy++;
+		s->n_saving++;
+	}
 	pthread_mutex_unlock(&s->lock);
 	return rc;
 }
@@ -338,23 +171,63 @@ save_state(struct saver_job *job, const struct pawl_progress *now, const struct 
 	return hand_over(job, err);
 }
 
+/* One file holds whole tensors: every rank finds out, not only the one that writes. */
+static int
+check_whole(const struct pawl_state *state, struct pawl_error *err)
+{
+	for (size_t i = 0; i < state->n_tensors; i++) {
+		const struct state_tensor *t = &state->tensors[i];
+		if (t->elsewhere || t->local_nbytes != t->info.nbytes)
+			return err_set(
+				err, PAWL_EUNSUPPORTED,
+				"tensor '%s' is a shard, and a checkpoint file holds whole tensors; gather it on rank 0, "
+				"or save sharded states with CheckpointManager",
+				t->info.name);
+	}
+	return 0;
+}
+
+static int
+save_on_rank_0(struct pawl_saver *s, const struct pawl_progress *now, const struct pawl_state *state,
+               struct pawl_error *err)
+{
+	struct saver_job *job = mem_zalloc(1, sizeof *job);
+	if (!job)
+		return no_memory(err);
+	job->saver = s;
+	int rc = save_state(job, now, state, err);
+	if (rc < 0)
+		saver_job_free(job);
+	return rc;
+}
+
+/* What a rank gives that writes nothing need not be complete. */
+static int
+save_filtered(struct pawl_saver *s, const struct pawl_progress *now, const struct pawl_state *state,
+              struct pawl_error *err)
+{
+	const bool writes = s->rank.rank == 0;
+	struct pawl_state *less = NULL;
+	int rc = 0;
+	if (s->n_ignore > 0 || s->weights_only)
+		rc = saver_filter(state, (const char *const *)s->ignore, s->n_ignore, s->weights_only, &less,
+		                  writes ? err : NULL);
+	if (rc < 0)
+		return writes ? rc : 0;
+	rc = check_whole(less ? less : state, err);
+	if (rc == 0 && writes)
+		rc = save_on_rank_0(s, now, less ? less : state, err);
+	pawl_state_free(less);
+	return rc;
+}
+
 int
 pawl_saver_save(struct pawl_saver *s, const struct pawl_progress *now, const struct pawl_state *state,
                 struct pawl_error *err)
 {
 	TRY(saver_start(s, now, s->rank.rank == 0, false, err));
 	TRY(take_error(s, false, err));
-	if (s->rank.rank == 0) {
-		struct saver_job *job = mem_zalloc(1, sizeof *job);
-		if (!job)
-			return no_memory(err);
-		job->saver = s;
-		int rc = save_state(job, now, state, err);
-		if (rc < 0) {
-			saver_job_free(job);
-			return rc;
-		}
-	}
+	TRY(save_filtered(s, now, state, err));
 	s->last = *now;
 	s->has_last = true;
 	return s->rank.rank == 0 ? 0 : 1;
@@ -425,20 +298,33 @@ pawl_saver_check(struct pawl_saver *s, struct pawl_error *err)
 	return take_error(s, true, err);
 }
 
-int
-pawl_saver_wait(struct pawl_saver *s, int64_t timeout_ms, struct pawl_error *err)
+/* Until a count that the lock guards is 0. */
+static int
+wait_for(struct pawl_saver *s, const unsigned *count, int64_t timeout_ms, struct pawl_error *err)
 {
 	int64_t deadline_ms = clock_deadline_ms(timeout_ms);
 	int rc = 0;
 	pthread_mutex_lock(&s->lock);
-	while (s->n_busy > 0 && rc == 0)
+	while (*count > 0 && rc == 0)
 		rc = cond_wait_until(&s->changed, &s->lock, deadline_ms);
-	bool busy = s->n_busy > 0;
+	bool busy = *count > 0;
 	pthread_mutex_unlock(&s->lock);
-	if (busy)
-		return err_waited(err, "%s: saves or uploads are still running after %lld ms", s->folder,
-		                  (long long)timeout_ms);
+	return busy ? err_waited(err, "%s: saves or uploads are still running after %lld ms", s->folder,
+	                         (long long)timeout_ms)
+	            : 0;
+}
+
+int
+pawl_saver_wait(struct pawl_saver *s, int64_t timeout_ms, struct pawl_error *err)
+{
+	TRY(wait_for(s, &s->n_busy, timeout_ms, err));
 	return take_error(s, true, err);
+}
+
+int
+pawl_saver_wait_saves(struct pawl_saver *s, int64_t timeout_ms, struct pawl_error *err)
+{
+	return wait_for(s, &s->n_saving, timeout_ms, err);
 }
 
 static int

@@ -74,7 +74,8 @@ struct pawl_saver {
 	size_t n_rows, cap_rows;
 	uint64_t next_seq, pointed_seq; /* pointed: the newest that a pointer there leads to */
 	bool pointing, opening;         /* somebody puts a pointer, or opens the store there, now */
-	unsigned n_busy;                /* jobs that are not finished */
+	unsigned n_busy;                /* saves and uploads that are not finished */
+	unsigned n_saving;              /* of these the saves */
 	struct store *there;            /* opened by the first upload */
 	struct pawl_error save_error, upload_error; /* the first that nobody has seen; code 0 = none */
 	atomic_bool stop;
@@ -86,7 +87,12 @@ struct pawl_saver {
 bool saver_is_tar(const char *name);
 /* Fills a template in, without leading slashes (R86); as_tar: ".tar" is appended where the name is no tar's (R80). */
 int saver_fill(const char *template_text, const struct name_values *values, bool as_tar, char **ret, struct pawl_error *err);
-/* The same for a folder, which may begin with any path: that is what stands before the first part with a variable. */
+/* The format that a file gets, by name: NULL where its own suffix says it. */
+const char *saver_format(const char *path);
+/* The name of a variable in the template that changes during the training, or NULL. */
+const char *saver_counter_in(const char *template_text);
+/* As saver_fill for a folder, which may begin with any path: that is what stands before the first part with a variable.
+ * PAWL_EUSAGE: a variable that changes during the training. */
 int saver_fill_folder(const char *template_text, const struct name_values *values, char **ret, struct pawl_error *err);
 /* Splits "s3://bucket/a/{epoch}" into the URL of the store ("s3://bucket") and the name in it ("a/{epoch}"); of other stores
  * than buckets the store is all before the part with the first variable, or the last part. A name without "://" gives NULL and

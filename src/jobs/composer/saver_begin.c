@@ -6,8 +6,10 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/file.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/fileio.h"
@@ -91,12 +93,53 @@ begin(struct pawl_saver *s, struct pawl_error *err)
 }
 
 /* R90. */
+
+/* Does the latest link lead to the row? 1, 0, or PAWL_ENOTFOUND without a link. */
+static int
+is_latest(const struct pawl_saver *s, const char *link, const struct saver_row *row, struct pawl_error *err)
+{
+	char found[PATH_MAX];
+	PAWL_FREE char *path = saver_path(s, link);
+	PAWL_FREE char *target = saver_relative(link, row->name);
+	if (!path || !target)
+		return no_memory(err);
+	ssize_t n = readlink(path, found, sizeof found - 1);
+	if (n < 0)
+		return PAWL_ENOTFOUND;
+	found[n] = '\0';
+	return strcmp(found, target) == 0;
+}
+
+/* The newest file, if a process was killed after it had made the file and before it led the latest link there: a run
+ * that continues from that link comes to write this file again. *ret NULL: there is none. */
+static int
+find_unlinked(const struct pawl_saver *s, const struct name_values *values, bool as_tar, const struct saver_row **ret,
+              struct pawl_error *err)
+{
+	PAWL_FREE char *link = NULL;
+	bool leads = false;
+	*ret = NULL;
+	if (s->n_rows == 0 || !s->latest_filename || s->keep == 0 || saver_counter_in(s->latest_filename))
+		return 0;
+	TRY(saver_fill(s->latest_filename, values, as_tar, &link, err));
+	const struct saver_row *newest = &s->rows[s->n_rows - 1];
+	int rc = is_latest(s, link, newest, err);
+	for (size_t i = 0; i + 1 < s->n_rows && rc == 0 && !leads; i++)
+		leads = is_latest(s, link, &s->rows[i], err) == 1;
+	if (rc < 0 && rc != PAWL_ENOTFOUND)
+		return rc;
+	if (leads || (rc == PAWL_ENOTFOUND && s->n_rows == 1))
+		*ret = newest;
+	return 0;
+}
+
 struct look {
 	struct pawl_saver *saver;
 	const struct pawl_progress *now;
 	struct name_values values;
-	const char *folder; /* below the saver's, with a slash at the end, or "" */
-	unsigned depth;     /* folders that a name can have below this one */
+	const struct saver_row *unlinked; /* does not conflict; NULL = none */
+	const char *folder;               /* below the saver's, with a slash at the end, or "" */
+	unsigned depth;                   /* folders that a name can have below this one */
 	bool as_tar;
 	struct pawl_error *err;
 };
@@ -131,8 +174,8 @@ look_at(void *arg, const struct store_entry *entry)
 		return 0;
 	const struct saver_row *own = saver_own_row(look->saver, name);
 	int rc = saver_parse(look->saver->filename, &look->values, look->as_tar, name, &was, look->err);
-	if (rc <= 0)
-		return rc;
+	if (rc <= 0 || (own && own == look->unlinked))
+		return rc < 0 ? rc : 0;
 	if (!saver_conflicts(own ? &own->progress : &was, look->now))
 		return 0;
 	return err_set(look->err, PAWL_EEXISTS,
@@ -157,6 +200,7 @@ check_conflicts(struct pawl_saver *s, const struct pawl_progress *now, bool as_t
 		.saver = s, .now = now, .values = saver_values(s, now), .folder = "", .as_tar = as_tar, .err = err};
 	if (s->overwrite)
 		return 0;
+	TRY(find_unlinked(s, &look.values, as_tar, &look.unlinked, err));
 	for (const char *at = s->filename + strspn(s->filename, "/"); (at = strchr(at, '/')); at++)
 		look.depth++;
 	return look_in(&look, err);

@@ -49,17 +49,12 @@ get_values(const struct pawl_saver_opts *opts, struct name_values *ret, struct p
 static int
 check_counters(const char *text, struct pawl_error *err)
 {
-	static const char *const counters[] = {"epoch",           "batch",    "batch_in_epoch", "sample",
-	                                       "sample_in_epoch", "token",    "token_in_epoch", "total_wct",
-	                                       "epoch_wct",       "batch_wct"};
-	for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
-		if (name_uses(text, counters[i]))
-			return err_set(
-				err, PAWL_EUSAGE,
-				"\"%.200s\": {%s} has no value for loading, known are run_name, rank, local_rank, "
-				"world_size, local_world_size, node_rank",
-				text, counters[i]);
-	return 0;
+	const char *counter = saver_counter_in(text);
+	return counter ? err_set(err, PAWL_EUSAGE,
+	                         "\"%.200s\": {%s} has no value for loading, known are run_name, rank, local_rank, "
+	                         "world_size, local_world_size, node_rank",
+	                         text, counter)
+	               : 0;
 }
 
 /* Rank 0 writes for all, unless each writes its own. */

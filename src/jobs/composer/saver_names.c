@@ -34,16 +34,66 @@ saver_is_tar(const char *name)
 	return false;
 }
 
+const char *
+saver_format(const char *path)
+{
+	static const char *const marks[] = {".pt", ".pth", ".safetensors", ".npz"};
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+		const char *at = strstr(name, marks[i]);
+		char next = at ? at[strlen(marks[i])] : 'x';
+		if (next == '\0' || next == '.')
+			return NULL;
+	}
+	return "pt";
+}
+
 static const char *
 without_slashes(const char *text)
 {
 	return text + strspn(text, "/");
 }
 
+const char *
+saver_counter_in(const char *template_text)
+{
+	static const char *const counters[] = {"epoch",
+	                                       "batch",
+	                                       "batch_in_epoch",
+	                                       "sample",
+	                                       "sample_in_epoch",
+	                                       "token",
+	                                       "token_in_epoch",
+	                                       "total_wct",
+	                                       "epoch_wct",
+	                                       "batch_wct",
+	                                       "id",
+	                                       "step"};
+	for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+		if (name_uses(template_text, counters[i]))
+			return counters[i];
+	return NULL;
+}
+
+/* name.h fills in more variables than the files of a saver have. */
+static int
+check_file_variables(const char *template_text, struct pawl_error *err)
+{
+	static const char *const others[] = {"id", "step"};
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+		if (name_uses(template_text, others[i]))
+			return err_set(err, PAWL_EUSAGE,
+			               "\"%.200s\": {%s} has no value in names of checkpoint files; expected {batch} "
+			               "or another counter of the training",
+			               template_text, others[i]);
+	return 0;
+}
+
 int
 saver_fill(const char *template_text, const struct name_values *values, bool as_tar, char **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf name = {0};
+	TRY(check_file_variables(template_text, err));
 	TRY(name_format(without_slashes(template_text), values, false, &name, err));
 	if (as_tar && !saver_is_tar(buf_str(&name)))
 		buf_puts(&name, ".tar");
@@ -78,6 +128,13 @@ saver_fill_folder(const char *template_text, const struct name_values *values, c
 		               "folder \"%.200s\": expected a folder of this machine; give "
 		               "a URL in remote_file_name",
 		               template_text);
+	const char *counter = saver_counter_in(template_text);
+	if (counter)
+		return err_set(
+			err, PAWL_EUSAGE,
+			"folder \"%.200s\": {%s} changes during the training; expected run_name, rank, local_rank, "
+			"world_size, local_world_size or node_rank in a folder; counters belong into filename",
+			template_text, counter);
 	buf_put(&name, template_text, fixed);
 	if (template_text[fixed] != '\0')
 		TRY(name_format(template_text + fixed, values, false, &name, err));

@@ -205,6 +205,7 @@ saver_finish(void *arg)
 	note_error(&s->save_error, rc, &why);
 	saver_begin_uploads(s);
 	s->n_busy--;
+	s->n_saving--;
 	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
 }

@@ -536,6 +536,143 @@ test_R90_R91_conflicts_and_intervals(void **state)
 	bed_drop(&b);
 }
 
+/* As a process leaves it that is killed between the two. */
+static void
+test_R90_E7_a_file_that_the_link_did_not_reach_does_not_stop_the_run(void **state)
+{
+	(void)state;
+	struct bed b;
+	struct pawl_error err = {0};
+	char link[128];
+	bed_make(&b);
+	struct pawl_saver *s = open_saver(&b);
+	save_at(s, 0, 10);
+	close_saver(s);
+	snprintf(link, sizeof link, "%s/r/checkpoints/latest-rank0.pt", b.root);
+	assert_int_equal(unlink(link), 0); /* the first file: the run begins again */
+	s = open_saver(&b);
+	struct pawl_progress now = at_batch(0, 0);
+	if (pawl_saver_start(s, &now, &err) < 0)
+		fail_msg("%s", err.message);
+	save_at(s, 0, 10);
+	save_at(s, 0, 20);
+	close_saver(s);
+	assert_int_equal(unlink(link), 0);
+	assert_int_equal(symlink("ep0-ba10-rank0.pt", link), 0);
+	s = open_saver(&b);
+	now = at_batch(0, 10);
+	if (pawl_saver_start(s, &now, &err) < 0)
+		fail_msg("%s", err.message);
+	save_at(s, 0, 20);
+	save_at(s, 0, 30);
+	close_saver(s);
+	/* A link that leads there, or to a file that is not the saver's, allows nothing. */
+	s = open_saver(&b);
+	assert_int_equal(pawl_saver_start(s, &now, &err), PAWL_EEXISTS);
+	assert_int_equal(unlink(link), 0);
+	assert_int_equal(symlink("other.pt", link), 0);
+	assert_int_equal(pawl_saver_start(s, &now, &err), PAWL_EEXISTS);
+	close_saver(s);
+	bed_drop(&b);
+}
+
+/* What a first save would refuse. */
+static void
+test_R73_R82_R91_bad_names_and_intervals_are_refused_when_opened(void **state)
+{
+	(void)state;
+	struct bed b;
+	struct pawl_saver *s = NULL;
+	struct pawl_error err = {0};
+	char folder[96];
+	const char *counters[] = {"epoch", "batch",          "batch_in_epoch", "sample",    "sample_in_epoch",
+	                          "token", "token_in_epoch", "total_wct",      "epoch_wct", "batch_wct"};
+	const char *bad[] = {"a.pt.br", "a.npz", "a-{step}.pt", "a-{id}.pt"};
+	const char *good[] = {"a", "a.v2", "a.pt.zst", "a.tar.gz", "a.safetensors", "a.pt.d/{epoch}"};
+	bed_make(&b);
+	struct pawl_saver_opts plain = b.opts;
+	for (size_t i = 0; i < COUNT(counters); i++) {
+		snprintf(folder, sizeof folder, "%s/{run_name}/{%s:03d}", b.root, counters[i]);
+		b.opts.folder = folder;
+		assert_int_equal(pawl_saver_open(&b.opts, &s, &err), PAWL_EUSAGE);
+		assert_non_null(strstr(err.message, counters[i]));
+		assert_int_equal(pawl_saver_latest(&b.opts, folder, sizeof folder, &err), PAWL_EUSAGE);
+	}
+	b.opts = plain;
+	for (size_t i = 0; i < COUNT(bad); i++) {
+		b.opts.filename = bad[i];
+		assert_int_equal(pawl_saver_open(&b.opts, &s, &err), PAWL_EUSAGE);
+	}
+	for (size_t i = 0; i < COUNT(good); i++) {
+		b.opts.filename = good[i];
+		close_saver(open_saver(&b));
+	}
+	b.opts = plain;
+	b.opts.latest_filename = "latest.pt.br";
+	assert_int_equal(pawl_saver_open(&b.opts, &s, &err), PAWL_EUSAGE);
+	b.opts = plain;
+	b.opts.remote_file_name = "{run_name}/a.pt.br";
+	assert_int_equal(pawl_saver_open(&b.opts, &s, &err), PAWL_EUSAGE);
+	b.opts = plain;
+	b.opts.save_interval = "auto";
+	assert_int_equal(pawl_saver_open(&b.opts, &s, &err), PAWL_EUSAGE);
+	assert_false(exists(&b, "r"));
+	bed_drop(&b);
+}
+
+static void
+test_R102_a_list_right_after_a_save_has_it(void **state)
+{
+	(void)state;
+	struct bed b;
+	struct pawl_saved row = PAWL_SAVED_INIT;
+	struct stat st;
+	bed_make(&b);
+	struct pawl_saver *s = open_saver(&b);
+	for (int i = 1; i <= 3; i++) {
+		save_at(s, 0, i);
+		assert_int_equal(pawl_saver_wait_saves(s, -1, NULL), 0);
+		assert_int_equal(pawl_saver_get(s, (size_t)i - 1, 0, &row, NULL), 0);
+		assert_int_equal(row.progress.batch, i);
+		assert_int_equal(stat(row.path, &st), 0);
+	}
+	close_saver(s);
+	bed_drop(&b);
+}
+
+static void
+test_R78_R79_a_shard_is_refused_by_every_rank(void **state)
+{
+	(void)state;
+	struct bed b;
+	struct pawl_error err = {0};
+	struct pawl_progress now = at_batch(0, 1);
+	static float memory[2] = {1, 2};
+	static const uint64_t shape[1] = {2}, whole[1] = {4}, offsets[1] = {0};
+	struct pawl_tensor t = PAWL_TENSOR_INIT;
+	t.dtype = PAWL_F32;
+	t.ndim = 1;
+	t.shape = shape;
+	t.global_shape = whole;
+	t.offsets = offsets;
+	t.data = memory;
+	for (int rank = 0; rank < 2; rank++) {
+		struct pawl_state *shards = NULL;
+		bed_make(&b);
+		b.rank.rank = rank;
+		b.rank.world_size = 2;
+		struct pawl_saver *s = open_saver(&b);
+		assert_int_equal(pawl_state_new(&shards, NULL), 0);
+		assert_int_equal(pawl_state_set_rank(shards, (uint32_t)rank, 2, NULL), 0);
+		assert_int_equal(pawl_state_set_tensor(shards, "model/w", &t, NULL), 0);
+		assert_int_equal(pawl_saver_save(s, &now, shards, &err), PAWL_EUNSUPPORTED);
+		assert_non_null(strstr(err.message, "'model/w' is a shard"));
+		pawl_state_free(shards);
+		close_saver(s);
+		bed_drop(&b);
+	}
+}
+
 static void
 test_R76_R91_E2_bad_options_are_refused(void **state)
 {
@@ -584,6 +721,10 @@ main(void)
 		cmocka_unit_test(test_R85_R89_R95_R96_E12_uploads_pointers_and_what_stays),
 		cmocka_unit_test(test_R81_R88_R89_the_latest_is_found_again_here_and_there),
 		cmocka_unit_test(test_R90_R91_conflicts_and_intervals),
+		cmocka_unit_test(test_R90_E7_a_file_that_the_link_did_not_reach_does_not_stop_the_run),
+		cmocka_unit_test(test_R73_R82_R91_bad_names_and_intervals_are_refused_when_opened),
+		cmocka_unit_test(test_R102_a_list_right_after_a_save_has_it),
+		cmocka_unit_test(test_R78_R79_a_shard_is_refused_by_every_rank),
 		cmocka_unit_test(test_R76_R91_E2_bad_options_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,17 +25,12 @@ test_R91_time_strings_and_bare_epochs(void **state)
 		enum trigger_unit unit;
 		double every;
 	} rows[] = {
-		{"1ep", TRIGGER_EPOCH, 1},
-		{"5it", TRIGGER_ITERATION, 5},
-		{"10ba", TRIGGER_BATCH, 10},
-		{"5000sp", TRIGGER_SAMPLE, 5000},
-		{"1000000tok", TRIGGER_TOKEN, 1e6},
-		{"1e6tok", TRIGGER_TOKEN, 1e6},
-		{"30sec", TRIGGER_SECOND, 30},
-		{"0.5sec", TRIGGER_SECOND, 0.5},
-		{"0.25dur", TRIGGER_DURATION, 0.25},
-		{"1dur", TRIGGER_DURATION, 1},
-		{"3", TRIGGER_EPOCH, 3},
+		{"1ep", TRIGGER_EPOCH, 1},        {"5it", TRIGGER_ITERATION, 5},
+		{"5iter", TRIGGER_ITERATION, 5},  {"10ba", TRIGGER_BATCH, 10},
+		{"5000sp", TRIGGER_SAMPLE, 5000}, {"1000000tok", TRIGGER_TOKEN, 1e6},
+		{"1e6tok", TRIGGER_TOKEN, 1e6},   {"30sec", TRIGGER_SECOND, 30},
+		{"0.5sec", TRIGGER_SECOND, 0.5},  {"0.25dur", TRIGGER_DURATION, 0.25},
+		{"1dur", TRIGGER_DURATION, 1},    {"3", TRIGGER_EPOCH, 3},
 		{"1", TRIGGER_EPOCH, 1},
 	};
 	for (size_t i = 0; i < COUNT(rows); i++) {
