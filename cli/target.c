@@ -328,6 +328,15 @@ target_score(struct cli *cli, const struct score *score, struct pawl_retention *
 }
 
 int
+target_note_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err)
+{
+	(void)err;
+	if (waited_ms == 0)
+		cli_warn(arg, "waiting for the lease: %s", why);
+	return 0;
+}
+
+int
 target_open(struct cli *cli, const struct target *target, bool writable, const struct score *score, struct pawl **ret,
             struct pawl_error *err)
 {
@@ -344,6 +353,8 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 	opts.upkeep = 1;
 	opts.node_folder = target->single ? NULL : cli->common.node_folder;
 	opts.bandwidth_bytes_per_second = opts.read_bandwidth_bytes_per_second = target->bandwidth;
+	opts.on_lease_wait = target_note_wait;
+	opts.on_lease_wait_arg = cli;
 	if (score != NULL) {
 		rc = target_score(cli, score, &opts.retention, err);
 		if (rc < 0)

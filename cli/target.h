@@ -45,6 +45,8 @@ struct score {
 int target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err);
 /* The same for an argument that must name a run as a whole. */
 int target_parse_run(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err);
+/* A pawl_lease_wait_fn; arg: the struct cli. Prints who holds the lease, once. */
+int target_note_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err);
 /* Opens it, read-only unless `writable`. score may be NULL. */
 int target_open(struct cli *cli, const struct target *target, bool writable, const struct score *score,
                 struct pawl **ret, struct pawl_error *err);

@@ -147,6 +147,8 @@ transfer_run(struct cli *cli, struct pawl *from, const struct transfer_args *arg
 	opts.memory_bytes = args->memory_bytes;
 	opts.bandwidth_bytes_per_second = args->bandwidth;
 	opts.timeout_ms = (int64_t)(args->timeout_seconds * 1e3);
+	opts.on_lease_wait = target_note_wait;
+	opts.on_lease_wait_arg = cli;
 	t->dry_run = args->dry_run;
 	t->code = t->info != NULL ? copy_one(cli, from, &opts, t, &err) : copy_run(cli, from, &opts, t, &err);
 	if (t->code < 0)

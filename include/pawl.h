@@ -381,6 +381,9 @@ struct pawl_stores {
 	int (*copy)(void *store, const char *from, const char *to, struct pawl_error *); /* one object; replaces */
 };
 #define PAWL_STORES_INIT {.size = sizeof(struct pawl_stores)}
+/* pawl_open calls it on the calling thread, every two seconds or more often, while it waits for the lease. why: who holds
+ * it. A negative enum pawl_code ends the wait; pawl_open then returns it. */
+typedef int pawl_lease_wait_fn(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err);
 struct pawl_open_opts {
 	size_t size;
 	const char *root;         /* run folder: a path, file://path, or mem: (private, in memory) */
@@ -406,8 +409,9 @@ struct pawl_open_opts {
 	int no_reuse;             /* 1: never hard-link unchanged packs */
 	int no_direct_io;         /* 1: buffered writes and reads */
 	int strict_latest;        /* 1: restore never falls back to an older checkpoint */
-	int64_t lease_timeout_ms; /* another host's lease older than this is taken over; 0 = 120000. This and the other
-	                             timeouts of this struct: at most 10^12 */
+	int64_t lease_timeout_ms; /* a lease that is not renewed for this long, while pawl_open waits, is taken over. That of
+	                             a process known to be dead is taken over at once. 0 = 120000. Give all processes
+	                             the same. This and the other timeouts of this struct: at most 10^12 */
 	const char *save_interval;/* time strings for pawl_should_save: "1ep", "auto", "first,500ba", ...; NULL = always */
 	double mtbf_seconds;      /* for "auto": mean time between failures; 0 = 24 h */
 	struct pawl_fault *fault; /* tests: a fault layer around the store; NULL = none */
@@ -453,6 +457,11 @@ struct pawl_open_opts {
 	                             compressed */
 	int compression_level;    /* 0 = the codec's default */
 	const struct pawl_stores *stores; /* for other URLs in root, mirrors and targets of copies; copied; NULL = none */
+	int64_t lease_wait_ms;    /* how long pawl_open waits while another process holds the lease. 0 = until that process is
+	                             known to live or to be dead: at once on the same machine, else lease_timeout_ms at
+	                             most. -1 = no wait, PAWL_EBUSY. N = until the lease is free, this long at most */
+	pawl_lease_wait_fn *on_lease_wait; /* NULL = none */
+	void *on_lease_wait_arg;
 };
 #define PAWL_OPEN_OPTS_INIT {.size = sizeof(struct pawl_open_opts), .retention = PAWL_RETENTION_INIT}
 
@@ -912,6 +921,8 @@ struct pawl_copy_opts {
 	int dry_run;           /* pawl_copy_run: 1 = only say what would be copied */
 	const uint64_t *ids;   /* pawl_copy_run: only these; none = all */
 	size_t n_ids;
+	pawl_lease_wait_fn *on_lease_wait; /* pawl_copy_run: while it waits for the lease of the target; NULL = none */
+	void *on_lease_wait_arg;
 };
 #define PAWL_COPY_OPTS_INIT {.size = sizeof(struct pawl_copy_opts)}
 /* Copies one checkpoint (id 0: the latest) to `to`, a path or URL, as a single one: every byte is verified when it is read,

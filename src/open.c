@@ -384,6 +384,17 @@ list_mirrored(struct pawl *run, struct pawl_error *err)
 }
 
 static int
+take_lease(struct pawl *run, struct pawl_error *err)
+{
+	const struct lease_opts opts = {.timeout_ms = run->opts.lease_timeout_ms,
+	                                .wait_ms = run->opts.lease_wait_ms,
+	                                .on_wait = run->opts.on_lease_wait,
+	                                .on_wait_arg = run->opts.on_lease_wait_arg};
+
+	return lease_take(run->store, &opts, &run->lease, err);
+}
+
+static int
 open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_error *err)
 {
 	TRY(run_take_options(run, opts, err));
@@ -394,7 +405,7 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 	if (is_guest)
 		TRY(join(run, err)); /* rank 0 has the lease, and clears up first */
 	else if (!run->opts.read_only && !run->single_name && !run->caps.is_private && run->caps.exclusive_put)
-		TRY(lease_take(run->store, run->opts.lease_timeout_ms, &run->lease, err));
+		TRY(take_lease(run, err));
 	if (run->lease && !run->opts.upkeep)
 		TRY(run_hide_partials(run, err));
 	TRY(run->foreign ? catalog_load_foreign(&run->catalog, run->store, run->single_name, run->foreign, err)

@@ -289,6 +289,8 @@ class Run:
         upload_error_budget: int = ...,
         compression: str | None = ...,
         compression_level: int = ...,
+        lease_wait_ms: int = ...,
+        on_lease_wait: Callable[[str], object] | None = ...,
     ) -> Run: ...
     @property
     def root(self) -> str | None: ...

@@ -28,6 +28,11 @@ def store(warning: str | None) -> None:
         _log.warning("%s", warning)
 
 
+def waits(why: str) -> None:
+    """Opening a run waits for the lease of another process."""
+    _log.warning("waiting for the lease: %s", why)
+
+
 def beside(root: str, error: BaseException, what: str, other: BaseException) -> None:
     """What went wrong while an exception was on its way out: told with that one, never in its place."""
     text = f"{what}: {type(other).__name__}: {other}"

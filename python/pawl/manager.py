@@ -124,6 +124,7 @@ class CheckpointManager:
         strict_latest: bool = False,
         nonfinite: Literal["accept", "flag", "refuse"] = "accept",
         lease_timeout: float | None = None,
+        lease_wait: float | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         commit_timeout: float | None = None,
@@ -158,6 +159,9 @@ class CheckpointManager:
         what all of them have is deleted here. ``upload_errors``: "soft" tells them by ``check_for_errors`` and
         ``close``, with "hard" ``save`` fails, too. ``wait_uploads``: whether ``close`` waits for uploads; else who
         opens the run next goes on with them.
+
+        ``lease_wait``: how many seconds to wait while another process holds the run's lease; the wait is logged. None =
+        until that process is known to live or to be dead, ``lease_timeout`` at most; 0 = raise ``BusyError`` at once.
 
         ``signals``: watch SIGTERM and SIGUSR1 for ``preempted``; None = from the first look at it. ``grace_seconds``:
         time between the signal and the kill, if known. ``save_on_exception``: when the ``with`` block ends by an
@@ -224,6 +228,8 @@ class CheckpointManager:
             strict_latest=strict_latest,
             nonfinite=_word("nonfinite", nonfinite, _NONFINITE),
             lease_timeout_ms=int(_checks.seconds("lease_timeout", lease_timeout or 0.0) * 1000),
+            lease_wait_ms=0 if lease_wait is None else int(_checks.seconds("lease_wait", lease_wait) * 1000) or -1,
+            on_lease_wait=_reports.waits,
             fault=_checks.fault(fault),
             rank=who.rank,
             world_size=who.world_size,

@@ -340,7 +340,8 @@ struct py_options {
 	const char *score_names[PY_MAX_SCORES];
 	int score_orders[PY_MAX_SCORES];
 	/* what the library takes in another form */
-	PyObject *fault, *broadcast; /* borrowed; None = none */
+	PyObject *fault, *broadcast, *on_lease_wait; /* borrowed; None = none */
+	PyObject *raised[3]; /* the exception that ended the wait for the lease */
 	struct pawl_rank rank;
 	const char *attempt;
 	PyObject *mirrors, *mirror_keep; /* borrowed */
@@ -351,6 +352,8 @@ struct py_options {
 int py_shared_arena(struct py_state *st, struct pawl_arena **ret);
 /* Reads the arguments of Run(). *o must not be moved afterwards. 0, or -1 with an exception. */
 int py_options_read(struct py_options *o, struct py_state *st, PyObject *args, PyObject *kwargs);
+/* Raises the exception that ended the wait for the lease. False if there was none. */
+bool py_options_raise(struct py_options *o);
 /* Completes *o by what lives as long as the run, and is kept in it: the fault layer, the caller's function. */
 int py_options_keep(struct py_options *o, struct py_state *st, struct py_run *self);
 /* A pawl_share_fn: arg is the function that the run was opened with, called as function(bytearray, root). */

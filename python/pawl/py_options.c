@@ -155,6 +155,38 @@ py_broadcast_from(void *arg, uint32_t root, void *bytes, size_t nbytes, struct p
 	return rc;
 }
 
+/* Calls the caller's function at the first look, and handlers of signals at each. An exception of either ends the wait;
+ * it is kept for py_options_raise, since the library may call Python before it returns. */
+static int
+tell_lease_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err)
+{
+	PyGILState_STATE gil = PyGILState_Ensure();
+	struct py_options *o = arg;
+	bool fails = false;
+
+	if (waited_ms == 0 && o->on_lease_wait != Py_None) {
+		AUTO_REF answer = PyObject_CallFunction(o->on_lease_wait, "s", why);
+
+		fails = !answer;
+	}
+	fails = fails || PyErr_CheckSignals() < 0;
+	if (fails)
+		PyErr_Fetch(&o->raised[0], &o->raised[1], &o->raised[2]);
+	PyGILState_Release(gil);
+	if (fails && err)
+		*err = (struct pawl_error){.code = PAWL_ECANCELLED, .message = "the wait for the lease was interrupted"};
+	return fails ? PAWL_ECANCELLED : 0;
+}
+
+bool
+py_options_raise(struct py_options *o)
+{
+	if (!o->raised[0])
+		return false;
+	PyErr_Restore(o->raised[0], o->raised[1], o->raised[2]);
+	return true;
+}
+
 static int
 parse_words(PyObject *args, PyObject *kwargs, struct py_options *more, PyObject **names, PyObject **orders)
 {
@@ -217,11 +249,13 @@ parse_words(PyObject *args, PyObject *kwargs, struct py_options *more, PyObject 
 	                        "upload_error_budget",
 	                        "compression",
 	                        "compression_level",
+	                        "lease_wait_ms",
+	                        "on_lease_wait",
 	                        NULL};
 	struct pawl_retention *k = &o->retention;
 
 	return PyArg_ParseTupleAndKeywords(
-		args, kwargs, "s|$pppzzLO&O&O&dO&O!O!ppiiO&O&O&O&O&O&IIIpppLzdiOiizLOiizIIO!O!ILO&pppO&O&Izi:Run",
+		args, kwargs, "s|$pppzzLO&O&O&dO&O!O!ppiiO&O&O&O&O&O&IIIpppLzdiOiizLOiizIIO!O!ILO&pppO&O&IziLO:Run",
 		words, &o->root, &o->read_only, &o->single, &o->overwrite, &o->run_id, &o->name_template,
 		&k->num_to_keep, to_size, &k->keep_last, to_size, &k->keep_best, to_size, &k->keep_every,
 		&k->keep_seconds, to_size, &k->max_bytes, &PyTuple_Type, names, &PyTuple_Type, orders, &k->drop_latest,
@@ -234,7 +268,8 @@ parse_words(PyObject *args, PyObject *kwargs, struct py_options *more, PyObject 
 		&o->node_folder, &o->partner, &o->n_nodes, &PyTuple_Type, &more->mirrors, &PyDict_Type,
 		&more->mirror_keep, &o->num_concurrent_uploads, &o->upload_timeout_ms, to_size, &o->upload_memory_bytes,
 		&o->drop_mirrored, &o->mirror_errors, &o->leave_uploads, to_size, &o->after_id, to_size,
-		&o->upload_bandwidth_bytes_per_second, &o->upload_error_budget, &o->compression, &o->compression_level);
+		&o->upload_bandwidth_bytes_per_second, &o->upload_error_budget, &o->compression, &o->compression_level,
+		&o->lease_wait_ms, &more->on_lease_wait);
 }
 
 static int
@@ -284,13 +319,15 @@ py_options_read(struct py_options *o, struct py_state *st, PyObject *args, PyObj
 {
 	PyObject *names = NULL, *orders = NULL;
 
-	*o = (struct py_options){.opts = PAWL_OPEN_OPTS_INIT, .fault = Py_None, .broadcast = Py_None};
+	*o = (struct py_options){.opts = PAWL_OPEN_OPTS_INIT, .fault = Py_None, .broadcast = Py_None, .on_lease_wait = Py_None};
 	o->rank = (struct pawl_rank)PAWL_RANK_INIT;
 	o->rank.world_size = 1;
 	o->rank.local_world_size = o->rank.node_rank = -1;
 	if (!parse_words(args, kwargs, o, &names, &orders) || read_scores(st, names, orders, o) < 0 ||
 	    read_mirrors(st, o) < 0 || read_mirror_keep(o) < 0)
 		return -1;
+	o->opts.on_lease_wait = tell_lease_wait;
+	o->opts.on_lease_wait_arg = o;
 	return o->opts.read_only ? 0 : py_shared_arena(st, &o->opts.arena);
 }
 

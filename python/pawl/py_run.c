@@ -193,7 +193,8 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	Py_BEGIN_ALLOW_THREADS rc = pawl_open(&options.opts, &self->run, &err);
 	Py_END_ALLOW_THREADS if (rc < 0)
 	{
-		py_raise(st, rc, &err);
+		if (!py_options_raise(&options))
+			py_raise(st, rc, &err);
 		Py_DECREF(self);
 		return NULL;
 	}

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * clock: time, random tokens, and the identity of processes for leases and holds (P10: a lease is taken
- * over only when its holder is known to be dead). Called by run, lease, write, store; calls err, text.
+ * over only when its holder is known to be dead). Called by run, lease, write, store; calls err, sum, text.
  *
  * `boot` is the boot id of the kernel and, after a '/', the number of the pid namespace: a pid says
  * nothing about a process in another container on the same machine.
+ * `machine` is a checksum of the machine id: the id itself is not for publication (machine-id(5)).
  */
 #include "base/clock.h"
 
@@ -22,7 +23,10 @@
 #endif
 
 #include "base/err.h"
+#include "base/sum.h"
 #include "base/text.h"
+
+#define INITIAL_PID_NAMESPACE "/4026531836" /* PROC_PID_INIT_INO of Linux: of processes outside of containers */
 
 static int64_t
 clock_ns(clockid_t id)
@@ -130,6 +134,25 @@ read_boot(char out[64], struct pawl_error *err)
 	return 0;
 }
 
+/* Containers often have none, or that of their image. */
+static void
+read_machine(char out[33])
+{
+	static const char *const paths[] = {"/etc/machine-id", "/var/lib/dbus/machine-id"};
+	char text[64] = "pawl machine ";
+	const size_t prefix = strlen(text);
+
+	out[0] = '\0';
+	for (size_t i = 0; i < 2; i++) {
+		if (!read_small_file(paths[i], text + prefix, sizeof(text) - prefix) ||
+		    strspn(text + prefix, "0123456789abcdef") != 32)
+			continue;
+		sum_to_hex(sum_bytes(text, prefix + 32), out);
+		out[32] = '\0';
+		return;
+	}
+}
+
 /* The word with this number (from 1, as in the manual of proc) of a line of /proc/<pid>/stat; words up
  * to 2 hold the program's name, which may contain anything. NULL if there are too few. */
 static const char *
@@ -180,6 +203,12 @@ read_boot(char out[64], struct pawl_error *err)
 	return 0;
 }
 
+static void
+read_machine(char out[33])
+{
+	out[0] = '\0';
+}
+
 static int
 read_start_ticks(int64_t pid, uint64_t *ret_ticks)
 {
@@ -199,6 +228,7 @@ clock_this_process(struct clock_process *ret, struct pawl_error *err)
 	if (gethostname(self.host, sizeof(self.host) - 1) < 0)
 		return err_sys(err, errno, "name of this host");
 	TRY(read_boot(self.boot, err));
+	read_machine(self.machine);
 	if (read_start_ticks(self.pid, &self.start_ticks) < 0)
 		self.start_ticks = 0;
 	*ret = self;
@@ -212,21 +242,37 @@ is_common_host(const char *host)
 	return host[0] == '\0' || strncmp(host, "localhost", 9) == 0 || strcmp(host, "(none)") == 0;
 }
 
+enum clock_place
+clock_process_place(const struct clock_process *p, const struct clock_process *self)
+{
+	const size_t boot_len = strcspn(self->boot, "/");
+	const bool knows_machine = p->machine[0] && self->machine[0];
+
+	if (strcmp(p->host, self->host) != 0 || boot_len == 0 || !p->boot[0] ||
+	    (knows_machine && strcmp(p->machine, self->machine) != 0))
+		return CLOCK_ELSEWHERE;
+	if (strcmp(p->boot, self->boot) == 0)
+		return CLOCK_HERE;
+	/* In a container the host name may be that of another pod, and the machine id that of the image. */
+	const bool is_rebooted = (strcspn(p->boot, "/") != boot_len || strncmp(p->boot, self->boot, boot_len) != 0) &&
+	                         strcmp(self->boot + boot_len, INITIAL_PID_NAMESPACE) == 0 &&
+	                         strcmp(p->boot + strcspn(p->boot, "/"), INITIAL_PID_NAMESPACE) == 0;
+
+	return is_rebooted && knows_machine && !is_common_host(self->host) ? CLOCK_REBOOTED : CLOCK_ELSEWHERE;
+}
+
 int
 clock_process_alive(const struct clock_process *p)
 {
 	struct clock_process self = {0};
 	uint64_t ticks = 0;
 
-	if (clock_this_process(&self, NULL) < 0 || strcmp(p->host, self.host) != 0)
+	if (clock_this_process(&self, NULL) < 0)
 		return -1;
-	size_t boot_len = strcspn(self.boot, "/");
-	if (boot_len == 0 || p->boot[0] == '\0')
-		return -1;
-	if (strcspn(p->boot, "/") != boot_len || strncmp(p->boot, self.boot, boot_len) != 0)
-		return is_common_host(self.host) ? -1 : 0;
-	if (strcmp(p->boot, self.boot) != 0)
-		return -1;
+	const enum clock_place place = clock_process_place(p, &self);
+
+	if (place != CLOCK_HERE)
+		return place == CLOCK_REBOOTED ? 0 : -1;
 	int alive = read_start_ticks(p->pid, &ticks);
 	if (alive != 1)
 		return alive;

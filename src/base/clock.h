@@ -18,17 +18,25 @@ void clock_sleep_ms(int64_t ms);
 /* 32 hex digits and NUL from 128 random bits of the system. */
 int clock_token(char out[33], struct pawl_error *err);
 
-/* A process as others can recognise it: host name, boot id, pid and its start time in clock ticks
- * (so that a reused pid is told apart). */
+/* A process as others can recognise it. The start time in clock ticks distinguishes it from a later process with the same
+ * pid. machine: a checksum of the system's machine id, 32 hex digits; "" = not known. */
 struct clock_process {
 	char host[256];
+	char machine[33];
 	char boot[64];
 	int64_t pid;
 	uint64_t start_ticks;
 };
 int clock_this_process(struct clock_process *ret, struct pawl_error *err);
-/* 1 alive, 0 dead for certain (same host and boot, no such process or other start time; or same host and
- * other boot), -1 cannot be known from here (other host). */
+
+enum clock_place {
+	CLOCK_ELSEWHERE, /* or not known: another machine or container may have the same host name */
+	CLOCK_HERE,      /* same host, machine, boot and pid namespace: its pid can be looked up */
+	CLOCK_REBOOTED   /* the same machine, not a container, before its last boot */
+};
+/* Where p ran, as seen by self. Pure. */
+enum clock_place clock_process_place(const struct clock_process *p, const struct clock_process *self);
+/* 1 alive, 0 provably dead (its machine was rebooted, or no such process here, or one with another start time), -1 not known. */
 int clock_process_alive(const struct clock_process *p);
 
 #endif

@@ -62,7 +62,7 @@ decode(const struct buf *text, struct bump *memory, struct hold *ret, struct clo
        int64_t *ret_made_ns, struct pawl_error *err)
 {
 	const struct json_limits limits = {.max_bytes = HOLD_MAX_BYTES};
-	const char *what = ret->key, *name, *host, *boot;
+	const char *what = ret->key, *name, *host, *boot, *machine = "";
 	struct json *root;
 	uint64_t made = 0;
 
@@ -72,6 +72,9 @@ decode(const struct buf *text, struct bump *memory, struct hold *ret, struct clo
 	TRY(json_get_str(what, root, "boot", &boot, err));
 	TRY(json_get_i64(what, root, "pid", &process->pid, err));
 	TRY(json_get_u64(what, root, "start", &process->start_ticks, err));
+	if (json_get(root, "machine"))
+		TRY(json_get_str(what, root, "machine", &machine, err));
+	text_copy(process->machine, sizeof(process->machine), machine);
 	if (json_get(root, "made"))
 		TRY(json_get_u64(what, root, "made", &made, err));
 	*ret_made_ns = made < INT64_MAX / SECOND_NS ? (int64_t)made * SECOND_NS : 0;
@@ -149,8 +152,8 @@ holds_make(struct store *store, const char *name, struct buf *key, struct pawl_e
 	json_put_string(&text, self.host, strlen(self.host));
 	buf_puts(&text, ",\"boot\":");
 	json_put_string(&text, self.boot, strlen(self.boot));
-	buf_printf(&text, ",\"pid\":%lld,\"start\":%llu,\"made\":%lld}\n", (long long)self.pid,
-	           (unsigned long long)self.start_ticks, (long long)(clock_unix_ns() / SECOND_NS));
+	buf_printf(&text, ",\"machine\":\"%s\",\"pid\":%lld,\"start\":%llu,\"made\":%lld}\n", self.machine,
+	           (long long)self.pid, (unsigned long long)self.start_ticks, (long long)(clock_unix_ns() / SECOND_NS));
 	TRY(buf_check(&text, name, err));
 	buf_printf(key, HOLDS_FOLDER "/%s" HOLD_SUFFIX, token);
 	TRY(buf_check(key, name, err));

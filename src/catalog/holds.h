@@ -3,7 +3,8 @@
  * holds: readers that do not want a checkpoint deleted while they use it (P6, R142, R156). One small file per hold; it
  * counts while the process that made it lives:
  *
- *   .pawl/holds/<32 hex>.json   {"name":"checkpoint_000007","host":"..","boot":"..","pid":12,"start":345,"made":1760000000}
+ *   .pawl/holds/<32 hex>.json   {"name":"checkpoint_000007","host":"..","boot":"..","machine":"..","pid":12,"start":345,
+ *                               "made":1760000000}
  *
  * A process of another host cannot be asked, so its hold counts for HOLDS_FOREIGN_SECONDS after it was made: by the
  * store's clock, or by its maker's (seconds since 1970) where files have no times. A file that does not parse is what a

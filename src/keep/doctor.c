@@ -156,32 +156,12 @@ describe_space(struct pawl_rows *rows, int root_fd)
 	doctor_state(rows, "longest file name", bump_printf(&rows->memory, "%lu bytes", (unsigned long)fs.f_namemax));
 }
 
-static int
-read_lease(struct store *store, struct bump *memory, struct clock_process *holder, int64_t *ret_renewed_ns)
-{
-	PAWL_CLEAN(buf_clear) struct buf text = {0};
-	const struct json_limits limits = {.max_bytes = BLOCK};
-	const char *host, *boot;
-	struct json *root;
-
-	TRY(store_get(store, LEASE_KEY, BLOCK, &text, NULL));
-	TRY(json_parse(LEASE_KEY, text.ptr, text.len, &limits, memory, &root, NULL));
-	TRY(json_get_str(LEASE_KEY, root, "host", &host, NULL));
-	TRY(json_get_str(LEASE_KEY, root, "boot", &boot, NULL));
-	TRY(json_get_i64(LEASE_KEY, root, "pid", &holder->pid, NULL));
-	TRY(json_get_u64(LEASE_KEY, root, "start", &holder->start_ticks, NULL));
-	TRY(json_get_i64(LEASE_KEY, root, "renewed_unix_ns", ret_renewed_ns, NULL));
-	text_copy(holder->host, sizeof(holder->host), host);
-	text_copy(holder->boot, sizeof(holder->boot), boot);
-	return 0;
-}
-
 static void
 describe_lease(struct pawl_rows *rows, struct store *store)
 {
 	struct clock_process holder = {0};
 	int64_t renewed_ns = 0;
-	int rc = read_lease(store, &rows->memory, &holder, &renewed_ns);
+	int rc = lease_read(store, &holder, &renewed_ns, NULL);
 
 	if (rc == PAWL_ENOTFOUND) {
 		doctor_state(rows, "lease", bump_printf(&rows->memory, "free"));
@@ -332,7 +312,7 @@ describe_direct(struct pawl_rows *rows, int dir_fd)
 
 #endif
 
-/* The time of a file that was just written against this host's: what leases of other hosts are judged by. */
+/* The time of a file that was just written against this host's: what holds of other hosts are judged by. */
 static void
 describe_skew(struct pawl_rows *rows, int file_fd)
 {

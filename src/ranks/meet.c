@@ -148,7 +148,7 @@ meet_check_host(struct meet *m, struct pawl_error *err)
 
 	if (!m->pass.lease[0])
 		return 0;
-	if (lease_look(m->store, m->pass.lease, m->lease_timeout_ms, &why) != PAWL_ECONFLICT)
+	if (lease_look(m->store, m->pass.lease, m->lease_timeout_ms, &m->host_watch, &why) != PAWL_ECONFLICT)
 		return 0; /* what cannot be read now says nothing */
 	return err_set(err, PAWL_ECONFLICT, "rank 0 is not there any more: %s", why.message);
 }

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/pool.h"
+#include "run/lease.h"
 #include "ranks/meet.h"
 #include "ranks/meet_text.h"
 
@@ -17,6 +18,7 @@ struct meet {
 	struct store *store; /* borrowed */
 	uint32_t rank, world;
 	int64_t lease_timeout_ms, since_ms;
+	struct lease_watch host_watch; /* of rank 0, by another rank; used by one thread at a time */
 	int64_t left_ms; /* while waiting: since when rank 0 is known to have left */
 	int64_t factor;  /* of all pauses: 1, or FAR_FACTOR */
 	bool by_broadcast;

@@ -177,6 +177,7 @@ meet_put_request(const struct meet_request *r, struct buf *out)
 	put_text(out, ",\"job\":", r->job);
 	put_text(out, ",\"host\":", r->process.host);
 	put_text(out, ",\"boot\":", r->process.boot);
+	put_text(out, ",\"machine\":", r->process.machine);
 	put_number(out, ",\"pid\":", (uint64_t)r->process.pid);
 	put_number(out, ",\"start\":", r->process.start_ticks);
 	buf_puts(out, "}\n");
@@ -188,7 +189,7 @@ meet_get_request(const char *what, const struct buf *text, struct meet_request *
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	struct json_limits limits = {.max_bytes = MEET_MAX_JOIN};
 	struct meet_request r = {0};
-	const char *host, *boot;
+	const char *host, *boot, *machine = "";
 	struct json *root;
 	uint64_t rank;
 
@@ -202,11 +203,14 @@ meet_get_request(const char *what, const struct buf *text, struct meet_request *
 	TRY(get_hex(what, root, "job", true, r.job, err));
 	TRY(json_get_str(what, root, "host", &host, err));
 	TRY(json_get_str(what, root, "boot", &boot, err));
+	if (json_get(root, "machine"))
+		TRY(json_get_str(what, root, "machine", &machine, err));
 	TRY(json_get_i64(what, root, "pid", &r.process.pid, err));
 	TRY(json_get_u64(what, root, "start", &r.process.start_ticks, err));
 	if (!text_copy(r.process.host, sizeof(r.process.host), host) ||
-	    !text_copy(r.process.boot, sizeof(r.process.boot), boot))
-		return err_set(err, PAWL_ECORRUPT, "%s: host or boot are too long", what);
+	    !text_copy(r.process.boot, sizeof(r.process.boot), boot) ||
+	    !text_copy(r.process.machine, sizeof(r.process.machine), machine))
+		return err_set(err, PAWL_ECORRUPT, "%s: host, boot or machine is too long", what);
 	*ret = r;
 	return 0;
 }

@@ -6,6 +6,9 @@
  *
  *   FREE --exclusive put--> HELD --renewed--> HELD --removed--> FREE
  *                            \--holder dead or silent: takeover under an exclusive lock file--> HELD by another
+ *
+ * Silent: the renewal has not changed for timeout_ms of the observer's own monotonic clock. The times in the files are
+ * only compared with each other, since the clocks of two hosts may differ by any amount.
  */
 #include "run/lease.h"
 
@@ -25,6 +28,8 @@
 #define TAKEOVER_KEY ".lease.takeover"
 #define RENEWAL_PREFIX LEASE_KEY "." /* and the token: when its holder last said that it lives */
 #define LEASE_MAX_BYTES 4096u
+#define TAKEOVER_TIMEOUT_MS 60000 /* a takeover takes two requests */
+#define MAX_PAUSE_MS 2000         /* between two looks of one that waits */
 
 struct lease_text {
 	struct clock_process holder;
@@ -36,6 +41,7 @@ struct lease {
 	struct store *store; /* borrowed */
 	int64_t timeout_ms;
 	struct lease_text mine; /* renewed_unix_ns: the renewing thread's own */
+	int64_t renewed_ms;     /* by clock_mono_ms, the renewing thread's own */
 	struct pool *renewer;
 	pthread_mutex_t lock; /* guards stop */
 	pthread_cond_t changed;
@@ -49,6 +55,7 @@ encode(const struct lease_text *t, struct buf *out, struct pawl_error *err)
 	json_put_string(out, t->holder.host, strlen(t->holder.host));
 	buf_puts(out, ",\"boot\":");
 	json_put_string(out, t->holder.boot, strlen(t->holder.boot));
+	buf_printf(out, ",\"machine\":\"%s\"", t->holder.machine);
 	buf_printf(out, ",\"pid\":%lld,\"start\":%llu,\"token\":\"%s\",\"renewed_unix_ns\":%lld}\n",
 	           (long long)t->holder.pid, (unsigned long long)t->holder.start_ticks, t->token,
 	           (long long)t->renewed_unix_ns);
@@ -61,12 +68,14 @@ decode(const struct buf *text, struct lease_text *ret, struct pawl_error *err)
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	struct json_limits limits = {.max_bytes = LEASE_MAX_BYTES};
 	struct json *root;
-	const char *host, *boot, *token;
+	const char *host, *boot, *token, *machine = "";
 
 	TRY(json_parse(LEASE_KEY, text->ptr, text->len, &limits, &memory, &root, err));
 	TRY(json_get_str(LEASE_KEY, root, "host", &host, err));
 	TRY(json_get_str(LEASE_KEY, root, "boot", &boot, err));
 	TRY(json_get_str(LEASE_KEY, root, "token", &token, err));
+	if (json_get(root, "machine"))
+		TRY(json_get_str(LEASE_KEY, root, "machine", &machine, err));
 	TRY(json_get_i64(LEASE_KEY, root, "pid", &ret->holder.pid, err));
 	TRY(json_get_u64(LEASE_KEY, root, "start", &ret->holder.start_ticks, err));
 	TRY(json_get_i64(LEASE_KEY, root, "renewed_unix_ns", &ret->renewed_unix_ns, err));
@@ -75,12 +84,13 @@ decode(const struct buf *text, struct lease_text *ret, struct pawl_error *err)
 		               (long long)ret->renewed_unix_ns);
 	snprintf(ret->holder.host, sizeof(ret->holder.host), "%s", host);
 	snprintf(ret->holder.boot, sizeof(ret->holder.boot), "%s", boot);
+	snprintf(ret->holder.machine, sizeof(ret->holder.machine), "%s", machine);
 	snprintf(ret->token, sizeof(ret->token), "%s", token);
 	return 0;
 }
 
-/* The renewals lie in a file of their own: a holder that was overtaken while it renewed can so never write over the
- * lease of its successor. */
+/* The renewals have a file of their own: so a holder that was overtaken while it renewed can never write over the
+ * lease of its successor. It counts even if the holder's clock was set back since. */
 static void
 read_renewal(struct store *store, struct lease_text *t)
 {
@@ -91,8 +101,7 @@ read_renewal(struct store *store, struct lease_text *t)
 		return;
 	buf_printf(&key, RENEWAL_PREFIX "%s", t->token);
 	if (!key.failed && store_get(store, buf_str(&key), LEASE_MAX_BYTES, &text, NULL) == 0 &&
-	    decode(&text, &later, NULL) == 0 && strcmp(later.token, t->token) == 0 &&
-	    later.renewed_unix_ns > t->renewed_unix_ns)
+	    decode(&text, &later, NULL) == 0 && strcmp(later.token, t->token) == 0)
 		t->renewed_unix_ns = later.renewed_unix_ns;
 }
 
@@ -103,7 +112,7 @@ read_lease(struct store *store, struct lease_text *ret, struct pawl_error *err)
 
 	TRY(store_get(store, LEASE_KEY, LEASE_MAX_BYTES, &text, err));
 	TRY(decode(&text, ret, err));
-	if (clock_process_alive(&ret->holder) < 0) /* else nobody asks when */
+	if (clock_process_alive(&ret->holder) < 0) /* else the time does not matter */
 		read_renewal(store, ret);
 	return 0;
 }
@@ -134,32 +143,67 @@ is_broken(int rc)
 	return rc == PAWL_ECORRUPT || rc == PAWL_ELIMIT;
 }
 
-/* May this lease be taken over? Same host: only from the dead. Other host: only after long silence. */
-static bool
-is_abandoned(const struct lease_text *t, int64_t timeout_ms)
-{
-	int alive = clock_process_alive(&t->holder);
+/* What the caller of lease_take observes while it waits. */
+struct attempt {
+	struct lease *lease;
+	const struct lease_opts *opts;
+	int64_t now_ms;
+	struct lease_watch holder, takeover;
+	bool is_living; /* the last refusal was by a holder known to live */
+};
 
-	if (alive >= 0)
-		return alive == 0;
-	return clock_unix_ns() - t->renewed_unix_ns > timeout_ms * 1000000;
+/* Notes a renewal. True when it has not changed for timeout_ms. */
+static bool
+watch_note(struct lease_watch *w, const char *token, int64_t renewed_unix_ns, int64_t now_ms, int64_t timeout_ms)
+{
+	const bool is_same = w->has_seen && strcmp(w->token, token) == 0 && w->renewed_unix_ns == renewed_unix_ns;
+
+	if (!is_same) {
+		w->has_changed = w->has_seen;
+		w->has_seen = true;
+		w->renewed_unix_ns = renewed_unix_ns;
+		w->since_ms = now_ms;
+		snprintf(w->token, sizeof(w->token), "%s", token);
+	}
+	return is_same && now_ms - w->since_ms >= timeout_ms;
+}
+
+/* May this lease be taken over? From a process that can be asked for only if it is dead, else after long silence. */
+static bool
+is_abandoned(const struct lease_text *t, struct lease_watch *watch, int64_t now_ms, int64_t timeout_ms)
+{
+	const int alive = clock_process_alive(&t->holder);
+	const bool is_silent = watch_note(watch, t->token, t->renewed_unix_ns, now_ms, timeout_ms);
+
+	return alive >= 0 ? alive == 0 : is_silent;
 }
 
 static int
-refuse(struct store *store, struct lease_text *t, struct pawl_error *err)
+refuse(struct attempt *a, const struct lease_text *t, struct pawl_error *err)
 {
-	read_renewal(store, t);
+	const char *root = a->lease->store->root, *host = t->holder.host;
+	const long long pid = (long long)t->holder.pid;
+
+	a->is_living = clock_process_alive(&t->holder) == 1 || a->holder.has_changed;
+	if (a->is_living)
+		return err_set(err, PAWL_EBUSY,
+		               "%s: the run is being written by process %lld on host '%s', which is alive; end that "
+		               "process first, or open the run to read only",
+		               root, pid, host);
 	return err_set(err, PAWL_EBUSY,
-	               "%s: the run is being written by process %lld on host '%s' (lease renewed %lld s ago)",
-	               store->root, (long long)t->holder.pid, t->holder.host,
-	               (long long)((clock_unix_ns() - t->renewed_unix_ns) / 1000000000));
+	               "%s: the run is being written by process %lld on host '%s', or that process is dead: its lease "
+	               "was not renewed in the last %lld s, and counts as abandoned after %lld s (lease_timeout); wait "
+	               "that long (lease_wait), or delete " LEASE_KEY " there if that process is dead",
+	               root, pid, host, (long long)((a->now_ms - a->holder.since_ms) / 1000),
+	               (long long)((a->opts->timeout_ms + 999) / 1000));
 }
 
 /* Takes an abandoned lease where a put can be made to replace only what was read: of several contenders, however slow,
  * one comes through, and nobody's lease is written over. PAWL_EUNSUPPORTED: that cannot be had. */
 static int
-take_over_matching(struct lease *l, struct pawl_error *err)
+take_over_matching(struct attempt *a, struct pawl_error *err)
 {
+	struct lease *l = a->lease;
 	PAWL_CLEAN(buf_clear) struct buf found = {0}, mine = {0};
 	struct lease_text now = {0};
 	char tag[STORE_TAG_BYTES];
@@ -171,8 +215,8 @@ take_over_matching(struct lease *l, struct pawl_error *err)
 		return rc;
 	if (rc == 0) {
 		read_renewal(l->store, &now);
-		if (!is_abandoned(&now, l->timeout_ms))
-			return refuse(l->store, &now, err);
+		if (!is_abandoned(&now, &a->holder, a->now_ms, l->timeout_ms))
+			return refuse(a, &now, err);
 	}
 	TRY(encode(&l->mine, &mine, err));
 	rc = store_put_if(l->store, LEASE_KEY, tag, mine.ptr, mine.len, err);
@@ -181,63 +225,135 @@ take_over_matching(struct lease *l, struct pawl_error *err)
 	               : rc;
 }
 
-/* The same elsewhere. The exclusive lock file lets one of several contenders through; one that crashed in here leaves
- * it behind, so an old one is removed. */
 static int
-take_over_locked(struct lease *l, struct pawl_error *err)
+take_free(struct lease *l, struct pawl_error *err)
 {
+	const int rc = put_lease(l, LEASE_KEY, STORE_EXCLUSIVE, err);
+
+	return rc == PAWL_EEXISTS
+	               ? err_set(err, PAWL_EBUSY, "%s: another process has just taken the run", l->store->root)
+	               : rc;
+}
+
+/* Another process takes the run over, or crashed in the middle of it: then the lock file does not change, and goes. */
+static int
+look_at_takeover(struct attempt *a, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+	char token[33];
+
+	if (store_get(a->lease->store, TAKEOVER_KEY, sizeof(token) - 1, &text, NULL) == 0) {
+		snprintf(token, sizeof(token), "%.32s", buf_str(&text));
+		if (watch_note(&a->takeover, token, 0, a->now_ms, TAKEOVER_TIMEOUT_MS))
+			store_remove(a->lease->store, TAKEOVER_KEY, NULL);
+	}
+	a->is_living = false;
+	return err_set(err, PAWL_EBUSY,
+	               "%s: another process is taking the run over just now; try again, or wait longer (lease_wait): after "
+	               "%d s " TAKEOVER_KEY " counts as left by a crash",
+	               a->lease->store->root, TAKEOVER_TIMEOUT_MS / 1000);
+}
+
+/* The same elsewhere. The exclusive lock file lets one of several contenders through. */
+static int
+take_over_locked(struct attempt *a, struct pawl_error *err)
+{
+	struct lease *l = a->lease;
 	struct lease_text now = {0};
-	struct store_entry entry;
 	int rc = store_put_bytes(l->store, TAKEOVER_KEY, l->mine.token, 32, STORE_EXCLUSIVE, err);
 
-	if (rc == PAWL_EEXISTS) {
-		if (store_stat(l->store, TAKEOVER_KEY, &entry, NULL) == 0 &&
-		    clock_unix_ns() - entry.mtime_ns > (int64_t)60 * 1000000000)
-			store_remove(l->store, TAKEOVER_KEY, NULL);
-		return err_set(err, PAWL_EBUSY, "%s: another process is taking the run over just now", l->store->root);
-	}
+	if (rc == PAWL_EEXISTS)
+		return look_at_takeover(a, err);
 	TRY(rc);
 	rc = read_lease(l->store, &now, err);
-	if (rc == 0 && !is_abandoned(&now, l->timeout_ms))
-		rc = refuse(l->store, &now, err);
-	else if (rc == PAWL_ENOTFOUND) /* given up in between: a newcomer takes it without the lock file, and is not to
-	                                * lose it again */
-		rc = put_lease(l, LEASE_KEY, STORE_EXCLUSIVE, err);
+	if (rc == 0 && !is_abandoned(&now, &a->holder, a->now_ms, l->timeout_ms))
+		rc = refuse(a, &now, err);
+	else if (rc == PAWL_ENOTFOUND) /* given up meanwhile: a newcomer takes it without the lock file, and must not lose
+	                                * it again */
+		rc = take_free(l, err);
 	else if (rc == 0 || is_broken(rc))
 		rc = put_lease(l, LEASE_KEY, 0, err);
-	if (rc == PAWL_EEXISTS)
-		rc = err_set(err, PAWL_EBUSY, "%s: another process has just taken the run", l->store->root);
 	store_remove(l->store, TAKEOVER_KEY, NULL);
 	return rc;
 }
 
 static int
-take_over(struct lease *l, struct pawl_error *err)
+take_over(struct attempt *a, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
-	int rc = take_over_matching(l, &why);
+	int rc = take_over_matching(a, &why);
 
 	/* One that is too large to be read is broken, too. */
-	return rc == PAWL_EUNSUPPORTED || rc == PAWL_ENOTFOUND || rc == PAWL_ELIMIT ? take_over_locked(l, err)
+	return rc == PAWL_EUNSUPPORTED || rc == PAWL_ENOTFOUND || rc == PAWL_ELIMIT ? take_over_locked(a, err)
 	                                                                            : err_give(err, rc, &why);
 }
 
 static int
-acquire(struct lease *l, struct pawl_error *err)
+acquire(struct attempt *a, struct pawl_error *err)
 {
+	struct lease *l = a->lease;
 	struct lease_text now;
-	int rc = put_lease(l, LEASE_KEY, STORE_EXCLUSIVE, err);
+	int rc;
 
-	if (rc != PAWL_EEXISTS)
-		return rc;
+	a->is_living = true; /* of a process that is faster than this one */
+	l->mine.renewed_unix_ns = clock_unix_ns();
+	l->renewed_ms = clock_mono_ms();
+	if (!a->holder.has_seen) {
+		rc = put_lease(l, LEASE_KEY, STORE_EXCLUSIVE, err);
+		if (rc != PAWL_EEXISTS)
+			return rc;
+	}
 	rc = read_lease(l->store, &now, err);
 	if (rc == PAWL_ENOTFOUND) /* given up in between */
-		return put_lease(l, LEASE_KEY, STORE_EXCLUSIVE, err);
-	if (rc == 0 && !is_abandoned(&now, l->timeout_ms))
-		return refuse(l->store, &now, err);
+		return take_free(l, err);
+	if (rc == 0 && !is_abandoned(&now, &a->holder, a->now_ms, l->timeout_ms))
+		return refuse(a, &now, err);
 	if (rc < 0 && !is_broken(rc))
 		return rc;
-	return take_over(l, err);
+	return take_over(a, err);
+}
+
+static int64_t
+now_of(const struct lease_opts *o)
+{
+	return o->now_ms ? o->now_ms(o->clock_arg) : clock_mono_ms();
+}
+
+static void
+pause_between_looks(const struct lease_opts *o, int64_t waited_ms)
+{
+	int64_t pause_ms = o->timeout_ms / 40 + 1;
+
+	pause_ms = pause_ms < MAX_PAUSE_MS ? pause_ms : MAX_PAUSE_MS;
+	if (o->wait_ms > 0 && o->wait_ms - waited_ms < pause_ms)
+		pause_ms = o->wait_ms - waited_ms;
+	if (o->sleep_ms)
+		o->sleep_ms(o->clock_arg, pause_ms);
+	else
+		clock_sleep_ms(pause_ms);
+}
+
+/* Until the lease is ours, its holder is known to live, or the caller's patience ends. */
+static int
+acquire_in_time(struct lease *l, const struct lease_opts *o, struct pawl_error *err)
+{
+	struct attempt a = {.lease = l, .opts = o};
+	const int64_t begin_ms = now_of(o);
+
+	for (;;) {
+		struct pawl_error why = {0};
+
+		a.now_ms = now_of(o);
+		int rc = acquire(&a, &why);
+		const int64_t waited_ms = a.now_ms - begin_ms;
+
+		if (rc != PAWL_EBUSY || o->wait_ms < 0 || (o->wait_ms == 0 && a.is_living) ||
+		    (o->wait_ms > 0 && waited_ms >= o->wait_ms))
+			return err_give(err, rc, &why);
+		if (o->on_wait)
+			TRY(o->on_wait(o->on_wait_arg, waited_ms, why.message, err));
+		pause_between_looks(o, waited_ms);
+	}
 }
 
 int
@@ -283,11 +399,17 @@ lease_is_held(struct store *store, int64_t timeout_ms)
 {
 	struct lease_text now = {0};
 
-	return read_lease(store, &now, NULL) == 0 && !is_abandoned(&now, timeout_ms);
+	if (read_lease(store, &now, NULL) < 0)
+		return 0;
+	const int alive = clock_process_alive(&now.holder);
+	const int64_t age_ms = (clock_unix_ns() - now.renewed_unix_ns) / 1000000;
+
+	return alive >= 0 ? alive : -timeout_ms <= age_ms && age_ms <= timeout_ms;
 }
 
 int
-lease_look(struct store *store, const char *token, int64_t timeout_ms, struct pawl_error *err)
+lease_look(struct store *store, const char *token, int64_t timeout_ms, struct lease_watch *watch,
+           struct pawl_error *err)
 {
 	struct lease_text now = {0};
 	int rc = read_lease(store, &now, err);
@@ -298,9 +420,20 @@ lease_look(struct store *store, const char *token, int64_t timeout_ms, struct pa
 	if (strcmp(now.token, token) != 0)
 		return err_set(err, PAWL_ECONFLICT, "the run was taken over by process %lld on host '%s'",
 		               (long long)now.holder.pid, now.holder.host);
-	if (is_abandoned(&now, timeout_ms))
+	if (is_abandoned(&now, watch, clock_mono_ms(), timeout_ms))
 		return err_set(err, PAWL_ECONFLICT, "process %lld on host '%s' is gone", (long long)now.holder.pid,
 		               now.holder.host);
+	return 0;
+}
+
+int
+lease_read(struct store *store, struct clock_process *ret_holder, int64_t *ret_renewed_ns, struct pawl_error *err)
+{
+	struct lease_text now = {0};
+
+	TRY(read_lease(store, &now, err));
+	*ret_holder = now.holder;
+	*ret_renewed_ns = now.renewed_unix_ns;
 	return 0;
 }
 
@@ -327,6 +460,7 @@ renew(void *arg)
 		pthread_mutex_unlock(&l->lock);
 		if (lease_check(l, NULL) == 0) {
 			l->mine.renewed_unix_ns = clock_unix_ns();
+			l->renewed_ms = clock_mono_ms();
 			put_renewal(l);
 		}
 		pthread_mutex_lock(&l->lock);
@@ -343,7 +477,7 @@ free_lease(struct lease *l)
 }
 
 int
-lease_take(struct store *store, int64_t timeout_ms, struct lease **ret, struct pawl_error *err)
+lease_take(struct store *store, const struct lease_opts *opts, struct lease **ret, struct pawl_error *err)
 {
 	struct lease *l = mem_zalloc(1, sizeof(*l));
 	int rc;
@@ -351,15 +485,14 @@ lease_take(struct store *store, int64_t timeout_ms, struct lease **ret, struct p
 	if (!l)
 		return err_set(err, PAWL_ENOMEM, "lease: out of memory");
 	l->store = store;
-	l->timeout_ms = timeout_ms;
+	l->timeout_ms = opts->timeout_ms;
 	pthread_mutex_init(&l->lock, NULL);
 	cond_init(&l->changed);
 	rc = clock_this_process(&l->mine.holder, err);
 	if (rc == 0)
 		rc = clock_token(l->mine.token, err);
-	l->mine.renewed_unix_ns = clock_unix_ns();
 	if (rc == 0)
-		rc = acquire(l, err);
+		rc = acquire_in_time(l, opts, err);
 	if (rc < 0) {
 		free_lease(l);
 		return rc;
@@ -388,7 +521,7 @@ lease_drop(struct lease *l)
 	int rc = lease_check(l, NULL);
 	/* Without memory to look: nobody can have taken over what was renewed just now, and this process may want it
 	 * again. */
-	if (rc == PAWL_ENOMEM && clock_unix_ns() - l->mine.renewed_unix_ns < l->timeout_ms * 500000)
+	if (rc == PAWL_ENOMEM && clock_mono_ms() - l->renewed_ms < l->timeout_ms / 2)
 		rc = 0;
 	if (rc == 0)
 		store_remove(l->store, LEASE_KEY, NULL);

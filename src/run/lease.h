@@ -7,6 +7,9 @@
 #ifndef PAWL_LEASE_H
 #define PAWL_LEASE_H
 
+#include <stdbool.h>
+
+#include "base/clock.h"
 #include "pawl.h"
 #include "store/store.h"
 
@@ -14,9 +17,27 @@
 
 struct lease;
 
-/* PAWL_EBUSY names the holder. A dead process's lease, or another host's that was not renewed for timeout_ms, is taken
- * over. */
-int lease_take(struct store *store, int64_t timeout_ms, struct lease **ret, struct pawl_error *err);
+/* What lease_take needs. The clock is for tests; NULL = the real one. */
+struct lease_opts {
+	int64_t timeout_ms, wait_ms; /* as lease_timeout_ms and lease_wait_ms of pawl_open_opts */
+	pawl_lease_wait_fn *on_wait; /* NULL = none */
+	void *on_wait_arg;
+	int64_t (*now_ms)(void *arg); /* never goes back */
+	void (*sleep_ms)(void *arg, int64_t ms);
+	void *clock_arg;
+};
+
+/* What one observer has seen of a lease. Zero at first. */
+struct lease_watch {
+	char token[33];
+	int64_t renewed_unix_ns; /* compared with the next one only: the clocks of hosts differ */
+	int64_t since_ms;        /* by the observer's own clock: when it first saw this renewal */
+	bool has_seen, has_changed;
+};
+
+/* Takes the lease, and waits for it as opts->wait_ms allows. PAWL_EBUSY names the holder. A lease is taken over if its
+ * holder is provably dead, or was not seen to renew it for timeout_ms. */
+int lease_take(struct store *store, const struct lease_opts *opts, struct lease **ret, struct pawl_error *err);
 /* 0 while the lease is still ours, else PAWL_ECONFLICT naming the new holder. */
 int lease_check(struct lease *lease, struct pawl_error *err);
 /* The token of a lease, 32 hex digits. */
@@ -25,11 +46,15 @@ const char *lease_token(const struct lease *lease);
 int lease_is(struct store *store, const char *token);
 /* 1 if there is a lease, and it has another token. */
 int lease_is_another(struct store *store, const char *token);
-/* 1 if somebody holds it who is not known to be gone. */
+/* 1 if a process holds it that is not known to be dead. One look cannot tell more: for a holder elsewhere the clocks
+ * decide. To be shown to people, no more. */
 int lease_is_held(struct store *store, int64_t timeout_ms);
-/* Looks at a lease that another process holds: 0 while it has that token and its holder is not known to be gone, else
- * PAWL_ECONFLICT saying what has become of it. */
-int lease_look(struct store *store, const char *token, int64_t timeout_ms, struct pawl_error *err);
+/* Looks at a lease that another process holds: 0 while it has that token and its holder is not known to be dead, else
+ * PAWL_ECONFLICT with the reason. watch: of all looks at this lease. */
+int lease_look(struct store *store, const char *token, int64_t timeout_ms, struct lease_watch *watch,
+               struct pawl_error *err);
+/* Who holds it, and when it was last renewed. PAWL_ENOTFOUND: it is free. */
+int lease_read(struct store *store, struct clock_process *ret_holder, int64_t *ret_renewed_ns, struct pawl_error *err);
 /* Removes the file if it is still ours, stops the thread. NULL is fine. */
 void lease_drop(struct lease *lease);
 

@@ -248,6 +248,10 @@ fill_defaults(struct pawl *run, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "block_bytes: expected a power of two, found %llu",
 		               (unsigned long long)o->block_bytes);
 	TRY(check_ms("lease_timeout_ms", o->lease_timeout_ms, 1000, err));
+	if (o->lease_wait_ms < -1 || o->lease_wait_ms > LONGEST_MS)
+		return err_set(err, PAWL_EUSAGE,
+		               "lease_wait_ms: expected -1 (do not wait), 0 (the default) or at most %lld, found %lld",
+		               (long long)LONGEST_MS, (long long)o->lease_wait_ms);
 	TRY(check_template(o->name_template, err));
 	if (o->save_interval)
 		TRY(triggers_parse(o->save_interval, &run->triggers, err));

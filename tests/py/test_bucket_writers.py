@@ -104,7 +104,7 @@ def make_foreign(root: str, server: Server) -> None:
     """The lease as a writer on another host would have it that has not been heard of for long."""
     env = server.env
     lease = json.loads(text_of(root, ".lease", server))
-    lease |= {"host": "elsewhere", "renewed_unix_ns": 0}
+    lease |= {"host": "elsewhere", "renewed_unix_ns": 0, "token": "0" * 32}
     assert tool(root, "put .lease " + json.dumps(lease, separators=(",", ":")), env=env)[-1] == "ok"
 
 
@@ -118,7 +118,7 @@ def test_P2_P10_a_writer_that_is_overtaken_before_its_manifests_put_loses(root: 
     writer = Process(WRITER.format(root=root), way)
     assert way.held.wait(300)
     make_foreign(root, server)
-    with pawl.CheckpointManager(root, lease_timeout=5) as m:
+    with pawl.CheckpointManager(root, lease_timeout=1) as m:
         assert m.all_steps() == [1]
         m.save(2, {"w": np.full(100, 22)}, wait=True)
         m.save(3, {"w": np.full(100, 3)}, wait=True)

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +17,7 @@ from safetensors import safe_open
 
 import pawl
 from cli import run
+from pawl import _reports
 
 STATE = {"w": np.arange(100)}
 
@@ -161,3 +164,62 @@ def test_P6_what_was_pinned_in_time_is_never_deleted(tmp_path: pathlib.Path) -> 
         training.reload()
         assert 60 in pinned
         assert pinned <= set(training.all_steps())
+
+
+# ---- the lease of a process that cannot be asked
+
+
+def leave_lease(root: pathlib.Path, ahead_seconds: float = 0.0, **changed: object) -> None:
+    """The lease of a process that was killed in another container on this machine; its clock may have been ahead."""
+    with pawl.CheckpointManager(root):
+        lease = json.loads((root / ".lease").read_text())
+    boot = lease["boot"].partition("/")[0]
+    renewed = lease["renewed_unix_ns"] + int(ahead_seconds * 1e9)
+    (root / ".lease").write_text(json.dumps(lease | {"boot": f"{boot}/1", "renewed_unix_ns": renewed} | changed))
+
+
+@pytest.mark.parametrize("ahead_seconds", [0.0, 1e6])
+def test_P10_a_container_that_was_killed_is_succeeded_after_a_wait_that_is_logged(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, ahead_seconds: float
+) -> None:
+    leave_lease(tmp_path, ahead_seconds)
+    with pawl.CheckpointManager(tmp_path, lease_timeout=1) as manager:
+        manager.save(1, STATE, wait=True)
+        assert manager.all_steps() == [1]
+    [line] = [r.getMessage() for r in caplog.records if "waiting for the lease" in r.getMessage()]
+    assert f"process {os.getpid()} on host" in line and "lease_timeout" in line
+
+
+def test_P10_without_a_wait_the_error_says_what_to_do(tmp_path: pathlib.Path) -> None:
+    leave_lease(tmp_path)
+    with pytest.raises(pawl.BusyError, match=r"lease_wait.*delete \.lease there if that process is dead") as caught:
+        pawl.CheckpointManager(tmp_path, lease_wait=0)
+    assert str(tmp_path) in str(caught.value)
+    (tmp_path / ".lease").unlink()
+    pawl.CheckpointManager(tmp_path, lease_wait=0).close()
+
+
+def test_P10_a_machine_with_the_same_name_is_not_taken_for_dead(tmp_path: pathlib.Path) -> None:
+    for changed in ({"boot": "another/4026531836", "machine": "0" * 32}, {"boot": "another/4026531836", "machine": ""}):
+        leave_lease(tmp_path, **changed)
+        with pytest.raises(pawl.BusyError):
+            pawl.CheckpointManager(tmp_path, lease_wait=0)
+        (tmp_path / ".lease").unlink()
+
+
+def test_P10_a_wait_for_a_living_process_ends_when_it_closes_the_run(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = pawl.CheckpointManager(tmp_path)
+    with pytest.raises(pawl.BusyError, match="which is alive"):
+        pawl.CheckpointManager(tmp_path)
+    monkeypatch.setattr(_reports, "waits", lambda why: holder.close())
+    pawl.CheckpointManager(tmp_path, lease_wait=600, lease_timeout=1).close()
+
+
+def test_P10_a_wait_for_the_lease_can_be_interrupted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_lease(tmp_path)
+    monkeypatch.setattr(_reports, "waits", lambda why: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        pawl.CheckpointManager(tmp_path)
+    assert (tmp_path / ".lease").exists()

@@ -43,6 +43,7 @@ OPTIONS: list[tuple[str, Any]] = [
     ("keep_seconds", "1h"),
     ("mtbf_seconds", -1),
     ("lease_timeout", -1),
+    ("lease_wait", -1),
     ("grace_seconds", "soon"),
     ("recycle", -1),
     ("copy_threads", -1),

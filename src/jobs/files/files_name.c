@@ -117,8 +117,8 @@ files_target_clear(struct files_target *t)
 
 /* ------------------------------------------------------------- hidden names */
 
-/* .pawl-<host>-<boot>-<names of processes>-<pid>-<its start>-<random>.partial: host and boot as sums, so that the name
- * stays short and tells nothing to others. */
+/* .pawl-<host>-<boot>-<pid namespace>-<pid>-<its start>-<random>.partial: host (its name and machine id) and boot as
+ * checksums, so that the name stays short and tells nothing to others. */
 struct parts {
 	char host[17], boot[17], space[24];
 };
@@ -128,8 +128,10 @@ describe(const struct clock_process *p, struct parts *ret)
 {
 	const size_t n = strcspn(p->boot, "/");
 	const char *space = p->boot[n] == '/' ? p->boot + n + 1 : "";
+	char host[sizeof p->host + sizeof p->machine];
 
-	snprintf(ret->host, sizeof ret->host, "%016llx", (unsigned long long)sum_bytes(p->host, strlen(p->host)).lo);
+	snprintf(host, sizeof host, "%s%s", p->host, p->machine);
+	snprintf(ret->host, sizeof ret->host, "%016llx", (unsigned long long)sum_bytes(host, strlen(host)).lo);
 	snprintf(ret->boot, sizeof ret->boot, "%016llx", (unsigned long long)sum_bytes(p->boot, n).lo);
 	snprintf(ret->space, sizeof ret->space, "%.20s", space);
 	/* a dash would end it */
@@ -182,8 +184,11 @@ is_left_over(const char *name, const struct clock_process *self)
 
 	const char *rest = after_word(name, parts.boot);
 
-	if (!rest) { /* before the host was started anew: whichever process that was */
-		snprintf(other.boot, sizeof other.boot, "another");
+	if (!rest) { /* of another boot: which process it was does not matter */
+		const char *space = strchr(name, '-');
+
+		snprintf(other.boot, sizeof other.boot, "another/%.*s", space ? (int)strcspn(space + 1, "-") : 0,
+		         space ? space + 1 : "");
 		return clock_process_alive(&other) == 0;
 	}
 	rest = after_word(rest, parts.space);

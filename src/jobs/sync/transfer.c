@@ -333,6 +333,8 @@ open_target(struct transfer *t, const char *target, struct pawl **ret, struct pa
 	opts.upkeep = 1;
 	opts.no_reuse = 1;
 	opts.bandwidth_bytes_per_second = opts.read_bandwidth_bytes_per_second = t->opts->bandwidth_bytes_per_second;
+	opts.on_lease_wait = t->opts->on_lease_wait;
+	opts.on_lease_wait_arg = t->opts->on_lease_wait_arg;
 	TRY(pawl_open(&opts, ret, err));
 	return check_same_run(t->from, *ret, err);
 }

@@ -150,16 +150,65 @@ test_P10_doubt_is_not_death(void **state)
 	assert_int_equal(clock_process_alive(&other), 0);
 }
 
+/* What is proof of a death, and what is not: hosts with one name are not the same machine. */
 static void
-test_P10_a_process_of_an_earlier_boot_is_dead(void **state)
+test_P10_only_the_same_machine_and_namespace_say_where_a_process_ran(void **state)
+{
+	(void)state;
+	static const char a[] = "0123456789abcdef0123456789abcdef", b[] = "ffffffffffffffffffffffffffffffff";
+	static const char now[] = "boot2/4026531836", earlier[] = "boot1/4026531836";
+	static const struct {
+		const char *host, *machine, *boot, *own_host, *own_machine, *own_boot;
+		enum clock_place place;
+	} rows[] = {
+		{"h", a, now, "h", a, now, CLOCK_HERE},
+		{"h", "", now, "h", a, now, CLOCK_HERE}, /* by a version that did not write it */
+		{"h", "", now, "h", "", now, CLOCK_HERE},
+		{"h", b, now, "h", a, now, CLOCK_ELSEWHERE}, /* a machine that was cloned while it ran */
+		{"g", a, now, "h", a, now, CLOCK_ELSEWHERE},
+		{"h", a, "boot2/4026532000", "h", a, now, CLOCK_ELSEWHERE}, /* a container */
+		{"h", a, now, "h", a, "boot2/4026532000", CLOCK_ELSEWHERE},
+		{"h", a, "boot2/4026532000", "h", a, "boot2/4026532000", CLOCK_HERE},
+		{"h", a, earlier, "h", a, now, CLOCK_REBOOTED},
+		{"h", b, earlier, "h", a, now, CLOCK_ELSEWHERE}, /* another machine with this one's name */
+		{"h", "", earlier, "h", a, now, CLOCK_ELSEWHERE},
+		{"h", a, earlier, "h", "", now, CLOCK_ELSEWHERE},
+		{"h", a, "boot1/4026532000", "h", a, "boot2/4026532000", CLOCK_ELSEWHERE}, /* pods of one image */
+		{"h", a, "boot1", "h", a, now, CLOCK_ELSEWHERE},
+		{"localhost", a, earlier, "localhost", a, now, CLOCK_ELSEWHERE},
+		{"h", a, "", "h", a, now, CLOCK_ELSEWHERE},
+		{"h", a, now, "h", a, "", CLOCK_ELSEWHERE},
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		struct clock_process p = {.pid = 1}, self = {.pid = 2};
+		snprintf(p.host, sizeof p.host, "%s", rows[i].host);
+		snprintf(p.machine, sizeof p.machine, "%s", rows[i].machine);
+		snprintf(p.boot, sizeof p.boot, "%s", rows[i].boot);
+		snprintf(self.host, sizeof self.host, "%s", rows[i].own_host);
+		snprintf(self.machine, sizeof self.machine, "%s", rows[i].own_machine);
+		snprintf(self.boot, sizeof self.boot, "%s", rows[i].own_boot);
+		if (clock_process_place(&p, &self) != rows[i].place)
+			fail_msg("row %zu: expected %d", i, (int)rows[i].place);
+	}
+}
+
+static void
+test_P18_the_machine_id_is_stored_as_a_checksum(void **state)
 {
 	(void)state;
 	struct clock_process self;
-	clock_this_process(&self, NULL);
-	/* Except where the host's name is one that many machines have. */
-	int expected = strncmp(self.host, "localhost", 9) == 0 ? -1 : 0;
-	self.boot[0] = self.boot[0] == 'f' ? 'e' : 'f';
-	assert_int_equal(clock_process_alive(&self), expected);
+	char id[64] = "";
+	FILE *file = fopen("/etc/machine-id", "r");
+	assert_int_equal(clock_this_process(&self, NULL), 0);
+	if (file != NULL) {
+		assert_true(fgets(id, sizeof id, file) != NULL || id[0] == '\0');
+		assert_int_equal(fclose(file), 0);
+	}
+	assert_true(strlen(self.machine) == 0 || strlen(self.machine) == 32);
+	if (strlen(id) >= 32) {
+		assert_int_equal(strlen(self.machine), 32);
+		assert_int_not_equal(strncmp(self.machine, id, 32), 0);
+	}
 }
 
 int
@@ -173,7 +222,8 @@ main(void)
 		cmocka_unit_test(test_P10_a_killed_process_is_dead_even_before_it_is_reaped),
 		cmocka_unit_test(test_P10_another_process_with_the_same_pid_is_told_apart),
 		cmocka_unit_test(test_P10_doubt_is_not_death),
-		cmocka_unit_test(test_P10_a_process_of_an_earlier_boot_is_dead),
+		cmocka_unit_test(test_P10_only_the_same_machine_and_namespace_say_where_a_process_ran),
+		cmocka_unit_test(test_P18_the_machine_id_is_stored_as_a_checksum),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

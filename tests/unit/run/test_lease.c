@@ -50,10 +50,74 @@ watch(struct bed *bed)
 	return w;
 }
 
-/* ---- what others do */
+/* ---- time, which passes only while somebody waits */
+
+struct passing {
+	struct bed *bed;
+	int64_t now_ms, waited_ms;
+	void (*act)(struct bed *bed, int64_t now_ms); /* what others do meanwhile */
+	unsigned n_told;
+	char told[sizeof ((struct pawl_error *)0)->message];
+	int answer; /* of on_wait */
+};
+
+static int64_t
+passing_now(void *arg)
+{
+	return ((struct passing *)arg)->now_ms;
+}
 
 static void
-put_lease_of(struct store *s, const char *host, char token_digit)
+passing_sleep(void *arg, int64_t ms)
+{
+	struct passing *p = arg;
+
+	assert_true(ms > 0);
+	p->now_ms += ms;
+	p->waited_ms += ms;
+	if (p->act != NULL)
+		p->act(p->bed, p->now_ms);
+}
+
+static int
+passing_tell(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err)
+{
+	struct passing *p = arg;
+
+	assert_int_equal(waited_ms, p->waited_ms);
+	p->n_told++;
+	snprintf(p->told, sizeof p->told, "%s", why);
+	return p->answer < 0 ? err_set(err, p->answer, "no patience") : 0;
+}
+
+static int
+take_in(struct passing *p, int64_t wait_ms, struct lease **ret)
+{
+	const struct lease_opts opts = {.timeout_ms = TIMEOUT_MS,
+	                                .wait_ms = wait_ms,
+	                                .on_wait = passing_tell,
+	                                .on_wait_arg = p,
+	                                .now_ms = passing_now,
+	                                .sleep_ms = passing_sleep,
+	                                .clock_arg = p};
+
+	return lease_take(p->bed->store, &opts, ret, &p->bed->err);
+}
+
+/* Waits as long as it takes, in no time. */
+static int
+take(struct bed *bed, struct lease **ret)
+{
+	struct passing p = {.bed = bed};
+
+	return take_in(&p, 0, ret);
+}
+
+/* ---- what others do */
+
+/* As a version without machine ids wrote it. */
+static void
+put_text_of(struct store *s, const char *key, const char *host, char token_digit, int64_t renewed_ns)
 {
 	struct buf text = {0};
 	char token[33];
@@ -62,9 +126,22 @@ put_lease_of(struct store *s, const char *host, char token_digit)
 	buf_printf(&text,
 	           "{\"pawl_lease\":1,\"host\":\"%s\",\"boot\":\"b\",\"pid\":1,\"start\":1,\"token\":\"%s\","
 	           "\"renewed_unix_ns\":%lld}\n",
-	           host, token, (long long)(token_digit == 'a' ? 0 : clock_unix_ns()));
-	assert_int_equal(store_put_bytes(s, LEASE_KEY, text.ptr, text.len, 0, NULL), 0);
+	           host, token, (long long)renewed_ns);
+	assert_int_equal(store_put_bytes(s, key, text.ptr, text.len, 0, NULL), 0);
 	buf_clear(&text);
+}
+
+static void
+put_lease_of(struct store *s, const char *host, char token_digit)
+{
+	put_text_of(s, LEASE_KEY, host, token_digit, token_digit == 'a' ? 0 : clock_unix_ns());
+}
+
+/* The holder with the token of a's renews, at this time of its own clock. */
+static void
+renew_at(struct bed *bed, int64_t renewed_ns)
+{
+	put_text_of(bed->store, LEASE_KEY ".aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "far", 'a', renewed_ns);
 }
 
 /* Of a host that has not been heard of for long. */
@@ -115,10 +192,11 @@ test_P10_a_silent_holder_is_succeeded_and_a_living_one_is_not(void **state)
 	struct bed *bed = *state;
 	struct lease *lease = NULL;
 	leave_behind(bed->store);
-	OK(bed, lease_take(bed->store, TIMEOUT_MS, &lease, &bed->err));
+	OK(bed, take(bed, &lease));
 	assert_ours_and_drop(bed, lease);
 	come_first(bed->store);
-	FAILS(bed, lease_take(bed->store, TIMEOUT_MS, &lease, &bed->err), PAWL_EBUSY, "on host 'newcomer'");
+	struct passing p = {.bed = bed};
+	FAILS(bed, take_in(&p, -1, &lease), PAWL_EBUSY, "on host 'newcomer'");
 	assert_holder(bed, "newcomer");
 }
 
@@ -130,7 +208,7 @@ test_P10_a_lease_that_is_given_up_between_two_looks_is_free(void **state)
 	struct lease *lease = NULL;
 	leave_behind(bed->store);
 	w->moments[0] = (struct moment){LAYER_READ | LAYER_OTHER, LEASE_KEY, 1, give_up, 0};
-	OK(bed, lease_take(bed->store, TIMEOUT_MS, &lease, &bed->err));
+	OK(bed, take(bed, &lease));
 	assert_true(w->moments[0].seen >= 1);
 	assert_ours_and_drop(bed, lease);
 }
@@ -144,7 +222,7 @@ test_P10_what_is_given_up_during_a_takeover_is_taken_as_a_newcomer_would(void **
 	struct lease *lease = NULL;
 	leave_behind(bed->store);
 	w->moments[0] = (struct moment){LAYER_PUT, TAKEOVER, 1, give_up, 0};
-	OK(bed, lease_take(bed->store, TIMEOUT_MS, &lease, &bed->err));
+	OK(bed, take(bed, &lease));
 	assert_int_equal(w->moments[0].seen, 1);
 	assert_ours_and_drop(bed, lease);
 }
@@ -159,7 +237,7 @@ test_P10_a_newcomer_who_is_faster_during_a_takeover_keeps_its_lease(void **state
 	leave_behind(bed->store);
 	w->moments[0] = (struct moment){LAYER_PUT, TAKEOVER, 1, give_up, 0};
 	w->moments[1] = (struct moment){LAYER_PUT, LEASE_KEY, 2, come_first, 0}; /* refused, and now */
-	FAILS(bed, lease_take(bed->store, TIMEOUT_MS, &lease, &bed->err), PAWL_EBUSY, "has just taken the run");
+	FAILS(bed, take(bed, &lease), PAWL_EBUSY, "has just taken the run");
 	assert_int_equal(w->moments[1].seen, 2);
 	assert_holder(bed, "newcomer");
 	FAILS(bed, store_stat(bed->store, TAKEOVER, &entry, &bed->err), PAWL_ENOTFOUND, ""); /* for the next one */
@@ -174,8 +252,16 @@ test_P10_a_takeover_that_comes_second_leaves_the_first_ones_lease(void **state)
 	struct lease *lease = NULL;
 	leave_behind(bed->store);
 	w->moments[0] = (struct moment){LAYER_PUT, TAKEOVER, 1, come_first, 0};
-	FAILS(bed, lease_take(bed->store, TIMEOUT_MS, &lease, &bed->err), PAWL_EBUSY, "on host 'newcomer'");
+	FAILS(bed, take(bed, &lease), PAWL_EBUSY, "on host 'newcomer'");
 	assert_holder(bed, "newcomer");
+}
+
+static void
+lock_anew(struct bed *bed, int64_t now_ms)
+{
+	char text[32];
+	snprintf(text, sizeof text, "%lld", (long long)now_ms);
+	OK(bed, store_put_bytes(bed->store, TAKEOVER, text, strlen(text), 0, &bed->err));
 }
 
 static void
@@ -183,9 +269,10 @@ test_P10_while_another_takes_over_nobody_else_does(void **state)
 {
 	struct bed *bed = *state;
 	struct lease *lease = NULL;
+	struct passing p = {.bed = bed, .act = lock_anew};
 	leave_behind(bed->store);
 	OK(bed, store_put_bytes(bed->store, TAKEOVER, "x", 1, STORE_EXCLUSIVE, &bed->err));
-	FAILS(bed, lease_take(bed->store, TIMEOUT_MS, &lease, &bed->err), PAWL_EBUSY, "taking the run over just now");
+	FAILS(bed, take_in(&p, 10 * TIMEOUT_MS, &lease), PAWL_EBUSY, "taking the run over just now");
 	assert_holder(bed, "silent");
 }
 
@@ -194,11 +281,134 @@ test_P10_who_has_lost_the_lease_is_told_by_whom(void **state)
 {
 	struct bed *bed = *state;
 	struct lease *lease = NULL;
-	OK(bed, lease_take(bed->store, TIMEOUT_MS, &lease, &bed->err));
+	OK(bed, take(bed, &lease));
 	come_first(bed->store);
 	FAILS(bed, lease_check(lease, &bed->err), PAWL_ECONFLICT, "host 'newcomer'");
 	lease_drop(lease);
 	assert_holder(bed, "newcomer"); /* it is not ours to remove */
+}
+
+#define HOUR_NS 3600000000000
+
+/* Whatever time the holder's clock showed: an hour ago, now, or in an hour. */
+static void
+test_P10_a_silent_lease_is_taken_over_after_the_timeout_by_ones_own_clock(void **state)
+{
+	struct bed *bed = *state;
+	static const int64_t shown_ns[] = {-HOUR_NS, 0, HOUR_NS, 1000000 * HOUR_NS / 1000};
+	for (size_t i = 0; i < sizeof shown_ns / sizeof shown_ns[0]; i++) {
+		struct passing p = {.bed = bed};
+		struct lease *lease = NULL;
+		put_text_of(bed->store, LEASE_KEY, "far", 'a', clock_unix_ns() + shown_ns[i]);
+		OK(bed, take_in(&p, 0, &lease));
+		assert_in_range(p.waited_ms, TIMEOUT_MS, TIMEOUT_MS + 2000);
+		assert_true(p.n_told > 10);
+		assert_non_null(strstr(p.told, "process 1 on host 'far'"));
+		assert_non_null(strstr(p.told, "lease_wait"));
+		assert_ours_and_drop(bed, lease);
+	}
+}
+
+/* The clock goes back by an hour with each renewal. */
+static void
+renew_backwards(struct bed *bed, int64_t now_ms)
+{
+	if (now_ms > 30000)
+		renew_at(bed, 1000 * HOUR_NS - now_ms / 30000 * HOUR_NS);
+}
+
+static void
+test_P10_a_lease_that_is_renewed_is_alive_whatever_its_clock_shows(void **state)
+{
+	struct bed *bed = *state;
+	struct passing p = {.bed = bed, .act = renew_backwards};
+	struct lease *lease = NULL;
+	put_text_of(bed->store, LEASE_KEY, "far", 'a', 1000 * HOUR_NS);
+	FAILS(bed, take_in(&p, 0, &lease), PAWL_EBUSY, "on host 'far', which is alive");
+	assert_in_range(p.waited_ms, 30000, 33000);
+	p = (struct passing){.bed = bed, .act = renew_backwards};
+	FAILS(bed, take_in(&p, 10 * TIMEOUT_MS, &lease), PAWL_EBUSY, "which is alive");
+	assert_int_equal(p.waited_ms, 10 * TIMEOUT_MS); /* and not a moment more */
+	assert_holder(bed, "far");
+}
+
+static void
+give_up_at_five(struct bed *bed, int64_t now_ms)
+{
+	struct store_entry entry;
+	if (now_ms >= 5000 && store_stat(bed->store, LEASE_KEY, &entry, NULL) == 0)
+		give_up(bed->store);
+}
+
+static void
+test_P10_a_wait_ends_when_the_lease_is_free_or_the_caller_wants(void **state)
+{
+	struct bed *bed = *state;
+	struct passing p = {.bed = bed, .act = give_up_at_five};
+	struct lease *lease = NULL;
+	leave_behind(bed->store);
+	OK(bed, take_in(&p, 0, &lease));
+	assert_in_range(p.waited_ms, 5000, 7000);
+	assert_ours_and_drop(bed, lease);
+
+	leave_behind(bed->store);
+	p = (struct passing){.bed = bed};
+	FAILS(bed, take_in(&p, -1, &lease), PAWL_EBUSY, "delete .lease there if that process is dead");
+	assert_int_equal(p.waited_ms, 0);
+	FAILS(bed, take_in(&p, 3000, &lease), PAWL_EBUSY, "wait that long (lease_wait)");
+	assert_int_equal(p.waited_ms, 3000);
+	p = (struct passing){.bed = bed, .answer = PAWL_ECANCELLED};
+	FAILS(bed, take_in(&p, 0, &lease), PAWL_ECANCELLED, "no patience");
+	assert_int_equal(p.n_told, 1);
+	assert_holder(bed, "silent");
+}
+
+/* Another machine with this host's name, another boot and a process number that is free here. */
+static void
+test_P10_a_machine_with_this_ones_name_is_not_taken_for_dead(void **state)
+{
+	struct bed *bed = *state;
+	struct passing p = {.bed = bed};
+	struct clock_process self;
+	struct lease *lease = NULL;
+	OK(bed, clock_this_process(&self, &bed->err));
+	put_text_of(bed->store, LEASE_KEY, self.host, 'a', 0);
+	FAILS(bed, take_in(&p, -1, &lease), PAWL_EBUSY, self.host);
+	OK(bed, take_in(&p, 0, &lease)); /* but silent */
+	assert_in_range(p.waited_ms, TIMEOUT_MS, TIMEOUT_MS + 2000);
+	assert_ours_and_drop(bed, lease);
+}
+
+static void
+test_P10_the_lock_of_a_takeover_that_crashed_goes_after_a_minute(void **state)
+{
+	struct bed *bed = *state;
+	struct passing p = {.bed = bed};
+	struct lease *lease = NULL;
+	leave_behind(bed->store);
+	OK(bed, store_put_bytes(bed->store, TAKEOVER, "x", 1, STORE_EXCLUSIVE, &bed->err));
+	OK(bed, take_in(&p, 0, &lease));
+	assert_in_range(p.waited_ms, TIMEOUT_MS + 60000, TIMEOUT_MS + 66000);
+	assert_non_null(strstr(p.told, "taking the run over just now"));
+	assert_ours_and_drop(bed, lease);
+}
+
+/* Another rank looks at the lease of rank 0, whose clock is wrong: it is there until the watch has seen silence. */
+static void
+test_P10_a_look_at_the_lease_of_another_needs_no_common_clock(void **state)
+{
+	struct bed *bed = *state;
+	struct lease_watch watch = {0};
+	const char *token = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+	put_text_of(bed->store, LEASE_KEY, "far", 'a', 0);
+	OK(bed, lease_look(bed->store, token, TIMEOUT_MS, &watch, &bed->err));
+	watch.since_ms -= TIMEOUT_MS;
+	FAILS(bed, lease_look(bed->store, token, TIMEOUT_MS, &watch, &bed->err), PAWL_ECONFLICT, "is gone");
+	renew_at(bed, 5);
+	OK(bed, lease_look(bed->store, token, TIMEOUT_MS, &watch, &bed->err));
+	assert_int_equal(lease_is_held(bed->store, TIMEOUT_MS), 0);
+	renew_at(bed, clock_unix_ns());
+	assert_int_equal(lease_is_held(bed->store, TIMEOUT_MS), 1);
 }
 
 static int
@@ -234,6 +444,12 @@ main(void)
 		CASE(test_P10_a_takeover_that_comes_second_leaves_the_first_ones_lease),
 		CASE(test_P10_while_another_takes_over_nobody_else_does),
 		CASE(test_P10_who_has_lost_the_lease_is_told_by_whom),
+		CASE(test_P10_a_silent_lease_is_taken_over_after_the_timeout_by_ones_own_clock),
+		CASE(test_P10_a_lease_that_is_renewed_is_alive_whatever_its_clock_shows),
+		CASE(test_P10_a_wait_ends_when_the_lease_is_free_or_the_caller_wants),
+		CASE(test_P10_a_machine_with_this_ones_name_is_not_taken_for_dead),
+		CASE(test_P10_the_lock_of_a_takeover_that_crashed_goes_after_a_minute),
+		CASE(test_P10_a_look_at_the_lease_of_another_needs_no_common_clock),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
