@@ -15,6 +15,8 @@
 
 #include <jansson.h>
 
+#include "tune.h"
+
 #define SYNC_REST_MS 1000 /* between two syncs */
 
 struct search_sync {
@@ -30,6 +32,7 @@ struct search_sync {
 	pthread_cond_t changed;
 	bool asked, stop;
 	struct pawl_meter meter; /* of the thread's syncs */
+	struct pawl_error stays; /* why the last sync has left old checkpoints at the place */
 };
 
 /* The place with the search's name behind it; the options of a URL stay at its end. */
@@ -93,6 +96,24 @@ search_sync_place(const struct search_sync *s)
 	return s->place;
 }
 
+/* Brings the search to its place, and removes checkpoints there that it does not keep any more. That one cannot be
+ * removed costs the search nothing: it is said at the end. */
+static int
+sync_up(struct search_sync *s, struct pawl_meter *meter, struct pawl_error *err)
+{
+	struct tune_leftovers *l = NULL;
+	const char *const *names;
+	size_t n;
+	(void)tune_leftovers_open(s->folder, &l, NULL);
+	int rc = pawl_syncer_up(s->syncer, meter, NULL, err);
+
+	s->stays = (struct pawl_error){0};
+	if (rc == 0 && l != NULL && tune_leftovers_after(l, &names, &n, &s->stays) == 0)
+		(void)pawl_syncer_prune(s->syncer, names, n, &s->stays);
+	tune_leftovers_close(l);
+	return rc;
+}
+
 /* One sync that the person in front waits for, and may end. */
 static int
 sync_now(struct search_sync *s, bool down, struct pawl_error *err)
@@ -101,7 +122,7 @@ sync_now(struct search_sync *s, bool down, struct pawl_error *err)
 	int rc;
 
 	work_begin(s->cli->work, down ? "fetching the search" : "syncing", &meter, 0);
-	rc = down ? pawl_syncer_down(s->syncer, &meter, NULL, err) : pawl_syncer_up(s->syncer, &meter, NULL, err);
+	rc = down ? pawl_syncer_down(s->syncer, &meter, NULL, err) : sync_up(s, &meter, err);
 	work_end(s->cli->work);
 	return rc;
 }
@@ -185,7 +206,7 @@ work(void *arg)
 			break;
 		s->asked = false;
 		(void)pthread_mutex_unlock(&s->lock);
-		(void)pawl_syncer_up(s->syncer, &s->meter, NULL, NULL); /* the last one tells what does not come over */
+		(void)sync_up(s, &s->meter, NULL); /* the last one tells what does not come over */
 		(void)pthread_mutex_lock(&s->lock);
 	}
 	(void)pthread_mutex_unlock(&s->lock);
@@ -238,7 +259,11 @@ search_sync_end(struct search_sync *s, struct pawl_error *err)
 	if (s == NULL)
 		return 0;
 	stop(s, false);
-	return sync_now(s, false, err);
+	int rc = sync_now(s, false, err);
+
+	if (rc == 0 && s->stays.code < 0)
+		cli_note(s->cli, "old checkpoints stay at %s: %s", s->place, s->stays.message);
+	return rc;
 }
 
 void

@@ -965,7 +965,7 @@ PAWL_API int pawl_kind_of(const char *root, struct pawl_error *);
 /* ------------------------------------------------------------ 12. syncing folders */
 
 /* Brings a folder (a run, or many in one) to another place, or back: by rsync over ssh to user@host:path, by pawl's own
- * stores to a path or a URL that pawl_open takes, by a command anywhere. Nothing is deleted there. Packs go before manifests,
+ * stores to a path or a URL that pawl_open takes, by a command anywhere. A sync deletes nothing there. Packs go before manifests,
  * and pointers after what they lead to has been verified. See docs/sync.md. */
 struct pawl_syncer_opts {
 	size_t size;
@@ -998,6 +998,14 @@ PAWL_API int pawl_syncer_down(struct pawl_syncer *, struct pawl_meter *, struct 
 /* Verification alone, of what somebody else has moved: what is there (down = 0), or here. */
 PAWL_API int pawl_syncer_verify(struct pawl_syncer *, int down, struct pawl_meter *, struct pawl_syncer_report *ret,
                               struct pawl_error *);
+/* For a mover of the caller's own: the folder as it is now, under another path that ends with the folder's own name. It has
+ * hard links to all complete checkpoints and copies of other files, and does not change until it is removed by thaw or close.
+ * Folders above the target are made. While there is one, pawl_syncer_verify(down = 0) verifies what is in it. See docs/sync.md. */
+PAWL_API int pawl_syncer_freeze(struct pawl_syncer *, struct pawl_meter *, const char **ret_path, struct pawl_error *);
+PAWL_API void pawl_syncer_thaw(struct pawl_syncer *);
+/* Removes folders at the remote place ("trial_1/checkpoint_000003"), with all in them: what the local folder does not keep. What
+ * is not there is success. A place that only the command can write to stays as it is. */
+PAWL_API int pawl_syncer_prune(struct pawl_syncer *, const char *const *folders, size_t n, struct pawl_error *);
 PAWL_API void pawl_syncer_close(struct pawl_syncer *); /* not while it syncs; NULL is fine */
 /* The files of a folder again in another folder of the same bucket, host or disk: by links, or by copies that the server makes,
  * a request or a few for each and no bytes through this machine. For folders whose files do not change any more and that the

@@ -53,6 +53,8 @@ struct trial {
 	bool has_metric;
 	struct checkpoint *checkpoints; /* kept, oldest first */
 	size_t n_checkpoints, cap_checkpoints;
+	char **dropped; /* while it is read only: names that retention has given up, oldest first */
+	size_t n_dropped, n_dropped_before; /* before: its last start */
 	uint32_t attempts, failures;
 	char *error, *host;
 	int64_t pid;
@@ -126,6 +128,11 @@ bool experiment_is_over_time(const struct tune_experiment *e);
 
 /* Takes over the experiment of another folder, which stays as it is. */
 int experiment_import(struct tune_experiment *e, const char *folder, struct pawl_error *err);
+
+/* ---- leftovers.c ---- */
+
+/* Takes the name of a checkpoint that retention has given up. */
+void experiment_note_dropped(struct trial *t, char *name);
 
 /* ---- experiment_rebuild.c: the journal and the trials' files from each other ---- */
 

@@ -50,6 +50,9 @@ free_trial(struct trial *t)
 	for (size_t i = 0; i < t->n_checkpoints; i++)
 		free_checkpoint(&t->checkpoints[i]);
 	free(t->checkpoints);
+	for (size_t i = 0; i < t->n_dropped; i++)
+		free(t->dropped[i]);
+	free(t->dropped);
 	free(t->name);
 	free(t->id);
 	free(t->config_text);
@@ -215,7 +218,10 @@ retain(struct tune_experiment *e, struct trial *t)
 				if (!is_better(t->checkpoints[i].score, t->checkpoints[worst].score))
 					worst = i;
 		}
-		doom(e, t->number, t->checkpoints[worst].name);
+		if (e->read_only)
+			experiment_note_dropped(t, t->checkpoints[worst].name);
+		else
+			doom(e, t->number, t->checkpoints[worst].name);
 		json_decref(t->checkpoints[worst].config);
 		memmove(&t->checkpoints[worst], &t->checkpoints[worst + 1],
 		        (newest - worst) * sizeof(t->checkpoints[0]));
@@ -454,6 +460,7 @@ apply_start(struct tune_experiment *e, struct trial *t, const json_t *entry, str
 	t->from_iteration = t->iteration = n ? t->checkpoints[n - 1].iteration : 0;
 	t->from_time_s = t->time_s = n ? t->checkpoints[n - 1].time_s : 0;
 	t->verdict = TUNE_CONTINUE;
+	t->n_dropped_before = t->n_dropped;
 	t->attempts++;
 	set_state(e, t, TUNE_RUNNING);
 	return rewind_replay(e, t, err);

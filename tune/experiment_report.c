@@ -91,15 +91,28 @@ complete(const struct tune_experiment *e, const struct trial *t, const char *che
 	return ok ? 0 : tune_no_memory(err);
 }
 
-/* A metric that nobody reports would let a search run for days and choose nothing. */
+/* The names of the metrics in a report, as a message shows them. */
+static void
+list_names(const json_t *metrics, char *out, size_t size)
+{
+	const char *name;
+	json_t *item;
+	size_t len = 0;
+
+	snprintf(out, size, "nothing");
+	json_object_foreach((json_t *)metrics, name, item)
+	{
+		if (len < size)
+			len += (size_t)snprintf(out + len, size - len, "%s'%s'", len ? ", " : "", name);
+	}
+}
+
+/* A metric that no trial reports would let a search run for days and choose nothing. */
 static int
 check_metric(const struct tune_experiment *e, const struct trial *t, const json_t *metrics, struct pawl_error *err)
 {
 	const json_t *found = e->spec.metric ? jsonx_at(metrics, e->spec.metric) : NULL;
-	char keys[300] = "";
-	const char *name;
-	json_t *item;
-	size_t len = 0;
+	char keys[300];
 	double value;
 
 	if (!e->spec.metric || t->has_metric || jsonx_number(found, &value))
@@ -108,13 +121,28 @@ check_metric(const struct tune_experiment *e, const struct trial *t, const json_
 		return tune_fail(err, PAWL_EUSAGE, "%s: its metric '%s' must be a number", t->name, e->spec.metric);
 	if (t->n_results > 0)
 		return 0;
-	json_object_foreach((json_t *)metrics, name, item)
-	{
-		if (len < sizeof(keys))
-			len += (size_t)snprintf(keys + len, sizeof(keys) - len, "%s'%s'", len ? ", " : "", name);
-	}
+	list_names(metrics, keys, sizeof(keys));
 	return tune_fail(err, PAWL_EUSAGE, "%s: its first report has no '%s', which the experiment goes by (it has %s)",
-	                 t->name, e->spec.metric, keys[0] ? keys : "nothing");
+	                 t->name, e->spec.metric, keys);
+}
+
+/* Checkpoints without a score are all equal: the first ones would be kept for ever (R27, R127). result: with what pawl
+ * adds to each report, which may be the score, too. */
+static int
+check_score(const struct tune_experiment *e, const struct trial *t, const json_t *metrics, const json_t *result,
+            struct pawl_error *err)
+{
+	const json_t *found = jsonx_at(result, e->spec.score_attr);
+	char keys[300];
+	double value;
+
+	if (t->n_results > 0 || jsonx_number(found, &value))
+		return 0;
+	list_names(metrics, keys, sizeof(keys));
+	return tune_fail(err, PAWL_EUSAGE,
+	                 "%s: its first report has no %s '%s', by which checkpoints are kept (checkpoint_score_attr); "
+	                 "it has %s",
+	                 t->name, found ? "number" : "metric", e->spec.score_attr, keys);
 }
 
 static int
@@ -292,7 +320,7 @@ int
 tune_experiment_report(struct tune_experiment *e, uint32_t trial, const char *metrics_json, const char *checkpoint,
                        struct tune_verdict *ret, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *result = NULL;
+	JSONX_CLEAN json_t *metrics = NULL, *result = NULL;
 	struct trial *t;
 	int r = experiment_check(e, trial, &t, err);
 
@@ -307,15 +335,19 @@ tune_experiment_report(struct tune_experiment *e, uint32_t trial, const char *me
 		                             .reason = "told before"};
 		return 0;
 	}
-	r = jsonx_parse(metrics_json, SIZE_MAX, "report", &result, err);
-	if (r == 0 && !json_is_object(result))
+	r = jsonx_parse(metrics_json, SIZE_MAX, "report", &metrics, err);
+	if (r == 0 && !json_is_object(metrics))
 		r = tune_fail(err, PAWL_EUSAGE, "%s: expected an object of metrics as its report", t->name);
 	if (r == 0)
-		r = check_metric(e, t, result, err);
+		r = check_metric(e, t, metrics, err);
 	if (r == 0)
 		r = check_checkpoint(e, t, checkpoint, err);
+	if (r == 0 && !(result = jsonx_copy(metrics)))
+		r = tune_no_memory(err);
 	if (r == 0)
 		r = complete(e, t, checkpoint, result, err);
+	if (r == 0)
+		r = check_score(e, t, metrics, result, err);
 	return r < 0 ? r : take(e, t, result, checkpoint, ret, err);
 }
 

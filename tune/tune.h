@@ -187,6 +187,16 @@ int tune_best(const struct tune_experiment *e, const char *metric, const char *m
 int tune_best_checkpoint(const struct tune_experiment *e, uint32_t trial, const char *metric, const char *mode, const char **ret,
                          struct pawl_error *err);
 
+/* ---- what is kept at the place that an experiment is synced to ---- */
+
+/* Around a sync: open before it, then ask which folders ("<trial>/<checkpoint>") may be removed at the place: checkpoints that
+ * retention has given up, where all that their trial kept before the sync has come there. Another process or thread may run the
+ * experiment. Names are the handle's; ask once. PAWL_ENOTFOUND: there is no experiment. Close accepts NULL. */
+struct tune_leftovers;
+int tune_leftovers_open(const char *folder, struct tune_leftovers **ret, struct pawl_error *err);
+int tune_leftovers_after(struct tune_leftovers *l, const char *const **ret, size_t *ret_n, struct pawl_error *err);
+void tune_leftovers_close(struct tune_leftovers *l);
+
 /* ---- local processes ---- */
 
 /* Runs the trials of an experiment as child processes of this one, each in a process group of its own, with a channel (docs/tune.md:

@@ -63,22 +63,21 @@ class Fsspec:
         if source == self.url:
             self._down(fs, root)
         else:
-            self._up(fs, root)
+            self._up(fs, root, source)
 
-    def _up(self, fs: Any, root: str) -> None:
+    def _up(self, fs: Any, root: str, local: str) -> None:
         files: list[str] = []
-        for folder, folders, names in os.walk(self.local):
+        for folder, folders, names in os.walk(local):
             folders[:] = [name for name in folders if not _stays(name)]
-            below = os.path.relpath(folder, self.local).replace(os.sep, "/")
+            below = os.path.relpath(folder, local).replace(os.sep, "/")
             for name in [*names, *(n for n in folders if os.path.islink(os.path.join(folder, n)))]:
                 if not _stays(name):
                     files.append(posixpath.normpath(posixpath.join(below, name)))
         self.checkpoints = sum(posixpath.basename(key) == "manifest.json" for key in files)
         for key in sorted(files, key=lambda key: (_turn(key), key)):
-            self._send(fs, key, posixpath.join(root, key))
+            self._send(fs, key, os.path.join(local, key), posixpath.join(root, key))
 
-    def _send(self, fs: Any, key: str, there: str) -> None:
-        here = os.path.join(self.local, key)
+    def _send(self, fs: Any, key: str, here: str, there: str) -> None:
         if os.path.islink(here):
             fs.makedirs(posixpath.dirname(there), exist_ok=True)
             fs.pipe_file(there, (os.readlink(here) + "\n").encode())
@@ -106,6 +105,15 @@ class Fsspec:
                     return False
                 if not piece:
                     return True
+
+    def prune(self, folders: list[str]) -> None:
+        """Removes folders at the place."""
+        import fsspec
+
+        fs, root = fsspec.core.url_to_fs(self.url)
+        for there in (posixpath.join(root, folder) for folder in folders):
+            if fs.exists(there):
+                fs.rm(there, recursive=True)
 
     def _down(self, fs: Any, root: str) -> None:
         base = root.rstrip("/") + "/"

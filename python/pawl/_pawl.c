@@ -138,6 +138,8 @@ static PyMethodDef functions[] = {
 	{"hide_secrets", py_hide_secrets, METH_O, "A text of others, with stars over what looks like a secret."},
 	{"kind_of", py_kind_of, METH_VARARGS,
          "What lies at a place: 0 = nothing, 1 = a run, 2 = a checkpoint, 3 = else."},
+	{"tune_leftovers", py_tune_leftovers, METH_VARARGS, "What a sync of an experiment begins with."},
+	{"tune_leftovers_after", py_tune_leftovers_after, METH_O, "Folders that may go at its place."},
 	{"exchange", py_tune_exchange, METH_VARARGS, "Two folders, into each other's place."},
 	{"group_look", py_group_look, METH_VARARGS, "What is wrong with a group of workers: trouble, rank, words."},
 	{"group_late", py_group_late, METH_VARARGS, "Who has not come to a report, in words."},

@@ -97,6 +97,79 @@ sync_verify(struct py_sync *self, PyObject *args)
 	return run(self, down ? WAY_VERIFY_DOWN : WAY_VERIFY_UP);
 }
 
+/* The path of the view. */
+static PyObject *
+sync_freeze(struct py_sync *self, PyObject *none)
+{
+	struct py_state *st = PyType_GetModuleState(Py_TYPE((PyObject *)self));
+	struct pawl_error err = {0};
+	const char *path = NULL;
+	int rc;
+
+	(void)none;
+	if (!self->sync)
+		return py_raise_text(st, PAWL_EUSAGE, "the syncer is closed");
+	self->calls++;
+	Py_BEGIN_ALLOW_THREADS rc = pawl_syncer_freeze(self->sync, &self->meter, &path, &err);
+	Py_END_ALLOW_THREADS self->calls--;
+	self->meter.cancel = 0;
+	return rc < 0 ? py_raise(st, rc, &err) : PyUnicode_DecodeFSDefault(path);
+}
+
+static PyObject *
+sync_thaw(struct py_sync *self, PyObject *none)
+{
+	(void)none;
+	if (self->sync) {
+		self->calls++;
+		Py_BEGIN_ALLOW_THREADS pawl_syncer_thaw(self->sync);
+		Py_END_ALLOW_THREADS self->calls--;
+	}
+	Py_RETURN_NONE;
+}
+
+/* A list of texts as C strings, which live as long as it and `ret`'s caller frees. */
+static const char **
+texts_of(PyObject *list, Py_ssize_t *ret_n)
+{
+	Py_ssize_t n = PyList_Check(list) ? PyList_Size(list) : -1;
+	const char **texts = n < 0 ? NULL : PyMem_Calloc((size_t)n + 1, sizeof(*texts));
+
+	if (!texts && !PyErr_Occurred())
+		PyErr_SetString(PyExc_TypeError, "expected a list of str");
+	for (Py_ssize_t i = 0; texts && i < n; i++) {
+		texts[i] = PyUnicode_AsUTF8AndSize(PyList_GetItem(list, i), NULL);
+		if (!texts[i]) {
+			PyMem_Free(texts);
+			return NULL;
+		}
+	}
+	*ret_n = n;
+	return texts;
+}
+
+static PyObject *
+sync_prune(struct py_sync *self, PyObject *list)
+{
+	struct py_state *st = PyType_GetModuleState(Py_TYPE((PyObject *)self));
+	struct pawl_error err = {0};
+	Py_ssize_t n;
+	int rc;
+
+	if (!self->sync)
+		return py_raise_text(st, PAWL_EUSAGE, "the syncer is closed");
+
+	const char **texts = texts_of(list, &n);
+
+	if (!texts)
+		return NULL;
+	self->calls++;
+	Py_BEGIN_ALLOW_THREADS rc = pawl_syncer_prune(self->sync, texts, (size_t)n, &err);
+	Py_END_ALLOW_THREADS self->calls--;
+	PyMem_Free(texts);
+	return rc < 0 ? py_raise(st, rc, &err) : Py_NewRef(Py_None);
+}
+
 static PyObject *
 sync_cancel(struct py_sync *self, PyObject *none)
 {
@@ -168,6 +241,9 @@ py_sync_init(PyObject *module)
 		{"up", (PyCFunction)(void (*)(void))sync_up, METH_NOARGS, "From here to there."},
 		{"down", (PyCFunction)(void (*)(void))sync_down, METH_NOARGS, "From there to here."},
 		{"verify", (PyCFunction)(void (*)(void))sync_verify, METH_VARARGS, "Verify what is there, or here."},
+		{"freeze", (PyCFunction)(void (*)(void))sync_freeze, METH_NOARGS, "The folder as it is now."},
+		{"thaw", (PyCFunction)(void (*)(void))sync_thaw, METH_NOARGS, "Remove what freeze has made."},
+		{"prune", (PyCFunction)(void (*)(void))sync_prune, METH_O, "Remove folders there."},
 		{"cancel", (PyCFunction)(void (*)(void))sync_cancel, METH_NOARGS, "End what runs."},
 		{"close", (PyCFunction)(void (*)(void))sync_close, METH_NOARGS, "Free it."},
 		{NULL, NULL, 0, NULL},

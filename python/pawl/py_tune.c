@@ -377,6 +377,59 @@ py_tune_spec_config(PyObject *module, PyObject *args)
 	return found;
 }
 
+static void
+leftovers_free(PyObject *capsule)
+{
+	tune_leftovers_close(PyCapsule_GetPointer(capsule, "pawl.leftovers"));
+}
+
+/* Before a sync of an experiment's folder; None where there is no experiment that can be read. */
+PyObject *
+py_tune_leftovers(PyObject *module, PyObject *args)
+{
+	struct tune_leftovers *l = NULL;
+	const char *folder;
+	int rc;
+
+	(void)module;
+	if (!PyArg_ParseTuple(args, "s:tune_leftovers", &folder))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS rc = tune_leftovers_open(folder, &l, NULL);
+	Py_END_ALLOW_THREADS if (rc < 0) Py_RETURN_NONE;
+
+	PyObject *capsule = PyCapsule_New(l, "pawl.leftovers", leftovers_free);
+
+	if (!capsule)
+		tune_leftovers_close(l);
+	return capsule;
+}
+
+/* After it: what may be removed at the place. */
+PyObject *
+py_tune_leftovers_after(PyObject *module, PyObject *capsule)
+{
+	struct tune_leftovers *l = PyCapsule_GetPointer(capsule, "pawl.leftovers");
+	struct pawl_error err = {0};
+	const char *const *names = NULL;
+	size_t n = 0;
+	int rc;
+
+	if (!l)
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS rc = tune_leftovers_after(l, &names, &n, &err);
+	Py_END_ALLOW_THREADS if (rc < 0) return py_raise(PyModule_GetState(module), rc, &err);
+
+	AUTO_REF list = PyList_New(0);
+
+	for (size_t i = 0; list && i < n; i++) {
+		AUTO_REF name = PyUnicode_FromString(names[i]);
+
+		if (!name || PyList_Append(list, name) < 0)
+			return NULL;
+	}
+	return Py_XNewRef(list);
+}
+
 /* Renames two folders into each other's place, in one step where the system can do that. */
 PyObject *
 py_tune_exchange(PyObject *module, PyObject *args)

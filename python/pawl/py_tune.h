@@ -37,6 +37,8 @@ PyObject *py_experiment_ended(struct py_experiment *self, PyObject *args);
 
 PyObject *py_tune_spec_check(PyObject *module, PyObject *args);
 PyObject *py_tune_spec_config(PyObject *module, PyObject *args);
+PyObject *py_tune_leftovers(PyObject *module, PyObject *args);
+PyObject *py_tune_leftovers_after(PyObject *module, PyObject *capsule);
 PyObject *py_tune_exchange(PyObject *module, PyObject *args);
 
 #endif

@@ -11,19 +11,23 @@ own, never on one of the library's.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from . import _checks, _pawl
 from ._fsspec import Fsspec, takes
 from ._pawl import BusyError, PawlError, StorageError, UsageError
 
+_log = logging.getLogger("pawl")
+
 SyncFunction = Callable[[str, str], object]
+_T = TypeVar("_T")
 
 _NEVER_RUN = "true {source} {target}"  # stands for the caller's function where only verification is asked for
 _LOOK_SECONDS = 1.0
@@ -35,7 +39,8 @@ class SyncConfig:
 
     ``upload_dir``: a path, ``user@host:path``, or a URL; what is synced lies below it under its folder's name.
     ``syncer``: "auto" goes by the place; None syncs nothing (the folder is shared); a command with ``{source}`` and
-    ``{target}``; or a function ``f(source, target)``. ``shell``: the command is run by ``/bin/sh``, the places quoted.
+    ``{target}``; or a function ``f(source, target)``. Commands and functions get a view of the folder, which does not
+    change. ``shell``: the command is run by ``/bin/sh``, the places quoted.
     """
 
     upload_dir: str | os.PathLike[str] | None = None
@@ -92,6 +97,7 @@ class Syncer:
         self._stop = False
         self._begun = self._done = 0
         self._error: Exception | None = None
+        self._failing = False
         self._thread: threading.Thread | None = None
         self._call: threading.Thread | None = None
         self._last_up = float("-inf")
@@ -143,6 +149,13 @@ class Syncer:
             return None
         return self.up()
 
+    def _prune(self, folders: list[str]) -> None:
+        """Removes folders at the remote place that this one does not keep any more."""
+        if isinstance(self._function, Fsspec):
+            self._function.prune(folders)
+        elif self._sync is not None:
+            self._sync.prune(folders)
+
     def _run(self, down: bool) -> SyncReport | None:
         if self._sync is None:
             return None
@@ -160,23 +173,28 @@ class Syncer:
         if self._function is None:
             return SyncReport(*self._waiting(sync, sync.down if down else sync.up))
         begin = time.monotonic()
+        if self._call is not None and self._call.is_alive():
+            raise BusyError(f"{self.local}: the sync function has still not come back")
         if down:
             os.makedirs(self.local, exist_ok=True)
-        self._call_function(self._function, down)
-        if isinstance(self._function, Fsspec) and not down:
-            return SyncReport(True, self._function.checkpoints, time.monotonic() - begin, "")
-        if not self.config.verify:
-            return SyncReport(False, 0, time.monotonic() - begin, "")
-        verified, checkpoints, _, note = self._waiting(sync, lambda: sync.verify(down))
-        return SyncReport(verified, checkpoints, time.monotonic() - begin, note)
+        try:
+            here = os.path.join(self.local if down else self._waiting(sync, sync.freeze), "")
+            self._call_function(self._function, here, down)
+            if isinstance(self._function, Fsspec) and not down:
+                return SyncReport(True, self._function.checkpoints, time.monotonic() - begin, "")
+            if not self.config.verify:
+                return SyncReport(False, 0, time.monotonic() - begin, "")
+            verified, checkpoints, _, note = self._waiting(sync, lambda: sync.verify(down))
+            return SyncReport(verified, checkpoints, time.monotonic() - begin, note)
+        finally:
+            if self._call is None or not self._call.is_alive():  # else the next sync does it
+                sync.thaw()
 
-    def _waiting(
-        self, sync: _pawl.Syncer, call: Callable[[], tuple[bool, int, float, str]]
-    ) -> tuple[bool, int, float, str]:
+    def _waiting(self, sync: _pawl.Syncer, call: Callable[[], _T]) -> _T:
         """Runs on another thread, so that Ctrl+C ends the sync, with its processes."""
         if threading.current_thread() is not threading.main_thread():
             return call()
-        result: list[tuple[bool, int, float, str]] = []
+        result: list[_T] = []
         error: list[BaseException] = []
 
         def work() -> None:
@@ -201,12 +219,10 @@ class Syncer:
             raise error[0]
         return result[0]
 
-    def _call_function(self, function: SyncFunction | Fsspec, down: bool) -> None:
+    def _call_function(self, function: SyncFunction | Fsspec, here: str, down: bool) -> None:
         """Calls it with the two places, for as long as sync_timeout. It cannot be ended from outside: while it has not
         come back, no other sync begins."""
-        if self._call is not None and self._call.is_alive():
-            raise BusyError(f"{self.local}: the sync function has still not come back")
-        here, there = os.path.join(self.local, ""), str(self.remote)
+        there = str(self.remote)
         outcome: list[object] = []
         error: list[BaseException] = []
 
@@ -248,7 +264,7 @@ class Syncer:
             self._wake.notify_all()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until all that has been requested is synced; raises the first error that nobody has seen."""
+        """Waits until all that has been requested is synced; raises the last sync's error, if it has failed."""
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._wake:
             while self._thread is not None and self._done < self._begun:
@@ -259,7 +275,8 @@ class Syncer:
         self.check_for_errors()
 
     def check_for_errors(self) -> None:
-        """Raises the first error of the background thread that nobody has seen."""
+        """Raises the error of the last sync in the background, once, if that has failed. A sync that succeeds has
+        brought what earlier ones have not, so that their errors are forgotten then."""
         with self._wake:
             error, self._error = self._error, None
         if error is not None:
@@ -309,13 +326,17 @@ class Syncer:
             self.up()
         except Exception as why:
             error = why
+        if error is not None and not self._failing:
+            _log.warning("%s: has not been synced to %s; the next sync tries again: %s", self.local, self.remote, error)
+        self._failing = error is not None
         with self._wake:
-            self._error = self._error or error
+            self._error = error
             self._done = max(self._done, asked)
             self._wake.notify_all()
 
     def close(self, sync: bool = True) -> None:
-        """Ends the background thread, after one more sync unless told otherwise; raises what has gone wrong unseen."""
+        """Ends the background thread, after one more sync unless told otherwise; raises the error of the last
+        sync, if that has failed and nobody has seen it."""
         if self._thread is not None:
             if sync:
                 self.request()

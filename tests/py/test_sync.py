@@ -235,9 +235,101 @@ def test_R119_a_function_syncs(tmp_path: pathlib.Path) -> None:
     config = pawl.SyncConfig(syncer=copy, sync_period=60)
     report = pawl.Syncer(run, config, remote=str(tmp_path / "there")).up()
     assert report is not None and report.verified and report.checkpoints == 2
-    assert calls == [(f"{run}/", str(tmp_path / "there"))]
+    assert [target for _, target in calls] == [str(tmp_path / "there")]
+    assert calls[0][0].endswith("/run/") and calls[0][0] != f"{run}/"  # a view of it, which is gone now
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "there"]
     report = pawl.Syncer(tmp_path / "back", config, remote=str(tmp_path / "there")).down()
     assert report is not None and report.verified and steps_of(tmp_path / "back") == [0, 1]
+
+
+def test_R113_R119_what_a_function_is_given_is_complete_and_does_not_change(tmp_path: pathlib.Path) -> None:
+    """The training saves and removes checkpoints while the function runs; a save that is going on is not seen."""
+    (tmp_path / "run" / "checkpoints" / ".checkpoint_000009.x.partial").mkdir(parents=True)
+    found: list[list[str]] = []
+
+    def names(folder: str) -> list[str]:
+        return sorted(os.path.relpath(path, folder) for path in pathlib.Path(folder).rglob("*"))
+
+    with pawl.CheckpointManager(tmp_path / "run", num_to_keep=1) as manager:
+
+        def save(step: int) -> None:
+            manager.save(step, {"x": np.arange(5000) + step})
+            manager.wait_until_finished()
+
+        def copy(source: str, target: str) -> None:
+            before = names(source)
+            save(2)  # and checkpoint 1, which is being copied, is removed
+            found.extend([before, names(source)])
+            shutil.copytree(source, target, symlinks=True)
+
+        save(1)
+        with contextlib.closing(
+            pawl.Syncer(tmp_path / "run", pawl.SyncConfig(syncer=copy), remote=str(tmp_path / "a" / "b" / "run"))
+        ) as syncer:
+            report = syncer.up()
+        assert report is not None and report.verified
+    assert steps_of(tmp_path / "run") == [2] and steps_of(tmp_path / "a" / "b" / "run") == [1]
+    assert found[0] == found[1] and "checkpoints/checkpoint_000001/manifest.json" in found[0]
+    assert not [name for name in found[0] if "partial" in name or "lease" in name or "holds/" in name]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "run"]
+
+
+def test_R113_R118_a_command_runs_beside_a_training_that_removes_checkpoints(tmp_path: pathlib.Path) -> None:
+    """The command lists the folder, waits, and copies what it has listed: all of that is still there."""
+    program = script(
+        tmp_path / "copy",
+        f'cd "$1" && find . -type f >{tmp_path}/list && touch {tmp_path}/listed\n'
+        f"until [ -e {tmp_path}/go ]; do sleep 0.02; done\n"
+        f'while read -r f; do mkdir -p "$2/$(dirname "$f")" && cp -p "$f" "$2/$f" || exit 24; done <{tmp_path}/list',
+    )
+    config = pawl.SyncConfig(syncer=f"{program} {{source}} {{target}}", sync_period=3600, sync_on_checkpoint=False)
+    there = tmp_path / "new" / "there"
+    with pawl.CheckpointManager(tmp_path / "run", num_to_keep=1) as manager:
+        manager.save(1, {"x": 1})
+        manager.wait_until_finished()
+        with pawl.Syncer(tmp_path / "run", config, remote=str(there)) as syncer:
+            syncer.request()
+            deadline = time.monotonic() + 600
+            while not (tmp_path / "listed").exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            for step in (2, 3):
+                manager.save(step, {"x": step})
+                manager.wait_until_finished()
+            assert manager.all_steps() == [3]
+            (tmp_path / "go").touch()
+            syncer.wait(600)
+            assert steps_of(there) == [1]
+    assert set(steps_of(there)) == {1, 3} and not list(there.glob("**/.*partial*"))
+
+
+def test_an_error_is_forgotten_once_a_later_sync_has_succeeded(
+    tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, broken = make_run(tmp_path / "run"), threading.Event()
+
+    def copy(source: str, target: str) -> None:
+        if broken.is_set():
+            raise RuntimeError("no way through")
+        shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True)
+
+    config = pawl.SyncConfig(syncer=copy, sync_period=3600, sync_on_checkpoint=False)
+
+    def sync(syncer: pawl.Syncer) -> None:
+        syncer.request()
+        with syncer._wake:
+            while syncer._done < syncer._begun:
+                syncer._wake.wait(0.5)
+
+    with pawl.Syncer(run, config, remote=str(tmp_path / "there")) as syncer:
+        broken.set()
+        sync(syncer)
+        broken.clear()
+    assert steps_of(tmp_path / "there") == [0, 1]
+    assert [record.levelname for record in caplog.records if "no way through" in record.message] == ["WARNING"]
+    with pytest.raises(pawl.StorageError, match="no way through"):
+        with pawl.Syncer(run, config, remote=str(tmp_path / "there")) as syncer:
+            sync(syncer)
+            broken.set()  # the last one fails
 
 
 def test_R119_functions_that_fail_hang_or_do_nothing(tmp_path: pathlib.Path) -> None:

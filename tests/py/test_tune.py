@@ -13,6 +13,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -337,6 +338,26 @@ def test_R127_the_best_checkpoints_are_kept_by_what_is_reported(tmp_path: pathli
     assert len(kept("all")) == 7
 
 
+def test_R27_R127_a_score_that_no_trial_reports_is_an_error_at_the_first_report(tmp_path: pathlib.Path) -> None:
+    for name, attr, text in (
+        ("a", "acuracy", r"has no metric 'acuracy', .* it has 'loss', 'step', 'first'"),
+        ("b", "min-los", r"has no metric 'los', "),
+        ("c", "word", r"has no number 'word', "),
+    ):
+        with pytest.raises(tune.TuneError, match=text) as caught:
+            run(
+                descend if name != "c" else lambda config: tune.report(loss=1, word="x"),
+                tmp_path,
+                name=name,
+                config={"x": 1},
+                keep_checkpoints_num=2,
+                checkpoint_score_attr=attr,
+            )
+        assert not caught.value.analysis.results_of(caught.value.trials[0])
+    for name, attr in (("d", "time_total_s"), ("e", "min-first")):
+        run(descend, tmp_path, name=name, config={"x": 1}, keep_checkpoints_num=2, checkpoint_score_attr=attr)
+
+
 def test_a_checkpoint_block_that_fails_leaves_nothing(tmp_path: pathlib.Path) -> None:
     def fails(config: dict[str, Any]) -> None:
         with tune.checkpoint_dir(step=1) as folder:
@@ -526,6 +547,8 @@ def test_R105_R158_with_fewer_places_than_trials_population_based_training_takes
         ({"search_alg": 3}, "search_alg needs a method suggest"),
         ({"restore": "/nowhere/at/all"}, "neither an experiment nor a checkpoint"),
         ({"verbose": 9}, "verbose"),
+        ({"checkpoint_freq": 2}, "checkpoint_freq=2 is for subclasses of tune.Trainable; the function descend makes"),
+        ({"checkpoint_at_end": True}, "checkpoint_at_end=True is for subclasses"),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_made(
@@ -680,3 +703,71 @@ def test_a_tuner_gives_a_grid_of_results_and_goes_on(tmp_path: pathlib.Path) -> 
     assert [one.trial.status for one in again.fit()] == ["TERMINATED"] * 3
     with pytest.raises(pawl.NotFoundError):
         tune.Tuner.restore(tmp_path, trainable)
+
+
+# ---- names of older versions of Ray Tune
+
+
+def test_checkpoints_and_trials_answer_as_those_of_older_versions_do(tmp_path: pathlib.Path) -> None:
+    analysis = run(descend, tmp_path, config={"x": 1, "steps": 2})
+    (trial,) = analysis.trials
+    assert trial.has_checkpoint() and trial.checkpoint is not None
+    newest = os.path.join(trial.logdir, "checkpoint_000002")
+    assert trial.checkpoint.value == str(trial.checkpoint) == f"{trial.checkpoint}" == newest
+    assert str(analysis.best_checkpoint) == newest and os.path.isdir(str(analysis.best_checkpoint))
+    assert tune.Checkpoint.from_dict({"a": 1}).value is None
+    paths = [(os.path.join(trial.logdir, f"checkpoint_00000{n}"), 1 + 1 / n) for n in (1, 2)]
+    assert analysis.get_trial_checkpoints_paths(trial.logdir) == paths
+    assert analysis.get_trial_checkpoints_paths(trial, "step") == [(path, n) for n, (path, _) in enumerate(paths, 1)]
+    assert analysis.get_best_checkpoint(trial.logdir) == analysis.get_last_checkpoint(trial.logdir) == trial.checkpoint
+    with pytest.raises(pawl.NotFoundError, match="is not the folder of a trial"):
+        analysis.get_trial_checkpoints_paths(str(tmp_path))
+    without = run(lambda config: tune.report(loss=1), tmp_path, name="without", config={})
+    assert not without.trials[0].has_checkpoint()
+
+
+def test_frames_of_all_trials_are_fetched_by_a_method_too(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pandas need not be there for the test: a frame is what it is made of."""
+    monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=list))
+    analysis = run(descend, tmp_path, config={"x": tune.grid_search([1, 2]), "steps": 2})
+    frames = analysis.fetch_trial_dataframes()
+    assert {folder: [row["step"] for row in rows] for folder, rows in frames.items()} == {
+        trial.logdir: [1, 2] for trial in analysis.trials
+    }
+
+
+def test_a_timeout_stopper_continues_where_it_was(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of ours: 40 of its 100 seconds are over when the search is interrupted; after it 60 are left, however
+    long that was."""
+    now = [1000.0]
+    monkeypatch.setattr("pawl.tune.stopper._now", lambda: now[0])
+
+    class Clock(tune.stopper.Stopper):
+        """Each report takes ten seconds; the fifth one is interrupted."""
+
+        def __init__(self, interrupted: bool) -> None:
+            self.interrupted, self.n = interrupted, 0
+
+        def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+            self.n += 1
+            if self.interrupted and self.n == 5:
+                raise KeyboardInterrupt
+            now[0] += 0 if self.interrupted and self.n > 5 else 10
+            return False
+
+    def search(interrupted: bool) -> tuple[Clock, tune.ExperimentAnalysis]:
+        clock = Clock(interrupted)
+        now[0] += 100_000  # the time between the making of a stopper and its search does not count either
+        stop: Any = [clock, tune.stopper.TimeoutStopper(100)]
+        now[0] += 100_000
+        options: dict[str, Any] = {"config": {"x": 1, "steps": 100}, "grace_s": 0.0, "resume": "AUTO"}
+        return clock, run(descend, tmp_path, stop=stop, **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        search(True)
+    clock, analysis = search(False)
+    assert clock.n == 6 and [one.status for one in analysis.trials] == ["TERMINATED"]
+    fresh = tune.stopper.TimeoutStopper(100)
+    for state in (None, -1, float("nan"), "x", [1], {}):
+        fresh.set_state(state)
+        assert not fresh.stop_all() and fresh.get_state() == 0

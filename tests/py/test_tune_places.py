@@ -16,13 +16,13 @@ import threading
 import time
 import types
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from object_env import keys_for, take_environment
-from s3_fake import Fake, Object
+from s3_fake import Answer, Fake, Object, error
 from test_tune import descend, ends_of, run, start, steps, until
 
 import pawl
@@ -97,6 +97,185 @@ def test_R119_a_function_brings_it_away(tmp_path: pathlib.Path) -> None:
     sync = tune.SyncConfig(upload_dir=tmp_path / "there", syncer=copy)
     run(descend, tmp_path, config={"x": 1, "steps": 2}, sync_config=sync)
     assert calls and checkpoints(tmp_path / "there" / "exp") == ["checkpoint_000001", "checkpoint_000002"]
+
+
+@pytest.mark.parametrize("last", ["succeeds", "fails"])
+def test_R119_only_a_last_sync_that_fails_is_an_error_of_the_search(
+    tmp_path: pathlib.Path, last: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The trial waits until a sync has failed; what counts is how the last one ends."""
+    failed = tmp_path / "failed"
+
+    def copy(source: str, target: str) -> None:
+        begun = next(iter(pathlib.Path(source).glob("*/checkpoint_000001")), None)
+        ended = next(iter(pathlib.Path(source).glob("*/checkpoint_000002")), None)
+        if begun is not None and not failed.exists() or ended is not None and last == "fails":
+            failed.touch()
+            raise RuntimeError("the line is down")
+        shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True)
+
+    def waits(config: dict[str, Any]) -> None:
+        for step in (1, 2):
+            with tune.checkpoint_dir(step=step) as folder:
+                pathlib.Path(folder, "state").write_text("x")
+            tune.report(loss=1)
+            end = time.monotonic() + SECONDS
+            while not pathlib.Path(config["failed"]).exists() and time.monotonic() < end:
+                time.sleep(0.02)
+
+    options: dict[str, Any] = {
+        "config": {"failed": str(failed)},
+        "sync_config": tune.SyncConfig(upload_dir=tmp_path / "there", syncer=copy, sync_period=10_000),
+    }
+    if last == "fails":
+        with pytest.raises(pawl.StorageError, match="the line is down") as caught:
+            run(waits, tmp_path, **options)
+        assert any("ExperimentAnalysis" in note for note in caught.value.__notes__)
+    else:
+        analysis = run(waits, tmp_path, **options)
+        assert [one.status for one in analysis.trials] == ["TERMINATED"]
+        assert checkpoints(tmp_path / "there" / "exp") == ["checkpoint_000001", "checkpoint_000002"]
+    assert [one for one in caplog.records if one.levelname == "WARNING" and "the next sync tries again" in one.message]
+
+
+# ---- what is kept there
+
+
+def kept_there(fake: Fake) -> list[str]:
+    """Of an experiment with one trial."""
+    found = {re.search(r"checkpoint_\d+", key) for key in fake.state() if "/checkpoint_" in key}
+    return sorted(one.group() for one in found if one)
+
+
+def watch(fake: Fake, also: Callable[[str, str], Answer | None] = lambda method, target: None) -> list[str]:
+    """What is wrong at any request: of a trial whose checkpoints are two files each, the newest that was complete there
+    goes before a newer one is complete."""
+    newest, wrong = [""], list[str]()
+
+    def look(method: str, target: str) -> Answer | None:
+        with_a, with_b = (
+            {key.rpartition("/")[0] for key in fake.objects if re.search(rf"checkpoint_\d+/{name}$", key)} for name in "ab"
+        )
+        now = max(with_a & with_b, default="")
+        if now < newest[0]:
+            wrong.append(f"{newest[0]} has gone, {now or 'none'} is there, before {method} {target}")
+        newest[0] = max(now, newest[0])
+        return also(method, target)
+
+    fake.always = look
+    return wrong
+
+
+def two_files(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
+    """Each step ends when there is a gate for it."""
+    first = int(pathlib.Path(checkpoint_dir, "a").read_text()) + 1 if checkpoint_dir else 1
+    for step in range(first, len(config["losses"]) + 1):
+        with tune.checkpoint_dir(step=step) as folder:
+            for name in "ab":
+                pathlib.Path(folder, name).write_text(str(step))
+        tune.report(step=step, loss=config["losses"][step - 1])
+        gate, end = pathlib.Path(config["gates"], str(step)), time.monotonic() + SECONDS
+        while not gate.exists() and time.monotonic() < end:
+            time.sleep(0.02)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def test_R127_what_is_kept_here_is_kept_in_upload_dir(tmp_path: pathlib.Path, fake: Fake) -> None:
+    """After each sync; and no checkpoint is removed there before a newer one is complete there."""
+    sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches", sync_period=10_000)
+    wrong = watch(fake)
+    best = {1: [1], 2: [1, 2], 3: [2, 3], 4: [2, 4], 5: [2, 4, 5], 6: [2, 4, 6]}  # two, and the newest
+    seen: list[list[str]] = []
+
+    def let_on() -> None:
+        for step in range(1, 7):
+            wait_for(lambda: kept_there(fake) == [f"checkpoint_{n:06d}" for n in best[step]])  # noqa: B023
+            seen.append(kept_there(fake))
+            (tmp_path / str(step)).touch()
+
+    helper = threading.Thread(target=let_on)
+    helper.start()
+    config = {"gates": str(tmp_path), "losses": [9, 1, 5, 2, 8, 7]}
+    options: dict[str, Any] = {"checkpoint_score_attr": "min-loss", "keep_checkpoints_num": 2}
+    run(two_files, tmp_path, config=config, sync_config=sync, **options)
+    helper.join()
+    assert seen == [[f"checkpoint_{n:06d}" for n in numbers] for numbers in best.values()]
+    assert kept_there(fake) == checkpoints(tmp_path / "exp") and not wrong
+
+
+def test_R127_one_that_goes_here_while_it_is_sent_replaces_none_in_upload_dir(tmp_path: pathlib.Path, fake: Fake) -> None:
+    """Its first file is being sent when retention removes it here: what was there before stays there until the next
+    one has come."""
+    sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches", sync_period=10_000)
+    stopped: list[bool] = []
+
+    def stop(method: str, target: str) -> None:
+        if method == "PUT" and re.search(r"checkpoint_000002/[ab]", target) and not stopped:
+            (tmp_path / "2").touch()  # the third one is made, and the second one removed here
+            wait_for(lambda: checkpoints(tmp_path / "exp") == ["checkpoint_000003"])
+            stopped.append("checkpoint_000001" in "".join(fake.objects))
+
+    wrong = watch(fake, stop)
+    helper = threading.Thread(target=lambda: (wait_for(lambda: len(kept_there(fake)) == 1), (tmp_path / "1").touch()))
+    helper.start()
+    (tmp_path / "3").touch()
+    run(
+        two_files,
+        tmp_path,
+        config={"gates": str(tmp_path), "losses": [3, 2, 1]},
+        sync_config=sync,
+        keep_checkpoints_num=1,
+    )
+    helper.join()
+    assert stopped == [True] and not wrong
+    assert kept_there(fake) == checkpoints(tmp_path / "exp") == ["checkpoint_000003"]
+
+
+def test_R127_nothing_is_removed_in_upload_dir_while_newer_ones_do_not_come_there(
+    tmp_path: pathlib.Path, fake: Fake
+) -> None:
+    sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches", sync_period=10_000)
+
+    def refuse(method: str, target: str) -> Answer | None:
+        return error(403, "AccessDenied") if method == "PUT" and re.search(r"checkpoint_00000[3-9]/", target) else None
+
+    wrong = watch(fake, refuse)
+    for step in (1, 3, 4):
+        (tmp_path / str(step)).touch()
+    second = ["checkpoint_000002"]
+    helper = threading.Thread(target=lambda: (wait_for(lambda: kept_there(fake) == second), (tmp_path / "2").touch()))
+    helper.start()
+    options: dict[str, Any] = {"config": {"gates": str(tmp_path), "losses": [4, 3, 2, 1]}, "sync_config": sync}
+    with pytest.raises(pawl.AccessError):
+        run(two_files, tmp_path, keep_checkpoints_num=1, **options)
+    helper.join()
+    assert kept_there(fake) == second and checkpoints(tmp_path / "exp") == ["checkpoint_000004"] and not wrong
+    fake.always = lambda method, target: None
+    run(two_files, tmp_path, keep_checkpoints_num=1, resume="AUTO", **options)
+    assert kept_there(fake) == ["checkpoint_000004"]
+
+
+def test_R127_only_what_retention_has_given_up_is_removed_there(tmp_path: pathlib.Path) -> None:
+    """Not what is missing here for another reason, nor while something that is kept is missing here."""
+    run(descend, tmp_path, config={"x": 1, "steps": 4}, keep_checkpoints_num=2)
+    (trial,) = (one for one in (tmp_path / "exp").iterdir() if one.is_dir())
+
+    def gone() -> list[str]:
+        found = _pawl.tune_leftovers(str(tmp_path / "exp"))
+        assert found is not None
+        return [os.path.basename(name) for name in _pawl.tune_leftovers_after(found)]
+
+    assert gone() == ["checkpoint_000001", "checkpoint_000002"]
+    (trial / "checkpoint_000001").mkdir()  # it would be sent again
+    assert gone() == ["checkpoint_000002"]
+    (trial / "checkpoint_000003").rename(tmp_path / "aside")  # by its user, to make room here
+    assert gone() == []
+    assert _pawl.tune_leftovers(str(tmp_path / "aside")) is None
 
 
 def test_R131_going_on_by_hand_under_another_name(tmp_path: pathlib.Path) -> None:

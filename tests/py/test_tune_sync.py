@@ -109,6 +109,23 @@ def test_R113_R118_a_command_brings_it_away_and_a_shared_folder_needs_none(tmp_p
     assert not (tmp_path / "none").exists()
 
 
+def test_R127_what_is_kept_here_is_kept_there(tmp_path: pathlib.Path, fake: Fake) -> None:
+    """In a bucket, at a path, and at a path that a command copies to."""
+
+    def kept(names: Any) -> list[str]:
+        return sorted({name.split("/")[-2] for name in map(str, names) if "/checkpoint_" in name})
+
+    keep = {"keep": 2, "score_attr": "min-loss"}
+    sweep = Sweep(tmp_path, COUNT, checkpoint=keep, space={"lr": {"$grid": [1]}}, sync={"upload_dir": "s3://bucket/x"})
+    sweep.run(**keys_for(fake.endpoint))
+    here = kept(sweep.folder.glob("*/*/n"))
+    assert here == ["checkpoint_000005", "checkpoint_000006"] == kept(fake.state())
+    for name, more in (("path", {}), ("command", {"syncer": "cp -rT {source} {target}"})):
+        sweep.change(name=name, sync={"upload_dir": str(tmp_path / "there"), **more})
+        sweep.run()
+        assert kept((tmp_path / "there" / name).glob("*/*/n")) == here
+
+
 @pytest.mark.parametrize(
     ("sync", "status", "message"),
     [

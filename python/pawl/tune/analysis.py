@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _checks, _pawl
-from .._pawl import UnsupportedError, UsageError
-from . import _json
+from .._pawl import NotFoundError, UnsupportedError, UsageError
+from . import _json, places
 from .session import Checkpoint
 from .space import Objects
 
@@ -45,6 +45,9 @@ class Trial:
     @property
     def trial_name(self) -> str:
         return self.name
+
+    def has_checkpoint(self) -> bool:
+        return self.checkpoint is not None
 
     def __repr__(self) -> str:
         return f"Trial({self.name!r}, {self.status})"
@@ -84,7 +87,8 @@ def _pandas(what: str) -> Any:
 class ExperimentAnalysis:
     """The experiment in a folder, as it is when this is made; also of one that still runs.
 
-    ``metric`` and ``mode`` are those of the experiment, unless others are given.
+    A place elsewhere (a URL, user@host:path) is copied to the user's cache first, and brought up to date there by the
+    next one. ``metric`` and ``mode`` are those of the experiment, unless others are given.
     """
 
     experiment_path: str | os.PathLike[str]
@@ -94,7 +98,8 @@ class ExperimentAnalysis:
     trials: list[Trial] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        place = os.path.abspath(_checks.path("experiment_path", self.experiment_path))
+        given = _checks.path("experiment_path", self.experiment_path)
+        place = places.to_read(given) if places.is_elsewhere(given) else os.path.abspath(given)
         if os.path.isfile(place):
             place = os.path.dirname(place)
         self.experiment_path = place
@@ -145,20 +150,30 @@ class ExperimentAnalysis:
         best = self.get_best_trial(metric, mode, scope)
         return None if best is None else best.logdir
 
+    def trial_of(self, trial: Trial | str | os.PathLike[str]) -> Trial:
+        """The trial itself, or the one whose folder is named: ``trial.logdir``."""
+        if isinstance(trial, Trial):
+            return trial
+        folder = os.path.abspath(_checks.path("trial", trial))
+        for one in self.trials:
+            if one.logdir == folder:
+                return one
+        raise NotFoundError(f"{folder} is not the folder of a trial of {self.experiment_path}")
+
     def get_best_checkpoint(
-        self, trial: Trial, metric: str | None = None, mode: str | None = None
+        self, trial: Trial | str, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
-        """Of the trial's checkpoints that are kept, the one whose result was best."""
-        by = self._by(metric, mode)
+        """Of the trial's checkpoints that are kept, the one whose result was best. ``trial``: or its folder."""
+        by, one = self._by(metric, mode), self.trial_of(trial)
         with self._opened() as experiment:
-            name = experiment.best_checkpoint(trial.number, *by)
-        return None if name is None else Checkpoint(os.path.join(trial.logdir, name))
+            name = experiment.best_checkpoint(one.number, *by)
+        return None if name is None else Checkpoint(os.path.join(one.logdir, name))
 
     def get_last_checkpoint(
-        self, trial: Trial | None = None, metric: str | None = None, mode: str | None = None
+        self, trial: Trial | str | None = None, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
         """The newest of a trial; of the best one, where none is named."""
-        one = trial if trial is not None else self.get_best_trial(metric, mode)
+        one = self.trial_of(trial) if trial is not None else self.get_best_trial(metric, mode)
         return None if one is None else one.checkpoint
 
     def checkpoints_of(self, trial: Trial) -> list[tuple[Checkpoint, int]]:
@@ -167,8 +182,9 @@ class ExperimentAnalysis:
             rows = experiment.checkpoints(trial.number)
         return [(Checkpoint(os.path.join(trial.logdir, name)), iteration) for name, iteration, _ in rows]
 
-    def get_trial_checkpoints_paths(self, trial: Trial, metric: str | None = None) -> list[tuple[str, Any]]:
-        """(path, value of the metric) of each checkpoint that is kept, the oldest first."""
+    def get_trial_checkpoints_paths(self, trial: Trial | str, metric: str | None = None) -> list[tuple[str, Any]]:
+        """(path, value of the metric) of each checkpoint that is kept, the oldest first. ``trial``: or its folder."""
+        trial = self.trial_of(trial)
         name = metric or self.default_metric or "training_iteration"
         values = {row.get("training_iteration"): row.get(name) for row in self.results_of(trial)}
         return [(os.fspath(one), values.get(iteration)) for one, iteration in self.checkpoints_of(trial)]
@@ -251,6 +267,10 @@ class ExperimentAnalysis:
         return {
             trial.logdir: pandas.DataFrame([flatten(row) for row in self.results_of(trial)]) for trial in self.trials
         }
+
+    def fetch_trial_dataframes(self) -> dict[str, Any]:
+        """The same as ``trial_dataframes``."""
+        return self.trial_dataframes
 
     @property
     def best_dataframe(self) -> Any:

@@ -21,7 +21,7 @@ from . import _json, places, search, spec, trainable
 from .analysis import ExperimentAnalysis, Trial
 from .progress import Progress
 from .schedulers import TrialScheduler
-from .stopper import Stopper
+from .stopper import Kept, Stopper
 
 _POLL_MS = 100
 _GO_ON, _STOP_TRIAL, _STOP_ALL = 0, 1, 2  # of enum tune_wish
@@ -165,6 +165,7 @@ class _Trials:
         self._bytes = b""
         self._experiment: _pawl.Experiment | None = None
         self._newest: dict[int, str | None] = {}  # checkpoints that were there when was synced last
+        self._kept: Kept | None = None
 
     def run(self, resume: int, restore: str | None) -> None:
         plan = self._plan
@@ -184,12 +185,14 @@ class _Trials:
             after.callback(experiment.close)
             self._experiment = experiment
             places.forget(restore)
+            self._kept = Kept(plan.stopper, plan.folder)
             self._progress.begin(experiment)
             self._search.begin(experiment)
             self._write_job()
             synced = after.enter_context(places.Synced(plan.folder, plan.sync))
             runner = self._runner(experiment)
             after.callback(runner.close)
+            after.callback(self._kept.keep, at_once=True)
             watch = _signals.acquire(0.0)
             after.callback(_signals.release)
             self._work(runner, watch, synced)
@@ -248,8 +251,9 @@ class _Trials:
 
     def _step(self, runner: Runner, synced: places.Synced) -> bool:
         """What happens next; True at the end."""
-        experiment = self._experiment
-        assert experiment is not None
+        experiment, kept = self._experiment, self._kept
+        assert experiment is not None and kept is not None
+        kept.keep()
         self._search.more(experiment)
         self._write_job()
         event = runner.poll(_POLL_MS)

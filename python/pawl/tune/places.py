@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import glob
+import hashlib
 import logging
 import os
 import shutil
@@ -15,10 +17,12 @@ from typing import Self
 from .. import _checks, _pawl
 from .._fsspec import Fsspec, takes
 from .._pawl import ExistsError, NotFoundError, PawlError, UsageError
-from ..syncer import SyncConfig, Syncer
+from ..syncer import SyncConfig, Syncer, SyncReport
+from . import elsewhere
 
 _log = logging.getLogger("pawl")
 _FETCHED = ".restore"  # ends the name of a folder beside the experiment's
+_KIND_OTHER = 3  # of enum pawl_kind
 _RESUME = {"AUTO": 1, "LOCAL": 2, "ERRORED_ONLY": 3}  # of enum tune_resume
 
 
@@ -43,6 +47,58 @@ def _fetch(folder: str, sync: SyncConfig, must: bool) -> None:
             _log.warning("%s: nothing was fetched from %s: %s", folder, syncer.remote, error)
     finally:
         syncer.close()
+
+
+def is_elsewhere(place: str) -> bool:
+    """A URL, or user@host:path."""
+    return "://" in place or _is_of_rsync(place)
+
+
+def _bring(place: str, folder: str, sync: SyncConfig) -> None:
+    """Brings the experiment at a place into a folder. What is there already is not fetched again."""
+    existed = os.path.lexists(folder)
+    syncer = Syncer(folder, sync, remote=place)
+    try:
+        syncer.down()
+    finally:
+        syncer.close()
+    if not is_experiment(folder):
+        if not existed:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise NotFoundError(f"{place} has no experiment")
+
+
+def to_read(place: str) -> str:
+    """The folder with a copy of the experiment at a place: in the user's cache, made or brought up to date."""
+    above = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
+    mark = hashlib.sha256(place.encode()).hexdigest()[:12]
+    name = place.partition("?")[0].rstrip("/").replace(":", "/").rpartition("/")[2]
+    folder = os.path.join(os.path.expanduser(above), "pawl", "experiments", f"{name}-{mark}")
+    _bring(place, folder, SyncConfig())
+    return folder
+
+
+def to_continue(place: str, local_dir: str) -> tuple[str, SyncConfig]:
+    """The folder of an experiment at a place, below local_dir, and the configuration that syncs it to there again. It is
+    fetched unless it is here already."""
+    start, mark, options = place.partition("?") if "://" in place else (place, "", "")
+    above, _, name = start.rstrip("/").rpartition("/")
+    if not name or above.endswith((":", "/")):
+        raise UsageError(f"{place}: expected an experiment's own folder below a place")
+    folder, sync = os.path.join(local_dir, name), SyncConfig(upload_dir=above + mark + options)
+    if not is_experiment(folder):
+        _bring(place, folder, sync)
+    return folder, sync
+
+
+def can_continue(place: str) -> bool:
+    """Is there something at a place that may be an experiment?"""
+    if takes(place):
+        return Fsspec("", place).has("experiment.json")
+    try:
+        return _pawl.kind_of(place) == _KIND_OTHER
+    except PawlError:
+        return False
 
 
 def _place_of(folder: str, sync: SyncConfig) -> str:
@@ -157,13 +213,39 @@ def forget(experiment: str | None) -> None:
         shutil.rmtree(above, ignore_errors=True)
 
 
+class _ExperimentSyncer(Syncer):
+    """Also removes checkpoints at the place that the experiment has given up, after a sync that brought what it keeps.
+    One that cannot be removed costs the experiment nothing."""
+
+    _told = False
+
+    def up(self) -> SyncReport | None:
+        before = _pawl.tune_leftovers(self.local)
+        report = super().up()
+        if report is not None and before is not None:
+            try:
+                needed = self._needed()
+                self._prune([one for one in _pawl.tune_leftovers_after(before) if one not in needed])
+            except Exception as error:  # of a file system of fsspec, too
+                if not self._told:
+                    _log.warning("%s: old checkpoints stay at %s: %s", self.local, self.remote, error)
+                self._told = True
+        return report
+
+    def _needed(self) -> set[str]:
+        """Folders at the place that clones of their checkpoints still read."""
+        notes = glob.glob(os.path.join(glob.escape(self.local), "*", "*", elsewhere.NOTE))
+        places = [elsewhere.note_of(os.path.dirname(note)) for note in notes]
+        return {"/".join(str(one["place"]).partition("?")[0].rstrip("/").split("/")[-2:]) for one in places if one}
+
+
 class Synced:
-    """The experiment's folder, synced while it runs. A place that cannot be written to is told before a trial begins;
-    what goes wrong later is told at the end and costs nothing before."""
+    """The experiment's folder, synced while it runs. A place that cannot be written to is told before a trial begins.
+    A sync that fails later is tried again, and is logged; only if the last one fails, there is an error at the end."""
 
     def __init__(self, folder: str, config: SyncConfig) -> None:
         self._folder = folder
-        self._syncer = Syncer(folder, config) if _syncs(config) else None
+        self._syncer = _ExperimentSyncer(folder, config) if _syncs(config) else None
 
     @property
     def is_on(self) -> bool:
@@ -191,4 +273,5 @@ class Synced:
         except PawlError as problem:
             _log.error("%s: not all of it has been synced: %s", self._folder, problem)
             if error is None:
+                problem.add_note(f"The trials have ended; tune.ExperimentAnalysis({self._folder!r}) has their results.")
                 raise

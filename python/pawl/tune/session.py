@@ -42,6 +42,14 @@ class Checkpoint(_Checkpoint):
             raise UsageError("a checkpoint in memory has no path; use to_directory() or as_directory()")
         return self.path
 
+    def __str__(self) -> str:
+        return repr(self) if self.path is None else self.path
+
+    @property
+    def value(self) -> str | None:
+        """The path, as older versions of Ray Tune call it; None: it is in memory."""
+        return self.path
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Checkpoint) and self.path is not None and self.path == other.path
 

@@ -168,9 +168,20 @@ def again(
     return plan
 
 
+def _check_saving(what: Any, o: Mapping[str, Any]) -> None:
+    """A function saves when it wants to; nothing could ask it."""
+    for name in ("checkpoint_freq", "checkpoint_at_end"):
+        if o[name] and not trainable.is_class(trainable.Wrapped(what).trainable):
+            raise UsageError(
+                f"{name}={o[name]!r} is for subclasses of tune.Trainable; the function {trainable.name_of(what)} "
+                "makes its checkpoints itself, by tune.checkpoint_dir or tune.report(checkpoint=...)"
+            )
+
+
 def make(what: Any, o: Mapping[str, Any]) -> Plan:
     """``o``: the arguments of tune.run by their names."""
     trainable.check(what)
+    _check_saving(what, o)
     scheduler, config = o["scheduler"], o["config"] or {}
     if isinstance(scheduler, str):
         scheduler = schedulers.create_scheduler(scheduler)

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import statistics
 import time
 from collections import defaultdict, deque
@@ -11,6 +14,8 @@ from typing import Any
 
 from .. import _checks
 from .._pawl import UsageError
+
+_now = time.monotonic
 
 
 class Stopper:
@@ -21,6 +26,13 @@ class Stopper:
 
     def stop_all(self) -> bool:
         return False
+
+    def get_state(self) -> Any:
+        """What JSON can hold, to be kept with the experiment; None: nothing."""
+        return None
+
+    def set_state(self, state: Any) -> None:
+        """Called when an experiment begins (None), or continues, with what get_state returned last."""
 
 
 class FunctionStopper(Stopper):
@@ -79,16 +91,28 @@ class TrialPlateauStopper(Stopper):
 
 
 class TimeoutStopper(Stopper):
-    """Stops everything after so many seconds."""
+    """Stops everything after so many seconds. Those before a stop count when the experiment is resumed; the time in
+    between does not."""
 
     def __init__(self, timeout: float) -> None:
-        self._timeout, self._begin = _checks.seconds("timeout", timeout), time.monotonic()
+        self._timeout, self._begin = _checks.seconds("timeout", timeout), _now()
+        self._before = 0.0
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
 
+    def _seconds(self) -> float:
+        return self._before + _now() - self._begin
+
     def stop_all(self) -> bool:
-        return time.monotonic() - self._begin >= self._timeout
+        return self._seconds() >= self._timeout
+
+    def get_state(self) -> Any:
+        return self._seconds()
+
+    def set_state(self, state: Any) -> None:
+        is_time = isinstance(state, int | float) and math.isfinite(state) and state >= 0
+        self._before, self._begin = float(state) if is_time else 0.0, _now()
 
 
 class CombinedStopper(Stopper):
@@ -103,6 +127,44 @@ class CombinedStopper(Stopper):
 
     def stop_all(self) -> bool:
         return any(one.stop_all() for one in self._stoppers)
+
+    def get_state(self) -> Any:
+        states = [one.get_state() for one in self._stoppers]
+        return states if any(state is not None for state in states) else None
+
+    def set_state(self, state: Any) -> None:
+        states = state if isinstance(state, list) and len(state) == len(self._stoppers) else [None] * len(self._stoppers)
+        for one, its in zip(self._stoppers, states, strict=True):
+            one.set_state(its)
+
+
+class Kept:
+    """A stopper's state in the experiment's folder. It is written once a second, and when the experiment is left."""
+
+    def __init__(self, stopper: Stopper | None, folder: str) -> None:
+        self._stopper, self._file = stopper, os.path.join(folder, "stopper.json")
+        self._written: float | None = None
+        if stopper is not None:
+            stopper.set_state(self._read())
+
+    def _read(self) -> Any:
+        try:
+            with open(self._file, encoding="utf-8") as file:
+                return json.load(file)
+        except (OSError, ValueError):
+            return None
+
+    def keep(self, at_once: bool = False) -> None:
+        if self._stopper is None or (not at_once and self._written is not None and _now() - self._written < 1):
+            return
+        self._written = _now()
+        state = self._stopper.get_state()
+        if state is not None:
+            above, name = os.path.split(self._file)
+            part = os.path.join(above, f".{name}.tmp")
+            with open(part, "w", encoding="utf-8") as file:
+                json.dump(state, file)
+            os.replace(part, self._file)
 
 
 def split(stop: object) -> tuple[dict[str, float], Stopper | None]:

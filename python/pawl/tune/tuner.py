@@ -192,8 +192,9 @@ class Tuner:
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str]) -> bool:
-        """Is there an experiment in that folder?"""
-        return places.is_experiment(_checks.path("path", path))
+        """Is there an experiment in that folder? At a place elsewhere: is there something that may be one?"""
+        place = _checks.path("path", path)
+        return places.can_continue(place) if places.is_elsewhere(place) else places.is_experiment(place)
 
     @classmethod
     def restore(
@@ -206,11 +207,17 @@ class Tuner:
         engine: str | None = None,
     ) -> Tuner:
         """The experiment in a folder, to go on with; ``fit`` does it. ``param_space``: as it began, where values are in
-        it that JSON cannot hold. ``engine``: as in tune.run; it may be another one than before."""
-        folder = os.path.abspath(_checks.path("path", path))
-        if not cls.can_restore(folder):
+        it that JSON cannot hold. ``engine``: as in tune.run; it may be another one than before. ``path``: a folder, or
+        a place that the experiment was synced to; from there it is fetched to ~/ray_results, unless it is in there
+        already, and it is synced to there again."""
+        place, sync = _checks.path("path", path), None
+        if places.is_elsewhere(place):
+            folder, sync = places.to_continue(place, _checks.path("local_dir", "~/ray_results"))
+        else:
+            folder = os.path.abspath(place)
+        if not places.is_experiment(folder):
             raise NotFoundError(f"{folder} has no experiment to go on with")
-        made = cls(trainable, param_space=param_space)
+        made = cls(trainable, param_space=param_space, run_config=RunConfig(sync_config=sync))
         made._again = folder, resume_errored, engine
         return made
 

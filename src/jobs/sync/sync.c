@@ -31,8 +31,9 @@ struct pawl_syncer {
 	char *command; /* or NULL */
 	bool shell, verify;
 	int64_t timeout_ms;
-	pthread_mutex_t lock; /* held over a sync; guards what has been verified */
-	struct sync_seen seen_here, seen_there;
+	pthread_mutex_t lock; /* held over a sync; guards all below */
+	struct sync_seen seen_here, seen_there; /* what has been verified */
+	struct sync_view view;                  /* of a mover of the caller's own */
 };
 
 /* ------------------------------------------------------------------- places */
@@ -152,6 +153,7 @@ pawl_syncer_close(struct pawl_syncer *s)
 		return;
 	sync_seen_clear(&s->seen_here);
 	sync_seen_clear(&s->seen_there);
+	sync_view_clear(&s->view);
 	sync_place_clear(&s->local);
 	sync_place_clear(&s->remote);
 	pthread_mutex_destroy(&s->lock);
@@ -207,6 +209,7 @@ pawl_syncer_open(const char *local, const char *remote, const struct pawl_syncer
 	if (s == NULL)
 		return err_set(err, PAWL_ENOMEM, "sync: out of memory");
 	pthread_mutex_init(&s->lock, NULL);
+	s->view.fd = -1;
 	int rc = read_options(s, local, remote, &o, &own);
 	if (rc < 0) {
 		pawl_syncer_close(s);
@@ -304,11 +307,46 @@ verify_here(struct pawl_syncer *s, const struct sync_limit *limit, struct pawl_s
 
 enum what { BOTH, MOVE_ONLY, VERIFY_ONLY };
 
+/* The folders above the target: few programs make them. Of a host that only the command may enter they are its own. */
+static int
+make_parents(const struct sync_place *target, struct pawl_error *err)
+{
+	const char *place = target->kind == SYNC_LOCAL || target->kind == SYNC_HOST ? target->store : "";
+	const char *slash = strrchr(place, '/');
+	PAWL_FREE char *above = mem_printf("%.*s", slash != NULL ? (int)(slash - place) : 0, place);
+	struct store *store;
+	if (above == NULL)
+		return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+	if (target->kind == SYNC_LOCAL)
+		return above[0] != '\0' ? fd_mkdirs(AT_FDCWD, above, err) : 0;
+	const char *host = strstr(above, "://");
+	if (host != NULL && strchr(host + 3, '/') != NULL && store_open(above, true, true, &store, NULL) == 0)
+		store_close(store);
+	return 0;
+}
+
+/* By a command: from a view of the folder, since a program knows nothing of what comes and goes in it. */
+static int
+go_up_by_command(struct pawl_syncer *s, enum what what, const struct sync_limit *limit,
+                 struct pawl_syncer_report *report, struct pawl_error *err)
+{
+	PAWL_CLEAN(sync_view_clear) struct sync_view view = {.fd = -1};
+	TRY(make_parents(&s->remote, err));
+	TRY(sync_view_make(s->local.text, limit, &view, err));
+	const struct sync_place source = {SYNC_LOCAL, view.path, view.path};
+	TRY(run_command(s, &source, &s->remote, limit, err));
+	return what != MOVE_ONLY ? verify_there(s, &view.names, limit, report, err) : 0;
+}
+
 static int
 go_up(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, struct pawl_syncer_report *report,
       struct pawl_error *err)
 {
 	PAWL_CLEAN(sync_names_clear) struct sync_names before = {0};
+	if (s->command != NULL && what != VERIFY_ONLY)
+		return go_up_by_command(s, what, limit, report, err);
+	if (s->view.path != NULL)
+		return verify_there(s, &s->view.names, limit, report, err);
 	TRY(list_here(s, limit, &before, err));
 	if (what != VERIFY_ONLY)
 		TRY(move(s, &s->local, &s->remote, false, limit, err));
@@ -370,6 +408,68 @@ pawl_syncer_verify(struct pawl_syncer *s, int down, struct pawl_meter *meter, st
                    struct pawl_error *err)
 {
 	return go(s, down != 0, VERIFY_ONLY, meter, ret, err);
+}
+
+static int
+freeze(struct pawl_syncer *s, struct pawl_meter *meter, struct pawl_error *err)
+{
+	struct sync_limit limit = {.begin_ms = clock_mono_ms(), .meter = meter};
+	limit.deadline_ms = limit.begin_ms + s->timeout_ms;
+	sync_view_clear(&s->view);
+	TRY(make_parents(&s->remote, err));
+	return sync_view_make(s->local.text, &limit, &s->view, err);
+}
+
+int
+pawl_syncer_freeze(struct pawl_syncer *s, struct pawl_meter *meter, const char **ret_path, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+	if (pthread_mutex_trylock(&s->lock) != 0)
+		return err_set(err, PAWL_EBUSY, "%s: is being synced already", s->local.text);
+	int rc = freeze(s, meter, &own);
+	if (rc == 0)
+		*ret_path = s->view.path;
+	pthread_mutex_unlock(&s->lock);
+	return err_give(err, rc, &own);
+}
+
+void
+pawl_syncer_thaw(struct pawl_syncer *s)
+{
+	pthread_mutex_lock(&s->lock);
+	sync_view_clear(&s->view);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static int
+prune(struct pawl_syncer *s, const char *const *folders, size_t n, struct pawl_error *err)
+{
+	const struct sync_limit limit = {.begin_ms = clock_mono_ms(),
+	                                 .deadline_ms = clock_mono_ms() + s->timeout_ms};
+	struct store *store;
+	if (s->remote.store == NULL)
+		return 0;
+	for (size_t i = 0; i < n; i++)
+		if (!text_is_key(folders[i]))
+			return err_set(err, PAWL_EUSAGE, "%.200s: expected the path of a folder below the target",
+			               folders[i]);
+	int rc = store_open(s->remote.store, false, true, &store, err);
+	if (rc < 0)
+		return s->command != NULL || rc == PAWL_EUNSUPPORTED ? 0 : rc;
+	rc = sync_prune(store, folders, n, &limit, err);
+	store_close(store);
+	return rc;
+}
+
+int
+pawl_syncer_prune(struct pawl_syncer *s, const char *const *folders, size_t n, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+	if (pthread_mutex_trylock(&s->lock) != 0)
+		return err_set(err, PAWL_EBUSY, "%s: is being synced already", s->local.text);
+	int rc = prune(s, folders, n, &own);
+	pthread_mutex_unlock(&s->lock);
+	return err_give(err, rc, &own);
 }
 
 void

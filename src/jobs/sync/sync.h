@@ -8,6 +8,8 @@
  *   sync_links.c    files that are links of each other
  *   sync_clone.c    a folder again in the store that it is in
  *   sync_check.c    what came over is verified
+ *   sync_prune.c    what the source does not keep is removed there
+ *   sync_view.c     what a command or a function is given: the folder, frozen
  */
 #ifndef PAWL_SYNC_H
 #define PAWL_SYNC_H
@@ -67,15 +69,33 @@ struct store;
 struct sync_names {
 	struct buf packs, manifests, pointers; /* packs: and all other files */
 };
+/* Does an entry of a folder belong to this place only? Saves that go on, leases, holds, what is being removed. */
+bool sync_stays_here(const char *folder, const char *name);
 /* Is this a file of a run's checkpoint? Such files never change. */
 bool sync_is_fixed(const char *key);
 int sync_list(struct store *store, const struct sync_limit *limit, struct sync_names *ret, struct pawl_error *err);
 void sync_names_clear(struct sync_names *names);
 
+/* ---- sync_view.c: a folder as it was, complete checkpoints only, which does not change any more. {.fd = -1} = none. */
+struct sync_view {
+	char *path;              /* ends with the folder's own name */
+	char *holder;            /* the folder that it was made in; goes with it */
+	int fd;                  /* of holder, locked */
+	struct sync_names names; /* what is in it */
+};
+/* folder: an absolute path. */
+int sync_view_make(const char *folder, const struct sync_limit *limit, struct sync_view *ret, struct pawl_error *err);
+/* Removes it. */
+void sync_view_clear(struct sync_view *v);
+
 /* One of the two must be local. pointers_only: only them, else all but them. */
 int sync_rsync(const struct sync_place *source, const struct sync_place *target, bool pointers_only,
                const struct sync_limit *limit, struct pawl_error *err);
 int sync_store(const char *source, const char *target, bool pointers_only, const struct sync_limit *limit,
+               struct pawl_error *err);
+
+/* ---- sync_prune.c: folders of a store, with all in them; what is not there is success. */
+int sync_prune(struct store *store, const char *const *folders, size_t n, const struct sync_limit *limit,
                struct pawl_error *err);
 
 /* ---- sync_links.c: regular files of a folder of this machine that have more names than one. Zero-initialised = none. */

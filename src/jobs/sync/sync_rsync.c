@@ -58,6 +58,7 @@ begin_line(struct line *l)
 	                                     "--timeout=60",
 	                                     "--exclude=.*.partial",
 	                                     "--exclude=.*.tmp",
+	                                     "--exclude=.checkpoint_*",
 	                                     "--exclude=.lease",
 	                                     "--exclude=.lease.*",
 	                                     "--exclude=.pawl/holds",

@@ -47,11 +47,13 @@ struct step {
 };
 
 static bool
-stays_here(const char *name)
+is_passing(const char *name)
 {
 	size_t len = strlen(name);
 	if (strncmp(name, LEASE_KEY ".", sizeof LEASE_KEY) == 0)
 		return true; /* renewals */
+	if (strncmp(name, ".checkpoint_", 12) == 0)
+		return true; /* of a trial: being made, cloned or removed */
 	return (name[0] == '.' && len > 8 && strcmp(name + len - 8, ".partial") == 0) ||
 	       (name[0] == '.' && len > 4 && strcmp(name + len - 4, ".tmp") == 0) || strcmp(name, LEASE_KEY) == 0;
 }
@@ -73,6 +75,12 @@ is_of_this_place(const char *folder, const char *name)
 }
 
 bool
+sync_stays_here(const char *folder, const char *name)
+{
+	return is_passing(name) || is_of_this_place(folder, name);
+}
+
+bool
 sync_is_fixed(const char *key)
 {
 	static const char folder[] = CATALOG_FOLDER "/";
@@ -89,7 +97,7 @@ see(void *arg, const struct store_entry *entry)
 	struct step *step = arg;
 	struct walk *w = step->walk;
 	const char *slash = step->folder[0] != '\0' ? "/" : "";
-	if (stays_here(entry->name) || is_of_this_place(step->folder, entry->name))
+	if (sync_stays_here(step->folder, entry->name))
 		return 0;
 	if (++w->n > SYNC_MAX_FILES)
 		return PAWL_ELIMIT;

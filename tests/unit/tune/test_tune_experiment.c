@@ -477,7 +477,6 @@ test_R127_the_best_checkpoints_are_kept_and_the_newest(void **state)
 		{"d", "{\"keep\": 3}", "5 6 7"},
 		{"e", "{}", "1 2 3 4 5 6 7"},
 		{"f", "{\"keep\": 1, \"score_attr\": \"min-loss\"}", "6 7"},
-		{"g", "{\"keep\": 2, \"score_attr\": \"missing\"}", "1 2 7"},
 	};
 	struct tune_bed *bed = *state;
 
@@ -584,10 +583,34 @@ test_bad_reports_are_named(void **state)
 	tune_experiment_close(e);
 }
 
+static void
+test_R27_R127_a_score_that_the_first_report_lacks_is_named(void **state)
+{
+	struct tune_bed *bed = *state;
+	struct tune_experiment *e =
+		bed_open(bed, "{\"name\": \"s\", \"checkpoint\": {\"score_attr\": \"min-los\"}}", "s", TUNE_NEW);
+	struct pawl_error err = {0};
+	struct tune_verdict verdict;
+	struct tune_start start;
+	enum tune_next next;
+
+	assert_int_equal(tune_experiment_next(e, &next, &start, &err), 0);
+	assert_error(tune_experiment_report(e, 0, "{\"loss\": 1, \"acc\": 2}", NULL, &verdict, &err), PAWL_EUSAGE, &err,
+	             "its first report has no metric 'los', by which checkpoints are kept");
+	assert_non_null(strstr(err.message, "it has 'loss', 'acc'"));
+	assert_error(tune_experiment_report(e, 0, "{\"los\": \"low\"}", NULL, &verdict, &err), PAWL_EUSAGE, &err,
+	             "has no number 'los'");
+	assert_int_equal(tune_experiment_report(e, 0, "{\"los\": \"NaN\"}", NULL, &verdict, &err), 0);
+	assert_int_equal(tune_experiment_report(e, 0, "{\"loss\": 1}", NULL, &verdict, &err), 0); /* a later one may */
+	tune_experiment_close(e);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_R27_R127_a_score_that_the_first_report_lacks_is_named, bed_setup,
+	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_a_search_ends_with_its_best_trial, bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R130_fifo_left_anywhere_comes_to_the_same, bed_setup,
 	                                        bed_teardown),

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sync_prune: folders at the target that its source does not keep any more: old checkpoints of a search (R127). The
+ * caller says which, after a sync that has brought what is newer. What is not there is passed over; a folder's manifest
+ * goes first, so that no half of a checkpoint is taken for one.
+ */
+#include <string.h>
+
+#include "base/err.h"
+#include "state/manifest.h"
+#include "store/store.h"
+#include "jobs/sync/sync.h"
+
+struct there {
+	char *above; /* the folder that was listed last, or NULL */
+	struct buf names;
+};
+
+static void
+clear_there(struct there *t)
+{
+	mem_free(t->above);
+	buf_clear(&t->names);
+}
+
+static int
+note_folder(void *arg, const struct store_entry *entry)
+{
+	struct buf *names = arg;
+	if (entry->is_folder)
+		buf_put(names, entry->name, strlen(entry->name) + 1);
+	return names->failed;
+}
+
+/* Is there such a folder? Those next to each other are asked for once. 1 or 0. */
+static int
+is_there(struct store *store, const char *folder, struct there *t, struct pawl_error *err)
+{
+	const char *slash = strrchr(folder, '/'), *name = slash != NULL ? slash + 1 : folder;
+	const size_t len = slash != NULL ? (size_t)(slash - folder) : 0;
+	if (t->above == NULL || strlen(t->above) != len || strncmp(t->above, folder, len) != 0) {
+		struct pawl_error why = {0};
+		clear_there(t);
+		*t = (struct there){.above = mem_strndup(folder, len)};
+		if (t->above == NULL)
+			return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+		int rc = store_list(store, t->above, note_folder, &t->names, &why);
+		if (rc < 0 && rc != PAWL_ENOTFOUND)
+			return err_give(err, rc, &why);
+	}
+	for (size_t at = 0; at < t->names.len; at += strlen(t->names.ptr + at) + 1)
+		if (strcmp(t->names.ptr + at, name) == 0)
+			return 1;
+	return 0;
+}
+
+int
+sync_prune(struct store *store, const char *const *folders, size_t n, const struct sync_limit *limit,
+           struct pawl_error *err)
+{
+	PAWL_CLEAN(clear_there) struct there t = {0};
+	for (size_t i = 0; i < n; i++) {
+		TRY(sync_limit_check(limit, folders[i], err));
+		int found = is_there(store, folders[i], &t, err);
+		if (found < 0)
+			return found;
+		if (found == 0)
+			continue;
+		PAWL_FREE char *manifest = mem_printf("%s/" MANIFEST_NAME, folders[i]);
+		if (manifest == NULL)
+			return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+		TRY(store_remove(store, manifest, err));
+		TRY(store_remove_folder(store, folders[i], err));
+	}
+	return 0;
+}

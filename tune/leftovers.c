@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * leftovers: which checkpoints of an experiment may be removed at the place that it is synced to, because retention has
+ * given them up here (R127). Called by the command and by Python around a sync; reads the journal as any reader does.
+ *
+ * A name is given out when all of this holds:
+ * - before the sync, and again after it, the journal says that retention has given the checkpoint up;
+ * - all checkpoints that the trial kept before the sync are still here, so that the sync has sent them whole;
+ * - its folder is not here, so that no later sync brings it back;
+ * - it was given up in the present attempt of the trial, or the trial does not run: an attempt that began later may be
+ *   writing a new checkpoint of that name to the place (trials of a cluster do that by themselves).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiment.h"
+#include "trial_checkpoints.h"
+#include "tune_err.h"
+
+struct tune_leftovers {
+	struct tune_experiment *before;
+	char **names;
+	size_t n;
+};
+
+void
+experiment_note_dropped(struct trial *t, char *name)
+{
+	char **more = t->n_dropped % 16 == 0 ? realloc(t->dropped, (t->n_dropped + 16) * sizeof(*more)) : t->dropped;
+
+	if (!more) { /* then it stays at the place */
+		free(name);
+		return;
+	}
+	t->dropped = more;
+	t->dropped[t->n_dropped++] = name;
+}
+
+static int
+read_journal(const char *folder, struct tune_experiment **ret, struct pawl_error *err)
+{
+	const struct tune_open_opts opts = {.folder = folder, .resume = TUNE_READ};
+
+	return tune_experiment_open(NULL, &opts, ret, err);
+}
+
+int
+tune_leftovers_open(const char *folder, struct tune_leftovers **ret, struct pawl_error *err)
+{
+	struct tune_leftovers *l = calloc(1, sizeof(*l));
+	const int r = l ? read_journal(folder, &l->before, err) : tune_no_memory(err);
+
+	if (r < 0)
+		tune_leftovers_close(l);
+	else
+		*ret = l;
+	return r;
+}
+
+void
+tune_leftovers_close(struct tune_leftovers *l)
+{
+	if (!l)
+		return;
+	for (size_t i = 0; i < l->n; i++)
+		free(l->names[i]);
+	free(l->names);
+	tune_experiment_close(l->before);
+	free(l);
+}
+
+/* Has retention given the i-th name up for good? The list only grows. */
+static bool
+is_dropped(const struct trial *t, size_t i, const char *name)
+{
+	for (size_t k = 0; k < t->n_checkpoints; k++)
+		if (strcmp(t->checkpoints[k].name, name) == 0)
+			return false;
+	return i >= (t->state == TUNE_RUNNING ? t->n_dropped_before : 0) && i < t->n_dropped &&
+	       strcmp(t->dropped[i], name) == 0;
+}
+
+static bool
+is_all_here(const struct tune_experiment *e, const struct trial *t)
+{
+	for (size_t i = 0; i < t->n_checkpoints; i++)
+		if (!checkpoint_is_there(e->dirfd, t->name, t->checkpoints[i].name))
+			return false;
+	return t->n_checkpoints > 0;
+}
+
+static int
+add_name(struct tune_leftovers *l, const struct trial *t, const char *name, struct pawl_error *err)
+{
+	char **more = l->n % 16 == 0 ? realloc(l->names, (l->n + 16) * sizeof(*more)) : l->names;
+
+	if (!more)
+		return tune_no_memory(err);
+	l->names = more;
+	if (asprintf(&l->names[l->n], "%s/%s", t->name, name) < 0)
+		return tune_no_memory(err);
+	l->n++;
+	return 0;
+}
+
+static int
+add_trial(struct tune_leftovers *l, const struct trial *before, const struct trial *now, struct pawl_error *err)
+{
+	int r = 0;
+
+	if (!is_all_here(l->before, before))
+		return 0;
+	for (size_t i = 0; r == 0 && i < before->n_dropped; i++) {
+		const char *name = before->dropped[i];
+
+		if (is_dropped(before, i, name) && is_dropped(now, i, name) &&
+		    !checkpoint_is_there(l->before->dirfd, before->name, name))
+			r = add_name(l, before, name, err);
+	}
+	return r;
+}
+
+int
+tune_leftovers_after(struct tune_leftovers *l, const char *const **ret, size_t *ret_n, struct pawl_error *err)
+{
+	struct tune_experiment *now = NULL;
+	int r = read_journal(l->before->folder, &now, err);
+
+	for (size_t i = 0; r == 0 && i < l->before->n_trials && i < now->n_trials; i++)
+		r = add_trial(l, &l->before->trials[i], &now->trials[i], err);
+	tune_experiment_close(now);
+	if (r < 0)
+		return r;
+	*ret = (const char *const *)l->names;
+	*ret_n = l->n;
+	return 0;
+}
