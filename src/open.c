@@ -345,6 +345,7 @@ run_free(struct pawl *run)
 	mirrors_free(run->mirrors);
 	run->mirrors = NULL;
 	writer_free(run->writer);
+	recycle_clear(&run->recycle);
 	meet_leave(run->meet);
 	lease_drop(run->lease);
 	catalog_clear(&run->catalog);
@@ -435,6 +436,7 @@ pawl_open(const struct pawl_open_opts *opts, struct pawl **ret, struct pawl_erro
 		return err_set(err, PAWL_ENOMEM, "run: out of memory");
 	pthread_mutex_init(&run->lock, NULL);
 	pthread_mutex_init(&run->edit, NULL);
+	pthread_mutex_init(&run->recycle.lock, NULL);
 	pthread_mutex_init(&run->events.lock, NULL);
 	rc = open_steps(run, opts, &own);
 	if (rc < 0) {

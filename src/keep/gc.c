@@ -26,10 +26,8 @@
 #include "read/pack.h"
 #include "run/run.h"
 #include "ranks/withdraw.h"
-#include "save/writer.h"
 #include "store/layers/layer_nodes.h"
 
-#define RECYCLE_FOLDER ".pawl/recycle"
 #define UPLOAD_AGE_NS ((int64_t)86400 * 1000000000) /* one that was begun a day ago has no writer any more */
 #define MAX_ENTRIES 1000000u
 
@@ -187,18 +185,9 @@ is_next_of_many(struct pawl *run, const char *token)
 static bool
 is_running(struct pawl *run, const char *token)
 {
-	struct writer *w = run->writer;
-	bool found;
-
-	if (!w)
+	if (!run->writer)
 		return false;
-	if (run->meet && is_next_of_many(run, token))
-		return true;
-	pthread_mutex_lock(&w->lock);
-	found = (w->active && strncmp(w->active->token, token, 32) == 0) ||
-	        (w->queued && strncmp(w->queued->token, token, 32) == 0);
-	pthread_mutex_unlock(&w->lock);
-	return found;
+	return (run->meet && is_next_of_many(run, token)) || run->queue_ops->has_token(run->writer, token);
 }
 
 /* One step for all who may know the folder by its name: what is taken away here, nobody can publish (P2). 0 and *ret is
@@ -385,7 +374,7 @@ sweep_orphans(struct sweep *s, struct pawl_error *err)
 	if (copied < 0)
 		return err_set(err, copied, "gc: out of memory");
 	/* Where a checkpoint is written under its own name, one without a manifest may be the running save's. */
-	if (!s->run->caps.rename_folder && s->run->writer && (s->run->meet || writer_busy(s->run->writer)))
+	if (!s->run->caps.rename_folder && s->run->writer && (s->run->meet || s->run->queue_ops->is_busy(s->run->writer)))
 		return 0;
 	for (size_t i = 0; i < n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};

@@ -15,7 +15,6 @@
 #include "catalog/far.h"
 #include "policy/retain.h"
 #include "run/run.h"
-#include "save/writer.h"
 
 struct pawl_decisions {
 	struct pawl_decision *rows;
@@ -98,7 +97,7 @@ recycle_one(void *arg, const struct store_entry *entry)
 		return 0;
 	key = mem_printf("%s/%s", list->folder, entry->name);
 	if (key)
-		writer_recycle(list->run->writer, key, entry->nbytes);
+		recycle_put(list->run, key, entry->nbytes);
 	return 0;
 }
 

@@ -17,6 +17,7 @@
 #include "pawl.h"
 #include "store/store.h"
 #include "policy/trigger.h"
+#include "run/recycle.h"
 
 /* Limits of options, for the rooms that they concern. */
 #define MIRROR_MAX 8u        /* mirrors of a run */
@@ -35,6 +36,14 @@ struct run_events {
 	pthread_mutex_t lock; /* guards below */
 	struct buf text;
 	char key[48];
+};
+
+/* What the rooms below ask the queue of saves. */
+struct run_queue_ops {
+	/* A save is running, waiting or settling. */
+	bool (*is_busy)(struct writer *w);
+	/* A save with this token is running or waiting, in this process. */
+	bool (*has_token)(struct writer *w, const char *token);
 };
 
 struct pawl {
@@ -63,6 +72,8 @@ struct pawl {
 	struct pawl_stores stores; /* the caller's own, copied */
 	uint32_t rank, world;  /* 0 of 1 when alone */
 	struct writer *writer; /* NULL when read-only */
+	const struct run_queue_ops *queue_ops; /* set with writer */
+	struct recycle recycle;
 	char *warning;     /* see pawl_warning, or NULL */
 	char *file_damage;     /* why run.json could not be read, or NULL */
 	struct run_events events;

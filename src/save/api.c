@@ -190,7 +190,7 @@ pawl_check_saves(struct pawl *run, struct pawl_error *err)
 int
 pawl_is_saving(const struct pawl *run)
 {
-	return run && run->writer && writer_busy(run->writer);
+	return run && run->writer && run->queue_ops->is_busy(run->writer);
 }
 
 int

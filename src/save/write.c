@@ -36,7 +36,7 @@ pack_file(struct save_pack *p, struct store_file **ret, struct pawl_error *err)
 
 	pthread_mutex_lock(&p->lock);
 	if (!p->file) {
-		bool recycled = !p->press && writer_take_recycled(s->writer, p->plan->nbytes, &old);
+		bool recycled = !p->press && recycle_take(s->run, p->plan->nbytes, &old);
 		struct store_create opts = {.nbytes = p->press ? press_most_bytes(p->plan->nbytes) : p->plan->nbytes,
 		                            .recycle_key = recycled ? buf_str(&old) : NULL,
 		                            .buffered = s->run->opts.no_direct_io,

@@ -17,31 +17,9 @@
 #include "save/press.h"
 #include "policy/retain.h"
 
-#define RECYCLE_FOLDER ".pawl/recycle"
 #define SPACE_RESERVE_BYTES ((uint64_t)1 << 20) /* folders, journal, pointers */
 
-static int
-note_recycled(void *arg, const struct store_entry *entry)
-{
-	struct writer *w = arg;
-	char **keys = mem_resize(w->recycled, w->n_recycled + 1, sizeof(*keys));
-	uint64_t *sizes;
-
-	if (!keys)
-		return PAWL_ENOMEM;
-	w->recycled = keys;
-	sizes = mem_resize(w->recycled_nbytes, w->n_recycled + 1, sizeof(*sizes));
-	if (!sizes)
-		return PAWL_ENOMEM;
-	w->recycled_nbytes = sizes;
-	if (entry->is_folder || entry->is_link)
-		return 0;
-	keys[w->n_recycled] = mem_printf(RECYCLE_FOLDER "/%s", entry->name);
-	if (!keys[w->n_recycled])
-		return PAWL_ENOMEM;
-	sizes[w->n_recycled++] = entry->nbytes;
-	return 0;
-}
+static const struct run_queue_ops queue_ops;
 
 int
 writer_new(struct pawl *run, struct writer **ret, struct pawl_error *err)
@@ -61,11 +39,12 @@ writer_new(struct pawl *run, struct writer **ret, struct pawl_error *err)
 	if (rc == 0)
 		rc = pool_new("pawl-save", 1, &w->saver, err);
 	if (rc == 0 && run->opts.recycle)
-		store_list(run->store, RECYCLE_FOLDER, note_recycled, w, NULL); /* none yet is fine */
+		recycle_load(run);
 	if (rc < 0) {
 		writer_free(w);
 		return rc;
 	}
+	run->queue_ops = &queue_ops;
 	*ret = w;
 	return 0;
 }
@@ -81,10 +60,6 @@ writer_free(struct writer *w)
 	pool_free(w->copiers);
 	plan_free(w->plan);
 	reuse_free(w->reuse);
-	for (size_t i = 0; i < w->n_recycled; i++)
-		mem_free(w->recycled[i]);
-	mem_free(w->recycled);
-	mem_free(w->recycled_nbytes);
 	pthread_cond_destroy(&w->changed);
 	pthread_mutex_destroy(&w->lock);
 	mem_free(w);
@@ -194,7 +169,7 @@ writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 	struct pawl_error err = {0};
 
 	pthread_mutex_lock(&w->lock);
-	w->n_packs = s->plan->n_packs;
+	recycle_expect(w->run, s->plan->n_packs);
 	if (reuse) {
 		reuse_free(w->reuse);
 		w->reuse = reuse;
@@ -267,8 +242,7 @@ check_space(struct writer *w, const struct save *s, struct pawl_error *err)
 		need += s->codec ? press_most_bytes(s->plan->packs[k].nbytes) : s->plan->packs[k].nbytes;
 	TRY(store_space(w->run->store, &free_bytes, err));
 	pthread_mutex_lock(&w->lock);
-	for (size_t i = 0; i < w->n_recycled; i++)
-		kept_bytes += w->recycled_nbytes[i];
+	kept_bytes += recycle_bytes(w->run);
 	pthread_mutex_unlock(&w->lock);
 	if (free_bytes == UINT64_MAX || need <= free_bytes + kept_bytes)
 		return 0;
@@ -498,8 +472,8 @@ writer_waits_for(struct writer *w, char *ret, size_t cap)
 	pthread_mutex_unlock(&w->lock);
 }
 
-bool
-writer_busy(struct writer *w)
+static bool
+is_busy(struct writer *w)
 {
 	bool busy;
 
@@ -509,46 +483,14 @@ writer_busy(struct writer *w)
 	return busy;
 }
 
-bool
-writer_take_recycled(struct writer *w, uint64_t nbytes, struct buf *key)
+static bool
+has_token(struct writer *w, const char *token)
 {
-	size_t best = SIZE_MAX;
-
 	pthread_mutex_lock(&w->lock);
-	for (size_t i = 0; i < w->n_recycled; i++)
-		if (best == SIZE_MAX || w->recycled_nbytes[i] == nbytes)
-			best = i;
-	if (best != SIZE_MAX) {
-		buf_puts(key, w->recycled[best]);
-		mem_free(w->recycled[best]);
-		w->n_recycled--;
-		w->recycled[best] = w->recycled[w->n_recycled];
-		w->recycled_nbytes[best] = w->recycled_nbytes[w->n_recycled];
-	}
+	bool found = (w->active && strncmp(w->active->token, token, 32) == 0) ||
+	             (w->queued && strncmp(w->queued->token, token, 32) == 0);
 	pthread_mutex_unlock(&w->lock);
-	return best != SIZE_MAX && !key->failed;
+	return found;
 }
 
-bool
-writer_recycle(struct writer *w, const char *key, uint64_t nbytes)
-{
-	char token[33];
-	PAWL_FREE char *name = NULL, *to = NULL;
-	size_t per_checkpoint, limit;
-
-	pthread_mutex_lock(&w->lock);
-	per_checkpoint = w->n_packs ? w->n_packs : 1;
-	limit = (size_t)w->run->opts.recycle * per_checkpoint;
-	bool full = w->n_recycled >= limit;
-	pthread_mutex_unlock(&w->lock);
-	if (full || clock_token(token, NULL) < 0)
-		return false;
-	name = mem_printf("%llu-%s", (unsigned long long)nbytes, token);
-	to = mem_printf(RECYCLE_FOLDER "/%s", name ? name : "");
-	if (!name || !to || store_move(w->run->store, key, to, NULL) < 0)
-		return false;
-	pthread_mutex_lock(&w->lock);
-	note_recycled(w, &(struct store_entry){.name = name, .nbytes = nbytes});
-	pthread_mutex_unlock(&w->lock);
-	return true;
-}
+static const struct run_queue_ops queue_ops = {.is_busy = is_busy, .has_token = has_token};

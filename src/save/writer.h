@@ -26,10 +26,6 @@ struct writer {
 	bool admitting;      /* a caller is between admission and hand-over */
 	struct plan *plan;   /* cached, NULL while a save has it */
 	struct reuse *reuse; /* of the last commit; changed only while no save is active */
-	size_t n_packs;      /* of the last checkpoint */
-	char **recycled;     /* keys of files to overwrite, with their sizes */
-	uint64_t *recycled_nbytes;
-	size_t n_recycled;
 };
 
 int writer_new(struct pawl *run, struct writer **ret, struct pawl_error *err);
@@ -51,10 +47,5 @@ int writer_wait(struct writer *w, int64_t deadline_ms);
 int writer_wait_turn(struct writer *w, int64_t deadline_ms);
 /* What the save that is being written waits for: "; waiting for ..." or "". */
 void writer_waits_for(struct writer *w, char *ret, size_t cap);
-bool writer_busy(struct writer *w);
-/* Takes a kept file of about this size; false if there is none. */
-bool writer_take_recycled(struct writer *w, uint64_t nbytes, struct buf *key);
-/* Keeps a deleted checkpoint's pack for reuse; false if enough are kept. Its file is moved to .pawl/recycle. */
-bool writer_recycle(struct writer *w, const char *key, uint64_t nbytes);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/text.h"
+#include "store/registry.h"
 #include "jobs/composer/saver.h"
 
 static int
@@ -148,7 +149,8 @@ saver_fill_folder(const char *template_text, const struct name_values *values, c
 static bool
 is_bucket(const char *url)
 {
-	return strncmp(url, "s3://", 5) == 0 || strncmp(url, "gs://", 5) == 0 || strncmp(url, "az://", 5) == 0;
+	const struct store_kind *kind = store_kind_of(url);
+	return kind != NULL && kind->is_bucket && strncmp(url + strlen(kind->scheme), "://", 3) == 0;
 }
 
 int

@@ -23,6 +23,7 @@
 #include "base/hide.h"
 #include "base/text.h"
 #include "store/store.h"
+#include "store/registry.h"
 
 #define DEFAULT_TIMEOUT_MS (INT64_C(1800) * 1000)
 
@@ -114,7 +115,6 @@ read_path(const char *path, struct sync_place *ret, struct pawl_error *err)
 int
 sync_place_read(const char *given, struct sync_place *ret, struct pawl_error *err)
 {
-	static const char *const known[] = {"s3://", "ssh://", "gs://", "az://"};
 	*ret = (struct sync_place){0};
 	if (given == NULL || given[0] == '\0')
 		return err_set(err, PAWL_EUSAGE, "sync: expected a path or a URL, found nothing");
@@ -130,10 +130,8 @@ sync_place_read(const char *given, struct sync_place *ret, struct pawl_error *er
 	} else if (!is_url) {
 		TRY(read_path(given, ret, err));
 	} else {
-		ret->kind = SYNC_OTHER;
-		for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-			if (strncmp(given, known[i], strlen(known[i])) == 0)
-				ret->kind = SYNC_STORE;
+		const struct store_kind *kind = store_kind_of(given);
+		ret->kind = kind != NULL && kind->is_remote ? SYNC_STORE : SYNC_OTHER;
 		ret->text = mem_strdup(given);
 		ret->store = ret->kind == SYNC_STORE ? mem_strdup(given) : NULL;
 	}
