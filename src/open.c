@@ -130,8 +130,8 @@ open_store(struct pawl *run, struct pawl_error *err)
 static int
 check_foreign(struct pawl *run, struct pawl_error *err)
 {
-	for (size_t i = 0; i < run->catalog.n; i++) {
-		const struct catalog_entry *e = &run->catalog.entries[i];
+	for (size_t i = 0; i < run->catalog->n; i++) {
+		const struct catalog_entry *e = &run->catalog->entries[i];
 
 		if (e->summary && strcmp(e->summary->run_id, run->run_id) != 0)
 			return err_set(
@@ -146,7 +146,7 @@ check_foreign(struct pawl *run, struct pawl_error *err)
 static int
 check_single(struct pawl *run, struct pawl_error *err)
 {
-	const struct catalog_entry *there = catalog_latest(&run->catalog);
+	const struct catalog_entry *there = catalog_latest(run->catalog);
 	struct store_entry entry;
 	int rc;
 
@@ -195,7 +195,7 @@ adopt_mirrored(struct pawl *run, bool *ret_found, struct pawl_error *err)
 static int
 identify(struct pawl *run, struct pawl_error *err)
 {
-	struct catalog_entry *latest = catalog_latest(&run->catalog);
+	struct catalog_entry *latest = catalog_latest(run->catalog);
 	const char *wanted = run->opts.run_id;
 	bool found;
 
@@ -224,14 +224,14 @@ identify(struct pawl *run, struct pawl_error *err)
 static void
 note_history(struct pawl *run)
 {
-	struct catalog_entry *latest = catalog_latest(&run->catalog);
+	struct catalog_entry *latest = catalog_latest(run->catalog);
 
-	for (size_t i = 0; i < run->catalog.n; i++)
-		if (run->catalog.entries[i].id > run->last_id)
-			run->last_id = run->catalog.entries[i].id;
-	for (size_t i = 0; i < run->catalog.n_withdrawn; i++)
-		if (run->catalog.withdrawn[i].id > run->last_id)
-			run->last_id = run->catalog.withdrawn[i].id;
+	for (size_t i = 0; i < run->catalog->n; i++)
+		if (run->catalog->entries[i].id > run->last_id)
+			run->last_id = run->catalog->entries[i].id;
+	for (size_t i = 0; i < run->catalog->n_withdrawn; i++)
+		if (run->catalog->withdrawn[i].id > run->last_id)
+			run->last_id = run->catalog->withdrawn[i].id;
 	if (run->opts.after_id > run->last_id)
 		run->last_id = run->opts.after_id;
 	run_mark_at(run, latest ? &latest->summary->progress : NULL);
@@ -243,15 +243,15 @@ note_history(struct pawl *run)
 static void
 remember_packs(struct pawl *run)
 {
-	struct catalog_entry *latest = catalog_latest(&run->catalog);
+	struct catalog_entry *latest = catalog_latest(run->catalog);
 	PAWL_CLEAN(buf_clear) struct buf folder = {0};
 	struct manifest *m;
 
 	if (!latest || latest->at || run->opts.no_reuse || !run->caps.link)
 		return;
-	if (catalog_manifest(&run->catalog, latest, &m, NULL) < 0)
+	if (catalog_manifest(run->catalog, latest, &m, NULL) < 0)
 		return;
-	catalog_key(&run->catalog, latest->name, &folder);
+	catalog_key(run->catalog, latest->name, &folder);
 	reuse_of_manifest(m, buf_str(&folder), &run->writer->reuse, NULL);
 	manifest_free(m);
 }
@@ -348,7 +348,8 @@ run_free(struct pawl *run)
 	recycle_clear(&run->recycle);
 	meet_leave(run->meet);
 	lease_drop(run->lease);
-	catalog_clear(&run->catalog);
+	catalog_clear(run->catalog);
+	mem_free(run->catalog);
 	if (run->owns_arena)
 		pawl_arena_free(run->arena);
 	store_close(run->store);
@@ -373,11 +374,11 @@ list_mirrored(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
 
-	run->catalog.mirrors = run->mirrors;
+	run->catalog->mirrors = run->mirrors;
 	if (!run->mirrors || run->rank > 0)
 		return 0;
 	int rc = mirrors_list(run, &why);
-	const struct catalog_entry *latest = catalog_latest(&run->catalog);
+	const struct catalog_entry *latest = catalog_latest(run->catalog);
 
 	if (rc < 0 && (rc == PAWL_EEXISTS || run->opts.mirror_errors || !latest || latest->id < run->stored_id))
 		return err_give(err, rc, &why);
@@ -409,9 +410,9 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 		TRY(take_lease(run, err));
 	if (run->lease && !run->opts.upkeep)
 		TRY(run_hide_partials(run, err));
-	TRY(run->foreign ? catalog_load_foreign(&run->catalog, run->store, run->single_name, run->foreign, err)
-	                 : catalog_load(&run->catalog, run->store, run->single_name, run->opts.name_template, err));
-	run->catalog.guard = &run->lock;
+	TRY(run->foreign ? catalog_load_foreign(run->catalog, run->store, run->single_name, run->foreign, err)
+	                 : catalog_load(run->catalog, run->store, run->single_name, run->opts.name_template, err));
+	run->catalog->guard = &run->lock;
 	TRY(mirrors_open(run, err));
 	if (!is_guest)
 		TRY(run->single_name ? check_single(run, err) : identify(run, err));
@@ -432,8 +433,12 @@ pawl_open(const struct pawl_open_opts *opts, struct pawl **ret, struct pawl_erro
 	if (!opts || !ret)
 		return err_set(err, PAWL_EUSAGE, "open: expected options and a place for the handle, found NULL");
 	run = mem_zalloc(1, sizeof(*run));
-	if (!run)
+	if (run)
+		run->catalog = mem_zalloc(1, sizeof(*run->catalog));
+	if (!run || !run->catalog) {
+		mem_free(run);
 		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+	}
 	pthread_mutex_init(&run->lock, NULL);
 	pthread_mutex_init(&run->edit, NULL);
 	pthread_mutex_init(&run->recycle.lock, NULL);

@@ -30,7 +30,6 @@
 #include "policy/retain.h"
 #include "store/store.h"
 
-#define CATALOG_FOLDER "checkpoints"
 #define CATALOG_MARKS MARKS_FOLDER
 #define CATALOG_HOLDS HOLDS_FOLDER
 #define CATALOG_DELETING ".deleting"                    /* file in a folder whose deletion has begun */

@@ -77,7 +77,7 @@ list_once(struct mirror *m, struct pawl_error *err)
 			rc = mirror_note_done(m, e->id, e->summary->token, false, err);
 	}
 	if (rc == 0)
-		rc = catalog_take_far(&run->catalog, &there, store, run->run_id, err);
+		rc = catalog_take_far(run->catalog, &there, store, run->run_id, err);
 	run_unlock(run);
 	run_edited(run);
 	catalog_clear(&there);
@@ -171,7 +171,7 @@ known_clear(struct known *k)
 static int
 known_fill(struct pawl *run, uint64_t id, struct known *k, struct pawl_error *err)
 {
-	const struct catalog_entry *e = catalog_get(&run->catalog, id);
+	const struct catalog_entry *e = catalog_get(run->catalog, id);
 	if (!e)
 		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->root, id);
 	k->entry = (struct catalog_entry){.name = mem_strdup(e->name), .id = e->id};
@@ -203,7 +203,7 @@ mirrors_manifest(struct pawl *run, uint64_t id, bool summary, struct manifest **
 	for (size_t i = 0; i < k.n; i++) {
 		own = (struct pawl_error){0};
 		k.entry.at = k.stores[i];
-		rc = (summary ? catalog_summary : catalog_manifest)(&run->catalog, &k.entry, ret, &own);
+		rc = (summary ? catalog_summary : catalog_manifest)(run->catalog, &k.entry, ret, &own);
 		if (rc == 0)
 			return 0;
 		if (i == 0)

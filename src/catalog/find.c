@@ -263,7 +263,7 @@ pawl_find(struct pawl *run, const char *selector, uint64_t *ret_id, struct pawl_
 	if (!run || !selector || !ret_id)
 		return err_set(err, PAWL_EUSAGE, "find: expected a run, a selector and a place for the id, found NULL");
 	run_lock(run);
-	int rc = catalog_find(&run->catalog, &run->retention, selector, &e, err);
+	int rc = catalog_find(run->catalog, &run->retention, selector, &e, err);
 	if (rc == 0)
 		*ret_id = e->id;
 	run_unlock(run);
@@ -276,12 +276,12 @@ reload(struct pawl *run, struct pawl_error *err)
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "reload: expected a run, found NULL");
 	run_edit(run);
-	int rc = catalog_reload(&run->catalog, err);
+	int rc = catalog_reload(run->catalog, err);
 	run_edited(run);
 	run_lock(run);
-	for (size_t i = 0; i < run->catalog.n; i++) {
-		if (run->catalog.entries[i].id > run->last_id)
-			run->last_id = run->catalog.entries[i].id;
+	for (size_t i = 0; i < run->catalog->n; i++) {
+		if (run->catalog->entries[i].id > run->last_id)
+			run->last_id = run->catalog->entries[i].id;
 	}
 	run_unlock(run);
 	return rc;
@@ -462,7 +462,7 @@ list_clean(struct pawl_list **list)
 static int
 fill_list(const struct pawl *run, bool with_bad, struct pawl_list *list, struct pawl_error *err)
 {
-	const struct catalog *c = &run->catalog;
+	const struct catalog *c = run->catalog;
 	struct outlook o;
 
 	TRY(outlook_init(&o, c, &run->retention, &list->memory, err));
@@ -514,7 +514,7 @@ latest_id(struct pawl *run, uint64_t *ret_id, struct pawl_error *err)
 	struct catalog_entry *latest = NULL;
 
 	run_lock(run);
-	int rc = catalog_find(&run->catalog, &run->retention, NULL, &latest, err);
+	int rc = catalog_find(run->catalog, &run->retention, NULL, &latest, err);
 	*ret_id = rc == 0 ? latest->id : 0;
 	run_unlock(run);
 	return rc == PAWL_ENOTFOUND ? 0 : rc;
@@ -574,12 +574,12 @@ find_folder(struct pawl *run, uint64_t id, struct buf *name, struct buf *manifes
 	int rc = 0;
 
 	run_edit(run);
-	if (!catalog_get(&run->catalog, id))
-		rc = catalog_reload(&run->catalog, err);
-	const struct catalog_entry *e = rc == 0 ? catalog_get(&run->catalog, id) : NULL;
+	if (!catalog_get(run->catalog, id))
+		rc = catalog_reload(run->catalog, err);
+	const struct catalog_entry *e = rc == 0 ? catalog_get(run->catalog, id) : NULL;
 	if (e) {
 		buf_puts(name, e->name);
-		catalog_manifest_key(&run->catalog, e->name, manifest_key);
+		catalog_manifest_key(run->catalog, e->name, manifest_key);
 	}
 	run_edited(run);
 	TRY(rc);
@@ -611,7 +611,7 @@ hold_open(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct pawl_err
 		return err_set(err, rc, "%s has just been deleted", buf_str(&name));
 	TRY(rc);
 	run_edit(run);
-	catalog_note_held(&run->catalog, id);
+	catalog_note_held(run->catalog, id);
 	run_edited(run);
 	*ret = steal(&hold);
 	return 0;
@@ -633,7 +633,7 @@ pawl_hold_close(struct pawl_hold *hold)
 	if (hold->key.len) {
 		store_remove(hold->run->store, buf_str(&hold->key), NULL);
 		run_edit(hold->run);
-		catalog_reload_holds(&hold->run->catalog, NULL); /* another hold may be on it */
+		catalog_reload_holds(hold->run->catalog, NULL); /* another hold may be on it */
 		run_edited(hold->run);
 	}
 	buf_clear(&hold->key);

@@ -62,7 +62,7 @@ int
 mirror_journal_write(struct mirror *m, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
-	const struct catalog *c = &m->run->catalog;
+	const struct catalog *c = m->run->catalog;
 	const char *comma = "";
 	buf_puts(&text, "{\"pawl_mirror\":1,\"url\":");
 	json_put_string(&text, m->url, strlen(m->url));

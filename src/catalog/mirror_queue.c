@@ -269,7 +269,7 @@ is_wanted(const struct mirror *m, const struct catalog_entry *e)
 size_t
 mirrors_outstanding(const struct mirrors *ms, int64_t since_ms, struct mirror_try **ret_failed)
 {
-	const struct catalog *c = &ms->run->catalog;
+	const struct catalog *c = ms->run->catalog;
 	size_t n = 0;
 	*ret_failed = NULL;
 	for (size_t i = 0; i < ms->n; i++) {

@@ -8,6 +8,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "catalog/catalog.h"
 #include "copy/copy.h"
 #include "run/run.h"
 
@@ -41,9 +42,9 @@ find_source(struct pawl *run, uint64_t id, struct buf *folder, struct store **re
 		return err_set(err, PAWL_EUNSUPPORTED,
 		               "%s was written by another program and has no manifest to copy it by", run->root);
 	run_lock(run);
-	const struct catalog_entry *e = catalog_get(&run->catalog, id);
+	const struct catalog_entry *e = catalog_get(run->catalog, id);
 	if (e) {
-		catalog_key(&run->catalog, e->name, folder);
+		catalog_key(run->catalog, e->name, folder);
 		*ret = e->at ? e->at : run->store;
 	}
 	run_unlock(run);

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "catalog/catalog.h"
 #include "run/lease.h"
 #include "ranks/meet.h"
 #include "policy/name.h"
@@ -342,7 +343,7 @@ struct bad {
 static int
 copy_bad_names(struct pawl *run, struct bump *memory, struct bad **ret, size_t *ret_n)
 {
-	const struct catalog *c = &run->catalog;
+	const struct catalog *c = run->catalog;
 	struct bad *names = bump_array(memory, c->n, sizeof(*names));
 	size_t n = 0;
 
@@ -367,7 +368,7 @@ sweep_orphans(struct sweep *s, struct pawl_error *err)
 	size_t n = 0;
 
 	run_edit(s->run);
-	int rc = catalog_reload(&s->run->catalog, err);
+	int rc = catalog_reload(s->run->catalog, err);
 	int copied = rc == 0 ? copy_bad_names(s->run, &memory, &names, &n) : 0;
 	run_edited(s->run);
 	TRY(rc);
@@ -379,7 +380,7 @@ sweep_orphans(struct sweep *s, struct pawl_error *err)
 	for (size_t i = 0; i < n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
 
-		catalog_key(&s->run->catalog, names[i].name, &key);
+		catalog_key(s->run->catalog, names[i].name, &key);
 		TRY(buf_check(&key, "gc", err));
 		rc = is_orphan(s, names[i].name, buf_str(&key), names[i].withdrawn, err);
 		if (rc == 1)
@@ -576,7 +577,7 @@ collect(struct pawl *run, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes,
 		TRY(sweep_all(&s, err));
 	if (s.count && !dry_run) {
 		run_edit(run);
-		int rc = catalog_reload(&run->catalog, err);
+		int rc = catalog_reload(run->catalog, err);
 		run_edited(run);
 		TRY(rc);
 		snprintf(fields, sizeof(fields), "\"count\":%llu,\"bytes\":%llu", (unsigned long long)s.count,

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "catalog/catalog.h"
 #include "run/lease.h"
 #include "layout/merge_trees.h"
 #include "read/pack.h"
@@ -511,7 +512,7 @@ tell(struct repair *r, struct pawl_error *err)
 	PAWL_CLEAN(buf_clear) struct buf fields = {0};
 
 	run_edit(run);
-	int rc = catalog_reload(&run->catalog, err);
+	int rc = catalog_reload(run->catalog, err);
 	run_edited(run);
 	if (rc < 0 || run->single_name)
 		return rc;
@@ -529,7 +530,7 @@ check_folder(struct repair *r, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "repair: %s is a file of another program", r->name);
 	if (r->run->single_name ? strcmp(r->name, r->run->single_name) != 0 : !text_is_component(r->name))
 		return err_set(err, PAWL_EUSAGE, "repair: '%.200s' is not the name of a checkpoint's folder", r->name);
-	catalog_key(&r->run->catalog, r->name, &r->folder);
+	catalog_key(r->run->catalog, r->name, &r->folder);
 	TRY(buf_check(&r->folder, r->name, err));
 	TRY(store_stat(r->run->store, buf_str(&r->folder), &entry, err));
 	if (!entry.is_folder || entry.is_link)

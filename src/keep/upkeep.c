@@ -59,7 +59,7 @@ decide(struct pawl *run, const struct pawl_retention *policy, struct pawl_decisi
 	if (!d)
 		return err_set(err, PAWL_ENOMEM, "retention: out of memory");
 	run_lock(run);
-	int rc = catalog_items(&run->catalog, &items, &d->n, err);
+	int rc = catalog_items(run->catalog, &items, &d->n, err);
 
 	run_unlock(run);
 	TRY(rc);
@@ -69,7 +69,7 @@ decide(struct pawl *run, const struct pawl_retention *policy, struct pawl_decisi
 		return err_set(err, PAWL_ENOMEM, "retention: out of memory");
 	retain_decide(policy, items, d->n, (double)clock_unix_ns() / 1e9, d->texts);
 	for (size_t i = 0; i < d->n; i++) {
-		const struct catalog_entry *e = catalog_get(&run->catalog, items[i].id);
+		const struct catalog_entry *e = catalog_get(run->catalog, items[i].id);
 
 		if (!d->texts[i].keep && (!e || strcmp(e->summary->run_id, run->run_id) != 0)) { /* P8 */
 			d->texts[i].keep = true;
@@ -109,10 +109,10 @@ hide(struct pawl *run, struct catalog_entry *e, const char *folder, const char *
 	bool pinned = false;
 
 	TRY(store_publish(run->store, folder, hidden, err));
-	int rc = catalog_reload_holds(&run->catalog, err);
+	int rc = catalog_reload_holds(run->catalog, err);
 
 	if (rc == 0)
-		rc = catalog_read_pin(&run->catalog, e, &pinned, err);
+		rc = catalog_read_pin(run->catalog, e, &pinned, err);
 	if (rc == 0 && e->held)
 		rc = err_set(err, PAWL_EBUSY, "%s has just been taken hold of by a reader", e->name);
 	if (rc == 0 && pinned && !e->pinned)
@@ -129,7 +129,7 @@ end_existence(struct pawl *run, struct catalog_entry *e, const char *folder, con
 {
 	if (run->lease)
 		TRY(lease_check(run->lease, err));
-	if (e == &run->catalog.entries[run->catalog.n - 1])
+	if (e == &run->catalog->entries[run->catalog->n - 1])
 		TRY(run_remember_id(run, e->id, err));
 	if (run->caps.rename_folder)
 		return hide(run, e, folder, other, err);
@@ -150,7 +150,7 @@ unlist(struct pawl *run, struct catalog_entry *e, struct buf *doomed, struct paw
 	int rc;
 
 	TRY(clock_token(token, err));
-	catalog_key(&run->catalog, e->name, &folder);
+	catalog_key(run->catalog, e->name, &folder);
 	TRY(buf_check(&folder, "remove", err));
 	if (rename)
 		buf_printf(&other, "%s.%s.%s.partial", run->single_name ? "" : CATALOG_FOLDER "/", e->name, token);
@@ -170,7 +170,7 @@ unlist(struct pawl *run, struct catalog_entry *e, struct buf *doomed, struct paw
 	}
 	run_lock(run);
 	if (!mirrors_keep(run->mirrors, e))
-		catalog_drop(&run->catalog, e->id); /* e is gone from here on */
+		catalog_drop(run->catalog, e->id); /* e is gone from here on */
 	run_unlock(run);
 	return 0;
 }
@@ -214,11 +214,11 @@ run_retain(struct pawl *run, const struct pawl_retention *policy, bool dry_run, 
 	int rc;
 
 	run_edit(run);
-	rc = catalog_reload(&run->catalog, err); /* pins and holds of other processes */
+	rc = catalog_reload(run->catalog, err); /* pins and holds of other processes */
 	if (rc == 0)
 		rc = decide(run, policy, &d, err);
 	for (size_t i = 0; rc == 0 && !dry_run && i < d->n; i++) {
-		struct catalog_entry *e = d->rows[i].keep ? NULL : catalog_get(&run->catalog, d->rows[i].id);
+		struct catalog_entry *e = d->rows[i].keep ? NULL : catalog_get(run->catalog, d->rows[i].id);
 
 		if (e)
 			rc = unlist(run, e, &doomed, err);
@@ -240,7 +240,7 @@ point(struct pawl *run, const char *pointer, const struct catalog_entry *e, stru
 
 	if (!e)
 		return store_remove(run->store, pointer, err);
-	catalog_key(&run->catalog, e->name, &target);
+	catalog_key(run->catalog, e->name, &target);
 	TRY(buf_check(&target, pointer, err));
 	return store_pointer(run->store, pointer, buf_str(&target), err);
 }
@@ -258,9 +258,9 @@ run_point(struct pawl *run, struct pawl_error *err)
 	int rc;
 
 	run_edit(run);
-	rc = point(run, "latest", here(catalog_latest(&run->catalog)), err);
+	rc = point(run, "latest", here(catalog_latest(run->catalog)), err);
 	if (rc == 0)
-		rc = point(run, "best", here(catalog_best(&run->catalog, &run->retention)), err);
+		rc = point(run, "best", here(catalog_best(run->catalog, &run->retention)), err);
 	run_edited(run);
 	return rc;
 }
@@ -295,7 +295,7 @@ check_attributes(struct pawl *run, const struct pawl_retention *policy, struct p
 	size_t n;
 
 	run_lock(run);
-	int rc = catalog_items(&run->catalog, &items, &n, err);
+	int rc = catalog_items(run->catalog, &items, &n, err);
 
 	for (size_t a = 0; rc == 0 && n && a < policy->n_scores; a++) {
 		bool found = false;
@@ -352,8 +352,8 @@ pawl_prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, s
 static int
 want(struct pawl *run, uint64_t id, struct catalog_entry **ret, struct pawl_error *err)
 {
-	TRY(catalog_reload(&run->catalog, err));
-	*ret = catalog_get(&run->catalog, id);
+	TRY(catalog_reload(run->catalog, err));
+	*ret = catalog_get(run->catalog, id);
 	if (!*ret)
 		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->root,
 		               (unsigned long long)id);
@@ -367,7 +367,7 @@ check_still_there(struct pawl *run, const struct catalog_entry *e, struct pawl_e
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 	struct store_entry entry;
 
-	catalog_key(&run->catalog, e->name, &key);
+	catalog_key(run->catalog, e->name, &key);
 	buf_puts(&key, "/" MANIFEST_NAME);
 	TRY(buf_check(&key, e->name, err));
 	int rc = store_stat(run->store, buf_str(&key), &entry, err);
@@ -388,7 +388,7 @@ set_pin(struct pawl *run, uint64_t id, bool pinned, struct pawl_error *err)
 	run_edit(run);
 	rc = want(run, id, &e, &own);
 	if (rc == 0)
-		rc = catalog_mark(&run->catalog, e, &pinned, NULL, 0, &own);
+		rc = catalog_mark(run->catalog, e, &pinned, NULL, 0, &own);
 	if (rc == 0)
 		rc = check_still_there(run, e, &own);
 	run_edited(run);
@@ -423,7 +423,7 @@ add_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, size
 	run_edit(run);
 	rc = want(run, id, &e, err);
 	if (rc == 0)
-		rc = catalog_mark(&run->catalog, e, NULL, metrics, n, err);
+		rc = catalog_mark(run->catalog, e, NULL, metrics, n, err);
 	run_edited(run);
 	TRY(rc);
 	mirrors_wake(run);
@@ -443,8 +443,8 @@ static int
 check_precious(struct pawl *run, const struct catalog_entry *e, struct pawl_error *err)
 {
 	const char *why = e->pinned                                                                      ? "pinned"
-	                  : e == catalog_latest(&run->catalog)                                           ? "the latest"
-	                  : e == catalog_best(&run->catalog, &run->retention) && run->retention.n_scores ? "the best"
+	                  : e == catalog_latest(run->catalog)                                           ? "the latest"
+	                  : e == catalog_best(run->catalog, &run->retention) && run->retention.n_scores ? "the best"
 	                                                                                                 : NULL;
 
 	if (!why)

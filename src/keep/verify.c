@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "catalog/catalog.h"
 #include "restore/restore.h"
 #include "restore/restore_gone.h"
 
@@ -216,8 +217,8 @@ check_manifest(struct pawl *run, uint64_t id, struct pawl_error *err)
 	if (!run->mirrors)
 		return 0;
 	run_edit(run); /* it stays while its manifest is read */
-	const struct catalog_entry *e = catalog_get(&run->catalog, id);
-	int rc = e ? catalog_manifest(&run->catalog, e, &m, err) : 0;
+	const struct catalog_entry *e = catalog_get(run->catalog, id);
+	int rc = e ? catalog_manifest(run->catalog, e, &m, err) : 0;
 	run_edited(run);
 	manifest_free(m);
 	return rc;
@@ -248,14 +249,14 @@ list_targets(struct pawl *run, uint64_t id, bool bad, struct targets *ret, struc
 {
 	TRY(pawl_reload(run, err));
 	run_lock(run);
-	ret->rows = bump_array(&ret->memory, run->catalog.n, sizeof *ret->rows);
+	ret->rows = bump_array(&ret->memory, run->catalog->n, sizeof *ret->rows);
 	bool lacking = !ret->rows;
-	for (size_t i = 0; i < run->catalog.n && !lacking; i++) {
-		const struct catalog_entry *e = &run->catalog.entries[i];
+	for (size_t i = 0; i < run->catalog->n && !lacking; i++) {
+		const struct catalog_entry *e = &run->catalog->entries[i];
 		struct target *t = &ret->rows[ret->n];
 		if ((id != 0 && e->id != id) || bad == (e->summary != NULL))
 			continue;
-		if (id == 0 && catalog_is_unfinished(&run->catalog, e)) /* gc and repair know what to do with it */
+		if (id == 0 && catalog_is_unfinished(run->catalog, e)) /* gc and repair know what to do with it */
 			continue;
 		t->id = e->id;
 		t->nbytes = e->summary ? e->summary->bytes : 0;

@@ -169,7 +169,7 @@ serve_marks(struct mirror *m)
 {
 	struct pawl_error why = {0};
 	const struct mirror_done *stale =
-		clock_mono_ms() < m->marks_not_before_ms ? NULL : mirror_stale_marks(m, &m->run->catalog);
+		clock_mono_ms() < m->marks_not_before_ms ? NULL : mirror_stale_marks(m, m->run->catalog);
 	if (!stale)
 		return false;
 	const uint64_t id = stale->id;
@@ -198,7 +198,7 @@ serve(void *arg)
 	run_lock(run);
 	while (!atomic_load(&ms->stop)) {
 		int64_t until;
-		const struct catalog_entry *e = mirror_next(m, &run->catalog, clock_mono_ms(), &until);
+		const struct catalog_entry *e = mirror_next(m, run->catalog, clock_mono_ms(), &until);
 		if (!e && serve_marks(m))
 			continue;
 		if (!e && clock_mono_ms() < m->marks_not_before_ms && (until < 0 || m->marks_not_before_ms < until))
@@ -227,7 +227,7 @@ mirrors_start(struct pawl *run, struct pawl_error *err)
 	if (run->opts.n_mirrors == 0) { /* the training has none any more: what is here may go again */
 		mirrors_free(ms);
 		run->mirrors = NULL;
-		run->catalog.mirrors = NULL;
+		run->catalog->mirrors = NULL;
 		struct mirrors none = {.run = run};
 		return mirror_journal_tidy(&none, err);
 	}

@@ -63,7 +63,7 @@ find_like(const struct mirror *m, const struct catalog *c, uint64_t id)
 static int
 pack(const struct mirror *m, uint64_t id, struct parcel *p, struct pawl_error *err)
 {
-	struct catalog *c = &m->run->catalog;
+	struct catalog *c = m->run->catalog;
 	const struct catalog_entry *e = catalog_get(c, id);
 	const struct catalog_entry *like = find_like(m, c, id);
 	if (!e || e->at)
@@ -131,7 +131,7 @@ static int
 list_there(const struct mirror *m, struct retain_item **ret, const char ***ret_names, size_t *ret_n,
            struct pawl_error *err)
 {
-	const struct catalog *c = &m->run->catalog;
+	const struct catalog *c = m->run->catalog;
 	PAWL_FREE struct retain_item *items = mem_zalloc(c->n, sizeof *items);
 	PAWL_FREE const char **names = mem_zalloc(c->n, sizeof *names);
 	size_t n = 0;
@@ -210,7 +210,7 @@ note_removed(struct mirror *m, struct store *store, const char *name)
 {
 	run_edit(m->run);
 	run_lock(m->run);
-	struct catalog *c = &m->run->catalog;
+	struct catalog *c = m->run->catalog;
 	for (size_t i = 0; i < c->n; i++) {
 		struct catalog_entry *e = &c->entries[i];
 		if (!e->summary || strcmp(e->name, name) != 0)
@@ -423,7 +423,7 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 		mirror_find_done(m, id)->verified = true;
 	}
 	bool cancelled = rc == PAWL_ECANCELLED;
-	const struct catalog_entry *e = catalog_get(&m->run->catalog, id);
+	const struct catalog_entry *e = catalog_get(m->run->catalog, id);
 	bool gone = rc < 0 && (!e || e->at); /* deleted meanwhile, by request */
 	why.code = rc;
 	if (rc == 0) {

@@ -8,7 +8,9 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "catalog/catalog.h"
 #include "run/lease.h"
+#include "state/manifest.h"
 #include "state/pack_name.h"
 #include "run/run.h"
 
@@ -146,10 +148,10 @@ withdraw_forget(struct pawl *run, bool dry_run, uint64_t *count, struct pawl_err
 	size_t n = 0;
 
 	run_lock(run);
-	const char **keys = bump_array(&memory, run->catalog.n_withdrawn, sizeof(*keys));
+	const char **keys = bump_array(&memory, run->catalog->n_withdrawn, sizeof(*keys));
 
-	for (size_t i = 0; keys && i < run->catalog.n_withdrawn; i++) {
-		const struct catalog_entry *e = &run->catalog.withdrawn[i];
+	for (size_t i = 0; keys && i < run->catalog->n_withdrawn; i++) {
+		const struct catalog_entry *e = &run->catalog->withdrawn[i];
 
 		if (clock_unix_ns() - e->mtime_ns < AGE_NS || e->id >= run->last_id) /* its id is not given out again */
 			continue;

@@ -82,7 +82,7 @@ read_manifest(struct pawl *run, uint64_t id, const struct pawl_hold *hold, struc
 	if (rc != PAWL_ENOTFOUND || !hold)
 		return rc;
 	run_lock(run);
-	const struct catalog_entry *e = catalog_get(&run->catalog, id);
+	const struct catalog_entry *e = catalog_get(run->catalog, id);
 	if (e && !e->at)
 		name = mem_strdup(e->name);
 	run_unlock(run);
@@ -106,15 +106,15 @@ take(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 		rc = read_manifest(run, id, hold, &manifest, err);
 	r->has_vanished = rc == PAWL_ENOTFOUND || (rc == PAWL_ECONFLICT && !run->foreign);
 	run_lock(run);
-	const struct catalog_entry *e = rc == 0 ? catalog_get(&run->catalog, id) : NULL;
+	const struct catalog_entry *e = rc == 0 ? catalog_get(run->catalog, id) : NULL;
 	struct store *at = e ? e->at : NULL;
 	if (rc == 0 && !e)
 		rc = err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64 " any more", run->root, id);
 	r->has_vanished = r->has_vanished || rc == PAWL_ENOTFOUND;
 	if (rc == 0)
-		rc = catalog_info(&run->catalog, e, &run->retention, &memory, &info, err);
+		rc = catalog_info(run->catalog, e, &run->retention, &memory, &info, err);
 	if (rc == 0) {
-		catalog_key(&run->catalog, e->name, &folder);
+		catalog_key(run->catalog, e->name, &folder);
 		key = mem_strdup(buf_str(&folder));
 		if (folder.failed || !key)
 			rc = err_set(err, PAWL_ENOMEM, "%s: out of memory", e->name);
@@ -180,9 +180,9 @@ pick_below(struct pawl_restore *r, uint64_t most, struct candidate *ret, struct 
 	int rc = 0;
 	ret->id = 0;
 	run_lock(run);
-	for (size_t i = run->catalog.n; i-- > 0 && ret->id == 0 && rc == 0;) {
-		const struct catalog_entry *e = &run->catalog.entries[i];
-		if (e->id > most || is_elsewhere(&run->catalog, e))
+	for (size_t i = run->catalog->n; i-- > 0 && ret->id == 0 && rc == 0;) {
+		const struct catalog_entry *e = &run->catalog->entries[i];
+		if (e->id > most || is_elsewhere(run->catalog, e))
 			continue;
 		if (e->summary) {
 			ret->id = e->id;
@@ -242,7 +242,7 @@ take_selected(struct pawl_restore *r, bool final, struct pawl_error *err)
 	if (!r->selector)
 		return take_below(r, UINT64_MAX, final, err);
 	run_lock(r->run);
-	int rc = catalog_find(&r->run->catalog, &r->run->retention, r->selector, &e, err);
+	int rc = catalog_find(r->run->catalog, &r->run->retention, r->selector, &e, err);
 	uint64_t id = rc == 0 ? e->id : 0;
 	run_unlock(r->run);
 	TRY(rc);

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "catalog/catalog.h"
 
 #define PUT_BACK_MS 10000 /* a deletion reads the holds in between; its process may have died there */
 #define POLL_MS 2
@@ -22,7 +23,7 @@ restore_wait_put_back(struct pawl *run, const char *name)
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 	struct store_entry entry;
 
-	catalog_manifest_key(&run->catalog, name, &key);
+	catalog_manifest_key(run->catalog, name, &key);
 	while (run->caps.rename_folder && !key.failed && clock_mono_ms() < end_ms) {
 		if (store_stat(run->store, buf_str(&key), &entry, NULL) != PAWL_ENOTFOUND)
 			return true;
@@ -40,7 +41,7 @@ look(struct pawl_restore *r)
 		.name = (char *)r->info.name, .id = r->manifest->id, .summary = &known, .at = r->at};
 
 	memcpy(known.token, r->manifest->token, sizeof(known.token));
-	int rc = catalog_summary(&r->run->catalog, &e, &now, NULL);
+	int rc = catalog_summary(r->run->catalog, &e, &now, NULL);
 
 	manifest_free(now);
 	return rc;

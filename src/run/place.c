@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "run/run.h"
+#include "state/manifest.h"
 
 #define BEGINNING "{\"pawl_manifest\":"
 #define BEGINNING_LEN (sizeof(BEGINNING) - 1)

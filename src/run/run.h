@@ -11,8 +11,8 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/mem.h"
 #include "base/pool.h"
-#include "catalog/catalog.h"
 #include "policy/compress_rule.h"
 #include "pawl.h"
 #include "store/store.h"
@@ -24,6 +24,8 @@
 #define COPY_MAX_STREAMS 64u /* pieces of one upload that are under way at a time */
 #define SAVE_UNIT_BYTES ((uint64_t)8 << 20) /* of one write, at most; a multiple of every block size up to it */
 
+struct catalog; /* catalog/catalog.h */
+struct foreign_format; /* foreign/foreign.h */
 struct codec;  /* format/codec.h */
 struct writer; /* queue of saves, tickets: writer.h */
 struct lease;  /* lease.h */
@@ -86,7 +88,7 @@ struct pawl {
 	uint64_t stored_id; /* last_id of run.json; guarded by edit */
 
 	pthread_mutex_t lock; /* guards all below */
-	struct catalog catalog;          /* changed with both held, read with either; catalog.h says who takes lock */
+	struct catalog *catalog;         /* changed with both held, read with either; catalog.h says who takes lock; owned */
 	uint64_t last_id;                /* highest id ever seen or given out in this run */
 	struct pawl_progress last_saved; /* the mark that intervals are counted from: the latest save, or what was restored */
 	bool has_saved;

@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "policy/name.h"
+#include "state/manifest.h"
 #include "state/pack_name.h"
 #include "policy/retain.h"
 #include "run/run.h"

@@ -59,8 +59,8 @@ pawl_mirror_get(struct pawl *run, size_t i, struct pawl_mirror_info *ret, struct
 		return err_set(err, PAWL_ENOTFOUND, "%s has no mirror %zu", run->root, i);
 	struct mirror *m = &run->mirrors->list[i];
 	run_lock(run);
-	for (size_t k = 0; k < run->catalog.n; k++) {
-		const struct catalog_entry *e = &run->catalog.entries[k];
+	for (size_t k = 0; k < run->catalog->n; k++) {
+		const struct catalog_entry *e = &run->catalog->entries[k];
 		if (e->summary && !e->at && mirror_lacks(m, e->id, e->summary->token))
 			info.n_waiting++;
 		else if (e->summary && mirror_has(m, e->id, e->summary->token))
@@ -88,7 +88,7 @@ next_of(struct mirror *m, int64_t since_ms)
 {
 	int64_t until;
 	run_lock(m->run);
-	const struct catalog_entry *e = mirror_next(m, &m->run->catalog, since_ms, &until);
+	const struct catalog_entry *e = mirror_next(m, m->run->catalog, since_ms, &until);
 	uint64_t id = e ? e->id : 0;
 	run_unlock(m->run);
 	return id;

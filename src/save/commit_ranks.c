@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "catalog/catalog.h"
 #include "ranks/gather.h"
 #include "layout/merge.h"
 #include "save/save.h"
@@ -58,10 +59,10 @@ find_published(struct save *s, char **ret_name, struct pawl_error *err)
 	int found = 0;
 
 	run_edit(s->run);
-	int rc = catalog_reload(&s->run->catalog, err);
+	int rc = catalog_reload(s->run->catalog, err);
 
-	for (size_t i = 0; rc == 0 && i < s->run->catalog.n && !found; i++) {
-		const struct catalog_entry *e = &s->run->catalog.entries[i];
+	for (size_t i = 0; rc == 0 && i < s->run->catalog->n && !found; i++) {
+		const struct catalog_entry *e = &s->run->catalog->entries[i];
 
 		if (!e->summary && e->id == s->id && e->code != PAWL_ENOTFOUND)
 			found = err_set(err, PAWL_EIO, "%s", e->problem);

@@ -381,7 +381,7 @@ note_committed(struct save *s)
 	struct pawl_error err = {0};
 
 	run_edit(s->run);
-	int rc = catalog_add(&s->run->catalog, s->name, &s->manifest, &err);
+	int rc = catalog_add(s->run->catalog, s->name, &s->manifest, &err);
 
 	run_edited(s->run);
 	run_lock(s->run);

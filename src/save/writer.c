@@ -262,7 +262,7 @@ refused_by_score(struct writer *w, const struct save *s, struct pawl_error *err)
 	if (!w->run->retention.strict_score)
 		return 0;
 	run_lock(w->run);
-	int rc = catalog_items(&w->run->catalog, &items, &n_items, err);
+	int rc = catalog_items(w->run->catalog, &items, &n_items, err);
 
 	keep = rc == 0 && retain_would_keep(&w->run->retention, items, n_items, s->metrics, s->n_metrics);
 	run_unlock(w->run);

@@ -39,6 +39,7 @@
 #include "pawl.h"
 #include "state/state.h"
 
+#define CATALOG_FOLDER "checkpoints" /* in the folder of a run; checkpoints/<name>/manifest.json */
 #define MANIFEST_NAME "manifest.json"
 #define MANIFEST_MAX_BYTES (512u << 20)
 #define MANIFEST_VERSION 2 /* the newest that is read; written only where a file is compressed, else 1 */

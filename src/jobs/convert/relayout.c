@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "catalog/catalog.h"
 #include "ranks/meet_text.h"
 #include "state/pack_name.h"
 #include "layout/plan.h"
@@ -419,12 +420,12 @@ open_source(struct relayout *x, uint64_t id, struct pawl_error *err)
 	if (!run->single_name && pawl_hold_open(run, id, &x->hold, NULL) < 0)
 		x->hold = NULL; /* where the run cannot be written to; what vanishes is noticed */
 	run_edit(run);          /* it stays while its manifest is read */
-	const struct catalog_entry *e = catalog_get(&run->catalog, id);
-	int rc = e ? catalog_manifest(&run->catalog, e, &x->from, err)
+	const struct catalog_entry *e = catalog_get(run->catalog, id);
+	int rc = e ? catalog_manifest(run->catalog, e, &x->from, err)
 	           : err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->root, id);
 
 	if (rc == 0) {
-		catalog_key(&run->catalog, e->name, &key);
+		catalog_key(run->catalog, e->name, &key);
 		x->name = mem_strdup(e->name);
 		x->folder = mem_strdup(buf_str(&key));
 	}

@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "catalog/catalog.h"
 #include "copy/copy.h"
 #include "catalog/marks.h"
 #include "run/run.h"
@@ -204,12 +205,12 @@ list_items(struct transfer *t, struct items *ret, struct pawl_error *err)
 	int rc = 0;
 
 	run_lock(from);
-	ret->items = bump_array(&ret->memory, from->catalog.n + 1, sizeof(*ret->items));
-	t->copies->rows = bump_array(&t->copies->memory, from->catalog.n + 1, sizeof(*t->copies->rows));
+	ret->items = bump_array(&ret->memory, from->catalog->n + 1, sizeof(*ret->items));
+	t->copies->rows = bump_array(&t->copies->memory, from->catalog->n + 1, sizeof(*t->copies->rows));
 	if (!ret->items || !t->copies->rows)
 		rc = no_memory(err);
-	for (size_t i = 0; rc == 0 && i < from->catalog.n; i++) {
-		const struct catalog_entry *e = &from->catalog.entries[i];
+	for (size_t i = 0; rc == 0 && i < from->catalog->n; i++) {
+		const struct catalog_entry *e = &from->catalog->entries[i];
 		struct item *item = &ret->items[ret->n];
 
 		if (!is_asked_for(t->opts, e->id))
@@ -304,7 +305,7 @@ begin_target(struct transfer *t, const char *target, struct pawl_error *err)
 static int
 check_same_run(const struct pawl *from, struct pawl *to, struct pawl_error *err)
 {
-	bool is_new = !to->created_ns && !catalog_latest(&to->catalog);
+	bool is_new = !to->created_ns && !catalog_latest(to->catalog);
 
 	if (strcmp(to->run_id, from->run_id) != 0 && !is_new)
 		return err_set(err, PAWL_EEXISTS, "%s is the run %s, expected %s, the run %s", to->root, to->run_id,
@@ -348,7 +349,7 @@ compare_target(struct pawl *to, const struct item *item, struct pawl_error *err)
 	if (!to)
 		return 0;
 	run_lock(to);
-	const struct catalog_entry *e = catalog_get(&to->catalog, item->id);
+	const struct catalog_entry *e = catalog_get(to->catalog, item->id);
 	if (e && (strcmp(e->summary->token, item->token) != 0 || strcmp(e->name, item->name) != 0))
 		rc = err_set(err, PAWL_ECONFLICT, "%s: its %s is another one than the source's %s, of the same id",
 		             to->root, e->name, item->name);
@@ -411,7 +412,7 @@ copy_mark(struct transfer *t, struct pawl *to, const struct pawl_copied *row, st
 	size_t n = 0;
 
 	run_lock(to);
-	const struct catalog_entry *e = catalog_get(&to->catalog, row->id);
+	const struct catalog_entry *e = catalog_get(to->catalog, row->id);
 	bool pinned = e && e->pinned;
 	run_unlock(to);
 	if (pinned)

@@ -13,6 +13,7 @@
 #include "helpers/small_run.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "catalog/catalog.h"
 #include "run/run.h"
 
 #define FIRST "checkpoints/checkpoint_000001"
@@ -598,7 +599,7 @@ test_P6_pins_survive_and_an_unreadable_mark_counts_as_a_pin(void **state)
 	for (size_t i = 0; i < COUNT(garbage); i++) {
 		small_write(r, ".pawl/marks/checkpoint_000003.json", garbage[i], strlen(garbage[i]));
 		OK(pawl_reload(r->run, err));
-		assert_true(catalog_get(&r->run->catalog, 3)->pinned);
+		assert_true(catalog_get(r->run->catalog, 3)->pinned);
 	}
 	one.num_to_keep = 1;
 	OK(pawl_prune(r->run, &one, 0, NULL, err));
@@ -669,7 +670,7 @@ test_R142_P6_a_hold_of_another_process_protects_until_it_dies(void **state)
 	assert_int_equal(read(in, &answer, 1), 1);
 	assert_int_equal(answer, 'y');
 	OK(pawl_reload(r->run, err));
-	assert_true(catalog_get(&r->run->catalog, 1)->held);
+	assert_true(catalog_get(r->run->catalog, 1)->held);
 	FAILS(PAWL_EBUSY, "held", pawl_remove(r->run, 1, 1, err));
 	OK(pawl_prune(r->run, &one, 0, NULL, err));
 	ASSERT_IDS("1 3", r->run);
@@ -687,13 +688,13 @@ test_R142_holds_in_one_process_are_counted(void **state)
 
 	OK(pawl_hold_open(r->run, 1, &a, err));
 	OK(pawl_hold_open(r->run, 1, &b, err));
-	assert_true(catalog_get(&r->run->catalog, 1)->held);
-	assert_false(catalog_get(&r->run->catalog, 2)->held);
+	assert_true(catalog_get(r->run->catalog, 1)->held);
+	assert_false(catalog_get(r->run->catalog, 2)->held);
 	pawl_hold_close(a);
-	assert_true(catalog_get(&r->run->catalog, 1)->held);
+	assert_true(catalog_get(r->run->catalog, 1)->held);
 	FAILS(PAWL_EBUSY, "held", pawl_remove(r->run, 1, 1, err));
 	pawl_hold_close(b);
-	assert_false(catalog_get(&r->run->catalog, 1)->held);
+	assert_false(catalog_get(r->run->catalog, 1)->held);
 	assert_int_equal(small_count(r, ".pawl/holds"), 0);
 	OK(pawl_remove(r->run, 1, 1, err));
 	FAILS(PAWL_ENOTFOUND, "id 1", pawl_hold_open(r->run, 1, &none, err));
@@ -747,7 +748,7 @@ test_holds_of_the_dead_and_torn_ones_count_nothing(void **state)
 #pragma GCC diagnostic pop
 		small_write(r, key, text, strlen(text));
 		OK(pawl_reload(r->run, err));
-		if (catalog_get(&r->run->catalog, 1)->held != cases[i].held)
+		if (catalog_get(r->run->catalog, 1)->held != cases[i].held)
 			fail_msg("%s", text);
 	}
 	/* One of another host, where nobody can ask, counts for a week. */
@@ -756,10 +757,10 @@ test_holds_of_the_dead_and_torn_ones_count_nothing(void **state)
 	small_write(r, key, text, strlen(text));
 	small_age(r, key, HOLDS_FOREIGN_SECONDS - 60);
 	OK(pawl_reload(r->run, err));
-	assert_true(catalog_get(&r->run->catalog, 1)->held);
+	assert_true(catalog_get(r->run->catalog, 1)->held);
 	small_age(r, key, HOLDS_FOREIGN_SECONDS + 60);
 	OK(pawl_reload(r->run, err));
-	assert_false(catalog_get(&r->run->catalog, 1)->held);
+	assert_false(catalog_get(r->run->catalog, 1)->held);
 }
 
 /* ------------------------------------------------------------------ waiting */
@@ -818,8 +819,8 @@ test_everything_works_in_memory_too(void **state)
 	OK(pawl_hold_open(r->run, 2, &hold, err));
 	OK(pawl_reload(r->run, err));
 	ASSERT_IDS("1 2", r->run);
-	assert_true(catalog_get(&r->run->catalog, 1)->pinned);
-	assert_true(catalog_get(&r->run->catalog, 2)->held);
+	assert_true(catalog_get(r->run->catalog, 1)->pinned);
+	assert_true(catalog_get(r->run->catalog, 2)->held);
 	pawl_hold_close(hold);
 	OK(pawl_wait_for_new(r->run, 1, 0, &id, err));
 	assert_int_equal(id, 2);

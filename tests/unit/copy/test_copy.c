@@ -11,6 +11,7 @@
 #include "helpers/make_checkpoint.h"
 #include "base/clock.h"
 #include "base/fileio.h"
+#include "catalog/catalog.h"
 #include "copy/copy.h"
 #include "ranks/withdraw.h"
 
@@ -268,7 +269,7 @@ unpublish(struct fixture *f, struct store *s)
 {
 	char hidden[128];
 	made_check(pawl_reload(f->made.run, &f->err), &f->err);
-	const char *token = catalog_get(&f->made.run->catalog, 1)->summary->token;
+	const char *token = catalog_get(f->made.run->catalog, 1)->summary->token;
 	snprintf(hidden, sizeof hidden, "checkpoints/.checkpoint_000001.%s.partial", token);
 	made_check(store_publish(s, FOLDER, hidden, &f->err), &f->err);
 }

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "helpers/small_run.h"
+#include "catalog/catalog.h"
 #include "run/run.h"
 #include "save/writer.h"
 
@@ -284,7 +285,7 @@ test_holds_of_dead_processes_are_taken(void **state)
 	assert_int_equal(collect(r, 1, NULL), 1);
 	assert_int_equal(collect(r, 0, NULL), 1);
 	assert_int_equal(small_count(r, ".pawl/holds"), 1);
-	assert_true(catalog_get(&r->run->catalog, 1)->held);
+	assert_true(catalog_get(r->run->catalog, 1)->held);
 	pawl_hold_close(mine);
 }
 

@@ -11,6 +11,7 @@
 #include "format/safetensors/safetensors.h"
 #include "state/manifest.h"
 #include "state/pack_name.h"
+#include "catalog/catalog.h"
 #include "run/run.h"
 
 #define NAME "checkpoint_000001"
@@ -430,9 +431,9 @@ test_shards_of_several_ranks_are_put_together(void **state)
 		put_rank(r, 0, 2, "c", &a);
 		put_rank(r, 1, 2, "c", &b);
 		OK(pawl_repair(r->run, "five", 0, err));
-		struct catalog_entry *e = catalog_get(&r->run->catalog, 5);
+		struct catalog_entry *e = catalog_get(r->run->catalog, 5);
 		assert_non_null(e);
-		OK(catalog_manifest(&r->run->catalog, e, &m, err));
+		OK(catalog_manifest(r->run->catalog, e, &m, err));
 		assert_int_equal(m->world_size, 2);
 		assert_int_equal(m->n_tensors, 1);
 		assert_int_equal(m->tensors[0].n_pieces, 2);
