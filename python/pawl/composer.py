@@ -149,14 +149,20 @@ def _composer() -> Any:
 
 
 @functools.cache
+def _theirs() -> Any:
+    """Composer's own saver. Ours counts as one for ``issubclass``, too."""
+    from composer.callbacks.checkpoint_saver import CheckpointSaver as Theirs
+
+    Theirs.register(CheckpointSaver)
+    return Theirs
+
+
+@functools.cache
 def _composers(kind: Any) -> Any:
     """The same class as a subclass of Composer's own saver, which its Trainer and its algorithms look for."""
-    from composer.callbacks import CheckpointSaver as Theirs
-
-    Theirs.register(CheckpointSaver)  # for issubclass
-    if Theirs in kind.__mro__:
+    if _theirs() in kind.__mro__:
         return kind
-    return type(kind.__name__, (kind, Theirs), {"__module__": kind.__module__})
+    return type(kind.__name__, (kind, _theirs()), {"__module__": kind.__module__})
 
 
 def _scheduler(interval: str, given: Any) -> Callable[[Any, Any], bool]:
@@ -168,7 +174,7 @@ def _scheduler(interval: str, given: Any) -> Callable[[Any, Any], bool]:
         due = [create_interval_scheduler(int(one) if str(one).isdigit() else one) for one in parts]
     except (ValueError, IndexError, NotImplementedError) as error:
         raise UsageError(f"save_interval {interval!r}: Composer does not take it: {error}") from error
-    return lambda state, event: any(one(state, event) for one in due)
+    return due[0] if len(due) == 1 else lambda state, event: any(one(state, event) for one in due)
 
 
 def _together(work: Callable[[], object]) -> None:
@@ -246,7 +252,7 @@ class CheckpointSaver:
         self._epoch: float | None = None  # of the last step, which tells the end of an epoch
         self._run_name: str | None = None
         self._state: Any = None  # weak: of the Trainer
-        self._fits = False
+        self._fits = self._at_event = False
         self.folder = _checks.path("folder", folder)
         self._names = (
             _checks.path("filename", filename),
@@ -462,9 +468,11 @@ class CheckpointSaver:
         _together(lambda: self._end(logger))
 
     def _save_checkpoint(self, state: Any, logger: Any) -> None:
-        """For the Trainer's ``save_checkpoint_to_save_folder``: returns when the file is there, as Composer's does."""
+        """Saves. For the Trainer's ``save_checkpoint_to_save_folder`` it returns when the file is there, as Composer's
+        does; at an event the file is written behind the training."""
         self._save_state(state, logger)
-        _together(lambda: self._settle(logger) if self._fits else self._end(logger))
+        if not self._at_event:
+            _together(lambda: self._settle(logger) if self._fits else self._end(logger))
 
     # ---- inside ----
 
@@ -527,7 +535,11 @@ class CheckpointSaver:
         if self._saver is not None:
             self._give_to(logger)
         if self.save_interval(state, event) and self.last_checkpoint_batch != state.timestamp.batch:
-            self._save_state(state, logger)
+            self._at_event = True
+            try:
+                self._save_checkpoint(state, logger)
+            finally:
+                self._at_event = False
 
     def _save_state(self, state: Any, logger: Any) -> None:
         from composer.utils import checkpoint
@@ -771,4 +783,4 @@ def _of_rank_0(find: Callable[[], str | None]) -> str | None:
 
 
 if _composer() is not None:
-    _composers(CheckpointSaver)
+    _theirs()
