@@ -18,24 +18,29 @@ Composer's objects, the caller's own functions, and loading.
 from __future__ import annotations
 
 import functools
-import io
 import os
 import pathlib
-import pickle
 import re
-import sys
 import tempfile
 import warnings
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
 from . import _checks, _pawl
+from ._composer_load import IgnoreKeys, Path, find_latest, load_checkpoint, text_of
+from ._composer_state import (
+    composer_imported,
+    copied,
+    interval_text,
+    number_of,
+    progress_of,
+    state_of,
+    timestamp_of,
+    translated,
+)
 from ._pawl import BusyError, MismatchError, UnsupportedError, UsageError
-from .checkpoint import load
 from .rank import rank_identify
 
 __all__ = ["BATCH_CHECKPOINT", "EPOCH_CHECKPOINT", "CheckpointSaver", "Trainer", "find_latest", "load_checkpoint"]
@@ -43,120 +48,22 @@ __all__ = ["BATCH_CHECKPOINT", "EPOCH_CHECKPOINT", "CheckpointSaver", "Trainer",
 BATCH_CHECKPOINT = "batch_checkpoint"  # the events that a function for save_interval gets outside of Composer
 EPOCH_CHECKPOINT = "epoch_checkpoint"
 
-Path = str | os.PathLike[str]
-IgnoreKeys = Sequence[str] | Callable[[dict[str, Any]], object] | None
 
-_WHOLE = ("epoch", "batch", "batch_in_epoch", "sample", "sample_in_epoch", "token", "token_in_epoch", "iteration")
-_SECONDS = ("total_wct", "epoch_wct", "batch_wct")
-_FOLDER = "{run_name}/checkpoints"
-_FILE = "ep{epoch}-ba{batch}-rank{rank}.pt"
-_LATEST = "latest-rank{rank}.pt"
+@functools.cache
+def _theirs() -> Any:
+    """Composer's own saver. Ours counts as one for ``issubclass``, too."""
+    from composer.callbacks.checkpoint_saver import CheckpointSaver as Theirs
 
-
-# ---- Composer's objects, as plain values
-
-
-def _number(value: object) -> float | None:
-    """Of a number, a Time, or a timedelta."""
-    value = getattr(value, "value", value)
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _progress(given: object) -> dict[str, float]:
-    """The counters of a mapping or of a Timestamp."""
-    if isinstance(given, Mapping):
-        known = (*_WHOLE, *_SECONDS, "fraction", "run_name")
-        for name in given:
-            if name not in known:
-                raise UsageError(f"progress: unknown counter {name!r} ({', '.join(known)})")
-        found = {name: given.get(name) for name in known[:-1]}
-    else:
-        found = {name: getattr(given, name, None) for name in (*_WHOLE, *_SECONDS)}
-    progress: dict[str, float] = {}
-    for name, value in found.items():
-        number = None if value is None else _number(value)
-        if value is not None and number is None:
-            raise UsageError(f"progress: {name} must be a number, received {value!r}")
-        if number is not None:
-            progress[name] = int(number) if name in _WHOLE else float(number)
-    if not progress:
-        raise UsageError(f"progress must be a mapping of counters or a Timestamp, received {given!r}")
-    return progress
-
-
-class _Pickler(pickle.Pickler):
-    """Without a memo, so that what it makes can stand inside of another stream."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, 2)
-        self.fast = True
-
-
-def _is_plain(value: object) -> bool:
-    kind = type(value)
-    return value is None or kind in (bool, int, float, str, bytes) or hasattr(value, "requires_grad")
-
-
-def _translated(value: Any) -> Any:
-    """What Composer has in its state besides plain values and tensors (timedelta, versions, arrays) as a part of
-    a pickle, which the file's own then contains. Only for writing, and only of Composer's own state."""
-    if _is_plain(value):
-        return value
-    if isinstance(value, dict):
-        kind = OrderedDict if isinstance(value, OrderedDict) else dict
-        return kind((key, _translated(one)) for key, one in value.items())
-    if type(value) in (list, tuple):
-        return type(value)(_translated(one) for one in value)
-    file = io.BytesIO()
-    _Pickler(file).dump(value)
-    return {"$pickle": file.getvalue()[2:-1]}
-
-
-def _copied(tree: Any) -> Any:
-    """New containers around the same tensors, for a function that may change them freely."""
-    if isinstance(tree, dict):
-        return {key: _copied(value) for key, value in tree.items()}
-    if type(tree) in (list, tuple):
-        return type(tree)(_copied(value) for value in tree)
-    if hasattr(tree, "state_dict") and hasattr(tree, "load_state_dict"):
-        return _copied(tree.state_dict())
-    return tree
-
-
-def _interval(value: object) -> str | None:
-    """A time string of what save_interval may be; None for a function."""
-    if callable(value) and not hasattr(value, "to_timestring"):
-        return None
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        text = getattr(value, "to_timestring", None)  # a Time
-        if text is None:
-            raise UsageError(
-                f"save_interval must be a Time, a time string, a number of epochs or a function, received {value!r}"
-            )
-        return str(text())
-    return str(value)
-
-
-def _text(option: str, value: Path | None) -> str | None:
-    return None if value is None else _checks.path(option, value)
-
-
-def _composer() -> Any:
-    """Composer's modules, if the program uses it."""
-    return sys.modules.get("composer")
+    Theirs.register(CheckpointSaver)
+    return Theirs
 
 
 @functools.cache
 def _composers(kind: Any) -> Any:
     """The same class as a subclass of Composer's own saver, which its Trainer and its algorithms look for."""
-    from composer.callbacks import CheckpointSaver as Theirs
-
-    Theirs.register(CheckpointSaver)  # for issubclass
-    if Theirs in kind.__mro__:
+    if _theirs() in kind.__mro__:
         return kind
-    return type(kind.__name__, (kind, Theirs), {"__module__": kind.__module__})
+    return type(kind.__name__, (kind, _theirs()), {"__module__": kind.__module__})
 
 
 def _scheduler(interval: str, given: Any) -> Callable[[Any, Any], bool]:
@@ -168,7 +75,7 @@ def _scheduler(interval: str, given: Any) -> Callable[[Any, Any], bool]:
         due = [create_interval_scheduler(int(one) if str(one).isdigit() else one) for one in parts]
     except (ValueError, IndexError, NotImplementedError) as error:
         raise UsageError(f"save_interval {interval!r}: Composer does not take it: {error}") from error
-    return lambda state, event: any(one(state, event) for one in due)
+    return due[0] if len(due) == 1 else lambda state, event: any(one(state, event) for one in due)
 
 
 def _together(work: Callable[[], object]) -> None:
@@ -239,20 +146,20 @@ class CheckpointSaver:
             paths = _checks.names("ignore_keys", ignore_keys)
         if isinstance(num_checkpoints_to_keep, bool) or not isinstance(num_checkpoints_to_keep, int):
             raise UsageError(f"num_checkpoints_to_keep must be a whole number, received {num_checkpoints_to_keep!r}")
-        interval = _interval(save_interval)
+        interval = interval_text(save_interval)
         self._when: Any = save_interval if interval is None else None
         self._saver: _pawl.Saver | None = None
         self._left: list[Any] = []  # the rows of saved() once it is closed
         self._epoch: float | None = None  # of the last step, which tells the end of an epoch
         self._run_name: str | None = None
         self._state: Any = None  # weak: of the Trainer
-        self._fits = False
+        self._fits = self._at_event = False
         self.folder = _checks.path("folder", folder)
         self._names = (
             _checks.path("filename", filename),
-            _text("remote_file_name", remote_file_name),
-            _text("latest_filename", latest_filename),
-            _text("latest_remote_file_name", latest_remote_file_name),
+            text_of("remote_file_name", remote_file_name),
+            text_of("latest_filename", latest_filename),
+            text_of("latest_remote_file_name", latest_remote_file_name),
         )
         # In Composer these have Composer's types.
         self.filename: Any
@@ -281,8 +188,8 @@ class CheckpointSaver:
         }
         self._interval = interval
         # What the first save would refuse is refused here.
-        self._new_saver("run", (0, 1, 0, 1, 0), _composer() is not None, False).close()
-        if _composer() is not None:
+        self._new_saver("run", (0, 1, 0, 1, 0), composer_imported() is not None, False).close()
+        if composer_imported() is not None:
             self._become_composers()
 
     # ---- in any loop ----
@@ -349,7 +256,7 @@ class CheckpointSaver:
             self._left = self._saver.saved()
         found: list[Any] = []
         for _, progress, path, _, _, _, paths in self._left:
-            at, files = _timestamp(progress), [pathlib.Path(one) for one in paths]
+            at, files = timestamp_of(progress), [pathlib.Path(one) for one in paths]
             saved = _SavedPath(path)
             saved.timestamp, saved.paths = at, files
             found.append((at, files) if self._state is None else saved)
@@ -415,7 +322,7 @@ class CheckpointSaver:
         """Takes the folder, also from the saver of an earlier Trainer of this process."""
         self._ready(state, logger)
         assert self._saver is not None
-        now = _progress(state.timestamp)
+        now = progress_of(state.timestamp)
         try:
             self._saver.start(now)
         except BusyError:
@@ -462,9 +369,11 @@ class CheckpointSaver:
         _together(lambda: self._end(logger))
 
     def _save_checkpoint(self, state: Any, logger: Any) -> None:
-        """For the Trainer's ``save_checkpoint_to_save_folder``: returns when the file is there, as Composer's does."""
+        """Saves. For the Trainer's ``save_checkpoint_to_save_folder`` it returns when the file is there, as Composer's
+        does; at an event the file is written behind the training."""
         self._save_state(state, logger)
-        _together(lambda: self._settle(logger) if self._fits else self._end(logger))
+        if not self._at_event:
+            _together(lambda: self._settle(logger) if self._fits else self._end(logger))
 
     # ---- inside ----
 
@@ -489,7 +398,7 @@ class CheckpointSaver:
         return self._saver
 
     def _begin(self, progress: object) -> dict[str, float]:
-        now = _progress(progress)
+        now = progress_of(progress)
         name = progress.get("run_name") if isinstance(progress, Mapping) else getattr(progress, "run_name", None)
         if self._saver is None:
             who = rank_identify()
@@ -519,7 +428,7 @@ class CheckpointSaver:
             self._saver.save_folder(now, os.fspath(tree))
             return True
         if self._changes is not None:
-            tree = _copied(tree)
+            tree = copied(tree)
             self._changes(tree)
         return self._saver.save(now, tree if translate is None else translate(tree))
 
@@ -527,24 +436,28 @@ class CheckpointSaver:
         if self._saver is not None:
             self._give_to(logger)
         if self.save_interval(state, event) and self.last_checkpoint_batch != state.timestamp.batch:
-            self._save_state(state, logger)
+            self._at_event = True
+            try:
+                self._save_checkpoint(state, logger)
+            finally:
+                self._at_event = False
 
     def _save_state(self, state: Any, logger: Any) -> None:
         from composer.utils import checkpoint
 
-        now = _progress(state.timestamp)
-        elapsed = _number(state.get_elapsed_duration())
+        now = progress_of(state.timestamp)
+        elapsed = number_of(state.get_elapsed_duration())
         if elapsed is not None:
             now["fraction"] = min(max(float(elapsed), 0.0), 1.0)
         self.last_checkpoint_batch = state.timestamp.batch
         # Before the save: the state has it, too.
         name = checkpoint.get_save_filename(state, self.filename.format(state, keep_placeholders=True))
         self.all_saved_checkpoints_to_timestamp[name] = state.timestamp
-        tree = _state_of(state, self.weights_only)  # every rank puts its state together: ranks meet there
+        tree = state_of(state, self.weights_only)  # every rank puts its state together: ranks meet there
 
         def write() -> None:
             self._start(state, logger)
-            self._save(now, tree, _translated)
+            self._save(now, tree, translated)
 
         _together(write)
 
@@ -579,124 +492,6 @@ class CheckpointSaver:
 
 def _can_upload(destination: Any) -> bool:
     return bool(destination.can_upload_files())
-
-
-def _state_of(state: Any, weights_only: bool) -> dict[str, Any]:
-    """What Composer's own saver puts into a file."""
-    if weights_only:
-        parts = {"model": state.get_model_state_dict()}
-        for name, method in (("integrations", "_get_integrations_state_dict"), ("metadata", "_get_state_metadata")):
-            if hasattr(state, method):
-                parts[name] = getattr(state, method)()
-        return {"state": parts}
-    from composer.utils import reproducibility
-
-    return {"state": state.state_dict(), "rng": reproducibility.get_rng_state()}
-
-
-def _timestamp(progress: dict[str, float]) -> Any:
-    if _composer() is None:
-        return progress
-    from composer.core import Timestamp
-
-    times = {name: timedelta(seconds=progress[name]) for name in _SECONDS if name in progress}
-    return Timestamp(**{name: int(progress[name]) for name in _WHOLE if name in progress}, **times)
-
-
-# ---- loading
-
-
-def find_latest(
-    run_name: str | None = None,
-    *,
-    folder: Path = _FOLDER,
-    latest_filename: Path | None = _LATEST,
-    latest_remote_file_name: Path | None = None,
-    remote_file_name: Path | None = None,
-) -> str | None:
-    """Where a run goes on after a restart: the path that the latest link leads to, else the URL of what its remote
-    latest leads to, where one of the remote names is a URL; None for a run that has neither."""
-    remotes = (_text("latest_remote_file_name", latest_remote_file_name), _text("remote_file_name", remote_file_name))
-    names = (_checks.path("folder", folder), _text("latest_filename", latest_filename))
-    return _pawl.saver_find(run_name, *names, *remotes)
-
-
-def load_checkpoint(
-    path: Path,
-    state: Any = None,
-    *,
-    run_name: str | None = None,
-    folder: Path = _FOLDER,
-    latest_filename: Path | None = _LATEST,
-    latest_remote_file_name: Path | None = None,
-    load_weights_only: bool = False,
-    load_ignore_keys: IgnoreKeys = None,
-    strict: bool = True,
-) -> Any:
-    """Loads a checkpoint file, ours or Composer's own, and returns its tree with new tensors. No code in it is run.
-
-    ``path``: of a file, a template ({run_name}, {rank}, ...), "latest", or the URL of a file or of a remote latest; of
-    a tar the state in it. ``load_weights_only``: of it only the model. ``load_ignore_keys``: paths with ``*`` that are
-    left out, or a function that changes the tree. ``state``: a tree of live objects and values that takes what was
-    saved under the same keys; without ``strict`` what only one of both has is passed over.
-    """
-    names = (_checks.path("folder", folder), _text("latest_filename", latest_filename))
-    remote = _text("latest_remote_file_name", latest_remote_file_name)
-    with tempfile.TemporaryDirectory() as there:
-        found = _pawl.saver_find(run_name, *names, remote, None, _checks.path("path", path), there)
-        assert found is not None
-        tree = load(found)
-    tree = _chosen(tree, load_weights_only, load_ignore_keys)
-    if state is not None:
-        _give(state, tree, strict, "")
-    return tree
-
-
-def _chosen(tree: Any, weights_only: bool, ignore: IgnoreKeys) -> Any:
-    if weights_only and isinstance(tree, dict):
-        inner = tree.get("state")
-        if isinstance(inner, dict) and "model" in inner:
-            tree = {"state": {"model": inner["model"]}}
-        elif "model" in tree:
-            tree = {"model": tree["model"]}
-        else:
-            raise MismatchError('load_weights_only: expected the weights at "model" or "state/model", found neither')
-    if callable(ignore):
-        ignore(tree)
-    elif ignore is not None:
-        tree = _without(tree, _checks.names("load_ignore_keys", ignore), "")
-    return tree
-
-
-def _without(tree: Any, globs: tuple[str, ...], place: str) -> Any:
-    if not isinstance(tree, dict):
-        return tree
-    kept = {}
-    for key, value in tree.items():
-        path = f"{place}/{key}" if place else str(key)
-        if not any(_pawl.path_matches(glob, path) for glob in globs):
-            kept[key] = _without(value, globs, path)
-    return kept
-
-
-def _give(live: Any, saved: Any, strict: bool, place: str) -> None:
-    """What was saved to live objects, and into live dicts."""
-    if hasattr(live, "load_state_dict"):
-        if strict or not hasattr(live, "named_parameters"):
-            live.load_state_dict(saved)
-        else:
-            live.load_state_dict(saved, strict=False)
-        return
-    if not isinstance(live, dict) or not isinstance(saved, dict):
-        raise MismatchError(f"{place or 'the state'}: expected a dict, or live an object with load_state_dict")
-    if strict and live.keys() != saved.keys():
-        odd = sorted(str(key) for key in live.keys() ^ saved.keys())
-        raise MismatchError(f"{place or 'the state'}: only one of live and saved state has {', '.join(odd)}")
-    for key in live.keys() & saved.keys():
-        if hasattr(live[key], "load_state_dict") or isinstance(live[key], dict):
-            _give(live[key], saved[key], strict, f"{place}/{key}" if place else str(key))
-        else:
-            live[key] = saved[key]
 
 
 # ---- a Trainer with one saver
@@ -770,5 +565,5 @@ def _of_rank_0(find: Callable[[], str | None]) -> str | None:
     return found[0]
 
 
-if _composer() is not None:
-    _composers(CheckpointSaver)
+if composer_imported() is not None:
+    _theirs()

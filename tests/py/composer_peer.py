@@ -107,7 +107,8 @@ def compare(folder: pathlib.Path, options: dict[str, Any], given: dict[str, Any]
     files = names(ours)
     wrong = [] if files == names(theirs) else [f"{files} and {names(theirs)}"]
     found = {name: read(ours / name) for name, link in files.items() if not link}
-    wrong += [one for name, tree in found.items() for one in differences(tree, read(theirs / name), name)]
+    if not wrong:
+        wrong = [one for name, tree in found.items() for one in differences(tree, read(theirs / name), name)]
     active = [
         one[1]["ema_weights_active"]
         for tree in found.values()

@@ -57,8 +57,7 @@ class Blocked:
 
     def __init__(self, saver: Any) -> None:
         self.seconds: list[float] = []
-        name = "_save_state" if isinstance(saver, pawl.composer.CheckpointSaver) else "_save_checkpoint"
-        inner = getattr(saver, name)
+        inner = saver._save_checkpoint
 
         def save(*args: Any) -> Any:
             begin = time.perf_counter()
@@ -67,7 +66,7 @@ class Blocked:
             finally:
                 self.seconds.append(time.perf_counter() - begin)
 
-        setattr(saver, name, save)
+        saver._save_checkpoint = save
 
 
 def model(width: int) -> ComposerClassifier:

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding and loading the checkpoint files that composer.py writes, and Composer's own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import _checks, _pawl
+from ._pawl import MismatchError
+from .checkpoint import load
+
+Path = str | os.PathLike[str]
+IgnoreKeys = Sequence[str] | Callable[[dict[str, Any]], object] | None
+
+_FOLDER = "{run_name}/checkpoints"
+_LATEST = "latest-rank{rank}.pt"
+
+
+def text_of(option: str, value: Path | None) -> str | None:
+    return None if value is None else _checks.path(option, value)
+
+
+def find_latest(
+    run_name: str | None = None,
+    *,
+    folder: Path = _FOLDER,
+    latest_filename: Path | None = _LATEST,
+    latest_remote_file_name: Path | None = None,
+    remote_file_name: Path | None = None,
+) -> str | None:
+    """Where a run goes on after a restart: the path that the latest link leads to, else the URL of what its remote
+    latest leads to, where one of the remote names is a URL; None for a run that has neither."""
+    remotes = (
+        text_of("latest_remote_file_name", latest_remote_file_name),
+        text_of("remote_file_name", remote_file_name),
+    )
+    names = (_checks.path("folder", folder), text_of("latest_filename", latest_filename))
+    return _pawl.saver_find(run_name, *names, *remotes)
+
+
+def load_checkpoint(
+    path: Path,
+    state: Any = None,
+    *,
+    run_name: str | None = None,
+    folder: Path = _FOLDER,
+    latest_filename: Path | None = _LATEST,
+    latest_remote_file_name: Path | None = None,
+    load_weights_only: bool = False,
+    load_ignore_keys: IgnoreKeys = None,
+    strict: bool = True,
+) -> Any:
+    """Loads a checkpoint file, ours or Composer's own, and returns its tree with new tensors. No code in it is run.
+
+    ``path``: of a file, a template ({run_name}, {rank}, ...), "latest", or the URL of a file or of a remote latest; of
+    a tar the state in it. ``load_weights_only``: of it only the model. ``load_ignore_keys``: paths with ``*`` that are
+    left out, or a function that changes the tree. ``state``: a tree of live objects and values that takes what was
+    saved under the same keys; without ``strict`` what only one of both has is passed over.
+    """
+    names = (_checks.path("folder", folder), text_of("latest_filename", latest_filename))
+    remote = text_of("latest_remote_file_name", latest_remote_file_name)
+    with tempfile.TemporaryDirectory() as there:
+        found = _pawl.saver_find(run_name, *names, remote, None, _checks.path("path", path), there)
+        assert found is not None
+        tree = load(found)
+    tree = _chosen(tree, load_weights_only, load_ignore_keys)
+    if state is not None:
+        _give(state, tree, strict, "")
+    return tree
+
+
+def _chosen(tree: Any, weights_only: bool, ignore: IgnoreKeys) -> Any:
+    if weights_only and isinstance(tree, dict):
+        inner = tree.get("state")
+        if isinstance(inner, dict) and "model" in inner:
+            tree = {"state": {"model": inner["model"]}}
+        elif "model" in tree:
+            tree = {"model": tree["model"]}
+        else:
+            raise MismatchError('load_weights_only: expected the weights at "model" or "state/model", found neither')
+    if callable(ignore):
+        ignore(tree)
+    elif ignore is not None:
+        tree = _without(tree, _checks.names("load_ignore_keys", ignore), "")
+    return tree
+
+
+def _without(tree: Any, globs: tuple[str, ...], place: str) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    kept = {}
+    for key, value in tree.items():
+        path = f"{place}/{key}" if place else str(key)
+        if not any(_pawl.path_matches(glob, path) for glob in globs):
+            kept[key] = _without(value, globs, path)
+    return kept
+
+
+def _give(live: Any, saved: Any, strict: bool, place: str) -> None:
+    """What was saved to live objects, and into live dicts."""
+    if hasattr(live, "load_state_dict"):
+        if strict or not hasattr(live, "named_parameters"):
+            live.load_state_dict(saved)
+        else:
+            live.load_state_dict(saved, strict=False)
+        return
+    if not isinstance(live, dict) or not isinstance(saved, dict):
+        raise MismatchError(f"{place or 'the state'}: expected a dict, or live an object with load_state_dict")
+    if strict and live.keys() != saved.keys():
+        odd = sorted(str(key) for key in live.keys() ^ saved.keys())
+        raise MismatchError(f"{place or 'the state'}: only one of live and saved state has {', '.join(odd)}")
+    for key in live.keys() & saved.keys():
+        if hasattr(live[key], "load_state_dict") or isinstance(live[key], dict):
+            _give(live[key], saved[key], strict, f"{place}/{key}" if place else str(key))
+        else:
+            live[key] = saved[key]

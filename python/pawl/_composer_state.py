@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Composer's objects as plain values, for composer.py."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from collections import OrderedDict
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from ._pawl import UsageError
+
+_WHOLE = ("epoch", "batch", "batch_in_epoch", "sample", "sample_in_epoch", "token", "token_in_epoch", "iteration")
+_SECONDS = ("total_wct", "epoch_wct", "batch_wct")
+
+
+def number_of(value: object) -> float | None:
+    """Of a number, a Time, or a timedelta."""
+    value = getattr(value, "value", value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def progress_of(given: object) -> dict[str, float]:
+    """The counters of a mapping or of a Timestamp."""
+    if isinstance(given, Mapping):
+        known = (*_WHOLE, *_SECONDS, "fraction", "run_name")
+        for name in given:
+            if name not in known:
+                raise UsageError(f"progress: unknown counter {name!r} ({', '.join(known)})")
+        found = {name: given.get(name) for name in known[:-1]}
+    else:
+        found = {name: getattr(given, name, None) for name in (*_WHOLE, *_SECONDS)}
+    progress: dict[str, float] = {}
+    for name, value in found.items():
+        number = None if value is None else number_of(value)
+        if value is not None and number is None:
+            raise UsageError(f"progress: {name} must be a number, received {value!r}")
+        if number is not None:
+            progress[name] = int(number) if name in _WHOLE else float(number)
+    if not progress:
+        raise UsageError(f"progress must be a mapping of counters or a Timestamp, received {given!r}")
+    return progress
+
+
+class _Pickler(pickle.Pickler):
+    """Without a memo, so that what it makes can stand inside of another stream."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, 2)
+        self.fast = True
+
+
+def _is_plain(value: object) -> bool:
+    kind = type(value)
+    return value is None or kind in (bool, int, float, str, bytes) or hasattr(value, "requires_grad")
+
+
+def translated(value: Any) -> Any:
+    """What Composer has in its state besides plain values and tensors (timedelta, versions, arrays) as a part of
+    a pickle, which the file's own then contains. Only for writing, and only of Composer's own state."""
+    if _is_plain(value):
+        return value
+    if isinstance(value, dict):
+        kind = OrderedDict if isinstance(value, OrderedDict) else dict
+        return kind((key, translated(one)) for key, one in value.items())
+    if type(value) in (list, tuple):
+        return type(value)(translated(one) for one in value)
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return {"$pickle": file.getvalue()[2:-1]}
+
+
+def copied(tree: Any) -> Any:
+    """New containers around the same tensors, for a function that may change them freely."""
+    if isinstance(tree, dict):
+        return {key: copied(value) for key, value in tree.items()}
+    if type(tree) in (list, tuple):
+        return type(tree)(copied(value) for value in tree)
+    if hasattr(tree, "state_dict") and hasattr(tree, "load_state_dict"):
+        return copied(tree.state_dict())
+    return tree
+
+
+def interval_text(value: object) -> str | None:
+    """A time string of what save_interval may be; None for a function."""
+    if callable(value) and not hasattr(value, "to_timestring"):
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        text = getattr(value, "to_timestring", None)  # a Time
+        if text is None:
+            raise UsageError(
+                f"save_interval must be a Time, a time string, a number of epochs or a function, received {value!r}"
+            )
+        return str(text())
+    return str(value)
+
+
+def composer_imported() -> Any:
+    """Composer's modules, if the program uses it."""
+    return sys.modules.get("composer")
+
+
+def state_of(state: Any, weights_only: bool) -> dict[str, Any]:
+    """What Composer's own saver puts into a file."""
+    if weights_only:
+        parts = {"model": state.get_model_state_dict()}
+        for name, method in (("integrations", "_get_integrations_state_dict"), ("metadata", "_get_state_metadata")):
+            if hasattr(state, method):
+                parts[name] = getattr(state, method)()
+        return {"state": parts}
+    from composer.utils import reproducibility
+
+    return {"state": state.state_dict(), "rng": reproducibility.get_rng_state()}
+
+
+def timestamp_of(progress: dict[str, float]) -> Any:
+    if composer_imported() is None:
+        return progress
+    from composer.core import Timestamp
+
+    times = {name: timedelta(seconds=progress[name]) for name in _SECONDS if name in progress}
+    return Timestamp(**{name: int(progress[name]) for name in _WHOLE if name in progress}, **times)
