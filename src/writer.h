@@ -26,6 +26,7 @@ struct writer {
 	bool admitting;      /* a caller is between admission and hand-over */
 	struct plan *plan;   /* cached, NULL while a save has it */
 	struct reuse *reuse; /* of the last commit; changed only while no save is active */
+	struct past *past;   /* for the next plan that is made; NULL = nothing is known */
 	size_t n_packs;      /* of the last checkpoint */
 	char **recycled;     /* keys of files to overwrite, with their sizes */
 	uint64_t *recycled_nbytes;
