@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import frozen
 import limits
 import measure
 import peers
@@ -320,11 +321,17 @@ def phase_tune(setting: Setting, result: Result) -> None:
     tunes.phase(setting, result, say)
 
 
+def phase_frozen(setting: Setting, result: Result) -> None:
+    """What is written of a state of which only some changes."""
+    frozen.run(setting.folder, lambda name, figures: result.add("frozen", name, figures))
+
+
 PHASES: dict[str, Callable[[Setting, Result], None]] = {
     "saves": phase_saves,
     "restores": phase_restores,
     "small": phase_small,
     "many": phase_many,
+    "frozen": phase_frozen,
     "memory": phase_memory,
     "ls": phase_ls,
     "ranks": phase_ranks,

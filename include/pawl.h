@@ -400,13 +400,13 @@ struct pawl_open_opts {
 	int on_busy;              /* enum pawl_on_busy */
 	uint64_t arena_bytes;     /* most staging memory of one save; larger states pass through a ring; 0 = no limit */
 	uint64_t ring_bytes;      /* 0 = 64 MiB */
-	uint64_t pack_bytes;      /* target size of a pack; 0 = 256 MiB */
+	uint64_t pack_bytes;      /* target size of a pack; 0 = 256 MiB. A 32nd of it until it is known what changes */
 	uint64_t block_bytes;     /* unit of checksums, a power of two >= 64 KiB; 0 = 1 MiB */
 	uint64_t bandwidth_bytes_per_second; /* of writing, all threads together; 0 = no limit */
 	uint32_t copy_threads;    /* 0 = min(4, processors) */
 	uint32_t io_threads;      /* 0 = 4 */
 	uint32_t recycle;         /* how many deleted checkpoints' files are kept aside for reuse; 0 = none */
-	int no_reuse;             /* 1: never hard-link unchanged packs */
+	int no_reuse;             /* 1: never hard-link unchanged packs, nor group tensors by what changes together */
 	int no_direct_io;         /* 1: buffered writes and reads */
 	int strict_latest;        /* 1: restore never falls back to an older checkpoint */
 	int64_t lease_timeout_ms; /* a lease that is not renewed for this long, while pawl_open waits, is taken over. That of

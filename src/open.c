@@ -247,12 +247,13 @@ remember_packs(struct pawl *run)
 	PAWL_CLEAN(buf_clear) struct buf folder = {0};
 	struct manifest *m;
 
-	if (!latest || latest->at || run->opts.no_reuse || !run->caps.link)
+	if (!latest || latest->at || !run_links_packs(run))
 		return;
 	if (catalog_manifest(run->catalog, latest, &m, NULL) < 0)
 		return;
 	catalog_key(run->catalog, latest->name, &folder);
-	reuse_of_manifest(m, buf_str(&folder), &run->writer->reuse, NULL);
+	if (reuse_of_manifest(m, buf_str(&folder), &run->writer->reuse, NULL) == 0)
+		past_of_manifest(m, run->rank, &run->writer->past, NULL);
 	manifest_free(m);
 }
 

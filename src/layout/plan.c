@@ -4,8 +4,9 @@
  *
  *   state -> [pack 0: small tensors] [pack 1: tensors up to pack_bytes] [pack 2 ...]
  *
- * A state that fits one pack is one pack. The bytes of packs 1.. depend only on tensors and their names, never on the
- * checkpoint, so an unchanged one can be linked instead of written.
+ * A state that fits one pack is one pack. Where packs can be linked, regroup.c decides instead which tensors share one.
+ * The bytes of packs 1.. depend only on tensors and their names, never on the checkpoint, so an unchanged one can be
+ * linked instead of written.
  */
 #include "layout/plan.h"
 
@@ -229,7 +230,7 @@ assign_packs(const struct pawl_state *state, uint64_t pack_bytes, size_t *ret)
 		ret[i] = 0;
 		if (state->tensors[i].elsewhere)
 			continue;
-		if (total <= pack_bytes || nbytes < PLAN_SMALL_BYTES)
+		if (total <= pack_bytes || nbytes < REGROUP_SMALL_BYTES)
 			continue;
 		if (pack == 0 || (filled && filled + nbytes > pack_bytes)) {
 			pack++;
@@ -241,6 +242,23 @@ assign_packs(const struct pawl_state *state, uint64_t pack_bytes, size_t *ret)
 	return pack + 1;
 }
 
+/* The same where packs can be linked: as in the last checkpoint, but for what is new. */
+static int
+regroup_packs(struct plan *p, const struct pawl_state *state, const struct plan_opts *opts, size_t *ret,
+              struct pawl_error *err)
+{
+	p->tensors = bump_array(&p->memory, (uint64_t)state->n_tensors + 1, sizeof(*p->tensors));
+	if (!p->tensors)
+		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
+	p->n_tensors = state->n_tensors;
+	TRY(past_match(opts->past, state, p->tensors, err));
+	TRY(regroup_place_new(p->tensors, p->n_tensors, opts->pack_bytes, err));
+	for (size_t i = 0; i < p->n_tensors; i++)
+		ret[i] = p->tensors[i].pack == REGROUP_NONE ? 0 : p->tensors[i].pack;
+	p->n_packs = regroup_count(p->tensors, p->n_tensors);
+	return 0;
+}
+
 static int
 fill_packs(struct plan *p, const struct pawl_state *state, const struct plan_opts *opts, struct pawl_error *err)
 {
@@ -248,7 +266,10 @@ fill_packs(struct plan *p, const struct pawl_state *state, const struct plan_opt
 
 	if (!pack_of)
 		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
-	p->n_packs = assign_packs(state, opts->pack_bytes, pack_of);
+	if (opts->regroup)
+		TRY(regroup_packs(p, state, opts, pack_of, err));
+	else
+		p->n_packs = assign_packs(state, opts->pack_bytes, pack_of);
 	p->packs = bump_array(&p->memory, p->n_packs, sizeof(*p->packs));
 	if (!p->packs)
 		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
@@ -272,6 +293,17 @@ fill_packs(struct plan *p, const struct pawl_state *state, const struct plan_opt
 	return 0;
 }
 
+static struct sum128
+sum_layout(const struct plan_pack *pack)
+{
+	struct sum_stream s;
+
+	sum_init(&s);
+	sum_update(&s, pack->entries.ptr, pack->entries.len);
+	sum_update(&s, pack->special.ptr, pack->special.len);
+	return sum_final(&s);
+}
+
 int
 plan_make(const struct pawl_state *state, const struct plan_opts *opts, struct plan **ret, struct pawl_error *err)
 {
@@ -280,11 +312,13 @@ plan_make(const struct pawl_state *state, const struct plan_opts *opts, struct p
 	if (!p)
 		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
 	p->block_bytes = opts->block_bytes;
+	p->pack_bytes = opts->pack_bytes;
 	p->fingerprint = plan_fingerprint(state, opts);
 	TRY(fill_packs(p, state, opts, err));
 	for (size_t k = 0; k < p->n_packs; k++) {
 		TRY(lay_out(&p->packs[k], state, err));
 		TRY(encode_entries(&p->packs[k], state, err));
+		p->packs[k].layout = sum_layout(&p->packs[k]);
 		if (k == 0) /* its header carries what changes with every save */
 			continue;
 		TRY(encode_header(&p->packs[k], opts, NULL, err));
@@ -448,6 +482,18 @@ renew_header(struct plan *p, const struct extra *extra)
 	return true;
 }
 
+/* Hardly depends on how tensors share packs now. */
+static uint64_t
+room_bytes(const struct plan *p)
+{
+	uint64_t data = 0, room;
+
+	for (size_t k = 0; k < p->n_packs; k++)
+		data += p->packs[k].data_nbytes;
+	room = data + p->packs[0].header.len + 2 * SAFETENSORS_DATA_ALIGN * regroup_most_packs(data, p->pack_bytes);
+	return p->tensors && room > p->image_bytes ? room : p->image_bytes;
+}
+
 int
 plan_refresh(struct plan *p, const struct plan_opts *opts, struct pawl_slice checkpoint_json,
              struct pawl_slice state_json, struct pawl_error *err)
@@ -475,6 +521,7 @@ plan_refresh(struct plan *p, const struct plan_opts *opts, struct pawl_slice che
 		p->nbytes += pack->nbytes;
 		p->image_bytes += round_up(pack->nbytes, SAFETENSORS_DATA_ALIGN);
 	}
+	p->room_bytes = room_bytes(p);
 	return 0;
 }
 

@@ -13,10 +13,9 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/sum.h"
+#include "layout/past.h"
 #include "pawl.h"
 #include "state/state.h"
-
-#define PLAN_SMALL_BYTES 65536 /* smaller tensors share pack 0, where changes do not spoil the reuse of others */
 
 struct plan_slot {
 	size_t tensor;    /* index in the state's table */
@@ -29,6 +28,7 @@ struct plan_pack {
 	struct buf header;       /* 8-byte length + padded JSON */
 	struct buf entries;      /* pack 0: the tensors' part of the header */
 	struct buf special;      /* pack 0: "pawl.tensors" */
+	struct sum128 layout;    /* over the two above: equal ones hold the same tensors at the same places */
 	struct plan_slot *slots; /* ascending by begin; they tile the data */
 	size_t n_slots;
 	uint64_t data_nbytes, nbytes; /* nbytes = header.len + data_nbytes */
@@ -52,14 +52,20 @@ struct plan {
 	uint64_t block_bytes;
 	uint64_t nbytes;         /* of all files */
 	uint64_t image_bytes;    /* of a whole snapshot */
+	uint64_t room_bytes;     /* the same, and room for what regrouping adds to it, so that memory need not grow */
 	size_t n_blocks;
 	struct plan_head head;
+	uint64_t pack_bytes;
+	struct regroup_tensor *tensors; /* of the state, in its order; NULL where packs are not regrouped */
+	size_t n_tensors;
 };
 
 struct plan_opts {
 	uint64_t pack_bytes, block_bytes;
 	unsigned rank;
 	const char *run_id;
+	bool regroup;            /* packs can be linked: tensors share them by what changes together (regroup.h) */
+	const struct past *past; /* for that; NULL = nothing is known */
 };
 
 /* Sum over everything that the layout depends on. */

@@ -122,6 +122,12 @@ int run_check_place(struct pawl *run, struct pawl_error *err);
 int run_copy_text(struct pawl *run, const char **field, struct pawl_error *err);
 void run_lock(struct pawl *run);
 void run_unlock(struct pawl *run);
+/* Are unchanged packs linked into the next checkpoint? */
+static inline bool
+run_links_packs(const struct pawl *run)
+{
+	return !run->opts.no_reuse && run->caps.link;
+}
 /* For changing the catalog: see edit above. Not while lock is held. */
 void run_edit(struct pawl *run);
 void run_edited(struct pawl *run);

@@ -430,6 +430,25 @@ reuse_add(struct reuse *r, size_t i, const struct manifest_file *f)
 	return 0;
 }
 
+/* By what the next save can tell which tensors of the pack have changed. */
+static int
+reuse_add_ends(struct reuse *r, size_t i, const struct save_pack *p)
+{
+	const struct tensor_ends *from = p->linked && (p->before->ends || !p->image) ? p->before->ends : p->ends;
+	struct tensor_ends *ends;
+
+	r->packs[i].layout = p->plan->layout;
+	r->packs[i].n_slots = p->plan->n_slots;
+	if (!from)
+		return 0;
+	ends = bump_array(&r->memory, (uint64_t)p->plan->n_slots + 1, sizeof(*ends));
+	if (!ends)
+		return PAWL_ENOMEM;
+	memcpy(ends, from, p->plan->n_slots * sizeof(*ends));
+	r->packs[i].ends = ends;
+	return 0;
+}
+
 static void
 reuse_clean(struct reuse **r)
 {
@@ -446,7 +465,7 @@ reuse_of_save(const struct save *s, struct reuse **ret, struct pawl_error *err)
 		struct manifest_file f;
 
 		describe_file(&s->packs[k], &f);
-		if (reuse_add(r, k, &f) < 0)
+		if (reuse_add(r, k, &f) < 0 || reuse_add_ends(r, k, &s->packs[k]) < 0)
 			return err_set(err, PAWL_ENOMEM, "save: out of memory");
 	}
 	*ret = steal(&r);

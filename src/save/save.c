@@ -434,7 +434,7 @@ save_run(void *arg)
 		note_committed(s);
 		run_mark_outcome(s->run, s, true);
 		ticket_stage(s->ticket, PAWL_STAGE_COMMITTED);
-		if (!s->run->opts.no_reuse && s->run->caps.link)
+		if (run_links_packs(s->run))
 			reuse_of_save(s, &reuse, NULL); /* without it the next save writes everything */
 	}
 	writer_release(s->writer, s, reuse); /* the next save may begin while this one settles */

@@ -29,12 +29,21 @@ struct press;
 struct save;
 struct save_pack;
 
+/* Sums of what a tensor has of blocks that it does not fill: of the first, and of the last if that is another. */
+struct tensor_ends {
+	struct sum128 first, last;
+};
+
 /* The packs of the checkpoint before, for linking unchanged ones. */
 struct reuse_pack {
 	const char *name;
 	uint64_t nbytes;
 	size_t n_blocks;
 	const struct sum128 *sums;
+	/* of a save of this process; of a manifest all zero */
+	struct sum128 layout;
+	size_t n_slots;
+	const struct tensor_ends *ends; /* of each slot; NULL = not known */
 	/* of a compressed one, as it lies there; all above is of what it is unpacked */
 	uint64_t packed_bytes;
 	size_t n_packed_blocks;
@@ -63,7 +72,8 @@ struct save_pack {
 	const char *name; /* of the file */
 	char *image; /* snapshot mode: the pack's place in the arena */
 	struct sum128 *sums;
-	const struct reuse_pack *before; /* a pack of the same name and size to compare with, or NULL */
+	const struct reuse_pack *before; /* a pack of the same tensors to compare with, or NULL */
+	struct tensor_ends *ends;        /* of each slot, while they are written; NULL where packs are not regrouped */
 	bool linked;                     /* reused; set before the manifest is made */
 	struct press *press;             /* NULL = not compressed; owned */
 	atomic_size_t units_left;        /* to be written */
@@ -161,6 +171,13 @@ save_offers_late(const struct save *s)
 
 /* save.c: so many bytes of the state more have been compressed, or something was written. Tells of it once a second. */
 void save_note_progress(struct save *s, uint64_t nbytes);
+
+/* learn.c: which tensors have changed since the checkpoint before; known block by block, and by the ends of tensors that
+ * share a block. Takes the sums of those in one unit, whose bytes are at hand. */
+void learn_unit(const struct save_unit *u);
+/* Of a save that is committed: decides which tensors share a pack from now on. *ret: for the next plan; NULL if there is
+ * no memory, or packs are not linked. True: the save's own plan is not the one of the next. */
+bool learn_packs(struct save *s, struct past **ret);
 
 /* write.c: hands a staged unit to the I/O threads, or parks it while its pack equals the one before. */
 void write_offer(struct save_unit *u);

@@ -127,14 +127,27 @@ fill_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *
 	return 0;
 }
 
+/* With room for packs to be divided, where the limits allow it. */
+static int
+take_image(struct save *s, uint64_t limit, struct pawl_error *err)
+{
+	const uint64_t image = s->plan->image_bytes, room = s->plan->room_bytes;
+	struct pawl_arena *arena = s->run->arena;
+	struct pawl_error ignored;
+
+	if (room > image && (!limit || room <= limit) &&
+	    (s->lazy ? arena_take_cold : arena_take)(arena, (size_t)room, &s->region, &ignored) == 0)
+		return 0;
+	return (s->lazy ? arena_take_cold : arena_take)(arena, (size_t)image, &s->region, err);
+}
+
 static int
 make_memory(struct save *s, struct pawl_error *err)
 {
 	uint64_t ring = s->run->opts.ring_bytes, limit = s->run->opts.arena_bytes;
 
 	if (s->mode == PAWL_MODE_SNAPSHOT && (!limit || s->plan->image_bytes <= limit))
-		return (s->lazy ? arena_take_cold : arena_take)(s->run->arena, (size_t)s->plan->image_bytes, &s->region,
-		                                                err);
+		return take_image(s, limit, err);
 	if (s->mode == PAWL_MODE_SNAPSHOT) { /* larger than allowed: pass it through what is allowed */
 		s->mode = PAWL_MODE_RING;
 		ring = limit;
@@ -160,10 +173,12 @@ find_before(const struct reuse *reuse, const struct plan *plan, const struct pla
 		return NULL;
 	for (size_t i = 0; i < reuse->n_packs; i++) {
 		const struct reuse_pack *before = &reuse->packs[i];
+		const bool is_same =
+			before->n_slots ? before->n_slots == pack->n_slots && sum_equal(before->layout, pack->layout)
+					: pack_same_place(before->name, pack->name);
 
-		if (before->nbytes == pack->nbytes &&
-		    (before->packed_sums ? pack_codec(before->name) : NULL) == codec &&
-		    pack_same_place(before->name, pack->name))
+		if (before->nbytes == pack->nbytes && is_same &&
+		    (before->packed_sums ? pack_codec(before->name) : NULL) == codec)
 			return before;
 	}
 	return NULL;
@@ -225,7 +240,9 @@ make_packs(struct save *s, struct pawl_error *err)
 		p->before = fleeting ? NULL : find_before(s->writer->reuse, plan, pp, s->codec);
 		p->undecided = p->before != NULL;
 		p->parked = bump_array(&s->memory, (uint64_t)here + 1, sizeof(struct save_unit *));
-		if (!p->parked || !p->name)
+		if (plan->tensors)
+			p->ends = bump_array(&s->memory, (uint64_t)pp->n_slots + 1, sizeof(*p->ends));
+		if (!p->parked || !p->name || (plan->tensors && !p->ends))
 			return err_set(err, PAWL_ENOMEM, "save: out of memory");
 		pthread_mutex_init(&p->lock, NULL);
 		atomic_store(&p->units_left, here);

@@ -131,6 +131,7 @@ write_job(void *arg)
 	int rc = 0;
 
 	if (!save_has_failed(s)) {
+		learn_unit(u);
 		rc = write_unit(u, &err);
 		if (rc < 0)
 			save_fail(s, rc, &err);
@@ -208,6 +209,8 @@ link_job(void *arg)
 	    pack_key(s->partial, p->name, &to, &err) == 0 &&
 	    store_link(s->run->store, buf_str(&from), buf_str(&to), &err) == 0) {
 		p->linked = true;
+		for (size_t i = 0; p->image && !p->before->ends && i < p->n_parked; i++)
+			learn_unit(p->parked[i]);
 		atomic_fetch_add(&s->reused_bytes, p->press ? p->before->packed_bytes : p->plan->nbytes);
 		return;
 	}

@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "ranks/meet.h"
 #include "save/press.h"
+#include "catalog/catalog.h"
 #include "policy/retain.h"
 
 #define SPACE_RESERVE_BYTES ((uint64_t)1 << 20) /* folders, journal, pointers */
@@ -60,6 +61,7 @@ writer_free(struct writer *w)
 	pool_free(w->copiers);
 	plan_free(w->plan);
 	reuse_free(w->reuse);
+	past_free(w->past);
 	pthread_cond_destroy(&w->changed);
 	pthread_mutex_destroy(&w->lock);
 	mem_free(w);
@@ -166,22 +168,30 @@ void
 writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 {
 	struct save *next = NULL;
+	struct past *past = NULL;
 	struct pawl_error err = {0};
+	const bool stale = reuse && learn_packs(s, &past); /* its plan is not that of the next save */
 
 	pthread_mutex_lock(&w->lock);
 	recycle_expect(w->run, s->plan->n_packs);
 	if (reuse) {
 		reuse_free(w->reuse);
 		w->reuse = reuse;
+		past_free(w->past);
+		w->past = past;
 	}
 	for (size_t k = 0; k < s->plan->n_packs; k++) {
 		pthread_mutex_destroy(&s->packs[k].lock);
 		press_free(s->packs[k].press);
 	}
-	if (!w->plan)
-		w->plan = s->plan;
-	else
+	if (stale) {
+		plan_free(steal(&w->plan));
 		plan_free(s->plan);
+	} else if (!w->plan) {
+		w->plan = s->plan;
+	} else {
+		plan_free(s->plan);
+	}
 	s->plan = NULL;
 	arena_give(w->run->arena, &s->region);
 	arena_give(w->run->arena, &s->fill_region);
@@ -204,11 +214,32 @@ writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 	}
 }
 
+static void
+past_clean(struct past **p)
+{
+	past_free(*p);
+}
+
+static int
+new_plan(struct writer *w, struct save *s, struct plan_opts *opts, struct pawl_error *err)
+{
+	PAWL_CLEAN(past_clean) struct past *past = NULL;
+	int rc = 0;
+
+	opts->regroup = run_links_packs(w->run) && !w->run->single_name;
+	pthread_mutex_lock(&w->lock); /* another save may bring a later one */
+	if (w->past)
+		rc = past_new(w->past->tensors, w->past->n, &past, err);
+	pthread_mutex_unlock(&w->lock);
+	TRY(rc);
+	opts->past = past;
+	return plan_make(&s->share, opts, &s->plan, err);
+}
+
 /* The cached plan if the structure is the same, else a new one; then the headers of this save. */
 static int
 make_plan(struct writer *w, struct save *s, struct pawl_error *err)
 {
-	const struct pawl_state *state = &s->share;
 	struct plan_opts opts = {.pack_bytes = w->run->opts.pack_bytes,
 	                         .block_bytes = w->run->opts.block_bytes,
 	                         .rank = w->run->rank,
@@ -219,12 +250,12 @@ make_plan(struct writer *w, struct save *s, struct pawl_error *err)
 	s->plan = w->plan;
 	w->plan = NULL;
 	pthread_mutex_unlock(&w->lock);
-	if (s->plan && !sum_equal(s->plan->fingerprint, plan_fingerprint(state, &opts))) {
+	if (s->plan && !sum_equal(s->plan->fingerprint, plan_fingerprint(&s->share, &opts))) {
 		plan_free(s->plan);
 		s->plan = NULL;
 	}
 	if (!s->plan)
-		TRY(plan_make(state, &opts, &s->plan, err));
+		TRY(new_plan(w, s, &opts, err));
 	TRY(commit_summary(s, &summary, err));
 	TRY(plan_refresh(s->plan, &opts, (struct pawl_slice){summary.ptr, summary.len},
 	                 (struct pawl_slice){s->state_json.ptr, s->state_json.len}, err));

@@ -26,6 +26,7 @@ struct writer {
 	bool admitting;      /* a caller is between admission and hand-over */
 	struct plan *plan;   /* cached, NULL while a save has it */
 	struct reuse *reuse; /* of the last commit; changed only while no save is active */
+	struct past *past;   /* for the next plan that is made; NULL = nothing is known */
 };
 
 int writer_new(struct pawl *run, struct writer **ret, struct pawl_error *err);

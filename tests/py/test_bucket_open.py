@@ -82,6 +82,26 @@ def test_a_save_asks_nothing_that_it_knows(fake: Fake, compression: str | None) 
     assert [row for row in rows if row.startswith("GET") and "manifest.json" in row] == []
 
 
+def test_R140_what_has_not_changed_is_copied_by_the_server(fake: Fake) -> None:
+    """Only what changed since the last save is sent, from the second save on, also by the next process."""
+    frozen = {f"layer{i}": np.random.default_rng(i).integers(0, 256, 1 << 20, dtype=np.uint8) for i in range(6)}
+    state = {**frozen, "adapter": np.zeros(1 << 15)}
+    for first in (1, 4):
+        with pawl.CheckpointManager("s3://bucket/run", pack_bytes=16 << 20, num_to_keep=2) as manager:
+            for step in range(first, first + 3):
+                state["adapter"] += 1
+                at = len(fake.requests)
+                ticket = manager.save(step, state, wait=True)
+                assert ticket is not None
+                if step > 1:
+                    assert ticket.stats["written_bytes"] <= state["adapter"].nbytes * 1.02
+                    rows = [row for row in fake.requests[at:] if row.startswith("PUT") and ".safetensors" in row]
+                    assert len(rows) == 7  # six of them are copies
+                restored = manager.restore()
+                assert restored is not None
+                assert all(np.array_equal(restored.state[name], state[name]) for name in state)
+
+
 @pytest.mark.parametrize("faster", [False, True])
 def test_P10_a_lease_is_taken_over_only_if_it_is_still_the_one_that_was_found_silent(fake: Fake, faster: bool) -> None:
     m = pawl.CheckpointManager("s3://bucket/run")

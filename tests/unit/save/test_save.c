@@ -487,6 +487,7 @@ test_busy_skip_and_replace(void **state)
 	struct pawl_error err = {0};
 
 	opts.on_busy = PAWL_BUSY_SKIP;
+	opts.no_reuse = 1;                          /* all bytes are written each time */
 	opts.bandwidth_bytes_per_second = 24 << 20; /* so that a save is still running for certain */
 	struct pawl *run = open_with(&opts);
 

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * learn: which tensors have changed since the checkpoint before, from sums that are taken anyway: those of blocks. Only
+ * what a tensor has of blocks that it shares with others (its ends, or all of a small one) is summed once more, on the
+ * I/O threads. What is learnt decides which tensors share a pack (regroup.h), never whether a pack is linked.
+ */
+#include "base/sum.h"
+#include "save/save.h"
+
+/* Where a slot lies in its file: its blocks, and which of them it fills alone. */
+struct reach {
+	uint64_t begin, end;  /* in the file */
+	uint64_t first, last; /* blocks */
+	bool fills_first, fills_last;
+};
+
+static struct reach
+reach_of(const struct save_pack *p, const struct plan_slot *slot)
+{
+	const uint64_t block = p->save->plan->block_bytes, nbytes = p->plan->nbytes;
+	struct reach r = {.begin = p->plan->header.len + slot->begin};
+
+	r.end = r.begin + slot->nbytes;
+	r.first = r.begin / block;
+	r.last = (r.end - 1) / block;
+	const uint64_t last_end = (r.last + 1) * block < nbytes ? (r.last + 1) * block : nbytes;
+
+	r.fills_last = r.end == last_end && r.begin <= r.last * block;
+	r.fills_first = r.begin == r.first * block && (r.first < r.last || r.fills_last);
+	return r;
+}
+
+/* The first slot that ends beyond an offset of the file. */
+static size_t
+slot_after(const struct plan_pack *pack, uint64_t offset)
+{
+	size_t low = 0, high = pack->n_slots;
+
+	while (low < high) {
+		const size_t mid = low + (high - low) / 2;
+
+		if (pack->header.len + pack->slots[mid].begin + pack->slots[mid].nbytes > offset)
+			high = mid;
+		else
+			low = mid + 1;
+	}
+	return low;
+}
+
+void
+learn_unit(const struct save_unit *u)
+{
+	const struct save_pack *p = u->pack;
+	const uint64_t block = p->save->plan->block_bytes, end = u->offset + u->nbytes;
+
+	for (size_t i = slot_after(p->plan, u->offset); p->ends && i < p->plan->n_slots; i++) {
+		const struct plan_slot *slot = &p->plan->slots[i];
+		const struct reach r = reach_of(p, slot);
+		const uint64_t stop = r.end < (r.first + 1) * block ? r.end : (r.first + 1) * block;
+
+		if (r.begin >= end)
+			break;
+		if (slot->nbytes == 0)
+			continue;
+		if (!r.fills_first && r.begin >= u->offset)
+			p->ends[i].first = sum_bytes(u->mem + (r.begin - u->offset), (size_t)(stop - r.begin));
+		if (!r.fills_last && r.last > r.first && r.end <= end)
+			p->ends[i].last =
+				sum_bytes(u->mem + (r.last * block - u->offset), (size_t)(r.end - r.last * block));
+	}
+}
+
+static bool
+ends_equal(const struct tensor_ends *a, const struct tensor_ends *b, bool last)
+{
+	return last ? sum_equal(a->last, b->last) : sum_equal(a->first, b->first);
+}
+
+static enum regroup_seen
+see_slot(const struct save_pack *p, size_t i)
+{
+	const struct reuse_pack *before = p->before;
+	const struct plan_slot *slot = &p->plan->slots[i];
+	const struct reach r = reach_of(p, slot);
+	bool is_known = true, has_own = false;
+
+	if (slot->nbytes == 0)
+		return REGROUP_SAME;
+	for (uint64_t b = r.first; b <= r.last; b++) {
+		const bool own = b == r.first ? r.fills_first : b == r.last ? r.fills_last : true;
+
+		has_own = has_own || own;
+		if (sum_equal(p->sums[b], before->sums[b]))
+			continue;
+		if (own || (before->ends && !ends_equal(&p->ends[i], &before->ends[i], b > r.first)))
+			return REGROUP_CHANGED;
+		is_known = is_known && before->ends;
+	}
+	return is_known || has_own ? REGROUP_SAME : REGROUP_UNKNOWN;
+}
+
+static void
+learn_changes(struct save *s)
+{
+	struct regroup_tensor *tensors = s->plan->tensors;
+
+	for (size_t k = 0; tensors && k < s->plan->n_packs; k++) {
+		const struct save_pack *p = &s->packs[k];
+
+		for (size_t i = 0; i < p->plan->n_slots; i++)
+			regroup_note(&tensors[p->plan->slots[i].tensor], p->linked   ? REGROUP_SAME
+			                                                 : p->before ? see_slot(p, i)
+			                                                             : REGROUP_UNKNOWN);
+	}
+}
+
+bool
+learn_packs(struct save *s, struct past **ret)
+{
+	struct plan *plan = s->plan;
+	bool changed = true;
+
+	*ret = NULL;
+	if (!plan->tensors)
+		return false;
+	learn_changes(s);
+	if (regroup_decide(plan->tensors, plan->n_tensors, plan->pack_bytes, &changed, NULL) < 0 ||
+	    past_new(plan->tensors, plan->n_tensors, ret, NULL) < 0)
+		return true; /* all is written once more */
+	return changed;
+}
