@@ -250,7 +250,7 @@ copy_one(struct transfer *t, const struct item *item, struct store *to, const ch
 	                       .deadline_ms = t->deadline_ms,
 	                       .meter = t->meter};
 
-	catalog_key(&t->from->catalog, item->name, &folder);
+	catalog_key(t->from->catalog, item->name, &folder);
 	TRY(buf_check(&folder, item->name, err));
 	job.from_folder = buf_str(&folder);
 	/* A hold keeps what the run itself has, not what lies in a mirror alone. Where it cannot be written, nobody
