@@ -223,23 +223,7 @@ test_P8_what_may_not_be_read_is_neither_deleted_nor_repaired(void **state)
 
 /* ---- an object store that refuses one, as a bucket by status 403 */
 
-static struct store *shared; /* what every opening shows */
 static bool is_refused;
-
-static int
-shared_open(void *arg, const char *url, int create, void **ret, int *ret_can_copy, struct pawl_error *err)
-{
-	(void)arg, (void)url, (void)create, (void)err;
-	*ret = shared;
-	*ret_can_copy = 1;
-	return 0;
-}
-
-static void
-shared_close(void *store)
-{
-	(void)store;
-}
 
 static int
 refusing_get(void *store, const char *key, size_t max, pawl_store_take_fn *take, void *arg, struct pawl_error *err)
@@ -255,10 +239,8 @@ test_R139_no_permission_for_an_object_is_an_access_error(void **state)
 	struct small_run *r = *state;
 	struct pawl_stores stores = user_stores;
 
-	stores.open = shared_open;
-	stores.close = shared_close;
 	stores.get = refusing_get;
-	OK(store_open("mem:", true, false, &shared, err));
+	OK(store_open("mem:", true, false, &user_shared, err));
 	r->opts.root = "user://run";
 	r->opts.stores = &stores;
 	save_three(r);
@@ -271,7 +253,8 @@ test_R139_no_permission_for_an_object_is_an_access_error(void **state)
 	OK(restore_code(r->run, "3", err));
 	pawl_close(r->run, NULL);
 	r->run = NULL;
-	store_close(shared);
+	store_close(user_shared);
+	user_shared = NULL;
 }
 
 int
