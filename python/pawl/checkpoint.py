@@ -287,6 +287,8 @@ class Checkpoint:
                     return dict(json.load(file))
             except (FileNotFoundError, NotADirectoryError):
                 pass
+            except PermissionError as error:
+                raise AccessError(f"{self._path}: {error.strerror}") from error
             path = self._path
             return look(path, lambda run: run.metadata(only(run, path)["id"]))
         run = self._mem()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Readers while a training saves and keeps one checkpoint: what is deleted under a reader is neither damaged nor missing
- * (R139, R156). First the training saves at every single call of a reader, then it saves all the time. The suite makes a
+ * (R137, R156). First the training saves at every single call of a reader, then it saves all the time. The suite makes a
  * fifth of the reads; "test_beside 20000" makes as many as it names.
  */
 #include <setjmp.h>
@@ -212,7 +212,7 @@ start_training(struct small_run *r)
 }
 
 static void
-test_R139_reads_while_a_training_keeps_one_find_no_damage(void **state)
+test_R137_reads_while_a_training_keeps_one_find_no_damage(void **state)
 {
 	struct small_run *r = *state;
 	struct readers all = {.r = r, .lock = PTHREAD_MUTEX_INITIALIZER};
@@ -410,21 +410,21 @@ stop_all(struct small_run *r)
 }
 
 static void
-test_R139_a_save_at_any_call_of_a_reader_is_no_damage(void **state)
+test_R137_a_save_at_any_call_of_a_reader_is_no_damage(void **state)
 {
 	stop.is_read_only = false;
 	stop_all(*state);
 }
 
 static void
-test_R139_a_save_at_any_call_of_a_reader_that_cannot_hold_is_no_damage(void **state)
+test_R137_a_save_at_any_call_of_a_reader_that_cannot_hold_is_no_damage(void **state)
 {
 	stop.is_read_only = true;
 	stop_all(*state);
 }
 
 static void
-test_R139_a_save_at_any_call_of_a_reader_of_an_object_store_is_no_damage(void **state)
+test_R137_a_save_at_any_call_of_a_reader_of_an_object_store_is_no_damage(void **state)
 {
 	struct small_run *r = *state;
 
@@ -574,19 +574,19 @@ int
 main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_R139_a_save_at_any_call_of_a_reader_is_no_damage, small_setup,
+		cmocka_unit_test_setup_teardown(test_R137_a_save_at_any_call_of_a_reader_is_no_damage, small_setup,
 	                                        small_teardown),
-		cmocka_unit_test_setup_teardown(test_R139_a_save_at_any_call_of_a_reader_that_cannot_hold_is_no_damage,
+		cmocka_unit_test_setup_teardown(test_R137_a_save_at_any_call_of_a_reader_that_cannot_hold_is_no_damage,
 	                                        small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(
-			test_R139_a_save_at_any_call_of_a_reader_of_an_object_store_is_no_damage, small_setup,
+			test_R137_a_save_at_any_call_of_a_reader_of_an_object_store_is_no_damage, small_setup,
 			small_teardown),
 		cmocka_unit_test_setup_teardown(test_P6_a_hold_lasts_while_its_checkpoint_is_renamed_and_put_back,
 	                                        small_setup, small_teardown),
 		cmocka_unit_test_setup_teardown(
 			test_P6_a_hold_lasts_while_its_checkpoint_is_put_back_before_the_manifest_is_read, small_setup,
 			small_teardown),
-		cmocka_unit_test_setup_teardown(test_R139_reads_while_a_training_keeps_one_find_no_damage, small_setup,
+		cmocka_unit_test_setup_teardown(test_R137_reads_while_a_training_keeps_one_find_no_damage, small_setup,
 	                                        small_teardown),
 	};
 
