@@ -315,8 +315,8 @@ gather_once(const struct catalog *c, struct catalog_listing *l, struct rows *row
 
 enum lost { LOST_NONE, LOST_PERHAPS, LOST };
 
-/* Was the newest one deleted while the others were read? Then a newer one was committed before, which the listing may not
- * have. Where folders cannot be renamed, the manifest goes first and the rest of the folder later. */
+/* Was the newest one deleted while the others were read? Then a newer one was committed before, which the listing may
+ * not have. Where folders cannot be renamed, the manifest goes first and the rest of the folder later. */
 static enum lost
 find_lost(const struct catalog_listing *l, const struct rows *rows)
 {
@@ -329,7 +329,8 @@ find_lost(const struct catalog_listing *l, const struct rows *rows)
 			lost = e->id == 0 ? UINT64_MAX : e->id > lost ? e->id : lost;
 		else if (e->summary && e->id > newest)
 			newest = e->id;
-		else if (e->code == PAWL_ENOTFOUND && !e->is_withdrawn && !l->found[i].is_known_empty && e->id > perhaps)
+		else if (e->code == PAWL_ENOTFOUND && !e->is_withdrawn && !l->found[i].is_known_empty &&
+		         e->id > perhaps)
 			perhaps = e->id;
 	}
 	return lost > newest ? LOST : perhaps > newest ? LOST_PERHAPS : LOST_NONE;

@@ -166,8 +166,8 @@ catalog_listing_is_same(const struct catalog_listing *a, const struct catalog_li
 	return a->n == b->n;
 }
 
-/* A folder is listed until two lists agree. One list may lack a checkpoint that was deleted meanwhile and also the newer one,
- * and so all there is. The pages of a flat store's list are in the order of names. */
+/* A folder is listed until two lists agree. One list may lack a checkpoint that was deleted meanwhile and also the
+ * newer one, and so all there is. The pages of a flat store's list are in the order of names. */
 int
 catalog_list_folders(const struct catalog *c, struct catalog_listing *l, struct pawl_error *err)
 {

@@ -154,14 +154,15 @@ mirrors_get_run_file(struct pawl *run, struct buf *out, struct pawl_error *err)
 
 /* ------------------------------------------------------------------ listing */
 
-/* A checkpoint in the mirror that may not be read, and may be newer than all that can be: going on from an older one would
- * go back. The run's lock is held. */
+/* A checkpoint in the mirror that may not be read, and may be newer than all that can be: going on from an older one
+ * would go back. The run's lock is held. */
 static int
 check_denied(struct mirror *m, struct catalog *there, struct pawl_error *err)
 {
 	struct catalog *here = &m->run->catalog;
 	const struct catalog_entry *mine = catalog_latest(here), *theirs = catalog_latest(there);
-	const struct catalog_entry *e = catalog_denied(there, !mine || (theirs && theirs->id > mine->id) ? theirs : mine);
+	const struct catalog_entry *e =
+		catalog_denied(there, !mine || (theirs && theirs->id > mine->id) ? theirs : mine);
 	if (!e || (e->id && catalog_get(here, e->id)))
 		return 0;
 	m->run->mirrors->is_denied = true;

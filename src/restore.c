@@ -210,8 +210,8 @@ pick_below(struct pawl_restore *r, uint64_t most, struct candidate *ret, struct 
 }
 
 /* Takes the newest valid checkpoint with an id of at most `most`, going down until one can be opened. final: one that
- * has vanished is passed over like a damaged one; else that is PAWL_ENOTFOUND or PAWL_ECONFLICT. One that may not be read is
- * PAWL_EAUTH: whether it is damaged is not known. */
+ * has vanished is passed over like a damaged one; else that is PAWL_ENOTFOUND or PAWL_ECONFLICT. One that may not be
+ * read is PAWL_EAUTH: whether it is damaged is not known. */
 static int
 take_below(struct pawl_restore *r, uint64_t most, bool final, struct pawl_error *err)
 {

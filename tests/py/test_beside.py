@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import cli
 import numpy as np
 import pytest
 
+import cli
 import pawl
 
 SECONDS = 600

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints that may not be read: no permission is no damage (R137). No older one is taken in their place, nothing is said
- * about their bytes, and neither gc nor repair touches them.
+ * Checkpoints that may not be read: no permission is no damage (R137). No older one is taken in their place, nothing is
+ * said about their bytes, and neither gc nor repair touches them.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Readers while a training saves and keeps one checkpoint: what is deleted under a reader is neither damaged nor missing
- * (R137, R156). First the training saves at every single call of a reader, then it saves all the time. The suite makes a
- * fifth of the reads; "test_beside 20000" makes as many as it names.
+ * Readers while a training saves and keeps one checkpoint: what is deleted under a reader is neither damaged nor
+ * missing (R137, R156). First the training saves at every single call of a reader, then it saves all the time. The
+ * suite makes a fifth of the reads; "test_beside 20000" makes as many as it names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -390,8 +390,10 @@ stop_all(struct small_run *r)
 		const char *name;
 		stopped_fn *fn;
 		bool by_path;
-	} kinds[] = {{"restore", stopped_restore, false},     {"restore best", stopped_restore_best, false},
-	             {"reload, find", stopped_reload, false}, {"verify", stopped_verify, false},
+	} kinds[] = {{"restore", stopped_restore, false},
+	             {"restore best", stopped_restore_best, false},
+	             {"reload, find", stopped_reload, false},
+	             {"verify", stopped_verify, false},
 	             {"load", stopped_load, true}};
 
 	r->opts.retention.num_to_keep = 1;
@@ -441,8 +443,8 @@ test_R137_a_save_at_any_call_of_a_reader_of_an_object_store_is_no_damage(void **
 
 /* ---- the training deletes what a reader has just taken hold of */
 
-/* The training decides to delete, then the reader takes hold, then the training renames the folder. It looks for holds only
- * after the reader has looked for the folder in vain. */
+/* The training decides to delete, then the reader takes hold, then the training renames the folder. It looks for holds
+ * only after the reader has looked for the folder in vain. */
 static struct {
 	const struct store_ops *straight_training, *straight_reader;
 	struct store_ops training, reader;
