@@ -121,8 +121,8 @@ def _led_to(place: str) -> str | None:
 
 
 def look(place: str, read: Callable[[_pawl.Run], _T]) -> _T:
-    """Opens one checkpoint and reads it. A link such as RUN/latest is followed again when what it led to was deleted: it
-    leads to a newer one by then."""
+    """Opens one checkpoint and reads it. When what a link such as RUN/latest led to was deleted, the link is followed
+    again: by then it leads to a newer one."""
     while True:
         before = _led_to(place)
         try:

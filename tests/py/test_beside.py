@@ -36,12 +36,13 @@ class Training:
     def __init__(self, root: pathlib.Path) -> None:
         self.root = root
         self.step = 0
-        self.manager = pawl.CheckpointManager(root, num_to_keep=1)
+        self.manager = pawl.CheckpointManager(root, num_to_keep=1, score_attribute="m")
         self.save()
 
     def save(self) -> None:
         self.step += 1
-        self.manager.save(self.step, {"w": np.full(64, self.step, np.float32)}, metadata={"s": self.step}, wait=True)
+        state = {"w": np.full(64, self.step, np.float32)}
+        self.manager.save(self.step, state, metrics={"m": self.step}, metadata={"s": self.step}, wait=True)
 
     @property
     def newest(self) -> str:

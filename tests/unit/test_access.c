@@ -21,6 +21,8 @@
 static void
 save_three(struct small_run *r)
 {
+	r->opts.retention.score_attributes = small_scores;
+	r->opts.retention.n_scores = 1;
 	small_open(r);
 	for (int64_t step = 1; step <= 3; step++)
 		small_save(r, step, (double)(4 - step));

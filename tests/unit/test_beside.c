@@ -42,6 +42,15 @@ struct reader {
 	struct pawl *open; /* stays open from read to read */
 };
 
+/* The newest is the best, too. */
+static void
+keep_one(struct small_run *r)
+{
+	r->opts.retention.num_to_keep = 1;
+	r->opts.retention.score_attributes = small_scores;
+	r->opts.retention.n_scores = 1;
+}
+
 static void
 complain(struct readers *all, enum kind kind, const char *what)
 {
@@ -205,10 +214,10 @@ start_training(struct small_run *r)
 	if (pid > 0)
 		return pid;
 	r->run = NULL; /* the parent's */
-	r->opts.retention.num_to_keep = 1;
+	keep_one(r);
 	small_open(r);
 	for (int64_t step = 1;; step++)
-		small_save(r, step, NAN);
+		small_save(r, step, (double)step);
 }
 
 static void
@@ -219,9 +228,9 @@ test_R137_reads_while_a_training_keeps_one_find_no_damage(void **state)
 	pthread_t threads[READERS];
 	uint64_t last_id = 0;
 
-	r->opts.retention.num_to_keep = 1;
+	keep_one(r);
 	small_open(r);
-	small_save(r, 0, NAN);
+	small_save(r, 0, 0);
 	OK(pawl_close(r->run, err));
 	r->run = NULL;
 	pid_t training = start_training(r);
@@ -256,10 +265,17 @@ static struct {
 } stop;
 
 static void
+save_next(struct small_run *r)
+{
+	stop.step++;
+	small_save(r, stop.step, (double)stop.step);
+}
+
+static void
 count_call(void)
 {
 	if (atomic_fetch_add(&stop.calls, 1) + 1 == stop.at)
-		small_save(stop.r, ++stop.step, NAN);
+		save_next(stop.r);
 }
 
 static int
@@ -396,11 +412,11 @@ stop_all(struct small_run *r)
 	             {"verify", stopped_verify, false},
 	             {"load", stopped_load, true}};
 
-	r->opts.retention.num_to_keep = 1;
+	keep_one(r);
 	r->opts.no_direct_io = 1;
 	small_open(r);
 	stop.step = 0;
-	small_save(r, ++stop.step, 1);
+	save_next(r);
 	for (size_t i = 0; i < COUNT(kinds); i++) {
 		if (kinds[i].by_path && user_shared) /* it shows the same for every URL */
 			continue;
@@ -538,9 +554,9 @@ delete_while_held(struct small_run *r, bool is_open)
 
 	memset(&race, 0, sizeof(race));
 	race.is_open = is_open;
-	r->opts.retention.num_to_keep = 1;
+	keep_one(r);
 	small_open(r);
-	small_save(r, 1, NAN);
+	small_save(r, 1, 1);
 	race.run = open_reader(&all, RESTORE, r->root, 0);
 	assert_non_null(race.run);
 	race.straight_reader = race.run->store->ops;
@@ -552,7 +568,7 @@ delete_while_held(struct small_run *r, bool is_open)
 	race.training.publish = race_publish;
 	r->run->store->ops = &race.training;
 	assert_int_equal(pthread_create(&thread, NULL, read_held, NULL), 0);
-	small_save(r, 2, NAN);
+	small_save(r, 2, 2);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	r->run->store->ops = race.straight_training;
 	pawl_close(race.run, NULL);
