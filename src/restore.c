@@ -362,7 +362,8 @@ take_with_others(struct pawl_restore *r, struct pawl_error *err)
 		int rc = take_announced(r, err);
 		if (rc == 0 || !r->owes_word || !restore_is_damage(rc) || !r->can_fall_back)
 			return restore_note_reason(r, rc, err);
-		TRY(restore_add_row(&r->fallbacks, mem_strdup(err->message), err));
+		if (rc != PAWL_ENOTFOUND) /* deleted: rank 0 selects again */
+			TRY(restore_add_row(&r->fallbacks, mem_strdup(err->message), err));
 		r->owes_word = false;
 		rc = agree_outcome(r->run, rc, NULL, err);
 		if (!restore_is_damage(rc))
@@ -478,8 +479,8 @@ fall_back(struct pawl_restore *r, const struct pawl_error *why, struct pawl_erro
 {
 	const size_t before = r->fallbacks.n;
 	const uint64_t id = r->info.id;
-	if (why && why->code == PAWL_ENOTFOUND && r->run->rank == 0 && r->n_looks++ < RESTORE_LOOKS)
-		return announce(r, reselect(r, err), err);
+	if (why && why->code == PAWL_ENOTFOUND && r->n_looks++ < RESTORE_LOOKS)
+		return r->run->meet && r->run->rank > 0 ? take_with_others(r, err) : announce(r, reselect(r, err), err);
 	if (!r->can_fall_back)
 		return err_set(err, PAWL_ENOTFOUND, "%s (falling back to an older checkpoint is off)",
 		               why && why->message[0] ? why->message : r->info.name);

@@ -339,7 +339,7 @@ def test_R137_the_command_tells_what_it_may_not_read_from_what_is_not_there(tmp_
         assert shown.returncode == 1
         assert "checkpoint_000002 cannot be read" in shown.stderr
         assert plain.returncode == 0
-        assert "1 more can not be read" in plain.stderr
+        assert "1 more cannot be read" in plain.stderr
         assert "damaged" not in plain.stderr
         assert verified.returncode == 1
         assert "not verified" in verified.stdout
