@@ -65,8 +65,7 @@ run_export(struct cli *cli, const void *ptr)
 	opts.overwrite = args->overwrite;
 	if (target_is_url(dest))
 		return cli_usage(cli, "%s: files are exported to a disk; copy them from there", dest);
-	if (copy_check_place(cli, dest, &err) < 0 ||
-	    target_take(cli, cli->operands[0], &args->score, &from, &err) < 0)
+	if (copy_check_place(cli, dest, &err) < 0 || target_take(cli, cli->operands[0], &args->score, &from, &err) < 0)
 		return cli_fail(cli, &err);
 	work_begin(cli->work, "exporting", &meter, 0);
 	rc = pawl_export(from.run, from.info->id, dest, &opts, &meter, &err);

@@ -271,8 +271,8 @@ remark(struct cli *cli, struct pawl *run, const struct rows *rows, const struct 
 		cli_warn(cli, "%s damaged: 'pawl ls --bad' says why",
 		         human_count(&cli->keep, rows->n_bad, "more is", "more are"));
 	if (rows->n_denied > 0 && !args->bad)
-		cli_warn(cli, "%s not be read, for lack of permission: 'pawl ls --bad' says why",
-		         human_count(&cli->keep, rows->n_denied, "more can", "more can"));
+		cli_warn(cli, "%s be read, for lack of permission: 'pawl ls --bad' says why",
+		         human_count(&cli->keep, rows->n_denied, "more cannot", "more cannot"));
 }
 
 static void

@@ -109,8 +109,9 @@ run_reshard(struct cli *cli, const void *ptr)
 	else
 		(void)printf("%s\n", text_clean(&cli->keep, dest));
 	cli_note(cli, "%s (step %" PRId64 ") of %" PRIu32 " rank%s, written anew for %" PRIu64 ": %s of tensors in %s",
-	         from.info->name, from.info->step, from.info->world_size, from.info->world_size == 1 ? "" : "s", args->world,
-	         human_bytes(&cli->keep, (double)meter.done_bytes), human_seconds(&cli->keep, info_now() - began));
+	         from.info->name, from.info->step, from.info->world_size, from.info->world_size == 1 ? "" : "s",
+	         args->world, human_bytes(&cli->keep, (double)meter.done_bytes),
+	         human_seconds(&cli->keep, info_now() - began));
 	return 0;
 }
 

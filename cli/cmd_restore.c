@@ -149,7 +149,8 @@ restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, co
 	               : rc;
 }
 
-/* What the target names. Where no hold can be made it may be deleted meanwhile: then the target may name another one. */
+/* What the target names. Where no hold can be made it may be deleted meanwhile: then the target may name another one.
+ */
 static int
 restore_selected(struct cli *cli, struct pawl *run, const struct target *target, bool fallback, const char *dest,
                  struct restored *ret, struct pawl_error *err)

@@ -250,7 +250,8 @@ verify_listed(struct cli *cli, struct taken *from, struct verdicts *all, size_t 
 	all->total_bytes = 0;
 	infos = keep_alloc(&cli->keep, pawl_list_count(list) + 1, sizeof(struct pawl_info *));
 	for (size_t i = 0; i < pawl_list_count(list); i++)
-		if (is_asked_for(&from->target, from->info != NULL ? from->info->id : 0, bad_name, pawl_list_get(list, i)))
+		if (is_asked_for(&from->target, from->info != NULL ? from->info->id : 0, bad_name,
+		                 pawl_list_get(list, i)))
 			infos[n++] = target_copy_info(cli, pawl_list_get(list, i));
 		else
 			*ret_n_unfinished += (pawl_list_get(list, i)->marks & PAWL_MARK_UNFINISHED) != 0;
@@ -276,7 +277,8 @@ run_verify(struct cli *cli, const void *ptr)
 	    target_open(cli, &from.target, false, &args->score, &from.run, &err) < 0)
 		return cli_fail(cli, &err);
 	/* newer ones were saved before those were deleted */
-	while ((rc = verify_listed(cli, &from, &all, &n_unfinished, &err)) == 1 && (rc = pawl_reload(from.run, &err)) == 0)
+	while ((rc = verify_listed(cli, &from, &all, &n_unfinished, &err)) == 1 &&
+	       (rc = pawl_reload(from.run, &err)) == 0)
 		;
 	if (rc < 0)
 		return cli_fail(cli, &err);

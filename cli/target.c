@@ -42,8 +42,8 @@ path_error(struct pawl_error *err, const char *path, const char *otherwise)
 	return cli_error(err, PAWL_ENOTFOUND, "%s: %s", path, otherwise);
 }
 
-/* The path that a link leads to, in memory of the invocation. RUN/latest leads to another checkpoint as soon as there is
- * one, and only then the older one may go. NULL: it leads nowhere. */
+/* The path that a link leads to, in memory of the invocation. RUN/latest leads to another checkpoint as soon as there
+ * is one, and only then the older one may go. NULL: it leads nowhere. */
 static const char *
 follow(struct cli *cli, const char *path)
 {

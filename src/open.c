@@ -381,7 +381,8 @@ list_mirrored(struct pawl *run, struct pawl_error *err)
 	int rc = mirrors_list(run, &why);
 	const struct catalog_entry *latest = catalog_latest(run->catalog);
 
-	if (rc < 0 && (rc == PAWL_EEXISTS || run->opts.mirror_errors || !latest || latest->id < run->stored_id))
+	if (rc < 0 && (rc == PAWL_EEXISTS || run->mirrors->is_denied || run->opts.mirror_errors || !latest ||
+	               latest->id < run->stored_id))
 		return err_give(err, rc, &why);
 	return 0;
 }

@@ -23,7 +23,13 @@ _KINDS: tuple[tuple[type[OSError], Callable[[str], PawlError]], ...] = (
     (FileExistsError, ExistsError),
     (PermissionError, AccessError),
 )
-_NUMBERS = {"EBUSY": AccessError, "ENOSPC": NoSpaceError, "EDQUOT": NoSpaceError, "EROFS": ReadOnlyError, "ENOTEMPTY": ExistsError}
+_NUMBERS = {
+    "EBUSY": AccessError,
+    "ENOSPC": NoSpaceError,
+    "EDQUOT": NoSpaceError,
+    "EROFS": ReadOnlyError,
+    "ENOTEMPTY": ExistsError,
+}
 
 
 @contextmanager

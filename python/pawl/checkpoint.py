@@ -121,8 +121,8 @@ def _led_to(place: str) -> str | None:
 
 
 def look(place: str, read: Callable[[_pawl.Run], _T]) -> _T:
-    """Opens one checkpoint and reads it. A link such as RUN/latest is followed again when what it led to was deleted: it
-    leads to a newer one by then."""
+    """Opens one checkpoint and reads it. When what a link such as RUN/latest led to was deleted, the link is followed
+    again: by then it leads to a newer one."""
     while True:
         before = _led_to(place)
         try:
@@ -287,6 +287,8 @@ class Checkpoint:
                     return dict(json.load(file))
             except (FileNotFoundError, NotADirectoryError):
                 pass
+            except PermissionError as error:
+                raise AccessError(f"{self._path}: {error.strerror}") from error
             path = self._path
             return look(path, lambda run: run.metadata(only(run, path)["id"]))
         run = self._mem()

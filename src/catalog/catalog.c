@@ -313,12 +313,14 @@ gather_once(const struct catalog *c, struct catalog_listing *l, struct rows *row
 	return read_new(c, l, rows, err);
 }
 
+enum lost { LOST_NONE, LOST_PERHAPS, LOST };
+
 /* Was the newest one deleted while the others were read? Then a newer one was committed before, which the listing may
- * not have. */
-static bool
-has_lost_newest(const struct rows *rows)
+ * not have. Where folders cannot be renamed, the manifest goes first and the rest of the folder later. */
+static enum lost
+find_lost(const struct catalog_listing *l, const struct rows *rows)
 {
-	uint64_t newest = 0, lost = 0;
+	uint64_t newest = 0, lost = 0, perhaps = 0;
 
 	for (size_t i = 0; i < rows->n; i++) {
 		const struct catalog_entry *e = rows->row[i].old ? rows->row[i].old : &rows->row[i].added;
@@ -327,21 +329,38 @@ has_lost_newest(const struct rows *rows)
 			lost = e->id == 0 ? UINT64_MAX : e->id > lost ? e->id : lost;
 		else if (e->summary && e->id > newest)
 			newest = e->id;
+		else if (e->code == PAWL_ENOTFOUND && !e->is_withdrawn && !l->found[i].is_known_empty &&
+		         e->id > perhaps)
+			perhaps = e->id;
 	}
-	return lost > newest;
+	return lost > newest ? LOST : perhaps > newest ? LOST_PERHAPS : LOST_NONE;
+}
+
+/* Looks again until the newest one is not lost, or two listings agree on that it has no manifest. */
+static int
+gather_settled(const struct catalog *c, struct catalog_listing *l, struct rows *rows, struct pawl_error *err)
+{
+	PAWL_CLEAN(catalog_listing_clear) struct catalog_listing before = {0};
+
+	for (unsigned looks = 1;; looks++) {
+		TRY(gather_once(c, l, rows, err));
+		enum lost lost = find_lost(l, rows);
+
+		if (lost == LOST_NONE || looks == CATALOG_LOOKS ||
+		    (lost == LOST_PERHAPS && looks > 1 && catalog_listing_is_same(l, &before)))
+			return 0;
+		rows_clear(rows);
+		*rows = (struct rows){0};
+		catalog_listing_clear(&before);
+		before = *l;
+		*l = (struct catalog_listing){0};
+	}
 }
 
 static int
 gather(const struct catalog *c, struct catalog_listing *l, struct rows *rows, struct pawl_error *err)
 {
-	TRY(gather_once(c, l, rows, err));
-	for (unsigned looks = 1; looks < CATALOG_LOOKS && has_lost_newest(rows); looks++) {
-		rows_clear(rows);
-		*rows = (struct rows){0};
-		catalog_listing_clear(l);
-		*l = (struct catalog_listing){0};
-		TRY(gather_once(c, l, rows, err));
-	}
+	TRY(gather_settled(c, l, rows, err));
 	if (c->single_name)
 		return 0;
 	TRY(apply_marks(c, rows, &l->memory, err));

@@ -128,8 +128,8 @@ is_gone(const struct catalog *c, const char *name, int64_t mtime_ns)
 	struct store_caps caps;
 
 	store_get_caps(c->store, &caps);
-	if (caps.flat && !c->single_name) /* the time is the manifest's, which was listed */
-		return mtime_ns != 0;
+	if (caps.flat && !c->single_name && mtime_ns != 0) /* the time is the manifest's, which was listed */
+		return true;
 	if (!c->single_name)
 		buf_puts(&key, CATALOG_FOLDER "/");
 	buf_puts(&key, name);

@@ -157,8 +157,8 @@ list_once(const struct catalog *c, struct catalog_listing *l, struct pawl_error 
 	return rc;
 }
 
-static bool
-is_same(const struct catalog_listing *a, const struct catalog_listing *b)
+bool
+catalog_listing_is_same(const struct catalog_listing *a, const struct catalog_listing *b)
 {
 	for (size_t i = 0; a->n == b->n && i < a->n; i++)
 		if (strcmp(a->found[i].name, b->found[i].name) != 0)
@@ -166,8 +166,8 @@ is_same(const struct catalog_listing *a, const struct catalog_listing *b)
 	return a->n == b->n;
 }
 
-/* A folder is listed until two lists agree. One list may lack a checkpoint that was deleted meanwhile and also the newer one,
- * and so all there is. The pages of a flat store's list are in the order of names. */
+/* A folder is listed until two lists agree. One list may lack a checkpoint that was deleted meanwhile and also the
+ * newer one, and so all there is. The pages of a flat store's list are in the order of names. */
 int
 catalog_list_folders(const struct catalog *c, struct catalog_listing *l, struct pawl_error *err)
 {
@@ -178,7 +178,7 @@ catalog_list_folders(const struct catalog *c, struct catalog_listing *l, struct 
 		struct catalog_listing again = {0};
 		int rc = list_once(c, &again, err);
 
-		is_settled = rc < 0 || is_same(l, &again);
+		is_settled = rc < 0 || catalog_listing_is_same(l, &again);
 		catalog_listing_clear(l);
 		*l = again;
 		TRY(rc);

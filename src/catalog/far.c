@@ -40,6 +40,21 @@ mirror_check_owner(const struct mirror *m, struct store *store, struct buf *ret_
 	return 0;
 }
 
+/* A checkpoint in the mirror that may not be read, and may be newer than all that can be: going on from an older one
+ * would go back. The run's lock is held. */
+static int
+check_denied(struct mirror *m, struct catalog *there, struct pawl_error *err)
+{
+	struct catalog *here = m->run->catalog;
+	const struct catalog_entry *mine = catalog_latest(here), *theirs = catalog_latest(there);
+	const struct catalog_entry *e =
+		catalog_denied(there, !mine || (theirs && theirs->id > mine->id) ? theirs : mine);
+	if (!e || (e->id && catalog_get(here, e->id)))
+		return 0;
+	m->run->mirrors->is_denied = true;
+	return err_set(err, PAWL_EAUTH, "mirror %s: %s cannot be read: %s", m->url, e->name, e->problem);
+}
+
 /* 1 = something has come there or gone from there meanwhile, so that the listing is old and says nothing. */
 static int
 list_once(struct mirror *m, struct pawl_error *err)
@@ -70,7 +85,9 @@ list_once(struct mirror *m, struct pawl_error *err)
 		catalog_clear(&there);
 		return 1;
 	}
-	mirror_forget_done(m);
+	rc = check_denied(m, &there, err);
+	if (rc == 0)
+		mirror_forget_done(m);
 	for (size_t i = 0; i < there.n && rc == 0; i++) {
 		const struct catalog_entry *e = &there.entries[i];
 		if (e->summary && strcmp(e->summary->run_id, run->run_id) == 0)

@@ -76,6 +76,7 @@ struct mirrors {
 	pthread_cond_t changed;
 	struct pool *pool; /* NULL: nothing is uploaded in the background */
 	atomic_bool stop;
+	bool is_denied; /* one has a checkpoint that may not be read, and may be newer than those here; the run's lock */
 	int64_t wait_from_ms, wait_end_ms; /* of the last wait; guarded by the run's lock */
 	size_t n;
 	struct mirror list[];

@@ -126,8 +126,8 @@ refuse_bad(const struct catalog_entry *e, struct pawl_error *err)
 	               e->name, e->problem);
 }
 
-/* An answer that one that may not be read could change: the user must know of it. than: the answer, where only newer ones
- * can change it; else NULL. */
+/* An answer that one that may not be read could change: the user must know of it. than: the answer, where only newer
+ * ones can change it; else NULL. */
 static int
 refuse_denied(struct catalog *c, const struct catalog_entry *than, const char *what, struct pawl_error *err)
 {

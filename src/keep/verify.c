@@ -283,7 +283,8 @@ clean_restore(struct pawl_restore **r)
 	pawl_restore_close(*r);
 }
 
-/* Reads the checkpoint at hand. PAWL_ENOTFOUND: it was deleted meanwhile, and what seemed to be missing is no finding. */
+/* Reads the checkpoint at hand. PAWL_ENOTFOUND: it was deleted meanwhile, and what seemed to be missing is no finding.
+ */
 static int
 read_opened(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *meter, struct pawl_findings *findings,
             struct pawl_error *err)
@@ -307,8 +308,8 @@ read_opened(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *mete
 }
 
 static int
-verify_one(struct pawl *run, uint64_t id, struct fetch *fetch, struct pawl_meter *meter,
-           struct pawl_findings *findings, struct pawl_error *err)
+verify_one(struct pawl *run, uint64_t id, struct fetch *fetch, struct pawl_meter *meter, struct pawl_findings *findings,
+           struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_restore) struct pawl_restore *r = NULL;
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;

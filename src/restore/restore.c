@@ -204,8 +204,8 @@ pick_below(struct pawl_restore *r, uint64_t most, struct candidate *ret, struct 
 }
 
 /* Takes the newest valid checkpoint with an id of at most `most`, going down until one can be opened. final: one that
- * has vanished is passed over like a damaged one; else that is PAWL_ENOTFOUND or PAWL_ECONFLICT. One that may not be read is
- * PAWL_EAUTH: whether it is damaged is not known. */
+ * has vanished is passed over like a damaged one; else that is PAWL_ENOTFOUND or PAWL_ECONFLICT. One that may not be
+ * read is PAWL_EAUTH: whether it is damaged is not known. */
 static int
 take_below(struct pawl_restore *r, uint64_t most, bool final, struct pawl_error *err)
 {
@@ -356,7 +356,8 @@ take_with_others(struct pawl_restore *r, struct pawl_error *err)
 		int rc = take_announced(r, err);
 		if (rc == 0 || !r->owes_word || !err_is_damage(rc) || !r->can_fall_back)
 			return restore_note_reason(r, rc, err);
-		TRY(restore_add_row(&r->fallbacks, mem_strdup(err->message), err));
+		if (rc != PAWL_ENOTFOUND) /* deleted: rank 0 selects again */
+			TRY(restore_add_row(&r->fallbacks, mem_strdup(err->message), err));
 		r->owes_word = false;
 		rc = agree_outcome(r->run, rc, NULL, err);
 		if (!err_is_damage(rc))
@@ -472,8 +473,8 @@ fall_back(struct pawl_restore *r, const struct pawl_error *why, struct pawl_erro
 {
 	const size_t before = r->fallbacks.n;
 	const uint64_t id = r->info.id;
-	if (why && why->code == PAWL_ENOTFOUND && r->run->rank == 0 && r->n_looks++ < RESTORE_LOOKS)
-		return announce(r, reselect(r, err), err);
+	if (why && why->code == PAWL_ENOTFOUND && r->n_looks++ < RESTORE_LOOKS)
+		return r->run->meet && r->run->rank > 0 ? take_with_others(r, err) : announce(r, reselect(r, err), err);
 	if (!r->can_fall_back)
 		return err_set(err, PAWL_ENOTFOUND, "%s (falling back to an older checkpoint is off)",
 		               why && why->message[0] ? why->message : r->info.name);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * restore_gone: see restore_gone.h. Called by restore.c, restore_read.c and verify.c; calls the catalog and the store.
- * Promises P1 (what is damaged stays so: only a manifest that is gone or another one says that it was deleted), P6, P16.
+ * Promises P1 (what is damaged stays so: only a manifest that is gone or another one says that it was deleted), P6,
+ * P16.
  */
 #include "restore/restore_gone.h"
 

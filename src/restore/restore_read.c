@@ -221,7 +221,9 @@ restore_read_own(struct pawl_restore *r, struct pawl_error *err)
 		why = (struct pawl_error){0};
 		rc = read_once(r, n, &nbytes, &why);
 		verdict = rc < 0 ? restore_judge(r, &why, tries, &why) : 0;
-		if (verdict <= 0 || (r->owes_word && r->share_fn)) /* the others would have to read again, too */
+		if (verdict > 0 && r->owes_word && r->share_fn) /* the others have to read again, too */
+			verdict = err_set(&why, PAWL_ENOTFOUND, "%s was not there while it was read", r->info.name);
+		if (verdict <= 0)
 			break;
 	}
 	rc = err_give(err, verdict < 0 ? verdict : rc, &why);

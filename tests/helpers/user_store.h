@@ -12,6 +12,8 @@
 #include "base/mem.h"
 #include "store/store.h"
 
+static struct store *user_shared; /* not NULL: what every opening shows; the test closes it */
+
 static int
 user_open(void *arg, const char *url, int create, void **ret, int *ret_can_copy, struct pawl_error *err)
 {
@@ -19,8 +21,8 @@ user_open(void *arg, const char *url, int create, void **ret, int *ret_can_copy,
 	(void)arg, (void)create;
 	if (strncmp(url, "user://", 7) != 0)
 		return err_set(err, PAWL_EUSAGE, "expected user://");
-	int rc = store_open("mem:", true, false, &s, err);
-	*ret = s;
+	int rc = user_shared ? 0 : store_open("mem:", true, false, &s, err);
+	*ret = user_shared ? user_shared : s;
 	*ret_can_copy = 1;
 	return rc;
 }
@@ -28,7 +30,8 @@ user_open(void *arg, const char *url, int create, void **ret, int *ret_can_copy,
 static void
 user_close(void *store)
 {
-	store_close(store);
+	if (store != user_shared)
+		store_close(store);
 }
 
 static int

@@ -13,15 +13,16 @@ import fcntl
 import os
 import pathlib
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import cli
 import numpy as np
 import pytest
 
+import cli
 import pawl
 
 SECONDS = 600
@@ -35,12 +36,13 @@ class Training:
     def __init__(self, root: pathlib.Path) -> None:
         self.root = root
         self.step = 0
-        self.manager = pawl.CheckpointManager(root, num_to_keep=1)
+        self.manager = pawl.CheckpointManager(root, num_to_keep=1, score_attribute="m")
         self.save()
 
     def save(self) -> None:
         self.step += 1
-        self.manager.save(self.step, {"w": np.full(64, self.step, np.float32)}, metadata={"s": self.step}, wait=True)
+        state = {"w": np.full(64, self.step, np.float32)}
+        self.manager.save(self.step, state, metrics={"m": self.step}, metadata={"s": self.step}, wait=True)
 
     @property
     def newest(self) -> str:
@@ -124,7 +126,7 @@ def stopped(process: subprocess.Popen[str], fifo: pathlib.Path) -> bool:
     ],
     ids=" ".join,
 )
-def test_R139_a_command_at_any_call_while_a_save_deletes(training: Training, words: tuple[str, ...]) -> None:
+def test_R137_a_command_at_any_call_while_a_save_deletes(training: Training, words: tuple[str, ...]) -> None:
     folder = training.root.parent
     for n, room in enumerate(ROOMS):
         gate = Gate(folder / "calls", room)
@@ -201,7 +203,7 @@ READS: dict[str, Callable[[Training, int], int]] = {
 
 
 @pytest.mark.parametrize("name", READS)
-def test_R139_the_package_at_any_call_while_a_save_deletes(
+def test_R137_the_package_at_any_call_while_a_save_deletes(
     training: Training, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     n_stops = 0
@@ -214,7 +216,7 @@ def test_R139_the_package_at_any_call_while_a_save_deletes(
     assert n_stops > 1
 
 
-def test_R139_a_load_of_a_path_that_is_deleted_meanwhile_is_not_found(
+def test_R137_a_load_of_a_path_that_is_deleted_meanwhile_is_not_found(
     training: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is there, or it is not; it is never corrupt."""
@@ -262,7 +264,50 @@ def shut(path: pathlib.Path) -> Iterator[None]:
         path.chmod(mode)
 
 
-def test_R139_the_command_tells_what_it_may_not_read_from_what_is_not_there(tmp_path: pathlib.Path) -> None:
+PROGRAM = """
+import sys
+import pawl
+root, one = sys.argv[1:]
+def name(call):
+    try:
+        return str(call())
+    except pawl.PawlError as error:
+        return type(error).__name__
+print(name(lambda: pawl.load(one)))
+print(name(lambda: pawl.Checkpoint(one).get_metadata()))
+print(name(lambda: pawl.Checkpoint(one).to_directory()))
+print(name(lambda: pawl.convert(one, root + "/x.npz")))
+print(name(lambda: pawl.CheckpointManager(root).restore()))  # a training that would go on
+with pawl.CheckpointManager(root, read_only=True) as manager:
+    print(name(manager.restore), name(lambda: manager.restore(step=1).step))
+    print([(info.id, info.bad, info.denied) for info in manager.checkpoints(with_bad=True)])
+"""
+
+
+def test_R137_a_training_does_not_go_on_from_an_older_one_for_lack_of_permission(tmp_path: pathlib.Path) -> None:
+    root = tmp_path / "run"
+    with pawl.CheckpointManager(root) as manager:
+        for step in (1, 2):
+            manager.save(step, {"w": np.ones(4)}, wait=True)
+    one = root / "checkpoints" / "checkpoint_000002"
+    for what in (one / "manifest.json", one):
+        with shut(what):
+            done = subprocess.run(
+                [sys.executable, "-c", PROGRAM, root, one],
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+                preexec_fn=obey_permissions,
+                check=False,
+            )
+        assert done.stdout.splitlines() == [
+            *["AccessError"] * 5,
+            "AccessError 1",
+            "[(1, False, False), (2, True, True)]",
+        ], done
+
+
+def test_R137_the_command_tells_what_it_may_not_read_from_what_is_not_there(tmp_path: pathlib.Path) -> None:
     root = tmp_path / "run"
     with pawl.CheckpointManager(root) as manager:
         for step in (1, 2):
@@ -294,7 +339,7 @@ def test_R139_the_command_tells_what_it_may_not_read_from_what_is_not_there(tmp_
         assert shown.returncode == 1
         assert "checkpoint_000002 cannot be read" in shown.stderr
         assert plain.returncode == 0
-        assert "1 more can not be read" in plain.stderr
+        assert "1 more cannot be read" in plain.stderr
         assert "damaged" not in plain.stderr
         assert verified.returncode == 1
         assert "not verified" in verified.stdout

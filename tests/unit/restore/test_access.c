@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints that may not be read: no permission is no damage (R139). No older one is taken in their place, nothing is said
- * about their bytes, and neither gc nor repair touches them.
+ * Checkpoints that may not be read: no permission is no damage (R137). No older one is taken in their place, nothing is
+ * said about their bytes, and neither gc nor repair touches them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,6 +21,8 @@
 static void
 save_three(struct small_run *r)
 {
+	r->opts.retention.score_attributes = small_scores;
+	r->opts.retention.n_scores = 1;
 	small_open(r);
 	for (int64_t step = 1; step <= 3; step++)
 		small_save(r, step, (double)(4 - step));
@@ -140,7 +142,7 @@ shut(struct small_run *r, const char *below, void (*fn)(struct small_run *r))
 }
 
 static void
-test_R139_no_permission_for_a_file_or_folder_is_an_access_error(void **state)
+test_R137_no_permission_for_a_file_or_folder_is_an_access_error(void **state)
 {
 	struct small_run *r = *state;
 
@@ -185,7 +187,7 @@ refuse(struct small_run *r, int sys)
 }
 
 static void
-test_R139_every_refusal_of_the_system_is_an_access_error(void **state)
+test_R137_every_refusal_of_the_system_is_an_access_error(void **state)
 {
 	static const int refusals[] = {EACCES, EPERM, EBUSY};
 	struct small_run *r = *state;
@@ -223,23 +225,7 @@ test_P8_what_may_not_be_read_is_neither_deleted_nor_repaired(void **state)
 
 /* ---- an object store that refuses one, as a bucket by status 403 */
 
-static struct store *shared; /* what every opening shows */
 static bool is_refused;
-
-static int
-shared_open(void *arg, const char *url, int create, void **ret, int *ret_can_copy, struct pawl_error *err)
-{
-	(void)arg, (void)url, (void)create, (void)err;
-	*ret = shared;
-	*ret_can_copy = 1;
-	return 0;
-}
-
-static void
-shared_close(void *store)
-{
-	(void)store;
-}
 
 static int
 refusing_get(void *store, const char *key, size_t max, pawl_store_take_fn *take, void *arg, struct pawl_error *err)
@@ -250,15 +236,13 @@ refusing_get(void *store, const char *key, size_t max, pawl_store_take_fn *take,
 }
 
 static void
-test_R139_no_permission_for_an_object_is_an_access_error(void **state)
+test_R137_no_permission_for_an_object_is_an_access_error(void **state)
 {
 	struct small_run *r = *state;
 	struct pawl_stores stores = user_stores;
 
-	stores.open = shared_open;
-	stores.close = shared_close;
 	stores.get = refusing_get;
-	OK(store_open("mem:", true, false, &shared, err));
+	OK(store_open("mem:", true, false, &user_shared, err));
 	r->opts.root = "user://run";
 	r->opts.stores = &stores;
 	save_three(r);
@@ -271,20 +255,64 @@ test_R139_no_permission_for_an_object_is_an_access_error(void **state)
 	OK(restore_code(r->run, "3", err));
 	pawl_close(r->run, NULL);
 	r->run = NULL;
-	store_close(shared);
+	store_close(user_shared);
+	user_shared = NULL;
+}
+
+/* ---- mirrors */
+
+static void
+mirror_is_denied(struct small_run *r)
+{
+	FAILS(PAWL_EAUTH, "checkpoint_000003", pawl_open(&r->opts, &r->run, err));
+}
+
+static void
+mirror_is_read_instead(struct small_run *r)
+{
+	struct pawl_restore *restore = NULL;
+
+	small_open(r);
+	OK(pawl_restore_open(r->run, NULL, &restore, err));
+	assert_int_equal(pawl_restore_info(restore)->id, 3);
+	assert_int_equal(pawl_restore_fallback_count(restore), 0);
+	pawl_restore_close(restore);
+}
+
+/* A newer one that lies only in a mirror is not passed over; one that a mirror has, too, is read there. */
+static void
+test_R137_no_permission_in_a_mirror_is_an_access_error(void **state)
+{
+	struct small_run *r = *state;
+	struct small_path root = small_path(r, "run"), mirror = small_path(r, "mirror");
+	const char *mirrors[] = {mirror.text};
+
+	assert_int_equal(chmod(r->root, 0755), 0);
+	r->opts.root = root.text;
+	r->opts.mirrors = mirrors;
+	r->opts.n_mirrors = 1;
+	save_three(r);
+	OK(pawl_close(r->run, err)); /* waits for the uploads */
+	r->run = NULL;
+	shut(r, "run/" NEWEST "/manifest.json", mirror_is_read_instead);
+	small_remove(r, "run/" NEWEST);
+	shut(r, "mirror/" NEWEST "/manifest.json", mirror_is_denied);
+	as_another(r, mirror_is_read_instead);
 }
 
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_R139_no_permission_for_a_file_or_folder_is_an_access_error,
+		cmocka_unit_test_setup_teardown(test_R137_no_permission_for_a_file_or_folder_is_an_access_error,
 	                                        small_setup, small_teardown),
-		cmocka_unit_test_setup_teardown(test_R139_every_refusal_of_the_system_is_an_access_error, small_setup,
+		cmocka_unit_test_setup_teardown(test_R137_every_refusal_of_the_system_is_an_access_error, small_setup,
 	                                        small_teardown),
 		cmocka_unit_test_setup_teardown(test_P8_what_may_not_be_read_is_neither_deleted_nor_repaired,
 	                                        small_setup, small_teardown),
-		cmocka_unit_test_setup_teardown(test_R139_no_permission_for_an_object_is_an_access_error, small_setup,
+		cmocka_unit_test_setup_teardown(test_R137_no_permission_in_a_mirror_is_an_access_error, small_setup,
+	                                        small_teardown),
+		cmocka_unit_test_setup_teardown(test_R137_no_permission_for_an_object_is_an_access_error, small_setup,
 	                                        small_teardown),
 	};
 
