@@ -72,14 +72,33 @@ past_new(const struct regroup_tensor *tensors, size_t n, struct past **ret, stru
 	return 0;
 }
 
+/* For each file its index among the packs of this rank, or REGROUP_NONE. */
+static uint32_t *
+index_files(const struct manifest *m, uint32_t rank)
+{
+	uint32_t *ret = mem_zalloc((size_t)m->n_files + 1, sizeof(*ret));
+
+	for (size_t i = 0; ret && i < m->n_files; i++) {
+		uint32_t its_rank, index;
+		const bool is_own = pack_parse_name(m->files[i].name, &its_rank, &index) && its_rank == rank;
+
+		ret[i] = is_own && index < m->n_files ? index : REGROUP_NONE;
+	}
+	return ret;
+}
+
 int
 past_of_manifest(const struct manifest *m, uint32_t rank, struct past **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(past_clean) struct past *p = NULL;
+	PAWL_FREE uint32_t *index = index_files(m, rank);
 	size_t n = 0;
 
+	if (!index)
+		return no_memory(err);
 	for (size_t i = 0; i < m->n_tensors; i++)
-		n += m->tensors[i].n_pieces;
+		for (size_t k = 0; k < m->tensors[i].n_pieces; k++)
+			n += index[m->tensors[i].pieces[k].file] != REGROUP_NONE;
 	TRY(past_alloc(n, &p, err));
 	p->n = 0;
 	for (size_t i = 0; i < m->n_tensors; i++) {
@@ -87,15 +106,13 @@ past_of_manifest(const struct manifest *m, uint32_t rank, struct past **ret, str
 
 		for (size_t k = 0; k < t->n_pieces; k++) {
 			const struct manifest_piece *piece = &t->pieces[k];
-			uint32_t its_rank, index;
 
-			if (!pack_parse_name(m->files[piece->file].name, &its_rank, &index) || its_rank != rank ||
-			    index >= m->n_files)
+			if (index[piece->file] == REGROUP_NONE)
 				continue;
 			p->tensors[p->n++] = (struct regroup_tensor){
 				.who = who(t->name, t->dtype, t->ndim, t->shape, piece->offsets, piece->lengths),
 				.nbytes = piece->nbytes,
-				.pack = index};
+				.pack = index[piece->file]};
 		}
 	}
 	*ret = steal(&p);

@@ -242,7 +242,7 @@ assign_packs(const struct pawl_state *state, uint64_t pack_bytes, size_t *ret)
 	return pack + 1;
 }
 
-/* The same where packs can be linked: as in the last checkpoint, but for what is new. */
+/* The same where packs can be linked: tensors keep the packs of the last checkpoint. */
 static int
 regroup_packs(struct plan *p, const struct pawl_state *state, const struct plan_opts *opts, size_t *ret,
               struct pawl_error *err)
@@ -482,7 +482,7 @@ renew_header(struct plan *p, const struct extra *extra)
 	return true;
 }
 
-/* Hardly depends on how tensors share packs now. */
+/* Depends little on how tensors share packs. */
 static uint64_t
 room_bytes(const struct plan *p)
 {

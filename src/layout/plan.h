@@ -28,7 +28,7 @@ struct plan_pack {
 	struct buf header;       /* 8-byte length + padded JSON */
 	struct buf entries;      /* pack 0: the tensors' part of the header */
 	struct buf special;      /* pack 0: "pawl.tensors" */
-	struct sum128 layout;    /* over the two above: equal ones hold the same tensors at the same places */
+	struct sum128 layout;    /* checksum of the two above: equal where the same tensors have the same places */
 	struct plan_slot *slots; /* ascending by begin; they tile the data */
 	size_t n_slots;
 	uint64_t data_nbytes, nbytes; /* nbytes = header.len + data_nbytes */
@@ -52,7 +52,7 @@ struct plan {
 	uint64_t block_bytes;
 	uint64_t nbytes;         /* of all files */
 	uint64_t image_bytes;    /* of a whole snapshot */
-	uint64_t room_bytes;     /* the same, and room for what regrouping adds to it, so that memory need not grow */
+	uint64_t room_bytes;     /* the same with room for more packs, so that regrouping needs no larger memory */
 	size_t n_blocks;
 	struct plan_head head;
 	uint64_t pack_bytes;

@@ -8,9 +8,9 @@
 #include "base/mem.h"
 
 #define FINE_PART 32        /* of pack_bytes */
-#define WASTE_PART 100      /* rewriting 1/100 of what has changed is not worth a division */
-#define HOT_STREAK 2        /* saves in a row at which a tensor changed that has never rested */
-#define HOT_AGAIN_STREAK 64 /* of one that has */
+#define WASTE_PART 100      /* packs are divided for more than 1/100 of what has changed */
+#define HOT_STREAK 2        /* changes in a row before a tensor is merged; it has never rested */
+#define HOT_AGAIN_STREAK 64 /* the same for one that has rested */
 #define COLD_STREAK (-64)
 #define MANY_COLD 16 /* small packs that never change */
 #define STREAK_MAX 1000
@@ -84,7 +84,7 @@ regroup_most_packs(uint64_t nbytes, uint64_t pack_bytes)
 
 /* ---------------------------------------------------------------------------------- numbers */
 
-/* New packs fill the gaps, then the last ones do. */
+/* The last packs fill the gaps. */
 static int
 number(struct regroup_tensor *tensors, size_t n, struct pawl_error *err)
 {
@@ -118,7 +118,7 @@ number(struct regroup_tensor *tensors, size_t n, struct pawl_error *err)
 
 /* ---------------------------------------------------------- laying tensors into new packs */
 
-/* Tensors come in their order; one of `limit` bytes or more has a pack of its own. */
+/* Fills packs with tensors in their order; one of `limit` bytes or more has a pack of its own. */
 struct filling {
 	uint64_t limit, filled;
 	uint32_t open; /* number of the pack that is being filled */
@@ -198,7 +198,7 @@ is_mixed(const struct work *w, size_t k)
 	return w->packs[k].same_bytes > 0 && (k == 0 || w->packs[k].other_bytes > 0);
 }
 
-/* What has changed and what has not part, where that saves enough. */
+/* Separates changed from unchanged tensors, where that saves enough. */
 static void
 divide(struct work *w)
 {

@@ -430,7 +430,7 @@ reuse_add(struct reuse *r, size_t i, const struct manifest_file *f)
 	return 0;
 }
 
-/* By what the next save can tell which tensors of the pack have changed. */
+/* What the next save needs to find which tensors of the pack have changed. */
 static int
 reuse_add_ends(struct reuse *r, size_t i, const struct save_pack *p)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * learn: which tensors have changed since the checkpoint before, from sums that are taken anyway: those of blocks. Only
- * what a tensor has of blocks that it shares with others (its ends, or all of a small one) is summed once more, on the
- * I/O threads. What is learnt decides which tensors share a pack (regroup.h), never whether a pack is linked.
+ * learn: which tensors have changed since the checkpoint before. Compares the checksums of blocks, which every save
+ * has. Of blocks that several tensors share it also takes a checksum of each tensor's part, on the I/O threads. The
+ * result decides which tensors share a pack (regroup.h), never whether a pack is linked.
  */
 #include "base/sum.h"
 #include "save/save.h"
 
-/* Where a slot lies in its file: its blocks, and which of them it fills alone. */
+/* A slot's place in its file: its blocks, and whether it fills the first and the last alone. */
 struct reach {
 	uint64_t begin, end;  /* in the file */
 	uint64_t first, last; /* blocks */

@@ -29,7 +29,7 @@ struct press;
 struct save;
 struct save_pack;
 
-/* Sums of what a tensor has of blocks that it does not fill: of the first, and of the last if that is another. */
+/* Checksums of a tensor's parts of its first and its last block, where it shares them with other tensors. */
 struct tensor_ends {
 	struct sum128 first, last;
 };
@@ -172,11 +172,10 @@ save_offers_late(const struct save *s)
 /* save.c: so many bytes of the state more have been compressed, or something was written. Tells of it once a second. */
 void save_note_progress(struct save *s, uint64_t nbytes);
 
-/* learn.c: which tensors have changed since the checkpoint before; known block by block, and by the ends of tensors that
- * share a block. Takes the sums of those in one unit, whose bytes are at hand. */
+/* learn.c: takes the checksums of the tensors' ends in a unit, whose bytes are in memory. */
 void learn_unit(const struct save_unit *u);
-/* Of a save that is committed: decides which tensors share a pack from now on. *ret: for the next plan; NULL if there is
- * no memory, or packs are not linked. True: the save's own plan is not the one of the next. */
+/* After the commit: finds which tensors had changed, and decides which share a pack from now on. *ret: for the next plan;
+ * NULL without memory, and where packs are not regrouped. True: the next save needs another plan. */
 bool learn_packs(struct save *s, struct past **ret);
 
 /* write.c: hands a staged unit to the I/O threads, or parks it while its pack equals the one before. */

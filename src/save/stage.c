@@ -127,13 +127,13 @@ fill_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *
 	return 0;
 }
 
-/* With room for packs to be divided, where the limits allow it. */
+/* Takes room for more packs, where the limits allow it. */
 static int
 take_image(struct save *s, uint64_t limit, struct pawl_error *err)
 {
 	const uint64_t image = s->plan->image_bytes, room = s->plan->room_bytes;
 	struct pawl_arena *arena = s->run->arena;
-	struct pawl_error ignored;
+	struct pawl_error ignored = {0};
 
 	if (room > image && (!limit || room <= limit) &&
 	    (s->lazy ? arena_take_cold : arena_take)(arena, (size_t)room, &s->region, &ignored) == 0)

@@ -170,7 +170,7 @@ writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 	struct save *next = NULL;
 	struct past *past = NULL;
 	struct pawl_error err = {0};
-	const bool stale = reuse && learn_packs(s, &past); /* its plan is not that of the next save */
+	const bool stale = reuse && learn_packs(s, &past);
 
 	pthread_mutex_lock(&w->lock);
 	recycle_expect(w->run, s->plan->n_packs);
@@ -227,7 +227,7 @@ new_plan(struct writer *w, struct save *s, struct plan_opts *opts, struct pawl_e
 	int rc = 0;
 
 	opts->regroup = run_links_packs(w->run) && !w->run->single_name;
-	pthread_mutex_lock(&w->lock); /* another save may bring a later one */
+	pthread_mutex_lock(&w->lock); /* a running save may replace it */
 	if (w->past)
 		rc = past_new(w->past->tensors, w->past->n, &past, err);
 	pthread_mutex_unlock(&w->lock);

@@ -343,7 +343,7 @@ test_R140_a_training_of_all_tensors_has_few_files(void **state)
 
 /* ---- each of many ranks has its own packs */
 
-#define FROZEN_BYTES (1 << 20)
+#define FROZEN_BYTES (300 << 10)
 #define MOVING_BYTES (100 << 10)
 
 static int
