@@ -32,10 +32,19 @@ from typing import Any, Self
 
 from . import _checks, _pawl
 from ._pawl import MismatchError, UsageError
+from ._periodic import checkpoint_periodically
 from .checkpoint import load
 from .rank import rank_identify
 
-__all__ = ["BATCH_CHECKPOINT", "EPOCH_CHECKPOINT", "CheckpointSaver", "Trainer", "find_latest", "load_checkpoint"]
+__all__ = [
+    "BATCH_CHECKPOINT",
+    "EPOCH_CHECKPOINT",
+    "CheckpointSaver",
+    "Trainer",
+    "checkpoint_periodically",
+    "find_latest",
+    "load_checkpoint",
+]
 
 BATCH_CHECKPOINT = "batch_checkpoint"  # the events that a function for save_interval gets outside of Composer
 EPOCH_CHECKPOINT = "epoch_checkpoint"

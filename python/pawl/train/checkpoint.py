@@ -244,3 +244,23 @@ def _opened(root: str) -> Generator[_pawl.Run, None, None]:
         yield run
     finally:
         run.close()
+
+
+# The older classes are in this module in Ray Train; theirs is only loaded when one of them is asked for.
+_OLDER = (
+    "MAX",
+    "MIN",
+    "CheckpointManager",
+    "CheckpointStrategy",
+    "PersistedCheckpoint",
+    "TuneCheckpointManager",
+    "construct_checkpoint_file_name",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OLDER:
+        from . import legacy
+
+        return getattr(legacy, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import shutil
 import tempfile
@@ -24,8 +23,6 @@ from .engine import Engine, Job, Reached, engine_of, name_of_engine
 from .group import Group
 from .layout import default_run_dir
 from .result import Result, TrainingFailedError
-
-_log = logging.getLogger("pawl")
 
 
 class DataParallelTrainer:
@@ -58,8 +55,9 @@ class DataParallelTrainer:
         self._resume = resume_from_checkpoint
 
     def fit(self) -> Result:
-        """Trains. Returns when the train function has ended in all workers, or has failed too often: then
-        ``Result.error`` says why. Raises Preempted (a SystemExit) when SIGTERM or SIGUSR1 has ended it."""
+        """Trains. Returns when the train function has ended in all workers. Raises TrainingFailedError when the workers
+        have failed too often; its ``result`` has the checkpoints until then. Raises Preempted (a SystemExit) when
+        SIGTERM or SIGUSR1 has ended it."""
         if name_of_engine(self._scaling) == "launcher":
             from . import launched  # with the worker's module, which a local worker runs as its program
 
@@ -82,7 +80,12 @@ class DataParallelTrainer:
                     break
                 n = self._workers(engine, first=False)
             group.raise_if_preempted()
-            return self._result(root, memory, group.rows, group.error(), group.reasons)
+            error = group.error()
+            result = self._result(root, memory, group.rows, error, group.reasons)
+            if error is not None:
+                error.result = result
+                raise error
+            return result
 
     # ---- before ----
 
@@ -207,8 +210,6 @@ class DataParallelTrainer:
                 run.close()
         made = {info["id"]: self._checkpoint(root, info["id"], memory, keep) for info in found}
         ranked = _ranked(found, keep)
-        if error is not None:
-            _log.error("the training in %s has failed: %s", root, error.reason)
         return Result(
             made[found[-1]["id"]] if found else None,
             [(made[info["id"]], info["metrics"]) for info in ranked],
