@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -31,13 +33,17 @@ EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "train"
 TWO = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.1})
 
 
+def by_value(function: Any) -> None:
+    import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
+
+
 def fit(
     function: Any, folder: pathlib.Path | str, name: str = "run", workers: int = 2, options: Any = None, **keep: Any
 ) -> train.Result:
     """A run in folder/name. The functions of this file go to the workers by value, as those of a script do."""
-    import cloudpickle
-
-    cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
+    by_value(function)
     scaling = ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 0.1})
     run = RunConfig(name, folder, checkpoint_config=CheckpointConfig(**keep), options=options or {})
     return DataParallelTrainer(function, train_loop_config={"a": 1}, scaling_config=scaling, run_config=run).fit()
@@ -99,6 +105,72 @@ def test_the_programs_of_the_guide_run_with_pawl_in_the_place_of_ray(program: st
         "from ray.air import Checkpoint, ScalingConfig",
         "from ray.train.torch import TorchTrainer",
     ]
+
+
+def from_elsewhere(config: dict[str, Any]) -> None:
+    checkpoint = train.get_checkpoint()
+    assert checkpoint is not None
+    found = checkpoint.to_dict()
+    train.report({}, checkpoint=Checkpoint.from_dict({"epoch": found["epoch"] + 1, "w": found["w"] + 1}))
+
+
+def test_R56_a_training_begins_with_what_another_program_wrote(tmp_path: pathlib.Path) -> None:
+    state = {"epoch": 4, "w": torch.arange(3.0)}
+    torch.save(state, tmp_path / "m.pt")
+    pawl.save(state, tmp_path / "saved")
+    made: dict[str, pawl.Checkpoint] = {
+        "file": Checkpoint(tmp_path / "m.pt"),
+        "file of the other class": pawl.Checkpoint(tmp_path / "m.pt"),
+        "folder": pawl.Checkpoint(tmp_path / "saved"),
+        "memory": pawl.Checkpoint.from_dict(state),
+        "memory of this class": Checkpoint.from_dict(state),
+    }
+    for name, given in made.items():
+        trainer = DataParallelTrainer(from_elsewhere, resume_from_checkpoint=given)
+        with contextlib.ExitStack() as after:
+            place, first = trainer._resumed(after)
+            assert place is not None and place[1] == first == 0, name
+            found = Checkpoint(place[0]).to_dict()
+        assert (found["epoch"], found["w"].tolist()) == (4, [0.0, 1.0, 2.0]), name
+    for name in ("file", "memory"):
+        one = ScalingConfig(resources_per_worker={"CPU": 0.1})
+        run = RunConfig(name, tmp_path)
+        by_value(from_elsewhere)
+        result = DataParallelTrainer(
+            from_elsewhere, scaling_config=one, run_config=run, resume_from_checkpoint=made[name]
+        ).fit()
+        assert result.checkpoint is not None
+        last = result.checkpoint.to_dict()
+        assert (last["epoch"], last["w"].tolist()) == (5, [1.0, 2.0, 3.0])
+    with pytest.raises(pawl.NotFoundError, match=r"missing\.pt is neither a folder nor a file of a checkpoint"):
+        DataParallelTrainer(from_elsewhere, resume_from_checkpoint=Checkpoint(tmp_path / "missing.pt")).fit()
+
+
+def odd_numbers(config: dict[str, Any]) -> None:
+    for value in (Fraction(3, 4), Decimal("0.5"), 10**400, Decimal("-1e400")):
+        train.report({"auc": value, "other": 10**5000}, checkpoint=Checkpoint.from_dict({"w": torch.ones(1)}))
+    train.save_checkpoint(auc=Decimal("0.25"), note="older")
+
+
+def test_R28_R50_every_number_of_python_is_a_score(tmp_path: pathlib.Path) -> None:
+    logged: list[float] = []
+    by_value(odd_numbers)
+    result = DataParallelTrainer(
+        odd_numbers,
+        scaling_config=ScalingConfig(resources_per_worker={"CPU": 0.1}),
+        run_config=RunConfig(
+            "run",
+            tmp_path,
+            checkpoint_config=CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="auc"),
+            logger=lambda scalars, step: logged.extend(scalars[name] for name in scalars if name == "auc"),
+        ),
+    ).fit()
+    largest = sys.float_info.max
+    assert [row["auc"] for row in result.metrics_history] == [0.75, 0.5, largest, -largest, 0.25]
+    assert logged == [0.75, 0.5, largest, -largest, 0.25]
+    kept = [metrics["auc"] for _, metrics in result.best_checkpoints]
+    assert kept == [largest, 0.75, 0.25]  # the best two, and the latest
+    assert result.checkpoint is not None and result.checkpoint.to_dict()["auc"] == 0.25
 
 
 def test_R1_names_are_where_programs_for_the_originals_import_them_from() -> None:
