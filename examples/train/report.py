@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A checkpoint of every epoch: a program for Ray Train of which only the imports were changed."""
+"""A checkpoint of every epoch: a program for Ray Train with pawl in the place of ray."""
 
-import pawl as ray
 import pawl.train.torch
 from pawl import train
-from pawl.train import Checkpoint, ScalingConfig
+from pawl.air import Checkpoint, ScalingConfig
 from pawl.train.torch import TorchTrainer
 
 import torch
@@ -21,7 +20,7 @@ def train_func(config):
     Y = torch.Tensor(np.random.uniform(0, 1, size=(n, 1)))
     # toy neural network : 1-layer
     # wrap the model in DDP
-    model = ray.train.torch.prepare_model(nn.Linear(4, 1))
+    model = pawl.train.torch.prepare_model(nn.Linear(4, 1))
     criterion = nn.MSELoss()
 
     optimizer = Adam(model.parameters(), lr=3e-4)

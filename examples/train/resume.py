@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train, then go on from the checkpoint: a program for Ray Train of which only the imports were changed."""
+"""Train, then go on from the checkpoint: a program for Ray Train with pawl in the place of ray."""
 
-import pawl as ray
 import pawl.train.torch
 from pawl import train
-from pawl.train import Checkpoint, ScalingConfig
+from pawl.air import Checkpoint, ScalingConfig
 from pawl.train.torch import TorchTrainer
 
 import torch
@@ -35,7 +34,7 @@ def train_func(config):
         start_epoch = checkpoint_dict.get("epoch", -1) + 1
 
     # wrap the model in DDP
-    model = ray.train.torch.prepare_model(model)
+    model = pawl.train.torch.prepare_model(model)
     for epoch in range(start_epoch, config["num_epochs"]):
         y = model.forward(X)
         # compute loss

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints in a bucket: a program for Ray Tune of which only the imports were changed."""
+"""Checkpoints in a bucket: a program for Ray Tune with pawl in the place of ray."""
 
-import pawl.tune as ray
+import pawl
 from pawl import tune
 from your_module import my_trainable
 
-ray.init(address=None)  # set `address=None` to train on laptop
+pawl.init(address=None)  # set `address=None` to train on laptop
 
 # configure how checkpoints are sync'd to the scheduler/sampler
 # we recommend cloud storage checkpointing as it survives the cluster when

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Without a bucket: a program for Ray Tune of which only the imports were changed."""
+"""Without a bucket: a program for Ray Tune with pawl in the place of ray."""
 
-import pawl.tune as ray
+import pawl
 from pawl import tune
 from your_module import my_trainable
 
-ray.init(address=None)  # set `address=None` to train on laptop
+pawl.init(address=None)  # set `address=None` to train on laptop
 
 # configure how checkpoints are sync'd to the scheduler/sampler
 sync_config = tune.syncConfig()  # the default mode is to use use rsync

@@ -13,6 +13,7 @@ with state_dict() and load_state_dict() stands for what these give and take. Thi
 done by libpawl, on its own threads, without the interpreter lock.
 """
 
+from ._cluster import init
 from ._convert import convert
 from ._pawl import (
     AccessError,
@@ -90,6 +91,7 @@ __all__ = [
     "convert",
     "__version__",
     "hold",
+    "init",
     "load",
     "optimal_interval",
     "rank_identify",

@@ -5,7 +5,8 @@ checkpoint's tree reads as DCP's metadata.
 DCP names everything by flat keys ("model.w", "lst.0") and remembers the path of each ("model", "w"). In a state the
 paths are dicts within dicts, so that ranks, which hold different items, can be united; places of a list are keys of
 type int. What is no dict is a leaf: a tensor, or a value that DCP would have pickled. A value that is a dict itself is
-told apart by lying under the key None.
+told apart by lying under the key None. A tensor of which one rank has several pieces is a dict of these, each a tensor
+by its offsets ("4,0"), with the global shape under the key None.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
 
-from ._pawl import MismatchError, UnsupportedError
+from ._pawl import CorruptError, MismatchError, UnsupportedError
 
 NOTE = "torch.distributed.checkpoint"  # key in a checkpoint's metadata: it was saved through DCP
 
@@ -71,6 +73,18 @@ class Leaf:
 
 
 @dataclass(frozen=True, eq=False)
+class Pieces:
+    """A tensor that was saved as several, by their offsets; extents in elements of torch."""
+
+    shape: tuple[int, ...]
+    leaves: dict[tuple[int, ...], Leaf]
+
+    @property
+    def dtype(self) -> str:
+        return next(iter(self.leaves.values())).dtype
+
+
+@dataclass(frozen=True, eq=False)
 class Place:
     """Where one of DCP's keys lies: by DCP's path, by the keys of the tree, and what is there."""
 
@@ -111,6 +125,53 @@ def put(tree: dict[Any, Any], path: Path, value: object) -> None:
     at[path[-1]] = {None: value} if isinstance(value, dict) else value
 
 
+def put_piece(
+    tree: dict[Any, Any], path: Path, shape: tuple[int, ...], offsets: tuple[int, ...], value: object
+) -> None:
+    """Puts one of a tensor's pieces into a tree of dicts."""
+    put(tree, (*path, ",".join(map(str, offsets))), value)
+    at(tree, path)[None] = list(shape)
+
+
+def _pieces(tree: dict[Any, Any], path: Path) -> Pieces:
+    """The pieces in such a dict; an error if they do not fill the tensor exactly."""
+    shape = tree[None]
+    found: dict[tuple[int, ...], Leaf] = {}
+    for key, leaf in tree.items():
+        if key is None:
+            continue
+        if not isinstance(key, str) or not re.fullmatch(r"\d{1,18}(,\d{1,18})*", key) or not isinstance(leaf, Leaf):
+            raise CorruptError(f"'{text(path)}': expected a piece by its offsets, found {key!r}")
+        found[tuple(map(int, key.split(",")))] = leaf
+    whole = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+    kinds = {(leaf.dtype, leaf.kind, len(leaf.shape), len(offsets)) for offsets, leaf in found.items()}
+    if not whole or len(kinds) != 1 or any(kind[2:] != (len(shape), len(shape)) for kind in kinds):
+        raise CorruptError(f"'{text(path)}': its pieces are not of one dtype and of the dimensions of {shape!r}")
+    pieces = Pieces(tuple(shape), found)
+    if not _is_filled(pieces):
+        raise CorruptError(f"'{text(path)}': its {len(found)} pieces do not fill {shape} exactly")
+    return pieces
+
+
+def _is_filled(pieces: Pieces) -> bool:
+    """Are all pieces inside, none over another, and as many elements as the tensor?"""
+    boxes = []
+    for offsets, leaf in sorted(pieces.leaves.items()):
+        sizes = halves(leaf.dtype, leaf.shape)
+        boxes.append((offsets, tuple(a + n for a, n in zip(offsets, sizes, strict=True)), prod(sizes)))
+    if sum(n for *_, n in boxes) != prod(pieces.shape):
+        return False
+    near: list[tuple[tuple[int, ...], tuple[int, ...]]] = []  # those that reach to the rows of this one
+    for begin, end, _ in boxes:
+        near = [one for one in near if one[1][0] > begin[0]]
+        if any(b > size for b, size in zip(end, pieces.shape, strict=True)):
+            return False
+        if any(all(a < d and c < b for a, b, c, d in zip(begin, end, *one, strict=True)) for one in near):
+            return False
+        near.append((begin, end))
+    return True
+
+
 def step_of(checkpoint_id: object) -> int | None:
     """The last number in the last component of a checkpoint_id ("runs/a/step_400" is 400)."""
     if isinstance(checkpoint_id, int):
@@ -126,7 +187,7 @@ def step_of(checkpoint_id: object) -> int | None:
 
 def needs_reading(value: object) -> bool:
     """Does a value hold arrays or tensors?"""
-    if isinstance(value, Leaf):
+    if isinstance(value, Leaf | Pieces):
         return True
     if isinstance(value, dict):
         return any(needs_reading(inner) for inner in value.values())
@@ -146,6 +207,8 @@ def places(tree: object, through_dcp: bool, path: Path = (), keys: Keys = ()) ->
     """The items of a tree as DCP would name them. through_dcp: it is one that `put` has made."""
     if through_dcp and isinstance(tree, dict) and set(tree) == {None}:
         yield Place(path, (*keys, None), tree[None])
+    elif through_dcp and isinstance(tree, dict) and None in tree:
+        yield Place(path, keys, _pieces(tree, path))
     elif isinstance(tree, dict):
         for key, value in tree.items():
             name = key if through_dcp and type(key) is int else str(key)

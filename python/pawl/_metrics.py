@@ -13,6 +13,8 @@ from typing import Any, TypeGuard
 
 from ._pawl import UsageError
 
+_BEYOND = 1 << 1024  # whole numbers from here on are no floats
+
 
 def is_number(value: object) -> TypeGuard[numbers.Number]:
     """Can it be a score? Decimals and fractions can."""
@@ -52,14 +54,15 @@ def _name(key: object) -> str:
 
 
 def _value(where: str, value: Any) -> Any:
-    if value is None or isinstance(value, str | bool | int | float):
+    if value is None or isinstance(value, str | bool | float):
         return value
     if isinstance(value, Mapping):
         return {_name(key): _value(f"{where}[{key!r}]", inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_value(f"{where}[{i}]", inner) for i, inner in enumerate(value)]
     if is_number(value):  # NumPy's numbers, fractions, decimals
-        return int(value) if isinstance(value, numbers.Integral) else as_float(value)
+        whole = int(value) if isinstance(value, numbers.Integral) else None
+        return as_float(value) if whole is None or abs(whole) >= _BEYOND else whole
     kind = f"{type(value).__module__}.{type(value).__name__}"
     if hasattr(type(value), "__dlpack__"):
         raise UsageError(f"report: {where} is a tensor ({kind}); report a number: .item()")

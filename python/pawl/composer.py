@@ -41,9 +41,18 @@ from ._composer_state import (
     translated,
 )
 from ._pawl import BusyError, MismatchError, UnsupportedError, UsageError
+from ._periodic import checkpoint_periodically
 from .rank import rank_identify
 
-__all__ = ["BATCH_CHECKPOINT", "EPOCH_CHECKPOINT", "CheckpointSaver", "Trainer", "find_latest", "load_checkpoint"]
+__all__ = [
+    "BATCH_CHECKPOINT",
+    "EPOCH_CHECKPOINT",
+    "CheckpointSaver",
+    "Trainer",
+    "checkpoint_periodically",
+    "find_latest",
+    "load_checkpoint",
+]
 
 BATCH_CHECKPOINT = "batch_checkpoint"  # the events that a function for save_interval gets outside of Composer
 EPOCH_CHECKPOINT = "epoch_checkpoint"

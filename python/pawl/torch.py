@@ -87,6 +87,15 @@ class _OfRun:
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return isinstance(checkpoint_id, str | os.PathLike | int)
 
+    def _is_root(self, checkpoint_id: object) -> bool:
+        """Does it only name the run, as the property does where none was given?"""
+        if not isinstance(checkpoint_id, str | os.PathLike):
+            return False
+        given = _checks.path("checkpoint_id", checkpoint_id)
+        if "://" in self._root or "://" in given:
+            return given.rstrip("/") == self._root.rstrip("/")
+        return os.path.abspath(given) == os.path.abspath(self._root)
+
 
 class StorageWriter(_OfRun, _StorageWriter):
     """Saves what DCP has planned as checkpoints of a run, with pawl's retention, sums and commit.
@@ -96,8 +105,11 @@ class StorageWriter(_OfRun, _StorageWriter):
     torch's process groups this process alone) save together; when ``dcp.save`` returns, or the future of
     ``dcp.async_save`` is done, the checkpoint is durable on every rank or an error was raised on every rank.
 
-    The step is the last number in ``checkpoint_id`` (``step_400``), which may be a number itself; without one it is one
-    more than the last. ``next_save`` gives it by hand, and with it metrics and metadata.
+    The step is the last number in ``checkpoint_id`` (``step_400``), which may be a number itself; without one, or if
+    ``checkpoint_id`` is the run's folder, it is one more than the last. ``next_save`` gives it by hand, and with it
+    metrics and metadata.
+
+    A tensor of which one rank has several shards is saved as so many tensors, which ``StorageReader`` joins.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, process_group: Any = None, **options: Any) -> None:
@@ -179,7 +191,8 @@ class StorageWriter(_OfRun, _StorageWriter):
             raise UsageError(
                 f"DCP saves with {len(plans)} ranks, the StorageWriter with {world_size}; give it that process_group"
             )
-        return plans
+        names = frozenset(name for plan in plans for name in _in_pieces(plan))
+        return [dataclasses.replace(plan, storage_data=names) for plan in plans] if names else plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         manager = self.manager
@@ -218,7 +231,8 @@ class StorageWriter(_OfRun, _StorageWriter):
         return dist.get_rank(self._group), dist.get_world_size(self._group)
 
     def _step(self, manager: CheckpointManager, given: int | None, checkpoint_id: object) -> int:
-        step = _dcp.step_of(checkpoint_id) if given is None else given
+        found = None if self._is_root(checkpoint_id) else _dcp.step_of(checkpoint_id)
+        step = found if given is None else given
         if step is not None:
             return _checks.step(step)
         last = manager.latest_step() if self._last_step is None else self._last_step
@@ -229,6 +243,7 @@ class StorageWriter(_OfRun, _StorageWriter):
         state: dict[Any, Any] = {}
         seen: set[Any] = set()
         paths = plan.planner_data if isinstance(plan.planner_data, dict) else {}
+        in_pieces = plan.storage_data if isinstance(plan.storage_data, frozenset) else frozenset()
         for item in plan.items:
             path = paths.get(item.index.fqn, (item.index.fqn,))
             if item.type == WriteItemType.BYTE_IO:
@@ -243,13 +258,24 @@ class StorageWriter(_OfRun, _StorageWriter):
                 memory = (tensor.device, tensor.data_ptr(), tuple(tensor.shape), tensor.dtype)
                 tensor = tensor.clone() if memory in seen else tensor
                 seen.add(memory)
-            try:
-                _dcp.put(state, path, _shard(item, tensor))
-            except MismatchError:
-                raise UnsupportedError(
-                    f"'{_dcp.text(path)}': several pieces of one tensor on one rank cannot be held in a state"
-                ) from None
+            shard = _shard(item, tensor)
+            if item.index.fqn not in in_pieces:
+                _dcp.put(state, path, shard)
+            elif tensor.numel():
+                sizes, chunk = tuple(item.tensor_data.size), item.tensor_data.chunk
+                piece = Shard(tensor, _dcp.pairs(tensor.dtype, tuple(tensor.shape)), (0,) * tensor.ndim, "here")
+                _dcp.put_piece(state, path, sizes, tuple(chunk.offsets), piece)
         return state
+
+
+def _in_pieces(plan: SavePlan) -> set[str]:
+    """The tensors of which a rank writes several pieces; those without elements have none."""
+    seen: set[str] = set()
+    found: set[str] = set()
+    for item in plan.items:
+        if item.tensor_data is not None and torch.Size(item.tensor_data.chunk.sizes).numel():
+            (found if item.index.fqn in seen else seen).add(item.index.fqn)
+    return found
 
 
 def _plain_id(checkpoint_id: object) -> str | int | None:
@@ -369,13 +395,18 @@ class StorageReader(_OfRun, _StorageReader):
     # ---- inside ----
 
     def _selector(self, run: _pawl.Run) -> str:
-        wanted = self._checkpoint_id
+        wanted, unnamed = self._checkpoint_id, self._is_root(self._checkpoint_id)
+        default = f"step:{_checks.step(self._which)}" if isinstance(self._which, int) else self._which
         if wanted is None:
-            return f"step:{_checks.step(self._which)}" if isinstance(self._which, int) else self._which
+            return default
         for info in reversed(run.list()):
             note = _dcp.note_of(run.metadata(info["id"]))
             if note is not None and note.get("checkpoint_id") == _plain_id(wanted):
                 return f"id:{info['id']}"
+            if unnamed and note is not None and note.get("checkpoint_id") is None:
+                break
+        if unnamed:
+            return default
         selector = str(wanted) if isinstance(wanted, int) else os.fspath(wanted)
         selector = f"step:{selector}" if selector.isdecimal() else selector
         found = None if "/" in selector else run.find(selector)
@@ -430,16 +461,29 @@ class StorageReader(_OfRun, _StorageReader):
 
     def _box(self, item: ReadItem) -> tuple[int, tuple[int, ...], torch.dtype]:
         leaf = self._places[item.storage_index.fqn].value
-        start = item.storage_index.offset or (0,) * len(leaf.shape)
+        start = tuple(item.storage_index.offset or (0,) * len(leaf.shape))
+        if isinstance(leaf, _dcp.Pieces):
+            leaf, start = leaf.leaves[start], (0,) * len(start)
         offsets = tuple(a + b for a, b in zip(start, item.storage_offsets, strict=True))
         return leaf.index, _dcp.pairs(leaf.dtype, offsets), _dcp.DTYPES[leaf.dtype]
 
     def _whole(self, name: str) -> torch.Tensor:
         run, selector = self._opened()
         leaf = self._places[name].value
+        if isinstance(leaf, _dcp.Pieces):
+            return self._joined(run, selector, leaf)
         tensor = torch.empty(_dcp.halves(leaf.dtype, leaf.shape), dtype=_dcp.DTYPES[leaf.dtype])
         run.read(selector, [(leaf.index, (0,) * len(leaf.shape), tensor)])
         return tensor
+
+    @staticmethod
+    def _joined(run: _pawl.Run, selector: str, pieces: _dcp.Pieces) -> torch.Tensor:
+        whole = torch.empty(pieces.shape, dtype=_dcp.DTYPES[pieces.dtype])
+        for offsets, leaf in pieces.leaves.items():
+            part = torch.empty(_dcp.halves(leaf.dtype, leaf.shape), dtype=whole.dtype)
+            run.read(selector, [(leaf.index, (0,) * len(leaf.shape), part)])
+            whole[tuple(slice(a, a + n) for a, n in zip(offsets, part.shape, strict=True))] = part
+        return whole
 
     def _read_values(self, names: set[str]) -> dict[str, Any]:
         """Values that are no tensors of DCP's. Most are there already; what has arrays in it must be read."""
@@ -479,6 +523,12 @@ def _read(
 
 
 def _storage(name: str, value: object) -> TensorStorageMetadata | BytesStorageMetadata:
+    if isinstance(value, _dcp.Pieces):
+        parts = [
+            ChunkStorageMetadata(torch.Size(offsets), torch.Size(_dcp.halves(leaf.dtype, leaf.shape)))
+            for offsets, leaf in value.leaves.items()
+        ]
+        return TensorStorageMetadata(TensorProperties(dtype=_dcp.DTYPES[value.dtype]), torch.Size(value.shape), parts)
     if not isinstance(value, _dcp.Leaf) or not value.is_tensor:
         return BytesStorageMetadata()
     if value.dtype not in _dcp.DTYPES:

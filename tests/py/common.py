@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 import pawl
@@ -111,3 +112,14 @@ def run_program(program: str) -> str:
     out, err = process.communicate(timeout=600)
     assert (process.returncode, err) == (0, "")
     return out
+
+
+def result_of_failure(fit: Any, *args: Any, **options: Any) -> Any:
+    """What the error of a training that fails has for its result."""
+    from pawl import train
+
+    with pytest.raises(train.TrainingFailedError) as caught:
+        fit(*args, **options)
+    result = caught.value.result
+    assert result is not None and result.error is caught.value
+    return result

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed._shard import sharded_tensor
+from torch.distributed._shard.sharding_spec import ChunkShardingSpec, EnumerableShardingSpec, ShardMetadata
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -228,6 +230,52 @@ def kinds(rank: int, world: int, folder: str) -> None:
             assert all(torch.equal(a, b) for a, b in zip(here, before, strict=True))
 
 
+WIDE = torch.arange(200.0).reshape(10, 20)
+
+
+def wide(spec: Any, zero: bool = False) -> Any:
+    tensor = sharded_tensor.zeros(spec, 10, 20)
+    for shard in tensor.local_shards():
+        (row, column), (height, width) = shard.metadata.shard_offsets, shard.metadata.shard_sizes
+        if not zero:
+            shard.tensor.copy_(WIDE[row : row + height, column : column + width])
+    return tensor
+
+
+def rows_of(*parts: tuple[int, int]) -> EnumerableShardingSpec:
+    """Height and rank of each part, from the top."""
+    shards, row = [], 0
+    for height, rank in parts:
+        shards.append(ShardMetadata([row, 0], [height, 20], f"rank:{rank}/cpu"))
+        row += height
+    return EnumerableShardingSpec(shards)
+
+
+def pieces(rank: int, world: int, folder: str) -> None:
+    """The plans of DCP's own test of resharding: with several shards of a tensor on one rank."""
+    plans = [
+        ChunkShardingSpec(0, ["rank:0/cpu", "rank:1/cpu"]),
+        ChunkShardingSpec(0, ["rank:0/cpu", "rank:1/cpu", "rank:1/cpu", "rank:0/cpu"]),
+        rows_of((2, 0), (1, 1), (3, 0), (3, 1), (1, 0)),
+        rows_of((8, 1), (2, 0)),
+        rows_of((4, 1), (2, 1), (4, 1)),
+    ]
+    for number, saved in enumerate(plans):
+        state = {"w": wide(saved), "deep": {"w": wide(saved), "n": [number]}}
+        with pawl.torch.StorageWriter(f"{folder}/run") as writer:
+            dcp.save(state, checkpoint_id=f"plan_{number}", storage_writer=writer)
+        for loaded in plans:
+            state = {"w": wide(loaded, True), "deep": {"w": wide(loaded, True), "n": [None]}}
+            dcp.load(state, checkpoint_id=f"plan_{number}", storage_reader=pawl.torch.StorageReader(f"{folder}/run"))
+            for one, right in ((state["w"], wide(loaded)), (state["deep"]["w"], wide(loaded))):
+                for shard, expected in zip(one.local_shards(), right.local_shards(), strict=True):
+                    assert torch.equal(shard.tensor, expected.tensor), (number, loaded)
+            assert state["deep"]["n"] == [number]
+        plain = {"w": torch.zeros(10, 20), "deep": {"w": torch.zeros(10, 20)}}
+        dcp.load(plain, checkpoint_id=f"plan_{number}", storage_reader=pawl.torch.StorageReader(f"{folder}/run"))
+        assert torch.equal(plain["w"], WIDE) and torch.equal(plain["deep"]["w"], WIDE)
+
+
 def run(job: str, rank: int, world: int, folder: str) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -239,7 +287,9 @@ def run(job: str, rank: int, world: int, folder: str) -> None:
         timeout=datetime.timedelta(seconds=80),
     )
     for name in job.split("+"):
-        {"reshard": reshard, "refuse": refuse, "fsdp2": fsdp2, "kinds": kinds}[name](rank, world, folder)
+        {"reshard": reshard, "refuse": refuse, "fsdp2": fsdp2, "kinds": kinds, "pieces": pieces}[name](
+            rank, world, folder
+        )
     dist.destroy_process_group()
 
 

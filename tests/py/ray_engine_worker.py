@@ -87,6 +87,24 @@ def on_nodes(folder: pathlib.Path, storage: str, kills: bool) -> None:
     ray.shutdown()
 
 
+def failing(config: dict[str, Any]) -> None:
+    train.report({"a": 1}, checkpoint=train.Checkpoint.from_dict({"epoch": 0}), wait=True)
+    raise KeyError("no such thing")
+
+
+def fails_too_often(folder: pathlib.Path) -> None:
+    scaling = train.ScalingConfig(num_workers=1, resources_per_worker={"CPU": 0.5}, engine="ray")
+    run = train.RunConfig(name="failing", storage_path=str(folder))
+    try:
+        TorchTrainer(failing, scaling_config=scaling, run_config=run).fit()
+    except train.TrainingFailedError as error:
+        assert error.reason == "rank 0 raised KeyError: 'no such thing'", error.reason
+        assert error.result is not None and error.result.error is error and error.result.metrics == {"a": 1}
+        assert error.result.checkpoint is not None and error.result.checkpoint.to_dict()["epoch"] == 0
+    else:
+        raise AssertionError("a training that fails")
+
+
 def main() -> None:
     folder = pathlib.Path(sys.argv[1])
     if len(sys.argv) > 2:
@@ -107,6 +125,7 @@ def main() -> None:
     last = result.checkpoint.to_dict()
     assert last["epoch"] == 3 and last["total"].item() == 3
     print(result.failures)
+    fails_too_often(folder)
     try:
         TorchTrainer(loop, scaling_config=train.ScalingConfig(num_workers=9, engine="ray")).fit()
     except ValueError as error:

@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from common import TORCH_DTYPES, random_torch, same
-from dcp_worker import TENSORS, VALUES, whole
+from dcp_worker import TENSORS, VALUES, WIDE, whole
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner, _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, TensorStorageMetadata
@@ -98,6 +98,32 @@ def test_what_dcp_saves_comes_back_through_dcp_and_through_pawl(tmp_path: pathli
     tree = pawl.load(tmp_path / "run" / "latest")
     assert same(tree["model"], saved["model"]) and same(tree["values"], saved["values"])
     assert same(tree["list"], {0: torch.arange(3.0), 1: {"deep": torch.ones(2)}, 2: 5})
+
+
+def test_a_checkpoint_without_an_id_is_read_by_the_folder_that_dcp_records_for_it(tmp_path: pathlib.Path) -> None:
+    root = tmp_path / "run_42"
+
+    def read(name: Any, which: str | int = "latest", at: Any = root) -> int:
+        found = {"n": torch.tensor(-1)}
+        dcp.load(found, checkpoint_id=name, storage_reader=pawl.torch.StorageReader(at, which=which))
+        return int(found["n"])
+
+    with pawl.torch.StorageWriter(root) as writer:
+        for number in range(2):
+            metadata = dcp.save({"n": torch.tensor(number)}, storage_writer=writer)
+        assert metadata.storage_meta is not None
+        recorded = metadata.storage_meta.checkpoint_id
+        assert recorded == str(root)
+        assert [read(name) for name in (recorded, root, f"{root}/", None)] == [1] * 4
+        assert (read(recorded, 0), read(recorded, "latest")) == (0, 1)
+        dcp.save({"n": torch.tensor(2)}, checkpoint_id=root, storage_writer=writer)
+        assert writer.manager.all_steps() == [0, 1, 2]  # the folder's number is no step
+        dcp.save({"n": torch.tensor(3)}, checkpoint_id="step_3", storage_writer=writer)
+        assert (read(root), read("step_3"), read(None)) == (2, 3, 3)
+        dcp.save({"n": torch.tensor(4)}, storage_writer=writer)
+        assert (read(root), read(os.path.relpath(root))) == (4, 4)
+    with pytest.raises(CheckpointException, match="no checkpoint that was saved with checkpoint_id"):
+        read(tmp_path / "run_43")
 
 
 def test_no_byte_of_a_pickle_is_written(tmp_path: pathlib.Path) -> None:
@@ -311,3 +337,41 @@ def test_R147_a_sharded_model_and_its_optimizer_saved_in_the_background_go_on_wh
     tree = pawl.load(tmp_path / "fsdp2" / "latest")
     assert same(tree["model"], torch.load(tmp_path / "saved"))
     assert tree["step"] == 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "pieces"),
+    [
+        ([4, 2], {"0,0": (2, 2)}),  # a hole
+        ([4, 2], {"0,0": (2, 2), "1,0": (2, 2)}),  # over another
+        ([4, 2], {"0,0": (2, 2), "4,0": (2, 2)}),  # outside
+        ([4, 2], {"0,0": (2, 2), "2": (4,)}),
+        ([4, 2], {"0,0": (2, 2), "-2,0": (2, 2)}),
+        ([4, 2], {"0,0": (2, 2), "2,0": 7}),
+        ("4,2", {"0,0": (2, 2), "2,0": (2, 2)}),
+        ([4.0, 2], {"0,0": (2, 2), "2,0": (2, 2)}),
+    ],
+)
+def test_P17_pieces_that_do_not_fill_their_tensor_are_refused(tmp_path: pathlib.Path, shape: Any, pieces: Any) -> None:
+    tree = {key: torch.ones(value) if isinstance(value, tuple) else value for key, value in pieces.items()}
+    note = {"torch.distributed.checkpoint": {"checkpoint_id": None}}
+    with pawl.CheckpointManager(tmp_path / "run", signals=False) as manager:
+        manager.save(1, {"w": {None: shape, **tree}, "v": torch.ones(1)}, metadata=note, wait=True)
+    loaded = {"w": torch.zeros(4, 2)}
+    with pytest.raises((CheckpointException, pawl.CorruptError)):
+        dcp.load(loaded, storage_reader=pawl.torch.StorageReader(tmp_path / "run"))
+
+
+def test_several_shards_of_one_tensor_on_one_rank(tmp_path: pathlib.Path) -> None:
+    """They come back through DCP under any other plan, and as one tensor in DCP's own format."""
+    job("pieces", 2, tmp_path)
+    pawl.torch.export_dcp(tmp_path / "run", tmp_path / "dcp", which=2)
+    plain = {"w": torch.zeros(10, 20), "deep": {"w": torch.zeros(10, 20)}}
+    dcp.load(plain, checkpoint_id=tmp_path / "dcp")
+    assert torch.equal(plain["w"], WIDE) and torch.equal(plain["deep"]["w"], WIDE)
+    with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
+        assert manager.verify() == []
+        parts = pawl.load(manager.checkpoints()[2].path)["w"]
+    assert parts.pop(None) == [10, 20]
+    assert {key: len(value) for key, value in parts.items()} == {"0,0": 2, "2,0": 1, "3,0": 3, "6,0": 3, "9,0": 1}
+    assert torch.equal(pawl.load(tmp_path / "run" / "checkpoints" / "checkpoint_000001")["w"], WIDE)

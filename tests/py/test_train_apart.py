@@ -14,6 +14,7 @@ from typing import Any
 import cloudpickle
 import pytest
 import torch
+from common import result_of_failure
 
 import pawl
 from pawl import train
@@ -88,7 +89,7 @@ def test_P4_checkpoints_that_do_not_fit_together_are_named_and_not_kept(
     tmp_path: pathlib.Path, function: Any, words: str
 ) -> None:
     """One worker had begun to save before it could know; nothing is started again."""
-    result = fit(function, tmp_path)
+    result = result_of_failure(fit, function, tmp_path)
     assert result.error is not None
     assert result.error.reason in [f"rank {rank} raised MismatchError: {words}" for rank in range(2)]
     assert len(result.failures) == 1

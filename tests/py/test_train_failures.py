@@ -15,6 +15,7 @@ from typing import Any
 import cloudpickle
 import pytest
 import torch
+from common import result_of_failure
 
 import pawl
 from pawl import _signals, train
@@ -72,15 +73,34 @@ def raising(config: dict[str, Any]) -> None:
     raise RuntimeError(f"attempt {train.get_context().attempt}")
 
 
-def test_after_max_failures_the_result_says_why(tmp_path: pathlib.Path) -> None:
+def test_after_max_failures_fit_raises_an_error_that_has_the_result(tmp_path: pathlib.Path) -> None:
     one = ScalingConfig(num_workers=1, resources_per_worker=CPU)
-    result = fit(raising, tmp_path, scaling=one, max_failures=1)
+    result = result_of_failure(fit, raising, tmp_path, scaling=one, max_failures=1)
     assert result.error is not None
+    assert result.metrics == {"a": 1}
+    assert result.best_checkpoints[0][1] == {"a": 1}
     assert result.error.reason == "rank 0 raised RuntimeError: attempt 2"
     assert result.failures == [f"rank 0 raised RuntimeError: attempt {n}" for n in (1, 2)]
     assert "test_train_failures.py" in str(result.error)  # where
     assert result.checkpoint is not None
     assert result.checkpoint.to_dict()["epoch"] == 0
+
+
+def test_a_script_whose_training_fails_ends_with_another_status_than_0(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pawl import train\n"
+        "def train_func(config):\n"
+        "    raise ZeroDivisionError('on purpose')\n"
+        "scaling = train.ScalingConfig(resources_per_worker={'CPU': 0.1})\n"
+        f"run = train.RunConfig('run', {str(tmp_path)!r})\n"
+        "train.DataParallelTrainer(train_func, scaling_config=scaling, run_config=run).fit()\n"
+        "print('went on')\n"
+    )
+    env = os.environ | {"PYTHONPATH": str(pathlib.Path(pawl.__file__).parent.parent)}
+    ended = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=SECONDS)
+    assert (ended.returncode, ended.stdout) == (1, ""), ended.stderr
+    assert "TrainingFailedError: rank 0 raised ZeroDivisionError: on purpose" in ended.stderr
 
 
 class Seen:
@@ -116,7 +136,7 @@ def unequal(config: dict[str, Any]) -> None:
 
 
 def test_unequal_numbers_of_reports_are_named_and_nothing_is_started_again(tmp_path: pathlib.Path) -> None:
-    result = fit(unequal, tmp_path, max_failures=-1)
+    result = result_of_failure(fit, unequal, tmp_path, max_failures=-1)
     assert result.error is not None
     assert result.error.reason == (
         "report 3: rank 0 has come to it, but the train function of rank 1 has ended after 2; "
@@ -132,7 +152,7 @@ def late(config: dict[str, Any]) -> None:
 
 
 def test_a_report_that_not_all_come_to_is_named_at_its_deadline(tmp_path: pathlib.Path) -> None:
-    result = fit(late, tmp_path, report_timeout=3.0)
+    result = result_of_failure(fit, late, tmp_path, report_timeout=3.0)
     assert result.error is not None
     assert "report 1: not all 2 workers came to it within 3 s" in result.error.reason
     assert "rank 1 is at 0" in result.error.reason

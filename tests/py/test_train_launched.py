@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -67,13 +68,21 @@ def train_func(config):
         if rank == 0:
             print("epoch", epoch, flush=True)
 
-result = TorchTrainer(
+trainer = TorchTrainer(
     train_func,
     scaling_config=ScalingConfig(num_workers=int(sys.argv[3])),
     run_config=RunConfig(
         "run", folder / "runs", FailureConfig(report_timeout=900), logger=PrometheusFile(folder / "pawl.prom")
     ),
-).fit()
+)
+try:
+    result = trainer.fit()
+except train.TrainingFailedError as error:
+    found = error.result
+    epoch = None if found.checkpoint is None else found.checkpoint.to_dict()["epoch"]
+    words = ["failed", epoch, found.metrics, len(found.metrics_history), found.error is error]
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+    raise
 last = result.checkpoint.to_dict()
 words = ["ended", last["epoch"], last["total"].item(), last["part"].tolist(), result.metrics, result.error]
 os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # at once: ranks share this pipe
@@ -242,6 +251,10 @@ def test_P11_an_error_of_one_process_ends_all_of_them_and_is_named(tmp_path: pat
     with two_of_slurm(tmp_path, "raise") as jobs:
         outs = [finish(job) for job in jobs]
         assert [job.returncode for job in jobs] == [1, 1], outs
+    # the first two epochs were reported by all; the save of the second may be over or not
+    words = [line for out in outs for line in out.splitlines() if line.startswith("failed")]
+    assert len(words) == 2
+    assert all(re.fullmatch(r"failed (None|0|1) \{'epoch': 1\} 2 True", line) for line in words), words
     assert "rank 1 raised KeyError: 'no such thing'" in outs[0] and "rank 1 raised KeyError" in outs[1]
     assert "ended 3" not in outs[0] + outs[1]
 

@@ -15,6 +15,8 @@ import textwrap
 import time
 import types
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import cloudpickle
@@ -470,6 +472,21 @@ def test_R105_asha_stops_the_worse_and_hyperband_pauses(tmp_path: pathlib.Path) 
         assert steps(one, paused) == list(range(1, len(steps(one, paused)) + 1))
         assert one.last_result["first"] > 1
     assert paused.best_config == stopped.best_config
+
+
+def odd_numbers(config: dict[str, Any]) -> None:
+    value = [Fraction(3, 4), Decimal("0.5"), 10**400, Decimal("-1e400")][config["which"]]
+    with tune.checkpoint_dir(step=1) as folder:
+        pathlib.Path(folder, "value").write_text(repr(value))
+    tune.report(loss=value)
+
+
+def test_R127_every_number_of_python_is_a_score(tmp_path: pathlib.Path) -> None:
+    space = {"which": tune.grid_search([0, 1, 2, 3])}
+    analysis = run(odd_numbers, tmp_path, config=space, checkpoint_score_attr="min-loss", keep_checkpoints_num=1)
+    largest = sys.float_info.max
+    assert [one.last_result["loss"] for one in analysis.trials] == [0.75, 0.5, largest, -largest]
+    assert analysis.best_config == {"which": 3}
 
 
 class Learner(Counter):

@@ -548,7 +548,7 @@ def keys(fake: Fake) -> set[str]:
 def test_R108_R111_R123_R127_R128_R129_R131_the_programs_of_the_guide_with_a_bucket(
     tmp_path: pathlib.Path, fake: Fake
 ) -> None:
-    """Only imports were changed. The bucket has the experiment and its trial's checkpoints; run again, nothing is done
+    """With pawl in the place of ray. The bucket has the experiment and its trial's checkpoints; run again, nothing is done
     again; from the bucket alone another machine goes on, under another name."""
     program("cloud.py", tmp_path)
     exp = tmp_path / "mypath" / "my-tune-exp"

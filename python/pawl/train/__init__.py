@@ -16,6 +16,8 @@
 The interface is that of Ray Train, with its names; see docs/train.md. It needs PyTorch.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from . import torch as torch
 from .checkpoint import Checkpoint
 from .config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
@@ -33,10 +35,14 @@ from .session import (
 from .torch import TorchTrainer
 from .trainer import DataParallelTrainer
 
+if TYPE_CHECKING:
+    from .legacy import CheckpointStrategy
+
 __all__ = [
     "REQUEUE_EXIT_CODE",
     "Checkpoint",
     "CheckpointConfig",
+    "CheckpointStrategy",
     "DataParallelTrainer",
     "FailureConfig",
     "Preempted",
@@ -52,3 +58,12 @@ __all__ = [
     "report",
     "save_checkpoint",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """CheckpointStrategy is where the older Ray Train has it; its module is only loaded when it is asked for."""
+    if name == "CheckpointStrategy":
+        from .legacy import CheckpointStrategy
+
+        return CheckpointStrategy
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,7 @@ from typing import Any, Self
 from .. import _checks, _files, _pawl, _pickles, _reports
 from .._pawl import CorruptError, NotFoundError, UsageError
 from ..checkpoint import Checkpoint as _Checkpoint
-from ..checkpoint import _a, is_foreign, load
+from ..checkpoint import _a, is_far, is_foreign, load
 from . import parts
 
 
@@ -62,6 +62,15 @@ class Checkpoint(_Checkpoint):
             self._path = path
         return self
 
+    @classmethod
+    def of(cls, given: _Checkpoint) -> Checkpoint:
+        """A ``pawl.Checkpoint`` as one of this class."""
+        if isinstance(given, Checkpoint):
+            return given
+        if given.path is not None:
+            return cls(given.path)
+        return cls.from_dict(given.to_dict(), metadata=given.get_metadata())
+
     @property
     def path(self) -> str | None:
         """The folder; for one of a run in a bucket, where it lies; None in memory."""
@@ -75,12 +84,12 @@ class Checkpoint(_Checkpoint):
     @property
     def folder(self) -> str | None:
         """The folder of files that is to be reported, or None."""
-        if self._data is None and self._source is None and self._path is not None:
-            if not os.path.isdir(self._path):
-                raise NotFoundError(f"{self._path} is no folder, so it cannot be reported as a checkpoint")
-            if not _is_run_or_checkpoint(self._path) and not is_foreign(self._path):
-                return self._path
-        return None
+        path = self._path if self._data is None and self._source is None else None
+        if path is None or is_far(path) or is_foreign(path) or _is_run_or_checkpoint(path):
+            return None
+        if not os.path.isdir(path):
+            raise NotFoundError(f"{path} is neither a folder nor a file of a checkpoint")
+        return path
 
     def values(self, allow_pickle: bool) -> dict[str, Any]:
         """The dict that is to be reported; of a checkpoint that lies somewhere, what it holds."""
@@ -150,7 +159,8 @@ class Checkpoint(_Checkpoint):
         if self.folder is not None:
             yield self.folder
             return
-        if self._path is not None and not is_foreign(self._path) and self._kind() != "files":
+        here = self._path is not None and not is_far(self._path) and not is_foreign(self._path)
+        if self._path is not None and here and self._kind() != "files":
             yield self._path
             return
         with tempfile.TemporaryDirectory(prefix="pawl-") as folder:
@@ -244,3 +254,23 @@ def _opened(root: str) -> Generator[_pawl.Run, None, None]:
         yield run
     finally:
         run.close()
+
+
+# The older classes are in this module in Ray Train; theirs is only loaded when one of them is asked for.
+_OLDER = (
+    "MAX",
+    "MIN",
+    "CheckpointManager",
+    "CheckpointStrategy",
+    "PersistedCheckpoint",
+    "TuneCheckpointManager",
+    "construct_checkpoint_file_name",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OLDER:
+        from . import legacy
+
+        return getattr(legacy, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

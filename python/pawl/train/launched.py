@@ -28,7 +28,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import DistError
 
 from .. import _checks
-from .._pawl import TimeoutError, UsageError
+from .._pawl import PawlError, TimeoutError, UsageError
 from ..rank import Rank, rank_identify
 from . import _payload, _worker
 from .channel import Channel
@@ -141,13 +141,20 @@ def _place(trainer: DataParallelTrainer) -> _Place:
     return _places[0]
 
 
+def _failed(why: dict[str, Any], trace: str = "") -> TrainingFailedError:
+    """What the group ends with; its result has the rows so far, the rest comes with the folder of the run."""
+    error, rows = TrainingFailedError(why["words"], [why["words"]], trace), why.get("rows", [])
+    error.result = Result(None, [], rows[-1] if rows else None, "", error, rows, error.reasons)
+    return error
+
+
 def _wait(channel: Channel, key: str, seconds: float, rank: int = 0) -> Any:
     """What somebody puts; an error where the group ends instead."""
     until = time.monotonic() + seconds
     while (found := channel.get(key)) is None:
         if (why := channel.get("end")) is not None:
             channel.put(f"heard/{rank}", 1)
-            raise TrainingFailedError(why["words"], [why["words"]])
+            raise _failed(why)
         if time.monotonic() > until:
             raise TimeoutError(f"fit: no answer from the other processes within {seconds:g} s ({key})")
         time.sleep(0.02)
@@ -179,7 +186,7 @@ class _Driver(threading.Thread):
                 return
 
     def _end(self, words: str, rank: int) -> None:
-        self._channel.put("end", Trouble(words, settle_seconds=_SETTLE_SECONDS).end(rank))
+        self._put_end(Trouble(words, settle_seconds=_SETTLE_SECONDS).end(rank))
 
     def _silent(self) -> list[int]:
         """Who is not heard of any more, and has not said why: what the others run into is not the cause then."""
@@ -203,11 +210,16 @@ class _Driver(threading.Thread):
         if (trouble := self._look.disagreement()) is not None:
             self._tell(trouble)
             self._channel.wait_heard(self._world_size)
-            raise TrainingFailedError(trouble.words, [trouble.words])
+            raise _failed({"words": trouble.words, "rows": self.rows})
 
     def _tell(self, trouble: Trouble) -> None:
         trouble.settle_seconds = max(trouble.settle_seconds, _SETTLE_SECONDS)
-        self._channel.put("end", trouble.end())
+        self._put_end(trouble.end())
+
+    def _put_end(self, why: dict[str, Any]) -> None:
+        """With what was reported until now, for the result of each rank's error."""
+        self._look.take_rows()
+        self._channel.put("end", {**why, "rows": self.rows})
 
 
 def fit(trainer: DataParallelTrainer) -> Result:
@@ -216,8 +228,7 @@ def fit(trainer: DataParallelTrainer) -> Result:
     try:
         return _fit(trainer, place)
     except DistError as error:
-        words = f"rank {place.who.rank} has lost {place.host}, where all ranks meet: killed, or cut off ({error})"
-        raise TrainingFailedError(words, [words]) from error
+        raise _lost(place, error) from error
 
 
 def _fit(trainer: DataParallelTrainer, place: _Place) -> Result:
@@ -247,15 +258,19 @@ def _fit(trainer: DataParallelTrainer, place: _Place) -> Result:
         if who.rank == 0:
             driver = _Driver(trainer, job)
             driver.start()
-        meeting = PrefixStore(f"pawl-group/{prefix}", place.store)
-        ended = _worker.work(job, _payload.bind(trainer._function, trainer._config), meeting)
-        _leave_group()
-        if ended is not None:
-            _part(channel, driver, who, ended)
-        if driver is not None:
-            driver.finish()
-            channel.put("rows", driver.rows)
-        rows = _wait(channel, "rows", float("inf"), who.rank)
+        try:
+            meeting = PrefixStore(f"pawl-group/{prefix}", place.store)
+            ended = _worker.work(job, _payload.bind(trainer._function, trainer._config), meeting)
+            _leave_group()
+            if ended is not None:
+                _part(channel, driver, who, ended)
+            if driver is not None:
+                driver.finish()
+                channel.put("rows", driver.rows)
+            rows = _wait(channel, "rows", float("inf"), who.rank)
+        except (TrainingFailedError, DistError) as caught:
+            cause = caught if isinstance(caught, DistError) else caught.__cause__
+            raise _with_result(trainer, place, root, memory, caught) from cause
         result = trainer._result(root, memory, rows, None, [])
         channel.put(f"bye/{who.rank}", 1)
         if driver is not None:  # what the others still read is not taken away under them
@@ -263,6 +278,23 @@ def _fit(trainer: DataParallelTrainer, place: _Place) -> Result:
                 for rank in range(who.world_size):
                     _wait(channel, f"bye/{rank}", _END_SECONDS)
         return result
+
+
+def _lost(place: _Place, error: DistError) -> TrainingFailedError:
+    words = f"rank {place.who.rank} has lost {place.host}, where all ranks meet: killed, or cut off ({error})"
+    return TrainingFailedError(words, [words])
+
+
+def _with_result(
+    trainer: DataParallelTrainer, place: _Place, root: str, memory: bool, caught: TrainingFailedError | DistError
+) -> TrainingFailedError:
+    """The error with what the training has given until then, as far as it can still be read."""
+    error = caught if isinstance(caught, TrainingFailedError) else _lost(place, caught)
+    rows = [] if error.result is None else error.result.metrics_history
+    error.result = Result(None, [], rows[-1] if rows else None, root, error, rows, error.reasons)
+    with contextlib.suppress(PawlError, OSError):
+        error.result = trainer._result(root, memory, rows, error, error.reasons)
+    return error
 
 
 def _leave_group() -> None:
@@ -292,4 +324,4 @@ def _part(channel: Channel, driver: _Driver | None, who: Rank, ended: BaseExcept
         channel.wait_heard(who.world_size)
     error = channel.get(f"error/{why['rank']}")
     trace = said(why["rank"], error)[1] if error is not None else ""
-    raise TrainingFailedError(why["words"], [why["words"]], trace) from ended
+    raise _failed(why, trace) from ended

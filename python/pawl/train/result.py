@@ -11,21 +11,24 @@ from .checkpoint import Checkpoint
 
 
 class TrainingFailedError(RuntimeError):
-    """The workers have failed more often than ``max_failures`` allows.
+    """The workers have failed more often than ``max_failures`` allows. ``fit`` raises it.
 
     ``reason`` is the last failure's in one line, ``reasons`` those of all of them, ``traceback`` the worker's.
+    ``result`` is what the training has given until then: its checkpoints and metrics; None where the workers have not
+    found each other.
     """
 
     def __init__(self, reason: str, reasons: list[str], traceback: str = "") -> None:
         super().__init__(reason if not traceback else f"{reason}\n{traceback}")
         self.reason, self.reasons, self.traceback = reason, reasons, traceback
+        self.result: Result | None = None
 
 
 @dataclass(frozen=True)
 class Result:
     """``checkpoint`` is the newest, ``best_checkpoints`` all that are kept, the best first, each with its metrics (by
-    the score attribute; without one the newest first). ``metrics`` are the last reported ones, ``error`` what the
-    training has ended with, if it failed: None otherwise. ``failures`` are the reasons of all failures."""
+    the score attribute; without one the newest first). ``metrics`` are the last reported ones. ``error`` is None, but
+    in the ``result`` of a TrainingFailedError, where it is that error. ``failures`` are the reasons of all failures."""
 
     checkpoint: Checkpoint | None
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import shutil
 import tempfile
@@ -15,6 +14,7 @@ from typing import Any
 
 from .. import _checks, _pawl, _signals
 from .._pawl import NotFoundError, UsageError
+from ..checkpoint import Checkpoint as AnyCheckpoint
 from ..loggers import Log, Scalars
 from . import _payload
 from .channel import Host
@@ -25,15 +25,14 @@ from .group import Group
 from .layout import default_run_dir
 from .result import Result, TrainingFailedError
 
-_log = logging.getLogger("pawl")
-
 
 class DataParallelTrainer:
     """Runs a function in several workers at once.
 
     ``train_loop_per_worker`` takes ``train_loop_config``, or nothing. It calls ``pawl.train.report`` and
-    ``pawl.train.get_checkpoint``. ``resume_from_checkpoint`` is where a new run begins; a run that is there already
-    goes on from its own newest checkpoint.
+    ``pawl.train.get_checkpoint``. ``resume_from_checkpoint`` is where a new run begins: a checkpoint of pawl, or a file
+    or folder that another program wrote (``Checkpoint("model.pt")``). A run that is there already goes on from its own
+    newest checkpoint.
     """
 
     _backend: str | None = None  # of torch's process group that the workers are in
@@ -45,21 +44,22 @@ class DataParallelTrainer:
         train_loop_config: Mapping[str, Any] | None = None,
         scaling_config: ScalingConfig | None = None,
         run_config: RunConfig | None = None,
-        resume_from_checkpoint: Checkpoint | None = None,
+        resume_from_checkpoint: AnyCheckpoint | None = None,
     ) -> None:
         _payload.check_function(train_loop_per_worker)
         if train_loop_config is not None and not isinstance(train_loop_config, Mapping):
             raise UsageError(f"train_loop_config must be a dict, received {train_loop_config!r}")
-        if resume_from_checkpoint is not None and not isinstance(resume_from_checkpoint, Checkpoint):
+        if resume_from_checkpoint is not None and not isinstance(resume_from_checkpoint, AnyCheckpoint):
             raise UsageError(f"resume_from_checkpoint must be a Checkpoint, received {resume_from_checkpoint!r}")
         self._function, self._config = train_loop_per_worker, train_loop_config
         self._scaling = scaling_config or ScalingConfig()
         self._run = run_config or RunConfig()
-        self._resume = resume_from_checkpoint
+        self._resume = None if resume_from_checkpoint is None else Checkpoint.of(resume_from_checkpoint)
 
     def fit(self) -> Result:
-        """Trains. Returns when the train function has ended in all workers, or has failed too often: then
-        ``Result.error`` says why. Raises Preempted (a SystemExit) when SIGTERM or SIGUSR1 has ended it."""
+        """Trains. Returns when the train function has ended in all workers. Raises TrainingFailedError when the workers
+        have failed too often; its ``result`` has the checkpoints until then. Raises Preempted (a SystemExit) when
+        SIGTERM or SIGUSR1 has ended it."""
         if name_of_engine(self._scaling) == "launcher":
             from . import launched  # with the worker's module, which a local worker runs as its program
 
@@ -82,7 +82,12 @@ class DataParallelTrainer:
                     break
                 n = self._workers(engine, first=False)
             group.raise_if_preempted()
-            return self._result(root, memory, group.rows, group.error(), group.reasons)
+            error = group.error()
+            result = self._result(root, memory, group.rows, error, group.reasons)
+            if error is not None:
+                error.result = result
+                raise error
+            return result
 
     # ---- before ----
 
@@ -207,8 +212,6 @@ class DataParallelTrainer:
                 run.close()
         made = {info["id"]: self._checkpoint(root, info["id"], memory, keep) for info in found}
         ranked = _ranked(found, keep)
-        if error is not None:
-            _log.error("the training in %s has failed: %s", root, error.reason)
         return Result(
             made[found[-1]["id"]] if found else None,
             [(made[info["id"]], info["metrics"]) for info in ranked],

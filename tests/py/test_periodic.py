@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""checkpoint_periodically: a save_interval as a function."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+from datetime import timedelta
+
+import pytest
+import torch
+from composer_venv import composer_python
+
+import pawl
+from pawl.composer import BATCH_CHECKPOINT, CheckpointSaver, checkpoint_periodically
+
+HERE = pathlib.Path(__file__).parent
+
+
+def test_R92_checkpoint_periodically_gives_the_answers_of_composers_rule() -> None:
+    path = os.pathsep.join([str(pathlib.Path(pawl.__file__).parent.parent), str(HERE)])
+    command = [str(composer_python()), str(HERE / "periodic_worker.py")]
+    env = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=1800, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stdout.split()[0]) > 50
+
+
+def test_R92_R93_checkpoint_periodically_in_a_loop_of_ones_own(tmp_path: pathlib.Path) -> None:
+    for at_end, expected in ((True, [4, 8, 10]), (False, [4, 8])):
+        folder = tmp_path / str(at_end)
+        rule = checkpoint_periodically("4ba", save_end_of_training=at_end)
+        with CheckpointSaver(folder, "ba{batch}.pt", None, None, None, save_interval=rule) as saver:
+            for batch in range(1, 11):
+                saver.step({"run_name": "a", "batch": batch, "fraction": batch / 10}, {"w": torch.ones(2)})
+        assert sorted(path.name for path in folder.glob("*.pt")) == sorted(f"ba{batch}.pt" for batch in expected)
+    every = checkpoint_periodically("3sec")
+    seconds = [every({"batch": n, "total_wct": timedelta(seconds=n)}, BATCH_CHECKPOINT) for n in range(7)]
+    assert [n for n, due in enumerate(seconds) if due] == [3, 6]
+
+
+@pytest.mark.parametrize("interval", ["soon", "-1ep", None, 1.5, lambda state, event: True])
+def test_an_interval_that_is_none_is_refused_when_the_rule_is_made(interval: object) -> None:
+    with pytest.raises(pawl.UsageError):
+        checkpoint_periodically(interval)
