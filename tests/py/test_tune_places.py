@@ -143,8 +143,7 @@ def test_R119_only_a_last_sync_that_fails_is_an_error_of_the_search(
 
 def kept_there(fake: Fake) -> list[str]:
     """Of an experiment with one trial."""
-    found = {re.search(r"checkpoint_\d+", key) for key in fake.state() if "/checkpoint_" in key}
-    return sorted(one.group() for one in found if one)
+    return sorted({found.group() for key in fake.state() if (found := re.search(r"checkpoint_\d+", key))})
 
 
 def watch(fake: Fake, also: Callable[[str, str], Answer | None] = lambda method, target: None) -> list[str]:
@@ -571,3 +570,65 @@ def test_R125_R126_R132_the_program_of_the_guide_without_a_bucket(tmp_path: path
     assert [one.status for one in analysis.trials] == ["TERMINATED"]
     best = analysis.best_checkpoint
     assert best is not None and json.loads(pathlib.Path(best, "state.json").read_text())["step"] == 7
+
+
+# ---- an experiment that is elsewhere, by its URL
+
+
+def test_an_experiment_in_a_bucket_is_read_and_continued_by_its_url(
+    tmp_path: pathlib.Path, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read from a copy, which the next one brings up to date; continued in ~/ray_results, and synced to there again."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    url, flag = "s3://my-checkpoints-bucket/searches/exp", tmp_path / "flag"
+
+    def fails(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
+        if config["x"] == 1 and not pathlib.Path(config["flag"]).exists():
+            raise RuntimeError("not yet")
+        descend({"x": config["x"], "steps": 2}, checkpoint_dir)
+
+    space = {"x": tune.grid_search([1, 2]), "flag": str(flag)}
+    sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches")
+    run(fails, tmp_path / "first", config=space, sync_config=sync, raise_on_failed_trial=False)
+    shutil.rmtree(tmp_path / "first")
+
+    def statuses() -> list[str]:
+        return [one.status for one in tune.ExperimentAnalysis(url).trials]
+
+    assert statuses() == ["ERROR", "TERMINATED"]
+    best = tune.ExperimentAnalysis(url).best_checkpoint
+    assert best is not None and (pathlib.Path(best) / "state").exists() and str(best).startswith(str(tmp_path / "cache"))
+    assert tune.Tuner.can_restore(url) and not tune.Tuner.can_restore(url + "2")
+    flag.touch()
+    for _ in range(2):  # the second time with what is here
+        tuner = tune.Tuner.restore(url, fails, resume_errored=True)
+        tuner._run.verbose = 0
+        grid = tuner.fit()
+        assert [one.trial.status for one in grid] == ["TERMINATED"] * 2
+        assert grid.experiment_path == str(tmp_path / "home" / "ray_results" / "exp")
+    assert statuses() == ["TERMINATED"] * 2
+    assert fake.state()["searches/exp/journal"] == (pathlib.Path(grid.experiment_path) / "journal").read_bytes()
+
+
+def test_places_without_an_experiment_are_named(
+    tmp_path: pathlib.Path, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for url in ("s3://my-checkpoints-bucket/none", f"file://{tmp_path}/none"):
+        with pytest.raises(pawl.NotFoundError):
+            tune.ExperimentAnalysis(url)
+        with pytest.raises(pawl.NotFoundError):
+            tune.Tuner.restore(url, descend)
+        assert not list((tmp_path / "ray_results").iterdir())
+    (tmp_path / "ray_results" / "mine").mkdir()
+    (tmp_path / "ray_results" / "mine" / "x").touch()
+    with pytest.raises(pawl.ExistsError, match="is in the way"):
+        tune.Tuner.restore("s3://my-checkpoints-bucket/mine", descend)
+    with pytest.raises(pawl.UsageError, match="an experiment's own folder below a place"):
+        tune.Tuner.restore("s3://my-checkpoints-bucket", descend)
+    (tmp_path / "a:b").mkdir()  # a folder of this machine that has a colon in its name
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(pawl.NotFoundError, match="a:b"):
+        tune.ExperimentAnalysis("a:b")
