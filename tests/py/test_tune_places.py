@@ -21,8 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import s3_fake
 from object_env import keys_for, take_environment
-from s3_fake import Answer, Fake, Object, error
+from s3_fake import Answer, Fake, Object
 from test_tune import descend, ends_of, run, start, steps, until
 
 import pawl
@@ -153,7 +154,8 @@ def watch(fake: Fake, also: Callable[[str, str], Answer | None] = lambda method,
 
     def look(method: str, target: str) -> Answer | None:
         with_a, with_b = (
-            {key.rpartition("/")[0] for key in fake.objects if re.search(rf"checkpoint_\d+/{name}$", key)} for name in "ab"
+            {key.rpartition("/")[0] for key in fake.objects if re.search(rf"checkpoint_\d+/{name}$", key)}
+            for name in "ab"
         )
         now = max(with_a & with_b, default="")
         if now < newest[0]:
@@ -207,7 +209,9 @@ def test_R127_what_is_kept_here_is_kept_in_upload_dir(tmp_path: pathlib.Path, fa
     assert kept_there(fake) == checkpoints(tmp_path / "exp") and not wrong
 
 
-def test_R127_one_that_goes_here_while_it_is_sent_replaces_none_in_upload_dir(tmp_path: pathlib.Path, fake: Fake) -> None:
+def test_R127_one_that_goes_here_while_it_is_sent_replaces_none_in_upload_dir(
+    tmp_path: pathlib.Path, fake: Fake
+) -> None:
     """Its first file is being sent when retention removes it here: what was there before stays there until the next
     one has come."""
     sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches", sync_period=10_000)
@@ -241,7 +245,11 @@ def test_R127_nothing_is_removed_in_upload_dir_while_newer_ones_do_not_come_ther
     sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches", sync_period=10_000)
 
     def refuse(method: str, target: str) -> Answer | None:
-        return error(403, "AccessDenied") if method == "PUT" and re.search(r"checkpoint_00000[3-9]/", target) else None
+        return (
+            s3_fake.error(403, "AccessDenied")
+            if method == "PUT" and re.search(r"checkpoint_00000[3-9]/", target)
+            else None
+        )
 
     wrong = watch(fake, refuse)
     for step in (1, 3, 4):
@@ -598,7 +606,9 @@ def test_an_experiment_in_a_bucket_is_read_and_continued_by_its_url(
 
     assert statuses() == ["ERROR", "TERMINATED"]
     best = tune.ExperimentAnalysis(url).best_checkpoint
-    assert best is not None and (pathlib.Path(best) / "state").exists() and str(best).startswith(str(tmp_path / "cache"))
+    assert (
+        best is not None and (pathlib.Path(best) / "state").exists() and str(best).startswith(str(tmp_path / "cache"))
+    )
     assert tune.Tuner.can_restore(url) and not tune.Tuner.can_restore(url + "2")
     flag.touch()
     for _ in range(2):  # the second time with what is here

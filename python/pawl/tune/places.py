@@ -80,8 +80,8 @@ def to_read(place: str) -> str:
 
 
 def to_continue(place: str, local_dir: str) -> tuple[str, SyncConfig]:
-    """The folder of an experiment at a place, below local_dir, and the configuration that syncs it to there again. It is
-    fetched unless it is here already."""
+    """The folder of an experiment at a place, below local_dir, and the configuration that syncs it to there again.
+    It is fetched unless it is here already."""
     start, mark, options = place.partition("?") if "://" in place else (place, "", "")
     above, _, name = start.rstrip("/").rpartition("/")
     if not name or above.endswith((":", "/")):
