@@ -267,6 +267,60 @@ def test_R127_nothing_is_removed_in_upload_dir_while_newer_ones_do_not_come_ther
     assert kept_there(fake) == ["checkpoint_000004"]
 
 
+def test_R127_what_is_kept_here_is_kept_at_a_place_of_fsspec(tmp_path: pathlib.Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    place = f"memory://kept-{os.getpid()}"
+    sync = tune.SyncConfig(upload_dir=place)
+    run(descend, tmp_path, config={"x": 1, "steps": 3}, sync_config=sync, keep_checkpoints_num=1)
+    found = fsspec.filesystem("memory").find(f"/kept-{os.getpid()}")
+    assert [name.split("/")[-2] for name in found if "/checkpoint_" in name] == ["checkpoint_000003"]
+
+
+def test_R127_a_place_that_refuses_removals_costs_the_search_nothing(
+    tmp_path: pathlib.Path, fake: Fake, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bucket whose keys may write and not remove."""
+    sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches")
+    for step in (2, 3):
+        (tmp_path / str(step)).touch()
+    first = ["checkpoint_000001"]
+    helper = threading.Thread(target=lambda: (wait_for(lambda: kept_there(fake) == first), (tmp_path / "1").touch()))
+    helper.start()
+
+    def refuse(method: str, target: str) -> Answer | None:
+        return s3_fake.error(403, "AccessDenied") if method == "DELETE" and "/checkpoint_" in target else None
+
+    fake.always = refuse
+    config = {"gates": str(tmp_path), "losses": [3, 2, 1]}
+    analysis = run(two_files, tmp_path, config=config, sync_config=sync, keep_checkpoints_num=1)
+    helper.join()
+    assert [one.status for one in analysis.trials] == ["TERMINATED"]
+    assert {"checkpoint_000001", "checkpoint_000003"} <= set(kept_there(fake))
+    assert len([one for one in caplog.records if "old checkpoints stay at" in one.message]) == 1
+
+
+def test_R127_what_a_clone_still_reads_is_not_removed_there(tmp_path: pathlib.Path) -> None:
+    """On a cluster a clone is a note of where its donor's files are, until it has its own."""
+    run(descend, tmp_path, config={"x": 1, "steps": 3}, keep_checkpoints_num=1)
+    (trial,) = (one for one in (tmp_path / "exp").iterdir() if one.is_dir())
+    sync = tune.SyncConfig(upload_dir=tmp_path / "there")
+    for name in ("checkpoint_000001", "checkpoint_000002"):
+        (tmp_path / "there" / "exp" / trial.name / name).mkdir(parents=True)
+    (tmp_path / "exp" / "clone").mkdir()
+    clone = str(tmp_path / "exp" / "clone" / "checkpoint_000001")
+    elsewhere.stand_in(clone, elsewhere.place_of(sync, str(tmp_path / "exp"), trial.name, "checkpoint_000001"), sync)
+    with contextlib.closing(places._ExperimentSyncer(tmp_path / "exp", sync)) as syncer:
+        syncer.up()
+        kept = sorted(one.name for one in (tmp_path / "there" / "exp" / trial.name).glob("checkpoint_*"))
+        assert kept == ["checkpoint_000001", "checkpoint_000003"]
+        shutil.rmtree(clone)
+        syncer.up()
+    assert checkpoints(tmp_path / "there" / "exp") == [
+        "checkpoint_000001",
+        "checkpoint_000003",
+    ]  # its own, and the kept one
+
+
 def test_R127_only_what_retention_has_given_up_is_removed_there(tmp_path: pathlib.Path) -> None:
     """Not what is missing here for another reason, nor while something that is kept is missing here."""
     run(descend, tmp_path, config={"x": 1, "steps": 4}, keep_checkpoints_num=2)
