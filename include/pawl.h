@@ -969,8 +969,7 @@ PAWL_API int pawl_kind_of(const char *root, struct pawl_error *);
  * and pointers after what they lead to has been verified. See docs/sync.md. */
 struct pawl_syncer_opts {
 	size_t size;
-	const char *command; /* instead of pawl's own ways: words with {source} and {target} in them, run without a shell; must
-	                        have both. NULL = none */
+	const char *command; /* instead of pawl's own ways, without a shell: must have {source} and {target} in it. NULL = none */
 	int shell;           /* 1: the command is given to /bin/sh, with the places quoted */
 	int64_t timeout_ms;  /* of one sync, verification and all; 0 = 1,800,000 */
 	int no_verify;       /* 1: what came over is not read again and verified */
@@ -998,24 +997,20 @@ PAWL_API int pawl_syncer_down(struct pawl_syncer *, struct pawl_meter *, struct 
 /* Verification alone, of what somebody else has moved: what is there (down = 0), or here. */
 PAWL_API int pawl_syncer_verify(struct pawl_syncer *, int down, struct pawl_meter *, struct pawl_syncer_report *ret,
                               struct pawl_error *);
-/* For a mover of the caller's own: the folder as it is now, under another path that ends with the folder's own name. It has
- * hard links to all complete checkpoints and copies of other files, and does not change until it is removed by thaw or close.
- * Folders above the target are made. While there is one, pawl_syncer_verify(down = 0) verifies what is in it. See docs/sync.md. */
+/* For a mover of the caller's own: a view of the folder, with complete checkpoints only, that does not change until thaw or
+ * close removes it; pawl_syncer_verify(down = 0) looks at the view then. Makes the folders above the target. See docs/sync.md. */
 PAWL_API int pawl_syncer_freeze(struct pawl_syncer *, struct pawl_meter *, const char **ret_path, struct pawl_error *);
 PAWL_API void pawl_syncer_thaw(struct pawl_syncer *);
-/* Removes folders at the remote place ("trial_1/checkpoint_000003"), with all in them: what the local folder does not keep. What
- * is not there is success. A place that only the command can write to stays as it is. */
+/* Removes folders there ("trial_1/checkpoint_3"). Success, too: they are not there, only a command can write to the place. */
 PAWL_API int pawl_syncer_prune(struct pawl_syncer *, const char *const *folders, size_t n, struct pawl_error *);
 PAWL_API void pawl_syncer_close(struct pawl_syncer *); /* not while it syncs; NULL is fine */
 /* The files of a folder again in another folder of the same bucket, host or disk: by links, or by copies that the server makes,
- * a request or a few for each and no bytes through this machine. For folders whose files do not change any more and that the
- * caller keeps from being removed meanwhile. Both: as the remote of a syncer. What has the same name at `to` is made anew, other
- * files stay there; after a failure it may be repeated. Symbolic links are left out. meter: cancel is looked at between files;
- * or NULL. PAWL_EUNSUPPORTED: the places are not in one store, or that store cannot do it. PAWL_ENOTFOUND: there is nothing. */
+ * a request or a few for each and no bytes through this machine. The files must not change or be removed meanwhile. What has the
+ * same name at `to` is replaced, other files stay there; symbolic links are left out. After a failure it may be repeated. meter:
+ * cancel ends it; or NULL. PAWL_EUNSUPPORTED: not one store, or it cannot do it. PAWL_ENOTFOUND: there is nothing. */
 PAWL_API int pawl_clone_folder(const char *from, const char *to, struct pawl_meter *, struct pawl_error *);
-/* Puts stars over what looks like a secret in what a program or a function has said: values of environment variables whose names
- * have KEY, SECRET, TOKEN and the like in them, passwords in URLs, and what follows "password:" or "token=" on its line. In place;
- * pawl does so itself before it shows what others say. Any thread, while nobody changes the environment. */
+/* Puts stars over secrets in what a program has said, in place: values of environment variables named KEY, SECRET, TOKEN and the
+ * like, passwords in URLs, what follows "password:" or "token=". Any thread, while the environment does not change. */
 PAWL_API void pawl_hide_secrets(char *text);
 
 /* --------------------------------------------------------------- 13. single files */

@@ -539,8 +539,8 @@ def test_R118_a_template_of_the_seed(host: Host, tmp_path: pathlib.Path) -> None
     run = make_run(tmp_path / "seed")
     ssh = host.ssh.removeprefix("ssh ")
     config = pawl.SyncConfig(syncer=f'rsync -savz -e "ssh {ssh}" {{source}} {{target}}')
-    report = pawl.Syncer(run, config, remote=host.place("/seed")).up()
-    assert report is not None and report.verified and steps_of(host.home / "seed") == [0, 1]
+    report = pawl.Syncer(run, config, remote=host.place("/some/deep/seed")).up()  # rsync makes no folders above it
+    assert report is not None and report.verified and steps_of(host.home / "some/deep/seed") == [0, 1]
 
 
 def test_the_ssh_store_is_a_target_too(host: Host, tmp_path: pathlib.Path) -> None:

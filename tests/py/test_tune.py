@@ -743,7 +743,9 @@ def test_checkpoints_and_trials_answer_as_those_of_older_versions_do(tmp_path: p
     assert not without.trials[0].has_checkpoint()
 
 
-def test_frames_of_all_trials_are_fetched_by_a_method_too(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_of_all_trials_are_fetched_by_a_method_too(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pandas need not be there for the test: a frame is what it is made of."""
     monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=list))
     analysis = run(descend, tmp_path, config={"x": tune.grid_search([1, 2]), "steps": 2})

@@ -21,8 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import s3_fake
 from object_env import keys_for, take_environment
-from s3_fake import Answer, Fake, Object, error
+from s3_fake import Answer, Fake, Object
 from test_tune import descend, ends_of, run, start, steps, until
 
 import pawl
@@ -143,8 +144,7 @@ def test_R119_only_a_last_sync_that_fails_is_an_error_of_the_search(
 
 def kept_there(fake: Fake) -> list[str]:
     """Of an experiment with one trial."""
-    found = {re.search(r"checkpoint_\d+", key) for key in fake.state() if "/checkpoint_" in key}
-    return sorted(one.group() for one in found if one)
+    return sorted({found.group() for key in fake.state() if (found := re.search(r"checkpoint_\d+", key))})
 
 
 def watch(fake: Fake, also: Callable[[str, str], Answer | None] = lambda method, target: None) -> list[str]:
@@ -154,7 +154,8 @@ def watch(fake: Fake, also: Callable[[str, str], Answer | None] = lambda method,
 
     def look(method: str, target: str) -> Answer | None:
         with_a, with_b = (
-            {key.rpartition("/")[0] for key in fake.objects if re.search(rf"checkpoint_\d+/{name}$", key)} for name in "ab"
+            {key.rpartition("/")[0] for key in fake.objects if re.search(rf"checkpoint_\d+/{name}$", key)}
+            for name in "ab"
         )
         now = max(with_a & with_b, default="")
         if now < newest[0]:
@@ -208,7 +209,9 @@ def test_R127_what_is_kept_here_is_kept_in_upload_dir(tmp_path: pathlib.Path, fa
     assert kept_there(fake) == checkpoints(tmp_path / "exp") and not wrong
 
 
-def test_R127_one_that_goes_here_while_it_is_sent_replaces_none_in_upload_dir(tmp_path: pathlib.Path, fake: Fake) -> None:
+def test_R127_one_that_goes_here_while_it_is_sent_replaces_none_in_upload_dir(
+    tmp_path: pathlib.Path, fake: Fake
+) -> None:
     """Its first file is being sent when retention removes it here: what was there before stays there until the next
     one has come."""
     sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches", sync_period=10_000)
@@ -242,7 +245,11 @@ def test_R127_nothing_is_removed_in_upload_dir_while_newer_ones_do_not_come_ther
     sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches", sync_period=10_000)
 
     def refuse(method: str, target: str) -> Answer | None:
-        return error(403, "AccessDenied") if method == "PUT" and re.search(r"checkpoint_00000[3-9]/", target) else None
+        return (
+            s3_fake.error(403, "AccessDenied")
+            if method == "PUT" and re.search(r"checkpoint_00000[3-9]/", target)
+            else None
+        )
 
     wrong = watch(fake, refuse)
     for step in (1, 3, 4):
@@ -258,6 +265,60 @@ def test_R127_nothing_is_removed_in_upload_dir_while_newer_ones_do_not_come_ther
     fake.always = lambda method, target: None
     run(two_files, tmp_path, keep_checkpoints_num=1, resume="AUTO", **options)
     assert kept_there(fake) == ["checkpoint_000004"]
+
+
+def test_R127_what_is_kept_here_is_kept_at_a_place_of_fsspec(tmp_path: pathlib.Path) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    place = f"memory://kept-{os.getpid()}"
+    sync = tune.SyncConfig(upload_dir=place)
+    run(descend, tmp_path, config={"x": 1, "steps": 3}, sync_config=sync, keep_checkpoints_num=1)
+    found = fsspec.filesystem("memory").find(f"/kept-{os.getpid()}")
+    assert [name.split("/")[-2] for name in found if "/checkpoint_" in name] == ["checkpoint_000003"]
+
+
+def test_R127_a_place_that_refuses_removals_costs_the_search_nothing(
+    tmp_path: pathlib.Path, fake: Fake, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bucket whose keys may write and not remove."""
+    sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches")
+    for step in (2, 3):
+        (tmp_path / str(step)).touch()
+    first = ["checkpoint_000001"]
+    helper = threading.Thread(target=lambda: (wait_for(lambda: kept_there(fake) == first), (tmp_path / "1").touch()))
+    helper.start()
+
+    def refuse(method: str, target: str) -> Answer | None:
+        return s3_fake.error(403, "AccessDenied") if method == "DELETE" and "/checkpoint_" in target else None
+
+    fake.always = refuse
+    config = {"gates": str(tmp_path), "losses": [3, 2, 1]}
+    analysis = run(two_files, tmp_path, config=config, sync_config=sync, keep_checkpoints_num=1)
+    helper.join()
+    assert [one.status for one in analysis.trials] == ["TERMINATED"]
+    assert {"checkpoint_000001", "checkpoint_000003"} <= set(kept_there(fake))
+    assert len([one for one in caplog.records if "old checkpoints stay at" in one.message]) == 1
+
+
+def test_R127_what_a_clone_still_reads_is_not_removed_there(tmp_path: pathlib.Path) -> None:
+    """On a cluster a clone is a note of where its donor's files are, until it has its own."""
+    run(descend, tmp_path, config={"x": 1, "steps": 3}, keep_checkpoints_num=1)
+    (trial,) = (one for one in (tmp_path / "exp").iterdir() if one.is_dir())
+    sync = tune.SyncConfig(upload_dir=tmp_path / "there")
+    for name in ("checkpoint_000001", "checkpoint_000002"):
+        (tmp_path / "there" / "exp" / trial.name / name).mkdir(parents=True)
+    (tmp_path / "exp" / "clone").mkdir()
+    clone = str(tmp_path / "exp" / "clone" / "checkpoint_000001")
+    elsewhere.stand_in(clone, elsewhere.place_of(sync, str(tmp_path / "exp"), trial.name, "checkpoint_000001"), sync)
+    with contextlib.closing(places._ExperimentSyncer(tmp_path / "exp", sync)) as syncer:
+        syncer.up()
+        kept = sorted(one.name for one in (tmp_path / "there" / "exp" / trial.name).glob("checkpoint_*"))
+        assert kept == ["checkpoint_000001", "checkpoint_000003"]
+        shutil.rmtree(clone)
+        syncer.up()
+    assert checkpoints(tmp_path / "there" / "exp") == [
+        "checkpoint_000001",
+        "checkpoint_000003",
+    ]  # its own, and the kept one
 
 
 def test_R127_only_what_retention_has_given_up_is_removed_there(tmp_path: pathlib.Path) -> None:
@@ -571,3 +632,67 @@ def test_R125_R126_R132_the_program_of_the_guide_without_a_bucket(tmp_path: path
     assert [one.status for one in analysis.trials] == ["TERMINATED"]
     best = analysis.best_checkpoint
     assert best is not None and json.loads(pathlib.Path(best, "state.json").read_text())["step"] == 7
+
+
+# ---- an experiment that is elsewhere, by its URL
+
+
+def test_an_experiment_in_a_bucket_is_read_and_continued_by_its_url(
+    tmp_path: pathlib.Path, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read from a copy, which the next one brings up to date; continued in ~/ray_results, and synced to there again."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    url, flag = "s3://my-checkpoints-bucket/searches/exp", tmp_path / "flag"
+
+    def fails(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
+        if config["x"] == 1 and not pathlib.Path(config["flag"]).exists():
+            raise RuntimeError("not yet")
+        descend({"x": config["x"], "steps": 2}, checkpoint_dir)
+
+    space = {"x": tune.grid_search([1, 2]), "flag": str(flag)}
+    sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches")
+    run(fails, tmp_path / "first", config=space, sync_config=sync, raise_on_failed_trial=False)
+    shutil.rmtree(tmp_path / "first")
+
+    def statuses() -> list[str]:
+        return [one.status for one in tune.ExperimentAnalysis(url).trials]
+
+    assert statuses() == ["ERROR", "TERMINATED"]
+    best = tune.ExperimentAnalysis(url).best_checkpoint
+    assert (
+        best is not None and (pathlib.Path(best) / "state").exists() and str(best).startswith(str(tmp_path / "cache"))
+    )
+    assert tune.Tuner.can_restore(url) and not tune.Tuner.can_restore(url + "2")
+    flag.touch()
+    for _ in range(2):  # the second time with what is here
+        tuner = tune.Tuner.restore(url, fails, resume_errored=True)
+        tuner._run.verbose = 0
+        grid = tuner.fit()
+        assert [one.trial.status for one in grid] == ["TERMINATED"] * 2
+        assert grid.experiment_path == str(tmp_path / "home" / "ray_results" / "exp")
+    assert statuses() == ["TERMINATED"] * 2
+    assert fake.state()["searches/exp/journal"] == (pathlib.Path(grid.experiment_path) / "journal").read_bytes()
+
+
+def test_places_without_an_experiment_are_named(
+    tmp_path: pathlib.Path, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for url in ("s3://my-checkpoints-bucket/none", f"file://{tmp_path}/none"):
+        with pytest.raises(pawl.NotFoundError):
+            tune.ExperimentAnalysis(url)
+        with pytest.raises(pawl.NotFoundError):
+            tune.Tuner.restore(url, descend)
+        assert not list((tmp_path / "ray_results").iterdir())
+    (tmp_path / "ray_results" / "mine").mkdir()
+    (tmp_path / "ray_results" / "mine" / "x").touch()
+    with pytest.raises(pawl.ExistsError, match="is in the way"):
+        tune.Tuner.restore("s3://my-checkpoints-bucket/mine", descend)
+    with pytest.raises(pawl.UsageError, match="an experiment's own folder below a place"):
+        tune.Tuner.restore("s3://my-checkpoints-bucket", descend)
+    (tmp_path / "a:b").mkdir()  # a folder of this machine that has a colon in its name
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(pawl.NotFoundError, match="a:b"):
+        tune.ExperimentAnalysis("a:b")

@@ -50,22 +50,23 @@ def _fetch(folder: str, sync: SyncConfig, must: bool) -> None:
 
 
 def is_elsewhere(place: str) -> bool:
-    """A URL, or user@host:path."""
-    return "://" in place or _is_of_rsync(place)
+    """A URL, or user@host:path, and no folder of this machine with such a name."""
+    return "://" in place or (_is_of_rsync(place) and not os.path.exists(place))
 
 
-def _bring(place: str, folder: str, sync: SyncConfig) -> None:
+def _bring(place: str, folder: str) -> None:
     """Brings the experiment at a place into a folder. What is there already is not fetched again."""
-    existed = os.path.lexists(folder)
-    syncer = Syncer(folder, sync, remote=place)
+    syncer = Syncer(folder, SyncConfig(), remote=place)
     try:
         syncer.down()
+        if not is_experiment(folder):
+            raise NotFoundError(f"{place} has no experiment")
+    except NotFoundError:
+        if not is_experiment(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
     finally:
         syncer.close()
-    if not is_experiment(folder):
-        if not existed:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise NotFoundError(f"{place} has no experiment")
 
 
 def to_read(place: str) -> str:
@@ -74,20 +75,24 @@ def to_read(place: str) -> str:
     mark = hashlib.sha256(place.encode()).hexdigest()[:12]
     name = place.partition("?")[0].rstrip("/").replace(":", "/").rpartition("/")[2]
     folder = os.path.join(os.path.expanduser(above), "pawl", "experiments", f"{name}-{mark}")
-    _bring(place, folder, SyncConfig())
+    _bring(place, folder)
     return folder
 
 
 def to_continue(place: str, local_dir: str) -> tuple[str, SyncConfig]:
-    """The folder of an experiment at a place, below local_dir, and the configuration that syncs it to there again. It is
-    fetched unless it is here already."""
+    """The folder of an experiment at a place, below local_dir, and the configuration that syncs it to there again.
+    It is fetched unless it is here already."""
     start, mark, options = place.partition("?") if "://" in place else (place, "", "")
     above, _, name = start.rstrip("/").rpartition("/")
     if not name or above.endswith((":", "/")):
         raise UsageError(f"{place}: expected an experiment's own folder below a place")
     folder, sync = os.path.join(local_dir, name), SyncConfig(upload_dir=above + mark + options)
     if not is_experiment(folder):
-        _bring(place, folder, sync)
+        if os.path.isdir(folder) and os.listdir(folder):
+            raise ExistsError(f"{folder} is in the way of the experiment {place}, and is not an experiment")
+        partial = os.path.join(local_dir, f".{name}.fetched")  # a fetch that is cut off is no experiment yet
+        _bring(place, partial)
+        os.rename(partial, folder)
     return folder, sync
 
 

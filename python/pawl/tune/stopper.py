@@ -133,7 +133,9 @@ class CombinedStopper(Stopper):
         return states if any(state is not None for state in states) else None
 
     def set_state(self, state: Any) -> None:
-        states = state if isinstance(state, list) and len(state) == len(self._stoppers) else [None] * len(self._stoppers)
+        states = (
+            state if isinstance(state, list) and len(state) == len(self._stoppers) else [None] * len(self._stoppers)
+        )
         for one, its in zip(self._stoppers, states, strict=True):
             one.set_state(its)
 

@@ -32,7 +32,7 @@ struct pawl_syncer {
 	char *command; /* or NULL */
 	bool shell, verify;
 	int64_t timeout_ms;
-	pthread_mutex_t lock; /* held over a sync; guards all below */
+	pthread_mutex_t lock;                   /* held over a sync; guards all below */
 	struct sync_seen seen_here, seen_there; /* what has been verified */
 	struct sync_view view;                  /* of a mover of the caller's own */
 };
@@ -442,8 +442,7 @@ pawl_syncer_thaw(struct pawl_syncer *s)
 static int
 prune(struct pawl_syncer *s, const char *const *folders, size_t n, struct pawl_error *err)
 {
-	const struct sync_limit limit = {.begin_ms = clock_mono_ms(),
-	                                 .deadline_ms = clock_mono_ms() + s->timeout_ms};
+	const struct sync_limit limit = {.begin_ms = clock_mono_ms(), .deadline_ms = clock_mono_ms() + s->timeout_ms};
 	struct store *store;
 	if (s->remote.store == NULL)
 		return 0;

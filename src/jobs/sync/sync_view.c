@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sync_view: a folder as it is now, for commands and functions that copy it and know nothing of pawl (R113, R119). The
- * training goes on meanwhile: it saves, and removes old checkpoints. The view has what is complete, and does not change.
+ * training goes on meanwhile: it saves, and removes old checkpoints. The view has what is complete, and does not
+ * change.
  *
- *   files of checkpoints    hard links: no bytes are copied, and a checkpoint that is removed meanwhile stays in the view
- *   other files             copies with their times, so that what is appended later is not in them; large ones are linked
- *   symbolic links          those of checkpoints as they are; others only if they lead to something in the view
+ *   files of checkpoints    hard links: no bytes are copied, and a checkpoint that is removed meanwhile stays in the
+ * view other files             copies with their times, so that what is appended later is not in them; large ones are
+ * linked symbolic links          those of checkpoints as they are; others only if they lead to something in the view
  *
  * Not in it: saves that are not committed, checkpoints that are being removed, leases, readers' holds, passing files.
  * Where the file system cannot link, files of checkpoints are copied, too.
@@ -32,9 +33,9 @@
 #include "jobs/sync/sync.h"
 
 #define SUFFIX ".sync.tmp"
-#define JOURNAL "journal"                    /* of a search: names the checkpoints that it has */
-#define TRIES 5                              /* while the journal changes under the view */
-#define LINK_BYTES ((int64_t)64 << 20)       /* larger files are linked wherever they are */
+#define JOURNAL "journal"              /* of a search: names the checkpoints that it has */
+#define TRIES 5                        /* while the journal changes under the view */
+#define LINK_BYTES ((int64_t)64 << 20) /* larger files are linked wherever they are */
 #define COPY_BYTES ((size_t)1 << 20)
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
 #define GONE 1 /* what was looked at is not there any more */
@@ -100,7 +101,8 @@ link_file(struct making *m, int from_fd, int to_fd, const char *name, struct paw
 	return err_sys(err, errno, "%s: link", name);
 }
 
-/* in: a checkpoint is being looked at; its links stay as they are. Else pointers: relative, and to what is in the view. */
+/* in: a checkpoint is being looked at; its links stay as they are. Else pointers: relative, and to what is in the view.
+ */
 static int
 copy_link(int from_fd, int to_fd, const char *name, bool in, struct pawl_error *err)
 {
@@ -128,8 +130,8 @@ is_catalog(const char *path)
 	return strcmp(slash != NULL ? slash + 1 : path, CATALOG_FOLDER) == 0;
 }
 
-/* A checkpoint of a run or of a trial, whose folder has its name when it is complete. All of its files are in the view or
- * none: when they are linked, the folder must still have its name. */
+/* A checkpoint of a run or of a trial, whose folder has its name when it is complete. All of its files are in the view
+ * or none: when they are linked, the folder must still have its name. */
 static int
 make_checkpoint(struct making *m, int from_fd, int to_fd, const char *name, const char *path, bool of_run,
                 struct pawl_error *err)

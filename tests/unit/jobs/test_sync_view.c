@@ -24,9 +24,9 @@
 #include "jobs/sync/sync.h"
 
 static struct {
-	int fails_with;         /* each link; 0 = it is made */
-	void (*before)(void);   /* called before the first link */
-	void (*each)(void);     /* and before every one */
+	int fails_with;       /* each link; 0 = it is made */
+	void (*before)(void); /* called before the first link */
+	void (*each)(void);   /* and before every one */
 } on_link;
 
 int __real_linkat(int from_fd, const char *from, int to_fd, const char *to, int flags);
@@ -152,8 +152,13 @@ static void
 test_R113_R119_a_view_has_what_is_complete_and_nothing_else(void **state)
 {
 	(void)state;
-	static const char *const absent[] = {"checkpoints/.c.token.partial", "checkpoints/d", ".lease", ".pawl/holds",
-	                                     "trial/t/.checkpoint_removed_checkpoint_000000", "best", "out"};
+	static const char *const absent[] = {"checkpoints/.c.token.partial",
+	                                     "checkpoints/d",
+	                                     ".lease",
+	                                     ".pawl/holds",
+	                                     "trial/t/.checkpoint_removed_checkpoint_000000",
+	                                     "best",
+	                                     "out"};
 	struct sync_view v = view();
 	assert_string_equal(strrchr(v.path, '/'), "/run");
 	for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++)
@@ -301,11 +306,13 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_R113_R119_a_view_has_what_is_complete_and_nothing_else, set_up,
 	                                        tear_down),
 		cmocka_unit_test_setup_teardown(
-			test_R119_a_checkpoint_that_is_removed_while_it_is_linked_is_not_in_the_view, set_up, tear_down),
+			test_R119_a_checkpoint_that_is_removed_while_it_is_linked_is_not_in_the_view, set_up,
+			tear_down),
 		cmocka_unit_test_setup_teardown(test_R119_a_journal_and_its_checkpoints_are_of_one_time, set_up,
 	                                        tear_down),
 		cmocka_unit_test_setup_teardown(
-			test_R119_a_journal_that_always_changes_does_not_keep_a_view_from_being_made, set_up, tear_down),
+			test_R119_a_journal_that_always_changes_does_not_keep_a_view_from_being_made, set_up,
+			tear_down),
 		cmocka_unit_test_setup_teardown(test_R119_where_files_cannot_be_linked_they_are_copied, set_up,
 	                                        tear_down),
 		cmocka_unit_test_setup_teardown(test_what_a_dead_maker_has_left_is_removed_and_a_living_one_s_stays,
