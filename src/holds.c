@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* holds: see holds.h. Called by catalog.c, find.c and gc.c; calls base and the store. Promises P6, P8, P17. */
+/* holds: see holds.h. Called by catalog.c, find.c, gc.c and place.c; calls base and the store. Promises P6, P8, P17. */
 #include "holds.h"
 
 #include <string.h>

@@ -196,8 +196,12 @@ fill_slab(struct relayout *x, const struct plan_pack *pack, const struct state_t
 	if (n == 0)
 		return 0;
 	TRY(reshard_plan(m, x->bindings, n, fetch_unit_bytes(x->fetch, end - begin), &plan, err));
-	struct fetch_job job = {
-		.name = x->name, .folder = x->folder, .manifest = m, .plan = plan, .bindings = x->bindings};
+	struct fetch_job job = {.name = x->name,
+	                        .folder = x->folder,
+	                        .manifest = m,
+	                        .plan = plan,
+	                        .bindings = x->bindings,
+	                        .held = x->hold || run_place_is_safe(x->run)};
 
 	return fetch_run(x->fetch, &job, err);
 }

@@ -61,6 +61,8 @@ int restore_fetch(struct pawl_restore *r, const struct reshard_binding *bindings
                   struct pawl_error *err);
 /* For events.jsonl: a restore has ended; nbytes: what all ranks have read. */
 void restore_read_event(const struct pawl_restore *r, uint64_t nbytes);
+/* Does a hold keep its files as they are? */
+bool restore_is_held(const struct pawl_restore *r);
 /* Is this the checkpoint's own fault, so that an older one may do better? */
 bool restore_is_damage(int code);
 /* Appends a line; takes the text over also on failure. NULL = out of memory. */

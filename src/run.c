@@ -406,6 +406,7 @@ run_free(struct pawl *run)
 	catalog_clear(&run->catalog);
 	if (run->owns_arena)
 		pawl_arena_free(run->arena);
+	run_drop_place(run);
 	store_close(run->store);
 	pawl_ticket_free(run->pending);
 	mem_free(run->root);
@@ -445,6 +446,7 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 	TRY(run_take_options(run, opts, err));
 	TRY(open_store(run, err));
 	TRY(run_check_place(run, err));
+	TRY(run_hold_place(run, err));
 	bool is_guest = run->rank > 0 && !run->opts.read_only;
 
 	if (is_guest)

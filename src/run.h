@@ -40,6 +40,9 @@ struct pawl {
 	struct store_caps caps;
 	char *root;                           /* absolute path, or "mem:" */
 	char *single_name;                    /* NULL for runs; then store's root is the parent folder */
+	struct store *hold_store;             /* of the run around a single checkpoint that is held; NULL = none */
+	struct buf hold_key;                  /* of that hold */
+	bool lacks_hold;                      /* there is a run around it, which it cannot be held in */
 	const struct foreign_format *foreign; /* of what another program wrote; NULL = pawl's own */
 	char run_id[33];
 	uint64_t attempt;
@@ -100,6 +103,12 @@ int run_write_file(struct pawl *run, struct pawl_error *err);
 void run_warn_of_damage(struct pawl *run);
 /* PAWL_EUSAGE where a run is about to be begun inside of another one. place.c. */
 int run_check_place(struct pawl *run, struct pawl_error *err);
+/* Reading: holds the checkpoint of a run that is opened by its own path, or by that of a file in it. place.c. */
+int run_hold_place(struct pawl *run, struct pawl_error *err);
+/* Does no program that keeps to the rules change the files of this single checkpoint while it is open? True where it
+ * is held, and where a checkpoint of pawl's lies in no run. */
+bool run_place_is_safe(const struct pawl *run);
+void run_drop_place(struct pawl *run);
 /* Replaces a text by a copy that lives as long as the run; NULL stays NULL. */
 int run_copy_text(struct pawl *run, const char **field, struct pawl_error *err);
 void run_lock(struct pawl *run);
