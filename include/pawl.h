@@ -405,7 +405,8 @@ struct pawl_open_opts {
 	uint64_t bandwidth_bytes_per_second; /* of writing, all threads together; 0 = no limit */
 	uint32_t copy_threads;    /* 0 = min(4, processors) */
 	uint32_t io_threads;      /* 0 = 4 */
-	uint32_t recycle;         /* how many deleted checkpoints' files are kept aside for reuse; 0 = none */
+	uint32_t recycle;         /* how many deleted checkpoints' files are kept aside for reuse; 0 = none. Overwritten are
+	                             those of the same size that no process has open, on local filesystems */
 	int no_reuse;             /* 1: never hard-link unchanged packs, nor group tensors by what changes together */
 	int no_direct_io;         /* 1: buffered writes and reads */
 	int strict_latest;        /* 1: restore never falls back to an older checkpoint */
@@ -674,7 +675,8 @@ PAWL_API int pawl_metadata(struct pawl *, uint64_t id, struct pawl_state **ret, 
 
 /* Waits for a checkpoint with an id above `after`; PAWL_ETIMEOUT when none came. Polls. (R156) */
 PAWL_API int pawl_wait_for_new(struct pawl *, uint64_t after, int64_t timeout_ms, uint64_t *ret_id, struct pawl_error *);
-/* Holds a checkpoint against deletion by any process while it is used; dies with the process. */
+/* Holds a checkpoint against deletion by any process while it is used; dies with the process. Opening a checkpoint of a
+ * run by its own path (`single`, `read_only`) holds it until pawl_close. */
 struct pawl_hold;
 PAWL_API int pawl_hold_open(struct pawl *, uint64_t id, struct pawl_hold **ret, struct pawl_error *);
 PAWL_API void pawl_hold_close(struct pawl_hold *);

@@ -14,15 +14,16 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "ranks/meet.h"
-#include "run/lease.h"
+#include "catalog/place.h"
+#include "foreign/unpacked.h"
 #include "mirror/mirror.h"
 #include "policy/name.h"
 #include "policy/retain.h"
+#include "ranks/meet.h"
+#include "run/lease.h"
 #include "save/save.h"
-#include "store/layers/layer_nodes.h"
-#include "foreign/unpacked.h"
 #include "save/writer.h"
+#include "store/layers/layer_nodes.h"
 
 /* single: splits root into the parent folder (the store) and the checkpoint's name. */
 static int
@@ -353,6 +354,7 @@ run_free(struct pawl *run)
 	mem_free(run->catalog);
 	if (run->owns_arena)
 		pawl_arena_free(run->arena);
+	run_drop_place(run);
 	store_close(run->store);
 	pawl_ticket_free(run->pending);
 	mem_free(run->root);
@@ -404,6 +406,7 @@ open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_erro
 	TRY(run_take_options(run, opts, err));
 	TRY(open_store(run, err));
 	TRY(run_check_place(run, err));
+	TRY(run_hold_place(run, err));
 	bool is_guest = run->rank > 0 && !run->opts.read_only;
 
 	if (is_guest)

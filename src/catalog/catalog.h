@@ -23,11 +23,11 @@
 #include <stdbool.h>
 
 #include "base/mem.h"
-#include "foreign/foreign.h"
 #include "catalog/holds.h"
-#include "state/manifest.h"
 #include "catalog/marks.h"
+#include "foreign/foreign.h"
 #include "policy/retain.h"
+#include "state/manifest.h"
 #include "store/store.h"
 
 #define CATALOG_MARKS MARKS_FOLDER

@@ -8,7 +8,7 @@
  *
  * A process of another host cannot be asked, so its hold counts for HOLDS_FOREIGN_SECONDS after it was made: by the
  * store's clock, or by its maker's (seconds since 1970) where files have no times. A file that does not parse is what a
- * power cut left: its process is gone. Called by catalog.c, find.c, gc.c.
+ * power cut left: its process is gone. Called by catalog.c, find.c, gc.c, place.c.
  */
 #ifndef PAWL_HOLDS_H
 #define PAWL_HOLDS_H

@@ -33,9 +33,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "state/manifest.h"
 #include "pawl.h"
 #include "run/run.h"
+#include "state/manifest.h"
 #include "store/store.h"
 
 #define COPY_STREAMS 4u

@@ -16,9 +16,9 @@
 #include "base/err.h"
 #include "base/sum.h"
 #include "foreign/foreign_formats.h"
+#include "foreign/unpacked.h"
 #include "format/safetensors/safetensors.h"
 #include "read/pack.h"
-#include "foreign/unpacked.h"
 
 #define BLOCK_BYTES ((uint64_t)1 << 20) /* of reading; nothing is summed */
 #define MODEL_NAME "model.safetensors"

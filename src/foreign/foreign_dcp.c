@@ -15,8 +15,8 @@
 #include "base/err.h"
 #include "foreign/foreign_formats.h"
 #include "foreign/foreign_tree.h"
-#include "format/torch/dcp.h"
 #include "format/safetensors/safetensors.h"
+#include "format/torch/dcp.h"
 #include "state/manifest_check.h"
 #include "state/state_build.h"
 

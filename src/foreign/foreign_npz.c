@@ -9,8 +9,8 @@
 #include "base/err.h"
 #include "foreign/foreign_formats.h"
 #include "foreign/foreign_tree.h"
-#include "format/numpy/npy.h"
 #include "format/archive/zip.h"
+#include "format/numpy/npy.h"
 
 #define MAX_MEMORY ((size_t)1 << 30) /* of all that is held while a file is opened */
 #define SUFFIX ".npy"

@@ -8,10 +8,10 @@
 #ifndef PAWL_FOREIGN_TREE_H
 #define PAWL_FOREIGN_TREE_H
 
+#include "base/table.h"
 #include "format/torch/pt.h"
 #include "state/manifest.h"
 #include "store/store.h"
-#include "base/table.h"
 
 #define FOREIGN_MAX_PIECES 1000000u             /* of all tensors that do not lie in order */
 #define FOREIGN_MAX_STATE ((size_t)512 << 20)   /* bytes of values */

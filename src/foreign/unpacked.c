@@ -9,8 +9,8 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "format/codec/codec.h"
 #include "format/archive/tar.h"
+#include "format/codec/codec.h"
 #include "store/plain.h"
 
 #define MAX_MEMBERS 1000000u

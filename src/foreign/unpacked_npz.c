@@ -18,11 +18,11 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "foreign/foreign_formats.h"
-#include "format/codec/codec.h"
+#include "foreign/unpacked.h"
 #include "format/archive/zip.h"
 #include "format/archive/zip_write.h"
+#include "format/codec/codec.h"
 #include "store/plain.h"
-#include "foreign/unpacked.h"
 
 #define MAX_MEMORY ((size_t)1 << 30) /* of the table */
 #define MAX_RATIO 200u

@@ -21,12 +21,12 @@
 
 #include "base/err.h"
 #include "catalog/catalog.h"
-#include "run/lease.h"
-#include "ranks/meet.h"
 #include "policy/name.h"
-#include "read/pack.h"
-#include "run/run.h"
+#include "ranks/meet.h"
 #include "ranks/withdraw.h"
+#include "read/pack.h"
+#include "run/lease.h"
+#include "run/run.h"
 #include "store/layers/layer_nodes.h"
 
 #define UPLOAD_AGE_NS ((int64_t)86400 * 1000000000) /* one that was begun a day ago has no writer any more */

@@ -16,10 +16,10 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "catalog/catalog.h"
-#include "run/lease.h"
 #include "layout/merge_trees.h"
 #include "read/pack.h"
 #include "read/packed.h"
+#include "run/lease.h"
 #include "run/run.h"
 
 #define DAMAGED_NAME MANIFEST_NAME ".damaged"

@@ -11,9 +11,9 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "run/lease.h"
 #include "catalog/far.h"
 #include "policy/retain.h"
+#include "run/lease.h"
 #include "run/run.h"
 
 struct pawl_decisions {

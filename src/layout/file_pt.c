@@ -16,9 +16,9 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/sum.h"
-#include "layout/file_plan.h"
-#include "format/torch/pickle_write.h"
 #include "format/archive/zip_write.h"
+#include "format/torch/pickle_write.h"
+#include "layout/file_plan.h"
 #include "state/state.h"
 
 #define RAW_PICKLE_KEY "$pickle"

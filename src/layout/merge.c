@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/table.h"
 #include "layout/merge_pieces.h"
 #include "layout/merge_trees.h"
-#include "base/table.h"
 
 struct piece {
 	struct manifest_piece piece;

@@ -6,8 +6,8 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "state/pack_name.h"
 #include "base/table.h"
+#include "state/pack_name.h"
 
 static int
 no_memory(struct pawl_error *err)

@@ -3,8 +3,8 @@
 #ifndef PAWL_PAST_H
 #define PAWL_PAST_H
 
-#include "state/manifest.h"
 #include "layout/regroup.h"
+#include "state/manifest.h"
 #include "state/state.h"
 
 struct past {

@@ -17,8 +17,8 @@
 #include <stdint.h>
 
 #include "base/mem.h"
-#include "state/manifest.h"
 #include "pawl.h"
+#include "state/manifest.h"
 
 #define RESHARD_UNIT_BYTES (8u << 20) /* the usual size of a unit: large reads are what disks want */
 

@@ -6,8 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "state/manifest.h"
 #include "pawl.h"
+#include "state/manifest.h"
 
 /* The overlap of a piece with a box, in elements. */
 struct reshard_overlap {

@@ -12,11 +12,11 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "copy/copy.h"
 #include "catalog/holds.h"
-#include "run/lease.h"
 #include "catalog/marks.h"
+#include "copy/copy.h"
 #include "mirror/mirror.h"
+#include "run/lease.h"
 
 #define RUN_FILE_MAX 65536u
 

@@ -12,8 +12,8 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "ranks/gather_late.h"
-#include "state/manifest.h"
 #include "ranks/meet_text.h"
+#include "state/manifest.h"
 
 #define VERDICT "verdict.json"
 #define FAULT_MAX_BYTES ((size_t)8192)

@@ -13,8 +13,8 @@
 
 #include "base/buf.h"
 #include "ranks/meet.h"
-#include "store/store.h"
 #include "run/ticket.h"
+#include "store/store.h"
 
 /* A rank's part of the save, or why there is none. Not for rank 0. */
 int gather_put_part(struct store *store, const struct meet *m, const char *token, const struct buf *text,

@@ -13,8 +13,8 @@
 
 #include "base/err.h"
 #include "base/sum.h"
-#include "run/lease.h"
 #include "ranks/meet_own.h"
+#include "run/lease.h"
 
 #define POLL_LAST_MS 500
 #define FAR_FACTOR 5 /* all these times in a bucket, where a look is a request that is paid for */

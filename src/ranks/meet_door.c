@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "run/lease.h"
 #include "ranks/meet_own.h"
+#include "run/lease.h"
 
 #define DOOR_BUSY_MS 50   /* between two looks while somebody is missing */
 #define DOOR_IDLE_MS 2000 /* when all are there: only a rank that was started again may come */

@@ -7,9 +7,9 @@
 
 #include "base/mem.h"
 #include "base/pool.h"
-#include "run/lease.h"
 #include "ranks/meet.h"
 #include "ranks/meet_text.h"
+#include "run/lease.h"
 
 #define MEET_POLL_FIRST_MS 5
 #define MEET_LINGER_MS 5000 /* so long after opening rank 0 that closes the run still waits for those who have not come */

@@ -10,9 +10,9 @@
 #include "base/mem.h"
 #include "catalog/catalog.h"
 #include "run/lease.h"
+#include "run/run.h"
 #include "state/manifest.h"
 #include "state/pack_name.h"
-#include "run/run.h"
 
 #define AGE_NS ((int64_t)7 * 86400 * 1000000000)
 

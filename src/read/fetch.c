@@ -2,9 +2,9 @@
 /*
  * fetch: see fetch.h. Called by restore_read.c, verify.c, diff.c and conversion_write.c; calls store, pool and sum.
  *
- * Threads take units off one counter. A unit that is in the page cache is summed and copied in one pass from there; any
- * other is read in one large read into the thread's buffer (aligned, so that the engine can bypass the page cache), and
- * summed and copied from that.
+ * Threads take units off one counter. A unit of a held file that is in the page cache is summed and copied in one pass
+ * from there; any other is read in one large read into the thread's buffer (aligned, so that the engine can bypass the
+ * page cache), and summed and copied from that.
  */
 #include "read/fetch.h"
 
@@ -22,7 +22,7 @@
 #include "read/packed.h"
 
 #define HUGE_PAGE (2u << 20)
-#define FUSED_BYTES (16u << 10) /* from here on a stretch is copied while summed; below, two steps cost less */
+#define FUSED_BYTES (4u << 10) /* from here on a stretch is copied while summed; below, two steps cost less */
 #define MAX_THREADS 64u
 #define NAMED_TENSORS 4u          /* of a damaged range; more are counted together */
 #define MIN_UNIT_BYTES (1u << 20) /* however many threads share the ring */
@@ -362,20 +362,38 @@ take_range(struct worker *w, uint64_t begin, uint64_t end)
 	return 0;
 }
 
+/* True if take_block reads each byte of a block once: another process may change the bytes of a map at any time. */
+static bool
+is_read_once(struct worker *w, uint64_t begin, uint64_t end)
+{
+	const struct reshard_part *part;
+	uint64_t summed = begin, from, to;
+	enter_block(w, begin);
+	for (size_t i = w->first_part; (part = next_part(w, begin, end, &i)); summed = to) {
+		if (!manifest_plain_sums(w->file) || !is_fused(w, part, begin, end, summed, &from, &to))
+			return false;
+	}
+	return true;
+}
+
 /* The unit's blocks from where they lie in memory: 1 = taken, 0 = they do not, or a code that ends the fetch. */
 static int
 take_view(struct worker *w)
 {
 	const struct reshard_unit *unit = w->unit;
 	struct store_view view;
-	if (w->f->job->only_copy || w->packed)
+	if (!w->f->job->held || w->f->job->only_copy || w->packed)
 		return 0; /* a view is of any copy, and as the file lies there */
 	int rc = store_view(w->f->store, w->reader, unit->begin, (size_t)(unit->end - unit->begin), &view, NULL);
 	if (rc <= 0)
 		return 0; /* an error too: the plain read meets it again and reports it */
 	rc = 0;
-	for (uint64_t at = unit->begin; at < unit->end && rc == 0; at = block_end(w, at))
-		rc = take_block(w, at, block_end(w, at), view.ptr + (at - unit->begin));
+	for (uint64_t at = unit->begin; at < unit->end && rc == 0; at = block_end(w, at)) {
+		const char *bytes = view.ptr + (at - unit->begin);
+		if (!is_read_once(w, at, block_end(w, at)))
+			bytes = memcpy(w->buffer, bytes, (size_t)(block_end(w, at) - at));
+		rc = take_block(w, at, block_end(w, at), bytes);
+	}
 	store_drop_view(w->f->store, &view);
 	return rc < 0 ? rc : 1;
 }

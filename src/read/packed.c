@@ -10,8 +10,8 @@
 #include <pthread.h>
 
 #include "base/err.h"
-#include "state/pack_name.h"
 #include "read/spool.h"
+#include "state/pack_name.h"
 
 #define NO_COPY UINT32_MAX
 

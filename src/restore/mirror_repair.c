@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "copy/copy.h"
 #include "catalog/far.h"
+#include "copy/copy.h"
 #include "restore/restore.h"
 #include "store/layers/layer_tiers.h"
 

@@ -12,8 +12,8 @@
  */
 #include "restore/restore.h"
 
-#include "ranks/agree.h"
 #include "catalog/far.h"
+#include "ranks/agree.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -9,11 +9,11 @@
 #include <stdbool.h>
 
 #include "base/mem.h"
-#include "read/fetch.h"
-#include "state/manifest.h"
-#include "pawl.h"
 #include "layout/reshard.h"
+#include "pawl.h"
+#include "read/fetch.h"
 #include "run/run.h"
+#include "state/manifest.h"
 
 /* A list of lines of text. */
 struct restore_rows {
@@ -65,6 +65,8 @@ int restore_fetch(struct pawl_restore *r, const struct reshard_binding *bindings
 void restore_read_event(const struct pawl_restore *r, uint64_t nbytes);
 /* Replaces files that were damaged or missing here by copies from a mirror, after a restore. mirror_repair.c. */
 void mirrors_repair(struct pawl_restore *r);
+/* Does a hold keep its files as they are? */
+bool restore_is_held(const struct pawl_restore *r);
 /* Appends a line; takes the text over also on failure. NULL = out of memory. */
 int restore_add_row(struct restore_rows *rows, char *text, struct pawl_error *err);
 /* Frees the lines from n on. */

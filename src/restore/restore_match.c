@@ -12,8 +12,8 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "restore/restore.h"
 #include "base/table.h"
+#include "restore/restore.h"
 #include "state/walk.h"
 
 #define NO_TENSOR SIZE_MAX

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/text.h"
+#include "catalog/place.h"
 #include "restore/restore.h"
 #include "restore/restore_gone.h"
 #include "restore/share_reads.h"
@@ -156,6 +157,12 @@ ring_bytes(const struct pawl_restore *r)
 	return ring > 2 * chunk ? ring - chunk : ring;
 }
 
+bool
+restore_is_held(const struct pawl_restore *r)
+{
+	return r->hold || run_place_is_safe(r->run);
+}
+
 int
 restore_fetch(struct pawl_restore *r, const struct reshard_binding *bindings, size_t n, uint64_t *ret_nbytes,
               struct pawl_error *err)
@@ -169,6 +176,7 @@ restore_fetch(struct pawl_restore *r, const struct reshard_binding *bindings, si
 	                        .manifest = r->manifest,
 	                        .plan = plan,
 	                        .bindings = bindings,
+	                        .held = restore_is_held(r),
 	                        .ret_healed_bytes = &r->healed_bytes};
 	TRY(fetch_run(r->fetch, &job, err));
 	*ret_nbytes = plan->nbytes;

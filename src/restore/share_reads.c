@@ -13,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ranks/agree.h"
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/sum.h"
 #include "base/text.h"
 #include "layout/share.h"
+#include "ranks/agree.h"
 
 #define MAGIC UINT64_C(0x7265616470617731)
 #define MAX_CHUNK ((uint64_t)8 << 20)

@@ -13,11 +13,11 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/pool.h"
-#include "policy/compress_rule.h"
 #include "pawl.h"
-#include "store/store.h"
+#include "policy/compress_rule.h"
 #include "policy/trigger.h"
 #include "run/recycle.h"
+#include "store/store.h"
 
 /* Limits of options, for the rooms that they concern. */
 #define MIRROR_MAX 8u        /* mirrors of a run */
@@ -56,6 +56,9 @@ struct pawl {
 	struct store_caps caps;
 	char *root;                           /* absolute path, or "mem:" */
 	char *single_name;                    /* NULL for runs; then store's root is the parent folder */
+	struct store *hold_store;             /* of the run around a single checkpoint that is held; NULL = none */
+	struct buf hold_key;                  /* of that hold */
+	bool lacks_hold;                      /* there is a run around it, which it cannot be held in */
 	const struct foreign_format *foreign; /* of what another program wrote; NULL = pawl's own */
 	char run_id[33];
 	uint64_t attempt;
@@ -116,8 +119,6 @@ int run_read_file(struct pawl *run, bool *ret_found, struct pawl_error *err);
 int run_adopt_file(struct pawl *run, const struct buf *text, struct pawl_error *err);
 int run_write_file(struct pawl *run, struct pawl_error *err);
 void run_warn_of_damage(struct pawl *run);
-/* PAWL_EUSAGE where a run is about to be begun inside of another one. place.c. */
-int run_check_place(struct pawl *run, struct pawl_error *err);
 /* Replaces a text by a copy that lives as long as the run; NULL stays NULL. */
 int run_copy_text(struct pawl *run, const char **field, struct pawl_error *err);
 void run_lock(struct pawl *run);

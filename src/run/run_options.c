@@ -10,10 +10,10 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "policy/name.h"
-#include "state/manifest.h"
-#include "state/pack_name.h"
 #include "policy/retain.h"
 #include "run/run.h"
+#include "state/manifest.h"
+#include "state/pack_name.h"
 #include "store/layers/layer_nodes.h"
 
 #define RUN_MAX_WORLD 100000

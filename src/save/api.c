@@ -8,11 +8,11 @@
 #include "base/err.h"
 #include "catalog/far.h"
 #include "policy/retain.h"
+#include "policy/trigger.h"
 #include "run/run.h"
 #include "save/save.h"
-#include "state/state.h"
-#include "policy/trigger.h"
 #include "save/writer.h"
+#include "state/state.h"
 
 /* Without any counter the caller's own step counts batches; without a clock of the caller's the run's own counts on
  * from the checkpoint that was restored last, or else from the newest one when it was opened. */

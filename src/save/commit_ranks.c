@@ -21,10 +21,10 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "catalog/catalog.h"
-#include "ranks/gather.h"
 #include "layout/merge.h"
-#include "save/save.h"
+#include "ranks/gather.h"
 #include "ranks/withdraw.h"
+#include "save/save.h"
 
 static struct gather_round
 round_of(const struct save *s)

@@ -14,13 +14,13 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "ranks/meet.h"
 #include "catalog/far.h"
-#include "policy/name.h"
-#include "save/press.h"
 #include "layout/share.h"
-#include "state/walk.h"
+#include "policy/name.h"
+#include "ranks/meet.h"
+#include "save/press.h"
 #include "save/writer.h"
+#include "state/walk.h"
 
 static int
 copy_metrics(struct save *s, const struct pawl_save_opts *opts, struct pawl_error *err)

@@ -17,13 +17,13 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "save/arena.h"
 #include "base/pool.h"
-#include "state/manifest.h"
 #include "layout/plan.h"
 #include "run/run.h"
-#include "save/snapshot.h"
 #include "run/ticket.h"
+#include "save/arena.h"
+#include "save/snapshot.h"
+#include "state/manifest.h"
 
 struct press;
 struct save;

@@ -13,10 +13,10 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "state/pack_name.h"
 #include "save/press.h"
 #include "save/save.h"
 #include "save/writer.h"
+#include "state/pack_name.h"
 
 #define IMAGE_ALIGN 4096u
 

@@ -14,8 +14,8 @@
 #include "base/mem.h"
 #include "save/press.h"
 #include "save/save.h"
-#include "store/store.h"
 #include "save/writer.h"
+#include "store/store.h"
 
 #define IMAGE_ALIGN 4096u
 

@@ -13,10 +13,10 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "ranks/meet.h"
-#include "save/press.h"
 #include "catalog/catalog.h"
 #include "policy/retain.h"
+#include "ranks/meet.h"
+#include "save/press.h"
 
 #define SPACE_RESERVE_BYTES ((uint64_t)1 << 20) /* folders, journal, pointers */
 

@@ -9,8 +9,8 @@
 
 #include "base/err.h"
 #include "base/json.h"
-#include "state/manifest_check.h"
 #include "base/table.h"
+#include "state/manifest_check.h"
 
 void
 manifest_free(struct manifest *m)

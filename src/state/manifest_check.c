@@ -16,10 +16,10 @@
 #include <strings.h>
 
 #include "base/err.h"
+#include "base/table.h"
 #include "base/text.h"
 #include "format/safetensors/safetensors.h"
 #include "state/pack_name.h"
-#include "base/table.h"
 
 #define MIN_BLOCK_BYTES ((uint64_t)512)
 #define MAX_BLOCK_BYTES ((uint64_t)1 << 40)

@@ -5,9 +5,9 @@
 #define PAWL_STATE_BUILD_H
 
 #include "base/buf.h"
+#include "base/table.h"
 #include "pawl.h"
 #include "state/state.h"
-#include "base/table.h"
 
 #define STATE_MAX_DEPTH 256 /* containers inside each other */
 #define STATE_MAX_NODES 10000000u

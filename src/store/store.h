@@ -70,8 +70,9 @@ struct store_view {
 
 struct store_create {
 	uint64_t nbytes;         /* exact final size */
-	const char *recycle_key; /* NULL, or an old object to take over and overwrite (file engine: rename, then
-	                            overwrite in place; ignored by others and when it has other links) */
+	const char *recycle_key; /* NULL, or an old object that is not needed any more. File engine: its file is
+	                            overwritten if it has this size and no process has it open, else removed. Kept
+	                            when it has other links; ignored by the other engines */
 	bool buffered;           /* no direct I/O for this one */
 	bool own_name;           /* nobody else can have chosen this key (it holds a random token): stores that would have to ask
 	                            whether there is such an object do not */

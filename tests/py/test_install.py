@@ -55,6 +55,17 @@ def test_the_static_library_works_without_the_shared_one(tmp_path: pathlib.Path)
     assert run([program]).strip()
 
 
+def test_an_xxhash_whose_checksums_are_others_is_refused(tmp_path: pathlib.Path) -> None:
+    """XXH3 was fixed in 0.8.0; a library built with an earlier one would call every checkpoint damaged."""
+    (tmp_path / "libxxhash.pc").write_text("Name: xxhash\nDescription: old\nVersion: 0.7.4\nCflags:\n")
+    meson = pathlib.Path(sys.executable).parent / "meson"
+    command = [str(meson), "setup", str(tmp_path / "build"), str(ROOT)]
+    environment = os.environ | {"PKG_CONFIG_PATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+    assert done.returncode != 0
+    assert "libxxhash" in done.stdout and ">=0.8.0" in done.stdout.replace(" ", "") and "0.7.4" in done.stdout
+
+
 def test_the_python_package_brings_the_manual_and_the_completions() -> None:
     """They lie where man and the shells look below the root of an environment."""
     installed = {file.name: file for file in importlib.metadata.files("pawl") or []}

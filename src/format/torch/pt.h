@@ -17,9 +17,9 @@
 #include <stdint.h>
 
 #include "base/crc32.h"
-#include "format/torch/pickle.h"
-#include "format/source.h"
 #include "format/archive/zip.h"
+#include "format/source.h"
+#include "format/torch/pickle.h"
 
 struct pt_tensor {
 	int dtype; /* enum pawl_dtype */

@@ -16,8 +16,8 @@
 
 #include "base/err.h"
 #include "format/numpy/npy.h"
-#include "format/torch/pt_names.h"
 #include "format/safetensors/safetensors.h"
+#include "format/torch/pt_names.h"
 
 static int
 wrong(const char *what, struct pawl_error *err)

@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "format/torch/pt_names.h"
 #include "format/safetensors/safetensors.h"
+#include "format/torch/pt_names.h"
 
 #define MAX_WRAPS 8u /* calls around calls: a parameter with attributes needs two */
 

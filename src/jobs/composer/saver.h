@@ -24,11 +24,11 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "policy/name.h"
-#include "pawl.h"
-#include "store/store.h"
-#include "policy/trigger.h"
 #include "foreign/unpacked.h"
+#include "pawl.h"
+#include "policy/name.h"
+#include "policy/trigger.h"
+#include "store/store.h"
 
 #define SAVER_INNER_NAME UNPACKED_TAR_MEMBER /* of the state in a tar, as Composer has it */
 

@@ -9,8 +9,8 @@
 
 #include "base/err.h"
 #include "base/text.h"
-#include "store/registry.h"
 #include "jobs/composer/saver.h"
+#include "store/registry.h"
 
 static int
 no_memory(struct pawl_error *err)

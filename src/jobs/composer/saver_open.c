@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "jobs/files/files.h"
 #include "jobs/composer/saver.h"
+#include "jobs/files/files.h"
 
 static int
 no_memory(struct pawl_error *err)

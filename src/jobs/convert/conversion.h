@@ -7,13 +7,13 @@
 #ifndef PAWL_CONVERSION_H
 #define PAWL_CONVERSION_H
 
-#include "base/err.h"
 #include "base/buf.h"
 #include "base/crc32.h"
+#include "base/err.h"
 #include "base/mem.h"
+#include "base/table.h"
 #include "format/safetensors/safetensors.h"
 #include "restore/restore.h"
-#include "base/table.h"
 
 #define CONVERSION_SLAB_BYTES ((uint64_t)32 << 20) /* of a file, made and written at a time */
 #define CONVERSION_TEMP_LEN 48

@@ -14,9 +14,9 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "format/torch/pickle_write.h"
 #include "jobs/convert/conversion.h"
 #include "layout/file_plan.h"
-#include "format/torch/pickle_write.h"
 #include "state/state.h"
 #include "state/state_build.h"
 

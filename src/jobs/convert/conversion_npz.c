@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "jobs/convert/conversion.h"
-#include "format/numpy/npy.h"
 #include "format/archive/zip.h"
 #include "format/archive/zip_write.h"
+#include "format/numpy/npy.h"
+#include "jobs/convert/conversion.h"
 
 #define SUFFIX ".npy"
 

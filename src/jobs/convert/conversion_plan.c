@@ -9,9 +9,9 @@
 
 #include "base/err.h"
 #include "base/json.h"
-#include "jobs/convert/conversion.h"
 #include "foreign/foreign_formats.h"
 #include "format/numpy/npy.h"
+#include "jobs/convert/conversion.h"
 
 #define MODEL_NAME "model.safetensors"
 

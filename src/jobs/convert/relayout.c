@@ -19,13 +19,14 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "catalog/catalog.h"
-#include "ranks/meet_text.h"
-#include "state/pack_name.h"
-#include "layout/plan.h"
+#include "catalog/place.h"
 #include "jobs/convert/relayout_file.h"
 #include "jobs/convert/relayout_tree.h"
-#include "restore/restore.h"
+#include "layout/plan.h"
 #include "layout/share.h"
+#include "ranks/meet_text.h"
+#include "restore/restore.h"
+#include "state/pack_name.h"
 
 #define SLAB_BYTES ((uint64_t)32 << 20)
 #define RING_BYTES (32u << 20)
@@ -197,8 +198,12 @@ fill_slab(struct relayout *x, const struct plan_pack *pack, const struct state_t
 	if (n == 0)
 		return 0;
 	TRY(reshard_plan(m, x->bindings, n, fetch_unit_bytes(x->fetch, end - begin), &plan, err));
-	struct fetch_job job = {
-		.name = x->name, .folder = x->folder, .manifest = m, .plan = plan, .bindings = x->bindings};
+	struct fetch_job job = {.name = x->name,
+	                        .folder = x->folder,
+	                        .manifest = m,
+	                        .plan = plan,
+	                        .bindings = x->bindings,
+	                        .held = x->hold || run_place_is_safe(x->run)};
 
 	return fetch_run(x->fetch, &job, err);
 }

@@ -15,9 +15,9 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/table.h"
 #include "jobs/diff/convert.h"
 #include "restore/restore.h"
-#include "base/table.h"
 #include "state/walk.h"
 
 #define SLAB_BYTES ((uint64_t)(16u << 20) / 48 * 48) /* of each side; whole elements of every dtype */
@@ -373,7 +373,8 @@ fill_slab(struct differ *d, struct side *side, struct pawl_error *err)
 	                        .folder = r->folder,
 	                        .manifest = r->manifest,
 	                        .plan = plan,
-	                        .bindings = side->bindings};
+	                        .bindings = side->bindings,
+	                        .held = restore_is_held(r)};
 	return fetch_run(side->fetch, &job, err);
 }
 

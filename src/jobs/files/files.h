@@ -17,14 +17,14 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "save/arena.h"
 #include "base/crc32.h"
 #include "base/pool.h"
 #include "base/rate.h"
-#include "layout/file_plan.h"
 #include "format/codec/codec.h"
-#include "store/store.h"
+#include "layout/file_plan.h"
 #include "run/ticket.h"
+#include "save/arena.h"
+#include "store/store.h"
 
 #define FILES_TEMP_BYTES 160
 #define FILES_UNIT_BYTES ((uint64_t)8 << 20) /* of one write */

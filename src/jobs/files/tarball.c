@@ -20,8 +20,8 @@
 #include "base/err.h"
 #include "base/fileio.h"
 #include "base/mem.h"
-#include "format/codec/codec.h"
 #include "format/archive/tar.h"
+#include "format/codec/codec.h"
 
 #define PIECE_BYTES ((size_t)1 << 20)
 #define MAX_DEPTH 64

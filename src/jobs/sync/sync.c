@@ -22,8 +22,8 @@
 #include "base/fileio.h"
 #include "base/hide.h"
 #include "base/text.h"
-#include "store/store.h"
 #include "store/registry.h"
+#include "store/store.h"
 
 #define DEFAULT_TIMEOUT_MS (INT64_C(1800) * 1000)
 

@@ -9,9 +9,9 @@
 
 #include "base/err.h"
 #include "catalog/catalog.h"
+#include "jobs/sync/sync.h"
 #include "run/run.h"
 #include "store/store.h"
-#include "jobs/sync/sync.h"
 
 void
 sync_seen_clear(struct sync_seen *seen)

@@ -9,8 +9,8 @@
 
 #include "base/err.h"
 #include "base/text.h"
-#include "store/store.h"
 #include "jobs/sync/sync.h"
+#include "store/store.h"
 
 /* Two places of one store as the store above both and a key for each. */
 struct pair {

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "jobs/sync/sync.h"
 #include "state/manifest.h"
 #include "store/store.h"
-#include "jobs/sync/sync.h"
 
 struct there {
 	char *above; /* the folder that was listed last, or NULL */

@@ -13,9 +13,9 @@
 
 #include "base/err.h"
 #include "catalog/catalog.h"
+#include "jobs/sync/sync.h"
 #include "state/manifest.h"
 #include "store/store.h"
-#include "jobs/sync/sync.h"
 
 #define MAX_WORDS 48
 #define SSH_OPTIONS                                                                              \

@@ -15,11 +15,11 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "catalog/catalog.h"
-#include "run/lease.h"
-#include "state/manifest.h"
-#include "run/run.h"
-#include "store/store.h"
 #include "jobs/sync/sync.h"
+#include "run/lease.h"
+#include "run/run.h"
+#include "state/manifest.h"
+#include "store/store.h"
 
 #define PIECE_BYTES ((size_t)8 << 20)
 #define MAX_POINTER_BYTES 1024u

@@ -28,9 +28,9 @@
 #include "base/err.h"
 #include "base/fileio.h"
 #include "catalog/catalog.h"
+#include "jobs/sync/sync.h"
 #include "state/manifest.h"
 #include "store/store.h"
-#include "jobs/sync/sync.h"
 
 #define SUFFIX ".sync.tmp"
 #define JOURNAL "journal"              /* of a search: names the checkpoints that it has */

@@ -18,8 +18,8 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "catalog/catalog.h"
-#include "copy/copy.h"
 #include "catalog/marks.h"
+#include "copy/copy.h"
 #include "run/run.h"
 
 #define MAX_SMALL_BYTES ((size_t)1 << 20) /* run.json and marks */

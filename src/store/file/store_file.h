@@ -83,6 +83,11 @@ int file_sys_exchange(int a_fd, const char *a, int b_fd, const char *b);
 int file_sys_rename_new(int from_fd, const char *from, int to_fd, const char *to);
 /* A file of a filesystem whose pages are this machine's own, so that they may be mapped. */
 bool file_sys_is_local(int fd);
+/* True if fd is the only descriptor of its file on this machine and no process has the file mapped. False where the
+ * system or the filesystem cannot tell. */
+bool file_sys_is_unshared(int fd);
+/* True if n bytes are all in memory, so that reading them by the cache takes no input. */
+bool file_sys_is_cached(int fd, uint64_t offset, size_t n);
 /* Maps n bytes if they all are in memory; false if not. Starts no input. */
 bool file_sys_view(int fd, uint64_t offset, size_t n, struct store_view *ret);
 void file_sys_drop_view(struct store_view *view);

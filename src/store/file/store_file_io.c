@@ -6,7 +6,8 @@
  * small copy if the memory is not aligned; the end of the file, and everything where direct I/O is
  * refused, the buffered way. Both meet only at block borders, so they never share a page. Blocks are
  * reserved first and the size is then right from the start: no write extends the file, and writes from
- * several threads do not wait for each other. Reading is direct where offset and memory fit each other.
+ * several threads do not wait for each other. Reading is direct where offset and memory fit each other and
+ * the bytes are not in the page cache.
  *
  * P3 (finish = on the disk), P5 (any error of write, fsync or close is final: the file is removed).
  *
@@ -71,7 +72,17 @@ drop(struct file_file **pf)
 	*pf = NULL;
 }
 
-/* Takes an old file over as f's own, keeping its blocks. False if that cannot be; then nothing has changed. */
+/* True if the file open as fd may be overwritten: it has the size and no other name, and no process can read it. */
+static bool
+is_ours_alone(int fd, uint64_t nbytes)
+{
+	struct stat st;
+	return fstat(fd, &st) == 0 && (uint64_t)st.st_size == nbytes && st.st_nlink == 1 && file_sys_is_local(fd) &&
+	       file_sys_is_unshared(fd);
+}
+
+/* Takes an old file over as f's own, keeping its blocks; removes it if it cannot be overwritten. A file with other
+ * names stays. Returns false if f needs a new file. */
 static bool
 take_over(const struct file_store *s, struct file_file *f, const char *old_key)
 {
@@ -82,23 +93,19 @@ take_over(const struct file_store *s, struct file_file *f, const char *old_key)
 	PAWL_FD int fd = openat(old.dir_fd, old.name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1)
 		return false;
+	/* Its new name first: in a folder that no reader looks at, no process can open it after the check. */
 	if (file_sys_rename_new(old.dir_fd, old.name, f->place.dir_fd, f->place.name) != 0)
 		return false;
+	if (!is_ours_alone(fd, f->base.nbytes)) {
+		unlinkat(f->place.dir_fd, f->place.name, 0);
+		return false;
+	}
 	f->named = true;
 	f->fd = fd;
 	fd = -1;
 	/* Old pages must not meet direct writes in the cache. */
 	file_sys_drop_cache(f->fd);
 	return true;
-}
-
-/* Brings a file that was taken over to its new size. */
-static int
-cut_to_size(struct file_file *f, const struct stat *st, struct pawl_error *err)
-{
-	if ((uint64_t)st->st_size > f->base.nbytes && ftruncate(f->fd, (off_t)f->base.nbytes) < 0)
-		return file_error(err, errno, f->base.key, "cut");
-	return 0;
 }
 
 static int
@@ -133,7 +140,6 @@ file_create(struct store *base, const char *key, const struct store_create *opts
 	struct stat st;
 	if (fstat(f->fd, &st) < 0)
 		return file_error(err, errno, key, "stat");
-	TRY(cut_to_size(f, &st, err));
 	int sys = file_sys_reserve(f->fd, opts->nbytes);
 	if (sys != 0)
 		return err_sys(err, sys, "%s: cannot reserve %" PRIu64 " bytes", key, opts->nbytes);
@@ -206,7 +212,8 @@ settle(struct file_file *f, struct pawl_error *err)
 	if (fstat(f->fd, &st) < 0)
 		return file_error(err, errno, f->base.key, "stat");
 	if (f->base.is_cut && (uint64_t)st.st_size > f->base.nbytes) {
-		TRY(cut_to_size(f, &st, err));
+		if (ftruncate(f->fd, (off_t)f->base.nbytes) < 0)
+			return file_error(err, errno, f->base.key, "cut");
 		st.st_size = (off_t)f->base.nbytes;
 	}
 	if ((uint64_t)st.st_size != f->base.nbytes)
@@ -317,7 +324,8 @@ file_read(struct store *base, struct store_reader *br, uint64_t offset, void *ds
 		head = (size_t)(round_up(offset, r->align.offset) - offset);
 	if (r->direct_fd >= 0 && n >= MIN_DIRECT_READ_BYTES && head < n)
 		direct = (n - head) & ~((size_t)r->align.offset - 1);
-	if (direct == 0 || !is_aligned(to + head, r->align.memory))
+	if (direct == 0 || !is_aligned(to + head, r->align.memory) ||
+	    (r->is_local && file_sys_is_cached(r->fd, offset, n)))
 		return fd_pread_all(r->fd, to, n, offset, br->key, err);
 
 	/* What direct reading leaves out, also because the file has been cut, is the buffered way's to

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -124,6 +125,17 @@ file_sys_is_local(int fd)
 	return false;
 }
 
+bool
+file_sys_is_unshared(int fd)
+{
+	/* A write lease is granted only while no other descriptor and no map of the file exists, in any process. A
+	 * process that opens the file meanwhile signals the holder: by a signal that ends no process. */
+	if (fcntl(fd, F_SETSIG, SIGURG) < 0 || fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
+		return false;
+	bool kept = fcntl(fd, F_GETLEASE) == F_WRLCK;
+	return fcntl(fd, F_SETLEASE, F_UNLCK) == 0 && kept;
+}
+
 /* How many bytes of whole pages are in memory, by cachestat(2) of Linux 6.5; -1 where that is missing or forbidden. */
 static int64_t
 cached_bytes(int fd, uint64_t begin, uint64_t len, size_t page)
@@ -160,8 +172,9 @@ is_resident(int fd, void *map, size_t len, size_t page)
 	return true;
 }
 
-bool
-file_sys_view(int fd, uint64_t offset, size_t n, struct store_view *ret)
+/* Maps the pages around n bytes if all of them are in memory. Touches none. */
+static bool
+map_cached(int fd, uint64_t offset, size_t n, struct store_view *ret)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE), head = (size_t)(offset & (page - 1));
 	const size_t len = (head + n + page - 1) & ~(page - 1);
@@ -171,14 +184,34 @@ file_sys_view(int fd, uint64_t offset, size_t n, struct store_view *ret)
 	char *map = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, (off_t)(offset - head));
 	if (map == MAP_FAILED)
 		return false;
+	*ret = (struct store_view){.ptr = map + head, .map = map, .map_bytes = len};
+	if (cached >= 0 || is_resident(fd, map, len, page))
+		return true;
+	file_sys_drop_view(ret);
+	return false;
+}
+
+bool
+file_sys_is_cached(int fd, uint64_t offset, size_t n)
+{
+	struct store_view view;
+	if (!map_cached(fd, offset, n, &view))
+		return false;
+	file_sys_drop_view(&view);
+	return true;
+}
+
+bool
+file_sys_view(int fd, uint64_t offset, size_t n, struct store_view *ret)
+{
+	if (!map_cached(fd, offset, n, ret))
+		return false;
 	/* Makes the entries of the page table at once, and fails where a touch would be a signal: a file cut short, a
 	 * page that cannot be read. */
-	if ((cached < 0 && !is_resident(fd, map, len, page)) || madvise(map, len, MADV_POPULATE_READ) < 0) {
-		munmap(map, len);
-		return false;
-	}
-	*ret = (struct store_view){.ptr = map + head, .map = map, .map_bytes = len};
-	return true;
+	if (madvise(ret->map, ret->map_bytes, MADV_POPULATE_READ) == 0)
+		return true;
+	file_sys_drop_view(ret);
+	return false;
 }
 
 void
@@ -254,6 +287,20 @@ bool
 file_sys_is_local(int fd)
 {
 	(void)fd;
+	return false;
+}
+
+bool
+file_sys_is_unshared(int fd)
+{
+	(void)fd;
+	return false;
+}
+
+bool
+file_sys_is_cached(int fd, uint64_t offset, size_t n)
+{
+	(void)fd, (void)offset, (void)n;
 	return false;
 }
 

@@ -21,8 +21,8 @@
 #include <stdint.h>
 
 #include "base/mem.h"
-#include "store/object/cred.h"
 #include "store/engine.h"
+#include "store/object/cred.h"
 #include "store/object/http/http.h"
 
 #define OBJECT_PART_BYTES (UINT64_C(8) << 20) /* the usual part, and the unit that writes should come in */

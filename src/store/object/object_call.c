@@ -18,8 +18,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/text.h"
-#include "store/object/xml.h"
 #include "store/object/s3/sigv4.h"
+#include "store/object/xml.h"
 
 #define MAX_SKEW_SECONDS 300 /* servers allow 900; less is not what is wrong */
 

@@ -6,10 +6,14 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include "base/fileio.h"
 #include "base/sum.h"
 #include "read/fetch.h"
 
@@ -214,6 +218,90 @@ test_the_tensors_of_a_range_are_named_in_file_order(void **state)
 	assert_named(&f->m, 0, 3000, "f009, f010, f011, f012 and more");
 }
 
+/* ---- files that change while they are read ---- */
+
+#define PACK_BYTES 8192
+#define ROWS 32
+#define COLUMNS 64
+
+/* A file in memory with two tensors in one block. The first is read into a map of that file, over the bytes of the
+ * second: what another process can do while the block is being placed. */
+static void
+check_second_tensor(const int64_t *strides, bool held)
+{
+	static const uint64_t origin[2] = {0}, shape[2] = {ROWS, COLUMNS}, begins[2] = {1000, 5000};
+	char dir[] = "/dev/shm/pawl-fetch-XXXXXX", path[64];
+	unsigned char image[PACK_BYTES], got[ROWS * COLUMNS], want[ROWS * COLUMNS];
+	struct store *store = NULL;
+	struct fetch *fetch = NULL;
+	struct reshard_plan *plan = NULL;
+	struct pawl_error err = {0};
+	struct manifest_piece pieces[2];
+	struct manifest_tensor tensors[2];
+	struct reshard_binding bindings[2];
+	for (size_t i = 0; i < sizeof image; i++)
+		image[i] = (unsigned char)(i * 7 + i / 256);
+	struct sum128 sum = sum_bytes(image, sizeof image);
+	struct manifest_file file = {
+		.name = "p", .nbytes = PACK_BYTES, .block_bytes = PACK_BYTES, .n_blocks = 1, .sums = &sum};
+	const struct manifest m = {.files = &file, .n_files = 1, .tensors = tensors, .n_tensors = 2};
+
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(store_open(dir, true, false, &store, NULL), 0);
+	assert_int_equal(store_put_bytes(store, "c/p", image, sizeof image, 0, NULL), 0);
+	snprintf(path, sizeof path, "%s/c/p", dir);
+	PAWL_FD int fd = open(path, O_RDWR | O_CLOEXEC);
+	char *map = mmap(NULL, PACK_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_true(map != MAP_FAILED);
+	for (size_t i = 0; i < 2; i++) {
+		pieces[i] = (struct manifest_piece){
+			.begin = begins[i], .nbytes = sizeof got, .offsets = origin, .lengths = shape};
+		tensors[i] = (struct manifest_tensor){.name = i ? "b" : "a",
+		                                      .dtype = PAWL_U8,
+		                                      .ndim = 2,
+		                                      .shape = shape,
+		                                      .nbytes = sizeof got,
+		                                      .n_pieces = 1,
+		                                      .pieces = &pieces[i]};
+		bindings[i] = (struct reshard_binding){.tensor = i,
+		                                       .contiguous = strides == NULL,
+		                                       .dst = {.dtype = PAWL_U8,
+		                                               .ndim = 2,
+		                                               .shape = shape,
+		                                               .strides = strides,
+		                                               .data = i ? (char *)got : map + begins[1]}};
+	}
+	assert_int_equal(fetch_new(store, 1, 0, &fetch, NULL), 0);
+	assert_int_equal(reshard_plan(&m, bindings, 2, PACK_BYTES, &plan, NULL), 0);
+	struct fetch_job job = {
+		.name = "ck", .folder = "c", .manifest = &m, .plan = plan, .bindings = bindings, .held = held};
+	if (fetch_run(fetch, &job, &err) < 0)
+		fail_msg("%s", err.message);
+
+	for (size_t row = 0; row < ROWS; row++)
+		for (size_t column = 0; column < COLUMNS; column++)
+			want[strides ? row + column * ROWS : row * COLUMNS + column] =
+				image[begins[1] + row * COLUMNS + column];
+	assert_memory_equal(got, want, sizeof want);
+	assert_memory_not_equal(map + begins[1], image + begins[1], sizeof want); /* the file has changed */
+	reshard_free(plan);
+	fetch_free(fetch);
+	munmap(map, PACK_BYTES);
+	store_close(store);
+	assert_int_equal(fd_remove_tree(AT_FDCWD, dir, NULL), 0);
+}
+
+static void
+test_P1_a_block_that_changes_after_its_check_is_not_read_again(void **state)
+{
+	static const int64_t by_columns[2] = {1, ROWS};
+	(void)state;
+	check_second_tensor(by_columns, true);
+	check_second_tensor(by_columns, false);
+	check_second_tensor(NULL, true);
+	check_second_tensor(NULL, false);
+}
+
 int
 main(void)
 {
@@ -222,6 +310,7 @@ main(void)
 		T(test_all_files_are_read_and_the_buffers_kept),
 		T(test_P1_one_damaged_block_among_many_files_stops_the_reading),
 		T(test_damage_is_collected_without_stopping),
+		cmocka_unit_test(test_P1_a_block_that_changes_after_its_check_is_not_read_again),
 		T(test_P16_blocks_too_large_for_memory_are_refused),
 		T(test_units_fit_threads_and_ring),
 		T(test_the_tensors_of_a_range_are_named_in_file_order),

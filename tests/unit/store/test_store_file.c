@@ -12,10 +12,12 @@
 #include <signal.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include "base/text.h"
 #include "store/file/store_file.h"
@@ -437,15 +439,112 @@ test_recycling_keeps_the_blocks(void **state)
 	struct stat old = stat_of(bed, ".recycle/old");
 	uint64_t block = first_block(bed, ".recycle/old");
 
-	struct bytes next = bytes_new(12 * PIECE + 9, 0, 9);
+	struct bytes next = bytes_new(b.len, 0, 9);
 	write_bytes(bed, "c/pack", &next, PIECE, ".recycle/old");
 	assert_bytes(bed, "c/pack", &next);
 	assert_int_equal(stat_of(bed, "c/pack").st_ino, old.st_ino);
 	assert_int_equal(first_block(bed, "c/pack"), block);
-	assert_true(stat_of(bed, "c/pack").st_blocks < old.st_blocks);
 	assert_names(bed, ".recycle", "");
 	free(next.memory);
 	free(b.memory);
+}
+
+/* A process that has read-only access to a file, by a descriptor or only by a map, and reads it when asked to. */
+struct looker {
+	pid_t pid;
+	int ask, hear;
+};
+
+static void
+looker_run(const char *path, bool maps, const struct bytes *b, int ask, int hear)
+{
+	char c = 0, *seen = malloc(b->len);
+	signal(SIGBUS, SIG_DFL); /* a sanitizer catches it */
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char *map = maps ? mmap(NULL, b->len, PROT_READ, MAP_SHARED, fd, 0) : NULL;
+	if (fd < 0 || map == MAP_FAILED || (maps && close(fd) < 0) || write(hear, &c, 1) != 1 || read(ask, &c, 1) != 1)
+		_exit(9);
+	if (maps)
+		memcpy(seen, map, b->len);
+	else if (pread(fd, seen, b->len, 0) != (ssize_t)b->len)
+		_exit(2);
+	_exit(memcmp(seen, b->ptr, b->len) != 0);
+}
+
+static struct looker
+looker_start(struct bed *bed, const char *key, bool maps, const struct bytes *b)
+{
+	struct looker l;
+	int ask[2], hear[2];
+	char c;
+	assert_true(pipe(ask) == 0 && pipe(hear) == 0);
+	l.pid = fork();
+	assert_true(l.pid >= 0);
+	if (l.pid == 0) {
+		close(ask[1]);
+		close(hear[0]);
+		looker_run(path_of(bed, key), maps, b, ask[0], hear[1]);
+	}
+	l.ask = ask[1];
+	l.hear = hear[0];
+	assert_int_equal(read(l.hear, &c, 1), 1);
+	close(ask[0]);
+	close(hear[1]);
+	return l;
+}
+
+/* How the process ends that now reads the file: 0 = it saw the old bytes. */
+static int
+looker_end(struct looker *l)
+{
+	int status;
+	assert_int_equal(write(l->ask, "", 1), 1);
+	assert_int_equal(waitpid(l->pid, &status, 0), l->pid);
+	close(l->ask);
+	close(l->hear);
+	return status;
+}
+
+static void
+test_a_file_that_a_process_has_open_or_mapped_is_never_overwritten(void **state)
+{
+	struct bed *bed = *state;
+	static const size_t sizes[] = {4 * PIECE, PIECE, 9 * PIECE};
+	for (size_t i = 0; i < 2 * sizeof sizes / sizeof sizes[0]; i++) {
+		struct bytes old = bytes_new(4 * PIECE, 0, 10), next = bytes_new(sizes[i / 2], 0, 11);
+		write_bytes(bed, ".recycle/old", &old, PIECE, NULL);
+		ino_t inode = stat_of(bed, ".recycle/old").st_ino;
+		struct looker l = looker_start(bed, ".recycle/old", i % 2 == 0, &old);
+		write_bytes(bed, "pack", &next, PIECE, ".recycle/old");
+		assert_bytes(bed, "pack", &next);
+		assert_int_not_equal(stat_of(bed, "pack").st_ino, inode);
+		assert_names(bed, ".recycle", "");
+		assert_int_equal(looker_end(&l), 0);
+		OK(bed, store_remove(bed->store, "pack", &bed->err));
+		free(next.memory);
+		free(old.memory);
+	}
+}
+
+/* That the process above notices a file that is cut or overwritten. */
+static void
+test_the_process_that_looks_notices(void **state)
+{
+	struct bed *bed = *state;
+	struct bytes old = bytes_new(4 * PIECE, 0, 10);
+	for (int i = 0; i < 4; i++) {
+		write_bytes(bed, "old", &old, PIECE, NULL);
+		struct looker l = looker_start(bed, "old", i % 2 == 0, &old);
+		PAWL_FD int fd = open(path_of(bed, "old"), O_WRONLY | O_CLOEXEC);
+		assert_true(i < 2 ? ftruncate(fd, PIECE) == 0 : pwrite(fd, "x", 1, 3 * PIECE) == 1);
+		int status = looker_end(&l);
+		if (i == 0)
+			assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
+		else
+			assert_true(WIFEXITED(status) && WEXITSTATUS(status) == (i == 1 ? 2 : 1));
+		OK(bed, store_remove(bed->store, "old", &bed->err));
+	}
+	free(old.memory);
 }
 
 static void
@@ -754,6 +853,8 @@ main(void)
 		CASE(test_P5_an_error_of_a_direct_write_is_final),
 		CASE(test_P1_a_file_cut_while_it_is_read_is_corrupt),
 		CASE(test_recycling_keeps_the_blocks),
+		CASE(test_a_file_that_a_process_has_open_or_mapped_is_never_overwritten),
+		CASE(test_the_process_that_looks_notices),
 		CASE(test_what_others_hold_is_not_recycled),
 		CASE(test_an_aborted_recycled_object_is_gone),
 		CASE(test_P5_a_failed_fsync_or_close_takes_the_object_with_it),

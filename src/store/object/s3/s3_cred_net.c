@@ -16,8 +16,8 @@
 #include "base/fileio.h"
 #include "base/text.h"
 #include "store/object/http/http.h"
-#include "store/object/xml.h"
 #include "store/object/s3/sigv4.h"
+#include "store/object/xml.h"
 
 #define MAX_TOKEN_BYTES (64u << 10)
 #define METADATA "the instance metadata"
