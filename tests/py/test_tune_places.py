@@ -186,6 +186,18 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def opened(gate: pathlib.Path, condition: Callable[[], bool]) -> threading.Thread:
+    """Makes a gate when the condition holds."""
+
+    def work() -> None:
+        wait_for(condition)
+        gate.touch()
+
+    helper = threading.Thread(target=work)
+    helper.start()
+    return helper
+
+
 def test_R127_what_is_kept_here_is_kept_in_upload_dir(tmp_path: pathlib.Path, fake: Fake) -> None:
     """After each sync; and no checkpoint is removed there before a newer one is complete there."""
     sync = tune.SyncConfig(upload_dir="s3://my-checkpoints-bucket/searches", sync_period=10_000)
@@ -224,8 +236,7 @@ def test_R127_one_that_goes_here_while_it_is_sent_replaces_none_in_upload_dir(
             stopped.append("checkpoint_000001" in "".join(fake.objects))
 
     wrong = watch(fake, stop)
-    helper = threading.Thread(target=lambda: (wait_for(lambda: len(kept_there(fake)) == 1), (tmp_path / "1").touch()))
-    helper.start()
+    helper = opened(tmp_path / "1", lambda: len(kept_there(fake)) == 1)
     (tmp_path / "3").touch()
     run(
         two_files,
@@ -255,8 +266,7 @@ def test_R127_nothing_is_removed_in_upload_dir_while_newer_ones_do_not_come_ther
     for step in (1, 3, 4):
         (tmp_path / str(step)).touch()
     second = ["checkpoint_000002"]
-    helper = threading.Thread(target=lambda: (wait_for(lambda: kept_there(fake) == second), (tmp_path / "2").touch()))
-    helper.start()
+    helper = opened(tmp_path / "2", lambda: kept_there(fake) == second)
     options: dict[str, Any] = {"config": {"gates": str(tmp_path), "losses": [4, 3, 2, 1]}, "sync_config": sync}
     with pytest.raises(pawl.AccessError):
         run(two_files, tmp_path, keep_checkpoints_num=1, **options)
@@ -284,8 +294,7 @@ def test_R127_a_place_that_refuses_removals_costs_the_search_nothing(
     for step in (2, 3):
         (tmp_path / str(step)).touch()
     first = ["checkpoint_000001"]
-    helper = threading.Thread(target=lambda: (wait_for(lambda: kept_there(fake) == first), (tmp_path / "1").touch()))
-    helper.start()
+    helper = opened(tmp_path / "1", lambda: kept_there(fake) == first)
 
     def refuse(method: str, target: str) -> Answer | None:
         return s3_fake.error(403, "AccessDenied") if method == "DELETE" and "/checkpoint_" in target else None
