@@ -61,7 +61,7 @@ int restore_fetch(struct pawl_restore *r, const struct reshard_binding *bindings
                   struct pawl_error *err);
 /* For events.jsonl: a restore has ended; nbytes: what all ranks have read. */
 void restore_read_event(const struct pawl_restore *r, uint64_t nbytes);
-/* Does a hold keep its files as they are? */
+/* Do its files stay as they are while they are read: by a hold, or because it is of no run? */
 bool restore_is_held(const struct pawl_restore *r);
 /* Is this the checkpoint's own fault, so that an older one may do better? */
 bool restore_is_damage(int code);
