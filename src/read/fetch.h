@@ -32,7 +32,7 @@ struct fetch_job {
 	struct pawl_meter *meter; /* NULL = none; done_bytes grows, total_bytes is the caller's */
 	fetch_bad_fn *bad;  /* NULL = the first damage ends the fetch */
 	void *arg;
-	bool held; /* a hold keeps the files as they are: what of them is in memory may be read from a map */
+	bool held; /* no process cuts the files: what of them is in memory may be read from a map */
 	unsigned only_copy; /* 0 = any copy of what is damaged in one; k = copy k - 1 alone, as far as there is one */
 	uint64_t *ret_healed_bytes; /* NULL, or grows by what was damaged in one copy and taken from another */
 };

@@ -65,7 +65,7 @@ int restore_fetch(struct pawl_restore *r, const struct reshard_binding *bindings
 void restore_read_event(const struct pawl_restore *r, uint64_t nbytes);
 /* Replaces files that were damaged or missing here by copies from a mirror, after a restore. mirror_repair.c. */
 void mirrors_repair(struct pawl_restore *r);
-/* Does a hold keep its files as they are? */
+/* Do its files stay as they are while they are read: by a hold, or because it is of no run? */
 bool restore_is_held(const struct pawl_restore *r);
 /* Appends a line; takes the text over also on failure. NULL = out of memory. */
 int restore_add_row(struct restore_rows *rows, char *text, struct pawl_error *err);
