@@ -51,6 +51,26 @@ remote_engine(const char *url)
 	return strncmp(url, "ssh://", 6) == 0 ? store_ssh_open : NULL;
 }
 
+static bool
+is_known_scheme(const char *url, size_t scheme)
+{
+	static const char *const known[] = {"file", "mem", "s3", "gs", "az", "ssh"};
+	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+		if (strlen(known[i]) == scheme && strncmp(url, known[i], scheme) == 0)
+			return true;
+	return false;
+}
+
+int
+store_check_slashes(const char *url, struct pawl_error *err)
+{
+	const size_t scheme = scheme_length(url);
+	if (!is_known_scheme(url, scheme) || strncmp(url + scheme, ":/", 2) != 0 || url[scheme + 2] == '/')
+		return 0;
+	return err_set(err, PAWL_EUSAGE, "%s: a URL has two slashes, expected %.*s://%s (pathlib.Path removes one)",
+	               url, (int)scheme, url, url + scheme + 2);
+}
+
 /* An engine of this machine. */
 static int
 open_local(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err)
@@ -60,6 +80,7 @@ open_local(const char *url, bool create, bool no_direct_io, struct store **ret, 
 	if (strncmp(url, "file://", 7) == 0 && url[7] != '\0')
 		return store_file_open(url + 7, create, no_direct_io, ret, err);
 	size_t scheme = scheme_length(url);
+	TRY(store_check_slashes(url, err));
 	bool known = (scheme == 4 && strncmp(url, "file", 4) == 0) || (scheme == 3 && strncmp(url, "mem", 3) == 0);
 	if (known || (scheme > 0 && strncmp(url + scheme, "://", 3) == 0))
 		return err_set(err, PAWL_EUSAGE, "%s: %s, expected " KNOWN_URLS, url,
@@ -71,13 +92,10 @@ open_local(const char *url, bool create, bool no_direct_io, struct store **ret, 
 static bool
 is_unknown_url(const char *url)
 {
-	static const char *const known[] = {"file", "mem", "s3", "gs", "az", "ssh"};
 	size_t scheme = scheme_length(url);
-	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-		if (strlen(known[i]) == scheme && strncmp(url, known[i], scheme) == 0)
-			return false;
-	return scheme > 0 && (strncmp(url + scheme, "://", 3) == 0 ||
-	                      (strncmp(url + scheme, "::", 2) == 0 && strstr(url, "://") != NULL));
+	return scheme > 0 && !is_known_scheme(url, scheme) &&
+	       (strncmp(url + scheme, "://", 3) == 0 ||
+	        (strncmp(url + scheme, "::", 2) == 0 && strstr(url, "://") != NULL));
 }
 
 static int
