@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_export: writes the tensors of a checkpoint as safetensors files for other programs. */
+/* cmd_export: writes the tensors of a checkpoint as files for other programs. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ struct export_args {
 	struct texts include;
 	const char *strip_prefix;
 	uint64_t shard_bytes;
-	bool dots, overwrite;
+	bool model, dots, overwrite;
 };
 
 static const struct operand operands[] = {
@@ -27,6 +27,8 @@ static const struct operand operands[] = {
 static const struct option options[] = {
 	{"include", 'i', OPT_TEXTS, offsetof(struct export_args, include), "GLOB",
          "only these paths, such as 'model/*'"},
+	{"model", 'm', OPT_FLAG, offsetof(struct export_args, model), NULL,
+         "the model alone, as its load_state_dict takes it"},
 	{"strip-prefix", 0, OPT_TEXT, offsetof(struct export_args, strip_prefix), "TEXT",
          "take TEXT off the start of names, such as model/"},
 	{"dots", 0, OPT_FLAG, offsetof(struct export_args, dots), NULL, "write '.' for '/' in names"},
@@ -38,8 +40,8 @@ static const struct option options[] = {
 };
 
 static const struct example examples[] = {
-	{"pawl export runs/demo@best m.safetensors -i 'model/*' --strip-prefix model/",
-         "the model alone, under the names that its own program knows"},
+	{"pawl export runs/demo@best m.pt --model", "for model.load_state_dict(torch.load(\"m.pt\"))"},
+	{"pawl export runs/demo m.safetensors -i 'ema/*' --strip-prefix ema/", "another part of the state"},
 	{"pawl export runs/demo hub/ --shard-size 5GB", "a sharded set for the Hugging Face hub"},
 	EXAMPLE_END,
 };
@@ -62,6 +64,7 @@ run_export(struct cli *cli, const void *ptr)
 	opts.strip_prefix = args->strip_prefix;
 	opts.max_shard_bytes = args->shard_bytes;
 	opts.dots = args->dots;
+	opts.model = args->model;
 	opts.overwrite = args->overwrite;
 	if (target_is_url(dest))
 		return cli_usage(cli, "%s: files are exported to a disk; copy them from there", dest);
@@ -93,13 +96,16 @@ run_export(struct cli *cli, const void *ptr)
 const struct command cmd_export = {
 	.name = "export",
 	.group = GROUP_USE,
-	.summary = "write tensors as safetensors files for other programs",
-	.about = "Writes the tensors of TARGET to DEST: one file such as model.safetensors, or with --shard-size a "
-		 "folder with a Hugging Face set of shards and its index. Every byte is checked on the way; memory "
-		 "does not grow with the size. Values that are no tensors are left behind: 'pawl show --json' "
-		 "prints those.\n\n"
-		 "In GLOBs, '*' stands for any characters, '/' included, and '?' for one; a path stands for all "
-		 "below it.",
+	.summary = "write tensors as safetensors, torch or numpy files",
+	.about =
+		"Writes the tensors of TARGET to DEST: one file in the format of its suffix (.safetensors, .pt, .npz; "
+		"safetensors without a suffix), or with --shard-size a folder with a Hugging Face set of shards and its "
+		"index. A .pt holds one flat dict. --model writes the model's state dict alone, which is the state itself "
+		"or its 'model', 'state/model' (Composer), 'state_dict', 'model_state_dict' or 'module'. Every byte is checked on the way; memory "
+		"does not grow with the size. Values that are no tensors are left behind: 'pawl show --json' "
+		"prints those.\n\n"
+		"In GLOBs, '*' stands for any characters, '/' included, and '?' for one; a path stands for all "
+		"below it.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli.h"
+#include "folder.h"
 #include "grid.h"
 #include "human.h"
 #include "info.h"
@@ -14,7 +15,7 @@
 
 struct ls_args {
 	struct score score;
-	bool bad, names;
+	bool bad, names, recursive;
 	uint64_t last;
 };
 
@@ -22,6 +23,7 @@ static const struct operand operands[] = {{"RUN", OPERAND_RUN, 0, 1}, OPERAND_LI
 
 static const struct option options[] = {
 	{"bad", 0, OPT_FLAG, offsetof(struct ls_args, bad), NULL, "list damaged ones too, with what is wrong"},
+	{"recursive", 'r', OPT_FLAG, offsetof(struct ls_args, recursive), NULL, "runs at any depth below the folder"},
 	{"names", 0, OPT_FLAG, offsetof(struct ls_args, names), NULL, "print only the names, one a line"},
 	{"last", 0, OPT_COUNT, offsetof(struct ls_args, last), "N", "only the newest N"},
 	SCORE_OPTIONS(ls_args),
@@ -31,6 +33,7 @@ static const struct option options[] = {
 static const struct example examples[] = {
 	{"pawl ls runs/demo", "all checkpoints, oldest first"},
 	{"pawl ls runs/demo --by loss --order min", "mark as best the one with the least loss"},
+	{"pawl ls -r experiments", "all runs below a folder"},
 	{"pawl ls runs/demo --json | jq '.checkpoints[-1].metrics'", "for programs"},
 	EXAMPLE_END,
 };
@@ -290,9 +293,13 @@ run_ls(struct cli *cli, const void *ptr)
 	struct pawl_error err = {0};
 	struct names metrics = {0};
 	struct rows rows = {0};
+	const char *place = cli->n_operands > 0 ? cli->operands[0] : ".";
+	const struct folder_opts folder = {.recursive = args->recursive, .names = args->names, .last = args->last};
 	struct target target;
 
-	if (target_parse(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &target, &err) < 0 ||
+	if (folder_ls(cli, place, &folder))
+		return 0;
+	if (target_parse(cli, place, &target, &err) < 0 ||
 	    target_open(cli, &target, false, &args->score, &run, &err) < 0 || pawl_list_open(run, 1, &list, &err) < 0)
 		return cli_fail(cli, &err);
 	pick_rows(cli, args, list, &rows);
@@ -315,10 +322,11 @@ run_ls(struct cli *cli, const void *ptr)
 const struct command cmd_ls = {
 	.name = "ls",
 	.group = GROUP_LOOK,
-	.summary = "list the checkpoints of a run",
+	.summary = "list the checkpoints of a run, or the runs of a folder",
 	.about =
 		"Lists the checkpoints of RUN (default: the current folder), oldest first. Only manifests are "
-		"read, never tensors.\n\n"
+		"read, never tensors. Of a folder that is not a run it lists the runs in it, by name, with -r at any depth, "
+		"and the checkpoint files in it, such as those of Composer's CheckpointSaver.\n\n"
 		"'ratio', of compressed ones, is their size of what it would be without. 'new' is what the "
 		"checkpoint added to the disk: packs that did not change are shared with the one before. "
 		"'blocked' is how long the training waited for the save. 'state' is saved, nonfinite "

@@ -58,8 +58,7 @@ run_either(struct cli *cli, const struct pin_args *args, bool pin)
 	for (size_t i = 0; i < cli->n_operands; i++) {
 		if (pin_one(cli, cli->operands[i], args, pin, &infos[i], &err) < 0)
 			return cli_fail(cli, &err);
-		cli_note(cli, "%s (step %" PRId64 ") is %s", infos[i]->name, infos[i]->step,
-		         pin ? "pinned" : "not pinned");
+		cli_note(cli, "%s %s (step %" PRId64 ")", pin ? "pinned" : "unpinned", infos[i]->name, infos[i]->step);
 	}
 	if (!cli->common.json)
 		return 0;

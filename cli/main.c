@@ -7,6 +7,7 @@
  * Uses the public header of the library only.
  */
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,11 +252,31 @@ run_cli(struct cli *cli, int argc, char **argv)
 	return pawl_code_exit_status(PAWL_EUSAGE);
 }
 
+static void
+see_signal(int number)
+{
+	(void)number;
+}
+
+/* Beyond the limit of the size of files a write fails, and is reported. By a handler, since what the command starts
+ * would inherit a signal that is ignored. */
+static void
+survive_file_limit(void)
+{
+	struct sigaction action = {.sa_handler = see_signal, .sa_flags = SA_RESTART};
+	struct sigaction before;
+
+	if (sigaction(SIGXFSZ, NULL, &before) == 0 && before.sa_handler == SIG_DFL)
+		(void)sigaction(SIGXFSZ, &action, NULL);
+}
+
 int
 main(int argc, char **argv)
 {
 	struct cli cli = {0};
 	int status;
+
+	survive_file_limit();
 
 	cli.utf8 = term_locale();
 	status = run_cli(&cli, argc, argv);

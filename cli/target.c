@@ -180,6 +180,21 @@ target_is_url(const char *text)
 	       strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789+.-") == (size_t)(mark - text);
 }
 
+/* "s3:/bucket/run", as pathlib.Path makes of a URL. */
+static bool
+lacks_slash(const char *text)
+{
+	static const char *const schemes[] = {"s3:/", "gs:/", "az:/", "ssh:/"};
+
+	for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+		size_t n = strlen(schemes[i]);
+
+		if (strncmp(text, schemes[i], n) == 0 && text[n] != '/')
+			return true;
+	}
+	return false;
+}
+
 static bool
 ends_with(const char *text, const char *suffix)
 {
@@ -271,6 +286,9 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 	if (pawl_code_from_errno(errno) == PAWL_EAUTH)
 		return path_error(err, path, "");
 	at = strrchr(path, '@');
+	if (lacks_slash(text))
+		return cli_error(err, PAWL_EUSAGE, "%s: a URL has two slashes: %.*s/%s", text,
+		                 (int)(strchr(text, '/') - text + 1), text, strchr(text, '/') + 1);
 	if (at == NULL)
 		return cli_error(err, PAWL_ENOTFOUND, "%s: no such folder", path);
 	if (at[1] == '\0')
@@ -336,6 +354,61 @@ target_note_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_erro
 	return 0;
 }
 
+static void
+free_list(struct pawl_list **list)
+{
+	pawl_list_free(*list);
+}
+
+/* "accuracy, loss": each metric once. */
+static const char *
+metrics_of(struct cli *cli, const struct pawl_list *list)
+{
+	const char *names = "";
+
+	for (size_t i = 0; i < pawl_list_count(list); i++) {
+		const struct pawl_info *info = pawl_list_get(list, i);
+
+		for (size_t m = 0; m < info->n_metrics; m++) {
+			const char *name = text_clean(&cli->keep, info->metrics[m].name);
+			const char *whole = keep_printf(&cli->keep, ", %s,", names);
+
+			if (strstr(whole, keep_printf(&cli->keep, ", %s,", name)) == NULL)
+				names = keep_printf(&cli->keep, "%s%s%s", names, *names != '\0' ? ", " : "", name);
+		}
+	}
+	return names;
+}
+
+/* A metric that no checkpoint has is a typing error. */
+static int
+check_metrics(struct cli *cli, struct pawl *run, const struct score *score, struct pawl_error *err)
+{
+	CLEANUP(free_list) struct pawl_list *list = NULL;
+	int rc = pawl_list_open(run, 0, &list, err);
+
+	if (rc < 0 || pawl_list_count(list) == 0)
+		return rc;
+	for (size_t by = 0; by < score->by.n; by++) {
+		bool is_known = false;
+
+		for (size_t i = 0; i < pawl_list_count(list) && !is_known; i++) {
+			const struct pawl_info *info = pawl_list_get(list, i);
+
+			for (size_t m = 0; m < info->n_metrics; m++)
+				is_known = is_known || strcmp(info->metrics[m].name, score->by.items[by]) == 0;
+		}
+		if (!is_known) {
+			const char *names = metrics_of(cli, list);
+
+			return cli_error(err, PAWL_EUSAGE, "--by %s: no checkpoint of %s has this metric; %s%s",
+			                 score->by.items[by], pawl_root(run),
+			                 *names != '\0' ? "there are: " : "they have none", names);
+		}
+	}
+	return 0;
+}
+
 int
 target_open(struct cli *cli, const struct target *target, bool writable, const struct score *score, struct pawl **ret,
             struct pawl_error *err)
@@ -367,13 +440,9 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 			"%s is a file; expected a run, a checkpoint's folder, RUN@SELECTOR, or a file of safetensors, "
 			"torch.save or numpy",
 			target->root);
+	if (rc == 0 && score != NULL && score->by.n > 0)
+		rc = check_metrics(cli, *ret, score, err);
 	return rc;
-}
-
-static void
-free_list(struct pawl_list **list)
-{
-	pawl_list_free(*list);
 }
 
 /* The damaged checkpoint that a selector names, copied; false if there is none. */

@@ -381,8 +381,6 @@ struct pawl_stores {
 	int (*copy)(void *store, const char *from, const char *to, struct pawl_error *); /* one object; replaces */
 };
 #define PAWL_STORES_INIT {.size = sizeof(struct pawl_stores)}
-/* pawl_open calls it on the calling thread, every two seconds or more often, while it waits for the lease. why: who holds
- * it. A negative enum pawl_code ends the wait; pawl_open then returns it. */
 typedef int pawl_lease_wait_fn(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err);
 struct pawl_open_opts {
 	size_t size;
@@ -410,17 +408,14 @@ struct pawl_open_opts {
 	int no_reuse;             /* 1: never hard-link unchanged packs, nor group tensors by what changes together */
 	int no_direct_io;         /* 1: buffered writes and reads */
 	int strict_latest;        /* 1: restore never falls back to an older checkpoint */
-	int64_t lease_timeout_ms; /* a lease that is not renewed for this long, while pawl_open waits, is taken over. That of
-	                             a process known to be dead is taken over at once. 0 = 120000. Give all processes
-	                             the same. This and the other timeouts of this struct: at most 10^12 */
+	int64_t lease_timeout_ms; /* a lease not renewed for so long is taken over; 0 = 120000. All timeouts: at most 10^12 */
 	const char *save_interval;/* time strings for pawl_should_save: "1ep", "auto", "first,500ba", ...; NULL = always */
 	double mtbf_seconds;      /* for "auto": mean time between failures; 0 = 24 h */
 	struct pawl_fault *fault; /* tests: a fault layer around the store; NULL = none */
 	int nonfinite;            /* R157: a state with NaN or Inf, in tensors or floats: 0 = accept, 1 = flag in the manifest,
 	                             2 = refuse */
-	int upkeep;               /* 1: opened to look after the run, not to train: no new attempt, and nothing is cleared up.
-	                             Training or not, who opens a run without score attributes goes by those of its last
-	                             training for what is best, and spares it; they ask no metrics of a save then */
+	int upkeep;               /* 1: opened to maintain the run, not to train: no new attempt, and nothing is cleared up. With
+	                             or without: if no score attributes are given, those of its last training rank */
 	const struct pawl_rank *rank; /* one of many processes that save and restore together (docs/multi-rank.md), as
 	                             pawl_rank_identify found it; NULL = alone. Every rank opens the same root, and calls
 	                             pawl_save and pawl_restore equally often in the same order. Copied */
@@ -458,10 +453,8 @@ struct pawl_open_opts {
 	                             compressed */
 	int compression_level;    /* 0 = the codec's default */
 	const struct pawl_stores *stores; /* for other URLs in root, mirrors and targets of copies; copied; NULL = none */
-	int64_t lease_wait_ms;    /* how long pawl_open waits while another process holds the lease. 0 = until that process is
-	                             known to live or to be dead: at once on the same machine, else lease_timeout_ms at
-	                             most. -1 = no wait, PAWL_EBUSY. N = until the lease is free, this long at most */
-	pawl_lease_wait_fn *on_lease_wait; /* NULL = none */
+	int64_t lease_wait_ms;    /* for another process's lease; 0 = until that is known to be alive or dead; -1 = none */
+	pawl_lease_wait_fn *on_lease_wait; /* called every 2 s or more often while it waits; a negative code ends that */
 	void *on_lease_wait_arg;
 };
 #define PAWL_OPEN_OPTS_INIT {.size = sizeof(struct pawl_open_opts), .retention = PAWL_RETENTION_INIT}
@@ -833,17 +826,17 @@ struct pawl_export_opts {
 	uint64_t max_shard_bytes;   /* 0 = one file; else a Hugging Face shard set with index */
 	int dots;                   /* 1: write '.' instead of '/' in names */
 	int overwrite;
+	int model;                  /* 1: the model's state dict alone, under the names that load_state_dict takes */
 };
 #define PAWL_EXPORT_OPTS_INIT {.size = sizeof(struct pawl_export_opts)}
-/* Writes tensors of a checkpoint as target (file "x.safetensors", or a folder for shards). Constant memory. */
+/* Writes tensors of a checkpoint as target: a file in the format of its suffix, or a folder for shards. Constant memory. */
 PAWL_API int pawl_export(struct pawl *, uint64_t id, const char *target, const struct pawl_export_opts *,
                          struct pawl_meter *, struct pawl_error *);
 
 struct pawl_reshard_opts {
 	size_t size;
 	uint32_t world_size;        /* how many ranks the new checkpoint is laid out for; at least 1 */
-	int drop_rank_values;       /* 1: values per rank are left out where the number of ranks changes; else that is
-	                               PAWL_EMISMATCH naming them. With the same number they stay */
+	int drop_rank_values;       /* 1: values per rank are left out where the number of ranks changes; 0: PAWL_EMISMATCH */
 	const char *compression;    /* of the new packs, as in struct pawl_open_opts; NULL = not compressed */
 	int compression_level;      /* 0 = the codec's default */
 };
@@ -918,8 +911,7 @@ struct pawl_copy_opts {
 	uint32_t n_streams;    /* pieces on their way at a time; 0 = 4, at most 64 */
 	uint64_t memory_bytes; /* of all buffers together; 0 = 256 MiB */
 	int64_t timeout_ms;    /* 0 = none; else PAWL_ETIMEOUT after that */
-	uint64_t bandwidth_bytes_per_second; /* into the target, and out of it where it is read back; 0 = no limit. For reading the
-	                          source: read_bandwidth_bytes_per_second of its pawl_open_opts */
+	uint64_t bandwidth_bytes_per_second; /* of the target; 0 = no limit. Of the source: in its pawl_open_opts */
 	int dry_run;           /* pawl_copy_run: 1 = only say what would be copied */
 	const uint64_t *ids;   /* pawl_copy_run: only these; none = all */
 	size_t n_ids;

@@ -174,7 +174,8 @@ tell_lease_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_error
 		PyErr_Fetch(&o->raised[0], &o->raised[1], &o->raised[2]);
 	PyGILState_Release(gil);
 	if (fails && err)
-		*err = (struct pawl_error){.code = PAWL_ECANCELLED, .message = "the wait for the lease was interrupted"};
+		*err = (struct pawl_error){.code = PAWL_ECANCELLED,
+		                           .message = "the wait for the lease was interrupted"};
 	return fails ? PAWL_ECANCELLED : 0;
 }
 
@@ -319,7 +320,8 @@ py_options_read(struct py_options *o, struct py_state *st, PyObject *args, PyObj
 {
 	PyObject *names = NULL, *orders = NULL;
 
-	*o = (struct py_options){.opts = PAWL_OPEN_OPTS_INIT, .fault = Py_None, .broadcast = Py_None, .on_lease_wait = Py_None};
+	*o = (struct py_options){
+		.opts = PAWL_OPEN_OPTS_INIT, .fault = Py_None, .broadcast = Py_None, .on_lease_wait = Py_None};
 	o->rank = (struct pawl_rank)PAWL_RANK_INIT;
 	o->rank.world_size = 1;
 	o->rank.local_world_size = o->rank.node_rank = -1;

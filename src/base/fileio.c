@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -40,11 +41,41 @@ fd_close(int *fd, const char *what, struct pawl_error *err)
 	return rc < 0 ? err_sys(err, errno, "%s: close", what) : 0;
 }
 
+void
+fd_limit_begin(struct fd_limit *l)
+{
+	sigset_t own;
+
+	sigemptyset(&own);
+	sigaddset(&own, SIGXFSZ);
+	pthread_sigmask(SIG_BLOCK, &own, &l->before);
+	l->was_blocked = sigismember(&l->before, SIGXFSZ) == 1;
+}
+
+void
+fd_limit_end(struct fd_limit *l)
+{
+	const int saved = errno;
+	sigset_t own, pending;
+	int number;
+
+	if (l->was_blocked)
+		return;
+	sigemptyset(&own);
+	sigaddset(&own, SIGXFSZ);
+	if (sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ) == 1)
+		sigwait(&own, &number);
+	pthread_sigmask(SIG_SETMASK, &l->before, NULL);
+	errno = saved;
+}
+
 int
 fd_pwrite_all(int fd, const void *ptr, size_t len, uint64_t offset, const char *what, struct pawl_error *err)
 {
+	PAWL_CLEAN(fd_limit_end) struct fd_limit limit;
 	const char *from = ptr;
 
+	fd_limit_begin(&limit);
 	if (offset > INT64_MAX || len > INT64_MAX - offset)
 		return err_set(err, PAWL_ELIMIT, "%s: write of %zu bytes at offset %llu is out of range", what, len,
 		               (unsigned long long)offset);

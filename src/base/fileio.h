@@ -3,6 +3,7 @@
 #ifndef PAWL_BASE_FILEIO_H
 #define PAWL_BASE_FILEIO_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -14,6 +15,15 @@ void fd_clean_close(int *fd); /* for PAWL_CLEAN: closes when >= 0, ignores error
 #define PAWL_FD PAWL_CLEAN(fd_clean_close)
 /* close whose error counts (P5); sets *fd to -1 in any case. */
 int fd_close(int *fd, const char *what, struct pawl_error *err);
+
+/* Between begin and end a write beyond the limit of the size of files (RLIMIT_FSIZE) fails with EFBIG and does not end the
+ * process by SIGXFSZ. errno stays as it is. */
+struct fd_limit {
+	sigset_t before;
+	bool was_blocked;
+};
+void fd_limit_begin(struct fd_limit *l);
+void fd_limit_end(struct fd_limit *l); /* usable as PAWL_CLEAN(fd_limit_end) */
 
 /* All bytes or an error naming `what` and the offset. read: a short file is PAWL_ECORRUPT. */
 int fd_pwrite_all(int fd, const void *ptr, size_t len, uint64_t offset, const char *what, struct pawl_error *err);

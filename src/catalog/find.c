@@ -51,10 +51,8 @@ best_of(const struct catalog *c, const struct pawl_retention *policy)
 {
 	struct catalog_entry *best = NULL;
 
-	if (policy->num_to_keep == PAWL_KEEP_MEMORY)
+	if (policy->num_to_keep == PAWL_KEEP_MEMORY || policy->n_scores == 0)
 		return NULL; /* R3: the best stays unset */
-	if (policy->n_scores == 0)
-		return latest_of(c);
 	for (size_t i = 0; i < c->n; i++) {
 		struct catalog_entry *e = &c->entries[i];
 
@@ -208,7 +206,11 @@ find_best(struct catalog *c, const struct pawl_retention *policy, struct catalog
 {
 	struct catalog_entry *best = catalog_best(c, policy);
 
-	TRY(refuse_denied(c, policy->n_scores ? NULL : best, "the best checkpoint", err));
+	TRY(refuse_denied(c, NULL, "the best checkpoint", err));
+	if (!best && latest_of(c) && policy->n_scores == 0)
+		return err_set(err, PAWL_ENOTFOUND,
+		               "there is no best checkpoint: the run has no score; say which metric decides "
+		               "(score_attribute, or --by METRIC)");
 	if (!best && latest_of(c))
 		return err_set(err, PAWL_ENOTFOUND, "there is no best checkpoint: none has a finite score by '%s'",
 		               policy->score_attributes[0]);

@@ -442,10 +442,10 @@ pawl_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, siz
 static int
 check_precious(struct pawl *run, const struct catalog_entry *e, struct pawl_error *err)
 {
-	const char *why = e->pinned                                                                      ? "pinned"
-	                  : e == catalog_latest(run->catalog)                                           ? "the latest"
-	                  : e == catalog_best(run->catalog, &run->retention) && run->retention.n_scores ? "the best"
-	                                                                                                 : NULL;
+	const char *why = e->pinned                                         ? "pinned"
+	                  : e == catalog_latest(run->catalog)               ? "the latest"
+	                  : e == catalog_best(run->catalog, &run->retention) ? "the best"
+	                                                                     : NULL;
 
 	if (!why)
 		return 0;

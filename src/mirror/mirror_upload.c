@@ -176,7 +176,7 @@ point(struct mirror *m, struct store *store, struct pawl_error *err)
 	run_lock(m->run);
 	int rc = list_there(m, &items, &names, &n, err);
 	if (rc == 0 && n) {
-		size_t at = retain_best(&m->run->retention, items, n);
+		size_t at = m->run->retention.n_scores ? retain_best(&m->run->retention, items, n) : n;
 		latest = mem_strdup(names[n - 1]);
 		best = at < n ? mem_strdup(names[at]) : NULL;
 	}

@@ -248,10 +248,11 @@ look_at_takeover(struct attempt *a, struct pawl_error *err)
 			store_remove(a->lease->store, TAKEOVER_KEY, NULL);
 	}
 	a->is_living = false;
-	return err_set(err, PAWL_EBUSY,
-	               "%s: another process is taking the run over just now; try again, or wait longer (lease_wait): after "
-	               "%d s " TAKEOVER_KEY " counts as left by a crash",
-	               a->lease->store->root, TAKEOVER_TIMEOUT_MS / 1000);
+	return err_set(
+		err, PAWL_EBUSY,
+		"%s: another process is taking the run over just now; try again, or wait longer (lease_wait): after "
+		"%d s " TAKEOVER_KEY " counts as left by a crash",
+		a->lease->store->root, TAKEOVER_TIMEOUT_MS / 1000);
 }
 
 /* The same elsewhere. The exclusive lock file lets one of several contenders through. */
@@ -268,8 +269,8 @@ take_over_locked(struct attempt *a, struct pawl_error *err)
 	rc = read_lease(l->store, &now, err);
 	if (rc == 0 && !is_abandoned(&now, &a->holder, a->now_ms, l->timeout_ms))
 		rc = refuse(a, &now, err);
-	else if (rc == PAWL_ENOTFOUND) /* given up meanwhile: a newcomer takes it without the lock file, and must not lose
-	                                * it again */
+	else if (rc == PAWL_ENOTFOUND) /* given up meanwhile: a newcomer takes it without the lock file, and must not
+	                                * lose it again */
 		rc = take_free(l, err);
 	else if (rc == 0 || is_broken(rc))
 		rc = put_lease(l, LEASE_KEY, 0, err);
@@ -333,6 +334,19 @@ pause_between_looks(const struct lease_opts *o, int64_t waited_ms)
 		clock_sleep_ms(pause_ms);
 }
 
+/* A message that begins with the name of a lease file gets the whole path. */
+static int
+give_with_path(const struct store *store, int rc, struct pawl_error *why, struct pawl_error *err)
+{
+	PAWL_FREE char *whole = rc < 0 && strncmp(why->message, LEASE_KEY, strlen(LEASE_KEY)) == 0
+	                                ? mem_printf("%s/%s", store->root, why->message)
+	                                : NULL;
+
+	if (whole)
+		snprintf(why->message, sizeof(why->message), "%s", whole);
+	return err_give(err, rc, why);
+}
+
 /* Until the lease is ours, its holder is known to live, or the caller's patience ends. */
 static int
 acquire_in_time(struct lease *l, const struct lease_opts *o, struct pawl_error *err)
@@ -349,7 +363,7 @@ acquire_in_time(struct lease *l, const struct lease_opts *o, struct pawl_error *
 
 		if (rc != PAWL_EBUSY || o->wait_ms < 0 || (o->wait_ms == 0 && a.is_living) ||
 		    (o->wait_ms > 0 && waited_ms >= o->wait_ms))
-			return err_give(err, rc, &why);
+			return give_with_path(l->store, rc, &why, err);
 		if (o->on_wait)
 			TRY(o->on_wait(o->on_wait_arg, waited_ms, why.message, err));
 		pause_between_looks(o, waited_ms);

@@ -310,6 +310,7 @@ run_take_options(struct pawl *run, const struct pawl_open_opts *opts, struct paw
 	if (!run->opts.root || !*run->opts.root)
 		return err_set(err, PAWL_EUSAGE, "open: expected a root folder, found %s",
 		               run->opts.root ? "an empty text" : "NULL");
+	TRY(store_check_slashes(run->opts.root, err));
 	TRY(take_rank(run, err));
 	TRY(take_stores(run, err));
 	TRY(run_copy_text(run, &run->opts.root, err));

@@ -39,6 +39,16 @@ scheme_length(const char *url)
 	return url[len] == ':' && len > 1 ? len : 0;
 }
 
+int
+store_check_slashes(const char *url, struct pawl_error *err)
+{
+	const size_t scheme = scheme_length(url);
+	if (store_kind_of(url) == NULL || strncmp(url + scheme, ":/", 2) != 0 || url[scheme + 2] == '/')
+		return 0;
+	return err_set(err, PAWL_EUSAGE, "%s: a URL has two slashes, expected %.*s://%s (pathlib.Path removes one)",
+	               url, (int)scheme, url, url + scheme + 2);
+}
+
 /* An engine of this machine. */
 static int
 open_local(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err)
@@ -48,6 +58,7 @@ open_local(const char *url, bool create, bool no_direct_io, struct store **ret, 
 	if (strncmp(url, "file://", 7) == 0 && url[7] != '\0')
 		return store_file_open(url + 7, create, no_direct_io, ret, err);
 	size_t scheme = scheme_length(url);
+	TRY(store_check_slashes(url, err));
 	bool known = store_kind_of(url) != NULL;
 	if (known || (scheme > 0 && strncmp(url + scheme, "://", 3) == 0))
 		return err_set(err, PAWL_EUSAGE, "%s: %s, expected " KNOWN_URLS, url,
@@ -60,8 +71,9 @@ static bool
 is_unknown_url(const char *url)
 {
 	size_t scheme = scheme_length(url);
-	return scheme > 0 && store_kind_of(url) == NULL && (strncmp(url + scheme, "://", 3) == 0 ||
-	                      (strncmp(url + scheme, "::", 2) == 0 && strstr(url, "://") != NULL));
+	return scheme > 0 && store_kind_of(url) == NULL &&
+	       (strncmp(url + scheme, "://", 3) == 0 ||
+	        (strncmp(url + scheme, "::", 2) == 0 && strstr(url, "://") != NULL));
 }
 
 static int

@@ -155,6 +155,8 @@ int store_open(const char *url, bool create, bool no_direct_io, struct store **r
  * there are none). */
 int store_open_with(const struct pawl_stores *stores, const char *url, bool create, bool no_direct_io, struct store **ret,
 		    struct pawl_error *err);
+/* PAWL_EUSAGE for "s3:/bucket", which would be a folder of that name. */
+int store_check_slashes(const char *url, struct pawl_error *err);
 void store_close(struct store *s); /* NULL is fine; closes layers outer to inner */
 /* Wraps s; on success the layer owns s. `fault` is borrowed. */
 int store_fault_wrap(struct store *s, struct pawl_fault *fault, struct store **ret, struct pawl_error *err);

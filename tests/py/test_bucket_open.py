@@ -128,7 +128,10 @@ def test_P10_a_lease_is_taken_over_only_if_it_is_still_the_one_that_was_found_si
 
 def test_P10_where_puts_know_no_condition_of_the_kind_a_lock_decides_who_takes_over(fake: Fake) -> None:
     m = pawl.CheckpointManager("s3://bucket/run")
-    silent = json.loads(fake.objects["run/.lease"].body) | {"host": "elsewhere", "renewed_unix_ns": 2**62}  # its clock is ahead
+    silent = json.loads(fake.objects["run/.lease"].body) | {
+        "host": "elsewhere",
+        "renewed_unix_ns": 2**62,
+    }  # its clock is ahead
     m.close()
     fake.objects["run/.lease"] = Object(json.dumps(silent).encode(), '"silent"', {})
     fake.matches = False

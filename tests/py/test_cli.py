@@ -405,7 +405,7 @@ def test_prune_without_a_rule_is_a_mistake(demo: pathlib.Path) -> None:
 
 
 def test_pins_hold_against_prune_and_rm(demo: pathlib.Path) -> None:
-    assert "is pinned" in run("pin", f"{demo}@1", f"{demo}@step:200").stderr
+    assert "pinned checkpoint_000001 (step 100)" in run("pin", f"{demo}@1", f"{demo}@step:200").stderr
     run("prune", demo, "--keep-last", 1)
     assert names(demo) == [1, 2, 5]
     assert "pinned" in run("rm", f"{demo}@1", status=6).stderr

@@ -107,6 +107,8 @@ struct conversion {
 	const char *what; /* "convert" or "export": begins messages */
 	struct pawl_convert_opts opts;
 	const char *strip_prefix;
+	bool only_model;
+	const char *model_prefix; /* of the paths of the model's tensors, "model/"; NULL = all tensors are written */
 	bool is_whole; /* a checkpoint of pawl is made, by relayout.c */
 	uint64_t whole_bytes;
 	const struct conversion_target *target;

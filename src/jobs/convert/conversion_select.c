@@ -38,6 +38,7 @@ make_name(struct conversion *c, const char *plain)
 	PAWL_CLEAN(buf_clear) struct buf renamed = {0};
 	const char *prefix = c->strip_prefix ? c->strip_prefix : "";
 
+	plain += c->model_prefix ? strlen(c->model_prefix) : 0;
 	if (strncmp(plain, prefix, strlen(prefix)) == 0)
 		plain += strlen(prefix);
 	rename_apply(c->opts.rename, c->opts.n_rename, plain, &renamed);
@@ -111,6 +112,8 @@ conversion_wants(const struct conversion *c, const char *path, const char *plain
 {
 	const struct pawl_convert_opts *o = &c->opts;
 
+	if (c->model_prefix && strncmp(path, c->model_prefix, strlen(c->model_prefix)) != 0)
+		return false;
 	if (o->n_exclude &&
 	    (walk_included(o->exclude, o->n_exclude, path) || walk_included(o->exclude, o->n_exclude, plain)))
 		return false;
@@ -174,6 +177,62 @@ see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	return conversion_add_item(s->c, leaf->node->tensor, text, err);
 }
 
+static const struct pawl_node *
+first_of_dict(const struct pawl_node *node)
+{
+	return node->type == PAWL_DICT || node->type == PAWL_ODICT ? node->first : NULL;
+}
+
+static const struct pawl_node *
+child_of(const struct pawl_node *node, const char *key, size_t len)
+{
+	const struct pawl_node *child = first_of_dict(node);
+
+	while (child &&
+	       (child->key->type != PAWL_STR || child->key->len != len || memcmp(child->key->ptr, key, len) != 0))
+		child = child->next;
+	return child;
+}
+
+/* A dict whose tensors are its own children, as state_dict() gives it. */
+static bool
+is_state_dict(const struct pawl_node *node)
+{
+	size_t n_tensors = 0, n_branches = 0;
+
+	for (const struct pawl_node *child = first_of_dict(node); child; child = child->next) {
+		n_tensors += child->type == PAWL_TENSOR;
+		n_branches += child->first != NULL;
+	}
+	return n_tensors > 0 && n_branches == 0;
+}
+
+/* Where programs keep the state dict of the model, the likeliest place first. */
+static int
+find_model(struct conversion *c, struct pawl_error *err)
+{
+	static const char *const places[] = {"model/", "state/model/", "state_dict/", "model_state_dict/", "module/",
+	                                     ""};
+	const struct pawl_node *root = c->r->manifest->state->root;
+
+	for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+		const struct pawl_node *node = root;
+
+		for (const char *at = places[i]; node && *at; at += strcspn(at, "/") + 1)
+			node = child_of(node, at, strcspn(at, "/"));
+		if (!node || !is_state_dict(node))
+			continue;
+		c->model_prefix = places[i];
+		return 0;
+	}
+	return err_set(
+		err, PAWL_ENOTFOUND,
+		"%s: no state dict of a model found: expected a dict of tensors as 'model', 'state/model', "
+		"'state_dict', 'model_state_dict', 'module' or the state itself; choose its paths with include and "
+		"strip_prefix",
+		c->r->info.name);
+}
+
 static int
 check_any(const struct conversion *c, struct pawl_error *err)
 {
@@ -189,6 +248,8 @@ conversion_select(struct conversion *c, struct pawl_error *err)
 	const struct manifest *m = c->r->manifest;
 	struct selecting s = {.c = c};
 
+	if (c->only_model)
+		TRY(find_model(c, err));
 	if (c->target->plan == conversion_plan_dcp) {
 		TRY(conversion_dcp_select(c, err));
 		return check_any(c, err);

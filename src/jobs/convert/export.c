@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export: tensors of a checkpoint as one safetensors file, or as a shard set with an index: a conversion under other
- * options. Called by users (pawl_export); calls conversion.c, which keeps the promises (P1, P2, P4, P16).
+ * export: tensors of a checkpoint as one file, or as a shard set with an index: a conversion under other options.
+ * Called by users (pawl_export); calls conversion.c, which keeps the promises (P1, P2, P4, P16).
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -19,6 +19,17 @@ is_folder(const char *target, const struct pawl_export_opts *opts)
 	       opts->max_shard_bytes > 0;
 }
 
+/* The suffix decides; without one it is safetensors. NULL: by the suffix. */
+static const char *
+format_of(const char *target, const struct pawl_export_opts *opts)
+{
+	const char *slash = strrchr(target, '/'), *name = slash ? slash + 1 : target;
+
+	if (is_folder(target, opts))
+		return "hf";
+	return strchr(name + (*name == '.'), '.') ? NULL : "safetensors";
+}
+
 int
 pawl_export(struct pawl *run, uint64_t id, const char *target, const struct pawl_export_opts *opts,
             struct pawl_meter *meter, struct pawl_error *err)
@@ -34,8 +45,9 @@ pawl_export(struct pawl *run, uint64_t id, const char *target, const struct pawl
 	if (opts)
 		memcpy(&own_opts, opts, opts->size < sizeof own_opts ? opts->size : sizeof own_opts);
 	c.strip_prefix = own_opts.strip_prefix;
+	c.only_model = own_opts.model;
 	c.opts = (struct pawl_convert_opts){.size = sizeof c.opts,
-	                                    .to = is_folder(target, &own_opts) ? "hf" : "safetensors",
+	                                    .to = format_of(target, &own_opts),
 	                                    .include = own_opts.include,
 	                                    .n_include = own_opts.n_include,
 	                                    .max_shard_bytes = own_opts.max_shard_bytes,

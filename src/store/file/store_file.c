@@ -236,6 +236,8 @@ file_append(struct store *base, const char *key, const void *ptr, size_t len, st
 	if (!S_ISREG(st.st_mode))
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: is not a regular file", key);
 
+	PAWL_CLEAN(fd_limit_end) struct fd_limit limit;
+	fd_limit_begin(&limit);
 	ssize_t n;
 	do
 		n = write(fd, ptr, len);

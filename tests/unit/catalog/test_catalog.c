@@ -477,7 +477,7 @@ test_selectors(void **state)
 		int code;
 	} cases[] = {
 		{"latest", 3, 0},
-		{"best", 3, 0},
+		{"best", 0, PAWL_ENOTFOUND},
 		{"1", 1, 0},
 		{"id:2", 2, 0},
 		{"step:200", 2, 0},

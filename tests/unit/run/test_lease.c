@@ -57,7 +57,7 @@ struct passing {
 	int64_t now_ms, waited_ms;
 	void (*act)(struct bed *bed, int64_t now_ms); /* what others do meanwhile */
 	unsigned n_told;
-	char told[sizeof ((struct pawl_error *)0)->message];
+	char told[sizeof((struct pawl_error *)0)->message];
 	int answer; /* of on_wait */
 };
 

@@ -505,7 +505,7 @@ look_quietly(struct small_run *r)
 	struct small_path target = small_path(r, "out.safetensors");
 	uint64_t id, bytes;
 
-	QUIET(pawl_find(r->run, "best", &id, err));
+	QUIET(pawl_find(r->run, "latest", &id, err));
 	QUIET(pawl_reload(r->run, err));
 	QUIET(pawl_list_open(r->run, 1, &list, err));
 	QUIET(pawl_metadata(r->run, id, &metadata, err));

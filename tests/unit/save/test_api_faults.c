@@ -617,7 +617,7 @@ list_all(struct bed *b, struct pawl_error *err)
 static int
 find_all(struct bed *b, struct pawl_error *err)
 {
-	static const char *const selectors[] = {"latest", "best", "step:2", "id:1", "2", "checkpoint_000003"};
+	static const char *const selectors[] = {"latest", "good", "step:2", "id:1", "2", "checkpoint_000003"};
 	int rc = 0;
 
 	for (size_t i = 0; rc == 0 && i < COUNT(selectors); i++) {

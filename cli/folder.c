@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* folder: see folder.h. Files are known by their names; runs are opened to read. */
+#include "folder.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "grid.h"
+#include "human.h"
+#include "info.h"
+#include "target.h"
+
+#define MAX_DEPTH 32 /* of folders below the one that is listed */
+
+/* A checkpoint file. */
+struct file {
+	const char *name; /* below the folder */
+	uint64_t bytes;
+	double unix_seconds;
+	int64_t epoch, batch; /* -1 = the name does not say */
+	const char *links;    /* "latest-rank0.pt, ..": names in its folder that lead to it */
+};
+
+struct found {
+	struct cli *cli;
+	const struct folder_opts *opts;
+	const char *root;
+	const char **runs; /* below root */
+	size_t n_runs, cap_runs;
+	struct file *files;
+	size_t n_files, cap_files;
+};
+
+/* Grows an array of the invocation's memory. */
+static void *
+grown(struct cli *cli, const void *items, size_t n, size_t *cap, size_t size)
+{
+	void *more;
+
+	if (n < *cap)
+		return NULL;
+	*cap = *cap > 0 ? 2 * *cap : 16;
+	more = keep_alloc(&cli->keep, *cap, size);
+	if (n > 0)
+		memcpy(more, items, n * size);
+	return more;
+}
+
+static bool
+has(struct cli *cli, const char *folder, const char *name)
+{
+	struct stat st;
+
+	return stat(keep_printf(&cli->keep, "%s/%s", folder, name), &st) == 0;
+}
+
+/* "ep1-ba42-rank0.pt", "model.pt.zst", "weights.tar.gz": one of the words between dots says so. */
+static bool
+is_checkpoint_name(const char *name)
+{
+	static const char *const words[] = {"pt", "pth", "ckpt", "tar", "tgz", "safetensors", "npz"};
+
+	for (const char *dot = strchr(name, '.'); dot != NULL; dot = strchr(dot + 1, '.')) {
+		size_t len = strcspn(dot + 1, ".");
+
+		for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+			if (strlen(words[i]) == len && strncmp(dot + 1, words[i], len) == 0)
+				return true;
+	}
+	return false;
+}
+
+/* The number behind a word of a name, "ep" of "ep1-ba42": at its beginning or after a dash or an underscore. */
+static int64_t
+number_after(const char *name, const char *word)
+{
+	for (const char *at = strstr(name, word); at != NULL; at = strstr(at + 1, word)) {
+		const char *digits = at + strlen(word);
+
+		if ((at == name || at[-1] == '-' || at[-1] == '_') && *digits >= '0' && *digits <= '9')
+			return strtoll(digits, NULL, 10);
+	}
+	return -1;
+}
+
+/* By name, numbers in it by their value. */
+static int
+compare_names(const char *a, const char *b)
+{
+	while (*a != '\0' && *b != '\0') {
+		size_t len_a = strspn(a, "0123456789"), len_b = strspn(b, "0123456789");
+
+		if (len_a == 0 || len_b == 0) {
+			if (*a != *b)
+				return (unsigned char)*a < (unsigned char)*b ? -1 : 1;
+			a++;
+			b++;
+			continue;
+		}
+		for (; len_a > 1 && *a == '0'; len_a--)
+			a++;
+		for (; len_b > 1 && *b == '0'; len_b--)
+			b++;
+		int order = len_a != len_b ? (len_a < len_b ? -1 : 1) : strncmp(a, b, len_a);
+
+		if (order != 0)
+			return order;
+		a += len_a;
+		b += len_b;
+	}
+	return (*a != '\0') - (*b != '\0');
+}
+
+static int
+compare_runs(const void *a, const void *b)
+{
+	return compare_names(*(const char *const *)a, *(const char *const *)b);
+}
+
+static int
+compare_files(const void *a, const void *b)
+{
+	return compare_names(((const struct file *)a)->name, ((const struct file *)b)->name);
+}
+
+static const char *
+joined(struct cli *cli, const char *folder, const char *name)
+{
+	return *folder != '\0' ? keep_printf(&cli->keep, "%s/%s", folder, name) : keep_printf(&cli->keep, "%s", name);
+}
+
+/* The links in a folder that lead to one of its files, as far as they are known: noted with the file. */
+static void
+note_link(struct found *f, size_t first, const char *whole, const char *name)
+{
+	char to[PATH_MAX];
+	ssize_t len = readlink(whole, to, sizeof(to) - 1);
+	const char *slash;
+
+	if (len <= 0)
+		return;
+	to[len] = '\0';
+	slash = strrchr(to, '/');
+	for (size_t i = first; i < f->n_files; i++) {
+		struct file *file = &f->files[i];
+		const char *own = strrchr(file->name, '/');
+
+		if (strcmp(own != NULL ? own + 1 : file->name, slash != NULL ? slash + 1 : to) == 0)
+			file->links = file->links != NULL ? keep_printf(&f->cli->keep, "%s, %s", file->links, name)
+			                                  : keep_printf(&f->cli->keep, "%s", name);
+	}
+}
+
+static void
+add_file(struct found *f, const char *path, const char *name, const struct stat *st)
+{
+	struct file *more = grown(f->cli, f->files, f->n_files, &f->cap_files, sizeof(*more));
+
+	f->files = more != NULL ? more : f->files;
+	f->files[f->n_files++] = (struct file){.name = path,
+	                                       .bytes = (uint64_t)st->st_size,
+	                                       .unix_seconds = (double)st->st_mtime,
+	                                       .epoch = number_after(name, "ep"),
+	                                       .batch = number_after(name, "ba")};
+}
+
+static void
+add_run(struct found *f, const char *path)
+{
+	const char **more = grown(f->cli, f->runs, f->n_runs, &f->cap_runs, sizeof(*more));
+
+	f->runs = more != NULL ? more : f->runs;
+	f->runs[f->n_runs++] = path;
+}
+
+/* below: the folder, relative to the root. Links are not followed. */
+static void
+scan(struct found *f, const char *below, unsigned depth)
+{
+	struct cli *cli = f->cli;
+	const char *folder = *below != '\0' ? joined(cli, f->root, below) : f->root;
+	const size_t first = f->n_files;
+	struct dirent *entry;
+	DIR *dir = opendir(folder);
+
+	if (dir == NULL)
+		return;
+	for (int pass = 0; pass < 2; pass++) { /* links when the files are known */
+		rewinddir(dir);
+		while ((entry = readdir(dir)) != NULL) {
+			const char *whole = joined(cli, folder, entry->d_name), *path;
+			struct stat st;
+
+			if (entry->d_name[0] == '.' || lstat(whole, &st) < 0)
+				continue;
+			path = joined(cli, below, entry->d_name);
+			if (pass == 1 && S_ISLNK(st.st_mode))
+				note_link(f, first, whole, entry->d_name);
+			if (pass == 1)
+				continue;
+			if (S_ISREG(st.st_mode) && is_checkpoint_name(entry->d_name))
+				add_file(f, path, entry->d_name, &st);
+			else if (S_ISDIR(st.st_mode) && has(cli, whole, "run.json"))
+				add_run(f, path);
+			else if (S_ISDIR(st.st_mode) && f->opts->recursive && depth < MAX_DEPTH)
+				scan(f, path, depth + 1);
+		}
+	}
+	(void)closedir(dir);
+}
+
+/* ---- what is shown ---- */
+
+static void
+free_list(struct pawl_list **list)
+{
+	pawl_list_free(*list);
+}
+
+/* A row for a run; with j also its document. */
+static void
+show_run(struct found *f, const char *path, struct cell *row, struct jsonout *j)
+{
+	struct keep *keep = &f->cli->keep;
+	CLEANUP(cli_close) struct pawl *run = NULL;
+	CLEANUP(free_list) struct pawl_list *list = NULL;
+	const char *whole = joined(f->cli, f->root, path);
+	struct target target = {.text = whole, .root = whole};
+	const struct pawl_info *last = NULL;
+	struct pawl_error err = {0};
+	uint64_t bytes = 0;
+	size_t n = 0;
+	int rc = target_open(f->cli, &target, false, NULL, &run, &err);
+
+	if (rc == 0)
+		rc = pawl_list_open(run, 0, &list, &err);
+	for (size_t i = 0; rc == 0 && i < pawl_list_count(list); i++) {
+		last = pawl_list_get(list, i);
+		bytes += last->new_bytes;
+		n++;
+	}
+	if (j != NULL) {
+		jsonout_begin_object(j, NULL);
+		jsonout_text(j, "run", whole);
+		if (rc < 0)
+			jsonout_text(j, "problem", err.message);
+		jsonout_uint(j, "checkpoints", n);
+		jsonout_uint(j, "bytes", bytes);
+		if (last != NULL)
+			info_json(j, "latest", last);
+		jsonout_end(j);
+		return;
+	}
+	row[0] = (struct cell){text_clean(keep, path), STYLE_BOLD, NULL};
+	if (rc < 0) {
+		row[5] = (struct cell){text_clean(keep, err.message), STYLE_BAD, NULL};
+		return;
+	}
+	row[1].text = keep_printf(keep, "%zu", n);
+	row[3].text = human_bytes(keep, (double)bytes);
+	if (last == NULL)
+		return;
+	row[2].text = keep_printf(keep, "%" PRId64, last->step);
+	row[4].text = human_age(keep, info_now() - last->unix_seconds);
+}
+
+static void
+print_runs(struct found *f)
+{
+	static const struct column columns[] = {
+		{"run", false, CUT_START, 0}, {"checkpoints", true, RIGID, 2}, {"step", true, RIGID, 0},
+		{"size", true, RIGID, 3},     {"age", true, RIGID, 1},         {"problem", false, RUN_OVER, 0},
+	};
+	struct grid *grid = grid_new(&f->cli->keep, columns, 6);
+
+	for (size_t i = 0; i < f->n_runs; i++)
+		show_run(f, f->runs[i], grid_row(grid), NULL);
+	grid_print(grid, &f->cli->out);
+}
+
+static void
+print_files(struct found *f)
+{
+	static const struct column columns[] = {
+		{"file", false, CUT_START, 0}, {"epoch", true, RIGID, 2}, {"batch", true, RIGID, 3},
+		{"size", true, RIGID, 0},      {"age", true, RIGID, 1},   {"links", false, CUT_END, 0},
+	};
+	struct keep *keep = &f->cli->keep;
+	struct grid *grid = grid_new(keep, columns, 6);
+	double now = info_now();
+
+	for (size_t i = 0; i < f->n_files; i++) {
+		const struct file *file = &f->files[i];
+		struct cell *row = grid_row(grid);
+
+		row[0] = (struct cell){text_clean(keep, file->name), STYLE_BOLD, NULL};
+		row[1].text = file->epoch >= 0 ? keep_printf(keep, "%" PRId64, file->epoch) : NULL;
+		row[2].text = file->batch >= 0 ? keep_printf(keep, "%" PRId64, file->batch) : NULL;
+		row[3].text = human_bytes(keep, (double)file->bytes);
+		row[4].text = human_age(keep, now - file->unix_seconds);
+		if (file->links != NULL)
+			row[5] = (struct cell){text_clean(keep, file->links), STYLE_ACCENT, NULL};
+	}
+	grid_print(grid, &f->cli->out);
+}
+
+static void
+print_json(struct found *f)
+{
+	struct jsonout j;
+
+	jsonout_init(&j, stdout);
+	f->cli->wrote_json = true;
+	jsonout_begin_object(&j, NULL);
+	jsonout_text(&j, "command", "ls");
+	jsonout_text(&j, "folder", f->root);
+	jsonout_begin_array(&j, "runs");
+	for (size_t i = 0; i < f->n_runs; i++)
+		show_run(f, f->runs[i], NULL, &j);
+	jsonout_end(&j);
+	jsonout_begin_array(&j, "files");
+	for (size_t i = 0; i < f->n_files; i++) {
+		const struct file *file = &f->files[i];
+
+		jsonout_begin_object(&j, NULL);
+		jsonout_text(&j, "name", file->name);
+		jsonout_uint(&j, "bytes", file->bytes);
+		jsonout_real(&j, "unix_seconds", file->unix_seconds);
+		if (file->epoch >= 0)
+			jsonout_int(&j, "epoch", file->epoch);
+		if (file->batch >= 0)
+			jsonout_int(&j, "batch", file->batch);
+		if (file->links != NULL)
+			jsonout_text(&j, "links", file->links);
+		jsonout_end(&j);
+	}
+	jsonout_end(&j);
+	jsonout_end(&j);
+}
+
+/* A run that lost its run.json has folders in `checkpoints`, a folder of Composer's has files there. */
+static bool
+is_other(struct cli *cli, const char *path)
+{
+	static const char *const own[] = {"run.json", "manifest.json", ".metadata", "model.safetensors",
+	                                  "model.safetensors.index.json"};
+	struct stat st;
+
+	if (target_is_url(path) || stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
+		return false;
+	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+		if (has(cli, path, own[i]))
+			return false;
+	return true;
+}
+
+bool
+folder_ls(struct cli *cli, const char *path, const struct folder_opts *opts)
+{
+	struct found f = {.cli = cli, .opts = opts, .root = path};
+
+	if (!is_other(cli, path))
+		return false;
+	scan(&f, "", 0);
+	if (has(cli, path, "checkpoints") && !opts->recursive)
+		scan(&f, "checkpoints", 0); /* as CheckpointSaver's folder is by default */
+	if (f.n_runs == 0 && f.n_files == 0)
+		return false;
+	if (f.n_runs > 0)
+		qsort(f.runs, f.n_runs, sizeof(*f.runs), compare_runs);
+	if (f.n_files > 0)
+		qsort(f.files, f.n_files, sizeof(*f.files), compare_files);
+	if (opts->last > 0 && opts->last < f.n_files) {
+		f.files += f.n_files - opts->last;
+		f.n_files = (size_t)opts->last;
+	}
+	if (cli->common.json) {
+		print_json(&f);
+	} else if (opts->names) {
+		for (size_t i = 0; i < f.n_runs; i++)
+			(void)printf("%s\n", text_clean(&cli->keep, f.runs[i]));
+		for (size_t i = 0; i < f.n_files; i++)
+			(void)printf("%s\n", text_clean(&cli->keep, f.files[i].name));
+	} else {
+		if (f.n_runs > 0)
+			print_runs(&f);
+		if (f.n_files > 0)
+			print_files(&f);
+	}
+	return true;
+}

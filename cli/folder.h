@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* folder: a folder that is not a run: the runs in it, and checkpoint files, as Composer's CheckpointSaver writes them. */
+#ifndef PAWL_CLI_FOLDER_H
+#define PAWL_CLI_FOLDER_H
+
+#include "cli.h"
+
+struct folder_opts {
+	bool recursive, names;
+	uint64_t last; /* only the newest files; 0 = all */
+};
+
+/* Prints what is in the local folder. False, and prints nothing, if `path` is something else or holds neither. */
+bool folder_ls(struct cli *cli, const char *path, const struct folder_opts *opts);
+
+#endif
