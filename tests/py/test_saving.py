@@ -267,7 +267,9 @@ def test_a_lazy_save_fails_when_a_buffer_changes_while_it_is_copied(tmp_path: pa
     model, optimizer = training()
     state = {"model": model, "optimizer": optimizer}
     with pawl.CheckpointManager(tmp_path) as manager:
-        with pytest.raises(pawl.UsageError, match=r"tensor 'model/1\.num_batches_tracked' was changed by another thread"):
+        with pytest.raises(
+            pawl.UsageError, match=r"tensor 'model/1\.num_batches_tracked' was changed by another thread"
+        ):
             manager.save(0, state, metrics=ChangesWhenRead(lambda: model(torch.randn(4, 1500))), lazy=True)
         assert manager.checkpoints() == []
 
