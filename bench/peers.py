@@ -281,7 +281,7 @@ class PawlLazy(Pawl):
         self.step += 1
         a = torch.ones(512, 512)
         call = measure.Call()
-        ticket = self.manager.save(self.step, state, lazy=True)
+        ticket = self.manager.save(self.step, workloads.Optimizer(state), lazy=True)
         call.mark("blocked")
         step = measure.Call()
         while step.figures.get("step", 0.0) < self.STEP_SECONDS:

@@ -276,6 +276,8 @@ struct pawl_tensor_info {
 	const uint64_t *shape;  /* global shape */
 	uint64_t nbytes;        /* of the whole tensor */
 };
+/* Index of the tensor that was added last: an earlier one if it has the same memory. SIZE_MAX = none yet. */
+PAWL_API size_t pawl_state_last_tensor(const struct pawl_state *);
 PAWL_API size_t pawl_state_tensor_count(const struct pawl_state *);
 PAWL_API const struct pawl_tensor_info *pawl_state_tensor(const struct pawl_state *, size_t index);
 
@@ -490,6 +492,10 @@ struct pawl_metric {
 	int not_a_number;/* 1: the caller's value was no number; an error if the score needs it */
 };
 
+/* Has a tensor changed since the call of pawl_save? Returns the index of one that has, or SIZE_MAX. later: 0 = asks of the
+ * tensors that the call has copied, 1 = of the others. Called on any thread, once each, when they have been copied. */
+typedef size_t pawl_changed_fn(void *arg, int later);
+
 struct pawl_save_opts {
 	size_t size;
 	int64_t step;                 /* the caller's own counter */
@@ -497,15 +503,22 @@ struct pawl_save_opts {
 	const struct pawl_metric *metrics;
 	size_t n_metrics;
 	const struct pawl_state *metadata; /* small user data, no tensors; NULL = none */
-	int lazy;                     /* 1: return at once; tensors must not change until pawl_fence */
+	int lazy;                     /* 1: return at once; tensors must not change until pawl_fence. If one does, the save
+	                                 fails, and its error names the tensor. A state that is small is copied at once */
 	int mode;                     /* 0 = the run's, else enum pawl_mode + 1 */
 	int on_busy;                  /* 0 = the run's, else enum pawl_on_busy + 1 */
+	const unsigned char *at_once; /* with lazy, one per tensor of the state in its order: 1 = copied before pawl_save returns,
+	                                 since it may change before pawl_fence. NULL = none */
+	pawl_changed_fn *changed;     /* the caller knows of writes to its tensors; nothing is committed before it has said that
+	                                 there was none. NULL = it does not */
+	void *changed_arg;            /* lives until the save has been staged */
 };
 #define PAWL_SAVE_OPTS_INIT {.size = sizeof(struct pawl_save_opts), .progress = PAWL_PROGRESS_INIT}
 
 /* Starts a save. Returns when the tensors have been copied (snapshot, ring), written (direct) or at
  * once (lazy); the rest happens on the library's threads. The state itself may be freed on return;
- * its tensors' data must stay unchanged until the return, or with lazy until pawl_fence returns.
+ * its tensors' data must stay unchanged until the return, or with lazy until pawl_fence returns. A lazy save reads them
+ * twice and fails (PAWL_EUSAGE, told by the ticket) when a tensor has changed meanwhile; docs/c.md says what it cannot see.
  * ret_ticket may be NULL. Refused before anything is written: a missing score attribute
  * (PAWL_EUSAGE), too little space (PAWL_ENOSPACE, with both figures), a running save with on_busy
  * skip (PAWL_EBUSY), an earlier background error that nobody has seen (that error). */

@@ -279,8 +279,9 @@ class CheckpointManager:
 
         Returns None when no save is due (``save_interval``; ``force`` saves anyway), or when another one is still being
         written and ``on_busy`` is "skip" (with ``force`` or ``wait`` it waits for its turn). With ``lazy`` even the
-        copy happens in the background: call ``before_step()`` before the tensors change. ``wait`` returns when the
-        checkpoint is durable and settled.
+        copy of what an optimizer in the state updates happens in the background: call ``before_step()`` before the
+        optimizer's step. If a tensor changes earlier the save fails. ``wait`` returns when the checkpoint is durable
+        and settled.
         """
         step = _checks.step(step)
         if self._save_on_exception:

@@ -11,6 +11,7 @@
  *   py_saver.c     Saver: checkpoint files by name     py_files.c  Files: single files
  *   py_tune.c      Experiment                         py_tune_run.c TrialRunner
  *   py_ticket.c    Ticket, Hold, Watch                py_frame.c  torch, NumPy and JAX, as far as they are imported
+ *   py_lazy.c      what a lazy save has to know of its tensors
  *   py_tensor.c    a framework's tensor -> struct pawl_tensor, without copying
  *   py_walk.c      Python objects -> struct pawl_state
  *   py_build.c     struct pawl_state -> Python objects
@@ -191,6 +192,7 @@ bool py_dlpack_describe(struct py_state *st, PyObject *obj, struct py_tensor *re
 /* ---- py_walk.c ---- */
 
 struct py_fill;
+struct py_lazy;
 /* A walked state. While the GIL is given up for a save, `thread` is where a fill takes it back. */
 struct py_walk {
 	struct py_state *st;
@@ -200,8 +202,13 @@ struct py_walk {
 	PyThreadState *thread;
 	PyObject *error[3];        /* raised inside a fill */
 	bool no_tensors;           /* metadata */
+	struct py_lazy *lazy;      /* borrowed: what a lazy save has to know; NULL = the save is not lazy */
+	bool in_optimizer;         /* what is walked is the state of an optimizer */
 };
 int py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_tensors, const struct pawl *run);
+/* The same for a lazy save. */
+int py_walk_begin_lazy(struct py_walk *w, struct py_state *st, PyObject *root, const struct pawl *run,
+                       struct py_lazy *lazy);
 void py_walk_end(struct py_walk *w);
 /* Converts a scalar; text is borrowed from obj or from *keep, a new reference that outlives the use.
  * 1 = done, 0 = obj is no scalar, -1 with an exception. */
@@ -215,6 +222,22 @@ py_is_simple(PyObject *obj)
 }
 /* 1 if obj has a callable state_dict, 0 if not, -1 with an exception. */
 int py_has_state_dict(struct py_state *st, PyObject *obj);
+
+/* ---- py_lazy.c ---- */
+
+struct py_lazy *py_lazy_new(void); /* NULL with an exception */
+void py_lazy_free(struct py_lazy *lazy);
+/* A tensor of the state: obj as it is in there, described by t, with its index in the state. */
+int py_lazy_add(struct py_lazy *lazy, struct py_state *st, PyObject *obj, const struct py_tensor *t, size_t index,
+                bool of_optimizer);
+/* 1 if obj is an optimizer, whose parameters are noted; 0 if not, -1 with an exception. */
+int py_lazy_optimizer(struct py_lazy *lazy, struct py_state *st, PyObject *obj);
+/* What the state_dict() of an optimizer of torch looks like. */
+bool py_lazy_is_optimizer_state(PyObject *dict);
+/* For pawl_save_opts, when all have been added; lives as long as *lazy. NULL with an exception. */
+const unsigned char *py_lazy_at_once(struct py_lazy *lazy, size_t n_tensors);
+/* A pawl_changed_fn; arg is the struct py_lazy. */
+size_t py_lazy_changed(void *arg, int later);
 
 /* ---- py_build.c ---- */
 
@@ -404,7 +427,9 @@ PyObject *py_run_wait_for_new(struct py_run *self, PyObject *args);
 PyObject *py_run_hold(struct py_run *self, PyObject *args);
 
 int py_ticket_init(PyObject *module, struct py_state *st);
-PyObject *py_ticket_new(struct py_state *st, struct pawl_ticket *ticket, long long step, PyObject *keep);
+/* Takes over ticket and lazy. keep: what a lazy save may still be copying, or NULL. */
+PyObject *py_ticket_new(struct py_state *st, struct pawl_ticket *ticket, long long step, PyObject *keep,
+                        struct py_lazy *lazy);
 /* Adds what the library did not see: the caller was held since begin (of py_now_seconds). */
 void py_ticket_held_since(PyObject *ticket, double begin);
 /* Lets go of the tensors if they have been copied (or in any case); true if it holds none any more. */

@@ -86,7 +86,7 @@ save_walked(struct py_files *self, const char *path, const struct pawl_file_opts
 		memset(w->error, 0, sizeof(w->error));
 		return NULL;
 	}
-	return rc < 0 ? py_raise(st, rc, &err) : py_ticket_new(st, ticket, 0, NULL);
+	return rc < 0 ? py_raise(st, rc, &err) : py_ticket_new(st, ticket, 0, NULL, NULL);
 }
 
 static PyObject *

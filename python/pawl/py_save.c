@@ -233,10 +233,17 @@ save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts,
 	PyObject *result = NULL;
 	int rc;
 
-	if (!run)
+	if (!run) {
+		py_lazy_free(w->lazy);
 		return NULL;
+	}
 	py_run_prune_lazy(self, false);
-	if (py_metrics(st, metrics, &rows, &opts->n_metrics, &keep) == 0) {
+	if (w->lazy) {
+		opts->at_once = py_lazy_at_once(w->lazy, pawl_state_tensor_count(w->state));
+		opts->changed = py_lazy_changed;
+		opts->changed_arg = w->lazy;
+	}
+	if ((!w->lazy || opts->at_once) && py_metrics(st, metrics, &rows, &opts->n_metrics, &keep) == 0) {
 		opts->metrics = rows;
 		rc = call_save(run, opts, w, &ticket, &err);
 		if (rc == PAWL_EUSAGE)
@@ -244,11 +251,15 @@ save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts,
 		if (rc < 0 && !PyErr_Occurred())
 			py_raise(st, rc, &err);
 		if (rc == 0)
-			result = py_ticket_new(st, ticket, opts->step, opts->lazy ? w->keep : NULL);
+			result = py_ticket_new(st, ticket, opts->step, w->lazy ? w->keep : NULL, w->lazy);
+		if (rc == 0)
+			w->lazy = NULL; /* the ticket's */
 		if (result && opts->lazy && PyList_Append(self->lazy, result) < 0)
 			Py_CLEAR(result);
 	}
 	PyMem_Free(rows);
+	py_lazy_free(w->lazy);
+	w->lazy = NULL;
 	py_run_leave(self);
 	return result;
 }
@@ -333,6 +344,7 @@ py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs)
 	struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
 	PyObject *state, *metrics = Py_None, *metadata = Py_None, *progress = Py_None, *result = NULL;
 	struct py_walk walk, notes = {0};
+	struct py_lazy *lazy;
 	double begin = py_now_seconds();
 	int in_turn = 0;
 	long long step;
@@ -343,7 +355,10 @@ py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs)
 		return NULL;
 	opts.step = step;
 	opts.on_busy = in_turn ? PAWL_BUSY_WAIT + 1 : 0;
-	if (py_progress(st, progress, &opts.progress) < 0 || py_walk_begin(&walk, st, state, false, self->run) < 0) {
+	lazy = opts.lazy ? py_lazy_new() : NULL;
+	if ((opts.lazy && !lazy) || py_progress(st, progress, &opts.progress) < 0 ||
+	    py_walk_begin_lazy(&walk, st, state, self->run, lazy) < 0) {
+		py_lazy_free(lazy);
 		tell_others(self);
 		return NULL;
 	}
@@ -352,6 +367,7 @@ py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs)
 		result = save_walked(self, &walk, &opts, metrics);
 		py_walk_end(&notes);
 	} else {
+		py_lazy_free(lazy);
 		py_add_note(NULL, "in the metadata");
 		tell_others(self);
 	}

@@ -7,8 +7,9 @@
 
 struct py_ticket {
 	PyObject_HEAD struct pawl_ticket *ticket;
-	PyObject *keep;  /* owners of tensors that a lazy save may still be copying; NULL = none */
-	PyObject *error; /* the save's error once it is known */
+	PyObject *keep;       /* owners of tensors that a lazy save may still be copying; NULL = none */
+	struct py_lazy *lazy; /* of those tensors; NULL = none */
+	PyObject *error;      /* the save's error once it is known */
 	long long step;
 	double held_seconds; /* besides what the library measured: the walk over the state */
 };
@@ -25,17 +26,29 @@ struct py_watch {
 
 /* ---- Ticket ---- */
 
+/* The tensors of a lazy save must outlive its copy. */
+static void
+wait_staged(struct pawl_ticket *ticket)
+{
+	Py_BEGIN_ALLOW_THREADS pawl_ticket_wait_for(ticket, PAWL_STAGE_STAGED, -1, NULL);
+	Py_END_ALLOW_THREADS
+}
+
 PyObject *
-py_ticket_new(struct py_state *st, struct pawl_ticket *ticket, long long step, PyObject *keep)
+py_ticket_new(struct py_state *st, struct pawl_ticket *ticket, long long step, PyObject *keep, struct py_lazy *lazy)
 {
 	struct py_ticket *self = py_object_new((PyTypeObject *)st->ticket_type);
 
 	if (!self) {
+		if (keep)
+			wait_staged(ticket);
+		py_lazy_free(lazy);
 		pawl_ticket_free(ticket);
 		return NULL;
 	}
 	self->ticket = ticket;
 	self->keep = Py_XNewRef(keep);
+	self->lazy = lazy;
 	self->step = step;
 	return (PyObject *)self;
 }
@@ -57,15 +70,21 @@ py_ticket_release(PyObject *ticket, bool force)
 {
 	struct py_ticket *self = (struct py_ticket *)ticket;
 
-	if (self->keep && (force || pawl_ticket_stage(self->ticket) >= PAWL_STAGE_STAGED))
+	if (self->keep && (force || pawl_ticket_stage(self->ticket) >= PAWL_STAGE_STAGED)) {
 		Py_CLEAR(self->keep);
+		py_lazy_free(self->lazy);
+		self->lazy = NULL;
+	}
 	return !self->keep;
 }
 
 static void
 ticket_dealloc(struct py_ticket *self)
 {
+	if (self->keep) /* of a run's own tickets none; of one that could not be kept */
+		wait_staged(self->ticket);
 	pawl_ticket_free(self->ticket);
+	py_lazy_free(self->lazy);
 	Py_CLEAR(self->keep);
 	Py_CLEAR(self->error);
 	py_object_free((PyObject *)self);

@@ -206,6 +206,8 @@ walk_tensor(struct py_walk *w, PyObject *obj, const struct py_path *path)
 		rc = PyList_Append(w->keep, t.owner);
 	if (rc >= 0)
 		rc = failed(w, pawl_state_add_tensor(w->state, &t.raw, &err), &err);
+	if (rc >= 0 && w->lazy && !t.on_device)
+		rc = py_lazy_add(w->lazy, w->st, obj, &t, pawl_state_last_tensor(w->state), w->in_optimizer);
 	py_tensor_clear(&t);
 	return rc < 0 ? -1 : 1;
 }
@@ -332,14 +334,18 @@ static int
 walk_container(struct py_walk *w, PyObject *obj, int type, const struct py_path *path)
 {
 	struct pawl_error err = {0};
+	const bool was_in_optimizer = w->in_optimizer;
 	int rc;
 
 	if (check_cycle(w, obj, path) < 0 || failed(w, pawl_state_begin(w->state, type, &err), &err) < 0)
 		return -1;
+	if (w->lazy && PyDict_Check(obj) && py_lazy_is_optimizer_state(obj))
+		w->in_optimizer = true;
 	if (type == PAWL_LIST || type == PAWL_TUPLE)
 		rc = walk_elements(w, obj, type == PAWL_LIST, path);
 	else
 		rc = PyDict_CheckExact(obj) ? walk_dict_items(w, obj, path) : walk_mapping_items(w, obj, path);
+	w->in_optimizer = was_in_optimizer;
 	return rc < 0 ? -1 : failed(w, pawl_state_end(w->state, &err), &err);
 }
 
@@ -426,6 +432,8 @@ walk_object(struct py_walk *w, PyObject *obj, const struct py_path *path)
 	/* the owner of its tensors may be this dict alone */
 	if (PyList_Append(w->keep, dict) < 0)
 		return -1;
+	if (w->lazy && py_lazy_optimizer(w->lazy, w->st, obj) < 0)
+		return py_wrap_at(w->st, path, obj);
 	has = is_per_rank(w, obj);
 	return has < 0 ? -1 : has ? walk_per_rank(w, dict, path) : walk_value(w, dict, path);
 }
@@ -453,14 +461,13 @@ walk_value(struct py_walk *w, PyObject *obj, const struct py_path *path)
 	return w->no_tensors ? refuse(w, obj, path) : walk_object(w, obj, path);
 }
 
-int
-py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_tensors, const struct pawl *run)
+static int
+begin(struct py_walk *w, PyObject *root, const struct pawl *run)
 {
 	struct pawl_error err = {0};
 	uint32_t rank = run ? pawl_my_rank(run) : 0, world = run ? pawl_world_size(run) : 1;
 
-	*w = (struct py_walk){.st = st, .no_tensors = no_tensors};
-	if (py_frames_refresh(st) < 0)
+	if (py_frames_refresh(w->st) < 0)
 		return -1;
 	w->keep = PyList_New(0);
 	if (!w->keep)
@@ -471,6 +478,20 @@ py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_te
 		return -1;
 	}
 	return 0;
+}
+
+int
+py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_tensors, const struct pawl *run)
+{
+	*w = (struct py_walk){.st = st, .no_tensors = no_tensors};
+	return begin(w, root, run);
+}
+
+int
+py_walk_begin_lazy(struct py_walk *w, struct py_state *st, PyObject *root, const struct pawl *run, struct py_lazy *lazy)
+{
+	*w = (struct py_walk){.st = st, .lazy = lazy};
+	return begin(w, root, run);
 }
 
 void

@@ -75,6 +75,8 @@ save_with_others(struct pawl *run, const struct pawl_save_opts *o, const struct 
 	TRY(writer_save(run->writer, o, state, &ticket, err));
 	int rc = mirrors_take_pending(run, err);
 
+	if (rc < 0 && o->lazy) /* after a failure the caller may let go of its tensors */
+		pawl_ticket_wait_for(ticket, PAWL_STAGE_STAGED, -1, NULL);
 	if (rc == 0 && ret_ticket)
 		*ret_ticket = ticket;
 	else

@@ -18,6 +18,7 @@
 #include "layout/share.h"
 #include "policy/name.h"
 #include "ranks/meet.h"
+#include "save/lazy.h"
 #include "save/press.h"
 #include "save/writer.h"
 #include "state/walk.h"
@@ -240,10 +241,10 @@ save_new(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_
 	s->step = opts->step;
 	s->progress = opts->progress;
 	s->mode = opts->mode ? opts->mode - 1 : w->run->opts.mode;
-	s->lazy = opts->lazy && s->mode != PAWL_MODE_DIRECT;
 	s->codec = choose_codec(w->run);
 	TRY(ticket_new(&s->ticket, err));
 	TRY(take_share(s, state, err));
+	TRY(lazy_decide(s, opts, err));
 	if (w->run->opts.nonfinite)
 		TRY(walk_leaves(state->root, see_value, s, err)); /* tensors are looked at while they are copied */
 	TRY(copy_metrics(s, opts, err));

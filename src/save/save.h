@@ -116,7 +116,12 @@ struct save {
 	struct save_unit *units;
 	size_t n_units;
 	uint64_t unit_bytes; /* of one write: whole blocks, at most SAVE_UNIT_BYTES */
-	atomic_size_t next_unit;
+	atomic_size_t next_unit, next_check; /* to be staged; to be checked again (lazy.c) */
+	bool *later;             /* of a lazy save, per tensor: it is copied after the call; NULL = all is copied during it */
+	uint64_t later_nbytes;   /* of those tensors */
+	struct sum128 *samples;  /* of those tensors, per tensor, as they looked at the call */
+	pawl_changed_fn *find_changed; /* the caller's, or NULL */
+	void *changed_arg;
 	struct arena_region region;      /* image (snapshot) or ring */
 	struct arena_region fill_region; /* host copies of tensors the processor cannot read (ring, direct) */
 	struct group writing;

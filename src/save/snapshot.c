@@ -3,8 +3,8 @@
  * snapshot: the one pass over the caller's memory (idea 4 of the design). Called by save.c's copying threads; calls
  * base/sum and tensor_gather. Promise P1: the sums are taken here, from the bytes the caller gave.
  *
- * Large contiguous pieces go through sum_copy (sum, then non-temporal stores, in cache-sized steps). Small or strided
- * pieces are gathered into the destination first and summed there while they are still in the cache.
+ * Large contiguous pieces go through sum_copy (copy by non-temporal stores and sum of the copy, in cache-sized steps).
+ * Small or strided pieces are gathered into the destination first and summed there while they are still in the cache.
  */
 #include "save/snapshot.h"
 
@@ -15,9 +15,8 @@
 #define SMALL_PIECE_BYTES 16384u /* below this the fused copy costs more than it saves */
 #define PENDING_BYTES 65536u     /* gathered bytes are summed before they leave the cache */
 
-/* The first slot that ends beyond a data offset. */
-static size_t
-slot_at(const struct plan_pack *pack, uint64_t data_offset)
+size_t
+snapshot_slot_at(const struct plan_pack *pack, uint64_t data_offset)
 {
 	size_t low = 0, high = pack->n_slots;
 
@@ -131,7 +130,7 @@ block_flush(struct block *b)
 static void
 block_put(struct block *b, const char *src, size_t n)
 {
-	if (!b->at) { /* in place: only the sum is wanted */
+	if (!b->at) { /* only the sum is wanted */
 		sum_update(&b->sum, src, n);
 		return;
 	}
@@ -151,10 +150,29 @@ block_put(struct block *b, const char *src, size_t n)
 		block_flush(b);
 }
 
+static void
+sum_strided(struct block *b, const struct pawl_tensor *t, uint64_t offset, size_t n)
+{
+	char bytes[SMALL_PIECE_BYTES];
+
+	while (n) {
+		size_t step = n < sizeof(bytes) ? n : sizeof(bytes);
+
+		tensor_gather(t, offset, step, bytes);
+		sum_update(&b->sum, bytes, step);
+		offset += step;
+		n -= step;
+	}
+}
+
 /* Gathers a strided piece in cache-sized steps. */
 static void
 block_gather(struct block *b, const struct pawl_tensor *t, uint64_t offset, size_t n)
 {
+	if (!b->at) {
+		sum_strided(b, t, offset, n);
+		return;
+	}
 	while (n) {
 		size_t step = n < PENDING_BYTES ? n : PENDING_BYTES;
 
@@ -172,7 +190,7 @@ static size_t
 fill_block(const struct plan_pack *pack, const struct snapshot_source *sources, uint64_t offset, uint64_t end,
            struct block *b, bool check_finite)
 {
-	size_t slot = offset < pack->header.len ? 0 : slot_at(pack, offset - pack->header.len);
+	size_t slot = offset < pack->header.len ? 0 : snapshot_slot_at(pack, offset - pack->header.len);
 	size_t not_finite = SIZE_MAX;
 
 	while (offset < end) {
@@ -239,7 +257,7 @@ snapshot_in_place(const struct plan *plan, size_t pack, const struct snapshot_so
 	if (offset < p->header.len)
 		return NULL;
 	offset -= p->header.len;
-	slot = slot_at(p, offset);
+	slot = snapshot_slot_at(p, offset);
 	if (slot >= p->n_slots)
 		return NULL;
 	at = offset - p->slots[slot].begin;

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "save/lazy.h"
 #include "save/press.h"
 #include "save/save.h"
 #include "save/writer.h"
@@ -91,7 +92,24 @@ make_sources(struct save *s, const struct pawl_state *state, struct pawl_error *
 	return 0;
 }
 
-/* Lets the caller's framework copy what the processor cannot read: in a snapshot to its place, else to a host copy. */
+static bool
+is_filled(const struct save *s, const struct state_tensor *t, size_t i)
+{
+	return !t->elsewhere && (t->src.fill || (lazy_at_once(s, i) && !t->is_blob));
+}
+
+/* Of a lazy save: here and now. */
+static void
+copy_now(const struct snapshot_source *source, char *dst, size_t n)
+{
+	if (source->strided)
+		tensor_gather(source->strided, 0, n, dst);
+	else
+		sum_copy(NULL, dst, source->data, n);
+}
+
+/* Copies what cannot be read later: in a snapshot to its place, else to a copy in memory. Of what the processor cannot
+ * read the caller's framework does it. */
 static int
 fill_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *err)
 {
@@ -99,7 +117,7 @@ fill_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *
 	uint64_t extra = 0, used = 0;
 
 	for (size_t i = 0; i < state->n_tensors; i++)
-		if (state->tensors[i].src.fill && !state->tensors[i].elsewhere)
+		if (is_filled(s, &state->tensors[i], i))
 			extra += round_up(state->tensors[i].local_nbytes, 64);
 	if (!extra)
 		return 0;
@@ -111,7 +129,7 @@ fill_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *
 			const struct pawl_tensor *t = &state->tensors[slot->tensor].src;
 			char *dst;
 
-			if (!t->fill)
+			if (!slot->nbytes || !is_filled(s, &state->tensors[slot->tensor], slot->tensor))
 				continue;
 			if (s->mode == PAWL_MODE_SNAPSHOT) {
 				dst = s->packs[k].image + plan->packs[k].header.len + slot->begin;
@@ -119,7 +137,10 @@ fill_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *
 				dst = (char *)s->fill_region.ptr + used;
 				used += round_up(slot->nbytes, 64);
 			}
-			TRY(t->fill(t->fill_arg, dst, (size_t)slot->nbytes, err));
+			if (t->fill)
+				TRY(t->fill(t->fill_arg, dst, (size_t)slot->nbytes, err));
+			else
+				copy_now(&s->sources[slot->tensor], dst, (size_t)slot->nbytes);
 			s->sources[slot->tensor].data = dst;
 			s->sources[slot->tensor].strided = NULL;
 		}
@@ -295,7 +316,7 @@ stage_prepare(struct save *s, const struct pawl_state *state, struct pawl_error 
 	TRY(fill_tensors(s, state, err));
 	if (s->mode != PAWL_MODE_SNAPSHOT)
 		compare_ahead(s);
-	return 0;
+	return lazy_note(s, err);
 }
 
 static char *
@@ -365,7 +386,7 @@ stage_unit(struct save *s, struct save_unit *u)
 		write_offer(u);
 }
 
-/* A copying thread is through; the last one says so. */
+/* A thread is through; the last one says so. */
 static void
 leave(struct save *s)
 {
@@ -377,6 +398,61 @@ leave(struct save *s)
 	}
 	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
+}
+
+/* Adds up to n jobs to the copy pool, each of which ends by leaving. Returns how many. */
+static unsigned
+add_stagers(struct save *s, unsigned n, pool_fn *work)
+{
+	for (unsigned i = 0; i < n; i++) {
+		pthread_mutex_lock(&s->lock);
+		s->stagers++;
+		pthread_mutex_unlock(&s->lock);
+		if (pool_add(s->writer->copiers, NULL, work, s, NULL) < 0) {
+			pthread_mutex_lock(&s->lock);
+			s->stagers--;
+			pthread_mutex_unlock(&s->lock);
+			return i;
+		}
+	}
+	return n;
+}
+
+static unsigned
+other_threads(const struct save *s)
+{
+	unsigned n = s->writer->copiers ? pool_threads(s->writer->copiers) : 0;
+
+	return n > s->n_units ? (unsigned)s->n_units : n;
+}
+
+/* Job: one of the threads that read the sources of a lazy save again. */
+static void
+check_work(void *arg)
+{
+	struct save *s = arg;
+
+	lazy_check_units(s);
+	leave(s);
+}
+
+/* A copying thread is through. The last one sees to it that what was copied is what the caller gave. */
+static void
+leave_copy(struct save *s)
+{
+	pthread_mutex_lock(&s->lock);
+	bool is_last = s->stagers == 1;
+
+	if (!is_last)
+		s->stagers--;
+	pthread_mutex_unlock(&s->lock);
+	if (!is_last)
+		return;
+	if (lazy_verify(s)) {
+		add_stagers(s, other_threads(s), check_work);
+		lazy_check_units(s);
+	}
+	leave(s);
 }
 
 /* Job: one of the copying threads. */
@@ -396,34 +472,17 @@ stage_work(void *arg)
 	}
 	getrusage(RUSAGE_THREAD, &after);
 	atomic_fetch_add(&s->minor_faults, (uint64_t)(after.ru_minflt - before.ru_minflt));
-	leave(s);
+	leave_copy(s);
 }
 
 void
 stage_start(struct save *s, bool help)
 {
-	struct pool *pool = s->writer->copiers;
-	unsigned others = pool ? pool_threads(pool) : 0;
-
-	if (others > s->n_units)
-		others = (unsigned)s->n_units;
-	for (unsigned i = 0; i < others; i++) {
-		pthread_mutex_lock(&s->lock);
-		s->stagers++;
-		pthread_mutex_unlock(&s->lock);
-		if (pool_add(pool, NULL, stage_work, s, NULL) < 0) {
-			pthread_mutex_lock(&s->lock);
-			s->stagers--;
-			pthread_mutex_unlock(&s->lock);
-			help = help || i == 0; /* somebody has to copy */
-			break;
-		}
-	}
-	if (help || !others) {
+	if (add_stagers(s, other_threads(s), stage_work) == 0 || help) { /* somebody has to copy */
 		stage_work(s);
 		stage_wait(s);
 	} else {
-		leave(s);
+		leave_copy(s);
 	}
 }
 

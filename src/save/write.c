@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "save/lazy.h"
 #include "save/press.h"
 #include "save/save.h"
 #include "save/writer.h"
@@ -133,6 +134,9 @@ write_job(void *arg)
 	if (!save_has_failed(s)) {
 		learn_unit(u);
 		rc = write_unit(u, &err);
+		if (rc == 0 && !u->slot &&
+		    !p->image) /* a live tensor: it may have changed between its sum and the write */
+			rc = lazy_check_unit(s, u, &err);
 		if (rc < 0)
 			save_fail(s, rc, &err);
 	}

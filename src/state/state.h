@@ -52,6 +52,7 @@ struct pawl_state {
 	struct pawl_node *root;
 	struct state_tensor *tensors;
 	size_t n_tensors, cap_tensors;
+	size_t last_tensor;            /* 1 + the one that was added last; 0 = none */
 	uint32_t rank, world;          /* who builds it; world 0 = 1. Names below PAWL_PER_RANK carry the rank */
 	bool has_ranks;                /* there are PAWL_PER_RANK or PAWL_DIFFERS in it */
 	struct state_builder *builder; /* stack, pending key, tables of keys, names and tied memory; never NULL */

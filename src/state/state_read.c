@@ -114,6 +114,12 @@ pawl_state_tensor(const struct pawl_state *s, size_t index)
 	return index < s->n_tensors ? &s->tensors[index].info : NULL;
 }
 
+size_t
+pawl_state_last_tensor(const struct pawl_state *s)
+{
+	return s->last_tensor - 1;
+}
+
 int
 state_check_complete(const struct pawl_state *s, struct pawl_error *err)
 {

@@ -283,6 +283,7 @@ add_tensor(struct pawl_state *s, const struct pawl_tensor *t, struct pawl_error 
 	if (!node || !kind)
 		return builder_no_memory(err);
 	TRY(find_or_add_row(s, &row, &node->tensor, err));
+	s->last_tensor = node->tensor + 1;
 	node->kind = kind;
 	builder_link_node(s, node);
 	return 0;

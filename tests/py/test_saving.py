@@ -7,6 +7,7 @@ import pathlib
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -204,6 +205,73 @@ def test_lazy_saves_need_a_fence_before_tensors_change(tmp_path: pathlib.Path) -
             assert restored is not None
             assert restored.state["w"].eq(step).all()
             assert restored.state["long"] == str(step) * 5000
+
+
+def training() -> tuple[torch.nn.Sequential, torch.optim.Optimizer]:
+    """A model of 9 MiB with buffers, and an optimizer that has stepped."""
+    model = torch.nn.Sequential(torch.nn.Linear(1500, 1500), torch.nn.BatchNorm1d(1500))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(4, 1500)).square().mean().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+@pytest.mark.parametrize("mode", ["snapshot", "ring"])
+@pytest.mark.parametrize("form", ["objects", "dicts"])
+def test_a_lazy_save_holds_the_buffers_of_its_call(tmp_path: pathlib.Path, mode: Any, form: str) -> None:
+    model, optimizer = training()
+    count = np.zeros(3)
+    with pawl.CheckpointManager(tmp_path, mode=mode, ring_bytes=8 << 20) as manager:
+        for step in range(3):
+            given = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+            state = {"model": model, "optimizer": optimizer, "count": count}
+            if form == "dicts":
+                state |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            manager.save(step, state, lazy=True)
+            model(torch.randn(4, 1500)).square().mean().backward()  # the next forward pass changes the buffers
+            count += 1
+            manager.before_step()
+            optimizer.step()
+            restored = manager.restore(step=step) if manager.wait_until_finished() is None else None
+            assert restored is not None
+            assert all(torch.equal(restored.state["model"][name], tensor) for name, tensor in given.items())
+            assert (restored.state["count"] == step).all()
+
+
+class ChangesWhenRead(dict[str, float]):
+    """Metrics, which save reads when it has looked at the state, and before it copies any of it."""
+
+    def __init__(self, change: Callable[[], object]) -> None:
+        super().__init__(loss=1.0)
+        self.change = change
+
+    def items(self) -> Any:
+        self.change()
+        return super().items()
+
+
+def test_a_lazy_save_fails_by_name_when_a_parameter_changes_before_its_copy(tmp_path: pathlib.Path) -> None:
+    model, optimizer = training()
+    state = {"model": model, "optimizer": optimizer}
+    with pawl.CheckpointManager(tmp_path) as manager:
+        ticket = manager.save(0, state, metrics=ChangesWhenRead(lambda: model[0].weight.detach().add_(1)), lazy=True)
+        assert ticket is not None
+        with pytest.raises(pawl.UsageError, match=r"tensor 'model/0\.weight' changed .* before_step\(\)"):
+            ticket.wait()
+        assert manager.checkpoints() == []
+        manager.save(1, state, lazy=True, wait=True)
+        assert manager.latest_step() == 1
+
+
+def test_a_lazy_save_fails_when_a_buffer_changes_while_it_is_copied(tmp_path: pathlib.Path) -> None:
+    model, optimizer = training()
+    state = {"model": model, "optimizer": optimizer}
+    with pawl.CheckpointManager(tmp_path) as manager:
+        with pytest.raises(
+            pawl.UsageError, match=r"tensor 'model/1\.num_batches_tracked' was changed by another thread"
+        ):
+            manager.save(0, state, metrics=ChangesWhenRead(lambda: model(torch.randn(4, 1500))), lazy=True)
+        assert manager.checkpoints() == []
 
 
 def test_lazy_saves_keep_tensors_alive_that_nobody_else_holds(tmp_path: pathlib.Path) -> None:

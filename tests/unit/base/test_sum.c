@@ -162,8 +162,7 @@ static void
 test_P1_a_copy_of_bytes_that_change_meanwhile_has_the_sum_of_what_was_copied(void **state)
 {
 	(void)state;
-	volatile unsigned char *shared =
-		mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	volatile unsigned char *shared = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	unsigned char *room = mem_alloc(BYTES);
 	const struct sum_ops *ops[3];
 	size_t n = variants(ops), n_changed = 0, n_wrong = 0;

@@ -367,6 +367,134 @@ test_lazy_save_copies_before_the_fence_returns(void **state)
 	close_run(run);
 }
 
+/* A caller that writes to its tensors when it is asked whether they have changed: at the end of the call, when nothing
+ * but what is copied at once has been copied, or when all has been copied. */
+struct writer {
+	struct fixture *f;
+	int when;        /* the question that is answered by writing; -1 = none */
+	size_t first, n; /* elements of big */
+	size_t answer[2];
+	int asked[2];
+};
+
+static size_t
+write_then_answer(void *arg, int later)
+{
+	struct writer *w = arg;
+
+	w->asked[later]++;
+	for (size_t i = w->first; later == w->when && i < w->first + w->n; i++)
+		w->f->big[i] += 1;
+	if (later == 0 && w->when == 0)
+		w->f->small[0] += 1;
+	return w->answer[later];
+}
+
+static void
+save_lazily(struct fixture *f, int mode, struct writer *w, const unsigned char *at_once, struct pawl_error *err)
+{
+	struct pawl_open_opts opts = options(f);
+	struct pawl_save_opts save = PAWL_SAVE_OPTS_INIT;
+	struct pawl_state *s = make_state(f, 1);
+	struct pawl_ticket *ticket = NULL;
+	struct pawl *run = open_with(&opts);
+
+	w->f = f;
+	save.step = 1;
+	save.lazy = 1;
+	save.mode = mode + 1;
+	save.at_once = at_once;
+	save.changed = write_then_answer;
+	save.changed_arg = w;
+	*err = (struct pawl_error){0};
+	int rc = pawl_save(run, &save, s, &ticket, err);
+
+	if (rc == 0)
+		rc = pawl_ticket_wait(ticket, -1, err);
+	assert_int_equal(rc, err->code);
+	pawl_ticket_free(ticket);
+	pawl_state_free(s);
+	pawl_close(run, NULL);
+}
+
+static void
+assert_nothing_saved(struct fixture *f)
+{
+	struct pawl_open_opts opts = options(f);
+	struct pawl_list *list = NULL;
+	struct pawl *run = open_with(&opts);
+
+	assert_int_equal(pawl_list_open(run, 1, &list, NULL), 0);
+	assert_int_equal(pawl_list_count(list), 0);
+	pawl_list_free(list);
+	close_run(run);
+}
+
+static void
+check_lazy_change(struct fixture *f, const struct writer *how, const char *name)
+{
+	const int modes[] = {PAWL_MODE_SNAPSHOT, PAWL_MODE_RING};
+	struct pawl_error err;
+
+	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		struct writer w = *how;
+
+		save_lazily(f, modes[i], &w, NULL, &err);
+		assert_int_equal(err.code, PAWL_EUSAGE);
+		assert_non_null(strstr(err.message, name));
+		assert_non_null(strstr(err.message, "nothing was saved"));
+		assert_nothing_saved(f);
+	}
+}
+
+#define NO_ANSWER {SIZE_MAX, SIZE_MAX}
+
+static void
+test_a_lazy_save_fails_when_a_tensor_has_changed_before_it_was_copied(void **state)
+{
+	check_lazy_change(*state, &(struct writer){.when = 0, .first = 5000, .n = 4096, .answer = NO_ANSWER},
+	                  "'model/big' changed");
+}
+
+static void
+test_a_lazy_save_fails_when_one_element_has_changed_after_it_was_copied(void **state)
+{
+	check_lazy_change(*state, &(struct writer){.when = 1, .first = N_BIG / 2 + 3, .n = 1, .answer = NO_ANSWER},
+	                  "'model/big' changed");
+}
+
+static void
+test_a_lazy_save_fails_when_its_caller_knows_of_a_change(void **state)
+{
+	check_lazy_change(*state, &(struct writer){.when = -1, .answer = {SIZE_MAX, 0}}, "'model/big' changed");
+	check_lazy_change(*state, &(struct writer){.when = -1, .answer = {1, SIZE_MAX}}, "'model/small' was changed");
+}
+
+/* After the call only model/small changes, which was to be copied at once. */
+static void
+test_a_lazy_save_holds_what_is_copied_at_once_as_it_was_at_the_call(void **state)
+{
+	static const unsigned char at_once[] = {0, 1};
+	const int modes[] = {PAWL_MODE_SNAPSHOT, PAWL_MODE_RING, PAWL_MODE_DIRECT};
+	struct fixture *f = *state;
+
+	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		struct writer w = {.when = i < 2 ? 0 : -1, .answer = NO_ANSWER};
+		struct fixture was = *f;
+		struct pawl_open_opts opts = options(f);
+		struct pawl_error err;
+
+		save_lazily(f, modes[i], &w, at_once, &err);
+		assert_int_equal(err.code, 0);
+		assert_int_equal(w.asked[0], 1);
+		assert_int_equal(w.asked[1], 1);
+		struct pawl *run = open_with(&opts);
+
+		assert_int_equal(check_restore(run, &was, NULL), 1);
+		close_run(run);
+	}
+}
+
 static void
 test_R140_unchanged_packs_are_linked(void **state)
 {
@@ -969,6 +1097,10 @@ main(void)
 		CASE(test_R145_the_first_lazy_save_does_not_fault_memory_in_on_the_callers_thread),
 		CASE(test_R145_second_save_takes_no_minor_fault),
 		CASE(test_lazy_save_copies_before_the_fence_returns),
+		CASE(test_a_lazy_save_fails_when_a_tensor_has_changed_before_it_was_copied),
+		CASE(test_a_lazy_save_fails_when_one_element_has_changed_after_it_was_copied),
+		CASE(test_a_lazy_save_fails_when_its_caller_knows_of_a_change),
+		CASE(test_a_lazy_save_holds_what_is_copied_at_once_as_it_was_at_the_call),
 		CASE(test_R140_unchanged_packs_are_linked),
 		CASE(test_recycled_files_are_overwritten_not_created),
 		CASE(test_busy_skip_and_replace),

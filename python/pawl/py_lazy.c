@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * py_lazy: what a lazy save has to know of its tensors: which of them an optimizer in the state updates, so that they
+ * may be copied after save() has returned, and how often torch has counted a write to each (_version). Filled by
+ * py_walk.c, used by py_save.c and, on the library's threads, while the tensors are being copied.
+ */
+#include "py.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALL_BYTES 4096 /* is copied at once, whoever updates it: the steps of an optimizer, biases */
+
+struct seen {
+	const char *begin;
+	size_t nbytes;
+	PyObject *tensor; /* of torch, or NULL: nothing counts its writes */
+	size_t index;     /* in the state */
+	unsigned long version;
+	bool later;
+};
+
+struct range {
+	const char *begin, *end;
+};
+
+struct py_lazy {
+	struct seen *rows;
+	struct range *parameters;
+	size_t n_rows, cap_rows, n_parameters, cap_parameters;
+	unsigned char *at_once;
+	PyObject *version; /* "_version" */
+};
+
+struct py_lazy *
+py_lazy_new(void)
+{
+	struct py_lazy *lazy = PyMem_Calloc(1, sizeof(*lazy));
+
+	if (lazy)
+		lazy->version = PyUnicode_InternFromString("_version");
+	if (lazy && lazy->version)
+		return lazy;
+	PyMem_Free(lazy);
+	PyErr_NoMemory();
+	return NULL;
+}
+
+void
+py_lazy_free(struct py_lazy *lazy)
+{
+	if (!lazy)
+		return;
+	for (size_t i = 0; i < lazy->n_rows; i++)
+		Py_XDECREF(lazy->rows[i].tensor);
+	Py_XDECREF(lazy->version);
+	PyMem_Free(lazy->rows);
+	PyMem_Free(lazy->parameters);
+	PyMem_Free(lazy->at_once);
+	PyMem_Free(lazy);
+}
+
+/* False, without an exception, where nothing is counted: tensors of inference mode. */
+static bool
+version_of(const struct py_lazy *lazy, PyObject *tensor, unsigned long *ret)
+{
+	AUTO_REF number = PyObject_GetAttr(tensor, lazy->version);
+
+	*ret = number ? PyLong_AsUnsignedLong(number) : 0;
+	if (!PyErr_Occurred())
+		return true;
+	PyErr_Clear();
+	return false;
+}
+
+static struct range
+range_of(const struct pawl_tensor *t)
+{
+	const char *first = t->data, *last = first;
+	const int64_t bits = pawl_dtype_bits(t->dtype);
+	uint64_t n = 1;
+
+	for (uint32_t i = 0; i < t->ndim; i++) {
+		int64_t extent = t->strides && t->shape[i] ? ((int64_t)t->shape[i] - 1) * t->strides[i] * bits / 8 : 0;
+
+		*(extent < 0 ? &first : &last) += extent;
+		n *= t->shape[i];
+	}
+	if (!t->strides)
+		last = first + n * (uint64_t)bits / 8;
+	else
+		last += bits / 8;
+	return (struct range){.begin = first, .end = last};
+}
+
+int
+py_lazy_add(struct py_lazy *lazy, struct py_state *st, PyObject *obj, const struct py_tensor *t, size_t index,
+            bool of_optimizer)
+{
+	struct seen *rows = py_grow(lazy->rows, lazy->n_rows, &lazy->cap_rows, sizeof(*rows));
+	const struct range range = range_of(&t->raw);
+	PyObject *tensor = NULL;
+
+	if (!rows)
+		return -1;
+	lazy->rows = rows;
+	if (st->torch.module && PyObject_TypeCheck(obj, (PyTypeObject *)st->torch.tensor))
+		tensor = obj;
+	else if (st->torch.module && PyObject_TypeCheck(t->owner, (PyTypeObject *)st->torch.tensor))
+		tensor = t->owner;
+
+	struct seen row = {.begin = range.begin, .nbytes = (size_t)(range.end - range.begin), .index = index};
+
+	/* arrays of JAX never change */
+	row.later = row.nbytes >= SMALL_BYTES && ((tensor && of_optimizer) || strcmp(t->raw.kind, "jax") == 0);
+	if (tensor && version_of(lazy, tensor, &row.version))
+		row.tensor = Py_NewRef(tensor);
+	lazy->rows[lazy->n_rows++] = row;
+	return 0;
+}
+
+static int
+add_parameter(struct py_lazy *lazy, struct py_state *st, PyObject *parameter)
+{
+	struct range *rows =
+		py_grow(lazy->parameters, lazy->n_parameters, &lazy->cap_parameters, sizeof(*lazy->parameters));
+	struct py_tensor t;
+
+	if (!rows)
+		return -1;
+	lazy->parameters = rows;
+	if (py_tensor_describe(st, parameter, NULL, &t) == 1) {
+		if (!t.on_device && t.raw.data)
+			rows[lazy->n_parameters++] = range_of(&t.raw);
+		py_tensor_clear(&t);
+	}
+	PyErr_Clear(); /* what cannot be described is copied at once */
+	return 0;
+}
+
+int
+py_lazy_optimizer(struct py_lazy *lazy, struct py_state *st, PyObject *obj)
+{
+	AUTO_REF groups = PyObject_GetAttrString(obj, "param_groups");
+	Py_ssize_t n = groups && PyList_Check(groups) ? PyList_Size(groups) : 0;
+
+	if (!groups && !PyErr_ExceptionMatches(PyExc_AttributeError))
+		return -1;
+	PyErr_Clear();
+	for (Py_ssize_t i = 0; i < n; i++) {
+		PyObject *group = PyList_GetItem(groups, i); /* borrowed, as the next two */
+		PyObject *list = group && PyDict_Check(group) ? PyDict_GetItemString(group, "params") : NULL;
+
+		for (Py_ssize_t j = 0; list && PyList_Check(list) && j < PyList_Size(list); j++)
+			if (add_parameter(lazy, st, PyList_GetItem(list, j)) < 0)
+				return -1;
+	}
+	return n > 0;
+}
+
+bool
+py_lazy_is_optimizer_state(PyObject *dict)
+{
+	PyObject *groups = PyDict_GetItemString(dict, "param_groups"); /* borrowed, as the next */
+	PyObject *state = PyDict_GetItemString(dict, "state");
+
+	return groups && PyList_Check(groups) && state && PyDict_Check(state);
+}
+
+static int
+by_begin(const void *a, const void *b)
+{
+	const struct range *x = a, *y = b;
+
+	return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static bool
+is_parameter(const struct py_lazy *lazy, const char *begin)
+{
+	size_t low = 0, high = lazy->n_parameters;
+
+	while (low < high) { /* the first that begins beyond it */
+		size_t mid = low + (high - low) / 2;
+
+		if (lazy->parameters[mid].begin > begin)
+			high = mid;
+		else
+			low = mid + 1;
+	}
+	return low > 0 && begin < lazy->parameters[low - 1].end;
+}
+
+const unsigned char *
+py_lazy_at_once(struct py_lazy *lazy, size_t n_tensors)
+{
+	lazy->at_once = PyMem_Malloc(n_tensors + 1);
+	if (!lazy->at_once) {
+		PyErr_NoMemory();
+		return NULL;
+	}
+	memset(lazy->at_once, 1, n_tensors + 1);
+	if (lazy->n_parameters)
+		qsort(lazy->parameters, lazy->n_parameters, sizeof(*lazy->parameters), by_begin);
+	for (size_t i = 0; i < lazy->n_rows; i++) {
+		struct seen *row = &lazy->rows[i];
+
+		row->later =
+			row->later || (row->nbytes >= SMALL_BYTES && row->tensor && is_parameter(lazy, row->begin));
+		if (row->later)
+			lazy->at_once[row->index] = 0;
+	}
+	for (size_t i = 0; i < lazy->n_rows; i++) /* two names of one tensor are copied together */
+		lazy->rows[i].later = !lazy->at_once[lazy->rows[i].index];
+	return lazy->at_once;
+}
+
+size_t
+py_lazy_changed(void *arg, int later)
+{
+	struct py_lazy *lazy = arg;
+	PyGILState_STATE gil = PyGILState_Ensure();
+	size_t found = SIZE_MAX;
+	unsigned long now;
+
+	for (size_t i = 0; i < lazy->n_rows && found == SIZE_MAX; i++) {
+		const struct seen *row = &lazy->rows[i];
+
+		if (row->tensor && row->later == (later != 0) && version_of(lazy, row->tensor, &now) &&
+		    now != row->version)
+			found = row->index;
+	}
+	PyGILState_Release(gil);
+	return found;
+}

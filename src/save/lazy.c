@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lazy: see lazy.h. Called by save.c, stage.c and write.c; calls snapshot.c.
+ *
+ * A save must hold the state as it was at the call, although most of it is copied later. Four things see to that:
+ *   - Tensors that may change before the fence (buffers, whatever no optimizer updates) are copied during the call.
+ *   - The caller's framework counts writes; the counts are compared when all has been copied (option changed).
+ *   - Writes that nothing counts: every tensor is sampled during the call and when all has been copied.
+ *   - After that every block is read again, and must have the checksum of what was copied. So all of the copy was in
+ *     memory at one moment; the samples and counts say that this moment was no later than the first change.
+ * A change fails the save before anything is committed.
+ */
+#include "save/lazy.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "state/state.h"
+
+#define LEAST_BYTES ((uint64_t)4 << 20) /* less is copied in about a millisecond */
+#define SAMPLE_BYTES ((size_t)64)
+#define SAMPLE_STEP ((uint64_t)4096)     /* one sample in so many bytes of a tensor ... */
+#define MOST_SAMPLES ((uint64_t)1 << 18) /* ... or in more, so that a save takes about so many: a few milliseconds */
+
+int
+lazy_decide(struct save *s, const struct pawl_save_opts *opts, struct pawl_error *err)
+{
+	bool *later = bump_array(&s->memory, (uint64_t)s->share.n_tensors + 1, sizeof(*later));
+	uint64_t total = 0, bytes = 0;
+
+	s->find_changed = opts->changed;
+	s->changed_arg = opts->changed_arg;
+	if (!opts->lazy || s->mode == PAWL_MODE_DIRECT)
+		return 0;
+	if (!later)
+		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+	for (size_t i = 0; i < s->share.n_tensors; i++) {
+		const struct state_tensor *t = &s->share.tensors[i];
+
+		later[i] = !t->elsewhere && !t->is_blob && !t->src.fill && !(opts->at_once && opts->at_once[i]);
+		total += t->elsewhere ? 0 : t->local_nbytes;
+		bytes += later[i] ? t->local_nbytes : 0;
+	}
+	s->lazy = bytes >= LEAST_BYTES && bytes >= total / 2;
+	s->later = s->lazy ? later : NULL;
+	s->later_nbytes = bytes;
+	return 0;
+}
+
+/* ---- what has changed ---- */
+
+static int
+refuse(struct save *s, size_t tensor, bool at_once, struct pawl_error *err)
+{
+	if (at_once)
+		return err_set(err, PAWL_EUSAGE,
+		               "tensor '%s' was changed by another thread while the save of step %lld copied it; "
+		               "nothing was saved. No thread may change the state during a save",
+		               s->tensors[tensor].name, (long long)s->step);
+	return err_set(err, PAWL_EUSAGE,
+	               "tensor '%s' changed before the lazy save of step %lld had copied it; nothing was saved. Call "
+	               "before_step() (in C pawl_fence) after a lazy save and before anything changes the tensors, or "
+	               "save without lazy",
+	               s->tensors[tensor].name, (long long)s->step);
+}
+
+/* By the counts of the caller's framework. */
+static int
+ask_caller(struct save *s, bool later, struct pawl_error *err)
+{
+	size_t found = s->find_changed ? s->find_changed(s->changed_arg, later) : SIZE_MAX;
+
+	return found < s->n_tensors ? refuse(s, found, !s->lazy || !later, err) : 0;
+}
+
+static void
+read_source(const struct snapshot_source *source, uint64_t at, size_t n, char *to)
+{
+	if (source->strided)
+		tensor_gather(source->strided, at, n, to);
+	else
+		memcpy(to, source->data + at, n);
+}
+
+/* The checksum of a tensor's end, or of all of a small one, and of samples before it, at places that differ from page
+ * to page and from save to save. */
+static struct sum128
+sample(const struct save *s, const struct plan_slot *slot)
+{
+	const struct snapshot_source *source = &s->sources[slot->tensor];
+	const uint64_t n = slot->nbytes;
+	uint64_t step = SAMPLE_STEP;
+	char lines[64 * SAMPLE_BYTES];
+	struct sum_stream sum;
+	size_t used = 0;
+
+	while (s->later_nbytes / step > MOST_SAMPLES)
+		step *= 2;
+	sum_init(&sum);
+	for (uint64_t page = 0, number = s->id; page + SAMPLE_BYTES < n; page += step, number += 37) {
+		uint64_t at = page + number % (step / SAMPLE_BYTES) * SAMPLE_BYTES;
+
+		if (used == sizeof(lines)) {
+			sum_update(&sum, lines, used);
+			used = 0;
+		}
+		read_source(source, at + SAMPLE_BYTES < n ? at : page, SAMPLE_BYTES, lines + used);
+		used += SAMPLE_BYTES;
+	}
+	sum_update(&sum, lines, used);
+	used = (size_t)(n < SAMPLE_STEP ? n : SAMPLE_BYTES);
+	read_source(source, n - used, used, lines);
+	sum_update(&sum, lines, used);
+	return sum_final(&sum);
+}
+
+/* Calls sample for each tensor that is copied later; SIZE_MAX, or the first one that differs from `known`. */
+static size_t
+sample_all(struct save *s, struct sum128 *notes, bool compare)
+{
+	for (size_t k = 0; k < s->plan->n_packs; k++) {
+		const struct plan_pack *p = &s->plan->packs[k];
+
+		for (size_t j = 0; j < p->n_slots; j++) {
+			size_t i = p->slots[j].tensor;
+
+			if (!s->later[i] || !p->slots[j].nbytes)
+				continue;
+			struct sum128 now = sample(s, &p->slots[j]);
+
+			if (compare && !sum_equal(now, notes[i]))
+				return i;
+			notes[i] = now;
+		}
+	}
+	return SIZE_MAX;
+}
+
+int
+lazy_note(struct save *s, struct pawl_error *err)
+{
+	if (!s->lazy)
+		return 0;
+	s->samples = bump_array(&s->memory, (uint64_t)s->n_tensors + 1, sizeof(*s->samples));
+	if (!s->samples)
+		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+	sample_all(s, s->samples, false);
+	return ask_caller(s, false, err);
+}
+
+bool
+lazy_verify(struct save *s)
+{
+	struct pawl_error err = {0};
+	int rc = 0;
+
+	if (save_has_failed(s))
+		return false;
+	if (!s->lazy)
+		rc = ask_caller(s, false, &err);
+	if (rc == 0)
+		rc = ask_caller(s, true, &err);
+	if (rc == 0 && s->lazy) {
+		size_t found = sample_all(s, s->samples, true);
+
+		if (found != SIZE_MAX)
+			rc = refuse(s, found, false, &err);
+	}
+	if (rc < 0)
+		save_fail(s, rc, &err);
+	return s->lazy && rc == 0;
+}
+
+/* ---- reading the sources again ---- */
+
+static bool
+differs(const struct save_pack *p, const struct plan_slot *slot, const struct snapshot_source *source, uint64_t at,
+        size_t n)
+{
+	const char *copy = p->image + p->plan->header.len + slot->begin;
+	char bytes[4096];
+
+	while (n) {
+		size_t here = n < sizeof(bytes) ? n : sizeof(bytes);
+
+		read_source(source, at, here, bytes);
+		if (memcmp(bytes, copy + at, here) != 0)
+			return true;
+		at += here;
+		n -= here;
+	}
+	return false;
+}
+
+/* A tensor of [begin, end) of the pack that is copied later, or SIZE_MAX; with look the one that has changed, if there
+ * is a copy to tell by. */
+static size_t
+find_tensor(const struct save *s, const struct save_pack *p, uint64_t begin, uint64_t end, bool look)
+{
+	const uint64_t data = p->plan->header.len;
+	size_t found = SIZE_MAX, j = snapshot_slot_at(p->plan, begin > data ? begin - data : 0);
+
+	for (; j < p->plan->n_slots && data + p->plan->slots[j].begin < end; j++) {
+		const struct plan_slot *slot = &p->plan->slots[j];
+		uint64_t slot_begin = data + slot->begin, slot_end = slot_begin + slot->nbytes;
+		uint64_t from = slot_begin > begin ? slot_begin : begin, to = slot_end < end ? slot_end : end;
+
+		if (from >= to || lazy_at_once(s, slot->tensor))
+			continue;
+		if (found == SIZE_MAX)
+			found = slot->tensor;
+		if (!look)
+			break;
+		if (p->image && differs(p, slot, &s->sources[slot->tensor], from - slot_begin, (size_t)(to - from)))
+			return slot->tensor;
+	}
+	return found;
+}
+
+int
+lazy_check_unit(struct save *s, const struct save_unit *u, struct pawl_error *err)
+{
+	const uint64_t block_bytes = s->plan->block_bytes, end = u->offset + u->nbytes;
+
+	for (uint64_t at = u->offset; at < end; at += block_bytes) {
+		const uint64_t stop = end - at < block_bytes ? end : at + block_bytes;
+		struct sum128 now;
+
+		if (find_tensor(s, u->pack, at, stop, false) == SIZE_MAX)
+			continue;
+		snapshot_unit(s->plan, u->pack->index, s->sources, at, (size_t)(stop - at), NULL, &now, false);
+		if (!sum_equal(now, u->pack->sums[at / block_bytes]))
+			return refuse(s, find_tensor(s, u->pack, at, stop, true), !s->lazy, err);
+	}
+	return 0;
+}
+
+void
+lazy_check_units(struct save *s)
+{
+	struct pawl_error err = {0};
+
+	for (;;) {
+		size_t i = atomic_fetch_add(&s->next_check, 1);
+		int rc;
+
+		if (i >= s->n_units || save_has_failed(s))
+			return;
+		rc = s->units[i].pack->linked ? 0 : lazy_check_unit(s, &s->units[i], &err);
+		if (rc < 0)
+			save_fail(s, rc, &err);
+	}
+}
