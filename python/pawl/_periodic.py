@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _pawl
+from ._composer_state import interval_text, number_of, progress_of
 
 _START: dict[str, float] = {
     "epoch": 0,
@@ -25,9 +26,7 @@ def checkpoint_periodically(interval: object, save_end_of_training: bool = True)
     ``interval`` is a Time, a time string or a number of epochs. The function takes Composer's ``(State, Event)``, or in
     a loop of one's own ``(progress, event)``; there it counts from the last call that returned True.
     """
-    from . import composer
-
-    text = composer._interval(interval)
+    text = interval_text(interval)
     if text is None:
         raise _pawl.UsageError(f"interval must be a Time, a time string or a number of epochs, received {interval!r}")
     _pawl.interval_due(text, None, _START)  # an error for what is no interval
@@ -35,15 +34,15 @@ def checkpoint_periodically(interval: object, save_end_of_training: bool = True)
 
     def is_due(state: Any, event: Any) -> bool:
         nonlocal last
-        now = composer._progress(getattr(state, "timestamp", state))
+        now = progress_of(getattr(state, "timestamp", state))
         elapsed = state.get_elapsed_duration() if hasattr(state, "get_elapsed_duration") else None
         if elapsed is not None:
-            now["fraction"] = min(max(float(composer._number(elapsed) or 0), 0.0), 1.0)
+            now["fraction"] = min(max(float(number_of(elapsed) or 0), 0.0), 1.0)
         if not save_end_of_training and now.get("fraction") == 1:
             del now["fraction"]
         before = last
         if getattr(state, "previous_timestamp", None) is not None:
-            before = composer._progress(state.previous_timestamp)
+            before = progress_of(state.previous_timestamp)
         if "batch" in now and now["batch"] == last.get("batch"):  # the end of a batch may be that of an epoch, too
             return False
         if not _pawl.interval_due(text, before or None, now):

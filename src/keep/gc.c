@@ -375,7 +375,8 @@ sweep_orphans(struct sweep *s, struct pawl_error *err)
 	if (copied < 0)
 		return err_set(err, copied, "gc: out of memory");
 	/* Where a checkpoint is written under its own name, one without a manifest may be the running save's. */
-	if (!s->run->caps.rename_folder && s->run->writer && (s->run->meet || s->run->queue_ops->is_busy(s->run->writer)))
+	if (!s->run->caps.rename_folder && s->run->writer &&
+	    (s->run->meet || s->run->queue_ops->is_busy(s->run->writer)))
 		return 0;
 	for (size_t i = 0; i < n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};

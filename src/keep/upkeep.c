@@ -442,8 +442,8 @@ pawl_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, siz
 static int
 check_precious(struct pawl *run, const struct catalog_entry *e, struct pawl_error *err)
 {
-	const char *why = e->pinned                                         ? "pinned"
-	                  : e == catalog_latest(run->catalog)               ? "the latest"
+	const char *why = e->pinned                                          ? "pinned"
+	                  : e == catalog_latest(run->catalog)                ? "the latest"
 	                  : e == catalog_best(run->catalog, &run->retention) ? "the best"
 	                                                                     : NULL;
 

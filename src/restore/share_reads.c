@@ -258,9 +258,9 @@ pass(struct sharing *s, uint32_t root, uint64_t nbytes)
 	int rc = s->r->share_fn(s->r->share_arg, root, f, sizeof(*f) + (size_t)nbytes, &why);
 
 	if (rc != 0) {
-		rc = rc > 0                  ? PAWL_EUSAGE
+		rc = rc > 0              ? PAWL_EUSAGE
 		     : err_is_damage(rc) ? PAWL_ETRANSIENT
-		                             : rc; /* it says nothing of the checkpoint */
+		                         : rc; /* it says nothing of the checkpoint */
 		err_prefix(&why, rc, "share_reads: the broadcast of what rank %u has read", root);
 		s->is_broken = true;
 	} else if (is_root) {

@@ -21,31 +21,6 @@
 
 #define IMAGE_ALIGN 4096u
 
-int
-save_fail(struct save *s, int code, const struct pawl_error *err)
-{
-	pthread_mutex_lock(&s->lock);
-	if (!s->failed) {
-		s->failed = code;
-		if (err)
-			s->error = *err;
-		s->error.code = code;
-	}
-	pthread_mutex_unlock(&s->lock);
-	return code;
-}
-
-bool
-save_has_failed(struct save *s)
-{
-	bool failed;
-
-	pthread_mutex_lock(&s->lock);
-	failed = s->failed != 0;
-	pthread_mutex_unlock(&s->lock);
-	return failed;
-}
-
 /* Deep copy of a tensor's arrays, so that a lazy save does not need the state any more. */
 static const struct pawl_tensor *
 copy_strided(struct save *s, const struct pawl_tensor *t)

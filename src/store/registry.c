@@ -16,12 +16,9 @@
 #endif
 
 static const struct store_kind kinds[] = {
-	OBJECT_STORE("s3", store_s3_open),
-	OBJECT_STORE("gs", store_gcs_open),
-	OBJECT_STORE("az", store_azure_open),
-	SSH_STORE,
-	{"file", NULL, false, false, NULL},
-	{"mem", NULL, false, false, NULL},
+	OBJECT_STORE("s3", store_s3_open),    OBJECT_STORE("gs", store_gcs_open),
+	OBJECT_STORE("az", store_azure_open), SSH_STORE,
+	{"file", NULL, false, false, NULL},   {"mem", NULL, false, false, NULL},
 };
 
 const struct store_kind *

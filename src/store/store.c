@@ -105,8 +105,8 @@ store_open_with(const struct pawl_stores *stores, const char *url, bool create, 
 	const struct store_kind *kind = store_kind_of(url);
 	bool is_remote = kind != NULL && kind->is_remote && strncmp(url + strlen(kind->scheme), "://", 3) == 0;
 	if (is_remote && kind->missing != NULL)
-		return err_set(err, PAWL_EUNSUPPORTED, "%s: this build of pawl has no %s:// stores: %s", url, kind->scheme,
-		               kind->missing);
+		return err_set(err, PAWL_EUNSUPPORTED, "%s: this build of pawl has no %s:// stores: %s", url,
+		               kind->scheme, kind->missing);
 	if (is_remote)
 		return store_retry_open(kind->open, url, create, &(struct store_retry){0}, ret, err);
 	if (stores != NULL && is_unknown_url(url))

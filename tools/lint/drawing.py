@@ -25,13 +25,14 @@ def used_by(room: str) -> set[str]:
 def draw(rooms: list[str]) -> str:
     width, height = LEFT + len(rooms) * CELL + 70, TOP * 2 + len(rooms) * CELL
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">',
-        f'<rect width="{width}" height="{height}" fill="#fff"/>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        'font-family="sans-serif" font-size="13">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
     ]
     for row, room in enumerate(rooms):
         y = TOP + row * CELL
         used = used_by(room)
-        out.append(f'<text x="{LEFT - 10}" y="{y + 21}" text-anchor="end" fill="#222">{room}</text>')
+        out.append(f'<text x="{LEFT - 10}" y="{y + 21}" text-anchor="end" fill="black">{room}</text>')
         for column, other in enumerate(rooms[:row]):
             fill = "#2f6f9f" if other in used else "#eef2f5"
             x = LEFT + column * CELL
@@ -40,8 +41,8 @@ def draw(rooms: list[str]) -> str:
                 f'<rect x="{x}" y="{y}" width="{CELL - 2}" height="{CELL - 2}" rx="3" fill="{fill}">{title}</rect>'
             )
         x = LEFT + row * CELL
-        out.append(f'<rect x="{x}" y="{y}" width="{CELL - 2}" height="{CELL - 2}" rx="3" fill="#222"/>')
-        out.append(f'<text x="{x + CELL + 4}" y="{y + 21}" fill="#222">{room}</text>')
+        out.append(f'<rect x="{x}" y="{y}" width="{CELL - 2}" height="{CELL - 2}" rx="3" fill="black"/>')
+        out.append(f'<text x="{x + CELL + 4}" y="{y + 21}" fill="black">{room}</text>')
     return "\n".join([*out, "</svg>"]) + "\n"
 
 

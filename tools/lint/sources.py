@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hand-written lists of sources (the rooms of src, tune, tests, tests/fuzz, cli) miss no file and name none that is gone."""
+"""The lists of sources (rooms of src, tune, tests, tests/fuzz, cli) miss no file and name none that is gone."""
 
 from __future__ import annotations
 

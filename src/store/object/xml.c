@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * xml: see xml.h. expat parses; this file builds the paths, and refuses what no server has a reason to send (DTDs, CDATA,
- * instructions) and what is too deep or too long. Promises P16, P17.
+ * xml: see xml.h. expat parses; this file builds the paths, and refuses what no server has a reason to send (DTDs,
+ * CDATA, instructions) and what is too deep or too long. Promises P16, P17.
  */
 #include "store/object/xml.h"
 
