@@ -246,7 +246,7 @@ test_R142_every_path_to_a_checkpoint_of_a_run_holds_it_until_it_is_closed(void *
 {
 	struct small_run *r = *state;
 	static const char *const paths[] = {"checkpoints/checkpoint_000001", "checkpoints/checkpoint_000001/", PACK,
-	                                    "best", "best/rank00000-00000.safetensors"};
+	                                    "latest", "latest/rank00000-00000.safetensors"};
 
 	small_open(r);
 	save(r, 1, 16);
