@@ -221,9 +221,12 @@ run_restore(struct cli *cli, const void *ptr)
 	struct target target;
 	double began = info_now();
 	bool fallback;
+	uint64_t id;
 
 	if (check_dest(cli, dest, &err) < 0 || target_parse(cli, cli->operands[0], &target, &err) < 0 ||
 	    target_open(cli, &target, false, &args->score, &run, &err) < 0)
+		return cli_fail(cli, &err);
+	if (target.file && target_find(cli, run, &target, &id, &err) < 0) /* a damaged one is called so */
 		return cli_fail(cli, &err);
 	if (target.file)
 		return cli_usage(cli,

@@ -45,8 +45,8 @@ store_check_slashes(const char *url, struct pawl_error *err)
 	const size_t scheme = scheme_length(url);
 	if (store_kind_of(url) == NULL || strncmp(url + scheme, ":/", 2) != 0 || url[scheme + 2] == '/')
 		return 0;
-	return err_set(err, PAWL_EUSAGE, "%s: a URL has two slashes, expected %.*s://%s (pathlib.Path removes one)",
-	               url, (int)scheme, url, url + scheme + 2);
+	return err_set(err, PAWL_EUSAGE, "%s: a URL has two slashes, expected %.*s:/%s%s (pathlib.Path removes one)",
+	               url, (int)scheme, url, strncmp(url, "file:", 5) == 0 ? "/" : "", url + scheme + 1);
 }
 
 /* An engine of this machine. */

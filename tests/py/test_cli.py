@@ -53,8 +53,9 @@ def test_ls_json_has_everything_in_the_manifest(demo: pathlib.Path) -> None:
     assert (row["id"], row["step"], row["name"], row["state"]) == (4, 400, "checkpoint_000004", "saved")
     assert row["metrics"] == {"accuracy": "NaN", "loss": 0.25}
     assert row["progress"]["epoch"] == 4
-    assert row["bytes"] == (checkpoint(demo, 4) / PACK).stat().st_size
-    assert row["tensors"] == 4 and row["files"] == 1 and row["world_size"] == 1
+    packs = list(checkpoint(demo, 4).glob("*.safetensors"))
+    assert row["bytes"] == sum(path.stat().st_size for path in packs)
+    assert row["tensors"] == 4 and row["files"] == len(packs) and row["world_size"] == 1
     assert row["path"] == str(checkpoint(demo.resolve(), 4))
 
 
@@ -140,7 +141,7 @@ def test_show_json_holds_the_state_in_its_documented_form(demo: pathlib.Path) ->
     assert state["worst"]["$float"].startswith("7ff8")
     assert state["nothing"] is None and state["epoch"] == 3
     assert shown["tensors"][0] == {"name": "model/embed.weight", "dtype": "F32", "shape": [64, 32], "bytes": 8192}
-    assert {file["name"] for file in shown["files"]} == {"manifest.json", PACK}
+    assert {file["name"] for file in shown["files"]} == {path.name for path in checkpoint(demo, 3).iterdir()}
 
 
 def test_show_reads_no_tensor_R150(demo: pathlib.Path) -> None:
@@ -193,7 +194,7 @@ def test_what_is_no_run_is_refused_and_not_made_one(demo: pathlib.Path, tmp_path
     for command in (["ls"], ["show"], ["verify"], ["gc"], ["prune", "--keep-last", 1], ["repair"]):
         assert "no run and no checkpoint here" in run(command[0], folder, *command[1:], status=3).stderr
     assert list(folder.iterdir()) == []
-    assert "runs below it: demo" in run("ls", tmp_path, status=3).stderr
+    assert "demo" in run("ls", tmp_path).stdout
     assert "no such folder" in run("ls", tmp_path / "nothing", status=3).stderr
     assert "is a file" in run("ls", demo / "run.json", status=2).stderr
     assert "nothing after '@'" in run("show", f"{demo}@", status=2).stderr
@@ -241,7 +242,7 @@ def test_verify_reads_all_checkpoints_R136(demo: pathlib.Path) -> None:
         [f"checkpoint_{i:06d}", "ok"] for i in range(1, 6)
     ]
     found = run_json("verify", demo)
-    assert found["ok"] and found["bytes"] == sum(path.stat().st_size for path in demo.rglob(PACK))
+    assert found["ok"] and found["bytes"] == sum(path.stat().st_size for path in demo.rglob("*.safetensors"))
 
 
 def test_verify_names_file_range_and_tensor_and_exits_4(demo: pathlib.Path) -> None:

@@ -48,7 +48,7 @@ def large_run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["ls", "--jsn"], "unknown option --jsn; did you mean --json? (known: --bad, --names, "),
+        (["ls", "--jsn"], "unknown option --jsn; did you mean --json? (known: --bad, --recursive, "),
         (["ls", "-x"], "unknown option -x (known: --bad"),
         (["prune", ".", "--keep-last"], "option --keep-last needs a value: N"),
         (["prune", ".", "--keep-last", "0"], "option --keep-last: expected a whole number from 1, found '0'"),

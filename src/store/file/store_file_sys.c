@@ -84,11 +84,11 @@ file_sys_open_direct(int dir_fd, const char *name, int flags, const struct stat 
 int
 file_sys_reserve(int fd, uint64_t nbytes)
 {
-	PAWL_CLEAN(fd_limit_end) struct fd_limit limit;
-	int rc;
 	if (nbytes == 0)
 		return 0;
+	PAWL_CLEAN(fd_limit_end) struct fd_limit limit;
 	fd_limit_begin(&limit);
+	int rc;
 	do
 		rc = fallocate(fd, 0, 0, (off_t)nbytes);
 	while (rc < 0 && errno == EINTR);
