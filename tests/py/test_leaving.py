@@ -89,7 +89,7 @@ def test_a_pending_error_does_not_keep_the_last_state_from_being_saved(
     with (
         pytest.raises(KeyError) as caught,
         pawl.CheckpointManager(
-            tmp_path, save_interval="5ba", save_on_exception=True, fault=("finish", 1, -3, False)
+            tmp_path, save_interval="5ba", save_on_exception=True, fault=("publish", 1, -3, False)
         ) as manager,
     ):
         ticket = manager.save(1, {"step": 1}, force=True)
@@ -157,7 +157,7 @@ def test_R153_a_save_that_is_due_by_a_signal_is_not_skipped(tmp_path: pathlib.Pa
 
 
 def test_waiting_for_a_turn_raises_a_pending_error_once(tmp_path: pathlib.Path) -> None:
-    with pawl.CheckpointManager(tmp_path, fault=("finish", 1, -3, False), **SLOW) as manager:
+    with pawl.CheckpointManager(tmp_path, fault=("publish", 1, -3, False), **SLOW) as manager:
         assert manager.save(1, BIG) is not None
         with pytest.raises(pawl.NotFoundError):
             manager.save(2, BIG, force=True)  # its turn comes when the first has failed
