@@ -23,7 +23,7 @@ def is_number(value: object) -> TypeGuard[numbers.Number]:
 
 
 def as_float(value: Any) -> float:
-    """A number as a float. What is beyond a float becomes the largest one, so that it keeps its place in the order."""
+    """A number as a float. Beyond the range of floats: the largest float, so that the order is kept."""
     try:
         found = float(value)
     except OverflowError:

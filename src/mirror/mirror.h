@@ -25,7 +25,7 @@ int mirrors_open(struct pawl *run, struct pawl_error *err);
 int mirrors_get_run_file(struct pawl *run, struct buf *out, struct pawl_error *err);
 /* Begins to upload. */
 int mirrors_start(struct pawl *run, struct pawl_error *err);
-/* Unless the rest is left to others, waits for the uploads; stops the threads. Returns the first error nobody has seen. */
+/* Waits for the uploads, unless they are left to others, and stops the threads. Returns the first error not yet reported. */
 int mirrors_stop(struct pawl *run, struct pawl_error *err);
 void mirrors_free(struct mirrors *ms);
 /* Waits until nothing is outstanding (see mirrors_outstanding); 1 = the deadline has passed. */

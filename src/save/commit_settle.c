@@ -49,7 +49,7 @@ settle(struct save *s, struct pawl_error *err)
 {
 	bool decided = check_ours(s, NULL) < 0; /* then it is not ours to decide */
 
-	/* Where nothing can be called off, or nobody but this process would look for it, it is enough to look. */
+	/* If nothing can be called off, or no other process looks for the save, reading the key is enough. */
 	if (!s->run->caps.exclusive_put || s->run->single_name)
 		return is_committed(s, err);
 	if (!decided) {
@@ -65,7 +65,7 @@ settle(struct save *s, struct pawl_error *err)
 		if (rc != 0)
 			return rc;
 	}
-	/* Whoever takes the run over may have removed it, so that there was room for what calls it off. */
+	/* A process that took the run over may have removed it and then called it off. */
 	return check_ours(s, err);
 }
 

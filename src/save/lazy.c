@@ -3,7 +3,7 @@
  * lazy: see lazy.h. Called by save.c, stage.c and write.c; calls snapshot.c.
  *
  * A save must hold the state as it was at the call, although most of it is copied later. Four things see to that:
- *   - Tensors that may change before the fence (buffers, whatever no optimizer updates) are copied during the call.
+ *   - Tensors that may change before the fence (buffers, all that no optimizer updates) are copied during the call.
  *   - The caller's framework counts writes; the counts are compared when all has been copied (option changed).
  *   - Writes that nothing counts: every tensor is sampled during the call and when all has been copied.
  *   - After that every block is read again, and must have the checksum of what was copied. So all of the copy was in

@@ -55,7 +55,7 @@ def is_elsewhere(place: str) -> bool:
 
 
 def _bring(place: str, folder: str) -> None:
-    """Brings the experiment at a place into a folder. What is there already is not fetched again."""
+    """Brings the experiment at a place into a folder. Files that exist there already are not fetched again."""
     syncer = Syncer(folder, SyncConfig(), remote=place)
     try:
         syncer.down()

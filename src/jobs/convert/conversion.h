@@ -152,7 +152,6 @@ conversion_no_memory(const struct conversion *c, struct pawl_error *err)
 	return err_set(err, PAWL_ENOMEM, "%s: out of memory", c->what);
 }
 
-
 /* conversion_select.c: fills items, notes. */
 int conversion_select(struct conversion *c, struct pawl_error *err);
 /* For conversion_dcp.c: is it chosen by its path; one more item, under the name that the rules make of this one; a name. */

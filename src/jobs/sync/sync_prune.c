@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sync_prune: folders at the target that its source does not keep any more: old checkpoints of a search (R127). The
- * caller says which, after a sync that has brought what is newer. What is not there is passed over; a folder's manifest
- * goes first, so that no half of a checkpoint is taken for one.
+ * caller says which, after a sync that has brought what is newer. Names that do not exist are passed over; a folder's
+ * manifest goes first, so that no half of a checkpoint is taken for one.
  */
 #include <string.h>
 

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fileio.h"
+#include "helpers/scratch.h"
 #include "jobs/sync/sync.h"
 
 static struct {
@@ -47,7 +48,7 @@ __wrap_linkat(int from_fd, const char *from, int to_fd, const char *to, int flag
 	return __real_linkat(from_fd, from, to_fd, to, flags);
 }
 
-static char root[64]; /* of a test; its folder is root/run */
+static char root[160]; /* of a test; its folder is root/run */
 
 static char *
 in_root(const char *name)
@@ -88,9 +89,8 @@ static int
 set_up(void **state)
 {
 	(void)state;
-	snprintf(root, sizeof root, "/tmp/pawl-view-XXXXXX");
 	memset(&on_link, 0, sizeof on_link);
-	if (mkdtemp(root) == NULL)
+	if (scratch_make(root, sizeof root, "view") < 0)
 		return -1;
 	put("run/run.json", "{}");
 	put("run/.lease", "mine");
@@ -125,7 +125,7 @@ view(void)
 	const struct sync_limit limit = {.deadline_ms = INT64_MAX};
 	struct sync_view v = {.fd = -1};
 	struct pawl_error err = {0};
-	char folder[80];
+	char folder[200];
 	snprintf(folder, sizeof folder, "%s/run", root);
 	if (sync_view_make(folder, &limit, &v, &err) < 0)
 		fail_msg("%s", err.message);
