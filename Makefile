@@ -11,8 +11,8 @@ SHELL := /bin/sh
 comma := ,
 .NOTPARALLEL:
 .DEFAULT_GOAL := all
-.PHONY: all demo demo-tune test bench proof proof-stores proof-searches model fuzz lint tidy format check-san check-asan check-core check-tsan coverage install clean help \
-	deps-build deps-test deps-demo deps-bench venv build package
+.PHONY: all demo demo-tune test test-all test-rest bench proof proof-stores proof-searches model fuzz lint tidy format check-san check-asan check-core check-tsan coverage install clean help \
+	deps-build deps-test deps-demo deps-peers deps-bench venv build package
 
 # Everything that the wheel is made from: when one of these is newer, it is installed anew.
 WHEEL_SOURCES := $(shell find include src tune cli python meson.build meson_options.txt pyproject.toml -type f 2>/dev/null)
@@ -29,6 +29,9 @@ deps-test:
 deps-demo:
 	@tools/install-deps.sh build
 	@tools/install-deps.sh demo || echo "the demo falls back to texts that every Debian system has"
+deps-peers: venv package
+	@tools/install-deps.sh ssh rgw swift slurm azurite
+	@$(PYTHON) tests/py/install_peers.py
 deps-bench:
 	@tools/install-deps.sh build bench
 
@@ -55,8 +58,12 @@ demo: deps-demo package ## train real models, kill them in the middle of a save,
 demo-tune: package ## a real search (16 trials; ASHA and PBT) that is killed twice and goes on
 	@$(PYTHON) examples/demo/search.py
 
-test: build package ## the whole test suite; the last line is "N passed, N failed"
-	@$(PYTHON) tools/run-tests.py --build build
+test: build package ## what needs no server, no other framework, no launcher and no root (minutes)
+	@$(PYTHON) tools/run-tests.py --build build --set core
+
+test-all: test test-rest ## every test: also real servers, frameworks, launchers, root, and what takes long
+test-rest: deps-peers build package
+	@$(PYTHON) tools/run-tests.py --build build --set rest
 
 bench: deps-bench package ## measure beside torch.save, safetensors and others; writes docs/benchmarks.md
 	@tools/venv.sh bench/requirements-optional.txt
@@ -83,15 +90,17 @@ fuzz: deps-test venv ## fuzz every parser (FUZZ_SECONDS each, default 60)
 	@$(call COMPILE,build-fuzz)
 	@$(PYTHON) tools/fuzz.py --build build-fuzz --seconds $(or $(FUZZ_SECONDS),60)
 
-lint: build ## the lint scripts, formatting and cppcheck
-	@$(PYTHON) tools/run-tests.py --only lint
+lint: build ## the lint scripts, ruff, mypy, formatting and cppcheck
+	@ls tools/lint/*.py | grep -v common.py | xargs -P 2 -n 1 sh -c '$(PYTHON) "$$0" --build build || exit 255'
+	@.venv/bin/ruff check --quiet --no-cache .
+	@.venv/bin/mypy --no-error-summary --cache-dir=/dev/null python/pawl
 	@.venv/bin/ruff format --quiet --check bench examples python tests tools
 	@.venv/bin/clang-format --dry-run --Werror $$(find src tune cli tests examples python -name '*.c')
 	@cppcheck --quiet --error-exitcode=1 --std=c11 --enable=warning,performance --inline-suppr \
 		--suppress=missingIncludeSystem -DPAWL_BUILD -Iinclude -Isrc -Itune src tune cli
 
 tidy: build ## clang-tidy over the library and the command (minutes)
-	@find src tune cli -name '*.c' ! -name 'sum_avx*' | xargs -P 2 -n 1 clang-tidy --quiet -p build 2>/dev/null
+	@find src tune cli -name '*.c' | xargs -P 2 -n 1 clang-tidy --quiet -p build 2>/dev/null
 
 format: venv ## format the C and Python sources
 	@.venv/bin/clang-format -i $$(find src tune cli tests examples python -name '*.c')
@@ -105,7 +114,7 @@ check-core: deps-test venv ## the core alone, without stores on other machines, 
 	@$(call COMPILE,build-core)
 	@$(PYTHON) tools/run-tests.py --build build-core --only unit
 
-check-asan: deps-test venv
+check-asan: deps-test venv ## the C tests under ASan and UBSan
 	@$(call SETUP,build-asan,-Dtests=true -Db_sanitize=address$(comma)undefined -Db_lundef=false)
 	@$(call COMPILE,build-asan)
 	@ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import first
 import frozen
 import limits
 import measure
@@ -326,12 +327,20 @@ def phase_frozen(setting: Setting, result: Result) -> None:
     frozen.run(setting.folder, lambda name, figures: result.add("frozen", name, figures))
 
 
+def phase_first(setting: Setting, result: Result) -> None:
+    """The first save of a process against its later ones."""
+    first.run(
+        setting.folder, setting.rounds, setting.scale, lambda name, figures: result.add("first save", name, figures)
+    )
+
+
 PHASES: dict[str, Callable[[Setting, Result], None]] = {
     "saves": phase_saves,
     "restores": phase_restores,
     "small": phase_small,
     "many": phase_many,
     "frozen": phase_frozen,
+    "first": phase_first,
     "memory": phase_memory,
     "ls": phase_ls,
     "ranks": phase_ranks,

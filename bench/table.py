@@ -331,6 +331,11 @@ ROWS += [
     )
 ]
 
+ROWS += [
+    Row(f"first save against later ones, 2 s after {name}", "first save", (name, "times"), None, "value", 2, 2)
+    for name in ("prepare", "restore")
+]
+
 # Files of other programs. The conversion's script uses torch.load and safetensors.torch.save_file.
 ROWS += [
     Row(".pt blocked, against torch.save", "pt save", ("pawl", "blocked"), ("torch.save", "blocked"), "times", 15, 15),

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cli: what every file of the command shares: one invocation (options, streams, memory), how a command is described,
- * and how results and failures are told. Data goes to stdout, text for people to stderr.
+ * cli: declarations shared by all files of the command: one invocation (options, streams, memory),
+ * the description of a command, and the output of results and failures. Data goes to stdout, text
+ * for people to stderr.
  *
- * A command is one constant `struct command` in its own cmd_<verb>.c. Parsing, help, the man page and the shell
- * completions are all derived from that description, so that they cannot disagree.
+ * A command is one constant `struct command` in its own cmd_<verb>.c. Parsing, help, the man page
+ * and the shell completions are all derived from that description, so that they cannot disagree.
  */
 #ifndef PAWL_CLI_H
 #define PAWL_CLI_H
@@ -13,9 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/err.h"
 #include "keep.h"
 #include "options.h"
 #include "pawl.h"
+#include "pawl_jobs.h"
 #include "term.h"
 #include "work.h"
 
@@ -24,29 +27,28 @@ struct cli {
 	const struct command *command; /* NULL until it is known */
 	char **operands;
 	size_t n_operands;
-	bool utf8; /* the locale's characters */
+	bool utf8; /* the locale uses UTF-8 */
 	struct term out, err;
 	struct keep keep;  /* memory of this invocation, freed at its end */
 	struct work *work; /* signals and the progress line */
 	bool wrote_json;
 };
 
-/* Fills *err like the library does and returns code. */
-int cli_error(struct pawl_error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Tells a failure on stderr (with --json, if no document has been written yet, also as one on stdout); returns the
- * exit status of its code. */
+/* Prints a failure on stderr. With --json, also prints it on stdout as a document, if none was
+ * written yet. Returns the exit status of its code. */
 int cli_fail(struct cli *cli, const struct pawl_error *err);
-/* A mistake in how the command was called: the message, then where help is. Returns exit status 2. */
+/* Prints a usage error, then where to find help. Returns exit status 2. */
 int cli_usage(struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A line for people, unless -q. */
+/* Prints a line for people, unless -q is set. */
 void cli_note(struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A line that -q does not hide. */
+/* Prints a line that -q does not hide. */
 void cli_warn(struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Closes a run where a failure no longer matters (it was opened read-only, or another error is being told). */
+/* Closes a run and ignores a failure: the run was opened read-only, or another error is already
+ * being reported. */
 void cli_close(struct pawl **run);
 #define CLEANUP(fn) __attribute__((cleanup(fn)))
 
-/* The table of commands (main.c), ended by NULL; in the order of help. */
+/* The table of commands (main.c), in the order of help; NULL at its end. */
 const struct command *const *cli_commands(void);
 const struct command *cli_find_command(const char *name);
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_bench: saves and restores a made-up state in a folder and sets the figures beside what the machine itself can do,
- * measured in the same rounds:
+ * cmd_bench: saves and restores a generated state in a folder. Compares the figures with the limits
+ * of the machine, measured in the same rounds:
  *
- *     change the state -> save -> wait until durable -> restore, checked -> memcpy -> direct write -> direct read
+ *     change the state -> save -> wait until durable -> restore, checked
+ *     -> memcpy -> direct write -> direct read
  *
- * The first save, which has to find memory, stands apart; all other figures are medians over the rounds.
+ * The first save also allocates memory and is shown separately. All other figures are medians over
+ * the rounds.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +29,7 @@
 #define BENCH_SIZE ((uint64_t)512 << 20)
 #define BENCH_TENSORS 64
 #define BENCH_ROUNDS 5
-#define BENCH_LIMIT_BYTES ((uint64_t)512 << 20) /* of what the machine's limits are measured with */
+#define BENCH_LIMIT_BYTES ((uint64_t)512 << 20) /* of each measurement of the machine's limits */
 
 struct bench_args {
 	uint64_t size, tensors, rounds;
@@ -73,8 +75,8 @@ static const struct {
 struct bench {
 	struct cli *cli;
 	const struct bench_args *args;
-	const char *folder, *root;                      /* folder: all that is made lies in it */
-	uint64_t n_tensors, tensor_bytes, nbytes, word; /* nbytes: of the state */
+	const char *folder, *root;                      /* folder: contains everything that the benchmark creates */
+	uint64_t n_tensors, tensor_bytes, nbytes, word; /* nbytes: size of the state */
 	char *memory;
 	struct pawl_state *state;
 	struct pawl *run;
@@ -108,7 +110,7 @@ step_done(struct bench *b, uint64_t nbytes, struct pawl_error *err)
 {
 	(void)__atomic_add_fetch(&b->meter.done_bytes, nbytes, __ATOMIC_RELAXED);
 	if (__atomic_load_n(&b->meter.cancel, __ATOMIC_RELAXED))
-		return cli_error(err, PAWL_ECANCELLED, "cancelled");
+		return err_set(err, PAWL_ECANCELLED, "cancelled");
 	return 0;
 }
 
@@ -122,28 +124,26 @@ make_state(struct bench *b, struct pawl_error *err)
 	b->n_tensors = b->args->tensors > 0 ? b->args->tensors : BENCH_TENSORS;
 	b->nbytes = b->args->size > 0 ? b->args->size : BENCH_SIZE;
 	if (b->n_tensors > 1000000)
-		return cli_error(err, PAWL_EUSAGE, "--tensors: expected at most 1000000, found %" PRIu64, b->n_tensors);
+		return err_set(err, PAWL_EUSAGE, "--tensors: expected at most 1000000, found %" PRIu64, b->n_tensors);
 	b->tensor_bytes = b->nbytes / b->n_tensors / 8 * 8;
 	if (b->tensor_bytes == 0)
-		return cli_error(err, PAWL_EUSAGE, "--size: expected at least 8 bytes for each of %" PRIu64 " tensors",
-		                 b->n_tensors);
+		return err_set(err, PAWL_EUSAGE, "--size: expected at least 8 bytes for each of %" PRIu64 " tensors",
+		               b->n_tensors);
 	b->nbytes = b->tensor_bytes * b->n_tensors;
 	memory = mmap(NULL, b->nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
-		return cli_error(err, PAWL_ENOMEM, "cannot get %s of memory",
-		                 human_bytes(&b->cli->keep, (double)b->nbytes));
+		return err_set(err, PAWL_ENOMEM, "cannot get %s of memory",
+		               human_bytes(&b->cli->keep, (double)b->nbytes));
 	b->memory = memory;
 	words = b->nbytes / 8;
 	for (uint64_t i = 0; i < words; i++) {
 		if (i % (1u << 20) == 0) {
-			rc = step_done(b, 0, err);
-			if (rc < 0)
-				return rc;
+			TRY(step_done(b, 0, err));
 		}
 		seed ^= seed << 13;
 		seed ^= seed >> 7;
 		seed ^= seed << 17;
-		((uint64_t *)memory)[i] = seed & 0xbfffffffbfffffffu; /* no NaN, no Inf */
+		((uint64_t *)memory)[i] = seed & 0xbfffffffbfffffffu; /* neither NaN nor Inf */
 	}
 	rc = pawl_state_new(&b->state, err);
 	shape[0] = b->tensor_bytes / 4;
@@ -167,15 +167,15 @@ open_run(struct bench *b, struct pawl_error *err)
 	const char *mode = b->args->mode != NULL ? b->args->mode : "snapshot";
 
 	opts.root = b->root;
-	opts.mode = strcmp(mode, "ring") == 0     ? PAWL_MODE_RING
-	            : strcmp(mode, "direct") == 0 ? PAWL_MODE_DIRECT
-	                                          : PAWL_MODE_SNAPSHOT;
+	opts.staging.mode = strcmp(mode, "ring") == 0     ? PAWL_MODE_RING
+	                    : strcmp(mode, "direct") == 0 ? PAWL_MODE_DIRECT
+	                                                  : PAWL_MODE_SNAPSHOT;
 	opts.retention.keep_last = b->args->keep ? 0 : 1;
-	opts.recycle = b->args->recycle ? 2 : 0;
+	opts.packs.recycle = b->args->recycle ? 2 : 0;
 	return pawl_open(&opts, &b->run, err);
 }
 
-/* A new value in every tensor, so that no pack is like the one before. */
+/* Writes a new value to every tensor, so that each pack differs from the previous one. */
 static void
 change_state(struct bench *b)
 {
@@ -197,16 +197,12 @@ save(struct bench *b, bool first, struct pawl_error *err)
 	struct pawl_save_stats stats = PAWL_SAVE_STATS_INIT;
 	CLEANUP(free_ticket) struct pawl_ticket *ticket = NULL;
 	double began;
-	int rc;
 
 	change_state(b);
 	opts.step = (int64_t)b->word;
 	began = info_now();
-	rc = pawl_save(b->run, &opts, b->state, &ticket, err);
-	if (rc == 0)
-		rc = pawl_ticket_wait(ticket, -1, err);
-	if (rc < 0)
-		return rc;
+	TRY(pawl_save(b->run, &opts, b->state, &ticket, err));
+	TRY(pawl_ticket_wait(ticket, -1, err));
 	pawl_ticket_stats(ticket, &stats);
 	record(b, first ? FIRST_BLOCKED : BLOCKED, stats.blocked_seconds);
 	if (!first)
@@ -214,7 +210,7 @@ save(struct bench *b, bool first, struct pawl_error *err)
 	return step_done(b, b->nbytes, err);
 }
 
-/* Takes the newest checkpoint's files out of the page cache. */
+/* Removes the newest checkpoint's files from the page cache. */
 static void
 drop_cache(struct bench *b)
 {
@@ -243,21 +239,18 @@ restore(struct bench *b, struct pawl_error *err)
 {
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
 	double began;
-	int rc;
 
 	drop_cache(b);
 	for (uint64_t i = 0; i < b->n_tensors; i++)
 		memset(b->memory + i * b->tensor_bytes, 0xff, sizeof(b->word));
 	opts.no_fallback = 1;
-	opts.non_strict = 1; /* the state has a value that needs no tensor */
+	opts.non_strict = 1; /* the state has a value without a tensor */
 	began = info_now();
-	rc = pawl_restore(b->run, &opts, b->state, NULL, err);
-	if (rc < 0)
-		return rc;
+	TRY(pawl_restore(b->run, &opts, b->state, NULL, err));
 	record(b, RESTORE, info_now() - began);
 	for (uint64_t i = 0; i < b->n_tensors; i++)
 		if (memcmp(b->memory + i * b->tensor_bytes, &b->word, sizeof(b->word)) != 0)
-			return cli_error(err, PAWL_EINTERNAL, "tensor %" PRIu64 " came back different", i);
+			return err_set(err, PAWL_EINTERNAL, "tensor %" PRIu64 " came back different", i);
 	return step_done(b, b->nbytes, err);
 }
 
@@ -405,13 +398,11 @@ prepare(struct bench *b, const char *folder, struct pawl_error *err)
 	int rc;
 
 	if (mkdtemp(path) == NULL)
-		return cli_error(err, errno == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "%s: cannot make a folder: %s",
-		                 folder, strerror(errno));
+		return err_set(err, errno == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "%s: cannot make a folder: %s", folder,
+		               strerror(errno));
 	b->folder = path;
 	b->root = keep_printf(&b->cli->keep, "%s/run", path);
-	rc = make_state(b, err);
-	if (rc < 0)
-		return rc;
+	TRY(make_state(b, err));
 	limit = b->nbytes < BENCH_LIMIT_BYTES ? b->nbytes : BENCH_LIMIT_BYTES;
 	rc = limits_open(&b->limits, keep_printf(&b->cli->keep, "%s/limit", path), limit, err);
 	return rc == 0 ? open_run(b, err) : rc;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_completion: completions for bash, zsh and fish, made from the tables of commands and options. After "RUN@" the
- * names of the run's checkpoints are offered, by asking `pawl ls --names`.
+ * cmd_completion: completions for bash, zsh and fish, made from the tables of commands and options.
+ * After "RUN@" they offer the names of the run's checkpoints, from `pawl ls --names`.
  */
 #include <stdio.h>
 #include <string.h>
@@ -64,7 +64,8 @@ bash_options(const struct option *o)
 	}
 }
 
-/* A case for each option that takes a value, so that its value is completed and not taken for an operand. */
+/* A case for each option that takes a value, so that the value is completed and not mistaken for an
+ * operand. */
 static void
 bash_values(struct keep *keep, const struct option *o)
 {
@@ -85,7 +86,7 @@ bash_values(struct keep *keep, const struct option *o)
 	}
 }
 
-/* The case of one command: its own options, then what its operands are. */
+/* The case of one command: its own options, then its operands. */
 static void
 bash_command(struct keep *keep, const struct command *c)
 {
@@ -157,7 +158,7 @@ print_bash(struct keep *keep)
 
 /* ---- zsh */
 
-/* For a description in single quotes inside an _arguments specification. */
+/* Escapes text for a description in single quotes inside an _arguments specification. */
 static const char *
 zsh_text(struct keep *keep, const char *text)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_convert: writes the tensors of a checkpoint, or of a file of another program, in another format. */
+/* cmd_convert: writes the tensors of a checkpoint, or of a foreign file, in another format. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

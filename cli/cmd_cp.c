@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_cp: a checkpoint, some of a run's, or a whole run, from any place to any other. Every byte is checked on the way
- * and where it has arrived; what was cut off is gone on with.
+ * cmd_cp: copies one checkpoint, some checkpoints of a run, or a complete run between any two
+ * places. Every byte is checked at the source and again at the destination. An interrupted copy is
+ * resumed.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -58,7 +59,7 @@ add_id(uint64_t *ids, size_t *n, uint64_t id)
 	return true;
 }
 
-/* The ids that --only and --last name; none where neither is given. */
+/* The ids that --only and --last name; none if neither is given. */
 static int
 choose(struct cli *cli, struct pawl *run, const struct target *target, const struct cp_args *args, struct transfer *t,
        struct pawl_error *err)
@@ -66,13 +67,10 @@ choose(struct cli *cli, struct pawl *run, const struct target *target, const str
 	CLEANUP(free_list) struct pawl_list *list = NULL;
 	uint64_t *ids, id;
 	size_t count;
-	int rc;
 
 	if (args->only.n == 0 && args->last == 0)
 		return 0;
-	rc = pawl_list_open(run, 0, &list, err);
-	if (rc < 0)
-		return rc;
+	TRY(pawl_list_open(run, 0, &list, err));
 	count = pawl_list_count(list);
 	ids = keep_alloc(&cli->keep, count + args->only.n + 1, sizeof(*ids));
 	for (size_t i = count; i-- > 0 && count - i <= args->last;)
@@ -81,13 +79,11 @@ choose(struct cli *cli, struct pawl *run, const struct target *target, const str
 		struct target one = *target;
 
 		one.selector = args->only.items[i];
-		rc = target_find(cli, run, &one, &id, err);
-		if (rc < 0)
-			return rc;
+		TRY(target_find(cli, run, &one, &id, err));
 		(void)add_id(ids, &t->n_ids, id);
 	}
 	if (t->n_ids == 0)
-		return cli_error(err, PAWL_ENOTFOUND, "%s has no checkpoints", target->root);
+		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoints", target->root);
 	t->ids = ids;
 	return 0;
 }
@@ -97,21 +93,15 @@ prepare(struct cli *cli, const struct cp_args *args, struct taken *from, struct 
 {
 	struct target *target = &from->target;
 	bool is_run;
-	int rc;
 
-	rc = transfer_check_place(cli, t->to, err);
-	if (rc == 0)
-		rc = target_parse(cli, cli->operands[0], target, err);
-	if (rc < 0)
-		return rc;
+	TRY(transfer_check_place(cli, t->to, err));
+	TRY(target_parse(cli, cli->operands[0], target, err));
 	target->bandwidth = args->transfer.bandwidth;
 	is_run = !target->single && target->selector == NULL;
 	if (!is_run && (args->only.n > 0 || args->last > 0))
-		return cli_error(err, PAWL_EUSAGE, "%s names one checkpoint; --only and --last choose from a run",
-		                 cli->operands[0]);
-	rc = target_open(cli, target, false, &args->score, &from->run, err);
-	if (rc < 0)
-		return rc;
+		return err_set(err, PAWL_EUSAGE, "%s names one checkpoint; --only and --last choose from a run",
+		               cli->operands[0]);
+	TRY(target_open(cli, target, false, &args->score, &from->run, err));
 	if (is_run)
 		return choose(cli, from->run, target, args, t, err);
 	return target_hold(cli, from->run, target, &t->info, &from->hold, err);
@@ -130,7 +120,7 @@ run_cp(struct cli *cli, const void *ptr)
 		return cli_fail(cli, &err);
 	transfer_run(cli, from.run, &args->transfer, &t);
 	if (t.code < 0)
-		(void)cli_error(&err, t.code, "%s", t.message);
+		(void)err_set(&err, t.code, "%s", t.message);
 	if (t.code < 0 && t.copies == NULL)
 		return cli_fail(cli, &err);
 	if (cli->common.json) {
@@ -156,10 +146,10 @@ const struct command cmd_cp = {
 		 "its id, ids, pins, metrics and pointers; --only and --last choose from it. DEST may hold a part of "
 		 "that run already: only what is missing is copied, the newest first, and nothing there is "
 		 "removed.\n\n"
-		 "Every byte is checked against its sum when it is read and when it has arrived. A checkpoint shows "
-		 "at DEST when it is whole and verified, not before. What was interrupted or cut off leaves nothing "
-		 "half visible, and the same command goes on where it was.\n\n"
-		 "A checkpoint of a run that is damaged is passed over, said so, and the exit status is 4.",
+		 "Every byte is compared with its checksum when it is read and after it was written. A checkpoint "
+		 "appears at DEST only when it is complete and verified. After an interruption the same command "
+		 "continues where it stopped.\n\n"
+		 "A damaged checkpoint of a run is skipped with a warning, and the exit status is 4.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_diff: what changed between two checkpoints. Tensors are read in a stream, a few blocks at a time. */
+/* cmd_diff: shows what changed between two checkpoints. Tensors are streamed, a few blocks at a
+ * time. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_doctor: what a folder's filesystem, or a store, can do for checkpoints, found out by trying. */
+/* cmd_doctor: tests what a folder's filesystem, or a store, supports for checkpoints. */
 #include "cli.h"
 #include "grid.h"
 #include "jsonout.h"

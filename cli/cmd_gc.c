@@ -31,7 +31,7 @@ run_gc(struct cli *cli, const void *ptr)
 	struct target target;
 	struct jsonout j;
 
-	/* opening for writing clears up already, therefore it is counted before */
+	/* opening for writing already cleans up, so count before that */
 	if (target_parse_run(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &target, &err) < 0 ||
 	    target_open(cli, &target, false, NULL, &run, &err) < 0 || pawl_gc(run, 1, &count, &bytes, &err) < 0)
 		return cli_fail(cli, &err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_help: what the command can do; with --json the tables it is made from. */
+/* cmd_help: prints what the command can do; with --json, the tables that the help is made from. */
 #include "cli.h"
 #include "help.h"
 #include "jsonout.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_ls: the checkpoints of a run as a table. Reads manifests only. */
+/* cmd_ls: prints the checkpoints of a run as a table. Reads manifests only. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "info.h"
 #include "target.h"
 
-#define LS_METRICS 3 /* columns of metrics shown unless -v */
+#define LS_METRICS 3 /* columns of metrics without -v */
 #define LS_METRICS_VERBOSE 16
 
 struct ls_args {
@@ -52,10 +52,10 @@ has_name(const struct names *names, const char *name)
 	return false;
 }
 
-/* What is shown: rows borrowed from the list. */
+/* The rows to print, borrowed from the list. */
 struct rows {
 	const struct pawl_info **items;
-	size_t n, n_bad, n_denied; /* the last two: of the whole list */
+	size_t n, n_bad, n_denied; /* n_bad, n_denied: of the complete list */
 };
 
 static void
@@ -79,7 +79,8 @@ pick_rows(struct cli *cli, const struct ls_args *args, const struct pawl_list *l
 	ret->n -= from;
 }
 
-/* The metrics that get a column: those of --by, then those of the newest checkpoint that has any. */
+/* Chooses the metrics that get a column: those of --by, then those of the newest checkpoint that
+ * has metrics. */
 static void
 pick_metrics(const struct cli *cli, const struct ls_args *args, const struct rows *rows, struct names *ret)
 {
@@ -109,7 +110,7 @@ find_metric(const struct pawl_info *info, const char *name)
 	return NULL;
 }
 
-/* "checkpoint_000007" says no more than its id does. */
+/* Does the name repeat the id, as "checkpoint_000007" does? */
 static bool
 is_plain_name(const struct pawl_info *info)
 {
@@ -247,7 +248,8 @@ print_json(struct cli *cli, struct pawl *run, const struct rows *rows)
 	jsonout_end(&j);
 }
 
-/* What the rows add up to, for people; also that there are damaged ones, which the table may not show. */
+/* Prints the totals for people, and the number of damaged checkpoints, which the table may not
+ * show. */
 static void
 remark(struct cli *cli, struct pawl *run, const struct rows *rows, const struct ls_args *args)
 {
@@ -325,16 +327,15 @@ const struct command cmd_ls = {
 	.summary = "list the checkpoints of a run, or the runs of a folder",
 	.about =
 		"Lists the checkpoints of RUN (default: the current folder), oldest first. Only manifests are "
-		"read, never tensors. Of a folder that is not a run it lists the runs in it, by name, with -r at any depth, "
-		"and the checkpoint files in it, such as those of Composer's CheckpointSaver.\n\n"
-		"'ratio', of compressed ones, is their size of what it would be without. 'new' is what the "
+		"read, never tensors. In a folder that is not a run, it lists the runs by name (with -r at any depth) "
+		"and the checkpoint files, such as those of Composer's CheckpointSaver.\n\n"
+		"'ratio' is the size of a compressed checkpoint relative to its uncompressed size. 'new' is what the "
 		"checkpoint added to the disk: packs that did not change are shared with the one before. "
 		"'blocked' is how long the training waited for the save. 'state' is saved, nonfinite "
 		"(it holds NaN or Inf), bad, or denied (no permission to read it). 'marks' says which one is the latest and the best, which ones are "
-		"pinned, and which ones are held by a reader right now. A compressed save that goes on is told of with how far "
-		"it is, as its writer says once a second. 'mirrors', of runs that have any, says how many "
-		"of them have the checkpoint.\n\n"
-		"On a terminal the least important columns give way when it is narrow; elsewhere all are printed.",
+		"pinned, and which ones are held by a reader right now. The progress of a compressed save is shown as its "
+		"writer reports it once a second. 'mirrors' is the number of mirrors that have the checkpoint.\n\n"
+		"On a narrow terminal the least important columns are left out; elsewhere all are printed.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_man: prints the manual page pawl(1), in mdoc, made from the tables of commands and options. Run by the build. */
+/* cmd_man: prints the manual page pawl(1), in mdoc, made from the tables of commands and options.
+ * The build runs it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,8 +9,8 @@
 
 #define MAN_WIDTH 78
 
-/* Text with what roff would take for itself escaped; hyphens stay hyphens that can be copied. Newlines become blanks.
- */
+/* Escapes the characters that roff would interpret. Hyphens stay plain hyphens that can be copied.
+ * Newlines become blanks. */
 static const char *
 escape(struct keep *keep, const char *text)
 {
@@ -27,7 +28,7 @@ escape(struct keep *keep, const char *text)
 	return ret;
 }
 
-/* Text in short lines; roff wants sentences to end where lines end. */
+/* Prints text in short lines; roff expects sentences to end where lines end. */
 static void
 put_text(struct keep *keep, const char *text)
 {
@@ -43,7 +44,8 @@ put_text(struct keep *keep, const char *text)
 			(void)fputc('\n', stdout);
 			column = 0;
 		}
-		/* escape() guards the first character, which only counts at the start of a line */
+		/* escape() guards the first character, which roff interprets only at the start of a
+		 * line */
 		(void)printf("%s%s", column > 0 ? " " : "", word);
 		column += strlen(word) + 1;
 		if (ends && *next != '\0') {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_pin: pin and unpin: whether a checkpoint may ever be deleted by a rule. */
+/* cmd_pin: pin and unpin: set whether retention rules may delete a checkpoint. */
 #include <inttypes.h>
 
 #include "cli.h"
@@ -36,9 +36,9 @@ pin_one(struct cli *cli, const char *text, const struct pin_args *args, bool pin
 
 	rc = target_parse(cli, text, &target, err);
 	if (rc == 0 && target.single)
-		rc = cli_error(err, PAWL_EUSAGE, "%s belongs to no run, so that no rule can delete it", text);
+		rc = err_set(err, PAWL_EUSAGE, "%s belongs to no run, so that no rule can delete it", text);
 	if (rc == 0 && target.selector == NULL)
-		rc = cli_error(err, PAWL_EUSAGE, "%s: say which checkpoint, such as %s@latest", text, text);
+		rc = err_set(err, PAWL_EUSAGE, "%s: say which checkpoint, such as %s@latest", text, text);
 	if (rc == 0)
 		rc = target_open(cli, &target, false, &args->score, &run, err);
 	if (rc == 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_prune: deletes checkpoints by rule, each with its reason (R141). What is kept is decided by the library. */
+/* cmd_prune: deletes checkpoints by rule, each with its reason (R141). The library decides what is
+ * kept. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -64,13 +65,14 @@ make_policy(struct cli *cli, const struct prune_args *args, struct pawl_retentio
 	policy->drop_latest = args->drop_latest;
 	if (args->keep_last == 0 && args->keep_best == 0 && args->keep_every == 0 && args->max_bytes == 0 &&
 	    !(args->younger_than > 0))
-		return cli_error(err, PAWL_EUSAGE,
-		                 "no rule was given (expected --keep-last, --keep-best, --keep-every, "
-		                 "--younger-than or --max-bytes)");
+		return err_set(err, PAWL_EUSAGE,
+		               "no rule was given (expected --keep-last, --keep-best, --keep-every, "
+		               "--younger-than or --max-bytes)");
 	return target_score(cli, &args->score, policy, err);
 }
 
-/* The summary of an id in the list as it was before; rows and list are both ascending, *at goes along. */
+/* The summary of an id in the list from before the deletion. Rows and list are both ascending; *at
+ * is the position in the list. */
 static const struct pawl_info *
 info_of(const struct pawl_list *list, uint64_t id, size_t *at)
 {
@@ -192,7 +194,7 @@ run_prune(struct cli *cli, const void *ptr)
 
 	if (make_policy(cli, args, &policy, &err) < 0)
 		return cli_usage(cli, "%s", err.message);
-	/* a dry run needs no lease: it may look at a training at work */
+	/* a dry run needs no lease: it may look at the run of an active training */
 	if (target_parse_run(cli, cli->operands[0], &target, &err) < 0 ||
 	    target_open(cli, &target, !args->dry_run, &args->score, &run, &err) < 0 ||
 	    pawl_list_open(run, 0, &list, &err) < 0)

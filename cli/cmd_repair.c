@@ -25,9 +25,9 @@ static const struct example examples[] = {
 
 struct repair {
 	const char *name, *path;
-	const char *problem; /* what was wrong with it */
-	int code;            /* of the attempt */
-	const char *message; /* why it failed */
+	const char *problem; /* the damage found */
+	int code;            /* result of the attempt */
+	const char *message; /* why the attempt failed */
 };
 
 struct repairs {
@@ -42,7 +42,7 @@ free_list(struct pawl_list **list)
 	pawl_list_free(*list);
 }
 
-/* The damaged checkpoints that the target names. */
+/* Lists the damaged checkpoints that the target names. */
 static int
 collect(struct cli *cli, struct pawl *run, const struct target *target, struct repairs *ret, struct pawl_error *err)
 {
@@ -51,16 +51,14 @@ collect(struct cli *cli, struct pawl *run, const struct target *target, struct r
 	uint64_t id;
 	int rc;
 
-	rc = pawl_list_open(run, 1, &list, err);
-	if (rc < 0)
-		return rc;
+	TRY(pawl_list_open(run, 1, &list, err));
 	if (target->selector != NULL || target->single) {
 		rc = target_find(cli, run, target, &id, err);
 		if (rc < 0 && rc != PAWL_ECORRUPT)
 			return rc;
 		only = target_bad_name(cli, run, target);
 		if (only == NULL)
-			return 0; /* it is whole */
+			return 0; /* the checkpoint is complete */
 	}
 	ret->items = keep_alloc(&cli->keep, pawl_list_count(list) + 1, sizeof(*ret->items));
 	for (size_t i = 0; i < pawl_list_count(list); i++) {
@@ -69,7 +67,7 @@ collect(struct cli *cli, struct pawl *run, const struct target *target, struct r
 		if ((info->marks & PAWL_MARK_BAD) == 0 || (only != NULL && strcmp(info->name, only) != 0))
 			continue;
 		ret->items[ret->n].name = keep_printf(&cli->keep, "%s", info->name);
-		/* of a store that is no folder the path is below its root */
+		/* in a store that is not a folder, the path is relative to its root */
 		ret->items[ret->n].path = target_is_url(pawl_root(run))
 		                                  ? keep_printf(&cli->keep, "%s/%s", pawl_root(run), info->path)
 		                                  : keep_printf(&cli->keep, "%s", info->path);
@@ -78,8 +76,9 @@ collect(struct cli *cli, struct pawl *run, const struct target *target, struct r
 	return 0;
 }
 
-/* Opened as a checkpoint of its own: opening the whole run for writing would clear the very folder away, because one
- * without a manifest is what an interrupted deletion leaves. Nothing that is there is overwritten. */
+/* Opens the folder as a single checkpoint. Opening the run for writing would delete it, because
+ * a folder without a manifest looks like an interrupted deletion. Existing files are not
+ * overwritten. */
 static int
 repair_one(const struct repair *r, bool dry_run, struct pawl_error *err)
 {
@@ -90,7 +89,7 @@ repair_one(const struct repair *r, bool dry_run, struct pawl_error *err)
 	opts.root = r->path;
 	opts.single = 1;
 	opts.read_only = dry_run;
-	opts.upkeep = 1;
+	opts.maintenance = 1;
 	rc = pawl_open(&opts, &run, err);
 	return rc == 0 ? pawl_repair(run, r->name, dry_run, err) : rc;
 }
@@ -186,11 +185,11 @@ const struct command cmd_repair = {
 	.name = "repair",
 	.group = GROUP_MEND,
 	.summary = "rebuild lost manifests from the tensor files",
-	.about = "A checkpoint whose manifest.json is lost or damaged is rebuilt from its tensor files, which "
-		 "carry all that is needed; if a tensor is incomplete, nothing is changed and the reason is told. "
+	.about = "Rebuilds a lost or damaged manifest.json from the checkpoint's tensor files, which hold all that is "
+		 "needed. If a tensor is incomplete, nothing is changed and the reason is printed. "
 		 "TARGET is a run (all damaged checkpoints) or one checkpoint.\n\n"
-		 "The sums are then those of the files as they are now: what was damaged before cannot be told any "
-		 "more. A repaired checkpoint says so in its manifest.",
+		 "The new checksums are those of the files as they are now, so earlier damage to their bytes can no "
+		 "longer be found. The manifest records that the checkpoint was repaired.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_report: `pawl report`, the words of a trial of `pawl tune` that is a script or a program in any language:
- * metrics, and a checkpoint that is taken over. Its exit status says whether to go on, so that `set -e` or `|| exit` is
- * all that a script needs.
+ * cmd_report: `pawl report`, the reports of a trial of `pawl tune` that is a script or a program in
+ * any language: metrics, and a checkpoint that is moved into the trial's folder. The exit status
+ * says whether to continue, so that a script needs only `set -e` or `|| exit`.
  */
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/value.h"
 #include "cli.h"
 #include "jsonout.h"
 #include "tune.h"
 
-#define REPORT_END_STATUS 8 /* the trial is to end now */
+#define REPORT_END_STATUS 8 /* the trial must end now */
 
 struct report_args {
 	const char *checkpoint;
@@ -30,50 +30,50 @@ static const struct option options[] = {
 };
 static const struct example examples[] = {
 	{"pawl report loss=0.3", "one result"},
-	{"pawl report loss=0.3 accuracy=0.9 --checkpoint out || exit", "with a checkpoint; ends when it is told to"},
+	{"pawl report loss=0.3 accuracy=0.9 --checkpoint out || exit",
+         "with a checkpoint; exits when the trial is to end"},
 	EXAMPLE_END,
 };
 
-/* A whole number, a number, true, false, null, or a text; what is not finite as the texts that JSON has for it. */
-static json_t *
+/* Parses an integer, a real number, true, false, null, or a text. Numbers that are not finite
+ * become the strings that stand for them in JSON. */
+static struct value *
 value_of(const char *text)
 {
-	json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+	struct value *value = value_from_text(text);
 	char *end;
 	double number;
 
-	if (value != NULL && !json_is_object(value) && !json_is_array(value) && !json_is_string(value))
+	if (value != NULL && !value_is(value, JSON_OBJECT) && !value_is(value, JSON_ARRAY) &&
+	    !value_is(value, JSON_STRING))
 		return value;
-	json_decref(value);
+	value_free(value);
 	number = strtod(text, &end);
 	if (end == text || *end != '\0')
-		return json_string(text);
-	if (!isfinite(number))
-		return json_string(isnan(number) ? "NaN" : number > 0 ? "Infinity" : "-Infinity");
-	return json_real(number);
+		return value_new_text(text);
+	return value_new_real(number);
 }
 
-/* The operands as an object, to free(); NULL with *wrong set. */
+/* The operands as an object, to free(). On an error returns NULL and sets *wrong. */
 static char *
 metrics_of(const struct cli *cli, const char **wrong)
 {
-	json_t *metrics = json_object();
+	struct value *metrics = value_new_object();
 	char *text = NULL;
 	bool ok = metrics != NULL;
 
 	*wrong = NULL;
 	for (size_t i = 0; ok && i < cli->n_operands; i++) {
 		const char *at = strchr(cli->operands[i], '=');
-		json_t *value = at != NULL && at != cli->operands[i] ? value_of(at + 1) : NULL;
+		struct value *value = at != NULL && at != cli->operands[i] ? value_of(at + 1) : NULL;
 
-		ok = value != NULL &&
-		     json_object_setn_new(metrics, cli->operands[i], (size_t)(at - cli->operands[i]), value) == 0;
+		ok = value != NULL && value_set_n(metrics, cli->operands[i], (size_t)(at - cli->operands[i]), value);
 		if (!ok)
 			*wrong = cli->operands[i];
 	}
 	if (ok)
-		text = json_dumps(metrics, JSON_COMPACT | JSON_REAL_PRECISION(17));
-	json_decref(metrics);
+		text = value_print_as(metrics, VALUE_COMPACT);
+	value_free(metrics);
 	return text;
 }
 
@@ -99,7 +99,7 @@ run_report(struct cli *cli, const void *ptr)
 	if (metrics == NULL && wrong != NULL)
 		return cli_usage(cli, "expected NAME=VALUE in UTF-8, found '%s'", wrong);
 	if (metrics == NULL) {
-		(void)cli_error(&err, PAWL_ENOMEM, "out of memory");
+		(void)err_set(&err, PAWL_ENOMEM, "out of memory");
 		return cli_fail(cli, &err);
 	}
 	rc = tune_trial_report(metrics, args->checkpoint, args->step > 0 ? (int64_t)args->step : -1, &answer, &err);
@@ -126,14 +126,14 @@ run_report(struct cli *cli, const void *ptr)
 const struct command cmd_report = {
 	.name = "report",
 	.group = GROUP_SEARCH,
-	.summary = "say from inside of a trial how it goes",
+	.summary = "report metrics from inside a trial",
 	.about =
-		"For trials of 'pawl tune' that are scripts or programs: hands metrics to the runner, with a checkpoint if "
-		"there is one, and waits for its verdict. What PATH names is made durable and moved into the trial's "
-		"folder as checkpoint_<iteration>; there it is whole or not at all.\n\n"
-		"Exit status 0: go on. 8: end now (stop, pause and exploit are printed); the trial may be started "
-		"again later, with the checkpoint to start from in PAWL_TUNE_CHECKPOINT. Where no trial is, it says so "
-		"and succeeds, so that a script also runs by itself.",
+		"For trials of 'pawl tune' that are scripts or programs: sends metrics, and a checkpoint if given, to the "
+		"runner, and waits for its verdict. The file or folder PATH is synced and moved into the trial's "
+		"folder as checkpoint_<iteration>, completely or not at all.\n\n"
+		"Exit status 0: continue. 8: end now (stop, pause or exploit is printed); the trial may be started "
+		"again later, with the checkpoint to start from in PAWL_TUNE_CHECKPOINT. Outside of a trial it prints a "
+		"note and succeeds, so that a script also runs by itself.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_reshard: writes a checkpoint anew as another number of ranks would have written it. */
+/* cmd_reshard: writes a checkpoint as a different number of ranks would have written it. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,9 +49,9 @@ check_dest(struct cli *cli, const char *dest, struct pawl_error *err)
 	struct stat st;
 
 	if (lstat(dest, &st) == 0)
-		return cli_error(err, PAWL_EEXISTS, "%s exists already", dest);
+		return err_set(err, PAWL_EEXISTS, "%s exists already", dest);
 	if (stat(parent, &st) != 0 || !S_ISDIR(st.st_mode))
-		return cli_error(err, PAWL_ENOTFOUND, "%s: no such folder", parent);
+		return err_set(err, PAWL_ENOTFOUND, "%s: no such folder", parent);
 	return copy_check_place(cli, dest, err);
 }
 
@@ -100,8 +100,7 @@ run_reshard(struct cli *cli, const void *ptr)
 	rc = pawl_reshard(from.run, from.info->id, dest, &opts, &meter, &err);
 	work_end(cli->work);
 	if (rc == PAWL_EMISMATCH && !args->drop_rank_values)
-		cli_error(&err, rc, "%s; --drop-rank-values leaves them out",
-		          keep_printf(&cli->keep, "%s", err.message));
+		err_set(&err, rc, "%s; --drop-rank-values leaves them out", keep_printf(&cli->keep, "%s", err.message));
 	if (rc < 0)
 		return cli_fail(cli, &err);
 	if (cli->common.json)

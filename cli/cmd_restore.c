@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_restore: takes one checkpoint out of a run as a folder of its own: copy beside DEST, verify the copy, rename.
- * DEST is there whole and verified, or not at all. A checkpoint that fails is passed over for an older one only where
- * the latest was asked for (R137).
+ * cmd_restore: copies one checkpoint of a run to a folder of its own. The copy is made and verified
+ * in a folder next to DEST, then renamed: DEST is complete or absent. If the latest checkpoint was
+ * requested and is damaged, an older one is used; otherwise damage is an error (R137).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -53,69 +53,28 @@ free_list(struct pawl_list **list)
 	pawl_list_free(*list);
 }
 
-static void
-free_findings(struct pawl_findings **findings)
-{
-	pawl_findings_free(*findings);
-}
-
-/* Opens the copy as a checkpoint of its own and reads all of it. */
-static int
-verify_copy(struct cli *cli, const char *path, const char *name, struct pawl_meter *meter, struct pawl_error *err)
-{
-	struct target target = {.text = path, .root = path, .single = true};
-	CLEANUP(cli_close) struct pawl *copy = NULL;
-	CLEANUP(free_findings) struct pawl_findings *findings = NULL;
-	const struct pawl_finding *f;
-	uint64_t id;
-	int rc;
-
-	rc = target_open(cli, &target, false, NULL, &copy, err);
-	if (rc == 0)
-		rc = target_find(cli, copy, &target, &id, err);
-	if (rc == 0)
-		rc = pawl_verify(copy, id, meter, &findings, err);
-	if (rc == PAWL_ECORRUPT && findings != NULL && pawl_findings_count(findings) > 0) {
-		f = pawl_findings_get(findings, 0);
-		return cli_error(err, rc, "%s: %s, bytes %" PRIu64 " to %" PRIu64 "%s%s: %s", name, f->file, f->begin,
-		                 f->end, *f->tensor != '\0' ? ", tensor " : "", f->tensor, f->message);
-	}
-	return rc < 0 ? cli_error(err, rc, "%s: %s", name, keep_printf(&cli->keep, "%s", err->message)) : 0;
-}
-
 static int
 restore_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, const char *partial, const char *dest,
             struct pawl_error *err)
 {
-	CLEANUP(target_close_hold) struct pawl_hold *hold = NULL;
+	const char *copy = keep_printf(&cli->keep, "%s/%s", partial, info->name);
+	bool local = !target_is_url(dest);
 	struct pawl_meter meter;
-	int rc;
+	int rc = 0;
 
-	/* from and to where no folder is the library copies, with the same promise */
-	if (target_is_url(pawl_root(run)) || target_is_url(dest) || !info->here) {
-		work_begin(cli->work, "copying", &meter, info->bytes);
-		rc = pawl_copy(run, info->id, dest, NULL, &meter, err);
-		work_end(cli->work);
-		return rc;
-	}
-	/* where the run cannot be written to, nobody else deletes from it either */
-	if (pawl_hold_open(run, info->id, &hold, err) == PAWL_ENOTFOUND)
-		return PAWL_ENOTFOUND;
+	if (local && mkdir(partial, 0777) != 0)
+		return err_set(err, PAWL_EIO, "%s: cannot create: %s", partial, strerror(errno));
 	work_begin(cli->work, "copying", &meter, info->bytes);
-	rc = copy_folder(cli, info->path, partial, info->bytes, &meter, err);
-	if (rc == 0) {
-		work_begin(cli->work, "verifying", &meter, info->bytes);
-		rc = verify_copy(cli, partial, info->name, &meter, err);
-	}
-	if (rc == 0)
-		rc = copy_publish(cli, partial, dest, err);
+	rc = pawl_copy(run, info->id, local ? copy : dest, NULL, &meter, err);
 	work_end(cli->work);
-	if (rc < 0)
+	if (rc == 0 && local)
+		rc = copy_publish(cli, copy, dest, err);
+	if (local)
 		copy_remove(partial);
 	return rc;
 }
 
-/* Restores checkpoint `id`, or where that is allowed the newest older one that is whole. */
+/* Restores checkpoint `id`, or, if `fallback`, the newest older one that is complete. */
 static int
 restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, const char *dest, struct restored *ret,
                struct pawl_error *err)
@@ -125,9 +84,7 @@ restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, co
 		keep_printf(&cli->keep, "%s/pawl-restore-%ld.partial", copy_parent(&cli->keep, dest), (long)getpid());
 	int rc;
 
-	rc = pawl_list_open(run, 0, &list, err);
-	if (rc < 0)
-		return rc;
+	TRY(pawl_list_open(run, 0, &list, err));
 	ret->passed_over = keep_alloc(&cli->keep, pawl_list_count(list) + 1, sizeof(*ret->passed_over));
 	ret->n_passed_over = 0;
 	rc = PAWL_ENOTFOUND;
@@ -145,12 +102,12 @@ restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, co
 		cli_warn(cli, "passed over: %s", err->message);
 	}
 	return rc == PAWL_ENOTFOUND
-	               ? cli_error(err, rc, "%s: checkpoint %" PRIu64 " is not there any more", pawl_root(run), id)
+	               ? err_set(err, rc, "%s: checkpoint %" PRIu64 " is not there any more", pawl_root(run), id)
 	               : rc;
 }
 
-/* What the target names. Where no hold can be made it may be deleted meanwhile: then the target may name another one.
- */
+/* Restores the checkpoint that the target names. Without a hold, it may be deleted meanwhile; then
+ * the target may name another one. */
 static int
 restore_selected(struct cli *cli, struct pawl *run, const struct target *target, bool fallback, const char *dest,
                  struct restored *ret, struct pawl_error *err)
@@ -199,14 +156,14 @@ check_dest(struct cli *cli, const char *dest, struct pawl_error *err)
 	struct stat st;
 
 	if (len > 12 && strcmp(dest + len - 12, ".safetensors") == 0)
-		return cli_error(err, PAWL_EUSAGE,
-		                 "%s: 'pawl restore' makes a folder; 'pawl export' writes safetensors files", dest);
+		return err_set(err, PAWL_EUSAGE,
+		               "%s: 'pawl restore' makes a folder; 'pawl export' writes safetensors files", dest);
 	if (target_is_url(dest))
 		return 0;
 	if (lstat(dest, &st) == 0)
-		return cli_error(err, PAWL_EEXISTS, "%s exists already", dest);
+		return err_set(err, PAWL_EEXISTS, "%s exists already", dest);
 	if (stat(parent, &st) != 0 || !S_ISDIR(st.st_mode))
-		return cli_error(err, PAWL_ENOTFOUND, "%s: no such folder", parent);
+		return err_set(err, PAWL_ENOTFOUND, "%s: no such folder", parent);
 	return copy_check_place(cli, dest, err);
 }
 
@@ -226,7 +183,7 @@ run_restore(struct cli *cli, const void *ptr)
 	if (check_dest(cli, dest, &err) < 0 || target_parse(cli, cli->operands[0], &target, &err) < 0 ||
 	    target_open(cli, &target, false, &args->score, &run, &err) < 0)
 		return cli_fail(cli, &err);
-	if (target.file && target_find(cli, run, &target, &id, &err) < 0) /* a damaged one is called so */
+	if (target.file && target_find(cli, run, &target, &id, &err) < 0) /* reports a damaged checkpoint as such */
 		return cli_fail(cli, &err);
 	if (target.file)
 		return cli_usage(cli,

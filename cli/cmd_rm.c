@@ -27,7 +27,7 @@ static const struct example examples[] = {
 	EXAMPLE_END,
 };
 
-/* What the library refuses without --force, so that a dry run says it too. */
+/* Checks what the library refuses without --force, so that a dry run reports it, too. */
 static int
 check_marks(const struct pawl_info *info, const struct rm_args *args, struct pawl_error *err)
 {
@@ -37,10 +37,10 @@ check_marks(const struct pawl_info *info, const struct rm_args *args, struct paw
 	                                                          : NULL;
 
 	if ((info->marks & PAWL_MARK_HELD) != 0)
-		return cli_error(err, PAWL_EBUSY, "%s is in use by a reader", info->name);
+		return err_set(err, PAWL_EBUSY, "%s is in use by a reader", info->name);
 	if (why == NULL || args->force)
 		return 0;
-	return cli_error(err, PAWL_EBUSY, "%s is %s; --force deletes it all the same", info->name, why);
+	return err_set(err, PAWL_EBUSY, "%s is %s; --force deletes it all the same", info->name, why);
 }
 
 static int
@@ -55,10 +55,10 @@ remove_one(struct cli *cli, const char *text, const struct rm_args *args, const 
 
 	rc = target_parse(cli, text, &target, err);
 	if (rc == 0 && target.single)
-		rc = cli_error(err, PAWL_EUSAGE, "%s belongs to no run; it is an ordinary %s, which '%s' deletes", text,
-		               target.file ? "file" : "folder", target.file ? "rm" : "rm -r");
+		rc = err_set(err, PAWL_EUSAGE, "%s belongs to no run; it is an ordinary %s, which '%s' deletes", text,
+		             target.file ? "file" : "folder", target.file ? "rm" : "rm -r");
 	if (rc == 0 && target.selector == NULL)
-		rc = cli_error(err, PAWL_EUSAGE, "%s: say which checkpoint, such as %s@3", text, text);
+		rc = err_set(err, PAWL_EUSAGE, "%s: say which checkpoint, such as %s@3", text, text);
 	if (rc == 0)
 		rc = target_open(cli, &target, !args->dry_run, &args->score, &run, err);
 	if (rc == 0)

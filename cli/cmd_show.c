@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_show: one checkpoint: its summary and its state tree. Reads the manifest only. */
+/* cmd_show: prints one checkpoint: its summary and its state tree. Reads the manifest only. */
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -60,7 +60,7 @@ compare_files(const void *a, const void *b)
 	return strcmp(((const struct file *)a)->name, ((const struct file *)b)->name);
 }
 
-/* What lies in the checkpoint's folder; nothing where there is no folder to look into. */
+/* Lists the files in the checkpoint's folder; none if no folder can be read. */
 static void
 read_files(struct cli *cli, struct shown *shown)
 {
@@ -69,8 +69,8 @@ read_files(struct cli *cli, struct shown *shown)
 	DIR *dir;
 
 	dir = shown->info->path[0] == '/' ? opendir(shown->info->path)
-	                                  : NULL;          /* else it is in no folder of this host */
-	if (dir == NULL && info_is_foreign(shown->info)) { /* it is the file itself */
+	                                  : NULL;          /* otherwise it is not in a folder of this host */
+	if (dir == NULL && info_is_foreign(shown->info)) { /* it is a single file */
 		shown->files = keep_alloc(&cli->keep, 1, sizeof(*shown->files));
 		shown->files[0] = (struct file){shown->info->name, shown->info->bytes, 1};
 		shown->n_files = 1;
@@ -129,7 +129,7 @@ metrics_text(struct cli *cli, const struct pawl_info *info)
 	return ret;
 }
 
-/* What a compressed one is without that. */
+/* The size of a compressed checkpoint before compression; "" if it is not compressed. */
 static const char *
 plain_text(struct keep *keep, const struct pawl_info *info)
 {

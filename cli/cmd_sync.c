@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_sync: brings a run up to date at other places, as often as one likes. */
+/* cmd_sync: updates copies of a run at other places; may be repeated at any time. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -98,7 +98,7 @@ mirrors_print(struct cli *cli, struct pawl *run)
 	grid_print(grid, &cli->out);
 }
 
-/* The queue of the run's own mirrors. */
+/* Syncs the queue of the run's own mirrors. */
 static int
 sync_mirrors(struct cli *cli, const struct sync_args *args, const struct target *target)
 {
@@ -148,7 +148,7 @@ run_sync(struct cli *cli, const void *ptr)
 		return sync_mirrors(cli, args, &target);
 	if (target_open(cli, &target, false, NULL, &run, &err) < 0)
 		return cli_fail(cli, &err);
-	/* One place that cannot be reached is no reason to leave out the next; Ctrl+C is. */
+	/* If one place cannot be reached, continue with the next; Ctrl+C stops. */
 	for (bool stop = false; done < n && !stop; done++) {
 		struct transfer *t = &transfers[done];
 
@@ -162,7 +162,7 @@ run_sync(struct cli *cli, const void *ptr)
 		print_json(cli, transfers, done);
 	for (size_t i = 0; i < done; i++) {
 		if (transfers[i].code < 0) {
-			(void)cli_error(&err, transfers[i].code, "%s", transfers[i].message);
+			(void)err_set(&err, transfers[i].code, "%s", transfers[i].message);
 			int one = cli_fail(cli, &err);
 
 			status = status == 0 ? one : status;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_tune: `pawl tune FILE` runs a search over hyperparameters, whose trials are programs of any kind; `pawl tune VERB
- * DIR` looks at one, also while it runs, and stops it. Ctrl+C lets the trials save; the same call with --resume goes
- * on.
+ * cmd_tune: `pawl tune FILE` runs a search over hyperparameters, whose trials are programs of any
+ * kind. `pawl tune VERB DIR` shows a search, also while it runs, or stops it. Ctrl+C lets the
+ * trials save; the same call with --resume continues the search.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
+#include "base/value.h"
 #include "cli.h"
 #include "grid.h"
 #include "human.h"
@@ -24,7 +23,7 @@
 
 #define TUNE_MAX_BYTES ((size_t)4 << 20)
 #define TUNE_POLL_MS 100
-#define TUNE_SHOWN 20 /* trials in the table at the end, samples of a dry run */
+#define TUNE_SHOWN 20 /* trials in the final table, samples of a dry run */
 
 static const struct operand operands[] = {
 	{"FILE|ls|show|best|export|stop", OPERAND_PATH, 1, 1}, {"DIR", OPERAND_FOLDER, 0, 2}, OPERAND_LIST_END};
@@ -44,9 +43,9 @@ static const struct option options[] = {
 	OPTION_END,
 };
 static const struct example examples[] = {
-	{"pawl tune sweep.toml", "runs the search"},
-	{"pawl tune sweep.toml --resume", "goes on with it, or begins it"},
-	{"pawl tune sweep.toml --dry-run", "shows what would be tried"},
+	{"pawl tune sweep.yaml", "runs the search"},
+	{"pawl tune sweep.yaml --resume", "continues it, or begins it"},
+	{"pawl tune sweep.yaml --dry-run", "shows what would be tried"},
 	{"pawl tune ls runs/tune/sweep", "its trials"},
 	{"pawl tune show runs/tune/sweep 3", "all about one of them"},
 	{"pawl tune best runs/tune/sweep", "the best one and its checkpoint"},
@@ -84,22 +83,22 @@ read_text(struct cli *cli, const char *path, char **ret, size_t *ret_len, struct
 	size_t len;
 
 	if (file == NULL)
-		return cli_error(err, errno == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "%s: %s", path, strerror(errno));
+		return err_set(err, errno == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "%s: %s", path, strerror(errno));
 	errno = 0;
 	len = fread(text, 1, TUNE_MAX_BYTES + 1, file);
 	if (ferror(file) != 0) {
 		(void)fclose(file);
-		return cli_error(err, PAWL_EIO, "%s: %s", path, strerror(errno));
+		return err_set(err, PAWL_EIO, "%s: %s", path, strerror(errno));
 	}
 	(void)fclose(file);
 	if (len > TUNE_MAX_BYTES)
-		return cli_error(err, PAWL_ELIMIT, "%s: more than %zu bytes", path, TUNE_MAX_BYTES);
+		return err_set(err, PAWL_ELIMIT, "%s: more than %zu bytes", path, TUNE_MAX_BYTES);
 	*ret = text;
 	*ret_len = len;
 	return 0;
 }
 
-/* The file's name without folder and ending. */
+/* The file's name without folder and suffix. */
 static const char *
 base_of(struct cli *cli, const char *path)
 {
@@ -110,37 +109,37 @@ base_of(struct cli *cli, const char *path)
 	return keep_strndup(&cli->keep, base, dot != NULL && dot != base ? (size_t)(dot - base) : strlen(base));
 }
 
-/* The document of a file, as JSON; one without a name is called after its file. */
+/* Reads a document from a file, as JSON. The file's name is the default for the document's name. */
 static int
 read_document(struct cli *cli, const char *path, const char **ret, struct pawl_error *err)
 {
-	char *text = NULL, *json = NULL, *done;
-	json_error_t wrong;
-	json_t *object;
+	PAWL_CLEAN(value_free_clean) struct value *object = NULL;
+	PAWL_FREE char *json = NULL, *done = NULL;
+	char *text = NULL;
 	size_t len = 0;
-	int rc = read_text(cli, path, &text, &len, err);
 
-	if (rc == 0 && ends_with(path, ".toml"))
-		rc = tune_toml_to_json(text, len, path, &json, err);
-	if (rc < 0)
-		return rc;
-	object = json_loadb(json != NULL ? json : text, json != NULL ? strlen(json) : len, JSON_REJECT_DUPLICATES,
-	                    &wrong);
-	free(json);
-	if (object == NULL)
-		return cli_error(err, PAWL_EUSAGE, "%s:%d: %s", path, wrong.line, wrong.text);
-	if (json_is_object(object) && json_object_get(object, "name") == NULL)
-		(void)json_object_set_new(object, "name", json_string(base_of(cli, path)));
-	done = json_dumps(object, JSON_REAL_PRECISION(17));
-	json_decref(object);
+	if (ends_with(path, ".toml"))
+		return err_set(err, PAWL_EUSAGE,
+		               "%s: TOML is not supported; write the document as YAML (sweep.yaml): "
+		               "\"name = value\" becomes \"name: value\", and a table becomes a key with indented keys",
+		               path);
+	TRY(read_text(cli, path, &text, &len, err));
+	if (!ends_with(path, ".json")) {
+		TRY(tune_yaml_to_json(text, len, path, &json, err));
+		text = json;
+		len = strlen(json);
+	}
+	TRY(value_parse(text, len, path, &object, err));
+	if (value_is(object, JSON_OBJECT) && value_get(object, "name") == NULL)
+		(void)value_set(object, "name", value_new_text(base_of(cli, path)));
+	done = value_print(object);
 	if (done == NULL)
-		return cli_error(err, PAWL_EUSAGE, "%s: expected a table, found something else", path);
+		return err_set(err, PAWL_ENOMEM, "%s: out of memory", path);
 	*ret = keep_printf(&cli->keep, "%s", done);
-	free(done);
 	return 0;
 }
 
-/* ---- what would be tried ---- */
+/* ---- dry runs ---- */
 
 static void
 dry_json(struct cli *cli, const char *spec, uint64_t n, char **configs, size_t n_configs)
@@ -231,11 +230,11 @@ name_of(struct cli *cli, const struct tune_experiment *e, uint32_t trial)
 	                                                : "?";
 }
 
-/* One event as a line. */
+/* Prints one event as a line. */
 static void
 tell(struct cli *cli, const struct tune_experiment *e, const struct tune_event *event)
 {
-	static const char *const verdicts[] = {"", ", paused", ", stopped", ", goes on from a better one"};
+	static const char *const verdicts[] = {"", ", paused", ", stopped", ", continues from a better one"};
 	const char *name = event->kind == TUNE_EVENT_NOTICE ? "" : name_of(cli, e, event->trial);
 	struct tune_trial t;
 
@@ -275,7 +274,7 @@ tell(struct cli *cli, const struct tune_experiment *e, const struct tune_event *
 	}
 }
 
-/* What a lost machine would take with it. */
+/* Is the event worth a sync soon: a checkpoint or the end of a trial? */
 static bool
 is_worth_a_sync(const struct tune_event *event)
 {
@@ -283,7 +282,7 @@ is_worth_a_sync(const struct tune_event *event)
 	       (event->kind == TUNE_EVENT_REPORT && strstr(event->text, "\"checkpoint_dir_name\"") != NULL);
 }
 
-/* Until all is done or a signal has come and the trials have saved. */
+/* Runs until all trials have ended, or a signal arrived and the trials have saved. */
 static int
 loop(struct cli *cli, struct tune_experiment *e, struct tune_runner *runner, struct search_sync *sync,
      struct pawl_error *err)
@@ -318,7 +317,7 @@ loop(struct cli *cli, struct tune_experiment *e, struct tune_runner *runner, str
 	live_erase(&live);
 	work_end(cli->work);
 	if (rc == 0 && stopping)
-		return cli_error(err, PAWL_ECANCELLED, "interrupted");
+		return err_set(err, PAWL_ECANCELLED, "interrupted");
 	return rc;
 }
 
@@ -362,8 +361,8 @@ result_print(struct cli *cli, const struct tune_experiment *e)
 	cli_note(cli, "%s; all of it lies in %s", trials_summary(&cli->keep, e), tune_experiment_folder(e));
 }
 
-/* Can the first trial's command be made? What is wrong here is wrong for all of them. ret_spec: with defaults, to
- * free(). */
+/* Tries to make the first trial's command: an error in it affects all trials. ret_spec: the
+ * document with defaults, to free(). */
 static int
 check_document(const char *document, char **ret_spec, struct pawl_error *err)
 {
@@ -373,8 +372,8 @@ check_document(const char *document, char **ret_spec, struct pawl_error *err)
 
 	if (rc == 0)
 		rc = n > 0 ? tune_spec_config(document, 0, &config, err)
-		           : cli_error(err, PAWL_EUSAGE,
-		                       "document: search: expected one that makes trials by itself, found 'given'");
+		           : err_set(err, PAWL_EUSAGE,
+		                     "document: search: expected one that makes trials by itself, found 'given'");
 	if (rc == 0)
 		rc = tune_command_text(document, config, &text, err);
 	free(text);
@@ -386,39 +385,40 @@ check_document(const char *document, char **ret_spec, struct pawl_error *err)
 	return rc;
 }
 
-/* Is there a value to be filled in, or a brace? What is wrong with it has been told. */
+/* Does the command contain a placeholder or a single brace? Errors in it were reported before. */
 static bool
-has_placeholder(const json_t *run)
+has_placeholder(const struct value *run)
 {
 	const char *at;
-	json_t *item;
+	struct value *item;
 	size_t i;
 
-	json_array_foreach(run, i, item)
-	{
-		for (at = json_string_value(item); at != NULL && (at = strchr(at, '{')) != NULL; at += 2)
+	for (i = 0; (item = value_item(run, i)) != NULL; i++) {
+		for (at = value_text(item); at != NULL && (at = strchr(at, '{')) != NULL; at += 2)
 			if (at[1] != '{')
 				return true;
 	}
 	return false;
 }
 
-/* All trials would be called alike: a slip, unless they read the file of their values. */
+/* Warns if all trials would get the same command. That is a mistake, unless they read the file of
+ * their values. */
 static void
 note_command(struct cli *cli, const char *document)
 {
-	json_t *object = json_loads(document, 0, NULL), *space = json_object_get(object, "space");
+	struct value *object = value_from_text(document), *space = value_get(object, "space");
 
-	if (json_object_size(space) > 0 && !has_placeholder(json_object_get(object, "run")))
+	if (value_n_members(space) > 0 && !has_placeholder(value_get(object, "run")))
 		cli_note(
 			cli,
 			"run: no argument has a value of the space in braces, such as {%s}; a trial finds them in the file "
 			"$PAWL_TUNE_CONFIG only",
-			json_object_iter_key(json_object_iter(space)));
-	json_decref(object);
+			value_first_key(space));
+	value_free(object);
 }
 
-/* The place that the document names, and the search from there if that is wanted and none lies here. */
+/* Opens the place that the document names. Fetches the search from there, if requested and none
+ * exists here. */
 static int
 open_sync(struct cli *cli, const char *document, const struct tune_args *args, struct search_sync **ret,
           struct pawl_error *err)
@@ -436,7 +436,7 @@ open_sync(struct cli *cli, const char *document, const struct tune_args *args, s
 	return rc;
 }
 
-/* The trials, and what is to be told of them; what could not be synced is told last. */
+/* Runs the trials and prints their events; prints last what could not be synced. */
 static int
 run_trials(struct cli *cli, struct tune_experiment *e, struct tune_runner *runner, struct search_sync *sync,
            struct pawl_error *err)
@@ -462,7 +462,7 @@ run_trials(struct cli *cli, struct tune_experiment *e, struct tune_runner *runne
 		cli_note(cli, "and in %s", search_sync_place(sync));
 	if (rc == PAWL_ECANCELLED)
 		cli_note(cli, "go on with: pawl tune %s --resume", cli->operands[0]);
-	return rc == 0 && synced < 0 ? cli_error(err, synced, "not all of it has been synced: %s", why.message) : rc;
+	return rc == 0 && synced < 0 ? err_set(err, synced, "not all of it has been synced: %s", why.message) : rc;
 }
 
 static int
@@ -486,7 +486,7 @@ run_search(struct cli *cli, const struct tune_args *args)
 	if (rc == 0)
 		rc = open_search(document, args, &e, &err);
 	if (rc == PAWL_EEXISTS)
-		cli_note(cli, "--resume goes on with it");
+		cli_note(cli, "--resume continues it");
 	if (rc == 0)
 		rc = tune_runner_new(e, &opts, &runner, &err);
 	if (rc < 0)
@@ -533,14 +533,14 @@ const struct command cmd_tune = {
 	.group = GROUP_SEARCH,
 	.summary = "search for good hyperparameters, with trials in any language",
 	.about =
-		"FILE (TOML, or JSON) says what to run and what to try. Each trial is a process that reports its metrics and "
-		"checkpoints ('pawl report' does that for scripts); a scheduler stops, pauses or clones trials by them. "
-		"Trials that fail start again from their last checkpoint as often as max_failures allows.\n\n"
-		"Where the document's 'sync' names an upload_dir, the folder of the search is brought there while it runs; "
-		"--resume looks there when no search lies here.\n\n"
-		"Ctrl+C lets every trial report and save once more; a second one ends all at once. However it ended, "
-		"the same call with --resume goes on: what was finished stays finished.\n\n"
-		"ls, show, best and export look at the folder of a search, also while it runs: its trials, one trial "
+		"FILE (YAML or JSON) describes what to run and what to try. Each trial is a process that reports its metrics "
+		"and checkpoints (scripts use 'pawl report'). A scheduler stops, pauses or clones trials by these. "
+		"A trial that fails starts again from its last checkpoint, at most max_failures times.\n\n"
+		"If 'sync' in the document names an upload_dir, the folder of the search is copied there while it runs. "
+		"--resume looks there if the search does not exist locally.\n\n"
+		"Ctrl+C lets every trial report and save once more; a second one ends all at once. Afterwards, "
+		"the same call with --resume continues the search; finished trials stay finished.\n\n"
+		"ls, show, best and export read the folder of a search, also while it runs: its trials, one trial "
 		"(by name or number), the best one and its checkpoint, all results as CSV. stop ends a running search "
 		"like Ctrl+C.\n\n"
 		"Exit status 0: all trials have ended; 1: some have failed.",

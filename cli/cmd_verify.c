@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_verify: reads every byte and checks it against the sums taken when it was saved (R136). */
+/* cmd_verify: reads every byte and compares it with the checksums taken when it was saved
+ * (R136). */
 #include <inttypes.h>
 #include <string.h>
 
@@ -22,22 +23,22 @@ static const struct example examples[] = {
 	EXAMPLE_END,
 };
 
-/* What was found out about one checkpoint. */
+/* The outcome for one checkpoint. */
 struct verdict {
 	const char *name;
 	uint64_t id, bytes;
 	bool has_sums, is_safetensors;
-	int code;                       /* 0, PAWL_ECORRUPT, or why it could not be verified */
-	const char *message;            /* of a code other than 0 */
+	int code;                       /* 0, PAWL_ECORRUPT, or the reason why it could not be verified */
+	const char *message;            /* if code is not 0 */
 	struct pawl_findings *findings; /* owned; NULL = none */
 };
 
 struct verdicts {
 	struct verdict *items;
-	size_t n, n_bad, n_unknown; /* damaged ones, and those that could not be verified */
+	size_t n, n_bad, n_unknown; /* n_bad: damaged; n_unknown: could not be verified */
 	uint64_t bytes, total_bytes;
 	size_t name_width;
-	int code; /* of the whole: the worst */
+	int code; /* the worst of all checkpoints */
 };
 
 static void
@@ -212,7 +213,7 @@ remark(struct cli *cli, struct pawl *run, const struct verdicts *all, double sec
 		         all->n_bad == 1 ? "is" : "are");
 	else if (all->n_unknown > 0)
 		cli_warn(cli, "%s of %s could not be verified", human_count(keep, all->n_unknown, "", ""), what);
-	else if (!all->items[0].has_sums && !all->items[0].is_safetensors) /* it is the only one */
+	else if (!all->items[0].has_sums && !all->items[0].is_safetensors) /* a single foreign checkpoint */
 		cli_note(cli, "%s, %s: every byte can be read, and what carries a CRC of its own is as it was written",
 		         text_clean(keep, all->items[0].name), human_bytes(keep, (double)all->bytes));
 	else if (!all->items[0].has_sums)
@@ -226,7 +227,7 @@ remark(struct cli *cli, struct pawl *run, const struct verdicts *all, double sec
 		         human_rate(keep, (double)all->bytes / seconds));
 }
 
-/* What the argument asks for, as it is now. 1: all of it was deleted meanwhile. */
+/* Verifies what the argument names in the list as it is now. 1: all of it was deleted meanwhile. */
 static int
 verify_listed(struct cli *cli, struct taken *from, struct verdicts *all, size_t *ret_n_unfinished,
               struct pawl_error *err)
@@ -257,7 +258,7 @@ verify_listed(struct cli *cli, struct taken *from, struct verdicts *all, size_t 
 			*ret_n_unfinished += (pawl_list_get(list, i)->marks & PAWL_MARK_UNFINISHED) != 0;
 	rc = verify_all(cli, from->run, infos, n, all);
 	if (rc == PAWL_ECANCELLED)
-		return cli_error(err, rc, "interrupted");
+		return err_set(err, rc, "interrupted");
 	target_close_hold(&from->hold);
 	return all->n == 0 && n > 0;
 }
@@ -276,7 +277,7 @@ run_verify(struct cli *cli, const void *ptr)
 	if (target_parse(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &from.target, &err) < 0 ||
 	    target_open(cli, &from.target, false, &args->score, &from.run, &err) < 0)
 		return cli_fail(cli, &err);
-	/* newer ones were saved before those were deleted */
+	/* then newer ones were saved before the old ones were deleted */
 	while ((rc = verify_listed(cli, &from, &all, &n_unfinished, &err)) == 1 &&
 	       (rc = pawl_reload(from.run, &err)) == 0)
 		;

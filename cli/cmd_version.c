@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_version: versions of the library and of the form on disk. */
+/* cmd_version: versions of the library and of the format on disk. */
 #include "cli.h"
 #include "jsonout.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* folder: see folder.h. Files are known by their names; runs are opened to read. */
+/* folder: see folder.h. Files are recognised by their names; runs are opened for reading. */
 #include "folder.h"
 
 #include <dirent.h>
@@ -15,28 +15,28 @@
 #include "info.h"
 #include "target.h"
 
-#define MAX_DEPTH 32 /* of folders below the one that is listed */
+#define MAX_DEPTH 32 /* levels below the folder that is listed */
 
 /* A checkpoint file. */
 struct file {
-	const char *name; /* below the folder */
+	const char *name; /* relative to the folder */
 	uint64_t bytes;
 	double unix_seconds;
-	int64_t epoch, batch; /* -1 = the name does not say */
-	const char *links;    /* "latest-rank0.pt, ..": names in its folder that lead to it */
+	int64_t epoch, batch; /* -1 = not in the name */
+	const char *links;    /* "latest-rank0.pt, ..": links in its folder that lead to it */
 };
 
 struct found {
 	struct cli *cli;
 	const struct folder_opts *opts;
 	const char *root;
-	const char **runs; /* below root */
+	const char **runs; /* relative to root */
 	size_t n_runs, cap_runs;
 	struct file *files;
 	size_t n_files, cap_files;
 };
 
-/* Grows an array of the invocation's memory. */
+/* Grows an array in the invocation's memory. NULL: it is large enough. */
 static void *
 grown(struct cli *cli, const void *items, size_t n, size_t *cap, size_t size)
 {
@@ -59,7 +59,7 @@ has(struct cli *cli, const char *folder, const char *name)
 	return stat(keep_printf(&cli->keep, "%s/%s", folder, name), &st) == 0;
 }
 
-/* "ep1-ba42-rank0.pt", "model.pt.zst", "weights.tar.gz": one of the words between dots says so. */
+/* "ep1-ba42-rank0.pt", "model.pt.zst", "weights.tar.gz": one of the words between dots decides. */
 static bool
 is_checkpoint_name(const char *name)
 {
@@ -75,7 +75,8 @@ is_checkpoint_name(const char *name)
 	return false;
 }
 
-/* The number behind a word of a name, "ep" of "ep1-ba42": at its beginning or after a dash or an underscore. */
+/* The number after a word in a name, such as "ep" in "ep1-ba42". The word is at the beginning, or
+ * after a dash or an underscore. */
 static int64_t
 number_after(const char *name, const char *word)
 {
@@ -88,7 +89,7 @@ number_after(const char *name, const char *word)
 	return -1;
 }
 
-/* By name, numbers in it by their value. */
+/* Compares names; numbers in them by their value. */
 static int
 compare_names(const char *a, const char *b)
 {
@@ -134,7 +135,7 @@ joined(struct cli *cli, const char *folder, const char *name)
 	return *folder != '\0' ? keep_printf(&cli->keep, "%s/%s", folder, name) : keep_printf(&cli->keep, "%s", name);
 }
 
-/* The links in a folder that lead to one of its files, as far as they are known: noted with the file. */
+/* Adds a link to the file in its folder that it leads to, if that file is known. */
 static void
 note_link(struct found *f, size_t first, const char *whole, const char *name)
 {
@@ -190,7 +191,7 @@ scan(struct found *f, const char *below, unsigned depth)
 
 	if (dir == NULL)
 		return;
-	for (int pass = 0; pass < 2; pass++) { /* links when the files are known */
+	for (int pass = 0; pass < 2; pass++) { /* links after all files are known */
 		rewinddir(dir);
 		while ((entry = readdir(dir)) != NULL) {
 			const char *whole = joined(cli, folder, entry->d_name), *path;
@@ -214,7 +215,7 @@ scan(struct found *f, const char *below, unsigned depth)
 	(void)closedir(dir);
 }
 
-/* ---- what is shown ---- */
+/* ---- output ---- */
 
 static void
 free_list(struct pawl_list **list)
@@ -222,7 +223,7 @@ free_list(struct pawl_list **list)
 	pawl_list_free(*list);
 }
 
-/* A row for a run; with j also its document. */
+/* Prints a row for a run; with j also its document. */
 static void
 show_run(struct found *f, const char *path, struct cell *row, struct jsonout *j)
 {
@@ -343,7 +344,8 @@ print_json(struct found *f)
 	jsonout_end(&j);
 }
 
-/* A run that lost its run.json has folders in `checkpoints`, a folder of Composer's has files there. */
+/* A run that lost its run.json has folders in `checkpoints`; a folder of Composer has files
+ * there. */
 static bool
 is_other(struct cli *cli, const char *path)
 {
@@ -368,7 +370,7 @@ folder_ls(struct cli *cli, const char *path, const struct folder_opts *opts)
 		return false;
 	scan(&f, "", 0);
 	if (has(cli, path, "checkpoints") && !opts->recursive)
-		scan(&f, "checkpoints", 0); /* as CheckpointSaver's folder is by default */
+		scan(&f, "checkpoints", 0); /* the default folder of CheckpointSaver */
 	if (f.n_runs == 0 && f.n_files == 0)
 		return false;
 	if (f.n_runs > 0)

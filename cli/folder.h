@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* folder: a folder that is not a run: the runs in it, and checkpoint files, as Composer's CheckpointSaver writes them. */
+/* folder: lists a folder that is not a run: the runs in it, and checkpoint files in the layout of
+ * Composer's CheckpointSaver. */
 #ifndef PAWL_CLI_FOLDER_H
 #define PAWL_CLI_FOLDER_H
 
@@ -10,7 +11,8 @@ struct folder_opts {
 	uint64_t last; /* only the newest files; 0 = all */
 };
 
-/* Prints what is in the local folder. False, and prints nothing, if `path` is something else or holds neither. */
+/* Prints the content of the local folder. Returns false and prints nothing if `path` is something
+ * else or contains neither. */
 bool folder_ls(struct cli *cli, const char *path, const struct folder_opts *opts);
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define GRID_GAP 2
-#define GRID_LEAST 12 /* columns that a text is never narrowed below */
+#define GRID_LEAST 12 /* narrower columns are not made for a text */
 
 struct row {
 	struct row *next;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grid: rows under headings, aligned; on a terminal fitted to its width, elsewhere printed in full. */
+/* grid: rows under headings, aligned. On a terminal the table is fitted to its width; elsewhere it
+ * is printed in full. */
 #ifndef PAWL_CLI_GRID_H
 #define PAWL_CLI_GRID_H
 
@@ -9,18 +10,19 @@
 #include "keep.h"
 #include "term.h"
 
-/* What happens to a text when the terminal is too narrow: nothing, it loses its end or its start, or (in the last
- * column) it runs over into the next line. */
+/* What happens to a text if the terminal is too narrow: nothing, its end or its start is cut, or
+ * (last column only) it continues on the next line. */
 enum flex { RIGID, CUT_END, CUT_START, RUN_OVER };
 
 struct column {
 	const char *title;
 	bool right; /* numbers */
 	enum flex flex;
-	int drop; /* 0 = always shown; the highest goes first when the terminal is too narrow */
+	int drop; /* 0 = always shown; if the terminal is too narrow, the highest is dropped first */
 };
 
-/* A piece of text in one style; more pieces may follow, with a blank between them. Text must be clean; NULL = empty. */
+/* A piece of text in one style. More pieces may follow, separated by a blank. Text must be clean;
+ * NULL = empty. */
 struct cell {
 	const char *text;
 	enum style style;
@@ -29,9 +31,9 @@ struct cell {
 
 struct grid;
 struct grid *grid_new(struct keep *keep, const struct column *columns, size_t n);
-/* A new row of n empty cells, to be filled in by the caller before the next call. */
+/* A new row of n empty cells; the caller fills it before the next call. */
 struct cell *grid_row(struct grid *grid);
-/* Columns that are empty in every row are left out. */
+/* Prints the table without columns that are empty in every row. */
 void grid_print(struct grid *grid, const struct term *term);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* help: see help.h. Called by main.c and cmd_help.c; cmd_man.c uses its tables too. */
+/* help: see help.h. */
 #include "help.h"
 
 #include <string.h>
@@ -89,8 +89,8 @@ page_width(const struct term *term)
 	return width > HELP_MAX_WIDTH ? HELP_MAX_WIDTH : width;
 }
 
-/* Prints text broken at blanks so that lines stay below `width`; `column`: where the cursor stands and where further
- * lines start. Ends with a line feed. */
+/* Prints text broken at blanks, so that lines stay below `width`. `column`: position of the cursor
+ * and start of further lines. Ends with a line feed. */
 static void
 wrap(const struct term *term, const char *text, size_t column, size_t width)
 {
@@ -120,7 +120,7 @@ wrap(const struct term *term, const char *text, size_t column, size_t width)
 	(void)fputc('\n', term->file);
 }
 
-/* Paragraphs, separated by empty lines. Lines that start with a blank stay as they are. */
+/* Prints paragraphs, separated by empty lines. Lines that start with a blank are not wrapped. */
 static void
 paragraphs(struct cli *cli, const struct term *term, const char *text)
 {
@@ -145,7 +145,8 @@ heading(const struct term *term, const char *text)
 	(void)fputc('\n', term->file);
 }
 
-/* "  left        right", the right side wrapped; on a line of its own where the left side is long. */
+/* Prints "  left        right", the right side wrapped. If the left side is long, the right side
+ * begins on the next line. */
 static void
 pair(const struct term *term, const char *left, const char *right, size_t column)
 {

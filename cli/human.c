@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* human: numbers as people read them; see human.h. */
+/* human: see human.h. */
 #include "human.h"
 
 #include <inttypes.h>

@@ -147,7 +147,7 @@ info_marks(struct keep *keep, const struct pawl_info *info)
 	struct cell first = {NULL, STYLE_PLAIN, NULL}, *last = &first;
 	struct cell *cells = keep_alloc(keep, N_MARKS, sizeof(*cells));
 
-	/* linked behind an empty first cell, which prints as nothing */
+	/* linked after an empty first cell, which prints nothing */
 	for (size_t i = 0; i < N_MARKS; i++) {
 		if ((info->marks & mark_names[i].mark) == 0)
 			continue;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jsonout: a small JSON writer; see jsonout.h. Used by every command for --json. */
+/* jsonout: base/json formats numbers. Texts are escaped here, so that a terminal interprets none of
+ * their bytes. */
 #include "jsonout.h"
 
 #include <inttypes.h>
@@ -7,28 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "base/text.h"
+
 void
 jsonout_init(struct jsonout *j, FILE *file)
 {
 	memset(j, 0, sizeof(*j));
 	j->file = file;
-}
-
-/* Length of a valid character of UTF-8 at the start, or 0. */
-static size_t
-utf8_len(const unsigned char *at, size_t len)
-{
-	size_t n = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 0;
-
-	if (n == 0 || n > len)
-		return 0;
-	for (size_t i = 1; i < n; i++)
-		if ((at[i] & 0xc0) != 0x80)
-			return 0;
-	if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] >= 0xa0) || (at[0] == 0xf0 && at[1] < 0x90) ||
-	    (at[0] == 0xf4 && at[1] >= 0x90))
-		return 0;
-	return n;
 }
 
 static void
@@ -38,7 +25,7 @@ put_string(struct jsonout *j, const char *text, size_t len)
 
 	(void)fputc('"', j->file);
 	for (size_t at = 0; at < len;) {
-		size_t n = utf8_len(from + at, len - at);
+		size_t n = text_utf8_char(from + at, len - at);
 
 		if (n == 0)
 			(void)fputs("\\ufffd", j->file);
@@ -65,7 +52,7 @@ new_line(struct jsonout *j)
 		(void)fputs("  ", j->file);
 }
 
-/* What stands before a value: comma, indentation, key. */
+/* Prints what precedes a value: comma, indentation, key. */
 static void
 put_key(struct jsonout *j, const char *key)
 {
@@ -88,7 +75,7 @@ begin(struct jsonout *j, const char *key, bool array)
 	put_key(j, key);
 	(void)fputc(array ? '[' : '{', j->file);
 	if (j->depth >= JSONOUT_MAX_DEPTH)
-		abort(); /* callers stay far below: states are at most 256 deep */
+		abort(); /* callers stay far below: states have at most 256 levels */
 	j->wrote[j->depth] = false;
 	j->array[j->depth] = array;
 	j->depth++;
@@ -171,7 +158,7 @@ jsonout_int(struct jsonout *j, const char *key, int64_t value)
 void
 jsonout_real(struct jsonout *j, const char *key, double value)
 {
-	char out[40];
+	PAWL_CLEAN(buf_clear) struct buf digits = {0};
 
 	if (isnan(value)) {
 		jsonout_text(j, key, "NaN");
@@ -181,15 +168,8 @@ jsonout_real(struct jsonout *j, const char *key, double value)
 		jsonout_text(j, key, value > 0 ? "Infinity" : "-Infinity");
 		return;
 	}
-	/* the shortest of the usual forms that reads back as the same number */
-	for (int digits = 15; digits <= 17; digits++) {
-		(void)snprintf(out, sizeof(out), "%.*g", digits, value);
-		if (strtod(out, NULL) == value)
-			break;
-	}
-	/* a float stays a float for readers that tell them apart */
-	put_key(j, key);
-	(void)fprintf(j->file, "%s%s", out, strpbrk(out, ".e") == NULL ? ".0" : "");
+	json_put_double(&digits, value);
+	jsonout_literal(j, key, buf_str(&digits));
 }
 
 void

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonout: writes one JSON document. Every value takes a key (inside an object) or NULL (inside an array, or for the
- * document itself). Strings of any bytes come out as valid JSON (broken UTF-8 as U+FFFD); numbers that JSON cannot
- * hold come out as the strings "NaN", "Infinity" and "-Infinity".
+ * jsonout: writes one JSON document. Every value takes a key (inside an object) or NULL (inside an
+ * array, or for the document itself). Strings of any bytes become valid JSON; broken UTF-8 becomes
+ * U+FFFD. Numbers that JSON cannot represent become the strings "NaN", "Infinity" and "-Infinity".
  */
 #ifndef PAWL_CLI_JSONOUT_H
 #define PAWL_CLI_JSONOUT_H
@@ -17,9 +17,9 @@
 struct jsonout {
 	FILE *file;
 	size_t depth;
-	bool wrote[JSONOUT_MAX_DEPTH]; /* something at this depth already */
+	bool wrote[JSONOUT_MAX_DEPTH]; /* this level has a value already */
 	bool array[JSONOUT_MAX_DEPTH];
-	bool flat; /* now on one line: inside a jsonout_begin_flat_array */
+	bool flat; /* inside a jsonout_begin_flat_array: all on one line */
 	size_t flat_depth;
 };
 
@@ -36,6 +36,6 @@ void jsonout_int(struct jsonout *j, const char *key, int64_t value);
 void jsonout_real(struct jsonout *j, const char *key, double value);
 void jsonout_bool(struct jsonout *j, const char *key, bool value);
 void jsonout_null(struct jsonout *j, const char *key);
-void jsonout_literal(struct jsonout *j, const char *key, const char *digits); /* a number already written out */
+void jsonout_literal(struct jsonout *j, const char *key, const char *digits); /* a number that is already formatted */
 
 #endif

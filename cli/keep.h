@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keep: memory that lives as long as the invocation. Running out of it ends the command with a message. */
+/* keep: memory that lives as long as the invocation. If memory is exhausted, the command ends with
+ * a message. */
 #ifndef PAWL_CLI_KEEP_H
 #define PAWL_CLI_KEEP_H
 
@@ -11,7 +12,7 @@ struct keep {
 	size_t used; /* of the newest chunk */
 };
 
-/* Zeroed, aligned for anything; never NULL. */
+/* Zeroed memory, aligned for any type; never NULL. */
 void *keep_alloc(struct keep *keep, size_t n, size_t size);
 /* printf into a new string. */
 char *keep_printf(struct keep *keep, const char *format, ...) __attribute__((format(printf, 2, 3)));

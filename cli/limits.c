@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limits: see limits.h. Called by cmd_bench.c. */
+/* limits: see limits.h. */
 #include "limits.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 struct share {
 	struct limits *limits;
 	unsigned index, n;
-	int fd; /* of I/O */
+	int fd; /* for I/O only */
 	bool write;
 	int sys; /* first errno */
 };
@@ -38,7 +38,7 @@ fail(struct pawl_error *err, const char *what, const char *path, int sys)
 {
 	int code = sys == ENOSPC || sys == EDQUOT ? PAWL_ENOSPACE : sys == EACCES ? PAWL_EAUTH : PAWL_EIO;
 
-	return cli_error(err, code, "%s: cannot %s: %s", path, what, strerror(sys));
+	return err_set(err, code, "%s: cannot %s: %s", path, what, strerror(sys));
 }
 
 static void *
@@ -63,7 +63,7 @@ limits_open(struct limits *l, const char *path, size_t nbytes, struct pawl_error
 	l->to = map(nbytes);
 	if (l->from == NULL || l->to == NULL) {
 		limits_close(l);
-		return cli_error(err, PAWL_ENOMEM, "out of memory");
+		return err_set(err, PAWL_ENOMEM, "out of memory");
 	}
 	memset(l->from, 0x5a, nbytes);
 	memset(l->to, 0, nbytes);
@@ -165,7 +165,7 @@ all_blocks(struct limits *l, int fd, bool write)
 	return 0;
 }
 
-/* Opens for direct I/O, or falls back for good. */
+/* Opens for direct I/O; if that fails, turns direct I/O off and opens normally. */
 static int
 open_file(struct limits *l, int flags)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * main: the command `pawl`: the table of commands, and one invocation from its arguments to its exit status:
+ * main: the command `pawl`: the table of commands, and one invocation from its arguments to its
+ * exit status:
  *
  *     arguments -> options of the command -> streams -> work -> run -> flush
  *
- * Uses the public header of the library only.
+ * Uses only the public header of the library.
  */
 #include <errno.h>
 #include <signal.h>
@@ -39,22 +40,7 @@ cli_find_command(const char *name)
 	return NULL;
 }
 
-int
-cli_error(struct pawl_error *err, int code, const char *format, ...)
-{
-	va_list list;
-
-	if (err != NULL) {
-		err->code = code;
-		err->sys = 0;
-		va_start(list, format);
-		(void)vsnprintf(err->message, sizeof(err->message), format, list);
-		va_end(list);
-	}
-	return code;
-}
-
-/* "pawl ls: error: text" on stderr. */
+/* Prints "pawl ls: error: text" on stderr. */
 static void
 complain(struct cli *cli, enum style style, const char *word, const char *text)
 {
@@ -189,7 +175,7 @@ unknown_command(struct cli *cli, const char *name)
 	return cli_usage(cli, "unknown command '%s' (known: %s)", name, known);
 }
 
-/* Runs the command, its arguments being argv[0..argc). */
+/* Runs the command with the arguments argv[0..argc). */
 static int
 run_command(struct cli *cli, int argc, char **argv)
 {
@@ -212,8 +198,8 @@ run_command(struct cli *cli, int argc, char **argv)
 	if (cli->common.chdir != NULL && chdir(cli->common.chdir) != 0) {
 		struct pawl_error err = {0};
 
-		(void)cli_error(&err, errno == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "%s: %s", cli->common.chdir,
-		                strerror(errno));
+		(void)err_set(&err, errno == ENOENT ? PAWL_ENOTFOUND : PAWL_EIO, "%s: %s", cli->common.chdir,
+		              strerror(errno));
 		return cli_fail(cli, &err);
 	}
 	cli->work = work_open(&cli->err, !cli->common.quiet && !cli->common.no_progress);
@@ -258,8 +244,8 @@ see_signal(int number)
 	(void)number;
 }
 
-/* Beyond the limit of the size of files a write fails, and is reported. By a handler, since what the command starts
- * would inherit a signal that is ignored. */
+/* Makes a write beyond the limit of file sizes fail, so that it is reported. Uses a handler,
+ * because child processes would inherit an ignored signal. */
 static void
 survive_file_limit(void)
 {

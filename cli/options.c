@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * options: the parser of the command line; see options.h. Called by main.c; knows nothing of checkpoints. Every
- * message names the option as it was typed and what would have been right.
+ * options: the parser of the command line; see options.h. Every message names the option as typed,
+ * and what was expected.
  */
 #include "options.h"
 
@@ -42,7 +42,7 @@ options_common(void)
 	return common_options;
 }
 
-/* Edit distance (insert, delete, replace), cut at `most`. Names are short. */
+/* Edit distance (insert, delete, replace), limited to `most`. Names are short. */
 static size_t
 distance(const char *a, const char *b, size_t most)
 {
@@ -122,7 +122,7 @@ fail_unknown(struct parser *p, const char *typed, const char *name)
 	return fail(p, keep_printf(p->keep, "unknown option %s (known: %s)", typed, known));
 }
 
-/* One of "a|b|c". */
+/* Is value one of "a|b|c"? */
 static bool
 is_choice(const char *choices, const char *value)
 {
@@ -152,7 +152,8 @@ parse_count(const char *text, uint64_t *ret)
 	return 0;
 }
 
-/* A decimal number at the start of text; hexadecimal, signs, "inf" and "nan" are no numbers here. */
+/* Parses a decimal number at the start of text. Hexadecimal, signs, "inf" and "nan" are not
+ * accepted. */
 static int
 parse_number(const char *text, double *ret, const char **unit)
 {
@@ -193,7 +194,7 @@ parse_bytes(const char *text, uint64_t *ret)
 	return -1;
 }
 
-/* Bytes, with or without "/s" behind. */
+/* Parses bytes, with an optional suffix "/s". */
 static int
 parse_rate(struct keep *keep, const char *text, uint64_t *ret)
 {
@@ -285,7 +286,8 @@ store_value(struct parser *p, const struct option *option, void *into, const cha
 	return fail(p, keep_printf(p->keep, "option %s: expected %s, found '%s'", typed, expected, value));
 }
 
-/* Finds by long name (of len bytes) or letter, in the command's table first. *into: the struct it fills. */
+/* Finds an option by long name (of len bytes) or letter, in the command's table first. *into: the
+ * struct it fills. */
 static const struct option *
 find_option(struct parser *p, const char *name, size_t len, char letter, void **into)
 {

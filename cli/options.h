@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * options: how a command is described, and the parser driven by that description. help.c, cmd_man.c and
+ * options: the description of a command, and the parser that uses it. help.c, cmd_man.c and
  * cmd_completion.c read the same tables.
  *
- * Long options are "--name", "--name value" or "--name=value", spelled in full; letters may be joined ("-qn") and take
- * their value joined or apart ("-Cdir", "-C dir"); "--" ends the options; options and operands may be mixed.
+ * Long options are "--name", "--name value" or "--name=value", spelled in full. Letters may be
+ * joined ("-qn"), and their value may follow directly or after a blank ("-Cdir", "-C dir"). "--"
+ * ends the options. Options and operands may be mixed.
  */
 #ifndef PAWL_CLI_OPTIONS_H
 #define PAWL_CLI_OPTIONS_H
@@ -36,7 +37,7 @@ enum option_kind {
 	OPT_TEXTS,  /* struct texts, may be given several times; choices as above */
 	OPT_COUNT,  /* uint64_t from 1 */
 	OPT_BYTES,  /* uint64_t from 1: 500MB (1000s), 2GiB or 2G (1024s) */
-	OPT_RATE,   /* the same a second: 20MB/s or 20MB */
+	OPT_RATE,   /* the same per second: 20MB/s or 20MB */
 	OPT_SECONDS /* double above 0: 90s, 30min, 12h, 7d, 2w */
 };
 
@@ -44,7 +45,7 @@ struct option {
 	const char *name; /* without dashes */
 	char letter;      /* 0 = none */
 	enum option_kind kind;
-	size_t at;         /* where the value goes in the command's args struct */
+	size_t at;         /* offset of the value in the command's args struct */
 	const char *value; /* placeholder or choices; NULL for flags */
 	const char *help;  /* one line, lower case */
 };
@@ -63,7 +64,7 @@ enum operand_kind { /* what completion offers */
 struct operand {
 	const char *name; /* placeholder */
 	enum operand_kind kind;
-	size_t min, max; /* how many; only the last one of a command may have max > 1 or min != max */
+	size_t min, max; /* only the last operand of a command may have max > 1 or min != max */
 };
 #define OPERAND_LIST_END {NULL, OPERAND_END, 0, 0}
 #define OPERAND_ANY SIZE_MAX
@@ -88,12 +89,13 @@ struct command {
 };
 
 const struct option *options_common(void);
-/* Parses options up to the first operand (common ones only), for what stands before the command's name. *at: index of
- * the first argument not consumed. Returns 0, or -1 with *message set. */
+/* Parses options before the command's name (common ones only), up to the first operand. *at: index
+ * of the first argument not consumed. Returns 0, or -1 with *message set. */
 int options_parse_common(struct keep *keep, int argc, char **argv, int *at, struct common *common,
                          const char **message);
-/* Parses the arguments of a command: fills args and common, lists the operands (their number is checked unless
- * --help or --version was given). Returns 0, or -1 with *message naming the culprit and what is known. */
+/* Parses the arguments of a command: fills args and common, and lists the operands. Their number is
+ * checked unless --help or --version was given. Returns 0, or -1 with *message, which names the
+ * wrong argument and the known ones. */
 int options_parse(struct keep *keep, const struct command *command, int argc, char **argv, struct common *common,
                   void *args, char ***operands, size_t *n_operands, const char **message);
 /* "[options] TARGET DEST": the operands of a command as usage text. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* search: see search.h. Called by cmd_tune.c; opens the search to look only, so that it may be running. */
+/* search: see search.h. */
+#include "base/value.h"
 #include "search.h"
 
 #include <errno.h>
@@ -12,8 +13,6 @@
 #include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <jansson.h>
 
 #include "human.h"
 #include "info.h"
@@ -64,7 +63,7 @@ search_ls(struct cli *cli, const struct tune_args *args)
 	return 0;
 }
 
-/* By number, name or id. */
+/* Finds a trial by number, name or id. */
 static int
 find_trial(const struct tune_experiment *e, const char *what, uint32_t *ret, struct pawl_error *err)
 {
@@ -81,8 +80,8 @@ find_trial(const struct tune_experiment *e, const char *what, uint32_t *ret, str
 			*ret = i;
 			return 0;
 		}
-	return cli_error(err, PAWL_ENOTFOUND, "%s: no trial '%s' (there are %" PRIu32 ", from 0)",
-	                 tune_experiment_folder(e), what, count_of(e));
+	return err_set(err, PAWL_ENOTFOUND, "%s: no trial '%s' (there are %" PRIu32 ", from 0)",
+	               tune_experiment_folder(e), what, count_of(e));
 }
 
 static void
@@ -146,10 +145,10 @@ search_show(struct cli *cli, const struct tune_args *args)
 	if (open_folder(cli, &e, &err) < 0)
 		return cli_fail(cli, &err);
 	if (cli->n_operands < 3) {
-		json_t *spec = json_loads(tune_experiment_spec(e), 0, NULL);
+		struct value *spec = value_from_text(tune_experiment_spec(e));
 
-		text = json_dumps(spec, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-		json_decref(spec);
+		text = value_print_as(spec, VALUE_INDENTED);
+		value_free(spec);
 		(void)printf("%s\n", text != NULL ? text : "");
 		free(text);
 		return 0;
@@ -188,9 +187,9 @@ search_best(struct cli *cli, const struct tune_args *args)
 
 /* ---- results as a table ---- */
 
-/* The results of a trial, a line each, until `each` refuses. */
+/* Calls `each` for each result of a trial, one per line. */
 static void
-each_result(const char *folder, const char *trial, void (*each)(void *arg, const json_t *result), void *arg)
+each_result(const char *folder, const char *trial, void (*each)(void *arg, const struct value *result), void *arg)
 {
 	char *path = NULL, *text = NULL;
 	size_t cap = 0;
@@ -201,11 +200,11 @@ each_result(const char *folder, const char *trial, void (*each)(void *arg, const
 	file = fopen(path, "re");
 	free(path);
 	while (file != NULL && getline(&text, &cap, file) > 0) {
-		json_t *result = json_loads(text, 0, NULL);
+		struct value *result = value_from_text(text);
 
-		if (json_is_object(result)) /* a line that is being written is none yet */
+		if (value_is(result, JSON_OBJECT)) /* skip a line that is still being written */
 			each(arg, result);
-		json_decref(result);
+		value_free(result);
 	}
 	free(text);
 	if (file != NULL)
@@ -213,15 +212,14 @@ each_result(const char *folder, const char *trial, void (*each)(void *arg, const
 }
 
 static void
-take_names(void *arg, const json_t *result)
+take_names(void *arg, const struct value *result)
 {
-	json_t *names = arg, *value;
+	struct value *names = arg, *value;
 	const char *key;
 
-	json_object_foreach((json_t *)(uintptr_t)result, key, value)
-	{
-		if (!json_is_object(value) && !json_is_array(value) && json_object_get(names, key) == NULL)
-			(void)json_object_set_new(names, key, json_true());
+	VALUE_MEMBERS(result, key, value) {
+		if (!value_is(value, JSON_OBJECT) && !value_is(value, JSON_ARRAY) && value_get(names, key) == NULL)
+			(void)value_set(names, key, value_new_bool(true));
 	}
 }
 
@@ -238,111 +236,39 @@ put_field(const char *text)
 	(void)putchar('"');
 }
 
-/* A number, text, .. in its shortest form that reads back as the same value. */
 static void
-write_plain(FILE *out, const json_t *value)
-{
-	bool same = false;
-
-	for (size_t digits = 15; digits <= 17 && !same; digits++) {
-		char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits));
-		json_t *back = text != NULL ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
-
-		same = digits == 17 || json_equal(back, value);
-		if (same)
-			(void)fputs(text != NULL ? text : "null", out);
-		json_decref(back);
-		free(text);
-	}
-}
-
-static void
-write_value(FILE *out, const json_t *value)
-{
-	json_t *whole = (json_t *)(uintptr_t)value, *inner, *name;
-	const char *key, *before = "";
-	size_t i;
-
-	switch (json_typeof(value)) {
-	case JSON_OBJECT:
-		(void)fputc('{', out);
-		json_object_foreach(whole, key, inner)
-		{
-			name = json_string(key);
-			(void)fputs(before, out);
-			write_plain(out, name);
-			(void)fputc(':', out);
-			write_value(out, inner);
-			json_decref(name);
-			before = ",";
-		}
-		(void)fputc('}', out);
-		break;
-	case JSON_ARRAY:
-		(void)fputc('[', out);
-		json_array_foreach(whole, i, inner)
-		{
-			(void)fputs(before, out);
-			write_value(out, inner);
-			before = ",";
-		}
-		(void)fputc(']', out);
-		break;
-	default:
-		write_plain(out, value);
-	}
-}
-
-/* One line; NULL when out of memory. To free(). */
-static char *
-value_text(const json_t *value)
-{
-	char *text = NULL;
-	size_t len = 0;
-	FILE *out = open_memstream(&text, &len);
-
-	if (out == NULL)
-		return NULL;
-	write_value(out, value);
-	(void)fclose(out);
-	return text;
-}
-
-static void
-put_value(const json_t *value)
+put_value(const struct value *value)
 {
 	char *text;
 
-	if (value == NULL || json_is_null(value))
+	if (value == NULL || value_is(value, JSON_NULL))
 		return;
-	if (json_is_string(value)) {
-		put_field(json_string_value(value));
+	if (value_is(value, JSON_STRING)) {
+		put_field(value_text(value));
 		return;
 	}
-	text = value_text(value);
+	text = value_print_as(value, VALUE_COMPACT);
 	put_field(text != NULL ? text : "");
 	free(text);
 }
 
 struct rows {
-	json_t *names;
+	struct value *names;
 	const char *trial;
-	const json_t *config;
+	const struct value *config;
 };
 
 static void
-put_row(void *arg, const json_t *result)
+put_row(void *arg, const struct value *result)
 {
 	const struct rows *rows = arg;
-	json_t *value;
+	struct value *value;
 	const char *key;
 
 	put_field(rows->trial);
-	json_object_foreach(rows->names, key, value)
-	{
+	VALUE_MEMBERS(rows->names, key, value) {
 		(void)putchar(',');
-		put_value(strncmp(key, "config/", 7) == 0 ? json_object_get(rows->config, key + 7)
-		                                          : json_object_get(result, key));
+		put_value(strncmp(key, "config/", 7) == 0 ? value_get(rows->config, key + 7) : value_get(result, key));
 	}
 	(void)putchar('\n');
 }
@@ -350,42 +276,40 @@ put_row(void *arg, const json_t *result)
 static void
 export_rows(const struct tune_experiment *e)
 {
-	struct rows rows = {.names = json_object()};
+	struct rows rows = {.names = value_new_object()};
 	struct tune_trial t;
-	json_t *value;
+	struct value *value;
 	const char *key;
 
 	for (uint32_t i = 0; tune_trial_info(e, i, &t, NULL) == 0; i++)
 		each_result(tune_experiment_folder(e), t.name, take_names, rows.names);
 	for (uint32_t i = 0; tune_trial_info(e, i, &t, NULL) == 0; i++) {
-		json_t *config = json_loads(t.config_json, 0, NULL);
+		struct value *config = value_from_text(t.config_json);
 
-		json_object_foreach(config, key, value)
-		{
+		VALUE_MEMBERS(config, key, value) {
 			char *name = NULL;
 
 			if (asprintf(&name, "config/%s", key) >= 0)
-				(void)json_object_set_new(rows.names, name, json_true());
+				(void)value_set(rows.names, name, value_new_bool(true));
 			free(name);
 		}
-		json_decref(config);
+		value_free(config);
 	}
 	(void)fputs("trial", stdout);
-	json_object_foreach(rows.names, key, value)
-	{
+	VALUE_MEMBERS(rows.names, key, value) {
 		(void)putchar(',');
 		put_field(key);
 	}
 	(void)putchar('\n');
 	for (uint32_t i = 0; tune_trial_info(e, i, &t, NULL) == 0; i++) {
-		json_t *config = json_loads(t.config_json, 0, NULL);
+		struct value *config = value_from_text(t.config_json);
 
 		rows.trial = t.name;
 		rows.config = config;
 		each_result(tune_experiment_folder(e), t.name, put_row, &rows);
-		json_decref(config);
+		value_free(config);
 	}
-	json_decref(rows.names);
+	value_free(rows.names);
 }
 
 struct list {
@@ -393,10 +317,10 @@ struct list {
 };
 
 static void
-list_result(void *arg, const json_t *result)
+list_result(void *arg, const struct value *result)
 {
 	struct list *list = arg;
-	char *text = value_text(result);
+	char *text = value_print_as(result, VALUE_COMPACT);
 
 	if (text != NULL)
 		jsonout_literal(&list->j, NULL, text);
@@ -433,7 +357,7 @@ search_export(struct cli *cli, const struct tune_args *args)
 
 #define STOP_PAUSE_MS 50
 
-/* The runner's note: its process, the signal it takes for Ctrl+C, its host. */
+/* Reads the runner's note: its process, the signal it takes for Ctrl+C, its host. */
 static int
 read_note(const char *folder, long *ret_pid, int *ret_signal, struct pawl_error *err)
 {
@@ -442,22 +366,22 @@ read_note(const char *folder, long *ret_pid, int *ret_signal, struct pawl_error 
 	int n;
 
 	if (asprintf(&path, "%s/.runner", folder) < 0)
-		return cli_error(err, PAWL_ENOMEM, "out of memory");
+		return err_set(err, PAWL_ENOMEM, "out of memory");
 	file = fopen(path, "re");
 	free(path);
 	n = file != NULL ? fscanf(file, "%ld %d %255s", ret_pid, ret_signal, host) : 0;
 	if (file != NULL)
 		(void)fclose(file);
 	if (n != 3 || *ret_pid <= 1 || (*ret_signal != SIGINT && *ret_signal != SIGTERM))
-		return cli_error(err, PAWL_ENOTFOUND, "%s: nothing runs this search", folder);
+		return err_set(err, PAWL_ENOTFOUND, "%s: nothing runs this search", folder);
 	(void)gethostname(here, sizeof(here) - 1);
 	if (strcmp(host, here) != 0)
-		return cli_error(err, PAWL_EUNSUPPORTED, "%s: process %ld on host %s runs this search; stop it there",
-		                 folder, *ret_pid, host);
+		return err_set(err, PAWL_EUNSUPPORTED, "%s: process %ld on host %s runs this search; stop it there",
+		               folder, *ret_pid, host);
 	return 0;
 }
 
-/* Does somebody hold the lock? */
+/* Does a process hold the lock? */
 static bool
 is_running(const char *folder)
 {
@@ -471,14 +395,14 @@ is_running(const char *folder)
 	return held;
 }
 
-/* The longest that its trials may take: to report, and to follow SIGTERM. */
+/* The longest time that its trials may need: to report, and to react to SIGTERM. */
 static double
 patience_of(const struct tune_experiment *e)
 {
-	json_t *spec = json_loads(tune_experiment_spec(e), 0, NULL);
-	double grace = json_number_value(json_object_get(spec, "grace_s"));
+	struct value *spec = value_from_text(tune_experiment_spec(e));
+	double grace = value_number(value_get(spec, "grace_s"));
 
-	json_decref(spec);
+	value_free(spec);
 	return 2 * grace + 30;
 }
 
@@ -496,18 +420,18 @@ search_stop(struct cli *cli, const struct tune_args *args)
 
 	(void)args;
 	if (rc == 0 && !is_running(folder))
-		rc = cli_error(&err, PAWL_ENOTFOUND, "%s: nothing runs this search", folder);
+		rc = err_set(&err, PAWL_ENOTFOUND, "%s: nothing runs this search", folder);
 	if (rc == 0)
 		rc = read_note(folder, &pid, &number, &err);
 	if (rc == 0 && kill((pid_t)pid, number) != 0)
-		rc = cli_error(&err, errno == EPERM ? PAWL_EAUTH : PAWL_ENOTFOUND, "%s: process %ld: %s", folder, pid,
-		               strerror(errno));
+		rc = err_set(&err, errno == EPERM ? PAWL_EAUTH : PAWL_ENOTFOUND, "%s: process %ld: %s", folder, pid,
+		             strerror(errno));
 	if (rc < 0)
 		return cli_fail(cli, &err);
 	for (until = info_now() + patience_of(e); is_running(folder);) {
 		if (info_now() >= until) {
-			(void)cli_error(&err, PAWL_ETIMEOUT, "%s: process %ld was asked to stop and still runs", folder,
-			                pid);
+			(void)err_set(&err, PAWL_ETIMEOUT, "%s: process %ld was asked to stop and still runs", folder,
+			              pid);
 			return cli_fail(cli, &err);
 		}
 		(void)nanosleep(&pause, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* search: looking at the folder of a search, for `pawl tune ls|show|best|export|stop`. */
+/* search: shows or stops a search by its folder, for `pawl tune ls|show|best|export|stop`. */
 #ifndef PAWL_CLI_SEARCH_H
 #define PAWL_CLI_SEARCH_H
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * search_sync: see search_sync.h. Called by cmd_tune.c; calls pawl_syncer. One thread, which syncs when it is asked to,
- * and every period_s. What goes wrong on the way costs the search nothing: the next sync brings what is missing, and
- * the last one says so if it does not.
+ * search_sync: see search_sync.h. One thread syncs on request and every period_s. A failed sync
+ * does not fail the search: the next sync copies what is missing. If the last sync fails, the
+ * failure is reported.
  */
+#include "base/value.h"
 #include "search_sync.h"
 
 #include <errno.h>
@@ -13,16 +14,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
 #include "tune.h"
 
-#define SYNC_REST_MS 1000 /* between two syncs */
+#define SYNC_REST_MS 1000 /* pause between two syncs */
 
 struct search_sync {
 	struct cli *cli;
 	const char *folder, *place;
-	bool own_way; /* no command: it can say that there is nothing */
+	bool own_way; /* no external command: pawl can tell that the place is empty */
 	double period_s;
 	struct pawl_syncer *syncer;
 	pthread_t thread;
@@ -32,10 +31,10 @@ struct search_sync {
 	pthread_cond_t changed;
 	bool asked, stop;
 	struct pawl_meter meter; /* of the thread's syncs */
-	struct pawl_error stays; /* why the last sync has left old checkpoints at the place */
+	struct pawl_error stays; /* why the last sync left old checkpoints at the place */
 };
 
-/* The place with the search's name behind it; the options of a URL stay at its end. */
+/* The place with the search's name appended to its path; the options of a URL stay at its end. */
 static const char *
 place_of(struct cli *cli, const char *upload_dir, const char *name)
 {
@@ -47,19 +46,18 @@ place_of(struct cli *cli, const char *upload_dir, const char *name)
 }
 
 static const char *
-text_of(const json_t *object, const char *key)
+text_of(const struct value *object, const char *key)
 {
-	return json_string_value(json_object_get(object, key));
+	return value_text(value_get(object, key));
 }
 
 static int
-make(struct cli *cli, const json_t *document, struct search_sync **ret, struct pawl_error *err)
+make(struct cli *cli, const struct value *document, struct search_sync **ret, struct pawl_error *err)
 {
-	const json_t *sync = json_object_get(document, "sync");
+	const struct value *sync = value_get(document, "sync");
 	const char *to = text_of(sync, "upload_dir"), *command = text_of(sync, "syncer");
 	struct pawl_syncer_opts opts = PAWL_SYNCER_OPTS_INIT;
 	struct search_sync *s;
-	int rc;
 
 	*ret = NULL;
 	if (to == NULL || command == NULL)
@@ -67,13 +65,11 @@ make(struct cli *cli, const json_t *document, struct search_sync **ret, struct p
 	s = keep_alloc(&cli->keep, 1, sizeof(*s));
 	s->cli = cli;
 	s->own_way = strcmp(command, "auto") == 0;
-	s->period_s = json_number_value(json_object_get(sync, "period_s"));
+	s->period_s = value_number(value_get(sync, "period_s"));
 	s->folder = keep_printf(&cli->keep, "%s/%s", text_of(document, "local_dir"), text_of(document, "name"));
 	s->place = place_of(cli, to, text_of(document, "name"));
 	opts.command = s->own_way ? NULL : keep_printf(&cli->keep, "%s", command);
-	rc = pawl_syncer_open(s->folder, s->place, &opts, &s->syncer, err);
-	if (rc < 0)
-		return rc;
+	TRY(pawl_syncer_open(s->folder, s->place, &opts, &s->syncer, err));
 	(void)pthread_mutex_init(&s->lock, NULL);
 	(void)pthread_cond_init(&s->changed, NULL);
 	*ret = s;
@@ -83,10 +79,10 @@ make(struct cli *cli, const json_t *document, struct search_sync **ret, struct p
 int
 search_sync_open(struct cli *cli, const char *document, struct search_sync **ret, struct pawl_error *err)
 {
-	json_t *object = json_loads(document, 0, NULL);
+	struct value *object = value_from_text(document);
 	int rc = make(cli, object, ret, err);
 
-	json_decref(object);
+	value_free(object);
 	return rc;
 }
 
@@ -96,8 +92,8 @@ search_sync_place(const struct search_sync *s)
 	return s->place;
 }
 
-/* Brings the search to its place, and removes checkpoints there that it does not keep any more. That one cannot be
- * removed costs the search nothing: it is said at the end. */
+/* Copies the search to its place, and removes checkpoints there that it does not keep any more. If
+ * one cannot be removed, the search does not fail; search_sync_end reports it. */
 static int
 sync_up(struct search_sync *s, struct pawl_meter *meter, struct pawl_error *err)
 {
@@ -114,7 +110,7 @@ sync_up(struct search_sync *s, struct pawl_meter *meter, struct pawl_error *err)
 	return rc;
 }
 
-/* One sync that the person in front waits for, and may end. */
+/* One sync in the foreground, with progress; Ctrl+C may end it. */
 static int
 sync_now(struct search_sync *s, bool down, struct pawl_error *err)
 {
@@ -133,7 +129,7 @@ lies_here(struct search_sync *s)
 	return access(keep_printf(&s->cli->keep, "%s/experiment.json", s->folder), F_OK) == 0;
 }
 
-/* A host that rsync reaches, which pawl cannot look at. */
+/* Is it a host that only rsync can reach, so that pawl cannot check it? */
 static bool
 is_of_rsync(const char *place)
 {
@@ -145,10 +141,10 @@ search_sync_check(struct search_sync *s, struct pawl_error *err)
 {
 	if (s == NULL || !s->own_way || lies_here(s) || is_of_rsync(s->place))
 		return 0;
-	if (pawl_kind_of(s->place, NULL) <= PAWL_KIND_NOTHING) /* an error comes again, when it is synced to */
+	if (pawl_kind_of(s->place, NULL) <= PAWL_KIND_NOTHING) /* an error will be reported by the sync */
 		return 0;
-	return cli_error(err, PAWL_EEXISTS, "%s: something is there already, which a new search would write over",
-	                 s->place);
+	return err_set(err, PAWL_EEXISTS, "%s: something is there already, which a new search would write over",
+	               s->place);
 }
 
 int
@@ -166,7 +162,7 @@ search_sync_fetch(struct search_sync *s, struct pawl_error *err)
 	}
 	if (rc == 0 && lies_here(s))
 		cli_note(s->cli, "fetched from %s", s->place);
-	return rc < 0 ? cli_error(err, rc, "%s", why.message) : 0;
+	return rc < 0 ? err_set(err, rc, "%s", why.message) : 0;
 }
 
 static void
@@ -180,7 +176,8 @@ add_ms(struct timespec *t, double ms)
 	t->tv_nsec %= 1000000000L;
 }
 
-/* Until somebody asks (if that counts now), the time is over, or it is to stop; with the lock held. */
+/* Waits until a request arrives (if may_be_asked), the time is over, or the thread must stop.
+ * Called with the lock held. */
 static void
 rest(struct search_sync *s, double ms, bool may_be_asked)
 {
@@ -206,7 +203,7 @@ work(void *arg)
 			break;
 		s->asked = false;
 		(void)pthread_mutex_unlock(&s->lock);
-		(void)sync_up(s, &s->meter, NULL); /* the last one tells what does not come over */
+		(void)sync_up(s, &s->meter, NULL); /* the last sync reports what could not be copied */
 		(void)pthread_mutex_lock(&s->lock);
 	}
 	(void)pthread_mutex_unlock(&s->lock);
@@ -222,7 +219,7 @@ search_sync_begin(struct search_sync *s, struct pawl_error *err)
 		return rc;
 	rc = pthread_create(&s->thread, NULL, work, s);
 	if (rc != 0)
-		return cli_error(err, PAWL_ENOMEM, "no thread to sync with: %s", strerror(rc));
+		return err_set(err, PAWL_ENOMEM, "no thread to sync with: %s", strerror(rc));
 	s->running = true;
 	return 0;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * target: see target.h. A run is known by its run.json, a checkpoint by its manifest.json; a folder that has neither
- * is refused here, because opening it for writing would make it a run. What another program wrote, a file or a folder
- * with .metadata, is only ever read; what it is, the library says.
+ * target: see target.h. A run is recognised by its run.json, a checkpoint by its manifest.json. A
+ * folder with neither is refused here, because opening it for writing would make it a run. Files
+ * and folders of other programs, such as a folder with .metadata, are only read; the library
+ * determines their format.
  */
 #include "target.h"
 
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define TARGET_LOOKS 100u /* at a run whose checkpoints are deleted each time */
+#define TARGET_LOOKS 100u /* attempts, if the checkpoints of the run are deleted each time */
 
 static bool
 is_folder(const char *path)
@@ -31,19 +32,19 @@ is_link(const char *path)
 	return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
 }
 
-/* Why a path cannot be looked at: that it may not be is not that there is nothing. */
+/* Why a path cannot be examined. A missing permission is not reported as a missing path. */
 static int
 path_error(struct pawl_error *err, const char *path, const char *otherwise)
 {
 	const int sys = errno;
 
 	if (pawl_code_from_errno(sys) == PAWL_EAUTH)
-		return cli_error(err, PAWL_EAUTH, "%s: cannot be looked at: %s", path, strerror(sys));
-	return cli_error(err, PAWL_ENOTFOUND, "%s: %s", path, otherwise);
+		return err_set(err, PAWL_EAUTH, "%s: cannot be looked at: %s", path, strerror(sys));
+	return err_set(err, PAWL_ENOTFOUND, "%s: %s", path, otherwise);
 }
 
-/* The path that a link leads to, in memory of the invocation. RUN/latest leads to another checkpoint as soon as there
- * is one, and only then the older one may go. NULL: it leads nowhere. */
+/* The path that a link leads to, in memory of the invocation. RUN/latest may change to another
+ * checkpoint at any time, and the older one may then be deleted. NULL: it leads nowhere. */
 static const char *
 follow(struct cli *cli, const char *path)
 {
@@ -111,14 +112,14 @@ runs_below(struct cli *cli, const char *path)
 	return n > 0 ? keep_printf(&cli->keep, "; runs below it: %s", list) : "";
 }
 
-/* What the existing folder `path` is. */
+/* Finds out what the existing folder `path` is. */
 static int
 parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_error *err)
 {
 	const char *real, *folder, *run;
 	struct stat st;
 
-	/* A run.json beside a manifest and without checkpoints has got there by mistake. */
+	/* A run.json next to a manifest, but without checkpoints, was put there by mistake. */
 	if (exists_in(cli, path, "run.json") &&
 	    (exists_in(cli, path, "checkpoints") || !exists_in(cli, path, "manifest.json"))) {
 		t->root = path;
@@ -141,22 +142,22 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 	}
 	if (exists_in(cli, path, ".metadata") || exists_in(cli, path, "model.safetensors.index.json") ||
 	    exists_in(cli, path, "model.safetensors")) {
-		t->root = path; /* of torch.distributed.checkpoint, or a model as the Hugging Face libraries keep it */
+		t->root = path; /* of torch.distributed.checkpoint, or a model of the Hugging Face libraries */
 		t->single = t->file = true;
 		return 0;
 	}
 	if (exists_in(cli, path, "checkpoints")) {
-		t->root = path; /* run.json is lost; the library says what can be done */
+		t->root = path; /* run.json is lost; the library reports what can be done */
 		return 0;
 	}
 	if (stat(keep_printf(&cli->keep, "%s/run.json", path), &st) < 0 && errno != ENOENT)
 		return path_error(err, path, strerror(errno));
-	return cli_error(err, PAWL_ENOTFOUND,
-	                 "%s: no run and no checkpoint here (expected run.json, manifest.json or .metadata)%s", path,
-	                 runs_below(cli, path));
+	return err_set(err, PAWL_ENOTFOUND,
+	               "%s: no run and no checkpoint here (expected run.json, manifest.json or .metadata)%s", path,
+	               runs_below(cli, path));
 }
 
-/* A link to a checkpoint of a run, which need not be there any more. */
+/* A link to a checkpoint of a run; the checkpoint need not exist any more. */
 static bool
 parse_link(struct cli *cli, const char *path, struct target *t)
 {
@@ -180,19 +181,19 @@ target_is_url(const char *text)
 	       strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789+.-") == (size_t)(mark - text);
 }
 
-/* "s3:/bucket/run", as pathlib.Path makes of a URL. */
-static bool
-lacks_slash(const char *text)
+/* Recognises "s3:/bucket/run", which pathlib.Path makes of a URL. Returns its scheme, or NULL. */
+static const char *
+scheme_without_slash(const char *text)
 {
-	static const char *const schemes[] = {"s3:/", "gs:/", "az:/", "ssh:/"};
+	const char *scheme;
 
-	for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
-		size_t n = strlen(schemes[i]);
+	for (size_t i = 0; (scheme = pawl_url_scheme(i)) != NULL; i++) {
+		size_t n = strlen(scheme);
 
-		if (strncmp(text, schemes[i], n) == 0 && text[n] != '/')
-			return true;
+		if (strncmp(text, scheme, n) == 0 && strncmp(text + n, ":/", 2) == 0 && text[n + 2] != '/')
+			return scheme;
 	}
-	return false;
+	return NULL;
 }
 
 static bool
@@ -203,8 +204,8 @@ ends_with(const char *text, const char *suffix)
 	return len > n && strcmp(text + len - n, suffix) == 0;
 }
 
-/* URL, URL@SELECTOR, URL/checkpoints/NAME, or a file of another program by its suffix. Only where none is selected is
- * it looked up what lies there. */
+/* URL, URL@SELECTOR, URL/checkpoints/NAME, or a foreign file, recognised by its suffix. The store
+ * is asked what the URL names only without a selector. */
 static int
 parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error *err)
 {
@@ -244,8 +245,8 @@ parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error 
 		return kind;
 	t->single = kind == PAWL_KIND_CHECKPOINT;
 	if (kind == PAWL_KIND_NOTHING || kind == PAWL_KIND_OTHER)
-		return cli_error(err, PAWL_ENOTFOUND,
-		                 "%s: no run and no checkpoint here (expected run.json or manifest.json)", url);
+		return err_set(err, PAWL_ENOTFOUND,
+		               "%s: no run and no checkpoint here (expected run.json or manifest.json)", url);
 	return 0;
 }
 
@@ -275,7 +276,7 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 	}
 	if (stat(path, &st) == 0) {
 		if (strcmp(name_of(path), "manifest.json") != 0) {
-			t.root = path; /* whether it is one, the library says */
+			t.root = path; /* the library determines whether it is a checkpoint */
 			t.single = t.file = true;
 			*ret = t;
 			return 0;
@@ -286,25 +287,24 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 	if (pawl_code_from_errno(errno) == PAWL_EAUTH)
 		return path_error(err, path, "");
 	at = strrchr(path, '@');
-	if (lacks_slash(text))
-		return cli_error(err, PAWL_EUSAGE, "%s: a URL has two slashes: %.*s/%s", text,
-		                 (int)(strchr(text, '/') - text + 1), text, strchr(text, '/') + 1);
+	const char *scheme = scheme_without_slash(text);
+	if (scheme != NULL)
+		return err_set(err, PAWL_EUSAGE, "%s: a URL has two slashes: %s:%s%s", text, scheme,
+		               strcmp(scheme, "file") == 0 ? "//" : "/", strchr(text, '/'));
 	if (at == NULL)
-		return cli_error(err, PAWL_ENOTFOUND, "%s: no such folder", path);
+		return err_set(err, PAWL_ENOTFOUND, "%s: no such folder", path);
 	if (at[1] == '\0')
-		return cli_error(
+		return err_set(
 			err, PAWL_EUSAGE,
 			"%s: nothing after '@' (expected latest, best, good, an id, step:N or a checkpoint's name)",
 			path);
 	folder = at == path ? "." : keep_strndup(&cli->keep, path, (size_t)(at - path));
 	if (stat(folder, &st) < 0 || !S_ISDIR(st.st_mode))
 		return path_error(err, folder, "no such folder");
-	rc = parse_folder(cli, folder, &t, err);
-	if (rc < 0)
-		return rc;
+	TRY(parse_folder(cli, folder, &t, err));
 	if (t.single || t.selector != NULL)
-		return cli_error(err, PAWL_EUSAGE, "%s: %s is one checkpoint, so that '%s' selects nothing in it", path,
-		                 folder, at);
+		return err_set(err, PAWL_EUSAGE, "%s: %s is one checkpoint, so that '%s' selects nothing in it", path,
+		               folder, at);
 	t.selector = at + 1;
 	*ret = t;
 	return 0;
@@ -314,14 +314,11 @@ int
 target_parse_run(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err)
 {
 	struct target t;
-	int rc;
 
-	rc = target_parse(cli, text, &t, err);
-	if (rc < 0)
-		return rc;
+	TRY(target_parse(cli, text, &t, err));
 	if (t.single || t.selector != NULL)
-		return cli_error(err, PAWL_EUSAGE, "%s names one checkpoint; '%s' works on a whole run", text,
-		                 cli->command->name);
+		return err_set(err, PAWL_EUSAGE, "%s names one checkpoint; '%s' works on a whole run", text,
+		               cli->command->name);
 	*ret = t;
 	return 0;
 }
@@ -332,8 +329,8 @@ target_score(struct cli *cli, const struct score *score, struct pawl_retention *
 	int *orders;
 
 	if (score->order.n > score->by.n)
-		return cli_error(err, PAWL_EUSAGE, "--order %s has no --by METRIC to go with",
-		                 score->order.items[score->by.n]);
+		return err_set(err, PAWL_EUSAGE, "--order %s has no --by METRIC to go with",
+		               score->order.items[score->by.n]);
 	if (score->by.n == 0)
 		return 0;
 	orders = keep_alloc(&cli->keep, score->by.n, sizeof(*orders));
@@ -380,7 +377,7 @@ metrics_of(struct cli *cli, const struct pawl_list *list)
 	return names;
 }
 
-/* A metric that no checkpoint has is a typing error. */
+/* Refuses a metric that no checkpoint has: it is probably a typing error. */
 static int
 check_metrics(struct cli *cli, struct pawl *run, const struct score *score, struct pawl_error *err)
 {
@@ -401,9 +398,9 @@ check_metrics(struct cli *cli, struct pawl *run, const struct score *score, stru
 		if (!is_known) {
 			const char *names = metrics_of(cli, list);
 
-			return cli_error(err, PAWL_EUSAGE, "--by %s: no checkpoint of %s has this metric; %s%s",
-			                 score->by.items[by], pawl_root(run),
-			                 *names != '\0' ? "there are: " : "they have none", names);
+			return err_set(err, PAWL_EUSAGE, "--by %s: no checkpoint of %s has this metric; %s%s",
+			               score->by.items[by], pawl_root(run),
+			               *names != '\0' ? "there are: " : "they have none", names);
 		}
 	}
 	return 0;
@@ -417,25 +414,22 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 	int rc;
 
 	if (target->file && writable)
-		return cli_error(err, PAWL_EUSAGE,
-		                 "%s is of another program; '%s' changes runs and checkpoints of pawl", target->root,
-		                 cli->command->name);
+		return err_set(err, PAWL_EUSAGE, "%s is of another program; '%s' changes runs and checkpoints of pawl",
+		               target->root, cli->command->name);
 	opts.root = target->root;
 	opts.read_only = !writable;
 	opts.single = target->single;
-	opts.upkeep = 1;
-	opts.node_folder = target->single ? NULL : cli->common.node_folder;
-	opts.bandwidth_bytes_per_second = opts.read_bandwidth_bytes_per_second = target->bandwidth;
-	opts.on_lease_wait = target_note_wait;
-	opts.on_lease_wait_arg = cli;
+	opts.maintenance = 1;
+	opts.ranks.node_folder = target->single ? NULL : cli->common.node_folder;
+	opts.io.write_bytes_per_second = opts.io.read_bytes_per_second = target->bandwidth;
+	opts.lease.on_wait = target_note_wait;
+	opts.lease.on_wait_arg = cli;
 	if (score != NULL) {
-		rc = target_score(cli, score, &opts.retention, err);
-		if (rc < 0)
-			return rc;
+		TRY(target_score(cli, score, &opts.retention, err));
 	}
 	rc = pawl_open(&opts, ret, err);
 	if (rc == PAWL_ENOTFOUND && target->file)
-		return cli_error(
+		return err_set(
 			err, PAWL_EUSAGE,
 			"%s is a file; expected a run, a checkpoint's folder, RUN@SELECTOR, or a file of safetensors, "
 			"torch.save or numpy",
@@ -490,7 +484,7 @@ target_find(struct cli *cli, struct pawl *run, const struct target *target, uint
 
 	rc = pawl_find(run, target->selector != NULL ? target->selector : "latest", ret_id, err);
 	if (rc == PAWL_ENOTFOUND && find_bad(cli, run, target, &name, &why))
-		return cli_error(err, PAWL_ECORRUPT, "%s: %s", name, why);
+		return err_set(err, PAWL_ECORRUPT, "%s: %s", name, why);
 	return rc;
 }
 
@@ -517,11 +511,8 @@ int
 target_info(struct cli *cli, struct pawl *run, uint64_t id, const struct pawl_info **ret, struct pawl_error *err)
 {
 	CLEANUP(free_list) struct pawl_list *list = NULL;
-	int rc;
 
-	rc = pawl_list_open(run, 0, &list, err);
-	if (rc < 0)
-		return rc;
+	TRY(pawl_list_open(run, 0, &list, err));
 	for (size_t i = pawl_list_count(list); i-- > 0;) {
 		const struct pawl_info *info = pawl_list_get(list, i);
 
@@ -530,12 +521,12 @@ target_info(struct cli *cli, struct pawl *run, uint64_t id, const struct pawl_in
 		*ret = target_copy_info(cli, info);
 		return 0;
 	}
-	return cli_error(err, PAWL_ENOTFOUND, "%s: checkpoint %llu has been deleted meanwhile", pawl_root(run),
-	                 (unsigned long long)id);
+	return err_set(err, PAWL_ENOTFOUND, "%s: checkpoint %llu has been deleted meanwhile", pawl_root(run),
+	               (unsigned long long)id);
 }
 
-/* The checkpoint by its selector, and a hold on it. *ret_seen: it was found, so that PAWL_ENOTFOUND means that it was
- * deleted since. */
+/* Finds the checkpoint by its selector and holds it. *ret_seen: it was found, so that
+ * PAWL_ENOTFOUND means that it was deleted since. */
 static int
 hold_once(struct cli *cli, struct pawl *run, const struct target *target, const struct pawl_info **ret,
           struct pawl_hold **ret_hold, bool *ret_seen, struct pawl_error *err)
@@ -549,7 +540,7 @@ hold_once(struct cli *cli, struct pawl *run, const struct target *target, const 
 		rc = target_info(cli, run, id, ret, err);
 	if (rc == 0 && (*ret)->here)
 		rc = pawl_hold_open(run, id, ret_hold, err);
-	return rc == PAWL_ENOTFOUND || !*ret_seen ? rc : 0; /* where the run cannot be written to, it is read without */
+	return rc == PAWL_ENOTFOUND || !*ret_seen ? rc : 0; /* a run that cannot be written to is read without a hold */
 }
 
 int
@@ -569,9 +560,7 @@ target_hold(struct cli *cli, struct pawl *run, const struct target *target, cons
 			seen = seen || strcmp(now.selector, before.selector) != 0;
 		if (!seen)
 			return rc;
-		rc = pawl_reload(run, err);
-		if (rc < 0)
-			return rc;
+		TRY(pawl_reload(run, err));
 	}
 }
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * target: what a TARGET argument means, and opening it.
+ * target: parses a TARGET argument, and opens it.
  *
- *   RUN                               a run folder; the checkpoint is the latest where one is needed
- *   RUN@SELECTOR                      latest, best, 7, id:7, step:400, or a checkpoint's folder name
- *   RUN/checkpoints/checkpoint_000007 a checkpoint of a run; RUN/latest and RUN/best are such paths too
+ *   RUN                               a run folder; its latest checkpoint where one is needed
+ *   RUN@SELECTOR                      latest, best, 7, id:7, step:400, or a checkpoint's name
+ *   RUN/checkpoints/checkpoint_000007 a checkpoint of a run; also RUN/latest and RUN/best
  *   s3://BUCKET/RUN[@SELECTOR]        the same in a bucket, or in any other store that has a URL
- *   FOLDER                            a single checkpoint, which belongs to no run
- *   FILE.safetensors, FILE.pt, FOLDER what another program wrote, read as a checkpoint
+ *   FOLDER                            a single checkpoint that does not belong to a run
+ *   FILE.safetensors, FILE.pt, FOLDER written by another program, read as a checkpoint
  *
- * A path that exists is taken as a path, whatever '@' it holds.
+ * An argument that exists as a path is a path, even if it contains '@'.
  */
 #ifndef PAWL_CLI_TARGET_H
 #define PAWL_CLI_TARGET_H
@@ -18,18 +18,18 @@
 
 struct target {
 	const char *text;     /* as given */
-	const char *root;     /* what is opened: the run folder or the single checkpoint */
+	const char *root;     /* the path to open: the run folder or the single checkpoint */
 	const char *selector; /* NULL = none was named */
 	bool single;
-	bool file; /* of another program; single, too */
-	bool link; /* the selector is what a link such as RUN/latest led to */
-	uint64_t bandwidth; /* bytes a second, read and written; 0 = no limit. target_parse leaves it 0 */
+	bool file; /* of another program; single is set, too */
+	bool link; /* the selector is the destination of a link such as RUN/latest */
+	uint64_t bandwidth; /* bytes per second, read and written; 0 = no limit. target_parse leaves it 0 */
 };
 
-/* true for what is no path: s3://bucket/run and the like. */
+/* Is it a URL rather than a path: s3://bucket/run and the like? */
 bool target_is_url(const char *text);
 
-/* Options of every command that may look for the best checkpoint. */
+/* Options of every command that may select the best checkpoint. */
 struct score {
 	struct texts by, order;
 };
@@ -43,18 +43,18 @@ struct score {
 
 /* Finds out what the argument names; the folder must exist. Reads no checkpoint. */
 int target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err);
-/* The same for an argument that must name a run as a whole. */
+/* The same for an argument that must name a complete run. */
 int target_parse_run(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err);
-/* A pawl_lease_wait_fn; arg: the struct cli. Prints who holds the lease, once. */
+/* A pawl_lease_wait_fn; arg: the struct cli. Prints the holder of the lease, once. */
 int target_note_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err);
-/* Opens it, read-only unless `writable`. score may be NULL. */
+/* Opens the target, read-only unless `writable`. score may be NULL. */
 int target_open(struct cli *cli, const struct target *target, bool writable, const struct score *score,
                 struct pawl **ret, struct pawl_error *err);
-/* Fills in the score rules of a policy; the arrays live as long as the invocation. PAWL_EUSAGE for an order without
- * its metric. */
+/* Fills in the score rules of a policy; the arrays live as long as the invocation. PAWL_EUSAGE for
+ * an order without its metric. */
 int target_score(struct cli *cli, const struct score *score, struct pawl_retention *policy, struct pawl_error *err);
-/* The id that the target's selector (default: latest) names. A checkpoint whose manifest does not verify is
- * PAWL_ECORRUPT with the reason, not missing. */
+/* The id that the target's selector (default: latest) names. A checkpoint whose manifest does not
+ * verify is PAWL_ECORRUPT with the reason, not missing. */
 int target_find(struct cli *cli, struct pawl *run, const struct target *target, uint64_t *ret_id,
                 struct pawl_error *err);
 /* The folder name of the damaged checkpoint that the target names, or NULL. */
@@ -63,8 +63,9 @@ const char *target_bad_name(struct cli *cli, struct pawl *run, const struct targ
 int target_info(struct cli *cli, struct pawl *run, uint64_t id, const struct pawl_info **ret, struct pawl_error *err);
 /* A summary copied to memory of the invocation. */
 const struct pawl_info *target_copy_info(struct cli *cli, const struct pawl_info *from);
-/* The checkpoint that the target names, held until pawl_hold_close. One that is deleted before it is held is looked for
- * again: latest, best and links name another one then. *ret_hold: NULL where no hold can be made. */
+/* The checkpoint that the target names, held until pawl_hold_close. If it is deleted before it is
+ * held, the search is repeated: latest, best and links then name another one. *ret_hold: NULL if no
+ * hold can be made. */
 int target_hold(struct cli *cli, struct pawl *run, const struct target *target, const struct pawl_info **ret,
                 struct pawl_hold **ret_hold, struct pawl_error *err);
 
@@ -75,7 +76,8 @@ struct taken {
 	struct pawl_hold *hold;
 	const struct pawl_info *info;
 };
-/* All of it for an argument that names one; release it also after an error. */
+/* Parses, opens and holds the checkpoint that the argument names. Release *ret also after an
+ * error. */
 int target_take(struct cli *cli, const char *text, const struct score *score, struct taken *ret,
                 struct pawl_error *err);
 void target_release(struct taken *taken);

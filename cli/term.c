@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* term: what a stream can show, and text that is safe to show on it; see term.h. Row T13 of the threat table. */
+/* term: the capabilities of a stream, and text that is safe to print on it; see term.h. Row T13 of
+ * the threat table. */
 #include "term.h"
 
 #include <langinfo.h>
@@ -19,7 +20,7 @@ term_locale(void)
 	bool utf8;
 
 	utf8 = setlocale(LC_CTYPE, "") != NULL && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
-	/* wcwidth needs a locale that knows the characters, whatever the terminal is said to show. */
+	/* wcwidth needs a UTF-8 locale, whatever the terminal can display. */
 	if (!utf8)
 		(void)setlocale(LC_CTYPE, "C.UTF-8");
 	return utf8;
@@ -125,8 +126,8 @@ term_repeat(const struct term *term, enum style style, const char *glyph, size_t
 		(void)fputs("\033[0m", term->file);
 }
 
-/* Decodes one character of UTF-8, refusing overlong forms, surrogates and what lies beyond Unicode. Returns its
- * length, or 0. */
+/* Decodes one character of UTF-8. Refuses overlong forms, surrogates and values above the Unicode
+ * range. Returns its length, or 0. */
 static size_t
 decode(const unsigned char *at, size_t len, uint32_t *ret)
 {
@@ -148,7 +149,7 @@ decode(const unsigned char *at, size_t len, uint32_t *ret)
 	return n;
 }
 
-/* Characters that move the cursor, start sequences or reorder what is read. */
+/* Is it a character that moves the cursor, starts a sequence or reorders text? */
 static bool
 is_unsafe(uint32_t c)
 {

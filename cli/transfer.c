@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transfer: see transfer.h. Called by cmd_cp.c and cmd_sync.c; the library does the work. */
+/* transfer: see transfer.h. */
 #include "transfer.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 
 struct sums {
 	uint64_t copied, there, damaged;
-	uint64_t bytes, sent_bytes; /* of those copied */
+	uint64_t bytes, sent_bytes; /* of the copied checkpoints */
 };
 
 static size_t
@@ -70,7 +70,7 @@ transfer_check_place(struct cli *cli, const char *to, struct pawl_error *err)
 	return target_is_url(to) ? 0 : copy_check_place(cli, to, err);
 }
 
-/* Would the copy of one checkpoint find its place free, or itself? *ret_there. */
+/* Checks whether the destination of one checkpoint is free, or already has it (*ret_there). */
 static int
 look_at_place(struct cli *cli, struct transfer *t, bool *ret_there, struct pawl_error *err)
 {
@@ -84,7 +84,7 @@ look_at_place(struct cli *cli, struct transfer *t, bool *ret_there, struct pawl_
 	if (kind < 0 || kind == PAWL_KIND_NOTHING)
 		return kind;
 	if (kind == PAWL_KIND_OTHER && target_is_url(t->to))
-		return 0; /* perhaps what an earlier copy has left */
+		return 0; /* perhaps the rest of an earlier copy */
 	rc = kind == PAWL_KIND_CHECKPOINT ? target_open(cli, &target, false, NULL, &there, err) : 0;
 	if (rc == 0 && there != NULL)
 		rc = target_find(cli, there, &target, &id, err);
@@ -94,7 +94,7 @@ look_at_place(struct cli *cli, struct transfer *t, bool *ret_there, struct pawl_
 		return rc;
 	*ret_there = info != NULL && info->id == t->info->id && info->bytes == t->info->bytes &&
 	             info->unix_seconds == t->info->unix_seconds && strcmp(info->run_id, t->info->run_id) == 0;
-	return *ret_there ? 0 : cli_error(err, PAWL_EEXISTS, "%s exists already, and is another one", t->to);
+	return *ret_there ? 0 : err_set(err, PAWL_EEXISTS, "%s exists already, and is another one", t->to);
 }
 
 static int
@@ -122,7 +122,7 @@ copy_run(struct cli *cli, struct pawl *from, struct pawl_copy_opts *opts, struct
 	opts->ids = t->ids;
 	opts->n_ids = t->n_ids;
 	opts->dry_run = 1;
-	/* what there is to do, for the progress line */
+	/* compute the amount of work for the progress line */
 	rc = pawl_copy_run(from, t->to, opts, NULL, &t->copies, err);
 	if ((rc == 0 || rc == PAWL_ECORRUPT) && !t->dry_run) {
 		uint64_t bytes = add_up(t).bytes;
@@ -178,7 +178,7 @@ transfer_print(struct cli *cli, const struct transfer *t)
 	struct sums sums = add_up(t);
 	size_t n = count_rows(t);
 
-	for (size_t i = n; i-- > 0;) { /* the oldest first, as everywhere */
+	for (size_t i = n; i-- > 0;) { /* oldest first, as everywhere */
 		const struct pawl_copied row = get_row(t, i);
 		struct cell *cells = grid_row(grid);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transfer: what 'pawl cp' and 'pawl sync' share: their options, one transfer under the progress line, and its report. */
+/* transfer: shared by 'pawl cp' and 'pawl sync': their options, one transfer with a progress line,
+ * and its report. */
 #ifndef PAWL_CLI_TRANSFER_H
 #define PAWL_CLI_TRANSFER_H
 
@@ -27,25 +28,26 @@ struct transfer_args {
 struct transfer {
 	const char *to;
 	bool dry_run;
-	const struct pawl_info *info; /* of one checkpoint; NULL = a run */
-	const uint64_t *ids;          /* of a run: only these */
+	const struct pawl_info *info; /* for one checkpoint; NULL = a run */
+	const uint64_t *ids;          /* for a run: only these */
 	size_t n_ids;
-	/* what came of it */
+	/* results */
 	struct pawl_copies *copies; /* of a run; owned; NULL = nothing */
-	bool was_there;             /* the one checkpoint */
+	bool was_there;             /* the one checkpoint existed already */
 	int code;
-	const char *message; /* of a code other than 0 */
+	const char *message; /* if code is not 0 */
 	double seconds;
 };
 
-/* Runs it; the outcome is in *t. */
+/* Runs the transfer; the outcome is in *t. */
 void transfer_run(struct cli *cli, struct pawl *from, const struct transfer_args *args, struct transfer *t);
 void transfer_clear(struct transfer *t); /* usable as CLEANUP(transfer_clear) */
-/* Its rows, and a last line for people. */
+/* Prints its rows, and a last line for people. */
 void transfer_print(struct cli *cli, const struct transfer *t);
-/* Members of the object that has been begun: to, dry_run, checkpoints, bytes, sent_bytes, seconds, error. */
+/* Writes members of the current object: to, dry_run, checkpoints, bytes, sent_bytes, seconds,
+ * error. */
 void transfer_json(struct jsonout *j, const struct transfer *t);
-/* Refuses a place for something new inside of a run or a checkpoint; URLs are left to the library. */
+/* Refuses a destination inside a run or a checkpoint. URLs are left to the library. */
 int transfer_check_place(struct cli *cli, const char *to, struct pawl_error *err);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tree: see tree.h. Walks states through the reading functions of pawl.h; their depth is limited to 256 by the library,
- * which bounds the recursion. Names and texts come from files: all are cleaned before they are shown.
+ * tree: see tree.h. Walks states through the reading functions of pawl.h. The library limits their
+ * depth to 256, which bounds the recursion. Names and texts come from files: all are cleaned before
+ * they are printed.
  */
 #include "tree.h"
 
@@ -26,7 +27,7 @@ struct tree {
 	const struct pawl_state *state;
 	const struct tree_opts *opts;
 	struct grid *grid;
-	const struct pawl_node **owners; /* per tensor: the first leaf that holds it; the others are tied to it */
+	const struct pawl_node **owners; /* per tensor: the first leaf that refers to it; the others are tied to it */
 	size_t n_tensors;
 };
 
@@ -169,7 +170,7 @@ branch_text(const struct tree *tree, const struct pawl_node *node, const struct 
 	                   human_count(keep, sums->values, "value", "values"));
 }
 
-/* The cells right of the name. Returns true if the children should follow. */
+/* Fills the cells to the right of the name. Returns true if the children should follow. */
 static bool
 describe(const struct tree *tree, const struct pawl_node *node, struct cell *cells)
 {
@@ -214,7 +215,7 @@ child_name(const struct tree *tree, const struct pawl_node *node, size_t index)
 	return key != NULL ? scalar_text(tree, key, false) : keep_printf(&tree->cli->keep, "%zu", index);
 }
 
-/* What leads from a branch to its children: drawn in lines where the locale has them. */
+/* The connector from a branch to its children: drawn with lines if the locale has them. */
 static const char *
 joint(const struct tree *tree, bool last)
 {
@@ -231,7 +232,7 @@ deeper(const struct tree *tree, const char *indent, bool last)
 	return keep_printf(&tree->cli->keep, "%s%s  ", indent, last ? " " : bar);
 }
 
-/* One row for the children that are not shown, from `node` on. */
+/* One row for the children that are not shown, starting with `node`. */
 static void
 print_rest(struct tree *tree, const struct pawl_node *node, const char *indent, size_t count)
 {
@@ -391,7 +392,7 @@ scalar_json(struct jsonout *j, const char *key, const struct pawl_scalar *s, con
 	keep_clear(&keep);
 }
 
-/* Whether all keys are texts that a plain JSON object can hold. */
+/* Are all keys texts that a plain JSON object can have? */
 static bool
 has_plain_keys(const struct pawl_node *node)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tree: a state, shown as a tree for people or in its JSON form (docs/format.md) for programs. */
+/* tree: prints a state, as a tree for people or in its JSON form (docs/format.md) for programs. */
 #ifndef PAWL_CLI_TREE_H
 #define PAWL_CLI_TREE_H
 
 #include "cli.h"
 #include "jsonout.h"
 
-#define TREE_CHILDREN 24 /* of a branch that are shown, unless all are asked for */
+#define TREE_CHILDREN 24 /* children shown per branch, unless all are requested */
 
 struct tree_opts {
 	const char *title; /* of the root */

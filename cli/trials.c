@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trials: see trials.h. Called by cmd_tune.c; calls grid, human, jsonout and the search's reading functions. */
+/* trials: see trials.h. */
+#include "base/value.h"
 #include "trials.h"
 
 #include <inttypes.h>
@@ -9,8 +10,6 @@
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <jansson.h>
 
 #include "grid.h"
 #include "human.h"
@@ -61,7 +60,7 @@ fill_row(struct keep *keep, struct cell *cells, const struct tune_trial *t)
 	cells[8].text = t->host != NULL ? text_clean(keep, keep_printf(keep, "%s", t->host)) : NULL;
 }
 
-/* Where a trial stands in the table. */
+/* The position of a trial in the table. */
 struct place {
 	uint32_t trial;
 	double key; /* smaller first */
@@ -80,16 +79,16 @@ compare(const void *a, const void *b)
 static bool
 maximizes(const struct tune_experiment *e)
 {
-	json_t *spec = json_loads(tune_experiment_spec(e), 0, NULL);
-	const char *mode = json_string_value(json_object_get(spec, "mode"));
+	struct value *spec = value_from_text(tune_experiment_spec(e));
+	const char *mode = value_text(value_get(spec, "mode"));
 	bool ret = mode != NULL && strcmp(mode, "max") == 0;
 
-	json_decref(spec);
+	value_free(spec);
 	return ret;
 }
 
-/* All trials in the order of the table. live: those that run first, and those that failed, then the rest; else the best
- * first. */
+/* All trials in the order of the table. live: running ones first, then failed ones, then the rest.
+ * Otherwise: the best first. */
 static struct place *
 order(struct keep *keep, const struct tune_experiment *e, bool live, size_t *ret_n)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* work: see work.h. Two threads: one waits for signals, one draws while there is work. */
+/* work: see work.h. Two threads: one waits for signals, one draws the progress line during work. */
 #include "work.h"
 
 #include <errno.h>
@@ -16,17 +16,17 @@
 #define WORK_EVERY_MS 100
 #define WORK_BAR_MAX 30
 #define WORK_BAR_MIN 8
-#define WORK_FIGURES 52 /* columns that the figures may take */
+#define WORK_FIGURES 52 /* columns reserved for the figures */
 
 struct work {
 	const struct term *term;
 	bool draws;
-	sigset_t signals; /* those taken */
+	sigset_t signals; /* signals handled here */
 	pthread_t waiter, drawer;
 
 	pthread_mutex_t lock; /* guards all below */
 	pthread_cond_t changed;
-	struct pawl_meter *meter; /* NULL when there is no work */
+	struct pawl_meter *meter; /* NULL when no work runs */
 	const char *label;
 	uint64_t base_bytes, total_bytes;
 	struct timespec began;
@@ -64,7 +64,7 @@ time_left(struct keep *keep, double seconds)
 	return keep_printf(keep, "  %s left", human_seconds(keep, seconds));
 }
 
-/* "52%  1.30 GiB of 2.50 GiB  3.10 GB/s  12 s left", as far as it is known. */
+/* "52%  1.30 GiB of 2.50 GiB  3.10 GB/s  12 s left", as far as the values are known. */
 static const char *
 figures(const struct work *w, struct keep *keep, uint64_t done, uint64_t total)
 {
@@ -98,7 +98,7 @@ draw(struct work *w)
 
 	done = total > 0 && done > total ? total : done;
 	(void)fprintf(term->file, "\r%s  ", w->label);
-	/* the figures have a place of their own, so that the bar keeps its length while they change */
+	/* the figures have a fixed width, so that the bar keeps its length while they change */
 	if (total > 0 && w->signal == 0 && used + WORK_FIGURES + WORK_BAR_MIN < width) {
 		bar = width - used - WORK_FIGURES;
 		bar = bar > WORK_BAR_MAX ? WORK_BAR_MAX : bar;
@@ -170,7 +170,7 @@ run_waiter(void *arg)
 	}
 }
 
-/* Adds a signal unless its sender wants it ignored (nohup, a background job of a script). */
+/* Adds a signal, unless it is ignored on entry (nohup, a background job of a script). */
 static void
 take(sigset_t *set, int number)
 {
@@ -192,7 +192,7 @@ work_open(const struct term *term, bool draws)
 	(void)sigemptyset(&w->signals);
 	take(&w->signals, SIGINT);
 	take(&w->signals, SIGTERM);
-	(void)sigaddset(&w->signals, SIGUSR2); /* wakes the waiter at the end */
+	(void)sigaddset(&w->signals, SIGUSR2); /* wakes the waiting thread at the end */
 	(void)pthread_sigmask(SIG_BLOCK, &w->signals, NULL);
 	(void)pthread_mutex_init(&w->lock, NULL);
 	(void)pthread_cond_init(&w->changed, NULL);

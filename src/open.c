@@ -2,7 +2,8 @@
 /*
  * open: opening and closing a run. The only file that knows all rooms.
  *
- * Promises P8 (a folder of another run is refused), P9 and E7 (ids and lists come from the manifests), P10 (lease).
+ * Promises P8 (a folder of another run is refused), P9 and E7 (ids and lists come from the
+ * manifests), P10 (lease).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,16 +15,20 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "catalog/place.h"
+#include "catalog/hold_root.h"
 #include "foreign/unpacked.h"
+#include "keep/gc.h"
+#include "keep/removal.h"
 #include "mirror/mirror.h"
 #include "policy/name.h"
 #include "policy/retain.h"
-#include "ranks/meet.h"
+#include "ranks/agree.h"
+#include "ranks/rendezvous.h"
+#include "run/check_root.h"
 #include "run/lease.h"
 #include "save/save.h"
 #include "save/writer.h"
-#include "store/layers/layer_nodes.h"
+#include "store/layers/nodes/store_nodes.h"
 
 /* single: splits root into the parent folder (the store) and the checkpoint's name. */
 static int
@@ -36,24 +41,24 @@ split_single(struct pawl *run, const char *root, char **ret_parent, struct pawl_
 	copy = mem_strdup(real ? real : root);
 	free(real);
 	if (!copy)
-		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+		return err_nomem(err, "run");
 	const char *sign = strstr(copy, "://"); /* of "memory://name" the root is "memory://" */
 	const size_t least = sign ? (size_t)(sign - copy) + 3 : 1;
 
 	for (size_t n = strlen(copy); n > least && copy[n - 1] == '/'; n--)
 		copy[n - 1] = 0;
 	slash = strrchr(copy, '/');
-	run->single_name = mem_strdup(slash ? slash + 1 : copy);
-	if (run->single_name &&
-	    (!*run->single_name || strcmp(run->single_name, ".") == 0 || strcmp(run->single_name, "..") == 0))
+	run->home.single_name = mem_strdup(slash ? slash + 1 : copy);
+	if (run->home.single_name && (!*run->home.single_name || strcmp(run->home.single_name, ".") == 0 ||
+	                              strcmp(run->home.single_name, "..") == 0))
 		return err_set(err, PAWL_EUSAGE,
 		               "%s: expected a path that ends in the name of a checkpoint, found '%s'", root,
-		               run->single_name);
+		               run->home.single_name);
 	if (slash)
 		slash[slash == copy || (sign && sign + 2 == slash) ? 1 : 0] = 0;
 	*ret_parent = mem_strdup(slash ? copy : ".");
-	if (!run->single_name || !*ret_parent)
-		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+	if (!run->home.single_name || !*ret_parent)
+		return err_nomem(err, "run");
 	return 0;
 }
 
@@ -61,16 +66,16 @@ static int
 open_nodes(struct pawl *run, struct pawl_error *err)
 {
 	const struct pawl_open_opts *o = &run->opts;
-	const struct store_nodes nodes = {.template_url = o->node_folder,
-	                                  .node = run->node,
-	                                  .n_nodes = o->n_nodes,
-	                                  .n_copies = 1 + o->partner,
-	                                  .wait_ms = run->world > 1 ? o->commit_timeout_ms : 0,
-	                                  .read_only = o->read_only || o->upkeep,
-	                                  .no_direct_io = o->no_direct_io};
+	const struct store_nodes nodes = {.template_url = o->ranks.node_folder,
+	                                  .node = run->home.node,
+	                                  .n_nodes = o->ranks.n_nodes,
+	                                  .n_copies = 1 + o->ranks.n_partners,
+	                                  .wait_ms = run->group.world > 1 ? o->ranks.commit_timeout_ms : 0,
+	                                  .read_only = o->read_only || o->maintenance,
+	                                  .no_direct_io = o->io.no_direct};
 
-	TRY(store_nodes_wrap(run->store, &nodes, &run->nodes, err));
-	run->store = run->nodes;
+	TRY(store_nodes_wrap(run->store, &nodes, &run->home.nodes, err));
+	run->store = run->home.nodes;
 	return 0;
 }
 
@@ -86,64 +91,65 @@ open_store(struct pawl *run, struct pawl_error *err)
 		root += 7;
 	if (o->single)
 		TRY(split_single(run, root, &parent, err));
-	TRY(store_open_with(o->stores,
+	TRY(store_open_with(o->io.stores,
 	                    memory   ? "mem:"
 	                    : parent ? parent
 	                             : root,
-	                    !o->read_only, o->no_direct_io, &run->store, err));
-	if (o->node_folder)
+	                    !o->read_only, o->io.no_direct, &run->store, err));
+	if (o->ranks.node_folder)
 		TRY(open_nodes(run, err));
-	TRY(store_limit(&run->store, o->bandwidth_bytes_per_second, o->read_bandwidth_bytes_per_second, err));
-	if (o->fault) {
+	TRY(store_limit(&run->store, o->io.write_bytes_per_second, o->io.read_bytes_per_second, err));
+	if (o->io.fault) {
 		struct store *wrapped;
 
-		TRY(store_fault_wrap(run->store, o->fault, &wrapped, err));
+		TRY(store_fault_wrap(run->store, o->io.fault, &wrapped, err));
 		run->store = wrapped;
 	}
 	if (o->single && o->read_only)
-		TRY(unpacked_wrap(&run->store, run->single_name, err));
+		TRY(unpacked_wrap(&run->store, run->home.single_name, err));
 	if (o->single && o->read_only)
-		TRY(foreign_detect(run->store, run->single_name, root, &run->foreign, err));
-	store_get_caps(run->store, &run->caps);
-	if (run->world > 1 && !o->read_only && !run->caps.exclusive_put)
+		TRY(foreign_detect(run->store, run->home.single_name, root, &run->home.foreign, err));
+	store_get_caps(run->store, &run->home.caps);
+	if (run->group.world > 1 && !o->read_only && !run->home.caps.exclusive_put)
 		return err_set(err, PAWL_EUNSUPPORTED,
 		               "%s: a job of many ranks needs a store that keeps two writers apart (it does not honour "
 		               "If-None-Match)",
 		               root);
-	if (o->node_folder && !run->caps.rename_folder)
+	if (o->ranks.node_folder && !run->home.caps.rename_folder)
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: node_folder needs a run in a folder, not in a bucket",
 		               root);
-	if (run->caps.local) {
-		char *whole = realpath(run->store->root, NULL); /* given back to users, so that a chdir does no harm */
+	if (run->home.caps.local) {
+		char *whole = realpath(run->store->root, NULL); /* returned to users, so that a chdir does no harm */
 
-		run->root = o->single ? mem_printf("%s/%s", whole ? whole : "", run->single_name)
-		                      : mem_strdup(whole ? whole : root);
+		run->home.root = o->single ? mem_printf("%s/%s", whole ? whole : "", run->home.single_name)
+		                           : mem_strdup(whole ? whole : root);
 		free(whole);
 	} else {
-		run->root = mem_strdup(root);
+		run->home.root = mem_strdup(root);
 	}
-	return run->root ? 0 : err_set(err, PAWL_ENOMEM, "run: out of memory");
+	return run->home.root ? 0 : err_nomem(err, "run");
 }
 
 /* ---- identity */
 
-/* R90: checkpoints of another run that ours would be mixed up with. */
+/* R90: refuses checkpoints of another run, which would be mixed with ours. */
 static int
 check_foreign(struct pawl *run, struct pawl_error *err)
 {
 	for (size_t i = 0; i < run->catalog->n; i++) {
 		const struct catalog_entry *e = &run->catalog->entries[i];
 
-		if (e->summary && strcmp(e->summary->run_id, run->run_id) != 0)
+		if (e->summary && strcmp(e->summary->run_id, run->self.run_id) != 0)
 			return err_set(
 				err, PAWL_EEXISTS,
 				"%s holds %s of another run (%s, this one is %s); choose another folder, or overwrite",
-				run->root, e->name, e->summary->run_id, run->run_id);
+				run->home.root, e->name, e->summary->run_id, run->self.run_id);
 	}
 	return 0;
 }
 
-/* A single checkpoint's place must be free, or hold one like it that may be replaced (P8: nothing else is deleted). */
+/* The path of a single checkpoint must be free, or hold one that may be replaced (P8: nothing else
+ * is deleted). */
 static int
 check_single(struct pawl *run, struct pawl_error *err)
 {
@@ -151,32 +157,32 @@ check_single(struct pawl *run, struct pawl_error *err)
 	struct store_entry entry;
 	int rc;
 
-	if (run->opts.read_only || run->opts.upkeep)
+	if (run->opts.read_only || run->opts.maintenance)
 		return 0;
-	rc = store_stat(run->store, run->single_name, &entry, err);
+	rc = store_stat(run->store, run->home.single_name, &entry, err);
 	if (rc == PAWL_ENOTFOUND)
 		return 0;
 	TRY(rc);
 	if (run->opts.overwrite && !there)
 		return err_set(err, PAWL_EEXISTS,
-		               "%s is no single checkpoint, and only such a one is overwritten; remove it yourself, or "
+		               "%s is not a single checkpoint, so it is not overwritten; remove it yourself, or "
 		               "choose another name",
-		               run->root);
-	if (run->opts.overwrite && !run->caps.rename_folder)
+		               run->home.root);
+	if (run->opts.overwrite && !run->home.caps.rename_folder)
 		return err_set(
 			err, PAWL_EUNSUPPORTED,
 			"%s exists already, and nothing is overwritten in a bucket; remove it, or choose another name",
-			run->root);
+			run->home.root);
 	if (run->opts.overwrite && there->summary->run_id[0])
 		return err_set(err, PAWL_EEXISTS,
-		               "%s belongs to the run %s and is not overwritten; choose another name", run->root,
+		               "%s belongs to the run %s and is not overwritten; choose another name", run->home.root,
 		               there->summary->run_id);
 	if (run->opts.overwrite)
 		return 0;
-	return err_set(err, PAWL_EEXISTS, "%s exists already; choose another name, or overwrite", run->root);
+	return err_set(err, PAWL_EEXISTS, "%s exists already; choose another name, or overwrite", run->home.root);
 }
 
-/* The run's folder is lost, or on another host, and a mirror has its run.json. */
+/* Takes run.json from a mirror, if the run's folder is lost or on another host. */
 static int
 adopt_mirrored(struct pawl *run, bool *ret_found, struct pawl_error *err)
 {
@@ -186,13 +192,14 @@ adopt_mirrored(struct pawl *run, bool *ret_found, struct pawl_error *err)
 	if (rc == PAWL_ENOTFOUND)
 		return 0;
 	if (rc < 0)
-		return err_prefix(err, rc, "%s", run->root);
-	TRY(run_adopt_file(run, &text, err));
+		return err_prefix(err, rc, "%s", run->home.root);
+	TRY(run_file_adopt(run, &text, err));
 	*ret_found = true;
 	return 0;
 }
 
-/* Who we are: run.json, else the newest checkpoint that is there (a folder that lost its run.json), else new. */
+/* Which run this is: by run.json, else by the newest checkpoint if the folder has lost its
+ * run.json, else a new one. */
 static int
 identify(struct pawl *run, struct pawl_error *err)
 {
@@ -200,22 +207,22 @@ identify(struct pawl *run, struct pawl_error *err)
 	const char *wanted = run->opts.run_id;
 	bool found;
 
-	if (wanted && !run_is_id(wanted))
+	if (wanted && !run_file_is_id(wanted))
 		return err_set(err, PAWL_EUSAGE, "run_id: expected 32 lower-case hex digits, found '%.80s'", wanted);
-	TRY(run_read_file(run, &found, err));
-	if (!found && !latest && run->mirrors)
+	TRY(run_file_read(run, &found, err));
+	if (!found && !latest)
 		TRY(adopt_mirrored(run, &found, err));
 	if (!found && latest)
-		memcpy(run->run_id, latest->summary->run_id, sizeof(run->run_id));
+		memcpy(run->self.run_id, latest->summary->run_id, sizeof(run->self.run_id));
 	else if (!found && wanted)
-		memcpy(run->run_id, wanted, 33);
+		memcpy(run->self.run_id, wanted, 33);
 	else if (!found)
-		TRY(clock_token(run->run_id, err));
-	if (wanted && strcmp(wanted, run->run_id) != 0) {
+		TRY(clock_token(run->self.run_id, err));
+	if (wanted && strcmp(wanted, run->self.run_id) != 0) {
 		if (!run->opts.overwrite && latest)
-			return err_set(err, PAWL_EEXISTS, "%s belongs to run %s, expected run %s", run->root,
-			               run->run_id, wanted);
-		memcpy(run->run_id, wanted, 33);
+			return err_set(err, PAWL_EEXISTS, "%s belongs to run %s, expected run %s", run->home.root,
+			               run->self.run_id, wanted);
+		memcpy(run->self.run_id, wanted, 33);
 	}
 	if (!run->opts.read_only && !run->opts.overwrite)
 		TRY(check_foreign(run, err));
@@ -228,19 +235,17 @@ note_history(struct pawl *run)
 	struct catalog_entry *latest = catalog_latest(run->catalog);
 
 	for (size_t i = 0; i < run->catalog->n; i++)
-		if (run->catalog->entries[i].id > run->last_id)
-			run->last_id = run->catalog->entries[i].id;
+		run_file_raise_id(run, run->catalog->entries[i].id);
 	for (size_t i = 0; i < run->catalog->n_withdrawn; i++)
-		if (run->catalog->withdrawn[i].id > run->last_id)
-			run->last_id = run->catalog->withdrawn[i].id;
-	if (run->opts.after_id > run->last_id)
-		run->last_id = run->opts.after_id;
-	run_mark_at(run, latest ? &latest->summary->progress : NULL);
-	if (latest && latest->summary->attempt > run->attempt)
-		run->attempt = latest->summary->attempt;
+		run_file_raise_id(run, run->catalog->withdrawn[i].id);
+	run_file_raise_id(run, run->opts.after_id);
+	interval_restart(&run->interval, latest ? &latest->summary->progress : NULL);
+	if (latest && latest->summary->attempt > run->self.attempt)
+		run->self.attempt = latest->summary->attempt;
 }
 
-/* The newest checkpoint's packs, so that the first save of a resumed run can link what has not changed. */
+/* The newest checkpoint's packs, so that the first save of a resumed run can link what has not
+ * changed. */
 static void
 remember_packs(struct pawl *run)
 {
@@ -253,92 +258,98 @@ remember_packs(struct pawl *run)
 	if (catalog_manifest(run->catalog, latest, &m, NULL) < 0)
 		return;
 	catalog_key(run->catalog, latest->name, &folder);
-	if (reuse_of_manifest(m, buf_str(&folder), &run->writer->reuse, NULL) == 0)
-		past_of_manifest(m, run->rank, &run->writer->past, NULL);
+	if (reuse_of_manifest(m, buf_str(&folder), &run->saves.writer->reuse, NULL) == 0)
+		past_of_manifest(m, run->group.rank, &run->saves.writer->past, NULL);
 	manifest_free(m);
 }
 
-static struct meet_opts
-meet_options(const struct pawl *run)
+static struct rendezvous_opts
+rendezvous_options(const struct pawl *run)
 {
-	return (struct meet_opts){.rank = &run->who,
-	                          .timeout_ms = run->opts.commit_timeout_ms,
-	                          .lease_timeout_ms = run->opts.lease_timeout_ms,
-	                          .broadcast = run->opts.broadcast,
-	                          .broadcast_arg = run->opts.broadcast_arg};
+	return (struct rendezvous_opts){.rank = &run->group.who,
+	                                .timeout_ms = run->opts.ranks.commit_timeout_ms,
+	                                .lease_timeout_ms = run->opts.lease.timeout_ms,
+	                                .broadcast = run->opts.ranks.broadcast,
+	                                .broadcast_arg = run->opts.ranks.broadcast_arg};
 }
 
-/* Rank 0 lets the others in. */
+/* Rank 0 admits the others. */
 static int
 host(struct pawl *run, struct pawl_error *err)
 {
-	struct meet_opts opts = meet_options(run);
-	struct meet_pass pass = {.attempt = run->attempt, .last_id = run->last_id, .created_ns = run->created_ns};
+	struct rendezvous_opts opts = rendezvous_options(run);
+	struct rendezvous_pass pass = {
+		.attempt = run->self.attempt, .last_id = run->self.last_id, .created_ns = run->self.created_ns};
 
-	memcpy(pass.run_id, run->run_id, sizeof(pass.run_id));
-	if (run->lease)
-		memcpy(pass.lease, lease_token(run->lease), sizeof(pass.lease));
-	run->meet_id = run->meet_cleared = run->last_id;
-	return meet_host(run->store, &opts, &pass, &run->meet, err);
-}
-
-/* Another rank learns from rank 0 which run and which attempt this is. */
-static int
-join(struct pawl *run, struct pawl_error *err)
-{
-	struct meet_opts opts = meet_options(run);
-	struct meet_pass pass = {0};
-	int rc = meet_join(run->store, &opts, &pass, &run->meet, err);
-
-	if (rc < 0)
-		return err_prefix(err, rc, "%s", run->root);
-	memcpy(run->run_id, pass.run_id, sizeof(run->run_id));
-	run->attempt = pass.attempt;
-	run->created_ns = pass.created_ns;
-	run->meet_id = run->last_id = pass.last_id;
+	memcpy(pass.run_id, run->self.run_id, sizeof(pass.run_id));
+	if (run->self.lease)
+		memcpy(pass.lease, lease_token(run->self.lease), sizeof(pass.lease));
+	run->group.save_id = run->group.cleared_id = run->self.last_id;
+	TRY(rendezvous_host(run->store, &opts, &pass, &run->group.rendezvous, err));
+	run->modes.agree = &agree_host;
 	return 0;
 }
 
-/* P20: without conditional puts there is no lease, and nothing that calls a late writer's save off. */
+/* Another rank learns the run and the attempt from rank 0. */
+static int
+join(struct pawl *run, struct pawl_error *err)
+{
+	struct rendezvous_opts opts = rendezvous_options(run);
+	struct rendezvous_pass pass = {0};
+	int rc = rendezvous_join(run->store, &opts, &pass, &run->group.rendezvous, err);
+
+	if (rc < 0)
+		return err_prefix(err, rc, "%s", run->home.root);
+	run->modes.agree = &agree_guest;
+	memcpy(run->self.run_id, pass.run_id, sizeof(run->self.run_id));
+	run->self.attempt = pass.attempt;
+	run->self.created_ns = pass.created_ns;
+	run->group.save_id = run->self.last_id = pass.last_id;
+	return 0;
+}
+
+/* P20: without conditional puts the run has no lease, and nothing aborts the save of a late
+ * writer. */
 static int
 warn_of_writers(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
 
-	if (run->caps.exclusive_put || run->caps.is_private || run->single_name)
+	if (run->home.caps.exclusive_put || run->home.caps.is_private || run->home.single_name)
 		return 0;
-	run->warning = mem_printf("%s: the store does not honour conditional puts, so that nothing keeps two writers "
-	                          "apart; train there with one process at a time",
-	                          run->root);
-	if (!run->warning)
-		return err_set(err, PAWL_ENOMEM, "run: out of memory");
-	err_set(&why, PAWL_EUNSUPPORTED, "%s", run->warning);
-	if (!run->opts.upkeep)
-		run_warn(run, &why);
+	run->home.warning =
+		mem_printf("%s: the store does not honour conditional puts, so that nothing keeps two writers "
+	                   "apart; train there with one process at a time",
+	                   run->home.root);
+	if (!run->home.warning)
+		return err_nomem(err, "run");
+	err_set(&why, PAWL_EUNSUPPORTED, "%s", run->home.warning);
+	if (!run->opts.maintenance)
+		events_warn(&run->events, &why);
 	return 0;
 }
 
 static int
 open_for_writing(struct pawl *run, struct pawl_error *err)
 {
-	if (!run->single_name && !run->opts.upkeep && run->rank == 0) {
-		run->attempt++;
-		TRY(run_write_file(run, err));
-		pawl_gc(run, 0, NULL, NULL, NULL); /* what crashes left; failing to is no reason not to train */
+	if (!run->home.single_name && !run->opts.maintenance && run->group.rank == 0) {
+		run->self.attempt++;
+		TRY(run_file_write(run, err));
+		pawl_gc(run, 0, NULL, NULL, NULL); /* the remains of crashes; a failure does not stop the training */
 	}
-	run_warn_of_damage(run);
+	run_file_warn(run);
 	TRY(warn_of_writers(run, err));
-	if (!run->opts.arena) {
-		TRY(pawl_arena_new(0, &run->arena, err));
-		run->owns_arena = true;
+	if (!run->opts.staging.arena) {
+		TRY(pawl_arena_new(0, &run->saves.arena, err));
+		run->saves.owns_arena = true;
 	} else {
-		run->arena = run->opts.arena;
+		run->saves.arena = run->opts.staging.arena;
 	}
-	if (run->world > 1 && run->rank == 0)
+	if (run->group.world > 1 && run->group.rank == 0)
 		TRY(host(run, err));
-	TRY(writer_new(run, &run->writer, err));
+	TRY(writer_new(run, &run->saves.writer, err));
 	remember_packs(run);
-	return run->rank == 0 && !run->opts.upkeep ? mirrors_start(run, err) : 0;
+	return run->group.rank == 0 && !run->opts.maintenance ? mirrors_start(run, err) : 0;
 }
 
 static void
@@ -346,45 +357,35 @@ run_free(struct pawl *run)
 {
 	mirrors_free(run->mirrors);
 	run->mirrors = NULL;
-	writer_free(run->writer);
-	recycle_clear(&run->recycle);
-	meet_leave(run->meet);
-	lease_drop(run->lease);
-	catalog_clear(run->catalog);
+	writer_free(run->saves.writer);
+	rendezvous_leave(run->group.rendezvous);
+	lease_drop(run->self.lease);
+	if (run->catalog)
+		catalog_clear(run->catalog);
 	mem_free(run->catalog);
-	if (run->owns_arena)
-		pawl_arena_free(run->arena);
-	run_drop_place(run);
+	if (run->saves.owns_arena)
+		pawl_arena_free(run->saves.arena);
+	hold_root_drop(run);
 	store_close(run->store);
-	pawl_ticket_free(run->pending);
-	mem_free(run->root);
-	mem_free(run->single_name);
-	mem_free(run->left_behind);
-	mem_free(run->file_damage);
-	mem_free(run->warning);
-	bump_clear(&run->strings);
-	buf_clear(&run->events.text);
-	pthread_mutex_destroy(&run->events.lock);
-	pthread_mutex_destroy(&run->lock);
-	pthread_mutex_destroy(&run->edit);
-	mem_free(run);
+	run_delete(run);
 }
 
-/* What lies only in mirrors belongs to the run, too. Where they cannot be asked the training goes on with what is here,
- * unless there is nothing, or there has been something newer. */
+/* Checkpoints that exist only in mirrors belong to the run too. If a mirror cannot be reached, the
+ * training continues with the local ones. It does not if there are none, or if something newer has
+ * existed. */
 static int
 list_mirrored(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
 
 	run->catalog->mirrors = run->mirrors;
-	if (!run->mirrors || run->rank > 0)
+	if (run->group.rank > 0)
 		return 0;
 	int rc = mirrors_list(run, &why);
 	const struct catalog_entry *latest = catalog_latest(run->catalog);
 
-	if (rc < 0 && (rc == PAWL_EEXISTS || run->mirrors->is_denied || run->opts.mirror_errors || !latest ||
-	               latest->id < run->stored_id))
+	if (rc < 0 && (rc == PAWL_EEXISTS || run->mirrors->is_denied || run->opts.mirrors.fail_saves || !latest ||
+	               latest->id < run->self.stored_id))
 		return err_give(err, rc, &why);
 	return 0;
 }
@@ -392,38 +393,56 @@ list_mirrored(struct pawl *run, struct pawl_error *err)
 static int
 take_lease(struct pawl *run, struct pawl_error *err)
 {
-	const struct lease_opts opts = {.timeout_ms = run->opts.lease_timeout_ms,
-	                                .wait_ms = run->opts.lease_wait_ms,
-	                                .on_wait = run->opts.on_lease_wait,
-	                                .on_wait_arg = run->opts.on_lease_wait_arg};
+	const struct lease_opts opts = {.timeout_ms = run->opts.lease.timeout_ms,
+	                                .wait_ms = run->opts.lease.wait_ms,
+	                                .on_wait = run->opts.lease.on_wait,
+	                                .on_wait_arg = run->opts.lease.on_wait_arg};
 
-	return lease_take(run->store, &opts, &run->lease, err);
+	return lease_take(run->store, &opts, &run->self.lease, err);
+}
+
+/* Of many ranks, `host` and `join` choose how they agree. */
+static void
+choose_modes(struct pawl *run)
+{
+	const bool by_rename = run->home.caps.rename_folder;
+
+	run->modes.removal = by_rename ? &removal_by_rename : &removal_by_manifest;
+	run->modes.gc = by_rename ? &gc_by_rename : &gc_by_manifest;
+	run->modes.agree = &agree_alone;
 }
 
 static int
 open_steps(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_error *err)
 {
-	TRY(run_take_options(run, opts, err));
+	TRY(run_options_take(run, opts, err));
 	TRY(open_store(run, err));
-	TRY(run_check_place(run, err));
-	TRY(run_hold_place(run, err));
-	bool is_guest = run->rank > 0 && !run->opts.read_only;
+	choose_modes(run);
+	run->saves.recycle.store = run->store;
+	run->saves.recycle.max_checkpoints = run->opts.packs.recycle;
+	events_open(&run->events, run->store, &run->self, !run->home.single_name,
+	            !run->opts.read_only && run->group.rank == 0);
+	TRY(check_root(run, err));
+	TRY(hold_root_take(run, err));
+	bool is_guest = run->group.rank > 0 && !run->opts.read_only;
 
 	if (is_guest)
-		TRY(join(run, err)); /* rank 0 has the lease, and clears up first */
-	else if (!run->opts.read_only && !run->single_name && !run->caps.is_private && run->caps.exclusive_put)
+		TRY(join(run, err)); /* rank 0 has the lease, and cleans up first */
+	else if (!run->opts.read_only && !run->home.single_name && !run->home.caps.is_private &&
+	         run->home.caps.exclusive_put)
 		TRY(take_lease(run, err));
-	if (run->lease && !run->opts.upkeep)
-		TRY(run_hide_partials(run, err));
-	TRY(run->foreign ? catalog_load_foreign(run->catalog, run->store, run->single_name, run->foreign, err)
-	                 : catalog_load(run->catalog, run->store, run->single_name, run->opts.name_template, err));
-	run->catalog->guard = &run->lock;
+	if (run->self.lease && !run->opts.maintenance)
+		TRY(run->modes.gc->hide_unfinished(run, err));
+	TRY(run->home.foreign
+	            ? catalog_load_foreign(run->catalog, run->store, run->home.single_name, run->home.foreign, err)
+	            : catalog_load(run->catalog, run->store, run->home.single_name, run->opts.name_template, err));
+	run->catalog->guard = &run->guard.lock;
 	TRY(mirrors_open(run, err));
 	if (!is_guest)
-		TRY(run->single_name ? check_single(run, err) : identify(run, err));
+		TRY(run->home.single_name ? check_single(run, err) : identify(run, err));
 	TRY(list_mirrored(run, err));
-	if (run->nodes)
-		store_nodes_set_run(run->nodes, run->run_id);
+	if (run->home.nodes)
+		store_nodes_set_run(run->home.nodes, run->self.run_id);
 	note_history(run);
 	return run->opts.read_only ? 0 : open_for_writing(run, err);
 }
@@ -437,18 +456,11 @@ pawl_open(const struct pawl_open_opts *opts, struct pawl **ret, struct pawl_erro
 
 	if (!opts || !ret)
 		return err_set(err, PAWL_EUSAGE, "open: expected options and a place for the handle, found NULL");
-	run = mem_zalloc(1, sizeof(*run));
-	if (run)
-		run->catalog = mem_zalloc(1, sizeof(*run->catalog));
-	if (!run || !run->catalog) {
-		mem_free(run);
-		return err_set(err, PAWL_ENOMEM, "run: out of memory");
-	}
-	pthread_mutex_init(&run->lock, NULL);
-	pthread_mutex_init(&run->edit, NULL);
-	pthread_mutex_init(&run->recycle.lock, NULL);
-	pthread_mutex_init(&run->events.lock, NULL);
-	rc = open_steps(run, opts, &own);
+	run = run_new();
+	if (!run)
+		return err_nomem(err, "run");
+	run->catalog = mem_zalloc(1, sizeof(*run->catalog));
+	rc = run->catalog ? open_steps(run, opts, &own) : err_nomem(&own, "run");
 	if (rc < 0) {
 		err_give(err, rc, &own);
 		run_free(run);
@@ -465,8 +477,8 @@ pawl_close(struct pawl *run, struct pawl_error *err)
 
 	if (!run)
 		return 0;
-	if (run->writer)
-		writer_wait(run->writer, -1);
+	if (run->saves.writer)
+		writer_wait(run->saves.writer, -1);
 	rc = mirrors_take_pending(run, err);
 	int uploads = mirrors_stop(run, rc < 0 ? NULL : err);
 

@@ -16,8 +16,8 @@ clang_runtime() {
 
 packages_of() {
 	case $1 in
-	build) echo gcc libc6-dev make pkg-config ninja-build libxxhash-dev libcurl4-openssl-dev libssl-dev libexpat1-dev zlib1g-dev \
-		libbz2-dev liblz4-dev liblzma-dev libzstd-dev libjansson-dev python3 python3-venv python3-dev ;;
+	build) echo gcc libc6-dev make pkg-config ninja-build libxxhash-dev libisal-dev libcurl4-openssl-dev libssl-dev libexpat1-dev zlib1g-dev \
+		libbz2-dev liblz4-dev liblzma-dev libzstd-dev libyaml-dev python3 python3-venv python3-dev ;;
 	test) echo clang "$(clang_runtime)" clang-tidy cppcheck libcmocka-dev binutils strace mandoc e2fsprogs xfsprogs util-linux \
 		openmpi-bin libopenmpi-dev mpich libmpich-dev spin bzip2 lz4 lzop xz-utils zstd ;;
 	demo) echo bible-kjv ;;
@@ -32,7 +32,7 @@ packages_of() {
 }
 
 if ! command -v apt-get >/dev/null 2>&1; then
-	echo "install-deps.sh: no apt here; install by hand: a C compiler, pkg-config, ninja, xxHash, libcurl, OpenSSL, expat, zlib, bzip2, lz4, xz (liblzma), zstd, jansson, cmocka, Python 3.11 or later" >&2
+	echo "install-deps.sh: no apt here; install by hand: a C compiler, pkg-config, ninja, xxHash, ISA-L, libcurl, OpenSSL, expat, zlib, bzip2, lz4, xz (liblzma), zstd, libyaml, cmocka, Python 3.11 or later" >&2
 	exit 0
 fi
 

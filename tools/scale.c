@@ -21,11 +21,12 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/mem.h"
 #include "ranks/gather.h"
 #include "layout/merge.h"
 #include "layout/plan.h"
-#include "layout/share.h"
-#include "store/store.h"
+#include "layout/rank_share.h"
+#include "store/layers/layer.h"
 
 #define PIECE_ROWS 128u
 #define PIECE_COLS 1024u /* of 2 bytes: 256 KiB */
@@ -44,8 +45,7 @@ struct options {
 /* ---- a store that counts requests and takes its time */
 
 struct slow_store {
-	struct store base;
-	struct store *inner;
+	struct store base; /* a layer */
 	int64_t latency_ms; /* 0 while the stage is set */
 	uint64_t rate;
 	_Atomic uint64_t requests;
@@ -71,19 +71,6 @@ request(struct store *base)
 	return transfer(base, 0);
 }
 
-static void
-slow_close(struct store *base)
-{
-	store_close(((struct slow_store *)base)->inner);
-	free(base);
-}
-
-static void
-slow_caps(struct store *base, struct store_caps *ret)
-{
-	store_get_caps(((struct slow_store *)base)->inner, ret);
-}
-
 static int
 slow_put(struct store *base, const char *key, const struct pawl_slice *parts, size_t n, int flags,
          struct pawl_error *err)
@@ -92,25 +79,19 @@ slow_put(struct store *base, const char *key, const struct pawl_slice *parts, si
 
 	for (size_t i = 0; i < n; i++)
 		nbytes += parts[i].len;
-	return store_put(transfer(base, nbytes)->inner, key, parts, n, flags, err);
+	return store_put(transfer(base, nbytes)->base.inner, key, parts, n, flags, err);
 }
 
 static int
 slow_open(struct store *base, const char *key, struct store_reader **ret, uint64_t *ret_nbytes, struct pawl_error *err)
 {
-	return store_open_reader(request(base)->inner, key, ret, ret_nbytes, err);
+	return store_open_reader(request(base)->base.inner, key, ret, ret_nbytes, err);
 }
 
 static int
 slow_read(struct store *base, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
-	return store_read(transfer(base, n)->inner, r, offset, dst, n, err);
-}
-
-static void
-slow_close_reader(struct store *base, struct store_reader *r)
-{
-	store_close_reader(((struct slow_store *)base)->inner, r);
+	return store_read(transfer(base, n)->base.inner, r, offset, dst, n, err);
 }
 
 static int
@@ -131,44 +112,38 @@ slow_list(struct store *base, const char *folder, store_list_fn *fn, void *arg, 
 	s->names = 0;
 	s->fn = fn;
 	s->arg = arg;
-	return store_list(s->inner, folder, see_name, s, err);
+	return store_list(s->base.inner, folder, see_name, s, err);
 }
 
 static int
 slow_stat(struct store *base, const char *key, struct store_entry *ret, struct pawl_error *err)
 {
-	return store_stat(request(base)->inner, key, ret, err);
+	return store_stat(request(base)->base.inner, key, ret, err);
 }
 
 static int
 slow_remove_folder(struct store *base, const char *folder, struct pawl_error *err)
 {
-	return store_remove_folder(request(base)->inner, folder, err);
+	return store_remove_folder(request(base)->base.inner, folder, err);
 }
 
 static int
 slow_wrap(struct store *inner, struct slow_store **ret, struct pawl_error *err)
 {
 	static const struct store_ops ops = {
-		.name = "slow",
-		.close = slow_close,
-		.caps = slow_caps,
 		.put = slow_put,
 		.open = slow_open,
 		.read = slow_read,
-		.close_reader = slow_close_reader,
 		.list = slow_list,
 		.stat = slow_stat,
 		.remove_folder = slow_remove_folder,
 	};
-	struct slow_store *s = calloc(1, sizeof(*s));
+	PAWL_FREE struct slow_store *s = mem_zalloc(1, sizeof(*s));
 
 	if (!s)
-		return err_set(err, PAWL_ENOMEM, "out of memory");
-	s->base.ops = &ops;
-	s->base.root = inner->root;
-	s->inner = inner;
-	*ret = s;
+		return err_nomem(err, NULL);
+	TRY(layer_init(&s->base, &ops, inner, err));
+	*ret = steal(&s);
 	return 0;
 }
 
@@ -284,7 +259,7 @@ plan_again(const struct options *o, uint32_t rank, uint32_t world, struct plan *
 		struct pawl_slice summary = summary_of(step, text);
 
 		TRY(build(o, rank, world, step, &state, err));
-		TRY(share_of_rank(state, rank, world, &memory, &share, err));
+		TRY(rank_share_of(state, rank, world, &memory, &share, err));
 		TRY(state_encode(state, &json, err));
 		begin = clock_mono_ns();
 		if (!sum_equal(plan_fingerprint(&share, opts), plan->fingerprint))
@@ -316,7 +291,7 @@ describe(const struct options *o, uint32_t rank, uint32_t world, const char *tok
 	char text[400];
 
 	TRY(build(o, rank, world, 1, &state, err));
-	TRY(share_of_rank(state, rank, world, &memory, &share, err));
+	TRY(rank_share_of(state, rank, world, &memory, &share, err));
 	TRY(state_encode(state, &json, err));
 	opts.run_id = "0123456789abcdef0123456789abcdef";
 	TRY(plan_make(&share, &opts, &plan, err));
@@ -376,7 +351,7 @@ plan_saves(const struct options *o, uint32_t world, struct timing *timing, struc
 
 	opts.run_id = "0123456789abcdef0123456789abcdef";
 	TRY(build(o, 1, world, 1, &state, err));
-	TRY(share_of_rank(state, 1, world, &memory, &share, err));
+	TRY(rank_share_of(state, 1, world, &memory, &share, err));
 	TRY(state_encode(state, &json, err));
 	int64_t begin = clock_mono_ns();
 
@@ -422,14 +397,14 @@ put_part(const struct options *o, struct slow_store *store, struct word *word, u
          const char *token, struct result *ret, struct pawl_error *err)
 {
 	struct pawl_rank who = PAWL_RANK_INIT;
-	struct meet_opts opts = {.rank = &who, .timeout_ms = 1000, .broadcast = pass_on, .broadcast_arg = word};
+	struct rendezvous_opts opts = {.rank = &who, .timeout_ms = 1000, .broadcast = pass_on, .broadcast_arg = word};
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
-	struct meet_pass pass;
-	struct meet *meet;
+	struct rendezvous_pass pass;
+	struct rendezvous *meet;
 
 	who.rank = (int32_t)rank;
 	who.world_size = (int32_t)world;
-	TRY(meet_join(&store->base, &opts, &pass, &meet, err));
+	TRY(rendezvous_join(&store->base, &opts, &pass, &meet, err));
 	int64_t begin = clock_mono_ns();
 
 	TRY(describe(o, rank, world, token, &text, err));
@@ -447,18 +422,18 @@ put_part(const struct options *o, struct slow_store *store, struct word *word, u
 		ret->requests_r = store->requests + 2; /* and the verdict, once it is there */
 	}
 	store->latency_ms = 0;
-	meet_leave(meet);
+	rendezvous_leave(meet);
 	return 0;
 }
 
 static int
-gather_all(struct slow_store *store, struct meet *meet, const char *token, const struct buf *own, struct buf *text,
-           struct result *ret, struct pawl_error *err)
+gather_all(struct slow_store *store, struct rendezvous *meet, const char *token, const struct buf *own,
+           struct buf *text, struct result *ret, struct pawl_error *err)
 {
 	struct merging m = {0};
 	int64_t begin = clock_mono_ns();
 
-	TRY(merge_new(meet_world(meet), own, &m.merge, err));
+	TRY(merge_new(rendezvous_world(meet), own, &m.merge, err));
 	const struct gather_round round = {
 		.store = &store->base, .m = meet, .token = token, .kind = GATHER_SAVE, .timeout_ms = 3600000};
 
@@ -478,21 +453,21 @@ commit(const struct options *o, const char *url, uint32_t world, struct result *
 {
 	struct pawl_rank who = PAWL_RANK_INIT;
 	struct word word = {.is_host = true};
-	struct meet_opts opts = {.rank = &who, .broadcast = pass_on, .broadcast_arg = &word};
+	struct rendezvous_opts opts = {.rank = &who, .broadcast = pass_on, .broadcast_arg = &word};
 	PAWL_CLEAN(buf_clear) struct buf own = {0}, text = {0};
-	struct meet_pass pass = {.run_id = "0123456789abcdef0123456789abcdef"};
+	struct rendezvous_pass pass = {.run_id = "0123456789abcdef0123456789abcdef"};
 	struct manifest *m = NULL;
 	struct slow_store *store;
 	struct store *inner;
-	struct meet *meet;
+	struct rendezvous *meet;
 	char token[33];
 
 	who.rank = 0;
 	who.world_size = (int32_t)world;
 	TRY(store_open(url, true, true, &inner, err));
 	TRY(slow_wrap(inner, &store, err));
-	TRY(meet_host(&store->base, &opts, &pass, &meet, err));
-	meet_save_token(meet, 1, token);
+	TRY(rendezvous_host(&store->base, &opts, &pass, &meet, err));
+	rendezvous_save_token(meet, 1, token);
 	word.is_host = false;
 	for (uint32_t r = 1; r < world; r++)
 		TRY(put_part(o, store, &word, r, world, token, ret, err));
@@ -514,7 +489,7 @@ commit(const struct options *o, const char *url, uint32_t world, struct result *
 	TRY(manifest_decode("the manifest", text.ptr, text.len, false, &m, err));
 	ret->decode = since(begin);
 	manifest_free(m);
-	meet_leave(meet);
+	rendezvous_leave(meet);
 	store_close(&store->base);
 	return 0;
 }

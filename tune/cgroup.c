@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cgroup: see cgroup.h. Called by runner.c, runner_start.c and runner_trial.c. By the files of the kernel's
- * Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst. */
+/*
+ * cgroup: see cgroup.h. Follows Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst of
+ * the kernel.
+ */
 #include "cgroup.h"
 
 #include <dirent.h>
@@ -16,7 +18,7 @@
 #include <unistd.h>
 
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-#define REMOVE_TRIES 100 /* of what was killed it takes a moment to be gone */
+#define REMOVE_TRIES 100 /* killed processes need a moment to disappear */
 
 static bool
 read_text(int dirfd, const char *name, char *text, size_t nbytes)
@@ -42,7 +44,7 @@ write_text(int dirfd, const char *name, const char *text)
 	return ok;
 }
 
-/* Is "memory" one of the words of a file? */
+/* Is "memory" one of the words in the file? */
 static bool
 has_memory(int dirfd, const char *name)
 {
@@ -56,7 +58,8 @@ has_memory(int dirfd, const char *name)
 	return false;
 }
 
-/* Our own group's path in the hierarchy of version 2, or in that of version 1 that has the memory controller. */
+/* The path of our own group: in the hierarchy of version 2, or in the version 1 hierarchy that has
+ * the memory controller. */
 static bool
 own_path(const char *self, bool v1, char *path, size_t nbytes)
 {
@@ -76,7 +79,7 @@ own_path(const char *self, bool v1, char *path, size_t nbytes)
 	return false;
 }
 
-/* Where groups of version 2 are made, or -1. */
+/* Opens the folder in which groups of version 2 are made; -1 if there is none. */
 static int
 open_v2(const char *root, const char *path)
 {
@@ -94,7 +97,8 @@ open_v2(const char *root, const char *path)
 	return found;
 }
 
-/* Groups of runners that were killed, which nobody else removes. One that is not empty stays. */
+/* Removes groups of killed runners, because no other process does. Groups that are not empty
+ * stay. */
 static void
 remove_left(int dirfd)
 {
@@ -151,13 +155,14 @@ cgroups_make(struct cgroups *c, uint32_t trial, uint64_t memory_bytes, pid_t pid
 		return -1;
 	name_of(c, trial, name, sizeof(name));
 	if (mkdirat(c->dirfd, name, 0755) != 0 && errno != EEXIST) {
-		cgroups_close(c); /* it may not be made now, and will not be later */
+		cgroups_close(c); /* making a group is not permitted now and will not be later */
 		return -1;
 	}
 	fd = openat(c->dirfd, name, FOLDER);
 	(void)snprintf(number, sizeof(number), "%llu", (unsigned long long)memory_bytes);
 	if (fd >= 0 && write_text(fd, c->is_v1 ? "memory.limit_in_bytes" : "memory.max", number)) {
-		/* What it may not hold it shall not swap; where the system does not count that, it cannot be said. */
+		/* The trial must not swap what exceeds the limit. Where the system does not count
+		 * swap, this limit cannot be set. */
 		(void)write_text(fd, c->is_v1 ? "memory.memsw.limit_in_bytes" : "memory.swap.max",
 		                 c->is_v1 ? number : "0");
 		if (!c->is_v1)

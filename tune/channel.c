@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* channel: see channel.h. Called by runner.c and runner_trial.c. A socket and not a pipe: one whose reader died is no
- * signal, and one descriptor serves both ways. */
+/*
+ * channel: see channel.h. A socket instead of a pipe: writing to a dead reader raises no signal,
+ * and one descriptor serves both directions.
+ */
 #include "channel.h"
 
 #include <errno.h>
@@ -10,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "tune_err.h"
+#include "base/err.h"
 
 int
 channel_open(struct channel *ret, int *ret_theirs, struct pawl_error *err)
@@ -18,11 +20,11 @@ channel_open(struct channel *ret, int *ret_theirs, struct pawl_error *err)
 	int ends[2];
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-		return tune_fail(err, PAWL_EIO, "the channel of a trial: %s", strerror(errno));
+		return err_set(err, PAWL_EIO, "the channel of a trial: %s", strerror(errno));
 	if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) {
 		(void)close(ends[0]);
 		(void)close(ends[1]);
-		return tune_fail(err, PAWL_EIO, "the channel of a trial: %s", strerror(errno));
+		return err_set(err, PAWL_EIO, "the channel of a trial: %s", strerror(errno));
 	}
 	*ret = (struct channel)CHANNEL_INIT;
 	ret->fd = ends[0];
@@ -39,7 +41,7 @@ channel_clear(struct channel *c)
 	*c = (struct channel)CHANNEL_INIT;
 }
 
-/* What was handed out is dropped, so that what is left begins at the front. */
+/* Drops the lines that were returned, so that the rest begins at the front. */
 static void
 drop_taken(struct channel *c)
 {
@@ -63,7 +65,7 @@ channel_fill(struct channel *c, struct pawl_error *err)
 			char *more = realloc(c->ptr, cap);
 
 			if (more == NULL)
-				return tune_no_memory(err);
+				return err_nomem(err, NULL);
 			c->ptr = more;
 			c->cap = cap;
 		}

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* command: see command.h. Called by runner.c, runner_trial.c and document.c; calls jsonx. There is no shell anywhere:
- * what a value holds stays one argument. */
+/* command: see command.h. No shell is used: the text of a value stays one argument. */
 #include "command.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "jsonx.h"
-#include "tune_err.h"
+#include "base/err.h"
+#include "base/value.h"
 
 extern char **environ;
 
@@ -44,7 +43,7 @@ strings_clear(struct strings *s)
 	*s = (struct strings){0};
 }
 
-/* Takes the text. */
+/* Takes ownership of the text. */
 static bool
 take(struct strings *s, char *text)
 {
@@ -67,30 +66,29 @@ strings_add(struct strings *s, const char *text)
 }
 
 static bool
-put_value(struct out *o, const json_t *value)
+put_value(struct out *o, const struct value *value)
 {
 	char *text;
 	bool ok;
 
-	if (json_is_string(value))
-		return put(o, json_string_value(value), json_string_length(value));
-	text = jsonx_dump(value);
+	if (value_is(value, JSON_STRING))
+		return put(o, value_text(value), value_text_bytes(value));
+	text = value_print(value);
 	ok = text != NULL && put(o, text, strlen(text));
 	free(text);
 	return ok;
 }
 
-/* The names that a configuration has, for an error. */
+/* The names in a configuration, for an error message. */
 static void
-names_of(const json_t *config, char *text, size_t nbytes)
+names_of(const struct value *config, char *text, size_t nbytes)
 {
 	const char *key;
-	json_t *value;
+	struct value *value;
 	size_t at = 0;
 
 	text[0] = '\0';
-	json_object_foreach((json_t *)(uintptr_t)config, key, value)
-	{
+	VALUE_MEMBERS(config, key, value) {
 		size_t len = strlen(key);
 
 		if (at + len + 3 >= nbytes)
@@ -103,44 +101,44 @@ names_of(const json_t *config, char *text, size_t nbytes)
 }
 
 static int
-placeholder(const char *name, size_t len, const char *whole, const json_t *config, struct out *o,
+placeholder(const char *name, size_t len, const char *whole, const struct value *config, struct out *o,
             struct pawl_error *err)
 {
 	char key[256], known[512];
-	const json_t *value = NULL;
+	const struct value *value = NULL;
 
 	if (len > 0 && len < sizeof(key)) {
 		memcpy(key, name, len);
 		key[len] = '\0';
-		value = jsonx_at(config, key);
+		value = value_at(config, key);
 	}
 	if (value == NULL) {
 		names_of(config, known, sizeof(known));
-		return tune_fail(err, PAWL_EUSAGE,
-		                 "run: '%.80s': the space has no '%.*s' (known: %s; {{ stands for a brace)", whole,
-		                 (int)(len < 80 ? len : 80), name, known);
+		return err_set(err, PAWL_EUSAGE,
+		               "run: '%.80s': the space has no '%.*s' (known: %s; {{ stands for a brace)", whole,
+		               (int)(len < 80 ? len : 80), name, known);
 	}
-	return put_value(o, value) ? 0 : tune_no_memory(err);
+	return put_value(o, value) ? 0 : err_nomem(err, NULL);
 }
 
 static int
-fill_one(const char *text, const json_t *config, struct out *o, struct pawl_error *err)
+fill_one(const char *text, const struct value *config, struct out *o, struct pawl_error *err)
 {
 	const char *end;
-	int rc = put(o, "", 0) ? 0 : tune_no_memory(err);
+	int rc = put(o, "", 0) ? 0 : err_nomem(err, NULL);
 
 	for (const char *at = text; rc == 0 && *at != '\0';) {
 		size_t len = strcspn(at, "{}");
 
 		if (len > 0 || at[0] == at[1] || *at == '}') {
-			rc = put(o, at, len > 0 ? len : 1) ? 0 : tune_no_memory(err);
+			rc = put(o, at, len > 0 ? len : 1) ? 0 : err_nomem(err, NULL);
 			at += len > 0 ? len : at[0] == at[1] ? 2 : 1;
 			continue;
 		}
 		end = strchr(at, '}');
 		if (end == NULL)
-			return tune_fail(err, PAWL_EUSAGE,
-			                 "run: '%.80s': a placeholder has no end ({{ stands for a brace)", text);
+			return err_set(err, PAWL_EUSAGE,
+			               "run: '%.80s': a placeholder has no end ({{ stands for a brace)", text);
 		rc = placeholder(at + 1, (size_t)(end - at - 1), text, config, o, err);
 		at = end + 1;
 	}
@@ -148,27 +146,26 @@ fill_one(const char *text, const json_t *config, struct out *o, struct pawl_erro
 }
 
 int
-command_fill(const json_t *template, const json_t *config, struct strings *ret, struct pawl_error *err)
+command_fill(const struct value *template, const struct value *config, struct strings *ret, struct pawl_error *err)
 {
 	struct strings argv = {0};
 	int rc = 0;
 
-	if (json_array_size(template) == 0)
-		return tune_fail(err, PAWL_EUSAGE,
-		                 "run: expected the program of a trial and its arguments, found none");
-	for (size_t i = 0; rc == 0 && i < json_array_size(template); i++) {
-		const char *text = json_string_value(json_array_get(template, i));
+	if (value_n_items(template) == 0)
+		return err_set(err, PAWL_EUSAGE, "run: expected the program of a trial and its arguments, found none");
+	for (size_t i = 0; rc == 0 && i < value_n_items(template); i++) {
+		const char *text = value_text(value_item(template, i));
 		struct out o = {0};
 
 		rc = text != NULL ? fill_one(text, config, &o, err)
-		                  : tune_fail(err, PAWL_EUSAGE, "run: argument %zu: expected a text", i);
+		                  : err_set(err, PAWL_EUSAGE, "run: argument %zu: expected a text", i);
 		if (rc < 0)
 			free(o.ptr);
 		else if (!take(&argv, o.ptr))
-			rc = tune_no_memory(err);
+			rc = err_nomem(err, NULL);
 	}
 	if (rc == 0 && argv.items[0][0] == '\0')
-		rc = tune_fail(err, PAWL_EUSAGE, "run: expected a program, found an empty text");
+		rc = err_set(err, PAWL_EUSAGE, "run: expected a program, found an empty text");
 	if (rc < 0)
 		strings_clear(&argv);
 	else
@@ -212,17 +209,16 @@ environment_set(struct strings *env, const char *name, const char *value)
 }
 
 int
-environment_make(const json_t *changes, struct strings *ret, struct pawl_error *err)
+environment_make(const struct value *changes, struct strings *ret, struct pawl_error *err)
 {
 	struct strings env = {0};
 	const char *key;
-	json_t *value;
+	struct value *value;
 	bool ok = true;
 
 	for (char **e = environ; ok && e != NULL && *e != NULL; e++)
 		ok = strings_add(&env, *e);
-	json_object_foreach((json_t *)(uintptr_t)changes, key, value)
-	{
+	VALUE_MEMBERS(changes, key, value) {
 		struct out o = {0};
 
 		ok = ok && put_value(&o, value) && environment_set(&env, key, o.ptr);
@@ -230,7 +226,7 @@ environment_make(const json_t *changes, struct strings *ret, struct pawl_error *
 	}
 	if (!ok) {
 		strings_clear(&env);
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	}
 	*ret = env;
 	return 0;

@@ -1,42 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* document: what is read before there is an experiment: TOML, and the command of a configuration; see tune.h. Called by
- * the command and the Python extension; calls toml, command, jsonx. */
+/* document: functions that need no experiment: reading YAML, and the command of a configuration;
+ * see tune.h. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
+#include "base/value.h"
 #include "command.h"
-#include "jsonx.h"
-#include "toml.h"
+#include "document_yaml.h"
 #include "tune.h"
-#include "tune_err.h"
 
 int
-tune_toml_to_json(const char *text, size_t len, const char *name, char **ret, struct pawl_error *err)
+tune_yaml_to_json(const char *text, size_t len, const char *name, char **ret, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *object = NULL;
-	int rc = toml_read(text, len, name, &object, err);
+	PAWL_CLEAN(value_free_clean) struct value *object = NULL;
 
-	if (rc < 0)
-		return rc;
-	*ret = jsonx_dump(object);
-	return *ret != NULL ? 0 : tune_no_memory(err);
+	TRY(document_yaml_read(text, len, name, &object, err));
+	*ret = value_print(object);
+	return *ret != NULL ? 0 : err_nomem(err, NULL);
 }
 
 int
 tune_command_text(const char *spec_json, const char *config_json, char **ret, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *spec = NULL;
-	JSONX_CLEAN json_t *config = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *spec = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *config = NULL;
 	struct strings argv = {0};
 	size_t len = 1, at = 0;
-	int rc = jsonx_parse(spec_json, SIZE_MAX, "the document", &spec, err);
 
-	if (rc == 0)
-		rc = jsonx_parse(config_json, SIZE_MAX, "the configuration", &config, err);
-	if (rc == 0)
-		rc = command_fill(json_object_get(spec, "run"), config, &argv, err);
-	if (rc < 0)
-		return rc;
+	TRY(value_parse(spec_json, SIZE_MAX, "the document", &spec, err));
+	TRY(value_parse(config_json, SIZE_MAX, "the configuration", &config, err));
+	TRY(command_fill(value_get(spec, "run"), config, &argv, err));
 	for (size_t i = 0; i < argv.n; i++)
 		len += strlen(argv.items[i]) + 1;
 	*ret = malloc(len);
@@ -48,5 +42,5 @@ tune_command_text(const char *spec_json, const char *config_json, char **ret, st
 		(*ret)[at++] = i + 1 < argv.n ? '\n' : '\0';
 	}
 	strings_clear(&argv);
-	return *ret != NULL ? 0 : tune_no_memory(err);
+	return *ret != NULL ? 0 : err_nomem(err, NULL);
 }

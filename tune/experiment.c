@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * experiment: opening and closing. Called by drivers (the command, the Python extension); calls spec, journal and the
- * fold. Promises P10 (one process runs an experiment), P12 (the journal is the truth; the trials' files are made from
- * it, or it from them), P17 (a document and a journal are read with limits).
+ * experiment: opening and closing. Promises P10 (one process runs an experiment), P12 (the journal
+ * is the authority; trial files are made from it, or it is rebuilt from them), P17 (documents and
+ * journals are read with limits).
  */
 #include "experiment.h"
 
@@ -18,11 +18,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "jsonx.h"
+#include "base/err.h"
+#include "base/value.h"
 #include "space.h"
 #include "trial_checkpoints.h"
 #include "trial_files.h"
-#include "tune_err.h"
 
 #define LOCK_SLICE_MS 20
 #define LOCK_MS 3000
@@ -31,16 +31,16 @@
 static int
 make_folders(const char *path, struct pawl_error *err)
 {
-	JSONX_TEXT char *part = strdup(path);
+	PAWL_FREE char *part = strdup(path);
 
 	if (!part)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	for (char *c = part + (part[0] == '/'); c; c = c ? c + 1 : NULL) {
 		c = strchr(c, '/');
 		if (c)
 			*c = '\0';
 		if (part[0] && mkdir(part, 0777) < 0 && errno != EEXIST)
-			return tune_fail_sys(err, errno, "%s: make folder", part);
+			return err_sys(err, errno, "%s: make folder", part);
 		if (!c)
 			break;
 		*c = '/';
@@ -56,7 +56,8 @@ is_there(int dirfd, const char *name)
 	return fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Is the holder, as take_lock writes it, a process of this machine that has gone? Then its guard holds the lock. */
+/* Is the holder, as written by take_lock, a process of this machine that has ended? Then its guard
+ * still holds the lock. */
 static bool
 is_left(const char *holder)
 {
@@ -68,8 +69,9 @@ is_left(const char *holder)
 	       kill((pid_t)pid, 0) < 0 && errno == ESRCH;
 }
 
-/* Going on waits for the trials of a runner that was killed, which are being ended; for another one only as long as one
- * may take that is ending itself. */
+/* Waits for the lock when resuming; a new experiment does not wait. After a killed runner, waits
+ * until the guard has ended its trials. For a live runner, waits only as long as a runner needs to
+ * shut down. */
 static int
 wait_for_lock(struct tune_experiment *e, struct pawl_error *err)
 {
@@ -82,15 +84,15 @@ wait_for_lock(struct tune_experiment *e, struct pawl_error *err)
 		bool left;
 
 		if (sys != EWOULDBLOCK)
-			return tune_fail_sys(err, sys, "%s/.lock: lock", e->folder);
+			return err_sys(err, sys, "%s/.lock: lock", e->folder);
 		holder[n > 0 ? n : 0] = '\0';
 		holder[strcspn(holder, "\n")] = '\0';
 		left = is_left(holder);
 		if (e->opts.resume == TUNE_NEW || waited_ms >= (left ? LOCK_LEFT_MS : LOCK_MS))
-			return tune_fail(err, PAWL_EBUSY, "%s: %s (%s)", e->folder,
-			                 left ? "the trials of a process that has gone still run"
-			                      : "another process runs this experiment",
-			                 holder[0] ? holder : "it has not written its name yet");
+			return err_set(err, PAWL_EBUSY, "%s: %s (%s)", e->folder,
+			               left ? "the trials of a process that has gone still run"
+			                    : "another process runs this experiment",
+			               holder[0] ? holder : "it has not written its name yet");
 		(void)nanosleep(&slice, NULL);
 	}
 	return 0;
@@ -100,18 +102,16 @@ static int
 take_lock(struct tune_experiment *e, struct pawl_error *err)
 {
 	char holder[320], host[256] = "";
-	int n, r;
+	int n;
 
 	e->lock = openat(e->dirfd, ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
 	if (e->lock < 0)
-		return tune_fail_sys(err, errno, "%s/.lock: open", e->folder);
-	r = wait_for_lock(e, err);
-	if (r < 0)
-		return r;
+		return err_sys(err, errno, "%s/.lock: open", e->folder);
+	TRY(wait_for_lock(e, err));
 	gethostname(host, sizeof(host) - 1);
 	n = snprintf(holder, sizeof(holder), "process %ld on %s\n", (long)getpid(), host);
 	if (ftruncate(e->lock, 0) < 0 || pwrite(e->lock, holder, (size_t)n, 0) < 0)
-		return tune_fail_sys(err, errno, "%s/.lock: write", e->folder);
+		return err_sys(err, errno, "%s/.lock: write", e->folder);
 	return 0;
 }
 
@@ -120,11 +120,12 @@ take_lock(struct tune_experiment *e, struct pawl_error *err)
 static int
 write_document(struct tune_experiment *e, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *file =
-		json_pack("{s:i, s:s, s:O}", "format", TUNE_FORMAT, "token", e->token, "document", e->spec.doc);
-	JSONX_TEXT char *text = file ? jsonx_dump(file) : NULL;
+	PAWL_CLEAN(value_free_clean)
+	struct value *file = VALUE_OBJECT({"format", value_new_int(TUNE_FORMAT)}, {"token", value_new_text(e->token)},
+	                                  {"document", value_ref(e->spec.doc)});
+	PAWL_FREE char *text = file ? value_print(file) : NULL;
 
-	return text ? tune_file_write(e->dirfd, "", "experiment.json", text, true, err) : tune_no_memory(err);
+	return text ? tune_file_write(e->dirfd, "", "experiment.json", text, true, err) : err_nomem(err, NULL);
 }
 
 static int
@@ -133,17 +134,17 @@ make_token(char token[17], struct pawl_error *err)
 	uint64_t bits;
 
 	if (getrandom(&bits, sizeof(bits), 0) != (ssize_t)sizeof(bits))
-		return tune_fail_sys(err, errno, "random numbers of the system");
+		return err_sys(err, errno, "random numbers of the system");
 	snprintf(token, 17, "%016llx", (unsigned long long)bits);
 	return 0;
 }
 
-/* The document of the folder, and what the caller brought, if he did. */
+/* Reads the document in the folder, and the caller's, if one was given. */
 static int
 take_document(struct tune_experiment *e, bool is_given, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *file = NULL;
-	JSONX_TEXT char *text = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *file = NULL;
+	PAWL_FREE char *text = NULL;
 	struct spec old = {0};
 	const char *token;
 	bool same;
@@ -151,18 +152,18 @@ take_document(struct tune_experiment *e, bool is_given, struct pawl_error *err)
 	int r = tune_file_read(e->dirfd, "", "experiment.json", &file, &why);
 
 	if (r == PAWL_EUSAGE)
-		return tune_fail(err, PAWL_ECORRUPT, "%s: the experiment cannot be gone on with: %s", e->folder,
-		                 why.message);
+		return err_set(err, PAWL_ECORRUPT, "%s: the experiment cannot be gone on with: %s", e->folder,
+		               why.message);
 	if (r < 0)
-		return tune_fail(err, r, "%s: %s", e->folder, why.message);
-	token = jsonx_text(file, "token");
-	if (json_integer_value(json_object_get(file, "format")) > TUNE_FORMAT)
-		return tune_fail(err, PAWL_EVERSION, "%s/experiment.json: written in a newer format", e->folder);
-	if (!token || strlen(token) != 16 || !json_is_object(json_object_get(file, "document")))
-		return tune_fail(err, PAWL_ECORRUPT, "%s/experiment.json: expected a token and a document", e->folder);
+		return err_set(err, r, "%s: %s", e->folder, why.message);
+	token = value_get_text(file, "token");
+	if (value_int(value_get(file, "format")) > TUNE_FORMAT)
+		return err_set(err, PAWL_EVERSION, "%s/experiment.json: written in a newer format", e->folder);
+	if (!token || strlen(token) != 16 || !value_is(value_get(file, "document"), JSON_OBJECT))
+		return err_set(err, PAWL_ECORRUPT, "%s/experiment.json: expected a token and a document", e->folder);
 	memcpy(e->token, token, sizeof(e->token));
-	text = jsonx_dump(json_object_get(file, "document"));
-	r = text ? spec_parse(text, &old, err) : tune_no_memory(err);
+	text = value_print(value_get(file, "document"));
+	r = text ? spec_parse(text, &old, err) : err_nomem(err, NULL);
 	if (r < 0)
 		return r;
 	if (!is_given) {
@@ -170,7 +171,7 @@ take_document(struct tune_experiment *e, bool is_given, struct pawl_error *err)
 		return 0;
 	}
 	r = spec_check_same(&old, &e->spec, err);
-	same = json_equal(old.doc, e->spec.doc);
+	same = value_equal(old.doc, e->spec.doc);
 	spec_clear(&old);
 	return r < 0 || same || e->read_only ? r : write_document(e, err);
 }
@@ -178,13 +179,13 @@ take_document(struct tune_experiment *e, bool is_given, struct pawl_error *err)
 /* ---- the journal ---- */
 
 static int
-replay(void *arg, const json_t *entry, struct pawl_error *err)
+replay(void *arg, const struct value *entry, struct pawl_error *err)
 {
 	struct tune_experiment *e = arg;
-	const json_t *trial = json_object_get(entry, "t");
+	const struct value *trial = value_get(entry, "t");
 
 	if (trial)
-		e->last = json_integer_value(trial);
+		e->last = value_int(trial);
 	return experiment_apply(e, entry, true, err);
 }
 
@@ -205,22 +206,17 @@ rebuild(struct tune_experiment *e, const struct journal_found *found, uint64_t *
 	struct journal_found made;
 	char text[200];
 	uint64_t n = 0;
-	int r;
 
-	const bool is_empty = found->n_lines == 0 && found->torn_bytes == 0; /* nothing had begun, or all is lost */
+	const bool is_empty = found->n_lines == 0 && found->torn_bytes == 0; /* no entry exists, or all are lost */
 
 	if (found->exists && !is_empty && renameat(e->dirfd, "journal", e->dirfd, "journal.damaged") < 0)
-		return tune_fail_sys(err, errno, "%s/journal: rename", e->folder);
+		return err_sys(err, errno, "%s/journal: rename", e->folder);
 	experiment_free_trials(e);
 	sched_free(e->sched);
 	e->sched = NULL;
-	r = experiment_rebuild(e, &n, err);
-	if (r == 0)
-		r = spec_scheduler(&e->spec, &e->sched, err);
-	if (r == 0)
-		r = journal_read(e->dirfd, "journal", replay, e, &made, err);
-	if (r < 0)
-		return r;
+	TRY(experiment_rebuild(e, &n, err));
+	TRY(spec_scheduler(&e->spec, &e->sched, err));
+	TRY(journal_read(e->dirfd, "journal", replay, e, &made, err));
 	snprintf(text, sizeof(text), "the journal was %s; it was made again from the folders of %llu trials%s",
 	         !found->exists ? "missing"
 	         : is_empty     ? "empty"
@@ -259,7 +255,8 @@ read_journal(struct tune_experiment *e, bool existed, struct pawl_error *err)
 	return r;
 }
 
-/* Only the last entry of a trial may lack its trace in the trial's folder: a crash came between. */
+/* Only the journal's last entry may be missing from the files of its trial: a crash came between
+ * the two writes. */
 static int
 note_last(struct tune_experiment *e, struct pawl_error *err)
 {
@@ -272,20 +269,25 @@ note_last(struct tune_experiment *e, struct pawl_error *err)
 	return r < 0 ? r : experiment_note_state(e, t, err);
 }
 
-/* What ran when it was left starts again; trials that had failed do, when that is wanted. */
+/* Starts trials again that were running when the experiment was left, and failed trials if
+ * requested. */
 static int
 go_on(struct tune_experiment *e, bool existed, struct pawl_error *err)
 {
 	char text[200];
 	const size_t n = e->n_running;
-	int r = experiment_put(e, json_pack("{s:s, s:i, s:s}", "e", "open", "format", TUNE_FORMAT, "token", e->token),
+	int r = experiment_put(e,
+	                       VALUE_OBJECT({"e", value_new_text("open")}, {"format", value_new_int(TUNE_FORMAT)},
+	                                    {"token", value_new_text(e->token)}),
 	                       true, err);
 
 	if (r == 0)
 		r = note_last(e, err);
 	for (size_t i = 0; r == 0 && i < e->n_trials; i++)
 		if (e->opts.resume == TUNE_ERRORED_ONLY && e->trials[i].state == TUNE_ERROR)
-			r = experiment_put(e, json_pack("{s:s, s:i}", "e", "retry", "t", (int)i), false, err);
+			r = experiment_put(
+				e, VALUE_OBJECT({"e", value_new_text("retry")}, {"t", value_new_int((int64_t)i)}),
+				false, err);
 	if (r == 0 && existed && n) {
 		snprintf(text, sizeof(text), "%zu trial%s that ran start%s again from the last checkpoint", n,
 		         n > 1 ? "s" : "", n > 1 ? "" : "s");
@@ -306,11 +308,11 @@ find_folder(struct tune_experiment *e, struct pawl_error *err)
 	if (e->opts.folder)
 		r = experiment_set(&e->folder, e->opts.folder, err);
 	else if (!e->spec.doc)
-		r = tune_fail(err, PAWL_EUSAGE, "expected a document or the folder of an experiment, found neither");
+		r = err_set(err, PAWL_EUSAGE, "expected a document or the folder of an experiment, found neither");
 	else
 		r = asprintf(&e->folder, "%s%s%s", dir, dir[0] && dir[strlen(dir) - 1] != '/' ? "/" : "",
 		             e->spec.name) < 0
-		            ? tune_no_memory(err)
+		            ? err_nomem(err, NULL)
 		            : 0;
 	if (r < 0)
 		return r;
@@ -320,8 +322,8 @@ find_folder(struct tune_experiment *e, struct pawl_error *err)
 		return r;
 	e->dirfd = open(e->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (e->dirfd < 0 && errno == ENOENT)
-		return tune_fail(err, PAWL_ENOTFOUND, "%s: no experiment lies here", e->folder);
-	return e->dirfd < 0 ? tune_fail_sys(err, errno, "%s: open", e->folder) : 0;
+		return err_set(err, PAWL_ENOTFOUND, "%s: no experiment lies here", e->folder);
+	return e->dirfd < 0 ? err_sys(err, errno, "%s: open", e->folder) : 0;
 }
 
 static int
@@ -339,11 +341,11 @@ open_it(struct tune_experiment *e, const char *spec_json, struct pawl_error *err
 		return r;
 	exists = is_there(e->dirfd, "experiment.json");
 	if (exists && e->opts.resume == TUNE_NEW)
-		return tune_fail(err, PAWL_EEXISTS,
-		                 "%s: an experiment lies here already; go on with it (resume), or take another name",
-		                 e->folder);
+		return err_set(err, PAWL_EEXISTS,
+		               "%s: an experiment lies here already; go on with it (resume), or take another name",
+		               e->folder);
 	if (!exists && (must_exist || !spec_json))
-		return tune_fail(err, PAWL_ENOTFOUND, "%s: no experiment lies here", e->folder);
+		return err_set(err, PAWL_ENOTFOUND, "%s: no experiment lies here", e->folder);
 	if (!exists && e->opts.restore) {
 		r = experiment_import(e, e->opts.restore, err);
 		exists = true;
@@ -357,9 +359,9 @@ open_it(struct tune_experiment *e, const char *spec_json, struct pawl_error *err
 		if (r == 0)
 			r = write_document(e, err);
 	}
-	e->spec_text = r < 0 ? NULL : jsonx_dump(e->spec.doc);
+	e->spec_text = r < 0 ? NULL : value_print(e->spec.doc);
 	if (r == 0 && !e->spec_text)
-		r = tune_no_memory(err);
+		r = err_nomem(err, NULL);
 	if (r == 0)
 		r = read_journal(e, exists, err);
 	if (r == 0 && !e->read_only)
@@ -376,13 +378,13 @@ tune_experiment_open(const char *spec_json, const struct tune_open_opts *opts, s
 	int r;
 
 	if (!e)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	e->opts = *opts;
 	e->read_only = opts->resume == TUNE_READ;
 	e->dirfd = e->lock = e->journal.fd = -1;
 	e->last = -1;
 	r = open_it(e, spec_json, err);
-	e->opts.folder = e->opts.restore = NULL; /* the caller's, and used */
+	e->opts.folder = e->opts.restore = NULL; /* they belong to the caller and are no longer needed */
 	if (r < 0) {
 		tune_experiment_close(e);
 		return r;
@@ -436,23 +438,21 @@ tune_spec_check(const char *spec_json, char **ret_canonical, uint64_t *ret_n_tri
 {
 	struct spec spec;
 	char *text;
-	int r = spec_parse(spec_json, &spec, err);
 
-	if (r < 0)
-		return r;
-	text = jsonx_dump(spec.doc);
+	TRY(spec_parse(spec_json, &spec, err));
+	text = value_print(spec.doc);
 	if (text) {
 		*ret_canonical = text;
 		*ret_n_trials = spec.n_trials == UINT64_MAX ? 0 : spec.n_trials;
 	}
 	spec_clear(&spec);
-	return text ? 0 : tune_no_memory(err);
+	return text ? 0 : err_nomem(err, NULL);
 }
 
 int
 tune_spec_config(const char *spec_json, uint64_t sample, char **ret, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *config = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *config = NULL;
 	struct spec spec;
 	char *text = NULL;
 	int r = spec_parse(spec_json, &spec, err);
@@ -460,14 +460,14 @@ tune_spec_config(const char *spec_json, uint64_t sample, char **ret, struct pawl
 	if (r < 0)
 		return r;
 	if (spec.given || sample >= spec.n_trials)
-		r = tune_fail(err, PAWL_ENOTFOUND, "configuration %llu is not made by this document",
-		              (unsigned long long)sample);
+		r = err_set(err, PAWL_ENOTFOUND, "configuration %llu is not made by this document",
+		            (unsigned long long)sample);
 	if (r == 0)
 		r = space_config(spec.space, spec.seed, sample, &config, err);
 	if (r == 0)
 		r = spec_fill(&spec, sample, config, err);
-	if (r == 0 && !(text = jsonx_dump(config)))
-		r = tune_no_memory(err);
+	if (r == 0 && !(text = value_print(config)))
+		r = err_nomem(err, NULL);
 	spec_clear(&spec);
 	if (r == 0)
 		*ret = text;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * experiment: what its files share. The state is a fold over the entries of the journal (experiment_apply.c), the same ones
- * whether they are read or have just been written; what decides makes an entry, what does follows it.
+ * experiment: declarations shared by its files. The state is a fold over the entries of the journal
+ * (experiment_apply.c). The same code applies entries that are read and entries just written. A
+ * decision makes an entry; an action follows it.
  *
  *   PENDING -start-> RUNNING -end-> TERMINATED | ERROR
  *                       | report: pause           | retry, or max_failures allows: PENDING
@@ -15,8 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <jansson.h>
-
+#include "base/value.h"
 #include "journal.h"
 #include "sched.h"
 #include "spec.h"
@@ -29,39 +29,37 @@ struct checkpoint {
 	char *name;
 	uint64_t iteration;
 	double time_s, score, metric;
-	double at;      /* what the scheduler counts by, there */
-	json_t *config; /* with which a trial goes on from it */
+	double at;      /* the scheduler's time at this checkpoint */
 };
 
 struct trial {
 	uint32_t number;
 	enum tune_state state;
-	enum tune_verdict_kind verdict; /* of the last report, while it runs */
-	uint64_t catch_up;              /* synchronous PBT: it was to pause here, but a crash came before it had saved */
-	uint64_t exploited_from;        /* iteration of its newest checkpoint at its last exploit; 0 = none */
-	bool owes_exploit;              /* to go on from the donor: the clone is still to be made */
+	enum tune_verdict_kind verdict; /* of the last report, while the trial runs */
+	uint64_t catch_up;              /* synchronous PBT: it was to pause here, but a crash came before its save */
+	bool owes_exploit;              /* to continue from the donor: the clone still has to be made */
 	uint32_t donor;
-	json_t *new_config; /* of the exploit */
+	struct value *new_config; /* of the exploit */
 	char *name, *id;
-	json_t *config, *first_config; /* first: as it was added */
-	json_t *result; /* the last, with the configuration */
-	char *config_text, *result_text; /* result_text: made when somebody asks */
-	char *columns; /* of progress.csv */
+	struct value *config;
+	struct value *result; /* the last result, with the configuration */
+	char *config_text, *result_text; /* result_text: made on demand */
+	char *columns; /* columns of progress.csv */
 	uint64_t iteration, n_results, from_iteration;
-	double time_s, from_time_s, stamp; /* stamp: of the start, or of the last report */
+	double time_s, from_time_s, stamp; /* stamp: time of the start or of the last report */
 	double metric, best;
 	bool has_metric;
-	struct checkpoint *checkpoints; /* kept, oldest first */
+	struct checkpoint *checkpoints; /* kept ones, oldest first */
 	size_t n_checkpoints, cap_checkpoints;
-	char **dropped; /* while it is read only: names that retention has given up, oldest first */
-	size_t n_dropped, n_dropped_before; /* before: its last start */
+	char **dropped; /* if read-only: names of checkpoints that retention gave up, oldest first */
+	size_t n_dropped, n_dropped_before; /* before: count at its last start */
 	uint32_t attempts, failures;
 	char *error, *host;
 	int64_t pid;
-	bool mended; /* its files hold what the journal says */
+	bool mended; /* its files agree with the journal */
 };
 
-/* A folder that retention has given up. */
+/* A checkpoint folder that retention has given up. */
 struct doomed {
 	uint32_t trial;
 	char *name;
@@ -74,7 +72,7 @@ struct tune_experiment {
 	int dirfd, lock;
 	bool read_only, closed; /* closed: no further trial will be made */
 	bool broken;            /* a write failed: the state in memory is ahead of the journal */
-	int64_t last;           /* the trial of the last entry that was read, < 0 = none */
+	int64_t last;           /* trial of the last entry read; < 0 = none */
 	struct spec spec;
 	struct sched *sched;
 	struct journal journal;
@@ -85,60 +83,58 @@ struct tune_experiment {
 	double opened_s;
 	struct doomed doomed[16]; /* the newest ones */
 	size_t n_doomed;
-	char *path; /* what next() handed out */
+	char *path; /* path returned by next() */
 	char reason[160]; /* of the last verdict */
 };
 
 /* ---- experiment_apply.c: the fold ---- */
 
-/* Takes an entry of the journal in. replay: the scheduler has not seen its result yet. */
-int experiment_apply(struct tune_experiment *e, const json_t *entry, bool replay, struct pawl_error *err);
-/* Shows a result to the scheduler. */
-int experiment_feed(struct tune_experiment *e, struct trial *t, const json_t *result, struct sched_decision *ret,
+/* Applies an entry of the journal. replay: the scheduler has not seen its result yet. */
+int experiment_apply(struct tune_experiment *e, const struct value *entry, bool replay, struct pawl_error *err);
+/* Passes a result to the scheduler. */
+int experiment_feed(struct tune_experiment *e, struct trial *t, const struct value *result, struct sched_decision *ret,
                     struct pawl_error *err);
-/* The values of a replay that goes on from a checkpoint before that of its last change, which is gone (it did not come
- * over to this machine), and comes to the change again; borrowed. NULL = those that it has. from: NULL = anew. */
-json_t *experiment_rewound(const struct tune_experiment *e, const struct trial *t, const struct checkpoint *from);
 int experiment_set(char **text, const char *value, struct pawl_error *err);
-/* The last result as a line; NULL if there is none, or no memory for it. The trial's. */
+/* The last result as a line; NULL if there is none or memory is exhausted. Owned by the trial. */
 const char *experiment_result_text(struct trial *t);
 void experiment_free_trials(struct tune_experiment *e);
 
 /* ---- experiment_write.c: entries ---- */
 
-/* Appends an entry (takes the reference) and applies it; then removes what retention gave up. */
-int experiment_put(struct tune_experiment *e, json_t *entry, bool durable, struct pawl_error *err);
+/* Appends an entry (takes the reference) and applies it; then removes the checkpoints that
+ * retention gave up. */
+int experiment_put(struct tune_experiment *e, struct value *entry, bool durable, struct pawl_error *err);
 int experiment_check(struct tune_experiment *e, uint32_t trial, struct trial **ret, struct pawl_error *err);
-/* trial.json of a trial as it is now. */
+/* Writes the present state of a trial to its trial.json. */
 int experiment_note_state(struct tune_experiment *e, const struct trial *t, struct pawl_error *err);
 int experiment_end(struct tune_experiment *e, struct trial *t, const char *how, const char *why, struct pawl_error *err);
 double experiment_now(const struct tune_experiment *e);
 
 /* ---- experiment_next.c ---- */
 
-/* The configuration that trial `number` of a search is drawn, a new reference, and the name that it gets. */
-int experiment_draw(struct tune_experiment *e, uint32_t number, char name[TUNE_NAME_BYTES], json_t **ret, struct pawl_error *err);
-/* The configuration of a trial that goes on from a donor; a new reference. */
-int experiment_exploit_config(struct tune_experiment *e, const struct sched_decision *what, json_t **ret, struct pawl_error *err);
-/* Makes the clone that a trial owes, or declines when that cannot be. */
+/* Draws the configuration and the name of trial `number` of a search. *ret is a new reference. */
+int experiment_draw(struct tune_experiment *e, uint32_t number, char name[TUNE_NAME_BYTES], struct value **ret, struct pawl_error *err);
+/* The configuration of a trial that continues from a donor; a new reference. */
+int experiment_exploit_config(struct tune_experiment *e, const struct sched_decision *what, struct value **ret, struct pawl_error *err);
+/* Makes the clone that a trial needs, or declines the exploit if that is not possible. */
 int experiment_exploit(struct tune_experiment *e, struct trial *t, struct pawl_error *err);
 bool experiment_is_over_time(const struct tune_experiment *e);
 
 /* ---- experiment_import.c ---- */
 
-/* Takes over the experiment of another folder, which stays as it is. */
+/* Imports the experiment of another folder, which is not changed. */
 int experiment_import(struct tune_experiment *e, const char *folder, struct pawl_error *err);
 
 /* ---- leftovers.c ---- */
 
-/* Takes the name of a checkpoint that retention has given up. */
+/* Takes ownership of the name of a checkpoint that retention has given up. */
 void experiment_note_dropped(struct trial *t, char *name);
 
 /* ---- experiment_rebuild.c: the journal and the trials' files from each other ---- */
 
-/* Writes the journal anew from the folders of the trials. */
+/* Writes a new journal from the folders of the trials. */
 int experiment_rebuild(struct tune_experiment *e, uint64_t *ret_n, struct pawl_error *err);
-/* Sees to it that a trial's files hold all of its results. */
+/* Adds the results that a trial's files lack. */
 int experiment_mend(struct tune_experiment *e, struct trial *t, struct pawl_error *err);
 
 #endif

@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * experiment_apply: the state of an experiment as a fold over the entries of its journal. No file, no clock, no
- * decision but which checkpoints a trial keeps. Called with each entry that is read, and with each that has been
- * written.
+ * experiment_apply: the state of an experiment as a fold over the entries of its journal. Uses no
+ * file and no clock. The only decision here is which checkpoints a trial keeps. Every entry is
+ * applied, whether it was read or just written.
  *
- *   open  {format}            a process opened it: what ran then, does not run any more
+ *   open  {format}            a process opened it: trials that ran then do not run any more
  *   add   {t, name, config}   a trial
- *   close {}                  no further one ("search": "given")
- *   start {t, from, config}   an attempt, from a checkpoint or anew; a replay that was rewound: with its values there
+ *   close {}                  no further trial ("search": "given")
+ *   start {t, from}           an attempt, from a checkpoint or from the beginning
  *   result {t, r, c, v, ..}   a result, its checkpoint, the verdict
- *   checkpoint {t, c}         a checkpoint that came later than its result
- *   exploit {t, as}           the clone is there: the trial has new values
- *   decline {t}               it could not be made: the trial goes on as it was
- *   stop  {t, why}            asked for from outside
+ *   checkpoint {t, c}         a checkpoint saved later than its result
+ *   exploit {t, as}           the clone exists: the trial has new values
+ *   decline {t}               the clone could not be made: the trial continues unchanged
+ *   stop  {t, why}            requested from outside
  *   end   {t, how, why}       finished, failed, lost, stopped, dropped
- *   retry {t}                 a failed one is tried again
+ *   retry {t}                 a failed trial is tried again
  */
 #include "experiment.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "jsonx.h"
-#include "tune_err.h"
+#include "base/err.h"
+#include "base/value.h"
 
 int
 experiment_set(char **text, const char *value, struct pawl_error *err)
@@ -31,7 +32,7 @@ experiment_set(char **text, const char *value, struct pawl_error *err)
 	char *copy = value ? strdup(value) : NULL;
 
 	if (value && !copy)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	free(*text);
 	*text = copy;
 	return 0;
@@ -41,7 +42,6 @@ static void
 free_checkpoint(struct checkpoint *c)
 {
 	free(c->name);
-	json_decref(c->config);
 }
 
 static void
@@ -60,17 +60,16 @@ free_trial(struct trial *t)
 	free(t->columns);
 	free(t->error);
 	free(t->host);
-	json_decref(t->config);
-	json_decref(t->first_config);
-	json_decref(t->new_config);
-	json_decref(t->result);
+	value_free(t->config);
+	value_free(t->new_config);
+	value_free(t->result);
 }
 
 const char *
 experiment_result_text(struct trial *t)
 {
 	if (t->result && !t->result_text)
-		t->result_text = jsonx_dump(t->result);
+		t->result_text = value_print(t->result);
 	return t->result_text;
 }
 
@@ -106,7 +105,7 @@ add_to_scheduler(struct tune_experiment *e, const struct trial *t, struct pawl_e
 	int r;
 
 	if (!values)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	spec_values(&e->spec, t->config, values);
 	r = sched_add(e->sched, t->number, n ? values : NULL, err);
 	free(values);
@@ -114,16 +113,16 @@ add_to_scheduler(struct tune_experiment *e, const struct trial *t, struct pawl_e
 }
 
 static int
-set_config(struct trial *t, json_t *config, struct pawl_error *err)
+set_config(struct trial *t, struct value *config, struct pawl_error *err)
 {
-	char *text = jsonx_dump(config);
+	char *text = value_print(config);
 
 	if (!text)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	free(t->config_text);
 	t->config_text = text;
-	json_incref(config);
-	json_decref(t->config);
+	value_ref(config);
+	value_free(t->config);
 	t->config = config;
 	return 0;
 }
@@ -137,21 +136,21 @@ close_search(struct tune_experiment *e)
 }
 
 static int
-apply_add(struct tune_experiment *e, const json_t *entry, struct pawl_error *err)
+apply_add(struct tune_experiment *e, const struct value *entry, struct pawl_error *err)
 {
-	json_t *config = json_object_get(entry, "config");
-	const char *name = jsonx_text(entry, "name");
+	struct value *config = value_get(entry, "config");
+	const char *name = value_get_text(entry, "name");
 	char id[40];
 	struct trial *t;
 	int r;
 
-	if (!json_is_object(config) || !name)
-		return tune_fail(err, PAWL_ECORRUPT, "journal: a trial without a name or a configuration");
+	if (!value_is(config, JSON_OBJECT) || !name)
+		return err_set(err, PAWL_ECORRUPT, "journal: a trial without a name or a configuration");
 	if (e->n_trials == e->cap_trials) {
 		const size_t cap = e->cap_trials ? 2 * e->cap_trials : 64;
 		struct trial *more = realloc(e->trials, cap * sizeof(*more));
 		if (!more)
-			return tune_no_memory(err);
+			return err_nomem(err, NULL);
 		e->trials = more;
 		e->cap_trials = cap;
 	}
@@ -165,7 +164,6 @@ apply_add(struct tune_experiment *e, const json_t *entry, struct pawl_error *err
 		r = set_config(t, config, err);
 	if (r == 0)
 		r = add_to_scheduler(e, t, err);
-	t->first_config = json_incref(t->config);
 	if (r < 0) {
 		free_trial(t);
 		return r;
@@ -192,14 +190,14 @@ doom(struct tune_experiment *e, uint32_t trial, char *name)
 	return 0;
 }
 
-/* NaN is the worst of all (P13). */
+/* NaN is worse than any other value (P13). */
 static bool
 is_better(double a, double b)
 {
 	return isfinite(a) && (!isfinite(b) || a > b);
 }
 
-/* Keeps the best `keep` and the newest; of equal ones the older stays (E3). */
+/* Keeps the best `keep` checkpoints and the newest; among equal ones the older stays (E3). */
 static void
 retain(struct tune_experiment *e, struct trial *t)
 {
@@ -210,7 +208,7 @@ retain(struct tune_experiment *e, struct trial *t)
 			if (!is_better(t->checkpoints[i].score, t->checkpoints[worst].score))
 				worst = i;
 		n_better = t->n_checkpoints - 1;
-		if (worst == newest) { /* it stays in addition, while it is the newest; the worst of the others */
+		if (worst == newest) { /* the newest is kept in addition; drop the worst of the others */
 			if (n_better <= e->spec.keep)
 				return;
 			worst = 0;
@@ -222,14 +220,13 @@ retain(struct tune_experiment *e, struct trial *t)
 			experiment_note_dropped(t, t->checkpoints[worst].name);
 		else
 			doom(e, t->number, t->checkpoints[worst].name);
-		json_decref(t->checkpoints[worst].config);
 		memmove(&t->checkpoints[worst], &t->checkpoints[worst + 1],
 		        (newest - worst) * sizeof(t->checkpoints[0]));
 		t->n_checkpoints--;
 	}
 }
 
-/* Without what it was once: a folder of the same name has taken its place. */
+/* Removes the trial's record of this checkpoint: a folder of the same name has replaced it. */
 static void
 forget(struct trial *t, const char *name)
 {
@@ -251,9 +248,9 @@ add_checkpoint(struct tune_experiment *e, struct trial *t, const char *name, con
 	char *copy = strdup(name);
 
 	if (!copy)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	forget(t, name);
-	for (size_t i = 0; i < e->n_doomed; i++) /* it is there again */
+	for (size_t i = 0; i < e->n_doomed; i++) /* the name is in use again */
 		if (e->doomed[i].trial == t->number && strcmp(e->doomed[i].name, name) == 0) {
 			free(e->doomed[i].name);
 			memmove(&e->doomed[i], &e->doomed[i + 1], (e->n_doomed - i - 1) * sizeof(e->doomed[0]));
@@ -265,35 +262,34 @@ add_checkpoint(struct tune_experiment *e, struct trial *t, const char *name, con
 		struct checkpoint *more = realloc(t->checkpoints, cap * sizeof(*more));
 		if (!more) {
 			free(copy);
-			return tune_no_memory(err);
+			return err_nomem(err, NULL);
 		}
 		t->checkpoints = more;
 		t->cap_checkpoints = cap;
 	}
 	t->checkpoints[t->n_checkpoints] = *like;
-	t->checkpoints[t->n_checkpoints].config = json_incref(t->config);
 	t->checkpoints[t->n_checkpoints++].name = copy;
 	retain(e, t);
 	return 0;
 }
 
-/* Of the trial's last result. */
+/* Adds a checkpoint of the trial's last result. */
 static int
-add_own_checkpoint(struct tune_experiment *e, struct trial *t, const char *name, const json_t *result,
+add_own_checkpoint(struct tune_experiment *e, struct trial *t, const char *name, const struct value *result,
                    struct pawl_error *err)
 {
 	struct checkpoint like = {.iteration = t->iteration, .time_s = t->time_s, .score = NAN, .metric = t->metric};
 
-	if (jsonx_number(jsonx_at(result, e->spec.score_attr), &like.score) && e->spec.score_least)
+	if (value_get_number(value_at(result, e->spec.score_attr), &like.score) && e->spec.score_least)
 		like.score = -like.score;
-	jsonx_number(jsonx_at(result, e->spec.time_attr), &like.at);
+	value_get_number(value_at(result, e->spec.time_attr), &like.at);
 	return add_checkpoint(e, t, name, &like, err);
 }
 
 /* ---- results ---- */
 
-/* More trials than places. One that could not go on from where it is does not give its place up: it would begin anew at
- * each turn. */
+/* Are there more trials than places? A trial without a checkpoint to resume from keeps its place:
+ * otherwise it would restart from the beginning at each turn. */
 static bool
 others_wait(const struct tune_experiment *e, const struct trial *t)
 {
@@ -306,28 +302,25 @@ others_wait(const struct tune_experiment *e, const struct trial *t)
 }
 
 int
-experiment_feed(struct tune_experiment *e, struct trial *t, const json_t *result, struct sched_decision *ret,
+experiment_feed(struct tune_experiment *e, struct trial *t, const struct value *result, struct sched_decision *ret,
                 struct pawl_error *err)
 {
 	double time, metric;
 
 	*ret = (struct sched_decision){.verdict = SCHED_CONTINUE};
-	if (!e->spec.metric || !jsonx_number(jsonx_at(result, e->spec.metric), &metric)) {
-		if (!e->spec.schedule)
-			return 0; /* e.g. a report between two validations */
-		metric = NAN;     /* which a replay does not look at */
-	}
-	if (!jsonx_number(jsonx_at(result, e->spec.time_attr), &time))
+	if (!e->spec.metric || !value_get_number(value_at(result, e->spec.metric), &metric))
+		return 0; /* e.g. a report between two validations */
+	if (!value_get_number(value_at(result, e->spec.time_attr), &time))
 		return 0;
 	return sched_report(e->sched, t->number, time, metric, e->spec.takes_turns && others_wait(e, t), ret, err);
 }
 
 static void
-note_metric(struct tune_experiment *e, struct trial *t, const json_t *result)
+note_metric(struct tune_experiment *e, struct trial *t, const struct value *result)
 {
 	double value;
 
-	if (!e->spec.metric || !jsonx_number(jsonx_at(result, e->spec.metric), &value))
+	if (!e->spec.metric || !value_get_number(value_at(result, e->spec.metric), &value))
 		return;
 	t->has_metric = true;
 	t->metric = value;
@@ -346,18 +339,18 @@ verdict_of(const char *text)
 }
 
 static int
-take_exploit(struct tune_experiment *e, struct trial *t, const json_t *entry, struct pawl_error *err)
+take_exploit(struct tune_experiment *e, struct trial *t, const struct value *entry, struct pawl_error *err)
 {
-	const json_int_t donor = json_integer_value(json_object_get(entry, "donor"));
-	json_t *config = json_object_get(entry, "config");
+	const int64_t donor = value_int(value_get(entry, "donor"));
+	struct value *config = value_get(entry, "config");
 
-	if (donor < 0 || (size_t)donor >= e->n_trials || !json_is_object(config))
-		return tune_fail(err, PAWL_ECORRUPT, "journal: %s goes on from trial %lld, which is not there", t->name,
-		                 (long long)donor);
+	if (donor < 0 || (size_t)donor >= e->n_trials || !value_is(config, JSON_OBJECT))
+		return err_set(err, PAWL_ECORRUPT, "journal: %s goes on from trial %lld, which is not there", t->name,
+		               (long long)donor);
 	t->owes_exploit = true;
 	t->donor = (uint32_t)donor;
-	json_incref(config);
-	json_decref(t->new_config);
+	value_ref(config);
+	value_free(t->new_config);
 	t->new_config = config;
 	return 0;
 }
@@ -374,37 +367,37 @@ take_values(struct tune_experiment *e, struct trial *t)
 }
 
 static int
-apply_result(struct tune_experiment *e, struct trial *t, const json_t *entry, bool replay, struct pawl_error *err)
+apply_result(struct tune_experiment *e, struct trial *t, const struct value *entry, bool replay, struct pawl_error *err)
 {
-	const json_t *result = json_object_get(entry, "r");
-	const char *checkpoint = jsonx_text(entry, "c");
+	const struct value *result = value_get(entry, "r");
+	const char *checkpoint = value_get_text(entry, "c");
 	struct sched_decision what;
-	JSONX_CLEAN json_t *line = jsonx_copy(result);
+	PAWL_CLEAN(value_free_clean) struct value *line = value_copy(result);
 	int r = 0;
 
-	if (!json_is_object(result))
-		return tune_fail(err, PAWL_ECORRUPT, "journal: %s has a result that is no object", t->name);
+	if (!value_is(result, JSON_OBJECT))
+		return err_set(err, PAWL_ECORRUPT, "journal: %s has a result that is no object", t->name);
 	if (!line)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	if (replay)
 		r = experiment_feed(e, t, result, &what, err);
-	t->verdict = verdict_of(jsonx_text(entry, "v"));
+	t->verdict = verdict_of(value_get_text(entry, "v"));
 	if (t->verdict != TUNE_CONTINUE)
 		t->catch_up = 0;
 	if (r == 0 && replay && what.verdict == SCHED_EXPLOIT && t->verdict != TUNE_EXPLOIT)
 		take_values(e, t);
 	if (r < 0)
 		return r;
-	if (json_object_set(line, "config", t->config) < 0)
-		return tune_no_memory(err);
-	json_decref(t->result);
-	t->result = json_incref(line);
+	if (!value_set(line, "config", value_ref(t->config)))
+		return err_nomem(err, NULL);
+	value_free(t->result);
+	t->result = value_ref(line);
 	free(t->result_text);
 	t->result_text = NULL;
 	t->n_results++;
 	e->n_reports++;
-	t->iteration = (uint64_t)json_integer_value(json_object_get(result, "training_iteration"));
-	jsonx_number(json_object_get(result, "time_total_s"), &t->time_s);
+	t->iteration = (uint64_t)value_int(value_get(result, "training_iteration"));
+	value_get_number(value_get(result, "time_total_s"), &t->time_s);
 	note_metric(e, t, result);
 	if (t->verdict == TUNE_EXPLOIT)
 		r = take_exploit(e, t, entry, err);
@@ -414,46 +407,25 @@ apply_result(struct tune_experiment *e, struct trial *t, const json_t *entry, bo
 }
 
 static int
-apply_checkpoint(struct tune_experiment *e, struct trial *t, const json_t *entry, struct pawl_error *err)
+apply_checkpoint(struct tune_experiment *e, struct trial *t, const struct value *entry, struct pawl_error *err)
 {
-	const char *checkpoint = jsonx_text(entry, "c");
+	const char *checkpoint = value_get_text(entry, "c");
 
 	if (!checkpoint)
-		return tune_fail(err, PAWL_ECORRUPT, "journal: a checkpoint of %s without a name", t->name);
+		return err_set(err, PAWL_ECORRUPT, "journal: a checkpoint of %s without a name", t->name);
 	return add_own_checkpoint(e, t, checkpoint, t->result, err);
 }
 
 /* ---- attempts ---- */
 
-json_t *
-experiment_rewound(const struct tune_experiment *e, const struct trial *t, const struct checkpoint *from)
+static void
+apply_start(struct tune_experiment *e, struct trial *t, const struct value *entry)
 {
-	if (!e->spec.schedule || (from ? from->iteration : 0) >= t->exploited_from)
-		return NULL;
-	return from ? from->config : t->first_config;
-}
-
-static int
-rewind_replay(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
-{
-	const struct checkpoint *from = t->n_checkpoints ? &t->checkpoints[t->n_checkpoints - 1] : NULL;
-	json_t *config = experiment_rewound(e, t, from);
-
-	if (!config)
-		return 0;
-	t->exploited_from = from ? from->iteration : 0;
-	sched_rewind(e->sched, t->number, from ? from->at : 0);
-	return set_config(t, config, err);
-}
-
-static int
-apply_start(struct tune_experiment *e, struct trial *t, const json_t *entry, struct pawl_error *err)
-{
-	const char *from = jsonx_text(entry, "from");
+	const char *from = value_get_text(entry, "from");
 	size_t n = t->n_checkpoints;
 
 	while (n > 0 && (!from || strcmp(t->checkpoints[n - 1].name, from) != 0))
-		n--; /* newer ones are gone */
+		n--; /* newer ones do not exist any more */
 	for (size_t i = n; i < t->n_checkpoints; i++)
 		free_checkpoint(&t->checkpoints[i]);
 	t->n_checkpoints = n;
@@ -463,17 +435,16 @@ apply_start(struct tune_experiment *e, struct trial *t, const json_t *entry, str
 	t->n_dropped_before = t->n_dropped;
 	t->attempts++;
 	set_state(e, t, TUNE_RUNNING);
-	return rewind_replay(e, t, err);
 }
 
 static int
-apply_exploit(struct tune_experiment *e, struct trial *t, const json_t *entry, struct pawl_error *err)
+apply_exploit(struct tune_experiment *e, struct trial *t, const struct value *entry, struct pawl_error *err)
 {
-	const char *as = jsonx_text(entry, "as"), *from = jsonx_text(entry, "from");
+	const char *as = value_get_text(entry, "as"), *from = value_get_text(entry, "from");
 	const struct trial *donor;
 	int r;
 
-	if (!t->owes_exploit) /* of paused trials that go on: all in this one */
+	if (!t->owes_exploit) /* resumed paused trials: this entry carries the complete exploit */
 		r = take_exploit(e, t, entry, err);
 	else
 		r = 0;
@@ -489,27 +460,20 @@ apply_exploit(struct tune_experiment *e, struct trial *t, const json_t *entry, s
 	}
 	if (r == 0)
 		r = set_config(t, t->new_config, err);
-	t->exploited_from = 0;
-	if (r == 0 && t->n_checkpoints) {
-		struct checkpoint *newest = &t->checkpoints[t->n_checkpoints - 1];
-		json_decref(newest->config);
-		newest->config = json_incref(t->config);
-		t->exploited_from = newest->iteration;
-	}
 	t->owes_exploit = false;
 	if (r == 0)
-		take_values(e, t); /* as they are in the configuration: somebody else may have had a say */
+		take_values(e, t); /* from the configuration, which explore may have changed */
 	return r;
 }
 
-/* Its newest checkpoint is older than its last result. */
+/* Is its newest checkpoint older than its last result? */
 static bool
 is_behind(const struct trial *t)
 {
 	return t->n_checkpoints == 0 || t->checkpoints[t->n_checkpoints - 1].iteration < t->iteration;
 }
 
-/* What becomes of a trial whose process is gone. */
+/* Sets the state of a trial whose process has ended. */
 static void
 settle(struct tune_experiment *e, struct trial *t, bool by_itself)
 {
@@ -517,7 +481,7 @@ settle(struct tune_experiment *e, struct trial *t, bool by_itself)
 		set_state(e, t, TUNE_TERMINATED);
 		sched_end(e->sched, t->number);
 	} else if (t->verdict == TUNE_PAUSE && !by_itself && e->spec.synchronous && is_behind(t)) {
-		t->catch_up = t->iteration; /* others may go on from what it has there */
+		t->catch_up = t->iteration; /* others may resume from its checkpoint there */
 		set_state(e, t, TUNE_PENDING);
 	} else {
 		set_state(e, t, t->verdict == TUNE_PAUSE ? TUNE_PAUSED : TUNE_PENDING);
@@ -526,13 +490,13 @@ settle(struct tune_experiment *e, struct trial *t, bool by_itself)
 }
 
 static int
-apply_end(struct tune_experiment *e, struct trial *t, const json_t *entry, struct pawl_error *err)
+apply_end(struct tune_experiment *e, struct trial *t, const struct value *entry, struct pawl_error *err)
 {
-	const char *how = jsonx_text(entry, "how"), *why = jsonx_text(entry, "why");
+	const char *how = value_get_text(entry, "how"), *why = value_get_text(entry, "why");
 	int r = 0;
 
 	if (!how)
-		return tune_fail(err, PAWL_ECORRUPT, "journal: an end of %s without a reason", t->name);
+		return err_set(err, PAWL_ECORRUPT, "journal: an end of %s without a reason", t->name);
 	if (strcmp(how, "lost") == 0 || (t->verdict != TUNE_CONTINUE && strcmp(how, "error") != 0)) {
 		settle(e, t, strcmp(how, "lost") != 0);
 	} else if (strcmp(how, "failed") == 0) { /* and will be tried again */
@@ -552,11 +516,11 @@ apply_end(struct tune_experiment *e, struct trial *t, const json_t *entry, struc
 }
 
 static int
-apply_to_trial(struct tune_experiment *e, struct trial *t, const char *kind, const json_t *entry, bool replay,
+apply_to_trial(struct tune_experiment *e, struct trial *t, const char *kind, const struct value *entry, bool replay,
                struct pawl_error *err)
 {
 	if (strcmp(kind, "start") == 0)
-		return apply_start(e, t, entry, err);
+		return apply_start(e, t, entry), 0;
 	if (strcmp(kind, "result") == 0)
 		return apply_result(e, t, entry, replay, err);
 	if (strcmp(kind, "checkpoint") == 0)
@@ -577,20 +541,19 @@ apply_to_trial(struct tune_experiment *e, struct trial *t, const char *kind, con
 		set_state(e, t, TUNE_PENDING);
 		sched_revive(e->sched, t->number);
 	} else {
-		return tune_fail(err, PAWL_EVERSION, "journal: an entry '%.40s', which this version does not know",
-		                 kind);
+		return err_set(err, PAWL_EVERSION, "journal: an entry '%.40s', which this version does not know", kind);
 	}
 	return 0;
 }
 
 static int
-apply_open(struct tune_experiment *e, const json_t *entry, struct pawl_error *err)
+apply_open(struct tune_experiment *e, const struct value *entry, struct pawl_error *err)
 {
-	const json_int_t format = json_integer_value(json_object_get(entry, "format"));
+	const int64_t format = value_int(value_get(entry, "format"));
 
 	if (format > TUNE_FORMAT)
-		return tune_fail(err, PAWL_EVERSION, "journal: written in format %lld, expected at most %d",
-		                 (long long)format, TUNE_FORMAT);
+		return err_set(err, PAWL_EVERSION, "journal: written in format %lld, expected at most %d",
+		               (long long)format, TUNE_FORMAT);
 	for (size_t i = 0; i < e->n_trials; i++)
 		if (e->trials[i].state == TUNE_RUNNING)
 			settle(e, &e->trials[i], false);
@@ -598,13 +561,13 @@ apply_open(struct tune_experiment *e, const json_t *entry, struct pawl_error *er
 }
 
 int
-experiment_apply(struct tune_experiment *e, const json_t *entry, bool replay, struct pawl_error *err)
+experiment_apply(struct tune_experiment *e, const struct value *entry, bool replay, struct pawl_error *err)
 {
-	const char *kind = jsonx_text(entry, "e");
-	const json_t *number = json_object_get(entry, "t");
+	const char *kind = value_get_text(entry, "e");
+	const struct value *number = value_get(entry, "t");
 
 	if (!kind)
-		return tune_fail(err, PAWL_ECORRUPT, "journal: an entry without a kind");
+		return err_set(err, PAWL_ECORRUPT, "journal: an entry without a kind");
 	if (strcmp(kind, "open") == 0)
 		return apply_open(e, entry, err);
 	if (strcmp(kind, "add") == 0)
@@ -613,8 +576,7 @@ experiment_apply(struct tune_experiment *e, const json_t *entry, bool replay, st
 		close_search(e);
 		return 0;
 	}
-	if (!json_is_integer(number) || json_integer_value(number) < 0 ||
-	    (uint64_t)json_integer_value(number) >= e->n_trials)
-		return tune_fail(err, PAWL_ECORRUPT, "journal: '%.40s' of a trial that was not made", kind);
-	return apply_to_trial(e, &e->trials[json_integer_value(number)], kind, entry, replay, err);
+	if (!value_is(number, JSON_INT) || value_int(number) < 0 || (uint64_t)value_int(number) >= e->n_trials)
+		return err_set(err, PAWL_ECORRUPT, "journal: '%.40s' of a trial that was not made", kind);
+	return apply_to_trial(e, &e->trials[value_int(number)], kind, entry, replay, err);
 }

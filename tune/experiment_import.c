@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * experiment_import: a new experiment that begins with the trials of another one (restore=): journal and small files
- * are copied, checkpoints are cloned by links. The other one stays as it is. experiment.json comes last: what has none
- * is no experiment yet, and is imported again after a crash.
+ * experiment_import: a new experiment that begins with the trials of another one (restore=). The
+ * journal and small files are copied; checkpoints are cloned by links. The other experiment is not
+ * changed. experiment.json is written last: a folder without it does not count as an experiment
+ * yet, and is imported again after a crash.
  */
 #include "experiment.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/err.h"
 #include "trial_checkpoints.h"
-#include "tune_err.h"
 
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
 
-/* Of an entry of a trial's folder: its checkpoints, and its files. */
+/* Imports one entry of a trial's folder: a checkpoint or a file. */
 static int
 import_entry(struct tune_experiment *e, int from, int trial_fd, const char *trial, const char *name,
              struct pawl_error *err)
@@ -29,7 +31,7 @@ import_entry(struct tune_experiment *e, int from, int trial_fd, const char *tria
 	int to, r;
 
 	if (fstatat(trial_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : tune_fail_sys(err, errno, "%s/%s", trial, name);
+		return errno == ENOENT ? 0 : err_sys(err, errno, "%s/%s", trial, name);
 	if (S_ISDIR(st.st_mode) && checkpoint_is_name(name)) {
 		r = checkpoint_remove(e->dirfd, trial, name, err);
 		return r < 0 ? r : checkpoint_clone(from, trial, name, e->dirfd, trial, name, err);
@@ -38,7 +40,7 @@ import_entry(struct tune_experiment *e, int from, int trial_fd, const char *tria
 		return 0;
 	to = openat(e->dirfd, trial, FOLDER);
 	if (to < 0)
-		return tune_fail_sys(err, errno, "%s/%s: open", e->folder, trial);
+		return err_sys(err, errno, "%s/%s: open", e->folder, trial);
 	r = checkpoint_copy_file(trial_fd, to, name, err);
 	close(to);
 	return r;
@@ -53,13 +55,13 @@ import_trial(struct tune_experiment *e, int from, const char *trial, struct pawl
 	int r = 0;
 
 	if (!dir) {
-		r = tune_fail_sys(err, errno, "%s: open", trial);
+		r = err_sys(err, errno, "%s: open", trial);
 		if (fd >= 0)
 			close(fd);
 		return r;
 	}
 	if (mkdirat(e->dirfd, trial, 0777) < 0 && errno != EEXIST)
-		r = tune_fail_sys(err, errno, "%s/%s: make folder", e->folder, trial);
+		r = err_sys(err, errno, "%s/%s: make folder", e->folder, trial);
 	while (r == 0 && (entry = readdir(dir)))
 		if (entry->d_name[0] != '.')
 			r = import_entry(e, from, dirfd(dir), trial, entry->d_name, err);
@@ -78,7 +80,7 @@ import_trials(struct tune_experiment *e, int from, struct pawl_error *err)
 	int r = 0;
 
 	if (!dir) {
-		r = tune_fail_sys(err, errno, "restore: list");
+		r = err_sys(err, errno, "restore: list");
 		if (fd >= 0)
 			close(fd);
 		return r;
@@ -105,18 +107,18 @@ experiment_import(struct tune_experiment *e, const char *folder, struct pawl_err
 	if (from < 0 || fstatat(from, "experiment.json", &st, AT_SYMLINK_NOFOLLOW) < 0) {
 		if (from >= 0)
 			close(from);
-		return tune_fail(err, PAWL_ENOTFOUND, "restore: no experiment lies in %s", folder);
+		return err_set(err, PAWL_ENOTFOUND, "restore: no experiment lies in %s", folder);
 	}
 	lock = openat(from, ".lock", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) < 0)
-		r = tune_fail(err, PAWL_EBUSY, "restore: another process runs the experiment in %s", folder);
+		r = err_set(err, PAWL_EBUSY, "restore: another process runs the experiment in %s", folder);
 	if (r == 0)
 		r = import_trials(e, from, err);
 	for (size_t i = 0; r == 0 && i < sizeof(files) / sizeof(files[0]); i++)
 		if (fstatat(from, files[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
 			r = checkpoint_copy_file(from, e->dirfd, files[i], err);
 	if (r == 0 && fsync(e->dirfd) < 0)
-		r = tune_fail_sys(err, errno, "%s: fsync", e->folder);
+		r = err_sys(err, errno, "%s: fsync", e->folder);
 	if (lock >= 0)
 		close(lock);
 	close(from);

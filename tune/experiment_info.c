@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* experiment_info: what an experiment knows, for tables and for choosing the best. Called by drivers; changes nothing.
- */
+/* experiment_info: queries for tables and for choosing the best trial or checkpoint. */
 #include "experiment.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "jsonx.h"
+#include "base/err.h"
+#include "base/value.h"
 #include "trial_files.h"
-#include "tune_err.h"
 
 const char *
 tune_state_name(enum tune_state state)
@@ -36,7 +35,7 @@ static int
 find(const struct tune_experiment *e, uint32_t trial, struct trial **ret, struct pawl_error *err)
 {
 	if (trial >= e->n_trials)
-		return tune_fail(err, PAWL_ENOTFOUND, "trial %u is not there; there are %zu", trial, e->n_trials);
+		return err_set(err, PAWL_ENOTFOUND, "trial %u is not there; there are %zu", trial, e->n_trials);
 	*ret = &e->trials[trial];
 	return 0;
 }
@@ -45,10 +44,8 @@ int
 tune_trial_info(const struct tune_experiment *e, uint32_t trial, struct tune_trial *ret, struct pawl_error *err)
 {
 	struct trial *t;
-	const int r = find(e, trial, &t, err);
 
-	if (r < 0)
-		return r;
+	TRY(find(e, trial, &t, err));
 	*ret = (struct tune_trial){
 		.number = t->number,
 		.name = t->name,
@@ -75,13 +72,11 @@ tune_trial_checkpoint(const struct tune_experiment *e, uint32_t trial, uint32_t 
                       struct pawl_error *err)
 {
 	struct trial *t;
-	const int r = find(e, trial, &t, err);
 
-	if (r < 0)
-		return r;
+	TRY(find(e, trial, &t, err));
 	if (i >= t->n_checkpoints)
-		return tune_fail(err, PAWL_ENOTFOUND, "%s: checkpoint %u is not there; there are %zu", t->name, i,
-		                 t->n_checkpoints);
+		return err_set(err, PAWL_ENOTFOUND, "%s: checkpoint %u is not there; there are %zu", t->name, i,
+		               t->n_checkpoints);
 	*ret = (struct tune_checkpoint){
 		.name = t->checkpoints[i].name,
 		.iteration = t->checkpoints[i].iteration,
@@ -100,27 +95,26 @@ struct series {
 	bool maximize;
 	double last[MAX_LAST], sum, best;
 	size_t n;
-	/* of a checkpoint: its value is that of its iteration */
+	/* value of each checkpoint: the metric at its iteration */
 	const struct trial *trial;
 	double *of_checkpoint;
 };
 
 static int
-take(void *arg, json_t *result, struct pawl_error *err)
+take(void *arg, struct value *result, struct pawl_error *err)
 {
 	struct series *s = arg;
 	double value;
 
 	(void)err;
-	if (!jsonx_number(jsonx_at(result, s->metric), &value))
+	if (!value_get_number(value_at(result, s->metric), &value))
 		return 0;
 	s->last[s->n++ % MAX_LAST] = value;
 	s->sum += value;
 	if (isfinite(value) && (isnan(s->best) || (s->maximize ? value > s->best : value < s->best)))
 		s->best = value;
 	for (size_t i = 0; s->of_checkpoint && i < s->trial->n_checkpoints; i++)
-		if ((json_int_t)s->trial->checkpoints[i].iteration ==
-		    json_integer_value(json_object_get(result, "training_iteration")))
+		if ((int64_t)s->trial->checkpoints[i].iteration == value_int(value_get(result, "training_iteration")))
 			s->of_checkpoint[i] = value;
 	return 0;
 }
@@ -142,15 +136,15 @@ set_goal(const struct tune_experiment *e, const char *metric, const char *mode, 
 {
 	*ret = (struct series){.metric = metric ? metric : e->spec.metric, .maximize = e->spec.maximize, .best = NAN};
 	if (!ret->metric)
-		return tune_fail(err, PAWL_EUSAGE, "expected a metric to choose by; the document has none");
+		return err_set(err, PAWL_EUSAGE, "expected a metric to choose by; the document has none");
 	if (mode && strcmp(mode, "min") != 0 && strcmp(mode, "max") != 0)
-		return tune_fail(err, PAWL_EUSAGE, "mode must be 'min' or 'max', found '%.100s'", mode);
+		return err_set(err, PAWL_EUSAGE, "mode must be 'min' or 'max', found '%.100s'", mode);
 	if (mode)
 		ret->maximize = strcmp(mode, "max") == 0;
 	return 0;
 }
 
-/* NaN = none. */
+/* *ret: NaN = none. */
 static int
 value_of(const struct tune_experiment *e, const struct trial *t, struct series goal, const char *scope, double *ret,
          struct pawl_error *err)
@@ -159,7 +153,7 @@ value_of(const struct tune_experiment *e, const struct trial *t, struct series g
 
 	*ret = NAN;
 	if (strcmp(scope, "last") == 0) {
-		if (!jsonx_number(jsonx_at(t->result, goal.metric), ret))
+		if (!value_get_number(value_at(t->result, goal.metric), ret))
 			*ret = NAN;
 		return 0;
 	}
@@ -187,8 +181,8 @@ tune_best(const struct tune_experiment *e, const char *metric, const char *mode,
 	while (known < 5 && strcmp(scopes[known], scope) != 0)
 		known++;
 	if (r == 0 && known == 5)
-		r = tune_fail(err, PAWL_EUSAGE,
-		              "scope must be last, last-5-avg, last-10-avg, avg or all, found '%.100s'", scope);
+		r = err_set(err, PAWL_EUSAGE, "scope must be last, last-5-avg, last-10-avg, avg or all, found '%.100s'",
+		            scope);
 	for (size_t i = 0; r == 0 && i < e->n_trials; i++) {
 		r = value_of(e, &e->trials[i], goal, scope, &value, err);
 		if (r < 0 || !isfinite(value) || !(isnan(best) || (goal.maximize ? value > best : value < best)))
@@ -197,8 +191,7 @@ tune_best(const struct tune_experiment *e, const char *metric, const char *mode,
 		*ret_trial = (uint32_t)i;
 	}
 	if (r == 0 && isnan(best))
-		r = tune_fail(err, PAWL_ENOTFOUND, "%s: no trial has reported a finite '%.100s'", e->folder,
-		              goal.metric);
+		r = err_set(err, PAWL_ENOTFOUND, "%s: no trial has reported a finite '%.100s'", e->folder, goal.metric);
 	if (r == 0 && ret_value)
 		*ret_value = best;
 	return r;
@@ -220,7 +213,7 @@ tune_best_checkpoint(const struct tune_experiment *e, uint32_t trial, const char
 		return r;
 	values = calloc(t->n_checkpoints + 1, sizeof(*values));
 	if (!values)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	for (size_t i = 0; i < t->n_checkpoints; i++)
 		values[i] = NAN;
 	goal.trial = t;
@@ -233,7 +226,7 @@ tune_best_checkpoint(const struct tune_experiment *e, uint32_t trial, const char
 		}
 	free(values);
 	if (r == 0 && !name)
-		r = tune_fail(err, PAWL_ENOTFOUND, "%s: no checkpoint has a finite '%.100s'", t->name, goal.metric);
+		r = err_set(err, PAWL_ENOTFOUND, "%s: no checkpoint has a finite '%.100s'", t->name, goal.metric);
 	if (r == 0)
 		*ret = name;
 	return r;

@@ -1,26 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * experiment_next: which trial starts now, from what, with which values. Called by the driver when it has a place;
- * calls the scheduler to choose, the space for a further configuration, and the clone of a donor's checkpoint (PBT).
- */
+/* experiment_next: chooses the trial that starts now, its checkpoint and its values. */
 #include "experiment.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "jsonx.h"
+#include "base/err.h"
+#include "base/value.h"
 #include "space.h"
 #include "trial_checkpoints.h"
 #include "trial_files.h"
-#include "tune_err.h"
 
 /* ---- further trials ---- */
 
 static void
-name_trial(const struct tune_experiment *e, size_t number, const json_t *config, char name[TUNE_NAME_BYTES])
+name_trial(const struct tune_experiment *e, size_t number, const struct value *config, char name[TUNE_NAME_BYTES])
 {
 	char tag[TUNE_NAME_BYTES - 24];
 
@@ -29,7 +27,7 @@ name_trial(const struct tune_experiment *e, size_t number, const json_t *config,
 }
 
 int
-experiment_draw(struct tune_experiment *e, uint32_t number, char name[TUNE_NAME_BYTES], json_t **ret,
+experiment_draw(struct tune_experiment *e, uint32_t number, char name[TUNE_NAME_BYTES], struct value **ret,
                 struct pawl_error *err)
 {
 	int r = space_config(e->spec.space, e->spec.seed, number, ret, err);
@@ -42,21 +40,20 @@ experiment_draw(struct tune_experiment *e, uint32_t number, char name[TUNE_NAME_
 }
 
 static int
-put_trial(struct tune_experiment *e, const char *name, json_t *config, struct pawl_error *err)
+put_trial(struct tune_experiment *e, const char *name, struct value *config, struct pawl_error *err)
 {
-	return experiment_put(
-		e, json_pack("{s:s, s:i, s:s, s:O}", "e", "add", "t", (int)e->n_trials, "name", name, "config", config),
-		false, err);
+	return experiment_put(e,
+	                      VALUE_OBJECT({"e", value_new_text("add")}, {"t", value_new_int((int64_t)e->n_trials)},
+	                                   {"name", value_new_text(name)}, {"config", value_ref(config)}),
+	                      false, err);
 }
 
 static int
-add_trial(struct tune_experiment *e, json_t *config, struct pawl_error *err)
+add_trial(struct tune_experiment *e, struct value *config, struct pawl_error *err)
 {
 	char name[TUNE_NAME_BYTES];
-	const int r = spec_fill(&e->spec, e->n_trials, config, err);
 
-	if (r < 0)
-		return r;
+	TRY(spec_fill(&e->spec, e->n_trials, config, err));
 	name_trial(e, e->n_trials, config, name);
 	return put_trial(e, name, config, err);
 }
@@ -64,18 +61,18 @@ add_trial(struct tune_experiment *e, json_t *config, struct pawl_error *err)
 int
 tune_experiment_add(struct tune_experiment *e, const char *config_json, uint32_t *ret_trial, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *config = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *config = NULL;
 	int r;
 
 	if (!e->spec.given || e->closed)
-		return tune_fail(err, PAWL_EUSAGE,
-		                 "%s: a configuration can be added where 'search' is 'given' and not closed yet",
-		                 e->folder);
-	r = jsonx_parse(config_json, SIZE_MAX, "configuration", &config, err);
-	if (r == 0 && !json_is_object(config))
-		r = tune_fail(err, PAWL_EUSAGE, "configuration: expected an object");
+		return err_set(err, PAWL_EUSAGE,
+		               "%s: a configuration can be added where 'search' is 'given' and not closed yet",
+		               e->folder);
+	r = value_parse(config_json, SIZE_MAX, "configuration", &config, err);
+	if (r == 0 && !value_is(config, JSON_OBJECT))
+		r = err_set(err, PAWL_EUSAGE, "configuration: expected an object");
 	if (r == 0 && e->n_trials >= SPACE_MAX_TRIALS)
-		r = tune_fail(err, PAWL_ELIMIT, "%s: expected at most %u trials", e->folder, SPACE_MAX_TRIALS);
+		r = err_set(err, PAWL_ELIMIT, "%s: expected at most %u trials", e->folder, SPACE_MAX_TRIALS);
 	if (r == 0)
 		r = add_trial(e, config, err);
 	if (r == 0 && ret_trial)
@@ -87,14 +84,14 @@ int
 tune_experiment_close_search(struct tune_experiment *e, struct pawl_error *err)
 {
 	if (!e->spec.given)
-		return tune_fail(err, PAWL_EUSAGE, "%s: only a 'given' search is closed by the driver", e->folder);
-	return e->closed ? 0 : experiment_put(e, json_pack("{s:s}", "e", "close"), false, err);
+		return err_set(err, PAWL_EUSAGE, "%s: only a 'given' search is closed by the driver", e->folder);
+	return e->closed ? 0 : experiment_put(e, VALUE_OBJECT({"e", value_new_text("close")}), false, err);
 }
 
 static int
 add_next(struct tune_experiment *e, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *config = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *config = NULL;
 	char name[TUNE_NAME_BYTES];
 	const int r = experiment_draw(e, (uint32_t)e->n_trials, name, &config, err);
 
@@ -112,12 +109,12 @@ newest_there(const struct tune_experiment *e, const struct trial *t)
 	return NULL;
 }
 
-/* The file of one trial: how its donor came to its values, then this. */
+/* Writes the trial's policy file: the donor's history, then this line. */
 static int
 note_policy(struct tune_experiment *e, const struct trial *t, const struct trial *donor, const char *line,
             struct pawl_error *err)
 {
-	JSONX_TEXT char *before = NULL, *text = NULL;
+	PAWL_FREE char *before = NULL, *text = NULL;
 	char from[64], to[64];
 	int r;
 
@@ -128,21 +125,24 @@ note_policy(struct tune_experiment *e, const struct trial *t, const struct trial
 		return r;
 	if (asprintf(&text, "%s%s\n", before ? before : "", line) < 0) {
 		text = NULL;
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	}
 	return tune_file_write(e->dirfd, "", to, text, false, err);
 }
 
-/* What was done, in the form of other tools' replay files: target, donor, their times, old and new values. */
+/* Records the exploit in the format of other tools' replay files: target, donor, their times, old
+ * and new values. */
 static int
 note_exploit(struct tune_experiment *e, const struct trial *t, const struct trial *donor, uint64_t donor_iteration,
-             const json_t *config, struct pawl_error *err)
+             const struct value *config, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *line = json_pack("[s, s, I, I, O, O]", t->id, donor->id, (json_int_t)t->iteration,
-	                                     (json_int_t)donor_iteration, donor->config, config);
-	JSONX_TEXT char *text = line ? jsonx_dump(line) : NULL;
+	PAWL_CLEAN(value_free_clean)
+	struct value *line =
+		VALUE_ARRAY(value_new_text(t->id), value_new_text(donor->id), value_new_int((int64_t)t->iteration),
+	                    value_new_int((int64_t)donor_iteration), value_ref(donor->config), value_ref(config));
+	PAWL_FREE char *text = line ? value_print(line) : NULL;
 
-	const int r = text ? trial_files_append(e->dirfd, "", "pbt_global.txt", text, err) : tune_no_memory(err);
+	const int r = text ? trial_files_append(e->dirfd, "", "pbt_global.txt", text, err) : err_nomem(err, NULL);
 
 	return r < 0 ? r : note_policy(e, t, donor, text, err);
 }
@@ -150,92 +150,89 @@ note_exploit(struct tune_experiment *e, const struct trial *t, const struct tria
 static int
 decline(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
 {
-	return experiment_put(e, json_pack("{s:s, s:i}", "e", "decline", "t", (int)t->number), false, err);
+	return experiment_put(e, VALUE_OBJECT({"e", value_new_text("decline")}, {"t", value_new_int(t->number)}), false,
+	                      err);
 }
 
-/* The clone first, then the entry: a crash between them leaves a folder that nothing names, which is made again. */
+/* Makes the clone first, then writes the entry. A crash between them leaves a folder that no entry
+ * names; the clone is then made again. */
 static int
-exploit(struct tune_experiment *e, struct trial *t, uint32_t number, json_t *config, struct pawl_error *err)
+exploit(struct tune_experiment *e, struct trial *t, uint32_t number, struct value *config, struct pawl_error *err)
 {
 	const struct trial *donor = &e->trials[number];
-	const struct checkpoint *from = donor == t ? NULL : newest_there(e, donor);
-	JSONX_TEXT char *from_name = NULL;
+	const struct checkpoint *from = newest_there(e, donor);
+	PAWL_FREE char *from_name = NULL;
 	uint64_t iteration;
 	char as[300];
 	int r;
 
-	if (donor == t) /* a replay: its own state, other values */
-		return experiment_put(e,
-		                      json_pack("{s:s, s:i, s:i, s:O}", "e", "exploit", "t", (int)t->number, "donor",
-		                                (int)number, "config", config),
-		                      true, err);
 	if (!from)
 		return decline(e, t, err);
 	iteration = from->iteration;
 	from_name = strdup(from->name);
 	if (!from_name)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	snprintf(as, sizeof(as), "%.180s_of_%05u_%llu", from_name, number, (unsigned long long)t->iteration);
 	r = checkpoint_remove(e->dirfd, t->name, as, err);
 	if (r == 0)
 		r = checkpoint_clone(e->dirfd, donor->name, from_name, e->dirfd, t->name, as, err);
 	if (r == PAWL_ENOTFOUND)
-		return decline(e, t, err); /* somebody has removed it */
+		return decline(e, t, err); /* the checkpoint was removed from outside */
 	if (r == 0)
 		r = note_exploit(e, t, donor, iteration, config, err);
 	if (r < 0)
 		return r;
 	return experiment_put(e,
-	                      json_pack("{s:s, s:i, s:i, s:s, s:s, s:O}", "e", "exploit", "t", (int)t->number, "donor",
-	                                (int)number, "from", from_name, "as", as, "config", config),
+	                      VALUE_OBJECT({"e", value_new_text("exploit")}, {"t", value_new_int(t->number)},
+	                                   {"donor", value_new_int(number)}, {"from", value_new_text(from_name)},
+	                                   {"as", value_new_text(as)}, {"config", value_ref(config)}),
 	                      true, err);
 }
 
 int
 experiment_exploit(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *config = json_incref(t->new_config);
+	PAWL_CLEAN(value_free_clean) struct value *config = value_ref(t->new_config);
 
 	return exploit(e, t, t->donor, config, err);
 }
 
-/* What the caller makes of the new values. */
+/* Lets the caller change the new values. */
 static int
-ask_explorer(struct tune_experiment *e, json_t **config, struct pawl_error *err)
+ask_explorer(struct tune_experiment *e, struct value **config, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *found = NULL;
-	JSONX_TEXT char *text = NULL, *answer = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *found = NULL;
+	PAWL_FREE char *text = NULL, *answer = NULL;
 	int r;
 
 	if (!e->opts.explore)
 		return 0;
-	text = jsonx_dump(*config);
+	text = value_print(*config);
 	if (!text)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	answer = e->opts.explore(e->opts.explore_arg, text);
 	if (!answer)
 		return 0;
-	r = jsonx_parse(answer, SIZE_MAX, "explored configuration", &found, err);
-	if (r == 0 && !json_is_object(found))
-		r = tune_fail(err, PAWL_EUSAGE, "explored configuration: expected an object");
+	r = value_parse(answer, SIZE_MAX, "explored configuration", &found, err);
+	if (r == 0 && !value_is(found, JSON_OBJECT))
+		r = err_set(err, PAWL_EUSAGE, "explored configuration: expected an object");
 	if (r == 0) {
-		json_decref(*config);
-		*config = json_incref(found);
+		value_free(*config);
+		*config = value_ref(found);
 	}
 	return r;
 }
 
 int
-experiment_exploit_config(struct tune_experiment *e, const struct sched_decision *what, json_t **ret,
+experiment_exploit_config(struct tune_experiment *e, const struct sched_decision *what, struct value **ret,
                           struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *config = jsonx_deep_copy(e->trials[what->donor].config);
-	int r = config ? 0 : tune_no_memory(err);
+	PAWL_CLEAN(value_free_clean) struct value *config = value_copy_deep(e->trials[what->donor].config);
+	int r = config ? 0 : err_nomem(err, NULL);
 
 	if (r == 0)
-		r = e->spec.schedule ? spec_replay_apply(&e->spec, what->change, config, err)
-		                     : spec_apply(&e->spec, what->values, config, err);
-	if (r == 0 && !e->spec.schedule)
+		r = spec_apply(&e->spec, what->values, config, err);
+	if (r == 0)
 		r = ask_explorer(e, &config, err);
 	if (r == 0) {
 		*ret = config;
@@ -244,8 +241,8 @@ experiment_exploit_config(struct tune_experiment *e, const struct sched_decision
 	return r;
 }
 
-/* Paused trials that the scheduler lets go on from another's checkpoint (synchronous PBT): all at once, before one of
- * the donors starts and moves on. */
+/* Handles paused trials that the scheduler lets continue from another trial's checkpoint
+ * (synchronous PBT). All are cloned at once, before a donor starts and moves on. */
 static int
 exploit_paused(struct tune_experiment *e, struct pawl_error *err)
 {
@@ -253,7 +250,7 @@ exploit_paused(struct tune_experiment *e, struct pawl_error *err)
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < e->n_trials; i++) {
-		JSONX_CLEAN json_t *config = NULL;
+		PAWL_CLEAN(value_free_clean) struct value *config = NULL;
 		struct trial *t = &e->trials[i];
 		if (t->state != TUNE_PAUSED)
 			continue;
@@ -267,7 +264,7 @@ exploit_paused(struct tune_experiment *e, struct pawl_error *err)
 	return r;
 }
 
-/* Is somebody still on the way to what the others wait for? */
+/* Is some trial still on its way to the point where the others wait? */
 static bool
 is_gathering(const struct tune_experiment *e)
 {
@@ -292,7 +289,7 @@ begin_files(struct tune_experiment *e, struct trial *t, struct pawl_error *err)
 	int r;
 
 	if (mkdirat(e->dirfd, t->name, 0777) < 0 && errno != EEXIST)
-		return tune_fail_sys(err, errno, "%s/%s: make folder", e->folder, t->name);
+		return err_sys(err, errno, "%s/%s: make folder", e->folder, t->name);
 	checkpoint_sweep(e->dirfd, t->name);
 	r = t->mended ? 0 : experiment_mend(e, t, err);
 	t->mended = true;
@@ -311,17 +308,17 @@ start(struct tune_experiment *e, struct trial *t, struct tune_start *ret, struct
 	if (r < 0)
 		return r;
 	from = newest_there(e, t);
-	r = experiment_put(e,
-	                   jsonx_with(json_pack("{s:s, s:i, s:O*}", "e", "start", "t", (int)t->number, "config",
-	                                        experiment_rewound(e, t, from)),
-	                              "from", from ? from->name : NULL),
-	                   false, err);
+	r = experiment_put(
+		e,
+		value_with_text(VALUE_OBJECT({"e", value_new_text("start")}, {"t", value_new_int(t->number)}), "from",
+	                        from ? from->name : NULL),
+		false, err);
 	if (r == 0)
 		r = trial_files_params(e->dirfd, t->name, t->config, err);
 	if (r == 0)
 		r = experiment_note_state(e, t, err);
 	if (r == 0 && asprintf(&path, "%s/%s", e->folder, t->name) < 0)
-		r = tune_no_memory(err);
+		r = err_nomem(err, NULL);
 	if (r < 0)
 		return r;
 	free(e->path);
@@ -340,7 +337,7 @@ start(struct tune_experiment *e, struct trial *t, struct tune_start *ret, struct
 	return 0;
 }
 
-/* Paused trials that the scheduler has dropped meanwhile. */
+/* Ends paused trials that the scheduler has dropped meanwhile. */
 static int
 end_dropped(struct tune_experiment *e, struct pawl_error *err)
 {
@@ -372,7 +369,7 @@ list_candidates(const struct tune_experiment *e, struct choice *ret, struct pawl
 	*ret = (struct choice){.furthest = -1};
 	ret->candidates = calloc(e->n_trials + 1, sizeof(*ret->candidates));
 	if (!ret->candidates)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	for (size_t i = 0; i < e->n_trials; i++) {
 		const struct trial *t = &e->trials[i];
 		if (t->state != TUNE_PENDING && (t->state != TUNE_PAUSED || gathers))
@@ -386,7 +383,7 @@ list_candidates(const struct tune_experiment *e, struct choice *ret, struct pawl
 	return 0;
 }
 
-/* The trial to start, or -1. */
+/* Chooses the trial to start; -1 = none. */
 static int
 choose(struct tune_experiment *e, int64_t *ret, struct pawl_error *err)
 {
@@ -404,7 +401,7 @@ choose(struct tune_experiment *e, int64_t *ret, struct pawl_error *err)
 	} else if (r == 0 && at >= 0) {
 		*ret = c.candidates[at].trial;
 	} else if (r == 0 && c.n_paused && e->n_running == 0 && e->closed) {
-		*ret = c.furthest; /* nobody runs whom it could wait for */
+		*ret = c.furthest; /* no trial runs that it could wait for */
 	}
 	free(c.candidates);
 	return r;
@@ -423,7 +420,7 @@ tune_experiment_next(struct tune_experiment *e, enum tune_next *ret, struct tune
 	const bool is_over = experiment_is_over_time(e);
 	int64_t chosen = -1;
 	bool waits = false;
-	int r = e->read_only ? tune_fail(err, PAWL_EREADONLY, "%s was opened to be read only", e->folder)
+	int r = e->read_only ? err_set(err, PAWL_EREADONLY, "%s was opened to be read only", e->folder)
 	                     : end_dropped(e, err);
 
 	if (r == 0 && e->spec.synchronous && !is_gathering(e))

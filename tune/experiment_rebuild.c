@@ -1,52 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * experiment_rebuild: the journal from the folders of the trials where it is lost, and the files of a trial from the
- * journal where a crash came between the two. Called when an experiment is opened, and when a trial starts.
+ * experiment_rebuild: rebuilds a lost journal from the folders of the trials. Also completes a
+ * trial's files from the journal, if a crash came between the two writes.
  */
 #include "experiment.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "jsonx.h"
+#include "base/err.h"
+#include "base/value.h"
+#include "base/vec.h"
 #include "space.h"
 #include "trial_checkpoints.h"
 #include "trial_files.h"
-#include "tune_err.h"
 
 /* ---- a trial's files from the journal ---- */
 
 struct mend {
 	struct tune_experiment *e;
 	struct trial *trial;
-	json_t *config; /* as it was then */
+	struct value *config; /* as it was then */
 };
 
 static int
-write_again(void *arg, const json_t *entry, struct pawl_error *err)
+write_again(void *arg, const struct value *entry, struct pawl_error *err)
 {
 	struct mend *m = arg;
-	const char *kind = jsonx_text(entry, "e");
-	const json_t *number = json_object_get(entry, "t");
-	json_t *config;
-	JSONX_CLEAN json_t *line = NULL;
-	JSONX_TEXT char *text = NULL;
+	const char *kind = value_get_text(entry, "e");
+	const struct value *number = value_get(entry, "t");
+	struct value *config;
+	PAWL_CLEAN(value_free_clean) struct value *line = NULL;
+	PAWL_FREE char *text = NULL;
 
-	if (!kind || !json_is_integer(number) || json_integer_value(number) != m->trial->number)
+	if (!kind || !value_is(number, JSON_INT) || value_int(number) != m->trial->number)
 		return 0;
-	if (strcmp(kind, "result") != 0 && (config = json_object_get(entry, "config"))) {
-		json_decref(m->config);
-		m->config = json_incref(config);
+	if (strcmp(kind, "result") != 0 && (config = value_get(entry, "config"))) {
+		value_free(m->config);
+		m->config = value_ref(config);
 	}
 	if (strcmp(kind, "result") != 0)
 		return 0;
-	line = jsonx_copy(json_object_get(entry, "r"));
-	if (!line || json_object_set(line, "config", m->config) < 0 || !(text = jsonx_dump(line)))
-		return tune_no_memory(err);
+	line = value_copy(value_get(entry, "r"));
+	if (!line || !value_set(line, "config", value_ref(m->config)) || !(text = value_print(line)))
+		return err_nomem(err, NULL);
 	return trial_files_result(m->e->dirfd, m->trial->name, line, text, &m->trial->columns, err);
 }
 
@@ -65,7 +67,7 @@ experiment_mend(struct tune_experiment *e, struct trial *t, struct pawl_error *e
 	r = trial_files_clear(e->dirfd, t->name, err);
 	if (r == 0)
 		r = journal_read(e->dirfd, "journal", write_again, &m, &found, err);
-	json_decref(m.config);
+	value_free(m.config);
 	return r;
 }
 
@@ -73,58 +75,45 @@ experiment_mend(struct tune_experiment *e, struct trial *t, struct pawl_error *e
 
 struct known {
 	char *folder;
-	json_t *state;
+	struct value *state;
 	uint32_t number;
 };
 
 struct line {
-	json_t *result;
+	struct value *result;
 	uint32_t trial;
 	double stamp;
 	size_t order;
 };
 
 struct all {
-	struct known *trials;
-	size_t n_trials, cap_trials;
-	struct line *lines;
-	size_t n_lines, cap_lines;
-	uint32_t trial; /* whose lines are read */
+	VEC(struct known) trials;
+	VEC(struct line) lines;
+	uint32_t trial; /* the trial whose lines are read */
 };
 
 static int
-add_known(struct all *all, const char *folder, json_t *state, struct pawl_error *err)
+add_known(struct all *all, const char *folder, struct value *state, struct pawl_error *err)
 {
-	if (all->n_trials == all->cap_trials) {
-		const size_t cap = all->cap_trials ? 2 * all->cap_trials : 64;
-		struct known *more = realloc(all->trials, cap * sizeof(*more));
-		if (!more)
-			return tune_no_memory(err);
-		all->trials = more;
-		all->cap_trials = cap;
-	}
-	all->trials[all->n_trials] = (struct known){strdup(folder), json_incref(state),
-	                                            (uint32_t)json_integer_value(json_object_get(state, "number"))};
-	return all->trials[all->n_trials++].folder ? 0 : tune_no_memory(err);
+	struct known *added = vec_add(&all->trials);
+
+	if (!added)
+		return err_nomem(err, "journal");
+	*added = (struct known){strdup(folder), value_ref(state), (uint32_t)value_int(value_get(state, "number"))};
+	return added->folder ? 0 : err_nomem(err, "journal");
 }
 
 static int
-add_line(void *arg, json_t *result, struct pawl_error *err)
+add_line(void *arg, struct value *result, struct pawl_error *err)
 {
 	struct all *all = arg;
+	struct line *added = vec_add(&all->lines);
 	double stamp = 0;
 
-	if (all->n_lines == all->cap_lines) {
-		const size_t cap = all->cap_lines ? 2 * all->cap_lines : 256;
-		struct line *more = realloc(all->lines, cap * sizeof(*more));
-		if (!more)
-			return tune_no_memory(err);
-		all->lines = more;
-		all->cap_lines = cap;
-	}
-	jsonx_number(json_object_get(result, "timestamp"), &stamp);
-	all->lines[all->n_lines] = (struct line){json_incref(result), all->trial, stamp, all->n_lines};
-	all->n_lines++;
+	if (!added)
+		return err_nomem(err, "journal");
+	value_get_number(value_get(result, "timestamp"), &stamp);
+	*added = (struct line){value_ref(result), all->trial, stamp, all->lines.n - 1};
 	return 0;
 }
 
@@ -157,69 +146,73 @@ list_trials(struct tune_experiment *e, struct all *all, struct pawl_error *err)
 	if (!dir) {
 		if (fd >= 0)
 			close(fd);
-		return tune_fail_sys(err, errno, "%s: list", e->folder);
+		return err_sys(err, errno, "%s: list", e->folder);
 	}
 	while (r == 0 && (entry = readdir(dir))) {
-		JSONX_CLEAN json_t *state = NULL;
+		PAWL_CLEAN(value_free_clean) struct value *state = NULL;
 		if (entry->d_name[0] == '.')
 			continue;
 		r = tune_file_read(e->dirfd, entry->d_name, "trial.json", &state, err);
-		if (r == 0 && json_is_integer(json_object_get(state, "number")))
+		if (r == 0 && value_is(value_get(state, "number"), JSON_INT))
 			r = add_known(all, entry->d_name, state, err);
 		else if (r != PAWL_ENOMEM)
-			r = 0; /* no folder of a trial */
+			r = 0; /* not the folder of a trial */
 	}
 	closedir(dir);
-	if (all->n_trials)
-		qsort(all->trials, all->n_trials, sizeof(all->trials[0]), by_number);
+	if (all->trials.n)
+		qsort(all->trials.items, all->trials.n, sizeof(all->trials.items[0]), by_number);
 	return r;
 }
 
 static int
-put(struct journal *j, json_t *entry, struct pawl_error *err)
+put(struct journal *j, struct value *entry, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *owned = entry;
+	PAWL_CLEAN(value_free_clean) struct value *owned = entry;
 
-	return owned ? journal_put(j, owned, false, err) : tune_no_memory(err);
+	return owned ? journal_put(j, owned, false, err) : err_nomem(err, NULL);
 }
 
-/* One that had not begun, or whose folder is gone: as it was drawn. Configurations that were given by a driver are
- * lost. */
+/* Writes a trial that had not begun, or whose folder is missing, as it was drawn. Configurations
+ * given by a driver are lost. */
 static int
 write_drawn(struct tune_experiment *e, uint32_t number, struct journal *j, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *config = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *config = NULL;
 	char name[TUNE_NAME_BYTES];
 	int r;
 
 	if (e->spec.given)
-		return tune_fail(err, PAWL_ECORRUPT,
-		                 "%s: the journal is lost, and so is the folder of trial %u; the others are untouched",
-		                 e->folder, number);
+		return err_set(err, PAWL_ECORRUPT,
+		               "%s: the journal is lost, and so is the folder of trial %u; the others are untouched",
+		               e->folder, number);
 	r = experiment_draw(e, number, name, &config, err);
 	return r < 0 ? r
 	             : put(j,
-	                   json_pack("{s:s, s:i, s:s, s:O}", "e", "add", "t", (int)number, "name", name, "config",
-	                             config),
+	                   VALUE_OBJECT({"e", value_new_text("add")}, {"t", value_new_int(number)},
+	                                {"name", value_new_text(name)}, {"config", value_ref(config)}),
 	                   err);
 }
 
-/* Trials without a folder had not begun: they are drawn again; those in between, too. */
+/* Trials without a folder had not begun: they are drawn again, including those between other
+ * trials. */
 static int
 write_trials(struct tune_experiment *e, const struct all *all, struct journal *j, struct pawl_error *err)
 {
-	int r = put(j, json_pack("{s:s, s:i, s:s}", "e", "open", "format", TUNE_FORMAT, "token", e->token), err);
+	int r = put(j,
+	            VALUE_OBJECT({"e", value_new_text("open")}, {"format", value_new_int(TUNE_FORMAT)},
+	                         {"token", value_new_text(e->token)}),
+	            err);
 	uint32_t next = 0;
 
-	for (size_t i = 0; r == 0 && i < all->n_trials; i++) {
-		JSONX_CLEAN json_t *config = NULL;
-		const struct known *known = &all->trials[i];
+	for (size_t i = 0; r == 0 && i < all->trials.n; i++) {
+		PAWL_CLEAN(value_free_clean) struct value *config = NULL;
+		const struct known *known = &all->trials.items[i];
 		if (known->number >= e->spec.n_trials || known->number >= SPACE_MAX_TRIALS)
-			return tune_fail(err, PAWL_ECORRUPT, "%s: %s says that it is trial %u, the search has fewer",
-			                 e->folder, known->folder, known->number);
+			return err_set(err, PAWL_ECORRUPT, "%s: %s says that it is trial %u, the search has fewer",
+			               e->folder, known->folder, known->number);
 		if (known->number < next)
-			return tune_fail(err, PAWL_ECORRUPT, "%s: %s and another folder say that they are trial %u",
-			                 e->folder, known->folder, known->number);
+			return err_set(err, PAWL_ECORRUPT, "%s: %s and another folder say that they are trial %u",
+			               e->folder, known->folder, known->number);
 		while (r == 0 && next < known->number)
 			r = write_drawn(e, next++, j, err);
 		next++;
@@ -227,11 +220,12 @@ write_trials(struct tune_experiment *e, const struct all *all, struct journal *j
 			r = tune_file_read(e->dirfd, known->folder, "params.json", &config, err);
 		if (r == 0)
 			r = put(j,
-			        json_pack("{s:s, s:i, s:s, s:O}", "e", "add", "t", (int)known->number, "name",
-			                  known->folder, "config", config),
+			        VALUE_OBJECT({"e", value_new_text("add")}, {"t", value_new_int(known->number)},
+			                     {"name", value_new_text(known->folder)}, {"config", value_ref(config)}),
 			        err);
-		if (r == 0 && json_integer_value(json_object_get(known->state, "attempts")) > 0)
-			r = put(j, json_pack("{s:s, s:i}", "e", "start", "t", (int)known->number), err);
+		if (r == 0 && value_int(value_get(known->state, "attempts")) > 0)
+			r = put(j, VALUE_OBJECT({"e", value_new_text("start")}, {"t", value_new_int(known->number)}),
+			        err);
 	}
 	return r;
 }
@@ -241,17 +235,18 @@ write_results(struct tune_experiment *e, const struct all *all, struct journal *
 {
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && i < all->n_lines; i++) {
-		const struct line *line = &all->lines[i];
-		const char *checkpoint = jsonx_text(line->result, "checkpoint_dir_name");
+	for (size_t i = 0; r == 0 && i < all->lines.n; i++) {
+		const struct line *line = &all->lines.items[i];
+		const char *checkpoint = value_get_text(line->result, "checkpoint_dir_name");
 		if (checkpoint && (!checkpoint_is_name(checkpoint) ||
-		                   !checkpoint_is_there(e->dirfd, all->trials[line->trial].folder, checkpoint)))
+		                   !checkpoint_is_there(e->dirfd, all->trials.items[line->trial].folder, checkpoint)))
 			checkpoint = NULL;
-		json_object_del(line->result, "config");
+		value_remove(line->result, "config");
 		r = put(j,
-		        jsonx_with(json_pack("{s:s, s:i, s:O}", "e", "result", "t",
-		                             (int)all->trials[line->trial].number, "r", line->result),
-		                   "c", checkpoint),
+		        value_with_text(VALUE_OBJECT({"e", value_new_text("result")},
+		                                     {"t", value_new_int(all->trials.items[line->trial].number)},
+		                                     {"r", value_ref(line->result)}),
+		                        "c", checkpoint),
 		        err);
 	}
 	return r;
@@ -262,18 +257,19 @@ write_ends(const struct all *all, struct journal *j, struct pawl_error *err)
 {
 	int r = 0;
 
-	for (size_t i = 0; r == 0 && i < all->n_trials; i++) {
-		const char *status = jsonx_text(all->trials[i].state, "status"),
-			   *why = jsonx_text(all->trials[i].state, "error");
+	for (size_t i = 0; r == 0 && i < all->trials.n; i++) {
+		const char *status = value_get_text(all->trials.items[i].state, "status"),
+			   *why = value_get_text(all->trials.items[i].state, "error");
 		const char *how = !status                             ? NULL
 		                  : strcmp(status, "TERMINATED") == 0 ? "finished"
 		                  : strcmp(status, "ERROR") == 0      ? "error"
 		                                                      : NULL;
 		if (how)
 			r = put(j,
-			        jsonx_with(json_pack("{s:s, s:i, s:s}", "e", "end", "t", (int)all->trials[i].number,
-			                             "how", how),
-			                   "why", why),
+			        value_with_text(VALUE_OBJECT({"e", value_new_text("end")},
+			                                     {"t", value_new_int(all->trials.items[i].number)},
+			                                     {"how", value_new_text(how)}),
+			                        "why", why),
 			        err);
 	}
 	return r;
@@ -286,12 +282,12 @@ experiment_rebuild(struct tune_experiment *e, uint64_t *ret_n, struct pawl_error
 	struct all all = {0};
 	int r = list_trials(e, &all, err);
 
-	for (size_t i = 0; r == 0 && i < all.n_trials; i++) {
+	for (size_t i = 0; r == 0 && i < all.trials.n; i++) {
 		all.trial = (uint32_t)i; /* its place in the list */
-		r = trial_files_read(e->dirfd, all.trials[i].folder, add_line, &all, err);
+		r = trial_files_read(e->dirfd, all.trials.items[i].folder, add_line, &all, err);
 	}
-	if (all.n_lines)
-		qsort(all.lines, all.n_lines, sizeof(all.lines[0]), by_stamp);
+	if (all.lines.n)
+		qsort(all.lines.items, all.lines.n, sizeof(all.lines.items[0]), by_stamp);
 	if (r == 0)
 		r = journal_open(e->dirfd, "journal.new", 0, &j, err);
 	if (r == 0)
@@ -301,16 +297,16 @@ experiment_rebuild(struct tune_experiment *e, uint64_t *ret_n, struct pawl_error
 	if (r == 0)
 		r = write_ends(&all, &j, err);
 	if (r == 0 && (fsync(j.fd) < 0 || renameat(e->dirfd, "journal.new", e->dirfd, "journal") < 0))
-		r = tune_fail_sys(err, errno, "%s/journal: write", e->folder);
+		r = err_sys(err, errno, "%s/journal: write", e->folder);
 	journal_close(&j);
-	*ret_n = all.n_trials;
-	for (size_t i = 0; i < all.n_trials; i++) {
-		free(all.trials[i].folder);
-		json_decref(all.trials[i].state);
+	*ret_n = all.trials.n;
+	for (size_t i = 0; i < all.trials.n; i++) {
+		free(all.trials.items[i].folder);
+		value_free(all.trials.items[i].state);
 	}
-	for (size_t i = 0; i < all.n_lines; i++)
-		json_decref(all.lines[i].result);
-	free(all.trials);
-	free(all.lines);
+	for (size_t i = 0; i < all.lines.n; i++)
+		value_free(all.lines.items[i].result);
+	vec_free(&all.trials);
+	vec_free(&all.lines);
 	return r;
 }

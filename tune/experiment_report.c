@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * experiment_report: a report becomes a result, a result a verdict. Called by the driver for each message of a trial;
- * calls the scheduler, then the journal, then the trial's files.
- */
+/* experiment_report: turns a report into a result, and a result into a verdict. */
 #include "experiment.h"
 
 #include <math.h>
@@ -12,34 +9,32 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "jsonx.h"
+#include "base/err.h"
+#include "base/value.h"
 #include "trial_checkpoints.h"
 #include "trial_files.h"
-#include "tune_err.h"
 
 int
 tune_experiment_runs(struct tune_experiment *e, uint32_t trial, int64_t pid, const char *host, struct pawl_error *err)
 {
 	struct trial *t;
-	const int r = experiment_check(e, trial, &t, err);
 
-	if (r < 0)
-		return r;
+	TRY(experiment_check(e, trial, &t, err));
 	t->pid = pid;
 	return experiment_set(&t->host, host, err);
 }
 
 /* ---- the result ---- */
 
-/* Unless the trial says so itself. */
+/* Adds a value, unless the trial has reported that key itself. */
 static bool
-add(json_t *result, const char *key, json_t *value)
+add(struct value *result, const char *key, struct value *value)
 {
-	if (json_object_get(result, key)) {
-		json_decref(value);
+	if (value_get(result, key)) {
+		value_free(value);
 		return true;
 	}
-	return json_object_set_new(result, key, value) == 0;
+	return value_set(result, key, value);
 }
 
 static double
@@ -49,7 +44,7 @@ round_ms(double seconds)
 }
 
 static bool
-add_times(const struct tune_experiment *e, const struct trial *t, json_t *result)
+add_times(const struct tune_experiment *e, const struct trial *t, struct value *result)
 {
 	const double now = experiment_now(e), since = t->stamp > 0 && now > t->stamp ? round_ms(now - t->stamp) : 0;
 	const time_t seconds = (time_t)now;
@@ -59,122 +54,122 @@ add_times(const struct tune_experiment *e, const struct trial *t, json_t *result
 
 	if (localtime_r(&seconds, &parts))
 		strftime(date, sizeof(date), "%Y-%m-%d_%H-%M-%S", &parts);
-	if (jsonx_number(json_object_get(result, "time_this_iter_s"), &step) && !isfinite(step))
+	if (value_get_number(value_get(result, "time_this_iter_s"), &step) && !isfinite(step))
 		step = since;
-	return add(result, "time_this_iter_s", jsonx_real(since)) &&
-	       add(result, "time_total_s", jsonx_real(round_ms(t->time_s + step))) &&
-	       add(result, "time_since_restore", jsonx_real(round_ms(t->time_s + step - t->from_time_s))) &&
-	       add(result, "timestamp", jsonx_real(round_ms(now))) && add(result, "date", json_string(date));
+	return add(result, "time_this_iter_s", value_new_real(since)) &&
+	       add(result, "time_total_s", value_new_real(round_ms(t->time_s + step))) &&
+	       add(result, "time_since_restore", value_new_real(round_ms(t->time_s + step - t->from_time_s))) &&
+	       add(result, "timestamp", value_new_real(round_ms(now))) && add(result, "date", value_new_text(date));
 }
 
-/* What every result has, beside what the trial reports. */
+/* Adds the keys that every result has to those that the trial reports. */
 static int
-complete(const struct tune_experiment *e, const struct trial *t, const char *checkpoint, json_t *result,
+complete(const struct tune_experiment *e, const struct trial *t, const char *checkpoint, struct value *result,
          struct pawl_error *err)
 {
 	char host[256] = "";
-	json_t *iteration;
-	bool ok = add(result, "training_iteration", json_integer((json_int_t)t->iteration + 1)) &&
-	          add_times(e, t, result);
+	struct value *iteration;
+	bool ok =
+		add(result, "training_iteration", value_new_int((int64_t)t->iteration + 1)) && add_times(e, t, result);
 
-	iteration = json_object_get(result, "training_iteration");
-	if (ok && (!json_is_integer(iteration) || json_integer_value(iteration) < 0))
-		return tune_fail(err, PAWL_EUSAGE, "%s: 'training_iteration' must be an integer, 0 or more", t->name);
+	iteration = value_get(result, "training_iteration");
+	if (ok && (!value_is(iteration, JSON_INT) || value_int(iteration) < 0))
+		return err_set(err, PAWL_EUSAGE, "%s: 'training_iteration' must be an integer, 0 or more", t->name);
 	gethostname(host, sizeof(host) - 1);
-	ok = ok && add(result, "trial_id", json_string(t->id)) && add(result, "experiment_id", json_string(e->token)) &&
-	     add(result, "pid", json_integer(t->pid ? t->pid : getpid())) &&
-	     add(result, "hostname", json_string(t->host ? t->host : host)) && add(result, "done", json_false()) &&
-	     add(result, "iterations_since_restore",
-	         json_integer(json_integer_value(iteration) - (json_int_t)t->from_iteration));
+	ok = ok && add(result, "trial_id", value_new_text(t->id)) &&
+	     add(result, "experiment_id", value_new_text(e->token)) &&
+	     add(result, "pid", value_new_int(t->pid ? t->pid : getpid())) &&
+	     add(result, "hostname", value_new_text(t->host ? t->host : host)) &&
+	     add(result, "done", value_new_bool(false)) &&
+	     add(result, "iterations_since_restore", value_new_int(value_int(iteration) - (int64_t)t->from_iteration));
 	if (ok && checkpoint)
-		ok = json_object_set_new(result, "checkpoint_dir_name", json_string(checkpoint)) == 0;
-	return ok ? 0 : tune_no_memory(err);
+		ok = value_set(result, "checkpoint_dir_name", value_new_text(checkpoint));
+	return ok ? 0 : err_nomem(err, NULL);
 }
 
-/* The names of the metrics in a report, as a message shows them. */
+/* The names of the metrics in a report, for a message. */
 static void
-list_names(const json_t *metrics, char *out, size_t size)
+list_names(const struct value *metrics, char *out, size_t size)
 {
 	const char *name;
-	json_t *item;
+	struct value *item;
 	size_t len = 0;
 
 	snprintf(out, size, "nothing");
-	json_object_foreach((json_t *)metrics, name, item)
-	{
+	VALUE_MEMBERS(metrics, name, item) {
 		if (len < size)
 			len += (size_t)snprintf(out + len, size - len, "%s'%s'", len ? ", " : "", name);
 	}
 }
 
-/* A metric that no trial reports would let a search run for days and choose nothing. */
+/* If no trial reports the metric, a search could run for days and choose nothing. */
 static int
-check_metric(const struct tune_experiment *e, const struct trial *t, const json_t *metrics, struct pawl_error *err)
+check_metric(const struct tune_experiment *e, const struct trial *t, const struct value *metrics,
+             struct pawl_error *err)
 {
-	const json_t *found = e->spec.metric ? jsonx_at(metrics, e->spec.metric) : NULL;
+	const struct value *found = e->spec.metric ? value_at(metrics, e->spec.metric) : NULL;
 	char keys[300];
 	double value;
 
-	if (!e->spec.metric || t->has_metric || jsonx_number(found, &value))
+	if (!e->spec.metric || t->has_metric || value_get_number(found, &value))
 		return 0;
 	if (found)
-		return tune_fail(err, PAWL_EUSAGE, "%s: its metric '%s' must be a number", t->name, e->spec.metric);
+		return err_set(err, PAWL_EUSAGE, "%s: its metric '%s' must be a number", t->name, e->spec.metric);
 	if (t->n_results > 0)
 		return 0;
 	list_names(metrics, keys, sizeof(keys));
-	return tune_fail(err, PAWL_EUSAGE, "%s: its first report has no '%s', which the experiment goes by (it has %s)",
-	                 t->name, e->spec.metric, keys);
+	return err_set(err, PAWL_EUSAGE, "%s: its first report has no '%s', which the experiment goes by (it has %s)",
+	               t->name, e->spec.metric, keys);
 }
 
-/* Checkpoints without a score are all equal: the first ones would be kept for ever (R27, R127). result: with what pawl
- * adds to each report, which may be the score, too. */
+/* Checkpoints without a score are all equal: the first ones would be kept forever (R27, R127).
+ * result: includes the keys that pawl adds to each report; the score may be one of them. */
 static int
-check_score(const struct tune_experiment *e, const struct trial *t, const json_t *metrics, const json_t *result,
-            struct pawl_error *err)
+check_score(const struct tune_experiment *e, const struct trial *t, const struct value *metrics,
+            const struct value *result, struct pawl_error *err)
 {
-	const json_t *found = jsonx_at(result, e->spec.score_attr);
+	const struct value *found = value_at(result, e->spec.score_attr);
 	char keys[300];
 	double value;
 
-	if (t->n_results > 0 || jsonx_number(found, &value))
+	if (t->n_results > 0 || value_get_number(found, &value))
 		return 0;
 	list_names(metrics, keys, sizeof(keys));
-	return tune_fail(err, PAWL_EUSAGE,
-	                 "%s: its first report has no %s '%s', by which checkpoints are kept (checkpoint_score_attr); "
-	                 "it has %s",
-	                 t->name, found ? "number" : "metric", e->spec.score_attr, keys);
+	return err_set(err, PAWL_EUSAGE,
+	               "%s: its first report has no %s '%s', by which checkpoints are kept (checkpoint_score_attr); "
+	               "it has %s",
+	               t->name, found ? "number" : "metric", e->spec.score_attr, keys);
 }
 
 static int
 check_checkpoint(const struct tune_experiment *e, const struct trial *t, const char *checkpoint, struct pawl_error *err)
 {
 	if (checkpoint && !checkpoint_is_name(checkpoint))
-		return tune_fail(err, PAWL_EUSAGE,
-		                 "%s: expected the plain name of a folder as its checkpoint, found '%.100s'", t->name,
-		                 checkpoint);
+		return err_set(err, PAWL_EUSAGE,
+		               "%s: expected the plain name of a folder as its checkpoint, found '%.100s'", t->name,
+		               checkpoint);
 	if (checkpoint && !checkpoint_is_there(e->dirfd, t->name, checkpoint))
-		return tune_fail(err, PAWL_EUSAGE, "%s: its checkpoint '%s' is no folder in %s/%s", t->name, checkpoint,
-		                 e->folder, t->name);
+		return err_set(err, PAWL_EUSAGE, "%s: its checkpoint '%s' is no folder in %s/%s", t->name, checkpoint,
+		               e->folder, t->name);
 	return 0;
 }
 
 /* ---- the verdict ---- */
 
-/* A number that has been reached, or a flag. */
+/* Has a number reached its limit, or is a flag set? */
 static bool
-is_reached(struct tune_experiment *e, const json_t *result)
+is_reached(struct tune_experiment *e, const struct value *result)
 {
 	const char *name;
-	json_t *item;
+	struct value *item;
 	double limit, value;
 
-	json_object_foreach((json_t *)e->spec.stop, name, item)
-	{
-		const json_t *found = jsonx_at(result, name);
-		if (json_is_boolean(item)
-		            ? json_is_boolean(found) && json_is_true(found) == json_is_true(item)
-		            : jsonx_number(item, &limit) && jsonx_number(found, &value) && value >= limit) {
-			if (json_is_boolean(item))
+	VALUE_MEMBERS(e->spec.stop, name, item) {
+		const struct value *found = value_at(result, name);
+		if (value_is(item, JSON_BOOL)
+		            ? value_is(found, JSON_BOOL) && value_is_true(found) == value_is_true(item)
+		            : value_get_number(item, &limit) && value_get_number(found, &value) && value >= limit) {
+			if (value_is(item, JSON_BOOL))
 				snprintf(e->reason, sizeof(e->reason), "%.100s", name);
 			else
 				snprintf(e->reason, sizeof(e->reason), "%.100s >= %g", name, limit);
@@ -184,33 +179,34 @@ is_reached(struct tune_experiment *e, const json_t *result)
 	return false;
 }
 
-/* What ends a trial whatever its scheduler says. */
+/* Conditions that end a trial whatever its scheduler decides. */
 static bool
-is_to_stop(struct tune_experiment *e, const struct trial *t, json_t *result, bool *stop_all)
+is_to_stop(struct tune_experiment *e, const struct trial *t, struct value *result, bool *stop_all)
 {
 	enum tune_wish wish = TUNE_GO_ON;
 	char *text;
 
 	*stop_all = false;
 	snprintf(e->reason, sizeof(e->reason), "done");
-	if (json_is_true(json_object_get(result, "done")) || is_reached(e, result))
+	if (value_is_true(value_get(result, "done")) || is_reached(e, result))
 		return true;
 	snprintf(e->reason, sizeof(e->reason), "time_budget_s is spent");
 	if (experiment_is_over_time(e))
 		return true;
-	if (e->opts.judge && json_object_set(result, "config", t->config) == 0) {
-		text = jsonx_dump(result);
+	if (e->opts.judge && value_set(result, "config", value_ref(t->config))) {
+		text = value_print(result);
 		if (text)
 			wish = e->opts.judge(e->opts.judge_arg, t->number, text);
 		free(text);
-		json_object_del(result, "config");
+		value_remove(result, "config");
 	}
 	*stop_all = wish == TUNE_STOP_ALL;
 	snprintf(e->reason, sizeof(e->reason), "%s", wish != TUNE_GO_ON ? "stopped by the program" : "");
 	return wish != TUNE_GO_ON;
 }
 
-/* Nobody can go on from a donor without a checkpoint: then the trial keeps its values. */
+/* If the donor has no checkpoint, no trial can continue from it: the trial then keeps its
+ * values. */
 static int
 check_donor(struct tune_experiment *e, struct trial *t, struct sched_decision *what, struct pawl_error *err)
 {
@@ -221,7 +217,7 @@ check_donor(struct tune_experiment *e, struct trial *t, struct sched_decision *w
 		return 0;
 	values = calloc(n + 1, sizeof(*values));
 	if (!values)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	spec_values(&e->spec, t->config, values);
 	sched_decline(e->sched, t->number, values);
 	free(values);
@@ -230,17 +226,14 @@ check_donor(struct tune_experiment *e, struct trial *t, struct sched_decision *w
 }
 
 static int
-decide(struct tune_experiment *e, struct trial *t, json_t *result, const char *checkpoint, struct tune_verdict *ret,
-       struct sched_decision *what, struct pawl_error *err)
+decide(struct tune_experiment *e, struct trial *t, struct value *result, const char *checkpoint,
+       struct tune_verdict *ret, struct sched_decision *what, struct pawl_error *err)
 {
-	const uint64_t iteration = (uint64_t)json_integer_value(json_object_get(result, "training_iteration"));
+	const uint64_t iteration = (uint64_t)value_int(value_get(result, "training_iteration"));
 	const bool stop = is_to_stop(e, t, result, &ret->stop_all);
-	int r = experiment_feed(e, t, result, what, err);
 
-	if (r == 0)
-		r = check_donor(e, t, what, err);
-	if (r < 0)
-		return r;
+	TRY(experiment_feed(e, t, result, what, err));
+	TRY(check_donor(e, t, what, err));
 	if (!stop && what->verdict != SCHED_CONTINUE)
 		snprintf(e->reason, sizeof(e->reason), "%s", e->spec.scheduler);
 	ret->kind = stop                                      ? TUNE_STOP
@@ -255,29 +248,31 @@ decide(struct tune_experiment *e, struct trial *t, json_t *result, const char *c
 		ret->save = what->save || (e->spec.freq && iteration % e->spec.freq == 0);
 	else
 		ret->save = ret->kind == TUNE_PAUSE || (ret->kind == TUNE_STOP && e->spec.at_end);
-	if (ret->kind == TUNE_STOP && json_object_set_new(result, "done", json_true()) < 0)
-		return tune_no_memory(err);
+	if (ret->kind == TUNE_STOP && !value_set(result, "done", value_new_bool(true)))
+		return err_nomem(err, NULL);
 	return 0;
 }
 
 static int
-make_entry(struct tune_experiment *e, const struct trial *t, json_t *result, const char *checkpoint,
-           const struct tune_verdict *verdict, const struct sched_decision *what, json_t **ret, struct pawl_error *err)
+make_entry(struct tune_experiment *e, const struct trial *t, struct value *result, const char *checkpoint,
+           const struct tune_verdict *verdict, const struct sched_decision *what, struct value **ret,
+           struct pawl_error *err)
 {
 	static const char *const names[] = {"continue", "pause", "stop", "exploit"};
-	JSONX_CLEAN json_t *config = NULL, *entry = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *config = NULL, *entry = NULL;
 	int r = 0;
 
-	entry = json_pack("{s:s, s:i, s:O}", "e", "result", "t", (int)t->number, "r", result);
-	entry = jsonx_with(entry, "c", checkpoint);
-	entry = jsonx_with(entry, "v", verdict->kind == TUNE_CONTINUE ? NULL : names[verdict->kind]);
+	entry = VALUE_OBJECT({"e", value_new_text("result")}, {"t", value_new_int(t->number)},
+	                     {"r", value_ref(result)});
+	entry = value_with_text(entry, "c", checkpoint);
+	entry = value_with_text(entry, "v", verdict->kind == TUNE_CONTINUE ? NULL : names[verdict->kind]);
 	if (!entry)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	if (verdict->kind == TUNE_EXPLOIT) {
 		r = experiment_exploit_config(e, what, &config, err);
-		if (r == 0 && (json_object_set_new(entry, "donor", json_integer(what->donor)) < 0 ||
-		               json_object_set(entry, "config", config) < 0))
-			r = tune_no_memory(err);
+		if (r == 0 && (!value_set(entry, "donor", value_new_int(what->donor)) ||
+		               !value_set(entry, "config", value_ref(config))))
+			r = err_nomem(err, NULL);
 	}
 	if (r == 0) {
 		*ret = entry;
@@ -287,12 +282,12 @@ make_entry(struct tune_experiment *e, const struct trial *t, json_t *result, con
 }
 
 static int
-take(struct tune_experiment *e, struct trial *t, json_t *result, const char *checkpoint, struct tune_verdict *ret,
+take(struct tune_experiment *e, struct trial *t, struct value *result, const char *checkpoint, struct tune_verdict *ret,
      struct pawl_error *err)
 {
 	struct tune_verdict verdict = {.reason = e->reason};
 	struct sched_decision what;
-	json_t *entry = NULL;
+	struct value *entry = NULL;
 	const char *text;
 	int r = decide(e, t, result, checkpoint, &verdict, &what, err);
 
@@ -305,10 +300,10 @@ take(struct tune_experiment *e, struct trial *t, json_t *result, const char *che
 		return r;
 	t->stamp = experiment_now(e);
 	text = experiment_result_text(t);
-	r = text ? trial_files_result(e->dirfd, t->name, t->result, text, &t->columns, err) : tune_no_memory(err);
+	r = text ? trial_files_result(e->dirfd, t->name, t->result, text, &t->columns, err) : err_nomem(err, NULL);
 	if (r == 0 && t->owes_exploit)
 		r = experiment_exploit(e, t, err);
-	e->broken = r < 0; /* what is missing is mended when it is opened again */
+	e->broken = r < 0; /* opening the experiment again adds what is missing */
 	if (r < 0)
 		return r;
 	verdict.result_json = experiment_result_text(t);
@@ -320,30 +315,30 @@ int
 tune_experiment_report(struct tune_experiment *e, uint32_t trial, const char *metrics_json, const char *checkpoint,
                        struct tune_verdict *ret, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *metrics = NULL, *result = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *metrics = NULL, *result = NULL;
 	struct trial *t;
 	int r = experiment_check(e, trial, &t, err);
 
 	if (r < 0)
 		return r;
 	if (t->state != TUNE_RUNNING)
-		return tune_fail(err, PAWL_EUSAGE, "%s: a report of a trial that does not run (it is %s)", t->name,
-		                 tune_state_name(t->state));
-	if (t->verdict != TUNE_CONTINUE) { /* it has been told to end, and did not listen */
+		return err_set(err, PAWL_EUSAGE, "%s: a report of a trial that does not run (it is %s)", t->name,
+		               tune_state_name(t->state));
+	if (t->verdict != TUNE_CONTINUE) { /* the trial had a verdict to end and ignored it */
 		*ret = (struct tune_verdict){.kind = t->verdict,
 		                             .result_json = t->result ? experiment_result_text(t) : "{}",
 		                             .reason = "told before"};
 		return 0;
 	}
-	r = jsonx_parse(metrics_json, SIZE_MAX, "report", &metrics, err);
-	if (r == 0 && !json_is_object(metrics))
-		r = tune_fail(err, PAWL_EUSAGE, "%s: expected an object of metrics as its report", t->name);
+	r = value_parse(metrics_json, SIZE_MAX, "report", &metrics, err);
+	if (r == 0 && !value_is(metrics, JSON_OBJECT))
+		r = err_set(err, PAWL_EUSAGE, "%s: expected an object of metrics as its report", t->name);
 	if (r == 0)
 		r = check_metric(e, t, metrics, err);
 	if (r == 0)
 		r = check_checkpoint(e, t, checkpoint, err);
-	if (r == 0 && !(result = jsonx_copy(metrics)))
-		r = tune_no_memory(err);
+	if (r == 0 && !(result = value_copy(metrics)))
+		r = err_nomem(err, NULL);
 	if (r == 0)
 		r = complete(e, t, checkpoint, result, err);
 	if (r == 0)
@@ -358,14 +353,16 @@ tune_experiment_checkpoint(struct tune_experiment *e, uint32_t trial, const char
 	int r = experiment_check(e, trial, &t, err);
 
 	if (r == 0 && (!checkpoint || t->state != TUNE_RUNNING))
-		r = tune_fail(err, PAWL_EUSAGE, "%s: expected a name, and a trial that runs", t->name);
+		r = err_set(err, PAWL_EUSAGE, "%s: expected a name, and a trial that runs", t->name);
 	if (r == 0 && t->owes_exploit)
-		return 0; /* of what it leaves behind */
+		return 0; /* of a state that the exploit replaces */
 	if (r == 0)
 		r = check_checkpoint(e, t, checkpoint, err);
 	if (r < 0)
 		return r;
-	return experiment_put(e, json_pack("{s:s, s:i, s:s}", "e", "checkpoint", "t", (int)trial, "c", checkpoint),
+	return experiment_put(e,
+	                      VALUE_OBJECT({"e", value_new_text("checkpoint")}, {"t", value_new_int(trial)},
+	                                   {"c", value_new_text(checkpoint)}),
 	                      true, err);
 }
 
@@ -382,8 +379,8 @@ tune_experiment_ended(struct tune_experiment *e, uint32_t trial, enum tune_end h
 	if (r < 0)
 		return r;
 	if (t->state != TUNE_RUNNING)
-		return tune_fail(err, PAWL_EUSAGE, "%s: the end of a trial that does not run (it is %s)", t->name,
-		                 tune_state_name(t->state));
+		return err_set(err, PAWL_EUSAGE, "%s: the end of a trial that does not run (it is %s)", t->name,
+		               tune_state_name(t->state));
 	if (how == TUNE_LOST) {
 		r = experiment_end(e, t, "lost", why, err);
 	} else if (t->verdict != TUNE_CONTINUE) {
@@ -411,7 +408,10 @@ tune_experiment_stop_trial(struct tune_experiment *e, uint32_t trial, const char
 
 	if (r < 0 || t->state == TUNE_TERMINATED || t->state == TUNE_ERROR)
 		return r;
-	r = experiment_put(e, jsonx_with(json_pack("{s:s, s:i}", "e", "stop", "t", (int)trial), "why", why), true, err);
+	r = experiment_put(
+		e,
+		value_with_text(VALUE_OBJECT({"e", value_new_text("stop")}, {"t", value_new_int(trial)}), "why", why),
+		true, err);
 	if (r == 0 && t->attempts)
 		r = experiment_note_state(e, t, err);
 	return r;

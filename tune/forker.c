@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forker: see forker.h. Called by runner.c and runner_trial.c. Packets and not a stream, so that descriptors belong to
- * their request. */
+/* forker: see forker.h. Uses packets instead of a stream, so that descriptors belong to their
+ * request. */
 #include "forker.h"
 
 #include <dirent.h>
@@ -16,12 +16,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "jsonx.h"
-#include "spawn.h"
-#include "tune_err.h"
+#include "base/err.h"
+#include "base/value.h"
+#include "base/spawn.h"
 
 #define FORKER_FD 3
-#define FORKER_LOAD_MS 120000 /* what it loads may be large, and the machine busy */
+#define FORKER_LOAD_MS 120000 /* the program may load much on a busy machine */
 #define FORKER_PACKET 512
 
 /* ---- its process ---- */
@@ -47,12 +47,12 @@ forker_open(struct forker *ret, char *const argv[], char *const env[], struct pa
 	int ends[2], rc;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-		return tune_fail(err, PAWL_EIO, "the process that forks trials: %s", strerror(errno));
+		return err_set(err, PAWL_EIO, "the process that forks trials: %s", strerror(errno));
 	rc = launch(&f, argv, env, ends[1]);
 	(void)close(ends[1]);
 	if (rc != 0) {
 		(void)close(ends[0]);
-		return tune_fail_sys(err, rc, "%s", argv[0]);
+		return err_sys(err, rc, "%s", argv[0]);
 	}
 	f.fd = ends[0];
 	*ret = f;
@@ -72,10 +72,10 @@ forker_close(struct forker *f)
 {
 	give_up(f);
 	if (f->pid > 0)
-		(void)kill(f->pid, SIGKILL); /* it has nothing to lose; what it forked is in other groups */
+		(void)kill(f->pid, SIGKILL); /* it has nothing to lose; its forked processes are in other groups */
 	while (f->pid > 0 && waitpid(f->pid, NULL, 0) < 0 && errno == EINTR)
 		continue;
-	free(f->ends);
+	vec_free(&f->ends);
 	*f = (struct forker)FORKER_INIT;
 }
 
@@ -84,20 +84,14 @@ forker_close(struct forker *f)
 static bool
 keep_end(struct forker *f, pid_t pid, int status)
 {
-	if (f->n_ends == f->cap_ends) {
-		size_t cap = f->cap_ends * 2 + 16;
-		struct forker_end *more = realloc(f->ends, cap * sizeof(*more));
+	struct forker_end *added = vec_add(&f->ends);
 
-		if (more == NULL)
-			return false;
-		f->ends = more;
-		f->cap_ends = cap;
-	}
-	f->ends[f->n_ends++] = (struct forker_end){.pid = pid, .status = status};
-	return true;
+	if (added != NULL)
+		*added = (struct forker_end){.pid = pid, .status = status};
+	return added != NULL;
 }
 
-/* A packet and the descriptor that came with it, or -1. As recv. */
+/* Receives a packet and the descriptor that came with it, or -1. Returns as recv. */
 static ssize_t
 receive(int fd, char *text, size_t nbytes, int *ret_fd)
 {
@@ -120,8 +114,9 @@ receive(int fd, char *text, size_t nbytes, int *ret_fd)
 	return n;
 }
 
-/* One packet into text, within the time; ends are kept. False: there was none, or it was an end. ret_fd: a descriptor
- * that came with it, the caller's; NULL = none is wanted. */
+/* Receives one packet into text, within the time; ends of processes are stored. False: no packet
+ * came, or it was an end. ret_fd: a descriptor that came with the packet, owned by the caller; NULL
+ * = not wanted. */
 static bool
 take(struct forker *f, int timeout_ms, char *text, size_t nbytes, int *ret_fd)
 {
@@ -176,8 +171,8 @@ forker_hear(struct forker *f)
 static bool
 ask(struct forker *f, char *const env[], const int fds[3])
 {
-	JSONX_CLEAN json_t *list = json_array(), *request = NULL;
-	JSONX_TEXT char *text = NULL, *whole = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *list = value_new_array(), *request = NULL;
+	PAWL_FREE char *text = NULL, *whole = NULL;
 	union {
 		struct cmsghdr head;
 		char bytes[CMSG_SPACE(3 * sizeof(int))];
@@ -188,12 +183,12 @@ ask(struct forker *f, char *const env[], const int fds[3])
 	                         .msg_control = control.bytes,
 	                         .msg_controllen = sizeof(control.bytes)};
 
-	/* A variable that is no UTF-8 cannot be sent. */
+	/* A variable that is not UTF-8 cannot be sent. */
 	for (size_t i = 0; env[i] != NULL; i++)
-		if (list == NULL || json_array_append_new(list, json_string(env[i])) != 0)
+		if (list == NULL || !value_append(list, value_new_text(env[i])))
 			return false;
-	request = json_pack("{s:O}", "env", list);
-	text = request != NULL ? jsonx_dump(request) : NULL;
+	request = VALUE_OBJECT({"env", value_ref(list)});
+	text = request != NULL ? value_print(request) : NULL;
 	if (text == NULL || asprintf(&whole, "fork %s", text) < 0) {
 		whole = NULL;
 		return false;
@@ -219,7 +214,7 @@ forker_start(struct forker *f, char *const env[], const int fds[3], pid_t *ret, 
 		const double left = until - now_ms();
 
 		if (left <= 0) {
-			give_up(f); /* a late answer would be taken for that of another request */
+			give_up(f); /* a late answer would be taken for the answer to another request */
 			return false;
 		}
 		if (!take(f, (int)left + 1, text, sizeof(text), &fd)) {
@@ -239,7 +234,7 @@ forker_start(struct forker *f, char *const env[], const int fds[3], pid_t *ret, 
 	return false;
 }
 
-/* State, process group and session of a process. False: there is none of that number. */
+/* Reads state, process group and session of a process. False: no process has that number. */
 static bool
 look_at(const char *pid, char *ret_state, long *ret_group, long *ret_session)
 {
@@ -253,12 +248,13 @@ look_at(const char *pid, char *ret_state, long *ret_group, long *ret_session)
 	if (fd >= 0)
 		(void)close(fd);
 	text[n > 0 ? n : 0] = '\0';
-	after = strrchr(text, ')'); /* of its name, which may hold anything */
+	after = strrchr(text, ')'); /* skip its name, which may contain any character */
 	return after != NULL && sscanf(after + 1, " %c %*d %ld %ld", ret_state, ret_group, ret_session) == 3;
 }
 
-/* Gone, or a process that nobody waits for: whoever has inherited it may never do that. Or somebody else's: the
- * forker's own number, which is that of its session, is kept until forker_close. */
+/* Is the process gone, or a zombie? Its new parent may never wait for it, so a zombie counts as
+ * gone. A process of another session counts as gone, too: the number was reused. The session has
+ * the forker's own number, which stays reserved until forker_close. */
 static bool
 is_gone(const struct forker *f, pid_t pid)
 {
@@ -278,7 +274,7 @@ forker_has_group(struct forker *f, pid_t group)
 
 	forker_hear(f);
 	if (f->fd >= 0)
-		return true; /* it waits for none of its processes before it is told to */
+		return true; /* it waits for a process only on request, so the number is not reused */
 	dir = opendir("/proc");
 	while (!found && dir != NULL && (entry = readdir(dir)) != NULL) {
 		long its, session;
@@ -298,9 +294,9 @@ forker_has_ended(struct forker *f, pid_t pid, int pidfd, int *ret_status)
 	struct pollfd one = {.fd = pidfd, .events = POLLIN};
 
 	forker_hear(f);
-	for (size_t i = 0; i < f->n_ends; i++)
-		if (f->ends[i].pid == pid) {
-			*ret_status = f->ends[i].status;
+	for (size_t i = 0; i < f->ends.n; i++)
+		if (f->ends.items[i].pid == pid) {
+			*ret_status = f->ends.items[i].status;
 			return true;
 		}
 	*ret_status = -1;
@@ -325,10 +321,10 @@ forker_reap(struct forker *f, pid_t pid)
 	size_t kept = 0;
 	const int len = snprintf(text, sizeof(text), "reap %ld", (long)pid);
 
-	for (size_t i = 0; i < f->n_ends; i++)
-		if (f->ends[i].pid != pid)
-			f->ends[kept++] = f->ends[i];
-	f->n_ends = kept;
+	for (size_t i = 0; i < f->ends.n; i++)
+		if (f->ends.items[i].pid != pid)
+			f->ends.items[kept++] = f->ends.items[i];
+	f->ends.n = kept;
 	if (f->fd >= 0)
 		(void)send(f->fd, text, (size_t)len, MSG_NOSIGNAL);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * guard: see guard.h. Called by runner.c. The guard is a small shell program that reads the numbers of process groups
- * from a socket; its end means that the runner is gone. Not a fork of this process: that may be a Python with
- * gigabytes, of which a fork would keep every page alive that is changed later.
+ * guard: see guard.h. The guard is a small shell program that reads the numbers of process groups
+ * from a socket. The end of the socket means that the runner is gone. It is not a fork of this
+ * process: that may be a Python with gigabytes, and a fork would keep a copy of every page changed
+ * later.
  */
 #include "guard.h"
 
@@ -14,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "spawn.h"
-#include "tune_err.h"
+#include "base/err.h"
+#include "base/spawn.h"
 
 static const char program[] = "trap '' HUP INT QUIT TERM PIPE\n"
 			      "l=\n"
@@ -51,12 +52,12 @@ guard_open(struct guard *ret, int lock, struct pawl_error *err)
 	int ends[2], rc;
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-		return tune_fail(err, PAWL_EIO, "the guard of the trials: %s", strerror(errno));
+		return err_set(err, PAWL_EIO, "the guard of the trials: %s", strerror(errno));
 	rc = start(&g, ends[1], lock);
 	(void)close(ends[1]);
 	if (rc != 0) {
 		(void)close(ends[0]);
-		return tune_fail_sys(err, rc, "the guard of the trials (/bin/sh)");
+		return err_sys(err, rc, "the guard of the trials (/bin/sh)");
 	}
 	g.fd = ends[0];
 	*ret = g;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* guard: a process that kills the trials when the runner is gone, however it went. */
+/* guard: a process that kills the trials when the runner is gone, however it ended. */
 #ifndef PAWL_TUNE_GUARD_H
 #define PAWL_TUNE_GUARD_H
 
@@ -13,10 +13,10 @@ struct guard {
 };
 #define GUARD_INIT {.fd = -1}
 
-/* lock: a descriptor that it keeps open to its own end, so that a lock that hangs on it is free only when the trials are dead;
- * -1 = none. */
+/* lock: a descriptor that the guard keeps open until it ends, so that the lock held by it becomes
+ * free only when the trials are dead; -1 = none. */
 int guard_open(struct guard *ret, int lock, struct pawl_error *err);
-/* A process group to watch over, and one that is gone: say so before its leader is waited for. */
+/* Adds a process group to watch. Remove a group that has ended before its leader is waited for. */
 void guard_add(struct guard *g, pid_t group);
 void guard_remove(struct guard *g, pid_t group);
 void guard_close(struct guard *g);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* journal: lines with sums. Called by experiment.c; calls zlib for the sum. Promises P4 (a failed write changes
- * nothing) and P5 (after a failed fsync nothing is written any more). */
+/*
+ * journal: lines with checksums. Promises P4 (a failed write changes nothing) and P5 (after a
+ * failed fsync nothing more is written).
+ */
 #include "journal.h"
 
 #include <errno.h>
@@ -13,8 +15,8 @@
 
 #include <zlib.h>
 
-#include "jsonx.h"
-#include "tune_err.h"
+#include "base/err.h"
+#include "base/value.h"
 
 #define SUM_CHARS 9u /* and the blank */
 #define MAX_LINE ((size_t)64 << 20)
@@ -25,12 +27,12 @@ sum_of(const char *text, size_t len)
 	return (uint32_t)crc32(0, (const unsigned char *)text, (unsigned)len);
 }
 
-/* The object of a line; none if it is not whole or none of ours. Fails for want of memory only: a line that could not
- * be read is not damaged. */
+/* Parses the object of a line; *ret is NULL if the line is incomplete or invalid. Fails only when
+ * memory is exhausted: a line that could not be read is not damaged. */
 static int
-line_object(const char *line, size_t len, json_t **ret, struct pawl_error *err)
+line_object(const char *line, size_t len, struct value **ret, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *entry = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *entry = NULL;
 	char sum[SUM_CHARS];
 	int r;
 
@@ -39,15 +41,15 @@ line_object(const char *line, size_t len, json_t **ret, struct pawl_error *err)
 	snprintf(sum, sizeof(sum), "%08x", sum_of(line + SUM_CHARS, len - SUM_CHARS));
 	if (memcmp(sum, line, SUM_CHARS - 1) != 0)
 		return 0;
-	r = jsonx_parse(line + SUM_CHARS, len - SUM_CHARS, "journal", &entry, err);
-	if (r == 0 && json_is_object(entry))
-		*ret = json_incref(entry);
+	r = value_parse(line + SUM_CHARS, len - SUM_CHARS, "journal", &entry, err);
+	if (r == 0 && value_is(entry, JSON_OBJECT))
+		*ret = value_ref(entry);
 	return r == PAWL_ENOMEM ? r : 0;
 }
 
 static int
-read_lines(FILE *file, int (*each)(void *, const json_t *, struct pawl_error *), void *arg, struct journal_found *ret,
-           struct pawl_error *err)
+read_lines(FILE *file, int (*each)(void *, const struct value *, struct pawl_error *), void *arg,
+           struct journal_found *ret, struct pawl_error *err)
 {
 	char *line = NULL;
 	size_t cap = 0;
@@ -55,7 +57,7 @@ read_lines(FILE *file, int (*each)(void *, const json_t *, struct pawl_error *),
 	int r = 0;
 
 	while (r == 0 && (len = getline(&line, &cap, file)) > 0) {
-		JSONX_CLEAN json_t *entry = NULL;
+		PAWL_CLEAN(value_free_clean) struct value *entry = NULL;
 		r = line_object(line, (size_t)len, &entry, err);
 		if (r < 0)
 			break;
@@ -72,13 +74,13 @@ read_lines(FILE *file, int (*each)(void *, const json_t *, struct pawl_error *),
 		r = each ? each(arg, entry, err) : 0;
 	}
 	if (r == 0 && !ret->damaged && !feof(file))
-		r = tune_fail_sys(err, errno, "journal: read");
+		r = err_sys(err, errno, "journal: read");
 	free(line);
 	return r;
 }
 
 int
-journal_read(int dirfd, const char *name, int (*each)(void *, const json_t *, struct pawl_error *), void *arg,
+journal_read(int dirfd, const char *name, int (*each)(void *, const struct value *, struct pawl_error *), void *arg,
              struct journal_found *ret, struct pawl_error *err)
 {
 	const int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -87,11 +89,11 @@ journal_read(int dirfd, const char *name, int (*each)(void *, const json_t *, st
 
 	*ret = (struct journal_found){0};
 	if (fd < 0)
-		return errno == ENOENT ? 0 : tune_fail_sys(err, errno, "%s: open", name);
+		return errno == ENOENT ? 0 : err_sys(err, errno, "%s: open", name);
 	file = fdopen(fd, "r");
 	if (!file) {
 		close(fd);
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	}
 	ret->exists = true;
 	r = read_lines(file, each, arg, ret, err);
@@ -106,11 +108,11 @@ journal_open(int dirfd, const char *name, uint64_t nbytes, struct journal *ret, 
 	struct stat st;
 
 	if (fd < 0)
-		return tune_fail_sys(err, errno, "%s: open", name);
+		return err_sys(err, errno, "%s: open", name);
 	if (fstat(fd, &st) < 0 || ((uint64_t)st.st_size > nbytes && ftruncate(fd, (off_t)nbytes) < 0)) {
 		const int sys = errno;
 		close(fd);
-		return tune_fail_sys(err, sys, "%s: cut off", name);
+		return err_sys(err, sys, "%s: cut off", name);
 	}
 	*ret = (struct journal){.fd = fd, .nbytes = nbytes};
 	return 0;
@@ -136,34 +138,34 @@ append(struct journal *j, const char *line, size_t len, bool durable, struct paw
 		if (n <= 0) {
 			const int sys = n < 0 ? errno : EIO;
 			j->broken = ftruncate(j->fd, (off_t)j->nbytes) < 0;
-			return tune_fail_sys(err, sys, "journal: write of %zu bytes", len);
+			return err_sys(err, sys, "journal: write of %zu bytes", len);
 		}
 		done += (size_t)n;
 	}
 	if (durable && fdatasync(j->fd) < 0) {
-		j->broken = true; /* what is on the disk now, nobody knows */
-		return tune_fail_sys(err, errno, "journal: fsync");
+		j->broken = true; /* the file's content is unknown now */
+		return err_sys(err, errno, "journal: fsync");
 	}
 	j->nbytes += len;
 	return 0;
 }
 
 int
-journal_put(struct journal *j, const json_t *entry, bool durable, struct pawl_error *err)
+journal_put(struct journal *j, const struct value *entry, bool durable, struct pawl_error *err)
 {
-	JSONX_TEXT char *text = jsonx_dump(entry), *line = NULL;
+	PAWL_FREE char *text = value_print(entry), *line = NULL;
 	int n, r;
 
 	if (j->broken)
-		return tune_fail(err, PAWL_EIO, "journal: an earlier write has failed; open the experiment again");
+		return err_set(err, PAWL_EIO, "journal: an earlier write has failed; open the experiment again");
 	if (!text)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	n = asprintf(&line, "%08x %s\n", sum_of(text, strlen(text)), text);
 	if (n < 0) {
 		line = NULL;
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	}
-	r = (size_t)n > MAX_LINE ? tune_fail(err, PAWL_ELIMIT, "journal: an entry of %d bytes is too long", n)
+	r = (size_t)n > MAX_LINE ? err_set(err, PAWL_ELIMIT, "journal: an entry of %d bytes is too long", n)
 	                         : append(j, line, (size_t)n, durable, err);
 	return r;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * journal: what has happened, a line each: eight hex digits (CRC-32 of the rest), a blank, one JSON object. Only appended to. A
- * line that a crash tore is cut off when it is opened; a line that is damaged before good ones ends the reading, and says so.
+ * journal: what has happened, one line per entry: eight hex digits (CRC-32 of the rest), a blank,
+ * one JSON object. Only appended to. Opening the journal cuts off a line that a crash tore. Reading
+ * ends at a damaged line that good lines follow, and reports it.
  */
 #ifndef PAWL_TUNE_JOURNAL_H
 #define PAWL_TUNE_JOURNAL_H
@@ -10,8 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <jansson.h>
-
+#include "base/value.h"
 #include "pawl.h"
 
 struct journal {
@@ -22,19 +22,20 @@ struct journal {
 
 struct journal_found {
 	bool exists;
-	uint64_t n_lines, torn_bytes; /* torn: of a last line that is not whole */
+	uint64_t n_lines, torn_bytes; /* torn: bytes of an incomplete last line */
 	bool damaged;                 /* good lines follow a bad one */
-	uint64_t good_bytes;          /* up to the first that is not good */
+	uint64_t good_bytes;          /* bytes before the first line that is not good */
 };
 
-/* Reads all good lines up to the first that is not; each to `each`, whose failure ends it. */
-int journal_read(int dirfd, const char *name, int (*each)(void *arg, const json_t *entry, struct pawl_error *err), void *arg,
+/* Reads all lines up to the first one that is not good. Calls `each` for each of them; if it fails,
+ * reading ends. */
+int journal_read(int dirfd, const char *name, int (*each)(void *arg, const struct value *entry, struct pawl_error *err), void *arg,
                  struct journal_found *ret, struct pawl_error *err);
-/* Opens it for appending after `nbytes`; what lies behind is cut off. */
+/* Opens the journal for appending after `nbytes`; the bytes after that are cut off. */
 int journal_open(int dirfd, const char *name, uint64_t nbytes, struct journal *ret, struct pawl_error *err);
 void journal_close(struct journal *j);
-/* Appends one line. durable: on the disk when it returns; else it survives the end of the process, not of the machine. After a
- * failure nothing was appended. */
-int journal_put(struct journal *j, const json_t *entry, bool durable, struct pawl_error *err);
+/* Appends one line. durable: it is on the disk when the call returns; otherwise it survives the end
+ * of the process, but not a crash of the machine. After a failure nothing was appended. */
+int journal_put(struct journal *j, const struct value *entry, bool durable, struct pawl_error *err);
 
 #endif

@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leftovers: which checkpoints of an experiment may be removed at the place that it is synced to, because retention has
- * given them up here (R127). Called by the command and by Python around a sync; reads the journal as any reader does.
+ * leftovers: lists the checkpoints that may be removed from the folder to which an experiment is
+ * synced, because retention has given them up here (R127). Reads the journal as any reader does.
  *
- * A name is given out when all of this holds:
- * - before the sync, and again after it, the journal says that retention has given the checkpoint up;
- * - all checkpoints that the trial kept before the sync are still here, so that the sync has sent them whole;
- * - its folder is not here, so that no later sync brings it back;
- * - it was given up in the present attempt of the trial, or the trial does not run: an attempt that began later may be
- *   writing a new checkpoint of that name to the place (trials of a cluster do that by themselves).
+ * A name is listed when all of these hold:
+ * - Before the sync, and again after it, the journal says that retention has given the checkpoint
+ *   up.
+ * - All checkpoints that the trial kept before the sync still exist here. The sync has thus sent
+ *   them completely.
+ * - The folder of the checkpoint does not exist here, so that no later sync brings it back.
+ * - It was given up in the present attempt of the trial, or the trial does not run. An attempt that
+ *   began later may be writing a new checkpoint of that name to the destination (trials of a
+ *   cluster do that themselves).
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "experiment.h"
 #include "trial_checkpoints.h"
-#include "tune_err.h"
 
 struct tune_leftovers {
 	struct tune_experiment *before;
@@ -29,7 +32,7 @@ experiment_note_dropped(struct trial *t, char *name)
 {
 	char **more = t->n_dropped % 16 == 0 ? realloc(t->dropped, (t->n_dropped + 16) * sizeof(*more)) : t->dropped;
 
-	if (!more) { /* then it stays at the place */
+	if (!more) { /* then the copy of this checkpoint stays */
 		free(name);
 		return;
 	}
@@ -49,7 +52,7 @@ int
 tune_leftovers_open(const char *folder, struct tune_leftovers **ret, struct pawl_error *err)
 {
 	struct tune_leftovers *l = calloc(1, sizeof(*l));
-	const int r = l ? read_journal(folder, &l->before, err) : tune_no_memory(err);
+	const int r = l ? read_journal(folder, &l->before, err) : err_nomem(err, NULL);
 
 	if (r < 0)
 		tune_leftovers_close(l);
@@ -70,7 +73,7 @@ tune_leftovers_close(struct tune_leftovers *l)
 	free(l);
 }
 
-/* Has retention given the i-th name up for good? The list only grows. */
+/* Has retention given up the i-th name for good? The list only grows. */
 static bool
 is_dropped(const struct trial *t, size_t i, const char *name)
 {
@@ -96,10 +99,10 @@ add_name(struct tune_leftovers *l, const struct trial *t, const char *name, stru
 	char **more = l->n % 16 == 0 ? realloc(l->names, (l->n + 16) * sizeof(*more)) : l->names;
 
 	if (!more)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	l->names = more;
 	if (asprintf(&l->names[l->n], "%s/%s", t->name, name) < 0)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	l->n++;
 	return 0;
 }

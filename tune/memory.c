@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory: see memory.h. Called by runner.c. From /proc, which needs no rights: control groups (cgroup.h) may not be to
- * be had, and a limit of the address space counts what is never touched.
+ * memory: see memory.h. Reads /proc, which needs no rights. Control groups (cgroup.h) may be
+ * unavailable, and a limit of the address space also counts memory that is never touched.
  */
 #include "memory.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The first bytes of /proc/<pid>/<name>; "" if it has gone. */
+/* The first bytes of /proc/<pid>/<name>; "" if the process is gone. */
 static void
 read_file(const char *pid, const char *name, char *text, size_t nbytes)
 {
@@ -28,7 +28,8 @@ read_file(const char *pid, const char *name, char *text, size_t nbytes)
 		(void)close(fd);
 }
 
-/* The group of a process, or 0. The program's name, in brackets before it, may hold anything. */
+/* The process group of a process, or 0. The program's name, in brackets before it, may contain any
+ * character. */
 static pid_t
 group_of(const char *pid)
 {

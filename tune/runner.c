@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runner: the trials of an experiment as processes of this machine; see tune.h. Called by the command and the Python
- * extension; calls the experiment, which decides everything, and runner_trial.c, which speaks with one trial. This file
- * is the loop:
+ * runner: the trials of an experiment as processes of this machine; see tune.h. The experiment
+ * makes all decisions; runner_trial.c talks to one trial. This file is the loop:
  *
- *     who has gone -> whose time is over -> who may start -> wait for a word, an end or a deadline
+ *     ended processes -> deadlines that passed -> trials to start
+ *     -> wait for a message, an end or a deadline
  *
- * P3: a report is in the journal before its answer is sent. P16: a trial that does not end is terminated, then killed.
+ * P3: a report is in the journal before its answer is sent. P16: a trial that does not end is
+ * terminated, then killed.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/err.h"
+#include "base/value.h"
 #include "experiment.h"
-#include "jsonx.h"
 #include "memory.h"
 #include "runner_inner.h"
-#include "tune_err.h"
 
 #define RUNNER_MAX 1000    /* processes at a time */
-#define RUNNER_BLIND_MS 20 /* how often ends are looked for where the system does not tell them */
-#define RUNNER_LOOK_S 1.0  /* between two looks at the memory that trials use */
+#define RUNNER_BLIND_MS 20 /* interval of polling for ends where the system does not report them */
+#define RUNNER_LOOK_S 1.0  /* interval between two checks of the memory that trials use */
 #define RUNNER_NOTE ".runner"
 
 double
@@ -51,81 +53,78 @@ runner_queue(struct tune_runner *r, const struct tune_event *event, struct pawl_
 {
 	struct tune_event copy = *event;
 
-	if (r->n_queued == r->queue_cap) {
-		size_t cap = r->queue_cap * 2 + 8;
-		struct queued *more = realloc(r->queue, cap * sizeof(*more));
-
-		if (more == NULL)
-			return tune_no_memory(err);
-		r->queue = more;
-		r->queue_cap = cap;
-	}
 	copy.text = event->text != NULL ? strdup(event->text) : NULL;
 	copy.reason = strdup(event->reason != NULL ? event->reason : "");
 	if ((event->text != NULL && copy.text == NULL) || copy.reason == NULL) {
 		event_clear(&copy);
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	}
-	r->queue[r->n_queued++].event = copy;
+	struct queued *added = vec_add(&r->queue);
+	if (added == NULL) {
+		event_clear(&copy);
+		return err_nomem(err, "events");
+	}
+	added->event = copy;
 	return 0;
 }
 
 static double
-number_of(const json_t *object, const char *path, double otherwise)
+number_of(const struct value *object, const char *path, double otherwise)
 {
 	double value;
 
-	return jsonx_number(jsonx_at(object, path), &value) ? value : otherwise;
+	return value_get_number(value_at(object, path), &value) ? value : otherwise;
 }
 
 /* The arguments of every trial: those given, or the document's. */
 static int
-set_command(struct tune_runner *r, const char *const *command, const json_t *spec, struct pawl_error *err)
+set_command(struct tune_runner *r, const char *const *command, const struct value *spec, struct pawl_error *err)
 {
-	json_t *run = json_object_get(spec, "run");
+	struct value *run = value_get(spec, "run");
 
 	if (command == NULL) {
-		if (json_array_size(run) == 0)
-			return tune_fail(err, PAWL_EUSAGE,
-			                 "run: expected the program of a trial and its arguments, found none");
-		r->run = json_incref(run);
+		if (value_n_items(run) == 0)
+			return err_set(err, PAWL_EUSAGE,
+			               "run: expected the program of a trial and its arguments, found none");
+		r->run = value_ref(run);
 		return 0;
 	}
-	r->run = json_array();
+	r->run = value_new_array();
 	for (size_t i = 0; r->run != NULL && command[i] != NULL; i++)
-		if (json_array_append_new(r->run, json_string(command[i])) != 0)
-			return tune_no_memory(err);
-	return r->run != NULL ? 0 : tune_no_memory(err);
+		if (!value_append(r->run, value_new_text(command[i])))
+			return err_nomem(err, NULL);
+	return r->run != NULL ? 0 : err_nomem(err, NULL);
 }
 
 static int
-set_environment(struct tune_runner *r, const char *const *more, const json_t *spec, struct pawl_error *err)
+set_environment(struct tune_runner *r, const char *const *more, const struct value *spec, struct pawl_error *err)
 {
 	char threads[16];
-	int rc = environment_make(json_object_get(spec, "env"), &r->env, err);
+	int rc = environment_make(value_get(spec, "env"), &r->env, err);
 
 	if (rc == 0 && getenv("OMP_NUM_THREADS") == NULL &&
-	    json_object_get(json_object_get(spec, "env"), "OMP_NUM_THREADS") == NULL) {
-		/* Trials side by side must not each take all processors. */
+	    value_get(value_get(spec, "env"), "OMP_NUM_THREADS") == NULL) {
+		/* Trials that run in parallel must not each use all processors. */
 		(void)snprintf(threads, sizeof(threads), "%d", r->cpu >= 1 && r->cpu < 1e4 ? (int)r->cpu : 1);
 		if (!environment_set(&r->env, "OMP_NUM_THREADS", threads))
-			rc = tune_no_memory(err);
+			rc = err_nomem(err, NULL);
 	}
 	for (size_t i = 0; rc == 0 && more != NULL && more[i] != NULL; i++) {
 		const char *value = strchr(more[i], '=');
 		char *name = value != NULL ? strndup(more[i], (size_t)(value - more[i])) : NULL;
 
 		if (value == NULL)
-			rc = tune_fail(err, PAWL_EUSAGE, "environment: expected NAME=value, found '%.80s'", more[i]);
+			rc = err_set(err, PAWL_EUSAGE, "environment: expected NAME=value, found '%.80s'", more[i]);
 		else if (name == NULL || !environment_set(&r->env, name, value + 1))
-			rc = tune_no_memory(err);
+			rc = err_nomem(err, NULL);
 		free(name);
 	}
 	environment_unset(&r->env, "PAWL_TUNE_CHECKPOINT");
 	return rc;
 }
 
-/* Who runs it, for whoever wants it to stop: process, the signal it takes for Ctrl+C, host. */
+/* Writes who runs the experiment, for commands that stop it: process, the signal it takes for
+ * Ctrl+C, host. */
 static int
 write_note(struct tune_runner *r, struct pawl_error *err)
 {
@@ -141,15 +140,15 @@ write_note(struct tune_runner *r, struct pawl_error *err)
 	if (fd >= 0)
 		(void)close(fd);
 	return n == len ? 0
-	                : tune_fail(err, PAWL_EIO, "%s/" RUNNER_NOTE ": %s", tune_experiment_folder(r->e),
-	                            strerror(errno));
+	                : err_set(err, PAWL_EIO, "%s/" RUNNER_NOTE ": %s", tune_experiment_folder(r->e),
+	                          strerror(errno));
 }
 
 static int
 set_up(struct tune_runner *r, const struct tune_runner_opts *opts, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *spec = NULL;
-	int rc = jsonx_parse(tune_experiment_spec(r->e), SIZE_MAX, "the document", &spec, err);
+	PAWL_CLEAN(value_free_clean) struct value *spec = NULL;
+	int rc = value_parse(tune_experiment_spec(r->e), SIZE_MAX, "the document", &spec, err);
 
 	if (rc < 0)
 		return rc;
@@ -186,7 +185,7 @@ tune_runner_new(struct tune_experiment *e, const struct tune_runner_opts *opts, 
 	int rc;
 
 	if (r == NULL)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	r->e = e;
 	r->guard = (struct guard)GUARD_INIT;
 	r->forker = (struct forker)FORKER_INIT;
@@ -213,13 +212,13 @@ tune_runner_free(struct tune_runner *r)
 	forker_close(&r->forker);
 	cgroups_close(&r->cgroups);
 	guard_close(&r->guard);
-	for (size_t i = 0; i < r->n_queued; i++)
-		event_clear(&r->queue[i].event);
+	for (size_t i = 0; i < r->queue.n; i++)
+		event_clear(&r->queue.items[i].event);
 	event_clear(&r->last);
-	free(r->queue);
+	vec_free(&r->queue);
 	free(r->running);
 	strings_clear(&r->env);
-	json_decref(r->run);
+	value_free(r->run);
 	free(r);
 }
 
@@ -256,13 +255,12 @@ tune_runner_stop_trial(struct tune_runner *r, uint32_t trial, const char *why, s
 	return rc;
 }
 
-/* Those that have gone, in the order of their start. */
+/* Handles the processes that have ended, in the order of their start. */
 static int
 reap(struct tune_runner *r, struct pawl_error *err)
 {
 	for (size_t i = 0; i < r->n;) {
 		struct process *p = r->running[i];
-		int rc;
 
 		if (!process_has_gone(r, p)) {
 			i++;
@@ -270,14 +268,12 @@ reap(struct tune_runner *r, struct pawl_error *err)
 		}
 		memmove(&r->running[i], &r->running[i + 1], (r->n - i - 1) * sizeof(struct process *));
 		r->n--;
-		rc = process_end(r, p, err);
-		if (rc < 0)
-			return rc;
+		TRY(process_end(r, p, err));
 	}
 	return 0;
 }
 
-/* It has failed, and is ended. */
+/* Marks the trial as failed and ends it. */
 static void
 give_up(struct tune_runner *r, struct process *p, const char *why)
 {
@@ -307,10 +303,10 @@ check_memory(struct tune_runner *r, struct pawl_error *err)
 	r->look = runner_now() + RUNNER_LOOK_S;
 	free(groups);
 	free(used);
-	return groups != NULL && used != NULL ? 0 : tune_no_memory(err);
+	return groups != NULL && used != NULL ? 0 : err_nomem(err, NULL);
 }
 
-/* Has it said something that nobody has listened to yet? The driver may have been busy for longer than a trial may be
+/* Is a message of it still unread? The driver may have been busy for longer than a trial may be
  * silent. */
 static bool
 is_unheard(const struct process *p)
@@ -354,7 +350,7 @@ check_times(struct tune_runner *r, struct pawl_error *err)
 static int
 start_some(struct tune_runner *r, struct pawl_error *err)
 {
-	while (!r->stopping && r->n < RUNNER_MAX && r->n_queued < 64) {
+	while (!r->stopping && r->n < RUNNER_MAX && r->queue.n < 64) {
 		enum tune_next next;
 		struct tune_start start;
 		struct share share;
@@ -374,7 +370,7 @@ start_some(struct tune_runner *r, struct pawl_error *err)
 	return 0;
 }
 
-/* How long nothing can happen by itself. */
+/* How long to wait before something is due without an event. */
 static int
 patience(const struct tune_runner *r, double until)
 {
@@ -407,19 +403,20 @@ listen_all(struct tune_runner *r, int wait_ms, struct pawl_error *err)
 	int rc = 0;
 
 	if (fds == NULL)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	for (size_t i = 0; i < r->n; i++) {
 		const struct process *p = r->running[i];
 
-		/* A closed channel is always readable; a process that closed it is heard of by its end. */
+		/* A closed channel is always readable. A process that closed it is noticed when it
+		 * ends. */
 		fds[2 * i] = (struct pollfd){.fd = p->channel.ended ? -1 : p->channel.fd, .events = POLLIN};
-		/* While there is a forker, it tells. */
+		/* While a forker runs, it reports ends. */
 		fds[2 * i + 1] =
 			(struct pollfd){.fd = p->forked && r->forker.fd >= 0 ? -1 : p->pidfd, .events = POLLIN};
 	}
 	fds[2 * r->n] = (struct pollfd){.fd = r->forker.fd, .events = POLLIN};
 	if (poll(fds, (nfds_t)r->n * 2 + 1, wait_ms) < 0 && errno != EINTR)
-		rc = tune_fail(err, PAWL_EIO, "waiting for the trials: %s", strerror(errno));
+		rc = err_set(err, PAWL_EIO, "waiting for the trials: %s", strerror(errno));
 	for (size_t i = 0; rc == 0 && i < r->n; i++)
 		if (fds[2 * i].revents != 0)
 			rc = process_hear(r, r->running[i], err);
@@ -430,10 +427,10 @@ listen_all(struct tune_runner *r, int wait_ms, struct pawl_error *err)
 static bool
 give(struct tune_runner *r, struct tune_event *ret)
 {
-	if (r->n_queued == 0)
+	if (r->queue.n == 0)
 		return false;
-	r->last = r->queue[0].event;
-	memmove(r->queue, r->queue + 1, --r->n_queued * sizeof(*r->queue));
+	r->last = r->queue.items[0].event;
+	memmove(r->queue.items, r->queue.items + 1, --r->queue.n * sizeof(*r->queue.items));
 	*ret = r->last;
 	return true;
 }
@@ -442,20 +439,15 @@ int
 tune_runner_poll(struct tune_runner *r, int timeout_ms, struct tune_event *ret, struct pawl_error *err)
 {
 	double until = timeout_ms < 0 ? INFINITY : runner_now() + timeout_ms * 1e-3;
-	int rc;
 
 	event_clear(&r->last);
 	*ret = (struct tune_event){.kind = TUNE_EVENT_NONE};
 	for (bool waited = false;; waited = true) {
 		if (give(r, ret))
 			return 0;
-		rc = reap(r, err);
-		if (rc == 0)
-			rc = check_times(r, err);
-		if (rc == 0)
-			rc = start_some(r, err);
-		if (rc < 0)
-			return rc;
+		TRY(reap(r, err));
+		TRY(check_times(r, err));
+		TRY(start_some(r, err));
 		if (give(r, ret))
 			return 0;
 		if (r->n == 0 && (r->stopping || r->started_all)) {
@@ -464,8 +456,6 @@ tune_runner_poll(struct tune_runner *r, int timeout_ms, struct tune_event *ret, 
 		}
 		if (waited && runner_now() >= until)
 			return 0;
-		rc = listen_all(r, patience(r, until), err);
-		if (rc < 0)
-			return rc;
+		TRY(listen_all(r, patience(r, until), err));
 	}
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runner_start: how the process of a trial begins: its environment, its files, and then a program of its own or a fork
- * of what the trials have in common; see runner_inner.h. Called by runner_trial.c; calls the experiment, channel,
- * forker, spawn, cgroup, command. What a trial finds is described in docs/tune.md.
+ * runner_start: starts the process of a trial: its environment, its files, then its own program or
+ * a fork of the forker; see runner_inner.h. docs/tune.md describes what a trial finds.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,14 +11,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "jsonx.h"
+#include "base/err.h"
+#include "base/value.h"
+#include "base/spawn.h"
 #include "runner_inner.h"
-#include "spawn.h"
-#include "tune_err.h"
 
-#define TRIAL_FD 3 /* the channel, in the trial */
+#define TRIAL_FD 3 /* the channel's descriptor in the trial */
 
-/* "<folder>/<name>", absolute, so that a trial may change its folder. To free(). */
+/* "<folder>/<name>" as an absolute path, so that a trial may change its folder. To free(). */
 static char *
 path_of(const char *folder, const char *name)
 {
@@ -67,7 +66,7 @@ make_environment(struct tune_runner *r, const struct tune_start *start, const st
 		ok = ok && environment_set(ret, "CUDA_VISIBLE_DEVICES", devices);
 		ok = ok && environment_set(ret, "HIP_VISIBLE_DEVICES", devices);
 	}
-	return ok ? 0 : tune_no_memory(err);
+	return ok ? 0 : err_nomem(err, NULL);
 }
 
 /* 0 or an errno value. */
@@ -88,7 +87,7 @@ spawn(struct process *p, char *const argv[], char *const env[], int theirs, cons
 	return rc;
 }
 
-/* Without a program of its own, by the process that has loaded everything; false: that one cannot. */
+/* Lets the forker start the process, without a program of its own. False: the forker cannot. */
 static bool
 fork_one(struct tune_runner *r, struct process *p, char *const env[], int theirs, const char *out)
 {
@@ -102,20 +101,20 @@ fork_one(struct tune_runner *r, struct process *p, char *const env[], int theirs
 	return p->forked;
 }
 
-/* Its program and arguments; a configuration that lacks a placeholder is the trial's failure. */
+/* Its program and arguments. If the configuration lacks a placeholder, the trial fails. */
 int
 process_launch(struct tune_runner *r, struct process *p, const struct tune_start *start, struct pawl_error *why)
 {
-	JSONX_CLEAN json_t *config = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *config = NULL;
 	struct strings argv = {0}, env = {0};
 	char *out = path_of(start->folder, "stdout");
 	struct stat st;
 	int theirs = -1, rc, sys;
 
-	if (out != NULL) /* else errno tells why not */
+	if (out != NULL) /* else errno has the reason */
 		p->errors = path_of(start->folder, "stderr");
-	rc = p->errors != NULL ? jsonx_parse(start->config_json, SIZE_MAX, "the configuration", &config, why)
-	                       : tune_fail_sys(why, errno, "%s", start->folder);
+	rc = p->errors != NULL ? value_parse(start->config_json, SIZE_MAX, "the configuration", &config, why)
+	                       : err_sys(why, errno, "%s", start->folder);
 	if (rc == 0)
 		rc = command_fill(r->run, config, &argv, why);
 	if (rc == 0)
@@ -126,9 +125,9 @@ process_launch(struct tune_runner *r, struct process *p, const struct tune_start
 		p->errors_from = stat(p->errors, &st) == 0 ? (int64_t)st.st_size : 0;
 		sys = fork_one(r, p, env.items, theirs, out) ? 0 : spawn(p, argv.items, env.items, theirs, out);
 		if (sys != 0)
-			rc = sys == ENOENT ? tune_fail(why, PAWL_ENOTFOUND, "run: %.200s: there is no such program",
-			                               argv.items[0])
-			                   : tune_fail_sys(why, sys, "run: %.200s", argv.items[0]);
+			rc = sys == ENOENT ? err_set(why, PAWL_ENOTFOUND, "run: %.200s: there is no such program",
+			                             argv.items[0])
+			                   : err_sys(why, sys, "run: %.200s", argv.items[0]);
 	}
 	if (rc == 0 && r->memory_bytes > 0)
 		p->group = cgroups_make(&r->cgroups, p->trial, (uint64_t)r->memory_bytes, p->pid);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runner_trial: one trial as a process: what it says, how it ends; see runner_inner.h. Called by runner.c; calls
- * runner_start.c, the experiment, channel, guard, forker. The messages are described in docs/tune.md.
+ * runner_trial: one trial as a process: its messages and its end; see runner_inner.h. docs/tune.md
+ * describes the messages.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -12,13 +12,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "jsonx.h"
+#include "base/err.h"
+#include "base/value.h"
 #include "runner_inner.h"
-#include "tune_err.h"
 
-#define TRIAL_TAIL 2000     /* bytes of its standard error that a failure quotes from */
-#define TRIAL_DROP_MS 10000 /* until a killed process is gone */
-#define TRIAL_IGNORES 2     /* reports after the verdict; one may have been on its way */
+#define TRIAL_TAIL 2000     /* bytes at the end of its standard error, searched for its last line */
+#define TRIAL_DROP_MS 10000 /* time for a killed process to disappear */
+#define TRIAL_IGNORES 2     /* reports after the verdict; one may have been sent before it */
 
 static void
 process_free(struct process *p)
@@ -41,7 +41,7 @@ add(struct tune_runner *r, struct process *p, struct pawl_error *err)
 		struct process **more = realloc(r->running, cap * sizeof(struct process *));
 
 		if (more == NULL)
-			return tune_no_memory(err);
+			return err_nomem(err, NULL);
 		r->running = more;
 		r->cap = cap;
 	}
@@ -49,19 +49,16 @@ add(struct tune_runner *r, struct process *p, struct pawl_error *err)
 	return 0;
 }
 
-/* The trial's end, for the experiment and for whoever watches. */
+/* Passes the trial's end to the experiment and to the caller of the runner. */
 static int
 tell_end(struct tune_runner *r, uint32_t trial, enum tune_end how, const char *why, struct pawl_error *err)
 {
 	struct tune_event event = {.kind = TUNE_EVENT_ENDED, .trial = trial, .how = how, .text = why};
 	struct tune_trial info;
-	int rc = tune_experiment_ended(r->e, trial, how, why, &event.again, err);
 
-	if (rc == 0)
-		rc = tune_trial_info(r->e, trial, &info, err);
-	if (rc < 0)
-		return rc;
-	if (how == TUNE_FINISHED && info.state == TUNE_ERROR) { /* the experiment has something against how it ended */
+	TRY(tune_experiment_ended(r->e, trial, how, why, &event.again, err));
+	TRY(tune_trial_info(r->e, trial, &info, err));
+	if (how == TUNE_FINISHED && info.state == TUNE_ERROR) { /* the experiment did not accept it as finished */
 		event.how = TUNE_FAILED;
 		event.text = info.error;
 	}
@@ -79,7 +76,7 @@ process_start(struct tune_runner *r, const struct tune_start *start, const struc
 
 	if (p == NULL || add(r, p, err) < 0) {
 		free(p);
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	}
 	p->trial = start->trial;
 	p->share = *share;
@@ -87,16 +84,17 @@ process_start(struct tune_runner *r, const struct tune_start *start, const struc
 	p->channel = (struct channel)CHANNEL_INIT;
 	p->iteration = start->iteration;
 	rc = process_launch(r, p, start, &why);
-	p->heard = runner_now(); /* what the trials have in common may have had to be loaded before */
+	p->heard = runner_now(); /* the forker may have had to load first */
 	if (rc < 0) {
 		r->n--;
 		slots_give(&r->slots, &p->share);
 		process_free(p);
 		if (rc != PAWL_ENOTFOUND && rc != PAWL_ENOMEM)
 			return tell_end(r, start->trial, TUNE_FAILED, why.message, err);
-		/* No trial has this program, or there is no memory for one: that is no failure of this one. */
+		/* No trial can run this program, or memory is exhausted. This trial has not
+		 * failed. */
 		(void)tune_experiment_ended(r->e, start->trial, TUNE_LOST, why.message, NULL, NULL);
-		return tune_fail(err, rc, "%s", why.message);
+		return err_set(err, rc, "%s", why.message);
 	}
 	guard_add(&r->guard, p->pid);
 	rc = runner_queue(r, &event, err);
@@ -104,7 +102,8 @@ process_start(struct tune_runner *r, const struct tune_start *start, const struc
 	return rc == 0 ? tune_experiment_runs(r->e, p->trial, p->pid, host, err) : rc;
 }
 
-/* Nobody else's: the number of a process that we, or the forker, have not waited for is not given away. */
+/* Signals no foreign process: the number of a process is not reused before we, or the forker, have
+ * waited for it. */
 static void
 signal_group(struct tune_runner *r, const struct process *p, int number)
 {
@@ -185,8 +184,8 @@ answer(struct process *p, enum tune_verdict_kind verdict, bool save)
 static void
 answer_error(struct process *p, const char *text)
 {
-	JSONX_CLEAN json_t *object = json_pack("{s:s}", "error", text);
-	char *line = object != NULL ? jsonx_dump(object) : NULL, *whole = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *object = VALUE_OBJECT({"error", value_new_text(text)});
+	char *line = object != NULL ? value_print(object) : NULL, *whole = NULL;
 
 	if (line != NULL && asprintf(&whole, "%s\n", line) >= 0)
 		channel_send(&p->channel, whole);
@@ -196,7 +195,7 @@ answer_error(struct process *p, const char *text)
 	free(line);
 }
 
-/* It has done what a trial must not do: it fails, and is ended. */
+/* Fails and ends a trial that broke the rules for trials. */
 static void
 fail_trial(struct tune_runner *r, struct process *p, const char *why)
 {
@@ -209,7 +208,7 @@ fail_trial(struct tune_runner *r, struct process *p, const char *why)
 	}
 }
 
-/* A message that cannot be taken; the trial may go on. */
+/* Rejects a message; the trial may continue. */
 static int
 refuse(struct tune_runner *r, struct process *p, const char *why, struct pawl_error *err)
 {
@@ -229,7 +228,7 @@ stop_others(struct tune_runner *r)
 			(void)tune_runner_stop_trial(r, i, "the experiment is stopped", NULL);
 }
 
-/* After the verdict, whoever gave it. */
+/* Sends a verdict, of the experiment or of the runner. */
 static void
 tell_verdict(struct tune_runner *r, struct process *p, enum tune_verdict_kind verdict, bool save)
 {
@@ -245,7 +244,7 @@ tell_verdict(struct tune_runner *r, struct process *p, enum tune_verdict_kind ve
 }
 
 static int
-on_report(struct tune_runner *r, struct process *p, const json_t *metrics, const char *checkpoint,
+on_report(struct tune_runner *r, struct process *p, const struct value *metrics, const char *checkpoint,
           struct pawl_error *err)
 {
 	struct tune_event event = {.kind = TUNE_EVENT_REPORT, .trial = p->trial};
@@ -262,9 +261,9 @@ on_report(struct tune_runner *r, struct process *p, const json_t *metrics, const
 			answer(p, p->told ? p->verdict : TUNE_STOP, false);
 		return 0;
 	}
-	text = jsonx_dump(metrics);
+	text = value_print(metrics);
 	if (text == NULL)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	rc = tune_experiment_report(r->e, p->trial, text, checkpoint, &verdict, &why);
 	free(text);
 	if (rc == PAWL_EUSAGE) {
@@ -279,14 +278,12 @@ on_report(struct tune_runner *r, struct process *p, const json_t *metrics, const
 	event.text = verdict.result_json;
 	event.reason = verdict.reason;
 	event.verdict = verdict.kind;
-	rc = runner_queue(r, &event, err);
-	if (rc < 0)
-		return rc;
+	TRY(runner_queue(r, &event, err));
 	{
-		JSONX_CLEAN json_t *result = NULL;
+		PAWL_CLEAN(value_free_clean) struct value *result = NULL;
 
-		if (jsonx_parse(verdict.result_json, SIZE_MAX, "a result", &result, NULL) == 0 &&
-		    jsonx_number(json_object_get(result, "training_iteration"), &iteration) && iteration >= 0 &&
+		if (value_parse(verdict.result_json, SIZE_MAX, "a result", &result, NULL) == 0 &&
+		    value_get_number(value_get(result, "training_iteration"), &iteration) && iteration >= 0 &&
 		    iteration < 1e15)
 			p->iteration = (uint64_t)iteration;
 	}
@@ -330,39 +327,39 @@ on_question(struct process *p)
 static int
 on_message(struct tune_runner *r, struct process *p, const char *line, size_t len, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *message = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *message = NULL;
 	struct pawl_error why = {0};
-	const json_t *metrics, *checkpoint;
+	const struct value *metrics, *checkpoint;
 	const char *text;
-	const int rc = jsonx_parse(line, len, "a message of the trial", &message, &why);
+	const int rc = value_parse(line, len, "a message of the trial", &message, &why);
 
 	if (rc == PAWL_ENOMEM)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	if (rc < 0)
 		return refuse(r, p, why.message, err);
-	metrics = json_object_get(message, "report");
-	checkpoint = json_object_get(message, "checkpoint");
-	if (checkpoint != NULL && !json_is_null(checkpoint) && !json_is_string(checkpoint))
+	metrics = value_get(message, "report");
+	checkpoint = value_get(message, "checkpoint");
+	if (checkpoint != NULL && !value_is(checkpoint, JSON_NULL) && !value_is(checkpoint, JSON_STRING))
 		return refuse(r, p, "a message of the trial: \"checkpoint\": expected a name or null", err);
 	if (metrics != NULL)
-		return on_report(r, p, metrics, json_string_value(checkpoint), err);
-	if (json_is_string(checkpoint))
-		return on_checkpoint(r, p, json_string_value(checkpoint), err);
-	if (json_object_get(message, "ask") != NULL) {
+		return on_report(r, p, metrics, value_text(checkpoint), err);
+	if (value_is(checkpoint, JSON_STRING))
+		return on_checkpoint(r, p, value_text(checkpoint), err);
+	if (value_get(message, "ask") != NULL) {
 		on_question(p);
 		return 0;
 	}
-	text = json_string_value(json_object_get(message, "error"));
+	text = value_text(value_get(message, "error"));
 	if (text != NULL) {
 		free(p->failure);
 		p->failure = strdup(text);
-		return p->failure != NULL ? 0 : tune_no_memory(err);
+		return p->failure != NULL ? 0 : err_nomem(err, NULL);
 	}
-	if (json_object_get(message, "done") != NULL) {
+	if (value_get(message, "done") != NULL) {
 		p->done = true;
 		return 0;
 	}
-	if (json_object_get(message, "heartbeat") != NULL)
+	if (value_get(message, "heartbeat") != NULL)
 		return 0;
 	return refuse(
 		r, p,
@@ -384,7 +381,7 @@ process_hear(struct tune_runner *r, struct process *p, struct pawl_error *err)
 			return 0;
 		rc = bad ? refuse(r, p, "a message of the trial: a line of more than 1 MiB", err)
 		         : on_message(r, p, line, len, err);
-		p->heard = runner_now(); /* after its answer, for which the program may take its time */
+		p->heard = runner_now(); /* counted from the answer, which may have taken long to prepare */
 	}
 	return rc;
 }
@@ -403,7 +400,7 @@ process_has_gone(struct tune_runner *r, const struct process *p)
 	                                                                            : errno == ECHILD;
 }
 
-/* The last line that is not empty of what this attempt wrote to standard error. */
+/* The last line, not empty, that this attempt wrote to standard error. */
 static void
 last_words(const struct process *p, char *text, size_t nbytes)
 {
@@ -458,7 +455,7 @@ judge_end(const struct process *p, int status, char *why, size_t nbytes)
 	return TUNE_FAILED;
 }
 
-/* The system has ended it for its memory, and says so there only. */
+/* Notes that the system ended it for its memory; only the control group shows that. */
 static void
 note_memory(const struct tune_runner *r, struct process *p, int status)
 {
@@ -478,10 +475,11 @@ process_end(struct tune_runner *r, struct process *p, struct pawl_error *err)
 	char why[1024];
 	int status = 0, rc = 0;
 
-	/* What it said last; a channel that somebody else still holds open gives up what there is. */
+	/* Its last messages. If another process still holds the channel open, only what is
+	 * available is read. */
 	for (int turn = 0; rc == 0 && !p->channel.ended && turn < 16; turn++)
 		rc = process_hear(r, p, err);
-	signal_group(r, p, SIGKILL); /* what it has left behind; before it is taken away, which frees its number */
+	signal_group(r, p, SIGKILL); /* its remaining processes; before the wait below frees its number */
 	guard_remove(&r->guard, p->pid);
 	if (p->forked) {
 		(void)forker_has_ended(&r->forker, p->pid, p->pidfd, &status);

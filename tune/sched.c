@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sched: what all schedulers have in common: the trials, their reports, the table of algorithms.
+ * sched: the common part of all schedulers: the trials, their reports, the table of algorithms.
  *
- * Called by the runner, for each report and each free place; calls the algorithm of the experiment. Pure: the state is
- * the reports, chance is a seed and a counter.
+ * Pure: the state is a function of the reports; chance is a seed and a counter.
  */
 #include "sched.h"
 
@@ -12,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "sched_inner.h"
-#include "tune_err.h"
 
 #define SCHED_MAX_TRIALS 10000000u
 
@@ -25,10 +24,11 @@ static const struct {
 } table[] = {
 	[SCHED_FIFO] = {&fifo, "fifo"},       [SCHED_MEDIAN] = {&sched_median, "median stopping"},
 	[SCHED_ASHA] = {&sched_asha, "asha"}, [SCHED_HYPERBAND] = {&sched_hyperband, "hyperband"},
-	[SCHED_PBT] = {&sched_pbt, "pbt"},    [SCHED_REPLAY] = {&sched_replay, "pbt_replay"},
+	[SCHED_PBT] = {&sched_pbt, "pbt"},
 };
 
-/* SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) of a counter, so that a sequence needs no state but its length. */
+/* SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) of a counter, so that a sequence needs no state
+ * except its length. */
 double
 sched_draw(struct sched *s)
 {
@@ -44,7 +44,7 @@ check(const char *name, double value, double least, double most, struct pawl_err
 {
 	if (value >= least && value <= most)
 		return 0;
-	return tune_fail(err, PAWL_EUSAGE, "scheduler: %s must be %g to %g, found %g", name, least, most, value);
+	return err_set(err, PAWL_EUSAGE, "scheduler: %s must be %g to %g, found %g", name, least, most, value);
 }
 
 static void
@@ -90,13 +90,13 @@ check_opts(const struct sched_opts *o, struct pawl_error *err)
 	if (r == 0)
 		r = check("resample", o->resample, 0, 1, err);
 	if (r == 0 && o->kind == SCHED_PBT && o->n_mutations == 0 && !o->custom_explore)
-		r = tune_fail(err, PAWL_EUSAGE, "scheduler: pbt needs a hyperparameter to mutate, found none");
+		r = err_set(err, PAWL_EUSAGE, "scheduler: pbt needs a hyperparameter to mutate, found none");
 	for (size_t i = 0; r == 0 && i < o->n_mutations; i++) {
 		const struct sched_mutation *m = &o->mutations[i];
 		if (m->n_choices == 0 && !(m->low < m->high && (!m->log_scale || m->low > 0)))
-			r = tune_fail(err, PAWL_EUSAGE,
-			              "scheduler: the range of '%s' must have its lower end first%s, found %g to %g",
-			              m->name, m->log_scale ? " and above 0" : "", m->low, m->high);
+			r = err_set(err, PAWL_EUSAGE,
+			            "scheduler: the range of '%s' must have its lower end first%s, found %g to %g",
+			            m->name, m->log_scale ? " and above 0" : "", m->low, m->high);
 	}
 	return r;
 }
@@ -108,31 +108,23 @@ sched_new(const struct sched_opts *opts, struct sched **ret, struct pawl_error *
 	int r;
 
 	if ((unsigned)opts->kind >= sizeof(table) / sizeof(table[0]))
-		return tune_fail(
-			err, PAWL_EUSAGE,
-			"scheduler: expected one of fifo, median, asha, hyperband, pbt, pbt_replay, found number %d",
-			(int)opts->kind);
+		return err_set(err, PAWL_EUSAGE,
+		               "scheduler: expected one of fifo, median, asha, hyperband, pbt, found number %d",
+		               (int)opts->kind);
 	s = calloc(1, sizeof(*s));
 	if (!s)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	s->opts = *opts;
 	set_defaults(&s->opts);
 	r = check_opts(&s->opts, err);
 	if (r == 0 && opts->n_mutations) {
 		s->mutations = calloc(opts->n_mutations, sizeof(*s->mutations));
 		s->values = calloc(opts->n_mutations, sizeof(*s->values));
-		r = s->mutations && s->values ? 0 : tune_no_memory(err);
+		r = s->mutations && s->values ? 0 : err_nomem(err, NULL);
 		if (r == 0)
 			memcpy(s->mutations, opts->mutations, opts->n_mutations * sizeof(*s->mutations));
 	}
-	if (r == 0 && opts->n_changes) {
-		s->changes = calloc(opts->n_changes, sizeof(*s->changes));
-		r = s->changes ? 0 : tune_no_memory(err);
-		if (r == 0)
-			memcpy(s->changes, opts->changes, opts->n_changes * sizeof(*s->changes));
-	}
 	s->opts.mutations = s->mutations;
-	s->opts.changes = s->changes;
 	if (r == 0 && table[opts->kind].algorithm->init)
 		r = table[opts->kind].algorithm->init(s, err);
 	if (r < 0) {
@@ -161,7 +153,6 @@ sched_free(struct sched *s)
 	free(s->brackets);
 	free(s->trials);
 	free(s->mutations);
-	free(s->changes);
 	free(s->values);
 	free(s);
 }
@@ -173,7 +164,7 @@ grow(struct sched *s, struct pawl_error *err)
 	struct sched_trial *more = realloc(s->trials, cap * sizeof(*more));
 
 	if (!more)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	s->trials = more;
 	s->cap_trials = cap;
 	return 0;
@@ -196,11 +187,11 @@ sched_rung_put(struct sched_rung *rung, double metric, struct pawl_error *err)
 		const size_t cap = rung->cap ? 2 * rung->cap : 16;
 		double *more = realloc(rung->metrics, cap * sizeof(*more));
 		if (!more)
-			return tune_no_memory(err);
+			return err_nomem(err, NULL);
 		rung->metrics = more;
 		rung->cap = cap;
 	}
-	while (low < high) { /* the first that is greater */
+	while (low < high) { /* the first greater one */
 		const size_t middle = low + (high - low) / 2;
 		if (rung->metrics[middle] > metric)
 			high = middle;
@@ -222,14 +213,14 @@ sched_bracket_add(struct sched *s, size_t n_rungs, struct sched_bracket **ret, s
 		const size_t cap = s->cap_brackets ? 2 * s->cap_brackets : 8;
 		struct sched_bracket *more = realloc(s->brackets, cap * sizeof(*more));
 		if (!more)
-			return tune_no_memory(err);
+			return err_nomem(err, NULL);
 		s->brackets = more;
 		s->cap_brackets = cap;
 	}
 	b = &s->brackets[s->n_brackets];
 	*b = (struct sched_bracket){.rungs = calloc(n_rungs ? n_rungs : 1, sizeof(*b->rungs)), .n_rungs = n_rungs};
 	if (!b->rungs)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	s->n_brackets++;
 	*ret = b;
 	return 0;
@@ -242,7 +233,7 @@ sched_add(struct sched *s, uint32_t trial, const double *values, struct pawl_err
 	int r;
 
 	if (trial != s->n_trials || trial >= SCHED_MAX_TRIALS)
-		return tune_fail(err, PAWL_EUSAGE, "scheduler: expected trial %zu next, found %u", s->n_trials, trial);
+		return err_set(err, PAWL_EUSAGE, "scheduler: expected trial %zu next, found %u", s->n_trials, trial);
 	if (s->n_trials == s->cap_trials && (r = grow(s, err)) < 0)
 		return r;
 	t = &s->trials[trial];
@@ -250,7 +241,7 @@ sched_add(struct sched *s, uint32_t trial, const double *values, struct pawl_err
 	if (s->opts.n_mutations) {
 		t->values = calloc(s->opts.n_mutations, sizeof(*t->values));
 		if (!t->values)
-			return tune_no_memory(err);
+			return err_nomem(err, NULL);
 		if (values)
 			memcpy(t->values, values, s->opts.n_mutations * sizeof(*t->values));
 	}
@@ -268,15 +259,14 @@ sched_report(struct sched *s, uint32_t trial, double time, double metric, bool o
 
 	*ret = (struct sched_decision){.verdict = SCHED_CONTINUE};
 	if (trial >= s->n_trials)
-		return tune_fail(err, PAWL_EUSAGE, "scheduler: a report of trial %u, known are %zu", trial,
-		                 s->n_trials);
+		return err_set(err, PAWL_EUSAGE, "scheduler: a report of trial %u, known are %zu", trial, s->n_trials);
 	t = &s->trials[trial];
 	if (t->ended || t->stopped) {
 		ret->verdict = SCHED_STOP;
 		return 0;
 	}
 	if (!(time > t->time))
-		return 0; /* it went back to an older checkpoint: this is known */
+		return 0; /* it resumed from an older checkpoint: this time is known */
 	t->paused = t->go_on = t->exploits = false;
 	t->others_wait = others_wait;
 	t->time = time;
@@ -338,19 +328,6 @@ sched_decline(struct sched *s, uint32_t trial, const double *values)
 }
 
 void
-sched_rewind(struct sched *s, uint32_t trial, double time)
-{
-	struct sched_trial *t = trial < s->n_trials ? &s->trials[trial] : NULL;
-
-	if (!t || s->opts.kind != SCHED_REPLAY)
-		return;
-	t->paused = t->go_on = t->exploits = false;
-	t->time = time;
-	for (t->n_changed = 0; t->n_changed < s->opts.n_changes && s->opts.changes[t->n_changed] <= time;)
-		t->n_changed++;
-}
-
-void
 sched_close(struct sched *s)
 {
 	s->closed = true;
@@ -369,8 +346,7 @@ sched_paused(const struct sched *s, uint32_t trial, struct sched_decision *ret)
 	else if (t->paused && !t->go_on)
 		ret->verdict = SCHED_PAUSE;
 	else if (t->paused && t->exploits)
-		*ret = (struct sched_decision){SCHED_EXPLOIT, false, t->donor, t->values,
-		                               t->n_changed ? t->n_changed - 1 : 0};
+		*ret = (struct sched_decision){SCHED_EXPLOIT, false, t->donor, t->values};
 }
 
 bool

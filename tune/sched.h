@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sched: which trial goes on, pauses or stops after a report, and which one runs next. Pure: no clock, no file, no
- * process, and chance only by a seed; the same calls give the same verdicts, so that a runner that starts again feeds
- * the reports of its journal in once more and goes on. One file per algorithm: sched_median.c, sched_asha.c,
- * sched_hyperband.c, sched_pbt.c, sched_replay.c.
+ * sched: decides which trial continues, pauses or stops after a report, and which one runs next.
+ * Pure: it uses no clock, file or process, and chance only by a seed. The same calls give the same
+ * verdicts: a runner that starts again replays the reports of its journal and continues. One file
+ * per algorithm: sched_median.c, sched_asha.c, sched_hyperband.c, sched_pbt.c.
  *
- *   sched_new -> sched_add for each trial -> sched_report for each of its reports -> sched_end when it has ended
- *                                            sched_next when there is a place for one more
+ *   sched_new -> sched_add for each trial -> sched_report for each of its reports
+ *                                            sched_next when a place is free
+ *                                            sched_end when a trial has ended
  *
- * Trials are numbered by the caller, from 0 without gaps. Reports of one trial come in the order of their times; a trial
- * that went back to an older checkpoint may report a time again, which changes nothing.
+ * The caller numbers the trials from 0 without gaps. Reports of one trial come in the order of
+ * their times. A trial that resumed from an older checkpoint may report a time again, which changes
+ * nothing.
  */
 #ifndef PAWL_TUNE_SCHED_H
 #define PAWL_TUNE_SCHED_H
@@ -25,23 +27,22 @@ enum sched_kind {
 	SCHED_MEDIAN = 1,    /* Golovin et al., Google Vizier, KDD 2017, section 3.2.2 */
 	SCHED_ASHA = 2,      /* Li et al., A System for Massively Parallel Hyperparameter Tuning, MLSys 2020; the form that stops */
 	SCHED_HYPERBAND = 3, /* Li et al., Hyperband, JMLR 2018; rungs in step, trials pause between them */
-	SCHED_PBT = 4,       /* Jaderberg et al., Population Based Training of Neural Networks, 2017 */
-	SCHED_REPLAY = 5     /* the changes that such a training made to one of its trials, once more */
+	SCHED_PBT = 4        /* Jaderberg et al., Population Based Training of Neural Networks, 2017 */
 };
 
 enum sched_verdict {
 	SCHED_CONTINUE = 0,
-	SCHED_PAUSE = 1, /* save, then leave the place to others */
+	SCHED_PAUSE = 1, /* save, then give the place to others */
 	SCHED_STOP = 2,
-	SCHED_EXPLOIT = 3 /* go on from the donor's checkpoint with new values (PBT) */
+	SCHED_EXPLOIT = 3 /* continue from the donor's checkpoint with new values (PBT) */
 };
 
-/* How one hyperparameter is explored: a factor for numbers, a neighbour for lists. */
+/* How one hyperparameter is explored: numbers by a factor, lists by a neighbour. */
 struct sched_mutation {
 	const char *name;       /* path in the configuration */
-	uint32_t n_choices;     /* > 0: an ordered list of so many values; the value is its index */
-	double low, high;       /* n_choices 0: the range it is drawn anew from */
-	bool log_scale, whole;  /* how it is drawn anew; whole: rounded to an integer */
+	uint32_t n_choices;     /* > 0: an ordered list of this many values; the value is its index */
+	double low, high;       /* n_choices 0: the range for new draws */
+	bool log_scale, whole;  /* how new values are drawn, and whether they are rounded to integers */
 };
 
 struct sched_opts {
@@ -51,7 +52,7 @@ struct sched_opts {
 	double max_time;            /* ASHA, HyperBand: the largest time of a trial; 0 = 100 (81 for HyperBand) */
 	double reduction;           /* ASHA, HyperBand: eta; 0 = 4 (3 for HyperBand) */
 	uint32_t brackets;          /* ASHA; 0 = 1 */
-	bool in_step;               /* HyperBand: one bracket of all trials from `grace` on (ASHA that waits) */
+	bool in_step;               /* HyperBand: one bracket of all trials from `grace` on (synchronous ASHA) */
 	uint32_t min_samples;       /* median: other trials that must have reported; 0 = 3 */
 	bool hard_stop;             /* median: stop; else pause */
 	double interval;            /* PBT: time between perturbations; 0 = 60 */
@@ -59,13 +60,11 @@ struct sched_opts {
 	double quantile;            /* PBT: share of donors and of exploiters; 0 = 0.25; at most 0.5 */
 	double resample;            /* PBT: chance to draw a value anew; < 0 = 0.25 */
 	double factor_up, factor_down; /* PBT; 0 = 1.2, 0.8 */
-	bool custom_explore;        /* PBT: somebody else changes values, too: there may be no mutations */
+	bool custom_explore;        /* PBT: the caller changes values, too: mutations may be empty */
 	bool synchronous;           /* PBT: all trials wait for the slowest at each perturbation */
-	bool takes_turns;           /* PBT: who comes to a perturbation while others wait leaves its place to them */
+	bool takes_turns;           /* PBT: a trial that reaches a perturbation leaves its place to waiting ones */
 	const struct sched_mutation *mutations; /* PBT; borrowed */
 	size_t n_mutations;
-	const double *changes;      /* replay: the time of each change, the earliest first; borrowed */
-	size_t n_changes;
 	uint64_t seed;
 };
 
@@ -73,10 +72,9 @@ struct sched;
 
 struct sched_decision {
 	enum sched_verdict verdict;
-	bool save;             /* CONTINUE: save now, others may go on from this (PBT) */
-	uint32_t donor;        /* EXPLOIT: whose checkpoint */
+	bool save;             /* CONTINUE: save now, others may continue from this checkpoint (PBT) */
+	uint32_t donor;        /* EXPLOIT: owner of the checkpoint */
 	const double *values;  /* EXPLOIT: a new value for each mutation; the scheduler's, until the next call */
-	size_t change;         /* EXPLOIT of a replay, whose donor is the trial itself: the change that it comes to */
 };
 
 /* A trial that waits for a place: it has not begun yet, was paused, or was interrupted. */
@@ -89,32 +87,33 @@ struct sched_candidate {
 int sched_new(const struct sched_opts *opts, struct sched **ret, struct pawl_error *err);
 void sched_free(struct sched *s);
 
-/* A further trial. values: of its mutations (PBT), else NULL. */
+/* Adds a trial. values: of its mutations (PBT), else NULL. */
 int sched_add(struct sched *s, uint32_t trial, const double *values, struct pawl_error *err);
-/* A trial's report at `time` (iterations, seconds or what the experiment counts by). A metric that is not finite is the
- * worst of all. others_wait: there are more trials than places. */
+/* A trial's report at `time` (iterations, seconds or the experiment's time attribute). A metric
+ * that is not finite ranks worst. others_wait: the experiment has more trials than places. */
 int sched_report(struct sched *s, uint32_t trial, double time, double metric, bool others_wait,
                  struct sched_decision *ret, struct pawl_error *err);
-/* The trial has ended by itself, or has failed for good: nobody waits for it any more. */
+/* The trial has ended by itself or has failed for good: other trials do not wait for it any
+ * more. */
 void sched_end(struct sched *s, uint32_t trial);
 /* A trial that had ended runs again. */
 void sched_revive(struct sched *s, uint32_t trial);
-/* The trial has taken its new values, and with PBT the donor's state of the time `at`: its reports after that count,
- * and it is ranked again when the donor's interval ends. */
+/* The trial has its new values and, with PBT, the donor's state at time `at`. Its later reports
+ * count; it is ranked again when the donor's interval ends. */
 void sched_exploited(struct sched *s, uint32_t trial, uint32_t donor, double at);
-/* PBT: the trial goes on as it was, with its old values: what it was to go on from is not there. */
+/* PBT: the trial continues unchanged, with its old values, because the donor's checkpoint does not
+ * exist. */
 void sched_decline(struct sched *s, uint32_t trial, const double *values);
-/* Replay: the trial is back where it was at `time`: the changes after that come again. */
-void sched_rewind(struct sched *s, uint32_t trial, double time);
-/* No further trial will be added: nobody waits for one. */
+/* No further trial will be added, so none is waited for. */
 void sched_close(struct sched *s);
-/* What becomes of a paused trial: CONTINUE or EXPLOIT when it may go on, STOP when it was dropped, PAUSE when it still has
- * to wait. */
+/* The state of a paused trial: CONTINUE or EXPLOIT if it may continue, STOP if it was dropped,
+ * PAUSE if it still has to wait. */
 void sched_paused(const struct sched *s, uint32_t trial, struct sched_decision *ret);
-/* The trial to start of `n` that have no place, as an index; n = a further one, if may_add; < 0 = none now. */
+/* Chooses the trial to start among the `n` without a place; returns its index. n = a further trial,
+ * if may_add; < 0 = none now. */
 int64_t sched_next(const struct sched *s, const struct sched_candidate *candidates, size_t n, bool may_add);
 
-/* Text for people: "rungs 1, 4, 16, 64; 3 trials at 4" and the like. Appends nothing beyond nbytes. */
+/* Text for people: "rungs 1, 4, 16, 64; 3 trials at 4" and the like. Writes at most nbytes. */
 void sched_describe(const struct sched *s, char *text, size_t nbytes);
 
 #endif

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sched_asha: successive halving without waiting. At each rung (grace, grace * eta, grace * eta^2, ..) a trial goes on
- * if it is among the best 1 / eta of those that have come so far (Li et al., A System for Massively Parallel
- * Hyperparameter Tuning, MLSys 2020, algorithm 2, in the form of its section 3.3 remark that stops instead of
- * promoting: no trial ever waits). The first one at a rung always goes on. Further brackets begin their rungs later; a
- * trial comes into bracket b of n by chance, in proportion to e^(number of its rungs).
+ * sched_asha: successive halving without waiting (Li et al., A System for Massively Parallel
+ * Hyperparameter Tuning, MLSys 2020, algorithm 2). This is the form of its section 3.3 remark: it
+ * stops trials instead of promoting them, so that no trial waits.
+ *
+ * At each rung (grace, grace * eta, grace * eta^2, ..) a trial continues if it is among the best 1
+ * / eta of the trials that have reached it so far. The first trial at a rung always continues.
+ * Further brackets begin their rungs later. Trials are assigned to brackets at random, in
+ * proportion to e^(number of the bracket's rungs).
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "sched_inner.h"
-#include "tune_err.h"
 
 #define MAX_RUNGS 32u /* bits of sched_trial.rungs_done */
 
@@ -22,19 +25,15 @@ init(struct sched *s, struct pawl_error *err)
 		struct sched_bracket *bracket;
 		double time = s->opts.grace * pow(s->opts.reduction, b);
 		size_t n = 0;
-		int r;
 
 		for (double at = time; sched_rung_time(at) <= s->opts.max_time && n <= MAX_RUNGS;
 		     at *= s->opts.reduction)
 			n++;
 		if (n > MAX_RUNGS)
-			return tune_fail(
-				err, PAWL_EUSAGE,
-				"scheduler: from grace %g to max_time %g by reduction %g are more than %u rungs",
-				s->opts.grace, s->opts.max_time, s->opts.reduction, MAX_RUNGS);
-		r = sched_bracket_add(s, n, &bracket, err);
-		if (r < 0)
-			return r;
+			return err_set(err, PAWL_EUSAGE,
+			               "scheduler: from grace %g to max_time %g by reduction %g are more than %u rungs",
+			               s->opts.grace, s->opts.max_time, s->opts.reduction, MAX_RUNGS);
+		TRY(sched_bracket_add(s, n, &bracket, err));
 		for (size_t i = 0; i < n; i++, time *= s->opts.reduction)
 			bracket->rungs[i].time = sched_rung_time(time);
 	}
@@ -88,7 +87,7 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 		if (t->time < rung->time)
 			continue;
 		if (t->rungs_done >> i & 1)
-			break; /* and all below */
+			break; /* it has all lower ones, too */
 		if (rung->n)
 			cut = quantile(rung, 1 - 1 / s->opts.reduction);
 		r = sched_rung_put(rung, t->metric, err);

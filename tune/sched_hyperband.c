@@ -1,27 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sched_hyperband: HyperBand with trials that pause (Li et al., Hyperband: A Novel Bandit-Based Approach to
- * Hyperparameter Optimization, JMLR 18, 2018, algorithm 1). With R = max_time and eta = reduction, s_max is the largest
- * s with eta^s <= R; bracket s of a band takes n = ceil((s_max + 1) / (s + 1) * eta^s) trials, which run to r = R /
- * eta^s; each trial pauses there until all of its bracket that count have come; the best floor(n / eta) run on to r *
- * eta, the others are dropped; and so on up to R. A report beyond several rungs counts at each of them. Trials fill
- * bracket s_max first, then s_max - 1, .., 0, then a new band. BOHB (Falkner et al., ICML 2018) runs its trials through
- * the same brackets.
+ * sched_hyperband: HyperBand with trials that pause (Li et al., Hyperband: A Novel Bandit-Based
+ * Approach to Hyperparameter Optimization, JMLR 18, 2018, algorithm 1). Let R = max_time and eta =
+ * reduction; s_max is the largest s with eta^s <= R.
  *
- * in_step makes it the synchronous successive halving that ASHA is compared with (Jamieson, Talwalkar, Non-stochastic
- * Best Arm Identification, AISTATS 2016): one bracket of all trials, with ASHA's rungs.
+ * - Bracket s of a band takes n = ceil((s_max + 1) / (s + 1) * eta^s) trials. They run to r = R /
+ *   eta^s.
+ * - Each trial pauses there until all counted trials of its bracket have reached r.
+ * - The best floor(n / eta) run on to r * eta; the others are dropped. This repeats up to R.
+ * - A report beyond several rungs counts at each of them.
+ * - Trials fill bracket s_max first, then s_max - 1, .., 0, then a new band.
  *
- *   filling --full or no more trials--> running --all that live have come--> halved --> running (the next rung) ..
+ * BOHB (Falkner et al., ICML 2018) runs its trials through the same brackets.
+ *
+ * in_step selects the synchronous successive halving that ASHA is compared with (Jamieson,
+ * Talwalkar, Non-stochastic Best Arm Identification, AISTATS 2016): one bracket of all trials, with
+ * ASHA's rungs.
+ *
+ *   filling --full or no more trials--> running --all live trials at the rung--> halved
+ *     --> running (the next rung) ..
  */
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/err.h"
 #include "sched_inner.h"
-#include "tune_err.h"
 
 #define MAX_RUNGS 65u
 
-/* The largest s with eta^s <= R, in spite of rounding. */
+/* The largest s with eta^s <= R, tolerating rounding. */
 static unsigned
 largest_s(const struct sched_opts *o)
 {
@@ -47,12 +54,12 @@ static int
 init(struct sched *s, struct pawl_error *err)
 {
 	if (s->opts.in_step && count_rungs(&s->opts) > MAX_RUNGS)
-		return tune_fail(err, PAWL_EUSAGE,
-		                 "scheduler: from grace %g to max_time %g by reduction %g are more than %u rungs",
-		                 s->opts.grace, s->opts.max_time, s->opts.reduction, MAX_RUNGS);
+		return err_set(err, PAWL_EUSAGE,
+		               "scheduler: from grace %g to max_time %g by reduction %g are more than %u rungs",
+		               s->opts.grace, s->opts.max_time, s->opts.reduction, MAX_RUNGS);
 	if (!s->opts.in_step && largest_s(&s->opts) > 64)
-		return tune_fail(err, PAWL_EUSAGE, "scheduler: max_time %g by reduction %g makes more than 65 brackets",
-		                 s->opts.max_time, s->opts.reduction);
+		return err_set(err, PAWL_EUSAGE, "scheduler: max_time %g by reduction %g makes more than 65 brackets",
+		               s->opts.max_time, s->opts.reduction);
 	return 0;
 }
 
@@ -62,10 +69,8 @@ open_only_bracket(struct sched *s, struct pawl_error *err)
 	const size_t n = count_rungs(&s->opts);
 	struct sched_bracket *b;
 	double time = s->opts.grace;
-	int r = sched_bracket_add(s, n, &b, err);
 
-	if (r < 0)
-		return r;
+	TRY(sched_bracket_add(s, n, &b, err));
 	b->capacity = UINT32_MAX;
 	for (size_t i = 0; i < n; i++, time *= s->opts.reduction)
 		b->rungs[i].time = i + 1 == n ? s->opts.max_time : sched_rung_time(time);
@@ -78,10 +83,8 @@ open_bracket(struct sched *s, struct pawl_error *err)
 	const unsigned s_max = largest_s(&s->opts), k = s_max - (unsigned)(s->n_brackets % (s_max + 1));
 	struct sched_bracket *b;
 	double time = s->opts.max_time / pow(s->opts.reduction, k);
-	int r = sched_bracket_add(s, k + 1, &b, err);
 
-	if (r < 0)
-		return r;
+	TRY(sched_bracket_add(s, k + 1, &b, err));
 	b->capacity = (uint32_t)ceil((double)(s_max + 1) / (k + 1) * pow(s->opts.reduction, k) - 1e-9);
 	for (size_t i = 0; i <= k; i++, time *= s->opts.reduction)
 		b->rungs[i].time = i == k ? s->opts.max_time : sched_rung_time(time);
@@ -105,7 +108,8 @@ add(struct sched *s, uint32_t trial, struct pawl_error *err)
 	return 0;
 }
 
-/* Is it compared with the others of its bracket? One that has come to R is: it has stopped, but it has its result. */
+/* Is it compared with the others of its bracket? A trial that reached R is: it has stopped, but has
+ * its result. */
 static bool
 counts(const struct sched *s, const struct sched_trial *t, size_t bracket)
 {
@@ -114,7 +118,8 @@ counts(const struct sched *s, const struct sched_trial *t, size_t bracket)
 	return t->time >= s->opts.max_time || (!t->ended && !t->stopped);
 }
 
-/* Have all of the bracket that count come to its rung? False at R, and while more may be added. */
+/* Have all counted trials of the bracket reached its rung? False at R, and while more trials may be
+ * added. */
 static bool
 is_complete(const struct sched *s, size_t bracket, size_t *ret_n)
 {
@@ -131,7 +136,7 @@ is_complete(const struct sched *s, size_t bracket, size_t *ret_n)
 	return *ret_n && b->level + 1 < b->n_rungs && (b->n_trials == b->capacity || s->closed);
 }
 
-/* Before how many of the bracket does it stand? The older one wins a tie. */
+/* The trial's rank in its bracket, from 0. The older one wins a tie. */
 static size_t
 place_of(const struct sched *s, size_t bracket, size_t trial)
 {
@@ -147,8 +152,8 @@ place_of(const struct sched *s, size_t bracket, size_t trial)
 	return better;
 }
 
-/* Drops all but the best 1 / eta of those that count. One whose last report is beyond the next rung, too, waits there
- * for the others. */
+/* Drops all but the best 1 / eta of the counted trials. A trial whose last report is beyond the
+ * next rung as well waits there for the others. */
 static void
 halve(struct sched *s, size_t bracket, size_t n)
 {
@@ -158,7 +163,7 @@ halve(struct sched *s, size_t bracket, size_t n)
 	if (kept == 0)
 		kept = 1;
 	b->level++;
-	/* Marked first, because places are among those that count. */
+	/* Mark first: ranks are taken among all counted trials. */
 	for (size_t i = b->first; i < b->first + b->n_trials; i++)
 		if (counts(s, &s->trials[i], bracket))
 			s->trials[i].is_kept = place_of(s, bracket, i) < kept;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sched_median: stops a trial whose best metric so far is worse than the median of what the others had on average up to
- * the same time (Golovin et al., Google Vizier: A Service for Black-Box Optimization, KDD 2017, section 3.2.2; there
- * the others are completed ones, here, where trials run side by side, all that have come as far).
+ * sched_median: stops a trial whose best metric so far is worse than the median of the other
+ * trials' averages up to the same time (Golovin et al., Google Vizier: A Service for Black-Box
+ * Optimization, KDD 2017, section 3.2.2). There the others are completed trials. Here trials run in
+ * parallel, so all trials that have reached that time count.
  */
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/err.h"
 #include "sched_inner.h"
-#include "tune_err.h"
 
 static int
 remember(struct sched_trial *t, struct pawl_error *err)
@@ -19,11 +20,11 @@ remember(struct sched_trial *t, struct pawl_error *err)
 		const size_t cap = t->cap_reports ? 2 * t->cap_reports : 16;
 		more = realloc(t->times, cap * sizeof(*more));
 		if (!more)
-			return tune_no_memory(err);
+			return err_nomem(err, NULL);
 		t->times = more;
 		more = realloc(t->sums, cap * sizeof(*more));
 		if (!more)
-			return tune_no_memory(err);
+			return err_nomem(err, NULL);
 		t->sums = more;
 		t->cap_reports = cap;
 	}
@@ -33,7 +34,7 @@ remember(struct sched_trial *t, struct pawl_error *err)
 	return 0;
 }
 
-/* Of the reports up to a time; there is one. */
+/* Mean of the reports up to a time; at least one exists. */
 static double
 mean_until(const struct sched_trial *t, double time)
 {
@@ -69,7 +70,7 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 		return r;
 	means = malloc(s->n_trials * sizeof(*means));
 	if (!means)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	for (size_t i = 0; i < s->n_trials; i++) {
 		const struct sched_trial *other = &s->trials[i];
 		if (i != trial && other->n_reports && other->time >= t->time && other->times[0] <= t->time)
@@ -85,7 +86,8 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 	return 0;
 }
 
-/* A trial that was paused gets its turn again when nobody else needs the place; it is not waiting for others. */
+/* A paused trial runs again when no other trial needs the place; it does not wait for other
+ * trials. */
 static void
 settle(struct sched *s)
 {

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sched_pbt: population based training (Jaderberg et al., Population Based Training of Neural Networks, 2017, algorithm
- * 1 and section 4.1: truncation selection, perturbing and resampling). Every `interval` a trial is ranked by its metric
- * among all that have been ranked once and live; one of the lowest quantile goes on from the checkpoint of a random one
- * of the highest, with changed hyperparameters; one of the highest saves, because others may go on from it. Where there
- * are more trials than places they take turns, from one perturbation to the next, so that all are trained side by side.
+ * sched_pbt: population based training (Jaderberg et al., Population Based Training of Neural
+ * Networks, 2017, algorithm 1 and section 4.1: truncation selection, perturbing and resampling).
+ * Every `interval` a trial is ranked by its metric among all live trials that have been ranked
+ * once. A trial of the lowest quantile continues from the checkpoint of a random trial of the
+ * highest, with changed hyperparameters. A trial of the highest quantile saves, because others may
+ * continue from it. If there are more trials than places, they take turns from one perturbation to
+ * the next, so that all advance together.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "sched_inner.h"
-#include "tune_err.h"
 
 static int
 add(struct sched *s, uint32_t trial, struct pawl_error *err)
@@ -21,14 +23,16 @@ add(struct sched *s, uint32_t trial, struct pawl_error *err)
 	return 0;
 }
 
-/* One that has ended is none of the population any more: who goes on from it has come to its end. */
+/* An ended trial does not belong to the population: a trial that continued from it would have
+ * nothing left to train. */
 static bool
 is_ranked(const struct sched_trial *t)
 {
 	return !isnan(t->score) && !t->stopped && !t->ended;
 }
 
-/* Trials with a better score, or the same and a lower number; and how many there are in all. */
+/* Counts trials with a better score, or an equal score and a lower number. *n: all ranked
+ * trials. */
 static size_t
 place_of(const struct sched *s, uint32_t trial, size_t *n)
 {
@@ -56,7 +60,7 @@ quantile_size(const struct sched *s, size_t n)
 	return size > n / 2 ? n / 2 : size;
 }
 
-/* A random one of the best `size`. */
+/* Draws one of the best `size` at random. */
 static uint32_t
 choose_donor(struct sched *s, size_t size)
 {
@@ -96,8 +100,8 @@ explore(struct sched *s, const struct sched_mutation *m, double value)
 	return m->whole ? rint(value) : value;
 }
 
-/* Chooses the donor and the new values. The score stays its own until it reports with them: nobody takes from it
- * before. */
+/* Chooses the donor and the new values. The trial keeps its score until it reports with the new
+ * values; no trial exploits it before that. */
 static void
 exploit(struct sched *s, uint32_t trial, size_t size)
 {
@@ -109,14 +113,15 @@ exploit(struct sched *s, uint32_t trial, size_t size)
 		t->values[i] = explore(s, &s->mutations[i], s->trials[t->donor].values[i]);
 }
 
-/* synchronous: once all that live have come to their perturbation, they are ranked together and go on. */
+/* synchronous: once all live trials have reached their perturbation, they are ranked together and
+ * continue. */
 static void
 settle(struct sched *s)
 {
 	size_t n, size;
 
 	if (!s->opts.synchronous || !s->closed)
-		return; /* with a part of the population the outcome would hang on who was quick */
+		return; /* with part of the population, the result would depend on which trial was fast */
 	for (size_t i = 0; i < s->n_trials; i++)
 		if (!s->trials[i].ended && !s->trials[i].stopped && (!s->trials[i].paused || s->trials[i].go_on))
 			return;
@@ -153,20 +158,21 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 	if (s->opts.synchronous) {
 		t->paused = true;
 		settle(s);
-		ret->verdict = SCHED_PAUSE; /* the last one, too: others may take from it what it saves now */
+		ret->verdict = SCHED_PAUSE; /* the last one, too: others may continue from what it saves now */
 		return 0;
 	}
 	rank_alone(s, trial, ret);
 	if (t->exploits) {
-		*ret = (struct sched_decision){SCHED_EXPLOIT, false, t->donor, t->values, 0};
+		*ret = (struct sched_decision){SCHED_EXPLOIT, false, t->donor, t->values};
 	} else if (s->opts.takes_turns && t->others_wait) {
-		t->go_on = true; /* as soon as it is its turn again */
+		t->go_on = true; /* as soon as its turn comes */
 		ret->verdict = SCHED_PAUSE;
 	}
 	return 0;
 }
 
-/* The one whose last perturbation is the longest ago; one that has not begun has had none. */
+/* Chooses the trial whose last perturbation is the longest ago; a trial that has not begun has had
+ * none. */
 static int64_t
 next_turn(const struct sched *s, const struct sched_candidate *candidates, size_t n, bool may_add)
 {

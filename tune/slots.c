@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slots: see slots.h. Called by runner.c. Devices are only numbers here: what keeps a trial on its own is the variable
- * that it is started with. */
+/*
+ * slots: see slots.h. Devices are only numbers here: a trial is kept on its own by the environment
+ * variable it is started with.
+ */
 #include "slots.h"
 
 #include <math.h>
@@ -9,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tune_err.h"
+#include "base/err.h"
 
-#define SLOTS_EPSILON 1e-9 /* sums of shares such as 0.1 */
+#define SLOTS_EPSILON 1e-9 /* for sums of shares such as 0.1 */
 
 static double
 count_cpus(void)
@@ -47,7 +49,7 @@ find_gpus(struct slots *s, const char *visible)
 			size_t len = strcspn(at, ", ");
 
 			if (len == 2 && strncmp(at, "-1", 2) == 0)
-				return; /* this one and all behind it are hidden */
+				return; /* CUDA hides this device and all after it */
 			if (len > 0)
 				add_gpu(s, at, len);
 			at += len;
@@ -86,18 +88,18 @@ int
 slots_check(const struct slots *s, double cpu, double gpu, struct pawl_error *err)
 {
 	if (gpu > 1 && gpu != floor(gpu))
-		return tune_fail(err, PAWL_EUSAGE,
-		                 "resources.gpu: expected a whole number of devices or a part of one, found %g", gpu);
+		return err_set(err, PAWL_EUSAGE,
+		               "resources.gpu: expected a whole number of devices or a part of one, found %g", gpu);
 	if (cpu > s->cpus + SLOTS_EPSILON)
-		return tune_fail(err, PAWL_EUSAGE, "resources.cpu: a trial needs %g processors, there are %g", cpu,
-		                 s->cpus);
+		return err_set(err, PAWL_EUSAGE, "resources.cpu: a trial needs %g processors, there are %g", cpu,
+		               s->cpus);
 	if (gpu > (double)s->n_gpus)
-		return tune_fail(err, PAWL_EUSAGE, "resources.gpu: a trial needs %g devices, there are %zu", gpu,
-		                 s->n_gpus);
+		return err_set(err, PAWL_EUSAGE, "resources.gpu: a trial needs %g devices, there are %zu", gpu,
+		               s->n_gpus);
 	return 0;
 }
 
-/* The fullest device with enough room, so that whole ones stay free; < 0 = none. */
+/* The fullest device with enough room, so that unused devices stay free; < 0 = none. */
 static int
 find_part(const struct slots *s, double gpu)
 {

@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * space: grids, draws and expressions. Called by spec.c (checks) and experiment.c (configurations); calls expr.
+ * space: grids and draws.
  *
- * Chance is SplitMix64's finisher (Steele, Lea, Flood, OOPSLA 2014) over a key of seed, trial and path: no state, hence
- * nothing to restore.
+ * Random numbers are SplitMix64's finisher (Steele, Lea, Flood, OOPSLA 2014) over a key of seed,
+ * trial and path. They have no state, so nothing has to be restored.
  */
 #include "space.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "jsonx.h"
-#include "tune_err.h"
+#include "base/err.h"
+#include "base/value.h"
 
 #define MAX_PATH 1024
 #define TWO_PI 6.283185307179586476925
 
 enum draw { UNIFORM, LOG, NORMAL };
 
-/* What is drawn from numbers: [low, high] or [mean, deviation], and a step where it is quantised. */
+/* Parameters of a numeric draw: [low, high] or [mean, deviation], and a step if it is quantised. */
 struct kind {
 	const char *name;
 	enum draw draw;
 	bool quantised, whole;
-	bool high_included; /* of whole ones */
+	bool high_included; /* of integers */
 };
 
 static const struct kind kinds[] = {
@@ -41,8 +42,8 @@ static const struct kind kinds[] = {
 	"$grid $value"
 
 struct walk {
-	uint64_t seed, trial, grid_left; /* grid_left: what is left of the trial's number for keys further right */
-	const json_t *space;
+	uint64_t seed, trial, grid_left; /* grid_left: the trial's number, divided down for keys further right */
+	const struct value *space;
 	struct pawl_error *err;
 };
 
@@ -78,80 +79,76 @@ find_kind(const char *name)
 
 /* The one key of an object that describes a draw, else NULL. */
 static const char *
-key_of(const json_t *value)
+key_of(const struct value *value)
 {
 	const char *key;
 
-	if (json_object_size(value) != 1)
+	if (value_n_members(value) != 1)
 		return NULL;
-	key = json_object_iter_key(json_object_iter((json_t *)value));
+	key = value_first_key(value);
 	return key && key[0] == '$' ? key : NULL;
 }
 
 static int
-check_numbers(const struct kind *kind, const json_t *args, const char *path, struct pawl_error *err)
+check_numbers(const struct kind *kind, const struct value *args, const char *path, struct pawl_error *err)
 {
 	const size_t expected = kind->quantised ? 3 : 2;
 	double v[3] = {0};
 
-	if (json_array_size(args) != expected || !json_is_array(args))
-		return tune_fail(err, PAWL_EUSAGE, "space: '%s': %s takes a list of %zu numbers, found %s", path,
-		                 kind->name, expected, json_is_array(args) ? "another length" : "no list");
+	if (value_n_items(args) != expected || !value_is(args, JSON_ARRAY))
+		return err_set(err, PAWL_EUSAGE, "space: '%s': %s takes a list of %zu numbers, found %s", path,
+		               kind->name, expected, value_is(args, JSON_ARRAY) ? "another length" : "no list");
 	for (size_t i = 0; i < expected; i++) {
-		const json_t *item = json_array_get(args, i);
-		if (!json_is_number(item) || (kind->whole && !json_is_integer(item)))
-			return tune_fail(err, PAWL_EUSAGE,
-			                 "space: '%s': %s takes a list of %zu %s, found something else", path,
-			                 kind->name, expected, kind->whole ? "integers" : "numbers");
-		v[i] = json_number_value(item);
+		const struct value *item = value_item(args, i);
+		if (!value_is_number(item) || (kind->whole && !value_is(item, JSON_INT)))
+			return err_set(err, PAWL_EUSAGE, "space: '%s': %s takes a list of %zu %s, found something else",
+			               path, kind->name, expected, kind->whole ? "integers" : "numbers");
+		v[i] = value_number(item);
 	}
 	if (kind->draw == NORMAL && !(v[1] >= 0))
-		return tune_fail(err, PAWL_EUSAGE, "space: '%s': %s takes a deviation of 0 or more, found %g", path,
-		                 kind->name, v[1]);
+		return err_set(err, PAWL_EUSAGE, "space: '%s': %s takes a deviation of 0 or more, found %g", path,
+		               kind->name, v[1]);
 	if (kind->draw != NORMAL && !(v[0] < v[1]))
-		return tune_fail(err, PAWL_EUSAGE, "space: '%s': %s takes the lower end first, found %g and %g", path,
-		                 kind->name, v[0], v[1]);
+		return err_set(err, PAWL_EUSAGE, "space: '%s': %s takes the lower end first, found %g and %g", path,
+		               kind->name, v[0], v[1]);
 	if (kind->draw == LOG && !(v[0] > 0))
-		return tune_fail(err, PAWL_EUSAGE, "space: '%s': %s takes a lower end above 0, found %g", path,
-		                 kind->name, v[0]);
+		return err_set(err, PAWL_EUSAGE, "space: '%s': %s takes a lower end above 0, found %g", path,
+		               kind->name, v[0]);
 	if (kind->quantised && !(v[2] > 0))
-		return tune_fail(err, PAWL_EUSAGE, "space: '%s': %s takes a step above 0, found %g", path, kind->name,
-		                 v[2]);
+		return err_set(err, PAWL_EUSAGE, "space: '%s': %s takes a step above 0, found %g", path, kind->name,
+		               v[2]);
 	if (kind->whole && (fabs(v[0]) > 0x1p53 || fabs(v[1]) > 0x1p53))
-		return tune_fail(err, PAWL_EUSAGE, "space: '%s': %s takes integers up to 2^53", path, kind->name);
+		return err_set(err, PAWL_EUSAGE, "space: '%s': %s takes integers up to 2^53", path, kind->name);
 	return 0;
 }
 
-static int check(const json_t *value, const char *path, bool in_choice, uint64_t *n_grid, struct pawl_error *err);
+static int check(const struct value *value, const char *path, bool in_choice, uint64_t *n_grid, struct pawl_error *err);
 
 static int
-check_list(const char *key, const json_t *list, const char *path, bool in_choice, uint64_t *n_grid,
+check_list(const char *key, const struct value *list, const char *path, bool in_choice, uint64_t *n_grid,
            struct pawl_error *err)
 {
 	const bool is_grid = strcmp(key, "$grid") == 0;
-	json_t *item;
+	struct value *item;
 	size_t i;
 
-	if (!json_is_array(list) || json_array_size(list) == 0)
-		return tune_fail(err, PAWL_EUSAGE, "space: '%s': %s takes a list of one value or more", path, key);
+	if (!value_is(list, JSON_ARRAY) || value_n_items(list) == 0)
+		return err_set(err, PAWL_EUSAGE, "space: '%s': %s takes a list of one value or more", path, key);
 	if (is_grid && in_choice)
-		return tune_fail(err, PAWL_EUSAGE, "space: '%s': a $grid cannot stand inside of a $choice or a $grid",
-		                 path);
-	json_array_foreach(list, i, item)
-	{
-		const int r = check(item, path, true, n_grid, err);
-		if (r < 0)
-			return r;
+		return err_set(err, PAWL_EUSAGE, "space: '%s': a $grid cannot stand inside of a $choice or a $grid",
+		               path);
+	for (i = 0; (item = value_item(list, i)) != NULL; i++) {
+		TRY(check(item, path, true, n_grid, err));
 	}
-	if (is_grid && __builtin_mul_overflow(*n_grid, (uint64_t)json_array_size(list), n_grid))
+	if (is_grid && __builtin_mul_overflow(*n_grid, (uint64_t)value_n_items(list), n_grid))
 		*n_grid = UINT64_MAX;
 	if (*n_grid > SPACE_MAX_TRIALS)
-		return tune_fail(err, PAWL_ELIMIT, "space: the grid has more than %u points", SPACE_MAX_TRIALS);
+		return err_set(err, PAWL_ELIMIT, "space: the grid has more than %u points", SPACE_MAX_TRIALS);
 	return 0;
 }
 
 static int
-check_draw(const char *key, const json_t *args, const char *path, bool in_choice, uint64_t *n_grid,
+check_draw(const char *key, const struct value *args, const char *path, bool in_choice, uint64_t *n_grid,
            struct pawl_error *err)
 {
 	const struct kind *kind = find_kind(key);
@@ -162,54 +159,48 @@ check_draw(const char *key, const json_t *args, const char *path, bool in_choice
 		return check_list(key, args, path, in_choice, n_grid, err);
 	if (strcmp(key, "$value") == 0)
 		return 0;
-	return tune_fail(err, PAWL_EUSAGE, "space: '%s': '%s' is not known (known: %s)", path, key, KNOWN);
+	return err_set(err, PAWL_EUSAGE, "space: '%s': '%s' is not known (known: %s)", path, key, KNOWN);
 }
 
 static int
-check(const json_t *value, const char *path, bool in_choice, uint64_t *n_grid, struct pawl_error *err)
+check(const struct value *value, const char *path, bool in_choice, uint64_t *n_grid, struct pawl_error *err)
 {
 	const char *key = key_of(value), *name;
 	char inner[MAX_PATH];
-	json_t *item;
+	struct value *item;
 	size_t i;
-	int r = 0;
 
 	if (key)
-		return check_draw(key, json_object_get(value, key), path, in_choice, n_grid, err);
-	json_object_foreach((json_t *)value, name, item)
-	{
+		return check_draw(key, value_get(value, key), path, in_choice, n_grid, err);
+	VALUE_MEMBERS(value, name, item) {
 		if (name[0] == '$')
-			return tune_fail(err, PAWL_EUSAGE,
-			                 "space: '%s': expected '%s' to stand alone, found other keys beside it", path,
-			                 name);
+			return err_set(err, PAWL_EUSAGE,
+			               "space: '%s': expected '%s' to stand alone, found other keys beside it", path,
+			               name);
 		if ((size_t)snprintf(inner, sizeof(inner), "%s%s%s", path, path[0] ? "/" : "", name) >= sizeof(inner))
-			return tune_fail(err, PAWL_ELIMIT, "space: '%.100s..': the path is too long", path);
-		r = check(item, inner, in_choice, n_grid, err);
-		if (r < 0)
-			return r;
+			return err_set(err, PAWL_ELIMIT, "space: '%.100s..': the path is too long", path);
+		TRY(check(item, inner, in_choice, n_grid, err));
 	}
-	json_array_foreach(value, i, item)
-	{
+	for (i = 0; (item = value_item(value, i)) != NULL; i++) {
 		snprintf(inner, sizeof(inner), "%.1000s/%zu", path, i);
-		r = check(item, inner, in_choice, n_grid, err);
-		if (r < 0)
-			return r;
+		TRY(check(item, inner, in_choice, n_grid, err));
 	}
 	return 0;
 }
 
 int
-space_check(const json_t *space, uint64_t *ret_n_grid, struct pawl_error *err)
+space_check(const struct value *space, uint64_t *ret_n_grid, struct pawl_error *err)
 {
 	*ret_n_grid = 1;
-	if (!json_is_object(space) || key_of(space))
-		return tune_fail(err, PAWL_EUSAGE, "space: expected an object of names and values");
+	if (!value_is(space, JSON_OBJECT) || key_of(space))
+		return err_set(err, PAWL_EUSAGE, "space: expected an object of names and values");
 	return check(space, "", false, ret_n_grid, err);
 }
 
 /* ---- drawing ---- */
 
-/* Multiples of the step; by division where 1 / step is whole, so that 0.3 is 0.3. */
+/* Rounds to multiples of the step; by division where 1 / step is an integer, so that 0.3 is exactly
+ * 0.3. */
 static double
 quantise(double value, double low, double high, double step, bool bounded)
 {
@@ -223,11 +214,11 @@ quantise(double value, double low, double high, double step, bool bounded)
 	return step < 1 && fabs(inverse * step - 1) < 1e-12 ? n / inverse : n * step;
 }
 
-static json_t *
-draw_number(const struct kind *kind, const json_t *args, const char *path, uint64_t seed, uint64_t trial)
+static struct value *
+draw_number(const struct kind *kind, const struct value *args, const char *path, uint64_t seed, uint64_t trial)
 {
-	const double a = json_number_value(json_array_get(args, 0)), b = json_number_value(json_array_get(args, 1));
-	const double step = json_number_value(json_array_get(args, 2)), x = space_unit(seed, trial, path, 0);
+	const double a = value_number(value_item(args, 0)), b = value_number(value_item(args, 1));
+	const double step = value_number(value_item(args, 2)), x = space_unit(seed, trial, path, 0);
 	const double high = kind->high_included ? b + 1 : b;
 	double value;
 
@@ -240,10 +231,10 @@ draw_number(const struct kind *kind, const json_t *args, const char *path, uint6
 	if (kind->whole)
 		value = fmax(a, fmin(floor(value), high - 1));
 	else if (kind->draw == LOG)
-		value = fmax(a, fmin(value, b)); /* the logarithm was rounded */
+		value = fmax(a, fmin(value, b)); /* rounding in exp and log may leave the range */
 	if (kind->quantised)
 		value = quantise(value, a, b, step, kind->draw != NORMAL);
-	return kind->whole ? json_integer((json_int_t)llrint(value)) : json_real(value);
+	return kind->whole ? value_new_int((int64_t)llrint(value)) : value_new_real(value);
 }
 
 static bool
@@ -252,10 +243,10 @@ is_list_of(const char *key)
 	return key && (strcmp(key, "$choice") == 0 || strcmp(key, "$grid") == 0);
 }
 
-static int resolve(struct walk *w, const json_t *value, const char *path, json_t **ret);
+static int resolve(struct walk *w, const struct value *value, const char *path, struct value **ret);
 
 static int
-resolve_draw(struct walk *w, const char *key, const json_t *args, const char *path, json_t **ret)
+resolve_draw(struct walk *w, const char *key, const struct value *args, const char *path, struct value **ret)
 {
 	const struct kind *kind = find_kind(key);
 	char inner[MAX_PATH];
@@ -264,48 +255,44 @@ resolve_draw(struct walk *w, const char *key, const json_t *args, const char *pa
 	if (kind) {
 		*ret = draw_number(kind, args, path, w->seed, w->trial);
 	} else if (is_list_of(key)) {
-		n = json_array_size(args);
+		n = value_n_items(args);
 		if (strcmp(key, "$grid") == 0) {
 			at = (size_t)(w->grid_left % n);
 			w->grid_left /= n;
 		} else {
 			at = (size_t)(space_unit(w->seed, w->trial, path, 0) * (double)n);
 		}
-		snprintf(inner, sizeof(inner), "%.1000s/%zu", path, at); /* draws inside have numbers of their own */
-		return resolve(w, json_array_get(args, at), inner, ret);
+		snprintf(inner, sizeof(inner), "%.1000s/%zu", path, at); /* draws inside have sequences of their own */
+		return resolve(w, value_item(args, at), inner, ret);
 	} else { /* $value */
-		*ret = jsonx_deep_copy(args);
+		*ret = value_copy_deep(args);
 	}
-	return *ret ? 0 : tune_no_memory(w->err);
+	return *ret ? 0 : err_nomem(w->err, NULL);
 }
 
-/* Objects from the last key to the first: the last of the grid is the fastest. */
+/* Visits the keys of an object from last to first: the last grid changes fastest. */
 static int
-resolve_object(struct walk *w, const json_t *value, const char *path, json_t **ret)
+resolve_object(struct walk *w, const struct value *value, const char *path, struct value **ret)
 {
-	JSONX_CLEAN json_t *made = jsonx_copy(value); /* has the order of the keys */
+	PAWL_CLEAN(value_free_clean) struct value *made = value_copy(value); /* keeps the order of the keys */
 	const char *names[1024], *name;
 	char inner[MAX_PATH];
-	json_t *item;
+	struct value *item;
 	size_t n = 0;
 
 	if (!made)
-		return tune_no_memory(w->err);
-	json_object_foreach((json_t *)value, name, item)
-	{
+		return err_nomem(w->err, NULL);
+	VALUE_MEMBERS(value, name, item) {
 		if (n == sizeof(names) / sizeof(names[0]))
-			return tune_fail(w->err, PAWL_ELIMIT, "space: '%s': more than %zu keys", path, n);
+			return err_set(w->err, PAWL_ELIMIT, "space: '%s': more than %zu keys", path, n);
 		names[n++] = name;
 	}
 	while (n-- > 0) {
-		json_t *resolved = NULL;
-		int r;
+		struct value *resolved = NULL;
 		snprintf(inner, sizeof(inner), "%s%s%s", path, path[0] ? "/" : "", names[n]);
-		r = resolve(w, json_object_get(value, names[n]), inner, &resolved);
-		if (r < 0)
-			return r;
-		if (json_object_set_new(made, names[n], resolved) < 0)
-			return tune_no_memory(w->err);
+		TRY(resolve(w, value_get(value, names[n]), inner, &resolved));
+		if (!value_set(made, names[n], resolved))
+			return err_nomem(w->err, NULL);
 	}
 	*ret = made;
 	made = NULL;
@@ -313,43 +300,40 @@ resolve_object(struct walk *w, const json_t *value, const char *path, json_t **r
 }
 
 static int
-resolve_array(struct walk *w, const json_t *value, const char *path, json_t **ret)
+resolve_array(struct walk *w, const struct value *value, const char *path, struct value **ret)
 {
-	JSONX_CLEAN json_t *made = jsonx_copy(value);
+	PAWL_CLEAN(value_free_clean) struct value *made = value_copy(value);
 	char inner[MAX_PATH];
 
-	for (size_t i = json_array_size(value); made && i-- > 0;) {
-		json_t *resolved = NULL;
-		int r;
+	for (size_t i = value_n_items(value); made && i-- > 0;) {
+		struct value *resolved = NULL;
 		snprintf(inner, sizeof(inner), "%.1000s/%zu", path, i);
-		r = resolve(w, json_array_get(value, i), inner, &resolved);
-		if (r < 0)
-			return r;
-		if (json_array_set_new(made, i, resolved) < 0)
-			return tune_no_memory(w->err);
+		TRY(resolve(w, value_item(value, i), inner, &resolved));
+		if (!value_set_item(made, i, resolved))
+			return err_nomem(w->err, NULL);
 	}
 	*ret = made;
 	made = NULL;
-	return *ret ? 0 : tune_no_memory(w->err);
+	return *ret ? 0 : err_nomem(w->err, NULL);
 }
 
 static int
-resolve(struct walk *w, const json_t *value, const char *path, json_t **ret)
+resolve(struct walk *w, const struct value *value, const char *path, struct value **ret)
 {
 	const char *key = key_of(value);
 
 	if (key)
-		return resolve_draw(w, key, json_object_get(value, key), path, ret);
-	if (json_is_object(value))
+		return resolve_draw(w, key, value_get(value, key), path, ret);
+	if (value_is(value, JSON_OBJECT))
 		return resolve_object(w, value, path, ret);
-	if (json_is_array(value))
+	if (value_is(value, JSON_ARRAY))
 		return resolve_array(w, value, path, ret);
-	*ret = jsonx_deep_copy(value);
-	return *ret ? 0 : tune_no_memory(w->err);
+	*ret = value_copy_deep(value);
+	return *ret ? 0 : err_nomem(w->err, NULL);
 }
 
 int
-space_config(const json_t *space, uint64_t seed, uint64_t trial, json_t **ret, struct pawl_error *err)
+space_config(const struct value *space, uint64_t seed, uint64_t trial, struct value **ret, struct pawl_error *err)
 {
 	struct walk w = {.seed = seed, .trial = trial, .grid_left = trial, .space = space, .err = err};
 
@@ -357,7 +341,8 @@ space_config(const json_t *space, uint64_t seed, uint64_t trial, json_t **ret, s
 }
 
 int
-space_draw(const json_t *what, const char *path, uint64_t seed, uint64_t trial, json_t **ret, struct pawl_error *err)
+space_draw(const struct value *what, const char *path, uint64_t seed, uint64_t trial, struct value **ret,
+           struct pawl_error *err)
 {
 	struct walk w = {.seed = seed, .trial = trial, .err = err};
 
@@ -372,23 +357,23 @@ struct tag {
 };
 
 static void
-tag_put(struct tag *tag, const char *name, const json_t *value)
+tag_put(struct tag *tag, const char *name, const struct value *value)
 {
 	char item[64], number[32];
 	const size_t shown = strcspn(name, "/");
 	size_t n;
 
-	if (json_is_real(value))
-		snprintf(number, sizeof(number), "%.4g", json_real_value(value));
-	else if (json_is_integer(value))
-		snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-	else if (json_is_string(value))
-		snprintf(number, sizeof(number), "%.20s", json_string_value(value));
+	if (value_is(value, JSON_REAL))
+		snprintf(number, sizeof(number), "%.4g", value_number(value));
+	else if (value_is(value, JSON_INT))
+		snprintf(number, sizeof(number), "%" PRId64, value_int(value));
+	else if (value_is(value, JSON_STRING))
+		snprintf(number, sizeof(number), "%.20s", value_text(value));
 	else
 		snprintf(number, sizeof(number), "%s",
-		         json_is_true(value)    ? "True"
-		         : json_is_false(value) ? "False"
-		                                : "-");
+		         value_is_true(value)         ? "True"
+		         : value_is(value, JSON_BOOL) ? "False"
+		                                      : "-");
 	n = (size_t)snprintf(item, sizeof(item), "%s%.*s=%s", tag->len ? "," : "", (int)(shown > 24 ? 24 : shown), name,
 	                     number);
 	if (n >= sizeof(item) || tag->len + n + 1 > tag->nbytes)
@@ -402,30 +387,29 @@ tag_put(struct tag *tag, const char *name, const json_t *value)
 }
 
 static void
-tag_walk(struct tag *tag, const json_t *space, const json_t *config, const char *last)
+tag_walk(struct tag *tag, const struct value *space, const struct value *config, const char *last)
 {
 	const char *name;
-	json_t *item;
+	struct value *item;
 
 	if (space && key_of(space)) {
 		if (strcmp(key_of(space), "$value") != 0)
 			tag_put(tag, last, config);
 		return;
 	}
-	if (!space && !json_is_object(config) && !json_is_array(config)) {
+	if (!space && !value_is(config, JSON_OBJECT) && !value_is(config, JSON_ARRAY)) {
 		tag_put(tag, last, config);
 		return;
 	}
-	json_object_foreach((json_t *)config, name, item)
-	{
-		const json_t *inner = space ? json_object_get(space, name) : NULL;
+	VALUE_MEMBERS(config, name, item) {
+		const struct value *inner = space ? value_get(space, name) : NULL;
 		if (!space || inner)
 			tag_walk(tag, inner, item, name);
 	}
 }
 
 void
-space_tag(const json_t *space, const json_t *config, char *text, size_t nbytes)
+space_tag(const struct value *space, const struct value *config, char *text, size_t nbytes)
 {
 	struct tag tag = {text, 0, nbytes};
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * space: what is tried. A tree of plain values and of draws: {"$uniform": [lo, hi]} and the like (docs/tune.md). Pure: a trial's
- * configuration is a function of the tree, the seed and the trial's number; a draw depends on its own path alone, so that
- * another key, or more samples, change no other value.
+ * space: the values to try. A tree of plain values and of draws: {"$uniform": [lo, hi]} and the
+ * like (docs/tune.md). Pure: a trial's configuration is a function of the tree, the seed and the
+ * trial's number. A draw depends only on its own path: another key, or more samples, change no
+ * other value.
  */
 #ifndef PAWL_TUNE_SPACE_H
 #define PAWL_TUNE_SPACE_H
@@ -10,21 +11,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <jansson.h>
-
+#include "base/value.h"
 #include "pawl.h"
 
 #define SPACE_MAX_TRIALS 10000000u
 
-/* PAWL_EUSAGE names the path, what was expected and what was found. ret_n_grid: the product of all {"$grid": [..]}. */
-int space_check(const json_t *space, uint64_t *ret_n_grid, struct pawl_error *err);
+/* PAWL_EUSAGE names the path, what was expected and what was found. ret_n_grid: the product of all
+ * {"$grid": [..]}. */
+int space_check(const struct value *space, uint64_t *ret_n_grid, struct pawl_error *err);
 /* The configuration of a trial: samples x grid, the grid's last key fastest. A new reference. */
-int space_config(const json_t *space, uint64_t seed, uint64_t trial, json_t **ret, struct pawl_error *err);
-/* Draws one value of a description (a plain value gives itself), keyed by path as above. A new reference. */
-int space_draw(const json_t *what, const char *path, uint64_t seed, uint64_t trial, json_t **ret, struct pawl_error *err);
-/* "lr=0.01,width=32": the values of a configuration that the space varies (all of them where space is NULL), in letters that a
- * file name may have, within nbytes. */
-void space_tag(const json_t *space, const json_t *config, char *text, size_t nbytes);
+int space_config(const struct value *space, uint64_t seed, uint64_t trial, struct value **ret, struct pawl_error *err);
+/* Draws one value of a description (a plain value gives itself), keyed by path as above. *ret is a
+ * new reference. */
+int space_draw(const struct value *what, const char *path, uint64_t seed, uint64_t trial, struct value **ret, struct pawl_error *err);
+/* "lr=0.01,width=32": the values of a configuration that the space varies (all of them if space is
+ * NULL). Uses only characters allowed in file names; writes at most nbytes. */
+void space_tag(const struct value *space, const struct value *config, char *text, size_t nbytes);
 /* A number in [0, 1) of the sequence that belongs to (seed, trial, path). */
 double space_unit(uint64_t seed, uint64_t trial, const char *path, uint32_t n);
 

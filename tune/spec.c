@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spec: which keys a document has, of what kind, and what they are when they are not given. Called when an experiment
- * is opened; calls space (the space's own checks) and sched (the scheduler's).
+ * spec: the keys of a document, their types and their defaults. Parts are checked by space and
+ * sched.
  */
 #include "spec.h"
 
@@ -10,18 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jsonx.h"
+#include "base/err.h"
+#include "base/value.h"
 #include "space.h"
-#include "tune_err.h"
 #include "tune.h"
 
-enum value { TEXT, TEXT_OR_NULL, WHOLE, WHOLE_OR_NULL, NUMBER, FLAG, OBJECT, TEXTS, ANY };
+enum expected { TEXT, TEXT_OR_NULL, WHOLE, WHOLE_OR_NULL, NUMBER, FLAG, OBJECT, TEXTS, ANY };
 
 struct key {
 	const char *name;
-	enum value value;
+	enum expected expected;
 	double least;
-	const char *initial; /* JSON; NULL: left out when it is not given */
+	const char *initial; /* JSON; NULL: omitted by default */
 };
 
 static const struct key document[] = {
@@ -88,15 +88,8 @@ static const struct key pbt_keys[] = {COMMON,
                                       {"resample_probability", NUMBER, 0, NULL},
                                       {"perturbation_factors", ANY, 0, NULL},
                                       {"synch", FLAG, 0, NULL},
-                                      {"custom_explore", FLAG, 0, NULL}, /* the driver explores, too */
+                                      {"custom_explore", FLAG, 0, NULL}, /* the driver's function explores, too */
                                       {NULL, ANY, 0, NULL}};
-
-/* What a document may say; spec_replay.c turns the first two into the last. */
-static const struct key replay_keys[] = {COMMON,
-                                         {"policy_file", TEXT, 0, NULL},
-                                         {"trial", TEXT, 0, NULL},
-                                         {"schedule", ANY, 0, NULL},
-                                         {NULL, ANY, 0, NULL}};
 
 static const struct {
 	const char *name;
@@ -110,14 +103,13 @@ static const struct {
 	{"hyperband", SCHED_HYPERBAND, hyperband_keys, "training_iteration"},
 	{"bohb", SCHED_HYPERBAND, hyperband_keys, "training_iteration"},
 	{"pbt", SCHED_PBT, pbt_keys, "time_total_s"},
-	{"pbt_replay", SCHED_REPLAY, replay_keys, "training_iteration"},
 };
 #define N_SCHEDULERS (sizeof(schedulers) / sizeof(schedulers[0]))
 
 /* ---- kinds ---- */
 
 static const char *
-kind_name(enum value value)
+kind_name(enum expected expected)
 {
 	static const char *const names[] = {[TEXT] = "a text",      [TEXT_OR_NULL] = "a text or null",
 	                                    [WHOLE] = "an integer", [WHOLE_OR_NULL] = "an integer or null",
@@ -125,37 +117,36 @@ kind_name(enum value value)
 	                                    [OBJECT] = "an object", [TEXTS] = "a list of texts",
 	                                    [ANY] = "a value"};
 
-	return names[value];
+	return names[expected];
 }
 
 static bool
-is_of_kind(const json_t *found, enum value value)
+is_of_kind(const struct value *found, enum expected expected)
 {
-	json_t *item;
+	struct value *item;
 	size_t i;
 
-	if (json_is_null(found))
-		return value == TEXT_OR_NULL || value == WHOLE_OR_NULL || value == ANY;
-	switch (value) {
+	if (value_is(found, JSON_NULL))
+		return expected == TEXT_OR_NULL || expected == WHOLE_OR_NULL || expected == ANY;
+	switch (expected) {
 	case TEXT:
 	case TEXT_OR_NULL:
-		return json_is_string(found);
+		return value_is(found, JSON_STRING);
 	case WHOLE:
 	case WHOLE_OR_NULL:
-		return json_is_integer(found);
+		return value_is(found, JSON_INT);
 	case NUMBER:
-		return json_is_number(found);
+		return value_is_number(found);
 	case FLAG:
-		return json_is_boolean(found);
+		return value_is(found, JSON_BOOL);
 	case OBJECT:
-		return json_is_object(found);
+		return value_is(found, JSON_OBJECT);
 	case TEXTS:
-		json_array_foreach(found, i, item)
-		{
-			if (!json_is_string(item))
+		for (i = 0; (item = value_item(found, i)) != NULL; i++) {
+			if (!value_is(item, JSON_STRING))
 				return false;
 		}
-		return json_is_array(found) && json_array_size(found) > 0;
+		return value_is(found, JSON_ARRAY) && value_n_items(found) > 0;
 	case ANY:
 		break;
 	}
@@ -163,15 +154,14 @@ is_of_kind(const json_t *found, enum value value)
 }
 
 static int
-check_known(const json_t *object, const char *what, const struct key *keys, struct pawl_error *err)
+check_known(const struct value *object, const char *what, const struct key *keys, struct pawl_error *err)
 {
 	char known[600] = "";
 	const char *name;
-	json_t *item;
+	struct value *item;
 	size_t len = 0;
 
-	json_object_foreach((json_t *)object, name, item)
-	{
+	VALUE_MEMBERS(object, name, item) {
 		const struct key *k = keys;
 		while (k->name && strcmp(k->name, name) != 0)
 			k++;
@@ -179,59 +169,52 @@ check_known(const json_t *object, const char *what, const struct key *keys, stru
 			continue;
 		for (k = keys; k->name && len < sizeof(known); k++)
 			len += (size_t)snprintf(known + len, sizeof(known) - len, " %s", k->name);
-		return tune_fail(err, PAWL_EUSAGE, "%s: key '%s' is not known (known:%s)", what, name, known);
+		return err_set(err, PAWL_EUSAGE, "%s: key '%s' is not known (known:%s)", what, name, known);
 	}
 	return 0;
 }
 
 /* A copy with the keys in the order of the table and defaults filled in. */
 static int
-fill(const json_t *object, const char *what, const struct key *keys, json_t **ret, struct pawl_error *err)
+fill(const struct value *object, const char *what, const struct key *keys, struct value **ret, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *made = json_object();
-	int r = check_known(object, what, keys, err);
+	PAWL_CLEAN(value_free_clean) struct value *made = value_new_object();
 
-	if (r < 0)
-		return r;
+	TRY(check_known(object, what, keys, err));
 	for (const struct key *k = keys; made && k->name; k++) {
-		json_t *found = json_object_get(object, k->name);
+		struct value *found = value_get(object, k->name);
 		if (!found && !k->initial)
 			continue;
 		if (!found) {
-			r = jsonx_parse(k->initial, SIZE_MAX, k->name, &found, err);
-			if (r < 0)
-				return r;
-			if (json_object_set_new(made, k->name, found) < 0)
-				return tune_no_memory(err);
+			TRY(value_parse(k->initial, SIZE_MAX, k->name, &found, err));
+			if (!value_set(made, k->name, found))
+				return err_nomem(err, NULL);
 			continue;
 		}
-		if (!is_of_kind(found, k->value))
-			return tune_fail(err, PAWL_EUSAGE, "%s: '%s' must be %s", what, k->name, kind_name(k->value));
-		if (json_is_number(found) && !(json_number_value(found) >= k->least))
-			return tune_fail(err, PAWL_EUSAGE, "%s: '%s' must be %g or more, found %g", what, k->name,
-			                 k->least, json_number_value(found));
-		if (json_object_set_new(made, k->name, jsonx_deep_copy(found)) < 0)
-			return tune_no_memory(err);
+		if (!is_of_kind(found, k->expected))
+			return err_set(err, PAWL_EUSAGE, "%s: '%s' must be %s", what, k->name, kind_name(k->expected));
+		if (value_is_number(found) && !(value_number(found) >= k->least))
+			return err_set(err, PAWL_EUSAGE, "%s: '%s' must be %g or more, found %g", what, k->name,
+			               k->least, value_number(found));
+		if (!value_set(made, k->name, value_copy_deep(found)))
+			return err_nomem(err, NULL);
 	}
 	if (!made)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	*ret = made;
 	made = NULL;
 	return 0;
 }
 
 static int
-fill_inner(json_t *doc, const char *name, const struct key *keys, struct pawl_error *err)
+fill_inner(struct value *doc, const char *name, const struct key *keys, struct pawl_error *err)
 {
-	json_t *made = NULL;
+	struct value *made = NULL;
 	char what[64];
-	int r;
 
 	snprintf(what, sizeof(what), "document: %s", name);
-	r = fill(json_object_get(doc, name), what, keys, &made, err);
-	if (r < 0)
-		return r;
-	return json_object_set_new(doc, name, made) < 0 ? tune_no_memory(err) : 0;
+	TRY(fill(value_get(doc, name), what, keys, &made, err));
+	return !value_set(doc, name, made) ? err_nomem(err, NULL) : 0;
 }
 
 /* ---- parts of the document ---- */
@@ -240,7 +223,7 @@ static int
 check_name(const char *name, struct pawl_error *err)
 {
 	if (!name || !name[0] || name[0] == '.' || strchr(name, '/') || strlen(name) > 200)
-		return tune_fail(
+		return err_set(
 			err, PAWL_EUSAGE,
 			"document: 'name' must be a name of a folder (not empty, no '/', no '.' first), found '%.100s'",
 			name ? name : "");
@@ -248,36 +231,35 @@ check_name(const char *name, struct pawl_error *err)
 }
 
 static int
-check_stop(const json_t *stop, struct pawl_error *err)
+check_stop(const struct value *stop, struct pawl_error *err)
 {
 	const char *name;
-	json_t *item;
+	struct value *item;
 	double number;
 
-	json_object_foreach((json_t *)stop, name, item)
-	{
-		if (!jsonx_number(item, &number) && !json_is_boolean(item))
-			return tune_fail(err, PAWL_EUSAGE, "document: stop: '%s' must be a number", name);
+	VALUE_MEMBERS(stop, name, item) {
+		if (!value_get_number(item, &number) && !value_is(item, JSON_BOOL))
+			return err_set(err, PAWL_EUSAGE, "document: stop: '%s' must be a number", name);
 	}
 	return 0;
 }
 
-/* What PBT draws anew: a list, $choice, or a range. */
+/* Checks what PBT draws anew: a list, $choice, or a range. */
 static int
-check_mutation(const char *name, const json_t *what, struct pawl_error *err)
+check_mutation(const char *name, const struct value *what, struct pawl_error *err)
 {
-	const char *key = json_object_iter_key(json_object_iter((json_t *)what));
-	const json_t *list = json_is_array(what) ? what : json_object_get(what, "$choice");
+	const char *key = value_first_key(what);
+	const struct value *list = value_is(what, JSON_ARRAY) ? what : value_get(what, "$choice");
 	uint64_t n;
 
-	if (list && json_is_array(list) && json_array_size(list) > 0)
+	if (list && value_is(list, JSON_ARRAY) && value_n_items(list) > 0)
 		return 0;
-	if (json_object_size(what) == 1 && (strcmp(key, "$uniform") == 0 || strcmp(key, "$loguniform") == 0 ||
-	                                    strcmp(key, "$randint") == 0 || strcmp(key, "$lograndint") == 0)) {
-		JSONX_CLEAN json_t *space = json_pack("{s:O}", name, what);
-		return space ? space_check(space, &n, err) : tune_no_memory(err);
+	if (value_n_members(what) == 1 && (strcmp(key, "$uniform") == 0 || strcmp(key, "$loguniform") == 0 ||
+	                                   strcmp(key, "$randint") == 0 || strcmp(key, "$lograndint") == 0)) {
+		PAWL_CLEAN(value_free_clean) struct value *space = VALUE_OBJECT({name, value_ref(what)});
+		return space ? space_check(space, &n, err) : err_nomem(err, NULL);
 	}
-	return tune_fail(
+	return err_set(
 		err, PAWL_EUSAGE,
 		"scheduler: hyperparam_mutations: '%s' must be a list of values, or $choice, $uniform, $loguniform, "
 		"$randint or $lograndint",
@@ -285,86 +267,69 @@ check_mutation(const char *name, const json_t *what, struct pawl_error *err)
 }
 
 static int
-take_metric(struct spec *s, const json_t *scheduler, struct pawl_error *err)
+take_metric(struct spec *s, const struct value *scheduler, struct pawl_error *err)
 {
-	const char *metric = jsonx_text(scheduler, "metric"), *mode = jsonx_text(scheduler, "mode");
+	const char *metric = value_get_text(scheduler, "metric"), *mode = value_get_text(scheduler, "mode");
 
-	s->metric = jsonx_text(s->doc, "metric");
+	s->metric = value_get_text(s->doc, "metric");
 	if (metric && s->metric && strcmp(metric, s->metric) != 0)
-		return tune_fail(err, PAWL_EUSAGE, "scheduler: its metric '%s' is not the document's '%s'", metric,
-		                 s->metric);
+		return err_set(err, PAWL_EUSAGE, "scheduler: its metric '%s' is not the document's '%s'", metric,
+		               s->metric);
 	if (metric && !s->metric) {
-		if (json_object_set_new(s->doc, "metric", json_string(metric)) < 0 ||
-		    (mode && json_object_set_new(s->doc, "mode", json_string(mode)) < 0))
-			return tune_no_memory(err);
-		s->metric = jsonx_text(s->doc, "metric");
+		if (!value_set(s->doc, "metric", value_new_text(metric)) ||
+		    (mode && !value_set(s->doc, "mode", value_new_text(mode))))
+			return err_nomem(err, NULL);
+		s->metric = value_get_text(s->doc, "metric");
 	}
-	mode = jsonx_text(s->doc, "mode");
+	mode = value_get_text(s->doc, "mode");
 	s->maximize = strcmp(mode, "max") == 0;
 	if (!s->maximize && strcmp(mode, "min") != 0)
-		return tune_fail(err, PAWL_EUSAGE, "document: 'mode' must be 'min' or 'max', found '%s'", mode);
-	return 0;
-}
-
-static int
-take_schedule(struct spec *s, const json_t *scheduler, struct pawl_error *err)
-{
-	if (s->given || s->n_trials != 1)
-		return tune_fail(
-			err, PAWL_EUSAGE,
-			"scheduler: pbt_replay runs one trial: expected a space and a num_samples that make one, "
-			"found %s",
-			s->given ? "a search that is 'given'" : "more");
-	s->schedule = json_object_get(scheduler, "schedule");
-	s->synchronous = true;
+		return err_set(err, PAWL_EUSAGE, "document: 'mode' must be 'min' or 'max', found '%s'", mode);
 	return 0;
 }
 
 static int
 parse_scheduler(struct spec *s, struct pawl_error *err)
 {
-	json_t *scheduler = json_object_get(s->doc, "scheduler"), *filled;
+	struct value *scheduler = value_get(s->doc, "scheduler"), *filled;
 	const char *type, *name;
-	json_t *item;
+	struct value *item;
 	size_t i = 0;
 	int r;
 
-	if (json_is_string(scheduler)) {
-		if (json_object_set_new(s->doc, "scheduler", json_pack("{s:O}", "type", scheduler)) < 0)
-			return tune_no_memory(err);
-		scheduler = json_object_get(s->doc, "scheduler");
+	if (value_is(scheduler, JSON_STRING)) {
+		if (!value_set(s->doc, "scheduler", VALUE_OBJECT({"type", value_ref(scheduler)})))
+			return err_nomem(err, NULL);
+		scheduler = value_get(s->doc, "scheduler");
 	}
-	type = jsonx_text(scheduler, "type");
+	type = value_get_text(scheduler, "type");
 	while (i < N_SCHEDULERS && (!type || strcmp(schedulers[i].name, type) != 0))
 		i++;
-	if (i == N_SCHEDULERS)
-		return tune_fail(
+	if (type && strcmp(type, "pbt_replay") == 0)
+		return err_set(
 			err, PAWL_EUSAGE,
-			"scheduler: expected fifo, median, asha, hyperband, bohb, pbt or pbt_replay, found '%.100s'",
-			type ? type : "nothing");
-	r = fill(scheduler, "scheduler", schedulers[i].keys, &filled, err);
-	if (r < 0)
-		return r;
-	if (json_object_set_new(s->doc, "scheduler", filled) < 0)
-		return tune_no_memory(err);
+			"scheduler: pbt_replay is no longer supported; the trial itself can follow the values that "
+			"its pbt_policy_<id>.txt lists");
+	if (i == N_SCHEDULERS)
+		return err_set(err, PAWL_EUSAGE,
+		               "scheduler: expected fifo, median, asha, hyperband, bohb or pbt, found '%.100s'",
+		               type ? type : "nothing");
+	TRY(fill(scheduler, "scheduler", schedulers[i].keys, &filled, err));
+	if (!value_set(s->doc, "scheduler", filled))
+		return err_nomem(err, NULL);
 	s->scheduler = schedulers[i].name;
-	s->time_attr = jsonx_text(filled, "time_attr") ? jsonx_text(filled, "time_attr") : schedulers[i].time_attr;
+	s->time_attr =
+		value_get_text(filled, "time_attr") ? value_get_text(filled, "time_attr") : schedulers[i].time_attr;
 	r = take_metric(s, filled, err);
-	if (r == 0 && schedulers[i].kind == SCHED_REPLAY)
-		return take_schedule(s, filled, err);
 	if (r == 0 && schedulers[i].kind != SCHED_FIFO && !s->metric)
-		r = tune_fail(err, PAWL_EUSAGE, "scheduler: %s needs the document's 'metric', found none",
-		              s->scheduler);
+		r = err_set(err, PAWL_EUSAGE, "scheduler: %s needs the document's 'metric', found none", s->scheduler);
 	if (r < 0 || schedulers[i].kind != SCHED_PBT)
 		return r;
-	s->mutations = json_object_get(filled, "hyperparam_mutations");
-	s->synchronous = json_is_true(json_object_get(filled, "synch"));
+	s->mutations = value_get(filled, "hyperparam_mutations");
+	s->synchronous = value_is_true(value_get(filled, "synch"));
 	s->takes_turns = !s->synchronous && (s->given || s->n_trials != UINT64_MAX);
-	json_object_foreach((json_t *)s->mutations, name, item)
-	{
-		r = check_mutation(name, item, err);
-		if (r < 0)
-			return r;
+	VALUE_MEMBERS(s->mutations, name, item) {
+		TRY(check_mutation(name, item, err));
 	}
 	return 0;
 }
@@ -372,43 +337,43 @@ parse_scheduler(struct spec *s, struct pawl_error *err)
 static int
 parse_search(struct spec *s, struct pawl_error *err)
 {
-	const char *search = jsonx_text(s->doc, "search");
-	const json_int_t samples = json_integer_value(json_object_get(s->doc, "num_samples"));
+	const char *search = value_get_text(s->doc, "search");
+	const int64_t samples = value_int(value_get(s->doc, "num_samples"));
 	uint64_t n_grid;
 	int r;
 
-	s->space = json_object_get(s->doc, "space");
+	s->space = value_get(s->doc, "space");
 	s->given = strcmp(search, "given") == 0;
 	if (!s->given && strcmp(search, "grid-random") != 0)
-		return tune_fail(err, PAWL_EUSAGE,
-		                 "document: 'search' must be 'grid-random' or 'given', found '%.100s'", search);
+		return err_set(err, PAWL_EUSAGE, "document: 'search' must be 'grid-random' or 'given', found '%.100s'",
+		               search);
 	if (samples == 0)
-		return tune_fail(err, PAWL_EUSAGE,
-		                 "document: 'num_samples' must be 1 or more, or -1 (without end), found 0");
+		return err_set(err, PAWL_EUSAGE,
+		               "document: 'num_samples' must be 1 or more, or -1 (without end), found 0");
 	r = s->given ? 0 : space_check(s->space, &n_grid, err);
 	if (r < 0)
 		return r;
 	s->n_trials = UINT64_MAX;
 	if (!s->given && samples > 0 &&
 	    (__builtin_mul_overflow((uint64_t)samples, n_grid, &s->n_trials) || s->n_trials > SPACE_MAX_TRIALS))
-		return tune_fail(err, PAWL_ELIMIT,
-		                 "document: num_samples %lld of a grid of %llu points are more than %u trials",
-		                 (long long)samples, (unsigned long long)n_grid, SPACE_MAX_TRIALS);
+		return err_set(err, PAWL_ELIMIT,
+		               "document: num_samples %lld of a grid of %llu points are more than %u trials",
+		               (long long)samples, (unsigned long long)n_grid, SPACE_MAX_TRIALS);
 	if (!s->given && samples < 0 && s->time_budget_s == 0)
-		return tune_fail(err, PAWL_EUSAGE,
-		                 "document: num_samples -1 (without end) needs a 'time_budget_s', found none");
+		return err_set(err, PAWL_EUSAGE,
+		               "document: num_samples -1 (without end) needs a 'time_budget_s', found none");
 	return 0;
 }
 
 static void
 parse_checkpoint(struct spec *s)
 {
-	const json_t *c = json_object_get(s->doc, "checkpoint");
+	const struct value *c = value_get(s->doc, "checkpoint");
 
-	s->keep = (uint64_t)json_integer_value(json_object_get(c, "keep"));
-	s->freq = (uint64_t)json_integer_value(json_object_get(c, "freq"));
-	s->at_end = json_is_true(json_object_get(c, "at_end"));
-	s->score_attr = jsonx_text(c, "score_attr");
+	s->keep = (uint64_t)value_int(value_get(c, "keep"));
+	s->freq = (uint64_t)value_int(value_get(c, "freq"));
+	s->at_end = value_is_true(value_get(c, "at_end"));
+	s->score_attr = value_get_text(c, "score_attr");
 	s->score_least = strncmp(s->score_attr, "min-", 4) == 0;
 	if (s->score_least || strncmp(s->score_attr, "max-", 4) == 0)
 		s->score_attr += 4;
@@ -418,7 +383,7 @@ static int
 parse(struct spec *s, struct pawl_error *err)
 {
 	struct sched *sched = NULL;
-	int r = check_name(jsonx_text(s->doc, "name"), err);
+	int r = check_name(value_get_text(s->doc, "name"), err);
 
 	if (r == 0)
 		r = fill_inner(s->doc, "resources", resources, err);
@@ -428,25 +393,23 @@ parse(struct spec *s, struct pawl_error *err)
 		r = fill_inner(s->doc, "sync", sync_keys, err);
 	if (r < 0)
 		return r;
-	s->name = jsonx_text(s->doc, "name");
-	s->local_dir = jsonx_text(s->doc, "local_dir");
-	s->stop = json_object_get(s->doc, "stop");
-	s->seed = (uint64_t)json_integer_value(json_object_get(s->doc, "seed"));
-	s->max_failures = json_integer_value(json_object_get(s->doc, "max_failures"));
-	s->max_concurrent = (uint32_t)json_integer_value(json_object_get(s->doc, "max_concurrent"));
-	s->time_budget_s = json_number_value(json_object_get(s->doc, "time_budget_s"));
+	s->name = value_get_text(s->doc, "name");
+	s->local_dir = value_get_text(s->doc, "local_dir");
+	s->stop = value_get(s->doc, "stop");
+	s->seed = (uint64_t)value_int(value_get(s->doc, "seed"));
+	s->max_failures = value_int(value_get(s->doc, "max_failures"));
+	s->max_concurrent = (uint32_t)value_int(value_get(s->doc, "max_concurrent"));
+	s->time_budget_s = value_number(value_get(s->doc, "time_budget_s"));
 	parse_checkpoint(s);
 	r = check_stop(s->stop, err);
-	if (r == 0)
-		r = spec_replay_read(s->doc, err);
 	if (r == 0)
 		r = parse_search(s, err);
 	if (r == 0)
 		r = parse_scheduler(s, err);
 	if (r == 0 && s->n_trials == UINT64_MAX && !s->given && spec_is_in_step(s))
-		r = tune_fail(err, PAWL_EUSAGE,
-		              "scheduler: asha with 'synch' waits for all trials: expected a number of samples, found "
-		              "num_samples -1 (without end)");
+		r = err_set(err, PAWL_EUSAGE,
+		            "scheduler: asha with 'synch' waits for all trials: expected a number of samples, found "
+		            "num_samples -1 (without end)");
 	if (r == 0)
 		r = spec_scheduler(s, &sched, err);
 	sched_free(sched);
@@ -456,14 +419,14 @@ parse(struct spec *s, struct pawl_error *err)
 int
 spec_parse(const char *text, struct spec *ret, struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *found = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *found = NULL;
 	struct spec s = {0};
-	int r = jsonx_parse(text, SIZE_MAX, "document", &found, err);
+	int r = value_parse(text, SIZE_MAX, "document", &found, err);
 
 	if (r < 0)
 		return r;
-	if (!json_is_object(found))
-		return tune_fail(err, PAWL_EUSAGE, "document: expected an object with 'name', 'space' and others");
+	if (!value_is(found, JSON_OBJECT))
+		return err_set(err, PAWL_EUSAGE, "document: expected an object with 'name', 'space' and others");
 	r = fill(found, "document", document, &s.doc, err);
 	if (r == 0)
 		r = parse(&s, err);
@@ -478,7 +441,7 @@ spec_parse(const char *text, struct spec *ret, struct pawl_error *err)
 void
 spec_clear(struct spec *s)
 {
-	json_decref(s->doc);
+	value_free(s->doc);
 	*s = (struct spec){0};
 }
 
@@ -488,19 +451,19 @@ spec_check_same(const struct spec *old, const struct spec *now, struct pawl_erro
 	static const char *const keys[] = {"search", "seed", "metric", "mode", "scheduler", "space"};
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-		JSONX_TEXT char *was = NULL, *is = NULL;
-		if (json_equal(json_object_get(old->doc, keys[i]), json_object_get(now->doc, keys[i])))
+		PAWL_FREE char *was = NULL, *is = NULL;
+		if (value_equal(value_get(old->doc, keys[i]), value_get(now->doc, keys[i])))
 			continue;
-		was = jsonx_dump(json_object_get(old->doc, keys[i]));
-		is = jsonx_dump(json_object_get(now->doc, keys[i]));
-		return tune_fail(
+		was = value_print(value_get(old->doc, keys[i]));
+		is = value_print(value_get(now->doc, keys[i]));
+		return err_set(
 			err, PAWL_EUSAGE,
 			"document: '%s' is %.300s, but the experiment was begun with %.300s; take another name for a new "
 			"experiment",
 			keys[i], is ? is : "", was ? was : "");
 	}
 	if (now->n_trials < old->n_trials && old->n_trials != UINT64_MAX)
-		return tune_fail(
+		return err_set(
 			err, PAWL_EUSAGE,
 			"document: 'num_samples' makes %llu trials, but the experiment was begun with %llu: it can only grow",
 			(unsigned long long)now->n_trials, (unsigned long long)old->n_trials);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tree: see tree.h. Called by trial_side.c. P2: what gets its name is whole and durable. P17: links are never followed.
- */
+/* tree: see tree.h. P2: a name appears only when its content is complete and durable. P17: links
+ * are never followed. */
 #include "tree.h"
 
 #include <dirent.h>
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tune_err.h"
+#include "base/err.h"
 
 #define TREE_COPY_BYTES (1 << 18)
 
@@ -25,7 +25,7 @@ fail(struct pawl_error *err, const char *what, const char *path)
 	                        : sys == ENOENT                ? PAWL_ENOTFOUND
 	                                                       : PAWL_EIO;
 
-	return tune_fail(err, code, "%.300s: cannot %s: %s", path, what, strerror(sys));
+	return err_set(err, code, "%.300s: cannot %s: %s", path, what, strerror(sys));
 }
 
 static int
@@ -53,14 +53,14 @@ each(const char *path, unsigned depth,
 	if (dir == NULL)
 		return fail(err, "open", path);
 	if (depth == TREE_MAX_DEPTH)
-		rc = tune_fail(err, PAWL_ELIMIT, "%.300s: deeper than %d folders", path, TREE_MAX_DEPTH);
+		rc = err_set(err, PAWL_ELIMIT, "%.300s: deeper than %d folders", path, TREE_MAX_DEPTH);
 	while (rc == 0 && (entry = readdir(dir)) != NULL) {
 		char *child = NULL;
 
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
 			continue;
 		if (asprintf(&child, "%s/%s", path, entry->d_name) < 0)
-			rc = tune_no_memory(err);
+			rc = err_nomem(err, NULL);
 		else
 			rc = fn(child, entry->d_name, depth + 1, arg, err);
 		free(child);
@@ -98,7 +98,7 @@ copy_bytes(int from, int to, const char *path, struct pawl_error *err)
 	ssize_t n = 0;
 
 	if (block == NULL)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	for (;;) {
 		n = read(from, block, TREE_COPY_BYTES);
 		if (n < 0 && errno == EINTR)
@@ -160,7 +160,7 @@ copy_any(const char *path, const char *to, unsigned depth, struct pawl_error *er
 	if (S_ISLNK(st.st_mode))
 		return copy_link(path, to, err);
 	if (!S_ISDIR(st.st_mode))
-		return tune_fail(err, PAWL_EUNSUPPORTED, "%.300s: neither a file nor a folder", path);
+		return err_set(err, PAWL_EUNSUPPORTED, "%.300s: neither a file nor a folder", path);
 	if (mkdir(to, 0777) != 0)
 		return fail(err, "make", to);
 	return each(path, depth, copy_entry, (char *)(uintptr_t)to, err);
@@ -173,7 +173,7 @@ copy_entry(const char *path, const char *name, unsigned depth, void *arg, struct
 	int rc;
 
 	if (asprintf(&to, "%s/%s", (const char *)arg, name) < 0)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	rc = copy_any(path, to, depth, err);
 	free(to);
 	return rc;
@@ -206,7 +206,7 @@ tree_remove(const char *path)
 	(void)remove_entry(path, path, 0, NULL, NULL);
 }
 
-/* Gives what lies at `hidden` its name; what had that name is removed after. */
+/* Moves `hidden` to its final name, replacing and removing what had that name. */
 static int
 put_in_place(const char *hidden, const char *to, struct pawl_error *err)
 {
@@ -220,11 +220,11 @@ put_in_place(const char *hidden, const char *to, struct pawl_error *err)
 		return 0;
 	}
 #endif
-	tree_remove(to); /* where there is no exchange, there is a moment without either */
+	tree_remove(to); /* without an exchange, neither exists for a moment */
 	return rename(hidden, to) == 0 ? 0 : fail(err, "make", to);
 }
 
-/* Brings `from` to the hidden name. *ret_copied: it is still where it was, too. */
+/* Moves or copies `from` to the hidden name. *ret_copied: the original still exists. */
 static int
 take_over(const char *from, const char *hidden, bool *ret_copied, struct pawl_error *err)
 {
@@ -256,7 +256,7 @@ tree_move_in(const char *from, const char *in, const char *to, struct pawl_error
 	if (inner == NULL || asprintf(&whole, "%s/%s", in, to) < 0)
 		whole = NULL;
 	if (whole == NULL)
-		rc = tune_no_memory(err);
+		rc = err_nomem(err, NULL);
 	if (rc == 0) {
 		tree_remove(hidden);
 		if (S_ISREG(st.st_mode))
@@ -265,7 +265,7 @@ tree_move_in(const char *from, const char *in, const char *to, struct pawl_error
 		else if (S_ISDIR(st.st_mode))
 			rc = take_over(from, hidden, &copied, err);
 		else
-			rc = tune_fail(err, PAWL_EUSAGE, "%.300s: expected a folder or a file", from);
+			rc = err_set(err, PAWL_EUSAGE, "%.300s: expected a folder or a file", from);
 	}
 	if (rc == 0)
 		rc = tree_sync(hidden, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tree: folders as wholes. */
+/* tree: operations on complete folders. */
 #ifndef PAWL_TUNE_TREE_H
 #define PAWL_TUNE_TREE_H
 
@@ -7,14 +7,16 @@
 
 #define TREE_MAX_DEPTH 64
 
-/* Makes a file, or a folder and all in it, durable. Links are left alone. */
+/* Makes a file, or a folder and its content, durable. Links are skipped. */
 int tree_sync(const char *path, struct pawl_error *err);
-/* A copy at `to`, which must not be there; not synced. Links stay links; other things than files and folders are refused. */
+/* Copies to `to`, which must not exist; does not sync. Links stay links. Anything but files,
+ * folders and links is refused. */
 int tree_copy(const char *from, const char *to, struct pawl_error *err);
-/* Removes it as far as that goes; what is not there is no error. */
+/* Removes as much as possible; a missing path is not an error. */
 void tree_remove(const char *path);
-/* Brings a file or folder to `to` in the folder `in`, there whole and durable or not at all; one that is there is replaced in one
- * step. From another disk it is copied, then removed. A file becomes a folder that holds it. */
+/* Moves a file or folder to `to` in the folder `in`. It appears there complete and durable, or not
+ * at all. An existing entry is replaced in one step. Across file systems it is copied, then
+ * removed. A file becomes a folder that contains it. */
 int tree_move_in(const char *from, const char *in, const char *to, struct pawl_error *err);
 
 #endif

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trial_checkpoints: folders of files, linked, renamed, removed. Called by experiment.c. Promises P2 (a name shows
- * whole folders only), P3 (durable before the name), P17 (no symbolic link is followed, nothing outside of the folder
- * is touched). */
+/*
+ * trial_checkpoints: folders of files, linked, renamed, removed. Promises P2 (a name shows complete
+ * folders only), P3 (durable before the name), P17 (no symbolic link is followed, nothing outside
+ * of the folder is touched).
+ */
 #include "trial_checkpoints.h"
 
 #include <dirent.h>
@@ -13,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tune_err.h"
+#include "base/err.h"
 
 #define MAX_DEPTH 32
 #define COPY_BYTES ((size_t)1 << 20)
@@ -104,11 +106,11 @@ checkpoint_remove(int dirfd, const char *trial, const char *name, struct pawl_er
 	int r = 0;
 
 	if (fd < 0)
-		return errno == ENOENT ? 0 : tune_fail_sys(err, errno, "%s: open", trial);
+		return errno == ENOENT ? 0 : err_sys(err, errno, "%s: open", trial);
 	snprintf(hidden, sizeof(hidden), ".checkpoint_removed_%.200s", name);
 	if (renameat(fd, name, fd, hidden) < 0) {
 		const int sys = errno;
-		if (sys == ENOTEMPTY || sys == EEXIST) { /* what a crash left of an older one of this name */
+		if (sys == ENOTEMPTY || sys == EEXIST) { /* a crash left part of an older one of this name */
 			r = remove_tree(fd, hidden, MAX_DEPTH);
 			if (r == 0 && renameat(fd, name, fd, hidden) < 0)
 				r = -errno;
@@ -119,7 +121,7 @@ checkpoint_remove(int dirfd, const char *trial, const char *name, struct pawl_er
 	if (r == 0)
 		r = remove_tree(fd, hidden, MAX_DEPTH);
 	close(fd);
-	return r < 0 ? tune_fail_sys(err, -r, "%s/%s: remove", trial, name) : 0;
+	return r < 0 ? err_sys(err, -r, "%s/%s: remove", trial, name) : 0;
 }
 
 void
@@ -196,7 +198,7 @@ checkpoint_copy_file(int from_fd, int to_fd, const char *name, struct pawl_error
 		r = -errno;
 	if (r < 0)
 		(void)unlinkat(to_fd, hidden, 0);
-	return r < 0 ? tune_fail_sys(err, -r, "%s: copy", name) : 0;
+	return r < 0 ? err_sys(err, -r, "%s: copy", name) : 0;
 }
 
 static int
@@ -225,10 +227,11 @@ clone_entry(int from_fd, int to_fd, const char *name, unsigned depth)
 	if (S_ISLNK(st.st_mode))
 		return copy_link(from_fd, to_fd, name);
 	if (!S_ISREG(st.st_mode))
-		return 0; /* sockets and pipes are no state */
+		return 0; /* sockets and pipes do not belong to the state */
 	if (linkat(from_fd, name, to_fd, name, 0) == 0)
 		return 0;
-	/* Another device, a file system without links, too many of them, or a file of another user. */
+	/* Another device, a file system without links, too many links, or a file of another
+	 * user. */
 	if (errno == EXDEV || errno == EPERM || errno == EMLINK || errno == EOPNOTSUPP || errno == EACCES)
 		return copy_file(from_fd, name, to_fd, name, st.st_mode);
 	return -errno;
@@ -300,5 +303,5 @@ checkpoint_clone(int from_dirfd, const char *donor, const char *name, int dirfd,
 		close(to_fd);
 	if (from_fd >= 0)
 		close(from_fd);
-	return r < 0 ? tune_fail_sys(err, -r, "%s/%s: clone to %s/%s", donor, name, trial, as) : 0;
+	return r < 0 ? err_sys(err, -r, "%s/%s: clone to %s/%s", donor, name, trial, as) : 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trial_files: small files, appended to or replaced by rename. Called by experiment.c, always after its journal. */
+/* trial_files: small files, appended to or replaced by rename. */
 #include "trial_files.h"
 
 #include <errno.h>
@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "jsonx.h"
-#include "tune_err.h"
+#include "base/err.h"
+#include "base/value.h"
 
 #define MAX_FILE ((size_t)256 << 20)
 
@@ -20,7 +20,7 @@ static int
 path_of(char *path, size_t nbytes, const char *folder, const char *name, struct pawl_error *err)
 {
 	if ((size_t)snprintf(path, nbytes, "%s%s%s", folder, folder[0] ? "/" : "", name) >= nbytes)
-		return tune_fail(err, PAWL_ELIMIT, "%.100s: the name is too long", folder);
+		return err_set(err, PAWL_ELIMIT, "%.100s: the name is too long", folder);
 	return 0;
 }
 
@@ -51,7 +51,7 @@ append(int dirfd, const char *folder, const char *name, const char *text, struct
 	r = fd < 0 ? -errno : write_all(fd, text, strlen(text));
 	if (fd >= 0 && close(fd) < 0 && r == 0)
 		r = -errno;
-	return r < 0 ? tune_fail_sys(err, -r, "%s: write", path) : 0;
+	return r < 0 ? err_sys(err, -r, "%s: write", path) : 0;
 }
 
 int
@@ -77,7 +77,7 @@ tune_file_write(int dirfd, const char *folder, const char *name, const char *tex
 		(void)unlinkat(dirfd, hidden, 0);
 	if (r == 0 && durable && !folder[0] && fsync(dirfd) < 0)
 		r = -errno;
-	return r < 0 ? tune_fail_sys(err, -r, "%s: write", path) : 0;
+	return r < 0 ? err_sys(err, -r, "%s: write", path) : 0;
 }
 
 static int
@@ -88,10 +88,10 @@ read_whole(int fd, char **ret, size_t *ret_len, struct pawl_error *err)
 	ssize_t n = 1;
 
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size > MAX_FILE)
-		return tune_fail(err, PAWL_ECORRUPT, "expected a regular file of at most %zu bytes", MAX_FILE);
+		return err_set(err, PAWL_ECORRUPT, "expected a regular file of at most %zu bytes", MAX_FILE);
 	*ret = malloc((size_t)st.st_size + 1);
 	if (!*ret)
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	while (len < (size_t)st.st_size && n > 0) {
 		n = read(fd, *ret + len, (size_t)st.st_size - len);
 		if (n > 0)
@@ -99,7 +99,7 @@ read_whole(int fd, char **ret, size_t *ret_len, struct pawl_error *err)
 	}
 	(*ret)[len] = '\0';
 	*ret_len = len;
-	return n < 0 ? tune_fail_sys(err, errno, "read") : 0;
+	return n < 0 ? err_sys(err, errno, "read") : 0;
 }
 
 static int
@@ -112,7 +112,7 @@ read_text(int dirfd, const char *folder, const char *name, char **ret, size_t *r
 		return r;
 	fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
-		return tune_fail_sys(err, errno, "%s: open", path);
+		return err_sys(err, errno, "%s: open", path);
 	r = read_whole(fd, ret, ret_len, err);
 	close(fd);
 	return r;
@@ -127,38 +127,38 @@ tune_file_text(int dirfd, const char *folder, const char *name, char **ret, stru
 }
 
 int
-tune_file_read(int dirfd, const char *folder, const char *name, json_t **ret, struct pawl_error *err)
+tune_file_read(int dirfd, const char *folder, const char *name, struct value **ret, struct pawl_error *err)
 {
-	JSONX_TEXT char *text = NULL;
+	PAWL_FREE char *text = NULL;
 	char path[600];
 	size_t len = 0;
 	int r = read_text(dirfd, folder, name, &text, &len, err);
 
 	if (r == 0)
 		r = path_of(path, sizeof(path), folder, name, err);
-	return r < 0 ? r : jsonx_parse(text, len, path, ret, err);
+	return r < 0 ? r : value_parse(text, len, path, ret, err);
 }
 
 static int
-write_json(int dirfd, const char *folder, const char *name, const json_t *value, struct pawl_error *err)
+write_json(int dirfd, const char *folder, const char *name, const struct value *value, struct pawl_error *err)
 {
-	JSONX_TEXT char *text = jsonx_dump(value), *line = NULL;
+	PAWL_FREE char *text = value_print(value), *line = NULL;
 
 	if (!text || asprintf(&line, "%s\n", text) < 0) {
 		line = NULL;
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	}
 	return tune_file_write(dirfd, folder, name, line, false, err);
 }
 
 int
-trial_files_params(int dirfd, const char *trial, const json_t *config, struct pawl_error *err)
+trial_files_params(int dirfd, const char *trial, const struct value *config, struct pawl_error *err)
 {
 	return write_json(dirfd, trial, "params.json", config, err);
 }
 
 int
-trial_files_state(int dirfd, const char *trial, const json_t *state, struct pawl_error *err)
+trial_files_state(int dirfd, const char *trial, const struct value *state, struct pawl_error *err)
 {
 	return write_json(dirfd, trial, "trial.json", state, err);
 }
@@ -166,11 +166,11 @@ trial_files_state(int dirfd, const char *trial, const json_t *state, struct pawl
 int
 trial_files_append(int dirfd, const char *folder, const char *name, const char *text, struct pawl_error *err)
 {
-	JSONX_TEXT char *line = NULL;
+	PAWL_FREE char *line = NULL;
 
 	if (asprintf(&line, "%s\n", text) < 0) {
 		line = NULL;
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	}
 	return append(dirfd, folder, name, line, err);
 }
@@ -179,7 +179,7 @@ int
 trial_files_error(int dirfd, const char *trial, const char *text, struct pawl_error *err)
 {
 	if (mkdirat(dirfd, trial, 0777) < 0 && errno != EEXIST)
-		return tune_fail_sys(err, errno, "%s: make folder", trial);
+		return err_sys(err, errno, "%s: make folder", trial);
 	return trial_files_append(dirfd, trial, "error.txt", text, err);
 }
 
@@ -216,16 +216,15 @@ row_put(struct row *row, const char *text, bool first)
 	more[row->len] = '\0';
 }
 
-/* The paths of all values that are not objects, a line each. */
+/* Lists the paths of all values that are not objects, one a line. */
 static void
-list_columns(struct row *columns, const json_t *object, const char *prefix)
+list_columns(struct row *columns, const struct value *object, const char *prefix)
 {
 	const char *name;
-	json_t *item;
+	struct value *item;
 
-	json_object_foreach((json_t *)object, name, item)
-	{
-		JSONX_TEXT char *path = NULL;
+	VALUE_MEMBERS(object, name, item) {
+		PAWL_FREE char *path = NULL;
 		char *more;
 		size_t n;
 		if (asprintf(&path, "%s%s%s", prefix, prefix[0] ? "/" : "", name) < 0) {
@@ -233,7 +232,7 @@ list_columns(struct row *columns, const json_t *object, const char *prefix)
 			columns->failed = true;
 			return;
 		}
-		if (json_is_object(item)) {
+		if (value_is(item, JSON_OBJECT)) {
 			list_columns(columns, item, path);
 			continue;
 		}
@@ -252,27 +251,27 @@ list_columns(struct row *columns, const json_t *object, const char *prefix)
 	}
 }
 
-/* One row of the table: of names where result is NULL, else of values. */
+/* One row of the table: of column names if result is NULL, else of values. */
 static char *
-make_row(const char *columns, const json_t *result)
+make_row(const char *columns, const struct value *result)
 {
 	struct row row = {0};
 	bool first = true;
 
 	for (const char *at = columns; *at && !row.failed; first = false) {
 		const size_t n = strcspn(at, "\n");
-		JSONX_TEXT char *path = strndup(at, n), *shown = NULL;
-		const json_t *value = result && path ? jsonx_at(result, path) : NULL;
+		PAWL_FREE char *path = strndup(at, n), *shown = NULL;
+		const struct value *value = result && path ? value_at(result, path) : NULL;
 		at += n + (at[n] == '\n');
-		if (value && !json_is_string(value) && !json_is_null(value))
-			shown = jsonx_dump(value);
+		if (value && !value_is(value, JSON_STRING) && !value_is(value, JSON_NULL))
+			shown = value_print(value);
 		row.failed |= !path;
 		if (path)
 			row_put(&row,
-			        !result                 ? path
-			        : shown                 ? shown
-			        : json_is_string(value) ? json_string_value(value)
-			                                : "",
+			        !result                        ? path
+			        : shown                        ? shown
+			        : value_is(value, JSON_STRING) ? value_text(value)
+			                                       : "",
 			        first);
 	}
 	if (!row.failed && row.text) {
@@ -286,9 +285,9 @@ make_row(const char *columns, const json_t *result)
 	return NULL;
 }
 
-/* The columns of a table that an earlier run began: its results' keys are the same as those of the first result. */
+/* Takes the columns of a table that an earlier run began: they are the keys of the first result. */
 static int
-take_first(void *arg, json_t *result, struct pawl_error *err)
+take_first(void *arg, struct value *result, struct pawl_error *err)
 {
 	struct row *columns = arg;
 
@@ -299,7 +298,8 @@ take_first(void *arg, json_t *result, struct pawl_error *err)
 }
 
 static int
-find_columns(int dirfd, const char *trial, const json_t *result, char **ret, bool *ret_new, struct pawl_error *err)
+find_columns(int dirfd, const char *trial, const struct value *result, char **ret, bool *ret_new,
+             struct pawl_error *err)
 {
 	struct row columns = {0};
 	char path[600];
@@ -314,7 +314,7 @@ find_columns(int dirfd, const char *trial, const json_t *result, char **ret, boo
 	if (r == 0 && !columns.text)
 		list_columns(&columns, result, "");
 	if (r == 0 && (columns.failed || !columns.text))
-		r = tune_no_memory(err);
+		r = err_nomem(err, NULL);
 	if (r < 0)
 		free(columns.text);
 	else
@@ -323,10 +323,10 @@ find_columns(int dirfd, const char *trial, const json_t *result, char **ret, boo
 }
 
 int
-trial_files_result(int dirfd, const char *trial, const json_t *result, const char *line, char **columns,
+trial_files_result(int dirfd, const char *trial, const struct value *result, const char *line, char **columns,
                    struct pawl_error *err)
 {
-	JSONX_TEXT char *text = NULL, *row = NULL, *names = NULL;
+	PAWL_FREE char *text = NULL, *row = NULL, *names = NULL;
 	bool is_new = false;
 	int r = 0;
 
@@ -336,12 +336,12 @@ trial_files_result(int dirfd, const char *trial, const json_t *result, const cha
 		return r;
 	if (asprintf(&text, "%s\n", line) < 0) {
 		text = NULL;
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	}
 	row = make_row(*columns, result);
 	names = is_new ? make_row(*columns, NULL) : NULL;
 	if (!row || (is_new && !names))
-		return tune_no_memory(err);
+		return err_nomem(err, NULL);
 	r = append(dirfd, trial, "result.json", text, err);
 	if (r == 0 && is_new)
 		r = append(dirfd, trial, "progress.csv", names, err);
@@ -362,11 +362,11 @@ open_lines(int dirfd, const char *trial, const char *name, FILE **ret, struct pa
 		return r;
 	fd = openat(dirfd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
-		return errno == ENOENT ? 0 : tune_fail_sys(err, errno, "%s: open", path);
+		return errno == ENOENT ? 0 : err_sys(err, errno, "%s: open", path);
 	*ret = fdopen(fd, "r");
 	if (!*ret)
 		close(fd);
-	return *ret ? 0 : tune_no_memory(err);
+	return *ret ? 0 : err_nomem(err, NULL);
 }
 
 uint64_t
@@ -397,17 +397,15 @@ trial_files_clear(int dirfd, const char *trial, struct pawl_error *err)
 	char path[600];
 
 	for (size_t i = 0; i < 2; i++) {
-		const int r = path_of(path, sizeof(path), trial, names[i], err);
-		if (r < 0)
-			return r;
+		TRY(path_of(path, sizeof(path), trial, names[i], err));
 		if (unlinkat(dirfd, path, 0) < 0 && errno != ENOENT)
-			return tune_fail_sys(err, errno, "%s: remove", path);
+			return err_sys(err, errno, "%s: remove", path);
 	}
 	return 0;
 }
 
 int
-trial_files_read(int dirfd, const char *trial, int (*each)(void *, json_t *, struct pawl_error *), void *arg,
+trial_files_read(int dirfd, const char *trial, int (*each)(void *, struct value *, struct pawl_error *), void *arg,
                  struct pawl_error *err)
 {
 	char *line = NULL;
@@ -419,14 +417,14 @@ trial_files_read(int dirfd, const char *trial, int (*each)(void *, json_t *, str
 	if (!file)
 		return r;
 	while (r == 0 && (len = getline(&line, &cap, file)) > 0) {
-		JSONX_CLEAN json_t *result = NULL;
-		if (line[len - 1] == '\n' && jsonx_parse(line, (size_t)len, "result.json", &result, err) == PAWL_ENOMEM)
+		PAWL_CLEAN(value_free_clean) struct value *result = NULL;
+		if (line[len - 1] == '\n' && value_parse(line, (size_t)len, "result.json", &result, err) == PAWL_ENOMEM)
 			r = PAWL_ENOMEM;
-		else if (json_is_object(result))
+		else if (value_is(result, JSON_OBJECT))
 			r = each(arg, result, err);
 	}
 	if (r == 0 && !feof(file))
-		r = tune_fail_sys(err, errno, "%s/result.json: read", trial);
+		r = err_sys(err, errno, "%s/result.json: read", trial);
 	free(line);
 	fclose(file);
 	return r;

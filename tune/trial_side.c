@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trial_side: a report from inside of a trial, as `pawl report` makes it; see tune.h. Called by the command; calls
- * jsonx, tree. Each call may be a process of its own, so that nothing is remembered here: the number of a checkpoint is
- * asked for.
+ * trial_side: a report from inside a trial, as made by `pawl report`; see tune.h. Each call may be
+ * a process of its own, so that no state is kept here: the number of a checkpoint is requested.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,10 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "jsonx.h"
+#include "base/err.h"
+#include "base/value.h"
 #include "tree.h"
 #include "tune.h"
-#include "tune_err.h"
 
 #define SIDE_MAX_ANSWER 65536
 
@@ -38,18 +37,18 @@ open_side(struct side *s)
 	s->lock = -1;
 	s->folder = getenv("PAWL_TUNE_FOLDER");
 	if (text == NULL)
-		return tune_fail(s->err, PAWL_ENOTFOUND, "this is no trial: PAWL_TUNE_FD is not set");
+		return err_set(s->err, PAWL_ENOTFOUND, "this is no trial: PAWL_TUNE_FD is not set");
 	if (end == text || *end != '\0' || fd < 0 || fd > 1 << 20 || fstat((int)fd, &st) != 0 || !S_ISSOCK(st.st_mode))
-		return tune_fail(
+		return err_set(
 			s->err, PAWL_EUSAGE,
 			"PAWL_TUNE_FD: expected the number of the channel to the runner, found '%.40s' (it is inherited: "
 			"what starts this program must leave it open)",
 			text);
 	if (s->folder == NULL || *s->folder == '\0')
-		return tune_fail(s->err, PAWL_EUSAGE,
-		                 "PAWL_TUNE_FOLDER: expected the folder of the trial, found nothing");
+		return err_set(s->err, PAWL_EUSAGE,
+		               "PAWL_TUNE_FOLDER: expected the folder of the trial, found nothing");
 	s->fd = (int)fd;
-	/* Two reports at a time would take each other's answers. */
+	/* Two concurrent reports would receive each other's answers. */
 	if (config != NULL)
 		s->lock = open(config, O_RDONLY | O_CLOEXEC);
 	while (s->lock >= 0 && flock(s->lock, LOCK_EX) != 0 && errno == EINTR)
@@ -66,38 +65,38 @@ send_line(struct side *s, const char *text)
 		ssize_t n = send(s->fd, text, len, MSG_NOSIGNAL);
 
 		if (n < 0 && errno != EINTR)
-			return tune_fail(s->err, PAWL_ECANCELLED, "the runner of this trial is gone");
+			return err_set(s->err, PAWL_ECANCELLED, "the runner of this trial is gone");
 		text += n > 0 ? n : 0;
 		len -= n > 0 ? (size_t)n : 0;
 	}
 	return 0;
 }
 
-/* One answer. It is short, and nothing follows it before the next question. */
+/* Receives one answer. It is short, and nothing follows it before the next request. */
 static int
-receive(struct side *s, json_t **ret)
+receive(struct side *s, struct value **ret)
 {
 	char *line = calloc(1, SIDE_MAX_ANSWER);
 	size_t len = 0;
 	int rc = 0;
 
 	if (line == NULL)
-		return tune_no_memory(s->err);
+		return err_nomem(s->err, NULL);
 	while (rc == 0 && (len == 0 || line[len - 1] != '\n')) {
 		ssize_t n = recv(s->fd, line + len, SIDE_MAX_ANSWER - 1 - len, 0);
 
 		if (n == 0 || (n < 0 && errno != EINTR))
 			rc = len + 1 == SIDE_MAX_ANSWER
-			             ? tune_fail(s->err, PAWL_ELIMIT, "the runner: an answer without an end")
-			             : tune_fail(s->err, PAWL_ECANCELLED, "the runner of this trial is gone");
+			             ? err_set(s->err, PAWL_ELIMIT, "the runner: an answer without an end")
+			             : err_set(s->err, PAWL_ECANCELLED, "the runner of this trial is gone");
 		len += n > 0 ? (size_t)n : 0;
 	}
 	if (rc == 0)
-		rc = jsonx_parse(line, len, "the runner's answer", ret, s->err);
+		rc = value_parse(line, len, "the runner's answer", ret, s->err);
 	free(line);
-	if (rc == 0 && json_object_get(*ret, "error") != NULL) {
-		rc = tune_fail(s->err, PAWL_EUSAGE, "%s", json_string_value(json_object_get(*ret, "error")));
-		json_decref(*ret);
+	if (rc == 0 && value_get(*ret, "error") != NULL) {
+		rc = err_set(s->err, PAWL_EUSAGE, "%s", value_text(value_get(*ret, "error")));
+		value_free(*ret);
 		*ret = NULL;
 	}
 	return rc;
@@ -106,17 +105,17 @@ receive(struct side *s, json_t **ret)
 static int
 ask_step(struct side *s, int64_t *ret)
 {
-	JSONX_CLEAN json_t *answer = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *answer = NULL;
 	int rc = send_line(s, "{\"ask\": \"iteration\"}\n");
 
 	if (rc == 0)
 		rc = receive(s, &answer);
 	if (rc == 0)
-		*ret = (int64_t)json_integer_value(json_object_get(answer, "iteration")) + 1;
+		*ret = (int64_t)value_int(value_get(answer, "iteration")) + 1;
 	return rc;
 }
 
-/* Is it a checkpoint that lies in its place already? */
+/* Is it a checkpoint that is already in its place? */
 static bool
 is_in_place(struct side *s, const char *path)
 {
@@ -135,12 +134,12 @@ is_in_place(struct side *s, const char *path)
 }
 
 static int
-hand_in(struct side *s, const json_t *metrics, const char *path, int64_t step, struct tune_answer *ret)
+hand_in(struct side *s, const struct value *metrics, const char *path, int64_t step, struct tune_answer *ret)
 {
 	char *clean = strdup(path);
 	size_t len = clean != NULL ? strlen(clean) : 0;
 	const char *base;
-	int rc = clean != NULL ? 0 : tune_no_memory(s->err);
+	int rc = clean != NULL ? 0 : err_nomem(s->err, NULL);
 
 	while (len > 1 && clean[len - 1] == '/')
 		clean[--len] = '\0';
@@ -151,8 +150,8 @@ hand_in(struct side *s, const json_t *metrics, const char *path, int64_t step, s
 		free(clean);
 		return rc;
 	}
-	if (rc == 0 && step < 0 && json_is_integer(json_object_get(metrics, "training_iteration")))
-		step = (int64_t)json_integer_value(json_object_get(metrics, "training_iteration"));
+	if (rc == 0 && step < 0 && value_is(value_get(metrics, "training_iteration"), JSON_INT))
+		step = (int64_t)value_int(value_get(metrics, "training_iteration"));
 	if (rc == 0 && step < 0)
 		rc = ask_step(s, &step);
 	(void)snprintf(ret->checkpoint, sizeof(ret->checkpoint), "checkpoint_%06lld", (long long)step);
@@ -163,30 +162,30 @@ hand_in(struct side *s, const json_t *metrics, const char *path, int64_t step, s
 }
 
 static int
-report(struct side *s, json_t *metrics, struct tune_answer *ret)
+report(struct side *s, struct value *metrics, struct tune_answer *ret)
 {
-	JSONX_CLEAN json_t *message = json_pack("{s:O}", "report", metrics);
-	JSONX_CLEAN json_t *answer = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *message = VALUE_OBJECT({"report", value_ref(metrics)});
+	PAWL_CLEAN(value_free_clean) struct value *answer = NULL;
 	const char *verdict;
 	char *text, *line = NULL;
 	int rc;
 
 	if (message != NULL && ret->checkpoint[0] != '\0')
-		(void)json_object_set_new(message, "checkpoint", json_string(ret->checkpoint));
-	text = message != NULL ? jsonx_dump(message) : NULL;
+		(void)value_set(message, "checkpoint", value_new_text(ret->checkpoint));
+	text = message != NULL ? value_print(message) : NULL;
 	if (text == NULL || asprintf(&line, "%s\n", text) < 0)
 		line = NULL;
-	rc = line != NULL ? send_line(s, line) : tune_no_memory(s->err);
+	rc = line != NULL ? send_line(s, line) : err_nomem(s->err, NULL);
 	free(line);
 	free(text);
 	if (rc == 0)
 		rc = receive(s, &answer);
 	if (rc < 0)
 		return rc;
-	verdict = jsonx_text(answer, "verdict");
-	ret->save = json_is_true(json_object_get(answer, "save"));
+	verdict = value_get_text(answer, "verdict");
+	ret->save = value_is_true(value_get(answer, "save"));
 	if (verdict == NULL)
-		return tune_fail(s->err, PAWL_ECORRUPT, "the runner's answer: expected a verdict, found none");
+		return err_set(s->err, PAWL_ECORRUPT, "the runner's answer: expected a verdict, found none");
 	ret->verdict = strcmp(verdict, "pause") == 0     ? TUNE_PAUSE
 	               : strcmp(verdict, "stop") == 0    ? TUNE_STOP
 	               : strcmp(verdict, "exploit") == 0 ? TUNE_EXPLOIT
@@ -198,14 +197,14 @@ int
 tune_trial_report(const char *metrics_json, const char *checkpoint, int64_t step, struct tune_answer *ret,
                   struct pawl_error *err)
 {
-	JSONX_CLEAN json_t *metrics = NULL;
+	PAWL_CLEAN(value_free_clean) struct value *metrics = NULL;
 	struct side s = {.fd = -1, .lock = -1, .err = err};
 	int rc;
 
 	*ret = (struct tune_answer){.verdict = TUNE_CONTINUE};
 	rc = open_side(&s);
 	if (rc == 0)
-		rc = jsonx_parse(metrics_json, SIZE_MAX, "the metrics", &metrics, err);
+		rc = value_parse(metrics_json, SIZE_MAX, "the metrics", &metrics, err);
 	if (rc == 0 && checkpoint != NULL)
 		rc = hand_in(&s, metrics, checkpoint, step, ret);
 	if (rc == 0)

@@ -173,9 +173,9 @@ open_run(const struct plate *p, const char *folder, struct pawl **ret, struct pa
 	who.rank = p->rank; /* MPI knows best */
 	who.world_size = p->world;
 	opts.root = folder;
-	opts.rank = &who;
+	opts.ranks.self = &who;
 	opts.retention.keep_last = 2;
-	opts.commit_timeout_ms = 60000;
+	opts.ranks.commit_timeout_ms = 60000;
 	return pawl_open(&opts, ret, err);
 }
 

@@ -11,9 +11,9 @@ import os
 import posixpath
 from typing import Any
 
-from ._pawl import CorruptError
+from ._pawl import CorruptError, url_schemes
 
-_OWN = ("file", "s3", "gs", "az", "ssh", "rsync")
+_OWN = (*url_schemes(), "rsync")
 _PIECE = 8 << 20
 _POINTERS = ("latest", "best")
 

@@ -65,7 +65,7 @@ number_or_none(void *number)
 	return value < 0 ? Py_NewRef(Py_None) : PyLong_FromLong(value);
 }
 
-/* Of the environment as the C library sees it, to which os.environ writes through. */
+/* Reads the environment of the C library, which os.environ updates. */
 static PyObject *
 rank_identify(PyObject *module, PyObject *none)
 {
@@ -82,7 +82,23 @@ rank_identify(PyObject *module, PyObject *none)
 	                     "attempt", r.attempt);
 }
 
-/* pawl.Shard tells what a shard looks like; it registers itself. */
+static PyObject *
+url_schemes(PyObject *module, PyObject *none)
+{
+	PyObject *list = PyList_New(0);
+
+	(void)module, (void)none;
+	for (size_t i = 0; list && pawl_url_scheme(i); i++) {
+		PyObject *scheme = PyUnicode_FromString(pawl_url_scheme(i));
+
+		if (!scheme || PyList_Append(list, scheme) < 0)
+			Py_CLEAR(list);
+		Py_XDECREF(scheme);
+	}
+	return list;
+}
+
+/* Sets the type pawl.Shard, which registers itself here. */
 static PyObject *
 set_shard(PyObject *module, PyObject *type)
 {
@@ -92,7 +108,7 @@ set_shard(PyObject *module, PyObject *type)
 	return Py_NewRef(type);
 }
 
-/* pawl.PerRank registers itself, too. */
+/* Sets the type pawl.PerRank, which registers itself here. */
 static PyObject *
 set_per_rank(PyObject *module, PyObject *type)
 {
@@ -102,7 +118,8 @@ set_per_rank(PyObject *module, PyObject *type)
 	return Py_NewRef(type);
 }
 
-/* A state walked and thrown away: what could not be saved raises here. Returns the number of tensors. */
+/* Walks a state and discards the result: a value that could not be saved raises here. Returns the
+ * number of tensors. */
 static PyObject *
 check_state(PyObject *module, PyObject *state)
 {
@@ -119,6 +136,7 @@ check_state(PyObject *module, PyObject *state)
 
 static PyMethodDef functions[] = {
 	{"version", version, METH_NOARGS, "Version of the library."},
+	{"url_schemes", url_schemes, METH_NOARGS, "Schemes of the URLs that pawl opens itself."},
 	{"optimal_interval", optimal_interval, METH_VARARGS,
          "Seconds between saves that waste least time (Young, Daly)."},
 	{"interval_due", interval_due, METH_VARARGS,
@@ -141,10 +159,6 @@ static PyMethodDef functions[] = {
 	{"tune_leftovers", py_tune_leftovers, METH_VARARGS, "What a sync of an experiment begins with."},
 	{"tune_leftovers_after", py_tune_leftovers_after, METH_O, "Folders that may go at its place."},
 	{"exchange", py_tune_exchange, METH_VARARGS, "Two folders, into each other's place."},
-	{"group_look", py_group_look, METH_VARARGS, "What is wrong with a group of workers: trouble, rank, words."},
-	{"group_late", py_group_late, METH_VARARGS, "Who has not come to a report, in words."},
-	{"group_again", py_group_again, METH_VARARGS, "Is a group of workers to be started again?"},
-	{"group_clash", py_group_clash, METH_O, "One file name that two workers give different contents, in words."},
 	{NULL, NULL, 0, NULL},
 };
 
@@ -166,9 +180,6 @@ add_numbers(PyObject *module)
 		const char *name;
 		int value;
 	} numbers[] = {
-		{"MODE_SNAPSHOT", PAWL_MODE_SNAPSHOT}, {"MODE_RING", PAWL_MODE_RING},
-		{"MODE_DIRECT", PAWL_MODE_DIRECT},     {"BUSY_WAIT", PAWL_BUSY_WAIT},
-		{"BUSY_SKIP", PAWL_BUSY_SKIP},         {"BUSY_REPLACE", PAWL_BUSY_REPLACE},
 		{"KEEP_MEMORY", PAWL_KEEP_MEMORY},
 	};
 
@@ -232,7 +243,8 @@ module_clear(PyObject *module)
 	return 0;
 }
 
-/* Runs hold on to their type and that to the module: when the module goes, no run uses the arena any more. */
+/* A run keeps its type alive, and the type keeps the module alive. When the module is freed, no run
+ * uses the arena any more. */
 static void
 module_free(void *module)
 {

@@ -5,12 +5,6 @@ from typing import Any, Final, TypedDict, TypeVar, final, type_check_only
 
 _T = TypeVar("_T")
 
-MODE_SNAPSHOT: Final[int]
-MODE_RING: Final[int]
-MODE_DIRECT: Final[int]
-BUSY_WAIT: Final[int]
-BUSY_SKIP: Final[int]
-BUSY_REPLACE: Final[int]
 KEEP_MEMORY: Final[int]
 
 class PawlError(Exception):
@@ -231,70 +225,8 @@ class Saver:
 
 @final
 class Run:
-    def __new__(
-        cls,
-        root: str,
-        *,
-        read_only: bool = ...,
-        single: bool = ...,
-        overwrite: bool = ...,
-        run_id: str | None = ...,
-        name_template: str | None = ...,
-        num_to_keep: int = ...,
-        keep_last: int = ...,
-        keep_best: int = ...,
-        keep_every: int = ...,
-        keep_seconds: float = ...,
-        max_bytes: int = ...,
-        score_attributes: tuple[str, ...] = ...,
-        score_orders: tuple[int, ...] = ...,
-        drop_latest: bool = ...,
-        strict_score: bool = ...,
-        mode: int = ...,
-        on_busy: int = ...,
-        arena_bytes: int = ...,
-        ring_bytes: int = ...,
-        pack_bytes: int = ...,
-        block_bytes: int = ...,
-        bandwidth: int = ...,
-        read_bandwidth: int = ...,
-        copy_threads: int = ...,
-        io_threads: int = ...,
-        recycle: int = ...,
-        no_reuse: bool = ...,
-        no_direct_io: bool = ...,
-        strict_latest: bool = ...,
-        lease_timeout_ms: int = ...,
-        save_interval: str | None = ...,
-        mtbf_seconds: float = ...,
-        nonfinite: int = ...,
-        fault: tuple[str, int, int, bool] | None = ...,
-        rank: int = ...,
-        world_size: int = ...,
-        attempt: str | None = ...,
-        commit_timeout_ms: int = ...,
-        broadcast: Callable[..., Any] | None = ...,
-        local_world_size: int = ...,
-        node_rank: int = ...,
-        node_folder: str | None = ...,
-        partner: int = ...,
-        n_nodes: int = ...,
-        mirrors: tuple[str, ...] = ...,
-        mirror_keep: dict[str, float] = ...,
-        num_concurrent_uploads: int = ...,
-        upload_timeout_ms: int = ...,
-        upload_memory: int = ...,
-        drop_mirrored: bool = ...,
-        mirror_errors: bool = ...,
-        leave_uploads: bool = ...,
-        after_id: int = ...,
-        upload_bandwidth: int = ...,
-        upload_error_budget: int = ...,
-        compression: str | None = ...,
-        compression_level: int = ...,
-        lease_wait_ms: int = ...,
-        on_lease_wait: Callable[[str], object] | None = ...,
-    ) -> Run: ...
+    def __new__(cls, root: str, **options: Any) -> Run:
+        """options: by their names in the table of options ("staging.ring_bytes"); None = the default."""
     @property
     def root(self) -> str | None: ...
     @property
@@ -317,6 +249,7 @@ class Run:
         mode: int = 0,
         in_turn: bool = False,
     ) -> Ticket: ...
+    def prepare(self, state: object, /) -> None: ...
     def save_failed(self, why: str, /) -> None: ...
     def wait(self, timeout: float | None = None, remote: bool = False, /) -> None: ...
     def mirrors(self) -> builtins.list[Mirror]: ...
@@ -448,6 +381,7 @@ def tune_leftovers(folder: str, /) -> object | None: ...
 def tune_leftovers_after(leftovers: object, /) -> list[str]: ...
 def exchange(a: str, b: str, /) -> None: ...
 def version() -> str: ...
+def url_schemes() -> list[str]: ...
 def optimal_interval(save_cost_seconds: float, mtbf_seconds: float, /) -> float: ...
 def interval_due(interval: str, last: Mapping[str, float] | None, now: Mapping[str, float] | None, /) -> bool: ...
 def arena_bytes() -> int: ...
@@ -467,8 +401,4 @@ def saver_find(
     /,
 ) -> str | None: ...
 def path_matches(glob: str, path: str, /) -> bool: ...
-def group_look(workers: list[tuple[int, bool, int, int]], silent_ms: int, still_ms: int, /) -> tuple[int, int, str]: ...
-def group_late(workers: list[tuple[int, bool, int, int]], report: int, /) -> str: ...
-def group_again(end: int, n_failures: int, max_failures: int, /) -> bool: ...
-def group_clash(files: list[tuple[int, str, int, int]], /) -> str | None: ...
 def no_numbers(metrics: Mapping[str, object], /) -> list[str]: ...

@@ -45,7 +45,7 @@ def save(
 def _save_folder(
     state: object, path: str | os.PathLike[str], overwrite: bool, metadata: object, compression: str | None = None
 ) -> None:
-    run = _pawl.Run(_checks.path("path", path), single=True, overwrite=overwrite, compression=compression)
+    run = _pawl.Run(_checks.path("path", path), single=True, overwrite=overwrite, **{"packs.compression": compression})
     try:
         run.save(0, state, metadata=metadata).wait()
     finally:

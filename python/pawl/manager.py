@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -16,9 +16,9 @@ from .checkpoint import Checkpoint, of_run
 from .rank import Rank, rank_identify
 from .records import CheckpointInfo, Decision, Restored
 
-_MODES = {"snapshot": _pawl.MODE_SNAPSHOT, "ring": _pawl.MODE_RING, "direct": _pawl.MODE_DIRECT}
-_ON_BUSY = {"wait": _pawl.BUSY_WAIT, "skip": _pawl.BUSY_SKIP, "replace": _pawl.BUSY_REPLACE}
-_NONFINITE = {"accept": 0, "flag": 1, "refuse": 2}
+_MODES = ("snapshot", "ring", "direct")
+_ON_BUSY = ("wait", "skip", "replace")
+_NONFINITE = ("accept", "flag", "refuse")
 _ORDERS = {"max": 1, "min": -1}
 _RANK_VALUES = {"strict": 0, "drop": 1, "wrap": 2}
 
@@ -26,9 +26,9 @@ Order = Literal["max", "min"]
 Interval = str | int | Callable[[int], bool] | None
 
 
-def _word(option: str, value: object, words: dict[str, int]) -> int:
+def _word(option: str, value: object, words: Iterable[str]) -> str:
     if isinstance(value, str) and value in words:
-        return words[value]
+        return value
     allowed = " or ".join(f'"{word}"' for word in words)
     raise UsageError(f"{option} must be {allowed}, received {value!r}")
 
@@ -49,7 +49,7 @@ def _scores(
     names = () if attribute is None else _checks.names("score_attribute", attribute)
     several = isinstance(order, Sequence) and not isinstance(order, str)
     words = tuple(order) if several else (order,) * max(len(names), 1)
-    orders = tuple(_word("score_order", word, _ORDERS) for word in words)
+    orders = tuple(_ORDERS[_word("score_order", word, _ORDERS)] for word in words)
     if names and len(orders) != len(names):
         raise UsageError(f"{len(names)} score attributes, but {len(orders)} score orders")
     return names, orders if names else ()
@@ -194,67 +194,71 @@ class CheckpointManager:
         self._watch: _pawl.Watch | None = None
         self._watches = signals is not False
         self._saved_after_signal = False
-        self._run = _pawl.Run(
-            place,
-            num_to_keep=_keep(num_to_keep),
-            score_attributes=names,
-            score_orders=orders,
-            drop_latest=not keep_latest,
-            keep_last=_checks.whole("keep_last", keep_last),
-            keep_best=_checks.whole("keep_best", keep_best),
-            keep_every=_checks.whole("keep_every", keep_every),
-            keep_seconds=_checks.seconds("keep_seconds", keep_seconds),
-            max_bytes=_checks.whole("max_bytes", max_bytes),
-            strict_score=strict_score,
-            save_interval=str(save_interval) if isinstance(save_interval, str | int) else None,
-            mtbf_seconds=_checks.seconds("mtbf_seconds", mtbf_seconds),
-            read_only=read_only,
-            overwrite=overwrite,
-            run_id=run_id,
-            name_template=name_template,
-            mode=_word("mode", mode, _MODES),
-            on_busy=_word("on_busy", on_busy, _ON_BUSY),
-            arena_bytes=_checks.whole("arena_bytes", arena_bytes),
-            ring_bytes=_checks.whole("ring_bytes", ring_bytes),
-            pack_bytes=_checks.whole("pack_bytes", pack_bytes),
-            block_bytes=_checks.whole("block_bytes", block_bytes),
-            bandwidth=0 if bandwidth is None else _checks.whole("bandwidth", bandwidth),
-            read_bandwidth=0 if read_bandwidth is None else _checks.whole("read_bandwidth", read_bandwidth),
-            copy_threads=_checks.whole("copy_threads", copy_threads, 32),
-            io_threads=_checks.whole("io_threads", io_threads, 32),
-            recycle=_checks.whole("recycle", recycle, 32),
-            no_reuse=not reuse,
-            no_direct_io=not direct_io,
-            strict_latest=strict_latest,
-            nonfinite=_word("nonfinite", nonfinite, _NONFINITE),
-            lease_timeout_ms=int(_checks.seconds("lease_timeout", lease_timeout or 0.0) * 1000),
-            lease_wait_ms=0 if lease_wait is None else int(_checks.seconds("lease_wait", lease_wait) * 1000) or -1,
-            on_lease_wait=_reports.waits,
-            fault=_checks.fault(fault),
-            rank=who.rank,
-            world_size=who.world_size,
-            attempt=who.attempt,
-            commit_timeout_ms=int(_checks.seconds("commit_timeout", commit_timeout or 0.0) * 1000),
-            broadcast=broadcast,
-            local_world_size=-1 if who.local_world_size is None else who.local_world_size,
-            node_rank=_node(who.node_rank if node_rank is None else node_rank),
-            node_folder=None if node_folder is None else _checks.path("node_folder", node_folder),
-            partner=_checks.whole("partner", partner, 32),
-            n_nodes=_checks.whole("n_nodes", n_nodes, 32),
-            mirrors=_checks.paths("mirrors", mirrors),
-            mirror_keep=_checks.rules("mirror_keep", mirror_keep),
-            num_concurrent_uploads=_checks.whole("num_concurrent_uploads", num_concurrent_uploads, 32),
-            upload_timeout_ms=int(_checks.seconds("upload_timeout", upload_timeout or 0.0) * 1000),
-            upload_memory=_checks.whole("upload_memory", upload_memory),
-            drop_mirrored=delete_after_upload,
-            mirror_errors=_word("upload_errors", upload_errors, {"soft": 0, "hard": 1}) == 1,
-            leave_uploads=not wait_uploads,
-            upload_bandwidth=0 if upload_bandwidth is None else _checks.whole("upload_bandwidth", upload_bandwidth),
-            upload_error_budget=_checks.whole("upload_error_budget", upload_error_budget, 32),
-            after_id=_checks.whole("after_id", after_id, 53),
-            compression=compression,
-            compression_level=_checks.whole("compression_level", compression_level, 31),
-        )
+        options: dict[str, Any] = {
+            "read_only": read_only,
+            "overwrite": overwrite,
+            "run_id": run_id,
+            "name_template": name_template,
+            "after_id": _checks.whole("after_id", after_id, 53),
+            "save_interval": str(save_interval) if isinstance(save_interval, str | int) else None,
+            "mtbf_seconds": _checks.seconds("mtbf_seconds", mtbf_seconds),
+            "on_busy": _word("on_busy", on_busy, _ON_BUSY),
+            "nonfinite": _word("nonfinite", nonfinite, _NONFINITE),
+            "strict_latest": strict_latest,
+            "retention.num_to_keep": _keep(num_to_keep),
+            "retention.score_attributes": names,
+            "retention.score_orders": orders,
+            "retention.drop_latest": not keep_latest,
+            "retention.keep_last": _checks.whole("keep_last", keep_last),
+            "retention.keep_best": _checks.whole("keep_best", keep_best),
+            "retention.keep_every": _checks.whole("keep_every", keep_every),
+            "retention.keep_seconds": _checks.seconds("keep_seconds", keep_seconds),
+            "retention.max_bytes": _checks.whole("max_bytes", max_bytes),
+            "retention.strict_score": strict_score,
+            "staging.mode": _word("mode", mode, _MODES),
+            "staging.arena_bytes": _checks.whole("arena_bytes", arena_bytes),
+            "staging.ring_bytes": _checks.whole("ring_bytes", ring_bytes),
+            "staging.copy_threads": _checks.whole("copy_threads", copy_threads, 32),
+            "packs.pack_bytes": _checks.whole("pack_bytes", pack_bytes),
+            "packs.block_bytes": _checks.whole("block_bytes", block_bytes),
+            "packs.compression": compression,
+            "packs.compression_level": _checks.whole("compression_level", compression_level, 31),
+            "packs.recycle": _checks.whole("recycle", recycle, 32),
+            "packs.no_reuse": not reuse,
+            "io.threads": _checks.whole("io_threads", io_threads, 32),
+            "io.no_direct": not direct_io,
+            "io.write_bytes_per_second": None if bandwidth is None else _checks.whole("bandwidth", bandwidth),
+            "io.read_bytes_per_second": None
+            if read_bandwidth is None
+            else _checks.whole("read_bandwidth", read_bandwidth),
+            "io.fault": _checks.fault(fault),
+            "lease.timeout_ms": _checks.seconds("lease_timeout", lease_timeout or 0.0),
+            "lease.wait_ms": None if lease_wait is None else _checks.seconds("lease_wait", lease_wait) or -0.001,
+            "lease.on_wait": _reports.waits,
+            "ranks.rank": who.rank,
+            "ranks.world_size": who.world_size,
+            "ranks.local_world_size": who.local_world_size,
+            "ranks.node_rank": _node(who.node_rank if node_rank is None else node_rank),
+            "ranks.attempt": who.attempt,
+            "ranks.commit_timeout_ms": _checks.seconds("commit_timeout", commit_timeout or 0.0),
+            "ranks.broadcast": broadcast,
+            "ranks.node_folder": None if node_folder is None else _checks.path("node_folder", node_folder),
+            "ranks.n_partners": _checks.whole("partner", partner, 32),
+            "ranks.n_nodes": _checks.whole("n_nodes", n_nodes, 32),
+            "mirrors.urls": _checks.paths("mirrors", mirrors),
+            "mirrors.retention": _checks.rules("mirror_keep", mirror_keep),
+            "mirrors.n_streams": _checks.whole("num_concurrent_uploads", num_concurrent_uploads, 32),
+            "mirrors.timeout_ms": _checks.seconds("upload_timeout", upload_timeout or 0.0),
+            "mirrors.memory_bytes": _checks.whole("upload_memory", upload_memory),
+            "mirrors.bytes_per_second": None
+            if upload_bandwidth is None
+            else _checks.whole("upload_bandwidth", upload_bandwidth),
+            "mirrors.error_budget": _checks.whole("upload_error_budget", upload_error_budget, 32),
+            "mirrors.delete_local": delete_after_upload,
+            "mirrors.fail_saves": _word("upload_errors", upload_errors, ("soft", "hard")) == "hard",
+            "mirrors.leave_uploads": not wait_uploads,
+        }
+        self._run = _pawl.Run(place, **options)
         self.rank, self.world_size = who.rank, who.world_size
         self._left_open = weakref.finalize(self, _reports.finish, self._run)
         _reports.store(self._run.warning)
@@ -262,6 +266,11 @@ class CheckpointManager:
             self._look()
 
     # ---- saving ----
+
+    def prepare(self, state: object) -> None:
+        """Readies the memory that saves of ``state`` will use, in the background, so that the first save is as fast as
+        later ones. ``restore`` does this by itself. Returns at once; a save may come at any time."""
+        self._run.prepare(state)
 
     def save(
         self,
@@ -350,7 +359,7 @@ class CheckpointManager:
 
         With ``level="remote"`` until every mirror has every checkpoint, too, or an upload has failed.
         """
-        self._run.wait(timeout, _word("level", level, {"local": 0, "remote": 1}) == 1)
+        self._run.wait(timeout, _word("level", level, ("local", "remote")) == "remote")
         if self._scalars is not None:
             self._scalars.flush()
 
@@ -390,7 +399,7 @@ class CheckpointManager:
         """
         selector = self._selector(step, id, which)
         globs = _checks.globs(paths)
-        per_rank = _word("rank_values", rank_values, _RANK_VALUES)
+        per_rank = _RANK_VALUES[_word("rank_values", rank_values, _RANK_VALUES)]
         sharing = share_reads and self.world_size > 1
         any_will_do = step is None and id is None
         # Another thread may commit the run's first checkpoint between the search and the look at the list: search

@@ -1,26 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py: what the files of the extension module _pawl share. The module translates and nothing else: Python objects to the
- * calls of pawl.h and tune.h and back. Deciding, writing and reading are the library's.
+ * py: declarations shared by the files of the extension module _pawl. The module only translates:
+ * Python objects to the calls of pawl.h and tune.h, and back. The library decides, writes and
+ * reads.
  *
- *   _pawl.c        the module, its functions          py_error.c  exceptions
- *   py_run.c       Run: open, wait, close             py_save.c   Run: saving
- *   py_options.c   ... what it is opened with     py_stores.c stores that fsspec knows
- *   py_list.c      Run: listing, pins, scores, pruning  py_convert.c Run: other formats
- *   py_pieces.c    Run: what lies where in a checkpoint, boxes of tensors
- *   py_saver.c     Saver: checkpoint files by name     py_files.c  Files: single files
- *   py_tune.c      Experiment                         py_tune_run.c TrialRunner
- *   py_ticket.c    Ticket, Hold, Watch                py_frame.c  torch, NumPy and JAX, as far as they are imported
- *   py_lazy.c      what a lazy save has to know of its tensors
+ *   _pawl.c        the module, its functions
+ *   py_error.c     exceptions
+ *   py_run.c       Run: open, wait, close
+ *   py_options.c   Run: the arguments of open
+ *   py_save.c      Run: saving
+ *   py_list.c      Run: listing, pins, scores, pruning
+ *   py_convert.c   Run: other formats
+ *   py_pieces.c    Run: the pieces of a checkpoint's tensors, boxes of tensors
+ *   py_stores.c    stores through fsspec
+ *   py_saver.c     Saver: checkpoint files by name
+ *   py_files.c     Files: single files
+ *   py_tune.c      Experiment
+ *   py_tune_run.c  TrialRunner
+ *   py_ticket.c    Ticket, Hold, Watch
+ *   py_frame.c     torch, NumPy and JAX, if they are imported
+ *   py_lazy.c      what a lazy save must know about its tensors
  *   py_tensor.c    a framework's tensor -> struct pawl_tensor, without copying
  *   py_walk.c      Python objects -> struct pawl_state
  *   py_build.c     struct pawl_state -> Python objects
- *   py_match.c     which live object takes which saved value        py_leaf.c   ... for one tensor
- *   py_make.c      new tensors of a framework        py_group.c  groups of workers: pawl_group_*
- *   py_restore.c   the restore loop, and putting values into live objects
+ *   py_match.c     which live object receives which saved value
+ *   py_leaf.c      the same for one tensor
+ *   py_make.c      new tensors of a framework
+ *   py_restore.c   the restore loop, and storing values into live objects
  *
- * The GIL is released around every call that may wait. There are no globals: everything that lasts hangs on the
- * module's state, found through the type of an object.
+ * The GIL is released around every call that may wait. The module has no global variables: all
+ * lasting data belongs to the module's state, which is found through the type of an object.
  */
 #ifndef PAWL_PY_H
 #define PAWL_PY_H
@@ -36,21 +45,22 @@
 #include <sys/types.h>
 
 #include "pawl.h"
+#include "pawl_jobs.h"
 
 #define PY_N_CODES (-PAWL_EINTERNAL + 1)
 #define PY_N_DTYPES (PAWL_C128 + 1)
 #define PY_MAX_DEPTH 256  /* of containers; the library's own limit */
-#define PY_SLICE_MS 100   /* longest time in which Ctrl+C goes unseen */
+#define PY_SLICE_MS 100   /* longest time without a check for Ctrl+C */
 
 static inline void
 py_drop(PyObject **p)
 {
 	Py_XDECREF(*p);
 }
-/* A reference that is given up at the end of the scope. */
+/* A reference that is released at the end of the scope. */
 #define AUTO_REF __attribute__((cleanup(py_drop))) PyObject *
 
-/* Puts a reference into a slot and gives up the one that was there. */
+/* Stores a reference in a slot and releases the previous one. */
 static inline void
 py_set(PyObject **slot, PyObject *value)
 {
@@ -71,7 +81,7 @@ py_set(PyObject **slot, PyObject *value)
 
 struct dl_tensor;
 
-/* What is known of a framework; module is NULL until it has been seen in sys.modules. */
+/* What is known about a framework; module is NULL until it was seen in sys.modules. */
 struct py_torch {
 	PyObject *module, *tensor, *parameter, *nn_module, *size, *strided;
 	PyObject *codes;                  /* dict: torch dtype -> number of enum pawl_dtype */
@@ -80,7 +90,7 @@ struct py_torch {
 };
 struct py_numpy {
 	PyObject *module, *ndarray, *generic, *memmap;
-	PyObject *codes;                  /* dict: numpy dtype -> number, 0 = cannot be held; filled as they are met */
+	PyObject *codes;                  /* dict: numpy dtype -> number, 0 = cannot be saved; filled on first use */
 	PyObject *dtypes[PY_N_DTYPES];
 };
 struct py_jax {
@@ -100,11 +110,12 @@ struct py_state {
 	struct {
 		PY_STRINGS(PY_STRING_MEMBER)
 	} s;
-	struct pawl_arena *arena;         /* shared by all runs of the interpreter; made by the first */
+	struct pawl_arena *arena;         /* shared by all runs of the interpreter; created by the first */
 	pid_t arena_pid;
 };
 
-/* A place inside a state, for errors: a list from the innermost container outwards. NULL is the root. */
+/* A position inside a state, for errors: a list from the innermost container outwards. NULL is the
+ * root. */
 struct py_path {
 	const struct py_path *up;
 	PyObject *container; /* borrowed */
@@ -114,15 +125,15 @@ struct py_path {
 
 /* ---- py_object.c ---- */
 
-/* An object of a type, all of it zero; NULL with MemoryError. For its tp_new. */
+/* A zeroed object of a type; NULL with MemoryError. For its tp_new. */
 void *py_object_new(PyTypeObject *type);
-/* Frees one that holds nothing any more. For its tp_dealloc, and as one. */
+/* Frees an object that owns nothing any more. Called by a tp_dealloc, or used as one. */
 void py_object_free(PyObject *self);
 
 /* ---- py_error.c ---- */
 
 int py_errors_init(PyObject *module, struct py_state *st);
-/* Raises what a library call reported. Always returns NULL. */
+/* Raises the error of a library call. Always returns NULL. */
 PyObject *py_raise(struct py_state *st, int code, const struct pawl_error *err);
 /* Raises an exception of a code; format as PyUnicode_FromFormat. Always returns NULL. */
 PyObject *py_raise_text(struct py_state *st, int code, const char *format, ...);
@@ -130,52 +141,54 @@ PyObject *py_raise_text(struct py_state *st, int code, const char *format, ...);
 int py_raise_at(struct py_state *st, int code, const struct py_path *path, const char *format, ...);
 /* The exception object for a code, not raised. New reference. */
 PyObject *py_error_new(struct py_state *st, int code, const struct pawl_error *err);
-/* Text of a place, e.g. "model/layer1/weight". New reference. */
+/* Text of a position, e.g. "model/layer1/weight". New reference. */
 PyObject *py_path_text(const struct py_path *path);
-/* "a" or "an", as the name of a type wants it. */
+/* "a" or "an", as the name of a type requires. */
 const char *py_article(PyObject *name);
-/* Adds "at 'a/b': " and the text to the exception that is being raised; without a path just the text. */
+/* Adds "at 'a/b': " and the text to the current exception; without a path only the text. */
 void py_add_note(const struct py_path *path, const char *format, ...);
-/* Turns the exception that is being raised (if it is an ordinary one) into UnsupportedError that names the place, with
- * the first as its cause. Always returns -1. */
+/* Turns the current exception (if it is an ordinary one) into an UnsupportedError that names the
+ * position, with the original as its cause. Always returns -1. */
 int py_wrap_at(struct py_state *st, const struct py_path *path, PyObject *obj);
 
 /* ---- py_frame.c ---- */
 
-/* Looks which frameworks are imported by now. Cheap when nothing has changed. */
+/* Checks which frameworks are imported now. Cheap when nothing has changed. */
 int py_frames_refresh(struct py_state *st);
-/* The same after importing one that is needed; `why` names the tensor. */
+/* The same after importing a required framework; `why` names the tensor. */
 int py_need_torch(struct py_state *st, const char *why);
 int py_need_numpy(struct py_state *st, const char *why);
 int py_need_jax(struct py_state *st, const char *why);
-/* Number of a numpy dtype (new ones are looked up by name), 0 if a state cannot hold it, -1 with an exception. */
+/* Number of a numpy dtype (new ones are looked up by name), 0 if a state cannot contain it, -1 with
+ * an exception. */
 int py_numpy_code(struct py_state *st, PyObject *dtype);
-/* The numpy dtype of a number, borrowed; imports ml_dtypes where that is needed. NULL with an exception. */
+/* The numpy dtype of a number, borrowed; imports ml_dtypes if needed. NULL with an exception. */
 PyObject *py_numpy_dtype(struct py_state *st, int code, const char *why);
 void py_frames_clear(struct py_state *st);
 int py_frames_traverse(struct py_state *st, visitproc visit, void *arg);
 
 /* ---- py_tensor.c ---- */
 
-/* A tensor of a framework, seen as bytes. raw points into the struct: it must not be moved. */
+/* The bytes of a framework's tensor. raw points into the struct: do not move it. */
 struct py_tensor {
 	struct pawl_tensor raw;
 	uint64_t shape[PAWL_MAX_DIMS], global_shape[PAWL_MAX_DIMS], offsets[PAWL_MAX_DIMS];
 	int64_t strides[PAWL_MAX_DIMS];
 	PyObject *owner;  /* keeps raw.data alive; new reference */
 	bool on_device;   /* the processor cannot read it: raw.data is NULL */
-	bool fixed;       /* cannot be written in place: read-only, immutable, or raw shows a copy */
+	bool fixed;       /* cannot be written in place: read-only, immutable, or raw describes a copy */
 };
 void py_tensor_clear(struct py_tensor *t);
-/* 1: obj is a tensor and *ret describes it; 0: it is none; -1 with an exception (it is one that cannot be held). */
+/* 1: obj is a tensor and *ret describes it; 0: it is not a tensor; -1 with an exception: a tensor
+ * that cannot be saved. */
 int py_tensor_describe(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *ret);
-/* Copies a tensor from a device into host memory, C order. */
+/* Copies a tensor from a device into host memory, in C order. */
 int py_tensor_fetch(struct py_state *st, PyObject *tensor, void *dst, size_t nbytes);
 
 /* ---- py_make.c ---- */
 
-/* An empty tensor of the named kind for what was saved; *ret describes its memory. What is returned is a holder:
- * py_tensor_finish makes the final object of it, once the bytes have been read. */
+/* An empty tensor of the named kind for saved data; *ret describes its memory. Returns a holder:
+ * py_tensor_finish makes the final object from it, once the bytes have been read. */
 PyObject *py_tensor_new(struct py_state *st, const struct pawl_tensor_info *info, const char *kind,
                         struct py_tensor *ret);
 PyObject *py_tensor_finish(struct py_state *st, PyObject *holder, const char *kind,
@@ -183,37 +196,38 @@ PyObject *py_tensor_finish(struct py_state *st, PyObject *holder, const char *ki
 
 /* ---- py_dlpack.c ---- */
 
-/* Looks for torch's table of functions. Leaves no exception. */
+/* Loads torch's table of functions, if it has one. Leaves no exception. */
 void py_dlpack_load(struct py_state *st);
-/* Sets dtype, shape, strides and data of ret->raw. False, without an exception, if the attributes must be asked. A view
- * that reads as negated is not noticed. */
+/* Sets dtype, shape, strides and data of ret->raw. False, without an exception, if the attributes
+ * must be read instead. Does not detect views with the negative bit. */
 bool py_dlpack_describe(struct py_state *st, PyObject *obj, struct py_tensor *ret);
 
 /* ---- py_walk.c ---- */
 
 struct py_fill;
 struct py_lazy;
-/* A walked state. While the GIL is given up for a save, `thread` is where a fill takes it back. */
+/* A walked state. While the GIL is released for a save, `thread` is the state from which a fill
+ * takes it again. */
 struct py_walk {
 	struct py_state *st;
 	struct pawl_state *state;
-	PyObject *keep;            /* list: what must live until the tensors have been staged */
+	PyObject *keep;            /* list: objects that must live until the tensors have been staged */
 	struct py_fill *fills;
 	PyThreadState *thread;
 	PyObject *error[3];        /* raised inside a fill */
-	bool no_tensors;           /* metadata */
-	struct py_lazy *lazy;      /* borrowed: what a lazy save has to know; NULL = the save is not lazy */
-	bool in_optimizer;         /* what is walked is the state of an optimizer */
+	bool no_tensors;           /* metadata: tensors are not allowed */
+	struct py_lazy *lazy;      /* borrowed: tensors of a lazy save; NULL = the save is not lazy */
+	bool in_optimizer;         /* the walk is inside the state of an optimizer */
 };
 int py_walk_begin(struct py_walk *w, struct py_state *st, PyObject *root, bool no_tensors, const struct pawl *run);
 /* The same for a lazy save. */
 int py_walk_begin_lazy(struct py_walk *w, struct py_state *st, PyObject *root, const struct pawl *run,
                        struct py_lazy *lazy);
 void py_walk_end(struct py_walk *w);
-/* Converts a scalar; text is borrowed from obj or from *keep, a new reference that outlives the use.
- * 1 = done, 0 = obj is no scalar, -1 with an exception. */
+/* Converts a scalar. Its text is borrowed from obj or from *keep, a new reference to release after
+ * use. 1 = done, 0 = obj is not a scalar, -1 with an exception. */
 int py_scalar(struct py_state *st, PyObject *obj, const struct py_path *path, struct pawl_scalar *ret, PyObject **keep);
-/* Exactly a type of scalar that nothing else needs to look at. */
+/* Is it exactly a scalar type, so that no other check is needed? */
 static inline bool
 py_is_simple(PyObject *obj)
 {
@@ -227,14 +241,15 @@ int py_has_state_dict(struct py_state *st, PyObject *obj);
 
 struct py_lazy *py_lazy_new(void); /* NULL with an exception */
 void py_lazy_free(struct py_lazy *lazy);
-/* A tensor of the state: obj as it is in there, described by t, with its index in the state. */
+/* Adds a tensor of the state: obj as found there, described by t, with its index in the state. */
 int py_lazy_add(struct py_lazy *lazy, struct py_state *st, PyObject *obj, const struct py_tensor *t, size_t index,
                 bool of_optimizer);
-/* 1 if obj is an optimizer, whose parameters are noted; 0 if not, -1 with an exception. */
+/* 1 if obj is an optimizer, whose parameters are recorded; 0 if not, -1 with an exception. */
 int py_lazy_optimizer(struct py_lazy *lazy, struct py_state *st, PyObject *obj);
-/* What the state_dict() of an optimizer of torch looks like. */
+/* Does the dict look like the state_dict() of a torch optimizer? */
 bool py_lazy_is_optimizer_state(PyObject *dict);
-/* For pawl_save_opts, when all have been added; lives as long as *lazy. NULL with an exception. */
+/* For pawl_save_opts, when all tensors have been added; lives as long as *lazy. NULL with an
+ * exception. */
 const unsigned char *py_lazy_at_once(struct py_lazy *lazy, size_t n_tensors);
 /* A pawl_changed_fn; arg is the struct py_lazy. */
 size_t py_lazy_changed(void *arg, int later);
@@ -243,7 +258,8 @@ size_t py_lazy_changed(void *arg, int later);
 
 /* Python's object for a scalar. New reference. */
 PyObject *py_scalar_object(const struct pawl_scalar *s);
-/* Where a ValueError is being raised since a saved integer has more digits than Python converts, says so and where. */
+/* If a ValueError is raised because a saved integer has more digits than Python converts, raises an
+ * error that says this and names the integer. */
 void py_name_long_int(struct py_state *st, const struct pawl_node *root);
 /* The tree of a state without tensors. New reference. */
 PyObject *py_plain_object(const struct pawl_node *node);
@@ -251,22 +267,23 @@ PyObject *py_plain_object(const struct pawl_node *node);
 /* ---- py_match.c ---- */
 
 enum py_rule {
-	PY_NEW,    /* no live object: everything is made new */
-	PY_USER,   /* the caller's containers: same keys demanded, values replaced in them */
-	PY_MODULE, /* the state_dict of a torch module: same keys demanded */
-	PY_OBJECT  /* the state_dict of another object: whatever fits is read in place; the object judges the rest */
+	PY_NEW,    /* no live object: everything is created */
+	PY_USER,   /* the caller's containers: equal keys required, values replaced in them */
+	PY_MODULE, /* the state_dict of a torch module: equal keys required */
+	PY_OBJECT  /* the state_dict of another object: what fits is read in place; the object checks the rest */
 };
 
-/* What became of one leaf, in the order of the saved tree. In partial restores scalars have one too. */
+/* The result for one leaf, in the order of the saved tree. In partial restores scalars have a leaf,
+ * too. */
 struct py_leaf {
-	PyObject *holder;   /* new tensor that is read into; NULL = none */
-	PyObject *value;    /* the live tensor, or what became of the holder; NULL = left out, or not finished yet */
-	PyObject *copy_to;  /* tensor that the holder is copied to after the reading: the live one, or its piece here */
-	PyObject *live;     /* the value after that */
+	PyObject *holder;   /* new tensor to read into; NULL = none */
+	PyObject *value;    /* the live tensor, or the finished holder; NULL = left out, or not finished yet */
+	PyObject *copy_to;  /* the holder is copied to it after reading: the live tensor, or its local piece */
+	PyObject *live;     /* the value after that copy */
 	const char *kind;   /* of the finished holder */
-	size_t other;       /* 1 + the next leaf that is tied to this one and of another kind; 0 = none */
-	bool left_out;      /* not asked for: value is what is live there, if anything */
-	bool is_rejected;   /* a difference was reported: the live value stays as it is */
+	size_t other;       /* 1 + the next leaf tied to this one, but of another kind; 0 = none */
+	bool left_out;      /* not selected: value is the live value, if any */
+	bool is_rejected;   /* a difference was reported: the live value stays unchanged */
 };
 
 /* A live object with state_dict and load_state_dict. */
@@ -274,14 +291,14 @@ struct py_object {
 	const struct pawl_node *node;
 	PyObject *live, *state_dict;
 	PyObject *skip;     /* set: keys of state_dict that must not be loaded */
-	PyObject *parameters; /* dict: saved number -> DTensor of an optimizer; NULL = it is none */
-	const struct py_path *where; /* its own; only compared, while it is being matched */
+	PyObject *parameters; /* dict: saved number -> DTensor of an optimizer; NULL = not an optimizer */
+	const struct py_path *where; /* its position; only compared, while it is matched */
 	bool is_module;
 	bool must_load;     /* a module whose tensors were not all read in place */
-	bool is_wanted;     /* something in it was asked for */
+	bool is_wanted;     /* something in it was selected */
 };
 
-/* A part of the tree that stays as it is live. */
+/* A part of the tree whose live values stay unchanged. */
 struct py_skip {
 	const struct pawl_node *node;
 	PyObject *live; /* borrowed from the caller's state, or NULL; only compared */
@@ -297,21 +314,23 @@ struct py_restore {
 	size_t n_leaves, cap_leaves, next_leaf;
 	struct py_object *objects;
 	size_t n_objects, cap_objects, next_object;
-	struct py_skip *skips; /* in the order of the saved tree, as leaves and objects */
+	struct py_skip *skips; /* in the order of the saved tree, like leaves and objects */
 	size_t n_skips, cap_skips, next_skip;
-	size_t *fresh;      /* per saved tensor: 1 + leaf that holds its new tensor, so that tied ones are one object */
+	size_t *fresh;      /* per saved tensor: 1 + leaf with its new tensor, so that tied ones become one object */
 	bool *glob_used;
 	size_t object;      /* 1 + the object whose state_dict is being matched; 0 = none */
 	PyObject *memory;   /* set: addresses of its tensors, if it is a module */
 	PyObject *bound;    /* dict: address of a live tensor -> saved tensor */
 	PyObject *problems; /* list of str */
-	PyObject *notices;  /* list of str: lines of the report that are no differences */
+	PyObject *notices;  /* list of str: lines of the report that do not count as differences */
 };
-/* Finds a destination for every saved tensor and binds it. Differences go to r->problems. live NULL: all is new. */
+/* Finds and binds a destination for every saved tensor. Differences are added to r->problems. live
+ * NULL: everything is created. */
 int py_match(struct py_restore *r, PyObject *live);
 void py_match_clear(struct py_restore *r);
-/* For py_match: room for one more row; a new leaf; a difference ("kind: path" and the text); the module whose
- * state_dict is being matched, or NULL; that it must be loaded; the destination of a tensor leaf. */
+/* Helpers of py_match: room for one more row; a new leaf; a difference ("kind: path" and the text);
+ * the module whose state_dict is being matched, or NULL; marking that it must be loaded; the
+ * destination of a tensor leaf. */
 void *py_grow(void *rows, size_t n, size_t *cap, size_t size);
 struct py_leaf *py_leaf_push(struct py_restore *r);
 int py_problem(struct py_restore *r, const char *kind, const struct py_path *path, const char *format, ...);
@@ -319,26 +338,27 @@ struct py_object *py_module_of(struct py_restore *r);
 void py_module_must_load(struct py_restore *r);
 int py_match_tensor(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
                     const struct py_path *path);
-/* py_optim.c, for what an optimizer has no live tensor for. Which parameters it has, into o->parameters. 0, or -1 with
- * an exception. */
+/* py_optim.c: tensors that an optimizer does not have yet. Stores its parameters in o->parameters.
+ * 0, or -1 with an exception. */
 int py_optim_look(struct py_restore *r, const struct pawl_node *node, struct py_object *o);
-/* A new tensor in the processor's memory for the saved one at path, laid out as its parameter; None if that is no
- * DTensor or of another shape. New reference; NULL with an exception. */
+/* A new tensor in host memory for the saved one at path, laid out as its parameter. None if the
+ * parameter is not a DTensor or has another shape. New reference; NULL with an exception. */
 PyObject *py_optim_tensor(struct py_restore *r, const struct pawl_node *node, const struct py_path *path);
-/* The value in a pawl.PerRank; every other object itself. New reference. */
+/* The value in a pawl.PerRank; any other object unchanged. New reference. */
 PyObject *py_unwrap(struct py_state *st, PyObject *live);
-/* Neither a tensor nor an object is in it. */
+/* Does it contain neither a tensor nor an object? */
 bool py_is_plain(struct py_state *st, PyObject *live, int depth);
 bool py_node_is_plain(const struct pawl_node *node);
 /* Does the live container have the shape of the saved one, so that children can be looked up? */
 bool py_is_alike(const struct pawl_node *node, PyObject *live);
-/* Borrowed child of a live container that is alike, NULL if absent. key or index as in the saved one. */
+/* Borrowed child of a live container with the same shape, NULL if absent. key or index as in the
+ * saved container. */
 PyObject *py_live_child(PyObject *live, PyObject *key, Py_ssize_t index);
 
 /* ---- py_restore.c ---- */
 
-/* Restores into live (NULL = into new objects). Returns (tree, info, fallbacks, report, metadata), or None if there is
- * no checkpoint to open. */
+/* Restores into live (NULL = into new objects). Returns (tree, info, fallbacks, report, metadata),
+ * or None if no checkpoint can be opened. */
 PyObject *py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const struct pawl_restore_opts *opts);
 
 /* ---- py_run.c, py_options.c, py_list.c, py_ticket.c ---- */
@@ -351,37 +371,39 @@ struct py_run {
 	PyObject *lazy;     /* list of tickets whose tensors may not have been copied yet */
 	PyObject *broadcast; /* the caller's function, or NULL */
 	PyObject *holds;    /* list of holds, released before the run is closed */
-	unsigned calls;     /* methods that use run now; guarded by the GIL, as all here */
+	unsigned calls;     /* methods that use run now; protected by the GIL, like all fields */
 	bool closing;
-	bool waits_uploads; /* closing waits for them */
+	bool waits_uploads; /* close() waits for uploads */
 };
-/* What a run is opened with. Texts are borrowed from the arguments of Run(). */
+/* The arguments of opening a run. Texts are borrowed from the arguments of Run(). */
 #define PY_MAX_SCORES 16
 #define PY_MAX_MIRRORS 8
 struct py_options {
 	struct pawl_open_opts opts;
 	const char *score_names[PY_MAX_SCORES];
 	int score_orders[PY_MAX_SCORES];
-	/* what the library takes in another form */
+	/* values that the library takes in another form */
 	PyObject *fault, *broadcast, *on_lease_wait; /* borrowed; None = none */
 	PyObject *raised[3]; /* the exception that ended the wait for the lease */
 	struct pawl_rank rank;
 	const char *attempt;
-	PyObject *mirrors, *mirror_keep; /* borrowed */
+	PyObject *score_attributes, *orders, *mirrors, *mirror_keep; /* borrowed */
 	const char *mirror_urls[PY_MAX_MIRRORS];
 	struct pawl_retention mirror_retention;
 };
 /* The arena of the module, borrowed. */
 int py_shared_arena(struct py_state *st, struct pawl_arena **ret);
-/* Reads the arguments of Run(). *o must not be moved afterwards. 0, or -1 with an exception. */
+/* Reads the arguments of Run(). Do not move *o afterwards. 0, or -1 with an exception. */
 int py_options_read(struct py_options *o, struct py_state *st, PyObject *args, PyObject *kwargs);
 /* Raises the exception that ended the wait for the lease. False if there was none. */
 bool py_options_raise(struct py_options *o);
-/* Completes *o by what lives as long as the run, and is kept in it: the fault layer, the caller's function. */
+/* Adds to *o the parts that live as long as the run and are stored in it: the fault layer, the
+ * caller's function. */
 int py_options_keep(struct py_options *o, struct py_state *st, struct py_run *self);
-/* A pawl_share_fn: arg is the function that the run was opened with, called as function(bytearray, root). */
+/* A pawl_share_fn: arg is the function given when the run was opened. It is called as
+ * function(bytearray, root). */
 int py_broadcast_from(void *arg, uint32_t root, void *bytes, size_t nbytes, struct pawl_error *err);
-/* fsspec's file systems, for URLs that the library has no engine for. */
+/* fsspec's file systems, for URLs without an engine in the library. */
 extern const struct pawl_stores py_stores;
 /* Begins the use of the run; NULL with an exception if it is closed. */
 struct pawl *py_run_enter(struct py_run *self);
@@ -390,23 +412,21 @@ struct py_state *py_state_of(PyObject *self);
 PyObject *py_info_dict(const struct pawl_info *info);
 
 int py_run_init(PyObject *module, struct py_state *st);
-/* For the module: the names of a dict's metrics that are no numbers. */
+/* Function of the module: the names of a dict's metrics that are not numbers. */
 PyObject *py_no_numbers(PyObject *module, PyObject *mapping);
-/* py_group.c: functions of the module. */
-PyObject *py_group_look(PyObject *module, PyObject *args);
-PyObject *py_group_late(PyObject *module, PyObject *args);
-PyObject *py_group_again(PyObject *module, PyObject *args);
-PyObject *py_group_clash(PyObject *module, PyObject *list);
-/* The texts of a tuple, borrowed from it; to be freed by PyMem_Free. NULL with an exception. */
+/* The texts of a tuple, borrowed from it; free the array with PyMem_Free. NULL with an
+ * exception. */
 const char **py_texts(PyObject *tuple, size_t *ret_n);
-/* Metrics of a mapping. *ret is to be freed by PyMem_Free; names are borrowed from *keep, a new reference. */
+/* Metrics of a mapping. Free *ret with PyMem_Free; names are borrowed from *keep, a new
+ * reference. */
 int py_metrics(struct py_state *st, PyObject *mapping, struct pawl_metric **ret, size_t *ret_n, PyObject **keep);
 
-/* Lets go of the tensors of lazy saves that have been copied, or of all. */
+/* Releases the tensors of lazy saves that have been copied, or of all. */
 void py_run_prune_lazy(struct py_run *self, bool all);
 
 /* Methods of Run, as PyMethodDef wants them. */
 PyObject *py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs);
+PyObject *py_run_prepare(struct py_run *self, PyObject *state);
 PyObject *py_run_save_failed(struct py_run *self, PyObject *args);
 PyObject *py_run_list(struct py_run *self, PyObject *args);
 PyObject *py_run_info(struct py_run *self, PyObject *args);
@@ -427,12 +447,15 @@ PyObject *py_run_wait_for_new(struct py_run *self, PyObject *args);
 PyObject *py_run_hold(struct py_run *self, PyObject *args);
 
 int py_ticket_init(PyObject *module, struct py_state *st);
-/* Takes over ticket and lazy. keep: what a lazy save may still be copying, or NULL. */
+/* Takes ownership of ticket and lazy. keep: objects that a lazy save may still be copying, or
+ * NULL. */
 PyObject *py_ticket_new(struct py_state *st, struct pawl_ticket *ticket, long long step, PyObject *keep,
                         struct py_lazy *lazy);
-/* Adds what the library did not see: the caller was held since begin (of py_now_seconds). */
+/* Adds time that the library did not measure: the caller was blocked since begin (of
+ * py_now_seconds). */
 void py_ticket_held_since(PyObject *ticket, double begin);
-/* Lets go of the tensors if they have been copied (or in any case); true if it holds none any more. */
+/* Releases the tensors if they have been copied (or in any case, if force). True if it has none
+ * left. */
 bool py_ticket_release(PyObject *ticket, bool force);
 PyObject *py_hold_new(struct py_state *st, struct pawl_hold *hold);
 void py_hold_release(PyObject *hold);
@@ -443,7 +466,7 @@ PyObject *py_hide_secrets(PyObject *module, PyObject *text);
 PyObject *py_kind_of(PyObject *module, PyObject *args);
 int py_files_init(PyObject *module); /* py_files.c */
 int py_saver_init(PyObject *module); /* py_saver.c */
-/* For the module. */
+/* Function of the module. */
 PyObject *py_saver_find(PyObject *module, PyObject *args);
 PyObject *py_path_matches(PyObject *module, PyObject *args);
 int py_tune_init(PyObject *module, struct py_state *st); /* py_tune.c */
@@ -451,9 +474,9 @@ int py_tune_run_init(PyObject *module); /* py_tune_run.c */
 
 double py_now_seconds(void); /* monotonic */
 
-/* A wait in slices, so that signals are seen: call(arg, ms) is made without the GIL until it returns anything but
- * PAWL_ETIMEOUT or the time is over. timeout: None or seconds. format, as PyUnicode_FromFormat: what was not done when
- * the time was over. 0, or -1 with an exception. */
+/* Waits in slices, so that signals are handled. Calls call(arg, ms) without the GIL until it
+ * returns anything but PAWL_ETIMEOUT, or the time is over. timeout: None or seconds. format, as
+ * PyUnicode_FromFormat: what was not done when the time was over. 0, or -1 with an exception. */
 typedef int py_wait_fn(void *arg, int64_t timeout_ms, struct pawl_error *err);
 int py_wait(struct py_state *st, PyObject *timeout, py_wait_fn *call, void *arg, const char *format, ...);
 int py_progress(struct py_state *st, PyObject *mapping, struct pawl_progress *ret);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* py_build: values of a state as Python objects. Tensors are py_match's and py_restore's. */
+/* py_build: values of a state as Python objects. Tensors are made by py_match and py_restore. */
 #include "py.h"
 
 #include <string.h>
@@ -60,7 +60,8 @@ plain_list(const struct pawl_node *node)
 	return list;
 }
 
-/* The first integer that Python does not convert, itself or in a key. 1 = raised, 0 = there is none. */
+/* Finds the first integer that Python does not convert, as a value or in a key. 1 = raised, 0 =
+ * none found. */
 static int
 find_long_int(struct py_state *st, const struct pawl_node *node, const struct py_path *path)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_convert: Run.convert, which is pawl_convert. It runs on a thread of its own, so that the one that calls it hears
- * Ctrl+C: that cancels the conversion, and nothing of it stays.
+ * py_convert: Run.convert, which calls pawl_convert on a thread of its own. The calling thread can
+ * thus handle Ctrl+C, which cancels the conversion and removes its output.
  */
 #include "py.h"
 
@@ -16,7 +16,7 @@ struct conversion {
 	struct pawl_meter meter;
 	struct pawl_convert_report report;
 
-	pthread_mutex_t lock; /* guards below */
+	pthread_mutex_t lock; /* guards the fields below */
 	pthread_cond_t ended;
 	bool is_over;
 	int rc;

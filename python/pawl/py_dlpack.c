@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_dlpack: a torch tensor seen through the table of C functions that its type offers for DLPack (a capsule,
- * __dlpack_c_exchange_api__), in one call instead of five attributes. Called by py_tensor.c, which asks the attributes
- * where there is no table, or where it shows something that this file leaves to them.
+ * py_dlpack: reads a torch tensor through the table of C functions that its type offers for DLPack
+ * (a capsule, __dlpack_c_exchange_api__): one call instead of five attributes. The attributes are
+ * used if the table is missing, or for tensors that this file does not handle.
  *
- * The layouts are those of DLPack 1.2 and later (major version 1), as its public header defines them.
+ * The layouts are those of DLPack 1.2 and later (major version 1), as its public header defines
+ * them.
  */
 #include "py.h"
 
@@ -44,13 +45,14 @@ py_dlpack_load(struct py_state *st)
 	AUTO_REF capsule = PyObject_GetAttrString(st->torch.tensor, "__dlpack_c_exchange_api__");
 	const struct dl_table *table = capsule ? PyCapsule_GetPointer(capsule, "dlpack_exchange_api") : NULL;
 
-	PyErr_Clear(); /* older versions have none */
+	PyErr_Clear(); /* older versions lack it */
 	while (table && table->major > DLPACK_MAJOR)
 		table = table->older;
 	st->torch.show = table && table->major == DLPACK_MAJOR ? table->show : NULL;
 }
 
-/* 0 = left to the attributes: complex tensors may be conjugated views, small floats have several forms. */
+/* 0 = use the attributes: complex tensors may be conjugated views, small floats have several
+ * forms. */
 static int
 dtype_of(const struct dl_tensor *d)
 {
@@ -75,7 +77,7 @@ dtype_of(const struct dl_tensor *d)
 	}
 }
 
-/* torch's integers of one to seven bits take a byte each and are shown as those of eight. */
+/* torch's integers of one to seven bits take a byte each and are shown as 8-bit ones. */
 static bool
 is_what_it_shows(struct py_state *st, PyObject *obj, int dtype)
 {

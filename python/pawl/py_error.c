@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_error: PawlError and one subclass per code, which also derives from the builtin exception people expect, so that
- * `except FileExistsError` works as well as `except pawl.ExistsError`.
+ * py_error: PawlError and one subclass per code. Each subclass also derives from the matching
+ * builtin exception, so that `except FileExistsError` works as well as `except pawl.ExistsError`.
  */
 #include "py.h"
 
@@ -139,7 +139,7 @@ component(const struct py_path *p)
 
 		if (text || !PyErr_ExceptionMatches(PyExc_Exception))
 			return text;
-		PyErr_Clear(); /* an integer that is too long to be converted */
+		PyErr_Clear(); /* an integer too long to convert */
 		return PyUnicode_FromString("?");
 	}
 
@@ -216,7 +216,7 @@ py_add_note(const struct py_path *path, const char *format, ...)
 
 		(void)done;
 	}
-	PyErr_Clear(); /* a note that fails is no reason to lose the error */
+	PyErr_Clear(); /* a note that fails must not hide the error */
 	PyErr_Restore(type, value, trace);
 }
 

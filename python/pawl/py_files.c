@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* py_files: Files, a struct pawl_files: single files written in the background. Called by files.py. */
+/* py_files: Files, a struct pawl_files: single files written in the background. */
 #include "py.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 
 struct py_files {
 	PyObject_HEAD struct pawl_files *files; /* NULL once closed */
-	pid_t pid;                              /* of the process that made it: its threads are there alone */
+	pid_t pid;                              /* of the process that created it: only there its threads exist */
 	unsigned calls;                         /* guarded by the interpreter lock */
 };
 
@@ -80,7 +80,7 @@ save_walked(struct py_files *self, const char *path, const struct pawl_file_opts
 	int rc = pawl_files_save(files, path, opts, w->state, &ticket, &err);
 	PyEval_RestoreThread(w->thread);
 	self->calls--;
-	if (w->error[0]) { /* a tensor could not be fetched: its own error says more */
+	if (w->error[0]) { /* a tensor could not be fetched: its own error is more precise */
 		pawl_ticket_free(ticket);
 		PyErr_Restore(w->error[0], w->error[1], w->error[2]);
 		memset(w->error, 0, sizeof(w->error));
@@ -151,7 +151,8 @@ files_check(struct py_files *self, PyObject *none)
 	Py_RETURN_NONE;
 }
 
-/* Waits first, so that Ctrl+C is heard; an error is raised once all is closed. */
+/* Waits before closing, so that Ctrl+C is handled. An error is raised after everything is
+ * closed. */
 static PyObject *
 files_close(struct py_files *self, PyObject *none)
 {

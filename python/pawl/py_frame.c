@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_frame: torch, NumPy and JAX. Saving looks only at what is imported already: what is not cannot be in a state.
- * Restoring imports what the saved tensors need.
+ * py_frame: torch, NumPy and JAX. Saving checks only frameworks that are already imported: a state
+ * cannot contain tensors of the others. Restoring imports what the saved tensors need.
  */
 #include "py.h"
 
@@ -36,11 +36,13 @@ static const struct dtype_name torch_names[] = {
 	{PAWL_C128, "complex128"},
 };
 
-/* In NumPy the types of less than a byte take a byte per element: they are no F4, the first one, which is left out. */
+/* In NumPy, types smaller than a byte take a byte per element. They differ from F4, the first
+ * entry, which is therefore omitted. */
 static const struct dtype_name *const numpy_names = torch_names + 1;
 enum { N_TORCH_NAMES = sizeof(torch_names) / sizeof(torch_names[0]), N_NUMPY_NAMES = N_TORCH_NAMES - 1 };
 
-/* Sets *slot to an attribute if it is there and not set yet. False if it is missing (no exception is left). */
+/* Sets *slot to an attribute, if it exists and *slot is not set yet. False if it is missing
+ * (without an exception). */
 static bool
 take_attr(PyObject *from, const char *name, PyObject **slot)
 {
@@ -57,7 +59,7 @@ load_torch(struct py_state *st, PyObject *module)
 	struct py_torch *t = &st->torch;
 	AUTO_REF nn = NULL;
 
-	/* A module that is still being imported lacks names: it is looked at again next time. */
+	/* A module that is still being imported lacks names: check it again next time. */
 	if (!take_attr(module, "Tensor", &t->tensor) || !take_attr(module, "nn", &nn) ||
 	    !take_attr(nn, "Parameter", &t->parameter) || !take_attr(nn, "Module", &t->nn_module) ||
 	    !take_attr(module, "Size", &t->size) || !take_attr(module, "strided", &t->strided))
@@ -161,7 +163,7 @@ py_need_jax(struct py_state *st, const char *why)
 	return need(st, &st->jax.module, "jax", why);
 }
 
-/* What a state calls a numpy dtype of this name; 0 if nothing. */
+/* The state's number for a numpy dtype of this name; 0 if none. */
 static int
 code_of_name(struct py_state *st, PyObject *dtype)
 {

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_lazy: what a lazy save has to know of its tensors: which of them an optimizer in the state updates, so that they
- * may be copied after save() has returned, and how often torch has counted a write to each (_version). Filled by
- * py_walk.c, used by py_save.c and, on the library's threads, while the tensors are being copied.
+ * py_lazy: what a lazy save must know about its tensors. It records which of them an optimizer in
+ * the state updates: these may be copied after save() has returned. It also records torch's count
+ * of writes to each (_version). Filled during the walk over the state. Read by the save, and by the
+ * library's threads while the tensors are copied.
  */
 #include "py.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL_BYTES 4096 /* is copied at once, whoever updates it: the steps of an optimizer, biases */
+#define SMALL_BYTES 4096 /* always copied at once: the steps of an optimizer, biases */
 
 struct seen {
 	const char *begin;
 	size_t nbytes;
-	PyObject *tensor; /* of torch, or NULL: nothing counts its writes */
+	PyObject *tensor; /* of torch; NULL: its writes are not counted */
 	size_t index;     /* in the state */
 	unsigned long version;
 	bool later;
@@ -60,7 +61,7 @@ py_lazy_free(struct py_lazy *lazy)
 	PyMem_Free(lazy);
 }
 
-/* False, without an exception, where nothing is counted: tensors of inference mode. */
+/* False, without an exception, if writes are not counted: tensors of inference mode. */
 static bool
 version_of(const struct py_lazy *lazy, PyObject *tensor, unsigned long *ret)
 {
@@ -134,7 +135,7 @@ add_parameter(struct py_lazy *lazy, struct py_state *st, PyObject *parameter)
 			rows[lazy->n_parameters++] = range_of(&t.raw);
 		py_tensor_clear(&t);
 	}
-	PyErr_Clear(); /* what cannot be described is copied at once */
+	PyErr_Clear(); /* a parameter that cannot be described is copied at once */
 	return 0;
 }
 
@@ -180,7 +181,7 @@ is_parameter(const struct py_lazy *lazy, const char *begin)
 {
 	size_t low = 0, high = lazy->n_parameters;
 
-	while (low < high) { /* the first that begins beyond it */
+	while (low < high) { /* the first one that begins after it */
 		size_t mid = low + (high - low) / 2;
 
 		if (lazy->parameters[mid].begin > begin)

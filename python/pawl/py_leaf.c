@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_leaf: the destination of one saved tensor, for py_match: the live tensor where dtype and shape are the same and
- * its memory can be written, else a new one, which is copied to a device afterwards or takes the live one's place.
+ * py_leaf: the destination of one saved tensor, for py_match. It is the live tensor, if dtype and
+ * shape are equal and its memory can be written. Otherwise it is a new tensor, which is then copied
+ * to a device or replaces the live one.
  */
 #include "py.h"
 
@@ -38,7 +39,7 @@ py_leaf_push(struct py_restore *r)
 	return &rows[r->n_leaves++];
 }
 
-/* True where strict mode will refuse in the end: nothing needs to be made any more. */
+/* True if strict mode will refuse anyway, so that nothing has to be created any more. */
 static bool
 is_refused(const struct py_restore *r)
 {
@@ -76,7 +77,7 @@ bind(struct py_restore *r, size_t index, const struct pawl_tensor *dst)
 	return rc < 0 ? -1 : 0;
 }
 
-/* A new tensor for a leaf, or the one that a tied leaf has got already. */
+/* A new tensor for a leaf, or the one that a tied leaf already has. */
 static int
 push_fresh(struct py_restore *r, const struct pawl_node *node)
 {
@@ -102,7 +103,8 @@ push_fresh(struct py_restore *r, const struct pawl_node *node)
 	return rc;
 }
 
-/* New memory for what lies on a device, whole or a box of the whole; from there it is copied into the live tensor. */
+/* Creates host memory for a device tensor or a box of it; the data is then copied into the live
+ * tensor. */
 static int
 push_device(struct py_restore *r, const struct pawl_node *node, PyObject *live, const struct py_tensor *t)
 {
@@ -165,7 +167,7 @@ same_shape(const struct pawl_tensor *t, const struct pawl_tensor_info *info)
 	       (t->ndim == 0 || memcmp(whole_shape(t), info->shape, t->ndim * sizeof(*t->shape)) == 0);
 }
 
-/* 1 = fits, 0 = differs; with the caller's rules that is a problem. */
+/* 1 = fits, 0 = differs, which the caller's rules may report as a problem. */
 static int
 compare(struct py_restore *r, const struct py_tensor *t, const struct pawl_tensor_info *info, enum py_rule rule,
         const struct py_path *path)
@@ -188,7 +190,7 @@ compare(struct py_restore *r, const struct py_tensor *t, const struct pawl_tenso
 	return 0;
 }
 
-/* Elements that share their memory (an expanded tensor) cannot each take their own value. */
+/* Elements that share memory (an expanded tensor) cannot have different values. */
 static bool
 overlaps(const struct pawl_tensor *t)
 {
@@ -198,7 +200,7 @@ overlaps(const struct pawl_tensor *t)
 	return false;
 }
 
-/* Two live tensors in the same memory cannot take two saved ones. 1 = there is such a conflict. */
+/* Two live tensors in the same memory cannot receive two saved ones. 1 = such a conflict exists. */
 static int
 is_taken(struct py_restore *r, const struct py_tensor *t, size_t index, const char **ret_other)
 {
@@ -230,7 +232,7 @@ py_module_of(struct py_restore *r)
 	return r->object && r->objects[r->object - 1].is_module ? &r->objects[r->object - 1] : NULL;
 }
 
-/* A module's state_dict may hold copies of its tensors; reading into those would be lost. */
+/* A module's state_dict may contain copies of its tensors; data read into those would be lost. */
 static int
 note_module(struct py_restore *r, PyObject *live, const struct py_tensor *t)
 {
@@ -257,7 +259,7 @@ py_module_must_load(struct py_restore *r)
 		o->must_load = true;
 }
 
-/* The live tensor has the saved one's dtype and shape. */
+/* Handles a live tensor with the dtype and shape of the saved one. */
 static int
 match_fitting(struct py_restore *r, const struct pawl_node *node, PyObject *live, struct py_tensor *t,
               enum py_rule rule, const struct py_path *path)
@@ -289,7 +291,7 @@ match_fitting(struct py_restore *r, const struct pawl_node *node, PyObject *live
 	return bind(r, index, &t->raw) < 0 ? -1 : push_live(r, live);
 }
 
-/* A live leaf that is no tensor, or one that cannot be read into. */
+/* Handles a live leaf that is not a tensor, or one that cannot be read into. */
 static int
 match_other(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule,
             const struct py_path *path)
@@ -317,7 +319,7 @@ py_match_tensor(struct py_restore *r, const struct pawl_node *node, PyObject *li
 		return push_fresh(r, node);
 	rc = py_tensor_describe(r->st, live, path, &t);
 	if (rc < 0 && rule != PY_USER && PyErr_ExceptionMatches(r->st->errors[-PAWL_EUNSUPPORTED])) {
-		PyErr_Clear(); /* the object that owns it takes the new one, or says why not */
+		PyErr_Clear(); /* the object that owns it accepts the new one, or raises an error */
 		rc = 0;
 	}
 	if (rc <= 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* py_list: methods of Run about the checkpoints that exist: finding, listing, restoring, pins, scores, deletion, holds.
- */
+/* py_list: methods of Run for existing checkpoints: finding, listing, restoring, pins, scores,
+ * deletion, holds. */
 #include "py.h"
 
 #include <string.h>
@@ -45,7 +45,7 @@ put_clock(PyObject *dict, const char *name, double value)
 	return value < 0 ? 0 : put(dict, name, PyFloat_FromDouble(value));
 }
 
-/* The counters that are known. */
+/* A dict of the known counters. */
 static PyObject *
 progress_dict(const struct pawl_progress *p)
 {
@@ -62,7 +62,7 @@ progress_dict(const struct pawl_progress *p)
 	return Py_NewRef(dict);
 }
 
-/* A metric that was no number is left out. */
+/* A dict of metrics without those that are not numbers. */
 static PyObject *
 metrics_dict(const struct pawl_metric *rows, size_t n)
 {
@@ -492,6 +492,6 @@ py_run_hold(struct py_run *self, PyObject *args)
 	Py_END_ALLOW_THREADS result = rc < 0 ? py_raise(state_of(self), rc, &err) : py_hold_new(state_of(self), hold);
 	if (result && PyList_Append(self->holds, result) < 0)
 		Py_CLEAR(result);
-	py_run_leave(self); /* from here on the run may be closed, and with it what is in the list */
+	py_run_leave(self); /* from now on the run may be closed, which frees the content of the list */
 	return result;
 }

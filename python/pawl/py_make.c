@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* py_make: new tensors of torch, NumPy and JAX for what was saved, by the tag that py_tensor.c gave them. Called by
- * py_leaf.c and py_restore.c. */
+/* py_make: creates tensors of torch, NumPy and JAX for saved data, by the kind recorded with it. */
 #include "py.h"
 
 #include <string.h>
@@ -58,8 +57,9 @@ new_numpy(struct py_state *st, const struct pawl_tensor_info *info)
 	return shape ? PyObject_CallMethodObjArgs(st->numpy.module, st->s.empty, shape, dtype, NULL) : NULL;
 }
 
-/* Tensors of other programs carry no tag of ours: torch where the program uses it, so that all of them are of one kind;
- * else NumPy, which is what everybody has, but for the dtypes that only torch knows. */
+/* Tensors of other programs have no recorded kind. They become torch tensors if the program uses
+ * torch, so that all are of one kind. Otherwise they become NumPy arrays, except for dtypes that
+ * only torch has. */
 static bool
 wants_torch(const struct py_state *st, const char *kind, int dtype)
 {
@@ -81,7 +81,7 @@ py_tensor_new(struct py_state *st, const struct pawl_tensor_info *info, const ch
 	return holder;
 }
 
-/* JAX narrows 64-bit types unless told otherwise; that would not be what was saved. */
+/* JAX narrows 64-bit types by default; the result would differ from what was saved. */
 static PyObject *
 finish_jax(struct py_state *st, PyObject *holder, const char *name)
 {
@@ -103,8 +103,8 @@ finish_jax(struct py_state *st, PyObject *holder, const char *name)
 	return Py_NewRef(array);
 }
 
-/* The holder as the framework has it that the kind asks for. Leaves of several kinds may be tied; then it is the same
- * memory. */
+/* The holder as an object of the framework that the kind names. Leaves of several kinds may be
+ * tied; then they share the memory. */
 static PyObject *
 in_framework(struct py_state *st, PyObject *given, const char *kind, const struct pawl_tensor_info *info)
 {
@@ -135,7 +135,7 @@ py_tensor_finish(struct py_state *st, PyObject *given, const char *kind, const s
 
 	if (!holder)
 		return NULL;
-	if (strcmp(kind, "torch_grad") == 0) { /* a tied leaf may be without */
+	if (strcmp(kind, "torch_grad") == 0) { /* a tied leaf may lack requires_grad */
 		AUTO_REF own = PyObject_CallMethodObjArgs(holder, st->s.detach, NULL);
 
 		return own ? PyObject_CallMethod(own, "requires_grad_", NULL) : NULL;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_match: walks the saved tree and the live objects side by side and names, for every saved tensor, the memory that
- * it is read into: the live tensor where it fits, a new one otherwise. Nothing is read or changed here, so a difference
- * that strict mode refuses leaves everything as it was.
+ * py_match: walks the saved tree and the live objects in parallel and chooses, for every saved
+ * tensor, the memory to read it into: the live tensor if it fits, otherwise a new one. Nothing is
+ * read or changed here, so a difference that strict mode refuses leaves everything unchanged.
  *
- * Where tensors or objects are, both sides must have the same keys (PY_USER, PY_MODULE). Plain data, a part without
- * either, simply becomes what was saved. What an object other than a torch module makes of its state_dict is its own
- * affair (PY_OBJECT): an optimizer that has not stepped yet has no tensors, and that is fine (py_optim).
+ * Containers with tensors or objects must have the same keys on both sides (PY_USER, PY_MODULE).
+ * Plain data, a part without either, is replaced by what was saved. An object other than a torch
+ * module interprets its state_dict itself (PY_OBJECT). An optimizer that has not stepped yet has no
+ * tensors, which is allowed (py_optim).
  */
 #include "py.h"
 
@@ -18,7 +19,7 @@ static int match_node(struct py_restore *r, const struct pawl_node *given, PyObj
 
 /* ---- globs ---- */
 
-/* Do the globs of a partial restore ask for this leaf? */
+/* Do the globs of a partial restore select this leaf? */
 static int
 is_wanted(struct py_restore *r, const struct py_path *path)
 {
@@ -143,7 +144,7 @@ match_scalar(struct py_restore *r, const struct pawl_node *node, PyObject *live,
 	py_module_must_load(r);
 	if (!live || rule != PY_USER || live == Py_None || py_is_plain(r->st, live, 0))
 		return 0;
-	if (py_is_alike(node, live)) /* an empty container against one that holds tensors */
+	if (py_is_alike(node, live)) /* an empty container where the live one has tensors */
 		return py_problem(r, "missing", path, "");
 
 	AUTO_REF name = PyType_GetQualName(Py_TYPE(live));
@@ -184,7 +185,7 @@ match_leaf(struct py_restore *r, const struct pawl_node *node, PyObject *live, e
 
 /* ---- containers ---- */
 
-/* What was saved and has no place in the live state. */
+/* Reports saved values that have no place in the live state. */
 static int
 report_unexpected(struct py_restore *r, const struct pawl_node *node, const struct py_path *path)
 {
@@ -214,7 +215,7 @@ report_missing(struct py_restore *r, PyObject *live, PyObject *key, Py_ssize_t i
 	return wanted <= 0 ? wanted : py_problem(r, "missing", &here, "");
 }
 
-/* Keys of the live container that the saved one lacks. */
+/* Reports keys of the live container that the saved one lacks. */
 static int
 find_missing(struct py_restore *r, const struct pawl_node *node, PyObject *live, const struct py_path *path)
 {
@@ -246,7 +247,7 @@ find_missing(struct py_restore *r, const struct pawl_node *node, PyObject *live,
 	return 0;
 }
 
-/* In a module's state_dict: a key whose value does not fit is not given to load_state_dict. */
+/* In a module's state_dict: a key whose value does not fit is not passed to load_state_dict. */
 static int
 skip_key(struct py_restore *r, PyObject *live, PyObject *key)
 {
@@ -259,7 +260,7 @@ skip_key(struct py_restore *r, PyObject *live, PyObject *key)
 	return o->skip ? PySet_Add(o->skip, key) : -1;
 }
 
-/* ---- what stays as it is ---- */
+/* ---- parts that stay unchanged ---- */
 
 static int
 push_skip(struct py_restore *r, const struct pawl_node *node, PyObject *live)
@@ -273,7 +274,8 @@ push_skip(struct py_restore *r, const struct pawl_node *node, PyObject *live)
 	return 0;
 }
 
-/* Values per rank of a job of another size: none of them is this rank's. */
+/* Handles values per rank of a job with another number of ranks: none of them belongs to this
+ * rank. */
 static int
 match_unclaimed(struct py_restore *r, const struct pawl_node *node, PyObject *live, const struct py_path *path)
 {
@@ -294,7 +296,7 @@ match_unclaimed(struct py_restore *r, const struct pawl_node *node, PyObject *li
 	return rc < 0 ? -1 : push_skip(r, node, live);
 }
 
-/* ours: keys must be the same on both sides. */
+/* ours: keys must be equal on both sides. */
 static int
 match_child(struct py_restore *r, const struct pawl_node *child, PyObject *live, PyObject *key, Py_ssize_t index,
             enum py_rule rule, bool ours, const struct py_path *path)
@@ -305,7 +307,7 @@ match_child(struct py_restore *r, const struct pawl_node *child, PyObject *live,
 
 	if (PyErr_Occurred())
 		return -1;
-	if (!item && ours && r->world > 1) /* one of many ranks need not hold everything that all have saved */
+	if (!item && ours && r->world > 1) /* with several ranks, one need not have everything that all have saved */
 		return push_skip(r, child, NULL);
 	if (!item && ours && report_unexpected(r, child, &here) < 0)
 		return -1;
@@ -338,8 +340,8 @@ match_container(struct py_restore *r, const struct pawl_node *node, PyObject *li
 		if (PyErr_Occurred() || match_child(r, child, live, key, index, rule, ours, path) < 0)
 			return -1;
 	}
-	/* A saved key that this rank has no place for may mean a live one of another name: the counts are the same
-	 * then. */
+	/* A saved key without a place here may belong to a live one of another name: the counts are
+	 * then equal. */
 	if (ours && (differs_in_size(node, live) || r->world > 1 || PyList_Size(r->problems) > before))
 		return find_missing(r, node, live, path);
 	return 0;
@@ -368,7 +370,8 @@ push_object(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 	return o->state_dict ? 0 : -1;
 }
 
-/* What a torch module keeps where, and whether its load_state_dict does more than copying. */
+/* Records where a torch module stores its tensors, and whether its load_state_dict does more than
+ * copy. */
 static int
 look_at_module(struct py_restore *r, PyObject *live, bool *must_load)
 {
@@ -416,7 +419,7 @@ match_object(struct py_restore *r, const struct pawl_node *node, PyObject *live,
 	return rc;
 }
 
-/* 1 = the live value is an object with a state_dict, and no tensor or container. */
+/* 1 = the live value is an object with a state_dict, and neither a tensor nor a container. */
 static int
 is_object(struct py_restore *r, PyObject *live)
 {
@@ -444,7 +447,7 @@ match_node(struct py_restore *r, const struct pawl_node *given, PyObject *wrappe
 	if (!node && wrapped)
 		return match_unclaimed(r, given, wrapped, path);
 	if (!node)
-		return match_container(r, given, NULL, PY_NEW, path); /* all of them, as a list */
+		return match_container(r, given, NULL, PY_NEW, path); /* the values of all ranks, as a list */
 
 	AUTO_REF live = py_unwrap(r->st, wrapped);
 	int object;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* py_object: an object of one of our types, made and given back, by what the limited API has for that. */
+/* py_object: creates and frees objects of the module's types, using the limited API. */
 #include "py.h"
 
 void *

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_optim: the tensors of a torch optimizer that has not stepped yet, for py_match. Its state_dict shows none, but
- * which parameter each saved one belongs to is known, and where that is a DTensor, a tensor of its shape must be one of
- * the same layout: the next step computes with both. Made beforehand, it is read in place, so that a rank reads only
- * the piece that it holds.
+ * py_optim: the tensors of a torch optimizer that has not stepped yet, for py_match. Its state_dict
+ * has none, but the parameter of each saved tensor is known. If that is a DTensor, a tensor of its
+ * shape must have the same layout, because the next step computes with both. The tensor is created
+ * in advance and read in place, so that a rank reads only its own piece.
  */
 #include "py.h"
 
@@ -24,7 +24,8 @@ child_named(const struct pawl_node *dict, const char *name)
 	return NULL;
 }
 
-/* The saved numbers of one group's parameters. Only these are looked at: a long text may not have been read yet. */
+/* The saved numbers of one group's parameters. Only these are read: a long text may not have been
+ * loaded yet. */
 static PyObject *
 numbers_of_group(const struct pawl_node *group)
 {
@@ -65,8 +66,9 @@ py_optim_look(struct py_restore *r, const struct pawl_node *node, struct py_obje
 	return o->parameters ? 0 : -1;
 }
 
-/* The parameter that path, a place in what is being matched, holds state of: <optimizer>/state/<number>/<name>.
- * Borrowed; NULL, perhaps with an exception, if there is none or it is no DTensor. */
+/* The parameter whose state is at path, a position in the object being matched:
+ * <optimizer>/state/<number>/<name>. Borrowed. NULL, perhaps with an exception, if there is none or
+ * it is not a DTensor. */
 static PyObject *
 parameter_at(const struct py_object *o, const struct py_path *path)
 {
@@ -75,7 +77,8 @@ parameter_at(const struct py_object *o, const struct py_path *path)
 	if (!state || state->up != o->where || !number->key || !state->key || !PyUnicode_Check(state->key) ||
 	    PyUnicode_CompareWithASCIIString(state->key, "state") != 0)
 		return NULL;
-	/* torch keeps this one as it is, whatever the parameter; one of no dimensions has the same shape */
+	/* torch leaves "step" unchanged for every parameter; a parameter without dimensions has the
+	 * same shape */
 	if (!path->key || (PyUnicode_Check(path->key) && PyUnicode_CompareWithASCIIString(path->key, "step") == 0))
 		return NULL;
 	return PyDict_GetItemWithError(o->parameters, number->key);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_options: what Run() is given, as pawl_open takes it. Called by py_run.c; nothing is opened here. The options that
- * people see, their defaults and their checks are those of CheckpointManager.
+ * py_options: converts the arguments of Run() to those of pawl_open; opens nothing.
+ * CheckpointManager defines the public options, their defaults and their checks.
  */
 #include "py.h"
 
@@ -47,8 +47,8 @@ read_scores(struct py_state *st, PyObject *names, PyObject *orders, struct py_op
 	return 0;
 }
 
-/* The arena of the module; made by the first run that wants it. A child of fork() makes its own: the locks of its
- * parent's may have been copied while they were held. */
+/* The arena of the module, created by the first run that needs it. A child of fork() creates its
+ * own: its parent's locks may have been copied while they were locked. */
 int
 py_shared_arena(struct py_state *st, struct pawl_arena **ret)
 {
@@ -84,7 +84,7 @@ arm_fault(struct py_state *st, PyObject *tuple, struct pawl_fault **ret)
 	return rc < 0 ? -1 : 0;
 }
 
-/* What the exception that is being raised says. It stays raised. */
+/* Copies the message of the current exception, which stays raised. */
 static void
 put_exception(char *text, size_t cap)
 {
@@ -100,9 +100,9 @@ put_exception(char *text, size_t cap)
 	PyErr_Restore(kind, value, trace);
 }
 
-/* Calls the caller's function with bytes, and with a bytearray and the rank whose bytes count where there is one:
- * memory of Python's own, so that the function may keep it. It returns bytes, or None where it has filled the
- * bytearray. */
+/* Calls the caller's function with bytes; with root, also with a bytearray and the rank whose bytes
+ * are valid. The memory belongs to Python, so the function may keep it. It returns bytes, or None
+ * if it has filled the bytearray. */
 static int
 call_broadcast(PyObject *function, const uint32_t *root, void *bytes, size_t nbytes, struct pawl_error *err)
 {
@@ -132,7 +132,7 @@ call_broadcast(PyObject *function, const uint32_t *root, void *bytes, size_t nby
 	return err->code = PAWL_EUSAGE;
 }
 
-/* Both run inside of a call of the library, on the thread that gave up the GIL for it. */
+/* Both run inside a call of the library, on the thread that released the GIL for it. */
 static int
 broadcast(void *arg, void *bytes, size_t nbytes, struct pawl_error *err)
 {
@@ -155,8 +155,9 @@ py_broadcast_from(void *arg, uint32_t root, void *bytes, size_t nbytes, struct p
 	return rc;
 }
 
-/* Calls the caller's function at the first look, and handlers of signals at each. An exception of either ends the wait;
- * it is kept for py_options_raise, since the library may call Python before it returns. */
+/* Calls the caller's function on the first call, and signal handlers on each. An exception of
+ * either ends the wait. It is stored for py_options_raise, since the library may call Python before
+ * it returns. */
 static int
 tell_lease_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err)
 {
@@ -188,89 +189,174 @@ py_options_raise(struct py_options *o)
 	return true;
 }
 
-static int
-parse_words(PyObject *args, PyObject *kwargs, struct py_options *more, PyObject **names, PyObject **orders)
-{
-	struct pawl_open_opts *o = &more->opts;
-	static char *words[] = {"root",
-	                        "read_only",
-	                        "single",
-	                        "overwrite",
-	                        "run_id",
-	                        "name_template",
-	                        "num_to_keep",
-	                        "keep_last",
-	                        "keep_best",
-	                        "keep_every",
-	                        "keep_seconds",
-	                        "max_bytes",
-	                        "score_attributes",
-	                        "score_orders",
-	                        "drop_latest",
-	                        "strict_score",
-	                        "mode",
-	                        "on_busy",
-	                        "arena_bytes",
-	                        "ring_bytes",
-	                        "pack_bytes",
-	                        "block_bytes",
-	                        "bandwidth",
-	                        "read_bandwidth",
-	                        "copy_threads",
-	                        "io_threads",
-	                        "recycle",
-	                        "no_reuse",
-	                        "no_direct_io",
-	                        "strict_latest",
-	                        "lease_timeout_ms",
-	                        "save_interval",
-	                        "mtbf_seconds",
-	                        "nonfinite",
-	                        "fault",
-	                        "rank",
-	                        "world_size",
-	                        "attempt",
-	                        "commit_timeout_ms",
-	                        "broadcast",
-	                        "local_world_size",
-	                        "node_rank",
-	                        "node_folder",
-	                        "partner",
-	                        "n_nodes",
-	                        "mirrors",
-	                        "mirror_keep",
-	                        "num_concurrent_uploads",
-	                        "upload_timeout_ms",
-	                        "upload_memory",
-	                        "drop_mirrored",
-	                        "mirror_errors",
-	                        "leave_uploads",
-	                        "after_id",
-	                        "upload_bandwidth",
-	                        "upload_error_budget",
-	                        "compression",
-	                        "compression_level",
-	                        "lease_wait_ms",
-	                        "on_lease_wait",
-	                        NULL};
-	struct pawl_retention *k = &o->retention;
+/* ---- the table of options ---- */
 
-	return PyArg_ParseTupleAndKeywords(
-		args, kwargs, "s|$pppzzLO&O&O&dO&O!O!ppiiO&O&O&O&O&O&IIIpppLzdiOiizLOiizIIO!O!ILO&pppO&O&IziLO:Run",
-		words, &o->root, &o->read_only, &o->single, &o->overwrite, &o->run_id, &o->name_template,
-		&k->num_to_keep, to_size, &k->keep_last, to_size, &k->keep_best, to_size, &k->keep_every,
-		&k->keep_seconds, to_size, &k->max_bytes, &PyTuple_Type, names, &PyTuple_Type, orders, &k->drop_latest,
-		&k->strict_score, &o->mode, &o->on_busy, to_size, &o->arena_bytes, to_size, &o->ring_bytes, to_size,
-		&o->pack_bytes, to_size, &o->block_bytes, to_size, &o->bandwidth_bytes_per_second, to_size,
-		&o->read_bandwidth_bytes_per_second, &o->copy_threads, &o->io_threads, &o->recycle, &o->no_reuse,
-		&o->no_direct_io, &o->strict_latest, &o->lease_timeout_ms, &o->save_interval, &o->mtbf_seconds,
-		&o->nonfinite, &more->fault, &more->rank.rank, &more->rank.world_size, &more->attempt,
-		&o->commit_timeout_ms, &more->broadcast, &more->rank.local_world_size, &more->rank.node_rank,
-		&o->node_folder, &o->partner, &o->n_nodes, &PyTuple_Type, &more->mirrors, &PyDict_Type,
-		&more->mirror_keep, &o->num_concurrent_uploads, &o->upload_timeout_ms, to_size, &o->upload_memory_bytes,
-		&o->drop_mirrored, &o->mirror_errors, &o->leave_uploads, to_size, &o->after_id, to_size,
-		&o->upload_bandwidth_bytes_per_second, &o->upload_error_budget, &o->compression, &o->compression_level,
-		&o->lease_wait_ms, &more->on_lease_wait);
+static int
+refuse(struct py_state *st, const char *name, const char *expected, PyObject *value)
+{
+	if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError) &&
+	    !PyErr_ExceptionMatches(PyExc_OverflowError) && !PyErr_ExceptionMatches(PyExc_ValueError))
+		return -1;
+	PyErr_Clear();
+	AUTO_REF shown = PyObject_Repr(value);
+	const char *text = shown ? PyUnicode_AsUTF8AndSize(shown, NULL) : NULL;
+
+	if (text)
+		py_raise_text(st, PAWL_EUSAGE, "%s must be %s, received %.200s", name, expected, text);
+	return -1;
+}
+
+/* The index of a word in a choice; -1: not found. */
+static int
+find_choice(const char *choices, const char *word)
+{
+	size_t len = strlen(word);
+
+	for (int i = 0; *choices; i++) {
+		size_t n = strcspn(choices, " ");
+		if (n == len && memcmp(choices, word, n) == 0)
+			return i;
+		choices += n + (choices[n] == ' ');
+	}
+	return -1;
+}
+
+static int
+set_whole(struct py_state *st, const struct pawl_option *row, PyObject *value, void *field)
+{
+	const bool is_signed = row->type == PAWL_OPTION_INT;
+	const unsigned long long top = row->width == 4 ? (is_signed ? INT32_MAX : UINT32_MAX)
+	                               : is_signed     ? INT64_MAX
+	                                               : UINT64_MAX;
+	const bool negative = is_signed && PyLong_Check(value) && PyLong_AsLongLong(value) == PAWL_KEEP_MEMORY;
+	const unsigned long long found = negative || !PyLong_Check(value) ? 0 : PyLong_AsUnsignedLongLong(value);
+
+	if (!PyLong_Check(value) || PyErr_Occurred() || found > top)
+		return refuse(st, row->name,
+		              row->width == 4 ? "a whole number of 0 to 2**32" : "a whole number of 0 or more", value);
+	if (row->width == 4)
+		*(uint32_t *)field = negative ? (uint32_t)PAWL_KEEP_MEMORY : (uint32_t)found;
+	else
+		*(uint64_t *)field = negative ? (uint64_t)PAWL_KEEP_MEMORY : found;
+	return 0;
+}
+
+/* In Python, durations are numbers of seconds. */
+static int
+set_seconds(struct py_state *st, const struct pawl_option *row, PyObject *value, void *field)
+{
+	const double seconds = PyFloat_AsDouble(value);
+
+	if (PyErr_Occurred() || !(seconds >= -1 && seconds < 1e12))
+		return refuse(st, row->name, "a number of seconds", value);
+	if (row->type == PAWL_OPTION_MS)
+		*(int64_t *)field = (int64_t)(seconds * 1000);
+	else
+		*(double *)field = seconds;
+	return 0;
+}
+
+static int
+set_row(struct py_state *st, const struct pawl_option *row, PyObject *value, void *field)
+{
+	switch (row->type) {
+	case PAWL_OPTION_FLAG:
+		*(int *)field = PyObject_IsTrue(value);
+		return *(int *)field < 0 ? -1 : 0;
+	case PAWL_OPTION_CHOICE: {
+		const char *word = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
+		*(int *)field = word ? find_choice(row->choices, word) : -1;
+		return *(int *)field < 0 ? refuse(st, row->name, row->choices, value) : 0;
+	}
+	case PAWL_OPTION_MS:
+	case PAWL_OPTION_SECONDS:
+		return set_seconds(st, row, value, field);
+	case PAWL_OPTION_TEXT:
+		*(const char **)field = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
+		return *(const char **)field ? 0 : refuse(st, row->name, "a text", value);
+	default:
+		return set_whole(st, row, value, field);
+	}
+}
+
+/* Options that the library takes in a form specific to C. 1 = done, 0 = unknown option. */
+static int
+set_other(struct py_state *st, struct py_options *o, const char *name, PyObject *value)
+{
+	static const struct {
+		const char *name;
+		size_t offset;
+	} numbers[] = {
+		{"ranks.rank", offsetof(struct pawl_rank, rank)},
+		{"ranks.world_size", offsetof(struct pawl_rank, world_size)},
+		{"ranks.local_world_size", offsetof(struct pawl_rank, local_world_size)},
+		{"ranks.node_rank", offsetof(struct pawl_rank, node_rank)},
+	};
+	const struct {
+		const char *name;
+		PyObject **ret;
+	} objects[] = {
+		{"retention.score_attributes", &o->score_attributes},
+		{"retention.score_orders", &o->orders},
+		{"lease.on_wait", &o->on_lease_wait},
+		{"ranks.broadcast", &o->broadcast},
+		{"mirrors.urls", &o->mirrors},
+		{"mirrors.retention", &o->mirror_keep},
+		{"io.fault", &o->fault},
+	};
+
+	for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+		if (strcmp(name, numbers[i].name) == 0) {
+			const long found = PyLong_AsLong(value);
+			if (PyErr_Occurred() || found < -1 || found > INT32_MAX)
+				return refuse(st, name, "a whole number below 2**31", value);
+			*(int32_t *)((char *)&o->rank + numbers[i].offset) = (int32_t)found;
+			return 1;
+		}
+	for (size_t i = 0; i < sizeof objects / sizeof objects[0]; i++)
+		if (strcmp(name, objects[i].name) == 0) {
+			*objects[i].ret = value;
+			return 1;
+		}
+	if (strcmp(name, "ranks.attempt") != 0)
+		return 0;
+	o->attempt = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, NULL) : NULL;
+	return o->attempt ? 1 : refuse(st, name, "a text", value);
+}
+
+static int
+set_option(struct py_state *st, struct py_options *o, const char *name, PyObject *value)
+{
+	if (value == Py_None)
+		return 0;
+	int rc = set_other(st, o, name, value);
+	if (rc != 0)
+		return rc < 0 ? -1 : 0;
+	for (size_t i = 0; pawl_option_get(i); i++) {
+		const struct pawl_option *row = pawl_option_get(i);
+		if (strcmp(row->name, name) == 0 && row->type != PAWL_OPTION_CALLER)
+			return set_row(st, row, value, (char *)&o->opts + row->offset);
+	}
+	PyErr_Format(PyExc_TypeError, "Run() has no option '%s'", name);
+	return -1;
+}
+
+/* Run(root, **options): options by their names in the table, such as "staging.ring_bytes"; None =
+ * the default. */
+static int
+read_words(struct py_state *st, struct py_options *o, PyObject *args, PyObject *kwargs)
+{
+	PyObject *key, *value;
+	Py_ssize_t at = 0;
+
+	if (!PyArg_ParseTuple(args, "s:Run", &o->opts.root))
+		return -1;
+	while (kwargs && PyDict_Next(kwargs, &at, &key, &value)) {
+		const char *name = PyUnicode_AsUTF8AndSize(key, NULL);
+		if (!name || set_option(st, o, name, value) < 0)
+			return -1;
+	}
+	return 0;
 }
 
 static int
@@ -278,6 +364,8 @@ read_mirrors(struct py_state *st, struct py_options *o)
 {
 	Py_ssize_t n = o->mirrors ? PyTuple_Size(o->mirrors) : 0;
 
+	if (n < 0)
+		return -1;
 	if (n > PY_MAX_MIRRORS) {
 		py_raise_text(st, PAWL_ELIMIT, "%zd mirrors, at most %d are possible", n, PY_MAX_MIRRORS);
 		return -1;
@@ -287,18 +375,19 @@ read_mirrors(struct py_state *st, struct py_options *o)
 		if (!o->mirror_urls[i])
 			return -1;
 	}
-	o->opts.mirrors = n ? o->mirror_urls : NULL;
-	o->opts.n_mirrors = (size_t)n;
+	o->opts.mirrors.urls = n ? o->mirror_urls : NULL;
+	o->opts.mirrors.n_urls = (size_t)n;
 	return 0;
 }
 
-/* What the mirrors keep; an empty dict = all. CheckpointManager has checked names and values. */
+/* Reads what the mirrors keep, as words of retention; an empty dict = all. */
 static int
-read_mirror_keep(struct py_options *o)
+read_mirror_keep(struct py_state *st, struct py_options *o)
 {
+	static const char prefix[] = "retention.";
 	struct pawl_retention *k = &o->mirror_retention;
-	static char *words[] = {"num_to_keep",  "keep_last", "keep_best", "keep_every",
-	                        "keep_seconds", "max_bytes", NULL};
+	PyObject *key, *value;
+	Py_ssize_t at = 0;
 
 	if (!o->mirror_keep || PyDict_Size(o->mirror_keep) == 0)
 		return PyErr_Occurred() ? -1 : 0;
@@ -306,31 +395,35 @@ read_mirror_keep(struct py_options *o)
 	k->score_attributes = o->opts.retention.score_attributes;
 	k->score_orders = o->opts.retention.score_orders;
 	k->n_scores = o->opts.retention.n_scores;
-	AUTO_REF nothing = PyTuple_New(0);
-	if (!nothing || !PyArg_ParseTupleAndKeywords(nothing, o->mirror_keep, "|$LO&O&O&dO&:mirror_keep", words,
-	                                             &k->num_to_keep, to_size, &k->keep_last, to_size, &k->keep_best,
-	                                             to_size, &k->keep_every, &k->keep_seconds, to_size, &k->max_bytes))
-		return -1;
-	o->opts.mirror_retention = k;
-	return 0;
+	o->opts.mirrors.retention = k;
+	while (PyDict_Next(o->mirror_keep, &at, &key, &value)) {
+		const char *name = PyUnicode_AsUTF8AndSize(key, NULL);
+		for (size_t i = 0; name && pawl_option_get(i); i++) {
+			const struct pawl_option *row = pawl_option_get(i);
+			const size_t base = offsetof(struct pawl_open_opts, retention);
+			if (strncmp(row->name, prefix, strlen(prefix)) == 0 &&
+			    strcmp(row->name + strlen(prefix), name) == 0 &&
+			    set_row(st, row, value, (char *)k + (row->offset - base)) < 0)
+				return -1;
+		}
+	}
+	return PyErr_Occurred() ? -1 : 0;
 }
 
 int
 py_options_read(struct py_options *o, struct py_state *st, PyObject *args, PyObject *kwargs)
 {
-	PyObject *names = NULL, *orders = NULL;
-
 	*o = (struct py_options){
 		.opts = PAWL_OPEN_OPTS_INIT, .fault = Py_None, .broadcast = Py_None, .on_lease_wait = Py_None};
 	o->rank = (struct pawl_rank)PAWL_RANK_INIT;
 	o->rank.world_size = 1;
 	o->rank.local_world_size = o->rank.node_rank = -1;
-	if (!parse_words(args, kwargs, o, &names, &orders) || read_scores(st, names, orders, o) < 0 ||
-	    read_mirrors(st, o) < 0 || read_mirror_keep(o) < 0)
+	if (read_words(st, o, args, kwargs) < 0 || read_scores(st, o->score_attributes, o->orders, o) < 0 ||
+	    read_mirrors(st, o) < 0 || read_mirror_keep(st, o) < 0)
 		return -1;
-	o->opts.on_lease_wait = tell_lease_wait;
-	o->opts.on_lease_wait_arg = o;
-	return o->opts.read_only ? 0 : py_shared_arena(st, &o->opts.arena);
+	o->opts.lease.on_wait = tell_lease_wait;
+	o->opts.lease.on_wait_arg = o;
+	return o->opts.read_only ? 0 : py_shared_arena(st, &o->opts.staging.arena);
 }
 
 int
@@ -338,15 +431,15 @@ py_options_keep(struct py_options *o, struct py_state *st, struct py_run *self)
 {
 	if (arm_fault(st, o->fault, &self->fault) < 0)
 		return -1;
-	o->opts.fault = self->fault;
-	o->opts.stores = &py_stores;
+	o->opts.io.fault = self->fault;
+	o->opts.io.stores = &py_stores;
 	if (o->attempt)
 		snprintf(o->rank.attempt, sizeof(o->rank.attempt), "%s", o->attempt);
-	o->opts.rank = &o->rank;
+	o->opts.ranks.self = &o->rank;
 	if (o->broadcast != Py_None) {
 		self->broadcast = Py_NewRef(o->broadcast);
-		o->opts.broadcast = broadcast;
-		o->opts.broadcast_arg = self->broadcast;
+		o->opts.ranks.broadcast = broadcast;
+		o->opts.ranks.broadcast_arg = self->broadcast;
 	}
 	return 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_pieces: methods of Run for whoever plans the reading himself (pawl.torch): what a checkpoint holds and how its
- * tensors lie in it, without reading them; and boxes of tensors read into memory that is given.
+ * py_pieces: methods of Run for callers that plan the reading themselves (pawl.torch). They return
+ * a checkpoint's content and the pieces of its tensors without reading them, and read boxes of
+ * tensors into given memory.
  */
 #include "py.h"
 
@@ -181,9 +182,9 @@ py_run_describe(struct py_run *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "zO:describe", &opts.selector, &d.make) || !(run = py_run_enter(self)))
 		return NULL;
 	d.handle = handle = open_restore(d.st, run, &opts);
-	if (handle && read_bound(d.st, handle) == 0) /* nothing but long texts */
+	if (handle && read_bound(d.st, handle) == 0) /* reads only long texts */
 		result = describe_all(&d);
-	Py_BEGIN_ALLOW_THREADS pawl_restore_close(handle); /* takes the hold back, maybe from a bucket */
+	Py_BEGIN_ALLOW_THREADS pawl_restore_close(handle); /* releases the hold, perhaps in a bucket */
 	Py_END_ALLOW_THREADS py_run_leave(self);
 	return result;
 }
@@ -250,7 +251,7 @@ read_boxes(struct py_state *st, struct pawl_restore *handle, PyObject *rows)
 PyObject *
 py_run_read(struct py_run *self, PyObject *args)
 {
-	static const char *const no_text = "%"; /* stands in no path: the texts are not read again */
+	static const char *const no_text = "%"; /* matches no path: the texts are not read again */
 	struct py_state *st = py_state_of((PyObject *)self);
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
 	struct pawl_restore *handle;
@@ -266,7 +267,7 @@ py_run_read(struct py_run *self, PyObject *args)
 	handle = open_restore(st, run, &opts);
 	if (handle)
 		rc = read_boxes(st, handle, rows);
-	Py_BEGIN_ALLOW_THREADS pawl_restore_close(handle); /* takes the hold back, maybe from a bucket */
+	Py_BEGIN_ALLOW_THREADS pawl_restore_close(handle); /* releases the hold, perhaps in a bucket */
 	Py_END_ALLOW_THREADS py_run_leave(self);
 	return rc < 0 ? NULL : Py_NewRef(Py_None);
 }

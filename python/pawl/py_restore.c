@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_restore: open, match, read, and fall back as pawl.h describes; then the values are put where they belong: into the
- * caller's containers, through load_state_dict() into objects, and all of them into a tree of their own.
+ * py_restore: open, match, read, and fall back as pawl.h describes. The values are then stored:
+ * into the caller's containers, through load_state_dict() into objects, and all of them into a
+ * separate tree.
  *
- * Every leaf was given its record by py_match in the order of the saved tree; the same walk takes them up again.
+ * py_match has created a record for every leaf in the order of the saved tree; the same walk uses
+ * them here.
  */
 #include "py.h"
 
 #include <string.h>
 
-/* What became of a node. tree NULL = it was left out. put is what belongs into the live container in its place. Both
- * are new references; put NULL = the same as tree. */
+/* The result for a node. tree NULL = it was left out. put is the value to store in the live
+ * container. Both are new references; put NULL = the same as tree. */
 struct outcome {
 	PyObject *tree, *put;
 };
@@ -40,7 +42,7 @@ is_dict(const struct pawl_node *node)
 
 /* ---- leaves ---- */
 
-/* An empty dict for what was saved; where an object showed a subclass (a Counter), an empty one of that. */
+/* An empty dict for a saved one; of the subclass that a live object had (a Counter), if any. */
 static PyObject *
 new_dict(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule)
 {
@@ -72,7 +74,7 @@ copy_to_live(struct py_restore *r, struct py_leaf *leaf)
 	return 0;
 }
 
-/* Tied leaves of one kind share the finished object, those of several kinds its memory. */
+/* Tied leaves of one kind share the finished object; those of several kinds share its memory. */
 static int
 finish_holder(struct py_restore *r, const struct pawl_node *node, struct py_leaf *leaf)
 {
@@ -113,7 +115,7 @@ finish_leaf(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 		return rc;
 	}
 	if (live && rule == PY_USER && live != Py_None && !py_is_plain(r->st, live, 0))
-		ret->put = Py_NewRef(live); /* a tensor or an object does not become a value */
+		ret->put = Py_NewRef(live); /* a tensor or an object is not replaced by a plain value */
 	if (!scalar) {
 		ret->tree = is_dict(node) ? new_dict(r, node, NULL, PY_NEW)
 		                          : py_plain_object(node); /* an empty container */
@@ -127,7 +129,7 @@ finish_leaf(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 
 /* ---- containers ---- */
 
-/* Puts one value into the caller's dict, unless it is there already. */
+/* Puts one value into the caller's dict, unless it is already there. */
 static int
 put_item(PyObject *live, PyObject *key, PyObject *was, PyObject *put)
 {
@@ -150,7 +152,7 @@ drop_other_keys(PyObject *live, PyObject *tree)
 	return n < 0 ? -1 : 0;
 }
 
-/* Is this part of the caller's state plain data, which becomes what was saved, whatever it was? */
+/* Is this part of the caller's state plain data, which is replaced by what was saved? */
 static bool
 is_replaced(struct py_restore *r, const struct pawl_node *node, PyObject *live, enum py_rule rule)
 {
@@ -184,7 +186,7 @@ finish_dict(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 		return -1;
 	if (rule == PY_USER)
 		ret->put = Py_XNewRef(live);
-	ret->tree = any ? Py_NewRef(tree) : NULL; /* nothing of it was asked for */
+	ret->tree = any ? Py_NewRef(tree) : NULL; /* nothing of it was selected */
 	return 0;
 }
 
@@ -205,8 +207,8 @@ put_list(PyObject *live, PyObject *puts, bool replaced)
 	return 0;
 }
 
-/* What stands in the caller's container for a sequence of his: his own list, or a tuple as it was if nothing changed.
- */
+/* The value to store in the caller's container for a sequence: the caller's own list, or the tuple
+ * itself if nothing changed. */
 static PyObject *
 put_sequence(PyObject *live, PyObject *puts, bool replaced)
 {
@@ -238,7 +240,7 @@ finish_list(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 		any = any || o.tree;
 		if (!o.tree)
 			o.tree = Py_NewRef(item ? item
-			                        : Py_None); /* positions count: what was left out keeps its place */
+			                        : Py_None); /* positions count: a value left out keeps its position */
 		if (PyList_Append(tree, rule == PY_USER ? o.tree : put_of(&o)) < 0 ||
 		    PyList_Append(puts, put_of(&o)) < 0)
 			return -1;
@@ -271,7 +273,8 @@ drop_keys(PyObject *dict, PyObject *set)
 	return n < 0 ? -1 : 0;
 }
 
-/* The tree as load_state_dict wants it: with the notes torch keeps beside a state_dict, without what does not fit. */
+/* The tree to pass to load_state_dict: with the metadata that torch attaches to a state_dict, and
+ * without keys that do not fit. */
 static PyObject *
 loadable(struct py_restore *r, const struct py_object *o, PyObject *tree)
 {
@@ -344,7 +347,7 @@ finish_value(struct py_restore *r, const struct pawl_node *node, PyObject *live,
 	return is_dict(node) ? finish_dict(r, node, live, rule, ret) : finish_list(r, node, live, rule, ret);
 }
 
-/* What a pawl.PerRank holds is put into it; the object itself stays where it is. */
+/* Stores the value of a pawl.PerRank in it; the object itself stays in place. */
 static int
 put_into_wrapper(struct py_restore *r, PyObject *wrapper, PyObject *live, struct outcome *ret)
 {
@@ -397,7 +400,7 @@ rows(size_t n, const char *(*get)(const struct pawl_restore *, size_t), const st
 	return list;
 }
 
-/* All differences in one error (strict), or nothing. */
+/* Raises all differences as one error (strict), or nothing. */
 static int
 check_problems(struct py_restore *r)
 {
@@ -420,7 +423,7 @@ is_damage(int code)
 	return code == PAWL_ECORRUPT || code == PAWL_EIO || code == PAWL_ELIMIT || code == PAWL_ENOTFOUND;
 }
 
-/* Reads what is bound; after damage moves on to an older checkpoint. 1 = match again, 0 = read. */
+/* Reads what is bound; after damage selects an older checkpoint. 1 = match again, 0 = read. */
 static int
 read_or_fall_back(struct py_restore *r)
 {
@@ -499,7 +502,7 @@ finish(struct py_restore *r, struct pawl *run, PyObject *live)
 	return PyTuple_Pack(5, o.tree ? o.tree : Py_None, facts, fallbacks, r->problems, metadata);
 }
 
-/* With an exception set: the other ranks are told of it when the handle is closed. */
+/* With an exception set: closing the handle reports it to the other ranks. */
 static void
 tell_others(struct py_restore *r)
 {
@@ -539,6 +542,6 @@ py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const stru
 		tell_others(&r);
 	}
 	py_match_clear(&r);
-	Py_BEGIN_ALLOW_THREADS pawl_restore_close(r.handle); /* takes the hold back, maybe from a bucket */
+	Py_BEGIN_ALLOW_THREADS pawl_restore_close(r.handle); /* releases the hold, perhaps in a bucket */
 	Py_END_ALLOW_THREADS return result;
 }

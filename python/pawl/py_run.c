@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_run: the type Run: an open run. Methods may be called from any thread; close() waits for those that are under way.
- * What it is opened with is read in py_options.c; what is about stored checkpoints is in py_list.c.
+ * py_run: the type Run: an open run. Methods may be called from any thread; close() waits for those
+ * in progress. py_options.c reads the arguments of opening; py_list.c has the methods for stored
+ * checkpoints.
  */
 #include "py.h"
 
@@ -56,7 +57,7 @@ now_ms(void)
 	return (int64_t)(py_now_seconds() * 1000);
 }
 
-/* ret_seconds: negative where there is no limit. */
+/* ret_seconds: negative = no limit. */
 static int
 deadline_of(struct py_state *st, PyObject *timeout, int64_t *ret, double *ret_seconds)
 {
@@ -78,7 +79,7 @@ deadline_of(struct py_state *st, PyObject *timeout, int64_t *ret, double *ret_se
 	return 0;
 }
 
-/* "... within 0.3 seconds", and what the library has found that it waits for. Always returns -1. */
+/* "... within 0.3 seconds", and what the library reports that it waits for. Always returns -1. */
 static int
 raise_timeout(struct py_state *st, const struct pawl_error *err, double seconds, const char *format, va_list args)
 {
@@ -100,7 +101,7 @@ py_wait(struct py_state *st, PyObject *timeout, py_wait_fn *call, void *arg, con
 	int64_t deadline, left;
 	double seconds;
 	va_list args;
-	bool over; /* this call's time, or the slice's; not a save that has failed by a deadline of its own */
+	bool over; /* the time of this call or of the slice; false for a save that failed by its own deadline */
 	int rc;
 
 	if (deadline_of(st, timeout, &deadline, &seconds) < 0)
@@ -112,7 +113,8 @@ py_wait(struct py_state *st, PyObject *timeout, py_wait_fn *call, void *arg, con
 		err = (struct pawl_error){0};
 		Py_BEGIN_ALLOW_THREADS rc = call(arg, left < PY_SLICE_MS ? left : PY_SLICE_MS, &err);
 		Py_END_ALLOW_THREADS
-			/* what the library has said is not lost to a signal; that one is heard right after */
+			/* a signal does not discard the library's answer; it is handled right
+		         * after */
 			over = rc == PAWL_ETIMEOUT && err.sys == PAWL_SYS_WAITED;
 		if (!over)
 			break;
@@ -144,7 +146,7 @@ wait_remote(void *arg, int64_t timeout_ms, struct pawl_error *err)
 	return pawl_wait_level(arg, PAWL_LEVEL_REMOTE, timeout_ms, err);
 }
 
-/* What an upload has failed with is told by closing. */
+/* Errors of uploads are reported when the run is closed. */
 static int
 wait_uploads(void *arg, int64_t timeout_ms, struct pawl_error *err)
 {
@@ -198,13 +200,13 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 		Py_DECREF(self);
 		return NULL;
 	}
-	self->waits_uploads = options.opts.n_mirrors > 0 && !options.opts.leave_uploads;
+	self->waits_uploads = options.opts.mirrors.n_urls > 0 && !options.opts.mirrors.leave_uploads;
 	return (PyObject *)self;
 }
 
 /* ---- closing ---- */
 
-/* Takes the handle away and closes it; returns the library's code. */
+/* Removes the handle from the object and closes it; returns the library's code. */
 static int
 close_handle(struct py_run *self, struct pawl_error *err)
 {
@@ -213,7 +215,7 @@ close_handle(struct py_run *self, struct pawl_error *err)
 
 	self->run = NULL;
 	if (!run || self->pid != getpid())
-		return 0; /* after fork() it is the parent's; its threads are not here */
+		return 0; /* after fork() it belongs to the parent; its threads do not exist here */
 	for (Py_ssize_t i = PyList_Size(self->holds); i-- > 0;)
 		py_hold_release(PyList_GetItem(self->holds, i));
 	PyList_SetSlice(self->holds, 0, PyList_Size(self->holds), NULL);
@@ -263,7 +265,7 @@ run_close(struct py_run *self, PyObject *none)
 	if (!self->run || self->closing || self->pid != getpid())
 		Py_RETURN_NONE;
 	self->closing = true;
-	/* in slices first, so that Ctrl+C is heard: then the run stays open */
+	/* wait in slices first, so that Ctrl+C is handled: then the run stays open */
 	if (py_wait(st, Py_None, wait_saves, self->run, "the saves were not settled") < 0) {
 		if (!PyErr_ExceptionMatches(st->errors[0])) {
 			self->closing = false;
@@ -445,6 +447,7 @@ get_fault_calls(struct py_run *self, void *closure)
 
 static PyMethodDef run_methods[] = {
 	{"save", METHOD(py_run_save), METH_VARARGS | METH_KEYWORDS, "Start a save; returns a Ticket."},
+	{"prepare", METHOD(py_run_prepare), METH_O, "Fault in the memory that saves of this state will use."},
 	{"save_failed", METHOD(py_run_save_failed), METH_VARARGS, "Tell the other ranks that this one cannot save."},
 	{"wait", METHOD(run_wait), METH_VARARGS, "Wait until all saves are settled, or also copied to all mirrors."},
 	{"mirrors", METHOD(run_mirrors), METH_NOARGS, "Figures of the mirrors."},

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* py_save: the method save of Run, and what it reads from mappings: progress counters and metrics. */
+/* py_save: the methods save and prepare of Run, and reading mappings: progress counters and
+ * metrics. */
 #include "py.h"
 
 #include <float.h>
@@ -15,7 +16,7 @@ struct counter {
 	bool is_float;
 };
 
-/* The items of a mapping; what is none is refused by name. */
+/* The items of a mapping; anything else is refused by name. */
 static PyObject *
 items_of(struct py_state *st, PyObject *mapping, const char *what)
 {
@@ -28,7 +29,7 @@ items_of(struct py_state *st, PyObject *mapping, const char *what)
 	return items;
 }
 
-/* A counter of the progress, which is never negative: that stands for one that is not given. */
+/* A counter of the progress. It must not be negative: a negative value stands for a missing one. */
 static int
 read_counter(struct py_state *st, const char *name, PyObject *value, bool is_float, void *ret)
 {
@@ -92,7 +93,7 @@ py_progress(struct py_state *st, PyObject *mapping, struct pawl_progress *ret)
 	return items ? 0 : -1;
 }
 
-/* The largest double of the value's sign; less than 0 with an exception set. */
+/* The largest double with the value's sign; less than 0 with an exception set. */
 static int
 saturate(PyObject *value, double *ret)
 {
@@ -103,7 +104,7 @@ saturate(PyObject *value, double *ret)
 	return is_negative < 0 ? -1 : 0;
 }
 
-/* A number that is not a float becomes infinite in the conversion; is it infinite itself? */
+/* A number that is not a float became infinite in the conversion; was it finite before? */
 static bool
 was_finite(PyObject *value, PyObject *number)
 {
@@ -114,8 +115,9 @@ was_finite(PyObject *value, PyObject *number)
 	return is_equal == 0;
 }
 
-/* A number as a double, the largest of its sign if it is beyond that, so that it keeps its place in the order; anything
- * else is marked. A text is not a number, whatever float() makes of it. */
+/* A number as a double. Beyond the range it becomes the largest of its sign, so that its order is
+ * kept. Anything else is marked as invalid. A text does not count as a number, even if float()
+ * accepts it. */
 static int
 read_metric(struct py_state *st, PyObject *value, struct pawl_metric *ret)
 {
@@ -182,7 +184,7 @@ py_metrics(struct py_state *st, PyObject *mapping, struct pawl_metric **ret, siz
 	return 0;
 }
 
-/* The library has seen that a value was no number; which one it was, only Python knows. */
+/* The library reports that a value was not a number; only Python knows which value it was. */
 static void
 name_bad_metrics(const struct pawl_metric *rows, size_t n, PyObject *items, struct pawl_error *err)
 {
@@ -211,7 +213,7 @@ call_save(struct pawl *run, const struct pawl_save_opts *opts, struct py_walk *w
 	w->thread = PyEval_SaveThread();
 	rc = pawl_save(run, opts, w->state, ret, err);
 	PyEval_RestoreThread(w->thread);
-	if (w->error[0]) { /* a tensor could not be fetched: its own error says more */
+	if (w->error[0]) { /* a tensor could not be fetched: its own error is more precise */
 		pawl_ticket_free(rc == 0 ? *ret : NULL);
 		PyErr_Restore(w->error[0], w->error[1], w->error[2]);
 		memset(w->error, 0, sizeof(w->error));
@@ -220,7 +222,7 @@ call_save(struct pawl *run, const struct pawl_save_opts *opts, struct py_walk *w
 	return rc;
 }
 
-/* state: walked. Returns a Ticket. */
+/* Saves a state that was walked. Returns a Ticket. */
 static PyObject *
 save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts, PyObject *metrics)
 {
@@ -253,7 +255,7 @@ save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts,
 		if (rc == 0)
 			result = py_ticket_new(st, ticket, opts->step, w->lazy ? w->keep : NULL, w->lazy);
 		if (rc == 0)
-			w->lazy = NULL; /* the ticket's */
+			w->lazy = NULL; /* owned by the ticket */
 		if (result && opts->lazy && PyList_Append(self->lazy, result) < 0)
 			Py_CLEAR(result);
 	}
@@ -264,7 +266,8 @@ save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts,
 	return result;
 }
 
-/* With an exception set: this rank's part of the save has come to nothing, and the other ranks need not wait for it. */
+/* With an exception set: this rank's part of the save has failed, and the other ranks need not wait
+ * for it. */
 static void
 tell_others(struct py_run *self)
 {
@@ -286,7 +289,7 @@ tell_others(struct py_run *self)
 	PyErr_Restore(kind, value, trace);
 }
 
-/* For a caller whose state could not even be put together. */
+/* For a caller that could not even build its state. */
 PyObject *
 py_run_save_failed(struct py_run *self, PyObject *args)
 {
@@ -322,7 +325,7 @@ wait_turn(void *arg, int64_t timeout_ms, struct pawl_error *err)
 	return pawl_wait_turn(arg, timeout_ms, err);
 }
 
-/* A save that is going to wait for another one does so here, in slices, so that Ctrl+C is heard. */
+/* Waits for an earlier save, in slices, so that Ctrl+C is handled. */
 static int
 take_turn(struct py_run *self)
 {
@@ -375,4 +378,25 @@ py_run_save(struct py_run *self, PyObject *args, PyObject *kwargs)
 	if (result)
 		py_ticket_held_since(result, begin);
 	return result;
+}
+
+PyObject *
+py_run_prepare(struct py_run *self, PyObject *state)
+{
+	struct py_state *st = py_state_of((PyObject *)self);
+	struct pawl_error err = {0};
+	struct py_walk walk;
+	struct pawl *run;
+	int rc = -1;
+
+	if (py_walk_begin(&walk, st, state, false, self->run) < 0)
+		return NULL;
+	run = py_run_enter(self);
+	if (run) {
+		Py_BEGIN_ALLOW_THREADS rc = pawl_prepare(run, walk.state, &err);
+		Py_END_ALLOW_THREADS if (rc < 0) py_raise(st, rc, &err);
+		py_run_leave(self);
+	}
+	py_walk_end(&walk);
+	return rc < 0 ? NULL : Py_NewRef(Py_None);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* py_saver: Saver, a struct pawl_saver. Called by composer.py; the waits are without the interpreter lock. */
+/* py_saver: Saver, a struct pawl_saver. Waits release the interpreter lock. */
 #include "py.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 struct py_saver {
 	PyObject_HEAD struct pawl_saver *saver; /* NULL once closed */
-	pid_t pid;                              /* of the process that made it: its threads are there alone */
+	pid_t pid;                              /* of the process that created it: only there its threads exist */
 	unsigned calls;                         /* guarded by the interpreter lock */
 };
 
@@ -37,7 +37,7 @@ enter(struct py_saver *self)
 	return PyErr_Occurred() ? NULL : self->saver;
 }
 
-/* Ends it; NULL with an exception for a failure, else result. */
+/* Ends a use; NULL with an exception after a failure, else result. */
 static PyObject *
 leave(struct py_saver *self, int rc, const struct pawl_error *err, PyObject *result)
 {
@@ -176,7 +176,7 @@ saver_due(struct py_saver *self, PyObject *args)
 	return call_progress(self, args, "O:due", pawl_saver_due, true);
 }
 
-/* True if this process writes it. */
+/* Returns True if this process writes it. */
 static PyObject *
 saver_save(struct py_saver *self, PyObject *args)
 {
@@ -197,7 +197,7 @@ saver_save(struct py_saver *self, PyObject *args)
 	w.thread = PyEval_SaveThread();
 	rc = pawl_saver_save(self->saver, &now, w.state, &err);
 	PyEval_RestoreThread(w.thread);
-	bool raised = w.error[0] != NULL; /* a tensor could not be fetched: its own error says more */
+	bool raised = w.error[0] != NULL; /* a tensor could not be fetched: its own error is more precise */
 	if (raised) {
 		PyErr_Restore(w.error[0], w.error[1], w.error[2]);
 		memset(w.error, 0, sizeof(w.error));
@@ -332,7 +332,7 @@ progress_dict(const struct pawl_progress *p)
 	return Py_XNewRef(dict);
 }
 
-/* Its paths: one, or with folders per rank one for each rank. */
+/* Its paths: a single one, or one per rank if each rank has a folder. */
 static PyObject *
 paths_of(struct py_saver *self, const struct pawl_saved *row)
 {
@@ -350,8 +350,8 @@ paths_of(struct py_saver *self, const struct pawl_saved *row)
 	return Py_XNewRef(list);
 }
 
-/* (number, progress, path, remote name, remote pointer, uploaded, paths), the oldest first; all: those, too, that only
- * wait for their upload. */
+/* (number, progress, path, remote name, remote pointer, uploaded, paths), the oldest first. all:
+ * includes checkpoints that only wait for their upload. */
 static PyObject *
 saver_saved(struct py_saver *self, PyObject *args)
 {
@@ -402,8 +402,9 @@ saver_uploads(struct py_saver *self, void *closure)
 	return PyBool_FromLong(self->saver && pawl_saver_uploads(self->saver));
 }
 
-/* (run_name, folder, latest_filename, latest_remote_file_name, remote_file_name), and where the latest one is: a path
- * or URL; with (place, folder) after them the path of a file that can be opened. None: there is no latest one. */
+/* Arguments: (run_name, folder, latest_filename, latest_remote_file_name, remote_file_name).
+ * Returns the place of the latest checkpoint: a path or URL. With (place, folder) appended, returns
+ * the path of a file that can be opened. None: no latest checkpoint exists. */
 PyObject *
 py_saver_find(PyObject *module, PyObject *args)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_stores: fsspec's file systems as stores of the library: each operation is a call of a method of
- * _fsspec_store.Store. Called by the library, on its own threads and on those that have called it; so each takes the
- * GIL for as long as it runs. A thread that waits in the library has given it up, and one that has not holds no lock of
- * the library that another could wait for.
+ * py_stores: fsspec's file systems as stores of the library. Each operation calls a method of
+ * _fsspec_store.Store. The operations run on the library's threads and on threads that called the
+ * library, so each takes the GIL while it runs. A thread that waits in the library has released the
+ * GIL. A thread that has not released it holds no lock of the library that another could wait for.
  */
 #include "py.h"
 
@@ -13,8 +13,8 @@
 
 #define MODULE "pawl._fsspec_store"
 
-/* What a thread of Python has raised before it came here, such as a restore that failed and now gives back its hold, is
- * none of the operation's business and stays raised. */
+/* The calling thread may already have an exception set, such as one of a failed restore that now
+ * releases its hold. An operation saves it and leaves it raised. */
 struct call {
 	PyGILState_STATE gil;
 	PyObject *kind, *value, *trace;
@@ -46,8 +46,8 @@ raise_again(void *value)
 	return -1;
 }
 
-/* Ctrl+C and the like that the main thread hears of while it is in a function of a store: the library gives up, and
- * what has called it there is told by the exception itself. */
+/* Handles Ctrl+C and the like that arrive in the main thread inside a store function. The library
+ * gives up, and the exception itself is passed to the caller of the library. */
 static void
 pass_on(PyObject *kind, PyObject *value)
 {
@@ -59,7 +59,7 @@ pass_on(PyObject *kind, PyObject *value)
 		Py_DECREF(value);
 }
 
-/* What has been raised, as code and text; it is not raised any more. */
+/* Converts the current exception to code and text, and clears it. */
 static int
 take_raised(struct pawl_error *err)
 {
@@ -93,7 +93,7 @@ take_raised(struct pawl_error *err)
 	return err->code;
 }
 
-/* 0 if there is a result, which is given up. */
+/* 0 if there is a result, which is released. */
 static int
 done(PyObject *result, struct pawl_error *err)
 {
@@ -137,7 +137,7 @@ static int
 store_put(void *store, const char *key, const void *ptr, size_t nbytes, struct pawl_error *err)
 {
 	struct call call = enter();
-	/* memory of Python's own, which the file system may keep */
+	/* memory owned by Python, which the file system may keep */
 	int rc = done(PyObject_CallMethod(store, "put", "sy#", key, (const char *)ptr, (Py_ssize_t)nbytes), err);
 
 	leave(&call);
@@ -177,7 +177,7 @@ store_read(void *store, const char *key, uint64_t offset, void *dst, size_t nbyt
 	int rc = done(view ? PyObject_CallMethod(store, "read", "sKO", key, (unsigned long long)offset, view) : NULL,
 	              err);
 
-	if (view) /* whoever has kept it cannot write into memory that is another's by then */
+	if (view) /* if the file system kept it, it cannot write into reused memory later */
 		done(PyObject_CallMethod(view, "release", NULL), &(struct pawl_error){0});
 	Py_XDECREF(view);
 	leave(&call);

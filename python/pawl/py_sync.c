@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_sync: Syncer, a struct pawl_syncer. Called by syncer.py, whose threads wait here without the interpreter lock;
- * cancel() of another thread ends what one of them waits for.
+ * py_sync: Syncer, a struct pawl_syncer. Waits release the interpreter lock; cancel() from another
+ * thread ends them.
  */
 #include "py.h"
 
@@ -97,7 +97,7 @@ sync_verify(struct py_sync *self, PyObject *args)
 	return run(self, down ? WAY_VERIFY_DOWN : WAY_VERIFY_UP);
 }
 
-/* The path of the view. */
+/* Returns the path of the view. */
 static PyObject *
 sync_freeze(struct py_sync *self, PyObject *none)
 {
@@ -128,7 +128,7 @@ sync_thaw(struct py_sync *self, PyObject *none)
 	Py_RETURN_NONE;
 }
 
-/* A list of texts as C strings, which live as long as it and `ret`'s caller frees. */
+/* A list of texts as C strings, which live as long as the list. The caller frees the array. */
 static const char **
 texts_of(PyObject *list, Py_ssize_t *ret_n)
 {
@@ -205,12 +205,12 @@ py_clone_folder(PyObject *module, PyObject *args)
 	Py_END_ALLOW_THREADS return rc < 0 ? py_raise(PyModule_GetState(module), rc, &err) : Py_NewRef(Py_None);
 }
 
-/* What others have said, without what looks like a secret (P18). */
+/* Replaces what looks like a secret (P18) in a text from outside. */
 PyObject *
 py_hide_secrets(PyObject *module, PyObject *text)
 {
 	AUTO_REF bytes = PyUnicode_AsEncodedString(text, "utf-8", "surrogatepass");
-	/* a copy that nobody else has, and that may be written to */
+	/* a private, writable copy */
 	AUTO_REF copy = bytes ? PyByteArray_FromObject(bytes) : NULL;
 
 	(void)module;
@@ -220,7 +220,7 @@ py_hide_secrets(PyObject *module, PyObject *text)
 	return PyUnicode_DecodeUTF8(PyByteArray_AsString(copy), PyByteArray_Size(copy), "surrogatepass");
 }
 
-/* What lies at a place: enum pawl_kind. */
+/* The kind of content at a place: enum pawl_kind. */
 PyObject *
 py_kind_of(PyObject *module, PyObject *args)
 {

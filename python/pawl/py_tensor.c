@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_tensor: tensors of torch, NumPy and JAX as struct pawl_tensor, by address, shape and strides; nothing is copied
- * that the processor can read. The tag ("kind") that travels with a tensor says what to make of it on the way back:
+ * py_tensor: tensors of torch, NumPy and JAX as struct pawl_tensor, by address, shape and strides.
+ * Data that the processor can read is not copied. The tag ("kind") saved with a tensor decides
+ * which object a restore creates:
  *
- *   torch, torch_grad (requires_grad), torch_parameter, torch_parameter_nograd, numpy, numpy_scalar, jax
+ *   torch, torch_grad (requires_grad), torch_parameter, torch_parameter_nograd,
+ *   numpy, numpy_scalar, jax
  *
- * A type that could not come back as what it was (sparse, quantised, subclasses with a meaning of their own) is
- * refused.
+ * A type that could not be restored as it was (sparse, quantised, subclasses with a meaning of
+ * their own) is refused.
  */
 #include "py.h"
 
@@ -39,7 +41,7 @@ refuse(struct py_state *st, const struct py_path *path, PyObject *obj, const cha
 	return py_raise_at(st, PAWL_EUNSUPPORTED, path, "a %S.%U cannot be held in a state: %s", module, name, why);
 }
 
-/* A tuple of extents or of steps. */
+/* Reads a tuple of sizes or of strides. */
 static int
 read_shape(struct py_state *st, PyObject *tuple, const struct py_path *path, uint64_t *ret, uint32_t *ndim)
 {
@@ -58,7 +60,8 @@ read_shape(struct py_state *st, PyObject *tuple, const struct py_path *path, uin
 	return 0;
 }
 
-/* The steps, divided by unit. *whole: they are all multiples of it. Those of a tensor without elements mean nothing. */
+/* Reads the strides, divided by unit, and sets the last argument if all are multiples of it.
+ * Strides of a tensor without elements have no meaning. */
 static int
 read_strides(struct py_tensor *t, PyObject *tuple, int64_t unit, bool *whole)
 {
@@ -102,8 +105,8 @@ is_true(PyObject *obj, PyObject *name, bool call)
 	return value ? PyObject_IsTrue(value) : -1;
 }
 
-/* torch's packed four-bit floats: an element holds two. Their strides cannot be told in four-bit steps unless they are
- * those of C order. */
+/* torch's packed four-bit floats: an element contains two. Their strides cannot be expressed in
+ * four-bit units, except those of C order. */
 static int
 pack_pairs(struct py_state *st, const struct py_path *path, struct py_tensor *t)
 {
@@ -124,7 +127,7 @@ pack_pairs(struct py_state *st, const struct py_path *path, struct py_tensor *t)
 	return 0;
 }
 
-/* Views that read as conjugated or negated are made real. */
+/* Resolves views with the conjugate or negative bit. */
 static int
 resolve(struct py_state *st, PyObject *obj, struct py_tensor *t)
 {
@@ -162,8 +165,8 @@ torch_code(struct py_state *st, PyObject *obj, const struct py_path *path)
 	return -1;
 }
 
-/* After a failure: was it because the tensor is not dense? Asked only then: every question costs a microsecond, and
- * there may be 20,000 tensors. */
+/* After a failure: was the reason that the tensor is not dense? Checked only now: each check costs
+ * a microsecond, and a state may have 20,000 tensors. */
 static int
 not_dense(struct py_state *st, PyObject *obj, const struct py_path *path)
 {
@@ -183,7 +186,7 @@ not_dense(struct py_state *st, PyObject *obj, const struct py_path *path)
 	return -1;
 }
 
-/* One attribute at a time. */
+/* Reads one attribute at a time. */
 static int
 read_attributes(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
 {
@@ -240,7 +243,8 @@ read_torch(struct py_state *st, PyObject *obj, const struct py_path *path, struc
 
 static int describe_shard(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t);
 
-/* A subclass of torch.Tensor: a DTensor or a ShardedTensor says which box of the whole it holds here. */
+/* A subclass of torch.Tensor. A DTensor or a ShardedTensor describes which box of the global tensor
+ * is local. */
 static int
 describe_distributed(struct py_state *st, PyObject *obj, const struct py_path *path, struct py_tensor *t)
 {
@@ -279,7 +283,7 @@ describe_torch(struct py_state *st, PyObject *obj, const struct py_path *path, s
 	return 1;
 }
 
-/* Reads the address out of __array_interface__. */
+/* Reads the address from __array_interface__. */
 static int
 numpy_address(struct py_state *st, struct py_tensor *t)
 {
@@ -310,7 +314,7 @@ numpy_layout(struct py_state *st, const struct py_path *path, struct py_tensor *
 	return read_strides(t, strides, pawl_dtype_bits(t->raw.dtype) / 8, whole);
 }
 
-/* t->owner is an array of a dtype that a state can hold. */
+/* t->owner is an array of a dtype that a state can contain. */
 static int
 read_numpy(struct py_state *st, const struct py_path *path, struct py_tensor *t)
 {
@@ -318,7 +322,7 @@ read_numpy(struct py_state *st, const struct py_path *path, struct py_tensor *t)
 
 	if (numpy_layout(st, path, t, &whole) < 0)
 		return -1;
-	if (!whole) { /* a field of a record array: its steps are no whole elements */
+	if (!whole) { /* a field of a record array: its strides are not multiples of the element size */
 		PyObject *copy = PyObject_CallMethod(t->owner, "copy", "s", "C");
 
 		if (!copy)
@@ -331,7 +335,7 @@ read_numpy(struct py_state *st, const struct py_path *path, struct py_tensor *t)
 	return numpy_address(st, t);
 }
 
-/* obj: an ndarray. kind as given. */
+/* obj: an ndarray. kind: as given. */
 static int
 describe_array(struct py_state *st, PyObject *obj, const struct py_path *path, const char *kind, struct py_tensor *t)
 {
@@ -361,7 +365,7 @@ describe_numpy(struct py_state *st, PyObject *obj, const struct py_path *path, s
 	return describe_array(st, obj, path, "numpy", t);
 }
 
-/* What is no tensor itself, but becomes an array: a numpy scalar, an array of JAX. */
+/* An object that is converted to an array: a numpy scalar, an array of JAX. */
 static int
 describe_as_array(struct py_state *st, PyObject *obj, const struct py_path *path, const char *kind, struct py_tensor *t)
 {

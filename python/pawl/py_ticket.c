@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* py_ticket: the types Ticket (a running or finished save), Hold (of a reader) and Watch (of signals). */
+/* py_ticket: the types Ticket (a running or finished save), Hold (of a reader) and Watch (of
+ * signals). */
 #include "py.h"
 
 #include <time.h>
@@ -8,16 +9,16 @@
 struct py_ticket {
 	PyObject_HEAD struct pawl_ticket *ticket;
 	PyObject *keep;       /* owners of tensors that a lazy save may still be copying; NULL = none */
-	struct py_lazy *lazy; /* of those tensors; NULL = none */
+	struct py_lazy *lazy; /* for those tensors; NULL = none */
 	PyObject *error;      /* the save's error once it is known */
 	long long step;
-	double held_seconds; /* besides what the library measured: the walk over the state */
+	double held_seconds; /* in addition to the library's measurement: the walk over the state */
 };
 
 struct py_hold {
-	PyObject_HEAD struct pawl_hold *hold; /* NULL once released; the run releases it at the latest */
-	pid_t pid;                            /* of the process that made it; a child of fork() must not give it up */
-	bool closing;                         /* a thread is giving it up now */
+	PyObject_HEAD struct pawl_hold *hold; /* NULL once released, at the latest by the run */
+	pid_t pid;                            /* of its process; a child of fork() must not release it */
+	bool closing;                         /* a thread is releasing it now */
 };
 
 struct py_watch {
@@ -81,7 +82,7 @@ py_ticket_release(PyObject *ticket, bool force)
 static void
 ticket_dealloc(struct py_ticket *self)
 {
-	if (self->keep) /* of a run's own tickets none; of one that could not be kept */
+	if (self->keep) /* never for a run's own tickets; only for one the run could not keep */
 		wait_staged(self->ticket);
 	pawl_ticket_free(self->ticket);
 	py_lazy_free(self->lazy);
@@ -145,7 +146,7 @@ get_done(struct py_ticket *self, void *closure)
 	return PyBool_FromLong(pawl_ticket_stage(self->ticket) >= PAWL_STAGE_SETTLED);
 }
 
-/* Looking at a failure counts as having seen it. */
+/* Reading the error marks the failure as reported. */
 static PyObject *
 get_error(struct py_ticket *self, void *closure)
 {
@@ -281,7 +282,7 @@ py_hold_release(PyObject *hold)
 	self->hold = NULL;
 	if (self->pid != getpid())
 		return;
-	while (self->closing) { /* by another thread, in the run that our caller may be about to close */
+	while (self->closing) { /* another thread releases it, in the run that the caller may be about to close */
 		Py_BEGIN_ALLOW_THREADS nanosleep(&nap, NULL);
 		Py_END_ALLOW_THREADS
 	}

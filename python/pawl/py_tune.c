@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_tune: Experiment, a struct tune_experiment, and the checking of its document. Called by pawl.tune, from one
- * thread. The runner of its trials is py_tune_run.c's. Documents, configurations and results are JSON texts on both
- * sides.
+ * py_tune: Experiment, a struct tune_experiment, and the check of its document. Used from one
+ * thread. py_tune_run.c has the runner of its trials. Documents, configurations and results are
+ * JSON texts on both sides.
  */
 #include "py_tune.h"
 
@@ -44,8 +44,9 @@ raise_(struct py_experiment *self, int rc, const struct pawl_error *err)
 	return py_raise(py_state_of((PyObject *)self), rc, err);
 }
 
-/* A tune_open_opts.judge: the caller's function, asked with the interpreter lock, which a runner that polls has given
- * up. What it raises is kept until the call that led here returns, and ends the experiment's work. */
+/* A tune_open_opts.judge: calls the caller's function. It takes the interpreter lock, which a
+ * polling runner has released. Its exception is stored until the call that led here returns; it
+ * ends the experiment's work. */
 static enum tune_wish
 judge(void *arg, uint32_t trial, const char *result_json)
 {
@@ -62,7 +63,7 @@ judge(void *arg, uint32_t trial, const char *result_json)
 	return (enum tune_wish)wish;
 }
 
-/* A tune_open_opts.explore, likewise. */
+/* A tune_open_opts.explore, in the same way. */
 static char *
 explore(void *arg, const char *config_json)
 {
@@ -383,7 +384,7 @@ leftovers_free(PyObject *capsule)
 	tune_leftovers_close(PyCapsule_GetPointer(capsule, "pawl.leftovers"));
 }
 
-/* Before a sync of an experiment's folder; None where there is no experiment that can be read. */
+/* Call before a sync of an experiment's folder. None if the folder has no readable experiment. */
 PyObject *
 py_tune_leftovers(PyObject *module, PyObject *args)
 {
@@ -404,7 +405,7 @@ py_tune_leftovers(PyObject *module, PyObject *args)
 	return capsule;
 }
 
-/* After it: what may be removed at the place. */
+/* Call after the sync: lists what may be removed at the destination. */
 PyObject *
 py_tune_leftovers_after(PyObject *module, PyObject *capsule)
 {
@@ -430,7 +431,7 @@ py_tune_leftovers_after(PyObject *module, PyObject *capsule)
 	return Py_XNewRef(list);
 }
 
-/* Renames two folders into each other's place, in one step where the system can do that. */
+/* Exchanges the names of two folders, in one step where the system supports it. */
 PyObject *
 py_tune_exchange(PyObject *module, PyObject *args)
 {

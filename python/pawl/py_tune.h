@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* py_tune: what py_tune.c, py_tune_run.c and py_tune_drive.c share. */
+/* py_tune: declarations shared by the files of Experiment and TrialRunner. */
 #ifndef PAWL_PY_TUNE_H
 #define PAWL_PY_TUNE_H
 
@@ -17,15 +17,15 @@ struct py_experiment {
 	PyObject_HEAD struct tune_experiment *e; /* NULL once closed */
 	PyObject *judge;     /* functions of the caller, or NULL */
 	PyObject *explore;
-	PyObject *raised[3]; /* by one of them, and not yet told */
+	PyObject *raised[3]; /* by one of them, and not raised yet */
 	unsigned users;      /* runners */
 };
 
-/* The object as what it is; NULL with an exception if it is something else. */
+/* Casts the object; NULL with an exception if it is of another type. */
 struct py_experiment *py_experiment_check(struct py_state *st, PyObject *obj);
-/* NULL with an exception if it is closed. */
+/* The experiment; NULL with an exception if it is closed. */
 struct tune_experiment *py_experiment_of(struct py_experiment *self);
-/* Raises what the judge has raised, if it has. */
+/* Raises the stored exception of the judge, if there is one. */
 bool py_experiment_raise(struct py_experiment *self);
 
 /* Methods of Experiment: py_tune_drive.c. */

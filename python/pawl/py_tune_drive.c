@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_tune_drive: the methods of Experiment by which somebody else than TrialRunner runs its trials: what starts now,
- * what a trial has said, how it ended. Called by pawl.tune.ray_engine, from one thread; calls struct tune_experiment.
+ * py_tune_drive: methods of Experiment for a driver other than TrialRunner: which trial starts now,
+ * its reports, its end. Used from one thread.
  */
 #include "py_tune.h"
 
-/* What the experiment has to say of a call: an exception of the judge, or of its own, or nothing. */
+/* Raises the exception of the judge, or the experiment's own error, if there is one. */
 static bool
 failed(struct py_experiment *self, int rc, const struct pawl_error *err)
 {
@@ -16,7 +16,8 @@ failed(struct py_experiment *self, int rc, const struct pawl_error *err)
 	return rc < 0;
 }
 
-/* "wait", "done", or (trial, attempt, name, folder, config, checkpoint, iteration) of a trial that runs from now on. */
+/* "wait", "done", or (trial, attempt, name, folder, config, checkpoint, iteration) of a trial that
+ * runs from now on. */
 PyObject *
 py_experiment_next(struct py_experiment *self, PyObject *none)
 {

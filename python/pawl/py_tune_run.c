@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_tune_run: TrialRunner, a struct tune_runner: the trials of an Experiment as processes of this machine. Called by
- * pawl.tune, from one thread, which waits here without the interpreter lock, for a tenth of a second at most.
+ * py_tune_run: TrialRunner, a struct tune_runner: the trials of an Experiment as processes of this
+ * machine. Used from one thread. A wait releases the interpreter lock, for at most a tenth of a
+ * second.
  */
 #include "py_tune.h"
 
@@ -11,7 +12,8 @@ struct py_runner {
 	bool busy; /* a poll runs; guarded by the interpreter lock */
 };
 
-/* A list of texts as an array that ends with NULL, of texts that live as long as *keep. To PyMem_Free. */
+/* The texts of a list as an array that ends with NULL. They live as long as *keep. Free the array
+ * with PyMem_Free. */
 static const char **
 texts_of(PyObject *list, PyObject **keep)
 {
@@ -86,7 +88,7 @@ runner_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	return (PyObject *)self;
 }
 
-/* Trials that still run are killed. */
+/* Frees the runner; trials that still run are killed. */
 static void
 let_go(struct py_runner *self)
 {
@@ -140,7 +142,7 @@ kind_name(enum tune_event_kind kind)
 	return "none";
 }
 
-/* (kind, trial, text, reason, verdict, how, again); None when the time was over. */
+/* (kind, trial, text, reason, verdict, how, again); None after a timeout. */
 static PyObject *
 runner_poll(struct py_runner *self, PyObject *args)
 {

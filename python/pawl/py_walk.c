@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * py_walk: a Python object as a state. Dicts, lists, tuples and scalars are walked, tensors are described by address,
- * and an object with a state_dict() stands for what that returns.
+ * py_walk: a Python object as a state. Dicts, lists, tuples and scalars are walked; tensors are
+ * described by address. An object with a state_dict() is replaced by the result of that.
  *
- * What comes back as less than it was is refused by path and type: namedtuples and other subclasses of tuple (but
- * torch.Size, which is a plain tuple on the way back), sets, bytearrays. Subclasses of dict and list come back as dict
- * and list (an OrderedDict as itself), those of int, float, str and bytes as their value: they compare equal.
+ * A value that could not be restored as it was is refused by path and type: namedtuples and other
+ * subclasses of tuple (except torch.Size, which is restored as a plain tuple), sets, bytearrays.
+ * Subclasses of dict and list are restored as dict and list (an OrderedDict as itself). Subclasses
+ * of int, float, str and bytes are restored as their value: they compare equal.
  */
 #include "py.h"
 
 #include <stdio.h>
 
-/* A tensor on a device, whose bytes are fetched when the library asks for them. */
+/* A tensor on a device. Its bytes are fetched when the library requests them. */
 struct py_fill {
 	struct py_fill *next;
 	struct py_walk *walk;
@@ -106,7 +107,7 @@ py_scalar(struct py_state *st, PyObject *obj, const struct py_path *path, struct
 	return rc < 0 ? py_wrap_at(st, path, obj) : rc;
 }
 
-/* 1 = added, 0 = no scalar. */
+/* 1 = added, 0 = not a scalar. */
 static int
 walk_scalar(struct py_walk *w, PyObject *obj, const struct py_path *path)
 {
@@ -131,7 +132,7 @@ keep_error(struct py_walk *w)
 		PyErr_Fetch(&w->error[0], &w->error[1], &w->error[2]);
 }
 
-/* Runs inside pawl_save, on the thread that gave up the GIL for it. */
+/* Runs inside pawl_save, on the thread that released the GIL for it. */
 static int
 fill(void *arg, void *dst, size_t nbytes, struct pawl_error *err)
 {
@@ -173,7 +174,7 @@ is_a_scalar(struct py_state *st, PyObject *obj)
 	return st->numpy.generic && PyType_IsSubtype(Py_TYPE(obj), (PyTypeObject *)st->numpy.generic);
 }
 
-/* Metadata holds plain values; a scalar of NumPy becomes one. */
+/* Metadata has plain values; a scalar of NumPy becomes one. */
 static int
 walk_plain(struct py_walk *w, PyObject *obj, const struct py_path *path)
 {
@@ -186,7 +187,7 @@ walk_plain(struct py_walk *w, PyObject *obj, const struct py_path *path)
 	return py_raise_at(w->st, PAWL_EUNSUPPORTED, path, "a tensor, but metadata may only hold plain values");
 }
 
-/* 1 = added, 0 = no tensor. */
+/* 1 = added, 0 = not a tensor. */
 static int
 walk_tensor(struct py_walk *w, PyObject *obj, const struct py_path *path)
 {
@@ -214,7 +215,7 @@ walk_tensor(struct py_walk *w, PyObject *obj, const struct py_path *path)
 
 /* ---- containers ---- */
 
-/* A container that is inside itself would never end. */
+/* A container that contains itself would never end. */
 static int
 check_cycle(struct py_walk *w, PyObject *obj, const struct py_path *path)
 {
@@ -361,7 +362,7 @@ walk_per_rank(struct py_walk *w, PyObject *value, const struct py_path *path)
 	return failed(w, pawl_state_end(w->state, &err), &err);
 }
 
-/* Objects may say of themselves that their state is the process's own, as the random generators do. */
+/* An object may declare that its state belongs to the process, as the random generators do. */
 static int
 is_per_rank(struct py_walk *w, PyObject *obj)
 {

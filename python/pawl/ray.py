@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ._holds import HoldsManager
-from ._pawl import NotFoundError, Ticket, UnsupportedError, UsageError
+from ._pawl import NotFoundError, Ticket, UnsupportedError, UsageError, url_schemes
 from ._ray_trial import TrialSaver
 from .checkpoint import Checkpoint
 from .manager import CheckpointManager
@@ -40,7 +40,7 @@ except ImportError as error:
 __all__ = ["Saver", "TrialSaver", "from_ray", "root", "to_ray", "upload"]
 
 _RAYS = ("num_to_keep", "keep_last", "keep_best", "keep_every", "keep_seconds", "max_bytes", "keep_latest")
-_SCHEMES = {"local": "", "s3": "s3://", "gcs": "gs://"}
+_SCHEMES = {"gcs": "gs"}  # where a file system of Arrow has another name than the scheme of its URLs
 
 
 def to_ray(checkpoint: Checkpoint) -> Any:
@@ -78,9 +78,12 @@ def root() -> str:
     """The run of pawl in the folder of Ray's run; asked in a worker."""
     storage = _train.get_context().get_storage()
     kind = storage.storage_filesystem.type_name
-    if kind not in _SCHEMES:
+    if kind == "local":
+        return f"{storage.experiment_fs_path}/pawl"
+    scheme = _SCHEMES.get(kind, kind)
+    if scheme not in url_schemes():
         raise UnsupportedError(f"Ray's storage is {kind}: give pawl.ray.Saver a path on a disk, s3:// or gs://")
-    return f"{_SCHEMES[kind]}{storage.experiment_fs_path}/pawl"
+    return f"{scheme}://{storage.experiment_fs_path}/pawl"
 
 
 class Saver(HoldsManager):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * buf: a growable byte buffer whose failures stick. One byte beyond len is always allocated, so that
- * buf_str can end the text without failing. Called by every writer of text; calls mem and err.
+ * buf: a growable byte buffer whose failures stick. One byte beyond len is always allocated, so
+ * that buf_str can end the text without failing.
  */
 #include "base/buf.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* buf: a growable byte buffer with a maximum; errors stick, so that writers need only check once. */
+/* buf: a growable byte buffer with a maximum; errors stick, so that writers need only check
+ * once. */
 #ifndef PAWL_BASE_BUF_H
 #define PAWL_BASE_BUF_H
 

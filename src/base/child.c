@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * child: see child.h. Called by store/store_ssh.c and sync_command.c; calls clock, err, fileio. posix_spawn, because
- * the program that uses pawl has threads; sockets instead of pipes, because a pipe whose reader has died is a signal.
- * P16: nothing here waits longer than it was told to.
+ * child: sockets instead of pipes, because writing to a pipe without a reader is a signal. P16: no
+ * wait is longer than the caller's limit.
  */
 #include "base/child.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -19,6 +17,7 @@
 #include "base/err.h"
 #include "base/fileio.h"
 #include "base/mem.h"
+#include "base/spawn.h"
 
 extern char **environ;
 
@@ -28,56 +27,26 @@ struct ends {
 	int talk, said; /* the child's ends, or -1 */
 };
 
-static int
-set_files(posix_spawn_file_actions_t *actions, unsigned flags, const struct ends *ends)
-{
-	int rc = ends->talk >= 0 ? posix_spawn_file_actions_adddup2(actions, ends->talk, 0)
-	                         : posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
-	if (rc == 0 && (flags & CHILD_TALK))
-		rc = posix_spawn_file_actions_adddup2(actions, ends->talk, 1);
-	else if (rc == 0 && (flags & (CHILD_FEED | CHILD_MERGED | CHILD_CAPTURE)))
-		rc = posix_spawn_file_actions_adddup2(actions, ends->said, 1);
-	else if (rc == 0)
-		rc = posix_spawn_file_actions_addopen(actions, 1, "/dev/null", O_WRONLY, 0);
-	if (rc == 0 && (flags & CHILD_CAPTURE))
-		return posix_spawn_file_actions_addopen(actions, 2, "/dev/null", O_WRONLY, 0);
-	return rc == 0 ? posix_spawn_file_actions_adddup2(actions, ends->said, 2) : rc;
-}
-
-static int
-set_signals(posix_spawnattr_t *attr)
-{
-	sigset_t none, ours;
-	sigemptyset(&none);
-	sigemptyset(&ours);
-	sigaddset(&ours, SIGPIPE);
-	/* A thread of the library blocks all signals; a program must not start like that. */
-	int rc = posix_spawnattr_setflags(attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-	if (rc == 0)
-		rc = posix_spawnattr_setsigmask(attr, &none);
-	return rc == 0 ? posix_spawnattr_setsigdefault(attr, &ours) : rc;
-}
-
 /* 0 or an errno value. */
 static int
-spawn(char *const argv[], unsigned flags, const struct ends *ends, pid_t *ret)
+start_program(char *const argv[], unsigned flags, const struct ends *ends, pid_t *ret)
 {
-	posix_spawn_file_actions_t actions;
-	posix_spawnattr_t attr;
-	int rc = posix_spawn_file_actions_init(&actions);
-	if (rc != 0)
-		return rc;
-	rc = posix_spawnattr_init(&attr);
-	if (rc == 0) {
-		rc = set_files(&actions, flags, ends);
-		if (rc == 0)
-			rc = set_signals(&attr);
-		if (rc == 0)
-			rc = posix_spawnp(ret, argv[0], &actions, &attr, argv, environ);
-		posix_spawnattr_destroy(&attr);
-	}
-	posix_spawn_file_actions_destroy(&actions);
-	return rc;
+	const bool hears_stdout = flags & (CHILD_FEED | CHILD_MERGED | CHILD_CAPTURE);
+	struct spawn_file files[] = {
+		{.fd = 0, .path = "/dev/null", .flags = O_RDONLY},
+		{.fd = 1, .path = "/dev/null", .flags = O_WRONLY},
+		{.fd = 2, .from = ends->said},
+	};
+
+	if (ends->talk >= 0)
+		files[0] = (struct spawn_file){.fd = 0, .from = ends->talk};
+	if (flags & CHILD_TALK)
+		files[1] = (struct spawn_file){.fd = 1, .from = ends->talk};
+	else if (hears_stdout)
+		files[1] = (struct spawn_file){.fd = 1, .from = ends->said};
+	if (flags & CHILD_CAPTURE)
+		files[2] = (struct spawn_file){.fd = 2, .path = "/dev/null", .flags = O_WRONLY};
+	return spawn_program(ret, argv, environ, files, 3, SPAWN_GROUP);
 }
 
 static bool
@@ -115,7 +84,7 @@ child_start(char *const argv[], unsigned flags, struct child *ret, struct pawl_e
 	struct ends ends = {its_talk, its_said};
 	struct child c = CHILD_INIT;
 	if (sys == 0)
-		sys = spawn(argv, flags, &ends, &c.pid);
+		sys = start_program(argv, flags, &ends, &c.pid);
 	if (sys == ENOENT)
 		return err_set(err, PAWL_ENOTFOUND, "%.200s: there is no such program", argv[0]);
 	if (sys != 0)
@@ -145,7 +114,7 @@ child_end(struct child *c, int64_t grace_ms)
 	fd_clean_close(&c->talk);
 	for (int64_t end = clock_mono_ms() + grace_ms; !child_has_ended(c) && clock_mono_ms() < end;)
 		clock_sleep_ms(2);
-	/* Before it is taken away, so that its number cannot have become somebody else's. */
+	/* Before it is taken away, so that its pid cannot belong to another process. */
 	kill(-c->pid, SIGKILL);
 	while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR)
 		continue;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * clock: time, random tokens, and the identity of processes for leases and holds (P10: a lease is taken
- * over only when its holder is known to be dead). Called by run, lease, write, store; calls err, sum, text.
+ * clock: time, random tokens, and the identity of processes for leases and holds (P10: a lease is
+ * taken over only when its holder is known to be dead).
  *
  * `boot` is the boot id of the kernel and, after a '/', the number of the pid namespace: a pid says
  * nothing about a process in another container on the same machine.
@@ -153,8 +153,8 @@ read_machine(char out[33])
 	}
 }
 
-/* The word with this number (from 1, as in the manual of proc) of a line of /proc/<pid>/stat; words up
- * to 2 hold the program's name, which may contain anything. NULL if there are too few. */
+/* The word with this number (from 1, as in the manual of proc) of a line of /proc/<pid>/stat; words
+ * up to 2 hold the program's name, which may contain anything. NULL if there are too few. */
 static const char *
 stat_word(const char *line, unsigned number)
 {
@@ -181,7 +181,7 @@ read_start_ticks(int64_t pid, uint64_t *ret_ticks)
 	const char *state = stat_word(line, 3), *threads = stat_word(line, 20), *start = stat_word(line, 22);
 	if (!state || !threads || !start)
 		return -1;
-	/* A zombie does nothing any more, unless only its main thread has ended. */
+	/* A zombie is dead, unless only its main thread has ended. */
 	if ((*state == 'Z' || *state == 'X') && strtoll(threads, NULL, 10) <= 1)
 		return 0;
 	*ret_ticks = strtoull(start, NULL, 10);
@@ -253,7 +253,8 @@ clock_process_place(const struct clock_process *p, const struct clock_process *s
 		return CLOCK_ELSEWHERE;
 	if (strcmp(p->boot, self->boot) == 0)
 		return CLOCK_HERE;
-	/* In a container the host name may be that of another pod, and the machine id that of the image. */
+	/* In a container the host name may be that of another pod, and the machine id that of the
+	 * image. */
 	const bool is_rebooted = (strcspn(p->boot, "/") != boot_len || strncmp(p->boot, self->boot, boot_len) != 0) &&
 	                         strcmp(self->boot + boot_len, INITIAL_PID_NAMESPACE) == 0 &&
 	                         strcmp(p->boot + strcspn(p->boot, "/"), INITIAL_PID_NAMESPACE) == 0;

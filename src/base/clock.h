@@ -11,15 +11,17 @@
 int64_t clock_mono_ns(void);
 int64_t clock_mono_ms(void);
 int64_t clock_thread_ns(void); /* processor time of the calling thread */
-/* When a wait of so long that begins now is over, by clock_mono_ms; -1 = never, for timeout_ms < 0. However long it is. */
+/* When a wait of timeout_ms that begins now ends, by clock_mono_ms; -1 = never, for timeout_ms < 0.
+ * Never overflows. */
 int64_t clock_deadline_ms(int64_t timeout_ms);
 int64_t clock_unix_ns(void);
 void clock_sleep_ms(int64_t ms);
 /* 32 hex digits and NUL from 128 random bits of the system. */
 int clock_token(char out[33], struct pawl_error *err);
 
-/* A process as others can recognise it. The start time in clock ticks distinguishes it from a later process with the same
- * pid. machine: a checksum of the system's machine id, 32 hex digits; "" = not known. */
+/* A process as another process can recognise it. The start time in clock ticks distinguishes it
+ * from a later process with the same pid. machine: a checksum of the system's machine id, 32 hex
+ * digits; "" = not known. */
 struct clock_process {
 	char host[256];
 	char machine[33];
@@ -36,7 +38,8 @@ enum clock_place {
 };
 /* Where p ran, as seen by self. Pure. */
 enum clock_place clock_process_place(const struct clock_process *p, const struct clock_process *self);
-/* 1 alive, 0 provably dead (its machine was rebooted, or no such process here, or one with another start time), -1 not known. */
+/* 1 alive, 0 provably dead (its machine was rebooted, or no such process here, or one with another
+ * start time), -1 not known. */
 int clock_process_alive(const struct clock_process *p);
 
 #endif

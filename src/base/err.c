@@ -2,7 +2,7 @@
 /*
  * err: the one table of error codes, and filling of struct pawl_error.
  *
- * Everything that is known about a code stands in one row of `codes`. Called by everybody, calls text.
+ * Each code has one row in `codes`.
  */
 #include "base/err.h"
 
@@ -18,7 +18,7 @@ struct code_row {
 	int code;
 	const char *name;
 	int exit_status;
-	bool transient; /* trying again may help */
+	bool transient; /* a retry may help */
 };
 
 static const struct code_row codes[] = {
@@ -101,7 +101,7 @@ pawl_code_from_errno(int sys)
 		return PAWL_EEXISTS;
 	case EACCES:
 	case EPERM:
-	case EBUSY: /* another program keeps it to itself */
+	case EBUSY: /* another program uses it exclusively */
 		return PAWL_EAUTH;
 	case EROFS:
 		return PAWL_EREADONLY;
@@ -136,7 +136,8 @@ trim_partial_utf8(char *message)
 		message[len - 1 - back] = '\0';
 }
 
-/* A control character of ASCII, or one of those that terminals know beyond it (U+0080 to U+009F). */
+/* A control character of ASCII, or one of those that terminals know beyond it (U+0080 to
+ * U+009F). */
 static bool
 is_control(const char *at, size_t len)
 {
@@ -145,7 +146,8 @@ is_control(const char *at, size_t len)
 	return len == 1 ? c < 0x20 || c == 0x7f : len == 2 && c == 0xc2 && (unsigned char)at[1] < 0xa0;
 }
 
-/* A name in a message may be anything, also what steers a terminal, and "%.200s" may have cut it inside a character. */
+/* A name in a message may hold any bytes, such as terminal control characters, and "%.200s" may
+ * have cut it inside a character. */
 static void
 replace_unprintable(char *message)
 {
@@ -169,8 +171,8 @@ finish(struct pawl_error *err, int code, int sys, int wanted)
 	replace_unprintable(err->message);
 }
 
-/* Format arguments may point into err->message itself (rewording an earlier error), hence the copies
- * through a local buffer. */
+/* Format arguments may point into err->message itself (rewording an earlier error), hence the
+ * copies through a local buffer. */
 static void
 set_text(struct pawl_error *err, int code, int sys, const char *format, va_list args)
 {
@@ -191,6 +193,11 @@ int(err_set)(struct pawl_error *err, int code, const char *format, ...)
 	set_text(err, code, 0, format, args);
 	va_end(args);
 	return code;
+}
+
+int(err_nomem)(struct pawl_error *err, const char *what)
+{
+	return what ? err_set(err, PAWL_ENOMEM, "%s: out of memory", what) : err_set(err, PAWL_ENOMEM, "out of memory");
 }
 
 int(err_waited)(struct pawl_error *err, const char *format, ...)
@@ -220,14 +227,15 @@ int(err_sys)(struct pawl_error *err, int sys, const char *format, ...)
 		message[0] = '\0';
 	}
 
-	/* strerror_l and friends differ between systems; GNU strerror_r returns the text, XSI an int. */
+	/* strerror_l and friends differ between systems; GNU strerror_r returns the text, XSI an
+	 * int. */
 	char reason[128];
 #if defined(__GLIBC__) && defined(_GNU_SOURCE)
 	const char *text = strerror_r(sys, reason, sizeof(reason));
 #else
 	const char *text = strerror_r(sys, reason, sizeof(reason)) == 0 ? reason : "unknown error";
 #endif
-	/* The reason is worth more than the end of a long name: keep room for it. */
+	/* Keep room for the reason: it is worth more than the end of a long name. */
 	size_t room = sizeof(message) - strlen(text) - 3;
 	if ((size_t)n > room) {
 		message[room] = '\0';

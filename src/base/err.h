@@ -13,21 +13,25 @@
 int err_set(struct pawl_error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* The same for a failed system call: code is chosen from errno value `sys` (ENOSPC, EDQUOT ->
- * PAWL_ENOSPACE, ENOENT -> PAWL_ENOTFOUND, EEXIST/ENOTEMPTY -> PAWL_EEXISTS, EACCES/EPERM/EBUSY -> PAWL_EAUTH,
- * EROFS -> PAWL_EREADONLY, ENOMEM -> PAWL_ENOMEM, EAGAIN/EINTR/ESTALE/ETIMEDOUT/EMFILE/ENFILE ->
- * PAWL_ETRANSIENT, else PAWL_EIO) and ": <strerror>" is appended. */
+ * PAWL_ENOSPACE, ENOENT -> PAWL_ENOTFOUND, EEXIST/ENOTEMPTY -> PAWL_EEXISTS, EACCES/EPERM/EBUSY ->
+ * PAWL_EAUTH, EROFS -> PAWL_EREADONLY, ENOMEM -> PAWL_ENOMEM,
+ * EAGAIN/EINTR/ESTALE/ETIMEDOUT/EMFILE/ENFILE -> PAWL_ETRANSIENT, else PAWL_EIO) and ": <strerror>"
+ * is appended. */
 int err_sys(struct pawl_error *err, int sys, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* PAWL_ETIMEOUT of a call that has waited as long as it was to: sys is PAWL_SYS_WAITED. */
+/* PAWL_ENOMEM: "<what>: out of memory", or "out of memory" if what is NULL. */
+int err_nomem(struct pawl_error *err, const char *what);
+
+/* PAWL_ETIMEOUT of a call whose own timeout has passed: sys is PAWL_SYS_WAITED. */
 int err_waited(struct pawl_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Puts "context: " before an existing message; returns err->code (or code when err is NULL). */
 int err_prefix(struct pawl_error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Is this the checkpoint's own fault, so that an older one may be better? */
+/* Is the checkpoint itself damaged, so that an older one may be restored? */
 bool err_is_damage(int code);
 
-/* What the three above return, as compilers and analysers can see it: a failure is never 0 or more. */
+/* Shows compilers and analysers that a failure is always negative. */
 static inline int
 err_negative(int code)
 {
@@ -38,9 +42,10 @@ err_negative(int code)
 #define err_set(...) err_negative(err_set(__VA_ARGS__))
 #define err_sys(...) err_negative(err_sys(__VA_ARGS__))
 #define err_waited(...) err_negative(err_waited(__VA_ARGS__))
+#define err_nomem(...) err_negative(err_nomem(__VA_ARGS__))
 
-/* For public functions, which leave the caller's error alone unless they fail: hands over their own one and returns rc. What
- * is tried on the way and may fail (a file that need not be there) writes to their own one only. */
+/* For public functions, which change the caller's error only when they fail: copies their own error
+ * and returns rc. Steps that may fail without failing the call write to the own error only. */
 static inline int
 err_give(struct pawl_error *err, int rc, const struct pawl_error *own)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fileio: system calls made whole. Loops over short counts and EINTR, never retries a failed fsync or
- * close (P5), never follows a symbolic link in the last component (P17). Called by the store engines,
- * lease, restore and export; calls buf, mem, err.
+ * fileio: complete system calls. Loops over short counts and EINTR, never retries a failed fsync or
+ * close (P5), never follows a symbolic link in the last component (P17).
  */
 #include "base/fileio.h"
 
@@ -18,7 +17,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-/* Linux moves at most 0x7ffff000 bytes per call; a multiple of every block size suits direct I/O. */
+/* Linux moves at most 0x7ffff000 bytes per call; a multiple of every block size suits direct
+ * I/O. */
 #define MAX_IO_BYTES ((size_t)1 << 30)
 #define MAX_TREE_DEPTH 64
 #define MAX_TREE_PASSES 16
@@ -36,7 +36,8 @@ fd_close(int *fd, const char *what, struct pawl_error *err)
 {
 	int rc = close(*fd);
 
-	/* The descriptor is gone even when close fails; closing again could hit somebody else's file. */
+	/* The descriptor is gone even when close fails; closing again could close another thread's
+	 * file. */
 	*fd = -1;
 	return rc < 0 ? err_sys(err, errno, "%s: close", what) : 0;
 }
@@ -168,10 +169,10 @@ make_folder(int dirfd, char *path, struct pawl_error *err)
 		return 0;
 	if (mkdirat(dirfd, path, 0777) < 0) {
 		int sys = errno;
-		/* Somebody else may have made it in between. */
+		/* Another process may have made it in between. */
 		if (is_folder(dirfd, path))
 			return 0;
-		if (sys == EEXIST || sys == ENOTDIR) /* it, or one above it, which is then looked at first */
+		if (sys == EEXIST || sys == ENOTDIR) /* it, or a parent, which is then checked first */
 			return err_set(err, PAWL_EEXISTS, "%s is a file, expected a folder", path);
 		return err_sys(err, sys, "%s: make folder", path);
 	}
@@ -198,7 +199,7 @@ fd_mkdirs(int dirfd, const char *path, struct pawl_error *err)
 	PAWL_FREE char *scratch = mem_strdup(path);
 
 	if (!scratch)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", path);
+		return err_nomem(err, path);
 	if (path[0] == '\0')
 		return err_set(err, PAWL_EUSAGE, "the name of a folder is empty");
 	if (is_folder(dirfd, scratch))
@@ -221,7 +222,7 @@ fd_read_file(int dirfd, const char *path, size_t max, struct buf *out, struct pa
 {
 	struct stat st;
 
-	/* O_NONBLOCK: opening a pipe that lies there must not wait for a writer. */
+	/* O_NONBLOCK: opening a pipe must not wait for a writer. */
 	PAWL_FD int fd = fd_openat(dirfd, path, O_RDONLY | O_NONBLOCK, 0, err);
 	if (fd < 0)
 		return fd;
@@ -233,8 +234,8 @@ fd_read_file(int dirfd, const char *path, size_t max, struct buf *out, struct pa
 		return err_set(err, PAWL_ELIMIT, "%s: expected at most %zu bytes, found %lld", path, max,
 		               (long long)st.st_size);
 
-	/* One byte more than the size, so that the end is usually seen by the second read; the file may
-	 * also grow, or (in /proc) have no size. */
+	/* One byte more than the size, so that the end is usually seen by the second read; the file
+	 * may also grow, or (in /proc) have no size. */
 	size_t before = out->len, total = 0, step = (size_t)st.st_size + 1;
 	for (;;) {
 		if (step > max - total)
@@ -276,7 +277,7 @@ clean_closedir(DIR **dir)
 		closedir(*dir);
 }
 
-/* Removes what one reading of the folder shows; *ret_seen: how many entries that were. */
+/* Removes the entries that one reading of the folder shows; *ret_seen: their number. */
 static int
 empty_folder_once(DIR *dir, const char *name, unsigned depth, size_t *ret_seen, struct pawl_error *err)
 {
@@ -284,7 +285,7 @@ empty_folder_once(DIR *dir, const char *name, unsigned depth, size_t *ret_seen, 
 	rewinddir(dir);
 	for (;;) {
 		errno = 0;
-		const struct dirent *entry = readdir(dir); /* NOLINT(concurrency-mt-unsafe): nobody else has dir */
+		const struct dirent *entry = readdir(dir); /* NOLINT(concurrency-mt-unsafe): no other thread has dir */
 		if (!entry)
 			return errno != 0 ? err_sys(err, errno, "%s: read folder", name) : 0;
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
@@ -309,7 +310,8 @@ empty_folder(int parent, const char *name, unsigned depth, struct pawl_error *er
 		return err_sys(err, sys, "%s: open folder", name);
 	}
 
-	/* Some filesystems skip entries when others are removed while reading: read until it is empty. */
+	/* Some filesystems skip entries when others are removed while reading: read until it is
+	 * empty. */
 	size_t seen = 1;
 	for (unsigned pass = 0; seen > 0 && pass < MAX_TREE_PASSES; pass++)
 		TRY(empty_folder_once(dir, name, depth, &seen, err));
@@ -350,7 +352,7 @@ fd_spool_folder(void)
 	return folder && *folder ? folder : "/var/tmp";
 }
 
-/* Where the file system has no files without names, one whose name is taken away at once. */
+/* Without support for unnamed files: one whose name is removed at once. */
 static int
 open_named(const char *folder)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fileio: system calls made whole: loops over short counts and EINTR, errors named. Leaf module. */
+/* fileio: complete system calls: loops over short counts and EINTR, errors named. Leaf module. */
 #ifndef PAWL_BASE_FILEIO_H
 #define PAWL_BASE_FILEIO_H
 
@@ -13,11 +13,11 @@
 
 void fd_clean_close(int *fd); /* for PAWL_CLEAN: closes when >= 0, ignores errors (read side only) */
 #define PAWL_FD PAWL_CLEAN(fd_clean_close)
-/* close whose error counts (P5); sets *fd to -1 in any case. */
+/* Reports the error of close (P5); sets *fd to -1 in any case. */
 int fd_close(int *fd, const char *what, struct pawl_error *err);
 
-/* Between begin and end a write beyond the limit of the size of files (RLIMIT_FSIZE) fails with EFBIG and does not end the
- * process by SIGXFSZ. errno stays as it is. */
+/* Between begin and end a write beyond the file size limit (RLIMIT_FSIZE) fails with EFBIG instead
+ * of ending the process by SIGXFSZ. Keeps errno. */
 struct fd_limit {
 	sigset_t before;
 	bool was_blocked;
@@ -29,14 +29,16 @@ void fd_limit_end(struct fd_limit *l); /* usable as PAWL_CLEAN(fd_limit_end) */
 int fd_pwrite_all(int fd, const void *ptr, size_t len, uint64_t offset, const char *what, struct pawl_error *err);
 int fd_pread_all(int fd, void *ptr, size_t len, uint64_t offset, const char *what, struct pawl_error *err);
 int fd_sync(int fd, const char *what, struct pawl_error *err); /* fsync (F_FULLFSYNC on macOS); never retried */
-/* Opens a path below dirfd without following a symlink in the last component (O_CLOEXEC, O_NOFOLLOW). */
+/* Opens a path below dirfd without following a symlink in the last component (O_CLOEXEC,
+ * O_NOFOLLOW). */
 int fd_openat(int dirfd, const char *path, int flags, mode_t mode, struct pawl_error *err); /* fd >= 0, or code */
 int fd_sync_dirat(int dirfd, const char *path, struct pawl_error *err); /* opens the folder, fsyncs it */
 /* mkdir -p below dirfd; each new folder's parent is fsynced. Existing ones are fine. */
 int fd_mkdirs(int dirfd, const char *path, struct pawl_error *err);
-/* Whole file below dirfd into *out; PAWL_ELIMIT above max. */
+/* Reads a file below dirfd into *out; PAWL_ELIMIT above max. */
 int fd_read_file(int dirfd, const char *path, size_t max, struct buf *out, struct pawl_error *err);
-/* A new file without a name in $TMPDIR, else /var/tmp: what is in it goes with the descriptor. */
+/* A new file without a name in $TMPDIR, else /var/tmp; it is deleted when the descriptor is
+ * closed. */
 int fd_spool(int *ret, const char *what, struct pawl_error *err);
 const char *fd_spool_folder(void);
 /* Removes a folder and all in it, not following symlinks; missing is success. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hide: see hide.h. Called by sync.c, sync_command.c and store_user.c; calls nothing. Promise P18. */
+/* hide: finds secrets by the environment, by URLs and by the words before them (P18). */
 #include "base/hide.h"
 
 #include <stdbool.h>
@@ -10,7 +10,7 @@ extern char **environ;
 
 #define MIN_SECRET 6u
 
-/* Puts stars over n bytes, which stay as many. */
+/* Replaces n bytes by stars. */
 static void
 cover(char *at, size_t n)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json: the reader. It walks the text once with a stack of open containers of its own (no recursion) and
- * links values as it goes; strings are json_string.c, look-ups json_get.c. Called by manifest, state,
- * safetensors, run, catalog; calls bump, text, err. Promise P17: any bytes end in a tree or in an error.
+ * json: the reader. It walks the text once with a stack of open containers of its own (no
+ * recursion) and links values as it goes; strings are json_string.c, look-ups json_get.c. Promise
+ * P17: any bytes end in a tree or in an error.
  */
 #include "base/json.h"
 
@@ -104,7 +104,7 @@ new_node(struct reader *r, enum json_type type)
 		return NULL;
 	}
 	if (r->n_nodes == 0) {
-		/* Few for a small document, whole blocks for a large one. */
+		/* Few for a small document, full blocks for a large one. */
 		size_t n = r->n_values < NODES_PER_BLOCK ? 8 : NODES_PER_BLOCK;
 		r->nodes = bump_array(r->memory, n, sizeof(*r->nodes));
 		if (!r->nodes) {
@@ -311,8 +311,8 @@ hash_key(const char *key, size_t len)
 	return hash ^ hash >> 29;
 }
 
-/* Linear time for every input: a document whose keys are chosen to collide is refused, which happens to
- * no other (the longest run among a million keys is below 100). */
+/* Linear time for every input: a document whose keys are chosen to collide is refused, which
+ * happens to no other (the longest run among a million keys is below 100). */
 #define MAX_PROBES 512
 
 static int

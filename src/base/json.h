@@ -52,15 +52,17 @@ struct json_limits {
 	                         object ended there (nothing after it is even looked at) */
 };
 
-/* Parses exactly one document (surrounding white space allowed, trailing bytes refused). *ret lives in
- * `memory`. Errors are PAWL_ECORRUPT or PAWL_ELIMIT and name `what` and the byte offset. Refuses NaN
- * literals, duplicate keys, leading zeros, lone surrogates, bad UTF-8, \u0000, control characters. */
+/* Parses exactly one document (surrounding white space allowed, trailing bytes refused). *ret lives
+ * in `memory`. Errors are PAWL_ECORRUPT or PAWL_ELIMIT and name `what` and the byte offset. Refuses
+ * NaN literals, duplicate keys, leading zeros, lone surrogates, bad UTF-8, \u0000, control
+ * characters. */
 int json_parse(const char *what, const void *ptr, size_t len, const struct json_limits *limits, struct bump *memory,
                struct json **ret, struct pawl_error *err);
 
-/* Member of an object, or NULL (also if value is no object). Linear. */
+/* Member of an object, or NULL (also if value is not an object). Linear. */
 const struct json *json_get(const struct json *object, const char *key);
-/* Typed members: PAWL_ECORRUPT naming what, key, the type expected and found. Missing = the same error. */
+/* Typed members: PAWL_ECORRUPT naming what, key, the type expected and found. Missing = the same
+ * error. */
 int json_get_u64(const char *what, const struct json *object, const char *key, uint64_t *ret, struct pawl_error *err);
 int json_get_i64(const char *what, const struct json *object, const char *key, int64_t *ret, struct pawl_error *err);
 int json_get_str(const char *what, const struct json *object, const char *key, const char **ret,
@@ -70,11 +72,13 @@ int json_get_type(const char *what, const struct json *object, const char *key, 
                   const struct json **ret, struct pawl_error *err);
 
 /* Writing: the caller places commas and braces; these write one token. */
-/* Quoted and escaped; bytes that are no UTF-8 become U+FFFD, a NUL fails the buffer (the reader refuses it). */
+/* Quoted and escaped; bytes that are no UTF-8 become U+FFFD, a NUL fails the buffer (the reader
+ * refuses it). */
 void json_put_string(struct buf *out, const char *text, size_t len);
 void json_put_i64(struct buf *out, int64_t value);
 void json_put_u64(struct buf *out, uint64_t value);
-/* Finite, else the buffer fails. Shortest form of 15 to 17 digits that reads back equal, always with '.' or 'e'. */
+/* Finite, else the buffer fails. Shortest form of 15 to 17 digits that reads back equal, always
+ * with '.' or 'e'. */
 void json_put_double(struct buf *out, double value);
 
 #endif

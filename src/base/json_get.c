@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * json_get: typed look-ups in what json.c has read. Called by everybody who reads JSON; calls err.
- */
+/* json_get: typed look-ups in what json.c has read. */
 #include <string.h>
 
 #include "base/err.h"

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json_string: escapes and UTF-8 of JSON strings, and the writing of single tokens; what is written here
- * reads back equal, whatever the locale is. Called by json.c and by everybody who writes JSON (manifest,
- * state, run, safetensors); calls buf and text. Promise P17.
+ * json_string: escapes and UTF-8 of JSON strings, and the writing of single tokens. Written values
+ * read back equal in every locale (P17).
  */
 #include "base/json_string.h"
 
@@ -161,7 +160,8 @@ put_escaped(struct buf *out, char c)
 		buf_puts(out, "\\t");
 		return;
 	case '\0':
-		/* Our reader refuses it, so that C strings are safe: better no file than an unreadable one. */
+		/* Our reader refuses it, so that C strings are safe: better no file than an
+		 * unreadable one. */
 		if (!out->failed)
 			out->failed = PAWL_EINTERNAL;
 		return;
@@ -205,7 +205,8 @@ json_put_i64(struct buf *out, int64_t value)
 	json_put_u64(out, value < 0 ? 0 - (uint64_t)value : (uint64_t)value);
 }
 
-/* By hand: manifests and headers are made of numbers, and printf would be a fifth of the time to write them. */
+/* By hand: manifests and headers are made of numbers, and printf would be a fifth of the time to
+ * write them. */
 void
 json_put_u64(struct buf *out, uint64_t value)
 {

@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Resolves escapes and checks UTF-8 from *at up to end, writing at most as many bytes to `to`. Returns
- * NULL and *ret_len, or what is wrong, with *at at the place. */
+/* Resolves escapes and checks UTF-8 from *at up to end, writing at most as many bytes to `to`.
+ * Returns NULL and *ret_len, or what is wrong, with *at at the place. */
 const char *json_decode_string(const char **at, const char *end, char *to, size_t *ret_len);
 
 /* First byte at or after p that is not plain ASCII text: a quote, backslash, control character or a
@@ -23,8 +23,9 @@ json_skip_plain(const char *p, const char *end)
 		uint64_t word;
 		memcpy(&word, p, sizeof(word));
 		uint64_t quote = word ^ ones * '"', backslash = word ^ ones * '\\';
-		/* The top bit of a byte of (x - 1) & ~x is set where x is 0; of (x - 0x20) & ~x where x < 0x20.
-		 * Borrows disturb only bytes above the first hit, and the first hit is what we look for. */
+		/* The top bit of a byte of (x - 1) & ~x is set where x is 0; of (x - 0x20) & ~x
+		 * where x < 0x20. Borrows disturb only bytes above the first hit, and the first hit
+		 * is what we look for. */
 		uint64_t hit = (((quote - ones) & ~quote) | ((backslash - ones) & ~backslash) |
 		                ((word - ones * 0x20) & ~word) | word) &
 		               highs;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mem: the only file of the library that calls malloc, realloc and free, so that a test can make the
- * n-th allocation fail by wrapping these three at link time; and the bump allocator on top of them.
- * Called by everybody, calls nobody.
+ * mem: the only file of the library that calls malloc, realloc and free, so that a test can make
+ * the n-th allocation fail by wrapping these three at link time; and the bump allocator on top of
+ * them.
  */
 #include "base/mem.h"
 

@@ -45,6 +45,15 @@ round_up(uint64_t value, uint64_t to)
 #define PAWL_CLEAN(fn) __attribute__((cleanup(fn)))
 void mem_clean_free(void *pointer_to_pointer);
 #define PAWL_FREE PAWL_CLEAN(mem_clean_free)
+/* Defines fn##_clean, so that PAWL_CLEAN(fn##_clean) type *var = ...; calls fn(var) at the end of
+ * the scope unless var is NULL by then. */
+#define PAWL_DEFINE_CLEAN(type, fn)                      \
+	static inline void fn##_clean(type **pointer)    \
+	{                                                \
+		if (*pointer)                            \
+			fn(*pointer);                    \
+	}                                                \
+	struct pawl_error /* takes the semicolon */
 /* Takes the value out of a scope-bound pointer: return steal(&var). */
 #define steal(pp)                                   \
 	__extension__({                             \
@@ -60,7 +69,7 @@ struct bump {
 	char *next, *end;
 	size_t used_bytes, limit_bytes; /* limit 0 = none */
 };
-/* Would nbytes more stay within the limit? */
+/* Do nbytes more fit below the limit? */
 bool bump_has_room(const struct bump *b, size_t nbytes);
 /* 16-byte aligned, zeroed; NULL when out of memory or over the limit. */
 void *bump_alloc(struct bump *b, size_t nbytes);

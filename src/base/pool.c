@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool: a fixed number of threads and one first-in first-out queue. Called by snapshot, write, restore,
- * verify and the writer; calls mem, err, clock. Jobs must not wait for other jobs of the same pool.
+ * pool: a fixed number of threads and one first-in first-out queue. Jobs must not wait for other
+ * jobs of the same pool.
  */
 #include "base/pool.h"
 
@@ -73,7 +73,7 @@ pool_next(struct pool *pool)
 	return job;
 }
 
-/* Linux counts by thread what is elsewhere the whole process's. */
+/* Linux keeps the nice value for each thread, other systems for the process. */
 static void
 calm_this_thread(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool: threads that run jobs from a queue, and groups to wait for. The only place where threads are
- * made. Threads block all signals. Crossing is a full hand-off: once added, a job is the pool's.
+ * pool: threads that run jobs from a queue, and groups to wait for. The only place where threads
+ * are made. Threads block all signals. A job belongs to the pool once it was added.
  */
 #ifndef PAWL_BASE_POOL_H
 #define PAWL_BASE_POOL_H
@@ -16,7 +16,8 @@ typedef void pool_fn(void *arg);
 
 /* name: <= 15 bytes, shown by top -H. */
 int pool_new(const char *name, unsigned threads, struct pool **ret, struct pawl_error *err);
-/* The same, of threads that leave the processors to others first (nice 5, on Linux): for long work that nobody waits for. */
+/* The same with threads of lower priority (nice 5, on Linux): for long work that no caller waits
+ * for. */
 int pool_new_calm(const char *name, unsigned threads, struct pool **ret, struct pawl_error *err);
 void pool_free(struct pool *pool); /* runs what is queued, then joins; NULL is fine */
 unsigned pool_threads(const struct pool *pool);
@@ -34,8 +35,8 @@ void group_wait(struct group *g);
 /* Queues fn(arg) (unbounded queue, one allocation); g may be NULL. PAWL_ENOMEM. */
 int pool_add(struct pool *pool, struct group *g, pool_fn *fn, void *arg, struct pawl_error *err);
 
-/* Condition waits against CLOCK_MONOTONIC. cond_init sets the clock; wait returns 0, or ETIMEDOUT after
- * deadline_ms (of clock_mono_ms; < 0 = never). */
+/* Condition waits against CLOCK_MONOTONIC. cond_init sets the clock; wait returns 0, or ETIMEDOUT
+ * after deadline_ms (of clock_mono_ms; < 0 = never). */
 int cond_init(pthread_cond_t *cond);
 int cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline_ms);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proc: see proc.h. Called by store/s3_cred.c; calls buf, child, clock, err. P16: time and output are bounded. P18:
- * nothing of the output gets into a message.
+ * proc: see proc.h. Called by store/s3_cred.c; calls buf, child, clock, err. P16: time and output
+ * are bounded. P18: nothing of the output gets into a message.
  */
 #include "base/proc.h"
 
@@ -62,7 +62,7 @@ proc_capture(char *const argv[], int64_t timeout_ms, size_t max, struct buf *out
 	int64_t deadline_ms = clock_mono_ms() + timeout_ms;
 	TRY(child_start(argv, CHILD_CAPTURE, &c, err));
 	int rc = read_all(c.said, argv[0], deadline_ms, max, out, err);
-	while (rc == 0 && !child_has_ended(&c)) { /* it has closed its output and goes on */
+	while (rc == 0 && !child_has_ended(&c)) { /* it has closed its output and continues */
 		if (clock_mono_ms() >= deadline_ms)
 			rc = err_set(err, PAWL_ETIMEOUT, "%.200s: has not ended in time", argv[0]);
 		else
@@ -79,7 +79,7 @@ proc_split(const char *line, struct bump *memory, char ***ret, struct pawl_error
 	char **argv = bump_array(memory, len / 2 + 2, sizeof *argv);
 	char *to = bump_alloc(memory, len + 1);
 	if (argv == NULL || to == NULL)
-		return err_set(err, PAWL_ENOMEM, "command line: out of memory");
+		return err_nomem(err, "command line");
 	for (const char *c = line; *c != '\0';) {
 		if (*c == ' ' || *c == '\t') {
 			c++;

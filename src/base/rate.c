@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rate: see rate.h. Called by the rate layer of stores. P16: no wait is longer than RATE_LONGEST_NS. */
+/* rate: a token bucket (P16: no wait is longer than RATE_LONGEST_NS). */
 #include "base/rate.h"
 
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rate: so many bytes a second, for all threads together: a token bucket without a reserve. The caller brings the time
- * and does the waiting, so that a test may bring a clock of its own.
+ * rate: limits bytes per second, for all threads together: a token bucket without a reserve. The
+ * caller passes the time and waits, so that a test may use its own clock.
  */
 #ifndef PAWL_BASE_RATE_H
 #define PAWL_BASE_RATE_H
@@ -10,11 +10,12 @@
 
 struct rate {
 	uint64_t bytes_per_second;     /* 0 = no limit */
-	_Atomic int64_t paid_until_ns; /* when all that was taken so far has been paid for */
+	_Atomic int64_t paid_until_ns; /* when all bytes taken so far are paid for */
 };
 
-/* Takes nbytes at a time of a clock that never goes back. Returns the nanoseconds to wait before they are moved: until
- * what was taken earlier, by any thread, is paid for. What was not used is not saved up. Thread-safe. */
+/* Takes nbytes at now_ns of a monotonic clock. Returns the nanoseconds to wait before they are
+ * moved: until the bytes that any thread took earlier are paid for. Unused time is not saved up.
+ * Thread-safe. */
 int64_t rate_take(struct rate *r, uint64_t nbytes, int64_t now_ns);
 
 #endif

@@ -1,64 +1,80 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sum: picks the variant for this processor, and the text form of sums. Called by snapshot, write,
- * restore, verify, manifest; calls the sum_<variant> files. Promise P1.
- *
- * The choice is made anew at every call: the processor's features are a table that the compiler's
- * run-time library filled in at start, so it costs a load and needs no state of ours. Streams may be
- * continued by any variant; their state is the same.
+ * sum: see sum.h. libxxhash chooses the widest vectors of this processor at run time, where it is
+ * built to do so.
  */
 #include "base/sum.h"
 
-#include "base/sum_ops.h"
+#include "base/stream_copy.h"
 
-static const struct sum_ops *
-ops(void)
-{
-#if defined(__x86_64__)
-	const struct sum_ops *found = NULL;
-
-	if (__builtin_cpu_supports("avx512f") && (found = sum_ops_avx512()) != NULL)
-		return found;
-	if (__builtin_cpu_supports("avx2") && (found = sum_ops_avx2()) != NULL)
-		return found;
+#define XXH_STATIC_LINKING_ONLY /* for the size of XXH3_state_t */
+#ifdef HAVE_XXH_DISPATCH
+#include <xxh_x86dispatch.h>
+#else
+#include <xxhash.h>
 #endif
-	return sum_ops_generic();
+
+_Static_assert(sizeof(XXH3_state_t) <= sizeof(struct sum_stream), "sum_stream is too small");
+_Static_assert(_Alignof(XXH3_state_t) <= _Alignof(struct sum_stream), "sum_stream is not aligned enough");
+
+static struct sum128
+from_xxh(XXH128_hash_t hash)
+{
+	return (struct sum128){.lo = hash.low64, .hi = hash.high64};
+}
+
+static XXH3_state_t *
+state_of(struct sum_stream *s)
+{
+	return (XXH3_state_t *)(void *)s->state;
 }
 
 struct sum128
 sum_bytes(const void *ptr, size_t len)
 {
-	return ops()->bytes(ptr, len);
+	return from_xxh(XXH3_128bits(ptr, len));
 }
 
 void
 sum_init(struct sum_stream *s)
 {
-	ops()->init(s);
+	*s = (struct sum_stream){0}; /* the reset reads fields of it */
+	XXH3_128bits_reset(state_of(s));
 }
 
 void
 sum_update(struct sum_stream *s, const void *ptr, size_t len)
 {
-	ops()->update(s, ptr, len);
+	if (len > 0)
+		XXH3_128bits_update(state_of(s), ptr, len);
 }
 
 struct sum128
 sum_final(const struct sum_stream *s)
 {
-	return ops()->final(s);
+	return from_xxh(XXH3_128bits_digest((const XXH3_state_t *)(const void *)s->state));
+}
+
+static void
+add_piece(void *stream, const void *ptr, size_t len)
+{
+	sum_update(stream, ptr, len);
 }
 
 void
 sum_copy(struct sum_stream *s, void *dst, const void *src, size_t len)
 {
-	ops()->copy(s, dst, src, len);
+	stream_copy(dst, src, len, s ? add_piece : NULL, s);
 }
 
 const char *
-sum_variant(void)
+sum_library(void)
 {
-	return ops()->name;
+#ifdef HAVE_XXH_DISPATCH
+	return "libxxhash (chooses vector instructions at run time)";
+#else
+	return "libxxhash";
+#endif
 }
 
 static void

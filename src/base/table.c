@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * table: open addressing with linear probing, at most three quarters full, a power of two of slots.
- * Called by the state_*.c and manifest_*.c files; calls base/mem and base/sum.
  */
 #include "base/table.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table: a hash table from a 64-bit hash to a value (an index, or a pointer as uintptr_t). The caller holds the
- * keys and compares them, so one type serves names, paths and memory ranges. Values are only ever added.
+ * table: a hash table from a 64-bit hash to a value (an index, or a pointer as uintptr_t). The
+ * caller holds the keys and compares them, so one type serves names, paths and memory ranges.
+ * Values are never removed.
  */
 #ifndef PAWL_TABLE_H
 #define PAWL_TABLE_H
@@ -23,14 +24,16 @@ struct table {
 
 /* Makes room for n more values, so that the next n table_add cannot fail. PAWL_ENOMEM. */
 int table_reserve(struct table *t, size_t n);
-/* Adds a value under a hash (equal hashes may be added many times). Needs a table_reserve before. */
+/* Adds a value under a hash (equal hashes may be added many times). Needs a table_reserve
+ * before. */
 void table_add(struct table *t, uint64_t hash, uintptr_t value);
-/* Candidates with this hash, one per call: true and *ret set, or false at the end. *cursor starts at 0. */
+/* Candidates with this hash, one per call: true and *ret set, or false at the end. *cursor starts
+ * at 0. */
 bool table_next(const struct table *t, uint64_t hash, size_t *cursor, uintptr_t *ret);
 void table_clear(struct table *t); /* frees and zeroes */
 
-/* Hash of bytes. seed: anything that strangers cannot know, such as an address, so that hostile names cannot be
- * chosen to collide. */
+/* Hash of bytes. seed: a secret, such as an address, so that hostile names cannot be chosen to
+ * collide. */
 uint64_t table_hash(uint64_t seed, const void *ptr, size_t len);
 /* Mixes one more number into a hash. */
 uint64_t table_mix(uint64_t hash, uint64_t value);

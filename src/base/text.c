@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * text: globs, safe names, UTF-8, base64 and figures for people. Pure functions of their arguments,
- * safe on hostile text (P17). Nothing here depends on the locale. Called by everybody; calls buf and err.
+ * safe on hostile text (P17). Nothing here depends on the locale.
  */
 #include "base/text.h"
 
@@ -73,8 +73,8 @@ text_is_component(const char *name)
 	return len > 0 && name[len] == '\0';
 }
 
-/* Length of the part of a key at name, which ends at '/' or NUL; 0 if it is not acceptable. Users name the folder of a
- * single checkpoint as they like. */
+/* Length of the part of a key at name, which ends at '/' or NUL; 0 if it is not acceptable. Users
+ * name the folder of a single checkpoint as they like. */
 static size_t
 part_len(const char *name)
 {
@@ -106,8 +106,8 @@ text_is_key(const char *key)
 	}
 }
 
-/* Ranges from Unicode's table of well-formed byte sequences: no overlong forms, no surrogates, nothing
- * above U+10FFFF. */
+/* Ranges from Unicode's table of well-formed byte sequences: no overlong forms, no surrogates,
+ * nothing above U+10FFFF. */
 size_t
 text_utf8_char(const void *ptr, size_t len)
 {
@@ -245,7 +245,8 @@ text_get_base64(const char *text, size_t len, struct buf *out, struct pawl_error
 			}
 			bits = bits << 6 | value;
 		}
-		/* Bits beyond the last byte must be zero, so that every value has one spelling only. */
+		/* Bits beyond the last byte must be zero, so that every value has one spelling
+		 * only. */
 		if ((pads == 1 && (bits & 0xff) != 0) || (pads == 2 && (bits & 0xffff) != 0)) {
 			out->len = before;
 			return err_set(err, PAWL_ECORRUPT, "base64: stray bits at the end, offset %zu", at);
@@ -304,7 +305,7 @@ text_copy(char *dst, size_t cap, const char *src)
 
 #define MAX_NUMBER_CHARS 1024
 
-/* Significant digits without leading zeros, and what they are to be multiplied with. */
+/* Significant digits without leading zeros, and their factor. */
 struct decimal {
 	char digits[MAX_NUMBER_CHARS];
 	size_t n_digits;

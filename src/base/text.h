@@ -12,19 +12,20 @@
  * ending at a '/' border also matches everything below it ("model" matches "model/x"). Linear time
  * in practice (no recursion). */
 bool text_glob(const char *pattern, const char *text);
-/* true for a name that may become a path component of ours: 1..128 bytes of [A-Za-z0-9._=-], not starting
+/* true for a name that may be a path component: 1..128 bytes of [A-Za-z0-9._=-], not starting
  * with '.' or '-'. */
 bool text_is_component(const char *name);
-/* true for a relative key: parts of 1..255 bytes without control characters, never "." or "..", joined by single '/',
- * at most 1,024 bytes. */
+/* true for a relative key: parts of 1..255 bytes without control characters, never "." or "..",
+ * joined by single '/', at most 1,024 bytes. */
 bool text_is_key(const char *key);
 /* 0..15 for a hexadecimal digit of either case, else -1. */
 int text_hex_digit(char c);
 bool text_is_utf8(const char *text, size_t len);
 /* Length (1..4) of the well-formed UTF-8 character at ptr, or 0. */
 size_t text_utf8_char(const void *ptr, size_t len);
-/* Reads a decimal number ("-12", "0.25", "1e-3") as the nearest double, whatever the locale is. Returns
- * the characters used (at most 1,024 are looked at), or 0 if there is none or it is too large. */
+/* Reads a decimal number ("-12", "0.25", "1e-3") as the nearest double, whatever the locale is.
+ * Returns the characters used (at most 1,024 are looked at), or 0 if there is none or it is too
+ * large. */
 size_t text_get_number(const char *text, size_t len, double *ret);
 void text_put_base64(struct buf *out, const void *ptr, size_t len);
 /* Strict (padding required, no white space); PAWL_ECORRUPT. */

@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * catalog_entry: folders -> entries of the catalog. Called by catalog.c; calls manifest.c, foreign.c and the store.
- * Promises P1, P2 (an entry is valid only if its manifest verifies), P17.
- */
+/* catalog_entry: see catalog_entry.h. Promises P1, P2 (an entry is valid only if its manifest
+ * verifies), P17. */
 #include "catalog/catalog_entry.h"
 
 #include <string.h>
 
 #include "base/err.h"
 #include "policy/name.h"
-
-static int
-out_of_memory(struct pawl_error *err)
-{
-	return err_set(err, PAWL_ENOMEM, "catalog: out of memory");
-}
 
 void
 catalog_entry_set_metrics(struct catalog_entry *e, struct pawl_metric *metrics, size_t n)
@@ -44,7 +36,7 @@ catalog_entry_turn_bad(struct catalog_entry *e, char *problem)
 	mem_free(e->problem);
 	e->problem = problem;
 	e->code = PAWL_ECORRUPT;
-	e->mtime_ns = 0; /* looked at again next time */
+	e->mtime_ns = 0; /* read again next time */
 }
 
 static uint64_t
@@ -65,8 +57,8 @@ id_of_name(const struct catalog *c, const char *name)
 	return id;
 }
 
-/* Is this failure about one checkpoint, so that the others can still be used? Everything else, such as too many open
- * files, would make checkpoints vanish that are perfectly good. */
+/* Does this failure concern one checkpoint, so that the others can still be used? Any other
+ * failure, such as too many open files, would make valid checkpoints disappear. */
 static bool
 is_about_one(int code)
 {
@@ -113,26 +105,22 @@ catalog_entry_empty(const struct catalog *c, const char *name, struct catalog_en
 	e.problem = mem_strdup(CATALOG_NO_MANIFEST);
 	e.code = PAWL_ENOTFOUND;
 	if (!e.name || !e.problem)
-		return out_of_memory(err);
+		return err_nomem(err, "catalog");
 	*ret = e;
 	e = (struct catalog_entry){0};
 	return 0;
 }
 
-/* Why it has no manifest: another process deleted it after it was listed. */
+/* Is the manifest missing because another process deleted the checkpoint after it was listed? */
 static bool
 is_gone(const struct catalog *c, const char *name, int64_t mtime_ns)
 {
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 	struct store_entry entry;
-	struct store_caps caps;
 
-	store_get_caps(c->store, &caps);
-	if (caps.flat && !c->single_name && mtime_ns != 0) /* the time is the manifest's, which was listed */
+	if (c->kind->is_by_manifest && mtime_ns != 0) /* it is the time of the manifest, which was listed */
 		return true;
-	if (!c->single_name)
-		buf_puts(&key, CATALOG_FOLDER "/");
-	buf_puts(&key, name);
+	buf_printf(&key, "%s%s", c->kind->folder, name);
 	return !key.failed && store_stat(c->store, buf_str(&key), &entry, NULL) == PAWL_ENOTFOUND;
 }
 
@@ -145,21 +133,21 @@ catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, 
 	struct catalog_entry e = {.name = mem_strdup(name), .name_id = id_of_name(c, name), .mtime_ns = mtime_ns};
 
 	if (!e.name)
-		return out_of_memory(err);
+		return err_nomem(err, "catalog");
 	int rc = is_read ? manifest_decode(name, scratch->ptr, scratch->len, true, &e.summary, &why)
 	                 : read_manifest(c, c->store, name, true, scratch, &e.summary, &why);
 	if (rc == 0) {
 		e.id = e.summary->id;
 		e.metrics = e.summary->metrics;
 		e.n_metrics = e.summary->n_metrics;
-	} else if (is_about_one(rc) && !(c->foreign && rc == PAWL_EUNSUPPORTED)) { /* that is no damage */
+	} else if (is_about_one(rc) && !(c->foreign && rc == PAWL_EUNSUPPORTED)) { /* that is not damage */
 		e.id = e.name_id;
 		e.problem = mem_strdup(rc == PAWL_ENOTFOUND ? CATALOG_NO_MANIFEST : why.message);
 		e.code = rc;
 		e.is_withdrawn = rc == PAWL_ENOTFOUND && manifest_is_withdrawn(scratch->ptr, scratch->len);
 		e.is_gone = rc == PAWL_ENOTFOUND && !e.is_withdrawn && is_gone(c, name, mtime_ns);
 		if (!e.problem)
-			return out_of_memory(err);
+			return err_nomem(err, "catalog");
 	} else {
 		if (err)
 			*err = why;
@@ -170,7 +158,7 @@ catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, 
 	return 0;
 }
 
-/* Reads again what an entry stands for, and makes sure that it is still the same. */
+/* Reads the manifest of an entry again, and checks that it is still the same checkpoint. */
 static int
 read_again(const struct catalog *c, const struct catalog_entry *e, bool summary, struct manifest **ret,
            struct pawl_error *err)

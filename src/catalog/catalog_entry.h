@@ -13,8 +13,8 @@ void catalog_entry_turn_bad(struct catalog_entry *e, char *problem);
 
 /* The entry of a folder without manifest. */
 int catalog_entry_empty(const struct catalog *c, const char *name, struct catalog_entry *ret, struct pawl_error *err);
-/* Reads one checkpoint; what is wrong with it becomes its problem, and only what is wrong elsewhere an error. is_read: its
- * manifest is in scratch already. */
+/* Reads one checkpoint. A fault of the checkpoint becomes its problem; any other fault is an error.
+ * is_read: its manifest is in scratch already. */
 int catalog_entry_read(const struct catalog *c, const char *name, int64_t mtime_ns, struct buf *scratch, bool is_read,
                        struct catalog_entry *ret, struct pawl_error *err);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * catalog_list: see catalog_list.h. Called by catalog.c; calls catalog_entry.c, the pool and the store.
+ * catalog_list: see catalog_list.h.
  *
- * In a flat store one list of all keys tells which folders have a manifest and whether it is the one that is known
- * already, so that nothing is asked twice: a page of a thousand keys is one request. What is new is read by several
- * threads, as each read is a way there and back.
+ * In a flat store one list of all keys shows which folders have a manifest, and whether it is the
+ * known one. A page of a thousand keys is one request. New manifests are read by several threads,
+ * since each read waits for the network.
  */
 #include "catalog/catalog_list.h"
 
@@ -20,57 +20,47 @@
 #define READERS 16
 #define SECOND_NS 1000000000
 
-static int
-out_of_memory(struct pawl_error *err)
-{
-	return err_set(err, PAWL_ENOMEM, "catalog: out of memory");
-}
-
 void
 catalog_listing_clear(struct catalog_listing *l)
 {
-	mem_free(l->found);
+	vec_free(&l->found);
 	bump_clear(&l->memory);
 }
 
 static int
 add_folder(struct catalog_listing *l, const char *name, size_t len, int64_t mtime_ns)
 {
-	if (l->n == CATALOG_MAX)
+	if (l->found.n == CATALOG_MAX)
 		return PAWL_ELIMIT;
-	if (l->n == l->cap) {
-		size_t cap = l->cap ? 2 * l->cap : 64;
-		struct catalog_found *found = mem_resize(l->found, cap, sizeof(*found));
+	struct catalog_found *found = vec_add(&l->found);
 
-		if (!found)
-			return PAWL_ENOMEM;
-		l->found = found;
-		l->cap = cap;
-	}
-	l->found[l->n] = (struct catalog_found){.name = bump_strndup(&l->memory, name, len), .mtime_ns = mtime_ns};
-	return l->found[l->n++].name ? 0 : PAWL_ENOMEM;
+	if (!found)
+		return PAWL_ENOMEM;
+	*found = (struct catalog_found){.name = bump_strndup(&l->memory, name, len), .mtime_ns = mtime_ns};
+	return found->name ? 0 : PAWL_ENOMEM;
 }
 
 static int
-see_folder(void *arg, const struct store_entry *entry)
+add_if_checkpoint(void *arg, const struct store_entry *entry)
 {
 	struct catalog_listing *l = arg;
 
-	if (entry->is_folder == l->is_file || entry->is_link || (!l->single && !text_is_component(entry->name)))
+	if (entry->is_folder == l->is_file || entry->is_link || (!l->is_single && !text_is_component(entry->name)))
 		return 0;
 	return add_folder(l, entry->name, strlen(entry->name), entry->mtime_ns);
 }
 
-/* Times of objects are often in whole seconds, so the size tells two manifests of one second apart. */
+/* Objects often have times in full seconds, so the size distinguishes two manifests of one
+ * second. */
 static int64_t
 time_of(const struct store_entry *manifest)
 {
 	return manifest->mtime_ns / SECOND_NS * SECOND_NS + (int64_t)(manifest->nbytes % SECOND_NS);
 }
 
-/* One key below the folder of checkpoints; those of one checkpoint come one after the other. */
+/* One key below the folder of checkpoints. The keys of one checkpoint follow each other. */
 static int
-see_key(void *arg, const struct store_entry *entry)
+add_key(void *arg, const struct store_entry *entry)
 {
 	struct catalog_listing *l = arg;
 	const char *slash = strchr(entry->name, '/');
@@ -83,14 +73,14 @@ see_key(void *arg, const struct store_entry *entry)
 	name[len] = '\0';
 	if (!text_is_component(name))
 		return 0;
-	if (l->n == 0 || strcmp(l->found[l->n - 1].name, name) != 0) {
+	if (l->found.n == 0 || strcmp(l->found.items[l->found.n - 1].name, name) != 0) {
 		int rc = add_folder(l, name, len, 0);
 
 		if (rc < 0)
 			return rc;
-		l->found[l->n - 1].is_known_empty = true;
+		l->found.items[l->found.n - 1].is_known_empty = true;
 	}
-	struct catalog_found *found = &l->found[l->n - 1];
+	struct catalog_found *found = &l->found.items[l->found.n - 1];
 
 	if (strcmp(slash + 1, MANIFEST_NAME) == 0) {
 		found->mtime_ns = time_of(entry);
@@ -107,71 +97,97 @@ compare_found(const void *a, const void *b)
 	return strcmp(((const struct catalog_found *)a)->name, ((const struct catalog_found *)b)->name);
 }
 
-static bool
-is_flat(const struct catalog *c)
-{
-	struct store_caps caps;
-
-	store_get_caps(c->store, &caps);
-	return caps.flat;
-}
-
 bool
 catalog_is_unfinished(const struct catalog *c, const struct catalog_entry *e)
 {
-	return !c->single_name && e->problem && strcmp(e->problem, CATALOG_NO_MANIFEST) == 0 && is_flat(c);
+	return c->kind->is_by_manifest && e->problem && strcmp(e->problem, CATALOG_NO_MANIFEST) == 0;
+}
+
+/* ---- kinds */
+
+static int
+list_folder(const struct catalog *c, struct catalog_listing *l, struct pawl_error *err)
+{
+	return store_list(c->store, CATALOG_FOLDER, add_if_checkpoint, l, err);
 }
 
 static int
-list_run(const struct catalog *c, struct catalog_listing *l, struct pawl_error *err)
+list_bucket(const struct catalog *c, struct catalog_listing *l, struct pawl_error *err)
 {
-	int rc = is_flat(c) ? store_list_all(c->store, CATALOG_FOLDER, see_key, l, err) : PAWL_EUNSUPPORTED;
+	int rc = store_list_all(c->store, CATALOG_FOLDER, add_key, l, err);
 
-	return rc == PAWL_EUNSUPPORTED ? store_list(c->store, CATALOG_FOLDER, see_folder, l, err) : rc;
+	return rc == PAWL_EUNSUPPORTED ? list_folder(c, l, err) : rc;
+}
+
+static int
+list_single(const struct catalog *c, struct catalog_listing *l, struct pawl_error *err)
+{
+	struct store_entry entry;
+
+	l->is_file = c->kind->is_file;
+	l->is_single = true;
+	TRY(store_stat(c->store, c->single_name, &entry, err));
+	entry.name = c->single_name;
+	return add_if_checkpoint(l, &entry);
+}
+
+const struct catalog_kind *
+catalog_kind_of(const struct catalog *c, const struct store_caps *caps)
+{
+	static const struct catalog_kind in_folder = {
+		.folder = CATALOG_FOLDER "/", .manifest = "/" MANIFEST_NAME, .is_run = true, .list = list_folder};
+	static const struct catalog_kind in_bucket = {.folder = CATALOG_FOLDER "/",
+	                                              .manifest = "/" MANIFEST_NAME,
+	                                              .is_run = true,
+	                                              .is_listed_whole = true,
+	                                              .is_by_manifest = true,
+	                                              .list = list_bucket};
+	static const struct catalog_kind single = {
+		.folder = "", .manifest = "/" MANIFEST_NAME, .is_listed_whole = true, .list = list_single};
+	static const struct catalog_kind foreign_folder = {
+		.folder = "", .manifest = "", .is_listed_whole = true, .list = list_single};
+	static const struct catalog_kind foreign_file = {
+		.folder = "", .manifest = "", .is_file = true, .is_listed_whole = true, .list = list_single};
+
+	if (!c->single_name)
+		return caps->flat ? &in_bucket : &in_folder;
+	if (!c->foreign)
+		return &single;
+	return foreign_is_folder(c->foreign) ? &foreign_folder : &foreign_file;
 }
 
 static int
 list_once(const struct catalog *c, struct catalog_listing *l, struct pawl_error *err)
 {
-	struct store_entry entry;
-	int rc;
+	int rc = c->kind->list(c, l, err);
 
-	if (c->single_name) {
-		l->single = true;
-		l->is_file = c->foreign && !foreign_is_folder(c->foreign);
-		rc = store_stat(c->store, c->single_name, &entry, err);
-		entry.name = c->single_name;
-		if (rc == 0)
-			rc = see_folder(l, &entry);
-	} else {
-		rc = list_run(c, l, err);
-	}
-	if (rc == PAWL_ENOTFOUND) /* nothing was ever saved here */
+	if (rc == PAWL_ENOTFOUND) /* no save has been made here */
 		return 0;
 	if (rc == PAWL_ENOMEM)
-		return out_of_memory(err);
+		return err_nomem(err, "catalog");
 	if (rc == PAWL_ELIMIT)
 		return err_set(err, rc, CATALOG_FOLDER ": expected at most %u checkpoints, found more", CATALOG_MAX);
-	if (rc == 0 && l->n)
-		qsort(l->found, l->n, sizeof(*l->found), compare_found);
+	if (rc == 0 && l->found.n)
+		qsort(l->found.items, l->found.n, sizeof(*l->found.items), compare_found);
 	return rc;
 }
 
 bool
 catalog_listing_is_same(const struct catalog_listing *a, const struct catalog_listing *b)
 {
-	for (size_t i = 0; a->n == b->n && i < a->n; i++)
-		if (strcmp(a->found[i].name, b->found[i].name) != 0)
+	for (size_t i = 0; a->found.n == b->found.n && i < a->found.n; i++)
+		if (strcmp(a->found.items[i].name, b->found.items[i].name) != 0)
 			return false;
-	return a->n == b->n;
+	return a->found.n == b->found.n;
 }
 
-/* A folder is listed until two lists agree. One list may lack a checkpoint that was deleted meanwhile and also the
- * newer one, and so all there is. The pages of a flat store's list are in the order of names. */
+/* A folder is listed until two lists agree. One list may lack a checkpoint that was deleted
+ * meanwhile and also the newer one, and so show none at all. The pages of a flat store's list are
+ * in the order of names. */
 int
 catalog_list_folders(const struct catalog *c, struct catalog_listing *l, struct pawl_error *err)
 {
-	bool is_settled = c->single_name || is_flat(c);
+	bool is_settled = c->kind->is_listed_whole;
 
 	TRY(list_once(c, l, err));
 	for (unsigned looks = 1; !is_settled && looks < CATALOG_LOOKS; looks++) {
@@ -191,15 +207,14 @@ catalog_list_time(const struct catalog *c, const char *name, int64_t *ret_ns, st
 {
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 	struct store_entry entry;
-	bool flat = !c->single_name && is_flat(c);
 
-	if (flat)
+	if (c->kind->is_by_manifest)
 		catalog_manifest_key(c, name, &key);
 	else
 		catalog_key(c, name, &key);
 	TRY(buf_check(&key, name, err));
 	TRY(store_stat(c->store, buf_str(&key), &entry, err));
-	*ret_ns = flat ? time_of(&entry) : entry.mtime_ns;
+	*ret_ns = c->kind->is_by_manifest ? time_of(&entry) : entry.mtime_ns;
 	return 0;
 }
 
@@ -255,10 +270,10 @@ catalog_list_read(const struct catalog *c, const struct catalog_want *wants, siz
 {
 	PAWL_CLEAN(buf_clear) struct buf scratch = {0};
 
-	if (n > 1 && is_flat(c) && read_by_many(c, wants, n))
+	if (n > 1 && c->kind->is_by_manifest && read_by_many(c, wants, n))
 		return 0;
 	for (size_t i = 0; i < n; i++)
-		if (!wants[i].ret->name) /* the one that failed, and who came after it: the error is this one's */
+		if (!wants[i].ret->name) /* the one that failed, or one after it: the error is that of the failed one */
 			TRY(read_one(c, &wants[i], &scratch, err));
 	return 0;
 }

@@ -1,28 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* catalog_list: which folders there are, and their manifests, many at a time where they are far away. For catalog.c only. */
+/* catalog_list: lists the folders of checkpoints and reads their manifests. Used only by the
+ * catalog. */
 #ifndef PAWL_CATALOG_LIST_H
 #define PAWL_CATALOG_LIST_H
 
+#include "base/vec.h"
 #include "catalog/catalog.h"
 
-#define CATALOG_LOOKS 100u /* at a run that changes each time */
+#define CATALOG_LOOKS 100u /* attempts, if the run changes each time */
 
 struct catalog_found {
 	const char *name;
-	/* Changes when the checkpoint does: the folder's time. In a flat store, whose folders have none, made of the manifest's
-	 * time and size; 0 = read it again. */
+	/* Changes with the checkpoint: the folder's time, or in a flat store a mix of the
+	 * manifest's time and size. 0 = read it again. */
 	int64_t mtime_ns;
-	bool is_known_empty; /* of a flat store: there is no manifest, nobody need ask for it */
-	bool has_packs;      /* of a flat store: there is more than a manifest */
+	bool is_known_empty; /* in a flat store: it has no manifest */
+	bool has_packs;      /* in a flat store: it has more than a manifest */
 };
 
 struct catalog_listing {
 	struct bump memory;
-	struct catalog_found *found; /* sorted by name once complete */
-	size_t n, cap;
-	bool single;  /* of the name that the user gave */
-	bool is_file; /* not a folder */
+	VEC(struct catalog_found) found; /* sorted by name once complete */
+	bool is_single;                  /* the user gave the name, so any name is valid */
+	bool is_file;                    /* expected: a file, not a folder */
 };
+
+/* The kind of a catalog, by its single name, format and store. */
+const struct catalog_kind *catalog_kind_of(const struct catalog *c, const struct store_caps *caps);
 
 void catalog_listing_clear(struct catalog_listing *l);
 /* Have both the same names? */
@@ -36,7 +40,7 @@ struct catalog_want {
 	const struct catalog_found *found;
 	struct catalog_entry *ret;
 };
-/* Reads n of them; side by side where the store is far away. */
+/* Reads n of them; several at a time in a flat store. */
 int catalog_list_read(const struct catalog *c, const struct catalog_want *wants, size_t n, struct pawl_error *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* far: see far.h. Listing the mirrors, and manifests from here or from there. Promises P2, P6, P14. */
+/* far: see far.h. Listing the mirrors, and manifests from the run's own store or from a mirror.
+ * Promises P2, P6, P14. */
 #include "catalog/far.h"
 
 #include <inttypes.h>
@@ -12,7 +13,7 @@
 #include "base/mem.h"
 
 #define RUN_FILE_MAX 65536u
-#define LISTINGS 3u /* tries, where uploads make them old */
+#define LISTINGS 3u /* tries, since uploads make a listing out of date */
 
 static int
 run_of(const struct buf *text, char ret[33], struct pawl_error *err)
@@ -34,14 +35,14 @@ mirror_check_owner(const struct mirror *m, struct store *store, struct buf *ret_
 	int rc = store_get(store, RUN_KEY, RUN_FILE_MAX, ret_text, &why);
 	if (rc < 0 && rc != PAWL_ENOTFOUND)
 		return err_give(err, rc, &why);
-	if (rc == 0 && run_of(ret_text, id, NULL) == 0 && strcmp(id, m->run->run_id) != 0)
+	if (rc == 0 && run_of(ret_text, id, NULL) == 0 && strcmp(id, m->run->self.run_id) != 0)
 		return err_set(err, PAWL_EEXISTS, "%s holds another run (%s, this one is %s); choose another place",
-		               m->url, id, m->run->run_id);
+		               m->url, id, m->run->self.run_id);
 	return 0;
 }
 
-/* A checkpoint in the mirror that may not be read, and may be newer than all that can be: going on from an older one
- * would go back. The run's lock is held. */
+/* Refuses if the mirror has a checkpoint that cannot be read and may be newer than all others:
+ * continuing from an older one would lose progress. The run's lock is held. */
 static int
 check_denied(struct mirror *m, struct catalog *there, struct pawl_error *err)
 {
@@ -55,7 +56,7 @@ check_denied(struct mirror *m, struct catalog *there, struct pawl_error *err)
 	return err_set(err, PAWL_EAUTH, "mirror %s: %s cannot be read: %s", m->url, e->name, e->problem);
 }
 
-/* 1 = something has come there or gone from there meanwhile, so that the listing is old and says nothing. */
+/* 1 = the mirror changed meanwhile, so the listing is out of date. */
 static int
 list_once(struct mirror *m, struct pawl_error *err)
 {
@@ -90,18 +91,18 @@ list_once(struct mirror *m, struct pawl_error *err)
 		mirror_forget_done(m);
 	for (size_t i = 0; i < there.n && rc == 0; i++) {
 		const struct catalog_entry *e = &there.entries[i];
-		if (e->summary && strcmp(e->summary->run_id, run->run_id) == 0)
+		if (e->summary && strcmp(e->summary->run_id, run->self.run_id) == 0)
 			rc = mirror_note_done(m, e->id, e->summary->token, false, err);
 	}
 	if (rc == 0)
-		rc = catalog_take_far(run->catalog, &there, store, run->run_id, err);
+		rc = catalog_take_far(run->catalog, &there, store, run->self.run_id, err);
 	run_unlock(run);
 	run_edited(run);
 	catalog_clear(&there);
 	return rc;
 }
 
-/* What is known stays where there is always something new: it is not older than a listing. */
+/* If the mirror changes every time, the known contents stay: they are as new as a listing. */
 static int
 list_one(struct mirror *m, struct pawl_error *err)
 {
@@ -116,12 +117,12 @@ mirrors_list(struct pawl *run, struct pawl_error *err)
 {
 	struct mirrors *ms = run->mirrors;
 	int first = 0;
-	for (size_t i = 0; ms && i < ms->n; i++) {
+	for (size_t i = 0; i < ms->n; i++) {
 		struct pawl_error why = {0};
 		int rc = list_one(&ms->list[i], &why);
 		if (rc == 0)
 			continue;
-		run_warn(run, &why);
+		events_warn(&run->events, &why);
 		if (first == 0)
 			first = err_give(err, rc, &why);
 	}
@@ -131,8 +132,6 @@ mirrors_list(struct pawl *run, struct pawl_error *err)
 void
 mirrors_wake(struct pawl *run)
 {
-	if (!run->mirrors)
-		return;
 	run_lock(run);
 	pthread_cond_broadcast(&run->mirrors->changed);
 	run_unlock(run);
@@ -143,14 +142,12 @@ mirrors_take_error(struct pawl *run, struct pawl_error *err)
 {
 	struct mirrors *ms = run->mirrors;
 	int code = 0;
-	if (!ms)
-		return 0;
 	run_lock(run);
 	struct mirror_try *failed = mirrors_unseen(ms);
 	if (failed) {
 		failed->seen = true;
 		code = err_give(err, failed->why.code, &failed->why);
-		if (run->opts.upload_error_budget) /* one error for all of a row that was passed over */
+		if (run->opts.mirrors.error_budget) /* one error for all failures in a row */
 			mirrors_see_all(ms);
 	}
 	for (size_t i = 0; i < ms->n && code == 0; i++) {
@@ -166,12 +163,13 @@ mirrors_take_error(struct pawl *run, struct pawl_error *err)
 int
 mirrors_take_pending(struct pawl *run, struct pawl_error *err)
 {
-	int rc = run_take_pending(run, err);
+	int rc = run_saves_take_failed(&run->saves, err);
 
-	return rc == 0 && run->opts.mirror_errors ? mirrors_take_error(run, err) : rc;
+	return rc == 0 && run->opts.mirrors.fail_saves ? mirrors_take_error(run, err) : rc;
 }
 
-/* An entry, as it was when the run's lock was held, and the stores that have it: here first. */
+/* An entry as it was while the run's lock was held, and the stores that have it, the run's own
+ * first. */
 struct known {
 	struct catalog_entry entry;
 	struct manifest summary; /* its id and token, where the entry has a summary */
@@ -190,7 +188,7 @@ known_fill(struct pawl *run, uint64_t id, struct known *k, struct pawl_error *er
 {
 	const struct catalog_entry *e = catalog_get(run->catalog, id);
 	if (!e)
-		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->root, id);
+		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->home.root, id);
 	k->entry = (struct catalog_entry){.name = mem_strdup(e->name), .id = e->id};
 	k->stores[k->n++] = e->at; /* NULL = the run's own */
 	if (e->summary) {
@@ -199,8 +197,8 @@ known_fill(struct pawl *run, uint64_t id, struct known *k, struct pawl_error *er
 		k->entry.summary = &k->summary;
 	}
 	if (!k->entry.name)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", run->root);
-	for (size_t i = 0; run->mirrors && i < run->mirrors->n; i++) {
+		return err_nomem(err, run->home.root);
+	for (size_t i = 0; i < run->mirrors->n; i++) {
 		struct store *store = mirrors_store(run->mirrors, i, e);
 		if (store)
 			k->stores[k->n++] = store;

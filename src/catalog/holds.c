@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* holds: see holds.h. Called by catalog.c, find.c and gc.c; calls base and the store. Promises P6, P8, P17. */
+/* holds: see holds.h. Promises P6, P8, P17. */
 #include "catalog/holds.h"
 
 #include <string.h>
@@ -13,12 +13,6 @@
 #define HOLD_MAX_BYTES 4096u
 #define MAX_HOLDS 100000u
 #define SECOND_NS 1000000000
-
-static int
-out_of_memory(struct pawl_error *err)
-{
-	return err_set(err, PAWL_ENOMEM, HOLDS_FOLDER ": out of memory");
-}
 
 struct found {
 	struct hold hold;
@@ -107,7 +101,7 @@ read_hold(struct store *store, struct buf *scratch, struct bump *memory, struct 
 		rc = decode(scratch, memory, &f->hold, &process, &made_ns, err);
 	if (rc == 0)
 		f->hold.alive = is_alive(&process, f->mtime_ns ? f->mtime_ns : made_ns);
-	/* Gone since the listing, or torn: nobody lives by it. */
+	/* Gone since the listing, or torn: its process has ended. */
 	return rc == PAWL_ENOTFOUND || rc == PAWL_ECORRUPT || rc == PAWL_ELIMIT ? 0 : rc;
 }
 
@@ -120,14 +114,14 @@ holds_read(struct store *store, struct bump *memory, struct hold **ret, size_t *
 
 	int rc = store_list(store, HOLDS_FOLDER, see_entry, &l, err);
 	if (rc == PAWL_ENOMEM)
-		return out_of_memory(err);
+		return err_nomem(err, HOLDS_FOLDER);
 	if (rc == PAWL_ELIMIT)
 		return err_set(err, rc, HOLDS_FOLDER ": expected at most %u holds, found more", MAX_HOLDS);
 	if (rc < 0 && rc != PAWL_ENOTFOUND)
 		return rc;
 	struct hold *holds = bump_array(memory, l.n, sizeof(*holds));
 	if (!holds)
-		return out_of_memory(err);
+		return err_nomem(err, HOLDS_FOLDER);
 	for (struct found *f = l.first; f; f = f->next) {
 		TRY(read_hold(store, &scratch, memory, f, err));
 		holds[n++] = f->hold;
@@ -157,6 +151,6 @@ holds_make(struct store *store, const char *name, struct buf *key, struct pawl_e
 	TRY(buf_check(&text, name, err));
 	buf_printf(key, HOLDS_FOLDER "/%s" HOLD_SUFFIX, token);
 	TRY(buf_check(key, name, err));
-	/* The name is nobody else's, so that no exclusive put is needed, which not every store has. */
+	/* The name is unique, so no exclusive put is needed, which not every store has. */
 	return store_put_bytes(store, buf_str(key), text.ptr, text.len, 0, err);
 }

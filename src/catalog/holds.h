@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * holds: readers that do not want a checkpoint deleted while they use it (P6, R142, R156). One small file per hold; it
- * counts while the process that made it lives:
+ * holds: readers that need a checkpoint while they use it (P6, R142, R156). One small file for each
+ * hold; it counts while the process that made it lives:
  *
- *   .pawl/holds/<32 hex>.json   {"name":"checkpoint_000007","host":"..","boot":"..","machine":"..","pid":12,"start":345,
- *                               "made":1760000000}
+ *   .pawl/holds/<32 hex>.json   {"name":"checkpoint_000007","host":"..","boot":"..","machine":"..",
+ *                               "pid":12,"start":345,"made":1760000000}
  *
- * A process of another host cannot be asked, so its hold counts for HOLDS_FOREIGN_SECONDS after it was made: by the
- * store's clock, or by its maker's (seconds since 1970) where files have no times. A file that does not parse is what a
- * power cut left: its process is gone. Called by catalog.c, find.c, gc.c, place.c.
+ * No process can check whether a process of another host lives. So its hold counts for
+ * HOLDS_FOREIGN_SECONDS after it was made, by the store's clock. Where files have no times, its
+ * maker's clock counts (seconds since 1970). A file that does not parse remains from a power cut,
+ * which also ended its process.
  */
 #ifndef PAWL_HOLDS_H
 #define PAWL_HOLDS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mirror_journal: the file that says which checkpoints a mirror has (format in mirror.h). Called by mirror.c and
- * mirror_upload.c. It may always be lost: what is done is then found out by looking (P2, P12).
+ * mirror_journal: the file that records which checkpoints a mirror has (format in far.h). It may be
+ * lost at any time: listing the mirror gives the same result (P2, P12).
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/sum.h"
+#include "base/vec.h"
 #include "catalog/far.h"
 
 #define JOURNAL_MAX_BYTES (64u << 20)
@@ -31,7 +32,7 @@ take_row(struct mirror *m, const struct json *row, struct pawl_error *err)
 	if (!good)
 		return err_set(err, PAWL_ECORRUPT, "%s: a row is not [id, token]", m->journal_key);
 	TRY(mirror_note_done(m, row->first->u, token->str, row->len > 2, err));
-	mirror_find_done(m, row->first->u)->verified = row->len == 2; /* no other is written */
+	mirror_find_done(m, row->first->u)->verified = row->len == 2; /* no other value is written */
 	return 0;
 }
 
@@ -86,48 +87,41 @@ mirror_journal_write(struct mirror *m, struct pawl_error *err)
 
 struct names {
 	struct bump *memory;
-	const char **rows;
-	size_t n, cap;
+	VEC(const char *) rows;
 };
 
 static int
-see_journal(void *arg, const struct store_entry *entry)
+add_journal(void *arg, const struct store_entry *entry)
 {
 	struct names *names = arg;
 	size_t len = strlen(entry->name);
 	if (entry->is_folder || entry->is_link || len != 16 + 5 || strcmp(entry->name + 16, ".json") != 0)
 		return 0;
-	if (names->n == names->cap) {
-		size_t cap = names->cap ? 2 * names->cap : 8;
-		const char **bigger = mem_resize(names->rows, cap, sizeof *bigger);
-		if (!bigger)
-			return PAWL_ENOMEM;
-		names->rows = bigger;
-		names->cap = cap;
-	}
-	names->rows[names->n] = bump_printf(names->memory, MIRROR_FOLDER "/%s", entry->name);
-	return names->rows[names->n++] ? 0 : PAWL_ENOMEM;
+	const char **name = vec_add(&names->rows);
+	if (name)
+		*name = bump_printf(names->memory, MIRROR_FOLDER "/%s", entry->name);
+	return name && *name ? 0 : PAWL_ENOMEM;
 }
 
 static void
 names_clear(struct names *names)
 {
-	mem_free(names->rows);
+	vec_free(&names->rows);
 }
 
 static int
 list_journals(struct store *store, struct names *names, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
-	int rc = store_list(store, MIRROR_FOLDER, see_journal, names, &why);
+	int rc = store_list(store, MIRROR_FOLDER, add_journal, names, &why);
 	if (rc == PAWL_ENOTFOUND)
 		return 0;
 	if (rc == PAWL_ENOMEM)
-		return err_set(err, rc, "mirror: out of memory");
+		return err_nomem(err, "mirror");
 	return err_give(err, rc, &why);
 }
 
-/* The URL that a journal is of; NULL: it does not say, or out of memory. */
+/* The URL of a journal; NULL: it has none, or out of memory. */
 static const char *
 url_of(struct store *store, const char *key, struct bump *memory)
 {
@@ -149,11 +143,11 @@ mirror_journal_urls(struct store *store, struct bump *memory, const char ***ret,
 	const char **urls;
 	size_t n = 0;
 	TRY(list_journals(store, &names, err));
-	urls = bump_array(memory, names.n + 1, sizeof *urls);
+	urls = bump_array(memory, names.rows.n + 1, sizeof *urls);
 	if (!urls)
-		return err_set(err, PAWL_ENOMEM, "mirror: out of memory");
-	for (size_t i = 0; i < names.n; i++) {
-		urls[n] = url_of(store, names.rows[i], memory);
+		return err_nomem(err, "mirror");
+	for (size_t i = 0; i < names.rows.n; i++) {
+		urls[n] = url_of(store, names.rows.items[i], memory);
 		n += urls[n] != NULL;
 	}
 	*ret = urls;
@@ -167,12 +161,12 @@ mirror_journal_tidy(struct mirrors *ms, struct pawl_error *err)
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	PAWL_CLEAN(names_clear) struct names names = {.memory = &memory};
 	TRY(list_journals(ms->run->store, &names, err));
-	for (size_t i = 0; i < names.n; i++) {
+	for (size_t i = 0; i < names.rows.n; i++) {
 		bool wanted = false;
 		for (size_t k = 0; k < ms->n && !wanted; k++)
-			wanted = strcmp(ms->list[k].journal_key, names.rows[i]) == 0;
+			wanted = strcmp(ms->list[k].journal_key, names.rows.items[i]) == 0;
 		if (!wanted)
-			TRY(store_remove(ms->run->store, names.rows[i], err));
+			TRY(store_remove(ms->run->store, names.rows.items[i], err));
 	}
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mirror_queue: what is known of the mirrors, and what to upload next. Called by mirror.c, the catalog and retention,
- * with the run's lock held. No input or output; mirror_choose and mirror_pause_ms are pure.
+ * mirror_queue: the known contents of the mirrors, and what to upload next. The run's lock is held.
+ * No I/O; mirror_choose and mirror_pause_ms are pure.
  */
 #include <string.h>
 
@@ -95,7 +95,7 @@ mirror_note_done(struct mirror *m, uint64_t id, const char *token, bool retired,
 			size_t cap = m->cap_done ? 2 * m->cap_done : 64;
 			struct mirror_done *bigger = mem_resize(m->done, cap, sizeof *bigger);
 			if (!bigger)
-				return err_set(err, PAWL_ENOMEM, "mirror: out of memory");
+				return err_nomem(err, "mirror");
 			m->done = bigger;
 			m->cap_done = cap;
 		}
@@ -165,7 +165,7 @@ mirror_stale_marks(const struct mirror *m, const struct catalog *c)
 		if (plain && sum_equal(done->marks, (struct sum128){0, 0}))
 			continue;
 		PAWL_FREE struct pawl_metric *late = mem_zalloc(e->n_metrics, sizeof *late);
-		size_t n = late ? marks_late(e->summary->metrics, e->summary->n_metrics, e->metrics, e->n_metrics, late)
+		size_t n = late ? pins_late(e->summary->metrics, e->summary->n_metrics, e->metrics, e->n_metrics, late)
 		                : 0;
 		if (late && !sum_equal(done->marks, mirror_marks_sum(e->pinned, late, n)))
 			return done;
@@ -195,7 +195,7 @@ mirror_note_failure(struct mirror *m, uint64_t id, int64_t begin_ms, const struc
 	if (!t && m->n_tries == m->cap_tries) {
 		size_t cap = m->cap_tries ? 2 * m->cap_tries : 16;
 		struct mirror_try *bigger = mem_resize(m->tries, cap, sizeof *bigger);
-		if (!bigger) { /* then the whole mirror has a pause */
+		if (!bigger) { /* then all of the mirror has a pause */
 			m->not_before_ms = clock_mono_ms() + FIRST_PAUSE_MS;
 			return;
 		}
@@ -232,8 +232,8 @@ mirrors_count(const struct mirrors *ms, const struct catalog_entry *e)
 	return n;
 }
 
-/* P6, P14: what only a listing has shown may be damaged there, and ours be the last good one; so it counts as lacking
- * until the queue has brought it there, which for such a one is to read it back. */
+/* P6, P14: a checkpoint that only a listing has shown may be damaged in the mirror, and ours may be
+ * the last good copy. So it counts as lacking until the queue has read it back. */
 bool
 mirrors_lack(const struct mirrors *ms, const struct catalog_entry *e)
 {
@@ -257,7 +257,8 @@ is_verified_in_all(const struct mirrors *ms, const struct catalog_entry *e)
 bool
 mirrors_spend(const struct mirrors *ms, const struct catalog_entry *e)
 {
-	return ms && ms->run->opts.n_mirrors > 0 && ms->run->opts.drop_mirrored && is_verified_in_all(ms, e);
+	return ms && ms->run->opts.mirrors.n_urls > 0 && ms->run->opts.mirrors.delete_local &&
+	       is_verified_in_all(ms, e);
 }
 
 static bool
@@ -273,7 +274,7 @@ mirrors_outstanding(const struct mirrors *ms, int64_t since_ms, struct mirror_tr
 	size_t n = 0;
 	*ret_failed = NULL;
 	for (size_t i = 0; i < ms->n; i++) {
-		n += ms->list[i].uploading; /* what follows from an upload is part of it */
+		n += ms->list[i].uploading; /* an upload includes the steps that follow it */
 		n += ms->list[i].marks_failed_ms < since_ms && mirror_stale_marks(&ms->list[i], c) != NULL;
 		for (size_t k = 0; k < c->n; k++) {
 			struct mirror_try *t = find_try(&ms->list[i], c->entries[k].id);
@@ -291,7 +292,7 @@ mirrors_outstanding(const struct mirrors *ms, int64_t since_ms, struct mirror_tr
 bool
 mirror_is_over_budget(const struct mirror *m)
 {
-	return m->n_row > m->run->opts.upload_error_budget;
+	return m->n_row > m->run->opts.mirrors.error_budget;
 }
 
 struct mirror_try *
@@ -328,15 +329,9 @@ mirrors_hurry(struct mirrors *ms)
 int
 mirrors_level(const struct mirrors *ms, const struct catalog *c, const struct catalog_entry *e)
 {
-	struct store_caps caps;
 	if (!e->summary)
 		return PAWL_LEVEL_NONE;
-	if (e->at || (ms && is_verified_in_all(ms, e)))
-		return PAWL_LEVEL_REMOTE;
-	store_get_caps(c->store, &caps);
-	if (caps.is_private)
-		return PAWL_LEVEL_NONE;
-	return caps.flat ? PAWL_LEVEL_REMOTE : PAWL_LEVEL_LOCAL;
+	return e->at || (ms && ms->n > 0 && is_verified_in_all(ms, e)) ? PAWL_LEVEL_REMOTE : c->level;
 }
 
 struct store *

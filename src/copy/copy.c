@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copy: see copy.h. Called by mirror.c, restore and public copying; calls copy_work.c, the manifest and the stores.
- * This file decides what is to be done with each file, and makes the checkpoint exist at the end. Promises P1, P2, P14,
- * P15.
+ * copy: see copy.h. This file decides what to do with each file, and creates the checkpoint at the
+ * end. Promises P1, P2, P14, P15.
  */
 #include "copy/copy.h"
 
@@ -13,11 +12,13 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "copy/copy_work.h"
-#include "ranks/withdraw.h"
+#include "ranks/abort_commit.h"
 
-#define USUAL_UNIT ((uint64_t)8 << 20) /* of stores that do not say in what pieces they like to be written */
+PAWL_DEFINE_CLEAN(struct manifest, manifest_free);
+
+#define USUAL_UNIT ((uint64_t)8 << 20) /* of stores that state no preferred size */
 #define REPAIR_FOLDER ".pawl/repair"
-#define LATE_SECONDS 600 /* a save that was called off so long ago puts nothing more */
+#define LATE_SECONDS 600 /* after this long, a withdrawn save writes nothing more */
 
 /* One copy_checkpoint. */
 struct copying {
@@ -26,7 +27,7 @@ struct copying {
 	struct bump memory;
 	struct buf text; /* the manifest */
 	struct manifest *manifest;
-	const char *folder; /* that is written to: hidden, or the final one */
+	const char *folder; /* to write to: hidden, or the final one */
 	const char *manifest_key;
 };
 
@@ -37,12 +38,6 @@ copying_clear(struct copying *c)
 	buf_clear(&c->text);
 	manifest_free(c->manifest);
 	bump_clear(&c->memory);
-}
-
-static int
-no_memory(const struct copying *c, struct pawl_error *err)
-{
-	return err_set(err, PAWL_ENOMEM, "%s: out of memory for copying", c->work.name);
 }
 
 static const char *
@@ -60,7 +55,7 @@ read_manifest(struct copying *c, struct pawl_error *err)
 	const struct copy_job *job = c->job;
 	PAWL_FREE char *key = mem_printf("%s/" MANIFEST_NAME, job->from_folder);
 	if (!key)
-		return no_memory(c, err);
+		return err_nomem(err, c->work.name);
 	int rc = store_get(job->from, key, MANIFEST_MAX_BYTES, &c->text, err);
 	if (rc == PAWL_ENOTFOUND)
 		return err_set(err, rc, "%s: there is no checkpoint %s (it has no " MANIFEST_NAME ")", job->from->root,
@@ -69,7 +64,7 @@ read_manifest(struct copying *c, struct pawl_error *err)
 	return manifest_decode(c->work.name, c->text.ptr, c->text.len, false, &c->manifest, err);
 }
 
-/* Where the files go until the checkpoint exists. */
+/* Where the files are written until the checkpoint exists. */
 static int
 choose_folder(struct copying *c, struct pawl_error *err)
 {
@@ -79,10 +74,11 @@ choose_folder(struct copying *c, struct pawl_error *err)
 		c->folder =
 			bump_printf(&c->memory, "%.*s.%s.%s.partial", (int)(name - to), to, name, c->manifest->token);
 	c->manifest_key = bump_printf(&c->memory, "%s/" MANIFEST_NAME, to);
-	return c->folder && c->manifest_key ? 0 : no_memory(c, err);
+	return c->folder && c->manifest_key ? 0 : err_nomem(err, c->work.name);
 }
 
-/* What calls a save off lies where the manifest is to be. An old one is removed: 0, as if nothing had been there. */
+/* The mark of a withdrawn save is stored under the manifest's key. Removes an old one. 0 = the key
+ * is free. */
 static int
 pass_withdrawn(const struct copying *c, struct pawl_error *err)
 {
@@ -98,7 +94,8 @@ pass_withdrawn(const struct copying *c, struct pawl_error *err)
 		               "%s: a save of %s was called off there, and not certainly more than %d minutes ago; "
 		               "nothing is copied to its place before that",
 		               to->root, c->job->to_folder, LATE_SECONDS / 60);
-	/* Read once more: somebody else may have removed it, and have put the manifest, while this one looked. */
+	/* Read it again: another process may have removed it and written the manifest since
+	 * store_stat. */
 	rc = store_get(to, c->manifest_key, MANIFEST_MAX_BYTES, &there, err);
 	if (rc == PAWL_ENOTFOUND)
 		return 0;
@@ -109,8 +106,8 @@ pass_withdrawn(const struct copying *c, struct pawl_error *err)
 	return store_remove(to, c->manifest_key, err);
 }
 
-/* 1 = the target holds this very manifest; 0 = none; PAWL_EEXISTS = another; PAWL_ETRANSIENT = what has just called a
- * save off. */
+/* 1 = the target holds the same manifest; 0 = none; PAWL_EEXISTS = another one; PAWL_ETRANSIENT = a
+ * save was withdrawn there recently. */
 static int
 look_at_target(struct copying *c, struct pawl_error *err)
 {
@@ -129,7 +126,7 @@ look_at_target(struct copying *c, struct pawl_error *err)
 	               c->job->to->root, c->job->to_folder);
 }
 
-/* Whole blocks, and as much of them as the target likes to get at a time. */
+/* Complete blocks, about as many bytes as the target prefers to get at a time. */
 static int
 choose_unit(const struct copying *c, const struct manifest_file *f, uint64_t *ret, struct pawl_error *err)
 {
@@ -154,7 +151,7 @@ add_item(struct copying *c, const struct manifest_file *f, const char *to_key, s
 	*it = (struct copy_item){.file = f, .phase = COPY_SEND, .to_key = to_key};
 	it->from_key = bump_printf(&c->memory, "%s/%s", c->job->from_folder, f->name);
 	if (!it->from_key || !to_key)
-		return no_memory(c, err);
+		return err_nomem(err, c->work.name);
 	TRY(choose_unit(c, f, &it->unit_bytes, err));
 	c->work.n++;
 	return 0;
@@ -187,7 +184,7 @@ see_file(void *arg, const struct store_entry *entry)
 	return 0;
 }
 
-/* Files that an earlier call has left at the target are looked at before they are sent. */
+/* Files that an earlier call left at the target are read back before anything is sent. */
 static int
 find_old(struct copying *c, struct pawl_error *err)
 {
@@ -196,18 +193,13 @@ find_old(struct copying *c, struct pawl_error *err)
 	return rc == PAWL_ENOTFOUND ? 0 : err_give(err, rc, &why);
 }
 
-static void
-free_manifest(struct manifest **m)
-{
-	manifest_free(*m);
-}
-
-/* Notes which files another checkpoint at the target has already. Where that cannot be told, all are sent. */
+/* Notes which files another checkpoint at the target already has. If that cannot be determined, all
+ * are sent. */
 static int
 find_same(struct copying *c, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0}, key = {0};
-	PAWL_CLEAN(free_manifest) struct manifest *like = NULL;
+	PAWL_CLEAN(manifest_free_clean) struct manifest *like = NULL;
 	const char *folder = c->job->like_folder;
 	if (!folder || !c->work.caps.link)
 		return 0;
@@ -225,7 +217,7 @@ find_same(struct copying *c, struct pawl_error *err)
 			continue;
 		it->link_key = bump_printf(&c->memory, "%s/%s", folder, f->name);
 		if (!it->link_key)
-			return no_memory(c, err);
+			return err_nomem(err, c->work.name);
 	}
 	return 0;
 }
@@ -236,7 +228,7 @@ make_items(struct copying *c, struct pawl_error *err)
 	const struct manifest *m = c->manifest;
 	c->work.items = mem_zalloc((size_t)m->n_files, sizeof *c->work.items);
 	if (!c->work.items)
-		return no_memory(c, err);
+		return err_nomem(err, c->work.name);
 	for (size_t i = 0; i < m->n_files; i++)
 		TRY(add_item(c, &m->files[i], bump_printf(&c->memory, "%s/%s", c->folder, m->files[i].name), err));
 	if (c->work.n)
@@ -262,16 +254,16 @@ call_roll(void *arg, const struct store_entry *entry)
 	return 0;
 }
 
-/* All files are in the folder that is committed, and as long as they should be. It may have been taken away since they
- * were read back, by whoever has opened the target as a run; the manifest's put has then made it anew, with nothing
- * else in it (P2). *ret_gone: that is so. */
+/* Checks that all files are in the folder to commit, with their sizes. A process that opened the
+ * target as a run may have removed the folder since they were read back. The manifest's put then
+ * created it again, with nothing else in it (P2). *ret_gone: a file is missing. */
 static int
 check_files(struct copying *c, bool *ret_gone, struct pawl_error *err)
 {
 	PAWL_FREE bool *seen = mem_zalloc(c->work.n, sizeof *seen);
 	struct pawl_error why = {0};
 	if (!seen)
-		return no_memory(c, err);
+		return err_nomem(err, c->work.name);
 	int rc = store_list(c->job->to, c->folder, call_roll, &(struct roll){c, seen}, &why);
 	if (rc < 0 && rc != PAWL_ENOTFOUND)
 		return err_give(err, rc, &why);
@@ -287,7 +279,7 @@ check_files(struct copying *c, bool *ret_gone, struct pawl_error *err)
 	return 0;
 }
 
-/* The put, and the rename, by which the checkpoint begins to exist. */
+/* The put, and the rename, that make the checkpoint exist. */
 static int
 put_last(struct copying *c, bool *ret_gone, struct pawl_error *err)
 {
@@ -295,7 +287,7 @@ put_last(struct copying *c, bool *ret_gone, struct pawl_error *err)
 	PAWL_FREE char *key = mem_printf("%s/" MANIFEST_NAME, c->folder);
 	int rc;
 	if (!key)
-		return no_memory(c, err);
+		return err_nomem(err, c->work.name);
 	if (!c->work.caps.rename_folder) {
 		int exclusive = c->work.caps.exclusive_put ? STORE_EXCLUSIVE : 0;
 		TRY(check_files(c, ret_gone, err));
@@ -304,12 +296,12 @@ put_last(struct copying *c, bool *ret_gone, struct pawl_error *err)
 	TRY(store_put_bytes(to, key, c->text.ptr, c->text.len, STORE_DURABLE, err));
 	TRY(check_files(c, ret_gone, err));
 	rc = store_publish(to, c->folder, c->job->to_folder, err);
-	if (rc == PAWL_ENOTFOUND) /* not of the source, which callers would take it for */
+	if (rc == PAWL_ENOTFOUND) /* not the source's code: callers would read that as "no such checkpoint" */
 		return err_set(err, PAWL_EIO, "%s: the folder %s is not there any more", to->root, c->folder);
 	return rc;
 }
 
-/* The one step by which the checkpoint begins to exist at the target. */
+/* The single step that makes the checkpoint exist at the target. */
 static int
 commit(struct copying *c, struct pawl_error *err)
 {
@@ -318,7 +310,8 @@ commit(struct copying *c, struct pawl_error *err)
 	int there, rc = put_last(c, &gone, &why);
 	if (rc == 0)
 		return 0;
-	/* An earlier try, or somebody who copies the same, may have done it (P15). */
+	/* An earlier try, or another process that copies the same checkpoint, may have done it
+	 * (P15). */
 	there = look_at_target(c, &in_the_way);
 	if (c->work.caps.rename_folder && (there == 1 || gone))
 		store_remove_folder(c->job->to, c->folder, NULL);
@@ -330,6 +323,21 @@ commit(struct copying *c, struct pawl_error *err)
 /* ------------------------------------------------------------------ entrances */
 
 static int
+take_step(void *arg, uint64_t nbytes, struct pawl_error *err)
+{
+	const struct copying *c = arg;
+	struct pawl_meter *meter = c->job->meter;
+	if (meter)
+		__atomic_fetch_add(&meter->done_bytes, nbytes, __ATOMIC_RELAXED);
+	if (meter && __atomic_load_n(&meter->cancel, __ATOMIC_RELAXED))
+		return err_set(err, PAWL_ECANCELLED, "%s: copying was cancelled", c->work.name);
+	if (c->job->deadline_ms && clock_mono_ms() >= c->job->deadline_ms)
+		return err_set(err, PAWL_ETIMEOUT, "%s: not copied to %s within its time", c->work.name,
+		               c->job->to->root);
+	return 0;
+}
+
+static int
 start(struct copying *c, struct pawl_error *err)
 {
 	const struct copy_job *job = c->job;
@@ -337,12 +345,17 @@ start(struct copying *c, struct pawl_error *err)
 	if (job->n_streams > COPY_MAX_STREAMS)
 		return err_set(err, PAWL_EUSAGE, "copy: expected at most %u streams, found %u", COPY_MAX_STREAMS,
 		               job->n_streams);
-	c->work.job = job;
+	c->work.from = job->from;
+	c->work.to = job->to;
+	c->work.step = take_step;
+	c->work.step_arg = c;
+	c->work.n_streams = job->n_streams;
+	c->work.memory_bytes = job->memory_bytes;
 	c->work.name = last_name(job->from_folder);
 	store_get_caps(job->from, &from);
 	store_get_caps(job->to, &c->work.caps);
 	c->work.from_copies = from.copies;
-	return copy_work_may_go_on(&c->work, err);
+	return take_step(c, 0, err);
 }
 
 static void
@@ -395,7 +408,7 @@ replace(struct copying *c, const struct manifest *m, const uint32_t *files, size
 	TRY(clock_token(token, err));
 	c->work.items = mem_zalloc(n, sizeof *c->work.items);
 	if (!c->work.items)
-		return no_memory(c, err);
+		return err_nomem(err, c->work.name);
 	for (size_t i = 0; i < n; i++) {
 		TRY(add_item(c, &m->files[files[i]], bump_printf(&c->memory, REPAIR_FOLDER "/%s-%zu", token, i), err));
 		add_total(c->job, m->files[files[i]].nbytes);
@@ -404,7 +417,7 @@ replace(struct copying *c, const struct manifest *m, const uint32_t *files, size
 	for (size_t i = 0; i < n; i++) {
 		PAWL_FREE char *key = mem_printf("%s/%s", c->job->to_folder, m->files[files[i]].name);
 		if (!key && rc == 0)
-			rc = no_memory(c, err);
+			rc = err_nomem(err, c->work.name);
 		if (rc == 0)
 			rc = store_move(c->job->to, c->work.items[i].to_key, key, err);
 		if (rc < 0)

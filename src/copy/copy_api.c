@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copy_api: copying one checkpoint as users call it (pawl_copy). Calls the catalog, a hold and copy.c. Promises P1, P2,
- * P6 (the source is held meanwhile), P14, P15.
+ * copy_api: pawl_copy. Promises P1, P2, P6 (the source is held meanwhile), P14, P15.
  */
 #include <string.h>
 
@@ -19,7 +18,7 @@ split_target(const char *to, char **ret_parent, char **ret_name, struct pawl_err
 	PAWL_FREE char *copy = mem_strdup(to);
 	char *begin, *slash;
 	if (!copy)
-		return err_set(err, PAWL_ENOMEM, "copy: out of memory");
+		return err_nomem(err, "copy");
 	begin = strstr(copy, "://");
 	begin = begin ? begin + 3 : copy;
 	for (size_t n = strlen(begin); n > 1 && begin[n - 1] == '/'; n--)
@@ -32,15 +31,15 @@ split_target(const char *to, char **ret_parent, char **ret_name, struct pawl_err
 	if (slash)
 		slash[slash == copy ? 1 : 0] = 0;
 	*ret_parent = mem_strdup(slash ? copy : ".");
-	return *ret_name && *ret_parent ? 0 : err_set(err, PAWL_ENOMEM, "copy: out of memory");
+	return *ret_name && *ret_parent ? 0 : err_nomem(err, "copy");
 }
 
 static int
 find_source(struct pawl *run, uint64_t id, struct buf *folder, struct store **ret, struct pawl_error *err)
 {
-	if (run->foreign)
+	if (run->home.foreign)
 		return err_set(err, PAWL_EUNSUPPORTED,
-		               "%s was written by another program and has no manifest to copy it by", run->root);
+		               "%s was written by another program and has no manifest to copy it by", run->home.root);
 	run_lock(run);
 	const struct catalog_entry *e = catalog_get(run->catalog, id);
 	if (e) {
@@ -49,22 +48,14 @@ find_source(struct pawl *run, uint64_t id, struct buf *folder, struct store **re
 	}
 	run_unlock(run);
 	if (!e)
-		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->root,
+		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->home.root,
 		               (unsigned long long)id);
 	return buf_check(folder, "copy", err);
 }
 
-static void
-close_store(struct store **s)
-{
-	store_close(*s);
-}
+PAWL_DEFINE_CLEAN(struct store, store_close);
 
-static void
-close_hold(struct pawl_hold **hold)
-{
-	pawl_hold_close(*hold);
-}
+PAWL_DEFINE_CLEAN(struct pawl_hold, pawl_hold_close);
 
 static int
 copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts *given, struct pawl_meter *meter,
@@ -73,8 +64,8 @@ copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts 
 	struct pawl_copy_opts o = PAWL_COPY_OPTS_INIT;
 	PAWL_FREE char *parent = NULL, *name = NULL;
 	PAWL_CLEAN(buf_clear) struct buf folder = {0};
-	PAWL_CLEAN(close_store) struct store *target = NULL;
-	PAWL_CLEAN(close_hold) struct pawl_hold *hold = NULL;
+	PAWL_CLEAN(store_close_clean) struct store *target = NULL;
+	PAWL_CLEAN(pawl_hold_close_clean) struct pawl_hold *hold = NULL;
 	struct copy_job job = {.meter = meter};
 	if (!run || !to || !*to)
 		return err_set(err, PAWL_EUSAGE, "copy: expected a run and a target, found none");
@@ -84,11 +75,11 @@ copy(struct pawl *run, uint64_t id, const char *to, const struct pawl_copy_opts 
 		memcpy(&o, given, given->size < sizeof o ? given->size : sizeof o);
 	if (!id)
 		TRY(pawl_find(run, "latest", &id, err));
-	if (!run->single_name && pawl_hold_open(run, id, &hold, NULL) < 0)
-		hold = NULL; /* where the run cannot be written to; what vanishes is noticed */
+	if (!run->home.single_name && pawl_hold_open(run, id, &hold, NULL) < 0)
+		hold = NULL; /* the run is not writable; a deletion is noticed */
 	TRY(find_source(run, id, &folder, &job.from, err));
 	TRY(split_target(to, &parent, &name, err));
-	TRY(store_open_with(run->opts.stores, parent, true, run->opts.no_direct_io, &target, err));
+	TRY(store_open_with(run->opts.io.stores, parent, true, run->opts.io.no_direct, &target, err));
 	TRY(store_limit(&target, o.bandwidth_bytes_per_second, o.bandwidth_bytes_per_second, err));
 	job.to = target;
 	job.from_folder = buf_str(&folder);

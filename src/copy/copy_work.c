@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * copy_work: carries a copy out: see copy_work.h. Called by copy.c; calls the stores, pool and sum. Promises P1, P14,
- * P16.
+ * copy_work: see copy_work.h. Promises P1, P14, P16.
  *
- * Workers take pieces of the first file that has any to give: so files are finished in their order, what has been sent
- * is read back while the next is being sent, and only as many files are open as there are workers. A worker that finds
- * a file not yet opened, or all of whose pieces are back, opens or closes it with the lock given up; meanwhile the
- * others go on to the next file.
+ * Workers take pieces of the first file that still has some. So files are finished in order, and a
+ * sent file is read back while the next is sent. At most as many files are open as there are
+ * workers. When a file is not yet open, or all its pieces are done, one worker opens or closes it
+ * with the lock released. The others continue with the next file meanwhile.
  */
 #include "copy/copy_work.h"
 
@@ -22,23 +21,12 @@
 #include "base/sum.h"
 
 #define BUFFER_ALIGN ((uint64_t)4096)
-#define IDLE_MS 200 /* how often one who waits looks at the clock and the cancel flag */
+#define IDLE_MS 200 /* how often a waiting worker checks the clock and the cancel flag */
 
 struct worker {
 	struct copy_work *w;
 	char *buffer;
 };
-
-int
-copy_work_may_go_on(const struct copy_work *w, struct pawl_error *err)
-{
-	const struct copy_job *job = w->job;
-	if (job->meter && __atomic_load_n(&job->meter->cancel, __ATOMIC_RELAXED))
-		return err_set(err, PAWL_ECANCELLED, "%s: copying was cancelled", w->name);
-	if (job->deadline_ms && clock_mono_ms() >= job->deadline_ms)
-		return err_set(err, PAWL_ETIMEOUT, "%s: not copied to %s within its time", w->name, job->to->root);
-	return 0;
-}
 
 /* ------------------------------------------------------------------- blocks */
 
@@ -48,7 +36,7 @@ block_at(const struct manifest_file *f, uint64_t begin, uint64_t end)
 	return end - begin < f->block_bytes ? end - begin : f->block_bytes;
 }
 
-/* The first block in [begin, end) that is not what the manifest says; `end` if all are. */
+/* The first block in [begin, end) that differs from the manifest; `end` if there is none. */
 static uint64_t
 first_bad(const struct manifest_file *f, const char *bytes, uint64_t begin, uint64_t end)
 {
@@ -60,13 +48,13 @@ first_bad(const struct manifest_file *f, const char *bytes, uint64_t begin, uint
 	return end;
 }
 
-/* A block that is bad, or cannot be read, from another of the source's copies. */
+/* Reads a block that is bad or unreadable from another of the source's copies. */
 static bool
 heal(const struct copy_work *w, const struct copy_item *it, char *bytes, uint64_t at, uint64_t end)
 {
 	const uint64_t n = block_at(it->file, at, end);
 	for (unsigned copy = 0; w->from_copies > 1; copy++) {
-		int rc = store_read_copy(w->job->from, it->reader, copy, at, bytes, (size_t)n, NULL);
+		int rc = store_read_copy(w->from, it->reader, copy, at, bytes, (size_t)n, NULL);
 		if (rc == PAWL_ENOTFOUND)
 			break;
 		if (rc == 0 && first_bad(it->file, bytes, at, at + n) == at + n)
@@ -80,17 +68,22 @@ say_damaged(const struct copy_work *w, const struct copy_item *it, uint64_t at, 
 {
 	return err_set(err, PAWL_ECORRUPT,
 	               "%s: %s: bytes %" PRIu64 " to %" PRIu64 " in %s are not what was written; it is not copied",
-	               w->name, it->file->name, at, at + block_at(it->file, at, end), w->job->from->root);
+	               w->name, it->file->name, at, at + block_at(it->file, at, end), w->from->root);
 }
 
-/* Reads a piece of the source, verified (P1). */
+/* Reads a piece of the source, and verifies it (P1) or learns its checksum. */
 static int
 read_source(const struct copy_work *w, const struct copy_item *it, char *bytes, uint64_t begin, uint64_t end,
             struct pawl_error *err)
 {
 	const struct manifest_file *f = it->file;
+	struct store_reader *reader = it->source ? it->source : it->reader;
 	struct pawl_error why = {0};
-	int rc = store_read(w->job->from, it->reader, begin, bytes, (size_t)(end - begin), &why);
+	int rc = store_read(w->from, reader, begin, bytes, (size_t)(end - begin), &why);
+	if (it->learned) {
+		it->learned[begin / f->block_bytes] = sum_bytes(bytes, (size_t)(end - begin));
+		return err_give(err, rc, &why);
+	}
 	if (rc < 0 && (w->from_copies <= 1 || (rc != PAWL_EIO && rc != PAWL_ECORRUPT)))
 		return err_give(err, err_prefix(&why, rc, "%s: %s", w->name, f->name), &why);
 	for (uint64_t at = begin; at < end; at += f->block_bytes) {
@@ -108,17 +101,19 @@ send_piece(const struct worker *k, const struct copy_item *it, uint64_t begin, u
 {
 	const struct copy_work *w = k->w;
 	TRY(read_source(w, it, k->buffer, begin, end, err));
-	int rc = store_write(w->job->to, it->target, begin, k->buffer, (size_t)(end - begin), err);
+	int rc = store_write(w->to, it->target, begin, k->buffer, (size_t)(end - begin), err);
 	return rc < 0 ? err_prefix(err, rc, "%s", w->name) : 0;
 }
 
-/* Reads a piece of the target back. 1 = it is not what it should be. */
+/* Reads a piece of the target back. 1 = it differs. */
 static int
 check_piece(const struct worker *k, const struct copy_item *it, uint64_t begin, uint64_t end, struct pawl_error *err)
 {
 	const struct copy_work *w = k->w;
-	int rc = store_read(w->job->to, it->reader, begin, k->buffer, (size_t)(end - begin), err);
-	if (rc == PAWL_ECORRUPT) /* shorter than it said */
+	if (it->learned && it->phase == COPY_OLD)
+		TRY(read_source(w, it, k->buffer, begin, end, err));
+	int rc = store_read(w->to, it->reader, begin, k->buffer, (size_t)(end - begin), err);
+	if (rc == PAWL_ECORRUPT) /* shorter than the size it reported */
 		return 1;
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", w->name);
@@ -131,17 +126,17 @@ static void
 close_reader(const struct copy_work *w, struct copy_item *it)
 {
 	if (it->reader)
-		store_close_reader(it->phase == COPY_SEND ? w->job->from : w->job->to, steal(&it->reader));
+		store_close_reader(it->phase == COPY_SEND ? w->from : w->to, steal(&it->reader));
 }
 
 static int
 open_source(const struct copy_work *w, struct copy_item *it, struct pawl_error *err)
 {
 	uint64_t found = 0;
-	int rc = store_open_reader(w->job->from, it->from_key, &it->reader, &found, err);
+	int rc = store_open_reader(w->from, it->from_key, &it->reader, &found, err);
 	if (rc == PAWL_ENOTFOUND)
 		return err_set(err, PAWL_ECORRUPT, "%s: %s: the file is missing in %s", w->name, it->file->name,
-		               w->job->from->root);
+		               w->from->root);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", w->name);
 	if (found != it->file->nbytes)
@@ -150,34 +145,35 @@ open_source(const struct copy_work *w, struct copy_item *it, struct pawl_error *
 	return 0;
 }
 
-/* Begins to send a file; or has the target make it of one that it has: then *ret_linked is set. */
+/* Starts to send a file. If the target can link one it has instead, *ret_linked is set. */
 static int
 enter_send(const struct copy_work *w, struct copy_item *it, bool *ret_linked, struct pawl_error *err)
 {
-	struct store *to = w->job->to;
+	struct store *to = w->to;
 	int rc;
 	if (it->stale)
 		TRY(store_remove(to, it->to_key, err));
 	it->stale = false;
 	if (it->link_key) {
 		const char *link_key = it->link_key;
-		it->link_key = NULL; /* tried once; where it cannot be, the file is sent */
+		it->link_key = NULL; /* tried once; if it fails, the file is sent */
 		*ret_linked = store_link(to, link_key, it->to_key, NULL) == 0;
 		if (*ret_linked)
 			return 0;
 	}
-	TRY(open_source(w, it, err));
+	if (!it->source)
+		TRY(open_source(w, it, err));
 	rc = store_create(to, it->to_key, &(struct store_create){.nbytes = it->file->nbytes}, &it->target, err);
 	return rc < 0 ? err_prefix(err, rc, "%s", w->name) : 0;
 }
 
-/* Opens what is at the target. 1 = it is not what it should be. */
+/* Opens the target's object. 1 = it is missing or has another size. */
 static int
 enter_check(const struct copy_work *w, struct copy_item *it, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
 	uint64_t found = 0;
-	int rc = store_open_reader(w->job->to, it->to_key, &it->reader, &found, &why);
+	int rc = store_open_reader(w->to, it->to_key, &it->reader, &found, &why);
 	if (rc == PAWL_ENOTFOUND)
 		return 1;
 	if (rc < 0)
@@ -189,15 +185,15 @@ static int
 say_not_kept(const struct copy_work *w, const struct copy_item *it, struct pawl_error *err)
 {
 	return err_set(err, PAWL_EIO, "%s: %s: what %s gives back is not what was sent", w->name, it->file->name,
-	               w->job->to->root);
+	               w->to->root);
 }
 
-/* Who wrote a file that was found may have been killed before it was on the disk: what has been read back is then but
- * in the machine's memory, and is made to last. False: that cannot be; it is sent again. */
+/* Syncs a file that an earlier process left: it may be only in the page cache. False: the sync
+ * failed, and the file is sent again. */
 static bool
 make_last(const struct copy_work *w, const struct copy_item *it)
 {
-	PAWL_FREE char *path = mem_printf("%s/%s", w->job->to->root, it->to_key);
+	PAWL_FREE char *path = mem_printf("%s/%s", w->to->root, it->to_key);
 	PAWL_FD int fd = path ? fd_openat(AT_FDCWD, path, O_RDONLY, 0, NULL) : -1;
 	return fd >= 0 && fd_sync(fd, it->to_key, NULL) == 0;
 }
@@ -214,7 +210,7 @@ fail(struct copy_work *w, int code, const struct pawl_error *err)
 	pthread_cond_broadcast(&w->changed);
 }
 
-/* Changes the step of a file. The lock is held. */
+/* Changes the phase of a file. The lock is held. */
 static void
 move_on(struct copy_work *w, struct copy_item *it, enum copy_phase phase)
 {
@@ -229,12 +225,14 @@ move_on(struct copy_work *w, struct copy_item *it, enum copy_phase phase)
 static void
 count(struct copy_work *w, uint64_t *field, uint64_t nbytes)
 {
+	struct pawl_error err = {0};
 	*field += nbytes;
-	if (w->job->meter)
-		__atomic_fetch_add(&w->job->meter->done_bytes, nbytes, __ATOMIC_RELAXED);
+	int rc = w->step(w->step_arg, nbytes, &err);
+	if (rc < 0)
+		fail(w, rc, &err);
 }
 
-/* The first piece is due: opens what is needed. The lock is held, and given up meanwhile. */
+/* Opens what the first piece needs. The lock is held, and released meanwhile. */
 static void
 enter(struct copy_work *w, struct copy_item *it)
 {
@@ -258,7 +256,8 @@ enter(struct copy_work *w, struct copy_item *it)
 	pthread_cond_broadcast(&w->changed);
 }
 
-/* All pieces are back: closes, and goes on to the next step. The lock is held, and given up meanwhile. */
+/* Closes a file whose pieces are all done, and moves it to the next phase. The lock is held, and
+ * released meanwhile. */
 static void
 leave(struct copy_work *w, struct copy_item *it)
 {
@@ -268,11 +267,11 @@ leave(struct copy_work *w, struct copy_item *it)
 	pthread_mutex_unlock(&w->lock);
 	close_reader(w, it);
 	if (it->phase == COPY_SEND)
-		rc = store_finish(w->job->to, steal(&it->target), &err);
+		rc = store_finish(w->to, steal(&it->target), &err);
 	if (rc < 0)
 		err_prefix(&err, rc, "%s", w->name);
 	if (it->phase == COPY_CHECK && it->differs) {
-		store_remove(w->job->to, it->to_key, NULL); /* the next call would find it by itself, too */
+		store_remove(w->to, it->to_key, NULL); /* the next call would find the damage, too */
 		rc = say_not_kept(w, it, &err);
 	}
 	if (it->phase == COPY_OLD && !it->differs && w->caps.local)
@@ -282,13 +281,13 @@ leave(struct copy_work *w, struct copy_item *it)
 	if (rc < 0) {
 		fail(w, rc, &err);
 	} else if (it->phase == COPY_SEND) {
-		move_on(w, it, COPY_CHECK);
-	} else if (it->phase == COPY_OLD && it->differs) {
+		move_on(w, it, it->no_check ? COPY_DONE : COPY_CHECK);
+	} else if (it->phase == COPY_OLD && it->differs && !it->no_sending) {
 		it->differs = it->linked = false;
 		it->stale = true;
 		move_on(w, it, COPY_SEND);
 	} else {
-		if (it->phase == COPY_OLD)
+		if (it->phase == COPY_OLD && !it->differs)
 			count(w, it->linked ? &w->result.linked_bytes : &w->result.found_bytes, it->file->nbytes);
 		move_on(w, it, COPY_DONE);
 	}
@@ -312,14 +311,14 @@ do_piece(struct worker *k, struct copy_item *it)
 		fail(w, rc, &err);
 	} else if (rc > 0) {
 		it->differs = true;
-		it->next = it->file->nbytes; /* no more need be read */
+		it->next = it->file->nbytes; /* the rest need not be read */
 	} else if (phase == COPY_SEND) {
 		count(w, &w->result.sent_bytes, end - begin);
 	}
 	pthread_cond_broadcast(&w->changed);
 }
 
-/* A file with something to do for one more worker, or NULL; *ret_wait: others will have something. */
+/* A file with work for one more worker, or NULL. *ret_wait: not all files are done. */
 static struct copy_item *
 pick(struct copy_work *w, bool *ret_wait)
 {
@@ -344,7 +343,7 @@ work(void *arg)
 	pthread_mutex_lock(&w->lock);
 	while (wait && w->error.code == 0) {
 		struct copy_item *it = pick(w, &wait);
-		int rc = copy_work_may_go_on(w, &err);
+		int rc = w->step(w->step_arg, 0, &err);
 		if (rc < 0 && wait)
 			fail(w, rc, &err);
 		else if (!it && wait)
@@ -364,8 +363,8 @@ work(void *arg)
 static unsigned
 count_workers(const struct copy_work *w)
 {
-	const uint64_t memory = w->job->memory_bytes ? w->job->memory_bytes : COPY_MEMORY;
-	uint64_t n = w->job->n_streams ? w->job->n_streams : COPY_STREAMS, pieces = 0;
+	const uint64_t memory = w->memory_bytes ? w->memory_bytes : COPY_MEMORY;
+	uint64_t n = w->n_streams ? w->n_streams : COPY_STREAMS, pieces = 0;
 	for (size_t i = 0; i < w->n && pieces < n; i++)
 		pieces += 1 + w->items[i].file->nbytes / w->items[i].unit_bytes;
 	n = n > COPY_MAX_STREAMS ? COPY_MAX_STREAMS : n;
@@ -382,7 +381,7 @@ run_workers(struct copy_work *w, unsigned n, char *buffers, struct pawl_error *e
 	struct group group;
 	int rc = 0;
 	if (!workers)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory for copying", w->name);
+		return err_nomem(err, w->name);
 	if (n > 1)
 		TRY(pool_new("pawl-copy-ckpt", n - 1, &pool, err));
 	group_init(&group);
@@ -420,15 +419,14 @@ copy_work_run(struct copy_work *w, struct pawl_error *err)
 	const unsigned n = count_workers(w);
 	memory = mem_alloc((size_t)(n * w->buffer_bytes + BUFFER_ALIGN));
 	if (!memory)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory for %" PRIu64 " bytes of buffers", w->name,
-		               n * w->buffer_bytes);
+		return err_nomem(err, w->name);
 	pthread_mutex_init(&w->lock, NULL);
 	cond_init(&w->changed);
 	int rc = run_workers(w, n, memory + (BUFFER_ALIGN - (uintptr_t)memory % BUFFER_ALIGN), err);
 	for (size_t i = 0; i < w->n; i++) {
 		close_reader(w, &w->items[i]);
 		if (w->items[i].target)
-			store_abort(w->job->to, steal(&w->items[i].target));
+			store_abort(w->to, steal(&w->items[i].target));
 	}
 	pthread_cond_destroy(&w->changed);
 	pthread_mutex_destroy(&w->lock);

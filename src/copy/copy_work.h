@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* copy_work: the threads of a copy and the steps of each file (diagram in copy.h). For copy.c only. */
+/*
+ * copy_work: the threads that move objects from one store to another, piece by piece (diagram in
+ * copy.h).
+ */
 #ifndef PAWL_COPY_WORK_H
 #define PAWL_COPY_WORK_H
 
@@ -9,33 +12,42 @@
 #include "copy/copy.h"
 
 enum copy_phase {
-	COPY_OLD,   /* something of the right size is there: read back */
+	COPY_OLD,   /* an object of this size exists at the target: read back */
 	COPY_SEND,
 	COPY_CHECK, /* sent: read back */
 	COPY_DONE
 };
 
-/* One file. Once the work has begun, all below `phase` is guarded by the work's lock; what is between is its worker's. */
+/* One object. While the work runs, its lock guards everything below `phase`; the worker that holds
+ * the item owns the fields between. */
 struct copy_item {
-	const struct manifest_file *file;
+	const struct manifest_file *file; /* a file without checksums: they are computed, and stored in `learned` */
+	struct sum128 *learned;           /* NULL = file->sums are known */
+	struct store_reader *source;      /* NULL, or the open source (the caller's); needed to learn checksums */
 	const char *from_key, *to_key;
 	const char *link_key; /* NULL, or the same file at the target, to be linked first */
-	uint64_t unit_bytes;  /* of one piece: whole blocks */
+	uint64_t unit_bytes;  /* of one piece: complete blocks, or one block if checksums are learned */
 	struct store_reader *reader;
 	struct store_file *target;
-	bool stale; /* something else is at the target: to be removed first */
+	bool stale;      /* the target holds something else, which is removed first */
+	bool no_check;   /* not read back after it was sent */
+	bool no_sending; /* COPY_OLD only compares; `differs` is the result */
 
 	enum copy_phase phase;
-	bool busy, entered; /* busy: one worker opens or closes it, the others leave it alone */
-	bool differs;       /* COPY_OLD: a piece is not what it should be */
+	bool busy, entered; /* busy: one worker opens or closes it, the others skip it */
+	bool differs;       /* COPY_OLD: a piece differs */
 	bool linked;
-	uint64_t next; /* offset of the piece to hand out next */
-	unsigned out;  /* pieces that are not back yet */
+	uint64_t next; /* offset of the next piece to hand out */
+	unsigned out;  /* pieces that workers hold */
 };
 
 struct copy_work {
-	const struct copy_job *job;
-	const char *name; /* of the checkpoint, for errors */
+	struct store *from, *to;
+	const char *name;       /* of the checkpoint or object, for errors */
+	copy_step_fn *step;
+	void *step_arg;
+	unsigned n_streams;     /* 0 = COPY_STREAMS */
+	uint64_t memory_bytes;  /* 0 = COPY_MEMORY */
 	struct store_caps caps; /* of the target */
 	struct copy_item *items;
 	size_t n;
@@ -49,9 +61,8 @@ struct copy_work {
 	struct copy_result result;
 };
 
-/* Brings all items to COPY_DONE. On failure nothing is open any more, and what is whole at the target stays. */
+/* Brings all items to COPY_DONE. After a failure nothing is open, and complete objects stay at the
+ * target. */
 int copy_work_run(struct copy_work *w, struct pawl_error *err);
-/* PAWL_ETIMEOUT or PAWL_ECANCELLED if it is time to stop. */
-int copy_work_may_go_on(const struct copy_work *w, struct pawl_error *err);
 
 #endif

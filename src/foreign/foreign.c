@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * foreign: see foreign.h. Called by run.c (what is this file?), catalog.c and catalog_entry.c (its manifest); calls
- * pack.c, the readers of foreign_formats.h, the state's builder and the store.
+ * foreign: see foreign.h. Finds the format of a path and has its reader build the manifest:
  *
- *   stat -> format by name or first bytes -> its reader: header -> state, tensor table, files -> manifest
+ *   stat -> format by name or first bytes -> its reader: header -> state, tensor table, files
+ *        -> manifest
  *
- * The reader of safetensors is here: one flat dict; a tensor's name is one key, whatever '/' and '.' it holds; but what
- * pawl wrote is the tree that was saved (foreign_own.c). Promises
- * P1 (as far as a file without sums allows: its ranges tile it exactly), P17 (the limits of the decoders).
+ * The reader of safetensors is in this file. Its state is one flat dict: a tensor's name is one
+ * key, even with '/' or '.' in it. A file that pawl wrote becomes the tree that was saved
+ * (foreign_own.c). Promises P1 (the ranges of a file without checksums tile it exactly) and P17
+ * (the limits of the decoders).
  */
 #include "foreign/foreign.h"
 
@@ -18,17 +19,17 @@
 #include "foreign/foreign_formats.h"
 #include "foreign/unpacked.h"
 #include "format/safetensors/safetensors.h"
-#include "read/pack.h"
+#include "read/compressed_pack.h"
 
-#define BLOCK_BYTES ((uint64_t)1 << 20) /* of reading; nothing is summed */
+#define BLOCK_BYTES ((uint64_t)1 << 20) /* of reading; nothing is checksummed */
 #define MODEL_NAME "model.safetensors"
 #define SNIFF_BYTES 256u
 
 struct foreign_format {
 	const char *name;
 	const char *suffixes[3]; /* of file names */
-	const char *mark;        /* of folders: this file is in it, and no manifest of ours; NULL = it is a file */
-	/* Do these first bytes look like one? n: how many of SNIFF_BYTES there are. */
+	const char *mark;        /* of folders: this file is in it, and no manifest of pawl; NULL = it is a file */
+	/* Is it a file of this format, judging by its first n bytes (at most SNIFF_BYTES)? */
 	bool (*looks)(const unsigned char *first, size_t n, uint64_t file_nbytes);
 	/* Fills in state, metadata, tensors, files and their numbers. */
 	int (*read)(struct store *store, const char *key, struct manifest *m, struct pawl_error *err);
@@ -37,7 +38,7 @@ struct foreign_format {
 static int
 out_of_memory(const char *key, struct pawl_error *err)
 {
-	return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+	return err_nomem(err, key);
 }
 
 /* ------------------------------------------------------- parts of manifests */
@@ -102,7 +103,7 @@ add_metadata(struct manifest *m, const struct st_table *table, struct pawl_error
 	return pawl_state_end(m->metadata, err);
 }
 
-/* One whole piece of file 0 per tensor. */
+/* One piece of file 0 per tensor, for the complete tensor. */
 static int
 add_rows(struct manifest *m, const char *key, const struct st_table *table, struct pawl_error *err)
 {
@@ -148,7 +149,7 @@ read_safetensors(struct store *store, const char *key, struct manifest *m, struc
 	struct st_table table;
 	uint64_t nbytes;
 
-	TRY(pack_read_header(store, key, &m->memory, &table, &nbytes, err));
+	TRY(compressed_pack_read_header(store, key, &m->memory, &table, &nbytes, err));
 	TRY(add_file(m, key, nbytes, err));
 	int rc = foreign_own_read(&table, m, err);
 	if (rc == 1)
@@ -162,7 +163,7 @@ read_safetensors(struct store *store, const char *key, struct manifest *m, struc
 	return add_rows(m, key, &table, err);
 }
 
-/* A folder that holds a model in one file, as programs of the Hugging Face world keep it. */
+/* A folder with a model in one file, the layout of Hugging Face programs. */
 static int
 read_model_folder(struct store *store, const char *key, struct manifest *m, struct pawl_error *err)
 {
@@ -225,7 +226,7 @@ sniff(struct store *store, const char *key, const char *given, const struct fore
 		given);
 }
 
-/* Is there such a file in the folder? */
+/* Does the folder have this file? */
 static int
 holds(struct store *store, const char *folder, const char *name, bool *ret, struct pawl_error *err)
 {
@@ -247,7 +248,7 @@ detect_folder(struct store *store, const char *key, const struct foreign_format 
 	*ret = NULL;
 	TRY(holds(store, key, MANIFEST_NAME, &found, err));
 	for (size_t i = 0; i < N_FORMATS && !found; i++) {
-		if (!formats[i].mark) /* the first one that is there counts */
+		if (!formats[i].mark) /* the first one found counts */
 			continue;
 		TRY(holds(store, key, formats[i].mark, &found, err));
 		if (found)
@@ -312,7 +313,7 @@ foreign_manifest(const struct foreign_format *format, struct store *store, const
 	m->world_size = 1;
 	m->unix_ns = entry.mtime_ns;
 	m->progress = (struct pawl_progress)PAWL_PROGRESS_INIT;
-	/* Stands for this very file, so that one put in its place in between is noticed. */
+	/* Identifies this very file, so that a replacement is noticed. */
 	const uint64_t self[2] = {entry.nbytes, (uint64_t)entry.mtime_ns};
 	sum_to_hex(sum_bytes(self, sizeof(self)), m->token);
 	TRY(format->read(store, key, m, err));

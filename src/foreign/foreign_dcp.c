@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * foreign_dcp: a folder of torch.distributed.checkpoint as a checkpoint. Called by foreign.c; calls dcp.c, pt.c,
- * foreign_tree.c.
+ * foreign_dcp: a folder of torch.distributed.checkpoint as a checkpoint.
  *
- *   .metadata -> pieces by file and place -> each is what torch.save wrote: where are its bytes? -> the nested state
+ *   .metadata -> pieces by file and offset -> each was written by torch.save: find its bytes
+ *             -> the nested state
  *
- * A piece of a tensor is opened only to find its bytes; a value is decoded. Names are put back into the tree that they
- * were made from, as torch does it: keys are text, whole numbers are places in lists. Promises P1 (the pieces fill
- * their tensor exactly), P16, P17.
+ * A piece of a tensor is opened only to find its bytes; a value is decoded. Names become the tree
+ * that they were made from, as torch does it: keys are text, integers are places in lists. Promises
+ * P1 (the pieces fill their tensor exactly), P16, P17.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,17 +21,17 @@
 #include "state/state_build.h"
 
 #define METADATA "/.metadata"
-#define MAX_MEMORY ((size_t)4 << 30) /* of all that is held while a folder is opened */
-#define MAX_GAPS 1000000u            /* places in lists that nothing was saved for */
+#define MAX_MEMORY ((size_t)4 << 30) /* used while a folder is opened */
+#define MAX_GAPS 1000000u            /* places in lists for which nothing was saved */
 
-/* A value, or a place in the tree that has others below it. */
+/* A value, or an inner node of the tree. */
 struct place {
 	const struct pickle_node *key;
-	struct dcp_item *item; /* NULL = there are others below */
+	struct dcp_item *item; /* NULL = an inner node */
 	struct place *parent, *first, *last, *next;
 	size_t n;
 	bool is_list;
-	/* what was read of the item */
+	/* what was read from the item */
 	struct foreign_pieces pieces;
 	struct pt *pt;
 };
@@ -49,10 +49,9 @@ struct folder {
 	struct bump memory, piece_memory; /* the latter of one piece */
 	struct dcp dcp;
 	struct foreign_tree tree;
-	struct foreign_file file; /* the one at hand */
+	struct foreign_file file; /* the current one */
 	struct buf file_key;
 	uint32_t *numbers; /* of dcp.files in the manifest */
-	struct crc32 crc;
 	struct place *root;
 	struct table places; /* (parent, key) */
 	struct job *jobs;
@@ -75,10 +74,10 @@ clean_folder(struct folder *f)
 static int
 out_of_memory(struct folder *f)
 {
-	return err_set(f->err, PAWL_ENOMEM, "%s: out of memory", f->key);
+	return err_nomem(f->err, f->key);
 }
 
-/* Puts the name of the item before a message. */
+/* Prefixes the message with the name of the item. */
 static int
 at_item(const struct folder *f, const struct dcp_item *item, int rc)
 {
@@ -109,7 +108,7 @@ key_hash(const struct place *parent, const struct pickle_node *key)
 	return key->type == PICKLE_INT ? table_mix(hash, (uint64_t)key->i) : table_hash(hash, key->text, key->len);
 }
 
-/* The place below another one at a key, made if it is not there. */
+/* Finds the child of a place at a key, or makes it. */
 static int
 find_place(struct folder *f, struct place *parent, const struct pickle_node *key, struct place **ret)
 {
@@ -225,7 +224,7 @@ open_files(struct folder *f)
 	return 0;
 }
 
-/* The shape that the pieces together have in pawl's terms: four-bit numbers, not pairs of them. */
+/* The shape of all pieces together. pawl counts four-bit numbers; torch counts pairs of them. */
 static int
 split_pairs(struct folder *f, struct dcp_item *item)
 {
@@ -256,7 +255,7 @@ split_pairs(struct folder *f, struct dcp_item *item)
 	return 0;
 }
 
-/* The pieces together must be the tensor. */
+/* Checks that the pieces fill the tensor exactly. */
 static int
 check_item(struct folder *f, struct dcp_item *item, uint64_t *corners_left)
 {
@@ -312,7 +311,7 @@ open_range(struct folder *f, const struct job *job, struct bump *memory, struct 
 		               (unsigned long long)file_nbytes);
 	f->file.base = range->begin;
 	f->file.source.nbytes = range->nbytes;
-	TRY(pt_open(&f->file.source, &f->crc, memory, ret, f->err));
+	TRY(pt_open(&f->file.source, memory, ret, f->err));
 	return foreign_add_members(&f->tree, f->numbers[range->file], range->begin, &ret->zip, f->err);
 }
 
@@ -379,7 +378,7 @@ compare_places(const void *pa, const void *pb)
 	return (a->key->i > b->key->i) - (a->key->i < b->key->i);
 }
 
-/* Puts the children of a list in order. They come so, unless ranks have saved different places of it. */
+/* Sorts the children of a list. They are unsorted only if ranks saved different places of it. */
 static int
 sort_list(struct folder *f, struct place *list)
 {
@@ -397,7 +396,7 @@ sort_list(struct folder *f, struct place *list)
 	return 0;
 }
 
-/* None for the places of a list up to an index that nothing was saved for. */
+/* Fills the places of a list up to an index with None. */
 static int
 fill_gaps(struct folder *f, size_t *at, int64_t index)
 {
@@ -493,7 +492,6 @@ foreign_dcp_read(struct store *store, const char *key, struct manifest *m, struc
 	PAWL_CLEAN(clean_folder)
 	struct folder f = {.store = store, .key = key, .err = err, .memory = {.limit_bytes = MAX_MEMORY}};
 
-	crc32_init(&f.crc);
 	buf_printf(&f.file_key, "%s" METADATA, key);
 	TRY(buf_check(&f.file_key, key, err));
 	TRY(store_get(store, buf_str(&f.file_key), PICKLE_MAX_BYTES, &metadata, err));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * foreign_npz: files of numpy as checkpoints: of numpy.savez a flat dict of arrays, of numpy.save one array alone.
- * Called by foreign.c; calls npy.c, zip.c and foreign_tree.c. Arrays in Fortran order are read where they lie. Promises
- * P1 (an archive's sums are checked when its arrays are read), P17.
+ * foreign_npz: files of NumPy as checkpoints. numpy.savez gives a flat dict of arrays, numpy.save
+ * one array. Arrays in Fortran order are read in place. Promises P1 (an archive's checksums are
+ * verified when its arrays are read), P17.
  */
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #include "format/archive/zip.h"
 #include "format/numpy/npy.h"
 
-#define MAX_MEMORY ((size_t)1 << 30) /* of all that is held while a file is opened */
+#define MAX_MEMORY ((size_t)1 << 30) /* used while a file is opened */
 #define SUFFIX ".npy"
 #define LOCAL_HEADER_BYTES 30u /* of a zip archive; the first member's name follows */
 
@@ -40,7 +40,7 @@ begin_reading(struct reader *r, struct store *store, const char *key, struct man
 	return foreign_add_file(&r->tree, key, r->file.source.nbytes, &r->number, err);
 }
 
-/* The array that fills these bytes of the file, as the next value of the state. */
+/* Adds the array in these bytes of the file as the next value of the state. */
 static int
 add_array(struct reader *r, const char *what, uint64_t begin, uint64_t nbytes, struct pawl_error *err)
 {
@@ -48,7 +48,7 @@ add_array(struct reader *r, const char *what, uint64_t begin, uint64_t nbytes, s
 	struct npy array;
 
 	if (!pieces)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", what);
+		return err_nomem(err, what);
 	TRY(npy_open(&r->file.source, what, begin, nbytes, &r->memory, &array, err));
 	const struct pt_tensor view = {.dtype = array.dtype,
 	                               .ndim = array.ndim,
@@ -119,7 +119,7 @@ add_members(struct reader *r, const struct zip *zip, struct pawl_error *err)
 			.type = PAWL_STR, .ptr = member->name, .len = strlen(member->name) - strlen(SUFFIX)};
 
 		if (!what)
-			return err_set(err, PAWL_ENOMEM, "%s: out of memory", member->name);
+			return err_nomem(err, member->name);
 		TRY(pawl_state_key(state, &key, err));
 		TRY(add_array(r, what, member->begin, member->nbytes, err));
 	}

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * foreign_own: a single .safetensors file that pawl itself has written, as the tree that was saved: its header carries
- * the state in "pawl.state", and belongs to no checkpoint. Called by foreign.c; calls the state's decoder and pack.c.
+ * foreign_own: one .safetensors file that pawl wrote, as the tree that was saved. Its header has
+ * the state in "pawl.state" and belongs to no checkpoint.
  *
- * A program that writes other tensors into such a file may copy the metadata: where the two do not fit each other, the
- * file is what any other one is, a flat dict. Promises P1 (a state that is damaged is refused), P17.
+ * A program that writes other tensors into such a file may copy the metadata. If the two do not
+ * match, the file is read as a flat dict, like any other. Promises P1 (a damaged state is refused),
+ * P17.
  */
 #include <string.h>
 
 #include "base/err.h"
 #include "foreign/foreign_formats.h"
-#include "read/pack.h"
+#include "layout/pack_header.h"
 #include "state/state.h"
 
 #define MAX_JSON_DEPTH (3 * 256 + 8) /* as of a manifest */
@@ -22,7 +23,7 @@ clean_state(struct pawl_state **s)
 	pawl_state_free(*s);
 }
 
-/* A pack of a checkpoint says which one it belongs to, and is a flat dict when it is looked at alone. */
+/* A pack names its checkpoint. Opened by itself, it is a flat dict. */
 static bool
 is_own(const struct st_table *table)
 {
@@ -41,7 +42,7 @@ parse(const char *what, const struct st_pair *text, struct bump *memory, struct 
 	return json_parse(what, text->value, text->value_len, &limits, memory, ret, err);
 }
 
-/* What "pawl.tensors" says, by rows of the state. 0 = it speaks of other tensors. */
+/* Reads "pawl.tensors" by rows of the state. 0 = it describes other tensors. */
 static int
 find_special(struct pawl_state *state, const struct json *root, const struct json **ret)
 {
@@ -55,13 +56,13 @@ find_special(struct pawl_state *state, const struct json *root, const struct jso
 	return 1;
 }
 
-/* The dtype and shape of a tensor of the header; 0 = it is a part of one, or not described rightly. */
+/* The dtype and shape of a tensor of the header. 0 = it is a part of one, or described wrongly. */
 static int
-read_box(const struct st_tensor *st, const struct json *special, struct bump *memory, struct pack_box *ret,
+read_box(const struct st_tensor *st, const struct json *special, struct bump *memory, struct pack_header_box *ret,
          struct pawl_error *err)
 {
 	struct pawl_error why = {0};
-	const int rc = pack_read_box(st, special, memory, ret, &why);
+	const int rc = pack_header_read_box(st, special, memory, ret, &why);
 
 	if (rc == PAWL_ENOMEM)
 		return err_set(err, rc, "out of memory");
@@ -73,7 +74,7 @@ read_box(const struct st_tensor *st, const struct json *special, struct bump *me
 	return 1;
 }
 
-/* Rows for the tensors of the state, each one of the header's. 0 = they are others. */
+/* Makes a row for each tensor of the state from the header. 0 = the header has other tensors. */
 static int
 add_rows(struct manifest *m, struct pawl_state *state, const struct st_table *table, const struct json **special,
          struct pawl_error *err)
@@ -82,11 +83,11 @@ add_rows(struct manifest *m, struct pawl_state *state, const struct st_table *ta
 	struct manifest_tensor *rows = bump_array(&m->memory, table->n_tensors, sizeof(*rows));
 
 	if (!pieces || !rows)
-		return err_set(err, PAWL_ENOMEM, "out of memory");
+		return err_nomem(err, NULL);
 	for (size_t i = 0; i < table->n_tensors; i++) {
 		const struct st_tensor *st = &table->tensors[i];
 		struct state_tensor *t = state_find_tensor(state, st->name);
-		struct pack_box box;
+		struct pack_header_box box;
 
 		if (!t || rows[t - state->tensors].n_pieces > 0)
 			return 0;
@@ -126,7 +127,7 @@ foreign_own_read(const struct st_table *table, struct manifest *m, struct pawl_e
 	if (!is_own(table))
 		return 0;
 	if (!special)
-		return err_set(err, PAWL_ENOMEM, "out of memory");
+		return err_nomem(err, NULL);
 	TRY(parse("pawl.state", st_metadata(table, "pawl.state"), &scratch, &root, err));
 	TRY(state_decode("pawl.state", root, &state, err));
 	if (tensors)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * foreign_pt: a file of torch.save as a checkpoint: the whole nested state, tensors where they lie in the file. Called
- * by foreign.c; calls pt.c and foreign_tree.c. Promises P1, P17.
+ * foreign_pt: a file of torch.save as a checkpoint: the complete nested state, with tensors read in
+ * place. Promises P1, P17.
  */
 #include "foreign/foreign_formats.h"
 
@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "foreign/foreign_tree.h"
 
-#define MAX_MEMORY ((size_t)2 << 30) /* of all that is held while a file is opened */
+#define MAX_MEMORY ((size_t)2 << 30) /* used while a file is opened */
 
 bool
 foreign_pt_looks(const unsigned char *first, size_t n, uint64_t file_nbytes)
@@ -22,12 +22,10 @@ foreign_pt_looks(const unsigned char *first, size_t n, uint64_t file_nbytes)
 static int
 read_object(struct foreign_tree *tree, struct foreign_file *f, struct bump *memory, struct pawl_error *err)
 {
-	struct crc32 crc;
 	struct pt pt;
 	uint32_t file;
 
-	crc32_init(&crc);
-	TRY(pt_open(&f->source, &crc, memory, &pt, err));
+	TRY(pt_open(&f->source, memory, &pt, err));
 	TRY(foreign_add_file(tree, f->source.what, f->source.nbytes, &file, err));
 	TRY(foreign_add_members(tree, file, 0, &pt.zip, err));
 	int rc = foreign_add_value(tree, file, 0, &pt, pt.root, err);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * foreign_shards: a set of safetensors files and its index (model.safetensors.index.json), as the Hugging Face
- * libraries keep large models, as a checkpoint. Called by foreign.c; calls pack.c for the files and foreign_tree.c.
+ * foreign_shards: a set of safetensors files and its index (model.safetensors.index.json), in which
+ * the Hugging Face libraries keep large models, as a checkpoint.
  *
- *   {"metadata": {"total_size": 123, ..}, "weight_map": {"tensor": "model-00001-of-00002.safetensors", ..}}
+ *   {"metadata": {"total_size": 123, ..},
+ *    "weight_map": {"tensor": "model-00001-of-00002.safetensors", ..}}
  *
- * The index decides what there is, whatever the files are called: its order is the state's, and what it does not name
- * is not looked at. Promises P1 (as for safetensors files), P16, P17 (files are named by safe keys, below the index).
+ * The index decides which tensors exist; its order is that of the state. Tensors that it does not
+ * name are ignored. Promises P1 (as for safetensors files), P16, P17 (files are named by safe keys,
+ * below the index).
  */
 #include <string.h>
 
@@ -15,11 +17,12 @@
 #include "base/text.h"
 #include "foreign/foreign_formats.h"
 #include "foreign/foreign_tree.h"
-#include "read/pack.h"
+#include "read/compressed_pack.h"
+#include "state/pack_name.h"
 
 #define MAX_INDEX_BYTES ((size_t)256 << 20)
 #define MAX_FILES 100000u
-#define MAX_MEMORY ((size_t)2 << 30) /* of all that is held while a set is opened */
+#define MAX_MEMORY ((size_t)2 << 30) /* used while a set is opened */
 
 struct shards {
 	struct store *store;
@@ -45,7 +48,7 @@ clean_shards(struct shards *s)
 static int
 out_of_memory(const struct shards *s)
 {
-	return err_set(s->err, PAWL_ENOMEM, "%s: out of memory", s->index);
+	return err_nomem(s->err, s->index);
 }
 
 static uint64_t
@@ -67,7 +70,7 @@ find_tensor(const struct shards *s, uint32_t file, const char *name)
 	return NULL;
 }
 
-/* Reads the header of one more file. */
+/* Reads the header of the next file. */
 static int
 open_shard(struct shards *s, const char *name, uint32_t *ret)
 {
@@ -91,7 +94,7 @@ open_shard(struct shards *s, const char *name, uint32_t *ret)
 		return err_set(s->err, PAWL_EUNSUPPORTED, "%s is a %s; expected a regular file", buf_str(&key),
 		               entry.is_link ? "symbolic link, which is not followed" : "folder");
 	table = &s->tables[s->n_files];
-	TRY(pack_read_header(s->store, buf_str(&key), &s->memory, table, &nbytes, s->err));
+	TRY(compressed_pack_read_header(s->store, buf_str(&key), &s->memory, table, &nbytes, s->err));
 	TRY(foreign_add_file(&s->tree, name, nbytes, ret, s->err));
 	if (table_reserve(&s->tensors, table->n_tensors) < 0 || table_reserve(&s->files, 1) < 0)
 		return out_of_memory(s);
@@ -146,7 +149,7 @@ add_weight(struct shards *s, const struct json *weight)
 	return foreign_add_tensor(&s->tree, t->dtype, t->ndim, t->shape, "", pieces, s->err);
 }
 
-/* Plain values of the index's "metadata"; what else people put there is not looked at. */
+/* Copies the plain values of the index's "metadata" and ignores all others. */
 static int
 add_metadata(struct shards *s, const struct json *metadata)
 {
@@ -217,6 +220,6 @@ foreign_shards_read(struct store *store, const char *key, struct manifest *m, st
 	PAWL_FREE char *index = mem_printf("%s/" FOREIGN_INDEX_NAME, key);
 
 	if (!index)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+		return err_nomem(err, key);
 	return read_set(store, index, key, m, err);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * foreign_tree: see foreign_tree.h. Called by foreign_pt.c and foreign_dcp.c; calls the state's builder, pt.c, the
- * store.
+ * foreign_tree: see foreign_tree.h.
  *
- * While the state is built, a tensor's pieces stand in its row as if they were a way to fill it, so that the state's
- * own rules find ties and make names; at the end they become the manifest's rows. Promises P1, P16 (a value that stands
- * in a thousand places by one reference is counted a thousand times), P17.
+ * While the state is built, each tensor's row holds its pieces in place of a source. So the state's
+ * own rules find tied tensors and make names. At the end the pieces become the manifest's rows.
+ * Promises P1, P16 (a value that occurs in a thousand places by reference counts a thousand times),
+ * P17.
  */
 #include "foreign/foreign_tree.h"
 
@@ -15,14 +15,14 @@
 #include "base/err.h"
 #include "state/state_build.h"
 
-/* Names of files that are in memory. */
+/* The names of files in memory. */
 #define LONG_VALUES "long values"
 #define ARRAY "an array"
 
 static int
 out_of_memory(struct pawl_error *err)
 {
-	return err_set(err, PAWL_ENOMEM, "out of memory");
+	return err_nomem(err, NULL);
 }
 
 int
@@ -97,8 +97,9 @@ foreign_add_members(struct foreign_tree *tree, uint32_t file, uint64_t at, const
 
 /* -------------------------------------------------------------------- pieces */
 
-/* What of a view is one piece: from its widest stride to its narrowest, every step is wider than all that lies within
- * it. The other dimensions (steps of 0, windows that overlap) are cut into their elements. *ret_n: how many pieces. */
+/* Finds the dimensions of a view that form one piece: from the widest stride to the narrowest, each
+ * step is wider than everything inside it. The other dimensions (steps of 0, overlapping windows)
+ * are cut into elements. *ret_n: how many pieces. */
 static bool
 split_view(const struct pt_tensor *t, bool cut[PAWL_MAX_DIMS], uint64_t *ret_n, uint64_t *ret_reach)
 {
@@ -207,7 +208,7 @@ foreign_add_pieces(struct foreign_tree *tree, uint32_t file, uint64_t at, const 
 
 /* ------------------------------------------------------------------- tensors */
 
-/* Stands in a row only as long as the state is built. */
+/* Only in a row while the state is built. */
 static int
 never_filled(void *arg, void *dst, size_t nbytes, struct pawl_error *err)
 {
@@ -220,7 +221,7 @@ int
 foreign_add_tensor(struct foreign_tree *tree, int dtype, uint32_t ndim, const uint64_t *shape, const char *kind,
                    const struct foreign_pieces *pieces, struct pawl_error *err)
 {
-	union { /* only looked at, as the identity of a memory would be */
+	union { /* only compared, like the address of memory */
 		const struct foreign_pieces *in;
 		void *out;
 	} identity = {.in = pieces};
@@ -235,7 +236,7 @@ foreign_add_tensor(struct foreign_tree *tree, int dtype, uint32_t ndim, const ui
 	return pawl_state_add_tensor(tree->m->state, &t, err);
 }
 
-/* A view that has been seen. */
+/* A view that occurred before. */
 struct seen {
 	uint32_t file;
 	uint64_t at;
@@ -259,13 +260,13 @@ same_view(const struct seen *s, uint32_t file, uint64_t begin, const struct pt_t
 	       same_extents(s->view->strides, t->strides, t->ndim);
 }
 
-/* A file in memory, whose bytes are to be filled in. */
+/* Adds a file in memory; the caller fills in its bytes. */
 static int
 add_memory(struct foreign_tree *tree, const char *name, uint64_t nbytes, uint32_t *ret, char **ret_memory,
            struct pawl_error *err)
 {
 	struct manifest *m = tree->m;
-	uint64_t before = m->bytes; /* it is no file of the checkpoint */
+	uint64_t before = m->bytes; /* not a file of the checkpoint */
 	char *memory = bump_alloc(&m->memory, (size_t)nbytes + 1);
 
 	if (!memory)
@@ -349,7 +350,7 @@ check_size(const struct foreign_tree *tree, struct pawl_error *err)
 	return builder_at_path(tree->m->state, PAWL_ELIMIT, err);
 }
 
-/* Adds one value, and opens it if it holds others. */
+/* Adds one value, and opens it if it contains others. */
 static int
 enter(struct value_walk *w, struct pickle_node *node, struct pawl_error *err)
 {
@@ -371,7 +372,7 @@ enter(struct value_walk *w, struct pickle_node *node, struct pawl_error *err)
 	return 0;
 }
 
-/* The key that stands before a dict's value. */
+/* Adds the key of a value of a dict. */
 static int
 add_key(struct value_walk *w, struct pickle_node *node, struct pawl_error *err)
 {
@@ -421,7 +422,7 @@ foreign_add_value(struct foreign_tree *tree, uint32_t file, uint64_t at, const s
 	w->file = file;
 	w->at = at;
 	int rc = walk(w, node, err);
-	if (rc == PAWL_EUSAGE || rc == PAWL_EEXISTS) { /* of the file, not of the caller */
+	if (rc == PAWL_EUSAGE || rc == PAWL_EEXISTS) { /* an error of the file, not of the caller */
 		rc = PAWL_EUNSUPPORTED;
 		if (err)
 			err->code = rc;
@@ -431,7 +432,7 @@ foreign_add_value(struct foreign_tree *tree, uint32_t file, uint64_t at, const s
 
 /* ----------------------------------------------------------------- finishing */
 
-/* The texts that are tensors, one after the other, as a file that lies in memory. */
+/* Puts the texts that are tensors one after another into a file in memory. */
 static int
 add_long_values(struct foreign_tree *tree, struct foreign_pieces *rows, struct pawl_error *err)
 {
@@ -502,7 +503,7 @@ foreign_tree_finish(struct foreign_tree *tree, struct pawl_error *err)
 		                                         .nbytes = t->info.nbytes,
 		                                         .n_pieces = pieces->n,
 		                                         .pieces = pieces->rows};
-		if (!t->is_blob) /* as a state that was read has it */
+		if (!t->is_blob) /* as in a state that was read */
 			*t = (struct state_tensor){.info = t->info};
 	}
 	return 0;

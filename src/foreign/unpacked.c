@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * unpacked: see unpacked.h. Called by run.c and foreign.c; calls the codecs, tar and the store. T7: what is unpacked
- * into the spool is at most nine tenths of what is free there; T5, T6: of a tar one member is read, where it lies.
+ * unpacked: see unpacked.h. At most nine tenths of the free space is used to decompress into the
+ * spool (T7). Only one member of a tar is read, in place (T5, T6).
  */
 #include "foreign/unpacked.h"
 
@@ -11,11 +11,11 @@
 #include "base/mem.h"
 #include "format/archive/tar.h"
 #include "format/codec/codec.h"
-#include "store/plain.h"
+#include "store/layers/plain/store_plain.h"
 
 #define MAX_MEMBERS 1000000u
 
-/* ---- the file as it lies there ---- */
+/* ---- the file as it is stored ---- */
 
 static int
 read_packed(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
@@ -28,11 +28,11 @@ read_packed(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *
 int
 unpacked_file_open(struct store *store, const char *key, struct unpacked_file *f, struct pawl_error *err)
 {
-	spool_init(&f->spool, NULL);
+	temp_file_init(&f->spool, NULL);
 	f->store = store;
 	f->name = mem_strdup(key);
 	if (!f->name)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+		return err_nomem(err, key);
 	f->spool.what = f->name;
 	f->packed = (struct source){.what = f->name, .read = read_packed, .arg = f};
 	return store_open_reader(store, key, &f->reader, &f->packed.nbytes, err);
@@ -43,18 +43,18 @@ unpacked_file_close(struct unpacked_file *f)
 {
 	if (f->reader)
 		store_close_reader(f->store, f->reader);
-	spool_clear(&f->spool);
+	temp_file_clear(&f->spool);
 	mem_free(f->name);
 }
 
-/* ---- unpacked by a codec, and of a tar the member ---- */
+/* ---- decompressed by a codec, and for a tar its member ---- */
 
 struct opened {
 	struct unpacked_file file;
 	struct codec_source *source; /* NULL = not compressed */
 	struct codec_spool put;      /* the file's spool, as the codecs know it */
 	const struct source *plain;
-	uint64_t begin, nbytes; /* of plain: what is shown */
+	uint64_t begin, nbytes; /* the visible part of plain */
 };
 
 static void
@@ -69,11 +69,7 @@ close_opened(void *ptr)
 	mem_free(o);
 }
 
-static void
-clean_opened(struct opened **o)
-{
-	close_opened(*o);
-}
+PAWL_DEFINE_CLEAN(struct opened, close_opened);
 
 static int
 open_source(struct opened *o, const struct codec *codec, struct pawl_error *err)
@@ -82,9 +78,9 @@ open_source(struct opened *o, const struct codec *codec, struct pawl_error *err)
 
 	o->plain = &o->file.packed;
 	if (codec) {
-		o->put = (struct codec_spool){.put = spool_put, .read = spool_read, .arg = &o->file.spool};
+		o->put = (struct codec_spool){.put = temp_file_put, .read = temp_file_read, .arg = &o->file.spool};
 		limits.spool = &o->put;
-		limits.max_spooled_bytes = spool_room(&o->file.spool);
+		limits.max_spooled_bytes = temp_file_room(&o->file.spool);
 		TRY(codec_source_open(codec, &o->file.packed, &limits, &o->source, err));
 		o->plain = codec_source_plain(o->source);
 	}
@@ -107,8 +103,8 @@ get_next(void *arg, void *dst, size_t n, struct pawl_error *err)
 	return 0;
 }
 
-/* Sees all of the archive: of two members by that name tar would leave the second one, and one that is cut is damaged.
- */
+/* Reads the complete archive: of two members of that name the last one counts, and a truncated
+ * archive is damaged. */
 static int
 find_member(struct opened *o, struct pawl_error *err)
 {
@@ -117,7 +113,7 @@ find_member(struct opened *o, struct pawl_error *err)
 	bool found = false;
 
 	if (!member)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", o->file.name);
+		return err_nomem(err, o->file.name);
 	for (size_t i = 0; i < MAX_MEMBERS; i++) {
 		uint64_t end, next;
 		const int rc = tar_next(get_next, &place, o->file.name, member, err);
@@ -151,12 +147,12 @@ find_member(struct opened *o, struct pawl_error *err)
 static int
 open_unpacked(struct store *inner, const char *key, void **ret, uint64_t *ret_nbytes, struct pawl_error *err)
 {
-	PAWL_CLEAN(clean_opened) struct opened *o = mem_zalloc(1, sizeof(*o));
+	PAWL_CLEAN(close_opened_clean) struct opened *o = mem_zalloc(1, sizeof(*o));
 	const struct codec *codec;
 	const bool is_tar = tar_of_name(key, &codec);
 
 	if (!o)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+		return err_nomem(err, key);
 	TRY(unpacked_file_open(inner, key, &o->file, err));
 	TRY(open_source(o, is_tar ? codec : codec_of_name(key), err));
 	if (is_tar)

@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * unpacked: compressed files and archives of other programs (model.pt.zst, archives of numpy.savez_compressed, Composer's
- * ep1-ba2.tar.gz), opened as if they were the one plain file in them. unpacked.c has files that a codec compresses and
- * tars, unpacked_npz.c archives whose members are compressed.
+ * unpacked: compressed files and archives of other programs (model.pt.zst, archives of
+ * numpy.savez_compressed, Composer's ep1-ba2.tar.gz), opened as if they were the one plain file in
+ * them.
  */
 #ifndef PAWL_UNPACKED_H
 #define PAWL_UNPACKED_H
 
 #include "format/source.h"
-#include "read/spool.h"
+#include "read/temp_file.h"
 #include "store/store.h"
 
-#define UNPACKED_TAR_MEMBER "composer_states.pt" /* of a tar this is what is looked at */
+#define UNPACKED_TAR_MEMBER "composer_states.pt" /* the one member of a tar that is read */
 
-/* Where the name says that the file is compressed or a tar, *store becomes one in which it is not; any other is left as it
- * is. What does not say where its frames lie is unpacked into a file without a name in $TMPDIR (/var/tmp), when it is
- * first read. */
+/* If the name has the suffix of a compressed file or a tar, *store becomes one that shows the plain
+ * file. Any other store stays as it is. A file without a table of its frames is decompressed at the
+ * first read, into a file without a name in $TMPDIR (/var/tmp). */
 int unpacked_wrap(struct store **store, const char *key, struct pawl_error *err);
-/* The length of the name without what says that it is compressed. */
+/* The length of the name without the suffix of compression. */
 size_t unpacked_name_len(const char *name);
 
-/* For unpacked.c: the same for the archive of arrays that the file may be: seen as one whose members are stored. */
+/* For unpacked.c: the same for an archive of arrays, which is shown as one whose members are
+ * stored. */
 int unpacked_npz_wrap(struct store **store, const char *key, struct pawl_error *err);
 
-/* For both: the file as it lies there, and where to unpack it. It must not be moved. */
+/* For both: the file as it is stored, and where to decompress it. It must not be moved. */
 struct unpacked_file {
 	struct store *store;
 	struct store_reader *reader;
 	char *name;
 	struct source packed;
-	struct spool spool;
+	struct temp_file spool;
 };
-/* On failure, too, close is to be called. */
+/* Call close on failure, too. */
 int unpacked_file_open(struct store *store, const char *key, struct unpacked_file *ret, struct pawl_error *err);
 void unpacked_file_close(struct unpacked_file *f);
 

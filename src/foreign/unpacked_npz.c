@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * unpacked_npz: see unpacked.h. Called by unpacked.c; calls zip, codec and zip_write. An archive with compressed
- * members becomes, in the spool, one with the same members stored, in which arrays can be read at any place and carry
- * the sums that the first one has for them.
+ * unpacked_npz: see unpacked.h. An archive with compressed members is copied into the spool with
+ * the same members stored. There arrays can be read at any offset, with the checksums of the
+ * original archive.
  *
- *   table -> do the sizes that it tells keep to the limits? -> each member: unpacked, exactly its size, its sum ->
- * table
+ *   table -> are its sizes within the limits? -> each member: decompress, check size and checksum
+ *         -> table
  *
- * T7: all members together at most 200 times the file's size once that is more than 64 MiB, and nine tenths of what is
- * free where the spool lies; refused before anything is unpacked. Promises P1, P16, P17.
+ * Limits (T7), checked before anything is decompressed: above 64 MiB, all members together have at
+ * most 200 times the size of the file, and at most nine tenths of the free space of the spool.
+ * Promises P1, P16, P17.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/crc.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "foreign/foreign_formats.h"
@@ -22,11 +24,11 @@
 #include "format/archive/zip.h"
 #include "format/archive/zip_write.h"
 #include "format/codec/codec.h"
-#include "store/plain.h"
+#include "store/layers/plain/store_plain.h"
 
 #define MAX_MEMORY ((size_t)1 << 30) /* of the table */
 #define MAX_RATIO 200u
-#define FREE_BYTES ((uint64_t)64 << 20) /* no ratio counts up to here */
+#define FREE_BYTES ((uint64_t)64 << 20) /* the ratio is not limited up to here */
 #define STEP_BYTES ((size_t)1 << 20)
 #define SNIFF_BYTES 256u
 
@@ -41,19 +43,15 @@ close_opened(void *ptr)
 	mem_free(o);
 }
 
-static void
-clean_opened(struct unpacked_file **o)
-{
-	close_opened(*o);
-}
+PAWL_DEFINE_CLEAN(struct unpacked_file, close_opened);
 
 static int
 open_packed(struct store *inner, const char *key, struct unpacked_file **ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(clean_opened) struct unpacked_file *o = mem_zalloc(1, sizeof(*o));
+	PAWL_CLEAN(close_opened_clean) struct unpacked_file *o = mem_zalloc(1, sizeof(*o));
 
 	if (!o)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+		return err_nomem(err, key);
 	TRY(unpacked_file_open(inner, key, o, err));
 	*ret = steal(&o);
 	return 0;
@@ -64,7 +62,7 @@ open_packed(struct store *inner, const char *key, struct unpacked_file **ret, st
 static int
 check_sizes(const struct unpacked_file *o, const struct zip *zip, struct pawl_error *err)
 {
-	const uint64_t room = spool_room(&o->spool);
+	const uint64_t room = temp_file_room(&o->spool);
 	uint64_t total = 0, most;
 
 	for (size_t i = 0; i < zip->n; i++)
@@ -90,7 +88,7 @@ wrong_member(const struct unpacked_file *o, const struct zip_member *m, const ch
 	return err_set(err, PAWL_ECORRUPT, "%s: member '%.200s': %s", o->name, m->name, why);
 }
 
-/* The bytes of a member: a source of its own. */
+/* The bytes of a member as a source. */
 struct member_source {
 	const struct unpacked_file *o;
 	uint64_t begin;
@@ -105,20 +103,14 @@ read_member(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *
 	return source_read(&m->o->packed, m->begin + offset, dst, n, err);
 }
 
-static void
-free_reader(struct codec_reader **r)
-{
-	codec_reader_free(*r);
-}
-
 static int
-copy_compressed(struct unpacked_file *o, const struct zip_member *m, const struct crc32 *crc, char *step,
-                uint32_t *ret_parts, struct pawl_error *err)
+copy_compressed(struct unpacked_file *o, const struct zip_member *m, char *step, uint32_t *ret_parts,
+                struct pawl_error *err)
 {
 	struct member_source from = {.o = o, .begin = m->begin};
 	const struct source source = {.what = from.what, .nbytes = m->nbytes, .read = read_member, .arg = &from};
 	const struct codec_limits limits = {.max_bytes = UINT64_MAX, .max_ratio = UINT32_MAX};
-	PAWL_CLEAN(free_reader) struct codec_reader *reader = NULL;
+	PAWL_CLEAN(codec_reader_free_clean) struct codec_reader *reader = NULL;
 	uint64_t left = m->plain_nbytes;
 	size_t n;
 
@@ -129,23 +121,23 @@ copy_compressed(struct unpacked_file *o, const struct zip_member *m, const struc
 		if (n > left)
 			return wrong_member(o, m, "unpacks to more than the directory says", err);
 		left -= n;
-		*ret_parts ^= crc32_part(crc, step, n, left);
-		TRY(spool_put(&o->spool, step, n, err));
+		*ret_parts ^= crc32_part(step, n, left);
+		TRY(temp_file_put(&o->spool, step, n, err));
 	} while (n == STEP_BYTES);
 	return left == 0 ? 0 : wrong_member(o, m, "unpacks to less than the directory says", err);
 }
 
 static int
-copy_stored(struct unpacked_file *o, const struct zip_member *m, const struct crc32 *crc, char *step,
-            uint32_t *ret_parts, struct pawl_error *err)
+copy_stored(struct unpacked_file *o, const struct zip_member *m, char *step, uint32_t *ret_parts,
+            struct pawl_error *err)
 {
 	for (uint64_t at = 0; at < m->nbytes;) {
 		const size_t n = m->nbytes - at < STEP_BYTES ? (size_t)(m->nbytes - at) : STEP_BYTES;
 
 		TRY(source_read(&o->packed, m->begin + at, step, n, err));
 		at += n;
-		*ret_parts ^= crc32_part(crc, step, n, m->nbytes - at);
-		TRY(spool_put(&o->spool, step, n, err));
+		*ret_parts ^= crc32_part(step, n, m->nbytes - at);
+		TRY(temp_file_put(&o->spool, step, n, err));
 	}
 	return 0;
 }
@@ -154,14 +146,14 @@ static int
 put_bytes(struct unpacked_file *o, struct buf *bytes, struct pawl_error *err)
 {
 	TRY(buf_check(bytes, o->name, err));
-	TRY(spool_put(&o->spool, bytes->ptr, bytes->len, err));
+	TRY(temp_file_put(&o->spool, bytes->ptr, bytes->len, err));
 	bytes->len = 0;
 	return 0;
 }
 
 static int
-copy_member(struct unpacked_file *o, const struct zip_member *m, const struct crc32 *crc, char *step,
-            struct zip_entry *entry, struct pawl_error *err)
+copy_member(struct unpacked_file *o, const struct zip_member *m, char *step, struct zip_entry *entry,
+            struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf bytes = {0};
 	uint32_t parts = 0;
@@ -169,8 +161,8 @@ copy_member(struct unpacked_file *o, const struct zip_member *m, const struct cr
 	*entry = (struct zip_entry){.name = m->name, .nbytes = m->plain_nbytes, .crc = m->plain_crc};
 	zip_begin_member(entry, o->spool.nbytes, &bytes);
 	TRY(put_bytes(o, &bytes, err));
-	TRY(m->compressed ? copy_compressed(o, m, crc, step, &parts, err) : copy_stored(o, m, crc, step, &parts, err));
-	if (m->plain_nbytes > 0 && crc32_whole(crc, parts, m->plain_nbytes) != m->plain_crc)
+	TRY(m->compressed ? copy_compressed(o, m, step, &parts, err) : copy_stored(o, m, step, &parts, err));
+	if (m->plain_nbytes > 0 && crc32_whole(parts, m->plain_nbytes) != m->plain_crc)
 		return wrong_member(o, m, "it is not what was written: its CRC is another one", err);
 	if (m->plain_nbytes == 0)
 		return 0;
@@ -185,13 +177,11 @@ copy_archive(struct unpacked_file *o, const struct zip *zip, struct bump *memory
 	PAWL_FREE char *step = mem_alloc(STEP_BYTES);
 	struct zip_entry *entries = bump_array(memory, zip->n, sizeof(*entries));
 	size_t *sums = bump_array(memory, zip->n, sizeof(*sums));
-	struct crc32 crc;
 
 	if (!step || !entries || !sums)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", o->name);
-	crc32_init(&crc);
+		return err_nomem(err, o->name);
 	for (size_t i = 0; i < zip->n; i++)
-		TRY(copy_member(o, &zip->members[i], &crc, step, &entries[i], err));
+		TRY(copy_member(o, &zip->members[i], step, &entries[i], err));
 	zip_put_directory(entries, zip->n, o->spool.nbytes, &bytes, sums);
 	return put_bytes(o, &bytes, err);
 }
@@ -202,7 +192,7 @@ static int
 open_unpacked(struct store *inner, const char *key, void **ret, uint64_t *ret_nbytes, struct pawl_error *err)
 {
 	PAWL_CLEAN(bump_clear) struct bump memory = {.limit_bytes = MAX_MEMORY};
-	PAWL_CLEAN(clean_opened) struct unpacked_file *o = NULL;
+	PAWL_CLEAN(close_opened_clean) struct unpacked_file *o = NULL;
 	struct zip zip;
 
 	TRY(open_packed(inner, key, &o, err));
@@ -219,15 +209,15 @@ read_unpacked(void *ptr, uint64_t offset, void *dst, size_t n, struct pawl_error
 {
 	struct unpacked_file *o = ptr;
 
-	return spool_read(&o->spool, offset, dst, n, err);
+	return temp_file_read(&o->spool, offset, dst, n, err);
 }
 
-/* An archive that cannot be read is left to those who say why. */
+/* Leaves an archive that cannot be read alone; its reader reports why. */
 static bool
 has_compressed(struct store *store, const char *key)
 {
 	PAWL_CLEAN(bump_clear) struct bump memory = {.limit_bytes = MAX_MEMORY};
-	PAWL_CLEAN(clean_opened) struct unpacked_file *o = NULL;
+	PAWL_CLEAN(close_opened_clean) struct unpacked_file *o = NULL;
 	unsigned char first[SNIFF_BYTES];
 	struct zip zip;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* source: bytes to read from, wherever they lie: how readers of formats that are more than a header get at theirs. */
+/* source: bytes to read from, in any storage. Readers of formats with more than a header use it. */
 #ifndef PAWL_FORMAT_SOURCE_H
 #define PAWL_FORMAT_SOURCE_H
 
@@ -16,7 +16,7 @@ struct source {
 	void *arg;
 };
 
-/* PAWL_ECORRUPT for a range that does not lie in it. */
+/* PAWL_ECORRUPT for a range outside the source. */
 static inline int
 source_read(const struct source *s, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {

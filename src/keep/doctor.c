@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor: what the place where a run lies can do, found by trying it there, not by its name (P20). Called by users;
- * calls the store (to open it as a run would) and the system.
- *
- * Everything is tried inside one private folder below the root, which is removed again; a root that cannot be written
- * to gets the rows that reading alone can tell. Each row is "yes", or "no" with the system's reason.
+ * doctor: finds the abilities of the file system of a run by trials, not by its name (P20).
+ * Everything is tried in one private folder below the root, which is removed afterwards. A root
+ * that cannot be written gets only the rows that need no writing. Each row is "yes", or "no" with
+ * the system's reason.
  */
 #include "keep/doctor.h"
 
@@ -59,11 +58,7 @@ pawl_rows_value(const struct pawl_rows *rows, size_t i)
 	return i < rows->n ? rows->row[i].value : NULL;
 }
 
-static void
-rows_clean(struct pawl_rows **rows)
-{
-	pawl_rows_free(*rows);
-}
+PAWL_DEFINE_CLEAN(struct pawl_rows, pawl_rows_free);
 
 void
 doctor_state(struct pawl_rows *rows, const char *key, char *value)
@@ -74,7 +69,7 @@ doctor_state(struct pawl_rows *rows, const char *key, char *value)
 		rows->row[rows->n++] = (__typeof__(rows->row[0])){key, value};
 }
 
-/* Adds a row that answers yes or no; the reason belongs to a no. */
+/* Adds a row with yes or no; a no has a reason. */
 static void
 answer(struct pawl_rows *rows, const char *key, int sys)
 {
@@ -182,7 +177,7 @@ describe_lease(struct pawl_rows *rows, struct store *store)
 
 /* ------------------------------------------------------------------ trying */
 
-/* 0, or the errno of what failed. */
+/* 0, or the errno of the failure. */
 static int
 outcome(int rc)
 {
@@ -206,7 +201,7 @@ try_exclusive(int dir_fd)
 	return second >= 0 ? EEXIST : errno == EEXIST ? 0 : errno;
 }
 
-/* Moving a folder onto another one must fail, and onto a free name work. */
+/* Moving a folder onto another one must fail. Moving it to a free name must succeed. */
 static int
 try_rename_new(int dir_fd)
 {
@@ -243,7 +238,7 @@ try_fallocate(int dir_fd)
 #endif
 }
 
-/* Reading only what is in memory already; a page that is not there is an answer, too. */
+/* Reads only pages that are in memory. The error for a missing page is a valid answer, too. */
 static int
 try_nowait(int file_fd)
 {
@@ -260,7 +255,7 @@ try_nowait(int file_fd)
 
 #ifdef O_DIRECT
 
-/* The smallest of these at which a direct write works; 0 if none does. */
+/* The smallest of these alignments at which a direct write works; 0 if none does. */
 static unsigned
 find_align(int fd, char *block, bool of_memory)
 {
@@ -312,7 +307,8 @@ describe_direct(struct pawl_rows *rows, int dir_fd)
 
 #endif
 
-/* The time of a file that was just written against this host's: what holds of other hosts are judged by. */
+/* Compares the time of a file that was just written with this host's clock. The holds of other
+ * hosts are judged by that time. */
 static void
 describe_skew(struct pawl_rows *rows, int file_fd)
 {
@@ -385,7 +381,8 @@ close_store(struct open_store *o)
 	store_close(o->store);
 }
 
-/* What may be written to is tried where a store is opened for that; a folder would be made by it. */
+/* A folder that may be written to is tried where a store is opened for writing, which would create
+ * the folder. */
 static int
 open_root(const char *root, struct store **ret, struct pawl_error *err)
 {
@@ -409,8 +406,8 @@ examine(struct pawl_rows *rows, const char *root, struct pawl_error *err)
 	TRY(open_root(root, &open_store.store, err));
 	store_get_caps(open_store.store, &caps);
 	doctor_state(rows, "root", bump_printf(&rows->memory, "%s", open_store.store->root));
-	doctor_state(rows, "store", bump_printf(&rows->memory, "%s", open_store.store->ops->name));
-	doctor_state(rows, "sums", bump_printf(&rows->memory, "XXH3-128, %s", sum_variant()));
+	doctor_state(rows, "store", bump_printf(&rows->memory, "%s", open_store.store->name));
+	doctor_state(rows, "sums", bump_printf(&rows->memory, "XXH3-128, %s", sum_library()));
 	if (!caps.local) {
 		describe_lease(rows, open_store.store);
 		return doctor_try_store(rows, open_store.store, err);
@@ -429,12 +426,12 @@ doctor(const char *root, struct pawl_rows **ret, struct pawl_error *err)
 {
 	if (!root || !ret)
 		return err_set(err, PAWL_EUSAGE, "doctor: expected a root and a place for the rows, found NULL");
-	PAWL_CLEAN(rows_clean) struct pawl_rows *rows = mem_zalloc(1, sizeof(*rows));
+	PAWL_CLEAN(pawl_rows_free_clean) struct pawl_rows *rows = mem_zalloc(1, sizeof(*rows));
 	if (!rows)
-		return err_set(err, PAWL_ENOMEM, "doctor: out of memory");
+		return err_nomem(err, "doctor");
 	TRY(examine(rows, root, err));
 	if (rows->failed)
-		return err_set(err, PAWL_ENOMEM, "doctor: out of memory");
+		return err_nomem(err, "doctor");
 	*ret = steal(&rows);
 	return 0;
 }

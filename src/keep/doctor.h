@@ -20,10 +20,10 @@ struct pawl_rows {
 	bool failed; /* out of memory, or of rows */
 };
 
-/* Adds a row; value is in the rows' memory, NULL = out of it. The key is borrowed. */
+/* Adds a row. value is in the rows' memory; NULL = out of memory. The key is borrowed. */
 void doctor_state(struct pawl_rows *rows, const char *key, char *value);
-/* What a store says of itself, and what comes of trying it with small objects that are removed again. An operation that
- * fails is a row. */
+/* A store's own description, and trials with small objects that are removed again. An operation
+ * that fails becomes a row. */
 int doctor_try_store(struct pawl_rows *rows, struct store *store, struct pawl_error *err);
 
 #endif

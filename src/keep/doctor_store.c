@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_store: what a store that is no folder can do, found by trying it with objects of a few bytes under names of
- * their own, which are removed again (P20). Called by doctor.c; calls the store. No row holds a secret (P18): an
- * engine's notes name where credentials come from, nothing more.
+ * doctor_store: finds the abilities of a store that is not a folder, by trials with small objects
+ * of their own names, which are removed afterwards (P20). No row holds a secret (P18): an engine's
+ * notes only name where credentials come from.
  */
 #include <stdio.h>
 #include <string.h>
@@ -71,7 +71,7 @@ try_reading(struct store *store, const char *key, struct pawl_error *err)
 	return 0;
 }
 
-/* The key is there: an exclusive put must be refused. */
+/* The key exists: an exclusive put must be refused. */
 static int
 try_exclusive(struct store *store, const char *key, struct pawl_error *err)
 {

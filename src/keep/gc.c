@@ -1,35 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * gc: removes what crashes left behind, and nothing else (P4, P8; R138). Called by users and by run.c at open; calls
- * the store, catalog.c, pack.c, holds.c, lease.c.
- *
- * What is taken, and how we know that it is this run's and dead:
- *   checkpoints/.<name>.<token>.partial   we hold the lease: only our own running save is alive, its token is spared
- *   checkpoints/<name> without manifest   on request: holds nothing but packs that name this run and that repair
- *                                         cannot use, or nothing at all under a name that our template makes
- *   .pawl/holds/<token>.json              the process is dead
- *   .<name>.<token>.tmp                   older than the lease timeout; at once while the run is being opened: we
- *                                         hold the lease and have written nothing, so none but readers are at work
- *   .lease.<token>                        it is not the token of the lease that we hold
- *   .probe.<token>.tmp, .doctor...        a trial of the store, older than the lease timeout
- *   .pawl/recycle/<bytes>-<token>         the run does not recycle (any more)
- * Links are never followed, and none but a pointer's own temporary one is removed. A listing that fails stops
- * everything. Repeating is harmless (P15).
- */
+/* gc: see gc.h. */
+#include "keep/gc.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
+#include "base/hidden.h"
+#include "base/vec.h"
 #include "catalog/catalog.h"
+#include "layout/pack_header.h"
 #include "policy/name.h"
-#include "ranks/meet.h"
-#include "ranks/withdraw.h"
-#include "read/pack.h"
+#include "ranks/abort_commit.h"
+#include "ranks/rendezvous.h"
+#include "read/compressed_pack.h"
 #include "run/lease.h"
-#include "run/run.h"
-#include "store/layers/layer_nodes.h"
+#include "state/pack_name.h"
+#include "store/layers/nodes/store_nodes.h"
 
-#define UPLOAD_AGE_NS ((int64_t)86400 * 1000000000) /* one that was begun a day ago has no writer any more */
+#define UPLOAD_AGE_NS ((int64_t)86400 * 1000000000) /* an upload that began a day ago has no writer */
 #define MAX_ENTRIES 1000000u
 
 struct sweep {
@@ -49,35 +38,27 @@ struct seen {
 
 struct folder {
 	struct bump memory;
-	struct seen *seen;
-	size_t n, cap;
+	VEC(struct seen) seen;
 };
 
 static void
 folder_clear(struct folder *f)
 {
-	mem_free(f->seen);
+	vec_free(&f->seen);
 	bump_clear(&f->memory);
-	*f = (struct folder){0};
 }
 
 static int
-see_entry(void *arg, const struct store_entry *entry)
+add_entry(void *arg, const struct store_entry *entry)
 {
 	struct folder *f = arg;
 
-	if (f->n == MAX_ENTRIES)
+	if (f->seen.n == MAX_ENTRIES)
 		return PAWL_ELIMIT;
-	if (f->n == f->cap) {
-		size_t cap = f->cap ? 2 * f->cap : 16;
-		struct seen *seen = mem_resize(f->seen, cap, sizeof(*seen));
+	struct seen *s = vec_add(&f->seen);
 
-		if (!seen)
-			return PAWL_ENOMEM;
-		f->seen = seen;
-		f->cap = cap;
-	}
-	struct seen *s = &f->seen[f->n++];
+	if (!s)
+		return PAWL_ENOMEM;
 	*s = (struct seen){.name = bump_strndup(&f->memory, entry->name, strlen(entry->name)),
 	                   .is_folder = entry->is_folder,
 	                   .is_link = entry->is_link,
@@ -87,20 +68,20 @@ see_entry(void *arg, const struct store_entry *entry)
 	return s->name ? 0 : PAWL_ENOMEM;
 }
 
-/* A folder that is not there is empty. */
+/* A folder that does not exist is empty. */
 static int
 list(struct sweep *s, const char *key, struct folder *ret, struct pawl_error *err)
 {
-	int rc = store_list(s->run->store, key, see_entry, ret, err);
+	int rc = store_list(s->run->store, key, add_entry, ret, err);
 
 	if (rc == PAWL_ENOMEM)
-		return err_set(err, rc, "gc: out of memory");
+		return err_nomem(err, "gc");
 	if (rc == PAWL_ELIMIT)
 		return err_set(err, rc, "%s: expected at most %u entries, found more", key, MAX_ENTRIES);
 	return rc == PAWL_ENOTFOUND ? 0 : rc;
 }
 
-/* What deleting frees: a file with other links frees nothing. */
+/* The bytes that a deletion frees: a file with other links frees nothing. */
 static uint64_t
 freed_bytes(const struct seen *seen)
 {
@@ -109,11 +90,11 @@ freed_bytes(const struct seen *seen)
 
 /* ----------------------------------------------------------------- removal */
 
-/* Nothing is deleted by somebody who has lost the lease (P10). */
+/* A process that has lost the lease deletes nothing (P10). */
 static int
 check_lease(const struct sweep *s, struct pawl_error *err)
 {
-	return s->run->lease ? lease_check(s->run->lease, err) : 0;
+	return s->run->self.lease ? lease_check(s->run->self.lease, err) : 0;
 }
 
 static int
@@ -136,37 +117,19 @@ drop_folder(struct sweep *s, const char *key, struct pawl_error *err)
 	TRY(list(s, key, &f, err));
 	if (!s->dry_run) {
 		TRY(check_lease(s, err));
-		int rc = (s->run->caps.rename_folder ? store_remove_folder : withdraw_remove)(s->run->store, key, err);
+		int rc = s->run->modes.gc->drop_unfinished(s->run->store, key, err);
 
 		if (rc == PAWL_EEXISTS) /* it has become a checkpoint */
 			return 0;
 		TRY(rc);
 	}
 	s->count++;
-	for (size_t i = 0; i < f.n; i++)
-		s->bytes += freed_bytes(&f.seen[i]);
+	for (size_t i = 0; i < f.seen.n; i++)
+		s->bytes += freed_bytes(&f.seen.items[i]);
 	return 0;
 }
 
 /* ------------------------------------------------------------------- names */
-
-static bool
-is_token(const char *text)
-{
-	return strspn(text, "0123456789abcdef") >= 32;
-}
-
-/* ".<name>.<token><suffix>": where the token begins, else NULL. */
-static const char *
-find_token(const char *name, const char *suffix)
-{
-	size_t len = strlen(name), tail = 1 + 32 + strlen(suffix);
-
-	if (len < 2 + tail || name[0] != '.' || name[len - tail] != '.' ||
-	    strcmp(name + len - strlen(suffix), suffix) != 0 || !is_token(name + len - tail + 1))
-		return NULL;
-	return name + len - tail + 1;
-}
 
 /* Another rank may have begun the next save already. */
 static bool
@@ -174,11 +137,7 @@ is_next_of_many(struct pawl *run, const char *token)
 {
 	char next[33];
 
-	run_lock(run);
-	uint64_t id = run->meet_id;
-
-	run_unlock(run);
-	meet_save_token(run->meet, id + 1, next);
+	rendezvous_save_token(run->group.rendezvous, run_group_save(&run->group) + 1, next);
 	return strncmp(next, token, 32) == 0;
 }
 
@@ -186,47 +145,10 @@ is_next_of_many(struct pawl *run, const char *token)
 static bool
 is_running(struct pawl *run, const char *token)
 {
-	if (!run->writer)
+	if (!run->saves.writer)
 		return false;
-	return (run->meet && is_next_of_many(run, token)) || run->queue_ops->has_token(run->writer, token);
-}
-
-/* One step for all who may know the folder by its name: what is taken away here, nobody can publish (P2). 0 and *ret is
- * the new name, or PAWL_ENOTFOUND: somebody was faster. */
-static int
-hide(struct pawl *run, const char *key, struct buf *ret, struct pawl_error *err)
-{
-	char token[33];
-
-	TRY(clock_token(token, err));
-	buf_printf(ret, CATALOG_FOLDER "/.withdrawn.%s.partial", token);
-	TRY(buf_check(ret, "gc", err));
-	return store_publish(run->store, key, buf_str(ret), err);
-}
-
-int
-run_hide_partials(struct pawl *run, struct pawl_error *err)
-{
-	struct sweep s = {.run = run};
-	PAWL_CLEAN(folder_clear) struct folder f = {0};
-
-	if (!run->caps.rename_folder)
-		return run->caps.exclusive_put ? withdraw_open_ones(run->store, CATALOG_FOLDER, err) : 0;
-	TRY(list(&s, CATALOG_FOLDER, &f, err));
-	for (size_t i = 0; i < f.n; i++) {
-		PAWL_CLEAN(buf_clear) struct buf key = {0}, aside = {0};
-
-		if (!f.seen[i].is_folder || f.seen[i].is_link || !find_token(f.seen[i].name, ".partial") ||
-		    strncmp(f.seen[i].name, ".withdrawn.", 11) == 0)
-			continue;
-		buf_printf(&key, CATALOG_FOLDER "/%s", f.seen[i].name);
-		TRY(buf_check(&key, "run", err));
-		int rc = hide(run, buf_str(&key), &aside, err);
-
-		if (rc < 0 && rc != PAWL_ENOTFOUND)
-			return rc;
-	}
-	return 0;
+	return (run->group.rendezvous && is_next_of_many(run, token)) ||
+	       run->saves.queue_ops->has_token(run->saves.writer, token);
 }
 
 static int
@@ -235,20 +157,21 @@ sweep_partials(struct sweep *s, struct pawl_error *err)
 	PAWL_CLEAN(folder_clear) struct folder f = {0};
 
 	TRY(list(s, CATALOG_FOLDER, &f, err));
-	for (size_t i = 0; i < f.n; i++) {
+	for (size_t i = 0; i < f.seen.n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
-		const char *token =
-			f.seen[i].is_folder && !f.seen[i].is_link ? find_token(f.seen[i].name, ".partial") : NULL;
+		const char *token = f.seen.items[i].is_folder && !f.seen.items[i].is_link
+		                            ? hidden_token(f.seen.items[i].name, HIDDEN_PARTIAL)
+		                            : NULL;
 
 		if (!token || is_running(s->run, token))
 			continue;
-		buf_printf(&key, CATALOG_FOLDER "/%s", f.seen[i].name);
+		buf_printf(&key, CATALOG_FOLDER "/%s", f.seen.items[i].name);
 		TRY(buf_check(&key, "gc", err));
-		if (!s->dry_run && s->run->caps.rename_folder && strncmp(f.seen[i].name, ".withdrawn.", 11) != 0) {
+		if (!s->dry_run && !gc_is_withdrawn(f.seen.items[i].name)) {
 			PAWL_CLEAN(buf_clear) struct buf aside = {0};
 
 			TRY(check_lease(s, err));
-			int rc = hide(s->run, buf_str(&key), &aside, err);
+			int rc = s->run->modes.gc->take_unfinished(s->run->store, buf_str(&key), &aside, err);
 
 			if (rc == PAWL_ENOTFOUND)
 				continue;
@@ -270,21 +193,21 @@ packs_are_ours(struct sweep *s, const char *folder, const struct folder *f, stru
 	size_t n_packs = 0;
 	uint32_t rank, index;
 
-	for (size_t i = 0; i < f->n; i++) {
+	for (size_t i = 0; i < f->seen.n; i++) {
 		PAWL_CLEAN(bump_clear) struct bump memory = {0};
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
 		struct st_table table;
 		uint64_t nbytes;
 
-		if (!pack_parse_name(f->seen[i].name, &rank, &index))
+		if (!pack_parse_name(f->seen.items[i].name, &rank, &index))
 			continue;
-		buf_printf(&key, "%s/%s", folder, f->seen[i].name);
+		buf_printf(&key, "%s/%s", folder, f->seen.items[i].name);
 		TRY(buf_check(&key, "gc", err));
-		int rc = pack_read_header(s->run->store, buf_str(&key), &memory, &table, &nbytes, err);
+		int rc = compressed_pack_read_header(s->run->store, buf_str(&key), &memory, &table, &nbytes, err);
 		if (rc == PAWL_ECORRUPT || rc == PAWL_ELIMIT)
 			return 0;
 		TRY(rc);
-		if (!pack_is_of_run(&table, s->run->run_id))
+		if (!pack_header_is_of_run(&table, s->run->self.run_id))
 			return 0;
 		n_packs++;
 	}
@@ -293,13 +216,13 @@ packs_are_ours(struct sweep *s, const char *folder, const struct folder *f, stru
 
 /* Has this run given the name, by its template, with an id that it has given out? */
 static bool
-is_our_name(const struct pawl *run, const char *name)
+is_our_name(struct pawl *run, const char *name)
 {
 	uint64_t id = name_id(run->opts.name_template, name);
-	return id > 0 && id <= run->last_id;
+	return id > 0 && id <= run_file_last_id(run);
 }
 
-/* 1 if the whole folder may go. */
+/* 1 if the folder may be removed with everything in it. */
 static int
 is_orphan(struct sweep *s, const char *name, const char *key, bool withdrawn, struct pawl_error *err)
 {
@@ -308,8 +231,8 @@ is_orphan(struct sweep *s, const char *name, const char *key, bool withdrawn, st
 	uint32_t rank, index;
 
 	TRY(list(s, key, &f, err));
-	for (size_t i = 0; i < f.n; i++) {
-		const struct seen *e = &f.seen[i];
+	for (size_t i = 0; i < f.seen.n; i++) {
+		const struct seen *e = &f.seen.items[i];
 
 		if (e->is_folder || e->is_link)
 			return 0;
@@ -317,17 +240,18 @@ is_orphan(struct sweep *s, const char *name, const char *key, bool withdrawn, st
 			has_manifest = true;
 		else if (strcmp(e->name, CATALOG_DELETING) == 0)
 			deleting = true;
-		else if (!pack_parse_name(e->name, &rank, &index) && !find_token(e->name, ".tmp"))
+		else if (!pack_parse_name(e->name, &rank, &index) && !hidden_token(e->name, HIDDEN_TMP))
 			return 0;
 	}
 	if (has_manifest && !deleting && !withdrawn)
 		return 0;
-	if (f.n - (has_manifest ? 1u : 0u) - (deleting ? 1u : 0u) == 0)
+	if (f.seen.n - (has_manifest ? 1u : 0u) - (deleting ? 1u : 0u) == 0)
 		return is_our_name(s->run, name);
 	int rc = packs_are_ours(s, key, &f, err);
 	if (rc != 1)
 		return rc;
-	/* Lost manifests happen, too: what repair could bring back is no rubbish, and only a plain no counts as one. */
+	/* Manifests get lost, too. A folder that repair could restore is kept, and only a clear no
+	 * from repair counts. */
 	rc = pawl_repair(s->run, name, 1, err);
 	if (rc == PAWL_ECORRUPT || rc == PAWL_ECONFLICT)
 		return 1;
@@ -339,7 +263,8 @@ struct bad {
 	bool withdrawn;
 };
 
-/* Folders whose manifest is missing or does not verify, copied so that the lock need not be held. */
+/* Folders whose manifest is missing or does not verify, copied so that the lock need not be
+ * held. */
 static int
 copy_bad_names(struct pawl *run, struct bump *memory, struct bad **ret, size_t *ret_n)
 {
@@ -373,10 +298,11 @@ sweep_orphans(struct sweep *s, struct pawl_error *err)
 	run_edited(s->run);
 	TRY(rc);
 	if (copied < 0)
-		return err_set(err, copied, "gc: out of memory");
-	/* Where a checkpoint is written under its own name, one without a manifest may be the running save's. */
-	if (!s->run->caps.rename_folder && s->run->writer &&
-	    (s->run->meet || s->run->queue_ops->is_busy(s->run->writer)))
+		return err_nomem(err, "gc");
+	/* Where a checkpoint is written under its own name, one without a manifest may be the
+	 * running save's. */
+	if (s->run->modes.gc->leaves_orphans && s->run->saves.writer &&
+	    (s->run->group.rendezvous || s->run->saves.queue_ops->is_busy(s->run->saves.writer)))
 		return 0;
 	for (size_t i = 0; i < n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
@@ -388,7 +314,7 @@ sweep_orphans(struct sweep *s, struct pawl_error *err)
 			rc = drop_folder(s, buf_str(&key), err);
 		TRY(rc);
 	}
-	return withdraw_forget(s->run, s->dry_run, &s->count, err);
+	return abort_commit_forget(s->run, s->dry_run, &s->count, err);
 }
 
 /* ------------------------------------------------------------- small things */
@@ -408,28 +334,28 @@ sweep_holds(struct sweep *s, struct pawl_error *err)
 	return 0;
 }
 
-/* A small file on its way to its name; a pointer on its way to its name, the only kind of link that we make; or a
- * folder in which the store or the doctor tries what the file system can do. */
+/* A small file before its rename. Or a pointer before its rename, the only kind of link that we
+ * make. Or a folder in which the store or the doctor tries the file system. */
 static bool
 is_temp(const char *folder, const struct seen *e)
 {
 	const char *name = e->name;
 
 	if (e->is_link)
-		return !*folder && find_token(name, ".tmp") &&
+		return !*folder && hidden_token(name, HIDDEN_TMP) &&
 		       (strncmp(name, ".latest.", 8) == 0 || strncmp(name, ".best.", 6) == 0);
 	if (e->is_folder)
 		return !*folder && (strncmp(name, ".probe.", 7) == 0 || strncmp(name, ".doctor.", 8) == 0) &&
-		       (find_token(name, ".tmp") || find_token(name, ".renamed.tmp"));
-	return find_token(name, ".tmp");
+		       (hidden_token(name, HIDDEN_TMP) || hidden_token(name, ".renamed.tmp"));
+	return hidden_token(name, HIDDEN_TMP);
 }
 
-/* While the run is being opened only readers, other ranks, contenders for the lease and doctors can be at work: they
- * try what the store can do, and ask for the lease. */
+/* While the run is being opened only readers, other ranks, contenders for the lease and doctors can
+ * be running. They try the store's abilities and request the lease. */
 static bool
 is_of_contender(const char *name)
 {
-	static const char *const theirs[] = {"." LEASE_KEY, ".probe.", ".doctor."};
+	static const char *const theirs[] = {("." LEASE_KEY), ".probe.", ".doctor."};
 
 	for (size_t i = 0; i < sizeof(theirs) / sizeof(theirs[0]); i++)
 		if (strncmp(name, theirs[i], strlen(theirs[i])) == 0)
@@ -437,27 +363,27 @@ is_of_contender(const char *name)
 	return false;
 }
 
-/* Nobody alive can be using this temporary thing. */
+/* No living process can be using this temporary file or folder. */
 static bool
 is_dead_temp(const struct sweep *s, const char *folder, const struct seen *e)
 {
-	int64_t timeout_ms = s->run->opts.lease_timeout_ms > 0 ? s->run->opts.lease_timeout_ms : 120000;
+	int64_t timeout_ms = s->run->opts.lease.timeout_ms > 0 ? s->run->opts.lease.timeout_ms : 120000;
 
 	if ((clock_unix_ns() - e->mtime_ns) / 1000000 >= timeout_ms)
 		return true;
-	return s->run->lease && !s->run->writer && !e->is_folder && strcmp(folder, CATALOG_HOLDS) != 0 &&
+	return s->run->self.lease && !s->run->saves.writer && !e->is_folder && strcmp(folder, CATALOG_HOLDS) != 0 &&
 	       !is_of_contender(e->name);
 }
 
-/* ".lease.<token>" of a lease that is not ours: its holder has been overtaken, or is gone. */
+/* ".lease.<token>" of a lease that is not ours: its holder was overtaken, or is gone. */
 static bool
 is_old_renewal(const struct sweep *s, const char *folder, const struct seen *e)
 {
 	const size_t prefix = strlen(LEASE_KEY ".");
 
-	return s->run->lease && !*folder && !e->is_folder && !e->is_link &&
+	return s->run->self.lease && !*folder && !e->is_folder && !e->is_link &&
 	       strncmp(e->name, LEASE_KEY ".", prefix) == 0 && strlen(e->name) == prefix + 32 &&
-	       is_token(e->name + prefix) && strcmp(e->name + prefix, lease_token(s->run->lease)) != 0;
+	       hidden_is_token(e->name + prefix) && strcmp(e->name + prefix, lease_token(s->run->self.lease)) != 0;
 }
 
 static int
@@ -466,9 +392,9 @@ sweep_temps(struct sweep *s, const char *folder, struct pawl_error *err)
 	PAWL_CLEAN(folder_clear) struct folder f = {0};
 
 	TRY(list(s, folder, &f, err));
-	for (size_t i = 0; i < f.n; i++) {
+	for (size_t i = 0; i < f.seen.n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
-		const struct seen *e = &f.seen[i];
+		const struct seen *e = &f.seen.items[i];
 
 		if (!is_old_renewal(s, folder, e) && (!is_temp(folder, e) || !is_dead_temp(s, folder, e)))
 			continue;
@@ -486,7 +412,8 @@ is_recycled_name(const char *name)
 {
 	size_t digits = strspn(name, "0123456789");
 
-	return digits > 0 && name[digits] == '-' && strlen(name + digits + 1) == 32 && is_token(name + digits + 1);
+	return digits > 0 && name[digits] == '-' && strlen(name + digits + 1) == 32 &&
+	       hidden_is_token(name + digits + 1);
 }
 
 /* With recycling on, the writer keeps the number of files itself. */
@@ -495,17 +422,17 @@ sweep_recycled(struct sweep *s, struct pawl_error *err)
 {
 	PAWL_CLEAN(folder_clear) struct folder f = {0};
 
-	if (s->run->opts.recycle)
+	if (s->run->opts.packs.recycle)
 		return 0;
 	TRY(list(s, RECYCLE_FOLDER, &f, err));
-	for (size_t i = 0; i < f.n; i++) {
+	for (size_t i = 0; i < f.seen.n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
 
-		if (f.seen[i].is_folder || f.seen[i].is_link || !is_recycled_name(f.seen[i].name))
+		if (f.seen.items[i].is_folder || f.seen.items[i].is_link || !is_recycled_name(f.seen.items[i].name))
 			continue;
-		buf_printf(&key, RECYCLE_FOLDER "/%s", f.seen[i].name);
+		buf_printf(&key, RECYCLE_FOLDER "/%s", f.seen.items[i].name);
 		TRY(buf_check(&key, "gc", err));
-		TRY(drop_file(s, buf_str(&key), freed_bytes(&f.seen[i]), err));
+		TRY(drop_file(s, buf_str(&key), freed_bytes(&f.seen.items[i]), err));
 	}
 	return 0;
 }
@@ -516,22 +443,24 @@ spare_running(void *arg, const char *token)
 	return is_running(arg, token);
 }
 
-/* What saves that came to nothing have left in the folders of the nodes. */
+/* The remains of failed saves in the folders of the nodes. */
 static int
 sweep_nodes(struct sweep *s, struct pawl_error *err)
 {
 	uint64_t count, nbytes;
 
-	if (!s->run->nodes)
+	if (!s->run->home.nodes)
 		return 0;
 	TRY(check_lease(s, err));
-	TRY(store_nodes_sweep(s->run->nodes, CATALOG_FOLDER, spare_running, s->run, s->dry_run, &count, &nbytes, err));
+	TRY(store_nodes_sweep(s->run->home.nodes, CATALOG_FOLDER, spare_running, s->run, s->dry_run, &count, &nbytes,
+	                      err));
 	s->count += count;
 	s->bytes += nbytes;
 	return 0;
 }
 
-/* Uploads that were begun and never ended: no listing shows them, but they are paid for. */
+/* Uploads that were begun and never ended: no listing shows them, but the store charges for
+ * them. */
 static int
 sweep_uploads(struct sweep *s, struct pawl_error *err)
 {
@@ -548,13 +477,12 @@ sweep_uploads(struct sweep *s, struct pawl_error *err)
 static int
 sweep_all(struct sweep *s, struct pawl_error *err)
 {
-	static const char *const folders[] = {
-		"", CATALOG_FOLDER, ".pawl", CATALOG_MARKS, CATALOG_HOLDS, RECYCLE_FOLDER};
+	static const char *const folders[] = {"", CATALOG_FOLDER, ".pawl", PINS_FOLDER, CATALOG_HOLDS, RECYCLE_FOLDER};
 
 	TRY(sweep_partials(s, err));
-	/* On request only, since a checkpoint that lost its manifest can be repaired; but where folders are not
-	 * renamed, this is also what a killed save leaves. */
-	if (s->run->writer || s->run->opts.read_only || !s->run->caps.rename_folder)
+	/* Only on request, since a checkpoint that lost its manifest can be repaired. But where
+	 * folders are not renamed, a killed save leaves the same. */
+	if (s->run->saves.writer || s->run->opts.read_only || s->run->modes.gc->leaves_orphans)
 		TRY(sweep_orphans(s, err));
 	TRY(sweep_nodes(s, err));
 	TRY(sweep_uploads(s, err));
@@ -574,7 +502,7 @@ collect(struct pawl *run, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes,
 		return err_set(err, PAWL_EUSAGE, "gc: expected a run, found NULL");
 	if (!dry_run)
 		TRY(run_check_keeper(run, err));
-	if (!run->single_name)
+	if (!run->home.single_name)
 		TRY(sweep_all(&s, err));
 	if (s.count && !dry_run) {
 		run_edit(run);
@@ -583,7 +511,7 @@ collect(struct pawl *run, int dry_run, uint64_t *ret_count, uint64_t *ret_bytes,
 		TRY(rc);
 		snprintf(fields, sizeof(fields), "\"count\":%llu,\"bytes\":%llu", (unsigned long long)s.count,
 		         (unsigned long long)s.bytes);
-		run_event(run, "gc", fields);
+		events_add(&run->events, "gc", fields);
 	}
 	if (ret_count)
 		*ret_count = s.count;

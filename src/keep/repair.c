@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * repair: a lost or damaged manifest made anew from the packs of a checkpoint folder. Called by users; calls pack.c,
- * manifest.c, state.c, catalog.c, lease.c and the store.
+ * repair: builds a lost or damaged manifest from the packs of a checkpoint folder.
  *
- *   list packs -> read headers -> all there, of one save? -> tensor table -> sums of all bytes -> manifest, exclusively
+ *   list packs -> read headers -> complete, of one save? -> tensor table -> checksum all bytes
+ *              -> manifest, put exclusively
  *
- * Refuses rather than guesses: a pack or a part of a tensor that is missing, packs of different saves, a format it does
- * not know. The sums are those of the bytes as they are now, so the manifest says that it was repaired. Never
- * automatic. Promises P1, P2 (the put is the commit), P15 (an intact checkpoint is left alone), P17.
+ * It refuses rather than guesses: a missing pack or part of a tensor, packs of different saves, an
+ * unknown format. The checksums are those of the bytes as they are now, so the manifest records
+ * that it was repaired. Never automatic. Promises P1, P2 (the put is the commit), P15 (an intact
+ * checkpoint is left alone), P17.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +16,15 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "base/vec.h"
 #include "catalog/catalog.h"
+#include "keep/pointers.h"
 #include "layout/merge_trees.h"
-#include "read/pack.h"
-#include "read/packed.h"
+#include "layout/pack_header.h"
+#include "read/compressed_pack.h"
 #include "run/lease.h"
 #include "run/run.h"
+#include "state/pack_name.h"
 
 #define DAMAGED_NAME MANIFEST_NAME ".damaged"
 #define MAX_PACKS 1000000u
@@ -38,8 +42,7 @@ struct repair {
 	const char *name;  /* of the folder */
 	struct buf folder; /* its key */
 	struct bump memory;
-	struct part *parts; /* by rank, then index */
-	size_t n_parts, cap_parts;
+	VEC(struct part) parts;
 	bool deleting, with_sums;
 	struct manifest *m; /* under construction */
 	struct pawl_state *state;
@@ -50,17 +53,11 @@ static void
 repair_clear(struct repair *r)
 {
 	buf_clear(&r->folder);
-	mem_free(r->parts);
+	vec_free(&r->parts);
 	bump_clear(&r->memory);
 	manifest_free(r->m);
 	pawl_state_free(r->state);
 	buf_clear(&r->state_json);
-}
-
-static int
-out_of_memory(const struct repair *r, struct pawl_error *err)
-{
-	return err_set(err, PAWL_ENOMEM, "repair of %s: out of memory", r->name);
 }
 
 /* "<folder>/<name>" */
@@ -74,7 +71,7 @@ child_key(struct repair *r, const char *name, struct buf *out, struct pawl_error
 /* ------------------------------------------------------------------- packs */
 
 static int
-see_entry(void *arg, const struct store_entry *entry)
+add_pack(void *arg, const struct store_entry *entry)
 {
 	struct repair *r = arg;
 	uint32_t rank, index;
@@ -83,21 +80,15 @@ see_entry(void *arg, const struct store_entry *entry)
 		r->deleting = true;
 	if (entry->is_folder || entry->is_link || !pack_parse_name(entry->name, &rank, &index))
 		return 0;
-	if (r->n_parts == MAX_PACKS)
+	if (r->parts.n == MAX_PACKS)
 		return PAWL_ELIMIT;
-	if (r->n_parts == r->cap_parts) {
-		size_t cap = r->cap_parts ? 2 * r->cap_parts : 16;
-		struct part *parts = mem_resize(r->parts, cap, sizeof(*parts));
-
-		if (!parts)
-			return PAWL_ENOMEM;
-		r->parts = parts;
-		r->cap_parts = cap;
-	}
 	char *name = bump_strndup(&r->memory, entry->name, strlen(entry->name));
 	if (!name)
 		return PAWL_ENOMEM;
-	r->parts[r->n_parts++] = (struct part){.name = name, .rank = rank, .index = index};
+	struct part *part = vec_add(&r->parts);
+	if (!part)
+		return PAWL_ENOMEM;
+	*part = (struct part){.name = name, .rank = rank, .index = index};
 	return 0;
 }
 
@@ -114,22 +105,23 @@ compare_parts(const void *pa, const void *pb)
 static int
 list_packs(struct repair *r, struct pawl_error *err)
 {
-	int rc = store_list(r->run->store, buf_str(&r->folder), see_entry, r, err);
+	int rc = store_list(r->run->store, buf_str(&r->folder), add_pack, r, err);
 
 	if (rc == PAWL_ENOMEM)
-		return out_of_memory(r, err);
+		return err_nomem(err, r->name);
 	if (rc == PAWL_ELIMIT)
 		return err_set(err, rc, "%s: expected at most %u packs, found more", r->name, MAX_PACKS);
 	TRY(rc);
 	if (r->deleting)
 		return err_set(err, PAWL_ECONFLICT, "%s is being deleted: it holds %s", r->name, CATALOG_DELETING);
-	if (r->n_parts == 0)
+	if (r->parts.n == 0)
 		return err_set(err, PAWL_ECORRUPT, "%s holds no packs, there is nothing to repair from", r->name);
-	qsort(r->parts, r->n_parts, sizeof(*r->parts), compare_parts);
+	qsort(r->parts.items, r->parts.n, sizeof(*r->parts.items), compare_parts);
 	return 0;
 }
 
-/* A metadata value as text; missing is corrupt. Values are NUL-terminated like all strings read from JSON. */
+/* A metadata value as text; a missing one is corrupt. Values are NUL-terminated like all strings
+ * read from JSON. */
 static int
 get_text(const struct repair *r, const struct part *p, const char *key, const struct st_pair **ret,
          struct pawl_error *err)
@@ -163,12 +155,12 @@ read_headers(struct repair *r, struct pawl_error *err)
 	const struct st_pair *first_run = NULL, *run_id = NULL;
 	uint64_t format;
 
-	for (size_t i = 0; i < r->n_parts; i++) {
+	for (size_t i = 0; i < r->parts.n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
-		struct part *p = &r->parts[i];
+		struct part *p = &r->parts.items[i];
 
 		TRY(child_key(r, p->name, &key, err));
-		TRY(pack_read_header(r->run->store, buf_str(&key), &r->memory, &p->table, &p->nbytes, err));
+		TRY(compressed_pack_read_header(r->run->store, buf_str(&key), &r->memory, &p->table, &p->nbytes, err));
 		TRY(get_number(r, p, "pawl.format", &format, err));
 		if (format > PAWL_FORMAT_VERSION)
 			return err_set(err, PAWL_EVERSION,
@@ -179,47 +171,44 @@ read_headers(struct repair *r, struct pawl_error *err)
 			first_run = run_id;
 		if (strcmp(run_id->value, first_run->value) != 0)
 			return err_set(err, PAWL_ECORRUPT, "%s/%s is of run %.40s, but %s of run %.40s", r->name,
-			               p->name, run_id->value, r->parts[0].name, first_run->value);
+			               p->name, run_id->value, r->parts.items[0].name, first_run->value);
 	}
 	return 0;
 }
 
-/* The packs of one rank, from r->parts[*at] on: 0 .. "pawl.packs" - 1, none missing and none too many. */
+/* The packs of one rank, from r->parts.items[*at] on: 0 .. "pawl.packs" - 1, none missing and none
+ * too many. */
 static int
 check_rank(struct repair *r, uint32_t rank, size_t *at, struct pawl_error *err)
 {
-	const struct part *first = *at < r->n_parts ? &r->parts[*at] : NULL;
+	const struct part *first = *at < r->parts.n ? &r->parts.items[*at] : NULL;
 	uint64_t n = 0;
 
 	if (!first || first->rank != rank || first->index != 0)
 		return err_set(err, PAWL_ECORRUPT, "%s: pack rank%05u-00000.safetensors is missing", r->name, rank);
 	TRY(get_number(r, first, "pawl.packs", &n, err));
 	for (uint64_t i = 0; i < n; i++, (*at)++) {
-		if (*at == r->n_parts || r->parts[*at].rank != rank || r->parts[*at].index != i)
+		if (*at == r->parts.n || r->parts.items[*at].rank != rank || r->parts.items[*at].index != i)
 			return err_set(err, PAWL_ECORRUPT, "%s: pack %llu of the %llu of rank %u is missing", r->name,
 			               (unsigned long long)i, (unsigned long long)n, rank);
 	}
-	if (*at < r->n_parts && r->parts[*at].rank == rank)
+	if (*at < r->parts.n && r->parts.items[*at].rank == rank)
 		return err_set(err, PAWL_ECORRUPT, "%s: rank %u has %llu packs, but %s is there too", r->name, rank,
-		               (unsigned long long)n, r->parts[*at].name);
+		               (unsigned long long)n, r->parts.items[*at].name);
 	return 0;
 }
 
-static void
-manifest_clean(struct manifest **m)
-{
-	manifest_free(*m);
-}
+PAWL_DEFINE_CLEAN(struct manifest, manifest_free);
 
-/* What pack 0 of each rank says of the checkpoint must agree; rank 0's becomes the manifest's summary. */
+/* The summaries in pack 0 of each rank must agree; rank 0's becomes the manifest's summary. */
 static int
 read_summaries(struct repair *r, struct pawl_error *err)
 {
 	const struct st_pair *text = NULL;
 
-	for (size_t i = 0; i < r->n_parts; i++) {
-		PAWL_CLEAN(manifest_clean) struct manifest *m = NULL;
-		const struct part *p = &r->parts[i];
+	for (size_t i = 0; i < r->parts.n; i++) {
+		PAWL_CLEAN(manifest_free_clean) struct manifest *m = NULL;
+		const struct part *p = &r->parts.items[i];
 
 		if (p->index != 0)
 			continue;
@@ -229,7 +218,7 @@ read_summaries(struct repair *r, struct pawl_error *err)
 			r->m = steal(&m);
 		else if (m->id != r->m->id || strcmp(m->token, r->m->token) != 0)
 			return err_set(err, PAWL_ECORRUPT, "%s: %s and %s were not written by the same save", r->name,
-			               r->parts[0].name, p->name);
+			               r->parts.items[0].name, p->name);
 	}
 	return 0;
 }
@@ -239,39 +228,40 @@ check_packs(struct repair *r, struct pawl_error *err)
 {
 	size_t at = 0;
 
-	TRY(check_rank(r, 0, &at, err)); /* before its pack 0 is asked for the number of ranks */
+	TRY(check_rank(r, 0, &at, err)); /* before the number of ranks is read from its pack 0 */
 	TRY(read_summaries(r, err));
 	for (uint32_t rank = 1; rank < r->m->world_size; rank++)
 		TRY(check_rank(r, rank, &at, err));
-	if (at < r->n_parts)
-		return err_set(err, PAWL_ECORRUPT, "%s: %s belongs to no rank of %u", r->name, r->parts[at].name,
+	if (at < r->parts.n)
+		return err_set(err, PAWL_ECORRUPT, "%s: %s belongs to no rank of %u", r->name, r->parts.items[at].name,
 		               r->m->world_size);
 	return 0;
 }
 
 /* ----------------------------------------------------------------- tensors */
 
-/* The trees of all ranks, put together as the save has done. */
+/* Merges the trees of all ranks, as the save does. */
 static int
 read_state(struct repair *r, struct pawl_error *err)
 {
 	PAWL_FREE struct merge_text *trees = mem_zalloc(r->m->world_size, sizeof(*trees));
 
 	if (!trees)
-		return out_of_memory(r, err);
-	for (size_t i = 0; i < r->n_parts; i++) {
+		return err_nomem(err, r->name);
+	for (size_t i = 0; i < r->parts.n; i++) {
 		const struct st_pair *text = NULL;
 
-		if (r->parts[i].index != 0)
+		if (r->parts.items[i].index != 0)
 			continue;
-		TRY(get_text(r, &r->parts[i], "pawl.state", &text, err));
-		trees[r->parts[i].rank] = (struct merge_text){r->parts[i].name, {text->value, text->value_len}};
+		TRY(get_text(r, &r->parts.items[i], "pawl.state", &text, err));
+		trees[r->parts.items[i].rank] =
+			(struct merge_text){r->parts.items[i].name, {text->value, text->value_len}};
 	}
 	TRY(merge_texts(trees, r->m->world_size, &r->state, err));
 	TRY(state_encode(r->state, &r->state_json, err));
 	r->m->n_tensors = r->state->n_tensors;
 	r->m->tensors = bump_array(&r->m->memory, r->state->n_tensors, sizeof(*r->m->tensors));
-	return r->m->tensors ? 0 : out_of_memory(r, err);
+	return r->m->tensors ? 0 : err_nomem(err, r->name);
 }
 
 /* The row of a pack's tensor. */
@@ -292,9 +282,9 @@ count_pieces(struct repair *r, struct pawl_error *err)
 {
 	size_t row = 0;
 
-	for (size_t i = 0; i < r->n_parts; i++) {
-		for (size_t k = 0; k < r->parts[i].table.n_tensors; k++) {
-			TRY(find_row(r, &r->parts[i], r->parts[i].table.tensors[k].name, &row, err));
+	for (size_t i = 0; i < r->parts.n; i++) {
+		for (size_t k = 0; k < r->parts.items[i].table.n_tensors; k++) {
+			TRY(find_row(r, &r->parts.items[i], r->parts.items[i].table.tensors[k].name, &row, err));
 			r->m->tensors[row].n_pieces++;
 		}
 	}
@@ -306,7 +296,7 @@ count_pieces(struct repair *r, struct pawl_error *err)
 			return err_set(err, PAWL_ECORRUPT, "%s: tensor '%.200s' is in no pack", r->name, t->name);
 		t->pieces = bump_array(&r->m->memory, t->n_pieces, sizeof(*t->pieces));
 		if (!t->pieces)
-			return out_of_memory(r, err);
+			return err_nomem(err, r->name);
 		t->n_pieces = 0;
 	}
 	return 0;
@@ -317,9 +307,9 @@ add_piece(struct repair *r, size_t part, const struct st_tensor *st, const struc
           struct pawl_error *err)
 {
 	struct manifest_tensor *t = &r->m->tensors[row];
-	struct pack_box box;
+	struct pack_header_box box;
 
-	TRY(pack_read_box(st, special, &r->m->memory, &box, err));
+	TRY(pack_header_read_box(st, special, &r->m->memory, &box, err));
 	if (t->n_pieces == 0) {
 		t->dtype = box.dtype;
 		t->ndim = box.ndim;
@@ -331,7 +321,7 @@ add_piece(struct repair *r, size_t part, const struct st_tensor *st, const struc
 		               "%s: the pieces of tensor '%.200s' are of different dtypes or shapes", r->name, t->name);
 	}
 	t->pieces[t->n_pieces++] = (struct manifest_piece){.file = (uint32_t)part,
-	                                                   .begin = r->parts[part].table.data_begin + st->begin,
+	                                                   .begin = r->parts.items[part].table.data_begin + st->begin,
 	                                                   .nbytes = st->end - st->begin,
 	                                                   .offsets = box.offsets,
 	                                                   .lengths = box.lengths};
@@ -341,7 +331,7 @@ add_piece(struct repair *r, size_t part, const struct st_tensor *st, const struc
 static int
 add_pieces(struct repair *r, size_t part, struct pawl_error *err)
 {
-	const struct part *p = &r->parts[part];
+	const struct part *p = &r->parts.items[part];
 	const struct st_pair *text = st_metadata(&p->table, "pawl.tensors");
 	PAWL_CLEAN(bump_clear) struct bump scratch = {0};
 	PAWL_FREE const struct json **special = mem_zalloc(r->state->n_tensors, sizeof(*special)); /* by row */
@@ -349,7 +339,7 @@ add_pieces(struct repair *r, size_t part, struct pawl_error *err)
 	size_t row = 0;
 
 	if (!special)
-		return out_of_memory(r, err);
+		return err_nomem(err, r->name);
 	if (text)
 		TRY(json_parse(p->name, text->value, text->value_len, NULL, &scratch, &root, err));
 	for (const struct json *one = root && root->type == JSON_OBJECT ? root->first : NULL; one; one = one->next) {
@@ -368,17 +358,17 @@ add_pieces(struct repair *r, size_t part, struct pawl_error *err)
 struct open_pack {
 	struct store *store;
 	struct store_reader *reader;
-	struct packed *packed;
+	struct compressed_pack *packed;
 };
 
 static void
 close_pack(struct open_pack *p)
 {
-	packed_close(p->packed);
+	compressed_pack_close(p->packed);
 	store_close_reader(p->store, p->reader);
 }
 
-/* The sums of all blocks of the file, or of what it is unpacked. */
+/* The checksums of all blocks of the file, or of its decompressed contents. */
 static int
 sum_blocks(struct repair *r, const struct open_pack *open, bool plain, uint64_t nbytes, struct manifest_file *f,
            struct pawl_error *err)
@@ -388,12 +378,12 @@ sum_blocks(struct repair *r, const struct open_pack *open, bool plain, uint64_t 
 	struct sum128 *sums = bump_array(&r->m->memory, n, sizeof(*sums));
 
 	if (!block || !sums)
-		return out_of_memory(r, err);
+		return err_nomem(err, r->name);
 	for (uint64_t i = 0; r->with_sums && i < n; i++) {
 		const uint64_t offset = i * block_bytes;
 		const size_t len = (size_t)(nbytes - offset < block_bytes ? nbytes - offset : block_bytes);
 
-		TRY(plain ? packed_read(open->packed, offset, block, len, err)
+		TRY(plain ? compressed_pack_read(open->packed, offset, block, len, err)
 		          : store_read(open->store, open->reader, offset, block, len, err));
 		sums[i] = sum_bytes(block, len);
 	}
@@ -415,8 +405,8 @@ describe_file(struct repair *r, const struct part *p, struct manifest_file *f, s
 	TRY(store_open_reader(open.store, buf_str(&key), &open.reader, &nbytes, err));
 	plain = nbytes;
 	if (codec) {
-		TRY(packed_open(open.store, open.reader, p->name, nbytes, UINT64_MAX, 0, &open.packed, err));
-		TRY(packed_size(open.packed, &plain, err));
+		TRY(compressed_pack_open(open.store, open.reader, p->name, nbytes, UINT64_MAX, 0, &open.packed, err));
+		TRY(compressed_pack_size(open.packed, &plain, err));
 		f->codec = codec_name(codec);
 		TRY(sum_blocks(r, &open, true, plain, f, err));
 	}
@@ -428,20 +418,20 @@ describe_file(struct repair *r, const struct part *p, struct manifest_file *f, s
 static int
 describe_files(struct repair *r, struct pawl_error *err)
 {
-	uint64_t block_bytes = r->run->opts.block_bytes ? r->run->opts.block_bytes : DEFAULT_BLOCK_BYTES;
+	uint64_t block_bytes = r->run->opts.packs.block_bytes ? r->run->opts.packs.block_bytes : DEFAULT_BLOCK_BYTES;
 	struct manifest *m = r->m;
 	bool is_packed = false;
 
 	m->bytes = m->plain_bytes = 0;
-	m->n_files = r->n_parts;
-	m->files = bump_array(&m->memory, r->n_parts, sizeof(*m->files));
+	m->n_files = r->parts.n;
+	m->files = bump_array(&m->memory, r->parts.n, sizeof(*m->files));
 	if (!m->files)
-		return out_of_memory(r, err);
-	for (size_t i = 0; i < r->n_parts; i++) {
+		return err_nomem(err, r->name);
+	for (size_t i = 0; i < r->parts.n; i++) {
 		struct manifest_file *f = &m->files[i];
 
-		*f = (struct manifest_file){.name = r->parts[i].name, .block_bytes = block_bytes};
-		TRY(describe_file(r, &r->parts[i], f, err));
+		*f = (struct manifest_file){.name = r->parts.items[i].name, .block_bytes = block_bytes};
+		TRY(describe_file(r, &r->parts.items[i], f, err));
 		m->bytes += f->nbytes;
 		m->plain_bytes += manifest_plain_bytes(f);
 		is_packed = is_packed || f->codec;
@@ -451,14 +441,14 @@ describe_files(struct repair *r, struct pawl_error *err)
 	return 0;
 }
 
-/* --------------------------------------------------------------- the whole */
+/* ----------------------------------------------------------- all together */
 
-/* 1 if the manifest verifies, 0 if it is missing or damaged (*ret_exists tells them apart). */
+/* 1 if the manifest verifies, 0 if it is missing or damaged (*ret_exists distinguishes them). */
 static int
 is_intact(struct repair *r, const char *key, bool *ret_exists, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
-	PAWL_CLEAN(manifest_clean) struct manifest *m = NULL;
+	PAWL_CLEAN(manifest_free_clean) struct manifest *m = NULL;
 	int rc = store_get(r->run->store, key, MANIFEST_MAX_BYTES, &text, err);
 
 	*ret_exists = rc != PAWL_ENOTFOUND;
@@ -472,19 +462,19 @@ is_intact(struct repair *r, const char *key, bool *ret_exists, struct pawl_error
 static int
 rebuild(struct repair *r, struct buf *out, struct pawl_error *err)
 {
-	PAWL_CLEAN(manifest_clean) struct manifest *check = NULL;
+	PAWL_CLEAN(manifest_free_clean) struct manifest *check = NULL;
 
 	TRY(list_packs(r, err));
 	TRY(read_headers(r, err));
 	TRY(check_packs(r, err));
 	TRY(read_state(r, err));
 	TRY(count_pieces(r, err));
-	for (size_t i = 0; i < r->n_parts; i++)
+	for (size_t i = 0; i < r->parts.n; i++)
 		TRY(add_pieces(r, i, err));
 	TRY(describe_files(r, err));
 	r->m->repaired = true;
 	int rc = manifest_encode_with(r->m, (struct pawl_slice){r->state_json.ptr, r->state_json.len}, out, err);
-	if (rc == PAWL_EUSAGE) /* it is not the caller who is wrong, but the packs */
+	if (rc == PAWL_EUSAGE) /* the packs are wrong, not the caller */
 		rc = err ? err_set(err, PAWL_ECORRUPT, "%s: %s", r->name, err->message) : PAWL_ECORRUPT;
 	TRY(rc);
 	return manifest_decode(r->name, out->ptr, out->len, false, &check, err);
@@ -495,8 +485,8 @@ write_manifest(struct repair *r, const char *key, bool exists, const struct buf 
 {
 	PAWL_CLEAN(buf_clear) struct buf aside = {0};
 
-	if (r->run->lease)
-		TRY(lease_check(r->run->lease, err));
+	if (r->run->self.lease)
+		TRY(lease_check(r->run->self.lease, err));
 	if (exists) {
 		TRY(child_key(r, DAMAGED_NAME, &aside, err));
 		TRY(store_move(r->run->store, key, buf_str(&aside), err));
@@ -514,11 +504,11 @@ tell(struct repair *r, struct pawl_error *err)
 	run_edit(run);
 	int rc = catalog_reload(run->catalog, err);
 	run_edited(run);
-	if (rc < 0 || run->single_name)
+	if (rc < 0 || run->home.single_name)
 		return rc;
 	buf_printf(&fields, "\"id\":%llu,\"name\":\"%s\"", (unsigned long long)r->m->id, r->name);
-	run_event(run, "repair", buf_str(&fields));
-	return run_point(run, err);
+	events_add(&run->events, "repair", buf_str(&fields));
+	return pointers_update(run, err);
 }
 
 static int
@@ -526,9 +516,9 @@ check_folder(struct repair *r, struct pawl_error *err)
 {
 	struct store_entry entry;
 
-	if (r->run->foreign)
+	if (r->run->home.foreign)
 		return err_set(err, PAWL_EUSAGE, "repair: %s is a file of another program", r->name);
-	if (r->run->single_name ? strcmp(r->name, r->run->single_name) != 0 : !text_is_component(r->name))
+	if (r->run->home.single_name ? strcmp(r->name, r->run->home.single_name) != 0 : !text_is_component(r->name))
 		return err_set(err, PAWL_EUSAGE, "repair: '%.200s' is not the name of a checkpoint's folder", r->name);
 	catalog_key(r->run->catalog, r->name, &r->folder);
 	TRY(buf_check(&r->folder, r->name, err));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify: reads every byte of checkpoints and compares every block with its sum. Called by users (pawl_verify); calls
- * the catalog, restore (to pick and hold a checkpoint) and fetch. Changes nothing. Promise P1; R136.
+ * verify: reads every byte of checkpoints and compares every block with its checksum. Changes
+ * nothing. Promise P1; R136.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -10,7 +10,8 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "catalog/catalog.h"
+#include "base/vec.h"
+#include "catalog/far.h"
 #include "restore/restore.h"
 #include "restore/restore_gone.h"
 
@@ -18,12 +19,11 @@
 
 struct pawl_findings {
 	struct bump memory; /* of texts */
-	struct pawl_finding *rows;
-	size_t n, cap;
-	bool missing; /* a file could not be found since this was last cleared */
+	VEC(struct pawl_finding) rows;
+	bool missing; /* a file was missing since this was last cleared */
 };
 
-/* Findings of one checkpoint as they come from the reading threads. */
+/* Findings of one checkpoint, as the reading threads report them. */
 struct collector {
 	struct pawl_findings *findings;
 	const struct pawl_restore *r;
@@ -33,23 +33,18 @@ struct collector {
 static int
 add_finding(struct pawl_findings *f, const struct pawl_finding *given)
 {
-	if (f->n == MAX_FINDINGS)
+	if (f->rows.n == MAX_FINDINGS)
 		return PAWL_ELIMIT;
-	if (f->n == f->cap) {
-		size_t cap = f->cap ? 2 * f->cap : 16;
-		struct pawl_finding *bigger = mem_resize(f->rows, cap, sizeof *bigger);
-		if (!bigger)
-			return PAWL_ENOMEM;
-		f->rows = bigger;
-		f->cap = cap;
-	}
 	struct pawl_finding row = *given;
 	row.file = bump_strndup(&f->memory, given->file, strlen(given->file));
 	row.tensor = bump_strndup(&f->memory, given->tensor, strlen(given->tensor));
 	row.message = bump_strndup(&f->memory, given->message, strlen(given->message));
 	if (!row.file || !row.tensor || !row.message)
 		return PAWL_ENOMEM;
-	f->rows[f->n++] = row;
+	struct pawl_finding *added = vec_add(&f->rows);
+	if (!added)
+		return PAWL_ENOMEM;
+	*added = row;
 	return 0;
 }
 
@@ -77,49 +72,46 @@ compare_findings(const void *a, const void *b)
 	return c ? c : (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Threads report in any order, block by block: orders the rows from `first` on, and joins neighbours. */
+/* Threads report in any order, block by block. Sorts the rows from `first` on, and joins
+ * neighbours. */
 static void
 tidy(struct pawl_findings *f, size_t first)
 {
 	size_t n = first;
-	if (f->n - first < 2)
+	if (f->rows.n - first < 2)
 		return;
-	qsort(f->rows + first, f->n - first, sizeof *f->rows, compare_findings);
-	for (size_t i = first + 1; i < f->n; i++) {
-		struct pawl_finding *last = &f->rows[n];
-		if (strcmp(last->file, f->rows[i].file) == 0 && last->end == f->rows[i].begin) {
-			last->end = f->rows[i].end;
+	qsort(f->rows.items + first, f->rows.n - first, sizeof *f->rows.items, compare_findings);
+	for (size_t i = first + 1; i < f->rows.n; i++) {
+		struct pawl_finding *last = &f->rows.items[n];
+		if (strcmp(last->file, f->rows.items[i].file) == 0 && last->end == f->rows.items[i].begin) {
+			last->end = f->rows.items[i].end;
 		} else {
-			f->rows[++n] = f->rows[i];
+			f->rows.items[++n] = f->rows.items[i];
 		}
 	}
-	f->n = n + 1;
+	f->rows.n = n + 1;
 }
 
 static int
 name_tensors(struct pawl_findings *f, size_t first, const struct manifest *m)
 {
-	for (size_t i = first; i < f->n; i++) {
+	for (size_t i = first; i < f->rows.n; i++) {
 		PAWL_CLEAN(buf_clear) struct buf names = {0};
 		for (uint32_t file = 0; file < m->n_files; file++) {
-			if (strcmp(m->files[file].name, f->rows[i].file) == 0)
-				fetch_tensors_at(m, file, f->rows[i].begin, f->rows[i].end, &names);
+			if (strcmp(m->files[file].name, f->rows.items[i].file) == 0)
+				fetch_tensors_at(m, file, f->rows.items[i].begin, f->rows.items[i].end, &names);
 		}
-		f->rows[i].tensor = bump_strndup(&f->memory, names.len ? names.ptr : "", names.len);
-		if (names.failed || !f->rows[i].tensor)
+		f->rows.items[i].tensor = bump_strndup(&f->memory, names.len ? names.ptr : "", names.len);
+		if (names.failed || !f->rows.items[i].tensor)
 			return PAWL_ENOMEM;
 	}
 	return 0;
 }
 
-static void
-clean_plan(struct reshard_plan **plan)
-{
-	reshard_free(*plan);
-}
+PAWL_DEFINE_CLEAN(struct reshard_plan, reshard_free);
 
-/* A compressed file as it lies there: what has been unpacked well may have been so from the wrong bytes, of a table,
- * say, that was not needed. Files that cannot be opened have been found already. */
+/* Reads a compressed file as it is stored. Even wrong bytes may decompress correctly, for example
+ * those of a table that was not needed. Files that cannot be opened are in the findings already. */
 static int
 read_stored(struct pawl_restore *r, struct store *store, unsigned only_copy, uint32_t file, struct collector *c,
             struct pawl_error *err)
@@ -130,7 +122,7 @@ read_stored(struct pawl_restore *r, struct store *store, unsigned only_copy, uin
 	struct store_reader *reader = NULL;
 	uint64_t nbytes;
 	if (!key || !block)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", r->info.name);
+		return err_nomem(err, r->info.name);
 	if (store_open_reader(store, key, &reader, &nbytes, NULL) < 0)
 		return 0;
 	for (size_t i = 0; i < f->n_blocks && nbytes == f->nbytes && c->failed == 0; i++) {
@@ -155,9 +147,9 @@ static int
 read_copy(struct pawl_restore *r, struct store *store, struct fetch *fetch, unsigned only_copy,
           struct pawl_meter *meter, struct pawl_findings *findings, struct pawl_error *err)
 {
-	PAWL_CLEAN(clean_plan) struct reshard_plan *plan = NULL;
+	PAWL_CLEAN(reshard_free_clean) struct reshard_plan *plan = NULL;
 	struct collector c = {.findings = findings, .r = r};
-	const size_t first = findings->n;
+	const size_t first = findings->rows.n;
 	struct fetch_job job = {.name = r->info.name,
 	                        .folder = r->folder,
 	                        .manifest = r->manifest,
@@ -177,15 +169,15 @@ read_copy(struct pawl_restore *r, struct store *store, struct fetch *fetch, unsi
 			rc = read_stored(r, store, only_copy, i, &c, err);
 	if (c.failed == PAWL_ENOMEM)
 		return err_set(err, PAWL_ENOMEM, "%s: out of memory for findings", r->info.name);
-	return c.failed == PAWL_ELIMIT ? 0 : rc; /* enough has been found */
+	return c.failed == PAWL_ELIMIT ? 0 : rc; /* there are enough findings */
 }
 
-/* Every copy by itself: that another one would do does not make one good. */
+/* Reads every copy by itself: a good copy does not excuse a damaged one. */
 static int
 read_all(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *meter, struct pawl_findings *findings,
          struct pawl_error *err)
 {
-	const unsigned n = r->run->caps.copies;
+	const unsigned n = r->run->home.caps.copies;
 
 	if (n <= 1)
 		return read_copy(r, r->run->store, fetch, 0, meter, findings, err);
@@ -194,19 +186,15 @@ read_all(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *meter, 
 	return 0;
 }
 
-static void
-clean_fetch(struct fetch **f)
-{
-	fetch_free(*f);
-}
+PAWL_DEFINE_CLEAN(struct fetch, fetch_free);
 
-/* One that lies only in a mirror. */
+/* Verifies a checkpoint that exists only in a mirror. */
 static int
 read_far(struct pawl_restore *r, struct pawl_meter *meter, struct pawl_findings *findings, struct pawl_error *err)
 {
-	PAWL_CLEAN(clean_fetch) struct fetch *fetch = NULL;
+	PAWL_CLEAN(fetch_free_clean) struct fetch *fetch = NULL;
 
-	TRY(fetch_new(r->at, r->run->opts.io_threads, 0, &fetch, err));
+	TRY(fetch_new(r->at, r->run->opts.io.threads, 0, &fetch, err));
 	return read_copy(r, r->at, fetch, 0, meter, findings, err);
 }
 
@@ -215,7 +203,7 @@ check_manifest(struct pawl *run, uint64_t id, struct pawl_error *err)
 {
 	struct manifest *m = NULL;
 
-	if (!run->mirrors)
+	if (run->mirrors->n == 0)
 		return 0;
 	run_edit(run); /* it stays while its manifest is read */
 	const struct catalog_entry *e = catalog_get(run->catalog, id);
@@ -225,7 +213,7 @@ check_manifest(struct pawl *run, uint64_t id, struct pawl_error *err)
 	return rc;
 }
 
-/* What is known about a checkpoint before it is read. */
+/* What is known of a checkpoint before it is read. */
 struct target {
 	uint64_t id, nbytes;
 	const char *problem; /* of a bad one: why its manifest cannot be used */
@@ -257,7 +245,7 @@ list_targets(struct pawl *run, uint64_t id, bool bad, struct targets *ret, struc
 		struct target *t = &ret->rows[ret->n];
 		if ((id != 0 && e->id != id) || bad == (e->summary != NULL))
 			continue;
-		if (id == 0 && catalog_is_unfinished(run->catalog, e)) /* gc and repair know what to do with it */
+		if (id == 0 && catalog_is_unfinished(run->catalog, e)) /* gc and repair handle it */
 			continue;
 		t->id = e->id;
 		t->nbytes = e->summary ? e->summary->bytes : 0;
@@ -267,7 +255,7 @@ list_targets(struct pawl *run, uint64_t id, bool bad, struct targets *ret, struc
 		ret->n++;
 	}
 	run_unlock(run);
-	return lacking ? err_set(err, PAWL_ENOMEM, "verify: out of memory") : 0;
+	return lacking ? err_nomem(err, "verify") : 0;
 }
 
 static int
@@ -278,31 +266,27 @@ manifest_finding(struct pawl_findings *f, uint64_t id, const char *message, stru
 	return rc < 0 && rc != PAWL_ELIMIT ? err_set(err, rc, "verify: out of memory") : 0;
 }
 
-static void
-clean_restore(struct pawl_restore **r)
-{
-	pawl_restore_close(*r);
-}
+PAWL_DEFINE_CLEAN(struct pawl_restore, pawl_restore_close);
 
-/* Reads the checkpoint at hand. PAWL_ENOTFOUND: it was deleted meanwhile, and what seemed to be missing is no finding.
- */
+/* Reads the opened checkpoint. PAWL_ENOTFOUND: it was deleted meanwhile, and its missing files are
+ * not findings. */
 static int
 read_opened(struct pawl_restore *r, struct fetch *fetch, struct pawl_meter *meter, struct pawl_findings *findings,
             struct pawl_error *err)
 {
-	const size_t first = findings->n;
+	const size_t first = findings->rows.n;
 	for (unsigned tries = 0;; tries++) {
 		struct pawl_error why = {0};
-		findings->n = first;
+		findings->rows.n = first;
 		findings->missing = false;
 		int rc = r->at ? read_far(r, meter, findings, &why) : read_all(r, fetch, meter, findings, &why);
-		if (rc == 0 && findings->n > first) {
+		if (rc == 0 && findings->rows.n > first) {
 			why.code = PAWL_ECORRUPT;
 			why.sys = findings->missing ? ENOENT : 0;
 		}
 		int verdict = why.code < 0 ? restore_judge(r, &why, tries, err) : 0;
 		if (verdict < 0)
-			findings->n = first;
+			findings->rows.n = first;
 		if (verdict <= 0)
 			return verdict < 0 ? verdict : rc < 0 ? err_give(err, rc, &why) : 0;
 	}
@@ -312,13 +296,13 @@ static int
 verify_one(struct pawl *run, uint64_t id, struct fetch *fetch, struct pawl_meter *meter, struct pawl_findings *findings,
            struct pawl_error *err)
 {
-	PAWL_CLEAN(clean_restore) struct pawl_restore *r = NULL;
+	PAWL_CLEAN(pawl_restore_close_clean) struct pawl_restore *r = NULL;
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
 	struct pawl_error why = {0};
 	char selector[32];
 	snprintf(selector, sizeof selector, "id:%" PRIu64, id);
 	opts.selector = selector;
-	int rc = check_manifest(run, id, &why); /* a restore would do with a mirror's */
+	int rc = check_manifest(run, id, &why); /* a restore would accept a mirror's */
 	if (rc == 0)
 		rc = pawl_restore_open(run, &opts, &r, &why);
 	if (rc == 0)
@@ -328,27 +312,23 @@ verify_one(struct pawl *run, uint64_t id, struct fetch *fetch, struct pawl_meter
 	return err_give(err, rc, &why);
 }
 
-static void
-clean_findings(struct pawl_findings **f)
-{
-	pawl_findings_free(*f);
-}
+PAWL_DEFINE_CLEAN(struct pawl_findings, pawl_findings_free);
 
-/* Verifies one or all. *ret_n: how many there were, those aside that were deleted meanwhile. denied: the first one that
- * may not be read, which is no finding. */
+/* Verifies one or all. *ret_n: how many there were, without those that were deleted meanwhile.
+ * denied: the first one without permission to read, which is not a finding. */
 static int
 verify_good(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_findings *findings, size_t *ret_n,
             struct pawl_error *denied, struct pawl_error *err)
 {
 	PAWL_CLEAN(targets_clear) struct targets good = {0};
-	PAWL_CLEAN(clean_fetch) struct fetch *fetch = NULL;
+	PAWL_CLEAN(fetch_free_clean) struct fetch *fetch = NULL;
 	uint64_t total = 0;
 	TRY(list_targets(run, id, false, &good, err));
 	for (size_t i = 0; i < good.n; i++)
 		total += good.rows[i].nbytes;
 	if (meter)
 		__atomic_store_n(&meter->total_bytes, total, __ATOMIC_RELAXED);
-	TRY(fetch_new(run->store, run->opts.io_threads, 0, &fetch, err));
+	TRY(fetch_new(run->store, run->opts.io.threads, 0, &fetch, err));
 	for (size_t i = 0; i < good.n; i++) {
 		struct pawl_error why = {0};
 		int rc = verify_one(run, good.rows[i].id, fetch, meter, findings, &why);
@@ -387,11 +367,12 @@ verify_targets(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct p
 	for (unsigned looks = 0; rc == 1 && looks < RESTORE_LOOKS; looks++)
 		rc = verify_good(run, id, meter, findings, &n, &denied, err);
 	TRY(rc);
-	/* Last: a folder that was being deleted while we read had lost its manifest only for a moment. */
+	/* Last: a folder that was being deleted while we read had lost its manifest only for a
+	 * moment. */
 	TRY(verify_bad(run, id, findings, &n, &denied, err));
 	if (n == 0 && id != 0)
-		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->root, id);
-	return findings->n == 0 ? err_give(err, denied.code, &denied) : 0;
+		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64, run->home.root, id);
+	return findings->rows.n == 0 ? err_give(err, denied.code, &denied) : 0;
 }
 
 static int
@@ -399,17 +380,17 @@ verify(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl_find
 {
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "verify: expected a run, found NULL");
-	PAWL_CLEAN(clean_findings) struct pawl_findings *f = mem_zalloc(1, sizeof *f);
+	PAWL_CLEAN(pawl_findings_free_clean) struct pawl_findings *f = mem_zalloc(1, sizeof *f);
 	if (!f)
-		return err_set(err, PAWL_ENOMEM, "verify: out of memory");
+		return err_nomem(err, "verify");
 	TRY(verify_targets(run, id, meter, f, err));
 	int rc = 0;
-	if (f->n > 0) {
-		const struct pawl_finding *first = &f->rows[0];
+	if (f->rows.n > 0) {
+		const struct pawl_finding *first = &f->rows.items[0];
 		rc = err_set(err, PAWL_ECORRUPT,
 		             "%zu damaged range%s, the first: checkpoint %" PRIu64 ", %s, bytes %" PRIu64 " to %" PRIu64
 		             "%s%s%s: %s",
-		             f->n, f->n == 1 ? "" : "s", first->id, first->file, first->begin, first->end,
+		             f->rows.n, f->rows.n == 1 ? "" : "s", first->id, first->file, first->begin, first->end,
 		             first->tensor[0] ? " (tensor " : "", first->tensor, first->tensor[0] ? ")" : "",
 		             first->message);
 	}
@@ -429,13 +410,13 @@ pawl_verify(struct pawl *run, uint64_t id, struct pawl_meter *meter, struct pawl
 size_t
 pawl_findings_count(const struct pawl_findings *f)
 {
-	return f->n;
+	return f->rows.n;
 }
 
 const struct pawl_finding *
 pawl_findings_get(const struct pawl_findings *f, size_t i)
 {
-	return i < f->n ? &f->rows[i] : NULL;
+	return i < f->rows.n ? &f->rows.items[i] : NULL;
 }
 
 void
@@ -444,6 +425,6 @@ pawl_findings_free(struct pawl_findings *f)
 	if (!f)
 		return;
 	bump_clear(&f->memory);
-	mem_free(f->rows);
+	vec_free(&f->rows);
 	mem_free(f);
 }

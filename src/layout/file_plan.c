@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file_plan: see the header. Called by files.c; calls plan.c for the header that packs have too. */
+/* file_plan: see the header. */
 #include "layout/file_plan.h"
 
 #include "base/err.h"
@@ -7,11 +7,7 @@
 #include "layout/plan.h"
 #include "state/state.h"
 
-static void
-plan_clean(struct plan **p)
-{
-	plan_free(*p);
-}
+PAWL_DEFINE_CLEAN(struct plan, plan_free);
 
 void
 file_plan_clear(struct file_plan *plan)
@@ -31,7 +27,7 @@ add(struct file_plan *plan, struct file_piece piece, struct pawl_error *err)
 		struct file_piece *more = mem_resize(plan->pieces, cap, sizeof(*more));
 
 		if (!more)
-			return err_set(err, PAWL_ENOMEM, "layout of a file: out of memory");
+			return err_nomem(err, "layout of a file");
 		plan->pieces = more;
 		plan->cap = cap;
 	}
@@ -82,7 +78,7 @@ file_plan_safetensors(const struct pawl_state *state, const struct file_plan_opt
                       struct pawl_error *err)
 {
 	const struct plan_opts one_pack = {.pack_bytes = UINT64_MAX, .block_bytes = 1u << 20, .run_id = ""};
-	PAWL_CLEAN(plan_clean) struct plan *p = NULL;
+	PAWL_CLEAN(plan_free_clean) struct plan *p = NULL;
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	const struct plan_pack *pack;
 

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * file_pt: the layout of a file as torch.save of torch 2.13 writes it: a zip archive with one folder, in it
+ * file_pt: the layout of a file as torch.save of torch 2.13 writes it: a zip archive with one
+ * folder, which contains
  *
- *   data.pkl  .format_version  .storage_alignment  byteorder  data/0  data/1  ..  version  .data/serialization_id
+ *   data.pkl  .format_version  .storage_alignment  byteorder  data/0  data/1  ..  version
+ *   .data/serialization_id
  *
- * data.pkl is pickle protocol 2 and names nothing but what torch.load(weights_only=True) takes. Every tensor of the
- * state's table has a storage of its own, with its logical contents; leaves that share a tensor share the storage.
+ * data.pkl is pickle protocol 2 and names only what torch.load(weights_only=True) accepts. Every
+ * tensor of the state's table has its own storage, with its logical contents. Leaves that share a
+ * tensor share the storage.
  *
- * What comes back as something else: arrays of NumPy and JAX as torch tensors; values per rank as one's own.
+ * Some values come back as another type: arrays of NumPy and JAX as torch tensors; values per rank
+ * as this rank's own.
  */
 #include <stdio.h>
 #include <string.h>
 
-#include "base/crc32.h"
+#include "base/crc.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/sum.h"
@@ -25,9 +29,9 @@
 #define FORMAT_VERSION "1"
 #define ARCHIVE_VERSION "3\n"
 #define ALIGNMENT "64"
-#define BYTE_ORDER "little" /* pawl runs on such machines only */
+#define BYTE_ORDER "little" /* pawl runs only on such machines */
 
-/* Globals, by the number they have in the memo. */
+/* Globals, by their number in the memo. */
 enum {
 	GLOBAL_TENSOR,
 	GLOBAL_TENSOR_DTYPE,
@@ -40,7 +44,7 @@ enum {
 	GLOBALS = GLOBAL_DTYPE + 32
 };
 
-/* storage NULL: newer than the classes of storages; written as bytes with a dtype. */
+/* storage NULL: newer than the storage classes; written as bytes with a dtype. */
 static const struct {
 	const char *storage, *dtype;
 } torch_types[32] = {
@@ -135,7 +139,8 @@ put_scalar(struct pickler *p, const struct pawl_scalar *value)
 	}
 }
 
-/* A tuple of numbers, most significant dimension first. halves: the last one counts pairs of 4 bits. */
+/* A tuple of numbers, most significant dimension first. halves: the last one counts pairs of 4
+ * bits. */
 static void
 put_extents(struct pickler *p, const struct pawl_tensor_info *info, bool strides, bool halves)
 {
@@ -237,7 +242,7 @@ put_tensor(struct pickler *p, const struct pawl_node *node)
 	return 0;
 }
 
-/* A dict of one key that stands for opcodes; NULL: it is none. */
+/* A dict of one key that represents opcodes; NULL = it does not. */
 static const struct pawl_scalar *
 raw_of(const struct pickler *p, const struct pawl_node *node)
 {
@@ -263,7 +268,7 @@ put_children(struct pickler *p, const struct pawl_node *node, bool with_keys)
 	return 0;
 }
 
-/* Containers lie at most STATE_MAX_DEPTH deep. */
+/* Containers nest at most STATE_MAX_DEPTH deep. */
 static int
 put_node(struct pickler *p, const struct pawl_node *node)
 {
@@ -314,10 +319,9 @@ put_node(struct pickler *p, const struct pawl_node *node)
 struct archive {
 	struct file_plan *plan;
 	struct bump memory;
-	struct crc32 crc;
 	const char *folder;
 	struct zip_entry *entries;
-	size_t *tensors; /* of each entry; SIZE_MAX: its sum is known */
+	size_t *tensors; /* of each entry; SIZE_MAX: its CRC is known */
 	size_t n;
 };
 
@@ -330,11 +334,11 @@ full_name(struct archive *a, const char *name, struct pawl_error *err)
 	if (full)
 		snprintf(full, len, "%s/%s", a->folder, name);
 	else
-		err_set(err, PAWL_ENOMEM, "layout of a file: out of memory");
+		err_nomem(err, "layout of a file");
 	return full;
 }
 
-/* A member that is known whole. */
+/* A member whose bytes are all known. */
 static int
 add_text(struct archive *a, const char *name, const void *ptr, size_t len, struct pawl_error *err)
 {
@@ -342,7 +346,7 @@ add_text(struct archive *a, const char *name, const void *ptr, size_t len, struc
 	struct buf *bytes = &a->plan->bytes;
 	const size_t begin = bytes->len;
 
-	*entry = (struct zip_entry){full_name(a, name, err), 0, len, crc32_bytes(&a->crc, ptr, len)};
+	*entry = (struct zip_entry){full_name(a, name, err), 0, len, crc32_bytes(ptr, len)};
 	if (!entry->name)
 		return PAWL_ENOMEM;
 	zip_begin_member(entry, a->plan->nbytes, bytes);
@@ -373,7 +377,7 @@ add_tensor(struct archive *a, size_t tensor, uint64_t nbytes, struct pawl_error 
 	a->tensors[a->n++] = nbytes > 0 ? tensor : SIZE_MAX;
 	if (nbytes == 0)
 		return 0;
-	bytes->len = sum; /* the sum is a piece of its own; what comes behind it is put again */
+	bytes->len = sum; /* the CRC is a piece of its own; what follows it is appended again */
 	TRY(file_plan_bytes(a->plan, begin, err));
 	TRY(file_plan_crc(a->plan, tensor, err));
 	begin = bytes->len;
@@ -392,7 +396,7 @@ add_directory(struct archive *a, struct pawl_error *err)
 	size_t begin = bytes->len, end;
 
 	if (!sums)
-		return err_set(err, PAWL_ENOMEM, "layout of a file: out of memory");
+		return err_nomem(err, "layout of a file");
 	zip_put_directory(a->entries, a->n, a->plan->nbytes, bytes, sums);
 	TRY(buf_check(bytes, "layout of a file", err));
 	end = bytes->len;
@@ -408,7 +412,8 @@ add_directory(struct archive *a, struct pawl_error *err)
 	return file_plan_bytes(a->plan, begin, err);
 }
 
-/* 40 digits that tell files apart, as torch's own do: of the names and of what the object is. Nobody checks them. */
+/* 40 digits that identify a file, as torch's own do: from the names and the object's description.
+ * No reader checks them. */
 static int
 add_identity(struct archive *a, const struct buf *pickle, struct pawl_error *err)
 {
@@ -450,13 +455,12 @@ file_plan_pt(const struct pawl_state *state, const struct file_plan_opts *opts, 
 	TRY(put_node(&p, state->root));
 	pickle_put_end(&pickle);
 	TRY(buf_check(&pickle, "data.pkl", err));
-	crc32_init(&a.crc);
 	a.entries = bump_array(&a.memory, n, sizeof(*a.entries));
 	a.tensors = bump_array(&a.memory, n, sizeof(*a.tensors));
 	if (a.entries && a.tensors)
 		r = add_members(&a, state, &pickle, err);
 	else
-		r = err_set(err, PAWL_ENOMEM, "layout of a file: out of memory");
+		r = err_nomem(err, "layout of a file");
 	bump_clear(&a.memory);
 	return r;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* merge: see merge.h. Called by commit.c; calls manifest.c, merge_trees.c, merge_pieces.c. Promises P1, P11. */
+/* merge: see merge.h. Promises P1, P11. */
 #include "layout/merge.h"
 
 #include <stdio.h>
@@ -20,8 +20,8 @@ struct row {
 	struct manifest_tensor tensor; /* without pieces, until the end */
 	struct piece *first, *last;
 	uint64_t nbytes; /* of the pieces */
-	uint32_t rank;   /* whose it was first */
-	uint64_t *has;   /* the ranks that have it, and those that have it whole (ranks_have) */
+	uint32_t rank;   /* the first rank that had it */
+	uint64_t *has;   /* the ranks that have it, and those that have all of it (ranks_have) */
 	uint64_t *whole;
 	uint32_t n_whole;
 };
@@ -32,8 +32,8 @@ struct merge {
 	struct manifest *model; /* rank 0's */
 	struct buf model_text;
 	struct pawl_slice model_state; /* its JSON, in model_text */
-	struct manifest **parts;       /* per rank: those whose tree is not rank 0's; else NULL */
-	bool is_uniform;               /* all trees are rank 0's, letter by letter */
+	struct manifest **parts;       /* per rank: those whose tree differs from rank 0's; else NULL */
+	bool is_uniform;               /* all trees are equal to rank 0's, byte by byte */
 	struct row *rows;
 	size_t n_rows, cap_rows;
 	struct table by_name;
@@ -43,23 +43,9 @@ struct merge {
 	bool nonfinite;
 };
 
-static int
-no_memory(struct pawl_error *err)
-{
-	return err_set(err, PAWL_ENOMEM, "save: out of memory for putting the ranks' parts together");
-}
+PAWL_DEFINE_CLEAN(struct merge, merge_free);
 
-static void
-merge_clean(struct merge **g)
-{
-	merge_free(*g);
-}
-
-static void
-clean_manifest(struct manifest **m)
-{
-	manifest_free(*m);
-}
+PAWL_DEFINE_CLEAN(struct manifest, manifest_free);
 
 /* ---- rows */
 
@@ -92,7 +78,7 @@ add_row(struct merge *g, uint32_t rank, const struct manifest_tensor *t, struct 
 		struct row *bigger = mem_resize(g->rows, cap, sizeof(*bigger));
 
 		if (!bigger)
-			return no_memory(err);
+			return err_nomem(err, "save");
 		g->rows = bigger;
 		g->cap_rows = cap;
 	}
@@ -105,7 +91,7 @@ add_row(struct merge *g, uint32_t rank, const struct manifest_tensor *t, struct 
 	row->tensor.n_pieces = 0;
 	row->has = bump_array(&g->memory, 2 * RANKS_WORDS(g->world), sizeof(*row->has));
 	if (!row->tensor.name || !row->tensor.shape || !row->has || table_reserve(&g->by_name, 1) < 0)
-		return no_memory(err);
+		return err_nomem(err, "save");
 	row->whole = row->has + RANKS_WORDS(g->world);
 	table_add(&g->by_name, table_hash((uintptr_t)g, t->name, strlen(t->name)), g->n_rows++);
 	*ret = row;
@@ -140,7 +126,7 @@ add_piece(struct merge *g, struct row *row, uint32_t rank, const struct manifest
 	uint32_t ndim = row->tensor.ndim;
 
 	if (!piece)
-		return no_memory(err);
+		return err_nomem(err, "save");
 	piece->rank = rank;
 	piece->piece = *p;
 	piece->piece.file += first_file;
@@ -148,7 +134,7 @@ add_piece(struct merge *g, struct row *row, uint32_t rank, const struct manifest
 	                                                                         : copy_extents(g, p->lengths, ndim);
 	piece->piece.offsets = copy_extents(g, p->offsets, ndim);
 	if (!piece->piece.lengths || !piece->piece.offsets)
-		return no_memory(err);
+		return err_nomem(err, "save");
 	if (row->last)
 		row->last->next = piece;
 	else
@@ -179,7 +165,7 @@ add_files(struct merge *g, const struct manifest *m, struct pawl_error *err)
 		struct manifest_file *bigger = mem_resize(g->files, cap, sizeof(*bigger));
 
 		if (!bigger)
-			return no_memory(err);
+			return err_nomem(err, "save");
 		g->files = bigger;
 		g->cap_files = cap;
 	}
@@ -194,7 +180,7 @@ add_files(struct merge *g, const struct manifest *m, struct pawl_error *err)
 			f->plain_sums = copy_sums(g, f->plain_sums, f->n_plain_blocks);
 		}
 		if (!f->name || !f->sums || (m->files[i].codec && (!f->codec || !f->plain_sums)))
-			return no_memory(err);
+			return err_nomem(err, "save");
 		g->n_files++;
 	}
 	return 0;
@@ -228,7 +214,8 @@ add_rows(struct merge *g, uint32_t rank, const struct manifest *m, struct pawl_e
 
 /* ---- parts */
 
-/* The state's own bytes in the text of a part: members stand on lines of their own, and no string holds a line feed. */
+/* The bytes of the state in the text of a part. Members start on lines of their own, and no string
+ * contains a line feed. */
 static struct pawl_slice
 state_of(const struct buf *text)
 {
@@ -264,10 +251,10 @@ check_summary(const struct merge *g, uint32_t rank, const struct manifest *m, st
 int
 merge_new(uint32_t world, const struct buf *own, struct merge **ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(merge_clean) struct merge *g = mem_zalloc(1, sizeof(*g));
+	PAWL_CLEAN(merge_free_clean) struct merge *g = mem_zalloc(1, sizeof(*g));
 
 	if (!g)
-		return no_memory(err);
+		return err_nomem(err, "save");
 	g->world = world;
 	g->is_uniform = true;
 	buf_put(&g->model_text, own->ptr, own->len);
@@ -275,7 +262,7 @@ merge_new(uint32_t world, const struct buf *own, struct merge **ret, struct pawl
 	g->model_state = state_of(&g->model_text);
 	g->parts = mem_zalloc(world, sizeof(struct manifest *));
 	if (!g->parts)
-		return no_memory(err);
+		return err_nomem(err, "save");
 	TRY(manifest_decode_part("rank 0's part", own->ptr, own->len, &g->model, err));
 	TRY(check_summary(g, 0, g->model, err));
 	TRY(add_rows(g, 0, g->model, err));
@@ -287,7 +274,7 @@ int
 merge_add(void *merge, uint32_t rank, const struct buf *text, struct pawl_error *err)
 {
 	struct merge *g = merge;
-	PAWL_CLEAN(clean_manifest) struct manifest *m = NULL;
+	PAWL_CLEAN(manifest_free_clean) struct manifest *m = NULL;
 	struct pawl_slice state = state_of(text);
 	char what[32] = "rank";
 
@@ -304,7 +291,7 @@ merge_add(void *merge, uint32_t rank, const struct buf *text, struct pawl_error 
 
 /* ---- the end */
 
-/* Whole tensors are written by all ranks together, each its share, so none may be without one. */
+/* All ranks write a complete tensor together, each its share. So every rank must have it. */
 static int
 check_whole(const struct merge *g, const struct row *row, struct pawl_error *err)
 {
@@ -317,7 +304,7 @@ check_whole(const struct merge *g, const struct row *row, struct pawl_error *err
 	bool any_other = false, any_missing = false;
 
 	if (!others)
-		return no_memory(err);
+		return err_nomem(err, "save");
 	uint64_t *missing = others + words;
 
 	for (uint32_t r = 0; r < g->world; r++) {
@@ -345,7 +332,7 @@ check_whole(const struct merge *g, const struct row *row, struct pawl_error *err
 		row->tensor.name, buf_str(&whole), buf_str(&shards), buf_str(&none));
 }
 
-/* What is wrong with its pieces, naming ranks and boxes. */
+/* Refuses a tensor's pieces, naming ranks and boxes. */
 static int
 refuse_pieces(const struct merge *g, const struct row *row, struct pawl_error *err)
 {
@@ -355,7 +342,7 @@ refuse_pieces(const struct merge *g, const struct row *row, struct pawl_error *e
 	size_t n = 0;
 
 	if (!boxes)
-		return no_memory(err);
+		return err_nomem(err, "save");
 	for (const struct piece *p = row->first; p; p = p->next)
 		if (p->piece.nbytes > 0)
 			boxes[n++] = (struct given_box){p->rank, p->piece.offsets, p->piece.lengths};
@@ -376,14 +363,14 @@ finish_row(struct merge *g, const struct row *row, struct manifest_tensor *ret, 
 	*ret = row->tensor;
 	ret->pieces = bump_array(&g->memory, (uint64_t)row->tensor.n_pieces + 1, sizeof(*ret->pieces));
 	if (!ret->pieces)
-		return no_memory(err);
+		return err_nomem(err, "save");
 	for (const struct piece *p = row->first; p; p = p->next)
 		ret->pieces[n++] = p->piece;
 	TRY(check_whole(g, row, err));
 	return row->nbytes == row->tensor.nbytes ? 0 : refuse_pieces(g, row, err);
 }
 
-/* Of pieces that make the right number of bytes, two may clash and leave a hole elsewhere. */
+/* Even if the number of bytes is right, two pieces may clash and leave a hole elsewhere. */
 static int
 name_the_tensor(const struct merge *g, struct manifest *m, struct pawl_error *err)
 {
@@ -400,7 +387,7 @@ name_the_tensor(const struct merge *g, struct manifest *m, struct pawl_error *er
 	return 0;
 }
 
-/* The ranks' trees as one; NULL if all are rank 0's as it stands. */
+/* Merges the ranks' trees; NULL if all equal rank 0's as it is. */
 static int
 unite_trees(struct merge *g, struct pawl_state **ret, struct pawl_error *err)
 {
@@ -414,17 +401,13 @@ unite_trees(struct merge *g, struct pawl_state **ret, struct pawl_error *err)
 	return rc;
 }
 
-static void
-clean_state(struct pawl_state **s)
-{
-	pawl_state_free(*s);
-}
+PAWL_DEFINE_CLEAN(struct pawl_state, pawl_state_free);
 
 int
 merge_finish(struct merge *g, struct buf *out, struct pawl_error *err)
 {
 	struct manifest m = *g->model;
-	PAWL_CLEAN(clean_state) struct pawl_state *tree = NULL;
+	PAWL_CLEAN(pawl_state_free_clean) struct pawl_state *tree = NULL;
 	size_t before = out->len;
 	bool is_packed = false;
 
@@ -444,8 +427,8 @@ merge_finish(struct merge *g, struct buf *out, struct pawl_error *err)
 	m.tensors = bump_array(&g->memory, (uint64_t)g->n_rows + 1, sizeof(*m.tensors));
 	m.n_tensors = g->n_rows;
 	if (!m.tensors)
-		return no_memory(err);
-	TRY(unite_trees(g, &tree, err)); /* first: a value of another kind is no tensor that is missing */
+		return err_nomem(err, "save");
+	TRY(unite_trees(g, &tree, err)); /* first: a value of another kind is not a missing tensor */
 	m.state = tree;
 	for (size_t i = 0; i < g->n_rows; i++)
 		TRY(finish_row(g, &g->rows[i], &m.tensors[i], err));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * merge_pieces: see merge_pieces.h. Called by merge.c and merge_trees.c; calls base only. Promises P11, P16.
+ * merge_pieces: see merge_pieces.h. Promises P11, P16.
  *
- * A sweep along one dimension after the other: in dimension d the tensor falls into slabs in which the same boxes lie
- * from end to end; those are swept along dimension d + 1. A slab without boxes is a hole; where two are left behind the
- * last dimension, they clash.
+ * Sweeps along one dimension after the other. In dimension d the tensor is cut into slabs, each
+ * crossed by the same boxes from end to end. Their boxes are swept along dimension d + 1. A slab
+ * without boxes is a hole. If two boxes are left after the last dimension, they clash.
  */
 #include "layout/merge_pieces.h"
 
@@ -14,7 +14,7 @@
 #include "base/err.h"
 
 #define NAMED_RANGES 8
-#define MAX_WORK ((uint64_t)20000000) /* boxes looked at: well below a second */
+#define MAX_WORK ((uint64_t)20000000) /* boxes visited: well below a second */
 
 /* ---- words */
 
@@ -74,7 +74,7 @@ struct sweep {
 	const struct given_box *boxes;
 	uint64_t work;
 	uint64_t from[PAWL_MAX_DIMS],
-		to[PAWL_MAX_DIMS]; /* the slab that is looked at; whole in the dimensions to come */
+		to[PAWL_MAX_DIMS]; /* the slab that is swept now; complete in the dimensions to come */
 	bool has_clash, has_hole;
 	uint32_t clash_ranks[2];
 	uint64_t clash_from[PAWL_MAX_DIMS], clash_to[PAWL_MAX_DIMS];
@@ -116,13 +116,13 @@ see_hole(struct sweep *s, uint32_t d)
 	s->has_hole = true;
 }
 
-/* All boxes of the set hold the slab. Where two clash, they do so beyond it, too. */
+/* All boxes of the set contain the slab. Two that clash also clash outside it. */
 static void
 see_clash(struct sweep *s, const size_t *set, size_t n)
 {
 	size_t first = set[0] < set[1] ? set[0] : set[1], second = set[0] + set[1] - first;
 
-	for (size_t i = 2; i < n; i++) { /* the two lowest */
+	for (size_t i = 2; i < n; i++) { /* keep the two lowest */
 		if (set[i] < first) {
 			second = first;
 			first = set[i];
@@ -149,7 +149,7 @@ is_done(const struct sweep *s)
 	return (s->has_clash && s->has_hole) || s->work > MAX_WORK;
 }
 
-/* Keeps of the active stretches those that reach beyond `at`, and adds those that begin there. */
+/* Keeps the active ranges that reach beyond `at`, and adds those that begin there. */
 static size_t
 step_to(uint64_t at, struct stretch *active, size_t n_active, const struct stretch *all, size_t n, size_t *next)
 {
@@ -163,7 +163,7 @@ step_to(uint64_t at, struct stretch *active, size_t n_active, const struct stret
 	return kept;
 }
 
-/* set: the n boxes that hold the slab in the dimensions before d. */
+/* set: the n boxes that contain the slab in the dimensions before d. */
 static int
 sweep(struct sweep *s, const size_t *set, size_t n, uint32_t d, struct pawl_error *err)
 {
@@ -179,7 +179,7 @@ sweep(struct sweep *s, const size_t *set, size_t n, uint32_t d, struct pawl_erro
 	size_t n_active = 0, next = 0;
 
 	if (!all || !active || !inner)
-		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+		return err_nomem(err, "save");
 	for (size_t i = 0; i < n; i++) {
 		const struct given_box *b = &s->boxes[set[i]];
 
@@ -228,7 +228,7 @@ merge_put_fault(struct buf *out, uint32_t ndim, const uint64_t *shape, struct gi
 	PAWL_FREE size_t *set = mem_zalloc(n + 1, sizeof(*set));
 
 	if (!set)
-		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+		return err_nomem(err, "save");
 	for (size_t i = 0; i < n; i++)
 		set[i] = i;
 	if (n > 1)

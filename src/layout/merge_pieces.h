@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * merge_pieces: what is wrong with the pieces that ranks have given of one tensor, in words for an error. Pure; nothing
- * here decides whether they are right (manifest_check.h does).
+ * merge_pieces: describes what is wrong with the pieces that ranks gave of one tensor, for an
+ * error. Pure. manifest_check.h decides whether they are right.
  */
 #ifndef PAWL_MERGE_PIECES_H
 #define PAWL_MERGE_PIECES_H
@@ -9,7 +9,7 @@
 #include "base/buf.h"
 #include "state/manifest.h"
 
-/* Some of the ranks 0 to world - 1; bit r % 64 of word r / 64 is rank r's. */
+/* A set of the ranks 0 to world - 1; bit r % 64 of word r / 64 is rank r's. */
 #define RANKS_WORDS(world) (((uint64_t)(world) + 63) / 64)
 static inline void
 ranks_add(uint64_t *ranks, uint32_t r)
@@ -27,15 +27,16 @@ void ranks_put(struct buf *out, const uint64_t *ranks, uint32_t world);
 /* "F32 [4, 8]" */
 void merge_put_shape(struct buf *out, int dtype, uint32_t ndim, const uint64_t *shape);
 
-/* A box that a rank has given; never empty, and inside the tensor. */
+/* A box that a rank gave; never empty, and inside the tensor. */
 struct given_box {
 	uint32_t rank;
 	const uint64_t *offsets, *lengths;
 };
 
-/* Appends "ranks 2 and 3 both give [8:12, 0:2]; nobody gives [12:16, 0:2]", or the half of it that is so: the first
- * clash and the first hole in C order. The work is bounded: of very many boxes that lie badly it may find neither, and
- * then says that they overlap or leave holes. Sorts the boxes. PAWL_ENOMEM. */
+/* Appends the first clash ("ranks 2 and 3 both give [8:12, 0:2]") and the first hole, which no rank
+ * gives. Either may be missing. First means in C order. The work is bounded. For very many badly
+ * arranged boxes it may find neither; then it only states that they overlap or leave holes. Sorts
+ * the boxes. PAWL_ENOMEM. */
 int merge_put_fault(struct buf *out, uint32_t ndim, const uint64_t *shape, struct given_box *boxes, size_t n,
                     struct pawl_error *err);
 

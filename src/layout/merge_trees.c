@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * merge_trees: see merge_trees.h. Called by merge.c; calls merge_pieces.c, the state's builder.
+ * merge_trees: see merge_trees.h.
  *
- * All trees are walked side by side: a frame holds, for each different tree, the node at the same path, or NULL where
- * that rank has none. Depth is bounded by the builder.
+ * All trees are walked in parallel. A frame holds the node at the same path for each different
+ * tree, or NULL where that rank has none. Depth is bounded by the builder.
  */
 #include "layout/merge_trees.h"
 
@@ -27,12 +27,6 @@ struct merger {
 typedef const struct pawl_node *const nodes; /* n_trees of them */
 
 static int merge_nodes(struct merger *g, nodes *at);
-
-static int
-no_memory(struct pawl_error *err)
-{
-	return err_set(err, PAWL_ENOMEM, "save: out of memory for putting the ranks' trees together");
-}
 
 static size_t
 first_of(const struct merger *g, nodes *at)
@@ -111,7 +105,7 @@ add_leaf(struct merger *g, size_t tree, const struct pawl_node *node)
 	return pawl_state_add(g->out, &node->scalar, g->err);
 }
 
-/* Tensors, and long texts: they must lie under one name, which is that of their first leaf. */
+/* Tensors, and long texts: they must have the same name, which is that of their first leaf. */
 static int
 merge_named(struct merger *g, nodes *at, size_t first)
 {
@@ -143,7 +137,7 @@ merge_scalars(struct merger *g, nodes *at, size_t first)
 	return pawl_state_end(g->out, g->err);
 }
 
-/* ---- values per rank: each is one tree's alone */
+/* ---- values per rank: each belongs to one tree */
 
 static int
 copy_node(struct merger *g, size_t tree, const struct pawl_node *node)
@@ -182,7 +176,7 @@ merge_list(struct merger *g, nodes *at, size_t first)
 	PAWL_FREE const struct pawl_node **children = mem_zalloc(g->n_trees, sizeof(struct pawl_node *));
 
 	if (!children)
-		return no_memory(g->err);
+		return err_nomem(g->err, "save");
 	for (size_t i = 0; i < g->n_trees; i++) {
 		if (at[i] && at[i]->count != at[first]->count) {
 			char was[40], is[40];
@@ -209,7 +203,7 @@ merge_key(struct merger *g, nodes *at, size_t owner, const struct pawl_node *chi
 	for (size_t i = 0; i < g->n_trees; i++) {
 		children[i] = i == owner ? child : at[i] ? state_child(g->trees[i], at[i], child->key) : NULL;
 		if (i < owner && children[i])
-			return 0; /* an earlier tree has it: done already */
+			return 0; /* done with an earlier tree that has it */
 	}
 	TRY(pawl_state_key(g->out, child->key, g->err));
 	return merge_nodes(g, children);
@@ -222,11 +216,11 @@ merge_dict(struct merger *g, nodes *at, size_t first)
 	const struct pawl_node *made;
 
 	if (!children)
-		return no_memory(g->err);
+		return err_nomem(g->err, "save");
 	TRY(pawl_state_begin(g->out, at[first]->type, g->err));
 	made = g->out->builder->stack[g->out->builder->depth - 1].node;
 	for (size_t i = first; i < g->n_trees; i++) {
-		/* Nothing new where a tree has no more keys than are there already, and all of them were found. */
+		/* Skip a tree whose keys were all merged already. */
 		if (i > first && at[i] && at[i]->count == at[first]->count && made->count == at[first]->count) {
 			const struct pawl_node *child = at[i]->first;
 
@@ -267,16 +261,12 @@ merge_nodes(struct merger *g, nodes *at)
 
 /* ---- all */
 
-static void
-clean_state(struct pawl_state **s)
-{
-	pawl_state_free(*s);
-}
+PAWL_DEFINE_CLEAN(struct pawl_state, pawl_state_free);
 
 int
 merge_trees(struct manifest *const *parts, uint32_t world, struct pawl_state **ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(clean_state) struct pawl_state *out = NULL;
+	PAWL_CLEAN(pawl_state_free_clean) struct pawl_state *out = NULL;
 	PAWL_FREE struct pawl_state **trees = mem_zalloc(world, sizeof(struct pawl_state *));
 	PAWL_FREE uint32_t *first_rank = mem_zalloc(world, sizeof(*first_rank));
 	PAWL_FREE size_t *tree_of = mem_zalloc(world, sizeof(*tree_of));
@@ -284,7 +274,7 @@ merge_trees(struct manifest *const *parts, uint32_t world, struct pawl_state **r
 	struct merger g = {.trees = trees, .first_rank = first_rank, .tree_of = tree_of, .world = world, .err = err};
 
 	if (!trees || !first_rank || !tree_of || !roots)
-		return no_memory(err);
+		return err_nomem(err, "save");
 	for (uint32_t r = 0; r < world; r++) {
 		if (r > 0 && !parts[r])
 			continue; /* tree 0, as zeroed */
@@ -300,7 +290,7 @@ merge_trees(struct manifest *const *parts, uint32_t world, struct pawl_state **r
 	return 0;
 }
 
-#define MAX_JSON_DEPTH (3 * 256 + 8) /* as deep as a manifest's state may be */
+#define MAX_JSON_DEPTH (3 * 256 + 8) /* the greatest depth of a manifest's state */
 
 static int
 decode_text(const struct merge_text *text, struct manifest *ret, struct pawl_error *err)
@@ -322,7 +312,7 @@ merge_texts(const struct merge_text *texts, uint32_t world, struct pawl_state **
 	int rc = 0;
 
 	if (!all || !parts)
-		return no_memory(err);
+		return err_nomem(err, "save");
 	for (uint32_t r = 0; r < world && rc == 0; r++) {
 		bool is_first = r > 0 && texts[r].json.len == texts[0].json.len &&
 		                memcmp(texts[r].json.ptr, texts[0].json.ptr, texts[0].json.len) == 0;

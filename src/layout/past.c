@@ -9,17 +9,7 @@
 #include "base/table.h"
 #include "state/pack_name.h"
 
-static int
-no_memory(struct pawl_error *err)
-{
-	return err_set(err, PAWL_ENOMEM, "save: out of memory");
-}
-
-static void
-past_clean(struct past **p)
-{
-	past_free(*p);
-}
+PAWL_DEFINE_CLEAN(struct past, past_free);
 
 static void
 table_clean(struct table *t)
@@ -27,7 +17,7 @@ table_clean(struct table *t)
 	table_clear(t);
 }
 
-/* offsets NULL: the whole tensor. */
+/* offsets NULL: the complete tensor. */
 static struct sum128
 who(const char *name, int dtype, uint32_t ndim, const uint64_t *shape, const uint64_t *offsets, const uint64_t *lengths)
 {
@@ -53,12 +43,12 @@ past_alloc(size_t n, struct past **ret, struct pawl_error *err)
 	struct past *p = mem_zalloc(1, sizeof(*p));
 
 	if (!p)
-		return no_memory(err);
+		return err_nomem(err, "save");
 	p->tensors = mem_zalloc(n + 1, sizeof(*p->tensors));
 	p->n = n;
 	if (!p->tensors) {
 		past_free(p);
-		return no_memory(err);
+		return err_nomem(err, "save");
 	}
 	*ret = p;
 	return 0;
@@ -72,7 +62,7 @@ past_new(const struct regroup_tensor *tensors, size_t n, struct past **ret, stru
 	return 0;
 }
 
-/* For each file its index among the packs of this rank, or REGROUP_NONE. */
+/* For each file, its index among the packs of this rank, or REGROUP_NONE. */
 static uint32_t *
 index_files(const struct manifest *m, uint32_t rank)
 {
@@ -90,12 +80,12 @@ index_files(const struct manifest *m, uint32_t rank)
 int
 past_of_manifest(const struct manifest *m, uint32_t rank, struct past **ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(past_clean) struct past *p = NULL;
+	PAWL_CLEAN(past_free_clean) struct past *p = NULL;
 	PAWL_FREE uint32_t *index = index_files(m, rank);
 	size_t n = 0;
 
 	if (!index)
-		return no_memory(err);
+		return err_nomem(err, "save");
 	for (size_t i = 0; i < m->n_tensors; i++)
 		for (size_t k = 0; k < m->tensors[i].n_pieces; k++)
 			n += index[m->tensors[i].pieces[k].file] != REGROUP_NONE;
@@ -137,7 +127,7 @@ past_match(const struct past *past, const struct pawl_state *state, struct regro
 	PAWL_CLEAN(table_clean) struct table table = {0};
 
 	if (past && table_reserve(&table, past->n) < 0)
-		return no_memory(err);
+		return err_nomem(err, "save");
 	for (size_t i = 0; past && i < past->n; i++)
 		if (past->tensors[i].pack < REGROUP_NONE)
 			table_add(&table, past->tensors[i].who.lo, i);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan: tensors -> packs, in the order of the tree. Called by writer.c; calls format/safetensors.
+ * plan: tensors -> packs, in the order of the tree.
  *
  *   state -> [pack 0: small tensors] [pack 1: tensors up to pack_bytes] [pack 2 ...]
  *
- * A state that fits one pack is one pack. Where packs can be linked, regroup.c decides instead which tensors share one.
- * The bytes of packs 1.. depend only on tensors and their names, never on the checkpoint, so an unchanged one can be
- * linked instead of written.
+ * A state that fits one pack is one pack. If packs can be linked, regroup.c decides instead which
+ * tensors share one. The bytes of packs 1.. depend only on tensors and their names, never on the
+ * checkpoint. So an unchanged pack can be linked instead of written.
  */
 #include "layout/plan.h"
 
@@ -17,13 +17,9 @@
 #include "base/json.h"
 #include "format/safetensors/safetensors.h"
 
-static void
-plan_clean(struct plan **p)
-{
-	plan_free(*p);
-}
+PAWL_DEFINE_CLEAN(struct plan, plan_free);
 
-/* Collects what is to be summed: many small pieces would take longer than what they are of. */
+/* Collects bytes to checksum: checksumming many small pieces would cost more than copying them. */
 struct summer {
 	struct sum_stream s;
 	size_t n;
@@ -95,7 +91,7 @@ plan_fingerprint(const struct pawl_state *state, const struct plan_opts *opts)
 	return sum_final(&s.s);
 }
 
-/* The entry of a tensor in a pack's header: local shape; complex128 as pairs of F64. */
+/* A tensor's entry in a pack's header: local shape; complex128 as pairs of F64. */
 static int
 describe(const struct state_tensor *t, struct bump *memory, struct st_tensor *ret, struct pawl_error *err)
 {
@@ -104,7 +100,7 @@ describe(const struct state_tensor *t, struct bump *memory, struct st_tensor *re
 	uint64_t *shape = bump_array(memory, (uint64_t)ndim + 1, sizeof(*shape));
 
 	if (!shape)
-		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
+		return err_nomem(err, "plan");
 	for (uint32_t d = 0; d < ndim; d++)
 		shape[d] = t->src.shape[d];
 	if (pairs)
@@ -128,7 +124,8 @@ put_extents(struct buf *out, const char *key, uint32_t ndim, const uint64_t *ext
 	buf_putc(out, ']');
 }
 
-/* "pawl.tensors": what the header alone cannot say of shards and complex128. Empty text if nothing. */
+/* "pawl.tensors": what the header alone cannot express of shards and complex128. Empty text if
+ * none. */
 static void
 put_special(const struct plan_pack *pack, const struct pawl_state *state, struct buf *out)
 {
@@ -154,7 +151,7 @@ struct extra { /* pack 0's own metadata */
 	char n_packs[24], rank[24];
 };
 
-/* What does not change from save to save. */
+/* Encodes what stays the same from save to save. */
 static int
 encode_entries(struct plan_pack *pack, const struct pawl_state *state, struct pawl_error *err)
 {
@@ -162,7 +159,7 @@ encode_entries(struct plan_pack *pack, const struct pawl_state *state, struct pa
 	struct st_tensor *table = bump_array(&memory, pack->n_slots + 1, sizeof(*table));
 
 	if (!table)
-		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
+		return err_nomem(err, "plan");
 	for (size_t i = 0; i < pack->n_slots; i++) {
 		TRY(describe(&state->tensors[pack->slots[i].tensor], &memory, &table[i], err));
 		table[i].begin = pack->slots[i].begin;
@@ -196,7 +193,7 @@ encode_header(struct plan_pack *pack, const struct plan_opts *opts, const struct
 	                       err);
 }
 
-/* Orders a pack's tensors as the reference writer does and gives them their offsets. */
+/* Orders a pack's tensors as the reference writer does, and sets their offsets. */
 static int
 lay_out(struct plan_pack *pack, const struct pawl_state *state, struct pawl_error *err)
 {
@@ -204,7 +201,7 @@ lay_out(struct plan_pack *pack, const struct pawl_state *state, struct pawl_erro
 	struct st_tensor *table = bump_array(&memory, (uint64_t)pack->n_slots + 1, sizeof(*table));
 
 	if (!table)
-		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
+		return err_nomem(err, "plan");
 	for (size_t i = 0; i < pack->n_slots; i++) {
 		TRY(describe(&state->tensors[pack->slots[i].tensor], &memory, &table[i], err));
 		table[i].tag = pack->slots[i].tensor;
@@ -215,7 +212,7 @@ lay_out(struct plan_pack *pack, const struct pawl_state *state, struct pawl_erro
 	return 0;
 }
 
-/* Which pack each tensor goes to; ret[n_tensors]. Returns the number of packs (at least 1). */
+/* Sets the pack of each tensor; ret[n_tensors]. Returns the number of packs (at least 1). */
 static size_t
 assign_packs(const struct pawl_state *state, uint64_t pack_bytes, size_t *ret)
 {
@@ -242,14 +239,14 @@ assign_packs(const struct pawl_state *state, uint64_t pack_bytes, size_t *ret)
 	return pack + 1;
 }
 
-/* The same where packs can be linked: tensors keep the packs of the last checkpoint. */
+/* The same if packs can be linked: tensors keep the packs of the last checkpoint. */
 static int
 regroup_packs(struct plan *p, const struct pawl_state *state, const struct plan_opts *opts, size_t *ret,
               struct pawl_error *err)
 {
 	p->tensors = bump_array(&p->memory, (uint64_t)state->n_tensors + 1, sizeof(*p->tensors));
 	if (!p->tensors)
-		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
+		return err_nomem(err, "plan");
 	p->n_tensors = state->n_tensors;
 	TRY(past_match(opts->past, state, p->tensors, err));
 	TRY(regroup_place_new(p->tensors, p->n_tensors, opts->pack_bytes, err));
@@ -265,14 +262,14 @@ fill_packs(struct plan *p, const struct pawl_state *state, const struct plan_opt
 	PAWL_FREE size_t *pack_of = mem_zalloc(state->n_tensors + 1, sizeof(*pack_of));
 
 	if (!pack_of)
-		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
+		return err_nomem(err, "plan");
 	if (opts->regroup)
 		TRY(regroup_packs(p, state, opts, pack_of, err));
 	else
 		p->n_packs = assign_packs(state, opts->pack_bytes, pack_of);
 	p->packs = bump_array(&p->memory, p->n_packs, sizeof(*p->packs));
 	if (!p->packs)
-		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
+		return err_nomem(err, "plan");
 	for (size_t i = 0; i < state->n_tensors; i++)
 		p->packs[pack_of[i]].n_slots += !state->tensors[i].elsewhere;
 	for (size_t k = 0; k < p->n_packs; k++) {
@@ -281,7 +278,7 @@ fill_packs(struct plan *p, const struct pawl_state *state, const struct plan_opt
 		snprintf(pack->name, sizeof(pack->name), "rank%05u-%05zu.safetensors", opts->rank, k);
 		pack->slots = bump_array(&p->memory, (uint64_t)pack->n_slots + 1, sizeof(*pack->slots));
 		if (!pack->slots)
-			return err_set(err, PAWL_ENOMEM, "plan: out of memory");
+			return err_nomem(err, "plan");
 		pack->n_slots = 0;
 	}
 	for (size_t i = 0; i < state->n_tensors; i++) {
@@ -307,10 +304,10 @@ sum_layout(const struct plan_pack *pack)
 int
 plan_make(const struct pawl_state *state, const struct plan_opts *opts, struct plan **ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(plan_clean) struct plan *p = mem_zalloc(1, sizeof(*p));
+	PAWL_CLEAN(plan_free_clean) struct plan *p = mem_zalloc(1, sizeof(*p));
 
 	if (!p)
-		return err_set(err, PAWL_ENOMEM, "plan: out of memory");
+		return err_nomem(err, "plan");
 	p->block_bytes = opts->block_bytes;
 	p->pack_bytes = opts->pack_bytes;
 	p->fingerprint = plan_fingerprint(state, opts);
@@ -319,7 +316,7 @@ plan_make(const struct pawl_state *state, const struct plan_opts *opts, struct p
 		TRY(lay_out(&p->packs[k], state, err));
 		TRY(encode_entries(&p->packs[k], state, err));
 		p->packs[k].layout = sum_layout(&p->packs[k]);
-		if (k == 0) /* its header carries what changes with every save */
+		if (k == 0) /* its header changes with every save */
 			continue;
 		TRY(encode_header(&p->packs[k], opts, NULL, err));
 		buf_clear(&p->packs[k].entries);
@@ -334,7 +331,7 @@ plan_make(const struct pawl_state *state, const struct plan_opts *opts, struct p
 #define BEFORE_CHECKPOINT ",\"pawl.checkpoint\":\""
 #define BEFORE_STATE "\",\"pawl.state\":\""
 
-/* Puts another text in place of one in the header, and the length before all of it. */
+/* Replaces one text in the header by another, and updates the length at its start. */
 static bool
 splice(struct plan *p, size_t at, size_t old_len, const char *text, size_t len)
 {
@@ -357,7 +354,7 @@ splice(struct plan *p, size_t at, size_t old_len, const char *text, size_t len)
 	return true;
 }
 
-/* How long a text is inside of a string of JSON; SIZE_MAX without memory. */
+/* The length of a text inside a JSON string; SIZE_MAX if out of memory. */
 static size_t
 quoted_len(const char *text, size_t len)
 {
@@ -377,7 +374,7 @@ quoted_len(const char *text, size_t len)
 	return quoted.failed ? SIZE_MAX : quoted.len - 2;
 }
 
-/* Is this text there, ending at `end`? */
+/* True if the text ends at `end`. */
 static bool
 ends_with(const struct buf *b, size_t end, const char *text)
 {
@@ -386,7 +383,7 @@ ends_with(const struct buf *b, size_t end, const char *text)
 	return end >= len && memcmp(b->ptr + end - len, text, len) == 0;
 }
 
-/* Where the texts lie in the header that has just been made: counted from its end. */
+/* Notes where the texts are in the new header, counted from its end. */
 static void
 note_head(struct plan *p, const struct extra *extra)
 {
@@ -401,7 +398,7 @@ note_head(struct plan *p, const struct extra *extra)
 	h->state_len = quoted_len(extra->state.ptr, extra->state.len);
 	h->checkpoint_len = quoted_len(extra->checkpoint.ptr, extra->checkpoint.len);
 	if (h->state_text.failed || h->state_len == SIZE_MAX || h->checkpoint_len == SIZE_MAX)
-		return; /* the next save makes the header anew */
+		return; /* the next save encodes the header again */
 	while (end > 0 && header->ptr[end - 1] == ' ')
 		end--;
 	if (end < after + h->state_len + strlen(BEFORE_STATE) + h->checkpoint_len)
@@ -412,7 +409,7 @@ note_head(struct plan *p, const struct extra *extra)
 		h->end = end;
 }
 
-/* How much of two texts is the same at their beginning, and then at their end; no character is cut. */
+/* The number of equal bytes at the start and at the end of two texts. No character is cut. */
 static void
 compare_texts(struct pawl_slice a, struct pawl_slice b, size_t *ret_front, size_t *ret_back)
 {
@@ -436,7 +433,7 @@ compare_texts(struct pawl_slice a, struct pawl_slice b, size_t *ret_front, size_
 	*ret_back = back;
 }
 
-/* Only what lies between the first and the last difference of the state's text is quoted anew. */
+/* Quotes again only the text between the first and the last difference of the state. */
 static bool
 renew_state(struct plan *p, struct pawl_slice state)
 {
@@ -465,7 +462,7 @@ renew_state(struct plan *p, struct pawl_slice state)
 	return !h->state_text.failed;
 }
 
-/* False: the header must be made anew. */
+/* False: the header must be encoded again. */
 static bool
 renew_header(struct plan *p, const struct extra *extra)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan: where every tensor goes: packs, headers, offsets. Pure; cached by the writer while the structure of the state
- * stays the same. Pack 0 carries what changes with every save in its header; of that, too, only this is written anew.
+ * plan: where every tensor goes: packs, headers, offsets. Pure. The writer caches it while the
+ * structure of the state stays the same. Pack 0's header holds what changes with every save, and
+ * only those parts of it are rewritten.
  */
 #ifndef PAWL_PLAN_H
 #define PAWL_PLAN_H
@@ -28,20 +29,20 @@ struct plan_pack {
 	struct buf header;       /* 8-byte length + padded JSON */
 	struct buf entries;      /* pack 0: the tensors' part of the header */
 	struct buf special;      /* pack 0: "pawl.tensors" */
-	struct sum128 layout;    /* checksum of the two above: equal where the same tensors have the same places */
-	struct plan_slot *slots; /* ascending by begin; they tile the data */
+	struct sum128 layout;    /* checksum of the two above: equal if the same tensors have the same places */
+	struct plan_slot *slots; /* ascending by begin; they fill the data without gaps */
 	size_t n_slots;
 	uint64_t data_nbytes, nbytes; /* nbytes = header.len + data_nbytes */
 	uint64_t image_offset;   /* of the pack's image in a snapshot; a multiple of 4,096 */
-	size_t n_blocks, first_block; /* in the plan's array of sums */
+	size_t n_blocks, first_block; /* in the plan's array of checksums */
 };
 
-/* Where in pack 0's header the texts lie that may change, as they were written last. */
+/* Where pack 0's header holds the texts that may change, as last written. */
 struct plan_head {
 	size_t checkpoint, checkpoint_len; /* of "pawl.checkpoint", without its quotes */
 	size_t state, state_len;           /* of "pawl.state" */
 	size_t end;                        /* of the JSON; 0 = not known */
-	struct buf state_text;             /* as it was given */
+	struct buf state_text;             /* unquoted */
 };
 
 struct plan {
@@ -51,12 +52,12 @@ struct plan {
 	size_t n_packs;
 	uint64_t block_bytes;
 	uint64_t nbytes;         /* of all files */
-	uint64_t image_bytes;    /* of a whole snapshot */
-	uint64_t room_bytes;     /* the same with room for more packs, so that regrouping needs no larger memory */
+	uint64_t image_bytes;    /* of a complete snapshot */
+	uint64_t room_bytes;     /* the same with room for more packs, so that regrouping never needs more memory */
 	size_t n_blocks;
 	struct plan_head head;
 	uint64_t pack_bytes;
-	struct regroup_tensor *tensors; /* of the state, in its order; NULL where packs are not regrouped */
+	struct regroup_tensor *tensors; /* of the state, in its order; NULL if packs are not regrouped */
 	size_t n_tensors;
 };
 
@@ -65,12 +66,12 @@ struct plan_opts {
 	unsigned rank;
 	const char *run_id;
 	bool regroup;            /* packs can be linked: tensors share them by what changes together (regroup.h) */
-	const struct past *past; /* for that; NULL = nothing is known */
+	const struct past *past; /* input of regrouping; NULL = nothing is known */
 };
 
-/* Sum over everything that the layout depends on. */
+/* Checksum over everything that the layout depends on. */
 struct sum128 plan_fingerprint(const struct pawl_state *state, const struct plan_opts *opts);
-/* Lays a state out. Pack 0's header is still missing: plan_refresh. */
+/* Lays a state out. Pack 0's header is encoded later, by plan_refresh. */
 int plan_make(const struct pawl_state *state, const struct plan_opts *opts, struct plan **ret, struct pawl_error *err);
 /* Encodes pack 0's header with the metadata of this save and sets offsets and totals. */
 int plan_refresh(struct plan *p, const struct plan_opts *opts, struct pawl_slice checkpoint_json, struct pawl_slice state_json,

@@ -8,8 +8,8 @@
 #include "base/mem.h"
 
 #define FINE_PART 32        /* of pack_bytes */
-#define WASTE_PART 100      /* packs are divided for more than 1/100 of what has changed */
-#define HOT_STREAK 2        /* changes in a row before a tensor is merged; it has never rested */
+#define WASTE_PART 100      /* packs are divided if the unchanged bytes in them exceed 1/100 of the changed ones */
+#define HOT_STREAK 2        /* changes in a row before a tensor is merged that has never rested */
 #define HOT_AGAIN_STREAK 64 /* the same for one that has rested */
 #define COLD_STREAK (-64)
 #define MANY_COLD 16 /* small packs that never change */
@@ -84,7 +84,7 @@ regroup_most_packs(uint64_t nbytes, uint64_t pack_bytes)
 
 /* ---------------------------------------------------------------------------------- numbers */
 
-/* The last packs fill the gaps. */
+/* Moves the last packs into the gaps. */
 static int
 number(struct regroup_tensor *tensors, size_t n, struct pawl_error *err)
 {
@@ -94,7 +94,7 @@ number(struct regroup_tensor *tensors, size_t n, struct pawl_error *err)
 	size_t n_used = 0, gap = 0;
 
 	if (!to || !taken)
-		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+		return err_nomem(err, "save");
 	for (size_t i = 0; i < n; i++)
 		if (is_placed(&tensors[i]))
 			taken[tensors[i].pack] = true;
@@ -118,7 +118,7 @@ number(struct regroup_tensor *tensors, size_t n, struct pawl_error *err)
 
 /* ---------------------------------------------------------- laying tensors into new packs */
 
-/* Fills packs with tensors in their order; one of `limit` bytes or more has a pack of its own. */
+/* Fills packs with tensors in order. A tensor of `limit` bytes or more has its own pack. */
 struct filling {
 	uint64_t limit, filled;
 	uint32_t open; /* number of the pack that is being filled */
@@ -191,14 +191,14 @@ look(struct work *w)
 	}
 }
 
-/* Pack 0 is always written; another one when anything in it has changed. */
+/* Pack 0 is always written; another pack when any of its tensors has changed. */
 static bool
 is_mixed(const struct work *w, size_t k)
 {
 	return w->packs[k].same_bytes > 0 && (k == 0 || w->packs[k].other_bytes > 0);
 }
 
-/* Separates changed from unchanged tensors, where that saves enough. */
+/* Separates changed from unchanged tensors, if that saves enough. */
 static void
 divide(struct work *w)
 {
@@ -224,7 +224,7 @@ divide(struct work *w)
 	w->changed = true;
 }
 
-/* Lays all tensors of the packs that move into new packs of `limit` bytes, if these are fewer. */
+/* Moves all tensors of the moving packs into new packs of `limit` bytes, if these are fewer. */
 static void
 lay_anew(struct work *w, size_t n_moving, uint64_t limit)
 {
@@ -302,7 +302,7 @@ regroup_decide(struct regroup_tensor *tensors, size_t n, uint64_t pack_bytes, bo
 	PAWL_FREE struct pack *packs = mem_zalloc(w.n_packs, sizeof(*packs));
 
 	if (!packs)
-		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+		return err_nomem(err, "save");
 	w.packs = packs;
 	w.next = (uint32_t)w.n_packs;
 	look(&w);

@@ -2,15 +2,19 @@
 /*
  * regroup: which tensors share a pack. Pure.
  *
- * A save links a pack when nothing in it has changed. So tensors that change at the same saves share packs. The packs
- * of the last checkpoint record these groups. A pack stays as it is until it holds both changed and unchanged tensors;
- * then it is divided, once.
+ * A save links a pack when nothing in it has changed. So tensors that change at the same saves
+ * share packs. The packs of the last checkpoint record these groups. A pack stays as it is until it
+ * holds both changed and unchanged tensors; then it is divided, once.
  *
- *   nothing known   small tensors share pack 0, each large tensor has its own pack, the others share fine packs
- *   divide          unchanged tensors move to new fine packs; changed ones move to others, or stay in pack 0
- *   merge           tensors that change at every save share large packs; many small packs that never change become few
+ * - Nothing known: small tensors share pack 0, each large tensor has its own pack, the others share
+ *   fine packs.
+ * - Divide: unchanged tensors move to new fine packs. Changed ones move to others, or stay in pack
+ *   0.
+ * - Merge: tensors that change at every save share large packs. Many small packs that never change
+ *   become few.
  *
- * A fine pack holds 1/32 of pack_bytes. So when one tensor begins or stops changing, few others are written with it.
+ * A fine pack holds 1/32 of pack_bytes. So when one tensor begins or stops changing, few others are
+ * written with it.
  */
 #ifndef PAWL_REGROUP_H
 #define PAWL_REGROUP_H
@@ -41,8 +45,8 @@ struct regroup_tensor {
 void regroup_note(struct regroup_tensor *t, enum regroup_seen seen);
 /* Gives packs to tensors that have none. */
 int regroup_place_new(struct regroup_tensor *tensors, size_t n, uint64_t pack_bytes, struct pawl_error *err);
-/* Divides and merges packs; *ret: has any tensor another pack now? Packs are numbered from 0 without gaps. A pack that
- * stays the same keeps its number, unless it must fill a gap. */
+/* Divides and merges packs; *ret: has any tensor another pack now? Packs are numbered from 0
+ * without gaps. A pack that stays the same keeps its number, unless it must fill a gap. */
 int regroup_decide(struct regroup_tensor *tensors, size_t n, uint64_t pack_bytes, bool *ret, struct pawl_error *err);
 /* An estimate of the largest number of packs for so many bytes. */
 uint64_t regroup_most_packs(uint64_t nbytes, uint64_t pack_bytes);

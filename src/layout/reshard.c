@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reshard: see reshard.h. Called by restore.c, verify.c, diff.c and conversion_write.c; calls base only.
+ * reshard: see reshard.h.
  *
- * Three passes: overlap every piece with every box (moves), list the ranges of the files that the moves touch (spans),
- * sort them, and cut their union into units. Time is linear in pieces and touched blocks but for the sort; a move of a
- * billion tiny runs costs one step per block that it touches.
+ * Three passes. Overlap every piece with every box (moves). List the file ranges that the moves
+ * touch (spans). Sort the spans and cut their union into units. Except for the sort, time is linear
+ * in pieces and touched blocks. A move of a billion tiny runs costs one step per block that it
+ * touches.
  */
 #include "layout/reshard.h"
 
@@ -87,7 +88,7 @@ seek_by(struct reshard_cursor *c, const uint64_t *steps, uint64_t base, uint64_t
 	}
 }
 
-/* Moves on to the next run of the grid. */
+/* Advances to the next run of the grid. */
 static void
 advance(struct reshard_cursor *c)
 {
@@ -140,7 +141,7 @@ reshard_next(struct reshard_cursor *c, struct reshard_run *ret)
 
 /* ---- moves ---- */
 
-/* Bytes of a number of elements, which must be whole. */
+/* Bytes of a number of elements; must be a whole number. */
 static int
 element_bytes(uint64_t n, unsigned bits, const char *name, uint64_t *ret, struct pawl_error *err)
 {
@@ -158,13 +159,13 @@ element_bytes(uint64_t n, unsigned bits, const char *name, uint64_t *ret, struct
 	return 0;
 }
 
-/* false if they do not meet. */
+/* false if they do not overlap. */
 static bool
 find_overlap(uint32_t ndim, const struct manifest_piece *piece, const struct pawl_tensor *box,
              struct reshard_overlap *o)
 {
 	uint64_t src_stride = 1, dst_stride = 1;
-	bool joined = true; /* all dimensions further in are whole in both: the run still grows */
+	bool joined = true; /* all inner dimensions are complete in both: the run still grows */
 	uint32_t at = PAWL_MAX_DIMS;
 	memset(o, 0, offsetof(struct reshard_overlap, counts));
 	o->run = 1;
@@ -355,7 +356,7 @@ add_span(struct planner *p, uint32_t file, uint32_t move, uint64_t begin, uint64
 	return 0;
 }
 
-/* The ranges that a grid of runs touches; runs whose blocks meet become one range. */
+/* Adds the ranges that a grid of runs touches. Runs whose blocks meet become one range. */
 static int
 add_grid_spans(struct planner *p, uint32_t index, struct pawl_error *err)
 {
@@ -364,7 +365,7 @@ add_grid_spans(struct planner *p, uint32_t index, struct pawl_error *err)
 	struct reshard_cursor c;
 	struct reshard_run run;
 	bool open = false;
-	uint64_t begin = 0, end = 0, covered = move->src_begin; /* covered: up to here blocks are in the span */
+	uint64_t begin = 0, end = 0, covered = move->src_begin; /* covered: end of the blocks in the span so far */
 	for (;;) {
 		reshard_seek(&c, move, covered, move->src_end);
 		if (!reshard_next(&c, &run))
@@ -417,7 +418,7 @@ make_spans(struct planner *p, struct pawl_error *err)
 
 /* ---- units ---- */
 
-/* Cuts the blocks [begin, end) of a file, already rounded to blocks, into units. */
+/* Cuts the range [begin, end) of a file, already rounded to blocks, into units. */
 static int
 add_units(struct planner *p, uint32_t file, uint64_t begin, uint64_t end, uint64_t unit_bytes, struct pawl_error *err)
 {
@@ -457,7 +458,7 @@ make_units(struct planner *p, uint64_t unit_bytes, struct pawl_error *err)
 	return add_units(p, file, begin, end, unit_bytes, err);
 }
 
-/* Calls for every pair of a span and a unit that meet: counts, or fills the parts in. */
+/* For every span and unit that overlap: counts the parts, or fills them in. */
 static void
 meet(struct planner *p, bool fill)
 {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reshard_strided: see reshard_strided.h. Called by reshard.c. Pure. The dimensions of a grid stand by their steps in
- * the file, widest first, so that its runs ascend there; in the destination they come in any order. Promise P1.
+ * reshard_strided: see reshard_strided.h. Pure. The dimensions of a grid are ordered by their steps
+ * in the file, widest first, so that its runs ascend there. In the destination they may come in any
+ * order. Promise P1.
  */
 #include "layout/reshard_strided.h"
 
 #include <string.h>
 
-/* Puts a dimension of the grid among those that are there, by its step in the file. */
+/* Inserts a dimension of the grid by its step in the file. */
 static void
 put_dimension(struct reshard_overlap *o, uint64_t count, uint64_t src_step, uint64_t dst_step)
 {
@@ -22,7 +23,7 @@ put_dimension(struct reshard_overlap *o, uint64_t count, uint64_t src_step, uint
 	o->dst_steps[at] = dst_step;
 }
 
-/* The innermost dimensions that lie behind each other on both sides become the run. */
+/* Joins the innermost dimensions that are contiguous on both sides into the run. */
 static void
 join_run(struct reshard_overlap *o)
 {
@@ -65,7 +66,7 @@ reshard_find_strided(uint32_t ndim, const struct manifest_piece *piece, const st
 void
 reshard_next_box(uint32_t ndim, const uint64_t *shape, uint64_t *begin, uint64_t end, uint64_t *at, uint64_t *n)
 {
-	uint64_t rest = *begin, size = 1; /* elements of the dimensions that are whole so far */
+	uint64_t rest = *begin, size = 1; /* elements of the dimensions that are complete so far */
 	for (uint32_t d = ndim; d-- > 0;) {
 		at[d] = rest % shape[d];
 		rest /= shape[d];

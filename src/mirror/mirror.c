@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mirror: see mirror.h. Life of the mirrors of a run: opening, the uploading threads, the end. Promises P6, P16 (each
- * upload has a deadline, each pause an end); R94-R96.
+ * mirror: see mirror.h. Life of the mirrors of a run: opening, the uploading threads, the end.
+ * Promises P6, P16 (each upload has a deadline, each pause an end); R94-R96.
  */
 #include "mirror/mirror.h"
 
@@ -13,13 +13,14 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/pool.h"
-#include "store/layers/layer_tiers.h"
+#include "store/layers/tiers/store_tiers.h"
 
 #define SAME_WAIT_MS 1000
 
 /* ------------------------------------------------------------------ opening */
 
-/* An absolute path, so that the journal means the same wherever a process is started; URLs stay as they are. */
+/* Makes the path absolute, so that the journal does not depend on the working directory. URLs stay
+ * as they are. */
 static int
 settle_url(struct mirror *m, struct pawl_error *err)
 {
@@ -35,13 +36,13 @@ settle_url(struct mirror *m, struct pawl_error *err)
 		m->url = mem_strdup(whole);
 		free(whole);
 	}
-	return m->url ? 0 : err_set(err, PAWL_ENOMEM, "mirror: out of memory");
+	return m->url ? 0 : err_nomem(err, "mirror");
 }
 
 static int
 check_place(const struct mirrors *ms, size_t i, struct pawl_error *err)
 {
-	const char *url = ms->list[i].url, *root = ms->run->root;
+	const char *url = ms->list[i].url, *root = ms->run->home.root;
 	size_t len = strlen(root);
 	if (strncmp(url, root, len) == 0 && (url[len] == 0 || url[len] == '/'))
 		return err_set(err, PAWL_EUSAGE, "mirror %s: expected a place outside of the run %s", url, root);
@@ -52,14 +53,15 @@ check_place(const struct mirrors *ms, size_t i, struct pawl_error *err)
 	return 0;
 }
 
-/* May the training go on without this mirror for now? What will not pass by itself is told at once. */
+/* May the training continue without this mirror for now? A permanent failure is an error at
+ * once. */
 static bool
 may_wait(const struct pawl *run, int code)
 {
-	const bool reads = run->opts.read_only || run->rank > 0;
+	const bool reads = run->opts.read_only || run->group.rank > 0;
 	if (code == PAWL_ENOTFOUND && reads)
 		return true; /* nothing has been copied there yet */
-	return !run->opts.mirror_errors && (pawl_code_is_transient(code) || code == PAWL_EIO);
+	return !run->opts.mirrors.fail_saves && (pawl_code_is_transient(code) || code == PAWL_EIO);
 }
 
 static int
@@ -68,27 +70,42 @@ open_one(struct mirrors *ms, size_t i, const char *url, struct pawl_error *err)
 	struct mirror *m = &ms->list[i];
 	struct pawl_error why = {0};
 	m->run = ms->run;
-	m->given = ms->run->opts.n_mirrors > 0;
+	m->given = ms->run->opts.mirrors.n_urls > 0;
 	m->url = mem_strdup(url);
 	if (!m->url)
-		return err_set(err, PAWL_ENOMEM, "mirror: out of memory");
+		return err_nomem(err, "mirror");
 	if (m->given) {
-		int rc = mirror_open_store(m, !ms->run->opts.read_only && ms->run->rank == 0, &why);
+		int rc = mirror_open_store(m, !ms->run->opts.read_only && ms->run->group.rank == 0, &why);
 		if (rc < 0 && !may_wait(ms->run, rc))
 			return err_give(err, rc, &why);
 		if (rc < 0 && rc != PAWL_ENOTFOUND) {
 			m->last = why;
 			m->unseen = true;
 			m->n_row++;
-			run_warn(ms->run, &why);
+			events_warn(&ms->run->events, &why);
 		}
 		TRY(settle_url(m, err));
 		TRY(check_place(ms, i, err));
 	}
 	m->journal_key = mirror_journal_key(m->url);
 	if (!m->journal_key)
-		return err_set(err, PAWL_ENOMEM, "mirror: out of memory");
+		return err_nomem(err, "mirror");
 	mirror_journal_read(m);
+	return 0;
+}
+
+/* The URLs of the run's mirrors: from the options, or else from its journals. */
+static int
+find_urls(struct pawl *run, struct bump *memory, const char *const **ret, size_t *ret_n, struct pawl_error *err)
+{
+	const char **found = NULL;
+
+	*ret = run->opts.mirrors.urls;
+	*ret_n = run->opts.mirrors.n_urls;
+	if (*ret_n > 0 || run->home.caps.is_private || run->group.rank > 0 || !run->catalog->kind->is_run)
+		return 0;
+	TRY(mirror_journal_urls(run->store, memory, &found, ret_n, err));
+	*ret = found;
 	return 0;
 }
 
@@ -96,21 +113,13 @@ int
 mirrors_open(struct pawl *run, struct pawl_error *err)
 {
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
-	const char *const *urls = run->opts.mirrors;
-	size_t n = run->opts.n_mirrors;
-	run->reads = run->store;
-	if (run->single_name || (n == 0 && (run->caps.is_private || run->rank > 0)))
-		return 0;
-	if (n == 0) {
-		const char **found = NULL;
-		TRY(mirror_journal_urls(run->store, &memory, &found, &n, err));
-		urls = found;
-	}
-	if (n == 0)
-		return 0;
+	const char *const *urls;
+	size_t n;
+	run->home.reads = run->store;
+	TRY(find_urls(run, &memory, &urls, &n, err));
 	struct mirrors *ms = mem_zalloc(1, sizeof *ms + n * sizeof ms->list[0]);
 	if (!ms)
-		return err_set(err, PAWL_ENOMEM, "mirror: out of memory");
+		return err_nomem(err, "mirror");
 	ms->run = run;
 	cond_init(&ms->changed);
 	ms->wait_end_ms = INT64_MIN / 2;
@@ -119,11 +128,11 @@ mirrors_open(struct pawl *run, struct pawl_error *err)
 		size_t i = ms->n++;
 		TRY(open_one(ms, i, urls[i], err));
 	}
-	if (run->opts.n_mirrors == 0)
+	if (run->opts.mirrors.n_urls == 0)
 		return 0;
-	TRY(store_tiers_new(run->store, n, &run->reads, err));
+	TRY(store_tiers_new(run->store, n, &run->home.reads, err));
 	for (size_t i = 0; i < n; i++)
-		store_tiers_set(run->reads, i, atomic_load(&ms->list[i].store));
+		store_tiers_set(run->home.reads, i, atomic_load(&ms->list[i].store));
 	return 0;
 }
 
@@ -132,7 +141,7 @@ mirrors_get_run_file(struct pawl *run, struct buf *out, struct pawl_error *err)
 {
 	const struct mirrors *ms = run->mirrors;
 	int untold = 0;
-	for (size_t i = 0; ms && i < ms->n; i++) {
+	for (size_t i = 0; i < ms->n; i++) {
 		const struct mirror *m = &ms->list[i];
 		struct store *store = atomic_load(&m->store);
 		struct pawl_error why = m->last;
@@ -157,13 +166,13 @@ static void
 end_upload(struct mirrors *ms, struct mirror *m)
 {
 	m->uploading = false;
-	if (ms->run->reads != ms->run->store)
-		store_tiers_set(ms->run->reads, (size_t)(m - ms->list), atomic_load(&m->store));
+	if (ms->run->home.reads != ms->run->store)
+		store_tiers_set(ms->run->home.reads, (size_t)(m - ms->list), atomic_load(&m->store));
 	pthread_cond_broadcast(&ms->changed);
 }
 
-/* A pin or score that was given after the upload; the run's lock is held, and given up meanwhile. false: nothing to do
- * now. */
+/* A pin or score that was given after the upload. The run's lock is held, and released meanwhile.
+ * False: nothing to do now. */
 static bool
 serve_marks(struct mirror *m)
 {
@@ -188,7 +197,7 @@ serve_marks(struct mirror *m)
 	return true;
 }
 
-/* Job: uploads what is to be uploaded, until told to stop. */
+/* Job: uploads until it is stopped. */
 static void
 serve(void *arg)
 {
@@ -204,7 +213,7 @@ serve(void *arg)
 		if (!e && clock_mono_ms() < m->marks_not_before_ms && (until < 0 || m->marks_not_before_ms < until))
 			until = m->marks_not_before_ms;
 		if (!e) {
-			cond_wait_until(&ms->changed, &run->lock, until);
+			cond_wait_until(&ms->changed, &run->guard.lock, until);
 			continue;
 		}
 		const uint64_t id = e->id;
@@ -218,23 +227,37 @@ serve(void *arg)
 	run_unlock(run);
 }
 
+static void
+drop_all(struct mirrors *ms)
+{
+	for (size_t i = 0; i < ms->n; i++) {
+		struct mirror *m = &ms->list[i];
+		store_close(atomic_load(&m->store));
+		mem_free(m->url);
+		mem_free(m->journal_key);
+		mem_free(m->done);
+		mem_free(m->tries);
+		mem_free(m->latest);
+		mem_free(m->best);
+	}
+	ms->n = 0;
+}
+
 int
 mirrors_start(struct pawl *run, struct pawl_error *err)
 {
 	struct mirrors *ms = run->mirrors;
-	if (!ms)
+	if (ms->n == 0)
 		return 0;
-	if (run->opts.n_mirrors == 0) { /* the training has none any more: what is here may go again */
-		mirrors_free(ms);
-		run->mirrors = NULL;
-		run->catalog->mirrors = NULL;
-		struct mirrors none = {.run = run};
-		return mirror_journal_tidy(&none, err);
+	if (run->opts.mirrors.n_urls ==
+	    0) { /* the training no longer has mirrors: retention may delete local checkpoints */
+		drop_all(ms);
+		return mirror_journal_tidy(ms, err);
 	}
 	TRY(mirror_journal_tidy(ms, err));
-	for (size_t i = 0; i < ms->n; i++) /* from here on nobody deletes what is not there */
+	for (size_t i = 0; i < ms->n; i++) /* from here on no process deletes what the mirrors lack */
 		TRY(mirror_journal_write(&ms->list[i], err));
-	store_remove_folder(run->store, ".pawl/repair", NULL); /* what a repair that was killed has left */
+	store_remove_folder(run->store, ".pawl/repair", NULL); /* left by a repair that was killed */
 	TRY(pool_new("pawl-mirror", (unsigned)ms->n, &ms->pool, err));
 	for (size_t i = 0; i < ms->n; i++)
 		TRY(pool_add(ms->pool, NULL, serve, &ms->list[i], err));
@@ -257,7 +280,7 @@ mirrors_wait(struct pawl *run, int64_t deadline_ms, struct pawl_error *err)
 		pthread_cond_broadcast(&ms->changed);
 	}
 	while (mirrors_outstanding(ms, ms->wait_from_ms, &failed) > 0 && rc == 0)
-		rc = cond_wait_until(&ms->changed, &run->lock, deadline_ms);
+		rc = cond_wait_until(&ms->changed, &run->guard.lock, deadline_ms);
 	ms->wait_end_ms = rc == ETIMEDOUT ? clock_mono_ms() : INT64_MIN / 2;
 	if (rc == ETIMEDOUT) {
 		rc = 1;
@@ -274,9 +297,9 @@ mirrors_stop(struct pawl *run, struct pawl_error *err)
 {
 	struct mirrors *ms = run->mirrors;
 	int rc = 0;
-	if (!ms || !ms->pool)
+	if (!ms->pool)
 		return 0;
-	if (!run->opts.leave_uploads)
+	if (!run->opts.mirrors.leave_uploads)
 		rc = mirrors_wait(run, -1, err);
 	run_lock(run);
 	atomic_store(&ms->stop, true);
@@ -294,21 +317,12 @@ mirrors_free(struct mirrors *ms)
 {
 	if (!ms)
 		return;
-	ms->run->opts.leave_uploads = 1;
+	ms->run->opts.mirrors.leave_uploads = 1;
 	mirrors_stop(ms->run, NULL);
-	if (ms->run->reads != ms->run->store)
-		store_close(ms->run->reads);
-	ms->run->reads = ms->run->store;
-	for (size_t i = 0; i < ms->n; i++) {
-		struct mirror *m = &ms->list[i];
-		store_close(atomic_load(&m->store));
-		mem_free(m->url);
-		mem_free(m->journal_key);
-		mem_free(m->done);
-		mem_free(m->tries);
-		mem_free(m->latest);
-		mem_free(m->best);
-	}
+	if (ms->run->home.reads != ms->run->store)
+		store_close(ms->run->home.reads);
+	ms->run->home.reads = ms->run->store;
+	drop_all(ms);
 	pthread_cond_destroy(&ms->changed);
 	mem_free(ms);
 }

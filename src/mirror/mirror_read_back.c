@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mirror_read_back: what a mirror holds is read again and compared with the manifest's checksums. Promise P14. */
+/* mirror_read_back: reads the contents of a mirror again and compares them with the manifest's
+ * checksums. Promise P14. */
 #include <string.h>
 
 #include "base/buf.h"
@@ -15,7 +16,7 @@ read_file_back(struct store *there, const char *key, const struct manifest_file 
 	uint64_t size = 0;
 	PAWL_FREE char *bytes = mem_zalloc(f->block_bytes < f->nbytes ? f->block_bytes : f->nbytes + 1, 1);
 	if (!bytes)
-		return err_set(err, PAWL_ENOMEM, "mirror: out of memory");
+		return err_nomem(err, "mirror");
 	TRY(store_open_reader(there, key, &reader, &size, err));
 	int rc = size == f->nbytes ? 0
 	                           : err_set(err, PAWL_ECORRUPT, "%s: expected %llu bytes, found %llu", key,
@@ -51,13 +52,13 @@ mirror_read_back(struct store *there, const char *folder, struct pawl_meter *met
 	PAWL_CLEAN(free_manifest) struct manifest *m = NULL;
 	PAWL_FREE char *own = mem_printf("%s/" MANIFEST_NAME, folder);
 	if (!own)
-		return err_set(err, PAWL_ENOMEM, "mirror: out of memory");
+		return err_nomem(err, "mirror");
 	TRY(store_get(there, own, MANIFEST_MAX_BYTES, &text, err));
 	TRY(manifest_decode(folder, text.ptr, text.len, false, &m, err));
 	for (size_t i = 0; i < m->n_files; i++) {
 		PAWL_FREE char *key = mem_printf("%s/%s", folder, m->files[i].name);
 		if (!key)
-			return err_set(err, PAWL_ENOMEM, "mirror: out of memory");
+			return err_nomem(err, "mirror");
 		TRY(read_file_back(there, key, &m->files[i], meter, deadline_ms, err));
 	}
 	return 0;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mirror_upload: one checkpoint to one mirror, and what follows from it there: pins and late scores, pointers,
- * retention. Called by mirror.c and mirror_api.c without the run's lock; calls copy.c, the journal, retain.c and the
- * stores. Promises P6 (the source is held; the mirror's retention spares what its rules and the run's best and latest
- * are), P7, P12, P14, P15; R89.
+ * mirror_upload: copies one checkpoint to one mirror, then its pins and late scores, pointers and
+ * retention. The run's lock is not held. Promises P6 (the source is held; the mirror's retention
+ * spares what its rules keep, and the run's best and latest), P7, P12, P14, P15; R89.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +12,10 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "catalog/holds.h"
-#include "catalog/marks.h"
+#include "catalog/pins.h"
 #include "copy/copy.h"
+#include "keep/apply_retention.h"
+#include "keep/pointers.h"
 #include "mirror/mirror.h"
 #include "run/lease.h"
 
@@ -24,7 +25,7 @@
 struct parcel {
 	uint64_t id;
 	char token[33];
-	char *name, *like; /* like: NULL, or another checkpoint that is there */
+	char *name, *like; /* like: NULL, or another checkpoint in the mirror */
 	bool pinned;
 	struct pawl_metric *late; /* one block */
 	size_t n_late;
@@ -41,12 +42,12 @@ parcel_clear(struct parcel *p)
 static int
 no_memory(struct pawl_error *err)
 {
-	return err_set(err, PAWL_ENOMEM, "mirror: out of memory");
+	return err_nomem(err, "mirror");
 }
 
 /* ---------------------------------------------------------------- preparing */
 
-/* The checkpoint there that stands nearest before this one, or else after it: most of what is the same is in it. */
+/* The mirror's nearest checkpoint before this one, or else after it: it shares most of its data. */
 static const struct catalog_entry *
 find_like(const struct mirror *m, const struct catalog *c, uint64_t id)
 {
@@ -59,7 +60,7 @@ find_like(const struct mirror *m, const struct catalog *c, uint64_t id)
 	return found;
 }
 
-/* 1 = packed, 0 = it is here no more. */
+/* 1 = packed, 0 = the run's own store no longer has it. */
 static int
 pack(const struct mirror *m, uint64_t id, struct parcel *p, struct pawl_error *err)
 {
@@ -76,12 +77,12 @@ pack(const struct mirror *m, uint64_t id, struct parcel *p, struct pawl_error *e
 	PAWL_FREE struct pawl_metric *late = mem_zalloc(e->n_metrics, sizeof *late);
 	if (!p->name || (like && !p->like) || !late)
 		return no_memory(err);
-	size_t n = marks_late(e->summary->metrics, e->summary->n_metrics, e->metrics, e->n_metrics, late);
-	p->late = marks_overlay(late, n, NULL, 0, &p->n_late);
+	size_t n = pins_late(e->summary->metrics, e->summary->n_metrics, e->metrics, e->n_metrics, late);
+	p->late = pins_overlay(late, n, NULL, 0, &p->n_late);
 	return p->late ? 1 : no_memory(err);
 }
 
-/* What stands between "://" and the last '@' may be a password, so it is not shown (P18). */
+/* The text between "://" and the last '@' may be a password, so it is not shown (P18). */
 static int
 refuse_store(const struct mirror *m, int rc, struct pawl_error *err)
 {
@@ -97,10 +98,10 @@ mirror_open_store(struct mirror *m, bool create, struct pawl_error *err)
 	struct store *s = atomic_load(&m->store);
 	if (s)
 		return 0;
-	int rc = store_open_with(m->run->opts.stores, m->url, create, m->run->opts.no_direct_io, &s, err);
+	int rc = store_open_with(m->run->opts.io.stores, m->url, create, m->run->opts.io.no_direct, &s, err);
 	if (rc < 0)
 		return refuse_store(m, rc, err);
-	rc = store_limit(&s, m->run->opts.upload_bandwidth_bytes_per_second, 0, err);
+	rc = store_limit(&s, m->run->opts.mirrors.bytes_per_second, 0, err);
 	if (rc < 0) {
 		store_close(s);
 		return rc;
@@ -109,7 +110,7 @@ mirror_open_store(struct mirror *m, bool create, struct pawl_error *err)
 	return 0;
 }
 
-/* The mirror is this run's, or becomes it now. */
+/* The mirror belongs to this run, or does from now on. */
 static int
 check_identity(struct mirror *m, struct store *store, struct pawl_error *err)
 {
@@ -126,7 +127,7 @@ check_identity(struct mirror *m, struct store *store, struct pawl_error *err)
 
 /* ----------------------------------------------------------------- pointers */
 
-/* The checkpoints there, oldest first; the run's lock is held. names borrow from the catalog. */
+/* The mirror's checkpoints, oldest first; the run's lock is held. names borrow from the catalog. */
 static int
 list_there(const struct mirror *m, struct retain_item **ret, const char ***ret_names, size_t *ret_n,
            struct pawl_error *err)
@@ -165,7 +166,7 @@ put_pointer(struct store *store, const char *pointer, const char *name, char **k
 	return 0;
 }
 
-/* R89, E12: they lead to what is verified there, and nothing else. */
+/* R89, E12: pointers lead only to checkpoints that are verified in the mirror. */
 static int
 point(struct mirror *m, struct store *store, struct pawl_error *err)
 {
@@ -176,7 +177,8 @@ point(struct mirror *m, struct store *store, struct pawl_error *err)
 	run_lock(m->run);
 	int rc = list_there(m, &items, &names, &n, err);
 	if (rc == 0 && n) {
-		size_t at = m->run->retention.n_scores ? retain_best(&m->run->retention, items, n) : n;
+		size_t at =
+			m->run->settings.retention.n_scores ? retain_best(&m->run->settings.retention, items, n) : n;
 		latest = mem_strdup(names[n - 1]);
 		best = at < n ? mem_strdup(names[at]) : NULL;
 	}
@@ -188,23 +190,24 @@ point(struct mirror *m, struct store *store, struct pawl_error *err)
 
 /* ----------------------------------------------------- retention in the mirror */
 
-/* P6: the mirror is a run by itself, which others read: what they hold or have pinned there stays. */
+/* P6: other processes use the mirror as a run of its own. Checkpoints that they hold or pin there
+ * stay. */
 static int
 is_spared(struct store *store, const char *name, bool *ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	struct hold *holds = NULL;
-	struct mark *mark = NULL;
+	struct pin_mark *mark = NULL;
 	size_t n_holds = 0, n_marks = 0;
 	TRY(holds_read(store, &memory, &holds, &n_holds, err));
-	TRY(marks_read(store, &name, 1, &memory, &mark, &n_marks, err));
+	TRY(pins_read(store, &name, 1, &memory, &mark, &n_marks, err));
 	*ret = n_marks && mark[0].pinned;
 	for (size_t i = 0; i < n_holds && !*ret; i++)
 		*ret = holds[i].alive && strcmp(holds[i].name, name) == 0;
 	return 0;
 }
 
-/* Its manifest there is gone, and with it the checkpoint. */
+/* Its manifest in the mirror is gone, and with it the checkpoint. */
 static void
 note_removed(struct mirror *m, struct store *store, const char *name)
 {
@@ -215,7 +218,7 @@ note_removed(struct mirror *m, struct store *store, const char *name)
 		struct catalog_entry *e = &c->entries[i];
 		if (!e->summary || strcmp(e->name, name) != 0)
 			continue;
-		mirror_note_done(m, e->id, e->summary->token, true, NULL); /* there is a place for it already */
+		mirror_note_done(m, e->id, e->summary->token, true, NULL); /* its row exists, so no memory is needed */
 		if (e->at == store && !mirrors_keep(m->run->mirrors, e))
 			catalog_drop(c, e->id);
 		break;
@@ -224,7 +227,7 @@ note_removed(struct mirror *m, struct store *store, const char *name)
 	run_edited(m->run);
 }
 
-/* Ends a checkpoint there, manifest first (P7). */
+/* Ends a checkpoint of the mirror, manifest first (P7). */
 static int
 remove_there(struct mirror *m, struct store *store, const char *name, struct pawl_error *err)
 {
@@ -232,7 +235,7 @@ remove_there(struct mirror *m, struct store *store, const char *name, struct paw
 	bool spared = false;
 	char token[33];
 	PAWL_FREE char *folder = mem_printf(CATALOG_FOLDER "/%s", name);
-	PAWL_FREE char *mark = mem_printf(CATALOG_MARKS "/%s.json", name);
+	PAWL_FREE char *mark = mem_printf(PINS_FOLDER "/%s.json", name);
 	PAWL_FREE char *other = NULL;
 	TRY(clock_token(token, err));
 	store_get_caps(store, &caps);
@@ -254,12 +257,12 @@ choose_doomed(struct mirror *m, struct bump *memory, const char ***ret, size_t *
 {
 	PAWL_FREE struct retain_item *items = NULL;
 	PAWL_FREE const char **names = NULL;
-	struct pawl_retention policy = *m->run->opts.mirror_retention;
+	struct pawl_retention policy = *m->run->opts.mirrors.retention;
 	size_t n;
-	if (!policy.n_scores && m->run->retention.n_scores) { /* the best is what the training calls so */
-		policy.score_attributes = m->run->retention.score_attributes;
-		policy.score_orders = m->run->retention.score_orders;
-		policy.n_scores = m->run->retention.n_scores;
+	if (!policy.n_scores && m->run->settings.retention.n_scores) { /* the best is the best of the training */
+		policy.score_attributes = m->run->settings.retention.score_attributes;
+		policy.score_orders = m->run->settings.retention.score_orders;
+		policy.n_scores = m->run->settings.retention.n_scores;
 		retain_count_newest(&policy);
 	}
 	TRY(list_there(m, &items, &names, &n, err));
@@ -285,7 +288,7 @@ retain_there(struct mirror *m, struct store *store, struct pawl_error *err)
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	const char **doomed = NULL;
 	size_t n = 0;
-	if (!m->run->opts.mirror_retention)
+	if (!m->run->opts.mirrors.retention)
 		return 0; /* R96 */
 	run_lock(m->run);
 	int rc = choose_doomed(m, &memory, &doomed, &n, err);
@@ -316,7 +319,7 @@ tell(struct mirror *m, const struct parcel *p, const struct copy_result *r, int6
 		           (unsigned long long)r->found_bytes, (unsigned long long)r->linked_bytes);
 	}
 	if (!fields.failed)
-		run_event(m->run, why ? "upload failed" : "upload", buf_str(&fields));
+		events_add(&m->run->events, why ? "upload failed" : "upload", buf_str(&fields));
 }
 
 static int
@@ -336,21 +339,21 @@ send(struct mirror *m, const struct parcel *p, struct pawl_meter *meter, struct 
 	                             .from_folder = folder,
 	                             .to_folder = folder,
 	                             .like_folder = p->like,
-	                             .n_streams = o->num_concurrent_uploads,
-	                             .memory_bytes = o->upload_memory_bytes,
-	                             .deadline_ms = clock_mono_ms() + o->upload_timeout_ms,
+	                             .n_streams = o->mirrors.n_streams,
+	                             .memory_bytes = o->mirrors.memory_bytes,
+	                             .deadline_ms = clock_mono_ms() + o->mirrors.timeout_ms,
 	                             .meter = meter};
 	TRY(pawl_hold_open(m->run, p->id, &hold, err));
 	int rc = copy_checkpoint(&job, result, err);
-	if (rc == 0 && result->was_there) { /* copied without our knowing that it was read back (P14) */
+	if (rc == 0 && result->was_there) { /* copied, but without a record that it was read back (P14) */
 		rc = mirror_read_back(store, folder, meter, job.deadline_ms, err);
 		result->found_bytes = result->bytes;
 	}
 	pawl_hold_close(hold);
 	if (rc == 0 && (p->pinned || p->n_late))
-		rc = marks_write(
+		rc = pins_write(
 			store,
-			&(struct mark){
+			&(struct pin_mark){
 				.name = p->name, .pinned = p->pinned, .metrics = p->late, .n_metrics = p->n_late},
 			err);
 	return rc;
@@ -367,8 +370,8 @@ mirror_put_marks(struct mirror *m, uint64_t id, struct pawl_error *err)
 	run_unlock(m->run);
 	if (rc <= 0)
 		return rc;
-	const struct mark mark = {.name = p.name, .pinned = p.pinned, .metrics = p.late, .n_metrics = p.n_late};
-	TRY(marks_write(store, &mark, err));
+	const struct pin_mark mark = {.name = p.name, .pinned = p.pinned, .metrics = p.late, .n_metrics = p.n_late};
+	TRY(pins_write(store, &mark, err));
 	run_lock(m->run);
 	struct mirror_done *done = mirror_find_done(m, id);
 	if (done)
@@ -377,23 +380,23 @@ mirror_put_marks(struct mirror *m, uint64_t id, struct pawl_error *err)
 	return point(m, store, err);
 }
 
-/* Troubles from here on are told, but the checkpoint is there. */
+/* Failures from here on are reported, but the checkpoint exists. */
 static void
 settle(struct mirror *m, const struct parcel *p, int64_t begin_ns)
 {
 	struct store *store = atomic_load(&m->store);
 	struct pawl_error err = {0};
 	int rc = mirror_journal_write(m, &err);
-	if (rc == 0 && m->run->lease) /* who has lost the run decides nothing there (P10) */
-		rc = lease_check(m->run->lease, &err);
+	if (rc == 0 && m->run->self.lease) /* a process that has lost the run decides nothing in the mirror (P10) */
+		rc = lease_check(m->run->self.lease, &err);
 	if (rc == 0)
 		rc = point(m, store, &err);
 	if (rc == 0)
 		rc = retain_there(m, store, &err);
 	if (rc == 0)
-		rc = run_retain(m->run, &m->run->retention, false, NULL, &err);
+		rc = apply_retention(m->run, &m->run->settings.retention, false, NULL, &err);
 	if (rc == 0)
-		rc = run_point(m->run, &err);
+		rc = pointers_update(m->run, &err);
 	if (rc < 0)
 		tell(m, p, NULL, begin_ns, &err);
 }
@@ -414,7 +417,7 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 		rc = send(m, &p, meter, &result, &why);
 	const bool failed = rc < 0;
 	if (failed)
-		run_edit(m->run); /* a removal that goes on is over then, and known */
+		run_edit(m->run); /* waits for a running removal */
 	run_lock(m->run);
 	if (rc == 0)
 		rc = mirror_note_done(m, id, p.token, false, &why);
@@ -430,11 +433,12 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 		mirror_forget_failure(m, id);
 		m->last = (struct pawl_error){0};
 		m->n_row = 0;
-		compress_measure(&m->run->compress_rule.mirror, result.sent_bytes,
+		compress_measure(&m->run->saves.compress_rule.mirror, result.sent_bytes,
 		                 (double)(clock_mono_ns() - begin_ns) / 1e9);
 	} else if (!cancelled && !gone) {
 		mirror_note_failure(m, id, begin_ns / 1000000, &why);
-		if (begin_ns / 1000000 < m->run->mirrors->wait_from_ms) /* somebody waits for a try of its own */
+		if (begin_ns / 1000000 <
+		    m->run->mirrors->wait_from_ms) /* a caller waits for an upload that began after its call */
 			mirrors_hurry(m->run->mirrors);
 	}
 	run_unlock(m->run);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * name: fills in name templates. Pure. Called by run (names of checkpoints) and by the file layout of the
- * language bindings; calls buf, err, json (for the text of seconds). The result may become a path, so it
- * is checked here, after filling in: a run name is the user's text and may hold anything (P17).
+ * name: fills in name templates. Pure. The result may become a path, so it is checked after filling
+ * in: a run's name is the user's text and may hold anything (P17).
  */
 #include "policy/name.h"
 
@@ -53,9 +52,9 @@ static const struct variable variables[] = {
 };
 #define N_VARIABLES (sizeof(variables) / sizeof(variables[0]))
 
-/* A "{variable:spec}" as it stands in a template. */
+/* A "{variable:spec}" in a template. */
 struct field {
-	const char *open, *end; /* from the brace to behind the other one */
+	const char *open, *end; /* from the opening brace to after the closing one */
 	size_t name_len;
 	bool has_spec, zeros;
 	int width;
@@ -63,7 +62,7 @@ struct field {
 
 /* ---------------------------------------------------------------- parsing */
 
-/* at: the opening brace. false: not of the form of a field. */
+/* at: the opening brace. False: it is not a field. */
 static bool
 field_parse(const char *at, struct field *ret)
 {
@@ -124,7 +123,7 @@ fail_unknown(const struct field *f, struct pawl_error *err)
 static void
 put_text(const char *text, bool partial, struct buf *out)
 {
-	/* What is filled in later reads braces again. */
+	/* A later pass reads the braces again. */
 	for (; *text != '\0'; text++) {
 		if (partial && (*text == '{' || *text == '}'))
 			buf_putc(out, *text);
@@ -291,7 +290,7 @@ name_uses(const char *template_text, const char *variable)
 
 /* -------------------------------------------------------------- reading back */
 
-/* Names come from folders that anybody may have made: one that fits in too many ways fits in none. */
+/* Any user may have made the folders. A name with too many ways to match counts as no match. */
 enum { MATCH_STEPS = 20000 };
 
 struct match {
@@ -313,7 +312,7 @@ read_id(const char *text, size_t len, uint64_t *ret)
 	return len > 0 && id > 0;
 }
 
-/* A variable takes what its kind may look like, as much as leaves the rest of the template its part. */
+/* A variable takes the longest text of its kind that lets the rest of the template match. */
 static bool
 match_field(struct match *m, const struct field *f, const char *name)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * name: templates of file and folder names. "{variable}" or "{variable:0Nd}" / "{variable:Nd}" / "{variable:d}";
- * "{{" and "}}" are braces. Variables: the 16 of Composer (run_name rank local_rank world_size local_world_size
- * node_rank epoch batch batch_in_epoch sample sample_in_epoch token token_in_epoch total_wct epoch_wct batch_wct)
- * and id, step.
+ * name: templates of file and folder names. "{variable}" or "{variable:0Nd}" / "{variable:Nd}" /
+ * "{variable:d}"; "{{" and "}}" are braces. Variables: the 16 of Composer (run_name rank local_rank
+ * world_size local_world_size node_rank epoch batch batch_in_epoch sample sample_in_epoch token
+ * token_in_epoch total_wct epoch_wct batch_wct) and id, step.
  */
 #ifndef PAWL_NAME_H
 #define PAWL_NAME_H
@@ -21,11 +21,11 @@ struct name_values {
 	int64_t step;
 	struct pawl_progress progress; /* unknown counters format as 0 */
 };
-/* Appends the filled-in template. An unknown variable is PAWL_EUSAGE naming it and the known ones; a result that is
- * absolute, empty, has "..", control characters or backslashes is PAWL_EUSAGE. partial: variables without a value
- * stay as written (for later filling). */
+/* Appends the filled-in template. PAWL_EUSAGE for an unknown variable names it and the known ones.
+ * PAWL_EUSAGE also for a result that is absolute, empty, or has "..", control characters or
+ * backslashes. partial: variables without a value stay as written, to be filled in later. */
 int name_format(const char *template_text, const struct name_values *values, bool partial, struct buf *out, struct pawl_error *err);
-/* The id of a name that this template has given; 0: it has given no such name. */
+/* The id in a name that this template has given; 0: the name does not match the template. */
 uint64_t name_id(const char *template_text, const char *name);
 /* 1 if the template mentions the variable. */
 bool name_uses(const char *template_text, const char *variable);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rank: which process of a job this is. A table of launchers; the first one that left its variables counts. Pure:
- * the environment is a function that is passed in. Called by programs and by whoever opens a run; calls err, sum, text.
+ * rank: which process of a job this is. A table of launchers; the first one whose variables are set
+ * counts. Pure: the environment is a function that is passed in.
  *
- * Processes inherit, so that several launchers may be visible at once (mpirun in a Slurm job, torchrun in one): who
- * starts processes inside of what others started comes first. A row counts where its sign is set, and one of rank and
- * size; that the other one is missing is an error, since who guesses it saves half a job.
+ * Processes inherit variables, so several launchers can be visible at once (mpirun in a Slurm job,
+ * torchrun in one). The innermost launcher comes first in the table. A row counts where its sign is
+ * set and one of rank and size. If the other one is missing, that is an error: a guess would save
+ * half a job.
  *
- * `attempt` must be the same in all ranks and differ between two starts, else it must be empty: files of an attempt
- * that was killed would be taken for those of the next one. What only looks unique is left out: process ids, ports, and
- * run ids that a person chose. docs/multi-rank.md has the table with the reasons.
+ * `attempt` must be the same on all ranks and differ between two starts, or be empty. Else files of
+ * a killed attempt would be taken for those of the next one. Values that only seem unique are not
+ * used: process ids, ports, and run ids that a person chose. docs/multi-rank.md has the table with
+ * the reasons.
  */
 #include "policy/rank.h"
 
@@ -42,8 +44,8 @@ struct launcher {
 	bool needs_rank;  /* a size alone means nothing: an allocation has one, too */
 	bool needs_both;
 	struct name rank, size, local_rank, local_size, node_rank;
-	struct name sizes;   /* local sizes of all nodes: "4(x2),3" */
-	attempt_fn *attempt; /* NULL: nothing in its environment is fit */
+	struct name sizes;   /* local sizes of all nodes, such as "4(x2),3" */
+	attempt_fn *attempt; /* NULL: its environment has nothing suitable */
 };
 
 /* An empty variable counts as one that is not set. */
@@ -55,7 +57,7 @@ value_of(const struct look *look, const char *name)
 	return value && *value ? value : NULL;
 }
 
-/* The name of the two that is set; where none is, the one that people know. */
+/* The one of the two names that is set; if neither is, the better known one. */
 static const char *
 choose(const struct look *look, const struct name *name)
 {
@@ -65,9 +67,10 @@ choose(const struct look *look, const struct name *name)
 /* ---- what names a start ---- */
 
 /*
- * Run ids are chosen by people ("none", the name of the job) and the port may be fixed, but the agent of a node makes a
- * folder with a random name, and below it one for each restart: RANDOM/attempt_1/LOCAL_RANK/error.json. With several
- * nodes every agent has its own, and counts restarts by itself: then there is nothing that all ranks share.
+ * People choose run ids ("none", the name of the job), and the port may be fixed. But the agent of
+ * a node makes a folder with a random name, and below it one for each restart:
+ * RANDOM/attempt_1/LOCAL_RANK/error.json. With several nodes every agent has its own folder and
+ * counts restarts by itself. Then there is nothing that all ranks share.
  */
 static bool
 torchrun_attempt(const struct look *look, char *ret, size_t cap)
@@ -94,8 +97,9 @@ torchrun_attempt(const struct look *look, char *ret, size_t cap)
 }
 
 /*
- * The job id comes from mpirun's process id and may come again. mpirun draws the key at random, for each start and for
- * all ranks. It protects connections: 64 bits of its sum tell it apart and do not give it away.
+ * The job id comes from mpirun's process id and may repeat. mpirun draws the key at random, for
+ * each start and for all ranks. The key protects connections, so only 64 bits of its checksum are
+ * used: they identify it and do not reveal it.
  */
 static bool
 openmpi_attempt(const struct look *look, char *ret, size_t cap)
@@ -119,7 +123,8 @@ slurm_attempt(const struct look *look, char *ret, size_t cap)
 	return (size_t)snprintf(ret, cap, "%s.%s.%s", job, step, restart ? restart : "0") < cap;
 }
 
-/* Ids of jobs count milliseconds since their instance began: alone, those of two private instances may be equal. */
+/* Ids of jobs count milliseconds since their instance began: alone, those of two private instances
+ * may be equal. */
 static bool
 flux_attempt(const struct look *look, char *ret, size_t cap)
 {
@@ -167,8 +172,10 @@ static const struct launcher launchers[] = {
          .size = {.first = "MV2_COMM_WORLD_SIZE"},
          .local_rank = {.first = "MV2_COMM_WORLD_LOCAL_RANK"},
          .local_size = {.first = "MV2_COMM_WORLD_LOCAL_SIZE"}},
-	/* before the schedulers: scripts run one task per node there, which starts the processes and names them so.
-         * Half of it counts at the end only, since scripts also set WORLD_SIZE for all tasks */
+	/* before the schedulers: scripts run one task per node there, which starts the processes
+         * and names them so.
+         *          * Half of it counts at the end only, since scripts also set WORLD_SIZE for all
+         * tasks */
 	{.name = "env",
          .needs_both = true,
          .rank = {.first = "RANK"},
@@ -176,7 +183,8 @@ static const struct launcher launchers[] = {
          .local_rank = {.first = "LOCAL_RANK"},
          .local_size = {.first = "LOCAL_WORLD_SIZE"},
          .node_rank = {"NODE_RANK", "GROUP_RANK"}},
-	/* without a step it is a batch script or a shell, which also has PROCID 0 and the job's NTASKS */
+	/* without a step it is a batch script or a shell, which also has PROCID 0 and the job's
+         * NTASKS */
 	{.name = "slurm",
          .sign = "SLURM_STEP_ID",
          .needs_rank = true,
@@ -233,7 +241,8 @@ find(const struct look *look)
 
 /* ---- numbers ---- */
 
-/* Decimal digits of a number that fits; *end is the first character behind them. -1 if there are none. */
+/* Decimal digits of a number that fits; *end is the first character behind them. -1 if there are
+ * none. */
 static int32_t
 digits(const char *text, const char **end)
 {
@@ -331,7 +340,7 @@ read_node(const struct look *look, const struct launcher *l, struct pawl_rank *r
 	return 0;
 }
 
-/* What follows where a launcher does not say it. */
+/* Derives what the launcher does not set. */
 static void
 conclude(struct pawl_rank *r)
 {
@@ -343,7 +352,7 @@ conclude(struct pawl_rank *r)
 		r->node_rank = 0;
 }
 
-/* Short and printable: what is not is replaced by its sum. */
+/* Short and printable: any other text is replaced by its checksum. */
 static void
 read_attempt(const struct look *look, const struct launcher *l, struct pawl_rank *r)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rank: which process of a job this is, from what its launcher put into the environment. Pure but for
- * pawl_rank_identify. */
+/* rank: which process of a job this is, from what its launcher put into the environment. Pure but
+ * for pawl_rank_identify. */
 #ifndef PAWL_RANK_H
 #define PAWL_RANK_H
 

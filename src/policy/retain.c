@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * retain: what to keep and why. Pure: a list of checkpoints and a policy in, a decision and a reason per checkpoint
- * out; no I/O, no memory, no clock, so the same input always gives the same answer. Called by run.c (retention), save.c
- * (refusals before a save), catalog.c (which one is best); calls err and text.
+ * retain: what to keep and why. Pure: a list of checkpoints and a policy in; a decision and a
+ * reason for each out. No I/O, no memory, no clock, so the same input always gives the same answer.
  *
- * Rules are united: whatever one of them keeps is kept. Above them stand pins, holds, the latest and the best (P6), and
- * where the latest are flagged for NaN or Inf the newest that is not (R157): it is what a training goes back to. Below
- * them stands the byte budget, which takes the oldest of the rest.
+ * A checkpoint that any rule keeps is kept. Pins, holds, the latest and the best take precedence
+ * over the rules (P6). If the latest are flagged for NaN or Inf, the newest that is not is kept too
+ * (R157): a training can return to it. The byte budget comes after the rules and removes the oldest
+ * of the rest.
  *
- * Ranking: a score counts only if every attribute is a finite number (P13). Scored ones come first, better before
- * worse; the others follow and only fill a best list that is not full. On a tie, also of two without a score, the older
- * one stands first (E3), so that a NaN evicts nobody, not even another NaN (E5). Order in time is the order of ids,
- * never a clock (P9).
+ * Ranking: a score counts only if every attribute is a finite number (P13). Scored checkpoints come
+ * first, better before worse; the others only fill a best list that is not full. Of a tie, also of
+ * two without a score, the older one comes first (E3), so a NaN never replaces another checkpoint
+ * (E5). Order in time is the order of ids, never a clock (P9).
  */
 #include "policy/retain.h"
 
@@ -37,7 +37,8 @@ find_metric(const char *name, const struct pawl_metric *metrics, size_t n)
 	return NULL;
 }
 
-/* true and the score by all attributes (larger is better), or false if any of them is not a finite number. */
+/* true and the score by all attributes (larger is better), or false if any of them is not a finite
+ * number. */
 static bool
 score_of(const struct pawl_retention *policy, const struct pawl_metric *metrics, size_t n, double ret[MAX_SCORES])
 {
@@ -181,7 +182,7 @@ retain_check_metrics(const struct pawl_retention *policy, const struct pawl_metr
 		if (m->not_a_number)
 			return err_set(err, PAWL_EUSAGE,
 			               "unable to persist the checkpoint: score attribute '%s' must be "
-			               "numerical, received a value that is no number",
+			               "numerical, received a value that is not a number",
 			               name);
 	}
 	return 0;
@@ -226,8 +227,8 @@ retain_would_keep(const struct pawl_retention *policy, const struct retain_item 
 }
 
 /*
- * The sort needs two numbers per item. They live in the reason buffers, which are written only afterwards: so deciding
- * needs no memory and cannot fail.
+ * The sort needs two numbers per item. They live in the reason buffers, which are written only
+ * afterwards: so deciding needs no memory and cannot fail.
  */
 struct scratch {
 	size_t order; /* of entry k: the item at place k of the ranking */
@@ -250,7 +251,7 @@ scratch_put(struct retain_decision *d, struct scratch s)
 	memcpy(d->reason, &s, sizeof(s));
 }
 
-/* Does item a stand before item b? A strict total order. */
+/* Does item a rank before item b? A strict total order. */
 static bool
 ranks_before(const struct pawl_retention *policy, const struct retain_item *items, size_t a, size_t b)
 {
@@ -308,7 +309,7 @@ rank_items(const struct pawl_retention *policy, const struct retain_item *items,
 
 /* ----------------------------------------------------------------- deciding */
 
-/* Everything that speaks for or against one item; keeping and the reason both follow from it. */
+/* All reasons for and against one item. The decision and its explanation follow from it. */
 struct verdict {
 	bool latest, best, good; /* guarded as such; good: the newest without NaN or Inf, followed by others */
 	bool scored;
@@ -329,7 +330,7 @@ find_roles(const struct pawl_retention *policy, const struct retain_item *items,
 	for (size_t i = n; i-- > 0 && r.good == SIZE_MAX;)
 		if (!items[i].nonfinite)
 			r.good = i;
-	/* The latest has its own rules; in memory there is one place only. */
+	/* The latest has its own rules; in memory there is room for one only. */
 	if ((n && r.good == n - 1) || policy->num_to_keep == PAWL_KEEP_MEMORY)
 		r.good = SIZE_MAX;
 	return r;
@@ -351,7 +352,8 @@ judge(const struct pawl_retention *policy, const struct rules *rules, const stru
 		.in_best = rank && rank <= rules->n_best,
 		.in_newest = n - i <= rules->n_newest,
 		.on_step = policy->keep_every && step % policy->keep_every == 0,
-		/* A clock that went backwards, or no clock at all, makes a checkpoint young: kept rather than lost. */
+		/* A clock that went backwards, or no clock at all, makes a checkpoint young: kept
+	         * rather than lost. */
 		.young = policy->keep_seconds > 0 && !(now - item->unix_seconds >= policy->keep_seconds),
 	};
 }
@@ -384,8 +386,8 @@ say(char *text, size_t cap, const char *format, ...)
 	va_end(args);
 }
 
-/* Appends a text by whole characters as far as they fit; what would harm a terminal becomes '?'. Returns the new
- * length. */
+/* Appends a text by complete characters as far as they fit. Characters that could harm a terminal
+ * become '?'. Returns the new length. */
 static size_t
 put_chars(char *out, size_t len, size_t cap, const char *text)
 {
@@ -475,7 +477,8 @@ say_removed(const struct wording *w, const struct retain_item *item, const struc
 		say(out, cap, "not younger than %.15g s", w->policy->keep_seconds);
 }
 
-/* Takes the oldest of what no pin, hold or role protects until the rest fits; the last one there is stays. */
+/* Removes the oldest items that no pin, hold or role protects, until the rest fits. The last item
+ * stays. */
 static void
 apply_budget(const struct pawl_retention *policy, const struct retain_item *items, size_t n, struct roles roles,
              struct retain_decision *ret)

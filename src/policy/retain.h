@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* retain: what to keep and why. Pure functions (P6, P9, P13; E2-E7); the removals are run.c's. */
+/* retain: what to keep and why. Pure functions (P6, P9, P13; E2-E7); they remove nothing. */
 #ifndef PAWL_RETAIN_H
 #define PAWL_RETAIN_H
 
@@ -16,8 +16,8 @@ struct retain_item {
 	size_t n_metrics;
 	bool pinned, held;        /* held: read, cloned or uploaded right now */
 	bool nonfinite;           /* flagged: its state holds NaN or Inf */
-	bool unmirrored;          /* a mirror lacks it yet: kept, whatever the rules are (P6) */
-	bool spent;               /* every mirror has it and nothing is to stay here after that (R95): only pins and holds keep it */
+	bool unmirrored;          /* a mirror still lacks it: kept, whatever the rules are (P6) */
+	bool spent;               /* mirrors have it, and nothing is to stay here (R95): only pins and holds keep it */
 };
 
 struct retain_decision {
@@ -25,26 +25,27 @@ struct retain_decision {
 	char reason[160];
 };
 
-/* Refuses contradictory or out-of-range policies with PAWL_EUSAGE: the message says the value received and what is
- * allowed (R5, in C's words; R9: order names both words 'max' and 'min'). */
+/* Refuses contradictory or out-of-range policies with PAWL_EUSAGE. The message gives the value
+ * received and what is allowed (R5, in C's words; R9: order names both words 'max' and 'min'). */
 int retain_check(const struct pawl_retention *policy, struct pawl_error *err);
-/* For a policy that was given without score attributes and is then given those of the run: its num_to_keep means the newest
- * ones, as it did. */
+/* For a policy without score attributes that then gets those of the run: its num_to_keep still
+ * means the newest ones. */
 void retain_count_newest(struct pawl_retention *policy);
 /* Fills ret[n]. now: unix seconds. Never fails; the policy has been checked. */
 void retain_decide(const struct pawl_retention *policy, const struct retain_item *items, size_t n, double now, struct retain_decision *ret);
-/* 1 if a new checkpoint with these metrics would be kept by the score rule now, 0 if a full best list refuses it
- * (strict_score, R34: ties lose). */
+/* 1 if the score rule would keep a new checkpoint with these metrics now. 0 if a full best list
+ * refuses it (strict_score, R34: ties lose). */
 bool retain_would_keep(const struct pawl_retention *policy, const struct retain_item *items, size_t n, const struct pawl_metric *metrics,
                        size_t n_metrics);
-/* Index of the best item (earliest of ties, R35; never a NaN or infinite score), or SIZE_MAX. Without score attributes
- * the newest is best (E6). */
+/* Index of the best item (earliest of ties, R35; never a NaN or infinite score), or SIZE_MAX.
+ * Without score attributes the newest is best (E6). */
 size_t retain_best(const struct pawl_retention *policy, const struct retain_item *items, size_t n);
-/* PAWL_EUSAGE if a score attribute is missing (R27: names the attribute and tells to include it in the metrics of the
- * save) or not a number (R28: names attribute and value). Checked before anything is written (R29). */
+/* PAWL_EUSAGE if a score attribute is missing or is not a number. R27: names the missing attribute
+ * and asks to include it in the metrics of the save. R28: names attribute and value. Checked before
+ * anything is written (R29). */
 int retain_check_metrics(const struct pawl_retention *policy, const struct pawl_metric *metrics, size_t n_metrics, struct pawl_error *err);
-/* Compares two metric sets by the score attributes: > 0 if a is strictly better. Scores that are missing, NaN or
- * infinite are worse than any number and equal among themselves. */
+/* Compares two metric sets by the score attributes: > 0 if a is strictly better. Scores that are
+ * missing, NaN or infinite are worse than any number and equal among themselves. */
 int retain_compare(const struct pawl_retention *policy, const struct pawl_metric *a, size_t n_a, const struct pawl_metric *b, size_t n_b);
 
 #endif

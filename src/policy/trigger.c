@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * trigger: decides when a save is due. Pure functions of their arguments: no clock, no state. Called by
- * save (pawl_should_save) and, as the public functions at the end, by programs; calls err and text.
- */
+/* trigger: decides when a save is due. Pure functions of their arguments: no clock, no state. */
 #include "policy/trigger.h"
 
 #include <math.h>
@@ -79,7 +76,8 @@ times_passed(const struct unit *u, double every, const struct pawl_progress *p)
 
 	if (is_real(u->unit)) {
 		memcpy(&value, place, sizeof(value));
-		/* 0.3 / 0.1 is a little less than 3: what is so near to the threshold has reached it. */
+		/* 0.3 / 0.1 is a little less than 3: a value this close to the threshold has
+		 * reached it. */
 		return value >= 0 ? floor(value / every + 1e-9) : -1;
 	}
 	memcpy(&count, place, sizeof(count));
@@ -94,7 +92,8 @@ auto_due(double last_wct, double now_wct, double auto_seconds)
 {
 	double since = now_wct - (last_wct > 0 ? last_wct : 0);
 
-	/* Without a known interval every point is due: the first save measures what the interval needs. */
+	/* Without a known interval every point is due: the first save measures the cost that it
+	 * depends on. */
 	return !(auto_seconds > 0) || since >= auto_seconds;
 }
 
@@ -179,8 +178,8 @@ pawl_interval_due(const char *interval, const struct pawl_progress *last, const 
 }
 
 /*
- * Young: sqrt(2 d M) for a cost d per save and a mean time M between failures. Daly adds two
- * terms of the series and subtracts the cost, and for d >= 2 M gives M. The result is the time of work
+ * Young: sqrt(2 d M) for a cost d per save and a mean time M between failures. Daly adds two terms
+ * of the series and subtracts the cost, and for d >= 2 M gives M. The result is the time of work
  * between the end of a save and the beginning of the next one.
  */
 double

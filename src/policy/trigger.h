@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trigger: when to save. Time strings, thresholds, Young/Daly: pure. Signals: watch.c (pawl_watch_*). */
+/* trigger: when to save. Time strings, thresholds, Young/Daly: pure. Signals: watch.c
+ * (pawl_watch_*). */
 #ifndef PAWL_TRIGGER_H
 #define PAWL_TRIGGER_H
 
@@ -22,7 +23,7 @@ enum trigger_unit {
 
 struct trigger {
 	enum trigger_unit unit;
-	double every; /* > 0; whole for counters; fraction for TRIGGER_DURATION */
+	double every; /* > 0; an integer for counters; fraction for TRIGGER_DURATION */
 };
 
 struct triggers {
@@ -30,17 +31,18 @@ struct triggers {
 	size_t n;
 };
 
-/* "1ep" "5it" (or "5iter") "10ba" "5000sp" "1000000tok" "30sec" "0.25dur" "auto", and a bare integer = epochs (R91). PAWL_EUSAGE
- * naming the text and the known units. */
+/* "1ep" "5it" (or "5iter") "10ba" "5000sp" "1000000tok" "30sec" "0.25dur" "auto"; a bare integer =
+ * epochs (R91). PAWL_EUSAGE names the text and the known units. */
 int trigger_parse(const char *text, struct trigger *ret, struct pawl_error *err);
 /* Several of them, and "first", with commas between. */
 int triggers_parse(const char *text, struct triggers *ret, struct pawl_error *err);
-/* Threshold crossing: floor(now / every) > floor(last / every); the first call (last all unknown) counts from 0.
- * Also true when now->fraction reaches 1 (end of training) and last->fraction had not; for AUTO: total_wct passed by
- * `auto_seconds` since last. A counter that is needed and unknown: PAWL_EUSAGE naming it. Returns 1, 0 or a code. */
+/* Threshold crossing: floor(now / every) > floor(last / every). The first call (last all unknown)
+ * counts from 0. Also true when now->fraction reaches 1 (end of training) and last->fraction had
+ * not. AUTO: total_wct has advanced by `auto_seconds` since last. PAWL_EUSAGE names a counter that
+ * is needed and unknown. Returns 1, 0 or a code. */
 int trigger_due(const struct trigger *t, const struct pawl_progress *last, const struct pawl_progress *now,
                 double auto_seconds, struct pawl_error *err);
-/* Is there one that goes by the clock, which tells every process another time? */
+/* Does any of them use the clock, which differs between processes? */
 bool triggers_use_clock(const struct triggers *t);
 /* 1 if any is due. last NULL: nothing has been saved. auto_seconds 0 = not known yet. */
 int triggers_due(const struct triggers *t, const struct pawl_progress *last, const struct pawl_progress *now,

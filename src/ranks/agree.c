@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agree: see agree.h. Called by restore.c and restore_read.c; calls gather.c. Promises P11, P16. */
+/* agree: see agree.h. Promises P11, P16. */
 #include "ranks/agree.h"
 
 #include <inttypes.h>
@@ -10,53 +10,44 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-#define ROUNDS_BEFORE 8            /* that may have been left behind: those of a fallback, and of the restore before */
-#define ROUNDS ((uint64_t)1 << 63) /* apart from the ids of saves, which a token can also be made of */
+#define ROUNDS_BEFORE 8 /* files of so many earlier rounds may remain: of a fallback, and of the restore before */
+#define ROUNDS ((uint64_t)1 << 63) /* keeps rounds apart from saves, whose ids also make tokens */
 
 /* The token of the next round. */
 static void
 next_round(struct pawl *run, char token[33])
 {
-	run_lock(run);
-	uint64_t n = ++run->n_rounds;
-
-	run_unlock(run);
-	meet_save_token(run->meet, ROUNDS | n, token);
+	rendezvous_save_token(run->group.rendezvous, ROUNDS | run_group_next_round(&run->group), token);
 }
 
 static struct gather_round
 round_of(const struct pawl *run, const char *token, enum gather_kind kind)
 {
 	return (struct gather_round){.store = run->store,
-	                             .m = run->meet,
+	                             .m = run->group.rendezvous,
 	                             .token = token,
 	                             .kind = kind,
-	                             .timeout_ms = run->opts.commit_timeout_ms};
+	                             .timeout_ms = run->opts.ranks.commit_timeout_ms};
 }
 
-/* Rank 0, when all have come to this round: they have left those before it. */
+/* Rank 0, when all ranks have reached this round and so have left the earlier ones. */
 static void
 clear_rounds(struct pawl *run)
 {
+	const uint64_t n = run_group_round(&run->group);
 	char token[33];
 
-	run_lock(run);
-	uint64_t n = run->n_rounds;
-
-	run_unlock(run);
 	for (uint64_t k = n > ROUNDS_BEFORE ? n - ROUNDS_BEFORE : 1; k < n; k++) {
-		meet_save_token(run->meet, ROUNDS | k, token);
+		rendezvous_save_token(run->group.rendezvous, ROUNDS | k, token);
 		gather_clear(run->store, token);
 	}
 }
 
-void
-agree_announce(struct pawl *run, uint64_t id, int code, const struct pawl_error *why)
+static void
+announce_choice(struct pawl *run, uint64_t id, int code, const struct pawl_error *why)
 {
 	char token[33], name[24];
 
-	if (!run->meet)
-		return;
 	next_round(run, token);
 	snprintf(name, sizeof(name), "%" PRIu64, id);
 	struct pawl_error error = why ? *why : (struct pawl_error){0};
@@ -65,7 +56,7 @@ agree_announce(struct pawl *run, uint64_t id, int code, const struct pawl_error 
 	gather_put_verdict(run->store, token, code, name, &error);
 }
 
-/* Waits for rank 0's word in a round: 0 and *ret (mem_free), or the error that it tells. */
+/* Waits for rank 0's verdict in a round: 0 and *ret (mem_free), or the error that it reports. */
 static int
 hear(const struct gather_round *round, char **ret, struct pawl_error *err)
 {
@@ -92,39 +83,111 @@ agree_listen(struct pawl *run, uint64_t *ret_id, struct pawl_error *err)
 	return 0;
 }
 
-int
-agree_on(struct pawl *run, int code, const struct buf *text, gather_fn *fn, void *arg, struct pawl_error *err)
+/* ---- rank 0 */
+
+static int
+collect(struct pawl *run, int code, const struct buf *text, gather_fn *fn, void *arg, struct pawl_error *err)
 {
-	PAWL_FREE char *word = NULL;
 	struct pawl_error why = {0};
 	char token[33];
 
-	if (!run->meet)
-		return code;
+	(void)text;
 	next_round(run, token);
 	const struct gather_round round = round_of(run, token, GATHER_RESTORE);
 
 	if (code < 0 && err)
 		why = *err;
+	if (code == 0)
+		code = gather_parts(&round, fn, arg, &why);
+	if (code == 0)
+		clear_rounds(run);
 	why.code = code;
-	if (run->rank == 0) {
-		if (code == 0)
-			code = gather_parts(&round, fn, arg, &why);
-		if (code == 0)
-			clear_rounds(run);
-		why.code = code;
-		gather_put_verdict(run->store, token, code, "restored", &why);
-		return code < 0 ? err_set(err, code, "%s", why.message) : 0;
-	}
-	if (code < 0) {
-		gather_put_fault(run->store, run->meet, token, &why);
-	} else {
-		code = gather_put_part(run->store, run->meet, token, text, &why);
-		why.code = code;
-		if (code < 0)
-			gather_put_fault(run->store, run->meet, token, &why);
-	}
+	gather_put_verdict(run->store, token, code, "restored", &why);
+	return code < 0 ? err_set(err, code, "%s", why.message) : 0;
+}
+
+static void
+refuse_for_all(struct pawl *run, const struct pawl_error *why)
+{
+	char token[33];
+
+	next_round(run, token);
+	gather_put_verdict(run->store, token, why->code, NULL, why);
+}
+
+const struct agree_ops agree_host = {
+	.is_shared = true, .announce = announce_choice, .on = collect, .give_up = refuse_for_all};
+
+/* ---- another rank */
+
+static void
+announce_nothing(struct pawl *run, uint64_t id, int code, const struct pawl_error *why)
+{
+	(void)run, (void)id, (void)code, (void)why;
+}
+
+static int
+hand_in(struct pawl *run, int code, const struct buf *text, gather_fn *fn, void *arg, struct pawl_error *err)
+{
+	PAWL_FREE char *word = NULL;
+	struct pawl_error why = {0};
+	char token[33];
+
+	(void)fn, (void)arg;
+	next_round(run, token);
+	const struct gather_round round = round_of(run, token, GATHER_RESTORE);
+
+	if (code < 0 && err)
+		why = *err;
+	if (code == 0)
+		code = gather_put_part(run->store, run->group.rendezvous, token, text, &why);
+	why.code = code;
+	if (code < 0)
+		gather_put_fault(run->store, run->group.rendezvous, token, &why);
 	return hear(&round, &word, err);
+}
+
+static void
+report_fault(struct pawl *run, const struct pawl_error *why)
+{
+	char token[33];
+
+	next_round(run, token);
+	gather_put_fault(run->store, run->group.rendezvous, token, why);
+}
+
+const struct agree_ops agree_guest = {
+	.is_shared = true, .is_led = true, .announce = announce_nothing, .on = hand_in, .give_up = report_fault};
+
+/* ---- alone */
+
+static int
+keep_code(struct pawl *run, int code, const struct buf *text, gather_fn *fn, void *arg, struct pawl_error *err)
+{
+	(void)run, (void)text, (void)fn, (void)arg, (void)err;
+	return code;
+}
+
+static void
+tell_no_rank(struct pawl *run, const struct pawl_error *why)
+{
+	(void)run, (void)why;
+}
+
+const struct agree_ops agree_alone = {.announce = announce_nothing, .on = keep_code, .give_up = tell_no_rank};
+
+/* ---- all kinds */
+
+void
+agree_announce(struct pawl *run, uint64_t id, int code, const struct pawl_error *why)
+{
+	run->modes.agree->announce(run, id, code, why);
+}
+
+int
+agree_on(struct pawl *run, int code, const struct buf *text, gather_fn *fn, void *arg, struct pawl_error *err)
+{
+	return run->modes.agree->on(run, code, text, fn, arg, err);
 }
 
 /* Rank 0: another has restored. */
@@ -159,13 +222,5 @@ agree_outcome(struct pawl *run, int code, uint64_t *nbytes, struct pawl_error *e
 void
 agree_give_up(struct pawl *run, const struct pawl_error *why)
 {
-	char token[33];
-
-	if (!run->meet)
-		return;
-	next_round(run, token);
-	if (run->rank == 0)
-		gather_put_verdict(run->store, token, why->code, NULL, why);
-	else
-		gather_put_fault(run->store, run->meet, token, why);
+	run->modes.agree->give_up(run, why);
 }

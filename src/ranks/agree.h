@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agree: the ranks of a job restore the same checkpoint, or none (P11). Each question is a round, numbered alike on all
- * ranks because all ask in the same order; its files are those of a save's end (gather.h).
+ * agree: the ranks of a job restore the same checkpoint, or none (P11). Each question is a round.
+ * All ranks ask in the same order, so rounds have the same numbers everywhere. A round uses the
+ * same files as the end of a save (gather.h).
  *
- *   which one?       rank 0 says; the others wait for its word
- *   did it work?     everybody says; rank 0 tells all whether it worked for all, and if not, for whom not and why
+ *   which checkpoint?   rank 0 decides; the others wait for its verdict
+ *   did it work?        each rank reports; rank 0 reports the result of all, with the first failure
  *
- * Alone there is nothing to agree on: every function returns at once.
+ * How a rank takes part is chosen once, when the run is opened. A process that is alone agrees with
+ * itself at once.
  */
 #ifndef PAWL_AGREE_H
 #define PAWL_AGREE_H
@@ -14,16 +16,28 @@
 #include "ranks/gather.h"
 #include "run/run.h"
 
-/* Rank 0: code < 0: there is none, because of *why. */
+struct agree_ops {
+	bool is_shared; /* other ranks take part */
+	bool is_led;    /* rank 0 decides, and this is another rank */
+	void (*announce)(struct pawl *run, uint64_t id, int code, const struct pawl_error *why);
+	int (*on)(struct pawl *run, int code, const struct buf *text, gather_fn *fn, void *arg, struct pawl_error *err);
+	void (*give_up)(struct pawl *run, const struct pawl_error *why);
+};
+
+extern const struct agree_ops agree_alone, agree_host, agree_guest;
+
+/* Rank 0: code < 0 means that there is not a checkpoint to restore, because of *why. */
 void agree_announce(struct pawl *run, uint64_t id, int code, const struct pawl_error *why);
-/* The others: waits for the word. *ret_id, or rank 0's error. */
+/* Another rank: waits for the verdict. *ret_id, or rank 0's error. */
 int agree_listen(struct pawl *run, uint64_t *ret_id, struct pawl_error *err);
-/* code: how it went here, with *err; text: what rank 0 should know. Rank 0 calls fn with the texts of the others, which may
- * refuse one. Returns 0 if it went well everywhere, else the first trouble ("rank 2: ..."). */
+/* code: the result on this rank, with *err; text: what rank 0 should know. Rank 0 calls fn with the
+ * texts of the others; fn may refuse one. Returns 0 if it worked on all ranks, else the first
+ * failure ("rank 2: ..."). */
 int agree_on(struct pawl *run, int code, const struct buf *text, gather_fn *fn, void *arg, struct pawl_error *err);
-/* The same at the end of a restore. *nbytes: what this rank has read; on rank 0 what all have. May be NULL. */
+/* The same at the end of a restore. *nbytes: what this rank has read; on rank 0 the total of all
+ * ranks. May be NULL. */
 int agree_outcome(struct pawl *run, int code, uint64_t *nbytes, struct pawl_error *err);
-/* Instead of agree_outcome, by somebody who gives up: does not wait for the others. */
+/* Instead of agree_outcome, on a rank that gives up: does not wait for the others. */
 void agree_give_up(struct pawl *run, const struct pawl_error *why);
 
 #endif

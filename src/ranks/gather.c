@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gather: see gather.h. Called by commit_ranks.c and agree.c; calls gather_late.c, meet.c, meet_text.c, the store.
- * Promises P11, P16. */
+/* gather: see gather.h. Promises P11, P16. */
 #include "ranks/gather.h"
 
 #include <inttypes.h>
@@ -11,8 +10,8 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/pool.h"
-#include "ranks/gather_late.h"
-#include "ranks/meet_text.h"
+#include "ranks/missing_ranks.h"
+#include "ranks/rendezvous_text.h"
 #include "state/manifest.h"
 
 #define VERDICT "verdict.json"
@@ -21,10 +20,10 @@
 #define FAR_LOOK_MS 2000 /* the same in a bucket */
 #define TELL_MS 2000
 #define SETTLE_MS 1000
-#define JOIN_GRACE_MS 120000 /* a rank that has never come this long after rank 0 will not come any more */
-#define READERS 16 /* parts are read side by side: thousands of them, one after the other, would take rank 0 long */
+#define JOIN_GRACE_MS 120000 /* a rank that has not joined this long after rank 0 will not join */
+#define READERS 16           /* thousands of parts, read one after the other, would take too long */
 
-/* How often one looks: in a bucket every look is a request, which takes its time and is paid for. */
+/* How often to look: in a bucket every look is a request, which takes time and costs money. */
 struct pace {
 	int64_t first_ms, last_ms, pause_ms;
 	int64_t look_ms; /* between two looks whether processes still live */
@@ -60,19 +59,19 @@ put(struct store *store, const char *token, const char *name, const struct buf *
 {
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 
-	buf_printf(&key, MEET_FOLDER "/%s/%s", token, name);
+	buf_printf(&key, RENDEZVOUS_FOLDER "/%s/%s", token, name);
 	TRY(buf_check(&key, "save", err));
 	TRY(buf_check(text, "save", err));
 	return store_put_bytes(store, buf_str(&key), text->ptr, text->len, 0, err);
 }
 
 int
-gather_put_part(struct store *store, const struct meet *m, const char *token, const struct buf *text,
+gather_put_part(struct store *store, const struct rendezvous *m, const char *token, const struct buf *text,
                 struct pawl_error *err)
 {
 	char name[64];
 
-	snprintf(name, sizeof(name), "part-%05u-%s.json", meet_rank(m), meet_nonce(m));
+	snprintf(name, sizeof(name), "part-%05u-%s.json", rendezvous_rank(m), rendezvous_nonce(m));
 	return put(store, token, name, text, err);
 }
 
@@ -86,15 +85,15 @@ put_error(struct buf *out, const struct pawl_error *why)
 }
 
 void
-gather_put_fault(struct store *store, const struct meet *m, const char *token, const struct pawl_error *why)
+gather_put_fault(struct store *store, const struct rendezvous *m, const char *token, const struct pawl_error *why)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	char name[64];
 
-	snprintf(name, sizeof(name), "fault-%05u-%s.json", meet_rank(m), meet_nonce(m));
+	snprintf(name, sizeof(name), "fault-%05u-%s.json", rendezvous_rank(m), rendezvous_nonce(m));
 	buf_putc(&text, '{');
 	put_error(&text, why);
-	put(store, token, name, &text, NULL); /* else rank 0 waits until its deadline */
+	put(store, token, name, &text, NULL); /* if this fails, rank 0 waits until its deadline */
 }
 
 void
@@ -110,7 +109,7 @@ gather_put_verdict(struct store *store, const char *token, int code, const char 
 		buf_putc(&text, '{');
 		put_error(&text, why);
 	}
-	put(store, token, VERDICT, &text, NULL); /* a hint: the others find out without it, later */
+	put(store, token, VERDICT, &text, NULL); /* a hint: without it the others find the result later */
 }
 
 void
@@ -118,7 +117,7 @@ gather_clear(struct store *store, const char *token)
 {
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 
-	buf_printf(&key, MEET_FOLDER "/%s", token);
+	buf_printf(&key, RENDEZVOUS_FOLDER "/%s", token);
 	if (!key.failed)
 		store_remove_folder(store, buf_str(&key), NULL);
 }
@@ -141,7 +140,7 @@ get_error(const char *what, const struct json *root, struct pawl_error *ret, str
 struct gathering {
 	const struct gather_round *round;
 	struct store *store; /* the round's */
-	struct meet *m;
+	struct rendezvous *m;
 	const char *token;
 	gather_fn *fn;
 	void *arg;
@@ -178,17 +177,17 @@ see_file(void *arg, const struct store_entry *entry)
 
 	if (entry->is_folder || entry->is_link)
 		return 0;
-	if (!meet_parse_name(entry->name, "part", &rank, nonce)) {
-		if (!meet_parse_name(entry->name, "fault", &rank, nonce))
+	if (!rendezvous_parse_name(entry->name, "part", &rank, nonce)) {
+		if (!rendezvous_parse_name(entry->name, "fault", &rank, nonce))
 			return 0;
 		is_fault = true;
 	}
-	if (rank == 0 || rank >= meet_world(g->m) || g->seen[rank])
+	if (rank == 0 || rank >= rendezvous_world(g->m) || g->seen[rank])
 		return 0;
-	meet_nonce_of(g->m, rank, wanted);
+	rendezvous_nonce_of(g->m, rank, wanted);
 	if (strcmp(nonce, wanted) != 0)
-		return 0; /* of another process than the one that was let in */
-	const char *key = bump_printf(&g->memory, MEET_FOLDER "/%s/%s", g->token, entry->name);
+		return 0; /* of another process than the one that was admitted */
+	const char *key = bump_printf(&g->memory, RENDEZVOUS_FOLDER "/%s/%s", g->token, entry->name);
 
 	if (!key)
 		return PAWL_ENOMEM;
@@ -197,7 +196,7 @@ see_file(void *arg, const struct store_entry *entry)
 		g->fault_rank = rank;
 		return 0;
 	}
-	if (g->n_keys < meet_world(g->m)) {
+	if (g->n_keys < rendezvous_world(g->m)) {
 		g->ranks[g->n_keys] = rank;
 		g->keys[g->n_keys++] = key;
 	}
@@ -291,7 +290,7 @@ look_once(struct gathering *g, struct pawl_error *err)
 	bump_clear(&g->memory);
 	g->n_keys = 0;
 	g->fault = NULL;
-	buf_printf(&folder, MEET_FOLDER "/%s", g->token);
+	buf_printf(&folder, RENDEZVOUS_FOLDER "/%s", g->token);
 	TRY(buf_check(&folder, "save", err));
 	int rc = store_list(g->store, buf_str(&folder), see_file, g, err);
 
@@ -303,40 +302,40 @@ look_once(struct gathering *g, struct pawl_error *err)
 	return take_parts(g, err);
 }
 
-/* Does any rank that is waited for live no more, or has it been started again? */
+/* Has any missing rank died or been started again? */
 static int
 check_missing(struct gathering *g, struct pawl_error *err)
 {
-	uint32_t world = meet_world(g->m);
+	uint32_t world = rendezvous_world(g->m);
 	PAWL_FREE bool *unseen = mem_zalloc(world, sizeof(*unseen));
 	bool any = false;
 
 	if (!unseen)
-		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+		return err_nomem(err, "save");
 	for (uint32_t r = 1; r < world; r++) {
 		char nonce[33], who[160], why[256], *before = g->nonces + 33 * (size_t)r;
 
 		if (g->seen[r])
 			continue;
-		enum meet_state state = meet_look(g->m, r, who, sizeof(who));
+		enum rendezvous_state state = rendezvous_look(g->m, r, who, sizeof(who));
 
-		meet_nonce_of(g->m, r, nonce);
+		rendezvous_nonce_of(g->m, r, nonce);
 
-		if (state == MEET_DEAD)
+		if (state == RENDEZVOUS_DEAD)
 			return err_set(err, PAWL_ECANCELLED, "rank %u has died (%s)", r, who);
 		if (*before && strcmp(before, nonce) != 0)
 			return err_set(err, PAWL_ECANCELLED, "rank %u was started again (%s)", r, who);
 		memcpy(before, nonce, 33);
-		if (state == MEET_UNSEEN && meet_refused(g->m, r, why, sizeof(why)))
+		if (state == RENDEZVOUS_UNSEEN && rendezvous_refused(g->m, r, why, sizeof(why)))
 			return err_set(err, PAWL_EMISMATCH, "%s", why);
-		unseen[r] = state == MEET_UNSEEN;
+		unseen[r] = state == RENDEZVOUS_UNSEEN;
 		any = any || unseen[r];
 	}
-	int64_t since_ms = clock_mono_ms() - meet_since_ms(g->m);
+	int64_t since_ms = clock_mono_ms() - rendezvous_since_ms(g->m);
 
 	if (any && since_ms >= JOIN_GRACE_MS)
-		return gather_late_opening(g->round, unseen, since_ms, err);
-	gather_late_note(g->round, g->seen, unseen);
+		return missing_ranks_in_opening(g->round, unseen, since_ms, err);
+	missing_ranks_note(g->round, g->seen, unseen);
 	return 0;
 }
 
@@ -344,19 +343,30 @@ int64_t
 gather_patience_ms(uint32_t rank, int64_t timeout_ms)
 {
 	const int64_t twentieth = timeout_ms / 20, tenth = timeout_ms / 10;
-	/* For the verdict to be made and to come; and for who has waited in vain to call the save off. */
+	/* Time for the verdict to arrive, and for a rank whose wait has ended to abort the save. */
 	const int64_t to_tell_ms = twentieth + (tenth < TELL_MS ? tenth : TELL_MS);
 	const int64_t to_settle_ms = twentieth < SETTLE_MS ? twentieth : SETTLE_MS;
 
 	return timeout_ms - (rank == 0 ? to_tell_ms : to_settle_ms);
 }
 
+/* A rank writes its part, or why it has none, before it ends. So the files of a rank that is found
+ * dead are read once more before it is reported. */
+static int
+check_missing_twice(struct gathering *g, struct pawl_error *err)
+{
+	if (check_missing(g, NULL) == 0)
+		return 0;
+	TRY(look_once(g, err));
+	return check_missing(g, err);
+}
+
 int
 gather_parts(const struct gather_round *round, gather_fn *fn, void *arg, struct pawl_error *err)
 {
 	struct store *store = round->store;
-	struct meet *m = round->m;
-	uint32_t world = meet_world(m);
+	struct rendezvous *m = round->m;
+	uint32_t world = rendezvous_world(m);
 	int64_t begin_ms = clock_mono_ms(), looked_ms = 0;
 	int64_t deadline_ms = begin_ms + gather_patience_ms(0, round->timeout_ms);
 	struct pace pace = pace_of(store);
@@ -369,7 +379,7 @@ gather_parts(const struct gather_round *round, gather_fn *fn, void *arg, struct 
 	g.keys = mem_zalloc(world, sizeof(*g.keys));
 	g.ranks = mem_zalloc(world, sizeof(*g.ranks));
 	if (!g.seen || !g.nonces || !g.keys || !g.ranks)
-		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+		return err_nomem(err, "save");
 	for (;;) {
 		uint32_t before = g.n_seen;
 
@@ -379,10 +389,12 @@ gather_parts(const struct gather_round *round, gather_fn *fn, void *arg, struct 
 		int64_t now_ms = clock_mono_ms();
 
 		if (now_ms >= deadline_ms)
-			return gather_late_parts(round, g.seen, now_ms - begin_ms, err);
+			return missing_ranks_in_parts(round, g.seen, now_ms - begin_ms, err);
 		if (now_ms >= looked_ms + pace.look_ms) {
-			TRY(check_missing(&g, err));
+			TRY(check_missing_twice(&g, err));
 			looked_ms = now_ms;
+			if (g.n_seen == world)
+				return 0;
 		}
 		if (g.n_seen > before)
 			pace.pause_ms = pace.first_ms;
@@ -390,7 +402,8 @@ gather_parts(const struct gather_round *round, gather_fn *fn, void *arg, struct 
 	}
 }
 
-/* 1 and *ret_name, 0 = no verdict yet, or the save's error. What cannot be read is as if it were not there. */
+/* 1 and *ret_name; 0 = no verdict yet; or the save's error. A verdict that cannot be read counts as
+ * missing. */
 static int
 read_verdict(struct store *store, const char *key, char **ret_name, struct pawl_error *err)
 {
@@ -405,7 +418,7 @@ read_verdict(struct store *store, const char *key, char **ret_name, struct pawl_
 		return 0;
 	if (json_get_str(key, root, "name", &name, NULL) == 0) {
 		*ret_name = mem_strdup(name);
-		return *ret_name ? 1 : err_set(err, PAWL_ENOMEM, "save: out of memory");
+		return *ret_name ? 1 : err_nomem(err, "save");
 	}
 	if (get_error(key, root, &why, NULL) < 0)
 		return 0;
@@ -419,7 +432,7 @@ gather_read_verdict(struct store *store, const char *token, char **ret_name, str
 {
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 
-	buf_printf(&key, MEET_FOLDER "/%s/" VERDICT, token);
+	buf_printf(&key, RENDEZVOUS_FOLDER "/%s/" VERDICT, token);
 	TRY(buf_check(&key, "save", err));
 	return read_verdict(store, buf_str(&key), ret_name, err);
 }
@@ -428,7 +441,7 @@ int
 gather_verdict(const struct gather_round *round, char **ret_name, struct pawl_error *err)
 {
 	int64_t begin_ms = clock_mono_ms(), looked_ms = begin_ms;
-	int64_t deadline_ms = begin_ms + gather_patience_ms(meet_rank(round->m), round->timeout_ms);
+	int64_t deadline_ms = begin_ms + gather_patience_ms(rendezvous_rank(round->m), round->timeout_ms);
 	struct pace pace = pace_of(round->store);
 
 	if (round->ticket)
@@ -438,8 +451,8 @@ gather_verdict(const struct gather_round *round, char **ret_name, struct pawl_er
 		int64_t now_ms = clock_mono_ms();
 
 		if (now_ms >=
-		    looked_ms + pace.look_ms) { /* before the verdict is looked for: it may be rank 0's last deed */
-			gone = meet_check_host(round->m, err) < 0;
+		    looked_ms + pace.look_ms) { /* before the verdict is read: rank 0 may have written it last */
+			gone = rendezvous_check_host(round->m, err) < 0;
 			looked_ms = now_ms;
 		}
 		int rc = gather_read_verdict(round->store, round->token, ret_name, err);
@@ -449,7 +462,7 @@ gather_verdict(const struct gather_round *round, char **ret_name, struct pawl_er
 		if (gone)
 			return 0;
 		if (now_ms >= deadline_ms) {
-			gather_late_verdict(round, now_ms - begin_ms, err);
+			missing_ranks_in_verdict(round, now_ms - begin_ms, err);
 			return 0;
 		}
 		rest(&pace, deadline_ms);

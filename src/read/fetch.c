@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fetch: see fetch.h. Called by restore_read.c, verify.c, diff.c and conversion_write.c; calls store, pool and sum.
+ * fetch: see fetch.h.
  *
- * Threads take units off one counter. A unit of a held file that is in the page cache is summed and copied in one pass
- * from there; any other is read in one large read into the thread's buffer (aligned, so that the engine can bypass the
- * page cache), and summed and copied from that.
+ * Threads take units from one counter. A unit of a held file that is in the page cache is
+ * checksummed and copied from there in one pass. Any other unit is read into the thread's buffer in
+ * one large read, and checksummed and copied from that. The buffer is aligned, so that the engine
+ * can bypass the page cache.
  */
 #include "read/fetch.h"
 
@@ -19,17 +20,17 @@
 #include "base/sum.h"
 #include "read/fetch_crc.h"
 #include "read/fetch_files.h"
-#include "read/packed.h"
+#include "read/compressed_pack.h"
 
 #define HUGE_PAGE (2u << 20)
-#define FUSED_BYTES (4u << 10) /* from here on a stretch is copied while summed; below, two steps cost less */
+#define FUSED_BYTES (4u << 10) /* from this size on, a range is copied while checksummed; else in two passes */
 #define MAX_THREADS 64u
-#define NAMED_TENSORS 4u          /* of a damaged range; more are counted together */
-#define MIN_UNIT_BYTES (1u << 20) /* however many threads share the ring */
+#define NAMED_TENSORS 4u          /* of a damaged range; further ones are only counted */
+#define MIN_UNIT_BYTES (1u << 20) /* minimum, however many threads share the ring */
 
 struct fetch {
 	struct store *store;
-	struct pool *pool; /* made when first needed */
+	struct pool *pool; /* made on first use */
 	unsigned threads;
 	uint64_t ring_bytes;
 	char *memory;  /* as allocated */
@@ -54,13 +55,13 @@ struct worker {
 	struct fetching *f;
 	char *buffer;
 	uint64_t buffer_bytes;
-	/* the unit at hand */
+	/* the current unit */
 	const struct reshard_unit *unit;
 	const struct manifest_file *file;
 	struct store_reader *reader;
-	struct packed *packed;
+	struct compressed_pack *packed;
 	size_t unit_index;
-	size_t first_part; /* first one that may reach the current block */
+	size_t first_part; /* first part that may overlap the current block */
 };
 
 int
@@ -103,7 +104,8 @@ fetch_buffer_bytes(const struct fetch *f)
 	return f->memory ? f->n_buffers * f->buffer_bytes + HUGE_PAGE : 0;
 }
 
-/* Buffers for up to `wanted` threads, each as large as the largest unit; how many there are is left in n_buffers. */
+/* Allocates buffers for up to `wanted` threads, each as large as the largest unit. Their number is
+ * stored in n_buffers. */
 static int
 make_buffers(struct fetch *f, const struct reshard_plan *plan, uint64_t wanted, struct pawl_error *err)
 {
@@ -143,7 +145,8 @@ expected_sum(const struct worker *w, uint64_t begin)
 
 /* ---- errors ---- */
 
-/* Passes damage on to the job's owner, or makes a failure the result. Returns 0 if work goes on. */
+/* Passes damage to the job's callback, or makes a failure the result. Returns 0 if the fetch
+ * continues. */
 static int
 report(struct worker *w, uint64_t begin, uint64_t end, struct pawl_error *why)
 {
@@ -185,7 +188,8 @@ unit_parts(const struct worker *w)
 	return w->f->job->plan->parts + w->unit->first_part;
 }
 
-/* Where byte `offset` of the file goes, if the part is one run to contiguous memory; else NULL. */
+/* Where byte `offset` of the file goes, if the part is one run into contiguous memory; else
+ * NULL. */
 static char *
 straight(const struct worker *w, const struct reshard_part *part, uint64_t offset)
 {
@@ -196,7 +200,8 @@ straight(const struct worker *w, const struct reshard_part *part, uint64_t offse
 	return (char *)b->dst.data + (move->dst + (offset - move->src) - move->dst_base);
 }
 
-/* Puts the runs of a part that lie in [begin, end) in their places; bytes: the file's from `begin` on. */
+/* Copies the runs of a part within [begin, end) to their destinations. bytes: the file's, from
+ * `begin` on. */
 static void
 place(const struct worker *w, const struct reshard_part *part, uint64_t begin, uint64_t end, const char *bytes)
 {
@@ -213,7 +218,7 @@ place(const struct worker *w, const struct reshard_part *part, uint64_t begin, u
 	}
 }
 
-/* Next part that reaches into [begin, end), from index *i on; NULL at the end. */
+/* The next part that overlaps [begin, end), starting at index *i; NULL at the end. */
 static const struct reshard_part *
 next_part(const struct worker *w, uint64_t begin, uint64_t end, size_t *i)
 {
@@ -226,7 +231,7 @@ next_part(const struct worker *w, uint64_t begin, uint64_t end, size_t *i)
 	return NULL;
 }
 
-/* Blocks come in ascending order, so parts that end before this one are done with. */
+/* Blocks come in ascending order, so parts that end before this block are finished. */
 static void
 enter_block(struct worker *w, uint64_t begin)
 {
@@ -235,8 +240,8 @@ enter_block(struct worker *w, uint64_t begin)
 		w->first_part++;
 }
 
-/* The stretch of a part that is copied while it is summed, or false: then it is placed after the block has been
- * checked. summed: up to here the block has been summed. */
+/* The range of a part that is copied while it is checksummed. False: it is placed after the block
+ * has been checked, as are parts that begin in bytes checksummed already. */
 static bool
 is_fused(const struct worker *w, const struct reshard_part *part, uint64_t begin, uint64_t end, uint64_t summed,
          uint64_t *ret_from, uint64_t *ret_to)
@@ -249,7 +254,7 @@ is_fused(const struct worker *w, const struct reshard_part *part, uint64_t begin
 	return true;
 }
 
-/* A block that there is no sum of. */
+/* Places a block that has no checksum. */
 static void
 place_all(const struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
 {
@@ -258,7 +263,8 @@ place_all(const struct worker *w, uint64_t begin, uint64_t end, const char *byte
 		place(w, part, begin, end, bytes);
 }
 
-/* A block that is not what was written: is it in another copy? bytes: the bad ones, in the buffer or in a view. */
+/* Looks for a good copy of a block that differs from what was written. bytes: the bad ones, in the
+ * buffer or in a view. */
 static int
 heal(struct worker *w, uint64_t begin, uint64_t end, const char *bytes, struct sum128 found)
 {
@@ -267,7 +273,7 @@ heal(struct worker *w, uint64_t begin, uint64_t end, const char *bytes, struct s
 	char *again = in_buffer ? w->buffer + (bytes - w->buffer) : w->buffer;
 	for (unsigned copy = 0; !job->only_copy; copy++) {
 		const size_t n = (size_t)(end - begin);
-		int rc = w->packed ? packed_read_copy(w->packed, copy, begin, again, n, NULL)
+		int rc = w->packed ? compressed_pack_read_copy(w->packed, copy, begin, again, n, NULL)
 		                   : store_read_copy(w->f->store, w->reader, copy, begin, again, n, NULL);
 		if (rc == PAWL_ENOTFOUND)
 			break;
@@ -281,7 +287,7 @@ heal(struct worker *w, uint64_t begin, uint64_t end, const char *bytes, struct s
 	return report_sum(w, begin, end, found);
 }
 
-/* Checks one block that has been read, and places what is wanted of it. */
+/* Checks one block that was read, and places the wanted bytes. */
 static int
 take_block(struct worker *w, uint64_t begin, uint64_t end, const char *bytes)
 {
@@ -337,20 +343,20 @@ read_range(struct worker *w, uint64_t begin, uint64_t end, struct pawl_error *er
 	const unsigned only = w->f->job->only_copy;
 	const size_t n = (size_t)(end - begin);
 	if (w->packed)
-		return packed_read(w->packed, begin, w->buffer, n, err);
+		return compressed_pack_read(w->packed, begin, w->buffer, n, err);
 	return only ? store_read_copy(w->f->store, w->reader, only - 1, begin, w->buffer, n, err)
 	            : store_read(w->f->store, w->reader, begin, w->buffer, n, err);
 }
 
-/* Reads [begin, end) of the file into the buffer and takes its blocks. Where damage is collected, a range that cannot
- * be read is tried again block by block, so that only the bad ones are reported. */
+/* Reads [begin, end) of the file into the buffer and takes its blocks. If damage is collected, an
+ * unreadable range is tried again block by block, so that only the bad ones are reported. */
 static int
 take_range(struct worker *w, uint64_t begin, uint64_t end)
 {
 	struct pawl_error err = {0};
 	int rc = read_range(w, begin, end, &err);
 	if (rc == PAWL_ENOTFOUND && w->f->job->only_copy)
-		return 0; /* it was never to have so many copies */
+		return 0; /* the file was never meant to have so many copies */
 	if (rc < 0 && (!w->f->job->bad || block_end(w, begin) == end))
 		return report(w, begin, end, &err);
 	for (uint64_t at = begin; at < end; at = block_end(w, at)) {
@@ -362,7 +368,8 @@ take_range(struct worker *w, uint64_t begin, uint64_t end)
 	return 0;
 }
 
-/* True if take_block reads each byte of a block once: another process may change the bytes of a map at any time. */
+/* True if take_block reads each byte of a block once. Another process may change the bytes of a map
+ * at any time. */
 static bool
 is_read_once(struct worker *w, uint64_t begin, uint64_t end)
 {
@@ -376,14 +383,15 @@ is_read_once(struct worker *w, uint64_t begin, uint64_t end)
 	return true;
 }
 
-/* The unit's blocks from where they lie in memory: 1 = taken, 0 = they do not, or a code that ends the fetch. */
+/* Takes the unit's blocks from a map of the file. 1 = taken, 0 = it is not in memory, or a code
+ * that ends the fetch. */
 static int
 take_view(struct worker *w)
 {
 	const struct reshard_unit *unit = w->unit;
 	struct store_view view;
 	if (!w->f->job->held || w->f->job->only_copy || w->packed)
-		return 0; /* a view is of any copy, and as the file lies there */
+		return 0; /* a view is of any copy, and of the stored bytes */
 	int rc = store_view(w->f->store, w->reader, unit->begin, (size_t)(unit->end - unit->begin), &view, NULL);
 	if (rc <= 0)
 		return 0; /* an error too: the plain read meets it again and reports it */
@@ -398,7 +406,7 @@ take_view(struct worker *w)
 	return rc < 0 ? rc : 1;
 }
 
-/* The unit's blocks from a file that is no file. */
+/* Takes the unit's blocks from an entry that is in memory and not in a file. */
 static int
 take_memory(struct worker *w)
 {
@@ -495,7 +503,7 @@ run_workers(struct fetch *fetch, struct fetching *f, unsigned n, struct pawl_err
 	return rc;
 }
 
-/* What was read whole of the stretches that carry a sum of their own. */
+/* Checks the CRCs of ranges that were read completely. */
 static int
 check_crc(const struct fetching *f, struct pawl_error *err)
 {

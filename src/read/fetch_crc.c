@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fetch_crc: see fetch_crc.h. Called by fetch.c; calls base/crc32. Blocks come in any order, so each adds its share to
- * the sum of the whole (crc32.h). A stretch of which only a part is read cannot be checked. Promise P1, as far as a
- * CRC-32 goes.
+ * fetch_crc: see fetch_crc.h. Blocks come in any order, so each adds its share to the CRC of the
+ * complete range (crc.h). A range that is read only in part cannot be checked. Promise P1, as far
+ * as a CRC-32 can keep it.
  */
 #include "read/fetch_crc.h"
 
 #include <stdatomic.h>
 
-#include "base/crc32.h"
+#include "base/crc.h"
 #include "base/err.h"
 
 struct tally {
@@ -18,8 +18,7 @@ struct tally {
 
 struct fetch_crc {
 	const struct manifest *m;
-	struct crc32 crc;
-	struct tally *tallies; /* of each member */
+	struct tally *tallies; /* one for each member */
 };
 
 int
@@ -36,7 +35,6 @@ fetch_crc_new(const struct manifest *m, struct fetch_crc **ret, struct pawl_erro
 		return err_set(err, PAWL_ENOMEM, "out of memory for %zu sums", m->n_members);
 	}
 	c->m = m;
-	crc32_init(&c->crc);
 	*ret = c;
 	return 0;
 }
@@ -79,7 +77,7 @@ fetch_crc_add(struct fetch_crc *c, uint32_t file, uint64_t begin, uint64_t end, 
 		if (member->file != file || member->begin >= end)
 			return;
 		uint64_t from = member->begin > begin ? member->begin : begin, to = member_end < end ? member_end : end;
-		uint32_t part = crc32_part(&c->crc, bytes + (from - begin), (size_t)(to - from), member_end - to);
+		uint32_t part = crc32_part(bytes + (from - begin), (size_t)(to - from), member_end - to);
 
 		atomic_fetch_xor(&c->tallies[i].parts, part);
 		atomic_fetch_add(&c->tallies[i].nbytes, to - from);
@@ -95,7 +93,7 @@ fetch_crc_next_bad(const struct fetch_crc *c, size_t *at, uint32_t *ret_found)
 
 		if (atomic_load(&t->nbytes) != member->nbytes)
 			continue;
-		*ret_found = crc32_whole(&c->crc, atomic_load(&t->parts), member->nbytes);
+		*ret_found = crc32_whole(atomic_load(&t->parts), member->nbytes);
 		if (*ret_found != member->crc)
 			return member;
 	}

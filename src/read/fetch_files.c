@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fetch_files: see fetch_files.h. Called by fetch.c; calls packed.c and the store. */
+/* fetch_files: see fetch_files.h. */
 #include "read/fetch_files.h"
 
 #include <errno.h>
@@ -8,13 +8,13 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "store/layers/nodes_mark.h"
+#include "store/layers/nodes/nodes_mark.h"
 
 struct open_file {
 	struct store_reader *reader;
-	struct packed *packed; /* not NULL: it is compressed */
+	struct compressed_pack *packed; /* NULL = not compressed */
 	size_t units_left;
-	bool bad; /* cannot be opened: reported already */
+	bool bad; /* cannot be opened, and was reported */
 };
 
 struct fetch_files {
@@ -46,7 +46,7 @@ fetch_files_new(struct store *store, const struct fetch_job *job, struct fetch_f
 static void
 close_file(struct fetch_files *f, struct open_file *file)
 {
-	packed_close(file->packed);
+	compressed_pack_close(file->packed);
 	if (file->reader)
 		store_close_reader(f->store, file->reader);
 }
@@ -69,7 +69,7 @@ see_mark(void *arg, const struct store_entry *entry)
 	return mark_parse(entry->name, &m) && strcmp(m.pack, arg) == 0 ? PAWL_EEXISTS : 0;
 }
 
-/* Without the layer that follows them, marks are files. */
+/* If the store has no layer that follows them, marks of node-local files are plain files. */
 static bool
 is_on_node(struct store *store, const char *folder, const char *name)
 {
@@ -77,7 +77,7 @@ is_on_node(struct store *store, const char *folder, const char *name)
 	return pack && store_list(store, folder, see_mark, pack, NULL) == PAWL_EEXISTS;
 }
 
-/* Opens a file and compares its size. Called with the lock held. *ret_end: where what is there ends. */
+/* Opens a file and compares its size. The lock is held. *ret_end: the size that was found. */
 static int
 open_file(struct fetch_files *f, const struct manifest_file *info, struct open_file *file, uint64_t *ret_end,
           struct pawl_error *err)
@@ -104,13 +104,13 @@ open_file(struct fetch_files *f, const struct manifest_file *info, struct open_f
 		return err_set(err, PAWL_ECORRUPT, "%" PRIu64 " bytes expected in the file, %" PRIu64 " found",
 		               info->nbytes, *ret_end);
 	if (rc == 0 && info->codec)
-		rc = packed_open(f->store, file->reader, info->name, info->nbytes, info->plain_bytes, f->job->only_copy,
-		                 &file->packed, err);
+		rc = compressed_pack_open(f->store, file->reader, info->name, info->nbytes, info->plain_bytes,
+		                          f->job->only_copy, &file->packed, err);
 	return rc;
 }
 
 int
-fetch_files_enter(struct fetch_files *f, uint32_t index, struct store_reader **ret, struct packed **ret_packed,
+fetch_files_enter(struct fetch_files *f, uint32_t index, struct store_reader **ret, struct compressed_pack **ret_packed,
                   uint64_t *ret_end, struct pawl_error *err)
 {
 	const struct manifest_file *info = &f->job->manifest->files[index];

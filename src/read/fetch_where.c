@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fetch_where: which tensors lie in a range of a file, for messages (fetch.h). Called by fetch.c and verify.c. Pure. */
+/* fetch_where: names the tensors that have bytes in a range of a file, for messages (fetch.h).
+ * Pure. */
 #include "read/fetch.h"
 
 #include <inttypes.h>
 
 #include "base/err.h"
 
-#define NAMED_TENSORS 4u /* of a damaged range; more are counted together */
+#define NAMED_TENSORS 4u /* of a damaged range; further ones are only counted */
 
-/* The piece in the range that begins first at or after `from`, with the name of its tensor. */
+/* The piece in the range with the smallest begin at or after `from`, and the name of its tensor. */
 static const struct manifest_piece *
 next_piece(const struct manifest *m, uint32_t file, uint64_t from, uint64_t begin, uint64_t end, const char **ret_name)
 {

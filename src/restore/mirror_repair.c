@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mirror_repair: manifests that are damaged or gone here are read from a mirror; files of a checkpoint that turned out
- * to be so while it was restored are fetched anew from a mirror that has them. Called by restore.c, which has read and
- * verified everything by then, and find.c; calls copy.c. Promise P1: what is put in the place of a file has been
- * compared with the manifest first.
+ * mirror_repair: replaces files that a restore found damaged or missing by copies from a mirror
+ * that has them. Promise P1: a file is compared with the manifest before it replaces another.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -15,9 +13,9 @@
 #include "catalog/far.h"
 #include "copy/copy.h"
 #include "restore/restore.h"
-#include "store/layers/layer_tiers.h"
+#include "store/layers/tiers/store_tiers.h"
 
-/* Which files of the checkpoint at hand were read from elsewhere. */
+/* Lists the files of the current checkpoint that were read from elsewhere. */
 static int
 list_bad(const struct pawl_restore *r, const char *const *suspects, struct bump *memory, uint32_t **ret, size_t *ret_n,
          struct pawl_error *err)
@@ -26,7 +24,7 @@ list_bad(const struct pawl_restore *r, const char *const *suspects, struct bump 
 	size_t len = strlen(r->folder);
 	uint32_t *files = bump_array(memory, m->n_files + 1, sizeof *files);
 	if (!files)
-		return err_set(err, PAWL_ENOMEM, "repair: out of memory");
+		return err_nomem(err, "repair");
 	for (; *suspects; suspects++) {
 		if (strncmp(*suspects, r->folder, len) != 0 || (*suspects)[len] != '/')
 			continue;
@@ -54,7 +52,7 @@ tell(struct pawl_restore *r, const uint32_t *files, size_t n, const char *from, 
 		json_put_string(&fields, why->message, strlen(why->message));
 	}
 	if (!fields.failed)
-		run_event(r->run, why ? "repair failed" : "repair", buf_str(&fields));
+		events_add(&r->run->events, why ? "repair failed" : "repair", buf_str(&fields));
 	for (size_t i = 0; i < n; i++)
 		restore_add_row(&r->report,
 		                mem_printf("%s: %s/%s from %s", why ? "read elsewhere" : "repaired", r->info.name,
@@ -77,7 +75,7 @@ find_source(struct pawl_restore *r)
 }
 
 void
-mirrors_repair(struct pawl_restore *r)
+mirror_repair(struct pawl_restore *r)
 {
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	struct pawl *run = r->run;
@@ -85,13 +83,13 @@ mirrors_repair(struct pawl_restore *r)
 	const char **suspects;
 	uint32_t *files;
 	size_t n = 0;
-	if (run->reads == run->store || store_tiers_take_suspects(run->reads, &memory, &suspects, NULL) < 0 || r->at ||
-	    list_bad(r, suspects, &memory, &files, &n, NULL) < 0 || n == 0)
+	if (run->home.reads == run->store || store_tiers_take_suspects(run->home.reads, &memory, &suspects, NULL) < 0 ||
+	    r->at || list_bad(r, suspects, &memory, &files, &n, NULL) < 0 || n == 0)
 		return;
 	struct store *from = find_source(r);
 	if (!from)
 		return;
-	if (run_check_keeper(run, NULL) < 0 || run->nodes) { /* said, and left to who may write here */
+	if (run_check_keeper(run, NULL) < 0 || run->home.nodes) { /* reported; a process that may write repairs */
 		err_set(&err, PAWL_EREADONLY, "this handle does not repair");
 		tell(r, files, n, from->root, &err);
 		return;
@@ -100,8 +98,8 @@ mirrors_repair(struct pawl_restore *r)
 	                             .to = run->store,
 	                             .from_folder = r->folder,
 	                             .to_folder = r->folder,
-	                             .memory_bytes = run->opts.upload_memory_bytes,
-	                             .deadline_ms = clock_mono_ms() + run->opts.upload_timeout_ms};
+	                             .memory_bytes = run->opts.mirrors.memory_bytes,
+	                             .deadline_ms = clock_mono_ms() + run->opts.mirrors.timeout_ms};
 	int rc = copy_files(&job, r->manifest, files, n, &err);
 	tell(r, files, n, from->root, rc < 0 ? &err : NULL);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * restore: picks a checkpoint, holds it against deletion, reads its manifest, and moves on to an older one when it is
- * damaged. Called by users (pawl_restore*); calls the catalog, restore_match.c and restore_read.c.
+ * restore: selects a checkpoint, holds it against deletion, reads its manifest, and falls back to
+ * an older one when it is damaged.
  *
  *   open ──> picked ── bind, match ──> bound ── read ──> done
  *              ▲                                  │ damage
  *              └──────────── fallback ────────────┘
  *
- * Only "latest" falls back: whoever names a checkpoint gets that one or an error. Promises P1 (a damaged checkpoint is
- * never taken silently), P6 (the hold), P9, P12; R137, R139.
+ * Only "latest" falls back. A caller that names a checkpoint gets that one or an error. Promises P1
+ * (damage is always reported), P6 (the hold), P9, P12; R137, R139.
  */
 #include "restore/restore.h"
 
@@ -72,7 +72,8 @@ note(struct pawl_restore *r, const char *name, const char *why, struct pawl_erro
 	return restore_add_row(&r->fallbacks, named ? mem_strdup(why) : mem_printf("%s: %s", name, why), err);
 }
 
-/* The full manifest, also of one whose deletion is under way and will be called off because of the hold. */
+/* Reads the full manifest, also of a checkpoint whose deletion has begun and will be called off
+ * because of the hold. */
 static int
 read_manifest(struct pawl *run, uint64_t id, const struct pawl_hold *hold, struct manifest **ret,
               struct pawl_error *err)
@@ -89,7 +90,7 @@ read_manifest(struct pawl *run, uint64_t id, const struct pawl_hold *hold, struc
 	return name && restore_wait_put_back(run, name) ? mirrors_manifest(run, id, false, ret, err) : rc;
 }
 
-/* Makes the checkpoint with this id the one at hand; on failure the old one stays. */
+/* Makes the checkpoint with this id the current one. On failure the old one stays. */
 static int
 take(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 {
@@ -100,24 +101,26 @@ take(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 	struct bump memory = {0};
 	struct pawl_info info;
 	char *key = NULL;
-	/* Where no hold can be made (read-only folders) reading goes on without: what vanishes is noticed. */
-	int rc = run->single_name ? 0 : pawl_hold_open(run, id, &hold, err);
-	if (rc != PAWL_ENOTFOUND || run->mirrors) /* else it was deleted */
+	/* If no hold can be made (read-only folders), reading continues without. A deletion is
+	 * noticed then. */
+	int rc = run->home.single_name ? 0 : pawl_hold_open(run, id, &hold, err);
+	if (rc != PAWL_ENOTFOUND || run->mirrors->n > 0) /* else it was deleted */
 		rc = read_manifest(run, id, hold, &manifest, err);
-	r->has_vanished = rc == PAWL_ENOTFOUND || (rc == PAWL_ECONFLICT && !run->foreign);
+	r->has_vanished = rc == PAWL_ENOTFOUND || (rc == PAWL_ECONFLICT && !run->home.foreign);
 	run_lock(run);
 	const struct catalog_entry *e = rc == 0 ? catalog_get(run->catalog, id) : NULL;
 	struct store *at = e ? e->at : NULL;
 	if (rc == 0 && !e)
-		rc = err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64 " any more", run->root, id);
+		rc = err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64 " any more", run->home.root,
+		             id);
 	r->has_vanished = r->has_vanished || rc == PAWL_ENOTFOUND;
 	if (rc == 0)
-		rc = catalog_info(run->catalog, e, &run->retention, &memory, &info, err);
+		rc = catalog_info(run->catalog, e, &run->settings.retention, &memory, &info, err);
 	if (rc == 0) {
 		catalog_key(run->catalog, e->name, &folder);
 		key = mem_strdup(buf_str(&folder));
 		if (folder.failed || !key)
-			rc = err_set(err, PAWL_ENOMEM, "%s: out of memory", e->name);
+			rc = err_nomem(err, e->name);
 	}
 	run_unlock(run);
 	if (rc < 0) {
@@ -133,10 +136,10 @@ take(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 	bump_clear(&r->info_memory);
 	manifest_free(r->manifest);
 	pawl_hold_close(r->hold);
-	if (run->world == manifest->world_size)
-		state_resolve_ranks(manifest->state, run->rank);
+	if (run->group.world == manifest->world_size)
+		state_resolve_ranks(manifest->state, run->group.rank);
 	else if (r->rank_values == PAWL_RANK_VALUES_WRAP)
-		state_resolve_ranks(manifest->state, run->rank % manifest->world_size);
+		state_resolve_ranks(manifest->state, run->group.rank % manifest->world_size);
 	else
 		state_resolve_ranks(manifest->state, SIZE_MAX);
 	r->folder = key;
@@ -152,7 +155,7 @@ take(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 struct candidate {
 	uint64_t id; /* 0 = none */
 	char *name;
-	char *damage; /* the first bad one that was passed over, and why; NULL = none */
+	char *damage; /* the first bad one that was skipped, and why; NULL = none */
 };
 
 static void
@@ -162,7 +165,7 @@ candidate_clear(struct candidate *c)
 	mem_free(c->damage);
 }
 
-/* Is a bad one's place taken by a mirror's good copy? */
+/* True if a mirror's good copy replaces a bad entry. */
 static bool
 is_elsewhere(struct catalog *c, const struct catalog_entry *e)
 {
@@ -170,8 +173,9 @@ is_elsewhere(struct catalog *c, const struct catalog_entry *e)
 	return good && good->at && strcmp(good->name, e->name) == 0;
 }
 
-/* Finds the newest valid checkpoint with an id of at most `most`. Bad ones that are passed over are noted; a folder
- * without a manifest too, but it is no checkpoint, so it does not count as damage. */
+/* Finds the newest valid checkpoint with an id of at most `most`. Bad ones that are skipped are
+ * noted. A folder without a manifest is noted too, but it is not a checkpoint, so it does not count
+ * as damage. */
 static int
 pick_below(struct pawl_restore *r, uint64_t most, struct candidate *ret, struct pawl_error *err)
 {
@@ -200,12 +204,12 @@ pick_below(struct pawl_restore *r, uint64_t most, struct candidate *ret, struct 
 		}
 	}
 	run_unlock(run);
-	return rc == 0 && lacking ? err_set(err, PAWL_ENOMEM, "restore: out of memory") : rc;
+	return rc == 0 && lacking ? err_nomem(err, "restore") : rc;
 }
 
-/* Takes the newest valid checkpoint with an id of at most `most`, going down until one can be opened. final: one that
- * has vanished is passed over like a damaged one; else that is PAWL_ENOTFOUND or PAWL_ECONFLICT. One that may not be
- * read is PAWL_EAUTH: whether it is damaged is not known. */
+/* Takes the newest valid checkpoint with an id of at most `most`, going down until one can be
+ * opened. final: a vanished one is skipped like a damaged one; else it is PAWL_ENOTFOUND or
+ * PAWL_ECONFLICT. An unreadable one (permissions) is PAWL_EAUTH: it may be intact. */
 static int
 take_below(struct pawl_restore *r, uint64_t most, bool final, struct pawl_error *err)
 {
@@ -218,7 +222,7 @@ take_below(struct pawl_restore *r, uint64_t most, bool final, struct pawl_error 
 		if (c.id == 0 && c.damage)
 			return err_set(err, PAWL_ECORRUPT, "no checkpoint can be used; the newest: %s", c.damage);
 		if (c.id == 0)
-			return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint%s", r->run->root,
+			return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint%s", r->run->home.root,
 			               most < UINT64_MAX ? " that is older" : "");
 		int rc = take(r, c.id, &why);
 		if (rc == 0)
@@ -242,7 +246,7 @@ take_selected(struct pawl_restore *r, bool final, struct pawl_error *err)
 	if (!r->selector)
 		return take_below(r, UINT64_MAX, final, err);
 	run_lock(r->run);
-	int rc = catalog_find(r->run->catalog, &r->run->retention, r->selector, &e, err);
+	int rc = catalog_find(r->run->catalog, &r->run->settings.retention, r->selector, &e, err);
 	uint64_t id = rc == 0 ? e->id : 0;
 	run_unlock(r->run);
 	TRY(rc);
@@ -274,19 +278,19 @@ copy_options(struct pawl_restore *r, const struct pawl_restore_opts *given, stru
 		r->selector = bump_strndup(&r->options, o.selector, strlen(o.selector));
 	r->include = bump_array(&r->options, (uint64_t)o.n_include + 1, sizeof *r->include);
 	if (!r->include || (!latest && !r->selector))
-		return err_set(err, PAWL_ENOMEM, "restore: out of memory");
+		return err_nomem(err, "restore");
 	for (size_t i = 0; i < o.n_include; i++) {
 		if (!o.include[i])
 			return err_set(err, PAWL_EUSAGE, "restore: include %zu of %zu is NULL", i + 1, o.n_include);
 		r->include[i] = bump_strndup(&r->options, o.include[i], strlen(o.include[i]));
 		if (!r->include[i])
-			return err_set(err, PAWL_ENOMEM, "restore: out of memory");
+			return err_nomem(err, "restore");
 		r->n_include++;
 	}
 	return 0;
 }
 
-/* Events are a convenience: what cannot be written is left out. */
+/* Events are optional: if one cannot be written, it is left out. */
 static void
 fallback_event(struct pawl_restore *r, size_t first_row)
 {
@@ -297,16 +301,13 @@ fallback_event(struct pawl_restore *r, size_t first_row)
 	buf_printf(&fields, "\"to\":%" PRIu64 ",\"why\":", r->info.id);
 	json_put_string(&fields, why, strlen(why));
 	if (!fields.failed)
-		run_event(r->run, "fallback", buf_str(&fields));
+		events_add(&r->run->events, "fallback", buf_str(&fields));
 }
 
-static void
-clean_restore(struct pawl_restore **r)
-{
-	pawl_restore_close(*r);
-}
+PAWL_DEFINE_CLEAN(struct pawl_restore, pawl_restore_close);
 
-/* What vanishes while it is looked at was deleted by a process that had saved a newer one: looks again. */
+/* A checkpoint that vanishes during selection was deleted by a process that had saved a newer one.
+ * So it selects again. */
 static int
 select_one(struct pawl_restore *r, struct pawl_error *err)
 {
@@ -325,12 +326,12 @@ select_one(struct pawl_restore *r, struct pawl_error *err)
 	}
 }
 
-/* Rank 0's choice is everybody's. Returns rc. */
+/* Announces rank 0's choice to all ranks. Returns rc. */
 static int
 announce(struct pawl_restore *r, int rc, struct pawl_error *err)
 {
 	agree_announce(r->run, r->info.id, rc, err);
-	r->owes_word = rc == 0 && r->run->meet;
+	r->owes_word = rc == 0 && r->run->modes.agree->is_shared;
 	return rc;
 }
 
@@ -348,7 +349,8 @@ take_announced(struct pawl_restore *r, struct pawl_error *err)
 	return take(r, id, err);
 }
 
-/* Damage that only this rank meets: the others hear of it, and rank 0 names an older checkpoint. */
+/* If only this rank meets damage, it reports that to the others, and rank 0 names an older
+ * checkpoint. */
 static int
 take_with_others(struct pawl_restore *r, struct pawl_error *err)
 {
@@ -365,15 +367,15 @@ take_with_others(struct pawl_restore *r, struct pawl_error *err)
 	}
 }
 
-/* The others are in this restore, and hear why it comes to nothing. */
+/* Reports to the other ranks of this restore why it fails. */
 static void
 refuse_options(struct pawl_restore *r, int rc, const struct pawl_error *err)
 {
 	struct pawl_error why = err ? *err : (struct pawl_error){0};
 	uint64_t id;
-	if (!r->run->meet)
+	if (!r->run->modes.agree->is_shared)
 		return;
-	if (r->run->rank == 0)
+	if (!r->run->modes.agree->is_led)
 		announce(r, rc, &why);
 	else
 		r->owes_word = agree_listen(r->run, &id, NULL) == 0;
@@ -385,16 +387,16 @@ restore_open(struct pawl *run, const struct pawl_restore_opts *opts, struct pawl
 {
 	if (!run || !ret)
 		return err_set(err, PAWL_EUSAGE, "restore: expected a run and a place for the handle, found NULL");
-	PAWL_CLEAN(clean_restore) struct pawl_restore *r = mem_zalloc(1, sizeof *r);
+	PAWL_CLEAN(pawl_restore_close_clean) struct pawl_restore *r = mem_zalloc(1, sizeof *r);
 	if (!r)
-		return err_set(err, PAWL_ENOMEM, "restore: out of memory");
+		return err_nomem(err, "restore");
 	r->run = run;
 	int rc = copy_options(r, opts, err);
 	if (rc < 0) {
 		refuse_options(r, rc, err);
 		return rc;
 	}
-	TRY(run->meet && run->rank > 0 ? take_with_others(r, err) : announce(r, select_one(r, err), err));
+	TRY(run->modes.agree->is_led ? take_with_others(r, err) : announce(r, select_one(r, err), err));
 	fallback_event(r, 0);
 	*ret = steal(&r);
 	return 0;
@@ -460,7 +462,8 @@ pawl_restore_state(const struct pawl_restore *r)
 
 /* ---- falling back ---- */
 
-/* The checkpoint at hand was deleted while it was read: the one that the user asked for may be another one by now. */
+/* The current checkpoint was deleted while it was read. Selects again: the user's selector may now
+ * mean another one. */
 static int
 reselect(struct pawl_restore *r, struct pawl_error *err)
 {
@@ -474,22 +477,23 @@ fall_back(struct pawl_restore *r, const struct pawl_error *why, struct pawl_erro
 	const size_t before = r->fallbacks.n;
 	const uint64_t id = r->info.id;
 	if (why && why->code == PAWL_ENOTFOUND && r->n_looks++ < RESTORE_LOOKS)
-		return r->run->meet && r->run->rank > 0 ? take_with_others(r, err) : announce(r, reselect(r, err), err);
+		return r->run->modes.agree->is_led ? take_with_others(r, err) : announce(r, reselect(r, err), err);
 	if (!r->can_fall_back)
 		return err_set(err, PAWL_ENOTFOUND, "%s (falling back to an older checkpoint is off)",
 		               why && why->message[0] ? why->message : r->info.name);
 	TRY(note(r, r->info.name, why && why->message[0] ? why->message : "given up by the caller", err));
 	int rc = 0;
-	if (r->run->meet && r->run->rank > 0)
+	if (r->run->modes.agree->is_led)
 		rc = take_with_others(r, err);
 	else
-		rc = announce(r,
-		              id == 0 ? err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint that is older", r->run->root)
-		                      : take_below(r, id - 1, true, err),
-		              err);
-	if (rc == PAWL_ECORRUPT || rc == PAWL_ENOTFOUND) /* the damage is what the caller must hear of */
+		rc = announce(
+			r,
+			id == 0 ? err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint that is older", r->run->home.root)
+				: take_below(r, id - 1, true, err),
+			err);
+	if (rc == PAWL_ECORRUPT || rc == PAWL_ENOTFOUND) /* report the damage to the caller */
 		rc = before > 0 ? err_set(err, PAWL_ENOTFOUND, "%s: no checkpoint can be used; the newest: %s",
-		                          r->run->root, r->fallbacks.rows[0])
+		                          r->run->home.root, r->fallbacks.rows[0])
 		                : err_set(err, PAWL_ENOTFOUND, "%s",
 		                          why && why->message[0] ? why->message : "there is no older checkpoint");
 	if (rc < 0) {
@@ -532,9 +536,23 @@ pawl_restore_report_get(const struct pawl_restore *r, size_t i)
 	return i < r->report.n ? r->report.rows[i] : NULL;
 }
 
+/* Prepares memory for the next save: a resumed training will save what it restored; with many
+ * ranks, each its part. */
+static void
+prepare_save(struct pawl_restore *r, uint64_t nbytes)
+{
+	const struct manifest *m = r->manifest;
+	const uint64_t share = (m->plain_bytes ? m->plain_bytes : m->bytes) / r->run->group.world;
+
+	if (r->run->saves.writer && !r->run->opts.maintenance)
+		r->run->saves.queue_ops->prepare(r->run->saves.writer,
+		                                 r->run->group.world > 1 && share < nbytes ? share : nbytes);
+}
+
 static int
 restore_read(struct pawl_restore *r, struct pawl_error *err)
 {
+	const uint64_t wanted = restore_wanted_bytes(r->bindings, r->n_bindings);
 	int rc = restore_read_own(r, err);
 	uint64_t nbytes = r->read_bytes;
 	if (r->owes_word) {
@@ -543,9 +561,11 @@ restore_read(struct pawl_restore *r, struct pawl_error *err)
 	}
 	if (rc == 0) {
 		restore_read_event(r, nbytes);
-		mirrors_repair(r);
-		/* training goes on from here: intervals and the clock are counted from it, not from what was newer */
-		run_mark_at(r->run, &r->info.progress);
+		mirror_repair(r);
+		/* training resumes here: intervals and the clock are counted from this checkpoint,
+		 * not from a newer one */
+		interval_restart(&r->run->interval, &r->info.progress);
+		prepare_save(r, wanted);
 	}
 	return rc;
 }
@@ -564,7 +584,7 @@ int
 pawl_restore(struct pawl *run, const struct pawl_restore_opts *opts, const struct pawl_state *live,
              struct pawl_restore **ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(clean_restore) struct pawl_restore *r = NULL;
+	PAWL_CLEAN(pawl_restore_close_clean) struct pawl_restore *r = NULL;
 	TRY(pawl_restore_open(run, opts, &r, err));
 	for (;;) {
 		struct pawl_error why = {0};
@@ -576,7 +596,7 @@ pawl_restore(struct pawl *run, const struct pawl_restore_opts *opts, const struc
 		int fallback = err_is_damage(rc) ? pawl_restore_fallback(r, &why, err) : rc;
 		if (!err_is_damage(rc) && err)
 			*err = why;
-		if (fallback == PAWL_ENOTFOUND) { /* there is none left, because of damage */
+		if (fallback == PAWL_ENOTFOUND) { /* none is left, because of damage */
 			if (err)
 				err->code = rc;
 			fallback = rc;

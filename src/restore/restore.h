@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * restore: from a selector to filled memory. restore.c picks the checkpoint and falls back, restore_match.c compares a
- * live state with the saved one, restore_read.c reads.
+ * restore: from a selector to filled memory. restore.c picks the checkpoint and falls back,
+ * restore_match.c compares a live state with the saved one, restore_read.c reads.
  */
 #ifndef PAWL_RESTORE_H
 #define PAWL_RESTORE_H
@@ -28,20 +28,20 @@ struct pawl_restore {
 	const char **include;
 	size_t n_include;
 	bool non_strict, can_fall_back;
-	bool has_vanished; /* the last one that was to be taken was deleted, or replaced, since the catalog was read */
+	bool has_vanished; /* the last candidate was deleted or replaced since the catalog was read */
 	unsigned n_looks;  /* selections after a checkpoint was deleted while it was read */
-	bool owes_word;  /* many ranks: the others wait to hear whether it worked here */
-	struct pawl_error reason; /* the last error: what they hear when the restore is given up */
+	bool owes_word;  /* many ranks: the others wait for this rank's result */
+	struct pawl_error reason; /* the last error: sent to the others when the restore is given up */
 	int rank_values; /* enum pawl_rank_values */
-	pawl_share_fn *share_fn; /* many ranks: hands what one has read to all, or NULL */
+	pawl_share_fn *share_fn; /* many ranks: sends what one rank has read to all, or NULL */
 	void *share_arg;
 	uint64_t ring_bytes;
-	uint64_t healed_bytes; /* damaged in one copy, taken from another */
+	uint64_t healed_bytes; /* damaged in one copy, read from another */
 
-	/* the checkpoint at hand; replaced by a fallback */
+	/* the current checkpoint; replaced by a fallback */
 	struct manifest *manifest;
 	char *folder; /* its key */
-	struct store *at; /* NULL, or the mirror that alone has it; borrowed */
+	struct store *at; /* NULL, or the only mirror that has it; borrowed */
 	struct bump info_memory;
 	struct pawl_info info;
 	struct pawl_hold *hold; /* NULL where none can be made */
@@ -56,18 +56,21 @@ struct pawl_restore {
 	double read_seconds;
 };
 
-/* The reading itself, of this rank alone. */
+/* Reads on this rank alone. */
 int restore_read_own(struct pawl_restore *r, struct pawl_error *err);
-/* Fills destinations of the checkpoint at hand. *ret_nbytes: read from the store for that. */
+/* Fills destinations of the current checkpoint. *ret_nbytes: read from the store for that. */
 int restore_fetch(struct pawl_restore *r, const struct reshard_binding *bindings, size_t n, uint64_t *ret_nbytes,
                   struct pawl_error *err);
-/* For events.jsonl: a restore has ended; nbytes: what all ranks have read. */
+/* Bytes of all destinations; UINT64_MAX if they overflow. */
+uint64_t restore_wanted_bytes(const struct reshard_binding *bindings, size_t n);
+/* Writes to events.jsonl that a restore has ended. nbytes: what all ranks have read. */
 void restore_read_event(const struct pawl_restore *r, uint64_t nbytes);
-/* Replaces files that were damaged or missing here by copies from a mirror, after a restore. mirror_repair.c. */
-void mirrors_repair(struct pawl_restore *r);
-/* Do its files stay as they are while they are read: by a hold, or because it is of no run? */
+/* After a restore: replaces files that were damaged or missing here by copies from a mirror. */
+void mirror_repair(struct pawl_restore *r);
+/* True if its files stay unchanged while they are read: it is held, or it does not belong to a
+ * run. */
 bool restore_is_held(const struct pawl_restore *r);
-/* Appends a line; takes the text over also on failure. NULL = out of memory. */
+/* Appends a line, and owns the text, also on failure. text NULL = out of memory. */
 int restore_add_row(struct restore_rows *rows, char *text, struct pawl_error *err);
 /* Frees the lines from n on. */
 void restore_cut_rows(struct restore_rows *rows, size_t n);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * restore_gone: see restore_gone.h. Called by restore.c, restore_read.c and verify.c; calls the catalog and the store.
- * Promises P1 (what is damaged stays so: only a manifest that is gone or another one says that it was deleted), P6,
- * P16.
+ * restore_gone: see restore_gone.h. Promises P1 (damage stays damage: only a missing or different
+ * manifest means a deletion), P6, P16.
  */
 #include "restore/restore_gone.h"
 
@@ -13,7 +12,7 @@
 #include "base/err.h"
 #include "catalog/catalog.h"
 
-#define PUT_BACK_MS 10000 /* a deletion reads the holds in between; its process may have died there */
+#define PUT_BACK_MS 10000 /* a deletion reads the holds meanwhile; its process may have died there */
 #define POLL_MS 2
 #define MAX_AGAIN 2u
 
@@ -25,7 +24,7 @@ restore_wait_put_back(struct pawl *run, const char *name)
 	struct store_entry entry;
 
 	catalog_manifest_key(run->catalog, name, &key);
-	while (run->caps.rename_folder && !key.failed && clock_mono_ms() < end_ms) {
+	while (run->home.caps.rename_folder && !key.failed && clock_mono_ms() < end_ms) {
 		if (store_stat(run->store, buf_str(&key), &entry, NULL) != PAWL_ENOTFOUND)
 			return true;
 		clock_sleep_ms(POLL_MS);
@@ -33,7 +32,7 @@ restore_wait_put_back(struct pawl *run, const char *name)
 	return false;
 }
 
-/* 0 = the manifest is the one that was opened; or why it cannot be read. */
+/* 0 = the manifest is the one that was opened; else why it cannot be read. */
 static int
 look(struct pawl_restore *r)
 {

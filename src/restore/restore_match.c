@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * restore_match: names the memory that tensors are read into, one by one or by matching a live state to the saved one.
- * Called by users; calls state and walk. Nothing is read here.
+ * restore_match: names the memory that tensors are read into, one by one or by matching a live
+ * state to the saved one. It reads no data.
  *
- * Leaves are matched by path; a live leaf that the saved state lacks is "missing", a saved one that the live state
- * lacks is "unexpected". Values of leaves that are no tensors are not compared: they come from the saved state. All
- * differences are found before any is reported.
+ * Leaves are matched by path. A live leaf that the saved state lacks is "missing"; a saved leaf
+ * that the live state lacks is "unexpected". Values that are not tensors are not compared: they
+ * come from the saved state. All differences are found before any is reported.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -47,9 +47,9 @@ distance(const struct pawl_tensor *t, uint32_t d)
 	return t->strides[d] < 0 ? 0 - (uint64_t)t->strides[d] : (uint64_t)t->strides[d];
 }
 
-/* Several elements of the destination in one place would be written in any order. From the dimension with the smallest
- * stride to that with the largest, each has to step over all that those before it span; rare layouts that interleave
- * without overlapping are refused, too. */
+/* Elements of the destination that share a place would be written in any order. From the smallest
+ * stride to the largest, each dimension must step over all that those before it span. Rare layouts
+ * that interleave without overlapping are refused, too. */
 static bool
 overlaps_itself(const struct pawl_tensor *dst)
 {
@@ -155,7 +155,7 @@ pawl_restore_piece(const struct pawl_restore *r, size_t index, size_t i, const u
 	return 0;
 }
 
-/* ---- a whole state ---- */
+/* ---- a complete state ---- */
 
 struct saved_leaf {
 	const char *path, *exact;
@@ -170,9 +170,9 @@ struct matcher {
 	struct saved_leaf *leaves;
 	size_t n, cap;
 	struct table by_path;
-	size_t n_notices;            /* lines of the report that are no differences */
-	struct restore_rows dropped; /* exact paths of values per rank that this rank has no part in */
-	size_t *bound_to;            /* per live tensor: the saved one that it takes, or NO_TENSOR */
+	size_t n_notices;            /* lines of the report that are not differences */
+	struct restore_rows dropped; /* exact paths of values per rank in which this rank has no part */
+	size_t *bound_to;            /* per live tensor: the saved one that fills it, or NO_TENSOR */
 	bool *glob_used;
 };
 
@@ -188,12 +188,6 @@ matcher_clear(struct matcher *m)
 	mem_free(m->glob_used);
 }
 
-static int
-no_memory(const struct matcher *m, struct pawl_error *err)
-{
-	return err_set(err, PAWL_ENOMEM, "%s: out of memory for matching", m->r->info.name);
-}
-
 static bool
 is_container(const struct pawl_node *node)
 {
@@ -206,7 +200,7 @@ path_hash(const struct matcher *m, const char *exact)
 	return table_hash((uint64_t)(uintptr_t)m->r, exact, strlen(exact));
 }
 
-/* Of values per rank that nobody here can claim: says so once for each. */
+/* Notes values per rank that no rank here can claim, once for each. */
 static int
 drop(struct matcher *m, const struct walk_leaf *leaf, struct pawl_error *err)
 {
@@ -223,7 +217,7 @@ drop(struct matcher *m, const struct walk_leaf *leaf, struct pawl_error *err)
 	return restore_add_row(&r->report,
 	                       mem_printf("%s: %.*s: kept per rank by %u ranks, this job has %u%s",
 	                                  is_refused ? "per rank" : "dropped", (int)leaf->ranks_len, leaf->path,
-	                                  r->manifest->world_size, r->run->world,
+	                                  r->manifest->world_size, r->run->group.world,
 	                                  is_refused ? " (rank_values says what then: drop or wrap)" : ""),
 	                       err);
 }
@@ -249,7 +243,7 @@ see_saved(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 		size_t cap = m->cap ? 2 * m->cap : 256;
 		struct saved_leaf *bigger = mem_resize(m->leaves, cap, sizeof *bigger);
 		if (!bigger)
-			return no_memory(m, err);
+			return err_nomem(err, m->r->info.name);
 		m->leaves = bigger;
 		m->cap = cap;
 	}
@@ -258,9 +252,9 @@ see_saved(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	                             .exact = bump_strndup(&m->memory, leaf->exact, strlen(leaf->exact)),
 	                             .node = leaf->node};
 	if (!saved->path || !saved->exact)
-		return no_memory(m, err);
+		return err_nomem(err, m->r->info.name);
 	if (table_reserve(&m->by_path, 1) < 0)
-		return no_memory(m, err);
+		return err_nomem(err, m->r->info.name);
 	table_add(&m->by_path, path_hash(m, leaf->exact), m->n++);
 	return 0;
 }
@@ -358,7 +352,7 @@ see_live(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	return is_tensor ? bind_leaf(m, leaf->path, saved->node, leaf->node, err) : 0;
 }
 
-/* One error for all rows; what does not fit is counted. */
+/* One error for all rows; rows that do not fit are counted. */
 static int
 mismatch(const struct pawl_restore *r, struct pawl_error *err)
 {
@@ -387,7 +381,7 @@ match(struct matcher *m, struct pawl_error *err)
 	m->bound_to = mem_zalloc(m->live->n_tensors, sizeof *m->bound_to);
 	m->glob_used = mem_zalloc(r->n_include, sizeof *m->glob_used);
 	if (!m->bound_to || !m->glob_used)
-		return no_memory(m, err);
+		return err_nomem(err, m->r->info.name);
 	for (size_t i = 0; i < m->live->n_tensors; i++)
 		m->bound_to[i] = NO_TENSOR;
 	TRY(walk_leaves(r->manifest->state->root, see_saved, m, err));
@@ -397,8 +391,8 @@ match(struct matcher *m, struct pawl_error *err)
 			                    mem_printf("missing: nothing saved matches '%s'", r->include[i]), err));
 	}
 	TRY(walk_leaves(m->live->root, see_live, m, err));
-	/* One of many ranks need not hold everything that all of them have saved. */
-	for (size_t i = 0; r->run->world == 1 && i < m->n; i++) {
+	/* One of many ranks need not hold everything that all of them saved. */
+	for (size_t i = 0; r->run->group.world == 1 && i < m->n; i++) {
 		if (!m->leaves[i].matched)
 			TRY(restore_add_row(&r->report, mem_printf("unexpected: %s", m->leaves[i].path), err));
 	}

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * restore_read: fills the destinations, and the long texts of the saved state. Called by users; calls reshard,
- * fetch and share_reads. Promises P1, P16; R136 (every block that is touched is checked), R145 (memory: the reading
- * buffers).
+ * restore_read: fills the destinations, and the long texts of the saved state. Promises P1, P16;
+ * R136 (every block that is touched is checked), R145 (memory: the read buffers).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -12,13 +11,13 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/text.h"
-#include "catalog/place.h"
+#include "catalog/hold_root.h"
 #include "restore/restore.h"
 #include "restore/restore_gone.h"
-#include "restore/share_reads.h"
+#include "restore/broadcast_reads.h"
 #include "state/walk.h"
 
-/* Long str and bytes leaves whose bytes are to be read now. */
+/* Long str and bytes leaves whose bytes will be read now. */
 struct blobs {
 	struct pawl_restore *r;
 	struct pawl_node **nodes;
@@ -41,7 +40,8 @@ err_missing(const struct pawl_restore *r, const struct manifest_file *f, struct 
 	return rc;
 }
 
-/* The manifest says how long a blob is; memory is only taken when its files are as long as they should be. */
+/* The manifest states how long a blob is. Memory is allocated only if its files have the right
+ * size. */
 static int
 check_files(struct pawl_restore *r, const struct manifest_tensor *t, struct pawl_error *err)
 {
@@ -51,10 +51,11 @@ check_files(struct pawl_restore *r, const struct manifest_tensor *t, struct pawl
 		struct store_entry entry;
 		buf_printf(&key, "%s/%s", r->folder, f->name);
 		TRY(buf_check(&key, f->name, err));
-		int rc = store_stat(r->run->reads, buf_str(&key), &entry, err);
+		int rc = store_stat(r->run->home.reads, buf_str(&key), &entry, err);
 		if (rc < 0)
 			return rc == PAWL_ENOTFOUND ? err_missing(r, f, err) : rc;
-		if (entry.nbytes != f->nbytes && r->run->reads == r->run->store) /* else a mirror may have it whole */
+		if (entry.nbytes != f->nbytes &&
+		    r->run->home.reads == r->run->store) /* else a mirror may have it complete */
 			return err_set(err, PAWL_ECORRUPT,
 			               "%s: %s (tensor %s): %" PRIu64 " bytes expected, %" PRIu64 " found",
 			               r->info.name, f->name, t->name, f->nbytes, entry.nbytes);
@@ -73,7 +74,7 @@ bind_blob(struct pawl_restore *r, size_t index, struct pawl_error *err)
 		return 0; /* another leaf has the same text */
 	if (saved->dtype != PAWL_U8 || saved->ndim != 1)
 		return err_set(err, PAWL_ECORRUPT, "%s: the text %s is no list of bytes", r->info.name, saved->name);
-	if (!r->run->foreign) /* the manifest of which is its own header */
+	if (!r->run->home.foreign) /* a foreign manifest is the file's own header */
 		TRY(check_files(r, saved, err));
 	if (saved->nbytes >= SIZE_MAX)
 		return err_set(err, PAWL_ELIMIT, "%s: the text %s is too long", r->info.name, saved->name);
@@ -108,7 +109,7 @@ see_blob(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	return bind_blob(b->r, leaf->node->tensor, err);
 }
 
-/* Shows what has been read to the readers of the state; or, after a failure, forgets it. */
+/* Makes what was read visible to readers of the state; after a failure, discards it. */
 static int
 settle_blobs(struct blobs *b, bool good, struct pawl_error *err)
 {
@@ -131,8 +132,8 @@ settle_blobs(struct blobs *b, bool good, struct pawl_error *err)
 	return 0;
 }
 
-static uint64_t
-wanted_bytes(const struct reshard_binding *bindings, size_t n)
+uint64_t
+restore_wanted_bytes(const struct reshard_binding *bindings, size_t n)
 {
 	uint64_t total = 0, nbytes;
 	for (size_t i = 0; i < n; i++) {
@@ -142,17 +143,13 @@ wanted_bytes(const struct reshard_binding *bindings, size_t n)
 	return total;
 }
 
-static void
-clean_plan(struct reshard_plan **plan)
-{
-	reshard_free(*plan);
-}
+PAWL_DEFINE_CLEAN(struct reshard_plan, reshard_free);
 
-/* Less what the messages of shared reads take. */
+/* The ring, less the memory for messages of shared reads. */
 static uint64_t
 ring_bytes(const struct pawl_restore *r)
 {
-	const uint64_t chunk = r->share_fn ? share_reads_chunk(r->ring_bytes) : 0;
+	const uint64_t chunk = r->share_fn ? broadcast_reads_chunk(r->ring_bytes) : 0;
 	const uint64_t ring = r->ring_bytes ? r->ring_bytes : FETCH_RING;
 	return ring > 2 * chunk ? ring - chunk : ring;
 }
@@ -160,17 +157,18 @@ ring_bytes(const struct pawl_restore *r)
 bool
 restore_is_held(const struct pawl_restore *r)
 {
-	return r->hold || run_place_is_safe(r->run);
+	return r->hold || hold_root_is_safe(r->run);
 }
 
 int
 restore_fetch(struct pawl_restore *r, const struct reshard_binding *bindings, size_t n, uint64_t *ret_nbytes,
               struct pawl_error *err)
 {
-	PAWL_CLEAN(clean_plan) struct reshard_plan *plan = NULL;
+	PAWL_CLEAN(reshard_free_clean) struct reshard_plan *plan = NULL;
 	if (!r->fetch)
-		TRY(fetch_new(r->run->reads, r->run->opts.io_threads, ring_bytes(r), &r->fetch, err));
-	TRY(reshard_plan(r->manifest, bindings, n, fetch_unit_bytes(r->fetch, wanted_bytes(bindings, n)), &plan, err));
+		TRY(fetch_new(r->run->home.reads, r->run->opts.io.threads, ring_bytes(r), &r->fetch, err));
+	TRY(reshard_plan(r->manifest, bindings, n, fetch_unit_bytes(r->fetch, restore_wanted_bytes(bindings, n)), &plan,
+	                 err));
 	struct fetch_job job = {.name = r->info.name,
 	                        .folder = r->folder,
 	                        .manifest = r->manifest,
@@ -196,7 +194,7 @@ restore_read_event(const struct pawl_restore *r, uint64_t nbytes)
 	if (r->healed_bytes)
 		buf_printf(&fields, ",\"other_copy_bytes\":%" PRIu64, r->healed_bytes);
 	if (!fields.failed)
-		run_event(r->run, "restore", buf_str(&fields));
+		events_add(&r->run->events, "restore", buf_str(&fields));
 }
 
 /* One try. n: the destinations that are not blobs. */
@@ -206,7 +204,7 @@ read_once(struct pawl_restore *r, size_t n, uint64_t *ret_nbytes, struct pawl_er
 	PAWL_CLEAN(blobs_clear) struct blobs blobs = {.r = r};
 	int rc = walk_leaves(r->manifest->state->root, see_blob, &blobs, err);
 	if (r->owes_word && r->share_fn)
-		rc = share_reads(r, rc, ret_nbytes, err);
+		rc = broadcast_reads(r, rc, ret_nbytes, err);
 	else if (rc == 0)
 		rc = restore_fetch(r, r->bindings, r->n_bindings, ret_nbytes, err);
 	if (rc == 0)
@@ -229,7 +227,7 @@ restore_read_own(struct pawl_restore *r, struct pawl_error *err)
 		why = (struct pawl_error){0};
 		rc = read_once(r, n, &nbytes, &why);
 		verdict = rc < 0 ? restore_judge(r, &why, tries, &why) : 0;
-		if (verdict > 0 && r->owes_word && r->share_fn) /* the others have to read again, too */
+		if (verdict > 0 && r->owes_word && r->share_fn) /* the others must read again, too */
 			verdict = err_set(&why, PAWL_ENOTFOUND, "%s was not there while it was read", r->info.name);
 		if (verdict <= 0)
 			break;

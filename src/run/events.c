@@ -1,32 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * events: what has happened in a run, one line of JSON each, for people and tools. Called by whoever has something to
- * tell; calls the store. Failures are ignored: nothing depends on it.
- *
- * In a folder a line is appended to events.jsonl. Objects cannot be appended to, so in a bucket each process has
- * objects of its own, events/<milliseconds>-<8 hex>.jsonl: the lines of the one that it fills are kept in memory, and
- * the whole object is put again with each line, until it has EVENTS_FULL bytes and the next one is begun. No two
- * processes write to one object, and a line whose put fails is in the next. Only who wants to know how far a save is
- * reads any of it.
- */
+/* events: see events.h. */
+#include "run/events.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
-#include "run/run.h"
 
 #define EVENTS_KEY "events.jsonl"
 #define EVENTS_FOLDER "events"
 #define EVENTS_FULL ((size_t)64 << 10)
-#define LAST_BYTES ((uint64_t)64 << 10) /* that are looked at */
+#define LAST_BYTES ((uint64_t)64 << 10)
+
+/* ---- no events */
 
 static void
-put_event(struct pawl *run, const struct buf *line)
+add_nothing(struct run_events *e, const struct buf *line)
 {
-	struct run_events *e = &run->events;
+	(void)e, (void)line;
+}
+
+static int
+find_nothing(struct run_events *e, struct buf *ret, struct pawl_error *err)
+{
+	(void)e, (void)ret, (void)err;
+	return 0;
+}
+
+static const struct events_ops events_none = {add_nothing, find_nothing};
+
+/* ---- one file that grows */
+
+static void
+append_line(struct run_events *e, const struct buf *line)
+{
+	store_append(e->store, EVENTS_KEY, line->ptr, line->len, NULL);
+}
+
+static int
+find_file(struct run_events *e, struct buf *ret, struct pawl_error *err)
+{
+	(void)e;
+	buf_puts(ret, EVENTS_KEY);
+	return buf_check(ret, "events", err);
+}
+
+static const struct events_ops events_in_file = {append_line, find_file};
+
+/* ---- objects of this process */
+
+static void
+put_object(struct run_events *e, const struct buf *line)
+{
 	char token[33];
 
 	pthread_mutex_lock(&e->lock);
@@ -35,7 +62,7 @@ put_event(struct pawl *run, const struct buf *line)
 		         (long long)(clock_unix_ns() / 1000000), token);
 	buf_put(&e->text, line->ptr, line->len);
 	int rc = !e->key[0] || e->text.failed ? PAWL_ENOMEM
-	                                      : store_put_bytes(run->store, e->key, e->text.ptr, e->text.len, 0, NULL);
+	                                      : store_put_bytes(e->store, e->key, e->text.ptr, e->text.len, 0, NULL);
 
 	if (e->text.failed || (rc == 0 && e->text.len >= EVENTS_FULL)) {
 		buf_clear(&e->text);
@@ -44,38 +71,9 @@ put_event(struct pawl *run, const struct buf *line)
 	pthread_mutex_unlock(&e->lock);
 }
 
-void
-run_event(struct pawl *run, const char *what, const char *fields)
-{
-	PAWL_CLEAN(buf_clear) struct buf line = {0};
-
-	if (run->opts.read_only || run->single_name || run->rank > 0)
-		return;
-	buf_printf(&line, "{\"unix_seconds\":%.3f,\"what\":", (double)clock_unix_ns() / 1e9);
-	json_put_string(&line, what, strlen(what));
-	buf_printf(&line, ",\"attempt\":%llu%s%s}\n", (unsigned long long)run->attempt, *fields ? "," : "", fields);
-	if (line.failed)
-		return;
-	if (run->caps.flat)
-		put_event(run, &line);
-	else
-		store_append(run->store, EVENTS_KEY, line.ptr, line.len, NULL);
-}
-
-void
-run_warn(struct pawl *run, const struct pawl_error *why)
-{
-	PAWL_CLEAN(buf_clear) struct buf fields = {0};
-
-	buf_printf(&fields, "\"code\":\"%s\",\"error\":", pawl_code_name(why->code));
-	json_put_string(&fields, why->message, strlen(why->message));
-	if (!fields.failed)
-		run_event(run, "warning", buf_str(&fields));
-}
-
-/* The newest object: their names order by time. */
+/* The newest object: names order by time. */
 static int
-see_object(void *arg, const struct store_entry *entry)
+keep_newest(void *arg, const struct store_entry *entry)
 {
 	struct buf *newest = arg;
 
@@ -86,20 +84,72 @@ see_object(void *arg, const struct store_entry *entry)
 	return newest->failed ? PAWL_ENOMEM : 0;
 }
 
-int
-run_last_events(struct pawl *run, struct buf *ret, struct pawl_error *err)
+static int
+find_object(struct run_events *e, struct buf *ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(store_opened_close) struct store_opened f = {.store = run->store};
-	PAWL_CLEAN(buf_clear) struct buf key = {0}, name = {0};
-	uint64_t nbytes = 0;
-	int rc = run->caps.flat ? store_list(run->store, EVENTS_FOLDER, see_object, &name, err) : 0;
+	PAWL_CLEAN(buf_clear) struct buf name = {0};
+	int rc = store_list(e->store, EVENTS_FOLDER, keep_newest, &name, err);
 
-	if (rc == 0 && run->caps.flat)
-		buf_printf(&key, EVENTS_FOLDER "/%s", buf_str(&name));
-	else
-		buf_puts(&key, EVENTS_KEY);
-	if (rc == 0 && !key.failed)
-		rc = store_open_reader(run->store, buf_str(&key), &f.reader, &nbytes, err);
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	TRY(rc);
+	if (name.len == 0)
+		return 0;
+	buf_printf(ret, EVENTS_FOLDER "/%s", buf_str(&name));
+	return buf_check(ret, "events", err);
+}
+
+static const struct events_ops events_in_objects = {put_object, find_object};
+
+/* ---- all kinds */
+
+void
+events_open(struct run_events *e, struct store *store, const struct run_identity *self, bool has_events, bool is_writer)
+{
+	struct store_caps caps;
+
+	store_get_caps(store, &caps);
+	e->store = store;
+	e->self = self;
+	e->reads = !has_events ? &events_none : caps.flat ? &events_in_objects : &events_in_file;
+	e->ops = is_writer ? e->reads : &events_none;
+}
+
+void
+events_add(struct run_events *e, const char *what, const char *fields)
+{
+	PAWL_CLEAN(buf_clear) struct buf line = {0};
+
+	buf_printf(&line, "{\"unix_seconds\":%.3f,\"what\":", (double)clock_unix_ns() / 1e9);
+	json_put_string(&line, what, strlen(what));
+	buf_printf(&line, ",\"attempt\":%llu%s%s}\n", (unsigned long long)e->self->attempt, *fields ? "," : "", fields);
+	if (!line.failed)
+		e->ops->add(e, &line);
+}
+
+void
+events_warn(struct run_events *e, const struct pawl_error *why)
+{
+	PAWL_CLEAN(buf_clear) struct buf fields = {0};
+
+	buf_printf(&fields, "\"code\":\"%s\",\"error\":", pawl_code_name(why->code));
+	json_put_string(&fields, why->message, strlen(why->message));
+	if (!fields.failed)
+		events_add(e, "warning", buf_str(&fields));
+}
+
+int
+events_read_last(struct run_events *e, struct buf *ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(store_opened_close) struct store_opened f = {.store = e->store};
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	uint64_t nbytes = 0;
+
+	TRY(e->reads->find_last(e, &key, err));
+	if (key.len == 0)
+		return 0;
+	int rc = store_open_reader(e->store, buf_str(&key), &f.reader, &nbytes, err);
+
 	if (rc == PAWL_ENOTFOUND)
 		return 0;
 	TRY(rc);
@@ -107,7 +157,7 @@ run_last_events(struct pawl *run, struct buf *ret, struct pawl_error *err)
 	char *text = buf_grow(ret, (size_t)(nbytes - begin));
 
 	TRY(buf_check(ret, "events", err));
-	TRY(store_read(run->store, f.reader, begin, text, (size_t)(nbytes - begin), err));
+	TRY(store_read(e->store, f.reader, begin, text, (size_t)(nbytes - begin), err));
 	if (begin > 0) { /* the first line is cut */
 		const char *end = memchr(text, '\n', ret->len);
 		const size_t cut = end ? (size_t)(end + 1 - text) : ret->len;
@@ -116,4 +166,11 @@ run_last_events(struct pawl *run, struct buf *ret, struct pawl_error *err)
 		ret->len -= cut;
 	}
 	return 0;
+}
+
+void
+events_close(struct run_events *e)
+{
+	buf_clear(&e->text);
+	pthread_mutex_destroy(&e->lock);
 }

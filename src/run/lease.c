@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lease: see lease.h. Called by run.c (take, drop) and by commit.c and run.c before every commit and deletion (check).
+ * lease: see lease.h.
  *
- * .lease says who; it is written only when the lease is taken. .lease.<token> says when that one last lived.
+ * .lease names the holder; it is written only when the lease is taken. .lease.<token> records when
+ * the holder last renewed it.
  *
- *   FREE --exclusive put--> HELD --renewed--> HELD --removed--> FREE
- *                            \--holder dead or silent: takeover under an exclusive lock file--> HELD by another
+ *   FREE --put--> HELD --renewed--> HELD --removed--> FREE
+ *                  \--holder dead or silent: takeover with a lock file--> HELD by another
  *
- * Silent: the renewal has not changed for timeout_ms of the observer's own monotonic clock. The times in the files are
- * only compared with each other, since the clocks of two hosts may differ by any amount.
+ * Silent: the renewal has not changed for timeout_ms of the observer's own monotonic clock. The
+ * times in the files are only compared with each other, since the clocks of two hosts may differ by
+ * any amount.
  */
 #include "run/lease.h"
 
@@ -26,10 +28,10 @@
 #include "base/pool.h"
 
 #define TAKEOVER_KEY ".lease.takeover"
-#define RENEWAL_PREFIX LEASE_KEY "." /* and the token: when its holder last said that it lives */
+#define RENEWAL_PREFIX LEASE_KEY "." /* and the token: when its holder last renewed it */
 #define LEASE_MAX_BYTES 4096u
 #define TAKEOVER_TIMEOUT_MS 60000 /* a takeover takes two requests */
-#define MAX_PAUSE_MS 2000         /* between two looks of one that waits */
+#define MAX_PAUSE_MS 2000         /* between two looks while waiting */
 
 struct lease_text {
 	struct clock_process holder;
@@ -89,8 +91,9 @@ decode(const struct buf *text, struct lease_text *ret, struct pawl_error *err)
 	return 0;
 }
 
-/* The renewals have a file of their own: so a holder that was overtaken while it renewed can never write over the
- * lease of its successor. It counts even if the holder's clock was set back since. */
+/* The renewals have a file of their own. So a holder that was overtaken while it renewed can
+ * never overwrite the lease of its successor. A renewal counts even if the holder's clock was
+ * set back. */
 static void
 read_renewal(struct store *store, struct lease_text *t)
 {
@@ -136,7 +139,7 @@ remove_renewal(struct store *store, const char *token)
 		store_remove(store, buf_str(&key), NULL);
 }
 
-/* Torn, or never a lease: nobody can live by it. */
+/* Torn, or never a lease: no process holds it. */
 static bool
 is_broken(int rc)
 {
@@ -168,7 +171,8 @@ watch_note(struct lease_watch *w, const char *token, int64_t renewed_unix_ns, in
 	return is_same && now_ms - w->since_ms >= timeout_ms;
 }
 
-/* May this lease be taken over? From a process that can be asked for only if it is dead, else after long silence. */
+/* May this lease be taken over? If this host can check the holder's process, only once it is dead;
+ * else after long silence. */
 static bool
 is_abandoned(const struct lease_text *t, struct lease_watch *watch, int64_t now_ms, int64_t timeout_ms)
 {
@@ -198,8 +202,9 @@ refuse(struct attempt *a, const struct lease_text *t, struct pawl_error *err)
 	               (long long)((a->opts->timeout_ms + 999) / 1000));
 }
 
-/* Takes an abandoned lease where a put can be made to replace only what was read: of several contenders, however slow,
- * one comes through, and nobody's lease is written over. PAWL_EUNSUPPORTED: that cannot be had. */
+/* Takes an abandoned lease with a put that replaces only what was read. Of several contenders,
+ * however slow, one succeeds, and no lease is overwritten. PAWL_EUNSUPPORTED: the store has no such
+ * put. */
 static int
 take_over_matching(struct attempt *a, struct pawl_error *err)
 {
@@ -235,7 +240,8 @@ take_free(struct lease *l, struct pawl_error *err)
 	               : rc;
 }
 
-/* Another process takes the run over, or crashed in the middle of it: then the lock file does not change, and goes. */
+/* Another process is taking the run over, or crashed while it did. After a crash the lock file does
+ * not change, and is removed. */
 static int
 look_at_takeover(struct attempt *a, struct pawl_error *err)
 {
@@ -255,7 +261,7 @@ look_at_takeover(struct attempt *a, struct pawl_error *err)
 		a->lease->store->root, TAKEOVER_TIMEOUT_MS / 1000);
 }
 
-/* The same elsewhere. The exclusive lock file lets one of several contenders through. */
+/* The same on other stores. The exclusive lock file admits one of several contenders. */
 static int
 take_over_locked(struct attempt *a, struct pawl_error *err)
 {
@@ -269,8 +275,8 @@ take_over_locked(struct attempt *a, struct pawl_error *err)
 	rc = read_lease(l->store, &now, err);
 	if (rc == 0 && !is_abandoned(&now, &a->holder, a->now_ms, l->timeout_ms))
 		rc = refuse(a, &now, err);
-	else if (rc == PAWL_ENOTFOUND) /* given up meanwhile: a newcomer takes it without the lock file, and must not
-	                                * lose it again */
+	else if (rc == PAWL_ENOTFOUND) /* released meanwhile: a newcomer takes it without the lock file, and must keep
+	                                * it */
 		rc = take_free(l, err);
 	else if (rc == 0 || is_broken(rc))
 		rc = put_lease(l, LEASE_KEY, 0, err);
@@ -284,7 +290,7 @@ take_over(struct attempt *a, struct pawl_error *err)
 	struct pawl_error why = {0};
 	int rc = take_over_matching(a, &why);
 
-	/* One that is too large to be read is broken, too. */
+	/* A lease that is too large to be read is broken, too. */
 	return rc == PAWL_EUNSUPPORTED || rc == PAWL_ENOTFOUND || rc == PAWL_ELIMIT ? take_over_locked(a, err)
 	                                                                            : err_give(err, rc, &why);
 }
@@ -305,7 +311,7 @@ acquire(struct attempt *a, struct pawl_error *err)
 			return rc;
 	}
 	rc = read_lease(l->store, &now, err);
-	if (rc == PAWL_ENOTFOUND) /* given up in between */
+	if (rc == PAWL_ENOTFOUND) /* released in between */
 		return take_free(l, err);
 	if (rc == 0 && !is_abandoned(&now, &a->holder, a->now_ms, l->timeout_ms))
 		return refuse(a, &now, err);
@@ -334,7 +340,7 @@ pause_between_looks(const struct lease_opts *o, int64_t waited_ms)
 		clock_sleep_ms(pause_ms);
 }
 
-/* A message that begins with the name of a lease file gets the whole path. */
+/* Puts the complete path into a message that begins with the name of a lease file. */
 static int
 give_with_path(const struct store *store, int rc, struct pawl_error *why, struct pawl_error *err)
 {
@@ -347,7 +353,7 @@ give_with_path(const struct store *store, int rc, struct pawl_error *why, struct
 	return err_give(err, rc, why);
 }
 
-/* Until the lease is ours, its holder is known to live, or the caller's patience ends. */
+/* Until the lease is ours, its holder is known to live, or the wait has lasted too long. */
 static int
 acquire_in_time(struct lease *l, const struct lease_opts *o, struct pawl_error *err)
 {
@@ -461,7 +467,8 @@ put_renewal(const struct lease *l)
 		put_lease(l, buf_str(&key), 0, NULL);
 }
 
-/* Job: renews until told to stop. A lease that is not ours any more is left alone; the next commit finds out. */
+/* Job: renews until it is stopped. A lease that is no longer ours is left alone; the next commit
+ * notices. */
 static void
 renew(void *arg)
 {
@@ -497,7 +504,7 @@ lease_take(struct store *store, const struct lease_opts *opts, struct lease **re
 	int rc;
 
 	if (!l)
-		return err_set(err, PAWL_ENOMEM, "lease: out of memory");
+		return err_nomem(err, "lease");
 	l->store = store;
 	l->timeout_ms = opts->timeout_ms;
 	pthread_mutex_init(&l->lock, NULL);
@@ -533,8 +540,8 @@ lease_drop(struct lease *l)
 	pthread_mutex_unlock(&l->lock);
 	pool_free(l->renewer);
 	int rc = lease_check(l, NULL);
-	/* Without memory to look: nobody can have taken over what was renewed just now, and this process may want it
-	 * again. */
+	/* Without memory to check: no process can have taken over what was renewed just now, and
+	 * this process may retry the renewal. */
 	if (rc == PAWL_ENOMEM && clock_mono_ms() - l->renewed_ms < l->timeout_ms / 2)
 		rc = 0;
 	if (rc == 0)

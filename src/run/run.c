@@ -1,40 +1,78 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run: see run.h. The locks of an open run, what its handle may do, and the marks that intervals are counted from. */
+/* run: see run.h. The locks of an open run, and what its handle may do. */
 #include "run/run.h"
 
-#include "base/clock.h"
 #include "base/err.h"
-#include "run/ticket.h"
+#include "base/mem.h"
+
+struct pawl *
+run_new(void)
+{
+	struct pawl *run = mem_zalloc(1, sizeof(*run));
+
+	if (!run)
+		return NULL;
+	pthread_mutex_init(&run->guard.edit, NULL);
+	pthread_mutex_init(&run->guard.lock, NULL);
+	pthread_mutex_init(&run->self.lock, NULL);
+	pthread_mutex_init(&run->group.lock, NULL);
+	pthread_mutex_init(&run->saves.lock, NULL);
+	pthread_mutex_init(&run->saves.recycle.lock, NULL);
+	pthread_mutex_init(&run->interval.lock, NULL);
+	pthread_mutex_init(&run->events.lock, NULL);
+	return run;
+}
+
+void
+run_delete(struct pawl *run)
+{
+	recycle_clear(&run->saves.recycle);
+	pawl_ticket_free(run->saves.failed);
+	mem_free(run->home.root);
+	mem_free(run->home.single_name);
+	mem_free(run->home.warning);
+	mem_free(run->self.file_damage);
+	mem_free(run->group.left_behind);
+	bump_clear(&run->settings.strings);
+	events_close(&run->events);
+	pthread_mutex_destroy(&run->guard.edit);
+	pthread_mutex_destroy(&run->guard.lock);
+	pthread_mutex_destroy(&run->self.lock);
+	pthread_mutex_destroy(&run->group.lock);
+	pthread_mutex_destroy(&run->saves.lock);
+	pthread_mutex_destroy(&run->interval.lock);
+	mem_free(run);
+}
 
 void
 run_lock(struct pawl *run)
 {
-	pthread_mutex_lock(&run->lock);
+	pthread_mutex_lock(&run->guard.lock);
 }
 
 void
 run_unlock(struct pawl *run)
 {
-	pthread_mutex_unlock(&run->lock);
+	pthread_mutex_unlock(&run->guard.lock);
 }
 
 void
 run_edit(struct pawl *run)
 {
-	pthread_mutex_lock(&run->edit);
+	pthread_mutex_lock(&run->guard.edit);
 }
 
 void
 run_edited(struct pawl *run)
 {
-	pthread_mutex_unlock(&run->edit);
+	pthread_mutex_unlock(&run->guard.edit);
 }
 
 int
 run_check_writable(const struct pawl *run, struct pawl_error *err)
 {
 	if (run->opts.read_only)
-		return err_set(err, PAWL_EREADONLY, "%s was opened read-only", run->root);
+		return err_set(err, PAWL_EREADONLY, "%s was opened read-only", run->home.root);
 	return 0;
 }
 
@@ -42,77 +80,38 @@ int
 run_check_keeper(const struct pawl *run, struct pawl_error *err)
 {
 	TRY(run_check_writable(run, err));
-	if (run->rank > 0)
+	if (run->group.rank > 0)
 		return err_set(err, PAWL_EUSAGE, "rank %u of %u may not delete or repair checkpoints; rank 0 may",
-		               run->rank, run->world);
+		               run->group.rank, run->group.world);
 	return 0;
-}
-
-void
-run_set_pending(struct pawl *run, struct pawl_ticket *ticket)
-{
-	run_lock(run);
-	if (!run->pending)
-		run->pending = ticket_ref(ticket);
-	run_unlock(run);
-}
-
-int
-run_take_pending(struct pawl *run, struct pawl_error *err)
-{
-	struct pawl_ticket *t;
-	int code = 0;
-
-	run_lock(run);
-	t = run->pending;
-	run->pending = NULL;
-	run_unlock(run);
-	if (t && ticket_take_error(t, err))
-		code = t->code;
-	pawl_ticket_free(t);
-	return code;
-}
-
-void
-run_mark_at(struct pawl *run, const struct pawl_progress *progress)
-{
-	static const struct pawl_progress nothing = PAWL_PROGRESS_INIT;
-
-	run_lock(run);
-	run->last_saved = run->last_good = progress ? *progress : nothing;
-	run->has_saved = run->has_good = progress != NULL;
-	run->marking_id = 0;
-	run->wct_before = run->last_saved.total_wct > 0 ? run->last_saved.total_wct : 0;
-	run->wct_from_ns = clock_mono_ns();
-	run_unlock(run);
 }
 
 const char *
 pawl_root(const struct pawl *run)
 {
-	return run->root;
+	return run->home.root;
 }
 
 const char *
 pawl_warning(const struct pawl *run)
 {
-	return run->warning;
+	return run->home.warning;
 }
 
 uint32_t
 pawl_my_rank(const struct pawl *run)
 {
-	return run->rank;
+	return run->group.rank;
 }
 
 uint32_t
 pawl_world_size(const struct pawl *run)
 {
-	return run->world;
+	return run->group.world;
 }
 
 const char *
 pawl_run_id(const struct pawl *run)
 {
-	return run->run_id;
+	return run->self.run_id;
 }

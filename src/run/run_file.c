@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * run_file: run.json, which says who a run is. Called by run.c; calls the store and the mirrors.
- *
- * run.json:  {"pawl_run":1,"run":"<32 hex>","created_unix_ns":..,"attempt":N,"last_id":N,"scores":[["accuracy",1],..]}
- * last_id: the highest id that was ever removed, so that no id is given out twice (E1); 0 = none.
- * scores: what the training orders its checkpoints by, so that tools that come later mean the same by "best".
- */
+/* run_file: see run_file.h. */
+#include "run/run_file.h"
+
 #include <string.h>
 
 #include "base/buf.h"
@@ -19,29 +15,29 @@
 #define RUN_MAX_SCORES 16 /* as retain_check allows */
 
 bool
-run_is_id(const char *text)
+run_file_is_id(const char *text)
 {
 	return strlen(text) == 32 && strspn(text, "0123456789abcdef") == 32;
 }
 
-/* Takes over the score rules of run.json, for what is best and spared as such; num_to_keep goes on to count the newest.
- * What is not understood is left out. */
+/* Takes over the score rules of run.json, which decide what is best and so kept. num_to_keep still
+ * counts the newest. Unknown rules are left out. */
 static int
 adopt_scores(struct pawl *run, const struct json *scores, struct pawl_error *err)
 {
-	struct pawl_retention *r = &run->retention;
+	struct pawl_retention *r = &run->settings.retention;
 	size_t n = scores && scores->type == JSON_ARRAY && scores->len <= RUN_MAX_SCORES ? scores->len : 0, at = 0;
-	const char **names = bump_array(&run->strings, n + 1, sizeof(*names));
-	int *orders = bump_array(&run->strings, n + 1, sizeof(*orders));
+	const char **names = bump_array(&run->settings.strings, n + 1, sizeof(*names));
+	int *orders = bump_array(&run->settings.strings, n + 1, sizeof(*orders));
 
 	if (!names || !orders)
-		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+		return err_nomem(err, "run");
 	for (const struct json *row = n ? scores->first : NULL; row; row = row->next) {
 		if (row->type != JSON_ARRAY || row->len != 2 || row->first->type != JSON_STRING ||
 		    row->first->next->type != JSON_INT)
 			return 0;
 		names[at] = row->first->str;
-		TRY(run_copy_text(run, &names[at], err));
+		TRY(run_options_copy_text(run, &names[at], err));
 		orders[at++] = row->first->next->i < 0 ? -1 : 1;
 	}
 	r->score_attributes = names;
@@ -71,24 +67,22 @@ take_run_file(struct pawl *run, const struct buf *text, struct pawl_error *err)
 		               (unsigned long long)version, PAWL_FORMAT_VERSION);
 	TRY(json_get_str(RUN_KEY, root, "run", &id, err));
 	TRY(json_get_u64(RUN_KEY, root, "attempt", &attempt, err));
-	if (!run_is_id(id))
+	if (!run_file_is_id(id))
 		return err_set(err, PAWL_ECORRUPT,
 		               RUN_KEY ": expected a run id of 32 lower-case hex digits, found '%.80s'", id);
-	memcpy(run->run_id, id, 33);
-	run->attempt = attempt;
+	memcpy(run->self.run_id, id, 33);
+	run->self.attempt = attempt;
 	stored = json_get(root, "last_id");
 	if (stored && (stored->type == JSON_INT || stored->type == JSON_UINT) && stored->u < UINT64_MAX / 2)
-		run->stored_id = run->last_id = stored->u;
+		run->self.stored_id = run->self.last_id = stored->u;
 	created = json_get(root, "created_unix_ns");
 	if (created && created->type == JSON_INT)
-		run->created_ns = created->i;
-	return run->retention.n_scores ? 0 : adopt_scores(run, json_get(root, "scores"), err);
+		run->self.created_ns = created->i;
+	return run->settings.retention.n_scores ? 0 : adopt_scores(run, json_get(root, "scores"), err);
 }
 
-/* What run.json says can be told from the checkpoints, too: a damaged one counts as lost, and open_for_writing says so.
- */
 int
-run_read_file(struct pawl *run, bool *ret_found, struct pawl_error *err)
+run_file_read(struct pawl *run, bool *ret_found, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	struct pawl_error why = {0};
@@ -100,37 +94,37 @@ run_read_file(struct pawl *run, bool *ret_found, struct pawl_error *err)
 	if (rc == 0)
 		rc = take_run_file(run, &text, &why);
 	if (rc == PAWL_ECORRUPT || rc == PAWL_ELIMIT) {
-		run->file_damage = mem_strdup(why.message);
-		return run->file_damage ? 0 : err_set(err, PAWL_ENOMEM, "run: out of memory");
+		run->self.file_damage = mem_strdup(why.message);
+		return run->self.file_damage ? 0 : err_nomem(err, "run");
 	}
 	*ret_found = true;
-	return rc < 0 ? err_set(err, rc, "%s/%s", run->root, why.message) : 0;
+	return rc < 0 ? err_set(err, rc, "%s/%s", run->home.root, why.message) : 0;
 }
 
 void
-run_warn_of_damage(struct pawl *run)
+run_file_warn(struct pawl *run)
 {
 	struct pawl_error why = {0};
 
-	if (!run->file_damage)
+	if (!run->self.file_damage)
 		return;
-	err_set(&why, PAWL_ECORRUPT, "%s", run->file_damage);
-	run_warn(run, &why);
+	err_set(&why, PAWL_ECORRUPT, "%s", run->self.file_damage);
+	events_warn(&run->events, &why);
 }
 
 int
-run_write_file(struct pawl *run, struct pawl_error *err)
+run_file_write(struct pawl *run, struct pawl_error *err)
 {
-	const struct pawl_retention *r = &run->retention;
+	const struct pawl_retention *r = &run->settings.retention;
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
-	if (!run->created_ns)
-		run->created_ns = clock_unix_ns();
+	if (!run->self.created_ns)
+		run->self.created_ns = clock_unix_ns();
 	buf_printf(
 		&text,
 		"{\"pawl_run\":%d,\"run\":\"%s\",\"created_unix_ns\":%lld,\"attempt\":%llu,\"last_id\":%llu,\"scores\":[",
-		PAWL_FORMAT_VERSION, run->run_id, (long long)run->created_ns, (unsigned long long)run->attempt,
-		(unsigned long long)run->stored_id);
+		PAWL_FORMAT_VERSION, run->self.run_id, (long long)run->self.created_ns,
+		(unsigned long long)run->self.attempt, (unsigned long long)run->self.stored_id);
 	for (size_t i = 0; i < r->n_scores; i++) {
 		buf_printf(&text, "%s[", i ? "," : "");
 		json_put_string(&text, r->score_attributes[i], strlen(r->score_attributes[i]));
@@ -142,26 +136,57 @@ run_write_file(struct pawl *run, struct pawl_error *err)
 }
 
 int
-run_remember_id(struct pawl *run, uint64_t id, struct pawl_error *err)
+run_file_remember_id(struct pawl *run, uint64_t id, struct pawl_error *err)
 {
-	uint64_t before = run->stored_id;
+	uint64_t before = run->self.stored_id;
 
-	if (run->single_name || id <= before)
+	if (run->home.single_name || id <= before)
 		return 0;
-	run->stored_id = id;
-	int rc = run_write_file(run, err);
+	run->self.stored_id = id;
+	int rc = run_file_write(run, err);
 
 	if (rc < 0)
-		run->stored_id = before;
+		run->self.stored_id = before;
 	return rc;
 }
 
-/* R107, R152. */
 int
-run_adopt_file(struct pawl *run, const struct buf *text, struct pawl_error *err)
+run_file_adopt(struct pawl *run, const struct buf *text, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
 	int rc = take_run_file(run, text, &why);
 
-	return rc < 0 ? err_set(err, rc, "%s: %s", run->root, why.message) : 0;
+	return rc < 0 ? err_set(err, rc, "%s: %s", run->home.root, why.message) : 0;
+}
+
+uint64_t
+run_file_last_id(struct pawl *run)
+{
+	pthread_mutex_lock(&run->self.lock);
+	const uint64_t id = run->self.last_id;
+
+	pthread_mutex_unlock(&run->self.lock);
+	return id;
+}
+
+void
+run_file_raise_id(struct pawl *run, uint64_t id)
+{
+	pthread_mutex_lock(&run->self.lock);
+	if (id > run->self.last_id)
+		run->self.last_id = id;
+	pthread_mutex_unlock(&run->self.lock);
+}
+
+uint64_t
+run_file_give_id(struct pawl *run, uint64_t id)
+{
+	if (run->home.single_name)
+		return id ? id : 1;
+	pthread_mutex_lock(&run->self.lock);
+	id = id ? id : run->self.last_id + 1;
+	if (id > run->self.last_id)
+		run->self.last_id = id;
+	pthread_mutex_unlock(&run->self.lock);
+	return id;
 }

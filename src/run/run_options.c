@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * run_options: what the caller of pawl_open asks for: copied, completed by the defaults, refused where it makes no
- * sense. Called by run.c. Nothing is opened or written here.
- */
+/* run_options: see run_options.h. */
+#include "run/run_options.h"
+
 #include <string.h>
 #include <unistd.h>
 
@@ -11,57 +10,39 @@
 #include "base/text.h"
 #include "policy/name.h"
 #include "policy/retain.h"
+#include "run/option_table.h"
 #include "run/run.h"
 #include "state/manifest.h"
 #include "state/pack_name.h"
-#include "store/layers/layer_nodes.h"
+#include "store/layers/nodes/store_nodes.h"
 
 #define RUN_MAX_WORLD 100000
-#define LONGEST_MS 1000000000000 /* also in nanoseconds it can be added to any time there is */
 
 int
-run_copy_text(struct pawl *run, const char **field, struct pawl_error *err)
+run_options_copy_text(struct pawl *run, const char **field, struct pawl_error *err)
 {
 	if (!*field)
 		return 0;
-	*field = bump_strndup(&run->strings, *field, strlen(*field));
-	return *field ? 0 : err_set(err, PAWL_ENOMEM, "run: out of memory");
+	*field = bump_strndup(&run->settings.strings, *field, strlen(*field));
+	return *field ? 0 : err_nomem(err, "run");
 }
 
 static int
 copy_scores(struct pawl *run, struct pawl_retention *r, struct pawl_error *err)
 {
-	const char **names = bump_array(&run->strings, (uint64_t)r->n_scores + 1, sizeof(*names));
-	int *orders = bump_array(&run->strings, (uint64_t)r->n_scores + 1, sizeof(*orders));
+	const char **names = bump_array(&run->settings.strings, (uint64_t)r->n_scores + 1, sizeof(*names));
+	int *orders = bump_array(&run->settings.strings, (uint64_t)r->n_scores + 1, sizeof(*orders));
 
 	if (!names || !orders)
-		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+		return err_nomem(err, "run");
 	for (size_t i = 0; i < r->n_scores; i++) {
 		names[i] = r->score_attributes[i];
-		TRY(run_copy_text(run, &names[i], err));
+		TRY(run_options_copy_text(run, &names[i], err));
 		orders[i] = r->score_orders ? r->score_orders[i] : 1;
 	}
 	r->score_attributes = names;
 	r->score_orders = orders;
 	return 0;
-}
-
-static int
-check_range(const char *what, uint64_t value, uint64_t low, uint64_t high, struct pawl_error *err)
-{
-	if (value >= low && value <= high)
-		return 0;
-	return err_set(err, PAWL_EUSAGE, "%s: expected %llu to %llu, found %llu", what, (unsigned long long)low,
-	               (unsigned long long)high, (unsigned long long)value);
-}
-
-static int
-check_ms(const char *what, int64_t value_ms, int64_t low_ms, struct pawl_error *err)
-{
-	if (value_ms >= low_ms && value_ms <= LONGEST_MS)
-		return 0;
-	return err_set(err, PAWL_EUSAGE, "%s: expected %lld to %lld (31 years) or 0 for the default, found %lld", what,
-	               (long long)low_ms, (long long)LONGEST_MS, (long long)value_ms);
 }
 
 /* A template that cannot make a folder name is refused at open, not at the first save. */
@@ -83,41 +64,42 @@ check_template(const char *text, struct pawl_error *err)
 	return 0;
 }
 
-/* What many ranks cannot do, because they would not all do the same, is refused when the run is opened. */
+/* Many ranks cannot use some options, because they would not all do the same. Refused when the run
+ * is opened. */
 static int
 check_ranks(const struct pawl *run, struct pawl_error *err)
 {
 	const struct pawl_open_opts *o = &run->opts;
 	const char *what = NULL;
 
-	TRY(check_ms("commit_timeout_ms", o->commit_timeout_ms, 100, err));
-	if (run->world == 1 || o->read_only)
+	if (run->group.world == 1 || o->read_only)
 		return 0;
 	if (o->single)
 		what = "single: a single checkpoint is written by one process";
-	else if (o->upkeep)
+	else if (o->maintenance)
 		what = "upkeep: a run is looked after by one process";
-	else if (run->retention.num_to_keep == PAWL_KEEP_MEMORY)
+	else if (run->settings.retention.num_to_keep == PAWL_KEEP_MEMORY)
 		what = "num_to_keep: ranks cannot meet in memory";
 	else if (o->on_busy != PAWL_BUSY_WAIT)
 		what = "on_busy: expected wait, since all ranks must take part in the same saves";
-	else if (run->retention.strict_score)
+	else if (run->settings.retention.strict_score)
 		what = "strict_score: one rank cannot refuse a save that the others have begun";
-	else if (triggers_use_clock(&run->triggers) && !o->broadcast)
+	else if (triggers_use_clock(&run->settings.triggers) && !o->ranks.broadcast)
 		what = "save_interval: clocks differ between ranks, so an interval in seconds, 'dur' or 'auto' needs a "
 		       "broadcast function";
-	return what ? err_set(err, PAWL_EUSAGE, "with %u ranks, %s", run->world, what) : 0;
+	return what ? err_set(err, PAWL_EUSAGE, "with %u ranks, %s", run->group.world, what) : 0;
 }
 
-/* Which node this is: as the launcher says, or by the ranks that a node has. -1 = not known. */
+/* This process's node: as the launcher reports it, or from the number of ranks per node. -1 =
+ * unknown. */
 static int64_t
 own_node(const struct pawl *run)
 {
-	const struct pawl_rank *r = &run->who;
+	const struct pawl_rank *r = &run->group.who;
 
-	if (r->node_rank >= 0 && run->world > 1)
+	if (r->node_rank >= 0 && run->group.world > 1)
 		return r->node_rank;
-	if (run->world == 1)
+	if (run->group.world == 1)
 		return 0;
 	return r->local_world_size > 0 ? r->rank / r->local_world_size : -1;
 }
@@ -126,33 +108,33 @@ static int
 check_nodes(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_open_opts *o = &run->opts;
-	int32_t local = run->who.local_world_size;
+	int32_t local = run->group.who.local_world_size;
 	int64_t node = own_node(run);
 
-	if (!o->node_folder)
-		return o->partner ? err_set(err, PAWL_EUSAGE, "partner: expected a node_folder as well") : 0;
-	if (o->single || run->retention.num_to_keep == PAWL_KEEP_MEMORY)
+	if (!o->ranks.node_folder)
+		return o->ranks.n_partners ? err_set(err, PAWL_EUSAGE, "partner: expected a node_folder as well") : 0;
+	if (o->single || run->settings.retention.num_to_keep == PAWL_KEEP_MEMORY)
 		return err_set(err, PAWL_EUSAGE, "node_folder: expected a run with a folder of its own");
-	if (o->recycle)
+	if (o->packs.recycle)
 		return err_set(err, PAWL_EUSAGE, "recycle: files in node folders are not kept aside");
-	TRY(check_range("partner", o->partner, 0, NODES_MAX_COPIES - 1, err));
-	if (o->read_only || o->upkeep) { /* looks wherever the packs are said to be */
-		o->n_nodes = o->n_nodes ? o->n_nodes : NODES_MAX_NODES;
+	if (o->read_only || o->maintenance) { /* reads packs from any node */
+		o->ranks.n_nodes = o->ranks.n_nodes ? o->ranks.n_nodes : NODES_MAX_NODES;
 		node = 0;
 	}
 	if (node < 0)
 		return err_set(err, PAWL_EUSAGE,
 		               "node_folder: the launcher does not say on which node rank %u is; give node_rank or "
 		               "local_world_size",
-		               run->rank);
-	if (!o->n_nodes && run->world > 1 && local < 1)
+		               run->group.rank);
+	if (!o->ranks.n_nodes && run->group.world > 1 && local < 1)
 		return err_set(err, PAWL_EUSAGE, "node_folder: expected n_nodes, since the launcher does not tell it");
-	if (!o->n_nodes)
-		o->n_nodes = run->world == 1 ? 1 : (run->world + (uint32_t)local - 1) / (uint32_t)local;
-	if (node >= o->n_nodes)
+	if (!o->ranks.n_nodes)
+		o->ranks.n_nodes =
+			run->group.world == 1 ? 1 : (run->group.world + (uint32_t)local - 1) / (uint32_t)local;
+	if (node >= o->ranks.n_nodes)
 		return err_set(err, PAWL_EUSAGE, "n_nodes: rank %u is on node %lld, expected more than %u nodes",
-		               run->rank, (long long)node, o->n_nodes);
-	run->node = (uint32_t)node;
+		               run->group.rank, (long long)node, o->ranks.n_nodes);
+	run->home.node = (uint32_t)node;
 	return 0;
 }
 
@@ -161,48 +143,47 @@ check_mirrors(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_open_opts *o = &run->opts;
 
-	TRY(check_range("n_mirrors", o->n_mirrors, 0, MIRROR_MAX, err));
-	TRY(check_range("num_concurrent_uploads", o->num_concurrent_uploads, 0, COPY_MAX_STREAMS, err));
-	TRY(check_ms("upload_timeout_ms", o->upload_timeout_ms, 0, err));
-	o->upload_timeout_ms = o->upload_timeout_ms ? o->upload_timeout_ms : 3600000;
-	if (!o->n_mirrors)
-		return o->drop_mirrored || o->mirror_retention
+	if (!o->mirrors.n_urls)
+		return o->mirrors.delete_local || o->mirrors.retention
 		               ? err_set(err, PAWL_EUSAGE, "%s: expected mirrors as well",
-		                         o->drop_mirrored ? "drop_mirrored" : "mirror_retention")
+		                         o->mirrors.delete_local ? "drop_mirrored" : "mirror_retention")
 		               : 0;
 	if (o->single)
 		return err_set(err, PAWL_EUSAGE, "mirrors: expected a run, a single checkpoint has none");
-	if (run->retention.num_to_keep == PAWL_KEEP_MEMORY)
+	if (run->settings.retention.num_to_keep == PAWL_KEEP_MEMORY)
 		return err_set(
 			err, PAWL_EUSAGE,
 			"mirrors: nothing is written when num_to_keep is memory only, so there is nothing to copy; "
 			"to keep nothing here after an upload set drop_mirrored");
-	for (size_t i = 0; i < o->n_mirrors; i++)
-		if (!o->mirrors || !o->mirrors[i] || !*o->mirrors[i] || strncmp(o->mirrors[i], "mem:", 4) == 0)
+	for (size_t i = 0; i < o->mirrors.n_urls; i++)
+		if (!o->mirrors.urls || !o->mirrors.urls[i] || !*o->mirrors.urls[i] ||
+		    strncmp(o->mirrors.urls[i], "mem:", 4) == 0)
 			return err_set(err, PAWL_EUSAGE, "mirrors: expected a path or URL as number %zu, found %s",
-			               i + 1, o->mirrors && o->mirrors[i] && *o->mirrors[i] ? o->mirrors[i] : "none");
-	return o->mirror_retention ? retain_check(o->mirror_retention, err) : 0;
+			               i + 1,
+			               o->mirrors.urls && o->mirrors.urls[i] && *o->mirrors.urls[i] ? o->mirrors.urls[i]
+			                                                                            : "none");
+	return o->mirrors.retention ? retain_check(o->mirrors.retention, err) : 0;
 }
 
-/* They live as long as the run. */
+/* The copies live as long as the run. */
 static int
 copy_mirrors(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_open_opts *o = &run->opts;
-	const char **urls = bump_array(&run->strings, (uint64_t)o->n_mirrors + 1, sizeof(*urls));
-	struct pawl_retention *policy = bump_alloc(&run->strings, sizeof(*policy));
+	const char **urls = bump_array(&run->settings.strings, (uint64_t)o->mirrors.n_urls + 1, sizeof(*urls));
+	struct pawl_retention *policy = bump_alloc(&run->settings.strings, sizeof(*policy));
 
 	if (!urls || !policy)
-		return err_set(err, PAWL_ENOMEM, "run: out of memory");
-	for (size_t i = 0; i < o->n_mirrors; i++) {
-		urls[i] = o->mirrors[i];
-		TRY(run_copy_text(run, &urls[i], err));
+		return err_nomem(err, "run");
+	for (size_t i = 0; i < o->mirrors.n_urls; i++) {
+		urls[i] = o->mirrors.urls[i];
+		TRY(run_options_copy_text(run, &urls[i], err));
 	}
-	o->mirrors = urls;
-	if (!o->mirror_retention)
+	o->mirrors.urls = urls;
+	if (!o->mirrors.retention)
 		return 0;
-	*policy = *o->mirror_retention;
-	o->mirror_retention = policy;
+	*policy = *o->mirrors.retention;
+	o->mirrors.retention = policy;
 	return copy_scores(run, policy, err);
 }
 
@@ -211,65 +192,41 @@ take_compression(struct pawl *run, struct pawl_error *err)
 {
 	const struct pawl_open_opts *o = &run->opts;
 
-	run->compress_by_rule = o->compression && strcmp(o->compression, "auto") == 0;
-	return pack_check_compression(run->compress_by_rule ? COMPRESS_CODEC : o->compression, o->compression_level,
-	                              &run->codec, err);
+	run->settings.compress_by_rule = o->packs.compression && strcmp(o->packs.compression, "auto") == 0;
+	return pack_check_compression(run->settings.compress_by_rule ? COMPRESS_CODEC : o->packs.compression,
+	                              o->packs.compression_level, &run->settings.codec, err);
 }
 
 static int
 fill_defaults(struct pawl *run, struct pawl_error *err)
 {
 	struct pawl_open_opts *o = &run->opts;
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	const long processors = sysconf(_SC_NPROCESSORS_ONLN);
 
-	o->pack_bytes = o->pack_bytes ? o->pack_bytes : (uint64_t)256 << 20;
-	o->block_bytes = o->block_bytes ? o->block_bytes : (uint64_t)1 << 20;
-	o->ring_bytes = o->ring_bytes ? o->ring_bytes : (uint64_t)64 << 20;
-	o->io_threads = o->io_threads ? o->io_threads : 4;
-	o->lease_timeout_ms = o->lease_timeout_ms ? o->lease_timeout_ms : 120000;
-	o->commit_timeout_ms = o->commit_timeout_ms ? o->commit_timeout_ms : 1800000;
-	if (!(o->mtbf_seconds >= 0))
-		return err_set(err, PAWL_EUSAGE, "mtbf_seconds: expected 0 (a day) or more seconds, found %g",
-		               o->mtbf_seconds);
-	o->mtbf_seconds = o->mtbf_seconds > 0 ? o->mtbf_seconds : 86400;
-	if (!o->copy_threads)
-		o->copy_threads = processors < 1 ? 1 : processors > 4 ? 4 : (uint32_t)processors;
+	if (!o->staging.copy_threads)
+		o->staging.copy_threads = processors < 1 ? 1 : processors > 4 ? 4 : (uint32_t)processors;
 	if (!o->name_template)
 		o->name_template = "checkpoint_{id:06d}";
-	TRY(check_range("block_bytes", o->block_bytes, 65536, SAVE_UNIT_BYTES, err));
-	TRY(check_range("pack_bytes", o->pack_bytes, 4096, (uint64_t)1 << 40, err));
-	TRY(check_range("ring_bytes", o->ring_bytes, SAVE_UNIT_BYTES, (uint64_t)1 << 40, err));
-	TRY(check_range("io_threads", o->io_threads, 1, 256, err));
-	TRY(check_range("copy_threads", o->copy_threads, 1, 256, err));
-	TRY(check_range("mode", (uint64_t)o->mode, 0, PAWL_MODE_DIRECT, err));
-	TRY(check_range("on_busy", (uint64_t)o->on_busy, 0, PAWL_BUSY_REPLACE, err));
-	TRY(check_range("nonfinite", (uint64_t)o->nonfinite, 0, 2, err));
-	TRY(check_range("recycle", o->recycle, 0, 1000, err));
-	if (o->block_bytes & (o->block_bytes - 1))
+	if (o->packs.block_bytes & (o->packs.block_bytes - 1))
 		return err_set(err, PAWL_EUSAGE, "block_bytes: expected a power of two, found %llu",
-		               (unsigned long long)o->block_bytes);
-	TRY(check_ms("lease_timeout_ms", o->lease_timeout_ms, 1000, err));
-	if (o->lease_wait_ms < -1 || o->lease_wait_ms > LONGEST_MS)
-		return err_set(err, PAWL_EUSAGE,
-		               "lease_wait_ms: expected -1 (do not wait), 0 (the default) or at most %lld, found %lld",
-		               (long long)LONGEST_MS, (long long)o->lease_wait_ms);
+		               (unsigned long long)o->packs.block_bytes);
 	TRY(check_template(o->name_template, err));
 	if (o->save_interval)
-		TRY(triggers_parse(o->save_interval, &run->triggers, err));
+		TRY(triggers_parse(o->save_interval, &run->settings.triggers, err));
 	TRY(check_nodes(run, err));
 	TRY(take_compression(run, err));
 	return check_ranks(run, err);
 }
 
-/* Who we are among how many. */
+/* Our rank and the world size. */
 static int
 take_rank(struct pawl *run, struct pawl_error *err)
 {
-	const struct pawl_rank *given = run->opts.rank;
-	struct pawl_rank *r = &run->who;
+	const struct pawl_rank *given = run->opts.ranks.self;
+	struct pawl_rank *r = &run->group.who;
 
 	*r = (struct pawl_rank){.size = sizeof(*r), .rank = 0, .world_size = 1};
-	run->opts.rank = r;
+	run->opts.ranks.self = r;
 	if (given && !given->size)
 		return err_set(err, PAWL_EUSAGE, "open: the rank has no size; start from PAWL_RANK_INIT");
 	if (given)
@@ -279,27 +236,27 @@ take_rank(struct pawl *run, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE,
 		               "open: expected a rank below the world's size (1 to %d), found %d of %d", RUN_MAX_WORLD,
 		               r->rank, r->world_size);
-	run->rank = (uint32_t)r->rank;
-	run->world = (uint32_t)r->world_size;
+	run->group.rank = (uint32_t)r->rank;
+	run->group.world = (uint32_t)r->world_size;
 	return 0;
 }
 
 static int
 take_stores(struct pawl *run, struct pawl_error *err)
 {
-	const struct pawl_stores *given = run->opts.stores;
+	const struct pawl_stores *given = run->opts.io.stores;
 
 	if (!given)
 		return 0;
 	if (given->size < sizeof(*given))
 		return err_set(err, PAWL_EUSAGE, "open: the stores have no size; start from PAWL_STORES_INIT");
-	run->stores = *given;
-	run->opts.stores = &run->stores;
+	run->settings.stores = *given;
+	run->opts.io.stores = &run->settings.stores;
 	return 0;
 }
 
 int
-run_take_options(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_error *err)
+run_options_take(struct pawl *run, const struct pawl_open_opts *opts, struct pawl_error *err)
 {
 	size_t n = opts->size < sizeof(run->opts) ? opts->size : sizeof(run->opts);
 
@@ -311,20 +268,21 @@ run_take_options(struct pawl *run, const struct pawl_open_opts *opts, struct paw
 		return err_set(err, PAWL_EUSAGE, "open: expected a root folder, found %s",
 		               run->opts.root ? "an empty text" : "NULL");
 	TRY(store_check_slashes(run->opts.root, err));
+	TRY(option_table_complete(&run->opts, err));
 	TRY(take_rank(run, err));
 	TRY(take_stores(run, err));
-	TRY(run_copy_text(run, &run->opts.root, err));
-	TRY(run_copy_text(run, &run->opts.run_id, err));
-	TRY(run_copy_text(run, &run->opts.name_template, err));
-	TRY(run_copy_text(run, &run->opts.save_interval, err));
-	TRY(run_copy_text(run, &run->opts.node_folder, err));
-	TRY(run_copy_text(run, &run->opts.compression, err));
-	run->retention = run->opts.retention;
-	TRY(retain_check(&run->retention, err));
-	if (run->retention.num_to_keep == PAWL_KEEP_MEMORY) /* R3: no scores, the newest only, in memory */
-		run->retention =
-			(struct pawl_retention){.size = sizeof(run->retention), .num_to_keep = PAWL_KEEP_MEMORY};
-	TRY(copy_scores(run, &run->retention, err));
+	TRY(run_options_copy_text(run, &run->opts.root, err));
+	TRY(run_options_copy_text(run, &run->opts.run_id, err));
+	TRY(run_options_copy_text(run, &run->opts.name_template, err));
+	TRY(run_options_copy_text(run, &run->opts.save_interval, err));
+	TRY(run_options_copy_text(run, &run->opts.ranks.node_folder, err));
+	TRY(run_options_copy_text(run, &run->opts.packs.compression, err));
+	run->settings.retention = run->opts.retention;
+	TRY(retain_check(&run->settings.retention, err));
+	if (run->settings.retention.num_to_keep == PAWL_KEEP_MEMORY) /* R3: no scores, the newest only, in memory */
+		run->settings.retention = (struct pawl_retention){.size = sizeof(run->settings.retention),
+		                                                  .num_to_keep = PAWL_KEEP_MEMORY};
+	TRY(copy_scores(run, &run->settings.retention, err));
 	TRY(check_mirrors(run, err));
 	TRY(copy_mirrors(run, err));
 	return fill_defaults(run, err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ticket: see ticket.h; the public pawl_ticket_* live here too. Waiting never touches the run, so a ticket outlives it.
+/* ticket: see ticket.h; the public pawl_ticket_* live here too. Waiting never touches the run, so a
+ * ticket outlives it.
  */
 #include "run/ticket.h"
 
@@ -19,7 +20,7 @@ ticket_new(struct pawl_ticket **ret, struct pawl_error *err)
 	struct pawl_ticket *t = mem_zalloc(1, sizeof(*t));
 
 	if (!t)
-		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+		return err_nomem(err, "save");
 	pthread_mutex_init(&t->lock, NULL);
 	cond_init(&t->changed);
 	t->refs = 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api: saving as users call it: arguments are checked here, the work is the writer's. */
+/* api: the public calls of saving. They check arguments and hand the work to the writer. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -14,15 +14,12 @@
 #include "save/writer.h"
 #include "state/state.h"
 
-/* Without any counter the caller's own step counts batches; without a clock of the caller's the run's own counts on
- * from the checkpoint that was restored last, or else from the newest one when it was opened. */
+/* Without counters, the step counts batches. Without the caller's clock, the run's own clock
+ * continues from the checkpoint restored last, or from the newest one at open. */
 static void
 complete_progress(struct pawl *run, struct pawl_progress *p, int64_t step)
 {
-	run_lock(run);
-	if (p->total_wct < 0)
-		p->total_wct = run->wct_before + (double)(clock_mono_ns() - run->wct_from_ns) / 1e9;
-	run_unlock(run);
+	interval_add_wct(&run->interval, p);
 	bool unknown = p->epoch < 0 && p->batch < 0 && p->sample < 0 && p->token < 0 && p->iteration < 0;
 
 	if (unknown || p->batch < 0)
@@ -42,10 +39,11 @@ check_metrics(const struct pawl *run, const struct pawl_save_opts *opts, struct 
 				return err_set(err, PAWL_EUSAGE, "save: metric '%s' is given twice",
 				               opts->metrics[i].name);
 	}
-	/* Remembered attributes are no demand (E5); rank 0's metrics are the checkpoint's. */
-	if (!run->opts.retention.n_scores || run->rank > 0)
+	/* Attributes of an earlier training require no metrics (E5). The checkpoint has rank 0's
+	 * metrics. */
+	if (!run->opts.retention.n_scores || run->group.rank > 0)
 		return 0;
-	return retain_check_metrics(&run->retention, opts->metrics, opts->n_metrics, err);
+	return retain_check_metrics(&run->settings.retention, opts->metrics, opts->n_metrics, err);
 }
 
 static int
@@ -64,18 +62,18 @@ check_save(const struct pawl *run, const struct pawl_save_opts *o, const struct 
 	return check_metrics(run, o, err);
 }
 
-/* An earlier error keeps nobody from saving, since only some ranks may have been told of it: all begin the save, and
- * who has not been told is told then. */
+/* An earlier error does not stop this save, since perhaps only some ranks have reported it. All
+ * ranks begin the save; the others report the error after that. */
 static int
 save_with_others(struct pawl *run, const struct pawl_save_opts *o, const struct pawl_state *state,
                  struct pawl_ticket **ret_ticket, struct pawl_error *err)
 {
 	struct pawl_ticket *ticket = NULL;
 
-	TRY(writer_save(run->writer, o, state, &ticket, err));
+	TRY(writer_save(run->saves.writer, o, state, &ticket, err));
 	int rc = mirrors_take_pending(run, err);
 
-	if (rc < 0 && o->lazy) /* after a failure the caller may let go of its tensors */
+	if (rc < 0 && o->lazy) /* after a failure the caller may free its tensors */
 		pawl_ticket_wait_for(ticket, PAWL_STAGE_STAGED, -1, NULL);
 	if (rc == 0 && ret_ticket)
 		*ret_ticket = ticket;
@@ -96,15 +94,15 @@ save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl_stat
 		return err_set(err, PAWL_EUSAGE, "save: the options have no size; start from PAWL_SAVE_OPTS_INIT");
 	memcpy(&o, opts, opts->size < sizeof(o) ? opts->size : sizeof(o));
 	TRY(run_check_writable(run, err));
-	if (!run->meet)
+	if (!run->group.rendezvous)
 		TRY(mirrors_take_pending(run, err));
 	int rc = check_save(run, &o, state, err);
 
 	complete_progress(run, &o.progress, o.step);
 	if (rc < 0)
-		return run->meet ? writer_skip(run->writer, rc, err) : rc;
-	return run->meet ? save_with_others(run, &o, state, ret_ticket, err)
-	                 : writer_save(run->writer, &o, state, ret_ticket, err);
+		return run->group.rendezvous ? writer_skip(run->saves.writer, rc, err) : rc;
+	return run->group.rendezvous ? save_with_others(run, &o, state, ret_ticket, err)
+	                             : writer_save(run->saves.writer, &o, state, ret_ticket, err);
 }
 
 int
@@ -116,22 +114,40 @@ pawl_save(struct pawl *run, const struct pawl_save_opts *opts, const struct pawl
 	return err_give(err, save(run, opts, state, ret_ticket, &own), &own);
 }
 
-/* PAWL_ETIMEOUT: what has not happened in time, and what it waits for if that is known. */
+static int
+prepare(struct pawl *run, const struct pawl_state *state, struct pawl_error *err)
+{
+	if (!run || !state)
+		return err_set(err, PAWL_EUSAGE, "prepare: expected a run and a state, found NULL");
+	TRY(run_check_writable(run, err));
+	TRY(state_check_complete(state, err));
+	return writer_prepare_state(run->saves.writer, state, err);
+}
+
+int
+pawl_prepare(struct pawl *run, const struct pawl_state *state, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, prepare(run, state, &own), &own);
+}
+
+/* PAWL_ETIMEOUT, with what the save waits for if that is known. */
 static int
 waited(struct pawl *run, const char *what, int64_t timeout_ms, struct pawl_error *err)
 {
 	char waits_for[256];
 
-	writer_waits_for(run->writer, waits_for, sizeof(waits_for));
+	writer_waits_for(run->saves.writer, waits_for, sizeof(waits_for));
 	return err_waited(err, "%s after %lld ms%s", what, (long long)timeout_ms, waits_for);
 }
 
 int
 pawl_wait_turn(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 {
-	if (!run || !run->writer)
+	if (!run || !run->saves.writer)
 		return 0;
-	if (writer_wait_turn(run->writer, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
+	if (writer_wait_turn(run->saves.writer, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
 		return waited(run, "a save is still being written", timeout_ms, err);
 	return 0;
 }
@@ -141,18 +157,18 @@ pawl_save_failed(struct pawl *run, int code, const char *why)
 {
 	struct pawl_error err = {0};
 
-	if (!run || !run->meet || code >= 0 || run_check_writable(run, NULL) < 0)
+	if (!run || !run->group.rendezvous || code >= 0 || run_check_writable(run, NULL) < 0)
 		return code;
 	err_set(&err, code, "%s", why ? why : "it could not make its state");
-	return writer_skip(run->writer, code, &err);
+	return writer_skip(run->saves.writer, code, &err);
 }
 
 int
 pawl_fence(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 {
-	if (!run || !run->writer)
+	if (!run || !run->saves.writer)
 		return 0;
-	if (writer_fence(run->writer, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
+	if (writer_fence(run->saves.writer, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
 		return err_waited(err, "tensors are still being copied after %lld ms", (long long)timeout_ms);
 	return 0;
 }
@@ -160,9 +176,9 @@ pawl_fence(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 static int
 wait_for_saves(struct pawl *run, int64_t timeout_ms, struct pawl_error *err)
 {
-	if (!run || !run->writer)
+	if (!run || !run->saves.writer)
 		return 0;
-	if (writer_wait(run->writer, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
+	if (writer_wait(run->saves.writer, clock_deadline_ms(timeout_ms)) == ETIMEDOUT)
 		return waited(run, "a save is still running", timeout_ms, err);
 	return mirrors_take_pending(run, err);
 }
@@ -192,7 +208,7 @@ pawl_check_saves(struct pawl *run, struct pawl_error *err)
 int
 pawl_is_saving(const struct pawl *run)
 {
-	return run && run->writer && run->queue_ops->is_busy(run->writer);
+	return run && run->saves.writer && run->saves.queue_ops->is_busy(run->saves.writer);
 }
 
 int
@@ -204,23 +220,19 @@ pawl_should_save(struct pawl *run, int64_t step, const struct pawl_progress *pro
 
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "should_save: expected a run, found NULL");
-	if (!run->triggers.n)
+	if (!run->settings.triggers.n)
 		return 1;
 	if (progress)
 		now = *progress;
 	complete_progress(run, &now, step);
-	run_lock(run);
-	last = run->last_saved;
-	cost = run->save_cost_seconds;
-	has_saved = run->has_saved;
-	run_unlock(run);
+	has_saved = interval_read(&run->interval, &last, &cost);
 	/* a cost of 0 is not known yet: the first save measures it */
-	int due = triggers_due(&run->triggers, has_saved ? &last : NULL, &now,
+	int due = triggers_due(&run->settings.triggers, has_saved ? &last : NULL, &now,
 	                       has_saved ? pawl_optimal_interval_seconds(cost, run->opts.mtbf_seconds) : 0, err);
 
-	if (!run->meet || !run->opts.broadcast || !triggers_use_clock(&run->triggers))
+	if (!run->group.rendezvous || !run->opts.ranks.broadcast || !triggers_use_clock(&run->settings.triggers))
 		return due;
-	int rc = run->opts.broadcast(run->opts.broadcast_arg, &due, sizeof(due), err);
+	int rc = run->opts.ranks.broadcast(run->opts.ranks.broadcast_arg, &due, sizeof(due), err);
 
 	return rc < 0 ? err_prefix(err, rc, "the broadcast of rank 0's decision to save") : due;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api_mirror: mirrors as users see them: waiting for a level, figures, and bringing all up to date by hand. */
+/* api_mirror: the public calls of mirrors: wait for a level, figures, copy by hand. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -16,19 +16,20 @@ wait_level(struct pawl *run, int level, int64_t timeout_ms, struct pawl_error *e
 	if (level != PAWL_LEVEL_LOCAL && level != PAWL_LEVEL_REMOTE)
 		return err_set(err, PAWL_EUSAGE, "wait: expected level %d (local) or %d (remote), found %d",
 		               PAWL_LEVEL_LOCAL, PAWL_LEVEL_REMOTE, level);
-	const bool far_home = run->caps.flat && !run->caps.is_private;
-	if (level == PAWL_LEVEL_REMOTE && !run->mirrors && !far_home && run->rank == 0)
+	const bool far_home = run->home.caps.flat && !run->home.caps.is_private;
+	if (level == PAWL_LEVEL_REMOTE && run->mirrors->n == 0 && !far_home && run->group.rank == 0)
 		return err_set(err, PAWL_EUSAGE, "wait: %s has no mirrors, so no checkpoint of it becomes remote",
-		               run->root);
-	if (level == PAWL_LEVEL_REMOTE && run->mirrors && !run->mirrors->pool && run->rank == 0)
-		return err_set(err, PAWL_EUSAGE,
-		               "wait: this handle does not upload; who trains does, or pawl_sync of an upkeep handle");
-	if (level == PAWL_LEVEL_REMOTE && run->rank > 0 && (run->mirrors || !far_home))
+		               run->home.root);
+	if (level == PAWL_LEVEL_REMOTE && run->mirrors->n > 0 && !run->mirrors->pool && run->group.rank == 0)
+		return err_set(
+			err, PAWL_EUSAGE,
+			"wait: this handle does not upload; the training does, or pawl_sync of an upkeep handle");
+	if (level == PAWL_LEVEL_REMOTE && run->group.rank > 0 && (run->mirrors->n > 0 || !far_home))
 		return err_set(err, PAWL_EUNSUPPORTED,
 		               "wait: rank %u does not copy to mirrors and cannot tell what is there; wait on rank 0",
-		               (unsigned)run->rank);
+		               (unsigned)run->group.rank);
 	TRY(pawl_wait(run, timeout_ms, err));
-	if (level == PAWL_LEVEL_LOCAL || !run->mirrors)
+	if (level == PAWL_LEVEL_LOCAL || run->mirrors->n == 0)
 		return 0;
 	int rc = mirrors_wait(run, deadline_ms, err);
 	return rc > 0 ? err_waited(err, "checkpoints are still being copied to mirrors after %lld ms",
@@ -46,7 +47,7 @@ pawl_wait_level(struct pawl *run, int level, int64_t timeout_ms, struct pawl_err
 size_t
 pawl_mirror_count(const struct pawl *run)
 {
-	return run && run->mirrors ? run->mirrors->n : 0;
+	return run ? run->mirrors->n : 0;
 }
 
 int
@@ -56,7 +57,7 @@ pawl_mirror_get(struct pawl *run, size_t i, struct pawl_mirror_info *ret, struct
 	if (!run || !ret || !ret->size)
 		return err_set(err, PAWL_EUSAGE, "mirror: expected a run and a place for the answer, found NULL");
 	if (i >= pawl_mirror_count(run))
-		return err_set(err, PAWL_ENOTFOUND, "%s has no mirror %zu", run->root, i);
+		return err_set(err, PAWL_ENOTFOUND, "%s has no mirror %zu", run->home.root, i);
 	struct mirror *m = &run->mirrors->list[i];
 	run_lock(run);
 	for (size_t k = 0; k < run->catalog->n; k++) {
@@ -82,7 +83,7 @@ pawl_mirror_get(struct pawl *run, size_t i, struct pawl_mirror_info *ret, struct
 
 /* ----------------------------------------------------------------- by hand */
 
-/* The newest that is not there and has not been tried since; 0 = none. */
+/* The newest checkpoint that the mirror lacks and that was not tried since; 0 = none. */
 static uint64_t
 next_of(struct mirror *m, int64_t since_ms)
 {
@@ -123,8 +124,8 @@ sync_all(struct pawl *run, struct pawl_meter *meter, struct pawl_error *err)
 	if (!run)
 		return err_set(err, PAWL_EUSAGE, "sync: expected a run, found NULL");
 	TRY(run_check_keeper(run, err));
-	if (!run->mirrors)
-		return err_set(err, PAWL_EUSAGE, "sync: %s has no mirrors; name the places to copy to", run->root);
+	if (run->mirrors->n == 0)
+		return err_set(err, PAWL_EUSAGE, "sync: %s has no mirrors; name the places to copy to", run->home.root);
 	if (run->mirrors->pool)
 		return pawl_wait_level(run, PAWL_LEVEL_REMOTE, -1, err);
 	TRY(pawl_reload(run, err));

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arena: staging memory that is mapped and faulted in once and kept between saves. Thread-safe. */
+/*
+ * arena: staging memory that is mapped and faulted in once and kept between saves. Thread-safe.
+ *
+ * The first bytes of a region are warm: faulted in. The rest is cold. A region is faulted in by the
+ * caller of arena_take, by the threads that fill it, or ahead of its first use by arena_warm_step.
+ */
 #ifndef PAWL_ARENA_H
 #define PAWL_ARENA_H
 
@@ -8,21 +13,35 @@
 
 #include "pawl.h"
 
+#define ARENA_STEP_BYTES ((size_t)2 << 20) /* faulted in at a time: a huge page */
+
 struct arena_region {
-	void *ptr;     /* 2 MiB aligned */
-	size_t nbytes; /* at least what was asked for */
-	bool cold;     /* not faulted in yet, see arena_take_cold */
+	void *ptr;         /* aligned to ARENA_STEP_BYTES; NULL = none */
+	size_t nbytes;     /* at least what was asked for */
+	size_t warm_bytes; /* faulted in, from the start */
 };
 
-/* Takes a region of at least nbytes, faulted in; a kept one where possible. PAWL_ENOMEM; PAWL_ELIMIT above the limit. */
+/* Takes a warm region of at least nbytes; a kept one where possible. PAWL_ENOMEM; PAWL_ELIMIT above
+ * the limit. */
 int arena_take(struct pawl_arena *a, size_t nbytes, struct arena_region *ret, struct pawl_error *err);
-/* The same at once: a new region is not faulted in (`cold`). Whoever fills it may call arena_fault_in on the parts it fills,
- * and calls arena_warm when all is filled, so that later saves find it faulted in. */
+/* The same without waiting: the region keeps its present warm part. The caller faults in the parts
+ * that it fills and reports them by arena_note_warm. */
 int arena_take_cold(struct pawl_arena *a, size_t nbytes, struct arena_region *ret, struct pawl_error *err);
-void arena_fault_in(void *ptr, size_t nbytes); /* whole pages around them; what is there already stays as it is */
-void arena_warm(struct pawl_arena *a, struct arena_region *r);
-/* Gives a region back for the next save; a zeroed region is fine. */
+/* Faults in the pages around these bytes. Their contents stay as they are. */
+void arena_fault_in(void *ptr, size_t nbytes);
+/* The first warm_bytes of the region are faulted in by now. */
+void arena_note_warm(struct pawl_arena *a, struct arena_region *r, size_t warm_bytes);
+/* Returns a region for the next save; a zeroed region is fine. */
 void arena_give(struct pawl_arena *a, struct arena_region *r);
 size_t arena_limit(const struct pawl_arena *a); /* 0 = none */
+
+/* Maps a region of room_bytes, of which arena_warm_step faults in nbytes. Does nothing if such a
+ * region exists. Errors as of arena_take. */
+int arena_prepare(struct pawl_arena *a, size_t nbytes, size_t room_bytes, struct pawl_error *err);
+/* Has arena_warm_step anything to do? */
+bool arena_is_cold(struct pawl_arena *a);
+/* Faults in the next ARENA_STEP_BYTES of a free region. False if no free region is both requested
+ * and cold. A caller of arena_take waits only for the step that is running. */
+bool arena_warm_step(struct pawl_arena *a);
 
 #endif

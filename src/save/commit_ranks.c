@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * commit_ranks: how a save of many ranks ends, on each rank's saver thread. Called by save.c; calls commit.c, merge.c,
- * gather.c, meet.c. Promises P2, P4, P10, P11, P15; the protocol is docs/multi-rank.md.
+ * commit_ranks: how a save of many ranks ends, on each rank's saver thread. Promises P2, P4, P10,
+ * P11, P15; the protocol is in docs/multi-rank.md.
  *
  *   rank 0:  all parts ──> manifest ──> RENAME ──> verdict "committed"
- *               │                          └─ failed, or it says so ──> it is there: committed
+ *               │                          └─ returned an error ──> it exists: committed
  *               └─ one is missing, wrong or late ──> WITHDRAW ──> verdict "failed, because"
- *   others:  part ──> verdict ──────────────────────────────────────────────> committed, or failed
- *                └─ rank 0 has gone, or is late ──> WITHDRAW ──┬─ done ──────> failed
- *                                                              └─ no source ─> it is there: committed
- *                                                                              else, if the run is ours: failed
+ *   others:  part ──> verdict ─────────────────────────────────> committed, or failed
+ *                └─ rank 0 gone, or late ──> WITHDRAW ──┬─ done ──────> failed
+ *                                                       └─ no source ─> it exists: committed
+ *                                                                       else, if ours: failed
  *
- * RENAME gives the hidden folder the checkpoint's name; WITHDRAW gives it another hidden name. One folder can be
- * renamed only once, so whoever comes first decides, and all come to know the same. In a bucket it is one key that can
- * be put only once, by either (withdraw.h).
+ * RENAME gives the hidden folder the checkpoint's name. WITHDRAW gives it another hidden name. A
+ * folder can be renamed only once, so the first one decides, and all ranks learn the same result.
+ * In a bucket both put the same key, which can be put only once (abort_commit.h).
  */
 #include <string.h>
 
@@ -23,21 +23,22 @@
 #include "catalog/catalog.h"
 #include "layout/merge.h"
 #include "ranks/gather.h"
-#include "ranks/withdraw.h"
+#include "ranks/abort_commit.h"
 #include "save/save.h"
 
 static struct gather_round
 round_of(const struct save *s)
 {
 	return (struct gather_round){.store = s->run->store,
-	                             .m = s->run->meet,
-	                             .token = s->token,
+	                             .m = s->run->group.rendezvous,
+	                             .token = s->image.token,
 	                             .kind = GATHER_SAVE,
-	                             .timeout_ms = s->run->opts.commit_timeout_ms,
-	                             .ticket = s->ticket};
+	                             .timeout_ms = s->run->opts.ranks.commit_timeout_ms,
+	                             .ticket = s->progress.ticket};
 }
 
-/* Takes the hidden folder away from whoever may want to publish it. PAWL_ENOTFOUND if it is not there (any more). */
+/* Renames the hidden folder, so that no process can publish it. PAWL_ENOTFOUND if it does not
+ * exist, or no longer. */
 static int
 withdraw(struct save *s, struct pawl_error *err)
 {
@@ -47,12 +48,12 @@ withdraw(struct save *s, struct pawl_error *err)
 	TRY(clock_token(token, err));
 	buf_printf(&aside, CATALOG_FOLDER "/.withdrawn.%s.partial", token);
 	TRY(buf_check(&aside, "save", err));
-	TRY(store_publish(s->run->store, s->partial, buf_str(&aside), err));
+	TRY(store_publish(s->run->store, s->image.partial, buf_str(&aside), err));
 	store_remove_folder(s->run->store, buf_str(&aside), NULL);
 	return 0;
 }
 
-/* Is there a checkpoint that was made of this save? *ret_name: its name. */
+/* Has this save become a checkpoint? *ret_name: its name. */
 static int
 find_published(struct save *s, char **ret_name, struct pawl_error *err)
 {
@@ -64,70 +65,67 @@ find_published(struct save *s, char **ret_name, struct pawl_error *err)
 	for (size_t i = 0; rc == 0 && i < s->run->catalog->n && !found; i++) {
 		const struct catalog_entry *e = &s->run->catalog->entries[i];
 
-		if (!e->summary && e->id == s->id && e->code != PAWL_ENOTFOUND)
+		if (!e->summary && e->id == s->request.id && e->code != PAWL_ENOTFOUND)
 			found = err_set(err, PAWL_EIO, "%s", e->problem);
-		if (!e->summary || strcmp(e->summary->token, s->token) != 0)
+		if (!e->summary || strcmp(e->summary->token, s->image.token) != 0)
 			continue;
 		*ret_name = mem_strdup(e->name);
-		found = *ret_name ? 1 : err_set(err, PAWL_ENOMEM, "save: out of memory");
+		found = *ret_name ? 1 : err_nomem(err, "save");
 	}
 	run_edited(s->run);
 	return rc < 0 ? rc : found;
 }
 
-/* A checkpoint that is not there may have been there, and be deleted by now, if another training has taken the run over
- * meanwhile. */
+/* If another training has taken the run over, a missing checkpoint may have existed and been
+ * deleted. */
 static int
 check_still_ours(struct save *s, struct pawl_error *err)
 {
-	if (meet_is_current(s->run->meet))
+	if (rendezvous_is_current(s->run->group.rendezvous))
 		return 0;
-	return err_set(err, PAWL_ECONFLICT, "the run is not this job's any more");
+	return err_set(err, PAWL_ECONFLICT, "the run no longer belongs to this job");
 }
 
 static int
 tell_unknown(int code, const struct pawl_error *why, const struct pawl_error *trouble, struct pawl_error *err)
 {
-	return err_set(err, code, "%s; and how the save has ended is not known: %s", why->message, trouble->message);
+	return err_set(err, code, "%s; whether the save was committed is not known: %s", why->message,
+	               trouble->message);
 }
 
 /* ---- rank 0 */
 
-static void
-merge_clean(struct merge **g)
-{
-	merge_free(*g);
-}
+PAWL_DEFINE_CLEAN(struct merge, merge_free);
 
-/* Everybody has left the saves before this one, failed or not: what they needed can go. */
+/* All ranks have left the saves before this one, failed or not: their files can be removed. */
 static void
 clear_before(struct save *s)
 {
 	struct pawl *run = s->run;
 	char token[33];
 
-	for (uint64_t id = run->meet_cleared + 1; id < s->id; id++) {
-		meet_save_token(run->meet, id, token);
+	for (uint64_t id = run->group.cleared_id + 1; id < s->request.id; id++) {
+		rendezvous_save_token(run->group.rendezvous, id, token);
 		gather_clear(run->store, token);
 	}
-	run->meet_cleared = s->id - 1;
-	if (run->left_behind)
-		store_remove_folder(run->store, run->left_behind, NULL);
-	mem_free(run->left_behind);
-	run->left_behind = NULL;
+	run->group.cleared_id = s->request.id - 1;
+	if (run->group.left_behind)
+		store_remove_folder(run->store, run->group.left_behind, NULL);
+	mem_free(run->group.left_behind);
+	run->group.left_behind = NULL;
 }
 
 static int
 commit_all(struct save *s, struct pawl_error *err)
 {
-	PAWL_CLEAN(merge_clean) struct merge *g = NULL;
+	PAWL_CLEAN(merge_free_clean) struct merge *g = NULL;
 	PAWL_CLEAN(buf_clear) struct buf own = {0}, text = {0};
 	const struct gather_round round = round_of(s);
 	const struct manifest_file *files;
 	size_t n;
 
 	TRY(commit_describe(s, true, NULL, &own, err));
-	TRY(merge_new(s->run->world, &own, &g, err));
+	TRY(merge_new(s->run->group.world, &own, &g, err));
 	TRY(gather_parts(&round, merge_add, g, err));
 	clear_before(s);
 	TRY(merge_finish(g, &text, err));
@@ -135,31 +133,32 @@ commit_all(struct save *s, struct pawl_error *err)
 	return commit_bytes(s, &text, files, n, err);
 }
 
-/* After a failure: 0 if the checkpoint is there all the same; else nobody publishes the folder any more. */
+/* After an error: 0 if the checkpoint exists nevertheless; else no process will publish the
+ * folder. */
 static int
 settle_as_host(struct save *s, const struct pawl_error *why, struct pawl_error *err)
 {
 	struct pawl_error trouble = {0};
 	PAWL_FREE char *name = NULL;
-	bool in_bucket = !s->run->caps.rename_folder;
+	bool in_bucket = !s->run->home.caps.rename_folder;
 	int rc = 0;
 
-	if (s->is_publishing) { /* what was done can be told as failed */
+	if (s->is_publishing) { /* the rename may have happened although it returned an error */
 		rc = in_bucket ? commit_settle(s, &trouble) : find_published(s, &name, &trouble);
 		if (rc == 1) {
 			rc = store_sync(s->run->store, CATALOG_FOLDER, &trouble);
-			s->committed_ns = clock_mono_ns();
+			s->progress.committed_ns = clock_mono_ns();
 			return rc < 0 ? tell_unknown(rc, why, &trouble, err) : 0;
 		}
 		if (rc == 0 && !in_bucket)
 			rc = check_still_ours(s, &trouble);
 	}
-	if (!in_bucket) /* there nobody else can put the manifest of this save */
+	if (!in_bucket) /* in a folder no other process can put the manifest of this save */
 		withdraw(s, NULL);
 	if (rc < 0)
 		return tell_unknown(rc, why, &trouble, err);
-	/* One that could not wait any longer has called the save off: its reason is everybody's. */
-	rc = gather_read_verdict(s->run->store, s->token, &name, &trouble);
+	/* A rank that could not wait longer has aborted the save: all ranks report its reason. */
+	rc = gather_read_verdict(s->run->store, s->image.token, &name, &trouble);
 	if (rc < 0)
 		return err_set(err, rc, "%s", trouble.message);
 	return err_set(err, why->code, "%s", why->message);
@@ -175,23 +174,24 @@ commit_as_host(struct save *s, struct pawl_error *err)
 		cause.code = rc;
 		rc = settle_as_host(s, &cause, &why);
 	}
-	gather_put_verdict(s->run->store, s->token, rc, s->name, &why);
-	return rc < 0 ? err_set(err, rc, "save of step %lld: %s", (long long)s->step, why.message) : 0;
+	gather_put_verdict(s->run->store, s->image.token, rc, s->name, &why);
+	return rc < 0 ? err_set(err, rc, "save of step %lld: %s", (long long)s->request.step, why.message) : 0;
 }
 
 /* ---- the others */
 
-/* No verdict came: makes sure that there will never be a checkpoint of this save, or finds that there is one. */
+/* Without a verdict: makes sure that this save never becomes a checkpoint, or finds that it has
+ * become one. */
 static int
 settle_alone(struct save *s, char **ret_name, const struct pawl_error *why, struct pawl_error *err)
 {
 	struct pawl_error trouble = {0};
-	bool in_bucket = !s->run->caps.rename_folder;
+	bool in_bucket = !s->run->home.caps.rename_folder;
 	int rc = in_bucket ? commit_settle(s, &trouble) : withdraw(s, &trouble);
 
 	if (rc == 1) {
 		*ret_name = mem_strdup(s->name);
-		return *ret_name ? 0 : err_set(err, PAWL_ENOMEM, "save: out of memory");
+		return *ret_name ? 0 : err_nomem(err, "save");
 	}
 	if (rc == PAWL_ENOTFOUND && !in_bucket) {
 		rc = find_published(s, ret_name, &trouble);
@@ -202,7 +202,7 @@ settle_alone(struct save *s, char **ret_name, const struct pawl_error *why, stru
 	}
 	if (rc < 0)
 		return tell_unknown(rc, why, &trouble, err);
-	gather_put_verdict(s->run->store, s->token, why->code, NULL, why);
+	gather_put_verdict(s->run->store, s->image.token, why->code, NULL, why);
 	return err_set(err, why->code, "%s", why->message);
 }
 
@@ -218,13 +218,13 @@ commit_as_guest(struct save *s, struct pawl_error *err)
 	rc = commit_describe(s, true, NULL, &text, &why);
 	if (rc < 0) {
 		why.code = rc;
-		gather_put_fault(s->run->store, s->run->meet, s->token, &why);
+		gather_put_fault(s->run->store, s->run->group.rendezvous, s->image.token, &why);
 		return err_set(err, rc, "%s", why.message);
 	}
-	rc = gather_put_part(s->run->store, s->run->meet, s->token, &text, &why);
-	if (rc < 0) { /* it may be there all the same */
+	rc = gather_put_part(s->run->store, s->run->group.rendezvous, s->image.token, &text, &why);
+	if (rc < 0) { /* it may have been put nevertheless */
 		why.code = rc;
-		gather_put_fault(s->run->store, s->run->meet, s->token, &why);
+		gather_put_fault(s->run->store, s->run->group.rendezvous, s->image.token, &why);
 		rc = 0;
 	} else {
 		rc = gather_verdict(&round, &name, &why);
@@ -234,17 +234,17 @@ commit_as_guest(struct save *s, struct pawl_error *err)
 		rc = settle_alone(s, &name, &cause, &why);
 	}
 	if (rc < 0)
-		return err_set(err, rc, "save of step %lld: %s", (long long)s->step, why.message);
-	s->name = bump_strndup(&s->memory, name, strlen(name));
-	s->folder = bump_printf(&s->memory, CATALOG_FOLDER "/%s", name);
-	s->committed_ns = clock_mono_ns();
-	return s->name && s->folder ? 0 : err_set(err, PAWL_ENOMEM, "save: out of memory");
+		return err_set(err, rc, "save of step %lld: %s", (long long)s->request.step, why.message);
+	s->name = bump_strndup(&s->image.memory, name, strlen(name));
+	s->folder = bump_printf(&s->image.memory, CATALOG_FOLDER "/%s", name);
+	s->progress.committed_ns = clock_mono_ns();
+	return s->name && s->folder ? 0 : err_nomem(err, "save");
 }
 
 int
 commit_ranks(struct save *s, struct pawl_error *err)
 {
-	return s->run->rank == 0 ? commit_as_host(s, err) : commit_as_guest(s, err);
+	return s->run->group.rank == 0 ? commit_as_host(s, err) : commit_as_guest(s, err);
 }
 
 void
@@ -252,11 +252,26 @@ commit_report_failure(struct pawl *run, uint64_t id, const struct pawl_error *wh
 {
 	char token[33];
 
-	if (!run->meet)
+	if (!run->group.rendezvous)
 		return;
-	meet_save_token(run->meet, id, token);
-	if (run->rank == 0)
+	rendezvous_save_token(run->group.rendezvous, id, token);
+	if (run->group.rank == 0)
 		gather_put_verdict(run->store, token, why->code, NULL, why);
 	else
-		gather_put_fault(run->store, run->meet, token, why);
+		gather_put_fault(run->store, run->group.rendezvous, token, why);
+}
+
+int
+commit_ranks_unwritten(struct save *s, int code, struct pawl_error *err)
+{
+	PAWL_FREE char *name = NULL;
+	struct pawl_error why = {0};
+
+	commit_report_failure(s->run, s->request.id, &s->progress.error);
+	if (code != PAWL_ENOTFOUND || !s->run->group.rendezvous || s->run->group.rank == 0)
+		return code;
+	const struct gather_round round = round_of(s);
+	const int rc = gather_verdict(&round, &name, &why);
+
+	return rc < 0 ? err_set(err, rc, "save of step %lld: %s", (long long)s->request.step, why.message) : code;
 }

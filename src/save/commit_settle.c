@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commit_settle: how a save ended whose own process cannot tell. Promises P2, P10, P11. */
+/* commit_settle: finds how a save ended when a request of its commit has failed. Promises P2, P10,
+ * P11. */
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "ranks/meet.h"
-#include "ranks/withdraw.h"
+#include "ranks/rendezvous.h"
+#include "ranks/abort_commit.h"
 #include "run/lease.h"
 #include "save/save.h"
 
-/* Is the run still this job's? What is not there any more may have been there, if it is not. */
+/* Is the run still this job's? If not, another job may have removed the checkpoint. */
 static int
 check_ours(const struct save *s, struct pawl_error *err)
 {
 	const struct pawl *run = s->run;
 
-	if (run->lease)
-		return lease_check(run->lease, err);
-	if (run->meet && !meet_is_current(run->meet))
-		return err_set(err, PAWL_ECONFLICT, "the run is not this job's any more");
+	if (run->self.lease)
+		return lease_check(run->self.lease, err);
+	if (run->group.rendezvous && !rendezvous_is_current(run->group.rendezvous))
+		return err_set(err, PAWL_ECONFLICT, "the run no longer belongs to this job");
 	return 0;
 }
 
@@ -39,7 +40,7 @@ is_committed(const struct save *s, struct pawl_error *err)
 	if (manifest_is_withdrawn(text.ptr, text.len))
 		return 0;
 	TRY(manifest_decode(s->name, text.ptr, text.len, true, &m, err));
-	rc = strcmp(m->token, s->token) == 0;
+	rc = strcmp(m->token, s->image.token) == 0;
 	manifest_free(m);
 	return rc;
 }
@@ -49,11 +50,12 @@ settle(struct save *s, struct pawl_error *err)
 {
 	bool decided = check_ours(s, NULL) < 0; /* then it is not ours to decide */
 
-	/* If nothing can be called off, or no other process looks for the save, reading the key is enough. */
-	if (!s->run->caps.exclusive_put || s->run->single_name)
+	/* If no save can be aborted, or no other process looks for this one, reading the key is
+	 * enough. */
+	if (!s->run->home.caps.exclusive_put || s->run->home.single_name)
 		return is_committed(s, err);
 	if (!decided) {
-		int rc = withdraw_put(s->run->store, s->folder, s->token, err);
+		int rc = abort_commit_put(s->run->store, s->folder, s->image.token, err);
 
 		if (rc < 0 && rc != PAWL_EEXISTS)
 			return rc;
@@ -65,7 +67,7 @@ settle(struct save *s, struct pawl_error *err)
 		if (rc != 0)
 			return rc;
 	}
-	/* A process that took the run over may have removed it and then called it off. */
+	/* A process that took the run over may have removed it and then aborted it. */
 	return check_ours(s, err);
 }
 

@@ -3,26 +3,26 @@
 #include "save/save.h"
 
 int
-save_fail(struct save *s, int code, const struct pawl_error *err)
+save_fail(struct save_progress *p, int code, const struct pawl_error *err)
 {
-	pthread_mutex_lock(&s->lock);
-	if (!s->failed) {
-		s->failed = code;
+	pthread_mutex_lock(&p->lock);
+	if (!p->failed) {
+		p->failed = code;
 		if (err)
-			s->error = *err;
-		s->error.code = code;
+			p->error = *err;
+		p->error.code = code;
 	}
-	pthread_mutex_unlock(&s->lock);
+	pthread_mutex_unlock(&p->lock);
 	return code;
 }
 
 bool
-save_has_failed(struct save *s)
+save_has_failed(struct save_progress *p)
 {
 	bool failed;
 
-	pthread_mutex_lock(&s->lock);
-	failed = s->failed != 0;
-	pthread_mutex_unlock(&s->lock);
+	pthread_mutex_lock(&p->lock);
+	failed = p->failed != 0;
+	pthread_mutex_unlock(&p->lock);
 	return failed;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lazy: see lazy.h. Called by save.c, stage.c and write.c; calls snapshot.c.
- *
- * A save must hold the state as it was at the call, although most of it is copied later. Four things see to that:
- *   - Tensors that may change before the fence (buffers, all that no optimizer updates) are copied during the call.
- *   - The caller's framework counts writes; the counts are compared when all has been copied (option changed).
- *   - Writes that nothing counts: every tensor is sampled during the call and when all has been copied.
- *   - After that every block is read again, and must have the checksum of what was copied. So all of the copy was in
- *     memory at one moment; the samples and counts say that this moment was no later than the first change.
+ * lazy: see lazy.h. A save must hold the state as it was at the call, although most of it is copied
+ * later:
+ *   - Tensors that may change before the fence (buffers, and all that no optimizer updates) are
+ *     copied during the call.
+ *   - The caller's framework counts writes. The counts are compared after the copy (option
+ *     changed).
+ *   - For writes that are not counted, every tensor is sampled during the call and after the copy.
+ *   - After that every block is read again and must have the checksum of its copy. So the complete
+ *     copy was in memory at one moment. By samples and counts, this moment was before any change.
  * A change fails the save before anything is committed.
  */
 #include "save/lazy.h"
@@ -24,54 +25,55 @@
 #define MOST_SAMPLES ((uint64_t)1 << 18) /* ... or in more, so that a save takes about so many: a few milliseconds */
 
 int
-lazy_decide(struct save *s, const struct pawl_save_opts *opts, struct pawl_error *err)
+lazy_decide(struct save_image *m, struct save_request *request, const struct pawl_save_opts *opts,
+            struct pawl_error *err)
 {
-	bool *later = bump_array(&s->memory, (uint64_t)s->share.n_tensors + 1, sizeof(*later));
+	bool *later = bump_array(&m->memory, (uint64_t)m->share.n_tensors + 1, sizeof(*later));
 	uint64_t total = 0, bytes = 0;
 
-	s->find_changed = opts->changed;
-	s->changed_arg = opts->changed_arg;
-	if (!opts->lazy || s->mode == PAWL_MODE_DIRECT)
+	request->find_changed = opts->changed;
+	request->changed_arg = opts->changed_arg;
+	if (!opts->lazy || m->mode == PAWL_MODE_DIRECT)
 		return 0;
 	if (!later)
-		return err_set(err, PAWL_ENOMEM, "save: out of memory");
-	for (size_t i = 0; i < s->share.n_tensors; i++) {
-		const struct state_tensor *t = &s->share.tensors[i];
+		return err_nomem(err, "save");
+	for (size_t i = 0; i < m->share.n_tensors; i++) {
+		const struct state_tensor *t = &m->share.tensors[i];
 
 		later[i] = !t->elsewhere && !t->is_blob && !t->src.fill && !(opts->at_once && opts->at_once[i]);
 		total += t->elsewhere ? 0 : t->local_nbytes;
 		bytes += later[i] ? t->local_nbytes : 0;
 	}
-	s->lazy = bytes >= LEAST_BYTES && bytes >= total / 2;
-	s->later = s->lazy ? later : NULL;
-	s->later_nbytes = bytes;
+	m->lazy = bytes >= LEAST_BYTES && bytes >= total / 2;
+	m->later = m->lazy ? later : NULL;
+	m->later_nbytes = bytes;
 	return 0;
 }
 
 /* ---- what has changed ---- */
 
 static int
-refuse(struct save *s, size_t tensor, bool at_once, struct pawl_error *err)
+refuse(struct save_image *m, size_t tensor, bool at_once, struct pawl_error *err)
 {
 	if (at_once)
 		return err_set(err, PAWL_EUSAGE,
 		               "tensor '%s' was changed by another thread while the save of step %lld copied it; "
 		               "nothing was saved. No thread may change the state during a save",
-		               s->tensors[tensor].name, (long long)s->step);
+		               m->request->tensors[tensor].name, (long long)m->request->step);
 	return err_set(err, PAWL_EUSAGE,
 	               "tensor '%s' changed before the lazy save of step %lld had copied it; nothing was saved. Call "
 	               "before_step() (in C pawl_fence) after a lazy save and before anything changes the tensors, or "
 	               "save without lazy",
-	               s->tensors[tensor].name, (long long)s->step);
+	               m->request->tensors[tensor].name, (long long)m->request->step);
 }
 
 /* By the counts of the caller's framework. */
 static int
-ask_caller(struct save *s, bool later, struct pawl_error *err)
+ask_caller(struct save_image *m, bool later, struct pawl_error *err)
 {
-	size_t found = s->find_changed ? s->find_changed(s->changed_arg, later) : SIZE_MAX;
+	size_t found = m->request->find_changed ? m->request->find_changed(m->request->changed_arg, later) : SIZE_MAX;
 
-	return found < s->n_tensors ? refuse(s, found, !s->lazy || !later, err) : 0;
+	return found < m->request->n_tensors ? refuse(m, found, !m->lazy || !later, err) : 0;
 }
 
 static void
@@ -83,22 +85,22 @@ read_source(const struct snapshot_source *source, uint64_t at, size_t n, char *t
 		memcpy(to, source->data + at, n);
 }
 
-/* The checksum of a tensor's end, or of all of a small one, and of samples before it, at places that differ from page
- * to page and from save to save. */
+/* The checksum of a tensor's end, or of all of a small one, and of samples before it. Their places
+ * differ from page to page and from save to save. */
 static struct sum128
-sample(const struct save *s, const struct plan_slot *slot)
+sample(const struct save_image *m, const struct plan_slot *slot)
 {
-	const struct snapshot_source *source = &s->sources[slot->tensor];
+	const struct snapshot_source *source = &m->sources[slot->tensor];
 	const uint64_t n = slot->nbytes;
 	uint64_t step = SAMPLE_STEP;
 	char lines[64 * SAMPLE_BYTES];
 	struct sum_stream sum;
 	size_t used = 0;
 
-	while (s->later_nbytes / step > MOST_SAMPLES)
+	while (m->later_nbytes / step > MOST_SAMPLES)
 		step *= 2;
 	sum_init(&sum);
-	for (uint64_t page = 0, number = s->id; page + SAMPLE_BYTES < n; page += step, number += 37) {
+	for (uint64_t page = 0, number = m->request->id; page + SAMPLE_BYTES < n; page += step, number += 37) {
 		uint64_t at = page + number % (step / SAMPLE_BYTES) * SAMPLE_BYTES;
 
 		if (used == sizeof(lines)) {
@@ -115,19 +117,20 @@ sample(const struct save *s, const struct plan_slot *slot)
 	return sum_final(&sum);
 }
 
-/* Calls sample for each tensor that is copied later; SIZE_MAX, or the first one that differs from `known`. */
+/* Calls sample for each tensor that is copied later; SIZE_MAX, or the first one that differs from
+ * `known`. */
 static size_t
-sample_all(struct save *s, struct sum128 *notes, bool compare)
+sample_all(struct save_image *m, struct sum128 *notes, bool compare)
 {
-	for (size_t k = 0; k < s->plan->n_packs; k++) {
-		const struct plan_pack *p = &s->plan->packs[k];
+	for (size_t k = 0; k < m->plan->n_packs; k++) {
+		const struct plan_pack *p = &m->plan->packs[k];
 
 		for (size_t j = 0; j < p->n_slots; j++) {
 			size_t i = p->slots[j].tensor;
 
-			if (!s->later[i] || !p->slots[j].nbytes)
+			if (!m->later[i] || !p->slots[j].nbytes)
 				continue;
-			struct sum128 now = sample(s, &p->slots[j]);
+			struct sum128 now = sample(m, &p->slots[j]);
 
 			if (compare && !sum_equal(now, notes[i]))
 				return i;
@@ -138,38 +141,38 @@ sample_all(struct save *s, struct sum128 *notes, bool compare)
 }
 
 int
-lazy_note(struct save *s, struct pawl_error *err)
+lazy_note(struct save_image *m, struct pawl_error *err)
 {
-	if (!s->lazy)
+	if (!m->lazy)
 		return 0;
-	s->samples = bump_array(&s->memory, (uint64_t)s->n_tensors + 1, sizeof(*s->samples));
-	if (!s->samples)
-		return err_set(err, PAWL_ENOMEM, "save: out of memory");
-	sample_all(s, s->samples, false);
-	return ask_caller(s, false, err);
+	m->samples = bump_array(&m->memory, (uint64_t)m->request->n_tensors + 1, sizeof(*m->samples));
+	if (!m->samples)
+		return err_nomem(err, "save");
+	sample_all(m, m->samples, false);
+	return ask_caller(m, false, err);
 }
 
 bool
-lazy_verify(struct save *s)
+lazy_verify(struct save_image *m)
 {
 	struct pawl_error err = {0};
 	int rc = 0;
 
-	if (save_has_failed(s))
+	if (save_has_failed(m->progress))
 		return false;
-	if (!s->lazy)
-		rc = ask_caller(s, false, &err);
+	if (!m->lazy)
+		rc = ask_caller(m, false, &err);
 	if (rc == 0)
-		rc = ask_caller(s, true, &err);
-	if (rc == 0 && s->lazy) {
-		size_t found = sample_all(s, s->samples, true);
+		rc = ask_caller(m, true, &err);
+	if (rc == 0 && m->lazy) {
+		size_t found = sample_all(m, m->samples, true);
 
 		if (found != SIZE_MAX)
-			rc = refuse(s, found, false, &err);
+			rc = refuse(m, found, false, &err);
 	}
 	if (rc < 0)
-		save_fail(s, rc, &err);
-	return s->lazy && rc == 0;
+		save_fail(m->progress, rc, &err);
+	return m->lazy && rc == 0;
 }
 
 /* ---- reading the sources again ---- */
@@ -178,7 +181,7 @@ static bool
 differs(const struct save_pack *p, const struct plan_slot *slot, const struct snapshot_source *source, uint64_t at,
         size_t n)
 {
-	const char *copy = p->image + p->plan->header.len + slot->begin;
+	const char *copy = p->bytes + p->plan->header.len + slot->begin;
 	char bytes[4096];
 
 	while (n) {
@@ -193,10 +196,10 @@ differs(const struct save_pack *p, const struct plan_slot *slot, const struct sn
 	return false;
 }
 
-/* A tensor of [begin, end) of the pack that is copied later, or SIZE_MAX; with look the one that has changed, if there
- * is a copy to tell by. */
+/* A tensor of [begin, end) of the pack that is copied later, or SIZE_MAX. With look: the one that
+ * has changed, if there is a copy to compare it with. */
 static size_t
-find_tensor(const struct save *s, const struct save_pack *p, uint64_t begin, uint64_t end, bool look)
+find_tensor(const struct save_image *m, const struct save_pack *p, uint64_t begin, uint64_t end, bool look)
 {
 	const uint64_t data = p->plan->header.len;
 	size_t found = SIZE_MAX, j = snapshot_slot_at(p->plan, begin > data ? begin - data : 0);
@@ -206,49 +209,49 @@ find_tensor(const struct save *s, const struct save_pack *p, uint64_t begin, uin
 		uint64_t slot_begin = data + slot->begin, slot_end = slot_begin + slot->nbytes;
 		uint64_t from = slot_begin > begin ? slot_begin : begin, to = slot_end < end ? slot_end : end;
 
-		if (from >= to || lazy_at_once(s, slot->tensor))
+		if (from >= to || lazy_at_once(m, slot->tensor))
 			continue;
 		if (found == SIZE_MAX)
 			found = slot->tensor;
 		if (!look)
 			break;
-		if (p->image && differs(p, slot, &s->sources[slot->tensor], from - slot_begin, (size_t)(to - from)))
+		if (p->bytes && differs(p, slot, &m->sources[slot->tensor], from - slot_begin, (size_t)(to - from)))
 			return slot->tensor;
 	}
 	return found;
 }
 
 int
-lazy_check_unit(struct save *s, const struct save_unit *u, struct pawl_error *err)
+lazy_check_unit(struct save_image *m, const struct save_unit *u, struct pawl_error *err)
 {
-	const uint64_t block_bytes = s->plan->block_bytes, end = u->offset + u->nbytes;
+	const uint64_t block_bytes = m->plan->block_bytes, end = u->offset + u->nbytes;
 
 	for (uint64_t at = u->offset; at < end; at += block_bytes) {
 		const uint64_t stop = end - at < block_bytes ? end : at + block_bytes;
 		struct sum128 now;
 
-		if (find_tensor(s, u->pack, at, stop, false) == SIZE_MAX)
+		if (find_tensor(m, u->pack, at, stop, false) == SIZE_MAX)
 			continue;
-		snapshot_unit(s->plan, u->pack->index, s->sources, at, (size_t)(stop - at), NULL, &now, false);
+		snapshot_unit(m->plan, u->pack->index, m->sources, at, (size_t)(stop - at), NULL, &now, false);
 		if (!sum_equal(now, u->pack->sums[at / block_bytes]))
-			return refuse(s, find_tensor(s, u->pack, at, stop, true), !s->lazy, err);
+			return refuse(m, find_tensor(m, u->pack, at, stop, true), !m->lazy, err);
 	}
 	return 0;
 }
 
 void
-lazy_check_units(struct save *s)
+lazy_check_units(struct save_image *m)
 {
 	struct pawl_error err = {0};
 
 	for (;;) {
-		size_t i = atomic_fetch_add(&s->next_check, 1);
+		size_t i = atomic_fetch_add(&m->progress->next_check, 1);
 		int rc;
 
-		if (i >= s->n_units || save_has_failed(s))
+		if (i >= m->n_units || save_has_failed(m->progress))
 			return;
-		rc = s->units[i].pack->linked ? 0 : lazy_check_unit(s, &s->units[i], &err);
+		rc = m->units[i].pack->linked ? 0 : lazy_check_unit(m, &m->units[i], &err);
 		if (rc < 0)
-			save_fail(s, rc, &err);
+			save_fail(m->progress, rc, &err);
 	}
 }

@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lazy: which tensors of a save are copied after its call has returned, and that none changed before it was copied. */
+/* lazy: decides which tensors are copied after the call has returned, and checks that none changed
+ * before its copy. */
 #ifndef PAWL_LAZY_H
 #define PAWL_LAZY_H
 
 #include "save/save.h"
 
 /* Decides whether the save is lazy, and which tensors it copies later. */
-int lazy_decide(struct save *s, const struct pawl_save_opts *opts, struct pawl_error *err);
-/* Is tensor i copied while the caller waits, though the rest is not? */
+int lazy_decide(struct save_image *m, struct save_request *request, const struct pawl_save_opts *opts, struct pawl_error *err);
+/* Is tensor i of a lazy save copied during the call? */
 static inline bool
-lazy_at_once(const struct save *s, size_t i)
+lazy_at_once(const struct save_image *m, size_t i)
 {
-	return s->later && !s->later[i];
+	return m->later && !m->later[i];
 }
-/* At the end of the call, when what is copied at once has been copied: notes how the other tensors look. */
-int lazy_note(struct save *s, struct pawl_error *err);
-/* All has been copied (on one thread): fails the save if a tensor has changed since the call. True: the sources must be
- * read again by lazy_check_units, too. */
-bool lazy_verify(struct save *s);
-/* Reads what was copied later once more, and fails the save if it is not what was copied. On any number of threads. */
-void lazy_check_units(struct save *s);
+/* At the end of the call, after the tensors that are copied during it: takes samples of the
+ * others. */
+int lazy_note(struct save_image *m, struct pawl_error *err);
+/* After the copy, on one thread: fails the save if a tensor has changed since the call. True:
+ * lazy_check_units must read the sources again. */
+bool lazy_verify(struct save_image *m);
+/* Reads the tensors that were copied later again; fails the save if they differ from the copy. On
+ * any number of threads. */
+void lazy_check_units(struct save_image *m);
 /* The same for one unit, whatever it holds. */
-int lazy_check_unit(struct save *s, const struct save_unit *u, struct pawl_error *err);
+int lazy_check_unit(struct save_image *m, const struct save_unit *u, struct pawl_error *err);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * learn: which tensors have changed since the checkpoint before. Compares the checksums of blocks, which every save
- * has. Of blocks that several tensors share it also takes a checksum of each tensor's part, on the I/O threads. The
- * result decides which tensors share a pack (regroup.h), never whether a pack is linked.
+ * learn: finds which tensors have changed since the checkpoint before. It compares the checksums of
+ * blocks that every save has. Where tensors share a block, the I/O threads also checksum each
+ * tensor's part. The result decides which tensors share a pack (regroup.h). It never decides
+ * whether a pack is linked.
  */
 #include "base/sum.h"
 #include "save/save.h"
@@ -17,7 +18,7 @@ struct reach {
 static struct reach
 reach_of(const struct save_pack *p, const struct plan_slot *slot)
 {
-	const uint64_t block = p->save->plan->block_bytes, nbytes = p->plan->nbytes;
+	const uint64_t block = p->image->plan->block_bytes, nbytes = p->plan->nbytes;
 	struct reach r = {.begin = p->plan->header.len + slot->begin};
 
 	r.end = r.begin + slot->nbytes;
@@ -51,7 +52,7 @@ void
 learn_unit(const struct save_unit *u)
 {
 	const struct save_pack *p = u->pack;
-	const uint64_t block = p->save->plan->block_bytes, end = u->offset + u->nbytes;
+	const uint64_t block = p->image->plan->block_bytes, end = u->offset + u->nbytes;
 
 	for (size_t i = slot_after(p->plan, u->offset); p->ends && i < p->plan->n_slots; i++) {
 		const struct plan_slot *slot = &p->plan->slots[i];
@@ -100,12 +101,12 @@ see_slot(const struct save_pack *p, size_t i)
 }
 
 static void
-learn_changes(struct save *s)
+learn_changes(struct save_image *m)
 {
-	struct regroup_tensor *tensors = s->plan->tensors;
+	struct regroup_tensor *tensors = m->plan->tensors;
 
-	for (size_t k = 0; tensors && k < s->plan->n_packs; k++) {
-		const struct save_pack *p = &s->packs[k];
+	for (size_t k = 0; tensors && k < m->plan->n_packs; k++) {
+		const struct save_pack *p = &m->packs[k];
 
 		for (size_t i = 0; i < p->plan->n_slots; i++)
 			regroup_note(&tensors[p->plan->slots[i].tensor], p->linked   ? REGROUP_SAME
@@ -115,17 +116,17 @@ learn_changes(struct save *s)
 }
 
 bool
-learn_packs(struct save *s, struct past **ret)
+learn_packs(struct save_image *m, struct past **ret)
 {
-	struct plan *plan = s->plan;
+	struct plan *plan = m->plan;
 	bool changed = true;
 
 	*ret = NULL;
 	if (!plan->tensors)
 		return false;
-	learn_changes(s);
+	learn_changes(m);
 	if (regroup_decide(plan->tensors, plan->n_tensors, plan->pack_bytes, &changed, NULL) < 0 ||
 	    past_new(plan->tensors, plan->n_tensors, ret, NULL) < 0)
-		return true; /* all is written once more */
+		return true; /* everything is written once more */
 	return changed;
 }

@@ -1,36 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mark: the progress that save intervals are counted from. A save moves it when it is taken, and back when it fails. */
-#include "run/run.h"
+/* mark: the progress that save intervals are counted from. A save moves it when it is taken, and
+ * back when it fails. */
 #include "save/save.h"
 
 void
 run_mark_saved(struct pawl *run, struct save *s)
 {
-	run_lock(run);
+	struct interval *at = &run->interval;
+
+	pthread_mutex_lock(&at->lock);
 	if (!s->mark_settled || s->mark_good) {
-		run->last_saved = s->progress;
-		run->has_saved = true;
-		run->marking_id = s->mark_settled ? 0 : s->id;
+		at->last_saved = s->request.counters;
+		at->has_saved = true;
+		at->marking_id = s->mark_settled ? 0 : s->request.id;
 	}
-	run_unlock(run);
+	pthread_mutex_unlock(&at->lock);
 }
 
-/* Ranks learn of a failure at different points of the training; they must all come to the same about what is due, so
- * that their mark stays. */
+/* Ranks learn of a failure at different points of the training, but must agree on when a save is
+ * due. So their mark stays. */
 void
 run_mark_outcome(struct pawl *run, struct save *s, bool good)
 {
-	run_lock(run);
+	struct interval *at = &run->interval;
+
+	pthread_mutex_lock(&at->lock);
 	s->mark_settled = true;
-	s->mark_good = good || run->meet;
+	s->mark_good = good || run->group.rendezvous;
 	if (s->mark_good) {
-		run->last_good = s->progress;
-		run->has_good = true;
-	} else if (run->marking_id == s->id) {
-		run->last_saved = run->last_good;
-		run->has_saved = run->has_good;
+		at->last_good = s->request.counters;
+		at->has_good = true;
+	} else if (at->marking_id == s->request.id) {
+		at->last_saved = at->last_good;
+		at->has_saved = at->has_good;
 	}
-	if (run->marking_id == s->id)
-		run->marking_id = 0;
-	run_unlock(run);
+	if (at->marking_id == s->request.id)
+		at->marking_id = 0;
+	pthread_mutex_unlock(&at->lock);
 }

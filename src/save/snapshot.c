@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * snapshot: the one pass over the caller's memory (idea 4 of the design). Called by save.c's copying threads; calls
- * base/sum and tensor_gather. Promise P1: the sums are taken here, from the bytes the caller gave.
+ * snapshot: the one pass over the caller's memory. Promise P1: checksums are those of the bytes
+ * copied.
  *
- * Large contiguous pieces go through sum_copy (copy by non-temporal stores and sum of the copy, in cache-sized steps).
- * Small or strided pieces are gathered into the destination first and summed there while they are still in the cache.
+ * Large contiguous pieces go through sum_copy: non-temporal stores and the checksum of the copy, in
+ * steps of the cache's size. Small or strided pieces are gathered into the destination and
+ * checksummed while they are in the cache.
  */
 #include "save/snapshot.h"
 
@@ -12,8 +13,8 @@
 
 #include "state/state.h"
 
-#define SMALL_PIECE_BYTES 16384u /* below this the fused copy costs more than it saves */
-#define PENDING_BYTES 65536u     /* gathered bytes are summed before they leave the cache */
+#define SMALL_PIECE_BYTES 16384u /* for smaller pieces the combined copy is slower */
+#define PENDING_BYTES 65536u     /* gathered bytes are checksummed before they leave the cache */
 
 size_t
 snapshot_slot_at(const struct plan_pack *pack, uint64_t data_offset)
@@ -31,7 +32,7 @@ snapshot_slot_at(const struct plan_pack *pack, uint64_t data_offset)
 	return low;
 }
 
-/* One byte per element: is any of them what `mask` leaves `bad` of? */
+/* One byte per element. False if (element & mask) == bad for any element. */
 static bool
 all_finite_8(const char *ptr, size_t n, unsigned mask, unsigned bad)
 {
@@ -84,17 +85,18 @@ all_finite_64(const char *ptr, size_t n)
 	return !bad;
 }
 
-/* Elements never straddle a block: data starts at a multiple of 4,096 and wider dtypes come first. */
+/* Elements never straddle a block: data starts at a multiple of 4,096 and wider dtypes come
+ * first. */
 static bool
 all_finite(int dtype, const char *ptr, size_t n)
 {
 	switch (dtype) {
 	case PAWL_F8_E5M2:
 		return all_finite_8(ptr, n, 0x7c, 0x7c);
-	case PAWL_F8_E4M3: /* it has no infinities, nor have those below */
+	case PAWL_F8_E4M3: /* this dtype and those below have no infinities */
 		return all_finite_8(ptr, n, 0x7f, 0x7f);
 	case PAWL_F8_E4M3FNUZ:
-	case PAWL_F8_E5M2FNUZ: /* NaN is where minus zero would be */
+	case PAWL_F8_E5M2FNUZ: /* NaN has the bits of minus zero */
 		return all_finite_8(ptr, n, 0xff, 0x80);
 	case PAWL_F8_E8M0:
 		return all_finite_8(ptr, n, 0xff, 0xff);
@@ -113,7 +115,7 @@ all_finite(int dtype, const char *ptr, size_t n)
 	}
 }
 
-/* One block being built: gathered bytes wait in [pending, at) of dst until they are summed. */
+/* A block under construction: the bytes in [pending, at) of dst are not in the checksum yet. */
 struct block {
 	struct sum_stream sum;
 	char *pending, *at;
@@ -130,7 +132,7 @@ block_flush(struct block *b)
 static void
 block_put(struct block *b, const char *src, size_t n)
 {
-	if (!b->at) { /* only the sum is wanted */
+	if (!b->at) { /* only the checksum is needed */
 		sum_update(&b->sum, src, n);
 		return;
 	}
@@ -185,7 +187,8 @@ block_gather(struct block *b, const struct pawl_tensor *t, uint64_t offset, size
 	}
 }
 
-/* Puts [offset, end) of the pack into the block. Returns a tensor that is not finite, or SIZE_MAX. */
+/* Puts [offset, end) of the pack into the block. Returns a tensor that is not finite, or
+ * SIZE_MAX. */
 static size_t
 fill_block(const struct plan_pack *pack, const struct snapshot_source *sources, uint64_t offset, uint64_t end,
            struct block *b, bool check_finite)

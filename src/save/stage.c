@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stage: from live tensors to staged units, on the caller's thread and the copy pool. Called by writer.c; calls
- * snapshot.c and, per unit, write_offer. The only part of a save that training waits for (idea 4).
+ * stage: from live tensors to staged units, on the caller's thread and the copy pool. This is the
+ * only part of a save that training waits for.
  *
  *   snapshot  every unit has its place in the arena
- *   ring      a unit waits for a free slot; writing gives it back
- *   direct    a unit that lies in one aligned tensor is written from there, others pass through a slot
+ *   ring      a unit takes a free slot, or faults in a new one, or waits; writing frees the slot.
+ *             A snapshot whose memory is cold passes through the warm part, which grows when no
+ *             slot is free
+ *   direct    a unit inside one aligned tensor is written from there; others use a slot
  */
 #include <string.h>
 #include <sys/resource.h>
@@ -14,20 +16,21 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "save/lazy.h"
-#include "save/press.h"
+#include "save/compress.h"
 #include "save/save.h"
 #include "save/writer.h"
 #include "state/pack_name.h"
 
 #define IMAGE_ALIGN 4096u
+#define COLD_BYTES ((uint64_t)64 << 20) /* a smaller region is faulted in faster than it is written */
 
-/* Deep copy of a tensor's arrays, so that a lazy save does not need the state any more. */
+/* Deep copy of a tensor's arrays: a lazy save outlives the state. */
 static const struct pawl_tensor *
-copy_strided(struct save *s, const struct pawl_tensor *t)
+copy_strided(struct save_image *m, const struct pawl_tensor *t)
 {
-	struct pawl_tensor *copy = bump_alloc(&s->memory, sizeof(*copy));
-	uint64_t *shape = bump_array(&s->memory, (uint64_t)t->ndim + 1, sizeof(*shape));
-	int64_t *strides = bump_array(&s->memory, (uint64_t)t->ndim + 1, sizeof(*strides));
+	struct pawl_tensor *copy = bump_alloc(&m->memory, sizeof(*copy));
+	uint64_t *shape = bump_array(&m->memory, (uint64_t)t->ndim + 1, sizeof(*shape));
+	int64_t *strides = bump_array(&m->memory, (uint64_t)t->ndim + 1, sizeof(*strides));
 
 	if (!copy || !shape || !strides)
 		return NULL;
@@ -40,40 +43,40 @@ copy_strided(struct save *s, const struct pawl_tensor *t)
 }
 
 static int
-make_sources(struct save *s, const struct pawl_state *state, struct pawl_error *err)
+make_sources(struct save_image *m, const struct pawl_state *state, struct pawl_error *err)
 {
-	s->sources = bump_array(&s->memory, (uint64_t)state->n_tensors + 1, sizeof(*s->sources));
-	if (!s->sources)
-		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+	m->sources = bump_array(&m->memory, (uint64_t)state->n_tensors + 1, sizeof(*m->sources));
+	if (!m->sources)
+		return err_nomem(err, "save");
 	for (size_t i = 0; i < state->n_tensors; i++) {
 		const struct state_tensor *t = &state->tensors[i];
-		struct snapshot_source *source = &s->sources[i];
+		struct snapshot_source *source = &m->sources[i];
 
 		source->dtype = t->info.dtype;
 		if (t->elsewhere)
 			continue;
-		if (t->is_blob && s->lazy) { /* lies in the state's own memory, which may go */
-			source->data = bump_strndup(&s->memory, t->src.data, (size_t)t->local_nbytes);
+		if (t->is_blob && m->lazy) { /* in the state's own memory, which may be freed */
+			source->data = bump_strndup(&m->memory, t->src.data, (size_t)t->local_nbytes);
 			if (!source->data)
-				return err_set(err, PAWL_ENOMEM, "save: out of memory");
+				return err_nomem(err, "save");
 		} else if (t->contiguous || !t->local_nbytes) {
 			source->data = t->src.data;
 		} else {
-			source->strided = copy_strided(s, &t->src);
+			source->strided = copy_strided(m, &t->src);
 			if (!source->strided)
-				return err_set(err, PAWL_ENOMEM, "save: out of memory");
+				return err_nomem(err, "save");
 		}
 	}
 	return 0;
 }
 
 static bool
-is_filled(const struct save *s, const struct state_tensor *t, size_t i)
+is_filled(const struct save_image *m, const struct state_tensor *t, size_t i)
 {
-	return !t->elsewhere && (t->src.fill || (lazy_at_once(s, i) && !t->is_blob));
+	return !t->elsewhere && (t->src.fill || (lazy_at_once(m, i) && !t->is_blob));
 }
 
-/* Of a lazy save: here and now. */
+/* Of a lazy save: a tensor that is copied during the call. */
 static void
 copy_now(const struct snapshot_source *source, char *dst, size_t n)
 {
@@ -83,41 +86,50 @@ copy_now(const struct snapshot_source *source, char *dst, size_t n)
 		sum_copy(NULL, dst, source->data, n);
 }
 
-/* Copies what cannot be read later: in a snapshot to its place, else to a copy in memory. Of what the processor cannot
- * read the caller's framework does it. */
-static int
-fill_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *err)
+/* A part of the region that is filled next. */
+static void
+warm_up(const struct save_image *m, char *ptr, size_t nbytes)
 {
-	const struct plan *plan = s->plan;
+	if ((size_t)(ptr - (char *)m->region.ptr) + nbytes > m->region.warm_bytes)
+		arena_fault_in(ptr, nbytes);
+}
+
+/* Copies tensors that cannot be read later: in a snapshot to their place, else to a region of their
+ * own. The caller's framework copies tensors that the processor cannot read. */
+static int
+fill_tensors(struct save_image *m, const struct pawl_state *state, struct pawl_error *err)
+{
+	const struct plan *plan = m->plan;
 	uint64_t extra = 0, used = 0;
 
 	for (size_t i = 0; i < state->n_tensors; i++)
-		if (is_filled(s, &state->tensors[i], i))
+		if (is_filled(m, &state->tensors[i], i))
 			extra += round_up(state->tensors[i].local_nbytes, 64);
 	if (!extra)
 		return 0;
-	if (s->mode != PAWL_MODE_SNAPSHOT)
-		TRY(arena_take(s->run->arena, (size_t)extra, &s->fill_region, err));
+	if (m->mode != PAWL_MODE_SNAPSHOT)
+		TRY(arena_take(m->run->saves.arena, (size_t)extra, &m->fill_region, err));
 	for (size_t k = 0; k < plan->n_packs; k++) {
 		for (size_t j = 0; j < plan->packs[k].n_slots; j++) {
 			const struct plan_slot *slot = &plan->packs[k].slots[j];
 			const struct pawl_tensor *t = &state->tensors[slot->tensor].src;
 			char *dst;
 
-			if (!slot->nbytes || !is_filled(s, &state->tensors[slot->tensor], slot->tensor))
+			if (!slot->nbytes || !is_filled(m, &state->tensors[slot->tensor], slot->tensor))
 				continue;
-			if (s->mode == PAWL_MODE_SNAPSHOT) {
-				dst = s->packs[k].image + plan->packs[k].header.len + slot->begin;
+			if (m->mode == PAWL_MODE_SNAPSHOT) {
+				dst = m->packs[k].bytes + plan->packs[k].header.len + slot->begin;
+				warm_up(m, dst, (size_t)slot->nbytes);
 			} else {
-				dst = (char *)s->fill_region.ptr + used;
+				dst = (char *)m->fill_region.ptr + used;
 				used += round_up(slot->nbytes, 64);
 			}
 			if (t->fill)
 				TRY(t->fill(t->fill_arg, dst, (size_t)slot->nbytes, err));
 			else
-				copy_now(&s->sources[slot->tensor], dst, (size_t)slot->nbytes);
-			s->sources[slot->tensor].data = dst;
-			s->sources[slot->tensor].strided = NULL;
+				copy_now(&m->sources[slot->tensor], dst, (size_t)slot->nbytes);
+			m->sources[slot->tensor].data = dst;
+			m->sources[slot->tensor].strided = NULL;
 		}
 	}
 	return 0;
@@ -125,40 +137,68 @@ fill_tensors(struct save *s, const struct pawl_state *state, struct pawl_error *
 
 /* Takes room for more packs, where the limits allow it. */
 static int
-take_image(struct save *s, uint64_t limit, struct pawl_error *err)
+take_image(struct save_image *m, uint64_t limit, struct pawl_error *err)
 {
-	const uint64_t image = s->plan->image_bytes, room = s->plan->room_bytes;
-	struct pawl_arena *arena = s->run->arena;
+	const uint64_t image = m->plan->image_bytes, room = m->plan->room_bytes;
+	struct pawl_arena *arena = m->run->saves.arena;
 	struct pawl_error ignored = {0};
 
 	if (room > image && (!limit || room <= limit) &&
-	    (s->lazy ? arena_take_cold : arena_take)(arena, (size_t)room, &s->region, &ignored) == 0)
+	    arena_take_cold(arena, (size_t)room, &m->region, &ignored) == 0)
 		return 0;
-	return (s->lazy ? arena_take_cold : arena_take)(arena, (size_t)image, &s->region, err);
+	return arena_take_cold(arena, (size_t)image, &m->region, err);
+}
+
+/* Is a snapshot faster through the warm part of its memory than through pages that are faulted
+ * in first? It is not if the caller does not wait for the copy, or if each unit must keep its
+ * place. */
+static bool
+should_pass_through(const struct save_image *m, const struct pawl_state *state)
+{
+	if (m->lazy || m->deferred || m->codec || !m->run->home.caps.local ||
+	    m->region.warm_bytes + COLD_BYTES > m->plan->image_bytes)
+		return false;
+	for (size_t i = 0; i < state->n_tensors; i++)
+		if (is_filled(m, &state->tensors[i], i))
+			return false;
+	return true;
 }
 
 static int
-make_memory(struct save *s, struct pawl_error *err)
+make_ring(struct save_image *m, uint64_t ring, struct pawl_error *err)
 {
-	uint64_t ring = s->run->opts.ring_bytes, limit = s->run->opts.arena_bytes;
+	const size_t n_warm = m->region.warm_bytes / ARENA_STEP_BYTES;
 
-	if (s->mode == PAWL_MODE_SNAPSHOT && (!limit || s->plan->image_bytes <= limit))
-		return take_image(s, limit, err);
-	if (s->mode == PAWL_MODE_SNAPSHOT) { /* larger than allowed: pass it through what is allowed */
-		s->mode = PAWL_MODE_RING;
-		ring = limit;
+	if (ring > m->region.nbytes)
+		ring = m->region.nbytes;
+	m->mode = PAWL_MODE_RING;
+	m->ring.n_steps = (size_t)(ring / ARENA_STEP_BYTES);
+	m->ring.next_step = m->ring.n_ready = n_warm < m->ring.n_steps ? n_warm : m->ring.n_steps;
+	m->ring.is_ready = bump_array(&m->memory, m->ring.n_steps, sizeof(*m->ring.is_ready));
+	m->ring.free_slots = bump_array(&m->memory, ring / m->unit_bytes + 1, sizeof(*m->ring.free_slots));
+	if (!m->ring.free_slots || !m->ring.is_ready)
+		return err_nomem(err, "save");
+	return 0;
+}
+
+static int
+make_memory(struct save_image *m, const struct pawl_state *state, struct pawl_error *err)
+{
+	uint64_t ring = m->run->opts.staging.ring_bytes, limit = m->run->opts.staging.arena_bytes;
+	const int mode = m->mode;
+
+	if (mode == PAWL_MODE_SNAPSHOT && (!limit || m->plan->image_bytes <= limit)) {
+		TRY(take_image(m, limit, err));
+		m->passes_through = should_pass_through(m, state);
+		return m->passes_through ? make_ring(m, m->region.nbytes, err) : 0;
 	}
+	if (mode == PAWL_MODE_SNAPSHOT) /* larger than allowed: it passes through the allowed size */
+		ring = limit;
 	if (ring < SAVE_UNIT_BYTES)
 		ring = SAVE_UNIT_BYTES;
-	TRY(arena_take(s->run->arena, (size_t)ring, &s->region, err));
-	s->n_free_slots = s->region.nbytes / SAVE_UNIT_BYTES;
-	if (s->n_free_slots > ring / SAVE_UNIT_BYTES)
-		s->n_free_slots = (size_t)(ring / SAVE_UNIT_BYTES);
-	s->free_slots = bump_array(&s->memory, s->n_free_slots, sizeof(*s->free_slots));
-	if (!s->free_slots)
-		return err_set(err, PAWL_ENOMEM, "save: out of memory");
-	for (size_t i = 0; i < s->n_free_slots; i++)
-		s->free_slots[i] = (char *)s->region.ptr + i * SAVE_UNIT_BYTES;
+	TRY(arena_take_cold(m->run->saves.arena, (size_t)ring, &m->region, err));
+	TRY(make_ring(m, ring, err));
+	m->mode = mode == PAWL_MODE_DIRECT ? mode : PAWL_MODE_RING;
 	return 0;
 }
 
@@ -180,176 +220,212 @@ find_before(const struct reuse *reuse, const struct plan *plan, const struct pla
 	return NULL;
 }
 
-/* Where folders are not renamed, a save that was given up and one that takes its number write into one folder. So that
- * the one never writes over the other's files, each has names of its own there. */
+/* Where folders are not renamed, an abandoned save and the next one with its id write into one
+ * folder. Each has file names of its own, so that neither overwrites the other's files. */
 static const char *
-pack_name(struct save *s, const char *planned)
+pack_name(struct save_image *m, const char *planned)
 {
 	const size_t stem = strlen(planned) - strlen(PACK_SUFFIX);
-	const struct codec *codec = s->codec;
+	const struct codec *codec = m->codec;
 	const char *dot = codec ? "." : "", *suffix = codec ? codec_name(codec) : "";
 
-	if (s->run->caps.rename_folder)
-		return codec ? bump_printf(&s->memory, "%s.%s", planned, suffix) : planned;
-	return bump_printf(&s->memory, "%.*s-%.*s" PACK_SUFFIX "%s%s", (int)stem, planned, PACK_TOKEN_LEN, s->token,
+	if (m->run->home.caps.rename_folder)
+		return codec ? bump_printf(&m->memory, "%s.%s", planned, suffix) : planned;
+	return bump_printf(&m->memory, "%.*s-%.*s" PACK_SUFFIX "%s%s", (int)stem, planned, PACK_TOKEN_LEN, m->token,
 	                   dot, suffix);
 }
 
-/* A small state is cut finer, so that every thread gets some of it and writing begins early. */
+/* A small state is cut finer, so that every thread has work and writing begins early. */
 static uint64_t
-unit_bytes(const struct save *s)
+unit_bytes(const struct save_image *m)
 {
-	uint64_t threads = s->run->opts.io_threads, block = s->plan->block_bytes;
-	uint64_t fair = s->plan->image_bytes / (2 * (threads ? threads : 1)) / block * block;
+	uint64_t threads = m->run->opts.io.threads, block = m->plan->block_bytes;
+	uint64_t fair = m->plan->image_bytes / (2 * (threads ? threads : 1)) / block * block;
 
 	return fair < block ? block : fair < SAVE_UNIT_BYTES ? fair : SAVE_UNIT_BYTES;
 }
 
 static int
-make_packs(struct save *s, struct pawl_error *err)
+make_packs(struct save_image *m, struct pawl_error *err)
 {
-	const struct plan *plan = s->plan;
-	struct sum128 *sums = bump_array(&s->memory, (uint64_t)plan->n_blocks + 1, sizeof(*sums));
+	const struct plan *plan = m->plan;
+	struct sum128 *sums = bump_array(&m->memory, (uint64_t)plan->n_blocks + 1, sizeof(*sums));
 	size_t n_units = 0;
 
-	s->unit_bytes = unit_bytes(s);
-	s->packs = bump_array(&s->memory, plan->n_packs, sizeof(*s->packs));
+	m->packs = bump_array(&m->memory, plan->n_packs, sizeof(*m->packs));
 	for (size_t k = 0; k < plan->n_packs; k++)
-		n_units += (size_t)((plan->packs[k].nbytes + s->unit_bytes - 1) / s->unit_bytes);
-	s->units = bump_array(&s->memory, (uint64_t)n_units + 1, sizeof(*s->units));
-	if (!sums || !s->packs || !s->units)
-		return err_set(err, PAWL_ENOMEM, "save: out of memory");
+		n_units += (size_t)((plan->packs[k].nbytes + m->unit_bytes - 1) / m->unit_bytes);
+	m->units = bump_array(&m->memory, (uint64_t)n_units + 1, sizeof(*m->units));
+	if (!sums || !m->packs || !m->units)
+		return err_nomem(err, "save");
 	for (size_t k = 0; k < plan->n_packs; k++) {
-		struct save_pack *p = &s->packs[k];
+		struct save_pack *p = &m->packs[k];
 		const struct plan_pack *pp = &plan->packs[k];
-		size_t here = (size_t)((pp->nbytes + s->unit_bytes - 1) / s->unit_bytes);
+		size_t here = (size_t)((pp->nbytes + m->unit_bytes - 1) / m->unit_bytes);
 
-		p->save = s;
+		p->image = m;
 		p->index = k;
 		p->plan = pp;
-		p->name = pack_name(s, pp->name);
+		p->name = pack_name(m, pp->name);
 		p->sums = sums + pp->first_block;
-		p->image = s->mode == PAWL_MODE_SNAPSHOT ? (char *)s->region.ptr + pp->image_offset : NULL;
-		/* It may change meanwhile; or go meanwhile, once it is mirrored, and without an image it could not be
-		 * written then. */
-		bool fleeting = s->deferred || (!p->image && s->run->opts.drop_mirrored);
-		p->before = fleeting ? NULL : find_before(s->writer->reuse, plan, pp, s->codec);
+		p->bytes = m->mode == PAWL_MODE_SNAPSHOT ? (char *)m->region.ptr + pp->image_offset : NULL;
+		/* The pack before may be replaced until this save is written. Or it is deleted once
+		 * it is mirrored. Then this pack could not be written without a copy in memory. */
+		bool fleeting = m->deferred || (!p->bytes && m->run->opts.mirrors.delete_local);
+		p->before = fleeting ? NULL : find_before(m->writer->reuse, plan, pp, m->codec);
 		p->undecided = p->before != NULL;
-		p->parked = bump_array(&s->memory, (uint64_t)here + 1, sizeof(struct save_unit *));
+		p->parked = bump_array(&m->memory, (uint64_t)here + 1, sizeof(struct save_unit *));
 		if (plan->tensors)
-			p->ends = bump_array(&s->memory, (uint64_t)pp->n_slots + 1, sizeof(*p->ends));
+			p->ends = bump_array(&m->memory, (uint64_t)pp->n_slots + 1, sizeof(*p->ends));
 		if (!p->parked || !p->name || (plan->tensors && !p->ends))
-			return err_set(err, PAWL_ENOMEM, "save: out of memory");
+			return err_nomem(err, "save");
 		pthread_mutex_init(&p->lock, NULL);
 		atomic_store(&p->units_left, here);
-		if (s->codec)
-			TRY(press_new(p, s->codec, here, &p->press, err));
+		if (m->codec)
+			TRY(compress_new(p, m->codec, here, &p->compress, err));
 		for (size_t u = 0; u < here; u++) {
-			uint64_t offset = u * s->unit_bytes, left = pp->nbytes - offset;
+			uint64_t offset = u * m->unit_bytes, left = pp->nbytes - offset;
 
-			s->units[s->n_units++] =
+			m->units[m->n_units++] =
 				(struct save_unit){.pack = p,
 			                           .offset = offset,
-			                           .nbytes = (size_t)(left < s->unit_bytes ? left : s->unit_bytes)};
+			                           .nbytes = (size_t)(left < m->unit_bytes ? left : m->unit_bytes)};
 		}
 	}
 	return 0;
 }
 
-/* Without an image a pack cannot be parked, so whether it has changed is found out first, up to the first block that
- * has. */
+/* Faults in the next part of the ring. The lock is held, and released meanwhile. */
 static void
-compare_ahead(struct save *s)
+grow_ring(struct save_image *m)
 {
-	const struct plan *plan = s->plan;
+	const size_t step = m->ring.next_step++;
+
+	pthread_mutex_unlock(&m->progress->lock);
+	arena_fault_in((char *)m->region.ptr + step * ARENA_STEP_BYTES, ARENA_STEP_BYTES);
+	pthread_mutex_lock(&m->progress->lock);
+	m->ring.is_ready[step] = 1;
+	while (m->ring.n_ready < m->ring.next_step && m->ring.is_ready[m->ring.n_ready])
+		m->ring.n_ready++;
+	pthread_cond_broadcast(&m->progress->changed);
+}
+
+/* Bytes of a new slot. Those of a ring all hold any unit. A snapshot has room for all units, each
+ * of its own size, so that it never waits for the store. */
+static size_t
+slot_bytes(const struct save_image *m, size_t nbytes)
+{
+	return m->passes_through ? (size_t)round_up(nbytes, IMAGE_ALIGN) : (size_t)SAVE_UNIT_BYTES;
+}
+
+static char *
+take_slot(struct save_image *m, size_t nbytes)
+{
+	const size_t n = slot_bytes(m, nbytes);
+	char *slot = NULL;
+
+	pthread_mutex_lock(&m->progress->lock);
+	while (!slot) {
+		const size_t end = m->ring.fresh + n;
+
+		if (m->ring.n_free_slots > 0) {
+			slot = m->ring.free_slots[--m->ring.n_free_slots];
+		} else if (end <= m->ring.n_ready * ARENA_STEP_BYTES) {
+			slot = (char *)m->region.ptr + m->ring.fresh;
+			m->ring.fresh = end;
+		} else if (end <= m->ring.n_steps * ARENA_STEP_BYTES && m->ring.next_step < m->ring.n_steps) {
+			grow_ring(m);
+		} else {
+			cond_wait_until(&m->progress->changed, &m->progress->lock, -1);
+		}
+	}
+	pthread_mutex_unlock(&m->progress->lock);
+	return slot;
+}
+
+/* A slot that is too small for other units is not used again. */
+void
+stage_give_slot(struct save_image *m, const struct save_unit *u)
+{
+	if (!u->slot || (m->passes_through && slot_bytes(m, u->nbytes) < m->unit_bytes))
+		return;
+	pthread_mutex_lock(&m->progress->lock);
+	m->ring.free_slots[m->ring.n_free_slots++] = u->slot;
+	pthread_cond_broadcast(&m->progress->changed);
+	pthread_mutex_unlock(&m->progress->lock);
+}
+
+/* Without a copy in memory a pack cannot be parked. So it is compared before the copy, up to the
+ * first block that differs. */
+static void
+compare_ahead(struct save_image *m)
+{
+	const struct plan *plan = m->plan;
+	char *slot = take_slot(m, (size_t)plan->block_bytes);
 
 	for (size_t k = 0; k < plan->n_packs; k++) {
-		struct save_pack *p = &s->packs[k];
+		struct save_pack *p = &m->packs[k];
 		bool equal = p->before != NULL;
 
 		for (size_t b = 0; equal && b < p->plan->n_blocks; b++) {
 			uint64_t offset = b * plan->block_bytes, left = p->plan->nbytes - offset;
 			struct sum128 sum;
 
-			snapshot_unit(plan, k, s->sources, offset,
-			              (size_t)(left < plan->block_bytes ? left : plan->block_bytes), s->free_slots[0],
-			              &sum, false);
+			snapshot_unit(plan, k, m->sources, offset,
+			              (size_t)(left < plan->block_bytes ? left : plan->block_bytes), slot, &sum, false);
 			p->sums[b] = sum;
 			equal = sum_equal(sum, p->before->sums[b]);
 		}
 		p->linked = equal;
 		p->undecided = equal;
 	}
+	m->ring.fresh = 0; /* no unit has a slot yet */
 }
 
 int
-stage_prepare(struct save *s, const struct pawl_state *state, struct pawl_error *err)
+stage_prepare(struct save_image *m, const struct pawl_state *state, struct pawl_error *err)
 {
-	TRY(make_sources(s, state, err));
-	TRY(make_memory(s, err));
-	TRY(make_packs(s, err));
-	TRY(fill_tensors(s, state, err));
-	if (s->mode != PAWL_MODE_SNAPSHOT)
-		compare_ahead(s);
-	return lazy_note(s, err);
-}
-
-static char *
-take_slot(struct save *s)
-{
-	char *slot;
-
-	pthread_mutex_lock(&s->lock);
-	while (s->n_free_slots == 0)
-		cond_wait_until(&s->changed, &s->lock, -1);
-	slot = s->free_slots[--s->n_free_slots];
-	pthread_mutex_unlock(&s->lock);
-	return slot;
-}
-
-void
-stage_give_slot(struct save *s, char *slot)
-{
-	if (!slot)
-		return;
-	pthread_mutex_lock(&s->lock);
-	s->free_slots[s->n_free_slots++] = slot;
-	pthread_cond_broadcast(&s->changed);
-	pthread_mutex_unlock(&s->lock);
+	TRY(make_sources(m, state, err));
+	m->unit_bytes = unit_bytes(m);
+	TRY(make_memory(m, state, err));
+	TRY(make_packs(m, err));
+	TRY(fill_tensors(m, state, err));
+	if (m->mode != PAWL_MODE_SNAPSHOT)
+		compare_ahead(m);
+	return lazy_note(m, err);
 }
 
 static void
-stage_unit(struct save *s, struct save_unit *u)
+stage_unit(struct save_image *m, struct save_unit *u)
 {
 	struct save_pack *p = u->pack;
-	const struct plan *plan = s->plan;
+	const struct plan *plan = m->plan;
 	struct sum128 *sums = p->sums + u->offset / plan->block_bytes;
 	char *dst = NULL;
 	size_t bad;
 
 	if (p->linked) /* found equal ahead of the copy */
 		return;
-	if (p->image) {
-		dst = p->image + u->offset;
-		if (s->region.cold) /* of a lazy save: here rather than while its caller waits */
-			arena_fault_in(dst, (size_t)round_up(u->nbytes, IMAGE_ALIGN));
+	if (p->bytes) {
+		dst = p->bytes + u->offset;
+		warm_up(m, dst, (size_t)round_up(u->nbytes, IMAGE_ALIGN));
 	} else {
-		if (s->mode == PAWL_MODE_DIRECT)
-			u->mem = snapshot_in_place(plan, p->index, s->sources, u->offset, u->nbytes,
-			                           s->run->caps.memory_align);
+		if (m->mode == PAWL_MODE_DIRECT)
+			u->mem = snapshot_in_place(plan, p->index, m->sources, u->offset, u->nbytes,
+			                           m->run->home.caps.memory_align);
 		if (!u->mem)
-			dst = u->slot = take_slot(s);
+			dst = u->slot = take_slot(m, u->nbytes);
 	}
-	bad = snapshot_unit(plan, p->index, s->sources, u->offset, u->nbytes, dst, sums, s->run->opts.nonfinite != 0);
+	bad = snapshot_unit(plan, p->index, m->sources, u->offset, u->nbytes, dst, sums, m->run->opts.nonfinite != 0);
 	if (bad != SIZE_MAX) {
-		atomic_store(&s->not_finite, bad);
-		if (s->run->opts.nonfinite == 2) {
+		atomic_store(&m->progress->not_finite, bad);
+		if (m->run->opts.nonfinite == 2) {
 			struct pawl_error err = {0};
 
-			save_fail(s,
+			save_fail(m->progress,
 			          err_set(&err, PAWL_EUSAGE,
 			                  "tensor '%s' holds NaN or Inf, and the run refuses such states",
-			                  s->tensors[bad].name),
+			                  m->request->tensors[bad].name),
 			          &err);
 		}
 	}
@@ -357,36 +433,37 @@ stage_unit(struct save *s, struct save_unit *u)
 		u->mem = dst;
 		memset(dst + u->nbytes, 0, (size_t)(round_up(u->nbytes, IMAGE_ALIGN) - u->nbytes));
 	}
-	if (!save_offers_late(s))
+	if (!save_offers_late(m))
 		write_offer(u);
 }
 
-/* A thread is through; the last one says so. */
+/* A copying thread ends; the last one reports that all is staged. */
 static void
-leave(struct save *s)
+leave(struct save_image *m)
 {
-	pthread_mutex_lock(&s->lock);
-	if (--s->stagers == 0) {
-		arena_warm(s->run->arena, &s->region);
-		s->staged_ns = clock_mono_ns();
-		ticket_stage(s->ticket, PAWL_STAGE_STAGED);
+	pthread_mutex_lock(&m->progress->lock);
+	if (--m->progress->stagers == 0) {
+		arena_note_warm(m->run->saves.arena, &m->region,
+		                m->ring.n_steps ? m->ring.next_step * ARENA_STEP_BYTES : (size_t)m->plan->image_bytes);
+		m->progress->staged_ns = clock_mono_ns();
+		ticket_stage(m->progress->ticket, PAWL_STAGE_STAGED);
 	}
-	pthread_cond_broadcast(&s->changed);
-	pthread_mutex_unlock(&s->lock);
+	pthread_cond_broadcast(&m->progress->changed);
+	pthread_mutex_unlock(&m->progress->lock);
 }
 
 /* Adds up to n jobs to the copy pool, each of which ends by leaving. Returns how many. */
 static unsigned
-add_stagers(struct save *s, unsigned n, pool_fn *work)
+add_stagers(struct save_image *m, unsigned n, pool_fn *work)
 {
 	for (unsigned i = 0; i < n; i++) {
-		pthread_mutex_lock(&s->lock);
-		s->stagers++;
-		pthread_mutex_unlock(&s->lock);
-		if (pool_add(s->writer->copiers, NULL, work, s, NULL) < 0) {
-			pthread_mutex_lock(&s->lock);
-			s->stagers--;
-			pthread_mutex_unlock(&s->lock);
+		pthread_mutex_lock(&m->progress->lock);
+		m->progress->stagers++;
+		pthread_mutex_unlock(&m->progress->lock);
+		if (pool_add(m->writer->copiers, NULL, work, m, NULL) < 0) {
+			pthread_mutex_lock(&m->progress->lock);
+			m->progress->stagers--;
+			pthread_mutex_unlock(&m->progress->lock);
 			return i;
 		}
 	}
@@ -394,109 +471,110 @@ add_stagers(struct save *s, unsigned n, pool_fn *work)
 }
 
 static unsigned
-other_threads(const struct save *s)
+other_threads(const struct save_image *m)
 {
-	unsigned n = s->writer->copiers ? pool_threads(s->writer->copiers) : 0;
+	unsigned n = m->writer->copiers ? pool_threads(m->writer->copiers) : 0;
 
-	return n > s->n_units ? (unsigned)s->n_units : n;
+	return n > m->n_units ? (unsigned)m->n_units : n;
 }
 
 /* Job: one of the threads that read the sources of a lazy save again. */
 static void
 check_work(void *arg)
 {
-	struct save *s = arg;
+	struct save_image *m = arg;
 
-	lazy_check_units(s);
-	leave(s);
+	lazy_check_units(m);
+	leave(m);
 }
 
-/* A copying thread is through. The last one sees to it that what was copied is what the caller gave. */
+/* A copying thread ends. The last one checks that lazily copied tensors have not changed. */
 static void
-leave_copy(struct save *s)
+leave_copy(struct save_image *m)
 {
-	pthread_mutex_lock(&s->lock);
-	bool is_last = s->stagers == 1;
+	pthread_mutex_lock(&m->progress->lock);
+	bool is_last = m->progress->stagers == 1;
 
 	if (!is_last)
-		s->stagers--;
-	pthread_mutex_unlock(&s->lock);
+		m->progress->stagers--;
+	pthread_mutex_unlock(&m->progress->lock);
 	if (!is_last)
 		return;
-	if (lazy_verify(s)) {
-		add_stagers(s, other_threads(s), check_work);
-		lazy_check_units(s);
+	if (lazy_verify(m)) {
+		add_stagers(m, other_threads(m), check_work);
+		lazy_check_units(m);
 	}
-	leave(s);
+	leave(m);
 }
 
 /* Job: one of the copying threads. */
 static void
 stage_work(void *arg)
 {
-	struct save *s = arg;
+	struct save_image *m = arg;
 	struct rusage before, after;
 
 	getrusage(RUSAGE_THREAD, &before);
 	for (;;) {
-		size_t i = atomic_fetch_add(&s->next_unit, 1);
+		size_t i = atomic_fetch_add(&m->progress->next_unit, 1);
 
-		if (i >= s->n_units)
+		if (i >= m->n_units)
 			break;
-		stage_unit(s, &s->units[i]);
+		stage_unit(m, &m->units[i]);
 	}
 	getrusage(RUSAGE_THREAD, &after);
-	atomic_fetch_add(&s->minor_faults, (uint64_t)(after.ru_minflt - before.ru_minflt));
-	leave_copy(s);
+	atomic_fetch_add(&m->progress->minor_faults, (uint64_t)(after.ru_minflt - before.ru_minflt));
+	leave_copy(m);
 }
 
 void
-stage_start(struct save *s, bool help)
+stage_start(struct save_image *m, bool help)
 {
-	if (add_stagers(s, other_threads(s), stage_work) == 0 || help) { /* somebody has to copy */
-		stage_work(s);
-		stage_wait(s);
+	if (add_stagers(m, other_threads(m), stage_work) == 0 ||
+	    help) { /* the caller copies, or no other thread does */
+		stage_work(m);
+		stage_wait(m);
 	} else {
-		leave_copy(s);
+		leave_copy(m);
 	}
 }
 
 int
-stage_wait_until(struct save *s, int64_t deadline_ms)
+stage_wait_until(struct save_image *m, int64_t deadline_ms)
 {
 	int rc = 0;
 
-	pthread_mutex_lock(&s->lock);
-	while (s->stagers > 0 && rc == 0)
-		rc = cond_wait_until(&s->changed, &s->lock, deadline_ms);
-	if (s->stagers == 0)
+	pthread_mutex_lock(&m->progress->lock);
+	while (m->progress->stagers > 0 && rc == 0)
+		rc = cond_wait_until(&m->progress->changed, &m->progress->lock, deadline_ms);
+	if (m->progress->stagers == 0)
 		rc = 0;
-	pthread_mutex_unlock(&s->lock);
+	pthread_mutex_unlock(&m->progress->lock);
 	return rc;
 }
 
 void
-stage_wait(struct save *s)
+stage_wait(struct save_image *m)
 {
-	stage_wait_until(s, -1);
+	stage_wait_until(m, -1);
 }
 
 void
-stage_let_go(struct save *s)
+stage_let_go(struct save_image *m)
 {
-	pthread_mutex_lock(&s->lock);
-	if (s->is_held) {
-		s->is_held = false;
-		pthread_cond_broadcast(&s->changed);
+	pthread_mutex_lock(&m->progress->lock);
+	if (m->progress->is_held) {
+		m->progress->is_held = false;
+		pthread_cond_broadcast(&m->progress->changed);
 	}
-	pthread_mutex_unlock(&s->lock);
+	pthread_mutex_unlock(&m->progress->lock);
 }
 
 void
-stage_wait_released(struct save *s)
+stage_wait_released(struct save_image *m)
 {
-	pthread_mutex_lock(&s->lock);
-	while (s->stagers > 0 || s->is_held)
-		cond_wait_until(&s->changed, &s->lock, -1);
-	pthread_mutex_unlock(&s->lock);
+	pthread_mutex_lock(&m->progress->lock);
+	while (m->progress->stagers > 0 || m->progress->is_held)
+		cond_wait_until(&m->progress->changed, &m->progress->lock, -1);
+	pthread_mutex_unlock(&m->progress->lock);
 }

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watch: notices SIGTERM and SIGUSR1, so that a save can be made before the process is killed. Called by
- * programs through pawl.h; calls mem, err, clock.
+ * watch: notices SIGTERM and SIGUSR1, so that a save can be made before the process is killed.
  *
- * A signal handler is given nothing but the signal's number, so it must find the watcher in static memory:
- * `slot` is the one static variable of the library that changes, and the reason why a process has one
- * watcher at most. The handler does three things, all safe at any point of any program: it notes time and
- * number in lock-free atomics, and calls the handler that was there before. Everything else happens in the
- * caller's own context when it asks (pawl_watch_signal, pawl_should_save). In a forked child, which nobody
- * watches, it does what would have been done without it.
+ * A signal handler gets only the signal's number, so it must find the watcher in static memory.
+ * `slot` is the only static variable of the library that changes; therefore a process has at most
+ * one watcher. The handler notes time and number in lock-free atomics, and calls the earlier
+ * handler. Both are safe at any point. All else happens when the caller asks (pawl_watch_signal,
+ * pawl_should_save). In a forked child the earlier handler alone acts.
  *
  *   closed --open: slot.watch = w, handlers in--> watching --signal--> flag up (stays so)
  *      ^-------- close: handlers back, slot.watch = NULL, wait for slot.inside == 0, free --------'
@@ -33,7 +31,7 @@ struct pawl_watch {
 	double grace_seconds;
 	pid_t pid;                           /* of the process that opened it; a forked child has a copy */
 	struct sigaction earlier[N_WATCHED]; /* never changed once the slot points here */
-	_Atomic(int64_t) at_ns;              /* when the first signal came; 0 = none yet */
+	_Atomic(int64_t) at_ns;              /* when the first signal arrived; 0 = none yet */
 	atomic_int sender;                   /* process id, 0 = not known; set before signal */
 	atomic_int signal;                   /* set after at_ns */
 };
@@ -57,8 +55,9 @@ call_earlier(const struct sigaction *earlier, int number, siginfo_t *info, void 
 	}
 }
 
-/* Nobody in a forked child asks the watch: a signal does there what it would have done without it. The signal is
- * blocked while its handler runs, so that the one raised here comes when the handler returns. */
+/* In a forked child no code uses the watch, so the signal has the effect that it would have without
+ * the watch. The signal is blocked while its handler runs. So the one raised here is delivered when
+ * the handler returns. */
 static void
 act_as_before(const struct sigaction *earlier, int number)
 {
@@ -80,7 +79,7 @@ on_signal(int number, siginfo_t *info, void *context)
 		int64_t none = 0;
 		in_child = watch->pid != getpid();
 		if (!in_child && atomic_compare_exchange_strong(&watch->at_ns, &none, clock_mono_ns())) {
-			/* Only what a process has sent has a sender. */
+			/* Only a signal from a process has a sender. */
 			atomic_store(&watch->sender, info && info->si_code <= 0 ? (int)info->si_pid : 0);
 			atomic_store(&watch->signal, number);
 		}
@@ -107,8 +106,8 @@ install(const struct pawl_watch *watch, size_t i)
 	const struct sigaction *earlier = &watch->earlier[i];
 	struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO | SA_ONSTACK};
 
-	/* A program that had a handler decided whether system calls are interrupted; one that had none does
-	 * not expect it. */
+	/* A program with a handler of its own decided whether system calls are interrupted. A
+	 * program without one does not expect it. */
 	bool had_handler = (earlier->sa_flags & SA_SIGINFO) != 0 ||
 	                   (earlier->sa_handler != SIG_DFL && earlier->sa_handler != SIG_IGN);
 	action.sa_flags |= had_handler ? earlier->sa_flags & SA_RESTART : SA_RESTART;
@@ -121,7 +120,7 @@ put_back(const struct pawl_watch *watch, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct sigaction now;
-		/* A handler that somebody set after us is not ours to remove. */
+		/* A handler that was set after ours must stay. */
 		if (atomic_load(&slot.watch) == watch && sigaction(watched[i], NULL, &now) == 0 && is_ours(&now))
 			sigaction(watched[i], &watch->earlier[i], NULL);
 	}
@@ -146,7 +145,7 @@ pawl_watch_open(double grace_seconds, struct pawl_watch **ret, struct pawl_error
 		               grace_seconds);
 	struct pawl_watch *watch = mem_zalloc(1, sizeof(*watch));
 	if (!watch)
-		return err_set(err, PAWL_ENOMEM, "watch: out of memory");
+		return err_nomem(err, "watch");
 	watch->grace_seconds = grace_seconds;
 	watch->pid = getpid();
 	atomic_init(&watch->at_ns, 0);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * write: staged units -> files, on the I/O threads. Called by stage.c (write_offer) and save.c; calls the store.
+ * write: writes staged units to files, on the I/O threads.
  *
- * A pack is opened by the first unit that is written and finished (fsync) by the last one. While every block staged so
- * far equals that of the checkpoint before, its units are parked; a pack that stays equal to the end is linked, not
- * written (R140). Promise P5: an error of write, fsync or close is final for the file and fails the save.
+ * The first unit that is written opens the pack; the last one finishes it (fsync). Units are parked
+ * while all blocks of their pack equal those of the checkpoint before. A pack that stays equal to
+ * the end is linked, not written (R140). Promise P5: an error of write, fsync or close is final for
+ * the file and fails the save.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "save/lazy.h"
-#include "save/press.h"
+#include "save/compress.h"
 #include "save/save.h"
 #include "save/writer.h"
 #include "store/store.h"
@@ -27,53 +28,56 @@ pack_key(const char *folder, const char *name, struct buf *out, struct pawl_erro
 	return buf_check(out, "save", err);
 }
 
-/* The pack's file, opened by whoever comes first. */
+/* The pack's file, opened by the first caller. */
 static int
 pack_file(struct save_pack *p, struct store_file **ret, struct pawl_error *err)
 {
-	struct save *s = p->save;
+	struct save_image *m = p->image;
 	PAWL_CLEAN(buf_clear) struct buf key = {0}, old = {0};
 	int rc = 0;
 
 	pthread_mutex_lock(&p->lock);
 	if (!p->file) {
-		bool recycled = !p->press && recycle_take(s->run, p->plan->nbytes, &old);
-		struct store_create opts = {.nbytes = p->press ? press_most_bytes(p->plan->nbytes) : p->plan->nbytes,
+		bool recycled = !p->compress && recycle_take(&m->run->saves.recycle, p->plan->nbytes, &old);
+		struct store_create opts = {.nbytes = p->compress ? compress_most_bytes(p->plan->nbytes)
+		                                                  : p->plan->nbytes,
 		                            .recycle_key = recycled ? buf_str(&old) : NULL,
-		                            .buffered = s->run->opts.no_direct_io,
-		                            .own_name = !s->run->caps.rename_folder};
+		                            .buffered = m->run->opts.io.no_direct,
+		                            .own_name = !m->run->home.caps.rename_folder};
 
-		rc = pack_key(s->partial, p->name, &key, err);
+		rc = pack_key(m->partial, p->name, &key, err);
 		if (rc == 0)
-			rc = store_create(s->run->store, buf_str(&key), &opts, &p->file, err);
+			rc = store_create(m->run->store, buf_str(&key), &opts, &p->file, err);
 	}
 	*ret = p->file;
 	pthread_mutex_unlock(&p->lock);
 	return rc;
 }
 
-/* The time for which anything at all is on its way is what the link needs, however many threads there are. */
+/* Measures the time in which any thread sends. That is the time the link needs, with any number of
+ * threads. */
 static void
-note_sending(struct save *s, bool begins)
+note_sending(struct save_image *m, bool begins)
 {
 	const int64_t now_ns = clock_mono_ns();
 
-	if (!s->run->compress_by_rule)
+	if (!m->run->settings.compress_by_rule)
 		return;
-	pthread_mutex_lock(&s->lock);
-	if (begins && s->n_sending++ == 0)
-		s->sending_from_ns = now_ns;
-	else if (!begins && --s->n_sending == 0)
-		s->sending_ns += now_ns - s->sending_from_ns;
-	pthread_mutex_unlock(&s->lock);
+	pthread_mutex_lock(&m->progress->lock);
+	if (begins && m->progress->n_sending++ == 0)
+		m->progress->sending_from_ns = now_ns;
+	else if (!begins && --m->progress->n_sending == 0)
+		m->progress->sending_ns += now_ns - m->progress->sending_from_ns;
+	pthread_mutex_unlock(&m->progress->lock);
 }
 
 int
-write_bytes(struct save *s, struct store_file *file, uint64_t offset, const void *ptr, size_t n, struct pawl_error *err)
+write_bytes(struct save_image *m, struct store_file *file, uint64_t offset, const void *ptr, size_t n,
+            struct pawl_error *err)
 {
-	note_sending(s, true);
-	const int rc = store_write(s->run->store, file, offset, ptr, n, err);
-	note_sending(s, false);
+	note_sending(m, true);
+	const int rc = store_write(m->run->store, file, offset, ptr, n, err);
+	note_sending(m, false);
 	return rc;
 }
 
@@ -81,24 +85,24 @@ static int
 write_unit(struct save_unit *u, struct pawl_error *err)
 {
 	struct save_pack *p = u->pack;
-	struct save *s = p->save;
+	struct save_image *m = p->image;
 	struct store_file *file;
 	size_t nbytes = u->nbytes;
 
-	if (p->press) {
-		if (s->run->caps.can_cut)
+	if (p->compress) {
+		if (m->run->home.caps.can_cut)
 			TRY(pack_file(p, &file, err));
-		return press_unit(p->press, u, err);
+		return compress_unit(p->compress, u, err);
 	}
-	if (!u->slot && !p->image)
-		; /* a live tensor: what lies behind it is not ours to write */
-	else if (s->run->caps.offset_align > 1)
-		nbytes = (size_t)round_up(nbytes, s->run->caps.offset_align);
+	if (!u->slot && !p->bytes)
+		; /* a live tensor: the bytes after it are not ours to write */
+	else if (m->run->home.caps.offset_align > 1)
+		nbytes = (size_t)round_up(nbytes, m->run->home.caps.offset_align);
 	if (nbytes > round_up(u->nbytes, IMAGE_ALIGN))
 		nbytes = u->nbytes;
 	TRY(pack_file(p, &file, err));
-	TRY(write_bytes(s, file, u->offset, u->mem, nbytes, err));
-	atomic_fetch_add(&s->written_bytes, u->nbytes);
+	TRY(write_bytes(m, file, u->offset, u->mem, nbytes, err));
+	atomic_fetch_add(&m->progress->written_bytes, u->nbytes);
 	return 0;
 }
 
@@ -107,17 +111,17 @@ finish_pack(struct save_pack *p, struct pawl_error *err)
 {
 	struct store_file *file;
 
-	if (p->press)
-		TRY(press_finish(p->press, err));
+	if (p->compress)
+		TRY(compress_finish(p->compress, err));
 	pthread_mutex_lock(&p->lock);
 	file = p->file;
 	p->file = NULL;
 	pthread_mutex_unlock(&p->lock);
 	if (!file)
 		return 0;
-	note_sending(p->save, true);
-	const int rc = store_finish(p->save->run->store, file, err);
-	note_sending(p->save, false);
+	note_sending(p->image, true);
+	const int rc = store_finish(p->image->run->store, file, err);
+	note_sending(p->image, false);
 	return rc;
 }
 
@@ -127,37 +131,37 @@ write_job(void *arg)
 {
 	struct save_unit *u = arg;
 	struct save_pack *p = u->pack;
-	struct save *s = p->save;
+	struct save_image *m = p->image;
 	struct pawl_error err = {0};
 	int rc = 0;
 
-	if (!save_has_failed(s)) {
+	if (!save_has_failed(m->progress)) {
 		learn_unit(u);
 		rc = write_unit(u, &err);
 		if (rc == 0 && !u->slot &&
-		    !p->image) /* a live tensor: it may have changed between its sum and the write */
-			rc = lazy_check_unit(s, u, &err);
+		    !p->bytes) /* a live tensor: it may have changed between its checksum and the write */
+			rc = lazy_check_unit(m, u, &err);
 		if (rc < 0)
-			save_fail(s, rc, &err);
+			save_fail(m->progress, rc, &err);
 	}
-	stage_give_slot(s, u->slot);
-	if (atomic_fetch_sub(&p->units_left, 1) == 1 && !save_has_failed(s)) {
+	stage_give_slot(m, u);
+	if (atomic_fetch_sub(&p->units_left, 1) == 1 && !save_has_failed(m->progress)) {
 		rc = finish_pack(p, &err);
 		if (rc < 0)
-			save_fail(s, rc, &err);
+			save_fail(m->progress, rc, &err);
 	}
 }
 
 static void
 submit(struct save_unit *u)
 {
-	struct save *s = u->pack->save;
+	struct save_image *m = u->pack->image;
 	struct pawl_error err = {0};
-	int rc = pool_add(s->writer->writers, &s->writing, write_job, u, &err);
+	int rc = pool_add(m->writer->writers, &m->progress->writing, write_job, u, &err);
 
 	if (rc < 0) {
-		save_fail(s, rc, &err);
-		stage_give_slot(s, u->slot);
+		save_fail(m->progress, rc, &err);
+		stage_give_slot(m, u);
 	}
 }
 
@@ -165,7 +169,7 @@ static bool
 equals_before(const struct save_unit *u)
 {
 	const struct save_pack *p = u->pack;
-	uint64_t block_bytes = p->save->plan->block_bytes;
+	uint64_t block_bytes = p->image->plan->block_bytes;
 	size_t first = (size_t)(u->offset / block_bytes);
 	size_t n = (size_t)((u->nbytes + block_bytes - 1) / block_bytes);
 
@@ -194,33 +198,33 @@ write_offer(struct save_unit *u)
 	pthread_mutex_unlock(&p->lock);
 	if (!n_released)
 		submit(u);
-	for (size_t i = 0; i < n_released; i++) /* nobody parks any more, so the array is ours */
+	for (size_t i = 0; i < n_released; i++) /* no unit is parked any more, so the array is ours */
 		submit(p->parked[i]);
 }
 
-/* Job: links one unchanged pack; where that cannot be done its units are written after all. */
+/* Job: links one unchanged pack. If that fails, its units are written. */
 static void
 link_job(void *arg)
 {
 	struct save_pack *p = arg;
-	struct save *s = p->save;
+	struct save_image *m = p->image;
 	struct pawl_error err = {0};
 	PAWL_CLEAN(buf_clear) struct buf from = {0}, to = {0};
 
-	if (save_has_failed(s))
+	if (save_has_failed(m->progress))
 		return;
-	if (pack_key(s->writer->reuse->folder, p->before->name, &from, &err) == 0 &&
-	    pack_key(s->partial, p->name, &to, &err) == 0 &&
-	    store_link(s->run->store, buf_str(&from), buf_str(&to), &err) == 0) {
+	if (pack_key(m->writer->reuse->folder, p->before->name, &from, &err) == 0 &&
+	    pack_key(m->partial, p->name, &to, &err) == 0 &&
+	    store_link(m->run->store, buf_str(&from), buf_str(&to), &err) == 0) {
 		p->linked = true;
-		for (size_t i = 0; p->image && !p->before->ends && i < p->n_parked; i++)
+		for (size_t i = 0; p->bytes && !p->before->ends && i < p->n_parked; i++)
 			learn_unit(p->parked[i]);
-		atomic_fetch_add(&s->reused_bytes, p->press ? p->before->packed_bytes : p->plan->nbytes);
+		atomic_fetch_add(&m->progress->reused_bytes, p->compress ? p->before->packed_bytes : p->plan->nbytes);
 		return;
 	}
 	p->linked = false;
-	if (!p->image) { /* the bytes are gone with the ring */
-		save_fail(s, err.code ? err.code : PAWL_EIO, &err);
+	if (!p->bytes) { /* the ring no longer holds the bytes */
+		save_fail(m->progress, err.code ? err.code : PAWL_EIO, &err);
 		return;
 	}
 	for (size_t i = 0; i < p->n_parked; i++)
@@ -228,58 +232,59 @@ link_job(void *arg)
 }
 
 int
-write_settle(struct save *s, struct pawl_error *err)
+write_settle(struct save_image *m, struct pawl_error *err)
 {
-	if (save_offers_late(s))
-		for (size_t i = 0; i < s->n_units; i++)
-			write_offer(&s->units[i]);
-	for (size_t k = 0; k < s->plan->n_packs; k++) {
-		struct save_pack *p = &s->packs[k];
+	if (save_offers_late(m))
+		for (size_t i = 0; i < m->n_units; i++)
+			write_offer(&m->units[i]);
+	for (size_t k = 0; k < m->plan->n_packs; k++) {
+		struct save_pack *p = &m->packs[k];
 
-		if (p->undecided && pool_add(s->writer->writers, &s->writing, link_job, p, err) < 0)
-			save_fail(s, PAWL_ENOMEM, err);
+		if (p->undecided && pool_add(m->writer->writers, &m->progress->writing, link_job, p, err) < 0)
+			save_fail(m->progress, PAWL_ENOMEM, err);
 	}
-	group_wait(&s->writing);
-	pthread_mutex_lock(&s->lock);
-	int rc = s->failed;
+	group_wait(&m->progress->writing);
+	pthread_mutex_lock(&m->progress->lock);
+	int rc = m->progress->failed;
 
 	if (rc < 0 && err)
-		*err = s->error;
-	s->written_ns = clock_mono_ns();
-	pthread_mutex_unlock(&s->lock);
+		*err = m->progress->error;
+	m->progress->written_ns = clock_mono_ns();
+	pthread_mutex_unlock(&m->progress->lock);
 	return rc;
 }
 
-/* The folder is everybody's: a rank takes away only what is its own. */
+/* All ranks share the folder: each removes only its own files. */
 static void
-abandon_own(struct save *s)
+abandon_own(struct save_image *m)
 {
-	for (size_t k = 0; s->packs && s->partial && k < s->plan->n_packs; k++) {
+	for (size_t k = 0; m->packs && m->partial && k < m->plan->n_packs; k++) {
 		PAWL_CLEAN(buf_clear) struct buf key = {0};
 
-		if (pack_key(s->partial, s->packs[k].name, &key, NULL) == 0)
-			store_remove(s->run->store, buf_str(&key), NULL);
+		if (pack_key(m->partial, m->packs[k].name, &key, NULL) == 0)
+			store_remove(m->run->store, buf_str(&key), NULL);
 	}
 }
 
 void
-write_abandon(struct save *s)
+write_abandon(struct save_image *m, bool in_doubt)
 {
 	struct pawl_error ignored;
 
-	for (size_t k = 0; s->packs && k < s->plan->n_packs; k++) {
-		if (s->packs[k].file)
-			store_abort(s->run->store, s->packs[k].file);
-		s->packs[k].file = NULL;
+	for (size_t k = 0; m->packs && k < m->plan->n_packs; k++) {
+		if (m->packs[k].file)
+			store_abort(m->run->store, m->packs[k].file);
+		m->packs[k].file = NULL;
 	}
-	/* In a bucket the packs lie where the checkpoint would be, perhaps beside those of another save. */
-	if (s->run->rank > 0 || !s->run->caps.rename_folder) {
-		if (!s->in_doubt)
-			abandon_own(s);
+	/* In a bucket the packs are in the checkpoint's own folder, perhaps with those of another
+	 * save. */
+	if (m->run->group.rank > 0 || !m->run->home.caps.rename_folder) {
+		if (!in_doubt)
+			abandon_own(m);
 		return;
 	}
-	if (s->partial)
-		store_remove_folder(s->run->store, s->partial, &ignored);
-	if (s->run->meet && !s->run->left_behind)
-		s->run->left_behind = mem_strdup(s->partial); /* a slow rank may make it anew */
+	if (m->partial)
+		store_remove_folder(m->run->store, m->partial, &ignored);
+	if (m->run->group.rendezvous && !m->run->group.left_behind)
+		m->run->group.left_behind = mem_strdup(m->partial); /* a slow rank may create it again */
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * writer: see writer.h. Called by api.c and save.c; calls save.c, stage.c, plan.c.
+ * writer: see writer.h.
  *
  *   caller: admit -> save_new -> plan -> space -> stage_prepare -> hand over -> copy -> return
  */
@@ -15,8 +15,8 @@
 #include "base/mem.h"
 #include "catalog/catalog.h"
 #include "policy/retain.h"
-#include "ranks/meet.h"
-#include "save/press.h"
+#include "ranks/rendezvous.h"
+#include "save/compress.h"
 
 #define SPACE_RESERVE_BYTES ((uint64_t)1 << 20) /* folders, journal, pointers */
 
@@ -29,23 +29,24 @@ writer_new(struct pawl *run, struct writer **ret, struct pawl_error *err)
 	int rc = 0;
 
 	if (!w)
-		return err_set(err, PAWL_ENOMEM, "run: out of memory");
+		return err_nomem(err, "run");
 	w->run = run;
 	pthread_mutex_init(&w->lock, NULL);
 	cond_init(&w->changed);
-	if (run->opts.copy_threads > 1)
-		rc = pool_new("pawl-copy", run->opts.copy_threads - 1, &w->copiers, err);
+	if (run->opts.staging.copy_threads > 1)
+		rc = pool_new("pawl-copy", run->opts.staging.copy_threads - 1, &w->copiers, err);
 	if (rc == 0)
-		rc = (run->codec ? pool_new_calm : pool_new)("pawl-write", run->opts.io_threads, &w->writers, err);
+		rc = (run->settings.codec ? pool_new_calm : pool_new)("pawl-write", run->opts.io.threads, &w->writers,
+		                                                      err);
 	if (rc == 0)
 		rc = pool_new("pawl-save", 1, &w->saver, err);
-	if (rc == 0 && run->opts.recycle)
-		recycle_load(run);
+	if (rc == 0 && run->opts.packs.recycle)
+		recycle_load(&run->saves.recycle);
 	if (rc < 0) {
 		writer_free(w);
 		return rc;
 	}
-	run->queue_ops = &queue_ops;
+	run->saves.queue_ops = &queue_ops;
 	*ret = w;
 	return 0;
 }
@@ -56,6 +57,9 @@ writer_free(struct writer *w)
 	if (!w)
 		return;
 	writer_wait(w, -1);
+	pthread_mutex_lock(&w->lock);
+	w->closing = true;
+	pthread_mutex_unlock(&w->lock);
 	pool_free(w->saver);
 	pool_free(w->writers);
 	pool_free(w->copiers);
@@ -67,7 +71,91 @@ writer_free(struct writer *w)
 	mem_free(w);
 }
 
-/* Drops the staged save that waits behind the running one. The lock is held and given up meanwhile. */
+/* ---- memory that is faulted in before a save needs it ---- */
+
+static bool
+may_warm(struct writer *w)
+{
+	pthread_mutex_lock(&w->lock);
+	const bool may = !w->closing && !w->active && !w->queued;
+
+	pthread_mutex_unlock(&w->lock);
+	return may;
+}
+
+/* Job of the idle saver thread. It ends when a save begins. */
+static void
+warm_arena(void *arg)
+{
+	struct writer *w = arg;
+
+	for (;;) {
+		pthread_mutex_lock(&w->lock);
+		const bool is_done = !w->is_cold || w->closing || w->active || w->queued;
+
+		w->is_cold = false;
+		if (is_done)
+			w->warming = false;
+		pthread_mutex_unlock(&w->lock);
+		if (is_done)
+			return;
+		while (may_warm(w) && arena_warm_step(w->run->saves.arena))
+			;
+	}
+}
+
+/* Without memory for the job the next save faults in what it needs. */
+static void
+start_warming(struct writer *w)
+{
+	if (!arena_is_cold(w->run->saves.arena))
+		return;
+	pthread_mutex_lock(&w->lock);
+	w->is_cold = true;
+	if (!w->warming && !w->closing)
+		w->warming = pool_add(w->saver, NULL, warm_arena, w, NULL) == 0;
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* Memory mapped beyond nbytes, for headers and more packs, stays cold until a save uses it. A
+ * running save leaves its own memory to the next one. */
+void
+writer_prepare(struct writer *w, uint64_t nbytes)
+{
+	const struct pawl_open_opts *opts = &w->run->opts;
+	uint64_t room = nbytes + nbytes / 64 + ((uint64_t)4 << 20), ring = opts->staging.ring_bytes;
+
+	if (opts->staging.arena_bytes && nbytes <= opts->staging.arena_bytes && room > opts->staging.arena_bytes)
+		room = opts->staging.arena_bytes;
+	if (opts->staging.arena_bytes && nbytes > opts->staging.arena_bytes)
+		ring = opts->staging.arena_bytes;
+	if (opts->staging.mode != PAWL_MODE_SNAPSHOT ||
+	    (opts->staging.arena_bytes && nbytes > opts->staging.arena_bytes))
+		nbytes = room = ring < SAVE_UNIT_BYTES ? SAVE_UNIT_BYTES : ring;
+	if (nbytes <= SIZE_MAX / 8 && may_warm(w) &&
+	    arena_prepare(w->run->saves.arena, (size_t)nbytes, (size_t)room, NULL) == 0)
+		start_warming(w);
+}
+
+int
+writer_prepare_state(struct writer *w, const struct pawl_state *state, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	struct pawl_state share;
+	uint64_t nbytes = 0;
+	const int rc = save_share(w->run, state, &memory, &share, err);
+
+	if (rc < 0)
+		return rc == PAWL_ENOMEM ? 0 : rc;
+	for (size_t i = 0; i < share.n_tensors; i++)
+		if (!share.tensors[i].elsewhere && !add_ok(nbytes, share.tensors[i].local_nbytes, &nbytes))
+			return 0;
+	writer_prepare(w, nbytes);
+	return 0;
+}
+
+/* Drops the staged save that waits behind the running one. The lock is held, and released
+ * meanwhile. */
 static void
 replace_queued(struct writer *w)
 {
@@ -78,17 +166,18 @@ replace_queued(struct writer *w)
 		return;
 	w->queued = NULL;
 	pthread_mutex_unlock(&w->lock);
-	stage_wait(old);
+	stage_wait(&old->image);
 	err_set(&err, PAWL_ECANCELLED, "save of step %lld was replaced by a newer one before it was written",
-	        (long long)old->step);
+	        (long long)old->request.step);
 	run_mark_outcome(w->run, old, false);
-	ticket_fail(old->ticket, PAWL_ECANCELLED, &err);
-	ticket_stage(old->ticket, PAWL_STAGE_FAILED);
+	ticket_fail(old->progress.ticket, PAWL_ECANCELLED, &err);
+	ticket_stage(old->progress.ticket, PAWL_STAGE_FAILED);
 	save_unref(old);
 	pthread_mutex_lock(&w->lock);
 }
 
-/* Waits for a turn by a rule (enum pawl_on_busy). On success the caller must come to hand_over or un_admit. */
+/* Waits for a turn by a rule (enum pawl_on_busy). After success the caller must call hand_over or
+ * un_admit. */
 static int
 admit(struct writer *w, int policy, bool *ret_deferred, struct pawl_error *err)
 {
@@ -120,9 +209,9 @@ un_admit(struct writer *w, struct save *s)
 {
 	pthread_mutex_lock(&w->lock);
 	w->admitting = false;
-	if (s && s->plan && !w->plan && !s->packs) {
-		w->plan = s->plan;
-		s->plan = NULL;
+	if (s && s->image.plan && !w->plan && !s->image.packs) {
+		w->plan = s->image.plan;
+		s->image.plan = NULL;
 	}
 	pthread_cond_broadcast(&w->changed);
 	pthread_mutex_unlock(&w->lock);
@@ -137,8 +226,8 @@ hand_over(struct writer *w, struct save *s, struct pawl_error *err)
 
 	pthread_mutex_lock(&w->lock);
 	atomic_fetch_add(&s->refs, 1);
-	s->stagers = 1; /* held until stage_start, so that the saver cannot overtake the copy */
-	s->is_held = !s->lazy && save_offers_late(s);
+	s->progress.stagers = 1; /* this call, until stage_start: the saver cannot overtake the copy */
+	s->progress.is_held = !s->image.lazy && save_offers_late(&s->image);
 	if (w->active) {
 		w->queued = s;
 	} else {
@@ -170,31 +259,31 @@ writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 	struct save *next = NULL;
 	struct past *past = NULL;
 	struct pawl_error err = {0};
-	const bool stale = reuse && learn_packs(s, &past);
+	const bool stale = reuse && learn_packs(&s->image, &past);
 
 	pthread_mutex_lock(&w->lock);
-	recycle_expect(w->run, s->plan->n_packs);
+	recycle_expect(&w->run->saves.recycle, s->image.plan->n_packs);
 	if (reuse) {
 		reuse_free(w->reuse);
 		w->reuse = reuse;
 		past_free(w->past);
 		w->past = past;
 	}
-	for (size_t k = 0; k < s->plan->n_packs; k++) {
-		pthread_mutex_destroy(&s->packs[k].lock);
-		press_free(s->packs[k].press);
+	for (size_t k = 0; k < s->image.plan->n_packs; k++) {
+		pthread_mutex_destroy(&s->image.packs[k].lock);
+		compress_free(s->image.packs[k].compress);
 	}
 	if (stale) {
 		plan_free(steal(&w->plan));
-		plan_free(s->plan);
+		plan_free(s->image.plan);
 	} else if (!w->plan) {
-		w->plan = s->plan;
+		w->plan = s->image.plan;
 	} else {
-		plan_free(s->plan);
+		plan_free(s->image.plan);
 	}
-	s->plan = NULL;
-	arena_give(w->run->arena, &s->region);
-	arena_give(w->run->arena, &s->fill_region);
+	s->image.plan = NULL;
+	arena_give(w->run->saves.arena, &s->image.region);
+	arena_give(w->run->saves.arena, &s->image.fill_region);
 	w->settling++;
 	w->active = w->queued;
 	w->queued = NULL;
@@ -204,62 +293,59 @@ writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 	}
 	pthread_cond_broadcast(&w->changed);
 	pthread_mutex_unlock(&w->lock);
+	start_warming(w);
 	if (next) {
-		stage_wait(next);
+		stage_wait(&next->image);
 		run_mark_outcome(w->run, next, false);
-		ticket_fail(next->ticket, PAWL_ENOMEM, &err);
-		run_set_pending(w->run, next->ticket);
-		ticket_stage(next->ticket, PAWL_STAGE_FAILED);
+		ticket_fail(next->progress.ticket, PAWL_ENOMEM, &err);
+		run_saves_set_failed(&w->run->saves, next->progress.ticket);
+		ticket_stage(next->progress.ticket, PAWL_STAGE_FAILED);
 		save_unref(next);
 	}
 }
 
-static void
-past_clean(struct past **p)
-{
-	past_free(*p);
-}
+PAWL_DEFINE_CLEAN(struct past, past_free);
 
 static int
 new_plan(struct writer *w, struct save *s, struct plan_opts *opts, struct pawl_error *err)
 {
-	PAWL_CLEAN(past_clean) struct past *past = NULL;
+	PAWL_CLEAN(past_free_clean) struct past *past = NULL;
 	int rc = 0;
 
-	opts->regroup = run_links_packs(w->run) && !w->run->single_name;
+	opts->regroup = run_links_packs(w->run) && !w->run->home.single_name;
 	pthread_mutex_lock(&w->lock); /* a running save may replace it */
 	if (w->past)
 		rc = past_new(w->past->tensors, w->past->n, &past, err);
 	pthread_mutex_unlock(&w->lock);
 	TRY(rc);
 	opts->past = past;
-	return plan_make(&s->share, opts, &s->plan, err);
+	return plan_make(&s->image.share, opts, &s->image.plan, err);
 }
 
 /* The cached plan if the structure is the same, else a new one; then the headers of this save. */
 static int
 make_plan(struct writer *w, struct save *s, struct pawl_error *err)
 {
-	struct plan_opts opts = {.pack_bytes = w->run->opts.pack_bytes,
-	                         .block_bytes = w->run->opts.block_bytes,
-	                         .rank = w->run->rank,
-	                         .run_id = w->run->run_id};
+	struct plan_opts opts = {.pack_bytes = w->run->opts.packs.pack_bytes,
+	                         .block_bytes = w->run->opts.packs.block_bytes,
+	                         .rank = w->run->group.rank,
+	                         .run_id = w->run->self.run_id};
 	PAWL_CLEAN(buf_clear) struct buf summary = {0};
 
 	pthread_mutex_lock(&w->lock);
-	s->plan = w->plan;
+	s->image.plan = w->plan;
 	w->plan = NULL;
 	pthread_mutex_unlock(&w->lock);
-	if (s->plan && !sum_equal(s->plan->fingerprint, plan_fingerprint(&s->share, &opts))) {
-		plan_free(s->plan);
-		s->plan = NULL;
+	if (s->image.plan && !sum_equal(s->image.plan->fingerprint, plan_fingerprint(&s->image.share, &opts))) {
+		plan_free(s->image.plan);
+		s->image.plan = NULL;
 	}
-	if (!s->plan)
+	if (!s->image.plan)
 		TRY(new_plan(w, s, &opts, err));
 	TRY(commit_summary(s, &summary, err));
-	TRY(plan_refresh(s->plan, &opts, (struct pawl_slice){summary.ptr, summary.len},
-	                 (struct pawl_slice){s->state_json.ptr, s->state_json.len}, err));
-	s->nbytes = s->plain_nbytes = s->plan->nbytes;
+	TRY(plan_refresh(s->image.plan, &opts, (struct pawl_slice){summary.ptr, summary.len},
+	                 (struct pawl_slice){s->request.state_json.ptr, s->request.state_json.len}, err));
+	s->nbytes = s->plain_nbytes = s->image.plan->nbytes;
 	return 0;
 }
 
@@ -267,22 +353,24 @@ make_plan(struct writer *w, struct save *s, struct pawl_error *err)
 static int
 check_space(struct writer *w, const struct save *s, struct pawl_error *err)
 {
-	uint64_t free_bytes, kept_bytes = 0, need = 2 * s->state_json.len + SPACE_RESERVE_BYTES;
+	uint64_t free_bytes, kept_bytes = 0, need = 2 * s->request.state_json.len + SPACE_RESERVE_BYTES;
 
-	for (size_t k = 0; k < s->plan->n_packs; k++)
-		need += s->codec ? press_most_bytes(s->plan->packs[k].nbytes) : s->plan->packs[k].nbytes;
+	for (size_t k = 0; k < s->image.plan->n_packs; k++)
+		need += s->image.codec ? compress_most_bytes(s->image.plan->packs[k].nbytes)
+		                       : s->image.plan->packs[k].nbytes;
 	TRY(store_space(w->run->store, &free_bytes, err));
 	pthread_mutex_lock(&w->lock);
-	kept_bytes += recycle_bytes(w->run);
+	kept_bytes += recycle_bytes(&w->run->saves.recycle);
 	pthread_mutex_unlock(&w->lock);
 	if (free_bytes == UINT64_MAX || need <= free_bytes + kept_bytes)
 		return 0;
 	return err_set(err, PAWL_ENOSPACE, "save of step %lld needs about %llu bytes, but %s has %llu bytes free",
-	               (long long)s->step, (unsigned long long)need, w->run->root,
+	               (long long)s->request.step, (unsigned long long)need, w->run->home.root,
 	               (unsigned long long)(free_bytes + kept_bytes));
 }
 
-/* R34 by request: a full list of best ones refuses a tie or worse. 1 = refused; the id has advanced. */
+/* R34 by request: a full list of best ones refuses a score that ties or is worse. 1 = refused; the
+ * id has advanced. */
 static int
 refused_by_score(struct writer *w, const struct save *s, struct pawl_error *err)
 {
@@ -290,12 +378,13 @@ refused_by_score(struct writer *w, const struct save *s, struct pawl_error *err)
 	size_t n_items;
 	bool keep;
 
-	if (!w->run->retention.strict_score)
+	if (!w->run->settings.retention.strict_score)
 		return 0;
 	run_lock(w->run);
 	int rc = catalog_items(w->run->catalog, &items, &n_items, err);
 
-	keep = rc == 0 && retain_would_keep(&w->run->retention, items, n_items, s->metrics, s->n_metrics);
+	keep = rc == 0 &&
+	       retain_would_keep(&w->run->settings.retention, items, n_items, s->request.metrics, s->request.n_metrics);
 	run_unlock(w->run);
 	TRY(rc);
 	return !keep;
@@ -313,57 +402,57 @@ wait_idle(struct writer *w)
 static int
 prepare(struct writer *w, struct save *s, struct pawl_error *err)
 {
-	uint64_t limit = w->run->opts.arena_bytes;
+	uint64_t limit = w->run->opts.staging.arena_bytes;
 
 	TRY(make_plan(w, s, err));
 	TRY(check_space(w, s, err));
-	if (s->deferred && (s->mode != PAWL_MODE_SNAPSHOT || (limit && s->plan->image_bytes > limit))) {
+	if (s->image.deferred &&
+	    (s->image.mode != PAWL_MODE_SNAPSHOT || (limit && s->image.plan->image_bytes > limit))) {
 		wait_idle(w); /* a ring cannot be filled before it is written */
-		s->deferred = false;
+		s->image.deferred = false;
 	}
-	return stage_prepare(s, &s->share, err);
+	return stage_prepare(&s->image, &s->image.share, err);
 }
 
 static void
 set_blocked(struct save *s)
 {
-	pthread_mutex_lock(&s->ticket->lock);
-	s->ticket->stats.blocked_seconds = (double)(clock_mono_ns() - s->begin_ns) / 1e9;
-	s->ticket->stats.id = s->id;
-	pthread_mutex_unlock(&s->ticket->lock);
+	pthread_mutex_lock(&s->progress.ticket->lock);
+	s->progress.ticket->stats.blocked_seconds = (double)(clock_mono_ns() - s->progress.begin_ns) / 1e9;
+	s->progress.ticket->stats.id = s->request.id;
+	pthread_mutex_unlock(&s->progress.ticket->lock);
 }
 
 /* Waits for what the mode promises the caller, then reports an error that is already known. */
 static int
 finish_call(struct save *s, struct pawl_error *err)
 {
-	struct pawl_ticket *t = s->ticket;
+	struct pawl_ticket *t = s->progress.ticket;
 
-	if (s->mode == PAWL_MODE_DIRECT) {
+	if (s->image.mode == PAWL_MODE_DIRECT) {
 		pthread_mutex_lock(&t->lock);
 		while (t->stage < PAWL_STAGE_WRITTEN)
 			cond_wait_until(&t->changed, &t->lock, -1);
 		pthread_mutex_unlock(&t->lock);
 	}
 	set_blocked(s);
-	stage_let_go(s);
-	if (!s->lazy && save_has_failed(s))
+	stage_let_go(&s->image);
+	if (!s->image.lazy && save_has_failed(&s->progress))
 		return pawl_ticket_wait(t, -1, err);
 	return 0;
 }
 
-/* Of many ranks each counts its saves, the failed ones too, so that all mean the same by an id. 0 = alone. */
+/* Each rank counts its saves, the failed ones too, so that an id means the same on all ranks. 0 =
+ * this process is alone. */
 static uint64_t
 next_meet_id(struct pawl *run)
 {
 	uint64_t id = 0;
 
-	if (!run->meet)
+	if (!run->group.rendezvous)
 		return 0;
-	run_lock(run);
-	id = ++run->meet_id;
-	run_unlock(run);
-	meet_note_id(run->meet, id);
+	id = run_group_next_save(&run->group);
+	rendezvous_note_id(run->group.rendezvous, id);
 	return id;
 }
 
@@ -382,16 +471,16 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 	id = next_meet_id(w->run);
 	rc = save_new(w, opts, state, id, &s, err);
 	if (rc == 0) {
-		s->begin_ns = begin_ns; /* waiting for a turn is time the caller was held */
-		s->deferred = deferred;
+		s->progress.begin_ns = begin_ns; /* waiting for a turn blocks the caller too */
+		s->image.deferred = deferred;
 		rc = refused_by_score(w, s, err);
 	}
 	if (rc > 0) {
-		ticket_stage(s->ticket, PAWL_STAGE_SKIPPED);
+		ticket_stage(s->progress.ticket, PAWL_STAGE_SKIPPED);
 		set_blocked(s);
 		run_mark_saved(w->run, s);
 		if (ret)
-			*ret = ticket_ref(s->ticket);
+			*ret = ticket_ref(s->progress.ticket);
 		un_admit(w, s);
 		return 0;
 	}
@@ -407,14 +496,14 @@ writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pa
 		un_admit(w, s);
 		return rc;
 	}
-	if (s->lazy)
+	if (s->image.lazy)
 		set_blocked(s);
-	stage_start(s, !s->lazy);
+	stage_start(&s->image, !s->image.lazy);
 	rc = finish_call(s, err);
 	if (rc == 0) {
 		run_mark_saved(w->run, s);
 		if (ret)
-			*ret = ticket_ref(s->ticket);
+			*ret = ticket_ref(s->progress.ticket);
 	}
 	save_unref(s);
 	return rc;
@@ -447,8 +536,8 @@ unstaged(struct writer *w)
 	saves[0] = w->active;
 	saves[1] = w->queued;
 	for (int i = 0; i < 2 && !found; i++)
-		if (saves[i] && pawl_ticket_stage(saves[i]->ticket) < PAWL_STAGE_STAGED)
-			found = ticket_ref(saves[i]->ticket);
+		if (saves[i] && pawl_ticket_stage(saves[i]->progress.ticket) < PAWL_STAGE_STAGED)
+			found = ticket_ref(saves[i]->progress.ticket);
 	pthread_mutex_unlock(&w->lock);
 	return found;
 }
@@ -499,7 +588,7 @@ writer_waits_for(struct writer *w, char *ret, size_t cap)
 	*ret = '\0';
 	pthread_mutex_lock(&w->lock);
 	if (w->active)
-		ticket_waits_for(w->active->ticket, ret, cap);
+		ticket_waits_for(w->active->progress.ticket, ret, cap);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -518,10 +607,10 @@ static bool
 has_token(struct writer *w, const char *token)
 {
 	pthread_mutex_lock(&w->lock);
-	bool found = (w->active && strncmp(w->active->token, token, 32) == 0) ||
-	             (w->queued && strncmp(w->queued->token, token, 32) == 0);
+	bool found = (w->active && strncmp(w->active->image.token, token, 32) == 0) ||
+	             (w->queued && strncmp(w->queued->image.token, token, 32) == 0);
 	pthread_mutex_unlock(&w->lock);
 	return found;
 }
 
-static const struct run_queue_ops queue_ops = {.is_busy = is_busy, .has_token = has_token};
+static const struct run_queue_ops queue_ops = {.is_busy = is_busy, .has_token = has_token, .prepare = writer_prepare};

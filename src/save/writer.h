@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * writer: the threads of a run that is open for writing, admission of saves, and what is kept between them (plan, packs
- * to link, recycled files). One save is being written at a time; with PAWL_BUSY_REPLACE one more may wait, staged.
+ * writer: the threads of a run that is open for writing, admission of saves, and what saves share:
+ * plan, packs to link, recycled files. One save is being written at a time. With PAWL_BUSY_REPLACE
+ * one more may wait, staged.
  */
 #ifndef PAWL_WRITER_H
 #define PAWL_WRITER_H
@@ -22,11 +23,14 @@ struct writer {
 	pthread_mutex_t lock; /* guards below */
 	pthread_cond_t changed;
 	struct save *active, *queued;
-	unsigned settling;   /* saves that are committed, but still retain and point */
+	unsigned settling;   /* saves that are committed, while retention and pointers still run */
 	bool admitting;      /* a caller is between admission and hand-over */
+	bool closing;
+	bool warming;        /* the job that faults memory in is queued or running */
+	bool is_cold;        /* some memory is not faulted in yet */
 	struct plan *plan;   /* cached, NULL while a save has it */
 	struct reuse *reuse; /* of the last commit; changed only while no save is active */
-	struct past *past;   /* for the next plan that is made; NULL = nothing is known */
+	struct past *past;   /* for the next new plan; NULL = nothing is known */
 };
 
 int writer_new(struct pawl *run, struct writer **ret, struct pawl_error *err);
@@ -35,10 +39,14 @@ void writer_free(struct writer *w);
 /* The caller's half of a save; see pawl_save. */
 int writer_save(struct writer *w, const struct pawl_save_opts *opts, const struct pawl_state *state,
                 struct pawl_ticket **ret, struct pawl_error *err);
-/* One of many ranks cannot take part in the save that the others begin now: waits for its turn, and tells them. Returns
- * code. */
+/* Faults in the memory for a save of about nbytes, in the background; see pawl_prepare. */
+void writer_prepare(struct writer *w, uint64_t nbytes);
+int writer_prepare_state(struct writer *w, const struct pawl_state *state, struct pawl_error *err);
+/* This rank cannot take part in the save that the others begin now: waits for its turn and reports
+ * that to them. Returns code. */
 int writer_skip(struct writer *w, int code, struct pawl_error *err);
-/* Called by save_run when s has been committed or has failed: takes back plan and memory, lets the next save begin. */
+/* Called by save_run when s has been committed or has failed: takes plan and memory back, lets the
+ * next save begin. */
 void writer_release(struct writer *w, struct save *s, struct reuse *reuse);
 /* Called by save_run when s has settled. */
 void writer_settled(struct writer *w);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manifest: writing the commit record, and its end. Called by commit.c and repair; calls state, manifest_check, base.
- * Reading is manifest_decode.c. Promises P1, P2: what is written here is what decides that a checkpoint exists.
+ * manifest: writes the commit record. Promises P1, P2: what is written here decides that a
+ * checkpoint exists. manifest_decode.c reads it.
  */
 #include "state/manifest.h"
 
@@ -257,7 +257,7 @@ check_names(const struct manifest *m, struct pawl_error *err)
 				return err_set(err, PAWL_ECORRUPT, "tensor '%.200s' is there twice", name);
 		}
 		if (table_reserve(&names, 1) < 0)
-			return err_set(err, PAWL_ENOMEM, "out of memory");
+			return err_nomem(err, NULL);
 		table_add(&names, hash, i);
 	}
 	return 0;

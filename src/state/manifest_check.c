@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manifest_check: is a manifest consistent in itself? Called by manifest.c before writing and by manifest_decode.c
- * after parsing, so that nothing is written that would be refused. Promises P1, P17.
+ * manifest_check: is a manifest consistent in itself? It is checked before writing and after
+ * parsing, so that no writer produces what a reader would refuse. Promises P1, P17.
  *
- * That the pieces of a tensor neither overlap nor leave holes is decided exactly, for any number of dimensions, by
- * their corners: give every corner of a box the sign (-1)^(number of upper sides it lies on). The boxes tile the tensor
- * if and only if at every point the signs of their corners add up to those of the tensor's own corners (the signed
- * corners are the mixed derivative of a box's indicator function, which determines it). Only dimensions that are
- * divided at all count, so a piece has 2 corners in the usual case.
+ * Corners decide exactly, for any number of dimensions, whether the pieces of a tensor overlap or
+ * leave holes. Give every corner of a box the sign (-1)^(number of upper sides it is on). At every
+ * point, add up the signs of all corners there. The boxes tile the tensor if and only if the result
+ * is that of the tensor's own corners. The reason: the signed corners are the mixed derivative of a
+ * box's indicator function, which determines it. Only divided dimensions count, so a piece usually
+ * has 2 corners.
  */
 #include "state/manifest_check.h"
 
@@ -65,7 +66,7 @@ check_metrics(const struct manifest *m, struct pawl_error *err)
 				return err_set(err, PAWL_ECORRUPT, "metric '%.200s' is there twice", name);
 		}
 		if (table_reserve(&names, 1) < 0)
-			return err_set(err, PAWL_ENOMEM, "manifest: out of memory");
+			return err_nomem(err, "manifest");
 		table_add(&names, hash, i);
 	}
 	return 0;
@@ -102,7 +103,7 @@ manifest_check_summary(const struct manifest *m, struct pawl_error *err)
 
 /* ------------------------------------------------------------------ files */
 
-/* What a file is unpacked, of a codec that is known here: how else could it be read? (T7) */
+/* The decompressed size of a file. Its codec must be known, else no process could read it (T7). */
 static int
 check_packing(const struct manifest_file *f, struct pawl_error *err)
 {
@@ -137,7 +138,8 @@ check_file(const struct manifest_file *f, struct pawl_error *err)
 	return f->codec ? check_packing(f, err) : 0;
 }
 
-/* Names must stay different on file systems that ignore case, and must not be the manifest's own. */
+/* Names must stay different on file systems that ignore case, and must not be the manifest's
+ * own. */
 static int
 check_file_names(const struct manifest *m, struct pawl_error *err)
 {
@@ -156,7 +158,7 @@ check_file_names(const struct manifest *m, struct pawl_error *err)
 		if (is_taken)
 			return err_set(err, PAWL_ECORRUPT, "file name '%s' is taken", name);
 		if (table_reserve(&names, 1) < 0)
-			return err_set(err, PAWL_ENOMEM, "manifest: out of memory");
+			return err_nomem(err, "manifest");
 		table_add(&names, hash, i);
 	}
 	return 0;
@@ -190,7 +192,7 @@ check_files(const struct manifest *m, struct pawl_error *err)
 /* ----------------------------------------------------------------- tiling */
 
 struct tiling {
-	uint32_t dims[PAWL_MAX_DIMS];  /* those that are divided, outermost first */
+	uint32_t dims[PAWL_MAX_DIMS];  /* the divided ones, outermost first */
 	uint64_t steps[PAWL_MAX_DIMS]; /* one step in dims[k] is this much in a point's number */
 	uint32_t n;
 	uint64_t *points; /* number of a point << 1 | sign is negative */
@@ -220,7 +222,8 @@ compare_u64(const void *pa, const void *pb)
 	return a < b ? -1 : a > b;
 }
 
-/* Finds the divided dimensions and numbers the points of their grid. false: more points than can be numbered. */
+/* Finds the divided dimensions and numbers the points of their grid. false: more points than can be
+ * numbered. */
 static bool
 tiling_init(struct tiling *t, const struct manifest_tensor *tensor)
 {
@@ -253,7 +256,7 @@ manifest_check_tiling(const struct manifest_tensor *tensor, uint64_t *corners_le
 	*corners_left -= n_corners;
 	PAWL_FREE uint64_t *points = mem_zalloc((size_t)n_corners, sizeof(*points));
 	if (!points)
-		return err_set(err, PAWL_ENOMEM, "manifest: out of memory");
+		return err_nomem(err, "manifest");
 	t.points = points;
 	put_corners(&t, NULL, tensor->shape, true);
 	for (size_t i = 0; i < tensor->n_pieces; i++) {
@@ -273,7 +276,7 @@ manifest_check_tiling(const struct manifest_tensor *tensor, uint64_t *corners_le
 
 /* ---------------------------------------------------------------- tensors */
 
-/* Elements of less than a byte can only be divided into whole rows of whole bytes. */
+/* Elements of less than a byte can be divided only into complete rows of full bytes. */
 static bool
 is_in_rows(const struct manifest_tensor *t, const struct manifest_piece *p)
 {
@@ -339,7 +342,7 @@ check_tensor(const struct manifest *m, const struct manifest_tensor *t, uint64_t
 		if (!add_ok(total, t->pieces[i].nbytes, &total))
 			total = UINT64_MAX;
 	}
-	if (m->part) /* what other ranks have written is not known here */
+	if (m->part) /* the pieces of other ranks are not known here */
 		return 0;
 	if (total != nbytes)
 		return err_set(
@@ -377,7 +380,7 @@ check_overlaps(const struct manifest *m, struct pawl_error *err)
 		n_pieces += m->tensors[i].n_pieces;
 	PAWL_FREE struct range *ranges = mem_zalloc(n_pieces, sizeof(*ranges));
 	if (!ranges)
-		return err_set(err, PAWL_ENOMEM, "manifest: out of memory");
+		return err_nomem(err, "manifest");
 	for (size_t i = 0; i < m->n_tensors; i++) {
 		const struct manifest_tensor *t = &m->tensors[i];
 		for (size_t k = 0; k < t->n_pieces; k++) {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manifest_decode: bytes -> manifest. Called by catalog, restore, verify, repair; calls base/json, state,
- * manifest_members, manifest_check. Promises P1, P2, P17.
+ * manifest_decode: bytes -> manifest. Promises P1, P2, P17.
  *
- *   size -> digest -> version -> parse -> members in their fixed order -> state -> rows -> manifest_check
+ *   size -> digest -> version -> parse -> members in their fixed order -> state -> rows
+ *        -> manifest_check
  *
- * A large one, of many ranks, is parsed row by row (they stand on lines of their own), so that memory grows with what
- * it describes and not with its JSON.
+ * A large manifest, of many ranks, is parsed row by row, since each row has a line. So memory grows
+ * with what it describes and not with its JSON.
  *
- * Nothing is looked at before the digest has said that these are the bytes that were written. Everything is checked
- * after it all the same, because a digest can be computed by anybody.
+ * Nothing is parsed before the digest has verified the bytes. Everything is checked afterwards all
+ * the same, because anyone can compute a digest.
  */
 #include <string.h>
 
@@ -23,16 +23,12 @@
 #define MAX_JSON_DEPTH (3 * 256 + 8) /* a level of a state is at most three of JSON */
 #define LARGE_BYTES ((size_t)8 << 20)
 
-static void
-clean_manifest(struct manifest **m)
-{
-	manifest_free(*m);
-}
+PAWL_DEFINE_CLEAN(struct manifest, manifest_free);
 
 static int
 no_memory(struct pawl_error *err)
 {
-	return err_set(err, PAWL_ENOMEM, "out of memory");
+	return err_nomem(err, NULL);
 }
 
 /* ---------------------------------------------------------------- summary */
@@ -161,7 +157,7 @@ read_pieces(struct members *r, const struct json *array, struct manifest_tensor 
 	return 0;
 }
 
-/* Reads a row into the place that the state's table gives it. */
+/* Reads a row into the place that the state's table assigns to it. */
 static int
 read_tensor(struct members *r, const struct json *row)
 {
@@ -243,12 +239,12 @@ read_sums(struct members *r, const char *key, const struct manifest_file *f, con
 	return 0;
 }
 
-/* What only the row of a compressed file has. */
+/* The members that only the row of a compressed file has. */
 static int
 read_packing(struct members *r, struct manifest_file *f)
 {
 	if (r->version < 2)
-		return members_close(r); /* which says what it did not expect */
+		return members_close(r); /* which reports members that it did not expect */
 	TRY(members_name(r, "codec", 16, &f->codec));
 	TRY(members_u64(r, "plain_size", &f->plain_bytes));
 	TRY(read_sums(r, "plain_sums", f, &f->plain_sums, &f->n_plain_blocks));
@@ -294,7 +290,7 @@ read_files(struct members *r)
 	return 0;
 }
 
-/* ------------------------------------------------------------------ whole */
+/* -------------------------------------------------------------- all of it */
 
 static int
 read_all(struct members *r, bool summary)
@@ -333,7 +329,7 @@ check_digest(const char *text, size_t len, struct pawl_error *err)
 	return 0;
 }
 
-/* Before anything else, because nothing else is known of a newer version. len covers at least the tail. */
+/* Comes first, because the rest of a newer version is unknown. len covers at least the tail. */
 static int
 check_version(const char *text, size_t len, bool part, struct pawl_error *err)
 {
@@ -453,7 +449,7 @@ static int
 decode_new(const char *what, const void *ptr, size_t len, bool summary, bool part, struct manifest **ret,
            struct pawl_error *err)
 {
-	PAWL_CLEAN(clean_manifest) struct manifest *m = mem_zalloc(1, sizeof(*m));
+	PAWL_CLEAN(manifest_free_clean) struct manifest *m = mem_zalloc(1, sizeof(*m));
 
 	if (!m)
 		return no_memory(err);
@@ -479,7 +475,7 @@ manifest_decode_part(const char *what, const void *ptr, size_t len, struct manif
 int
 manifest_decode_summary(const char *what, const void *ptr, size_t len, struct manifest **ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(clean_manifest) struct manifest *m = mem_zalloc(1, sizeof(*m));
+	PAWL_CLEAN(manifest_free_clean) struct manifest *m = mem_zalloc(1, sizeof(*m));
 	PAWL_CLEAN(bump_clear) struct bump scratch = {0};
 	struct json *root;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manifest_lines: see manifest_lines.h. Called by manifest_decode.c. */
+/* manifest_lines: see manifest_lines.h. */
 #include "state/manifest_lines.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manifest_members: see manifest_members.h. Calls base/json. Promise P17. */
+/* manifest_members: see manifest_members.h. Promise P17. */
 #include "state/manifest_members.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ type_name(enum json_type type)
 static int
 no_memory(struct pawl_error *err)
 {
-	return err_set(err, PAWL_ENOMEM, "out of memory");
+	return err_nomem(err, NULL);
 }
 
 int

@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 
-/* The digits at *at as a number with at least five of them, as the writer formats it. */
+/* Reads the digits at *at as a number. It needs at least five, as the writer formats it. */
 static bool
 parse_number(const char **at, uint32_t *ret)
 {

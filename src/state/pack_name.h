@@ -13,18 +13,20 @@
 #define PACK_SUFFIX ".safetensors"
 #define PACK_TOKEN_LEN 8 /* digits of a save's token in the names of its packs, in stores that cannot rename folders */
 
-/* The codec of a compressed pack, by its name ("rank00003-00012.safetensors.zst"); NULL = it is not compressed. */
+/* The codec of a compressed pack, by its name ("rank00003-00012.safetensors.zst"); NULL = it is not
+ * compressed. */
 const struct codec *pack_codec(const char *name);
-/* What compression may be, one by one; NULL beyond the last. */
+/* The values that the option compression accepts, one by one; NULL after the last. */
 const char *pack_codec_name(size_t i);
-/* By one of these names; PAWL_EUSAGE names them all. */
+/* Finds a codec by one of these names; PAWL_EUSAGE lists them all. */
 int pack_find_codec(const char *name, const struct codec **ret, struct pawl_error *err);
-/* The options of compression: NULL, "" and "none" are none of it, *ret NULL. PAWL_EUSAGE. */
+/* Checks the options of compression. For NULL, "" and "none", which mean no compression, *ret is
+ * NULL. PAWL_EUSAGE. */
 int pack_check_compression(const char *name, int level, const struct codec **ret, struct pawl_error *err);
-/* "rank00003-00012.safetensors" or "rank00003-00012-0123abcd.safetensors", and with a codec's suffix -> 3, 12; false for any
- * other name. */
+/* "rank00003-00012.safetensors" or "rank00003-00012-0123abcd.safetensors", and with a codec's
+ * suffix -> 3, 12; false for any other name. */
 bool pack_parse_name(const char *name, uint32_t *ret_rank, uint32_t *ret_index);
-/* Are these packs the same one of the same rank, of two saves? */
+/* Are these packs of two saves the same pack of the same rank? */
 bool pack_same_place(const char *a, const char *b);
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * state: building the tree. Called by users (pawl.h), by state_json.c, and by the Python package; calls base and table.
+ * state: builds the tree.
  *
- * The builder is a stack of open containers with the path of the innermost one, so that names and messages cost no walk
- * from the root. Three hash tables answer in constant time: is this key taken, is this name taken, is this memory
- * already in the table of tensors. Everything lives in the state's bump; nothing is ever removed. A call that fails
- * leaves the state as it was (a call by path may leave an empty dict when memory runs out).
+ * The builder is a stack of open containers with the path of the innermost one. So names and
+ * messages need no walk from the root. Three hash tables answer in constant time: does this key
+ * exist, does this name exist, does the table of tensors already have this memory. Everything is
+ * allocated in the state's bump; nothing is ever removed. A call that fails leaves the state as it
+ * was, except that a call by path without memory may leave an empty dict.
  */
 #include "state/state.h"
 
@@ -18,21 +19,17 @@
 int
 builder_no_memory(struct pawl_error *err)
 {
-	return err_set(err, PAWL_ENOMEM, "state: out of memory");
+	return err_nomem(err, "state");
 }
 
-static void
-clean_state(struct pawl_state **s)
-{
-	pawl_state_free(*s);
-}
+PAWL_DEFINE_CLEAN(struct pawl_state, pawl_state_free);
 
 int
 pawl_state_new(struct pawl_state **ret, struct pawl_error *err)
 {
 	if (!ret)
 		return err_set(err, PAWL_EUSAGE, "state: expected a place for the handle, found NULL");
-	PAWL_CLEAN(clean_state) struct pawl_state *s = mem_zalloc(1, sizeof(*s));
+	PAWL_CLEAN(pawl_state_free_clean) struct pawl_state *s = mem_zalloc(1, sizeof(*s));
 
 	if (!s)
 		return builder_no_memory(err);
@@ -151,8 +148,9 @@ state_child(const struct pawl_state *s, const struct pawl_node *parent, const st
 	return NULL;
 }
 
-/* Enters the newest child of a dict into the table, and all of them when the dict has just stopped being small. A node
- * is the first member of its struct state_child, so its address is that of the latter. */
+/* Enters the newest child of a dict into the table, or all children when the dict has just
+ * stopped being small. A node is the first member of its struct state_child, so both have the
+ * same address. */
 static void
 index_child(struct state_builder *b, const struct pawl_node *parent)
 {
@@ -242,7 +240,7 @@ push(struct pawl_state *s, struct pawl_node *node)
 	b->depth++;
 }
 
-/* Values per rank do not stand inside each other: whose would the inner one be? */
+/* Values per rank cannot be nested, since the inner one would have no rank. */
 static int
 check_ranks(struct pawl_state *s, int type, struct pawl_error *err)
 {
@@ -362,7 +360,7 @@ pawl_state_key(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_
 
 /* ---------------------------------------------------------------- scalars */
 
-/* Long text does not belong into the manifest: it becomes a tensor of bytes. */
+/* Long text is not stored in the manifest: it becomes a tensor of bytes. */
 static int
 add_blob_row(struct pawl_state *s, struct pawl_node *node, struct pawl_error *err)
 {
@@ -414,7 +412,7 @@ pawl_state_add(struct pawl_state *s, const struct pawl_scalar *value, struct paw
 
 /* ---------------------------------------------------------------- by path */
 
-/* Opens the child of the innermost dict at `key`, making it a dict if it is not there. */
+/* Opens the child of the innermost dict at `key`. A missing child becomes a dict. */
 static int
 enter(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_error *err)
 {
@@ -486,7 +484,7 @@ open_path(struct pawl_state *s, const char *path, struct pawl_error *err)
 	}
 }
 
-/* Looked at before the tree is touched, so that a refusal leaves no empty dicts behind. */
+/* Checked before the tree is changed, so that a refusal leaves no empty dicts behind. */
 static int
 check_settable(const struct pawl_state *s, const char *path, struct pawl_error *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state_build: what state.c, state_read.c and state_json.c share about a state's inside, and foreign_tree.c and
- * foreign_dcp.c, which build as they do; nobody else includes this. */
+/* state_build: the inside of a state. Only for state*.c, and for foreign_tree.c and foreign_dcp.c,
+ * which build states in the same way. */
 #ifndef PAWL_STATE_BUILD_H
 #define PAWL_STATE_BUILD_H
 
@@ -15,7 +15,7 @@
 #define STATE_MAX_NAME_BYTES 4096  /* of a tensor; the limit of safetensors headers */
 #define STATE_MAX_INT_DIGITS 60000 /* of an int beyond 64 bits; with its quotes below the 64 KiB of T2 */
 #define STATE_MAX_KIND_BYTES 32
-#define STATE_SMALL_DICT 8 /* up to so many children are looked through faster than hashed */
+#define STATE_SMALL_DICT 8 /* a dict of up to this many children is searched faster without a hash */
 
 struct state_frame {
 	struct pawl_node *node;
@@ -29,10 +29,10 @@ struct state_builder {
 	struct pawl_scalar key; /* of the next child of the innermost dict, text already copied */
 	struct buf path;        /* of the innermost open container */
 	struct table
-		children;     /* (dict, key) -> struct state_child, of dicts with more than STATE_SMALL_DICT children */
+		children;     /* (dict, key) -> struct state_child, where a dict has more than STATE_SMALL_DICT */
 	struct table names;   /* tensor name -> index */
 	struct table ties;    /* memory of a tensor -> index */
-	unsigned *n_suffixes; /* per tensor: how many "~k" of its name have been tried */
+	unsigned *n_suffixes; /* per tensor: how many suffixes "~k" of its name have been tried */
 	size_t n_nodes;
 	uint32_t rank, world; /* as the state's */
 };
@@ -45,7 +45,7 @@ struct state_child {
 };
 
 const char *state_type_name(int type);
-/* "a " or "an ", as it stands before the name. */
+/* "a " or "an ", to be put before the name. */
 const char *state_article(int type);
 /* One child per rank? */
 static inline bool
@@ -62,21 +62,23 @@ state_is_dict(int type)
 /* The child of a dict with this (normalised) key, or NULL. */
 struct pawl_node *state_child(const struct pawl_state *s, const struct pawl_node *parent,
                               const struct pawl_scalar *key);
-/* Checks a scalar and brings it to the one form that equal values share (ptr/len only where the type uses them; ints
- * that fit 64 bits in i). Text stays borrowed. */
+/* Checks a scalar and normalises it, so that equal values have one form: ptr/len only where the
+ * type uses them, ints that fit 64 bits in i. Text stays borrowed. */
 int state_normalise(const struct pawl_scalar *in, struct pawl_scalar *ret, struct pawl_error *err);
-/* Decodes one component of a path into key (at most STATE_MAX_KEY_BYTES); false if it is malformed or too long. */
+/* Decodes one component of a path into key (at most STATE_MAX_KEY_BYTES); false if it is malformed
+ * or too long. */
 bool state_unescape(const char *component, size_t len, char *key, size_t *ret_len);
 
-/* state.c. "The next child" is the value added next: below the pending key, at the next index, or the root. */
+/* state.c. "The next child" is the value added next: below the pending key, at the next index, or
+ * the root. */
 int builder_no_memory(struct pawl_error *err);
 /* May a value of this type come next? */
 int builder_check_place(struct pawl_state *s, int type, struct pawl_error *err);
-/* A node for the next child, not yet part of the tree; NULL without memory. Once it is there, builder_link cannot fail.
- */
+/* A node for the next child, not yet part of the tree; NULL without memory. With it builder_link
+ * cannot fail. */
 struct pawl_node *builder_new_node(struct pawl_state *s, int type);
 void builder_link_node(struct pawl_state *s, struct pawl_node *node);
-/* Extends builder.path by the component of the next child; path_back takes it off again. */
+/* Extends builder.path by the component of the next child; path_back removes it. */
 void builder_path_forth(struct state_builder *b);
 void builder_path_back(struct state_builder *b);
 /* Puts the path of the next child before a message; returns code. */
@@ -84,7 +86,8 @@ int builder_at_path(struct pawl_state *s, int code, struct pawl_error *err);
 
 /* state_tensors.c. Adds a checked row named after the next child; copies its arrays. */
 int builder_add_row(struct pawl_state *s, struct state_tensor *row, size_t *ret, struct pawl_error *err);
-/* Checks what pawl_state_add_tensor would check of the tensor alone. *ret: the row, its arrays still borrowed. */
+/* The checks of pawl_state_add_tensor that need only the tensor. *ret: the row, its arrays still
+ * borrowed. */
 int builder_check_tensor(const struct pawl_tensor *t, struct state_tensor *ret, struct pawl_error *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * state_json: a state <-> its JSON form (the forms are listed in state.h). Called by manifest.c and plan's metadata;
- * calls base/json and the builder. Both directions walk with a stack of STATE_MAX_DEPTH frames, never by recursion.
- * Promises: P1 (every value comes back bit for bit), P17 (a hostile tree is refused, not followed).
+ * state_json: a state <-> its JSON form (state.h lists the forms). Both directions walk with a
+ * stack of STATE_MAX_DEPTH frames, never by recursion. Promises P1 (every value is restored bit for
+ * bit), P17 (a hostile tree is refused).
  */
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "state/state_build.h"
 
-#define EXACT_INT ((int64_t)1 << 53) /* what every JSON reader keeps */
+#define EXACT_INT ((int64_t)1 << 53) /* every JSON reader keeps it exactly */
 
 /* --------------------------------------------------------------- encoding */
 
@@ -119,7 +119,7 @@ struct encode_frame {
 	enum form form;
 };
 
-/* The name of an array that is no list. */
+/* The name of an array that is not a list. */
 static const char *
 typed_array(int type)
 {
@@ -203,7 +203,7 @@ struct decoder {
 	struct pawl_state *state;
 	struct decode_frame stack[STATE_MAX_DEPTH];
 	unsigned depth;
-	struct buf bytes; /* what base64 held */
+	struct buf bytes; /* decoded from base64 */
 	char digits[24];  /* an unsigned int beyond INT64_MAX */
 	struct pawl_error *err;
 };
@@ -215,7 +215,7 @@ clean_decoder(struct decoder *d)
 	pawl_state_free(d->state);
 }
 
-/* The typed form that an object stands for ("$tuple", ...), or NULL for plain values. */
+/* The typed form of an object ("$tuple", ...), or NULL for plain values. */
 static const char *
 typed_form(const struct json *value)
 {
@@ -259,7 +259,7 @@ state_get_float(const struct json *value, double *ret)
 	return true;
 }
 
-/* A typed scalar. 1 if it is one, 0 if the form is another, or an error. */
+/* A typed scalar: 1. Another form: 0. Else an error. */
 static int
 typed_scalar(struct decoder *d, const char *form, const struct json *value, struct pawl_scalar *ret)
 {
@@ -286,7 +286,7 @@ typed_scalar(struct decoder *d, const char *form, const struct json *value, stru
 	return 1;
 }
 
-/* 1 and *ret if the value is a scalar, 0 if it is something else, or an error. Text is borrowed. */
+/* A scalar: 1 and *ret. Another value: 0. Else an error. Text is borrowed. */
 static int
 get_scalar(struct decoder *d, const struct json *value, struct pawl_scalar *ret)
 {
@@ -344,7 +344,7 @@ place_named(struct decoder *d, const char *form, int type, const struct json *va
 	return state_add_named(d->state, type, name->str, kind ? kind->str : "", d->err);
 }
 
-/* A typed form that is no scalar. */
+/* A typed form that is not a scalar. */
 static int
 place_typed(struct decoder *d, const char *form, const struct json *value)
 {
@@ -435,7 +435,7 @@ state_decode(const char *what, const struct json *value, struct pawl_state **ret
 	TRY(pawl_state_new(&d.state, err));
 	int rc = decode(&d, value);
 	if (rc < 0) {
-		/* what would be the caller's mistake in building is the file's here */
+		/* a mistake of the caller in building is a damaged file here */
 		if (rc != PAWL_ENOMEM && rc != PAWL_ELIMIT)
 			rc = PAWL_ECORRUPT;
 		if (err)

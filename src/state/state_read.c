@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * state_read: looking at a state: nodes, look-up by path, typed getters, the text of keys and paths. Called by users
- * (pawl.h), state.c and whoever walks a state; calls base and table.
- */
+/* state_read: reads a state: nodes, look-up by path, typed getters, the text of keys and paths. */
 #include <stdio.h>
 #include <string.h>
 

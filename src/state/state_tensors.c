@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * state_tensors: the table of a state's tensors: what is accepted, names, ties. Called by users (pawl.h), state.c and
- * state_json.c; calls base, table, tensor.c and format/safetensors (sizes).
- *
- * A row is one memory; leaves that share memory, dtype, shape and strides share the row, and so are stored once and
- * restored tied.
+ * state_tensors: the table of a state's tensors: which are accepted, names, ties. Each row is one
+ * piece of memory. Leaves that share memory, dtype, shape and strides share the row. So they are
+ * stored once and restored tied.
  */
 #include "state/state.h"
 
@@ -33,7 +31,8 @@ state_find_tensor(struct pawl_state *s, const char *name)
 	return find_name(s, name, table_hash((uintptr_t)s, name, strlen(name)));
 }
 
-/* A name for the tensor at builder.path that no other has; the header of a pack has one key of its own, too. */
+/* A unique name for the tensor at builder.path. The name of the pack's own header key is taken
+ * too. */
 static int
 unique_name(struct pawl_state *s, const char **ret, uint64_t *ret_hash, struct pawl_error *err)
 {
@@ -93,8 +92,8 @@ copy_extents(struct pawl_state *s, const void *extents, uint32_t ndim)
 	return copy;
 }
 
-/* 1 if the box is a part of the global tensor, 0 if it is all of it, negative if it does not fit. Elements of less than
- * a byte can only be divided into whole rows of whole bytes. */
+/* 1 if the box is a part of the global tensor, 0 if it is all of it, negative if it does not fit.
+ * Elements of less than a byte can be divided only into complete rows of full bytes. */
 static int
 check_shard(const struct pawl_tensor *t, struct pawl_error *err)
 {
@@ -178,7 +177,7 @@ builder_add_row(struct pawl_state *s, struct state_tensor *row, size_t *ret, str
 
 	TRY(reserve_tensor(s, err));
 	for (unsigned i = 0; i < b->depth; i++)
-		if (b->stack[i].node->type == PAWL_PER_RANK) /* nobody else has it */
+		if (b->stack[i].node->type == PAWL_PER_RANK) /* only this rank has it */
 			row->src.writer = PAWL_WRITER_HERE;
 	builder_path_forth(b);
 	int rc = unique_name(s, &row->info.name, &hash, err);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor: the copy between a tensor with any strides and its logical contents in C order (P1).
- * Pure but for the memory it is given.
+ * tensor: copies between a tensor with any strides and its logical contents in C order (P1). Pure
+ * but for the memory it is given.
  *
- * A copy first folds the dimensions: those of extent 1 vanish, neighbours that lie behind each other in memory
- * become one, and the innermost stretch of adjacent bytes becomes a "run". What is left is a short nest of loops
- * around memcpy of one run.
+ * A copy first folds the dimensions. Those of extent 1 vanish, neighbours that are adjacent in
+ * memory become one, and the innermost stretch of adjacent bytes becomes a "run". The rest is a
+ * short nest of loops around memcpy of one run.
  */
 #include "state/state.h"
 
@@ -34,7 +34,8 @@ tensor_is_contiguous(const struct pawl_tensor *t)
 	return true;
 }
 
-/* Every address that the strides can reach must be expressible: |sum of (extent - 1) * stride| in bytes fits. */
+/* Every address that the strides can reach must be representable: |sum of (extent - 1) * stride| in
+ * bytes fits. */
 static bool
 strides_fit(const struct pawl_tensor *t, uint64_t item_bytes)
 {
@@ -128,7 +129,7 @@ fold_seek(struct fold *f, uint64_t run)
 	}
 }
 
-/* Goes n runs further; n reaches at most to the end of the innermost loop. */
+/* Moves n runs further; n reaches at most to the end of the innermost loop. */
 static void
 fold_advance(struct fold *f, uint64_t n)
 {
@@ -153,7 +154,7 @@ copy_one(enum direction way, char *strided, char *packed, size_t n)
 		memcpy(strided, packed, n);
 }
 
-/* Copies n runs that lie `stride` bytes apart. A constant length lets the compiler copy by one move. */
+/* Copies n runs, `stride` bytes apart. With a constant length the compiler emits one move. */
 static void
 copy_runs(enum direction way, char *base, int64_t at, int64_t stride, char *packed, size_t run_bytes, uint64_t n)
 {
@@ -194,7 +195,7 @@ copy_strided(enum direction way, const struct pawl_tensor *t, uint64_t offset, s
 		return;
 	}
 	unsigned bits = pawl_dtype_bits(t->dtype);
-	fold_dims(&f, t, bits >= 8 ? bits / 8 : 1); /* smaller ones have been copied: they are always contiguous */
+	fold_dims(&f, t, bits >= 8 ? bits / 8 : 1); /* smaller ones are always contiguous and were copied above */
 	fold_seek(&f, offset / f.run_bytes);
 	for (size_t within = (size_t)(offset % f.run_bytes); n > 0; within = 0) {
 		size_t run_bytes = (size_t)f.run_bytes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* walk: see walk.h. Called by restore_match.c, restore_read.c, diff.c and conversion_select.c; calls state and base. */
+/* walk: see walk.h. */
 #include "state/walk.h"
 
 #include "base/err.h"
@@ -30,7 +30,8 @@ put_child(struct walker *w, const struct pawl_node *parent, const struct pawl_no
 	buf_putc(&w->exact, '/');
 	state_put_component(&w->path, parent, child, index);
 	state_put_component(&w->exact, parent, child, index);
-	/* '%' inside a key is escaped, followed by two hex digits, so this cannot be part of one. */
+	/* '%' inside a key is escaped, followed by two hex digits, so this cannot be part of
+	 * one. */
 	if (child->key && child->key->type != PAWL_STR)
 		buf_printf(&w->exact, "%%t%d", child->key->type);
 }
@@ -63,7 +64,7 @@ walk_node(struct walker *w, const struct pawl_node *node, struct pawl_error *err
 		w->path.len = path_len;
 		w->exact.len = exact_len;
 	}
-	if (is_ranks) /* they do not stand inside each other */
+	if (is_ranks) /* they are not nested */
 		w->in_ranks = false;
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* walk: every leaf of a state with its path, in document order. Pure. */
+/* walk: visits every leaf of a state with its path, in document order. Pure. */
 #ifndef PAWL_WALK_H
 #define PAWL_WALK_H
 
@@ -10,7 +10,7 @@
 
 struct walk_leaf {
 	const char *path;
-	const char *exact; /* the path with marks that tell keys of equal text but different type apart (1 and "1") */
+	const char *exact; /* the path with marks that distinguish keys of equal text but different type (1 and "1") */
 	const struct pawl_node *node; /* a leaf, or a container without children */
 	bool in_ranks; /* belongs to values of several ranks (unresolved PAWL_PER_RANK), which begin at: */
 	size_t ranks_len, ranks_exact_len; /* so many bytes of path and exact */

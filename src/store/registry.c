@@ -5,29 +5,48 @@
 #include <string.h>
 
 #ifdef PAWL_WITHOUT_OBJECT_STORES
-#define OBJECT_STORE(scheme, fn) {scheme, NULL, true, true, "it was built without libcurl, OpenSSL or expat"}
+#define OBJECT_STORE(scheme, example, fn) \
+	{scheme, example, NULL, true, true, "it was built without libcurl, OpenSSL or expat"}
 #else
-#define OBJECT_STORE(scheme, fn) {scheme, fn, true, true, NULL}
+#define OBJECT_STORE(scheme, example, fn) {scheme, example, fn, true, true, NULL}
 #endif
 #ifdef PAWL_WITHOUT_SSH
-#define SSH_STORE {"ssh", NULL, true, false, "it was built without stores on other machines"}
+#define SSH_STORE(example) {"ssh", example, NULL, true, false, "it was built without stores on other machines"}
 #else
-#define SSH_STORE {"ssh", store_ssh_open, true, false, NULL}
+#define SSH_STORE(example) {"ssh", example, store_ssh_open, true, false, NULL}
 #endif
 
 static const struct store_kind kinds[] = {
-	OBJECT_STORE("s3", store_s3_open),    OBJECT_STORE("gs", store_gcs_open),
-	OBJECT_STORE("az", store_azure_open), SSH_STORE,
-	{"file", NULL, false, false, NULL},   {"mem", NULL, false, false, NULL},
+	{"file", "file://path", NULL, false, false, NULL},
+	OBJECT_STORE("s3", "s3://bucket/prefix", store_s3_open),
+	OBJECT_STORE("gs", "gs://bucket/prefix", store_gcs_open),
+	OBJECT_STORE("az", "az://container/prefix", store_azure_open),
+	SSH_STORE("ssh://user@host/path"),
+	{"mem", "mem:", NULL, false, false, NULL},
 };
+#define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 const struct store_kind *
-store_kind_of(const char *url)
+registry_find(const char *url)
 {
 	const size_t len = strcspn(url, ":");
 
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+	for (size_t i = 0; i < N_KINDS; i++)
 		if (strlen(kinds[i].scheme) == len && strncmp(url, kinds[i].scheme, len) == 0 && url[len] == ':')
 			return &kinds[i];
 	return NULL;
+}
+
+void
+registry_describe(struct buf *out)
+{
+	buf_puts(out, "a path");
+	for (size_t i = 0; i < N_KINDS; i++)
+		buf_printf(out, "%s%s", i + 1 < N_KINDS ? ", " : " or ", kinds[i].example);
+}
+
+const char *
+pawl_url_scheme(size_t i)
+{
+	return i < N_KINDS ? kinds[i].scheme : NULL;
 }

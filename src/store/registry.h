@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* registry: the one table of URL schemes and the engines behind them. */
+/* registry: the only table of URL schemes and of the engines behind them. */
 #ifndef PAWL_STORE_REGISTRY_H
 #define PAWL_STORE_REGISTRY_H
 
@@ -9,13 +9,16 @@
 
 struct store_kind {
 	const char *scheme;  /* "s3" of s3://bucket/prefix */
-	store_open_fn *open; /* of an engine on another machine; NULL for this machine's, and where this build has none */
-	bool is_remote;      /* on another machine: the retry layer goes around it */
+	const char *example; /* of a URL, for messages */
+	store_open_fn *open; /* opens an engine on another machine; NULL in a build without it */
+	bool is_remote;      /* on another machine: the retry layer wraps it */
 	bool is_bucket;      /* an object store */
 	const char *missing; /* why this build has no such engine, or NULL */
 };
 
-/* The kind that a URL names; NULL for plain paths and unknown schemes. */
-const struct store_kind *store_kind_of(const char *url);
+/* The kind of store that a URL names; NULL for paths and unknown schemes. */
+const struct store_kind *registry_find(const char *url);
+/* Appends "a path, s3://bucket/prefix, .. or mem:". */
+void registry_describe(struct buf *out);
 
 #endif

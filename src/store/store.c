@@ -1,131 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store: opening by URL, and the checked border between the core and every engine or layer.
+ * store: the checked border between the rooms above and every engine or layer. Keys, ranges and
+ * states are checked here and nowhere else, so an engine can trust its arguments. Promises P5 (a
+ * failed write can only be aborted), P17 (no key leaves the root), and half of P1: an object is
+ * finished only when every byte was written.
  *
- * Called by the core; calls the outermost layer or engine through its table. Keys, ranges and states are
- * checked here and nowhere else, so an engine may take its arguments as given. P5 (a failed write can
- * only be aborted), P17 (no key leaves the root), and half of P1 (an object is finished only when every
- * byte was written).
+ * A call is passed to the outermost store that has the operation (LAYER_HAND_DOWN). If no store has
+ * it, the default is applied at the engine, inside all layers.
  */
 #include "store/store.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "store/engine.h"
-#include "store/registry.h"
-#include "store/user/store_user.h"
-
-/* Callers that pad the last piece to a page need not ask how much less would do. */
-#define MIN_PAD_BYTES 4096u
-
-#define KNOWN_URLS                                                                                                     \
-	"a path, file://path, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, ssh://user@host/path or " \
-	"mem:"
-
-/* Length of "scheme" in "scheme:", or 0. One letter is no scheme but a name. */
-static size_t
-scheme_length(const char *url)
-{
-	size_t len = 0;
-	if (!isalpha((unsigned char)url[0]))
-		return 0;
-	while (isalnum((unsigned char)url[len]) || url[len] == '+' || url[len] == '.' || url[len] == '-')
-		len++;
-	return url[len] == ':' && len > 1 ? len : 0;
-}
+#include "store/layers/layer.h"
+#include "store/store_default.h"
 
 int
-store_check_slashes(const char *url, struct pawl_error *err)
+store_init(struct store *s, const struct store_ops *ops, const char *name, const char *root, struct pawl_error *err)
 {
-	const size_t scheme = scheme_length(url);
-	if (store_kind_of(url) == NULL || strncmp(url + scheme, ":/", 2) != 0 || url[scheme + 2] == '/')
-		return 0;
-	return err_set(err, PAWL_EUSAGE, "%s: a URL has two slashes, expected %.*s:/%s%s (pathlib.Path removes one)",
-	               url, (int)scheme, url, strncmp(url, "file:", 5) == 0 ? "/" : "", url + scheme + 1);
-}
-
-/* An engine of this machine. */
-static int
-open_local(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err)
-{
-	if (strcmp(url, "mem:") == 0)
-		return store_mem_open(ret, err);
-	if (strncmp(url, "file://", 7) == 0 && url[7] != '\0')
-		return store_file_open(url + 7, create, no_direct_io, ret, err);
-	size_t scheme = scheme_length(url);
-	TRY(store_check_slashes(url, err));
-	bool known = store_kind_of(url) != NULL;
-	if (known || (scheme > 0 && strncmp(url + scheme, "://", 3) == 0))
-		return err_set(err, PAWL_EUSAGE, "%s: %s, expected " KNOWN_URLS, url,
-		               known ? "malformed URL" : "unknown kind of store");
-	return store_file_open(url, create, no_direct_io, ret, err);
-}
-
-/* "hdfs://..", or "simplecache::hdfs://..", that no engine here is for. */
-static bool
-is_unknown_url(const char *url)
-{
-	size_t scheme = scheme_length(url);
-	return scheme > 0 && store_kind_of(url) == NULL &&
-	       (strncmp(url + scheme, "://", 3) == 0 ||
-	        (strncmp(url + scheme, "::", 2) == 0 && strstr(url, "://") != NULL));
-}
-
-static int
-open_users(const struct pawl_stores *stores, const char *url, bool create, struct store **ret, struct pawl_error *err)
-{
-	struct store *s;
-	TRY(store_user_check(stores, err));
-	TRY(store_user_open(stores, url, create, &s, err));
-	int rc = store_log(&s, err);
-	if (rc == 0)
-		rc = store_retry_wrap(s, &(struct store_retry){0}, ret, err);
-	if (rc < 0)
-		store_close(s);
-	return rc;
-}
-
-int
-store_open(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err)
-{
-	return store_open_with(NULL, url, create, no_direct_io, ret, err);
-}
-
-int
-store_open_with(const struct pawl_stores *stores, const char *url, bool create, bool no_direct_io, struct store **ret,
-                struct pawl_error *err)
-{
-	if (url == NULL || url[0] == '\0')
-		return err_set(err, PAWL_EUSAGE, "the store's URL is empty, expected " KNOWN_URLS);
-	const struct store_kind *kind = store_kind_of(url);
-	bool is_remote = kind != NULL && kind->is_remote && strncmp(url + strlen(kind->scheme), "://", 3) == 0;
-	if (is_remote && kind->missing != NULL)
-		return err_set(err, PAWL_EUNSUPPORTED, "%s: this build of pawl has no %s:// stores: %s", url,
-		               kind->scheme, kind->missing);
-	if (is_remote)
-		return store_retry_open(kind->open, url, create, &(struct store_retry){0}, ret, err);
-	if (stores != NULL && is_unknown_url(url))
-		return open_users(stores, url, create, ret, err);
-	struct store *s;
-	TRY(open_local(url, create, no_direct_io, &s, err));
-	int rc = store_log(&s, err);
-	if (rc < 0)
-		store_close(s);
-	else
-		*ret = s;
-	return rc;
+	*s = (struct store){.ops = ops, .name = name, .root = mem_strdup(root)};
+	if (!s->root)
+		return err_nomem(err, root);
+	pthread_mutex_init(&s->append_lock, NULL);
+	return 0;
 }
 
 void
 store_close(struct store *s)
 {
-	if (s != NULL)
-		s->ops->close(s);
+	while (s) {
+		struct store *inner = s->inner;
+		if (s->ops->close)
+			s->ops->close(s);
+		pthread_mutex_destroy(&s->append_lock);
+		mem_free(s->root);
+		mem_free(s);
+		s = inner;
+	}
+}
+
+/* True if a store has the operation and no layer before it has its own `limit`. Such a layer would
+ * not call the operation. */
+#define FIND(s, op, limit)                                                    \
+	__extension__({                                                       \
+		const struct store *find_ = (s);                              \
+		while (!find_->ops->op && !find_->ops->limit && find_->inner) \
+			find_ = find_->inner;                                 \
+		find_->ops->op != NULL;                                       \
+	})
+
+void
+store_get_caps(struct store *s, struct store_caps *ret)
+{
+	while (!s->ops->caps && s->inner)
+		s = s->inner;
+	*ret = (struct store_caps){0};
+	if (s->ops->caps)
+		s->ops->caps(s, ret);
+	ret->offset_align = ret->offset_align ? ret->offset_align : 1;
+	ret->memory_align = ret->memory_align ? ret->memory_align : 1;
+	ret->copies = ret->copies ? ret->copies : 1;
 }
 
 /* ------------------------------------------------------------------ checks */
@@ -158,6 +96,9 @@ check_two_keys(const char *from, const char *to, struct pawl_error *err)
 		return err_set(err, PAWL_EUSAGE, "%s and %s: expected two keys outside each other", from, to);
 	return 0;
 }
+
+/* Callers that pad the last piece to a page need not ask for the exact alignment. */
+#define MIN_PAD_BYTES 4096u
 
 static int
 check_write(const struct store_file *f, uint64_t offset, const void *ptr, size_t len, struct pawl_error *err)
@@ -192,14 +133,24 @@ check_read(const struct store_reader *r, uint64_t offset, const void *dst, size_
 
 /* ----------------------------------------------------------------- writing */
 
-void
-store_get_caps(struct store *s, struct store_caps *ret)
+/* The error of an engine that lacks the required writing operations. */
+static int
+refuse_write(const struct store *s, const char *key, struct pawl_error *err)
 {
-	memset(ret, 0, sizeof *ret);
-	ret->offset_align = ret->memory_align = 1;
-	s->ops->caps(s, ret);
-	if (ret->copies == 0) /* engines keep one and do not say so */
-		ret->copies = 1;
+	return err_set(err, PAWL_EREADONLY, "%s: %s can only be read", key, s->root);
+}
+
+/* The error for a missing operation that has no default. */
+static int
+refuse_call(const struct store *s, const char *key, const char *what, struct pawl_error *err)
+{
+	return err_set(err, PAWL_EUNSUPPORTED, "%s: %s stores cannot %s", key, s->name, what);
+}
+
+static int
+refuse_name(const struct store *s, const char *key, const char *what, struct pawl_error *err)
+{
+	return s->ops->put ? refuse_call(s, key, what, err) : refuse_write(s, key, err);
 }
 
 int
@@ -214,7 +165,9 @@ store_put(struct store *s, const char *key, const struct pawl_slice *parts, size
 		if (!add_ok(total, parts[i].len, &total))
 			return err_set(err, PAWL_EUSAGE, "%s: the parts are too large", key);
 	}
-	return s->ops->put(s, key, parts, n_parts, flags, err);
+	LAYER_HAND_DOWN(s, put, put, LAYER_PUT, "put", key, total, err,
+	                store_put(s->inner, key, parts, n_parts, flags, err));
+	return s->ops->put ? s->ops->put(s, key, parts, n_parts, flags, err) : refuse_write(s, key, err);
 }
 
 int
@@ -222,6 +175,18 @@ store_put_bytes(struct store *s, const char *key, const void *ptr, size_t len, i
 {
 	struct pawl_slice part = {ptr, len};
 	return store_put(s, key, &part, 1, flags, err);
+}
+
+int
+store_put_if(struct store *s, const char *key, const char *tag, const void *ptr, size_t len, struct pawl_error *err)
+{
+	struct pawl_slice text = {ptr, len};
+	TRY(check_key(key, err));
+	if (!FIND(s, put_if, put))
+		return refuse_call(s, key, "tell one version from another", err);
+	LAYER_HAND_DOWN(s, put_if, put_if, LAYER_PUT, "replace", key, len, err,
+	                store_put_if(s->inner, key, tag, ptr, len, err));
+	return s->ops->put_if(s, key, tag, &text, err);
 }
 
 int
@@ -233,7 +198,9 @@ store_create(struct store *s, const char *key, const struct store_create *opts, 
 		return err_set(err, PAWL_EUSAGE, "%s: no sensible size given", key);
 	if (opts->recycle_key != NULL)
 		TRY(check_two_keys(opts->recycle_key, key, err));
-	return s->ops->create(s, key, opts, ret, err);
+	LAYER_HAND_DOWN(s, create, create, LAYER_CREATE, "create", key, opts->nbytes, err,
+	                store_create(s->inner, key, opts, ret, err));
+	return s->ops->create ? s->ops->create(s, key, opts, ret, err) : refuse_write(s, key, err);
 }
 
 int
@@ -243,7 +210,7 @@ store_write(struct store *s, struct store_file *f, uint64_t offset, const void *
 		return err_set(err, PAWL_EIO, "%s: an earlier write failed", f->key);
 	int rc = check_write(f, offset, ptr, len, err);
 	if (rc == 0 && len > 0)
-		rc = s->ops->write(s, f, offset, ptr, len, err);
+		rc = layer_write(s, f, offset, ptr, len, err);
 	if (rc < 0) {
 		atomic_store(&f->failed, true);
 		return rc;
@@ -274,16 +241,42 @@ store_finish(struct store *s, struct store_file *f, struct pawl_error *err)
 		rc = err_set(err, PAWL_EUSAGE, "%s: only %" PRIu64 " of %" PRIu64 " bytes were written", f->key,
 		             written, f->nbytes);
 	if (rc == 0)
-		return s->ops->finish(s, f, err);
-	s->ops->abort(s, f);
+		return layer_finish(s, f, err);
+	store_abort(s, f);
 	return rc;
 }
 
 void
 store_abort(struct store *s, struct store_file *f)
 {
-	if (f != NULL)
-		s->ops->abort(s, f);
+	if (f == NULL)
+		return;
+	while (!s->ops->abort)
+		s = s->inner;
+	s->ops->abort(s, f);
+}
+
+int
+store_append(struct store *s, const char *key, const void *ptr, size_t len, struct pawl_error *err)
+{
+	TRY(check_key(key, err));
+	if (len > 0 && ptr == NULL)
+		return err_set(err, PAWL_EUSAGE, "%s: no memory given to append", key);
+	if (len == 0)
+		return 0;
+	LAYER_HAND_DOWN(s, append, put, LAYER_OTHER, "append", key, len, err,
+	                store_append(s->inner, key, ptr, len, err));
+	return s->ops->append ? s->ops->append(s, key, ptr, len, err) : default_append(s, key, ptr, len, err);
+}
+
+int
+store_pointer(struct store *s, const char *key, const char *target, struct pawl_error *err)
+{
+	TRY(check_key(key, err));
+	TRY(check_key(target, err));
+	LAYER_HAND_DOWN(s, pointer, pointer, LAYER_OTHER, "point", key, 0, err,
+	                store_pointer(s->inner, key, target, err));
+	return s->ops->pointer ? s->ops->pointer(s, key, target, err) : default_pointer(s, key, target, err);
 }
 
 /* ----------------------------------------------------------------- reading */
@@ -294,6 +287,8 @@ store_open_reader(struct store *s, const char *key, struct store_reader **ret, u
 {
 	uint64_t nbytes;
 	TRY(check_key(key, err));
+	LAYER_HAND_DOWN(s, open, open, LAYER_OTHER, "open", key, 0, err,
+	                store_open_reader(s->inner, key, ret, ret_nbytes, err));
 	TRY(s->ops->open(s, key, ret, &nbytes, err));
 	if (ret_nbytes != NULL)
 		*ret_nbytes = nbytes;
@@ -304,7 +299,11 @@ int
 store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
 	TRY(check_read(r, offset, dst, n, err));
-	return n > 0 ? s->ops->read(s, r, offset, dst, n, err) : 0;
+	if (n == 0)
+		return 0;
+	LAYER_HAND_DOWN(s, read, read, LAYER_READ, "read", r->key, n, err,
+	                store_read(s->inner, r, offset, dst, n, err));
+	return s->ops->read(s, r, offset, dst, n, err);
 }
 
 int
@@ -312,18 +311,23 @@ store_read_copy(struct store *s, struct store_reader *r, unsigned copy, uint64_t
                 struct pawl_error *err)
 {
 	TRY(check_read(r, offset, dst, n, err));
-	if (s->ops->read_copy)
-		return n > 0 ? s->ops->read_copy(s, r, copy, offset, dst, n, err) : 0;
-	if (copy > 0)
-		return err_set(err, PAWL_ENOTFOUND, "%s: there is only one copy", r->key);
-	return n > 0 ? s->ops->read(s, r, offset, dst, n, err) : 0;
+	if (!FIND(s, read_copy, read))
+		return copy > 0 ? err_set(err, PAWL_ENOTFOUND, "%s: there is only one copy", r->key)
+		                : store_read(s, r, offset, dst, n, err);
+	if (n == 0)
+		return 0;
+	LAYER_HAND_DOWN(s, read_copy, read_copy, LAYER_READ, "read", r->key, n, err,
+	                store_read_copy(s->inner, r, copy, offset, dst, n, err));
+	return s->ops->read_copy(s, r, copy, offset, dst, n, err);
 }
 
 int
 store_pass_over(struct store *s, struct store_reader *r, uint64_t *ret_nbytes, struct pawl_error *err)
 {
-	if (s->ops->pass_over == NULL)
-		return err_set(err, PAWL_ENOTFOUND, "%s: there is no other store that has it", r->key);
+	if (!FIND(s, pass_over, read))
+		return err_set(err, PAWL_ENOTFOUND, "%s: no other store has it", r->key);
+	LAYER_HAND_DOWN(s, pass_over, pass_over, LAYER_OTHER, "pass over", r->key, 0, err,
+	                store_pass_over(s->inner, r, ret_nbytes, err));
 	return s->ops->pass_over(s, r, ret_nbytes, err);
 }
 
@@ -332,20 +336,33 @@ store_view(struct store *s, struct store_reader *r, uint64_t offset, size_t n, s
            struct pawl_error *err)
 {
 	TRY(check_read(r, offset, "", n, err));
-	return n > 0 ? s->ops->view(s, r, offset, n, ret) : 0;
+	while (!s->ops->view && !s->ops->read)
+		s = s->inner;
+	if (n == 0 || !s->ops->view)
+		return 0;
+	ret->owner = NULL;
+	int rc = s->ops->view(s, r, offset, n, ret);
+	if (rc == 1 && !ret->owner) /* else a layer has asked another store */
+		ret->owner = s;
+	return rc;
 }
 
 void
 store_drop_view(struct store *s, struct store_view *view)
 {
-	s->ops->drop_view(s, view);
+	s = view->owner;
+	if (s->ops->drop_view)
+		s->ops->drop_view(s, view);
 }
 
 void
 store_close_reader(struct store *s, struct store_reader *r)
 {
-	if (r != NULL)
-		s->ops->close_reader(s, r);
+	if (r == NULL)
+		return;
+	while (!s->ops->close_reader)
+		s = s->inner;
+	s->ops->close_reader(s, r);
 }
 
 void
@@ -354,58 +371,38 @@ store_opened_close(struct store_opened *o)
 	store_close_reader(o->store, o->reader);
 }
 
-/* Appends the n bytes of an open object to out. */
+/* For a layer that watches: a failed call leaves `out` unchanged, and may be repeated. */
 static int
-read_whole(struct store *s, struct store_reader *r, size_t n, struct buf *out, struct pawl_error *err)
+count_bytes(int rc, struct buf *out, size_t before, struct layer_call *call)
 {
-	size_t before = out->len;
-	char *dst = buf_grow(out, n);
-	if (dst == NULL)
-		return buf_check(out, r->key, err);
-	int rc = store_read(s, r, 0, dst, n, err);
 	if (rc < 0)
 		out->len = before;
+	call->nbytes = out->len - before;
 	return rc;
 }
 
 int
 store_get(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err)
 {
-	struct store_reader *r;
-	uint64_t nbytes;
+	const size_t before = out->len;
 	TRY(check_key(key, err));
-	int whole = s->ops->get != NULL ? s->ops->get(s, key, max, out, err) : PAWL_EUNSUPPORTED;
-	if (whole != PAWL_EUNSUPPORTED)
-		return whole;
-	TRY(store_open_reader(s, key, &r, &nbytes, err));
-	int rc = nbytes > max
-	                 ? err_set(err, PAWL_ELIMIT, "%s: expected at most %zu bytes, found %" PRIu64, key, max, nbytes)
-	                 : read_whole(s, r, (size_t)nbytes, out, err);
-	store_close_reader(s, r);
-	return rc;
-}
-
-static int
-no_conditions(const struct store *s, const char *key, struct pawl_error *err)
-{
-	return err_set(err, PAWL_EUNSUPPORTED, "%s: a %s store does not tell one version from another", key,
-	               s->ops->name);
+	LAYER_HAND_DOWN(s, get, read, LAYER_READ, "read", key, 0, err,
+	                count_bytes(store_get(s->inner, key, max, out, err), out, before, &layer_call_));
+	int rc = s->ops->get ? s->ops->get(s, key, max, out, err) : PAWL_EUNSUPPORTED;
+	return rc == PAWL_EUNSUPPORTED ? default_get(s, key, max, out, err) : rc;
 }
 
 int
 store_get_tagged(struct store *s, const char *key, size_t max, struct buf *out, char tag[STORE_TAG_BYTES],
                  struct pawl_error *err)
 {
+	const size_t before = out->len;
 	TRY(check_key(key, err));
-	return s->ops->get_tagged ? s->ops->get_tagged(s, key, max, out, tag, err) : no_conditions(s, key, err);
-}
-
-int
-store_put_if(struct store *s, const char *key, const char *tag, const void *ptr, size_t len, struct pawl_error *err)
-{
-	struct pawl_slice text = {ptr, len};
-	TRY(check_key(key, err));
-	return s->ops->put_if ? s->ops->put_if(s, key, tag, &text, err) : no_conditions(s, key, err);
+	if (!FIND(s, get_tagged, read))
+		return refuse_call(s, key, "tell one version from another", err);
+	LAYER_HAND_DOWN(s, get_tagged, get_tagged, LAYER_READ, "read", key, 0, err,
+	                count_bytes(store_get_tagged(s->inner, key, max, out, tag, err), out, before, &layer_call_));
+	return s->ops->get_tagged(s, key, max, out, tag, err);
 }
 
 /* ------------------------------------------------------------------- names */
@@ -414,6 +411,7 @@ int
 store_stat(struct store *s, const char *key, struct store_entry *ret, struct pawl_error *err)
 {
 	TRY(check_key(key, err));
+	LAYER_HAND_DOWN(s, stat, stat, LAYER_STAT, "stat", key, 0, err, store_stat(s->inner, key, ret, err));
 	return s->ops->stat(s, key, ret, err);
 }
 
@@ -421,6 +419,7 @@ int
 store_list(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
 {
 	TRY(check_folder(folder, err));
+	LAYER_HAND_DOWN(s, list, list, LAYER_LIST, "list", folder, 0, err, store_list(s->inner, folder, fn, arg, err));
 	return s->ops->list(s, folder, fn, arg, err);
 }
 
@@ -428,9 +427,10 @@ int
 store_list_all(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
 {
 	TRY(check_folder(folder, err));
-	if (!s->ops->list_all)
-		return err_set(err, PAWL_EUNSUPPORTED, "%s: a %s store lists one folder at a time", folder,
-		               s->ops->name);
+	if (!FIND(s, list_all, list))
+		return refuse_call(s, folder, "list more than one folder at a time", err);
+	LAYER_HAND_DOWN(s, list_all, list_all, LAYER_LIST, "list", folder, 0, err,
+	                store_list_all(s->inner, folder, fn, arg, err));
 	return s->ops->list_all(s, folder, fn, arg, err);
 }
 
@@ -438,86 +438,90 @@ int
 store_remove(struct store *s, const char *key, struct pawl_error *err)
 {
 	TRY(check_key(key, err));
-	return s->ops->remove(s, key, err);
+	LAYER_HAND_DOWN(s, remove, remove, LAYER_REMOVE, "remove", key, 0, err, store_remove(s->inner, key, err));
+	return s->ops->remove ? s->ops->remove(s, key, err) : refuse_write(s, key, err);
 }
 
 int
 store_remove_folder(struct store *s, const char *folder, struct pawl_error *err)
 {
 	TRY(check_key(folder, err));
-	return s->ops->remove_folder(s, folder, err);
+	LAYER_HAND_DOWN(s, remove_folder, remove_folder, LAYER_REMOVE, "remove", folder, 0, err,
+	                store_remove_folder(s->inner, folder, err));
+	return s->ops->remove_folder ? s->ops->remove_folder(s, folder, err) : refuse_write(s, folder, err);
 }
 
 int
 store_link(struct store *s, const char *from, const char *to, struct pawl_error *err)
 {
 	TRY(check_two_keys(from, to, err));
-	return s->ops->link(s, from, to, err);
+	LAYER_HAND_DOWN(s, link, link, LAYER_LINK, "link", from, 0, err, store_link(s->inner, from, to, err));
+	return s->ops->link ? s->ops->link(s, from, to, err) : refuse_name(s, to, "link objects", err);
 }
 
 int
 store_move(struct store *s, const char *from, const char *to, struct pawl_error *err)
 {
 	TRY(check_two_keys(from, to, err));
-	return s->ops->move(s, from, to, err);
+	LAYER_HAND_DOWN(s, move, move, LAYER_OTHER, "move", from, 0, err, store_move(s->inner, from, to, err));
+	return s->ops->move ? s->ops->move(s, from, to, err) : default_move(s, from, to, err);
 }
 
 int
 store_publish(struct store *s, const char *from, const char *to, struct pawl_error *err)
 {
 	TRY(check_two_keys(from, to, err));
-	return s->ops->publish(s, from, to, err);
+	LAYER_HAND_DOWN(s, publish, publish, LAYER_PUBLISH, "publish", from, 0, err,
+	                store_publish(s->inner, from, to, err));
+	return s->ops->publish ? s->ops->publish(s, from, to, err) : refuse_name(s, to, "rename folders", err);
 }
 
 int
 store_exchange(struct store *s, const char *a, const char *b, struct pawl_error *err)
 {
 	TRY(check_two_keys(a, b, err));
-	if (!s->ops->exchange)
-		return err_set(err, PAWL_EUNSUPPORTED, "%s: folders cannot be exchanged in a %s store", b,
-		               s->ops->name);
+	if (!FIND(s, exchange, exchange))
+		return refuse_call(s, b, "exchange folders", err);
+	LAYER_HAND_DOWN(s, exchange, exchange, LAYER_PUBLISH, "exchange", a, 0, err,
+	                store_exchange(s->inner, a, b, err));
 	return s->ops->exchange(s, a, b, err);
-}
-
-int
-store_pointer(struct store *s, const char *key, const char *target, struct pawl_error *err)
-{
-	TRY(check_key(key, err));
-	TRY(check_key(target, err));
-	return s->ops->pointer(s, key, target, err);
 }
 
 int
 store_sync(struct store *s, const char *folder, struct pawl_error *err)
 {
 	TRY(check_folder(folder, err));
-	return s->ops->sync(s, folder, err);
+	LAYER_HAND_DOWN(s, sync, sync, LAYER_OTHER, "sync", folder, 0, err, store_sync(s->inner, folder, err));
+	return s->ops->sync ? s->ops->sync(s, folder, err) : 0;
 }
+
+/* --------------------------------------------------------- the store itself */
 
 int
 store_space(struct store *s, uint64_t *ret_free_bytes, struct pawl_error *err)
 {
-	return s->ops->space(s, ret_free_bytes, err);
-}
-
-int
-store_append(struct store *s, const char *key, const void *ptr, size_t len, struct pawl_error *err)
-{
-	TRY(check_key(key, err));
-	if (len > 0 && ptr == NULL)
-		return err_set(err, PAWL_EUSAGE, "%s: no memory given to append", key);
-	return len > 0 ? s->ops->append(s, key, ptr, len, err) : 0;
+	*ret_free_bytes = UINT64_MAX;
+	LAYER_HAND_DOWN(s, space, space, LAYER_OTHER, "measure free space", s->root, 0, err,
+	                store_space(s->inner, ret_free_bytes, err));
+	return s->ops->space ? s->ops->space(s, ret_free_bytes, err) : 0;
 }
 
 int
 store_sweep(struct store *s, int64_t before_ns, uint64_t *ret_n, struct pawl_error *err)
 {
 	*ret_n = 0;
-	return s->ops->sweep != NULL ? s->ops->sweep(s, before_ns, ret_n, err) : 0;
+	if (!FIND(s, sweep, sweep))
+		return 0;
+	LAYER_HAND_DOWN(s, sweep, sweep, LAYER_OTHER, "sweep", s->root, 0, err,
+	                store_sweep(s->inner, before_ns, ret_n, err));
+	return s->ops->sweep(s, before_ns, ret_n, err);
 }
 
 int
 store_notes(struct store *s, store_note_fn *fn, void *arg, struct pawl_error *err)
 {
-	return s->ops->notes != NULL ? s->ops->notes(s, fn, arg, err) : 0;
+	if (!FIND(s, notes, notes))
+		return 0;
+	LAYER_HAND_DOWN(s, notes, notes, LAYER_OTHER, "look", s->root, 0, err, store_notes(s->inner, fn, arg, err));
+	return s->ops->notes(s, fn, arg, err);
 }

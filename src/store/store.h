@@ -1,19 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store: where bytes live. Engines (file, mem, s3, gcs, azure, ssh) and layers (retry, rate, nodes, tiers, fault)
- * fill the same table of operations; store.c is the checked border: every call of the core goes through
- * store_*(), which checks keys (text_is_key), ranges and states once, so that engines stay small.
+ * store: where bytes live. An engine (file, mem, s3, gcs, azure, ssh, the caller's own) fills one
+ * table of operations, struct store_ops. A layer (retry, rate, nodes, log, fault) wraps a store and
+ * fills in only the operations that it changes. The rooms above call store_*(): the border, which
+ * checks keys (text_is_key), ranges and states, so that an engine can trust its arguments.
  *
- * Keys are relative paths with '/'. Objects are immutable once finished. "Folder" is a key prefix.
- * Everything is thread-safe unless said otherwise. Errors name the key. An engine never retries.
+ * Twelve operations are required of an engine:
+ *	put create write finish abort	open read close_reader	stat list	remove remove_folder
+ * An engine that only reads leaves out the writing ones: the border then returns PAWL_EREADONLY.
+ * All other operations may be NULL; the comment of each one states what the border does then.
+ * docs/extending.md shows a complete engine and a complete layer.
  *
- * Object stores: create/write/finish = multipart upload (writes should come in caps.unit_bytes pieces; others are
- * gathered), publish = nothing (caps.rename_folder == 0: the core writes under the final prefix and puts the
- * manifest last, exclusively), link = server-side copy, pointer = one-line object.
+ * Keys are relative paths with '/'. Objects never change once they are finished. A folder is a
+ * prefix of keys. All calls are thread-safe unless a comment says otherwise. Errors name the key.
+ * An engine never repeats a call; the retry layer does.
+ *
+ * In an object store, create/write/finish are a multipart upload (write in pieces of
+ * caps.unit_bytes; the engine gathers smaller ones), link copies on the server, and a pointer is an
+ * object of one line. Without caps.rename_folder, rooms above write under the final prefix and put
+ * the manifest last, exclusively.
  */
 #ifndef PAWL_STORE_STORE_H
 #define PAWL_STORE_STORE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,37 +31,39 @@
 #include "base/buf.h"
 #include "pawl.h"
 
+/* What a store can do. An engine without a caps call has none of these abilities. */
 struct store_caps {
-	bool rename_folder;    /* publish is atomic and exclusive */
-	bool exclusive_put;    /* STORE_EXCLUSIVE is honoured */
-	bool link;             /* link() works */
-	bool symlink;          /* pointers are symlinks */
-	bool direct_io;        /* writes and reads bypass the page cache when aligned */
-	bool local;            /* root is a real path */
-	bool is_private;       /* nobody else can reach what is in it */
-	uint32_t offset_align; /* of writes and direct reads: file offset and length (power of two, >= 1) */
-	uint32_t memory_align; /* of the memory (power of two, >= 1) */
-	uint64_t unit_bytes;   /* writes should come in multiples of this; 0 = any */
+	bool rename_folder;        /* publish works: atomic and exclusive */
+	bool exclusive_put;        /* STORE_EXCLUSIVE is honoured */
+	bool link;                 /* link works */
+	bool symlink;              /* pointers are symlinks */
+	bool direct_io;            /* aligned writes and reads bypass the page cache */
+	bool local;                /* root is a path of this machine */
+	bool is_private;           /* no other process can reach it */
+	uint32_t offset_align;     /* of offset and length of writes and direct reads (power of two) */
+	uint32_t memory_align;     /* of the memory (power of two) */
+	uint64_t unit_bytes;       /* writes should come in multiples of this; 0 = any size */
 	uint64_t max_object_bytes; /* 0 = no limit */
-	bool flat;                 /* an object store: a folder is but a prefix and may have the name of an object, links are
-	                              copies, a reader whose object is replaced gets PAWL_ECONFLICT, nothing can be viewed */
-	bool can_cut;              /* store_cut is to be had */
-	uint32_t copies;           /* of each pack, that are written and can be read one by one (>= 1) */
+	bool flat;       /* an object store: a folder may have the name of an object, links are copies,
+	                  * a reader of a replaced object gets PAWL_ECONFLICT */
+	bool can_cut;    /* store_cut works */
+	uint32_t copies; /* of each pack that can be read one by one; 0 counts as 1 */
 };
 
 #define STORE_TAG_BYTES 160
 
-enum { STORE_EXCLUSIVE = 1 /* put: PAWL_EEXISTS if the key exists */, STORE_DURABLE = 2 /* put: fsync file and folder */ };
+enum { STORE_EXCLUSIVE = 1 /* put: PAWL_EEXISTS if the key exists */,
+       STORE_DURABLE = 2 /* put: fsync the file and its folder */ };
 
 struct store_entry {
 	const char *name; /* last component; valid during the callback */
 	bool is_folder;
-	bool is_link;     /* a symlink (then neither folder nor file) */
+	bool is_link; /* a symlink (then neither folder nor file) */
 	uint64_t nbytes;
 	int64_t mtime_ns;
 	uint64_t n_links;
 };
-/* Called on the calling thread; return a negative code to stop the listing with that code. */
+/* Called on the calling thread. A negative result stops the listing, which returns it. */
 typedef int store_list_fn(void *arg, const struct store_entry *entry);
 /* The same for one row of notes; key and value are valid during the callback. */
 typedef int store_note_fn(void *arg, const char *key, const char *value);
@@ -59,174 +71,243 @@ typedef int store_note_fn(void *arg, const char *key, const char *value);
 struct store;
 struct store_file;   /* an object being written */
 struct store_reader; /* an object being read */
+struct layer_call;   /* store/layers/layer.h */
 
-/* Bytes of an object where they lie in memory. */
+/* Bytes of an object that are already in memory. */
 struct store_view {
 	const char *ptr;
-	void *map; /* the engine's own */
+	void *map; /* for the engine */
 	size_t map_bytes;
-	struct store *owner; /* a layer's own */
+	struct store *owner; /* the store that shows them; set by the border */
 };
 
 struct store_create {
-	uint64_t nbytes;         /* exact final size */
-	const char *recycle_key; /* NULL, or an old object that is not needed any more. File engine: its file is
-	                            overwritten if it has this size and no process has it open, else removed. Kept
-	                            when it has other links; ignored by the other engines */
-	bool buffered;           /* no direct I/O for this one */
-	bool own_name;           /* nobody else can have chosen this key (it holds a random token): stores that would have to ask
-	                            whether there is such an object do not */
+	uint64_t nbytes; /* exact final size */
+	/* NULL, or an old object that is no longer needed. The file engine overwrites its file if
+	 * the size is the same and no process has it open; else removes it, unless it has other
+	 * links. Other engines ignore it. */
+	const char *recycle_key;
+	bool buffered; /* no direct I/O for this object */
+	bool at_most;            /* nbytes is only a limit, and the object is cut: no space is reserved */
+	bool own_name; /* the key holds a random token, so the engine need not ask whether it exists */
 };
 
 struct store_ops {
-	const char *name;
-	void (*close)(struct store *s);
-	void (*caps)(struct store *s, struct store_caps *ret);
-	/* Small whole object, atomically replaced (or exclusive): never seen half-written. */
-	int (*put)(struct store *s, const char *key, const struct pawl_slice *parts, size_t n_parts, int flags, struct pawl_error *err);
-	/* Streamed object: create, write pieces in any order from any thread, then finish (whole and durable,
-	 * name durable once the folder is published or synced) or abort (nothing stays). Parent folders are
-	 * made. write: offset a multiple of offset_align; len too, except that the last piece may be padded
-	 * beyond nbytes up to the next multiple (the engine cuts the object to nbytes in finish). Memory that
-	 * is not aligned is accepted (the engine falls back to buffered for that piece or bounces it).
-	 * After a failed write or finish the object is lost: abort it (P5). */
-	int (*create)(struct store *s, const char *key, const struct store_create *opts, struct store_file **ret, struct pawl_error *err);
-	int (*write)(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len, struct pawl_error *err);
-	int (*finish)(struct store *s, struct store_file *f, struct pawl_error *err); /* frees f in any case */
+	/* ---- required: writing (all NULL in a store that only reads) */
+
+	/* Small object in one call; replaces atomically (or is exclusive). Never seen
+	 * half-written. */
+	int (*put)(struct store *s, const char *key, const struct pawl_slice *parts, size_t n_parts,
+	           int flags, struct pawl_error *err);
+	/* Large object: create, write pieces in any order from any thread, then finish or abort.
+	 * create makes parent folders. finish makes the object complete and durable; its name is
+	 * durable once the folder is published or synced. abort leaves nothing. write: offset is a
+	 * multiple of offset_align. len too, except that the last piece may be padded beyond nbytes
+	 * to the next multiple; finish cuts the object to nbytes. Memory need not be aligned. After
+	 * a failed write or finish the object is lost: abort it (P5). */
+	int (*create)(struct store *s, const char *key, const struct store_create *opts,
+	              struct store_file **ret, struct pawl_error *err);
+	int (*write)(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
+	             struct pawl_error *err);
+	int (*finish)(struct store *s, struct store_file *f, struct pawl_error *err); /* always frees f */
 	void (*abort)(struct store *s, struct store_file *f);                          /* frees f */
-	/* NULL, or all of finish that another try may mend: f stays as it is, and finish has only to free it. */
-	int (*seal)(struct store *s, struct store_file *f, struct pawl_error *err);
-	/* Reading: exactly n bytes or an error; PAWL_ECORRUPT when the object ends early. */
-	int (*open)(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes, struct pawl_error *err);
-	int (*read)(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
-	/* The same from one certain copy, 0 .. caps.copies - 1. PAWL_ENOTFOUND: the object should not have so many. NULL where
-	 * there is one copy of everything. */
-	int (*read_copy)(struct store *s, struct store_reader *r, unsigned copy, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
-	/* NULL, or: what is open is not what it should be (its size, say): goes on to the next store that has the object, before
-	 * anybody reads. PAWL_ENOTFOUND: there is none. */
-	int (*pass_over)(struct store *s, struct store_reader *r, uint64_t *ret_nbytes, struct pawl_error *err);
-	/* Bytes that are in memory already, where they lie: 1 = *ret shows all n of them until drop_view; 0 = they are not
-	 * (all) there, or the engine does not show them. Starts no input. */
-	int (*view)(struct store *s, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret);
-	void (*drop_view)(struct store *s, struct store_view *view);
+	int (*remove)(struct store *s, const char *key, struct pawl_error *err); /* missing is success */
+	/* Removes a folder and all of its contents; a missing folder is success. */
+	int (*remove_folder)(struct store *s, const char *folder, struct pawl_error *err);
+
+	/* ---- required: reading */
+
+	int (*open)(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes,
+	            struct pawl_error *err);
+	/* Exactly n bytes, or an error; PAWL_ECORRUPT when the object ends early. */
+	int (*read)(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n,
+	            struct pawl_error *err);
 	void (*close_reader)(struct store *s, struct store_reader *r);
-	/* NULL, or a whole object of at most max bytes (PAWL_ELIMIT) in one go. */
-	int (*get)(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err);
-	/* NULL, or get that also tells which version of the object it is, and a put that replaces that one only (PAWL_ECONFLICT:
-	 * it is another by now, or gone; PAWL_EUNSUPPORTED: that cannot be had here). */
-	int (*get_tagged)(struct store *s, const char *key, size_t max, struct buf *out, char tag[STORE_TAG_BYTES], struct pawl_error *err);
-	int (*put_if)(struct store *s, const char *key, const char *tag, const struct pawl_slice *text, struct pawl_error *err);
-	/* PAWL_ENOTFOUND if there is none. Folders: is_folder set. */
+	/* PAWL_ENOTFOUND if the key does not exist. Folders: is_folder is set. */
 	int (*stat)(struct store *s, const char *key, struct store_entry *ret, struct pawl_error *err);
-	/* Direct children of a folder ("" = root), any order; a missing folder is PAWL_ENOTFOUND. */
-	int (*list)(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
-	/* NULL, or: everything below a folder at any depth, by its path from there ("a/b"), as one list of an object store. A
-	 * missing folder has nothing in it. */
-	int (*list_all)(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
-	int (*remove)(struct store *s, const char *key, struct pawl_error *err);          /* one object or pointer; missing is success */
-	int (*remove_folder)(struct store *s, const char *folder, struct pawl_error *err); /* with all in it; missing is success */
-	int (*link)(struct store *s, const char *from, const char *to, struct pawl_error *err); /* same content under a second key */
-	int (*move)(struct store *s, const char *from, const char *to, struct pawl_error *err); /* one object, replaces */
-	/* Folder from -> to, exclusive (PAWL_EEXISTS), atomic, durable: fsync from, rename, fsync parent. */
-	int (*publish)(struct store *s, const char *from, const char *to, struct pawl_error *err);
-	/* Swaps two folders in one atomic, durable step. NULL or PAWL_EUNSUPPORTED where that is not to be had. */
-	int (*exchange)(struct store *s, const char *a, const char *b, struct pawl_error *err);
-	int (*pointer)(struct store *s, const char *key, const char *target, struct pawl_error *err); /* atomically replaced */
-	int (*sync)(struct store *s, const char *folder, struct pawl_error *err); /* makes names in a folder durable */
-	int (*space)(struct store *s, uint64_t *ret_free_bytes, struct pawl_error *err); /* UINT64_MAX = unknown */
-	int (*append)(struct store *s, const char *key, const void *ptr, size_t len, struct pawl_error *err); /* event lines; O_APPEND, one write */
-	/* NULL, or: takes away what writers that have died left and no listing shows (uploads begun before that time). */
+	/* Direct children of a folder ("" = root), any order; a missing folder is
+	 * PAWL_ENOTFOUND. */
+	int (*list)(struct store *s, const char *folder, store_list_fn *fn, void *arg,
+	            struct pawl_error *err);
+
+	/* ---- optional: the store itself */
+
+	/* NULL: frees nothing. Frees what the store holds; store_close frees the struct and
+	 * root. */
+	void (*close)(struct store *s);
+	/* NULL: no abilities, no alignment. */
+	void (*caps)(struct store *s, struct store_caps *ret);
+	/* Free bytes. NULL: UINT64_MAX (unknown). */
+	int (*space)(struct store *s, uint64_t *ret_free_bytes, struct pawl_error *err);
+	/* Removes uploads that began before that time and whose writers died; no listing shows
+	 * them. NULL: there are none. */
 	int (*sweep)(struct store *s, int64_t before_ns, uint64_t *ret_n, struct pawl_error *err);
-	/* NULL, or: what people should know of this store and no capability says, found by asking it now: the endpoint, where
-	 * credentials come from (never a secret), clock skew, round trip. */
+	/* Facts for people that no capability states, asked now: the endpoint, the source of the
+	 * credentials (never a secret), clock skew, round trip. NULL: no facts. */
 	int (*notes)(struct store *s, store_note_fn *fn, void *arg, struct pawl_error *err);
+
+	/* ---- optional: writing */
+
+	/* The part of finish that may be repeated; finish then only frees f. NULL: nothing. */
+	int (*seal)(struct store *s, struct store_file *f, struct pawl_error *err);
+	/* Adds bytes at the end of an object, in one write; creates a missing object. NULL: get and
+	 * put, up to 8 MiB, safe only between the threads of one process. */
+	int (*append)(struct store *s, const char *key, const void *ptr, size_t len,
+	              struct pawl_error *err);
+	/* Points to another key; replaces atomically. NULL: puts one line. */
+	int (*pointer)(struct store *s, const char *key, const char *target, struct pawl_error *err);
+	/* Makes the names in a folder durable. NULL: success, names are durable with their
+	 * objects. */
+	int (*sync)(struct store *s, const char *folder, struct pawl_error *err);
+	/* Same content under a second key; PAWL_EEXISTS if it exists. NULL: PAWL_EUNSUPPORTED. */
+	int (*link)(struct store *s, const char *from, const char *to, struct pawl_error *err);
+	/* One object; replaces. NULL: copies it through this process and removes the old key. */
+	int (*move)(struct store *s, const char *from, const char *to, struct pawl_error *err);
+	/* Renames a folder: exclusive (PAWL_EEXISTS), atomic, durable (fsync from, rename, fsync
+	 * parent). NULL: PAWL_EUNSUPPORTED. */
+	int (*publish)(struct store *s, const char *from, const char *to, struct pawl_error *err);
+	/* Swaps two folders in one atomic, durable step. NULL: PAWL_EUNSUPPORTED. */
+	int (*exchange)(struct store *s, const char *a, const char *b, struct pawl_error *err);
+	/* Replaces exactly the version with this tag (of get_tagged). PAWL_ECONFLICT: it has
+	 * another version by now, or is gone. NULL: PAWL_EUNSUPPORTED. */
+	int (*put_if)(struct store *s, const char *key, const char *tag, const struct pawl_slice *text,
+	              struct pawl_error *err);
+
+	/* ---- optional: reading */
+
+	/* Complete object of at most max bytes (PAWL_ELIMIT). NULL: open, read, close_reader. */
+	int (*get)(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err);
+	/* The same with the tag of its version. NULL: PAWL_EUNSUPPORTED. */
+	int (*get_tagged)(struct store *s, const char *key, size_t max, struct buf *out,
+	                  char tag[STORE_TAG_BYTES], struct pawl_error *err);
+	/* Reads one of the copies 0 .. caps.copies - 1. PAWL_ENOTFOUND: the object should not have
+	 * that many. NULL: there is one copy. */
+	int (*read_copy)(struct store *s, struct store_reader *r, unsigned copy, uint64_t offset,
+	                 void *dst, size_t n, struct pawl_error *err);
+	/* The open object is wrong (its size, say): continue with the next store that has it,
+	 * before any read. NULL: PAWL_ENOTFOUND, because only one store exists. */
+	int (*pass_over)(struct store *s, struct store_reader *r, uint64_t *ret_nbytes,
+	                 struct pawl_error *err);
+	/* 1 = *ret shows all n bytes, which are in memory already, until drop_view; 0 = they are
+	 * not. Starts no input. NULL: always 0. */
+	int (*view)(struct store *s, struct store_reader *r, uint64_t offset, size_t n,
+	            struct store_view *ret);
+	void (*drop_view)(struct store *s, struct store_view *view); /* NULL: nothing */
+	/* Everything below a folder at any depth, by its path from there ("a/b"). A missing folder
+	 * is empty. NULL: PAWL_EUNSUPPORTED. */
+	int (*list_all)(struct store *s, const char *folder, store_list_fn *fn, void *arg,
+	                struct pawl_error *err);
+
+	/* ---- only in layers: see store/layers/layer.h */
+
+	int (*enter)(struct store *s, const struct layer_call *call, struct pawl_error *err);
+	bool (*leave)(struct store *s, struct layer_call *call, int rc, struct pawl_error *err);
 };
 
-/* An engine embeds this first. */
+/* An engine or a layer embeds this first: see store_init (engine.h) and layer_init (layer.h). */
 struct store {
 	const struct store_ops *ops;
-	char *root; /* as shown to people; the engine's path for file */
+	const char *name;    /* "s3", for people; borrowed. A layer has the name of its inner store */
+	char *root;          /* for people; the path of a file store */
+	struct store *inner; /* of a layer: the store that it wraps, owned. NULL in an engine */
+	pthread_mutex_t append_lock; /* held by the border's own append */
 };
 
-/* Opens an engine by URL: a path or file://path, mem:, s3://bucket/prefix, gs:// and az:// (with the retry layer around them). create: makes
- * a missing root folder, else PAWL_ENOTFOUND. Unknown scheme: PAWL_EUSAGE naming the known ones. */
-int store_open(const char *url, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err);
-/* The same; URLs that nothing here knows are left to the caller's own stores, with the retry layer around them (NULL =
- * there are none). */
-int store_open_with(const struct pawl_stores *stores, const char *url, bool create, bool no_direct_io, struct store **ret,
-		    struct pawl_error *err);
+/* Opens a store by URL (registry.h lists the schemes) or path. create: makes a missing root folder;
+ * otherwise that is PAWL_ENOTFOUND. PAWL_EUSAGE for an unknown scheme names the known ones. A store
+ * on another machine is wrapped in the retry layer. */
+int store_open(const char *url, bool create, bool no_direct_io, struct store **ret,
+               struct pawl_error *err);
+/* The same; URLs of an unknown scheme go to the caller's own stores (NULL = there are none). */
+int store_open_with(const struct pawl_stores *stores, const char *url, bool create,
+                    bool no_direct_io, struct store **ret, struct pawl_error *err);
 /* PAWL_EUSAGE for "s3:/bucket", which would be a folder of that name. */
 int store_check_slashes(const char *url, struct pawl_error *err);
-void store_close(struct store *s); /* NULL is fine; closes layers outer to inner */
-/* Wraps s; on success the layer owns s. `fault` is borrowed. */
-int store_fault_wrap(struct store *s, struct pawl_fault *fault, struct store **ret, struct pawl_error *err);
+void store_close(struct store *s); /* NULL is fine; closes layers from the outermost to the engine */
 
-/* Wraps *s if PAWL_STORE_LOG names a file: each call is a line at its end. */
+/* ---- layers: each wraps a store and owns it on success */
+
+/* Makes calls fail (pawl_fault_new). `fault` is borrowed. */
+int store_fault_wrap(struct store *s, struct pawl_fault *fault, struct store **ret,
+                     struct pawl_error *err);
+/* If PAWL_STORE_LOG names a file, wraps *s; each call appends a line to the file. */
 int store_log(struct store **s, struct pawl_error *err);
 
-/* What the retry layer does; a zero means its default. */
+/* Limits of the retry layer; 0 = the default. */
 struct store_retry {
-	unsigned max_tries;     /* of one operation; 8 */
-	unsigned base_ms;       /* the first wait is a random time up to this, each further one up to twice as much; 100 */
-	unsigned max_ms;        /* no wait is longer; 20,000 */
-	unsigned total_seconds; /* no operation is begun again after this time; 3,600 */
-	unsigned budget;        /* repetitions in reserve for all operations together; ten calls that succeed give one back; 500 */
+	unsigned max_tries;     /* of one call; 8 */
+	unsigned base_ms;       /* upper bound of the first random wait; doubles each time; 100 */
+	unsigned max_ms;        /* upper bound of every wait; 20,000 */
+	unsigned total_seconds; /* after this time no call is repeated; 3,600 */
+	unsigned budget;        /* repetitions for all calls together; ten successes return one; 500 */
 };
-/* Wraps s; on success the layer owns s. */
-int store_retry_wrap(struct store *s, const struct store_retry *opts, struct store **ret, struct pawl_error *err);
-typedef int store_open_fn(const char *url, bool create, struct store **ret, struct pawl_error *err);
-/* Opens by fn, which may take a few tries of its own, and wraps what it gives. */
-int store_retry_open(store_open_fn *fn, const char *url, bool create, const struct store_retry *opts, struct store **ret,
+int store_retry_wrap(struct store *s, const struct store_retry *opts, struct store **ret,
                      struct pawl_error *err);
+typedef int store_open_fn(const char *url, bool create, struct store **ret, struct pawl_error *err);
+/* Opens by fn, repeating it a few times, and wraps the result. */
+int store_retry_open(store_open_fn *fn, const char *url, bool create, const struct store_retry *opts,
+                     struct store **ret, struct pawl_error *err);
 
-/* What the rate layer does. The clock is for tests; NULL = the real one. */
+/* Limits of the rate layer. The clock is for tests; NULL = the real one. */
 struct store_rate {
-	uint64_t write_bytes_per_second; /* into the store, of all threads together; 0 = no limit */
-	uint64_t read_bytes_per_second;  /* out of it */
+	uint64_t write_bytes_per_second; /* of all threads together; 0 = no limit */
+	uint64_t read_bytes_per_second;  /* the same for reads */
 	int64_t (*now_ns)(void *arg);
 	void (*sleep_ns)(void *arg, int64_t ns);
 	void *arg;
 };
-/* Wraps s; on success the layer owns s. Pieces and ranged reads wait; small objects are counted and do not. */
-int store_rate_wrap(struct store *s, const struct store_rate *opts, struct store **ret, struct pawl_error *err);
-/* The same where there is a limit; else nothing. */
-int store_limit(struct store **s, uint64_t write_bytes_per_second, uint64_t read_bytes_per_second, struct pawl_error *err);
+/* Pieces and ranged reads wait; small objects count but do not wait. */
+int store_rate_wrap(struct store *s, const struct store_rate *opts, struct store **ret,
+                    struct pawl_error *err);
+/* The same if there is a limit; otherwise changes nothing. */
+int store_limit(struct store **s, uint64_t write_bytes_per_second, uint64_t read_bytes_per_second,
+                struct pawl_error *err);
 
-/* The border: same names as the operations. */
+/* ---- the border: the operations, with checked arguments and with defaults for what is NULL */
+
 void store_get_caps(struct store *s, struct store_caps *ret);
-int store_put(struct store *s, const char *key, const struct pawl_slice *parts, size_t n_parts, int flags, struct pawl_error *err);
-int store_put_bytes(struct store *s, const char *key, const void *ptr, size_t len, int flags, struct pawl_error *err);
-int store_create(struct store *s, const char *key, const struct store_create *opts, struct store_file **ret, struct pawl_error *err);
-int store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len, struct pawl_error *err);
-/* Before finish, after the last write: the object is but nbytes long, less than create was told. Only where caps.can_cut;
- * there create's size is the most that it may be. */
+int store_put(struct store *s, const char *key, const struct pawl_slice *parts, size_t n_parts,
+              int flags, struct pawl_error *err);
+int store_put_bytes(struct store *s, const char *key, const void *ptr, size_t len, int flags,
+                    struct pawl_error *err);
+int store_create(struct store *s, const char *key, const struct store_create *opts,
+                 struct store_file **ret, struct pawl_error *err);
+int store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
+                struct pawl_error *err);
+/* Call this after the last write and before finish. The object has only nbytes, fewer than create
+ * was given. Needs caps.can_cut. */
 int store_cut(struct store_file *f, uint64_t nbytes, struct pawl_error *err);
 int store_finish(struct store *s, struct store_file *f, struct pawl_error *err);
 void store_abort(struct store *s, struct store_file *f);
-int store_open_reader(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes, struct pawl_error *err);
-int store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
-int store_read_copy(struct store *s, struct store_reader *r, unsigned copy, uint64_t offset, void *dst, size_t n,
-		    struct pawl_error *err);
-int store_pass_over(struct store *s, struct store_reader *r, uint64_t *ret_nbytes, struct pawl_error *err);
-int store_view(struct store *s, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret,
-	       struct pawl_error *err);
+int store_open_reader(struct store *s, const char *key, struct store_reader **ret,
+                      uint64_t *ret_nbytes, struct pawl_error *err);
+int store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n,
+               struct pawl_error *err);
+int store_read_copy(struct store *s, struct store_reader *r, unsigned copy, uint64_t offset,
+                    void *dst, size_t n, struct pawl_error *err);
+int store_pass_over(struct store *s, struct store_reader *r, uint64_t *ret_nbytes,
+                    struct pawl_error *err);
+int store_view(struct store *s, struct store_reader *r, uint64_t offset, size_t n,
+               struct store_view *ret, struct pawl_error *err);
 void store_drop_view(struct store *s, struct store_view *view);
 void store_close_reader(struct store *s, struct store_reader *r);
-/* For one function that reads an object and leaves where it likes: PAWL_CLEAN(store_opened_close). */
+/* An open object that is closed at the end of a scope: PAWL_CLEAN(store_opened_close). */
 struct store_opened {
 	struct store *store;         /* borrowed */
 	struct store_reader *reader; /* owned; NULL until it is open */
 };
 void store_opened_close(struct store_opened *o);
-int store_get(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err); /* whole small object; PAWL_ELIMIT above max */
-/* Both PAWL_EUNSUPPORTED where there are no such conditions. */
-int store_get_tagged(struct store *s, const char *key, size_t max, struct buf *out, char tag[STORE_TAG_BYTES],
-		     struct pawl_error *err);
-int store_put_if(struct store *s, const char *key, const char *tag, const void *ptr, size_t len, struct pawl_error *err);
-int store_stat(struct store *s, const char *key, struct store_entry *ret /* name = NULL */, struct pawl_error *err);
-int store_list(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
-/* PAWL_EUNSUPPORTED where there is no such list. */
-int store_list_all(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err);
+int store_get(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err);
+int store_get_tagged(struct store *s, const char *key, size_t max, struct buf *out,
+                     char tag[STORE_TAG_BYTES], struct pawl_error *err);
+int store_put_if(struct store *s, const char *key, const char *tag, const void *ptr, size_t len,
+                 struct pawl_error *err);
+int store_stat(struct store *s, const char *key, struct store_entry *ret /* name = NULL */,
+               struct pawl_error *err);
+int store_list(struct store *s, const char *folder, store_list_fn *fn, void *arg,
+               struct pawl_error *err);
+int store_list_all(struct store *s, const char *folder, store_list_fn *fn, void *arg,
+                   struct pawl_error *err);
 int store_remove(struct store *s, const char *key, struct pawl_error *err);
 int store_remove_folder(struct store *s, const char *folder, struct pawl_error *err);
 int store_link(struct store *s, const char *from, const char *to, struct pawl_error *err);
@@ -236,18 +317,20 @@ int store_exchange(struct store *s, const char *a, const char *b, struct pawl_er
 int store_pointer(struct store *s, const char *key, const char *target, struct pawl_error *err);
 int store_sync(struct store *s, const char *folder, struct pawl_error *err);
 int store_space(struct store *s, uint64_t *ret_free_bytes, struct pawl_error *err);
-int store_append(struct store *s, const char *key, const void *ptr, size_t len, struct pawl_error *err);
+int store_append(struct store *s, const char *key, const void *ptr, size_t len,
+                 struct pawl_error *err);
 int store_sweep(struct store *s, int64_t before_ns, uint64_t *ret_n, struct pawl_error *err);
-int store_notes(struct store *s, store_note_fn *fn, void *arg, struct pawl_error *err); /* none: no call of fn */
+int store_notes(struct store *s, store_note_fn *fn, void *arg, struct pawl_error *err);
 
-/* Engines. */
-/* ssh://user@host:port/path, over the user's ssh. Connects and looks at the folder. */
-int store_ssh_open(const char *url, bool create, struct store **ret, struct pawl_error *err);
-int store_file_open(const char *path, bool create, bool no_direct_io, struct store **ret, struct pawl_error *err);
+/* ---- engines; those of other machines are opened through the registry */
+
+int store_file_open(const char *path, bool create, bool no_direct_io, struct store **ret,
+                    struct pawl_error *err);
 int store_mem_open(struct store **ret, struct pawl_error *err);
-/* PAWL_EUNSUPPORTED where pawl was built without S3. Looks at the bucket; create: tries also what may be written. */
+/* Each asks the server whether the root exists. create: also which operations it allows. */
+int store_ssh_open(const char *url, bool create, struct store **ret, struct pawl_error *err);
 int store_s3_open(const char *url, bool create, struct store **ret, struct pawl_error *err);
-int store_gcs_open(const char *url, bool create, struct store **ret, struct pawl_error *err);   /* the same for gs:// */
-int store_azure_open(const char *url, bool create, struct store **ret, struct pawl_error *err); /* and az:// */
+int store_gcs_open(const char *url, bool create, struct store **ret, struct pawl_error *err);
+int store_azure_open(const char *url, bool create, struct store **ret, struct pawl_error *err);
 
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/crc32.h"
+#include "base/crc.h"
 #include "foreign/foreign.h"
 #include "state/state.h"
 #include "fuzz.h"
@@ -24,10 +24,10 @@ put(struct buf *b, unsigned n, uint64_t value)
 }
 
 static void
-put_fields(struct buf *b, const struct crc32 *crc, const char *name, const void *ptr, size_t len)
+put_fields(struct buf *b, const char *name, const void *ptr, size_t len)
 {
 	put(b, 8, 0);
-	put(b, 4, crc32_bytes(crc, ptr, len));
+	put(b, 4, crc32_bytes(ptr, len));
 	put(b, 4, len);
 	put(b, 4, len);
 	put(b, 2, strlen(name));
@@ -41,14 +41,12 @@ wrap(struct buf *b, const void *ptr, size_t len)
 	const void *data[] = {ptr, STORAGE};
 	const size_t sizes[] = {len, 64};
 	size_t at[2];
-	struct crc32 crc;
 
-	crc32_init(&crc);
 	for (unsigned i = 0; i < 2; i++) {
 		at[i] = b->len;
 		put(b, 4, 0x04034b50);
 		put(b, 2, 0);
-		put_fields(b, &crc, names[i], data[i], sizes[i]);
+		put_fields(b, names[i], data[i], sizes[i]);
 		buf_puts(b, names[i]);
 		buf_put(b, data[i], sizes[i]);
 	}
@@ -56,7 +54,7 @@ wrap(struct buf *b, const void *ptr, size_t len)
 	for (unsigned i = 0; i < 2; i++) {
 		put(b, 4, 0x02014b50);
 		put(b, 4, 0);
-		put_fields(b, &crc, names[i], data[i], sizes[i]);
+		put_fields(b, names[i], data[i], sizes[i]);
 		put(b, 10, 0);
 		put(b, 4, at[i]);
 		buf_puts(b, names[i]);

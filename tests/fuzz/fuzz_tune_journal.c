@@ -10,12 +10,12 @@
 #include "journal.h"
 
 static int
-count(void *arg, const json_t *entry, struct pawl_error *err)
+count(void *arg, const struct value *entry, struct pawl_error *err)
 {
 	uint64_t *n = arg;
 
 	(void)err;
-	check(json_is_object(entry));
+	check(value_is(entry, JSON_OBJECT));
 	++*n;
 	return 0;
 }
@@ -26,12 +26,12 @@ read_again(int dirfd, const char *name, uint64_t good_bytes, uint64_t n_lines)
 	struct journal_found found;
 	struct journal j;
 	uint64_t n = 0;
-	json_t *more = json_pack("{s:s}", "e", "close");
+	struct value *more = VALUE_OBJECT({"e", value_new_text("close")});
 
 	check(more != NULL && journal_open(dirfd, name, good_bytes, &j, NULL) == 0);
 	check(journal_put(&j, more, false, NULL) == 0);
 	journal_close(&j);
-	json_decref(more);
+	value_free(more);
 	check(journal_read(dirfd, name, count, &n, &found, NULL) == 0);
 	check(n == n_lines + 1 && found.n_lines == n && found.torn_bytes == 0 && !found.damaged);
 }

@@ -270,12 +270,12 @@ golden_open(const char *root, const char *codec, struct pawl **ret)
 
 	opts.root = root;
 	opts.run_id = GOLDEN_RUN_ID;
-	opts.pack_bytes = 64 << 10;
-	opts.block_bytes = 64 << 10;
+	opts.packs.pack_bytes = 64 << 10;
+	opts.packs.block_bytes = 64 << 10;
 	opts.retention.score_attributes = small_scores;
 	opts.retention.n_scores = 1;
 	opts.retention.keep_last = 10;
-	opts.compression = codec;
+	opts.packs.compression = codec;
 	OK(pawl_open(&opts, ret, err));
 }
 

@@ -93,9 +93,9 @@ rank_open(const struct rank_job *job, struct pawl **ret, struct pawl_error *err)
 	if (job->attempt)
 		snprintf(who.attempt, sizeof(who.attempt), "%s", job->attempt);
 	opts.root = job->root;
-	opts.rank = &who;
-	opts.commit_timeout_ms = job->commit_timeout_ms;
-	opts.pack_bytes = 1 << 20;
+	opts.ranks.self = &who;
+	opts.ranks.commit_timeout_ms = job->commit_timeout_ms;
+	opts.packs.pack_bytes = 1 << 20;
 	return pawl_open(&opts, ret, err);
 }
 

@@ -14,13 +14,14 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "hang.h"
 #include "ranks.h"
 #include "scratch.h"
 
 #define WORLD 3
-#define LONG_MS 30000  /* nobody is late */
+#define LONG_MS HANG_MS /* nobody is late */
 #define SHORT_MS 2000  /* somebody is */
-#define SLACK_MS 20000 /* of a busy machine */
+#define SLACK_MS 120000 /* of a busy machine */
 #define STEPS 8
 #define ROWS (12u / (unsigned)job->world) /* of each rank, 8 floats each; in all 12, for any number of ranks */
 
@@ -65,7 +66,7 @@ note(struct told *told, int code, const struct pawl_error *err, int64_t since_ms
 static inline void
 wait_until(const atomic_int *what, int at_least)
 {
-	int64_t until = now_ms() + 60000;
+	int64_t until = now_ms() + HANG_MS;
 
 	while (atomic_load(what) < at_least) {
 		if (now_ms() > until)
@@ -196,6 +197,7 @@ struct act {
 	enum twist twist;
 	const char *operation; /* of the fault layer, in the second step */
 	uint64_t nth;
+	int gone_rank; /* meanwhile this rank finds its folder gone, as if rank 0 had removed it; 0 = none */
 	const char *reason; /* that the caller gives for ending what it has begun */
 	int steps, first_step; /* first_step: 0 counts as 1 */
 	int rank_values;
@@ -216,14 +218,14 @@ open_run(const struct rank_job *job, struct pawl_fault *fault, struct pawl **ret
 	who.rank = job->rank;
 	who.world_size = job->world;
 	opts.root = job->root;
-	opts.rank = &who;
-	opts.commit_timeout_ms = job->commit_timeout_ms;
-	opts.fault = fault;
-	opts.broadcast = act ? act->broadcast : NULL;
-	opts.broadcast_arg = act ? act->broadcast_arg : NULL;
+	opts.ranks.self = &who;
+	opts.ranks.commit_timeout_ms = job->commit_timeout_ms;
+	opts.io.fault = fault;
+	opts.ranks.broadcast = act ? act->broadcast : NULL;
+	opts.ranks.broadcast_arg = act ? act->broadcast_arg : NULL;
 	if (act && act->twist == MANY_PACKS && act->bad_rank == job->rank) {
-		opts.bandwidth_bytes_per_second = 200;
-		opts.pack_bytes = 1 << 18;
+		opts.io.write_bytes_per_second = 200;
+		opts.packs.pack_bytes = 1 << 18;
 	}
 	int rc = pawl_open(&opts, ret, &err);
 
@@ -277,6 +279,8 @@ train(const struct rank_job *job)
 
 	if (act->operation && is_bad)
 		RANK_TRY(pawl_fault_new(act->operation, act->nth, PAWL_EIO, 0, &fault, &err));
+	else if (act->gone_rank && act->gone_rank == job->rank)
+		RANK_TRY(pawl_fault_new("create", 2, PAWL_ENOTFOUND, 0, &fault, &err));
 	if (open_run(job, fault, &run) < 0)
 		return 1;
 	for (int step = first; step < first + act->steps; step++) {

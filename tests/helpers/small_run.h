@@ -39,6 +39,18 @@
 			         pawl_code_name(code_), (text_), pawl_code_name(rc_), err->message); \
 	} while (0)
 
+/* The call succeeds, and does not touch the error that it is given. */
+#define QUIET(call)                                                                                  \
+	do {                                                                                         \
+		struct pawl_error err_, before_, *err = &err_;                                       \
+		memset(&err_, 0x5a, sizeof(err_));                                                   \
+		err_.message[sizeof(err_.message) - 1] = '\0';                                       \
+		memcpy(&before_, &err_, sizeof(err_));                                               \
+		int rc_ = (call);                                                                    \
+		if (rc_ < 0 || memcmp(&err_, &before_, sizeof(err_)) != 0)                           \
+			fail_msg("%s:%d: %s: %d: %s", __FILE__, __LINE__, #call, rc_, err->message); \
+	} while (0)
+
 struct small_run {
 	char root[128];
 	struct pawl *run;

@@ -19,10 +19,19 @@
 #include "base/clock.h"
 #include "base/fileio.h"
 #include "base/mem.h"
-#include "store/layers/layer_nodes.h"
+#include "store/layers/nodes/store_nodes.h"
 #include "store/store.h"
 
-enum bed_kind { BED_MEM, BED_DISK, BED_DISK_BUFFERED, BED_TMPFS, BED_NODES, BED_S3 /* where PAWL_TEST_S3 says */, BED_USER };
+enum bed_kind {
+	BED_MEM,
+	BED_DISK,
+	BED_DISK_BUFFERED,
+	BED_TMPFS,
+	BED_NODES,
+	BED_S3, /* where PAWL_TEST_S3 says */
+	BED_USER,
+	BED_OTHER /* by bed.open */
+};
 
 struct bed {
 	enum bed_kind kind;
@@ -32,6 +41,7 @@ struct bed {
 	struct pawl_fault *fault;
 	const struct pawl_stores *stores; /* of BED_USER */
 	const char *url;
+	int (*open)(struct store **ret, struct pawl_error *err); /* of BED_OTHER */
 	struct pawl_error err;
 };
 
@@ -72,6 +82,8 @@ bed_open(struct bed *bed)
 {
 	if (bed->kind == BED_S3 || bed->kind == BED_USER) {
 		bed_open_far(bed);
+	} else if (bed->kind == BED_OTHER) {
+		assert_int_equal(bed->open(&bed->store, &bed->err), 0);
 	} else if (bed->kind == BED_MEM) {
 		assert_int_equal(store_open("mem:", true, false, &bed->store, &bed->err), 0);
 	} else {
@@ -111,7 +123,8 @@ bed_close(struct bed *bed)
 		snprintf(folder, sizeof folder, "%s.node%d", bed->dir, node);
 		fd_remove_tree(AT_FDCWD, folder, NULL); /* a test may have removed it */
 	}
-	*bed = (struct bed){.kind = bed->kind, .wrapped = bed->wrapped, .stores = bed->stores, .url = bed->url};
+	*bed = (struct bed){.kind = bed->kind, .wrapped = bed->wrapped, .stores = bed->stores, .url = bed->url,
+	                    .open = bed->open};
 }
 
 /* Success, showing the message if it is none. */

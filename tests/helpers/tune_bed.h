@@ -16,8 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <jansson.h>
-
+#include "base/value.h"
 #include "tune.h"
 
 struct tune_bed {
@@ -181,23 +180,23 @@ bed_start(struct bed_driver *d, struct bed_job *job, enum tune_next *next)
 {
 	struct pawl_error err = {0};
 	struct tune_start start;
-	json_t *config;
+	struct value *config;
 	int rc;
 
 	bed_before(d);
 	rc = tune_experiment_next(d->e, next, &start, &err);
 	if (!bed_after(d, "next", rc, &err) || *next != TUNE_START)
 		return false;
-	config = json_loads(start.config_json, 0, NULL);
+	config = value_from_text(start.config_json);
 	assert_non_null(config);
 	*job = (struct bed_job){.used = true, .trial = start.trial, .iteration = start.iteration};
-	job->lr = json_number_value(json_object_get(config, "lr"));
+	job->lr = value_number(value_get(config, "lr"));
 	snprintf(job->folder, sizeof(job->folder), "%s", start.folder);
 	if (start.checkpoint)
 		job->value = bed_read(start.folder, start.checkpoint);
 	else
 		assert_int_equal(start.iteration, 0);
-	json_decref(config);
+	value_free(config);
 	assert_true(start.trial < BED_TRIALS);
 	d->reported[start.trial] = d->saved[start.trial] = start.iteration;
 	return true;

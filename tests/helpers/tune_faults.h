@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tune_faults: of a search, the n-th allocation fails, or the n-th call that writes, or all from the n-th on (no memory, a
- * full disk). Allocations are intercepted in the whole program (failing_malloc.h), so that those of jansson and of libc
+ * full disk). Allocations are intercepted in the whole program (failing_malloc.h), so that those of libc
  * count; the calls that write, where the library and the test make them (--wrap, tests/meson.build). Armed only around
  * calls of the library. Included by one file of a program, after tune_bed.h.
  */
@@ -173,29 +173,11 @@ describe(const struct fault *f)
 	return text;
 }
 
-/* Those of jansson count as the program's. */
-static void *
-json_take(size_t n)
-{
-	volatile char *ptr = malloc(n);
-
-	if (ptr)
-		ptr[0] = 0; /* no tail call: who calls malloc is this program */
-	return (void *)(uintptr_t)ptr;
-}
-
-static void
-json_give(void *ptr)
-{
-	free(ptr);
-}
-
 static void
 faults_setup(int argc, char **argv)
 {
 	if (argc > 1 && strcmp(argv[1], "--whole") == 0)
 		is_whole = true;
-	json_set_alloc_funcs(json_take, json_give);
 }
 
 /* ---- what must hold ---- */

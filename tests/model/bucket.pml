@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A save of many ranks in an object store, where folders cannot be renamed: what decides is one key that can be put only
- * once, with the manifest or with what calls the save off (src/ranks/withdraw.h). Attempt A (rank 0 and two others), and attempt
+ * once, with the manifest or with what calls the save off (src/ranks/abort_commit.h). Attempt A (rank 0 and two others), and attempt
  * B, whose rank 0 takes the run over at any moment. As in save.pml what stands in one STEP, TEST or d_step is one request,
  * a process may be slow between two of them for as long as it likes, and may crash (CRASHES times in all). check.py checks
  * it, with each of the mistakes (-DBAD_...), which must be found, and asks what can happen at all (-DREACH=...).

@@ -52,7 +52,7 @@ make(const char *root, const char *codec)
 	for (unsigned i = 0; i < N_VALUES; i++)
 		values[i] = (float)i;
 	o.root = root;
-	o.compression = codec;
+	o.packs.compression = codec;
 	save.step = 1;
 	int rc = pawl_open(&o, &run, NULL);
 

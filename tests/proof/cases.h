@@ -3,6 +3,7 @@
 #ifndef PROOF_CASES_H
 #define PROOF_CASES_H
 
+#include "helpers/hang.h"
 #include "scenario.h"
 
 struct shared { /* memory shared by the interrupted child and the checking parent */

@@ -82,7 +82,7 @@ train(const struct scenario *sc, const char *root, enum shim_mode mode, long nth
 	pid_t pid = fork();
 
 	if (pid == 0) {
-		alarm(60);
+		alarm(HANG_SECONDS);
 		shim_arm(mode, nth, 0, false);
 		scenario_run(sc, root, &shared->progress, NULL);
 		shared->calls = shim_calls();

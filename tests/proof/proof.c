@@ -4,7 +4,7 @@
  * row per figure: cases, how many are required, how many were bad, seconds. Every harness has a negative control: with
  * one safeguard taken away it must find a violation, or the run fails; the check after each case has one per promise.
  *
- *   proof [--every N] [--passes N] [--first N] [--only KIND] [--root DIR]
+ *   proof [--every N] [--passes N] [--first N] [--only KIND] [--root DIR] [--format tap]
  *   kinds: check kill torn alloc io short sync space head data truncate power ranks
  *
  * A pass takes every N-th point (N = 1: all of them) of each training, on tmpfs, ext4 and xfs in turn: three passes
@@ -51,6 +51,9 @@ struct proof {
 	struct shared *shared;
 	struct backend backends[3];
 	int n_backends;
+	bool is_tap;
+	const char *lead; /* of each line of the table */
+	int n_told;       /* rows and controls */
 };
 
 struct fault {
@@ -95,7 +98,7 @@ run_child(const struct scenario *sc, const char *root, const struct fault *f, st
 		struct pawl_error err = {0};
 
 		setrlimit(RLIMIT_CORE, &(struct rlimit){0}); /* some controls crash on purpose */
-		alarm(60);                                   /* a hang is a finding, not a wait */
+		alarm(HANG_SECONDS);                         /* a hang is a finding, not a wait */
 		shim_arm(f->mode, f->nth, f->error, f->forever);
 		int rc = scenario_run(sc, root, &shared->progress, &err);
 
@@ -418,16 +421,35 @@ static const struct kind {
          "a verdict turned round, a pack gone, a save gone, a wait", ranks_control},
 };
 
-static int
-control_row(const char *what, int caught)
+/* One line of TAP, where that is asked for; then the table is its comments. skip: why it was not run, or NULL. */
+static void
+print_tap(struct proof *p, bool good, const char *what, const char *skip)
 {
-	printf("  control: %-49s %s\n", what, caught ? "caught, as it must be" : "NOT CAUGHT");
+	if (p->is_tap)
+		printf("%sok %d - %s%s%s\n", good ? "" : "not ", ++p->n_told, what, skip ? " # SKIP " : "",
+		       skip ? skip : "");
 	fflush(stdout);
-	return !caught;
 }
 
 static int
-row(const struct proof *p, const struct kind *k, const struct totals *t, bool complete, double seconds)
+control_row(struct proof *p, const char *what, int caught)
+{
+	printf("%s  control: %-49s %s\n", p->lead, what, caught ? "caught, as it must be" : "NOT CAUGHT");
+	print_tap(p, caught, what, NULL);
+	return !caught;
+}
+
+static void
+skipped_row(struct proof *p, const char *what)
+{
+	static const char why[] = "needs root, loop devices";
+
+	printf("%s%-60s not run: %s\n", p->lead, what, why);
+	print_tap(p, true, what, why);
+}
+
+static int
+row(struct proof *p, const struct kind *k, const struct totals *t, bool complete, double seconds)
 {
 	char required[24] = "-";
 
@@ -435,13 +457,19 @@ row(const struct proof *p, const struct kind *k, const struct totals *t, bool co
 		snprintf(required, sizeof(required), "all");
 	else if (complete)
 		snprintf(required, sizeof(required), "%ld", k->required);
-	printf("%-60s %8ld %9s %5ld %9.1f\n", k->what, t->cases, required, t->bad, seconds);
-	for (int i = 0, any = 0; i < p->n_backends; i++)
-		if (p->backends[i].cases)
-			printf("%s%s %ld%s", any++ ? ", " : "    on ", p->backends[i].name, p->backends[i].cases,
+	printf("%s%-60s %8ld %9s %5ld %9.1f\n", p->lead, k->what, t->cases, required, t->bad, seconds);
+	for (int i = 0, any = 0; i < p->n_backends; i++) {
+		const struct backend *b = &p->backends[i];
+
+		if (b->cases)
+			printf("%s%s%s %ld%s", any ? "" : p->lead, any ? ", " : "    on ", b->name, b->cases,
 			       i + 1 == p->n_backends ? "\n" : "");
-	fflush(stdout);
-	return t->bad > 0 || (complete && t->cases < k->required);
+		any += b->cases > 0;
+	}
+	const bool bad = t->bad > 0 || t->cases == 0 || (complete && t->cases < k->required);
+
+	print_tap(p, !bad, k->what, NULL);
+	return bad;
 }
 
 static int
@@ -460,12 +488,12 @@ prove(struct proof *p, const struct kind *k)
 		k->prove(p, p->first + pass, &t);
 	}
 	if (t.not_run) {
-		printf("%-60s not run: needs root, loop devices\n", k->what);
+		skipped_row(p, k->what);
 		return 0;
 	}
 	bad = row(p, k, &t, complete, now_seconds() - since);
 	if (k->control)
-		bad |= control_row(k->control, k->caught(p));
+		bad |= control_row(p, k->control, k->caught(p));
 	return bad;
 }
 
@@ -480,18 +508,19 @@ prove_wanted(struct proof *p)
 {
 	int bad = 0, any = 0;
 
-	printf("%-60s %8s %9s %5s %9s\n", "figure", "cases", "required", "bad", "seconds");
+	printf("%s%-60s %8s %9s %5s %9s\n", p->lead, "figure", "cases", "required", "bad", "seconds");
 	if (p->n_backends < 3)
-		printf("%-60s not run: needs root, loop devices\n",
-		       p->n_backends == 1 ? "the sweeps on ext4 and xfs" : "the sweeps on one of ext4 and xfs");
+		skipped_row(p, p->n_backends == 1 ? "the sweeps on ext4 and xfs" : "the sweeps on one of ext4 and xfs");
 	for (size_t i = 0; wanted(p, "check") && i < sizeof(by_hand) / sizeof(*by_hand); i++, any++)
-		bad |= control_row(by_hand[i].what, control_by_hand(p, &by_hand[i]));
+		bad |= control_row(p, by_hand[i].what, control_by_hand(p, &by_hand[i]));
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
 		if (wanted(p, kinds[i].name)) {
 			bad |= prove(p, &kinds[i]);
 			any++;
 		}
 	}
+	if (p->is_tap)
+		printf("1..%d\n", p->n_told);
 	return any ? bad : 1;
 }
 
@@ -538,7 +567,10 @@ main(int argc, char **argv)
 			p.training = argv[i + 1];
 		else if (strcmp(argv[i], "--root") == 0)
 			base = name = argv[i + 1];
+		else if (strcmp(argv[i], "--format") == 0)
+			p.is_tap = strcmp(argv[i + 1], "tap") == 0;
 	}
+	p.lead = p.is_tap ? "# " : "";
 	if (p.passes < 0)
 		p.passes = p.every > 1;
 	if (p.every < 1 || p.first < 0 || p.shared == MAP_FAILED)

@@ -32,9 +32,8 @@
 #define SAVES 3 /* in a case; after it there are two more, of the job started again */
 #define STEPS (SAVES + 3)
 #define TIMEOUT_MS 400
-#define SLACK_MS 8000 /* of a busy machine */
-#define HANG_MS 60000
-#define GAP 4 /* every GAP-th point makes a complete pass: about 1,200 cases */
+#define SLACK_MS 120000 /* of a busy machine */
+#define GAP 4           /* every GAP-th point makes a complete pass: about 1,200 cases */
 #define AT_ONCE 12
 #define ROWS 840u /* divided by any number of ranks */
 #define COLS 4u
@@ -181,9 +180,9 @@ open_run(const struct job *job, int rank, struct pawl **ret, struct pawl_error *
 	who.rank = rank;
 	who.world_size = job->world;
 	o.root = job->root;
-	o.rank = &who;
-	o.commit_timeout_ms = job->point ? TIMEOUT_MS : HANG_MS / 2;
-	o.io_threads = o.copy_threads = 1;
+	o.ranks.self = &who;
+	o.ranks.commit_timeout_ms = job->point && job->point->nth ? TIMEOUT_MS : HANG_MS;
+	o.io.threads = o.staging.copy_threads = 1;
 	o.retention.num_to_keep = job->point ? job->point->num_to_keep : 0;
 	return pawl_open(&o, ret, err);
 }

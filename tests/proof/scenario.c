@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scenario: see scenario.h. Uses pawl.h only. */
+#include "helpers/hang.h"
 #include "scenario.h"
 
 #include <dirent.h>
@@ -129,9 +130,9 @@ use_nodes(const char *root, struct pawl_open_opts *o)
 		mkdir(folder, 0700);
 	}
 	snprintf(folder, sizeof(folder), "%s/disk{node_rank}", root);
-	o->node_folder = folder;
-	o->n_nodes = 2;
-	o->partner = 1;
+	o->ranks.node_folder = folder;
+	o->ranks.n_nodes = 2;
+	o->ranks.n_partners = 1;
 }
 
 static void
@@ -139,16 +140,16 @@ options(const struct scenario *sc, const char *root, struct pawl_open_opts *o, c
 {
 	*o = (struct pawl_open_opts)PAWL_OPEN_OPTS_INIT;
 	o->root = root;
-	o->mode = sc->mode;
-	o->compression = sc->codec;
+	o->staging.mode = sc->mode;
+	o->packs.compression = sc->codec;
 	o->on_busy = sc->on_busy;
-	o->recycle = sc->recycle;
+	o->packs.recycle = sc->recycle;
 	o->retention.num_to_keep = sc->num_to_keep;
-	o->pack_bytes = sc->pack_bytes;
-	o->block_bytes = 64 << 10;
-	o->ring_bytes = 8 << 20;
-	o->copy_threads = sc->copy_threads;
-	o->io_threads = sc->io_threads;
+	o->packs.pack_bytes = sc->pack_bytes;
+	o->packs.block_bytes = 64 << 10;
+	o->staging.ring_bytes = 8 << 20;
+	o->staging.copy_threads = sc->copy_threads;
+	o->io.threads = sc->io_threads;
 	if (sc->nodes)
 		use_nodes(root, o);
 	if (sc->by_score) {
@@ -201,7 +202,7 @@ save_once(const struct scenario *sc, struct pawl *run, struct model *m, int64_t 
 	if (rc < 0)
 		return rc;
 	if (sc->on_busy == PAWL_BUSY_WAIT || step == sc->saves) { /* else saves overlap */
-		rc = pawl_ticket_wait(ticket, 60000, err);
+		rc = pawl_ticket_wait(ticket, HANG_MS, err);
 		if (rc == 0) {
 			progress->acked_step = step;
 			progress->acked_mask |= 1u << step;
@@ -254,7 +255,7 @@ train(const struct scenario *sc, struct pawl *run, struct scenario_progress *pro
 			rc = use_marks(run, step, progress, err);
 	}
 	if (rc == 0)
-		rc = pawl_wait(run, 60000, err);
+		rc = pawl_wait(run, HANG_MS, err);
 	else
 		pawl_fence(run, 60000, NULL);
 	free(m);

@@ -97,7 +97,7 @@ def calls(bait: str) -> dict[str, bytes]:
     }
 
 
-# Streams that break the rules of the machine; in the archive and in the older form.
+# Streams that break the rules of the machine; in the archive.
 STREAMS = {
     # items put into what is no dict: CVE-2026-24747
     "setitem-on-a-tensor": state(tensor() + b"K\x00K\x01s"),

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-SECONDS = 30
+from waiting import HANG_SECONDS
 
 
 def described(value: Any) -> Any:
@@ -73,7 +73,7 @@ def commands() -> None:
         argv = json.loads(line)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         try:
-            done = subprocess.run(argv, capture_output=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
+            done = subprocess.run(argv, capture_output=True, timeout=HANG_SECONDS, stdin=subprocess.DEVNULL)
             result: dict[str, Any] = {"status": done.returncode}
             result["out"], result["err"] = (os.fsdecode(text) for text in (done.stdout, done.stderr))
         except subprocess.TimeoutExpired:

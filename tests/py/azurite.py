@@ -24,8 +24,11 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+from needs import need
+from ports import free_port
 from s3_fake import Answer, Fake
-from s3_servers import ROOT, SERVERS, free_port, installing, stop, wait_for
+from s3_servers import ROOT, SERVERS, installing, stop
+from waiting import HANG_SECONDS, wait_until
 
 AZURITE = "azurite@3.35.0"
 ACCOUNT = "pawltest"
@@ -44,7 +47,7 @@ def azurite_program() -> list[str]:
         part = pathlib.Path(f"{folder}.{os.getpid()}.part")
         part.mkdir(parents=True, exist_ok=True)
         npm = ["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(part), AZURITE]
-        subprocess.run(npm, check=True, capture_output=True, timeout=600)
+        subprocess.run(npm, check=True, capture_output=True, timeout=HANG_SECONDS)
         with contextlib.suppress(OSError):  # another process may have been faster
             part.rename(folder)
         shutil.rmtree(part, ignore_errors=True)
@@ -84,7 +87,7 @@ class Azurite:
         headers["Authorization"] = f"SharedKey {ACCOUNT}:{signed(text)}"
         url = f"{self.account_url}{path}" + (f"?{query}" if query else "")
         request = urllib.request.Request(url, method=method, headers=headers)
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=HANG_SECONDS) as answer:
             return int(answer.status)
 
     def sas(self, permissions: str, seconds: float = 3600) -> str:
@@ -102,6 +105,7 @@ def signed(text: str) -> str:
 
 @contextlib.contextmanager
 def azurite() -> Iterator[Azurite]:
+    need("server")
     port = free_port()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="pawl-azurite-", dir="/var/tmp"))
     options = ["--silent", "--disableTelemetry", "--inMemoryPersistence"]
@@ -121,7 +125,7 @@ def azurite() -> Iterator[Azurite]:
             return False
 
     try:
-        wait_for("Azurite", is_up)
+        wait_until(is_up, "Azurite")
         yield server
     finally:
         stop(process)
@@ -142,7 +146,7 @@ class AzureProxy(Fake):
 
 def forward(port: int, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
     """What the server behind answers; its connection is for this one request."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_SECONDS)
     try:
         connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
         for name, value in headers.items():

@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from waiting import HANG_SECONDS
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build"))
 PAWL = os.environ.get("PAWL_BIN", str(BUILD / "cli" / "pawl"))
@@ -25,7 +27,6 @@ MAKE_RUN = os.environ.get("PAWL_MAKE_RUN", str(BUILD / "tests" / "make_run"))
 PACK = "rank00000-00000.safetensors"
 
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[a-zA-Z]")
-SECONDS = 600  # until what must come is late
 
 COMMANDS = [
     "ls",
@@ -73,7 +74,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def run(*args: object, status: int = 0, **env: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [PAWL, *map(str, args)], capture_output=True, text=True, timeout=SECONDS, env=environment(**env)
+        [PAWL, *map(str, args)], capture_output=True, text=True, timeout=HANG_SECONDS, env=environment(**env)
     )
     assert done.returncode == status, f"exit status {done.returncode}, expected {status}\n{done.stdout}\n{done.stderr}"
     return done
@@ -85,7 +86,7 @@ def run_json(*args: object, status: int = 0) -> Any:
 
 
 def make(what: str, folder: pathlib.Path, *args: object) -> pathlib.Path:
-    subprocess.run([MAKE_RUN, what, str(folder), *map(str, args)], check=True, timeout=SECONDS)
+    subprocess.run([MAKE_RUN, what, str(folder), *map(str, args)], check=True, timeout=HANG_SECONDS)
     return folder
 
 
@@ -101,7 +102,7 @@ def making(what: str, folder: pathlib.Path, *args: object) -> Iterator[None]:
         yield
     finally:
         process.stdin.close()
-        assert process.wait(SECONDS) == 0
+        assert process.wait(HANG_SECONDS) == 0
         process.stdout.close()
 
 
@@ -141,7 +142,7 @@ class Terminal:
 
     def read(self, until: Callable[[str], bool] | None = None) -> str:
         """Reads to the end, or until the output satisfies a condition."""
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + HANG_SECONDS
         while time.monotonic() < deadline:
             if until is not None and until(self.output):
                 return self.output

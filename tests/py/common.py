@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from waiting import HANG_SECONDS
 
 import pawl
 
@@ -109,7 +110,7 @@ def interpreter(program: str) -> subprocess.Popen[str]:
 def run_program(program: str) -> str:
     """What a program prints that ends well and complains about nothing."""
     process = interpreter(program)
-    out, err = process.communicate(timeout=600)
+    out, err = process.communicate(timeout=HANG_SECONDS)
     assert (process.returncode, err) == (0, "")
     return out
 

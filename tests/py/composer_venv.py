@@ -16,7 +16,9 @@ import sys
 import sysconfig
 import tempfile
 
+from needs import need
 from s3_servers import SERVERS
+from waiting import HANG_SECONDS
 
 NAME = "composer-0.32.1-with-s3"
 ALONE = ["mosaicml==0.32.1", "torchvision==0.28.*", "torchmetrics<1.7.5", "torch_optimizer<0.4"]
@@ -28,17 +30,18 @@ WITH_THEIRS = [
 
 
 def composer_python() -> pathlib.Path:
+    need("framework")
     folder = SERVERS / NAME
     if not (folder / "done").exists():
         SERVERS.mkdir(parents=True, exist_ok=True)
         part = pathlib.Path(tempfile.mkdtemp(prefix=f"{NAME}.", dir=SERVERS))
-        subprocess.run([sys.executable, "-m", "venv", str(part)], check=True, capture_output=True, timeout=900)
+        subprocess.run([sys.executable, "-m", "venv", str(part)], check=True, capture_output=True, timeout=HANG_SECONDS)
         theirs = next((part / "lib").glob("python3.*")) / "site-packages"
         (theirs / "torch_of_the_tests.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
         pip = [str(part / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-input"]
         # pytorch-ranger asks for torch, which the interpreter finds where the tests have it
-        subprocess.run([*pip, *WITH_THEIRS], check=True, capture_output=True, timeout=900)
-        subprocess.run([*pip, "--no-deps", *ALONE], check=True, capture_output=True, timeout=900)
+        subprocess.run([*pip, *WITH_THEIRS], check=True, capture_output=True, timeout=HANG_SECONDS)
+        subprocess.run([*pip, "--no-deps", *ALONE], check=True, capture_output=True, timeout=HANG_SECONDS)
         (part / "done").touch()
         with contextlib.suppress(OSError):  # another process may have been faster
             part.rename(folder)

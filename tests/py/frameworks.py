@@ -14,6 +14,9 @@ import subprocess
 import sys
 import sysconfig
 
+from needs import need
+from waiting import HANG_SECONDS
+
 import pawl
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -31,6 +34,7 @@ PACKAGES = {
 
 def python_of(name: str) -> pathlib.Path:
     """The interpreter of an environment. Two processes that want it at once make it once."""
+    need("framework")
     folder = PLACE / name
     program = folder / "bin" / "python"
     wanted = "\n".join(PACKAGES[name])
@@ -41,7 +45,9 @@ def python_of(name: str) -> pathlib.Path:
         if stamp.exists() and stamp.read_text() == wanted:
             return program
         shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True, timeout=900)
+        subprocess.run(
+            [sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True, timeout=HANG_SECONDS
+        )
         ours = sysconfig.get_path("purelib")
         theirs = subprocess.run(
             [str(program), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
@@ -51,7 +57,9 @@ def python_of(name: str) -> pathlib.Path:
         ).stdout.strip()
         pathlib.Path(theirs, "zz_parent.pth").write_text(ours + "\n")
         pip = [str(program), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-        done = subprocess.run([*pip, *PACKAGES[name]], capture_output=True, text=True, timeout=1200, check=False)
+        done = subprocess.run(
+            [*pip, *PACKAGES[name]], capture_output=True, text=True, timeout=HANG_SECONDS, check=False
+        )
         assert done.returncode == 0, f"{name} cannot be installed: {done.stderr[-2000:]}"
         stamp.write_text(wanted)
     return program

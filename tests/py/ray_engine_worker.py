@@ -13,8 +13,10 @@ from typing import Any
 
 import ray
 import torch
+from waiting import HANG_SECONDS
 
 from pawl import train
+from pawl.train import ray_engine
 from pawl.train.torch import TorchTrainer
 
 
@@ -106,6 +108,7 @@ def fails_too_often(folder: pathlib.Path) -> None:
 
 
 def main() -> None:
+    ray_engine._START_SECONDS = HANG_SECONDS
     folder = pathlib.Path(sys.argv[1])
     if len(sys.argv) > 2:
         on_nodes(folder, sys.argv[2], sys.argv[3] == "killed")

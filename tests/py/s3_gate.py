@@ -13,6 +13,8 @@ import time
 import urllib.parse
 from collections.abc import Iterator
 
+from waiting import HANG_SECONDS
+
 HOP = {"connection", "transfer-encoding", "keep-alive"}
 
 
@@ -23,6 +25,7 @@ class Gate:
         self.pattern: re.Pattern[str] | None = None
         self.held = threading.Event()
         self.release = threading.Event()
+        self.passed = threading.Event()
         self.requests: list[str] = []
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self.handler())
         self.server.daemon_threads = True
@@ -30,9 +33,11 @@ class Gate:
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
 
     def hold(self, pattern: str) -> None:
-        """From now on requests like this ("PUT /bucket/key") wait until release is set; held tells of the first."""
+        """From now on requests like this ("PUT /bucket/key") wait until release is set; held tells of the first,
+        and passed that the server has answered one of them."""
         self.held.clear()
         self.release.clear()
+        self.passed.clear()
         self.pattern = re.compile(pattern)
 
     def close(self) -> None:
@@ -61,16 +66,19 @@ class Gate:
         body = h.rfile.read(int(h.headers.get("Content-Length", 0)))
         line = f"{h.command} {urllib.parse.unquote(h.path)}"
         self.requests.append(line)
-        if self.pattern and self.pattern.search(line):
+        is_held = bool(self.pattern and self.pattern.search(line))
+        if is_held:
             self.held.set()
-            self.release.wait(60)
+            self.release.wait(HANG_SECONDS)
         if self.delay:
             time.sleep(self.delay)
         headers = {name: value for name, value in h.headers.items() if name.lower() not in HOP}
-        connection = http.client.HTTPConnection(self.target, timeout=600)
+        connection = http.client.HTTPConnection(self.target, timeout=HANG_SECONDS)
         connection.request(h.command, h.path, body or None, headers)  # with the Host that was signed
         answer = connection.getresponse()
         data = answer.read()
+        if is_held:
+            self.passed.set()
         length = answer.getheader("Content-Length", "0") if h.command == "HEAD" else str(len(data))
         head = [f"HTTP/1.1 {answer.status} {answer.reason}"]
         head += [f"{n}: {v}" for n, v in answer.getheaders() if n.lower() not in HOP | {"content-length"}]

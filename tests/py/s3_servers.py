@@ -12,20 +12,20 @@ import contextlib
 import fcntl
 import os
 import pathlib
-import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from needs import need
+from ports import free_port
+from waiting import HANG_SECONDS, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build"))
@@ -72,21 +72,20 @@ def tool(url: str, *operations: str, env: dict[str, str], options: tuple[str, ..
     if not TOOL.exists():
         pytest.skip("the C tests are not built")
     done = subprocess.run(
-        [str(TOOL), *options, url, *operations], env=env, capture_output=True, text=True, timeout=600, check=False
+        [str(TOOL), *options, url, *operations],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        check=False,
     )
     assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout.splitlines()
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
-def answers(url: str) -> bool:
+def answers(url: str, seconds: float = 60) -> bool:
     try:
-        urllib.request.urlopen(url, timeout=2).close()
+        urllib.request.urlopen(url, timeout=seconds).close()
     except urllib.error.HTTPError:
         return True
     except OSError:
@@ -94,15 +93,8 @@ def answers(url: str) -> bool:
     return True
 
 
-def wait_for(what: str, ready: Callable[[], bool], seconds: float = 300) -> None:
-    deadline = time.monotonic() + seconds
-    while not ready():
-        if time.monotonic() > deadline:
-            pytest.fail(f"{what} has not come up in {seconds:.0f} s")
-        time.sleep(0.2)
-
-
 def stop(process: subprocess.Popen[bytes], seconds: float = 8) -> None:
+    """Whatever has not ended by itself by then is killed: nothing that it has is needed."""
     process.terminate()
     try:
         process.wait(seconds)
@@ -134,9 +126,9 @@ def moto_python() -> pathlib.Path:
 def install_moto(part: pathlib.Path) -> None:
     shutil.rmtree(part, ignore_errors=True)
     try:
-        subprocess.run([sys.executable, "-m", "venv", str(part)], check=True, capture_output=True, timeout=900)
+        subprocess.run([sys.executable, "-m", "venv", str(part)], check=True, capture_output=True, timeout=HANG_SECONDS)
         pip = [str(part / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", "--no-input", *MOTO]
-        subprocess.run(pip, check=True, capture_output=True, timeout=1200)
+        subprocess.run(pip, check=True, capture_output=True, timeout=HANG_SECONDS)
     except (subprocess.SubprocessError, OSError) as why:
         shutil.rmtree(part, ignore_errors=True)
         pytest.skip(f"moto cannot be installed: {why}")
@@ -145,6 +137,7 @@ def install_moto(part: pathlib.Path) -> None:
 @contextlib.contextmanager
 def moto(address: str = "127.0.0.1", namespace: str | None = None) -> Iterator[Server]:
     """namespace: of the network, in which the address is."""
+    need("server")
     port = free_port()
     command = [str(moto_python()), "-c", MOTO_MAIN, address, str(port)]
     if namespace is not None:
@@ -152,9 +145,9 @@ def moto(address: str = "127.0.0.1", namespace: str | None = None) -> Iterator[S
     endpoint = f"http://{address}:{port}"
     process = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        wait_for("moto", lambda: answers(endpoint + "/moto-api/"))
+        wait_until(lambda: answers(endpoint + "/moto-api/"), "moto", process)
         request = urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT")
-        urllib.request.urlopen(request, timeout=10).close()
+        urllib.request.urlopen(request, timeout=HANG_SECONDS).close()
         yield Server("moto", endpoint, "AKIDEXAMPLE", "not-a-secret")
     finally:
         stop(process)
@@ -247,7 +240,7 @@ class Ceph:
         self.conf.write_text(CEPH_CONF.format(fsid=self.fsid, dir=folder, **ports))
 
     def run(self, *command: str, check: bool = True) -> str:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
         if check and done.returncode != 0:
             pytest.fail(f"{' '.join(command)}: {done.stderr[-500:]}")
         return done.stdout if done.returncode == 0 else ""
@@ -257,7 +250,7 @@ class Ceph:
             self.daemons.append(subprocess.Popen([*command, "-c", str(self.conf)], stdout=out, stderr=out))
 
     def ceph(self, *words: str, check: bool = True) -> str:
-        return self.run("ceph", "--connect-timeout", "5", "-c", str(self.conf), *words, check=check)
+        return self.run("ceph", "--connect-timeout", "60", "-c", str(self.conf), *words, check=check)
 
     def make_keys(self) -> None:
         keyring = str(self.dir / "keyring")
@@ -277,14 +270,14 @@ class Ceph:
         conf, keyring, monmap = str(self.conf), str(self.dir / "keyring"), str(self.dir / "monmap")
         self.run("ceph-mon", "--mkfs", "-i", "a", "--monmap", monmap, "--keyring", keyring, "-c", conf)
         self.daemon("ceph-mon", "-f", "-i", "a")
-        wait_for("the monitor", lambda: bool(self.ceph("mon", "stat", check=False)))
+        wait_until(lambda: self.ceph("mon", "stat", check=False), "the monitor")
         osd = str(uuid.uuid4())
         self.ceph("osd", "create", osd, "0")
         self.run("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", osd, "-c", conf)
         self.daemon("ceph-osd", "-f", "-i", "0")
-        wait_for("the object store", lambda: bool(re.search("1 up", self.ceph("osd", "stat", check=False))))
+        wait_until(lambda: "1 up" in self.ceph("osd", "stat", check=False), "the object store")
         self.daemon("radosgw", "-f", "-n", "client.rgw.a")
-        wait_for("the gateway", lambda: answers(f"http://127.0.0.1:{self.port}/"), 120)
+        wait_until(lambda: answers(f"http://127.0.0.1:{self.port}/"), "the gateway")
 
     def add_user(self, access_key: str, secret_key: str) -> None:
         words = ["user", "create", f"--uid=u{access_key}", "--display-name=u"]
@@ -300,6 +293,7 @@ class Ceph:
 
 @contextlib.contextmanager
 def rgw() -> Iterator[Server]:
+    need("server")
     need_ceph()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="pawl-rgw-", dir="/var/tmp"))
     ceph = Ceph(folder)
@@ -341,12 +335,14 @@ def make_bucket(server: Server) -> None:
         "Authorization": f"AWS4-HMAC-SHA256 Credential={credential},SignedHeaders={names},Signature={signature}",
     }
     request = urllib.request.Request(f"{server.endpoint}/{BUCKET}", method="PUT", headers=headers)
-    until = time.monotonic() + 60
-    while True:
+
+    def is_made() -> bool:
         try:
-            urllib.request.urlopen(request, timeout=30).close()
-            return
+            urllib.request.urlopen(request, timeout=HANG_SECONDS).close()
         except urllib.error.HTTPError as error:  # a server whose parts are still starting
-            if error.code != 503 or time.monotonic() > until:
+            if error.code != 503:
                 raise
-            time.sleep(0.5)
+            return False
+        return True
+
+    wait_until(is_made, "the bucket")

@@ -27,6 +27,7 @@ class Wire:
         self.flip: Way | None = None  # in the first piece that has PIECE bytes, so many times
         self.flips_left = 0
         self.cuts = self.flips = 0
+        self.slept_seconds = 0.0  # of all pieces together
         self.carried: dict[Way, int] = {"up": 0, "down": 0}
         self.lock = threading.Lock()
         self.pairs: list[tuple[socket.socket, socket.socket]] = []
@@ -57,10 +58,10 @@ class Wire:
             while piece := source.recv(min(PIECE, int(self.rate * 0.1) or PIECE)):  # at a rate: something every 0.1 s
                 if self.hole:
                     continue
-                if self.latency:
-                    time.sleep(self.latency)
-                if self.rate:
-                    time.sleep(len(piece) / self.rate)
+                if late := self.latency + (len(piece) / self.rate if self.rate else 0):
+                    with self.lock:
+                        self.slept_seconds += late
+                    time.sleep(late)
                 piece, ends = self.spoil(way, piece)
                 target.sendall(piece)
                 if ends:

@@ -14,7 +14,10 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 
-from s3_servers import ROOT, free_port, stop, wait_for
+from needs import need
+from ports import free_port
+from s3_servers import ROOT, stop
+from waiting import wait_until
 
 CONF = """ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -45,6 +48,7 @@ PartitionName=test Nodes={host} Default=YES OverSubscribe=FORCE:4 State=UP
 @contextlib.contextmanager
 def slurm() -> Iterator[dict[str, str]]:
     """The variables with which srun finds it."""
+    need("launcher")
     if not shutil.which("slurmd") or not shutil.which("slurmctld"):
         done = subprocess.run([str(ROOT / "tools" / "install-deps.sh"), "slurm"], capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode()[-500:]
@@ -69,7 +73,7 @@ def slurm() -> Iterator[dict[str, str]]:
             done = subprocess.run(["sinfo", "-h", "-o", "%T"], env=env, capture_output=True, text=True, check=False)
             return done.stdout.strip() == "idle"
 
-        wait_for("Slurm", idle, 600)
+        wait_until(idle, "Slurm")
         yield {"SLURM_CONF": str(conf)}
     finally:
         for daemon in reversed(daemons):

@@ -19,7 +19,10 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
-from s3_servers import ROOT, environment, free_port, stop, wait_for
+from needs import need
+from ports import free_port
+from s3_servers import ROOT, environment, stop
+from waiting import HANG_SECONDS, wait_until
 
 SSHD = "/usr/sbin/sshd"
 SFTP_SERVER = "/usr/lib/openssh/sftp-server"
@@ -49,7 +52,7 @@ def need_ssh() -> None:
 
 
 def run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr[-500:]}"
     return done.stdout
 
@@ -123,7 +126,7 @@ def namespace() -> Iterator[tuple[str | None, str]]:
 
 def listens(address: str, port: int) -> bool:
     try:
-        socket.create_connection((address, port), 1).close()
+        socket.create_connection((address, port), 60).close()
     except OSError:
         return False
     return True
@@ -132,6 +135,7 @@ def listens(address: str, port: int) -> bool:
 @contextlib.contextmanager
 def sshd(sftp: str = "") -> Iterator[Host]:
     """sftp: arguments of the server's internal-sftp."""
+    need("server")
     need_ssh()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="pawl-sshd-", dir="/var/tmp"))
     folder.chmod(0o755)
@@ -149,7 +153,7 @@ def sshd(sftp: str = "") -> Iterator[Host]:
         with (folder / "sshd.log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         try:
-            wait_for(f"sshd ({(folder / 'sshd.log').read_text()[-200:]})", lambda: listens(address, port), 30)
+            wait_until(lambda: listens(address, port), "sshd", process)
             yield host
         finally:
             stop(process)

@@ -9,11 +9,12 @@ import os
 import pathlib
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from cli import PAWL, SECONDS, environment
+from waiting import HANG_SECONDS
+
+from cli import PAWL, environment
 
 # A trial that counts: its state is one number, its loss is base - lr * number. A file named gate in its folder's parent lets it
 # go on beyond that many iterations.
@@ -70,7 +71,7 @@ class Sweep:
     def run(self, *args: object, status: int = 0, **env: str) -> str:
         """What it said to standard error."""
         process = self.start(*args, **env)
-        out, err = process.communicate(timeout=SECONDS)
+        out, err = process.communicate(timeout=HANG_SECONDS)
         assert process.returncode == status, f"exit status {process.returncode}, expected {status}\n{out}\n{err}"
         return err
 
@@ -82,14 +83,14 @@ class Sweep:
         finally:
             if process.poll() is None:
                 process.kill()
-            process.communicate(timeout=SECONDS)
+            process.communicate(timeout=HANG_SECONDS)
 
     def trials(self) -> list[dict[str, Any]]:
         done = subprocess.run(
             [PAWL, "tune", "ls", str(self.folder), "--json"],
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=HANG_SECONDS,
             check=True,
         )
         rows: list[dict[str, Any]] = json.loads(done.stdout)["trials"]
@@ -108,14 +109,6 @@ class Sweep:
         return sum(path.read_bytes().count(b"\n") for path in self.folder.glob(f"*/{name}"))
 
 
-def wait_until(what: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not what():
-        assert time.monotonic() < deadline, "waited in vain"
-        assert process is None or process.poll() is None, process and process.communicate()
-        time.sleep(0.01)
-
-
 def is_alive(pid: int) -> bool:
     """And no zombie that nobody has taken away."""
     try:
@@ -128,5 +121,5 @@ def compile_c(folder: pathlib.Path, text: str) -> pathlib.Path:
     source, program = folder / "trial.c", folder / "trial"
     source.write_text(text)
     compiler = os.environ.get("CC", "cc").split()
-    subprocess.run([*compiler, "-D_GNU_SOURCE", "-o", str(program), str(source)], check=True, timeout=SECONDS)
+    subprocess.run([*compiler, "-D_GNU_SOURCE", "-o", str(program), str(source)], check=True, timeout=HANG_SECONDS)
     return program

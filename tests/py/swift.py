@@ -13,7 +13,10 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 
-from s3_servers import ROOT, Server, answers, environment, free_port, make_bucket, stop, wait_for
+from needs import need
+from ports import free_port
+from s3_servers import ROOT, Server, answers, environment, make_bucket, stop
+from waiting import HANG_SECONDS, wait_until
 
 PROGRAMS = ["swift-proxy-server", "swift-account-server", "swift-container-server", "swift-object-server"]
 KINDS = ("account", "container", "object")
@@ -96,7 +99,9 @@ class Swift:
         device = f"r1z1-127.0.0.1:{self.ports[kind]}/d1"
         for words in (["create", "2", "1", "0"], ["add", device, "1"], ["rebalance"]):
             command = ["swift-ring-builder", builder, *words]
-            done = subprocess.run(command, cwd=self.dir, capture_output=True, text=True, timeout=600, check=False)
+            done = subprocess.run(
+                command, cwd=self.dir, capture_output=True, text=True, timeout=HANG_SECONDS, check=False
+            )
             assert done.returncode == 0, done.stdout + done.stderr
 
     def begin(self, *command: str) -> None:
@@ -123,13 +128,14 @@ class Swift:
 
 @contextlib.contextmanager
 def swift() -> Iterator[Server]:
+    need("server")
     need_swift()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="pawl-swift-", dir="/var/tmp"))
     servers = Swift(folder)
     try:
         servers.start()
         endpoint = f"http://127.0.0.1:{servers.ports['proxy']}"
-        wait_for(f"Swift in {folder}", lambda: answers(endpoint + "/healthcheck"), 240)
+        wait_until(lambda: answers(endpoint + "/healthcheck"), f"Swift in {folder}")
         server = Server("swift", endpoint, "test:tester", "testing")
         make_bucket(server)
         yield server

@@ -14,6 +14,8 @@ import torch
 from attack import Corpus, Shape
 from test_attack_corpus import Answers, Bench, changes, fixture_bench, photograph, problems
 
+pytestmark = pytest.mark.long
+
 __all__ = ["fixture_bench"]
 LEAST_SHAPES = 150
 # What stands in many places is taken apart up to the limit of all nodes, 512 MiB, and no further.
@@ -82,9 +84,8 @@ def test_what_the_hostile_archives_are_made_of_is_read(bench: Bench) -> None:
     """Controls: without what is wrong they are files like others; and torch reads them too."""
     corpus = bench.corpus
     put(corpus, "control", "archive", hostile.archive(), "a.pt", harmless=True)
-    put(corpus, "control", "older", hostile.legacy(), "b.pt", harmless=True)
     put(corpus, "control", "compressed", gzip.compress(hostile.archive()), "c.pt.gz", harmless=True)
     answers = bench.run(corpus.shapes)
     assert not [problem for shape in corpus.shapes for problem in problems(shape, answers[shape.name])]
-    for shape in corpus.shapes[:2]:
+    for shape in corpus.shapes[:1]:
         assert torch.load(shape.path, weights_only=True)["t"].tolist() == [1, 2, 3, 4]

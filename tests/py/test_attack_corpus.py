@@ -25,13 +25,15 @@ import pytest
 import torch
 from attack import GOOD, Corpus, Shape, file_bytes
 from attack_probe import described
+from waiting import HANG_SECONDS
 
 import pawl
 from cli import PAWL, environment
 
+pytestmark = pytest.mark.long
+
 LEAST_SHAPES = 420
 MAX_SECONDS, MAX_BYTES = 1.0, 256 << 20
-WAIT_SECONDS = 30
 CODES = {"exists", "not-found", "corrupt", "limit", "version", "unsupported", "io", "mismatch", "usage", "auth"}
 STATUSES = {1, 2, 3, 4, 7}
 STATE = {
@@ -67,7 +69,7 @@ class Probe:
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(json.dumps(question) + "\n")
         self.process.stdin.flush()
-        ready = select.select([self.process.stdout], [], [], 2 * WAIT_SECONDS)[0]
+        ready = select.select([self.process.stdout], [], [], 2 * HANG_SECONDS)[0]
         line = self.process.stdout.readline() if ready else ""
         if not line:  # it hangs or is dead; the next question gets a new one
             self.process.kill()

@@ -17,6 +17,9 @@ from azurite import ACCOUNT, KEY, AzureProxy, Azurite, azurite, environment
 from s3_fake import Answer, error
 from s3_servers import BUILD, tool
 from store_session import PART, SESSION, assert_any_keys, assert_parts
+from waiting import HANG_SECONDS
+
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture(name="server", scope="module")
@@ -35,7 +38,7 @@ def started_proxy(server: Azurite) -> Iterator[AzureProxy]:
 def run_suite(name: str, server: Azurite, **more: str) -> str:
     env = server.env | {"PAWL_TEST_S3": f"{server.url}/suite", "CMOCKA_MESSAGE_OUTPUT": "STDOUT"} | more
     program = str(BUILD / "tests" / name)
-    done = subprocess.run([program], env=env, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([program], env=env, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     out = done.stdout + done.stderr
     assert done.returncode == 0, out
     return out

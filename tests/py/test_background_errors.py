@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from common import interpreter
+from waiting import HANG_SECONDS
 
 import pawl
 
@@ -36,7 +37,7 @@ manager.save(1, {{"w": [1.0]}})
 {rest}
 """
     process = interpreter(program)
-    _, err = process.communicate(timeout=600)
+    _, err = process.communicate(timeout=HANG_SECONDS)
     return process.returncode, err
 
 
@@ -66,7 +67,7 @@ manager = pawl.CheckpointManager({str(tmp_path)!r}, bandwidth=1 << 20)
 manager.save(1, {{"w": b"x" * (1 << 18)}})
 """
     process = interpreter(program)
-    assert process.communicate(timeout=600)[1] == ""
+    assert process.communicate(timeout=HANG_SECONDS)[1] == ""
     assert process.returncode == 0
     with pawl.CheckpointManager(tmp_path, read_only=True) as manager:
         assert manager.all_steps() == [1]

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import HANG_SECONDS
 
 import cli
 import pawl
 
-SECONDS = 600
 ROOMS = range(0, 2800, 140)  # bytes of the log that fit: a line for each call has 100 to 200
 F_SETPIPE_SZ = 1031
 
@@ -70,7 +70,7 @@ class Gate:
 
     def open(self, until: Callable[[], bool]) -> None:
         """Takes everything out until the reader has ended."""
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + HANG_SECONDS
         while not until():
             assert time.monotonic() < end
             try:
@@ -90,7 +90,7 @@ def sleeps(pid: int, thread: int | None = None) -> bool:
 
 def wait_until(what: Callable[[], bool]) -> None:
     """A few looks in a row: that a thread sleeps for once is no stop."""
-    end, n = time.monotonic() + SECONDS, 0
+    end, n = time.monotonic() + HANG_SECONDS, 0
     while n < 3:
         assert time.monotonic() < end
         n = n + 1 if what() else 0
@@ -142,7 +142,7 @@ def test_R137_a_command_at_any_call_while_a_save_deletes(training: Training, wor
         ended = process.poll() is not None
         training.save()
         gate.open(lambda process=process: process.poll() is not None)
-        out, err = process.communicate(timeout=SECONDS)
+        out, err = process.communicate(timeout=HANG_SECONDS)
         allowed = (0, 1) if words[0] == "diff" else (0,)  # the two may be different ones
         assert process.returncode in allowed, f"room {room}: {process.returncode}\n{out}\n{err}"
         assert not any(word in out + err for word in ("corrupt", "damaged", "passed over", "bad ")), out + err
@@ -247,7 +247,7 @@ def run_denied(*args: object) -> subprocess.CompletedProcess[str]:
         [cli.PAWL, *map(str, args)],
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=HANG_SECONDS,
         env=cli.environment(),
         preexec_fn=obey_permissions,
         check=False,
@@ -296,7 +296,7 @@ def test_R137_a_training_does_not_go_on_from_an_older_one_for_lack_of_permission
                 [sys.executable, "-c", PROGRAM, root, one],
                 capture_output=True,
                 text=True,
-                timeout=SECONDS,
+                timeout=HANG_SECONDS,
                 preexec_fn=obey_permissions,
                 check=False,
             )

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from s3_fake import Answer, Fake, Object, error
+from waiting import HANG_SECONDS
 
 import cli
 import pawl
@@ -161,11 +162,13 @@ def test_P2_E1_a_killed_save_in_a_bucket_does_not_block_names_with_the_id_in_the
 
     fake.always = kill
     process = subprocess.Popen([sys.executable, "-c", SAVES], stdout=subprocess.PIPE, text=True)
-    process.communicate(timeout=600)
+    process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == -signal.SIGKILL
     fake.always = lambda method, target: None
     assert any("/c3_step_2/rank" in key for key in fake.state())
-    again = subprocess.run([sys.executable, "-c", SAVES], capture_output=True, check=False, text=True, timeout=600)
+    again = subprocess.run(
+        [sys.executable, "-c", SAVES], capture_output=True, check=False, text=True, timeout=HANG_SECONDS
+    )
     assert again.stdout == "[2, 3]\n", again.stderr
     assert {key.split("/")[2] for key in fake.state() if "/rank" in key} >= {"c4_step_2", "c5_step_3"}
 

@@ -9,14 +9,14 @@ import os
 import pathlib
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from s3_fake import Answer, Fake, Object, error
+from waiting import HANG_SECONDS, wait_until
 
-from cli import PACK, PAWL, SECONDS, Terminal, checkpoint, environment, flip, make, making, run, run_json, tree_of
+from cli import PACK, PAWL, Terminal, checkpoint, environment, flip, make, making, run, run_json, tree_of
 
 RUN = "s3://bucket/run"
 SECRETS = {"AWS_ACCESS_KEY_ID": "AKCANARY", "AWS_SECRET_ACCESS_KEY": "SKCANARY", "AWS_SESSION_TOKEN": "TOKENCANARY"}
@@ -154,10 +154,7 @@ def test_wrong_calls_are_told(demo: pathlib.Path, tmp_path: pathlib.Path) -> Non
 
 
 def wait_for_packs(folder: pathlib.Path) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not list(folder.glob("checkpoints/.*.partial/*")):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: list(folder.glob("checkpoints/.*.partial/*")), "a pack")
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "kill"])
@@ -268,7 +265,7 @@ def test_P4_a_disk_that_is_full_while_fetching(tmp_path: pathlib.Path, fake: Fak
         capture_output=True,
         check=False,
         text=True,
-        timeout=SECONDS,
+        timeout=HANG_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["cp 1", "mine", "cp 0", "verify 0"], done

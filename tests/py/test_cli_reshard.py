@@ -12,9 +12,10 @@ import sys
 import numpy as np
 import pytest
 from test_memory import peak_of_command
+from waiting import HANG_SECONDS
 
 import pawl
-from cli import SECONDS, Terminal, checkpoint, flip, make, run, run_json
+from cli import Terminal, checkpoint, flip, make, run, run_json
 
 MIB = 1 << 20
 WORLD = 4
@@ -52,7 +53,7 @@ def run_of_four(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         subprocess.Popen([sys.executable, "-c", RANK_OF_FOUR, str(root), str(rank), str(WORLD)], env=environment)
         for rank in range(WORLD)
     ]
-    assert [rank.wait(SECONDS) for rank in ranks] == [0] * WORLD
+    assert [rank.wait(HANG_SECONDS) for rank in ranks] == [0] * WORLD
     return root
 
 

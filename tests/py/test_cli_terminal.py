@@ -11,12 +11,12 @@ import signal
 import subprocess
 
 import pytest
+from waiting import HANG_SECONDS
 
 from cli import (
     COMMANDS,
     ESCAPES,
     PAWL,
-    SECONDS,
     Terminal,
     checkpoint,
     environment,
@@ -92,8 +92,8 @@ def test_failures_have_the_exit_status_of_their_code_and_a_json_document(tmp_pat
 
 
 def sweep_file(folder: pathlib.Path) -> pathlib.Path:
-    file = folder / "sweep.toml"
-    file.write_text("run = ['true', '{lr}']\nmetric = 'loss'\n[space]\nlr = { '$grid' = [1, 2] }\n")
+    file = folder / "sweep.yaml"
+    file.write_text("run: ['true', '{lr}']\nmetric: loss\nspace:\n  lr: {$grid: [1, 2]}\n")
     return file
 
 
@@ -293,7 +293,7 @@ def told_to_end(large: pathlib.Path, number: signal.Signals) -> tuple[int, str]:
         assert process.stdout
         process.stdout.readline()  # the first checkpoint is done, 59 are left
         process.send_signal(number)
-        _, err = process.communicate(timeout=SECONDS)
+        _, err = process.communicate(timeout=HANG_SECONDS)
         if process.returncode != 0:
             break
     return process.returncode, err

@@ -21,6 +21,7 @@ import pytest
 import torch
 from composer_venv import composer_python
 from s3_servers import Server, environment, moto, tool
+from waiting import HANG_SECONDS
 
 import pawl
 from pawl.composer import BATCH_CHECKPOINT, EPOCH_CHECKPOINT, CheckpointSaver, find_latest, load_checkpoint
@@ -406,6 +407,7 @@ def test_R94_R102_so_many_are_kept_also_after_a_restart() -> None:
             CheckpointSaver(num_checkpoints_to_keep=bad).step(at(1), state)  # type: ignore[arg-type]
 
 
+@pytest.mark.server
 def test_R85_R86_R89_R95_R96_E2_a_bucket(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     take_environment(monkeypatch, server.env)
     remote = f"{server.url}//{{run_name}}/ep{{epoch}}-ba{{batch}}.pt"
@@ -489,12 +491,14 @@ def test_R85_R94_P2_killed_while_saving_and_uploading_nothing_is_half_and_the_ne
         assert process.stdout.readline().strip() == str(first)
         time.sleep(delay)
         process.kill()
-        process.communicate(timeout=300)
+        process.communicate(timeout=HANG_SECONDS)
         if here.exists():
             first = max([first - 1, *check_files(here)]) + 1
         if there.exists():
             check_files(there)
-    last = subprocess.run([sys.executable, "-c", KILLED, str(first), remote, "end"], env=env, check=True, timeout=600)
+    last = subprocess.run(
+        [sys.executable, "-c", KILLED, str(first), remote, "end"], env=env, check=True, timeout=HANG_SECONDS
+    )
     assert last.returncode == 0
     assert check_files(here) == [first + 4, first + 5]
     assert (there / "latest").with_suffix(".symlink").read_text() == f"run/{first + 5}.pt"
@@ -559,7 +563,7 @@ def composers(
     if ranks > 1:
         command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     command += [str(HERE / program), json.dumps(given)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     if killed:
         assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
         return []
@@ -588,6 +592,7 @@ def peers(folder: pathlib.Path, scenario: str, ranks: int = 1) -> list[Any]:
     return [answer["told"] for answer in composers("composer_peer.py", given, ranks=ranks)]
 
 
+@pytest.mark.framework
 def test_R91_R93_R97_R98_the_files_are_composers_own_bit_for_bit_also_with_averaged_weights(
     tmp_path: pathlib.Path,
 ) -> None:
@@ -601,6 +606,7 @@ def test_R91_R93_R97_R98_the_files_are_composers_own_bit_for_bit_also_with_avera
     assert len(told["fraction"]["files"]) == 5
 
 
+@pytest.mark.framework
 def test_R102_the_trainer_finds_in_our_saver_what_it_finds_in_composers_own(tmp_path: pathlib.Path) -> None:
     """saved_checkpoints, save_checkpoint_to_save_folder() in and after fit, state_dict(), the Trainer's own autoresume;
     a second and a third Trainer on the same folder, also after a fit that failed."""
@@ -614,12 +620,14 @@ def test_R102_the_trainer_finds_in_our_saver_what_it_finds_in_composers_own(tmp_
     assert told["rows"] == [[8, ["ep1-ba8-rank0.pt"]], [16, ["ep2-ba16-rank0.pt"]]]
 
 
+@pytest.mark.framework
 def test_R73_R91_composers_savers_with_bad_options_are_not_made(tmp_path: pathlib.Path) -> None:
     [told] = peers(tmp_path, "refused")
     assert all(one.startswith("UsageError: ") for one in told), told
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.framework
 def test_R78_R90_R102_two_ranks_see_the_same_and_fail_alike(tmp_path: pathlib.Path) -> None:
     told = peers(tmp_path, "two_ranks", ranks=2)
     for one in told:
@@ -630,6 +638,7 @@ def test_R78_R90_R102_two_ranks_see_the_same_and_fail_alike(tmp_path: pathlib.Pa
         assert one["sharded"].startswith("UnsupportedError: CheckpointSaver: expected whole tensors")
 
 
+@pytest.mark.framework
 def test_R72_R93_R102_with_the_real_composer_killed_and_resumed(tmp_path: pathlib.Path) -> None:
     """As a callback; killed and resumed the training ends with the same weights as one without a break; Composer's own
     loader reads our files, ours reads Composer's."""
@@ -653,6 +662,7 @@ def test_R72_R93_R102_with_the_real_composer_killed_and_resumed(tmp_path: pathli
     assert mine.keys() == composers.keys() and all(torch.equal(mine[key], composers[key]) for key in mine)
 
 
+@pytest.mark.framework
 def test_R78_two_ranks_of_the_real_composer(tmp_path: pathlib.Path) -> None:
     """Rank 0 writes what both have: the same files as Composer's own saver, with the random generators of both; and both
     go on from it."""
@@ -668,6 +678,8 @@ def test_R78_two_ranks_of_the_real_composer(tmp_path: pathlib.Path) -> None:
     assert resumed["losses"] == plain["losses"][6:] and resumed["weights"] == plain["weights"]
 
 
+@pytest.mark.server
+@pytest.mark.framework
 def test_R85_R86_R89_composers_own_uploaders_get_the_same_objects(
     server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:

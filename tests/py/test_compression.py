@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 import pytest
 from object_env import take_environment
 from s3_servers import Server, moto
+from waiting import wait_until
 
 import cli
 import pawl
@@ -79,7 +79,7 @@ import sys
 import numpy as np
 import pawl
 
-manager = pawl.CheckpointManager(sys.argv[1], compression="zst", bandwidth=2_000_000)
+manager = pawl.CheckpointManager(sys.argv[1], compression="zst", bandwidth=500_000)
 manager.save(7, {"w": np.random.default_rng(1).standard_normal(10_000_000)}, wait=True)
 """
 
@@ -90,9 +90,7 @@ def check_progress(root: pathlib.Path | str, watch: Callable[[], bool]) -> dict[
     assert "saving" not in cli.run_json("ls", root)
     with subprocess.Popen([sys.executable, "-c", SLOW, str(root)]) as writer:
         try:
-            while not watch():
-                assert writer.poll() is None, "the save was over before it told of itself"
-                time.sleep(0.02)
+            wait_until(watch, "the save to tell of itself", writer)
             writer.send_signal(signal.SIGSTOP)
             row: dict[str, Any] = cli.run_json("ls", root)["saving"]
             assert row["id"] == 2 and row["step"] == 7 and row["plain_bytes"] >= 80_000_000
@@ -208,6 +206,7 @@ def test_E11_a_single_checkpoint_and_none_by_default(tmp_path: pathlib.Path) -> 
     assert not list((tmp_path / "run").rglob("*.zst"))
 
 
+@pytest.mark.server
 def test_E11_a_run_in_a_bucket(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     take_environment(monkeypatch, server.env)
     root = f"{server.url}/compressed"
@@ -220,6 +219,7 @@ def test_E11_a_run_in_a_bucket(server: Server, monkeypatch: pytest.MonkeyPatch, 
     check_progress(slow, lambda: "saving" in cli.run_json("ls", slow))
 
 
+@pytest.mark.server
 def test_E11_auto_compresses_what_goes_into_a_slow_bucket(
     server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:

@@ -19,6 +19,7 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 from common import TORCH_DTYPES, random_torch, same
+from waiting import HANG_SECONDS
 
 import pawl
 from cli import PAWL, environment, run, run_json
@@ -218,7 +219,7 @@ def test_P4_no_room_leaves_nothing(model: tuple[pathlib.Path, dict[str, torch.Te
         line = [PAWL, "convert", str(path), str(tmp_path / "out" / "m.safetensors"), "--overwrite"]
         with_signal_off = ["sh", "-c", 'trap "" XFSZ; exec "$@"', "sh", *line]
         return subprocess.run(
-            with_signal_off, preexec_fn=limit, capture_output=True, text=True, env=environment(), timeout=600
+            with_signal_off, preexec_fn=limit, capture_output=True, text=True, env=environment(), timeout=HANG_SECONDS
         )
 
     failed = limited(20_000_000)

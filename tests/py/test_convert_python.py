@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from waiting import HANG_SECONDS
 
 import pawl
 from cli import run
@@ -82,7 +83,7 @@ INTERRUPTED = """
 import os, signal, sys, threading, time
 import pawl, pawl._convert
 source, folder = sys.argv[1:]
-run = pawl._pawl.Run(source, single=True, read_only=True, read_bandwidth=16 << 20)
+run = pawl._pawl.Run(source, single=True, read_only=True, **{"io.read_bytes_per_second": 16 << 20})
 
 def interrupt():
     while not os.listdir(folder):
@@ -108,7 +109,7 @@ def test_ctrl_c_is_heard_and_nothing_stays(tmp_path: pathlib.Path) -> None:
         [sys.executable, "-c", INTERRUPTED, str(tmp_path / "big.safetensors"), str(tmp_path / "to")],
         env=environment,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        timeout=600,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert child.returncode == 42

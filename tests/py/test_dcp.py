@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner, _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
+from waiting import HANG_SECONDS
 
 import pawl
 import pawl.torch
@@ -37,7 +38,7 @@ def job(name: str, world: int, folder: pathlib.Path) -> None:
         env=launcher | path,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=HANG_SECONDS,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
 

@@ -21,6 +21,7 @@ from common import TORCH_DTYPES, random_torch, same
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
+from waiting import HANG_SECONDS
 
 import pawl
 import pawl.torch
@@ -49,7 +50,7 @@ def folders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         env=launcher | {"PYTHONPATH": str(pathlib.Path(pawl.__file__).parent.parent)},
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=HANG_SECONDS,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return root

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from azurite import Azurite, azurite
 from gcs_fake import GcsFake, gate
-from s3_servers import Server, moto, rgw, tool, wait_for
+from s3_servers import Server, moto, rgw, tool
+from waiting import HANG_SECONDS, wait_until
 
 import cli
 import pawl
@@ -55,6 +56,7 @@ def check(restored: pawl.Restored | None, step: int) -> None:
     assert (restored.state["frozen"] == np.arange(400_000.0)).all()
 
 
+@pytest.mark.server
 def test_a_run_in_a_bucket_is_saved_kept_and_restored(root: str) -> None:
     with pawl.CheckpointManager(root, num_to_keep=2, pack_bytes=2_000_000) as m:
         for step in range(4):
@@ -73,6 +75,7 @@ def test_a_run_in_a_bucket_is_saved_kept_and_restored(root: str) -> None:
         assert m.all_steps() == [2, 4]
 
 
+@pytest.mark.server
 def test_P10_a_second_writer_of_a_bucket_is_refused(root: str) -> None:
     with pawl.CheckpointManager(root) as m:
         m.save(1, state(1), wait=True)
@@ -81,6 +84,7 @@ def test_P10_a_second_writer_of_a_bucket_is_refused(root: str) -> None:
     pawl.CheckpointManager(root).close()
 
 
+@pytest.mark.server
 def test_P2_a_writer_killed_in_mid_upload_leaves_nothing_listed_and_the_run_goes_on(
     root: str, server: AnyServer
 ) -> None:
@@ -88,7 +92,7 @@ def test_P2_a_writer_killed_in_mid_upload_leaves_nothing_listed_and_the_run_goes
         m.save(1, state(1), wait=True)
     code = f"""
 import numpy as np, pawl, time
-m = pawl.CheckpointManager({root!r}, bandwidth=400_000, pack_bytes=1_000_000)  # 20 seconds
+m = pawl.CheckpointManager({root!r}, bandwidth=50_000, pack_bytes=1_000_000)  # minutes
 m.save(2, {{"w": np.random.default_rng(0).random((1000, 1000))}})
 print("saving", flush=True)
 time.sleep(600)
@@ -96,7 +100,7 @@ time.sleep(600)
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=worker_env())
     assert process.stdout is not None and process.stdout.readline() == "saving\n"
     folder = f"{root}/checkpoints/checkpoint_000002"
-    wait_for("a pack", lambda: "rank00000" in " ".join(tool(folder, "list", env=server.env)))
+    wait_until(lambda: "rank00000" in " ".join(tool(folder, "list", env=server.env)), "a pack")
     process.send_signal(signal.SIGKILL)
     process.communicate()
     with pawl.CheckpointManager(root) as m:
@@ -112,13 +116,14 @@ def worker_env() -> dict[str, str]:
     return dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
 
 
+@pytest.mark.server
 def test_P10_one_of_two_late_writers_commits_and_the_other_is_told(root: str) -> None:
     """A writer that has lost its lease, and comes to commit the number that its successor has taken."""
     with pawl.CheckpointManager(root) as m:
         m.save(1, state(1), wait=True)
     code = f"""
 import os, signal, time, numpy as np, pawl
-m = pawl.CheckpointManager({root!r}, lease_timeout=1.0, bandwidth=2_000_000)
+m = pawl.CheckpointManager({root!r}, lease_timeout=1.0, bandwidth=1_000_000)
 t = m.save(2, {{"w": np.random.default_rng(0).random((1000, 1000))}})
 os.kill(os.getpid(), signal.SIGSTOP)
 try:
@@ -134,11 +139,12 @@ except pawl.ConflictError as error:
             pawl.CheckpointManager(root, lease_timeout=1.0)  # it is alive, on this host: it may go on
     finally:
         process.send_signal(signal.SIGCONT)
-    assert process.communicate(timeout=300)[0] == "committed\n"
+    assert process.communicate(timeout=HANG_SECONDS)[0] == "committed\n"
     with pawl.CheckpointManager(root) as m:
         assert m.all_steps() == [1, 2]
 
 
+@pytest.mark.server
 def test_P1_a_damaged_object_is_found_and_the_checkpoint_before_is_restored(root: str, server: AnyServer) -> None:
     with pawl.CheckpointManager(root) as m:
         m.save(1, state(1), wait=True)
@@ -157,6 +163,7 @@ def spoil(folder: str, server: AnyServer) -> None:
     assert tool(folder, f"put {name} nonsense", env=server.env)[-1] == "ok"
 
 
+@pytest.mark.server
 def test_single_checkpoints_go_to_buckets(root: str) -> None:
     pawl.save({"w": np.arange(10)}, root, overwrite=True)
     assert (pawl.load(root)["w"] == np.arange(10)).all()
@@ -165,6 +172,7 @@ def test_single_checkpoints_go_to_buckets(root: str) -> None:
     assert (pawl.load(root)["w"] == np.arange(10)).all()
 
 
+@pytest.mark.server
 def test_the_command_takes_buckets(root: str) -> None:
     with pawl.CheckpointManager(root) as m:
         m.save(1, state(1), wait=True)
@@ -178,6 +186,7 @@ def test_the_command_takes_buckets(root: str) -> None:
     assert [row["step"] for row in json.loads(cli.run("ls", root, "--json", **access).stdout)["checkpoints"]] == [1]
 
 
+@pytest.mark.server
 def test_P8_R137_a_bucket_that_has_gone_is_an_error_and_not_an_empty_run() -> None:
     """Nothing found must not look like a run that has not begun. A bucket of its own, which is taken away."""
     with moto() as server, pytest.MonkeyPatch.context() as patch:
@@ -188,7 +197,7 @@ def test_P8_R137_a_bucket_that_has_gone_is_an_error_and_not_an_empty_run() -> No
         with pawl.CheckpointManager(root) as m:
             m.save(1, state(1), wait=True)
             reset = urllib.request.Request(f"{server.endpoint}/moto-api/reset", method="POST")
-            urllib.request.urlopen(reset, timeout=20).close()
+            urllib.request.urlopen(reset, timeout=HANG_SECONDS).close()
             for action in (m.restore, lambda: m.save(2, state(2), wait=True), m.reload):
                 with pytest.raises(pawl.PawlError, match="no such bucket"):
                     action()

@@ -21,7 +21,7 @@ B = torch.ones(7, dtype=torch.int64)
 TENSORS = {"w": W, "b": B}
 CODECS = ["gz", "bz2", "lz4", "lzma", "xz", "zst", "lzo"]
 TARS = ["tar", "tar.gz", "tgz", "tar.bz2", "tar.lzma"]
-PLAIN = ["m.pt", "old.pt", "m.safetensors", "m.npz", "packed.npz", "m.npz.gz"]
+PLAIN = ["m.pt", "m.safetensors", "m.npz", "packed.npz", "m.npz.gz"]
 FOLDERS = ["one", "shards", "shards/model.safetensors.index.json", "dcp", "pawl"]
 NAMES = [*PLAIN, *FOLDERS, *(f"m.{kind}.{codec}" for kind in ("pt", "safetensors") for codec in CODECS)]
 NAMES += [f"state.{suffix}" for suffix in TARS]
@@ -31,7 +31,6 @@ NAMES += [f"state.{suffix}" for suffix in TARS]
 def files_of_every_format(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     place = tmp_path_factory.mktemp("formats")
     torch.save(TENSORS, place / "m.pt")
-    torch.save(TENSORS, place / "old.pt", _use_new_zipfile_serialization=False)
     safetensors.torch.save_file(TENSORS, place / "m.safetensors")
     arrays = {name: tensor.numpy() for name, tensor in TENSORS.items()}
     np.savez(place / "m.npz", **arrays)  # type: ignore[arg-type]

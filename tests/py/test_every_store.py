@@ -21,6 +21,7 @@ from gcs_fake import ACCESS_KEY, SECRET_KEY, GcsFake
 from object_env import keys_for, take_environment
 from s3_fake import Fake
 from ssh_servers import sshd
+from waiting import HANG_SECONDS
 
 import cli
 import pawl
@@ -55,7 +56,10 @@ def start(kind: str) -> Iterator[Store]:
             yield Store(kind, host.url(), host.env, (key[-40:],))
 
 
-@pytest.fixture(name="started", scope="module", params=["s3", "gs", "az", "ssh"])
+KINDS = ["s3", "gs", *(pytest.param(kind, marks=pytest.mark.server) for kind in ("az", "ssh"))]
+
+
+@pytest.fixture(name="started", scope="module", params=KINDS)
 def started_store(request: pytest.FixtureRequest) -> Iterator[Store]:
     with start(request.param) as store:
         yield store
@@ -182,7 +186,7 @@ def test_P18_no_secret_is_left_anywhere(
     monkeypatch.setenv("PAWL_STORE_LOG", str(tmp_path / "calls.log"))
     with caplog.at_level(logging.DEBUG), pawl.CheckpointManager(tmp_path / "run", mirrors=[url]) as m:
         m.save(1, state(1), wait=True)
-        m.wait_until_finished(level="remote", timeout=600)
+        m.wait_until_finished(level="remote", timeout=HANG_SECONDS)
         told.append(repr(m.mirrors()))
         lines = command_lines()
     save(f"{store.url}/direct", range(1, 3))

@@ -11,6 +11,9 @@ import subprocess
 import sys
 
 import pytest
+from waiting import HANG_SECONDS
+
+pytestmark = pytest.mark.long
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build"))
@@ -20,7 +23,7 @@ DATA = ROOT / "examples" / "c" / "digits.csv"
 
 def train(run: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
     program = BUILD / "examples" / "c" / "train_digits"
-    return subprocess.run([program, *options, DATA, run], capture_output=True, text=True, timeout=600)
+    return subprocess.run([program, *options, DATA, run], capture_output=True, text=True, timeout=HANG_SECONDS)
 
 
 def last_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -36,7 +39,7 @@ def test_c_example_killed_in_a_save_and_resumed_ends_with_the_same_weights(tmp_p
     assert re.match(r"resumed after epoch [34] from ", resumed.stdout)
     assert last_line(resumed) == last_line(straight)
     diff = subprocess.run(
-        [PAWL, "diff", tmp_path / "straight", tmp_path / "killed"], capture_output=True, text=True, timeout=600
+        [PAWL, "diff", tmp_path / "straight", tmp_path / "killed"], capture_output=True, text=True, timeout=HANG_SECONDS
     )
     assert diff.returncode == 0, diff.stdout + diff.stderr
 
@@ -59,7 +62,7 @@ def test_demo_of_the_digits_ends_bit_for_bit_equal(tmp_path: pathlib.Path) -> No
         [sys.executable, demo, "--only", "digits", "--folder", tmp_path / "demo"],
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=HANG_SECONDS,
         env=environment,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -9,7 +9,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import pytest
 import safetensors.torch
 import torch
 from common import TORCH_DTYPES, interpreter, random_torch, same
+from waiting import HANG_SECONDS, wait_until
 
 import pawl
 
@@ -293,18 +293,16 @@ def test_P4_a_writer_that_is_killed_leaves_the_old_file(tmp_path: pathlib.Path) 
     path = tmp_path / "x.pt"
     pawl.save({"which": "old"}, path)
     process = start(path, 16 << 20)
-    deadline = time.monotonic() + 60
-    while not hidden(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_until(lambda: hidden(tmp_path), "the new file")
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=300)
+    process.communicate(timeout=HANG_SECONDS)
     assert torch.load(path, weights_only=True) == {"which": "old"}
     assert hidden(tmp_path)
     pawl.save({"which": "next"}, tmp_path / "y.pt")
     assert not hidden(tmp_path)
     # the control: one that is not killed ends with the new file
     process = start(path, 1 << 40)
-    out, _ = process.communicate(timeout=600)
+    out, _ = process.communicate(timeout=HANG_SECONDS)
     assert out.strip() == "done"
     assert torch.load(path, weights_only=True)["which"] == "new"
 
@@ -337,7 +335,7 @@ def test_P4_P5_a_full_disk_leaves_the_old_file(tmp_path: pathlib.Path, name: str
         capture_output=True,
         check=False,
         text=True,
-        timeout=600,
+        timeout=HANG_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:3] == [how, "old True", "fits"]

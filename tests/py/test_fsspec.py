@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem  # type: ignore[import-untyped, unused-ignore]
 from s3_servers import BUILD
+from waiting import HANG_SECONDS
 
 import pawl
 from pawl import tune
@@ -53,7 +54,7 @@ def test_the_conformance_suite_runs_over_fsspec(url: str) -> None:
     """The suite of every engine; skipped is what cannot be had without conditional puts and folders that are renamed."""
     library = BUILD / "tests" / "conformance.so"
     command = [sys.executable, "-c", SUITE, str(library), url]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     out = done.stdout + done.stderr
     assert done.returncode == 0, out
     assert set(re.findall(r"SKIPPED \] (test_\w+)", out)) == {
@@ -191,8 +192,8 @@ def test_folders_that_others_remove_are_made_again(url: str) -> None:
     ("root", "text"),
     [
         ("nosuchkind://place/run", "nosuchkind://place/run: cannot open: Protocol not known: nosuchkind"),
-        ("sftp://me:secret@host/run", "a password in a URL is seen by many"),
-        ("sftp://me:sec/secret@host/run", "a password in a URL is seen by many"),
+        ("sftp://me:secret@host/run", "a password in a URL is shown and logged"),
+        ("sftp://me:sec/secret@host/run", "a password in a URL is shown and logged"),
         ("memory://there/is/none", "there is no such folder"),
     ],
 )
@@ -444,7 +445,9 @@ with pawl.CheckpointManager("memory://interrupted/run", read_only=True) as m:
 
 def test_a_restore_that_is_interrupted_takes_no_older_checkpoint() -> None:
     """Ctrl+C in the middle of a file system's function is no damage, and is not lost."""
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=HANG_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -457,7 +460,9 @@ m.save(1, {"w": np.ones(1_000_000, dtype=np.float32)})
 
 def test_a_manager_that_is_left_open_is_closed_before_Python_ends(tmp_path: pathlib.Path) -> None:
     url = f"local://{tmp_path}/run"
-    done = subprocess.run([sys.executable, "-c", LEFT_OPEN, url], capture_output=True, timeout=600, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT_OPEN, url], capture_output=True, timeout=HANG_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stderr
     with pawl.CheckpointManager(url, read_only=True) as m:
         assert m.all_steps() == [1]
@@ -488,7 +493,9 @@ m.close()
 @pytest.mark.parametrize("n", [1, 4, 7, 10, 14])
 def test_P2_killed_at_any_call_the_run_goes_on(n: int, tmp_path: pathlib.Path) -> None:
     url = f"local://{tmp_path}/run"
-    done = subprocess.run([sys.executable, "-c", KILLED, url, str(n)], capture_output=True, timeout=600, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, url, str(n)], capture_output=True, timeout=HANG_SECONDS, check=False
+    )
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     with pawl.CheckpointManager(url) as m:
         found = m.restore()

@@ -16,6 +16,7 @@ from gcs_fake import SECRET_KEY, GcsFake, gate
 from s3_fake import Answer, error
 from s3_servers import BUILD, tool
 from store_session import PART, SESSION, assert_any_keys
+from waiting import HANG_SECONDS
 
 
 @pytest.fixture(name="before", scope="module")
@@ -42,14 +43,16 @@ def without_keys(fake: GcsFake, **more: str) -> dict[str, str]:
     return {key: value for key, value in fake.env.items() if not key.startswith("GS_")} | more
 
 
+@pytest.mark.server
 def test_the_conformance_suite_runs_over_gcs(before: GcsFake) -> None:
     env = before.env | {"PAWL_TEST_S3": "gs://bucket/suite", "CMOCKA_MESSAGE_OUTPUT": "STDOUT"}
     program = str(BUILD / "tests" / "test_store")
-    done = subprocess.run([program], env=env, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([program], env=env, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(re.findall(r"SKIPPED \] test_\w+", done.stdout)) == 5
 
 
+@pytest.mark.server
 def test_keys_of_any_characters_are_signed_right(before: GcsFake) -> None:
     assert_any_keys("gs://bucket", before.env)
 
@@ -80,6 +83,7 @@ def test_a_service_account_is_given_tokens(fake: GcsFake, tmp_path: pathlib.Path
     assert all(h["authorization"].startswith("Bearer ") for h in fake.headers[1:])
 
 
+@pytest.mark.server
 def test_tokens_are_renewed_before_they_expire_and_when_they_are_refused(fake: GcsFake, tmp_path: pathlib.Path) -> None:
     fake.life = 4  # renewed when a quarter is left
     env = without_keys(fake, GOOGLE_APPLICATION_CREDENTIALS=fake.key_file(tmp_path))

@@ -26,7 +26,7 @@ def test_P8_overwrite_replaces_single_checkpoints_only(tmp_path: pathlib.Path) -
     home = tmp_path / "home"
     (home / "thesis").mkdir(parents=True)
     (home / "thesis" / "t.txt").write_text("x")
-    with pytest.raises(pawl.ExistsError, match="no single checkpoint"):
+    with pytest.raises(pawl.ExistsError, match="not a single checkpoint"):
         pawl.save({"a": 1}, home, overwrite=True)
     assert (home / "thesis" / "t.txt").read_text() == "x"
 
@@ -47,7 +47,7 @@ def test_R27_a_late_score_that_is_no_number_is_refused(tmp_path: pathlib.Path) -
     with pawl.CheckpointManager(tmp_path, score_attribute="a") as manager:
         manager.save(1, {"w": np.zeros(3)}, metrics={"a": 1.0}, wait=True)
         for value in ("x", None):
-            with pytest.raises(pawl.UsageError, match="a received a value that is no number"):
+            with pytest.raises(pawl.UsageError, match="a received a value that is not a number"):
                 manager.score(1, {"a": value})  # type: ignore[dict-item]
         assert manager.metrics(1) == {"a": 1.0}
         assert manager.best_step() == 1

@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from frameworks import run
 
 import pawl
+
+pytestmark = pytest.mark.framework
 
 WORKER = "huggingface_worker.py"
 

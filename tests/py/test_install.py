@@ -9,7 +9,12 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+from waiting import HANG_SECONDS
+
 from cli import static_library
+
+pytestmark = pytest.mark.long
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build"))
@@ -26,7 +31,7 @@ int main(void)
 
 
 def run(command: list[str], **environment: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, env=os.environ | environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -61,7 +66,7 @@ def test_an_xxhash_whose_checksums_are_others_is_refused(tmp_path: pathlib.Path)
     meson = pathlib.Path(sys.executable).parent / "meson"
     command = [str(meson), "setup", str(tmp_path / "build"), str(ROOT)]
     environment = os.environ | {"PKG_CONFIG_PATH": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, env=environment)
     assert done.returncode != 0
     assert "libxxhash" in done.stdout and ">=0.8.0" in done.stdout.replace(" ", "") and "0.7.4" in done.stdout
 

@@ -10,9 +10,12 @@ import sys
 
 import numpy as np
 import pytest
-from test_ranks import DEADLINE_SECONDS, free_port
+from ports import free_port
+from waiting import HANG_SECONDS
 
 import pawl
+
+pytestmark = pytest.mark.framework
 
 WORKER = pathlib.Path(__file__).with_name("jax_worker.py")
 
@@ -31,7 +34,7 @@ def job(root: pathlib.Path, what: str, kind: str, world: int, devices: int) -> N
         )
         for rank in range(world)
     ]
-    outputs = [process.communicate(timeout=DEADLINE_SECONDS)[0] for process in processes]
+    outputs = [process.communicate(timeout=HANG_SECONDS)[0] for process in processes]
     assert all(process.returncode == 0 for process in processes), "\n".join(outputs)[-4000:]
 
 

@@ -9,13 +9,16 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 
 import pytest
+from ports import free_port
+from waiting import HANG_SECONDS
 
 import pawl
+
+pytestmark = pytest.mark.launcher
 
 # Whatever started the tests has no say in them.
 FAMILIES = (
@@ -44,8 +47,7 @@ path = folder / f"{os.getpid()}.json"
 path.with_suffix(".new").write_text(json.dumps(dataclasses.asdict(me)))
 path.with_suffix(".new").rename(path)
 if "fail" in sys.argv[2:] and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-    deadline = time.monotonic() + 900
-    while len(list(folder.glob("*.json"))) < 3 and time.monotonic() < deadline:
+    while len(list(folder.glob("*.json"))) < 3:
         time.sleep(0.01)
     sys.exit(3)
 """
@@ -84,7 +86,7 @@ def start(folder: pathlib.Path, launcher: list[str], *words: str) -> subprocess.
 def finish(folder: pathlib.Path, process: subprocess.Popen[str]) -> list[pawl.Rank]:
     """What the processes said, in the order of their ranks."""
     try:
-        out, _ = process.communicate(timeout=900)
+        out, _ = process.communicate(timeout=HANG_SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise
@@ -99,12 +101,6 @@ def run(folder: pathlib.Path, launcher: list[str], *words: str) -> list[pawl.Ran
 
 def torchrun(*options: str) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", *options]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def check_three_on_a_node(said: list[pawl.Rank], launcher: str) -> None:

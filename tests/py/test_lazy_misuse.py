@@ -20,11 +20,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from waiting import HANG_SECONDS
 
 import pawl
 
+pytestmark = pytest.mark.long
+
 PROGRAMS, GROUPS, STEPS = 200, 10, 4
-WAIT_SECONDS = 600
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -177,12 +179,12 @@ def run(program: Program, root: str) -> tuple[list[str], list[str], int]:
                 program.forward_and_backward()
                 early = program.fence == "right" or (program.fence == "random" and draw.random() < 0.5)
                 if early:
-                    shielded(partial(manager.before_step, WAIT_SECONDS), errors)
+                    shielded(partial(manager.before_step, HANG_SECONDS), errors)
                 program.change()
                 if program.fence == "late" or (program.thread and early):
-                    shielded(partial(manager.before_step, WAIT_SECONDS), errors)
+                    shielded(partial(manager.before_step, HANG_SECONDS), errors)
                 shielded(manager.check_for_errors, errors)
-                assert program.idle.wait(WAIT_SECONDS)
+                assert program.idle.wait(HANG_SECONDS)
                 state = program.current()
                 given[step] = copy_of(state)
                 shielded(partial(manager.save, step, state, lazy=True), errors)
@@ -191,9 +193,9 @@ def run(program: Program, root: str) -> tuple[list[str], list[str], int]:
             program.ended.set()
             program.saved.set()
             if program.thread:
-                thread.join(WAIT_SECONDS)
+                thread.join(HANG_SECONDS)
         for _ in range(STEPS + 1):
-            shielded(partial(manager.wait_until_finished, WAIT_SECONDS), errors)
+            shielded(partial(manager.wait_until_finished, HANG_SECONDS), errors)
         assert manager.verify() == []
         return differences(manager, given), errors, len(manager.checkpoints())
 
@@ -227,10 +229,10 @@ def test_the_oracle_finds_a_state_that_changed_after_the_call(tmp_path: pathlib.
 
     thread = threading.Thread(target=disturb)
     thread.start()
-    assert begun.wait(WAIT_SECONDS)
+    assert begun.wait(HANG_SECONDS)
     with pawl.CheckpointManager(tmp_path, mode="ring", ring_bytes=8 << 20) as manager:
         manager.save(0, state, wait=True)  # not lazy: that no thread writes is the caller's part
         ended.set()
-        thread.join(WAIT_SECONDS)
+        thread.join(HANG_SECONDS)
         assert manager.verify() == []
         assert differences(manager, given)

@@ -14,6 +14,8 @@ from frameworks import run
 import cli
 import pawl
 
+pytestmark = pytest.mark.framework
+
 WORKER = "lightning_worker.py"
 STEPS_PER_EPOCH = 6
 

@@ -16,10 +16,12 @@ from pawl.loggers import PrometheusFile
 COSTS = ["checkpoint/blocked_seconds", "checkpoint/bytes", "checkpoint/durable_seconds"]
 
 
+@pytest.mark.framework
 def test_tensorboard_mlflow_and_the_text_file_of_prometheus(tmp_path: pathlib.Path) -> None:
     run("loggers", "loggers_worker.py", tmp_path, MLFLOW_ALLOW_FILE_STORE="true")
 
 
+@pytest.mark.framework
 def test_weights_and_biases(tmp_path: pathlib.Path) -> None:
     """Offline, as a real run of its own."""
     run("wandb", "wandb_worker.py", tmp_path, WANDB_MODE="offline", WANDB_DIR=str(tmp_path), WANDB_SILENT="true")

@@ -333,6 +333,6 @@ def test_messages_have_the_whole_path_and_the_right_article(manager: pawl.Checkp
         manager.restore({"w": 3})
     with (
         pawl.CheckpointManager("mem:", score_attribute="a") as scored,
-        pytest.raises(pawl.UsageError, match="a value that is no number; a is 'x'"),
+        pytest.raises(pawl.UsageError, match="a value that is not a number; a is 'x'"),
     ):
         scored.save(1, W, metrics={"a": "x"})

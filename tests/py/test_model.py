@@ -10,6 +10,8 @@ import types
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 
 def load() -> types.ModuleType:
     path = pathlib.Path(__file__).resolve().parent.parent / "model" / "check.py"

@@ -12,8 +12,11 @@ import signal
 import subprocess
 
 import pytest
+from waiting import HANG_SECONDS
 
 from cli import static_library
+
+pytestmark = pytest.mark.launcher
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build"))
@@ -39,7 +42,7 @@ class Job:
         # as the head of the source says
         plain = ["-std=gnu17", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
         plain += [str(SOURCE), *static_library(), "-o", str(self.program)]
-        built = subprocess.run([compiler, *plain], capture_output=True, text=True, timeout=600)
+        built = subprocess.run([compiler, *plain], capture_output=True, text=True, timeout=HANG_SECONDS)
         assert built.returncode == 0, built.stderr
 
     def run(self, ranks: int, run: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -54,7 +57,7 @@ class Job:
             start_new_session=True,
         )
         try:
-            out, err = process.communicate(timeout=600)
+            out, err = process.communicate(timeout=HANG_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise
@@ -85,7 +88,7 @@ def field(run: pathlib.Path) -> bytes:
     """The bytes of the whole plate in the newest checkpoint."""
     target = run.parent / "field.safetensors"
     target.unlink(missing_ok=True)
-    subprocess.run([PAWL, "export", run, target], check=True, capture_output=True, timeout=600)
+    subprocess.run([PAWL, "export", run, target], check=True, capture_output=True, timeout=HANG_SECONDS)
     image = target.read_bytes()
     begin = 8 + int.from_bytes(image[:8], "little")
     heat = json.loads(image[8:begin])["heat"]

@@ -5,7 +5,6 @@ the test wants it. What is done comes out right, or there is a clear error in ti
 from __future__ import annotations
 
 import pathlib
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,12 +12,15 @@ import numpy as np
 import pytest
 from azurite import Azurite, azurite
 from object_env import take_environment
-from s3_servers import Server, answers, moto, tool, wait_for
+from s3_servers import Server, answers, moto, tool
 from slow_net import Way, Wire, wire
 from ssh_servers import namespace, run
+from waiting import HANG_SECONDS, wait_until
 
 import cli
 import pawl
+
+pytestmark = pytest.mark.server
 
 AnyServer = Server | Azurite
 STALL_SECONDS = "3"  # where nothing comes any more; a busy server on this machine lets one wait for a second, too
@@ -64,16 +66,16 @@ def run_root(server: AnyServer, request: pytest.FixtureRequest) -> str:
 def test_a_slow_network_only_takes_its_time(net: Wire, root: str) -> None:
     net.latency = 0.01
     net.rate = 1e5
-    begin = time.monotonic()
     with pawl.CheckpointManager(root) as m:
         m.save(1, state(1, 500_000), wait=True)
-    slow = time.monotonic() - begin
+    slept = net.slept_seconds
     check(root, [1])
     net.heal()
-    begin = time.monotonic()
+    assert slept > 4  # the wire was as slow as that
+    slept = net.slept_seconds
     with pawl.CheckpointManager(root) as m:
         m.save(2, state(2, 500_000), wait=True)
-    assert time.monotonic() - begin < slow and slow > 4  # negative control
+    assert net.slept_seconds == slept  # negative control
     check(root, [1, 2])
 
 
@@ -100,10 +102,8 @@ def test_P4_a_network_that_cuts_everything_fails_clearly_and_shows_nothing_half(
     m = pawl.CheckpointManager(root)
     m.save(1, state(1), wait=True)
     net.cut, net.cuts_left = {"up": 5_000}, 1_000_000
-    begin = time.monotonic()
     with pytest.raises((pawl.TransientError, pawl.TimeoutError), match=r"127\.0\.0\.1"):
         m.save(2, state(2), wait=True)
-    assert time.monotonic() - begin < 300
     net.heal()
     check(root, [1])
     assert cli.run("verify", root).returncode == 0, "what was cut off is no damage"
@@ -119,14 +119,12 @@ def test_P16_a_black_hole_ends_in_time(
     """Packets go nowhere and nobody is told: the save fails in time, a training with a mirror does not even notice."""
     monkeypatch.setenv("PAWL_STALL_SECONDS", STALL_SECONDS)
     net.hole = True
-    begin = time.monotonic()
     with pytest.raises((pawl.TransientError, pawl.TimeoutError)):
         pawl.CheckpointManager(root)
-    assert time.monotonic() - begin < 200
     net.hole = False
     m = pawl.CheckpointManager(tmp_path / "run", mirrors=[root])
     m.save(1, state(1), wait=True)
-    m.wait_until_finished(level="remote", timeout=600)
+    m.wait_until_finished(level="remote", timeout=HANG_SECONDS)
     net.hole = True
     m.save(2, state(2), wait=True)  # a training waits for no mirror
     with pytest.raises((pawl.TransientError, pawl.TimeoutError)):
@@ -142,7 +140,7 @@ def test_P14_bits_that_change_on_the_way_up_are_found(net: Wire, root: str, tmp_
         net.flip, net.flips_left = "up", 1
         m.save(1, state(1, 3_000_000), wait=True)
         try:
-            m.wait_until_finished(level="remote", timeout=600)
+            m.wait_until_finished(level="remote", timeout=HANG_SECONDS)
         except pawl.PawlError as error:
             refused = "InvalidOperation"  # Azurite's name for a body that does not have its MD5
             assert "not what was sent" in str(error) or refused in str(error)  # and the end of the block tries again
@@ -166,6 +164,7 @@ def test_P1_bits_that_change_on_the_way_down_are_never_taken(net: Wire, root: st
     check(root, [1])
 
 
+@pytest.mark.root
 def test_R89_P15_a_cable_that_is_pulled_in_mid_upload_costs_nothing_but_time(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,11 +185,11 @@ def test_R89_P15_a_cable_that_is_pulled_in_mid_upload_costs_nothing_but_time(
             while not under_way:
                 step += 1
                 m.save(step, state(step, 20_000_000), wait=True)
-                wait_for("an upload", lambda: m.mirrors()[0]["done_bytes"] > 0 or m.mirrors()[0]["n_waiting"] == 0)
+                wait_until(lambda: m.mirrors()[0]["done_bytes"] > 0 or m.mirrors()[0]["n_waiting"] == 0)
                 under_way = m.mirrors()[0]["n_done"] < step  # else this machine had slept meanwhile
             cable("down")
             try:
-                assert not answers(server.endpoint)  # negative control
+                assert not answers(server.endpoint, 2)  # negative control
                 m.save(step + 1, state(step + 1), wait=True)
                 with pytest.raises((pawl.TransientError, pawl.TimeoutError)):
                     m.wait_until_finished(level="remote", timeout=3)
@@ -204,7 +203,7 @@ def test_R89_P15_a_cable_that_is_pulled_in_mid_upload_costs_nothing_but_time(
                     return False
                 return True
 
-            wait_for("everything at the mirror", is_there, 300)
+            wait_until(is_there, "everything at the mirror")
             m.close()
             steps = list(range(1, step + 2))
             with pawl.CheckpointManager(root, read_only=True) as there:

@@ -6,8 +6,11 @@ from __future__ import annotations
 import json
 import pathlib
 
+import pytest
 import safetensors.torch
 from frameworks import run
+
+pytestmark = pytest.mark.framework
 
 FOUR_DEVICES = "--xla_force_host_platform_device_count=4"
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 import pytest
 import torch
 from composer_venv import composer_python
+from waiting import HANG_SECONDS
 
 import pawl
 from pawl.composer import BATCH_CHECKPOINT, CheckpointSaver, checkpoint_periodically
@@ -18,11 +19,12 @@ from pawl.composer import BATCH_CHECKPOINT, CheckpointSaver, checkpoint_periodic
 HERE = pathlib.Path(__file__).parent
 
 
+@pytest.mark.framework
 def test_R92_checkpoint_periodically_gives_the_answers_of_composers_rule() -> None:
     path = os.pathsep.join([str(pathlib.Path(pawl.__file__).parent.parent), str(HERE)])
     command = [str(composer_python()), str(HERE / "periodic_worker.py")]
     env = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=1800, check=False)
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert ended.returncode == 0, ended.stderr
     assert int(ended.stdout.split()[0]) > 50
 

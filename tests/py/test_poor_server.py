@@ -16,6 +16,7 @@ from object_env import keys_for, take_environment
 from s3_fake import Fake
 from s3_servers import Server, tool
 from swift import swift
+from waiting import HANG_SECONDS
 
 import cli
 import pawl
@@ -78,6 +79,7 @@ def test_P20_a_manifest_that_is_there_is_not_replaced(fake: Fake) -> None:
     assert "poor/checkpoints/checkpoint_000003/manifest.json" in fake.state()
 
 
+@pytest.mark.server
 def test_P20_swift_keeps_a_run_and_says_what_it_cannot(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -98,18 +100,20 @@ def test_P20_swift_keeps_a_run_and_says_what_it_cannot(
     assert found["writable"] == found["reads what was written"] == "yes"
 
 
+@pytest.mark.server
 def test_R51_swift_is_a_mirror(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     take_environment(monkeypatch, server.env)
     url = f"{server.url}/mirror"
     with pawl.CheckpointManager(tmp_path / "run", mirrors=[url]) as m:
         m.save(1, state(1), wait=True)
-        m.wait_until_finished(level="remote", timeout=600)
+        m.wait_until_finished(level="remote", timeout=HANG_SECONDS)
         assert [info.level for info in m.checkpoints()] == ["remote"]
     with pawl.CheckpointManager(tmp_path / "other", mirrors=[url]) as m:
         restored = m.restore()
         assert restored is not None and restored.step == 1
 
 
+@pytest.mark.server
 def test_large_objects_of_swift_come_back(server: Server) -> None:
     """Its uploads in parts are manifests of their own (SLO), which it does not copy under a condition: the pack is written
     again, and nothing is lost."""

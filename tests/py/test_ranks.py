@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import re
-import socket
 import subprocess
 import sys
 from typing import Any
@@ -16,17 +15,14 @@ import numpy as np
 import pytest
 import safetensors
 import torch
+from ports import free_port
+from waiting import HANG_SECONDS
 
 import pawl
 
+pytestmark = pytest.mark.long
+
 WORKER = pathlib.Path(__file__).with_name("ranks_worker.py")
-DEADLINE_SECONDS = 900  # that nothing takes which does not hang, on a machine that is busy with other things
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 def environment(answers: pathlib.Path) -> dict[str, str]:
@@ -56,7 +52,7 @@ def job(tmp_path: pathlib.Path, world: int, *arguments: str) -> list[dict[str, A
         )
         for rank in range(world)
     ]
-    outputs = [process.communicate(timeout=DEADLINE_SECONDS)[0] for process in processes]
+    outputs = [process.communicate(timeout=HANG_SECONDS)[0] for process in processes]
     for process, output in zip(processes, outputs, strict=True):
         assert process.returncode == 0, "\n".join(outputs)[-4000:] or output
     return collect(answers, world)
@@ -70,7 +66,7 @@ def torchrun(tmp_path: pathlib.Path, world: int, *arguments: str) -> list[dict[s
         env=environment(answers),
         capture_output=True,
         text=True,
-        timeout=DEADLINE_SECONDS,
+        timeout=HANG_SECONDS,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return collect(answers, world)
@@ -144,6 +140,7 @@ def test_R160_one_process_opens_what_many_have_saved(tmp_path: pathlib.Path) -> 
         assert manager.metrics(3) == {"accuracy": 0.5}
 
 
+@pytest.mark.launcher
 def test_R147_torchrun_and_fsdp2_save_in_the_background_and_resume_on_another_number(tmp_path: pathlib.Path) -> None:
     root = str(tmp_path / "run")
     torchrun(tmp_path, 2, "torch_save", root, "fsdp2")
@@ -237,7 +234,7 @@ def run_program(tmp_path: pathlib.Path, code: str, world: int) -> None:
         env=environment(tmp_path / "answers"),
         capture_output=True,
         text=True,
-        timeout=DEADLINE_SECONDS,
+        timeout=HANG_SECONDS,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
 

@@ -11,10 +11,13 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from frameworks import run
 from s3_servers import BUCKET, moto
 
 import pawl
+
+pytestmark = pytest.mark.framework
 
 QUIET = {
     "RAY_TRAIN_ENABLE_STATE_TRACKING": "0",
@@ -23,6 +26,7 @@ QUIET = {
 }
 
 
+@pytest.mark.server
 def test_P11_a_killed_worker_and_a_killed_driver_lose_nothing(tmp_path: pathlib.Path) -> None:
     run("ray", "ray_worker.py", tmp_path, "first", expect=-signal.SIGKILL, **QUIET)
     run_of_pawl = tmp_path / "results" / "run" / "pawl"

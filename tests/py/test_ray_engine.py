@@ -9,9 +9,12 @@ import subprocess
 import sys
 import tempfile
 
+import pytest
 from frameworks import run
 from s3_servers import BUCKET, moto
 from test_ray import QUIET
+
+pytestmark = pytest.mark.framework
 
 
 def test_P11_a_killed_worker_of_ray_costs_a_start(tmp_path: pathlib.Path) -> None:
@@ -22,6 +25,7 @@ def test_P11_a_killed_worker_of_ray_costs_a_start(tmp_path: pathlib.Path) -> Non
     assert starts[0][1:] in (["1 2"], ["2 2"])  # killed while epoch 1 was still being written, or just after
 
 
+@pytest.mark.server
 def test_P11_R51_workers_on_two_nodes_save_into_a_bucket_and_a_new_driver_goes_on(tmp_path: pathlib.Path) -> None:
     with moto() as server, tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as short:
         words = ("ray", "ray_engine_worker.py", tmp_path, f"s3://{BUCKET}/engine")

@@ -15,8 +15,11 @@ import textwrap
 import pytest
 from common import run_program
 from safetensors.numpy import load_file
+from waiting import HANG_SECONDS
 
 from cli import static_library
+
+pytestmark = pytest.mark.long
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BUILD = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build"))
@@ -89,7 +92,12 @@ def test_the_search_example_finds_its_best_and_goes_on(tmp_path: pathlib.Path) -
     (tmp_path / "search.py").write_text(blocks("Searches over hyperparameters", "python")[0])
     for _ in range(2):  # the second time there is nothing left to do
         done = subprocess.run(
-            [sys.executable, "search.py"], capture_output=True, check=False, text=True, timeout=1800, cwd=tmp_path
+            [sys.executable, "search.py"],
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=HANG_SECONDS,
+            cwd=tmp_path,
         )
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("{'lr': ") and "checkpoint_" in done.stdout, done.stdout
@@ -103,7 +111,7 @@ def train_script(folder: pathlib.Path, code: str) -> str:
         capture_output=True,
         check=False,
         text=True,
-        timeout=1800,
+        timeout=HANG_SECONDS,
         cwd=folder,
         env=os.environ | {"HOME": str(folder)},
     )

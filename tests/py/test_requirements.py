@@ -16,6 +16,7 @@ import pytest
 import torch
 from common import interpreter, run_program, same
 from safetensors.torch import load_file
+from waiting import HANG_SECONDS
 
 import pawl
 
@@ -204,7 +205,7 @@ def test_R55_the_newest_saved_one_is_found_also_after_a_worker_was_killed(tmp_pa
 
     def train(kill_at: int) -> tuple[int, str]:
         process = interpreter(f"root, kill_at = {str(tmp_path / 'run')!r}, {kill_at}\n{TRAINING}")
-        out, _ = process.communicate(timeout=600)
+        out, _ = process.communicate(timeout=HANG_SECONDS)
         return process.returncode, out.strip()
 
     assert train(kill_at=2) == (-signal.SIGKILL, "")

@@ -1,38 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/run-tests.py: which tests that failed get one more run, and what comes of it."""
+"""tools/run-tests.py: what it adds up, and what it takes for a failure."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import pathlib
+import subprocess
 import sys
+import tomllib
 from types import ModuleType
 
+import needs
 import pytest
 
 import cli
 
 TESTS = """
-import pathlib
-
 import pytest
 
-
-def test_that_was_late_once():
-    seen = pathlib.Path(__file__).with_name("seen")
-    late = not seen.exists()
-    seen.touch()
-    assert not late
-
-
-@pytest.mark.parametrize("n", [1.5])
-def test_that_never_passes(n):
-    assert n == 2
-
-
-def test_that_does_not_run():
-    pytest.skip("nothing here")
+def test_passes(): pass
+def test_fails(): assert 1 == 2
+def test_that_does_not_run(): pytest.skip("nothing here")
+def test_of_another_version(): pytest.skip("this torch has no such dtype")
 """
 
 
@@ -41,44 +31,62 @@ def loaded_runner() -> ModuleType:
     spec = importlib.util.spec_from_file_location("run_tests", cli.ROOT / "tools" / "run-tests.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look there
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
 
-def test_what_failed_beside_others_runs_once_more_alone(runner: ModuleType, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "test_x.py").write_text(TESTS)
-    names = ["test_x.test_that_was_late_once", "test_x.test_that_never_passes[1.5]", "test_x.test_that_does_not_run"]
-    for passes in ([], names[:1]):
-        outcome = runner.Outcome("pytest", passed=7)
-        for name in names:
-            outcome.fail(name, "the first time")
-        runner.run_again(outcome, dict(os.environ), tmp_path)
-        assert [name for name, _ in outcome.again] == passes
-        assert [name for name, _ in outcome.failures] == [name for name in names if name not in passes]
-        assert (outcome.passed, outcome.failed) == (7 + len(passes), 3 - len(passes))
-        assert all(text.startswith("the first time\n") for _, text in outcome.failures)
-    assert "assert 1.5 == 2" in outcome.failures[0][1]
+def run_pytest(folder: pathlib.Path, text: str) -> tuple[pathlib.Path, int]:
+    (folder / "test_x.py").write_text(text)
+    report = folder / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    command += [f"--rootdir={folder}", "-c", os.devnull, "test_x.py"]  # not that of this project
+    done = subprocess.run(command, cwd=folder, env=dict(os.environ), capture_output=True, check=False)
+    return report, done.returncode
 
 
-def test_many_that_failed_have_failed(runner: ModuleType, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "test_x.py").write_text("def test_passes(): pass\n")
-    outcome = runner.Outcome("pytest")
-    for _ in range(runner.MOST_AGAIN + 1):
-        outcome.fail("test_x.test_passes", "the first time")
-    runner.run_again(outcome, dict(os.environ), tmp_path)
-    assert outcome.failed == runner.MOST_AGAIN + 1 and not outcome.again
+def test_each_test_counts_once_and_only_known_reasons_excuse_a_skip(runner: ModuleType, tmp_path: pathlib.Path) -> None:
+    tally = runner.Tally()
+    report, status = run_pytest(tmp_path, TESTS)
+    tally.read_junit(report, "pytest", status)
+    assert (tally.passed, tally.skipped) == (1, 2)
+    assert tally.failures == ["test_x: test_fails", "test_x: test_that_does_not_run was skipped: nothing here"]
 
 
-def test_the_end_names_what_failed_and_what_passed_only_alone(
-    runner: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    outcome = runner.Outcome("pytest", passed=3)
-    outcome.again.append(("test_x.test_late", "too late"))
-    assert runner.report([outcome]) == 0
-    outcome.fail("test_x.test_bad", "bad")
-    assert runner.report([outcome]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert lines.count("passed only when run again, alone: test_x.test_late") == 2
-    assert lines[-2:] == ["failed: test_x.test_bad", "3 passed, 1 failed"]
-    assert "======== ONLY ALONE test_x.test_late" in lines and "too late" in lines
+def test_a_runner_that_dies_or_runs_nothing_has_failed(runner: ModuleType, tmp_path: pathlib.Path) -> None:
+    report, status = run_pytest(tmp_path, "import os\n\ndef test_passes(): pass\n\ndef test_dies(): os._exit(7)\n")
+    assert status == 7
+    tally = runner.Tally()
+    tally.read_junit(report, "pytest", status)
+    assert tally.failures == ["pytest: exit status 7 after 0 cases"]
+    report, status = run_pytest(tmp_path, "def test_passes(): pass\n")
+    tally.read_junit(report, "pytest", 1)  # one that says so for another reason
+    assert tally.passed == 1 and len(tally.failures) == 2
+
+
+def test_P18_a_secret_in_what_is_left_is_found(runner: ModuleType, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    tally = runner.Tally()
+    runner.check_secrets(tmp_path, tally)
+    assert (tally.passed, tally.failures) == (2, [])
+    events = tmp_path / "events.jsonl"
+    events.write_text("TOKENCANARY")
+    found = runner.search_secrets(tmp_path)
+    events.unlink()  # else it is found after all tests, too
+    assert found == (2, [f"{events}: TOKENCANARY.."])
+
+
+def test_a_helper_refuses_a_test_that_is_not_marked(request: pytest.FixtureRequest) -> None:
+    with pytest.raises(AssertionError, match=r"needs pytest\.mark\.server"):
+        needs.need("server")
+    request.node.add_marker(pytest.mark.server)
+    needs.begin({mark.name for mark in request.node.iter_markers()})
+    needs.need("server")
+
+
+def test_every_test_with_a_mark_is_left_out_of_make_test(runner: ModuleType) -> None:
+    """The marks of the two halves are those that pyproject.toml declares."""
+    text = (cli.ROOT / "pyproject.toml").read_text()
+    declared = [line.partition(":")[0] for line in tomllib.loads(text)["tool"]["pytest"]["ini_options"]["markers"]]
+    assert runner.MARKS["rest"].split(" or ") == declared
+    assert runner.MARKS["core"] == f"not ({runner.MARKS['rest']})"

@@ -12,6 +12,9 @@ import pytest
 from s3_servers import BUILD, Server, moto, rgw, tool
 from slow_net import wire
 from store_session import PART, assert_any_keys, assert_parts
+from waiting import HANG_SECONDS
+
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture(name="server", scope="module", params=["moto", "rgw"])
@@ -25,7 +28,7 @@ def run_suite(name: str, server: Server, **more: str) -> str:
     if not program.exists():
         pytest.skip("the C tests are not built")
     env = server.env | {"PAWL_TEST_S3": f"{server.url}/suite", "CMOCKA_MESSAGE_OUTPUT": "STDOUT"} | more
-    done = subprocess.run([str(program)], env=env, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run([str(program)], env=env, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     out = done.stdout + done.stderr
     assert done.returncode == 0, out
     return out

@@ -18,6 +18,7 @@ import safetensors
 import safetensors.numpy
 import safetensors.torch
 import torch
+from waiting import HANG_SECONDS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TOOL = pathlib.Path(os.environ.get("PAWL_BUILD", ROOT / "build")) / "tests" / "st_tool"
@@ -62,7 +63,7 @@ NUMPY = {
 
 
 def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(TOOL), *arguments], capture_output=True, text=True, timeout=600)
+    return subprocess.run([str(TOOL), *arguments], capture_output=True, text=True, timeout=HANG_SECONDS)
 
 
 def read(path: pathlib.Path) -> dict[str, Any]:

@@ -310,6 +310,38 @@ def test_the_arena_is_shared_by_all_managers_of_a_process(tmp_path: pathlib.Path
         assert ticket.stats["minor_faults"] == 0
 
 
+PREPARE = """
+import torch
+import pawl
+from pawl import _pawl
+root, how, step = %r
+state = {"w": torch.arange(24 << 20, dtype=torch.int32), "epoch": 3}
+with pawl.CheckpointManager(root) as manager:
+    before = _pawl.arena_bytes()
+    if how == "prepare":
+        manager.prepare(state)
+    else:
+        assert manager.restore(state).step == 1
+    held = _pawl.arena_bytes()
+    assert before == 0 and 96 << 20 <= held <= 104 << 20, (before, held)
+    state["w"] += 1
+    manager.save(step, state, wait=True)
+    assert _pawl.arena_bytes() == held
+    assert torch.equal(manager.restore().state["w"], state["w"])
+try:
+    manager.prepare(state)
+except pawl.UsageError:
+    print("done")
+"""
+
+
+def test_R145_the_memory_of_the_first_save_is_made_ready(tmp_path: pathlib.Path) -> None:
+    for step, how in enumerate(["prepare", "restore"], start=1):
+        assert run_program(PREPARE % ((str(tmp_path), how, step),)).strip() == "done"
+    with pawl.CheckpointManager(tmp_path) as manager, pytest.raises(pawl.UnsupportedError):
+        manager.prepare({"a": {1, 2}})
+
+
 def test_R140_unchanged_packs_are_not_written_again(tmp_path: pathlib.Path) -> None:
     frozen, moving = torch.randn(1 << 19), torch.zeros(1 << 18)
     with pawl.CheckpointManager(tmp_path, pack_bytes=1 << 20) as manager:

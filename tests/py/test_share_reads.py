@@ -13,6 +13,8 @@ from test_ranks import job
 
 import pawl
 
+pytestmark = pytest.mark.long
+
 MIB = 1 << 20
 WHOLE = 1500 * 1000 * 4 + 700 * 1000 * 8  # of the tensors that all ranks want
 OWN = 64 * 4096 * 4  # of the one that is cut

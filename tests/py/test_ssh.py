@@ -9,11 +9,11 @@ import re
 import stat
 import subprocess
 import sys
-import time
 
 import pytest
 from s3_servers import BUILD, environment, tool
 from ssh_servers import SFTP_SERVER, Host, need_ssh, sshd, started_host
+from waiting import HANG_SECONDS
 
 import pawl
 
@@ -51,29 +51,33 @@ def fake_ssh(tmp_path: pathlib.Path, text: str) -> dict[str, str]:
     return environment(PAWL_SSH=str(program))
 
 
+@pytest.mark.server
 def test_the_conformance_suite_runs_over_ssh(host: Host) -> None:
     """The suite of every engine, over a real sshd on another host."""
     program = BUILD / "tests" / "test_store"
     (host.home / "suite").mkdir()
     env = host.env | {"PAWL_TEST_S3": host.url("/suite"), "CMOCKA_MESSAGE_OUTPUT": "STDOUT"}
-    done = subprocess.run([str(program)], env=env, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run([str(program)], env=env, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     out = done.stdout + done.stderr
     assert done.returncode == 0, out
     assert set(re.findall(r"SKIPPED \] (test_\w+)", out)) == {"test_a_view_shows_what_was_put"}
 
 
+@pytest.mark.server
 def test_large_objects_are_the_same_bytes(host: Host) -> None:
     size = (24 << 20) + 12345
     lines = tool(host.url("/large"), f"write a {size} 3 8388608", f"check a {size} 3", "stat a", "space", env=host.env)
     assert lines[:4] == ["ok", "ok", "ok", f"ok {size}"]
 
 
+@pytest.mark.server
 def test_keys_of_any_characters(host: Host) -> None:
     name = "step=1+x,:@&$;!'()*-._é%41#?"
     lines = tool(host.url("/odd"), f"put {name}/{name} text", f"get {name}/{name}", "list ", env=host.env)
     assert lines == ["ok", "ok", "ok text", f"ok {name}/"]
 
 
+@pytest.mark.server
 def test_a_run_lives_on_another_host(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """Saved, restored and verified with no folder of its own here."""
     monkeypatch.setenv("PAWL_SSH", host.ssh)
@@ -95,6 +99,7 @@ def test_a_run_lives_on_another_host(host: Host, monkeypatch: pytest.MonkeyPatch
         assert restored is not None and restored.step == 3
 
 
+@pytest.mark.server
 def test_who_is_not_let_in_is_told_at_once(host: Host) -> None:
     """Wrong key, unknown host key, no such host, no such port, a missing folder; and the negative control."""
     other = host.ssh.replace("user_key", "other_key")
@@ -148,9 +153,8 @@ def test_what_ssh_says_is_in_the_error(tmp_path: pathlib.Path) -> None:
 
 def test_P16_a_server_that_hangs_is_left_in_time(tmp_path: pathlib.Path) -> None:
     env = fake_ssh(tmp_path, "#!/bin/sh\nsleep 600\n")
-    begin = time.monotonic()
     (line,) = tool("ssh://host/x?timeout=1", env=env, options=("--base-ms", "2", "--tries", "1"))
-    assert line.startswith("timeout: ") and time.monotonic() - begin < 300
+    assert line.startswith("timeout: ")
 
 
 def test_P15_a_connection_cut_anywhere_is_mended(tmp_path: pathlib.Path) -> None:
@@ -196,6 +200,7 @@ def test_P15_a_connection_cut_anywhere_is_mended(tmp_path: pathlib.Path) -> None
     assert cuts >= 10
 
 
+@pytest.mark.server
 def test_a_server_without_extensions() -> None:
     """It cannot link, sync or replace in one step: what is not offered is not used."""
     without = "-P hardlink,posix-rename,fsync,statvfs,fstatvfs,limits,lsetstat,expand-path,copy-data"

@@ -21,6 +21,7 @@ import pytest
 import torch
 from common import result_of_failure
 from s3_fake import Answer, Fake
+from waiting import HANG_SECONDS
 
 import pawl
 from pawl import _signals, train
@@ -55,7 +56,12 @@ def fit(
 def printed(program: str, folder: pathlib.Path) -> str:
     env = {**os.environ, "HOME": str(folder), "PYTHONPATH": str(pathlib.Path(pawl.__file__).parent.parent)}
     ended = subprocess.run(
-        [sys.executable, str(EXAMPLES / program)], env=env, capture_output=True, text=True, timeout=1800, cwd=folder
+        [sys.executable, str(EXAMPLES / program)],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+        cwd=folder,
     )
     assert ended.returncode == 0, ended.stderr
     assert "RuntimeWarning" not in ended.stderr, ended.stderr
@@ -193,7 +199,9 @@ def test_R1_names_are_where_programs_for_the_originals_import_them_from() -> Non
     env = {**os.environ, "PYTHONPATH": str(pathlib.Path(pawl.__file__).parent.parent)}
     for first in (4, 5, 6, 7, 8):  # whichever comes first
         program = "\n".join([words[first], *words])
-        ended = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=1800)
+        ended = subprocess.run(
+            [sys.executable, "-c", program], env=env, capture_output=True, text=True, timeout=HANG_SECONDS
+        )
         assert ended.returncode == 0, ended.stderr
 
 

@@ -8,34 +8,29 @@ import pathlib
 import signal
 import sys
 import tempfile
-import time
 from typing import Any
 
 import cloudpickle
 import pytest
 import torch
+import waiting
 from common import result_of_failure
+from waiting import HANG_SECONDS, wait_until
 
 import pawl
 from pawl import train
 from pawl.train import Checkpoint, DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+for module in (sys.modules[__name__], waiting):
+    cloudpickle.register_pickle_by_value(module)
 
 
 def fit(function: Any, folder: pathlib.Path) -> train.Result:
-    run = RunConfig("run", folder, FailureConfig(max_failures=-1, report_timeout=900.0))
+    run = RunConfig("run", folder, FailureConfig(max_failures=-1, report_timeout=HANG_SECONDS))
     scaling = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.1})
     return DataParallelTrainer(
         function, train_loop_config={"folder": str(folder)}, scaling_config=scaling, run_config=run
     ).fit()
-
-
-def wait_for(path: pathlib.Path) -> None:
-    until = time.monotonic() + 900
-    while not path.exists():
-        assert time.monotonic() < until, f"{path} is not there"
-        time.sleep(0.02)
 
 
 def apart(config: dict[str, Any]) -> None:
@@ -43,7 +38,7 @@ def apart(config: dict[str, Any]) -> None:
     rank, folder = train.get_context().get_world_rank(), pathlib.Path(config["folder"])
     for n in range(1, 100):
         if rank == 1 and n < 4:
-            wait_for(folder / f"0-{n}")
+            wait_until((folder / f"0-{n}").exists)
         values = {"n": n, "rank": rank, "part": pawl.Shard(torch.full((2,), float(n)), (4,), (2 * rank,))}
         train.report({"n": n}, checkpoint=Checkpoint.from_dict(values))
         if rank == 0 and n == 3:

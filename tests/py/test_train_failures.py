@@ -16,6 +16,7 @@ import cloudpickle
 import pytest
 import torch
 from common import result_of_failure
+from waiting import HANG_SECONDS, wait_until
 
 import pawl
 from pawl import _signals, train
@@ -25,9 +26,10 @@ from pawl.train.channel import Host
 from pawl.train.engine import Job, LocalEngine, Outcome
 from pawl.train.group import Group
 
+pytestmark = pytest.mark.long
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 CPU = {"CPU": 0.1}
-SECONDS = 900  # that nothing takes which does not hang, on a machine that is busy with other things
 
 
 def fit(
@@ -98,7 +100,7 @@ def test_a_script_whose_training_fails_ends_with_another_status_than_0(tmp_path:
         "print('went on')\n"
     )
     env = os.environ | {"PYTHONPATH": str(pathlib.Path(pawl.__file__).parent.parent)}
-    ended = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=SECONDS)
+    ended = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert (ended.returncode, ended.stdout) == (1, ""), ended.stderr
     assert "TrainingFailedError: rank 0 raised ZeroDivisionError: on purpose" in ended.stderr
 
@@ -147,7 +149,7 @@ def test_unequal_numbers_of_reports_are_named_and_nothing_is_started_again(tmp_p
 
 def late(config: dict[str, Any]) -> None:
     if train.get_context().get_world_rank() == 1:
-        time.sleep(SECONDS)
+        time.sleep(HANG_SECONDS)
     train.report({})
 
 
@@ -169,7 +171,7 @@ def hanging(config: dict[str, Any]) -> None:
         context.alive()
         time.sleep(0.1)
     pathlib.Path(config["folder"], f"got-on-{context.get_world_rank()}").touch()
-    time.sleep(SECONDS)  # here
+    time.sleep(HANG_SECONDS)  # here
 
 
 def test_P16_a_hang_of_all_workers_at_once_is_noticed_and_says_where(tmp_path: pathlib.Path) -> None:
@@ -234,13 +236,13 @@ def test_R41_R153_a_job_that_is_told_to_end_saves_once_more_and_goes_on_later(
     tmp_path: pathlib.Path, number: signal.Signals, all_of_it: bool
 ) -> None:
     """The driver alone is told, or every process; the exit status asks for a new start, which goes on."""
-    job = start(tmp_path, SECONDS)
+    job = start(tmp_path, HANG_SECONDS)
     assert job.stdout is not None
     for line in job.stdout:
         if line.startswith("epoch 5"):
             break
     os.killpg(job.pid, number) if all_of_it else job.send_signal(number)
-    out, err = job.communicate(timeout=SECONDS)
+    out, err = job.communicate(timeout=HANG_SECONDS)
     assert job.returncode == train.REQUEUE_EXIT_CODE == 75, err
     seen = [int(line.split()[1]) for line in out.splitlines() if line.startswith("epoch")]
     with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:
@@ -249,7 +251,7 @@ def test_R41_R153_a_job_that_is_told_to_end_saves_once_more_and_goes_on_later(
     if all_of_it:
         return
     again = start(tmp_path, 0.0)
-    out, err = again.communicate(timeout=SECONDS)
+    out, err = again.communicate(timeout=HANG_SECONDS)
     assert again.returncode == 0, err
     assert f"starts at {newest + 1}\n" in out
     assert f"ended {newest + 3}\n" in out
@@ -275,19 +277,22 @@ def test_R41_R153_without_any_grace_the_next_start_goes_on_from_the_newest_check
     assert job.stdout is not None
     assert next(line for line in job.stdout if line.startswith("epoch 5"))
     job.terminate()
-    deadline = time.monotonic() + SECONDS
-    while (left := alive(tmp_path)) and time.monotonic() < deadline:
+
+    def all_gone() -> bool:
+        left = alive(tmp_path)
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
         job.poll()
-    assert not left
-    job.communicate(timeout=SECONDS)
+        return not left
+
+    wait_until(all_gone)
+    job.communicate(timeout=HANG_SECONDS)
     with pawl.CheckpointManager(tmp_path / "run", read_only=True, rank=0, world_size=1) as manager:
         newest = (manager.latest_step() or 0) - 1
         assert newest >= 4 and manager.verify() == []  # the one after it was still being written
     again = start(tmp_path, 0.0)
-    out, err = again.communicate(timeout=SECONDS)
+    out, err = again.communicate(timeout=HANG_SECONDS)
     assert again.returncode == 0, err
     assert f"starts at {newest + 1}\n" in out
 
@@ -301,10 +306,7 @@ def test_workers_end_when_their_driver_is_gone(tmp_path: pathlib.Path, monkeypat
     assert len(workers) >= 2
     job.kill()
     job.wait()
-    deadline = time.monotonic() + SECONDS
-    while workers & set(alive(tmp_path)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not workers & set(alive(tmp_path))
+    wait_until(lambda: not workers & set(alive(tmp_path)), "the end of the workers")
     job.stdout.close()
 
 
@@ -317,7 +319,7 @@ def test_R153_with_too_little_time_the_job_ends_in_it_with_what_there_is(tmp_pat
     assert next(line for line in job.stdout if line.startswith("epoch 1"))  # which is durable
     began = time.monotonic()
     job.terminate()
-    _, err = job.communicate(timeout=SECONDS)
+    _, err = job.communicate(timeout=HANG_SECONDS)
     assert job.returncode == train.REQUEUE_EXIT_CODE, err
     assert time.monotonic() - began > 1
     with pawl.CheckpointManager(tmp_path / "run", read_only=True) as manager:

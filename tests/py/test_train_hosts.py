@@ -10,15 +10,18 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from ssh_servers import free_port, namespace, run
+from ports import free_port
+from ssh_servers import namespace, run
 from test_train_failures import alive
 from test_train_launched import no_launcher  # noqa: F401 - whatever started the tests has no say in them
+from waiting import HANG_SECONDS, wait_until
 
 import pawl
+
+pytestmark = [pytest.mark.launcher, pytest.mark.root]
 
 PROGRAM = """
 import pathlib, sys, time
@@ -60,7 +63,6 @@ result = TorchTrainer(
 last = result.checkpoint.to_dict()
 print("ended", last["epoch"], last["part"].tolist(), flush=True)
 """
-SECONDS = 900  # that nothing takes which does not hang, on a machine that is busy with other things
 
 
 class Hosts:
@@ -108,10 +110,11 @@ class Hosts:
         self.wait_for(lambda: line in self.out(host).splitlines(), host)
 
     def wait_for(self, ready: Callable[[], bool], host: int) -> None:
-        until = time.monotonic() + SECONDS
-        while not ready():
-            assert time.monotonic() < until and self.jobs[host].poll() is None, self.out(0) + self.out(1)
-            time.sleep(0.05)
+        def is_over() -> bool:
+            assert self.jobs[host].poll() is None, self.out(0) + self.out(1)
+            return ready()
+
+        wait_until(is_over)
 
     def link(self, state: str) -> None:
         """The cable: "up" or "down"."""
@@ -152,7 +155,7 @@ def newest(folder: pathlib.Path) -> int:
 def finish(hosts: Hosts, number_of_hosts: int, goal: int) -> None:
     """The same program again, on so many hosts; what it ends with."""
     for job in hosts.start(number_of_hosts, goal):
-        assert job.wait(SECONDS) == 0, hosts.out(0)
+        assert job.wait(HANG_SECONDS) == 0, hosts.out(0)
     assert f"ended {goal - 1} {[float(goal)] * 12}" in hosts.out(0).splitlines()
 
 
@@ -161,7 +164,7 @@ def test_P11_R55_a_host_that_is_lost_is_named_and_one_host_goes_on(hosts: Hosts)
     jobs = hosts.start(2, 100_000, "hold")
     hosts.wait_for((hosts.folder / "held").exists, 1)
     hosts.kill(1)
-    assert jobs[0].wait(SECONDS) == 1
+    assert jobs[0].wait(HANG_SECONDS) == 1
     assert "rank 1 gives no sign of life, killed or lost; rank 0 raised RuntimeError" in hosts.out(0)
     first = newest(hosts.folder)
     finish(hosts, 1, first + 3)
@@ -175,11 +178,11 @@ def test_P11_P16_a_pulled_cable_ends_both_sides_and_each_names_the_other(hosts: 
     jobs = hosts.start(2, 100_000)
     hosts.wait_for_line("epoch 2")
     hosts.link("down")
-    assert jobs[0].wait(SECONDS) == 1
+    assert jobs[0].wait(HANG_SECONDS) == 1
     assert "rank 0 ends: rank 1 gave no sign of life for 30 s" in hosts.out(0)
     hosts.wait_for_line(f"rank 1 ends: it has lost {hosts.addresses[0]}, where all ranks meet: killed, or cut off", 1)
     hosts.kill(1)  # torchrun itself waits for longer
-    jobs[1].wait(SECONDS)
+    jobs[1].wait(HANG_SECONDS)
     hosts.link("up")
     first = newest(hosts.folder)
     finish(hosts, 2, first + 3)

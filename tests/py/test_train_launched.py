@@ -11,17 +11,19 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from slurm import slurm
 from test_launchers import FAMILIES, PLAIN
+from waiting import HANG_SECONDS, wait_until
 
 import pawl
 from pawl import train
 from pawl.train import launched
+
+pytestmark = pytest.mark.launcher
 
 PROGRAM = """
 import atexit, os, pathlib, signal, sys, time
@@ -87,7 +89,6 @@ last = result.checkpoint.to_dict()
 words = ["ended", last["epoch"], last["total"].item(), last["part"].tolist(), result.metrics, result.error]
 os.write(1, (" ".join(map(str, words)) + "\\n").encode())  # at once: ranks share this pipe
 """
-SECONDS = 900  # that nothing takes which does not hang, on a machine that is busy with other things
 ENDED = "ended 3 3.0 [0.0, 0.0, 1.0, 1.0] {'epoch': 3} None"
 
 
@@ -118,7 +119,7 @@ def start(folder: pathlib.Path, launcher: list[str], what: str, workers: int = 1
 
 def finish(process: subprocess.Popen[str]) -> str:
     try:
-        out, _ = process.communicate(timeout=SECONDS)
+        out, _ = process.communicate(timeout=HANG_SECONDS)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -195,12 +196,15 @@ echo status $status
 
 
 def wait_for_line(path: pathlib.Path, line: str, meanwhile: Callable[[], object] = lambda: None) -> list[str]:
-    until = time.monotonic() + SECONDS
-    while line not in (lines := path.read_text().splitlines() if path.exists() else []):
-        assert time.monotonic() < until, lines
+    def lines() -> list[str]:
+        return path.read_text().splitlines() if path.exists() else []
+
+    def is_there() -> bool:
         meanwhile()
-        time.sleep(0.1)
-    return lines
+        return line in lines()
+
+    wait_until(is_there, line)
+    return lines()
 
 
 def test_R41_R153_a_batch_job_of_real_slurm_is_queued_again_by_its_exit_status(tmp_path: pathlib.Path) -> None:
@@ -208,7 +212,7 @@ def test_R41_R153_a_batch_job_of_real_slurm_is_queued_again_by_its_exit_status(t
     out, script = tmp_path / "out", tmp_path / "job.sh"
     with slurm() as env:
         script.write_text(JOB.format(program=f"{sys.executable} {tmp_path}/program.py {tmp_path} requeue 2"))
-        assert start(tmp_path, ["sbatch", "-o", str(out), str(script)], "requeue", 2, **env).wait(SECONDS) == 0
+        assert start(tmp_path, ["sbatch", "-o", str(out), str(script)], "requeue", 2, **env).wait(HANG_SECONDS) == 0
         wait_for_line(out, "epoch 3")
         tools = os.environ | env
         subprocess.run(["scancel", "-s", "USR1", "-n", "pawl"], env=tools, check=True)

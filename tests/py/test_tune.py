@@ -14,16 +14,15 @@ import sys
 import textwrap
 import time
 import types
-from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
 import cloudpickle
 import pytest
+from waiting import HANG_SECONDS, wait_until
 
 import pawl
-from cli import SECONDS
 from pawl import tune
 from pawl.tune.schedulers import AsyncHyperBandScheduler, HyperBandScheduler, PopulationBasedTraining
 
@@ -257,13 +256,6 @@ def start(tmp_path: pathlib.Path, gate: pathlib.Path) -> subprocess.Popen[str]:
     return subprocess.Popen(words, env=env, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **pipes)
 
 
-def until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < end and process.poll() is None, process.communicate(timeout=10)
-        time.sleep(0.02)
-
-
 def ends_of(folder: pathlib.Path) -> dict[int, list[int]]:
     """x of each trial -> its steps, as its files say."""
     found = {}
@@ -280,15 +272,17 @@ def test_R128_R130_the_same_program_goes_on_after_any_stop(tmp_path: pathlib.Pat
     gate = tmp_path / "gate"
     first = start(tmp_path, gate)
     exp = tmp_path / "exp"
-    until(lambda: ends_of(exp) == {1: [1, 2, 3, 4, 5, 6], 2: [1, 2, 3], 3: [1, 2, 3]}, first)
-    until(lambda: (exp / "journal").exists() and states(exp) == ["TERMINATED", "RUNNING", "RUNNING"], first)
+    wait_until(lambda: ends_of(exp) == {1: [1, 2, 3, 4, 5, 6], 2: [1, 2, 3], 3: [1, 2, 3]}, process=first)
+    wait_until(
+        lambda: (exp / "journal").exists() and states(exp) == ["TERMINATED", "RUNNING", "RUNNING"], process=first
+    )
     first.send_signal(how)
-    _, err = first.communicate(timeout=SECONDS)
+    _, err = first.communicate(timeout=HANG_SECONDS)
     status = {signal.SIGKILL: -9, signal.SIGINT: -2, signal.SIGTERM: 75}[how]
     assert first.returncode == status or (how == signal.SIGINT and "KeyboardInterrupt" in err), err
     gate.touch()
     second = start(tmp_path, gate)
-    out, err = second.communicate(timeout=SECONDS)
+    out, err = second.communicate(timeout=HANG_SECONDS)
     assert second.returncode == 0, err
     assert json.loads(out) == [
         [1, "TERMINATED", 1, [1, 2, 3, 4, 5, 6]],
@@ -304,11 +298,11 @@ def states(exp: pathlib.Path) -> list[str]:
 def test_two_drivers_of_one_experiment_and_a_name_that_is_taken_are_refused(tmp_path: pathlib.Path) -> None:
     gate = tmp_path / "gate"
     first = start(tmp_path, gate)
-    until(lambda: ends_of(tmp_path / "exp").get(3, []) == [1, 2, 3], first)
+    wait_until(lambda: ends_of(tmp_path / "exp").get(3, []) == [1, 2, 3], process=first)
     with pytest.raises(pawl.BusyError):
         run(descend, tmp_path, config={"x": 1}, resume="LOCAL")
     gate.touch()
-    assert first.communicate(timeout=SECONDS)[0] and first.returncode == 0
+    assert first.communicate(timeout=HANG_SECONDS)[0] and first.returncode == 0
     with pytest.raises(pawl.ExistsError):
         run(descend, tmp_path, config={"x": 1})
     with pytest.raises(pawl.NotFoundError):
@@ -495,9 +489,7 @@ class Learner(Counter):
     def step(self) -> dict[str, Any]:
         meeting = pathlib.Path(self.config["meeting"])
         (meeting / f"{self.trial_name}-{self.iteration + 1}").touch()
-        end = time.monotonic() + SECONDS
-        while len(list(meeting.glob(f"*-{self.iteration + 1}"))) < 4 and time.monotonic() < end:
-            time.sleep(0.01)
+        wait_until(lambda: len(list(meeting.glob(f"*-{self.iteration + 1}"))) >= 4)
         return super().step()
 
 

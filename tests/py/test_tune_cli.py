@@ -14,9 +14,10 @@ import signal
 import subprocess
 
 import pytest
-from sweeps import COUNT, Sweep, compile_c, is_alive, wait_until
+from sweeps import COUNT, Sweep, compile_c, is_alive
+from waiting import HANG_SECONDS, wait_until
 
-from cli import PAWL, SECONDS, environment, on_terminal, run, run_json
+from cli import PAWL, environment, on_terminal, run, run_json
 
 C_TRIAL = r"""
 #include <stdio.h>
@@ -60,22 +61,23 @@ def test_R104_R126_R129_a_search_of_a_shell_script(tmp_path: pathlib.Path) -> No
     best = run_json("tune", "best", sweep.folder)
     assert best["trial"]["config"] == {"lr": 3} and best["trial"]["metric"] == 982
     assert pathlib.Path(best["best_checkpoint"]) == sweep.folder / trials[2]["name"] / "checkpoint_000006"
-    assert "--resume goes on with it" in sweep.run(status=7)
+    assert "--resume continues it" in sweep.run(status=7)
 
 
-def test_a_search_of_a_C_program_in_TOML(tmp_path: pathlib.Path) -> None:
+def test_a_search_of_a_C_program_in_YAML(tmp_path: pathlib.Path) -> None:
     program = compile_c(tmp_path, C_TRIAL)
-    document = tmp_path / "good one.toml"
+    document = tmp_path / "good one.yaml"
     document.write_text(
         f"""
-local_dir = {json.dumps(str(tmp_path))}
-run = [{json.dumps(str(program))}, "{{inner/factor}}"]
-metric = "score"
-mode = "max"
-stop.training_iteration = 4   # else it would go on to 100
-
-[space.inner]
-factor = {{ "$grid" = [1, 5] }}
+local_dir: {json.dumps(str(tmp_path))}
+run: [{json.dumps(str(program))}, "{{inner/factor}}"]
+metric: score
+mode: max
+stop:
+  training_iteration: 4   # else it would go on to 100
+space:
+  inner:
+    factor: {{$grid: [1, 5]}}
 """
     )
     report = run_json("tune", document)
@@ -132,9 +134,9 @@ def test_R128_R130_a_killed_search_goes_on(tmp_path: pathlib.Path, reports: int)
     of a search that nobody killed."""
     sweep = Sweep(tmp_path, COUNT)
     with sweep.running() as process:
-        wait_until(lambda: sweep.count_lines("result.json") >= reports, process)
+        wait_until(lambda: sweep.count_lines("result.json") >= reports, process=process)
         process.kill()
-        process.wait(SECONDS)
+        process.wait(HANG_SECONDS)
     pids = [int(line.split()[0]) for path in sweep.folder.glob("*/starts") for line in path.read_text().splitlines()]
     wait_until(lambda: not any(is_alive(pid) for pid in pids))
     before = {trial["name"]: trial["iteration"] for trial in sweep.trials()}
@@ -171,7 +173,7 @@ done
 def test_R130_a_stopped_search_lets_its_trials_save_and_goes_on(tmp_path: pathlib.Path) -> None:
     sweep = Sweep(tmp_path, WAITS, space={"lr": {"$grid": [1, 2]}})
     with sweep.running() as process:
-        wait_until(lambda: sweep.count_lines("result.json") == 2, process)
+        wait_until(lambda: sweep.count_lines("result.json") == 2, process=process)
         assert f"process {process.pid}" in sweep.run("--resume", status=6)
         stop = subprocess.Popen([PAWL, "tune", "stop", str(sweep.folder)], env=environment(), stderr=subprocess.PIPE)
         assert process.stderr
@@ -179,8 +181,8 @@ def test_R130_a_stopped_search_lets_its_trials_save_and_goes_on(tmp_path: pathli
             if "stopping: 2 trials" in line:
                 break
         (tmp_path / "trial.sh.go").touch()
-        assert process.wait(SECONDS) == 130
-        stop.communicate(timeout=SECONDS)
+        assert process.wait(HANG_SECONDS) == 130
+        stop.communicate(timeout=HANG_SECONDS)
         assert stop.returncode == 0
     assert [(trial["state"], trial["iteration"]) for trial in sweep.trials()] == [("PENDING", 2)] * 2
     assert "nothing runs this search" in run("tune", "stop", sweep.folder, status=3).stderr
@@ -195,9 +197,9 @@ def test_a_trial_that_does_not_end_is_killed(tmp_path: pathlib.Path) -> None:
     script = '#!/bin/sh\ntrap "" TERM\necho $$ x >"$PAWL_TUNE_FOLDER/starts"\n"$PAWL" report loss=1\nwhile :; do sleep 0.05; done\n'
     sweep = Sweep(tmp_path, script, space={}, grace_s=0.2)
     with sweep.running() as process:
-        wait_until(lambda: sweep.count_lines("result.json") == 1, process)
+        wait_until(lambda: sweep.count_lines("result.json") == 1, process=process)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(SECONDS) == 143
+        assert process.wait(HANG_SECONDS) == 143
     [trial] = sweep.trials()
     assert (trial["state"], trial["failures"]) == ("PENDING", 0)
     assert not is_alive(int((sweep.folder / trial["name"] / "starts").read_text().split()[0]))
@@ -327,7 +329,7 @@ def test_a_trial_that_uses_too_much_memory_has_failed_without_control_groups(tmp
     unshare = ["unshare", "--user", "--map-root-user", "--mount"] if os.getuid() else ["unshare", "--mount"]
     hidden = 'mount -t tmpfs none /sys/fs/cgroup && exec "$0" "$@"'
     words = [*unshare, "sh", "-c", hidden, PAWL, "tune", str(sweep.file), "--cpus", "2"]
-    done = subprocess.run(words, env=environment(PAWL=PAWL), capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run(words, env=environment(PAWL=PAWL), capture_output=True, text=True, timeout=HANG_SECONDS)
     assert done.returncode == 1, done.stderr
     greedy, modest = sweep.trials()
     assert greedy["state"] == "ERROR" and "of memory, it may use 100" in greedy["error"]
@@ -378,12 +380,13 @@ def test_what_is_wrong_is_named(tmp_path: pathlib.Path, change: dict[str, object
 
 def test_wrong_calls_and_files(tmp_path: pathlib.Path) -> None:
     assert "DIR is missing" in run("tune", "ls", status=2).stderr
-    assert "unexpected argument 'b'" in run("tune", "a.toml", "b", status=2).stderr
-    assert "No such file" in run("tune", tmp_path / "a.toml", status=3).stderr
-    (tmp_path / "a.toml").write_text("run = [1,\n2 3]\n")
-    assert "a.toml:2: expected ',' or ']' in an array, found '3]'" in run("tune", tmp_path / "a.toml", status=2).stderr
+    assert "unexpected argument 'b'" in run("tune", "a.yaml", "b", status=2).stderr
+    assert "No such file" in run("tune", tmp_path / "a.yaml", status=3).stderr
+    (tmp_path / "a.yaml").write_text("run: [1,\n2\nname: x\n")
+    assert "a.yaml:3: while parsing a flow sequence" in run("tune", tmp_path / "a.yaml", status=2).stderr
+    assert "write the document as YAML (sweep.yaml)" in run("tune", tmp_path / "a.toml", status=2).stderr
     (tmp_path / "a.json").write_text('{"run": [}')
-    assert "a.json:1:" in run("tune", tmp_path / "a.json", status=2).stderr
+    assert "a.json: byte 9: expected a value" in run("tune", tmp_path / "a.json", status=2).stderr
     assert run("tune", "ls", tmp_path, status=3).stderr
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import cloudpickle
 import pytest
+from waiting import HANG_SECONDS
 
-from cli import SECONDS
 from pawl import tune
 from pawl.tune import ray_actor, trainable
 
@@ -120,7 +120,7 @@ def test_what_a_runner_that_has_gone_asked_for_is_not_begun(tmp_path: pathlib.Pa
         if not leaves:
             assert ours.recv(512).startswith(b"pid ") and ours.recv(512).startswith(b"over ")
             ours.close()
-        assert forker.wait(SECONDS) == 0
+        assert forker.wait(HANG_SECONDS) == 0
     assert (folder / "began").exists() != leaves
 
 

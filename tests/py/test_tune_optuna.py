@@ -7,7 +7,10 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
 from frameworks import run
+
+pytestmark = pytest.mark.framework
 
 
 def test_optuna_is_asked_told_and_told_again_when_an_experiment_goes_on(tmp_path: pathlib.Path) -> None:

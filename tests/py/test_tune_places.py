@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 import types
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -24,10 +23,10 @@ import pytest
 import s3_fake
 from object_env import keys_for, take_environment
 from s3_fake import Answer, Fake, Object
-from test_tune import descend, ends_of, run, start, steps, until
+from test_tune import descend, ends_of, run, start, steps
+from waiting import HANG_SECONDS, wait_until
 
 import pawl
-from cli import SECONDS
 from pawl import _pawl, tune
 from pawl.tune import elsewhere, places, ray_clones
 from pawl.tune.schedulers import PopulationBasedTraining
@@ -77,9 +76,7 @@ def test_R107_R134_a_checkpoint_is_brought_away_while_its_trial_still_runs(tmp_p
             pathlib.Path(folder, "state").write_text("x")
         tune.report(loss=1)
         there = pathlib.Path(config["there"], "exp", tune.get_trial_name(), "checkpoint_000001", "state")
-        end = time.monotonic() + SECONDS
-        while not there.exists() and time.monotonic() < end:
-            time.sleep(0.02)
+        wait_until(there.exists)
         tune.report(loss=0 if there.exists() else 2)
 
     there = tmp_path / "there"
@@ -120,9 +117,7 @@ def test_R119_only_a_last_sync_that_fails_is_an_error_of_the_search(
             with tune.checkpoint_dir(step=step) as folder:
                 pathlib.Path(folder, "state").write_text("x")
             tune.report(loss=1)
-            end = time.monotonic() + SECONDS
-            while not pathlib.Path(config["failed"]).exists() and time.monotonic() < end:
-                time.sleep(0.02)
+            wait_until(pathlib.Path(config["failed"]).exists)
 
     options: dict[str, Any] = {
         "config": {"failed": str(failed)},
@@ -175,22 +170,14 @@ def two_files(config: dict[str, Any], checkpoint_dir: str | None = None) -> None
             for name in "ab":
                 pathlib.Path(folder, name).write_text(str(step))
         tune.report(step=step, loss=config["losses"][step - 1])
-        gate, end = pathlib.Path(config["gates"], str(step)), time.monotonic() + SECONDS
-        while not gate.exists() and time.monotonic() < end:
-            time.sleep(0.02)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + SECONDS
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.02)
+        wait_until(pathlib.Path(config["gates"], str(step)).exists)
 
 
 def opened(gate: pathlib.Path, condition: Callable[[], bool]) -> threading.Thread:
     """Makes a gate when the condition holds."""
 
     def work() -> None:
-        wait_for(condition)
+        wait_until(condition)
         gate.touch()
 
     helper = threading.Thread(target=work)
@@ -207,7 +194,7 @@ def test_R127_what_is_kept_here_is_kept_in_upload_dir(tmp_path: pathlib.Path, fa
 
     def let_on() -> None:
         for step in range(1, 7):
-            wait_for(lambda: kept_there(fake) == [f"checkpoint_{n:06d}" for n in best[step]])  # noqa: B023
+            wait_until(lambda: kept_there(fake) == [f"checkpoint_{n:06d}" for n in best[step]])  # noqa: B023
             seen.append(kept_there(fake))
             (tmp_path / str(step)).touch()
 
@@ -232,7 +219,7 @@ def test_R127_one_that_goes_here_while_it_is_sent_replaces_none_in_upload_dir(
     def stop(method: str, target: str) -> None:
         if method == "PUT" and re.search(r"checkpoint_000002/[ab]", target) and not stopped:
             (tmp_path / "2").touch()  # the third one is made, and the second one removed here
-            wait_for(lambda: checkpoints(tmp_path / "exp") == ["checkpoint_000003"])
+            wait_until(lambda: checkpoints(tmp_path / "exp") == ["checkpoint_000003"])
             stopped.append("checkpoint_000001" in "".join(fake.objects))
 
     wrong = watch(fake, stop)
@@ -351,9 +338,9 @@ def test_R127_only_what_retention_has_given_up_is_removed_there(tmp_path: pathli
 def test_R131_going_on_by_hand_under_another_name(tmp_path: pathlib.Path) -> None:
     gate = tmp_path / "gate"
     first = start(tmp_path, gate)
-    until(lambda: ends_of(tmp_path / "exp") == {1: [1, 2, 3, 4, 5, 6], 2: [1, 2, 3], 3: [1, 2, 3]}, first)
+    wait_until(lambda: ends_of(tmp_path / "exp") == {1: [1, 2, 3, 4, 5, 6], 2: [1, 2, 3], 3: [1, 2, 3]}, process=first)
     first.kill()
-    first.communicate(timeout=SECONDS)
+    first.communicate(timeout=HANG_SECONDS)
     with contextlib.closing(pawl.Syncer(tmp_path / "exp", tune.SyncConfig(upload_dir=tmp_path / "there"))) as syncer:
         syncer.up()
     shutil.rmtree(tmp_path / "exp")
@@ -570,7 +557,7 @@ def test_R158_P6_a_donor_does_not_start_before_the_clone_has_files_of_its_own(
     may_go_on, told, real = threading.Event(), [], _pawl.clone_folder
 
     def slow(source: str, target: str) -> None:
-        assert may_go_on.wait(SECONDS)
+        assert may_go_on.wait(HANG_SECONDS)
         real(f"{source}-nothing" if fails else source, target)
 
     monkeypatch.setattr(_pawl, "clone_folder", slow)
@@ -580,7 +567,7 @@ def test_R158_P6_a_donor_does_not_start_before_the_clone_has_files_of_its_own(
         work = clones.wanted("loser")
         assert work is not None and clones.wanted("winner") is work and clones.wanted("other") is None
         may_go_on.set()
-        work.result(SECONDS)
+        work.result(HANG_SECONDS)
         assert [clones.wanted(name) for name in names] == [None] * 3
         clones.look()  # it is not begun again
         assert clones.wanted("loser") is None
@@ -604,7 +591,7 @@ def program(name: str, folder: pathlib.Path) -> None:
         env=env,
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=HANG_SECONDS,
         cwd=folder,
         check=False,
     )

@@ -21,6 +21,8 @@ from test_ray import QUIET
 import pawl
 from pawl import tune
 
+pytestmark = pytest.mark.framework
+
 
 def facts_of(out: str) -> dict[str, Any]:
     """What a worker has told, an object a line."""

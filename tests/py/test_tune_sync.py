@@ -17,9 +17,10 @@ import pytest
 from object_env import keys_for
 from s3_fake import Fake
 from ssh_servers import Host, started_host
-from sweeps import COUNT, Sweep, wait_until
+from sweeps import COUNT, Sweep
+from waiting import HANG_SECONDS, wait_until
 
-from cli import PAWL, SECONDS, run
+from cli import PAWL, run
 
 __all__ = ["started_host"]
 
@@ -43,9 +44,9 @@ def lose_the_machine(sweep: Sweep, there: Callable[[str], str], **env: str) -> N
         def is_brought_away() -> bool:
             return there("journal").count('"c": "checkpoint_000003"') == 2  # once of each of the two
 
-        wait_until(is_brought_away, process)
+        wait_until(is_brought_away, process=process)
         process.kill()
-        process.wait(SECONDS)
+        process.wait(HANG_SECONDS)
     wait_until(lambda: "nothing runs" in run("tune", "stop", sweep.folder, status=3).stderr)
     shutil.rmtree(sweep.folder)
     pathlib.Path(f"{sweep.script}.gate").touch()
@@ -79,6 +80,7 @@ def test_R107_R111_R112_R115_R128_R130_R135_a_search_in_a_bucket_goes_on_when_it
     assert there("journal") == (sweep.folder / "journal").read_text()
 
 
+@pytest.mark.server
 def test_R107_R116_R122_R133_a_search_goes_on_on_another_host(tmp_path: pathlib.Path, host: Host) -> None:
     """By rsync over ssh to a host of its own; there it goes on in place, and a third machine fetches it from there."""
     env = {"PAWL_SSH": host.ssh}
@@ -93,7 +95,7 @@ def test_R107_R116_R122_R133_a_search_goes_on_on_another_host(tmp_path: pathlib.
     (tmp_path / "there.json").write_text(json.dumps(document))
     command = f"env PAWL={PAWL} {PAWL} tune {tmp_path}/there.json --resume --cpus 2"
     ssh = [*shlex.split(host.ssh), f"{host.user}@{host.address}", command]
-    done = subprocess.run(ssh, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
+    done = subprocess.run(ssh, capture_output=True, text=True, timeout=HANG_SECONDS, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     assert "fetched from" in sweep.run("--resume", status=0, **env)  # finished trials stay finished
     check_end(sweep)
@@ -149,7 +151,7 @@ def test_a_new_search_does_not_write_over_one_that_was_brought_there(tmp_path: p
     before = (tmp_path / "there" / "s" / "journal").read_bytes()
     shutil.rmtree(sweep.folder)  # another machine
     said = sweep.run(status=7)
-    assert "something is there already" in said and "--resume goes on with it" in said
+    assert "something is there already" in said and "--resume continues it" in said
     assert (tmp_path / "there" / "s" / "journal").read_bytes() == before and not sweep.folder.exists()
     assert "fetched from" in sweep.run("--resume")
 

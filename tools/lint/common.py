@@ -56,6 +56,7 @@ def line_of(text: str, offset: int) -> int:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--write", action="store_true", help="write the file that is made, where there is one")
     return parser.parse_args()
 
 

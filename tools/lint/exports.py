@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shared library exports exactly the functions that include/pawl.h declares."""
+"""The shared library exports exactly the functions that the public headers declare."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def exported(library: str) -> set[str]:
 
 def main() -> None:
     build = common.arguments().build
-    header = declared(common.text_of(common.ROOT / "include" / "pawl.h"))
+    header = declared("".join(common.text_of(path) for path in common.files("include/*.h")))
     libraries = sorted(path for path in (build / "src").glob("libpawl.so*") if path.is_file() and not path.is_symlink())
     libraries = [path for path in libraries if path.suffix != ".p"]
     problems = []
     for library in libraries:
         found = exported(str(library))
-        problems += [f"{library.name}: {name} is in pawl.h but not exported" for name in sorted(header - found)]
-        problems += [f"{library.name}: {name} is exported but not in pawl.h" for name in sorted(found - header)]
+        problems += [f"{library.name}: {name} is declared but not exported" for name in sorted(header - found)]
+        problems += [f"{library.name}: {name} is exported but not declared" for name in sorted(found - header)]
     common.finish(problems, len(header) if libraries else 0, "exported functions")
 
 

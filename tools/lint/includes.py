@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The include rule. Each folder of src is a room; a room uses itself, the rooms before it in ROOMS, and pawl.h.
-The trial runner, the command, the Python extension and the examples use pawl.h and their own headers only. A source
+The trial runner and the command use pawl.h, base and their own headers; so that JSON, child processes and copies of
+folders have one owner. The Python extension and the examples use the public headers and their own only. A source
 file includes its own header first."""
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ import common
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 # Folder of the including file -> headers of other folders that it may include.
-OUTER = {"tune": {"pawl.h"}, "cli": {"pawl.h", "tune.h"}, "python": {"pawl.h", "tune.h"}, "examples": {"pawl.h"}}
+PUBLIC = {"pawl.h", "pawl_jobs.h"}
+BASE = {"base/" + header.name for header in common.files("src/base/*.h")}
+OUTER = {
+    "tune": PUBLIC | BASE,
+    "cli": PUBLIC | BASE | {"tune.h"},
+    "python": PUBLIC | {"tune.h"},
+    "examples": PUBLIC,
+}
 
 
 def check_room(name: str, included: list[str]) -> list[str]:
@@ -20,7 +28,7 @@ def check_room(name: str, included: list[str]) -> list[str]:
     room = common.room_of(name)
     for what in included:
         other = common.room_of(what)
-        if what == "pawl.h" or other == room:
+        if what == "pawl.h" or other == room or (what == "pawl_jobs.h" and room == "jobs"):
             continue
         if other is None:
             problems.append(f'src/{name}: "{what}" is not in a room; write the path below src')

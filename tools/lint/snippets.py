@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Examples in README.md and docs/*.md compile: blocks marked c by the compiler against pawl.h, blocks marked python by
 Python's own parser, blocks marked json by its JSON reader. A block of C is a file, or statements of a function in
-which the usual variables exist."""
+which the usual variables exist. A block below a comment "part of FILE" is a part of that file, which the tests
+compile."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ import textwrap
 import common
 
 BLOCK = re.compile(r"^( *)```(c|python|json)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+PART = re.compile(r"<!-- part of (\S+) -->\n\Z")
 PRELUDE = """
 #include <math.h>
 #include <stdbool.h>
@@ -71,6 +73,13 @@ def check_json(code: str) -> str | None:
     return None
 
 
+def check_part(path: str, code: str) -> str | None:
+    try:
+        return None if code in common.text_of(common.ROOT / path) else f"{path} has no such lines"
+    except OSError as error:
+        return str(error)
+
+
 def main() -> None:
     check = {"c": check_c, "python": check_python, "json": check_json}
     problems, checked = [], 0
@@ -78,7 +87,8 @@ def main() -> None:
         text = common.text_of(path)
         for match in BLOCK.finditer(text):
             checked += 1
-            wrong = check[match[2]](textwrap.dedent(match[3]))
+            part = PART.search(text, 0, match.start())
+            wrong = check_part(part[1], match[3]) if part else check[match[2]](textwrap.dedent(match[3]))
             if wrong:
                 where = f"{common.name(path)}:{common.line_of(text, match.start())}"
                 problems.append(f"{where}: the {match[2]} example does not compile\n{textwrap.indent(wrong, '    ')}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The project speaks of itself alone: no notes to oneself, no ticket numbers, no paths of somebody's machine, no hosts
-of package registries. Text ends with a line feed, has no trailing blanks, and every source says its licence."""
+"""The project speaks of itself alone: no notes to oneself, no ticket numbers, no paths of a machine, no hosts of
+package registries. Comments of the C code use common words and lines of at most 100 columns. Text ends
+with a line feed, has no trailing blanks, and every source states its licence."""
 
 from __future__ import annotations
 
@@ -19,6 +20,24 @@ WORDS = {
 }
 # In the library nothing names a place in the file system either.
 LIBRARY_WORDS = {r"(?<!\w)/tm[p]\b": "no fixed folders"}
+# Plain English in comments of C: the private phrase, and what to write instead.
+PLAIN = {
+    r"\bwhoever\b|\b(some|no|any)body\b": "name the process, the caller, another writer",
+    r"\bwho (opens|comes|writes|reads|asks|calls|has|had|wants|knows|is|may|must)\b": "name the process or the caller",
+    r"\b(is|are|be|was|been) told\b|\bsays so\b": "reports, returns an error, prints",
+    r"\bgo(es|ing)? by\b": "uses",
+    r"\bgo(es|ing)? on\b|\bwent on\b": "continues, resumes",
+    r"\blies?\b": "is stored in",
+    r"\b(has|have|had) come\b": "was written, exists",
+    r"\bsummed\b": "checksummed",
+    r"(?<!there )\b(is|are) no (?!(longer|more|such|way|need|less|right)\b)[a-z]+": "is not a",
+    r"what is (here|there) and not": "files that exist locally but not remotely",
+    r"\bbesides?\b": "compared with, next to",
+    r"\bwhole\b(?! (numbers?|bytes)\b)": "complete",
+    r"\bmend(s|ed|ing)?\b": "repair, fix",
+}
+PLAIN_FOLDERS = ("include/", "src/", "tune/", "cli/", "python/")
+COLUMNS = 100
 TEXT = ("*", "*/*", "*/**/*")
 SOURCES = (".c", ".h", ".py", ".sh", ".pyi")
 BINARY = {".safetensors", ".bin", ".zip", ".pt", ".png", ".gz"}
@@ -38,6 +57,20 @@ def check(name: str, text: str) -> list[str]:
     return problems
 
 
+def check_english(name: str, text: str) -> list[str]:
+    """The comments of a C file."""
+    problems = []
+    for comment in re.finditer(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', text, re.DOTALL):
+        for pattern, instead in () if comment[0].startswith('"') else PLAIN.items():
+            for match in re.finditer(pattern, comment[0]):
+                line = common.line_of(text, comment.start() + match.start())
+                problems.append(f"{name}:{line}: '{match[0]}': write {instead}")
+    for number, line in enumerate(text.split("\n"), 1):
+        if re.match(r"\s*(/\*|\*[ /])", line) and len(line.expandtabs(8)) > COLUMNS:
+            problems.append(f"{name}:{number}: a comment of more than {COLUMNS} columns")
+    return problems
+
+
 def main() -> None:
     problems, checked = [], 0
     for path in common.files(*TEXT):
@@ -51,6 +84,8 @@ def main() -> None:
         checked += 1
         if name not in NO_WORDS:
             problems += check(name, text)
+        if name.startswith(PLAIN_FOLDERS) and path.suffix in (".c", ".h"):
+            problems += check_english(name, text)
         if text and not text.endswith("\n"):
             problems.append(f"{name}: does not end with a line feed")
         if path.suffix != ".md":

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A group of workers, watched: what they have reported, what is wrong with them, whether they start again.
 
-What is wrong and whether to start again is decided by the library (``pawl_group_*``); here its questions are put, from
-what the channel and the clock say.
+What is wrong and whether to start again is decided in ``workers``, from what the channel and the clock report here.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 from .. import _pawl
 from ..loggers import Log, Scalars
-from . import parts
+from . import parts, workers
 from .channel import Channel, Host
 from .config import FailureConfig, RunConfig
 from .engine import Engine, Job, Outcome
@@ -24,8 +23,6 @@ _log = logging.getLogger("pawl")
 _LOOK_SECONDS = 0.05
 _CLASH_SECONDS = 60.0  # for a checkpoint that holds files of which nothing is to be lost
 _ANSWER_SECONDS = 10.0  # for workers that are asked where they are
-WELL, SILENT, UNEQUAL, STUCK = range(4)  # enum pawl_group_trouble
-DONE, FAILED, WRONG, TOLD = range(4)  # enum pawl_group_end
 
 
 class Group:
@@ -100,8 +97,9 @@ class Group:
         outcome, most = self._outcome, self._config.max_failures
         if outcome is None or outcome.ok:
             return False
-        end = TOLD if self._left or self._watch.signal else WRONG if self._wrong else FAILED
-        if not _pawl.group_again(end, len(self.reasons), most):
+        told = self._left or self._watch.signal
+        end = workers.End.TOLD if told else workers.End.WRONG if self._wrong else workers.End.FAILED
+        if not workers.may_start_again(end, len(self.reasons), most):
             return False
         allowed = "without end" if most < 0 else f"of {most}"
         _log.warning("failure %d %s: %s; the workers start again", len(self.reasons), allowed, outcome.reason)
@@ -173,20 +171,19 @@ class Look:
         if now < self._next:
             return None
         self._next = now + 0.2
-        trouble, rank, words = _pawl.group_look(self._workers(now), self._silent_ms, self._still_ms)
-        if trouble == STUCK:
+        found, rank, words = workers.look(self._workers(now), self._silent_ms, self._still_ms)
+        if found is workers.Trouble.STUCK:
             words = f"{words}{self._where()}"
-        if trouble != WELL:
-            return Trouble(words, rank if rank >= 0 else None, trouble == UNEQUAL)
+        if found is not workers.Trouble.WELL:
+            return Trouble(words, rank, found is workers.Trouble.UNEQUAL)
         return self._clash()
 
     def disagreement(self) -> Trouble | None:
         """The same of workers that have all ended."""
-        trouble, _, words = _pawl.group_look(self._workers(time.monotonic()), 0, 0)
-        return Trouble(words, None, True) if trouble == UNEQUAL else self._clash()
+        found, _, words = workers.look(self._workers(time.monotonic()), 0, 0)
+        return Trouble(words, None, True) if found is workers.Trouble.UNEQUAL else self._clash()
 
-    def _workers(self, now: float) -> list[tuple[int, bool, int, int]]:
-        """A row for each: reports, whether it has ended, for how long it was silent, for how long it did not get on."""
+    def _workers(self, now: float) -> list[workers.Worker]:
         found = []
         for rank in range(self._world_size):
             beat, at = self._channel.get(f"beat/{rank}"), self._channel.get(f"at/{rank}") or 0
@@ -195,7 +192,7 @@ class Look:
             begun = self._channel.get(f"on/{rank}")  # put first when the train function begins
             got_on = (at, begun) if begun is not None else None
             silent, still = self._age(f"beat/{rank}", beat, now), self._age(f"on/{rank}", got_on, now)
-            found.append((at if done is None else int(done), ended, silent, still))
+            found.append(workers.Worker(at if done is None else int(done), ended, silent, still))
         return found
 
     def _age(self, key: str, value: Any, now: float) -> int:

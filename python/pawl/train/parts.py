@@ -17,9 +17,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from .. import _pawl
 from .._pawl import UnsupportedError, UsageError
 from ..shard import PerRank, Shard
+from . import workers
 
 _NOTHING = object()
 NOTES = "pawl.train"  # the key of the metadata under which kind and first number stand
@@ -157,8 +157,8 @@ def of_files(folder: str | None, rank: int) -> tuple[dict[str, Any], dict[str, t
 
 def conflicts(rows: list[dict[str, list[int]]]) -> str | None:
     """The first file that two workers give with different bytes, in words."""
-    found = [(rank, name, int(size), int(sum_)) for rank, row in enumerate(rows) for name, (size, sum_) in row.items()]
-    return _pawl.group_clash(found)
+    found = [(name, rank, int(size), int(sum_)) for rank, row in enumerate(rows) for name, (size, sum_) in row.items()]
+    return workers.clash(found)
 
 
 def put_files(state: Mapping[str, Any], target: str) -> None:

@@ -17,7 +17,7 @@ from .._pawl import MismatchError, PawlError, TimeoutError, UnsupportedError, Us
 from .._signals import REQUEUE_EXIT_CODE, Preempted
 from ..loggers import Scalars
 from ..manager import CheckpointManager
-from . import parts
+from . import parts, workers
 from .channel import Channel
 from .checkpoint import Checkpoint
 from .engine import Job
@@ -335,11 +335,12 @@ class Session:
         at = self._channel.get_all("at", self.world_size)
         done = self._channel.get_all("done", self.world_size)
         rows = [
-            (int(n or 0) if end is None else int(end), end is not None, 0, 0) for n, end in zip(at, done, strict=True)
+            workers.Worker(int(n or 0) if end is None else int(end), end is not None)
+            for n, end in zip(at, done, strict=True)
         ]
         return (
             f"report {self._n}: not all {self.world_size} workers came to it within {self.job.report_timeout:g} s "
-            f"(all must report equally often): {_pawl.group_late(rows, self._n)}"
+            f"(all must report equally often): {workers.late(rows, self._n)}"
         )
 
 

@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .. import _checks
 from .._pawl import UsageError
 from . import space
 
@@ -200,18 +199,12 @@ class PopulationBasedTraining(TrialScheduler):
         return self._custom(config) if self._custom is not None else config
 
 
-class PopulationBasedTrainingReplay(TrialScheduler):
-    """Trains one trial by the schedule of values that a population based training found.
-
-    ``policy_file``: the ``pbt_policy_<id>.txt`` of a trial, which lies in the folder of its experiment. The trial
-    begins with the file's first values (over those of ``config``) and takes the others at their iterations, each after
-    a save.
-    """
-
-    type = "pbt_replay"
-
-    def __init__(self, policy_file: str | os.PathLike[str]) -> None:
-        super().__init__(policy_file=os.path.abspath(_checks.path("policy_file", policy_file)))
+def PopulationBasedTrainingReplay(policy_file: str | os.PathLike[str]) -> TrialScheduler:  # noqa: N802 - Ray's name
+    """Not supported."""
+    raise UsageError(
+        "PopulationBasedTrainingReplay is not supported; let the trainable follow the values that the trial's "
+        f"policy file lists (received {os.fspath(policy_file)!r})"
+    )
 
 
 Path = tuple[str, ...]
@@ -254,7 +247,7 @@ def _draw(function: Callable[..., Any], config: dict[str, Any]) -> Any:
     return function(config) if isinstance(function, space.Function) else function()
 
 
-_BY_NAME = {
+_BY_NAME: dict[str, Callable[..., TrialScheduler]] = {
     "fifo": FIFOScheduler,
     "async_hyperband": AsyncHyperBandScheduler,
     "asynchyperband": AsyncHyperBandScheduler,
@@ -271,5 +264,4 @@ def create_scheduler(scheduler: str, **options: Any) -> TrialScheduler:
     """A scheduler by its name."""
     if scheduler not in _BY_NAME:
         raise UsageError(f"scheduler: expected one of {', '.join(sorted(_BY_NAME))}, received {scheduler!r}")
-    made: TrialScheduler = _BY_NAME[scheduler](**options)
-    return made
+    return _BY_NAME[scheduler](**options)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tar: see tar.h. Called by tarball.c; calls base. Promises P16, P17. */
+/* tar: see tar.h. Promises P16, P17. */
 #include "format/archive/tar.h"
 
 #include <stdio.h>
@@ -95,7 +95,7 @@ tar_put_header(struct buf *out, const struct tar_member *m, struct pawl_error *e
 	char number[24];
 
 	if (!name)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", m->name);
+		return err_nomem(err, m->name);
 	if (strlen(name) > sizeof(((struct header *)0)->name))
 		put_record(&records, "path", name);
 	if (m->nbytes >= MAX_OCTAL) {
@@ -123,7 +123,7 @@ tar_put_end(struct buf *out)
 
 /* ------------------------------------------------------------------ reading */
 
-/* What records said of the member that follows. */
+/* What the records give for the member that follows. */
 struct saying {
 	struct buf path;
 	bool has_path, has_size;
@@ -142,7 +142,7 @@ wrong(const char *what, const char *why, struct pawl_error *err)
 	return err_set(err, PAWL_ECORRUPT, "%s: a header of tar: %s", what, why);
 }
 
-/* Octal digits, with blanks or NULs around them; or, GNU tar's, a number in base 256. */
+/* Octal digits, with blanks or NULs around them; or GNU tar's number in base 256. */
 static bool
 get_number(const char *field, size_t n, uint64_t *ret)
 {
@@ -166,7 +166,7 @@ get_number(const char *field, size_t n, uint64_t *ret)
 	return i == n;
 }
 
-/* Removes "./" in front and '/' at the end; the rest must be names below the folder. */
+/* Removes "./" at the start and '/' at the end; the rest must be names below the folder. */
 static int
 set_name(const char *what, const char *name, size_t len, struct tar_member *m, struct pawl_error *err)
 {
@@ -236,7 +236,8 @@ take_record(const char *what, const char *ptr, size_t len, size_t *at, struct sa
 	return buf_check(&s->path, what, err);
 }
 
-/* The bytes behind a header that speaks of the next one: pax records, or a long name of GNU tar. */
+/* The bytes after a header that describes the next member: pax records, or a long name of GNU
+ * tar. */
 static int
 take_records(tar_get_fn *get, void *arg, const char *what, char type, uint64_t nbytes, struct saying *s,
              struct pawl_error *err)
@@ -250,7 +251,7 @@ take_records(tar_get_fn *get, void *arg, const char *what, char type, uint64_t n
 	const size_t n = (size_t)nbytes, whole = (size_t)round_up(nbytes, TAR_BLOCK);
 	ptr = mem_alloc(whole);
 	if (!ptr)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", what);
+		return err_nomem(err, what);
 	TRY(get(arg, ptr, whole, err));
 	if (type == 'L') {
 		s->path.len = 0;
@@ -285,7 +286,7 @@ set_member(const char *what, const struct header *h, struct saying *s, uint64_t 
 			ret->is_folder = true;
 		TRY(set_name(what, buf_str(&s->path), s->path.len, ret, err));
 	} else {
-		/* The prefix is ustar's; GNU's own headers have other things there. */
+		/* The prefix is ustar's; GNU's own headers use its bytes for other fields. */
 		const bool has_prefix = memcmp(h->magic, "ustar", 6) == 0 && h->prefix[0] != 0;
 		snprintf(name, sizeof(name), "%.155s%s%.100s", has_prefix ? h->prefix : "", has_prefix ? "/" : "",
 		         h->name);

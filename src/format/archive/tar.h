@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tar: headers of archives: ustar, with pax records for what does not fit (names of more than 100 bytes, files of 8 GiB
- * and more); read are those and GNU tar's long names and sizes. Regular files and folders alone: links, devices and
- * sparse files are refused, and so are names that could leave the folder they are unpacked into (T5, T6).
+ * tar: headers of tar archives. It writes ustar, with pax records for names of more than 100 bytes
+ * and files of 8 GiB and more. It reads these and the long names and sizes of GNU tar. Only regular
+ * files and folders are accepted: links, devices, sparse files, and names that could leave the
+ * target folder are refused (T5, T6).
  */
 #ifndef PAWL_FORMAT_TAR_H
 #define PAWL_FORMAT_TAR_H
@@ -22,14 +23,15 @@ struct tar_member {
 	char name[TAR_MAX_NAME + 1]; /* "a/b": relative, no "." and ".." in it */
 	bool is_folder;
 	bool executable;
-	uint64_t nbytes; /* that follow the header, padded to whole blocks */
+	uint64_t nbytes; /* that follow the header, padded to full blocks */
 	int64_t mtime;   /* seconds */
 };
 
-/* Is it the name of an archive (.tar, .tgz, .tar.zst, ...)? *ret: what it is compressed by, NULL = it is not. */
+/* Is it the name of an archive (.tar, .tgz, .tar.zst, ...)? *ret: its codec; NULL = it is not
+ * compressed. */
 bool tar_of_name(const char *name, const struct codec **ret);
 
-/* Bytes from the archive, the next n. */
+/* Gets the next n bytes of the archive. */
 typedef int tar_get_fn(void *arg, void *dst, size_t n, struct pawl_error *err);
 
 /* Appends the header (and the records before it). */

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zip: see zip.h. Called by pt.c and foreign_npz.c; calls base.
+ * zip: see zip.h.
  *
- *   end record -> (zip64 end record) -> central directory -> members in the order of the file: local header, payload,
- *   descriptor -> members in the order of their names
+ *   end record -> (zip64 end record) -> central directory -> members in the order of the file:
+ *   local header, payload, descriptor -> members in the order of their names
  *
- * What torch.save writes: bit 3 of the flags and a descriptor after every payload that is not empty, zeros for the
- * sizes in the local header, a zip64 end record always, and padding by an extra field so that payloads begin at
- * multiples of 64. Promises P16, P17.
+ * torch.save sets bit 3 of the flags and writes a descriptor after every payload that is not empty.
+ * The sizes in its local headers are zero, a zip64 end record always exists, and an extra field
+ * pads payloads to multiples of 64. Promises P16, P17.
  */
 #include "format/archive/zip.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc.h"
 #include "base/err.h"
 #include "base/text.h"
 
@@ -31,14 +32,14 @@
 #define MAX_COMMENT 65535u
 #define FLAG_DESCRIPTOR 0x8u
 #define KNOWN_FLAGS 0x0808u   /* descriptor; names are UTF-8 */
-#define DEFLATE_FLAGS 0x0006u /* how hard it has been tried */
+#define DEFLATE_FLAGS 0x0006u /* the effort of the compressor */
 #define ZIP64_EXTRA 1u
 #define STORED 0u
 #define DEFLATED 8u
 #define NO_U32 0xffffffffu
 #define WINDOW_BYTES 4096u
 
-/* What the directory says of a member, and then the local header. */
+/* What the directory, and then the local header, gives for a member. */
 struct entry {
 	struct zip_member member;
 	uint64_t header;  /* where the local header begins */
@@ -54,8 +55,8 @@ struct reader {
 	struct bump *memory;
 	struct entry *entries;
 	size_t n;
-	uint64_t directory, directory_bytes; /* where it lies */
-	uint64_t window_at;                  /* bytes read ahead, since headers lie behind each other */
+	uint64_t directory, directory_bytes; /* its offset and size */
+	uint64_t window_at;                  /* bytes read ahead, since headers follow each other */
 	size_t window_n;
 	unsigned char window[WINDOW_BYTES];
 	struct pawl_error *err;
@@ -89,12 +90,6 @@ static int
 wrong_member(const struct reader *r, const struct entry *e, const char *why)
 {
 	return err_set(r->err, PAWL_ECORRUPT, "%s: member '%.200s': %s", r->source->what, e->full, why);
-}
-
-static int
-out_of_memory(const struct reader *r)
-{
-	return err_set(r->err, PAWL_ENOMEM, "%s: out of memory", r->source->what);
 }
 
 /* n bytes at an offset, at most a window full; valid until the next call. */
@@ -134,7 +129,7 @@ find_end(struct reader *r, uint64_t *ret, struct pawl_error *err)
 	size_t n = nbytes < END_BYTES + MAX_COMMENT ? (size_t)nbytes : END_BYTES + MAX_COMMENT;
 	PAWL_FREE unsigned char *tail = mem_alloc(n);
 	if (!tail)
-		return out_of_memory(r);
+		return err_nomem(r->err, r->source->what);
 	TRY(source_read(r->source, nbytes - n, tail, n, err));
 	for (size_t at = n - END_BYTES + 1; at-- > 0;) {
 		if (u32(tail + at) != END_MAGIC)
@@ -147,7 +142,7 @@ find_end(struct reader *r, uint64_t *ret, struct pawl_error *err)
 	return wrong(r, "the end of the zip archive is missing (is the file whole?)");
 }
 
-/* The record that torch always writes, and others where numbers do not fit. */
+/* The record that torch always writes, and other programs where numbers do not fit. */
 static int
 read_end64(struct reader *r, uint64_t end, const unsigned char end_record[END_BYTES], uint64_t *ret_n, bool *ret_found)
 {
@@ -211,7 +206,8 @@ read_end(struct reader *r, uint64_t *ret_n)
 
 /* --------------------------------------------------------------- directory */
 
-/* Walks the extra fields. *ret: the zip64 one, its bytes; NULL = there is none. false: they are malformed. */
+/* Walks the extra fields. *ret: the zip64 one, its bytes; NULL = there is none. false: they are
+ * malformed. */
 static bool
 find_zip64(const unsigned char *extra, size_t n, const unsigned char **ret, size_t *ret_n)
 {
@@ -233,7 +229,7 @@ find_zip64(const unsigned char *extra, size_t n, const unsigned char **ret, size
 	return true;
 }
 
-/* A number of 32 bits that stands in the zip64 field if it does not fit. */
+/* A number of 32 bits. If it does not fit, the zip64 field has it. */
 static bool
 widen(uint64_t *value, const unsigned char **zip64, size_t *n)
 {
@@ -274,7 +270,7 @@ read_central(struct reader *r, const unsigned char *p, size_t left, struct entry
 	e->full_len = n_name;
 	e->full = bump_strndup(r->memory, (const char *)p + CENTRAL_BYTES, n_name);
 	if (!e->full)
-		return out_of_memory(r);
+		return err_nomem(r->err, r->source->what);
 	TRY(check_name(r, e));
 	e->flags = u16(p + 8);
 	e->method = u16(p + 10);
@@ -308,7 +304,7 @@ read_directory(struct reader *r, uint64_t n)
 
 	r->entries = mem_zalloc((size_t)n, sizeof(*r->entries));
 	if (!bytes || !r->entries)
-		return out_of_memory(r);
+		return err_nomem(r->err, r->source->what);
 	TRY(source_read(r->source, r->directory, bytes, (size_t)r->directory_bytes, r->err));
 	for (; r->n < n; r->n++, at += len)
 		TRY(read_central(r, bytes + at, (size_t)r->directory_bytes - at, &r->entries[r->n], &len));
@@ -323,8 +319,9 @@ agrees(uint64_t local, uint64_t central, bool may_be_zero)
 	return local == central || (may_be_zero && local == 0);
 }
 
-/* The extra fields of a local header must be whole; sizes that stand there must be the directory's. (torch puts the
- * header's own offset there for members beyond 4 GiB, and the sizes of members beyond 4 GiB.) */
+/* The extra fields of a local header must be complete, and their sizes must be the directory's.
+ * torch puts the header's own offset there for members that begin beyond 4 GiB, and the sizes of
+ * members larger than 4 GiB. */
 static int
 check_local_extra(struct reader *r, const struct entry *e, uint64_t at, size_t n, bool has_64_sizes)
 {
@@ -337,7 +334,7 @@ check_local_extra(struct reader *r, const struct entry *e, uint64_t at, size_t n
 	} else {
 		extra = large = mem_alloc(n);
 		if (!large)
-			return out_of_memory(r);
+			return err_nomem(r->err, r->source->what);
 		TRY(source_read(r->source, at, large, n, r->err));
 	}
 	if (!find_zip64(extra, n, &zip64, &n_zip64))
@@ -355,7 +352,7 @@ read_local(struct reader *r, struct entry *e)
 
 	TRY(look(r, e->header, LOCAL_BYTES, &p));
 	const size_t n_name = u16(p + 26), n_extra = u16(p + 28);
-	const bool later = (e->flags & FLAG_DESCRIPTOR) != 0; /* sizes and sum may be told after the payload only */
+	const bool later = (e->flags & FLAG_DESCRIPTOR) != 0; /* sizes and checksum may follow the payload */
 	const bool is_64 = u32(p + 18) == NO_U32 && u32(p + 22) == NO_U32;
 	if (u32(p) != LOCAL_MAGIC || u16(p + 6) != e->flags || u16(p + 8) != e->method || n_name != e->full_len ||
 	    !agrees(u32(p + 14), e->crc, later) ||
@@ -443,7 +440,7 @@ make_table(struct reader *r, bool is_flat, struct zip *ret)
 
 	ret->folder = bump_strndup(r->memory, first, len > 0 ? len - 1 : 0);
 	if (!members || !ret->folder)
-		return out_of_memory(r);
+		return err_nomem(r->err, r->source->what);
 	for (size_t i = 0; i < r->n; i++) {
 		const struct entry *e = &r->entries[i];
 
@@ -528,8 +525,8 @@ zip_check_stored(const struct source *source, const struct zip *z, struct pawl_e
 }
 
 int
-zip_read(const struct source *source, const struct zip_member *member, const struct crc32 *crc, uint64_t most,
-         struct bump *memory, struct pawl_slice *ret, struct pawl_error *err)
+zip_read(const struct source *source, const struct zip_member *member, uint64_t most, struct bump *memory,
+         struct pawl_slice *ret, struct pawl_error *err)
 {
 	if (member->nbytes > most)
 		return err_set(err, PAWL_ELIMIT, "%s: member '%.200s' of %llu bytes, at most %llu are read",
@@ -537,9 +534,9 @@ zip_read(const struct source *source, const struct zip_member *member, const str
 		               (unsigned long long)most);
 	void *bytes = bump_alloc(memory, (size_t)member->nbytes);
 	if (!bytes)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", source->what);
+		return err_nomem(err, source->what);
 	TRY(source_read(source, member->begin, bytes, (size_t)member->nbytes, err));
-	uint32_t found = crc32_bytes(crc, bytes, (size_t)member->nbytes);
+	uint32_t found = crc32_bytes(bytes, (size_t)member->nbytes);
 	if (member->crc != 0 && found != member->crc)
 		return err_set(err, PAWL_ECORRUPT,
 		               "%s: member '%.200s' is not what was written: CRC %08x expected, %08x found",

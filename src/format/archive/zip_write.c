@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zip_write: see the header. Fields by PKWARE's APPNOTE.TXT 6.3.9, sections 4.3 and 4.5.3; what torch leaves at 0
- * (versions, times) stays 0.
+ * zip_write: see zip_write.h. Fields follow PKWARE's APPNOTE.TXT 6.3.9, sections 4.3 and 4.5.3.
+ * Fields that torch leaves at 0 (versions, times) stay 0.
  */
 #include "format/archive/zip_write.h"
 
@@ -9,7 +9,7 @@
 
 #define LOCAL_BYTES 30u
 #define FLAGS_EMPTY 0x0800u      /* the name is UTF-8 */
-#define FLAGS_DESCRIPTOR 0x0808u /* and sum and sizes follow the contents */
+#define FLAGS_DESCRIPTOR 0x0808u /* and checksum and sizes follow the contents */
 #define ALIGN_TAG 0x4246u        /* "FB" */
 
 static void
@@ -70,7 +70,7 @@ zip_begin_member(struct zip_entry *entry, uint64_t at, struct buf *out)
 	put_le(out, 0x04034b50, 4);
 	put_zeros(out, 2); /* version */
 	put_le(out, flags_of(entry), 2);
-	put_zeros(out, 2 + 4 + 4 + 4 + 4); /* method, time, sum, sizes */
+	put_zeros(out, 2 + 4 + 4 + 4 + 4); /* method, time, checksum, sizes */
 	put_le(out, name_len, 2);
 	put_le(out, wide + 4 + pad, 2);
 	buf_put(out, entry->name, name_len);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec: see codec.h: the table of formats. Called by whoever reads or writes compressed files; calls the rows
- * (codec_gz.c and so on). The writer, the reader and the source have files of their own.
+ * codec: see codec.h. This file has the table of formats; the writer, the reader and the source
+ * have their own files.
  */
 #include "format/codec/codec.h"
 
 #include <string.h>
 
 #include "base/err.h"
+#include "base/vec.h"
 #include "format/codec/codec_impl.h"
 
 static const struct codec *const rows[] = {&codec_bz2, &codec_gz,     &codec_lz4, &codec_lzma,
@@ -77,15 +78,10 @@ codec_table_add(struct codec_table *t, const struct codec_frame *frame, struct p
 {
 	if (t->n == CODEC_MAX_FRAMES)
 		return err_set(err, PAWL_ELIMIT, "more than %llu frames", (unsigned long long)CODEC_MAX_FRAMES);
-	if (t->n == t->cap) {
-		const size_t cap = t->cap > 0 ? 2 * t->cap : 64;
-		void *grown = mem_resize(t->frames, cap, sizeof(*t->frames));
-		if (!grown)
-			return err_set(err, PAWL_ENOMEM, "out of memory for the table of %zu frames", cap);
-		t->frames = grown;
-		t->cap = cap;
-	}
-	t->frames[t->n++] = *frame;
+	struct codec_frame *added = vec_add_item((void **)&t->frames, &t->n, &t->cap, sizeof(*t->frames));
+	if (!added)
+		return err_nomem(err, "table of frames");
+	*added = *frame;
 	return 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_bz2: bzip2, by its library. Each frame is a stream of its own; the format has no place to say where they lie,
- * so such files are read from their beginning. Called through the table in codec.c.
+ * codec_bz2: bzip2, by its library. Each frame is a stream of its own. The format cannot record
+ * where they are, so such files are read from the start.
  */
 #include <bzlib.h>
 
@@ -52,7 +52,7 @@ encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, str
        const char **why)
 {
 	const struct encoder *e = encoder;
-	const size_t bound = n + n / 100 + 600; /* what the library asks for */
+	const size_t bound = n + n / 100 + 600; /* the size that the library requires */
 	bz_stream bz = {.bzalloc = allocate, .bzfree = release};
 	char *p = buf_grow(out, bound);
 
@@ -60,7 +60,7 @@ encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, str
 	*why = "out of memory";
 	if (!p || BZ2_bzCompressInit(&bz, e->level, 0, 0) != BZ_OK)
 		return PAWL_ENOMEM;
-	bz.next_in = (char *)(uintptr_t)ptr; /* only read, but declared without const */
+	bz.next_in = (char *)(uintptr_t)ptr; /* read only, but declared without const */
 	bz.avail_in = (unsigned)n;
 	bz.next_out = p;
 	bz.avail_out = (unsigned)bound;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_frames: see codec.h: compressing by the caller's own threads. Called by press.c; calls the rows of codec.c.
- * Encoders are few: a thread takes one that is idle, or makes one. Errors do not name the file: the caller does.
+ * codec_frames: see codec.h: compression on the caller's own threads. A thread takes an idle
+ * encoder or makes one. Errors do not name the file; the caller adds it.
  */
 #include <pthread.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 struct codec_frames {
 	const struct codec *codec;
 	int level;
-	struct codec_table table; /* its one user's at a time */
+	struct codec_table table; /* used by one thread at a time */
 	pthread_mutex_t lock;     /* guards below */
 	void **idle;
 	size_t n_idle, n_encoders;
@@ -33,7 +33,7 @@ take_encoder(struct codec_frames *f, void **ret, const char **why)
 	pthread_mutex_lock(&f->lock);
 	if (f->n_idle > 0) {
 		*ret = f->idle[--f->n_idle];
-	} else { /* room to lay it aside later, so that giving it back cannot fail */
+	} else { /* room to store it later, so that giving it back cannot fail */
 		void **grown = mem_resize(f->idle, f->n_encoders + 1, sizeof(*grown));
 
 		rc = grown ? 0 : PAWL_ENOMEM;
@@ -153,7 +153,7 @@ codec_frames_new(const struct codec *codec, int level, struct codec_frames **ret
 	struct codec_frames *f = mem_zalloc(1, sizeof(*f));
 
 	if (!f)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", codec->name);
+		return err_nomem(err, codec->name);
 	pthread_mutex_init(&f->lock, NULL);
 	f->codec = codec;
 	f->level = level > 0 ? level : codec->default_level;

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_gz: gzip, by zlib. Each frame is a member of its own (RFC 1952) whose header carries an extra field that says
- * how long it is, so that the next one can be found without unpacking:
+ * codec_gz: gzip, by zlib. Each frame is a member of its own (RFC 1952). An extra field in its
+ * header has its length, so that the next member can be found without decompressing:
  *
  *   1f 8b 08 04, u32 0, 0, 255, u16 12: 'P' 'w', u16 8, u32 bytes of the member, u32 plain bytes
  *
- * And bare deflate streams (RFC 1951), as members of zip archives are, to be read from beginning to end.
- *
- * Called through the table in codec.c.
+ * It also reads bare deflate streams (RFC 1951), the members of zip archives, from start to end.
  */
 #include <zlib.h>
 
@@ -84,7 +82,7 @@ encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, str
 		return PAWL_ENOMEM;
 	}
 	deflateReset(z);
-	z->next_in = (Bytef *)(uintptr_t)ptr; /* only read, but declared without const */
+	z->next_in = (Bytef *)(uintptr_t)ptr; /* read only, but declared without const */
 	z->avail_in = (uInt)n;
 	z->next_out = p + HEADER_BYTES;
 	z->avail_out = (uInt)bound;

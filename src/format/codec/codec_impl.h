@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_impl: what one format of compressed files brings (a row of the table in codec.c) and what the writer, the reader
- * and the source know of it. For codec*.c alone.
+ * codec_impl: what one format of compressed files provides (a row of the table in codec.c). Only
+ * codec*.c include it.
  */
 #ifndef PAWL_FORMAT_CODEC_IMPL_H
 #define PAWL_FORMAT_CODEC_IMPL_H
@@ -14,13 +14,13 @@
 #define CODEC_MAX_FRAMES ((uint64_t)16 << 20) /* of one file */
 #define CODEC_MAX_MEMORY ((uint64_t)256 << 20) /* of one decoder of xz and lzma */
 
-/* A frame, and what the file's table must say of it besides. */
+/* A frame, and a note for the file's table. */
 struct codec_frame {
 	uint64_t packed, plain; /* bytes */
 	uint64_t note;          /* the coder's own: xz: bytes without padding */
 };
 
-/* The frames of a file, one behind the other from `begin` on. */
+/* The frames of a file, one after the other from `begin` on. */
 struct codec_table {
 	struct codec_frame *frames;
 	size_t n, cap;
@@ -39,9 +39,9 @@ struct codec_step {
 	size_t n_out;
 	bool last; /* no input will follow what is in `in` */
 };
-enum { CODEC_GO, CODEC_END /* of a frame: the rest of the input is not looked at */ };
+enum { CODEC_GO, CODEC_END /* of a frame: the rest of the input is not read */ };
 
-/* Below, `why` is what an error says after the place; nothing else of the error is filled in. */
+/* Below, `why` is the text of an error after the place; the callee fills in nothing else. */
 struct codec {
 	const char *name, *suffix;
 	const char *unit; /* "gzip member" */
@@ -53,7 +53,8 @@ struct codec {
 	bool has_skippable;  /* frames of anything, as zstd and lz4 have them */
 	uint32_t frame_bytes;
 
-	/* Writing. An encoder makes one frame per call, or goes on with the stream; `last`: its end. */
+	/* Writing. An encoder makes one frame per call, or continues the stream; `last`: its
+	 * end. */
 	int (*encoder_new)(int level, void **ret, const char **why);
 	int (*encode)(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, struct codec_frame *frame,
 	              const char **why);
@@ -62,13 +63,15 @@ struct codec {
 	int (*head)(struct buf *out, const char **why);
 	int (*tail)(const struct codec_table *t, struct buf *out, const char **why);
 
-	/* Reading: CODEC_GO, CODEC_END or a code. After CODEC_END the same decoder begins the next frame. */
+	/* Reading: CODEC_GO, CODEC_END or a code. After CODEC_END the same decoder begins the next
+	 * frame. */
 	int (*decoder_new)(void **ret, const char **why);
 	int (*decode)(void *decoder, struct codec_step *step, const char **why);
 	void (*decoder_free)(void *decoder);
-	/* 1 = the file says where its frames lie, and they cover all of it; 0 = it does not, or not consistently. */
+	/* 1 = the file records where its frames are, and they cover all of it; 0 = it does not, or
+	 * not consistently. */
 	int (*table)(const struct source *packed, struct codec_table *ret, struct pawl_error *err);
-	/* One frame of the table, whole; NULL = decode does it. */
+	/* One complete frame of the table; NULL = decode does it. */
 	int (*decode_frame)(const struct codec_table *t, const unsigned char *in, size_t n_in, unsigned char *out,
 	                    size_t n_out, const char **why);
 };
@@ -76,7 +79,7 @@ struct codec {
 /* Rows. */
 extern const struct codec codec_bz2, codec_gz, codec_lz4, codec_lzma, codec_lzo, codec_planes, codec_xz, codec_zst;
 
-/* The table at the end of files of zstd, lz4 and planes: a frame that both pass over. */
+/* The table at the end of files of zstd, lz4 and planes: a frame that decoders skip. */
 int codec_seek_tail(const struct codec_table *t, struct buf *out, const char **why);
 int codec_seek_table(const struct source *packed, struct codec_table *ret, struct pawl_error *err);
 #define CODEC_SKIPPABLE 0x184d2a50u /* and the fifteen that follow */
@@ -95,7 +98,7 @@ codec_put_u32(unsigned char *p, uint32_t value)
 }
 
 
-/* Sets the row that is really there: files called .lzma may hold xz. */
+/* Sets the row of the actual format: files named .lzma may hold xz. */
 int codec_really(const struct codec **codec, const struct source *packed, struct pawl_error *err);
 
 /* For codec_source.c: one frame, alone. */

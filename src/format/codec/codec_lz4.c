@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_lz4: lz4 frames, by its library: independent blocks of 4 MiB, size and sum of the content in each, and a table
- * of frames at the end (codec_seek.c). Called through the table in codec.c.
+ * codec_lz4: lz4 frames, by its library: independent blocks of 4 MiB, each with size and checksum
+ * of its content, and a table of frames at the end (codec_seek.c).
  */
 #include <lz4frame.h>
 #include <string.h>
@@ -47,7 +47,7 @@ encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, str
 	if (!p)
 		return PAWL_ENOMEM;
 	const size_t packed = LZ4F_compressFrame(p, bound, ptr, n, &how);
-	if (LZ4F_isError(packed)) /* it has room and its options are right: no memory is what is left */
+	if (LZ4F_isError(packed)) /* it has room and valid options, so only memory can be missing */
 		return PAWL_ENOMEM;
 	out->len -= bound - packed;
 	frame->packed = packed;

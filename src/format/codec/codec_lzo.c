@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_lzo: lzo by the program lzop (its library may not be linked by all who use pawl): bytes go in and come out over
- * one socket, in both directions. Called through the table in codec.c; calls base/child. P16: a program that neither
- * takes nor gives anything for a minute is killed.
+ * codec_lzo: lzo by the program lzop, since the licence of its library excludes some users of pawl.
+ * One socket carries the bytes in both directions. P16: a program that neither reads nor writes for
+ * a minute is killed.
  */
 #include <errno.h>
 #include <poll.h>
@@ -68,7 +68,7 @@ failed(const char *what, const char **why)
 	return PAWL_EIO;
 }
 
-/* Its end: was it content? */
+/* The end of the program: was it successful? */
 static int
 finish(struct lzop *p, const char **why)
 {
@@ -78,7 +78,7 @@ finish(struct lzop *p, const char **why)
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? CODEC_END : PAWL_ECORRUPT;
 }
 
-/* Sends what it takes and receives what it gives; waits until it does either. */
+/* Sends what the program takes and receives what it gives; waits until it does either. */
 static int
 exchange(struct lzop *p, struct codec_step *s, const char **why)
 {
@@ -90,7 +90,7 @@ exchange(struct lzop *p, struct codec_step *s, const char **why)
 			s->in += sent;
 			s->n_in -= (size_t)sent;
 		}
-		if (sent < 0) /* it has gone: its end says why */
+		if (sent < 0) /* it has gone: its exit status explains why */
 			s->n_in = 0;
 		if (s->last && s->n_in == 0 && !p->all_sent) {
 			shutdown(p->child.talk, SHUT_WR);

@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_planes: numbers split into planes, one of all their first bytes, one of all their second ones, and so on. Of
- * weights of 16 and 32 bits only the exponents have anything to give; so each plane is written with codes (huffman.c)
- * or as it is, by what is shorter. The idea: ZipNN (Hershcovitch and others, 2024). Called through the table in
- * codec.c.
+ * codec_planes: compresses weights. Numbers are split into planes: all their first bytes, all their
+ * second bytes, and so on. Only the exponents of 16 and 32 bit weights compress well. So each plane
+ * is compressed by zstd or stored as it is, whichever is shorter. The idea is that of ZipNN
+ * (Hershcovitch and others, 2024). docs/format.md describes the format.
  *
- *   frame:   "PwPl", u32 bytes of all of it, u32 plain bytes (at most 4 MiB), u32 0, XXH3-128 of the plain bytes;
- * segments segment: of 256 KiB plain bytes, the last one of a frame of what is left: u8 width 1, 2, 4 or 8 of a number;
- * for each plane from the lowest byte to the highest u8 0 and all its bytes; or 1 and the byte that all are; or 2, u32
- * n and n bytes of codes; then what is left of the segment, less than a number, as it is
- *
- * Numbers of more than one byte are first turned left by one bit, which brings the sign to the end, so that the
- * exponents of bf16 and fp32 fill the highest byte. The width is whatever some of a segment's bytes say costs least: a
- * file of several dtypes needs no description. Segments are counted from the beginning of a frame, and numbers are
- * expected at multiples of their width, as in safetensors files. At the file's end a table of frames (codec_seek.c).
+ * Numbers of more than one byte are first rotated left by one bit, which moves the sign to the end.
+ * The exponents of bf16 and fp32 then fill the highest byte. The width of the numbers is chosen per
+ * segment from a sample, so a file of several dtypes needs no description. Segments are counted
+ * from the start of a frame, and numbers are expected at multiples of their width, as in
+ * safetensors files. The file ends with a table of frames (codec_seek.c).
  */
 #include <string.h>
 
@@ -28,21 +24,6 @@
 #define SKIP_HEAD_BYTES 8u
 #define MAGIC 0x6c507750u
 
-static const struct planes_ops *
-ops(void)
-{
-#if defined(__x86_64__)
-	const bool bits = __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
-
-	if (bits && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-	    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-		return &planes_avx512;
-	if (bits && __builtin_cpu_supports("avx2"))
-		return &planes_avx2;
-#endif
-	return &planes_generic;
-}
-
 /* ------------------------------------------------------------------ writing */
 
 static int
@@ -55,13 +36,15 @@ no_memory(const char **why)
 static int
 encoder_new(int level, void **ret, const char **why)
 {
-	struct planes_packer *e = mem_alloc(sizeof(*e));
-
 	(void)level;
-	if (!e)
-		return no_memory(why);
-	*ret = e;
-	return 0;
+	*ret = planes_encoder_new();
+	return *ret ? 0 : no_memory(why);
+}
+
+static void
+encoder_free(void *encoder)
+{
+	planes_encoder_free(encoder);
 }
 
 static size_t
@@ -69,7 +52,15 @@ frame_room(size_t n)
 {
 	const size_t n_segments = n / SEGMENT_BYTES + 1;
 
-	return HEAD_BYTES + n + n_segments * PLANES_HEAD_BYTES + PLANES_ROOM_BYTES;
+	return HEAD_BYTES + n + n_segments * PLANES_HEAD_BYTES;
+}
+
+/* The checksum of the bytes after the head. Some bits of a zstd frame do not affect what it decodes
+ * to; this finds damage there, too. */
+static uint32_t
+packed_sum(const unsigned char *frame, size_t n)
+{
+	return (uint32_t)sum_bytes(frame + HEAD_BYTES, n - HEAD_BYTES).lo;
 }
 
 static int
@@ -85,12 +76,12 @@ encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, str
 		return no_memory(why);
 	to += HEAD_BYTES;
 	for (size_t at = 0; at < n; at += SEGMENT_BYTES)
-		to = ops()->put(encoder, src + at, n - at < SEGMENT_BYTES ? n - at : SEGMENT_BYTES, to);
+		to = planes_encode(encoder, src + at, n - at < SEGMENT_BYTES ? n - at : SEGMENT_BYTES, to);
 	frame->packed = (uint64_t)(to - begin);
 	codec_put_u32(begin, MAGIC);
 	codec_put_u32(begin + 4, (uint32_t)frame->packed);
 	codec_put_u32(begin + 8, (uint32_t)n);
-	codec_put_u32(begin + 12, 0);
+	codec_put_u32(begin + 12, packed_sum(begin, (size_t)frame->packed));
 	memcpy(begin + 16, &sum, sizeof(sum));
 	out->len -= frame_room(n) - (size_t)frame->packed;
 	return 0;
@@ -98,32 +89,35 @@ encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, str
 
 /* ------------------------------------------------------------------ reading */
 
-/* What a frame says of itself; false: *why. */
+/* The sizes in the head of a frame. On false, *why is set. */
 static bool
 read_head(const unsigned char head[HEAD_BYTES], size_t *ret_packed, size_t *ret_plain, const char **why)
 {
 	*ret_packed = codec_u32(head + 4);
 	*ret_plain = codec_u32(head + 8);
-	*why = "a planes frame with a size that it cannot have";
-	return codec_u32(head) == MAGIC && codec_u32(head + 12) == 0 && *ret_plain <= FRAME_BYTES &&
-	       *ret_packed >= HEAD_BYTES && *ret_packed <= frame_room(FRAME_BYTES);
+	*why = "a planes frame has an impossible size";
+	return codec_u32(head) == MAGIC && *ret_plain <= FRAME_BYTES && *ret_packed >= HEAD_BYTES &&
+	       *ret_packed <= frame_room(FRAME_BYTES);
 }
 
 static bool
-unpack(struct planes_unpacker *u, const unsigned char *in, size_t n_in, unsigned char *out, size_t n_out,
+unpack(struct planes_decoder *d, const unsigned char *in, size_t n_in, unsigned char *out, size_t n_out,
        const char **why)
 {
-	struct planes_rest r = {.ptr = in + HEAD_BYTES, .n = n_in - HEAD_BYTES};
+	struct planes_input rest = {.ptr = in + HEAD_BYTES, .n = n_in - HEAD_BYTES};
 	struct sum128 expected;
 
+	*why = "the compressed bytes of a frame have another checksum";
+	if (codec_u32(in + 12) != packed_sum(in, n_in))
+		return false;
 	for (size_t at = 0; at < n_out; at += SEGMENT_BYTES)
-		if (!ops()->take(u, &r, out + at, n_out - at < SEGMENT_BYTES ? n_out - at : SEGMENT_BYTES, why))
+		if (!planes_decode(d, &rest, out + at, n_out - at < SEGMENT_BYTES ? n_out - at : SEGMENT_BYTES, why))
 			return false;
 	memcpy(&expected, in + 16, sizeof(expected));
-	*why = "something follows the segments of a frame";
-	if (r.n > 0)
+	*why = "bytes follow the segments of a frame";
+	if (rest.n > 0)
 		return false;
-	*why = "the sum of a frame is wrong";
+	*why = "the checksum of a frame is wrong";
 	return sum_equal(sum_bytes(out, n_out), expected);
 }
 
@@ -134,27 +128,27 @@ decode_frame(const struct codec_table *t, const unsigned char *in, size_t n_in, 
 	size_t packed, plain;
 
 	(void)t;
-	*why = "a frame is not of the size that the table says";
+	*why = "a frame differs in size from the table of frames";
 	if (n_in < HEAD_BYTES)
 		return PAWL_ECORRUPT;
 	if (!read_head(in, &packed, &plain, why))
 		return PAWL_ECORRUPT;
-	*why = "a frame is not of the size that the table says";
+	*why = "a frame differs in size from the table of frames";
 	if (packed != n_in || plain != n_out)
 		return PAWL_ECORRUPT;
-	PAWL_FREE struct planes_unpacker *u = mem_alloc(sizeof(*u));
-	if (!u)
+	PAWL_CLEAN(planes_decoder_free_clean) struct planes_decoder *d = planes_decoder_new();
+	if (!d)
 		return no_memory(why);
-	return unpack(u, in, n_in, out, n_out, why) ? CODEC_END : PAWL_ECORRUPT;
+	return unpack(d, in, n_in, out, n_out, why) ? CODEC_END : PAWL_ECORRUPT;
 }
 
-/* A stream: a frame is collected, unpacked and given away. */
+/* Decodes a stream frame by frame: a frame is collected, decompressed and then delivered. */
 struct decoder {
-	struct planes_unpacker unpacker;
+	struct planes_decoder *planes;
 	unsigned char head[HEAD_BYTES];
 	unsigned char *packed, *plain;
-	size_t n, n_packed; /* collected, of how much; a frame that is passed over: passed over */
-	size_t given, n_plain;
+	size_t n, n_packed;    /* bytes collected or skipped, of how many */
+	size_t given, n_plain; /* bytes delivered, of how many */
 	bool is_known, is_skipped, is_unpacked;
 };
 
@@ -165,6 +159,11 @@ decoder_new(void **ret, const char **why)
 
 	if (!d)
 		return no_memory(why);
+	d->planes = planes_decoder_new();
+	if (!d->planes) {
+		mem_free(d);
+		return no_memory(why);
+	}
 	*ret = d;
 	return 0;
 }
@@ -174,12 +173,14 @@ decoder_free(void *decoder)
 {
 	struct decoder *d = decoder;
 
+	planes_decoder_free(d->planes);
 	mem_free(d->packed);
 	mem_free(d->plain);
 	mem_free(d);
 }
 
-/* Up to `want` collected bytes of the frame, or as many as there are; to: where the first of them goes, or NULL. */
+/* Collects up to `want` bytes of the frame at `to`, or skips them if it is NULL. Returns whether
+ * all are there. */
 static bool
 collect(struct decoder *d, struct codec_step *s, unsigned char *to, size_t want)
 {
@@ -193,7 +194,7 @@ collect(struct decoder *d, struct codec_step *s, unsigned char *to, size_t want)
 	return d->n == want;
 }
 
-/* The sizes are known; memory for them. */
+/* Reads the sizes and allocates memory for them. */
 static int
 begin_frame(struct decoder *d, const char **why)
 {
@@ -222,9 +223,9 @@ end_frame(struct decoder *d)
 	return CODEC_END;
 }
 
-/* The head, as far as needed to know what follows it. */
+/* Reads enough of the head to know what follows it. */
 static int
-read_on(struct decoder *d, struct codec_step *s, const char **why)
+read_frame_head(struct decoder *d, struct codec_step *s, const char **why)
 {
 	if (!collect(d, s, d->head, d->n < SKIP_HEAD_BYTES ? SKIP_HEAD_BYTES : HEAD_BYTES))
 		return CODEC_GO;
@@ -244,7 +245,7 @@ decode(void *decoder, struct codec_step *s, const char **why)
 
 	if (!d->is_known) {
 		const size_t n = d->n;
-		const int rc = read_on(d, s, why);
+		const int rc = read_frame_head(d, s, why);
 		if (rc < 0 || (!d->is_known && d->n == n))
 			return rc;
 	}
@@ -254,7 +255,7 @@ decode(void *decoder, struct codec_step *s, const char **why)
 		return CODEC_GO;
 	if (d->is_skipped)
 		return end_frame(d);
-	if (!d->is_unpacked && !unpack(&d->unpacker, d->packed, d->n_packed, d->plain, d->n_plain, why))
+	if (!d->is_unpacked && !unpack(d->planes, d->packed, d->n_packed, d->plain, d->n_plain, why))
 		return PAWL_ECORRUPT;
 	d->is_unpacked = true;
 	const size_t left = d->n_plain - d->given, now = left < s->n_out ? left : s->n_out;
@@ -278,7 +279,7 @@ const struct codec codec_planes = {
 	.frame_bytes = FRAME_BYTES,
 	.encoder_new = encoder_new,
 	.encode = encode,
-	.encoder_free = mem_free,
+	.encoder_free = encoder_free,
 	.tail = codec_seek_tail,
 	.decoder_new = decoder_new,
 	.decode = decode,

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_reader: see codec.h: a compressed file from its beginning to its end. Called by codec_source.c and whoever
- * unpacks as a stream; calls the rows of codec.c.
+ * codec_reader: see codec.h: a compressed file from start to end.
  *
- *   between frames: padding, the mark of the next frame, or the end -> in a frame: decode -> its end -> between frames
+ *   between frames: padding, the mark of the next frame, or the end
+ *     -> in a frame: decode -> its end -> between frames
  *
- * A file that ends inside of a frame, has anything but frames in it or unpacks to too much is refused (P1, P17, T7).
+ * A file is refused if it ends inside a frame, has anything but frames in it, or decompresses to
+ * too much (P1, P17, T7).
  */
 #include <inttypes.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 #define WINDOW_BYTES ((size_t)256 << 10)
 #define DEFAULT_MAX_BYTES ((uint64_t)1 << 40)
 #define DEFAULT_MAX_RATIO 200u
-#define FREE_BYTES ((uint64_t)64 << 20) /* no ratio counts up to here */
+#define FREE_BYTES ((uint64_t)64 << 20) /* the ratio is not limited up to here */
 
 struct codec_reader {
 	const struct codec *codec;
@@ -24,7 +25,7 @@ struct codec_reader {
 	void *decoder;
 	uint64_t max_bytes, max_ratio;
 	uint64_t given; /* plain bytes so far */
-	uint64_t read;  /* of packed; what is in the window included */
+	uint64_t read;  /* of packed, including the window */
 	size_t at, n;   /* in the window */
 	bool in_frame, any, ended;
 	unsigned char window[WINDOW_BYTES];
@@ -179,21 +180,15 @@ codec_reader_free(struct codec_reader *r)
 	mem_free(r);
 }
 
-static void
-clean_reader(struct codec_reader **r)
-{
-	codec_reader_free(*r);
-}
-
 int
 codec_reader_new(const struct codec *codec, const struct source *packed, const struct codec_limits *limits,
                  struct codec_reader **ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(clean_reader) struct codec_reader *r = mem_zalloc(1, sizeof(*r));
+	PAWL_CLEAN(codec_reader_free_clean) struct codec_reader *r = mem_zalloc(1, sizeof(*r));
 	const char *why = "";
 
 	if (!r)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", packed->what);
+		return err_nomem(err, packed->what);
 	TRY(codec_really(&codec, packed, err));
 	r->codec = codec;
 	r->packed = packed;

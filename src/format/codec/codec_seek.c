@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_seek: the table of frames at the end of a file, in a frame that decoders pass over: the layout that zstd's
- * seekable format uses, for zstd, and for lz4 and planes, whose skippable frames are the same.
+ * codec_seek: the table of frames at the end of a file, in a frame that decoders skip. The layout
+ * is that of zstd's seekable format. lz4 and planes use it too, since their skippable frames are
+ * the same.
  *
- *   0x184d2a5e, u32 bytes that follow, for each frame u32 packed and u32 plain bytes, u32 frames, 0, 0x8f92eab1
+ *   0x184d2a5e, u32 bytes that follow, for each frame u32 packed and u32 plain bytes,
+ *   u32 frames, 0, 0x8f92eab1
  *
- * Called by codec_zst.c, codec_lz4.c and codec_planes.c. What a file says is only believed if its frames cover it
- * exactly.
+ * A table is used only if its frames cover the file exactly.
  */
 #include "format/codec/codec_impl.h"
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_source: see codec.h: the plain bytes of a compressed file at any offset. Called by whoever opens such files;
- * calls codec_reader.c and the rows of codec.c.
+ * codec_source: see codec.h: the plain bytes of a compressed file at any offset.
  *
- *   with a table of frames: a read takes the frames that it touches, each from the cache or unpacked by this very
- * thread; one that is wanted whole is unpacked right where it is wanted. A frame must give exactly the bytes that the
- * table says, from exactly its own. without: unpacked once at opening, into the spool; or, without one, from the
- * beginning again for every read that lies before the last one.
+ * With a table of frames, a read takes each frame from the cache or decompresses it on its own
+ * thread. A frame that is wanted completely is decompressed straight into the destination. It must
+ * give exactly the bytes that the table records, from exactly its own.
+ *
+ * Without a table, the file is decompressed once, at opening, into the spool. Without a spool it is
+ * decompressed from the start again for every read that is before the last one.
  *
  * Promises P1, P16, P17.
  */
@@ -74,7 +75,7 @@ codec_frame_decode(const struct codec *codec, const struct codec_table *t, const
 	return rc == CODEC_END && s.n_in == 0 && s.n_out == 0 ? CODEC_END : PAWL_ECORRUPT;
 }
 
-/* Unpacks a frame to dst, which has room for it. */
+/* Decompresses a frame to dst, which has room for it. */
 static int
 unpack(const struct codec_source *s, size_t frame, unsigned char *dst, struct pawl_error *err)
 {
@@ -94,7 +95,7 @@ unpack(const struct codec_source *s, size_t frame, unsigned char *dst, struct pa
 
 /* ----------------------------------------------------------------- the cache */
 
-/* One that nobody uses, the one that has not been used for longest; NULL = none. Called with the lock. */
+/* The least recently used of the frames that no thread uses; NULL = none. Called with the lock. */
 static struct cached *
 find_free(struct codec_source *s)
 {
@@ -108,7 +109,7 @@ find_free(struct codec_source *s)
 	return best;
 }
 
-/* The frame, used by the caller; `ours`: it is the caller who has to load it. */
+/* The frame, in use by the caller; `ours`: the caller must load it. */
 static struct cached *
 take(struct codec_source *s, size_t frame, bool *ours)
 {
@@ -241,7 +242,7 @@ unpack_all(struct codec_source *s, struct pawl_error *err)
 	size_t n = PIECE_BYTES;
 
 	if (!piece)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", s->packed->what);
+		return err_nomem(err, s->packed->what);
 	struct codec_limits limits = s->limits;
 	if (limits.spool && limits.max_spooled_bytes &&
 	    (limits.max_bytes == 0 || limits.max_spooled_bytes < limits.max_bytes))
@@ -263,7 +264,7 @@ skip_to(struct codec_source *s, uint64_t offset, struct pawl_error *err)
 	PAWL_FREE unsigned char *piece = mem_alloc(PIECE_BYTES);
 
 	if (!piece)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", s->packed->what);
+		return err_nomem(err, s->packed->what);
 	if (!s->reader || offset < s->reader_at) {
 		codec_reader_free(s->reader);
 		s->reader = NULL;
@@ -292,7 +293,7 @@ read_again(struct codec_source *s, uint64_t offset, void *dst, size_t n, struct 
 		rc = codec_reader_get(s->reader, dst, n, &got, err);
 	if (rc == 0 && got != n)
 		rc = err_set(err, PAWL_ECORRUPT, "%s: has become shorter", s->packed->what);
-	if (rc < 0) { /* where it stands is not known any more */
+	if (rc < 0) { /* its position is not known any more */
 		codec_reader_free(s->reader);
 		s->reader = NULL;
 		return rc;
@@ -322,8 +323,9 @@ read_spool(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error *e
 
 /* ---------------------------------------------------------------- open, close */
 
-/* Where each frame begins. 0: there is one that is too large to be unpacked at once, or one that would never be looked
- * at since nothing is said to be in it: whoever reads the file as a stream may find something there. */
+/* Where each frame begins. 0: a frame is too large to be decompressed at once, or the table records
+ * it as empty. An empty frame would never be read here, though a reader of the stream may find data
+ * in it. */
 static int
 place_frames(struct codec_source *s, struct pawl_error *err)
 {
@@ -332,7 +334,7 @@ place_frames(struct codec_source *s, struct pawl_error *err)
 	s->plain_at = mem_zalloc(t->n + 1, sizeof(*s->plain_at));
 	s->packed_at = mem_zalloc(t->n + 1, sizeof(*s->packed_at));
 	if (!s->plain_at || !s->packed_at)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", s->packed->what);
+		return err_nomem(err, s->packed->what);
 	s->packed_at[0] = t->begin;
 	for (size_t i = 0; i < t->n; i++) {
 		const struct codec_frame *f = &t->frames[i];
@@ -405,20 +407,16 @@ codec_source_close(struct codec_source *s)
 	mem_free(s);
 }
 
-static void
-clean_source(struct codec_source **s)
-{
-	codec_source_close(*s);
-}
+PAWL_DEFINE_CLEAN(struct codec_source, codec_source_close);
 
 int
 codec_source_open(const struct codec *codec, const struct source *packed, const struct codec_limits *limits,
                   struct codec_source **ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(clean_source) struct codec_source *s = mem_zalloc(1, sizeof(*s));
+	PAWL_CLEAN(codec_source_close_clean) struct codec_source *s = mem_zalloc(1, sizeof(*s));
 
 	if (!s)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", packed->what);
+		return err_nomem(err, packed->what);
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->changed, NULL);
 	s->packed = packed;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_writer: see codec.h. Called by whoever writes compressed files; calls the rows of codec.c and the pool.
+ * codec_writer: see codec.h.
  *
- * A ring of slots: the caller fills one, a thread compresses it, the caller gives it to the sink when its turn has come
- * and fills it again. Encoders are few: a thread takes one that is idle, or makes one. What has no frames has one
- * thread and one encoder, so that its pieces stay in order.
+ * A ring of slots: the caller fills a slot, a thread compresses it, and the caller passes it to the
+ * sink in order and fills it again. A thread takes an idle encoder or makes one. A codec without
+ * frames has one thread and one encoder, so that its pieces stay in order.
  */
 #include <string.h>
 #include <unistd.h>
@@ -35,8 +35,7 @@ struct codec_writer {
 	void *arg;
 	struct pool *pool;
 	struct slot *slots;
-	size_t n_slots, first,
-		n_used; /* first: the oldest one that is in work; the one after the used ones is being filled */
+	size_t n_slots, first, n_used; /* first: the oldest one in use; the one after the used ones is being filled */
 	struct codec_table table;
 	uint64_t in, out;
 	bool begun, failed;
@@ -184,7 +183,7 @@ finish(struct codec_writer *w, struct pawl_error *err)
 	const char *why = "";
 
 	TRY(begin(w, err));
-	/* Nothing at all is one frame of nothing; a stream has to be told its end. */
+	/* Empty input makes one empty frame; a stream needs an explicit end. */
 	if (filling(w)->n > 0 || w->in == 0 || w->codec->one_stream)
 		TRY(hand_over(w, true, err));
 	while (w->n_used > 0)
@@ -249,22 +248,18 @@ codec_writer_free(struct codec_writer *w)
 	mem_free(w);
 }
 
-static void
-clean_writer(struct codec_writer **w)
-{
-	codec_writer_free(*w);
-}
+PAWL_DEFINE_CLEAN(struct codec_writer, codec_writer_free);
 
 int
 codec_writer_new(const struct codec *codec, int level, unsigned threads, codec_sink_fn *sink, void *arg,
                  struct codec_writer **ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(clean_writer) struct codec_writer *w = NULL;
+	PAWL_CLEAN(codec_writer_free_clean) struct codec_writer *w = NULL;
 
 	TRY(codec_check_level(codec, level, err));
 	w = mem_zalloc(1, sizeof(*w));
 	if (!w)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", codec->name);
+		return err_nomem(err, codec->name);
 	pthread_mutex_init(&w->lock, NULL);
 	pthread_cond_init(&w->done, NULL);
 	const long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -278,7 +273,7 @@ codec_writer_new(const struct codec *codec, int level, unsigned threads, codec_s
 	w->n_slots = threads + 2;
 	w->slots = mem_zalloc(w->n_slots, sizeof(*w->slots));
 	if (!w->slots)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", codec->name);
+		return err_nomem(err, codec->name);
 	for (size_t i = 0; i < w->n_slots; i++)
 		w->slots[i].writer = w;
 	TRY(pool_new("pawl-codec", threads, &w->pool, err));

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_xz: xz and the older lzma, by liblzma. Of xz each frame is a block of one stream, whose index at the end says
- * where the blocks lie (the format's own means); check CRC64, as xz has it. lzma has neither frames nor a check: one
- * stream, written by one thread. Memory of a decoder: 256 MiB at most (T7). Called through the table in codec.c.
+ * codec_xz: xz and the older lzma, by liblzma. Each frame of xz is a block of one stream; the index
+ * at its end records where the blocks are. The check is CRC64, xz's default. lzma has neither
+ * frames nor a check: one stream, written by one thread. A decoder uses at most 256 MiB of memory
+ * (T7).
  */
 #include <lzma.h>
 
@@ -303,11 +304,11 @@ read_index(const struct source *packed, const lzma_stream_flags *flags, lzma_ind
 	size_t used = 0;
 
 	if (!bytes)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", packed->what);
+		return err_nomem(err, packed->what);
 	TRY(source_read(packed, packed->nbytes - LZMA_STREAM_HEADER_SIZE - n, bytes, n, err));
 	const lzma_ret rc = lzma_index_buffer_decode(ret, &memory, &heap, bytes, &used, n);
 	if (rc == LZMA_MEM_ERROR)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", packed->what);
+		return err_nomem(err, packed->what);
 	return rc == LZMA_OK && used == n;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_zst: zstd, by its library: frames with the size and a sum of their content, and a table of frames at the end
- * (codec_seek.c). Windows of more than 128 MiB are refused (T7; the library's own limit). Called through the table in
- * codec.c.
+ * codec_zst: zstd, by its library: frames with the size and a checksum of their content, and a
+ * table of frames at the end (codec_seek.c). Windows of more than 128 MiB are refused (T7; the
+ * library's own limit).
  */
 #include <zstd.h>
 #include <zstd_errors.h>

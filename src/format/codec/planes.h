@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * planes: one segment of a planes frame, packed and unpacked (codec_planes.c, which calls this and says what a segment is);
- * pure. There is one variant for each kind of processor.
+ * planes: compresses and decompresses one segment of a planes frame (codec_planes.c describes the
+ * format). Every processor writes the same bytes.
  */
 #ifndef PAWL_FORMAT_PLANES_H
 #define PAWL_FORMAT_PLANES_H
@@ -10,35 +10,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "format/codec/huffman.h"
+#include "base/mem.h"
 
 #define PLANES_SEGMENT_BYTES ((size_t)256 << 10)
 #define PLANES_MAX_WIDTH 8u
-/* The most that a segment takes beyond its plain bytes; and what must be writable behind it while it is being made. */
+/* A segment takes at most this much more than its plain bytes. */
 #define PLANES_HEAD_BYTES (1u + PLANES_MAX_WIDTH)
-#define PLANES_ROOM_BYTES (PLANES_SEGMENT_BYTES / 2 + 1024)
 
-/* One thread at a time; nothing needs to be set. */
-struct planes_packer {
-	struct huffman_encoder huffman;
-	unsigned char planes[PLANES_SEGMENT_BYTES];
-};
-struct planes_unpacker {
-	struct huffman_decoder huffman;
-	unsigned char planes[PLANES_SEGMENT_BYTES];
-};
-/* What is left of the bytes that are read. */
-struct planes_rest {
+/* Each is used by one thread at a time. new returns NULL without memory; free accepts NULL. */
+struct planes_encoder *planes_encoder_new(void);
+void planes_encoder_free(struct planes_encoder *e);
+struct planes_decoder *planes_decoder_new(void);
+void planes_decoder_free(struct planes_decoder *d);
+PAWL_DEFINE_CLEAN(struct planes_decoder, planes_decoder_free);
+
+/* Compresses the n bytes of a segment. `to` has room for n + PLANES_HEAD_BYTES. Returns the end of
+ * the output. */
+unsigned char *planes_encode(struct planes_encoder *e, const unsigned char *src, size_t n, unsigned char *to);
+
+/* The input that was not decoded yet. */
+struct planes_input {
 	const unsigned char *ptr;
 	size_t n;
 };
-
-struct planes_ops {
-	/* n bytes of a segment; returns the end of what was written. */
-	unsigned char *(*put)(struct planes_packer *p, const unsigned char *src, size_t n, unsigned char *to);
-	/* A segment of exactly n bytes out of the next ones of rest, whatever these are; false: *why. */
-	bool (*take)(struct planes_unpacker *u, struct planes_rest *rest, unsigned char *out, size_t n, const char **why);
-};
-extern const struct planes_ops planes_generic, planes_avx2, planes_avx512; /* the latter two of x86-64 alone */
+/* Decodes a segment of exactly n bytes from the start of the input, which may be hostile. On false,
+ * *why says what is wrong with it. */
+bool planes_decode(struct planes_decoder *d, struct planes_input *in, unsigned char *out, size_t n, const char **why);
 
 #endif

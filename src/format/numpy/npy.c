@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * npy: see npy.h. Called by foreign_npz.c and by what writes arrays; calls base and safetensors.h for sizes. Promises
- * P16, P17.
- */
+/* npy: see npy.h. Promises P16, P17. */
 #include "format/numpy/npy.h"
 
 #include <string.h>
@@ -257,7 +254,7 @@ find_dtype(const struct literal *l, int *ret)
 
 /* ------------------------------------------------------------------- reading */
 
-/* Reads what stands before the literal. */
+/* Reads the bytes before the literal. */
 static int
 read_prefix(const struct source *source, const char *what, uint64_t begin, uint64_t nbytes, size_t *ret_prefix,
             size_t *ret_len, struct pawl_error *err)
@@ -291,7 +288,7 @@ keep_shape(const struct literal *l, struct bump *memory, struct npy *ret)
 	uint64_t *strides = bump_array(memory, l->ndim + 1u, sizeof(*strides));
 
 	if (!shape || !strides)
-		return err_set(l->err, PAWL_ENOMEM, "%s: out of memory", l->what);
+		return err_nomem(l->err, l->what);
 	for (uint32_t d = 0; d < l->ndim; d++) {
 		shape[d] = l->shape[d];
 		strides[d] = step;
@@ -314,7 +311,7 @@ npy_open(const struct source *source, const char *what, uint64_t begin, uint64_t
 	TRY(read_prefix(source, what, begin, nbytes, &prefix, &len, err));
 	text = mem_alloc(len + 1);
 	if (!l || !text)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", what);
+		return err_nomem(err, what);
 	TRY(source_read(source, begin + prefix, text, len, err));
 	l->what = what;
 	l->at = text;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors: encoding and decoding of the header. Called by plan.c (writing), restore, repair and verify (reading);
- * calls base/json. Promises: P1 (ranges tile the data exactly, so every byte has one owner), P16, P17.
+ * safetensors: encodes and decodes the header. Promises P1 (ranges tile the data exactly, so every
+ * byte has one owner), P16, P17.
  *
- * Decoding order: parse (bounded, duplicate names refused) -> each entry by itself (dtype, shape, size, range inside
- * the data) -> sort by range -> each range begins where the one before ended.
+ * Decoding: parse (bounded, duplicate names refused) -> check each entry by itself (dtype, shape,
+ * size, range inside the data) -> sort by range -> each range must start where the one before
+ * ended.
  */
 #include "format/safetensors/safetensors.h"
 
@@ -30,7 +31,7 @@ st_nbytes(int dtype, uint32_t ndim, const uint64_t *shape, uint64_t *ret, struct
 
 	if (bits == 0)
 		return err_set(err, PAWL_ECORRUPT, "unknown dtype number %d", dtype);
-	/* an extent of 0 does not excuse the others: readers differ in the order in which they multiply */
+	/* an extent of 0 does not excuse the others: readers multiply in different orders */
 	for (uint32_t d = 0; d < ndim; d++) {
 		is_empty = is_empty || shape[d] == 0;
 		fits = fits && mul_ok(count, shape[d] > 0 ? shape[d] : 1, &count);
@@ -226,7 +227,7 @@ keep(struct reader *r, const char *text, size_t len)
 	char *copy = bump_strndup(r->memory, text, len);
 
 	if (!copy)
-		err_set(r->err, PAWL_ENOMEM, "%s: out of memory", r->what);
+		err_nomem(r->err, r->what);
 	return copy;
 }
 
@@ -237,7 +238,7 @@ read_metadata(struct reader *r, const struct json *object)
 		return wrong(r, object, "an object of strings");
 	r->table.metadata = bump_array(r->memory, object->len, sizeof(struct st_pair));
 	if (!r->table.metadata)
-		return err_set(r->err, PAWL_ENOMEM, "%s: out of memory", r->what);
+		return err_nomem(r->err, r->what);
 	for (const struct json *entry = object->first; entry; entry = entry->next) {
 		if (entry->type != JSON_STRING)
 			return err_set(r->err, PAWL_ECORRUPT, "%s: metadata '%.200s': expected a string", r->what,
@@ -262,7 +263,7 @@ read_shape(struct reader *r, const struct json *entry, const struct json *shape,
 		               r->what, entry->key, shape->len, PAWL_MAX_DIMS);
 	uint64_t *extents = bump_array(r->memory, shape->len, sizeof(*extents));
 	if (!extents)
-		return err_set(r->err, PAWL_ENOMEM, "%s: out of memory", r->what);
+		return err_nomem(r->err, r->what);
 	for (const struct json *extent = shape->first; extent; extent = extent->next) {
 		if (!is_unsigned(extent))
 			return wrong(r, entry, "shape of unsigned integers");
@@ -308,7 +309,7 @@ read_tensor(struct reader *r, const struct json *entry)
 		               "%s: tensor '%.200s...': name of %zu bytes, at most %u are possible", r->what,
 		               entry->key, entry->key_len, MAX_NAME_BYTES);
 	t->dtype = dtype && dtype->type == JSON_STRING ? pawl_dtype_from_name(dtype->str) : 0;
-	if (t->dtype == 0 || t->dtype == PAWL_C128) /* C128 is a name of ours, not of the format */
+	if (t->dtype == 0 || t->dtype == PAWL_C128) /* C128 is pawl's own name, not one of the format */
 		return wrong(r, entry, "a known dtype");
 	t->name = keep(r, entry->key, entry->key_len);
 	if (!t->name)
@@ -361,7 +362,7 @@ read_table(struct reader *r, const struct json *header)
 		               MAX_TENSORS);
 	r->table.tensors = bump_array(r->memory, header->len, sizeof(struct st_tensor));
 	if (!r->table.tensors)
-		return err_set(r->err, PAWL_ENOMEM, "%s: out of memory", r->what);
+		return err_nomem(r->err, r->what);
 	for (const struct json *entry = header->first; entry; entry = entry->next) {
 		if (strcmp(entry->key, METADATA_KEY) == 0)
 			TRY(read_metadata(r, entry));

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dcp: see dcp.h. Called by foreign_dcp.c; calls pickle.c.
+ * dcp: see dcp.h.
  *
- *   Metadata(state_dict_metadata={name: TensorStorageMetadata(properties, size, chunks=[ChunkStorageMetadata(offsets,
- *                                       sizes)]) | BytesStorageMetadata()},
+ *   Metadata(state_dict_metadata={name: TensorStorageMetadata(properties, size,
+ *                    chunks=[ChunkStorageMetadata(offsets, sizes)]) | BytesStorageMetadata()},
  *            planner_data={name: (key, key or index, ..)},
- *            storage_data={MetadataIndex(fqn, offset, index): _StorageInfo(relative_path, offset, length)}, ..)
+ *            storage_data={MetadataIndex(fqn, offset, index):
+ *                              _StorageInfo(relative_path, offset, length)}, ..)
  *
- * Objects are states of attributes; those that later versions add are passed over, unless they change what the bytes
- * mean. storage_data is sorted by name and offset, so that every chunk finds its range. Promises P16, P17.
+ * Objects are dicts of attributes. Attributes of later versions are ignored unless they change the
+ * meaning of the bytes. storage_data is sorted by name and offset, so that every chunk finds its
+ * range. Promises P16, P17.
  */
 #include "format/torch/dcp.h"
 
@@ -49,12 +51,6 @@ static int
 wrong_item(const struct decoder *d, const char *name, size_t len, const char *why)
 {
 	return err_set(d->err, PAWL_ECORRUPT, "%s: '%.*s': %s", d->what, (int)(len < 200 ? len : 200), name, why);
-}
-
-static int
-out_of_memory(const struct decoder *d)
-{
-	return err_set(d->err, PAWL_ENOMEM, "%s: out of memory", d->what);
 }
 
 /* The attributes of an object of this class, or NULL. */
@@ -101,7 +97,7 @@ read_extents(struct decoder *d, const struct pickle_node *node, size_t ndim)
 	uint64_t *extents = bump_array(d->memory, ndim + 1, sizeof(*extents));
 
 	if (!extents) {
-		out_of_memory(d);
+		err_nomem(d->err, d->what);
 		return NULL;
 	}
 	bool is_good = tuple && tuple->len == ndim;
@@ -139,8 +135,8 @@ compare_stored(const void *pa, const void *pb)
 	return 0;
 }
 
-/* The number of a file, by its name. Rows name few files, again and again: only the newest are looked through, and what
- * stands twice is joined at the end. */
+/* The number of a file, by its name. Rows name few files, again and again. So only the newest are
+ * searched, and duplicates are joined at the end. */
 static int
 find_file(struct decoder *d, const struct pickle_node *path, uint32_t *ret)
 {
@@ -165,7 +161,7 @@ find_file(struct decoder *d, const struct pickle_node *path, uint32_t *ret)
 		size_t cap = d->cap_files ? 2 * d->cap_files : 64;
 		const char **bigger = bump_array(d->memory, cap, sizeof(*bigger));
 		if (!bigger)
-			return out_of_memory(d);
+			return err_nomem(d->err, d->what);
 		if (out->n_files > 0)
 			memcpy(bigger, out->files, out->n_files * sizeof(*bigger));
 		out->files = bigger;
@@ -173,7 +169,7 @@ find_file(struct decoder *d, const struct pickle_node *path, uint32_t *ret)
 	}
 	out->files[out->n_files] = bump_strndup(d->memory, name, path->len);
 	if (!out->files[out->n_files])
-		return out_of_memory(d);
+		return err_nomem(d->err, d->what);
 	*ret = (uint32_t)out->n_files++;
 	return 0;
 }
@@ -229,7 +225,7 @@ join_files(struct decoder *d)
 	uint32_t *numbers = bump_array(d->memory, out->n_files, sizeof(*numbers)), n = 0;
 
 	if (!files || !numbers)
-		return out_of_memory(d);
+		return err_nomem(d->err, d->what);
 	for (size_t i = 0; i < out->n_files; i++)
 		files[i] = (struct file){out->files[i], (uint32_t)i};
 	if (out->n_files > 0)
@@ -256,7 +252,7 @@ read_storage(struct decoder *d, const struct pickle_node *table)
 		               DCP_MAX_PIECES);
 	d->stored = bump_array(d->memory, n, sizeof(*d->stored));
 	if (!d->stored)
-		return out_of_memory(d);
+		return err_nomem(d->err, d->what);
 	for (; d->n_stored < n; d->n_stored++)
 		TRY(read_stored(d, table->items[2 * d->n_stored], table->items[2 * d->n_stored + 1],
 		                &d->stored[d->n_stored]));
@@ -344,7 +340,7 @@ read_tensor(struct decoder *d, const struct pickle_node *object, struct dcp_item
 	TRY(read_dtype(d, object, item));
 	item->chunks = bump_array(d->memory, chunks->len, sizeof(*item->chunks));
 	if (!item->chunks)
-		return out_of_memory(d);
+		return err_nomem(d->err, d->what);
 	for (; item->n_chunks < chunks->len; item->n_chunks++)
 		TRY(read_chunk(d, item, chunks->items[item->n_chunks], &item->chunks[item->n_chunks]));
 	return 0;
@@ -379,7 +375,7 @@ read_item(struct decoder *d, const struct pickle_node *name, const struct pickle
 	const struct pickle_node *tensor = attributes(value, PT_DCP_TENSOR);
 	if (tensor)
 		return read_tensor(d, tensor, item);
-	/* an object without attributes comes without a state */
+	/* an object without attributes has no state */
 	if (value->type != PICKLE_CALL || value->global->tag != PT_DCP_BYTES)
 		return wrong_item(d, name->text, name->len, "it is neither a tensor nor a value");
 	return find_stored(d, item, NULL, &item->range);
@@ -408,7 +404,7 @@ read_paths(struct decoder *d, const struct pickle_node *planner)
 	const size_t n = planner->len / 2;
 	struct named *rows = bump_array(d->memory, n, sizeof(*rows));
 	if (!rows)
-		return out_of_memory(d);
+		return err_nomem(d->err, d->what);
 	for (size_t i = 0; i < n; i++) {
 		rows[i] = (struct named){planner->items[2 * i], planner->items[2 * i + 1]};
 		if (rows[i].name->type != PICKLE_STR)
@@ -435,7 +431,7 @@ dcp_decode(const char *what, const void *ptr, size_t len, struct bump *memory, s
 	struct pickle_node *root;
 
 	*ret = (struct dcp){0};
-	TRY(pickle_decode(what, ptr, len, pt_globals, pt_n_globals, memory, &root, NULL, err));
+	TRY(pickle_decode(what, ptr, len, pt_globals, pt_n_globals, memory, &root, err));
 	const struct pickle_node *metadata = attributes(root, PT_DCP_METADATA);
 	const struct pickle_node *state = metadata ? get(metadata, "state_dict_metadata", PICKLE_DICT) : NULL;
 	const struct pickle_node *storage = metadata ? get(metadata, "storage_data", PICKLE_DICT) : NULL;
@@ -446,7 +442,7 @@ dcp_decode(const char *what, const void *ptr, size_t len, struct bump *memory, s
 		return err_set(err, PAWL_ELIMIT, "%s: more than %u values", what, DCP_MAX_PIECES);
 	ret->items = bump_array(memory, state->len / 2, sizeof(*ret->items));
 	if (!ret->items)
-		return out_of_memory(&d);
+		return err_nomem(err, what);
 	for (; ret->n < state->len / 2; ret->n++)
 		TRY(read_item(&d, state->items[2 * ret->n], state->items[2 * ret->n + 1], &ret->items[ret->n]));
 	return read_paths(&d, pickle_get(metadata, "planner_data"));

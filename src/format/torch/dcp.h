@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dcp: the `.metadata` of a folder that torch.distributed.checkpoint wrote: what was saved, and in which range of which
- * file each piece of it lies. Sees bytes only; runs nothing (pickle.h). Every range holds what torch.save wrote of one
- * piece (pt.h).
+ * dcp: the `.metadata` of a folder of torch.distributed.checkpoint: what was saved, and in which
+ * range of which file each piece is. It sees bytes only and runs nothing (pickle.h). Every range
+ * holds one piece as torch.save wrote it (pt.h).
  *
- * Limits: 4,000,000 pieces; files are named by safe components, so that none lies outside the folder. Refused: ranges
- * that have been transformed (compressed) by an extension.
+ * Limits: 4,000,000 pieces; file names have safe components, so that no file is outside the folder.
+ * Ranges that an extension transformed (compressed) are refused.
  */
 #ifndef PAWL_FORMAT_DCP_H
 #define PAWL_FORMAT_DCP_H
@@ -50,7 +50,8 @@ struct dcp {
 	size_t n;
 };
 
-/* The bytes must stay as long as what is returned; memory is the bump's. PAWL_ECORRUPT, PAWL_ELIMIT, PAWL_EUNSUPPORTED. */
+/* The bytes must stay as long as what is returned; memory is the bump's. PAWL_ECORRUPT,
+ * PAWL_ELIMIT, PAWL_EUNSUPPORTED. */
 int dcp_decode(const char *what, const void *ptr, size_t len, struct bump *memory, struct dcp *ret,
                struct pawl_error *err);
 

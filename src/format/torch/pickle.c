@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pickle: see pickle.h. Called by pt.c and dcp.c; calls base. One loop over the operations with a stack, marks and a
- * memo, as Python's own machine has them; only what would make an object makes a node. The operations of protocol 0,
- * which are lines of text, are in pickle_text.c. Promises P16 (limits), P17 (nothing is run, nothing is read outside
- * the stream).
+ * pickle: see pickle.h. One loop over the operations with a stack, marks and a memo, like Python's
+ * own machine. Only values make nodes. The operations of protocol 0, which are lines of text, are
+ * in pickle_text.c. Promises P16 (limits), P17 (nothing is run, and nothing outside the stream is
+ * read).
  */
 #include "format/torch/pickle.h"
 
@@ -112,7 +112,7 @@ compare_text(const char *a, const char *b, size_t b_len)
 	return c ? c : a[b_len] != '\0';
 }
 
-/* Only what can be printed, and not too much of it. */
+/* Only printable characters, and a limited number. */
 static const char *
 clean(char *out, size_t cap, const char *text, size_t len)
 {
@@ -174,7 +174,7 @@ stack_global(struct pickle_machine *m)
 	TRY(pickle_pop(m, &module));
 	if (name->type != PICKLE_STR || module->type != PICKLE_STR)
 		return pickle_wrong(m, "a name that is no text");
-	if (m->last_text == name) /* not what a person would look for */
+	if (m->last_text == name) /* not the key that a person would look for */
 		m->last_text = NULL;
 	return pickle_push_global(m, module->text, module->len, name->text, name->len);
 }
@@ -450,7 +450,7 @@ clean_machine(struct pickle_machine *m)
 
 int
 pickle_decode(const char *what, const void *ptr, size_t len, const struct pickle_global *globals, size_t n_globals,
-              struct bump *memory, struct pickle_node **ret, size_t *ret_end, struct pawl_error *err)
+              struct bump *memory, struct pickle_node **ret, struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_machine)
 	struct pickle_machine m = {.what = what,
@@ -461,20 +461,16 @@ pickle_decode(const char *what, const void *ptr, size_t len, const struct pickle
 	                           .memory = memory,
 	                           .err = err};
 
-	if (len > PICKLE_MAX_BYTES && !ret_end)
+	if (len > PICKLE_MAX_BYTES)
 		return err_set(err, PAWL_ELIMIT, "%s: %zu bytes of pickle, at most %zu are read", what, len,
 		               PICKLE_MAX_BYTES);
-	if (m.len > PICKLE_MAX_BYTES)
-		m.len = PICKLE_MAX_BYTES;
 	m.cap_stack = FIRST_STACK;
 	m.stack = mem_zalloc(m.cap_stack, sizeof(*m.stack));
 	if (!m.stack)
 		return pickle_out_of_memory(&m);
 	TRY(run(&m));
-	if (!ret_end && m.at != len)
+	if (m.at != len)
 		return err_set(err, PAWL_ECORRUPT, "%s: %zu bytes after the end of the pickle", what, len - m.at);
-	if (ret_end)
-		*ret_end = m.at;
 	*ret = m.stack[0];
 	return 0;
 }

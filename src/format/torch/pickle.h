@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pickle: Python's object streams (protocols 0 to 5) -> a tree of plain values. Sees bytes only, and runs nothing: a
- * name of Python's is looked up in the caller's list and becomes a node, a call of it becomes a node that holds the
- * name and the arguments, and a name that is not in the list ends the decoding. What a call means is the caller's
- * business, who checks its arguments.
+ * pickle: Python's object streams (protocols 0 to 5) -> a tree of plain values. It sees bytes only
+ * and runs nothing. A Python name is looked up in the caller's list and becomes a node; a call of
+ * it becomes a node with the name and the arguments. A name that is not in the list ends the
+ * decoding. The caller gives calls their meaning and checks arguments.
  *
- * Refused: INST, OBJ, EXT*, NEWOBJ_EX, PERSID (as text), sets, bytearrays, buffers outside the stream, protocols beyond 5.
- * Items are only put into lists and dicts; frames are kept. Limits: stream 256 MiB, 50,000,000 operations, 1,000,000
- * values on the stack, 512 MiB of nodes, whole numbers of 4,096 bytes and 1 MiB of those beyond 64 bits. The memo takes
- * the room of what was put there, whatever its numbers.
+ * Refused: INST, OBJ, EXT*, NEWOBJ_EX, PERSID (as text), sets, bytearrays, buffers outside the
+ * stream, protocols above 5. Items go into lists and dicts only, and frames must be kept. Limits:
+ * stream 256 MiB, 50,000,000 operations, 1,000,000 values on the stack, 512 MiB of nodes, integers
+ * of 4,096 bytes, and 1 MiB of integers beyond 64 bits. The size of the memo depends on what is
+ * stored, not on the numbers used.
  *
- * One node can stand in several places, and a list can hold itself: who walks the tree bounds depth and steps.
+ * One node can be in several places, and a list can contain itself: code that walks the tree must
+ * limit depth and steps.
  */
 #ifndef PAWL_FORMAT_PICKLE_H
 #define PAWL_FORMAT_PICKLE_H
@@ -33,22 +35,22 @@ enum pickle_type {
 	PICKLE_BOOL,   /* i */
 	PICKLE_INT,    /* i; beyond 64 bits: text, the decimal digits */
 	PICKLE_FLOAT,  /* f */
-	PICKLE_STR,    /* text: UTF-8, len bytes, in the stream where it stands there as it is */
+	PICKLE_STR,    /* text: UTF-8, len bytes, in the stream itself where it is stored unescaped */
 	PICKLE_BYTES,  /* text */
 	PICKLE_LIST,   /* items */
 	PICKLE_TUPLE,  /* items */
-	PICKLE_DICT,   /* items: key, value, key, value, .. in order; a key may come again */
+	PICKLE_DICT,   /* items: key, value, key, value, .. in order; a key may repeat */
 	PICKLE_ODICT,  /* the same: a call, without arguments, of a name that is PICKLE_ORDERED; perhaps with state */
 	PICKLE_GLOBAL, /* global */
-	PICKLE_CALL,   /* global, called with args (a tuple); perhaps with state, which came by BUILD */
-	PICKLE_PERSID, /* args: what stands for a thing outside the stream (any value) */
+	PICKLE_CALL,   /* global, called with args (a tuple); perhaps with state, set by BUILD */
+	PICKLE_PERSID, /* args: identifies a thing outside the stream (any value) */
 };
 
 /* What may be done with a name. */
 enum {
 	PICKLE_CALLED = 1,  /* REDUCE */
 	PICKLE_NEW = 2,     /* NEWOBJ: an object made without a call of its class */
-	PICKLE_STATE = 4,   /* what comes of it takes a state by BUILD */
+	PICKLE_STATE = 4,   /* its result takes a state by BUILD */
 	PICKLE_ORDERED = 8, /* called with () it is a dict */
 };
 
@@ -80,12 +82,12 @@ struct pickle_node {
 	void *user; /* the caller's own, NULL at first */
 };
 
-/* Decodes the stream that begins at ptr; it must stay as long as the tree is looked at. globals: sorted by module, then
- * by name. `what` names the stream in errors: PAWL_ECORRUPT (it is no such stream, or ends early), PAWL_ELIMIT,
- * PAWL_EUNSUPPORTED (a name or an operation that is not plain data). *ret_end: where the stream ends, at most len; NULL =
- * it must end at len. Memory is the bump's. */
+/* Decodes one stream, which fills all of its bytes and stays as long as the tree is used. globals:
+ * sorted by module, then by name. `what` names the stream in errors: PAWL_ECORRUPT (not such a
+ * stream, or it ends early), PAWL_ELIMIT, PAWL_EUNSUPPORTED (a name or an operation that is not
+ * plain data). Memory is the bump's. */
 int pickle_decode(const char *what, const void *ptr, size_t len, const struct pickle_global *globals, size_t n_globals,
-                  struct bump *memory, struct pickle_node **ret, size_t *ret_end, struct pawl_error *err);
+                  struct bump *memory, struct pickle_node **ret, struct pawl_error *err);
 /* The value of a dict's text key, or NULL; of several the last, as Python has it. */
 const struct pickle_node *pickle_get(const struct pickle_node *dict, const char *key);
 /* Is it this name? */

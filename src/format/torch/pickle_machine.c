@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pickle_machine: the parts of the machine of pickle.c: its memory, its stack with marks, its memo, and the values that
- * are bytes of the stream. Called by pickle.c and pickle_text.c; calls base. Promises P16, P17.
+ * pickle_machine: the parts of the machine of pickle.c: its memory, its stack with marks, its memo,
+ * and the values that are bytes of the stream. Promises P16, P17.
  */
 #include "format/torch/pickle_machine.h"
 
@@ -27,7 +27,7 @@ pickle_too_much(struct pickle_machine *m, const char *why)
 int
 pickle_out_of_memory(struct pickle_machine *m)
 {
-	return err_set(m->err, PAWL_ENOMEM, "%s: out of memory", m->what);
+	return err_nomem(m->err, m->what);
 }
 
 /* ------------------------------------------------------------------ memory */
@@ -96,7 +96,7 @@ pickle_push_mark(struct pickle_machine *m)
 	return 0;
 }
 
-/* How many values lie above the last mark. */
+/* The number of values above the last mark. */
 size_t
 pickle_above_mark(const struct pickle_machine *m)
 {
@@ -112,7 +112,7 @@ pickle_pop(struct pickle_machine *m, struct pickle_node **ret)
 	return 0;
 }
 
-/* Takes off the last mark and what lies above it; the values stay readable until the next push. */
+/* Removes the last mark and the values above it; they stay readable until the next push. */
 int
 pickle_pop_mark(struct pickle_machine *m, struct pickle_node ***ret, size_t *ret_n)
 {
@@ -269,7 +269,8 @@ pickle_push_counted(struct pickle_machine *m, int type, unsigned n_len)
 
 /* ------------------------------------------------------------------- longs */
 
-/* The decimal digits of a two's complement number, little-endian: divides by 10^9 until nothing is left. */
+/* The decimal digits of a two's complement number, little-endian: divides by 10^9 until nothing is
+ * left. */
 static int
 put_digits(struct pickle_machine *m, const unsigned char *p, size_t n, struct pickle_node *node)
 {
@@ -333,7 +334,7 @@ pickle_push_long(struct pickle_machine *m, unsigned n_len)
 		return pickle_wrong(m, "a whole number of a negative length");
 	TRY(pickle_take(m, n, &p));
 	while (n > 8 && (p[n - 1] == 0 || p[n - 1] == 0xff) && ((p[n - 1] ^ p[n - 2]) & 0x80) == 0)
-		n--; /* written longer than it must be */
+		n--; /* encoded longer than necessary */
 	if (n <= 8) {
 		for (size_t i = 8; i-- > 0;)
 			value = value << 8 | (i < n ? p[i] : n > 0 && (p[n - 1] & 0x80) ? 0xffu : 0u);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pickle_machine: what pickle.c and pickle_text.c share; nobody else includes this. */
+/* pickle_machine: what pickle.c and pickle_text.c share. Only for them. */
 #ifndef PAWL_FORMAT_PICKLE_MACHINE_H
 #define PAWL_FORMAT_PICKLE_MACHINE_H
 
@@ -40,9 +40,9 @@ int pickle_new(struct pickle_machine *m, int type, struct pickle_node **ret);
 int pickle_push(struct pickle_machine *m, struct pickle_node *node);
 int pickle_pop(struct pickle_machine *m, struct pickle_node **ret);
 int pickle_push_mark(struct pickle_machine *m);
-/* How many values lie above the last mark. */
+/* The number of values above the last mark. */
 size_t pickle_above_mark(const struct pickle_machine *m);
-/* Takes off the last mark and what lies above it; the values stay readable until the next push. */
+/* Removes the last mark and the values above it; they stay readable until the next push. */
 int pickle_pop_mark(struct pickle_machine *m, struct pickle_node ***ret, size_t *ret_n);
 int pickle_push_int(struct pickle_machine *m, int64_t value);
 int pickle_push_float(struct pickle_machine *m, double value);
@@ -58,7 +58,7 @@ int pickle_get_memo(struct pickle_machine *m, uint64_t index);
 /* The next n bytes of the stream; as a little-endian number. */
 int pickle_take(struct pickle_machine *m, uint64_t n, const unsigned char **ret);
 int pickle_take_number(struct pickle_machine *m, unsigned n, uint64_t *ret);
-/* A text or bytes after their length, a number of n_len bytes; a whole number likewise. */
+/* A text or bytes after their length, a number of n_len bytes; or an integer in that form. */
 int pickle_push_counted(struct pickle_machine *m, int type, unsigned n_len);
 int pickle_push_long(struct pickle_machine *m, unsigned n_len);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pickle_text: the operations of pickle whose argument is a line of text: GLOBAL, which torch.save still writes, and
- * those of protocol 0. Called by pickle.c. Promises P16, P17.
+ * pickle_text: the pickle operations whose argument is a line of text: GLOBAL, which torch.save
+ * still writes, and those of protocol 0. Promises P16, P17.
  */
 #include <string.h>
 
@@ -40,7 +40,7 @@ push_named(struct pickle_machine *m)
 	return pickle_push_global(m, module, module_len, name, name_len);
 }
 
-/* A decimal number without sign; false if it is none, *ret UINT64_MAX if it is too large. */
+/* A decimal number without sign; false if it is not one. *ret is UINT64_MAX if it is too large. */
 static bool
 get_digits(const char *text, size_t len, uint64_t *ret)
 {
@@ -125,7 +125,7 @@ push_escaped(struct pickle_machine *m)
 	void *memory;
 
 	TRY(take_line(m, &text, &len));
-	TRY(pickle_take_memory(m, 2 * len + 1, &memory)); /* an escape is longer than what it stands for */
+	TRY(pickle_take_memory(m, 2 * len + 1, &memory)); /* an escape is longer than its character */
 	char *out = memory;
 	for (size_t i = 0; i < len;) {
 		size_t digits = text[i] != '\\' || i + 1 == len ? 0
@@ -149,7 +149,8 @@ push_escaped(struct pickle_machine *m)
 	return pickle_push_text(m, PICKLE_STR, out, n);
 }
 
-/* STRING: a str of Python 2, in quotes. One with escapes is refused: what it means depends on who reads it. */
+/* STRING: a str of Python 2, in quotes. One with escapes is refused, since readers disagree on its
+ * meaning. */
 static int
 push_quoted(struct pickle_machine *m)
 {

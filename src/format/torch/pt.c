@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pt: see pt.h. Called by foreign_pt.c and foreign_dcp.c; calls zip.c, pickle.c, pt_tensor.c, pt_legacy.c.
+ * pt: see pt.h.
  *
  *   zip: <folder>/data.pkl    the object; tensors refer to storages by number
  *        <folder>/data/<n>    the bytes of a storage
- *        <folder>/byteorder   "little" or "big"; not there before torch 2.1
- *        <folder>/version     and others that say nothing of the values
+ *        <folder>/byteorder   "little" or "big"; absent before torch 2.1
+ *        <folder>/version     and others that do not concern the values
  *
  * Promises P1 (what cannot be held exactly is refused), P17.
  */
@@ -21,8 +21,7 @@
 /* ------------------------------------------------------------------- opening */
 
 static int
-check_notes(const struct source *source, const struct zip *zip, const struct crc32 *crc, struct bump *memory,
-            struct pawl_error *err)
+check_notes(const struct source *source, const struct zip *zip, struct bump *memory, struct pawl_error *err)
 {
 	const struct zip_member *order = zip_find(zip, "byteorder", 9);
 	struct pawl_slice text;
@@ -32,7 +31,7 @@ check_notes(const struct source *source, const struct zip *zip, const struct crc
 	TRY(zip_check_stored(source, zip, err));
 	if (!order)
 		return 0;
-	TRY(zip_read(source, order, crc, MAX_NOTE_BYTES, memory, &text, err));
+	TRY(zip_read(source, order, MAX_NOTE_BYTES, memory, &text, err));
 	if (text.len == 6 && memcmp(text.ptr, "little", 6) == 0)
 		return 0;
 	if (text.len == 3 && memcmp(text.ptr, "big", 3) == 0)
@@ -41,44 +40,58 @@ check_notes(const struct source *source, const struct zip *zip, const struct crc
 }
 
 static int
-open_zip(struct pt *pt, const struct crc32 *crc, struct pawl_error *err)
+open_zip(struct pt *pt, struct pawl_error *err)
 {
 	struct pawl_slice stream;
 
 	TRY(zip_open(pt->source, pt->memory, &pt->zip, err));
-	TRY(check_notes(pt->source, &pt->zip, crc, pt->memory, err));
+	TRY(check_notes(pt->source, &pt->zip, pt->memory, err));
 	const struct zip_member *object = zip_find(&pt->zip, "data.pkl", 8);
 	if (!object)
 		return err_set(err, PAWL_EUNSUPPORTED,
 		               "%s is a zip archive without data.pkl: torch.save did not write it", pt->source->what);
-	TRY(zip_read(pt->source, object, crc, PICKLE_MAX_BYTES, pt->memory, &stream, err));
+	TRY(zip_read(pt->source, object, PICKLE_MAX_BYTES, pt->memory, &stream, err));
 	return pickle_decode(pt->source->what, stream.ptr, stream.len, pt_globals, pt_n_globals, pt->memory, &pt->root,
-	                     NULL, err);
+	                     err);
+}
+
+/* The form of torch before 1.6, a row of pickles, begins with this pickled number. */
+static bool
+looks_old(const unsigned char *first, size_t n)
+{
+	static const unsigned char magic[] = {0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9};
+
+	return n >= sizeof(magic) && memcmp(first, magic, sizeof(magic)) == 0;
+}
+
+static bool
+looks_zipped(const unsigned char *first, size_t n)
+{
+	return n >= 4 && memcmp(first, "PK\3\4", 4) == 0;
 }
 
 bool
 pt_looks(const unsigned char *first, size_t n)
 {
-	return (n >= 4 && memcmp(first, "PK\3\4", 4) == 0) || pt_legacy_looks(first, n);
+	return looks_zipped(first, n) || looks_old(first, n);
 }
 
 int
-pt_open(const struct source *source, const struct crc32 *crc, struct bump *memory, struct pt *ret,
-        struct pawl_error *err)
+pt_open(const struct source *source, struct bump *memory, struct pt *ret, struct pawl_error *err)
 {
 	struct pt pt = {.source = source, .memory = memory};
 	unsigned char first[16];
 	size_t n = source->nbytes < sizeof(first) ? (size_t)source->nbytes : sizeof(first);
 
 	TRY(source_read(source, 0, first, n, err));
-	if (n >= 4 && memcmp(first, "PK\3\4", 4) == 0)
-		TRY(open_zip(&pt, crc, err));
-	else if (pt_legacy_looks(first, n))
-		TRY(pt_legacy_open(&pt, err));
-	else
-		return err_set(err, PAWL_ECORRUPT,
-		               "%s: expected what torch.save writes (a zip archive, or pickles), found something else",
+	if (looks_old(first, n))
+		return err_set(err, PAWL_EUNSUPPORTED,
+		               "%s: torch.save wrote it in the form of before torch 1.6; load it with torch.load and "
+		               "save it again with torch.save",
 		               source->what);
+	if (!looks_zipped(first, n))
+		return err_set(err, PAWL_ECORRUPT, "%s: expected a zip archive as torch.save writes it", source->what);
+	TRY(open_zip(&pt, err));
 	*ret = pt;
 	return 0;
 }
@@ -117,7 +130,7 @@ read_encoded(const struct pt *pt, struct pickle_node *node, struct pt_value *v, 
 	if (!node->user) {
 		unsigned char *bytes = bump_alloc(pt->memory, len + 1);
 		if (!bytes)
-			return err_set(err, PAWL_ENOMEM, "out of memory");
+			return err_nomem(err, NULL);
 		node->user = bytes;
 	}
 	unsigned char *bytes = node->user;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pt: what torch.save wrote -> values, and where the bytes of every tensor lie. Two forms: the zip archive of torch 1.6
- * and later, and the five pickles in a row of before. Sees bytes only, runs nothing (pickle.h).
+ * pt: reads what torch.save wrote (the zip archive of torch 1.6 and later): its values, and where
+ * the bytes of every tensor are. It sees bytes only and runs nothing (pickle.h).
  *
- * Tensors are views: a range of elements of a storage by shape and strides. Storages can be shared. Refused by name:
- * sparse, quantised, nested and meta tensors, tensors with a conjugate or negative bit, subclasses, dtypes that pawl
- * does not have, big-endian files, TorchScript programs. Arrays and scalars of numpy, times and the version of torch, which
- * trainers save, are read, too (pt_plain.c). Left out: attributes that somebody put on a tensor or on an
- * OrderedDict (a state_dict's _metadata), backward hooks (which cannot be saved), and the device a tensor was on.
+ * A tensor is a view: a range of elements of a storage, by shape and strides. Tensors can share a
+ * storage. These are refused by name: sparse, quantised, nested and meta tensors, tensors with a
+ * conjugate or negative bit, subclasses, dtypes that pawl does not have, big-endian files and
+ * TorchScript programs. pt_plain.c also reads what trainers save: arrays and scalars of NumPy,
+ * durations and the version of torch. Left out are attributes of a tensor or of an OrderedDict (a
+ * state_dict's _metadata), backward hooks, and the device of a tensor.
  */
 #ifndef PAWL_FORMAT_PT_H
 #define PAWL_FORMAT_PT_H
@@ -16,7 +17,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/crc32.h"
 #include "format/archive/zip.h"
 #include "format/source.h"
 #include "format/torch/pickle.h"
@@ -42,7 +42,7 @@ enum pt_type {
 	PT_LIST,
 	PT_TUPLE,
 	PT_DICT,  /* items: key, value, .. */
-	PT_ODICT, /* likewise */
+	PT_ODICT, /* as PT_DICT */
 	PT_TENSOR,
 };
 
@@ -57,30 +57,21 @@ struct pt_value {
 	const struct pt_tensor *tensor; /* the same for the same node */
 };
 
-struct pt_storage {
-	const char *key;
-	size_t key_len;
-	uint64_t begin, nbytes;
-};
-
 struct pt {
 	const struct source *source;
 	struct bump *memory;
 	struct pickle_node *root;
-	struct zip zip;                     /* n = 0: the older form */
-	const struct pt_storage *storages;  /* older form: ascending by key */
-	size_t n_storages;
+	struct zip zip;
 };
 
 #define PT_SNIFF_BYTES 4u
-/* Do these first bytes look like one? */
+/* Did torch.save write this file, judging by its first n bytes? */
 bool pt_looks(const unsigned char *first, size_t n);
-/* Decodes the object; what it refers to is looked at by pt_value. Memory is the bump's, and must stay as the source must.
- * PAWL_ECORRUPT, PAWL_ELIMIT, PAWL_EUNSUPPORTED. */
-int pt_open(const struct source *source, const struct crc32 *crc, struct bump *memory, struct pt *ret,
-            struct pawl_error *err);
-/* What a node is: root, or an item of another value. Items can hold each other in a circle: who walks bounds depth and
- * steps. Messages do not say where the value stands. */
+/* Decodes the object; pt_value reads what it refers to. Memory is the bump's; it and the source
+ * must outlive pt. PAWL_ECORRUPT, PAWL_ELIMIT, PAWL_EUNSUPPORTED. */
+int pt_open(const struct source *source, struct bump *memory, struct pt *ret, struct pawl_error *err);
+/* The value of a node: root, or an item of another value. Items can contain each other in a circle,
+ * so a walk must limit depth and steps. Messages do not name the value's place. */
 int pt_value(const struct pt *pt, struct pickle_node *node, struct pt_value *ret, struct pawl_error *err);
 /* The dtype of a name of torch's such as "float32"; 0 if pawl has none. */
 int pt_dtype(const char *name);

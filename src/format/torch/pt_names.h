@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pt_names: the names that may stand in what torch writes, for the pt*.c and dcp.c. */
+/* pt_names: the names that may occur in files of torch, for pt*.c and dcp.c. */
 #ifndef PAWL_FORMAT_PT_NAMES_H
 #define PAWL_FORMAT_PT_NAMES_H
 
 #include "format/torch/pt.h"
 
-/* Tags of names. That of a dtype or a storage class is PT_DTYPE or PT_STORAGE plus an enum pawl_dtype; 0 = one that pawl
- * does not have. */
+/* Tags of names. That of a dtype or a storage class is PT_DTYPE or PT_STORAGE plus an enum
+ * pawl_dtype; 0 = one that pawl does not have. */
 enum {
 	PT_ENCODE = 1,     /* _codecs.encode: bytes in protocol 2 */
 	PT_ORDERED,        /* collections.OrderedDict */
@@ -56,15 +56,13 @@ pt_is_dtype(int tag)
 	return tag >= PT_DTYPE && tag < PT_STORAGE;
 }
 
-/* pt_tensor.c: a call that makes a tensor, resolved once. *ret NULL: it is a call of something else. */
+/* pt_tensor.c: a call that makes a tensor, resolved once. *ret NULL: it is a call of something
+ * else. */
 int pt_make_tensor(const struct pt *pt, struct pickle_node *node, const struct pt_tensor **ret, struct pawl_error *err);
-/* Of a shape or strides: whole numbers, none negative; memory is the pt's. */
+/* Of a shape or strides: integers, none negative; memory is the pt's. */
 int pt_read_extents(const struct pt *pt, const struct pickle_node *node, uint32_t *ret_n, const uint64_t **ret,
                     struct pawl_error *err);
 /* pt_plain.c: 1 = a call that makes one, 0 = another one. */
 int pt_read_plain(const struct pt *pt, struct pickle_node *node, struct pt_value *v, struct pawl_error *err);
-/* pt_legacy.c */
-bool pt_legacy_looks(const unsigned char *first, size_t n);
-int pt_legacy_open(struct pt *pt, struct pawl_error *err);
 
 #endif

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pt_plain: the calls that make plain values and arrays, as trainers put them into what torch.save writes: times,
- * versions, arrays and scalars of numpy. Called by pt.c, checked argument by argument; calls base.
+ * pt_plain: the calls that make plain values and arrays, which trainers save with torch.save:
+ * durations, versions, arrays and scalars of NumPy. Every argument is checked.
  *
  *   __builtin__.bytes()                                                -> b""
  *   datetime.timedelta(days, seconds, microseconds)                    -> seconds
  *   torch.torch_version.TorchVersion(text)                             -> text
  *   numpy.dtype(code, align, copy), with state (version, order, ..)
- *   numpy.core.multiarray.scalar(dtype, bytes)                         -> an array without dimensions
- *   numpy.core.multiarray._reconstruct(numpy.ndarray, (0,), b'b'), with state (1, shape, dtype, by columns, bytes)
+ *   numpy.core.multiarray.scalar(dtype, bytes)                         -> array, no dimensions
+ *   numpy.core.multiarray._reconstruct(numpy.ndarray, (0,), b'b'),
+ *       with state (1, shape, dtype, by columns, bytes)
  *
- * Promise P17: an array has as many bytes as its shape asks for.
+ * Promise P17: an array has as many bytes as its shape needs.
  */
 #include <string.h>
 
@@ -101,15 +102,15 @@ take_bytes(const struct pt *pt, struct pickle_node *node, struct pt_tensor *t, s
 	return 0;
 }
 
-/* Strides of an array that lies by columns. */
+/* Strides of an array that is stored by columns. */
 static int
 set_columns(const struct pt *pt, struct pt_tensor *t, struct pawl_error *err)
 {
 	uint64_t *strides = bump_array(pt->memory, t->ndim + 1u, sizeof(*strides)), step = 1;
 
 	if (!strides)
-		return err_set(err, PAWL_ENOMEM, "out of memory");
-	for (uint32_t d = 0; d < t->ndim; d++) { /* within the bytes that are there */
+		return err_nomem(err, NULL);
+	for (uint32_t d = 0; d < t->ndim; d++) { /* within the bytes that exist */
 		strides[d] = step;
 		step *= t->shape[d];
 	}
@@ -151,7 +152,7 @@ make_array(const struct pt *pt, struct pickle_node *node, struct pt_value *v, st
 	if (!node->user) {
 		struct pt_tensor *t = bump_alloc(pt->memory, sizeof(*t));
 		if (!t)
-			return err_set(err, PAWL_ENOMEM, "out of memory");
+			return err_nomem(err, NULL);
 		*t = (struct pt_tensor){0};
 		TRY(node->global->tag == PT_NP_SCALAR ? read_scalar(pt, node->args, t, err)
 		                                      : read_array(pt, node, t, err));

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pt_tensor: the calls that make tensors, as torch.save writes them, checked argument by argument. Called by pt.c;
- * calls base and zip.c.
+ * pt_tensor: the calls that make tensors, as torch.save writes them. Every argument is checked.
  *
  *   _rebuild_parameter(tensor, requires_grad, hooks[, state])
  *   _rebuild_from_type_v2(function, type, arguments, state)
@@ -9,8 +8,8 @@
  *   _rebuild_tensor_v3(storage, offset, shape, strides, requires_grad, hooks, dtype[, metadata])
  *   storage: ('storage', class, key, location, number of elements[, view]) outside the stream
  *
- * Promise P17: offset, shape and strides lie within the storage, and the storage is as long as its member, before
- * anyone reads a byte by them.
+ * Promise P17: before any byte is read, offset, shape and strides are known to be within the
+ * storage, and the storage is as long as its member.
  */
 #include <string.h>
 
@@ -20,10 +19,10 @@
 
 #define MAX_WRAPS 8u /* calls around calls: a parameter with attributes needs two */
 
-/* What a call around the tensor says of it. */
+/* What a call around the tensor adds to it. */
 struct wraps {
 	bool parameter;
-	int grad; /* -1 = nothing said */
+	int grad; /* -1 = not given */
 };
 
 static int
@@ -96,7 +95,7 @@ unwrap(struct pickle_node *node, struct wraps *wraps, const struct pickle_global
 
 /* ------------------------------------------------------------------ storages */
 
-/* Where the bytes of a storage lie. */
+/* Where the bytes of a storage are. */
 static int
 find_storage(const struct pt *pt, const struct pickle_node *key, uint64_t *ret_begin, uint64_t *ret_nbytes,
              struct pawl_error *err)
@@ -105,38 +104,18 @@ find_storage(const struct pt *pt, const struct pickle_node *key, uint64_t *ret_b
 
 	if (key->type != PICKLE_STR || key->len == 0 || key->len > 32 || memchr(key->text, 0, key->len))
 		return wrong("without the name of its storage", err);
-	if (pt->zip.n > 0) {
-		memcpy(name, "data/", 5);
-		memcpy(name + 5, key->text, key->len);
-		const struct zip_member *member = zip_find(&pt->zip, name, key->len + 5);
-		if (!member)
-			return wrong("whose storage is not in the file", err);
-		*ret_begin = member->begin;
-		*ret_nbytes = member->nbytes;
-		return 0;
-	}
-	size_t lo = 0, hi = pt->n_storages;
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		const struct pt_storage *s = &pt->storages[mid];
-		size_t least = s->key_len < key->len ? s->key_len : key->len;
-		int c = memcmp(s->key, key->text, least);
-
-		c = c ? c : (s->key_len > key->len) - (s->key_len < key->len);
-		if (c == 0) {
-			*ret_begin = s->begin;
-			*ret_nbytes = s->nbytes;
-			return 0;
-		}
-		if (c < 0)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return wrong("whose storage is not in the file", err);
+	memcpy(name, "data/", 5);
+	memcpy(name + 5, key->text, key->len);
+	const struct zip_member *member = zip_find(&pt->zip, name, key->len + 5);
+	if (!member)
+		return wrong("whose storage is not in the file", err);
+	*ret_begin = member->begin;
+	*ret_nbytes = member->nbytes;
+	return 0;
 }
 
-/* The storage that a persistent id names. *dtype: in: 0 = the storage's own; out: that of the elements. */
+/* The storage that a persistent id names. *dtype: in: 0 = the storage's own; out: that of the
+ * elements. */
 static int
 read_storage(const struct pt *pt, const struct pickle_node *id, int *dtype, uint64_t *ret_begin, uint64_t *ret_nbytes,
              struct pawl_error *err)
@@ -186,7 +165,7 @@ pt_read_extents(const struct pt *pt, const struct pickle_node *node, uint32_t *r
 	*ret_n = (uint32_t)node->len;
 	extents = bump_array(pt->memory, node->len + 1, sizeof(*extents));
 	if (!extents)
-		return err_set(err, PAWL_ENOMEM, "out of memory");
+		return err_nomem(err, NULL);
 	for (size_t d = 0; d < node->len; d++) {
 		const struct pickle_node *n = node->items[d];
 
@@ -232,7 +211,7 @@ split_pairs(const struct pt *pt, struct pt_tensor *t, struct pawl_error *err)
 	uint64_t *shape = bump_array(pt->memory, t->ndim + 1u, sizeof(*shape));
 
 	if (!shape)
-		return err_set(err, PAWL_ENOMEM, "out of memory");
+		return err_nomem(err, NULL);
 	if (t->ndim == 0 || t->strides)
 		return not_read("a tensor of four-bit numbers that is a scalar or does not lie in order", err);
 	memcpy(shape, t->shape, t->ndim * sizeof(*shape));
@@ -266,7 +245,7 @@ place_view(const struct pt *pt, struct pt_tensor *t, uint64_t offset, uint64_t b
 	return st_nbytes(t->dtype, t->ndim, t->shape, &t->nbytes, err);
 }
 
-/* A conjugate or a negative is a flag beside the same bytes. */
+/* A conjugate or a negative is a flag; the bytes are the same. */
 static int
 check_metadata(const struct pickle_node *node, struct pawl_error *err)
 {
@@ -342,7 +321,7 @@ pt_make_tensor(const struct pt *pt, struct pickle_node *node, const struct pt_te
 		               : wrong("that is made in a way that torch does not write", err);
 	struct pt_tensor *t = bump_alloc(pt->memory, sizeof(*t));
 	if (!t)
-		return err_set(err, PAWL_ENOMEM, "out of memory");
+		return err_nomem(err, NULL);
 	TRY(build_tensor(pt, call, args, &wraps, t, err));
 	if (wraps.parameter)
 		t->kind = wraps.grad > 0 ? "torch_parameter" : "torch_parameter_nograd";

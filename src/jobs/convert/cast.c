@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cast: see cast.h. Called by conversion_write.c; calls nothing. Everything goes through floats, a block at a time, in
- * loops without branches that compilers turn into vector instructions.
+ * cast: see cast.h. Everything goes through floats, a block at a time. The loops have no branches,
+ * so that compilers vectorise them.
  *
- * A double that becomes 16 bits is first rounded to a float "to odd" (towards zero, the last bit set if anything was
- * lost): a float has so many more bits that the second rounding then gives what one rounding would.
+ * A double that becomes 16 bits is first rounded to a float "to odd": towards zero, with the last
+ * bit set if anything was lost. A float has enough extra bits that the second rounding then gives
+ * the result of a single one.
  */
 #include "jobs/convert/cast.h"
 
@@ -46,7 +47,7 @@ floats_of_f16(const unsigned char *src, float *out, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		uint16_t code;
 		memcpy(&code, src + 2 * i, 2);
-		/* The fields moved to their places in a float, whose bias is larger by 112. */
+		/* Moves the fields to their places in a float, whose bias is larger by 112. */
 		uint32_t bits = (uint32_t)(code & 0x7fff) << 13;
 		float value;
 		memcpy(&value, &bits, 4);
@@ -91,8 +92,8 @@ odd_floats_of_f64(const unsigned char *src, float *out, size_t n)
 		size = value < 0 ? -value : value;
 		const double back_size = back < 0 ? -back : back;
 		memcpy(&bits, &nearest, 4);
-		bits -= back_size > size ? 1 : 0; /* one nearer to zero */
-		bits |= back != value ? 1 : 0;    /* NaN, too, stays one */
+		bits -= back_size > size ? 1 : 0; /* one closer to zero */
+		bits |= back != value ? 1 : 0;    /* NaN stays NaN, too */
 		memcpy(&out[i], &bits, 4);
 	}
 }
@@ -129,7 +130,7 @@ floats_to_f16(const float *in, unsigned char *dst, size_t n)
 		const uint32_t sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
 		float value;
 		memcpy(&value, &size, 4);
-		value += 0.5f; /* whose last bit is the least F16: the sum is rounded as it should be */
+		value += 0.5f; /* its last bit is the least F16, so the addition rounds correctly */
 		memcpy(&small, &value, 4);
 		small -= 0x3f000000;
 		const uint32_t usual = (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export: tensors of a checkpoint as one file, or as a shard set with an index: a conversion under other options.
- * Called by users (pawl_export); calls conversion.c, which keeps the promises (P1, P2, P4, P16).
+ * export: writes tensors of a checkpoint to one file, or to a shard set with an index: a conversion
+ * under other options.
  */
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/err.h"
-#include "jobs/convert/conversion.h"
+#include "jobs/convert/convert.h"
+#include "pawl_jobs.h"
 
-/* A folder that is there, what ends in '/', and any set of several files. */
+/* An existing folder, a path that ends in '/', or any set of several files. */
 static bool
 is_folder(const char *target, const struct pawl_export_opts *opts)
 {
@@ -19,7 +20,7 @@ is_folder(const char *target, const struct pawl_export_opts *opts)
 	       opts->max_shard_bytes > 0;
 }
 
-/* The suffix decides; without one it is safetensors. NULL: by the suffix. */
+/* The format by suffix; without one it is safetensors. NULL: the suffix names the format. */
 static const char *
 format_of(const char *target, const struct pawl_export_opts *opts)
 {
@@ -34,7 +35,7 @@ int
 pawl_export(struct pawl *run, uint64_t id, const char *target, const struct pawl_export_opts *opts,
             struct pawl_meter *meter, struct pawl_error *err)
 {
-	PAWL_CLEAN(conversion_clear) struct conversion c = {.what = "export", .meter = meter, .dir_fd = -1};
+	PAWL_CLEAN(convert_clear) struct convert_job c = {.what = "export", .meter = meter, .dir_fd = -1};
 	struct pawl_export_opts own_opts = PAWL_EXPORT_OPTS_INIT;
 	struct pawl_error own = {0};
 
@@ -53,5 +54,5 @@ pawl_export(struct pawl *run, uint64_t id, const char *target, const struct pawl
 	                                    .max_shard_bytes = own_opts.max_shard_bytes,
 	                                    .dots = own_opts.dots,
 	                                    .overwrite = own_opts.overwrite};
-	return err_give(err, conversion_run(&c, run, id, target, &own), &own);
+	return err_give(err, convert_run(&c, run, id, target, &own), &own);
 }

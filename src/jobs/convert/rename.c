@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rename: see rename.h. Called by conversion.c; calls base. */
+/* rename: see rename.h. */
 #include "jobs/convert/rename.h"
 
 #include <string.h>
@@ -15,13 +15,13 @@ struct groups {
 	unsigned n;
 };
 
-/* The glob ends at its '='. true: the whole text matches. Going back to the last '*' alone is enough: what earlier ones
- * take never has to be more than what they took first. */
+/* The glob ends at its '='. true: the complete text matches. Going back to the last '*' alone is
+ * enough: earlier ones never need to take more than they took first. */
 static bool
 match(const char *glob, const char *end, const char *text, struct groups *g)
 {
 	const char *star = NULL, *star_text = NULL, *p = glob, *t = text;
-	unsigned star_n = 0; /* groups up to and with the last '*' */
+	unsigned star_n = 0; /* groups up to and including the last '*' */
 
 	g->n = 0;
 	for (;;) {
@@ -52,8 +52,8 @@ match(const char *glob, const char *end, const char *text, struct groups *g)
 	}
 }
 
-/* One group or brace of a template at *at, which moves behind it. *ret: the group, or -1 for a brace; false: neither.
- */
+/* Reads one group or brace of a template at *at, and moves *at past it. *ret: the group, or -1 for
+ * a brace; false: neither. */
 static bool
 take_group(const char **at, int *ret)
 {
@@ -113,7 +113,7 @@ fill_template(const char *template, const char *name, const struct groups *g, st
 			continue;
 		}
 		if (!take_group(&p, &group))
-			return; /* has been checked */
+			return; /* was checked before */
 		if (group < 0)
 			buf_putc(out, brace);
 		else if (group == 0)

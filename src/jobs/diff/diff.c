@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * diff: compares two checkpoints leaf by leaf. Called by users (pawl_diff_open); calls restore (to pick and hold them),
- * walk, fetch and convert.
+ * diff: compares two checkpoints leaf by leaf.
  *
- * Both trees are walked and matched by path. Tensors of equal dtype and shape are then read side by side in slabs;
- * those whose blocks have equal sums are the same without being read. Memory: two slabs and the reading buffers,
- * however large the checkpoints are (P16).
+ * Both trees are walked and matched by path. Tensors of equal dtype and shape are then read in
+ * parallel, in slabs. Tensors whose blocks have equal checksums are equal and are not read. Memory:
+ * two slabs and the read buffers, for checkpoints of any size (P16).
  */
 #include <inttypes.h>
 #include <math.h>
@@ -16,13 +15,14 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/table.h"
-#include "jobs/diff/convert.h"
+#include "jobs/diff/numbers.h"
+#include "pawl_jobs.h"
 #include "restore/restore.h"
 #include "state/walk.h"
 
-#define SLAB_BYTES ((uint64_t)(16u << 20) / 48 * 48) /* of each side; whole elements of every dtype */
+#define SLAB_BYTES ((uint64_t)(16u << 20) / 48 * 48) /* of each side; a multiple of every dtype's element size */
 #define RING_BYTES (16u << 20)
-#define MAX_TEXT 200 /* of a value shown */
+#define MAX_TEXT 200 /* of a value that is shown */
 
 struct pawl_diff {
 	struct bump memory;
@@ -30,23 +30,23 @@ struct pawl_diff {
 	size_t n, cap;
 };
 
-/* A leaf of a, to be found by b's walk. */
+/* A leaf of a, which b's walk looks up. */
 struct was_leaf {
 	const char *path, *exact;
 	const struct pawl_node *node;
 	bool met;
 };
 
-/* Two tensors to compare, and the row that the result goes to. */
+/* Two tensors to compare, and the row for the result. */
 struct pair {
 	size_t a, b; /* in the tables of tensors */
 	const char *path;
 	bool is_tensor; /* else a long text */
 	const char *was, *is;
-	struct convert_difference found;
+	struct numbers_difference found;
 };
 
-/* A stretch of a pair that lies in the slabs. */
+/* The range of a pair in the slabs. */
 struct stretch {
 	struct pair *pair;
 	uint64_t at, nbytes; /* in the slabs */
@@ -94,12 +94,6 @@ differ_clear(struct differ *d)
 	pawl_diff_free(d->diff);
 }
 
-static int
-no_memory(struct pawl_error *err)
-{
-	return err_set(err, PAWL_ENOMEM, "diff: out of memory");
-}
-
 /* Makes room for one more element. */
 static int
 grow(void **array, size_t *cap, size_t n, size_t size, struct pawl_error *err)
@@ -109,7 +103,7 @@ grow(void **array, size_t *cap, size_t n, size_t size, struct pawl_error *err)
 	size_t more = *cap ? 2 * *cap : 64;
 	void *bigger = mem_resize(*array, more, size);
 	if (!bigger)
-		return no_memory(err);
+		return err_nomem(err, "diff");
 	*array = bigger;
 	*cap = more;
 	return 0;
@@ -121,12 +115,12 @@ keep_text(struct differ *d, const char *text)
 	return bump_strndup(&d->diff->memory, text, strlen(text));
 }
 
-/* Texts are the diff's already. */
+/* The diff already owns the texts. */
 static int
 add_row(struct differ *d, const struct pawl_diff_row *row, struct pawl_error *err)
 {
 	if (!row->path || !row->was || !row->is)
-		return no_memory(err);
+		return err_nomem(err, "diff");
 	TRY(grow((void **)&d->diff->rows, &d->diff->cap, d->diff->n, sizeof *row, err));
 	d->diff->rows[d->diff->n++] = *row;
 	return 0;
@@ -227,9 +221,9 @@ see_was(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	*was = (struct was_leaf){
 		.path = keep_text(d, leaf->path), .exact = keep_text(d, leaf->exact), .node = leaf->node};
 	if (!was->path || !was->exact)
-		return no_memory(err);
+		return err_nomem(err, "diff");
 	if (table_reserve(&d->by_path, 1) < 0)
-		return no_memory(err);
+		return err_nomem(err, "diff");
 	table_add(&d->by_path, path_hash(d, leaf->exact), d->n_leaves++);
 	return 0;
 }
@@ -245,7 +239,8 @@ find_was(const struct differ *d, const char *exact)
 	return NULL;
 }
 
-/* The blocks under both pieces have the same places and sums: the bytes are the same. */
+/* True if the blocks under both pieces have the same places and checksums, so their bytes are
+ * equal. */
 static bool
 same_sums(const struct differ *d, const struct manifest_piece *p, const struct manifest_piece *q, uint32_t ndim)
 {
@@ -291,7 +286,7 @@ match_tensors(struct differ *d, const struct was_leaf *was, const struct pawl_no
 	                    .was = describe(d, &d->a, was->node),
 	                    .is = describe(d, &d->b, is)};
 	if (!pair.was || !pair.is)
-		return no_memory(err);
+		return err_nomem(err, "diff");
 	if (!comparable)
 		return add_row(d,
 		               &(struct pawl_diff_row){.path = pair.path,
@@ -356,16 +351,12 @@ add_removed(struct differ *d, struct pawl_error *err)
 
 /* ---- contents ---- */
 
-static void
-clean_plan(struct reshard_plan **plan)
-{
-	reshard_free(*plan);
-}
+PAWL_DEFINE_CLEAN(struct reshard_plan, reshard_free);
 
 static int
 fill_slab(struct differ *d, struct side *side, struct pawl_error *err)
 {
-	PAWL_CLEAN(clean_plan) struct reshard_plan *plan = NULL;
+	PAWL_CLEAN(reshard_free_clean) struct reshard_plan *plan = NULL;
 	const struct pawl_restore *r = side->r;
 	TRY(reshard_plan(r->manifest, side->bindings, d->n_stretches, fetch_unit_bytes(side->fetch, d->used), &plan,
 	                 err));
@@ -378,7 +369,7 @@ fill_slab(struct differ *d, struct side *side, struct pawl_error *err)
 	return fetch_run(side->fetch, &job, err);
 }
 
-/* Reads what has been gathered from both sides and compares it. */
+/* Reads the gathered ranges of both sides and compares them. */
 static int
 compare_slabs(struct differ *d, struct pawl_error *err)
 {
@@ -391,7 +382,7 @@ compare_slabs(struct differ *d, struct pawl_error *err)
 	for (size_t i = 0; i < d->n_stretches; i++) {
 		const struct stretch *s = &d->stretches[i];
 		const int dtype = d->a.r->manifest->tensors[s->pair->a].dtype;
-		convert_compare(dtype, d->a.slab + s->at, d->b.slab + s->at, s->nbytes * 8 / pawl_dtype_bits(dtype),
+		numbers_compare(dtype, d->a.slab + s->at, d->b.slab + s->at, s->nbytes * 8 / pawl_dtype_bits(dtype),
 		                &s->pair->found);
 	}
 	if (d->meter)
@@ -436,7 +427,8 @@ compare_pairs(struct differ *d, struct pawl_error *err)
 	for (size_t i = 0; i < d->n_pairs; i++) {
 		const uint64_t nbytes = tensors[d->pairs[i].a].nbytes;
 		for (uint64_t at = 0, n; at < nbytes; at += n) {
-			/* Cuts at whole elements: stretches start at multiples of 48 bytes of the tensor. */
+			/* Cut between elements: ranges start at multiples of 48 bytes of the
+			 * tensor. */
 			n = nbytes - at < SLAB_BYTES - d->used ? nbytes - at : (SLAB_BYTES - d->used) / 48 * 48;
 			if (n > 0)
 				TRY(gather(d, &d->pairs[i], at, n, err));
@@ -461,7 +453,7 @@ compare_pairs(struct differ *d, struct pawl_error *err)
 	return 0;
 }
 
-/* ---- the whole ---- */
+/* ---- the complete diff ---- */
 
 static int
 compare_rows(const void *a, const void *b)
@@ -475,13 +467,13 @@ open_side(struct side *s, struct pawl *run, uint64_t id, struct pawl_error *err)
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
 	PAWL_FREE char *selector = id ? mem_printf("id:%" PRIu64, id) : NULL;
 	if (id && !selector)
-		return no_memory(err);
+		return err_nomem(err, "diff");
 	opts.selector = selector;
 	opts.no_fallback = 1;
 	TRY(pawl_restore_open(run, &opts, &s->r, err));
-	TRY(fetch_new(run->reads, run->opts.io_threads, RING_BYTES, &s->fetch, err));
+	TRY(fetch_new(run->home.reads, run->opts.io.threads, RING_BYTES, &s->fetch, err));
 	s->slab = mem_alloc(SLAB_BYTES);
-	return s->slab ? 0 : no_memory(err);
+	return s->slab ? 0 : err_nomem(err, "diff");
 }
 
 static int
@@ -493,7 +485,7 @@ diff_open(struct pawl *a, uint64_t id_a, struct pawl *b, uint64_t id_b, struct p
 		return err_set(err, PAWL_EUSAGE, "diff: expected two runs and a place for the result, found NULL");
 	d.diff = mem_zalloc(1, sizeof *d.diff);
 	if (!d.diff)
-		return no_memory(err);
+		return err_nomem(err, "diff");
 	TRY(open_side(&d.a, a, id_a, err));
 	TRY(open_side(&d.b, b, id_b, err));
 	TRY(walk_leaves(d.a.r->manifest->state->root, see_was, &d, err));

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files: pawl_files_*: the queue of single files, their tickets and errors. Called by users, saver.c and the language
- * bindings; calls files_name.c, the plans of the formats, files_copy.c and files_write.c.
+ * files: pawl_files_*: the queue of single files, their tickets and errors.
  *
- *   caller: target, plan, checks, queued, image -> STAGED, returns    worker: file after file -> SETTLED or FAILED
+ *   caller: target, plan, checks, queued, image -> STAGED, returns
+ *   worker: file after file -> SETTLED or FAILED
  *
- * Memory (P16): of the images that wait to be written, FREE_BYTES or as much as the new one, whichever is more; a save
- * beyond that waits for earlier ones.
+ * Memory (P16): images that wait to be written take at most FREE_BYTES, or the size of the new one
+ * if that is more. A save beyond that waits for earlier ones.
  */
 #include "jobs/files/files.h"
 
@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "pawl_jobs.h"
 #include "state/state.h"
 
 #define MAX_THREADS 16u
@@ -42,7 +43,7 @@ free_files(struct pawl_files **pf)
 
 	if (!f)
 		return;
-	pool_free(f->worker); /* runs what is queued */
+	pool_free(f->worker); /* runs the queued jobs first */
 	pool_free(f->writers);
 	pool_free(f->copiers);
 	for (size_t i = 0; i < f->n_tickets; i++)
@@ -69,10 +70,9 @@ open_files(const struct pawl_files_opts *given, struct pawl_files **ret, struct 
 		memcpy(&opts, given, given->size < sizeof opts ? given->size : sizeof opts);
 	f = mem_zalloc(1, sizeof *f);
 	if (!f)
-		return err_set(err, PAWL_ENOMEM, "files: out of memory");
+		return err_nomem(err, "files");
 	pthread_mutex_init(&f->lock, NULL);
 	cond_init(&f->changed);
-	crc32_init(&f->crc);
 	f->threads = n_threads(opts.threads);
 	f->bandwidth = opts.bandwidth_bytes;
 	f->fault = opts.fault;
@@ -101,7 +101,8 @@ pawl_files_open(const struct pawl_files_opts *options, struct pawl_files **ret, 
 
 /* --------------------------------------------------------------------- tickets */
 
-/* The first error of an ended save that nobody has been told of; what is done and told is dropped. The lock is held. */
+/* The first error of an ended save that was not reported yet. Tickets that ended and were reported
+ * are dropped. The lock is held. */
 static int
 take_error(struct pawl_files *f, struct pawl_error *err)
 {
@@ -138,7 +139,7 @@ make_place(struct pawl_files *f, struct pawl_error *err)
 	struct pawl_ticket **more = mem_resize(f->tickets, cap, sizeof(struct pawl_ticket *));
 
 	if (!more)
-		return err_set(err, PAWL_ENOMEM, "files: out of memory");
+		return err_nomem(err, "files");
 	f->tickets = more;
 	f->cap_tickets = cap;
 	return 0;
@@ -232,7 +233,7 @@ write_job(void *arg)
 
 	if (!f->swept || strcmp(f->swept, job->store->root) != 0) {
 		files_sweep(job->store);
-		mem_free(f->swept); /* nobody else looks at it */
+		mem_free(f->swept); /* no other thread reads it */
 		f->swept = mem_strdup(job->store->root);
 	}
 	files_write(job);
@@ -243,7 +244,7 @@ write_job(void *arg)
 	pthread_mutex_unlock(&f->lock);
 }
 
-/* Waits while too much is staged already, then counts the new image. */
+/* Waits while too much is staged, then counts the new image. */
 static void
 reserve(struct pawl_files *f, struct files_job *job)
 {
@@ -270,7 +271,7 @@ open_folder(struct files_job *job, struct pawl_error *err)
 	return store_limit(&job->store, job->files->bandwidth, 0, err);
 }
 
-/* What can be known before anything is copied. */
+/* Checks what can be known before anything is copied. */
 static int
 check_place(struct files_job *job, struct pawl_error *err)
 {
@@ -298,7 +299,7 @@ make_job(struct pawl_files *f, const char *path, const struct pawl_file_opts *op
 	PAWL_CLEAN(free_job) struct files_job *job = mem_zalloc(1, sizeof *job);
 
 	if (!job)
-		return err_set(err, PAWL_ENOMEM, "files: out of memory");
+		return err_nomem(err, "files");
 	pthread_mutex_init(&job->lock, NULL);
 	cond_init(&job->changed);
 	job->files = f;
@@ -323,7 +324,7 @@ make_job(struct pawl_files *f, const char *path, const struct pawl_file_opts *op
 	return 0;
 }
 
-/* Queues a job, of which the image is only begun. */
+/* Queues a job whose image has only been started. */
 static int
 submit(struct pawl_files *f, struct files_job *job, struct pawl_error *err)
 {

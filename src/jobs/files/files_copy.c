@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files_copy: the caller's tensors -> the image of a file. Called by files.c on the caller's thread, which waits; calls
- * tensor_gather and crc32. The only part of a save that the caller waits for.
+ * files_copy: the caller's tensors -> the image of a file. It is the only part of a save that the
+ * caller waits for.
  *
- * Promise P1: the sums are taken in the same pass, from the bytes the caller gave. The image is cut into units of
- * neighbouring bytes, whatever pieces lie in them; each thread takes the next one, faults its pages in if they are new,
- * and copies in steps that stay in the cache for the sum. Those who write follow the units that are there from the
- * first one on without a gap.
+ * Promise P1: the CRCs are computed in the same pass, from the bytes the caller gave. The image is
+ * cut into units of adjacent bytes, across pieces. Each thread takes the next unit and faults its
+ * pages in if they are new. It copies in steps that stay in the cache for the CRC. Writers follow
+ * the units that are copied from the first one on without a gap.
  */
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/crc.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/sum.h"
@@ -44,10 +45,10 @@ copy_tensor(struct files_job *job, size_t p, uint64_t from, uint64_t to)
 
 		if (!data)
 			tensor_gather(&job->state->tensors[piece->tensor].src, from, n, dst);
-		if (!data || data + from == dst) /* it is there */
-			sum ^= is_summed ? crc32_part(&job->files->crc, dst, n, after) : 0;
+		if (!data || data + from == dst) /* the bytes are in place */
+			sum ^= is_summed ? crc32_part(dst, n, after) : 0;
 		else if (is_summed)
-			sum ^= crc32_copy_part(&job->files->crc, dst, data + from, n, after);
+			sum ^= crc32_copy_part(dst, data + from, n, after);
 		else
 			sum_copy(NULL, dst, data + from, n);
 		from += n;
@@ -61,7 +62,7 @@ copy_range(struct files_job *job, uint64_t begin, uint64_t end)
 {
 	const struct file_plan *plan = &job->plan;
 
-	if (job->region.cold)
+	if (end > job->region.warm_bytes)
 		arena_fault_in(image_at(job, begin), (size_t)(end - begin));
 	for (size_t i = file_plan_at(plan, begin); i < plan->n && plan->pieces[i].at < end; i++) {
 		const struct file_piece *p = &plan->pieces[i];
@@ -81,7 +82,7 @@ n_units(const struct files_job *job)
 	return (job->plan.nbytes + job->unit_bytes - 1) / job->unit_bytes;
 }
 
-/* A unit is there: those who write hear of it if it is the one that was missing. */
+/* Marks a unit as copied. If it closed the gap, the writers are woken. */
 static void
 mark_copied(struct files_job *job, uint64_t unit)
 {
@@ -148,15 +149,14 @@ make_tables(struct files_job *job, const struct pawl_state *state, struct pawl_e
 	job->summed = mem_zalloc(n + 1, sizeof *job->summed);
 	job->data = mem_zalloc(n + 1, sizeof *job->data);
 	if (!job->sums || !job->summed || !job->data)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", job->target.path);
+		return err_nomem(err, job->target.path);
 	for (size_t i = 0; i < n; i++) {
 		const struct state_tensor *t = &state->tensors[i];
 
 		job->summed[i] = SIZE_MAX;
 		job->data[i] = t->contiguous && !t->src.fill ? t->src.data : NULL;
 	}
-	/* from the end: a sum that is wanted is met before the piece it is of, and the first of several pieces counts
-	 */
+	/* from the end: a CRC is met before its piece, and of several pieces the first counts */
 	for (size_t i = plan->n; i-- > 0;) {
 		const struct file_piece *p = &plan->pieces[i];
 
@@ -168,7 +168,8 @@ make_tables(struct files_job *job, const struct pawl_state *state, struct pawl_e
 	return 0;
 }
 
-/* What the processor cannot read is copied by the caller's framework, on this thread, straight to its place. */
+/* The caller's framework copies what the processor cannot read, on this thread, straight to its
+ * place. */
 static int
 fill_tensors(struct files_job *job, const struct pawl_state *state, struct pawl_error *err)
 {
@@ -188,7 +189,7 @@ fill_tensors(struct files_job *job, const struct pawl_state *state, struct pawl_
 	return 0;
 }
 
-/* Every thread gets some units, whatever the size. */
+/* Every thread gets some units, for any size. */
 static uint64_t
 unit_bytes(const struct files_job *job)
 {
@@ -206,7 +207,7 @@ files_copy_begin(struct files_job *job, const struct pawl_state *state, struct p
 	job->unit_bytes = unit_bytes(job);
 	job->copied = mem_zalloc(n_units(job) + 1, 1);
 	if (!job->copied)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", job->target.path);
+		return err_nomem(err, job->target.path);
 	TRY(arena_take_cold(job->files->arena, (size_t)job->plan.nbytes, &job->region, err));
 	TRY(fill_tensors(job, state, err));
 	job->state = state;
@@ -226,13 +227,13 @@ files_copy(struct files_job *job)
 	group_init(&group);
 	for (unsigned i = 0; i < helpers; i++) {
 		if (pool_add(copiers, &group, copy_work, job, NULL) < 0)
-			break; /* fewer do it, too */
+			break; /* fewer helpers are enough */
 	}
 	copy_work(job);
 	group_wait(&group);
 	group_clear(&group);
 	job->state = NULL;
-	arena_warm(job->files->arena, &job->region);
+	arena_note_warm(job->files->arena, &job->region, (size_t)job->plan.nbytes);
 	ticket_stage(job->ticket, PAWL_STAGE_STAGED);
 	pthread_mutex_lock(&job->lock);
 	job->staged_ns = clock_mono_ns();

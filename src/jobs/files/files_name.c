@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files_name: a path -> folder, name, format and compression; hidden names of files being written. Called by files.c
- * and files_write.c; calls codec (suffixes) and clock (who is alive). Writes nothing but removes what dead processes
- * left.
+ * files_name: a path -> folder, name, format and compression; hidden names of files being written.
+ * Writes nothing, and only removes files of dead processes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,13 +27,7 @@ static const struct {
 	{".safetensors", file_plan_safetensors},
 };
 
-static int
-no_memory(const char *path, struct pawl_error *err)
-{
-	return err_set(err, PAWL_ENOMEM, "%s: out of memory", path);
-}
-
-/* Finds format and codec by the end of text; *ret_len: of what is before. */
+/* Finds format and codec by the end of text. *ret_len: length of the text before it. */
 static int
 pick_format(const char *text, struct files_target *t, size_t *ret_len, struct pawl_error *err)
 {
@@ -57,7 +50,7 @@ pick_format(const char *text, struct files_target *t, size_t *ret_len, struct pa
 	               t->path, text);
 }
 
-/* The format may be named instead; then the stem is what is before the last dot. */
+/* Sets the format by name. The stem is then the text before the last dot. */
 static int
 set_format(const char *format, struct files_target *t, struct pawl_error *err)
 {
@@ -68,14 +61,14 @@ set_format(const char *format, struct files_target *t, struct pawl_error *err)
 		const char *dot = strrchr(t->name, '.');
 
 		if (!text)
-			return no_memory(t->path, err);
+			return err_nomem(err, t->path);
 		TRY(pick_format(text, t, &len, err));
 		len = dot ? (size_t)(dot - t->name) : strlen(t->name);
 	} else {
 		TRY(pick_format(t->name, t, &len, err));
 	}
 	t->stem = len ? mem_strndup(t->name, len) : mem_strdup("archive");
-	return t->stem ? 0 : no_memory(t->path, err);
+	return t->stem ? 0 : err_nomem(err, t->path);
 }
 
 int
@@ -86,7 +79,7 @@ files_target_set(const char *path, const char *format, struct files_target *ret,
 		               path ? "an empty text" : "NULL");
 	ret->path = mem_strdup(path);
 	if (!ret->path)
-		return no_memory(path, err);
+		return err_nomem(err, path);
 	if (strncmp(path, "file://", 7) == 0)
 		path += 7;
 	else if (strstr(path, "://"))
@@ -98,7 +91,7 @@ files_target_set(const char *path, const char *format, struct files_target *ret,
 	ret->folder = !slash ? mem_strdup(".") : mem_strndup(path, slash == path ? 1 : (size_t)(slash - path));
 	ret->name = mem_strdup(slash ? slash + 1 : path);
 	if (!ret->folder || !ret->name)
-		return no_memory(path, err);
+		return err_nomem(err, path);
 	if (!text_is_key(ret->name) || strchr(ret->name, '/'))
 		return err_set(err, PAWL_EUSAGE, "%s: expected the path of a file, found '%s' as its name", path,
 		               ret->name);
@@ -117,8 +110,8 @@ files_target_clear(struct files_target *t)
 
 /* ------------------------------------------------------------- hidden names */
 
-/* .pawl-<host>-<boot>-<pid namespace>-<pid>-<its start>-<random>.partial: host (its name and machine id) and boot as
- * checksums, so that the name stays short and tells nothing to others. */
+/* .pawl-<host>-<boot>-<pid namespace>-<pid>-<its start>-<random>.partial. host (its name and
+ * machine id) and boot are checksums, so the name stays short and reveals neither. */
 struct parts {
 	char host[17], boot[17], space[24];
 };
@@ -134,7 +127,7 @@ describe(const struct clock_process *p, struct parts *ret)
 	snprintf(ret->host, sizeof ret->host, "%016llx", (unsigned long long)sum_bytes(host, strlen(host)).lo);
 	snprintf(ret->boot, sizeof ret->boot, "%016llx", (unsigned long long)sum_bytes(p->boot, n).lo);
 	snprintf(ret->space, sizeof ret->space, "%.20s", space);
-	/* a dash would end it */
+	/* a dash would end the part */
 	for (char *at = ret->space; *at; at++) {
 		if (*at == '-')
 			*at = '_';
@@ -156,7 +149,7 @@ files_temp_name(char ret[FILES_TEMP_BYTES], struct pawl_error *err)
 	return 0;
 }
 
-/* Does text begin with word and a dash? What is behind, else NULL. */
+/* The text after word and a dash; NULL if it does not begin so. */
 static const char *
 after_word(const char *text, const char *word)
 {
@@ -165,7 +158,7 @@ after_word(const char *text, const char *word)
 	return strncmp(text, word, n) == 0 && text[n] == '-' ? text + n + 1 : NULL;
 }
 
-/* Was the file of that name being written by a process that is dead for certain? */
+/* True if the name was made by a process that is certainly dead. */
 static bool
 is_left_over(const char *name, const struct clock_process *self)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files_write: the image of a file -> the disk, under a hidden name; then its own name. Called by files.c on the thread
- * that writes file after file; calls the store of the folder (direct I/O, reservation, fsync) and codec.
+ * files_write: writes the image of a file to the disk under a hidden name; then gives it its own
+ * name.
  *
- *   behind the copying: sums filled in, written by several threads; or, after it, through the compression
+ *   while copying: CRCs filled in, written by several threads; or, after it, through compression
  *   -> fsync -> renamed -> folder fsynced
  *
- * Promises P4 (until the file has its name, what had it stays; a failure leaves nothing), P5 (an error of write, fsync
- * or close is final).
+ * Promises P4 (an existing file stays until the new one gets its name; a failure leaves nothing),
+ * P5 (an error of write, fsync or close is final).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,13 +15,15 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/crc.h"
 #include "base/err.h"
 #include "base/fileio.h"
 #include "base/mem.h"
 #include "jobs/files/files.h"
+#include "store/outfile.h"
 
-/* Waits for bytes [begin, end) of the image and all before them, and puts the sums among them there: each one is of a
- * tensor that lies before it. */
+/* Waits for all bytes of the image up to `end`, and fills in the CRCs in [begin, end). The tensor
+ * of each is stored before it. */
 static void
 finish_image(struct files_job *job, uint64_t begin, uint64_t end)
 {
@@ -31,13 +33,13 @@ finish_image(struct files_job *job, uint64_t begin, uint64_t end)
 
 		if (p->kind != FILE_CRC)
 			continue;
-		/* the tensor is a piece or, with no bytes, none */
+		/* an empty tensor has no piece */
 		uint64_t nbytes =
 			job->summed[p->tensor] < job->plan.n ? job->plan.pieces[job->summed[p->tensor]].nbytes : 0;
-		const uint32_t sum = crc32_whole(&job->files->crc, atomic_load(&job->sums[p->tensor]), nbytes);
+		const uint32_t sum = crc32_whole(atomic_load(&job->sums[p->tensor]), nbytes);
 
 		for (unsigned b = 0; b < 4; b++)
-			if (p->at + b >= begin && p->at + b < end) /* the rest is another thread's */
+			if (p->at + b >= begin && p->at + b < end) /* another thread writes the rest */
 				((unsigned char *)job->region.ptr)[p->at + b] = (unsigned char)(sum >> 8 * b);
 	}
 }
@@ -68,7 +70,7 @@ write_work(void *arg)
 			job->error = err;
 		}
 		pthread_mutex_unlock(&job->lock);
-		atomic_store(&job->next_write, job->plan.nbytes / FILES_UNIT_BYTES + 1); /* no need to go on */
+		atomic_store(&job->next_write, job->plan.nbytes / FILES_UNIT_BYTES + 1); /* others can stop */
 		return;
 	}
 }
@@ -84,7 +86,7 @@ write_plain(struct files_job *job, struct pawl_error *err)
 	group_init(&group);
 	for (unsigned i = 1; i < pool_threads(job->files->writers) && i < units; i++) {
 		if (pool_add(job->files->writers, &group, write_work, job, NULL) < 0)
-			break; /* fewer do it, too */
+			break; /* fewer writers are enough */
 	}
 	write_work(job);
 	group_wait(&group);
@@ -100,78 +102,29 @@ write_plain(struct files_job *job, struct pawl_error *err)
 
 /* ------------------------------------------------------------------ compressed */
 
-/* Its size is not known before, so it is written from front to end. */
-struct packed_file {
-	int fd;
-	uint64_t nbytes;
-	const char *name;
-	struct rate rate;
-};
-
+/* Starts when everything is copied: until then the caller waits, and all processors are busy. */
 static int
-put_packed(void *arg, const void *ptr, size_t nbytes, struct pawl_error *err)
+write_compressed(struct files_job *job, struct pawl_error *err)
 {
-	struct packed_file *f = arg;
-	const int64_t wait_ns = rate_take(&f->rate, nbytes, clock_mono_ns());
+	PAWL_CLEAN(outfile_abort_clean) struct outfile *file = NULL;
+	const struct outfile_opts opts = {.store = job->store,
+	                                  .key = job->temp,
+	                                  .nbytes = job->plan.nbytes,
+	                                  .codec = job->target.codec,
+	                                  .level = job->level,
+	                                  .threads = job->files->threads};
 
-	if (wait_ns > 0)
-		clock_sleep_ms((wait_ns + 999999) / 1000000);
-	TRY(fd_pwrite_all(f->fd, ptr, nbytes, f->nbytes, f->name, err));
-	f->nbytes += nbytes;
-	return 0;
-}
-
-static void
-free_writer(struct codec_writer **w)
-{
-	codec_writer_free(*w);
-}
-
-static int
-pack_image(struct files_job *job, struct packed_file *f, struct pawl_error *err)
-{
-	PAWL_CLEAN(free_writer) struct codec_writer *w = NULL;
-
-	/* The processors are the caller's first, who waits for the copy. */
+	TRY(outfile_open(&opts, &file, err));
 	files_copy_wait(job, UINT64_MAX);
 	finish_image(job, 0, job->plan.nbytes);
-	TRY(codec_writer_new(job->target.codec, job->level, job->files->threads, put_packed, f, &w, err));
-	for (uint64_t at = 0; at < job->plan.nbytes; at += FILES_UNIT_BYTES) {
-		const uint64_t left = job->plan.nbytes - at;
-
-		TRY(codec_writer_put(w, (const char *)job->region.ptr + at,
-		                     (size_t)(left < FILES_UNIT_BYTES ? left : FILES_UNIT_BYTES), err));
-	}
-	return codec_writer_finish(w, NULL, NULL, err);
-}
-
-static int
-write_packed(struct files_job *job, struct pawl_error *err)
-{
-	struct packed_file f = {.name = job->temp, .rate = {.bytes_per_second = job->files->bandwidth}};
-	PAWL_FREE char *path = mem_printf("%s/%s", job->store->root, job->temp);
-
-	if (!path)
-		return err_set(err, PAWL_ENOMEM, "out of memory");
-	PAWL_FD int fd = fd_openat(AT_FDCWD, path, O_CREAT | O_EXCL | O_WRONLY, 0666, err);
-
-	if (fd < 0)
-		return fd;
-	f.fd = fd;
-	int rc = pack_image(job, &f, err);
-
-	if (rc == 0)
-		rc = fd_sync(fd, job->temp, err);
-	if (rc == 0)
-		rc = fd_close(&fd, job->temp, err);
-	if (rc < 0)
-		unlinkat(AT_FDCWD, path, 0);
-	return rc;
+	TRY(outfile_put_bytes(file, job->region.ptr, job->plan.nbytes, err));
+	return outfile_finish(&file, NULL, err);
 }
 
 /* -------------------------------------------------------------------- its name */
 
-/* Without overwrite by a link, which never replaces; where links do not work, by a look and a rename. */
+/* Without overwrite by a link, which never replaces. If links do not work, by a check and a
+ * rename. */
 static int
 reveal(struct files_job *job, struct pawl_error *err)
 {
@@ -191,8 +144,8 @@ reveal(struct files_job *job, struct pawl_error *err)
 	return store_move(job->store, job->temp, name, err);
 }
 
-/* To free a large file takes the file system as long as to write it: while it is open here, that does not happen before
- * the new one has its name. -1: there is none. */
+/* Freeing a large file takes the file system as long as writing it. Holding the old file open
+ * delays that until the new one has its name. -1: there is none. */
 static int
 hold_old(const struct files_job *job)
 {
@@ -201,13 +154,13 @@ hold_old(const struct files_job *job)
 	return path ? open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
 }
 
-/* The region is given back as soon as its bytes are on the disk. */
+/* The region is released as soon as its bytes are on the disk. */
 static int
 write_all(struct files_job *job, int *ret_old, struct pawl_error *err)
 {
-	int rc = job->target.codec ? write_packed(job, err) : write_plain(job, err);
+	int rc = job->target.codec ? write_compressed(job, err) : write_plain(job, err);
 
-	files_copy_wait(job, UINT64_MAX); /* the caller's, after a failure */
+	files_copy_wait(job, UINT64_MAX); /* the caller may still use it after a failure */
 	files_release_image(job);
 	if (rc < 0)
 		return rc;
@@ -244,7 +197,7 @@ files_write(struct files_job *job)
 {
 	struct pawl_error err = {0};
 	struct store_entry entry = {0};
-	PAWL_FD int old = -1; /* closed when everybody has been told */
+	PAWL_FD int old = -1; /* closed after all waiters were notified */
 	const int rc = write_all(job, &old, &err);
 
 	if (rc < 0) {
@@ -253,7 +206,7 @@ files_write(struct files_job *job)
 		ticket_stage(job->ticket, PAWL_STAGE_FAILED);
 		return;
 	}
-	/* of a compressed file the size is known by now */
+	/* the size of a compressed file is known by now */
 	const bool is_known = job->target.codec && store_stat(job->store, job->target.name, &entry, NULL) == 0;
 
 	set_stats(job, is_known ? entry.nbytes : job->plan.nbytes);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tarball: folders packed into archives and unpacked again (R79-R81). Called through pawl.h; calls format/tar and the
- * codecs.
+ * tarball: packs folders into archives and unpacks them again (R79-R81).
  *
- *   pack:   folder, in the order of names -> headers and bytes -> (codec) -> hidden file beside the archive -> fsync,
- * name unpack: archive -> (codec) -> members -> files in a hidden folder beside the target -> fsync, name
+ *   pack:   folder, in the order of names -> headers and bytes -> (codec)
+ *           -> hidden file next to the archive -> fsync, name
+ *   unpack: archive -> (codec) -> members -> files in a hidden folder next to the target
+ *           -> fsync, name
  *
  * Promises P2 (all or nothing under its name), P16, P17 (T5, T6, T7).
  */
@@ -22,6 +23,7 @@
 #include "base/mem.h"
 #include "format/archive/tar.h"
 #include "format/codec/codec.h"
+#include "pawl_jobs.h"
 
 #define PIECE_BYTES ((size_t)1 << 20)
 #define MAX_DEPTH 64
@@ -39,7 +41,7 @@ codec_of_archive(const char *path, const struct codec **ret, struct pawl_error *
 		path);
 }
 
-/* The hidden name beside a path, with XXXXXX at its end; ret_parent: the folder of both. */
+/* The hidden name next to a path, with XXXXXX at its end; ret_parent: the folder of both. */
 static int
 hidden_beside(const char *path, char **ret, char **ret_parent, struct pawl_error *err)
 {
@@ -50,14 +52,14 @@ hidden_beside(const char *path, char **ret, char **ret_parent, struct pawl_error
 		return err_set(err, PAWL_EUSAGE, "%s: expected a path that ends in a name", path);
 	*ret_parent = slash ? mem_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : mem_strdup(".");
 	*ret = *ret_parent ? mem_printf("%s/.%s.partial-XXXXXX", *ret_parent, name) : NULL;
-	return *ret ? 0 : err_set(err, PAWL_ENOMEM, "%s: out of memory", path);
+	return *ret ? 0 : err_nomem(err, path);
 }
 
 /* ------------------------------------------------------------------ packing */
 
 struct packing {
 	const char *what; /* the archive */
-	char *hidden;     /* there until it has its name */
+	char *hidden;     /* exists until it is renamed */
 	int fd;
 	uint64_t at;
 	struct codec_writer *writer; /* NULL = plain */
@@ -165,7 +167,7 @@ list_names(int fd, const char *what, struct bump *memory, char ***ret, size_t *r
 		}
 		char *name = *ret ? bump_strndup(memory, d->d_name, strlen(d->d_name)) : NULL;
 		if (!name) {
-			rc = err_set(err, PAWL_ENOMEM, "%s: out of memory", what);
+			rc = err_nomem(err, what);
 			break;
 		}
 		(*ret)[(*ret_n)++] = name;
@@ -180,7 +182,7 @@ list_names(int fd, const char *what, struct bump *memory, char ***ret, size_t *r
 
 static int put_folder(struct packing *p, int fd, const char *name, int depth, struct pawl_error *err);
 
-/* What one name in a folder is; path: from the packed folder. */
+/* Adds one entry of a folder, by its type. path: relative to the packed folder. */
 static int
 put_entry(struct packing *p, int folder, const char *name, const char *path, int depth, struct pawl_error *err)
 {
@@ -213,13 +215,13 @@ put_folder(struct packing *p, int fd, const char *name, int depth, struct pawl_e
 	for (size_t i = 0; i < n; i++) {
 		PAWL_FREE char *path = *name ? mem_printf("%s/%s", name, names[i]) : mem_strdup(names[i]);
 		if (!path)
-			return err_set(err, PAWL_ENOMEM, "%s: out of memory", p->what);
+			return err_nomem(err, p->what);
 		TRY(put_entry(p, fd, names[i], path, depth, err));
 	}
 	return 0;
 }
 
-/* Durable, and then under its name. */
+/* Makes the archive durable, and then gives it its name. */
 static int
 give_name(struct packing *p, const char *parent, bool overwrite, struct pawl_error *err)
 {
@@ -251,7 +253,7 @@ pack(const char *folder, const char *path, const struct pawl_tar_opts *o, struct
 	TRY(hidden_beside(path, &p.hidden, &parent, err));
 	p.piece = mem_alloc(PIECE_BYTES);
 	if (!p.piece)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", path);
+		return err_nomem(err, path);
 	if (codec)
 		TRY(codec_writer_new(codec, o->level, o->threads, write_out, &p, &p.writer, err));
 	p.fd = mkostemp(p.hidden, O_CLOEXEC);
@@ -279,7 +281,7 @@ struct unpacking {
 	struct codec_reader *reader; /* NULL = plain */
 	uint64_t at;                 /* of the plain bytes */
 	uint64_t total, max_bytes;
-	char *hidden; /* the folder, until it has its name */
+	char *hidden; /* the folder, until it is renamed */
 	int folder;
 	char *piece;
 };
@@ -351,7 +353,7 @@ get_member(struct unpacking *u, const struct tar_member *m, struct pawl_error *e
 	PAWL_FREE char *parent = slash ? mem_strndup(m->name, (size_t)(slash - m->name)) : NULL;
 
 	if (slash && !parent)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", u->what);
+		return err_nomem(err, u->what);
 	if (!add_ok(u->total, m->nbytes, &u->total) || u->total > u->max_bytes)
 		return err_set(err, PAWL_ELIMIT, "%s: holds more than the %llu bytes that are allowed", u->what,
 		               (unsigned long long)u->max_bytes);
@@ -363,7 +365,7 @@ get_member(struct unpacking *u, const struct tar_member *m, struct pawl_error *e
 	return parent ? fd_sync_dirat(u->folder, parent, err) : 0;
 }
 
-/* Behind the end there may be padding, nothing else is looked at; but a codec must have come to its own end. */
+/* After the end, padding is allowed and not checked. But a codec must have reached its own end. */
 static int
 read_rest(struct unpacking *u, struct pawl_error *err)
 {
@@ -405,7 +407,7 @@ unpack(const char *path, const char *folder, const struct pawl_tar_opts *o, stru
 	TRY(hidden_beside(folder, &u.hidden, &parent, err));
 	u.piece = mem_alloc(PIECE_BYTES);
 	if (!u.piece)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", path);
+		return err_nomem(err, path);
 	if (!mkdtemp(u.hidden) || (u.folder = open(u.hidden, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
 		return err_sys(err, errno, "%s: cannot be made", folder);
 	while ((rc = tar_next(get, &u, path, &m, err)) == 1) {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync: a folder is brought to another place, or back. See pawl.h, "syncing", and docs/sync.md.
+ * sync: copies a folder to another place, or back. See pawl.h, "syncing", and docs/sync.md.
  *
- * Called by users; calls the ways (sync_rsync.c, sync_store.c, sync_command.c) and sync_check.c. The order is always:
- * files, manifests, verification (P14), pointers (E12). Every sync may be repeated, and goes on where the last one
- * ended (P15). One deadline for all of it (P16). A password in a place is refused, since it would be seen in the
- * command line (P18).
+ * The order is always: files, manifests, verification (P14), pointers (E12). Every sync may be
+ * repeated, and resumes where the last one ended (P15). One deadline covers all of it (P16). A
+ * password in a place is refused, since the command line would show it (P18).
  */
 #include "jobs/sync/sync.h"
 
@@ -22,6 +21,7 @@
 #include "base/fileio.h"
 #include "base/hide.h"
 #include "base/text.h"
+#include "pawl_jobs.h"
 #include "store/registry.h"
 #include "store/store.h"
 
@@ -33,8 +33,8 @@ struct pawl_syncer {
 	bool shell, verify;
 	int64_t timeout_ms;
 	pthread_mutex_t lock;                   /* held over a sync; guards all below */
-	struct sync_seen seen_here, seen_there; /* what has been verified */
-	struct sync_view view;                  /* of a mover of the caller's own */
+	struct sync_seen seen_here, seen_there; /* checkpoints that were verified */
+	struct sync_view view;                  /* for a caller that moves the files itself */
 };
 
 /* ------------------------------------------------------------------- places */
@@ -97,7 +97,7 @@ read_host(const char *text, size_t len, struct sync_place *ret, struct pawl_erro
 	return 0;
 }
 
-/* Made absolute: what runs may look from another folder. */
+/* Made absolute: commands may run in another folder. */
 static int
 read_path(const char *path, struct sync_place *ret, struct pawl_error *err)
 {
@@ -130,14 +130,14 @@ sync_place_read(const char *given, struct sync_place *ret, struct pawl_error *er
 	} else if (!is_url) {
 		TRY(read_path(given, ret, err));
 	} else {
-		const struct store_kind *kind = store_kind_of(given);
+		const struct store_kind *kind = registry_find(given);
 		ret->kind = kind != NULL && kind->is_remote ? SYNC_STORE : SYNC_OTHER;
 		ret->text = mem_strdup(given);
 		ret->store = ret->kind == SYNC_STORE ? mem_strdup(given) : NULL;
 	}
 	if (ret->text == NULL || (ret->kind != SYNC_OTHER && ret->store == NULL)) {
 		sync_place_clear(ret);
-		return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+		return err_nomem(err, "sync");
 	}
 	return 0;
 }
@@ -159,7 +159,8 @@ pawl_syncer_close(struct pawl_syncer *s)
 	mem_free(s);
 }
 
-/* A template that lacks a field, or has an open quote, is told before anything is to be synced. */
+/* A template without a required field, or with an open quote, is refused before anything is
+ * synced. */
 static int
 check_command(const struct pawl_syncer *s, struct pawl_error *err)
 {
@@ -184,7 +185,7 @@ read_options(struct pawl_syncer *s, const char *local, const char *remote, const
 	s->timeout_ms = o->timeout_ms > 0 ? o->timeout_ms : DEFAULT_TIMEOUT_MS;
 	if (o->command != NULL) {
 		s->command = mem_strdup(o->command);
-		return s->command == NULL ? err_set(err, PAWL_ENOMEM, "sync: out of memory") : check_command(s, err);
+		return s->command == NULL ? err_nomem(err, "sync") : check_command(s, err);
 	}
 	if (s->remote.kind == SYNC_OTHER)
 		return err_set(
@@ -205,7 +206,7 @@ pawl_syncer_open(const char *local, const char *remote, const struct pawl_syncer
 		memcpy(&o, opts, opts->size < sizeof o ? opts->size : sizeof o);
 	struct pawl_syncer *s = mem_zalloc(1, sizeof *s);
 	if (s == NULL)
-		return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+		return err_nomem(err, "sync");
 	pthread_mutex_init(&s->lock, NULL);
 	s->view.fd = -1;
 	int rc = read_options(s, local, remote, &o, &own);
@@ -219,7 +220,7 @@ pawl_syncer_open(const char *local, const char *remote, const struct pawl_syncer
 
 /* ------------------------------------------------------------------ syncing */
 
-/* What a command is given: folders end with '/', as rsync wants them for their contents. */
+/* A place as a command gets it. Folders end with '/', as rsync wants them for their contents. */
 static char *
 shown(const struct sync_place *p)
 {
@@ -238,7 +239,7 @@ run_command(struct pawl_syncer *s, const struct sync_place *source, const struct
 	char **words;
 	int status;
 	if (from == NULL || to == NULL)
-		return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+		return err_nomem(err, "sync");
 	TRY(sync_command_words(s->command, s->shell, from, to, &memory, &words, err));
 	return sync_run(words, NULL, limit, &status, err);
 }
@@ -264,7 +265,7 @@ list_here(struct pawl_syncer *s, const struct sync_limit *limit, struct sync_nam
 	return rc;
 }
 
-/* The far side, where pawl can look at it. 0 with a note: it cannot. */
+/* Verifies the far side, if pawl can read it. 0 with a note: it cannot. */
 static int
 verify_there(struct pawl_syncer *s, const struct sync_names *before, const struct sync_limit *limit,
              struct pawl_syncer_report *report, struct pawl_error *err)
@@ -276,8 +277,8 @@ verify_there(struct pawl_syncer *s, const struct sync_names *before, const struc
 		return 0;
 	}
 	int rc = store_open(s->remote.store, false, true, &store, &why);
-	/* Nothing there is nothing come over; that pawl is not let in where a command may be is no failure of the sync.
-	 */
+	/* If nothing is there, nothing was copied. If a command can reach a place that pawl cannot,
+	 * the sync has not failed. */
 	bool missing =
 		rc == PAWL_ENOTFOUND && (s->remote.kind == SYNC_LOCAL || strstr(why.message, "cannot stat") != NULL);
 	if (rc < 0 && !missing && (s->command != NULL || rc == PAWL_EUNSUPPORTED)) {
@@ -305,7 +306,8 @@ verify_here(struct pawl_syncer *s, const struct sync_limit *limit, struct pawl_s
 
 enum what { BOTH, MOVE_ONLY, VERIFY_ONLY };
 
-/* The folders above the target: few programs make them. Of a host that only the command may enter they are its own. */
+/* Makes the folders above the target: few programs do. On a host that only the command can enter,
+ * it must. */
 static int
 make_parents(const struct sync_place *target, struct pawl_error *err)
 {
@@ -314,7 +316,7 @@ make_parents(const struct sync_place *target, struct pawl_error *err)
 	PAWL_FREE char *above = mem_printf("%.*s", slash != NULL ? (int)(slash - place) : 0, place);
 	struct store *store;
 	if (above == NULL)
-		return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+		return err_nomem(err, "sync");
 	if (target->kind == SYNC_LOCAL)
 		return above[0] != '\0' ? fd_mkdirs(AT_FDCWD, above, err) : 0;
 	const char *host = strstr(above, "://");
@@ -323,7 +325,8 @@ make_parents(const struct sync_place *target, struct pawl_error *err)
 	return 0;
 }
 
-/* By a command: from a view of the folder, since a program knows nothing of what comes and goes in it. */
+/* Uploads by a command, from a view of the folder: a program does not know which files are
+ * temporary. */
 static int
 go_up_by_command(struct pawl_syncer *s, enum what what, const struct sync_limit *limit,
                  struct pawl_syncer_report *report, struct pawl_error *err)

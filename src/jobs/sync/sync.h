@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sync: what the parts of syncing a folder share. See pawl.h, "syncing", and docs/sync.md.
- *   sync.c          the handle: what the places are, passes, deadlines
- *   sync_command.c  a program: its command line, its end, what it said
+ *   sync.c          the handle: kinds of places, passes, deadlines
+ *   sync_command.c  a program: its command line, its end, its output
  *   sync_rsync.c    rsync over ssh
  *   sync_store.c    from one store to another
  *   sync_links.c    files that are links of each other
- *   sync_clone.c    a folder again in the store that it is in
- *   sync_check.c    what came over is verified
- *   sync_prune.c    what the source does not keep is removed there
- *   sync_view.c     what a command or a function is given: the folder, frozen
+ *   sync_clone.c    copies a folder inside its store
+ *   sync_check.c    verifies the copied files
+ *   sync_prune.c    removes at the target what the source does not keep
+ *   sync_view.c     the frozen folder that a command or a function gets
  */
 #ifndef PAWL_SYNC_H
 #define PAWL_SYNC_H
@@ -26,7 +26,7 @@
 #define SYNC_MAX_DEPTH 16        /* of folders */
 #define SYNC_MAX_FILES 1000000u
 
-/* How long, and whether at all. */
+/* Deadline and cancellation. */
 struct sync_limit {
 	int64_t begin_ms, deadline_ms; /* of clock_mono_ms */
 	struct pawl_meter *meter;      /* or NULL */
@@ -36,101 +36,105 @@ int sync_limit_check(const struct sync_limit *l, const char *what, struct pawl_e
 
 enum sync_place_kind {
 	SYNC_LOCAL, /* a path */
-	SYNC_HOST,  /* user@host:path, as rsync and scp have it */
+	SYNC_HOST,  /* user@host:path, as for rsync and scp */
 	SYNC_STORE, /* a URL that store_open knows */
 	SYNC_OTHER  /* another URL */
 };
 struct sync_place {
 	enum sync_place_kind kind;
 	char *text;  /* as given; a path absolute */
-	char *store; /* the same as store_open takes it, or NULL */
+	char *store; /* as store_open takes it, or NULL */
 };
-/* PAWL_EUSAGE: nothing, a password in it, a host that would be an option. */
+/* PAWL_EUSAGE: empty, with a password, or a host that would be an option. */
 int sync_place_read(const char *given, struct sync_place *ret, struct pawl_error *err);
 void sync_place_clear(struct sync_place *p);
 
 /* ---- sync_command.c */
 
-/* A template's words with {source} and {target} filled in; shell: the words of `sh -c`. In `memory`. PAWL_EUSAGE: a field is
- * missing, a quote is open. */
+/* Splits a template into words and fills in {source} and {target}; shell: the words of `sh -c`. In
+ * `memory`. PAWL_EUSAGE: a field is missing, a quote is open. */
 int sync_command_words(const char *line, bool shell, const char *source, const char *target, struct bump *memory,
                        char ***ret, struct pawl_error *err);
-/* Runs a program, feeding it `feed` (or NULL). Its process group is ended at the limit, and whatever of it is left after its
- * end. PAWL_EIO with its last words, in which secrets of the environment are hidden, unless it ended with 0; *ret_status:
- * the status, -1 if there is none. */
+/* Runs a program, and writes `feed` (or NULL) to its input. Its process group is killed at the
+ * limit, and what is left of it after the program ends. PAWL_EIO with its last output, in which
+ * secrets of the environment are hidden, unless it exits with 0. *ret_status: the status, -1 if
+ * there is none. */
 int sync_run(char *const argv[], const struct buf *feed, const struct sync_limit *limit, int *ret_status,
              struct pawl_error *err);
 
-/* ---- the ways */
+/* ---- transfers */
 
-/* Files below a store's root, by what goes first, each name ended by NUL: without what belongs to this place only (saves
- * that go on, leases, passing names). */
+/* Files below a store's root, grouped by the order of transfer, each name ended by NUL. Files that
+ * belong only to this place are left out (saves in progress, leases, temporary names). */
 struct store;
 struct sync_names {
 	struct buf packs, manifests, pointers; /* packs: and all other files */
 };
-/* Does an entry of a folder belong to this place only? Saves that go on, leases, holds, what is being removed. */
+/* True if an entry of a folder belongs only to this place: saves in progress, leases, holds, what
+ * is being removed. */
 bool sync_stays_here(const char *folder, const char *name);
-/* Is this a file of a run's checkpoint? Such files never change. */
+/* True for a file of a run's checkpoint. Such files never change. */
 bool sync_is_fixed(const char *key);
 int sync_list(struct store *store, const struct sync_limit *limit, struct sync_names *ret, struct pawl_error *err);
 void sync_names_clear(struct sync_names *names);
 
-/* ---- sync_view.c: a folder as it was, complete checkpoints only, which does not change any more. {.fd = -1} = none. */
+/* ---- sync_view.c: a frozen view of a folder, with complete checkpoints only. {.fd = -1} =
+ * none. */
 struct sync_view {
 	char *path;              /* ends with the folder's own name */
-	char *holder;            /* the folder that it was made in; goes with it */
+	char *holder;            /* the folder that contains it; removed with it */
 	int fd;                  /* of holder, locked */
-	struct sync_names names; /* what is in it */
+	struct sync_names names; /* its files */
 };
 /* folder: an absolute path. */
 int sync_view_make(const char *folder, const struct sync_limit *limit, struct sync_view *ret, struct pawl_error *err);
 /* Removes it. */
 void sync_view_clear(struct sync_view *v);
 
-/* One of the two must be local. pointers_only: only them, else all but them. */
+/* One of the two must be local. pointers_only: only pointers, else all other files. */
 int sync_rsync(const struct sync_place *source, const struct sync_place *target, bool pointers_only,
                const struct sync_limit *limit, struct pawl_error *err);
 int sync_store(const char *source, const char *target, bool pointers_only, const struct sync_limit *limit,
                struct pawl_error *err);
 
-/* ---- sync_prune.c: folders of a store, with all in them; what is not there is success. */
+/* ---- sync_prune.c: removes folders of a store and their contents; a missing one is success. */
 int sync_prune(struct store *store, const char *const *folders, size_t n, const struct sync_limit *limit,
                struct pawl_error *err);
 
-/* ---- sync_links.c: regular files of a folder of this machine that have more names than one. Zero-initialised = none. */
+/* ---- sync_links.c: regular files of a local folder that have several names. Zero-initialised =
+ * none. */
 struct sync_link {
 	dev_t device;
 	ino_t inode;
-	const char *key; /* borrowed from the names that were given */
+	const char *key; /* borrowed from the given names */
 	enum { SYNC_LINK_UNKNOWN, SYNC_LINK_THERE, SYNC_LINK_ABSENT } at_target;
 	uint64_t nbytes;  /* THERE: of the file that the target has */
-	int64_t mtime_ns; /* the same, here */
+	int64_t mtime_ns; /* the same, of the local file */
 };
 struct sync_links {
 	struct sync_link *items;
 	size_t n, cap;
 };
-/* names: of files below root, each ended by NUL; they must live as long as the links. */
+/* names: of files below root, each ended by NUL; they must outlive the links. */
 int sync_links_find(struct sync_links *links, const char *root, const struct buf *names, struct pawl_error *err);
-/* That of a file; NULL: it has one name only. */
+/* The link of a file; NULL: it has only one name. */
 struct sync_link *sync_links_get(const struct sync_links *links, const char *root, const char *key);
-/* All names of its file that were given, `of` among them. */
+/* All given names of its file, including `of`. */
 struct sync_link *sync_links_twins(const struct sync_links *links, struct sync_link *of, size_t *ret_n);
 void sync_links_clear(struct sync_links *links);
 
 /* ---- sync_check.c */
 
-/* Checkpoints that have been verified, by what tells them apart. Zero-initialised = none. */
+/* Checkpoints that were verified, by identity. Zero-initialised = none. */
 struct sync_seen {
 	struct bump memory;
 	char **names;
 	size_t n, cap;
 };
 void sync_seen_clear(struct sync_seen *seen);
-/* Verifies all checkpoints below target that seen does not have. expected: a folder whose checkpoints must be there, or
- * NULL; only those with a manifest in before (as it was listed before the sync) are looked at then. PAWL_ECORRUPT,
- * PAWL_ENOTFOUND. */
+/* Verifies all checkpoints below target that are not in seen. expected: a folder whose checkpoints
+ * must exist in the target, or NULL. Then only those with a manifest in before (listed before the
+ * sync) are checked. PAWL_ECORRUPT, PAWL_ENOTFOUND. */
 int sync_check(const char *target, const char *expected, const struct sync_names *before, struct sync_seen *seen,
                const struct sync_limit *limit, uint64_t *ret_n, struct pawl_error *err);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync_check: what came over counts as synced when its checkpoints verify by pawl's own sums (P14). Called by sync.c;
- * calls the public functions for opening and verifying. Every byte of a checkpoint is read once; one that has been
- * verified by this handle is not read again.
+ * sync_check: copied files count as synced when their checkpoints verify by pawl's own checksums
+ * (P14). Every byte of a checkpoint is read once. A checkpoint that this handle has verified is not
+ * read again.
  */
 #include <stdio.h>
 #include <string.h>
@@ -37,13 +37,13 @@ remember(struct sync_seen *seen, const char *name, struct pawl_error *err)
 		size_t cap = seen->cap > 0 ? 2 * seen->cap : 16;
 		char **bigger = mem_resize(seen->names, cap, sizeof *bigger);
 		if (bigger == NULL)
-			return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+			return err_nomem(err, "sync");
 		seen->names = bigger;
 		seen->cap = cap;
 	}
 	seen->names[seen->n] = bump_strndup(&seen->memory, name, strlen(name));
 	if (seen->names[seen->n] == NULL)
-		return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+		return err_nomem(err, "sync");
 	seen->n++;
 	return 0;
 }
@@ -63,13 +63,9 @@ close_run(struct pawl **run)
 		pawl_close(*run, NULL);
 }
 
-static void
-free_list(struct pawl_list **list)
-{
-	pawl_list_free(*list);
-}
+PAWL_DEFINE_CLEAN(struct pawl_list, pawl_list_free);
 
-/* What tells a checkpoint apart from every other of that name. */
+/* Identifies a checkpoint among all others of that name. */
 static void
 name_of(const char *run, const struct pawl_info *info, char out[1400])
 {
@@ -104,25 +100,25 @@ open_run(const char *root, const char *path, struct pawl **ret, struct pawl_erro
 	PAWL_FREE char *whole = mem_printf("%.*s%s%s%s", (int)len, root, path[0] != '\0' ? "/" : "", path, root + len);
 	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
 	if (whole == NULL)
-		return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+		return err_nomem(err, "sync");
 	opts.root = whole;
 	opts.read_only = 1;
 	return pawl_open(&opts, ret, err);
 }
 
-/* Every checkpoint of a run, none of them damaged. */
+/* Verifies every checkpoint of a run; none may be damaged. */
 static int
 check_run(struct check *c, const char *path, struct pawl_error *err)
 {
 	PAWL_CLEAN(close_run) struct pawl *run = NULL;
-	PAWL_CLEAN(free_list) struct pawl_list *list = NULL;
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
 	TRY(open_run(c->target, path, &run, err));
 	TRY(pawl_list_open(run, 1, &list, err));
 	for (size_t i = 0; i < pawl_list_count(list); i++) {
 		const struct pawl_info *info = pawl_list_get(list, i);
 		if (info->marks & PAWL_MARK_BAD) {
 			if (strcmp(info->problem, CATALOG_NO_MANIFEST) == 0)
-				continue; /* on its way */
+				continue; /* still being written */
 			return err_set(err, PAWL_ECORRUPT, "%s%s%s/%s: what was synced does not verify: %s", c->target,
 			               path[0] ? "/" : "", path, info->name, info->problem);
 		}
@@ -131,7 +127,7 @@ check_run(struct check *c, const char *path, struct pawl_error *err)
 	return 0;
 }
 
-/* Did the checkpoint exist before the sync began? */
+/* True if the checkpoint existed before the sync began. */
 static bool
 was_there(const struct check *c, const char *path, const char *name)
 {
@@ -144,11 +140,11 @@ was_there(const struct check *c, const char *path, const char *name)
 	return false;
 }
 
-/* The run's retention may have taken it meanwhile. */
+/* A missing checkpoint is fine if the run's retention has removed it meanwhile. */
 static int
 check_missing(struct check *c, struct pawl *ours, const struct pawl_info *want, struct pawl_error *err)
 {
-	PAWL_CLEAN(free_list) struct pawl_list *now = NULL;
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *now = NULL;
 	uint64_t id = want->id;
 	char name[200];
 	snprintf(name, sizeof name, "%.199s", want->name);
@@ -160,14 +156,14 @@ check_missing(struct check *c, struct pawl *ours, const struct pawl_info *want, 
 	return 0;
 }
 
-/* Every checkpoint that the expected run had, in the target's. */
+/* Checks that the target has every checkpoint that the expected run had. */
 static int
 check_against(struct check *c, const char *expected, const char *path, struct pawl_error *err)
 {
 	PAWL_CLEAN(close_run) struct pawl *ours = NULL;
 	PAWL_CLEAN(close_run) struct pawl *run = NULL;
-	PAWL_CLEAN(free_list) struct pawl_list *wanted = NULL;
-	PAWL_CLEAN(free_list) struct pawl_list *list = NULL;
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *wanted = NULL;
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
 	char name[1400], other[1400];
 	TRY(open_run(expected, path, &ours, err));
 	TRY(pawl_list_open(ours, 0, &wanted, err));
@@ -203,7 +199,7 @@ check_all(struct check *c, const char *expected, const struct sync_names *names,
 			continue;
 		PAWL_FREE char *path = mem_strndup(name, slash != NULL ? strlen(name) - sizeof key : 0);
 		if (path == NULL)
-			return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+			return err_nomem(err, "sync");
 		TRY(expected != NULL ? check_against(c, expected, path, err) : check_run(c, path, err));
 	}
 	return 0;

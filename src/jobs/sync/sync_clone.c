@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync_clone: a folder again at another place of the store that it is in: links, or copies that the server makes, a
- * request or a few for each file (R158). For folders of files that are not a run's: it makes no manifest of what it
- * brings. Called by users (pawl_clone_folder); calls the store and sync_store.c's list.
+ * sync_clone: copies a folder to another place of the same store. It uses links, or copies that the
+ * server makes, with one or a few requests for each file (R158). It is for folders that do not
+ * belong to a run: it does not write a manifest.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,9 +10,10 @@
 #include "base/err.h"
 #include "base/text.h"
 #include "jobs/sync/sync.h"
+#include "pawl_jobs.h"
 #include "store/store.h"
 
-/* Two places of one store as the store above both and a key for each. */
+/* Two places of one store: the store above both, and a key for each. */
 struct pair {
 	char *root, *from, *to;
 };
@@ -25,7 +26,7 @@ pair_clear(struct pair *p)
 	mem_free(p->to);
 }
 
-/* Length of what a URL or a path must keep to be a place: "s3://bucket", "ssh://host", "/". */
+/* Length of the shortest valid place in a URL or path: "s3://bucket", "ssh://host", "/". */
 static size_t
 least_root(const char *text)
 {
@@ -33,7 +34,7 @@ least_root(const char *text)
 	return scheme != NULL ? (size_t)(scheme - text) + 3 + strcspn(scheme + 3, "/") : 0;
 }
 
-/* What follows the place in a URL: "?region=x", or "". They stay with the store. */
+/* The options at the end of a URL: "?region=x", or "". They stay with the store. */
 static const char *
 options_of(const char *text)
 {
@@ -58,7 +59,7 @@ pair_make(const char *from, const char *to, struct pair *ret, struct pawl_error 
 	for (; at < from_len && at < to_len && from[at] == to[at]; at++)
 		if (from[at] == '/')
 			slash = at;
-	/* One of them may go on where the other one's name ends: "trial_1" and "trial_10". */
+	/* One may continue where the other's name ends: "trial_1" and "trial_10". */
 	bool within = (at == from_len && (at == to_len || to[at] == '/')) || (at == to_len && from[at] == '/');
 	if (slash >= from_len || slash >= to_len || from[slash] != '/' || to[slash] != '/' || within)
 		return err_set(err, PAWL_EUSAGE,
@@ -67,20 +68,20 @@ pair_make(const char *from, const char *to, struct pair *ret, struct pawl_error 
 	ret->from = mem_printf("%.*s", (int)(from_len - slash - 1), from + slash + 1);
 	ret->to = mem_printf("%.*s", (int)(to_len - slash - 1), to + slash + 1);
 	if (ret->root == NULL || ret->from == NULL || ret->to == NULL)
-		return err_set(err, PAWL_ENOMEM, "clone: out of memory");
+		return err_nomem(err, "clone");
 	if (!text_is_key(ret->from) || !text_is_key(ret->to))
 		return err_set(err, PAWL_EUSAGE, "%.200s, %.200s: no plain paths", from, to);
 	return 0;
 }
 
-/* What has the name there already is made anew: it may be half of an earlier try's. */
+/* An existing file of the name is replaced: it may be half of an earlier try. */
 static int
 clone_file(struct store *s, const struct pair *p, const char *name, struct pawl_error *err)
 {
 	PAWL_FREE char *from = mem_printf("%s/%s", p->from, name);
 	PAWL_FREE char *to = mem_printf("%s/%s", p->to, name);
 	if (from == NULL || to == NULL)
-		return err_set(err, PAWL_ENOMEM, "clone: out of memory");
+		return err_nomem(err, "clone");
 	int rc = store_link(s, from, to, err);
 	if (rc != PAWL_EEXISTS)
 		return rc;
@@ -99,7 +100,7 @@ clone_all(struct store *s, const struct pair *p, const struct buf *names, const 
 	return 0;
 }
 
-/* Names that a crash must not lose; a store that has no folders has nothing to do here. */
+/* Makes the names durable. In a store without folders there is nothing to do. */
 static int
 make_durable(struct store *s, const struct pair *p, const struct buf *names, struct pawl_error *err)
 {
@@ -109,7 +110,7 @@ make_durable(struct store *s, const struct pair *p, const struct buf *names, str
 		int len = slash != NULL ? (int)(slash - name) : 0;
 		PAWL_FREE char *folder = mem_printf("%s%s%.*s", p->to, len > 0 ? "/" : "", len, name);
 		if (folder == NULL)
-			return err_set(err, PAWL_ENOMEM, "clone: out of memory");
+			return err_nomem(err, "clone");
 		if (last.len > 0 && strcmp(folder, buf_str(&last)) == 0)
 			continue;
 		TRY(store_sync(s, folder, err));
@@ -119,18 +120,14 @@ make_durable(struct store *s, const struct pair *p, const struct buf *names, str
 	return 0;
 }
 
-static void
-close_store(struct store **s)
-{
-	store_close(*s);
-}
+PAWL_DEFINE_CLEAN(struct store, store_close);
 
 static int
 clone_folder(const char *from, const char *to, struct pawl_meter *meter, struct pawl_error *err)
 {
 	PAWL_CLEAN(pair_clear) struct pair p = {0};
 	PAWL_CLEAN(sync_names_clear) struct sync_names names = {0};
-	PAWL_CLEAN(close_store) struct store *source = NULL, *s = NULL;
+	PAWL_CLEAN(store_close_clean) struct store *source = NULL, *s = NULL;
 	const struct sync_limit limit = {.deadline_ms = INT64_MAX, .meter = meter};
 	struct store_caps caps;
 	TRY(pair_make(from, to, &p, err));

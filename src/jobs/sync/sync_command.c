@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync_command: runs the program that moves files: rsync, or whatever a template says. Called by sync.c and
- * sync_rsync.c; calls child, proc and hide. No shell unless asked for: the template is split into words first and
- * filled in after that, so that no name of a file can become a word or an option of its own (R113, R114, R118, E9).
+ * sync_command: runs the program that moves files: rsync, or the one in a template. It uses a shell
+ * only if asked to. The template is split into words before it is filled in. So a file name cannot
+ * become a word or an option of its own (R113, R114, R118, E9).
  *
- * P16: at the deadline the whole process group gets SIGTERM and two seconds later SIGKILL; whatever of the group
- * outlives the program is killed, too. P18: of what it prints only the last lines are kept, and secrets in them are
- * hidden.
+ * P16: at the deadline the process group gets SIGTERM, and two seconds later SIGKILL. Processes of
+ * the group that outlive the program are killed, too. P18: only the last lines of its output are
+ * kept, and secrets in them are hidden.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -45,7 +45,7 @@ put_quoted(struct buf *out, const char *text)
 	buf_putc(out, '\'');
 }
 
-/* One word with the fields filled in; quote: as a shell wants them. */
+/* Fills the fields of one word in; quote: for a shell. */
 static int
 fill_word(const char *word, bool quote, const char *source, const char *target, struct buf *out, struct pawl_error *err)
 {
@@ -73,13 +73,13 @@ shell_words(const char *line, const char *source, const char *target, struct bum
 	TRY(fill_word(line, true, source, target, &text, err));
 	char **argv = bump_array(memory, 4, sizeof *argv);
 	if (argv == NULL)
-		return err_set(err, PAWL_ENOMEM, "the command: out of memory");
+		return err_nomem(err, "the command");
 	argv[0] = bump_strndup(memory, "/bin/sh", 7);
 	argv[1] = bump_strndup(memory, "-c", 2);
 	argv[2] = bump_strndup(memory, text.ptr, text.len);
 	argv[3] = NULL;
 	*ret = argv;
-	return argv[0] && argv[1] && argv[2] ? 0 : err_set(err, PAWL_ENOMEM, "the command: out of memory");
+	return argv[0] && argv[1] && argv[2] ? 0 : err_nomem(err, "the command");
 }
 
 int
@@ -98,7 +98,7 @@ sync_command_words(const char *line, bool shell, const char *source, const char 
 		TRY(fill_word(words[i], false, source, target, &filled, err));
 		words[i] = bump_strndup(memory, filled.len > 0 ? filled.ptr : "", filled.len);
 		if (words[i] == NULL)
-			return err_set(err, PAWL_ENOMEM, "the command: out of memory");
+			return err_nomem(err, "the command");
 	}
 	*ret = words;
 	return 0;
@@ -106,7 +106,7 @@ sync_command_words(const char *line, bool shell, const char *source, const char 
 
 /* ------------------------------------------------------------------ running */
 
-/* The last lines of what was said, on one line, without secrets. */
+/* The last lines of the output, on one line, without secrets. */
 static void
 last_words(struct buf *said, char out[SHOWN_BYTES + 1])
 {
@@ -116,7 +116,7 @@ last_words(struct buf *said, char out[SHOWN_BYTES + 1])
 	if (said->failed != 0)
 		return;
 	char *text = said->ptr;
-	for (char *c = text; c < text + said->len - 1; c++) /* before NULs end it early */
+	for (char *c = text; c < text + said->len - 1; c++) /* NULs would end it early */
 		if (*c == '\0')
 			*c = '?';
 	hide_secrets(text);
@@ -145,7 +145,7 @@ sync_limit_check(const struct sync_limit *l, const char *what, struct pawl_error
 	return 0;
 }
 
-/* Feeds and listens until the program has ended. */
+/* Writes its input and reads its output until the program has ended. */
 static int
 attend(struct child *c, const struct buf *feed, struct buf *said, const char *name, const struct sync_limit *limit,
        struct pawl_error *err)

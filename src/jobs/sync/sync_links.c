@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync_links: files of a folder of this machine that have the same inode: a clone of a trial's checkpoint, a pack that
- * two checkpoints share. Called by sync_store.c, which lets the target make the second one from the first and sends
- * nothing. A table sorted by inode; what is at the target is noted as it is learnt.
+ * sync_links: files of a local folder that have the same inode: a clone of a trial's checkpoint, or
+ * a pack that two checkpoints share. The table is sorted by inode. The state at the target is noted
+ * as it is found.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -45,9 +45,9 @@ sync_links_find(struct sync_links *links, const char *root, const struct buf *na
 		PAWL_FREE char *path = mem_printf("%s/%s", root, key);
 		struct stat st;
 		if (path == NULL)
-			return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+			return err_nomem(err, key);
 		if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1 && add(links, &st, key) < 0)
-			return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+			return err_nomem(err, key);
 	}
 	if (links->n > 1)
 		qsort(links->items, links->n, sizeof *links->items, compare);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync_prune: folders at the target that its source does not keep any more: old checkpoints of a search (R127). The
- * caller says which, after a sync that has brought what is newer. Names that do not exist are passed over; a folder's
- * manifest goes first, so that no half of a checkpoint is taken for one.
+ * sync_prune: removes folders at the target that its source no longer keeps: old checkpoints of a
+ * search (R127). The caller names them, after a sync that copied the newer ones. Missing folders
+ * are skipped. A folder's manifest is removed first, so that half a checkpoint is never taken for
+ * one.
  */
 #include <string.h>
 
@@ -12,7 +13,7 @@
 #include "store/store.h"
 
 struct there {
-	char *above; /* the folder that was listed last, or NULL */
+	char *above; /* the folder listed last, or NULL */
 	struct buf names;
 };
 
@@ -32,7 +33,7 @@ note_folder(void *arg, const struct store_entry *entry)
 	return names->failed;
 }
 
-/* Is there such a folder? Those next to each other are asked for once. 1 or 0. */
+/* 1 if the folder exists, else 0. Folders with the same parent share one listing. */
 static int
 is_there(struct store *store, const char *folder, struct there *t, struct pawl_error *err)
 {
@@ -43,7 +44,7 @@ is_there(struct store *store, const char *folder, struct there *t, struct pawl_e
 		clear_there(t);
 		*t = (struct there){.above = mem_strndup(folder, len)};
 		if (t->above == NULL)
-			return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+			return err_nomem(err, "sync");
 		int rc = store_list(store, t->above, note_folder, &t->names, &why);
 		if (rc < 0 && rc != PAWL_ENOTFOUND)
 			return err_give(err, rc, &why);
@@ -68,7 +69,7 @@ sync_prune(struct store *store, const char *const *folders, size_t n, const stru
 			continue;
 		PAWL_FREE char *manifest = mem_printf("%s/" MANIFEST_NAME, folders[i]);
 		if (manifest == NULL)
-			return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+			return err_nomem(err, "sync");
 		TRY(store_remove(store, manifest, err));
 		TRY(store_remove_folder(store, folders[i], err));
 	}

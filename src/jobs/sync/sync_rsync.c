@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync_rsync: a folder to another machine or from there, by rsync over ssh (R116, R121). Called by sync.c.
+ * sync_rsync: copies a folder to or from another machine, by rsync over ssh (R116, R121).
  *
- * What is pushed is listed first: the packs go before the manifests of their checkpoints, so that what is cut off
- * leaves no manifest without its packs, and pointers go last of all. What is pulled goes in the same order by patterns;
- * a checkpoint that is made meanwhile may come with its manifest first. Files of checkpoints never change, so that none
- * is written over, by a damaged one least of all. Nothing is deleted on the other side. Folders of saves that go on,
- * the lease, and what only says who is at work stay here.
+ * A push lists its files first. Packs are sent before the manifests of their checkpoints, so an
+ * aborted sync leaves no manifest without its packs. Pointers are sent last. A pull uses the same
+ * order by patterns; a checkpoint that is saved meanwhile may arrive with its manifest first. Files
+ * of checkpoints never change, so none is overwritten, least of all by a damaged one. Nothing is
+ * deleted on the other side. Folders of saves in progress, the lease, and records of running
+ * processes are not copied.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +22,8 @@
 #define SSH_OPTIONS                                                                              \
 	" -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15 -oServerAliveCountMax=4 " \
 	"-oClearAllForwardings=yes -oForwardAgent=no"
-#define STATUS_VANISHED 24 /* files have gone since they were listed: old checkpoints */
-#define STATUS_PARTIAL 23  /* something was not there, or could not be read or written */
+#define STATUS_VANISHED 24 /* files vanished since they were listed: old checkpoints */
+#define STATUS_PARTIAL 23  /* something was missing, unreadable or not writable */
 
 /* ------------------------------------------------------------------ running */
 
@@ -47,14 +48,14 @@ clear_line(struct line *l)
 	bump_clear(&l->memory);
 }
 
-/* The words that all passes begin with. */
+/* The words at the start of all passes. */
 static void
 begin_line(struct line *l)
 {
 	static const char *const always[] = {"rsync",
 	                                     "-rlpt",
 	                                     "-s",
-	                                     "--partial-dir=.rsync.partial", /* no half file has its name */
+	                                     "--partial-dir=.rsync.partial", /* incomplete files have no name yet */
 	                                     "--timeout=60",
 	                                     "--exclude=.*.partial",
 	                                     "--exclude=.*.tmp",
@@ -92,11 +93,11 @@ run_line(struct line *l, const struct buf *feed, const struct sync_place *source
 	add_folder(l, target);
 	l->words[l->n] = NULL;
 	if (l->failed)
-		return err_set(err, PAWL_ENOMEM, "rsync: out of memory");
+		return err_nomem(err, "rsync");
 	int rc = sync_run(l->words, feed, limit, &status, &why);
 	if (rc == PAWL_EIO && status == STATUS_VANISHED)
 		return 0;
-	/* 255 is ssh's, 10 to 14, 30 and 35 are a connection that was refused or cut. */
+	/* 255 is ssh's. 10 to 14, 30 and 35 mean a connection that was refused or cut. */
 	if (rc == PAWL_EIO && (status == 255 || (status >= 10 && status <= 14) || status == 30 || status == 35))
 		rc = strstr(why.message, "ermission denied") != NULL || strstr(why.message, "Host key") != NULL
 		             ? PAWL_EAUTH
@@ -107,7 +108,7 @@ run_line(struct line *l, const struct buf *feed, const struct sync_place *source
 	return rc < 0 ? err_set(err, rc, "%s", why.message) : 0;
 }
 
-/* Those of the names that are of checkpoints' files, or the others. */
+/* Selects the names of checkpoints' files, or the others. */
 static void
 choose(const struct buf *names, bool fixed, struct buf *ret)
 {

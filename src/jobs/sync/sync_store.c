@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync_store: a folder from one store to another: paths, and every URL that pawl knows. Called by sync.c; calls the
- * stores. Packs go before the manifests of their checkpoints and pointers last of all; what is there already with its
- * size, and no older, stays; nothing is deleted. What is a link of a file that is there is linked there, or copied by
- * the server, and not sent (R158). An object appears whole: by a put, by finishing an upload, by a link, or by a
- * rename. Also lists folders for sync_rsync.c and sync_clone.c.
+ * sync_store: copies a folder from one store to another: paths, and every URL that pawl knows.
+ * Packs are copied before the manifests of their checkpoints, pointers last. A target file of the
+ * same size that is not older stays. Nothing is deleted. If a file is a link of one that the target
+ * has, it is linked there, or copied by the server, and not sent (R158). An object appears
+ * complete: by a put, by finishing an upload, by a link, or by a rename. Also lists folders for
+ * sync_rsync.c and sync_clone.c.
  */
 #include <inttypes.h>
 #include <limits.h>
@@ -13,15 +14,16 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/hidden.h"
 #include "base/json.h"
 #include "catalog/catalog.h"
+#include "copy/copy_object.h"
 #include "jobs/sync/sync.h"
 #include "run/lease.h"
 #include "run/run.h"
 #include "state/manifest.h"
 #include "store/store.h"
 
-#define PIECE_BYTES ((size_t)8 << 20)
 #define MAX_POINTER_BYTES 1024u
 #define MAX_RUN_BYTES 65536u
 
@@ -49,13 +51,11 @@ struct step {
 static bool
 is_passing(const char *name)
 {
-	size_t len = strlen(name);
 	if (strncmp(name, LEASE_KEY ".", sizeof LEASE_KEY) == 0)
 		return true; /* renewals */
 	if (strncmp(name, ".checkpoint_", 12) == 0)
-		return true; /* of a trial: being made, cloned or removed */
-	return (name[0] == '.' && len > 8 && strcmp(name + len - 8, ".partial") == 0) ||
-	       (name[0] == '.' && len > 4 && strcmp(name + len - 4, ".tmp") == 0) || strcmp(name, LEASE_KEY) == 0;
+		return true; /* of a trial: being written, cloned or removed */
+	return hidden_is(name) || strcmp(name, LEASE_KEY) == 0;
 }
 
 /* In stores without symbolic links pointers are objects of one line. */
@@ -65,7 +65,7 @@ is_pointer(const char *name)
 	return strcmp(name, "latest") == 0 || strcmp(name, "best") == 0;
 }
 
-/* Who reads here now, and by what ranks meet, mean nothing elsewhere. */
+/* Holds of readers and files for meeting ranks mean nothing elsewhere. */
 static bool
 is_of_this_place(const char *folder, const char *name)
 {
@@ -116,7 +116,7 @@ see(void *arg, const struct store_entry *entry)
 		return name != NULL ? 0 : PAWL_ENOMEM;
 	}
 	bool pointer = entry->is_link || (w->flat && is_pointer(entry->name));
-	/* A journal says that checkpoints of a search are there. */
+	/* A journal records the checkpoints of a search. */
 	bool last = strcmp(entry->name, MANIFEST_NAME) == 0 || strcmp(entry->name, "journal") == 0;
 	struct buf *to = pointer ? &w->names->pointers : last ? &w->names->manifests : &w->names->packs;
 	buf_printf(to, "%s%s%s", step->folder, slash, entry->name);
@@ -172,15 +172,13 @@ sync_names_clear(struct sync_names *names)
 
 struct copy {
 	struct store *from, *to;
-	bool flat;         /* `to` is an object store */
 	bool local_source; /* from's root is a path */
 	bool links;        /* `to` can make an object from another one */
 	const struct sync_limit *limit;
-	char *piece;              /* PIECE_BYTES */
 	struct sync_links linked; /* of a local source */
 };
 
-/* Is the target's the same, as far as can be seen from outside? What it holds is verified later. */
+/* True if the target's file seems the same by size and time. Its contents are verified later. */
 static bool
 is_there(struct copy *c, const char *key, const struct store_entry *source, struct store_entry *ret)
 {
@@ -190,8 +188,8 @@ is_there(struct copy *c, const char *key, const struct store_entry *source, stru
 	       ret->mtime_ns / 1000000000 >= source->mtime_ns / 1000000000;
 }
 
-/* A checkpoint that is complete at the target is never written over, by a damaged one least of all; what is wrong with
- * it is found when it is verified. */
+/* A checkpoint that is complete at the target is never overwritten, least of all by a damaged one.
+ * Verification finds what is wrong with it. */
 static bool
 is_complete_there(struct copy *c, const char *key)
 {
@@ -203,48 +201,35 @@ is_complete_there(struct copy *c, const char *key)
 	return manifest == NULL || store_stat(c->to, manifest, &entry, NULL) == 0;
 }
 
-static int
-copy_pieces(struct copy *c, struct store_reader *r, struct store_file *f, uint64_t nbytes, const char *key,
-            struct pawl_error *err)
-{
-	for (uint64_t at = 0; at < nbytes; at += PIECE_BYTES) {
-		size_t n = nbytes - at < PIECE_BYTES ? (size_t)(nbytes - at) : PIECE_BYTES;
-		TRY(sync_limit_check(c->limit, key, err));
-		TRY(store_read(c->from, r, at, c->piece, n, err));
-		TRY(store_write(c->to, f, at, c->piece, n, err));
-	}
-	return 0;
-}
+/* Input of take_step. */
+struct step_arg {
+	const struct sync_limit *limit;
+	const char *key;
+};
 
 static int
-copy_large(struct copy *c, struct store_reader *r, uint64_t nbytes, const char *key, struct pawl_error *err)
+take_step(void *arg, uint64_t nbytes, struct pawl_error *err)
 {
-	const char *slash = strrchr(key, '/'), *name = slash != NULL ? slash + 1 : key;
-	PAWL_FREE char *temp = mem_printf("%.*s.%.200s.sync.tmp", (int)(name - key), key, name);
-	struct store_file *f;
-	struct store_create opts = {.nbytes = nbytes};
-	if (temp == NULL)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
-	/* An object store shows nothing before it is finished; a folder would show what a crash has left. */
-	const char *to = c->flat ? key : temp;
-	TRY(store_remove(c->to, to, err));
-	TRY(store_create(c->to, to, &opts, &f, err));
-	int rc = copy_pieces(c, r, f, nbytes, key, err);
-	if (rc < 0) {
-		store_abort(c->to, f);
-		return rc;
-	}
-	TRY(store_finish(c->to, f, err));
-	return c->flat ? 0 : store_move(c->to, temp, key, err);
+	const struct step_arg *step = arg;
+	(void)nbytes;
+	return sync_limit_check(step->limit, step->key, err);
 }
 
+/* 1 = the source is gone. */
 static int
-copy_open(struct copy *c, struct store_reader *r, uint64_t nbytes, const char *key, struct pawl_error *err)
+send_file(struct copy *c, const char *key, struct pawl_error *err)
 {
-	if (nbytes > PIECE_BYTES)
-		return copy_large(c, r, nbytes, key, err);
-	TRY(store_read(c->from, r, 0, c->piece, (size_t)nbytes, err));
-	return store_put_bytes(c->to, key, c->piece, (size_t)nbytes, STORE_DURABLE, err);
+	struct step_arg step = {.limit = c->limit, .key = key};
+	struct store_entry entry;
+	int rc = copy_object(&(struct copy_object){.from = c->from,
+	                                           .to = c->to,
+	                                           .from_key = key,
+	                                           .to_key = key,
+	                                           .existing = COPY_REPLACE,
+	                                           .step = take_step,
+	                                           .arg = &step},
+	                     err);
+	return rc == PAWL_ENOTFOUND && store_stat(c->from, key, &entry, NULL) == PAWL_ENOTFOUND ? 1 : rc;
 }
 
 static void
@@ -255,8 +240,8 @@ note_link(struct sync_link *link, bool there, const struct store_entry *source)
 	link->mtime_ns = source->mtime_ns;
 }
 
-/* Another name of the same file that is at the target; source: what the file is here. One that was sent before the
- * file was written to is another file by now. */
+/* Another name of the same file that the target has. source: the local file's state. A name sent
+ * before the file was written to is another file by now. */
 static const char *
 find_twin(struct copy *c, struct sync_link *link, const struct store_entry *source)
 {
@@ -277,8 +262,8 @@ find_twin(struct copy *c, struct sync_link *link, const struct store_entry *sour
 	return NULL;
 }
 
-/* True: the target has it from another name of the same file. Where that fails, it is sent; so are files of a run's
- * checkpoints, which must not share what may be damaged there. */
+/* True: the target has made it from another name of the same file. If that fails, the file is sent.
+ * Files of a run's checkpoints are always sent: they must not share what may be damaged there. */
 static bool
 link_there(struct copy *c, struct sync_link *link, const struct store_entry *source)
 {
@@ -290,13 +275,11 @@ link_there(struct copy *c, struct sync_link *link, const struct store_entry *sou
 	return store_link(c->to, twin, link->key, NULL) == 0 && store_sync(c->to, folder, NULL) == 0;
 }
 
-/* What has gone since it was listed is passed over. */
+/* A file that vanished since it was listed is skipped. */
 static int
 copy_file(struct copy *c, const char *key, struct pawl_error *err)
 {
 	struct store_entry source, target = {0};
-	struct store_reader *r;
-	uint64_t nbytes;
 	struct pawl_error why = {0};
 	struct sync_link *link = sync_links_get(&c->linked, c->from->root, key);
 	TRY(sync_limit_check(c->limit, key, err));
@@ -308,19 +291,14 @@ copy_file(struct copy *c, const char *key, struct pawl_error *err)
 		there = there || link_there(c, link, &source);
 		note_link(link, there, &source);
 	}
+	if (rc < 0)
+		return err_give(err, rc, &why);
 	if (there)
 		return 0;
-	if (rc == 0)
-		rc = store_open_reader(c->from, key, &r, &nbytes, &why);
-	if (rc == PAWL_ENOTFOUND)
-		return 0;
-	if (rc < 0)
-		return err_set(err, rc, "%s", why.message);
-	rc = copy_open(c, r, nbytes, key, err);
-	store_close_reader(c->from, r);
+	rc = send_file(c, key, err);
 	if (rc == 0 && link != NULL)
 		note_link(link, true, &source);
-	return rc;
+	return rc < 0 ? rc : 0;
 }
 
 static int
@@ -330,14 +308,14 @@ read_pointer(struct copy *c, const char *key, char text[MAX_POINTER_BYTES], stru
 		char path[PATH_MAX];
 		PAWL_FREE char *whole = mem_printf("%s/%s", c->from->root, key);
 		if (whole == NULL || strlen(whole) >= sizeof path)
-			return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+			return err_nomem(err, key);
 		ssize_t n = readlink(whole, text, MAX_POINTER_BYTES - 1);
 		text[n > 0 ? n : 0] = '\0';
 		return n > 0;
 	}
 	PAWL_CLEAN(buf_clear) struct buf line = {0};
 	if (store_get(c->from, key, MAX_POINTER_BYTES - 1, &line, NULL) < 0)
-		return 0; /* a link that cannot be read through the store: it is made anew by who trains next */
+		return 0; /* a link that the store cannot read: the next training writes it again */
 	const char *found = buf_str(&line);
 	size_t len = strcspn(found, "\n");
 	memcpy(text, found, len);
@@ -345,7 +323,7 @@ read_pointer(struct copy *c, const char *key, char text[MAX_POINTER_BYTES], stru
 	return len > 0;
 }
 
-/* Pointers are hints: one that leads out of the folder, or nowhere, is left out. */
+/* Pointers are hints: one that leads out of the folder, or nowhere, is skipped. */
 static int
 copy_pointer(struct copy *c, const char *key, struct pawl_error *err)
 {
@@ -365,7 +343,7 @@ copy_all(struct copy *c, const struct buf *names, bool pointers, struct pawl_err
 	return 0;
 }
 
-/* The id of the run whose run.json this is; "" = there is none, or it cannot be read. */
+/* The run id in run.json; "" = it is missing, or unreadable. */
 static int
 run_id_of(struct store *store, const char *key, char ret[40], struct pawl_error *err)
 {
@@ -436,13 +414,9 @@ sync_store(const char *source, const char *target, bool pointers_only, const str
 		store_get_caps(c.from, &caps);
 		c.local_source = caps.local;
 		store_get_caps(c.to, &caps);
-		c.flat = caps.flat;
 		c.links = caps.link;
-		c.piece = mem_alloc(PIECE_BYTES);
-		rc = c.piece != NULL ? copy_tree(&c, pointers_only, err)
-		                     : err_set(err, PAWL_ENOMEM, "sync: out of memory");
+		rc = copy_tree(&c, pointers_only, err);
 	}
-	mem_free(c.piece);
 	store_close(c.to);
 	store_close(c.from);
 	return rc;

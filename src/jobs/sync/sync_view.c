@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sync_view: a folder as it is now, for commands and functions that copy it and know nothing of pawl (R113, R119). The
- * training goes on meanwhile: it saves, and removes old checkpoints. The view has what is complete, and does not
- * change.
+ * sync_view: a frozen copy of a folder, for commands and functions that copy it without knowing
+ * pawl (R113, R119). The training continues meanwhile: it saves, and removes old checkpoints. The
+ * view has what is complete, and does not change.
  *
- *   files of checkpoints    hard links: no bytes are copied, and a checkpoint that is removed meanwhile stays in the
- * view other files             copies with their times, so that what is appended later is not in them; large ones are
- * linked symbolic links          those of checkpoints as they are; others only if they lead to something in the view
+ * - Files of checkpoints are hard links. No bytes are copied, and a checkpoint that is removed
+ *   meanwhile stays in the view.
+ * - Other files are copies with their times, so that data appended later is not in them. Large ones
+ *   are linked.
+ * - Symbolic links of checkpoints stay as they are. Others are kept only if they lead to something
+ *   in the view.
  *
- * Not in it: saves that are not committed, checkpoints that are being removed, leases, readers' holds, passing files.
- * Where the file system cannot link, files of checkpoints are copied, too.
+ * Not in it: saves that are not committed, checkpoints that are being removed, leases, readers'
+ * holds, temporary files. If the file system cannot link, files of checkpoints are copied, too.
  *
- * It is made next to the folder, as .NAME.<token>.sync.tmp/NAME, and inside the folder where the one above belongs to
- * another file system or cannot be written to. A lock says that its maker lives; the next view removes what is left of
- * dead ones.
+ * It is made next to the folder, as .NAME.<token>.sync.tmp/NAME. If the parent belongs to another
+ * file system or is not writable, it is made inside the folder. A lock shows that its maker is
+ * alive. The next view removes what dead makers left.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -33,12 +36,12 @@
 #include "store/store.h"
 
 #define SUFFIX ".sync.tmp"
-#define JOURNAL "journal"              /* of a search: names the checkpoints that it has */
+#define JOURNAL "journal"              /* of a search: names its checkpoints */
 #define TRIES 5                        /* while the journal changes under the view */
 #define LINK_BYTES ((int64_t)64 << 20) /* larger files are linked wherever they are */
 #define COPY_BYTES ((size_t)1 << 20)
 #define FOLDER (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
-#define GONE 1 /* what was looked at is not there any more */
+#define GONE 1 /* the entry has vanished */
 
 struct making {
 	const struct sync_limit *limit;
@@ -61,14 +64,14 @@ copy_bytes(struct making *m, int from, int to, int64_t nbytes, const char *name,
 		if (got < 0)
 			return err_sys(err, errno, "%s: read", name);
 		if (got == 0)
-			break; /* it is shorter now */
+			break; /* it was truncated */
 		TRY(fd_pwrite_all(to, m->piece, (size_t)got, (uint64_t)at, name, err));
 		at += got;
 	}
 	return 0;
 }
 
-/* As many bytes as it has now, with its mode and time. GONE: there is no such file. */
+/* Copies as many bytes as it has now, with its mode and time. GONE: the file does not exist. */
 static int
 copy_file(struct making *m, int from_fd, int to_fd, const char *name, struct pawl_error *err)
 {
@@ -95,14 +98,14 @@ link_file(struct making *m, int from_fd, int to_fd, const char *name, struct paw
 		return 0;
 	if (errno == ENOENT)
 		return GONE;
-	/* Another file system, one without links, too many of them, a file of another user. */
+	/* Another file system, one without links, too many links, or a file of another user. */
 	if (errno == EXDEV || errno == EPERM || errno == EOPNOTSUPP || errno == EMLINK || errno == EACCES)
 		return copy_file(m, from_fd, to_fd, name, err);
 	return err_sys(err, errno, "%s: link", name);
 }
 
-/* in: a checkpoint is being looked at; its links stay as they are. Else pointers: relative, and to what is in the view.
- */
+/* in: inside a checkpoint; its links stay as they are. Other links are pointers: only relative ones
+ * into the view are kept. */
 static int
 copy_link(int from_fd, int to_fd, const char *name, bool in, struct pawl_error *err)
 {
@@ -122,7 +125,7 @@ copy_link(int from_fd, int to_fd, const char *name, bool in, struct pawl_error *
 static int make_folder(struct making *m, int from_fd, int to_fd, const char *name, const char *path, bool in,
                        struct pawl_error *err);
 
-/* Is this the folder of a run's checkpoints? */
+/* True for the folder of a run's checkpoints. */
 static bool
 is_catalog(const char *path)
 {
@@ -130,8 +133,8 @@ is_catalog(const char *path)
 	return strcmp(slash != NULL ? slash + 1 : path, CATALOG_FOLDER) == 0;
 }
 
-/* A checkpoint of a run or of a trial, whose folder has its name when it is complete. All of its files are in the view
- * or none: when they are linked, the folder must still have its name. */
+/* Adds a checkpoint of a run or of a trial; its folder gets its name when it is complete. All of
+ * its files are in the view or none: after they are linked, the folder must still have its name. */
 static int
 make_checkpoint(struct making *m, int from_fd, int to_fd, const char *name, const char *path, bool of_run,
                 struct pawl_error *err)
@@ -145,13 +148,13 @@ make_checkpoint(struct making *m, int from_fd, int to_fd, const char *name, cons
 	if (rc == 0 && of_run) {
 		PAWL_FREE char *manifest = mem_printf("%s/" MANIFEST_NAME, name);
 		if (manifest == NULL)
-			return err_set(err, PAWL_ENOMEM, "%s: out of memory", path);
+			return err_nomem(err, path);
 		rc = fstatat(to_fd, manifest, &after, AT_SYMLINK_NOFOLLOW) < 0 ? GONE : 0;
 	}
 	return rc == GONE ? fd_remove_tree(to_fd, name, err) : rc;
 }
 
-/* links: of the entries of a folder, this time the symbolic links, else all others. */
+/* links: adds only symbolic links of a folder; else only other entries. */
 static int
 make_entry(struct making *m, int from_fd, int to_fd, const char *above, const char *name, bool in, bool links,
            struct pawl_error *err)
@@ -170,7 +173,7 @@ make_entry(struct making *m, int from_fd, int to_fd, const char *above, const ch
 		return 0;
 	PAWL_FREE char *path = mem_printf("%s%s%s", above, above[0] != '\0' ? "/" : "", name);
 	if (path == NULL)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", name);
+		return err_nomem(err, name);
 	return !in && (is_catalog(above) || strncmp(name, "checkpoint_", 11) == 0)
 	               ? make_checkpoint(m, from_fd, to_fd, name, path, is_catalog(above), err)
 	               : make_folder(m, from_fd, to_fd, name, path, in, err);
@@ -221,7 +224,8 @@ is_same_file(int a_fd, int b_fd, const char *name)
 	       a.st_size == b.st_size;
 }
 
-/* The journal comes first: the checkpoints that it names were there after it, unless it has changed by the end. */
+/* The journal is copied first: the checkpoints that it names existed after that, unless it has
+ * changed at the end. */
 static int
 make_contents(struct making *m, int from_fd, int to_fd, const char *path, bool in, struct pawl_error *err)
 {
@@ -234,7 +238,7 @@ make_contents(struct making *m, int from_fd, int to_fd, const char *path, bool i
 	return rc;
 }
 
-/* GONE: a checkpoint went while it was being linked; another folder that went is left out. */
+/* GONE: a checkpoint vanished while it was linked. Another folder that vanished is left out. */
 static int
 make_folder(struct making *m, int from_fd, int to_fd, const char *name, const char *path, bool in,
             struct pawl_error *err)
@@ -257,7 +261,7 @@ make_folder(struct making *m, int from_fd, int to_fd, const char *name, const ch
 
 /* -------------------------------------------------------------- the holder */
 
-/* What makers that are dead have left of views of this folder. */
+/* Removes views of this folder that dead makers left. */
 static void
 sweep(int above, const char *prefix)
 {
@@ -275,7 +279,8 @@ sweep(int above, const char *prefix)
 	}
 }
 
-/* A folder of our own in `above`, locked. Another maker may take it for a dead one's before it is locked. */
+/* Makes a folder in `above`, and locks it. Before it is locked, another maker may take it for a
+ * dead one's. */
 static int
 make_holder(const char *above, const char *base, struct sync_view *v, struct pawl_error *err)
 {
@@ -284,7 +289,7 @@ make_holder(const char *above, const char *base, struct sync_view *v, struct paw
 	if (above_fd < 0)
 		return err_sys(err, errno, "%s: open", above);
 	if (prefix == NULL)
-		return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+		return err_nomem(err, "sync");
 	sweep(above_fd, prefix);
 	for (int i = 0; i < 100; i++) {
 		uint32_t token = 0;
@@ -292,7 +297,7 @@ make_holder(const char *above, const char *base, struct sync_view *v, struct paw
 		(void)getrandom(&token, sizeof token, 0);
 		PAWL_FREE char *name = mem_printf("%s%08x" SUFFIX, prefix, (unsigned)token);
 		if (name == NULL)
-			return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+			return err_nomem(err, "sync");
 		if (mkdirat(above_fd, name, 0700) < 0) {
 			if (errno == EEXIST)
 				continue;
@@ -305,7 +310,7 @@ make_holder(const char *above, const char *base, struct sync_view *v, struct paw
 		v->holder = mem_printf("%s/%s", above, name);
 		v->path = mem_printf("%s/%s/%s", above, name, base);
 		if (v->holder == NULL || v->path == NULL)
-			return err_set(err, PAWL_ENOMEM, "sync: out of memory");
+			return err_nomem(err, "sync");
 		v->fd = fd;
 		fd = -1;
 		return 0;
@@ -313,7 +318,7 @@ make_holder(const char *above, const char *base, struct sync_view *v, struct paw
 	return err_set(err, PAWL_EBUSY, "%s: no folder for a view could be made", above);
 }
 
-/* Next to the folder, where that is the same file system and may be written to; else in it. */
+/* Next to the folder, if that is the same file system and writable; else inside it. */
 static int
 find_holder(const char *folder, const char *above, const char *base, struct sync_view *v, struct pawl_error *err)
 {
@@ -343,7 +348,7 @@ fill(struct making *m, const char *folder, const char *base, struct sync_view *v
 		if (!m->changed)
 			return 0;
 	}
-	return 0; /* what the journal names and the view lacks comes with the next sync */
+	return 0; /* checkpoints that the journal names and the view lacks come with the next sync */
 }
 
 static int
@@ -363,8 +368,7 @@ sync_view_make(const char *folder, const struct sync_limit *limit, struct sync_v
 	struct sync_view v = {.fd = -1};
 	const char *slash = strrchr(folder, '/'), *base = slash[1] != '\0' ? slash + 1 : "root";
 	PAWL_FREE char *above = mem_printf("%.*s", slash > folder ? (int)(slash - folder) : 1, folder);
-	int rc = above == NULL || m.piece == NULL ? err_set(err, PAWL_ENOMEM, "sync: out of memory")
-	                                          : find_holder(folder, above, base, &v, err);
+	int rc = above == NULL || m.piece == NULL ? err_nomem(err, "sync") : find_holder(folder, above, base, &v, err);
 	if (rc == 0)
 		rc = fill(&m, folder, base, &v, err);
 	if (rc == 0)
@@ -380,7 +384,7 @@ sync_view_make(const char *folder, const struct sync_limit *limit, struct sync_v
 void
 sync_view_clear(struct sync_view *v)
 {
-	if (v->holder != NULL) { /* removed before the lock is given back */
+	if (v->holder != NULL) { /* removed before the lock is released */
 		(void)fd_remove_tree(AT_FDCWD, v->holder, NULL);
 		fd_clean_close(&v->fd);
 	}

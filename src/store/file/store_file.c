@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_file: names of files: the POSIX engine's opening, small objects, publishing, links, lists, removal.
+ * store_file: file names in the POSIX engine: small objects, publishing, links, lists, removal.
  *
- * Called through the table by store.c and layers; calls fileio and its own other parts (store_file.h).
- * Every call finds the folder of the key first, component by component below the root's descriptor and
- * through no symbolic link, and then works on the last name in it: P17, and nothing depends on the
- * working directory. P2 (objects and folders appear whole, by rename or link), P3 (fsync of contents and
- * names), P10 (exclusive put and publish), P15 (after a failed rename or link the result is looked at,
- * because over a network the call may have worked).
+ * Every call first opens the folder of the key. It walks component by component from the root's
+ * descriptor and follows no symbolic link. Then it works on the last name in that folder (P17).
+ * Nothing depends on the working directory. Promises:
+ *
+ *   P2   Objects and folders appear complete, by rename or link.
+ *   P3   Contents and names are synced by fsync.
+ *   P10  put and publish are exclusive.
+ *   P15  A failed rename or link is judged by its result: over a network it may have worked.
  */
 #include "store/file/store_file.h"
 
@@ -20,9 +22,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/fileio.h"
+#include "base/hidden.h"
 
 #ifndef O_PATH
 #define O_PATH 0
@@ -58,7 +60,7 @@ file_place_clear(struct file_place *place)
 	place->dir_fd = -1;
 }
 
-/* Why a component of key could not be opened as a folder. */
+/* Explains why a component of key could not be opened as a folder. */
 static int
 step_error(int sys, int dir_fd, const char *part, const char *key, bool make, struct pawl_error *err)
 {
@@ -70,7 +72,8 @@ step_error(int sys, int dir_fd, const char *part, const char *key, bool make, st
 	return err_set(err, make ? PAWL_EEXISTS : PAWL_ENOTFOUND, "%s: %s is not a folder", key, part);
 }
 
-/* Opens the folder `part` in dir_fd, making it if wanted. Returns the descriptor or a negative code. */
+/* Opens the folder `part` in dir_fd, and makes it if wanted. Returns the descriptor or a negative
+ * code. */
 static int
 step_into(int dir_fd, const char *part, const char *key, bool make, bool durable, struct pawl_error *err)
 {
@@ -125,10 +128,11 @@ sync_place(const struct file_place *place, const char *key, struct pawl_error *e
 
 /* ----------------------------------------------------------- small objects */
 
-/* A file under a passing name beside its final one; removed at the end of the scope while it has that name. */
+/* A file under a temporary name in the folder of its final one. It is removed at the end of the
+ * scope while it has that name. */
 struct temp {
 	const struct file_place *place;
-	char name[160]; /* "" = gone */
+	char name[HIDDEN_NAME_BYTES]; /* "" = gone */
 	int fd;
 };
 #define TEMP_INIT {.fd = -1}
@@ -142,20 +146,10 @@ temp_clear(struct temp *t)
 }
 
 static int
-temp_name(const struct file_place *place, char *out, size_t cap, struct pawl_error *err)
-{
-	char token[33];
-	TRY(clock_token(token, err));
-	/* Cut so that it is itself a key, whatever the name: what a crash leaves can be removed. */
-	snprintf(out, cap, ".%.90s.%s.tmp", place->name, token);
-	return 0;
-}
-
-static int
 temp_open(struct temp *t, const struct file_place *place, const char *key, struct pawl_error *err)
 {
 	char name[sizeof t->name];
-	TRY(temp_name(place, name, sizeof name, err));
+	TRY(hidden_name(place->name, HIDDEN_TMP, name, err));
 	t->fd = openat(place->dir_fd, name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0666);
 	if (t->fd < 0)
 		return file_error(err, errno, key, "create");
@@ -164,7 +158,7 @@ temp_open(struct temp *t, const struct file_place *place, const char *key, struc
 	return 0;
 }
 
-/* Gives the file its name, in place of what had it. */
+/* Gives the file its name and replaces the file that had it. */
 static int
 temp_rename(struct temp *t, const struct stat *st, const char *key, struct pawl_error *err)
 {
@@ -178,7 +172,7 @@ temp_rename(struct temp *t, const struct stat *st, const char *key, struct pawl_
 	return 0;
 }
 
-/* Gives the file its name unless that is taken. link, because it is exclusive over NFS too. */
+/* Gives the file its name unless that is taken. Uses link because it is exclusive over NFS too. */
 static int
 temp_link(struct temp *t, const struct stat *st, const char *key, struct pawl_error *err)
 {
@@ -257,7 +251,7 @@ file_pointer(struct store *base, const char *key, const char *target, struct paw
 	PAWL_CLEAN(temp_clear) struct temp t = TEMP_INIT;
 	char name[sizeof t.name];
 	TRY(file_place_open(s, key, FILE_MAKE, &place, err));
-	TRY(temp_name(&place, name, sizeof name, err));
+	TRY(hidden_name(place.name, HIDDEN_TMP, name, err));
 	if (symlinkat(target, place.dir_fd, name) < 0) {
 		if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS)
 			return file_error(err, errno, key, "make a symbolic link");
@@ -275,7 +269,7 @@ file_pointer(struct store *base, const char *key, const char *target, struct paw
 
 /* ------------------------------------------------------- links and renames */
 
-/* Finds both places of an operation on one object; from must be a file or a pointer. */
+/* Finds both objects of a rename or link; from must be a file or a pointer. */
 static int
 open_pair(const struct file_store *s, const char *from, const char *to, struct file_place *ret_from,
           struct file_place *ret_to, struct stat *ret_st, struct pawl_error *err)
@@ -325,7 +319,7 @@ file_move(struct store *base, const char *from, const char *to, struct pawl_erro
 		if (!file_is_same(b.dir_fd, b.name, &st))
 			return file_error(err, sys, to, "rename");
 	}
-	/* A rename between two links of one file does nothing, by POSIX. */
+	/* POSIX: a rename between two links of one file does nothing. */
 	if (st.st_nlink > 1 && file_is_same(a.dir_fd, a.name, &st))
 		unlinkat(a.dir_fd, a.name, 0);
 	return 0;
@@ -338,7 +332,8 @@ rename_folder(const struct file_place *a, const struct file_place *b, const stru
 {
 	int sys = file_sys_rename_new(a->dir_fd, a->name, b->dir_fd, b->name);
 	if (sys == ENOTSUP) {
-		/* Still exclusive: rename replaces a folder only if that is empty, and ours never are. */
+		/* Still exclusive: rename replaces only an empty folder, and our folders are never
+		 * empty. */
 		struct stat there;
 		if (fstatat(b->dir_fd, b->name, &there, AT_SYMLINK_NOFOLLOW) == 0)
 			sys = EEXIST;
@@ -400,7 +395,7 @@ file_exchange(struct store *base, const char *from, const char *to, struct pawl_
 	int sys = file_sys_exchange(a.dir_fd, a.name, b.dir_fd, b.name);
 	if (sys == ENOTSUP)
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: folders cannot be exchanged here", to);
-	if (sys != 0 && !file_is_same(b.dir_fd, b.name, &st)) /* done all the same, by what is there (P15) */
+	if (sys != 0 && !file_is_same(b.dir_fd, b.name, &st)) /* it may have worked all the same (P15) */
 		return file_error(err, sys, to, "exchange");
 	rc = sync_place(&b, to, err);
 	if (rc == 0 && !same_folder(from, &a, to, &b))
@@ -465,7 +460,7 @@ file_list(struct store *base, const char *folder, store_list_fn *fn, void *arg, 
 	PAWL_CLEAN(close_dir) DIR *dir = fdopendir(fd);
 	if (dir == NULL)
 		return file_error(err, errno, folder, "list");
-	fd = -1; /* the DIR's now */
+	fd = -1; /* owned by the DIR now */
 
 	for (;;) {
 		errno = 0;
@@ -486,7 +481,7 @@ file_list(struct store *base, const char *folder, store_list_fn *fn, void *arg, 
 	}
 }
 
-/* Finds what is to be removed. 1 = there is nothing. */
+/* Finds the object to remove. Returns 1 if there is none. */
 static int
 find_doomed(const struct file_store *s, const char *key, struct file_place *ret, struct stat *ret_st,
             struct pawl_error *err)
@@ -555,8 +550,6 @@ file_close(struct store *base)
 {
 	struct file_store *s = (struct file_store *)base;
 	fd_clean_close(&s->root_fd);
-	mem_free(base->root);
-	mem_free(s);
 }
 
 static void
@@ -566,29 +559,28 @@ file_caps(struct store *base, struct store_caps *ret)
 }
 
 const struct store_ops file_store_ops = {
-	.name = "file",
-	.close = file_close,
-	.caps = file_caps,
 	.put = file_put,
 	.create = file_create,
 	.write = file_write,
 	.finish = file_finish,
 	.abort = file_abort,
+	.remove = file_remove,
+	.remove_folder = file_remove_folder,
 	.open = file_open,
 	.read = file_read,
-	.view = file_view,
-	.drop_view = file_drop_view,
 	.close_reader = file_close_reader,
 	.stat = file_stat,
 	.list = file_list,
-	.remove = file_remove,
-	.remove_folder = file_remove_folder,
+	.close = file_close,
+	.caps = file_caps,
+	.space = file_space,
+	.append = file_append,
+	.pointer = file_pointer,
+	.sync = file_sync,
 	.link = file_link,
 	.move = file_move,
 	.publish = file_publish,
 	.exchange = file_exchange,
-	.pointer = file_pointer,
-	.sync = file_sync,
-	.space = file_space,
-	.append = file_append,
+	.view = file_view,
+	.drop_view = file_drop_view,
 };

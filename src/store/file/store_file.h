@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_file: what the parts of the POSIX engine share. Private to store_file*.c:
+ * store_file: shared by the parts of the POSIX engine. Private to store_file*.c:
+ *
  *   store_file.c       names: put, publish, link, list, remove
  *   store_file_io.c    contents: streamed writing and reading
- *   store_file_open.c  opening, and finding out what the filesystem can do
- *   store_file_sys.c   what differs between systems
+ *   store_file_open.c  opens the root and finds out what the filesystem can do
+ *   store_file_sys.c   the differences between systems
  */
 #ifndef PAWL_STORE_STORE_FILE_H
 #define PAWL_STORE_STORE_FILE_H
@@ -16,7 +17,7 @@
 #include "base/mem.h"
 #include "store/engine.h"
 
-/* What direct I/O asks for; powers of two. */
+/* Alignment that direct I/O requires; powers of two. */
 struct file_align {
 	uint32_t offset, memory;
 };
@@ -29,11 +30,11 @@ struct file_store {
 
 extern const struct store_ops file_store_ops;
 
-/* Where a key lies: the folder that holds its last component. No symbolic link is followed on the way
- * (P17), so nothing outside the root can be reached. */
+/* Where a key is stored: the folder that holds its last component. No symbolic link is followed on
+ * the way (P17), so nothing outside the root can be reached. */
 struct file_place {
-	int dir_fd;       /* the folder; fit for *at() calls only */
-	int owned_fd;     /* dir_fd to be closed, or -1 when that is the root's */
+	int dir_fd;       /* the folder; only for *at() calls */
+	int owned_fd;     /* dir_fd if it must be closed; -1 if it is the root's */
 	const char *name; /* points into the key */
 };
 #define FILE_PLACE_INIT {.dir_fd = -1, .owned_fd = -1}
@@ -44,15 +45,16 @@ enum file_make {
 	FILE_MAKE_NEAR /* the same, but the nearest one becomes durable only when it is published or synced */
 };
 
-/* PAWL_ENOTFOUND if a folder is missing, PAWL_EEXISTS (make) or PAWL_ENOTFOUND if one is a file, PAWL_EUNSUPPORTED if
- * one is a symbolic link. `key` is borrowed by *ret. */
+/* PAWL_ENOTFOUND if a folder is missing. PAWL_EEXISTS (make) or PAWL_ENOTFOUND if a component is a
+ * file. PAWL_EUNSUPPORTED if a component is a symbolic link. *ret borrows `key`. */
 int file_place_open(const struct file_store *s, const char *key, enum file_make make, struct file_place *ret,
                     struct pawl_error *err);
 void file_place_clear(struct file_place *place);
-/* An error about a call on the last component of key; names what lies there if that is the reason. */
+/* Reports a failed call on the last component of key. If an object of another kind is stored there
+ * and is the reason, the message names it. */
 int file_error(struct pawl_error *err, int sys, const char *key, const char *verb);
 
-/* True if name in dir_fd is the very file that st describes. */
+/* True if name in dir_fd is the same file that st describes. */
 bool file_is_same(int dir_fd, const char *name, const struct stat *st);
 
 /* store_file_io.c */
@@ -69,35 +71,38 @@ int file_view(struct store *base, struct store_reader *r, uint64_t offset, size_
 void file_drop_view(struct store *base, struct store_view *view);
 void file_close_reader(struct store *base, struct store_reader *r);
 
-/* store_file_sys.c: 0 or an errno value, unless said otherwise. */
+/* store_file_sys.c: each returns 0 or an errno value, unless its comment says otherwise. */
 
-/* What direct I/O on this open file needs; false if the filesystem has none worth using. */
+/* The alignment that direct I/O on this open file needs. False if the filesystem has no useful
+ * direct I/O. */
 bool file_sys_align(int fd, struct file_align *ret);
-/* The file open as fd, opened again (O_RDONLY or O_WRONLY) for direct I/O; -1 if refused. */
+/* Opens the file of fd again (O_RDONLY or O_WRONLY) for direct I/O; -1 if that is refused. */
 int file_sys_open_direct(int dir_fd, const char *name, int flags, const struct stat *st);
-/* Gives the file blocks for nbytes and at least that size; success where the filesystem cannot. */
+/* Reserves blocks for nbytes and extends the file to at least that size. Returns 0 if the
+ * filesystem cannot reserve. */
 int file_sys_reserve(int fd, uint64_t nbytes);
 /* Swaps two names in one step. ENOTSUP where that cannot be done. */
 int file_sys_exchange(int a_fd, const char *a, int b_fd, const char *b);
 /* Renames unless the target exists (EEXIST). ENOTSUP where that cannot be done atomically. */
 int file_sys_rename_new(int from_fd, const char *from, int to_fd, const char *to);
-/* A file of a filesystem whose pages are this machine's own, so that they may be mapped. */
+/* True if the pages of the file belong to this machine alone, so that they may be mapped. */
 bool file_sys_is_local(int fd);
-/* True if fd is the only descriptor of its file on this machine and no process has the file mapped. False where the
- * system or the filesystem cannot tell. */
+/* True if fd is the only descriptor of its file on this machine and no process has the file mapped.
+ * False if the system or the filesystem does not report that. */
 bool file_sys_is_unshared(int fd);
-/* True if n bytes are all in memory, so that reading them by the cache takes no input. */
+/* True if all n bytes are in memory, so that a buffered read starts no input. */
 bool file_sys_is_cached(int fd, uint64_t offset, size_t n);
-/* Maps n bytes if they all are in memory; false if not. Starts no input. */
+/* Maps n bytes if all of them are in memory; otherwise returns false. Starts no input. */
 bool file_sys_view(int fd, uint64_t offset, size_t n, struct store_view *ret);
 void file_sys_drop_view(struct store_view *view);
-/* Cached pages of the file are of no use any more. */
+/* Drops the cached pages of the file, which are no longer needed. */
 void file_sys_drop_cache(int fd);
-/* Reads are to fetch what they ask for and nothing ahead. */
+/* Turns readahead off: reads fetch only the bytes that they ask for. */
 void file_sys_no_readahead(int fd);
-/* True if the filesystem agrees to switch this open file to direct I/O; it then is. */
+/* Switches this open file to direct I/O. False if the filesystem refuses. */
 bool file_sys_set_direct(int fd);
-/* Whoever made a file may have set any time: one before 1970 is 0, one that nanoseconds cannot tell is INT64_MAX. */
+/* Modification time. Any program may have set it: a time before 1970 gives 0, one beyond the range
+ * of nanoseconds gives INT64_MAX. */
 int64_t file_sys_mtime_ns(const struct stat *st);
 
 #endif

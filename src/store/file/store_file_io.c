@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_file_io: contents of files: streamed writing and reading of the POSIX engine.
+ * store_file_io: contents of files in the POSIX engine: streamed writing and reading.
  *
- * A file is open twice, once for direct I/O and once buffered. Whole blocks go the direct way, through a
- * small copy if the memory is not aligned; the end of the file, and everything where direct I/O is
- * refused, the buffered way. Both meet only at block borders, so they never share a page. Blocks are
- * reserved first and the size is then right from the start: no write extends the file, and writes from
- * several threads do not wait for each other. Reading is direct where offset and memory fit each other and
- * the bytes are not in the page cache.
+ * A file is opened twice, once for direct I/O and once buffered. Complete blocks use direct I/O,
+ * through a small copy if the memory is not aligned. The end of the file is written buffered, and
+ * so is everything where direct I/O is refused. The two ways meet only at block borders, so they
+ * never share a page.
+ *
+ * Blocks are reserved first, and the size is then right from the start. So no write extends the
+ * file, and writes of several threads do not wait for each other. Reading is direct where offset
+ * and memory are aligned alike and the bytes are not in the page cache.
  *
  * P3 (finish = on the disk), P5 (any error of write, fsync or close is final: the file is removed).
  *
@@ -25,9 +27,10 @@
 #include "base/err.h"
 #include "base/fileio.h"
 
-/* Smaller reads are headers and manifests, which others read too: the cache serves them better. */
+/* Smaller reads are headers and manifests, which other processes read too. The cache serves them
+ * better. */
 #define MIN_DIRECT_READ_BYTES (64u << 10)
-/* Of memory for each write that is under way from unaligned memory; a multiple of every alignment. */
+/* Memory for each write in progress from unaligned memory; a multiple of every alignment. */
 #define BOUNCE_BYTES ((size_t)1 << 20)
 
 struct file_file {
@@ -36,7 +39,7 @@ struct file_file {
 	int fd;                  /* buffered */
 	int direct_fd;           /* or -1 */
 	struct file_align align; /* of direct_fd */
-	bool named;              /* the file is there and ours: to be removed unless finished */
+	bool named;              /* the file exists and is ours: remove it unless finished */
 };
 
 struct file_reader {
@@ -55,7 +58,7 @@ is_aligned(const void *ptr, uint32_t align)
 
 /* ----------------------------------------------------------------- writing */
 
-/* Frees f, and its file if that is not finished. */
+/* Frees f. Removes its file if that is not finished. */
 static void
 drop(struct file_file **pf)
 {
@@ -72,7 +75,8 @@ drop(struct file_file **pf)
 	*pf = NULL;
 }
 
-/* True if the file open as fd may be overwritten: it has the size and no other name, and no process can read it. */
+/* True if the file open as fd may be overwritten: it has the right size and no other name, and no
+ * process can read it. */
 static bool
 is_ours_alone(int fd, uint64_t nbytes)
 {
@@ -81,8 +85,8 @@ is_ours_alone(int fd, uint64_t nbytes)
 	       file_sys_is_unshared(fd);
 }
 
-/* Takes an old file over as f's own, keeping its blocks; removes it if it cannot be overwritten. A file with other
- * names stays. Returns false if f needs a new file. */
+/* Takes over an old file as f's own and keeps its blocks. Removes it if it cannot be overwritten. A
+ * file with other names stays. Returns false if f needs a new file. */
 static bool
 take_over(const struct file_store *s, struct file_file *f, const char *old_key)
 {
@@ -93,7 +97,8 @@ take_over(const struct file_store *s, struct file_file *f, const char *old_key)
 	PAWL_FD int fd = openat(old.dir_fd, old.name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1)
 		return false;
-	/* Its new name first: in a folder that no reader looks at, no process can open it after the check. */
+	/* Rename first. No reader looks into the new folder, so no process can open the file after
+	 * the check. */
 	if (file_sys_rename_new(old.dir_fd, old.name, f->place.dir_fd, f->place.name) != 0)
 		return false;
 	if (!is_ours_alone(fd, f->base.nbytes)) {
@@ -103,7 +108,7 @@ take_over(const struct file_store *s, struct file_file *f, const char *old_key)
 	f->named = true;
 	f->fd = fd;
 	fd = -1;
-	/* Old pages must not meet direct writes in the cache. */
+	/* Drop old pages: they must not meet direct writes in the cache. */
 	file_sys_drop_cache(f->fd);
 	return true;
 }
@@ -127,20 +132,20 @@ file_create(struct store *base, const char *key, const struct store_create *opts
 	struct file_store *s = (struct file_store *)base;
 	PAWL_CLEAN(drop) struct file_file *f = mem_zalloc(1, sizeof *f);
 	if (f == NULL)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+		return err_nomem(err, key);
 	*f = (struct file_file){.place = FILE_PLACE_INIT, .fd = -1, .direct_fd = -1};
 	f->base.nbytes = opts->nbytes;
 	f->base.offset_align = 1;
 	f->base.key = mem_strdup(key);
 	if (f->base.key == NULL)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+		return err_nomem(err, key);
 	TRY(file_place_open(s, f->base.key, FILE_MAKE_NEAR, &f->place, err));
 	TRY(make_file(s, f, opts->recycle_key, err));
 
 	struct stat st;
 	if (fstat(f->fd, &st) < 0)
 		return file_error(err, errno, key, "stat");
-	int sys = file_sys_reserve(f->fd, opts->nbytes);
+	int sys = opts->at_most ? 0 : file_sys_reserve(f->fd, opts->nbytes);
 	if (sys != 0)
 		return err_sys(err, sys, "%s: cannot reserve %" PRIu64 " bytes", key, opts->nbytes);
 
@@ -154,13 +159,13 @@ file_create(struct store *base, const char *key, const struct store_create *opts
 	return 0;
 }
 
-/* Writes whole blocks from aligned memory. */
+/* Writes complete blocks from aligned memory. */
 static int
 write_blocks(struct file_file *f, uint64_t offset, const void *ptr, size_t len, struct pawl_error *err)
 {
 	struct pawl_error direct_err = {0};
 	int rc = fd_pwrite_all(f->direct_fd, ptr, len, offset, f->base.key, &direct_err);
-	/* The alignment was not to the filesystem's liking after all. */
+	/* The filesystem refused this alignment after all. */
 	if (rc < 0 && direct_err.sys == EINVAL)
 		return fd_pwrite_all(f->fd, ptr, len, offset, f->base.key, err);
 	if (rc < 0 && err != NULL)
@@ -168,14 +173,15 @@ write_blocks(struct file_file *f, uint64_t offset, const void *ptr, size_t len, 
 	return rc;
 }
 
-/* Writes whole blocks from memory as it comes: a copy costs less processor time than the cache does. */
+/* Writes complete blocks from unaligned memory. A copy costs less processor time than the cache
+ * does. */
 static int
 write_bounced(struct file_file *f, uint64_t offset, const void *ptr, size_t len, struct pawl_error *err)
 {
 	size_t step = len < BOUNCE_BYTES ? len : BOUNCE_BYTES;
 	PAWL_FREE char *memory = mem_alloc(step + f->align.memory);
 	if (memory == NULL)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", f->base.key);
+		return err_nomem(err, f->base.key);
 	char *aligned = memory + (round_up((uintptr_t)memory, f->align.memory) - (uintptr_t)memory);
 	for (size_t done = 0; done < len; done += step) {
 		if (step > len - done)
@@ -264,15 +270,15 @@ file_open(struct store *base, const char *key, struct store_reader **ret, uint64
 	struct file_store *s = (struct file_store *)base;
 	PAWL_CLEAN(free_reader) struct file_reader *r = mem_zalloc(1, sizeof *r);
 	if (r == NULL)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+		return err_nomem(err, key);
 	*r = (struct file_reader){.fd = -1, .direct_fd = -1};
 	r->base.key = mem_strdup(key);
 	if (r->base.key == NULL)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+		return err_nomem(err, key);
 
 	PAWL_CLEAN(file_place_clear) struct file_place place = FILE_PLACE_INIT;
 	TRY(file_place_open(s, key, FILE_FIND, &place, err));
-	/* O_NONBLOCK: a pipe that lies where a file is expected must not be waited for. */
+	/* O_NONBLOCK: opening a pipe in the place of a file must not block. */
 	r->fd = openat(place.dir_fd, place.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	struct stat st;
 	if (r->fd < 0 || fstat(r->fd, &st) < 0)
@@ -294,7 +300,8 @@ file_open(struct store *base, const char *key, struct store_reader **ret, uint64
 	return 0;
 }
 
-/* Whole blocks from the first border on, as many as there are; *ret is 0 if the kernel would not. */
+/* Reads complete blocks from the first border on, as many as exist. *ret is 0 if the kernel
+ * refuses. */
 static int
 read_direct(struct file_reader *r, uint64_t offset, void *dst, size_t n, size_t *ret, struct pawl_error *err)
 {
@@ -328,8 +335,8 @@ file_read(struct store *base, struct store_reader *br, uint64_t offset, void *ds
 	    (r->is_local && file_sys_is_cached(r->fd, offset, n)))
 		return fd_pread_all(r->fd, to, n, offset, br->key, err);
 
-	/* What direct reading leaves out, also because the file has been cut, is the buffered way's to
-	 * fetch or to report. */
+	/* Direct reading may leave bytes out, for example when the file was cut. The buffered read
+	 * fetches them or reports the error. */
 	TRY(read_direct(r, offset + head, to + head, direct, &direct, err));
 	if (head > 0)
 		TRY(fd_pread_all(r->fd, to, head, offset, br->key, err));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_file_open: opens the POSIX engine, finding out what the filesystem can do.
+ * store_file_open: opens the POSIX engine and finds out what the filesystem can do.
  *
- * Called by store.c. Nothing is taken from the filesystem's name where it can be tried (P20): a folder
- * that may be written to gets a probe folder for a moment, in which links, renames and direct I/O are
- * tried. A folder that is only read is left alone, and each file is found out about when it is opened.
+ * Abilities are tried where possible, not derived from the filesystem's name (P20). A folder that
+ * may be written to gets a temporary probe folder, in which links, renames and direct I/O are
+ * tried. A folder that is only read is left alone: each file is examined when it is opened.
  */
 #include "store/file/store_file.h"
 
@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/fileio.h"
+#include "base/hidden.h"
 
 static void
 set_align(struct store_caps *caps, bool direct_io, struct file_align align)
@@ -45,12 +45,9 @@ try_inside(int root_fd, const char *name, struct store_caps *caps)
 static void
 probe(int root_fd, struct store_caps *caps)
 {
-	char token[33], name[64], renamed[64];
-	if (clock_token(token, NULL) < 0)
-		return;
-	snprintf(name, sizeof name, ".probe.%s.tmp", token);
-	snprintf(renamed, sizeof renamed, ".probe.%s.renamed.tmp", token);
-	if (mkdirat(root_fd, name, 0700) < 0)
+	char name[HIDDEN_NAME_BYTES], renamed[HIDDEN_NAME_BYTES];
+	if (hidden_name("probe", HIDDEN_TMP, name, NULL) < 0 || hidden_name("probe", HIDDEN_TMP, renamed, NULL) < 0 ||
+	    mkdirat(root_fd, name, 0700) < 0)
 		return;
 	try_inside(root_fd, name, caps);
 	caps->rename_folder = renameat(root_fd, name, root_fd, renamed) == 0;
@@ -70,10 +67,10 @@ store_file_open(const char *path, bool create, bool no_direct_io, struct store *
 	if (realpath(path, resolved) == NULL)
 		return file_error(err, errno, path, "resolve");
 
-	PAWL_FREE char *root = mem_strdup(resolved);
 	PAWL_FREE struct file_store *s = mem_zalloc(1, sizeof *s);
-	if (root == NULL || s == NULL)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", path);
+	if (s == NULL)
+		return err_nomem(err, path);
+	TRY(store_init(&s->base, &file_store_ops, "file", resolved, err));
 	s->root_fd = fd;
 	s->caps = (struct store_caps){.rename_folder = true,
 	                              .exclusive_put = true,
@@ -85,9 +82,7 @@ store_file_open(const char *path, bool create, bool no_direct_io, struct store *
 	set_align(&s->caps, !no_direct_io && file_sys_align(fd, &align), align);
 	if (create)
 		probe(fd, &s->caps);
-	s->base = (struct store){.ops = &file_store_ops, .root = steal(&root)};
 	fd = -1;
-	*ret = &s->base;
-	s = NULL;
+	*ret = &steal(&s)->base;
 	return 0;
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_file_sys: the system calls of the POSIX engine that are not POSIX, one whole set per system.
- *
- * Called by store_file.c and store_file_io.c. What a kernel, C library or filesystem lacks is reported or
- * done without, never emulated slowly; callers fall back.
+ * store_file_sys: the system calls of the POSIX engine that are not POSIX, one complete set per
+ * system. What a kernel, C library or filesystem lacks is reported or left out, never emulated
+ * slowly. Callers fall back.
  */
 #include "store/file/store_file.h"
 
@@ -25,15 +24,17 @@
 #define TMPFS_TYPE 0x01021994
 #define RAMFS_TYPE 0x858458f6
 
-/* Where the kernel does not say (before 6.1, and some filesystems): right for nearly all disks, and a
- * refused write falls back. */
+/* Used where the kernel reports no alignment (before 6.1, and on some filesystems). Right for
+ * nearly all disks; a refused write falls back. */
 #define USUAL_OFFSET_ALIGN 4096u
 #define USUAL_MEMORY_ALIGN 512u
-/* Direct writes smaller than a filesystem block are slow, and would share a page with buffered ones. */
+/* Smaller direct writes than a filesystem block are slow, and would share a page with buffered
+ * writes. */
 #define MIN_OFFSET_ALIGN 4096u
 #define MAX_OFFSET_ALIGN (1u << 20)
 
-/* struct statx as the kernel defines it up to the fields of STATX_DIOALIGN, which older headers lack. */
+/* struct statx as the kernel defines it, up to the fields of STATX_DIOALIGN, which older headers
+ * lack. */
 #define SYS_STATX_DIOALIGN 0x2000u
 struct sys_statx {
 	uint32_t mask;
@@ -114,7 +115,8 @@ file_sys_rename_new(int from_fd, const char *from, int to_fd, const char *to)
 bool
 file_sys_is_local(int fd)
 {
-	/* ext, XFS, Btrfs, F2FS, tmpfs, overlay, ZFS, bcachefs: numbers of linux/magic.h and of the filesystems */
+	/* ext, XFS, Btrfs, F2FS, tmpfs, overlay, ZFS, bcachefs: numbers of linux/magic.h and of the
+	 * filesystems */
 	static const uint32_t local[] = {0xef53,     0x58465342, 0x9123683e, 0xf2f52010,
 	                                 0x01021994, 0x794c7630, 0x2fc12fc1, 0xca451a4e};
 	struct statfs fs;
@@ -130,15 +132,17 @@ file_sys_is_local(int fd)
 bool
 file_sys_is_unshared(int fd)
 {
-	/* A write lease is granted only while no other descriptor and no map of the file exists, in any process. A
-	 * process that opens the file meanwhile signals the holder: by a signal that ends no process. */
+	/* A write lease is granted only while no other descriptor and no map of the file exists, in
+	 * any process. If a process opens the file meanwhile, the kernel signals the holder. SIGURG
+	 * ends no process. */
 	if (fcntl(fd, F_SETSIG, SIGURG) < 0 || fcntl(fd, F_SETLEASE, F_WRLCK) < 0)
 		return false;
 	bool kept = fcntl(fd, F_GETLEASE) == F_WRLCK;
 	return fcntl(fd, F_SETLEASE, F_UNLCK) == 0 && kept;
 }
 
-/* How many bytes of whole pages are in memory, by cachestat(2) of Linux 6.5; -1 where that is missing or forbidden. */
+/* Returns how many bytes of complete pages are in memory, by cachestat(2) of Linux 6.5; -1 if that
+ * is missing or forbidden. */
 static int64_t
 cached_bytes(int fd, uint64_t begin, uint64_t len, size_t page)
 {
@@ -153,7 +157,7 @@ cached_bytes(int fd, uint64_t begin, uint64_t len, size_t page)
 	return syscall(number, fd, &range, &found, 0) == 0 ? (int64_t)(found.cached * page) : -1;
 }
 
-/* Older kernels: mincore(2), which tells the truth to the owner of the file only. */
+/* For older kernels: mincore(2), which reports the truth only to the owner of the file. */
 static bool
 is_resident(int fd, void *map, size_t len, size_t page)
 {
@@ -174,7 +178,7 @@ is_resident(int fd, void *map, size_t len, size_t page)
 	return true;
 }
 
-/* Maps the pages around n bytes if all of them are in memory. Touches none. */
+/* Maps the pages around n bytes if all of them are in memory. Touches no page. */
 static bool
 map_cached(int fd, uint64_t offset, size_t n, struct store_view *ret)
 {
@@ -208,8 +212,8 @@ file_sys_view(int fd, uint64_t offset, size_t n, struct store_view *ret)
 {
 	if (!map_cached(fd, offset, n, ret))
 		return false;
-	/* Makes the entries of the page table at once, and fails where a touch would be a signal: a file cut short, a
-	 * page that cannot be read. */
+	/* Fills the page table at once. Fails where a touch would raise a signal: a file that was
+	 * cut, or a page that cannot be read. */
 	if (madvise(ret->map, ret->map_bytes, MADV_POPULATE_READ) == 0)
 		return true;
 	file_sys_drop_view(ret);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_mem: an engine that keeps everything in memory, for tests and for runs that need no disk.
+ * store_mem: keeps everything in memory, for tests and for runs without a disk.
  *
- * Called through the table by store.c and layers; keeps its keys in store_mem_table. Contents are blobs
- * that keys share (link) and readers hold on to: a reader keeps what it opened, whatever happens to the
- * key (P19). Objects appear at put and finish only, and publish renames under the one lock (P2, P10). There are no
- * empty folders, and nothing survives the process: every flag about durability is a promise kept until then.
+ * Contents are blobs that keys share (link) and readers hold. A reader keeps what it opened,
+ * whatever happens to the key (P19). Objects appear only at put and finish, and publish renames
+ * under the single lock (P2, P10). Empty folders do not exist. Nothing survives the process:
+ * durability lasts as long.
  */
 #include "store/mem/store_mem_table.h"
 
@@ -50,12 +50,6 @@ memory_unlock(struct mem_store **ps)
 #define LOCKED(s, base) PAWL_CLEAN(memory_unlock) struct mem_store *s = memory_lock(base)
 
 static int
-no_memory(struct pawl_error *err, const char *key)
-{
-	return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
-}
-
-static int
 not_found(struct pawl_error *err, const char *key)
 {
 	return err_set(err, PAWL_ENOTFOUND, "%s: there is no such object", key);
@@ -72,7 +66,7 @@ memory_put(struct store *base, const char *key, const struct pawl_slice *parts, 
 		total += parts[i].len;
 	PAWL_CLEAN(mem_blob_clean) struct mem_blob *blob = mem_blob_new(total, total);
 	if (blob == NULL)
-		return no_memory(err, key);
+		return err_nomem(err, key);
 	char *to = blob->ptr;
 	for (size_t i = 0; i < n_parts; to += parts[i++].len)
 		if (parts[i].len > 0)
@@ -101,11 +95,11 @@ memory_create(struct store *base, const char *key, const struct store_create *op
 {
 	PAWL_CLEAN(free_file) struct mem_file *f = mem_zalloc(1, sizeof *f);
 	if (f == NULL)
-		return no_memory(err, key);
+		return err_nomem(err, key);
 	f->base.key = mem_strdup(key);
 	f->blob = opts->nbytes <= SIZE_MAX ? mem_blob_new((size_t)opts->nbytes, (size_t)opts->nbytes) : NULL;
 	if (f->base.key == NULL || f->blob == NULL)
-		return no_memory(err, key);
+		return err_nomem(err, key);
 	f->base.nbytes = opts->nbytes;
 	f->base.offset_align = 1;
 
@@ -113,8 +107,7 @@ memory_create(struct store *base, const char *key, const struct store_create *op
 	TRY(mem_table_check_place(&s->table, key, err));
 	if (mem_table_find(&s->table, key) != NULL)
 		return err_set(err, PAWL_EEXISTS, "%s: exists already", key);
-	*ret = &f->base;
-	f = NULL;
+	*ret = &steal(&f)->base;
 	return 0;
 }
 
@@ -154,7 +147,7 @@ memory_open(struct store *base, const char *key, struct store_reader **ret, uint
 	PAWL_FREE struct mem_reader *r = mem_zalloc(1, sizeof *r);
 	PAWL_FREE char *name = mem_strdup(key);
 	if (r == NULL || name == NULL)
-		return no_memory(err, key);
+		return err_nomem(err, key);
 	LOCKED(s, base);
 	struct mem_object *object = mem_table_find(&s->table, key);
 	if (object == NULL)
@@ -163,8 +156,7 @@ memory_open(struct store *base, const char *key, struct store_reader **ret, uint
 	r->blob->n_readers++;
 	r->base = (struct store_reader){.key = steal(&name), .nbytes = r->blob->len};
 	*ret_nbytes = r->base.nbytes;
-	*ret = &r->base;
-	r = NULL;
+	*ret = &steal(&r)->base;
 	return 0;
 }
 
@@ -185,12 +177,6 @@ memory_view(struct store *base, struct store_reader *br, uint64_t offset, size_t
 }
 
 static void
-memory_drop_view(struct store *base, struct store_view *view)
-{
-	(void)base, (void)view;
-}
-
-static void
 memory_close_reader(struct store *base, struct store_reader *br)
 {
 	struct mem_reader *r = (struct mem_reader *)br;
@@ -202,7 +188,7 @@ memory_close_reader(struct store *base, struct store_reader *br)
 	mem_free(r);
 }
 
-/* In place where there is room (readers look no further than when they opened it); otherwise on a copy. */
+/* Appends in place where there is room (a reader keeps the size it opened), otherwise on a copy. */
 static int
 memory_append(struct store *base, const char *key, const void *ptr, size_t len, struct pawl_error *err)
 {
@@ -211,7 +197,7 @@ memory_append(struct store *base, const char *key, const void *ptr, size_t len, 
 	struct mem_blob *old = object != NULL ? object->blob : NULL;
 	size_t old_len = old != NULL ? old->len : 0;
 	if (len > SIZE_MAX / 4 || old_len > SIZE_MAX / 4)
-		return no_memory(err, key);
+		return err_nomem(err, key);
 	if (old != NULL && old->n_keys == 1 && len <= old->cap - old->len) {
 		memcpy(old->ptr + old->len, ptr, len);
 		old->len += len;
@@ -220,20 +206,13 @@ memory_append(struct store *base, const char *key, const void *ptr, size_t len, 
 	}
 	PAWL_CLEAN(mem_blob_clean) struct mem_blob *blob = mem_blob_new(old_len + len, (old_len + len) * 2);
 	if (blob == NULL)
-		return no_memory(err, key);
+		return err_nomem(err, key);
 	if (old_len > 0)
 		memcpy(blob->ptr, old->ptr, old_len);
 	memcpy(blob->ptr + old_len, ptr, len);
 	TRY(mem_table_bind(&s->table, key, blob, false, err));
 	blob = NULL;
 	return 0;
-}
-
-static int
-memory_pointer(struct store *base, const char *key, const char *target, struct pawl_error *err)
-{
-	struct pawl_slice line[] = {{target, strlen(target)}, {"\n", 1}};
-	return memory_put(base, key, line, 2, 0, err);
 }
 
 /* ------------------------------------------------------------------- names */
@@ -259,7 +238,7 @@ memory_stat(struct store *base, const char *key, struct store_entry *ret, struct
 	return 0;
 }
 
-/* A copy of the direct children of a folder, in *ret, so that the callback runs without the lock. */
+/* Copies the direct children of a folder to *ret, so that the callback runs without the lock. */
 static int
 collect(struct store *base, const char *folder, struct bump *memory, struct store_entry **ret, size_t *ret_n,
         struct pawl_error *err)
@@ -271,7 +250,7 @@ collect(struct store *base, const char *folder, struct bump *memory, struct stor
 		return not_found(err, folder);
 	struct store_entry *entries = bump_array(memory, end - begin, sizeof *entries);
 	if (entries == NULL && begin < end)
-		return no_memory(err, folder);
+		return err_nomem(err, folder);
 	for (size_t i = begin; i < end; i++) {
 		const char *name = s->table.objects[i].key + skip;
 		size_t len = strcspn(name, "/");
@@ -283,7 +262,7 @@ collect(struct store *base, const char *folder, struct bump *memory, struct stor
 			entries[n] = (struct store_entry){.is_folder = true, .n_links = 1};
 		entries[n].name = bump_strndup(memory, name, len);
 		if (entries[n++].name == NULL)
-			return no_memory(err, folder);
+			return err_nomem(err, folder);
 	}
 	*ret = entries;
 	*ret_n = n;
@@ -364,24 +343,12 @@ memory_sync(struct store *base, const char *folder, struct pawl_error *err)
 	return folder[0] == '\0' || mem_table_is_folder(&s->table, folder) ? 0 : not_found(err, folder);
 }
 
-static int
-memory_space(struct store *base, uint64_t *ret_free_bytes, struct pawl_error *err)
-{
-	(void)base, (void)err;
-	*ret_free_bytes = UINT64_MAX;
-	return 0;
-}
-
-/* ------------------------------------------------------------ the store itself */
-
 static void
 memory_close(struct store *base)
 {
 	struct mem_store *s = (struct mem_store *)base;
 	mem_table_clear(&s->table);
 	pthread_mutex_destroy(&s->lock);
-	mem_free(base->root);
-	mem_free(s);
 }
 
 static void
@@ -397,42 +364,36 @@ memory_caps(struct store *base, struct store_caps *ret)
 }
 
 static const struct store_ops memory_ops = {
-	.name = "mem",
-	.close = memory_close,
-	.caps = memory_caps,
 	.put = memory_put,
 	.create = memory_create,
 	.write = memory_write,
 	.finish = memory_finish,
 	.abort = memory_abort,
+	.remove = memory_remove,
+	.remove_folder = memory_remove_folder,
 	.open = memory_open,
 	.read = memory_read,
-	.view = memory_view,
-	.drop_view = memory_drop_view,
 	.close_reader = memory_close_reader,
 	.stat = memory_stat,
 	.list = memory_list,
-	.remove = memory_remove,
-	.remove_folder = memory_remove_folder,
+	.close = memory_close,
+	.caps = memory_caps,
+	.append = memory_append,
+	.sync = memory_sync,
 	.link = memory_link,
 	.move = memory_move,
 	.publish = memory_publish,
-	.pointer = memory_pointer,
-	.sync = memory_sync,
-	.space = memory_space,
-	.append = memory_append,
+	.view = memory_view,
 };
 
 int
 store_mem_open(struct store **ret, struct pawl_error *err)
 {
-	PAWL_FREE char *root = mem_strdup("mem:");
 	PAWL_FREE struct mem_store *s = mem_zalloc(1, sizeof *s);
-	if (root == NULL || s == NULL)
-		return no_memory(err, "mem:");
+	if (s == NULL)
+		return err_nomem(err, "mem:");
+	TRY(store_init(&s->base, &memory_ops, "mem", "mem:", err));
 	pthread_mutex_init(&s->lock, NULL);
-	s->base = (struct store){.ops = &memory_ops, .root = steal(&root)};
-	*ret = &s->base;
-	s = NULL;
+	*ret = &steal(&s)->base;
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_mem_table: sorted keys and shared contents, for store_mem.c, which holds the lock around every
- * call here.
+ * store_mem_table: sorted keys and shared contents. store_mem.c holds the lock around every call
+ * here.
  */
 #include "store/mem/store_mem_table.h"
 
@@ -122,13 +122,13 @@ mem_table_bind(struct mem_table *t, const char *key, struct mem_blob *blob, bool
 		size_t cap = t->cap_objects * 2 + 16;
 		struct mem_object *grown = mem_resize(t->objects, cap, sizeof *grown);
 		if (grown == NULL)
-			return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+			return err_nomem(err, key);
 		t->objects = grown;
 		t->cap_objects = cap;
 	}
 	char *name = mem_strdup(key);
 	if (name == NULL)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+		return err_nomem(err, key);
 	size_t i = lower_bound(t, key);
 	memmove(&t->objects[i + 1], &t->objects[i], (t->n_objects - i) * sizeof *t->objects);
 	t->objects[i] = (struct mem_object){name, blob, clock_unix_ns()};
@@ -182,7 +182,7 @@ mem_table_rename_folder(struct mem_table *t, const char *from, const char *to, s
 		return err_set(err, PAWL_EEXISTS, "%s: exists already", to);
 	TRY(mem_table_check_place(t, to, err));
 
-	/* All new keys first, then the exchange, which cannot fail. */
+	/* Make all new keys first, then exchange them, which cannot fail. */
 	PAWL_FREE char **keys = mem_zalloc(end - begin, sizeof *keys);
 	while (keys != NULL && n_made < end - begin) {
 		keys[n_made] = mem_printf("%s%s", to, t->objects[begin + n_made].key + strlen(from));
@@ -198,7 +198,7 @@ mem_table_rename_folder(struct mem_table *t, const char *from, const char *to, s
 			*key = keys[i];
 	}
 	if (!complete)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", to);
+		return err_nomem(err, to);
 	qsort(t->objects, t->n_objects, sizeof *t->objects, compare_objects);
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_mem_table: keys and contents of the memory engine. Private to store_mem*.c; nothing here locks,
- * the engine does.
+ * store_mem_table: keys and contents of the memory engine. Private to store_mem*.c. These functions
+ * take no lock; the engine does.
  */
 #ifndef PAWL_STORE_STORE_MEM_TABLE_H
 #define PAWL_STORE_STORE_MEM_TABLE_H
@@ -38,14 +38,16 @@ struct mem_object *mem_table_find(const struct mem_table *t, const char *key); /
 /* The objects inside a folder are [*begin, *end). "" is everything. */
 void mem_table_find_folder(const struct mem_table *t, const char *folder, size_t *begin, size_t *end);
 bool mem_table_is_folder(const struct mem_table *t, const char *key);
-/* What a filesystem would say: PAWL_EEXISTS for an object inside an object or in place of a folder. */
+/* Refuses what a filesystem would refuse. PAWL_EEXISTS: an object inside an object, or in the place
+ * of a folder. */
 int mem_table_check_place(const struct mem_table *t, const char *key, struct pawl_error *err);
-/* Gives a key this blob; what it had before goes, or with exclusive is PAWL_EEXISTS. */
+/* Binds a key to this blob. Replaces what the key had before, or returns PAWL_EEXISTS if
+ * exclusive. */
 int mem_table_bind(struct mem_table *t, const char *key, struct mem_blob *blob, bool exclusive, struct pawl_error *err);
-/* Takes objects away: [begin, end), or one. */
+/* Removes objects: [begin, end), or one. */
 void mem_table_unbind(struct mem_table *t, size_t begin, size_t end);
 void mem_table_unbind_one(struct mem_table *t, const struct mem_object *object);
-/* All keys of a folder at once, or none; exclusive. */
+/* Renames all keys of a folder at once, or none; exclusive. */
 int mem_table_rename_folder(struct mem_table *t, const char *from, const char *to, struct pawl_error *err);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cred: see cred.h. Called by object_call.c before each request; calls the finder of the store, which may take a while,
- * under one lock: whoever else needs keys at that moment needs the new ones.
+ * cred: see cred.h. Finding keys may take a while. It runs under one lock, because every other
+ * caller that needs keys at that moment needs the new ones.
  *
- * Keys with an expiry are renewed when a quarter of their life is left, five minutes at most. A renewal that fails is
- * no error as long as the old ones are valid.
+ * Keys with an expiry are renewed when a quarter of their life is left, five minutes at most. A
+ * failed renewal is not an error as long as the old keys are valid.
  */
 #include "store/object/cred.h"
 
@@ -32,7 +32,7 @@ struct cred {
 	char *region, *ca_bundle;
 	pthread_mutex_t lock; /* guards all below */
 	bool have;
-	int64_t renew_s; /* when to look again; 0 = never */
+	int64_t renew_s; /* unix time of the next lookup; 0 = never */
 	struct cred_keys keys;
 };
 
@@ -78,7 +78,7 @@ cred_read_file(const char *path, struct buf *out, struct pawl_error *err)
 		return errno == ENOENT || errno == ENOTDIR ? 0 : err_sys(err, errno, "%.300s: cannot be read", path);
 	if ((st.st_mode & S_IWOTH) != 0)
 		return err_set(err, PAWL_EAUTH, "%.300s: everybody may write to it, expected mode 0600", path);
-	/* One piece from the beginning, so that no copy stays behind in memory that was given back. */
+	/* One piece from the beginning, so that no copy stays behind in freed memory. */
 	if (buf_grow(out, MAX_FILE_BYTES + 1) == NULL)
 		return err_set(err, PAWL_ENOMEM, "%.300s: out of memory", path);
 	out->len = 0;
@@ -106,7 +106,7 @@ now_s(void)
 	return clock_unix_ns() / 1000000000;
 }
 
-/* Printing ASCII without blanks: what may stand in a header. */
+/* Copies printing ASCII without blanks, which is all that a header may hold. */
 static bool
 copy_key(char *dst, size_t cap, const char *src)
 {
@@ -165,14 +165,14 @@ cred_new(cred_find_fn *find, const struct cred_where *where, struct cred **ret, 
 {
 	struct cred *c = mem_zalloc(1, sizeof *c);
 	if (c == NULL)
-		return err_set(err, PAWL_ENOMEM, "credentials: out of memory");
+		return err_nomem(err, "credentials");
 	pthread_mutex_init(&c->lock, NULL);
 	c->find = find;
 	c->region = where->region != NULL ? mem_strdup(where->region) : NULL;
 	c->ca_bundle = where->ca_bundle != NULL ? mem_strdup(where->ca_bundle) : NULL;
 	if ((where->region != NULL && c->region == NULL) || (where->ca_bundle != NULL && c->ca_bundle == NULL)) {
 		cred_free(c);
-		return err_set(err, PAWL_ENOMEM, "credentials: out of memory");
+		return err_nomem(err, "credentials");
 	}
 	*ret = c;
 	return 0;
@@ -190,7 +190,7 @@ cred_free(struct cred *c)
 	mem_free(c);
 }
 
-/* Under the lock. */
+/* Called with the lock held. */
 static int
 renew_keys(struct cred *c, bool refused, struct pawl_error *err)
 {

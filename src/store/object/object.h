@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object: the core of the engines for object stores (s3, gcs, azure): buckets of objects, reached by HTTP. What differs
- * from one kind of server to the next is in a table, struct object_protocol. Private to src/store.
+ * object: the core of the engines for object stores (s3, gcs, azure): buckets of objects over HTTP.
+ * The differences between servers are in a table, struct object_protocol. Private to src/store.
+ *
  *   object_store.c   opening, small objects, capabilities
- *   object_call.c    one signed request and what its answer means
- *   object_sum.c     the sum of a body that the server is to check
+ *   object_call.c    one signed request, and the meaning of its answer
+ *   object_sum.c     the checksum of a body, for the server to check
  *   object_write.c   streamed objects: uploads in parts
  *   object_read.c    ranged reading
  *   object_names.c   listing, removing, copying
  *   object_url.c     URLs and endpoints
- *   object_notes.c   what people should know of a store
- *   store_s3.c store_gcs.c store_azure.c  the tables; s3_requests.c those requests that S3 and GCS share
+ *   object_notes.c   facts about a store, for people
+ *   store_s3.c store_gcs.c store_azure.c   the tables
+ *   s3_requests.c    requests that S3 and GCS share
  */
 #ifndef PAWL_STORE_OBJECT_H
 #define PAWL_STORE_OBJECT_H
@@ -25,13 +27,13 @@
 #include "store/object/cred.h"
 #include "store/object/http/http.h"
 
-#define OBJECT_PART_BYTES (UINT64_C(8) << 20) /* the usual part, and the unit that writes should come in */
+#define OBJECT_PART_BYTES (UINT64_C(8) << 20) /* the usual part, and the unit in which writes should come */
 #define OBJECT_PAGE_KEYS 1000u                /* of a list, at most */
 
-/* The sum of a body that is sent along. */
+/* The checksum of a body that is sent with it. */
 enum object_sum { OBJECT_SUM_NONE, OBJECT_SUM_CRC32C, OBJECT_SUM_CRC64NVME, OBJECT_SUM_MD5, OBJECT_SUM_SHA256 };
 
-/* Where a URL leads. */
+/* The target of a URL. */
 struct object_config {
 	struct bump memory;
 	const char *root;      /* "s3://bucket/prefix" */
@@ -42,9 +44,9 @@ struct object_config {
 	const char *base_path; /* of the endpoint: "" or "/x" */
 	bool path_style;       /* the bucket is in the path, not in the host name */
 	bool sign_bodies;      /* S3: the signature covers a SHA-256 of the body, too */
-	enum object_sum sum;   /* of bodies, for the server to check */
+	enum object_sum sum;   /* checksum of bodies, for the server to check */
 	const char *ca_bundle; /* or NULL */
-	bool is_aws;           /* S3: the endpoint is made from the region */
+	bool is_aws;           /* S3: the endpoint is derived from the region */
 	const char *region;    /* S3, GCS */
 	bool region_given;     /* by environment or profile, so that a hint of the server does not replace it */
 	const char *account;   /* Azure */
@@ -52,33 +54,32 @@ struct object_config {
 
 /* A copy that lives as long as the configuration. */
 int object_keep(struct object_config *c, const char *text, const char **ret, struct pawl_error *err);
-/* Reads "NAME://bucket/prefix" into bucket, prefix, root; `begin` is where the bucket stands in url. `kind`: "bucket" or
- * "container". */
+/* Reads "NAME://bucket/prefix" into bucket, prefix, root; `begin` points to the bucket in url.
+ * `kind`: "bucket" or "container". */
 int object_read_url(struct object_config *c, const char *url, const char *begin, const char *kind, struct pawl_error *err);
-/* Reads "http(s)://host:port/path" into https, host, base_path; what names a user is refused and not shown. */
+/* Reads "http(s)://host:port/path" into https, host, base_path. An endpoint that names a user is
+ * refused and not shown. */
 int object_read_endpoint(struct object_config *c, const char *service, const char *endpoint, struct pawl_error *err);
 
 enum object_known { OBJECT_UNKNOWN, OBJECT_YES, OBJECT_NO };
 
 struct object_store {
 	struct store base;
-	struct store_ops ops; /* the same for all, but for the name */
 	const struct object_protocol *protocol;
 	struct object_config config; /* fixed once it is open */
 	struct http *http;
 	struct cred *cred;
-	_Atomic int64_t skew_s;      /* the server's clock less ours, where that mattered */
+	_Atomic int64_t skew_s;      /* the server's clock minus ours, where the difference mattered */
 	atomic_int exclusive;        /* enum object_known: exclusive puts are honoured */
-	atomic_int conditional;      /* enum object_known: a put in the place of a certain object is honoured */
+	atomic_int conditional;      /* enum object_known: a put that replaces a certain object is honoured */
 	atomic_int sum;              /* enum object_sum: that of the configuration, until the server refuses it */
-	uint64_t max_copy_bytes;     /* S3: above it a copy is made in parts */
-	pthread_mutex_t append_lock; /* held over reading and putting back */
+	uint64_t max_copy_bytes;     /* S3: larger objects are copied in parts */
 };
 
 /* ---- requests */
 
 struct object_request {
-	const char *what;  /* what it is about, in messages: a key as the caller knows it, or the root */
+	const char *what;  /* the subject of messages: a key as the caller knows it, or the root */
 	const char *verb;  /* "put", "read", .. */
 	const char *method;
 	const char *key;   /* as the caller knows it, below the prefix; NULL = the bucket */
@@ -93,40 +94,43 @@ struct object_request {
 	size_t text_max;
 	bool slow_answer;
 	bool fresh;
-	bool sum_body;  /* send its sum where the server checks that */
-	enum object_sum sum_kind; /* which; 0 = that of the store, filled in */
-	char sum[48];   /* that sum in base64, or "" */
-	uint64_t crc;   /* the same as a number, of a CRC */
+	bool sum_body;  /* send its checksum where the server checks that */
+	enum object_sum sum_kind; /* its kind; 0 = that of the store, filled in */
+	char sum[48];   /* that checksum in base64, or "" */
+	uint64_t crc;   /* the same as a number, if it is a CRC */
 	struct http_call call; /* the answer */
 };
 struct object_head; /* below */
 void object_request_clear(struct object_request *rq); /* usable as PAWL_CLEAN(object_request_clear) */
 extern const struct pawl_slice object_nothing;        /* a body of no bytes */
 
-/* What one attempt at one request needs besides the request itself. The shared code fills host, path and url. */
+/* What one try of one request needs apart from the request itself. The shared code fills in host,
+ * path and url. */
 struct object_envelope {
 	struct buf host, path, url, authorization;
 	int64_t now_s; /* by the server's clock */
 	char date[40], payload[65], more[64];
 };
 
-/* Signs and runs n requests at a time. 0: each has an answer, whatever its status. A skewed clock and expired credentials
- * are put right once. */
+/* Signs and runs n requests at a time. 0: each has an answer, whatever its status. A skewed clock
+ * and expired credentials are corrected once. */
 int object_send(struct object_store *s, struct object_request *rqs, size_t n, struct pawl_error *err);
-/* The same for one request; an answer that is no success (2xx, and no error inside of it) is an error, too. */
+/* The same for one request. An answer is also an error unless it is a success: status 2xx, and no
+ * error inside it. */
 int object_do(struct object_store *s, struct object_request *rq, struct pawl_error *err);
-/* A part of an upload, as object_do, into *rq, which is the caller's to clear; query: what says which part. */
+/* Sends a part of an upload, like object_do, into *rq, which the caller clears. query: names the
+ * part. */
 int object_send_part(struct object_store *s, const char *key, const char *query, const void *ptr, size_t len,
                      struct object_request *rq, struct pawl_error *err);
-/* A copy by the server, as object_send, into *rq. source: the header that names it; match: the one for its ETag.
- * PAWL_ECONFLICT: head is of another one. */
+/* Makes a copy on the server, like object_send, into *rq. source: the header that names the source;
+ * match: the header for its ETag. PAWL_ECONFLICT: head belongs to another version. */
 int object_send_copy(struct object_store *s, const char *from, const char *to, const struct object_head *head,
                      const struct http_header *source, const char *match, struct object_request *rq,
                      struct pawl_error *err);
 bool object_is_success(const struct object_request *rq); /* by its status */
-/* The error that an answer without success stands for. */
+/* The error that an unsuccessful answer stands for. */
 int object_fail(struct object_store *s, const struct object_request *rq, struct pawl_error *err);
-/* Code of the answer's error ("NoSuchKey"), or "". */
+/* Code of the error in the answer ("NoSuchKey"), or "". */
 void object_error_code(const struct object_request *rq, char code[65]);
 void object_add_header(struct object_request *rq, const char *name, const char *value);
 /* Value of Content-Length; false if there is none. */
@@ -135,16 +139,17 @@ bool object_content_length(const struct object_request *rq, uint64_t *ret);
 /* For prepare: adds a header to the call. */
 void object_call_add(struct http_call *call, const char *name, const char *value);
 
-/* ---- sums of bodies */
+/* ---- checksums of bodies */
 
 /* "CRC32C", or "none". */
 const char *object_sum_name(enum object_sum sum);
-/* By its name, in any case; -1 = there is none. */
+/* Finds a checksum by its name, in any case; -1 = unknown. */
 int object_sum_find(const char *name);
-/* The header of S3 that carries it, and what an upload in parts lists it as ("ChecksumCRC32C", or NULL). */
+/* The header of S3 that carries it, and its element in the list of an upload in parts
+ * ("ChecksumCRC32C", or NULL). */
 const char *object_sum_header(enum object_sum sum);
 const char *object_sum_element(enum object_sum sum);
-/* Sum of the request's body in base64 into rq->sum, and rq->crc. */
+/* Writes the checksum of the request's body to rq->sum in base64, and to rq->crc. */
 int object_sum_body(enum object_sum sum, struct object_request *rq, struct pawl_error *err);
 /* A CRC in base64, its highest byte first. */
 int object_sum_text(uint64_t crc, size_t n_bytes, char out[48], struct pawl_error *err);
@@ -152,7 +157,7 @@ int object_sum_text(uint64_t crc, size_t n_bytes, char out[48], struct pawl_erro
 /* ---- lists */
 
 struct object_found {
-	char *key; /* whole, in the bucket */
+	char *key; /* complete, in the bucket */
 	bool is_folder;
 	uint64_t nbytes;
 	int64_t mtime_ns;
@@ -163,27 +168,28 @@ struct object_page {
 	struct bump memory;
 	struct object_found items[OBJECT_PAGE_KEYS + 1];
 	size_t n;
-	struct object_found next_item; /* its fields as they come */
+	struct object_found next_item; /* its fields, as they are read */
 	bool encoded, truncated, complete;
 	char *token, *key_marker, *upload_marker;
 };
 struct object_page *object_page_new(void);
 void object_page_free(struct object_page **pp); /* usable as PAWL_CLEAN(object_page_free) */
-/* For a protocol's reading of a list: take a text, a number, a time, or the item whose fields have come. */
+/* For a protocol that reads a list: take a text, a number, a time, or the item whose fields were
+ * read. */
 int object_page_keep(struct object_page *p, char **ret, const char *text, size_t len);
 int object_page_add(struct object_page *p, const char *key, size_t len, bool is_folder);
-/* A page of `query`; `what` is the root's for "". */
+/* Reads a page of `query`; `what` "" stands for the root. */
 int object_read_page(struct object_store *s, const char *what, const char *verb, const char *query,
                      struct object_page *p, struct pawl_error *err);
-/* What a list of the whole keys below `folder` begins with: the store's prefix and the folder. */
+/* The prefix of a list of the complete keys below `folder`: the store's prefix and the folder. */
 char *object_whole_prefix(const struct object_store *s, const char *folder);
-/* The part of a whole key that the callers know. */
+/* The part of a complete key that the callers know. */
 const char *object_below_prefix(const struct object_store *s, const char *key);
-void object_decode(char *text); /* percent-encoding, in place; what is malformed stays as it is */
+void object_decode(char *text); /* percent-encoding, in place; malformed parts stay as they are */
 
 /* ---- the protocol */
 
-/* One part of an upload that has been sent. */
+/* One part of an upload that was sent. */
 struct object_part_sum {
 	char etag[160];
 	char sum[48]; /* "" = none was sent */
@@ -201,30 +207,33 @@ struct object_protocol {
 	const char *name;    /* "s3" */
 	const char *kind;    /* "bucket", "container" */
 	const char *token;   /* header for an object's token */
-	const char *sum;     /* header for the sum of a body; NULL = that of object_sum_header */
-	struct http_header put;        /* sent with every put of a whole object; name NULL = none */
+	const char *sum;     /* header for the checksum of a body; NULL = that of object_sum_header */
+	struct http_header put;        /* sent with every put of a complete object; name NULL = none */
 	struct http_header exclusive;  /* sent with an exclusive put */
-	const char *match;     /* header of a put in the place of the object with this tag */
-	const char *tag;       /* header of an answer that has it */
-	const char *wrong_tag; /* one that no object has */
-	bool lists_sums;       /* an upload with sums says so when it is begun, and its end lists them */
+	const char *match;     /* header of a put that replaces the object with this tag */
+	const char *tag;       /* header of an answer that holds the tag */
+	const char *wrong_tag; /* a tag that no object has */
+	bool lists_sums;       /* an upload with checksums announces them at its begin, and its end lists them */
 	bool completes_exclusively;    /* and with the completion of an upload */
 	const char *skew_code;         /* of the error for a wrong clock */
 	uint64_t max_object_bytes;
 	uint32_t max_parts;
 	const struct object_meaning *meanings; /* ended by a NULL code */
-	/* Adds what is signed, and the signature, to rq->call. */
+	/* Adds the signed headers and the signature to rq->call. */
 	int (*prepare)(struct object_store *s, struct object_request *rq, const struct cred_keys *keys,
 	               struct object_envelope *e, struct pawl_error *err);
-	/* Says more about a refusal, or returns 0. May be NULL. */
+	/* Explains a refusal in more detail, or returns 0. May be NULL. */
 	int (*explain)(struct object_store *s, const struct object_request *rq, struct pawl_error *err);
-	/* The first answer of a store being opened is no success: 1 = look again. May be NULL. */
+	/* The first answer of a store that is being opened is not a success. 1 = look again. May be
+	 * NULL. */
 	int (*look_again)(struct object_store *s, const struct object_request *rq, struct pawl_error *err);
-	/* Query for keys that begin with prefix: only direct children, at most max_keys (0 = any) from the token on. */
+	/* Query for keys that begin with prefix, from the token on. children: only direct children.
+	 * At most max_keys; 0 = any number. */
 	void (*list_query)(struct buf *query, const char *prefix, bool children, unsigned max_keys, const char *token);
 	/* An xml_fn on an object_page. */
 	int (*take_element)(void *page, const char *path, const char *text, size_t len);
-	/* Uploads in parts. `token` may be NULL; end: exclusive only where completes_exclusively. */
+	/* Uploads in parts. `token` may be NULL; end: exclusive only where
+	 * completes_exclusively. */
 	int (*upload_begin)(struct object_store *s, const char *key, const char *token, bool sums, char **ret_id,
 	                    struct pawl_error *err);
 	int (*upload_part)(struct object_store *s, const char *key, const char *id, size_t i, const void *ptr, size_t len,
@@ -232,19 +241,21 @@ struct object_protocol {
 	int (*upload_end)(struct object_store *s, const char *key, const char *id, const struct object_part_sum *parts,
 	                  size_t n, bool exclusive, struct pawl_error *err);
 	void (*upload_drop)(struct object_store *s, const char *key, const char *id); /* may be NULL */
-	/* Copies within the bucket; PAWL_ECONFLICT when `from` is not the one of head any more. */
+	/* Copies within the bucket. PAWL_ECONFLICT: `from` is no longer the version of head. */
 	int (*copy)(struct object_store *s, const char *from, const char *to, const struct object_head *head,
 	            struct pawl_error *err);
-	/* All keys of a page by one request. PAWL_EUNSUPPORTED: the server has no such request. May be NULL. */
+	/* Removes all keys of a page by one request. PAWL_EUNSUPPORTED: the server has no such
+	 * request. May be NULL. */
 	int (*remove_batch)(struct object_store *s, const char *folder, const struct object_page *p, struct pawl_error *err);
 	int (*sweep)(struct store *base, int64_t before_ns, uint64_t *ret_n, struct pawl_error *err); /* may be NULL */
 };
 
-/* Makes a store of a configuration, which it takes over, looks at the bucket, and tries what may be written (create). */
+/* Makes a store of a configuration, which it takes over. Looks at the bucket. create: also tries
+ * what may be written. */
 int object_open_store(const struct object_protocol *protocol, struct object_config *config, cred_find_fn *find,
                       bool create, struct store **ret, struct pawl_error *err);
 
-/* What S3 and GCS have in common: s3_requests.c. */
+/* Shared by S3 and GCS: s3_requests.c. */
 
 #define S3_MIN_PART_BYTES (UINT64_C(5) << 20)
 #define S3_MAX_PARTS 10000u
@@ -262,7 +273,7 @@ int s3_upload_part(struct object_store *s, const char *key, const char *id, size
 int s3_upload_end(struct object_store *s, const char *key, const char *id, const struct object_part_sum *parts, size_t n,
                   bool exclusive, struct pawl_error *err);
 void s3_upload_drop(struct object_store *s, const char *key, const char *id);
-/* PUT with a source, by these headers. */
+/* PUT with a source, using these headers. */
 int s3_copy_whole(struct object_store *s, const char *from, const char *to, const struct object_head *head,
                   const char *source_header, const char *match_header, struct pawl_error *err);
 int s3_copy_source(const struct object_store *s, const char *key, struct buf *out, struct pawl_error *err);
@@ -272,7 +283,7 @@ int s3_sweep(struct store *base, int64_t before_ns, uint64_t *ret_n, struct pawl
 
 int object_put_whole(struct object_store *s, const char *key, const struct pawl_slice *parts, size_t n_parts,
                      const char *token, bool exclusive, struct pawl_error *err);
-/* Size, ETag (quoted as sent; "" = unknown) and the token that create gave it, if any. PAWL_ENOTFOUND. */
+/* Size, ETag (quoted as sent; "" = unknown) and the token from create, if any. PAWL_ENOTFOUND. */
 struct object_head {
 	uint64_t nbytes;
 	int64_t mtime_ns;
@@ -306,7 +317,7 @@ int object_link(struct store *base, const char *from, const char *to, struct paw
 int object_move(struct store *base, const char *from, const char *to, struct pawl_error *err);
 int object_sweep(struct store *base, int64_t before_ns, uint64_t *ret_n, struct pawl_error *err);
 int object_notes(struct store *base, store_note_fn *fn, void *arg, struct pawl_error *err);
-/* true if anything lies below the folder. */
+/* true if any object exists below the folder. */
 int object_has_any(struct object_store *s, const char *folder, const char *verb, bool *ret, struct pawl_error *err);
 
 #endif

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object_call: one signed request to an object store, and what its answer means. Called by all of object_*.c and by the
- * protocols, which sign; calls cred, http.
+ * object_call: one signed request to an object store, and the meaning of its answer.
  *
- * An engine does not retry. Two things are put right on the spot, once in a call, because they are no failures but
- * steps of the protocol: a clock that differs from the server's (told by the Date of its answer) and credentials that
- * have expired. Of what a server says about an error only the code is shown (P18: a server may send back what it was
- * sent).
+ * An engine does not retry. Two things are corrected at once, and only once in a call, because they
+ * are steps of the protocol and not failures. The first is a clock that differs from the server's,
+ * as the Date of the answer shows. The second is credentials that have expired. Of a server's error
+ * only the code is shown (P18: a server may send back what it was sent).
  */
 #include "store/object/object.h"
 
@@ -21,7 +20,7 @@
 #include "store/object/s3/sigv4.h"
 #include "store/object/xml.h"
 
-#define MAX_SKEW_SECONDS 300 /* servers allow 900; less is not what is wrong */
+#define MAX_SKEW_SECONDS 300 /* servers allow 900; a smaller skew is not the cause */
 
 void
 object_add_header(struct object_request *rq, const char *name, const char *value)
@@ -152,7 +151,7 @@ send_once(struct object_store *s, struct object_request *rqs, size_t n, bool ren
 
 /* ------------------------------------------------------------ what came back */
 
-/* Letters and digits only, or nothing. */
+/* Copies letters and digits only, or nothing. */
 static void
 take_word(char code[65], const char *text, size_t len)
 {
@@ -175,7 +174,7 @@ take_code(void *arg, const char *path, const char *text, size_t len)
 void
 object_error_code(const struct object_request *rq, char code[65])
 {
-	/* Azure says it in a header, too, which an answer to HEAD has. */
+	/* Azure also sends the code in a header, which an answer to HEAD has. */
 	const char *header = http_header_of(&rq->call, "x-ms-error-code");
 	code[0] = '\0';
 	if (header != NULL)
@@ -184,14 +183,15 @@ object_error_code(const struct object_request *rq, char code[65])
 		xml_read(rq->what, rq->call.text.ptr, rq->call.text.len, take_code, code, NULL);
 }
 
-/* Is the server's clock another than the one that was signed with? *ret: how much it is ahead of this machine's. */
+/* True if the server's clock differs from the one of the signature. *ret: how far it is ahead of
+ * this machine's clock. */
 static bool
 has_skew(const struct object_store *s, const struct object_request *rq, const char *code, int64_t *ret)
 {
 	int64_t theirs = http_date_time(http_header_of(&rq->call, "date"));
 	if (theirs < 0 || rq->call.status < 400 || rq->call.status > 403)
 		return false;
-	/* The answer to HEAD has no body to name the reason in. */
+	/* The answer to HEAD has no body that could name the reason. */
 	if (strcmp(code, s->protocol->skew_code) != 0 && code[0] != '\0')
 		return false;
 	int64_t rest = theirs - now_s(s);
@@ -219,7 +219,7 @@ object_send(struct object_store *s, struct object_request *rqs, size_t n, struct
 			if (rqs[i].call.status < 400 || rqs[i].call.status > 403)
 				continue;
 			object_error_code(&rqs[i], code);
-			/* Only what renewal can mend is renewed: a token that has been taken back, or is too old. */
+			/* Renew only if that can help: the token was revoked or is too old. */
 			renew = rqs[i].call.status == 401 || is_expired(code);
 			again = renew;
 			if (has_skew(s, &rqs[i], code, &skew)) {
@@ -262,7 +262,8 @@ code_of_status(int status)
 	}
 }
 
-/* A clock that is still wrong after it was corrected, or whose correction the server does not take. */
+/* Explains a clock that is still wrong after its correction, or a correction that the server
+ * refuses. */
 static int
 explain_skew(const struct object_store *s, const struct object_request *rq, const char *code, struct pawl_error *err)
 {
@@ -307,13 +308,13 @@ object_do(struct object_store *s, struct object_request *rq, struct pawl_error *
 	TRY(object_send(s, rq, 1, err));
 	if (!object_is_success(rq))
 		return object_fail(s, rq, err);
-	/* Requests that take long are begun with 200; what became of them stands in the body. */
+	/* Slow requests are answered with 200 first; the body holds their result. */
 	char code[65];
 	object_error_code(rq, code);
 	return code[0] != '\0' ? object_fail(s, rq, err) : 0;
 }
 
-/* ------------------------------------------- requests that servers differ little in */
+/* ---------------------------------------------------- requests that servers share */
 
 int
 object_send_part(struct object_store *s, const char *key, const char *query, const void *ptr, size_t len,

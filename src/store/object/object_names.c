@@ -2,9 +2,10 @@
 /*
  * object_names: listing, removing and copying. See object.h.
  *
- * Listings come in pages of at most 1,000 keys; a page is read whole before anything is done with it, a continuation
- * token that comes twice ends the listing with an error, and a page that is cut off is an error, never a short list
- * (P8). Names that are no keys of ours (control characters, "..", empty parts) are passed over.
+ * Listings come in pages of at most 1,000 keys. A page is read completely before it is used. A
+ * continuation token that comes twice ends the listing with an error. A page that is cut off is an
+ * error, never a short list (P8). Names that are not valid keys (control characters, "..", empty
+ * parts) are skipped.
  */
 #include "store/object/object.h"
 
@@ -50,7 +51,7 @@ page_reset(struct object_page *p)
 	memset(p, 0, sizeof *p);
 }
 
-/* In place; what is malformed stays as it is. */
+/* Decodes in place. Malformed parts stay as they are. */
 void
 object_decode(char *text)
 {
@@ -109,7 +110,7 @@ object_read_page(struct object_store *s, const char *what, const char *verb, con
 	if (rc == PAWL_ELIMIT)
 		return err_set(err, PAWL_ELIMIT, "%s: cannot %s: a page of the list has more than %u keys", rq.what,
 		               verb, OBJECT_PAGE_KEYS);
-	/* A list that is cut off comes from a connection or a server that has failed. */
+	/* A list is cut off if the connection or the server has failed. */
 	if (rc < 0 || !p->complete)
 		return err_set(err, PAWL_ETRANSIENT, "%s: cannot %s: the list is damaged", rq.what, verb);
 	for (size_t i = 0; i < p->n && p->encoded; i++)
@@ -117,7 +118,6 @@ object_read_page(struct object_store *s, const char *what, const char *verb, con
 	return 0;
 }
 
-/* What a list of the whole keys below `folder` begins with: the store's prefix and the folder. */
 char *
 object_whole_prefix(const struct object_store *s, const char *folder)
 {
@@ -128,7 +128,7 @@ struct listing {
 	struct object_store *s;
 	const char *folder, *verb;
 	bool children;     /* direct ones only */
-	unsigned max_keys; /* of a page; 0 = as many as there may be */
+	unsigned max_keys; /* of a page; 0 = the most that a page can hold */
 	char *prefix;
 	char *token; /* of the next page, or NULL */
 	unsigned n_pages;
@@ -178,7 +178,7 @@ object_has_any(struct object_store *s, const char *folder, const char *verb, boo
 	return 0;
 }
 
-/* Passes a page's names on; *ret_n counts them. */
+/* Passes the names of a page to fn; *ret_n counts them. */
 static int
 give_names(const struct listing *l, store_list_fn *fn, void *arg, size_t *ret_n)
 {
@@ -191,7 +191,7 @@ give_names(const struct listing *l, store_list_fn *fn, void *arg, size_t *ret_n)
 		size_t len = strlen(name);
 		if (f->is_folder && len > 0 && name[len - 1] == '/')
 			name[--len] = '\0';
-		/* A key that is the folder itself ("a/"), as some tools make it, is no child. */
+		/* Some tools make a key for the folder itself ("a/"), which is not a child. */
 		*ret_n += 1;
 		if (len == 0 || (l->children && strchr(name, '/') != NULL) || !text_is_key(name))
 			continue;
@@ -247,14 +247,13 @@ object_remove(struct store *base, const char *key, struct pawl_error *err)
 	return rc == PAWL_ENOTFOUND ? 0 : rc;
 }
 
-/* The part of a whole key that the callers know. */
 const char *
 object_below_prefix(const struct object_store *s, const char *key)
 {
 	return key + strlen(s->config.prefix);
 }
 
-/* One by one, a few at a time. */
+/* Removes keys one by one, a few at a time. */
 static int
 remove_some(struct object_store *s, const struct object_page *p, size_t begin, size_t n, struct pawl_error *err)
 {
@@ -296,7 +295,7 @@ object_remove_folder(struct store *base, const char *folder, struct pawl_error *
 	bool batches = s->protocol->remove_batch != NULL;
 	TRY(listing_begin(&l, err));
 	for (;;) {
-		/* Whatever a server lists, nothing outside the folder is removed. */
+		/* Whatever a server lists, remove nothing outside the folder. */
 		for (size_t i = 0; i < l.page->n; i++)
 			if (strncmp(l.page->items[i].key, l.prefix, strlen(l.prefix)) != 0)
 				return err_set(err, PAWL_EIO, "%s: cannot remove: the list has keys of other folders",
@@ -319,7 +318,7 @@ copy(struct object_store *s, const char *from, const char *to, struct pawl_error
 	return s->protocol->copy(s, from, to, &head, err);
 }
 
-/* Not exclusive against other writers: nobody else writes where a run's own checkpoint is made. */
+/* Not exclusive against other writers, but no other process writes to a run's own checkpoint. */
 int
 object_link(struct store *base, const char *from, const char *to, struct pawl_error *err)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object_notes: what people should know of an object store, asked now: where it is, who signs, how far away it is and
- * how its clock stands to ours. Called through the table by doctor; calls object_call and cred. P18: of the credentials
- * only their source and their time are named.
+ * object_notes: facts about an object store, for people, asked now: where it is, which credentials
+ * sign, how far away it is, and the skew of its clock. P18: of the credentials only their source
+ * and their time are named.
  */
 #include "store/object/object.h"
 
@@ -29,7 +29,8 @@ note_credentials(struct object_store *s, store_note_fn *fn, void *arg, struct pa
 	return fn(arg, "credentials", text);
 }
 
-/* The quickest of a few small requests, and the Date of its answer in the middle of it. */
+/* Measures the quickest of a few small requests. The Date of its answer is compared with our clock
+ * in the middle of it. */
 static int
 note_distance(struct object_store *s, store_note_fn *fn, void *arg, struct pawl_error *err)
 {
@@ -55,7 +56,7 @@ note_distance(struct object_store *s, store_note_fn *fn, void *arg, struct pawl_
 	TRY(fn(arg, "round trip", text));
 	if (theirs < 0)
 		return fn(arg, "clock skew", "unknown: the server tells no Date");
-	/* A Date has no fractions: it is up to a second behind. */
+	/* A Date has no fractions: it is up to a second late. */
 	double skew = (double)theirs + 0.5 - (double)ours_ns / 1e9;
 	if (skew > -1.5 && skew < 1.5)
 		snprintf(text, sizeof text, "none (the server's Date against this host, to the second)");
@@ -64,7 +65,7 @@ note_distance(struct object_store *s, store_note_fn *fn, void *arg, struct pawl_
 	return fn(arg, "clock skew", text);
 }
 
-/* Without TLS the signature covers one. */
+/* Without TLS, the signature covers a checksum. */
 static int
 note_sums(struct object_store *s, store_note_fn *fn, void *arg, struct pawl_error *err)
 {

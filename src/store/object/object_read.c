@@ -2,9 +2,9 @@
 /*
  * object_read: reading by ranged GET, straight into the caller's memory. See object.h.
  *
- * A reader is pinned to the ETag that it found when it was opened: an object that was replaced meanwhile is
- * PAWL_ECONFLICT, never a mix of two (P19). The server is asked to check that (If-Match), and what it answers is looked
- * at again, as are range and length.
+ * A reader is pinned to the ETag that it found when it was opened. If the object was replaced
+ * meanwhile, a read returns PAWL_ECONFLICT, never a mix of two objects (P19). The server is asked
+ * to check that (If-Match), and the ETag of its answer is checked again, as are range and length.
  */
 #include "store/object/object.h"
 
@@ -32,7 +32,7 @@ object_open(struct store *base, const char *key, struct store_reader **ret, uint
 	char *name = mem_strdup(key);
 	if (r == NULL || name == NULL) {
 		mem_free(name);
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+		return err_nomem(err, key);
 	}
 	r->base = (struct store_reader){.key = name, .nbytes = head.nbytes};
 	text_copy(r->etag, sizeof r->etag, head.etag);
@@ -50,7 +50,7 @@ object_close_reader(struct store *base, struct store_reader *br)
 	mem_free(br);
 }
 
-/* Quotes and a W/ in front do not count. */
+/* Ignores quotes and a leading W/. */
 static bool
 is_same_etag(const char *a, const char *b)
 {
@@ -74,7 +74,7 @@ replaced(const struct object_reader *r, struct pawl_error *err)
 	return err_set(err, PAWL_ECONFLICT, "%s: has been replaced while it was read", r->base.key);
 }
 
-/* What came is the range that was asked for, of the object that was opened. */
+/* Checks that the answer is the requested range of the object that was opened. */
 static int
 check_answer(struct object_store *s, const struct object_reader *r, const struct object_request *rq, uint64_t begin,
              uint64_t end, struct pawl_error *err)
@@ -124,7 +124,7 @@ fill_request(const struct object_reader *r, struct piece *p, char *dst, struct o
 		object_add_header(rq, "Range", p->range);
 }
 
-/* n bytes by up to HTTP_MAX_PARALLEL requests at a time. */
+/* Reads n bytes by up to HTTP_MAX_PARALLEL requests at a time. */
 static int
 read_some(struct object_store *s, struct object_reader *r, uint64_t offset, char *dst, size_t n, struct pawl_error *err)
 {

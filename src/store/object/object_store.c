@@ -1,33 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object_store: what every object store can do: opening, small objects, capabilities. See object.h and docs/stores.
+ * object_store: what every object store can do: opening, small objects, capabilities. See object.h
+ * and docs/stores.
  *
- * Called through the table by store.c and the retry layer, which decides alone what is tried again: every operation
- * here is one attempt, and may be repeated. Objects appear whole, by one PUT or by completing an upload in parts (P2).
- * Nothing is taken from what a server claims to be: whether it honours conditions is tried (P20).
+ * Only the retry layer decides which calls are repeated: every operation here is one try, and may
+ * be repeated. Objects appear complete, by one PUT or by completing an upload in parts (P2). The
+ * claims of a server are not trusted: whether it honours conditions is tried (P20).
  */
 #include "store/object/object.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/err.h"
+#include "base/hidden.h"
 #include "base/text.h"
 #include "store/object/xml.h"
 
-#define MAX_APPEND_BYTES ((size_t)8 << 20)
-
-static int
-no_memory(struct pawl_error *err, const char *what)
-{
-	return err_set(err, PAWL_ENOMEM, "%s: out of memory", what);
-}
-
 /* ------------------------------------------------------------ small objects */
 
-/* Does the answer say that the server cannot make anything of a header? */
+/* True if the answer reports that the server does not support a header. */
 static bool
 is_refused_header(const struct object_request *rq)
 {
@@ -37,8 +29,8 @@ is_refused_header(const struct object_request *rq)
 	                                                             strcmp(code, "InvalidArgument") == 0));
 }
 
-/* Where the sum may be what is refused it is tried by MD5, which every server of S3 knows, and that is kept if it
- * helps. */
+/* If the checksum may be the reason of a refusal, MD5 is tried, which every server of S3 knows. If
+ * that helps, MD5 is kept. */
 static int
 send_with_sum(struct object_store *s, struct object_request *rq, struct pawl_error *err)
 {
@@ -71,7 +63,7 @@ object_put_whole(struct object_store *s, const char *key, const struct pawl_slic
 		object_add_header(&rq, s->protocol->token, token);
 	if (s->protocol->put.name != NULL)
 		object_add_header(&rq, s->protocol->put.name, s->protocol->put.value);
-	/* An empty one that is sent twice would find itself there already. */
+	/* An empty object that is sent twice would find itself already there. */
 	rq.fresh = exclusive;
 	for (size_t i = 0; i < n_parts; i++)
 		rq.fresh = rq.fresh && parts[i].len == 0;
@@ -97,16 +89,15 @@ object_put(struct store *base, const char *key, const struct pawl_slice *parts, 
 	return object_put_whole(s, key, parts, n_parts, NULL, true, err);
 }
 
-/* Puts one object twice, exclusively; the second must be refused. */
+/* Puts one object twice, exclusively. The server must refuse the second put. */
 int
 object_probe_exclusive(struct object_store *s, struct pawl_error *err)
 {
-	char token[33], key[64];
+	char key[HIDDEN_NAME_BYTES];
 	struct pawl_slice text = {"probe\n", 6};
 	if (atomic_load(&s->exclusive) != OBJECT_UNKNOWN)
 		return 0;
-	TRY(clock_token(token, err));
-	snprintf(key, sizeof key, ".probe.%s.tmp", token);
+	TRY(hidden_name("probe", HIDDEN_TMP, key, err));
 	int rc = object_put_whole(s, key, &text, 1, NULL, true, err);
 	bool refused = rc == PAWL_EUNSUPPORTED; /* the header itself */
 	if (rc < 0 && !refused)
@@ -136,8 +127,8 @@ put_matching(struct object_store *s, const char *key, const char *tag, const str
 	return object_is_success(&rq) ? 0 : object_fail(s, &rq, err);
 }
 
-/* A server must refuse to put an object in the place of one that it has never been, and not refuse with the tag that it
- * told itself: some compare it with its quotes. */
+/* The server must refuse to replace an object under a tag that it never had. It must accept the tag
+ * that it reported itself: some servers compare it including its quotes. */
 static int
 probe_matching(struct object_store *s, const char *key, enum object_known *ret, struct pawl_error *err)
 {
@@ -155,12 +146,11 @@ probe_matching(struct object_store *s, const char *key, enum object_known *ret, 
 static int
 probe_conditional(struct object_store *s, struct pawl_error *err)
 {
-	char token[33], key[64];
+	char key[HIDDEN_NAME_BYTES];
 	enum object_known known;
 	if (atomic_load(&s->conditional) != OBJECT_UNKNOWN)
 		return 0;
-	TRY(clock_token(token, err));
-	snprintf(key, sizeof key, ".probe.%s.tmp", token);
+	TRY(hidden_name("probe", HIDDEN_TMP, key, err));
 	int rc = probe_matching(s, key, &known, err);
 	object_remove(&s->base, key, NULL);
 	if (rc == 0)
@@ -229,71 +219,6 @@ object_stat(struct store *base, const char *key, struct store_entry *ret, struct
 	return 0;
 }
 
-static int
-object_pointer(struct store *base, const char *key, const char *target, struct pawl_error *err)
-{
-	struct pawl_slice line[] = {{target, strlen(target)}, {"\n", 1}};
-	return object_put(base, key, line, 2, 0, err);
-}
-
-/* Object stores cannot append: the object is read and put back longer. One process at a time does so (the run's lease);
- * within it the lock keeps lines whole. */
-static int
-object_append(struct store *base, const char *key, const void *ptr, size_t len, struct pawl_error *err)
-{
-	struct object_store *s = (struct object_store *)base;
-	PAWL_CLEAN(buf_clear) struct buf old = {0};
-	pthread_mutex_lock(&s->append_lock);
-	int rc = object_get(base, key, MAX_APPEND_BYTES, &old, err);
-	if (rc == PAWL_ENOTFOUND)
-		rc = 0;
-	if (rc == 0 && len > MAX_APPEND_BYTES - old.len)
-		rc = err_set(err, PAWL_ELIMIT, "%s: cannot append: it would be larger than %zu bytes", key,
-		             MAX_APPEND_BYTES);
-	struct pawl_slice both[] = {{old.ptr, old.len}, {ptr, len}};
-	if (rc == 0)
-		rc = object_put_whole(s, key, old.len > 0 ? both : both + 1, old.len > 0 ? 2 : 1, NULL, false, err);
-	pthread_mutex_unlock(&s->append_lock);
-	return rc;
-}
-
-/* ------------------------------------------------------------- what there is not */
-
-static int
-object_view(struct store *base, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret)
-{
-	(void)base, (void)r, (void)offset, (void)n, (void)ret;
-	return 0;
-}
-
-static void
-object_drop_view(struct store *base, struct store_view *view)
-{
-	(void)base, (void)view;
-}
-
-static int
-object_publish(struct store *base, const char *from, const char *to, struct pawl_error *err)
-{
-	(void)base, (void)from;
-	return err_set(err, PAWL_EUNSUPPORTED, "%s: folders cannot be renamed in an object store", to);
-}
-
-static int
-object_sync(struct store *base, const char *folder, struct pawl_error *err)
-{
-	(void)base, (void)folder, (void)err;
-	return 0;
-}
-
-static int
-object_space(struct store *base, uint64_t *ret_free_bytes, struct pawl_error *err)
-{
-	(void)base, (void)err;
-	*ret_free_bytes = UINT64_MAX;
-	return 0;
-}
-
 /* ---------------------------------------------------------------- the store */
 
 static void
@@ -303,8 +228,6 @@ object_caps(struct store *base, struct store_caps *ret)
 	*ret = (struct store_caps){.exclusive_put = atomic_load(&s->exclusive) == OBJECT_YES,
 	                           .link = true,
 	                           .flat = true,
-	                           .offset_align = 1,
-	                           .memory_align = 1,
 	                           .unit_bytes = OBJECT_PART_BYTES,
 	                           .max_object_bytes = s->protocol->max_object_bytes};
 }
@@ -316,47 +239,36 @@ object_close(struct store *base)
 	http_free(s->http);
 	cred_free(s->cred);
 	bump_clear(&s->config.memory);
-	pthread_mutex_destroy(&s->append_lock);
-	mem_free(s->base.root);
-	mem_free(s);
 }
 
 static const struct store_ops object_ops = {
-	.name = "object",
-	.close = object_close,
-	.caps = object_caps,
 	.put = object_put,
 	.create = object_create,
 	.write = object_write,
-	.seal = object_seal,
 	.finish = object_finish,
 	.abort = object_abort,
-	.open = object_open,
-	.read = object_read,
-	.view = object_view,
-	.drop_view = object_drop_view,
-	.close_reader = object_close_reader,
-	.get = object_get,
-	.get_tagged = object_get_tagged,
-	.put_if = object_put_if,
-	.stat = object_stat,
-	.list = object_list,
-	.list_all = object_list_all,
 	.remove = object_remove,
 	.remove_folder = object_remove_folder,
-	.link = object_link,
-	.move = object_move,
-	.publish = object_publish,
-	.pointer = object_pointer,
-	.sync = object_sync,
-	.space = object_space,
-	.append = object_append,
+	.open = object_open,
+	.read = object_read,
+	.close_reader = object_close_reader,
+	.stat = object_stat,
+	.list = object_list,
+	.close = object_close,
+	.caps = object_caps,
 	.sweep = object_sweep,
 	.notes = object_notes,
+	.seal = object_seal,
+	.link = object_link,
+	.move = object_move,
+	.put_if = object_put_if,
+	.get = object_get,
+	.get_tagged = object_get_tagged,
+	.list_all = object_list_all,
 };
 
-/* Asks for the first key below the root, which shows in one request whether the server, the credentials, the region and
- * the bucket are right. */
+/* Asks for the first key below the root. One request then shows whether the server, the
+ * credentials, the region and the bucket are right. */
 static int
 look(struct object_store *s, bool *ret_any, struct pawl_error *err)
 {
@@ -368,7 +280,7 @@ look(struct object_store *s, bool *ret_any, struct pawl_error *err)
 	struct object_request rq = {
 		.what = s->base.root, .verb = "open", .method = "GET", .query = buf_str(&query), .text_max = 1 << 20};
 	if (page == NULL)
-		return no_memory(err, s->base.root);
+		return err_nomem(err, s->base.root);
 	TRY(object_send(s, &rq, 1, err));
 	if (rq.call.status == 200) {
 		xml_read(rq.what, rq.call.text.ptr, rq.call.text.len, s->protocol->take_element, page, NULL);
@@ -386,7 +298,7 @@ look(struct object_store *s, bool *ret_any, struct pawl_error *err)
 
 #define MAX_STALL_SECONDS 3600
 
-/* How long a transfer may stand still: PAWL_STALL_SECONDS, or what http.h says. */
+/* How long a transfer may stall: PAWL_STALL_SECONDS, or the default in http.h. */
 static int
 read_stall(unsigned *ret, struct pawl_error *err)
 {
@@ -408,9 +320,6 @@ start(struct object_store *s, cred_find_fn *find, bool create, struct pawl_error
 	struct http_opts opts = {.ca_bundle = s->config.ca_bundle};
 	bool any;
 	TRY(read_stall(&opts.low_speed_seconds, err));
-	s->base.root = mem_strdup(s->config.root);
-	if (s->base.root == NULL)
-		return no_memory(err, s->config.root);
 	TRY(http_new(&opts, &s->http, err));
 	TRY(cred_new(find, &(struct cred_where){s->config.region, s->config.ca_bundle}, &s->cred, err));
 	TRY(look(s, &any, err));
@@ -426,21 +335,19 @@ object_open_store(const struct object_protocol *protocol, struct object_config *
                   struct store **ret, struct pawl_error *err)
 {
 	struct object_store *s = mem_zalloc(1, sizeof *s);
-	if (s == NULL) {
-		int rc = no_memory(err, config->root);
+	int rc =
+		s ? store_init(&s->base, &object_ops, protocol->name, config->root, err) : err_nomem(err, config->root);
+	if (rc < 0) {
+		mem_free(s);
 		bump_clear(&config->memory);
 		return rc;
 	}
-	pthread_mutex_init(&s->append_lock, NULL);
-	s->ops = object_ops;
-	s->ops.name = protocol->name;
-	s->base.ops = &s->ops;
 	s->protocol = protocol;
 	s->config = *config;
 	atomic_init(&s->sum, config->sum);
-	int rc = start(s, find, create, err);
+	rc = start(s, find, create, err);
 	if (rc < 0) {
-		object_close(&s->base);
+		store_close(&s->base);
 		return rc;
 	}
 	*ret = &s->base;

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object_sum: the sum of a body that is sent along for the server to check. See object.h. Called by object_call.c's
- * protocols and s3_requests.c; calls the sums of base and libcrypto (sigv4.h).
+ * object_sum: the checksum of a body, which is sent with it for the server to check. See object.h.
  */
 #include "store/object/object.h"
 
 #include <string.h>
 #include <strings.h>
 
-#include "base/crc32c.h"
-#include "base/crc64nvme.h"
+#include "base/crc.h"
 #include "base/err.h"
 #include "base/text.h"
 #include "store/object/s3/sigv4.h"
@@ -47,7 +45,7 @@ object_sum_find(const char *name)
 {
 	for (int i = OBJECT_SUM_CRC32C; i <= OBJECT_SUM_SHA256; i++)
 		if (strcasecmp(name, kinds[i].name) == 0)
-			return i;
+			return i == OBJECT_SUM_CRC64NVME && !crc64nvme_exists() ? OBJECT_SUM_CRC32C : i;
 	return -1;
 }
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object_url: reads what leads to an object store: its URL, and the endpoint of a server. See object.h. Called by
- * s3_config.c, store_gcs.c and azure_config.c. P17: a prefix is a path of plain names; P18: an endpoint that names a
- * user is not shown.
+ * object_url: reads the URL of an object store and the endpoint of a server. See object.h. P17: a
+ * prefix is a path of plain names. P18: an endpoint that names a user is not shown.
  */
 #include "store/object/object.h"
 
@@ -14,7 +13,7 @@
 static int
 no_memory(struct pawl_error *err)
 {
-	return err_set(err, PAWL_ENOMEM, "object store: out of memory");
+	return err_nomem(err, "object store");
 }
 
 int
@@ -69,7 +68,7 @@ object_read_url(struct object_config *c, const char *url, const char *begin, con
 static int
 bad_endpoint(const char *service, const char *endpoint, const char *why, struct pawl_error *err)
 {
-	/* What stands before an '@' may be a password. */
+	/* The text before an '@' may be a password. */
 	if (strchr(endpoint, '@') != NULL)
 		return err_set(err, PAWL_EUSAGE, "the endpoint of %s names a user, expected http(s)://host:port",
 		               service);

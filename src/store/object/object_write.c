@@ -2,15 +2,16 @@
 /*
  * object_write: objects that are written in pieces, as uploads in parts. See object.h.
  *
- * An object of more than one part begins an upload; each part goes off when its last byte is there: at once and
- * straight from the caller's memory where a piece is a whole part, else from a buffer that gathers it. An object of one
- * part is gathered and put whole. Nothing is visible before seal (P2).
+ * An object of more than one part begins an upload. Each part is sent when its last byte was
+ * written. A piece that is a complete part is sent at once, straight from the caller's memory.
+ * Other pieces are gathered in a buffer. An object of one part is gathered and put in one request.
+ * Nothing is visible before seal (P2).
  *
  *   create -> [upload begun] -> write ... -> seal: completed -> finish: freed
  *                                  abort: the upload is dropped
  *
- * Each object carries a random token in its metadata, so that a seal that is repeated after an unknown outcome can tell
- * its own object from somebody else's (P15).
+ * Each object carries a random token in its metadata. If a seal is repeated after an unknown
+ * outcome, the token tells its own object from that of another writer (P15).
  */
 #include "store/object/object.h"
 
@@ -22,7 +23,7 @@
 #include "base/text.h"
 
 struct part {
-	char *gathered; /* NULL until a piece of it comes */
+	char *gathered; /* NULL until its first piece */
 	uint64_t n_gathered;
 	uint64_t
 		*begins; /* of the pieces in it: one that comes again, since its write was repeated, is there already */
@@ -35,17 +36,17 @@ struct object_file {
 	struct store_file base;
 	uint64_t part_bytes;
 	size_t n_parts;
-	char *upload; /* NULL: it is put whole */
+	char *upload; /* NULL: the object is put in one request */
 	char token[33];
 	bool sealed;
-	pthread_mutex_t lock; /* guards the parts' fields but sum, which is the sender's */
+	pthread_mutex_t lock; /* guards the fields of the parts except sum, which belongs to the sender */
 	struct part parts[];
 };
 
 static int
 no_memory(struct pawl_error *err, const char *key)
 {
-	return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+	return err_nomem(err, key);
 }
 
 /* ------------------------------------------------------------------- writing */
@@ -68,7 +69,7 @@ free_file(struct object_file *f)
 	mem_free(f);
 }
 
-/* The usual part, or as much more as keeps their number within the limit. */
+/* The usual part size, or as much more as keeps the number of parts within the limit. */
 static uint64_t
 part_bytes_for(uint64_t nbytes, uint32_t max_parts)
 {
@@ -131,7 +132,7 @@ length_of(const struct object_file *f, size_t i)
 
 enum turn { TURN_DONE, TURN_SEND_GATHERED, TURN_SEND_STRAIGHT };
 
-/* Takes a piece into the part's buffer, unless it is in there. Called with the lock. */
+/* Copies a piece to the part's buffer, unless it is there already. Called with the lock held. */
 static int
 add_piece(struct object_file *f, struct part *p, uint64_t whole, uint64_t at, const void *ptr, size_t len,
           struct pawl_error *err)
@@ -151,8 +152,8 @@ add_piece(struct object_file *f, struct part *p, uint64_t whole, uint64_t at, co
 	return 0;
 }
 
-/* A piece of part i that is neither sent nor being sent: whoever brings the last one sends it, as it lies if it is the
- * whole part. */
+/* Handles a piece of part i that is neither sent nor being sent. The caller that brings the last
+ * piece sends the part, straight from its memory if the piece is the complete part. */
 static int
 gather(struct object_file *f, size_t i, uint64_t at, const void *ptr, size_t len, enum turn *ret,
        struct pawl_error *err)
@@ -188,7 +189,7 @@ write_part(struct object_store *s, struct object_file *f, size_t i, uint64_t at,
 	int rc = s->protocol->upload_part(s, f->base.key, f->upload, i, turn == TURN_SEND_STRAIGHT ? ptr : p->gathered,
 	                                  (size_t)length_of(f, i), &p->sum, err);
 	pthread_mutex_lock(&f->lock);
-	p->sending = false; /* after a failure the same piece comes again, and the part is sent then, or nothing does */
+	p->sending = false; /* after a failure the piece comes again and sends the part, or nothing does */
 	p->sent = rc == 0;
 	if (rc == 0)
 		drop_gathered(p);
@@ -202,7 +203,7 @@ object_write(struct store *base, struct store_file *bf, uint64_t offset, const v
 {
 	struct object_file *f = (struct object_file *)bf;
 	uint64_t left = bf->nbytes - offset;
-	size_t todo = len < left ? len : (size_t)left; /* less the padding */
+	size_t todo = len < left ? len : (size_t)left; /* without the padding */
 	for (size_t done = 0; done < todo;) {
 		size_t i = (size_t)((offset + done) / f->part_bytes);
 		uint64_t at = offset + done - (uint64_t)i * f->part_bytes;
@@ -221,7 +222,7 @@ put_only_part(struct object_store *s, struct object_file *f, bool exclusive, str
 	struct pawl_slice whole = {f->parts[0].gathered, (size_t)f->base.nbytes};
 	struct pawl_error why = {0};
 	int rc = object_put_whole(s, f->base.key, &whole, f->base.nbytes > 0, f->token, exclusive, &why);
-	/* Something that nobody sees may stand in the way: blocks that a writer who has died never committed. */
+	/* Something invisible may be in the way: blocks that a dead writer never committed. */
 	if (rc == PAWL_EEXISTS && check_absent(s, f->base.key, NULL) == 0)
 		rc = object_put_whole(s, f->base.key, &whole, f->base.nbytes > 0, f->token, false, &why);
 	return err_give(err, rc, &why);
@@ -252,7 +253,8 @@ object_seal(struct store *base, struct store_file *bf, struct pawl_error *err)
 	if (f->sealed)
 		return 0;
 	int rc = complete(s, f, &why);
-	/* It exists already, or the upload does not any more: an earlier try may have done it. */
+	/* It exists already, or the upload no longer exists: an earlier try may have completed
+	 * it. */
 	if ((rc == PAWL_EEXISTS || rc == PAWL_ENOTFOUND || rc == PAWL_EIO) &&
 	    object_get_head(s, bf->key, "finish", &head, NULL) == 0 && strcmp(head.token, f->token) == 0 &&
 	    head.nbytes == bf->nbytes)

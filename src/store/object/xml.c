@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * xml: see xml.h. expat parses; this file builds the paths, and refuses what no server has a reason to send (DTDs,
- * CDATA, instructions) and what is too deep or too long. Promises P16, P17.
+ * xml: see xml.h. expat parses. This file builds the paths. It refuses what a server never needs to
+ * send (DTDs, CDATA, instructions) and what is too deep or too long. Promises P16, P17.
  */
 #include "store/object/xml.h"
 
@@ -143,8 +143,7 @@ parse(struct reader *r, const void *ptr, size_t len)
 		return r->rc;
 	enum XML_Error code = XML_GetErrorCode(r->parser);
 
-	return code == XML_ERROR_NO_MEMORY ? err_set(r->err, PAWL_ENOMEM, "%s: out of memory", r->what)
-	                                   : broken(r, XML_ErrorString(code));
+	return code == XML_ERROR_NO_MEMORY ? err_nomem(r->err, r->what) : broken(r, XML_ErrorString(code));
 }
 
 int
@@ -159,7 +158,7 @@ xml_read(const char *what, const void *ptr, size_t len, xml_fn *fn, void *arg, s
 
 	r.parser = XML_ParserCreate_MM("UTF-8", &memory, NULL);
 	if (r.parser == NULL)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", what);
+		return err_nomem(err, what);
 	int rc = parse(&r, len > 0 ? ptr : "", len);
 
 	XML_ParserFree(r.parser);

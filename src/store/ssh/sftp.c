@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sftp: see sftp.h. The greeting, single requests and their answers; many at a time are in sftp_data.c, packets in
- * sftp_wire.c. After an answer that cannot be right nothing of the connection is believed any more: it is lost.
+ * sftp: see sftp.h. The greeting, and single requests with their answers. sftp_data.c keeps many
+ * requests under way; sftp_wire.c handles packets. After an impossible answer, nothing more from
+ * the connection is trusted: it is lost.
  */
 #include "store/ssh/sftp.h"
 
@@ -15,7 +16,7 @@
 #define VERSION 3
 #define MAX_REQUEST_BYTES 16384u
 #define MAX_LISTED 1000000u
-#define MAX_IDLE_PAGES 200u /* of a listing, that bring nothing new */
+#define MAX_IDLE_PAGES 200u /* of a listing, that bring no new entries */
 
 /* ---------------------------------------------------------------- requests */
 
@@ -56,7 +57,7 @@ ask(struct sftp *s, struct buf *request, struct wire *ret, struct pawl_error *er
 	if (s->lost)
 		return err_set(err, PAWL_ETRANSIENT, "the connection is lost");
 	if (request->failed)
-		return err_set(err, PAWL_ENOMEM, "out of memory");
+		return err_nomem(err, NULL);
 	if (request->len > MAX_REQUEST_BYTES)
 		return err_set(err, PAWL_ELIMIT, "the path is too long");
 	wire_set_u32((unsigned char *)request->ptr, (uint32_t)(request->len - 4));
@@ -67,7 +68,7 @@ ask(struct sftp *s, struct buf *request, struct wire *ret, struct pawl_error *er
 	return 0;
 }
 
-/* Texts of the server go into messages only as far as they can be shown. */
+/* Copies a text of the server for a message: at most 80 characters, unprintable ones as '?'. */
 static void
 clean_text(const unsigned char *text, uint32_t len, char out[81])
 {
@@ -105,7 +106,7 @@ sftp_status(struct sftp *s, struct wire *w, const char *verb, struct pawl_error 
 	}
 }
 
-/* An answer that is nothing but a status. */
+/* Sends a request whose answer is only a status. */
 static int
 ask_status(struct sftp *s, struct buf *request, const char *verb, struct pawl_error *err)
 {
@@ -116,7 +117,7 @@ ask_status(struct sftp *s, struct buf *request, const char *verb, struct pawl_er
 	return sftp_status(s, &w, verb, err);
 }
 
-/* An answer of this type, or a status that is a failure. */
+/* Expects an answer of this type; a status is a failure. */
 static int
 ask_for(struct sftp *s, struct buf *request, uint8_t type, const char *verb, struct wire *ret, struct pawl_error *err)
 {
@@ -207,7 +208,7 @@ sftp_open(struct sftp *s, const char *path, unsigned flags, struct sftp_handle *
 	begin_request(s, &b, SSH_FXP_OPEN);
 	put_string(&b, path, strlen(path));
 	put_u32(&b, flags);
-	put_u32(&b, 0); /* no attributes: as the server's umask has it */
+	put_u32(&b, 0); /* no attributes: the server's umask decides */
 	return ask_handle(s, &b, flags & SFTP_CREATE ? "create" : "open", ret, err);
 }
 
@@ -324,7 +325,7 @@ struct listing {
 	sftp_list_fn *fn;
 	void *arg;
 	size_t seen;
-	int stopped; /* by fn; the rest is read over */
+	int stopped; /* by fn; the remaining names are read and ignored */
 };
 
 static int
@@ -420,7 +421,7 @@ feature_of(const unsigned char *name, uint32_t len)
 	return found;
 }
 
-/* How much one request may read and write, as the server says; what it says is not believed beyond reason. */
+/* Gets the server's limits for one read and write. Unreasonable values are not trusted. */
 static int
 get_limits(struct sftp *s, struct pawl_error *err)
 {
@@ -471,11 +472,11 @@ sftp_new(int fd, int said, int64_t timeout_ms, struct sftp **ret, struct pawl_er
 {
 	struct sftp *s = mem_zalloc(1, sizeof *s);
 	if (s == NULL)
-		return err_set(err, PAWL_ENOMEM, "out of memory");
+		return err_nomem(err, NULL);
 	*s = (struct sftp){.fd = fd, .said = said, .timeout_ms = timeout_ms};
 	s->read_bytes = s->write_bytes = WIRE_CHUNK_BYTES;
 	s->in = mem_alloc(WIRE_BUFFER_BYTES);
-	int rc = s->in == NULL ? err_set(err, PAWL_ENOMEM, "out of memory") : greet(s, err);
+	int rc = s->in == NULL ? err_nomem(err, NULL) : greet(s, err);
 	if (rc < 0) {
 		sftp_free(s);
 		return rc;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sftp: version 3 of the SSH file transfer protocol, as the client, over a socket. One caller at a time.
+ * sftp: client of version 3 of the SSH file transfer protocol, over a socket. One caller at a time.
  *
- * Called by store_ssh*.c; calls base only. Paths are the server's. Messages begin with the verb ("cannot open: there is no
- * such file"): the caller puts the object's name in front. Extensions are used as the server's first answer offers them.
- * Whatever comes from the server is taken as hostile: lengths, ids, names and texts are checked (P16, P17).
+ * Paths are the server's. Messages begin with the verb ("cannot open: there is no such file"); the
+ * caller puts the object's name in front. Extensions are used if the server's first answer offers
+ * them. Everything from the server is treated as hostile: lengths, ids, names and texts are checked
+ * (P16, P17).
  *
- * PAWL_ETRANSIENT with sftp_is_lost(): the connection is gone or cannot be trusted any more; nothing more can be asked.
+ * PAWL_ETRANSIENT with sftp_is_lost(): the connection is gone or can no longer be trusted. No
+ * further request is possible.
  */
 #ifndef PAWL_STORE_SFTP_H
 #define PAWL_STORE_SFTP_H
@@ -29,8 +31,8 @@ enum sftp_open_flags { SFTP_READ = 1, SFTP_WRITE = 2, SFTP_APPEND = 4, SFTP_CREA
 
 struct sftp_attrs {
 	uint64_t nbytes;
-	uint32_t mode;     /* as st_mode; a regular file where the server does not say */
-	uint32_t mtime;    /* unix seconds; 0 = not said */
+	uint32_t mode;     /* as st_mode; a regular file if the server does not report it */
+	uint32_t mtime;    /* unix seconds; 0 = not reported */
 };
 struct sftp_handle {
 	uint32_t len;
@@ -39,15 +41,16 @@ struct sftp_handle {
 
 struct sftp;
 
-/* Greets the server at the other end of fd, a socket that does not block; said: what its program prints to stderr, or -1.
- * Both stay the caller's. No wait is longer than timeout_ms without a byte in either direction. */
+/* Greets the server at the other end of fd, a non-blocking socket. said: the stderr of its program,
+ * or -1. The caller still owns both. No wait lasts longer than timeout_ms without a byte in either
+ * direction. */
 int sftp_new(int fd, int said, int64_t timeout_ms, struct sftp **ret, struct pawl_error *err);
-/* From now on what the program prints is listened to, from this descriptor. */
+/* From now on, reads what the program prints from this descriptor. */
 void sftp_listen(struct sftp *s, int said);
 void sftp_free(struct sftp *s);
 unsigned sftp_features(const struct sftp *s); /* enum sftp_feature */
 bool sftp_is_lost(const struct sftp *s);
-/* Last line that the program has printed, fit to be shown; "" if none. */
+/* The last line that the program printed, safe to show; "" if none. */
 void sftp_last_words(struct sftp *s, char *ret, size_t cap);
 
 int sftp_lstat(struct sftp *s, const char *path, struct sftp_attrs *ret, struct pawl_error *err);
@@ -55,7 +58,7 @@ int sftp_stat(struct sftp *s, const char *path, struct sftp_attrs *ret, struct p
 int sftp_open(struct sftp *s, const char *path, unsigned flags, struct sftp_handle *ret, struct pawl_error *err);
 int sftp_fstat(struct sftp *s, const struct sftp_handle *h, struct sftp_attrs *ret, struct pawl_error *err);
 int sftp_close(struct sftp *s, const struct sftp_handle *h, struct pawl_error *err);
-/* Exactly n bytes, by many requests at a time. PAWL_ECORRUPT: it ends early. */
+/* Reads exactly n bytes, by many requests at a time. PAWL_ECORRUPT: the file ends early. */
 int sftp_read(struct sftp *s, const struct sftp_handle *h, uint64_t offset, void *dst, size_t n, struct pawl_error *err);
 int sftp_write(struct sftp *s, const struct sftp_handle *h, uint64_t offset, const void *ptr, size_t n,
                struct pawl_error *err);
@@ -63,12 +66,12 @@ int sftp_fsync(struct sftp *s, const struct sftp_handle *h, struct pawl_error *e
 int sftp_mkdir(struct sftp *s, const char *path, struct pawl_error *err);
 int sftp_rmdir(struct sftp *s, const char *path, struct pawl_error *err);
 int sftp_remove(struct sftp *s, const char *path, struct pawl_error *err);
-/* replace: needs SFTP_POSIX_RENAME; else it fails if the target exists. */
+/* replace needs SFTP_POSIX_RENAME; without it the call fails if the target exists. */
 int sftp_rename(struct sftp *s, const char *from, const char *to, bool replace, struct pawl_error *err);
 int sftp_hardlink(struct sftp *s, const char *from, const char *to, struct pawl_error *err);
 int sftp_symlink(struct sftp *s, const char *target, const char *path, struct pawl_error *err);
 int sftp_free_bytes(struct sftp *s, const char *path, uint64_t *ret, struct pawl_error *err);
-/* All entries of a folder but "." and "..". fn returns a negative code to stop. */
+/* Lists all entries of a folder except "." and "..". fn returns a negative code to stop. */
 typedef int sftp_list_fn(void *arg, const char *name, const struct sftp_attrs *attrs);
 int sftp_list(struct sftp *s, const char *path, sftp_list_fn *fn, void *arg, struct pawl_error *err);
 

@@ -2,9 +2,9 @@
 /*
  * sftp_data: reading and writing with many requests under way. See sftp.h and sftp_wire.h.
  *
- * A window of slots; the id of a request names its slot (id modulo WINDOW), so that answers may come in any order, and
- * one that nobody waits for is seen at once. After a refusal no more is asked, but every answer that is under way is
- * taken, so that the connection stays good.
+ * Requests use a window of slots. The id of a request names its slot (id modulo WINDOW). So answers
+ * may arrive in any order, and an unexpected answer is detected at once. After a refusal no more
+ * requests are sent, but all pending answers are read, so that the connection stays usable.
  */
 #include "store/ssh/sftp_wire.h"
 
@@ -23,14 +23,14 @@ struct transfer {
 	struct sftp *s;
 	const struct sftp_handle *handle;
 	uint64_t offset;
-	char *memory; /* read into, or written from (and then not changed) */
+	char *memory; /* read into, or written from (then it is not changed) */
 	size_t n, asked;
 	struct slot slots[WINDOW];
 	unsigned under_way;
 	int refused; /* first refusal */
 };
 
-/* The slot that the next id will name, if that is free. */
+/* The slot of the next id, or NULL if it is in use. */
 static struct slot *
 next_slot(struct transfer *t)
 {
@@ -60,7 +60,7 @@ send_request(struct transfer *t, struct slot *slot, uint8_t type, size_t at, uin
 	return writes ? sftp_send(s, t->memory + at, len, err) : 0;
 }
 
-/* The slot whose answer has come. */
+/* Returns the slot whose answer has arrived. */
 static int
 receive_answer(struct transfer *t, struct wire *w, struct slot **ret, struct pawl_error *err)
 {
@@ -73,7 +73,7 @@ receive_answer(struct transfer *t, struct wire *w, struct slot **ret, struct paw
 	return 0;
 }
 
-/* Notes a refusal, unless there was one. The connection is good still. */
+/* Records the first refusal. The connection stays usable. */
 static void
 refuse(struct transfer *t, int code, const struct pawl_error *why, struct pawl_error *err)
 {
@@ -97,7 +97,8 @@ take_data(struct transfer *t, struct wire *w, struct slot *slot, struct pawl_err
 	t->under_way--;
 	if (rest.len == 0 || t->refused < 0)
 		return 0;
-	/* It gave less, as it may: the rest is asked for again. Its slot may be taken: then by and by. */
+	/* The server may return fewer bytes: request the rest. If the slot of the next id is in
+	 * use, take a later id. */
 	while (next_slot(t) == NULL)
 		t->s->last_id++;
 	return send_request(t, next_slot(t), SSH_FXP_READ, rest.at, rest.len, err);

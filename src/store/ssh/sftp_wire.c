@@ -2,9 +2,12 @@
 /*
  * sftp_wire: packets of a connection: fields, sending, receiving. See sftp_wire.h.
  *
- *   packet: u32 length | u8 type | u32 id | fields      string: u32 length | bytes      all big-endian
+ *   packet: u32 length | u8 type | u32 id | fields
+ *   string: u32 length | bytes
+ *   all big-endian
  *
- * While a request is sent, answers are taken in, so that two sides that both only send do not wait for each other.
+ * While a request is sent, answers are received. Otherwise two sides that both only send would wait
+ * for each other.
  */
 #include "store/ssh/sftp_wire.h"
 
@@ -112,7 +115,7 @@ sftp_mistrust(struct sftp *s, const char *what, struct pawl_error *err)
 	return err_set(err, PAWL_ETRANSIENT, "the connection is given up: the server's answer %s", what);
 }
 
-/* Waits until something can be done; PAWL_ETIMEOUT after timeout_ms without. */
+/* Waits until data can be sent or received. PAWL_ETIMEOUT if nothing happens for timeout_ms. */
 static int
 wait_for(struct sftp *s, short events, struct pawl_error *err)
 {
@@ -132,7 +135,7 @@ wait_for(struct sftp *s, short events, struct pawl_error *err)
 	}
 }
 
-/* Takes what there is into the buffer. */
+/* Receives the available bytes into the buffer. */
 static int
 take_in(struct sftp *s, struct pawl_error *err)
 {

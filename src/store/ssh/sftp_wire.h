@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sftp_wire: what sftp.c and sftp_data.c share: packets, and the state of a connection. Private to them. */
+/* sftp_wire: packets and the state of a connection. Shared by sftp.c and sftp_data.c, and private
+ * to them. */
 #ifndef PAWL_STORE_SFTP_WIRE_H
 #define PAWL_STORE_SFTP_WIRE_H
 
@@ -45,9 +46,9 @@ enum {
 	SSH_FX_OP_UNSUPPORTED = 8
 };
 
-#define WIRE_CHUNK_BYTES 32768u                /* of one read or write: what every server takes */
-#define WIRE_MAX_CHUNK_BYTES (255u << 10)      /* .. and what one is asked for at most */
-#define WIRE_MAX_PACKET ((256u << 10) + 1024u) /* of the server's */
+#define WIRE_CHUNK_BYTES 32768u                /* of one read or write: every server accepts it */
+#define WIRE_MAX_CHUNK_BYTES (255u << 10)      /* .. and the most that a server is asked for */
+#define WIRE_MAX_PACKET ((256u << 10) + 1024u) /* from the server */
 #define WIRE_BUFFER_BYTES ((size_t)1 << 20)
 
 struct sftp {
@@ -56,12 +57,13 @@ struct sftp {
 	unsigned features;
 	uint32_t last_id, read_bytes, write_bytes;
 	bool greeted, lost;
-	unsigned char *in; /* WIRE_BUFFER_BYTES; received and not yet used: in_begin to in_end */
+	unsigned char *in; /* WIRE_BUFFER_BYTES; received but not yet used: in_begin to in_end */
 	size_t in_begin, in_end;
-	struct buf tail; /* the last of what was said */
+	struct buf tail; /* the last output of the program */
 };
 
-/* A packet that has come: valid until the next one is received. Reading beyond its end sets failed and gives zeros. */
+/* A received packet, valid until the next one is received. Reading beyond its end sets failed and
+ * returns zeros. */
 struct wire {
 	uint8_t type;
 	bool failed;
@@ -76,7 +78,7 @@ const unsigned char *wire_get_string(struct wire *w, uint32_t *ret_len);
 
 int sftp_send(struct sftp *s, const void *ptr, size_t len, struct pawl_error *err);
 int sftp_receive(struct sftp *s, struct wire *ret, struct pawl_error *err);
-/* What a STATUS packet says, after its id. */
+/* Reads a STATUS packet after its id, and returns its code as ours. */
 int sftp_status(struct sftp *s, struct wire *w, const char *verb, struct pawl_error *err);
 int sftp_lose(struct sftp *s, int code, const char *why, struct pawl_error *err);
 int sftp_mistrust(struct sftp *s, const char *what, struct pawl_error *err);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ssh_config: reads ssh://user@host:port/path?identity=..&known_hosts=..&timeout=.., and makes the command line of ssh
- * of it. Called by store_ssh.c; calls proc (splitting PAWL_SSH), text. See docs/stores/ssh.md.
+ * ssh_config: reads ssh://user@host:port/path?identity=..&known_hosts=..&timeout=.., and builds the
+ * command line of ssh from it. See docs/stores/ssh.md.
  *
- * Nothing of a URL may become an option of ssh or run anything: users and hosts are plain names that do not begin with
- * '-', and of options there are only files and times. What ssh is told beyond that comes from its own configuration, or
- * from the environment. P18: a password in a URL is refused, and not repeated.
+ * No part of a URL may become an option of ssh or run a command. Users and hosts are plain names
+ * that do not begin with '-'. The options are only files and times. All other settings of ssh come
+ * from its own configuration, or from the environment. P18: a password in a URL is refused, and not
+ * repeated.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@
 #define MAX_ARGS 32
 
 struct url {
-	const char *shown; /* without the query; of the store's memory */
+	const char *shown; /* without the query; allocated in the store's memory */
 	const char *user, *host, *port, *path, *identity, *known_hosts;
 	long timeout_s;
 };
@@ -33,7 +34,7 @@ malformed(const char *shown, const char *why, struct pawl_error *err)
 	return err_set(err, PAWL_EUSAGE, "%.300s: %s, expected ssh://user@host:port/path", shown, why);
 }
 
-/* Decodes %41 in place; false for NUL and what is no hexadecimal. */
+/* Decodes %41 in place; false for NUL and for digits that are not hexadecimal. */
 static bool
 decode(char *text)
 {
@@ -151,7 +152,7 @@ read_path(char *path, struct url *u, struct pawl_error *err)
 	return 0;
 }
 
-/* Both are cut up in place. */
+/* Parses copies of both parts in place. */
 static int
 read_url(struct bump *memory, const char *url, struct url *u, struct pawl_error *err)
 {
@@ -204,7 +205,7 @@ make_argv(struct ssh_config *c, const struct url *u, struct pawl_error *err)
 	struct args a = {.memory = &c->memory};
 	a.argv = bump_array(&c->memory, n_first + MAX_ARGS, sizeof a.argv[0]);
 	if (a.argv == NULL)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", u->shown);
+		return err_nomem(err, u->shown);
 	for (; a.n < n_first; a.n++)
 		a.argv[a.n] = first[a.n];
 	for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
@@ -228,7 +229,7 @@ make_argv(struct ssh_config *c, const struct url *u, struct pawl_error *err)
 	add(&a, u->host, NULL);
 	add(&a, "sftp", NULL);
 	c->argv = a.argv;
-	return a.failed ? err_set(err, PAWL_ENOMEM, "%s: out of memory", u->shown) : 0;
+	return a.failed ? err_nomem(err, u->shown) : 0;
 }
 
 int

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_ssh: the engine for folders of another machine: ssh://user@host/path. See docs/stores/ssh.md.
+ * store_ssh: the engine for folders of another machine: ssh://user@host/path. See
+ * docs/stores/ssh.md.
  *
- * Called through the table by store.c and the retry layer, which decides alone what is tried again. The user's own ssh
- * is started and SFTP spoken over its pipe; whatever ssh can do (keys, agents, jumps, configuration) works. One
- * connection per store, one exchange at a time on it, each with many requests under way. A connection that is lost
- * fails what is going on with PAWL_ETRANSIENT, and the next call makes a new one.
+ * Only the retry layer decides what is tried again. The engine starts the user's own ssh and uses
+ * SFTP over its pipe. So whatever ssh can do works: keys, agents, jumps, configuration. A store has
+ * one connection. One exchange at a time runs on it, each with many requests under way. If the
+ * connection is lost, the current call fails with PAWL_ETRANSIENT, and the next call makes a new
+ * one. Promises:
  *
- * P2 (objects appear by rename, whole), P3 (fsync@openssh.com, where the server has it), P10 (exclusive by link), P15
- * (after an unknown outcome what is there is looked at), P16 (every wait has an end), P18 (no password, nothing
- * secret).
+ *   P2   Objects appear complete, by rename.
+ *   P3   fsync@openssh.com, where the server has it.
+ *   P10  Exclusive by link.
+ *   P15  After an unknown outcome the result is examined.
+ *   P16  Every wait has an end.
+ *   P18  No password, no secret.
  */
 #include "store/ssh/store_ssh.h"
 
@@ -17,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/hidden.h"
 
 #define END_MS 1000 /* how long ssh may take to end, once its pipe is closed */
 #define UNIT_BYTES (UINT64_C(1) << 20)
@@ -31,7 +37,7 @@ hang_up(struct ssh_store *s)
 	child_end(&s->ssh, 0);
 }
 
-/* What ssh has said decides what the failure is. */
+/* Derives the error code from the messages of ssh. */
 static int
 code_of_words(const char *words, int code)
 {
@@ -53,7 +59,7 @@ code_of_words(const char *words, int code)
 	return code;
 }
 
-/* ssh has failed while the server was greeted: waits for its last words and makes an error of them. */
+/* ssh failed during the greeting: waits for its last output and makes an error from it. */
 static int
 explain_greeting(struct ssh_store *s, int code, const struct pawl_error *why, struct pawl_error *err)
 {
@@ -65,7 +71,7 @@ explain_greeting(struct ssh_store *s, int code, const struct pawl_error *why, st
 	child_listen(s->ssh.said, &said, 4096);
 	const char *text = buf_str(&said), *line = text;
 	const char *told = strstr(text, "Host key verification failed") != NULL ? "Host key verification failed" : NULL;
-	for (const char *c = text; *c != '\0'; c++) /* the last line that says something */
+	for (const char *c = text; *c != '\0'; c++) /* finds the last line that is not blank */
 		if (c[0] == '\n' && (unsigned char)c[1] > ' ')
 			line = c + 1;
 	for (line = told != NULL ? told : line; *line != '\0' && *line != '\n' && n + 1 < sizeof words; line++)
@@ -82,7 +88,7 @@ connect_to(struct ssh_store *s, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
 	TRY(child_start(s->config.argv, CHILD_TALK, &s->ssh, err));
-	/* What ssh says before the greeting is for explain_greeting alone. */
+	/* Only explain_greeting reads the output of ssh before the greeting. */
 	int rc = sftp_new(s->ssh.talk, -1, s->config.timeout_ms, &s->sftp, &why);
 	if (rc < 0) {
 		rc = explain_greeting(s, rc, &why, err);
@@ -124,11 +130,11 @@ ssh_path(const struct ssh_store *s, const char *key)
 int
 ssh_temp_path(const struct ssh_store *s, const char *key, char **ret, struct pawl_error *err)
 {
-	char token[33];
+	char temp[HIDDEN_NAME_BYTES];
 	const char *slash = strrchr(key, '/'), *name = slash != NULL ? slash + 1 : key;
-	TRY(clock_token(token, err));
-	*ret = mem_printf("%s/%.*s.%.90s.%s.tmp", s->config.path, (int)(name - key), key, name, token);
-	return *ret == NULL ? err_set(err, PAWL_ENOMEM, "out of memory") : 0;
+	TRY(hidden_name(name, HIDDEN_TMP, temp, err));
+	*ret = mem_printf("%s/%.*s%s", s->config.path, (int)(name - key), key, temp);
+	return *ret == NULL ? err_nomem(err, NULL) : 0;
 }
 
 int
@@ -138,14 +144,14 @@ ssh_look(struct ssh_store *s, const char *path, struct sftp_attrs *ret, struct p
 	return rc == PAWL_ENOTFOUND ? 1 : rc;
 }
 
-/* Calls for every folder above the key's name, from the root on. */
+/* Calls fn for every folder above the key's name, from the root on. */
 static int
 each_folder_above(struct ssh_store *s, const char *key,
                   int (*fn)(struct ssh_store *, const char *, struct pawl_error *), struct pawl_error *err)
 {
 	PAWL_FREE char *path = ssh_path(s, key);
 	if (path == NULL)
-		return err_set(err, PAWL_ENOMEM, "out of memory");
+		return err_nomem(err, NULL);
 	for (char *c = path + strlen(s->config.path) + 1; (c = strchr(c, '/')) != NULL; c++) {
 		*c = '\0';
 		TRY(fn(s, path, err));
@@ -226,13 +232,13 @@ ssh_rename(struct ssh_store *s, const char *from, const char *to, bool exclusive
 	else if (exclusive && (s->features & SFTP_HARDLINK))
 		rc = sftp_hardlink(s->sftp, from, to, &why);
 	else {
-		/* It fails if there is one. Replacing is two steps then. */
+		/* This rename fails if the target exists, so replacing takes two steps. */
 		if (!exclusive && ssh_look(s, to, &attrs, NULL) == 0 && !ssh_is_folder(&attrs))
 			sftp_remove(s->sftp, to, NULL);
 		rc = sftp_rename(s->sftp, from, to, false, &why);
 	}
 	if (rc == 0 && exclusive && (s->features & SFTP_HARDLINK))
-		sftp_remove(s->sftp, from, NULL); /* what stays for a moment is a second name of it */
+		sftp_remove(s->sftp, from, NULL); /* until then the object has a second name */
 	if (rc == PAWL_EIO && exclusive && !sftp_is_lost(s->sftp) && ssh_look(s, to, &attrs, NULL) == 0)
 		return err_set(err, PAWL_EEXISTS, "exists already");
 	if (rc < 0 && err != NULL)
@@ -240,8 +246,8 @@ ssh_rename(struct ssh_store *s, const char *from, const char *to, bool exclusive
 	return rc < 0 ? ssh_explain(s, "", to, rc, err) : 0;
 }
 
-/* A folder cannot be synced by SFTP. The journals of the usual file systems keep their order, so that a file that is
- * synced in the folder brings all that was done to its names before to the disk. */
+/* SFTP cannot sync a folder. The journals of the usual file systems keep their order. So syncing a
+ * file in the folder also brings all earlier changes of its names to the disk. */
 int
 ssh_sync_names(struct ssh_store *s, const char *key, struct pawl_error *err)
 {
@@ -280,7 +286,7 @@ put_whole(struct ssh_store *s, const char *key, const struct pawl_slice *parts, 
 	PAWL_FREE char *temp = NULL;
 	struct sftp_handle h;
 	if (path == NULL)
-		return err_set(err, PAWL_ENOMEM, "out of memory");
+		return err_nomem(err, NULL);
 	TRY(ssh_temp_path(s, key, &temp, err));
 	TRY(ssh_create_file(s, key, temp, &h, err));
 	int rc = fill(s, &h, parts, n_parts, flags & STORE_DURABLE, err);
@@ -329,7 +335,8 @@ append_at_end(struct ssh_store *s, const char *key, const char *path, const void
 			*err = why;
 		return ssh_explain(s, key, path, rc, err);
 	}
-	/* The server appends wherever it is told to write; one that does not know that flag needs to be told where. */
+	/* The server appends at any offset. One that does not know the append flag needs the
+	 * correct offset. */
 	rc = sftp_fstat(s->sftp, &h, &attrs, err);
 	if (rc == 0)
 		rc = sftp_write(s->sftp, &h, attrs.nbytes, ptr, len, err);
@@ -347,24 +354,9 @@ ssh_append(struct store *base, const char *key, const void *ptr, size_t len, str
 	struct ssh_store *s = (struct ssh_store *)base;
 	PAWL_FREE char *path = ssh_path(s, key);
 	if (path == NULL)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+		return err_nomem(err, key);
 	TRY(ssh_enter(s, err));
 	return ssh_leave(s, key, append_at_end(s, key, path, ptr, len, err), err);
-}
-
-/* ------------------------------------------------------------- what there is not */
-
-static int
-ssh_view(struct store *base, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret)
-{
-	(void)base, (void)r, (void)offset, (void)n, (void)ret;
-	return 0;
-}
-
-static void
-ssh_drop_view(struct store *base, struct store_view *view)
-{
-	(void)base, (void)view;
 }
 
 /* ---------------------------------------------------------------- the store */
@@ -387,9 +379,7 @@ ssh_caps(struct store *base, struct store_caps *ret)
 	*ret = (struct store_caps){.rename_folder = true,
 	                           .exclusive_put = true,
 	                           .link = s->features & SFTP_HARDLINK,
-	                           .symlink = s->features & SFTP_OPENSSH,
-	                           .offset_align = 1,
-	                           .memory_align = 1};
+	                           .symlink = s->features & SFTP_OPENSSH};
 }
 
 static void
@@ -400,39 +390,34 @@ ssh_close(struct store *base)
 	child_end(&s->ssh, END_MS);
 	pthread_mutex_destroy(&s->lock);
 	bump_clear(&s->config.memory);
-	mem_free(s->base.root);
-	mem_free(s);
 }
 
 static const struct store_ops ssh_ops = {
-	.name = "ssh",
-	.close = ssh_close,
-	.caps = ssh_caps,
 	.put = ssh_put,
 	.create = ssh_create,
 	.write = ssh_write,
-	.seal = ssh_seal,
 	.finish = ssh_finish,
 	.abort = ssh_abort,
+	.remove = ssh_remove,
+	.remove_folder = ssh_remove_folder,
 	.open = ssh_open,
 	.read = ssh_read,
-	.view = ssh_view,
-	.drop_view = ssh_drop_view,
 	.close_reader = ssh_close_reader,
 	.stat = ssh_stat,
 	.list = ssh_list,
-	.remove = ssh_remove,
-	.remove_folder = ssh_remove_folder,
+	.close = ssh_close,
+	.caps = ssh_caps,
+	.space = ssh_space,
+	.seal = ssh_seal,
+	.append = ssh_append,
+	.pointer = ssh_pointer,
+	.sync = ssh_sync,
 	.link = ssh_link,
 	.move = ssh_move,
 	.publish = ssh_publish,
-	.pointer = ssh_pointer,
-	.sync = ssh_sync,
-	.space = ssh_space,
-	.append = ssh_append,
 };
 
-/* A server that has no hard links must at least not replace when it renames. */
+/* A server without hard links must at least not replace an existing target when it renames. */
 static int
 check_exclusive(struct ssh_store *s, struct pawl_error *err)
 {
@@ -459,17 +444,17 @@ check_exclusive(struct ssh_store *s, struct pawl_error *err)
 	                : rc;
 }
 
-/* With the folders that lead to it. */
+/* Makes the root and the folders that lead to it. */
 static int
 make_root(struct ssh_store *s, struct sftp_attrs *ret, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
 	PAWL_FREE char *path = mem_strdup(s->config.path);
 	if (path == NULL)
-		return err_set(err, PAWL_ENOMEM, "out of memory");
+		return err_nomem(err, NULL);
 	for (char *c = path + 1; (c = strchr(c, '/')) != NULL; c++) {
 		*c = '\0';
-		sftp_mkdir(s->sftp, path, NULL); /* there, mostly */
+		sftp_mkdir(s->sftp, path, NULL); /* exists already, mostly */
 		*c = '/';
 	}
 	int made = sftp_mkdir(s->sftp, path, &why);
@@ -497,20 +482,21 @@ store_ssh_open(const char *url, bool create, struct store **ret, struct pawl_err
 	struct ssh_config config;
 	TRY(ssh_config_read(url, &config, err));
 	struct ssh_store *s = mem_zalloc(1, sizeof *s);
-	char *root = mem_strdup(config.root);
-	if (s == NULL || root == NULL) {
+	int rc = s ? store_init(&s->base, &ssh_ops, "ssh", config.root, err) : err_nomem(err, "ssh");
+	if (rc < 0) {
 		mem_free(s);
-		mem_free(root);
 		bump_clear(&config.memory);
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", "ssh");
+		return rc;
 	}
-	*s = (struct ssh_store){.base = {&ssh_ops, root}, .config = config, .create = create, .ssh = CHILD_INIT};
+	s->config = config;
+	s->create = create;
+	s->ssh = (struct child)CHILD_INIT;
 	pthread_mutex_init(&s->lock, NULL);
-	int rc = ssh_enter(s, err);
+	rc = ssh_enter(s, err);
 	if (rc == 0)
 		rc = ssh_leave(s, "", look_at_root(s, err), err);
 	if (rc < 0) {
-		ssh_close(&s->base);
+		store_close(&s->base);
 		return rc;
 	}
 	*ret = &s->base;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_ssh: what the parts of the ssh engine share. Private to ssh_config.c and store_ssh*.c:
+ * store_ssh: shared by the parts of the ssh engine. Private to ssh_config.c and store_ssh*.c.
+ *
  *   ssh_config.c       the URL, and the command line of ssh
  *   store_ssh.c        opening, the connection, small objects, capabilities
  *   store_ssh_io.c     streamed objects and ranged reading
@@ -34,33 +35,35 @@ struct ssh_store {
 	unsigned features;    /* of the server, when the store was opened */
 	pthread_mutex_t lock; /* held over an exchange; guards all below */
 	struct child ssh;
-	struct sftp *sftp;    /* NULL = there is no connection */
-	uint64_t generation;  /* of the connection: what was open on an earlier one is not on this */
+	struct sftp *sftp;    /* NULL = not connected */
+	uint64_t generation;  /* of the connection: handles of an earlier one are invalid on this one */
 };
 
-/* Takes the lock and sees to it that there is a connection; on failure the lock is not held. */
+/* Takes the lock and connects if needed. On failure the lock is not held. */
 int ssh_enter(struct ssh_store *s, struct pawl_error *err);
-/* Gives a lost connection up, and the lock back. Returns rc, with the key in front of the message. */
+/* Gives up a lost connection, and releases the lock. Returns rc, with the key in front of the
+ * message. */
 int ssh_leave(struct ssh_store *s, const char *key, int rc, struct pawl_error *err);
 /* Path of a key ("" = the root) on the server; NULL = out of memory. To be freed. */
 char *ssh_path(const struct ssh_store *s, const char *key);
-/* A passing name beside the key's, which is a key itself; and its path. */
+/* A temporary name in the key's folder, which is a valid key itself, and its path. */
 int ssh_temp_path(const struct ssh_store *s, const char *key, char **ret, struct pawl_error *err);
 
-/* The rest is called between enter and leave; messages are without the key. */
+/* The following are called between enter and leave; their messages do not name the key. */
 
-/* Makes the folders above the key's name. PAWL_EEXISTS, if one is a file, names it. */
+/* Makes the folders above the key's name. PAWL_EEXISTS if one is a file; the message names it. */
 int ssh_make_folders(struct ssh_store *s, const char *key, struct pawl_error *err);
-/* Opens for writing a file that must not be there, making its folders. */
+/* Opens for writing a file that must not exist, and makes its folders. */
 int ssh_create_file(struct ssh_store *s, const char *key, const char *path, struct sftp_handle *ret,
                     struct pawl_error *err);
-/* Why a call on what lies at path has failed with rc: a folder or a link in the way, or a folder above that is none. */
+/* Explains why a call on path failed with rc: a folder or a link is in the way, or a component
+ * above is not a folder. */
 int ssh_explain(struct ssh_store *s, const char *key, const char *path, int rc, struct pawl_error *err);
-/* What there is at path: 1 = nothing. Links are not followed. */
+/* Looks up the object at path: 1 = none. Links are not followed. */
 int ssh_look(struct ssh_store *s, const char *path, struct sftp_attrs *ret, struct pawl_error *err);
-/* Gives from the name `to`, in place of what has it, or (exclusive) only if nothing has it: PAWL_EEXISTS. */
+/* Renames from to `to`. Replaces an existing `to`, or, if exclusive, returns PAWL_EEXISTS. */
 int ssh_rename(struct ssh_store *s, const char *from, const char *to, bool exclusive, struct pawl_error *err);
-/* Makes what has been done to names of the folder above the key durable, as far as that can be had from here. */
+/* Makes changes to the names in the folder above the key durable, as far as a client can. */
 int ssh_sync_names(struct ssh_store *s, const char *key, struct pawl_error *err);
 void ssh_entry(struct store_entry *entry, const char *name, const struct sftp_attrs *attrs);
 static inline bool

@@ -2,12 +2,12 @@
 /*
  * store_ssh_io: contents of files over SFTP: streamed writing and ranged reading. See store_ssh.h.
  *
- * An object is written under a passing name and renamed when it is durable. What is open does not outlive its
- * connection; on the next one it is opened again by its name. A file that was written is then at least as long as what
- * the server has acknowledged, or the server has lost it, which is final (P5); a file that is read is the same size and
- * time, or it has been replaced (P19).
+ * An object is written under a temporary name and renamed when it is durable. Handles end with
+ * their connection; on the next one the file is opened again by its name. A written file must then
+ * be at least as long as the server has acknowledged. Otherwise the server has lost it, which is
+ * final (P5). A file being read must have the same size and time. Otherwise it was replaced (P19).
  *
- *   create ──> passing name ── write* ──> seal: size, fsync, close, rename ──> object
+ *   create ──> temporary name ── write* ──> seal: size, fsync, close, rename ──> object
  */
 #include <inttypes.h>
 #include <string.h>
@@ -18,9 +18,9 @@
 struct ssh_file {
 	struct store_file base;
 	char *path, *temp;
-	struct sftp_handle handle; /* as all below, guarded by the store's lock */
-	uint64_t generation;       /* of the connection on which handle is open; 0 = it is not */
-	uint64_t reached;          /* how far the server has acknowledged */
+	struct sftp_handle handle; /* the store's lock guards this and all below */
+	uint64_t generation;       /* of the connection on which handle is open; 0 = not open */
+	uint64_t reached;          /* how many bytes the server has acknowledged */
 	bool renaming, sealed;
 };
 
@@ -35,7 +35,7 @@ struct ssh_reader {
 static int
 no_memory(const char *key, struct pawl_error *err)
 {
-	return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+	return err_nomem(err, key);
 }
 
 /* ----------------------------------------------------------------- writing */
@@ -93,7 +93,7 @@ ssh_create(struct store *base, const char *key, const struct store_create *opts,
 	return 0;
 }
 
-/* Opens it again on a new connection. */
+/* Opens the file again on a new connection. */
 static int
 open_again(struct ssh_store *s, struct ssh_file *f, struct pawl_error *err)
 {
@@ -129,14 +129,14 @@ ssh_write(struct store *base, struct store_file *bf, uint64_t offset, const void
 {
 	struct ssh_store *s = (struct ssh_store *)base;
 	uint64_t left = bf->nbytes - offset;
-	size_t n = len < left ? len : (size_t)left; /* less the padding */
+	size_t n = len < left ? len : (size_t)left; /* without the padding */
 	if (n == 0)
 		return 0;
 	TRY(ssh_enter(s, err));
 	return ssh_leave(s, bf->key, write_piece(s, (struct ssh_file *)bf, offset, ptr, n, err), err);
 }
 
-/* Has an earlier try, whose answer was lost, given the file its name? */
+/* True if an earlier try, whose answer was lost, has given the file its name. */
 static bool
 was_renamed(struct ssh_store *s, const struct ssh_file *f)
 {
@@ -144,7 +144,7 @@ was_renamed(struct ssh_store *s, const struct ssh_file *f)
 	if (!f->renaming || ssh_look(s, f->path, &now, NULL) != 0 || !ssh_is_file(&now) || now.nbytes != f->base.nbytes)
 		return false;
 	int there = ssh_look(s, f->temp, &temp, NULL);
-	/* Gone: it was renamed. Still there, and the same in all that can be seen: it was linked. */
+	/* Gone: it was renamed. Still there with the same size and time: it was linked. */
 	return there == 1 || (there == 0 && temp.nbytes == now.nbytes && temp.mtime == now.mtime);
 }
 
@@ -280,7 +280,7 @@ ssh_close_reader(struct store *base, struct store_reader *br)
 {
 	struct ssh_store *s = (struct ssh_store *)base;
 	struct ssh_reader *r = (struct ssh_reader *)br;
-	pthread_mutex_lock(&s->lock); /* no connection is made for this */
+	pthread_mutex_lock(&s->lock); /* does not connect for this */
 	if (s->sftp != NULL && !sftp_is_lost(s->sftp) && r->generation == s->generation && r->generation > 0)
 		sftp_close(s->sftp, &r->handle, NULL);
 	pthread_mutex_unlock(&s->lock);

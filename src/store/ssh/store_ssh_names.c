@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_ssh_names: names of files over SFTP: looking, listing, removing, linking, renaming, pointers. See store_ssh.h.
+ * store_ssh_names: names of files over SFTP: looking, listing, removing, linking, renaming,
+ * pointers. See store_ssh.h.
  *
- * The protocol's answer to most failures is "failure": what is there is then looked at, and said. Listings are complete
- * before the caller sees the first entry, because the caller may use the store while it looks.
+ * The protocol answers most failures only with "failure". The engine then examines the path to
+ * report the reason. A listing is completed before the caller sees its first entry, because the
+ * caller may use the store in its callback.
  */
 #include <string.h>
 
 #include "base/err.h"
 #include "store/ssh/store_ssh.h"
+#include "store/store_default.h"
 
 #define MAX_DEPTH 64 /* of folders that are removed */
-
-static int
-no_memory(const char *key, struct pawl_error *err)
-{
-	return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
-}
 
 /* ----------------------------------------------------------------- looking */
 
@@ -37,7 +34,7 @@ ssh_stat(struct store *base, const char *key, struct store_entry *ret, struct pa
 	struct sftp_attrs attrs;
 	PAWL_FREE char *path = ssh_path(s, key);
 	if (path == NULL)
-		return no_memory(key, err);
+		return err_nomem(err, key);
 	TRY(ssh_enter(s, err));
 	TRY(ssh_leave(s, key, sftp_lstat(s->sftp, path, &attrs, err), err));
 	ssh_entry(ret, NULL, &attrs);
@@ -73,7 +70,7 @@ clear_names(struct names *names)
 	bump_clear(&names->memory);
 }
 
-/* Between enter and leave. */
+/* Called between enter and leave. */
 static int
 list_names(struct ssh_store *s, const char *path, struct names *ret, struct pawl_error *err)
 {
@@ -102,7 +99,7 @@ ssh_list(struct store *base, const char *folder, store_list_fn *fn, void *arg, s
 	PAWL_CLEAN(clear_names) struct names names = {0};
 	PAWL_FREE char *path = ssh_path(s, folder);
 	if (path == NULL)
-		return no_memory(folder, err);
+		return err_nomem(err, folder);
 	TRY(ssh_enter(s, err));
 	TRY(ssh_leave(s, folder, list_folder(s, path, folder[0] == '\0', &names, err), err));
 	for (const struct name *n = names.first; n != NULL; n = n->next) {
@@ -141,7 +138,7 @@ ssh_remove(struct store *base, const char *key, struct pawl_error *err)
 	struct ssh_store *s = (struct ssh_store *)base;
 	PAWL_FREE char *path = ssh_path(s, key);
 	if (path == NULL)
-		return no_memory(key, err);
+		return err_nomem(err, key);
 	TRY(ssh_enter(s, err));
 	return ssh_leave(s, key, remove_file(s, path, err), err);
 }
@@ -159,7 +156,7 @@ remove_tree(struct ssh_store *s, const char *path, int depth, struct pawl_error 
 	for (const struct name *n = names.first; n != NULL; n = n->next) {
 		PAWL_FREE char *below = mem_printf("%s/%s", path, n->name);
 		if (below == NULL)
-			return err_set(err, PAWL_ENOMEM, "out of memory");
+			return err_nomem(err, NULL);
 		TRY(ssh_is_folder(&n->attrs) ? remove_tree(s, below, depth + 1, err) : remove_file(s, below, err));
 	}
 	rc = sftp_rmdir(s->sftp, path, err);
@@ -184,7 +181,7 @@ ssh_remove_folder(struct store *base, const char *folder, struct pawl_error *err
 	struct ssh_store *s = (struct ssh_store *)base;
 	PAWL_FREE char *path = ssh_path(s, folder);
 	if (path == NULL)
-		return no_memory(folder, err);
+		return err_nomem(err, folder);
 	TRY(ssh_enter(s, err));
 	return ssh_leave(s, folder, remove_folder(s, path, err), err);
 }
@@ -194,7 +191,8 @@ ssh_remove_folder(struct store *base, const char *folder, struct pawl_error *err
 typedef int pair_fn(struct ssh_store *s, const char *from_path, const char *to, const char *to_path,
                     struct pawl_error *err);
 
-/* from must be a file or a pointer; names it if it is not. */
+/* Checks that from is a folder, or else a file or a pointer. On failure it leaves the store, with
+ * from in front of the message. */
 static int
 find_source(struct ssh_store *s, const char *from, const char *path, bool folder, struct pawl_error *err)
 {
@@ -216,11 +214,11 @@ do_pair(struct store *base, const char *from, const char *to, bool folder, pair_
 	PAWL_FREE char *from_path = ssh_path(s, from);
 	PAWL_FREE char *to_path = ssh_path(s, to);
 	if (from_path == NULL || to_path == NULL)
-		return no_memory(to, err);
+		return err_nomem(err, to);
 	TRY(ssh_enter(s, err));
-	TRY(find_source(s, from, from_path, folder, err)); /* it has left, if it fails */
+	TRY(find_source(s, from, from_path, folder, err)); /* on failure this has left */
 	int rc = fn(s, from_path, to, to_path, err);
-	if (rc == PAWL_ENOTFOUND) { /* the target's folder */
+	if (rc == PAWL_ENOTFOUND) { /* the target's folder is missing */
 		rc = ssh_make_folders(s, to, err);
 		if (rc == 0)
 			rc = fn(s, from_path, to, to_path, err);
@@ -255,7 +253,7 @@ move_one(struct ssh_store *s, const char *from_path, const char *to, const char 
 	struct sftp_attrs attrs;
 	(void)to;
 	TRY(ssh_rename(s, from_path, to_path, false, err));
-	/* A rename between two links of one file does nothing, by POSIX. */
+	/* POSIX: a rename between two links of one file does nothing. */
 	if (ssh_look(s, from_path, &attrs, NULL) == 0)
 		sftp_remove(s->sftp, from_path, NULL);
 	return 0;
@@ -271,8 +269,8 @@ static int
 publish_one(struct ssh_store *s, const char *from_path, const char *to, const char *to_path, struct pawl_error *err)
 {
 	struct sftp_attrs attrs;
-	/* Servers look for the target and then rename; which replaces no folder that is not empty, as ours never are.
-	 */
+	/* Servers look for the target and then rename. A rename replaces only an empty folder, and
+	 * our folders are never empty. */
 	int rc = sftp_rename(s->sftp, from_path, to_path, false, err);
 	if (rc == PAWL_EIO && !sftp_is_lost(s->sftp) && ssh_look(s, to_path, &attrs, NULL) == 0)
 		return err_set(err, PAWL_EEXISTS, "exists already");
@@ -312,13 +310,11 @@ int
 ssh_pointer(struct store *base, const char *key, const char *target, struct pawl_error *err)
 {
 	struct ssh_store *s = (struct ssh_store *)base;
-	if ((s->features & SFTP_OPENSSH) == 0) {
-		struct pawl_slice line[] = {{target, strlen(target)}, {"\n", 1}};
-		return base->ops->put(base, key, line, 2, 0, err);
-	}
+	if ((s->features & SFTP_OPENSSH) == 0)
+		return default_pointer(base, key, target, err);
 	PAWL_FREE char *path = ssh_path(s, key);
 	if (path == NULL)
-		return no_memory(key, err);
+		return err_nomem(err, key);
 	TRY(ssh_enter(s, err));
 	return ssh_leave(s, key, point(s, key, path, target, err), err);
 }
@@ -332,7 +328,7 @@ sync_folder(struct ssh_store *s, const char *folder, const char *path, struct pa
 		return err_set(err, PAWL_ENOTFOUND, "is not a folder");
 	PAWL_FREE char *inside = folder[0] != '\0' ? mem_printf("%s/sync", folder) : mem_strdup("sync");
 	if (inside == NULL)
-		return err_set(err, PAWL_ENOMEM, "out of memory");
+		return err_nomem(err, NULL);
 	return ssh_sync_names(s, inside, err);
 }
 
@@ -342,7 +338,7 @@ ssh_sync(struct store *base, const char *folder, struct pawl_error *err)
 	struct ssh_store *s = (struct ssh_store *)base;
 	PAWL_FREE char *path = ssh_path(s, folder);
 	if (path == NULL)
-		return no_memory(folder, err);
+		return err_nomem(err, folder);
 	TRY(ssh_enter(s, err));
 	return ssh_leave(s, folder, sync_folder(s, folder, path, err), err);
 }

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_user: see store_user.h. Called through the table by store.c and layers; calls the caller's functions, from any
- * thread and several at a time.
+ * store_user: see store_user.h. It calls the caller's functions from any thread, several at a time.
  *
- * An object store without conditional puts, without folders that can be renamed, and without versions: nothing keeps
- * two writers apart (the core says so, and refuses jobs of many ranks), and a reader of an object that is replaced is
- * not told. Objects that are written in pieces are gathered in a file without a name on this machine ($TMPDIR) and
- * handed over whole, so that pieces may come in any order and a try can be repeated from the start (P15); memory stays
- * bounded. What the functions say is not trusted: names that are no keys are passed over, a code that is none is
- * PAWL_EIO.
+ * The store has no conditional puts, no renamed folders and no versions. So it cannot keep two
+ * writers apart (the rooms above refuse jobs of many ranks), and a reader does not notice that its
+ * object was replaced. An object that is written in pieces is gathered in a nameless file in
+ * $TMPDIR and passed on when it is complete. So pieces may come in any order, a try can be repeated
+ * from the start (P15), and memory stays bounded. Results of the functions are not trusted: names
+ * that are not keys are skipped, and an unknown code becomes PAWL_EIO.
  */
 #include "store/user/store_user.h"
 
@@ -24,31 +23,21 @@
 #include "base/text.h"
 #include "store/engine.h"
 
-#define MAX_APPEND_BYTES ((size_t)8 << 20)
-
 struct user_store {
 	struct store base;
-	struct store_ops ops; /* the same for all, but for the name */
 	struct pawl_stores calls;
 	void *handle;
 	bool can_copy;
-	pthread_mutex_t append_lock; /* held over reading and putting back */
 };
 
 struct user_file {
 	struct store_file base;
-	int fd; /* without a name */
+	int fd; /* nameless */
 	bool sealed;
 };
 
-static int
-no_memory(struct pawl_error *err, const char *key)
-{
-	return err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
-}
-
-/* What a function of the caller's came to: a code of ours, and a message that names the key. What it says is others'
- * text, and may hold a secret (P18). */
+/* Turns the result of the caller's function into one of our codes and a message that names the key.
+ * The function's own message may hold a secret (P18). */
 static int
 judge(const char *key, const char *verb, int rc, struct pawl_error *why, struct pawl_error *err)
 {
@@ -57,10 +46,10 @@ judge(const char *key, const char *verb, int rc, struct pawl_error *why, struct 
 	bool known = (why->code == rc || why->code == 0) && strcmp(pawl_code_name(rc), pawl_code_name(INT32_MIN)) != 0;
 	hide_secrets(why->message);
 	return err_set(err, known ? rc : PAWL_EIO, "%s: cannot %s: %s", key, verb,
-	               why->message[0] != '\0' ? why->message : "its function says no more");
+	               why->message[0] != '\0' ? why->message : "its function gave no reason");
 }
 
-/* One call of a function of the table, whose last argument is a struct pawl_error *. */
+/* Calls one function of the table. Its last argument is a struct pawl_error *. */
 #define CALL(s, key, verb, err, call)                  \
 	do {                                           \
 		struct pawl_error why = {0};           \
@@ -99,13 +88,6 @@ user_put(struct store *base, const char *key, const struct pawl_slice *parts, si
 	return 0;
 }
 
-static int
-user_pointer(struct store *base, const char *key, const char *target, struct pawl_error *err)
-{
-	const struct pawl_slice line[] = {{target, strlen(target)}, {"\n", 1}};
-	return user_put(base, key, line, 2, 0, err);
-}
-
 /* ----------------------------------------------------------------------- writing */
 
 static int
@@ -120,14 +102,13 @@ check_absent(struct store *base, const char *key, struct pawl_error *err)
 }
 
 static void
-free_file(struct user_file **pf)
+free_file(struct user_file *f)
 {
-	if (*pf == NULL)
-		return;
-	fd_clean_close(&(*pf)->fd);
-	mem_free((*pf)->base.key);
-	mem_free(*pf);
+	fd_clean_close(&f->fd);
+	mem_free(f->base.key);
+	mem_free(f);
 }
+PAWL_DEFINE_CLEAN(struct user_file, free_file);
 
 static int
 user_create(struct store *base, const char *key, const struct store_create *opts, struct store_file **ret,
@@ -135,15 +116,15 @@ user_create(struct store *base, const char *key, const struct store_create *opts
 {
 	if (!opts->own_name)
 		TRY(check_absent(base, key, err));
-	PAWL_CLEAN(free_file) struct user_file *f = mem_zalloc(1, sizeof *f);
+	PAWL_CLEAN(free_file_clean) struct user_file *f = mem_zalloc(1, sizeof *f);
 	if (f == NULL)
-		return no_memory(err, key);
+		return err_nomem(err, key);
 	f->fd = -1;
 	f->base.nbytes = opts->nbytes;
 	f->base.offset_align = 1;
 	f->base.key = mem_strdup(key);
 	if (f->base.key == NULL)
-		return no_memory(err, key);
+		return err_nomem(err, key);
 	TRY(fd_spool(&f->fd, key, err));
 	*ret = &steal(&f)->base;
 	return 0;
@@ -154,7 +135,7 @@ user_write(struct store *base, struct store_file *bf, uint64_t offset, const voi
            struct pawl_error *err)
 {
 	(void)base;
-	uint64_t left = bf->nbytes - offset; /* less the padding */
+	uint64_t left = bf->nbytes - offset; /* without padding */
 	return fd_pwrite_all(((struct user_file *)bf)->fd, ptr, len < left ? len : (size_t)left, offset, bf->key, err);
 }
 
@@ -175,7 +156,7 @@ user_seal(struct store *base, struct store_file *bf, struct pawl_error *err)
 static int
 user_finish(struct store *base, struct store_file *bf, struct pawl_error *err)
 {
-	PAWL_CLEAN(free_file) struct user_file *f = (struct user_file *)bf;
+	PAWL_CLEAN(free_file_clean) struct user_file *f = (struct user_file *)bf;
 	return user_seal(base, &f->base, err);
 }
 
@@ -183,8 +164,7 @@ static void
 user_abort(struct store *base, struct store_file *bf)
 {
 	(void)base;
-	struct user_file *f = (struct user_file *)bf;
-	free_file(&f);
+	free_file((struct user_file *)bf);
 }
 
 /* ----------------------------------------------------------------------- reading */
@@ -206,7 +186,7 @@ user_open(struct store *base, const char *key, struct store_reader **ret, uint64
 		return err_set(err, PAWL_ENOTFOUND, "%s: there is no such object", key);
 	PAWL_FREE struct store_reader *r = mem_zalloc(1, sizeof *r);
 	if (r == NULL || (r->key = mem_strdup(key)) == NULL)
-		return no_memory(err, key);
+		return err_nomem(err, key);
 	r->nbytes = *ret_nbytes = entry.nbytes;
 	*ret = steal(&r);
 	return 0;
@@ -221,15 +201,15 @@ user_read(struct store *base, struct store_reader *r, uint64_t offset, void *dst
 	return 0;
 }
 
-struct taking {
+struct collected {
 	struct buf *out;
 	size_t max;
 };
 
 static int
-take_bytes(void *arg, const void *ptr, size_t nbytes)
+collect_bytes(void *arg, const void *ptr, size_t nbytes)
 {
-	struct taking *t = arg;
+	struct collected *t = arg;
 	if (nbytes > t->max)
 		return PAWL_ELIMIT;
 	buf_put(t->out, ptr, nbytes);
@@ -240,45 +220,13 @@ static int
 user_get(struct store *base, const char *key, size_t max, struct buf *out, struct pawl_error *err)
 {
 	struct user_store *s = (struct user_store *)base;
-	struct taking t = {out, max};
+	struct collected t = {out, max};
 	struct pawl_error why = {0};
-	int rc = s->calls.get(s->handle, key, max, take_bytes, &t, &why);
+	int rc = s->calls.get(s->handle, key, max, collect_bytes, &t, &why);
 	if (rc == PAWL_ELIMIT)
 		return err_set(err, rc, "%s: expected at most %zu bytes, found more", key, max);
-	TRY(rc == PAWL_ENOMEM ? no_memory(err, key) : judge(key, "read", rc, &why, err));
+	TRY(rc == PAWL_ENOMEM ? err_nomem(err, key) : judge(key, "read", rc, &why, err));
 	return buf_check(out, key, err);
-}
-
-static int
-user_view(struct store *base, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret)
-{
-	(void)base, (void)r, (void)offset, (void)n, (void)ret;
-	return 0;
-}
-
-static void
-user_drop_view(struct store *base, struct store_view *view)
-{
-	(void)base, (void)view;
-}
-
-static int
-user_append(struct store *base, const char *key, const void *ptr, size_t len, struct pawl_error *err)
-{
-	struct user_store *s = (struct user_store *)base;
-	PAWL_CLEAN(buf_clear) struct buf old = {0};
-	pthread_mutex_lock(&s->append_lock);
-	int rc = store_get(base, key, MAX_APPEND_BYTES, &old, err);
-	if (rc == PAWL_ENOTFOUND)
-		rc = 0;
-	if (rc == 0 && len > MAX_APPEND_BYTES - old.len)
-		rc = err_set(err, PAWL_ELIMIT, "%s: cannot append: it would be larger than %zu bytes", key,
-		             MAX_APPEND_BYTES);
-	const struct pawl_slice both[] = {{old.ptr, old.len}, {ptr, len}};
-	if (rc == 0)
-		rc = user_put(base, key, both, 2, 0, err);
-	pthread_mutex_unlock(&s->append_lock);
-	return rc;
 }
 
 /* ------------------------------------------------------------------------- names */
@@ -286,11 +234,11 @@ user_append(struct store *base, const char *key, const void *ptr, size_t len, st
 struct listing {
 	store_list_fn *fn;
 	void *arg;
-	int rc; /* what fn has ended the list with */
+	int rc; /* result of fn; a negative one ends the list */
 };
 
 static int
-see_entry(void *arg, const struct pawl_store_entry *found)
+pass_entry(void *arg, const struct pawl_store_entry *found)
 {
 	struct listing *l = arg;
 	if (found->name == NULL || strchr(found->name, '/') != NULL || !text_is_key(found->name))
@@ -311,7 +259,7 @@ user_list(struct store *base, const char *folder, store_list_fn *fn, void *arg, 
 	struct user_store *s = (struct user_store *)base;
 	struct listing l = {.fn = fn, .arg = arg};
 	struct pawl_error why = {0};
-	int rc = s->calls.list(s->handle, folder, see_entry, &l, &why);
+	int rc = s->calls.list(s->handle, folder, pass_entry, &l, &why);
 	if (l.rc < 0)
 		return l.rc;
 	if (rc == PAWL_ENOTFOUND && folder[0] == '\0')
@@ -366,35 +314,12 @@ user_move(struct store *base, const char *from, const char *to, struct pawl_erro
 	return user_remove(base, from, err);
 }
 
-static int
-user_publish(struct store *base, const char *from, const char *to, struct pawl_error *err)
-{
-	(void)base, (void)from;
-	return err_set(err, PAWL_EUNSUPPORTED, "%s: folders cannot be renamed in a %s store", to, base->ops->name);
-}
-
-static int
-user_sync(struct store *base, const char *folder, struct pawl_error *err)
-{
-	(void)base, (void)folder, (void)err;
-	return 0;
-}
-
-static int
-user_space(struct store *base, uint64_t *ret_free_bytes, struct pawl_error *err)
-{
-	(void)base, (void)err;
-	*ret_free_bytes = UINT64_MAX;
-	return 0;
-}
-
 /* --------------------------------------------------------------------- the store */
 
 static void
 user_caps(struct store *base, struct store_caps *ret)
 {
-	*ret = (struct store_caps){
-		.link = ((struct user_store *)base)->can_copy, .flat = true, .offset_align = 1, .memory_align = 1};
+	*ret = (struct store_caps){.link = ((struct user_store *)base)->can_copy, .flat = true};
 }
 
 static void
@@ -402,37 +327,27 @@ user_close(struct store *base)
 {
 	struct user_store *s = (struct user_store *)base;
 	s->calls.close(s->handle);
-	pthread_mutex_destroy(&s->append_lock);
-	mem_free(s->base.root);
-	mem_free(s);
 }
 
 static const struct store_ops user_ops = {
-	.close = user_close,
-	.caps = user_caps,
 	.put = user_put,
 	.create = user_create,
 	.write = user_write,
-	.seal = user_seal,
 	.finish = user_finish,
 	.abort = user_abort,
+	.remove = user_remove,
+	.remove_folder = user_remove_folder,
 	.open = user_open,
 	.read = user_read,
-	.get = user_get,
-	.view = user_view,
-	.drop_view = user_drop_view,
 	.close_reader = user_close_reader,
 	.stat = user_stat,
 	.list = user_list,
-	.remove = user_remove,
-	.remove_folder = user_remove_folder,
+	.close = user_close,
+	.caps = user_caps,
+	.seal = user_seal,
 	.link = user_link,
 	.move = user_move,
-	.publish = user_publish,
-	.pointer = user_pointer,
-	.sync = user_sync,
-	.space = user_space,
-	.append = user_append,
+	.get = user_get,
 };
 
 int
@@ -446,20 +361,21 @@ store_user_check(const struct pawl_stores *c, struct pawl_error *err)
 	return 0;
 }
 
-/* P18: what is in a URL is shown, kept and logged. */
+/* P18: a URL is shown, stored and logged, so it must not hold a password. */
 static int
 refuse_password(const char *url, struct pawl_error *err)
 {
 	const char *begin = strstr(url, "://");
 	begin = begin != NULL ? begin + 3 : url;
 	const char *colon = memchr(begin, ':', strcspn(begin, "/@"));
-	/* what follows a colon is a port, or a password, which may have anything in it */
+	/* The text after the colon is a port, or a password, which may hold any character. */
 	if (colon == NULL || strchr(colon, '@') == NULL ||
 	    strchr("/", colon[1 + strspn(colon + 1, "0123456789")]) != NULL)
 		return 0;
-	return err_set(err, PAWL_EUSAGE,
-	               "%.*s..: a password in a URL is seen by many; give it by the configuration of what opens it",
-	               (int)(begin - url), url);
+	return err_set(
+		err, PAWL_EUSAGE,
+		"%.*s..: a password in a URL is shown and logged; give it in the configuration of the file system",
+		(int)(begin - url), url);
 }
 
 int
@@ -470,18 +386,17 @@ store_user_open(const struct pawl_stores *calls, const char *url, bool create, s
 	int can_copy = 0;
 	TRY(refuse_password(url, err));
 	PAWL_FREE struct user_store *s = mem_zalloc(1, sizeof *s);
-	PAWL_FREE char *root = mem_strdup(url);
-	if (s == NULL || root == NULL)
-		return no_memory(err, url);
-	s->calls = *calls;
+	if (s == NULL)
+		return err_nomem(err, url);
 	int rc = calls->open(calls->arg, url, create, &s->handle, &can_copy, &why);
 	TRY(judge(url, "open", rc, &why, err));
+	s->calls = *calls;
 	s->can_copy = can_copy != 0;
-	s->ops = user_ops;
-	s->ops.name = calls->name;
-	s->base.ops = &s->ops;
-	s->base.root = steal(&root);
-	pthread_mutex_init(&s->append_lock, NULL);
+	rc = store_init(&s->base, &user_ops, calls->name, url, err);
+	if (rc < 0) {
+		calls->close(s->handle);
+		return rc;
+	}
 	*ret = &steal(&s)->base;
 	return 0;
 }

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "helpers/hang.h"
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -34,7 +35,7 @@ start(const char *script, unsigned flags)
 static void
 hear(int fd, struct buf *out)
 {
-	for (int64_t end = clock_mono_ms() + 10000; clock_mono_ms() < end;) {
+	for (int64_t end = clock_mono_ms() + HANG_MS; clock_mono_ms() < end;) {
 		struct pollfd waiting = {.fd = fd, .events = POLLIN};
 		if (poll(&waiting, 1, 100) > 0 && !child_listen(fd, out, 1000))
 			return;
@@ -54,7 +55,7 @@ test_it_is_talked_to(void **state)
 	hear(c.said, &said);
 	assert_string_equal(buf_str(&answer), "got word\n");
 	assert_string_equal(buf_str(&said), "oops\n");
-	int status = child_end(&c, 5000);
+	int status = child_end(&c, HANG_MS);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 5);
 	assert_int_equal(c.pid, 0);
 	assert_int_equal(child_end(&c, 0), 0);
@@ -65,7 +66,7 @@ test_a_reader_that_died_is_no_signal(void **state)
 {
 	(void)state;
 	struct child c = start("exit 0", CHILD_TALK);
-	for (int64_t end = clock_mono_ms() + 10000; !child_has_ended(&c) && clock_mono_ms() < end;)
+	for (int64_t end = clock_mono_ms() + HANG_MS; !child_has_ended(&c) && clock_mono_ms() < end;)
 		clock_sleep_ms(1);
 	assert_int_equal(child_send(c.talk, "x", 1), -1); /* and we live */
 	assert_int_equal(errno, EPIPE);
@@ -82,7 +83,7 @@ test_only_the_last_words_are_kept(void **state)
 	hear(c.said, &said);
 	assert_int_equal(said.len, 1000);
 	assert_memory_equal(said.ptr + 995, "done\n", 5);
-	assert_int_equal(child_end(&c, 5000), 0);
+	assert_int_equal(child_end(&c, HANG_MS), 0);
 }
 
 static void
@@ -91,7 +92,7 @@ test_P16_the_end_takes_the_whole_group(void **state)
 	(void)state;
 	struct child c = start("trap '' TERM; sleep 600 & echo $!; wait", CHILD_MERGED);
 	PAWL_CLEAN(buf_clear) struct buf said = {0};
-	for (int64_t end = clock_mono_ms() + 10000; said.len == 0 && clock_mono_ms() < end;) {
+	for (int64_t end = clock_mono_ms() + HANG_MS; said.len == 0 && clock_mono_ms() < end;) {
 		child_listen(c.said, &said, 100);
 		clock_sleep_ms(5);
 	}
@@ -99,10 +100,10 @@ test_P16_the_end_takes_the_whole_group(void **state)
 	assert_true(below > 0 && kill(below, 0) == 0);
 	int64_t begin_ms = clock_mono_ms();
 	int status = child_end(&c, 50);
-	assert_true(WIFSIGNALED(status) && clock_mono_ms() - begin_ms < 300000);
+	assert_true(WIFSIGNALED(status) && clock_mono_ms() - begin_ms < HANG_MS);
 	/* It is somebody else's child now, and may wait to be taken away: dead it is. */
 	char path[64], line[256] = "";
-	for (int64_t end = clock_mono_ms() + 5000; kill(below, 0) == 0 && clock_mono_ms() < end; clock_sleep_ms(5)) {
+	for (int64_t end = clock_mono_ms() + HANG_MS; kill(below, 0) == 0 && clock_mono_ms() < end; clock_sleep_ms(5)) {
 		snprintf(path, sizeof path, "/proc/%ld/stat", (long)below);
 		FILE *f = fopen(path, "r");
 		if (f == NULL || fgets(line, sizeof line, f) == NULL)

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "helpers/hang.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/proc.h"
@@ -27,7 +28,7 @@ test_what_it_prints_is_taken(void **state)
 	(void)state;
 	PAWL_CLEAN(buf_clear) struct buf out = {0};
 	struct pawl_error err = {0};
-	assert_int_equal(run("sh -c 'echo \"a  b\"; echo gone >&2; cat'", 10000, 1000, &out, &err), 0);
+	assert_int_equal(run("sh -c 'echo \"a  b\"; echo gone >&2; cat'", HANG_MS, 1000, &out, &err), 0);
 	assert_string_equal(buf_str(&out), "a  b\n");
 }
 
@@ -37,12 +38,12 @@ test_its_failures_are_told_without_its_output(void **state)
 	(void)state;
 	PAWL_CLEAN(buf_clear) struct buf out = {0};
 	struct pawl_error err = {0};
-	assert_int_equal(run("sh -c 'echo secret; echo secret >&2; exit 3'", 10000, 1000, &out, &err), PAWL_EIO);
+	assert_int_equal(run("sh -c 'echo secret; echo secret >&2; exit 3'", HANG_MS, 1000, &out, &err), PAWL_EIO);
 	assert_string_equal(err.message, "sh: ended with status 3");
-	assert_int_equal(run("sh -c 'kill -9 $$'", 10000, 1000, &out, &err), PAWL_EIO);
+	assert_int_equal(run("sh -c 'kill -9 $$'", HANG_MS, 1000, &out, &err), PAWL_EIO);
 	assert_string_equal(err.message, "sh: was ended by signal 9");
-	assert_int_equal(run("no-such-program-anywhere x", 10000, 1000, &out, &err), PAWL_ENOTFOUND);
-	assert_int_equal(run("sh -c 'while :; do echo secret; done'", 10000, 1000, &out, &err), PAWL_ELIMIT);
+	assert_int_equal(run("no-such-program-anywhere x", HANG_MS, 1000, &out, &err), PAWL_ENOTFOUND);
+	assert_int_equal(run("sh -c 'while :; do echo secret; done'", HANG_MS, 1000, &out, &err), PAWL_ELIMIT);
 	assert_null(strstr(err.message, "secret"));
 }
 
@@ -55,7 +56,7 @@ test_P16_it_ends_at_its_deadline_with_its_children(void **state)
 	int64_t begin = clock_mono_ms();
 	assert_int_equal(run("sh -c 'sleep 600 & sleep 600'", 200, 1000, &out, &err), PAWL_ETIMEOUT);
 	assert_int_equal(run("sh -c 'exec >&-; sleep 600'", 200, 1000, &out, &err), PAWL_ETIMEOUT);
-	assert_true(clock_mono_ms() - begin < 300000);
+	assert_true(clock_mono_ms() - begin < HANG_MS);
 }
 
 static void

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sum: every variant that runs here gives the published XXH3-128 values, whole, in pieces and while copying. */
+/* sum: the published XXH3-128 values at once, in pieces and while copying. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,6 @@
 
 #include "base/mem.h"
 #include "base/sum.h"
-#include "base/sum_ops.h"
 
 #define BYTES ((size_t)300000)
 
@@ -26,21 +25,6 @@ make_bytes(void)
 	for (size_t i = 0; i < BYTES; i++)
 		bytes[i] = (unsigned char)(i * 7 + 3);
 	return bytes;
-}
-
-/* The variants that this processor can run and that were built; returns how many. */
-static size_t
-variants(const struct sum_ops *ret[3])
-{
-	size_t n = 0;
-	ret[n++] = sum_ops_generic();
-#if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx2") && sum_ops_avx2())
-		ret[n++] = sum_ops_avx2();
-	if (__builtin_cpu_supports("avx512f") && sum_ops_avx512())
-		ret[n++] = sum_ops_avx512();
-#endif
-	return n;
 }
 
 static void
@@ -66,13 +50,8 @@ test_published_values(void **state)
 		{bytes, 240, "ad46c1021b076bc704e0b5f034bee80b"},    {bytes, 241, "ac6c3492c3d6b45d8beadd3a8874fe17"},
 		{bytes, 100000, "d9e155dd16e141d00c056f6fcc340974"},
 	};
-	const struct sum_ops *ops[3];
-	size_t n = variants(ops);
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		assert_sum(sum_bytes(rows[i].ptr, rows[i].len), rows[i].hex);
-		for (size_t v = 0; v < n; v++)
-			assert_sum(ops[v]->bytes(rows[i].ptr, rows[i].len), rows[i].hex);
-	}
 	mem_free(bytes);
 }
 
@@ -81,55 +60,35 @@ test_streams_equal_whole_sums_at_every_length_and_alignment(void **state)
 {
 	(void)state;
 	unsigned char *bytes = make_bytes();
-	const struct sum_ops *ops[3];
-	size_t n = variants(ops);
 	for (size_t len = 0; len <= 1025; len++) {
 		const unsigned char *from = bytes + len % 67;
 		struct sum128 expected = sum_bytes(from, len);
-		for (size_t v = 0; v < n; v++) {
-			struct sum_stream s;
-			size_t cut = len * 3 / 7;
-			assert_true(sum_equal(ops[v]->bytes(from, len), expected));
-			ops[v]->init(&s);
-			ops[v]->update(&s, from, cut);
-			ops[v]->update(&s, from + cut, len - cut);
-			assert_true(sum_equal(ops[v]->final(&s), expected));
-			assert_true(sum_equal(ops[v]->final(&s), expected));
-		}
+		struct sum_stream s;
+		size_t cut = len * 3 / 7;
+		sum_init(&s);
+		sum_update(&s, from, cut);
+		sum_update(&s, from + cut, len - cut);
+		assert_true(sum_equal(sum_final(&s), expected));
+		assert_true(sum_equal(sum_final(&s), expected));
 	}
-	mem_free(bytes);
-}
-
-static void
-test_a_stream_may_be_continued_by_another_variant(void **state)
-{
-	(void)state;
-	unsigned char *bytes = make_bytes();
-	const struct sum_ops *ops[3];
-	size_t n = variants(ops);
-	struct sum_stream s;
-	sum_init(&s);
-	for (size_t at = 0; at < BYTES; at += 1000)
-		ops[at / 1000 % n]->update(&s, bytes + at, 1000);
-	assert_true(sum_equal(sum_final(&s), sum_bytes(bytes, BYTES)));
 	mem_free(bytes);
 }
 
 /* Copies with guards around the destination, checks bytes, guards and sum. */
 static void
-check_copy(const struct sum_ops *ops, unsigned char *room, size_t dst_shift, const unsigned char *from, size_t len)
+check_copy(unsigned char *room, size_t dst_shift, const unsigned char *from, size_t len)
 {
 	unsigned char *to = room + 64 + dst_shift;
 	struct sum_stream s;
 
 	memset(room, 0xa5, len + 256);
-	ops->init(&s);
-	ops->copy(&s, to, from, len);
+	sum_init(&s);
+	sum_copy(&s, to, from, len);
 	if (len > 0)
 		assert_memory_equal(to, from, len);
-	assert_true(sum_equal(ops->final(&s), sum_bytes(from, len)));
+	assert_true(sum_equal(sum_final(&s), sum_bytes(from, len)));
 	memset(to, 0, len);
-	ops->copy(NULL, to, from, len);
+	sum_copy(NULL, to, from, len);
 	if (len > 0)
 		assert_memory_equal(to, from, len);
 	for (size_t i = 1; i <= 64; i++) {
@@ -144,15 +103,11 @@ test_P1_a_copy_is_exact_and_sums_what_it_copies(void **state)
 	(void)state;
 	unsigned char *bytes = make_bytes(), *room = mem_alloc(BYTES + 512);
 	const size_t lengths[] = {4095, 4096, 4097, 5000, 8191, 65536, 65537, 131071, 262144, 299000};
-	const struct sum_ops *ops[3];
-	size_t n = variants(ops);
-	for (size_t v = 0; v < n; v++) {
-		for (size_t len = 0; len <= 1025; len++)
-			check_copy(ops[v], room, len % 61, bytes + len % 53, len);
-		for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
-			for (size_t shift = 0; shift < 64; shift += 7)
-				check_copy(ops[v], room, shift, bytes + (shift * 5) % 64, lengths[i]);
-	}
+	for (size_t len = 0; len <= 1025; len++)
+		check_copy(room, len % 61, bytes + len % 53, len);
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
+		for (size_t shift = 0; shift < 64; shift += 7)
+			check_copy(room, shift, bytes + (shift * 5) % 64, lengths[i]);
 	mem_free(bytes);
 	mem_free(room);
 }
@@ -164,8 +119,7 @@ test_P1_a_copy_of_bytes_that_change_meanwhile_has_the_sum_of_what_was_copied(voi
 	(void)state;
 	volatile unsigned char *shared = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	unsigned char *room = mem_alloc(BYTES);
-	const struct sum_ops *ops[3];
-	size_t n = variants(ops), n_changed = 0, n_wrong = 0;
+	size_t n_changed = 0, n_wrong = 0;
 
 	assert_true((void *)(uintptr_t)shared != MAP_FAILED);
 	pid_t writer = fork();
@@ -177,9 +131,9 @@ test_P1_a_copy_of_bytes_that_change_meanwhile_has_the_sum_of_what_was_copied(voi
 		size_t len = i % 4 == 0 ? 3000 + i % 1000 : BYTES - 100 - i % 1000;
 		struct sum_stream s;
 
-		ops[i % n]->init(&s);
-		ops[i % n]->copy(&s, room + i % 64, (const unsigned char *)(uintptr_t)shared + i % 61, len);
-		n_wrong += !sum_equal(ops[i % n]->final(&s), sum_bytes(room + i % 64, len));
+		sum_init(&s);
+		sum_copy(&s, room + i % 64, (const unsigned char *)(uintptr_t)shared + i % 61, len);
+		n_wrong += !sum_equal(sum_final(&s), sum_bytes(room + i % 64, len));
 		n_changed += memcmp(room + i % 64, (const unsigned char *)(uintptr_t)shared + i % 61, len) != 0;
 	}
 	kill(writer, SIGKILL);
@@ -243,28 +197,17 @@ test_hex_is_strict_and_comes_back(void **state)
 		}
 }
 
-static void
-test_the_variant_is_one_that_exists(void **state)
-{
-	(void)state;
-	const struct sum_ops *ops[3];
-	size_t n = variants(ops);
-	assert_string_equal(sum_variant(), ops[n - 1]->name);
-}
-
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_published_values),
 		cmocka_unit_test(test_streams_equal_whole_sums_at_every_length_and_alignment),
-		cmocka_unit_test(test_a_stream_may_be_continued_by_another_variant),
 		cmocka_unit_test(test_P1_a_copy_is_exact_and_sums_what_it_copies),
 		cmocka_unit_test(test_P1_a_copy_of_bytes_that_change_meanwhile_has_the_sum_of_what_was_copied),
 		cmocka_unit_test(test_copies_join_into_one_sum),
 		cmocka_unit_test(test_P1_every_flipped_bit_changes_the_sum),
 		cmocka_unit_test(test_hex_is_strict_and_comes_back),
-		cmocka_unit_test(test_the_variant_is_one_that_exists),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

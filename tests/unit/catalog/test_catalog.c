@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of catalog.c, catalog_entry.c, marks.c, holds.c and find.c: what counts as a checkpoint, and how it is found.
- */
+/* Tests of catalog*.c, pins.c and holds.c: what counts as a checkpoint, and how it is found. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +9,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "helpers/hang.h"
 #include "helpers/small_run.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -770,7 +770,7 @@ child_waits_for_new(struct pawl *run, int out)
 {
 	uint64_t id = 0;
 
-	if (write(out, "?", 1) != 1 || pawl_wait_for_new(run, 1, 60000, &id, NULL) < 0 ||
+	if (write(out, "?", 1) != 1 || pawl_wait_for_new(run, 1, HANG_MS, &id, NULL) < 0 ||
 	    write(out, &id, sizeof(id)) != sizeof(id))
 		_exit(1);
 }

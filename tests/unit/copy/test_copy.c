@@ -13,7 +13,7 @@
 #include "base/fileio.h"
 #include "catalog/catalog.h"
 #include "copy/copy.h"
-#include "ranks/withdraw.h"
+#include "ranks/abort_commit.h"
 
 #define N 120000
 #define FOLDER "checkpoints/checkpoint_000001"
@@ -255,7 +255,7 @@ test_what_called_a_save_off_long_ago_is_in_nobodys_way(void **state)
 	struct copy_job job = job_to(f, f->memory);
 	twist(f->memory);
 	twisted.caps = look_flat;
-	made_check(withdraw_put(f->memory, FOLDER, NULL, &f->err), &f->err);
+	made_check(abort_commit_put(f->memory, FOLDER, NULL, &f->err), &f->err);
 	assert_int_equal(copy_checkpoint(&job, NULL, &f->err), PAWL_ETRANSIENT);
 	assert_non_null(strstr(f->err.message, "called off"));
 	twisted.stat = stat_old;

@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 #include "jobs/convert/cast.h"
-#include "jobs/diff/convert.h"
+#include "jobs/diff/numbers.h"
 #include "jobs/convert/rename.h"
 
 static uint16_t
@@ -74,7 +74,7 @@ test_doubles_are_rounded_once(void **state)
 	assert_int_equal(half_of(1e-300, PAWL_F64, PAWL_F16), 0);
 }
 
-/* All 65,536 codes there and back: the same bits, and NaN stays NaN. The numbers are those of convert.c. */
+/* All 65,536 codes there and back: the same bits, and NaN stays NaN. The numbers are those of numbers.c. */
 static void
 test_every_half_comes_back(void **state)
 {
@@ -92,11 +92,11 @@ test_every_half_comes_back(void **state)
 			cast_floats(dtypes[k], &half, PAWL_F64, &wide, 1);
 			cast_floats(PAWL_F32, &single, dtypes[k], &back[0], 1);
 			cast_floats(PAWL_F64, &wide, dtypes[k], &back[1], 1);
-			const double value = convert_get(dtypes[k], &half, 0);
+			const double value = numbers_get(dtypes[k], &half, 0);
 			if (isnan(value)) {
 				assert_true(isnan(single) && isnan(wide));
-				assert_true(isnan(convert_get(dtypes[k], &back[0], 0)));
-				assert_true(isnan(convert_get(dtypes[k], &back[1], 0)));
+				assert_true(isnan(numbers_get(dtypes[k], &back[0], 0)));
+				assert_true(isnan(numbers_get(dtypes[k], &back[1], 0)));
 				continue;
 			}
 			assert_true((double)single == value && wide == value);

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "helpers/make_checkpoint.h"
+#include "pawl_jobs.h"
 
 #define ROWS 50
 #define COLUMNS 40

@@ -11,6 +11,7 @@
 #include "helpers/make_checkpoint.h"
 #include "base/fileio.h"
 #include "base/json.h"
+#include "pawl_jobs.h"
 
 struct fixture {
 	struct made_run made;

@@ -17,6 +17,7 @@
 #include "helpers/small_run.h"
 #include "base/fileio.h"
 #include "jobs/files/files.h"
+#include "pawl_jobs.h"
 
 #define N_WEIGHT ((uint64_t)3000001) /* 12 MB: several pieces, units and threads */
 

@@ -13,9 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "helpers/hang.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "jobs/sync/sync.h"
+#include "pawl_jobs.h"
 
 static void
 check_place(const char *given, enum sync_place_kind kind, const char *text, const char *store)
@@ -124,19 +126,19 @@ test_row_35_a_program_ends_as_it_ends_or_at_its_time(void **state)
 	struct pawl_error err;
 	struct pawl_meter meter = {.cancel = 1};
 	int status;
-	assert_int_equal(run("exit 0", 10000, NULL, &status, &err), 0);
-	assert_int_equal(run("echo a; echo b >&2; exit 9", 10000, NULL, &status, &err), PAWL_EIO);
+	assert_int_equal(run("exit 0", HANG_MS, NULL, &status, &err), 0);
+	assert_int_equal(run("echo a; echo b >&2; exit 9", HANG_MS, NULL, &status, &err), PAWL_EIO);
 	assert_string_equal(err.message, "sh: ended with status 9: a|b");
 	assert_int_equal(status, 9);
-	assert_int_equal(run("exit 127", 10000, NULL, &status, &err), PAWL_ENOTFOUND);
-	assert_int_equal(run("kill -11 $$", 10000, NULL, &status, &err), PAWL_EIO);
+	assert_int_equal(run("exit 127", HANG_MS, NULL, &status, &err), PAWL_ENOTFOUND);
+	assert_int_equal(run("kill -11 $$", HANG_MS, NULL, &status, &err), PAWL_EIO);
 	assert_string_equal(err.message, "sh: was ended by signal 11");
 	int64_t begin_ms = clock_mono_ms();
 	assert_int_equal(run("sleep 600 & sleep 600", 200, NULL, &status, &err), PAWL_ETIMEOUT);
-	assert_int_equal(run("sleep 600", 100000, &meter, &status, &err), PAWL_ECANCELLED);
+	assert_int_equal(run("sleep 600", HANG_MS, &meter, &status, &err), PAWL_ECANCELLED);
 	/* A child that keeps the output open is not waited for. */
-	assert_int_equal(run("sleep 600 &", 100000, NULL, &status, &err), 0);
-	assert_true(clock_mono_ms() - begin_ms < 300000);
+	assert_int_equal(run("sleep 600 &", HANG_MS, NULL, &status, &err), 0);
+	assert_true(clock_mono_ms() - begin_ms < HANG_MS);
 	/* Nor is one that never stops talking. */
 	assert_int_equal(run("while :; do echo x; done", 200, NULL, &status, &err), PAWL_ETIMEOUT);
 }

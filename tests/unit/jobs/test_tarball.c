@@ -20,6 +20,7 @@
 #include "base/buf.h"
 #include "base/fileio.h"
 #include "format/archive/tar.h"
+#include "pawl_jobs.h"
 
 /* The last one is our own. */
 static const char *const suffixes[] = {".tar",     ".tgz",    ".tar.gz",  ".tar.bz2", ".tar.lzma",

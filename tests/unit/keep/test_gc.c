@@ -104,19 +104,19 @@ test_P4_the_partial_folder_of_the_running_save_is_spared(void **state)
 
 	assert_non_null(save);
 	small_copy(r, FIRST, PARTIAL);
-	memcpy(save->token, TOKEN, 33);
-	pthread_mutex_lock(&r->run->writer->lock);
-	r->run->writer->active = save;
-	pthread_mutex_unlock(&r->run->writer->lock);
+	memcpy(save->image.token, TOKEN, 33);
+	pthread_mutex_lock(&r->run->saves.writer->lock);
+	r->run->saves.writer->active = save;
+	pthread_mutex_unlock(&r->run->saves.writer->lock);
 	assert_int_equal(collect(r, 0, NULL), 0);
-	pthread_mutex_lock(&r->run->writer->lock);
-	r->run->writer->active = NULL;
-	r->run->writer->queued = save;
-	pthread_mutex_unlock(&r->run->writer->lock);
+	pthread_mutex_lock(&r->run->saves.writer->lock);
+	r->run->saves.writer->active = NULL;
+	r->run->saves.writer->queued = save;
+	pthread_mutex_unlock(&r->run->saves.writer->lock);
 	assert_int_equal(collect(r, 0, NULL), 0);
-	pthread_mutex_lock(&r->run->writer->lock);
-	r->run->writer->queued = NULL;
-	pthread_mutex_unlock(&r->run->writer->lock);
+	pthread_mutex_lock(&r->run->saves.writer->lock);
+	r->run->saves.writer->queued = NULL;
+	pthread_mutex_unlock(&r->run->saves.writer->lock);
 	assert_int_equal(collect(r, 0, NULL), 1);
 	free(save);
 }
@@ -252,7 +252,7 @@ test_P8_folders_without_manifest_that_are_not_surely_ours_are_left(void **state)
 	small_write(r, "checkpoints/checkpoint_000005/rank00000-00000.safetensors", "short", 5);
 	small_mkdir(r, "checkpoints/checkpoint_000077");
 	small_mkdir(r, "checkpoints/x3");
-	r->run->last_id = 6;
+	r->run->self.last_id = 6;
 	assert_int_equal(collect(r, 0, NULL), 0);
 	assert_int_equal(small_count(r, "checkpoints"), 8);
 	ASSERT_IDS(
@@ -347,9 +347,9 @@ test_recycled_files_go_when_the_run_does_not_recycle(void **state)
 	mkdir(small_path(r, ".pawl").text, 0777);
 	mkdir(small_path(r, ".pawl/recycle").text, 0777);
 	small_write(r, ".pawl/recycle/5-" TOKEN, "12345", 5);
-	r->run->opts.recycle = 2;
+	r->run->opts.packs.recycle = 2;
 	assert_int_equal(collect(r, 0, NULL), 0);
-	r->run->opts.recycle = 0;
+	r->run->opts.packs.recycle = 0;
 	assert_int_equal(collect(r, 0, &bytes), 1);
 	assert_int_equal(bytes, 5);
 	assert_int_equal(small_count(r, ".pawl/recycle"), 0);
@@ -413,7 +413,7 @@ test_P8_a_failing_listing_stops_and_repeating_finishes(void **state)
 	unsigned failures = 0;
 
 	for (uint64_t nth = 1; nth < 200; nth++) {
-		r->opts.fault = NULL;
+		r->opts.io.fault = NULL;
 		small_open(r);
 		if (!small_exists(r, FIRST))
 			small_save(r, 1, 0.5);
@@ -422,13 +422,13 @@ test_P8_a_failing_listing_stops_and_repeating_finishes(void **state)
 		pawl_close(r->run, NULL);
 		r->run = NULL;
 		/* Opening collects by itself and does not mind a failure; what counts is that nothing good goes. */
-		OK(pawl_fault_new("any", nth, PAWL_EIO, 1, &r->opts.fault, err));
+		OK(pawl_fault_new("any", nth, PAWL_EIO, 1, &r->opts.io.fault, err));
 		int opened = pawl_open(&r->opts, &r->run, NULL);
 		int rc = opened < 0 ? opened : pawl_gc(r->run, 0, NULL, NULL, NULL);
 		pawl_close(r->run, NULL);
 		r->run = NULL;
-		pawl_fault_free(r->opts.fault);
-		r->opts.fault = NULL;
+		pawl_fault_free(r->opts.io.fault);
+		r->opts.io.fault = NULL;
 		if (rc < 0)
 			failures++;
 		else

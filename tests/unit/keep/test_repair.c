@@ -36,7 +36,7 @@ start(void **state)
 		big[i] = (float)i;
 	memset(text, 't', sizeof(text) - 1);
 	text[sizeof(text) - 1] = '\0';
-	r->opts.pack_bytes = 100000;
+	r->opts.packs.pack_bytes = 100000;
 	small_open(r);
 	OK(pawl_state_new(&tree, err));
 	OK(pawl_state_new(&meta, err));

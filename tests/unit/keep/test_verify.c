@@ -237,7 +237,7 @@ test_what_cannot_be_read_is_a_finding_too(void **state)
 		struct pawl *run = NULL;
 		made_evict(&f->made, 1, "rank00000-00000.safetensors");
 		made_evict(&f->made, 1, "rank00001-00000.safetensors");
-		assert_int_equal(pawl_fault_new("read", nth, PAWL_EIO, 0, &opts.fault, NULL), 0);
+		assert_int_equal(pawl_fault_new("read", nth, PAWL_EIO, 0, &opts.io.fault, NULL), 0);
 		if (pawl_open(&opts, &run, NULL) == 0) {
 			int rc = pawl_verify(run, 0, NULL, &findings, NULL);
 			assert_true(rc == 0 || rc == PAWL_ECORRUPT);
@@ -247,7 +247,7 @@ test_what_cannot_be_read_is_a_finding_too(void **state)
 			pawl_findings_free(findings);
 		}
 		pawl_close(run, NULL);
-		pawl_fault_free(opts.fault);
+		pawl_fault_free(opts.io.fault);
 	}
 	assert_true(in_packs >= 1);
 }

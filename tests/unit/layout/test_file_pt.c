@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/crc.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "layout/file_plan.h"
@@ -22,7 +23,6 @@
 struct planned {
 	const struct pawl_state *state;
 	struct file_plan plan;
-	struct crc32 crc;
 };
 
 static void
@@ -34,7 +34,7 @@ read_piece(const struct planned *f, const struct file_piece *piece, uint64_t fro
 	if (piece->kind == FILE_BYTES) {
 		memcpy(dst, f->plan.bytes.ptr + piece->bytes_at + from, n);
 	} else if (piece->kind == FILE_CRC) {
-		const uint32_t crc = t->src.data ? crc32_bytes(&f->crc, t->src.data, t->local_nbytes) : 0;
+		const uint32_t crc = t->src.data ? crc32_bytes(t->src.data, t->local_nbytes) : 0;
 
 		memcpy(sum, &crc, sizeof(sum));
 		memcpy(dst, sum + from, n);
@@ -85,7 +85,6 @@ plan_it(struct planned *f, const struct pawl_state *state)
 	uint64_t at = 0;
 
 	*f = (struct planned){.state = state};
-	crc32_init(&f->crc);
 	if (file_plan_pt(state, &opts, &f->plan, &err) < 0)
 		fail_msg("%s", err.message);
 	for (size_t i = 0; i < f->plan.n; i++) { /* they tile the file */
@@ -153,7 +152,7 @@ test_R148_what_is_laid_out_is_read_back(void **test)
 	assert_int_equal(pawl_state_end(state, &err), 0);
 	plan_it(&f, state);
 	const struct source only_number = {"model.pt", f.plan.nbytes, read_planned, &f};
-	assert_int_equal(pt_open(&only_number, &f.crc, &memory, &pt, &err), 0);
+	assert_int_equal(pt_open(&only_number, &memory, &pt, &err), 0);
 	value_of(&pt, "big", &value);
 	assert_int_equal(value.len, strlen(big));
 	assert_memory_equal(value.text, big, value.len);
@@ -169,7 +168,7 @@ test_R148_what_is_laid_out_is_read_back(void **test)
 	pawl_state_set_bytes(state, "bytes", "\x00\xff\x80", 3, &err);
 	plan_it(&f, state);
 	const struct source file = {"model.pt", f.plan.nbytes, read_planned, &f};
-	if (pt_open(&file, &f.crc, &memory, &pt, &err) < 0)
+	if (pt_open(&file, &memory, &pt, &err) < 0)
 		fail_msg("%s", err.message);
 	assert_string_equal(pt.zip.folder, "model");
 	value_of(&pt, "low", &value);
@@ -191,7 +190,7 @@ test_R148_what_is_laid_out_is_read_back(void **test)
 	assert_memory_equal(back, weights, sizeof(back));
 	for (size_t i = 0; i < pt.zip.n; i++) { /* every sum is right */
 		struct pawl_slice bytes;
-		assert_int_equal(zip_read(&file, &pt.zip.members[i], &f.crc, 1 << 20, &memory, &bytes, &err), 0);
+		assert_int_equal(zip_read(&file, &pt.zip.members[i], 1 << 20, &memory, &bytes, &err), 0);
 	}
 	file_plan_clear(&f.plan);
 	pawl_state_free(state);
@@ -221,7 +220,7 @@ test_sizes_and_places_beyond_4_gib(void **test)
 		set_tensor(state, rows[i].path, PAWL_U8, rows[i].n, NULL);
 	plan_it(&f, state);
 	const struct source file = {"model.pt", f.plan.nbytes, read_planned, &f};
-	if (pt_open(&file, &f.crc, &memory, &pt, &err) < 0)
+	if (pt_open(&file, &memory, &pt, &err) < 0)
 		fail_msg("%s", err.message);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct pt_value value;

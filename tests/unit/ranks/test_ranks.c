@@ -11,10 +11,11 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "helpers/hang.h"
 #include "helpers/ranks.h"
 #include "helpers/scratch.h"
 
-#define TIMEOUT_MS 20000
+#define TIMEOUT_MS HANG_MS
 
 static int
 setup(void **state)
@@ -174,7 +175,7 @@ test_a_lost_manifest_of_many_ranks_is_made_anew_from_the_packs(void **state)
 	snprintf(path, sizeof(path), "%s/checkpoints/checkpoint_000003/manifest.json", (char *)*state);
 	assert_int_equal(remove(path), 0);
 	opts.root = *state;
-	opts.upkeep = 1;
+	opts.maintenance = 1;
 	assert_int_equal(pawl_open(&opts, &run, &err), 0);
 	if (pawl_repair(run, "checkpoint_000003", 0, &err) < 0)
 		fail_msg("repair: %s", err.message);

@@ -231,23 +231,31 @@ static void
 test_P11_a_rank_that_was_refused_fails_the_running_save_with_the_reason(void **state)
 {
 	struct act act = {.bad_rank = -1, .steps = 1};
-	pid_t pids[WORLD];
-	int64_t since;
+	int64_t quickest_ms = INT64_MAX;
 
-	for (int r = 0; r < WORLD; r++) {
-		struct rank_job job = {
-			.root = *state, .rank = r, .world = r == 2 ? 4 : 3, .commit_timeout_ms = LONG_MS, .arg = &act};
+	/* Rank 0 gives those who are late five seconds. One time of ten in fewer shows that it gives none. */
+	for (int i = 0; i < 10 && quickest_ms >= 4500; i++) {
+		pid_t pids[WORLD];
 
-		pids[r] = rank_start(&job, r == 2 ? open_only : train);
+		for (int r = 0; r < WORLD; r++) {
+			struct rank_job job = {.root = *state,
+			                       .rank = r,
+			                       .world = r == 2 ? 4 : 3,
+			                       .commit_timeout_ms = LONG_MS,
+			                       .arg = &act};
+
+			pids[r] = rank_start(&job, r == 2 ? open_only : train);
+		}
+		assert_int_equal(rank_join(pids[2]), 1);
+		int64_t since_ms = now_ms();
+		assert_int_equal(rank_join(pids[0]), 0);
+		assert_int_equal(rank_join(pids[1]), 0);
+		expect_saved(BUT(2), 1, PAWL_EMISMATCH, SLACK_MS);
+		expect_saved_text(BUT(2), 1, "rank 2 believes in a world of 4 ranks, rank 0 in one of 3");
+		quickest_ms = now_ms() - since_ms;
+		clear_board();
 	}
-	assert_int_equal(rank_join(pids[2]), 1);
-	since = now_ms();
-	assert_int_equal(rank_join(pids[0]), 0);
-	assert_int_equal(rank_join(pids[1]), 0);
-	expect_saved(BUT(2), 1, PAWL_EMISMATCH, SLACK_MS);
-	expect_saved_text(BUT(2), 1, "rank 2 believes in a world of 4 ranks, rank 0 in one of 3");
-	assert_true(now_ms() - since < 4500); /* of the five seconds that rank 0 gives those who are late */
-	clear_board();
+	assert_true(quickest_ms < 4500);
 	assert_int_equal(ranks_run(*state, WORLD, LONG_MS, train, &act), 0); /* as it should be */
 	expect_saved(ALL, 1, 0, LONG_MS);
 }
@@ -273,6 +281,15 @@ test_P11_a_rank_that_cannot_write_fails_the_save_on_all(void **state)
 		if (faults[i].rank)
 			expect_saved_text(BUT(2), 2, "rank 2: ");
 	}
+}
+
+/* Rank 0 fails and removes the folder while rank 1 still writes into it: rank 1 reports rank 0's reason. */
+static void
+test_P11_a_rank_whose_folder_has_vanished_reports_the_reason_of_rank_0(void **state)
+{
+	struct act act = {.bad_rank = 0, .operation = "create", .nth = 3, .gone_rank = 1};
+
+	expect_failed_middle(*state, &act, PAWL_EIO, "injected fault", "");
 }
 
 /* One failing call on a rank of two: how many of two saves came to nothing, on both. */
@@ -1035,6 +1052,7 @@ main(int argc, char **argv)
 		TEST(test_P11_rank_0_that_has_no_state_tells_the_others),
 		TEST(test_P11_ranks_that_disagree_on_the_number_of_ranks_are_told),
 		TEST(test_P11_a_rank_that_cannot_write_fails_the_save_on_all),
+		TEST(test_P11_a_rank_whose_folder_has_vanished_reports_the_reason_of_rank_0),
 		TEST(test_P11_whatever_fails_on_a_rank_all_agree),
 		TEST(test_P16_a_rank_that_never_opens_is_named),
 		TEST(test_P16_without_rank_0_the_others_do_not_open),

@@ -244,7 +244,7 @@ test_R137_no_permission_for_an_object_is_an_access_error(void **state)
 	stores.get = refusing_get;
 	OK(store_open("mem:", true, false, &user_shared, err));
 	r->opts.root = "user://run";
-	r->opts.stores = &stores;
+	r->opts.io.stores = &stores;
 	save_three(r);
 	r->opts.read_only = 1;
 	is_refused = true;
@@ -289,8 +289,8 @@ test_R137_no_permission_in_a_mirror_is_an_access_error(void **state)
 
 	assert_int_equal(chmod(r->root, 0755), 0);
 	r->opts.root = root.text;
-	r->opts.mirrors = mirrors;
-	r->opts.n_mirrors = 1;
+	r->opts.mirrors.urls = mirrors;
+	r->opts.mirrors.n_urls = 1;
 	save_three(r);
 	OK(pawl_close(r->run, err)); /* waits for the uploads */
 	r->run = NULL;

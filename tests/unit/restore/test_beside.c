@@ -69,7 +69,7 @@ open_reader(struct readers *all, enum kind kind, const char *root, int single)
 	struct pawl *run = NULL;
 
 	opts.root = root;
-	opts.stores = all->r->opts.stores;
+	opts.io.stores = all->r->opts.io.stores;
 	opts.read_only = 1;
 	opts.single = single;
 	if (pawl_open(&opts, &run, &err) < 0)
@@ -245,7 +245,7 @@ test_R137_reads_while_a_training_keeps_one_find_no_damage(void **state)
 	r->opts.read_only = 1;
 	small_open(r);
 	OK(pawl_find(r->run, "latest", &last_id, err));
-	print_message("%lu reads while %llu checkpoints were saved: %lu wrong, %lu loads of one that was deleted\n",
+	print_message("# %lu reads while %llu checkpoints were saved: %lu wrong, %lu loads of one that was deleted\n",
 	              n_reads, (unsigned long long)last_id, atomic_load(&all.wrong), atomic_load(&all.deleted));
 	if (atomic_load(&all.wrong) > 0)
 		fail_msg("%lu of %lu reads were wrong, the first: %s", atomic_load(&all.wrong), n_reads, all.first);
@@ -278,41 +278,45 @@ count_call(void)
 		save_next(stop.r);
 }
 
+/* The store's own operation, or that of the store it wraps. */
+#define STRAIGHT(op, border, s, ...) \
+	(stop.straight->op ? stop.straight->op(s, __VA_ARGS__) : border((s)->inner, __VA_ARGS__))
+
 static int
 stop_put(struct store *s, const char *key, const struct pawl_slice *parts, size_t n, int flags, struct pawl_error *err)
 {
 	count_call();
 	if (stop.is_read_only)
 		return err_set(err, PAWL_EREADONLY, "%s: cannot be put", key);
-	return stop.straight->put(s, key, parts, n, flags, err);
+	return STRAIGHT(put, store_put, s, key, parts, n, flags, err);
 }
 
 static int
 stop_open(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes, struct pawl_error *err)
 {
 	count_call();
-	return stop.straight->open(s, key, ret, ret_nbytes, err);
+	return STRAIGHT(open, store_open_reader, s, key, ret, ret_nbytes, err);
 }
 
 static int
 stop_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
 	count_call();
-	return stop.straight->read(s, r, offset, dst, n, err);
+	return STRAIGHT(read, store_read, s, r, offset, dst, n, err);
 }
 
 static int
 stop_stat(struct store *s, const char *key, struct store_entry *ret, struct pawl_error *err)
 {
 	count_call();
-	return stop.straight->stat(s, key, ret, err);
+	return STRAIGHT(stat, store_stat, s, key, ret, err);
 }
 
 static int
 stop_list(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
 {
 	count_call();
-	int rc = stop.straight->list(s, folder, fn, arg, err);
+	int rc = STRAIGHT(list, store_list, s, folder, fn, arg, err);
 
 	count_call();
 	return rc;
@@ -413,7 +417,7 @@ stop_all(struct small_run *r)
 	             {"load", stopped_load, true}};
 
 	keep_one(r);
-	r->opts.no_direct_io = 1;
+	r->opts.io.no_direct = 1;
 	small_open(r);
 	stop.step = 0;
 	save_next(r);
@@ -422,7 +426,7 @@ stop_all(struct small_run *r)
 			continue;
 		unsigned n = stop_everywhere(r, kinds[i].fn, kinds[i].by_path);
 
-		print_message("%s: a save at each of %u calls\n", kinds[i].name, n);
+		print_message("# %s: a save at each of %u calls\n", kinds[i].name, n);
 		assert_true(n > 2);
 	}
 }
@@ -449,7 +453,7 @@ test_R137_a_save_at_any_call_of_a_reader_of_an_object_store_is_no_damage(void **
 	stop.is_read_only = false;
 	OK(store_open("mem:", true, false, &user_shared, err));
 	r->opts.root = "user://run";
-	r->opts.stores = &user_stores;
+	r->opts.io.stores = &user_stores;
 	stop_all(r);
 	pawl_close(r->run, NULL);
 	r->run = NULL;

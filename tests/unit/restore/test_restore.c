@@ -681,7 +681,7 @@ test_read_errors_of_the_store_are_reported_or_passed_over(void **state)
 		/* From the first read of the packs on: those before are the manifests'. */
 		for (uint64_t nth = 1; nth < 12; nth++) {
 			struct pawl_restore *r = NULL;
-			assert_int_equal(pawl_fault_new("read", nth, codes[i], 0, &opts.fault, NULL), 0);
+			assert_int_equal(pawl_fault_new("read", nth, codes[i], 0, &opts.io.fault, NULL), 0);
 			opts.read_only = 1;
 			opts.root = f->made.root;
 			if (pawl_open(&opts, &f->made.run, &err) == 0) {
@@ -694,7 +694,7 @@ test_read_errors_of_the_store_are_reported_or_passed_over(void **state)
 				pawl_close(f->made.run, NULL);
 			}
 			f->made.run = NULL;
-			pawl_fault_free(opts.fault);
+			pawl_fault_free(opts.io.fault);
 		}
 		made_open(&f->made, NULL);
 	}

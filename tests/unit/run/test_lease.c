@@ -22,31 +22,32 @@ struct moment {
 };
 
 struct watched {
-	struct layer layer;
+	struct store base;
 	struct moment moments[3];
 };
 
 static int
-look(struct layer *layer, const struct layer_call *call, struct pawl_error *err)
+look(struct store *base, const struct layer_call *call, struct pawl_error *err)
 {
-	struct watched *w = (struct watched *)layer;
+	struct watched *w = (struct watched *)base;
 	(void)err;
 	for (size_t i = 0; i < sizeof w->moments / sizeof w->moments[0]; i++) {
 		struct moment *m = &w->moments[i];
 		if (m->act != NULL && (call->op & m->op) != 0 && strcmp(call->what, m->key) == 0 && ++m->seen == m->nth)
-			m->act(layer->inner);
+			m->act(base->inner);
 	}
 	return 0;
 }
+
+static const struct store_ops watched_ops = {.enter = look};
 
 static struct watched *
 watch(struct bed *bed)
 {
 	struct watched *w = mem_zalloc(1, sizeof *w);
 	assert_non_null(w);
-	OK(bed, layer_init(&w->layer, bed->store, &bed->err));
-	w->layer.enter = look;
-	bed->store = &w->layer.base;
+	OK(bed, layer_init(&w->base, &watched_ops, bed->store, &bed->err));
+	bed->store = &w->base;
 	return w;
 }
 

@@ -255,7 +255,7 @@ test_R30_folders_are_made_and_nothing_half_written_has_the_name(void **state)
 	small_save(r, 1, NAN);
 	assert_true(small_exists(r, "made/by/opening/checkpoints/checkpoint_000001/manifest.json"));
 	OK(pawl_fault_new("finish", 1, PAWL_EIO, 1, &fault, err));
-	r->opts.fault = fault;
+	r->opts.io.fault = fault;
 	small_open(r);
 	struct pawl_save_opts save = PAWL_SAVE_OPTS_INIT;
 	struct pawl_state *one;
@@ -332,9 +332,9 @@ save_until_killed(struct small_run *r)
 	uint64_t shape[] = {(uint64_t)1 << 20};
 	char name[] = "w0";
 
-	opts.pack_bytes = 1 << 20;
-	opts.io_threads = 1;
-	opts.bandwidth_bytes_per_second = 2 << 20;
+	opts.packs.pack_bytes = 1 << 20;
+	opts.io.threads = 1;
+	opts.io.write_bytes_per_second = 2 << 20;
 	tensor.dtype = PAWL_U8;
 	tensor.ndim = 1;
 	tensor.shape = shape;
@@ -475,7 +475,7 @@ test_R143_a_disk_that_fills_up_in_a_save_costs_no_older_checkpoint(void **state)
 		small_open(&in);
 		small_save(&in, 1, 0.5);
 		OK(pawl_fault_new(operations[i], 1, PAWL_ENOSPACE, 1, &fault, err));
-		in.opts.fault = fault;
+		in.opts.io.fault = fault;
 		small_open(&in);
 		OK(pawl_state_new(&one, err));
 		OK(pawl_state_set_int(one, "x", 1, err));

@@ -11,283 +11,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <sys/wait.h>
 
-#include "helpers/failing_malloc.h"
-#include "helpers/small_run.h"
-
-/* --------------------------------------------------------------------- bed */
-
-#define N_WEIGHT 20000u /* 80 KB: a pack of its own */
-#define N_BIAS 10u
-
-struct bed {
-	struct small_run files;
-	struct pawl *run;
-	struct pawl_state *state, *metadata; /* describe the arrays below */
-	float weight[N_WEIGHT], frozen[N_WEIGHT], bias[N_BIAS];
-	int64_t step;
-	/* what a call is about */
-	struct pawl_open_opts opts;
-	struct pawl_save_opts save;
-	const char *selector;
-	int flag;
-};
-
-#define UNTOUCHED ((void *)(uintptr_t)0x5a5a)
-
-/* The controls at the end look at the exit status of a child. */
-static bool is_control;
-#define COMPLAIN(...)                  \
-	do {                           \
-		disarm();              \
-		if (is_control)        \
-			_exit(1);      \
-		fail_msg(__VA_ARGS__); \
-	} while (0)
-
-static void
-change(struct bed *b)
-{
-	b->step++;
-	for (size_t i = 0; i < N_WEIGHT; i++)
-		b->weight[i] = (float)(b->step * 3 + (int64_t)i);
-	for (size_t i = 0; i < N_BIAS; i++)
-		b->bias[i] = (float)b->step;
-}
-
-static void
-make_state(struct bed *b)
-{
-	OK(pawl_state_new(&b->state, err));
-	small_add(b->state, "model/weight", PAWL_F32, N_WEIGHT, b->weight);
-	small_add(b->state, "model/frozen", PAWL_F32, N_WEIGHT, b->frozen);
-	small_add(b->state, "model/bias", PAWL_F32, N_BIAS, b->bias);
-	OK(pawl_state_set_int(b->state, "epoch", 3, err));
-	OK(pawl_state_set_str(b->state, "note", "a text", err));
-	OK(pawl_state_new(&b->metadata, err));
-	OK(pawl_state_set_str(b->metadata, "author", "nobody", err));
-}
-
-static void
-reopen(struct bed *b)
-{
-	pawl_close(b->run, NULL);
-	b->run = NULL;
-	OK(pawl_open(&b->opts, &b->run, err));
-}
-
-static int
-save_now(struct bed *b, struct pawl_error *err)
-{
-	struct pawl_metric metrics[] = {{"accuracy", (double)(b->step % 5), 0}, {"loss", 0.5, 0}};
-	struct pawl_ticket *ticket = UNTOUCHED;
-
-	b->save.metrics = metrics;
-	b->save.n_metrics = COUNT(metrics);
-	b->save.metadata = b->metadata;
-	b->save.step = b->step;
-	int rc = pawl_save(b->run, &b->save, b->state, &ticket, err);
-	if (rc < 0) {
-		assert_ptr_equal(ticket, UNTOUCHED);
-		return rc;
-	}
-	rc = pawl_fence(b->run, -1, err);
-	assert_int_equal(rc, 0);
-	rc = pawl_ticket_wait(ticket, -1, err);
-	pawl_ticket_free(ticket);
-	int other = pawl_wait(b->run, -1, rc < 0 ? NULL : err);
-	return rc < 0 ? rc : other;
-}
-
-/* What earlier attempts left is cleared away, else each would have more to do than the one before. */
-static void
-clear_and_change(struct bed *b)
-{
-	OK(pawl_gc(b->run, 0, NULL, NULL, err));
-	change(b);
-}
-
-static void
-save_one(struct bed *b)
-{
-	change(b);
-	OK(save_now(b, err));
-}
-
-static int
-setup(void **state)
-{
-	struct bed *b = calloc(1, sizeof(*b));
-	void *files;
-
-	assert_non_null(b);
-	small_setup(&files);
-	b->files = *(struct small_run *)files;
-	free(files);
-	make_state(b);
-	b->opts = (struct pawl_open_opts)PAWL_OPEN_OPTS_INIT;
-	b->opts.root = b->files.root;
-	b->opts.pack_bytes = 64 << 10;
-	b->opts.block_bytes = 64 << 10;
-	b->opts.ring_bytes = 8 << 20;
-	b->opts.copy_threads = 2;
-	b->opts.io_threads = 1;
-	b->save = (struct pawl_save_opts)PAWL_SAVE_OPTS_INIT;
-	reopen(b);
-	for (int i = 0; i < 3; i++)
-		save_one(b);
-	*state = b;
-	return 0;
-}
-
-static int
-teardown(void **state)
-{
-	struct bed *b = *state;
-
-	pawl_close(b->run, NULL);
-	pawl_state_free(b->state);
-	pawl_state_free(b->metadata);
-	nftw(b->files.root, small_remove_one, 16, FTW_DEPTH | FTW_PHYS);
-	free(b);
-	return 0;
-}
-
-static size_t
-count_checkpoints(struct bed *b)
-{
-	struct pawl_list *list;
-
-	OK(pawl_list_open(b->run, 0, &list, err));
-	size_t n = pawl_list_count(list);
-	pawl_list_free(list);
-	return n;
-}
-
-/* What a save or a removal that failed leaves, until the next open. */
-static size_t
-count_hidden(struct bed *b)
-{
-	DIR *dir = opendir(small_path(&b->files, "checkpoints").text);
-	size_t n = 0;
-
-	assert_non_null(dir);
-	for (struct dirent *d; (d = readdir(dir));)
-		n += d->d_name[0] == '.' && strlen(d->d_name) > 2;
-	closedir(dir);
-	return n;
-}
-
-/* The newest checkpoint is whole (all: every one), and none is lost; returns how many there are. A folder that has lost
- * its manifest is none: a deletion that was cut short leaves such. */
-static size_t
-check_intact(struct bed *b, const char *what, long nth, size_t least, bool all)
-{
-	struct pawl_list *list = NULL;
-	struct pawl_error err = {0};
-	size_t n = 0;
-
-	if (pawl_list_open(b->run, 1, &list, &err) < 0)
-		COMPLAIN("%s, allocation %ld: afterwards: %s", what, nth, err.message);
-	for (size_t i = 0; i < pawl_list_count(list); i++) {
-		const struct pawl_info *info = pawl_list_get(list, i);
-		struct pawl_findings *findings = NULL;
-
-		if (info->marks & PAWL_MARK_BAD) {
-			if (strcmp(info->problem, "manifest.json is missing") != 0)
-				COMPLAIN("%s, allocation %ld: afterwards: %s: %s", what, nth, info->name,
-				         info->problem);
-			continue;
-		}
-		n++;
-		if (!all && !(info->marks & PAWL_MARK_LATEST))
-			continue;
-		if (pawl_verify(b->run, info->id, NULL, &findings, &err) < 0)
-			COMPLAIN("%s, allocation %ld: afterwards: %s", what, nth, err.message);
-		pawl_findings_free(findings);
-	}
-	pawl_list_free(list);
-	if (n < least)
-		COMPLAIN("%s, allocation %ld: %zu checkpoints are left of %zu", what, nth, n, least);
-	return n;
-}
-
-typedef int call_fn(struct bed *b, struct pawl_error *err);
-typedef void prepare_fn(struct bed *b);
-
-struct sweep {
-	const char *what;
-	prepare_fn *prepare; /* before every attempt, undisturbed; or NULL */
-	call_fn *call;
-	size_t keeps; /* so many checkpoints must always be there; 0 = as many as before the sweep */
-};
-
-/* One attempt; returns whether the n-th allocation was reached. */
-static bool
-attempt(struct bed *b, const struct sweep *s, long nth, bool forever)
-{
-	struct pawl_error err = {0};
-
-	if (s->prepare)
-		s->prepare(b);
-	size_t blocks = count_live();
-	bool had_run = b->run != NULL;
-	arm(nth, forever);
-	int rc = s->call(b, &err);
-	bool reached = atomic_load(&fault.seen) >= nth;
-	disarm();
-	/* A thread that cannot be started is EAGAIN to the system. */
-	if (rc < 0 && rc != PAWL_ENOMEM && !(rc == PAWL_ETRANSIENT && err.sys == EAGAIN))
-		COMPLAIN("%s, allocation %ld%s: %s: %s", s->what, nth, forever ? " and on" : "", pawl_code_name(rc),
-		         err.message);
-	if (rc < 0 && (err.code != rc || !err.message[0]))
-		COMPLAIN("%s, allocation %ld: returned %d, but the error says %d \"%s\"", s->what, nth, rc, err.code,
-		         err.message);
-	if (rc < 0 && !reached)
-		COMPLAIN("%s: fails undisturbed: %s", s->what, err.message);
-	if (had_run && b->run)
-		check_intact(b, s->what, nth, s->keeps, false);
-	else if (count_live() != blocks)
-		COMPLAIN("%s, allocation %ld%s: %zu blocks are left", s->what, nth, forever ? " and on" : "",
-		         count_live() - blocks);
-	return reached;
-}
-
-/* Blocks that a call leaves behind are found when the run is closed. */
-static void
-sweep(struct bed *b, const struct sweep *given)
-{
-	struct sweep one = *given, *s = &one;
-
-	if (!s->keeps)
-		s->keeps = count_checkpoints(b);
-	for (int forever = 0; forever <= 1; forever++) {
-		pawl_close(b->run, NULL);
-		b->run = NULL;
-		size_t blocks = count_live();
-		reopen(b);
-		long nth = 1;
-		while (attempt(b, s, nth, forever != 0))
-			assert_true(++nth < 5000);
-		size_t n = b->run ? check_intact(b, s->what, nth, 0, true) : 0;
-		pawl_close(b->run, NULL);
-		b->run = NULL;
-		if (count_live() != blocks)
-			COMPLAIN("%s%s: %zd blocks are left", s->what, forever ? ", from one on" : "",
-			         (ssize_t)count_live() - (ssize_t)blocks);
-		reopen(b);
-		if (n)
-			check_intact(b, s->what, nth, n, true);
-		if (count_hidden(b))
-			COMPLAIN("%s: %zu hidden folders are left", s->what, count_hidden(b));
-	}
-}
-
-#define SWEEP(b, ...) sweep((b), &(const struct sweep){__VA_ARGS__})
+#include "helpers/faults_bed.h"
 
 /* ------------------------------------------------------------------ states */
 
@@ -525,9 +251,16 @@ use_small_things(struct bed *b, struct pawl_error *err)
 	return rc;
 }
 
+static int
+prepare_memory(struct bed *b, struct pawl_error *err)
+{
+	return pawl_prepare(b->run, b->state, err);
+}
+
 static void
 test_arenas_faults_watches(void **state)
 {
+	SWEEP(*state, "prepare", reopen, prepare_memory, 0);
 	SWEEP(*state, "arena", NULL, use_arena, 0);
 	SWEEP(*state, "fault and watch", NULL, use_small_things, 0);
 }
@@ -558,7 +291,7 @@ test_saving_with_scores_and_recycling(void **state)
 	b->opts.retention.num_to_keep = 2;
 	b->opts.retention.score_attributes = small_scores;
 	b->opts.retention.n_scores = 1;
-	b->opts.recycle = 2;
+	b->opts.packs.recycle = 2;
 	SWEEP(b, "save, recycling", clear_and_change, save_now, 2);
 	b->opts.retention.strict_score = 1;
 	b->opts.nonfinite = 1;
@@ -706,96 +439,10 @@ verify_all(struct bed *b, struct pawl_error *err)
 	return rc;
 }
 
-static int
-diff_two(struct bed *b, struct pawl_error *err)
-{
-	struct pawl_diff *diff = UNTOUCHED;
-	int rc = pawl_diff_open(b->run, 1, b->run, 3, NULL, &diff, err);
-
-	assert_true(rc == 0 || diff == UNTOUCHED);
-	if (rc == 0) {
-		assert_int_equal(pawl_diff_count(diff), 2);
-		pawl_diff_free(diff);
-	}
-	return rc;
-}
-
-static int
-export_file(struct bed *b, struct pawl_error *err)
-{
-	struct pawl_export_opts opts = PAWL_EXPORT_OPTS_INIT;
-	const char *include[] = {"model/*"};
-
-	opts.include = include;
-	opts.n_include = 1;
-	opts.strip_prefix = "model/";
-	opts.overwrite = 1;
-	return pawl_export(b->run, 2, small_path(&b->files, "model.safetensors").text, &opts, NULL, err);
-}
-
-static int
-export_shards(struct bed *b, struct pawl_error *err)
-{
-	struct pawl_export_opts opts = PAWL_EXPORT_OPTS_INIT;
-
-	opts.max_shard_bytes = 100000;
-	opts.overwrite = 1;
-	return pawl_export(b->run, 2, small_path(&b->files, "shards").text, &opts, NULL, err);
-}
-
-/* Where a checkpoint is written anew: beside the run. */
-static void
-reshard_target(struct bed *b, char path[160])
-{
-	snprintf(path, 160, "%s-anew", b->files.root);
-}
-
-static void
-remove_target(struct bed *b)
-{
-	char path[160];
-
-	reshard_target(b, path);
-	nftw(path, small_remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-static int
-reshard_with(struct bed *b, const char *compression, struct pawl_error *err)
-{
-	struct pawl_reshard_opts opts = PAWL_RESHARD_OPTS_INIT;
-	char path[160];
-
-	opts.world_size = 3;
-	opts.compression = compression;
-	reshard_target(b, path);
-	int rc = pawl_reshard(b->run, 2, path, &opts, NULL, err);
-	if (rc < 0 && access(path, F_OK) == 0)
-		COMPLAIN("reshard, allocation %ld: has failed, and %s is there", atomic_load(&fault.nth), path);
-	return rc;
-}
-
-static int
-reshard(struct bed *b, struct pawl_error *err)
-{
-	return reshard_with(b, NULL, err);
-}
-
-static int
-reshard_compressed(struct bed *b, struct pawl_error *err)
-{
-	return reshard_with(b, "zst", err);
-}
-
 static void
 test_reading_whole_checkpoints(void **state)
 {
 	SWEEP(*state, "verify", NULL, verify_all, 0);
-	SWEEP(*state, "diff", NULL, diff_two, 0);
-	SWEEP(*state, "export", NULL, export_file, 0);
-	SWEEP(*state, "export, shards", NULL, export_shards, 0);
-	SWEEP(*state, "reshard", remove_target, reshard, 0);
-	SWEEP(*state, "reshard, compressed", remove_target, reshard_compressed, 0);
-	remove_target(*state);
 }
 
 /* --------------------------------------------------------------- restoring */

@@ -62,8 +62,8 @@ start(void **state, uint64_t pack_bytes)
 
 	b->r = *state;
 	b->random = 88172645463325252u;
-	b->r->opts.pack_bytes = pack_bytes;
-	b->r->opts.block_bytes = 1 << 16;
+	b->r->opts.packs.pack_bytes = pack_bytes;
+	b->r->opts.packs.block_bytes = 1 << 16;
 	b->r->opts.retention.num_to_keep = 2;
 	return b;
 }
@@ -153,7 +153,7 @@ test_R140_the_second_save_writes_only_what_has_changed(void **state)
 	struct bed *b = start(state, 16 << 20);
 	uint64_t changed, written;
 
-	b->r->opts.pack_bytes = 32 << 20;
+	b->r->opts.packs.pack_bytes = 32 << 20;
 	add(b, 12, 1 << 20);
 	add(b, 2, 128 << 10);
 	add(b, 12, 1 << 20);
@@ -179,8 +179,8 @@ adapters(void **state, int mode, const char *codec, bool lazy, size_t unit)
 	struct bed *b = start(state, 8 << 20);
 	struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
 
-	b->r->opts.mode = mode;
-	b->r->opts.compression = codec;
+	b->r->opts.staging.mode = mode;
+	b->r->opts.packs.compression = codec;
 	opts.lazy = lazy;
 	for (int layer = 0; layer < 12; layer++) {
 		add(b, 1, 1000 * unit);

@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "helpers/hang.h"
 #include "helpers/scratch.h"
 #include "pawl.h"
 
@@ -127,7 +128,7 @@ save_and_wait(struct pawl *run, struct fixture *f, int64_t step)
 {
 	struct pawl_error err = {0};
 
-	if (try_save(run, f, step, NULL, &err) < 0 || pawl_wait(run, 60000, &err) < 0)
+	if (try_save(run, f, step, NULL, &err) < 0 || pawl_wait(run, HANG_MS, &err) < 0)
 		fail_msg("save %lld: %s", (long long)step, err.message);
 }
 
@@ -219,9 +220,9 @@ each_mode(struct fixture *f, int mode)
 {
 	struct pawl_open_opts opts = options(f);
 
-	opts.mode = mode;
-	opts.ring_bytes = 16 << 20;
-	opts.pack_bytes = 4 << 20;
+	opts.staging.mode = mode;
+	opts.staging.ring_bytes = 16 << 20;
+	opts.packs.pack_bytes = 4 << 20;
 	struct pawl *run = open_with(&opts);
 
 	for (int i = 1; i <= 3; i++) {
@@ -258,8 +259,8 @@ test_a_state_above_arena_bytes_passes_through_a_ring(void **state)
 	struct pawl_arena *arena = NULL;
 
 	assert_int_equal(pawl_arena_new(0, &arena, NULL), 0);
-	opts.arena = arena;
-	opts.arena_bytes = 8 << 20;
+	opts.staging.arena = arena;
+	opts.staging.arena_bytes = 8 << 20;
 	struct pawl *run = open_with(&opts);
 
 	save_and_wait(run, f, 1);
@@ -283,7 +284,7 @@ test_R145_the_first_lazy_save_does_not_fault_memory_in_on_the_callers_thread(voi
 	uint64_t faults = 1;
 
 	assert_int_equal(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
-	opts.copy_threads = 3;
+	opts.staging.copy_threads = 3;
 	struct pawl *run = open_with(&opts);
 
 	save.lazy = 1;
@@ -297,7 +298,7 @@ test_R145_the_first_lazy_save_does_not_fault_memory_in_on_the_callers_thread(voi
 		if (after.ru_minflt - before.ru_minflt > pages / 4)
 			fail_msg("save %d: %ld faults of the caller, the tensor has %ld pages", i,
 			         after.ru_minflt - before.ru_minflt, pages);
-		assert_int_equal(pawl_ticket_wait(ticket, 60000, NULL), 0);
+		assert_int_equal(pawl_ticket_wait(ticket, HANG_MS, NULL), 0);
 		pawl_ticket_stats(ticket, &stats);
 		if (i >= 2)
 			faults = stats.minor_faults < faults ? stats.minor_faults : faults;
@@ -322,13 +323,13 @@ test_R145_second_save_takes_no_minor_fault(void **state)
 
 	close_run(run);
 	assert_int_equal(pawl_arena_new(0, &arena, NULL), 0);
-	opts.arena = arena;
+	opts.staging.arena = arena;
 	run = open_with(&opts);
 	for (int i = 1; i <= 4; i++) {
 		struct pawl_ticket *ticket = NULL;
 
 		assert_int_equal(try_save(run, f, i, &ticket, NULL), 0);
-		assert_int_equal(pawl_ticket_wait(ticket, 60000, NULL), 0);
+		assert_int_equal(pawl_ticket_wait(ticket, HANG_MS, NULL), 0);
 		pawl_ticket_stats(ticket, &stats);
 		if (i >= 2) {
 			faults = stats.minor_faults < faults ? stats.minor_faults : faults;
@@ -358,9 +359,9 @@ test_lazy_save_copies_before_the_fence_returns(void **state)
 		save.lazy = 1;
 		assert_int_equal(pawl_save(run, &save, s, NULL, NULL), 0);
 		pawl_state_free(s); /* the state may go at once, the tensors may not */
-		assert_int_equal(pawl_fence(run, 60000, NULL), 0);
+		assert_int_equal(pawl_fence(run, HANG_MS, NULL), 0);
 		f->big[N_BIG - 1] = -1;
-		assert_int_equal(pawl_wait(run, 60000, NULL), 0);
+		assert_int_equal(pawl_wait(run, HANG_MS, NULL), 0);
 		f->big[N_BIG - 1] = (float)i;
 		assert_int_equal(check_restore(run, f, NULL), i);
 	}
@@ -504,13 +505,13 @@ test_R140_unchanged_packs_are_linked(void **state)
 	struct pawl_ticket *ticket = NULL;
 	struct pawl_save_stats stats = PAWL_SAVE_STATS_INIT;
 
-	opts.pack_bytes = 1 << 20;
+	opts.packs.pack_bytes = 1 << 20;
 	struct pawl *run = open_with(&opts);
 
 	save_and_wait(run, f, 1);
 	f->small[0] = 42; /* in pack 0; model/big is frozen */
 	assert_int_equal(try_save(run, f, 2, &ticket, NULL), 0);
-	assert_int_equal(pawl_ticket_wait(ticket, 60000, NULL), 0);
+	assert_int_equal(pawl_ticket_wait(ticket, HANG_MS, NULL), 0);
 	pawl_ticket_stats(ticket, &stats);
 	pawl_ticket_free(ticket);
 	assert_true(stats.reused_bytes >= N_BIG * sizeof(float));
@@ -520,23 +521,23 @@ test_R140_unchanged_packs_are_linked(void **state)
 
 	run = open_with(&opts); /* also after a restart */
 	assert_int_equal(try_save(run, f, 3, &ticket, NULL), 0);
-	assert_int_equal(pawl_ticket_wait(ticket, 60000, NULL), 0);
+	assert_int_equal(pawl_ticket_wait(ticket, HANG_MS, NULL), 0);
 	pawl_ticket_stats(ticket, &stats);
 	pawl_ticket_free(ticket);
 	assert_true(stats.reused_bytes >= N_BIG * sizeof(float));
 	f->big[N_BIG / 2] += 1; /* and not when it has changed in the middle */
 	assert_int_equal(try_save(run, f, 4, &ticket, NULL), 0);
-	assert_int_equal(pawl_ticket_wait(ticket, 60000, NULL), 0);
+	assert_int_equal(pawl_ticket_wait(ticket, HANG_MS, NULL), 0);
 	pawl_ticket_stats(ticket, &stats);
 	pawl_ticket_free(ticket);
 	assert_int_equal(stats.reused_bytes, 0);
 	assert_int_equal(check_restore(run, f, NULL), 4);
 	close_run(run);
-	opts.no_reuse = 1;
+	opts.packs.no_reuse = 1;
 	run = open_with(&opts);
 	for (int i = 5; i <= 6; i++) {
 		assert_int_equal(try_save(run, f, i, &ticket, NULL), 0);
-		assert_int_equal(pawl_ticket_wait(ticket, 60000, NULL), 0);
+		assert_int_equal(pawl_ticket_wait(ticket, HANG_MS, NULL), 0);
 		pawl_ticket_stats(ticket, &stats);
 		pawl_ticket_free(ticket);
 		assert_int_equal(stats.reused_bytes, 0);
@@ -556,8 +557,8 @@ test_recycled_files_are_overwritten_not_created(void **state)
 	struct stat first, now;
 	int same = 0;
 
-	opts.recycle = 1;
-	opts.no_reuse = 1;
+	opts.packs.recycle = 1;
+	opts.packs.no_reuse = 1;
 	opts.retention.num_to_keep = 1;
 	struct pawl *run = open_with(&opts);
 
@@ -586,7 +587,7 @@ test_a_save_may_wait_for_its_turn_where_the_run_skips(void **state)
 	struct pawl_error err = {0};
 
 	opts.on_busy = PAWL_BUSY_SKIP;
-	opts.bandwidth_bytes_per_second = 24 << 20; /* so that a save is still running for certain */
+	opts.io.write_bytes_per_second = 24 << 20; /* so that a save is still running for certain */
 	struct pawl *run = open_with(&opts);
 
 	assert_int_equal(pawl_wait_turn(run, 0, &err), 0);
@@ -616,8 +617,8 @@ test_busy_skip_and_replace(void **state)
 	struct pawl_error err = {0};
 
 	opts.on_busy = PAWL_BUSY_SKIP;
-	opts.no_reuse = 1;                          /* all bytes are written each time */
-	opts.bandwidth_bytes_per_second = 24 << 20; /* so that a save is still running for certain */
+	opts.packs.no_reuse = 1;                   /* all bytes are written each time */
+	opts.io.write_bytes_per_second = 24 << 20; /* so that a save is still running for certain */
 	struct pawl *run = open_with(&opts);
 
 	assert_int_equal(try_save(run, f, 1, &first, &err), 0);
@@ -626,7 +627,7 @@ test_busy_skip_and_replace(void **state)
 	assert_int_equal(pawl_ticket_wait_for(first, 99, 0, &err), PAWL_EUSAGE);
 	assert_int_equal(try_save(run, f, 2, &second, &err), PAWL_EBUSY);
 	assert_null(second);
-	assert_int_equal(pawl_ticket_wait(first, 60000, NULL), 0);
+	assert_int_equal(pawl_ticket_wait(first, HANG_MS, NULL), 0);
 	pawl_ticket_free(first);
 	close_run(run);
 
@@ -635,9 +636,9 @@ test_busy_skip_and_replace(void **state)
 	assert_int_equal(try_save(run, f, 3, &first, &err), 0);
 	assert_int_equal(try_save(run, f, 4, &second, &err), 0);
 	assert_int_equal(try_save(run, f, 5, &third, &err), 0);
-	assert_int_equal(pawl_ticket_wait(first, 60000, NULL), 0);
-	assert_int_equal(pawl_ticket_wait(second, 60000, &err), PAWL_ECANCELLED);
-	assert_int_equal(pawl_ticket_wait(third, 60000, NULL), 0);
+	assert_int_equal(pawl_ticket_wait(first, HANG_MS, NULL), 0);
+	assert_int_equal(pawl_ticket_wait(second, HANG_MS, &err), PAWL_ECANCELLED);
+	assert_int_equal(pawl_ticket_wait(third, HANG_MS, NULL), 0);
 	pawl_ticket_free(first);
 	pawl_ticket_free(second);
 	pawl_ticket_free(third);
@@ -824,21 +825,21 @@ fail_operation(struct fixture *f, const char *operation)
 		before = count_checkpoints(run);
 		close_run(run);
 		opts.read_only = 0;
-		opts.pack_bytes = 4 << 20;
+		opts.packs.pack_bytes = 4 << 20;
 		assert_int_equal(pawl_fault_new(operation, nth, PAWL_EIO, 0, &fault, NULL), 0);
-		opts.fault = fault;
+		opts.io.fault = fault;
 		int rc = pawl_open(&opts, &run, &err);
 
 		if (rc == 0) {
 			f->big[1] += 1;
 			rc = try_save(run, f, (int64_t)nth, NULL, &err);
 			if (rc == 0)
-				rc = pawl_wait(run, 60000, &err);
+				rc = pawl_wait(run, HANG_MS, &err);
 			pawl_close(run, NULL);
 		}
 		uint64_t calls = pawl_fault_calls(fault);
 
-		opts.fault = NULL;
+		opts.io.fault = NULL;
 		run = open_with(&opts);
 		size_t after = count_checkpoints(run);
 
@@ -872,7 +873,7 @@ test_background_error_is_told_once_by_the_next_call(void **state)
 	struct pawl_error err = {0};
 
 	assert_int_equal(pawl_fault_new("publish", 1, PAWL_EIO, 0, &fault, NULL), 0);
-	opts.fault = fault;
+	opts.io.fault = fault;
 	struct pawl *run = open_with(&opts);
 	struct pawl_ticket *ticket = NULL;
 
@@ -883,7 +884,7 @@ test_background_error_is_told_once_by_the_next_call(void **state)
 	pawl_ticket_free(ticket);
 	assert_int_equal(try_save(run, f, 2, NULL, &err), PAWL_EIO);
 	assert_int_equal(try_save(run, f, 2, NULL, &err), 0);
-	assert_int_equal(pawl_wait(run, 60000, &err), 0);
+	assert_int_equal(pawl_wait(run, HANG_MS, &err), 0);
 	assert_int_equal(count_checkpoints(run), 1);
 	close_run(run);
 	pawl_fault_free(fault);
@@ -937,7 +938,7 @@ save_values(struct pawl *run, int dtype, const char *bytes, double value, struct
 	int rc = pawl_save(run, &save, s, NULL, err);
 
 	if (rc == 0)
-		rc = pawl_wait(run, 60000, err);
+		rc = pawl_wait(run, HANG_MS, err);
 	pawl_state_free(s);
 	return rc;
 }
@@ -1070,7 +1071,7 @@ test_wrong_options_are_named(void **state)
 	struct pawl_error err = {0};
 	struct pawl *run = NULL;
 
-	opts.block_bytes = 100000;
+	opts.packs.block_bytes = 100000;
 	assert_int_equal(pawl_open(&opts, &run, &err), PAWL_EUSAGE);
 	assert_non_null(strstr(err.message, "block_bytes"));
 	opts = options(f);

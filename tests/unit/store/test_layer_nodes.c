@@ -4,7 +4,7 @@
 #include "helpers/store_bed.h"
 
 #include "state/pack_name.h"
-#include "store/layers/nodes_mark.h"
+#include "store/layers/nodes/nodes_mark.h"
 
 #define RUN "0123456789abcdef0123456789abcdef"
 #define TOKEN "00112233445566778899aabbccddeeff"
@@ -144,7 +144,7 @@ test_R159_a_copy_of_another_length_is_passed_over(void **state)
 	spoil(bed, 0, 0, 4000);
 	assert_bytes(bed, FOLDER "/" NAME, &b);
 	OK(bed, store_open_reader(bed->store, FOLDER "/" NAME, &r, NULL, &bed->err));
-	FAILS(bed, store_read_copy(bed->store, r, 0, 0, buffer, 8, &bed->err), PAWL_ECORRUPT, "5000 bytes expected");
+	FAILS(bed, store_read_copy(bed->store, r, 0, 0, buffer, 8, &bed->err), PAWL_ECORRUPT, "expected 5000 bytes");
 	store_close_reader(bed->store, r);
 	free(b.memory);
 }

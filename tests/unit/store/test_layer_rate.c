@@ -181,11 +181,11 @@ test_the_layer_shows_the_engine_below(void **state)
 	struct bed *bed = *state;
 	struct fake_clock clock = {0};
 	char name[16];
-	snprintf(name, sizeof name, "%s", bed->store->ops->name);
+	snprintf(name, sizeof name, "%s", bed->store->name);
 	struct store_caps below = bed_caps(bed);
 	limit(bed, &clock, 1, 1);
 	struct store_caps above = bed_caps(bed);
-	assert_string_equal(bed->store->ops->name, name);
+	assert_string_equal(bed->store->name, name);
 	assert_memory_equal(&below, &above, sizeof below);
 	put_text(bed, "a/b", "x");
 	OK(bed, store_link(bed->store, "a/b", "a/c", &bed->err));

@@ -3,17 +3,17 @@
  * The retry layer over an engine that fails as it is told: before anything has happened, or after everything has (a
  * lost answer). Whatever the order, each operation must come to the same as without failures (P15).
  */
+#include "helpers/hang.h"
 #include "helpers/store_bed.h"
 
 #include "base/clock.h"
 #include "base/err.h"
-#include "store/engine.h"
+#include "store/layers/layer.h"
 
 /* What each call in turn comes to: '.' its own result, 'b' a failure before it, 'a' one after it, 't' a deadline before
  * it, 'x' refused rights. The last one counts for ever. */
 struct flaky {
-	struct store base;
-	struct store *inner;
+	struct store base; /* a layer */
 	const char *script;
 	unsigned calls;
 };
@@ -44,7 +44,6 @@ step(struct store *base)
 	return c;
 }
 
-#define INNER(base) (((struct flaky *)(base))->inner)
 /* The call, with the failure that the script has for it. */
 #define PLAY(base, what, call)                   \
 	char c_ = step(base);                    \
@@ -56,7 +55,7 @@ step(struct store *base)
 static int
 flaky_put(struct store *s, const char *key, const struct pawl_slice *parts, size_t n, int flags, struct pawl_error *err)
 {
-	PLAY(s, key, INNER(s)->ops->put(INNER(s), key, parts, n, flags, err));
+	PLAY(s, key, store_put(s->inner, key, parts, n, flags, err));
 }
 
 static int
@@ -67,7 +66,7 @@ flaky_create(struct store *s, const char *key, const struct store_create *opts, 
 	if (c != '.')
 		return fail_with(c, key, err);
 	struct flaky_file *f = mem_zalloc(1, sizeof *f);
-	TRY(INNER(s)->ops->create(INNER(s), key, opts, &f->inner, err));
+	TRY(store_create(s->inner, key, opts, &f->inner, err));
 	f->base.key = mem_strdup(key);
 	f->base.nbytes = opts->nbytes;
 	f->base.offset_align = 1;
@@ -80,7 +79,7 @@ flaky_write(struct store *s, struct store_file *bf, uint64_t offset, const void 
             struct pawl_error *err)
 {
 	struct flaky_file *f = (struct flaky_file *)bf;
-	PLAY(s, bf->key, INNER(s)->ops->write(INNER(s), f->inner, offset, ptr, len, err));
+	PLAY(s, bf->key, layer_write(s->inner, f->inner, offset, ptr, len, err));
 }
 
 static int
@@ -92,7 +91,7 @@ flaky_seal(struct store *s, struct store_file *bf, struct pawl_error *err)
 	if (strchr("btx", c) != NULL)
 		return fail_with(c, bf->key, err);
 	if (f->inner != NULL)
-		rc = INNER(s)->ops->finish(INNER(s), steal(&f->inner), err);
+		rc = layer_finish(s->inner, steal(&f->inner), err);
 	return c == 'a' ? fail_with(c, bf->key, err) : rc;
 }
 
@@ -101,7 +100,7 @@ flaky_abort(struct store *s, struct store_file *bf)
 {
 	struct flaky_file *f = (struct flaky_file *)bf;
 	if (f->inner != NULL)
-		INNER(s)->ops->abort(INNER(s), f->inner);
+		store_abort(s->inner, f->inner);
 	mem_free(bf->key);
 	mem_free(f);
 }
@@ -119,85 +118,64 @@ static int
 flaky_open(struct store *s, const char *key, struct store_reader **ret, uint64_t *ret_nbytes, struct pawl_error *err)
 {
 	char c = step(s);
-	return c != '.' ? fail_with(c, key, err) : INNER(s)->ops->open(INNER(s), key, ret, ret_nbytes, err);
+	return c != '.' ? fail_with(c, key, err) : store_open_reader(s->inner, key, ret, ret_nbytes, err);
 }
 
 static int
 flaky_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
 {
-	PLAY(s, r->key, INNER(s)->ops->read(INNER(s), r, offset, dst, n, err));
-}
-
-static void
-flaky_close_reader(struct store *s, struct store_reader *r)
-{
-	INNER(s)->ops->close_reader(INNER(s), r);
+	PLAY(s, r->key, store_read(s->inner, r, offset, dst, n, err));
 }
 
 static int
 flaky_stat(struct store *s, const char *key, struct store_entry *ret, struct pawl_error *err)
 {
-	PLAY(s, key, INNER(s)->ops->stat(INNER(s), key, ret, err));
+	PLAY(s, key, store_stat(s->inner, key, ret, err));
 }
 
 static int
 flaky_list(struct store *s, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
 {
-	PLAY(s, folder, INNER(s)->ops->list(INNER(s), folder, fn, arg, err));
+	PLAY(s, folder, store_list(s->inner, folder, fn, arg, err));
 }
 
 static int
 flaky_remove(struct store *s, const char *key, struct pawl_error *err)
 {
-	PLAY(s, key, INNER(s)->ops->remove(INNER(s), key, err));
+	PLAY(s, key, store_remove(s->inner, key, err));
 }
 
 static int
 flaky_remove_folder(struct store *s, const char *folder, struct pawl_error *err)
 {
-	PLAY(s, folder, INNER(s)->ops->remove_folder(INNER(s), folder, err));
+	PLAY(s, folder, store_remove_folder(s->inner, folder, err));
 }
 
 static int
 flaky_link(struct store *s, const char *from, const char *to, struct pawl_error *err)
 {
-	PLAY(s, from, INNER(s)->ops->link(INNER(s), from, to, err));
+	PLAY(s, from, store_link(s->inner, from, to, err));
 }
 
 static int
 flaky_move(struct store *s, const char *from, const char *to, struct pawl_error *err)
 {
-	PLAY(s, from, INNER(s)->ops->move(INNER(s), from, to, err));
+	PLAY(s, from, store_move(s->inner, from, to, err));
 }
 
 static int
 flaky_append(struct store *s, const char *key, const void *ptr, size_t len, struct pawl_error *err)
 {
-	PLAY(s, key, INNER(s)->ops->append(INNER(s), key, ptr, len, err));
+	PLAY(s, key, store_append(s->inner, key, ptr, len, err));
 }
 
 static int
 flaky_pointer(struct store *s, const char *key, const char *target, struct pawl_error *err)
 {
-	PLAY(s, key, INNER(s)->ops->pointer(INNER(s), key, target, err));
-}
-
-static void
-flaky_close(struct store *s)
-{
-	store_close(INNER(s));
-}
-
-static void
-flaky_caps(struct store *s, struct store_caps *ret)
-{
-	store_get_caps(INNER(s), ret);
+	PLAY(s, key, store_pointer(s->inner, key, target, err));
 }
 
 static const struct store_ops flaky_ops = {
-	.name = "flaky",
-	.close = flaky_close,
-	.caps = flaky_caps,
 	.put = flaky_put,
 	.create = flaky_create,
 	.write = flaky_write,
@@ -206,7 +184,6 @@ static const struct store_ops flaky_ops = {
 	.abort = flaky_abort,
 	.open = flaky_open,
 	.read = flaky_read,
-	.close_reader = flaky_close_reader,
 	.stat = flaky_stat,
 	.list = flaky_list,
 	.remove = flaky_remove,
@@ -219,18 +196,19 @@ static const struct store_ops flaky_ops = {
 
 struct retry_bed {
 	struct bed bed;
-	struct flaky flaky;
+	struct flaky *flaky; /* the bed's */
 };
 
 static void
 retry_open_bed(struct retry_bed *b, const struct store_retry *opts)
 {
 	*b = (struct retry_bed){.bed = {.kind = BED_MEM}};
-	static char root[] = "flaky:";
-	b->flaky.base = (struct store){&flaky_ops, root};
-	b->flaky.script = ".";
-	OK(&b->bed, store_open("mem:", true, false, &b->flaky.inner, &b->bed.err));
-	OK(&b->bed, store_retry_wrap(&b->flaky.base, opts, &b->bed.store, &b->bed.err));
+	struct store *inner;
+	OK(&b->bed, store_open("mem:", true, false, &inner, &b->bed.err));
+	b->flaky = mem_zalloc(1, sizeof *b->flaky);
+	OK(&b->bed, layer_init(&b->flaky->base, &flaky_ops, inner, &b->bed.err));
+	b->flaky->script = ".";
+	OK(&b->bed, store_retry_wrap(&b->flaky->base, opts, &b->bed.store, &b->bed.err));
 }
 
 static int
@@ -262,7 +240,7 @@ test_P15_every_operation_comes_to_the_same_whatever_fails(void **state)
 	struct bed *bed = &b->bed;
 	struct store *s = bed->store;
 	for (size_t i = 0; i < N_SCRIPTS; i++) {
-#define WITH(call) (b->flaky.script = scripts[i], (call))
+#define WITH(call) (b->flaky->script = scripts[i], (call))
 		OK(bed, WITH(store_put_bytes(s, "d/put", "one", 3, 0, &bed->err)));
 		OK(bed, WITH(store_put_bytes(s, "d/excl", "mine", 4, STORE_EXCLUSIVE, &bed->err)));
 		OK(bed, WITH(store_link(s, "d/put", "d/link", &bed->err)));
@@ -271,7 +249,7 @@ test_P15_every_operation_comes_to_the_same_whatever_fails(void **state)
 		OK(bed, WITH(store_pointer(s, "d/latest", "d/put", &bed->err)));
 		OK(bed, WITH(store_put_bytes(s, "d/source", "moved", 5, 0, &bed->err)));
 		OK(bed, WITH(store_move(s, "d/source", "d/target", &bed->err)));
-		b->flaky.script = ".";
+		b->flaky->script = ".";
 		assert_text(bed, "d/put", "one");
 		assert_text(bed, "d/excl", "mine");
 		assert_text(bed, "d/link", "one");
@@ -279,10 +257,10 @@ test_P15_every_operation_comes_to_the_same_whatever_fails(void **state)
 		assert_text(bed, "d/target", "moved");
 		assert_names(bed, "d", "excl latest link log put target");
 		OK(bed, WITH(store_remove(s, "d/put", &bed->err)));
-		b->flaky.script = ".";
+		b->flaky->script = ".";
 		assert_names(bed, "d", "excl latest link log target");
 		OK(bed, WITH(store_remove_folder(s, "d", &bed->err)));
-		b->flaky.script = ".";
+		b->flaky->script = ".";
 		assert_missing(bed, "d");
 #undef WITH
 	}
@@ -296,17 +274,17 @@ test_P15_streamed_objects_come_through(void **state)
 	for (size_t i = 0; i < N_SCRIPTS; i++) {
 		struct store_file *f = NULL;
 		struct store_create opts = {.nbytes = 6};
-		b->flaky.script = scripts[i];
+		b->flaky->script = scripts[i];
 		OK(bed, store_create(bed->store, "pack", &opts, &f, &bed->err));
-		b->flaky.script = scripts[i];
+		b->flaky->script = scripts[i];
 		OK(bed, store_write(bed->store, f, 3, "def", 3, &bed->err));
-		b->flaky.script = scripts[i];
+		b->flaky->script = scripts[i];
 		OK(bed, store_write(bed->store, f, 0, "abc", 3, &bed->err));
-		b->flaky.script = scripts[i];
+		b->flaky->script = scripts[i];
 		OK(bed, store_finish(bed->store, f, &bed->err));
-		b->flaky.script = scripts[i];
+		b->flaky->script = scripts[i];
 		assert_text(bed, "pack", "abcdef");
-		b->flaky.script = ".";
+		b->flaky->script = ".";
 		OK(bed, store_remove(bed->store, "pack", &bed->err));
 	}
 }
@@ -317,7 +295,7 @@ test_a_list_that_fails_half_way_shows_nothing_twice(void **state)
 	struct retry_bed *b = *state;
 	put_text(&b->bed, "d/a", "1");
 	put_text(&b->bed, "d/b", "1");
-	b->flaky.script = "aa.";
+	b->flaky->script = "aa.";
 	assert_names(&b->bed, "d", "a b");
 }
 
@@ -328,12 +306,12 @@ test_somebody_elses_object_is_not_taken_for_ours(void **state)
 	struct bed *bed = &b->bed;
 	put_text(bed, "theirs", "not this");
 	put_text(bed, "mine", "this one");
-	b->flaky.script = "b.";
+	b->flaky->script = "b.";
 	FAILS(bed, store_put_bytes(bed->store, "theirs", "this one", 8, STORE_EXCLUSIVE, &bed->err), PAWL_EEXISTS,
 	      "theirs");
-	b->flaky.script = "b.";
+	b->flaky->script = "b.";
 	FAILS(bed, store_link(bed->store, "mine", "theirs", &bed->err), PAWL_EEXISTS, "theirs");
-	b->flaky.script = ".";
+	b->flaky->script = ".";
 	assert_text(bed, "theirs", "not this");
 	/* The very same bytes, but no failure before: that is a conflict. */
 	FAILS(bed, store_put_bytes(bed->store, "mine", "this one", 8, STORE_EXCLUSIVE, &bed->err), PAWL_EEXISTS,
@@ -346,15 +324,15 @@ test_only_what_may_pass_is_tried_again(void **state)
 {
 	struct retry_bed *b = *state;
 	struct bed *bed = &b->bed;
-	b->flaky.script = "x";
-	b->flaky.calls = 0;
+	b->flaky->script = "x";
+	b->flaky->calls = 0;
 	FAILS(bed, store_put_bytes(bed->store, "a", "1", 1, 0, &bed->err), PAWL_EAUTH, "a: told to fail");
-	assert_int_equal(b->flaky.calls, 1);
+	assert_int_equal(b->flaky->calls, 1);
 	assert_null(strstr(bed->err.message, "tried"));
-	b->flaky.script = "bbx";
-	b->flaky.calls = 0;
+	b->flaky->script = "bbx";
+	b->flaky->calls = 0;
 	FAILS(bed, store_put_bytes(bed->store, "a", "1", 1, 0, &bed->err), PAWL_EAUTH, "a");
-	assert_int_equal(b->flaky.calls, 3);
+	assert_int_equal(b->flaky->calls, 3);
 }
 
 static void
@@ -363,33 +341,33 @@ test_P16_tries_time_and_budget_have_limits(void **state)
 	(void)state;
 	struct retry_bed b;
 	retry_open_bed(&b, &(struct store_retry){.base_ms = 1, .max_ms = 2});
-	b.flaky.script = "b";
+	b.flaky->script = "b";
 	FAILS(&b.bed, store_put_bytes(b.bed.store, "a", "1", 1, 0, &b.bed.err), PAWL_ETRANSIENT,
 	      "a: told to fail (tried 8 times)");
-	assert_int_equal(b.flaky.calls, 8);
+	assert_int_equal(b.flaky->calls, 8);
 	store_close(b.bed.store);
 
 	retry_open_bed(&b, &(struct store_retry){.max_tries = 100, .base_ms = 1, .max_ms = 1, .budget = 5});
-	b.flaky.script = "b";
+	b.flaky->script = "b";
 	FAILS(&b.bed, store_put_bytes(b.bed.store, "a", "1", 1, 0, &b.bed.err), PAWL_ETRANSIENT,
 	      "too many other requests");
-	assert_int_equal(b.flaky.calls, 6);
+	assert_int_equal(b.flaky->calls, 6);
 	/* Nothing in reserve any more: one try each. Success fills it up again. */
 	FAILS(&b.bed, store_put_bytes(b.bed.store, "a", "1", 1, 0, &b.bed.err), PAWL_ETRANSIENT, "too many");
-	assert_int_equal(b.flaky.calls, 7);
-	b.flaky.script = ".";
+	assert_int_equal(b.flaky->calls, 7);
+	b.flaky->script = ".";
 	for (int i = 0; i < 20; i++)
 		put_text(&b.bed, "a", "1");
-	b.flaky.script = "b.";
+	b.flaky->script = "b.";
 	put_text(&b.bed, "a", "2");
 	store_close(b.bed.store);
 
 	retry_open_bed(
 		&b, &(struct store_retry){.max_tries = 1000, .base_ms = 600000, .max_ms = 600000, .total_seconds = 1});
-	b.flaky.script = "b";
+	b.flaky->script = "b";
 	int64_t begin = clock_mono_ms();
 	FAILS(&b.bed, store_put_bytes(b.bed.store, "a", "1", 1, 0, &b.bed.err), PAWL_ETRANSIENT, "a");
-	assert_true(clock_mono_ms() - begin < 60000);
+	assert_true(clock_mono_ms() - begin < HANG_MS);
 	store_close(b.bed.store);
 }
 

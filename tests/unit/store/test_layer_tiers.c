@@ -6,7 +6,7 @@
 #include "helpers/store_bed.h"
 
 #include "base/err.h"
-#include "store/layers/layer_tiers.h"
+#include "store/layers/tiers/store_tiers.h"
 
 #define KEY "checkpoints/a/pack"
 #define FAR_READS "read"
@@ -160,7 +160,7 @@ test_copies_are_asked_for_by_number(void **state)
 	OK(b, store_open_reader(b->tiers, KEY, &r, &nbytes, &b->err));
 	OK(b, store_read_copy(b->tiers, r, 0, 0, got, 4, &b->err));
 	assert_string_equal(got, "near");
-	FAILS(b, store_read_copy(b->tiers, r, 1, 0, got, 4, &b->err), PAWL_ECORRUPT, "8 found");
+	FAILS(b, store_read_copy(b->tiers, r, 1, 0, got, 4, &b->err), PAWL_ECORRUPT, "found 8");
 	OK(b, store_read_copy(b->tiers, r, 2, 0, got, 4, &b->err));
 	assert_string_equal(got, "far2");
 	FAILS(b, store_read_copy(b->tiers, r, 3, 0, got, 4, &b->err), PAWL_ENOTFOUND, "no more copies");

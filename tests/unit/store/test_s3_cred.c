@@ -308,12 +308,23 @@ test_instance_metadata_by_version_2(void **state)
 	http_bed_close(&bed->http);
 }
 
+/* The clock of the credentials: it stands still, and moves only when a test says so. 0 = the machine's. */
+static int64_t frozen_ns;
+
+int64_t __real_clock_unix_ns(void);
+int64_t __wrap_clock_unix_ns(void);
+int64_t
+__wrap_clock_unix_ns(void)
+{
+	return frozen_ns ? frozen_ns : __real_clock_unix_ns();
+}
+
 /* A process that counts its calls in its answers, which live that long. */
 static void
 put_counter(struct bed *bed, int seconds)
 {
 	char text[600], when[32];
-	time_t expires = time(NULL) + seconds;
+	time_t expires = (time_t)(__wrap_clock_unix_ns() / 1000000000) + seconds;
 	struct tm tm;
 	strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&expires, &tm));
 	snprintf(
@@ -331,6 +342,7 @@ test_keys_are_renewed_before_they_expire(void **state)
 	struct cred *c = NULL;
 	struct cred_keys keys;
 	struct pawl_error err = {0};
+	frozen_ns = __real_clock_unix_ns();
 	put_counter(bed, 4);
 	assert_int_equal(cred_new(s3_cred_find, &(struct cred_where){.region = "r"}, &c, NULL), 0);
 	for (int i = 0; i < 3; i++) {
@@ -344,17 +356,18 @@ test_keys_are_renewed_before_they_expire(void **state)
 	assert_string_equal(keys.access_key, "K2");
 	put_counter(bed, 3);
 	assert_int_equal(cred_get(c, true, &keys, NULL), 0);
-	clock_sleep_ms(3200);
+	frozen_ns += INT64_C(3200000000);
 	put_counter(bed, 4);
 	assert_int_equal(cred_get(c, false, &keys, NULL), 0);
 	assert_string_equal(keys.access_key, "K4");
 	/* A renewal that fails is no error as long as the old ones are good. */
-	clock_sleep_ms(2200);
+	frozen_ns += INT64_C(3000000000);
 	put_file(bed, "config", "");
 	assert_int_equal(cred_get(c, false, &keys, NULL), 0);
 	assert_string_equal(keys.access_key, "K4");
 	assert_int_equal(cred_get(c, true, &keys, NULL), PAWL_EAUTH);
 	cred_free(c);
+	frozen_ns = 0;
 }
 
 static void

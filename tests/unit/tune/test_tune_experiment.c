@@ -31,10 +31,6 @@ static const char pbt_synch[] =
 static const char asha_in_step[] =
 	"{\"name\": \"sha\", \"metric\": \"loss\", \"num_samples\": 6, \"seed\": 3, " SPACE
 	", \"scheduler\": {\"type\": \"asha\", \"max_t\": 9, \"grace_period\": 2, \"reduction_factor\": 2, \"synch\": true}}";
-static const char replay[] =
-	"{\"name\": \"replay\", \"space\": {\"lr\": 0.25, \"fixed\": 7}, \"stop\": {\"training_iteration\": 9}, "
-	"\"scheduler\": {\"type\": \"pbt_replay\", \"schedule\": [{\"at\": 3, \"config\": {\"lr\": 0.5}}, "
-	"{\"at\": 6, \"config\": {\"lr\": 0.125}}]}}";
 static const char median[] =
 	"{\"name\": \"median\", \"metric\": \"loss\", \"num_samples\": 6, \"seed\": 3, " SPACE
 	", \"stop\": {\"training_iteration\": 8}, \"scheduler\": {\"type\": \"median\", \"grace_period\": 2,"
@@ -185,185 +181,6 @@ static void
 test_R130_asha_in_step_left_anywhere_comes_to_the_same(void **state)
 {
 	left_anywhere(*state, "sha", asha_in_step, 0, false, true, true);
-}
-
-static void
-test_R130_a_replay_left_anywhere_comes_to_the_same(void **state)
-{
-	left_anywhere(*state, "replay", replay, 0, false, true, true);
-	left_anywhere(*state, "saving", replay, 2, false, true, true);
-}
-
-/* The state is the sum of the rates, of which the schedule has three. */
-static void
-assert_followed_schedule(const struct tune_experiment *e)
-{
-	struct pawl_error err = {0};
-	struct tune_trial t;
-	json_t *result;
-
-	assert_int_equal(tune_trial_info(e, 0, &t, &err), 0);
-	assert_int_equal(t.iteration, 9);
-	result = json_loads(t.result_json, 0, NULL);
-	assert_true(json_real_value(json_object_get(result, "value")) == 3 * 0.25 + 3 * 0.5 + 3 * 0.125);
-	assert_string_equal(t.config_json, "{\"lr\": 0.125, \"fixed\": 7}");
-	json_decref(result);
-}
-
-static void
-test_a_replay_goes_by_its_schedule(void **state)
-{
-	struct tune_bed *bed = *state;
-	struct bed_driver d = {.e = bed_open(bed, replay, "r", TUNE_NEW), .slots = 1};
-
-	bed_drive(&d);
-	assert_followed_schedule(d.e);
-	tune_experiment_close(d.e);
-}
-
-/* result.json written again from the journal begins as it was when it was put away. */
-static void
-assert_begins_the_same(const struct tune_bed *bed, const char *folder)
-{
-	bed_run("cd '%s'/%s/trial_* && head -c $(stat -c %%s ../rows) result.json | cmp -s - ../rows", bed->root,
-	        folder);
-}
-
-/* The checkpoint of a change is gone: it goes on from the one before, with the values that it had there, and the change
- * comes again. Whatever is missing, the state comes to the same; and so do the files of the trial, which are lost
- * later. */
-static void
-test_R130_a_replay_that_lost_checkpoints_goes_by_its_schedule(void **state)
-{
-	struct tune_bed *bed = *state;
-
-	for (uint64_t at = 1; at <= 9; at++) {
-		for (uint64_t n_lost = 1; n_lost <= at; n_lost++) {
-			struct bed_driver d = {.slots = 1, .save_every = 1, .stop_after = at, .deaf = at % 2 != 0};
-			char folder[32], path[96];
-			snprintf(folder, sizeof(folder), "r%llu-%llu", (unsigned long long)at,
-			         (unsigned long long)n_lost);
-			d.e = bed_open(bed, replay, folder, TUNE_NEW);
-			bed_drive(&d);
-			tune_experiment_close(d.e);
-			for (uint64_t i = at; i > at - n_lost; i--) {
-				snprintf(path, sizeof(path), "%s/trial_*/checkpoint_%06llu", folder,
-				         (unsigned long long)i);
-				bed_run("rm -r %s/%s", bed->root, path);
-			}
-			d = (struct bed_driver){.slots = 1,
-			                        .save_every = 1,
-			                        .stop_after = 1,
-			                        .e = bed_open(bed, replay, folder, TUNE_AUTO)};
-			bed_drive(&d);
-			tune_experiment_close(d.e);
-			bed_run("cd '%s'/%s && mv trial_*/result.json rows", bed->root, folder);
-			d = (struct bed_driver){
-				.slots = 1, .save_every = 1, .e = bed_open(bed, replay, folder, TUNE_AUTO)};
-			bed_drive(&d);
-			assert_followed_schedule(d.e);
-			assert_begins_the_same(bed, folder);
-			tune_experiment_close(d.e);
-		}
-	}
-}
-
-static void
-write_text(const struct tune_bed *bed, const char *name, const char *text)
-{
-	char path[200];
-	FILE *file;
-
-	snprintf(path, sizeof(path), "%s/%s", bed->root, name);
-	file = fopen(path, "w");
-	assert_non_null(file);
-	fputs(text, file);
-	fclose(file);
-}
-
-/* Files as other tools write them: the way of the last line back to its beginning, without what it overwrote; in the
- * file of all trials that of the one that is named. */
-static void
-test_a_replay_reads_the_files_of_a_search(void **state)
-{
-	static const struct {
-		const char *file, *more, *found; /* found: what the document must have in it, or the message */
-		int rc;
-	} rows[] = {
-		{"pbt_policy_1.txt", "",
-	         "\"schedule\": [{\"at\": 10, \"config\": {\"lr\": 2}}, {\"at\": 20, \"config\": {\"lr\": 3, \"b\": 0}}]",
-	         0},
-		{"pbt_policy_1.txt", "", "\"space\": {\"lr\": 1, \"own\": 5}", 0},
-		{"pbt_global.txt", ", \"trial\": \"9\"", "\"schedule\": [{\"at\": 7, \"config\": {\"lr\": 8}}]", 0},
-		{"pbt_global.txt", "", "name one as 'trial'", PAWL_EUSAGE},
-		{"pbt_global.txt", ", \"trial\": \"77\"", "has no line of trial 77", PAWL_EUSAGE},
-		{"bad.txt", "", "bad.txt:2: expected a list of two trials", PAWL_EUSAGE},
-		{"empty.txt", "", "empty.txt has no line", PAWL_EUSAGE},
-		{"none.txt", "", "none.txt: open", PAWL_ENOTFOUND},
-		{"pbt_policy_1.txt", ", \"schedule\": []", "found both", PAWL_EUSAGE},
-	};
-	static const char lines[] = "[\"1\", \"8\", 4, 5, {\"lr\": 70}, {\"lr\": 71}]\n" /* overwritten */
-				    "[\"2\", \"3\", 9, 10, {\"lr\": 1}, {\"lr\": 2}]\n"
-				    "[\"1\", \"2\", 19, 20, {\"lr\": 2}, {\"lr\": 3, \"b\": 0}]\n";
-	struct tune_bed *bed = *state;
-	char spec[600], text[900];
-
-	write_text(bed, "pbt_policy_1.txt", lines);
-	snprintf(text, sizeof(text), "[\"9\", \"3\", 6, 7, {\"lr\": 9}, {\"lr\": 8}]\n%s", lines);
-	write_text(bed, "pbt_global.txt", text);
-	write_text(bed, "bad.txt", "[\"1\", \"2\", 19, 20, {}, {}]\n[\"1\", \"2\", 19, 20, {}]\n");
-	write_text(bed, "empty.txt", "\n");
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct pawl_error err = {0};
-		uint64_t n = 0;
-		char *made = NULL;
-		int rc;
-
-		snprintf(spec, sizeof(spec),
-		         "{\"name\": \"r\", \"space\": {\"lr\": 0, \"own\": 5}, \"scheduler\": {\"type\": "
-		         "\"pbt_replay\", \"policy_file\": \"%s/%s\"%s}}",
-		         bed->root, rows[i].file, rows[i].more);
-		rc = tune_spec_check(spec, &made, &n, &err);
-		if (rc != rows[i].rc || strstr(rc < 0 ? err.message : made, rows[i].found) == NULL)
-			fail_msg("row %zu: %d %s", i, rc, rc < 0 ? err.message : made);
-		free(made);
-	}
-}
-
-/* The schedule of a real training, by its own file: the state of the replay is the state that the trial had. */
-static void
-test_a_replay_of_a_search_comes_to_what_its_trial_came_to(void **state)
-{
-	struct tune_bed *bed = *state;
-	struct bed_driver d = {.e = bed_open(bed, pbt_synch, "pbts", TUNE_NEW), .slots = 4}, again = {.slots = 1};
-	struct pawl_error err = {0};
-	struct tune_counts counts;
-	struct tune_trial t, r;
-	char spec[600], path[300];
-	size_t n_replayed = 0;
-
-	bed_drive(&d);
-	tune_experiment_counts(d.e, &counts);
-	for (uint32_t i = 0; i < counts.trials; i++) {
-		assert_int_equal(tune_trial_info(d.e, i, &t, &err), 0);
-		snprintf(path, sizeof(path), "%s/pbts/pbt_policy_%s.txt", bed->root, t.id);
-		if (access(path, F_OK) != 0)
-			continue;
-		snprintf(spec, sizeof(spec),
-		         "{\"name\": \"r%u\", \"metric\": \"loss\", \"stop\": {\"training_iteration\": 12}, "
-		         "\"scheduler\": {\"type\": \"pbt_replay\", \"policy_file\": \"%s\"}}",
-		         i, path);
-		snprintf(path, sizeof(path), "r%u", i);
-		again.e = bed_open(bed, spec, path, TUNE_NEW);
-		bed_drive(&again);
-		assert_int_equal(tune_trial_info(again.e, 0, &r, &err), 0);
-		assert_int_equal(r.iteration, 12);
-		assert_true(fabs(r.metric - t.metric) < 1e-12);
-		n_replayed++;
-		tune_experiment_close(again.e);
-	}
-	assert_true(n_replayed > 0);
-	tune_experiment_close(d.e);
 }
 
 static void
@@ -550,7 +367,7 @@ test_bad_reports_are_named(void **state)
 	         "its first report has no 'loss', which the experiment goes by (it has 'acc', 'auc')"},
 		{"{\"loss\": \"low\"}", NULL, "its metric 'loss' must be a number"},
 		{"[1]", NULL, "expected an object of metrics"},
-		{"{\"loss\": 1", NULL, "report: line 1"},
+		{"{\"loss\": 1", NULL, "report: byte 10"},
 		{"{\"loss\": 1}", "../x", "expected the plain name of a folder as its checkpoint, found '../x'"},
 		{"{\"loss\": 1}", "checkpoint_000009", "its checkpoint 'checkpoint_000009' is no folder"},
 		{"{\"loss\": 1, \"training_iteration\": \"one\"}", NULL, "'training_iteration' must be an integer"},
@@ -620,14 +437,6 @@ main(void)
 		cmocka_unit_test_setup_teardown(test_R158_a_clone_is_ranked_an_interval_after_its_donor, bed_setup,
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_R130_asha_in_step_left_anywhere_comes_to_the_same, bed_setup,
-	                                        bed_teardown),
-		cmocka_unit_test_setup_teardown(test_R130_a_replay_left_anywhere_comes_to_the_same, bed_setup,
-	                                        bed_teardown),
-		cmocka_unit_test_setup_teardown(test_R130_a_replay_that_lost_checkpoints_goes_by_its_schedule,
-	                                        bed_setup, bed_teardown),
-		cmocka_unit_test_setup_teardown(test_a_replay_goes_by_its_schedule, bed_setup, bed_teardown),
-		cmocka_unit_test_setup_teardown(test_a_replay_reads_the_files_of_a_search, bed_setup, bed_teardown),
-		cmocka_unit_test_setup_teardown(test_a_replay_of_a_search_comes_to_what_its_trial_came_to, bed_setup,
 	                                        bed_teardown),
 		cmocka_unit_test_setup_teardown(test_a_median_rule_that_pauses_ends, bed_setup, bed_teardown),
 		cmocka_unit_test_setup_teardown(test_P10_two_runners_on_one_experiment_are_refused, bed_setup,

@@ -5,7 +5,7 @@
  * it is opened again it comes to what it comes to undisturbed (R128, R130).
  *
  * Thinned; --whole: every point. Allocations are intercepted in this program (failing_malloc.h), so
- * that those of jansson and of libc count; the calls that write, where the library makes them (by the linker).
+ * that those of libc count; the calls that write, where the library makes them (by the linker).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,11 +73,6 @@ static const struct search searches[] = {
          .resume = TUNE_NEW,
          .slots = 3},
 	{.what = "pbt in step", .spec = PBT, .left_after = 5, .resume = TUNE_AUTO, .slots = 3},
-	{.what = "a replay",
-         .spec = "{\"name\": \"r\", \"space\": {\"lr\": 0.25, \"fixed\": 7}, \"stop\": {\"training_iteration\": 4}, "
-                 "\"scheduler\": {\"type\": \"pbt_replay\", \"schedule\": [{\"at\": 2, \"config\": {\"lr\": 0.5}}]}}",
-         .resume = TUNE_NEW,
-         .slots = 1},
 };
 
 struct life {
@@ -307,7 +302,7 @@ sweep(struct tune_bed *bed, enum fault_kind kind)
 		}
 		assert_true(n_points > 1);
 		if (is_whole)
-			print_message("%-40s %5ld points\n", searches[i].what, n_points);
+			print_message("# %-40s %5ld points\n", searches[i].what, n_points);
 		free(expected);
 	}
 }

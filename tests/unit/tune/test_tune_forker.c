@@ -15,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/spawn.h"
 #include "forker.h"
-#include "spawn.h"
 
 struct orphan {
 	struct forker f; /* which has gone, and has not been waited for */

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-#include <jansson.h>
 
 #include "channel.h"
 #include "command.h"
@@ -59,7 +58,7 @@ test_devices_and_processors_are_shared_out(void **state)
 static void
 check_command(const char *run, const char *config, const char *expected)
 {
-	json_t *template = json_loads(run, 0, NULL), *values = json_loads(config, 0, NULL);
+	struct value *template = value_from_text(run), *values = value_from_text(config);
 	struct strings argv = {0};
 	struct pawl_error err = {0};
 	int rc = command_fill(template, values, &argv, &err);
@@ -68,8 +67,8 @@ check_command(const char *run, const char *config, const char *expected)
 	if (strstr(found, expected) == NULL || (rc == 0 && strcmp(found, expected) != 0))
 		fail_msg("%s: expected %s, found %s", run, expected, found);
 	strings_clear(&argv);
-	json_decref(template);
-	json_decref(values);
+	value_free(template);
+	value_free(values);
 }
 
 static void
@@ -91,7 +90,7 @@ test_a_command_is_filled_in(void **state)
 static void
 test_an_environment_is_changed(void **state)
 {
-	json_t *changes = json_loads("{\"PAWL_TEST_A\": \"x\", \"PAWL_TEST_N\": 3}", 0, NULL);
+	struct value *changes = value_from_text("{\"PAWL_TEST_A\": \"x\", \"PAWL_TEST_N\": 3}");
 	struct strings env = {0};
 	size_t n = 0;
 
@@ -110,7 +109,7 @@ test_an_environment_is_changed(void **state)
 	assert_int_equal(n, 2);
 	assert_null(env.items[env.n]);
 	strings_clear(&env);
-	json_decref(changes);
+	value_free(changes);
 }
 
 /* Sends bytes from the other end, takes in what has come. */

@@ -13,10 +13,11 @@
 
 #include <signal.h>
 
+#include "helpers/hang.h"
 #include "helpers/tune_bed.h"
 #include "helpers/tune_faults.h"
 
-#define PATIENCE_MS 120000
+#define PATIENCE_MS HANG_MS
 
 /* A trial of two iterations that saves at each; its state is a number. What it was told, it writes down. */
 static const char script[] =
@@ -184,7 +185,7 @@ sweep(struct tune_bed *bed, enum fault_kind kind)
 	}
 	assert_true(n_points > 1);
 	if (is_whole)
-		print_message("%5ld points\n", n_points);
+		print_message("# %5ld points\n", n_points);
 	free(expected);
 }
 

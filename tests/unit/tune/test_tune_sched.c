@@ -145,33 +145,6 @@ test_asha_in_step_waits_for_all(void **state)
 	assert_int_equal(sched_new(&opts, &(struct sched *){NULL}, &err), PAWL_EUSAGE);
 }
 
-/* Changes at 2, 4, 4 and 9: the trial pauses where it comes to one and goes on with its values; of two at once, the
- * later. */
-static void
-test_a_replay_changes_where_the_schedule_says(void **state)
-{
-	static const double changes[] = {2, 4, 4, 9};
-	static const int expected[] = {-1, -1, 0, -1, 2, -1, -1, -1, -1, 3, -1};
-	struct sched *s = make((struct sched_opts){.kind = SCHED_REPLAY, .changes = changes, .n_changes = 4}, 1);
-	struct sched_decision what;
-
-	(void)state;
-	for (int time = 1; time <= 10; time++) {
-		assert_int_equal(report(s, 0, time, NAN), expected[time] < 0 ? SCHED_CONTINUE : SCHED_PAUSE);
-		assert_int_equal(report(s, 0, time, NAN), SCHED_CONTINUE); /* once */
-		if (expected[time] < 0)
-			continue;
-		sched_paused(s, 0, &what);
-		assert_int_equal(what.verdict, SCHED_EXPLOIT);
-		assert_int_equal(what.donor, 0);
-		assert_int_equal(what.change, expected[time]);
-		sched_exploited(s, 0, 0, time);
-		sched_paused(s, 0, &what);
-		assert_int_equal(what.verdict, SCHED_CONTINUE);
-	}
-	sched_free(s);
-}
-
 static void
 test_hyperband_waits_for_nobody_who_has_gone(void **state)
 {
@@ -410,8 +383,7 @@ test_bad_options_are_named(void **state)
 		struct sched_opts opts;
 		const char *text;
 	} rows[] = {
-		{{.kind = (enum sched_kind)9},
-	         "expected one of fifo, median, asha, hyperband, pbt, pbt_replay, found number 9"},
+		{{.kind = (enum sched_kind)9}, "expected one of fifo, median, asha, hyperband, pbt, found number 9"},
 		{{.kind = SCHED_PBT}, "pbt needs a hyperparameter to mutate, found none"},
 		{{.kind = SCHED_ASHA, .reduction = 1}, "reduction must be 1 to 1e+06, found 1"},
 		{{.kind = SCHED_ASHA, .grace = 10, .max_time = 5}, "max_time must be 10 to 1e+15, found 5"},
@@ -437,7 +409,6 @@ main(void)
 		cmocka_unit_test(test_asha_stops_below_the_quantile_of_a_rung),
 		cmocka_unit_test(test_hyperband_halves_like_the_paper),
 		cmocka_unit_test(test_asha_in_step_waits_for_all),
-		cmocka_unit_test(test_a_replay_changes_where_the_schedule_says),
 		cmocka_unit_test(test_hyperband_waits_for_nobody_who_has_gone),
 		cmocka_unit_test(test_pbt_takes_from_the_best_and_changes_values),
 		cmocka_unit_test(test_R158_pbt_gives_each_trial_its_turn),

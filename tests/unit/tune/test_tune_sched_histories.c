@@ -690,41 +690,6 @@ test_pbt_in_step_does_not_hang_on_who_was_quick(void **state)
 	}
 }
 
-/* ---- a replay ---- */
-
-/* At each report the last change that has been reached is the one whose values it goes on with; each at most once. */
-static void
-test_a_replay_over_random_histories(void **state)
-{
-	(void)state;
-	drawn = 6;
-	for (unsigned history = 0; history < N_HISTORIES; history++) {
-		double changes[12], time = 0;
-		struct sched_opts opts = {.kind = SCHED_REPLAY, .changes = changes, .n_changes = draw(12)};
-		size_t done = 0;
-		struct sched *s;
-
-		for (size_t i = 0; i < opts.n_changes; i++)
-			changes[i] = (i ? changes[i - 1] : 0) + draw(6);
-		s = make(opts, 1);
-		for (unsigned step = 0; step < 60; step++) {
-			struct sched_decision what;
-			size_t now = 0;
-			time += 1 + draw(3);
-			while (now < opts.n_changes && changes[now] <= time)
-				now++;
-			assert_int_equal(decide(s, 0, time, NAN).verdict, now > done ? SCHED_PAUSE : SCHED_CONTINUE);
-			sched_paused(s, 0, &what);
-			assert_int_equal(what.verdict, now > done ? SCHED_EXPLOIT : SCHED_CONTINUE);
-			if (now > done)
-				assert_int_equal(what.change, now - 1);
-			sched_exploited(s, 0, 0, time);
-			done = now;
-		}
-		sched_free(s);
-	}
-}
-
 int
 main(void)
 {
@@ -741,7 +706,6 @@ main(void)
 		cmocka_unit_test(test_pbt_solves_the_toy_of_its_paper),
 		cmocka_unit_test(test_pbt_over_random_histories),
 		cmocka_unit_test(test_pbt_in_step_does_not_hang_on_who_was_quick),
-		cmocka_unit_test(test_a_replay_over_random_histories),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

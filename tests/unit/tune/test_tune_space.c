@@ -13,27 +13,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/value.h"
 #include "helpers/comma_locale.h"
-#include "jsonx.h"
 #include "space.h"
 #include "tune.h"
 
-static json_t *
+static struct value *
 parse(const char *text)
 {
 	struct pawl_error err = {0};
-	json_t *value = NULL;
+	struct value *value = NULL;
 
-	if (jsonx_parse(text, SIZE_MAX, "text", &value, &err) < 0)
+	if (value_parse(text, SIZE_MAX, "text", &value, &err) < 0)
 		fail_msg("%s", err.message);
 	return value;
 }
 
-static json_t *
-draw(const json_t *space, uint64_t trial)
+static struct value *
+draw(const struct value *space, uint64_t trial)
 {
 	struct pawl_error err = {0};
-	json_t *config = NULL;
+	struct value *config = NULL;
 
 	if (space_config(space, 7, trial, &config, &err) < 0)
 		fail_msg("%s", err.message);
@@ -67,15 +67,15 @@ test_draws_are_what_they_are_called(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		double sum = 0, value, least = HUGE_VAL, most = -HUGE_VAL;
 		char text[200];
-		json_t *space;
+		struct value *space;
 		uint64_t n_grid;
 		snprintf(text, sizeof(text), "{\"base\": 2, \"x\": %s}", rows[i].what);
 		space = parse(text);
 		assert_int_equal(space_check(space, &n_grid, NULL), 0);
 		for (uint64_t trial = 0; trial < 20000; trial++) {
-			json_t *config = draw(space, trial), *x = json_object_get(config, "x");
-			assert_int_equal(json_is_integer(x), rows[i].whole);
-			value = json_number_value(x);
+			struct value *config = draw(space, trial), *x = value_get(config, "x");
+			assert_int_equal(value_is(x, JSON_INT), rows[i].whole);
+			value = value_number(x);
 			if (!(value >= rows[i].low && value <= rows[i].high))
 				fail_msg("%s: %.17g", text, value);
 			if (rows[i].step > 0 && fabs(value / rows[i].step - rint(value / rows[i].step)) > 1e-9)
@@ -83,13 +83,13 @@ test_draws_are_what_they_are_called(void **state)
 			sum += value;
 			least = fmin(least, value);
 			most = fmax(most, value);
-			json_decref(config);
+			value_free(config);
 		}
 		if (fabs(sum / 20000 - rows[i].mean) > rows[i].tolerance)
 			fail_msg("%s: the mean is %g", text, sum / 20000);
 		if (rows[i].whole && (least != rows[i].low || most > rows[i].high))
 			fail_msg("%s: from %g to %g", text, least, most);
-		json_decref(space);
+		value_free(space);
 	}
 }
 
@@ -97,25 +97,27 @@ test_draws_are_what_they_are_called(void **state)
 static void
 test_a_draw_hangs_on_seed_trial_and_path_alone(void **state)
 {
-	json_t *one = parse("{\"a\": {\"$uniform\": [0, 1]}, \"m\": {\"b\": {\"$choice\": [1, 2, 3, 4, 5, 6, 7, 8]}}}");
-	json_t *two = parse("{\"z\": {\"$randn\": [0, 1]}, \"m\": {\"b\": {\"$choice\": [1, 2, 3, 4, 5, 6, 7, 8]}},"
-	                    " \"a\": {\"$uniform\": [0, 1]}}");
+	struct value *one =
+		parse("{\"a\": {\"$uniform\": [0, 1]}, \"m\": {\"b\": {\"$choice\": [1, 2, 3, 4, 5, 6, 7, 8]}}}");
+	struct value *two =
+		parse("{\"z\": {\"$randn\": [0, 1]}, \"m\": {\"b\": {\"$choice\": [1, 2, 3, 4, 5, 6, 7, 8]}},"
+	              " \"a\": {\"$uniform\": [0, 1]}}");
 	unsigned n_equal = 0;
 
 	(void)state;
 	for (uint64_t trial = 0; trial < 200; trial++) {
-		json_t *x = draw(one, trial), *y = draw(two, trial), *next = draw(one, trial + 1);
-		assert_true(json_equal(json_object_get(x, "a"), json_object_get(y, "a")));
-		assert_true(json_equal(jsonx_at(x, "m/b"), jsonx_at(y, "m/b")));
-		assert_false(json_equal(json_object_get(x, "a"), json_object_get(next, "a")));
-		n_equal += json_number_value(json_object_get(x, "a")) == json_number_value(json_object_get(y, "z"));
-		json_decref(x);
-		json_decref(y);
-		json_decref(next);
+		struct value *x = draw(one, trial), *y = draw(two, trial), *next = draw(one, trial + 1);
+		assert_true(value_equal(value_get(x, "a"), value_get(y, "a")));
+		assert_true(value_equal(value_at(x, "m/b"), value_at(y, "m/b")));
+		assert_false(value_equal(value_get(x, "a"), value_get(next, "a")));
+		n_equal += value_number(value_get(x, "a")) == value_number(value_get(y, "z"));
+		value_free(x);
+		value_free(y);
+		value_free(next);
 	}
 	assert_int_equal(n_equal, 0);
-	json_decref(one);
-	json_decref(two);
+	value_free(one);
+	value_free(two);
 }
 
 static void
@@ -124,7 +126,7 @@ test_the_grid_is_the_product_and_its_last_key_the_fastest(void **state)
 	static const char *const expected[] = {
 		"{\"a\": 1, \"b\": {\"c\": \"x\"}, \"k\": [0.5]}", "{\"a\": 1, \"b\": {\"c\": \"y\"}, \"k\": [0.5]}",
 		"{\"a\": 2, \"b\": {\"c\": \"x\"}, \"k\": [0.5]}", "{\"a\": 2, \"b\": {\"c\": \"y\"}, \"k\": [0.5]}"};
-	json_t *space =
+	struct value *space =
 		parse("{\"a\": {\"$grid\": [1, 2]}, \"b\": {\"c\": {\"$grid\": [\"x\", \"y\"]}}, \"k\": [0.5]}");
 	struct pawl_error err = {0};
 	char *canonical = NULL;
@@ -134,13 +136,13 @@ test_the_grid_is_the_product_and_its_last_key_the_fastest(void **state)
 	assert_int_equal(space_check(space, &n, NULL), 0);
 	assert_int_equal(n, 4);
 	for (uint64_t i = 0; i < 8; i++) {
-		json_t *config = draw(space, i);
-		char *text = jsonx_dump(config);
+		struct value *config = draw(space, i);
+		char *text = value_print(config);
 		assert_string_equal(text, expected[i % 4]);
 		free(text);
-		json_decref(config);
+		value_free(config);
 	}
-	json_decref(space);
+	value_free(space);
 	assert_int_equal(
 		tune_spec_check("{\"name\": \"g\", \"num_samples\": 3, \"space\": {\"a\": {\"$grid\": [1, 2]}}}",
 	                        &canonical, &n, &err),
@@ -153,34 +155,34 @@ test_the_grid_is_the_product_and_its_last_key_the_fastest(void **state)
 static void
 test_numbers_are_written_shortly_in_every_locale(void **state)
 {
-	json_t *value = parse(
+	struct value *value = parse(
 		"[0.1, 1e-7, 1.0, 123456789012345678, -0.30000000000000004, 1e300, \"a\\\"\\n\\u0001\", null, true]");
 	char *text;
 
 	(void)state;
 	for (unsigned i = 0; i < 2; i++) {
-		json_t *again;
-		text = jsonx_dump(value);
+		struct value *again;
+		text = value_print(value);
 		assert_string_equal(
 			text,
 			"[0.1, 1e-07, 1.0, 123456789012345678, -0.30000000000000004, 1e+300, \"a\\\"\\n\\u0001\", null, true]");
 		again = parse(text);
-		assert_true(json_equal(value, again));
-		json_decref(again);
+		assert_true(value_equal(value, again));
+		value_free(again);
 		free(text);
 		if (i == 0 && !comma_locale_set())
 			break;
 	}
 	comma_locale_reset();
-	json_decref(value);
+	value_free(value);
 }
 
 static void
 test_tags_name_what_is_varied(void **state)
 {
-	json_t *space =
+	struct value *space =
 		parse("{\"lr\": {\"$uniform\": [0, 1]}, \"fixed\": 3, \"m\": {\"act\": {\"$choice\": [\"re/lu\"]}}}");
-	json_t *config = parse("{\"lr\": 0.0123456, \"fixed\": 3, \"m\": {\"act\": \"re/lu\"}}");
+	struct value *config = parse("{\"lr\": 0.0123456, \"fixed\": 3, \"m\": {\"act\": \"re/lu\"}}");
 	char text[100];
 
 	(void)state;
@@ -190,8 +192,8 @@ test_tags_name_what_is_varied(void **state)
 	assert_string_equal(text, "lr=0.01235,fixed=3,act=re-lu");
 	space_tag(NULL, config, text, 14);
 	assert_string_equal(text, "lr=0.01235");
-	json_decref(space);
-	json_decref(config);
+	value_free(space);
+	value_free(config);
 }
 
 static void
@@ -201,7 +203,7 @@ test_bad_documents_are_named(void **state)
 		const char *text, *message;
 	} rows[] = {
 		{"{\"name\": \"a\"}", NULL}, /* the control */
-		{"{\"name\": \"a\"", "document: line 1"},
+		{"{\"name\": \"a\"", "document: byte 12"},
 		{"[1]", "document: expected an object"},
 		{"{}", "'name' must be a name of a folder"},
 		{"{\"name\": \"a/b\"}",
@@ -220,7 +222,9 @@ test_bad_documents_are_named(void **state)
 	         "document: checkpoint: 'keep' must be 1 or more, found 0"},
 		{"{\"name\": \"a\", \"stop\": {\"loss\": \"low\"}}", "document: stop: 'loss' must be a number"},
 		{"{\"name\": \"a\", \"scheduler\": \"sha\"}",
-	         "expected fifo, median, asha, hyperband, bohb, pbt or pbt_replay, found 'sha'"},
+	         "expected fifo, median, asha, hyperband, bohb or pbt, found 'sha'"},
+		{"{\"name\": \"a\", \"scheduler\": {\"type\": \"pbt_replay\"}}",
+	         "scheduler: pbt_replay is no longer supported; the trial itself can follow"},
 		{"{\"name\": \"a\", \"scheduler\": \"asha\"}",
 	         "scheduler: asha needs the document's 'metric', found none"},
 		{"{\"name\": \"a\", \"metric\": \"x\", \"scheduler\": {\"type\": \"asha\", \"max_time\": 3}}",

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * azure_config: where an az:// URL leads and who asks, from the URL and the environment, under the names that Azure's
- * own tools use. See store_azure.h and docs/stores/azure.md. Called by store_azure.c once, when a store is opened, and
- * by cred.c.
+ * azure_config: reads the account, endpoint and credentials of an az:// URL from the URL and the
+ * environment, under the names that Azure's own tools use. See store_azure.h and
+ * docs/stores/azure.md.
  *
  *   az://container/prefix                               the account is the environment's
  *   az://account.blob.core.windows.net/container/prefix
  *
- * AZURE_STORAGE_CONNECTION_STRING goes before all other variables.
+ * AZURE_STORAGE_CONNECTION_STRING takes precedence over all other variables.
  */
 #include "store/object/azure/store_azure.h"
 
@@ -21,7 +21,7 @@
 #define CONNECTION "AZURE_STORAGE_CONNECTION_STRING"
 #define ENVIRONMENT "the environment"
 
-/* What the environment says; the strings live in memory. */
+/* The settings of the environment. Their strings are stored in memory. */
 struct settings {
 	struct bump memory;
 	const char *source;
@@ -53,7 +53,7 @@ field_of(struct settings *s, const char *name, size_t len)
 	return NULL;
 }
 
-/* "Name=value;Name=value": values may hold '='. Names of other services are passed over. */
+/* Parses "Name=value;Name=value"; values may hold '='. Names of other services are skipped. */
 static int
 read_connection(struct settings *s, const char *text, struct pawl_error *err)
 {
@@ -64,7 +64,7 @@ read_connection(struct settings *s, const char *text, struct pawl_error *err)
 		if (field != NULL) {
 			*field = bump_strndup(&s->memory, text + name + 1, len - name - 1);
 			if (*field == NULL)
-				return err_set(err, PAWL_ENOMEM, CONNECTION ": out of memory");
+				return err_nomem(err, CONNECTION "");
 		} else if (name == len && len > 0) {
 			return err_set(err, PAWL_EUSAGE, CONNECTION ": expected parts of the form Name=value");
 		}
@@ -82,7 +82,7 @@ take(struct settings *s, const char **field, const char *name, const char *other
 	if (value == NULL)
 		return 0;
 	*field = bump_strndup(&s->memory, value, strlen(value));
-	return *field != NULL ? 0 : err_set(err, PAWL_ENOMEM, "%s: out of memory", name);
+	return *field != NULL ? 0 : err_nomem(err, name);
 }
 
 static int
@@ -100,7 +100,7 @@ read_settings(struct settings *s, struct pawl_error *err)
 
 /* ------------------------------------------------------------------ credentials */
 
-/* The time of expiry in a shared access signature; 0 = it names none (a stored policy does). */
+/* The time of expiry in a shared access signature; 0 = it names no time (a stored policy does). */
 static int
 sas_expiry(const struct settings *s, int64_t *ret, struct pawl_error *err)
 {
@@ -139,7 +139,8 @@ find(struct settings *s, struct cred_keys *ret, struct pawl_error *err)
 	if (s->key != NULL) {
 		if (text_get_base64(s->key, strlen(s->key), &raw, NULL) < 0 || raw.len == 0)
 			return err_set(err, PAWL_EAUTH, "%s: the account key is malformed: expected base64", s->source);
-		/* The account is part of the URL or of the settings, and checked when they are read. */
+		/* The account comes from the URL or the settings, and is checked when they are
+		 * read. */
 		return cred_keys_set(ret, s->source, s->account != NULL ? s->account : "-", s->key, NULL, NULL, err);
 	}
 	if (s->sas == NULL)
@@ -171,7 +172,7 @@ is_account(const char *name, size_t len)
 	return len >= 3 && len <= 24 && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789") >= len;
 }
 
-/* A host in the URL names the account by its first label. Returns where the container stands. */
+/* A host in the URL names the account by its first label. Returns the position of the container. */
 static const char *
 take_host(struct object_config *c, const char *url, const char **ret_host)
 {
@@ -206,7 +207,7 @@ take_account(struct object_config *c, const struct settings *s, const char *url,
 		return err_set(err, PAWL_EUSAGE, "%.300s: \"%.*s\" is no name of a storage account", url,
 		               len < 80 ? (int)len : 80, account);
 	c->account = bump_strndup(&c->memory, account != NULL ? account : "", len);
-	return c->account != NULL ? 0 : err_set(err, PAWL_ENOMEM, "azure: out of memory");
+	return c->account != NULL ? 0 : err_nomem(err, "azure");
 }
 
 static int
@@ -230,7 +231,7 @@ read_all(struct object_config *c, struct settings *s, const char *url, struct pa
 	else if (endpoint == NULL)
 		endpoint = bump_printf(&c->memory, "%s://%s.blob.%s", plain ? "http" : "https", c->account, suffix);
 	if (endpoint == NULL)
-		return err_set(err, PAWL_ENOMEM, "azure: out of memory");
+		return err_nomem(err, "azure");
 	return object_read_endpoint(c, "Azure Blob storage", endpoint, err);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * azure_sign: SharedKey signatures of the Blob service, written from the published description ("Authorize with Shared
- * Key"). Pure. See store_azure.h. Called by store_azure.c; calls sigv4 (HMAC-SHA256). P18: the decoded key is wiped.
+ * azure_sign: SharedKey signatures of the Blob service, written from the published description
+ * ("Authorize with Shared Key"). Pure. See store_azure.h. P18: the decoded key is wiped.
  */
 #include "store/object/azure/store_azure.h"
 
@@ -29,7 +29,7 @@ compare_names(const void *a, const void *b)
 	return strcmp(((const struct http_header *)a)->name, ((const struct http_header *)b)->name);
 }
 
-/* Names are in lower case as we send them. */
+/* Our header names are in lower case already. */
 static void
 put_headers(struct buf *out, const struct http_header *headers, size_t n)
 {
@@ -43,7 +43,7 @@ put_headers(struct buf *out, const struct http_header *headers, size_t n)
 		buf_printf(out, "%s:%s\n", sorted[i].name, sorted[i].value);
 }
 
-/* "a=1&b=%2F" as lines "a:1" and "b:/". Ours come sorted. */
+/* Appends "a=1&b=%2F" as lines "a:1" and "b:/". Our queries are sorted already. */
 static int
 put_query(struct buf *out, const char *query, struct pawl_error *err)
 {
@@ -51,7 +51,7 @@ put_query(struct buf *out, const char *query, struct pawl_error *err)
 		size_t len = strcspn(query, "&"), name = strcspn(query, "=&");
 		PAWL_FREE char *value = name < len ? mem_strndup(query + name + 1, len - name - 1) : mem_strdup("");
 		if (value == NULL)
-			return err_set(err, PAWL_ENOMEM, "signature: out of memory");
+			return err_nomem(err, "signature");
 		object_decode(value);
 		buf_printf(out, "\n%.*s:%s", (int)name, query, value);
 		query += len + (query[len] == '&');
@@ -64,7 +64,7 @@ azure_sign(const char *account, const char *key, const char *method, const struc
            size_t n_headers, uint64_t content_length, const char *path, const char *query, struct buf *out,
            struct pawl_error *err)
 {
-	/* In this order; Date is empty, because x-ms-date says it. */
+	/* In this order; Date is empty, because x-ms-date holds it. */
 	static const char *const names[] = {"content-md5",         "content-type", "date",
 	                                    "if-modified-since",   "if-match",     "if-none-match",
 	                                    "if-unmodified-since", "range"};

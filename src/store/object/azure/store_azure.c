@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_azure: the engine for Azure Blob storage: az://container/prefix. See docs/stores/azure.md and object.h, whose
- * table for it is here. Called by store.c and object_*.c; calls azure_sign, azure_config.
+ * store_azure: the engine for Azure Blob storage: az://container/prefix. See docs/stores/azure.md,
+ * and object.h for the table that this file fills in.
  *
- * Large objects are block blobs: parts are put as blocks, whose names begin with the object's token, and a list of them
- * makes the blob (P2). Blocks that no list has named are dropped by the service after a week; nobody sees them.
+ * Large objects are block blobs. Parts are put as blocks, whose names begin with the object's
+ * token, and a list of the blocks makes the blob (P2). Blocks that are in no list are invisible,
+ * and the service drops them after a week.
  */
 #include "store/object/azure/store_azure.h"
 
@@ -20,7 +21,7 @@
 #define VERSION "2021-12-02" /* of the service's interface */
 #define MAX_BLOCKS 50000u
 #define MAX_BLOCK_BYTES (UINT64_C(4000) << 20)
-#define COPY_MS 3600000 /* a copy that the service makes in its own time */
+#define COPY_MS 3600000 /* limit for a copy that the service makes in the background */
 #define COPY_STEP_MS 1000
 
 static const struct object_meaning meanings[] = {
@@ -129,17 +130,17 @@ take_element(void *arg, const char *path, const char *text, size_t len)
 
 /* --------------------------------------------------------------------- blocks */
 
-/* There is nothing to begin: blocks are put under names of their own. */
+/* Nothing to begin: blocks are put under names of their own. */
 static int
 upload_begin(struct object_store *s, const char *key, const char *token, bool sums, char **ret_id,
              struct pawl_error *err)
 {
 	(void)s, (void)sums;
 	*ret_id = mem_strdup(token);
-	return *ret_id != NULL ? 0 : err_set(err, PAWL_ENOMEM, "%s: out of memory", key);
+	return *ret_id != NULL ? 0 : err_nomem(err, key);
 }
 
-/* Names of equal length, as the service demands. */
+/* The names have equal length, as the service demands. */
 static void
 put_block_name(struct buf *out, const char *id, size_t i)
 {
@@ -197,7 +198,8 @@ upload_end(struct object_store *s, const char *key, const char *id, const struct
 
 /* --------------------------------------------------------------------- copies */
 
-/* A whole URL; where a shared access signature gives access, it must carry one, too. */
+/* Appends a complete URL. If a shared access signature gives access, the URL must carry one,
+ * too. */
 static int
 put_source(struct object_store *s, const char *key, struct buf *out, struct pawl_error *err)
 {
@@ -214,7 +216,7 @@ put_source(struct object_store *s, const char *key, struct buf *out, struct pawl
 	return buf_check(out, key, err);
 }
 
-/* The service may answer before it is done. */
+/* Waits until the copy is done. The service may answer before that. */
 static int
 await_copy(struct object_store *s, const char *from, const char *to, const char *first, struct pawl_error *err)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gcs_cred: see gcs_cred.h. Called by cred.c; calls http, json, gcs_jwt.
+ * gcs_cred: see gcs_cred.h.
  *
- * T8: a secret goes to https or to this machine only, the metadata server aside, which is the only one that may be
- * talked to at a link-local address; neither is reached through a proxy.
+ * T8: a secret is sent only by https or to this machine. The metadata server is the only exception,
+ * and the only server that may be reached at a link-local address. This machine and the metadata
+ * server are never reached through a proxy.
  */
 #include "store/object/gcs/gcs_cred.h"
 
@@ -32,7 +33,7 @@ now_s(void)
 
 /* ------------------------------------------------------------- token services */
 
-/* The access token in an answer, whose text is wiped. */
+/* Takes the access token from an answer, and wipes the text. */
 static int
 take_token(const char *source, struct http_call *call, struct cred_keys *ret, struct pawl_error *err)
 {
@@ -53,7 +54,7 @@ take_token(const char *source, struct http_call *call, struct cred_keys *ret, st
 	return rc < 0 ? rc : 1;
 }
 
-/* The service's word for what is wrong ("invalid_grant"), or "". */
+/* The service's error code ("invalid_grant"), or "". */
 static void
 take_word(const struct http_call *call, char word[65])
 {
@@ -208,7 +209,7 @@ from_files(const char *ca_bundle, struct cred_keys *ret, struct pawl_error *err)
 
 /* ------------------------------------------------------------------ the machine */
 
-/* 0 where no such server answers, and where what answers is none. */
+/* Returns 0 if no server answers, or if the answer is not one of a metadata server. */
 static int
 from_metadata(struct cred_keys *ret, struct pawl_error *err)
 {
@@ -261,7 +262,7 @@ gcs_cred_find(const struct cred_where *where, struct cred_keys *ret, struct pawl
 	int rc = from_environment(ret, err);
 	if (rc == 0)
 		rc = from_files(where->ca_bundle, ret, err);
-	/* An emulator asks nobody, and a machine that runs one has no metadata server. */
+	/* An emulator needs no credentials, and a machine that runs one has no metadata server. */
 	if (rc == 0 && (!emulated || cred_env("GCE_METADATA_HOST") != NULL))
 		rc = from_metadata(ret, err);
 	if (rc == 0 && emulated) {

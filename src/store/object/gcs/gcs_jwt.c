@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gcs_jwt: the statement by which a service account asks for a token. See gcs_cred.h. Called by gcs_cred.c; calls
- * libcrypto. P18: the key is wiped by libcrypto, the statement by the caller.
+ * gcs_jwt: the statement by which a service account requests a token. See gcs_cred.h. P18:
+ * libcrypto wipes the key, and the caller wipes the statement.
  */
 #include "store/object/gcs/gcs_cred.h"
 
@@ -18,7 +18,7 @@
 #define LIFE_SECONDS 3600
 #define MAX_SIGNATURE_BYTES 1024 /* of a key of 8,192 bits */
 
-/* Base64 for URLs, without padding. */
+/* Appends base64 for URLs, without padding. */
 static void
 put_base64url(struct buf *out, const void *ptr, size_t len)
 {
@@ -60,7 +60,8 @@ put_claims(struct buf *out, const char *email, const char *audience, int64_t now
 	put_base64url(out, json.ptr, json.len);
 }
 
-/* No key of ours is encrypted; without this libcrypto would ask the terminal. */
+/* Our keys are not encrypted. Without this function libcrypto would ask for a password on the
+ * terminal. */
 static int
 no_password(char *buf, int size, int rwflag, void *arg)
 {

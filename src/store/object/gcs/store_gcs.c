@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_gcs: the engine for Google Cloud Storage by its XML interface: gs://bucket/prefix. See docs/stores/gcs.md and
- * object.h, whose table for it is here. Called by store.c and object_*.c; calls sigv4, gcs_cred, s3_requests.
+ * store_gcs: the engine for Google Cloud Storage by its XML interface: gs://bucket/prefix. See
+ * docs/stores/gcs.md, and object.h for the table that this file fills in.
  *
- * The interface is that of S3 with other names, with two differences that matter: an exclusive put is one that expects
+ * The interface is that of S3 with other names. Two differences matter: an exclusive put expects
  * generation 0, and the completion of an upload takes no conditions.
  */
 #include "store/object/object.h"
@@ -112,10 +112,10 @@ read_all(struct object_config *c, const char *url, struct pawl_error *err)
 	c->sum = OBJECT_SUM_CRC32C;
 	if (bundle != NULL)
 		TRY(object_keep(c, bundle, &c->ca_bundle, err));
-	if (strstr(endpoint, "://") == NULL) { /* "localhost:9023", as other tools take it */
+	if (strstr(endpoint, "://") == NULL) { /* "localhost:9023", a form that other tools accept */
 		endpoint = bump_printf(&c->memory, "http://%s", endpoint);
 		if (endpoint == NULL)
-			return err_set(err, PAWL_ENOMEM, "gcs: out of memory");
+			return err_nomem(err, "gcs");
 	}
 	return object_read_endpoint(c, "Google Cloud Storage", endpoint, err);
 }

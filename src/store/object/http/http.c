@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http: see http.h. Called by object_call.c and s3_cred_net.c; calls libcurl and base.
+ * http: see http.h.
  *
- * A lane is one multi handle with its own connections and as many easy handles as one http_run may need. A call takes a
- * free lane or makes one, so that threads never wait for each other, and gives it back with its connections open.
- * P16: connecting, stalling and the whole call have limits, and so have header and body. P18: what libcurl says of an
- * error names hosts only, and header lines are wiped before they are freed. What an address may be is checked when it
- * is connected to, after all names are resolved.
+ * A lane is one multi handle with its own connections, and as many easy handles as one http_run may
+ * need. A call takes a free lane or makes one, so threads never wait for each other. It returns the
+ * lane with its connections open.
+ *
+ * P16: connecting, stalling and the complete call have limits, and so have header and body. P18:
+ * error texts of libcurl name hosts only, and header lines are wiped before they are freed. An
+ * address is checked when it is connected to, after all names are resolved.
  */
 #include "store/object/http/http.h"
 
@@ -29,17 +31,17 @@
 
 #define MAX_HEAD_BYTES (64u << 10)
 #define MAX_TEXT_BYTES (64u << 10)
-#define POLL_MS 100 /* how late a cancellation may be seen */
+#define POLL_MS 100 /* the longest delay before a cancellation is noticed */
 #define TRANSFER_BYTES (512L << 10)
-#define MAX_SOCKETS (2 * (size_t)HTTP_MAX_PARALLEL) /* kept ones, and as many that have just been opened */
+#define MAX_SOCKETS (2 * (size_t)HTTP_MAX_PARALLEL) /* kept ones, and as many that were just opened */
 
 struct lane {
 	struct lane *next;
 	CURLM *multi;
 	CURL *easy[HTTP_MAX_PARALLEL];      /* made when first needed */
-	curl_socket_t sockets[MAX_SOCKETS]; /* of its connections; what is more is left alone */
+	curl_socket_t sockets[MAX_SOCKETS]; /* of its connections; those above the limit are left alone */
 	size_t n_sockets;
-	bool has_answers; /* one has begun to come since they were last acknowledged */
+	bool has_answers; /* an answer has begun since they were last acknowledged */
 };
 
 struct http {
@@ -49,7 +51,7 @@ struct http {
 	struct lane *free; /* guarded by lock */
 };
 
-/* A call under way. */
+/* A call in progress. */
 struct transfer {
 	struct http *http;
 	struct lane *lane;
@@ -59,7 +61,7 @@ struct transfer {
 	size_t slice, at; /* of the body: what is sent next */
 	uint64_t received;
 	bool done, refused_address;
-	int rc; /* what a callback found wrong, or 0 */
+	int rc; /* error that a callback found, or 0 */
 	CURLcode code;
 	struct pawl_error err;
 	char message[CURL_ERROR_SIZE];
@@ -119,13 +121,13 @@ lane_give_back(struct http *h, struct lane *lane)
 int
 http_new(const struct http_opts *opts, struct http **ret, struct pawl_error *err)
 {
-	/* libcurl wants this once in a process, before its first thread. */
+	/* libcurl requires this once in a process, before its first thread. */
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	pthread_once(&once, init_curl);
 
 	PAWL_FREE struct http *h = mem_zalloc(1, sizeof *h);
 	if (h == NULL)
-		return err_set(err, PAWL_ENOMEM, "http: out of memory");
+		return err_nomem(err, "http");
 	h->opts = *opts;
 	h->opts.ca_bundle = NULL;
 	h->opts.connect_ms = opts->connect_ms ? opts->connect_ms : 10000;
@@ -135,7 +137,7 @@ http_new(const struct http_opts *opts, struct http **ret, struct pawl_error *err
 	if (opts->ca_bundle != NULL) {
 		h->ca_bundle = mem_strdup(opts->ca_bundle);
 		if (h->ca_bundle == NULL)
-			return err_set(err, PAWL_ENOMEM, "http: out of memory");
+			return err_nomem(err, "http");
 	}
 	pthread_mutex_init(&h->lock, NULL);
 	*ret = h;
@@ -175,7 +177,7 @@ open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 	return fd;
 }
 
-/* Connections outlive the transfer that has opened them: arg is the lane. */
+/* Connections outlive the transfer that opened them, so arg is the lane. */
 static int
 close_socket(void *arg, curl_socket_t fd)
 {
@@ -188,9 +190,10 @@ close_socket(void *arg, curl_socket_t fd)
 	return close(fd);
 }
 
-/* A server that writes header and body one after the other, and has Nagle's algorithm on (Ceph's gateway, for one),
- * sends the body when the header has been acknowledged, which the kernel puts off for 40 ms on a connection that has
- * been used before. This sends what was put off. The mode does not last, so each answer asks for it. */
+/* Some servers write header and body one after the other with Nagle's algorithm on, for example
+ * Ceph's gateway. They send the body when the header is acknowledged. On a used connection the
+ * kernel delays that by 40 ms. This function sends the delayed acknowledgement. The mode does not
+ * last, so each answer requests it again. */
 static void
 acknowledge(struct lane *lane)
 {
@@ -200,7 +203,7 @@ acknowledge(struct lane *lane)
 	lane->has_answers = false;
 }
 
-/* Notes the first thing that is wrong; the callback that calls it ends the transfer. */
+/* Notes the first error; the callback that calls this then ends the transfer. */
 static void
 spoil(struct transfer *t, int code, const char *what)
 {
@@ -216,7 +219,8 @@ take_head(char *ptr, size_t size, size_t n, void *arg)
 	struct transfer *t = arg;
 	struct buf *head = &t->call->head;
 	size_t len = size * n;
-	/* An interim answer (100 Continue) comes before the real one, whose lines alone count. */
+	/* An interim answer (100 Continue) precedes the real one. Only the lines of the real one
+	 * count. */
 	if (len > 5 && memcmp(ptr, "HTTP/", 5) == 0) {
 		head->len = 0;
 		t->lane->has_answers = true;
@@ -283,9 +287,9 @@ give_body(char *ptr, size_t size, size_t n, void *arg)
 	return given;
 }
 
-/* libcurl sends a request anew, of its own accord, when a kept connection ends before an answer. What was sent may have
- * been carried out by then, and the caller would take the second answer for the first: only what nobody has seen yet
- * may go again. */
+/* libcurl resends a request on its own when a kept connection ends before an answer. The server may
+ * have carried out the first one, and the caller would take the second answer for the first. So a
+ * body may be resent only if no byte of it was sent. */
 static int
 rewind_body(void *arg, curl_off_t offset, int origin)
 {
@@ -309,7 +313,7 @@ static int
 set_lines(struct transfer *t, struct pawl_error *err)
 {
 	const struct http_call *call = t->call;
-	/* Without this libcurl waits a second for servers that know no "100 Continue". */
+	/* Without this, libcurl waits a second for servers that do not support "100 Continue". */
 	struct curl_slist *lines = curl_slist_append(NULL, "Expect:");
 	for (size_t i = 0; lines != NULL && i < call->n_headers; i++) {
 		const struct http_header *header = &call->headers[i];
@@ -323,7 +327,7 @@ set_lines(struct transfer *t, struct pawl_error *err)
 		lines = longer;
 	}
 	if (lines == NULL)
-		return err_set(err, PAWL_ENOMEM, "http: out of memory");
+		return err_nomem(err, "http");
 	t->lines = lines;
 	curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, lines);
 	return 0;
@@ -359,7 +363,7 @@ set_protocol(CURL *easy, bool https)
 	curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
 	curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
 	curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-	/* What is signed is sent: no "." or ".." is taken out of a path. */
+	/* Send exactly the path that was signed: libcurl must not remove "." or "..". */
 	curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
 }
 
@@ -406,7 +410,7 @@ start(struct http *h, struct lane *lane, size_t i, struct transfer *t, struct pa
 	if (lane->easy[i] == NULL)
 		lane->easy[i] = curl_easy_init();
 	if (lane->easy[i] == NULL)
-		return err_set(err, PAWL_ENOMEM, "http: out of memory");
+		return err_nomem(err, "http");
 	CURL *easy = t->easy = lane->easy[i];
 	curl_easy_reset(easy);
 	curl_easy_setopt(easy, CURLOPT_URL, call->url);
@@ -429,7 +433,7 @@ start(struct http *h, struct lane *lane, size_t i, struct transfer *t, struct pa
 	set_callbacks(t);
 	TRY(set_lines(t, err));
 	if (curl_multi_add_handle(lane->multi, easy) != CURLM_OK)
-		return err_set(err, PAWL_ENOMEM, "http: out of memory");
+		return err_nomem(err, "http");
 	return 0;
 }
 
@@ -455,7 +459,7 @@ code_of(CURLcode code)
 	}
 }
 
-/* The verdict on a transfer that has ended. */
+/* Returns the result of a transfer that has ended. */
 static int
 judge(struct transfer *t, struct pawl_error *err)
 {
@@ -479,7 +483,7 @@ judge(struct transfer *t, struct pawl_error *err)
 	return 0;
 }
 
-/* Notes which transfers have ended; true when one has failed. */
+/* Records which transfers have ended; true when one has failed. */
 static bool
 collect(struct lane *lane)
 {
@@ -515,7 +519,7 @@ drive(struct lane *lane, struct transfer *transfers, size_t n, struct pawl_error
 	int running = 1;
 	while (running > 0) {
 		if (curl_multi_perform(lane->multi, &running) != CURLM_OK)
-			return err_set(err, PAWL_ENOMEM, "http: out of memory");
+			return err_nomem(err, "http");
 		acknowledge(lane);
 		if (collect(lane))
 			break;
@@ -530,8 +534,8 @@ drive(struct lane *lane, struct transfer *transfers, size_t n, struct pawl_error
 	return 0;
 }
 
-/* Some TLS libraries write to a connection that is gone in a way that raises SIGPIPE, whose default ends the program.
- */
+/* Some TLS libraries write to a closed connection in a way that raises SIGPIPE, whose default ends
+ * the program. */
 struct pipe_guard {
 	sigset_t before;
 	bool was_pending;
@@ -583,7 +587,7 @@ http_run(struct http *h, struct http_call *calls, size_t n, struct pawl_error *e
 		return err_set(err, PAWL_EINTERNAL, "http: %zu calls at a time", n);
 	struct lane *lane = lane_take(h);
 	PAWL_FREE struct transfer *transfers = mem_zalloc(n, sizeof *transfers);
-	int rc = lane == NULL || transfers == NULL ? err_set(err, PAWL_ENOMEM, "http: out of memory") : 0;
+	int rc = lane == NULL || transfers == NULL ? err_nomem(err, "http") : 0;
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		transfers[i].http = h;
 		transfers[i].lane = lane;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http: requests over libcurl, for engines that speak HTTP. Transport only: no signing, no retry, no redirect,
- * no cookie, no netrc. Bodies come from slices; answers go straight into the caller's memory.
+ * http: requests over libcurl, for engines that use HTTP. Transport only: no signing, no retry, no
+ * redirect, no cookie, no netrc. Bodies come from slices. Answers are written straight to the
+ * caller's memory.
  *
- * Thread-safe: any number of threads may run calls on one client; connections are kept between calls.
+ * Thread-safe: any number of threads may run calls on one client. Connections are kept between
+ * calls.
  */
 #ifndef PAWL_STORE_HTTP_H
 #define PAWL_STORE_HTTP_H
@@ -22,12 +24,12 @@ struct http; /* a client */
 
 struct http_opts {
 	unsigned connect_ms;        /* 0 = 10,000 */
-	unsigned low_speed_bytes;   /* a second; a transfer that stays below for low_speed_seconds ends. 0 = 1,024 */
+	unsigned low_speed_bytes;   /* per second; a transfer that stays below for low_speed_seconds ends. 0 = 1,024 */
 	unsigned low_speed_seconds; /* 0 = 60 */
 	unsigned total_seconds;     /* of one call; 0 = 3,600 */
 	const char *ca_bundle;      /* certificates to trust; NULL = those of the system. Copied */
 	bool no_proxy;              /* also ignores the proxy variables of the environment; so does every loopback URL */
-	bool link_local;            /* 169.254/16 and fe80::/10 may be talked to (metadata services only) */
+	bool link_local;            /* 169.254/16 and fe80::/10 are allowed (metadata services only) */
 };
 
 struct http_header {
@@ -46,34 +48,36 @@ struct http_call {
 	size_t dst_bytes;
 	int dst_status;
 	size_t text_max;           /* of any other body; 0 = 64 KiB */
-	int64_t deadline_ms;       /* of clock_mono_ms; 0 = none but total_seconds */
-	const atomic_bool *cancel; /* NULL, or set by somebody to end the call with PAWL_ECANCELLED */
-	bool fresh;                /* by a new connection, so that it is never sent twice; a body of any length does that, too */
-	bool slow_answer;          /* the server may think for minutes: no low-speed limit */
+	int64_t deadline_ms;       /* of clock_mono_ms; 0 = only total_seconds */
+	const atomic_bool *cancel; /* NULL, or set by another thread to end the call with PAWL_ECANCELLED */
+	bool fresh;                /* on a new connection, so never sent twice; a non-empty body implies it */
+	bool slow_answer;          /* the server may take minutes: no low-speed limit */
 
-	int status;      /* of the answer; 0 = none came */
-	struct buf text; /* its body, where that did not go to dst */
+	int status;      /* of the answer; 0 = no answer */
+	struct buf text; /* its body, unless that was written to dst */
 	struct buf head; /* its header lines, each ended by a NUL */
 };
 
 int http_new(const struct http_opts *opts, struct http **ret, struct pawl_error *err);
 void http_free(struct http *h); /* NULL is fine; no call may be running */
 
-/* Runs n <= HTTP_MAX_PARALLEL calls at the same time on the calling thread, and returns when all have ended. 0: each was
- * answered, whatever the status, with a whole body. Else the first failure, and the others were ended:
- * PAWL_ETRANSIENT, PAWL_ETIMEOUT, PAWL_ECANCELLED, PAWL_EAUTH (the certificate is not trusted), PAWL_ELIMIT,
- * PAWL_EUSAGE, PAWL_ENOMEM. The message names the host, never a header. */
+/* Runs n <= HTTP_MAX_PARALLEL calls at the same time on the calling thread, and returns when all
+ * have ended. 0: each was answered with a complete body, whatever the status. Otherwise returns the
+ * first failure, and ends the others: PAWL_ETRANSIENT, PAWL_ETIMEOUT, PAWL_ECANCELLED, PAWL_EAUTH
+ * (the certificate is not trusted), PAWL_ELIMIT, PAWL_EUSAGE, PAWL_ENOMEM. The message names the
+ * host, never a header. */
 int http_run(struct http *h, struct http_call *calls, size_t n, struct pawl_error *err);
-/* Value of an answer's header (name in lower case), or NULL. The last one counts. */
+/* Value of an answer's header (name in lower case), or NULL. Of several the last one counts. */
 const char *http_header_of(const struct http_call *call, const char *name);
 void http_call_clear(struct http_call *call);
 
-/* true for a host name or address (without port) of this very machine: localhost, 127/8, ::1. */
+/* true for a host name or address (without port) of this machine: localhost, 127/8, ::1. */
 bool http_is_loopback(const char *host, size_t len);
 bool http_is_loopback_url(const char *url);
 struct sockaddr;
 bool http_is_link_local(const struct sockaddr *address); /* 169.254/16, fe80::/10 */
-/* Unix seconds of "Fri, 24 May 2013 00:00:00 GMT" (may be NULL) and of "2013-05-24T00:00:00Z"; -1 if it is none. */
+/* Unix seconds of "Fri, 24 May 2013 00:00:00 GMT" (may be NULL) and of "2013-05-24T00:00:00Z"; -1
+ * if the text has another form. */
 int64_t http_date_time(const char *text);
 int64_t http_iso_time(const char *text);
 void http_put_date(int64_t unix_seconds, char out[32]); /* the first of these forms */

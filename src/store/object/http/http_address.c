@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * http_address: where a URL leads: which part of it is the host, and whether that is this machine or a link-local
- * address (those are for metadata services only). Pure. Called by http.c and s3_cred_net.c.
+ * http_address: finds the host in a URL, and whether it is this machine or a link-local address.
+ * Only metadata services may use the latter. Pure.
  */
 #include "store/object/http/http.h"
 

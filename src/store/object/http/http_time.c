@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * http_time: the two forms in which servers write times. Pure. See http.h. Called by the object stores and their
- * credentials.
- */
+/* http_time: the two forms in which servers write times. Pure. See http.h. */
 #include "store/object/http/http.h"
 
 #include <stdio.h>

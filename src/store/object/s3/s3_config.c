@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * s3_config: where an s3:// URL leads: endpoint, region, style of addressing, sums, from the URL, the environment and
- * the profile, in the order and under the names that AWS tools use. Called by store_s3.c once, when a store is opened.
+ * s3_config: reads the endpoint, region, addressing style and checksums of an s3:// URL. They come
+ * from the URL, the environment and the profile, in the order and under the names of AWS tools.
  *
  *   endpoint   AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, services.s3.endpoint_url, endpoint_url;
  *              else Amazon's for the region
  *
  *   region     AWS_REGION, AWS_DEFAULT_REGION, region; else us-east-1
  *
- *   addressing s3.addressing_style: path, virtual; else virtual for AWS, path elsewhere and for buckets with dots
+ *   addressing s3.addressing_style: path, virtual; else virtual for AWS, and path elsewhere and for
+ *              buckets with dots
  *
- *   sums       s3.payload_signing_enabled; AWS_REQUEST_CHECKSUM_CALCULATION, request_checksum_calculation;
+ *   checksums  s3.payload_signing_enabled;
+ *              AWS_REQUEST_CHECKSUM_CALCULATION, request_checksum_calculation;
  *              PAWL_S3_CHECKSUM_ALGORITHM, s3.checksum_algorithm
  *
  *   TLS        AWS_CA_BUNDLE, ca_bundle
@@ -27,7 +29,7 @@
 static int
 no_memory(struct pawl_error *err)
 {
-	return err_set(err, PAWL_ENOMEM, "s3: out of memory");
+	return err_nomem(err, "s3");
 }
 
 /* ------------------------------------------------------------ the endpoint */
@@ -81,8 +83,8 @@ read_style(struct object_config *c, const struct s3_profile *p, struct pawl_erro
 	return 0;
 }
 
-/* As other tools of AWS have it: over TLS nobody on the way can change a body, and a SHA-256 costs more than all the
- * rest. */
+/* Like other tools of AWS: over TLS no third party can change a body, and a SHA-256 costs more than
+ * all the rest. */
 static int
 read_signing(struct object_config *c, const struct s3_profile *p, struct pawl_error *err)
 {
@@ -94,7 +96,7 @@ read_signing(struct object_config *c, const struct s3_profile *p, struct pawl_er
 	return 0;
 }
 
-/* Where the signature covers a SHA-256 of the body every server checks that. */
+/* If the signature covers a SHA-256 of the body, every server checks that. */
 static int
 read_when(struct object_config *c, const struct s3_profile *p, struct pawl_error *err)
 {
@@ -111,7 +113,7 @@ read_when(struct object_config *c, const struct s3_profile *p, struct pawl_error
 	return 0;
 }
 
-/* One that somebody has asked for by its name is sent in any case. */
+/* A checksum that is requested by its name is always sent. */
 static int
 read_sums(struct object_config *c, const struct s3_profile *p, struct pawl_error *err)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * s3_cred: where the credentials of S3 are looked for, in which order. See s3_cred.h. Called by cred.c; calls the
- * providers.
+ * s3_cred: the places where credentials of S3 are looked up, and their order. See s3_cred.h.
  */
 #include "store/object/s3/s3_cred.h"
 
@@ -63,7 +62,7 @@ from_process(const char *source, const char *line, struct cred_keys *ret, struct
 	char **argv;
 	int rc = proc_split(line, &memory, &argv, err);
 	if (rc == 0 && buf_grow(&text, MAX_PROCESS_BYTES + 1) == NULL)
-		rc = err_set(err, PAWL_ENOMEM, "out of memory");
+		rc = err_nomem(err, NULL);
 	text.len = 0;
 	if (rc == 0)
 		rc = proc_capture(argv, PROCESS_MS, MAX_PROCESS_BYTES, &text, err);
@@ -122,7 +121,8 @@ s3_cred_find(const struct cred_where *c, struct cred_keys *ret, struct pawl_erro
 {
 	PAWL_CLEAN(s3_profile_clear) struct s3_profile profile = {0};
 	int rc = 0;
-	/* A profile that is asked for by name goes before the environment, as with other tools. */
+	/* As with other tools, a profile that is requested by name takes precedence over the
+	 * environment. */
 	if (cred_env("AWS_PROFILE") == NULL)
 		rc = from_environment(ret, err);
 	if (rc == 0)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * s3_cred_net: credentials that another machine gives out: a container's agent, the token service for a web identity,
- * the instance's metadata (version 2 only). See s3_cred.h. Called by s3_cred.c; calls http, xml, json.
+ * s3_cred_net: credentials from another machine: a container's agent, the token service for a web
+ * identity, the instance's metadata (version 2 only). See s3_cred.h.
  *
- * T8: only these may talk to link-local addresses, and a container's address over http must be a loopback one or one of
- * the two that AWS uses. Nothing here goes through a proxy.
+ * T8: only these may use link-local addresses. A container's address over http must be a loopback
+ * address or one of the two that AWS uses. No request here uses a proxy.
  */
 #include "store/object/s3/s3_cred.h"
 
@@ -22,7 +22,7 @@
 #define MAX_TOKEN_BYTES (64u << 10)
 #define METADATA "the instance metadata"
 
-/* The first line of a file or text, without what ends it. */
+/* Cuts a file or text after its first line, without the line end. */
 static void
 cut_line(struct buf *text)
 {
@@ -40,7 +40,7 @@ read_token(const char *path, struct buf *out, struct pawl_error *err)
 
 /* --------------------------------------------------------------- container */
 
-/* http to any address would hand the authorization to whoever sits there. */
+/* http to any other address would send the authorization to an unknown machine. */
 static bool
 is_trusted(const char *url)
 {
@@ -178,7 +178,8 @@ s3_cred_web_identity(const char *token_file, const char *role, const char *sessi
 
 /* ---------------------------------------------------------------- instance */
 
-/* One request to the metadata service: 1 answered with 200, 0 not there or nothing there. */
+/* Sends one request to the metadata service. 1: answered with 200; 0: no service, or no such
+ * data. */
 static int
 ask(struct http *h, const char *method, const char *path, const char *token, struct http_call *call,
     struct pawl_error *err)

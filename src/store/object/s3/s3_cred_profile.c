@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * s3_cred_profile: reads one profile from ~/.aws/credentials and ~/.aws/config (AWS_SHARED_CREDENTIALS_FILE,
- * AWS_CONFIG_FILE). See s3_cred.h. Called by s3_cred.c and s3_config.c.
+ * s3_cred_profile: reads one profile from ~/.aws/credentials and ~/.aws/config
+ * (AWS_SHARED_CREDENTIALS_FILE, AWS_CONFIG_FILE). See s3_cred.h.
  *
- * In the first file a section is named [name], in the second [profile name] ([default] in both). A setting with an
- * empty value may be followed by indented ones: "s3 =" and then "  addressing_style = path". A key given in the
- * credentials file wins.
+ * In the first file a section is named [name], in the second [profile name] ([default] in both). A
+ * setting with an empty value may be followed by indented ones: "s3 =" and then "  addressing_style
+ * = path". A key in the credentials file takes precedence.
  */
 #include "store/object/s3/s3_cred.h"
 
@@ -33,7 +33,7 @@ s3_profile_clear(struct s3_profile *p)
 	p->first = NULL;
 }
 
-/* In place, without the blanks around it. */
+/* Trims the surrounding blanks in place. */
 static char *
 trim(char *text)
 {
@@ -45,7 +45,7 @@ trim(char *text)
 	return text;
 }
 
-/* "[profile x]" or "[x]": what is inside, without quotes; NULL if there is no ']'. */
+/* The text inside "[profile x]" or "[x]", without quotes; NULL if there is no ']'. */
 static char *
 section_name(char *line)
 {
@@ -56,7 +56,8 @@ section_name(char *line)
 	return trim(line + 1);
 }
 
-/* Is this section of the file the one with the profile's settings? `kind` is "" or "profile" or "services". */
+/* True if this section of the file has the profile's settings. `kind` is "" or "profile" or
+ * "services". */
 static bool
 is_section(char *section, const char *kind, const char *name)
 {
@@ -93,7 +94,7 @@ add(struct s3_profile *p, const char *prefix, const char *parent, const char *ke
 
 struct section {
 	const char *kind, *name, *prefix;
-	bool also_default; /* in the config file [default] may stand without "profile" */
+	bool also_default; /* the config file may write [default] without "profile" */
 };
 
 static int

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * s3_requests: the requests that S3 and the XML interface of Google Cloud Storage have in common: uploads in parts,
- * lists, copies. See object.h. Called by object_*.c through the tables of store_s3.c and store_gcs.c; calls
- * object_call, xml.
+ * s3_requests: the requests that S3 shares with the XML interface of Google Cloud Storage: uploads
+ * in parts, lists, copies. See object.h.
  */
 #include "store/object/object.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc64nvme.h"
+#include "base/crc.h"
 #include "base/err.h"
 #include "base/text.h"
 #include "store/object/s3/sigv4.h"
@@ -17,16 +16,16 @@
 
 #define MAX_PAGES 100000u
 
-/* The server keeps one sum of all bytes, not one of the sums of the parts. */
+/* The server keeps one checksum of all bytes, not one of the checksums of the parts. */
 static const struct http_header WHOLE_SUM = {"x-amz-checksum-type", "FULL_OBJECT"};
 
 static int
 no_memory(struct pawl_error *err, const char *what)
 {
-	return err_set(err, PAWL_ENOMEM, "%s: out of memory", what);
+	return err_nomem(err, what);
 }
 
-/* A bucket that is gone is not an object that is not there: who finds nothing would begin anew (P8). */
+/* A missing bucket is not a missing object: a run that finds no object would start anew (P8). */
 const struct object_meaning s3_meanings[] = {
 	{"NoSuchKey", PAWL_ENOTFOUND, "there is no such object"},
 	{"NoSuchBucket", PAWL_EIO, "there is no such bucket"},
@@ -117,7 +116,7 @@ put_list(struct buf *out, const struct object_part_sum *parts, size_t n, const c
 	buf_puts(out, "</CompleteMultipartUpload>");
 }
 
-/* Of the whole object, by the sums of its parts; "" where one has none. */
+/* Joins the checksums of the parts to that of the complete object; "" if a part has none. */
 static int
 join_sums(const struct object_part_sum *parts, size_t n, char out[48], struct pawl_error *err)
 {
@@ -161,7 +160,8 @@ s3_upload_end(struct object_store *s, const char *key, const char *id, const str
 		object_add_header(&rq, object_sum_header(sum), whole);
 	}
 	TRY(object_do(s, &rq, err));
-	/* It is begun with 200 before it is done: only the closing element says that it is. */
+	/* The answer begins with 200 before the upload is complete. Only the closing element
+	 * confirms it. */
 	PAWL_CLEAN(buf_clear) struct buf ignored = {0};
 	if (xml_get(key, rq.call.text.ptr, rq.call.text.len, "CompleteMultipartUploadResult", &ignored, NULL) < 0)
 		return err_set(err, PAWL_ETRANSIENT,

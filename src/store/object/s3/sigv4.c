@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * sigv4: see sigv4.h. Called by the object stores; calls libcrypto (SHA-256, HMAC) and base. P18: derived keys live on
- * the stack and are wiped.
- */
+/* sigv4: see sigv4.h. P18: derived keys live on the stack and are wiped. */
 #include "store/object/s3/sigv4.h"
 
 #include <ctype.h>
@@ -130,11 +127,12 @@ sigv4_encode(struct buf *out, const char *text, bool keep_slash)
 static int
 compare_headers(const void *a, const void *b)
 {
-	/* Names are in lower case by now; a name that is the beginning of another comes first. */
+	/* Names are in lower case here. If one name is the prefix of another, the shorter one comes
+	 * first. */
 	return strcmp(((const struct http_header *)a)->name, ((const struct http_header *)b)->name);
 }
 
-/* Copies with lower-case names, sorted. */
+/* Copies the headers with lower-case names, sorted. */
 static struct http_header *
 sorted_headers(const struct sigv4_request *rq, struct bump *memory)
 {
@@ -153,7 +151,7 @@ sorted_headers(const struct sigv4_request *rq, struct bump *memory)
 	return headers;
 }
 
-/* Without blanks around it, and runs of blanks as one. */
+/* Appends the value without surrounding blanks; a run of blanks becomes one. */
 static void
 put_value(struct buf *out, const char *value)
 {
@@ -197,7 +195,7 @@ sigv4_canonical(const struct sigv4_request *rq, struct buf *out, struct pawl_err
 	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	const struct http_header *headers = sorted_headers(rq, &memory);
 	if (headers == NULL)
-		return err_set(err, PAWL_ENOMEM, "signature: out of memory");
+		return err_nomem(err, "signature");
 	put_canonical(rq, headers, out);
 	return buf_check(out, "signature", err);
 }
@@ -214,13 +212,13 @@ end_of_scope(const struct sigv4_request *rq)
 	return rq->is_google ? "goog4_request" : "aws4_request";
 }
 
-/* The key of one day, region and service. */
+/* Derives the key of one day, region and service. */
 static int
 derive(const struct sigv4_request *rq, const char *secret_key, unsigned char out[HASH_BYTES], struct pawl_error *err)
 {
 	PAWL_FREE char *first = mem_printf("%s%s", rq->is_google ? "GOOG4" : "AWS4", secret_key);
 	if (first == NULL)
-		return err_set(err, PAWL_ENOMEM, "signature: out of memory");
+		return err_nomem(err, "signature");
 	unsigned char key[HASH_BYTES];
 	int rc = sigv4_hmac(first, strlen(first), rq->date, 8, key, err);
 	explicit_bzero(first, strlen(first));
@@ -242,7 +240,7 @@ sigv4_sign(const struct sigv4_request *rq, const char *access_key, const char *s
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 	const struct http_header *headers = sorted_headers(rq, &memory);
 	if (headers == NULL)
-		return err_set(err, PAWL_ENOMEM, "signature: out of memory");
+		return err_nomem(err, "signature");
 	put_canonical(rq, headers, &text);
 	TRY(buf_check(&text, "signature", err));
 

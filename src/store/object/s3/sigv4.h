@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sigv4: AWS signature version 4 over request headers, for S3 and for those who copied it. Pure: no clock, no
- * environment, no network.
+ * sigv4: AWS signature version 4 over request headers, for S3 and compatible services. Pure: no
+ * clock, no environment, no network.
  *
- * Written from the published description ("Authenticating Requests: Using the Authorization Header" of the Amazon S3 API
- * reference), with its four examples as tests.
+ * Written from the published description ("Authenticating Requests: Using the Authorization Header"
+ * of the Amazon S3 API reference), with its four examples as tests.
  */
 #ifndef PAWL_STORE_SIGV4_H
 #define PAWL_STORE_SIGV4_H
@@ -28,23 +28,25 @@ struct sigv4_request {
 	const char *payload; /* 64 hex digits of the body's SHA-256, or SIGV4_UNSIGNED */
 	const char *region, *service;
 	const char *date; /* sigv4_date, the same as in x-amz-date */
-	bool is_google;   /* GOOG4-HMAC-SHA256, which differs by its names only; then it is x-goog-date */
+	bool is_google;   /* GOOG4-HMAC-SHA256, which differs only by its names; then it is x-goog-date */
 };
 
-/* Value of the Authorization header into *out. PAWL_ENOMEM, or PAWL_EINTERNAL when libcrypto refuses. */
+/* Writes the value of the Authorization header to *out. PAWL_ENOMEM, or PAWL_EINTERNAL if libcrypto
+ * fails. */
 int sigv4_sign(const struct sigv4_request *rq, const char *access_key, const char *secret_key, struct buf *out,
                struct pawl_error *err);
 /* The canonical request that is signed, for tests. */
 int sigv4_canonical(const struct sigv4_request *rq, struct buf *out, struct pawl_error *err);
 
 void sigv4_date(int64_t unix_seconds, char out[17]); /* "20130524T000000Z" */
-/* Percent-encodes all but letters, digits, "-._~" (and '/' if kept). */
+/* Percent-encodes everything except letters, digits, "-._~" (and '/' if kept). */
 void sigv4_encode(struct buf *out, const char *text, bool keep_slash);
 
-/* Digests by libcrypto, of all slices as one. */
+/* Digests by libcrypto, over the concatenation of all slices. */
 int sigv4_sha256(const struct pawl_slice *parts, size_t n, unsigned char out[32], struct pawl_error *err);
 int sigv4_sha256_hex(const struct pawl_slice *parts, size_t n, char out[65], struct pawl_error *err);
-/* The payload that is signed: SIGV4_EMPTY without a body, its SHA-256 if sign, else SIGV4_UNSIGNED. */
+/* The value of the payload to sign: SIGV4_EMPTY without a body, its SHA-256 if sign, else
+ * SIGV4_UNSIGNED. */
 int sigv4_payload(const struct pawl_slice *parts, size_t n, bool sign, char out[65], struct pawl_error *err);
 /* HMAC-SHA256. */
 int sigv4_hmac(const void *key, size_t key_len, const char *text, size_t len, unsigned char out[32],

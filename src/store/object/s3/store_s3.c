@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_s3: the engine for object stores that speak S3: s3://bucket/prefix. See docs/stores/s3.md and object.h, whose
- * table for S3 is here: how a request is signed, and what the server's codes mean. Called by store.c and
- * object_*.c; calls sigv4, s3_cred, s3_config, s3_requests.
+ * store_s3: the engine for object stores that use the S3 protocol: s3://bucket/prefix. See
+ * docs/stores/s3.md, and object.h for the table that this file fills in: how a request is signed,
+ * and the meaning of the server's codes.
  */
 #include "store/object/object.h"
 
@@ -18,7 +18,7 @@
 
 /* ----------------------------------------------------------------- signing */
 
-/* Everything but Content-Length, which libcurl adds, is signed. */
+/* Signs everything except Content-Length, which libcurl adds. */
 static int
 prepare(struct object_store *s, struct object_request *rq, const struct cred_keys *keys, struct object_envelope *e,
         struct pawl_error *err)
@@ -56,7 +56,7 @@ prepare(struct object_store *s, struct object_request *rq, const struct cred_key
 
 /* ------------------------------------------------------------------ regions */
 
-/* The region that the server names, as a header or in the body. */
+/* The region that the server names, in a header or in the body. */
 static void
 hinted_region(const struct object_request *rq, char region[65])
 {
@@ -83,7 +83,7 @@ explain(struct object_store *s, const struct object_request *rq, struct pawl_err
 	               rq->verb, region, s->config.region);
 }
 
-/* Nobody has named a region: the one that the server names is the one that was meant. */
+/* If no region was configured, the one that the server names is used. */
 static int
 look_again(struct object_store *s, const struct object_request *rq, struct pawl_error *err)
 {
@@ -97,7 +97,6 @@ look_again(struct object_store *s, const struct object_request *rq, struct pawl_
 
 /* -------------------------------------------------------- removing, copying */
 
-/* All of a page by one request. PAWL_EUNSUPPORTED: the server has no such request. */
 static int
 remove_batch(struct object_store *s, const char *folder, const struct object_page *p, struct pawl_error *err)
 {
@@ -121,7 +120,7 @@ remove_batch(struct object_store *s, const char *folder, const struct object_pag
 	                            .text_max = XML_MAX_BYTES,
 	                            .slow_answer = true,
 	                            .sum_body = true,
-	                            .sum_kind = OBJECT_SUM_MD5}; /* which servers insist on */
+	                            .sum_kind = OBJECT_SUM_MD5}; /* servers insist on MD5 here */
 	TRY(object_do(s, &rq, err));
 	PAWL_CLEAN(buf_clear) struct buf code = {0};
 	if (rq.call.text.len == 0 ||
@@ -168,7 +167,7 @@ copy_part(const struct copy *c, size_t i, uint64_t begin, uint64_t end, struct o
 	               : err_set(err, PAWL_EIO, "%s: cannot copy: the ETag is too long", c->from);
 }
 
-/* Above what one request copies. */
+/* Copies objects that are too large for one request. */
 static int
 copy_in_parts(struct object_store *s, const char *from, const char *to, const struct object_head *head,
               const char *source, struct pawl_error *err)
@@ -180,7 +179,7 @@ copy_in_parts(struct object_store *s, const char *from, const char *to, const st
 	PAWL_FREE struct object_part_sum *sums = mem_zalloc(n, sizeof *sums);
 	PAWL_FREE char *upload = NULL;
 	if (sums == NULL)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", to);
+		return err_nomem(err, to);
 	TRY(s3_upload_begin(s, to, NULL, false, &upload, err));
 	struct copy c = {.s = s, .from = from, .to = to, .upload = upload, .source = source, .head = head};
 	int rc = 0;

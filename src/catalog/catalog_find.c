@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * catalog_find: finds the checkpoint that a caller means: look-ups in the catalog, selectors, and
+ * waiting for a new one. It decides nothing: the order is that of the ids (P9), and policy/retain.h
+ * finds the best. Promises P12, P16 (waits have a deadline).
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "catalog/far.h"
+#include "run/run.h"
+
+#define POLL_FIRST_MS 10
+#define POLL_LAST_MS 500
+
+/* ---------------------------------------------------------------- look-ups */
+
+struct catalog_entry *
+catalog_get(struct catalog *c, uint64_t id)
+{
+	size_t lo = 0, hi = c->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (c->entries[mid].id < id)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	/* Within one id the valid entry is first. */
+	return lo < c->n && c->entries[lo].id == id && c->entries[lo].summary ? &c->entries[lo] : NULL;
+}
+
+struct catalog_entry *
+catalog_latest(const struct catalog *c)
+{
+	for (size_t i = c->n; i-- > 0;) {
+		if (c->entries[i].summary)
+			return &c->entries[i];
+	}
+	return NULL;
+}
+
+struct catalog_entry *
+catalog_best(const struct catalog *c, const struct pawl_retention *policy)
+{
+	struct catalog_entry *best = NULL;
+
+	if (policy->num_to_keep == PAWL_KEEP_MEMORY || policy->n_scores == 0)
+		return NULL; /* R3: the best stays unset */
+	for (size_t i = 0; i < c->n; i++) {
+		struct catalog_entry *e = &c->entries[i];
+
+		/* Only a score that counts is better than none. */
+		if (e->summary && retain_compare(policy, e->metrics, e->n_metrics, best ? best->metrics : NULL,
+		                                 best ? best->n_metrics : 0) > 0)
+			best = e;
+	}
+	return best;
+}
+
+const struct catalog_entry *
+catalog_denied(struct catalog *c, const struct catalog_entry *than)
+{
+	for (size_t i = c->n; i-- > 0;) {
+		const struct catalog_entry *e = &c->entries[i];
+
+		/* The name may not show the id. */
+		if (e->code == PAWL_EAUTH && (!than || e->id == 0 || e->id > than->id) && !catalog_get(c, e->id))
+			return e;
+	}
+	return NULL;
+}
+
+int
+catalog_items(const struct catalog *c, struct retain_item **ret, size_t *ret_n, struct pawl_error *err)
+{
+	struct retain_item *items = mem_zalloc(c->n, sizeof(*items));
+	size_t n = 0;
+
+	if (!items)
+		return err_nomem(err, "catalog");
+	for (size_t i = 0; i < c->n; i++) {
+		const struct catalog_entry *e = &c->entries[i];
+
+		if (!e->summary || e->at)
+			continue;
+		items[n] = catalog_retain_item(e);
+		items[n].held = e->held;
+		items[n].unmirrored = mirrors_lack(c->mirrors, e);
+		items[n++].spent = mirrors_spend(c->mirrors, e);
+	}
+	*ret = items;
+	*ret_n = n;
+	return 0;
+}
+
+/* --------------------------------------------------------------- selectors */
+
+/* A folder that is not a valid checkpoint: the error gives the reason. */
+static int
+refuse_bad(const struct catalog_entry *e, struct pawl_error *err)
+{
+	if (e->code == PAWL_EAUTH)
+		return err_set(err, PAWL_EAUTH, "%s cannot be read: %s", e->name, e->problem);
+	return err_set(err, e->code == PAWL_ENOTFOUND ? PAWL_ENOTFOUND : PAWL_ECORRUPT, "%s is not a checkpoint: %s",
+	               e->name, e->problem);
+}
+
+/* Refuses an answer that could be wrong, since a checkpoint cannot be read. than: the answer, where
+ * only a newer checkpoint could change it; else NULL. */
+static int
+refuse_denied(struct catalog *c, const struct catalog_entry *than, const char *what, struct pawl_error *err)
+{
+	const struct catalog_entry *e = catalog_denied(c, than);
+
+	if (!e)
+		return 0;
+	return err_set(err, PAWL_EAUTH, "%s cannot be read, so that %s is unknown: %s", e->name, what, e->problem);
+}
+
+static int
+find_by_step(struct catalog *c, const char *text, struct catalog_entry **ret, struct pawl_error *err)
+{
+	char *end;
+
+	errno = 0;
+	long long step = strtoll(text, &end, 10);
+	if (!*text || *end)
+		return err_set(err, PAWL_EUSAGE, "selector 'step:%.200s': expected a whole number", text);
+	if (errno == ERANGE)
+		return err_set(err, PAWL_EUSAGE,
+		               "selector 'step:%.200s': expected a number of 64 bits, found one beyond", text);
+	for (size_t i = c->n; i-- > 0;) {
+		if (c->entries[i].summary && c->entries[i].summary->step == step) {
+			*ret = &c->entries[i];
+			return 0;
+		}
+	}
+	TRY(refuse_denied(c, NULL, "its step", err));
+	return err_set(err, PAWL_ENOTFOUND, "there is no checkpoint of step %lld", step);
+}
+
+static int
+find_by_id(struct catalog *c, const char *text, struct catalog_entry **ret, struct pawl_error *err)
+{
+	char *end;
+
+	errno = 0;
+	unsigned long long id = strtoull(text, &end, 10);
+	if (*text < '0' || *text > '9' || *end)
+		return err_set(err, PAWL_EUSAGE, "selector 'id:%.200s': expected a whole number", text);
+	if (errno == ERANGE)
+		return err_set(err, PAWL_EUSAGE, "selector 'id:%.200s': expected a number of 64 bits, found one beyond",
+		               text);
+	struct catalog_entry *e = catalog_get(c, id);
+	if (e) {
+		*ret = e;
+		return 0;
+	}
+	for (size_t i = 0; i < c->n; i++) {
+		if (c->entries[i].id == id)
+			return refuse_bad(&c->entries[i], err);
+	}
+	return err_set(err, PAWL_ENOTFOUND, "there is no checkpoint with id %llu", id);
+}
+
+static int
+find_by_name(struct catalog *c, const char *name, struct catalog_entry **ret, struct pawl_error *err)
+{
+	for (size_t i = 0; i < c->n; i++) {
+		if (strcmp(c->entries[i].name, name) != 0)
+			continue;
+		if (!c->entries[i].summary)
+			return refuse_bad(&c->entries[i], err);
+		*ret = &c->entries[i];
+		return 0;
+	}
+	if (name[0] && name[strspn(name, "0123456789")] == '\0')
+		return find_by_id(c, name, ret, err);
+	return err_set(
+		err, PAWL_ENOTFOUND,
+		"there is no checkpoint '%.200s'; expected latest, best, good, an id, step:<number> or a folder name",
+		name);
+}
+
+static int
+find_best(struct catalog *c, const struct pawl_retention *policy, struct catalog_entry **ret, struct pawl_error *err)
+{
+	struct catalog_entry *best = catalog_best(c, policy);
+
+	TRY(refuse_denied(c, NULL, "the best checkpoint", err));
+	if (!best && catalog_latest(c) && policy->n_scores == 0)
+		return err_set(err, PAWL_ENOTFOUND,
+		               "there is no best checkpoint: the run has no score; say which metric decides "
+		               "(score_attribute, or --by METRIC)");
+	if (!best && catalog_latest(c))
+		return err_set(err, PAWL_ENOTFOUND, "there is no best checkpoint: none has a finite score by '%s'",
+		               policy->score_attributes[0]);
+	if (!best)
+		return err_set(err, PAWL_ENOTFOUND, "there is no checkpoint yet");
+	*ret = best;
+	return 0;
+}
+
+/* R157: the newest that was not flagged for NaN or Inf. */
+static int
+find_good(struct catalog *c, struct catalog_entry **ret, struct pawl_error *err)
+{
+	for (size_t i = c->n; i-- > 0;) {
+		if (c->entries[i].summary && !c->entries[i].summary->nonfinite) {
+			*ret = &c->entries[i];
+			return refuse_denied(c, *ret, "the newest good checkpoint", err);
+		}
+	}
+	TRY(refuse_denied(c, NULL, "the newest good checkpoint", err));
+	return err_set(err, PAWL_ENOTFOUND, "there is no checkpoint without NaN or Inf");
+}
+
+int
+catalog_find(struct catalog *c, const struct pawl_retention *policy, const char *selector, struct catalog_entry **ret,
+             struct pawl_error *err)
+{
+	struct catalog_entry *latest = catalog_latest(c);
+
+	if (selector && strcmp(selector, "best") == 0)
+		return find_best(c, policy, ret, err);
+	if (selector && strcmp(selector, "good") == 0)
+		return find_good(c, ret, err);
+	if (selector && strncmp(selector, "step:", 5) == 0)
+		return find_by_step(c, selector + 5, ret, err);
+	if (selector && strncmp(selector, "id:", 3) == 0)
+		return find_by_id(c, selector + 3, ret, err);
+	if (selector && strcmp(selector, "latest") != 0)
+		return find_by_name(c, selector, ret, err);
+	TRY(refuse_denied(c, latest, "the latest checkpoint", err));
+	if (!latest)
+		return err_set(err, PAWL_ENOTFOUND, "there is no checkpoint yet");
+	*ret = latest;
+	return 0;
+}
+
+int
+pawl_find(struct pawl *run, const char *selector, uint64_t *ret_id, struct pawl_error *err)
+{
+	struct catalog_entry *e = NULL;
+
+	if (!run || !selector || !ret_id)
+		return err_set(err, PAWL_EUSAGE, "find: expected a run, a selector and a place for the id, found NULL");
+	run_lock(run);
+	int rc = catalog_find(run->catalog, &run->settings.retention, selector, &e, err);
+	if (rc == 0)
+		*ret_id = e->id;
+	run_unlock(run);
+	return rc < 0 ? err_prefix(err, rc, "%s", run->home.root) : 0;
+}
+
+static int
+reload(struct pawl *run, struct pawl_error *err)
+{
+	if (!run)
+		return err_set(err, PAWL_EUSAGE, "reload: expected a run, found NULL");
+	run_edit(run);
+	int rc = catalog_reload(run->catalog, err);
+	run_edited(run);
+	run_lock(run);
+	for (size_t i = 0; i < run->catalog->n; i++)
+		run_file_raise_id(run, run->catalog->entries[i].id);
+	run_unlock(run);
+	return rc;
+}
+
+int
+pawl_reload(struct pawl *run, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, reload(run, &own), &own);
+}
+
+/* ------------------------------------------------------------------ waiting */
+
+/* *ret_id: 0 = there is none. */
+static int
+latest_id(struct pawl *run, uint64_t *ret_id, struct pawl_error *err)
+{
+	struct catalog_entry *latest = NULL;
+
+	run_lock(run);
+	int rc = catalog_find(run->catalog, &run->settings.retention, NULL, &latest, err);
+	*ret_id = rc == 0 ? latest->id : 0;
+	run_unlock(run);
+	return rc == PAWL_ENOTFOUND ? 0 : rc;
+}
+
+static int
+wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t *ret_id, struct pawl_error *err)
+{
+	if (!run || !ret_id)
+		return err_set(err, PAWL_EUSAGE, "wait: expected a run and a place for the id, found NULL");
+
+	int64_t begin = clock_mono_ms(), pause = POLL_FIRST_MS;
+	for (;;) {
+		uint64_t id = 0;
+		int rc = pawl_reload(run, err);
+
+		if (rc == 0)
+			rc = latest_id(run, &id, err);
+		if (rc < 0 && !pawl_code_is_transient(rc))
+			return rc;
+		if (rc == 0 && id > after) {
+			*ret_id = id;
+			return 0;
+		}
+		int64_t left = timeout_ms < 0 ? POLL_LAST_MS : timeout_ms - (clock_mono_ms() - begin);
+		if (left <= 0)
+			return err_waited(err, "%s: no checkpoint after id %llu came within %lld ms", run->home.root,
+			                  (unsigned long long)after, (long long)timeout_ms);
+		clock_sleep_ms(pause < left ? pause : left);
+		pause = 2 * pause < POLL_LAST_MS ? 2 * pause : POLL_LAST_MS;
+	}
+}
+
+int
+pawl_wait_for_new(struct pawl *run, uint64_t after, int64_t timeout_ms, uint64_t *ret_id, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, wait_for_new(run, after, timeout_ms, ret_id, &own), &own);
+}

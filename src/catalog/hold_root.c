@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hold_root: see hold_root.h; and the holds that users make. Promise P6. */
+#include "catalog/hold_root.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "catalog/catalog.h"
+#include "catalog/holds.h"
+#include "run/check_root.h"
+
+/* ---- a checkpoint of an open run */
+
+struct pawl_hold {
+	struct pawl *run;
+	struct buf key; /* of the hold's file; empty for a single checkpoint, which no retention deletes */
+};
+
+PAWL_DEFINE_CLEAN(struct pawl_hold, pawl_hold_close);
+
+/* Folder key of a checkpoint. Reads the catalog again if it does not have it yet. */
+static int
+find_folder(struct pawl *run, uint64_t id, struct buf *name, struct buf *manifest_key, struct pawl_error *err)
+{
+	int rc = 0;
+
+	run_edit(run);
+	if (!catalog_get(run->catalog, id))
+		rc = catalog_reload(run->catalog, err);
+	const struct catalog_entry *e = rc == 0 ? catalog_get(run->catalog, id) : NULL;
+	if (e) {
+		buf_puts(name, e->name);
+		catalog_manifest_key(run->catalog, e->name, manifest_key);
+	}
+	run_edited(run);
+	TRY(rc);
+	if (!e)
+		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->home.root,
+		               (unsigned long long)id);
+	TRY(buf_check(name, "hold", err));
+	return buf_check(manifest_key, "hold", err);
+}
+
+static int
+hold_open(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf name = {0}, manifest_key = {0};
+	struct store_entry entry;
+
+	if (!run || !ret)
+		return err_set(err, PAWL_EUSAGE, "hold: expected a run and a place for the hold, found NULL");
+	TRY(find_folder(run, id, &name, &manifest_key, err));
+	PAWL_CLEAN(pawl_hold_close_clean) struct pawl_hold *hold = mem_zalloc(1, sizeof(*hold));
+	if (!hold)
+		return err_nomem(err, "hold");
+	hold->run = run;
+	if (run->catalog->kind->is_run)
+		TRY(holds_make(run->store, buf_str(&name), &hold->key, err));
+	/* It may have been deleted while the hold was made. Any later deletion sees the hold. */
+	int rc = store_stat(run->store, buf_str(&manifest_key), &entry, err);
+	if (rc == PAWL_ENOTFOUND)
+		return err_set(err, rc, "%s has just been deleted", buf_str(&name));
+	TRY(rc);
+	run_edit(run);
+	catalog_note_held(run->catalog, id);
+	run_edited(run);
+	*ret = steal(&hold);
+	return 0;
+}
+
+int
+pawl_hold_open(struct pawl *run, uint64_t id, struct pawl_hold **ret, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, hold_open(run, id, ret, &own), &own);
+}
+
+void
+pawl_hold_close(struct pawl_hold *hold)
+{
+	if (!hold)
+		return;
+	if (hold->key.len) {
+		store_remove(hold->run->store, buf_str(&hold->key), NULL);
+		run_edit(hold->run);
+		catalog_reload_holds(hold->run->catalog, NULL); /* another hold may be on it */
+		run_edited(hold->run);
+	}
+	buf_clear(&hold->key);
+	mem_free(hold);
+}
+
+/* ---- a single checkpoint inside a run */
+
+/* The length of the parent folder of the first len characters of a path. */
+static size_t
+folder_len(const char *path, size_t len)
+{
+	while (len > 0 && path[--len] != '/')
+		;
+	return len;
+}
+
+/* P6: retention of the run sees the hold. If none can be made (read-only media), files are read and
+ * not mapped. */
+int
+hold_root_take(struct pawl *run, struct pawl_error *err)
+{
+	size_t len = run->home.root ? strlen(run->home.root) : 0;
+
+	if (!run->home.caps.local || !run->home.single_name || !run->opts.read_only)
+		return 0;
+	for (int i = 0; i < 2 && !run->home.hold_store; i++) { /* the checkpoint, or a file in it */
+		const size_t folder = folder_len(run->home.root, len);
+		PAWL_FREE char *name = mem_strndup(run->home.root + folder + 1, len - folder - 1);
+
+		if (!name)
+			return err_nomem(err, "run");
+		TRY(check_root_open_run(run->home.root, folder, &run->home.hold_store, err));
+		if (run->home.hold_store && holds_make(run->home.hold_store, name, &run->home.hold_key, NULL) < 0) {
+			store_close(steal(&run->home.hold_store));
+			run->home.lacks_hold = true;
+			return 0;
+		}
+		len = folder;
+	}
+	return 0;
+}
+
+bool
+hold_root_is_safe(const struct pawl *run)
+{
+	return run->home.single_name && !run->home.foreign && !run->home.lacks_hold;
+}
+
+void
+hold_root_drop(struct pawl *run)
+{
+	if (run->home.hold_store)
+		store_remove(run->home.hold_store, buf_str(&run->home.hold_key), NULL);
+	store_close(run->home.hold_store);
+	buf_clear(&run->home.hold_key);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hold_root: holds a single checkpoint in its run while it is read by its own path, or by that of a
+ * file in it (P6). */
+#ifndef PAWL_HOLD_ROOT_H
+#define PAWL_HOLD_ROOT_H
+
+#include "run/run.h"
+
+/* Does nothing for a run, and outside of one. */
+int hold_root_take(struct pawl *run, struct pawl_error *err);
+/* True if no well-behaved program changes the files of this single checkpoint while it is open.
+ * Either it is held, or pawl wrote it outside of any run. */
+bool hold_root_is_safe(const struct pawl *run);
+void hold_root_drop(struct pawl *run);
+
+#endif

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pins: see pins.h. Promises P6 (pins), P8, P17 (hostile bytes). */
+#include "catalog/pins.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "state/state.h"
+
+#define MARK_SUFFIX ".json"
+#define MARK_MAX_BYTES ((size_t)1 << 20)
+#define MARK_MAX_METRICS 1000u
+
+/* ----------------------------------------------------------------- reading */
+
+static int
+decode_metrics(const char *what, const struct json *object, struct bump *memory, struct pin_mark *ret,
+               struct pawl_error *err)
+{
+	if (object->len > MARK_MAX_METRICS)
+		return err_set(err, PAWL_ELIMIT, "%s: expected at most %u metrics, found %zu", what, MARK_MAX_METRICS,
+		               object->len);
+	ret->metrics = bump_array(memory, object->len, sizeof(*ret->metrics));
+	if (!ret->metrics)
+		return err_nomem(err, PINS_FOLDER);
+	for (const struct json *value = object->first; value; value = value->next) {
+		struct pawl_metric *m = &ret->metrics[ret->n_metrics++];
+
+		*m = (struct pawl_metric){.name = value->key, .value = NAN, .not_a_number = value->type == JSON_NULL};
+		if (!m->not_a_number && !state_get_float(value, &m->value))
+			return err_set(err, PAWL_ECORRUPT, "%s: metric \"%s\": expected a number", what, value->key);
+	}
+	return 0;
+}
+
+static int
+decode_mark(const char *what, const struct buf *text, struct bump *memory, struct pin_mark *ret, struct pawl_error *err)
+{
+	const struct json_limits limits = {.max_bytes = MARK_MAX_BYTES};
+	const struct json *pinned, *metrics;
+	struct json *root;
+
+	TRY(json_parse(what, text->ptr, text->len, &limits, memory, &root, err));
+	TRY(json_get_type(what, root, "pinned", JSON_BOOL, &pinned, err));
+	TRY(json_get_type(what, root, "metrics", JSON_OBJECT, &metrics, err));
+	TRY(decode_metrics(what, metrics, memory, ret, err));
+	ret->pinned = pinned->boolean;
+	return 0;
+}
+
+struct listing {
+	const char *const *names; /* wanted, sorted */
+	size_t n;
+	struct pin_mark *marks; /* found, in any order */
+	size_t n_marks;
+};
+
+static int
+compare_name(const void *key, const void *row)
+{
+	return strcmp(key, *(const char *const *)row);
+}
+
+static int
+compare_marks(const void *a, const void *b)
+{
+	return strcmp(((const struct pin_mark *)a)->name, ((const struct pin_mark *)b)->name);
+}
+
+static int
+see_entry(void *arg, const struct store_entry *entry)
+{
+	struct listing *l = arg;
+	size_t len = strlen(entry->name), suffix = strlen(MARK_SUFFIX);
+	char name[256];
+
+	if (entry->is_folder || entry->is_link || len <= suffix || len - suffix >= sizeof(name) ||
+	    strcmp(entry->name + len - suffix, MARK_SUFFIX) != 0)
+		return 0;
+	memcpy(name, entry->name, len - suffix);
+	name[len - suffix] = '\0';
+	const char *const *wanted = bsearch(name, l->names, l->n, sizeof(*l->names), compare_name);
+	/* A folder has no name twice, but a broken file system may list one twice. */
+	if (wanted && l->n_marks < l->n)
+		l->marks[l->n_marks++].name = *wanted;
+	return 0;
+}
+
+static int
+read_mark(struct store *store, struct buf *scratch, struct bump *memory, struct pin_mark *mark, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	int rc;
+
+	buf_printf(&key, PINS_FOLDER "/%s" MARK_SUFFIX, mark->name);
+	TRY(buf_check(&key, mark->name, err));
+	scratch->len = 0;
+	rc = store_get(store, buf_str(&key), MARK_MAX_BYTES, scratch, err);
+	if (rc == PAWL_ENOTFOUND) /* removed since the listing */
+		return 0;
+	if (rc == 0)
+		rc = decode_mark(buf_str(&key), scratch, memory, mark, err);
+	if (rc != PAWL_ECORRUPT && rc != PAWL_ELIMIT)
+		return rc;
+	*mark = (struct pin_mark){.name = mark->name, .pinned = true};
+	return 0;
+}
+
+int
+pins_read(struct store *store, const char *const *names, size_t n, struct bump *memory, struct pin_mark **ret,
+          size_t *ret_n, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf scratch = {0};
+	struct listing l = {.names = names, .n = n, .marks = bump_array(memory, n, sizeof(*l.marks))};
+
+	if (!l.marks)
+		return err_nomem(err, PINS_FOLDER);
+	int rc = n ? store_list(store, PINS_FOLDER, see_entry, &l, err) : 0;
+	if (rc < 0 && rc != PAWL_ENOTFOUND)
+		return rc;
+	for (size_t i = 0; i < l.n_marks; i++)
+		TRY(read_mark(store, &scratch, memory, &l.marks[i], err));
+	if (l.n_marks)
+		qsort(l.marks, l.n_marks, sizeof(*l.marks), compare_marks);
+	*ret = l.marks;
+	*ret_n = l.n_marks;
+	return 0;
+}
+
+/* ----------------------------------------------------------------- writing */
+
+static int
+check_metrics(const struct pin_mark *mark, struct pawl_error *err)
+{
+	if (mark->n_metrics > MARK_MAX_METRICS)
+		return err_set(err, PAWL_ELIMIT, "%s: at most %u late metrics are allowed, received %zu", mark->name,
+		               MARK_MAX_METRICS, mark->n_metrics);
+	for (size_t i = 0; i < mark->n_metrics; i++) {
+		if (!text_is_utf8(mark->metrics[i].name, strlen(mark->metrics[i].name)))
+			return err_set(err, PAWL_EUSAGE, "%s: the name of late metric %zu is not UTF-8", mark->name,
+			               i + 1);
+	}
+	return 0;
+}
+
+int
+pins_write(struct store *store, const struct pin_mark *mark, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf key = {0}, text = {.max = MARK_MAX_BYTES};
+
+	buf_printf(&key, PINS_FOLDER "/%s" MARK_SUFFIX, mark->name);
+	TRY(buf_check(&key, mark->name, err));
+	if (!mark->pinned && mark->n_metrics == 0) {
+		TRY(store_remove(store, buf_str(&key), err));
+		int rc = store_sync(store, PINS_FOLDER, err);
+		return rc == PAWL_ENOTFOUND ? 0 : rc; /* it never had a mark */
+	}
+	TRY(check_metrics(mark, err));
+	buf_printf(&text, "{\"pinned\":%s,\"metrics\":{", mark->pinned ? "true" : "false");
+	for (size_t i = 0; i < mark->n_metrics; i++) {
+		if (i)
+			buf_putc(&text, ',');
+		json_put_string(&text, mark->metrics[i].name, strlen(mark->metrics[i].name));
+		buf_putc(&text, ':');
+		if (mark->metrics[i].not_a_number)
+			buf_puts(&text, "null");
+		else
+			state_put_float(&text, mark->metrics[i].value);
+	}
+	buf_puts(&text, "}}\n");
+	TRY(buf_check(&text, buf_str(&key), err));
+	return store_put_bytes(store, buf_str(&key), text.ptr, text.len, STORE_DURABLE, err);
+}
+
+/* ------------------------------------------------------------- late scores */
+
+struct pawl_metric *
+pins_overlay(const struct pawl_metric *saved, size_t n_saved, const struct pawl_metric *late, size_t n_late,
+             size_t *ret_n)
+{
+	size_t n = 0, text = 0, most = n_saved + n_late;
+
+	for (size_t i = 0; i < n_saved; i++)
+		text += strlen(saved[i].name) + 1;
+	for (size_t i = 0; i < n_late; i++)
+		text += strlen(late[i].name) + 1;
+	struct pawl_metric *all = mem_alloc(most * sizeof(*all) + text);
+	if (!all)
+		return NULL;
+	char *names = (char *)(all + most);
+	for (size_t i = 0; i < most; i++) {
+		const struct pawl_metric *m = i < n_saved ? &saved[i] : &late[i - n_saved];
+		size_t at = i < n_saved ? n : 0, len = strlen(m->name) + 1; /* saved ones have different names */
+
+		while (at < n && strcmp(all[at].name, m->name) != 0)
+			at++;
+		if (at == n) {
+			all[n++].name = memcpy(names, m->name, len);
+			names += len;
+		}
+		all[at].value = m->value;
+		all[at].not_a_number = m->not_a_number;
+	}
+	*ret_n = n;
+	return all;
+}
+
+static bool
+same_metric(const struct pawl_metric *a, const struct pawl_metric *b)
+{
+	return !a->not_a_number == !b->not_a_number && memcmp(&a->value, &b->value, sizeof(a->value)) == 0;
+}
+
+size_t
+pins_late(const struct pawl_metric *saved, size_t n_saved, const struct pawl_metric *all, size_t n_all,
+          struct pawl_metric *ret)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < n_all; i++) {
+		bool known = false;
+
+		for (size_t k = 0; k < n_saved && !known; k++)
+			known = strcmp(saved[k].name, all[i].name) == 0 && same_metric(&saved[k], &all[i]);
+		if (!known)
+			ret[n++] = all[i];
+	}
+	return n;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pins: the pin and late scores that a checkpoint got after it was committed. One small file for
+ * each checkpoint that has any, replaced atomically:
+ *
+ *   .pawl/marks/<name>.json   {"pinned":true,
+ *                             "metrics":{"accuracy":0.9,"loss":{"$float":"7ff8000000000000"}}}
+ *
+ * A metric whose value was not a number is null.
+ */
+#ifndef PAWL_PINS_H
+#define PAWL_PINS_H
+
+#include <stdbool.h>
+
+#include "base/mem.h"
+#include "pawl.h"
+#include "store/store.h"
+
+#define PINS_FOLDER ".pawl/marks"
+
+struct pin_mark {
+	const char *name; /* of the checkpoint's folder */
+	bool pinned;
+	struct pawl_metric *metrics; /* late scores */
+	size_t n_metrics;
+};
+
+/* Reads the marks of `names` (n of them, sorted by strcmp). *ret has those that exist, sorted
+ * likewise; memory is the bump's. A failing listing is an error (P8). A mark that does not parse
+ * counts as a pin, since it may have been one. */
+int pins_read(struct store *store, const char *const *names, size_t n, struct bump *memory, struct pin_mark **ret,
+               size_t *ret_n, struct pawl_error *err);
+/* Writes a mark durably. An empty one is removed. */
+int pins_write(struct store *store, const struct pin_mark *mark, struct pawl_error *err);
+
+/* The saved metrics with late ones put over them, in one block that holds the names too; mem_free
+ * it. NULL when out of memory. */
+struct pawl_metric *pins_overlay(const struct pawl_metric *saved, size_t n_saved, const struct pawl_metric *late,
+                                  size_t n_late, size_t *ret_n);
+/* Those of `all` that are not saved, or saved with another value; ret has room for n_all. Returns
+ * how many. */
+size_t pins_late(const struct pawl_metric *saved, size_t n_saved, const struct pawl_metric *all, size_t n_all,
+                  struct pawl_metric *ret);
+
+#endif

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * composer_begin: starts a saver in a folder. It locks the folder, reads what earlier processes
+ * left, and checks that no file of a later point is in the way (R90, E7).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/fileio.h"
+#include "base/pool.h"
+#include "base/sum.h"
+#include "jobs/composer/composer.h"
+#include "pawl_jobs.h"
+
+#define HIDDEN ".pawl"
+
+struct name_values
+composer_values(const struct pawl_saver *s, const struct pawl_progress *progress)
+{
+	static const struct pawl_progress unknown = PAWL_PROGRESS_INIT;
+	return (struct name_values){.run_name = s->run_name,
+	                            .rank = s->rank.rank,
+	                            .local_rank = s->rank.local_rank,
+	                            .world_size = s->rank.world_size,
+	                            .local_world_size = s->rank.local_world_size,
+	                            .node_rank = s->rank.node_rank,
+	                            .progress = progress ? *progress : unknown};
+}
+
+/* Two processes that write the same files would delete each other's. */
+static int
+take_lock(struct pawl_saver *s, const char *key, struct pawl_error *err)
+{
+	PAWL_FREE char *path = mem_printf("%s/%s.lock", s->folder, key);
+	if (!path)
+		return err_nomem(err, "checkpoint saver");
+	s->lock_fd = fd_openat(AT_FDCWD, path, O_RDWR | O_CREAT, 0666, err);
+	if (s->lock_fd < 0)
+		return s->lock_fd;
+	if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+		return err_set(err, PAWL_EBUSY, "%s: another saver of files named \"%s\" is at work here", s->folder,
+		               s->filename);
+	return 0; /* continues without where the file system has no such locks */
+}
+
+static int
+begin_store(struct pawl_saver *s, struct pawl_error *err)
+{
+	char hex[33] = "";
+	PAWL_FREE char *what = mem_printf("%s\n%d", s->filename, (int)s->rank.rank);
+	if (!what)
+		return err_nomem(err, "checkpoint saver");
+	sum_to_hex(sum_bytes(what, strlen(what)), hex);
+	PAWL_FREE char *key = mem_printf(HIDDEN "/saver-%.16s", hex);
+	PAWL_FREE char *hidden = mem_printf("%s/" HIDDEN, s->folder);
+	s->work = key ? mem_printf("%s.work", key) : NULL;
+	s->journal = key ? mem_printf("%s.json", key) : NULL;
+	if (!s->work || !s->journal || !hidden)
+		return err_nomem(err, "checkpoint saver");
+	TRY(fd_mkdirs(AT_FDCWD, hidden, err));
+	TRY(take_lock(s, key, err));
+	TRY(store_file_open(s->folder, true, false, &s->here, err));
+	return store_remove_folder(s->here, s->work, err); /* files of a killed process */
+}
+
+/* Only processes that write call this. */
+static int
+begin(struct pawl_saver *s, struct pawl_error *err)
+{
+	if (s->begun)
+		return 0;
+	TRY(begin_store(s, err));
+	TRY(composer_journal_read(s, err));
+	TRY(pool_new("pawl-saver", 1, &s->finisher, err));
+	TRY(pool_new("pawl-upload", s->n_uploads, &s->uploader, err));
+	s->begun = true;
+	pthread_mutex_lock(&s->lock);
+	composer_begin_uploads(s);
+	int rc = composer_drop_spent(s, err);
+	pthread_mutex_unlock(&s->lock);
+	return rc;
+}
+
+/* R90. */
+
+/* 1 if the latest link leads to the row, 0 if not, or PAWL_ENOTFOUND without a link. */
+static int
+is_latest(const struct pawl_saver *s, const char *link, const struct composer_row *row, struct pawl_error *err)
+{
+	char found[PATH_MAX];
+	PAWL_FREE char *path = composer_path(s, link);
+	PAWL_FREE char *target = composer_relative(link, row->name);
+	if (!path || !target)
+		return err_nomem(err, "checkpoint saver");
+	ssize_t n = readlink(path, found, sizeof found - 1);
+	if (n < 0)
+		return PAWL_ENOTFOUND;
+	found[n] = '\0';
+	return strcmp(found, target) == 0;
+}
+
+/* The newest file, if a process was killed after it made the file and before it set the latest
+ * link. A run that continues from that link will write this file again. *ret NULL: there is
+ * none. */
+static int
+find_unlinked(const struct pawl_saver *s, const struct name_values *values, bool as_tar,
+              const struct composer_row **ret, struct pawl_error *err)
+{
+	PAWL_FREE char *link = NULL;
+	bool leads = false;
+	*ret = NULL;
+	if (s->n_rows == 0 || !s->latest_filename || s->keep == 0 || composer_counter_in(s->latest_filename))
+		return 0;
+	TRY(composer_fill(s->latest_filename, values, as_tar, &link, err));
+	const struct composer_row *newest = &s->rows[s->n_rows - 1];
+	int rc = is_latest(s, link, newest, err);
+	for (size_t i = 0; i + 1 < s->n_rows && rc == 0 && !leads; i++)
+		leads = is_latest(s, link, &s->rows[i], err) == 1;
+	if (rc < 0 && rc != PAWL_ENOTFOUND)
+		return rc;
+	if (leads || (rc == PAWL_ENOTFOUND && s->n_rows == 1))
+		*ret = newest;
+	return 0;
+}
+
+struct look {
+	struct pawl_saver *saver;
+	const struct pawl_progress *now;
+	struct name_values values;
+	const struct composer_row *unlinked; /* does not conflict; NULL = none */
+	const char *folder;                  /* below the saver's, with a slash at the end, or "" */
+	unsigned depth;                      /* levels of folders that a name can have below this one */
+	bool as_tar;
+	struct pawl_error *err;
+};
+
+static int look_in(struct look *look, struct pawl_error *err);
+
+const struct composer_row *
+composer_own_row(const struct pawl_saver *s, const char *name)
+{
+	for (size_t i = 0; i < s->n_rows; i++)
+		if (strcmp(s->rows[i].name, name) == 0)
+			return &s->rows[i];
+	return NULL;
+}
+
+static int
+look_at(void *arg, const struct store_entry *entry)
+{
+	struct look *look = arg;
+	struct pawl_progress was;
+	PAWL_FREE char *name = mem_printf("%s%s", look->folder, entry->name);
+	if (!name)
+		return err_nomem(look->err, "checkpoint saver");
+	if (entry->is_folder && look->depth > 0 && entry->name[0] != '.') {
+		PAWL_FREE char *folder = mem_printf("%s/", name);
+		struct look below = *look;
+		below.folder = folder;
+		below.depth--;
+		return folder ? look_in(&below, look->err) : err_nomem(look->err, "checkpoint saver");
+	}
+	if (entry->is_folder || entry->is_link)
+		return 0;
+	const struct composer_row *own = composer_own_row(look->saver, name);
+	int rc = composer_parse(look->saver->filename, &look->values, look->as_tar, name, &was, look->err);
+	if (rc <= 0 || (own && own == look->unlinked))
+		return rc < 0 ? rc : 0;
+	if (!composer_conflicts(own ? &own->progress : &was, look->now))
+		return 0;
+	return err_set(look->err, PAWL_EEXISTS,
+	               "%s/%s may conflict with a future checkpoint of this run; "
+	               "delete it, choose another folder, or "
+	               "set overwrite=True",
+	               look->saver->folder, name);
+}
+
+static int
+look_in(struct look *look, struct pawl_error *err)
+{
+	size_t len = strlen(look->folder);
+	PAWL_FREE char *folder = mem_strndup(look->folder, len > 0 ? len - 1 : 0);
+	return folder ? store_list(look->saver->here, folder, look_at, look, err) : err_nomem(err, "checkpoint saver");
+}
+
+static int
+check_conflicts(struct pawl_saver *s, const struct pawl_progress *now, bool as_tar, struct pawl_error *err)
+{
+	struct look look = {
+		.saver = s, .now = now, .values = composer_values(s, now), .folder = "", .as_tar = as_tar, .err = err};
+	if (s->overwrite)
+		return 0;
+	TRY(find_unlinked(s, &look.values, as_tar, &look.unlinked, err));
+	for (const char *at = s->filename + strspn(s->filename, "/"); (at = strchr(at, '/')); at++)
+		look.depth++;
+	return look_in(&look, err);
+}
+
+int
+composer_start(struct pawl_saver *s, const struct pawl_progress *now, bool writes, bool as_tar, struct pawl_error *err)
+{
+	if (!writes || s->started)
+		return 0;
+	TRY(begin(s, err));
+	pthread_mutex_lock(&s->lock);
+	int rc = check_conflicts(s, now, as_tar, err);
+	const struct composer_row *row = composer_before(s->rows, s->n_rows, now);
+	if (rc == 0 && row && !s->has_last) {
+		s->last = row->progress;
+		s->has_last = true;
+	}
+	pthread_mutex_unlock(&s->lock);
+	s->started = rc == 0;
+	return rc;
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * convert: writes tensors of a checkpoint to files of other formats. convert.c has the public
+ * functions and the order of steps. convert_select.c decides which tensors get which names,
+ * convert_plan.c the layout of a file. convert_write.c streams a file, convert_place.c gives
+ * finished files their names.
+ */
+#ifndef PAWL_CONVERT_H
+#define PAWL_CONVERT_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/table.h"
+#include "format/safetensors/safetensors.h"
+#include "pawl_jobs.h"
+#include "restore/restore.h"
+
+#define CONVERT_SLAB_BYTES ((uint64_t)32 << 20) /* of a file, made and written at once */
+#define CONVERT_TEMP_LEN 48
+#define CONVERT_TARGETS "safetensors, hf, pt, dcp, pawl, npz or npy"
+
+/* A step on the path to a value (dcp). */
+struct convert_key {
+	const char *text;
+	size_t len, index;
+	bool is_index; /* the step is into a list */
+};
+
+/* A tensor to write. */
+struct convert_item {
+	size_t tensor; /* row of the manifest */
+	const char *name;
+	int dtype;       /* in the output */
+	uint64_t nbytes; /* in the output */
+	size_t file;
+	/* dcp */
+	struct convert_key *keys;
+	size_t n_keys; /* 0 = the name is the only one */
+	uint64_t begin, length; /* in its file */
+};
+
+/* A value that is written and is not a tensor (dcp). */
+struct convert_value {
+	const char *name;
+	const struct pawl_node *node;
+	struct convert_key *keys;
+	size_t n_keys;
+	uint64_t begin, length; /* in the last file */
+};
+
+/* A second name of a tensor. */
+struct convert_tie {
+	const char *name;
+	size_t item;
+};
+
+/* The parts of a file, in order. */
+enum convert_kind {
+	CONVERT_BYTES,  /* nbytes at ptr */
+	CONVERT_TENSOR, /* all of an item */
+	CONVERT_CRC,    /* 4 bytes: the CRC-32 of an item's range, between its CONVERT_BEGIN and CONVERT_END */
+	CONVERT_BEGIN,  /* an item's range begins; no bytes */
+	CONVERT_END,
+};
+struct convert_piece {
+	enum convert_kind kind;
+	size_t item;
+	const void *ptr;
+	uint64_t nbytes; /* in the file */
+};
+/* The plan owns the memory. */
+struct convert_plan {
+	struct bump memory;
+	struct buf bytes; /* all constant bytes, one after the other */
+	struct convert_piece *pieces;
+	size_t n, cap;
+};
+
+struct convert_file {
+	const char *name;
+	size_t first, n; /* items */
+	char temp[CONVERT_TEMP_LEN]; /* the hidden name while it is written; "" = none (any more) */
+};
+
+struct convert_job;
+struct convert_target {
+	const char *name;        /* as in pawl_convert_opts.to */
+	const char *suffixes[2]; /* of file names */
+	bool is_folder, has_ties; /* has_ties: a second name of a tensor is recorded, not written */
+	/* Checks dtypes and lays the file out. */
+	int (*plan)(struct convert_job *, const struct convert_file *, struct convert_plan *, struct pawl_error *err);
+	/* For a folder: records which files belong together, written last. index_always: also for
+	 * one file. */
+	const char *index_name;
+	int (*index)(const struct convert_job *, struct buf *out, struct pawl_error *err);
+	bool index_always;
+};
+
+/* The state of a source range that has its own CRC-32. */
+struct convert_member {
+	size_t member; /* row of the manifest */
+	size_t item;   /* the item that reads it while it is written; SIZE_MAX = none, it is read separately */
+	uint32_t parts;
+	bool wanted, done;
+};
+
+struct convert_job {
+	const char *what; /* "convert" or "export": starts messages */
+	struct pawl_convert_opts opts;
+	const char *strip_prefix;
+	bool only_model;
+	const char *model_prefix; /* prefix of the paths of the model's tensors, "model/"; NULL = all tensors are
+	                             written */
+	bool is_whole; /* the output is a checkpoint of pawl, by reshard_job.c */
+	uint64_t whole_bytes;
+	const struct convert_target *target;
+	int dtype; /* 0 = unchanged */
+	struct pawl_meter *meter;
+	struct pawl_restore *r;
+	struct bump memory;
+	struct convert_item *items;
+	size_t n_items, n_left; /* n_left: leaves that are not tensors */
+	struct table by_name; /* names in the output */
+	size_t *taken; /* per row of the manifest: its item + 1 */
+	struct convert_value *values;
+	size_t n_values;
+	bool new_names; /* dcp: names are chosen, and the result is flat */
+	struct convert_tie *ties;
+	size_t n_ties;
+	struct st_pair *notes; /* metadata of a safetensors file */
+	size_t n_notes;
+	/* writing */
+	struct convert_file *files;
+	size_t n_files;
+	char *folder, *file; /* file NULL = a set in a folder */
+	bool made_folder;    /* and it does not yet hold all its files */
+	int dir_fd;
+	struct store *store; /* of the same folder, for large writes */
+	char index_temp[CONVERT_TEMP_LEN];
+	struct fetch *fetch;
+	char *raw; /* a slab: the bytes read for a cast */
+	struct convert_member *members; /* rows as in the manifest */
+	uint32_t *item_crcs;
+};
+
+/* convert.c. The caller sets `what`, `opts`, `strip_prefix` and `meter`, and dir_fd to -1. All else
+ * is zero. */
+int convert_run(struct convert_job *c, struct pawl *run, uint64_t id, const char *dst, struct pawl_error *err);
+void convert_clear(struct convert_job *c); /* usable as PAWL_CLEAN(convert_clear) */
+
+/* convert_select.c: fills items and notes. */
+int convert_select(struct convert_job *c, struct pawl_error *err);
+/* For convert_dcp.c. convert_wants: is the path chosen? convert_add_item: adds an item, under the
+ * name that the rules make of `plain`. convert_take_name: reserves a name. */
+bool convert_wants(const struct convert_job *c, const char *path, const char *plain);
+int convert_add_item(struct convert_job *c, size_t tensor, const char *plain, struct pawl_error *err);
+int convert_take_name(struct convert_job *c, const char *name, const char *plain, struct pawl_error *err);
+
+/* convert_dcp.c: fills items and values; plans a file; writes the index of all items. */
+int convert_dcp_select(struct convert_job *c, struct pawl_error *err);
+int convert_dcp_plan(struct convert_job *c, const struct convert_file *f, struct convert_plan *plan,
+                        struct pawl_error *err);
+int convert_dcp_metadata(const struct convert_job *c, struct buf *out, struct pawl_error *err);
+
+/* convert_plan.c. The target of a file name or of a name in the options; NULL: none. */
+const struct convert_target *convert_target_of(const char *path, const char *to);
+int convert_share_out(struct convert_job *c, struct pawl_error *err); /* fills files */
+void convert_plan_clear(struct convert_plan *plan);
+/* For the formats below. Appends a piece; PAWL_ENOMEM. */
+int convert_plan_add(struct convert_plan *plan, struct convert_piece piece);
+int convert_wrong_dtype(const struct convert_job *c, const struct convert_item *item, struct pawl_error *err);
+int convert_index(const struct convert_job *c, struct buf *out, struct pawl_error *err);
+
+/* convert_pt.c: a file of torch.save with one flat dict of tensors. */
+int convert_pt_plan(struct convert_job *c, const struct convert_file *f, struct convert_plan *plan,
+                       struct pawl_error *err);
+
+/* convert_npz.c: a file of numpy.savez. */
+int convert_npz_plan(struct convert_job *c, const struct convert_file *f, struct convert_plan *plan,
+                        struct pawl_error *err);
+
+/* convert_write.c. */
+int convert_write_begin(struct convert_job *c, struct pawl_error *err);
+int convert_write(struct convert_job *c, const struct convert_plan *plan, struct convert_file *f,
+                     struct pawl_error *err); /* under the name f->temp; durable */
+/* Reads and checks source ranges with a CRC that writing did not check. */
+int convert_write_end(struct convert_job *c, struct pawl_error *err);
+
+/* convert_place.c. Splits dst into a folder and a file. The folder is opened, and made for a
+ * set. */
+int convert_place_open(struct convert_job *c, const char *dst, struct pawl_error *err);
+int convert_place_check(const struct convert_job *c, struct pawl_error *err); /* PAWL_EEXISTS */
+/* The name of the index to write; NULL = none. */
+const char *convert_index_name(const struct convert_job *c);
+/* A hidden name that no file has. */
+int convert_place_name(char temp[CONVERT_TEMP_LEN], struct pawl_error *err);
+/* Creates a file under such a name, stored in temp. Returns a descriptor or an error code. */
+int convert_place_create(const struct convert_job *c, char temp[CONVERT_TEMP_LEN], struct pawl_error *err);
+int convert_place_reveal(struct convert_job *c, struct pawl_error *err);
+/* Removes files that have no final name yet. */
+void convert_place_clear(struct convert_job *c);
+
+#endif

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * convert_place: see convert.h. Files are written under hidden names next to their final ones.
+ * Without `overwrite` nothing is replaced, not even a file that was created meanwhile. Promises P2,
+ * P4.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fileio.h"
+#include "jobs/convert/convert.h"
+
+int
+convert_place_open(struct convert_job *c, const char *dst, struct pawl_error *err)
+{
+	struct stat st;
+	const char *slash = strrchr(dst, '/');
+	const bool is_folder = c->target->is_folder;
+
+	if (!is_folder && ((stat(dst, &st) == 0 && S_ISDIR(st.st_mode)) || (slash && !slash[1])))
+		return err_set(err, PAWL_EUSAGE, "%s: %s is a folder; expected the name of a file", c->what, dst);
+	if (is_folder)
+		c->folder = bump_strndup(&c->memory, dst, strlen(dst));
+	else if (slash)
+		c->folder = bump_strndup(&c->memory, dst, slash == dst ? 1 : (size_t)(slash - dst));
+	else
+		c->folder = bump_strndup(&c->memory, ".", 1);
+	if (!is_folder)
+		c->file = bump_printf(&c->memory, "%s", slash ? slash + 1 : dst);
+	if (!c->folder || (!is_folder && !c->file))
+		return err_nomem(err, c->what);
+	if (is_folder) {
+		c->made_folder = stat(dst, &st) < 0;
+		TRY(fd_mkdirs(AT_FDCWD, c->folder, err));
+	}
+	c->dir_fd = open(c->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (c->dir_fd < 0)
+		return err_sys(err, errno, "%s: %s", c->what, c->folder);
+	return store_file_open(c->folder, false, c->r->run->opts.io.no_direct, &c->store, err);
+}
+
+static int
+check_free(const struct convert_job *c, const char *name, struct pawl_error *err)
+{
+	struct stat st;
+
+	if (c->opts.overwrite || fstatat(c->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	return err_set(err, PAWL_EEXISTS, "%s: %s/%s exists already", c->what, c->folder, name);
+}
+
+int
+convert_place_check(const struct convert_job *c, struct pawl_error *err)
+{
+	for (size_t i = 0; i < c->n_files; i++)
+		TRY(check_free(c, c->files[i].name, err));
+	return convert_index_name(c) ? check_free(c, convert_index_name(c), err) : 0;
+}
+
+int
+convert_place_name(char temp[CONVERT_TEMP_LEN], struct pawl_error *err)
+{
+	char token[33];
+
+	TRY(clock_token(token, err));
+	snprintf(temp, CONVERT_TEMP_LEN, ".%s.partial", token);
+	return 0;
+}
+
+int
+convert_place_create(const struct convert_job *c, char temp[CONVERT_TEMP_LEN], struct pawl_error *err)
+{
+	char name[CONVERT_TEMP_LEN];
+
+	TRY(convert_place_name(name, err));
+	int fd = openat(c->dir_fd, name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return err_sys(err, errno, "%s: %s/%s", c->what, c->folder, name);
+	memcpy(temp, name, sizeof name);
+	return fd;
+}
+
+/* Gives a finished file its name. Without overwrite by a link, which never replaces. If links do
+ * not work, by a rename. */
+static int
+reveal(const struct convert_job *c, char temp[CONVERT_TEMP_LEN], const char *name, struct pawl_error *err)
+{
+	if (!c->opts.overwrite) {
+		if (linkat(c->dir_fd, temp, c->dir_fd, name, 0) == 0) {
+			unlinkat(c->dir_fd, temp, 0);
+			temp[0] = '\0';
+			return 0;
+		}
+		TRY(check_free(c, name, err));
+	}
+	if (renameat(c->dir_fd, temp, c->dir_fd, name) < 0)
+		return err_sys(err, errno, "%s: %s/%s", c->what, c->folder, name);
+	temp[0] = '\0';
+	return 0;
+}
+
+/* An old index is removed first and the new one written last, so that no reader sees a set half
+ * replaced. */
+int
+convert_place_reveal(struct convert_job *c, struct pawl_error *err)
+{
+	const char *index = c->target->index_name;
+
+	if (index && c->opts.overwrite && unlinkat(c->dir_fd, index, 0) < 0 && errno != ENOENT)
+		return err_sys(err, errno, "%s: %s/%s", c->what, c->folder, index);
+	for (size_t i = 0; i < c->n_files; i++)
+		TRY(reveal(c, c->files[i].temp, c->files[i].name, err));
+	if (c->index_temp[0]) {
+		TRY(fd_sync(c->dir_fd, c->folder, err));
+		TRY(reveal(c, c->index_temp, index, err));
+	}
+	return fd_sync(c->dir_fd, c->folder, err);
+}
+
+void
+convert_place_clear(struct convert_job *c)
+{
+	for (size_t i = 0; i < c->n_files; i++) {
+		if (c->files[i].temp[0])
+			unlinkat(c->dir_fd, c->files[i].temp, 0);
+	}
+	if (c->index_temp[0])
+		unlinkat(c->dir_fd, c->index_temp, 0);
+	store_close(c->store);
+	fd_clean_close(&c->dir_fd);
+	if (c->made_folder)
+		rmdir(c->folder); /* only if it is empty */
+}

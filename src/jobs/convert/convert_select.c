@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * convert_select: see convert.h. Pure but for memory.
+ *
+ * A tensor's name is its path with unescaped keys, without a prefix, changed by the rules of
+ * renaming, and with dots for '/' if requested. Tied tensors are written once, under their first
+ * name, if the format can record the others.
+ */
+#include <string.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "jobs/convert/cast.h"
+#include "jobs/convert/convert.h"
+#include "jobs/convert/rename.h"
+#include "pawl_jobs.h"
+#include "state/walk.h"
+
+/* The path of a leaf with its original keys. */
+static void
+plain_path(const char *path, struct buf *out)
+{
+	for (const char *from = path; *from; from++) {
+		int high = *from == '%' ? text_hex_digit(from[1]) : -1, low = high >= 0 ? text_hex_digit(from[2]) : -1;
+
+		if (low >= 0 && high * 16 + low != 0) {
+			buf_putc(out, (char)(high * 16 + low));
+			from += 2;
+		} else {
+			buf_putc(out, *from);
+		}
+	}
+}
+
+static char *
+make_name(struct convert_job *c, const char *plain)
+{
+	PAWL_CLEAN(buf_clear) struct buf renamed = {0};
+	const char *prefix = c->strip_prefix ? c->strip_prefix : "";
+
+	plain += c->model_prefix ? strlen(c->model_prefix) : 0;
+	if (strncmp(plain, prefix, strlen(prefix)) == 0)
+		plain += strlen(prefix);
+	rename_apply(c->opts.rename, c->opts.n_rename, plain, &renamed);
+	const char *from = buf_str(&renamed);
+	char *name = renamed.failed ? NULL : bump_strndup(&c->memory, from, strlen(from));
+	for (char *p = name; p && *p && c->opts.dots; p++)
+		*p = *p == '/' ? '.' : *p;
+	return name;
+}
+
+/* Reserves a name in the output; no two are the same. */
+int
+convert_take_name(struct convert_job *c, const char *name, const char *plain, struct pawl_error *err)
+{
+	const uint64_t hash = table_hash((uint64_t)(uintptr_t)c, name, strlen(name));
+	uintptr_t value;
+
+	for (size_t cursor = 0; table_next(&c->by_name, hash, &cursor, &value);) {
+		if (strcmp((const char *)value, name) == 0)
+			return err_set(err, PAWL_EEXISTS, "%s: two tensors would get the name %s (the second is %s)",
+			               c->what, name, plain);
+	}
+	if (table_reserve(&c->by_name, 1) < 0)
+		return err_nomem(err, c->what);
+	table_add(&c->by_name, hash, (uintptr_t)name);
+	return 0;
+}
+
+static int
+add_note(struct convert_job *c, const char *key, const char *value, struct pawl_error *err)
+{
+	struct st_pair *more = mem_resize(c->notes, c->n_notes + 1, sizeof *more);
+
+	if (!more)
+		return err_nomem(err, c->what);
+	c->notes = more;
+	c->notes[c->n_notes++] = (struct st_pair){.key = key, .value = value, .value_len = strlen(value)};
+	return 0;
+}
+
+/* "pawl.tensors", as in packs: describes complex128, which is written as pairs of F64. */
+static int
+note_complex(struct convert_job *c, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf text = {0};
+
+	for (size_t i = 0; i < c->n_items; i++) {
+		const struct manifest_tensor *t = &c->r->manifest->tensors[c->items[i].tensor];
+		if (t->dtype != PAWL_C128)
+			continue;
+		buf_putc(&text, text.len ? ',' : '{');
+		json_put_string(&text, c->items[i].name, strlen(c->items[i].name));
+		buf_puts(&text, ":{\"dtype\":\"C128\",\"shape\":[");
+		for (uint32_t d = 0; d < t->ndim; d++) {
+			if (d)
+				buf_putc(&text, ',');
+			json_put_u64(&text, t->shape[d]);
+		}
+		buf_puts(&text, "]}");
+	}
+	if (!text.len)
+		return 0;
+	buf_putc(&text, '}');
+	TRY(buf_check(&text, c->what, err));
+	const char *kept = bump_strndup(&c->memory, text.ptr, text.len);
+	return kept ? add_note(c, "pawl.tensors", kept, err) : err_nomem(err, c->what);
+}
+
+bool
+convert_wants(const struct convert_job *c, const char *path, const char *plain)
+{
+	const struct pawl_convert_opts *o = &c->opts;
+
+	if (c->model_prefix && strncmp(path, c->model_prefix, strlen(c->model_prefix)) != 0)
+		return false;
+	if (o->n_exclude &&
+	    (walk_included(o->exclude, o->n_exclude, path) || walk_included(o->exclude, o->n_exclude, plain)))
+		return false;
+	return walk_included(o->include, o->n_include, path) || walk_included(o->include, o->n_include, plain);
+}
+
+int
+convert_add_item(struct convert_job *c, size_t tensor, const char *plain, struct pawl_error *err)
+{
+	const struct manifest_tensor *t = &c->r->manifest->tensors[tensor];
+	struct convert_item item = {.tensor = tensor, .dtype = t->dtype, .nbytes = t->nbytes};
+
+	/* A tensor that is the complete state has no path. */
+	item.name = make_name(c, plain[0] ? plain : "tensor");
+	if (!item.name)
+		return err_nomem(err, c->what);
+	if (!item.name[0])
+		return err_set(err, PAWL_EUSAGE, "%s: nothing is left of the name of %s", c->what, plain);
+	if (c->taken[tensor] && c->target->has_ties) {
+		const char *first = c->items[c->taken[tensor] - 1].name;
+		if (strcmp(item.name, first) == 0)
+			return 0;
+		TRY(convert_take_name(c, item.name, plain, err));
+		c->ties[c->n_ties++] = (struct convert_tie){item.name, c->taken[tensor] - 1};
+		return add_note(c, item.name, first, err);
+	}
+	TRY(convert_take_name(c, item.name, plain, err));
+	if (c->dtype && cast_is_float(t->dtype)) {
+		item.dtype = c->dtype;
+		item.nbytes = t->nbytes / (pawl_dtype_bits(t->dtype) / 8) * (pawl_dtype_bits(c->dtype) / 8);
+	}
+	c->items[c->n_items++] = item;
+	c->taken[tensor] = c->taken[tensor] ? c->taken[tensor] : c->n_items;
+	return 0;
+}
+
+struct selecting {
+	struct convert_job *c;
+	size_t n_leaves; /* while items is NULL, leaves are only counted */
+};
+
+static int
+see_leaf(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf plain = {0};
+	struct selecting *s = arg;
+
+	if (!s->c->items) {
+		s->n_leaves++;
+		return 0;
+	}
+	plain_path(leaf->path, &plain);
+	const char *text = buf_str(&plain);
+	TRY(buf_check(&plain, leaf->path, err));
+	if (!convert_wants(s->c, leaf->path, text))
+		return 0;
+	if (leaf->node->type != PAWL_TENSOR) {
+		s->c->n_left++;
+		return 0;
+	}
+	return convert_add_item(s->c, leaf->node->tensor, text, err);
+}
+
+static const struct pawl_node *
+first_of_dict(const struct pawl_node *node)
+{
+	return node->type == PAWL_DICT || node->type == PAWL_ODICT ? node->first : NULL;
+}
+
+static const struct pawl_node *
+child_of(const struct pawl_node *node, const char *key, size_t len)
+{
+	const struct pawl_node *child = first_of_dict(node);
+
+	while (child &&
+	       (child->key->type != PAWL_STR || child->key->len != len || memcmp(child->key->ptr, key, len) != 0))
+		child = child->next;
+	return child;
+}
+
+/* A dict whose tensors are its direct children, as from state_dict(). */
+static bool
+is_state_dict(const struct pawl_node *node)
+{
+	size_t n_tensors = 0, n_branches = 0;
+
+	for (const struct pawl_node *child = first_of_dict(node); child; child = child->next) {
+		n_tensors += child->type == PAWL_TENSOR;
+		n_branches += child->first != NULL;
+	}
+	return n_tensors > 0 && n_branches == 0;
+}
+
+/* Where programs keep the model's state dict, the likeliest place first. */
+static int
+find_model(struct convert_job *c, struct pawl_error *err)
+{
+	static const char *const places[] = {"model/", "state/model/", "state_dict/", "model_state_dict/", "module/",
+	                                     ""};
+	const struct pawl_node *root = c->r->manifest->state->root;
+
+	for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+		const struct pawl_node *node = root;
+
+		for (const char *at = places[i]; node && *at; at += strcspn(at, "/") + 1)
+			node = child_of(node, at, strcspn(at, "/"));
+		if (!node || !is_state_dict(node))
+			continue;
+		c->model_prefix = places[i];
+		return 0;
+	}
+	return err_set(
+		err, PAWL_ENOTFOUND,
+		"%s: no state dict of a model found: expected a dict of tensors as 'model', 'state/model', "
+		"'state_dict', 'model_state_dict', 'module' or the state itself; choose its paths with include and "
+		"strip_prefix",
+		c->r->info.name);
+}
+
+static int
+check_any(const struct convert_job *c, struct pawl_error *err)
+{
+	if (c->n_items > 0)
+		return 0;
+	return err_set(err, PAWL_ENOTFOUND, "%s has no tensor%s", c->r->info.name,
+	               c->opts.n_include || c->opts.n_exclude ? " that is asked for" : " to write");
+}
+
+int
+convert_select(struct convert_job *c, struct pawl_error *err)
+{
+	const struct manifest *m = c->r->manifest;
+	struct selecting s = {.c = c};
+
+	if (c->only_model)
+		TRY(find_model(c, err));
+	if (c->target->plan == convert_dcp_plan) {
+		TRY(convert_dcp_select(c, err));
+		return check_any(c, err);
+	}
+	TRY(walk_leaves(m->state->root, see_leaf, &s, err));
+	c->taken = mem_zalloc((size_t)m->n_tensors, sizeof *c->taken);
+	c->ties = mem_zalloc(s.n_leaves, sizeof *c->ties);
+	c->items = mem_zalloc(s.n_leaves, sizeof *c->items);
+	if (!c->items || !c->ties || !c->taken)
+		return err_nomem(err, c->what);
+	TRY(add_note(c, "format", "pt", err));
+	TRY(walk_leaves(m->state->root, see_leaf, &s, err));
+	TRY(note_complex(c, err));
+	return check_any(c, err);
+}

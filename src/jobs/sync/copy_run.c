@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * copy_run: copies a complete run, or some of its checkpoints, from any place to any other, on
+ * request (pawl cp, pawl sync). Also tells what kind of data a place holds. Copies in the
+ * background of a training are made by mirror.c.
+ *
+ *   look at the target -> run.json -> lease -> each missing checkpoint, newest first
+ *   -> marks -> pointers (P12)
+ *
+ * If the target already has a part, the copy continues from it. A checkpoint with the same name, id
+ * and token is left alone. Another one under the same id is PAWL_ECONFLICT. Nothing at the target
+ * is ever removed. A damaged checkpoint of the source is skipped and reported at the end. Every
+ * other error ends the transfer, and a second one resumes it (P15).
+ */
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "catalog/catalog.h"
+#include "catalog/pins.h"
+#include "copy/copy.h"
+#include "keep/pointers.h"
+#include "run/run.h"
+
+#define MAX_SMALL_BYTES ((size_t)1 << 20) /* run.json and marks */
+
+struct pawl_copies {
+	struct bump memory;
+	struct pawl_copied *rows; /* room for one per requested checkpoint */
+	size_t n;
+};
+
+/* One checkpoint of the source, as it was when the transfer began. */
+struct item {
+	uint64_t id, bytes;
+	struct store *store;        /* where it is stored; borrowed */
+	const char *name, *problem; /* problem: why its manifest is unusable, or NULL */
+	int code;                   /* of the problem */
+	char token[33];
+};
+
+struct items {
+	struct bump memory;
+	struct item *items; /* ascending */
+	size_t n;
+};
+
+struct copy_run {
+	struct pawl *from;
+	const struct pawl_copy_opts *opts;
+	struct pawl_meter *meter;
+	struct pawl_copies *copies;
+	int64_t deadline_ms;
+};
+
+PAWL_DEFINE_CLEAN(struct store, store_close);
+
+static void
+clean_run(struct pawl **run)
+{
+	pawl_close(*run, NULL);
+}
+
+PAWL_DEFINE_CLEAN(struct pawl_hold, pawl_hold_close);
+
+PAWL_DEFINE_CLEAN(struct pawl_copies, pawl_copies_free);
+
+static void
+items_clear(struct items *items)
+{
+	bump_clear(&items->memory);
+}
+
+/* -------------------------------------------------------------- kind of data */
+
+static int
+count_entry(void *arg, const struct store_entry *entry)
+{
+	size_t *n = arg;
+
+	/* files of a process that looked here, or was killed while it did */
+	*n += strcmp(entry->name, ".lease") != 0 && strncmp(entry->name, ".probe.", 7) != 0 &&
+	      strncmp(entry->name, ".doctor.", 8) != 0;
+	return 0;
+}
+
+static int
+has(struct store *store, const char *key, bool *ret, struct pawl_error *err)
+{
+	struct store_entry entry;
+	int rc = store_stat(store, key, &entry, err);
+
+	*ret = rc == 0;
+	return rc == PAWL_ENOTFOUND ? 0 : rc;
+}
+
+static int
+kind_of(const char *root, struct pawl_error *err)
+{
+	PAWL_CLEAN(store_close_clean) struct store *store = NULL;
+	bool run_file, manifest, checkpoints;
+	size_t n = 0;
+
+	if (!root)
+		return err_set(err, PAWL_EUSAGE, "kind: expected a root, found NULL");
+	int rc = store_open(root, false, true, &store, err);
+	if (rc == PAWL_ENOTFOUND)
+		return PAWL_KIND_NOTHING;
+	TRY(rc);
+	TRY(has(store, RUN_KEY, &run_file, err));
+	TRY(has(store, MANIFEST_NAME, &manifest, err));
+	TRY(has(store, CATALOG_FOLDER, &checkpoints, err));
+	/* A run.json next to a manifest and without checkpoints got there by mistake. */
+	if (run_file && (checkpoints || !manifest))
+		return PAWL_KIND_RUN;
+	if (manifest)
+		return PAWL_KIND_CHECKPOINT;
+	if (checkpoints)
+		return PAWL_KIND_RUN;
+	rc = store_list(store, "", count_entry, &n, err);
+	if (rc == PAWL_ENOTFOUND)
+		return PAWL_KIND_NOTHING;
+	TRY(rc);
+	return n ? PAWL_KIND_OTHER : PAWL_KIND_NOTHING;
+}
+
+int
+pawl_kind_of(const char *root, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, kind_of(root, &own), &own);
+}
+
+/* ------------------------------------------------------------------- report */
+
+size_t
+pawl_copies_count(const struct pawl_copies *c)
+{
+	return c->n;
+}
+
+const struct pawl_copied *
+pawl_copies_get(const struct pawl_copies *c, size_t i)
+{
+	return i < c->n ? &c->rows[i] : NULL;
+}
+
+void
+pawl_copies_free(struct pawl_copies *c)
+{
+	if (!c)
+		return;
+	bump_clear(&c->memory);
+	mem_free(c);
+}
+
+/* Adds a row for an item; NULL if out of memory. */
+static struct pawl_copied *
+report(struct copy_run *t, const struct item *item, const char *problem)
+{
+	struct pawl_copies *c = t->copies;
+	char *name = bump_printf(&c->memory, "%s", item->name), *why = bump_printf(&c->memory, "%s", problem);
+
+	if (!name || !why)
+		return NULL;
+	c->rows[c->n] = (struct pawl_copied){.id = item->id, .name = name, .bytes = item->bytes, .problem = why};
+	return &c->rows[c->n++];
+}
+
+/* ------------------------------------------------------------- one checkpoint */
+
+static bool
+is_asked_for(const struct pawl_copy_opts *opts, uint64_t id)
+{
+	for (size_t i = 0; i < opts->n_ids; i++)
+		if (opts->ids[i] == id)
+			return true;
+	return opts->n_ids == 0;
+}
+
+/* Lists the requested checkpoints of the source. Folders without a manifest are skipped. */
+static int
+list_items(struct copy_run *t, struct items *ret, struct pawl_error *err)
+{
+	struct pawl *from = t->from;
+	int rc = 0;
+
+	run_lock(from);
+	ret->items = bump_array(&ret->memory, from->catalog->n + 1, sizeof(*ret->items));
+	t->copies->rows = bump_array(&t->copies->memory, from->catalog->n + 1, sizeof(*t->copies->rows));
+	if (!ret->items || !t->copies->rows)
+		rc = err_nomem(err, "copy");
+	for (size_t i = 0; rc == 0 && i < from->catalog->n; i++) {
+		const struct catalog_entry *e = &from->catalog->entries[i];
+		struct item *item = &ret->items[ret->n];
+
+		if (!is_asked_for(t->opts, e->id))
+			continue;
+		if (e->code == PAWL_ENOTFOUND)
+			continue;
+		*item = (struct item){.id = e->id, .store = e->at ? e->at : from->store};
+		item->name = bump_printf(&ret->memory, "%s", e->name);
+		item->problem = e->summary ? NULL : bump_printf(&ret->memory, "%s", e->problem);
+		item->code = e->code == PAWL_EAUTH ? PAWL_EAUTH : PAWL_ECORRUPT;
+		if (!item->name || (!e->summary && !item->problem))
+			rc = err_nomem(err, "copy");
+		if (e->summary) {
+			item->bytes = e->summary->bytes;
+			memcpy(item->token, e->summary->token, sizeof(item->token));
+		}
+		ret->n++;
+	}
+	run_unlock(from);
+	return rc;
+}
+
+static int
+copy_one(struct copy_run *t, const struct item *item, struct store *to, const char *to_folder, const char *like,
+         struct pawl_error *err)
+{
+	PAWL_CLEAN(pawl_hold_close_clean) struct pawl_hold *hold = NULL;
+	PAWL_CLEAN(buf_clear) struct buf folder = {0};
+	struct copy_result result = {0};
+	struct pawl_copied *row;
+	struct copy_job job = {.from = item->store,
+	                       .to = to,
+	                       .to_folder = to_folder,
+	                       .like_folder = like,
+	                       .n_streams = t->opts->n_streams,
+	                       .memory_bytes = t->opts->memory_bytes,
+	                       .deadline_ms = t->deadline_ms,
+	                       .meter = t->meter};
+
+	catalog_key(t->from->catalog, item->name, &folder);
+	TRY(buf_check(&folder, item->name, err));
+	job.from_folder = buf_str(&folder);
+	/* A hold keeps what the run itself has, not what only a mirror has. If it cannot be
+	 * written, no other process can delete either. */
+	if (item->store == t->from->store && pawl_hold_open(t->from, item->id, &hold, err) == PAWL_ENOTFOUND)
+		return PAWL_ENOTFOUND;
+	TRY(copy_checkpoint(&job, &result, err));
+	row = report(t, item, "");
+	if (!row)
+		return err_nomem(err, "copy");
+	row->bytes = result.bytes;
+	row->was_there = result.was_there;
+	row->sent_bytes = result.sent_bytes;
+	row->found_bytes = result.found_bytes;
+	row->linked_bytes = result.linked_bytes;
+	return 0;
+}
+
+/* ------------------------------------------------------------- a complete run */
+
+/* Copies a small object; a missing one is skipped. */
+static int
+copy_small(struct store *from, struct store *to, const char *key, int flags, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf theirs = {0}, ours = {0};
+	int rc = store_get(from, key, MAX_SMALL_BYTES, &theirs, err);
+
+	if (rc == PAWL_ENOTFOUND)
+		return 0;
+	TRY(rc);
+	rc = store_get(to, key, MAX_SMALL_BYTES, &ours, NULL);
+	if (rc == 0 && ours.len == theirs.len && memcmp(ours.ptr, theirs.ptr, ours.len) == 0)
+		return 0;
+	return store_put_bytes(to, key, theirs.ptr, theirs.len, flags, err);
+}
+
+/* A new target becomes the run before it holds any checkpoint. So whatever is found there later is
+ * known to be its own. */
+static int
+begin_target(struct copy_run *t, const char *target, struct pawl_error *err)
+{
+	PAWL_CLEAN(store_close_clean) struct store *store = NULL;
+	struct store_caps caps;
+
+	TRY(store_open(target, true, false, &store, err));
+	store_get_caps(store, &caps);
+	return copy_small(t->from->store, store, RUN_KEY, STORE_DURABLE | (caps.exclusive_put ? STORE_EXCLUSIVE : 0),
+	                  err);
+}
+
+/* A target with neither run.json nor a checkpoint becomes this run. */
+static int
+check_same_run(const struct pawl *from, struct pawl *to, struct pawl_error *err)
+{
+	bool is_new = !to->self.created_ns && !catalog_latest(to->catalog);
+
+	if (strcmp(to->self.run_id, from->self.run_id) != 0 && !is_new)
+		return err_set(err, PAWL_EEXISTS, "%s is the run %s, expected %s, the run %s", to->home.root,
+		               to->self.run_id, from->home.root, from->self.run_id);
+	memcpy(to->self.run_id, from->self.run_id, sizeof(to->self.run_id));
+	return 0;
+}
+
+static int
+open_target(struct copy_run *t, const char *target, struct pawl **ret, struct pawl_error *err)
+{
+	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
+	int kind = kind_of(target, err);
+
+	TRY(kind);
+	if (kind == PAWL_KIND_CHECKPOINT)
+		return err_set(err, PAWL_EEXISTS, "%s is a single checkpoint; a run needs a place of its own", target);
+	if (kind == PAWL_KIND_OTHER)
+		return err_set(err, PAWL_EEXISTS, "%s holds something else; a run needs a place of its own", target);
+	if (kind == PAWL_KIND_NOTHING && t->opts->dry_run)
+		return 0;
+	if (kind == PAWL_KIND_NOTHING)
+		TRY(begin_target(t, target, err));
+	opts.root = target;
+	opts.read_only = t->opts->dry_run;
+	opts.maintenance = 1;
+	opts.packs.no_reuse = 1;
+	opts.io.write_bytes_per_second = opts.io.read_bytes_per_second = t->opts->bandwidth_bytes_per_second;
+	opts.lease.on_wait = t->opts->on_lease_wait;
+	opts.lease.on_wait_arg = t->opts->on_lease_wait_arg;
+	TRY(pawl_open(&opts, ret, err));
+	return check_same_run(t->from, *ret, err);
+}
+
+/* 1: the target has it; 0: it does not. */
+static int
+compare_target(struct pawl *to, const struct item *item, struct pawl_error *err)
+{
+	int rc = 0;
+
+	if (!to)
+		return 0;
+	run_lock(to);
+	const struct catalog_entry *e = catalog_get(to->catalog, item->id);
+	if (e && (strcmp(e->summary->token, item->token) != 0 || strcmp(e->name, item->name) != 0))
+		rc = err_set(err, PAWL_ECONFLICT, "%s: its %s is another one than the source's %s, of the same id",
+		             to->home.root, e->name, item->name);
+	else if (e)
+		rc = 1;
+	run_unlock(to);
+	return rc;
+}
+
+/* Removes what a copy left for resuming: it is useless if the source is damaged. */
+static void
+drop_rest(struct pawl *to, const struct item *item)
+{
+	PAWL_FREE char *partial = mem_printf(CATALOG_FOLDER "/.%s.%s.partial", item->name, item->token);
+
+	if (partial && to->home.caps.rename_folder)
+		store_remove_folder(to->store, partial, NULL);
+}
+
+/* Copies one item. 1: the target has it now; 0: it does not. Damage is reported in its row, and in
+ * *worst. */
+static int
+bring(struct copy_run *t, struct pawl *to, const struct item *item, const char *like, struct pawl_error *worst,
+      struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf folder = {0};
+	struct pawl_copied *row;
+	int rc = item->problem ? err_set(err, item->code, "%s: %s", item->name, item->problem)
+	                       : compare_target(to, item, err);
+
+	if (rc == 0 && !t->opts->dry_run) {
+		buf_printf(&folder, CATALOG_FOLDER "/%s", item->name);
+		rc = buf_check(&folder, item->name, err);
+		if (rc == 0)
+			rc = copy_one(t, item, to->store, buf_str(&folder), like, err);
+		if (rc == 0)
+			return 1;
+		if (rc == PAWL_ECORRUPT)
+			drop_rest(to, item);
+	}
+	if (rc == PAWL_ENOTFOUND)
+		return 0; /* deleted meanwhile */
+	if (rc < 0 && rc != PAWL_ECORRUPT)
+		return rc;
+	row = report(t, item, rc < 0 ? err->message : "");
+	if (!row)
+		return err_nomem(err, "copy");
+	row->was_there = rc == 1;
+	if (rc < 0 && worst->code == 0)
+		*worst = *err;
+	return rc == 1;
+}
+
+/* The target's own pin stays: without it, a checkpoint pinned only there would be deleted. */
+static int
+copy_mark(struct copy_run *t, struct pawl *to, const struct pawl_copied *row, struct pawl_error *err)
+{
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	struct pin_mark *marks = NULL;
+	size_t n = 0;
+
+	run_lock(to);
+	const struct catalog_entry *e = catalog_get(to->catalog, row->id);
+	bool pinned = e && e->pinned;
+	run_unlock(to);
+	if (pinned)
+		TRY(pins_read(t->from->store, &row->name, 1, &memory, &marks, &n, err));
+	if (n && !marks->pinned) {
+		marks->pinned = true;
+		return pins_write(to->store, marks, err);
+	}
+	buf_printf(&key, PINS_FOLDER "/%s.json", row->name);
+	TRY(buf_check(&key, to->home.root, err));
+	return copy_small(t->from->store, to->store, buf_str(&key), STORE_DURABLE, err);
+}
+
+/* Copies pins and late scores, then sets the pointers for people and tools. */
+static int
+settle(struct copy_run *t, struct pawl *to, struct pawl_error *err)
+{
+	for (size_t i = 0; i < t->copies->n; i++) {
+		if (!*t->copies->rows[i].problem)
+			TRY(copy_mark(t, to, &t->copies->rows[i], err));
+	}
+	if (t->from->self.attempt >= to->self.attempt && t->from->self.stored_id >= to->self.stored_id)
+		TRY(copy_small(t->from->store, to->store, RUN_KEY, STORE_DURABLE, err));
+	TRY(pawl_reload(to, err));
+	return pointers_update(to, err);
+}
+
+static int
+copy_run(struct copy_run *t, const char *target, struct pawl_error *err)
+{
+	PAWL_CLEAN(items_clear) struct items items = {0};
+	PAWL_CLEAN(clean_run) struct pawl *to = NULL;
+	PAWL_CLEAN(buf_clear) struct buf like = {0};
+	struct pawl_error worst = {0};
+
+	if (t->from->home.single_name)
+		return err_set(err, PAWL_EUSAGE, "%s is a single checkpoint, not a run", t->from->home.root);
+	TRY(list_items(t, &items, err));
+	TRY(open_target(t, target, &to, err));
+	for (size_t i = items.n; i-- > 0;) {
+		int rc = bring(t, to, &items.items[i], like.len ? buf_str(&like) : NULL, &worst, err);
+
+		TRY(rc);
+		if (rc == 0)
+			continue;
+		buf_clear(&like);
+		buf_printf(&like, CATALOG_FOLDER "/%s", items.items[i].name);
+		TRY(buf_check(&like, target, err));
+	}
+	if (!t->opts->dry_run)
+		TRY(settle(t, to, err));
+	if (worst.code && err)
+		*err = worst;
+	return worst.code;
+}
+
+/* --------------------------------------------------------------------- faces */
+
+static int
+transfer(struct pawl *from, const char *target, const struct pawl_copy_opts *given, struct pawl_meter *meter,
+         struct pawl_copies **ret, struct pawl_error *err)
+{
+	struct pawl_copy_opts opts = PAWL_COPY_OPTS_INIT;
+	PAWL_CLEAN(pawl_copies_free_clean) struct pawl_copies *copies = mem_zalloc(1, sizeof(*copies));
+	struct copy_run t = {.from = from, .opts = &opts, .meter = meter, .copies = copies};
+
+	if (!copies)
+		return err_nomem(err, "copy");
+	if (!from || !target || !*target)
+		return err_set(err, PAWL_EUSAGE, "copy: expected a run and a target, found %s",
+		               from ? "no target" : "no run");
+	if (given && !given->size)
+		return err_set(err, PAWL_EUSAGE, "copy: the options have no size; start from PAWL_COPY_OPTS_INIT");
+	if (given)
+		memcpy(&opts, given, given->size < sizeof(opts) ? given->size : sizeof(opts));
+	if (from->home.foreign)
+		return err_set(err, PAWL_EUNSUPPORTED,
+		               "%s is of another program; export or reshard makes a checkpoint of it", from->home.root);
+	if (strcmp(target, "mem:") == 0)
+		return err_set(err, PAWL_EUSAGE, "mem: is gone when it is closed; choose another target");
+	if (opts.timeout_ms > 0)
+		t.deadline_ms = clock_deadline_ms(opts.timeout_ms);
+	int rc = copy_run(&t, target, err);
+	if (ret && (rc == 0 || copies->n))
+		*ret = steal(&copies);
+	return rc;
+}
+
+int
+pawl_copy_run(struct pawl *from, const char *target, const struct pawl_copy_opts *opts, struct pawl_meter *meter,
+              struct pawl_copies **ret, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, transfer(from, target, opts, meter, ret, &own), &own);
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* api: pins, late scores and removals as users call them. Promises P6, P7, P12. */
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "catalog/far.h"
+#include "keep/pointers.h"
+#include "keep/removal.h"
+#include "run/run.h"
+
+/* The valid entry of an id. Within run_edit. */
+static int
+find_again(struct pawl *run, uint64_t id, struct catalog_entry **ret, struct pawl_error *err)
+{
+	TRY(catalog_reload(run->catalog, err));
+	*ret = catalog_get(run->catalog, id);
+	if (!*ret)
+		return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %llu", run->home.root,
+		               (unsigned long long)id);
+	return 0;
+}
+
+/* Another process may have deleted the checkpoint before the mark was made. A later deletion sees
+ * the mark. */
+static int
+check_still_there(struct pawl *run, const struct catalog_entry *e, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf key = {0};
+	struct store_entry entry;
+
+	catalog_key(run->catalog, e->name, &key);
+	buf_puts(&key, "/" MANIFEST_NAME);
+	TRY(buf_check(&key, e->name, err));
+	int rc = store_stat(run->store, buf_str(&key), &entry, err);
+
+	return rc == PAWL_ENOTFOUND ? err_set(err, rc, "%s has just been deleted", e->name) : rc;
+}
+
+static int
+set_pin(struct pawl *run, uint64_t id, bool pinned, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+	struct catalog_entry *e;
+	int rc;
+
+	if (!run)
+		return err_set(err, PAWL_EUSAGE, "pin: expected a run, found NULL");
+	run_edit(run);
+	rc = find_again(run, id, &e, &own);
+	if (rc == 0)
+		rc = catalog_mark(run->catalog, e, &pinned, NULL, 0, &own);
+	if (rc == 0)
+		rc = check_still_there(run, e, &own);
+	run_edited(run);
+	mirrors_wake(run);
+	return err_give(err, rc, &own);
+}
+
+int
+pawl_pin(struct pawl *run, uint64_t id, struct pawl_error *err)
+{
+	return set_pin(run, id, true, err);
+}
+
+int
+pawl_unpin(struct pawl *run, uint64_t id, struct pawl_error *err)
+{
+	return set_pin(run, id, false, err);
+}
+
+static int
+add_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, size_t n, struct pawl_error *err)
+{
+	struct catalog_entry *e;
+	int rc;
+
+	if (!run || (n && !metrics))
+		return err_set(err, PAWL_EUSAGE, "score: expected a run and metrics, found NULL");
+	for (size_t i = 0; i < n; i++)
+		if (metrics[i].not_a_number)
+			return err_set(err, PAWL_EUSAGE, "score: %s received a value that is not a number",
+			               metrics[i].name);
+	run_edit(run);
+	rc = find_again(run, id, &e, err);
+	if (rc == 0)
+		rc = catalog_mark(run->catalog, e, NULL, metrics, n, err);
+	run_edited(run);
+	TRY(rc);
+	mirrors_wake(run);
+	return run->opts.read_only ? 0 : pointers_update(run, err); /* the training updates them after its next save */
+}
+
+int
+pawl_score(struct pawl *run, uint64_t id, const struct pawl_metric *metrics, size_t n, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, add_score(run, id, metrics, n, &own), &own);
+}
+
+/* Checkpoints that are removed only with force. */
+static int
+check_precious(struct pawl *run, const struct catalog_entry *e, struct pawl_error *err)
+{
+	const char *why = e->pinned                                                   ? "pinned"
+	                  : e == catalog_latest(run->catalog)                         ? "the latest"
+	                  : e == catalog_best(run->catalog, &run->settings.retention) ? "the best"
+	                                                                              : NULL;
+
+	if (!why)
+		return 0;
+	return err_set(err, PAWL_EBUSY, "%s is %s; removing it needs force", e->name, why);
+}
+
+static int
+remove_one(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf doomed = {0};
+	struct catalog_entry *e;
+	int rc;
+
+	if (!run)
+		return err_set(err, PAWL_EUSAGE, "remove: expected a run, found NULL");
+	TRY(run_check_keeper(run, err));
+	run_edit(run);
+	rc = find_again(run, id, &e, err);
+	if (rc == 0 && e->at)
+		rc = err_set(err, PAWL_EUNSUPPORTED, "%s is stored only in the mirror %s; remove it there", e->name,
+		             e->at->root);
+	if (rc == 0 && e->held)
+		rc = err_set(err, PAWL_EBUSY, "%s is held by a reader", e->name);
+	if (rc == 0 && !force)
+		rc = check_precious(run, e, err);
+	if (rc == 0)
+		rc = removal_begin(run, e, &doomed, err);
+	run_edited(run);
+	TRY(rc);
+	TRY(removal_finish(run, &doomed, err));
+	return run->home.single_name ? 0 : pointers_update(run, err);
+}
+
+int
+pawl_remove(struct pawl *run, uint64_t id, int force, struct pawl_error *err)
+{
+	struct pawl_error own = {0};
+
+	return err_give(err, remove_one(run, id, force, &own), &own);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * check_root: refuses to begin a run inside another one. Without it a path that is one folder too
+ * deep (a checkpoint, or the folder with all checkpoints) would begin a new run. That run would
+ * have no checkpoint to continue from.
+ */
+#ifndef PAWL_CHECK_ROOT_H
+#define PAWL_CHECK_ROOT_H
+
+#include "run/run.h"
+
+/* PAWL_EUSAGE names the path that was probably meant. */
+int check_root(struct pawl *run, struct pawl_error *err);
+/* Opens the store of the run whose checkpoints are in `folder`, of len characters. *ret is NULL if
+ * there is none. */
+int check_root_open_run(const char *folder, size_t len, struct store **ret, struct pawl_error *err);
+
+#endif

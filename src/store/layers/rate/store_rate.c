@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_rate: limits the bytes per second into and out of a store, for all threads together (R144).
+ *
+ * The layer wraps the retry layer, so it counts the bytes that were requested. Large calls wait:
+ * pieces of streamed objects and ranged reads. They are cut so that no piece takes much longer than
+ * a second. Small calls are counted but never wait. Otherwise a lease would expire because its
+ * renewal waits behind minutes of packs.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/rate.h"
+#include "store/layers/layer.h"
+
+#define LEAST_PIECE_BYTES ((uint64_t)256 << 10) /* a multiple of every alignment */
+
+struct rate_store {
+	struct store base;
+	struct store_rate opts;
+	struct rate in, out;
+	uint64_t in_piece, out_piece; /* bytes; UINT64_MAX = not cut */
+};
+
+static int64_t
+real_now_ns(void *arg)
+{
+	(void)arg;
+	return clock_mono_ns();
+}
+
+static void
+real_sleep_ns(void *arg, int64_t ns)
+{
+	(void)arg;
+	clock_sleep_ms(ns / 1000000);
+}
+
+static void
+pay(struct rate_store *s, struct rate *rate, uint64_t nbytes, bool waits)
+{
+	int64_t ns = rate_take(rate, nbytes, s->opts.now_ns(s->opts.arg));
+	if (waits && ns > 0)
+		s->opts.sleep_ns(s->opts.arg, ns);
+}
+
+/* ----------------------------------------------------------------- counting */
+
+static int
+rate_write(struct store *base, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
+           struct pawl_error *err)
+{
+	struct rate_store *s = (struct rate_store *)base;
+	for (size_t done = 0; done < len;) {
+		size_t n = len - done < s->in_piece ? len - done : (size_t)s->in_piece;
+		pay(s, &s->in, n, true);
+		TRY(layer_write(base->inner, f, offset + done, (const char *)ptr + done, n, err));
+		done += n;
+	}
+	return 0;
+}
+
+static int
+rate_read(struct store *base, struct store_reader *r, uint64_t offset, void *dst, size_t n, struct pawl_error *err)
+{
+	struct rate_store *s = (struct rate_store *)base;
+	for (size_t done = 0; done < n;) {
+		size_t len = n - done < s->out_piece ? n - done : (size_t)s->out_piece;
+		pay(s, &s->out, len, true);
+		TRY(store_read(base->inner, r, offset + done, (char *)dst + done, len, err));
+		done += len;
+	}
+	return 0;
+}
+
+static int
+rate_read_copy(struct store *base, struct store_reader *r, unsigned copy, uint64_t offset, void *dst, size_t n,
+               struct pawl_error *err)
+{
+	struct rate_store *s = (struct rate_store *)base;
+	pay(s, &s->out, n, true);
+	return store_read_copy(base->inner, r, copy, offset, dst, n, err);
+}
+
+/* Always 0: bytes that are seen without a read would not be counted. */
+static int
+rate_view(struct store *base, struct store_reader *r, uint64_t offset, size_t n, struct store_view *ret)
+{
+	struct rate_store *s = (struct rate_store *)base;
+	return s->out.bytes_per_second > 0 ? 0 : store_view(base->inner, r, offset, n, ret, NULL);
+}
+
+static int
+rate_put(struct store *base, const char *key, const struct pawl_slice *parts, size_t n_parts, int flags,
+         struct pawl_error *err)
+{
+	struct rate_store *s = (struct rate_store *)base;
+	for (size_t i = 0; i < n_parts; i++)
+		pay(s, &s->in, parts[i].len, false);
+	return store_put(base->inner, key, parts, n_parts, flags, err);
+}
+
+static int
+rate_put_if(struct store *base, const char *key, const char *tag, const struct pawl_slice *text, struct pawl_error *err)
+{
+	struct rate_store *s = (struct rate_store *)base;
+	pay(s, &s->in, text->len, false);
+	return store_put_if(base->inner, key, tag, text->ptr, text->len, err);
+}
+
+static int
+rate_get(struct store *base, const char *key, size_t max, struct buf *out, struct pawl_error *err)
+{
+	struct rate_store *s = (struct rate_store *)base;
+	const size_t before = out->len;
+	TRY(store_get(base->inner, key, max, out, err));
+	pay(s, &s->out, out->len - before, false);
+	return 0;
+}
+
+static int
+rate_get_tagged(struct store *base, const char *key, size_t max, struct buf *out, char tag[STORE_TAG_BYTES],
+                struct pawl_error *err)
+{
+	struct rate_store *s = (struct rate_store *)base;
+	const size_t before = out->len;
+	TRY(store_get_tagged(base->inner, key, max, out, tag, err));
+	pay(s, &s->out, out->len - before, false);
+	return 0;
+}
+
+static int
+rate_append(struct store *base, const char *key, const void *ptr, size_t len, struct pawl_error *err)
+{
+	struct rate_store *s = (struct rate_store *)base;
+	pay(s, &s->in, len, false);
+	return store_append(base->inner, key, ptr, len, err);
+}
+
+/* ---------------------------------------------------------------- the layer */
+
+/* The bytes of about one second, as a power of two. */
+static uint64_t
+piece_of(uint64_t bytes_per_second)
+{
+	uint64_t piece = LEAST_PIECE_BYTES;
+	if (bytes_per_second == 0)
+		return UINT64_MAX;
+	while (piece < bytes_per_second / 2)
+		piece *= 2;
+	return piece;
+}
+
+static const struct store_ops rate_ops = {
+	.put = rate_put,
+	.put_if = rate_put_if,
+	.write = rate_write,
+	.append = rate_append,
+	.read = rate_read,
+	.read_copy = rate_read_copy,
+	.view = rate_view,
+	.get = rate_get,
+	.get_tagged = rate_get_tagged,
+};
+
+int
+store_rate_wrap(struct store *s, const struct store_rate *opts, struct store **ret, struct pawl_error *err)
+{
+	struct store_caps caps;
+	PAWL_FREE struct rate_store *layer = mem_zalloc(1, sizeof *layer);
+	if (layer == NULL)
+		return err_nomem(err, s->root);
+	TRY(layer_init(&layer->base, &rate_ops, s, err));
+	layer->opts = *opts;
+	if (opts->now_ns == NULL) {
+		layer->opts.now_ns = real_now_ns;
+		layer->opts.sleep_ns = real_sleep_ns;
+	}
+	layer->in.bytes_per_second = opts->write_bytes_per_second;
+	layer->out.bytes_per_second = opts->read_bytes_per_second;
+	layer->out_piece = piece_of(opts->read_bytes_per_second);
+	store_get_caps(s, &caps);
+	/* An upload is not cut: the engine would gather pieces that are smaller than its unit. */
+	layer->in_piece = caps.unit_bytes > 0 ? UINT64_MAX : piece_of(opts->write_bytes_per_second);
+	*ret = &steal(&layer)->base;
+	return 0;
+}
+
+int
+store_limit(struct store **s, uint64_t write_bytes_per_second, uint64_t read_bytes_per_second, struct pawl_error *err)
+{
+	const struct store_rate opts = {.write_bytes_per_second = write_bytes_per_second,
+	                                .read_bytes_per_second = read_bytes_per_second};
+	if (write_bytes_per_second == 0 && read_bytes_per_second == 0)
+		return 0;
+	struct store *limited;
+	TRY(store_rate_wrap(*s, &opts, &limited, err));
+	*s = limited;
+	return 0;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store_default: see store_default.h. */
+#include "store/store_default.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#define WHOLE_BYTES ((size_t)8 << 20) /* objects up to this are held in memory */
+#define PIECE_BYTES ((size_t)4 << 20) /* a multiple of every alignment */
+
+int
+default_get(struct store *s, const char *key, size_t max, struct buf *out, struct pawl_error *err)
+{
+	PAWL_CLEAN(store_opened_close) struct store_opened opened = {.store = s};
+	const size_t before = out->len;
+	uint64_t nbytes;
+	TRY(store_open_reader(s, key, &opened.reader, &nbytes, err));
+	if (nbytes > max)
+		return err_set(err, PAWL_ELIMIT, "%s: expected at most %zu bytes, found %" PRIu64, key, max, nbytes);
+	char *dst = buf_grow(out, (size_t)nbytes);
+	if (dst == NULL)
+		return buf_check(out, key, err);
+	int rc = store_read(s, opened.reader, 0, dst, (size_t)nbytes, err);
+	if (rc < 0)
+		out->len = before;
+	return rc;
+}
+
+/* Only one process at a time appends to an object (the run's lease). The lock separates its
+ * threads. */
+int
+default_append(struct store *s, const char *key, const void *ptr, size_t len, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf whole = {0};
+	pthread_mutex_lock(&s->append_lock);
+	int rc = store_get(s, key, WHOLE_BYTES, &whole, err);
+	if (rc == PAWL_ENOTFOUND)
+		rc = 0;
+	if (rc == 0 && len > WHOLE_BYTES - whole.len)
+		rc = err_set(err, PAWL_ELIMIT, "%s: cannot append: it would be larger than %zu bytes", key,
+		             WHOLE_BYTES);
+	const struct pawl_slice parts[] = {{whole.ptr, whole.len}, {ptr, len}};
+	if (rc == 0)
+		rc = store_put(s, key, parts, 2, 0, err);
+	pthread_mutex_unlock(&s->append_lock);
+	return rc;
+}
+
+int
+default_pointer(struct store *s, const char *key, const char *target, struct pawl_error *err)
+{
+	const struct pawl_slice line[] = {{target, strlen(target)}, {"\n", 1}};
+	return store_put(s, key, line, 2, 0, err);
+}
+
+static int
+copy_pieces(struct store *s, struct store_reader *r, struct store_file *f, uint64_t nbytes, struct pawl_error *err)
+{
+	PAWL_FREE char *piece = mem_alloc(PIECE_BYTES);
+	if (piece == NULL)
+		return err_nomem(err, "move");
+	for (uint64_t at = 0; at < nbytes; at += PIECE_BYTES) {
+		const size_t n = nbytes - at < PIECE_BYTES ? (size_t)(nbytes - at) : PIECE_BYTES;
+		TRY(store_read(s, r, at, piece, n, err));
+		TRY(store_write(s, f, at, piece, n, err));
+	}
+	return 0;
+}
+
+static int
+copy_large(struct store *s, struct store_reader *r, uint64_t nbytes, const char *to, struct pawl_error *err)
+{
+	struct store_file *f;
+	TRY(store_remove(s, to, err));
+	TRY(store_create(s, to, &(struct store_create){.nbytes = nbytes}, &f, err));
+	int rc = copy_pieces(s, r, f, nbytes, err);
+	if (rc == 0)
+		return store_finish(s, f, err);
+	store_abort(s, f);
+	return rc;
+}
+
+static int
+copy_small(struct store *s, const char *from, const char *to, struct pawl_error *err)
+{
+	PAWL_CLEAN(buf_clear) struct buf whole = {0};
+	TRY(store_get(s, from, WHOLE_BYTES, &whole, err));
+	return store_put_bytes(s, to, whole.ptr, whole.len, 0, err);
+}
+
+static int
+copy_object(struct store *s, const char *from, const char *to, struct pawl_error *err)
+{
+	PAWL_CLEAN(store_opened_close) struct store_opened opened = {.store = s};
+	uint64_t nbytes;
+	TRY(store_open_reader(s, from, &opened.reader, &nbytes, err));
+	return nbytes > WHOLE_BYTES ? copy_large(s, opened.reader, nbytes, to, err) : copy_small(s, from, to, err);
+}
+
+int
+default_move(struct store *s, const char *from, const char *to, struct pawl_error *err)
+{
+	TRY(copy_object(s, from, to, err));
+	return store_remove(s, from, err);
+}

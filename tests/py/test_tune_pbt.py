@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Population based training: with shell scripts by `pawl tune`, with functions by pawl.tune."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from typing import Any
+
+import pytest
+from sweeps import Sweep
+
+import pawl
+from pawl import tune
+from pawl.tune.schedulers import PopulationBasedTraining, PopulationBasedTrainingReplay, create_scheduler
+
+# A trial whose state is a sum of its rates; every report has a checkpoint.
+SUM = r"""#!/bin/sh
+set -e
+rate=$1 sum=0 n=0
+if [ -n "$PAWL_TUNE_CHECKPOINT" ]; then
+	sum=$(cat "$PAWL_TUNE_CHECKPOINT/sum") n=$PAWL_TUNE_ITERATION
+fi
+while [ "$n" -lt 9 ]; do
+	n=$((n + 1)) sum=$((sum + rate))
+	mkdir -p "$PAWL_TUNE_FOLDER/.out"
+	echo "$sum" >"$PAWL_TUNE_FOLDER/.out/sum"
+	"$PAWL" report sum=$sum rate=$rate --checkpoint "$PAWL_TUNE_FOLDER/.out" >/dev/null
+done
+"""
+PBT: dict[str, Any] = {
+    "type": "pbt",
+    "time_attr": "training_iteration",
+    "perturbation_interval": 3,
+    "synch": True,
+    "hyperparam_mutations": {"rate": [1, 2, 4, 8, 16, 32]},
+}
+
+
+def search(folder: pathlib.Path, **more: Any) -> Sweep:
+    folder.mkdir()
+    return Sweep(folder, SUM, run=[str(folder / "trial.sh"), "{rate}"], metric="sum", mode="max", **more)
+
+
+def test_R158_a_search_of_scripts_exploits_and_notes_the_way_of_each_trial(tmp_path: pathlib.Path) -> None:
+    """The worse trial goes on from the better one's links; its file has the values, old and new, of each change."""
+    first = search(tmp_path / "first", space={"rate": {"$grid": [1, 2, 4, 8]}}, scheduler=PBT)
+    first.run()
+    worst = next(
+        trial for trial in first.trials() if trial["config"] and list(first.folder.glob(f"*{trial['id']}.txt"))
+    )
+    policy = first.folder / f"pbt_policy_{worst['id']}.txt"
+    lines = [json.loads(line) for line in policy.read_text().splitlines()]
+    assert all(line in (first.folder / "pbt_global.txt").read_text() for line in policy.read_text().splitlines())
+    clone = next(path for path in (first.folder / worst["name"]).glob("checkpoint_*_of_*"))
+    donor = first.folder / next(one["name"] for one in first.trials() if clone.name.split("_")[3] in one["name"])
+    original = donor / "_".join(clone.name.split("_")[:2])
+    if original.exists():  # links, as long as the donor keeps it
+        assert os.stat(original / "sum").st_ino == os.stat(clone / "sum").st_ino
+    assert first.results(worst)[-1]["rate"] == lines[-1][5]["rate"]
+
+
+def sums(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
+    total, n = json.loads(pathlib.Path(checkpoint_dir, "state").read_text()) if checkpoint_dir else (0, 0)
+    while n < 9:
+        total, n = total + config["rate"], n + 1
+        with tune.checkpoint_dir(step=n) as folder:
+            pathlib.Path(folder, "state").write_text(json.dumps([total, n]))
+        tune.report(sum=total, rate=config["rate"])
+
+
+def test_a_search_of_functions_exploits(tmp_path: pathlib.Path) -> None:
+    options: dict[str, Any] = {"local_dir": tmp_path, "metric": "sum", "mode": "max", "verbose": 0}
+    scheduler = PopulationBasedTraining(
+        time_attr="training_iteration",
+        perturbation_interval=3,
+        hyperparam_mutations={"rate": [1, 2, 4, 8, 16, 32]},
+        synch=True,
+    )
+    first = tune.run(
+        sums, name="first", config={"rate": tune.grid_search([1, 2, 4, 8])}, scheduler=scheduler, **options
+    )
+    changed = [trial for trial in first.trials if (tmp_path / "first" / f"pbt_policy_{trial.trial_id}.txt").exists()]
+    assert changed and all(trial.last_result["training_iteration"] == 9 for trial in first.trials)
+
+
+def test_a_replay_is_refused_and_the_error_says_what_to_do(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(pawl.PawlError, match="follow the values that the trial's policy file lists"):
+        PopulationBasedTrainingReplay(tmp_path / "pbt_policy_1.txt")
+    with pytest.raises(pawl.PawlError, match="follow the values"):
+        create_scheduler("pbt_replay", policy_file="x")
+    refused = search(tmp_path / "s", space={"rate": 1}, scheduler={"type": "pbt_replay", "policy_file": "x"})
+    assert "pbt_replay is no longer supported; the trial itself can follow" in refused.run(status=2)

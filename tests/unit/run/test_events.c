@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* events: who writes them, and what comes back. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "run/events.h"
+
+struct fixture {
+	struct store *store;
+	struct run_identity self;
+	struct run_events events;
+	struct buf text;
+	struct pawl_error err;
+};
+
+static int
+setup(void **state)
+{
+	static struct fixture f;
+
+	f = (struct fixture){.self.attempt = 3};
+	pthread_mutex_init(&f.events.lock, NULL);
+	*state = &f;
+	return store_open("mem:", true, false, &f.store, &f.err);
+}
+
+static int
+teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	events_close(&f->events);
+	buf_clear(&f->text);
+	store_close(f->store);
+	return 0;
+}
+
+static const char *
+read_last(struct fixture *f)
+{
+	f->text.len = 0;
+	assert_int_equal(events_read_last(&f->events, &f->text, &f->err), 0);
+	return buf_str(&f->text);
+}
+
+static void
+test_a_writer_finds_its_events(void **state)
+{
+	struct fixture *f = *state;
+
+	events_open(&f->events, f->store, &f->self, true, true);
+	assert_string_equal(read_last(f), "");
+	events_add(&f->events, "gc", "\"count\":2");
+	events_add(&f->events, "remove", "");
+	assert_non_null(strstr(read_last(f), "\"what\":\"gc\",\"attempt\":3,\"count\":2}\n"));
+	assert_non_null(strstr(read_last(f), "\"what\":\"remove\",\"attempt\":3}\n"));
+}
+
+static void
+test_P8_a_reader_reads_events_and_writes_none(void **state)
+{
+	struct fixture *f = *state;
+
+	events_open(&f->events, f->store, &f->self, true, true);
+	events_add(&f->events, "gc", "");
+	const size_t before = strlen(read_last(f));
+
+	events_open(&f->events, f->store, &f->self, true, false);
+	events_add(&f->events, "remove", "");
+	assert_int_equal(strlen(read_last(f)), before);
+}
+
+static void
+test_P8_a_single_checkpoint_has_no_events(void **state)
+{
+	struct fixture *f = *state;
+
+	events_open(&f->events, f->store, &f->self, false, true);
+	events_add(&f->events, "gc", "");
+	assert_string_equal(read_last(f), "");
+	events_open(&f->events, f->store, &f->self, true, true);
+	assert_string_equal(read_last(f), "");
+}
+
+int
+main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(test_a_writer_finds_its_events),
+		T(test_P8_a_reader_reads_events_and_writes_none),
+		T(test_P8_a_single_checkpoint_has_no_events),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
