@@ -21,7 +21,7 @@ static const struct example pin_examples[] = {
 };
 
 static const struct example unpin_examples[] = {
-	{"pawl unpin runs/demo@7", "rules may delete checkpoint 7 again"},
+	{"pawl unpin runs/demo@700", "rules may delete the checkpoint of step 700 again"},
 	EXAMPLE_END,
 };
 

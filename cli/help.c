@@ -10,7 +10,7 @@
 
 static const struct example targets[] = {
 	{"RUN", "a run folder; where one checkpoint is needed, its latest"},
-	{"RUN@SELECTOR", "one checkpoint: latest, best, good (without NaN), 7, id:7, step:400 or its name"},
+	{"RUN@SELECTOR", "one checkpoint: latest, best, good (without NaN), 400 (a step), id:7 or its name"},
 	{"RUN/checkpoints/NAME", "the same by path; RUN/latest and RUN/best are such paths too"},
 	{"FOLDER", "a single checkpoint that belongs to no run"},
 	{"FILE", "a file of safetensors or torch.save (.pt), as a checkpoint to read"},

@@ -204,6 +204,20 @@ ends_with(const char *text, const char *suffix)
 	return len > n && strcmp(text + len - n, suffix) == 0;
 }
 
+/* Splits RUN@SELECTOR; false if the text is no such address. */
+static bool
+split_address(struct cli *cli, const char *text, struct target *t)
+{
+	char *root = keep_alloc(&cli->keep, strlen(text) + 2, 1),
+	     *selector = keep_alloc(&cli->keep, strlen(text) + 2, 1);
+
+	if (!pawl_split_address(text, root, selector))
+		return false;
+	t->root = root;
+	t->selector = selector;
+	return true;
+}
+
 /* URL, URL@SELECTOR, URL/checkpoints/NAME, or a foreign file, recognised by its suffix. The store
  * is asked what the URL names only without a selector. */
 static int
@@ -211,7 +225,7 @@ parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error 
 {
 	static const char *const suffixes[] = {".safetensors", ".safetensors.index.json", ".pt", ".pth", ".npz",
 	                                       ".npy"};
-	const char *last, *at, *folder;
+	const char *last, *folder;
 	const char *sign = strstr(url, "://");
 	const size_t least = sign != NULL ? (size_t)(sign - url) + 3 : 0;
 	size_t len = strlen(url);
@@ -221,14 +235,12 @@ parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error 
 		len--;
 	url = keep_strndup(&cli->keep, url, len);
 	last = name_of(url);
-	at = strrchr(last, '@');
 	folder = parent_of(cli, url);
 	t->root = url;
-	if (at != NULL && at[1] != '\0') {
-		t->root = keep_strndup(&cli->keep, url, (size_t)(at - url));
-		t->selector = at + 1;
+	if (split_address(cli, url, t) && *t->selector != '\0')
 		return 0;
-	}
+	t->root = url;
+	t->selector = NULL;
 	if (strcmp(name_of(folder), "checkpoints") == 0) {
 		t->root = parent_of(cli, folder);
 		t->selector = last;
@@ -254,7 +266,7 @@ int
 target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err)
 {
 	struct target t = {.text = text};
-	const char *path = strncmp(text, "file://", 7) == 0 ? text + 7 : text, *at, *folder;
+	const char *path = strncmp(text, "file://", 7) == 0 ? text + 7 : text, *folder, *selector;
 	struct stat st;
 	int rc;
 
@@ -286,26 +298,27 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 	}
 	if (pawl_code_from_errno(errno) == PAWL_EAUTH)
 		return path_error(err, path, "");
-	at = strrchr(path, '@');
 	const char *scheme = scheme_without_slash(text);
 	if (scheme != NULL)
 		return err_set(err, PAWL_EUSAGE, "%s: a URL has two slashes: %s:%s%s", text, scheme,
 		               strcmp(scheme, "file") == 0 ? "//" : "/", strchr(text, '/'));
-	if (at == NULL)
+	if (!split_address(cli, path, &t))
 		return err_set(err, PAWL_ENOTFOUND, "%s: no such folder", path);
-	if (at[1] == '\0')
+	folder = t.root;
+	selector = t.selector;
+	if (*selector == '\0')
 		return err_set(
 			err, PAWL_EUSAGE,
-			"%s: nothing after '@' (expected latest, best, good, an id, step:N or a checkpoint's name)",
+			"%s: nothing after '@' (expected latest, best, good, a step, id:N or a checkpoint's name)",
 			path);
-	folder = at == path ? "." : keep_strndup(&cli->keep, path, (size_t)(at - path));
 	if (stat(folder, &st) < 0 || !S_ISDIR(st.st_mode))
 		return path_error(err, folder, "no such folder");
+	t.selector = NULL;
 	TRY(parse_folder(cli, folder, &t, err));
 	if (t.single || t.selector != NULL)
-		return err_set(err, PAWL_EUSAGE, "%s: %s is one checkpoint, so that '%s' selects nothing in it", path,
-		               folder, at);
-	t.selector = at + 1;
+		return err_set(err, PAWL_EUSAGE, "%s: %s is one checkpoint, so that '@%s' selects nothing in it", path,
+		               folder, selector);
+	t.selector = selector;
 	*ret = t;
 	return 0;
 }
@@ -445,14 +458,13 @@ find_bad(struct cli *cli, struct pawl *run, const struct target *target, const c
 {
 	CLEANUP(free_list) struct pawl_list *list = NULL;
 	const char *selector = target->selector != NULL ? target->selector : "";
-	const char *digits = strncmp(selector, "id:", 3) == 0 ? selector + 3 : selector;
 	uint64_t id = 0;
 	char *end;
 
 	if (pawl_list_open(run, 1, &list, NULL) < 0)
 		return false;
-	if (*digits >= '1' && *digits <= '9') {
-		id = strtoull(digits, &end, 10);
+	if (strncmp(selector, "id:", 3) == 0) {
+		id = strtoull(selector + 3, &end, 10);
 		id = *end == '\0' ? id : 0;
 	}
 	for (size_t i = 0; i < pawl_list_count(list); i++) {

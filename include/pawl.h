@@ -719,9 +719,13 @@ PAWL_API size_t pawl_list_count(const struct pawl_list *list);
 PAWL_API const struct pawl_info *pawl_list_get(const struct pawl_list *list, size_t i);
 PAWL_API void pawl_list_free(struct pawl_list *list);
 
-/* Finds the id for a selector: "latest", "best", "good" (the newest without NaN or Inf), "7" or
- * "id:7", "step:400", a folder name. */
+/* Finds the id for a selector: "latest", "best", "good" (the newest without NaN or Inf), "400" or
+ * "step:400" (the newest of that step), "id:7", a folder name. The error lists what exists. */
 PAWL_API int pawl_find(struct pawl *run, const char *selector, uint64_t *ret_id, struct pawl_error *err);
+/* Splits the address RUN@SELECTOR at the last '@' of its last component. Returns 1 if there is one.
+ * Returns 0 for all other addresses, also for a path with '@' that exists; root is then the address
+ * and selector is "". Both have room for strlen(address) + 2 bytes. */
+PAWL_API int pawl_split_address(const char *address, char *root, char *selector);
 /* The metadata given to pawl_save; NULL if none was given. The caller frees it. */
 PAWL_API int pawl_metadata(struct pawl *run, uint64_t id, struct pawl_state **ret, struct pawl_error *err);
 

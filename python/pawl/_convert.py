@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TypedDict, Unpack
 
 from . import _checks, _pawl, checkpoint
-from ._pawl import NotFoundError
 from .records import Converted
 
 
@@ -59,7 +58,7 @@ def convert(
     """Does what ``pawl convert SRC DST`` does: in constant memory, without running what is in a file; ``dst`` is there
     whole and durable, or not at all.
 
-    ``src`` is what ``pawl.load`` takes, or with ``select`` ("latest", "best", "step:400", an id) a run. ``to`` is
+    ``src`` is what ``pawl.load`` takes, or with ``select`` ("latest", "best", "400" for a step, "id:7") a run. ``to`` is
     "safetensors", "hf", "pt", "dcp", "pawl", "npz" or "npy", by default what the suffix of ``dst`` says. ``include``
     and ``exclude`` are globs of names, ``rename`` rules "GLOB=TEMPLATE", ``dtype`` is one of "fp16", "bf16", "fp32" and
     "fp64".
@@ -68,8 +67,6 @@ def convert(
 
     def convert_one(run: _pawl.Run) -> Converted:
         id = checkpoint.only(run, place)["id"] if select is None else run.find(select)
-        if id is None:
-            raise NotFoundError(f"{place} has no checkpoint '{select}'")
         return write(
             run,
             id,

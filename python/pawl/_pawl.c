@@ -156,6 +156,7 @@ static PyMethodDef functions[] = {
 	{"hide_secrets", py_hide_secrets, METH_O, "A text of others, with stars over what looks like a secret."},
 	{"kind_of", py_kind_of, METH_VARARGS,
          "What lies at a place: 0 = nothing, 1 = a run, 2 = a checkpoint, 3 = else."},
+	{"split_address", py_split_address, METH_O, "RUN@SELECTOR as (RUN, SELECTOR)."},
 	{"tune_leftovers", py_tune_leftovers, METH_VARARGS, "What a sync of an experiment begins with."},
 	{"tune_leftovers_after", py_tune_leftovers_after, METH_O, "Folders that may go at its place."},
 	{"exchange", py_tune_exchange, METH_VARARGS, "Two folders, into each other's place."},

@@ -57,7 +57,8 @@ def load(
 ) -> Any:
     """Loads one checkpoint: the saved tree with new tensors, or restored into ``state``. ``paths``: globs of leaves.
 
-    ``path`` is a checkpoint's folder, or what another program wrote: a safetensors file (a dict of tensors, of torch
+    ``path`` is a checkpoint's folder, RUN@SELECTOR ("runs/demo@400" is step 400; also ``latest``, ``best``, ``good``,
+    ``id:7`` and names), or what another program wrote: a safetensors file (a dict of tensors, of torch
     where it is imported and else of NumPy), a file of torch.save, or a folder of torch.distributed.checkpoint. No code
     in these is run.
     """
@@ -113,20 +114,33 @@ def _read(
     return answer[0], answer[1], answer[4]
 
 
-def _led_to(place: str) -> str | None:
+def named(place: str) -> str:
+    """The place of the checkpoint that RUN@SELECTOR names now; any other place as it is."""
+    root, selector = _pawl.split_address(place)
+    if selector is None:
+        return place
+    run = _pawl.Run(root, read_only=True)
     try:
-        return os.readlink(place.removeprefix("file://"))
+        return of_run(run, run.find(selector)).path or place
+    finally:
+        run.close()
+
+
+def _led_to(place: str) -> tuple[str, str]:
+    """What to open, and what a link leads to."""
+    try:
+        return place, os.readlink(place.removeprefix("file://"))
     except OSError:
-        return None
+        return (named(place),) * 2
 
 
 def look(place: str, read: Callable[[_pawl.Run], _T]) -> _T:
-    """Opens one checkpoint and reads it. When what a link such as RUN/latest led to was deleted, the link is followed
-    again: by then it leads to a newer one."""
+    """Opens one checkpoint and reads it. If what RUN/latest or RUN@best led to was deleted, follows it again: by then
+    it leads to a newer one."""
     while True:
         before = _led_to(place)
         try:
-            run = _pawl.Run(place, single=True, read_only=True)
+            run = _pawl.Run(before[0], single=True, read_only=True)
             try:
                 return read(run)
             finally:
@@ -196,8 +210,8 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """The checkpoint in a folder, by a path or a URL, or in what another program wrote (as load takes it). It is
-        read when it is needed."""
-        place = _checks.path("path", path).removeprefix("file://")
+        read when it is needed. RUN@SELECTOR stands for the checkpoint that it names now."""
+        place = named(_checks.path("path", path)).removeprefix("file://")
         self._path: str | None = place if is_far(place) else os.path.abspath(place)
         self._run: _pawl.Run | None = None
         self._notes: dict[str, Any] | None = None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -418,7 +418,8 @@ class CheckpointManager:
             if any_will_do and not self._run.list():
                 return None
         if answer is None:
-            raise NotFoundError(f"{self.root} has no checkpoint '{selector}'")
+            self._run.find(selector)  # its error lists what there is
+            raise NotFoundError(f"{self.root}: {selector} was deleted while it was being restored")
         tree, info, fallbacks, report, metadata = answer
         _reports.fallbacks(self.root, info["name"], fallbacks)
         return Restored(
@@ -442,8 +443,9 @@ class CheckpointManager:
 
     def best_step(self) -> int | None:
         """Step of the best checkpoint by the score attributes, or None."""
-        id = self._run.find("best")
-        return None if id is None else self._run.info(id)["step"]
+        with contextlib.suppress(NotFoundError):
+            return self._run.info(self._run.find("best"))["step"]
+        return None
 
     def all_steps(self) -> list[int]:
         """Steps of all checkpoints, oldest first."""
@@ -463,10 +465,24 @@ class CheckpointManager:
 
     def checkpoint(self, step: int | None = None, *, id: int | None = None) -> Checkpoint:
         """A checkpoint as an object of its own, the latest if neither step nor id is given."""
-        found = self._run.find("latest") if step is None and id is None else self._id(step, id)
-        if found is None:
-            raise NotFoundError(f"{self.root} has no checkpoint")
-        return of_run(self._run, found)
+        return of_run(self._run, self._run.find(self._selector(step, id, "latest")))
+
+    def __getitem__(self, step: int | str) -> Checkpoint:
+        """``manager[400]``: the checkpoint of a step; also "latest", "best", "good" and "id:7"."""
+        selector = step if isinstance(step, str) else f"step:{_checks.step(step)}"
+        return of_run(self._run, self._run.find(selector))
+
+    def __iter__(self) -> Iterator[Checkpoint]:
+        """All checkpoints, oldest first."""
+        return iter([of_run(self._run, info["id"]) for info in self._run.list()])
+
+    def __len__(self) -> int:
+        """How many checkpoints there are."""
+        return len(self._run.list())
+
+    def __bool__(self) -> bool:
+        """True, also without a checkpoint."""
+        return True
 
     # ---- what to keep ----
 
@@ -604,8 +620,4 @@ class CheckpointManager:
     def _id(self, step: int | None, id: int | None) -> int:
         if step is None and id is None:
             raise UsageError("a step or an id is needed")
-        selector = self._selector(step, id, "latest")
-        found = self._run.find(selector)
-        if found is None:
-            raise NotFoundError(f"{self.root} has no checkpoint '{selector}'")
-        return found
+        return self._run.find(self._selector(step, id, "latest"))

@@ -197,8 +197,6 @@ py_run_find(struct py_run *self, PyObject *args)
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS rc = pawl_find(run, selector, &id, &err);
 	Py_END_ALLOW_THREADS py_run_leave(self);
-	if (rc == PAWL_ENOTFOUND)
-		Py_RETURN_NONE;
 	return rc < 0 ? py_raise(state_of(self), rc, &err) : PyLong_FromUnsignedLongLong(id);
 }
 

@@ -461,7 +461,7 @@ static PyMethodDef run_methods[] = {
 	{"describe", METHOD(py_run_describe), METH_VARARGS, "(tree, info, fallbacks), without tensors."},
 	{"read", METHOD(py_run_read), METH_VARARGS, "Boxes of a checkpoint's tensors, into memory that is given."},
 	{"list", METHOD(py_run_list), METH_VARARGS, "Facts of all checkpoints, oldest first."},
-	{"find", METHOD(py_run_find), METH_VARARGS, "Id for a selector, or None."},
+	{"find", METHOD(py_run_find), METH_VARARGS, "Id for a selector."},
 	{"info", METHOD(py_run_info), METH_VARARGS, "Facts of one checkpoint."},
 	{"metadata", METHOD(py_run_metadata), METH_VARARGS, "The user's metadata of a checkpoint."},
 	{"pin", METHOD(py_run_pin), METH_VARARGS, "Pin a checkpoint."},

@@ -234,6 +234,24 @@ py_kind_of(PyObject *module, PyObject *args)
 	Py_END_ALLOW_THREADS return rc < 0 ? py_raise(PyModule_GetState(module), rc, &err) : PyLong_FromLong(rc);
 }
 
+/* RUN@SELECTOR as (RUN, SELECTOR), any other address as (address, None). */
+PyObject *
+py_split_address(PyObject *module, PyObject *text)
+{
+	Py_ssize_t len;
+	const char *address = PyUnicode_AsUTF8AndSize(text, &len);
+	char *root = address ? PyMem_Malloc(2 * ((size_t)len + 2)) : NULL, *selector = root ? root + len + 2 : NULL;
+	PyObject *ret = NULL;
+
+	(void)module;
+	if (root)
+		ret = Py_BuildValue("sz", root, pawl_split_address(address, root, selector) ? selector : NULL);
+	else if (address)
+		PyErr_NoMemory();
+	PyMem_Free(root);
+	return ret;
+}
+
 int
 py_sync_init(PyObject *module)
 {

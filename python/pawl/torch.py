@@ -408,11 +408,10 @@ class StorageReader(_OfRun, _StorageReader):
         if unnamed:
             return default
         selector = str(wanted) if isinstance(wanted, int) else os.fspath(wanted)
-        selector = f"step:{selector}" if selector.isdecimal() else selector
-        found = None if "/" in selector else run.find(selector)
-        if found is None:
-            raise NotFoundError(f"{self._root} has no checkpoint that was saved with checkpoint_id {wanted!r}")
-        return f"id:{found}"
+        if "/" not in selector:
+            with suppress(NotFoundError):
+                return f"id:{run.find(selector)}"
+        raise NotFoundError(f"{self._root} has no checkpoint that was saved with checkpoint_id {wanted!r}")
 
     def _describe(self, run: _pawl.Run, selector: str) -> Metadata:
         tree, info, fallbacks = run.describe(selector, _dcp.Leaf)

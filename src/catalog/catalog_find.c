@@ -5,9 +5,11 @@
  * finds the best. Promises P12, P16 (waits have a deadline).
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -16,6 +18,7 @@
 
 #define POLL_FIRST_MS 10
 #define POLL_LAST_MS 500
+#define SHOWN_MAX 10u /* checkpoints that an error lists */
 
 /* ---------------------------------------------------------------- look-ups */
 
@@ -124,6 +127,52 @@ refuse_denied(struct catalog *c, const struct catalog_entry *than, const char *w
 	return err_set(err, PAWL_EAUTH, "%s cannot be read, so that %s is unknown: %s", e->name, what, e->problem);
 }
 
+/* Is the text the id of a checkpoint? */
+static bool
+is_id(struct catalog *c, const char *text)
+{
+	char *end;
+	unsigned long long id = strtoull(text, &end, 10);
+
+	return !*end && catalog_get(c, id) != NULL;
+}
+
+/* What a selector that finds nothing could have named: the newest checkpoints by `what`, which is
+ * "step", "id" or "name". */
+static int
+refuse_absent(struct catalog *c, const char *what, const char *selector, struct pawl_error *err)
+{
+	char names[640] = "";
+	size_t n = 0, len = 0, i = c->n;
+
+	while (i > 0 && n < SHOWN_MAX)
+		n += c->entries[--i].summary != NULL;
+	for (; i < c->n; i++) {
+		const struct catalog_entry *e = &c->entries[i];
+		const char *comma = len > 0 ? ", " : "";
+
+		if (!e->summary || len >= sizeof(names))
+			continue;
+		if (*what == 's')
+			len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%" PRId64, comma,
+			                        e->summary->step);
+		else if (*what == 'i')
+			len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%" PRIu64, comma, e->id);
+		else
+			len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%s", comma, e->name);
+	}
+	const bool is_meant = *what == 's' && is_id(c, selector);
+	return err_set(err, PAWL_ENOTFOUND, "no checkpoint has the %s %.200s; %s%s%s%.200s", what, selector,
+	               n == 0           ? "there is no checkpoint yet"
+	               : n == SHOWN_MAX ? "the newest are "
+	                                : "there are ",
+	               names,
+	               *what == 'n' ? "; or select by latest, best, good, a step or id:N"
+	               : is_meant   ? "; to select by id, write id:"
+	                            : "",
+	               is_meant ? selector : "");
+}
+
 static int
 find_by_step(struct catalog *c, const char *text, struct catalog_entry **ret, struct pawl_error *err)
 {
@@ -134,8 +183,8 @@ find_by_step(struct catalog *c, const char *text, struct catalog_entry **ret, st
 	if (!*text || *end)
 		return err_set(err, PAWL_EUSAGE, "selector 'step:%.200s': expected a whole number", text);
 	if (errno == ERANGE)
-		return err_set(err, PAWL_EUSAGE,
-		               "selector 'step:%.200s': expected a number of 64 bits, found one beyond", text);
+		return err_set(err, PAWL_EUSAGE, "selector '%.200s': expected a number of 64 bits, found one beyond",
+		               text);
 	for (size_t i = c->n; i-- > 0;) {
 		if (c->entries[i].summary && c->entries[i].summary->step == step) {
 			*ret = &c->entries[i];
@@ -143,7 +192,7 @@ find_by_step(struct catalog *c, const char *text, struct catalog_entry **ret, st
 		}
 	}
 	TRY(refuse_denied(c, NULL, "its step", err));
-	return err_set(err, PAWL_ENOTFOUND, "there is no checkpoint of step %lld", step);
+	return refuse_absent(c, "step", text, err);
 }
 
 static int
@@ -167,7 +216,7 @@ find_by_id(struct catalog *c, const char *text, struct catalog_entry **ret, stru
 		if (c->entries[i].id == id)
 			return refuse_bad(&c->entries[i], err);
 	}
-	return err_set(err, PAWL_ENOTFOUND, "there is no checkpoint with id %llu", id);
+	return refuse_absent(c, "id", text, err);
 }
 
 static int
@@ -181,12 +230,7 @@ find_by_name(struct catalog *c, const char *name, struct catalog_entry **ret, st
 		*ret = &c->entries[i];
 		return 0;
 	}
-	if (name[0] && name[strspn(name, "0123456789")] == '\0')
-		return find_by_id(c, name, ret, err);
-	return err_set(
-		err, PAWL_ENOTFOUND,
-		"there is no checkpoint '%.200s'; expected latest, best, good, an id, step:<number> or a folder name",
-		name);
+	return refuse_absent(c, "name", name, err);
 }
 
 static int
@@ -234,6 +278,8 @@ catalog_find(struct catalog *c, const struct pawl_retention *policy, const char 
 		return find_good(c, ret, err);
 	if (selector && strncmp(selector, "step:", 5) == 0)
 		return find_by_step(c, selector + 5, ret, err);
+	if (selector && *selector && selector[strspn(selector, "0123456789")] == '\0')
+		return find_by_step(c, selector, ret, err);
 	if (selector && strncmp(selector, "id:", 3) == 0)
 		return find_by_id(c, selector + 3, ret, err);
 	if (selector && strcmp(selector, "latest") != 0)
@@ -243,6 +289,30 @@ catalog_find(struct catalog *c, const struct pawl_retention *policy, const char 
 		return err_set(err, PAWL_ENOTFOUND, "there is no checkpoint yet");
 	*ret = latest;
 	return 0;
+}
+
+int
+pawl_split_address(const char *address, char *root, char *selector)
+{
+	const char *sign = strstr(address, "://"), *path = sign ? sign + 3 : address;
+	const bool is_path = !sign || strncmp(address, "file://", 7) == 0;
+	const size_t len = is_path ? strlen(path) : strcspn(path, "?");
+	size_t at = len;
+
+	*selector = '\0';
+	strcpy(root, address);
+	while (at > 0 && path[at - 1] != '@' && path[at - 1] != '/')
+		at--;
+	if (at == 0 || path[at - 1] != '@')
+		return 0;
+	if (is_path ? access(path, F_OK) == 0 : memchr(path, '/', at) == NULL) /* ssh://user@host */
+		return 0;
+	memcpy(selector, path + at, len - at);
+	selector[len - at] = '\0';
+	memmove(root + (path - address) + at - 1, path + len, strlen(path + len) + 1);
+	if (!*root)
+		strcpy(root, ".");
+	return 1;
 }
 
 int

@@ -234,7 +234,7 @@ use_marks(struct pawl *run, int64_t step, struct scenario_progress *progress, st
 			note_score(progress, step, metric.value);
 	} else if (step == 3) {
 		progress->pinned_step = 0; /* from here on it may be pinned or not */
-		rc = pawl_find(run, "1", &id, err);
+		rc = pawl_find(run, "id:1", &id, err);
 		if (rc == 0)
 			rc = pawl_unpin(run, id, err);
 		if (rc == 0)

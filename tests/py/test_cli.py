@@ -98,7 +98,7 @@ def test_ls_of_many_checkpoints(tmp_path: pathlib.Path) -> None:
 
 
 def test_show_prints_head_and_tree(demo: pathlib.Path) -> None:
-    out = run("show", f"{demo}@2").stdout
+    out = run("show", f"{demo}@id:2").stdout
     assert out.startswith("checkpoint_000002\n")
     for text in ("step       200", "accuracy 0.75, loss 0.5", "F32 [64, 32]", "tied to model/embed.weight"):
         assert text in out
@@ -162,23 +162,23 @@ def test_show_names_the_step_that_is_missing(demo: pathlib.Path) -> None:
 
 def test_every_form_of_target_names_the_same_checkpoint(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
     forms = [
-        f"{demo}@2",
+        f"{demo}@id:2",
         f"{demo}@id:2",
         f"{demo}@step:200",
         f"{demo}@checkpoint_000002",
         checkpoint(demo, 2),
         checkpoint(demo, 2) / "manifest.json",
-        f"file://{demo}@2",
+        f"file://{demo}@id:2",
     ]
     assert [run_json("show", form)["checkpoint"]["id"] for form in forms] == [2] * len(forms)
     for form in (demo, f"{demo}@latest", demo / "latest", f"{demo}/"):
         assert run_json("show", form)["checkpoint"]["id"] == 5
     assert run_json("show", f"{demo}@best", "--by", "accuracy")["checkpoint"]["id"] == 2
-    assert run_json("-C", demo, "show", "@3")["checkpoint"]["id"] == 3
+    assert run_json("-C", demo, "show", "@id:3")["checkpoint"]["id"] == 3
     odd = tmp_path / "user@host"
     demo.rename(odd)
     assert run_json("show", odd)["checkpoint"]["id"] == 5
-    assert run_json("show", f"{odd}@4")["checkpoint"]["id"] == 4
+    assert run_json("show", f"{odd}@id:4")["checkpoint"]["id"] == 4
 
 
 def test_a_single_checkpoint_is_a_target(tmp_path: pathlib.Path) -> None:
@@ -204,33 +204,33 @@ def test_what_is_no_run_is_refused_and_not_made_one(demo: pathlib.Path, tmp_path
 
 
 def test_diff_lists_what_was_added_and_changed(demo: pathlib.Path) -> None:
-    rows = {row["path"]: row for row in run_json("diff", f"{demo}@2", "@3", status=1)["rows"]}
+    rows = {row["path"]: row for row in run_json("diff", f"{demo}@id:2", "@id:3", status=1)["rows"]}
     assert set(rows) == {"epoch", "late", "model/layer.weight", "optimizer/state/0/step"}
     assert rows["late"]["change"] == "added" and rows["late"]["tensor"]
     assert (rows["epoch"]["from"], rows["epoch"]["to"]) == ("2", "3")
     assert rows["model/layer.weight"]["change"] == "changed"
     assert rows["model/layer.weight"]["max_abs"] == 1.0
     assert math.isclose(rows["model/layer.weight"]["max_rel"], 1 / 3, rel_tol=1e-6)
-    done = run("diff", f"{demo}@3", f"{demo}@2", status=1)
+    done = run("diff", f"{demo}@id:3", f"{demo}@id:2", status=1)
     assert [line for line in done.stdout.splitlines() if line.startswith("-")][0].split()[1] == "late"
     assert "3 changed, 0 added, 1 removed" in done.stderr
 
 
 def test_diff_of_equal_checkpoints_says_so(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
     shutil.copytree(demo, tmp_path / "copy", symlinks=True)
-    done = run("diff", f"{demo}@2", f"{tmp_path / 'copy'}@2")
+    done = run("diff", f"{demo}@id:2", f"{tmp_path / 'copy'}@id:2")
     assert done.stdout == "" and "equal, bit for bit" in done.stderr
-    assert run_json("diff", f"{demo}@2", "@2")["equal"]
+    assert run_json("diff", f"{demo}@id:2", "@id:2")["equal"]
 
 
 def test_diff_names_only(demo: pathlib.Path) -> None:
-    paths = run("diff", f"{demo}@4", "@5", "--names", status=1).stdout.split()
+    paths = run("diff", f"{demo}@id:4", "@id:5", "--names", status=1).stdout.split()
     assert sorted(paths) == ["epoch", "model/layer.weight", "optimizer/state/0/step"]
 
 
 def test_diff_does_not_believe_damaged_tensors(demo: pathlib.Path) -> None:
     flip(checkpoint(demo, 3) / PACK, 9000)
-    assert PACK in run("diff", f"{demo}@2", "@3", status=4).stderr
+    assert PACK in run("diff", f"{demo}@id:2", "@id:3", status=4).stderr
 
 
 # ------------------------------------------------------------ verify
@@ -253,11 +253,11 @@ def test_verify_names_file_range_and_tensor_and_exits_4(demo: pathlib.Path) -> N
     assert lines[1].endswith("corrupt")
     assert PACK in lines[2] and "bytes 0 to " in lines[2] and "tensor model/embed.weight" in lines[2]
     assert len(lines) == 6 and "1 of 5 checkpoints is not as written" in done.stderr
-    report = run_json("verify", f"{demo}@2", status=4)
+    report = run_json("verify", f"{demo}@id:2", status=4)
     finding = report["checkpoints"][0]["findings"][0]
     assert not report["ok"] and finding["file"] == PACK
     assert finding["begin"] <= 4101 < finding["end"] and finding["tensor"].startswith("model/embed.weight, ")
-    run("verify", f"{demo}@3")
+    run("verify", f"{demo}@id:3")
 
 
 def test_verify_finds_missing_and_short_files_and_bad_manifests(demo: pathlib.Path) -> None:
@@ -287,7 +287,7 @@ def test_verify_quietly_prints_only_what_is_wrong(demo: pathlib.Path) -> None:
 
 def test_restore_makes_a_checkpoint_of_its_own(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
     dest = tmp_path / "kept"
-    assert run("restore", f"{demo}@2", dest).stdout == f"{dest}\n"
+    assert run("restore", f"{demo}@id:2", dest).stdout == f"{dest}\n"
     assert tree_of(dest) == tree_of(checkpoint(demo, 2))
     shutil.rmtree(demo)
     assert run_json("verify", dest)["ok"]
@@ -303,7 +303,7 @@ def test_restore_takes_an_older_one_where_the_latest_is_damaged(demo: pathlib.Pa
     assert tree_of(tmp_path / "a") == tree_of(checkpoint(demo, 4))
     report = run_json("restore", f"{demo}@latest", tmp_path / "b")
     assert report["checkpoint"]["id"] == 4 and "checkpoint_000005" in report["fallbacks"][0]
-    for args in (["--no-fallback", demo], [f"{demo}@5"]):
+    for args in (["--no-fallback", demo], [f"{demo}@id:5"]):
         assert PACK in run("restore", *args, tmp_path / "c", status=4).stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "demo"]
 
@@ -318,7 +318,7 @@ def test_restore_overwrites_nothing(demo: pathlib.Path, tmp_path: pathlib.Path) 
 
 def test_export_writes_a_file_that_safetensors_opens(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
     dest = tmp_path / "model.safetensors"
-    run("export", f"{demo}@2", dest, "--include", "model/*", "--strip-prefix", "model/")
+    run("export", f"{demo}@id:2", dest, "--include", "model/*", "--strip-prefix", "model/")
     tensors = load_file(dest)
     assert set(tensors) == {"embed.weight", "layer.weight"}
     assert tensors["layer.weight"][0, 0] == 2.0
@@ -406,13 +406,13 @@ def test_prune_without_a_rule_is_a_mistake(demo: pathlib.Path) -> None:
 
 
 def test_pins_hold_against_prune_and_rm(demo: pathlib.Path) -> None:
-    assert "pinned checkpoint_000001 (step 100)" in run("pin", f"{demo}@1", f"{demo}@step:200").stderr
+    assert "pinned checkpoint_000001 (step 100)" in run("pin", f"{demo}@id:1", f"{demo}@step:200").stderr
     run("prune", demo, "--keep-last", 1)
     assert names(demo) == [1, 2, 5]
-    assert "pinned" in run("rm", f"{demo}@1", status=6).stderr
-    assert run_json("unpin", f"{demo}@1")["checkpoints"][0]["marks"] == []
-    run("rm", f"{demo}@1")
-    run("rm", f"{demo}@2", "--force")
+    assert "pinned" in run("rm", f"{demo}@id:1", status=6).stderr
+    assert run_json("unpin", f"{demo}@id:1")["checkpoints"][0]["marks"] == []
+    run("rm", f"{demo}@id:1")
+    run("rm", f"{demo}@id:2", "--force")
     assert names(demo) == [5]
 
 
@@ -430,19 +430,19 @@ def test_what_a_reader_holds_stays_R156(demo: pathlib.Path) -> None:
     """R156, R142."""
     with making("hold", demo, "id:2"):
         assert "held" in run_json("ls", demo)["checkpoints"][1]["marks"]
-        assert "reader" in run("rm", f"{demo}@2", "--force", status=6).stderr
+        assert "reader" in run("rm", f"{demo}@id:2", "--force", status=6).stderr
         run("prune", demo, "--keep-last", 1)
         assert names(demo) == [2, 5]
-    run("rm", f"{demo}@2")
+    run("rm", f"{demo}@id:2")
 
 
 def test_looking_works_beside_a_training_and_changing_is_refused(demo: pathlib.Path) -> None:
     with making("busy", demo):
         for args in (["ls"], ["show"], ["verify"], ["prune", "--keep-last", 1, "-n"], ["gc", "-n"], ["repair", "-n"]):
             run(args[0], demo, *args[1:])
-        for args in (["prune", demo, "--keep-last", 1], ["rm", f"{demo}@1"], ["gc", demo]):
+        for args in (["prune", demo, "--keep-last", 1], ["rm", f"{demo}@id:1"], ["gc", demo]):
             run(*args, status=6)
-        run("pin", f"{demo}@1")  # a note beside it, which the training's retention obeys
+        run("pin", f"{demo}@id:1")  # a note beside it, which the training's retention obeys
         assert "pinned" in run_json("ls", demo)["checkpoints"][0]["marks"]
         assert names(demo) == [1, 2, 3, 4, 5]
 
@@ -452,7 +452,7 @@ def test_looking_changes_nothing(demo: pathlib.Path) -> None:
     before = tree_of(demo)
     for command in ("ls", "show", "verify"):
         run(command, demo)
-    run("diff", f"{demo}@1", "@2", status=1)
+    run("diff", f"{demo}@id:1", "@id:2", status=1)
     assert tree_of(demo) == before
 
 
@@ -473,7 +473,7 @@ def test_gc_removes_what_a_crash_left_and_says_how_much(demo: pathlib.Path) -> N
 
 
 def test_repair_rebuilds_lost_and_damaged_manifests(demo: pathlib.Path) -> None:
-    before = run_json("show", f"{demo}@4")
+    before = run_json("show", f"{demo}@id:4")
     (checkpoint(demo, 4) / "manifest.json").unlink()
     flip(checkpoint(demo, 2) / "manifest.json", 60)
     assert names(demo) == [1, 3, 5]
@@ -484,7 +484,7 @@ def test_repair_rebuilds_lost_and_damaged_manifests(demo: pathlib.Path) -> None:
     run("repair", demo)
     assert names(demo) == [1, 2, 3, 4, 5]
     assert run_json("verify", demo)["ok"]
-    after = run_json("show", f"{demo}@4")
+    after = run_json("show", f"{demo}@id:4")
     assert (after["state"], after["tensors"]) == (before["state"], before["tensors"])
     assert "nothing is damaged" in run("repair", demo).stderr
 

@@ -59,7 +59,7 @@ def states(report: Any) -> list[tuple[int, bool]]:
 def test_a_run_is_copied_whole_and_then_only_what_is_missing(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
     """The same run with its ids, run.json and pointers; what is there is not copied again."""
     there = tmp_path / "there"
-    run("pin", f"{demo}@1")
+    run("pin", f"{demo}@id:1")
     report = run_json("cp", demo, there)
     assert states(report) == [(1, False), (2, False), (3, False)]
     assert report["bytes"] == sum(row["bytes"] for row in report["checkpoints"]) > 0
@@ -80,7 +80,7 @@ def test_a_dry_run_says_it_and_changes_nothing(demo: pathlib.Path, tmp_path: pat
     report = run_json("cp", "-n", demo, there)
     assert report["dry_run"] and states(report) == [(1, False), (2, False), (3, False)]
     assert not there.exists()
-    assert "to be copied" in run("cp", "-n", f"{demo}@2", tmp_path / "one").stdout
+    assert "to be copied" in run("cp", "-n", f"{demo}@id:2", tmp_path / "one").stdout
     assert sorted(p.name for p in tmp_path.iterdir()) == ["demo"]
 
 
@@ -88,9 +88,9 @@ def test_a_selection_of_a_run(demo: pathlib.Path, tmp_path: pathlib.Path) -> Non
     report = run_json("cp", demo, tmp_path / "a", "--only", "best", "--by", "accuracy")
     assert states(report) == [(2, False)]
     assert run("ls", "--names", tmp_path / "a").stdout == "checkpoint_000002\n"
-    assert states(run_json("cp", demo, tmp_path / "b", "--last", "1", "--only", "1")) == [(1, False), (3, False)]
+    assert states(run_json("cp", demo, tmp_path / "b", "--last", "1", "--only", "id:1")) == [(1, False), (3, False)]
     assert (tmp_path / "b" / "run.json").read_bytes() == (demo / "run.json").read_bytes()
-    assert "--only and --last choose from a run" in run("cp", f"{demo}@2", tmp_path / "c", "--last", 1, status=2).stderr
+    assert "--only and --last choose from a run" in run("cp", f"{demo}@id:2", tmp_path / "c", "--last", 1, status=2).stderr
     assert "no checkpoint" in run("cp", demo, tmp_path / "c", "--only", "77", status=3).stderr
     assert not (tmp_path / "c").exists()
 
@@ -99,8 +99,8 @@ def test_one_checkpoint_becomes_one_of_its_own(demo: pathlib.Path, tmp_path: pat
     there = tmp_path / "best"
     assert states(run_json("cp", f"{demo}@best", there, "--by", "accuracy")) == [(2, False)]
     assert tree_of(there) == tree_of(checkpoint(demo, 2))
-    assert states(run_json("cp", f"{demo}@2", there)) == [(2, True)]
-    assert "is another one" in run("cp", f"{demo}@3", there, status=7).stderr
+    assert states(run_json("cp", f"{demo}@id:2", there)) == [(2, True)]
+    assert "is another one" in run("cp", f"{demo}@id:3", there, status=7).stderr
     assert tree_of(there) == tree_of(checkpoint(demo, 2))
     assert states(run_json("cp", there, tmp_path / "again")) == [(2, False)]
     assert run("verify", tmp_path / "again").stdout
@@ -116,8 +116,8 @@ def test_places_that_are_taken_are_refused(demo: pathlib.Path, tmp_path: pathlib
     (tmp_path / "files" / "x").write_text("x")
     assert "something else" in run("cp", demo, tmp_path / "files", status=7).stderr
     assert "single checkpoint" in run("cp", demo, make("single", tmp_path / "one"), status=7).stderr
-    assert "inside the run" in run("cp", f"{demo}@1", demo / "checkpoints" / "x", status=2).stderr
-    run("cp", demo, tmp_path / "busy", "--only", "1")
+    assert "inside the run" in run("cp", f"{demo}@id:1", demo / "checkpoints" / "x", status=2).stderr
+    run("cp", demo, tmp_path / "busy", "--only", "id:1")
     with making("busy", tmp_path / "busy"):
         run("cp", demo, tmp_path / "busy", status=6)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["busy", "demo", "files", "one", "other"]
@@ -138,7 +138,7 @@ def test_P1_a_damaged_checkpoint_is_passed_over_and_told(demo: pathlib.Path, tmp
     assert "damaged" in done.stdout and "checkpoint_000002" in done.stderr
     assert run("ls", "--names", tmp_path / "there").stdout.split() == ["checkpoint_000001", "checkpoint_000003"]
     assert run("verify", tmp_path / "there").stdout.count("ok") == 2
-    run("cp", f"{demo}@2", tmp_path / "one", status=4)
+    run("cp", f"{demo}@id:2", tmp_path / "one", status=4)
     assert not (tmp_path / "one").exists()
 
 
@@ -211,9 +211,9 @@ def test_one_checkpoint_goes_into_a_bucket_and_comes_back(
     demo: pathlib.Path, tmp_path: pathlib.Path, fake: Fake
 ) -> None:
     one = "s3://bucket/kept/best"
-    assert states(run_json("cp", f"{demo}@2", one)) == [(2, False)]
-    assert states(run_json("cp", f"{demo}@2", one)) == [(2, True)]
-    run("cp", f"{demo}@3", one, status=7)
+    assert states(run_json("cp", f"{demo}@id:2", one)) == [(2, False)]
+    assert states(run_json("cp", f"{demo}@id:2", one)) == [(2, True)]
+    run("cp", f"{demo}@id:3", one, status=7)
     assert "checkpoint_000002" in run("show", one).stdout or "best" in run("show", one).stdout
     assert run("verify", one).stdout
     assert states(run_json("cp", one, tmp_path / "back")) == [(2, False)]
@@ -275,24 +275,24 @@ def test_P4_a_disk_that_is_full_while_fetching(tmp_path: pathlib.Path, fake: Fak
 def test_every_command_works_on_a_run_in_a_bucket(demo: pathlib.Path, tmp_path: pathlib.Path, fake: Fake) -> None:
     run("cp", demo, RUN)
     assert run("ls", "--names", RUN).stdout == run("ls", "--names", demo).stdout
-    assert run_json("show", f"{RUN}@2")["state"] == run_json("show", f"{demo}@2")["state"]
+    assert run_json("show", f"{RUN}@id:2")["state"] == run_json("show", f"{demo}@id:2")["state"]
     assert run("verify", RUN).stdout == run("verify", demo).stdout
-    run("diff", f"{RUN}@2", f"{demo}@2")
-    assert "model/layer.weight" in run("diff", f"{RUN}@1", f"{demo}@2", status=1).stdout
+    run("diff", f"{RUN}@id:2", f"{demo}@id:2")
+    assert "model/layer.weight" in run("diff", f"{RUN}@id:1", f"{demo}@id:2", status=1).stdout
     assert run_json("prune", RUN, "--keep-last", 1, "-n")["deleted"] == 2
-    run("pin", f"{RUN}@1")
+    run("pin", f"{RUN}@id:1")
     assert run_json("ls", RUN)["checkpoints"][0]["marks"] == ["pinned"]
-    run("unpin", f"{RUN}@1")
-    run("restore", f"{RUN}@2", tmp_path / "restored")
+    run("unpin", f"{RUN}@id:1")
+    run("restore", f"{RUN}@id:2", tmp_path / "restored")
     assert tree_of(tmp_path / "restored") == tree_of(checkpoint(demo, 2))
-    run("export", f"{RUN}@2", tmp_path / "m.safetensors")
-    run("export", f"{demo}@2", tmp_path / "n.safetensors")
+    run("export", f"{RUN}@id:2", tmp_path / "m.safetensors")
+    run("export", f"{demo}@id:2", tmp_path / "n.safetensors")
     assert (tmp_path / "m.safetensors").read_bytes() == (tmp_path / "n.safetensors").read_bytes()
-    run("reshard", f"{RUN}@2", tmp_path / "two", "--world", 2)
+    run("reshard", f"{RUN}@id:2", tmp_path / "two", "--world", 2)
     run("verify", tmp_path / "two")
-    assert "copy them from there" in run("export", f"{RUN}@2", RUN + "/m.safetensors", status=2).stderr
-    assert "copies it from there" in run("reshard", f"{RUN}@2", RUN + "/m", "--world", 2, status=2).stderr
-    run("rm", f"{RUN}@1")
+    assert "copy them from there" in run("export", f"{RUN}@id:2", RUN + "/m.safetensors", status=2).stderr
+    assert "copies it from there" in run("reshard", f"{RUN}@id:2", RUN + "/m", "--world", 2, status=2).stderr
+    run("rm", f"{RUN}@id:1")
     run("gc", RUN)
     del fake.objects["run/checkpoints/checkpoint_000002/manifest.json"]
     run("repair", f"{RUN}@checkpoint_000002")

@@ -101,7 +101,7 @@ def test_best_is_shown_and_restored_only_where_a_score_was_asked_for(tmp_path: p
     assert not (tmp_path / "x").exists()
     with pawl.CheckpointManager(root, read_only=True) as manager:
         assert manager.best_step() is None and manager.latest_step() == 2
-        with pytest.raises(pawl.NotFoundError, match="no checkpoint 'best'"):
+        with pytest.raises(pawl.NotFoundError, match="there is no best checkpoint"):
             manager.restore(which="best")
     shown = json.loads(run("show", f"{root}@best", "--by", "loss", "--order", "min", "--json").stdout)
     assert shown["checkpoint"]["step"] == 1
@@ -243,5 +243,5 @@ def test_a_url_with_one_slash_is_recognised(
 
 def test_pin_and_unpin_say_what_they_did(tmp_path: pathlib.Path) -> None:
     root = fill(tmp_path / "run", [0.5])
-    assert run("pin", f"{root}@1").stderr == "pinned checkpoint_000001 (step 0)\n"
-    assert run("unpin", f"{root}@1").stderr == "unpinned checkpoint_000001 (step 0)\n"
+    assert run("pin", f"{root}@id:1").stderr == "pinned checkpoint_000001 (step 0)\n"
+    assert run("unpin", f"{root}@id:1").stderr == "unpinned checkpoint_000001 (step 0)\n"

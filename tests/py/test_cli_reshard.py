@@ -82,7 +82,7 @@ def test_R160_for_other_ranks_only_their_own_values_are_left_out(
     assert "kept per rank by 4 ranks" in refused.stderr
     assert "place; --drop-rank-values leaves them out" in refused.stderr
     assert list(tmp_path.iterdir()) == []
-    run("reshard", f"{demo}@2", dest, "--world", world, "--drop-rank-values")
+    run("reshard", f"{demo}@id:2", dest, "--world", world, "--drop-rank-values")
     run("verify", dest)
     rows = run("diff", demo, dest, status=1).stdout
     changed = [line.split()[1] for line in rows.splitlines() if line[:1] in "~-+"]

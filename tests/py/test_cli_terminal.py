@@ -103,7 +103,7 @@ def test_every_command_prints_one_json_document(demo: pathlib.Path, tmp_path: pa
     calls: dict[str, list[object]] = {
         "ls": [work],
         "show": [work],
-        "diff": [f"{work}@1", "@1"],
+        "diff": [f"{work}@id:1", "@id:1"],
         "verify": [work],
         "restore": [work, tmp_path / "restored"],
         "cp": [work, tmp_path / "copied"],
@@ -114,7 +114,7 @@ def test_every_command_prints_one_json_document(demo: pathlib.Path, tmp_path: pa
         "prune": [work, "--keep-last", 3],
         "pin": [f"{work}@latest"],
         "unpin": [f"{work}@latest"],
-        "rm": [f"{work}@2"],
+        "rm": [f"{work}@id:2"],
         "gc": [work],
         "repair": [work],
         "doctor": [tmp_path],

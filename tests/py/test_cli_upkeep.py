@@ -21,7 +21,7 @@ def test_best_is_what_the_training_orders_by(tmp_path: pathlib.Path) -> None:
     assert best(demo) == [2]
     assert best(demo, "--by", "loss", "--order", "min") == [5]
     assert run_json("show", f"{demo}@best")["checkpoint"]["id"] == 2
-    assert "the best" in run("rm", f"{demo}@2", status=6).stderr
+    assert "the best" in run("rm", f"{demo}@id:2", status=6).stderr
     plan = run_json("prune", demo, "--keep-best", 2, "-n")
     assert [row["id"] for row in plan["decisions"] if row["keep"]] == [2, 3, 5]
     run("prune", demo, "--keep-last", 1)
@@ -40,8 +40,8 @@ def test_a_training_without_scores_goes_on_with_the_remembered_ones(tmp_path: pa
 def test_upkeep_begins_no_attempt_and_keeps_the_date(tmp_path: pathlib.Path) -> None:
     demo = make("scored", tmp_path / "demo", 3)
     before = (demo / "run.json").read_text()
-    run("pin", f"{demo}@1")
-    run("rm", f"{demo}@1", "--force")
+    run("pin", f"{demo}@id:1")
+    run("rm", f"{demo}@id:1", "--force")
     run("prune", demo, "--keep-last", 1)
     run("gc", demo)
     assert (demo / "run.json").read_text() == before
@@ -54,7 +54,7 @@ def test_upkeep_begins_no_attempt_and_keeps_the_date(tmp_path: pathlib.Path) -> 
 def test_a_lost_manifest_can_still_be_repaired_after_other_upkeep(tmp_path: pathlib.Path) -> None:
     demo = make("scored", tmp_path / "demo", 3)
     (checkpoint(demo, 2) / "manifest.json").unlink()
-    run("pin", f"{demo}@1")
+    run("pin", f"{demo}@id:1")
     run("prune", demo, "--keep-last", 1)
     run("repair", demo)
     assert [row["id"] for row in run_json("ls", demo)["checkpoints"]] == [1, 2, 3]
@@ -84,6 +84,6 @@ def test_help_says_what_the_commands_do() -> None:
 
 def test_what_is_protected_is_busy_as_it_is_in_python(tmp_path: pathlib.Path) -> None:
     demo = make("scored", tmp_path / "demo", 3)
-    run("pin", f"{demo}@1")
-    for selector in ("1", "latest", "best"):
+    run("pin", f"{demo}@id:1")
+    for selector in ("id:1", "latest", "best"):
         assert run_json("rm", f"{demo}@{selector}", status=6)["error"]["code"] == "busy"

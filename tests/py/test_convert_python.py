@@ -47,7 +47,7 @@ def test_checkpoints_of_a_run_are_selected(tmp_path: pathlib.Path) -> None:
     for select, expected in (("best", 2), ("latest", 3), ("step:1", 1)):
         pawl.convert(tmp_path / "run", tmp_path / "w.npy", select=select, overwrite=True)
         assert np.load(tmp_path / "w.npy").tolist() == [expected] * 3
-    with pytest.raises(pawl.NotFoundError, match="no checkpoint 'step:9'"):
+    with pytest.raises(pawl.NotFoundError, match="no checkpoint has the step 9; there are 1, 2, 3"):
         pawl.convert(tmp_path / "run", tmp_path / "x.npy", select="step:9")
     with pytest.raises(pawl.NotFoundError, match="it is a run: name one of its checkpoints"):
         pawl.convert(tmp_path / "run", tmp_path / "x.npy")

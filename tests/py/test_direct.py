@@ -179,10 +179,10 @@ def test_the_command_takes_buckets(root: str) -> None:
         m.save(2, state(2), wait=True)
     access = {name: value for name, value in os.environ.items() if name.startswith(PREFIXES)}
     assert [row["step"] for row in json.loads(cli.run("ls", root, "--json", **access).stdout)["checkpoints"]] == [1, 2]
-    assert "frozen" in cli.run("show", f"{root}@1", **access).stdout
+    assert "frozen" in cli.run("show", f"{root}@id:1", **access).stdout
     cli.run("verify", f"{root}/checkpoints/checkpoint_000001", **access)
-    cli.run("pin", f"{root}@1", **access)
-    cli.run("rm", "--force", f"{root}@2", **access)
+    cli.run("pin", f"{root}@id:1", **access)
+    cli.run("rm", "--force", f"{root}@id:2", **access)
     assert [row["step"] for row in json.loads(cli.run("ls", root, "--json", **access).stdout)["checkpoints"]] == [1]
 
 

@@ -435,3 +435,44 @@ def test_recycling_and_other_names(tmp_path: pathlib.Path) -> None:
         assert restored is not None
         assert restored.state["w"].eq(3).all()
         assert pathlib.Path(restored.path).name == "step3-004"
+
+
+def test_steps_are_the_addresses(tmp_path: pathlib.Path) -> None:
+    root = tmp_path / "me@home"
+    with pawl.CheckpointManager(root, score_attribute="loss", score_order="min") as manager:
+        assert bool(manager) and len(manager) == 0
+        for step, loss in ((100, 0.5), (200, 0.1), (300, 0.4)):
+            manager.save(step, {"step": step}, metrics={"loss": loss}).wait()
+        assert len(manager) == 3
+        assert [pawl.load(found.path or "") for found in manager] == [{"step": 100}, {"step": 200}, {"step": 300}]
+        for key, step in ((200, 200), ("300", 300), ("best", 200), ("latest", 300), ("id:1", 100)):
+            assert manager[key].to_dict()["step"] == step
+        with pytest.raises(pawl.NotFoundError, match=r"no checkpoint has the step 7; there are 100, 200, 300"):
+            manager[7]
+        with pytest.raises(pawl.NotFoundError, match=r"write id:2"):
+            manager.restore(step=2)
+    assert pawl.load(f"{root}@200") == pawl.load(f"file://{root}@id:2") == {"step": 200}
+    assert pawl.load(root / "checkpoints" / "checkpoint_000001") == {"step": 100}
+    assert pawl.Checkpoint(f"{root}@100").path == str(root / "checkpoints" / "checkpoint_000001")
+    with pytest.raises(pawl.NotFoundError, match=r"there are 100, 200, 300"):
+        pawl.load(f"{root}@400")
+    assert pawl.load(f"{root}@best") == {"step": 200}  # by the score of the last training
+
+
+def test_load_of_an_address_follows_a_training(tmp_path: pathlib.Path) -> None:
+    """What RUN@latest named is deleted between the search and the reading: the newer one is taken."""
+    with pawl.CheckpointManager(tmp_path / "run", num_to_keep=1) as manager:
+        manager.save(1, {"step": 1}).wait()
+        places = []
+
+        def read(run: pawl._pawl.Run) -> object:
+            places.append(run.root)
+            if len(places) == 1:
+                manager.save(2, {"step": 2}).wait()
+                raise pawl.NotFoundError("the first one is gone")
+            answer = run.restore(None)
+            assert answer is not None
+            return answer[0]
+
+        assert pawl.checkpoint.look(f"{tmp_path}/run@latest", read) == {"step": 2}
+        assert len(places) == 2

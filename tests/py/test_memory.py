@@ -131,8 +131,8 @@ def test_R150_verify_and_diff_take_little_memory_whatever_the_size_of_a_checkpoi
     bound = 96 * MIB
     assert sum(f.stat().st_size for f in (runs / "checkpoints/checkpoint_000001").iterdir()) > STATE > bound
     assert peak_of_command(PAWL, "verify", runs) < bound
-    assert peak_of_command(PAWL, "diff", f"{runs}@1", f"{runs}@2", expect=1) < bound
-    assert peak_of_command(PAWL, "diff", f"{runs}@1", f"{runs}@1") < bound
+    assert peak_of_command(PAWL, "diff", f"{runs}@id:1", f"{runs}@id:2", expect=1) < bound
+    assert peak_of_command(PAWL, "diff", f"{runs}@id:1", f"{runs}@id:1") < bound
     assert peak_of_command(sys.executable, "-c", f"b'x' * {200 * MIB}") > 200 * MIB
     inside, besides = measured(f"""
 with pawl.CheckpointManager({str(runs)!r}, read_only=True) as manager:

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "helpers/hang.h"
@@ -169,7 +170,7 @@ test_P2_bad_manifests_are_remembered_with_their_problem(void **state)
 	pawl_list_free(list);
 	uint64_t id = 77;
 	FAILS(PAWL_ENOTFOUND, "no checkpoint yet", pawl_find(run, "latest", &id, err));
-	FAILS(PAWL_ECORRUPT, "digest", pawl_find(run, "1", &id, err));
+	FAILS(PAWL_ECORRUPT, "digest", pawl_find(run, "id:1", &id, err));
 	FAILS(PAWL_ENOTFOUND, "missing", pawl_find(run, "checkpoint_000003", &id, err));
 	assert_int_equal(id, 77);
 	pawl_close(run, NULL);
@@ -468,6 +469,59 @@ test_P13_best_by_score_ignores_bad_and_unscored_ones(void **state)
 /* ------------------------------------------------------------------- finding */
 
 static void
+test_an_address_splits_at_the_selector(void **state)
+{
+	struct small_run *r = start(state, 1);
+	char path[512];
+	const struct {
+		const char *address, *root, *selector; /* NULL: none */
+	} cases[] = {
+		{"runs/demo@400", "runs/demo", "400"},
+		{"runs/demo@id:7", "runs/demo", "id:7"},
+		{"runs/me@home/demo@best", "runs/me@home/demo", "best"},
+		{"runs/me@home/demo", NULL, NULL},
+		{"@latest", ".", "latest"},
+		{"runs/demo@", "runs/demo", ""},
+		{"file:///runs/demo@best", "file:///runs/demo", "best"},
+		{"s3://bucket/run@400", "s3://bucket/run", "400"},
+		{"s3://bucket/run@400?region=x@y", "s3://bucket/run?region=x@y", "400"},
+		{"ssh://me@host/run", NULL, NULL},
+		{"ssh://me@host", NULL, NULL},
+		{"ssh://me@host/run@best", "ssh://me@host/run", "best"},
+		{"", NULL, NULL},
+		{path, NULL, NULL}, /* it exists */
+	};
+
+	snprintf(path, sizeof(path), "%s/odd@400", r->root);
+	assert_int_equal(mkdir(path, 0700), 0);
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		const char *address = cases[i].address, *root = cases[i].root ? cases[i].root : address;
+		char found_root[512], found[512];
+		int rc = pawl_split_address(address, found_root, found);
+
+		assert_int_equal(rc, cases[i].root != NULL);
+		assert_string_equal(found_root, root);
+		assert_string_equal(found, cases[i].selector ? cases[i].selector : "");
+	}
+}
+
+static void
+test_a_selector_that_finds_nothing_names_what_exists(void **state)
+{
+	struct small_run *r = start(state, 2);
+	uint64_t id;
+
+	FAILS(PAWL_ENOTFOUND, "no checkpoint has the step 7; there are 100, 200", pawl_find(r->run, "7", &id, err));
+	FAILS(PAWL_ENOTFOUND, "there are 100, 200; to select by id, write id:2", pawl_find(r->run, "2", &id, err));
+	FAILS(PAWL_ENOTFOUND, "no checkpoint has the id 7; there are 1, 2", pawl_find(r->run, "id:7", &id, err));
+	FAILS(PAWL_ENOTFOUND, "there are checkpoint_000001, checkpoint_000002; or", pawl_find(r->run, "x", &id, err));
+	for (int64_t i = 3; i <= 12; i++)
+		small_save(r, 100 * i, 0.5);
+	FAILS(PAWL_ENOTFOUND, "step 7; the newest are 300, 400, 500, 600, 700, 800, 900, 1000, 1100, 1200",
+	      pawl_find(r->run, "7", &id, err));
+}
+
+static void
 test_selectors(void **state)
 {
 	struct small_run *r = start(state, 3);
@@ -478,7 +532,8 @@ test_selectors(void **state)
 	} cases[] = {
 		{"latest", 3, 0},
 		{"best", 0, PAWL_ENOTFOUND},
-		{"1", 1, 0},
+		{"100", 1, 0}, /* a number is a step */
+		{"1", 0, PAWL_ENOTFOUND},
 		{"id:2", 2, 0},
 		{"step:200", 2, 0},
 		{"checkpoint_000001", 1, 0},
@@ -851,6 +906,8 @@ main(void)
 		IN_FOLDER(test_a_manifest_that_cannot_be_read_does_not_hide_the_others),
 		IN_FOLDER(test_P13_best_by_score_ignores_bad_and_unscored_ones),
 		IN_FOLDER(test_selectors),
+		IN_FOLDER(test_an_address_splits_at_the_selector),
+		IN_FOLDER(test_a_selector_that_finds_nothing_names_what_exists),
 		IN_FOLDER(test_metadata_comes_back_or_is_null),
 		IN_FOLDER(test_R155_late_scores_replace_and_add_and_survive),
 		IN_FOLDER(test_P6_pins_survive_and_an_unreadable_mark_counts_as_a_pin),

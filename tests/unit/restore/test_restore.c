@@ -580,11 +580,11 @@ test_R137_damage_falls_back_to_the_next_older_with_the_reasons(void **state)
 	assert_int_equal(restore_code(f, &opts, &err), PAWL_ECORRUPT);
 	/* Whoever names a checkpoint gets it or an error. */
 	opts.no_fallback = 0;
-	opts.selector = "4";
+	opts.selector = "id:4";
 	assert_int_equal(restore_code(f, &opts, &err), PAWL_ECORRUPT);
 	opts.selector = "id:3";
 	assert_int_equal(restore_code(f, &opts, &err), PAWL_ECORRUPT);
-	opts.selector = "1";
+	opts.selector = "id:1";
 	pawl_restore_close(restore(f, &opts));
 	check_model(&f->live, 11);
 }
@@ -711,7 +711,7 @@ test_P6_a_checkpoint_that_is_open_is_held(void **state)
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
 	save(f, 1, 11, NULL);
 	save(f, 2, 12, NULL);
-	opts.selector = "1";
+	opts.selector = "id:1";
 	made_check(pawl_restore_open(f->made.run, &opts, &r, &err), &err);
 	assert_int_equal(pawl_remove(f->made.run, 1, 0, &err), PAWL_EBUSY);
 	pawl_restore_close(r);
