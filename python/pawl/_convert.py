@@ -58,8 +58,8 @@ def convert(
     """Does what ``pawl convert SRC DST`` does: in constant memory, without running what is in a file; ``dst`` is there
     whole and durable, or not at all.
 
-    ``src`` is what ``pawl.load`` takes, or with ``select`` ("latest", "best", "400" for a step, "id:7") a run. ``to`` is
-    "safetensors", "hf", "pt", "dcp", "pawl", "npz" or "npy", by default what the suffix of ``dst`` says. ``include``
+    ``src`` is what ``pawl.load`` takes, or with ``select`` ("latest", "best", "400" for a step, "id:7") a run. ``to``
+    is "safetensors", "hf", "pt", "dcp", "pawl", "npz" or "npy", by default what the suffix of ``dst`` says. ``include``
     and ``exclude`` are globs of names, ``rename`` rules "GLOB=TEMPLATE", ``dtype`` is one of "fp16", "bf16", "fp32" and
     "fp64".
     """

@@ -29,7 +29,7 @@ class HoldsManager:
         self.manager.__exit__(kind, exc, trace)
 
 
-def newest(root: str) -> Restored | None:
+def newest(root: str) -> Restored[Any] | None:
     """The newest valid checkpoint of a run, for the one process that reads it; None where there is none, or no run."""
     try:
         with CheckpointManager(root, read_only=True, rank=0, world_size=1) as manager:

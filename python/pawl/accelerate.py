@@ -57,6 +57,6 @@ class AcceleratorSaver(HoldsManager):
         """As ``CheckpointManager.save``."""
         return self.manager.save(step, self.state(), **given)
 
-    def restore(self, **given: Any) -> Restored | None:
+    def restore(self, **given: Any) -> Restored[Any] | None:
         """As ``CheckpointManager.restore``, into what was prepared."""
         return self.manager.restore(self.state(), **given)

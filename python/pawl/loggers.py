@@ -71,7 +71,7 @@ class Scalars:
         """Logs the saves that have ended since. What failed is told otherwise."""
         running, self._running = self._running, []
         for ticket, step in running:
-            if not ticket.done:
+            if not ticket.done():
                 self._running.append((ticket, step))
             elif ticket.error is None and ticket.id is not None:
                 stats = ticket.stats

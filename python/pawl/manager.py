@@ -14,7 +14,7 @@ from . import _checks, _pawl, _reports, _signals, loggers
 from ._pawl import NotFoundError, Ticket, UsageError
 from .checkpoint import Checkpoint, of_run
 from .rank import Rank, rank_identify
-from .records import CheckpointInfo, Decision, Restored
+from .records import CheckpointInfo, Decision, Restored, T
 
 _MODES = ("snapshot", "ring", "direct")
 _ON_BUSY = ("wait", "skip", "replace")
@@ -380,7 +380,7 @@ class CheckpointManager:
 
     def restore(
         self,
-        state: object = None,
+        state: T = None,  # type: ignore[assignment]
         *,
         step: int | None = None,
         id: int | None = None,
@@ -389,7 +389,7 @@ class CheckpointManager:
         strict: bool = True,
         rank_values: Literal["strict", "drop", "wrap"] = "strict",
         share_reads: bool = False,
-    ) -> Restored | None:
+    ) -> Restored[T] | None:
         """Restores into ``state`` in place, or with no state into new objects. None on a fresh run.
 
         The latest checkpoint falls back to the next older valid one if it is damaged; ``fallbacks`` says why, and so

@@ -104,11 +104,12 @@ wait_committed(void *arg, int64_t timeout_ms, struct pawl_error *err)
 }
 
 static PyObject *
-wait_for(struct py_ticket *self, PyObject *args, py_wait_fn *call, const char *what)
+wait_for(struct py_ticket *self, PyObject *args, PyObject *kwargs, py_wait_fn *call, const char *what)
 {
+	static char *words[] = {"timeout", NULL};
 	PyObject *timeout = Py_None;
 
-	if (!PyArg_ParseTuple(args, "|O:wait", &timeout) ||
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:wait", words, &timeout) ||
 	    py_wait(py_state_of((PyObject *)self), timeout, call, self->ticket, "the save of step %lld was not %s",
 	            self->step, what) < 0)
 		return NULL;
@@ -117,15 +118,15 @@ wait_for(struct py_ticket *self, PyObject *args, py_wait_fn *call, const char *w
 }
 
 static PyObject *
-ticket_wait(struct py_ticket *self, PyObject *args)
+ticket_wait(struct py_ticket *self, PyObject *args, PyObject *kwargs)
 {
-	return wait_for(self, args, wait_ticket, "settled");
+	return wait_for(self, args, kwargs, wait_ticket, "settled");
 }
 
 static PyObject *
-ticket_wait_durable(struct py_ticket *self, PyObject *args)
+ticket_wait_durable(struct py_ticket *self, PyObject *args, PyObject *kwargs)
 {
-	return wait_for(self, args, wait_committed, "durable");
+	return wait_for(self, args, kwargs, wait_committed, "durable");
 }
 
 static PyObject *
@@ -139,11 +140,10 @@ get_stage(struct py_ticket *self, void *closure)
 	return PyUnicode_FromString(stage >= 0 && stage <= PAWL_STAGE_SKIPPED ? names[stage] : "unknown");
 }
 
-static PyObject *
-get_done(struct py_ticket *self, void *closure)
+static bool
+is_done(const struct py_ticket *self)
 {
-	(void)closure;
-	return PyBool_FromLong(pawl_ticket_stage(self->ticket) >= PAWL_STAGE_SETTLED);
+	return pawl_ticket_stage(self->ticket) >= PAWL_STAGE_SETTLED;
 }
 
 /* Reading the error marks the failure as reported. */
@@ -190,6 +190,70 @@ get_id(struct py_ticket *self, void *closure)
 	return id ? PyLong_FromUnsignedLongLong(id) : Py_NewRef(Py_None);
 }
 
+/* ---- the methods of a concurrent.futures.Future ---- */
+
+static PyObject *
+ticket_done(struct py_ticket *self, PyObject *none)
+{
+	(void)none;
+	return PyBool_FromLong(is_done(self));
+}
+
+static PyObject *
+ticket_running(struct py_ticket *self, PyObject *none)
+{
+	(void)none;
+	return PyBool_FromLong(!is_done(self));
+}
+
+/* A save cannot be cancelled. */
+static PyObject *
+ticket_cancel(PyObject *self, PyObject *none)
+{
+	(void)self;
+	(void)none;
+	Py_RETURN_FALSE;
+}
+
+static PyObject *
+ticket_result(struct py_ticket *self, PyObject *args, PyObject *kwargs)
+{
+	AUTO_REF done = wait_for(self, args, kwargs, wait_ticket, "settled");
+
+	return done ? get_id(self, NULL) : NULL;
+}
+
+static PyObject *
+ticket_exception(struct py_ticket *self, PyObject *args, PyObject *kwargs)
+{
+	AUTO_REF done = wait_for(self, args, kwargs, wait_ticket, "settled");
+
+	if (!done && is_done(self))
+		PyErr_Clear();
+	return PyErr_Occurred() ? NULL : get_error(self, NULL);
+}
+
+/* Calls a function of pawl._future with this ticket and an argument. */
+static PyObject *
+call_future(PyObject *self, const char *name, PyObject *arg)
+{
+	AUTO_REF module = PyImport_ImportModule("pawl._future");
+
+	return module ? PyObject_CallMethod(module, name, "OO", self, arg) : NULL;
+}
+
+static PyObject *
+ticket_add_done_callback(PyObject *self, PyObject *fn)
+{
+	return call_future(self, "add_done_callback", fn);
+}
+
+static PyObject *
+ticket_await(PyObject *self)
+{
+	return call_future(self, "wait", Py_None);
+}
+
 static PyObject *
 get_step(struct py_ticket *self, void *closure)
 {
@@ -222,14 +286,24 @@ int
 py_ticket_init(PyObject *module, struct py_state *st)
 {
 	static PyMethodDef methods[] = {
-		{"wait", (PyCFunction)(void (*)(void))ticket_wait, METH_VARARGS,
+		{"wait", (PyCFunction)(void (*)(void))ticket_wait, METH_VARARGS | METH_KEYWORDS,
 	         "Wait until the save is settled; raise its error."},
-		{"wait_durable", (PyCFunction)(void (*)(void))ticket_wait_durable, METH_VARARGS,
+		{"wait_durable", (PyCFunction)(void (*)(void))ticket_wait_durable, METH_VARARGS | METH_KEYWORDS,
 	         "Wait until the checkpoint is durable; older ones may still be deleted then. Raise the save's error."},
+		{"done", (PyCFunction)(void (*)(void))ticket_done, METH_NOARGS,
+	         "True once it is settled, skipped or failed."},
+		{"running", (PyCFunction)(void (*)(void))ticket_running, METH_NOARGS, "True until it is done."},
+		{"cancel", ticket_cancel, METH_NOARGS, "False: a save cannot be cancelled."},
+		{"cancelled", ticket_cancel, METH_NOARGS, "False: a save cannot be cancelled."},
+		{"result", (PyCFunction)(void (*)(void))ticket_result, METH_VARARGS | METH_KEYWORDS,
+	         "Wait until the save is settled; return the checkpoint's id (None: skipped) or raise the error."},
+		{"exception", (PyCFunction)(void (*)(void))ticket_exception, METH_VARARGS | METH_KEYWORDS,
+	         "Wait until the save is settled; return its error, or None."},
+		{"add_done_callback", ticket_add_done_callback, METH_O,
+	         "Call a function with the ticket once it is done, on a thread of its own unless it is done now."},
 		{NULL, NULL, 0, NULL},
 	};
 	static PyGetSetDef getset[] = {
-		{"done", (getter)get_done, NULL, "True once it is settled, skipped or failed.", NULL},
 		{"stage", (getter)get_stage, NULL, "staging, staged, written, committed, settled, failed or skipped.",
 	         NULL},
 		{"error", (getter)get_error, NULL, "The save's error, or None.", NULL},
@@ -243,6 +317,7 @@ py_ticket_init(PyObject *module, struct py_state *st)
 		{Py_tp_doc, "A running or finished save."},
 		{Py_tp_dealloc, ticket_dealloc},
 		{Py_tp_repr, ticket_repr},
+		{Py_am_await, ticket_await},
 		{Py_tp_methods, methods},
 		{Py_tp_getset, getset},
 		{0, NULL},

@@ -122,7 +122,7 @@ class Saver(HoldsManager):
         _train.report(dict(metrics), checkpoint=soon, checkpoint_upload_mode=_Mode.ASYNC, **upload)
         return ticket
 
-    def restore(self, state: object = None, **given: Any) -> Restored | None:
+    def restore(self, state: object = None, **given: Any) -> Restored[Any] | None:
         """The newest valid checkpoint of this run, into the state; None on a fresh run.
 
         Those that were durable before Ray heard of them count, and Ray is told of them now, so that it keeps or

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class CheckpointInfo:
 
 
 @dataclass(frozen=True, repr=False)
-class Restored:
+class Restored(Generic[T]):
     """What a restore brought back.
 
     ``state`` is the whole saved tree; its tensors are the caller's own where they were restored in place. ``fallbacks``
@@ -58,7 +60,7 @@ class Restored:
     path: str
     fallbacks: list[str] = field(default_factory=list)
     report: list[str] = field(default_factory=list)
-    state: Any = None
+    state: T = None  # type: ignore[assignment]
 
     @property
     def interrupted(self) -> bool:

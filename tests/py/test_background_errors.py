@@ -23,7 +23,7 @@ def failing(root: pathlib.Path, **options: Any) -> pawl.CheckpointManager:
     manager = pawl.CheckpointManager(root, fault=LOST, **options)
     ticket = manager.save(1, {"w": torch.ones(3)}, force=True)
     assert ticket is not None
-    while not ticket.done:
+    while not ticket.done():
         pass
     return manager
 

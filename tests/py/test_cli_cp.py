@@ -90,7 +90,9 @@ def test_a_selection_of_a_run(demo: pathlib.Path, tmp_path: pathlib.Path) -> Non
     assert run("ls", "--names", tmp_path / "a").stdout == "checkpoint_000002\n"
     assert states(run_json("cp", demo, tmp_path / "b", "--last", "1", "--only", "id:1")) == [(1, False), (3, False)]
     assert (tmp_path / "b" / "run.json").read_bytes() == (demo / "run.json").read_bytes()
-    assert "--only and --last choose from a run" in run("cp", f"{demo}@id:2", tmp_path / "c", "--last", 1, status=2).stderr
+    assert (
+        "--only and --last choose from a run" in run("cp", f"{demo}@id:2", tmp_path / "c", "--last", 1, status=2).stderr
+    )
     assert "no checkpoint" in run("cp", demo, tmp_path / "c", "--only", "77", status=3).stderr
     assert not (tmp_path / "c").exists()
 

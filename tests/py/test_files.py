@@ -230,7 +230,7 @@ def test_a_saver_writes_in_the_background_and_copies_first(
             saver.save(tmp_path / f"{step}.pt", {"w": tensor, "step": step})
             tensor.fill_(-1)  # it has been copied
         ticket = saver.save(tmp_path / "last.pt", {"w": tensor}, wait=True)
-        assert ticket.done
+        assert ticket.done()
         assert ticket.stats["nbytes"] == (tmp_path / "last.pt").stat().st_size
         saver.wait_until_finished()
         saver.check_for_errors()

@@ -300,7 +300,7 @@ def test_R146_a_store_that_hangs_holds_nobody_else(failing: type[Failing]) -> No
         assert reached.wait(300)
         assert m.all_steps() == [1]
         assert m.should_save(3)
-        assert not ticket.done
+        assert not ticket.done()
         go.set()
         m.wait_until_finished()
         assert m.all_steps() == [1, 2]

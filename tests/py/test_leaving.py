@@ -95,7 +95,7 @@ def test_a_pending_error_does_not_keep_the_last_state_from_being_saved(
     ):
         ticket = manager.save(1, {"step": 1}, force=True)
         assert ticket is not None
-        while not ticket.done:
+        while not ticket.done():
             time.sleep(0.01)
         raise KeyError("mine")
     assert "a save in the background had failed: NotFoundError" in notes(caught.value)

@@ -53,7 +53,7 @@ def test_R3_num_to_keep_0_writes_nothing_and_keeps_the_newest_in_memory(tmp_path
             ticket = manager.save(step, {"w": torch.full((3,), float(step))}, wait=True)  # no score: no error
             assert ticket is not None
             assert ticket.id == step + 1  # E1: the id advances
-            assert ticket.done
+            assert ticket.done()
         assert manager.best_step() is None
         restored = manager.restore()
         assert restored is not None

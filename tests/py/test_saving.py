@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pathlib
 import signal
 import threading
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from common import run_program
+from waiting import HANG_SECONDS
 
 import pawl
 from pawl import _pawl
@@ -27,14 +29,14 @@ def test_tickets_tell_how_far_a_save_is(tmp_path: pathlib.Path) -> None:
         assert ticket is not None
         assert ticket.stage in ("staged", "written", "committed", "settled")
         ticket.wait(60)
-        assert ticket.done
+        assert ticket.done()
         assert (ticket.stage, ticket.id, ticket.step, ticket.error) == ("settled", 1, 3, None)
         assert ticket.blocked_seconds > 0
         assert ticket.stats["nbytes"] >= 40
         assert ticket.stats["total_seconds"] > 0
         manager.wait_until_finished(10)
         assert not manager.is_saving
-    assert ticket.done  # also after the run is closed
+    assert ticket.done()  # also after the run is closed
 
 
 def slow(root: pathlib.Path, **options: Any) -> pawl.CheckpointManager:
@@ -150,7 +152,7 @@ def test_background_errors_are_raised_by_the_next_call_and_never_lost(tmp_path: 
         manager.save(0, STATE, wait=True)
         ticket = manager.save(1, STATE)
         assert ticket is not None
-        while not ticket.done:
+        while not ticket.done():
             time.sleep(0.001)
         assert ticket.stage == "failed"
         with pytest.raises(pawl.StorageError):
@@ -169,7 +171,7 @@ def test_an_error_seen_on_the_ticket_is_seen(tmp_path: pathlib.Path) -> None:
         manager.save(0, STATE, wait=True)
         ticket = manager.save(1, STATE)
         assert ticket is not None
-        while not ticket.done:
+        while not ticket.done():
             time.sleep(0.001)
         assert isinstance(ticket.error, pawl.StorageError)
         assert ticket.error is ticket.error
@@ -434,3 +436,46 @@ manager.close()
 assert pawl.CheckpointManager(root + "2").all_steps() == [0]
 """
     )
+
+
+def test_a_ticket_is_a_future(tmp_path: pathlib.Path) -> None:
+    seen: list[int | None] = []
+    called = threading.Event()
+
+    def note(ticket: pawl.Ticket) -> None:
+        seen.append(ticket.id)
+        called.set()
+
+    async def save(manager: pawl.CheckpointManager) -> int | None:
+        ticket = manager.save(2, STATE)
+        assert ticket is not None
+        return await ticket
+
+    with pawl.CheckpointManager(tmp_path) as manager:
+        ticket = manager.save(1, STATE)
+        assert ticket is not None
+        ticket.add_done_callback(note)
+        assert ticket.result(timeout=HANG_SECONDS) == 1
+        assert called.wait(HANG_SECONDS) and seen == [1]
+        assert ticket.done() and not ticket.running() and not ticket.cancel() and not ticket.cancelled()
+        assert ticket.exception() is None
+        assert asyncio.run(save(manager)) == 2
+
+
+def test_a_ticket_that_fails_is_a_future_that_fails(tmp_path: pathlib.Path) -> None:
+    called = threading.Event()
+
+    async def wait(ticket: pawl.Ticket) -> None:
+        await ticket
+
+    manager = pawl.CheckpointManager(tmp_path, fault=("publish", 1, -3, False))
+    ticket = manager.save(1, STATE)
+    assert ticket is not None
+    ticket.add_done_callback(lambda _: called.set())
+    error = ticket.exception()
+    assert isinstance(error, pawl.PawlError) and called.wait(HANG_SECONDS)
+    with pytest.raises(type(error)):
+        ticket.result()
+    with pytest.raises(type(error)):
+        asyncio.run(wait(ticket))
+    manager.close()

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a Ticket does as a future, where Python is the shorter way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Generator
+
+from ._pawl import Ticket
+
+
+def wait(ticket: Ticket, _: None) -> Generator[object, None, int | None]:
+    """The iterator behind ``await ticket``: a thread waits, and the event loop does not."""
+    return asyncio.get_running_loop().run_in_executor(None, ticket.result).__await__()
+
+
+def add_done_callback(ticket: Ticket, fn: Callable[[Ticket], object]) -> None:
+    """Calls ``fn(ticket)`` once it is done. As with a Future, what it raises is logged."""
+
+    def call() -> None:
+        ticket.exception()
+        try:
+            fn(ticket)
+        except Exception:
+            logging.getLogger("pawl").exception("the callback of the save of step %d failed", ticket.step)
+
+    if ticket.done():
+        call()
+    else:
+        threading.Thread(target=call, name="pawl-callback", daemon=True).start()
