@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from ._pawl import NotFoundError
 from .manager import CheckpointManager
