@@ -7,7 +7,6 @@ import datetime
 import json
 import os
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+from waiting import HANG_SECONDS
 
 import pawl
 
@@ -29,7 +29,7 @@ def case(function: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any
 
 
 def manager(root: str, **options: Any) -> pawl.CheckpointManager:
-    return pawl.CheckpointManager(root, commit_timeout=600, signals=False, **options)
+    return pawl.CheckpointManager(root, commit_timeout=HANG_SECONDS, signals=False, **options)
 
 
 # ---- plain arrays
@@ -443,9 +443,8 @@ def share_save(root: str, steps: str) -> dict[str, Any]:
 @case
 def share_restore(root: str, kind: str) -> dict[str, Any]:
     """All share what they read ("no": nobody does), one wants half of a tensor, or something is wrong."""
-    broadcast = gloo(20, fail_at=4) if kind == "raises" else gloo(120)
+    broadcast = gloo(20, fail_at=4) if kind == "raises" else gloo(HANG_SECONDS)
     half, answer = kind == "half", dict[str, Any]()
-    begin = time.monotonic()
     with manager(root, broadcast=broadcast) as m:
         state = shared_state(False, half)
         state["step"] = np.array(0)
@@ -458,7 +457,7 @@ def share_restore(root: str, kind: str) -> dict[str, Any]:
             answer = {"step": int(state["step"]), "right": is_right(state, half), "fallbacks": restored.fallbacks}
         except pawl.PawlError as error:
             answer = {"error": str(error), "kind": type(error).__name__}
-    return answer | {"seconds": time.monotonic() - begin}
+    return answer
 
 
 # ---- what goes wrong
