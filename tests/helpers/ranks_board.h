@@ -44,6 +44,8 @@ struct board {
 	atomic_int waits[RANKS_MAX]; /* the step in which a rank waits for others, by its clock */
 	atomic_llong ahead_ms;       /* of the time of the machine: the ranks' clocks */
 	atomic_int stands;           /* time does not pass: a wait with a limit never ends */
+	atomic_int looks;            /* the step in which rank 0 asks whether act.look_rank lives */
+	atomic_int sees;             /* the last step in which it may have the answer */
 };
 
 static struct board *board;
@@ -214,6 +216,7 @@ struct act {
 	int hold_rank, hold_step;
 	int stop_rank, stop_step; /* this one stops in this step, before it hands in or gathers parts; 0 = none */
 	int stops_after;          /* or after that */
+	int look_rank, look_step; /* in this step rank 0 finds out whether this one lives when board->sees says so */
 };
 
 static inline int

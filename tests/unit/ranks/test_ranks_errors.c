@@ -17,6 +17,7 @@
 #include "base/pool.h"
 #include "helpers/ranks_board.h"
 #include "ranks/gather.h"
+#include "ranks/rendezvous.h"
 #include "run/ticket.h"
 
 /* ---- time, and the moments at which something happens */
@@ -83,6 +84,18 @@ __wrap_gather_parts(const struct gather_round *round, gather_fn *fn, void *arg, 
 
 	maybe_stop(true);
 	return rc;
+}
+
+enum rendezvous_state __real_rendezvous_look(struct rendezvous *m, uint32_t rank, char *who, size_t who_cap);
+enum rendezvous_state __wrap_rendezvous_look(struct rendezvous *m, uint32_t rank, char *who, size_t who_cap);
+enum rendezvous_state
+__wrap_rendezvous_look(struct rendezvous *m, uint32_t rank, char *who, size_t who_cap)
+{
+	if (this_act && this_act->look_step && this_act->look_step == this_step && this_act->look_rank == (int)rank) {
+		atomic_store(&board->looks, this_step);
+		wait_until(&board->sees, this_step);
+	}
+	return __real_rendezvous_look(m, rank, who, who_cap);
 }
 
 /* ---- ranks that disagree */
@@ -620,6 +633,48 @@ test_P11_a_rank_killed_after_its_part(void **state)
 {
 	kill_rank(*state, 2, AFTER_PART);
 	expect_after_kill(*state, 2, true);
+}
+
+/* Rank 0 finds no word of rank 2, which then gives one and dies before rank 0 asks whether it lives. */
+static void
+die_between_looks(const char *root, enum twist twist, int code, const char *text)
+{
+	struct act act = {.bad_rank = 2,
+	                  .twist = twist,
+	                  .first_step = 2,
+	                  .steps = 1,
+	                  .hold_rank = 2,
+	                  .hold_step = 2,
+	                  .look_rank = 2,
+	                  .look_step = 2};
+	pid_t pids[WORLD];
+
+	save_first(root);
+	clear_board();
+	start_job(root, WORLD, train, &act, pids);
+	wait_until(&board->looks, 2); /* the parts of earlier starts are cleared away by now */
+	atomic_store(&board->go, 2);
+	while (!has_word(root, 2))
+		usleep(2000);
+	kill(pids[2], SIGKILL);
+	assert_int_equal(rank_join(pids[2]), 1000 + SIGKILL);
+	atomic_store(&board->sees, 2);
+	assert_int_equal(rank_join(pids[0]), 0);
+	assert_int_equal(rank_join(pids[1]), 0);
+	expect_saved(BUT(2), 2, code);
+	expect_saved_text(BUT(2), 2, text);
+	expect_listed(root, 1u << 1 | (code == 0 ? 1u << 2 : 0));
+}
+
+static void
+test_P11_the_last_word_of_a_rank_that_dies_between_two_looks_counts(void **state)
+{
+	char root[300];
+
+	snprintf(root, sizeof(root), "%s/part", (char *)*state);
+	die_between_looks(root, STRAIGHT, 0, "");
+	snprintf(root, sizeof(root), "%s/fault", (char *)*state);
+	die_between_looks(root, STOPS_OUT, PAWL_EUNSUPPORTED, "rank 2: it holds a thing that cannot be held");
 }
 
 static void
@@ -1175,6 +1230,7 @@ main(int argc, char **argv)
 		TEST(test_P11_a_rank_killed_before_its_save),
 		TEST(test_P11_a_rank_killed_while_it_writes),
 		TEST(test_P11_a_rank_killed_after_its_part),
+		TEST(test_P11_the_last_word_of_a_rank_that_dies_between_two_looks_counts),
 		TEST(test_P11_rank_0_killed_before_its_save),
 		TEST(test_P11_rank_0_killed_while_it_writes),
 		TEST(test_P11_a_rank_stopped_beyond_the_deadline),
