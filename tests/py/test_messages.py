@@ -144,6 +144,26 @@ def test_a_timeout_says_what_was_waited_for(tmp_path: pathlib.Path) -> None:
         gate.set()
 
 
+def test_an_error_about_a_file_of_a_run_has_its_complete_path(tmp_path: pathlib.Path) -> None:
+    root, aside = tmp_path / "run", tmp_path / "aside"
+    with pawl.CheckpointManager(root) as manager:
+        manager.save(1, W, wait=True)
+    [pack] = root.glob("checkpoints/*/rank*")
+    calls: list[tuple[pathlib.Path, Callable[[], object]]] = [
+        (root / "checkpoints", lambda: pawl.CheckpointManager(root)),
+        (root / "checkpoints", lambda: pawl.CheckpointManager(root, read_only=True)),
+        (pack, lambda: pawl.load(pack.parent)),
+    ]
+    for path, call in calls:
+        path.rename(aside)
+        (path.mkdir if path == pack else path.touch)()
+        with pytest.raises(pawl.PawlError, match=re.escape(f"{path}: is ")):
+            call()
+        (path.rmdir if path == pack else path.unlink)()
+        aside.rename(path)
+    assert "w" in pawl.load(pack.parent)
+
+
 def test_no_paths_at_all_are_refused(tmp_path: pathlib.Path) -> None:
     pawl.save(W, tmp_path / "one")
     with pawl.CheckpointManager("mem:") as manager:
