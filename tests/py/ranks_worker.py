@@ -359,6 +359,28 @@ def fsdp1(root: str) -> dict[str, Any]:
 
 
 @case
+def several_shards(root: str) -> dict[str, Any]:
+    """A ShardedTensor of which rank 0 has two shards."""
+    from torch.distributed._shard import sharded_tensor
+
+    dist.init_process_group("gloo")
+    local = [
+        sharded_tensor.Shard.from_tensor_and_offsets(torch.ones(2, 4), [at, 0], RANK)
+        for at in ((0, 2) if RANK == 0 else (4,))
+    ]
+    state = {"model": {"w": sharded_tensor.init_from_local_shards(local, 6, 4)}}
+    with manager(root) as m:
+        try:
+            m.save(1, state, wait=True)
+            error = ""
+        except pawl.PawlError as caught:
+            error = str(caught)
+        steps = m.all_steps()
+    dist.destroy_process_group()
+    return {"error": error, "steps": steps}
+
+
+@case
 def pipeline(root: str) -> dict[str, Any]:
     """The ranks hold different layers."""
     layer = torch.full((4, 3), float(RANK))
