@@ -110,7 +110,7 @@ hold_root_take(struct pawl *run, struct pawl_error *err)
 {
 	size_t len = run->home.root ? strlen(run->home.root) : 0;
 
-	if (!run->home.caps.local || !run->home.single_name || !run->opts.read_only)
+	if (!run->home.single_name || !run->opts.read_only)
 		return 0;
 	for (int i = 0; i < 2 && !run->home.hold_store; i++) { /* the checkpoint, or a file in it */
 		const size_t folder = folder_len(run->home.root, len);
@@ -118,7 +118,7 @@ hold_root_take(struct pawl *run, struct pawl_error *err)
 
 		if (!name)
 			return err_nomem(err, "run");
-		TRY(check_root_open_run(run->home.root, folder, &run->home.hold_store, err));
+		TRY(check_root_open_run(run->opts.io.stores, run->home.root, folder, &run->home.hold_store, err));
 		if (run->home.hold_store && holds_make(run->home.hold_store, name, &run->home.hold_key, NULL) < 0) {
 			store_close(steal(&run->home.hold_store));
 			run->home.lacks_hold = true;

@@ -31,7 +31,8 @@ holds_manifest(struct store *store)
 }
 
 int
-check_root_open_run(const char *folder, size_t len, struct store **ret, struct pawl_error *err)
+check_root_open_run(const struct pawl_stores *stores, const char *folder, size_t len, struct store **ret,
+                    struct pawl_error *err)
 {
 	static const char name[] = "/" CATALOG_FOLDER;
 	PAWL_CLEAN(store_close_clean) struct store *above = NULL;
@@ -43,7 +44,7 @@ check_root_open_run(const char *folder, size_t len, struct store **ret, struct p
 		return 0;
 	buf_put(&path, folder, len - strlen(name));
 	TRY(buf_check(&path, folder, err));
-	if (store_open(buf_str(&path), false, true, &above, NULL) < 0 || store_stat(above, RUN_KEY, &entry, NULL) < 0)
+	if (store_open_with(stores, buf_str(&path), false, true, &above, NULL) < 0 || store_stat(above, RUN_KEY, &entry, NULL) < 0)
 		return 0;
 	*ret = steal(&above);
 	return 0;
@@ -55,7 +56,7 @@ find_run(const char *folder, size_t len, struct buf *ret, struct pawl_error *err
 {
 	PAWL_CLEAN(store_close_clean) struct store *above = NULL;
 
-	TRY(check_root_open_run(folder, len, &above, err));
+	TRY(check_root_open_run(NULL, folder, len, &above, err));
 	if (above)
 		buf_puts(ret, above->root);
 	return buf_check(ret, folder, err);

@@ -12,7 +12,8 @@
 /* PAWL_EUSAGE names the path that was probably meant. */
 int check_root(struct pawl *run, struct pawl_error *err);
 /* Opens the store of the run whose checkpoints are in `folder`, of len characters. *ret is NULL if
- * there is none. */
-int check_root_open_run(const char *folder, size_t len, struct store **ret, struct pawl_error *err);
+ * there is none. stores: as in store_open_with. */
+int check_root_open_run(const struct pawl_stores *stores, const char *folder, size_t len, struct store **ret,
+                        struct pawl_error *err);
 
 #endif

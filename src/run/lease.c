@@ -340,19 +340,6 @@ pause_between_looks(const struct lease_opts *o, int64_t waited_ms)
 		clock_sleep_ms(pause_ms);
 }
 
-/* Puts the complete path into a message that begins with the name of a lease file. */
-static int
-give_with_path(const struct store *store, int rc, struct pawl_error *why, struct pawl_error *err)
-{
-	PAWL_FREE char *whole = rc < 0 && strncmp(why->message, LEASE_KEY, strlen(LEASE_KEY)) == 0
-	                                ? mem_printf("%s/%s", store->root, why->message)
-	                                : NULL;
-
-	if (whole)
-		snprintf(why->message, sizeof(why->message), "%s", whole);
-	return err_give(err, rc, why);
-}
-
 /* Until the lease is ours, its holder is known to live, or the wait has lasted too long. */
 static int
 acquire_in_time(struct lease *l, const struct lease_opts *o, struct pawl_error *err)
@@ -369,7 +356,7 @@ acquire_in_time(struct lease *l, const struct lease_opts *o, struct pawl_error *
 
 		if (rc != PAWL_EBUSY || o->wait_ms < 0 || (o->wait_ms == 0 && a.is_living) ||
 		    (o->wait_ms > 0 && waited_ms >= o->wait_ms))
-			return give_with_path(l->store, rc, &why, err);
+			return err_give(err, store_at_root(l->store, LEASE_KEY, rc, &why), &why);
 		if (o->on_wait)
 			TRY(o->on_wait(o->on_wait_arg, waited_ms, why.message, err));
 		pause_between_looks(o, waited_ms);

@@ -92,13 +92,13 @@ run_file_read(struct pawl *run, bool *ret_found, struct pawl_error *err)
 	if (rc == PAWL_ENOTFOUND)
 		return 0;
 	if (rc == 0)
-		rc = take_run_file(run, &text, &why);
+		rc = store_at_root(run->store, RUN_KEY, take_run_file(run, &text, &why), &why);
 	if (rc == PAWL_ECORRUPT || rc == PAWL_ELIMIT) {
 		run->self.file_damage = mem_strdup(why.message);
 		return run->self.file_damage ? 0 : err_nomem(err, "run");
 	}
 	*ret_found = true;
-	return rc < 0 ? err_set(err, rc, "%s/%s", run->home.root, why.message) : 0;
+	return err_give(err, rc, &why);
 }
 
 void

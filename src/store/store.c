@@ -131,6 +131,25 @@ check_read(const struct store_reader *r, uint64_t offset, const void *dst, size_
 	return 0;
 }
 
+int
+store_at_root(const struct store *s, const char *key, int rc, struct pawl_error *err)
+{
+	size_t len = strlen(key), root_len = strlen(s->root);
+	bool begins = rc < 0 && err && len > 0 && strncmp(err->message, key, len) == 0 &&
+	              (err->message[len] == ':' || err->message[len] == '/');
+	if (!begins || root_len == 0 || (strstr(s->root, "://") && strpbrk(s->root, "@?")))
+		return rc;
+	size_t nbytes = strlen(err->message) + 1;
+	bool needs_slash = !strchr("/:", s->root[root_len - 1]);
+	if (nbytes + root_len + needs_slash > sizeof(err->message))
+		return rc; /* the reason is worth more than the place */
+	memmove(err->message + root_len + needs_slash, err->message, nbytes);
+	memcpy(err->message, s->root, root_len);
+	if (needs_slash)
+		err->message[root_len] = '/';
+	return rc;
+}
+
 /* ----------------------------------------------------------------- writing */
 
 /* The error of an engine that lacks the required writing operations. */
@@ -167,7 +186,8 @@ store_put(struct store *s, const char *key, const struct pawl_slice *parts, size
 	}
 	LAYER_HAND_DOWN(s, put, put, LAYER_PUT, "put", key, total, err,
 	                store_put(s->inner, key, parts, n_parts, flags, err));
-	return s->ops->put ? s->ops->put(s, key, parts, n_parts, flags, err) : refuse_write(s, key, err);
+	int rc = s->ops->put ? s->ops->put(s, key, parts, n_parts, flags, err) : refuse_write(s, key, err);
+	return store_at_root(s, key, rc, err);
 }
 
 int
@@ -186,7 +206,8 @@ store_put_if(struct store *s, const char *key, const char *tag, const void *ptr,
 		return refuse_call(s, key, "tell one version from another", err);
 	LAYER_HAND_DOWN(s, put_if, put_if, LAYER_PUT, "replace", key, len, err,
 	                store_put_if(s->inner, key, tag, ptr, len, err));
-	return s->ops->put_if(s, key, tag, &text, err);
+	int rc = s->ops->put_if(s, key, tag, &text, err);
+	return store_at_root(s, key, rc, err);
 }
 
 int
@@ -200,7 +221,8 @@ store_create(struct store *s, const char *key, const struct store_create *opts, 
 		TRY(check_two_keys(opts->recycle_key, key, err));
 	LAYER_HAND_DOWN(s, create, create, LAYER_CREATE, "create", key, opts->nbytes, err,
 	                store_create(s->inner, key, opts, ret, err));
-	return s->ops->create ? s->ops->create(s, key, opts, ret, err) : refuse_write(s, key, err);
+	int rc = s->ops->create ? s->ops->create(s, key, opts, ret, err) : refuse_write(s, key, err);
+	return store_at_root(s, key, rc, err);
 }
 
 int
@@ -210,7 +232,7 @@ store_write(struct store *s, struct store_file *f, uint64_t offset, const void *
 		return err_set(err, PAWL_EIO, "%s: an earlier write failed", f->key);
 	int rc = check_write(f, offset, ptr, len, err);
 	if (rc == 0 && len > 0)
-		rc = layer_write(s, f, offset, ptr, len, err);
+		rc = store_at_root(s, f->key, layer_write(s, f, offset, ptr, len, err), err);
 	if (rc < 0) {
 		atomic_store(&f->failed, true);
 		return rc;
@@ -240,8 +262,11 @@ store_finish(struct store *s, struct store_file *f, struct pawl_error *err)
 	else if (written < f->nbytes)
 		rc = err_set(err, PAWL_EUSAGE, "%s: only %" PRIu64 " of %" PRIu64 " bytes were written", f->key,
 		             written, f->nbytes);
-	if (rc == 0)
-		return layer_finish(s, f, err);
+	if (rc == 0) {
+		PAWL_FREE char *key = err ? mem_strdup(f->key) : NULL;
+		rc = layer_finish(s, f, err);
+		return key ? store_at_root(s, key, rc, err) : rc;
+	}
 	store_abort(s, f);
 	return rc;
 }
@@ -266,7 +291,8 @@ store_append(struct store *s, const char *key, const void *ptr, size_t len, stru
 		return 0;
 	LAYER_HAND_DOWN(s, append, put, LAYER_OTHER, "append", key, len, err,
 	                store_append(s->inner, key, ptr, len, err));
-	return s->ops->append ? s->ops->append(s, key, ptr, len, err) : default_append(s, key, ptr, len, err);
+	int rc = s->ops->append ? s->ops->append(s, key, ptr, len, err) : default_append(s, key, ptr, len, err);
+	return store_at_root(s, key, rc, err);
 }
 
 int
@@ -276,7 +302,8 @@ store_pointer(struct store *s, const char *key, const char *target, struct pawl_
 	TRY(check_key(target, err));
 	LAYER_HAND_DOWN(s, pointer, pointer, LAYER_OTHER, "point", key, 0, err,
 	                store_pointer(s->inner, key, target, err));
-	return s->ops->pointer ? s->ops->pointer(s, key, target, err) : default_pointer(s, key, target, err);
+	int rc = s->ops->pointer ? s->ops->pointer(s, key, target, err) : default_pointer(s, key, target, err);
+	return store_at_root(s, key, rc, err);
 }
 
 /* ----------------------------------------------------------------- reading */
@@ -289,7 +316,7 @@ store_open_reader(struct store *s, const char *key, struct store_reader **ret, u
 	TRY(check_key(key, err));
 	LAYER_HAND_DOWN(s, open, open, LAYER_OTHER, "open", key, 0, err,
 	                store_open_reader(s->inner, key, ret, ret_nbytes, err));
-	TRY(s->ops->open(s, key, ret, &nbytes, err));
+	TRY(store_at_root(s, key, s->ops->open(s, key, ret, &nbytes, err), err));
 	if (ret_nbytes != NULL)
 		*ret_nbytes = nbytes;
 	return 0;
@@ -303,7 +330,8 @@ store_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, 
 		return 0;
 	LAYER_HAND_DOWN(s, read, read, LAYER_READ, "read", r->key, n, err,
 	                store_read(s->inner, r, offset, dst, n, err));
-	return s->ops->read(s, r, offset, dst, n, err);
+	int rc = s->ops->read(s, r, offset, dst, n, err);
+	return store_at_root(s, r->key, rc, err);
 }
 
 int
@@ -318,7 +346,8 @@ store_read_copy(struct store *s, struct store_reader *r, unsigned copy, uint64_t
 		return 0;
 	LAYER_HAND_DOWN(s, read_copy, read_copy, LAYER_READ, "read", r->key, n, err,
 	                store_read_copy(s->inner, r, copy, offset, dst, n, err));
-	return s->ops->read_copy(s, r, copy, offset, dst, n, err);
+	int rc = s->ops->read_copy(s, r, copy, offset, dst, n, err);
+	return store_at_root(s, r->key, rc, err);
 }
 
 int
@@ -389,7 +418,8 @@ store_get(struct store *s, const char *key, size_t max, struct buf *out, struct 
 	LAYER_HAND_DOWN(s, get, read, LAYER_READ, "read", key, 0, err,
 	                count_bytes(store_get(s->inner, key, max, out, err), out, before, &layer_call_));
 	int rc = s->ops->get ? s->ops->get(s, key, max, out, err) : PAWL_EUNSUPPORTED;
-	return rc == PAWL_EUNSUPPORTED ? default_get(s, key, max, out, err) : rc;
+	rc = rc == PAWL_EUNSUPPORTED ? default_get(s, key, max, out, err) : rc;
+	return store_at_root(s, key, rc, err);
 }
 
 int
@@ -402,7 +432,8 @@ store_get_tagged(struct store *s, const char *key, size_t max, struct buf *out, 
 		return refuse_call(s, key, "tell one version from another", err);
 	LAYER_HAND_DOWN(s, get_tagged, get_tagged, LAYER_READ, "read", key, 0, err,
 	                count_bytes(store_get_tagged(s->inner, key, max, out, tag, err), out, before, &layer_call_));
-	return s->ops->get_tagged(s, key, max, out, tag, err);
+	int rc = s->ops->get_tagged(s, key, max, out, tag, err);
+	return store_at_root(s, key, rc, err);
 }
 
 /* ------------------------------------------------------------------- names */
@@ -412,7 +443,8 @@ store_stat(struct store *s, const char *key, struct store_entry *ret, struct paw
 {
 	TRY(check_key(key, err));
 	LAYER_HAND_DOWN(s, stat, stat, LAYER_STAT, "stat", key, 0, err, store_stat(s->inner, key, ret, err));
-	return s->ops->stat(s, key, ret, err);
+	int rc = s->ops->stat(s, key, ret, err);
+	return store_at_root(s, key, rc, err);
 }
 
 int
@@ -420,7 +452,8 @@ store_list(struct store *s, const char *folder, store_list_fn *fn, void *arg, st
 {
 	TRY(check_folder(folder, err));
 	LAYER_HAND_DOWN(s, list, list, LAYER_LIST, "list", folder, 0, err, store_list(s->inner, folder, fn, arg, err));
-	return s->ops->list(s, folder, fn, arg, err);
+	int rc = s->ops->list(s, folder, fn, arg, err);
+	return store_at_root(s, folder, rc, err);
 }
 
 int
@@ -431,7 +464,8 @@ store_list_all(struct store *s, const char *folder, store_list_fn *fn, void *arg
 		return refuse_call(s, folder, "list more than one folder at a time", err);
 	LAYER_HAND_DOWN(s, list_all, list_all, LAYER_LIST, "list", folder, 0, err,
 	                store_list_all(s->inner, folder, fn, arg, err));
-	return s->ops->list_all(s, folder, fn, arg, err);
+	int rc = s->ops->list_all(s, folder, fn, arg, err);
+	return store_at_root(s, folder, rc, err);
 }
 
 int
@@ -439,7 +473,8 @@ store_remove(struct store *s, const char *key, struct pawl_error *err)
 {
 	TRY(check_key(key, err));
 	LAYER_HAND_DOWN(s, remove, remove, LAYER_REMOVE, "remove", key, 0, err, store_remove(s->inner, key, err));
-	return s->ops->remove ? s->ops->remove(s, key, err) : refuse_write(s, key, err);
+	int rc = s->ops->remove ? s->ops->remove(s, key, err) : refuse_write(s, key, err);
+	return store_at_root(s, key, rc, err);
 }
 
 int
@@ -448,7 +483,8 @@ store_remove_folder(struct store *s, const char *folder, struct pawl_error *err)
 	TRY(check_key(folder, err));
 	LAYER_HAND_DOWN(s, remove_folder, remove_folder, LAYER_REMOVE, "remove", folder, 0, err,
 	                store_remove_folder(s->inner, folder, err));
-	return s->ops->remove_folder ? s->ops->remove_folder(s, folder, err) : refuse_write(s, folder, err);
+	int rc = s->ops->remove_folder ? s->ops->remove_folder(s, folder, err) : refuse_write(s, folder, err);
+	return store_at_root(s, folder, rc, err);
 }
 
 int
@@ -456,7 +492,8 @@ store_link(struct store *s, const char *from, const char *to, struct pawl_error 
 {
 	TRY(check_two_keys(from, to, err));
 	LAYER_HAND_DOWN(s, link, link, LAYER_LINK, "link", from, 0, err, store_link(s->inner, from, to, err));
-	return s->ops->link ? s->ops->link(s, from, to, err) : refuse_name(s, to, "link objects", err);
+	int rc = s->ops->link ? s->ops->link(s, from, to, err) : refuse_name(s, to, "link objects", err);
+	return store_at_root(s, from, store_at_root(s, to, rc, err), err);
 }
 
 int
@@ -464,7 +501,8 @@ store_move(struct store *s, const char *from, const char *to, struct pawl_error 
 {
 	TRY(check_two_keys(from, to, err));
 	LAYER_HAND_DOWN(s, move, move, LAYER_OTHER, "move", from, 0, err, store_move(s->inner, from, to, err));
-	return s->ops->move ? s->ops->move(s, from, to, err) : default_move(s, from, to, err);
+	int rc = s->ops->move ? s->ops->move(s, from, to, err) : default_move(s, from, to, err);
+	return store_at_root(s, from, store_at_root(s, to, rc, err), err);
 }
 
 int
@@ -473,7 +511,8 @@ store_publish(struct store *s, const char *from, const char *to, struct pawl_err
 	TRY(check_two_keys(from, to, err));
 	LAYER_HAND_DOWN(s, publish, publish, LAYER_PUBLISH, "publish", from, 0, err,
 	                store_publish(s->inner, from, to, err));
-	return s->ops->publish ? s->ops->publish(s, from, to, err) : refuse_name(s, to, "rename folders", err);
+	int rc = s->ops->publish ? s->ops->publish(s, from, to, err) : refuse_name(s, to, "rename folders", err);
+	return store_at_root(s, from, store_at_root(s, to, rc, err), err);
 }
 
 int
@@ -484,7 +523,8 @@ store_exchange(struct store *s, const char *a, const char *b, struct pawl_error 
 		return refuse_call(s, b, "exchange folders", err);
 	LAYER_HAND_DOWN(s, exchange, exchange, LAYER_PUBLISH, "exchange", a, 0, err,
 	                store_exchange(s->inner, a, b, err));
-	return s->ops->exchange(s, a, b, err);
+	int rc = s->ops->exchange(s, a, b, err);
+	return store_at_root(s, a, store_at_root(s, b, rc, err), err);
 }
 
 int
@@ -492,7 +532,8 @@ store_sync(struct store *s, const char *folder, struct pawl_error *err)
 {
 	TRY(check_folder(folder, err));
 	LAYER_HAND_DOWN(s, sync, sync, LAYER_OTHER, "sync", folder, 0, err, store_sync(s->inner, folder, err));
-	return s->ops->sync ? s->ops->sync(s, folder, err) : 0;
+	int rc = s->ops->sync ? s->ops->sync(s, folder, err) : 0;
+	return store_at_root(s, folder, rc, err);
 }
 
 /* --------------------------------------------------------- the store itself */

@@ -265,6 +265,10 @@ int store_limit(struct store **s, uint64_t write_bytes_per_second, uint64_t read
 
 /* ---- the border: the operations, with checked arguments and with defaults for what is NULL */
 
+/* The border adds the place of a store to errors: "KEY: why" becomes "ROOT/KEY: why". Callers need
+ * this only for errors of their own about a key. A URL that may hold a password stays out (P18). */
+int store_at_root(const struct store *s, const char *key, int rc, struct pawl_error *err);
+
 void store_get_caps(struct store *s, struct store_caps *ret);
 int store_put(struct store *s, const char *key, const struct pawl_slice *parts, size_t n_parts,
               int flags, struct pawl_error *err);

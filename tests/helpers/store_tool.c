@@ -156,11 +156,15 @@ run(struct store *s, char **w, size_t n, struct buf *out, struct pawl_error *err
 	return err_set(err, PAWL_EUSAGE, "unknown operation %s", op);
 }
 
+/* Errors name keys here, without the place of the store, which differs from test to test. s: NULL = not opened. */
 static void
-report(int rc, struct buf *out, const struct pawl_error *err)
+report(const struct store *s, int rc, struct buf *out, const struct pawl_error *err)
 {
+	const size_t n = s ? strlen(s->root) : 0;
+	const bool has_root = n > 0 && strncmp(err->message, s->root, n) == 0 && err->message[n] == '/';
+
 	if (rc < 0)
-		printf("%s: %s\n", pawl_code_name(rc), err->message);
+		printf("%s: %s\n", pawl_code_name(rc), err->message + (has_root ? n + 1 : 0));
 	else
 		printf("ok%s\n", buf_str(out));
 	fflush(stdout);
@@ -177,7 +181,7 @@ run_line(struct store *s, char *line)
 	for (char *word = strtok_r(line, " ", &rest); word != NULL && n < MAX_WORDS; word = strtok_r(NULL, " ", &rest))
 		words[n++] = word;
 	int rc = n > 0 ? run(s, words, n, &out, &err) : err_set(&err, PAWL_EUSAGE, "empty operation");
-	report(rc, &out, &err);
+	report(s, rc, &out, &err);
 }
 
 struct options {
@@ -236,7 +240,7 @@ main(int argc, char **argv)
 		return 2;
 	}
 	int rc = open_store(argv[i], &o, &s, &err);
-	report(rc, &out, &err);
+	report(NULL, rc, &out, &err);
 	for (i++; rc == 0 && i < argc; i++)
 		run_line(s, argv[i]);
 	store_close(s);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our saver in the place of Composer's own, in one process with the real Composer (test_composer_peer.py starts it as
+"""Our saver in the place of Composer's own, in one process with the real Composer (test_composer.py starts it as
 composer_real.py is started): composer_peer.py '{"scenario": ..., "folder": ...}' prints one line of JSON with what the
 function of that name returns. Several of these processes, started by torchrun, are ranks of one training.
 """

@@ -16,6 +16,7 @@ import torch.distributed.checkpoint as dcp
 from dcp_worker import VALUES, model_on, sharded, state_on, train, whole
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from waiting import HANG_SECONDS
 
 
 def states(mesh: DeviceMesh) -> dict[str, dict[str, Any]]:
@@ -45,7 +46,7 @@ def run(rank: int, world: int, folder: str) -> None:
         init_method=f"file://{folder}/meeting",
         rank=rank,
         world_size=world,
-        timeout=datetime.timedelta(seconds=80),
+        timeout=datetime.timedelta(seconds=HANG_SECONDS),
     )
     for name, state in states(init_device_mesh("cpu", (world,))).items():
         dcp.save(state, checkpoint_id=f"{folder}/{name}")

@@ -25,6 +25,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from waiting import HANG_SECONDS
 
 import pawl
 import pawl.torch
@@ -284,7 +285,7 @@ def run(job: str, rank: int, world: int, folder: str) -> None:
         init_method=f"file://{folder}/meeting",
         rank=rank,
         world_size=world,
-        timeout=datetime.timedelta(seconds=80),
+        timeout=datetime.timedelta(seconds=HANG_SECONDS),
     )
     for name in job.split("+"):
         {"reshard": reshard, "refuse": refuse, "fsdp2": fsdp2, "kinds": kinds, "pieces": pieces}[name](

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from waiting import HANG_SECONDS
 
 import pawl
 import pawl.jax
@@ -54,7 +55,7 @@ def main() -> None:
     if int(world) > 1:
         jax.distributed.initialize(address, int(world), int(rank))
     me = {"rank": jax.process_index(), "world_size": jax.process_count()}
-    with pawl.CheckpointManager(root, commit_timeout=60, signals=False, **me) as manager:
+    with pawl.CheckpointManager(root, commit_timeout=HANG_SECONDS, signals=False, **me) as manager:
         if what == "save":
             ticket = manager.save(7, pawl.jax.shards(state(kind, True)))
             assert ticket is not None

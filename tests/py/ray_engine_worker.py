@@ -53,7 +53,7 @@ def spread(config: dict[str, Any]) -> None:
             torch.distributed.barrier()
             if rank == 0:
                 os.kill(config["driver"], signal.SIGKILL)
-            time.sleep(600)  # until the workers end themselves
+            time.sleep(HANG_SECONDS)  # until the workers end themselves
         state = {"epoch": epoch, "total": torch.ones(1)}
         torch.distributed.all_reduce(state["total"])
         train.report({"epoch": epoch}, checkpoint=train.Checkpoint.from_dict(state))

@@ -15,6 +15,7 @@ import ray
 import torch
 from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
+from waiting import HANG_SECONDS
 
 EPOCHS = 8
 
@@ -80,7 +81,7 @@ def train(config: dict[str, Any]) -> None:
                 saver.manager.wait_until_finished()
                 wait_for_ray(saver.manager, [epoch - 2, epoch - 1])
                 os.kill(config["driver"], signal.SIGKILL)
-                time.sleep(600)  # until Ray ends the workers
+                time.sleep(HANG_SECONDS)  # until Ray ends the workers
             loss = (model(torch.randn(4, 4)) - 1).square().mean()
             optimizer.zero_grad()
             loss.backward()

@@ -10,6 +10,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -138,6 +139,39 @@ def test_P10_where_puts_know_no_condition_of_the_kind_a_lock_decides_who_takes_o
     fake.matches = False
     pawl.CheckpointManager("s3://bucket/run", lease_timeout=1).close()
     assert any(line.startswith("PUT") and ".lease.takeover" in line for line in fake.requests)
+
+
+def test_P6_a_checkpoint_read_by_its_own_path_is_held_in_a_bucket(fake: Fake) -> None:
+    """A training that keeps one checkpoint saves another while it is read."""
+    reached, go, loaded = threading.Event(), threading.Event(), list[object]()
+
+    def busy(method: str, target: str) -> Answer | None:
+        if method != "GET" or "000001/rank" not in target or go.is_set():
+            return None
+        reached.set()
+        return error(503, "SlowDown")
+
+    def load() -> None:
+        try:
+            loaded.append(pawl.load("s3://bucket/run/checkpoints/checkpoint_000001"))
+        except pawl.PawlError as caught:
+            loaded.append(caught)
+        reached.set()
+
+    with pawl.CheckpointManager("s3://bucket/run", num_to_keep=1) as m:
+        m.save(1, {"w": np.full(1000, 1)}, wait=True)
+        fake.always = busy
+        reader = threading.Thread(target=load)
+        reader.start()
+        assert reached.wait(HANG_SECONDS)
+        m.save(2, {"w": np.full(1000, 2)}, wait=True)
+        go.set()
+        reader.join()
+        assert isinstance(loaded[0], dict), loaded
+        assert (loaded[0]["w"] == 1).all()
+        assert not [key for key in fake.objects if "/holds/" in key]
+        m.save(3, {"w": np.full(1000, 3)}, wait=True)
+        assert m.all_steps() == [3]
 
 
 SAVES = """

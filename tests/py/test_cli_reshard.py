@@ -30,7 +30,7 @@ rank, world = int(sys.argv[2]), int(sys.argv[3])
 rows = np.arange(103 * 16, dtype=np.float32).reshape(103, 16)
 parts = np.array_split(rows, world)
 at = sum(len(part) for part in parts[:rank])
-with pawl.CheckpointManager(sys.argv[1], rank=rank, world_size=world, commit_timeout=600, signals=False) as manager:
+with pawl.CheckpointManager(sys.argv[1], rank=rank, world_size=world, commit_timeout=1800, signals=False) as manager:
     for step in (1, 2):
         state = {
             "whole": np.arange(2048 * 384, dtype=np.float32).reshape(2048, 384),

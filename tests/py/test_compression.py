@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from object_env import take_environment
 from s3_servers import Server, moto
-from waiting import wait_until
+from waiting import HANG_SECONDS, wait_until
 
 import cli
 import pawl
@@ -176,7 +176,7 @@ def ranks(root: pathlib.Path, codec: str, nodes: str = "") -> None:
     env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     arguments = [sys.executable, "-c", RANK, str(root)]
     jobs = [subprocess.Popen([*arguments, str(rank), codec, nodes], env=env) for rank in range(2)]
-    assert [job.wait(120) for job in jobs] == [0, 0]
+    assert [job.wait(HANG_SECONDS) for job in jobs] == [0, 0]
 
 
 def test_R159_one_damaged_copy_on_a_node_is_read_from_the_other(tmp_path: pathlib.Path) -> None:

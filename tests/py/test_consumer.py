@@ -9,6 +9,7 @@ import threading
 import pytest
 import torch
 from common import interpreter
+from waiting import HANG_SECONDS
 
 import pawl
 
@@ -19,7 +20,7 @@ def test_R156_a_consumer_waits_for_the_next_checkpoint(tmp_path: pathlib.Path) -
 import pawl
 seen = 0
 for _ in range(2):
-    seen = pawl.wait_for_new({str(root)!r}, after=seen, timeout=600)
+    seen = pawl.wait_for_new({str(root)!r}, after=seen, timeout={HANG_SECONDS})
     with pawl.hold({str(root)!r}, seen) as checkpoint:
         print(seen, checkpoint.to_dict()["step"], flush=True)
 """
@@ -51,7 +52,7 @@ def test_R156_other_threads_run_while_one_waits(tmp_path: pathlib.Path) -> None:
     with pawl.CheckpointManager(tmp_path / "run") as manager:
         manager.save(0, {}, wait=True)
         thread = threading.Thread(
-            target=lambda: found.append(pawl.wait_for_new(tmp_path / "run", after=1, timeout=600))
+            target=lambda: found.append(pawl.wait_for_new(tmp_path / "run", after=1, timeout=HANG_SECONDS))
         )
         thread.start()
         manager.save(1, {}, wait=True)

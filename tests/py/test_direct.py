@@ -95,7 +95,7 @@ import numpy as np, pawl, time
 m = pawl.CheckpointManager({root!r}, bandwidth=50_000, pack_bytes=1_000_000)  # minutes
 m.save(2, {{"w": np.random.default_rng(0).random((1000, 1000))}})
 print("saving", flush=True)
-time.sleep(600)
+time.sleep(100_000)
 """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=worker_env())
     assert process.stdout is not None and process.stdout.readline() == "saving\n"

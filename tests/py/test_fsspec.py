@@ -290,14 +290,14 @@ def test_R146_a_store_that_hangs_holds_nobody_else(failing: type[Failing]) -> No
 
     def hang(path: str) -> None:
         reached.set()
-        assert go.wait(300)
+        assert go.wait(HANG_SECONDS)
 
     with pawl.CheckpointManager("failing://slow") as m:
         m.save(1, state(1), wait=True)
         failing.before["put"] = hang
         ticket = m.save(2, state(2))
         assert ticket
-        assert reached.wait(300)
+        assert reached.wait(HANG_SECONDS)
         assert m.all_steps() == [1]
         assert m.should_save(3)
         assert not ticket.done()
@@ -314,7 +314,7 @@ def test_R146_a_listing_that_is_slow_holds_only_who_wants_it(failing: type[Faili
     def hang(path: str) -> None:
         if path.endswith("/checkpoints"):
             reached.set()
-            assert go.wait(120)
+            assert go.wait(HANG_SECONDS)
 
     with pawl.CheckpointManager(f"failing://slow-{who}", num_to_keep=5) as m:
         m.save(1, state(1), wait=True)
@@ -324,7 +324,7 @@ def test_R146_a_listing_that_is_slow_holds_only_who_wants_it(failing: type[Faili
             target={"reload": m.reload, "pin": lambda: m.pin(1), "prune": m.prune}[who], daemon=True
         )
         slow.start()
-        assert reached.wait(300)
+        assert reached.wait(HANG_SECONDS)
         answers: list[object] = []
 
         def work() -> None:
@@ -354,7 +354,7 @@ def test_a_manifest_that_a_mirror_is_slow_to_give_holds_only_who_wants_it(
     def hang(path: str) -> None:
         if path.endswith("manifest.json"):
             reached.set()
-            assert go.wait(300)
+            assert go.wait(HANG_SECONDS)
 
     home = tmp_path / "home"
     with pawl.CheckpointManager(home, mirrors=["failing://mirror"]) as m:
@@ -365,7 +365,7 @@ def test_a_manifest_that_a_mirror_is_slow_to_give_holds_only_who_wants_it(
         failing.before["read"] = hang
         restore = threading.Thread(target=lambda: m.restore(got), daemon=True)
         restore.start()
-        assert reached.wait(300)
+        assert reached.wait(HANG_SECONDS)
         answers: list[list[int]] = []
         ask = threading.Thread(target=lambda: answers.append(m.all_steps()), daemon=True)
         ask.start()

@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from gated import gated
 
 import pawl
 
@@ -124,7 +125,9 @@ def test_a_timeout_says_what_was_waited_for(tmp_path: pathlib.Path) -> None:
     root = str(tmp_path / "run")
     with pytest.raises(pawl.TimeoutError, match=f"checkpoint after id 4 .* 0.05 seconds: .*{root}"):
         pawl.wait_for_new(root, after=4, timeout=0.05)
-    with pawl.CheckpointManager(root, bandwidth=8 << 20, pack_bytes=1 << 20, block_bytes=1 << 16) as manager:
+    root = "gated://there/run"
+    manager, gate = gated()
+    with manager:
         ticket = manager.save(5, {"w": torch.ones(1 << 20)})
         assert ticket is not None
         with pytest.raises(pawl.TimeoutError, match=r"the save of step 5 was not settled within 0.0123 seconds"):
@@ -138,6 +141,27 @@ def test_a_timeout_says_what_was_waited_for(tmp_path: pathlib.Path) -> None:
         for wrong in ("x", float("nan")):
             with pytest.raises(pawl.UsageError, match=f"timeout .* {wrong!r}"):
                 ticket.wait(wrong)  # type: ignore[arg-type]
+        gate.set()
+
+
+def test_an_error_about_a_file_of_a_run_has_its_complete_path(tmp_path: pathlib.Path) -> None:
+    root, aside = tmp_path / "run", tmp_path / "aside"
+    with pawl.CheckpointManager(root) as manager:
+        manager.save(1, W, wait=True)
+    [pack] = root.glob("checkpoints/*/rank*")
+    calls: list[tuple[pathlib.Path, Callable[[], object]]] = [
+        (root / "checkpoints", lambda: pawl.CheckpointManager(root)),
+        (root / "checkpoints", lambda: pawl.CheckpointManager(root, read_only=True)),
+        (pack, lambda: pawl.load(pack.parent)),
+    ]
+    for path, call in calls:
+        path.rename(aside)
+        (path.mkdir if path == pack else path.touch)()
+        with pytest.raises(pawl.PawlError, match=re.escape(f"{path}: is ")):
+            call()
+        (path.rmdir if path == pack else path.unlink)()
+        aside.rename(path)
+    assert "w" in pawl.load(pack.parent)
 
 
 def test_no_paths_at_all_are_refused(tmp_path: pathlib.Path) -> None:

@@ -439,7 +439,7 @@ class Killer:
         self.begun = threading.Event()
 
     def __call__(self, method: str, target: str) -> Answer | None:
-        self.begun.wait(300)
+        self.begun.wait(HANG_SECONDS)
         self.left -= 1
         if self.left > 0 or self.process is None:
             return None
@@ -453,7 +453,7 @@ def upload_and_kill(fake: Fake, root: pathlib.Path, url: str, nth: int) -> int:
     env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     killer.process = subprocess.Popen([sys.executable, "-c", UPLOADER, str(root), url], env=env)
     killer.begun.set()
-    status = killer.process.wait(300)
+    status = killer.process.wait(HANG_SECONDS)
     fake.always = lambda method, target: None
     return status
 

@@ -162,7 +162,7 @@ import torch, torch.distributed as dist
 import pawl
 rank, place, root = int(sys.stdin.readline()), sys.stdin.readline().strip(), sys.stdin.readline().strip()
 dist.init_process_group(
-    "gloo", init_method=f"file://{place}", rank=rank, world_size=2, timeout=datetime.timedelta(seconds=600)
+    "gloo", init_method=f"file://{place}", rank=rank, world_size=2, timeout=datetime.timedelta(seconds=1800)
 )
 if rank == 0:
     state = {"w": torch.arange(1000.0), "step": 7}

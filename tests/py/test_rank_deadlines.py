@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long
 
 # All ranks of a run, open, with one checkpoint. How long they take until then does not count.
 HEAD = """
-import os, signal, sys, time
+import contextlib, os, signal, sys, time
 import numpy as np, pawl
 root, away, words = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 rank = int(os.environ["RANK"])
@@ -33,7 +33,10 @@ with pawl.CheckpointManager(root, commit_timeout=900, signals=False) as m:
     m.save(0, {"x": np.ones(10)}, wait=True)
     meet("saved")
 meet("closed")
-m = pawl.CheckpointManager(root, commit_timeout=10, signals=False)
+m = None
+while m is None:
+    with contextlib.suppress(pawl.TimeoutError):  # rank 0 takes longer than that to open the run
+        m = pawl.CheckpointManager(root, commit_timeout=10, signals=False)
 meet("open")
 """
 
@@ -45,8 +48,8 @@ try:
     ticket = m.save(1, {"x": np.ones(10)})
     if way == "wait":
         ticket.wait()
-    elif way == "wait 60":
-        ticket.wait(60)
+    elif way == "wait long":
+        ticket.wait(100_000)
     elif way == "durable":
         ticket.wait_durable()
     elif way == "finished":
@@ -95,7 +98,7 @@ def seconds_waited(said: str) -> float:
 
 
 @pytest.mark.parametrize("stopped", [2, 0])
-@pytest.mark.parametrize("ways", [["wait", "wait 60"], ["durable", "finished"], ["close", "with"], ["next", "next"]])
+@pytest.mark.parametrize("ways", [["wait", "wait long"], ["durable", "finished"], ["close", "with"], ["next", "next"]])
 def test_P11_R147_whoever_waits_for_a_save_of_a_rank_that_hangs_is_told(
     tmp_path: pathlib.Path, stopped: int, ways: list[str]
 ) -> None:
@@ -106,7 +109,7 @@ def test_P11_R147_whoever_waits_for_a_save_of_a_rank_that_hangs_is_told(
                 continue
             said = process.communicate(timeout=HANG_SECONDS)[0]
             assert said.startswith("TimeoutError save of step 1: "), (of_rank[rank], said)
-            assert f"rank {stopped}" in said
+            assert re.search(rf"ranks? ([12], )*{stopped}\b", said), said  # and others that are slow
             assert seconds_waited(said) > 8, said  # of 10 s
 
 
@@ -130,9 +133,9 @@ def test_P11_R147_a_restore_that_a_rank_does_not_join_says_so(tmp_path: pathlib.
             if rank == away:
                 continue
             said = process.communicate(timeout=HANG_SECONDS)[0]
-            whom = "rank 2 of 3" if away else "rank 0"
+            whom = r"ranks? (1, )?2 of 3" if away else "rank 0"
             assert said.startswith("TimeoutError "), said
-            assert f"{whom} did not join the restore within " in said, said
+            assert re.search(f"{whom} did not join the restore within ", said), said
             assert "every rank must call restore, as often as the others" in said
             assert seconds_waited(said) > 5, said
 

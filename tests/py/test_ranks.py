@@ -203,6 +203,14 @@ def test_fsdp1_sharded_state_dicts(tmp_path: pathlib.Path) -> None:
         assert answer == {"classes": ["ShardedTensor"], "same": True}
 
 
+def test_P11_several_shards_of_a_tensor_on_one_rank_are_refused_on_all(tmp_path: pathlib.Path) -> None:
+    """Through DCP they are saved (test_dcp): the error says so."""
+    for answer in job(tmp_path, 2, "several_shards", str(tmp_path / "run")):
+        assert answer["steps"] == []
+        assert "a ShardedTensor with 2 shards on one rank" in answer["error"], answer
+        assert "model" in answer["error"] and "pawl.torch.StorageWriter" in answer["error"], answer
+
+
 def test_ranks_of_a_pipeline_hold_different_layers(tmp_path: pathlib.Path) -> None:
     root = tmp_path / "run"
     assert all(answer["same"] for answer in job(tmp_path, 3, "pipeline", str(root)))

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from common import run_program
+from gated import gated
 from waiting import HANG_SECONDS
 
 import pawl
@@ -28,13 +29,13 @@ def test_tickets_tell_how_far_a_save_is(tmp_path: pathlib.Path) -> None:
         ticket = manager.save(3, STATE)
         assert ticket is not None
         assert ticket.stage in ("staged", "written", "committed", "settled")
-        ticket.wait(60)
+        ticket.wait(HANG_SECONDS)
         assert ticket.done()
         assert (ticket.stage, ticket.id, ticket.step, ticket.error) == ("settled", 1, 3, None)
         assert ticket.blocked_seconds > 0
         assert ticket.stats["nbytes"] >= 40
         assert ticket.stats["total_seconds"] > 0
-        manager.wait_until_finished(10)
+        manager.wait_until_finished(HANG_SECONDS)
         assert not manager.is_saving
     assert ticket.done()  # also after the run is closed
 
@@ -52,7 +53,7 @@ def test_P3_wait_durable_returns_when_the_checkpoint_is_there(tmp_path: pathlib.
         for step in range(3):
             ticket = manager.save(step, STATE)
             assert ticket is not None
-            ticket.wait_durable(60)
+            ticket.wait_durable(HANG_SECONDS)
             assert ticket.stage in ("committed", "settled")
             assert manager.latest_step() == step and (tmp_path / "a" / "checkpoints").is_dir()
         manager.wait_until_finished()
@@ -65,8 +66,9 @@ def test_P3_wait_durable_returns_when_the_checkpoint_is_there(tmp_path: pathlib.
     manager.close()
 
 
-def test_waiting_has_a_deadline(tmp_path: pathlib.Path) -> None:
-    with slow(tmp_path) as manager:
+def test_waiting_has_a_deadline() -> None:
+    manager, gate = gated()
+    with manager:
         ticket = manager.save(0, BIG)
         assert ticket is not None
         with pytest.raises(TimeoutError) as caught:
@@ -75,13 +77,19 @@ def test_waiting_has_a_deadline(tmp_path: pathlib.Path) -> None:
         with pytest.raises(pawl.TimeoutError):
             ticket.wait(0)
         assert manager.is_saving
+        gate.set()
         ticket.wait()
 
 
 @pytest.mark.parametrize(("policy", "steps"), [("wait", [0, 1, 2]), ("skip", [0]), ("replace", [0, 2])])
-def test_a_save_while_another_one_runs(tmp_path: pathlib.Path, policy: Any, steps: list[int]) -> None:
-    with slow(tmp_path, on_busy=policy) as manager:
-        tickets = [manager.save(step, BIG) for step in range(3)]
+def test_a_save_while_another_one_runs(policy: Any, steps: list[int]) -> None:
+    manager, gate = gated(on_busy=policy)
+    with manager:
+        tickets = [manager.save(0, BIG)]
+        if policy == "wait":
+            threading.Timer(0.1, gate.set).start()  # they take their turns
+        tickets += [manager.save(step, BIG) for step in (1, 2)]
+        gate.set()
         assert [t is None for t in tickets] == [False, policy == "skip", policy == "skip"]
         if policy == "replace":
             assert tickets[1] is not None
@@ -114,19 +122,21 @@ def test_R146_many_threads_may_use_one_manager(tmp_path: pathlib.Path) -> None:
     assert errors == []
 
 
-def test_ctrl_c_is_heard_while_waiting(tmp_path: pathlib.Path) -> None:
-    with slow(tmp_path) as manager:
+def test_ctrl_c_is_heard_while_waiting() -> None:
+    manager, gate = gated()
+    with manager:
         manager.save(0, BIG)
         earlier = signal.getsignal(signal.SIGALRM)
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         try:
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
             with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.05)
                 manager.wait_until_finished()
             assert manager.is_saving
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
             with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.05)
                 manager.close()
+            gate.set()
             manager.wait_until_finished()  # it is still open
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)

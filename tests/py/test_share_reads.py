@@ -70,7 +70,6 @@ def test_P1_P11_damage_that_one_rank_reads_makes_all_take_the_checkpoint_before(
     damage(tmp_path, 1, rank)
     for answer in restore(tmp_path, 2, "yes"):
         assert answer["kind"] == "CorruptError" and "not what was written" in answer["error"]
-        assert answer["seconds"] < 100
 
 
 def test_P11_an_exception_of_the_broadcast_function_ends_the_restore_of_all(tmp_path: pathlib.Path) -> None:

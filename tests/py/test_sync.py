@@ -335,8 +335,8 @@ def test_R119_functions_that_fail_hang_or_do_nothing(tmp_path: pathlib.Path) -> 
     def hanging(source: str, target: str) -> None:
         hold.wait()
 
-    def syncer(function: Callable[[str, str], object]) -> pawl.Syncer:
-        return pawl.Syncer(run, pawl.SyncConfig(syncer=function, sync_timeout=0.3), remote=str(tmp_path / "x"))
+    def syncer(function: Callable[[str, str], object], seconds: float = HANG_SECONDS) -> pawl.Syncer:
+        return pawl.Syncer(run, pawl.SyncConfig(syncer=function, sync_timeout=seconds), remote=str(tmp_path / "x"))
 
     with pytest.raises(pawl.StorageError, match="no way through"):
         syncer(raising).up()
@@ -344,7 +344,7 @@ def test_R119_functions_that_fail_hang_or_do_nothing(tmp_path: pathlib.Path) -> 
         syncer(lambda source, target: False).up()
     with pytest.raises(pawl.NotFoundError):
         syncer(lambda source, target: True).up()
-    stuck = syncer(hanging)
+    stuck = syncer(hanging, 0.3)
     with pytest.raises(pawl.TimeoutError, match="not come back within 0.3 s"):
         stuck.up()
     with pytest.raises(pawl.BusyError, match="still not come back"):
@@ -422,7 +422,7 @@ def test_errors_of_the_background_are_raised_later(tmp_path: pathlib.Path) -> No
     syncer.start()
     syncer.request()
     with pytest.raises(pawl.StorageError, match="false: ended with status 1"):
-        syncer.wait(300)
+        syncer.wait(HANG_SECONDS)
     syncer.close(sync=False)
 
 
@@ -579,7 +579,7 @@ def test_a_host_that_vanishes_in_mid_transfer(host: Host, tmp_path: pathlib.Path
     run = make_run(tmp_path / "run", steps=2, nbytes=40 << 20)
     # slower than the longest deadline, so that no sync is done before it
     slow = f'rsync -a --bwlimit=100k -e "{host.ssh}" {{source}} {{target}}'
-    for seconds in (4, 20, 100):  # enough for the first bytes, however busy the machine is
+    for seconds in (4, 20, 100, 500):  # enough for the first bytes, however busy the machine is
         config = pawl.SyncConfig(syncer=slow, sync_timeout=seconds)
         over, pulled = threading.Event(), threading.Event()
         args = (host, host.home / "vanishing", over, pulled)

@@ -546,7 +546,7 @@ def test_P3_a_report_is_held_for_the_copy_only_unless_it_is_to_wait(alone: Alone
     train.report({}, checkpoint=Checkpoint.from_dict({"w": weights}))
     weights += 1
     try:
-        assert taken.wait(600)
+        assert taken.wait(HANG_SECONDS)
         assert not [key for key in bucket.objects if "checkpoint_000001" in key]
     finally:
         passes.set()

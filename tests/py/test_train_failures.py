@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+import types
+from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
@@ -20,7 +22,7 @@ from waiting import HANG_SECONDS, wait_until
 
 import pawl
 from pawl import _signals, train
-from pawl.train import Checkpoint, DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, TorchTrainer
+from pawl.train import Checkpoint, DataParallelTrainer, FailureConfig, RunConfig, ScalingConfig, TorchTrainer, group
 from pawl.train._worker import _tell
 from pawl.train.channel import Host
 from pawl.train.engine import Job, LocalEngine, Outcome
@@ -35,9 +37,35 @@ CPU = {"CPU": 0.1}
 def fit(
     function: Any, folder: pathlib.Path, kind: Any = DataParallelTrainer, scaling: Any = None, **failures: Any
 ) -> train.Result:
-    run = RunConfig("run", folder, FailureConfig(**failures))
+    run = RunConfig("run", folder, FailureConfig(**failures), options={"commit_timeout": HANG_SECONDS})
     scaling = scaling or ScalingConfig(num_workers=2, resources_per_worker=CPU)
     return kind(function, train_loop_config={}, scaling_config=scaling, run_config=run).fit()
+
+
+LIMIT = 10_000.0  # seconds of the driver's clock, which a test puts forward
+STEP = 0.6 * LIMIT
+
+
+def drive_clock(monkeypatch: pytest.MonkeyPatch, may_pass: Callable[[group.Look], bool]) -> None:
+    """STEP seconds pass for the driver before each look at which they may."""
+    ahead, problem = [0.0], group.Look.problem
+
+    def look(self: group.Look) -> group.Trouble | None:
+        ahead[0] += STEP if may_pass(self) else 0.0
+        return problem(self)
+
+    monkeypatch.setattr(
+        group, "time", types.SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0], sleep=time.sleep)
+    )
+    monkeypatch.setattr(group.Look, "problem", look)
+    monkeypatch.setattr(group, "_ANSWER_SECONDS", float(HANG_SECONDS))
+
+
+def is_stopped(pid: int) -> bool:
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
 
 
 def failing(config: dict[str, Any]) -> None:
@@ -56,13 +84,24 @@ def failing(config: dict[str, Any]) -> None:
         train.report({"epoch": epoch}, checkpoint=Checkpoint.from_dict({"epoch": epoch}), wait=True)
 
 
-def test_R55_a_killed_a_raising_and_a_stopped_worker_cost_a_start_each(tmp_path: pathlib.Path) -> None:
-    result = fit(failing, tmp_path, max_failures=3, heartbeat_timeout=20.0)
+def test_R55_a_killed_a_raising_and_a_stopped_worker_cost_a_start_each(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beats: list[Any] = [None]
+
+    def may_pass(look: group.Look) -> bool:
+        """While rank 1 is stopped, from one sign of life of rank 0 to the next."""
+        beat, last = look._channel.get("beat/0"), beats[-1]
+        beats[:] = [beat]
+        return bool(is_stopped(look.pid(1)) and beat != last)
+
+    drive_clock(monkeypatch, may_pass)
+    result = fit(failing, tmp_path, max_failures=3, heartbeat_timeout=LIMIT)
     assert result.error is None
     assert result.failures == [
         "rank 1 was killed by SIGKILL",
         "rank 1 raised KeyError: 'no such thing'",
-        "rank 1 gave no sign of life for 20 s, and was killed",
+        "rank 1 gave no sign of life for 10000 s, and was killed",
     ]
     assert result.checkpoint is not None
     last = result.checkpoint.to_dict()
@@ -161,28 +200,50 @@ def test_a_report_that_not_all_come_to_is_named_at_its_deadline(tmp_path: pathli
 
 
 def hanging(config: dict[str, Any]) -> None:
-    """Gets on without a report for longer than the limit, then hangs, the first time."""
+    """Gets on without a report for longer than the limit, by the driver's clock, then hangs, the first time."""
     context = train.get_context()
     train.report({"attempt": context.attempt})
     if context.attempt > 1:
         return
-    until = time.monotonic() + 1.25 * config["limit"]
-    while time.monotonic() < until:
+    folder = pathlib.Path(config["folder"])
+    while not (folder / "enough").exists():
         context.alive()
         time.sleep(0.1)
-    pathlib.Path(config["folder"], f"got-on-{context.get_world_rank()}").touch()
-    time.sleep(HANG_SECONDS)  # here
+    _ = (folder / f"got-on-{context.get_world_rank()}").touch(), time.sleep(HANG_SECONDS)  # here
 
 
-def test_P16_a_hang_of_all_workers_at_once_is_noticed_and_says_where(tmp_path: pathlib.Path) -> None:
+def test_P16_a_hang_of_all_workers_at_once_is_noticed_and_says_where(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signs: list[list[Any]] = []
+    looks: list[group.Look] = []
+
+    def may_pass(look: group.Look) -> bool:
+        """Of the first start: from one sign of both workers to the next, until that took longer than the limit; then
+        while they hang."""
+        looks.append(look)
+        if look is not looks[0]:
+            return False
+        if (tmp_path / "enough").exists():
+            return len(list(tmp_path.glob("got-on-*"))) == 2
+        sign = [look._channel.get(f"on/{rank}") for rank in range(2)]
+        if None in sign or (signs and any(now == before for now, before in zip(sign, signs[-1], strict=True))):
+            return False
+        signs.append(sign)
+        if len(signs) == 5:
+            (tmp_path / "enough").touch()
+        return True
+
+    drive_clock(monkeypatch, may_pass)
     scaling = ScalingConfig(num_workers=2, resources_per_worker=CPU)
-    run = RunConfig("run", tmp_path, FailureConfig(max_failures=1, progress_timeout=10.0))
-    config = {"limit": 10.0, "folder": str(tmp_path)}
+    failures = FailureConfig(max_failures=1, progress_timeout=LIMIT, heartbeat_timeout=100 * LIMIT)
+    run = RunConfig("run", tmp_path, failures)
+    config = {"folder": str(tmp_path)}
     result = DataParallelTrainer(hanging, train_loop_config=config, scaling_config=scaling, run_config=run).fit()
     assert result.error is None
     assert sorted(path.name for path in tmp_path.glob("got-on-*")) == ["got-on-0", "got-on-1"]  # that was no hang
     assert len(result.failures) == 1
-    words = "no worker came to a report for 10 s: rank 0 is at 1; rank 1 is at 1 (rank 0 in hanging (test_train_failures.py:"
+    words = "no worker came to a report for 10000 s: rank 0 is at 1; rank 1 is at 1 (rank 0 in hanging (test_train_failures.py:"
     assert result.failures[0].startswith(words), result.failures
     line = int(result.failures[0].split("py:")[1].split(")")[0])
     assert "# here" in pathlib.Path(__file__).read_text().splitlines()[line - 1]

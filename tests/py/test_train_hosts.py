@@ -143,7 +143,7 @@ def hosts(tmp_path: pathlib.Path) -> Iterator[Hosts]:
         for host in range(2):
             both.kill(host)
         for job in both.started:
-            job.wait(60)
+            job.wait(HANG_SECONDS)
 
 
 def newest(folder: pathlib.Path) -> int:

@@ -714,6 +714,36 @@ def test_a_tuner_gives_a_grid_of_results_and_goes_on(tmp_path: pathlib.Path) -> 
         tune.Tuner.restore(tmp_path, trainable)
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_a_restored_search_stops_as_it_began(tmp_path: pathlib.Path, own: bool) -> None:
+    """By a stopper of tune.stopper, which is in its folder; one of the program's own is to be given again."""
+
+    class Own(tune.stopper.MaximumIterationStopper):
+        pass
+
+    def trainable(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
+        for step in range(1, 100):
+            tune.report(loss=1, step=step)
+            if not config["flag"].exists():
+                raise ValueError("not yet")
+
+    flag = tmp_path / "flag"
+    kind = Own if own else tune.stopper.MaximumIterationStopper
+    run_config = tune.RunConfig("exp", tmp_path, stop=tune.stopper.CombinedStopper(kind(3)), verbose=0)
+    space = {"flag": flag}
+    assert tune.Tuner(trainable, param_space=space, run_config=run_config).fit().num_errors == 1
+    flag.touch()
+    if own:
+        with pytest.raises(pawl.UsageError, match="exp began with a CombinedStopper.* give it as stop="):
+            tune.Tuner.restore(tmp_path / "exp", trainable, True, space)
+    with pytest.raises(pawl.UsageError, match="limits"):
+        tune.Tuner.restore(tmp_path / "exp", trainable, True, space, stop={"step": 3})  # type: ignore[arg-type]
+    again = tune.Tuner.restore(tmp_path / "exp", trainable, True, space, stop=Own(3) if own else None)
+    again._run.verbose = 0
+    [one] = again.fit()
+    assert one.trial.status == "TERMINATED" and one.metrics["training_iteration"] == 3
+
+
 # ---- names of older versions of Ray Tune
 
 

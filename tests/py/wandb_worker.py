@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import wandb
+from waiting import HANG_SECONDS
 from wandb.proto import wandb_internal_pb2
 
 import pawl
@@ -61,7 +62,7 @@ def main() -> None:
         sizes = [(info.step, float(info.nbytes)) for info in manager.checkpoints()]
     logger.finish()
     [path] = folder.glob("wandb/offline-run-*/run-*.wandb")
-    until = time.monotonic() + 200
+    until = time.monotonic() + HANG_SECONDS
     while (found := logged(path)) is None:
         assert time.monotonic() < until
         time.sleep(0.1)

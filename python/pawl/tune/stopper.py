@@ -21,6 +21,8 @@ _now = time.monotonic
 class Stopper:
     """``__call__`` says whether a trial stops after a result, ``stop_all`` whether everything does."""
 
+    _arguments: Any = None  # of this module's: what they are made of, as JSON
+
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         raise NotImplementedError(f"{type(self).__name__} needs a method __call__")
 
@@ -50,6 +52,7 @@ class MaximumIterationStopper(Stopper):
 
     def __init__(self, max_iter: int) -> None:
         self._most = _checks.whole("max_iter", max_iter)
+        self._arguments = {"max_iter": self._most}
         self._n: dict[str, int] = defaultdict(int)
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
@@ -71,6 +74,14 @@ class TrialPlateauStopper(Stopper):
     ) -> None:
         if metric_threshold is not None and mode not in ("min", "max"):
             raise UsageError(f'mode must be "min" or "max" where metric_threshold is given, received {mode!r}')
+        self._arguments = {
+            "metric": metric,
+            "std": std,
+            "num_results": num_results,
+            "grace_period": grace_period,
+            "metric_threshold": metric_threshold,
+            "mode": mode,
+        }
         self._metric, self._std, self._grace = metric, std, grace_period
         self._threshold, self._mode = metric_threshold, mode
         self._n: dict[str, int] = defaultdict(int)
@@ -97,6 +108,7 @@ class TimeoutStopper(Stopper):
     def __init__(self, timeout: float) -> None:
         self._timeout, self._begin = _checks.seconds("timeout", timeout), _now()
         self._before = 0.0
+        self._arguments = {"timeout": self._timeout}
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         return False
@@ -140,33 +152,75 @@ class CombinedStopper(Stopper):
             one.set_state(its)
 
 
+_KINDS = {kind.__name__: kind for kind in (MaximumIterationStopper, TrialPlateauStopper, TimeoutStopper)}
+
+
+def _made(stopper: Stopper) -> Any:
+    """What ``_make`` makes the stopper of again; None where only the program can."""
+    if type(stopper) is CombinedStopper:
+        parts = [_made(one) for one in stopper._stoppers]
+        return None if None in parts else parts
+    if _KINDS.get(type(stopper).__name__) is not type(stopper):
+        return None
+    try:
+        return {type(stopper).__name__: json.loads(json.dumps(stopper._arguments))}
+    except (TypeError, ValueError):
+        return None
+
+
+def _make(made: Any) -> Stopper:
+    if isinstance(made, list):
+        return CombinedStopper(*map(_make, made))
+    [(kind, arguments)] = made.items()
+    return _KINDS[kind](**arguments)
+
+
+def _read(folder: str) -> dict[str, Any]:
+    try:
+        with open(os.path.join(folder, "stopper.json"), encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def again(folder: str, stop: object) -> Stopper | None:
+    """The stopper of an experiment to go on with: ``stop``, or else the one that it began with."""
+    limits, given = split(stop)
+    if limits:
+        raise UsageError(f"stop: the limits of {folder} are those that it began with; give a function or a Stopper")
+    found = _read(folder)
+    if given is not None or "kind" not in found:
+        return given
+    if found.get("made") is None:
+        raise UsageError(f"{folder} began with a {found['kind']}, which only the program can make: give it as stop=")
+    try:
+        return _make(found["made"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise UsageError(f"{folder}: stopper.json is damaged: give the stopper as stop=") from None
+
+
 class Kept:
-    """A stopper's state in the experiment's folder. It is written once a second, and when the experiment is left."""
+    """A stopper in the experiment's folder: what it is made of, and its state. It is written when the experiment
+    begins, once a second, and when the experiment is left."""
 
     def __init__(self, stopper: Stopper | None, folder: str) -> None:
         self._stopper, self._file = stopper, os.path.join(folder, "stopper.json")
         self._written: float | None = None
         if stopper is not None:
-            stopper.set_state(self._read())
-
-    def _read(self) -> Any:
-        try:
-            with open(self._file, encoding="utf-8") as file:
-                return json.load(file)
-        except (OSError, ValueError):
-            return None
+            stopper.set_state(_read(folder).get("state"))
+            self.keep()
 
     def keep(self, at_once: bool = False) -> None:
         if self._stopper is None or (not at_once and self._written is not None and _now() - self._written < 1):
             return
         self._written = _now()
-        state = self._stopper.get_state()
-        if state is not None:
-            above, name = os.path.split(self._file)
-            part = os.path.join(above, f".{name}.tmp")
-            with open(part, "w", encoding="utf-8") as file:
-                json.dump(state, file)
-            os.replace(part, self._file)
+        made, state = _made(self._stopper), self._stopper.get_state()
+        above, name = os.path.split(self._file)
+        part = os.path.join(above, f".{name}.tmp")
+        with open(part, "w", encoding="utf-8") as file:
+            json.dump({"kind": type(self._stopper).__name__, "made": made, "state": state}, file)
+        os.replace(part, self._file)
 
 
 def split(stop: object) -> tuple[dict[str, float], Stopper | None]:

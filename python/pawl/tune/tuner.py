@@ -18,7 +18,7 @@ from typing import Any
 from .. import _checks
 from .._pawl import NotFoundError, UsageError
 from ..syncer import SyncConfig
-from . import driver, places, search, spec
+from . import driver, places, search, spec, stopper
 from .analysis import ExperimentAnalysis, Trial
 from .progress import Progress
 from .schedulers import TrialScheduler
@@ -189,6 +189,7 @@ class Tuner:
         self._trainable, self._space = trainable, param_space
         self._tune, self._run = tune_config or TuneConfig(), run_config or RunConfig()
         self._again: tuple[str, bool, str | None] | None = None
+        self._stopper: Stopper | None = None
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str]) -> bool:
@@ -205,11 +206,13 @@ class Tuner:
         param_space: Mapping[str, Any] | None = None,
         *,
         engine: str | None = None,
+        stop: Callable[[str, dict[str, Any]], bool] | Stopper | None = None,
     ) -> Tuner:
         """The experiment in a folder, to go on with; ``fit`` does it. ``param_space``: as it began, where values are in
-        it that JSON cannot hold. ``engine``: as in tune.run; it may be another one than before. ``path``: a folder, or
-        a place that the experiment was synced to; from there it is fetched to ~/ray_results, unless it is in there
-        already, and it is synced to there again."""
+        it that JSON cannot hold. ``engine``: as in tune.run; it may be another one than before. ``stop``: as it began,
+        if that was a function or a Stopper of the program's own; those of ``tune.stopper`` go on by themselves.
+        ``path``: a folder, or a place that the experiment was synced to; from there it is fetched to ~/ray_results,
+        unless it is in there already, and it is synced to there again."""
         place, sync = _checks.path("path", path), None
         if places.is_elsewhere(place):
             folder, sync = places.to_continue(place, _checks.path("local_dir", "~/ray_results"))
@@ -219,6 +222,7 @@ class Tuner:
             raise NotFoundError(f"{folder} has no experiment to go on with")
         made = cls(trainable, param_space=param_space, run_config=RunConfig(sync_config=sync))
         made._again = folder, resume_errored, engine
+        made._stopper = stopper.again(folder, stop)
         return made
 
     def fit(self) -> ResultGrid:
@@ -264,6 +268,7 @@ class Tuner:
     def _go_on(self, folder: str, errored: bool, engine: str | None) -> ResultGrid:
         sync = getattr(self._run, "sync_config", None) or SyncConfig()
         plan = spec.again(self._trainable, folder, self._space, sync, engine)
+        plan.stopper = self._stopper
         searcher = search.Closed() if plan.document["search"] == "given" else search.Search()
         word = places.find(folder, sync, "ERRORED_ONLY" if errored else "LOCAL")
         progress = Progress(getattr(self._run, "verbose", 1), plan)

@@ -90,7 +90,7 @@ static void
 test_P16_the_end_takes_the_whole_group(void **state)
 {
 	(void)state;
-	struct child c = start("trap '' TERM; sleep 600 & echo $!; wait", CHILD_MERGED);
+	struct child c = start("trap '' TERM; sleep 100000 & echo $!; wait", CHILD_MERGED);
 	PAWL_CLEAN(buf_clear) struct buf said = {0};
 	for (int64_t end = clock_mono_ms() + HANG_MS; said.len == 0 && clock_mono_ms() < end;) {
 		child_listen(c.said, &said, 100);
@@ -98,9 +98,8 @@ test_P16_the_end_takes_the_whole_group(void **state)
 	}
 	pid_t below = (pid_t)strtol(buf_str(&said), NULL, 10);
 	assert_true(below > 0 && kill(below, 0) == 0);
-	int64_t begin_ms = clock_mono_ms();
 	int status = child_end(&c, 50);
-	assert_true(WIFSIGNALED(status) && clock_mono_ms() - begin_ms < HANG_MS);
+	assert_true(WIFSIGNALED(status));
 	/* It is somebody else's child now, and may wait to be taken away: dead it is. */
 	char path[64], line[256] = "";
 	for (int64_t end = clock_mono_ms() + HANG_MS; kill(below, 0) == 0 && clock_mono_ms() < end; clock_sleep_ms(5)) {

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <sys/wait.h>
 
+#include "helpers/hang.h"
 #include "helpers/small_run.h"
 #include "base/err.h"
 #include "run/run.h"
@@ -479,7 +480,7 @@ static struct {
 static void
 pause_until(const atomic_bool *what)
 {
-	for (unsigned i = 0; !atomic_load(what) && i < 600000; i++)
+	for (unsigned i = 0; !atomic_load(what) && i < HANG_MS; i++)
 		usleep(1000);
 	assert_true(atomic_load(what));
 }

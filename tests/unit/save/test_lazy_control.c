@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The negative control of the tests of lazy saves: a change between the call and the copy. With the library's check the
- * save fails; with the check replaced by one that sees nothing (linked with --wrap) a mixture is committed, and the
- * comparison that the tests use finds it.
+ * Tensors that change at the worst moment, and the negative controls of the tests of such changes. Lazy: between the
+ * call and the copy. Direct: between the checksum of a live tensor and its write. With the library's check the save
+ * fails; with the check replaced by one that sees nothing (linked with --wrap) a mixture or a damaged file is
+ * committed, and the comparison that the tests use finds it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 #include <stdbool.h>
 
 #include "helpers/small_run.h"
+#include "store/store.h"
 
 #define N_BYTES ((size_t)8 << 20)
 
@@ -22,12 +24,42 @@ struct save_image;
 bool __real_lazy_verify(struct save_image *m);
 bool __wrap_lazy_verify(struct save_image *m);
 
+struct save_unit;
+int __real_lazy_check_unit(struct save_image *m, const struct save_unit *u, struct pawl_error *err);
+int __wrap_lazy_check_unit(struct save_image *m, const struct save_unit *u, struct pawl_error *err);
+int __real_store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
+                       struct pawl_error *err);
+int __wrap_store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
+                       struct pawl_error *err);
+
 static atomic_bool blind;
+static unsigned char *live; /* a tensor that changes as soon as it is written from its own memory */
+static atomic_uint n_live_writes;
 
 bool
 __wrap_lazy_verify(struct save_image *m)
 {
 	return atomic_load(&blind) ? false : __real_lazy_verify(m);
+}
+
+int
+__wrap_lazy_check_unit(struct save_image *m, const struct save_unit *u, struct pawl_error *err)
+{
+	return atomic_load(&blind) ? 0 : __real_lazy_check_unit(m, u, err);
+}
+
+/* Its checksum has been made. */
+int
+__wrap_store_write(struct store *s, struct store_file *f, uint64_t offset, const void *ptr, size_t len,
+                   struct pawl_error *err)
+{
+	const unsigned char *from = ptr;
+
+	if (live && from >= live && from < live + N_BYTES) {
+		atomic_fetch_add(&n_live_writes, 1);
+		memset(live, 2, N_BYTES);
+	}
+	return __real_store_write(s, f, offset, ptr, len, err);
 }
 
 /* Called at the end of the call, before the copy: changes one of two tensors. What a late fence does, but without a
@@ -111,6 +143,53 @@ test_negative_control_without_the_check_a_mixture_is_committed_and_found(void **
 	assert_true(is_mixed(r));
 }
 
+/* Saves two tensors in direct mode, of which the second changes while it is written. */
+static int
+save_directly(struct small_run *r, struct pawl_error *ret)
+{
+	struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
+	unsigned char *first = aligned_alloc(4096, N_BYTES), *second = aligned_alloc(4096, N_BYTES);
+	struct pawl_ticket *ticket = NULL;
+
+	memset(first, 1, N_BYTES);
+	memset(second, 1, N_BYTES);
+	struct pawl_state *s = describe(first, second);
+
+	opts.mode = PAWL_MODE_DIRECT + 1;
+	live = second;
+	atomic_store(&n_live_writes, 0);
+	int rc = pawl_save(r->run, &opts, s, &ticket, ret);
+
+	if (rc == 0)
+		rc = pawl_ticket_wait(ticket, -1, ret);
+	live = NULL;
+	assert_true(atomic_load(&n_live_writes) > 0);
+	pawl_state_free(s);
+	pawl_ticket_free(ticket);
+	free(first);
+	free(second);
+	return rc;
+}
+
+static void
+test_a_direct_save_of_a_tensor_that_changes_while_it_is_written_fails(void **state)
+{
+	struct small_run *r = *state;
+	struct pawl_findings *findings = NULL;
+	struct pawl_error err = {0};
+	char ids[64];
+
+	small_open(r);
+	assert_int_equal(save_directly(r, &err), PAWL_EUSAGE);
+	assert_non_null(strstr(err.message, "tensor 'second' was changed by another thread"));
+	assert_string_equal(small_ids(r->run, ids, sizeof(ids)), "");
+	atomic_store(&blind, true);
+	assert_int_equal(save_directly(r, &err), 0);
+	atomic_store(&blind, false);
+	assert_int_equal(pawl_verify(r->run, 0, NULL, &findings, &err), PAWL_ECORRUPT);
+	pawl_findings_free(findings);
+}
+
 int
 main(void)
 {
@@ -118,6 +197,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(
 			test_negative_control_without_the_check_a_mixture_is_committed_and_found, small_setup,
 			small_teardown),
+		cmocka_unit_test_setup_teardown(test_a_direct_save_of_a_tensor_that_changes_while_it_is_written_fails,
+	                                        small_setup, small_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

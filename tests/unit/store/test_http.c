@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HTTP calls against a server on the loopback: what is sent, where answers go, and which of them are refused. */
-#include "helpers/hang.h"
 #include "helpers/http_bed.h"
 
 #include "base/clock.h"
@@ -133,14 +132,12 @@ test_P16_a_server_that_says_nothing_is_given_up(void **state)
 	struct http *h = client(1, 0);
 	struct pawl_error err = {0};
 	PAWL_CLEAN(http_call_clear) struct http_call call = {0};
-	int64_t begin = clock_mono_ms();
 	assert_int_equal(run(&bed, h, "/stall", &call, &err), PAWL_ETIMEOUT);
 	http_free(h);
 	h = client(600, 0);
 	call.deadline_ms = clock_mono_ms() + 100;
 	atomic_store(&bed.stop, true); /* ends the first; the next connection is not even taken */
 	assert_int_equal(run(&bed, h, "/stall", &call, &err), PAWL_ETIMEOUT);
-	assert_true(clock_mono_ms() - begin < HANG_MS);
 	http_free(h);
 	http_bed_close(&bed);
 }
