@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/fileio.h"
+#include "base/hidden.h"
 #include "base/value.h"
 #include "base/vec.h"
 #include "space.h"
@@ -296,8 +298,13 @@ experiment_rebuild(struct tune_experiment *e, uint64_t *ret_n, struct pawl_error
 		r = write_results(e, &all, &j, err);
 	if (r == 0)
 		r = write_ends(&all, &j, err);
-	if (r == 0 && (fsync(j.fd) < 0 || renameat(e->dirfd, "journal.new", e->dirfd, "journal") < 0))
+	if (r == 0 && fsync(j.fd) < 0)
 		r = err_sys(err, errno, "%s/journal: write", e->folder);
+	const int sys = r == 0 ? file_appear(e->dirfd, "journal.new", e->dirfd, "journal", true) : 0;
+	if (sys != 0)
+		r = err_sys(err, sys, "%s/journal: write", e->folder);
+	if (r == 0)
+		r = fd_sync(e->dirfd, e->folder, err);
 	journal_close(&j);
 	*ret_n = all.trials.n;
 	for (size_t i = 0; i < all.trials.n; i++) {

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/hidden.h"
 
 #define TREE_COPY_BYTES (1 << 18)
 
@@ -210,18 +211,18 @@ tree_remove(const char *path)
 static int
 put_in_place(const char *hidden, const char *to, struct pawl_error *err)
 {
-	if (rename(hidden, to) == 0)
-		return 0;
-	if (errno != ENOTEMPTY && errno != EEXIST)
-		return fail(err, "make", to);
-#ifdef RENAME_EXCHANGE
-	if (renameat2(AT_FDCWD, hidden, AT_FDCWD, to, RENAME_EXCHANGE) == 0) {
+	int sys = folder_appear(AT_FDCWD, hidden, AT_FDCWD, to, true);
+
+	if (sys == EEXIST && folder_exchange(AT_FDCWD, hidden, AT_FDCWD, to) == 0) {
 		tree_remove(hidden);
 		return 0;
 	}
-#endif
-	tree_remove(to); /* without an exchange, neither exists for a moment */
-	return rename(hidden, to) == 0 ? 0 : fail(err, "make", to);
+	if (sys == EEXIST) { /* without an exchange, neither exists for a moment */
+		tree_remove(to);
+		sys = folder_appear(AT_FDCWD, hidden, AT_FDCWD, to, true);
+	}
+	errno = sys;
+	return sys == 0 ? 0 : fail(err, "make", to);
 }
 
 /* Moves or copies `from` to the hidden name. *ret_copied: the original still exists. */
@@ -240,7 +241,7 @@ take_over(const char *from, const char *hidden, bool *ret_copied, struct pawl_er
 int
 tree_move_in(const char *from, const char *in, const char *to, struct pawl_error *err)
 {
-	char *hidden = NULL, *inner = NULL, *whole = NULL;
+	char *hidden = NULL, *inner = NULL, *whole = NULL, name[HIDDEN_NAME_BYTES];
 	const char *base = strrchr(from, '/');
 	struct stat st;
 	bool copied = false;
@@ -249,7 +250,8 @@ tree_move_in(const char *from, const char *in, const char *to, struct pawl_error
 	base = base != NULL ? base + 1 : from;
 	if (lstat(from, &st) != 0)
 		return fail(err, "look at", from);
-	if (asprintf(&hidden, "%s/.%s.%ld.partial", in, to, (long)getpid()) < 0)
+	TRY(hidden_name(to, HIDDEN_PARTIAL, name, err));
+	if (asprintf(&hidden, "%s/%s", in, name) < 0)
 		hidden = NULL;
 	if (hidden == NULL || asprintf(&inner, "%s/%s", hidden, base) < 0)
 		inner = NULL;
@@ -258,7 +260,6 @@ tree_move_in(const char *from, const char *in, const char *to, struct pawl_error
 	if (whole == NULL)
 		rc = err_nomem(err, NULL);
 	if (rc == 0) {
-		tree_remove(hidden);
 		if (S_ISREG(st.st_mode))
 			rc = mkdir(hidden, 0777) == 0 ? take_over(from, inner, &copied, err)
 			                              : fail(err, "make", hidden);

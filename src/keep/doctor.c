@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fileio.h"
+#include "base/hidden.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/sum.h"
@@ -353,10 +354,9 @@ try_all(struct pawl_rows *rows, int dir_fd)
 static int
 try_in_folder(struct pawl_rows *rows, int root_fd, struct pawl_error *err)
 {
-	char token[33], name[64];
+	char name[HIDDEN_NAME_BYTES];
 
-	TRY(clock_token(token, err));
-	snprintf(name, sizeof(name), ".doctor.%s.tmp", token);
+	TRY(hidden_name("doctor", HIDDEN_TMP, name, err));
 	int sys = outcome(mkdirat(root_fd, name, 0700));
 	answer(rows, "writable", sys);
 	if (sys)

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/hidden.h"
 #include "base/text.h"
 #include "keep/doctor.h"
 
@@ -125,10 +126,9 @@ int
 doctor_try_store(struct pawl_rows *rows, struct store *store, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
-	char token[33], key[64];
+	char key[HIDDEN_NAME_BYTES];
 
-	TRY(clock_token(token, err));
-	snprintf(key, sizeof(key), ".doctor.%s.tmp", token);
+	TRY(hidden_name("doctor", HIDDEN_TMP, key, err));
 	if (store_notes(store, take_note, rows, &why) < 0)
 		doctor_state(rows, "notes", bump_printf(&rows->memory, "none: %s", why.message));
 	int rc = store_put_bytes(store, key, probe, PROBE_BYTES, STORE_DURABLE, &why);

@@ -198,8 +198,6 @@ check_rank(struct repair *r, uint32_t rank, size_t *at, struct pawl_error *err)
 	return 0;
 }
 
-PAWL_DEFINE_CLEAN(struct manifest, manifest_free);
-
 /* The summaries in pack 0 of each rank must agree; rank 0's becomes the manifest's summary. */
 static int
 read_summaries(struct repair *r, struct pawl_error *err)

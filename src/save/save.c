@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/hidden.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "catalog/far.h"
@@ -102,6 +103,7 @@ make_names(struct save *s, struct pawl_error *err)
 	                             .step = s->request.step,
 	                             .progress = s->request.counters};
 	const char *base = run->home.single_name ? "" : CATALOG_FOLDER "/";
+	char id[32], hidden[HIDDEN_NAME_BYTES];
 
 	if (run->home.single_name)
 		buf_puts(&name, run->home.single_name);
@@ -110,14 +112,11 @@ make_names(struct save *s, struct pawl_error *err)
 	TRY(buf_check(&name, "save", err));
 	s->name = bump_strndup(&s->image.memory, buf_str(&name), name.len);
 	s->folder = bump_printf(&s->image.memory, "%s%s", base, buf_str(&name));
-	if (!run->home.caps.rename_folder)
-		s->image.partial = s->folder;
-	else if (run->group.rendezvous) /* all ranks need the same key, even if they give different steps */
-		s->image.partial = bump_printf(&s->image.memory, "%s.id%06llu.%s.partial", base,
-		                               (unsigned long long)s->request.id, s->image.token);
-	else
-		s->image.partial =
-			bump_printf(&s->image.memory, "%s.%s.%s.partial", base, buf_str(&name), s->image.token);
+	if (run->group.rendezvous) /* all ranks need the same key, even if they give different steps */
+		snprintf(id, sizeof(id), "id%06llu", (unsigned long long)s->request.id);
+	hidden_name_of(run->group.rendezvous ? id : buf_str(&name), s->image.token, HIDDEN_PARTIAL, hidden);
+	s->image.partial =
+		run->home.caps.rename_folder ? bump_printf(&s->image.memory, "%s%s", base, hidden) : s->folder;
 	if (!s->name || !s->folder || !s->image.partial)
 		return err_nomem(err, "save");
 	return 0;

@@ -20,6 +20,7 @@
 
 #include "base/err.h"
 #include "base/fileio.h"
+#include "base/hidden.h"
 #include "base/mem.h"
 #include "format/archive/tar.h"
 #include "format/codec/codec.h"
@@ -41,17 +42,18 @@ codec_of_archive(const char *path, const struct codec **ret, struct pawl_error *
 		path);
 }
 
-/* The hidden name next to a path, with XXXXXX at its end; ret_parent: the folder of both. */
+/* The hidden name next to a path. */
 static int
-hidden_beside(const char *path, char **ret, char **ret_parent, struct pawl_error *err)
+hidden_beside(const char *path, char **ret, struct pawl_error *err)
 {
 	const char *slash = strrchr(path, '/');
 	const char *name = slash ? slash + 1 : path;
+	char hidden[HIDDEN_NAME_BYTES];
 
 	if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
 		return err_set(err, PAWL_EUSAGE, "%s: expected a path that ends in a name", path);
-	*ret_parent = slash ? mem_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : mem_strdup(".");
-	*ret = *ret_parent ? mem_printf("%s/.%s.partial-XXXXXX", *ret_parent, name) : NULL;
+	TRY(hidden_name(name, HIDDEN_PARTIAL, hidden, err));
+	*ret = mem_printf("%.*s%s", (int)(name - path), path, hidden);
 	return *ret ? 0 : err_nomem(err, path);
 }
 
@@ -223,19 +225,18 @@ put_folder(struct packing *p, int fd, const char *name, int depth, struct pawl_e
 
 /* Makes the archive durable, and then gives it its name. */
 static int
-give_name(struct packing *p, const char *parent, bool overwrite, struct pawl_error *err)
+give_name(struct packing *p, bool overwrite, struct pawl_error *err)
 {
 	TRY(fd_sync(p->fd, p->what, err));
 	TRY(fd_close(&p->fd, p->what, err));
-	const int rc = overwrite ? rename(p->hidden, p->what) : link(p->hidden, p->what);
-	const int sys = errno;
-	if (rc < 0 || !overwrite)
+	const int sys = file_appear(AT_FDCWD, p->hidden, AT_FDCWD, p->what, overwrite);
+	if (sys != 0)
 		unlink(p->hidden);
-	if (rc < 0 && sys == EEXIST)
+	if (sys == EEXIST)
 		return err_set(err, PAWL_EEXISTS, "%s exists already; choose another name, or overwrite", p->what);
-	if (rc < 0)
+	if (sys != 0)
 		return err_sys(err, sys, "%s: cannot be given its name", p->what);
-	return fd_sync_dirat(AT_FDCWD, parent, err);
+	return fd_sync_parent(AT_FDCWD, p->what, err);
 }
 
 static int
@@ -243,23 +244,21 @@ pack(const char *folder, const char *path, const struct pawl_tar_opts *o, struct
 {
 	PAWL_CLEAN(clean_packing) struct packing p = {.what = path, .fd = -1};
 	PAWL_CLEAN(buf_clear) struct buf end = {0};
-	PAWL_FREE char *parent = NULL;
 	const struct codec *codec;
 
 	PAWL_FD int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return err_sys(err, errno, "%s: expected a folder", folder);
 	TRY(codec_of_archive(path, &codec, err));
-	TRY(hidden_beside(path, &p.hidden, &parent, err));
+	TRY(hidden_beside(path, &p.hidden, err));
 	p.piece = mem_alloc(PIECE_BYTES);
 	if (!p.piece)
 		return err_nomem(err, path);
 	if (codec)
 		TRY(codec_writer_new(codec, o->level, o->threads, write_out, &p, &p.writer, err));
-	p.fd = mkostemp(p.hidden, O_CLOEXEC);
+	p.fd = open(p.hidden, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (p.fd < 0)
 		return err_sys(err, errno, "%s: cannot be made", path);
-	fchmod(p.fd, 0644);
 	TRY(put_folder(&p, fd, "", 0, err));
 	tar_put_end(&end);
 	TRY(buf_check(&end, path, err));
@@ -269,7 +268,7 @@ pack(const char *folder, const char *path, const struct pawl_tar_opts *o, struct
 		if (rc < 0)
 			return err_prefix(err, rc, "%s", path);
 	}
-	return give_name(&p, parent, o->overwrite != 0, err);
+	return give_name(&p, o->overwrite != 0, err);
 }
 
 /* ---------------------------------------------------------------- unpacking */
@@ -398,17 +397,16 @@ static int
 unpack(const char *path, const char *folder, const struct pawl_tar_opts *o, struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_unpacking) struct unpacking u = {.what = path, .fd = -1, .folder = -1};
-	PAWL_FREE char *parent = NULL;
 	struct tar_member m;
 	size_t n = 0;
 	int rc;
 
 	TRY(open_archive(&u, o, err));
-	TRY(hidden_beside(folder, &u.hidden, &parent, err));
+	TRY(hidden_beside(folder, &u.hidden, err));
 	u.piece = mem_alloc(PIECE_BYTES);
 	if (!u.piece)
 		return err_nomem(err, path);
-	if (!mkdtemp(u.hidden) || (u.folder = open(u.hidden, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+	if (mkdir(u.hidden, 0777) < 0 || (u.folder = open(u.hidden, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
 		return err_sys(err, errno, "%s: cannot be made", folder);
 	while ((rc = tar_next(get, &u, path, &m, err)) == 1) {
 		if (++n > MAX_MEMBERS)
@@ -418,13 +416,12 @@ unpack(const char *path, const char *folder, const struct pawl_tar_opts *o, stru
 	TRY(rc);
 	TRY(read_rest(&u, err));
 	TRY(fd_sync(u.folder, folder, err));
-	fchmod(u.folder, 0755);
-	if (rename(u.hidden, folder) < 0)
-		return errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR
-		               ? err_set(err, PAWL_EEXISTS, "%s exists already and is no empty folder", folder)
-		               : err_sys(err, errno, "%s: cannot be given its name", folder);
+	const int sys = folder_appear(AT_FDCWD, u.hidden, AT_FDCWD, folder, true);
+	if (sys != 0)
+		return sys == EEXIST ? err_set(err, PAWL_EEXISTS, "%s exists already and is no empty folder", folder)
+		                     : err_sys(err, sys, "%s: cannot be given its name", folder);
 	fd_clean_close(&u.folder);
-	return fd_sync_dirat(AT_FDCWD, parent, err);
+	return fd_sync_parent(AT_FDCWD, folder, err);
 }
 
 /* ------------------------------------------------------------------ the face */

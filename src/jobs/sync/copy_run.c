@@ -16,6 +16,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/hidden.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "catalog/catalog.h"
@@ -54,8 +55,6 @@ struct copy_run {
 	struct pawl_copies *copies;
 	int64_t deadline_ms;
 };
-
-PAWL_DEFINE_CLEAN(struct store, store_close);
 
 static void
 clean_run(struct pawl **run)
@@ -347,8 +346,10 @@ compare_target(struct pawl *to, const struct item *item, struct pawl_error *err)
 static void
 drop_rest(struct pawl *to, const struct item *item)
 {
-	PAWL_FREE char *partial = mem_printf(CATALOG_FOLDER "/.%s.%s.partial", item->name, item->token);
+	char hidden[HIDDEN_NAME_BYTES];
 
+	hidden_name_of(item->name, item->token, HIDDEN_PARTIAL, hidden);
+	PAWL_FREE char *partial = mem_printf(CATALOG_FOLDER "/%s", hidden);
 	if (partial && to->home.caps.rename_folder)
 		store_remove_folder(to->store, partial, NULL);
 }

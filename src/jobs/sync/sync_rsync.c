@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/hidden.h"
 #include "catalog/catalog.h"
 #include "jobs/sync/sync.h"
 #include "state/manifest.h"
@@ -57,8 +58,8 @@ begin_line(struct line *l)
 	                                     "-s",
 	                                     "--partial-dir=.rsync.partial", /* incomplete files have no name yet */
 	                                     "--timeout=60",
-	                                     "--exclude=.*.partial",
-	                                     "--exclude=.*.tmp",
+	                                     "--exclude=.*" HIDDEN_PARTIAL,
+	                                     "--exclude=.*" HIDDEN_TMP,
 	                                     "--exclude=.checkpoint_*",
 	                                     "--exclude=.lease",
 	                                     "--exclude=.lease.*",
