@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/value.h"
+#include "base/vec.h"
 
 extern char **environ;
 
@@ -47,13 +48,10 @@ strings_clear(struct strings *s)
 static bool
 take(struct strings *s, char *text)
 {
-	char **more = text != NULL ? realloc(s->items, (s->n + 2) * sizeof(*more)) : NULL;
-
-	if (more == NULL) {
+	if (text == NULL || !array_reserve(s->items, s->cap, s->n + 2)) {
 		free(text);
 		return false;
 	}
-	s->items = more;
 	s->items[s->n++] = text;
 	s->items[s->n] = NULL;
 	return true;

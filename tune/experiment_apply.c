@@ -25,6 +25,7 @@
 
 #include "base/err.h"
 #include "base/value.h"
+#include "base/vec.h"
 
 int
 experiment_set(char **text, const char *value, struct pawl_error *err)
@@ -146,14 +147,8 @@ apply_add(struct tune_experiment *e, const struct value *entry, struct pawl_erro
 
 	if (!value_is(config, JSON_OBJECT) || !name)
 		return err_set(err, PAWL_ECORRUPT, "journal: a trial without a name or a configuration");
-	if (e->n_trials == e->cap_trials) {
-		const size_t cap = e->cap_trials ? 2 * e->cap_trials : 64;
-		struct trial *more = realloc(e->trials, cap * sizeof(*more));
-		if (!more)
-			return err_nomem(err, NULL);
-		e->trials = more;
-		e->cap_trials = cap;
-	}
+	if (!array_reserve(e->trials, e->cap_trials, e->n_trials + 1))
+		return err_nomem(err, NULL);
 	t = &e->trials[e->n_trials];
 	*t = (struct trial){.number = (uint32_t)e->n_trials, .metric = NAN, .best = NAN};
 	snprintf(id, sizeof(id), "%.5s_%05u", e->token, t->number);
@@ -257,15 +252,9 @@ add_checkpoint(struct tune_experiment *e, struct trial *t, const char *name, con
 			e->n_doomed--;
 			break;
 		}
-	if (t->n_checkpoints == t->cap_checkpoints) {
-		const size_t cap = t->cap_checkpoints ? 2 * t->cap_checkpoints : 4;
-		struct checkpoint *more = realloc(t->checkpoints, cap * sizeof(*more));
-		if (!more) {
-			free(copy);
-			return err_nomem(err, NULL);
-		}
-		t->checkpoints = more;
-		t->cap_checkpoints = cap;
+	if (!array_reserve(t->checkpoints, t->cap_checkpoints, t->n_checkpoints + 1)) {
+		free(copy);
+		return err_nomem(err, NULL);
 	}
 	t->checkpoints[t->n_checkpoints] = *like;
 	t->checkpoints[t->n_checkpoints++].name = copy;

@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "base/value.h"
+#include "base/vec.h"
 #include "runner_inner.h"
 
 #define TRIAL_TAIL 2000     /* bytes at the end of its standard error, searched for its last line */
@@ -36,15 +37,8 @@ process_free(struct process *p)
 static int
 add(struct tune_runner *r, struct process *p, struct pawl_error *err)
 {
-	if (r->n == r->cap) {
-		size_t cap = r->cap * 2 + 8;
-		struct process **more = realloc(r->running, cap * sizeof(struct process *));
-
-		if (more == NULL)
-			return err_nomem(err, NULL);
-		r->running = more;
-		r->cap = cap;
-	}
+	if (!array_reserve(r->running, r->cap, r->n + 1))
+		return err_nomem(err, NULL);
 	r->running[r->n++] = p;
 	return 0;
 }

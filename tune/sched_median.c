@@ -9,25 +9,17 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/vec.h"
 #include "sched_inner.h"
 
 static int
 remember(struct sched_trial *t, struct pawl_error *err)
 {
-	double *more;
+	size_t room = t->cap_reports; /* both arrays grow alike */
 
-	if (t->n_reports == t->cap_reports) {
-		const size_t cap = t->cap_reports ? 2 * t->cap_reports : 16;
-		more = realloc(t->times, cap * sizeof(*more));
-		if (!more)
-			return err_nomem(err, NULL);
-		t->times = more;
-		more = realloc(t->sums, cap * sizeof(*more));
-		if (!more)
-			return err_nomem(err, NULL);
-		t->sums = more;
-		t->cap_reports = cap;
-	}
+	if (!array_reserve(t->times, room, t->n_reports + 1) ||
+	    !array_reserve(t->sums, t->cap_reports, t->n_reports + 1))
+		return err_nomem(err, NULL);
 	t->times[t->n_reports] = t->time;
 	t->sums[t->n_reports] = (t->n_reports ? t->sums[t->n_reports - 1] : 0) + t->metric;
 	t->n_reports++;

@@ -172,7 +172,7 @@ prepare(struct sharing *s, struct pawl_error *err)
 	s->binding_of = mem_zalloc(r->n_bindings, sizeof(*s->binding_of));
 	s->frame = mem_zalloc(1, sizeof(*s->frame) + (size_t)s->chunk_bytes);
 	if (!s->wants || !s->commons || !s->binding_of || !s->frame)
-		return err_set(err, PAWL_ENOMEM, "restore: out of memory for sharing what is read");
+		return err_nomem(err, "restore");
 	s->payload = (char *)(s->frame + 1);
 	for (size_t i = 0; i < r->n_bindings; i++) {
 		TRY(tensor_nbytes(&r->bindings[i].dst, &nbytes, err));
@@ -430,7 +430,7 @@ cut_binding(const struct reshard_binding *b, const struct common *box, const str
 		 *offsets = bump_array(memory, ndim, sizeof(*offsets));
 
 	if (!shape || !offsets)
-		return err_set(err, PAWL_ENOMEM, "restore: out of memory for sharing what is read");
+		return err_nomem(err, "restore");
 	memcpy(shape, b->dst.shape, ndim * sizeof(*shape));
 	if (b->dst.offsets)
 		memcpy(offsets, b->dst.offsets, ndim * sizeof(*offsets));
@@ -458,7 +458,7 @@ read_share(struct sharing *s, uint64_t *ret_nbytes, struct pawl_error *err)
 	size_t n = 0;
 
 	if (!list || !is_common)
-		return err_set(err, PAWL_ENOMEM, "restore: out of memory for sharing what is read");
+		return err_nomem(err, "restore");
 	for (size_t i = 0; i < s->n_commons; i++)
 		is_common[s->binding_of[i]] = true;
 	for (size_t i = 0; i < r->n_bindings; i++)

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/vec.h"
 #include "restore/restore_gone.h"
 
 #define LOOK_PAUSE_MS 20
@@ -30,16 +31,8 @@ int
 restore_add_row(struct restore_rows *rows, char *text, struct pawl_error *err)
 {
 	PAWL_FREE char *line = text;
-	if (line && rows->n == rows->cap) {
-		size_t cap = rows->cap ? 2 * rows->cap : 8;
-		char **bigger = mem_resize(rows->rows, cap, sizeof *bigger);
-		if (!bigger)
-			return err_set(err, PAWL_ENOMEM, "out of memory for a report of %zu lines", cap);
-		rows->rows = bigger;
-		rows->cap = cap;
-	}
-	if (!line)
-		return err_set(err, PAWL_ENOMEM, "out of memory for a report");
+	if (!line || !array_reserve(rows->rows, rows->cap, rows->n + 1))
+		return err_nomem(err, "report of a restore");
 	rows->rows[rows->n++] = steal(&line);
 	return 0;
 }
@@ -303,8 +296,6 @@ fallback_event(struct pawl_restore *r, size_t first_row)
 	if (!fields.failed)
 		events_add(&r->run->events, "fallback", buf_str(&fields));
 }
-
-PAWL_DEFINE_CLEAN(struct pawl_restore, pawl_restore_close);
 
 /* A checkpoint that vanishes during selection was deleted by a process that had saved a newer one.
  * So it selects again. */

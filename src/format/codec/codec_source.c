@@ -84,7 +84,7 @@ unpack(const struct codec_source *s, size_t frame, unsigned char *dst, struct pa
 	const char *why = "";
 
 	if (!in)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory for a frame", s->packed->what);
+		return err_nomem(err, s->packed->what);
 	TRY(source_read(s->packed, s->packed_at[frame], in, (size_t)f->packed, err));
 	const int rc = codec_frame_decode(s->codec, &s->table, in, (size_t)f->packed, dst, (size_t)f->plain, &why);
 	if (rc >= 0)
@@ -174,7 +174,7 @@ load(struct codec_source *s, struct cached *c, size_t frame, struct pawl_error *
 		c->cap = c->ptr ? n : 0;
 	}
 	if (!c->ptr)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory for a frame", s->packed->what);
+		return err_nomem(err, s->packed->what);
 	return unpack(s, frame, c->ptr, err);
 }
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/vec.h"
 #include "jobs/sync/sync.h"
 
 static int
@@ -25,14 +26,8 @@ compare(const void *a, const void *b)
 static int
 add(struct sync_links *links, const struct stat *st, const char *key)
 {
-	if (links->n == links->cap) {
-		size_t cap = links->cap > 0 ? 2 * links->cap : 64;
-		struct sync_link *bigger = mem_resize(links->items, cap, sizeof *bigger);
-		if (bigger == NULL)
-			return PAWL_ENOMEM;
-		links->items = bigger;
-		links->cap = cap;
-	}
+	if (!array_reserve(links->items, links->cap, links->n + 1))
+		return PAWL_ENOMEM;
 	links->items[links->n++] = (struct sync_link){.device = st->st_dev, .inode = st->st_ino, .key = key};
 	return 0;
 }

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/hidden.h"
 #include "base/json.h"
+#include "base/vec.h"
 #include "catalog/catalog.h"
 #include "copy/copy_object.h"
 #include "jobs/sync/sync.h"
@@ -102,14 +103,8 @@ see(void *arg, const struct store_entry *entry)
 	if (++w->n > SYNC_MAX_FILES)
 		return PAWL_ELIMIT;
 	if (entry->is_folder) {
-		if (step->n_below == step->cap_below) {
-			size_t cap = step->cap_below > 0 ? 2 * step->cap_below : 16;
-			char **bigger = mem_resize(step->below, cap, sizeof *bigger);
-			if (bigger == NULL)
-				return PAWL_ENOMEM;
-			step->below = bigger;
-			step->cap_below = cap;
-		}
+		if (!array_reserve(step->below, step->cap_below, step->n_below + 1))
+			return PAWL_ENOMEM;
 		char *name = bump_printf(&step->memory, "%s%s%s", step->folder, slash, entry->name);
 		step->below[step->n_below] = name;
 		step->n_below += name != NULL;

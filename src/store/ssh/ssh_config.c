@@ -169,7 +169,7 @@ read_url(struct bump *memory, const char *url, struct url *u, struct pawl_error 
 	char *path = bump_strndup(memory, begin + strcspn(begin, "/?"), len - strlen(SCHEME) - strcspn(begin, "/?"));
 	char *options = bump_strndup(memory, query != NULL ? query + 1 : "", query != NULL ? strlen(query + 1) : 0);
 	if (u->shown == NULL || host == NULL || path == NULL || options == NULL)
-		return err_set(err, PAWL_ENOMEM, "%.200s: out of memory", SCHEME "...");
+		return err_nomem(err, SCHEME "...");
 	TRY(read_query(options, u, err));
 	TRY(read_host(host, u, err));
 	return read_path(path, u, err);
