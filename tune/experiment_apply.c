@@ -464,7 +464,7 @@ is_behind(const struct trial *t)
 
 /* Sets the state of a trial whose process has ended. */
 static void
-settle(struct tune_experiment *e, struct trial *t, bool by_itself)
+set_end_state(struct tune_experiment *e, struct trial *t, bool by_itself)
 {
 	if (t->verdict == TUNE_STOP) {
 		set_state(e, t, TUNE_TERMINATED);
@@ -487,7 +487,7 @@ apply_end(struct tune_experiment *e, struct trial *t, const struct value *entry,
 	if (!how)
 		return err_set(err, PAWL_ECORRUPT, "journal: an end of %s without a reason", t->name);
 	if (strcmp(how, "lost") == 0 || (t->verdict != TUNE_CONTINUE && strcmp(how, "error") != 0)) {
-		settle(e, t, strcmp(how, "lost") != 0);
+		set_end_state(e, t, strcmp(how, "lost") != 0);
 	} else if (strcmp(how, "failed") == 0) { /* and will be tried again */
 		t->failures++;
 		set_state(e, t, TUNE_PENDING);
@@ -521,7 +521,7 @@ apply_to_trial(struct tune_experiment *e, struct trial *t, const char *kind, con
 	if (strcmp(kind, "stop") == 0) {
 		t->verdict = TUNE_STOP;
 		if (t->state != TUNE_RUNNING)
-			settle(e, t, true);
+			set_end_state(e, t, true);
 	} else if (strcmp(kind, "decline") == 0) {
 		t->owes_exploit = false;
 		take_values(e, t);
@@ -545,7 +545,7 @@ apply_open(struct tune_experiment *e, const struct value *entry, struct pawl_err
 		               (long long)format, TUNE_FORMAT);
 	for (size_t i = 0; i < e->n_trials; i++)
 		if (e->trials[i].state == TUNE_RUNNING)
-			settle(e, &e->trials[i], false);
+			set_end_state(e, &e->trials[i], false);
 	return 0;
 }
 

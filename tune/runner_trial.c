@@ -35,7 +35,7 @@ process_free(struct process *p)
 }
 
 static int
-add(struct tune_runner *r, struct process *p, struct pawl_error *err)
+add_process(struct tune_runner *r, struct process *p, struct pawl_error *err)
 {
 	if (!array_reserve(r->running, r->cap, r->n + 1))
 		return err_nomem(err, NULL);
@@ -68,7 +68,7 @@ process_start(struct tune_runner *r, const struct tune_start *start, const struc
 	char host[256] = "";
 	int rc;
 
-	if (p == NULL || add(r, p, err) < 0) {
+	if (p == NULL || add_process(r, p, err) < 0) {
 		free(p);
 		return err_nomem(err, NULL);
 	}
@@ -166,7 +166,7 @@ verdict_name(enum tune_verdict_kind verdict)
 }
 
 static void
-answer(struct process *p, enum tune_verdict_kind verdict, bool save)
+send_answer(struct process *p, enum tune_verdict_kind verdict, bool save)
 {
 	char line[96];
 
@@ -226,7 +226,7 @@ stop_others(struct tune_runner *r)
 static void
 tell_verdict(struct tune_runner *r, struct process *p, enum tune_verdict_kind verdict, bool save)
 {
-	answer(p, verdict, save);
+	send_answer(p, verdict, save);
 	if (verdict == TUNE_CONTINUE)
 		return;
 	p->told = true;
@@ -252,7 +252,7 @@ on_report(struct tune_runner *r, struct process *p, const struct value *metrics,
 		if (++p->ignored >= TRIAL_IGNORES && p->phase < PHASE_TERM)
 			process_press(r, p);
 		else
-			answer(p, p->told ? p->verdict : TUNE_STOP, false);
+			send_answer(p, p->told ? p->verdict : TUNE_STOP, false);
 		return 0;
 	}
 	text = value_print(metrics);

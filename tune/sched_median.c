@@ -81,10 +81,10 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 /* A paused trial runs again when no other trial needs the place; it does not wait for other
  * trials. */
 static void
-settle(struct sched *s)
+resume_paused(struct sched *s)
 {
 	for (size_t i = 0; i < s->n_trials; i++)
 		s->trials[i].go_on = s->trials[i].paused;
 }
 
-const struct sched_algorithm sched_median = {.report = report, .settle = settle};
+const struct sched_algorithm sched_median = {.report = report, .settle = resume_paused};

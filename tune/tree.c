@@ -43,9 +43,9 @@ sync_one(const char *path, struct pawl_error *err)
 
 /* Calls fn for the path of each entry of a folder, until one fails. */
 static int
-each(const char *path, unsigned depth,
-     int (*fn)(const char *path, const char *name, unsigned depth, void *arg, struct pawl_error *err), void *arg,
-     struct pawl_error *err)
+visit_entries(const char *path, unsigned depth,
+              int (*fn)(const char *path, const char *name, unsigned depth, void *arg, struct pawl_error *err),
+              void *arg, struct pawl_error *err)
 {
 	DIR *dir = opendir(path);
 	struct dirent *entry;
@@ -80,7 +80,7 @@ sync_entry(const char *path, const char *name, unsigned depth, void *arg, struct
 	if (lstat(path, &st) != 0)
 		return fail(err, "look at", path);
 	if (S_ISDIR(st.st_mode))
-		rc = each(path, depth, sync_entry, arg, err);
+		rc = visit_entries(path, depth, sync_entry, arg, err);
 	if (rc == 0 && (S_ISDIR(st.st_mode) || S_ISREG(st.st_mode)))
 		rc = sync_one(path, err);
 	return rc;
@@ -164,7 +164,7 @@ copy_any(const char *path, const char *to, unsigned depth, struct pawl_error *er
 		return err_set(err, PAWL_EUNSUPPORTED, "%.300s: neither a file nor a folder", path);
 	if (mkdir(to, 0777) != 0)
 		return fail(err, "make", to);
-	return each(path, depth, copy_entry, (char *)(uintptr_t)to, err);
+	return visit_entries(path, depth, copy_entry, (char *)(uintptr_t)to, err);
 }
 
 static int
@@ -193,7 +193,7 @@ remove_entry(const char *path, const char *name, unsigned depth, void *arg, stru
 
 	(void)name;
 	if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-		(void)each(path, depth, remove_entry, arg, err);
+		(void)visit_entries(path, depth, remove_entry, arg, err);
 		(void)rmdir(path);
 	} else {
 		(void)unlink(path);

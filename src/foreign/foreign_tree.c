@@ -34,7 +34,7 @@ foreign_tree_clear(struct foreign_tree *tree)
 
 /* Room for n more elements of an array in the manifest's memory. */
 static void *
-grow(struct manifest *m, void *array, size_t *cap, size_t n, size_t more, size_t size)
+reserve_rows(struct manifest *m, void *array, size_t *cap, size_t n, size_t more, size_t size)
 {
 	if (more <= *cap - n)
 		return array;
@@ -51,7 +51,7 @@ int
 foreign_add_file(struct foreign_tree *tree, const char *name, uint64_t nbytes, uint32_t *ret, struct pawl_error *err)
 {
 	struct manifest *m = tree->m;
-	void *files = grow(m, m->files, &tree->cap_files, (size_t)m->n_files, 1, sizeof(*m->files));
+	void *files = reserve_rows(m, m->files, &tree->cap_files, (size_t)m->n_files, 1, sizeof(*m->files));
 	char *copy = bump_strndup(&m->memory, name, strlen(name));
 
 	if (!files || !copy)
@@ -74,7 +74,7 @@ foreign_add_members(struct foreign_tree *tree, uint32_t file, uint64_t at, const
 	struct manifest *m = tree->m;
 	if (zip->n == 0)
 		return 0;
-	void *members = grow(m, m->members, &tree->cap_members, m->n_members, zip->n, sizeof(*m->members));
+	void *members = reserve_rows(m, m->members, &tree->cap_members, m->n_members, zip->n, sizeof(*m->members));
 
 	if (!members)
 		return err_nomem(err, NULL);
@@ -122,7 +122,7 @@ split_view(const struct pt_tensor *t, bool cut[PAWL_MAX_DIMS], uint64_t *ret_n, 
 static int
 add_piece(struct foreign_tree *tree, struct foreign_pieces *pieces, struct manifest_piece piece, struct pawl_error *err)
 {
-	void *rows = grow(tree->m, pieces->rows, &pieces->cap, pieces->n, 1, sizeof(*pieces->rows));
+	void *rows = reserve_rows(tree->m, pieces->rows, &pieces->cap, pieces->n, 1, sizeof(*pieces->rows));
 
 	if (!rows)
 		return err_nomem(err, NULL);

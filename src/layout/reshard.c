@@ -449,7 +449,7 @@ make_units(struct planner *p, uint64_t unit_bytes, struct pawl_error *err)
 
 /* For every span and unit that overlap: counts the parts, or fills them in. */
 static void
-meet(struct planner *p, bool fill)
+place_parts(struct planner *p, bool fill)
 {
 	struct reshard_plan *plan = p->plan;
 	size_t first = 0;
@@ -476,7 +476,7 @@ static int
 make_parts(struct planner *p, struct pawl_error *err)
 {
 	struct reshard_plan *plan = p->plan;
-	meet(p, false);
+	place_parts(p, false);
 	for (size_t u = 0; u < plan->n_units; u++) {
 		plan->units[u].first_part = plan->n_parts;
 		plan->n_parts += plan->units[u].n_parts;
@@ -485,7 +485,7 @@ make_parts(struct planner *p, struct pawl_error *err)
 	plan->parts = mem_zalloc(plan->n_parts, sizeof *plan->parts);
 	if (!plan->parts)
 		return err_nomem(err, "plan of a restore");
-	meet(p, true);
+	place_parts(p, true);
 	return 0;
 }
 

@@ -298,8 +298,8 @@ retain_there(struct mirror *m, struct store *store, struct pawl_error *err)
 /* ------------------------------------------------------------------- upload */
 
 static void
-tell(struct mirror *m, const struct parcel *p, const struct copy_result *r, int64_t begin_ns,
-     const struct pawl_error *why)
+report_upload(struct mirror *m, const struct parcel *p, const struct copy_result *r, int64_t begin_ns,
+              const struct pawl_error *why)
 {
 	PAWL_CLEAN(buf_clear) struct buf fields = {0};
 	buf_printf(&fields, "\"id\":%llu,\"name\":\"%s\",\"mirror\":", (unsigned long long)p->id, p->name);
@@ -377,7 +377,7 @@ mirror_put_marks(struct mirror *m, uint64_t id, struct pawl_error *err)
 
 /* Failures from here on are reported, but the checkpoint exists. */
 static void
-settle(struct mirror *m, const struct parcel *p, int64_t begin_ns)
+finish_upload(struct mirror *m, const struct parcel *p, int64_t begin_ns)
 {
 	struct store *store = atomic_load(&m->store);
 	struct pawl_error err = {0};
@@ -393,7 +393,7 @@ settle(struct mirror *m, const struct parcel *p, int64_t begin_ns)
 	if (rc == 0)
 		rc = pointers_update(m->run, &err);
 	if (rc < 0)
-		tell(m, p, NULL, begin_ns, &err);
+		report_upload(m, p, NULL, begin_ns, &err);
 }
 
 int
@@ -442,10 +442,10 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 	if (gone)
 		return 0;
 	if (rc == 0) {
-		settle(m, &p, begin_ns);
-		tell(m, &p, &result, begin_ns, NULL);
+		finish_upload(m, &p, begin_ns);
+		report_upload(m, &p, &result, begin_ns, NULL);
 	} else if (!cancelled && p.name) {
-		tell(m, &p, &result, begin_ns, &why);
+		report_upload(m, &p, &result, begin_ns, &why);
 	}
 	return err_give(err, rc, &why);
 }

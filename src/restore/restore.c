@@ -85,7 +85,7 @@ read_manifest(struct pawl *run, uint64_t id, const struct pawl_hold *hold, struc
 
 /* Makes the checkpoint with this id the current one. On failure the old one stays. */
 static int
-take(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
+adopt_checkpoint(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 {
 	struct pawl *run = r->run;
 	PAWL_CLEAN(buf_clear) struct buf folder = {0};
@@ -217,7 +217,7 @@ take_below(struct pawl_restore *r, uint64_t most, bool final, struct pawl_error 
 		if (c.id == 0)
 			return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint%s", r->run->home.root,
 			               most < UINT64_MAX ? " that is older" : "");
-		int rc = take(r, c.id, &why);
+		int rc = adopt_checkpoint(r, c.id, &why);
 		if (rc == 0)
 			return 0;
 		if (!(err_is_damage(rc) || r->has_vanished) || !r->can_fall_back || (r->has_vanished && !final)) {
@@ -243,7 +243,7 @@ take_selected(struct pawl_restore *r, bool final, struct pawl_error *err)
 	uint64_t id = rc == 0 ? e->id : 0;
 	run_unlock(r->run);
 	TRY(rc);
-	return take(r, id, err);
+	return adopt_checkpoint(r, id, err);
 }
 
 /* ---- life ---- */
@@ -332,12 +332,12 @@ take_announced(struct pawl_restore *r, struct pawl_error *err)
 	uint64_t id = 0;
 	TRY(agree_listen(r->run, &id, err));
 	r->owes_word = true;
-	int rc = take(r, id, err);
+	int rc = adopt_checkpoint(r, id, err);
 	if (rc != PAWL_ENOTFOUND)
 		return rc;
 	TRY(pawl_reload(r->run, err));
 	mirrors_list(r->run, NULL);
-	return take(r, id, err);
+	return adopt_checkpoint(r, id, err);
 }
 
 /* If only this rank meets damage, it reports that to the others, and rank 0 names an older

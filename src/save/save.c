@@ -335,7 +335,7 @@ fill_stats(struct save *s)
 }
 
 static void
-tell(struct save *s, const char *what, const struct pawl_error *err)
+report_event(struct save *s, const char *what, const struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf fields = {0};
 	struct pawl_save_stats st = PAWL_SAVE_STATS_INIT;
@@ -386,12 +386,12 @@ note_committed(struct save *s)
 	buf_clear(&s->manifest);
 	mirrors_wake(s->run);
 	if (rc < 0)
-		tell(s, "warning", &err);
+		report_event(s, "warning", &err);
 }
 
 /* After the commit: errors here are reported by an event; the checkpoint stays. */
 static void
-settle(struct save *s)
+settle_save(struct save *s)
 {
 	struct pawl *run = s->run;
 	struct pawl_error err = {0};
@@ -404,9 +404,9 @@ settle(struct save *s)
 			rc = err.code;
 	}
 	fill_stats(s);
-	tell(s, "save", NULL);
+	report_event(s, "save", NULL);
 	if (rc < 0)
-		tell(s, "warning", &err);
+		report_event(s, "warning", &err);
 }
 
 void
@@ -422,7 +422,7 @@ save_run(void *arg)
 		write_abandon(&s->image, s->in_doubt);
 		run_mark_outcome(s->run, s, false);
 		fill_stats(s);
-		tell(s, "save failed", &err);
+		report_event(s, "save failed", &err);
 		ticket_fail(s->progress.ticket, rc, &err);
 		run_saves_set_failed(&s->run->saves, s->progress.ticket);
 	} else {
@@ -435,7 +435,7 @@ save_run(void *arg)
 	}
 	writer_release(s->writer, s, reuse); /* the next save may begin while this one settles */
 	if (rc == 0)
-		settle(s);
+		settle_save(s);
 	ticket_stage(s->progress.ticket, rc < 0 ? PAWL_STAGE_FAILED : PAWL_STAGE_SETTLED);
 	writer_settled(s->writer);
 	save_unref(s);

@@ -111,7 +111,7 @@ find_free(struct codec_source *s)
 
 /* The frame, in use by the caller; `ours`: the caller must load it. */
 static struct cached *
-take(struct codec_source *s, size_t frame, bool *ours)
+claim_frame(struct codec_source *s, size_t frame, bool *ours)
 {
 	struct cached *c = NULL;
 
@@ -182,7 +182,7 @@ static int
 copy_part(struct codec_source *s, size_t frame, size_t from, unsigned char *dst, size_t n, struct pawl_error *err)
 {
 	bool ours;
-	struct cached *c = take(s, frame, &ours);
+	struct cached *c = claim_frame(s, frame, &ours);
 
 	if (ours) {
 		const int rc = load(s, c, frame, err);

@@ -151,7 +151,7 @@ put_latest(struct composer_job *job, const char *name, struct pawl_error *err)
 }
 
 static int
-settle(struct composer_job *job, struct pawl_error *err)
+finish_job(struct composer_job *job, struct pawl_error *err)
 {
 	struct pawl_saver *s = job->saver;
 	TRY(wait_written(job, err));
@@ -188,7 +188,7 @@ composer_finish(void *arg)
 	struct composer_job *job = arg;
 	struct pawl_saver *s = job->saver;
 	struct pawl_error why = {0};
-	int rc = settle(job, &why);
+	int rc = finish_job(job, &why);
 	composer_job_free(job);
 	pthread_mutex_lock(&s->lock);
 	note_error(&s->save_error, rc, &why);

@@ -91,7 +91,7 @@ write_out(void *arg, const void *ptr, size_t n, struct pawl_error *err)
 }
 
 static int
-put(struct packing *p, const void *ptr, size_t n, struct pawl_error *err)
+put_bytes(struct packing *p, const void *ptr, size_t n, struct pawl_error *err)
 {
 	if (!p->writer)
 		return write_out(p, ptr, n, err);
@@ -114,7 +114,7 @@ put_header(struct packing *p, const char *name, const struct stat *st, struct pa
 		return err_set(err, PAWL_ELIMIT, "%s: more than %u files and folders", p->what, MAX_MEMBERS);
 	memcpy(m.name, name, strlen(name) + 1);
 	TRY(tar_put_header(&header, &m, err));
-	return put(p, header.ptr, header.len, err);
+	return put_bytes(p, header.ptr, header.len, err);
 }
 
 static int
@@ -127,12 +127,12 @@ put_file(struct packing *p, int fd, const char *name, uint64_t nbytes, struct pa
 		const size_t n = nbytes - at < PIECE_BYTES ? (size_t)(nbytes - at) : PIECE_BYTES;
 
 		TRY(fd_pread_all(fd, p->piece, n, at, name, err));
-		TRY(put(p, p->piece, n, err));
+		TRY(put_bytes(p, p->piece, n, err));
 		at += n;
 	}
 	if (fstat(fd, &after) == 0 && (uint64_t)after.st_size != nbytes)
 		return err_set(err, PAWL_ECONFLICT, "%s has changed while it was packed", name);
-	return put(p, zeros, (size_t)(round_up(nbytes, TAR_BLOCK) - nbytes), err);
+	return put_bytes(p, zeros, (size_t)(round_up(nbytes, TAR_BLOCK) - nbytes), err);
 }
 
 static int
@@ -262,7 +262,7 @@ pack(const char *folder, const char *path, const struct pawl_tar_opts *o, struct
 	TRY(put_folder(&p, fd, "", 0, err));
 	tar_put_end(&end);
 	TRY(buf_check(&end, path, err));
-	TRY(put(&p, end.ptr, end.len, err));
+	TRY(put_bytes(&p, end.ptr, end.len, err));
 	if (p.writer) {
 		const int rc = codec_writer_finish(p.writer, NULL, NULL, err);
 		if (rc < 0)
@@ -306,7 +306,7 @@ read_archive(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error 
 }
 
 static int
-get(void *arg, void *dst, size_t n, struct pawl_error *err)
+read_plain(void *arg, void *dst, size_t n, struct pawl_error *err)
 {
 	struct unpacking *u = arg;
 	size_t got = n;
@@ -337,7 +337,7 @@ get_file(struct unpacking *u, const struct tar_member *m, struct pawl_error *err
 		const size_t n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
 		const size_t whole = (size_t)round_up(n, TAR_BLOCK);
 
-		TRY(get(u, u->piece, whole, err));
+		TRY(read_plain(u, u->piece, whole, err));
 		TRY(fd_pwrite_all(fd, u->piece, n, at, m->name, err));
 		at += n;
 	}
@@ -408,7 +408,7 @@ unpack(const char *path, const char *folder, const struct pawl_tar_opts *o, stru
 		return err_nomem(err, path);
 	if (mkdir(u.hidden, 0777) < 0 || (u.folder = open(u.hidden, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
 		return err_sys(err, errno, "%s: cannot be made", folder);
-	while ((rc = tar_next(get, &u, path, &m, err)) == 1) {
+	while ((rc = tar_next(read_plain, &u, path, &m, err)) == 1) {
 		if (++n > MAX_MEMBERS)
 			return err_set(err, PAWL_ELIMIT, "%s: more than %u files and folders", path, MAX_MEMBERS);
 		TRY(get_member(&u, &m, err));

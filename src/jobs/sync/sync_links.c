@@ -24,7 +24,7 @@ compare(const void *a, const void *b)
 }
 
 static int
-add(struct sync_links *links, const struct stat *st, const char *key)
+add_link(struct sync_links *links, const struct stat *st, const char *key)
 {
 	if (!array_reserve(links->items, links->cap, links->n + 1))
 		return PAWL_ENOMEM;
@@ -41,7 +41,7 @@ sync_links_find(struct sync_links *links, const char *root, const struct buf *na
 		struct stat st;
 		if (path == NULL)
 			return err_nomem(err, key);
-		if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1 && add(links, &st, key) < 0)
+		if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1 && add_link(links, &st, key) < 0)
 			return err_nomem(err, key);
 	}
 	if (links->n > 1)

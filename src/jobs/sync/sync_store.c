@@ -93,7 +93,7 @@ sync_is_fixed(const char *key)
 }
 
 static int
-see(void *arg, const struct store_entry *entry)
+add_entry(void *arg, const struct store_entry *entry)
 {
 	struct step *step = arg;
 	struct walk *w = step->walk;
@@ -134,7 +134,7 @@ walk_folder(struct walk *w, const char *folder, struct pawl_error *err)
 	if (w->depth >= SYNC_MAX_DEPTH)
 		return err_set(err, PAWL_ELIMIT, "%s: folders are nested more than %d deep", folder, SYNC_MAX_DEPTH);
 	struct pawl_error why = {0};
-	int rc = store_list(w->store, folder, see, &step, &why);
+	int rc = store_list(w->store, folder, add_entry, &step, &why);
 	if (rc == PAWL_ENOTFOUND && folder[0] != '\0')
 		return 0; /* removed meanwhile */
 	if (rc < 0)

@@ -213,7 +213,7 @@ file_write(struct store *base, struct store_file *bf, uint64_t offset, const voi
 
 /* Makes the contents durable and closes the file. */
 static int
-settle(struct file_file *f, struct pawl_error *err)
+sync_contents(struct file_file *f, struct pawl_error *err)
 {
 	struct stat st;
 	if (fstat(f->fd, &st) < 0)
@@ -237,7 +237,7 @@ file_finish(struct store *base, struct store_file *bf, struct pawl_error *err)
 {
 	(void)base;
 	PAWL_CLEAN(drop) struct file_file *f = (struct file_file *)bf;
-	TRY(settle(f, err));
+	TRY(sync_contents(f, err));
 	f->named = false;
 	return 0;
 }
