@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "keep.h"
 #include "options.h"
 #include "pawl.h"
@@ -46,7 +47,6 @@ void cli_warn(struct cli *cli, const char *format, ...) __attribute__((format(pr
 /* Closes a run and ignores a failure: the run was opened read-only, or another error is already
  * being reported. */
 void cli_close(struct pawl **run);
-#define CLEANUP(fn) __attribute__((cleanup(fn)))
 
 /* The table of commands (main.c), in the order of help; NULL at its end. */
 const struct command *const *cli_commands(void);
@@ -55,5 +55,7 @@ const struct command *cli_find_command(const char *name);
 extern const struct command cmd_ls, cmd_show, cmd_diff, cmd_verify, cmd_restore, cmd_cp, cmd_sync, cmd_convert, cmd_export,
 	cmd_reshard, cmd_prune, cmd_pin, cmd_unpin, cmd_rm, cmd_gc, cmd_repair, cmd_doctor, cmd_bench,
 	cmd_tune, cmd_report, cmd_version, cmd_help, cmd_completion, cmd_man;
+
+PAWL_DEFINE_CLEAN(struct pawl_list, pawl_list_free);
 
 #endif

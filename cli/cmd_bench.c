@@ -184,18 +184,14 @@ change_state(struct bench *b)
 		memcpy(b->memory + i * b->tensor_bytes, &b->word, sizeof(b->word));
 }
 
-static void
-free_ticket(struct pawl_ticket **ticket)
-{
-	pawl_ticket_free(*ticket);
-}
+PAWL_DEFINE_CLEAN(struct pawl_ticket, pawl_ticket_free);
 
 static int
 save(struct bench *b, bool first, struct pawl_error *err)
 {
 	struct pawl_save_opts opts = PAWL_SAVE_OPTS_INIT;
 	struct pawl_save_stats stats = PAWL_SAVE_STATS_INIT;
-	CLEANUP(free_ticket) struct pawl_ticket *ticket = NULL;
+	PAWL_CLEAN(pawl_ticket_free_clean) struct pawl_ticket *ticket = NULL;
 	double began;
 
 	change_state(b);
@@ -412,7 +408,7 @@ static int
 run_bench(struct cli *cli, const void *ptr)
 {
 	const struct bench_args *args = ptr;
-	CLEANUP(bench_clear) struct bench b = {.cli = cli, .args = args};
+	PAWL_CLEAN(bench_clear) struct bench b = {.cli = cli, .args = args};
 	uint64_t rounds = args->rounds > 0 ? args->rounds : BENCH_ROUNDS;
 	struct pawl_error err = {0};
 	int rc;

@@ -82,7 +82,7 @@ run_convert(struct cli *cli, const void *ptr)
 	const struct convert_args *args = ptr;
 	struct pawl_convert_opts opts = PAWL_CONVERT_OPTS_INIT;
 	struct pawl_convert_report report = PAWL_CONVERT_REPORT_INIT;
-	CLEANUP(target_release) struct taken from = {0};
+	PAWL_CLEAN(target_release) struct taken from = {0};
 	const char *dest = cli->operands[1];
 	struct pawl_error err = {0};
 	struct pawl_meter meter;

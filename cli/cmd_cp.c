@@ -43,12 +43,6 @@ static const struct example examples[] = {
 	EXAMPLE_END,
 };
 
-static void
-free_list(struct pawl_list **list)
-{
-	pawl_list_free(*list);
-}
-
 static bool
 add_id(uint64_t *ids, size_t *n, uint64_t id)
 {
@@ -64,7 +58,7 @@ static int
 choose(struct cli *cli, struct pawl *run, const struct target *target, const struct cp_args *args, struct transfer *t,
        struct pawl_error *err)
 {
-	CLEANUP(free_list) struct pawl_list *list = NULL;
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
 	uint64_t *ids, id;
 	size_t count;
 
@@ -111,8 +105,8 @@ static int
 run_cp(struct cli *cli, const void *ptr)
 {
 	const struct cp_args *args = ptr;
-	CLEANUP(target_release) struct taken from = {0};
-	CLEANUP(transfer_clear) struct transfer t = {.to = cli->operands[1]};
+	PAWL_CLEAN(target_release) struct taken from = {0};
+	PAWL_CLEAN(transfer_clear) struct transfer t = {.to = cli->operands[1]};
 	struct pawl_error err = {0};
 	struct jsonout j;
 

@@ -30,11 +30,7 @@ static const struct example examples[] = {
 	EXAMPLE_END,
 };
 
-static void
-free_diff(struct pawl_diff **diff)
-{
-	pawl_diff_free(*diff);
-}
+PAWL_DEFINE_CLEAN(struct pawl_diff, pawl_diff_free);
 
 static const char *
 change_name(int change)
@@ -174,9 +170,9 @@ static int
 run_diff(struct cli *cli, const void *ptr)
 {
 	const struct diff_args *args = ptr;
-	CLEANUP(target_release) struct taken a = {0};
-	CLEANUP(target_release) struct taken b = {0};
-	CLEANUP(free_diff) struct pawl_diff *diff = NULL;
+	PAWL_CLEAN(target_release) struct taken a = {0};
+	PAWL_CLEAN(target_release) struct taken b = {0};
+	PAWL_CLEAN(pawl_diff_free_clean) struct pawl_diff *diff = NULL;
 	const char *second = cli->operands[1];
 	struct pawl_meter meter = {0};
 	struct pawl_error err = {0};

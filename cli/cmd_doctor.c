@@ -12,17 +12,13 @@ static const struct example examples[] = {
 	EXAMPLE_END,
 };
 
-static void
-free_rows(struct pawl_rows **rows)
-{
-	pawl_rows_free(*rows);
-}
+PAWL_DEFINE_CLEAN(struct pawl_rows, pawl_rows_free);
 
 static int
 run_doctor(struct cli *cli, const void *args)
 {
 	static const struct column columns[] = {{"what", false, RIGID, 0}, {"found", false, RUN_OVER, 0}};
-	CLEANUP(free_rows) struct pawl_rows *rows = NULL;
+	PAWL_CLEAN(pawl_rows_free_clean) struct pawl_rows *rows = NULL;
 	const char *folder = cli->n_operands > 0 ? cli->operands[0] : ".";
 	struct pawl_error err = {0};
 	struct grid *grid;

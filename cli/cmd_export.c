@@ -51,7 +51,7 @@ run_export(struct cli *cli, const void *ptr)
 {
 	const struct export_args *args = ptr;
 	struct pawl_export_opts opts = PAWL_EXPORT_OPTS_INIT;
-	CLEANUP(target_release) struct taken from = {0};
+	PAWL_CLEAN(target_release) struct taken from = {0};
 	const char *dest = cli->operands[1];
 	struct pawl_error err = {0};
 	struct pawl_meter meter;

@@ -25,7 +25,7 @@ static int
 run_gc(struct cli *cli, const void *ptr)
 {
 	const struct gc_args *args = ptr;
-	CLEANUP(cli_close) struct pawl *run = NULL;
+	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
 	uint64_t count = 0, bytes = 0, rest_count = 0, rest_bytes = 0;
 	struct pawl_error err = {0};
 	struct target target;

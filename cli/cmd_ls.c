@@ -280,18 +280,12 @@ remark(struct cli *cli, struct pawl *run, const struct rows *rows, const struct 
 		         human_count(&cli->keep, rows->n_denied, "more cannot", "more cannot"));
 }
 
-static void
-free_list(struct pawl_list **list)
-{
-	pawl_list_free(*list);
-}
-
 static int
 run_ls(struct cli *cli, const void *ptr)
 {
 	const struct ls_args *args = ptr;
-	CLEANUP(cli_close) struct pawl *run = NULL;
-	CLEANUP(free_list) struct pawl_list *list = NULL;
+	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
 	struct pawl_error err = {0};
 	struct names metrics = {0};
 	struct rows rows = {0};

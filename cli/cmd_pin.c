@@ -29,7 +29,7 @@ static int
 pin_one(struct cli *cli, const char *text, const struct pin_args *args, bool pin, const struct pawl_info **ret,
         struct pawl_error *err)
 {
-	CLEANUP(cli_close) struct pawl *run = NULL;
+	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
 	struct target target;
 	uint64_t id = 0;
 	int rc;

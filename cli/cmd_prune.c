@@ -42,17 +42,7 @@ static const struct example examples[] = {
 	EXAMPLE_END,
 };
 
-static void
-free_list(struct pawl_list **list)
-{
-	pawl_list_free(*list);
-}
-
-static void
-free_decisions(struct pawl_decisions **decisions)
-{
-	pawl_decisions_free(*decisions);
-}
+PAWL_DEFINE_CLEAN(struct pawl_decisions, pawl_decisions_free);
 
 static int
 make_policy(struct cli *cli, const struct prune_args *args, struct pawl_retention *policy, struct pawl_error *err)
@@ -184,9 +174,9 @@ run_prune(struct cli *cli, const void *ptr)
 {
 	const struct prune_args *args = ptr;
 	struct pawl_retention policy = PAWL_RETENTION_INIT;
-	CLEANUP(cli_close) struct pawl *run = NULL;
-	CLEANUP(free_list) struct pawl_list *list = NULL;
-	CLEANUP(free_decisions) struct pawl_decisions *decisions = NULL;
+	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
+	PAWL_CLEAN(pawl_decisions_free_clean) struct pawl_decisions *decisions = NULL;
 	struct pawl_error err = {0};
 	struct target target;
 	struct totals totals;

@@ -36,17 +36,11 @@ struct repairs {
 	int code; /* first failure */
 };
 
-static void
-free_list(struct pawl_list **list)
-{
-	pawl_list_free(*list);
-}
-
 /* Lists the damaged checkpoints that the target names. */
 static int
 collect(struct cli *cli, struct pawl *run, const struct target *target, struct repairs *ret, struct pawl_error *err)
 {
-	CLEANUP(free_list) struct pawl_list *list = NULL;
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
 	const char *only = NULL;
 	uint64_t id;
 	int rc;
@@ -83,7 +77,7 @@ static int
 repair_one(const struct repair *r, bool dry_run, struct pawl_error *err)
 {
 	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
-	CLEANUP(cli_close) struct pawl *run = NULL;
+	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
 	int rc;
 
 	opts.root = r->path;
@@ -160,7 +154,7 @@ static int
 run_repair(struct cli *cli, const void *ptr)
 {
 	const struct repair_args *args = ptr;
-	CLEANUP(cli_close) struct pawl *run = NULL;
+	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
 	struct repairs repairs = {0};
 	struct pawl_error err = {0};
 	struct target target;

@@ -99,7 +99,7 @@ run_report(struct cli *cli, const void *ptr)
 	if (metrics == NULL && wrong != NULL)
 		return cli_usage(cli, "expected NAME=VALUE in UTF-8, found '%s'", wrong);
 	if (metrics == NULL) {
-		(void)err_set(&err, PAWL_ENOMEM, "out of memory");
+		(void)err_nomem(&err, NULL);
 		return cli_fail(cli, &err);
 	}
 	rc = tune_trial_report(metrics, args->checkpoint, args->step > 0 ? (int64_t)args->step : -1, &answer, &err);

@@ -78,7 +78,7 @@ run_reshard(struct cli *cli, const void *ptr)
 {
 	const struct reshard_args *args = ptr;
 	struct pawl_reshard_opts opts = PAWL_RESHARD_OPTS_INIT;
-	CLEANUP(target_release) struct taken from = {0};
+	PAWL_CLEAN(target_release) struct taken from = {0};
 	const char *dest = cli->operands[1];
 	struct pawl_error err = {0};
 	struct pawl_meter meter;

@@ -15,6 +15,7 @@
 #include "human.h"
 #include "info.h"
 #include "target.h"
+#include "base/hidden.h"
 
 struct restore_args {
 	struct score score;
@@ -47,12 +48,6 @@ struct restored {
 	double seconds;
 };
 
-static void
-free_list(struct pawl_list **list)
-{
-	pawl_list_free(*list);
-}
-
 static int
 restore_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, const char *partial, const char *dest,
             struct pawl_error *err)
@@ -68,7 +63,7 @@ restore_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, con
 	rc = pawl_copy(run, info->id, local ? copy : dest, NULL, &meter, err);
 	work_end(cli->work);
 	if (rc == 0 && local)
-		rc = copy_publish(cli, copy, dest, err);
+		rc = copy_publish(copy, dest, err);
 	if (local)
 		copy_remove(partial);
 	return rc;
@@ -79,11 +74,12 @@ static int
 restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, const char *dest, struct restored *ret,
                struct pawl_error *err)
 {
-	CLEANUP(free_list) struct pawl_list *list = NULL;
-	const char *partial =
-		keep_printf(&cli->keep, "%s/pawl-restore-%ld.partial", copy_parent(&cli->keep, dest), (long)getpid());
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
+	char hidden[HIDDEN_NAME_BYTES];
 	int rc;
 
+	TRY(hidden_name("pawl-restore", HIDDEN_PARTIAL, hidden, err));
+	const char *partial = keep_printf(&cli->keep, "%s/%s", copy_parent(&cli->keep, dest), hidden);
 	TRY(pawl_list_open(run, 0, &list, err));
 	ret->passed_over = keep_alloc(&cli->keep, pawl_list_count(list) + 1, sizeof(*ret->passed_over));
 	ret->n_passed_over = 0;
@@ -115,7 +111,7 @@ restore_selected(struct cli *cli, struct pawl *run, const struct target *target,
 	uint64_t before = 0;
 
 	for (;;) {
-		CLEANUP(target_close_hold) struct pawl_hold *hold = NULL;
+		PAWL_CLEAN(target_close_hold) struct pawl_hold *hold = NULL;
 		const struct pawl_info *info;
 		int rc = target_hold(cli, run, target, &info, &hold, err);
 
@@ -171,7 +167,7 @@ static int
 run_restore(struct cli *cli, const void *ptr)
 {
 	const struct restore_args *args = ptr;
-	CLEANUP(cli_close) struct pawl *run = NULL;
+	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
 	const char *dest = cli->operands[1];
 	struct restored restored = {0};
 	struct pawl_error err = {0};

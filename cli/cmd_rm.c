@@ -47,7 +47,7 @@ static int
 remove_one(struct cli *cli, const char *text, const struct rm_args *args, const struct pawl_info **ret,
            struct pawl_error *err)
 {
-	CLEANUP(cli_close) struct pawl *run = NULL;
+	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
 	const struct pawl_info *info = NULL;
 	struct target target;
 	uint64_t id = 0;

@@ -275,25 +275,17 @@ print_json(struct cli *cli, struct pawl *run, const struct shown *shown)
 	jsonout_end(&j);
 }
 
-static void
-close_restore(struct pawl_restore **restore)
-{
-	pawl_restore_close(*restore);
-}
+PAWL_DEFINE_CLEAN(struct pawl_restore, pawl_restore_close);
 
-static void
-free_state(struct pawl_state **state)
-{
-	pawl_state_free(*state);
-}
+PAWL_DEFINE_CLEAN(struct pawl_state, pawl_state_free);
 
 static int
 run_show(struct cli *cli, const void *ptr)
 {
 	const struct show_args *args = ptr;
-	CLEANUP(target_release) struct taken from = {0};
-	CLEANUP(close_restore) struct pawl_restore *restore = NULL;
-	CLEANUP(free_state) struct pawl_state *metadata = NULL;
+	PAWL_CLEAN(target_release) struct taken from = {0};
+	PAWL_CLEAN(pawl_restore_close_clean) struct pawl_restore *restore = NULL;
+	PAWL_CLEAN(pawl_state_free_clean) struct pawl_state *metadata = NULL;
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
 	struct pawl_error err = {0};
 	struct shown shown = {0};

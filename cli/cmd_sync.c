@@ -102,7 +102,7 @@ mirrors_print(struct cli *cli, struct pawl *run)
 static int
 sync_mirrors(struct cli *cli, const struct sync_args *args, const struct target *target)
 {
-	CLEANUP(cli_close) struct pawl *run = NULL;
+	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
 	struct pawl_error err = {0};
 	struct pawl_meter meter = {0};
 	struct transfer t = {0};
@@ -131,7 +131,7 @@ static int
 run_sync(struct cli *cli, const void *ptr)
 {
 	const struct sync_args *args = ptr;
-	CLEANUP(cli_close) struct pawl *run = NULL;
+	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
 	size_t n = cli->n_operands - 1, done = 0;
 	struct transfer *transfers = keep_alloc(&cli->keep, n + 1, sizeof(*transfers));
 	struct pawl_error err = {0};

@@ -134,7 +134,7 @@ read_document(struct cli *cli, const char *path, const char **ret, struct pawl_e
 		(void)value_set(object, "name", value_new_text(base_of(cli, path)));
 	done = value_print(object);
 	if (done == NULL)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory", path);
+		return err_nomem(err, path);
 	*ret = keep_printf(&cli->keep, "%s", done);
 	return 0;
 }
@@ -468,9 +468,9 @@ run_trials(struct cli *cli, struct tune_experiment *e, struct tune_runner *runne
 static int
 run_search(struct cli *cli, const struct tune_args *args)
 {
-	CLEANUP(search_close) struct tune_experiment *e = NULL;
-	CLEANUP(search_sync_close) struct search_sync *sync = NULL;
-	CLEANUP(close_runner) struct tune_runner *runner = NULL;
+	PAWL_CLEAN(search_close) struct tune_experiment *e = NULL;
+	PAWL_CLEAN(search_sync_close) struct search_sync *sync = NULL;
+	PAWL_CLEAN(close_runner) struct tune_runner *runner = NULL;
 	struct tune_runner_opts opts = {.cpus = (double)args->cpus, .gpus = (int64_t)args->gpus};
 	struct pawl_error err = {0};
 	struct tune_counts counts;

@@ -49,12 +49,6 @@ clear_verdicts(struct verdicts *v)
 }
 
 static void
-free_list(struct pawl_list **list)
-{
-	pawl_list_free(*list);
-}
-
-static void
 print_finding(struct cli *cli, const struct pawl_finding *f)
 {
 	struct keep *keep = &cli->keep;
@@ -232,7 +226,7 @@ static int
 verify_listed(struct cli *cli, struct taken *from, struct verdicts *all, size_t *ret_n_unfinished,
               struct pawl_error *err)
 {
-	CLEANUP(free_list) struct pawl_list *list = NULL;
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
 	const struct pawl_info **infos;
 	const char *bad_name = NULL;
 	size_t n = 0;
@@ -267,8 +261,8 @@ static int
 run_verify(struct cli *cli, const void *ptr)
 {
 	const struct verify_args *args = ptr;
-	CLEANUP(target_release) struct taken from = {0};
-	CLEANUP(clear_verdicts) struct verdicts all = {0};
+	PAWL_CLEAN(target_release) struct taken from = {0};
+	PAWL_CLEAN(clear_verdicts) struct verdicts all = {0};
 	struct pawl_error err = {0};
 	size_t n_unfinished = 0;
 	double began = info_now(), seconds;

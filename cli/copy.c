@@ -11,6 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fileio.h"
+#include "base/hidden.h"
+
 static int
 fail(struct pawl_error *err, const char *what, const char *path)
 {
@@ -30,13 +33,6 @@ fail(struct pawl_error *err, const char *what, const char *path)
 	if (err != NULL)
 		err->sys = sys;
 	return code;
-}
-
-static void
-close_fd(int *fd)
-{
-	if (*fd >= 0)
-		(void)close(*fd);
 }
 
 const char *
@@ -95,29 +91,13 @@ copy_check_place(struct cli *cli, const char *path, struct pawl_error *err)
 	return 0;
 }
 
-static int
-sync_folder(const char *path, struct pawl_error *err)
-{
-	CLEANUP(close_fd) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	if (fd < 0 || fsync(fd) != 0)
-		return fail(err, "make durable", path);
-	return 0;
-}
-
 int
-copy_publish(struct cli *cli, const char *from, const char *to, struct pawl_error *err)
+copy_publish(const char *from, const char *to, struct pawl_error *err)
 {
-	struct stat st;
-
-	/* rename replaces an empty folder, which loses no data, and refuses any other */
-	if (lstat(to, &st) == 0 && !S_ISDIR(st.st_mode)) {
-		errno = EEXIST;
+	errno = folder_appear(AT_FDCWD, from, AT_FDCWD, to, true);
+	if (errno != 0)
 		return fail(err, "create", to);
-	}
-	if (rename(from, to) != 0)
-		return fail(err, "create", to);
-	return sync_folder(copy_parent(&cli->keep, to), err);
+	return fd_sync_parent(AT_FDCWD, to, err);
 }
 
 static int

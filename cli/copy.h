@@ -7,7 +7,7 @@
 #include "cli.h"
 
 /* Renames a folder to its final name, unless that exists (PAWL_EEXISTS), and makes that durable. */
-int copy_publish(struct cli *cli, const char *from, const char *to, struct pawl_error *err);
+int copy_publish(const char *from, const char *to, struct pawl_error *err);
 /* Removes a folder that this command made, with its contents. Best effort. */
 void copy_remove(const char *path);
 /* The folder that contains `path`. */

@@ -217,19 +217,13 @@ scan(struct found *f, const char *below, unsigned depth)
 
 /* ---- output ---- */
 
-static void
-free_list(struct pawl_list **list)
-{
-	pawl_list_free(*list);
-}
-
 /* Prints a row for a run; with j also its document. */
 static void
 show_run(struct found *f, const char *path, struct cell *row, struct jsonout *j)
 {
 	struct keep *keep = &f->cli->keep;
-	CLEANUP(cli_close) struct pawl *run = NULL;
-	CLEANUP(free_list) struct pawl_list *list = NULL;
+	PAWL_CLEAN(cli_close) struct pawl *run = NULL;
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
 	const char *whole = joined(f->cli, f->root, path);
 	struct target target = {.text = whole, .root = whole};
 	const struct pawl_info *last = NULL;

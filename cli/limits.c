@@ -63,7 +63,7 @@ limits_open(struct limits *l, const char *path, size_t nbytes, struct pawl_error
 	l->to = map(nbytes);
 	if (l->from == NULL || l->to == NULL) {
 		limits_close(l);
-		return err_set(err, PAWL_ENOMEM, "out of memory");
+		return err_nomem(err, NULL);
 	}
 	memset(l->from, 0x5a, nbytes);
 	memset(l->to, 0, nbytes);

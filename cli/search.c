@@ -39,7 +39,7 @@ count_of(const struct tune_experiment *e)
 int
 search_ls(struct cli *cli, const struct tune_args *args)
 {
-	CLEANUP(search_close) struct tune_experiment *e = NULL;
+	PAWL_CLEAN(search_close) struct tune_experiment *e = NULL;
 	struct pawl_error err = {0};
 	struct jsonout j;
 
@@ -136,7 +136,7 @@ one_json(struct cli *cli, const struct tune_experiment *e, uint32_t trial, const
 int
 search_show(struct cli *cli, const struct tune_args *args)
 {
-	CLEANUP(search_close) struct tune_experiment *e = NULL;
+	PAWL_CLEAN(search_close) struct tune_experiment *e = NULL;
 	struct pawl_error err = {0};
 	uint32_t trial = 0;
 	char *text;
@@ -165,7 +165,7 @@ search_show(struct cli *cli, const struct tune_args *args)
 int
 search_best(struct cli *cli, const struct tune_args *args)
 {
-	CLEANUP(search_close) struct tune_experiment *e = NULL;
+	PAWL_CLEAN(search_close) struct tune_experiment *e = NULL;
 	struct pawl_error err = {0};
 	struct tune_trial t;
 	const char *name = NULL, *path = "";
@@ -330,7 +330,7 @@ list_result(void *arg, const struct value *result)
 int
 search_export(struct cli *cli, const struct tune_args *args)
 {
-	CLEANUP(search_close) struct tune_experiment *e = NULL;
+	PAWL_CLEAN(search_close) struct tune_experiment *e = NULL;
 	struct pawl_error err = {0};
 	struct tune_trial t;
 	struct list list;
@@ -409,7 +409,7 @@ patience_of(const struct tune_experiment *e)
 int
 search_stop(struct cli *cli, const struct tune_args *args)
 {
-	CLEANUP(search_close) struct tune_experiment *e = NULL;
+	PAWL_CLEAN(search_close) struct tune_experiment *e = NULL;
 	const struct timespec pause = {.tv_nsec = STOP_PAUSE_MS * 1000000L};
 	struct pawl_error err = {0};
 	const char *folder = cli->operands[1];

@@ -364,12 +364,6 @@ target_note_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_erro
 	return 0;
 }
 
-static void
-free_list(struct pawl_list **list)
-{
-	pawl_list_free(*list);
-}
-
 /* "accuracy, loss": each metric once. */
 static const char *
 metrics_of(struct cli *cli, const struct pawl_list *list)
@@ -394,7 +388,7 @@ metrics_of(struct cli *cli, const struct pawl_list *list)
 static int
 check_metrics(struct cli *cli, struct pawl *run, const struct score *score, struct pawl_error *err)
 {
-	CLEANUP(free_list) struct pawl_list *list = NULL;
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
 	int rc = pawl_list_open(run, 0, &list, err);
 
 	if (rc < 0 || pawl_list_count(list) == 0)
@@ -456,7 +450,7 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 static bool
 find_bad(struct cli *cli, struct pawl *run, const struct target *target, const char **ret_name, const char **ret_why)
 {
-	CLEANUP(free_list) struct pawl_list *list = NULL;
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
 	const char *selector = target->selector != NULL ? target->selector : "";
 	uint64_t id = 0;
 	char *end;
@@ -522,7 +516,7 @@ target_copy_info(struct cli *cli, const struct pawl_info *from)
 int
 target_info(struct cli *cli, struct pawl *run, uint64_t id, const struct pawl_info **ret, struct pawl_error *err)
 {
-	CLEANUP(free_list) struct pawl_list *list = NULL;
+	PAWL_CLEAN(pawl_list_free_clean) struct pawl_list *list = NULL;
 
 	TRY(pawl_list_open(run, 0, &list, err));
 	for (size_t i = pawl_list_count(list); i-- > 0;) {

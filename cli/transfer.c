@@ -75,7 +75,7 @@ static int
 look_at_place(struct cli *cli, struct transfer *t, bool *ret_there, struct pawl_error *err)
 {
 	struct target target = {.text = t->to, .root = t->to, .single = true};
-	CLEANUP(cli_close) struct pawl *there = NULL;
+	PAWL_CLEAN(cli_close) struct pawl *there = NULL;
 	const struct pawl_info *info = NULL;
 	uint64_t id;
 	int kind = pawl_kind_of(t->to, err), rc;

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/value.h"
+#include "base/vec.h"
 
 extern char **environ;
 
@@ -17,7 +18,7 @@ struct out {
 };
 
 static bool
-put(struct out *o, const char *text, size_t len)
+append_text(struct out *o, const char *text, size_t len)
 {
 	if (o->len + len + 1 > o->cap) {
 		size_t cap = (o->len + len + 1) * 2;
@@ -45,15 +46,12 @@ strings_clear(struct strings *s)
 
 /* Takes ownership of the text. */
 static bool
-take(struct strings *s, char *text)
+add_owned(struct strings *s, char *text)
 {
-	char **more = text != NULL ? realloc(s->items, (s->n + 2) * sizeof(*more)) : NULL;
-
-	if (more == NULL) {
+	if (text == NULL || !array_reserve(s->items, s->cap, s->n + 2)) {
 		free(text);
 		return false;
 	}
-	s->items = more;
 	s->items[s->n++] = text;
 	s->items[s->n] = NULL;
 	return true;
@@ -62,7 +60,7 @@ take(struct strings *s, char *text)
 bool
 strings_add(struct strings *s, const char *text)
 {
-	return take(s, strdup(text));
+	return add_owned(s, strdup(text));
 }
 
 static bool
@@ -72,9 +70,9 @@ put_value(struct out *o, const struct value *value)
 	bool ok;
 
 	if (value_is(value, JSON_STRING))
-		return put(o, value_text(value), value_text_bytes(value));
+		return append_text(o, value_text(value), value_text_bytes(value));
 	text = value_print(value);
-	ok = text != NULL && put(o, text, strlen(text));
+	ok = text != NULL && append_text(o, text, strlen(text));
 	free(text);
 	return ok;
 }
@@ -125,13 +123,13 @@ static int
 fill_one(const char *text, const struct value *config, struct out *o, struct pawl_error *err)
 {
 	const char *end;
-	int rc = put(o, "", 0) ? 0 : err_nomem(err, NULL);
+	int rc = append_text(o, "", 0) ? 0 : err_nomem(err, NULL);
 
 	for (const char *at = text; rc == 0 && *at != '\0';) {
 		size_t len = strcspn(at, "{}");
 
 		if (len > 0 || at[0] == at[1] || *at == '}') {
-			rc = put(o, at, len > 0 ? len : 1) ? 0 : err_nomem(err, NULL);
+			rc = append_text(o, at, len > 0 ? len : 1) ? 0 : err_nomem(err, NULL);
 			at += len > 0 ? len : at[0] == at[1] ? 2 : 1;
 			continue;
 		}
@@ -161,7 +159,7 @@ command_fill(const struct value *template, const struct value *config, struct st
 		                  : err_set(err, PAWL_EUSAGE, "run: argument %zu: expected a text", i);
 		if (rc < 0)
 			free(o.ptr);
-		else if (!take(&argv, o.ptr))
+		else if (!add_owned(&argv, o.ptr))
 			rc = err_nomem(err, NULL);
 	}
 	if (rc == 0 && argv.items[0][0] == '\0')
@@ -201,11 +199,12 @@ environment_set(struct strings *env, const char *name, const char *value)
 	struct out o = {0};
 
 	environment_unset(env, name);
-	if (!put(&o, name, strlen(name)) || !put(&o, "=", 1) || !put(&o, value, strlen(value))) {
+	if (!append_text(&o, name, strlen(name)) || !append_text(&o, "=", 1) ||
+	    !append_text(&o, value, strlen(value))) {
 		free(o.ptr);
 		return false;
 	}
-	return take(env, o.ptr);
+	return add_owned(env, o.ptr);
 }
 
 int

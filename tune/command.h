@@ -12,7 +12,7 @@
 /* Texts, with NULL at the end. The list owns all of them. */
 struct strings {
 	char **items;
-	size_t n;
+	size_t n, cap;
 };
 void strings_clear(struct strings *s);
 /* Adds a copy. False when out of memory. */

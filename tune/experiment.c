@@ -272,7 +272,7 @@ note_last(struct tune_experiment *e, struct pawl_error *err)
 /* Starts trials again that were running when the experiment was left, and failed trials if
  * requested. */
 static int
-go_on(struct tune_experiment *e, bool existed, struct pawl_error *err)
+restart_trials(struct tune_experiment *e, bool existed, struct pawl_error *err)
 {
 	char text[200];
 	const size_t n = e->n_running;
@@ -365,7 +365,7 @@ open_it(struct tune_experiment *e, const char *spec_json, struct pawl_error *err
 	if (r == 0)
 		r = read_journal(e, exists, err);
 	if (r == 0 && !e->read_only)
-		r = go_on(e, exists, err);
+		r = restart_trials(e, exists, err);
 	e->opened_s = experiment_now(e);
 	return r;
 }

@@ -52,7 +52,7 @@ struct trial {
 	struct checkpoint *checkpoints; /* kept ones, oldest first */
 	size_t n_checkpoints, cap_checkpoints;
 	char **dropped; /* if read-only: names of checkpoints that retention gave up, oldest first */
-	size_t n_dropped, n_dropped_before; /* before: count at its last start */
+	size_t n_dropped, cap_dropped, n_dropped_before; /* before: count at its last start */
 	uint32_t attempts, failures;
 	char *error, *host;
 	int64_t pid;

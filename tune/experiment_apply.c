@@ -25,6 +25,7 @@
 
 #include "base/err.h"
 #include "base/value.h"
+#include "base/vec.h"
 
 int
 experiment_set(char **text, const char *value, struct pawl_error *err)
@@ -146,14 +147,8 @@ apply_add(struct tune_experiment *e, const struct value *entry, struct pawl_erro
 
 	if (!value_is(config, JSON_OBJECT) || !name)
 		return err_set(err, PAWL_ECORRUPT, "journal: a trial without a name or a configuration");
-	if (e->n_trials == e->cap_trials) {
-		const size_t cap = e->cap_trials ? 2 * e->cap_trials : 64;
-		struct trial *more = realloc(e->trials, cap * sizeof(*more));
-		if (!more)
-			return err_nomem(err, NULL);
-		e->trials = more;
-		e->cap_trials = cap;
-	}
+	if (!array_reserve(e->trials, e->cap_trials, e->n_trials + 1))
+		return err_nomem(err, NULL);
 	t = &e->trials[e->n_trials];
 	*t = (struct trial){.number = (uint32_t)e->n_trials, .metric = NAN, .best = NAN};
 	snprintf(id, sizeof(id), "%.5s_%05u", e->token, t->number);
@@ -257,15 +252,9 @@ add_checkpoint(struct tune_experiment *e, struct trial *t, const char *name, con
 			e->n_doomed--;
 			break;
 		}
-	if (t->n_checkpoints == t->cap_checkpoints) {
-		const size_t cap = t->cap_checkpoints ? 2 * t->cap_checkpoints : 4;
-		struct checkpoint *more = realloc(t->checkpoints, cap * sizeof(*more));
-		if (!more) {
-			free(copy);
-			return err_nomem(err, NULL);
-		}
-		t->checkpoints = more;
-		t->cap_checkpoints = cap;
+	if (!array_reserve(t->checkpoints, t->cap_checkpoints, t->n_checkpoints + 1)) {
+		free(copy);
+		return err_nomem(err, NULL);
 	}
 	t->checkpoints[t->n_checkpoints] = *like;
 	t->checkpoints[t->n_checkpoints++].name = copy;
@@ -475,7 +464,7 @@ is_behind(const struct trial *t)
 
 /* Sets the state of a trial whose process has ended. */
 static void
-settle(struct tune_experiment *e, struct trial *t, bool by_itself)
+set_end_state(struct tune_experiment *e, struct trial *t, bool by_itself)
 {
 	if (t->verdict == TUNE_STOP) {
 		set_state(e, t, TUNE_TERMINATED);
@@ -498,7 +487,7 @@ apply_end(struct tune_experiment *e, struct trial *t, const struct value *entry,
 	if (!how)
 		return err_set(err, PAWL_ECORRUPT, "journal: an end of %s without a reason", t->name);
 	if (strcmp(how, "lost") == 0 || (t->verdict != TUNE_CONTINUE && strcmp(how, "error") != 0)) {
-		settle(e, t, strcmp(how, "lost") != 0);
+		set_end_state(e, t, strcmp(how, "lost") != 0);
 	} else if (strcmp(how, "failed") == 0) { /* and will be tried again */
 		t->failures++;
 		set_state(e, t, TUNE_PENDING);
@@ -532,7 +521,7 @@ apply_to_trial(struct tune_experiment *e, struct trial *t, const char *kind, con
 	if (strcmp(kind, "stop") == 0) {
 		t->verdict = TUNE_STOP;
 		if (t->state != TUNE_RUNNING)
-			settle(e, t, true);
+			set_end_state(e, t, true);
 	} else if (strcmp(kind, "decline") == 0) {
 		t->owes_exploit = false;
 		take_values(e, t);
@@ -556,7 +545,7 @@ apply_open(struct tune_experiment *e, const struct value *entry, struct pawl_err
 		               (long long)format, TUNE_FORMAT);
 	for (size_t i = 0; i < e->n_trials; i++)
 		if (e->trials[i].state == TUNE_RUNNING)
-			settle(e, &e->trials[i], false);
+			set_end_state(e, &e->trials[i], false);
 	return 0;
 }
 

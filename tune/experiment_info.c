@@ -101,7 +101,7 @@ struct series {
 };
 
 static int
-take(void *arg, struct value *result, struct pawl_error *err)
+add_number(void *arg, struct value *result, struct pawl_error *err)
 {
 	struct series *s = arg;
 	double value;
@@ -157,7 +157,7 @@ value_of(const struct tune_experiment *e, const struct trial *t, struct series g
 			*ret = NAN;
 		return 0;
 	}
-	r = trial_files_read(e->dirfd, t->name, take, &goal, err);
+	r = trial_files_read(e->dirfd, t->name, add_number, &goal, err);
 	if (strcmp(scope, "all") == 0)
 		*ret = goal.best;
 	else if (strcmp(scope, "avg") == 0)
@@ -218,7 +218,7 @@ tune_best_checkpoint(const struct tune_experiment *e, uint32_t trial, const char
 		values[i] = NAN;
 	goal.trial = t;
 	goal.of_checkpoint = values;
-	r = trial_files_read(e->dirfd, t->name, take, &goal, err);
+	r = trial_files_read(e->dirfd, t->name, add_number, &goal, err);
 	for (size_t i = 0; r == 0 && i < t->n_checkpoints; i++)
 		if (isfinite(values[i]) && (isnan(best) || (goal.maximize ? values[i] > best : values[i] < best))) {
 			best = values[i];

@@ -14,6 +14,8 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/fileio.h"
+#include "base/hidden.h"
 #include "base/value.h"
 #include "base/vec.h"
 #include "space.h"
@@ -165,7 +167,7 @@ list_trials(struct tune_experiment *e, struct all *all, struct pawl_error *err)
 }
 
 static int
-put(struct journal *j, struct value *entry, struct pawl_error *err)
+put_entry(struct journal *j, struct value *entry, struct pawl_error *err)
 {
 	PAWL_CLEAN(value_free_clean) struct value *owned = entry;
 
@@ -187,10 +189,10 @@ write_drawn(struct tune_experiment *e, uint32_t number, struct journal *j, struc
 		               e->folder, number);
 	r = experiment_draw(e, number, name, &config, err);
 	return r < 0 ? r
-	             : put(j,
-	                   VALUE_OBJECT({"e", value_new_text("add")}, {"t", value_new_int(number)},
-	                                {"name", value_new_text(name)}, {"config", value_ref(config)}),
-	                   err);
+	             : put_entry(j,
+	                         VALUE_OBJECT({"e", value_new_text("add")}, {"t", value_new_int(number)},
+	                                      {"name", value_new_text(name)}, {"config", value_ref(config)}),
+	                         err);
 }
 
 /* Trials without a folder had not begun: they are drawn again, including those between other
@@ -198,10 +200,10 @@ write_drawn(struct tune_experiment *e, uint32_t number, struct journal *j, struc
 static int
 write_trials(struct tune_experiment *e, const struct all *all, struct journal *j, struct pawl_error *err)
 {
-	int r = put(j,
-	            VALUE_OBJECT({"e", value_new_text("open")}, {"format", value_new_int(TUNE_FORMAT)},
-	                         {"token", value_new_text(e->token)}),
-	            err);
+	int r = put_entry(j,
+	                  VALUE_OBJECT({"e", value_new_text("open")}, {"format", value_new_int(TUNE_FORMAT)},
+	                               {"token", value_new_text(e->token)}),
+	                  err);
 	uint32_t next = 0;
 
 	for (size_t i = 0; r == 0 && i < all->trials.n; i++) {
@@ -219,13 +221,15 @@ write_trials(struct tune_experiment *e, const struct all *all, struct journal *j
 		if (r == 0)
 			r = tune_file_read(e->dirfd, known->folder, "params.json", &config, err);
 		if (r == 0)
-			r = put(j,
-			        VALUE_OBJECT({"e", value_new_text("add")}, {"t", value_new_int(known->number)},
-			                     {"name", value_new_text(known->folder)}, {"config", value_ref(config)}),
-			        err);
+			r = put_entry(j,
+			              VALUE_OBJECT({"e", value_new_text("add")}, {"t", value_new_int(known->number)},
+			                           {"name", value_new_text(known->folder)},
+			                           {"config", value_ref(config)}),
+			              err);
 		if (r == 0 && value_int(value_get(known->state, "attempts")) > 0)
-			r = put(j, VALUE_OBJECT({"e", value_new_text("start")}, {"t", value_new_int(known->number)}),
-			        err);
+			r = put_entry(j,
+			              VALUE_OBJECT({"e", value_new_text("start")}, {"t", value_new_int(known->number)}),
+			              err);
 	}
 	return r;
 }
@@ -242,12 +246,12 @@ write_results(struct tune_experiment *e, const struct all *all, struct journal *
 		                   !checkpoint_is_there(e->dirfd, all->trials.items[line->trial].folder, checkpoint)))
 			checkpoint = NULL;
 		value_remove(line->result, "config");
-		r = put(j,
-		        value_with_text(VALUE_OBJECT({"e", value_new_text("result")},
-		                                     {"t", value_new_int(all->trials.items[line->trial].number)},
-		                                     {"r", value_ref(line->result)}),
-		                        "c", checkpoint),
-		        err);
+		r = put_entry(j,
+		              value_with_text(VALUE_OBJECT({"e", value_new_text("result")},
+		                                           {"t", value_new_int(all->trials.items[line->trial].number)},
+		                                           {"r", value_ref(line->result)}),
+		                              "c", checkpoint),
+		              err);
 	}
 	return r;
 }
@@ -265,12 +269,12 @@ write_ends(const struct all *all, struct journal *j, struct pawl_error *err)
 		                  : strcmp(status, "ERROR") == 0      ? "error"
 		                                                      : NULL;
 		if (how)
-			r = put(j,
-			        value_with_text(VALUE_OBJECT({"e", value_new_text("end")},
-			                                     {"t", value_new_int(all->trials.items[i].number)},
-			                                     {"how", value_new_text(how)}),
-			                        "why", why),
-			        err);
+			r = put_entry(j,
+			              value_with_text(VALUE_OBJECT({"e", value_new_text("end")},
+			                                           {"t", value_new_int(all->trials.items[i].number)},
+			                                           {"how", value_new_text(how)}),
+			                              "why", why),
+			              err);
 	}
 	return r;
 }
@@ -296,8 +300,13 @@ experiment_rebuild(struct tune_experiment *e, uint64_t *ret_n, struct pawl_error
 		r = write_results(e, &all, &j, err);
 	if (r == 0)
 		r = write_ends(&all, &j, err);
-	if (r == 0 && (fsync(j.fd) < 0 || renameat(e->dirfd, "journal.new", e->dirfd, "journal") < 0))
+	if (r == 0 && fsync(j.fd) < 0)
 		r = err_sys(err, errno, "%s/journal: write", e->folder);
+	const int sys = r == 0 ? file_appear(e->dirfd, "journal.new", e->dirfd, "journal", true) : 0;
+	if (sys != 0)
+		r = err_sys(err, sys, "%s/journal: write", e->folder);
+	if (r == 0)
+		r = fd_sync(e->dirfd, e->folder, err);
 	journal_close(&j);
 	*ret_n = all.trials.n;
 	for (size_t i = 0; i < all.trials.n; i++) {

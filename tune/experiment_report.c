@@ -28,7 +28,7 @@ tune_experiment_runs(struct tune_experiment *e, uint32_t trial, int64_t pid, con
 
 /* Adds a value, unless the trial has reported that key itself. */
 static bool
-add(struct value *result, const char *key, struct value *value)
+add_value(struct value *result, const char *key, struct value *value)
 {
 	if (value_get(result, key)) {
 		value_free(value);
@@ -56,10 +56,11 @@ add_times(const struct tune_experiment *e, const struct trial *t, struct value *
 		strftime(date, sizeof(date), "%Y-%m-%d_%H-%M-%S", &parts);
 	if (value_get_number(value_get(result, "time_this_iter_s"), &step) && !isfinite(step))
 		step = since;
-	return add(result, "time_this_iter_s", value_new_real(since)) &&
-	       add(result, "time_total_s", value_new_real(round_ms(t->time_s + step))) &&
-	       add(result, "time_since_restore", value_new_real(round_ms(t->time_s + step - t->from_time_s))) &&
-	       add(result, "timestamp", value_new_real(round_ms(now))) && add(result, "date", value_new_text(date));
+	return add_value(result, "time_this_iter_s", value_new_real(since)) &&
+	       add_value(result, "time_total_s", value_new_real(round_ms(t->time_s + step))) &&
+	       add_value(result, "time_since_restore", value_new_real(round_ms(t->time_s + step - t->from_time_s))) &&
+	       add_value(result, "timestamp", value_new_real(round_ms(now))) &&
+	       add_value(result, "date", value_new_text(date));
 }
 
 /* Adds the keys that every result has to those that the trial reports. */
@@ -69,19 +70,20 @@ complete(const struct tune_experiment *e, const struct trial *t, const char *che
 {
 	char host[256] = "";
 	struct value *iteration;
-	bool ok =
-		add(result, "training_iteration", value_new_int((int64_t)t->iteration + 1)) && add_times(e, t, result);
+	bool ok = add_value(result, "training_iteration", value_new_int((int64_t)t->iteration + 1)) &&
+	          add_times(e, t, result);
 
 	iteration = value_get(result, "training_iteration");
 	if (ok && (!value_is(iteration, JSON_INT) || value_int(iteration) < 0))
 		return err_set(err, PAWL_EUSAGE, "%s: 'training_iteration' must be an integer, 0 or more", t->name);
 	gethostname(host, sizeof(host) - 1);
-	ok = ok && add(result, "trial_id", value_new_text(t->id)) &&
-	     add(result, "experiment_id", value_new_text(e->token)) &&
-	     add(result, "pid", value_new_int(t->pid ? t->pid : getpid())) &&
-	     add(result, "hostname", value_new_text(t->host ? t->host : host)) &&
-	     add(result, "done", value_new_bool(false)) &&
-	     add(result, "iterations_since_restore", value_new_int(value_int(iteration) - (int64_t)t->from_iteration));
+	ok = ok && add_value(result, "trial_id", value_new_text(t->id)) &&
+	     add_value(result, "experiment_id", value_new_text(e->token)) &&
+	     add_value(result, "pid", value_new_int(t->pid ? t->pid : getpid())) &&
+	     add_value(result, "hostname", value_new_text(t->host ? t->host : host)) &&
+	     add_value(result, "done", value_new_bool(false)) &&
+	     add_value(result, "iterations_since_restore",
+	               value_new_int(value_int(iteration) - (int64_t)t->from_iteration));
 	if (ok && checkpoint)
 		ok = value_set(result, "checkpoint_dir_name", value_new_text(checkpoint));
 	return ok ? 0 : err_nomem(err, NULL);
@@ -282,8 +284,8 @@ make_entry(struct tune_experiment *e, const struct trial *t, struct value *resul
 }
 
 static int
-take(struct tune_experiment *e, struct trial *t, struct value *result, const char *checkpoint, struct tune_verdict *ret,
-     struct pawl_error *err)
+record_result(struct tune_experiment *e, struct trial *t, struct value *result, const char *checkpoint,
+              struct tune_verdict *ret, struct pawl_error *err)
 {
 	struct tune_verdict verdict = {.reason = e->reason};
 	struct sched_decision what;
@@ -343,7 +345,7 @@ tune_experiment_report(struct tune_experiment *e, uint32_t trial, const char *me
 		r = complete(e, t, checkpoint, result, err);
 	if (r == 0)
 		r = check_score(e, t, metrics, result, err);
-	return r < 0 ? r : take(e, t, result, checkpoint, ret, err);
+	return r < 0 ? r : record_result(e, t, result, checkpoint, ret, err);
 }
 
 int

@@ -118,7 +118,7 @@ receive(int fd, char *text, size_t nbytes, int *ret_fd)
  * came, or it was an end. ret_fd: a descriptor that came with the packet, owned by the caller; NULL
  * = not wanted. */
 static bool
-take(struct forker *f, int timeout_ms, char *text, size_t nbytes, int *ret_fd)
+receive_packet(struct forker *f, int timeout_ms, char *text, size_t nbytes, int *ret_fd)
 {
 	struct pollfd one = {.fd = f->fd, .events = POLLIN};
 	int pid, status, fd;
@@ -164,12 +164,12 @@ forker_hear(struct forker *f)
 	char text[FORKER_PACKET];
 
 	do
-		(void)take(f, 0, text, sizeof(text), NULL);
+		(void)receive_packet(f, 0, text, sizeof(text), NULL);
 	while (f->fd >= 0 && text[0] != '\0');
 }
 
 static bool
-ask(struct forker *f, char *const env[], const int fds[3])
+send_start(struct forker *f, char *const env[], const int fds[3])
 {
 	PAWL_CLEAN(value_free_clean) struct value *list = value_new_array(), *request = NULL;
 	PAWL_FREE char *text = NULL, *whole = NULL;
@@ -208,7 +208,7 @@ forker_start(struct forker *f, char *const env[], const int fds[3], pid_t *ret, 
 	char text[FORKER_PACKET];
 	int pid, fd = -1;
 
-	if (f->fd < 0 || !ask(f, env, fds))
+	if (f->fd < 0 || !send_start(f, env, fds))
 		return false;
 	while (f->fd >= 0) {
 		const double left = until - now_ms();
@@ -217,7 +217,7 @@ forker_start(struct forker *f, char *const env[], const int fds[3], pid_t *ret, 
 			give_up(f); /* a late answer would be taken for the answer to another request */
 			return false;
 		}
-		if (!take(f, (int)left + 1, text, sizeof(text), &fd)) {
+		if (!receive_packet(f, (int)left + 1, text, sizeof(text), &fd)) {
 			if (fd >= 0)
 				(void)close(fd);
 			continue;
@@ -236,7 +236,7 @@ forker_start(struct forker *f, char *const env[], const int fds[3], pid_t *ret, 
 
 /* Reads state, process group and session of a process. False: no process has that number. */
 static bool
-look_at(const char *pid, char *ret_state, long *ret_group, long *ret_session)
+read_stat(const char *pid, char *ret_state, long *ret_group, long *ret_session)
 {
 	char path[40], text[512], *after;
 	ssize_t n;
@@ -262,7 +262,7 @@ is_gone(const struct forker *f, pid_t pid)
 	long group, session;
 
 	(void)snprintf(name, sizeof(name), "%ld", (long)pid);
-	return !look_at(name, &state, &group, &session) || session != (long)f->pid || state == 'Z' || state == 'X';
+	return !read_stat(name, &state, &group, &session) || session != (long)f->pid || state == 'Z' || state == 'X';
 }
 
 bool
@@ -281,7 +281,8 @@ forker_has_group(struct forker *f, pid_t group)
 		char state;
 
 		found = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
-		        look_at(entry->d_name, &state, &its, &session) && its == (long)group && session == (long)f->pid;
+		        read_stat(entry->d_name, &state, &its, &session) && its == (long)group &&
+		        session == (long)f->pid;
 	}
 	if (dir != NULL)
 		(void)closedir(dir);

@@ -65,7 +65,7 @@ guard_open(struct guard *ret, int lock, struct pawl_error *err)
 }
 
 static void
-tell(struct guard *g, char what, pid_t group)
+send_order(struct guard *g, char what, pid_t group)
 {
 	char line[32];
 	int len = snprintf(line, sizeof(line), "%c %ld\n", what, (long)group);
@@ -77,13 +77,13 @@ tell(struct guard *g, char what, pid_t group)
 void
 guard_add(struct guard *g, pid_t group)
 {
-	tell(g, '+', group);
+	send_order(g, '+', group);
 }
 
 void
 guard_remove(struct guard *g, pid_t group)
 {
-	tell(g, '-', group);
+	send_order(g, '-', group);
 }
 
 void

@@ -18,25 +18,23 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/vec.h"
 #include "experiment.h"
 #include "trial_checkpoints.h"
 
 struct tune_leftovers {
 	struct tune_experiment *before;
 	char **names;
-	size_t n;
+	size_t n, cap;
 };
 
 void
 experiment_note_dropped(struct trial *t, char *name)
 {
-	char **more = t->n_dropped % 16 == 0 ? realloc(t->dropped, (t->n_dropped + 16) * sizeof(*more)) : t->dropped;
-
-	if (!more) { /* then the copy of this checkpoint stays */
+	if (!array_reserve(t->dropped, t->cap_dropped, t->n_dropped + 1)) { /* then the copy of this checkpoint stays */
 		free(name);
 		return;
 	}
-	t->dropped = more;
 	t->dropped[t->n_dropped++] = name;
 }
 
@@ -96,11 +94,8 @@ is_all_here(const struct tune_experiment *e, const struct trial *t)
 static int
 add_name(struct tune_leftovers *l, const struct trial *t, const char *name, struct pawl_error *err)
 {
-	char **more = l->n % 16 == 0 ? realloc(l->names, (l->n + 16) * sizeof(*more)) : l->names;
-
-	if (!more)
+	if (!array_reserve(l->names, l->cap, l->n + 1))
 		return err_nomem(err, NULL);
-	l->names = more;
 	if (asprintf(&l->names[l->n], "%s/%s", t->name, name) < 0)
 		return err_nomem(err, NULL);
 	l->n++;

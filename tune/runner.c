@@ -425,7 +425,7 @@ listen_all(struct tune_runner *r, int wait_ms, struct pawl_error *err)
 }
 
 static bool
-give(struct tune_runner *r, struct tune_event *ret)
+give_event(struct tune_runner *r, struct tune_event *ret)
 {
 	if (r->queue.n == 0)
 		return false;
@@ -443,12 +443,12 @@ tune_runner_poll(struct tune_runner *r, int timeout_ms, struct tune_event *ret, 
 	event_clear(&r->last);
 	*ret = (struct tune_event){.kind = TUNE_EVENT_NONE};
 	for (bool waited = false;; waited = true) {
-		if (give(r, ret))
+		if (give_event(r, ret))
 			return 0;
 		TRY(reap(r, err));
 		TRY(check_times(r, err));
 		TRY(start_some(r, err));
-		if (give(r, ret))
+		if (give_event(r, ret))
 			return 0;
 		if (r->n == 0 && (r->stopping || r->started_all)) {
 			ret->kind = TUNE_EVENT_DONE;

@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "base/value.h"
+#include "base/vec.h"
 #include "runner_inner.h"
 
 #define TRIAL_TAIL 2000     /* bytes at the end of its standard error, searched for its last line */
@@ -34,17 +35,10 @@ process_free(struct process *p)
 }
 
 static int
-add(struct tune_runner *r, struct process *p, struct pawl_error *err)
+add_process(struct tune_runner *r, struct process *p, struct pawl_error *err)
 {
-	if (r->n == r->cap) {
-		size_t cap = r->cap * 2 + 8;
-		struct process **more = realloc(r->running, cap * sizeof(struct process *));
-
-		if (more == NULL)
-			return err_nomem(err, NULL);
-		r->running = more;
-		r->cap = cap;
-	}
+	if (!array_reserve(r->running, r->cap, r->n + 1))
+		return err_nomem(err, NULL);
 	r->running[r->n++] = p;
 	return 0;
 }
@@ -74,7 +68,7 @@ process_start(struct tune_runner *r, const struct tune_start *start, const struc
 	char host[256] = "";
 	int rc;
 
-	if (p == NULL || add(r, p, err) < 0) {
+	if (p == NULL || add_process(r, p, err) < 0) {
 		free(p);
 		return err_nomem(err, NULL);
 	}
@@ -172,7 +166,7 @@ verdict_name(enum tune_verdict_kind verdict)
 }
 
 static void
-answer(struct process *p, enum tune_verdict_kind verdict, bool save)
+send_answer(struct process *p, enum tune_verdict_kind verdict, bool save)
 {
 	char line[96];
 
@@ -232,7 +226,7 @@ stop_others(struct tune_runner *r)
 static void
 tell_verdict(struct tune_runner *r, struct process *p, enum tune_verdict_kind verdict, bool save)
 {
-	answer(p, verdict, save);
+	send_answer(p, verdict, save);
 	if (verdict == TUNE_CONTINUE)
 		return;
 	p->told = true;
@@ -258,7 +252,7 @@ on_report(struct tune_runner *r, struct process *p, const struct value *metrics,
 		if (++p->ignored >= TRIAL_IGNORES && p->phase < PHASE_TERM)
 			process_press(r, p);
 		else
-			answer(p, p->told ? p->verdict : TUNE_STOP, false);
+			send_answer(p, p->told ? p->verdict : TUNE_STOP, false);
 		return 0;
 	}
 	text = value_print(metrics);

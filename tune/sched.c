@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/vec.h"
 #include "sched_inner.h"
 
 #define SCHED_MAX_TRIALS 10000000u
@@ -157,19 +158,6 @@ sched_free(struct sched *s)
 	free(s);
 }
 
-static int
-grow(struct sched *s, struct pawl_error *err)
-{
-	const size_t cap = s->cap_trials ? 2 * s->cap_trials : 16;
-	struct sched_trial *more = realloc(s->trials, cap * sizeof(*more));
-
-	if (!more)
-		return err_nomem(err, NULL);
-	s->trials = more;
-	s->cap_trials = cap;
-	return 0;
-}
-
 double
 sched_rung_time(double time)
 {
@@ -183,14 +171,8 @@ sched_rung_put(struct sched_rung *rung, double metric, struct pawl_error *err)
 {
 	size_t low = 0, high = rung->n;
 
-	if (rung->n == rung->cap) {
-		const size_t cap = rung->cap ? 2 * rung->cap : 16;
-		double *more = realloc(rung->metrics, cap * sizeof(*more));
-		if (!more)
-			return err_nomem(err, NULL);
-		rung->metrics = more;
-		rung->cap = cap;
-	}
+	if (!array_reserve(rung->metrics, rung->cap, rung->n + 1))
+		return err_nomem(err, NULL);
 	while (low < high) { /* the first greater one */
 		const size_t middle = low + (high - low) / 2;
 		if (rung->metrics[middle] > metric)
@@ -209,14 +191,8 @@ sched_bracket_add(struct sched *s, size_t n_rungs, struct sched_bracket **ret, s
 {
 	struct sched_bracket *b;
 
-	if (s->n_brackets == s->cap_brackets) {
-		const size_t cap = s->cap_brackets ? 2 * s->cap_brackets : 8;
-		struct sched_bracket *more = realloc(s->brackets, cap * sizeof(*more));
-		if (!more)
-			return err_nomem(err, NULL);
-		s->brackets = more;
-		s->cap_brackets = cap;
-	}
+	if (!array_reserve(s->brackets, s->cap_brackets, s->n_brackets + 1))
+		return err_nomem(err, NULL);
 	b = &s->brackets[s->n_brackets];
 	*b = (struct sched_bracket){.rungs = calloc(n_rungs ? n_rungs : 1, sizeof(*b->rungs)), .n_rungs = n_rungs};
 	if (!b->rungs)
@@ -234,7 +210,7 @@ sched_add(struct sched *s, uint32_t trial, const double *values, struct pawl_err
 
 	if (trial != s->n_trials || trial >= SCHED_MAX_TRIALS)
 		return err_set(err, PAWL_EUSAGE, "scheduler: expected trial %zu next, found %u", s->n_trials, trial);
-	if (s->n_trials == s->cap_trials && (r = grow(s, err)) < 0)
+	if (!array_reserve(s->trials, s->cap_trials, s->n_trials + 1))
 		return r;
 	t = &s->trials[trial];
 	*t = (struct sched_trial){.known = true, .time = -HUGE_VAL, .metric = -HUGE_VAL, .best = -HUGE_VAL};

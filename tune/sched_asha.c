@@ -41,7 +41,7 @@ init(struct sched *s, struct pawl_error *err)
 }
 
 static int
-add(struct sched *s, uint32_t trial, struct pawl_error *err)
+add_trial(struct sched *s, uint32_t trial, struct pawl_error *err)
 {
 	double total = 0, most = 0, drawn;
 
@@ -99,4 +99,4 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 	return r;
 }
 
-const struct sched_algorithm sched_asha = {.init = init, .add = add, .report = report};
+const struct sched_algorithm sched_asha = {.init = init, .add = add_trial, .report = report};

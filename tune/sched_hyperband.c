@@ -92,7 +92,7 @@ open_bracket(struct sched *s, struct pawl_error *err)
 }
 
 static int
-add(struct sched *s, uint32_t trial, struct pawl_error *err)
+add_trial(struct sched *s, uint32_t trial, struct pawl_error *err)
 {
 	struct sched_bracket *b = s->n_brackets ? &s->brackets[s->n_brackets - 1] : NULL;
 
@@ -178,7 +178,7 @@ halve(struct sched *s, size_t bracket, size_t n)
 }
 
 static void
-settle(struct sched *s)
+halve_brackets(struct sched *s)
 {
 	size_t n;
 
@@ -200,7 +200,7 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 		ret->verdict = SCHED_STOP;
 		return 0;
 	}
-	settle(s);
+	halve_brackets(s);
 	if (t->stopped)
 		ret->verdict = SCHED_STOP;
 	else if (!t->go_on)
@@ -208,4 +208,5 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 	return 0;
 }
 
-const struct sched_algorithm sched_hyperband = {.init = init, .add = add, .report = report, .settle = settle};
+const struct sched_algorithm sched_hyperband = {
+	.init = init, .add = add_trial, .report = report, .settle = halve_brackets};

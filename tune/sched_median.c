@@ -9,25 +9,17 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/vec.h"
 #include "sched_inner.h"
 
 static int
 remember(struct sched_trial *t, struct pawl_error *err)
 {
-	double *more;
+	size_t room = t->cap_reports; /* both arrays grow alike */
 
-	if (t->n_reports == t->cap_reports) {
-		const size_t cap = t->cap_reports ? 2 * t->cap_reports : 16;
-		more = realloc(t->times, cap * sizeof(*more));
-		if (!more)
-			return err_nomem(err, NULL);
-		t->times = more;
-		more = realloc(t->sums, cap * sizeof(*more));
-		if (!more)
-			return err_nomem(err, NULL);
-		t->sums = more;
-		t->cap_reports = cap;
-	}
+	if (!array_reserve(t->times, room, t->n_reports + 1) ||
+	    !array_reserve(t->sums, t->cap_reports, t->n_reports + 1))
+		return err_nomem(err, NULL);
 	t->times[t->n_reports] = t->time;
 	t->sums[t->n_reports] = (t->n_reports ? t->sums[t->n_reports - 1] : 0) + t->metric;
 	t->n_reports++;
@@ -89,10 +81,10 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 /* A paused trial runs again when no other trial needs the place; it does not wait for other
  * trials. */
 static void
-settle(struct sched *s)
+resume_paused(struct sched *s)
 {
 	for (size_t i = 0; i < s->n_trials; i++)
 		s->trials[i].go_on = s->trials[i].paused;
 }
 
-const struct sched_algorithm sched_median = {.report = report, .settle = settle};
+const struct sched_algorithm sched_median = {.report = report, .settle = resume_paused};

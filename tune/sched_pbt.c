@@ -16,7 +16,7 @@
 #include "sched_inner.h"
 
 static int
-add(struct sched *s, uint32_t trial, struct pawl_error *err)
+add_trial(struct sched *s, uint32_t trial, struct pawl_error *err)
 {
 	(void)err;
 	s->trials[trial].score = NAN; /* not ranked yet */
@@ -116,7 +116,7 @@ exploit(struct sched *s, uint32_t trial, size_t size)
 /* synchronous: once all live trials have reached their perturbation, they are ranked together and
  * continue. */
 static void
-settle(struct sched *s)
+rank_together(struct sched *s)
 {
 	size_t n, size;
 
@@ -157,7 +157,7 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 	t->score = t->metric;
 	if (s->opts.synchronous) {
 		t->paused = true;
-		settle(s);
+		rank_together(s);
 		ret->verdict = SCHED_PAUSE; /* the last one, too: others may continue from what it saves now */
 		return 0;
 	}
@@ -193,4 +193,4 @@ next(const struct sched *s, const struct sched_candidate *candidates, size_t n, 
 	return (s->opts.takes_turns ? next_turn : sched_next_furthest)(s, candidates, n, may_add);
 }
 
-const struct sched_algorithm sched_pbt = {.add = add, .report = report, .settle = settle, .next = next};
+const struct sched_algorithm sched_pbt = {.add = add_trial, .report = report, .settle = rank_together, .next = next};

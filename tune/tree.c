@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/hidden.h"
 
 #define TREE_COPY_BYTES (1 << 18)
 
@@ -42,9 +43,9 @@ sync_one(const char *path, struct pawl_error *err)
 
 /* Calls fn for the path of each entry of a folder, until one fails. */
 static int
-each(const char *path, unsigned depth,
-     int (*fn)(const char *path, const char *name, unsigned depth, void *arg, struct pawl_error *err), void *arg,
-     struct pawl_error *err)
+visit_entries(const char *path, unsigned depth,
+              int (*fn)(const char *path, const char *name, unsigned depth, void *arg, struct pawl_error *err),
+              void *arg, struct pawl_error *err)
 {
 	DIR *dir = opendir(path);
 	struct dirent *entry;
@@ -79,7 +80,7 @@ sync_entry(const char *path, const char *name, unsigned depth, void *arg, struct
 	if (lstat(path, &st) != 0)
 		return fail(err, "look at", path);
 	if (S_ISDIR(st.st_mode))
-		rc = each(path, depth, sync_entry, arg, err);
+		rc = visit_entries(path, depth, sync_entry, arg, err);
 	if (rc == 0 && (S_ISDIR(st.st_mode) || S_ISREG(st.st_mode)))
 		rc = sync_one(path, err);
 	return rc;
@@ -163,7 +164,7 @@ copy_any(const char *path, const char *to, unsigned depth, struct pawl_error *er
 		return err_set(err, PAWL_EUNSUPPORTED, "%.300s: neither a file nor a folder", path);
 	if (mkdir(to, 0777) != 0)
 		return fail(err, "make", to);
-	return each(path, depth, copy_entry, (char *)(uintptr_t)to, err);
+	return visit_entries(path, depth, copy_entry, (char *)(uintptr_t)to, err);
 }
 
 static int
@@ -192,7 +193,7 @@ remove_entry(const char *path, const char *name, unsigned depth, void *arg, stru
 
 	(void)name;
 	if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-		(void)each(path, depth, remove_entry, arg, err);
+		(void)visit_entries(path, depth, remove_entry, arg, err);
 		(void)rmdir(path);
 	} else {
 		(void)unlink(path);
@@ -210,18 +211,18 @@ tree_remove(const char *path)
 static int
 put_in_place(const char *hidden, const char *to, struct pawl_error *err)
 {
-	if (rename(hidden, to) == 0)
-		return 0;
-	if (errno != ENOTEMPTY && errno != EEXIST)
-		return fail(err, "make", to);
-#ifdef RENAME_EXCHANGE
-	if (renameat2(AT_FDCWD, hidden, AT_FDCWD, to, RENAME_EXCHANGE) == 0) {
+	int sys = folder_appear(AT_FDCWD, hidden, AT_FDCWD, to, true);
+
+	if (sys == EEXIST && folder_exchange(AT_FDCWD, hidden, AT_FDCWD, to) == 0) {
 		tree_remove(hidden);
 		return 0;
 	}
-#endif
-	tree_remove(to); /* without an exchange, neither exists for a moment */
-	return rename(hidden, to) == 0 ? 0 : fail(err, "make", to);
+	if (sys == EEXIST) { /* without an exchange, neither exists for a moment */
+		tree_remove(to);
+		sys = folder_appear(AT_FDCWD, hidden, AT_FDCWD, to, true);
+	}
+	errno = sys;
+	return sys == 0 ? 0 : fail(err, "make", to);
 }
 
 /* Moves or copies `from` to the hidden name. *ret_copied: the original still exists. */
@@ -240,7 +241,7 @@ take_over(const char *from, const char *hidden, bool *ret_copied, struct pawl_er
 int
 tree_move_in(const char *from, const char *in, const char *to, struct pawl_error *err)
 {
-	char *hidden = NULL, *inner = NULL, *whole = NULL;
+	char *hidden = NULL, *inner = NULL, *whole = NULL, name[HIDDEN_NAME_BYTES];
 	const char *base = strrchr(from, '/');
 	struct stat st;
 	bool copied = false;
@@ -249,7 +250,8 @@ tree_move_in(const char *from, const char *in, const char *to, struct pawl_error
 	base = base != NULL ? base + 1 : from;
 	if (lstat(from, &st) != 0)
 		return fail(err, "look at", from);
-	if (asprintf(&hidden, "%s/.%s.%ld.partial", in, to, (long)getpid()) < 0)
+	TRY(hidden_name(to, HIDDEN_PARTIAL, name, err));
+	if (asprintf(&hidden, "%s/%s", in, name) < 0)
 		hidden = NULL;
 	if (hidden == NULL || asprintf(&inner, "%s/%s", hidden, base) < 0)
 		inner = NULL;
@@ -258,7 +260,6 @@ tree_move_in(const char *from, const char *in, const char *to, struct pawl_error
 	if (whole == NULL)
 		rc = err_nomem(err, NULL);
 	if (rc == 0) {
-		tree_remove(hidden);
 		if (S_ISREG(st.st_mode))
 			rc = mkdir(hidden, 0777) == 0 ? take_over(from, inner, &copied, err)
 			                              : fail(err, "make", hidden);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/hidden.h"
 
 #define MAX_DEPTH 32
 #define COPY_BYTES ((size_t)1 << 20)
@@ -102,12 +103,12 @@ int
 checkpoint_remove(int dirfd, const char *trial, const char *name, struct pawl_error *err)
 {
 	const int fd = open_folder(dirfd, trial);
-	char hidden[300];
+	char hidden[HIDDEN_NAME_BYTES];
 	int r = 0;
 
 	if (fd < 0)
 		return errno == ENOENT ? 0 : err_sys(err, errno, "%s: open", trial);
-	snprintf(hidden, sizeof(hidden), ".checkpoint_removed_%.200s", name);
+	hidden_name_fixed(name, ".removed" HIDDEN_PARTIAL, hidden);
 	if (renameat(fd, name, fd, hidden) < 0) {
 		const int sys = errno;
 		if (sys == ENOTEMPTY || sys == EEXIST) { /* a crash left part of an older one of this name */
@@ -189,13 +190,13 @@ copy_file(int from_fd, const char *name, int to_fd, const char *as, mode_t mode)
 int
 checkpoint_copy_file(int from_fd, int to_fd, const char *name, struct pawl_error *err)
 {
-	char hidden[300];
+	char hidden[HIDDEN_NAME_BYTES];
 	int r;
 
-	snprintf(hidden, sizeof(hidden), ".%.250s.tmp", name);
+	hidden_name_fixed(name, HIDDEN_TMP, hidden);
 	r = unlinkat(to_fd, hidden, 0) < 0 && errno != ENOENT ? -errno : copy_file(from_fd, name, to_fd, hidden, 0666);
-	if (r == 0 && renameat(to_fd, hidden, to_fd, name) < 0)
-		r = -errno;
+	if (r == 0)
+		r = -file_appear(to_fd, hidden, to_fd, name, true);
 	if (r < 0)
 		(void)unlinkat(to_fd, hidden, 0);
 	return r < 0 ? err_sys(err, -r, "%s: copy", name) : 0;
@@ -285,16 +286,16 @@ checkpoint_clone(int from_dirfd, const char *donor, const char *name, int dirfd,
                  struct pawl_error *err)
 {
 	const int from_fd = open_folder(from_dirfd, donor), to_fd = from_fd < 0 ? -1 : open_folder(dirfd, trial);
-	char hidden[300];
+	char hidden[HIDDEN_NAME_BYTES];
 	int r = to_fd < 0 ? -errno : 0;
 
-	snprintf(hidden, sizeof(hidden), ".checkpoint_clone_%.200s", as);
+	hidden_name_fixed(as, HIDDEN_PARTIAL, hidden);
 	if (r == 0)
 		r = remove_tree(to_fd, hidden, MAX_DEPTH);
 	if (r == 0)
 		r = clone_folder(from_fd, name, to_fd, hidden, MAX_DEPTH);
-	if (r == 0 && renameat(to_fd, hidden, to_fd, as) < 0)
-		r = -errno;
+	if (r == 0)
+		r = -folder_appear(to_fd, hidden, to_fd, as, true);
 	if (r == 0 && fsync(to_fd) < 0)
 		r = -errno;
 	if (r < 0 && to_fd >= 0)

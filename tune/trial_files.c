@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/hidden.h"
 #include "base/value.h"
 
 #define MAX_FILE ((size_t)256 << 20)
@@ -57,10 +58,10 @@ append(int dirfd, const char *folder, const char *name, const char *text, struct
 int
 tune_file_write(int dirfd, const char *folder, const char *name, const char *text, int durable, struct pawl_error *err)
 {
-	char path[600], hidden[600], temporary[100];
+	char path[600], hidden[600], temporary[HIDDEN_NAME_BYTES];
 	int fd, r = path_of(path, sizeof(path), folder, name, err);
 
-	snprintf(temporary, sizeof(temporary), ".%.80s.tmp", name);
+	hidden_name_fixed(name, HIDDEN_TMP, temporary);
 	if (r == 0)
 		r = path_of(hidden, sizeof(hidden), folder, temporary, err);
 	if (r < 0)
@@ -71,8 +72,8 @@ tune_file_write(int dirfd, const char *folder, const char *name, const char *tex
 		r = -errno;
 	if (fd >= 0 && close(fd) < 0 && r == 0)
 		r = -errno;
-	if (r == 0 && renameat(dirfd, hidden, dirfd, path) < 0)
-		r = -errno;
+	if (r == 0)
+		r = -file_appear(dirfd, hidden, dirfd, path, true);
 	if (r < 0)
 		(void)unlinkat(dirfd, hidden, 0);
 	if (r == 0 && durable && !folder[0] && fsync(dirfd) < 0)

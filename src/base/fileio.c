@@ -153,6 +153,22 @@ fd_sync_dirat(int dirfd, const char *path, struct pawl_error *err)
 	return fd < 0 ? fd : fd_sync(fd, path, err);
 }
 
+int
+fd_sync_parent(int dirfd, const char *path, struct pawl_error *err)
+{
+	size_t len = strlen(path);
+
+	while (len > 1 && path[len - 1] == '/')
+		len--;
+	while (len > 0 && path[len - 1] != '/')
+		len--;
+	PAWL_FREE char *parent = len > 0 ? mem_strndup(path, len) : mem_strdup(".");
+	if (!parent)
+		return err_nomem(err, path);
+	PAWL_FD int fd = openat(dirfd, parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? err_sys(err, errno, "%s: open", parent) : fd_sync(fd, parent, err);
+}
+
 static bool
 is_folder(int dirfd, const char *path)
 {
@@ -161,9 +177,9 @@ is_folder(int dirfd, const char *path)
 	return fstatat(dirfd, path, &st, 0) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* Makes one folder and syncs its parent. `path` is writable scratch, unchanged on return. */
+/* Makes one folder and syncs its parent. */
 static int
-make_folder(int dirfd, char *path, struct pawl_error *err)
+make_folder(int dirfd, const char *path, struct pawl_error *err)
 {
 	if (is_folder(dirfd, path))
 		return 0;
@@ -176,21 +192,7 @@ make_folder(int dirfd, char *path, struct pawl_error *err)
 			return err_set(err, PAWL_EEXISTS, "%s is a file, expected a folder", path);
 		return err_sys(err, sys, "%s: make folder", path);
 	}
-
-	const char *parent = ".";
-	char *slash = strrchr(path, '/');
-	if (slash == path)
-		parent = "/";
-	else if (slash)
-		parent = path;
-	if (slash)
-		*slash = '\0';
-	/* Not fd_sync_dirat: in a path that the user gave, folders may be symbolic links. */
-	PAWL_FD int fd = openat(dirfd, slash == path ? "/" : parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	int rc = fd < 0 ? err_sys(err, errno, "%s: open", parent) : fd_sync(fd, parent, err);
-	if (slash)
-		*slash = '/';
-	return rc;
+	return fd_sync_parent(dirfd, path, err);
 }
 
 int
@@ -270,12 +272,7 @@ fd_read_file(int dirfd, const char *path, size_t max, struct buf *out, struct pa
 
 static int remove_entry(int dirfd, const char *name, bool maybe_folder, unsigned depth, struct pawl_error *err);
 
-static void
-clean_closedir(DIR **dir)
-{
-	if (*dir)
-		closedir(*dir);
-}
+PAWL_DEFINE_CLEAN(DIR, closedir);
 
 /* Removes the entries that one reading of the folder shows; *ret_seen: their number. */
 static int
@@ -303,7 +300,7 @@ empty_folder(int parent, const char *name, unsigned depth, struct pawl_error *er
 	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return errno == ENOENT ? 0 : err_sys(err, errno, "%s: open folder", name);
-	PAWL_CLEAN(clean_closedir) DIR *dir = fdopendir(fd); /* takes fd */
+	PAWL_CLEAN(closedir_clean) DIR *dir = fdopendir(fd); /* takes fd */
 	if (!dir) {
 		int sys = errno;
 		close(fd);

@@ -33,6 +33,8 @@ int fd_sync(int fd, const char *what, struct pawl_error *err); /* fsync (F_FULLF
  * O_NOFOLLOW). */
 int fd_openat(int dirfd, const char *path, int flags, mode_t mode, struct pawl_error *err); /* fd >= 0, or code */
 int fd_sync_dirat(int dirfd, const char *path, struct pawl_error *err); /* opens the folder, fsyncs it */
+/* Fsyncs the folder that holds `path`. Folders of the path may be symbolic links. */
+int fd_sync_parent(int dirfd, const char *path, struct pawl_error *err);
 /* mkdir -p below dirfd; each new folder's parent is fsynced. Existing ones are fine. */
 int fd_mkdirs(int dirfd, const char *path, struct pawl_error *err);
 /* Reads a file below dirfd into *out; PAWL_ELIMIT above max. */

@@ -126,7 +126,7 @@ new_pool(const char *name, unsigned threads, bool is_calm, struct pool **ret, st
 		return err_set(err, PAWL_EUSAGE, "pool %s: expected 1 to 1024 threads, found %u", name, threads);
 	struct pool *pool = mem_zalloc(1, sizeof(*pool) + threads * sizeof(pool->threads[0]));
 	if (!pool)
-		return err_set(err, PAWL_ENOMEM, "pool %s: out of memory", name);
+		return err_nomem(err, name);
 	pool->is_calm = is_calm;
 	text_copy(pool->name, sizeof(pool->name), name);
 	pthread_mutex_init(&pool->lock, NULL);
@@ -181,7 +181,7 @@ pool_add(struct pool *pool, struct group *g, pool_fn *fn, void *arg, struct pawl
 	struct job *job = mem_alloc(sizeof(*job));
 
 	if (!job)
-		return err_set(err, PAWL_ENOMEM, "pool %s: out of memory for a job", pool->name);
+		return err_nomem(err, pool->name);
 	*job = (struct job){.fn = fn, .arg = arg, .group = g};
 	/* Counted before it can run, so that a wait that follows cannot miss it. */
 	if (g) {

@@ -30,6 +30,9 @@
 bool vec_reserve_items(void **items, size_t *capacity, size_t n, size_t item_bytes);
 #define vec_reserve(vec, count) \
 	vec_reserve_items((void **)&(vec)->items, &(vec)->capacity, (count), sizeof(*(vec)->items))
+/* The same for an array whose fields have other names. */
+#define array_reserve(items, capacity, count) \
+	vec_reserve_items((void **)&(items), &(capacity), (count), sizeof(*(items)))
 
 /* A new last item, all zero, or NULL without memory. */
 #define vec_add(vec)                                                                    \

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/text.h"
+#include "base/vec.h"
 #include "catalog/catalog_entry.h"
 #include "catalog/catalog_list.h"
 #include "catalog/catalog_own.h"
@@ -195,20 +196,6 @@ catalog_note_held(struct catalog *c, uint64_t id)
 
 /* ----------------------------------------------------------- one at a time */
 
-static int
-make_room(struct catalog *c, struct pawl_error *err)
-{
-	if (c->n < c->cap)
-		return 0;
-	size_t cap = c->cap < 32 ? 64 : 2 * c->cap;
-	struct catalog_entry *entries = mem_resize(c->entries, cap, sizeof(*entries));
-	if (!entries)
-		return err_nomem(err, "catalog");
-	c->entries = entries;
-	c->cap = cap;
-	return 0;
-}
-
 /* Is one of the first n entries, which are in order, a good one of this id? */
 static bool
 is_known(const struct catalog *c, size_t n, uint64_t id)
@@ -222,7 +209,8 @@ is_known(const struct catalog *c, size_t n, uint64_t id)
 static int
 put_entry(struct catalog *c, struct catalog_entry *e, struct pawl_error *err)
 {
-	TRY(make_room(c, err));
+	if (!array_reserve(c->entries, c->cap, c->n + 1))
+		return err_nomem(err, "catalog");
 	for (size_t i = 0; i < c->n; i++) {
 		if (!c->entries[i].at && strcmp(c->entries[i].name, e->name) == 0) {
 			remove_at(c, i);
@@ -267,7 +255,8 @@ catalog_take_far(struct catalog *c, struct catalog *from, struct store *at, cons
 
 		if (!e->summary || strcmp(e->summary->run_id, run_id) != 0 || is_known(c, n, e->id))
 			continue;
-		TRY(make_room(c, err));
+		if (!array_reserve(c->entries, c->cap, c->n + 1))
+			return err_nomem(err, "catalog");
 		e->at = at;
 		e->held = false; /* only the mirror has holds on it */
 		e->mtime_ns = 0;

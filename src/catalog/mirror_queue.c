@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/vec.h"
 #include "catalog/far.h"
 
 #define FIRST_PAUSE_MS 5000
@@ -91,14 +92,8 @@ mirror_note_done(struct mirror *m, uint64_t id, const char *token, bool retired,
 	if (strlen(token) >= sizeof m->done->token)
 		return err_set(err, PAWL_ECORRUPT, "mirror: a token of %zu bytes", strlen(token));
 	if (at == m->n_done || m->done[at].id != id) {
-		if (m->n_done == m->cap_done) {
-			size_t cap = m->cap_done ? 2 * m->cap_done : 64;
-			struct mirror_done *bigger = mem_resize(m->done, cap, sizeof *bigger);
-			if (!bigger)
-				return err_nomem(err, "mirror");
-			m->done = bigger;
-			m->cap_done = cap;
-		}
+		if (!array_reserve(m->done, m->cap_done, m->n_done + 1))
+			return err_nomem(err, "mirror");
 		memmove(&m->done[at + 1], &m->done[at], (m->n_done - at) * sizeof *m->done);
 		m->done[at] = (struct mirror_done){0};
 		m->n_done++;
@@ -192,15 +187,9 @@ mirror_note_failure(struct mirror *m, uint64_t id, int64_t begin_ms, const struc
 	m->n_failed++;
 	m->n_row++;
 	m->last = *why;
-	if (!t && m->n_tries == m->cap_tries) {
-		size_t cap = m->cap_tries ? 2 * m->cap_tries : 16;
-		struct mirror_try *bigger = mem_resize(m->tries, cap, sizeof *bigger);
-		if (!bigger) { /* then all of the mirror has a pause */
-			m->not_before_ms = clock_mono_ms() + FIRST_PAUSE_MS;
-			return;
-		}
-		m->tries = bigger;
-		m->cap_tries = cap;
+	if (!t && !array_reserve(m->tries, m->cap_tries, m->n_tries + 1)) { /* then all of the mirror has a pause */
+		m->not_before_ms = clock_mono_ms() + FIRST_PAUSE_MS;
+		return;
 	}
 	if (!t) {
 		t = &m->tries[m->n_tries++];

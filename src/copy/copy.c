@@ -11,10 +11,9 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/hidden.h"
 #include "copy/copy_work.h"
 #include "ranks/abort_commit.h"
-
-PAWL_DEFINE_CLEAN(struct manifest, manifest_free);
 
 #define USUAL_UNIT ((uint64_t)8 << 20) /* of stores that state no preferred size */
 #define REPAIR_FOLDER ".pawl/repair"
@@ -69,10 +68,12 @@ static int
 choose_folder(struct copying *c, struct pawl_error *err)
 {
 	const char *to = c->job->to_folder, *name = last_name(to);
+	char hidden[HIDDEN_NAME_BYTES];
+
 	c->folder = to;
+	hidden_name_of(name, c->manifest->token, HIDDEN_PARTIAL, hidden);
 	if (c->work.caps.rename_folder)
-		c->folder =
-			bump_printf(&c->memory, "%.*s.%s.%s.partial", (int)(name - to), to, name, c->manifest->token);
+		c->folder = bump_printf(&c->memory, "%.*s%s", (int)(name - to), to, hidden);
 	c->manifest_key = bump_printf(&c->memory, "%s/" MANIFEST_NAME, to);
 	return c->folder && c->manifest_key ? 0 : err_nomem(err, c->work.name);
 }

@@ -53,8 +53,6 @@ find_source(struct pawl *run, uint64_t id, struct buf *folder, struct store **re
 	return buf_check(folder, "copy", err);
 }
 
-PAWL_DEFINE_CLEAN(struct store, store_close);
-
 PAWL_DEFINE_CLEAN(struct pawl_hold, pawl_hold_close);
 
 static int

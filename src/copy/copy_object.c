@@ -136,10 +136,8 @@ send_hidden(struct move *m, struct pawl_error *err)
 {
 	const struct copy_object *job = m->job;
 	const char *slash = strrchr(job->to_key, '/'), *name = slash ? slash + 1 : job->to_key;
-	char token[HIDDEN_TOKEN_LEN + 1] = "", hidden[HIDDEN_NAME_BYTES];
-	/* the same for each try, so that the next one replaces what a killed one left */
-	sum_to_hex(sum_bytes(job->to_key, strlen(job->to_key)), token);
-	hidden_name_of(name, token, HIDDEN_TMP, hidden);
+	char hidden[HIDDEN_NAME_BYTES];
+	hidden_name_fixed(name, HIDDEN_TMP, hidden);
 	PAWL_FREE char *key = mem_printf("%.*s%s", (int)(name - job->to_key), job->to_key, hidden);
 	PAWL_FREE char *folder = mem_strndup(job->to_key, slash ? (size_t)(slash - job->to_key) : 0);
 	if (!key || !folder)

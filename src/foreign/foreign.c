@@ -35,12 +35,6 @@ struct foreign_format {
 	int (*read)(struct store *store, const char *key, struct manifest *m, struct pawl_error *err);
 };
 
-static int
-out_of_memory(const char *key, struct pawl_error *err)
-{
-	return err_nomem(err, key);
-}
-
 /* ------------------------------------------------------- parts of manifests */
 
 static int
@@ -49,7 +43,7 @@ add_file(struct manifest *m, const char *key, uint64_t nbytes, struct pawl_error
 	m->files = bump_array(&m->memory, 1, sizeof(*m->files));
 	char *name = bump_strndup(&m->memory, key, strlen(key));
 	if (!m->files || !name)
-		return out_of_memory(key, err);
+		return err_nomem(err, key);
 	m->files[0] = (struct manifest_file){.name = name,
 	                                     .nbytes = nbytes,
 	                                     .block_bytes = BLOCK_BYTES,
@@ -112,7 +106,7 @@ add_rows(struct manifest *m, const char *key, const struct st_table *table, stru
 
 	m->tensors = bump_array(&m->memory, table->n_tensors, sizeof(*m->tensors));
 	if (!pieces || !origin || !m->tensors)
-		return out_of_memory(key, err);
+		return err_nomem(err, key);
 	m->n_tensors = table->n_tensors;
 	for (size_t i = 0; i < table->n_tensors; i++) {
 		const struct st_tensor *st = &table->tensors[i];
@@ -278,7 +272,7 @@ foreign_detect(struct store *store, const char *key, const char *given, const st
 		return detect_folder(store, key, ret, err);
 	PAWL_FREE char *name = mem_strndup(given, unpacked_name_len(given)); /* "m.pt.zst" is a .pt */
 	if (!name)
-		return out_of_memory(given, err);
+		return err_nomem(err, given);
 	for (size_t i = 0; i < N_FORMATS; i++) {
 		for (size_t k = 0; k < 3 && formats[i].suffixes[k]; k++) {
 			if (ends_with(name, formats[i].suffixes[k])) {
@@ -290,23 +284,17 @@ foreign_detect(struct store *store, const char *key, const char *given, const st
 	return sniff(store, key, given, ret, err);
 }
 
-static void
-clean_manifest(struct manifest **m)
-{
-	manifest_free(*m);
-}
-
 int
 foreign_manifest(const struct foreign_format *format, struct store *store, const char *key, struct manifest **ret,
                  struct pawl_error *err)
 {
-	PAWL_CLEAN(clean_manifest) struct manifest *m = mem_zalloc(1, sizeof(*m));
+	PAWL_CLEAN(manifest_free_clean) struct manifest *m = mem_zalloc(1, sizeof(*m));
 	PAWL_CLEAN(buf_clear) struct buf self_key = {0};
 	struct store_entry entry;
 
 	buf_printf(&self_key, "%s%s%s", key, format->mark ? "/" : "", format->mark ? format->mark : "");
 	if (!m || self_key.failed)
-		return out_of_memory(key, err);
+		return err_nomem(err, key);
 	TRY(store_stat(store, buf_str(&self_key), &entry, err));
 	m->format = format->name;
 	m->id = 1;

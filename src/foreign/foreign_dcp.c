@@ -71,12 +71,6 @@ clean_folder(struct folder *f)
 	bump_clear(&f->memory);
 }
 
-static int
-out_of_memory(struct folder *f)
-{
-	return err_nomem(f->err, f->key);
-}
-
 /* Prefixes the message with the name of the item. */
 static int
 at_item(const struct folder *f, const struct dcp_item *item, int rc)
@@ -122,7 +116,7 @@ find_place(struct folder *f, struct place *parent, const struct pickle_node *key
 	}
 	struct place *place = bump_alloc(&f->memory, sizeof(*place));
 	if (!place || table_reserve(&f->places, 1) < 0)
-		return out_of_memory(f);
+		return err_nomem(f->err, f->key);
 	place->key = key;
 	place->parent = parent;
 	if (parent->last)
@@ -148,7 +142,7 @@ place_item(struct folder *f, struct dcp_item *item, struct place **ret)
 		if (!key) {
 			struct pickle_node *own = bump_alloc(&f->memory, sizeof(*own));
 			if (!own)
-				return out_of_memory(f);
+				return err_nomem(f->err, f->key);
 			*own = (struct pickle_node){.type = PICKLE_STR, .text = item->name, .len = item->name_len};
 			key = own;
 		}
@@ -187,7 +181,7 @@ list_jobs(struct folder *f)
 	f->jobs = mem_zalloc(n, sizeof(*f->jobs));
 	f->root = bump_alloc(&f->memory, sizeof(*f->root));
 	if (!f->jobs || !f->root)
-		return out_of_memory(f);
+		return err_nomem(f->err, f->key);
 	for (size_t i = 0; i < f->dcp.n; i++) {
 		struct dcp_item *item = &f->dcp.items[i];
 		struct place *place = NULL;
@@ -208,7 +202,7 @@ open_files(struct folder *f)
 {
 	f->numbers = bump_array(&f->memory, f->dcp.n_files, sizeof(*f->numbers));
 	if (!f->numbers)
-		return out_of_memory(f);
+		return err_nomem(f->err, f->key);
 	for (size_t i = 0; i < f->dcp.n_files; i++) {
 		struct store_entry entry;
 
@@ -240,7 +234,7 @@ split_pairs(struct folder *f, struct dcp_item *item)
 		for (unsigned i = 0; i < 2; i++) {
 			uint64_t *own = bump_array(&f->memory, item->ndim, sizeof(*own));
 			if (!own)
-				return out_of_memory(f);
+				return err_nomem(f->err, f->key);
 			memcpy(own, all[i], item->ndim * sizeof(*own));
 			if (!mul_ok(own[last], 2, &own[last]))
 				return wrong_item(f, item, "too large");
@@ -269,7 +263,7 @@ check_item(struct folder *f, struct dcp_item *item, uint64_t *corners_left)
 		return at_item(f, item, rc);
 	t.pieces = bump_array(&f->piece_memory, item->n_chunks, sizeof(*t.pieces));
 	if (!t.pieces)
-		return out_of_memory(f);
+		return err_nomem(f->err, f->key);
 	for (size_t k = 0; k < item->n_chunks; k++) {
 		const struct dcp_chunk *c = &item->chunks[k];
 		struct manifest_piece piece = {.offsets = c->offsets, .lengths = c->sizes};
@@ -342,7 +336,7 @@ read_value(struct folder *f, const struct job *job)
 	struct pt *pt = bump_alloc(&f->memory, sizeof(*pt));
 
 	if (!pt)
-		return out_of_memory(f);
+		return err_nomem(f->err, f->key);
 	job->place->pt = pt;
 	return open_range(f, job, &f->memory, pt);
 }
@@ -386,7 +380,7 @@ sort_list(struct folder *f, struct place *list)
 	size_t n = 0;
 
 	if (!places)
-		return out_of_memory(f);
+		return err_nomem(f->err, f->key);
 	for (struct place *p = list->first; p; p = p->next)
 		places[n++] = p;
 	qsort(places, n, sizeof(*places), compare_places);
@@ -421,7 +415,7 @@ add_item(struct folder *f, struct place *p)
 		                         f->err);
 	struct foreign_pieces *pieces = bump_alloc(&f->tree.m->memory, sizeof(*pieces));
 	if (!pieces)
-		return out_of_memory(f);
+		return err_nomem(f->err, f->key);
 	*pieces = p->pieces;
 	return foreign_add_tensor(&f->tree, item->dtype, item->ndim, item->shape, "torch", pieces, f->err);
 }

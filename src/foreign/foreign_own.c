@@ -17,12 +17,6 @@
 #define MAX_JSON_DEPTH (3 * 256 + 8) /* as of a manifest */
 #define MAX_MEMORY ((size_t)1 << 30)
 
-static void
-clean_state(struct pawl_state **s)
-{
-	pawl_state_free(*s);
-}
-
 /* A pack names its checkpoint. Opened by itself, it is a flat dict. */
 static bool
 is_own(const struct st_table *table)
@@ -65,7 +59,7 @@ read_box(const struct st_tensor *st, const struct json *special, struct bump *me
 	const int rc = pack_header_read_box(st, special, memory, ret, &why);
 
 	if (rc == PAWL_ENOMEM)
-		return err_set(err, rc, "out of memory");
+		return err_nomem(err, NULL);
 	if (rc < 0)
 		return 0;
 	for (uint32_t d = 0; d < ret->ndim; d++)
@@ -97,7 +91,7 @@ add_rows(struct manifest *m, struct pawl_state *state, const struct st_table *ta
 			return rc;
 		rc = state_describe_tensor(state, t, box.dtype, box.ndim, box.shape, NULL);
 		if (rc < 0)
-			return rc == PAWL_ENOMEM ? err_set(err, rc, "out of memory") : 0;
+			return rc == PAWL_ENOMEM ? err_nomem(err, NULL) : 0;
 		pieces[row] = (struct manifest_piece){.begin = table->data_begin + st->begin,
 		                                      .nbytes = t->info.nbytes,
 		                                      .offsets = box.offsets,
@@ -119,7 +113,7 @@ int
 foreign_own_read(const struct st_table *table, struct manifest *m, struct pawl_error *err)
 {
 	PAWL_CLEAN(bump_clear) struct bump scratch = {.limit_bytes = MAX_MEMORY};
-	PAWL_CLEAN(clean_state) struct pawl_state *state = NULL;
+	PAWL_CLEAN(pawl_state_free_clean) struct pawl_state *state = NULL;
 	const struct st_pair *tensors = st_metadata(table, "pawl.tensors");
 	PAWL_FREE const struct json **special = mem_zalloc(table->n_tensors + 1, sizeof(*special));
 	struct json *root, *described = NULL;

@@ -45,12 +45,6 @@ clean_shards(struct shards *s)
 	bump_clear(&s->memory);
 }
 
-static int
-out_of_memory(const struct shards *s)
-{
-	return err_nomem(s->err, s->index);
-}
-
 static uint64_t
 tensor_hash(const struct shards *s, uint32_t file, const char *name)
 {
@@ -97,7 +91,7 @@ open_shard(struct shards *s, const char *name, uint32_t *ret)
 	TRY(compressed_pack_read_header(s->store, buf_str(&key), &s->memory, table, &nbytes, s->err));
 	TRY(foreign_add_file(&s->tree, name, nbytes, ret, s->err));
 	if (table_reserve(&s->tensors, table->n_tensors) < 0 || table_reserve(&s->files, 1) < 0)
-		return out_of_memory(s);
+		return err_nomem(s->err, s->index);
 	for (size_t i = 0; i < table->n_tensors; i++) {
 		table->tensors[i].tag = *ret;
 		table_add(&s->tensors, tensor_hash(s, *ret, table->tensors[i].name), (uintptr_t)&table->tensors[i]);
@@ -131,7 +125,7 @@ add_weight(struct shards *s, const struct json *weight)
 	uint32_t file;
 
 	if (!pieces)
-		return out_of_memory(s);
+		return err_nomem(s->err, s->index);
 	if (weight->type != JSON_STRING)
 		return err_set(s->err, PAWL_ECORRUPT, "%s: \"weight_map\": expected names of files", s->index);
 	TRY(find_shard(s, weight->str, &file));
@@ -188,7 +182,7 @@ read_index(struct shards *s)
 	TRY(json_get_type(s->index, index, "weight_map", JSON_OBJECT, &map, s->err));
 	s->tables = bump_array(&s->memory, map->len < MAX_FILES ? map->len : MAX_FILES, sizeof(*s->tables));
 	if (!s->tables)
-		return out_of_memory(s);
+		return err_nomem(s->err, s->index);
 	TRY(pawl_state_begin(s->tree.m->state, PAWL_DICT, s->err));
 	for (const struct json *w = map->first; w; w = w->next)
 		TRY(add_weight(s, w));

@@ -19,12 +19,6 @@
 #define LONG_VALUES "long values"
 #define ARRAY "an array"
 
-static int
-out_of_memory(struct pawl_error *err)
-{
-	return err_nomem(err, NULL);
-}
-
 int
 foreign_tree_begin(struct foreign_tree *tree, struct manifest *m, struct pawl_error *err)
 {
@@ -40,7 +34,7 @@ foreign_tree_clear(struct foreign_tree *tree)
 
 /* Room for n more elements of an array in the manifest's memory. */
 static void *
-grow(struct manifest *m, void *array, size_t *cap, size_t n, size_t more, size_t size)
+reserve_rows(struct manifest *m, void *array, size_t *cap, size_t n, size_t more, size_t size)
 {
 	if (more <= *cap - n)
 		return array;
@@ -57,11 +51,11 @@ int
 foreign_add_file(struct foreign_tree *tree, const char *name, uint64_t nbytes, uint32_t *ret, struct pawl_error *err)
 {
 	struct manifest *m = tree->m;
-	void *files = grow(m, m->files, &tree->cap_files, (size_t)m->n_files, 1, sizeof(*m->files));
+	void *files = reserve_rows(m, m->files, &tree->cap_files, (size_t)m->n_files, 1, sizeof(*m->files));
 	char *copy = bump_strndup(&m->memory, name, strlen(name));
 
 	if (!files || !copy)
-		return out_of_memory(err);
+		return err_nomem(err, NULL);
 	m->files = files;
 	m->files[m->n_files] = (struct manifest_file){
 		.name = copy,
@@ -80,10 +74,10 @@ foreign_add_members(struct foreign_tree *tree, uint32_t file, uint64_t at, const
 	struct manifest *m = tree->m;
 	if (zip->n == 0)
 		return 0;
-	void *members = grow(m, m->members, &tree->cap_members, m->n_members, zip->n, sizeof(*m->members));
+	void *members = reserve_rows(m, m->members, &tree->cap_members, m->n_members, zip->n, sizeof(*m->members));
 
 	if (!members)
-		return out_of_memory(err);
+		return err_nomem(err, NULL);
 	m->members = members;
 	for (size_t i = 0; i < zip->n; i++) {
 		const struct zip_member *from = &zip->members[i];
@@ -128,10 +122,10 @@ split_view(const struct pt_tensor *t, bool cut[PAWL_MAX_DIMS], uint64_t *ret_n, 
 static int
 add_piece(struct foreign_tree *tree, struct foreign_pieces *pieces, struct manifest_piece piece, struct pawl_error *err)
 {
-	void *rows = grow(tree->m, pieces->rows, &pieces->cap, pieces->n, 1, sizeof(*pieces->rows));
+	void *rows = reserve_rows(tree->m, pieces->rows, &pieces->cap, pieces->n, 1, sizeof(*pieces->rows));
 
 	if (!rows)
-		return out_of_memory(err);
+		return err_nomem(err, NULL);
 	pieces->rows = rows;
 	pieces->rows[pieces->n++] = piece;
 	return 0;
@@ -159,7 +153,7 @@ add_cut_pieces(struct foreign_tree *tree, const struct manifest_piece *first, co
 		uint64_t *lengths = offsets ? offsets + view->ndim : NULL, rest = i;
 		struct manifest_piece piece = *first;
 		if (!offsets)
-			return out_of_memory(err);
+			return err_nomem(err, NULL);
 		for (uint32_t d = view->ndim; d-- > 0;) {
 			uint64_t index = cut[d] ? rest % view->shape[d] : 0;
 			rest = cut[d] ? rest / view->shape[d] : rest;
@@ -187,7 +181,7 @@ foreign_add_pieces(struct foreign_tree *tree, uint32_t file, uint64_t at, const 
 	                               .lengths = copy_extents(tree->m, view->shape, view->ndim)};
 
 	if (!piece.offsets || !piece.lengths)
-		return out_of_memory(err);
+		return err_nomem(err, NULL);
 	if (!view->strides || view->nbytes == 0)
 		return add_piece(tree, pieces, piece, err);
 	if (!split_view(view, cut, &n, &reach) || n > FOREIGN_MAX_PIECES - tree->n_pieces)
@@ -199,7 +193,7 @@ foreign_add_pieces(struct foreign_tree *tree, uint32_t file, uint64_t at, const 
 	piece.nbytes = reach * (pawl_dtype_bits(view->dtype) / 8);
 	piece.strides = copy_extents(tree->m, view->strides, view->ndim);
 	if (!piece.strides)
-		return out_of_memory(err);
+		return err_nomem(err, NULL);
 	if (n == 1)
 		return add_piece(tree, pieces, piece, err);
 	tree->n_pieces += (size_t)n;
@@ -270,7 +264,7 @@ add_memory(struct foreign_tree *tree, const char *name, uint64_t nbytes, uint32_
 	char *memory = bump_alloc(&m->memory, (size_t)nbytes + 1);
 
 	if (!memory)
-		return out_of_memory(err);
+		return err_nomem(err, NULL);
 	TRY(foreign_add_file(tree, name, nbytes, ret, err));
 	m->files[*ret].memory = *ret_memory = memory;
 	m->bytes = m->new_bytes = before;
@@ -293,7 +287,7 @@ add_view(struct foreign_tree *tree, uint32_t file, uint64_t at, const struct pt_
 	}
 	seen = bump_alloc(&tree->m->memory, sizeof(*seen));
 	if (!seen || table_reserve(&tree->views, 1) < 0)
-		return out_of_memory(err);
+		return err_nomem(err, NULL);
 	*seen = (struct seen){.file = file, .at = at, .view = t};
 	int rc = 0;
 	if (t->memory) {
@@ -416,7 +410,7 @@ foreign_add_value(struct foreign_tree *tree, uint32_t file, uint64_t at, const s
 	PAWL_FREE struct value_walk *w = mem_zalloc(1, sizeof(*w));
 
 	if (!w)
-		return out_of_memory(err);
+		return err_nomem(err, NULL);
 	w->tree = tree;
 	w->pt = pt;
 	w->file = file;
@@ -460,7 +454,7 @@ add_long_values(struct foreign_tree *tree, struct foreign_pieces *rows, struct p
 		                               .offsets = copy_extents(m, &origin, 1),
 		                               .lengths = t->info.shape};
 		if (!piece.offsets)
-			return out_of_memory(err);
+			return err_nomem(err, NULL);
 		TRY(add_piece(tree, &rows[i], piece, err));
 		at += t->local_nbytes;
 	}
@@ -487,7 +481,7 @@ foreign_tree_finish(struct foreign_tree *tree, struct pawl_error *err)
 	TRY(state_check_complete(state, err));
 	m->tensors = bump_array(&m->memory, state->n_tensors, sizeof(*m->tensors));
 	if (!blobs || !m->tensors)
-		return out_of_memory(err);
+		return err_nomem(err, NULL);
 	TRY(add_long_values(tree, blobs, err));
 	if (m->n_members > 0)
 		qsort(m->members, m->n_members, sizeof(*m->members), compare_members);

@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fileio.h"
+#include "base/hidden.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/sum.h"
@@ -71,7 +72,7 @@ doctor_state(struct pawl_rows *rows, const char *key, char *value)
 
 /* Adds a row with yes or no; a no has a reason. */
 static void
-answer(struct pawl_rows *rows, const char *key, int sys)
+add_answer(struct pawl_rows *rows, const char *key, int sys)
 {
 	char reason[160] = "";
 
@@ -278,7 +279,7 @@ describe_direct(struct pawl_rows *rows, int dir_fd)
 	PAWL_FD int fd = make_file(dir_fd, "direct", O_DIRECT);
 
 	if (fd < 0) {
-		answer(rows, "direct I/O", errno);
+		add_answer(rows, "direct I/O", errno);
 		return;
 	}
 	if (!memory) {
@@ -287,7 +288,7 @@ describe_direct(struct pawl_rows *rows, int dir_fd)
 	}
 	char *block = memory + (BLOCK - (uintptr_t)memory % BLOCK) % BLOCK;
 	if (pwrite(fd, block, BLOCK, 0) != BLOCK) {
-		answer(rows, "direct I/O", errno ? errno : EIO);
+		add_answer(rows, "direct I/O", errno ? errno : EIO);
 		return;
 	}
 	unsigned offset_align = find_align(fd, block, false), memory_align = find_align(fd, block, true);
@@ -302,7 +303,7 @@ static void
 describe_direct(struct pawl_rows *rows, int dir_fd)
 {
 	(void)dir_fd;
-	answer(rows, "direct I/O", ENOTSUP);
+	add_answer(rows, "direct I/O", ENOTSUP);
 }
 
 #endif
@@ -334,31 +335,30 @@ try_all(struct pawl_rows *rows, int dir_fd)
 	PAWL_FD int file_fd = make_file(dir_fd, "file", O_EXCL);
 
 	if (file_fd < 0) {
-		answer(rows, "new files", errno);
+		add_answer(rows, "new files", errno);
 		return;
 	}
 	describe_skew(rows, file_fd);
-	answer(rows, "fsync of files", outcome(fsync(file_fd)));
-	answer(rows, "fsync of folders", outcome(fsync(dir_fd)));
+	add_answer(rows, "fsync of files", outcome(fsync(file_fd)));
+	add_answer(rows, "fsync of folders", outcome(fsync(dir_fd)));
 	describe_direct(rows, dir_fd);
-	answer(rows, "fallocate", try_fallocate(dir_fd));
-	answer(rows, "reads without waiting", try_nowait(file_fd));
-	answer(rows, "hard links", outcome(linkat(dir_fd, "file", dir_fd, "link", 0)));
-	answer(rows, "symbolic links", outcome(symlinkat("file", dir_fd, "symlink")));
-	answer(rows, "exclusive create", try_exclusive(dir_fd));
-	answer(rows, "rename of folders", try_rename(dir_fd));
-	answer(rows, "exclusive rename of folders", try_rename_new(dir_fd));
+	add_answer(rows, "fallocate", try_fallocate(dir_fd));
+	add_answer(rows, "reads without waiting", try_nowait(file_fd));
+	add_answer(rows, "hard links", outcome(linkat(dir_fd, "file", dir_fd, "link", 0)));
+	add_answer(rows, "symbolic links", outcome(symlinkat("file", dir_fd, "symlink")));
+	add_answer(rows, "exclusive create", try_exclusive(dir_fd));
+	add_answer(rows, "rename of folders", try_rename(dir_fd));
+	add_answer(rows, "exclusive rename of folders", try_rename_new(dir_fd));
 }
 
 static int
 try_in_folder(struct pawl_rows *rows, int root_fd, struct pawl_error *err)
 {
-	char token[33], name[64];
+	char name[HIDDEN_NAME_BYTES];
 
-	TRY(clock_token(token, err));
-	snprintf(name, sizeof(name), ".doctor.%s.tmp", token);
+	TRY(hidden_name("doctor", HIDDEN_TMP, name, err));
 	int sys = outcome(mkdirat(root_fd, name, 0700));
-	answer(rows, "writable", sys);
+	add_answer(rows, "writable", sys);
 	if (sys)
 		return 0;
 	PAWL_FD int dir_fd = openat(root_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/hidden.h"
 #include "base/text.h"
 #include "keep/doctor.h"
 
@@ -31,7 +32,7 @@ take_note(void *arg, const char *key, const char *value)
 
 /* "yes", or "no" with the reason. */
 static void
-answer(struct pawl_rows *rows, const char *key, int rc, const struct pawl_error *why)
+add_answer(struct pawl_rows *rows, const char *key, int rc, const struct pawl_error *why)
 {
 	doctor_state(rows, key,
 	             rc < 0 ? bump_printf(&rows->memory, "no: %s", why->message) : bump_printf(&rows->memory, "yes"));
@@ -125,22 +126,21 @@ int
 doctor_try_store(struct pawl_rows *rows, struct store *store, struct pawl_error *err)
 {
 	struct pawl_error why = {0};
-	char token[33], key[64];
+	char key[HIDDEN_NAME_BYTES];
 
-	TRY(clock_token(token, err));
-	snprintf(key, sizeof(key), ".doctor.%s.tmp", token);
+	TRY(hidden_name("doctor", HIDDEN_TMP, key, err));
 	if (store_notes(store, take_note, rows, &why) < 0)
 		doctor_state(rows, "notes", bump_printf(&rows->memory, "none: %s", why.message));
 	int rc = store_put_bytes(store, key, probe, PROBE_BYTES, STORE_DURABLE, &why);
-	answer(rows, "writable", rc, &why);
+	add_answer(rows, "writable", rc, &why);
 	if (rc < 0)
 		return 0;
-	answer(rows, "reads what was written", try_reading(store, key, &why), &why);
-	answer(rows, "lists what was written", try_listing(store, key, &why), &why);
-	answer(rows, "exclusive put", try_exclusive(store, key, &why), &why);
-	answer(rows, "copies within the store", try_copy(store, key, &why), &why);
+	add_answer(rows, "reads what was written", try_reading(store, key, &why), &why);
+	add_answer(rows, "lists what was written", try_listing(store, key, &why), &why);
+	add_answer(rows, "exclusive put", try_exclusive(store, key, &why), &why);
+	add_answer(rows, "copies within the store", try_copy(store, key, &why), &why);
 	rc = store_remove(store, key, &why);
-	answer(rows, "removes", rc, &why);
+	add_answer(rows, "removes", rc, &why);
 	describe_caps(rows, store);
 	return 0;
 }

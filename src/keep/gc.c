@@ -346,7 +346,7 @@ is_temp(const char *folder, const struct seen *e)
 		       (strncmp(name, ".latest.", 8) == 0 || strncmp(name, ".best.", 6) == 0);
 	if (e->is_folder)
 		return !*folder && (strncmp(name, ".probe.", 7) == 0 || strncmp(name, ".doctor.", 8) == 0) &&
-		       (hidden_token(name, HIDDEN_TMP) || hidden_token(name, ".renamed.tmp"));
+		       (hidden_token(name, HIDDEN_TMP) || hidden_token(name, ".renamed" HIDDEN_TMP));
 	return hidden_token(name, HIDDEN_TMP);
 }
 

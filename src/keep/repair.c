@@ -198,8 +198,6 @@ check_rank(struct repair *r, uint32_t rank, size_t *at, struct pawl_error *err)
 	return 0;
 }
 
-PAWL_DEFINE_CLEAN(struct manifest, manifest_free);
-
 /* The summaries in pack 0 of each rank must agree; rank 0's becomes the manifest's summary. */
 static int
 read_summaries(struct repair *r, struct pawl_error *err)
@@ -496,7 +494,7 @@ write_manifest(struct repair *r, const char *key, bool exists, const struct buf 
 
 /* The folder has become a checkpoint again. */
 static int
-tell(struct repair *r, struct pawl_error *err)
+report_repair(struct repair *r, struct pawl_error *err)
 {
 	struct pawl *run = r->run;
 	PAWL_CLEAN(buf_clear) struct buf fields = {0};
@@ -545,7 +543,7 @@ repair(struct pawl *run, const char *name, bool dry_run, struct pawl_error *err)
 	if (rc < 0 || dry_run)
 		return rc < 0 ? err_prefix(err, rc, "cannot be repaired") : 0;
 	TRY(write_manifest(&r, buf_str(&key), exists, &text, err));
-	return tell(&r, err);
+	return report_repair(&r, err);
 }
 
 int

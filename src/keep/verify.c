@@ -108,8 +108,6 @@ name_tensors(struct pawl_findings *f, size_t first, const struct manifest *m)
 	return 0;
 }
 
-PAWL_DEFINE_CLEAN(struct reshard_plan, reshard_free);
-
 /* Reads a compressed file as it is stored. Even wrong bytes may decompress correctly, for example
  * those of a table that was not needed. Files that cannot be opened are in the findings already. */
 static int
@@ -168,7 +166,7 @@ read_copy(struct pawl_restore *r, struct store *store, struct fetch *fetch, unsi
 		if (r->manifest->files[i].codec)
 			rc = read_stored(r, store, only_copy, i, &c, err);
 	if (c.failed == PAWL_ENOMEM)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory for findings", r->info.name);
+		return err_nomem(err, r->info.name);
 	return c.failed == PAWL_ELIMIT ? 0 : rc; /* there are enough findings */
 }
 
@@ -265,8 +263,6 @@ manifest_finding(struct pawl_findings *f, uint64_t id, const char *message, stru
 	int rc = add_finding(f, &row);
 	return rc < 0 && rc != PAWL_ELIMIT ? err_set(err, rc, "verify: out of memory") : 0;
 }
-
-PAWL_DEFINE_CLEAN(struct pawl_restore, pawl_restore_close);
 
 /* Reads the opened checkpoint. PAWL_ENOTFOUND: it was deleted meanwhile, and its missing files are
  * not findings. */

@@ -317,7 +317,9 @@ put_node(struct pickler *p, const struct pawl_node *node)
 /* ---- the archive */
 
 struct archive {
-	struct file_plan *plan;
+	struct piece_plan *plan;
+	uint64_t begin;      /* in the plan */
+	size_t first_tensor; /* its number in the plan */
 	struct bump memory;
 	const char *folder;
 	struct zip_entry *entries;
@@ -338,78 +340,61 @@ full_name(struct archive *a, const char *name, struct pawl_error *err)
 	return full;
 }
 
+static int
+begin_member(struct archive *a, const char *name, uint64_t nbytes, uint32_t crc, struct pawl_error *err)
+{
+	struct zip_entry *entry = &a->entries[a->n];
+
+	*entry = (struct zip_entry){full_name(a, name, err), 0, nbytes, crc};
+	if (!entry->name)
+		return PAWL_ENOMEM;
+	zip_begin_member(entry, piece_plan_end(a->plan) - a->begin, &a->plan->bytes);
+	return 0;
+}
+
 /* A member whose bytes are all known. */
 static int
 add_text(struct archive *a, const char *name, const void *ptr, size_t len, struct pawl_error *err)
 {
-	struct zip_entry *entry = &a->entries[a->n];
-	struct buf *bytes = &a->plan->bytes;
-	const size_t begin = bytes->len;
-
-	*entry = (struct zip_entry){full_name(a, name, err), 0, len, crc32_bytes(ptr, len)};
-	if (!entry->name)
-		return PAWL_ENOMEM;
-	zip_begin_member(entry, a->plan->nbytes, bytes);
-	buf_put(bytes, ptr, len);
-	zip_end_member(entry, bytes);
+	TRY(begin_member(a, name, len, crc32_bytes(ptr, len), err));
+	buf_put(&a->plan->bytes, ptr, len);
+	zip_end_member(&a->entries[a->n], &a->plan->bytes);
 	a->tensors[a->n++] = SIZE_MAX;
-	return file_plan_bytes(a->plan, begin, err);
+	return 0;
 }
 
 static int
-add_tensor(struct archive *a, size_t tensor, uint64_t nbytes, struct pawl_error *err)
+add_tensor(struct archive *a, size_t row, uint64_t nbytes, struct pawl_error *err)
 {
-	struct zip_entry *entry = &a->entries[a->n];
-	struct buf *bytes = &a->plan->bytes;
-	size_t begin = bytes->len, sum;
+	const size_t tensor = a->first_tensor + row;
 	char name[32];
 
-	snprintf(name, sizeof(name), "data/%zu", tensor);
-	*entry = (struct zip_entry){full_name(a, name, err), 0, nbytes, 0};
-	if (!entry->name)
-		return PAWL_ENOMEM;
-	zip_begin_member(entry, a->plan->nbytes, bytes);
-	TRY(file_plan_bytes(a->plan, begin, err));
-	TRY(file_plan_tensor(a->plan, tensor, nbytes, err));
-	begin = bytes->len;
-	sum = zip_end_member(entry, bytes);
-	TRY(buf_check(bytes, "layout of a file", err));
-	a->tensors[a->n++] = nbytes > 0 ? tensor : SIZE_MAX;
-	if (nbytes == 0)
+	snprintf(name, sizeof(name), "data/%zu", row);
+	TRY(begin_member(a, name, nbytes, 0, err));
+	a->tensors[a->n] = nbytes > 0 ? tensor : SIZE_MAX;
+	const struct zip_entry *entry = &a->entries[a->n++];
+	if (nbytes == 0) {
+		zip_end_member(entry, &a->plan->bytes);
 		return 0;
-	bytes->len = sum; /* the CRC is a piece of its own; what follows it is appended again */
-	TRY(file_plan_bytes(a->plan, begin, err));
-	TRY(file_plan_crc(a->plan, tensor, err));
-	begin = bytes->len;
-	(void)zip_end_member(entry, bytes);
-	TRY(buf_check(bytes, "layout of a file", err));
-	memmove(bytes->ptr + begin, bytes->ptr + begin + 8, bytes->len - begin - 8);
-	bytes->len -= 8;
-	return file_plan_bytes(a->plan, begin, err);
+	}
+	TRY(piece_plan_add(a->plan, FILE_BEGIN, tensor, 0, err));
+	TRY(piece_plan_add(a->plan, FILE_TENSOR, tensor, nbytes, err));
+	TRY(piece_plan_add(a->plan, FILE_END, tensor, 0, err));
+	return piece_plan_add_crc(a->plan, tensor, zip_end_member(entry, &a->plan->bytes), err);
 }
 
 static int
 add_directory(struct archive *a, struct pawl_error *err)
 {
-	struct buf *bytes = &a->plan->bytes;
 	size_t *sums = bump_array(&a->memory, a->n, sizeof(*sums));
-	size_t begin = bytes->len, end;
 
 	if (!sums)
 		return err_nomem(err, "layout of a file");
-	zip_put_directory(a->entries, a->n, a->plan->nbytes, bytes, sums);
-	TRY(buf_check(bytes, "layout of a file", err));
-	end = bytes->len;
-	for (size_t i = 0; i < a->n; i++) {
-		if (a->tensors[i] == SIZE_MAX)
-			continue;
-		bytes->len = sums[i];
-		TRY(file_plan_bytes(a->plan, begin, err));
-		TRY(file_plan_crc(a->plan, a->tensors[i], err));
-		begin = sums[i] + 4;
-	}
-	bytes->len = end;
-	return file_plan_bytes(a->plan, begin, err);
+	zip_put_directory(a->entries, a->n, piece_plan_end(a->plan) - a->begin, &a->plan->bytes, sums);
+	for (size_t i = 0; i < a->n; i++)
+		if (a->tensors[i] != SIZE_MAX)
+			TRY(piece_plan_add_crc(a->plan, a->tensors[i], sums[i], err));
+	return piece_plan_finish(a->plan, err);
 }
 
 /* 40 digits that identify a file, as torch's own do: from the names and the object's description.
@@ -440,12 +425,13 @@ add_members(struct archive *a, const struct pawl_state *state, const struct buf 
 }
 
 int
-file_plan_pt(const struct pawl_state *state, const struct file_plan_opts *opts, struct file_plan *ret,
+file_plan_pt(const struct pawl_state *state, const struct file_plan_opts *opts, struct piece_plan *ret,
              struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf pickle = {0};
 	struct pickler p = {.state = state, .opts = opts, .out = &pickle, .err = err};
-	struct archive a = {.plan = ret, .folder = opts->stem};
+	struct archive a = {
+		.plan = ret, .begin = ret->nbytes, .first_tensor = opts->first_tensor, .folder = opts->stem};
 	const size_t n = state->n_tensors + 6;
 	int r;
 

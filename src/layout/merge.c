@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/table.h"
+#include "base/vec.h"
 #include "layout/merge_pieces.h"
 #include "layout/merge_trees.h"
 
@@ -43,10 +44,6 @@ struct merge {
 	bool nonfinite;
 };
 
-PAWL_DEFINE_CLEAN(struct merge, merge_free);
-
-PAWL_DEFINE_CLEAN(struct manifest, manifest_free);
-
 /* ---- rows */
 
 static struct row *
@@ -73,15 +70,8 @@ copy_extents(struct merge *g, const uint64_t *from, uint32_t ndim)
 static int
 add_row(struct merge *g, uint32_t rank, const struct manifest_tensor *t, struct row **ret, struct pawl_error *err)
 {
-	if (g->n_rows == g->cap_rows) {
-		size_t cap = g->cap_rows ? 2 * g->cap_rows : 256;
-		struct row *bigger = mem_resize(g->rows, cap, sizeof(*bigger));
-
-		if (!bigger)
-			return err_nomem(err, "save");
-		g->rows = bigger;
-		g->cap_rows = cap;
-	}
+	if (!array_reserve(g->rows, g->cap_rows, g->n_rows + 1))
+		return err_nomem(err, "save");
 	struct row *row = &g->rows[g->n_rows];
 
 	*row = (struct row){.tensor = *t, .rank = rank};
@@ -158,17 +148,8 @@ copy_sums(struct merge *g, const struct sum128 *sums, size_t n)
 static int
 add_files(struct merge *g, const struct manifest *m, struct pawl_error *err)
 {
-	size_t wanted = g->n_files + (size_t)m->n_files;
-
-	if (wanted > g->cap_files) {
-		size_t cap = 2 * wanted;
-		struct manifest_file *bigger = mem_resize(g->files, cap, sizeof(*bigger));
-
-		if (!bigger)
-			return err_nomem(err, "save");
-		g->files = bigger;
-		g->cap_files = cap;
-	}
+	if (!array_reserve(g->files, g->cap_files, g->n_files + (size_t)m->n_files))
+		return err_nomem(err, "save");
 	for (size_t i = 0; i < m->n_files; i++) {
 		struct manifest_file *f = &g->files[g->n_files];
 
@@ -400,8 +381,6 @@ unite_trees(struct merge *g, struct pawl_state **ret, struct pawl_error *err)
 	g->parts[0] = NULL;
 	return rc;
 }
-
-PAWL_DEFINE_CLEAN(struct pawl_state, pawl_state_free);
 
 int
 merge_finish(struct merge *g, struct buf *out, struct pawl_error *err)

@@ -17,6 +17,7 @@
 #define PAWL_MERGE_H
 
 #include "base/buf.h"
+#include "base/mem.h"
 #include "state/manifest.h"
 
 struct merge;
@@ -31,5 +32,6 @@ int merge_finish(struct merge *g, struct buf *out, struct pawl_error *err);
 /* The files of the checkpoint, for checking that they exist. Borrowed. */
 const struct manifest_file *merge_files(const struct merge *g, size_t *ret_n);
 void merge_free(struct merge *g);
+PAWL_DEFINE_CLEAN(struct merge, merge_free);
 
 #endif

@@ -261,8 +261,6 @@ merge_nodes(struct merger *g, nodes *at)
 
 /* ---- all */
 
-PAWL_DEFINE_CLEAN(struct pawl_state, pawl_state_free);
-
 int
 merge_trees(struct manifest *const *parts, uint32_t world, struct pawl_state **ret, struct pawl_error *err)
 {

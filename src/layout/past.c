@@ -9,8 +9,6 @@
 #include "base/table.h"
 #include "state/pack_name.h"
 
-PAWL_DEFINE_CLEAN(struct past, past_free);
-
 static void
 table_clean(struct table *t)
 {

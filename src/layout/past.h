@@ -4,6 +4,7 @@
 #ifndef PAWL_PAST_H
 #define PAWL_PAST_H
 
+#include "base/mem.h"
 #include "layout/regroup.h"
 #include "state/manifest.h"
 #include "state/state.h"
@@ -20,5 +21,6 @@ int past_new(const struct regroup_tensor *tensors, size_t n, struct past **ret, 
 int past_match(const struct past *past, const struct pawl_state *state, struct regroup_tensor *ret,
                struct pawl_error *err);
 void past_free(struct past *p);
+PAWL_DEFINE_CLEAN(struct past, past_free);
 
 #endif

@@ -17,8 +17,6 @@
 #include "base/json.h"
 #include "format/safetensors/safetensors.h"
 
-PAWL_DEFINE_CLEAN(struct plan, plan_free);
-
 /* Collects bytes to checksum: checksumming many small pieces would cost more than copying them. */
 struct summer {
 	struct sum_stream s;

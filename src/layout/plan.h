@@ -77,5 +77,6 @@ int plan_make(const struct pawl_state *state, const struct plan_opts *opts, stru
 int plan_refresh(struct plan *p, const struct plan_opts *opts, struct pawl_slice checkpoint_json, struct pawl_slice state_json,
                  struct pawl_error *err);
 void plan_free(struct plan *p);
+PAWL_DEFINE_CLEAN(struct plan, plan_free);
 
 #endif

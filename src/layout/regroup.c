@@ -170,7 +170,7 @@ regroup_place_new(struct regroup_tensor *tensors, size_t n, uint64_t pack_bytes,
 /* -------------------------------------------------------------------------- looking at packs */
 
 static void
-look(struct work *w)
+inspect_packs(struct work *w)
 {
 	memset(w->packs, 0, w->n_packs * sizeof(*w->packs));
 	for (size_t k = 0; k < w->n_packs; k++)
@@ -305,11 +305,11 @@ regroup_decide(struct regroup_tensor *tensors, size_t n, uint64_t pack_bytes, bo
 		return err_nomem(err, "save");
 	w.packs = packs;
 	w.next = (uint32_t)w.n_packs;
-	look(&w);
+	inspect_packs(&w);
 	divide(&w);
-	look(&w);
+	inspect_packs(&w);
 	merge_hot(&w);
-	look(&w);
+	inspect_packs(&w);
 	merge_cold(&w);
 	if (w.changed)
 		TRY(number(tensors, n, err));

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/vec.h"
 #include "layout/reshard_strided.h"
 
 struct span {
@@ -49,21 +50,6 @@ reshard_free(struct reshard_plan *plan)
 	mem_free(plan->units);
 	bump_clear(&plan->memory);
 	mem_free(plan);
-}
-
-/* Makes room for one more element. */
-static int
-grow(void **array, size_t *cap, size_t n, size_t size, struct pawl_error *err)
-{
-	if (n < *cap)
-		return 0;
-	size_t more = *cap < 64 ? 64 : *cap * 2;
-	void *bigger = mem_resize(*array, more, size);
-	if (!bigger)
-		return err_set(err, PAWL_ENOMEM, "out of memory for a plan of %zu elements", more);
-	*array = bigger;
-	*cap = more;
-	return 0;
 }
 
 /* ---- runs of a move ---- */
@@ -207,7 +193,7 @@ fill_move(struct planner *p, const struct manifest_tensor *t, const struct resha
 		return 0;
 	uint64_t *memory = bump_array(&p->plan->memory, (uint64_t)o->n_outer * 3, sizeof *memory);
 	if (!memory)
-		return err_set(err, PAWL_ENOMEM, "out of memory for the plan of tensor %s", t->name);
+		return err_nomem(err, t->name);
 	const uint32_t first = PAWL_MAX_DIMS - o->n_outer;
 	for (uint32_t d = 0; d < o->n_outer; d++) {
 		memory[d] = o->counts[first + d];
@@ -251,7 +237,8 @@ put_move(struct planner *p, const struct reshard_move *move, struct pawl_error *
 {
 	if (p->plan->n_moves >= UINT32_MAX)
 		return err_set(err, PAWL_ELIMIT, "more than %u overlaps of pieces and destinations", UINT32_MAX);
-	TRY(grow((void **)&p->plan->moves, &p->cap_moves, p->plan->n_moves, sizeof *move, err));
+	if (!array_reserve(p->plan->moves, p->cap_moves, p->plan->n_moves + 1))
+		return err_nomem(err, "plan of a restore");
 	p->plan->moves[p->plan->n_moves++] = *move;
 	return 0;
 }
@@ -351,7 +338,8 @@ make_moves(struct planner *p, size_t n, struct pawl_error *err)
 static int
 add_span(struct planner *p, uint32_t file, uint32_t move, uint64_t begin, uint64_t end, struct pawl_error *err)
 {
-	TRY(grow((void **)&p->spans, &p->cap_spans, p->n_spans, sizeof *p->spans, err));
+	if (!array_reserve(p->spans, p->cap_spans, p->n_spans + 1))
+		return err_nomem(err, "plan of a restore");
 	p->spans[p->n_spans++] = (struct span){file, move, begin, end};
 	return 0;
 }
@@ -426,7 +414,8 @@ add_units(struct planner *p, uint32_t file, uint64_t begin, uint64_t end, uint64
 	const uint64_t step = unit_bytes > block ? unit_bytes - unit_bytes % block : block;
 	while (begin < end) {
 		uint64_t unit_end = end - begin > step ? begin + step : end;
-		TRY(grow((void **)&p->plan->units, &p->cap_units, p->plan->n_units, sizeof *p->plan->units, err));
+		if (!array_reserve(p->plan->units, p->cap_units, p->plan->n_units + 1))
+			return err_nomem(err, "plan of a restore");
 		p->plan->units[p->plan->n_units++] =
 			(struct reshard_unit){.file = file, .begin = begin, .end = unit_end};
 		p->plan->nbytes += unit_end - begin;
@@ -460,7 +449,7 @@ make_units(struct planner *p, uint64_t unit_bytes, struct pawl_error *err)
 
 /* For every span and unit that overlap: counts the parts, or fills them in. */
 static void
-meet(struct planner *p, bool fill)
+place_parts(struct planner *p, bool fill)
 {
 	struct reshard_plan *plan = p->plan;
 	size_t first = 0;
@@ -487,7 +476,7 @@ static int
 make_parts(struct planner *p, struct pawl_error *err)
 {
 	struct reshard_plan *plan = p->plan;
-	meet(p, false);
+	place_parts(p, false);
 	for (size_t u = 0; u < plan->n_units; u++) {
 		plan->units[u].first_part = plan->n_parts;
 		plan->n_parts += plan->units[u].n_parts;
@@ -495,8 +484,8 @@ make_parts(struct planner *p, struct pawl_error *err)
 	}
 	plan->parts = mem_zalloc(plan->n_parts, sizeof *plan->parts);
 	if (!plan->parts)
-		return err_set(err, PAWL_ENOMEM, "out of memory for a plan of %zu parts", plan->n_parts);
-	meet(p, true);
+		return err_nomem(err, "plan of a restore");
+	place_parts(p, true);
 	return 0;
 }
 
@@ -507,7 +496,7 @@ reshard_plan(const struct manifest *m, const struct reshard_binding *bindings, s
 	PAWL_CLEAN(planner_clear) struct planner p = {.m = m, .bindings = bindings};
 	p.plan = mem_zalloc(1, sizeof *p.plan);
 	if (!p.plan)
-		return err_set(err, PAWL_ENOMEM, "out of memory for a plan");
+		return err_nomem(err, "plan of a restore");
 	TRY(make_moves(&p, n, err));
 	TRY(make_spans(&p, err));
 	if (p.n_spans > 0) {
@@ -524,7 +513,7 @@ reshard_plan_all(const struct manifest *m, uint64_t unit_bytes, struct reshard_p
 	PAWL_CLEAN(planner_clear) struct planner p = {.m = m};
 	p.plan = mem_zalloc(1, sizeof *p.plan);
 	if (!p.plan)
-		return err_set(err, PAWL_ENOMEM, "out of memory for a plan");
+		return err_nomem(err, "plan of a restore");
 	for (uint32_t f = 0; f < m->n_files; f++) {
 		if (m->files[f].block_bytes == 0)
 			return err_set(err, PAWL_ECORRUPT, "file %s has blocks of 0 bytes", m->files[f].name);

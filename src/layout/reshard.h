@@ -75,6 +75,7 @@ int reshard_plan(const struct manifest *m, const struct reshard_binding *binding
 /* Plans reading every byte of every file, without destinations. */
 int reshard_plan_all(const struct manifest *m, uint64_t unit_bytes, struct reshard_plan **ret, struct pawl_error *err);
 void reshard_free(struct reshard_plan *plan); /* NULL is fine */
+PAWL_DEFINE_CLEAN(struct reshard_plan, reshard_free);
 
 struct reshard_run {
 	uint64_t src; /* offset in the file */

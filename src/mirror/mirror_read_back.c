@@ -38,18 +38,12 @@ read_file_back(struct store *there, const char *key, const struct manifest_file 
 	return rc;
 }
 
-static void
-free_manifest(struct manifest **m)
-{
-	manifest_free(*m);
-}
-
 int
 mirror_read_back(struct store *there, const char *folder, struct pawl_meter *meter, int64_t deadline_ms,
                  struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
-	PAWL_CLEAN(free_manifest) struct manifest *m = NULL;
+	PAWL_CLEAN(manifest_free_clean) struct manifest *m = NULL;
 	PAWL_FREE char *own = mem_printf("%s/" MANIFEST_NAME, folder);
 	if (!own)
 		return err_nomem(err, "mirror");

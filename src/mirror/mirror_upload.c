@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/hidden.h"
 #include "base/json.h"
 #include "catalog/holds.h"
 #include "catalog/pins.h"
@@ -37,12 +38,6 @@ parcel_clear(struct parcel *p)
 	mem_free(p->name);
 	mem_free(p->like);
 	mem_free(p->late);
-}
-
-static int
-no_memory(struct pawl_error *err)
-{
-	return err_nomem(err, "mirror");
 }
 
 /* ---------------------------------------------------------------- preparing */
@@ -76,10 +71,10 @@ pack(const struct mirror *m, uint64_t id, struct parcel *p, struct pawl_error *e
 	p->like = like ? mem_printf(CATALOG_FOLDER "/%s", like->name) : NULL;
 	PAWL_FREE struct pawl_metric *late = mem_zalloc(e->n_metrics, sizeof *late);
 	if (!p->name || (like && !p->like) || !late)
-		return no_memory(err);
+		return err_nomem(err, "mirror");
 	size_t n = pins_late(e->summary->metrics, e->summary->n_metrics, e->metrics, e->n_metrics, late);
 	p->late = pins_overlay(late, n, NULL, 0, &p->n_late);
-	return p->late ? 1 : no_memory(err);
+	return p->late ? 1 : err_nomem(err, "mirror");
 }
 
 /* The text between "://" and the last '@' may be a password, so it is not shown (P18). */
@@ -137,7 +132,7 @@ list_there(const struct mirror *m, struct retain_item **ret, const char ***ret_n
 	PAWL_FREE const char **names = mem_zalloc(c->n, sizeof *names);
 	size_t n = 0;
 	if (!items || !names)
-		return no_memory(err);
+		return err_nomem(err, "mirror");
 	for (size_t i = 0; i < c->n; i++) {
 		const struct catalog_entry *e = &c->entries[i];
 		if (!e->summary || !mirror_has(m, e->id, e->summary->token))
@@ -159,7 +154,7 @@ put_pointer(struct store *store, const char *pointer, const char *name, char **k
 		return 0;
 	target = mem_printf(CATALOG_FOLDER "/%s", name);
 	if (!target)
-		return no_memory(err);
+		return err_nomem(err, "mirror");
 	TRY(store_pointer(store, pointer, target, err));
 	mem_free(*known);
 	*known = mem_strdup(name);
@@ -233,16 +228,16 @@ remove_there(struct mirror *m, struct store *store, const char *name, struct paw
 {
 	struct store_caps caps;
 	bool spared = false;
-	char token[33];
+	char hidden[HIDDEN_NAME_BYTES];
 	PAWL_FREE char *folder = mem_printf(CATALOG_FOLDER "/%s", name);
 	PAWL_FREE char *mark = mem_printf(PINS_FOLDER "/%s.json", name);
 	PAWL_FREE char *other = NULL;
-	TRY(clock_token(token, err));
+	TRY(hidden_name(name, HIDDEN_PARTIAL, hidden, err));
 	store_get_caps(store, &caps);
-	other = caps.rename_folder ? mem_printf(CATALOG_FOLDER "/.%s.%s.partial", name, token)
+	other = caps.rename_folder ? mem_printf(CATALOG_FOLDER "/%s", hidden)
 	                           : mem_printf(CATALOG_FOLDER "/%s/" MANIFEST_NAME, name);
 	if (!folder || !mark || !other)
-		return no_memory(err);
+		return err_nomem(err, "mirror");
 	TRY(is_spared(store, name, &spared, err));
 	if (spared)
 		return 0;
@@ -269,14 +264,14 @@ choose_doomed(struct mirror *m, struct bump *memory, const char ***ret, size_t *
 	PAWL_FREE struct retain_decision *decisions = mem_zalloc(n, sizeof *decisions);
 	const char **doomed = bump_array(memory, n + 1, sizeof *doomed);
 	if (!decisions || !doomed)
-		return no_memory(err);
+		return err_nomem(err, "mirror");
 	retain_decide(&policy, items, n, (double)clock_unix_ns() / 1e9, decisions);
 	for (size_t i = 0; i < n; i++) {
 		if (decisions[i].keep)
 			continue;
 		doomed[*ret_n] = bump_strndup(memory, names[i], strlen(names[i]));
 		if (!doomed[(*ret_n)++])
-			return no_memory(err);
+			return err_nomem(err, "mirror");
 	}
 	*ret = doomed;
 	return 0;
@@ -303,8 +298,8 @@ retain_there(struct mirror *m, struct store *store, struct pawl_error *err)
 /* ------------------------------------------------------------------- upload */
 
 static void
-tell(struct mirror *m, const struct parcel *p, const struct copy_result *r, int64_t begin_ns,
-     const struct pawl_error *why)
+report_upload(struct mirror *m, const struct parcel *p, const struct copy_result *r, int64_t begin_ns,
+              const struct pawl_error *why)
 {
 	PAWL_CLEAN(buf_clear) struct buf fields = {0};
 	buf_printf(&fields, "\"id\":%llu,\"name\":\"%s\",\"mirror\":", (unsigned long long)p->id, p->name);
@@ -333,7 +328,7 @@ send(struct mirror *m, const struct parcel *p, struct pawl_meter *meter, struct 
 	TRY(check_identity(m, store, err));
 	PAWL_FREE char *folder = mem_printf(CATALOG_FOLDER "/%s", p->name);
 	if (!folder)
-		return no_memory(err);
+		return err_nomem(err, "mirror");
 	const struct copy_job job = {.from = m->run->store,
 	                             .to = store,
 	                             .from_folder = folder,
@@ -382,7 +377,7 @@ mirror_put_marks(struct mirror *m, uint64_t id, struct pawl_error *err)
 
 /* Failures from here on are reported, but the checkpoint exists. */
 static void
-settle(struct mirror *m, const struct parcel *p, int64_t begin_ns)
+finish_upload(struct mirror *m, const struct parcel *p, int64_t begin_ns)
 {
 	struct store *store = atomic_load(&m->store);
 	struct pawl_error err = {0};
@@ -398,7 +393,7 @@ settle(struct mirror *m, const struct parcel *p, int64_t begin_ns)
 	if (rc == 0)
 		rc = pointers_update(m->run, &err);
 	if (rc < 0)
-		tell(m, p, NULL, begin_ns, &err);
+		report_upload(m, p, NULL, begin_ns, &err);
 }
 
 int
@@ -447,10 +442,10 @@ mirror_upload(struct mirror *m, uint64_t id, struct pawl_meter *meter, struct pa
 	if (gone)
 		return 0;
 	if (rc == 0) {
-		settle(m, &p, begin_ns);
-		tell(m, &p, &result, begin_ns, NULL);
+		finish_upload(m, &p, begin_ns);
+		report_upload(m, &p, &result, begin_ns, NULL);
 	} else if (!cancelled && p.name) {
-		tell(m, &p, &result, begin_ns, &why);
+		report_upload(m, &p, &result, begin_ns, &why);
 	}
 	return err_give(err, rc, &why);
 }

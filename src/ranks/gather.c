@@ -55,7 +55,7 @@ rest(struct pace *p, int64_t deadline_ms)
 /* ---- writing */
 
 static int
-put(struct store *store, const char *token, const char *name, const struct buf *text, struct pawl_error *err)
+put_part(struct store *store, const char *token, const char *name, const struct buf *text, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf key = {0};
 
@@ -72,7 +72,7 @@ gather_put_part(struct store *store, const struct rendezvous *m, const char *tok
 	char name[64];
 
 	snprintf(name, sizeof(name), "part-%05u-%s.json", rendezvous_rank(m), rendezvous_nonce(m));
-	return put(store, token, name, text, err);
+	return put_part(store, token, name, text, err);
 }
 
 /* {"code":-7,"message":"..."} and what the caller has put before it. */
@@ -93,7 +93,7 @@ gather_put_fault(struct store *store, const struct rendezvous *m, const char *to
 	snprintf(name, sizeof(name), "fault-%05u-%s.json", rendezvous_rank(m), rendezvous_nonce(m));
 	buf_putc(&text, '{');
 	put_error(&text, why);
-	put(store, token, name, &text, NULL); /* if this fails, rank 0 waits until its deadline */
+	put_part(store, token, name, &text, NULL); /* if this fails, rank 0 waits until its deadline */
 }
 
 void
@@ -109,7 +109,7 @@ gather_put_verdict(struct store *store, const char *token, int code, const char 
 		buf_putc(&text, '{');
 		put_error(&text, why);
 	}
-	put(store, token, VERDICT, &text, NULL); /* a hint: without it the others find the result later */
+	put_part(store, token, VERDICT, &text, NULL); /* a hint: without it the others find the result later */
 }
 
 void

@@ -69,7 +69,7 @@ fetch_new(struct store *store, unsigned io_threads, uint64_t ring_bytes, struct 
 {
 	struct fetch *f = mem_zalloc(1, sizeof *f);
 	if (!f)
-		return err_set(err, PAWL_ENOMEM, "out of memory for reading");
+		return err_nomem(err, "reading");
 	f->store = store;
 	f->threads = io_threads == 0 ? 1 : io_threads < MAX_THREADS / 2 ? 2 * io_threads : MAX_THREADS;
 	f->ring_bytes = ring_bytes ? ring_bytes : FETCH_RING;
@@ -478,7 +478,7 @@ run_workers(struct fetch *fetch, struct fetching *f, unsigned n, struct pawl_err
 	struct group group;
 	int rc = 0;
 	if (!workers)
-		return err_set(err, PAWL_ENOMEM, "out of memory for %u readers", n);
+		return err_nomem(err, "reading");
 	if (n > 1 && !fetch->pool)
 		TRY(pool_new("pawl-read", fetch->threads - 1, &fetch->pool, err));
 	group_init(&group);

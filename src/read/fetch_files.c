@@ -33,7 +33,7 @@ fetch_files_new(struct store *store, const struct fetch_job *job, struct fetch_f
 	if (mul_ok(n, sizeof(struct open_file), &nbytes) && add_ok(nbytes, sizeof(*f), &nbytes))
 		f = mem_zalloc(1, (size_t)nbytes);
 	if (!f)
-		return err_set(err, PAWL_ENOMEM, "out of memory for %" PRIu64 " files", n);
+		return err_nomem(err, "reading");
 	f->store = store;
 	f->job = job;
 	for (size_t u = 0; u < job->plan->n_units; u++)

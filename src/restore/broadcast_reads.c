@@ -172,7 +172,7 @@ prepare(struct sharing *s, struct pawl_error *err)
 	s->binding_of = mem_zalloc(r->n_bindings, sizeof(*s->binding_of));
 	s->frame = mem_zalloc(1, sizeof(*s->frame) + (size_t)s->chunk_bytes);
 	if (!s->wants || !s->commons || !s->binding_of || !s->frame)
-		return err_set(err, PAWL_ENOMEM, "restore: out of memory for sharing what is read");
+		return err_nomem(err, "restore");
 	s->payload = (char *)(s->frame + 1);
 	for (size_t i = 0; i < r->n_bindings; i++) {
 		TRY(tensor_nbytes(&r->bindings[i].dst, &nbytes, err));
@@ -240,7 +240,7 @@ note_error(struct sharing *s, int code, const struct pawl_error *why)
 /* Sends nbytes of the payload from the root to all ranks. Errors are noted. True if the payload can
  * be used. */
 static bool
-pass(struct sharing *s, uint32_t root, uint64_t nbytes)
+pass_payload(struct sharing *s, uint32_t root, uint64_t nbytes)
 {
 	struct frame *f = s->frame;
 	struct pawl_error why = {0};
@@ -347,7 +347,7 @@ hand_out_commons(struct sharing *s)
 	uint64_t head[2] = {s->n_commons, s->chunk_bytes}, per = s->chunk_bytes / sizeof(*s->commons);
 
 	memcpy(s->payload, head, sizeof(head));
-	bool good = pass(s, 0, sizeof(head));
+	bool good = pass_payload(s, 0, sizeof(head));
 
 	memcpy(head, s->payload, sizeof(head));
 	if (!good)
@@ -363,7 +363,7 @@ hand_out_commons(struct sharing *s)
 		size_t n = s->n_commons - i < per ? s->n_commons - i : (size_t)per;
 
 		memcpy(s->payload, s->commons + i, n * sizeof(*s->commons));
-		good = pass(s, 0, n * sizeof(*s->commons));
+		good = pass_payload(s, 0, n * sizeof(*s->commons));
 		memcpy(s->commons + i, s->payload, n * sizeof(*s->commons));
 	}
 	if (good && (s->rank == 0 || take_commons(s)))
@@ -430,7 +430,7 @@ cut_binding(const struct reshard_binding *b, const struct common *box, const str
 		 *offsets = bump_array(memory, ndim, sizeof(*offsets));
 
 	if (!shape || !offsets)
-		return err_set(err, PAWL_ENOMEM, "restore: out of memory for sharing what is read");
+		return err_nomem(err, "restore");
 	memcpy(shape, b->dst.shape, ndim * sizeof(*shape));
 	if (b->dst.offsets)
 		memcpy(offsets, b->dst.offsets, ndim * sizeof(*offsets));
@@ -458,7 +458,7 @@ read_share(struct sharing *s, uint64_t *ret_nbytes, struct pawl_error *err)
 	size_t n = 0;
 
 	if (!list || !is_common)
-		return err_set(err, PAWL_ENOMEM, "restore: out of memory for sharing what is read");
+		return err_nomem(err, "restore");
 	for (size_t i = 0; i < s->n_commons; i++)
 		is_common[s->binding_of[i]] = true;
 	for (size_t i = 0; i < r->n_bindings; i++)
@@ -515,7 +515,7 @@ hand_out_shares(struct sharing *s)
 
 			if (n == 0)
 				break;
-			bool good = pass(s, root, n);
+			bool good = pass_payload(s, root, n);
 
 			if (s->is_broken)
 				return;

@@ -38,7 +38,7 @@ list_bad(const struct pawl_restore *r, const char *const *suspects, struct bump 
 }
 
 static void
-tell(struct pawl_restore *r, const uint32_t *files, size_t n, const char *from, const struct pawl_error *why)
+report_repair(struct pawl_restore *r, const uint32_t *files, size_t n, const char *from, const struct pawl_error *why)
 {
 	PAWL_CLEAN(buf_clear) struct buf fields = {0};
 	buf_printf(&fields, "\"id\":%llu,\"from\":", (unsigned long long)r->manifest->id);
@@ -91,7 +91,7 @@ mirror_repair(struct pawl_restore *r)
 		return;
 	if (run_check_keeper(run, NULL) < 0 || run->home.nodes) { /* reported; a process that may write repairs */
 		err_set(&err, PAWL_EREADONLY, "this handle does not repair");
-		tell(r, files, n, from->root, &err);
+		report_repair(r, files, n, from->root, &err);
 		return;
 	}
 	const struct copy_job job = {.from = from,
@@ -101,5 +101,5 @@ mirror_repair(struct pawl_restore *r)
 	                             .memory_bytes = run->opts.mirrors.memory_bytes,
 	                             .deadline_ms = clock_mono_ms() + run->opts.mirrors.timeout_ms};
 	int rc = copy_files(&job, r->manifest, files, n, &err);
-	tell(r, files, n, from->root, rc < 0 ? &err : NULL);
+	report_repair(r, files, n, from->root, rc < 0 ? &err : NULL);
 }

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/vec.h"
 #include "restore/restore_gone.h"
 
 #define LOOK_PAUSE_MS 20
@@ -30,16 +31,8 @@ int
 restore_add_row(struct restore_rows *rows, char *text, struct pawl_error *err)
 {
 	PAWL_FREE char *line = text;
-	if (line && rows->n == rows->cap) {
-		size_t cap = rows->cap ? 2 * rows->cap : 8;
-		char **bigger = mem_resize(rows->rows, cap, sizeof *bigger);
-		if (!bigger)
-			return err_set(err, PAWL_ENOMEM, "out of memory for a report of %zu lines", cap);
-		rows->rows = bigger;
-		rows->cap = cap;
-	}
-	if (!line)
-		return err_set(err, PAWL_ENOMEM, "out of memory for a report");
+	if (!line || !array_reserve(rows->rows, rows->cap, rows->n + 1))
+		return err_nomem(err, "report of a restore");
 	rows->rows[rows->n++] = steal(&line);
 	return 0;
 }
@@ -92,7 +85,7 @@ read_manifest(struct pawl *run, uint64_t id, const struct pawl_hold *hold, struc
 
 /* Makes the checkpoint with this id the current one. On failure the old one stays. */
 static int
-take(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
+adopt_checkpoint(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 {
 	struct pawl *run = r->run;
 	PAWL_CLEAN(buf_clear) struct buf folder = {0};
@@ -224,7 +217,7 @@ take_below(struct pawl_restore *r, uint64_t most, bool final, struct pawl_error 
 		if (c.id == 0)
 			return err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint%s", r->run->home.root,
 			               most < UINT64_MAX ? " that is older" : "");
-		int rc = take(r, c.id, &why);
+		int rc = adopt_checkpoint(r, c.id, &why);
 		if (rc == 0)
 			return 0;
 		if (!(err_is_damage(rc) || r->has_vanished) || !r->can_fall_back || (r->has_vanished && !final)) {
@@ -250,7 +243,7 @@ take_selected(struct pawl_restore *r, bool final, struct pawl_error *err)
 	uint64_t id = rc == 0 ? e->id : 0;
 	run_unlock(r->run);
 	TRY(rc);
-	return take(r, id, err);
+	return adopt_checkpoint(r, id, err);
 }
 
 /* ---- life ---- */
@@ -304,8 +297,6 @@ fallback_event(struct pawl_restore *r, size_t first_row)
 		events_add(&r->run->events, "fallback", buf_str(&fields));
 }
 
-PAWL_DEFINE_CLEAN(struct pawl_restore, pawl_restore_close);
-
 /* A checkpoint that vanishes during selection was deleted by a process that had saved a newer one.
  * So it selects again. */
 static int
@@ -341,12 +332,12 @@ take_announced(struct pawl_restore *r, struct pawl_error *err)
 	uint64_t id = 0;
 	TRY(agree_listen(r->run, &id, err));
 	r->owes_word = true;
-	int rc = take(r, id, err);
+	int rc = adopt_checkpoint(r, id, err);
 	if (rc != PAWL_ENOTFOUND)
 		return rc;
 	TRY(pawl_reload(r->run, err));
 	mirrors_list(r->run, NULL);
-	return take(r, id, err);
+	return adopt_checkpoint(r, id, err);
 }
 
 /* If only this rank meets damage, it reports that to the others, and rank 0 names an older

@@ -79,4 +79,6 @@ int restore_note_reason(struct pawl_restore *r, int rc, const struct pawl_error 
 /* Forgets the destinations from n on. */
 void restore_cut_bindings(struct pawl_restore *r, size_t n);
 
+PAWL_DEFINE_CLEAN(struct pawl_restore, pawl_restore_close);
+
 #endif

@@ -34,7 +34,7 @@ restore_wait_put_back(struct pawl *run, const char *name)
 
 /* 0 = the manifest is the one that was opened; else why it cannot be read. */
 static int
-look(struct pawl_restore *r)
+check_manifest(struct pawl_restore *r)
 {
 	struct manifest known = {.id = r->manifest->id}, *now = NULL;
 	const struct catalog_entry e = {
@@ -54,10 +54,10 @@ restore_judge(struct pawl_restore *r, const struct pawl_error *why, unsigned tri
 
 	if (!err_is_damage(why->code) && why->code != PAWL_ECONFLICT)
 		return 0;
-	int rc = look(r);
+	int rc = check_manifest(r);
 
 	if (rc == PAWL_ENOTFOUND && r->hold && restore_wait_put_back(r->run, r->info.name))
-		rc = look(r);
+		rc = check_manifest(r);
 	if (rc == PAWL_ENOTFOUND)
 		return err_set(err, rc, "%s was deleted while it was read", r->info.name);
 	if (rc == PAWL_ECONFLICT)

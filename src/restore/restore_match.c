@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/table.h"
+#include "base/vec.h"
 #include "restore/restore.h"
 #include "state/walk.h"
 
@@ -35,7 +36,7 @@ copy_array(struct pawl_restore *r, const void **field, uint32_t n, struct pawl_e
 		return 0;
 	uint64_t *copy = bump_array(&r->binding_memory, (uint64_t)n + 1, sizeof *copy);
 	if (!copy)
-		return err_set(err, PAWL_ENOMEM, "restore: out of memory for %zu destinations", r->n_bindings + 1);
+		return err_nomem(err, "restore");
 	memcpy(copy, *field, n * sizeof *copy);
 	*field = copy;
 	return 0;
@@ -120,14 +121,8 @@ pawl_restore_bind(struct pawl_restore *r, size_t index, const struct pawl_tensor
 	TRY(copy_array(r, (const void **)&dst.strides, dst.ndim, err));
 	TRY(copy_array(r, (const void **)&dst.offsets, dst.ndim, err));
 	dst.global_shape = NULL;
-	if (r->n_bindings == r->cap_bindings) {
-		size_t cap = r->cap_bindings ? 2 * r->cap_bindings : 64;
-		struct reshard_binding *bigger = mem_resize(r->bindings, cap, sizeof *bigger);
-		if (!bigger)
-			return err_set(err, PAWL_ENOMEM, "restore: out of memory for %zu destinations", cap);
-		r->bindings = bigger;
-		r->cap_bindings = cap;
-	}
+	if (!array_reserve(r->bindings, r->cap_bindings, r->n_bindings + 1))
+		return err_nomem(err, "restore");
 	r->bindings[r->n_bindings++] =
 		(struct reshard_binding){.tensor = index, .dst = dst, .contiguous = tensor_is_contiguous(&dst)};
 	return 0;
@@ -239,14 +234,8 @@ see_saved(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	}
 	if (!included)
 		return 0;
-	if (m->n == m->cap) {
-		size_t cap = m->cap ? 2 * m->cap : 256;
-		struct saved_leaf *bigger = mem_resize(m->leaves, cap, sizeof *bigger);
-		if (!bigger)
-			return err_nomem(err, m->r->info.name);
-		m->leaves = bigger;
-		m->cap = cap;
-	}
+	if (!array_reserve(m->leaves, m->cap, m->n + 1))
+		return err_nomem(err, m->r->info.name);
 	struct saved_leaf *saved = &m->leaves[m->n];
 	*saved = (struct saved_leaf){.path = bump_strndup(&m->memory, leaf->path, strlen(leaf->path)),
 	                             .exact = bump_strndup(&m->memory, leaf->exact, strlen(leaf->exact)),

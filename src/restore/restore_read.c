@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/text.h"
+#include "base/vec.h"
 #include "catalog/hold_root.h"
 #include "restore/restore.h"
 #include "restore/restore_gone.h"
@@ -97,14 +98,8 @@ see_blob(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 	if ((type != PAWL_STR && type != PAWL_BYTES) || leaf->node->tensor == SIZE_MAX || leaf->node->scalar.ptr ||
 	    !walk_included(b->r->include, b->r->n_include, leaf->path))
 		return 0;
-	if (b->n == b->cap) {
-		size_t cap = b->cap ? 2 * b->cap : 16;
-		struct pawl_node **bigger = mem_resize(b->nodes, cap, sizeof(*bigger));
-		if (!bigger)
-			return err_set(err, PAWL_ENOMEM, "%s: out of memory for long texts", b->r->info.name);
-		b->nodes = bigger;
-		b->cap = cap;
-	}
+	if (!array_reserve(b->nodes, b->cap, b->n + 1))
+		return err_nomem(err, b->r->info.name);
 	b->nodes[b->n++] = (struct pawl_node *)leaf->node; /* the state is ours */
 	return bind_blob(b->r, leaf->node->tensor, err);
 }
@@ -142,8 +137,6 @@ restore_wanted_bytes(const struct reshard_binding *bindings, size_t n)
 	}
 	return total;
 }
-
-PAWL_DEFINE_CLEAN(struct reshard_plan, reshard_free);
 
 /* The ring, less the memory for messages of shared reads. */
 static uint64_t

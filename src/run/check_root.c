@@ -12,8 +12,6 @@
 #define BEGINNING "{\"pawl_manifest\":"
 #define BEGINNING_LEN (sizeof(BEGINNING) - 1)
 
-PAWL_DEFINE_CLEAN(struct store, store_close);
-
 /* Other programs have a manifest.json too. */
 static bool
 holds_manifest(struct store *store)

@@ -3,7 +3,7 @@
 #include "run/run_group.h"
 
 static uint64_t
-add(struct run_group *g, uint64_t *counter, uint64_t n)
+add_count(struct run_group *g, uint64_t *counter, uint64_t n)
 {
 	pthread_mutex_lock(&g->lock);
 	const uint64_t value = *counter += n;
@@ -15,23 +15,23 @@ add(struct run_group *g, uint64_t *counter, uint64_t n)
 uint64_t
 run_group_next_round(struct run_group *g)
 {
-	return add(g, &g->n_rounds, 1);
+	return add_count(g, &g->n_rounds, 1);
 }
 
 uint64_t
 run_group_next_save(struct run_group *g)
 {
-	return add(g, &g->save_id, 1);
+	return add_count(g, &g->save_id, 1);
 }
 
 uint64_t
 run_group_round(struct run_group *g)
 {
-	return add(g, &g->n_rounds, 0);
+	return add_count(g, &g->n_rounds, 0);
 }
 
 uint64_t
 run_group_save(struct run_group *g)
 {
-	return add(g, &g->save_id, 0);
+	return add_count(g, &g->save_id, 0);
 }

@@ -15,10 +15,12 @@
  * folder can be renamed only once, so the first one decides, and all ranks learn the same result.
  * In a bucket both put the same key, which can be put only once (abort_commit.h).
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/hidden.h"
 #include "base/mem.h"
 #include "catalog/catalog.h"
 #include "layout/merge.h"
@@ -42,14 +44,12 @@ round_of(const struct save *s)
 static int
 withdraw(struct save *s, struct pawl_error *err)
 {
-	PAWL_CLEAN(buf_clear) struct buf aside = {0};
-	char token[33];
+	char hidden[HIDDEN_NAME_BYTES], aside[sizeof CATALOG_FOLDER + sizeof hidden];
 
-	TRY(clock_token(token, err));
-	buf_printf(&aside, CATALOG_FOLDER "/.withdrawn.%s.partial", token);
-	TRY(buf_check(&aside, "save", err));
-	TRY(store_publish(s->run->store, s->image.partial, buf_str(&aside), err));
-	store_remove_folder(s->run->store, buf_str(&aside), NULL);
+	TRY(hidden_name("withdrawn", HIDDEN_PARTIAL, hidden, err));
+	snprintf(aside, sizeof aside, CATALOG_FOLDER "/%s", hidden);
+	TRY(store_publish(s->run->store, s->image.partial, aside, err));
+	store_remove_folder(s->run->store, aside, NULL);
 	return 0;
 }
 
@@ -94,8 +94,6 @@ tell_unknown(int code, const struct pawl_error *why, const struct pawl_error *tr
 }
 
 /* ---- rank 0 */
-
-PAWL_DEFINE_CLEAN(struct merge, merge_free);
 
 /* All ranks have left the saves before this one, failed or not: their files can be removed. */
 static void

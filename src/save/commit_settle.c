@@ -46,7 +46,7 @@ is_committed(const struct save *s, struct pawl_error *err)
 }
 
 static int
-settle(struct save *s, struct pawl_error *err)
+decide_commit(struct save *s, struct pawl_error *err)
 {
 	bool decided = check_ours(s, NULL) < 0; /* then it is not ours to decide */
 
@@ -74,7 +74,7 @@ settle(struct save *s, struct pawl_error *err)
 int
 commit_settle(struct save *s, struct pawl_error *err)
 {
-	int rc = settle(s, err);
+	int rc = decide_commit(s, err);
 
 	s->in_doubt = rc < 0;
 	return rc;

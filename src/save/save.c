@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/hidden.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "catalog/far.h"
@@ -102,6 +103,7 @@ make_names(struct save *s, struct pawl_error *err)
 	                             .step = s->request.step,
 	                             .progress = s->request.counters};
 	const char *base = run->home.single_name ? "" : CATALOG_FOLDER "/";
+	char id[32], hidden[HIDDEN_NAME_BYTES];
 
 	if (run->home.single_name)
 		buf_puts(&name, run->home.single_name);
@@ -110,14 +112,11 @@ make_names(struct save *s, struct pawl_error *err)
 	TRY(buf_check(&name, "save", err));
 	s->name = bump_strndup(&s->image.memory, buf_str(&name), name.len);
 	s->folder = bump_printf(&s->image.memory, "%s%s", base, buf_str(&name));
-	if (!run->home.caps.rename_folder)
-		s->image.partial = s->folder;
-	else if (run->group.rendezvous) /* all ranks need the same key, even if they give different steps */
-		s->image.partial = bump_printf(&s->image.memory, "%s.id%06llu.%s.partial", base,
-		                               (unsigned long long)s->request.id, s->image.token);
-	else
-		s->image.partial =
-			bump_printf(&s->image.memory, "%s.%s.%s.partial", base, buf_str(&name), s->image.token);
+	if (run->group.rendezvous) /* all ranks need the same key, even if they give different steps */
+		snprintf(id, sizeof(id), "id%06llu", (unsigned long long)s->request.id);
+	hidden_name_of(run->group.rendezvous ? id : buf_str(&name), s->image.token, HIDDEN_PARTIAL, hidden);
+	s->image.partial =
+		run->home.caps.rename_folder ? bump_printf(&s->image.memory, "%s%s", base, hidden) : s->folder;
 	if (!s->name || !s->folder || !s->image.partial)
 		return err_nomem(err, "save");
 	return 0;
@@ -336,7 +335,7 @@ fill_stats(struct save *s)
 }
 
 static void
-tell(struct save *s, const char *what, const struct pawl_error *err)
+report_event(struct save *s, const char *what, const struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf fields = {0};
 	struct pawl_save_stats st = PAWL_SAVE_STATS_INIT;
@@ -387,12 +386,12 @@ note_committed(struct save *s)
 	buf_clear(&s->manifest);
 	mirrors_wake(s->run);
 	if (rc < 0)
-		tell(s, "warning", &err);
+		report_event(s, "warning", &err);
 }
 
 /* After the commit: errors here are reported by an event; the checkpoint stays. */
 static void
-settle(struct save *s)
+settle_save(struct save *s)
 {
 	struct pawl *run = s->run;
 	struct pawl_error err = {0};
@@ -405,9 +404,9 @@ settle(struct save *s)
 			rc = err.code;
 	}
 	fill_stats(s);
-	tell(s, "save", NULL);
+	report_event(s, "save", NULL);
 	if (rc < 0)
-		tell(s, "warning", &err);
+		report_event(s, "warning", &err);
 }
 
 void
@@ -423,7 +422,7 @@ save_run(void *arg)
 		write_abandon(&s->image, s->in_doubt);
 		run_mark_outcome(s->run, s, false);
 		fill_stats(s);
-		tell(s, "save failed", &err);
+		report_event(s, "save failed", &err);
 		ticket_fail(s->progress.ticket, rc, &err);
 		run_saves_set_failed(&s->run->saves, s->progress.ticket);
 	} else {
@@ -436,7 +435,7 @@ save_run(void *arg)
 	}
 	writer_release(s->writer, s, reuse); /* the next save may begin while this one settles */
 	if (rc == 0)
-		settle(s);
+		settle_save(s);
 	ticket_stage(s->progress.ticket, rc < 0 ? PAWL_STAGE_FAILED : PAWL_STAGE_SETTLED);
 	writer_settled(s->writer);
 	save_unref(s);

@@ -71,89 +71,6 @@ writer_free(struct writer *w)
 	mem_free(w);
 }
 
-/* ---- memory that is faulted in before a save needs it ---- */
-
-static bool
-may_warm(struct writer *w)
-{
-	pthread_mutex_lock(&w->lock);
-	const bool may = !w->closing && !w->active && !w->queued;
-
-	pthread_mutex_unlock(&w->lock);
-	return may;
-}
-
-/* Job of the idle saver thread. It ends when a save begins. */
-static void
-warm_arena(void *arg)
-{
-	struct writer *w = arg;
-
-	for (;;) {
-		pthread_mutex_lock(&w->lock);
-		const bool is_done = !w->is_cold || w->closing || w->active || w->queued;
-
-		w->is_cold = false;
-		if (is_done)
-			w->warming = false;
-		pthread_mutex_unlock(&w->lock);
-		if (is_done)
-			return;
-		while (may_warm(w) && arena_warm_step(w->run->saves.arena))
-			;
-	}
-}
-
-/* Without memory for the job the next save faults in what it needs. */
-static void
-start_warming(struct writer *w)
-{
-	if (!arena_is_cold(w->run->saves.arena))
-		return;
-	pthread_mutex_lock(&w->lock);
-	w->is_cold = true;
-	if (!w->warming && !w->closing)
-		w->warming = pool_add(w->saver, NULL, warm_arena, w, NULL) == 0;
-	pthread_mutex_unlock(&w->lock);
-}
-
-/* Memory mapped beyond nbytes, for headers and more packs, stays cold until a save uses it. A
- * running save leaves its own memory to the next one. */
-void
-writer_prepare(struct writer *w, uint64_t nbytes)
-{
-	const struct pawl_open_opts *opts = &w->run->opts;
-	uint64_t room = nbytes + nbytes / 64 + ((uint64_t)4 << 20), ring = opts->staging.ring_bytes;
-
-	if (opts->staging.arena_bytes && nbytes <= opts->staging.arena_bytes && room > opts->staging.arena_bytes)
-		room = opts->staging.arena_bytes;
-	if (opts->staging.arena_bytes && nbytes > opts->staging.arena_bytes)
-		ring = opts->staging.arena_bytes;
-	if (opts->staging.mode != PAWL_MODE_SNAPSHOT ||
-	    (opts->staging.arena_bytes && nbytes > opts->staging.arena_bytes))
-		nbytes = room = ring < SAVE_UNIT_BYTES ? SAVE_UNIT_BYTES : ring;
-	if (nbytes <= SIZE_MAX / 8 && may_warm(w) &&
-	    arena_prepare(w->run->saves.arena, (size_t)nbytes, (size_t)room, NULL) == 0)
-		start_warming(w);
-}
-
-int
-writer_prepare_state(struct writer *w, const struct pawl_state *state, struct pawl_error *err)
-{
-	PAWL_CLEAN(bump_clear) struct bump memory = {0};
-	struct pawl_state share;
-	uint64_t nbytes = 0;
-	const int rc = save_share(w->run, state, &memory, &share, err);
-
-	if (rc < 0)
-		return rc == PAWL_ENOMEM ? 0 : rc;
-	for (size_t i = 0; i < share.n_tensors; i++)
-		if (!share.tensors[i].elsewhere && !add_ok(nbytes, share.tensors[i].local_nbytes, &nbytes))
-			return 0;
-	writer_prepare(w, nbytes);
-	return 0;
-}
-
 /* Drops the staged save that waits behind the running one. The lock is held, and released
  * meanwhile. */
 static void
@@ -293,7 +210,7 @@ writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 	}
 	pthread_cond_broadcast(&w->changed);
 	pthread_mutex_unlock(&w->lock);
-	start_warming(w);
+	writer_warm(w);
 	if (next) {
 		stage_wait(&next->image);
 		run_mark_outcome(w->run, next, false);
@@ -303,8 +220,6 @@ writer_release(struct writer *w, struct save *s, struct reuse *reuse)
 		save_unref(next);
 	}
 }
-
-PAWL_DEFINE_CLEAN(struct past, past_free);
 
 static int
 new_plan(struct writer *w, struct save *s, struct plan_opts *opts, struct pawl_error *err)

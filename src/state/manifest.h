@@ -163,6 +163,7 @@ int manifest_decode_summary(const char *what, const void *ptr, size_t len, struc
 int manifest_decode(const char *what, const void *ptr, size_t len, bool summary, struct manifest **ret,
                     struct pawl_error *err);
 void manifest_free(struct manifest *m);
+PAWL_DEFINE_CLEAN(struct manifest, manifest_free);
 
 /* Where folders cannot be renamed, an aborted save has this text in place of its manifest
  * (ranks/abort_commit.h). */

@@ -23,14 +23,6 @@
 #define MAX_JSON_DEPTH (3 * 256 + 8) /* a level of a state is at most three of JSON */
 #define LARGE_BYTES ((size_t)8 << 20)
 
-PAWL_DEFINE_CLEAN(struct manifest, manifest_free);
-
-static int
-no_memory(struct pawl_error *err)
-{
-	return err_nomem(err, NULL);
-}
-
 /* ---------------------------------------------------------------- summary */
 
 static int
@@ -67,7 +59,7 @@ read_metrics(struct members *r)
 		               MANIFEST_MAX_ROWS);
 	m->metrics = bump_array(&m->memory, object->len, sizeof(*m->metrics));
 	if (!m->metrics)
-		return no_memory(r->err);
+		return err_nomem(r->err, NULL);
 	for (const struct json *member = object->first; member; member = member->next) {
 		struct pawl_metric *metric = &m->metrics[m->n_metrics];
 		metric->not_a_number = member->type == JSON_NULL;
@@ -75,7 +67,7 @@ read_metrics(struct members *r)
 			return err_set(r->err, PAWL_ECORRUPT, "metric '%.60s': expected a number", member->key);
 		metric->name = bump_strndup(&m->memory, member->key, member->key_len);
 		if (!metric->name)
-			return no_memory(r->err);
+			return err_nomem(r->err, NULL);
 		m->n_metrics++;
 	}
 	return 0;
@@ -151,7 +143,7 @@ read_pieces(struct members *r, const struct json *array, struct manifest_tensor 
 
 	t->pieces = bump_array(&r->m->memory, array->len, sizeof(*t->pieces));
 	if (!zeros || !t->pieces)
-		return no_memory(r->err);
+		return err_nomem(r->err, NULL);
 	for (const struct json *row = array->first; row; row = row->next)
 		TRY(read_piece(r, row, t, zeros, &t->pieces[t->n_pieces++]));
 	return 0;
@@ -200,7 +192,7 @@ begin_tensors(struct members *r, size_t n)
 		               "%zu rows of tensors, but n_tensors is %llu and the state has %zu", n,
 		               (unsigned long long)m->n_tensors, m->state->n_tensors);
 	m->tensors = bump_array(&m->memory, n, sizeof(*m->tensors));
-	return m->tensors ? 0 : no_memory(r->err);
+	return m->tensors ? 0 : err_nomem(r->err, NULL);
 }
 
 static int
@@ -226,7 +218,7 @@ read_sums(struct members *r, const char *key, const struct manifest_file *f, con
 	const size_t n = hex->len / 32;
 	struct sum128 *sums = bump_array(&r->m->memory, n, sizeof(*sums));
 	if (!sums)
-		return no_memory(r->err);
+		return err_nomem(r->err, NULL);
 	for (size_t i = 0; i < n; i++) {
 		if (!sum_from_hex(hex->str + 32 * i, &sums[i]))
 			return err_set(r->err, PAWL_ECORRUPT, "%s: sum %zu is not 32 lower-case hex digits", f->name,
@@ -272,7 +264,7 @@ begin_files(struct members *r, size_t n)
 		return err_set(r->err, PAWL_ECORRUPT, "%zu rows of files, but n_files is %llu", n,
 		               (unsigned long long)m->n_files);
 	m->files = bump_array(&m->memory, n, sizeof(*m->files));
-	return m->files ? 0 : no_memory(r->err);
+	return m->files ? 0 : err_nomem(r->err, NULL);
 }
 
 static int
@@ -452,7 +444,7 @@ decode_new(const char *what, const void *ptr, size_t len, bool summary, bool par
 	PAWL_CLEAN(manifest_free_clean) struct manifest *m = mem_zalloc(1, sizeof(*m));
 
 	if (!m)
-		return no_memory(err);
+		return err_nomem(err, NULL);
 	m->part = part;
 	TRY(decode(what, ptr, len, summary, m, err));
 	*ret = steal(&m);
@@ -480,7 +472,7 @@ manifest_decode_summary(const char *what, const void *ptr, size_t len, struct ma
 	struct json *root;
 
 	if (!m)
-		return no_memory(err);
+		return err_nomem(err, NULL);
 	TRY(parse(what, ptr, len, NULL, &scratch, &root, err));
 	struct members r = {m, root->first, err, 0};
 	int rc = read_summary(&r);

@@ -18,12 +18,6 @@ type_name(enum json_type type)
 	return names[type];
 }
 
-static int
-no_memory(struct pawl_error *err)
-{
-	return err_nomem(err, NULL);
-}
-
 int
 members_take(struct members *r, const char *key, const struct json **ret)
 {
@@ -104,7 +98,7 @@ members_name(struct members *r, const char *key, size_t max_bytes, const char **
 		return err_set(r->err, PAWL_ELIMIT, "%s: %zu bytes, at most %zu are possible", key, value->len,
 		               max_bytes);
 	*ret = bump_strndup(&r->m->memory, value->str, value->len);
-	return *ret ? 0 : no_memory(r->err);
+	return *ret ? 0 : err_nomem(r->err, NULL);
 }
 
 int
@@ -118,7 +112,7 @@ members_extents(struct members *r, const char *key, uint32_t *ret_ndim, const ui
 		               PAWL_MAX_DIMS);
 	uint64_t *extents = bump_array(&r->m->memory, array->len, sizeof(*extents));
 	if (!extents)
-		return no_memory(r->err);
+		return err_nomem(r->err, NULL);
 	*ret_ndim = 0;
 	for (const struct json *extent = array->first; extent; extent = extent->next) {
 		if (extent->type != JSON_UINT && (extent->type != JSON_INT || extent->i < 0))

@@ -22,8 +22,6 @@ builder_no_memory(struct pawl_error *err)
 	return err_nomem(err, "state");
 }
 
-PAWL_DEFINE_CLEAN(struct pawl_state, pawl_state_free);
-
 int
 pawl_state_new(struct pawl_state **ret, struct pawl_error *err)
 {

@@ -115,4 +115,6 @@ bool tensor_is_contiguous(const struct pawl_tensor *t);
  * that do not fill bytes. PAWL_EUNSUPPORTED for strides of elements smaller than a byte. */
 int tensor_nbytes(const struct pawl_tensor *t, uint64_t *ret, struct pawl_error *err);
 
+PAWL_DEFINE_CLEAN(struct pawl_state, pawl_state_free);
+
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "base/text.h"
+#include "base/vec.h"
 #include "format/safetensors/safetensors.h"
 #include "state/state_build.h"
 
@@ -67,19 +68,11 @@ reserve_tensor(struct pawl_state *s, struct pawl_error *err)
 
 	if (table_reserve(&b->names, 1) < 0 || table_reserve(&b->ties, 1) < 0)
 		return builder_no_memory(err);
-	if (s->n_tensors < s->cap_tensors)
-		return 0;
-	size_t cap = s->cap_tensors ? s->cap_tensors * 2 : 16;
-	struct state_tensor *tensors = mem_resize(s->tensors, cap, sizeof(*tensors));
-	if (!tensors)
-		return builder_no_memory(err);
-	s->tensors = tensors;
-	unsigned *suffix = mem_resize(b->n_suffixes, cap, sizeof(*suffix));
-	if (!suffix)
-		return builder_no_memory(err);
-	b->n_suffixes = suffix;
-	s->cap_tensors = cap;
-	return 0;
+	size_t room = s->cap_tensors; /* both arrays grow alike */
+	return array_reserve(b->n_suffixes, room, s->n_tensors + 1) &&
+	                       array_reserve(s->tensors, s->cap_tensors, s->n_tensors + 1)
+	               ? 0
+	               : builder_no_memory(err);
 }
 
 static const uint64_t *

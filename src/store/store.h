@@ -29,6 +29,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/mem.h"
 #include "pawl.h"
 
 /* What a store can do. An engine without a caps call has none of these abilities. */
@@ -224,6 +225,7 @@ int store_open_with(const struct pawl_stores *stores, const char *url, bool crea
 /* PAWL_EUSAGE for "s3:/bucket", which would be a folder of that name. */
 int store_check_slashes(const char *url, struct pawl_error *err);
 void store_close(struct store *s); /* NULL is fine; closes layers from the outermost to the engine */
+PAWL_DEFINE_CLEAN(struct store, store_close);
 
 /* ---- layers: each wraps a store and owns it on success */
 

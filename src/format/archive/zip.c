@@ -94,7 +94,7 @@ wrong_member(const struct reader *r, const struct entry *e, const char *why)
 
 /* n bytes at an offset, at most a window full; valid until the next call. */
 static int
-look(struct reader *r, uint64_t offset, size_t n, const unsigned char **ret)
+read_window(struct reader *r, uint64_t offset, size_t n, const unsigned char **ret)
 {
 	if (n > WINDOW_BYTES || offset > r->source->nbytes || n > r->source->nbytes - offset)
 		return wrong(r, "a header reaches beyond the end");
@@ -121,7 +121,7 @@ find_end(struct reader *r, uint64_t *ret, struct pawl_error *err)
 	if (nbytes < END_BYTES)
 		return err_set(err, PAWL_ECORRUPT, "%s: expected a zip archive, found %llu bytes", r->source->what,
 		               (unsigned long long)nbytes);
-	TRY(look(r, nbytes - END_BYTES, END_BYTES, &p));
+	TRY(read_window(r, nbytes - END_BYTES, END_BYTES, &p));
 	if (u32(p) == END_MAGIC && u16(p + 20) == 0) {
 		*ret = nbytes - END_BYTES;
 		return 0;
@@ -151,13 +151,13 @@ read_end64(struct reader *r, uint64_t end, const unsigned char end_record[END_BY
 	*ret_found = false;
 	if (end < LOCATOR_BYTES + END64_BYTES)
 		return 0;
-	TRY(look(r, end - LOCATOR_BYTES, LOCATOR_BYTES, &p));
+	TRY(read_window(r, end - LOCATOR_BYTES, LOCATOR_BYTES, &p));
 	if (u32(p) != LOCATOR_MAGIC)
 		return 0;
 	const uint64_t at = end - LOCATOR_BYTES - END64_BYTES;
 	if (u32(p + 4) != 0 || u64(p + 8) != at || u32(p + 16) > 1)
 		return wrong(r, "the zip64 end record is not where it should be");
-	TRY(look(r, at, END64_BYTES, &p));
+	TRY(read_window(r, at, END64_BYTES, &p));
 	if (u32(p) != END64_MAGIC || u64(p + 4) != END64_BYTES - 12 || u32(p + 16) != 0 || u32(p + 20) != 0 ||
 	    u64(p + 24) != u64(p + 32))
 		return wrong(r, "the zip64 end record is damaged");
@@ -182,7 +182,7 @@ read_end(struct reader *r, uint64_t *ret_n)
 	bool is_64;
 
 	TRY(find_end(r, &end, r->err));
-	TRY(look(r, end, END_BYTES, &p));
+	TRY(read_window(r, end, END_BYTES, &p));
 	memcpy(record, p, sizeof(record));
 	if (u16(record + 4) != 0 || u16(record + 6) != 0 || u16(record + 8) != u16(record + 10))
 		return err_set(r->err, PAWL_EUNSUPPORTED, "%s: a zip archive in several volumes", r->source->what);
@@ -330,7 +330,7 @@ check_local_extra(struct reader *r, const struct entry *e, uint64_t at, size_t n
 	size_t n_zip64;
 
 	if (n <= WINDOW_BYTES) {
-		TRY(look(r, at, n, &extra));
+		TRY(read_window(r, at, n, &extra));
 	} else {
 		extra = large = mem_alloc(n);
 		if (!large)
@@ -350,7 +350,7 @@ read_local(struct reader *r, struct entry *e)
 	const unsigned char *p;
 	uint64_t end;
 
-	TRY(look(r, e->header, LOCAL_BYTES, &p));
+	TRY(read_window(r, e->header, LOCAL_BYTES, &p));
 	const size_t n_name = u16(p + 26), n_extra = u16(p + 28);
 	const bool later = (e->flags & FLAG_DESCRIPTOR) != 0; /* sizes and checksum may follow the payload */
 	const bool is_64 = u32(p + 18) == NO_U32 && u32(p + 22) == NO_U32;
@@ -359,7 +359,7 @@ read_local(struct reader *r, struct entry *e)
 	    (!is_64 && (!agrees(u32(p + 18), e->member.nbytes, later) || !agrees(u32(p + 22), e->unpacked, later))))
 		return wrong_member(r, e, "its header and the directory do not agree");
 	e->member.begin = e->header + LOCAL_BYTES + n_name + n_extra;
-	TRY(look(r, e->header + LOCAL_BYTES, n_name, &p));
+	TRY(read_window(r, e->header + LOCAL_BYTES, n_name, &p));
 	if (memcmp(p, e->full, n_name) != 0)
 		return wrong_member(r, e, "its header has another name");
 	TRY(check_local_extra(r, e, e->header + LOCAL_BYTES + n_name, n_extra, is_64));
@@ -378,14 +378,14 @@ read_descriptor(struct reader *r, const struct entry *e, uint64_t *ret_end)
 	*ret_end = end;
 	if (!(e->flags & FLAG_DESCRIPTOR))
 		return 0;
-	TRY(look(r, end, 16, &p));
+	TRY(read_window(r, end, 16, &p));
 	if (u32(p) != DESCRIPTOR_MAGIC || u32(p + 4) != e->crc)
 		return wrong_member(r, e, "what follows it does not agree with the directory");
 	if (u32(p + 8) == e->member.nbytes && u32(p + 12) == e->unpacked) {
 		*ret_end = end + 16;
 		return 0;
 	}
-	TRY(look(r, end, 24, &p));
+	TRY(read_window(r, end, 24, &p));
 	if (u64(p + 8) != e->member.nbytes || u64(p + 16) != e->unpacked)
 		return wrong_member(r, e, "what follows it does not agree with the directory");
 	*ret_end = end + 24;

@@ -84,7 +84,7 @@ unpack(const struct codec_source *s, size_t frame, unsigned char *dst, struct pa
 	const char *why = "";
 
 	if (!in)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory for a frame", s->packed->what);
+		return err_nomem(err, s->packed->what);
 	TRY(source_read(s->packed, s->packed_at[frame], in, (size_t)f->packed, err));
 	const int rc = codec_frame_decode(s->codec, &s->table, in, (size_t)f->packed, dst, (size_t)f->plain, &why);
 	if (rc >= 0)
@@ -111,7 +111,7 @@ find_free(struct codec_source *s)
 
 /* The frame, in use by the caller; `ours`: the caller must load it. */
 static struct cached *
-take(struct codec_source *s, size_t frame, bool *ours)
+claim_frame(struct codec_source *s, size_t frame, bool *ours)
 {
 	struct cached *c = NULL;
 
@@ -174,7 +174,7 @@ load(struct codec_source *s, struct cached *c, size_t frame, struct pawl_error *
 		c->cap = c->ptr ? n : 0;
 	}
 	if (!c->ptr)
-		return err_set(err, PAWL_ENOMEM, "%s: out of memory for a frame", s->packed->what);
+		return err_nomem(err, s->packed->what);
 	return unpack(s, frame, c->ptr, err);
 }
 
@@ -182,7 +182,7 @@ static int
 copy_part(struct codec_source *s, size_t frame, size_t from, unsigned char *dst, size_t n, struct pawl_error *err)
 {
 	bool ours;
-	struct cached *c = take(s, frame, &ours);
+	struct cached *c = claim_frame(s, frame, &ours);
 
 	if (ours) {
 		const int rc = load(s, c, frame, err);

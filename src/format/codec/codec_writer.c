@@ -84,7 +84,7 @@ compress(void *arg)
 /* --------------------------------------------------------------- the caller */
 
 static int
-give(struct codec_writer *w, const void *ptr, size_t n, struct pawl_error *err)
+sink_bytes(struct codec_writer *w, const void *ptr, size_t n, struct pawl_error *err)
 {
 	w->out += n;
 	return n > 0 ? w->sink(w->arg, ptr, n, err) : 0;
@@ -106,7 +106,7 @@ drain_one(struct codec_writer *w, struct pawl_error *err)
 		return err_set(err, slot->rc, "cannot be compressed as %s: %s", w->codec->name, slot->why);
 	if (!w->codec->one_stream)
 		TRY(codec_table_add(&w->table, &slot->frame, err));
-	return give(w, slot->packed.ptr, slot->packed.len, err);
+	return sink_bytes(w, slot->packed.ptr, slot->packed.len, err);
 }
 
 static struct slot *
@@ -149,11 +149,11 @@ begin(struct codec_writer *w, struct pawl_error *err)
 	const int rc = w->codec->head(&head, &why);
 	if (rc < 0)
 		return err_set(err, rc, "cannot be compressed as %s: %s", w->codec->name, why);
-	return give(w, head.ptr, head.len, err);
+	return sink_bytes(w, head.ptr, head.len, err);
 }
 
 static int
-put(struct codec_writer *w, const char *ptr, size_t nbytes, struct pawl_error *err)
+write_bytes(struct codec_writer *w, const char *ptr, size_t nbytes, struct pawl_error *err)
 {
 	TRY(begin(w, err));
 	w->in += nbytes;
@@ -193,7 +193,7 @@ finish(struct codec_writer *w, struct pawl_error *err)
 	const int rc = w->codec->tail(&w->table, &tail, &why);
 	if (rc < 0)
 		return err_set(err, rc, "cannot be compressed as %s: %s", w->codec->name, why);
-	return give(w, tail.ptr, tail.len, err);
+	return sink_bytes(w, tail.ptr, tail.len, err);
 }
 
 static int
@@ -208,7 +208,7 @@ codec_writer_put(struct codec_writer *w, const void *ptr, size_t nbytes, struct 
 {
 	if (w->failed)
 		return used_up(w, err);
-	const int rc = put(w, ptr, nbytes, err);
+	const int rc = write_bytes(w, ptr, nbytes, err);
 	w->failed = rc < 0;
 	return rc;
 }

@@ -65,7 +65,7 @@ skip_space(struct literal *l)
 }
 
 static bool
-take(struct literal *l, char c)
+skip_char(struct literal *l, char c)
 {
 	skip_space(l);
 	if (l->at == l->end || *l->at != c)
@@ -133,17 +133,17 @@ read_extent(struct literal *l)
 static int
 read_shape(struct literal *l)
 {
-	if (l->has_shape || !take(l, '('))
+	if (l->has_shape || !skip_char(l, '('))
 		return wrong(l, "expected one shape, a tuple");
 	l->has_shape = true;
-	while (!take(l, ')')) {
+	while (!skip_char(l, ')')) {
 		bool comma;
 
 		TRY(read_extent(l));
-		comma = take(l, ',');
+		comma = skip_char(l, ',');
 		if (comma)
 			continue;
-		if (l->ndim == 1 || !take(l, ')'))
+		if (l->ndim == 1 || !skip_char(l, ')'))
 			return wrong(l, "the shape is no tuple");
 		return 0;
 	}
@@ -182,11 +182,11 @@ read_literal(struct literal *l)
 {
 	char key[16];
 
-	if (!take(l, '{'))
+	if (!skip_char(l, '{'))
 		return wrong(l, "expected a dict");
-	while (!take(l, '}')) {
+	while (!skip_char(l, '}')) {
 		TRY(read_text(l, key, sizeof(key)));
-		if (!take(l, ':'))
+		if (!skip_char(l, ':'))
 			return wrong(l, "expected ':' after a key");
 		if (strcmp(key, "descr") == 0)
 			TRY(read_descr(l));
@@ -196,9 +196,9 @@ read_literal(struct literal *l)
 			TRY(read_shape(l));
 		else
 			return wrong(l, "a key that is none of descr, fortran_order and shape");
-		if (take(l, ','))
+		if (skip_char(l, ','))
 			continue;
-		if (!take(l, '}'))
+		if (!skip_char(l, '}'))
 			return wrong(l, "expected ',' or '}'");
 		break;
 	}

@@ -222,7 +222,7 @@ is_unsigned(const struct json *value) /* and "-0" is not */
 }
 
 static char *
-keep(struct reader *r, const char *text, size_t len)
+keep_text(struct reader *r, const char *text, size_t len)
 {
 	char *copy = bump_strndup(r->memory, text, len);
 
@@ -244,8 +244,8 @@ read_metadata(struct reader *r, const struct json *object)
 			return err_set(r->err, PAWL_ECORRUPT, "%s: metadata '%.200s': expected a string", r->what,
 			               entry->key);
 		struct st_pair *pair = &r->table.metadata[r->table.n_metadata++];
-		pair->key = keep(r, entry->key, entry->key_len);
-		pair->value = keep(r, entry->str, entry->len);
+		pair->key = keep_text(r, entry->key, entry->key_len);
+		pair->value = keep_text(r, entry->str, entry->len);
 		pair->value_len = entry->len;
 		if (!pair->key || !pair->value)
 			return PAWL_ENOMEM;
@@ -311,7 +311,7 @@ read_tensor(struct reader *r, const struct json *entry)
 	t->dtype = dtype && dtype->type == JSON_STRING ? pawl_dtype_from_name(dtype->str) : 0;
 	if (t->dtype == 0 || t->dtype == PAWL_C128) /* C128 is pawl's own name, not one of the format */
 		return wrong(r, entry, "a known dtype");
-	t->name = keep(r, entry->key, entry->key_len);
+	t->name = keep_text(r, entry->key, entry->key_len);
 	if (!t->name)
 		return PAWL_ENOMEM;
 	TRY(read_shape(r, entry, json_get(entry, "shape"), t));

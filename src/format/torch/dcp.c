@@ -63,7 +63,7 @@ attributes(const struct pickle_node *node, int tag)
 }
 
 static const struct pickle_node *
-get(const struct pickle_node *object, const char *name, int type)
+get_attribute(const struct pickle_node *object, const char *name, int type)
 {
 	const struct pickle_node *node = pickle_get(object, name);
 
@@ -178,9 +178,9 @@ static int
 read_stored(struct decoder *d, const struct pickle_node *key, const struct pickle_node *value, struct stored *ret)
 {
 	const struct pickle_node *index = attributes(key, PT_DCP_INDEX), *info = attributes(value, PT_DCP_STORAGE);
-	const struct pickle_node *name = index ? get(index, "fqn", PICKLE_STR) : NULL;
+	const struct pickle_node *name = index ? get_attribute(index, "fqn", PICKLE_STR) : NULL;
 	const struct pickle_node *offset = index ? pickle_get(index, "offset") : NULL;
-	const struct pickle_node *path = info ? get(info, "relative_path", PICKLE_STR) : NULL;
+	const struct pickle_node *path = info ? get_attribute(info, "relative_path", PICKLE_STR) : NULL;
 	const struct pickle_node *transforms = info ? pickle_get(info, "transform_descriptors") : NULL;
 	uint64_t unused;
 
@@ -324,7 +324,7 @@ static int
 read_tensor(struct decoder *d, const struct pickle_node *object, struct dcp_item *item)
 {
 	const struct pickle_node *shape = size_of(pickle_get(object, "size"));
-	const struct pickle_node *chunks = get(object, "chunks", PICKLE_LIST);
+	const struct pickle_node *chunks = get_attribute(object, "chunks", PICKLE_LIST);
 
 	if (!shape || !chunks)
 		return wrong_item(d, item->name, item->name_len, "it has no shape or no pieces");
@@ -433,8 +433,8 @@ dcp_decode(const char *what, const void *ptr, size_t len, struct bump *memory, s
 	*ret = (struct dcp){0};
 	TRY(pickle_decode(what, ptr, len, pt_globals, pt_n_globals, memory, &root, err));
 	const struct pickle_node *metadata = attributes(root, PT_DCP_METADATA);
-	const struct pickle_node *state = metadata ? get(metadata, "state_dict_metadata", PICKLE_DICT) : NULL;
-	const struct pickle_node *storage = metadata ? get(metadata, "storage_data", PICKLE_DICT) : NULL;
+	const struct pickle_node *state = metadata ? get_attribute(metadata, "state_dict_metadata", PICKLE_DICT) : NULL;
+	const struct pickle_node *storage = metadata ? get_attribute(metadata, "storage_data", PICKLE_DICT) : NULL;
 	if (!state || !storage)
 		return wrong(&d, "expected the metadata of a distributed checkpoint of torch, found something else");
 	TRY(read_storage(&d, storage));

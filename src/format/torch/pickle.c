@@ -181,7 +181,7 @@ stack_global(struct pickle_machine *m)
 
 /* REDUCE and NEWOBJ. */
 static int
-call(struct pickle_machine *m, unsigned use)
+call_object(struct pickle_machine *m, unsigned use)
 {
 	struct pickle_node *args, *callee, *node;
 
@@ -363,9 +363,9 @@ object_op(struct pickle_machine *m, unsigned char op)
 	case 0x93: /* STACK_GLOBAL */
 		DONE(stack_global(m));
 	case 'R': /* REDUCE */
-		DONE(call(m, PICKLE_CALLED));
+		DONE(call_object(m, PICKLE_CALLED));
 	case 0x81: /* NEWOBJ */
-		DONE(call(m, PICKLE_NEW));
+		DONE(call_object(m, PICKLE_NEW));
 	case 'b': /* BUILD */
 		DONE(build(m));
 	case 'Q': /* BINPERSID */

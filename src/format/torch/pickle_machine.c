@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/text.h"
+#include "base/vec.h"
 
 #define MAX_MEMO_SLOTS (PICKLE_MAX_MEMORY / sizeof(struct pickle_slot))
 
@@ -65,15 +66,8 @@ pickle_push(struct pickle_machine *m, struct pickle_node *node)
 {
 	if (m->n_stack == PICKLE_MAX_STACK)
 		return pickle_too_much(m, "more than 1,000,000 values on the stack");
-	if (m->n_stack == m->cap_stack) {
-		size_t cap = 2 * m->cap_stack;
-		struct pickle_node **bigger = mem_resize(m->stack, cap, sizeof(*bigger));
-
-		if (!bigger)
-			return pickle_out_of_memory(m);
-		m->stack = bigger;
-		m->cap_stack = cap;
-	}
+	if (!array_reserve(m->stack, m->cap_stack, m->n_stack + 1))
+		return pickle_out_of_memory(m);
 	m->stack[m->n_stack++] = node;
 	return 0;
 }
@@ -83,15 +77,8 @@ pickle_push_mark(struct pickle_machine *m)
 {
 	if (m->n_marks == PICKLE_MAX_STACK)
 		return pickle_too_much(m, "more than 1,000,000 marks");
-	if (m->n_marks == m->cap_marks) {
-		size_t cap = m->cap_marks ? 2 * m->cap_marks : 64;
-		size_t *bigger = mem_resize(m->marks, cap, sizeof(*bigger));
-
-		if (!bigger)
-			return pickle_out_of_memory(m);
-		m->marks = bigger;
-		m->cap_marks = cap;
-	}
+	if (!array_reserve(m->marks, m->cap_marks, m->n_marks + 1))
+		return pickle_out_of_memory(m);
 	m->marks[m->n_marks++] = m->n_stack;
 	return 0;
 }

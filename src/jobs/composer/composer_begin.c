@@ -151,7 +151,7 @@ composer_own_row(const struct pawl_saver *s, const char *name)
 }
 
 static int
-look_at(void *arg, const struct store_entry *entry)
+check_entry(void *arg, const struct store_entry *entry)
 {
 	struct look *look = arg;
 	struct pawl_progress was;
@@ -185,7 +185,8 @@ look_in(struct look *look, struct pawl_error *err)
 {
 	size_t len = strlen(look->folder);
 	PAWL_FREE char *folder = mem_strndup(look->folder, len > 0 ? len - 1 : 0);
-	return folder ? store_list(look->saver->here, folder, look_at, look, err) : err_nomem(err, "checkpoint saver");
+	return folder ? store_list(look->saver->here, folder, check_entry, look, err)
+	              : err_nomem(err, "checkpoint saver");
 }
 
 static int

@@ -15,7 +15,7 @@
 #include "pawl_jobs.h"
 
 static int
-give(const char *text, char *ret, size_t cap, struct pawl_error *err)
+copy_text(const char *text, char *ret, size_t cap, struct pawl_error *err)
 {
 	return text_copy(ret, cap, text) ? 0 : err_set(err, PAWL_ELIMIT, "%.200s: the path is too long", text);
 }
@@ -176,7 +176,7 @@ pawl_saver_latest(const struct pawl_saver_opts *opts, char *ret, size_t cap, str
 {
 	PAWL_FREE char *found = NULL;
 	TRY(find_latest(opts, &found, err));
-	return give(found, ret, cap, err);
+	return copy_text(found, ret, cap, err);
 }
 
 /* ----------------------------------------------------------------- bringing */
@@ -198,7 +198,8 @@ fetch(const char *url, const struct name_values *v, const char *folder, char **r
 }
 
 static int
-bring(const struct pawl_saver_opts *opts, const char *place, const char *folder, char **ret, struct pawl_error *err)
+fetch_checkpoint(const struct pawl_saver_opts *opts, const char *place, const char *folder, char **ret,
+                 struct pawl_error *err)
 {
 	struct name_values v;
 	PAWL_FREE char *latest = NULL;
@@ -229,6 +230,6 @@ pawl_saver_bring(const struct pawl_saver_opts *opts, const char *place, const ch
 	PAWL_FREE char *found = NULL;
 	if (!opts || !place || !folder)
 		return err_set(err, PAWL_EUSAGE, "checkpoint saver: expected a place and a folder, found none");
-	TRY(bring(opts, place, folder, &found, err));
-	return give(found, ret, cap, err);
+	TRY(fetch_checkpoint(opts, place, folder, &found, err));
+	return copy_text(found, ret, cap, err);
 }

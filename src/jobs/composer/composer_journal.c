@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/vec.h"
 #include "jobs/composer/composer.h"
 #include "pawl_jobs.h"
 
@@ -44,14 +45,8 @@ composer_row_clear(struct composer_row *row)
 int
 composer_add_row(struct pawl_saver *s, const struct composer_row *row, struct pawl_error *err)
 {
-	if (s->n_rows == s->cap_rows) {
-		size_t cap = s->cap_rows ? 2 * s->cap_rows : 16;
-		struct composer_row *bigger = mem_resize(s->rows, cap, sizeof *bigger);
-		if (!bigger)
-			return err_nomem(err, "checkpoint saver");
-		s->rows = bigger;
-		s->cap_rows = cap;
-	}
+	if (!array_reserve(s->rows, s->cap_rows, s->n_rows + 1))
+		return err_nomem(err, "checkpoint saver");
 	s->rows[s->n_rows++] = *row;
 	return 0;
 }

@@ -16,8 +16,6 @@
 #define POINTER_MAX_STEPS 8u
 #define SUFFIX ".symlink"
 
-PAWL_DEFINE_CLEAN(struct store, store_close);
-
 /* When an upload ends early. */
 struct upload_limit {
 	const char *key, *root;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fileio.h"
+#include "base/hidden.h"
 #include "base/pool.h"
 #include "jobs/composer/composer.h"
 #include "pawl_jobs.h"
@@ -69,16 +70,13 @@ wait_written(struct composer_job *job, struct pawl_error *err)
 	return job->ticket ? pawl_ticket_wait_for(job->ticket, PAWL_STAGE_COMMITTED, -1, err) : 0;
 }
 
-/* A rename that replaces the target, and is durable. */
+/* Gives the file its name, replacing another. Durable. */
 static int
 rename_over(const char *from, const char *to, struct pawl_error *err)
 {
-	PAWL_FREE char *folder = folder_of(to);
-	if (!folder)
-		return err_nomem(err, "checkpoint saver");
-	if (rename(from, to) < 0)
-		return err_sys(err, errno, "%s: rename", to);
-	return fd_sync_dirat(AT_FDCWD, folder, err);
+	const int sys = file_appear(AT_FDCWD, from, AT_FDCWD, to, true);
+
+	return sys != 0 ? err_sys(err, sys, "%s: rename", to) : fd_sync_parent(AT_FDCWD, to, err);
 }
 
 /* Drops rows of earlier saves whose file will be replaced. The lock is held. */
@@ -153,7 +151,7 @@ put_latest(struct composer_job *job, const char *name, struct pawl_error *err)
 }
 
 static int
-settle(struct composer_job *job, struct pawl_error *err)
+finish_job(struct composer_job *job, struct pawl_error *err)
 {
 	struct pawl_saver *s = job->saver;
 	TRY(wait_written(job, err));
@@ -190,7 +188,7 @@ composer_finish(void *arg)
 	struct composer_job *job = arg;
 	struct pawl_saver *s = job->saver;
 	struct pawl_error why = {0};
-	int rc = settle(job, &why);
+	int rc = finish_job(job, &why);
 	composer_job_free(job);
 	pthread_mutex_lock(&s->lock);
 	note_error(&s->save_error, rc, &why);

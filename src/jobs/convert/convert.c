@@ -90,10 +90,10 @@ open_source(struct convert_job *c, struct pawl *run, uint64_t id, struct pawl_er
 static int
 write_file(struct convert_job *c, struct convert_file *f, struct pawl_error *err)
 {
-	PAWL_CLEAN(convert_plan_clear) struct convert_plan plan = {0};
+	PAWL_CLEAN(piece_plan_clear) struct piece_plan plan = {0};
 
 	TRY(c->target->plan(c, f, &plan, err));
-	TRY(convert_place_name(f->temp, err));
+	TRY(hidden_name(f->name, HIDDEN_PARTIAL, f->temp, err));
 	return convert_write(c, &plan, f, err);
 }
 
@@ -103,7 +103,7 @@ write_index(struct convert_job *c, struct pawl_error *err)
 	PAWL_CLEAN(buf_clear) struct buf text = {0};
 
 	TRY(c->target->index(c, &text, err));
-	PAWL_FD int fd = convert_place_create(c, c->index_temp, err);
+	PAWL_FD int fd = convert_place_create(c, convert_index_name(c), c->index_temp, err);
 	TRY(fd);
 	TRY(fd_pwrite_all(fd, text.ptr, text.len, 0, "index", err));
 	TRY(fd_sync(fd, "index", err));

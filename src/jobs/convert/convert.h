@@ -10,14 +10,15 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/hidden.h"
 #include "base/mem.h"
 #include "base/table.h"
 #include "format/safetensors/safetensors.h"
+#include "layout/piece_plan.h"
 #include "pawl_jobs.h"
 #include "restore/restore.h"
 
 #define CONVERT_SLAB_BYTES ((uint64_t)32 << 20) /* of a file, made and written at once */
-#define CONVERT_TEMP_LEN 48
 #define CONVERT_TARGETS "safetensors, hf, pt, dcp, pawl, npz or npy"
 
 /* A step on the path to a value (dcp). */
@@ -55,32 +56,10 @@ struct convert_tie {
 	size_t item;
 };
 
-/* The parts of a file, in order. */
-enum convert_kind {
-	CONVERT_BYTES,  /* nbytes at ptr */
-	CONVERT_TENSOR, /* all of an item */
-	CONVERT_CRC,    /* 4 bytes: the CRC-32 of an item's range, between its CONVERT_BEGIN and CONVERT_END */
-	CONVERT_BEGIN,  /* an item's range begins; no bytes */
-	CONVERT_END,
-};
-struct convert_piece {
-	enum convert_kind kind;
-	size_t item;
-	const void *ptr;
-	uint64_t nbytes; /* in the file */
-};
-/* The plan owns the memory. */
-struct convert_plan {
-	struct bump memory;
-	struct buf bytes; /* all constant bytes, one after the other */
-	struct convert_piece *pieces;
-	size_t n, cap;
-};
-
 struct convert_file {
 	const char *name;
 	size_t first, n; /* items */
-	char temp[CONVERT_TEMP_LEN]; /* the hidden name while it is written; "" = none (any more) */
+	char temp[HIDDEN_NAME_BYTES]; /* the hidden name while it is written; "" = none (any more) */
 };
 
 struct convert_job;
@@ -88,8 +67,8 @@ struct convert_target {
 	const char *name;        /* as in pawl_convert_opts.to */
 	const char *suffixes[2]; /* of file names */
 	bool is_folder, has_ties; /* has_ties: a second name of a tensor is recorded, not written */
-	/* Checks dtypes and lays the file out. */
-	int (*plan)(struct convert_job *, const struct convert_file *, struct convert_plan *, struct pawl_error *err);
+	/* Checks dtypes and lays the file out. Tensors are numbered as the items. */
+	int (*plan)(struct convert_job *, const struct convert_file *, struct piece_plan *, struct pawl_error *err);
 	/* For a folder: records which files belong together, written last. index_always: also for
 	 * one file. */
 	const char *index_name;
@@ -137,7 +116,7 @@ struct convert_job {
 	bool made_folder;    /* and it does not yet hold all its files */
 	int dir_fd;
 	struct store *store; /* of the same folder, for large writes */
-	char index_temp[CONVERT_TEMP_LEN];
+	char index_temp[HIDDEN_NAME_BYTES];
 	struct fetch *fetch;
 	char *raw; /* a slab: the bytes read for a cast */
 	struct convert_member *members; /* rows as in the manifest */
@@ -159,30 +138,27 @@ int convert_take_name(struct convert_job *c, const char *name, const char *plain
 
 /* convert_dcp.c: fills items and values; plans a file; writes the index of all items. */
 int convert_dcp_select(struct convert_job *c, struct pawl_error *err);
-int convert_dcp_plan(struct convert_job *c, const struct convert_file *f, struct convert_plan *plan,
+int convert_dcp_plan(struct convert_job *c, const struct convert_file *f, struct piece_plan *plan,
                         struct pawl_error *err);
 int convert_dcp_metadata(const struct convert_job *c, struct buf *out, struct pawl_error *err);
 
 /* convert_plan.c. The target of a file name or of a name in the options; NULL: none. */
 const struct convert_target *convert_target_of(const char *path, const char *to);
 int convert_share_out(struct convert_job *c, struct pawl_error *err); /* fills files */
-void convert_plan_clear(struct convert_plan *plan);
-/* For the formats below. Appends a piece; PAWL_ENOMEM. */
-int convert_plan_add(struct convert_plan *plan, struct convert_piece piece);
 int convert_wrong_dtype(const struct convert_job *c, const struct convert_item *item, struct pawl_error *err);
 int convert_index(const struct convert_job *c, struct buf *out, struct pawl_error *err);
 
 /* convert_pt.c: a file of torch.save with one flat dict of tensors. */
-int convert_pt_plan(struct convert_job *c, const struct convert_file *f, struct convert_plan *plan,
+int convert_pt_plan(struct convert_job *c, const struct convert_file *f, struct piece_plan *plan,
                        struct pawl_error *err);
 
 /* convert_npz.c: a file of numpy.savez. */
-int convert_npz_plan(struct convert_job *c, const struct convert_file *f, struct convert_plan *plan,
+int convert_npz_plan(struct convert_job *c, const struct convert_file *f, struct piece_plan *plan,
                         struct pawl_error *err);
 
 /* convert_write.c. */
 int convert_write_begin(struct convert_job *c, struct pawl_error *err);
-int convert_write(struct convert_job *c, const struct convert_plan *plan, struct convert_file *f,
+int convert_write(struct convert_job *c, const struct piece_plan *plan, struct convert_file *f,
                      struct pawl_error *err); /* under the name f->temp; durable */
 /* Reads and checks source ranges with a CRC that writing did not check. */
 int convert_write_end(struct convert_job *c, struct pawl_error *err);
@@ -193,10 +169,9 @@ int convert_place_open(struct convert_job *c, const char *dst, struct pawl_error
 int convert_place_check(const struct convert_job *c, struct pawl_error *err); /* PAWL_EEXISTS */
 /* The name of the index to write; NULL = none. */
 const char *convert_index_name(const struct convert_job *c);
-/* A hidden name that no file has. */
-int convert_place_name(char temp[CONVERT_TEMP_LEN], struct pawl_error *err);
-/* Creates a file under such a name, stored in temp. Returns a descriptor or an error code. */
-int convert_place_create(const struct convert_job *c, char temp[CONVERT_TEMP_LEN], struct pawl_error *err);
+/* Creates a file under a hidden name, stored in temp. Returns a descriptor or an error code. */
+int convert_place_create(const struct convert_job *c, const char *name, char temp[HIDDEN_NAME_BYTES],
+                         struct pawl_error *err);
 int convert_place_reveal(struct convert_job *c, struct pawl_error *err);
 /* Removes files that have no final name yet. */
 void convert_place_clear(struct convert_job *c);

@@ -200,45 +200,19 @@ convert_dcp_select(struct convert_job *c, struct pawl_error *err)
 
 /* ---- the files ---- */
 
-PAWL_DEFINE_CLEAN(struct pawl_state, pawl_state_free);
-
-/* Appends the archive of one item to the plan. *ret_begin, *ret_nbytes: its place in the file.
- * Constant bytes are known only by their offset so far. */
+/* Appends the archive of one item to the plan. *ret_begin, *ret_nbytes: its place in the file. */
 static int
-add_archive(struct convert_job *c, const struct pawl_state *state, size_t item, struct convert_plan *plan, uint64_t *at,
-            uint64_t *ret_begin, uint64_t *ret_nbytes, struct pawl_error *err)
+add_archive(const struct pawl_state *state, size_t item, struct piece_plan *plan, uint64_t *ret_begin,
+            uint64_t *ret_nbytes, struct pawl_error *err)
 {
-	PAWL_CLEAN(file_plan_clear) struct file_plan file = {0};
-	const struct file_plan_opts opts = {.stem = STEM};
-	const size_t base = plan->bytes.len;
-	int rc = 0;
-
-	TRY(file_plan_pt(state, &opts, &file, err));
-	buf_put(&plan->bytes, file.bytes.ptr, file.bytes.len);
-	for (size_t i = 0; i < file.n && rc == 0; i++) {
-		const struct file_piece *from = &file.pieces[i];
-		struct convert_piece piece = {.kind = CONVERT_BYTES, .item = item, .nbytes = from->nbytes};
-
-		if (from->kind == FILE_BYTES)
-			piece.item = base + from->bytes_at;
-		else
-			piece.kind = from->kind == FILE_CRC ? CONVERT_CRC : CONVERT_TENSOR;
-		const bool is_tensor = from->kind == FILE_TENSOR;
-		if (is_tensor)
-			rc = convert_plan_add(plan, (struct convert_piece){.kind = CONVERT_BEGIN, .item = item});
-		if (rc == 0)
-			rc = convert_plan_add(plan, piece);
-		if (rc == 0 && is_tensor)
-			rc = convert_plan_add(plan, (struct convert_piece){.kind = CONVERT_END, .item = item});
-	}
-	*ret_begin = *at;
-	*ret_nbytes = file.nbytes;
-	*at += file.nbytes;
-	return rc < 0 ? err_nomem(err, c->what) : 0;
+	*ret_begin = plan->nbytes;
+	TRY(file_plan_pt(state, &(struct file_plan_opts){.stem = STEM, .first_tensor = item}, plan, err));
+	*ret_nbytes = plan->nbytes - *ret_begin;
+	return 0;
 }
 
 static int
-add_item(struct convert_job *c, size_t number, struct convert_plan *plan, uint64_t *at, struct pawl_error *err)
+add_item(struct convert_job *c, size_t number, struct piece_plan *plan, struct pawl_error *err)
 {
 	PAWL_CLEAN(pawl_state_free_clean) struct pawl_state *state = NULL;
 	struct convert_item *item = &c->items[number];
@@ -248,28 +222,22 @@ add_item(struct convert_job *c, size_t number, struct convert_plan *plan, uint64
 	TRY(state_add_named(state, PAWL_TENSOR, "0", "torch", err));
 	TRY(state_describe_tensor(state, &state->tensors[0], item->dtype, t->ndim, t->shape, err));
 	state->tensors[0].local_nbytes = item->nbytes;
-	return add_archive(c, state, number, plan, at, &item->begin, &item->length, err);
+	return add_archive(state, number, plan, &item->begin, &item->length, err);
 }
 
 int
-convert_dcp_plan(struct convert_job *c, const struct convert_file *f, struct convert_plan *plan, struct pawl_error *err)
+convert_dcp_plan(struct convert_job *c, const struct convert_file *f, struct piece_plan *plan, struct pawl_error *err)
 {
-	uint64_t at = 0;
-
 	for (size_t i = 0; i < f->n; i++)
-		TRY(add_item(c, f->first + i, plan, &at, err));
+		TRY(add_item(c, f->first + i, plan, err));
 	for (size_t i = 0; i < c->n_values && f == &c->files[c->n_files - 1]; i++) {
 		struct convert_value *value = &c->values[i];
 		struct pawl_state alone = *c->r->manifest->state;
 
 		alone.root = (struct pawl_node *)value->node; /* only read */
 		alone.n_tensors = 0;
-		TRY(add_archive(c, &alone, 0, plan, &at, &value->begin, &value->length, err));
+		TRY(add_archive(&alone, 0, plan, &value->begin, &value->length, err));
 	}
-	TRY(buf_check(&plan->bytes, f->name, err));
-	for (size_t i = 0; i < plan->n; i++)
-		if (plan->pieces[i].kind == CONVERT_BYTES)
-			plan->pieces[i].ptr = plan->bytes.ptr + plan->pieces[i].item;
 	return 0;
 }
 

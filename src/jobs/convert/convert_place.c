@@ -6,12 +6,10 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/err.h"
 #include "base/fileio.h"
 #include "jobs/convert/convert.h"
@@ -64,43 +62,31 @@ convert_place_check(const struct convert_job *c, struct pawl_error *err)
 }
 
 int
-convert_place_name(char temp[CONVERT_TEMP_LEN], struct pawl_error *err)
+convert_place_create(const struct convert_job *c, const char *name, char temp[HIDDEN_NAME_BYTES],
+                     struct pawl_error *err)
 {
-	char token[33];
+	char hidden[HIDDEN_NAME_BYTES];
 
-	TRY(clock_token(token, err));
-	snprintf(temp, CONVERT_TEMP_LEN, ".%s.partial", token);
-	return 0;
-}
-
-int
-convert_place_create(const struct convert_job *c, char temp[CONVERT_TEMP_LEN], struct pawl_error *err)
-{
-	char name[CONVERT_TEMP_LEN];
-
-	TRY(convert_place_name(name, err));
-	int fd = openat(c->dir_fd, name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0666);
+	TRY(hidden_name(name, HIDDEN_PARTIAL, hidden, err));
+	int fd = openat(c->dir_fd, hidden, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0666);
 	if (fd < 0)
 		return err_sys(err, errno, "%s: %s/%s", c->what, c->folder, name);
-	memcpy(temp, name, sizeof name);
+	memcpy(temp, hidden, sizeof hidden);
 	return fd;
 }
 
-/* Gives a finished file its name. Without overwrite by a link, which never replaces. If links do
- * not work, by a rename. */
+/* Gives a finished file its name. */
 static int
-reveal(const struct convert_job *c, char temp[CONVERT_TEMP_LEN], const char *name, struct pawl_error *err)
+reveal_file(const struct convert_job *c, char temp[HIDDEN_NAME_BYTES], const char *name, struct pawl_error *err)
 {
-	if (!c->opts.overwrite) {
-		if (linkat(c->dir_fd, temp, c->dir_fd, name, 0) == 0) {
-			unlinkat(c->dir_fd, temp, 0);
-			temp[0] = '\0';
-			return 0;
-		}
+	int sys = file_appear(c->dir_fd, temp, c->dir_fd, name, c->opts.overwrite);
+
+	if (sys != 0 && !c->opts.overwrite)
 		TRY(check_free(c, name, err));
-	}
-	if (renameat(c->dir_fd, temp, c->dir_fd, name) < 0)
-		return err_sys(err, errno, "%s: %s/%s", c->what, c->folder, name);
+	if (sys == ENOTSUP)
+		sys = file_appear(c->dir_fd, temp, c->dir_fd, name, true);
+	if (sys != 0)
+		return err_sys(err, sys, "%s: %s/%s", c->what, c->folder, name);
 	temp[0] = '\0';
 	return 0;
 }
@@ -115,10 +101,10 @@ convert_place_reveal(struct convert_job *c, struct pawl_error *err)
 	if (index && c->opts.overwrite && unlinkat(c->dir_fd, index, 0) < 0 && errno != ENOENT)
 		return err_sys(err, errno, "%s: %s/%s", c->what, c->folder, index);
 	for (size_t i = 0; i < c->n_files; i++)
-		TRY(reveal(c, c->files[i].temp, c->files[i].name, err));
+		TRY(reveal_file(c, c->files[i].temp, c->files[i].name, err));
 	if (c->index_temp[0]) {
 		TRY(fd_sync(c->dir_fd, c->folder, err));
-		TRY(reveal(c, c->index_temp, index, err));
+		TRY(reveal_file(c, c->index_temp, index, err));
 	}
 	return fd_sync(c->dir_fd, c->folder, err);
 }

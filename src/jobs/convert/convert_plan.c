@@ -15,29 +15,6 @@
 
 #define MODEL_NAME "model.safetensors"
 
-int
-convert_plan_add(struct convert_plan *plan, struct convert_piece piece)
-{
-	if (plan->n == plan->cap) {
-		size_t cap = plan->cap ? 2 * plan->cap : 64;
-		struct convert_piece *bigger = mem_resize(plan->pieces, cap, sizeof *bigger);
-		if (!bigger)
-			return PAWL_ENOMEM;
-		plan->pieces = bigger;
-		plan->cap = cap;
-	}
-	plan->pieces[plan->n++] = piece;
-	return 0;
-}
-
-void
-convert_plan_clear(struct convert_plan *plan)
-{
-	bump_clear(&plan->memory);
-	buf_clear(&plan->bytes);
-	mem_free(plan->pieces);
-}
-
 /* ---- safetensors ---- */
 
 /* The file's table in the order of the format; complex128 becomes pairs of F64. */
@@ -76,23 +53,16 @@ make_table(const struct convert_job *c, const struct convert_file *f, struct bum
 }
 
 static int
-plan_safetensors(struct convert_job *c, const struct convert_file *f, struct convert_plan *plan, struct pawl_error *err)
+plan_safetensors(struct convert_job *c, const struct convert_file *f, struct piece_plan *plan, struct pawl_error *err)
 {
+	PAWL_CLEAN(bump_clear) struct bump memory = {0};
 	struct st_tensor *tensors = NULL;
 
-	TRY(make_table(c, f, &plan->memory, &tensors, err));
+	TRY(make_table(c, f, &memory, &tensors, err));
 	TRY(st_encode_header(tensors, f->n, c->notes, c->n_notes, &plan->bytes, err));
-	TRY(buf_check(&plan->bytes, f->name, err));
-	const struct convert_piece head = {.kind = CONVERT_BYTES, .ptr = plan->bytes.ptr, .nbytes = plan->bytes.len};
-	if (convert_plan_add(plan, head) < 0)
-		return err_nomem(err, c->what);
-	for (size_t i = 0; i < f->n; i++) {
-		const struct convert_piece piece = {
-			.kind = CONVERT_TENSOR, .item = tensors[i].tag, .nbytes = tensors[i].end - tensors[i].begin};
-		if (convert_plan_add(plan, piece) < 0)
-			return err_nomem(err, c->what);
-	}
-	return 0;
+	for (size_t i = 0; i < f->n; i++)
+		TRY(piece_plan_add(plan, FILE_TENSOR, tensors[i].tag, tensors[i].end - tensors[i].begin, err));
+	return piece_plan_finish(plan, err);
 }
 
 /* ---- numpy ---- */
@@ -106,7 +76,7 @@ convert_wrong_dtype(const struct convert_job *c, const struct convert_item *item
 }
 
 static int
-plan_npy(struct convert_job *c, const struct convert_file *f, struct convert_plan *plan, struct pawl_error *err)
+plan_npy(struct convert_job *c, const struct convert_file *f, struct piece_plan *plan, struct pawl_error *err)
 {
 	const struct convert_item *item = &c->items[f->first];
 	const struct manifest_tensor *t = &c->r->manifest->tensors[item->tensor];
@@ -119,9 +89,7 @@ plan_npy(struct convert_job *c, const struct convert_file *f, struct convert_pla
 	if (!npy_descr(item->dtype))
 		return convert_wrong_dtype(c, item, err);
 	TRY(npy_encode_header(item->dtype, t->ndim, t->shape, &plan->bytes, err));
-	const struct convert_piece head = {.kind = CONVERT_BYTES, .ptr = plan->bytes.ptr, .nbytes = plan->bytes.len};
-	const struct convert_piece data = {.kind = CONVERT_TENSOR, .item = f->first, .nbytes = item->nbytes};
-	return convert_plan_add(plan, head) < 0 || convert_plan_add(plan, data) < 0 ? err_nomem(err, c->what) : 0;
+	return piece_plan_add(plan, FILE_TENSOR, f->first, item->nbytes, err);
 }
 
 /* ---- all formats ---- */

@@ -11,8 +11,6 @@
 #include "layout/file_plan.h"
 #include "state/state.h"
 
-PAWL_DEFINE_CLEAN(struct pawl_state, pawl_state_free);
-
 /* A leaf of the dict. Tensors of the state are numbered as the items of the file. */
 static int
 add_leaf(struct pawl_state *state, const char *name, size_t number, struct pawl_error *err)
@@ -42,48 +40,17 @@ make_state(const struct convert_job *c, const struct convert_file *f, struct paw
 	return pawl_state_end(state, err);
 }
 
-static int
-add_pieces(const struct convert_file *f, const struct file_plan *file, struct convert_plan *plan)
-{
-	for (size_t i = 0; i < file->n; i++) {
-		const struct file_piece *from = &file->pieces[i];
-		struct convert_piece piece = {.kind = CONVERT_BYTES, .nbytes = from->nbytes};
-
-		if (from->kind == FILE_BYTES)
-			piece.ptr = plan->bytes.ptr + from->bytes_at;
-		else
-			piece.item = f->first + from->tensor;
-		if (from->kind == FILE_CRC)
-			piece.kind = CONVERT_CRC;
-		if (from->kind != FILE_TENSOR) {
-			TRY(convert_plan_add(plan, piece));
-			continue;
-		}
-		piece.kind = CONVERT_TENSOR;
-		const struct convert_piece begin = {.kind = CONVERT_BEGIN, .item = piece.item},
-					   end = {.kind = CONVERT_END, .item = piece.item};
-		TRY(convert_plan_add(plan, begin));
-		TRY(convert_plan_add(plan, piece));
-		TRY(convert_plan_add(plan, end));
-	}
-	return 0;
-}
-
 int
-convert_pt_plan(struct convert_job *c, const struct convert_file *f, struct convert_plan *plan, struct pawl_error *err)
+convert_pt_plan(struct convert_job *c, const struct convert_file *f, struct piece_plan *plan, struct pawl_error *err)
 {
 	PAWL_CLEAN(pawl_state_free_clean) struct pawl_state *state = NULL;
-	PAWL_CLEAN(file_plan_clear) struct file_plan file = {0};
 	const char *dot = strrchr(f->name, '.');
 	const size_t len = dot && dot > f->name ? (size_t)(dot - f->name) : strlen(f->name);
-	const struct file_plan_opts opts = {.stem = bump_strndup(&plan->memory, f->name, len)};
+	PAWL_FREE char *stem = mem_strndup(f->name, len);
 
-	if (!opts.stem)
+	if (!stem)
 		return err_nomem(err, c->what);
 	TRY(pawl_state_new(&state, err));
 	TRY(make_state(c, f, state, err));
-	TRY(file_plan_pt(state, &opts, &file, err));
-	plan->bytes = file.bytes;
-	file.bytes = (struct buf){0};
-	return add_pieces(f, &file, plan) < 0 ? err_nomem(err, c->what) : 0;
+	return file_plan_pt(state, &(struct file_plan_opts){.stem = stem, .first_tensor = f->first}, plan, err);
 }

@@ -32,7 +32,7 @@ struct part {
 
 /* The start or end of a checksummed range of the file, or the place of a CRC. */
 struct place {
-	enum convert_kind kind;
+	enum file_piece_kind kind;
 	size_t item;
 	uint64_t at;     /* in the slab */
 	uint64_t nbytes; /* of the range that begins */
@@ -49,15 +49,13 @@ struct round {
 
 struct writer {
 	struct convert_job *c;
-	const struct convert_plan *plan;
+	const struct piece_plan *plan;
 	size_t piece;
 	uint64_t piece_at; /* its bytes written so far */
 	struct round *round;
 	size_t summing;                 /* the item whose range is in progress; SIZE_MAX = none */
 	uint64_t stretch, stretch_left; /* its bytes; bytes left */
 };
-
-PAWL_DEFINE_CLEAN(struct reshard_plan, reshard_free);
 
 static const struct manifest_tensor *
 tensor_of(const struct convert_job *c, size_t item)
@@ -193,11 +191,11 @@ size_of(int dtype)
 
 /* Takes as much of a tensor as fits; false: nothing fits. */
 static bool
-take_tensor(struct writer *w, const struct convert_piece *piece)
+take_tensor(struct writer *w, const struct file_piece *piece)
 {
 	struct convert_job *c = w->c;
 	struct round *r = w->round;
-	const int from = tensor_of(c, piece->item)->dtype, to = c->items[piece->item].dtype;
+	const int from = tensor_of(c, piece->tensor)->dtype, to = c->items[piece->tensor].dtype;
 	const uint64_t left = piece->nbytes - w->piece_at, out_room = r->out_room - r->out_used;
 	struct part *p = &r->parts[r->n_parts];
 
@@ -208,7 +206,7 @@ take_tensor(struct writer *w, const struct convert_piece *piece)
 	}
 	if (r->n_parts == MAX_BINDINGS)
 		return false;
-	*p = (struct part){.item = piece->item, .out = r->out + r->out_used, .raw = r->out + r->out_used};
+	*p = (struct part){.item = piece->tensor, .out = r->out + r->out_used, .raw = r->out + r->out_used};
 	uint64_t take = left < out_room ? left : out_room;
 	if (from == to) {
 		p->begin = w->piece_at;
@@ -231,14 +229,14 @@ take_tensor(struct writer *w, const struct convert_piece *piece)
 }
 
 static bool
-take_bytes(struct writer *w, const struct convert_piece *piece)
+take_bytes(struct writer *w, const struct file_piece *piece)
 {
 	struct round *r = w->round;
 	const uint64_t left = piece->nbytes - w->piece_at, room = r->out_room - r->out_used;
 	const uint64_t take = left < room ? left : room;
 
 	if (take > 0)
-		memcpy(r->out + r->out_used, (const char *)piece->ptr + w->piece_at, (size_t)take);
+		memcpy(r->out + r->out_used, w->plan->bytes.ptr + piece->bytes_at + w->piece_at, (size_t)take);
 	r->out_used += take;
 	w->piece_at += take;
 	if (w->piece_at < piece->nbytes)
@@ -249,15 +247,15 @@ take_bytes(struct writer *w, const struct convert_piece *piece)
 }
 
 static bool
-take_mark(struct writer *w, const struct convert_piece *piece)
+take_mark(struct writer *w, const struct file_piece *piece)
 {
 	struct round *r = w->round;
 
 	if (r->n_marks == 2 * MAX_BINDINGS || piece->nbytes > r->out_room - r->out_used)
 		return false;
 	struct place *mark = &r->marks[r->n_marks++];
-	*mark = (struct place){.kind = piece->kind, .item = piece->item, .at = r->out_used};
-	for (const struct convert_piece *p = piece; piece->kind == CONVERT_BEGIN && p->kind != CONVERT_END; p++)
+	*mark = (struct place){.kind = piece->kind, .item = piece->tensor, .at = r->out_used};
+	for (const struct file_piece *p = piece; piece->kind == FILE_BEGIN && p->kind != FILE_END; p++)
 		mark->nbytes += p->nbytes;
 	r->out_used += piece->nbytes;
 	w->piece++;
@@ -271,11 +269,11 @@ fill_round(struct writer *w)
 
 	w->round->n_parts = w->round->n_marks = 0;
 	w->round->out_used = w->round->raw_used = 0;
-	while (more && w->piece < w->plan->n) {
-		const struct convert_piece *piece = &w->plan->pieces[w->piece];
-		if (piece->kind == CONVERT_TENSOR)
+	while (more && w->piece < w->plan->pieces.n) {
+		const struct file_piece *piece = &w->plan->pieces.items[w->piece];
+		if (piece->kind == FILE_TENSOR)
 			more = take_tensor(w, piece);
-		else if (piece->kind == CONVERT_BYTES)
+		else if (piece->kind == FILE_BYTES)
 			more = take_bytes(w, piece);
 		else
 			more = take_mark(w, piece);
@@ -342,10 +340,10 @@ sum_round(struct writer *w)
 		at = end;
 		if (!mark)
 			break;
-		if (mark->kind == CONVERT_BEGIN) {
+		if (mark->kind == FILE_BEGIN) {
 			w->summing = mark->item;
 			w->stretch = w->stretch_left = mark->nbytes;
-		} else if (mark->kind == CONVERT_END) {
+		} else if (mark->kind == FILE_END) {
 			c->item_crcs[w->summing] = crc32_whole(c->item_crcs[w->summing], w->stretch);
 			w->summing = SIZE_MAX;
 		} else {
@@ -379,7 +377,7 @@ write_rounds(struct writer *w, struct outfile *output, struct pawl_error *err)
 	struct convert_job *c = w->c;
 	struct round *round = w->round;
 
-	while (w->piece < w->plan->n) {
+	while (w->piece < w->plan->pieces.n) {
 		if (c->meter && __atomic_load_n(&c->meter->cancel, __ATOMIC_RELAXED))
 			return err_set(err, PAWL_ECANCELLED, "%s: cancelled", c->what);
 		outfile_room(output, &round->out, &round->out_room);
@@ -395,21 +393,18 @@ write_rounds(struct writer *w, struct outfile *output, struct pawl_error *err)
 }
 
 int
-convert_write(struct convert_job *c, const struct convert_plan *plan, struct convert_file *f, struct pawl_error *err)
+convert_write(struct convert_job *c, const struct piece_plan *plan, struct convert_file *f, struct pawl_error *err)
 {
 	PAWL_FREE struct round *round = mem_alloc(sizeof *round);
 	PAWL_CLEAN(outfile_abort_clean) struct outfile *output = NULL;
 	struct writer w = {.c = c, .plan = plan, .round = round, .summing = SIZE_MAX};
-	uint64_t nbytes = 0;
 
 	if (!round)
 		return err_nomem(err, c->what);
-	for (size_t i = 0; i < plan->n; i++)
-		nbytes += plan->pieces[i].nbytes;
 	TRY(outfile_open(&(struct outfile_opts){.store = c->store,
 	                                        .key = f->temp,
 	                                        .name = f->name,
-	                                        .nbytes = nbytes,
+	                                        .nbytes = plan->nbytes,
 	                                        .slab_bytes = CONVERT_SLAB_BYTES},
 	                 &output, err));
 	TRY(write_rounds(&w, output, err));

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/hidden.h"
 #include "base/vec.h"
 #include "catalog/catalog.h"
 #include "catalog/hold_root.h"
@@ -137,8 +138,6 @@ make_table(struct reshard_job *x, struct pawl_error *err)
 }
 
 /* ---- one pack ---- */
-
-PAWL_DEFINE_CLEAN(struct reshard_plan, reshard_free);
 
 /* Where a slot's bytes begin in its tensor: it holds complete rows. */
 static uint64_t
@@ -318,8 +317,6 @@ write_pack(struct reshard_job *x, const struct plan_pack *pack, const struct sta
 
 /* ---- one rank ---- */
 
-PAWL_DEFINE_CLEAN(struct plan, plan_free);
-
 static int
 write_rank(struct reshard_job *x, uint32_t rank, struct pawl_slice summary, struct pawl_error *err)
 {
@@ -456,6 +453,7 @@ static int
 open_target(struct reshard_job *x, const char *target, struct pawl_error *err)
 {
 	char *path = bump_strndup(&x->memory, target, strlen(target)), *parent = ".", *slash, token[33];
+	char hidden[HIDDEN_NAME_BYTES];
 	struct store_entry entry;
 
 	if (!path)
@@ -483,7 +481,8 @@ open_target(struct reshard_job *x, const char *target, struct pawl_error *err)
 		return rc < 0 ? rc : err_set(err, PAWL_EEXISTS, "reshard: %s exists already", target);
 	TRY(clock_token(token, err));
 	memcpy(x->to.token, token, sizeof(x->to.token));
-	x->partial = bump_printf(&x->memory, ".%s.%s.partial", x->dest, token);
+	hidden_name_of(x->dest, token, HIDDEN_PARTIAL, hidden);
+	x->partial = bump_strndup(&x->memory, hidden, strlen(hidden));
 	x->file.store = x->store;
 	return x->partial ? 0 : err_nomem(err, "reshard");
 }

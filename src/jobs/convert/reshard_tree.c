@@ -68,8 +68,6 @@ copy_node(const struct view *v, const struct pawl_node *node)
 	return copy_children(v, node);
 }
 
-PAWL_DEFINE_CLEAN(struct pawl_state, pawl_state_free);
-
 int
 reshard_tree_view(const struct pawl_state *from, size_t rank, uint32_t world, struct buf *out, struct pawl_error *err)
 {

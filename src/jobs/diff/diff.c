@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/table.h"
+#include "base/vec.h"
 #include "jobs/diff/numbers.h"
 #include "pawl_jobs.h"
 #include "restore/restore.h"
@@ -94,21 +95,6 @@ differ_clear(struct differ *d)
 	pawl_diff_free(d->diff);
 }
 
-/* Makes room for one more element. */
-static int
-grow(void **array, size_t *cap, size_t n, size_t size, struct pawl_error *err)
-{
-	if (n < *cap)
-		return 0;
-	size_t more = *cap ? 2 * *cap : 64;
-	void *bigger = mem_resize(*array, more, size);
-	if (!bigger)
-		return err_nomem(err, "diff");
-	*array = bigger;
-	*cap = more;
-	return 0;
-}
-
 static const char *
 keep_text(struct differ *d, const char *text)
 {
@@ -121,7 +107,8 @@ add_row(struct differ *d, const struct pawl_diff_row *row, struct pawl_error *er
 {
 	if (!row->path || !row->was || !row->is)
 		return err_nomem(err, "diff");
-	TRY(grow((void **)&d->diff->rows, &d->diff->cap, d->diff->n, sizeof *row, err));
+	if (!array_reserve(d->diff->rows, d->diff->cap, d->diff->n + 1))
+		return err_nomem(err, "diff");
 	d->diff->rows[d->diff->n++] = *row;
 	return 0;
 }
@@ -216,7 +203,8 @@ static int
 see_was(void *arg, const struct walk_leaf *leaf, struct pawl_error *err)
 {
 	struct differ *d = arg;
-	TRY(grow((void **)&d->leaves, &d->cap_leaves, d->n_leaves, sizeof *d->leaves, err));
+	if (!array_reserve(d->leaves, d->cap_leaves, d->n_leaves + 1))
+		return err_nomem(err, "diff");
 	struct was_leaf *was = &d->leaves[d->n_leaves];
 	*was = (struct was_leaf){
 		.path = keep_text(d, leaf->path), .exact = keep_text(d, leaf->exact), .node = leaf->node};
@@ -297,7 +285,8 @@ match_tensors(struct differ *d, const struct was_leaf *was, const struct pawl_no
 		                                       .max_abs = (double)NAN,
 		                                       .max_rel = (double)NAN},
 		               err);
-	TRY(grow((void **)&d->pairs, &d->cap_pairs, d->n_pairs, sizeof pair, err));
+	if (!array_reserve(d->pairs, d->cap_pairs, d->n_pairs + 1))
+		return err_nomem(err, "diff");
 	d->pairs[d->n_pairs++] = pair;
 	return 0;
 }
@@ -351,8 +340,6 @@ add_removed(struct differ *d, struct pawl_error *err)
 
 /* ---- contents ---- */
 
-PAWL_DEFINE_CLEAN(struct reshard_plan, reshard_free);
-
 static int
 fill_slab(struct differ *d, struct side *side, struct pawl_error *err)
 {
@@ -405,9 +392,10 @@ static int
 gather(struct differ *d, struct pair *pair, uint64_t begin, uint64_t nbytes, struct pawl_error *err)
 {
 	size_t cap_a = d->cap_stretches, cap_b = cap_a;
-	TRY(grow((void **)&d->a.bindings, &cap_a, d->n_stretches, sizeof *d->a.bindings, err));
-	TRY(grow((void **)&d->b.bindings, &cap_b, d->n_stretches, sizeof *d->b.bindings, err));
-	TRY(grow((void **)&d->stretches, &d->cap_stretches, d->n_stretches, sizeof *d->stretches, err));
+	const size_t n = d->n_stretches + 1;
+	if (!array_reserve(d->a.bindings, cap_a, n) || !array_reserve(d->b.bindings, cap_b, n) ||
+	    !array_reserve(d->stretches, d->cap_stretches, n))
+		return err_nomem(err, "diff");
 	d->a.bindings[d->n_stretches] = bind(&d->a, pair->a, begin, begin + nbytes, d->used);
 	d->b.bindings[d->n_stretches] = bind(&d->b, pair->b, begin, begin + nbytes, d->used);
 	d->stretches[d->n_stretches++] = (struct stretch){.pair = pair, .at = d->used, .nbytes = nbytes};

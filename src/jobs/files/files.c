@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/vec.h"
 #include "pawl_jobs.h"
 #include "state/state.h"
 
@@ -129,22 +130,6 @@ take_error(struct pawl_files *f, struct pawl_error *err)
 	return rc;
 }
 
-/* The lock is held. */
-static int
-make_place(struct pawl_files *f, struct pawl_error *err)
-{
-	if (f->n_tickets < f->cap_tickets)
-		return 0;
-	const size_t cap = f->cap_tickets ? 2 * f->cap_tickets : 16;
-	struct pawl_ticket **more = mem_resize(f->tickets, cap, sizeof(struct pawl_ticket *));
-
-	if (!more)
-		return err_nomem(err, "files");
-	f->tickets = more;
-	f->cap_tickets = cap;
-	return 0;
-}
-
 int
 pawl_files_check(struct pawl_files *f, struct pawl_error *err)
 {
@@ -211,7 +196,7 @@ free_job(struct files_job **pjob)
 		return;
 	files_release_image(job);
 	store_close(job->store);
-	file_plan_clear(&job->plan);
+	piece_plan_clear(&job->plan);
 	files_target_clear(&job->target);
 	pawl_ticket_free(job->ticket);
 	mem_free(job->sums);
@@ -331,7 +316,7 @@ submit(struct pawl_files *f, struct files_job *job, struct pawl_error *err)
 	struct pawl_ticket *ticket = ticket_ref(job->ticket);
 
 	pthread_mutex_lock(&f->lock);
-	int rc = make_place(f, err);
+	int rc = array_reserve(f->tickets, f->cap_tickets, f->n_tickets + 1) ? 0 : err_nomem(err, "files");
 
 	if (rc == 0)
 		rc = pool_add(f->worker, NULL, write_job, job, err);

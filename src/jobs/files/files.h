@@ -29,7 +29,7 @@
 #define FILES_TEMP_BYTES 160
 #define FILES_UNIT_BYTES ((uint64_t)8 << 20) /* of one write */
 
-typedef int file_plan_fn(const struct pawl_state *state, const struct file_plan_opts *opts, struct file_plan *ret,
+typedef int file_plan_fn(const struct pawl_state *state, const struct file_plan_opts *opts, struct piece_plan *ret,
 			 struct pawl_error *err);
 
 /* The destination of a file. */
@@ -67,7 +67,7 @@ struct files_job {
 	char temp[FILES_TEMP_BYTES];
 	bool overwrite;
 	int level;
-	struct file_plan plan;
+	struct piece_plan plan;
 	struct arena_region region; /* the image */
 	atomic_uint *sums;          /* per tensor: the parts of its CRC-32 */
 	uint64_t reserved;          /* counted in staged_bytes */

@@ -32,7 +32,7 @@ image_at(const struct files_job *job, uint64_t offset)
 static void
 copy_tensor(struct files_job *job, size_t p, uint64_t from, uint64_t to)
 {
-	const struct file_piece *piece = &job->plan.pieces[p];
+	const struct file_piece *piece = &job->plan.pieces.items[p];
 	const bool is_summed = job->summed[piece->tensor] == p;
 	const char *data = job->data[piece->tensor];
 	uint32_t sum = 0;
@@ -60,12 +60,12 @@ copy_tensor(struct files_job *job, size_t p, uint64_t from, uint64_t to)
 static void
 copy_range(struct files_job *job, uint64_t begin, uint64_t end)
 {
-	const struct file_plan *plan = &job->plan;
+	const struct piece_plan *plan = &job->plan;
 
 	if (end > job->region.warm_bytes)
 		arena_fault_in(image_at(job, begin), (size_t)(end - begin));
-	for (size_t i = file_plan_at(plan, begin); i < plan->n && plan->pieces[i].at < end; i++) {
-		const struct file_piece *p = &plan->pieces[i];
+	for (size_t i = piece_plan_find(plan, begin); i < plan->pieces.n && plan->pieces.items[i].at < end; i++) {
+		const struct file_piece *p = &plan->pieces.items[i];
 		const uint64_t from = p->at > begin ? 0 : begin - p->at;
 		const uint64_t to = p->at + p->nbytes < end ? p->nbytes : end - p->at;
 
@@ -143,7 +143,7 @@ static int
 make_tables(struct files_job *job, const struct pawl_state *state, struct pawl_error *err)
 {
 	const size_t n = state->n_tensors;
-	const struct file_plan *plan = &job->plan;
+	const struct piece_plan *plan = &job->plan;
 
 	job->sums = mem_zalloc(n + 1, sizeof *job->sums);
 	job->summed = mem_zalloc(n + 1, sizeof *job->summed);
@@ -157,8 +157,8 @@ make_tables(struct files_job *job, const struct pawl_state *state, struct pawl_e
 		job->data[i] = t->contiguous && !t->src.fill ? t->src.data : NULL;
 	}
 	/* from the end: a CRC is met before its piece, and of several pieces the first counts */
-	for (size_t i = plan->n; i-- > 0;) {
-		const struct file_piece *p = &plan->pieces[i];
+	for (size_t i = plan->pieces.n; i-- > 0;) {
+		const struct file_piece *p = &plan->pieces.items[i];
 
 		if (p->kind == FILE_CRC && job->summed[p->tensor] == SIZE_MAX)
 			job->summed[p->tensor] = SIZE_MAX - 1;
@@ -173,8 +173,8 @@ make_tables(struct files_job *job, const struct pawl_state *state, struct pawl_e
 static int
 fill_tensors(struct files_job *job, const struct pawl_state *state, struct pawl_error *err)
 {
-	for (size_t i = 0; i < job->plan.n; i++) {
-		const struct file_piece *p = &job->plan.pieces[i];
+	for (size_t i = 0; i < job->plan.pieces.n; i++) {
+		const struct file_piece *p = &job->plan.pieces.items[i];
 
 		if (p->kind != FILE_TENSOR)
 			continue;

@@ -9,13 +9,14 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/hidden.h"
 #include "base/mem.h"
 #include "base/sum.h"
 #include "base/text.h"
 #include "jobs/files/files.h"
 
 #define TEMP_PREFIX ".pawl-"
-#define TEMP_SUFFIX ".partial"
+#define TEMP_SUFFIX HIDDEN_PARTIAL
 #define MAX_SWEPT 64 /* names at a time */
 
 static const struct {

@@ -28,14 +28,16 @@ static void
 finish_image(struct files_job *job, uint64_t begin, uint64_t end)
 {
 	files_copy_wait(job, end);
-	for (size_t i = file_plan_at(&job->plan, begin); i < job->plan.n && job->plan.pieces[i].at < end; i++) {
-		const struct file_piece *p = &job->plan.pieces[i];
+	for (size_t i = piece_plan_find(&job->plan, begin);
+	     i < job->plan.pieces.n && job->plan.pieces.items[i].at < end; i++) {
+		const struct file_piece *p = &job->plan.pieces.items[i];
 
 		if (p->kind != FILE_CRC)
 			continue;
 		/* an empty tensor has no piece */
-		uint64_t nbytes =
-			job->summed[p->tensor] < job->plan.n ? job->plan.pieces[job->summed[p->tensor]].nbytes : 0;
+		uint64_t nbytes = job->summed[p->tensor] < job->plan.pieces.n
+		                          ? job->plan.pieces.items[job->summed[p->tensor]].nbytes
+		                          : 0;
 		const uint32_t sum = crc32_whole(atomic_load(&job->sums[p->tensor]), nbytes);
 
 		for (unsigned b = 0; b < 4; b++)

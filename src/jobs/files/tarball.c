@@ -20,6 +20,7 @@
 
 #include "base/err.h"
 #include "base/fileio.h"
+#include "base/hidden.h"
 #include "base/mem.h"
 #include "format/archive/tar.h"
 #include "format/codec/codec.h"
@@ -41,17 +42,18 @@ codec_of_archive(const char *path, const struct codec **ret, struct pawl_error *
 		path);
 }
 
-/* The hidden name next to a path, with XXXXXX at its end; ret_parent: the folder of both. */
+/* The hidden name next to a path. */
 static int
-hidden_beside(const char *path, char **ret, char **ret_parent, struct pawl_error *err)
+hidden_beside(const char *path, char **ret, struct pawl_error *err)
 {
 	const char *slash = strrchr(path, '/');
 	const char *name = slash ? slash + 1 : path;
+	char hidden[HIDDEN_NAME_BYTES];
 
 	if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
 		return err_set(err, PAWL_EUSAGE, "%s: expected a path that ends in a name", path);
-	*ret_parent = slash ? mem_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : mem_strdup(".");
-	*ret = *ret_parent ? mem_printf("%s/.%s.partial-XXXXXX", *ret_parent, name) : NULL;
+	TRY(hidden_name(name, HIDDEN_PARTIAL, hidden, err));
+	*ret = mem_printf("%.*s%s", (int)(name - path), path, hidden);
 	return *ret ? 0 : err_nomem(err, path);
 }
 
@@ -89,7 +91,7 @@ write_out(void *arg, const void *ptr, size_t n, struct pawl_error *err)
 }
 
 static int
-put(struct packing *p, const void *ptr, size_t n, struct pawl_error *err)
+put_bytes(struct packing *p, const void *ptr, size_t n, struct pawl_error *err)
 {
 	if (!p->writer)
 		return write_out(p, ptr, n, err);
@@ -112,7 +114,7 @@ put_header(struct packing *p, const char *name, const struct stat *st, struct pa
 		return err_set(err, PAWL_ELIMIT, "%s: more than %u files and folders", p->what, MAX_MEMBERS);
 	memcpy(m.name, name, strlen(name) + 1);
 	TRY(tar_put_header(&header, &m, err));
-	return put(p, header.ptr, header.len, err);
+	return put_bytes(p, header.ptr, header.len, err);
 }
 
 static int
@@ -125,12 +127,12 @@ put_file(struct packing *p, int fd, const char *name, uint64_t nbytes, struct pa
 		const size_t n = nbytes - at < PIECE_BYTES ? (size_t)(nbytes - at) : PIECE_BYTES;
 
 		TRY(fd_pread_all(fd, p->piece, n, at, name, err));
-		TRY(put(p, p->piece, n, err));
+		TRY(put_bytes(p, p->piece, n, err));
 		at += n;
 	}
 	if (fstat(fd, &after) == 0 && (uint64_t)after.st_size != nbytes)
 		return err_set(err, PAWL_ECONFLICT, "%s has changed while it was packed", name);
-	return put(p, zeros, (size_t)(round_up(nbytes, TAR_BLOCK) - nbytes), err);
+	return put_bytes(p, zeros, (size_t)(round_up(nbytes, TAR_BLOCK) - nbytes), err);
 }
 
 static int
@@ -223,19 +225,18 @@ put_folder(struct packing *p, int fd, const char *name, int depth, struct pawl_e
 
 /* Makes the archive durable, and then gives it its name. */
 static int
-give_name(struct packing *p, const char *parent, bool overwrite, struct pawl_error *err)
+give_name(struct packing *p, bool overwrite, struct pawl_error *err)
 {
 	TRY(fd_sync(p->fd, p->what, err));
 	TRY(fd_close(&p->fd, p->what, err));
-	const int rc = overwrite ? rename(p->hidden, p->what) : link(p->hidden, p->what);
-	const int sys = errno;
-	if (rc < 0 || !overwrite)
+	const int sys = file_appear(AT_FDCWD, p->hidden, AT_FDCWD, p->what, overwrite);
+	if (sys != 0)
 		unlink(p->hidden);
-	if (rc < 0 && sys == EEXIST)
+	if (sys == EEXIST)
 		return err_set(err, PAWL_EEXISTS, "%s exists already; choose another name, or overwrite", p->what);
-	if (rc < 0)
+	if (sys != 0)
 		return err_sys(err, sys, "%s: cannot be given its name", p->what);
-	return fd_sync_dirat(AT_FDCWD, parent, err);
+	return fd_sync_parent(AT_FDCWD, p->what, err);
 }
 
 static int
@@ -243,33 +244,31 @@ pack(const char *folder, const char *path, const struct pawl_tar_opts *o, struct
 {
 	PAWL_CLEAN(clean_packing) struct packing p = {.what = path, .fd = -1};
 	PAWL_CLEAN(buf_clear) struct buf end = {0};
-	PAWL_FREE char *parent = NULL;
 	const struct codec *codec;
 
 	PAWL_FD int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return err_sys(err, errno, "%s: expected a folder", folder);
 	TRY(codec_of_archive(path, &codec, err));
-	TRY(hidden_beside(path, &p.hidden, &parent, err));
+	TRY(hidden_beside(path, &p.hidden, err));
 	p.piece = mem_alloc(PIECE_BYTES);
 	if (!p.piece)
 		return err_nomem(err, path);
 	if (codec)
 		TRY(codec_writer_new(codec, o->level, o->threads, write_out, &p, &p.writer, err));
-	p.fd = mkostemp(p.hidden, O_CLOEXEC);
+	p.fd = open(p.hidden, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (p.fd < 0)
 		return err_sys(err, errno, "%s: cannot be made", path);
-	fchmod(p.fd, 0644);
 	TRY(put_folder(&p, fd, "", 0, err));
 	tar_put_end(&end);
 	TRY(buf_check(&end, path, err));
-	TRY(put(&p, end.ptr, end.len, err));
+	TRY(put_bytes(&p, end.ptr, end.len, err));
 	if (p.writer) {
 		const int rc = codec_writer_finish(p.writer, NULL, NULL, err);
 		if (rc < 0)
 			return err_prefix(err, rc, "%s", path);
 	}
-	return give_name(&p, parent, o->overwrite != 0, err);
+	return give_name(&p, o->overwrite != 0, err);
 }
 
 /* ---------------------------------------------------------------- unpacking */
@@ -307,7 +306,7 @@ read_archive(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error 
 }
 
 static int
-get(void *arg, void *dst, size_t n, struct pawl_error *err)
+read_plain(void *arg, void *dst, size_t n, struct pawl_error *err)
 {
 	struct unpacking *u = arg;
 	size_t got = n;
@@ -338,7 +337,7 @@ get_file(struct unpacking *u, const struct tar_member *m, struct pawl_error *err
 		const size_t n = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
 		const size_t whole = (size_t)round_up(n, TAR_BLOCK);
 
-		TRY(get(u, u->piece, whole, err));
+		TRY(read_plain(u, u->piece, whole, err));
 		TRY(fd_pwrite_all(fd, u->piece, n, at, m->name, err));
 		at += n;
 	}
@@ -398,19 +397,18 @@ static int
 unpack(const char *path, const char *folder, const struct pawl_tar_opts *o, struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_unpacking) struct unpacking u = {.what = path, .fd = -1, .folder = -1};
-	PAWL_FREE char *parent = NULL;
 	struct tar_member m;
 	size_t n = 0;
 	int rc;
 
 	TRY(open_archive(&u, o, err));
-	TRY(hidden_beside(folder, &u.hidden, &parent, err));
+	TRY(hidden_beside(folder, &u.hidden, err));
 	u.piece = mem_alloc(PIECE_BYTES);
 	if (!u.piece)
 		return err_nomem(err, path);
-	if (!mkdtemp(u.hidden) || (u.folder = open(u.hidden, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+	if (mkdir(u.hidden, 0777) < 0 || (u.folder = open(u.hidden, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
 		return err_sys(err, errno, "%s: cannot be made", folder);
-	while ((rc = tar_next(get, &u, path, &m, err)) == 1) {
+	while ((rc = tar_next(read_plain, &u, path, &m, err)) == 1) {
 		if (++n > MAX_MEMBERS)
 			return err_set(err, PAWL_ELIMIT, "%s: more than %u files and folders", path, MAX_MEMBERS);
 		TRY(get_member(&u, &m, err));
@@ -418,13 +416,12 @@ unpack(const char *path, const char *folder, const struct pawl_tar_opts *o, stru
 	TRY(rc);
 	TRY(read_rest(&u, err));
 	TRY(fd_sync(u.folder, folder, err));
-	fchmod(u.folder, 0755);
-	if (rename(u.hidden, folder) < 0)
-		return errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR
-		               ? err_set(err, PAWL_EEXISTS, "%s exists already and is no empty folder", folder)
-		               : err_sys(err, errno, "%s: cannot be given its name", folder);
+	const int sys = folder_appear(AT_FDCWD, u.hidden, AT_FDCWD, folder, true);
+	if (sys != 0)
+		return sys == EEXIST ? err_set(err, PAWL_EEXISTS, "%s exists already and is no empty folder", folder)
+		                     : err_sys(err, sys, "%s: cannot be given its name", folder);
 	fd_clean_close(&u.folder);
-	return fd_sync_dirat(AT_FDCWD, parent, err);
+	return fd_sync_parent(AT_FDCWD, folder, err);
 }
 
 /* ------------------------------------------------------------------ the face */

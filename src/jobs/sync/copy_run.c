@@ -16,6 +16,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/hidden.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "catalog/catalog.h"
@@ -54,8 +55,6 @@ struct copy_run {
 	struct pawl_copies *copies;
 	int64_t deadline_ms;
 };
-
-PAWL_DEFINE_CLEAN(struct store, store_close);
 
 static void
 clean_run(struct pawl **run)
@@ -347,8 +346,10 @@ compare_target(struct pawl *to, const struct item *item, struct pawl_error *err)
 static void
 drop_rest(struct pawl *to, const struct item *item)
 {
-	PAWL_FREE char *partial = mem_printf(CATALOG_FOLDER "/.%s.%s.partial", item->name, item->token);
+	char hidden[HIDDEN_NAME_BYTES];
 
+	hidden_name_of(item->name, item->token, HIDDEN_PARTIAL, hidden);
+	PAWL_FREE char *partial = mem_printf(CATALOG_FOLDER "/%s", hidden);
 	if (partial && to->home.caps.rename_folder)
 		store_remove_folder(to->store, partial, NULL);
 }
@@ -356,8 +357,8 @@ drop_rest(struct pawl *to, const struct item *item)
 /* Copies one item. 1: the target has it now; 0: it does not. Damage is reported in its row, and in
  * *worst. */
 static int
-bring(struct copy_run *t, struct pawl *to, const struct item *item, const char *like, struct pawl_error *worst,
-      struct pawl_error *err)
+copy_item(struct copy_run *t, struct pawl *to, const struct item *item, const char *like, struct pawl_error *worst,
+          struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf folder = {0};
 	struct pawl_copied *row;
@@ -413,7 +414,7 @@ copy_mark(struct copy_run *t, struct pawl *to, const struct pawl_copied *row, st
 
 /* Copies pins and late scores, then sets the pointers for people and tools. */
 static int
-settle(struct copy_run *t, struct pawl *to, struct pawl_error *err)
+copy_rest(struct copy_run *t, struct pawl *to, struct pawl_error *err)
 {
 	for (size_t i = 0; i < t->copies->n; i++) {
 		if (!*t->copies->rows[i].problem)
@@ -438,7 +439,7 @@ copy_run(struct copy_run *t, const char *target, struct pawl_error *err)
 	TRY(list_items(t, &items, err));
 	TRY(open_target(t, target, &to, err));
 	for (size_t i = items.n; i-- > 0;) {
-		int rc = bring(t, to, &items.items[i], like.len ? buf_str(&like) : NULL, &worst, err);
+		int rc = copy_item(t, to, &items.items[i], like.len ? buf_str(&like) : NULL, &worst, err);
 
 		TRY(rc);
 		if (rc == 0)
@@ -448,7 +449,7 @@ copy_run(struct copy_run *t, const char *target, struct pawl_error *err)
 		TRY(buf_check(&like, target, err));
 	}
 	if (!t->opts->dry_run)
-		TRY(settle(t, to, err));
+		TRY(copy_rest(t, to, err));
 	if (worst.code && err)
 		*err = worst;
 	return worst.code;

@@ -369,8 +369,8 @@ go_down(struct pawl_syncer *s, enum what what, const struct sync_limit *limit, s
 }
 
 static int
-go(struct pawl_syncer *s, bool down, enum what what, struct pawl_meter *meter, struct pawl_syncer_report *ret,
-   struct pawl_error *err)
+run_transfer(struct pawl_syncer *s, bool down, enum what what, struct pawl_meter *meter, struct pawl_syncer_report *ret,
+             struct pawl_error *err)
 {
 	struct pawl_syncer_report report = PAWL_SYNCER_REPORT_INIT;
 	struct pawl_error own = {0};
@@ -394,21 +394,21 @@ go(struct pawl_syncer *s, bool down, enum what what, struct pawl_meter *meter, s
 int
 pawl_syncer_up(struct pawl_syncer *s, struct pawl_meter *meter, struct pawl_syncer_report *ret, struct pawl_error *err)
 {
-	return go(s, false, s->verify ? BOTH : MOVE_ONLY, meter, ret, err);
+	return run_transfer(s, false, s->verify ? BOTH : MOVE_ONLY, meter, ret, err);
 }
 
 int
 pawl_syncer_down(struct pawl_syncer *s, struct pawl_meter *meter, struct pawl_syncer_report *ret,
                  struct pawl_error *err)
 {
-	return go(s, true, s->verify ? BOTH : MOVE_ONLY, meter, ret, err);
+	return run_transfer(s, true, s->verify ? BOTH : MOVE_ONLY, meter, ret, err);
 }
 
 int
 pawl_syncer_verify(struct pawl_syncer *s, int down, struct pawl_meter *meter, struct pawl_syncer_report *ret,
                    struct pawl_error *err)
 {
-	return go(s, down != 0, VERIFY_ONLY, meter, ret, err);
+	return run_transfer(s, down != 0, VERIFY_ONLY, meter, ret, err);
 }
 
 static int

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/vec.h"
 #include "catalog/catalog.h"
 #include "jobs/sync/sync.h"
 #include "run/run.h"
@@ -33,14 +34,8 @@ has_seen(const struct sync_seen *seen, const char *name)
 static int
 remember(struct sync_seen *seen, const char *name, struct pawl_error *err)
 {
-	if (seen->n == seen->cap) {
-		size_t cap = seen->cap > 0 ? 2 * seen->cap : 16;
-		char **bigger = mem_resize(seen->names, cap, sizeof *bigger);
-		if (bigger == NULL)
-			return err_nomem(err, "sync");
-		seen->names = bigger;
-		seen->cap = cap;
-	}
+	if (!array_reserve(seen->names, seen->cap, seen->n + 1))
+		return err_nomem(err, "sync");
 	seen->names[seen->n] = bump_strndup(&seen->memory, name, strlen(name));
 	if (seen->names[seen->n] == NULL)
 		return err_nomem(err, "sync");

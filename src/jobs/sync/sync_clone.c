@@ -120,8 +120,6 @@ make_durable(struct store *s, const struct pair *p, const struct buf *names, str
 	return 0;
 }
 
-PAWL_DEFINE_CLEAN(struct store, store_close);
-
 static int
 clone_folder(const char *from, const char *to, struct pawl_meter *meter, struct pawl_error *err)
 {

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/vec.h"
 #include "jobs/sync/sync.h"
 
 static int
@@ -23,16 +24,10 @@ compare(const void *a, const void *b)
 }
 
 static int
-add(struct sync_links *links, const struct stat *st, const char *key)
+add_link(struct sync_links *links, const struct stat *st, const char *key)
 {
-	if (links->n == links->cap) {
-		size_t cap = links->cap > 0 ? 2 * links->cap : 64;
-		struct sync_link *bigger = mem_resize(links->items, cap, sizeof *bigger);
-		if (bigger == NULL)
-			return PAWL_ENOMEM;
-		links->items = bigger;
-		links->cap = cap;
-	}
+	if (!array_reserve(links->items, links->cap, links->n + 1))
+		return PAWL_ENOMEM;
 	links->items[links->n++] = (struct sync_link){.device = st->st_dev, .inode = st->st_ino, .key = key};
 	return 0;
 }
@@ -46,7 +41,7 @@ sync_links_find(struct sync_links *links, const char *root, const struct buf *na
 		struct stat st;
 		if (path == NULL)
 			return err_nomem(err, key);
-		if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1 && add(links, &st, key) < 0)
+		if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1 && add_link(links, &st, key) < 0)
 			return err_nomem(err, key);
 	}
 	if (links->n > 1)

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/hidden.h"
 #include "catalog/catalog.h"
 #include "jobs/sync/sync.h"
 #include "state/manifest.h"
@@ -35,7 +36,7 @@ struct line {
 };
 
 static void
-add(struct line *l, const char *word)
+add_word(struct line *l, const char *word)
 {
 	l->words[l->n] = bump_strndup(&l->memory, word, strlen(word));
 	l->failed = l->failed || l->words[l->n] == NULL;
@@ -57,8 +58,8 @@ begin_line(struct line *l)
 	                                     "-s",
 	                                     "--partial-dir=.rsync.partial", /* incomplete files have no name yet */
 	                                     "--timeout=60",
-	                                     "--exclude=.*.partial",
-	                                     "--exclude=.*.tmp",
+	                                     "--exclude=.*" HIDDEN_PARTIAL,
+	                                     "--exclude=.*" HIDDEN_TMP,
 	                                     "--exclude=.checkpoint_*",
 	                                     "--exclude=.lease",
 	                                     "--exclude=.lease.*",
@@ -67,7 +68,7 @@ begin_line(struct line *l)
 	                                     "-e"};
 	const char *given = getenv("PAWL_SSH");
 	for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
-		add(l, always[i]);
+		add_word(l, always[i]);
 	char *ssh = bump_printf(&l->memory, "%s" SSH_OPTIONS, given != NULL && given[0] != '\0' ? given : "ssh");
 	l->failed = l->failed || ssh == NULL;
 	l->words[l->n++] = ssh;
@@ -88,7 +89,7 @@ run_line(struct line *l, const struct buf *feed, const struct sync_place *source
 {
 	int status;
 	struct pawl_error why = {0};
-	add(l, "--");
+	add_word(l, "--");
 	add_folder(l, source);
 	add_folder(l, target);
 	l->words[l->n] = NULL;
@@ -129,11 +130,11 @@ push_some(const struct buf *names, bool fixed, const struct sync_place *source, 
 		return 0;
 	begin_line(&l);
 	if (fixed)
-		add(&l, "--ignore-existing");
-	add(&l, "--files-from=-");
-	add(&l, "--from0");
-	add(&l, "--ignore-missing-args");
-	add(&l, "--mkpath");
+		add_word(&l, "--ignore-existing");
+	add_word(&l, "--files-from=-");
+	add_word(&l, "--from0");
+	add_word(&l, "--ignore-missing-args");
+	add_word(&l, "--mkpath");
 	return run_line(&l, &some, source, target, limit, err);
 }
 
@@ -152,7 +153,7 @@ pull(const char *const *patterns, const struct sync_place *source, const struct 
 	PAWL_CLEAN(clear_line) struct line l = {0};
 	begin_line(&l);
 	for (; *patterns != NULL; patterns++)
-		add(&l, *patterns);
+		add_word(&l, *patterns);
 	return run_line(&l, NULL, source, target, limit, err);
 }
 

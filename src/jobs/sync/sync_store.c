@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/hidden.h"
 #include "base/json.h"
+#include "base/vec.h"
 #include "catalog/catalog.h"
 #include "copy/copy_object.h"
 #include "jobs/sync/sync.h"
@@ -92,7 +93,7 @@ sync_is_fixed(const char *key)
 }
 
 static int
-see(void *arg, const struct store_entry *entry)
+add_entry(void *arg, const struct store_entry *entry)
 {
 	struct step *step = arg;
 	struct walk *w = step->walk;
@@ -102,14 +103,8 @@ see(void *arg, const struct store_entry *entry)
 	if (++w->n > SYNC_MAX_FILES)
 		return PAWL_ELIMIT;
 	if (entry->is_folder) {
-		if (step->n_below == step->cap_below) {
-			size_t cap = step->cap_below > 0 ? 2 * step->cap_below : 16;
-			char **bigger = mem_resize(step->below, cap, sizeof *bigger);
-			if (bigger == NULL)
-				return PAWL_ENOMEM;
-			step->below = bigger;
-			step->cap_below = cap;
-		}
+		if (!array_reserve(step->below, step->cap_below, step->n_below + 1))
+			return PAWL_ENOMEM;
 		char *name = bump_printf(&step->memory, "%s%s%s", step->folder, slash, entry->name);
 		step->below[step->n_below] = name;
 		step->n_below += name != NULL;
@@ -139,7 +134,7 @@ walk_folder(struct walk *w, const char *folder, struct pawl_error *err)
 	if (w->depth >= SYNC_MAX_DEPTH)
 		return err_set(err, PAWL_ELIMIT, "%s: folders are nested more than %d deep", folder, SYNC_MAX_DEPTH);
 	struct pawl_error why = {0};
-	int rc = store_list(w->store, folder, see, &step, &why);
+	int rc = store_list(w->store, folder, add_entry, &step, &why);
 	if (rc == PAWL_ENOTFOUND && folder[0] != '\0')
 		return 0; /* removed meanwhile */
 	if (rc < 0)

@@ -158,35 +158,22 @@ temp_open(struct temp *t, const struct file_place *place, const char *key, struc
 	return 0;
 }
 
-/* Gives the file its name and replaces the file that had it. */
+/* Gives the file its name. */
 static int
-temp_rename(struct temp *t, const struct stat *st, const char *key, struct pawl_error *err)
+temp_appear(struct temp *t, bool replace, const char *key, struct pawl_error *err)
 {
 	const struct file_place *p = t->place;
-	if (renameat(p->dir_fd, t->name, p->dir_fd, p->name) < 0) {
-		int sys = errno;
-		if (!file_is_same(p->dir_fd, p->name, st))
-			return file_error(err, sys, key, "rename");
-	}
-	t->name[0] = '\0';
-	return 0;
-}
+	const int sys = file_appear(p->dir_fd, t->name, p->dir_fd, p->name, replace);
 
-/* Gives the file its name unless that is taken. Uses link because it is exclusive over NFS too. */
-static int
-temp_link(struct temp *t, const struct stat *st, const char *key, struct pawl_error *err)
-{
-	const struct file_place *p = t->place;
-	int sys = linkat(p->dir_fd, t->name, p->dir_fd, p->name, 0) == 0 ? 0 : errno;
-	if (sys == EPERM || sys == EOPNOTSUPP || sys == ENOSYS) {
-		sys = file_sys_rename_new(p->dir_fd, t->name, p->dir_fd, p->name);
-		if (sys == ENOTSUP)
-			return err_set(err, PAWL_EUNSUPPORTED, "%s: this filesystem cannot put exclusively", key);
+	if (sys == 0) {
+		t->name[0] = '\0';
+		return 0;
 	}
-	if (sys != 0 && !file_is_same(p->dir_fd, p->name, st))
-		return sys == EEXIST ? err_set(err, PAWL_EEXISTS, "%s: exists already", key)
-		                     : file_error(err, sys, key, "link");
-	return 0;
+	if (!replace && sys == ENOTSUP)
+		return err_set(err, PAWL_EUNSUPPORTED, "%s: this filesystem cannot put exclusively", key);
+	if (!replace && sys == EEXIST)
+		return err_set(err, PAWL_EEXISTS, "%s: exists already", key);
+	return file_error(err, sys, key, replace ? "rename" : "link");
 }
 
 static int
@@ -199,16 +186,13 @@ file_put(struct store *base, const char *key, const struct pawl_slice *parts, si
 	TRY(file_place_open(s, key, FILE_MAKE, &place, err));
 	TRY(temp_open(&t, &place, key, err));
 
-	struct stat st;
 	uint64_t offset = 0;
 	for (size_t i = 0; i < n_parts; offset += parts[i++].len)
 		TRY(fd_pwrite_all(t.fd, parts[i].ptr, parts[i].len, offset, key, err));
-	if (fstat(t.fd, &st) < 0)
-		return file_error(err, errno, key, "stat");
 	if (flags & STORE_DURABLE)
 		TRY(fd_sync(t.fd, key, err));
 	TRY(fd_close(&t.fd, key, err));
-	TRY(flags & STORE_EXCLUSIVE ? temp_link(&t, &st, key, err) : temp_rename(&t, &st, key, err));
+	TRY(temp_appear(&t, !(flags & STORE_EXCLUSIVE), key, err));
 
 	int rc = flags & STORE_DURABLE ? sync_place(&place, key, err) : 0;
 	if (rc < 0 && (flags & STORE_EXCLUSIVE))
@@ -260,11 +244,7 @@ file_pointer(struct store *base, const char *key, const char *target, struct paw
 	}
 	t.place = &place;
 	memcpy(t.name, name, sizeof name);
-
-	struct stat st;
-	if (fstatat(place.dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return file_error(err, errno, key, "stat");
-	return temp_rename(&t, &st, key, err);
+	return temp_appear(&t, true, key, err);
 }
 
 /* ------------------------------------------------------- links and renames */
@@ -314,37 +294,8 @@ file_move(struct store *base, const char *from, const char *to, struct pawl_erro
 	PAWL_CLEAN(file_place_clear) struct file_place b = FILE_PLACE_INIT;
 	struct stat st;
 	TRY(open_pair(s, from, to, &a, &b, &st, err));
-	if (renameat(a.dir_fd, a.name, b.dir_fd, b.name) < 0) {
-		int sys = errno;
-		if (!file_is_same(b.dir_fd, b.name, &st))
-			return file_error(err, sys, to, "rename");
-	}
-	/* POSIX: a rename between two links of one file does nothing. */
-	if (st.st_nlink > 1 && file_is_same(a.dir_fd, a.name, &st))
-		unlinkat(a.dir_fd, a.name, 0);
-	return 0;
-}
-
-/* Renames a folder unless the target exists. */
-static int
-rename_folder(const struct file_place *a, const struct file_place *b, const struct stat *st, const char *to,
-              struct pawl_error *err)
-{
-	int sys = file_sys_rename_new(a->dir_fd, a->name, b->dir_fd, b->name);
-	if (sys == ENOTSUP) {
-		/* Still exclusive: rename replaces only an empty folder, and our folders are never
-		 * empty. */
-		struct stat there;
-		if (fstatat(b->dir_fd, b->name, &there, AT_SYMLINK_NOFOLLOW) == 0)
-			sys = EEXIST;
-		else
-			sys = renameat(a->dir_fd, a->name, b->dir_fd, b->name) == 0 ? 0 : errno;
-	}
-	if (sys == 0 || file_is_same(b->dir_fd, b->name, st))
-		return 0;
-	if (sys == EEXIST || sys == ENOTEMPTY || sys == ENOTDIR)
-		return err_set(err, PAWL_EEXISTS, "%s: exists already", to);
-	return file_error(err, sys, to, "rename");
+	const int sys = file_appear(a.dir_fd, a.name, b.dir_fd, b.name, true);
+	return sys == 0 ? 0 : file_error(err, sys, to, "rename");
 }
 
 static bool
@@ -369,13 +320,16 @@ file_publish(struct store *base, const char *from, const char *to, struct pawl_e
 	int rc = fd_sync_dirat(a.dir_fd, a.name, err);
 	if (rc < 0)
 		return err_prefix(err, rc, "%s", from);
-	TRY(rename_folder(&a, &b, &st, to, err));
+	const int sys = folder_appear(a.dir_fd, a.name, b.dir_fd, b.name, false);
+	if (sys != 0)
+		return sys == EEXIST ? err_set(err, PAWL_EEXISTS, "%s: exists already", to)
+		                     : file_error(err, sys, to, "rename");
 
 	rc = sync_place(&b, to, err);
 	if (rc == 0 && !same_folder(from, &a, to, &b))
 		rc = sync_place(&a, from, err);
 	if (rc < 0)
-		file_sys_rename_new(b.dir_fd, b.name, a.dir_fd, a.name); /* a failed publish shows nothing (P4) */
+		folder_appear(b.dir_fd, b.name, a.dir_fd, a.name, false); /* a failed publish shows nothing (P4) */
 	return rc;
 }
 
@@ -392,7 +346,7 @@ file_exchange(struct store *base, const char *from, const char *to, struct pawl_
 		return err_prefix(err, rc, "%s", from);
 	struct stat st;
 	TRY(place_stat(&a, from, &st, err));
-	int sys = file_sys_exchange(a.dir_fd, a.name, b.dir_fd, b.name);
+	int sys = folder_exchange(a.dir_fd, a.name, b.dir_fd, b.name);
 	if (sys == ENOTSUP)
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: folders cannot be exchanged here", to);
 	if (sys != 0 && !file_is_same(b.dir_fd, b.name, &st)) /* it may have worked all the same (P15) */
@@ -401,7 +355,7 @@ file_exchange(struct store *base, const char *from, const char *to, struct pawl_
 	if (rc == 0 && !same_folder(from, &a, to, &b))
 		rc = sync_place(&a, from, err);
 	if (rc < 0)
-		file_sys_exchange(a.dir_fd, a.name, b.dir_fd, b.name); /* a failed exchange shows nothing (P4) */
+		folder_exchange(a.dir_fd, a.name, b.dir_fd, b.name); /* a failed exchange shows nothing (P4) */
 	return rc;
 }
 
@@ -443,12 +397,7 @@ open_folder(const struct file_store *s, const char *folder, struct pawl_error *e
 	return fd >= 0 ? fd : step_error(errno, place.dir_fd, place.name, folder, false, err);
 }
 
-static void
-close_dir(DIR **dir)
-{
-	if (*dir != NULL)
-		closedir(*dir);
-}
+PAWL_DEFINE_CLEAN(DIR, closedir);
 
 static int
 file_list(struct store *base, const char *folder, store_list_fn *fn, void *arg, struct pawl_error *err)
@@ -457,7 +406,7 @@ file_list(struct store *base, const char *folder, store_list_fn *fn, void *arg, 
 	PAWL_FD int fd = open_folder(s, folder, err);
 	if (fd < 0)
 		return fd;
-	PAWL_CLEAN(close_dir) DIR *dir = fdopendir(fd);
+	PAWL_CLEAN(closedir_clean) DIR *dir = fdopendir(fd);
 	if (dir == NULL)
 		return file_error(err, errno, folder, "list");
 	fd = -1; /* owned by the DIR now */

@@ -81,10 +81,6 @@ int file_sys_open_direct(int dir_fd, const char *name, int flags, const struct s
 /* Reserves blocks for nbytes and extends the file to at least that size. Returns 0 if the
  * filesystem cannot reserve. */
 int file_sys_reserve(int fd, uint64_t nbytes);
-/* Swaps two names in one step. ENOTSUP where that cannot be done. */
-int file_sys_exchange(int a_fd, const char *a, int b_fd, const char *b);
-/* Renames unless the target exists (EEXIST). ENOTSUP where that cannot be done atomically. */
-int file_sys_rename_new(int from_fd, const char *from, int to_fd, const char *to);
 /* True if the pages of the file belong to this machine alone, so that they may be mapped. */
 bool file_sys_is_local(int fd);
 /* True if fd is the only descriptor of its file on this machine and no process has the file mapped.

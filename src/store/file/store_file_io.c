@@ -26,6 +26,7 @@
 
 #include "base/err.h"
 #include "base/fileio.h"
+#include "base/hidden.h"
 
 /* Smaller reads are headers and manifests, which other processes read too. The cache serves them
  * better. */
@@ -99,7 +100,7 @@ take_over(const struct file_store *s, struct file_file *f, const char *old_key)
 		return false;
 	/* Rename first. No reader looks into the new folder, so no process can open the file after
 	 * the check. */
-	if (file_sys_rename_new(old.dir_fd, old.name, f->place.dir_fd, f->place.name) != 0)
+	if (file_rename_new(old.dir_fd, old.name, f->place.dir_fd, f->place.name) != 0)
 		return false;
 	if (!is_ours_alone(fd, f->base.nbytes)) {
 		unlinkat(f->place.dir_fd, f->place.name, 0);
@@ -212,7 +213,7 @@ file_write(struct store *base, struct store_file *bf, uint64_t offset, const voi
 
 /* Makes the contents durable and closes the file. */
 static int
-settle(struct file_file *f, struct pawl_error *err)
+sync_contents(struct file_file *f, struct pawl_error *err)
 {
 	struct stat st;
 	if (fstat(f->fd, &st) < 0)
@@ -236,7 +237,7 @@ file_finish(struct store *base, struct store_file *bf, struct pawl_error *err)
 {
 	(void)base;
 	PAWL_CLEAN(drop) struct file_file *f = (struct file_file *)bf;
-	TRY(settle(f, err));
+	TRY(sync_contents(f, err));
 	f->named = false;
 	return 0;
 }

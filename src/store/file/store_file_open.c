@@ -39,7 +39,7 @@ try_inside(int root_fd, const char *name, struct store_caps *caps)
 	set_align(caps, caps->direct_io && file_sys_align(fd, &align) && file_sys_set_direct(fd), align);
 	caps->link = linkat(dir_fd, "file", dir_fd, "link", 0) == 0;
 	caps->symlink = symlinkat("file", dir_fd, "symlink") == 0;
-	caps->exclusive_put = caps->link || file_sys_rename_new(dir_fd, "file", dir_fd, "renamed") == 0;
+	caps->exclusive_put = file_appear(dir_fd, "file", dir_fd, "renamed", false) == 0;
 }
 
 static void

@@ -96,22 +96,6 @@ file_sys_reserve(int fd, uint64_t nbytes)
 	return rc == 0 || errno == EOPNOTSUPP || errno == ENOSYS ? 0 : errno;
 }
 
-int
-file_sys_exchange(int a_fd, const char *a, int b_fd, const char *b)
-{
-	if (renameat2(a_fd, a, b_fd, b, RENAME_EXCHANGE) == 0)
-		return 0;
-	return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP ? ENOTSUP : errno;
-}
-
-int
-file_sys_rename_new(int from_fd, const char *from, int to_fd, const char *to)
-{
-	if (renameat2(from_fd, from, to_fd, to, RENAME_NOREPLACE) == 0)
-		return 0;
-	return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP ? ENOTSUP : errno;
-}
-
 bool
 file_sys_is_local(int fd)
 {
@@ -265,28 +249,6 @@ file_sys_reserve(int fd, uint64_t nbytes)
 {
 	(void)fd, (void)nbytes;
 	return 0;
-}
-
-int
-file_sys_exchange(int a_fd, const char *a, int b_fd, const char *b)
-{
-#ifdef RENAME_SWAP
-	return renameatx_np(a_fd, a, b_fd, b, RENAME_SWAP) == 0 ? 0 : errno;
-#else
-	(void)a_fd, (void)a, (void)b_fd, (void)b;
-	return ENOTSUP;
-#endif
-}
-
-int
-file_sys_rename_new(int from_fd, const char *from, int to_fd, const char *to)
-{
-#ifdef RENAME_EXCL
-	return renameatx_np(from_fd, from, to_fd, to, RENAME_EXCL) == 0 ? 0 : errno;
-#else
-	(void)from_fd, (void)from, (void)to_fd, (void)to;
-	return ENOTSUP;
-#endif
 }
 
 bool

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/vec.h"
 
 #define MAX_KEY_BYTES 1024 /* text_is_key */
 
@@ -118,14 +119,8 @@ mem_table_bind(struct mem_table *t, const char *key, struct mem_blob *blob, bool
 		return 0;
 	}
 
-	if (t->n_objects == t->cap_objects) {
-		size_t cap = t->cap_objects * 2 + 16;
-		struct mem_object *grown = mem_resize(t->objects, cap, sizeof *grown);
-		if (grown == NULL)
-			return err_nomem(err, key);
-		t->objects = grown;
-		t->cap_objects = cap;
-	}
+	if (!array_reserve(t->objects, t->cap_objects, t->n_objects + 1))
+		return err_nomem(err, key);
 	char *name = mem_strdup(key);
 	if (name == NULL)
 		return err_nomem(err, key);

@@ -80,7 +80,7 @@ cred_read_file(const char *path, struct buf *out, struct pawl_error *err)
 		return err_set(err, PAWL_EAUTH, "%.300s: everybody may write to it, expected mode 0600", path);
 	/* One piece from the beginning, so that no copy stays behind in freed memory. */
 	if (buf_grow(out, MAX_FILE_BYTES + 1) == NULL)
-		return err_set(err, PAWL_ENOMEM, "%.300s: out of memory", path);
+		return err_nomem(err, path);
 	out->len = 0;
 	return fd_read_file(AT_FDCWD, path, MAX_FILE_BYTES, out, err);
 }

@@ -270,7 +270,7 @@ static const struct store_ops object_ops = {
 /* Asks for the first key below the root. One request then shows whether the server, the
  * credentials, the region and the bucket are right. */
 static int
-look(struct object_store *s, bool *ret_any, struct pawl_error *err)
+find_any_key(struct object_store *s, bool *ret_any, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf query = {0};
 	s->protocol->list_query(&query, s->config.prefix, false, 1, NULL);
@@ -289,7 +289,7 @@ look(struct object_store *s, bool *ret_any, struct pawl_error *err)
 	}
 	int again = s->protocol->look_again != NULL ? s->protocol->look_again(s, &rq, err) : 0;
 	if (again != 0)
-		return again < 0 ? again : look(s, ret_any, err);
+		return again < 0 ? again : find_any_key(s, ret_any, err);
 	if (rq.call.status == 404)
 		return err_set(err, PAWL_ENOTFOUND, "%s: there is no %s \"%s\" at %s", s->base.root, s->protocol->kind,
 		               s->config.bucket, s->config.host);
@@ -322,7 +322,7 @@ start(struct object_store *s, cred_find_fn *find, bool create, struct pawl_error
 	TRY(read_stall(&opts.low_speed_seconds, err));
 	TRY(http_new(&opts, &s->http, err));
 	TRY(cred_new(find, &(struct cred_where){s->config.region, s->config.ca_bundle}, &s->cred, err));
-	TRY(look(s, &any, err));
+	TRY(find_any_key(s, &any, err));
 	if (create)
 		return object_probe_exclusive(s, err);
 	if (!any && s->config.prefix[0] != '\0')

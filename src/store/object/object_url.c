@@ -10,17 +10,11 @@
 #include "base/err.h"
 #include "base/text.h"
 
-static int
-no_memory(struct pawl_error *err)
-{
-	return err_nomem(err, "object store");
-}
-
 int
 object_keep(struct object_config *c, const char *text, const char **ret, struct pawl_error *err)
 {
 	*ret = bump_strndup(&c->memory, text, strlen(text));
-	return *ret != NULL ? 0 : no_memory(err);
+	return *ret != NULL ? 0 : err_nomem(err, "object store");
 }
 
 static bool
@@ -57,12 +51,12 @@ object_read_url(struct object_config *c, const char *url, const char *begin, con
 	c->bucket = bump_strndup(&c->memory, begin, len);
 	char *folder = bump_strndup(&c->memory, prefix, n);
 	if (c->bucket == NULL || folder == NULL)
-		return no_memory(err);
+		return err_nomem(err, "object store");
 	if (n > 0 && !text_is_key(folder))
 		return err_set(err, PAWL_EUSAGE, "%.300s: the part behind the %s is no path of plain names", url, kind);
 	c->prefix = n > 0 ? bump_printf(&c->memory, "%s/", folder) : "";
 	c->root = bump_printf(&c->memory, "%.*s%s%s%s", (int)(begin - url), url, c->bucket, n > 0 ? "/" : "", folder);
-	return c->prefix == NULL || c->root == NULL ? no_memory(err) : 0;
+	return c->prefix == NULL || c->root == NULL ? err_nomem(err, "object store") : 0;
 }
 
 static int
@@ -95,5 +89,5 @@ object_read_endpoint(struct object_config *c, const char *service, const char *e
 	size_t host_len = len > tail && memcmp(host + len - tail, usual, tail) == 0 ? len - tail : len;
 	c->host = bump_strndup(&c->memory, host, host_len);
 	c->base_path = bump_strndup(&c->memory, host + len, n);
-	return c->host == NULL || c->base_path == NULL ? no_memory(err) : 0;
+	return c->host == NULL || c->base_path == NULL ? err_nomem(err, "object store") : 0;
 }

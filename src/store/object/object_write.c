@@ -43,12 +43,6 @@ struct object_file {
 	struct part parts[];
 };
 
-static int
-no_memory(struct pawl_error *err, const char *key)
-{
-	return err_nomem(err, key);
-}
-
 /* ------------------------------------------------------------------- writing */
 
 static void
@@ -105,14 +99,14 @@ object_create(struct store *base, const char *key, const struct store_create *op
 	size_t n = opts->nbytes == 0 ? 1 : (size_t)((opts->nbytes + part_bytes - 1) / part_bytes);
 	struct object_file *f = mem_zalloc(1, sizeof *f + n * sizeof f->parts[0]);
 	if (f == NULL)
-		return no_memory(err, key);
+		return err_nomem(err, key);
 	pthread_mutex_init(&f->lock, NULL);
 	f->n_parts = n;
 	f->part_bytes = part_bytes;
 	f->base.nbytes = opts->nbytes;
 	f->base.offset_align = 1;
 	f->base.key = mem_strdup(key);
-	int rc = f->base.key == NULL ? no_memory(err, key) : clock_token(f->token, err);
+	int rc = f->base.key == NULL ? err_nomem(err, key) : clock_token(f->token, err);
 	if (rc == 0 && n > 1)
 		rc = s->protocol->upload_begin(s, key, f->token, true, &f->upload, err);
 	if (rc < 0) {
@@ -144,7 +138,7 @@ add_piece(struct object_file *f, struct part *p, uint64_t whole, uint64_t at, co
 		p->gathered = mem_alloc((size_t)whole);
 	uint64_t *grown = p->gathered != NULL ? mem_resize(p->begins, p->n_begins + 1, sizeof *grown) : NULL;
 	if (grown == NULL)
-		return no_memory(err, f->base.key);
+		return err_nomem(err, f->base.key);
 	p->begins = grown;
 	p->begins[p->n_begins++] = at;
 	memcpy(p->gathered + at, ptr, len);
@@ -236,7 +230,7 @@ complete(struct object_store *s, struct object_file *f, struct pawl_error *err)
 		return put_only_part(s, f, exclusive, err);
 	PAWL_FREE struct object_part_sum *sums = mem_zalloc(f->n_parts, sizeof *sums);
 	if (sums == NULL)
-		return no_memory(err, f->base.key);
+		return err_nomem(err, f->base.key);
 	for (size_t i = 0; i < f->n_parts; i++)
 		sums[i] = f->parts[i].sum;
 	return s->protocol->upload_end(s, f->base.key, f->upload, sums, f->n_parts,

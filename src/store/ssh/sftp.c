@@ -52,7 +52,7 @@ begin_extended(struct sftp *s, struct buf *b, const char *name)
 
 /* Sends the request and receives its answer, without type and id. */
 static int
-ask(struct sftp *s, struct buf *request, struct wire *ret, struct pawl_error *err)
+send_request(struct sftp *s, struct buf *request, struct wire *ret, struct pawl_error *err)
 {
 	if (s->lost)
 		return err_set(err, PAWL_ETRANSIENT, "the connection is lost");
@@ -111,7 +111,7 @@ static int
 ask_status(struct sftp *s, struct buf *request, const char *verb, struct pawl_error *err)
 {
 	struct wire w;
-	TRY(ask(s, request, &w, err));
+	TRY(send_request(s, request, &w, err));
 	if (w.type != SSH_FXP_STATUS)
 		return sftp_mistrust(s, "is of another kind", err);
 	return sftp_status(s, &w, verb, err);
@@ -121,7 +121,7 @@ ask_status(struct sftp *s, struct buf *request, const char *verb, struct pawl_er
 static int
 ask_for(struct sftp *s, struct buf *request, uint8_t type, const char *verb, struct wire *ret, struct pawl_error *err)
 {
-	TRY(ask(s, request, ret, err));
+	TRY(send_request(s, request, ret, err));
 	if (ret->type == SSH_FXP_STATUS) {
 		TRY(sftp_status(s, ret, verb, err));
 		return sftp_mistrust(s, "is of another kind", err);
@@ -367,7 +367,7 @@ read_names(struct sftp *s, const struct sftp_handle *h, struct listing *l, struc
 			return sftp_mistrust(s, "never comes to an end", err);
 		begin_request(s, &b, SSH_FXP_READDIR);
 		put_string(&b, h->bytes, h->len);
-		TRY(ask(s, &b, &w, err));
+		TRY(send_request(s, &b, &w, err));
 		if (w.type == SSH_FXP_STATUS && w.end - w.at >= 4 && wire_u32(w.at) == SSH_FX_EOF)
 			return 0;
 		if (w.type == SSH_FXP_STATUS) {

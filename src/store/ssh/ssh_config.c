@@ -169,7 +169,7 @@ read_url(struct bump *memory, const char *url, struct url *u, struct pawl_error 
 	char *path = bump_strndup(memory, begin + strcspn(begin, "/?"), len - strlen(SCHEME) - strcspn(begin, "/?"));
 	char *options = bump_strndup(memory, query != NULL ? query + 1 : "", query != NULL ? strlen(query + 1) : 0);
 	if (u->shown == NULL || host == NULL || path == NULL || options == NULL)
-		return err_set(err, PAWL_ENOMEM, "%.200s: out of memory", SCHEME "...");
+		return err_nomem(err, SCHEME "...");
 	TRY(read_query(options, u, err));
 	TRY(read_host(host, u, err));
 	return read_path(path, u, err);
@@ -183,7 +183,7 @@ struct args {
 };
 
 static void
-add(struct args *a, const char *word, const char *value)
+add_option(struct args *a, const char *word, const char *value)
 {
 	char *text = value != NULL ? bump_printf(a->memory, "%s%s", word, value) : bump_printf(a->memory, "%s", word);
 	a->failed = a->failed || text == NULL;
@@ -209,25 +209,25 @@ make_argv(struct ssh_config *c, const struct url *u, struct pawl_error *err)
 	for (; a.n < n_first; a.n++)
 		a.argv[a.n] = first[a.n];
 	for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
-		add(&a, always[i], NULL);
+		add_option(&a, always[i], NULL);
 	char *limit = bump_printf(&c->memory, "-oConnectTimeout=%ld", u->timeout_s < 30 ? u->timeout_s : 30);
 	a.failed = a.failed || limit == NULL;
 	a.argv[a.n++] = limit;
 	if (u->identity != NULL) {
-		add(&a, "-oIdentitiesOnly=yes", NULL);
-		add(&a, "-i", NULL);
-		add(&a, u->identity, NULL);
+		add_option(&a, "-oIdentitiesOnly=yes", NULL);
+		add_option(&a, "-i", NULL);
+		add_option(&a, u->identity, NULL);
 	}
 	if (u->known_hosts != NULL)
-		add(&a, "-oUserKnownHostsFile=", u->known_hosts);
+		add_option(&a, "-oUserKnownHostsFile=", u->known_hosts);
 	if (u->port != NULL)
-		add(&a, "-oPort=", u->port);
+		add_option(&a, "-oPort=", u->port);
 	if (u->user != NULL)
-		add(&a, "-oUser=", u->user);
-	add(&a, "-s", NULL);
-	add(&a, "--", NULL);
-	add(&a, u->host, NULL);
-	add(&a, "sftp", NULL);
+		add_option(&a, "-oUser=", u->user);
+	add_option(&a, "-s", NULL);
+	add_option(&a, "--", NULL);
+	add_option(&a, u->host, NULL);
+	add_option(&a, "sftp", NULL);
 	c->argv = a.argv;
 	return a.failed ? err_nomem(err, u->shown) : 0;
 }

@@ -32,12 +32,6 @@ struct ssh_reader {
 	uint32_t mtime;
 };
 
-static int
-no_memory(const char *key, struct pawl_error *err)
-{
-	return err_nomem(err, key);
-}
-
 /* ----------------------------------------------------------------- writing */
 
 static void
@@ -75,12 +69,12 @@ ssh_create(struct store *base, const char *key, const struct store_create *opts,
 	struct ssh_store *s = (struct ssh_store *)base;
 	struct ssh_file *f = mem_zalloc(1, sizeof *f);
 	if (f == NULL)
-		return no_memory(key, err);
+		return err_nomem(err, key);
 	f->base.nbytes = opts->nbytes;
 	f->base.offset_align = 1;
 	f->base.key = mem_strdup(key);
 	f->path = ssh_path(s, key);
-	int rc = f->base.key == NULL || f->path == NULL ? no_memory(key, err) : ssh_temp_path(s, key, &f->temp, err);
+	int rc = f->base.key == NULL || f->path == NULL ? err_nomem(err, key) : ssh_temp_path(s, key, &f->temp, err);
 	if (rc == 0)
 		rc = ssh_enter(s, err);
 	if (rc == 0)
@@ -239,10 +233,10 @@ ssh_open(struct store *base, const char *key, struct store_reader **ret, uint64_
 	struct sftp_attrs attrs;
 	struct ssh_reader *r = mem_zalloc(1, sizeof *r);
 	if (r == NULL)
-		return no_memory(key, err);
+		return err_nomem(err, key);
 	r->base.key = mem_strdup(key);
 	r->path = ssh_path(s, key);
-	int rc = r->base.key == NULL || r->path == NULL ? no_memory(key, err) : ssh_enter(s, err);
+	int rc = r->base.key == NULL || r->path == NULL ? err_nomem(err, key) : ssh_enter(s, err);
 	if (rc == 0)
 		rc = ssh_leave(s, key, open_file(s, r, &attrs, err), err);
 	if (rc < 0) {

@@ -118,6 +118,22 @@ test_R81_folders_come_back(void **state)
 }
 
 static void
+test_folders_of_a_path_may_be_links(void **state)
+{
+	struct bed *b = *state;
+	struct pawl_error err = {0};
+	char archive[200], to[200];
+
+	make_files(b);
+	run("ln -s . %s/link", b->folder);
+	snprintf(archive, sizeof(archive), "%s/link/x.tar", b->folder);
+	snprintf(to, sizeof(to), "%s/link/to", b->folder);
+	assert_int_equal(pawl_tar_pack(b->from, archive, NULL, &err), 0);
+	assert_int_equal(pawl_tar_unpack(archive, to, NULL, &err), 0);
+	run("diff -r %s %s", b->from, to);
+}
+
+static void
 test_gnu_tar_reads_ours(void **state)
 {
 	struct bed *b = *state;
@@ -324,6 +340,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_R81_folders_come_back, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_folders_of_a_path_may_be_links, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_gnu_tar_reads_ours, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_we_read_gnu_tars, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_what_is_there_stays, set_up, tear_down),

@@ -22,7 +22,7 @@
 /* A file that is only planned. Tensors read as what they are, or, where they have no memory, as zeros. */
 struct planned {
 	const struct pawl_state *state;
-	struct file_plan plan;
+	struct piece_plan plan;
 };
 
 static void
@@ -52,8 +52,8 @@ read_planned(void *arg, uint64_t offset, void *dst, size_t n, struct pawl_error 
 	char *to = dst;
 
 	(void)err;
-	for (size_t i = 0; i < f->plan.n && n > 0; i++) {
-		const struct file_piece *piece = &f->plan.pieces[i];
+	for (size_t i = 0; i < f->plan.pieces.n && n > 0; i++) {
+		const struct file_piece *piece = &f->plan.pieces.items[i];
 		const uint64_t end = piece->at + piece->nbytes;
 		size_t part;
 
@@ -87,10 +87,11 @@ plan_it(struct planned *f, const struct pawl_state *state)
 	*f = (struct planned){.state = state};
 	if (file_plan_pt(state, &opts, &f->plan, &err) < 0)
 		fail_msg("%s", err.message);
-	for (size_t i = 0; i < f->plan.n; i++) { /* they tile the file */
-		assert_int_equal(f->plan.pieces[i].at, at);
-		assert_true(f->plan.pieces[i].nbytes > 0);
-		at += f->plan.pieces[i].nbytes;
+	for (size_t i = 0; i < f->plan.pieces.n; i++) { /* they tile the file */
+		assert_int_equal(f->plan.pieces.items[i].at, at);
+		assert_int_equal(f->plan.pieces.items[i].nbytes == 0, f->plan.pieces.items[i].kind == FILE_BEGIN ||
+		                                                              f->plan.pieces.items[i].kind == FILE_END);
+		at += f->plan.pieces.items[i].nbytes;
 	}
 	assert_int_equal(at, f->plan.nbytes);
 }
@@ -156,7 +157,7 @@ test_R148_what_is_laid_out_is_read_back(void **test)
 	value_of(&pt, "big", &value);
 	assert_int_equal(value.len, strlen(big));
 	assert_memory_equal(value.text, big, value.len);
-	file_plan_clear(&f.plan);
+	piece_plan_clear(&f.plan);
 	pawl_state_free(state);
 
 	assert_int_equal(pawl_state_new(&state, &err), 0);
@@ -192,7 +193,7 @@ test_R148_what_is_laid_out_is_read_back(void **test)
 		struct pawl_slice bytes;
 		assert_int_equal(zip_read(&file, &pt.zip.members[i], 1 << 20, &memory, &bytes, &err), 0);
 	}
-	file_plan_clear(&f.plan);
+	piece_plan_clear(&f.plan);
 	pawl_state_free(state);
 	bump_clear(&memory);
 }
@@ -230,7 +231,7 @@ test_sizes_and_places_beyond_4_gib(void **test)
 		assert_true(rows[i].n == 0 || (value.tensor->begin % 64 == 0 && value.tensor->begin >= last));
 		last = rows[i].n ? value.tensor->begin + rows[i].n : last;
 	}
-	file_plan_clear(&f.plan);
+	piece_plan_clear(&f.plan);
 	pawl_state_free(state);
 	bump_clear(&memory);
 }
@@ -251,25 +252,25 @@ test_R149_what_torch_cannot_hold_is_refused_by_name(void **test)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct pawl_error err = {0};
 		struct pawl_state *state = NULL;
-		struct file_plan plan = {0};
+		struct piece_plan plan = {0};
 
 		assert_int_equal(pawl_state_new(&state, &err), 0);
 		set_tensor(state, "model/w", rows[i].dtype, rows[i].n, bytes);
 		assert_int_equal(file_plan_pt(state, &opts, &plan, &err), PAWL_EUNSUPPORTED);
 		assert_non_null(strstr(err.message, rows[i].text));
-		file_plan_clear(&plan);
+		piece_plan_clear(&plan);
 		pawl_state_free(state);
 	}
 	memset(digits, '9', sizeof(digits));
 	struct pawl_error err = {0};
 	struct pawl_state *state = NULL;
-	struct file_plan plan = {0};
+	struct piece_plan plan = {0};
 	const struct pawl_scalar number = {PAWL_INT, .ptr = digits, .len = sizeof(digits)};
 	assert_int_equal(pawl_state_new(&state, &err), 0);
 	assert_int_equal(pawl_state_add(state, &number, &err), 0);
 	assert_int_equal(file_plan_pt(state, &opts, &plan, &err), PAWL_EUNSUPPORTED);
 	assert_non_null(strstr(err.message, "2,039 bits"));
-	file_plan_clear(&plan);
+	piece_plan_clear(&plan);
 	pawl_state_free(state);
 }
 
@@ -280,7 +281,7 @@ test_R148_a_safetensors_file_carries_its_tree(void **test)
 	const struct file_plan_opts opts = {.stem = "model"};
 	struct pawl_error err = {0};
 	struct pawl_state *state = NULL;
-	struct file_plan plan = {0};
+	struct piece_plan plan = {0};
 	struct bump memory = {0};
 	struct st_table table;
 	uint64_t json_len;
@@ -294,7 +295,7 @@ test_R148_a_safetensors_file_carries_its_tree(void **test)
 	assert_int_equal(st_decode("m", plan.bytes.ptr + 8, json_len, plan.nbytes, &memory, &table, &err), 0);
 	assert_int_equal(table.n_tensors, 1);
 	assert_non_null(strstr(st_metadata(&table, "pawl.state")->value, "\"epoch\":3"));
-	file_plan_clear(&plan);
+	piece_plan_clear(&plan);
 	pawl_state_free(state);
 	bump_clear(&memory);
 }

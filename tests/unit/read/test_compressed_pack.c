@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of press.c and packed.c: compressed packs are written, restored, reused, verified and repaired as others are.
+/* Tests of compress.c and compressed_pack.c: compressed packs are written, restored, reused, verified and repaired as
+ * others are.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests of layer_tiers.c: an object is read from the first store that has it, range by range where it must be, and what
+ * Tests of store_tiers.c: an object is read from the first store that has it, range by range where it must be, and what
  * the first store did not give is remembered once, for whoever repairs it.
  */
 #include "helpers/store_bed.h"

@@ -74,7 +74,7 @@ read_connection(struct settings *s, const char *text, struct pawl_error *err)
 }
 
 static int
-take(struct settings *s, const char **field, const char *name, const char *other, struct pawl_error *err)
+read_setting(struct settings *s, const char **field, const char *name, const char *other, struct pawl_error *err)
 {
 	const char *value = cred_env(name);
 	if (value == NULL && other != NULL)
@@ -92,10 +92,10 @@ read_settings(struct settings *s, struct pawl_error *err)
 	if (connection != NULL)
 		return read_connection(s, connection, err);
 	s->source = ENVIRONMENT;
-	TRY(take(s, &s->account, "AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME", err));
-	TRY(take(s, &s->key, "AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY", err));
-	TRY(take(s, &s->sas, "AZURE_STORAGE_SAS_TOKEN", NULL, err));
-	return take(s, &s->endpoint, "AZURE_STORAGE_SERVICE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", err);
+	TRY(read_setting(s, &s->account, "AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME", err));
+	TRY(read_setting(s, &s->key, "AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY", err));
+	TRY(read_setting(s, &s->sas, "AZURE_STORAGE_SAS_TOKEN", NULL, err));
+	return read_setting(s, &s->endpoint, "AZURE_STORAGE_SERVICE_ENDPOINT", "AZURE_STORAGE_ENDPOINT", err);
 }
 
 /* ------------------------------------------------------------------ credentials */

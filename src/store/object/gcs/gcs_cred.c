@@ -229,7 +229,7 @@ from_metadata(struct cred_keys *ret, struct pawl_error *err)
 	struct pawl_error why = {0};
 	int rc = http_run(h, &call, 1, &why);
 	if (rc < 0)
-		return rc == PAWL_ENOMEM ? err_set(err, rc, METADATA ": out of memory") : 0;
+		return rc == PAWL_ENOMEM ? err_nomem(err, METADATA) : 0;
 	const char *flavor = http_header_of(&call, "metadata-flavor");
 	if (flavor == NULL || strcmp(flavor, "Google") != 0)
 		return 0;

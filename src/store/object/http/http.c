@@ -2,9 +2,8 @@
 /*
  * http: see http.h.
  *
- * A lane is one multi handle with its own connections, and as many easy handles as one http_run may
- * need. A call takes a free lane or makes one, so threads never wait for each other. It returns the
- * lane with its connections open.
+ * A call takes a free lane (http_lane.h) or makes one, so threads never wait for each other. It
+ * returns the lane with its connections open.
  *
  * P16: connecting, stalling and the complete call have limits, and so have header and body. P18:
  * error texts of libcurl name hosts only, and header lines are wiped before they are freed. An
@@ -15,46 +14,33 @@
 #include <ctype.h>
 #include <curl/curl.h>
 #include <inttypes.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "store/object/http/http_lane.h"
 
 #define MAX_HEAD_BYTES (64u << 10)
 #define MAX_TEXT_BYTES (64u << 10)
 #define POLL_MS 100 /* the longest delay before a cancellation is noticed */
 #define TRANSFER_BYTES (512L << 10)
-#define MAX_SOCKETS (2 * (size_t)HTTP_MAX_PARALLEL) /* kept ones, and as many that were just opened */
-
-struct lane {
-	struct lane *next;
-	CURLM *multi;
-	CURL *easy[HTTP_MAX_PARALLEL];      /* made when first needed */
-	curl_socket_t sockets[MAX_SOCKETS]; /* of its connections; those above the limit are left alone */
-	size_t n_sockets;
-	bool has_answers; /* an answer has begun since they were last acknowledged */
-};
 
 struct http {
 	struct http_opts opts;
 	char *ca_bundle;
 	pthread_mutex_t lock;
-	struct lane *free; /* guarded by lock */
+	struct http_lane *free; /* guarded by lock */
 };
 
 /* A call in progress. */
 struct transfer {
 	struct http *http;
-	struct lane *lane;
+	struct http_lane *lane;
 	struct http_call *call;
 	CURL *easy; /* NULL: not added */
 	struct curl_slist *lines;
@@ -75,42 +61,19 @@ init_curl(void)
 
 /* ------------------------------------------------------------------ lanes */
 
-static void
-lane_free(struct lane *lane)
-{
-	if (lane == NULL)
-		return;
-	for (size_t i = 0; i < HTTP_MAX_PARALLEL; i++)
-		curl_easy_cleanup(lane->easy[i]);
-	if (lane->multi != NULL)
-		curl_multi_cleanup(lane->multi);
-	mem_free(lane);
-}
-
-static struct lane *
+static struct http_lane *
 lane_take(struct http *h)
 {
 	pthread_mutex_lock(&h->lock);
-	struct lane *lane = h->free;
+	struct http_lane *lane = h->free;
 	if (lane != NULL)
 		h->free = lane->next;
 	pthread_mutex_unlock(&h->lock);
-	if (lane != NULL)
-		return lane;
-	lane = mem_zalloc(1, sizeof *lane);
-	if (lane == NULL)
-		return NULL;
-	lane->multi = curl_multi_init();
-	if (lane->multi == NULL) {
-		lane_free(lane);
-		return NULL;
-	}
-	curl_multi_setopt(lane->multi, CURLMOPT_MAXCONNECTS, (long)HTTP_MAX_PARALLEL);
-	return lane;
+	return lane != NULL ? lane : http_lane_new();
 }
 
 static void
-lane_give_back(struct http *h, struct lane *lane)
+lane_give_back(struct http *h, struct http_lane *lane)
 {
 	pthread_mutex_lock(&h->lock);
 	lane->next = h->free;
@@ -151,9 +114,9 @@ http_free(struct http *h)
 	if (h == NULL)
 		return;
 	while (h->free != NULL) {
-		struct lane *lane = h->free;
+		struct http_lane *lane = h->free;
 		h->free = lane->next;
-		lane_free(lane);
+		http_lane_free(lane);
 	}
 	pthread_mutex_destroy(&h->lock);
 	mem_free(h->ca_bundle);
@@ -171,36 +134,7 @@ open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 		t->refused_address = true;
 		return CURL_SOCKET_BAD;
 	}
-	curl_socket_t fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-	if (fd != CURL_SOCKET_BAD && t->lane->n_sockets < MAX_SOCKETS)
-		t->lane->sockets[t->lane->n_sockets++] = fd;
-	return fd;
-}
-
-/* Connections outlive the transfer that opened them, so arg is the lane. */
-static int
-close_socket(void *arg, curl_socket_t fd)
-{
-	struct lane *lane = arg;
-	size_t i = 0;
-	while (i < lane->n_sockets && lane->sockets[i] != fd)
-		i++;
-	if (i < lane->n_sockets)
-		lane->sockets[i] = lane->sockets[--lane->n_sockets];
-	return close(fd);
-}
-
-/* Some servers write header and body one after the other with Nagle's algorithm on, for example
- * Ceph's gateway. They send the body when the header is acknowledged. On a used connection the
- * kernel delays that by 40 ms. This function sends the delayed acknowledgement. The mode does not
- * last, so each answer requests it again. */
-static void
-acknowledge(struct lane *lane)
-{
-	const int on = 1;
-	for (size_t i = 0; lane->has_answers && i < lane->n_sockets; i++)
-		setsockopt(lane->sockets[i], IPPROTO_TCP, TCP_QUICKACK, &on, sizeof on);
-	lane->has_answers = false;
+	return http_lane_open_socket(t->lane, address);
 }
 
 /* Notes the first error; the callback that calls this then ends the transfer. */
@@ -397,12 +331,12 @@ set_callbacks(struct transfer *t)
 	curl_easy_setopt(easy, CURLOPT_SEEKDATA, t);
 	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
 	curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, t);
-	curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, close_socket);
+	curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, http_lane_close_socket);
 	curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, t->lane);
 }
 
 static int
-start(struct http *h, struct lane *lane, size_t i, struct transfer *t, struct pawl_error *err)
+start(struct http *h, struct http_lane *lane, size_t i, struct transfer *t, struct pawl_error *err)
 {
 	struct http_call *call = t->call;
 	if (strncmp(call->url, "http://", 7) != 0 && strncmp(call->url, "https://", 8) != 0)
@@ -485,7 +419,7 @@ judge(struct transfer *t, struct pawl_error *err)
 
 /* Records which transfers have ended; true when one has failed. */
 static bool
-collect(struct lane *lane)
+collect(struct http_lane *lane)
 {
 	int left;
 	bool failed = false;
@@ -514,13 +448,13 @@ is_cancelled(const struct transfer *transfers, size_t n)
 }
 
 static int
-drive(struct lane *lane, struct transfer *transfers, size_t n, struct pawl_error *err)
+drive(struct http_lane *lane, struct transfer *transfers, size_t n, struct pawl_error *err)
 {
 	int running = 1;
 	while (running > 0) {
 		if (curl_multi_perform(lane->multi, &running) != CURLM_OK)
 			return err_nomem(err, "http");
-		acknowledge(lane);
+		http_lane_acknowledge(lane);
 		if (collect(lane))
 			break;
 		if (is_cancelled(transfers, n))
@@ -566,7 +500,7 @@ pipe_guard_end(struct pipe_guard *g)
 }
 
 static void
-end(struct lane *lane, struct transfer *transfers, size_t n)
+end(struct http_lane *lane, struct transfer *transfers, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct transfer *t = &transfers[i];
@@ -585,7 +519,7 @@ http_run(struct http *h, struct http_call *calls, size_t n, struct pawl_error *e
 {
 	if (n == 0 || n > HTTP_MAX_PARALLEL)
 		return err_set(err, PAWL_EINTERNAL, "http: %zu calls at a time", n);
-	struct lane *lane = lane_take(h);
+	struct http_lane *lane = lane_take(h);
 	PAWL_FREE struct transfer *transfers = mem_zalloc(n, sizeof *transfers);
 	int rc = lane == NULL || transfers == NULL ? err_nomem(err, "http") : 0;
 	for (size_t i = 0; rc == 0 && i < n; i++) {

@@ -26,12 +26,6 @@
 
 #define DEFAULT_REGION "us-east-1"
 
-static int
-no_memory(struct pawl_error *err)
-{
-	return err_nomem(err, "s3");
-}
-
 /* ------------------------------------------------------------ the endpoint */
 
 int
@@ -48,7 +42,7 @@ s3_config_set_region(struct object_config *c, const char *region, struct pawl_er
 	c->https = true;
 	c->base_path = "";
 	c->host = bump_printf(&c->memory, "s3.%s.amazonaws.com%s", region, strncmp(region, "cn-", 3) == 0 ? ".cn" : "");
-	return c->host != NULL ? 0 : no_memory(err);
+	return c->host != NULL ? 0 : err_nomem(err, "s3");
 }
 
 static const char *

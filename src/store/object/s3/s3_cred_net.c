@@ -181,8 +181,8 @@ s3_cred_web_identity(const char *token_file, const char *role, const char *sessi
 /* Sends one request to the metadata service. 1: answered with 200; 0: no service, or no such
  * data. */
 static int
-ask(struct http *h, const char *method, const char *path, const char *token, struct http_call *call,
-    struct pawl_error *err)
+send_request(struct http *h, const char *method, const char *path, const char *token, struct http_call *call,
+             struct pawl_error *err)
 {
 	char url[1024];
 	const char *endpoint = cred_env("AWS_EC2_METADATA_SERVICE_ENDPOINT");
@@ -213,11 +213,11 @@ s3_cred_instance(struct cred_keys *ret, struct pawl_error *err)
 	struct http_opts opts = {.connect_ms = 1000, .total_seconds = 5, .no_proxy = true, .link_local = true};
 	TRY(http_new(&opts, &h, err));
 	PAWL_CLEAN(cred_wipe_call) struct http_call token = {0}, role = {0}, keys = {0};
-	int rc = ask(h, "PUT", "api/token", NULL, &token, err);
+	int rc = send_request(h, "PUT", "api/token", NULL, &token, err);
 	if (rc <= 0)
 		return rc;
 	cut_line(&token.text);
-	rc = ask(h, "GET", "meta-data/iam/security-credentials/", buf_str(&token.text), &role, err);
+	rc = send_request(h, "GET", "meta-data/iam/security-credentials/", buf_str(&token.text), &role, err);
 	if (rc <= 0)
 		return rc;
 	cut_line(&role.text);
@@ -227,7 +227,7 @@ s3_cred_instance(struct cred_keys *ret, struct pawl_error *err)
 	if (snprintf(path, sizeof path, "meta-data/iam/security-credentials/%s", buf_str(&role.text)) >=
 	    (int)sizeof path)
 		return err_set(err, PAWL_EAUTH, METADATA ": the name of the role is too long");
-	rc = ask(h, "GET", path, buf_str(&token.text), &keys, err);
+	rc = send_request(h, "GET", path, buf_str(&token.text), &keys, err);
 	if (rc <= 0)
 		return rc < 0 ? rc
 		              : err_set(err, PAWL_EAUTH, METADATA ": no credentials for the role of this instance");

@@ -76,8 +76,8 @@ is_section(char *section, const char *kind, const char *name)
 }
 
 static int
-add(struct s3_profile *p, const char *prefix, const char *parent, const char *key, const char *value,
-    struct pawl_error *err)
+add_setting(struct s3_profile *p, const char *prefix, const char *parent, const char *key, const char *value,
+            struct pawl_error *err)
 {
 	struct s3_setting *s = bump_alloc(&p->memory, sizeof *s);
 	const char *full = bump_printf(&p->memory, "%s%s%s%s", prefix, parent, parent[0] != '\0' ? "." : "", key);
@@ -126,7 +126,7 @@ read_section(struct s3_profile *p, char *text, const struct section *wanted, boo
 		if (!indented)
 			text_copy(parent, sizeof parent, value[0] == '\0' ? key : "");
 		if (value[0] != '\0')
-			TRY(add(p, wanted->prefix, indented ? parent : "", key, value, err));
+			TRY(add_setting(p, wanted->prefix, indented ? parent : "", key, value, err));
 	}
 	return 0;
 }

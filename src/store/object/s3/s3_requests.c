@@ -19,12 +19,6 @@
 /* The server keeps one checksum of all bytes, not one of the checksums of the parts. */
 static const struct http_header WHOLE_SUM = {"x-amz-checksum-type", "FULL_OBJECT"};
 
-static int
-no_memory(struct pawl_error *err, const char *what)
-{
-	return err_nomem(err, what);
-}
-
 /* A missing bucket is not a missing object: a run that finds no object would start anew (P8). */
 const struct object_meaning s3_meanings[] = {
 	{"NoSuchKey", PAWL_ENOTFOUND, "there is no such object"},
@@ -91,7 +85,7 @@ s3_upload_begin(struct object_store *s, const char *key, const char *token, bool
 	if (rc < 0 || id.len == 0 || id.len > 2048)
 		return err_set(err, PAWL_ETRANSIENT, "%s: cannot begin an upload: the answer names none", key);
 	*ret_id = mem_strdup(buf_str(&id));
-	return *ret_id != NULL ? 0 : no_memory(err, key);
+	return *ret_id != NULL ? 0 : err_nomem(err, key);
 }
 
 static void
@@ -315,7 +309,7 @@ s3_sweep(struct store *base, int64_t before_ns, uint64_t *ret_n, struct pawl_err
 	size_t skip = strlen(s->config.prefix);
 	*ret_n = 0;
 	if (p == NULL)
-		return no_memory(err, base->root);
+		return err_nomem(err, base->root);
 	for (unsigned pages = 0; pages < MAX_PAGES; pages++) {
 		TRY(uploads_page(s, key_marker, upload_marker, p, err));
 		for (size_t i = 0; i < p->n; i++) {
@@ -337,7 +331,7 @@ s3_sweep(struct store *base, int64_t before_ns, uint64_t *ret_n, struct pawl_err
 		key_marker = mem_strdup(p->key_marker);
 		upload_marker = p->upload_marker != NULL ? mem_strdup(p->upload_marker) : NULL;
 		if (key_marker == NULL)
-			return no_memory(err, base->root);
+			return err_nomem(err, base->root);
 	}
 	return err_set(err, PAWL_EIO, "%s: the list of uploads does not end", base->root);
 }
