@@ -32,7 +32,7 @@ fetch_crc_new(const struct manifest *m, struct fetch_crc **ret, struct pawl_erro
 		c->tallies = mem_zalloc(m->n_members, sizeof(*c->tallies));
 	if (!c || !c->tallies) {
 		fetch_crc_free(c);
-		return err_set(err, PAWL_ENOMEM, "out of memory for %zu sums", m->n_members);
+		return err_set(err, PAWL_ENOMEM, "out of memory for %zu checksums", m->n_members);
 	}
 	c->m = m;
 	*ret = c;

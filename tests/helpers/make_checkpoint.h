@@ -60,7 +60,7 @@ made_alloc(struct bump *memory, uint64_t n, size_t size)
 	return ptr;
 }
 
-/* Copies the box out of a whole tensor given in C order. */
+/* Copies the box out of a complete tensor given in C order. */
 static inline void
 made_cut(const struct state_tensor *t, const char *whole, const uint64_t *offsets, const uint64_t *lengths, char *out)
 {

@@ -62,7 +62,7 @@ note(struct told *told, int code, const struct pawl_error *err, int64_t since_ms
 	told->code = code;
 }
 
-/* A process that is never told to go on gives up, rather than to stay behind. */
+/* A process that is never told to continue gives up, rather than to stay behind. */
 static inline void
 wait_until(const atomic_int *what, int at_least)
 {
@@ -84,7 +84,7 @@ enum twist {
 	OTHER_SHAPE,
 	OTHER_KIND, /* a dict instead of a list */
 	SHORTER_LIST,
-	SAME_PIECE,  /* that of the rank before it beside its own */
+	SAME_PIECE,  /* that of the rank before it next to its own */
 	WRONG_PIECE, /* that of the rank before it instead of its own */
 	HOLE,        /* a row less */
 	OTHER_RANK,  /* a state that was built for another rank */

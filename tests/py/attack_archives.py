@@ -99,7 +99,7 @@ def calls(bait: str) -> dict[str, bytes]:
 
 # Streams that break the rules of the machine; in the archive.
 STREAMS = {
-    # items put into what is no dict: CVE-2026-24747
+    # items put into what is not a dict: CVE-2026-24747
     "setitem-on-a-tensor": state(tensor() + b"K\x00K\x01s"),
     "setitems-on-a-tensor": state(tensor() + b"(K\x00K\x01u"),
     "setitem-on-a-list": state(b"]K\x00K\x01s"),

@@ -133,7 +133,7 @@ def azurite() -> Iterator[Azurite]:
 
 
 class AzureProxy(Fake):
-    """Between pawl and Azurite: fails the n-th request as it is told, and passes on all others."""
+    """Between pawl and Azurite: fails the n-th request on command, and passes on all others."""
 
     def __init__(self, server: Azurite) -> None:
         super().__init__()

@@ -115,7 +115,7 @@ def own_parts(root: str) -> dict[str, Any]:
 
 @case
 def renamed(root: str) -> dict[str, Any]:
-    """A live key that nothing was saved for, beside a saved one that has no place here."""
+    """A live key that nothing was saved for, next to a saved one that has no place here."""
     with manager(root) as m:
         m.save(1, {"a": np.ones(3), "c": np.ones(2)}, wait=True)
         live = {"b": np.zeros(3), "c": np.zeros(2)}

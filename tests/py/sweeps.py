@@ -17,7 +17,7 @@ from waiting import HANG_SECONDS
 from cli import PAWL, environment
 
 # A trial that counts: its state is one number, its loss is base - lr * number. A file named gate in its folder's parent lets it
-# go on beyond that many iterations.
+# continue beyond that many iterations.
 COUNT = r"""#!/bin/sh
 set -e
 lr=$1 last=$2 n=0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine for Azure Blob storage against Azurite, which checks its signatures: the conformance suite, parts, both kinds
-of credentials, early errors, and faults on the way (rows 24 and 25) by a proxy that fails as it is told."""
+of credentials, early errors, and faults on the way (rows 24 and 25) by a proxy that fails on command."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def with_sas_of(proxy: AzureProxy) -> dict[str, str]:
 
 
 def test_a_skewed_clock_is_corrected_once_and_named_else(proxy: AzureProxy) -> None:
-    """Row 25: the Date of the refusal is believed; a server that goes on refusing is named with the seconds."""
+    """Row 25: the Date of the refusal is believed; a server that continues refusing is named with the seconds."""
     proxy.skew = 7200.0
 
     def refuse_wrong_date(method: str, target: str) -> Answer | None:

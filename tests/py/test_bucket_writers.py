@@ -233,7 +233,7 @@ def kill(ranks: list[Any]) -> None:
 def test_P11_a_rank_that_is_killed_costs_a_save_and_never_the_run(
     root: str, tmp_path: pathlib.Path, way: Gate, rank: int, point: str, committed: bool
 ) -> None:
-    """Killed while the server is about to get a request, which it gets later all the same."""
+    """Killed while the server is about to get a request, which it gets later anyway."""
     ranks = start_ranks(root, tmp_path, {rank: way})
     try:
         way.hold(point)

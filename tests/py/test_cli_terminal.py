@@ -64,7 +64,7 @@ def large_run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         (["lst"], "unknown command 'lst'; did you mean 'ls'? (known: ls, show, "),
         (["--foo"], "unknown option --foo"),
         (["completion", "tcsh"], "unknown shell 'tcsh' (known: bash, zsh, fish)"),
-        (["show", ".", "--tensors", "--files"], "--tensors and --files: one of them"),
+        (["show", ".", "--tensors", "--files"], "--tensors and --files cannot be combined; give one of them"),
     ],
 )
 def test_a_wrong_call_names_what_is_wrong_and_what_is_known(args: list[str], message: str) -> None:

@@ -239,7 +239,7 @@ def test_the_commands_take_a_file(tmp_path: pathlib.Path) -> None:
     shown = run("show", path).stdout
     assert "torch.save" in shown and "param_groups" in shown and "F32 [7, 10]" in shown
     assert run_json("show", path)["checkpoint"]["format"] == "torch.save"
-    assert "carries a CRC" in run("verify", path).stderr
+    assert "every part with a CRC" in run("verify", path).stderr
     assert "program" in run("restore", path, tmp_path / "y", status=2).stderr
     assert "program" in run("repair", path, status=2).stderr
     other = training()

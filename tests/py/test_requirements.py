@@ -65,7 +65,7 @@ def test_R23_after_a_failed_write_the_older_one_is_the_newest_still(
     tmp_path: pathlib.Path, operation: str, num_to_keep: int
 ) -> None:
     """R23, on disk and in memory only: a write that fails raises and replaces nothing; its number is used up (E1: numbers
-    never repeat), as that of a skipped save is, and the next save goes on."""
+    never repeat), as that of a skipped save is, and the next save continues."""
     per_save = {"publish": 1}.get(operation, 2)  # the pack and the manifest
     storage_error = pawl.StorageError.__name__
     failed = []
@@ -148,7 +148,7 @@ def test_R41_what_checkpoints_are_for(tmp_path: pathlib.Path) -> None:
     trial = {"w": torch.arange(4.0), "artifact": b"\x00anything", "epoch": 1}
     with pawl.CheckpointManager(tmp_path / "trial") as manager:  # a scheduler pauses a trial ...
         manager.save(1, trial, wait=True)
-    with pawl.CheckpointManager(tmp_path / "trial") as manager:  # ... and lets it go on, perhaps elsewhere
+    with pawl.CheckpointManager(tmp_path / "trial") as manager:  # ... and lets it continue, perhaps elsewhere
         restored = manager.restore({"w": torch.zeros(4), "artifact": b"", "epoch": 0})
         assert restored is not None
         assert restored.state["artifact"] == b"\x00anything"

@@ -267,7 +267,7 @@ def test_P11_unequal_numbers_of_reports_end_all_processes_with_the_reason(tmp_pa
     with two_of_slurm(tmp_path, "unequal") as jobs:
         outs = [finish(job) for job in jobs]
         assert [job.returncode for job in jobs] == [1, 1], outs
-    words = "report 3: rank 0 has come to it, but the train function of rank 1 has ended after 2"
+    words = "report 3: rank 0 has reached it, but the train function of rank 1 has ended after 2"
     assert all(words in out for out in outs), outs
 
 

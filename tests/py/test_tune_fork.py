@@ -49,7 +49,7 @@ def test_trials_are_forks_with_all_that_is_theirs(tmp_path: pathlib.Path) -> Non
     assert len({row["parent"] for row in rows}) == 1 and rows[0]["parent"] != os.getpid()
     assert all(row["group"] == row["me"] and row["name"] == f"trial_0000{i}_x={i + 1}" for i, row in enumerate(rows))
     assert all(row["fds"] == ["null", "socket", "stderr", "stdout"] for row in rows)
-    assert len({draw for row in rows for draw in row["draws"]}) == 6  # generators begin anew in each
+    assert len({draw for row in rows for draw in row["draws"]}) == 6  # generators begin again in each
     alone = run(who, tmp_path / "b", config, fork=False)
     assert {row["parent"] for row in alone} == {os.getpid()}
 

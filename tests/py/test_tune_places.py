@@ -380,7 +380,7 @@ def test_R128_a_new_experiment_does_not_write_over_one_that_was_synced(
     run(descend, tmp_path / "first", config={"x": 1, "steps": 2}, sync_config=sync)
     before = fake.state()
     monkeypatch.setattr("pawl.tune.places._ask", lambda folder: False)
-    with pytest.raises(FileExistsError, match=r'/searches/exp: something is there .* resume="AUTO" goes on'):
+    with pytest.raises(FileExistsError, match=r'/searches/exp: already holds something .* resume="AUTO" continues'):
         run(descend, tmp_path / "second", config={"x": 2, "steps": 2}, sync_config=sync, resume=word)
     assert fake.state() == before and not (tmp_path / "second").exists()
     run(descend, tmp_path / "second", name="other", config={"x": 2, "steps": 2}, sync_config=sync, resume=word)
@@ -479,7 +479,7 @@ def test_R158_a_folder_is_cloned_where_it_is(tmp_path: pathlib.Path, fake: Fake)
     for name in ("one/checkpoint_1/model", "one/checkpoint_1/deep/more", "one/other", "two/clone/model"):
         fake.objects[name] = Object(name.encode(), f'"{name}"', {})
     place = "s3://my-checkpoints-bucket"
-    for _ in range(2):  # it may be repeated; what was there by that name is made anew
+    for _ in range(2):  # it may be repeated; what was there by that name is made again
         _pawl.clone_folder(f"{place}/one/checkpoint_1", f"{place}/two/clone")
         assert {key: body for key, body in fake.state().items() if key.startswith("two/")} == {
             "two/clone/model": b"one/checkpoint_1/model",
@@ -514,7 +514,7 @@ def test_R158_a_folder_is_cloned_where_it_is(tmp_path: pathlib.Path, fake: Fake)
 def test_R158_the_note_of_a_clone_is_the_old_one_or_the_new_one(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever it is killed: what is in the folder beside the note would be taken for the checkpoint itself."""
+    """Whenever it is killed: what is in the folder next to the note would be taken for the checkpoint itself."""
     for name in ("donor", "place"):
         (tmp_path / name).mkdir()
     (tmp_path / "donor" / "state").write_text("x")
@@ -606,7 +606,7 @@ def test_R108_R111_R123_R127_R128_R129_R131_the_programs_of_the_guide_with_a_buc
     tmp_path: pathlib.Path, fake: Fake
 ) -> None:
     """With pawl in the place of ray. The bucket has the experiment and its trial's checkpoints; run again, nothing is done
-    again; from the bucket alone another machine goes on, under another name."""
+    again; from the bucket alone another machine continues, under another name."""
     program("cloud.py", tmp_path)
     exp = tmp_path / "mypath" / "my-tune-exp"
     assert "path/my-tune-exp/experiment.json" in fake.objects

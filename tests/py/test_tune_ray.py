@@ -63,7 +63,7 @@ def test_R106_R107_R110_R115_R116_R122_R125_R133_a_cluster_that_loses_processes_
 def test_R158_clones_of_trials_in_a_bucket_are_copied_there_and_a_trial_that_hangs_starts_again(
     tmp_path: pathlib.Path,
 ) -> None:
-    """The loser goes on from files of its own, which the bucket made; a process that is stopped is named."""
+    """The loser continues from files of its own, which the bucket made; a process that is stopped is named."""
     with (
         contextlib.closing(Fake()) as fake,
         tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as own,

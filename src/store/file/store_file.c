@@ -184,7 +184,7 @@ temp_link(struct temp *t, const struct stat *st, const char *key, struct pawl_er
 			return err_set(err, PAWL_EUNSUPPORTED, "%s: this filesystem cannot put exclusively", key);
 	}
 	if (sys != 0 && !file_is_same(p->dir_fd, p->name, st))
-		return sys == EEXIST ? err_set(err, PAWL_EEXISTS, "%s: exists already", key)
+		return sys == EEXIST ? err_set(err, PAWL_EEXISTS, "%s: already exists", key)
 		                     : file_error(err, sys, key, "link");
 	return 0;
 }
@@ -343,7 +343,7 @@ rename_folder(const struct file_place *a, const struct file_place *b, const stru
 	if (sys == 0 || file_is_same(b->dir_fd, b->name, st))
 		return 0;
 	if (sys == EEXIST || sys == ENOTEMPTY || sys == ENOTDIR)
-		return err_set(err, PAWL_EEXISTS, "%s: exists already", to);
+		return err_set(err, PAWL_EEXISTS, "%s: already exists", to);
 	return file_error(err, sys, to, "rename");
 }
 

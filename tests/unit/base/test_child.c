@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program that runs beside us: talking to it, its end, what it leaves behind. */
+/* A program that runs next to us: talking to it, its end, what it leaves behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -243,7 +243,7 @@ test_a_file_exchanged_in_between_is_noticed(void **state)
 	write_model(r, "m.safetensors");
 	open_file(r, "m.safetensors");
 	write_file(r, "m.safetensors", "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", "abcd", 4);
-	FAILS(PAWL_ECONFLICT, "taken its place", pawl_restore_open(r->run, NULL, &restore, err));
+	FAILS(PAWL_ECONFLICT, "replaced by another checkpoint", pawl_restore_open(r->run, NULL, &restore, err));
 	OK(pawl_reload(r->run, err));
 	OK(pawl_restore_open(r->run, NULL, &restore, err));
 	assert_int_equal(pawl_restore_info(restore)->n_tensors, 1);

@@ -401,7 +401,7 @@ test_P16_no_more_operations_than_there_may_be(void **state)
 	assert_non_null(strstr(err.message, "operations"));
 }
 
-/* A list that holds itself, and a reference that stands for ever more: both are nodes like others here. */
+/* A list that holds itself, and a reference that appears again and again: both are nodes like others here. */
 static void
 test_circles_and_shared_nodes(void **state)
 {

@@ -170,7 +170,7 @@ test_what_is_there_stays(void **state)
 	make_files(b);
 	pack_to(b, ".tar");
 	assert_int_equal(pawl_tar_pack(b->from, b->archive, NULL, &err), PAWL_EEXISTS);
-	assert_non_null(strstr(err.message, "exists already"));
+	assert_non_null(strstr(err.message, "already exists"));
 	opts.overwrite = 1;
 	assert_int_equal(pawl_tar_pack(b->from, b->archive, &opts, &err), 0);
 	run("mkdir %s && printf mine > %s/f", b->to, b->to);

@@ -26,7 +26,7 @@ struct piece {
 	uint64_t from, to;
 };
 
-/* What one rank has of a whole tensor, in rows; a scalar is one row. */
+/* What one rank has of a complete tensor, in rows; a scalar is one row. */
 static struct piece
 piece_of(const struct state_tensor *t)
 {

@@ -181,7 +181,7 @@ refuse(struct small_run *r, int sys)
 	refusing.open = refuse_open;
 	refused_sys = sys;
 	r->run->store->ops = &refusing;
-	/* what is known already is read anew when its folder has changed */
+	/* what is known already is read again when its folder has changed */
 	small_age(r, NEWEST, 60 + sys);
 	OK(pawl_reload(r->run, err));
 }

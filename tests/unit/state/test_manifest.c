@@ -925,7 +925,7 @@ test_a_message_stays_UTF_8_whatever_the_name_is(void **unused)
 	sample_init(&x);
 	x.metrics[0].name = x.metrics[1].name = name;
 	assert_int_equal(manifest_encode(&x.m, &out, &err), PAWL_EUSAGE);
-	assert_non_null(strstr(err.message, "is there twice"));
+	assert_non_null(strstr(err.message, "appears twice"));
 	assert_true(text_is_utf8(err.message, strlen(err.message)));
 	sample_clear(&x);
 }

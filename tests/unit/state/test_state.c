@@ -808,7 +808,7 @@ test_long_text_becomes_a_tensor_of_bytes(void **unused)
 	assert_int_equal(pawl_state_tensor_count(s), 2);
 	const struct pawl_node *node = pawl_state_at(s, "rng/long");
 	assert_int_equal(pawl_node_type(node), PAWL_BYTES);
-	assert_int_equal(pawl_node_tensor(node), SIZE_MAX); /* to the outside it is no tensor */
+	assert_int_equal(pawl_node_tensor(node), SIZE_MAX); /* to the outside it is not a tensor */
 	assert_int_equal(node->tensor, 0);
 	assert_int_equal(pawl_node_scalar(node)->len, 4097);
 	assert_memory_equal(pawl_node_scalar(node)->ptr, text, 4097);

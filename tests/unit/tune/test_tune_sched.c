@@ -72,7 +72,7 @@ test_asha_stops_below_the_quantile_of_a_rung(void **state)
 }
 
 /* Algorithm 1 of the paper with R = 81 and eta = 3: brackets of 81, 34, 15, 8 and 5 trials that begin with 1, 3, 9, 27
- * and 81 units. Runs a whole bracket of 81 and counts who comes how far. */
+ * and 81 units. Runs a complete bracket of 81 and counts who comes how far. */
 static void
 test_hyperband_halves_like_the_paper(void **state)
 {
@@ -111,7 +111,7 @@ test_hyperband_halves_like_the_paper(void **state)
 }
 
 /* Successive halving in step, with the rungs of ASHA: 16 trials, eta 4, up to 20: 16 at 1, 4 at 4, 1 at 16, then 20.
- * Nobody goes on before all have come, and the order in which they come changes nothing. */
+ * No trial continues before all have come, and the order in which they come changes nothing. */
 static void
 test_asha_in_step_waits_for_all(void **state)
 {
