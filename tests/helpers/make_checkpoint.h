@@ -179,7 +179,7 @@ made_write(struct pawl *run, const struct made_opts *o, struct bump *memory, con
 	made_check(store_put_bytes(run->store, buf_str(&key), image.ptr, image.len, 0, &err), &err);
 }
 
-/* Writes checkpoint `o->id` of the run with the state's tensors, which must be whole, and reloads the run. */
+/* Writes checkpoint `o->id` of the run with the state's tensors, which must be full, and reloads the run. */
 static inline void
 make_checkpoint(struct pawl *run, const struct made_opts *o, struct pawl_state *state)
 {

@@ -19,8 +19,8 @@
 #include "scratch.h"
 
 #define WORLD 3
-#define LONG_MS HANG_MS /* nobody is late */
-#define SHORT_MS 2000  /* somebody is */
+#define LONG_MS HANG_MS /* no rank is late */
+#define SHORT_MS 2000  /* a rank is */
 #define SLACK_MS 120000 /* of a busy machine */
 #define STEPS 8
 #define ROWS (12u / (unsigned)job->world) /* of each rank, 8 floats each; in all 12, for any number of ranks */
@@ -296,7 +296,7 @@ train(const struct rank_job *job)
 	return 0;
 }
 
-/* Rank 0 closes the run when it fails, and lets nobody in any more. */
+/* Rank 0 closes the run when it fails, and admits no more ranks. */
 static inline void
 wait_for_all(const struct rank_job *job)
 {
@@ -412,7 +412,7 @@ expect_saved_text(unsigned ranks, int step, const char *text)
 			expect_text(&board->saved[r][step], r, text);
 }
 
-/* Exactly these steps are listed (bit n = step n), each is whole, and what is hidden is nobody's. */
+/* Exactly these steps are listed (bit n = step n), each is whole, and what is hidden has no owner. */
 static inline void
 expect_listed(const char *root, unsigned steps)
 {

@@ -64,7 +64,7 @@ def legacy(
 
 
 def calls(bait: str) -> dict[str, bytes]:
-    """Streams that would run something if anybody let them."""
+    """Streams that would run something if they were executed."""
     touch = f"touch {bait}/called"
     end = text(touch) + b"\x85R"
     inner = pickle.dumps(["x"], 2)
@@ -300,7 +300,7 @@ def _zstd(descriptor: int, window: int, block: bytes) -> bytes:
 
 
 def _planes(plain: int, segments: bytes) -> bytes:
-    """A frame by hand, whose sum is wrong: what it says is looked at before that."""
+    """A frame by hand, whose checksum is wrong: its contents are checked before that."""
     return b"PwPl" + struct.pack("<III", 32 + len(segments), plain, 0) + bytes(16) + segments
 
 

@@ -55,7 +55,7 @@ def azurite_program() -> list[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours, without anything that leads to somebody's real credentials."""
+    """Ours, without anything that leads to real credentials."""
     return {key: value for key, value in os.environ.items() if not key.startswith("AZURE_")} | more
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of `pawl tune` share: documents, trials as shell scripts and C programs, searches that run beside us."""
+"""What the tests of `pawl tune` share: documents, trials as shell scripts and C programs, searches in processes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Sweep:
 
 
 def is_alive(pid: int) -> bool:
-    """And no zombie that nobody has taken away."""
+    """And no zombie that was not reaped."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

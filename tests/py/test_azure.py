@@ -266,7 +266,7 @@ def test_P18_no_secret_in_any_message(proxy: AzureProxy) -> None:
     for text in (secret, plain, "sig="):
         assert text not in "\n".join(shown)
 
-    def letters(text: str) -> str:  # whoever encodes '+', '/' and '=' how often
+    def letters(text: str) -> str:  # however often '+', '/' and '=' are encoded
         return re.sub("[^A-Za-z0-9]", "", urllib.parse.unquote(urllib.parse.unquote(text)))
 
     assert any(letters(secret) in letters(request) for request in proxy.requests), "the control: it was sent"

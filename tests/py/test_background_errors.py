@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An error of a background save reaches somebody: the next call, or at the end the log."""
+"""An error of a background save is reported: by the next call, or at the end by the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOST = ("publish", 1, -3, True)
 
 
 def failing(root: pathlib.Path, **options: Any) -> pawl.CheckpointManager:
-    """A manager whose save has failed, and nobody has looked."""
+    """A manager whose save has failed, and no call has raised the error."""
     manager = pawl.CheckpointManager(root, fault=LOST, **options)
     ticket = manager.save(1, {"w": torch.ones(3)}, force=True)
     assert ticket is not None

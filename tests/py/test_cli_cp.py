@@ -107,7 +107,7 @@ def test_one_checkpoint_becomes_one_of_its_own(demo: pathlib.Path, tmp_path: pat
 
 
 def test_places_that_are_taken_are_refused(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """P10: another run, other files, a checkpoint, a run's own folders, a target that somebody writes to."""
+    """P10: another run, other files, a checkpoint, a run's own folders, a target that another process writes to."""
     other = make("run", tmp_path / "other", 1)
     before = kept(other)
     assert re.search(r"is the run [0-9a-f]{32}, expected .*demo, the run", run("cp", demo, other, status=7).stderr)

@@ -208,7 +208,7 @@ def test_other_dtypes_and_devices_are_converted_as_dcp_does(tmp_path: pathlib.Pa
 
 
 class Unflattened(DefaultSavePlanner):
-    """A planner that keeps dicts whole, and changes what it gives."""
+    """A planner that does not divide dicts, and changes what it gives."""
 
     def __init__(self) -> None:
         super().__init__(flatten_state_dict=False)

@@ -117,7 +117,7 @@ def test_users_and_machines_are_given_tokens(fake: GcsFake, tmp_path: pathlib.Pa
     env = without_keys(fake, GCE_METADATA_HOST=host, NO_GCE_CHECK="false")
     assert tool("gs://bucket/run", "get a", env=env) == ["ok", "ok 1"]
     assert list(dict.fromkeys(fake.asked)) == ["user", "machine"]  # again where the machine has been slow
-    fake.flavor = "Other"  # whoever sits there, it is not a metadata server
+    fake.flavor = "Other"  # a server, but not a metadata server
     assert tool("gs://bucket/run", "get a", env=env)[0].startswith("auth: ")
     fake.flavor = "Google"
     fake.tokens["ya29.given"] = 1e12

@@ -143,7 +143,7 @@ def test_R26_a_path_is_loaded_with_its_tilde_expanded_and_a_missing_one_is_named
 
 
 def test_R41_what_checkpoints_are_for(tmp_path: pathlib.Path) -> None:
-    """R41: pausing and going on under a scheduler, long runs on machines that are taken away, weights for serving, and any
+    """R41: pausing and continuing under a scheduler, long runs on preemptible machines, weights for serving, and any
     artifact of a model."""
     trial = {"w": torch.arange(4.0), "artifact": b"\x00anything", "epoch": 1}
     with pawl.CheckpointManager(tmp_path / "trial") as manager:  # a scheduler pauses a trial ...
@@ -262,5 +262,5 @@ def test_R149_no_code_is_executed(tmp_path: pathlib.Path, monkeypatch: pytest.Mo
     assert watched.split("\n")[:2] == ["[] True", "True"], "nothing is run, and the control is seen"
     assert pawl.load("kept")["payload"] == payload
     assert not (tmp_path / "exploded").exists()
-    assert pickle.loads(payload) == 0  # the control: whoever unpickles it does run code
+    assert pickle.loads(payload) == 0  # the control: unpickling it does run code
     assert (tmp_path / "exploded").exists()

@@ -286,7 +286,7 @@ def test_a_fresh_run_gives_None_and_a_run_without_scores_no_silent_None(tmp_path
 
 
 def test_R137_a_damaged_checkpoint_falls_back_with_the_reason(tmp_path: pathlib.Path) -> None:
-    """R136: the flipped bit is found; R137: the older one is taken, and that is told in value and journal."""
+    """R136: the flipped bit is found; R137: the older one is taken, and that is reported in value and journal."""
     live = {"w": torch.zeros(100_000), "s": 0}
     with pawl.CheckpointManager(tmp_path / "run") as manager:
         for step in range(3):

@@ -355,7 +355,7 @@ def make_certificate(folder: pathlib.Path) -> pathlib.Path:
 
 
 def test_TLS_is_verified_and_bodies_carry_a_sum(tmp_path: pathlib.Path) -> None:
-    """T8: a certificate that nobody trusts is refused; with AWS_CA_BUNDLE it works, unsigned bodies with their CRC32C."""
+    """T8: an untrusted certificate is refused; with AWS_CA_BUNDLE it works, unsigned bodies with their CRC32C."""
     fake = Fake(str(make_certificate(tmp_path)))
     try:
         lines = run(fake)
@@ -392,7 +392,7 @@ def test_P18_the_log_of_a_store_shows_each_try_and_no_secret(fake: Fake, tmp_pat
 
 
 def test_an_expired_token_is_named(fake: Fake) -> None:
-    """One from the environment, which nobody renews: at open, and in the middle of a session."""
+    """One from the environment, which is never renewed: at open, and in the middle of a session."""
     fake.always = lambda method, target: error(400, "ExpiredToken")
     line = run(fake)[0]
     assert re.match(r"auth: s3://bucket/run: cannot open: the session token has expired \(.*credentials from", line), (

@@ -93,7 +93,7 @@ def test_a_run_lives_on_another_host(host: Host, monkeypatch: pytest.MonkeyPatch
         "checkpoint_000004",
     ]
     assert os.readlink(host.home / "run" / "latest") == "checkpoints/checkpoint_000004"
-    # It is an ordinary run to whoever looks from there.
+    # It is an ordinary run when it is read from there.
     with pawl.CheckpointManager(str(host.home / "run"), read_only=True) as manager:
         restored = manager.restore()
         assert restored is not None and restored.step == 3

@@ -50,7 +50,7 @@ def fit(
     return DataParallelTrainer(function, train_loop_config={"a": 1}, scaling_config=scaling, run_config=run).fit()
 
 
-# ---- the two programs of the guide, whole
+# ---- the two programs of the guide, complete
 
 
 def printed(program: str, folder: pathlib.Path) -> str:
@@ -218,7 +218,7 @@ def saving(config: dict[str, Any]) -> None:
         own = torch.full((3,), float(rank))
         values = {"epoch": epoch, "w": own, "tied": own, "scalar": torch.tensor(2.5), "list": [own, {"x": 1}]}
         metrics = {"mean_accuracy": accuracy, "rank": rank} if rank == 0 else {"rank": rank}
-        # a part of every worker's, beside what is the first one's
+        # a part of every worker's, and what is the first one's
         part = pawl.Shard(torch.full((2,), float(rank)), (4,), (2 * rank,))
         train.report(metrics, checkpoint=Checkpoint.from_dict({**values, "parts": part}))
     newest = train.get_checkpoint()
@@ -244,7 +244,7 @@ def test_R21_R45_R49_R50_R52_R54_the_best_two_and_the_newest_of_the_first_worker
     last = result.checkpoint.to_dict()
     assert (last["epoch"], last["list"][1]) == (3, {"x": 1})
     for tensor in (last["w"], last["tied"], last["list"][0]):
-        assert tensor.tolist() == [0.0, 0.0, 0.0]  # the first worker's, whole
+        assert tensor.tolist() == [0.0, 0.0, 0.0]  # the first worker's, complete
     assert last["parts"].tolist() == [0.0, 0.0, 1.0, 1.0]
     assert result.metrics == {"mean_accuracy": 0.6, "rank": 0}
     assert [row["mean_accuracy"] for row in result.metrics_history] == [0.5, 0.9, 0.7, 0.6]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers that raise, are killed, stop, hang or disagree; jobs that are told to end; groups that grow smaller."""
+"""Workers that raise, are killed, stop, hang or disagree; jobs that are asked to end; groups that grow smaller."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of workers: who is gone, who disagrees, who is stuck, whether a group starts again, files that two give."""
+"""Groups of workers: which worker is gone, disagrees or is stuck, whether a group starts again, files that two give."""
 
 from __future__ import annotations
 

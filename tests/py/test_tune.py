@@ -359,7 +359,7 @@ def test_a_checkpoint_block_that_fails_leaves_nothing(tmp_path: pathlib.Path) ->
         with tune.checkpoint_dir(step=1) as folder:
             pathlib.Path(folder, "half").write_text("x")
         tune.report(loss=1)
-        with tune.checkpoint_dir(step=1) as folder:  # the same name again, and whole
+        with tune.checkpoint_dir(step=1) as folder:  # the same name again, and complete
             pathlib.Path(folder, "whole").write_text("x")
         tune.report(loss=2)
         with tune.checkpoint_dir(step=2) as folder:
@@ -509,7 +509,7 @@ def test_R158_population_based_training_exploits_and_applies_the_new_values(tmp_
     assert loser.attempts > 1 and loser.config["rate"] != 0.0
     rows = analysis.results_of(loser)
     leaps = [before["loss"] - after["loss"] - after["config"]["rate"] for before, after in itertools.pairwise(rows)]
-    assert max(leaps) > 0.5, rows  # it has gone on from another's total
+    assert max(leaps) > 0.5, rows  # it has continued from another's total
     assert any(row["applied"] for row in rows)
 
 

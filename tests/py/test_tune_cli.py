@@ -131,7 +131,7 @@ def test_a_failure_too_many_is_told_and_can_be_tried_again(tmp_path: pathlib.Pat
 @pytest.mark.parametrize("reports", [1, 5, 9, 14])
 def test_R128_R130_a_killed_search_goes_on(tmp_path: pathlib.Path, reports: int) -> None:
     """SIGKILL of the runner after some reports: no trial outlives it, none loses a reported checkpoint, and the end is the end
-    of a search that nobody killed."""
+    of an undisturbed search."""
     sweep = Sweep(tmp_path, COUNT)
     with sweep.running() as process:
         wait_until(lambda: sweep.count_lines("result.json") >= reports, process=process)
@@ -402,7 +402,7 @@ def test_a_dry_run_shows_what_would_be_tried(tmp_path: pathlib.Path) -> None:
 
 
 def test_what_a_trial_hands_in(tmp_path: pathlib.Path) -> None:
-    """A folder, a file, a folder on another disk, one that lies in its place already, the same number twice, not a number."""
+    """A folder, a file, a folder on another disk, one already in its place, the same number twice, not a number."""
     script = r"""#!/bin/sh
 set -e
 cd "$PAWL_TUNE_FOLDER"

@@ -98,7 +98,7 @@ def mark(config: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("leaves", [True, False])
 def test_what_a_runner_that_has_gone_asked_for_is_not_begun(tmp_path: pathlib.Path, leaves: bool) -> None:
-    """The request waits in the socket; who reads it then would begin a trial that another process begins, too."""
+    """The request waits in the socket; a reader would then begin a trial that another process also begins."""
     payload, folder = tmp_path / "job", tmp_path / "trial"
     folder.mkdir()
     (folder / "params.json").write_text(json.dumps({"at": str(folder / "began")}))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an experiment of pawl.tune lies: synced to a bucket or a folder, lost, found again, begun from; the guide's
+"""Where an experiment of pawl.tune is: synced to a bucket or a folder, lost, found again, begun from; the guide's
 programs as they are."""
 
 from __future__ import annotations
@@ -491,7 +491,7 @@ def test_R158_a_folder_is_cloned_where_it_is(tmp_path: pathlib.Path, fake: Fake)
     (folder / "model").write_text("x")
     _pawl.clone_folder(str(tmp_path / "one"), str(tmp_path / "two" / "clone"))
     assert (tmp_path / "two" / "clone" / "deep" / "model").samefile(folder / "model")
-    # Beside it, under a name that begins or ends as its own does; a slash at the end says nothing.
+    # Next to it, under a name that begins or ends as its own does; a slash at the end says nothing.
     _pawl.clone_folder(str(tmp_path / "one"), str(tmp_path / "one_more"))
     assert (tmp_path / "one_more" / "deep" / "model").samefile(folder / "model")
     _pawl.clone_folder(str(tmp_path / "one_more"), str(tmp_path / "one_mo"))
@@ -541,7 +541,7 @@ def test_R158_the_note_of_a_clone_is_the_old_one_or_the_new_one(
 def test_R158_P6_a_donor_does_not_start_before_the_clone_has_files_of_its_own(
     tmp_path: pathlib.Path, fake: Fake, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of trials on a cluster whose checkpoints are in a bucket only. A copy that fails is told, and leaves the clone with
+    """Of trials on a cluster whose checkpoints are in a bucket only. A failed copy is reported, and the clone keeps
     its donor's files."""
     bucket = "s3://my-checkpoints-bucket"
     fake.objects["exp/winner/checkpoint_000002/state"] = Object(b"x", '"x"', {})
@@ -578,7 +578,7 @@ def test_R158_P6_a_donor_does_not_start_before_the_clone_has_files_of_its_own(
     assert [number for number, _ in told] == [1] * fails and all("was not copied" in text for _, text in told)
 
 
-# ---- the programs of the guide, whole
+# ---- the programs of the guide, complete
 
 
 def program(name: str, folder: pathlib.Path) -> None:

@@ -82,7 +82,7 @@ def test_R107_R111_R112_R115_R128_R130_R135_a_search_in_a_bucket_goes_on_when_it
 
 @pytest.mark.server
 def test_R107_R116_R122_R133_a_search_goes_on_on_another_host(tmp_path: pathlib.Path, host: Host) -> None:
-    """By rsync over ssh to a host of its own; there it goes on in place, and a third machine fetches it from there."""
+    """By rsync over ssh to a host of its own; there it resumes in place, and a third machine fetches it from there."""
     env = {"PAWL_SSH": host.ssh}
     sweep = Sweep(tmp_path, GATED, space=ENDS, sync={"upload_dir": host.place("/results")}, max_concurrent=2)
     copy = host.home / "results" / "s"

@@ -101,7 +101,7 @@ test_P16_the_end_takes_the_whole_group(void **state)
 	int64_t begin_ms = clock_mono_ms();
 	int status = child_end(&c, 50);
 	assert_true(WIFSIGNALED(status) && clock_mono_ms() - begin_ms < HANG_MS);
-	/* It is somebody else's child now, and may wait to be taken away: dead it is. */
+	/* It is another process's child now, and may wait to be taken away: dead it is. */
 	char path[64], line[256] = "";
 	for (int64_t end = clock_mono_ms() + HANG_MS; kill(below, 0) == 0 && clock_mono_ms() < end; clock_sleep_ms(5)) {
 		snprintf(path, sizeof path, "/proc/%ld/stat", (long)below);

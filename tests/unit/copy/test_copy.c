@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* copy: a checkpoint from one store to another, in both directions, whole or not at all, continued after any fault.
+/* copy: a checkpoint from one store to another, in both directions, completely or not at all, continued after any
+ * fault.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -209,7 +210,7 @@ list_after_others(struct store *s, const char *folder, store_list_fn *fn, void *
 	return straight->list(s, folder, fn, arg, err);
 }
 
-/* Whoever opens the target as a run takes away what is not yet a checkpoint. */
+/* Opening the target as a run removes what is not yet a checkpoint. */
 static void
 test_P2_a_folder_that_was_taken_away_is_not_committed(void **state)
 {

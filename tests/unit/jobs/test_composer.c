@@ -485,7 +485,7 @@ test_R81_R88_R89_the_latest_is_found_again_here_and_there(void **state)
 	snprintf(into, sizeof into, "%s/into", b.root);
 	assert_int_equal(mkdir(into, 0777), 0);
 	assert_int_equal(pawl_saver_bring(&b.opts, "latest", into, found, sizeof found, &err), 0);
-	assert_string_equal(found, expected); /* a tar is read where it lies */
+	assert_string_equal(found, expected); /* a tar is read in place */
 	assert_int_equal(pawl_saver_bring(&b.opts, "{run_name}/{epoch}.pt", into, found, sizeof found, &err),
 	                 PAWL_EUSAGE);
 	assert_non_null(strstr(err.message, "{epoch} has no value for loading"));

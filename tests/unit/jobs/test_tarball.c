@@ -144,7 +144,7 @@ test_we_read_gnu_tars(void **state)
 	make_files(b);
 	snprintf(b->archive, sizeof(b->archive), "%s/x.tar", b->folder);
 	for (size_t i = 0; i < 3; i++) {
-		/* ustar has no room for the long one, but a prefix for what lies deep. */
+		/* ustar has no room for the long one, but a prefix for deep paths. */
 		const char *without = strcmp(formats[i], "ustar") == 0 ? "a-name-*" : "none";
 
 		run("mkdir -p %s/" DEEP "/" DEEP " && printf x > %s/" DEEP "/" DEEP "/f", b->from, b->from);

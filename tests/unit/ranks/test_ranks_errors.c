@@ -61,7 +61,7 @@ test_P11_rank_0_that_has_no_state_tells_the_others(void **state)
 	expect_failed_middle(*state, &act, PAWL_EUNSUPPORTED, "holds a thing that cannot be held", "");
 }
 
-/* ---- a tensor that is not everybody's */
+/* ---- a tensor that not all ranks have */
 
 enum held { NOT, WHOLE, SHARD, WRITER, NUMBER, ARRAY };
 
@@ -71,7 +71,7 @@ struct partly {
 	uint64_t n;
 };
 
-/* {"a": whole on all, so that the shares of 'b' fall differently, "b": as held} */
+/* {"a": full on all, so that the shares of 'b' fall differently, "b": as held} */
 static int
 partly_state(const struct rank_job *job, enum held held, uint64_t n, double *values, struct pawl_state **ret)
 {
@@ -108,7 +108,7 @@ partly_state(const struct rank_job *job, enum held held, uint64_t n, double *val
 	return 0;
 }
 
-/* Step 1: as held; step 2: whole on all. */
+/* Step 1: as held; step 2: full on all. */
 static int
 save_partly(const struct rank_job *job)
 {
@@ -140,7 +140,7 @@ save_partly(const struct rank_job *job)
 	return 0;
 }
 
-/* Whatever its size, and so whoever's share it falls into. */
+/* Whatever its size, and so in whichever rank's share. */
 static void
 test_P11_a_whole_tensor_that_some_ranks_lack_is_refused_at_any_size(void **state)
 {
@@ -229,7 +229,7 @@ test_P11_ranks_that_disagree_on_the_number_of_ranks_are_told(void **state)
 	assert_true(board->opened[5].ms < SLACK_MS);
 }
 
-/* The others learn of it from their running save, at once; and nobody waits for the refused one at the end. */
+/* The others learn of it from their running save, at once; and no rank waits for the refused one at the end. */
 static void
 test_P11_a_rank_that_was_refused_fails_the_running_save_with_the_reason(void **state)
 {
@@ -322,7 +322,7 @@ fail_one_call(const char *root, int rank, const char *operation, uint64_t nth)
 	return failed;
 }
 
-/* Whatever call it is that fails, all ranks end each save alike and in time. */
+/* Whatever call it is that fails, all ranks end each save in the same way and in time. */
 static void
 test_P11_whatever_fails_on_a_rank_all_agree(void **state)
 {
@@ -478,7 +478,7 @@ kill_rank(const char *root, int rank, enum moment moment)
 		for (int r = 0; r < WORLD; r++)
 			if (r != rank || moment == WHILE_WRITING)
 				wait_until(&board->here[r], 2);
-		if (moment == BEFORE_SAVE) /* nobody waits for one that has never been there */
+		if (moment == BEFORE_SAVE) /* no rank waits for one that was never there */
 			wait_until(&board->held[rank], 2);
 	}
 	kill(pids[rank], SIGKILL);
@@ -489,7 +489,7 @@ kill_rank(const char *root, int rank, enum moment moment)
 			assert_int_equal(rank_join(pids[r]), 0);
 }
 
-/* Nobody waits for the dead (on one host), each save says who it is, and a new start of the job goes on. */
+/* No rank waits for the dead (on one host), each save says who it is, and a new start of the job goes on. */
 static void
 expect_after_kill(const char *root, int rank, bool first_is_there)
 {
@@ -545,7 +545,7 @@ test_P11_rank_0_killed_while_it_writes(void **state)
 	expect_after_kill(*state, 0, false);
 }
 
-/* The others go on; whoever was stopped hears the same when it is continued, and the next save is one of all again. */
+/* The others continue; the stopped one hears the same when it is continued, and the next save is one of all again. */
 static void
 stop_rank(const char *root, int rank)
 {

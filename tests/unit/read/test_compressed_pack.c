@@ -320,7 +320,7 @@ test_what_cannot_be_compressed_by_is_refused_at_open(void **state)
 	small_open(r);
 }
 
-/* "auto": a store of this host's own is no link; one behind a limit is, once something has gone over it. */
+/* "auto": a store of this host's own is not a link; one behind a limit is, once something has gone over it. */
 static void
 test_E11_auto_compresses_behind_a_slow_link_alone(void **state)
 {
@@ -452,7 +452,7 @@ count_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, 
 	return reads.real->read(s, r, offset, dst, n, err);
 }
 
-/* One that has no table is unpacked whole to be read: not for every block of it that nothing comes out of. */
+/* One that has no table is unpacked completely to be read: not for every block of it that nothing comes out of. */
 static void
 test_P17_a_damaged_stream_is_unpacked_once_and_not_for_every_block(void **state)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * broadcast_reads: real processes restore together over a broadcast of their own, in memory that they share: all see
- * the same calls, each byte is read by one, and a function that fails or lies is not believed. P1, P11, P16; R160.
+ * the same calls, each byte is read by one, and a function that fails or gives false bytes is not believed. P1, P11,
+ * P16; R160.
  */
 #include <setjmp.h>
 #include <stdarg.h>

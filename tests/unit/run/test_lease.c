@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests of lease.c: what happens between two looks of whoever takes a lease. A layer over a store in memory lets
- * another process act just before a request, once.
+ * Tests of lease.c: what happens between two checks of a process that takes a lease. A layer over a store in memory
+ * lets another process act just before a request, once.
  */
 #include "helpers/store_bed.h"
 
@@ -51,7 +51,7 @@ watch(struct bed *bed)
 	return w;
 }
 
-/* ---- time, which passes only while somebody waits */
+/* ---- time, which passes only while a process waits */
 
 struct passing {
 	struct bed *bed;

@@ -328,7 +328,7 @@ test_a_run_is_not_begun_inside_of_another(void **state)
 	struct small_path alone = small_path(r, "alone");
 	r->opts.root = alone.text;
 	FAILS(PAWL_EUSAGE, "expected the folder of a run", pawl_open(&r->opts, &r->run, err));
-	/* a manifest.json of another program is none of ours */
+	/* a manifest.json of another program is not ours */
 	small_mkdir(r, "other");
 	small_write(r, "other/manifest.json", "{\"name\":1}", 10);
 	struct small_path other = small_path(r, "other");

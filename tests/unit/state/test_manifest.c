@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of the commit record: round trips, its digest, and consistent lies told with a good digest. */
+/* Tests of the commit record: round trips, its digest, and consistent false contents with a good digest. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -419,7 +419,7 @@ test_P16_too_large_a_manifest_is_refused_unread(void **unused)
 	assert_int_equal(manifest_decode("m", "", 0, false, &m, NULL), PAWL_ECORRUPT);
 }
 
-/* ------------------------------------------------------------ consistent lies */
+/* ------------------------------------------------------------ consistent false contents */
 
 /* Replaces the first `from` by `to` and seals the result. */
 static void

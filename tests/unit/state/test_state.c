@@ -1041,7 +1041,7 @@ test_P16_values_over_a_limit_are_refused(void **unused)
 	static char filling[70000];
 	static const struct {
 		const char *before, *after;
-		size_t len; /* of what lies between; the largest that is taken is one less */
+		size_t len; /* of what is between; the largest that is taken is one less */
 	} cases[] = {
 		{"\"", "\"", 4097},
 		{"{\"", "\":1}", 4097},

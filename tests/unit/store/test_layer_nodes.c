@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packs in the folders of nodes, in two copies (R159): where they lie, what a lost or damaged copy does, and what is
+/* Packs in the folders of nodes, in two copies (R159): where they are, what a lost or damaged copy does, and what is
  * cleared away. */
 #include "helpers/store_bed.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Credentials of S3: each place where they are looked for, in their order, with a home folder and a server of the
+ * Credentials of S3: each place where they are searched, in their order, with a home folder and a server of the
  * test's own; renewal; and that no message shows a secret (P18).
  */
 #include "helpers/http_bed.h"

@@ -292,7 +292,7 @@ test_P16_a_trial_that_does_not_end_is_terminated_and_then_killed(void **state)
 	end(&p);
 }
 
-/* ---- who runs an experiment ---- */
+/* ---- which process runs an experiment ---- */
 
 static const char plain[] = "{\"name\": \"x\", \"space\": {}}";
 static int guard_gate, guard_end; /* closed, its guard ends; closed when it has ended */

@@ -22,7 +22,7 @@
 #define MAX_TRIALS 40u
 #define MAX_TIME 64u
 
-/* ---- numbers that every machine draws alike ---- */
+/* ---- numbers that are the same on every machine ---- */
 
 static uint64_t drawn;
 
@@ -84,7 +84,7 @@ test_hyperband_has_the_table_of_its_paper(void **state)
 			const unsigned n = table[b].n[0], left = table[b].n[rung];
 			for (unsigned i = n - left; i < n; i++) {
 				const bool is_last = i == n - 1, ends = rung + 1 == table[b].n_rungs;
-				if (table[b].r[rung] > 1) /* just before the rung nobody is held up */
+				if (table[b].r[rung] > 1) /* just before the rung no trial is stopped */
 					assert_int_equal(decide(s, first + i, table[b].r[rung] - 0.5, i).verdict,
 					                 SCHED_CONTINUE);
 				assert_int_equal(decide(s, first + i, table[b].r[rung], i).verdict,
@@ -229,7 +229,7 @@ struct run {
 	bool over, waits;
 };
 
-/* Plays trials in a random order, each waiting where it is told to, until all are over: whoever waits is let go on or
+/* Plays trials in a random order, each waiting where it is told to, until all are over: a waiting one continues or
  * is dropped, at each rung all of a bracket that live are compared, and the kept ones are the best. */
 static void
 play_rungs(const struct sched_opts *opts, unsigned n_trials)
@@ -632,8 +632,8 @@ test_pbt_over_random_histories(void **state)
 	}
 }
 
-/* In step: nobody goes on before all that live have come to the perturbation, and then the verdicts do not hang on the
- * order in which they came. */
+/* In step: no trial continues before all that live have come to the perturbation, and then the verdicts do not hang on
+ * the order in which they came. */
 static void
 test_pbt_in_step_does_not_hang_on_who_was_quick(void **state)
 {
