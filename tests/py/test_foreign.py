@@ -162,7 +162,7 @@ def test_P17_hostile_files_are_refused(model: pathlib.Path, tmp_path: pathlib.Pa
         assert "corrupt" in run("verify", path, status=4).stdout, name
         run("show", path, status=4)
     (tmp_path / "notes.txt").write_text("nothing but text")
-    with pytest.raises(pawl.NotFoundError, match="no checkpoint"):
+    with pytest.raises(pawl.NotFoundError, match="is not a checkpoint"):
         pawl.load(tmp_path / "notes.txt")
     assert "is a file" in run("show", tmp_path / "notes.txt", status=2).stderr
 

@@ -98,7 +98,7 @@ def test_R116_on_one_host_nothing_is_copied(tmp_path: pathlib.Path) -> None:
 def test_a_place_without_a_way_is_told_at_once(tmp_path: pathlib.Path) -> None:
     with pytest.raises(pawl.UsageError, match="cannot copy there by itself"):
         pawl.Syncer(tmp_path, remote="nowhere-scheme://x/y")
-    with pytest.raises(pawl.UsageError, match="host's name"):
+    with pytest.raises(pawl.UsageError, match="host name is malformed"):
         pawl.Syncer(tmp_path, remote="-oProxyCommand=touch:/x")
 
 

@@ -129,7 +129,7 @@ test_a_file_without_the_suffix_is_known_by_its_first_bytes(void **state)
 	open_file(r, "link.safetensors");
 	assert_non_null(r->run->home.foreign);
 	write_file(r, "notes.txt", "just text", "and more", 8);
-	FAILS(PAWL_ENOTFOUND, "no checkpoint", open_named(r, "notes.txt", &other, err));
+	FAILS(PAWL_ENOTFOUND, "is not a checkpoint", open_named(r, "notes.txt", &other, err));
 	assert_null(other);
 }
 
