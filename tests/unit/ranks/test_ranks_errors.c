@@ -415,7 +415,8 @@ test_P10_a_second_process_of_a_rank_is_refused(void **state)
 
 		assert_int_equal(rank_join(rank_start(&job, open_only)), 1);
 		assert_int_equal(board->opened[r].code, PAWL_EBUSY);
-		snprintf(who, sizeof(who), r ? "rank 1 of this run is process %d on host" : "by process %d on host",
+		snprintf(who, sizeof(who),
+		         r ? "rank 1 of this run is already process %d on host" : "by process %d on host",
 		         (int)pids[r]);
 		expect_text(&board->opened[r], r, who);
 	}
