@@ -40,9 +40,9 @@ struct bench_args {
 static const struct operand operands[] = {{"FOLDER", OPERAND_FOLDER, 0, 1}, OPERAND_LIST_END};
 
 static const struct option options[] = {
-	{"size", 's', OPT_BYTES, offsetof(struct bench_args, size), "SIZE", "bytes of the state (default: 512MiB)"},
-	{"tensors", 't', OPT_COUNT, offsetof(struct bench_args, tensors), "N", "tensors it is cut into (default: 64)"},
-	{"repeat", 'r', OPT_COUNT, offsetof(struct bench_args, rounds), "N", "rounds (default: 5)"},
+	{"size", 's', OPT_BYTES, offsetof(struct bench_args, size), "SIZE", "size of the state (default: 512MiB)"},
+	{"tensors", 't', OPT_COUNT, offsetof(struct bench_args, tensors), "N", "number of tensors (default: 64)"},
+	{"repeat", 'r', OPT_COUNT, offsetof(struct bench_args, rounds), "N", "number of rounds (default: 5)"},
 	{"mode", 0, OPT_TEXT, offsetof(struct bench_args, mode), "snapshot|ring|direct",
          "how to save (default: snapshot)"},
 	{"recycle", 0, OPT_FLAG, offsetof(struct bench_args, recycle), NULL,
@@ -132,7 +132,7 @@ make_state(struct bench *b, struct pawl_error *err)
 	b->nbytes = b->tensor_bytes * b->n_tensors;
 	memory = mmap(NULL, b->nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
-		return err_set(err, PAWL_ENOMEM, "cannot get %s of memory",
+		return err_set(err, PAWL_ENOMEM, "cannot allocate %s of memory",
 		               human_bytes(&b->cli->keep, (double)b->nbytes));
 	b->memory = memory;
 	words = b->nbytes / 8;
@@ -246,7 +246,10 @@ restore(struct bench *b, struct pawl_error *err)
 	record(b, RESTORE, info_now() - began);
 	for (uint64_t i = 0; i < b->n_tensors; i++)
 		if (memcmp(b->memory + i * b->tensor_bytes, &b->word, sizeof(b->word)) != 0)
-			return err_set(err, PAWL_EINTERNAL, "tensor %" PRIu64 " came back different", i);
+			return err_set(err, PAWL_EINTERNAL,
+			               "tensor %" PRIu64 ": the restored bytes differ from the "
+			               "saved ones",
+			               i);
 	return step_done(b, b->nbytes, err);
 }
 
@@ -350,7 +353,7 @@ print_table(struct bench *b)
 	}
 	grid_print(grid, &b->cli->out);
 	if (!b->limits.direct)
-		cli_note(b->cli, "direct I/O does not work here: written and read through the page cache");
+		cli_note(b->cli, "direct I/O does not work here; the page cache was used");
 	if (b->args->keep)
 		cli_note(b->cli, "kept: %s", b->root);
 }
@@ -438,13 +441,12 @@ const struct command cmd_bench = {
 	.name = "bench",
 	.group = GROUP_MEND,
 	.summary = "measure saves and restores in a folder",
-	.about = "Saves and restores a made-up state in FOLDER (default: the current one) several times and prints "
+	.about = "Saves and restores a made-up state in FOLDER (default: the current one) several times. It prints "
 		 "how long a training would wait, how long until the checkpoint is durable, and how long a restore "
-		 "takes. Beside these stands what the machine itself can do, measured in the same rounds: a copy "
-		 "in warm memory with two threads, a plain direct write of a new file and a direct read. Figures "
-		 "are medians.\n\n"
-		 "It needs about twice SIZE of memory and three times SIZE of disk, and leaves nothing behind "
-		 "unless --keep is given.",
+		 "takes. For comparison, it measures the machine in the same rounds: a copy in warm memory with two "
+		 "threads, a plain direct write of a new file and a direct read. Figures are medians.\n\n"
+		 "It needs about twice SIZE of memory and three times SIZE of disk. It leaves nothing behind unless "
+		 "--keep is given.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -124,7 +124,7 @@ print_bash(struct keep *keep)
 	             "\t\t*) command=${COMP_WORDS[i]}; break ;;\n"
 	             "\t\tesac\n"
 	             "\tdone\n"
-	             "\t# bash takes '@' for the border of a word, if COMP_WORDBREAKS says so\n"
+	             "\t# bash splits a word at '@' if COMP_WORDBREAKS contains it\n"
 	             "\tif [[ $cur == @ || $prev == @ ]]; then\n"
 	             "\t\trun=${COMP_WORDS[COMP_CWORD-1]}\n"
 	             "\t\t[[ $prev == @ ]] && run=${COMP_WORDS[COMP_CWORD-2]}\n"

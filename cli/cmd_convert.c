@@ -26,19 +26,19 @@ static const struct operand operands[] = {
 
 static const struct option options[] = {
 	{"to", 0, OPT_TEXT, offsetof(struct convert_args, to), "safetensors|hf|pt|dcp|pawl|npz|npy",
-         "the format, where the name of DST does not say it"},
-	{"step", 0, OPT_TEXT, offsetof(struct convert_args, step), "N", "the checkpoint of this step, if SRC is a run"},
+         "format of DST (default: from its suffix)"},
+	{"step", 0, OPT_TEXT, offsetof(struct convert_args, step), "N", "of a run, the checkpoint of this step"},
 	{"include", 'i', OPT_TEXTS, offsetof(struct convert_args, include), "GLOB",
-         "only these paths, such as 'model/*'"},
-	{"exclude", 'x', OPT_TEXTS, offsetof(struct convert_args, exclude), "GLOB", "not these paths"},
+         "write only these paths, such as 'model/*'"},
+	{"exclude", 'x', OPT_TEXTS, offsetof(struct convert_args, exclude), "GLOB", "leave out these paths"},
 	{"rename", 'r', OPT_TEXTS, offsetof(struct convert_args, rename), "GLOB=TEMPLATE",
-         "new names: {1} is what the first '*' matched"},
-	{"dots", 0, OPT_FLAG, offsetof(struct convert_args, dots), NULL, "write '.' for '/' in names"},
+         "rename tensors; {1} is what the first '*' matched"},
+	{"dots", 0, OPT_FLAG, offsetof(struct convert_args, dots), NULL, "replace '/' by '.' in names"},
 	{"dtype", 0, OPT_TEXT, offsetof(struct convert_args, dtype), "fp16|bf16|fp32|fp64",
-         "cast floating numbers to this dtype"},
+         "cast floating-point tensors to this dtype"},
 	{"max-shard-size", 0, OPT_BYTES, offsetof(struct convert_args, shard_bytes), "SIZE",
-         "files of about SIZE each in a folder (hf, dcp)"},
-	{"overwrite", 0, OPT_FLAG, offsetof(struct convert_args, overwrite), NULL, "replace what is at DST"},
+         "split into files of about SIZE each (hf, dcp)"},
+	{"overwrite", 0, OPT_FLAG, offsetof(struct convert_args, overwrite), NULL, "replace DST if it exists"},
 	SCORE_OPTIONS(convert_args),
 	OPTION_END,
 };
@@ -101,7 +101,8 @@ run_convert(struct cli *cli, const void *ptr)
 	opts.dots = args->dots;
 	opts.overwrite = args->overwrite;
 	if (target_is_url(dest))
-		return cli_usage(cli, "%s: files are written to a disk; copy them from there", dest);
+		return cli_usage(cli, "%s: convert writes to a local path, not to a URL; copy the files from there",
+		                 dest);
 	if (copy_check_place(cli, dest, &err) < 0 ||
 	    target_take(cli, source_of(cli, args), &args->score, &from, &err) < 0)
 		return cli_fail(cli, &err);
@@ -118,8 +119,8 @@ run_convert(struct cli *cli, const void *ptr)
 	         report.n_tensors == 1 ? "" : "s", human_bytes(&cli->keep, (double)report.bytes),
 	         human_seconds(&cli->keep, info_now() - began));
 	if (report.n_left > 0)
-		cli_note(cli, "%" PRIu64 " value%s that %s no tensor%s stayed behind ('pawl show --json' prints them)",
-		         report.n_left, report.n_left == 1 ? "" : "s", report.n_left == 1 ? "is" : "are",
+		cli_note(cli, "left out %" PRIu64 " value%s that %s tensor%s ('pawl show --json' prints them)",
+		         report.n_left, report.n_left == 1 ? "" : "s", report.n_left == 1 ? "is not a" : "are not",
 		         report.n_left == 1 ? "" : "s");
 	return 0;
 }
@@ -128,16 +129,16 @@ const struct command cmd_convert = {
 	.name = "convert",
 	.group = GROUP_USE,
 	.summary = "write tensors as safetensors, torch, numpy, Hugging Face",
-	.about =
-		"Reads SRC (a run, a checkpoint, or what another program wrote: .safetensors, .pt, .npz, .npy, a folder of "
-		"Hugging Face or of torch.distributed.checkpoint) and writes its tensors to DST, in the format that the "
-		"suffix of DST or --to says. Nothing of a file is ever run, memory does not grow with the size, and DST is "
-		"there whole or not at all. Values that are no tensors stay behind, but not with dcp and pawl; a .pt gets one flat dict.\n\n"
-		"In GLOBs, '*' stands for any characters, '/' included, and '?' for one. In the TEMPLATE of --rename, {1}, "
-		"{2}, .. stand for what they matched, {0} for the whole name, {{ and }} for braces; the first rule that "
-		"matches the whole name counts, and names that none matches stay.\n\n"
-		"--dtype casts tensors of 16, 32 and 64 bit floats alone: rounded to the nearest, of two equally near ones "
-		"to the even one; NaN stays NaN, and what is too large becomes infinite.",
+	.about = "Reads SRC and writes its tensors to DST. SRC is a run, a checkpoint, or what another program wrote: "
+		 ".safetensors, .pt, .npz, .npy, a folder of Hugging Face or of torch.distributed.checkpoint. The "
+		 "suffix of DST or --to selects the format. No code in a file is run, and memory does not grow with "
+		 "the size. DST appears only when it is complete. Values that are not tensors are left out, except "
+		 "with dcp and pawl; a .pt gets one flat dict.\n\n"
+		 "In GLOBs, '*' stands for any characters, '/' included, and '?' for one. In the TEMPLATE of --rename, "
+		 "{1}, {2}, .. stand for what they matched, {0} for the complete name, {{ and }} for braces. The first "
+		 "rule that matches the complete name is used. Names that no rule matches stay.\n\n"
+		 "--dtype casts only tensors of 16, 32 and 64 bit floats. It rounds to the nearest value, of two "
+		 "equally near ones to the even one. NaN stays NaN, and a value that is too large becomes infinite.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

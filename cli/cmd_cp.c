@@ -27,18 +27,18 @@ static const struct operand operands[] = {
 
 static const struct option options[] = {
 	{"only", 0, OPT_TEXTS, offsetof(struct cp_args, only), "SELECTOR",
-         "of a run, only this checkpoint (best, 7, step:400, a name); again = more"},
+         "of a run, copy only this checkpoint (best, 7, step:400, a name); repeatable"},
 	{"last", 0, OPT_COUNT, offsetof(struct cp_args, last), "N",
-         "of a run, only the newest N (and those of --only)"},
+         "of a run, copy only the newest N (and those of --only)"},
 	TRANSFER_OPTIONS(cp_args),
 	SCORE_OPTIONS(cp_args),
 	OPTION_END,
 };
 
 static const struct example examples[] = {
-	{"pawl cp runs/demo s3://bucket/demo", "the whole run, into a bucket"},
+	{"pawl cp runs/demo s3://bucket/demo", "a run, into a bucket"},
 	{"pawl cp s3://bucket/demo@best ./best", "its best checkpoint, as a folder of its own"},
-	{"pawl cp runs/demo /mnt/usb/demo --last 2 --only best --by accuracy", "some of it"},
+	{"pawl cp runs/demo /mnt/usb/demo --last 2 --only best --by accuracy", "some of its checkpoints"},
 	{"pawl cp --bwlimit 20MB/s gs://a/demo s3://b/demo", "from one cloud to another, gently"},
 	EXAMPLE_END,
 };
@@ -136,10 +136,10 @@ const struct command cmd_cp = {
 	.group = GROUP_USE,
 	.summary = "copy a checkpoint or a run from any place to any other",
 	.about = "Copies SOURCE to DEST; both may be paths or URLs. One checkpoint (RUN@SELECTOR, or a folder of its "
-		 "own) becomes a checkpoint of its own at DEST, a new name. A run becomes the same run at DEST, with "
-		 "its id, ids, pins, metrics and pointers; --only and --last choose from it. DEST may hold a part of "
-		 "that run already: only what is missing is copied, the newest first, and nothing there is "
-		 "removed.\n\n"
+		 "own) becomes a separate checkpoint at DEST, which must be a new name. A run becomes the same run at "
+		 "DEST, with its id, ids, pins, metrics and pointers; --only and --last choose from it. DEST may "
+		 "already hold a part of that run. Then only missing checkpoints are copied, the newest first, and "
+		 "nothing there is removed.\n\n"
 		 "Every byte is compared with its checksum when it is read and after it was written. A checkpoint "
 		 "appears at DEST only when it is complete and verified. After an interruption the same command "
 		 "continues where it stopped.\n\n"

@@ -202,10 +202,10 @@ const struct command cmd_diff = {
 	.group = GROUP_LOOK,
 	.summary = "compare two checkpoints",
 	.about = "Lists what was added (+), removed (-) and changed (~) from checkpoint A to checkpoint B. For "
-		 "tensors of equal dtype and shape the largest absolute and the largest relative difference of an "
-		 "element are given. Both may be of different runs; '@SELECTOR' alone as B means the run of A.\n\n"
-		 "The exit status is 0 if they are equal bit for bit and 1 if they differ. Tensors are read in a "
-		 "stream and checked on the way; memory does not grow with their size.",
+		 "tensors of equal dtype and shape, it prints the largest absolute and relative difference of an "
+		 "element. A and B may belong to different runs; '@SELECTOR' alone as B means the run of A.\n\n"
+		 "The exit status is 0 if they are equal bit for bit and 1 if they differ. Tensors are streamed and "
+		 "verified; memory does not grow with their size.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

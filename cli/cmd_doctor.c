@@ -54,13 +54,13 @@ run_doctor(struct cli *cli, const void *args)
 const struct command cmd_doctor = {
 	.name = "doctor",
 	.group = GROUP_MEND,
-	.summary = "say what a folder's filesystem or a store can do",
-	.about = "Tries in PLACE, a folder (default: the current one) or a URL, what saves rely on, and says what was "
-		 "found. Of a folder: atomic renames, links, direct I/O, durable writes, free space. Of a store: its "
-		 "endpoint, where the credentials come from (never what they are), its clock against this one, the "
-		 "round trip, and whether it keeps, lists, copies and removes what it is given, and refuses to "
-		 "replace what is there. Nothing is left behind. The exit status is 0 whatever was found, also in a "
-		 "place that cannot be written to.",
+	.summary = "report what a folder's filesystem or a store can do",
+	.about = "Tests in PLACE, a folder (default: the current one) or a URL, what saves rely on, and prints the "
+		 "results. Of a folder: atomic renames, links, direct I/O, durable writes, free space. Of a store: its "
+		 "endpoint, the source of the credentials (never the credentials), its clock compared with this one, "
+		 "and the round trip. It also tests whether the store keeps, lists, copies and removes objects, and "
+		 "refuses to replace one. Nothing is left behind. The exit status is 0 whatever was found, even if "
+		 "PLACE cannot be written to.",
 	.operands = operands,
 	.examples = examples,
 	.run = run_doctor,

@@ -26,15 +26,15 @@ static const struct operand operands[] = {
 
 static const struct option options[] = {
 	{"include", 'i', OPT_TEXTS, offsetof(struct export_args, include), "GLOB",
-         "only these paths, such as 'model/*'"},
+         "write only these paths, such as 'model/*'"},
 	{"model", 'm', OPT_FLAG, offsetof(struct export_args, model), NULL,
-         "the model alone, as its load_state_dict takes it"},
+         "write only the model, for its load_state_dict"},
 	{"strip-prefix", 0, OPT_TEXT, offsetof(struct export_args, strip_prefix), "TEXT",
-         "take TEXT off the start of names, such as model/"},
-	{"dots", 0, OPT_FLAG, offsetof(struct export_args, dots), NULL, "write '.' for '/' in names"},
+         "remove TEXT from the start of names, such as model/"},
+	{"dots", 0, OPT_FLAG, offsetof(struct export_args, dots), NULL, "replace '/' by '.' in names"},
 	{"shard-size", 0, OPT_BYTES, offsetof(struct export_args, shard_bytes), "SIZE",
-         "a set of files of about SIZE each, with an index; DEST is then a folder"},
-	{"overwrite", 0, OPT_FLAG, offsetof(struct export_args, overwrite), NULL, "replace what is at DEST"},
+         "split into files of about SIZE each, with an index, in the folder DEST"},
+	{"overwrite", 0, OPT_FLAG, offsetof(struct export_args, overwrite), NULL, "replace DEST if it exists"},
 	SCORE_OPTIONS(export_args),
 	OPTION_END,
 };
@@ -67,7 +67,8 @@ run_export(struct cli *cli, const void *ptr)
 	opts.model = args->model;
 	opts.overwrite = args->overwrite;
 	if (target_is_url(dest))
-		return cli_usage(cli, "%s: files are exported to a disk; copy them from there", dest);
+		return cli_usage(cli, "%s: export writes to a local path, not to a URL; copy the files from there",
+		                 dest);
 	if (copy_check_place(cli, dest, &err) < 0 || target_take(cli, cli->operands[0], &args->score, &from, &err) < 0)
 		return cli_fail(cli, &err);
 	work_begin(cli->work, "exporting", &meter, 0);
@@ -97,15 +98,14 @@ const struct command cmd_export = {
 	.name = "export",
 	.group = GROUP_USE,
 	.summary = "write tensors as safetensors, torch or numpy files",
-	.about =
-		"Writes the tensors of TARGET to DEST: one file in the format of its suffix (.safetensors, .pt, .npz; "
-		"safetensors without a suffix), or with --shard-size a folder with a Hugging Face set of shards and its "
-		"index. A .pt holds one flat dict. --model writes the model's state dict alone, which is the state itself "
-		"or its 'model', 'state/model' (Composer), 'state_dict', 'model_state_dict' or 'module'. Every byte is checked on the way; memory "
-		"does not grow with the size. Values that are no tensors are left behind: 'pawl show --json' "
-		"prints those.\n\n"
-		"In GLOBs, '*' stands for any characters, '/' included, and '?' for one; a path stands for all "
-		"below it.",
+	.about = "Writes the tensors of TARGET to DEST: one file in the format of its suffix (.safetensors, .pt, .npz; "
+		 "safetensors without a suffix), or with --shard-size a folder with a Hugging Face set of shards and "
+		 "its index. A .pt holds one flat dict. --model writes only the model's state dict: the state itself "
+		 "or its 'model', 'state/model' (Composer), 'state_dict', 'model_state_dict' or 'module'. Every byte "
+		 "is verified; memory does not grow with the size. Values that are not tensors are left out; 'pawl "
+		 "show --json' prints them.\n\n"
+		 "In GLOBs, '*' stands for any characters, '/' included, and '?' for one; a path also selects "
+		 "everything below it.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

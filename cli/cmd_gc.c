@@ -12,7 +12,8 @@ struct gc_args {
 static const struct operand operands[] = {{"RUN", OPERAND_RUN, 0, 1}, OPERAND_LIST_END};
 
 static const struct option options[] = {
-	{"dry-run", 'n', OPT_FLAG, offsetof(struct gc_args, dry_run), NULL, "only say how much would be freed"},
+	{"dry-run", 'n', OPT_FLAG, offsetof(struct gc_args, dry_run), NULL,
+         "print what would be removed; change nothing"},
 	OPTION_END,
 };
 
@@ -67,11 +68,11 @@ const struct command cmd_gc = {
 	.name = "gc",
 	.group = GROUP_MEND,
 	.summary = "remove what crashes left behind",
-	.about = "Removes from RUN (default: the current folder) what interrupted saves and deletions left: "
-		 "unfinished folders of writers that are gone, folders without a manifest that this run wrote, "
-		 "holds of processes that are gone, files set aside for reuse. A training does the same each time "
-		 "it opens its run, but for the folders without a manifest: those go on this request only, since "
-		 "'pawl repair' may still rebuild one that was lost.",
+	.about = "Removes from RUN (default: the current folder) what interrupted saves and deletions left: unfinished "
+		 "folders of writers that no longer run, folders without a manifest that this run wrote, holds of "
+		 "processes that no longer run, files set aside for reuse. A training does the same each time it opens "
+		 "its run, except for folders without a manifest. Only this command removes those, since 'pawl repair' "
+		 "may still rebuild a lost manifest.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -74,7 +74,7 @@ run_help(struct cli *cli, const void *args)
 const struct command cmd_help = {
 	.name = "help",
 	.group = GROUP_MORE,
-	.summary = "print help, also for one command",
+	.summary = "print help, or that of one command",
 	.about = "Prints an overview, or what COMMAND does with all its options and examples.",
 	.operands = operands,
 	.run = run_help,

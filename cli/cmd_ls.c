@@ -22,10 +22,11 @@ struct ls_args {
 static const struct operand operands[] = {{"RUN", OPERAND_RUN, 0, 1}, OPERAND_LIST_END};
 
 static const struct option options[] = {
-	{"bad", 0, OPT_FLAG, offsetof(struct ls_args, bad), NULL, "list damaged ones too, with what is wrong"},
-	{"recursive", 'r', OPT_FLAG, offsetof(struct ls_args, recursive), NULL, "runs at any depth below the folder"},
-	{"names", 0, OPT_FLAG, offsetof(struct ls_args, names), NULL, "print only the names, one a line"},
-	{"last", 0, OPT_COUNT, offsetof(struct ls_args, last), "N", "only the newest N"},
+	{"bad", 0, OPT_FLAG, offsetof(struct ls_args, bad), NULL, "also list damaged checkpoints, with the reason"},
+	{"recursive", 'r', OPT_FLAG, offsetof(struct ls_args, recursive), NULL,
+         "list runs at any depth below the folder"},
+	{"names", 0, OPT_FLAG, offsetof(struct ls_args, names), NULL, "print only the names, one per line"},
+	{"last", 0, OPT_COUNT, offsetof(struct ls_args, last), "N", "list only the newest N"},
 	SCORE_OPTIONS(ls_args),
 	OPTION_END,
 };
@@ -273,10 +274,10 @@ remark(struct cli *cli, struct pawl *run, const struct rows *rows, const struct 
 		cli_note(cli, "%s, %s", human_count(&cli->keep, n, "checkpoint", "checkpoints"),
 		         human_bytes(&cli->keep, bytes));
 	if (rows->n_bad > 0 && !args->bad)
-		cli_warn(cli, "%s damaged: 'pawl ls --bad' says why",
+		cli_warn(cli, "%s damaged: 'pawl ls --bad' prints the reason",
 		         human_count(&cli->keep, rows->n_bad, "more is", "more are"));
 	if (rows->n_denied > 0 && !args->bad)
-		cli_warn(cli, "%s be read, for lack of permission: 'pawl ls --bad' says why",
+		cli_warn(cli, "%s be read (permission denied): 'pawl ls --bad' prints the reason",
 		         human_count(&cli->keep, rows->n_denied, "more cannot", "more cannot"));
 }
 
@@ -319,17 +320,16 @@ const struct command cmd_ls = {
 	.name = "ls",
 	.group = GROUP_LOOK,
 	.summary = "list the checkpoints of a run, or the runs of a folder",
-	.about =
-		"Lists the checkpoints of RUN (default: the current folder), oldest first. Only manifests are "
-		"read, never tensors. In a folder that is not a run, it lists the runs by name (with -r at any depth) "
-		"and the checkpoint files, such as those of Composer's CheckpointSaver.\n\n"
-		"'ratio' is the size of a compressed checkpoint relative to its uncompressed size. 'new' is what the "
-		"checkpoint added to the disk: packs that did not change are shared with the one before. "
-		"'blocked' is how long the training waited for the save. 'state' is saved, nonfinite "
-		"(it holds NaN or Inf), bad, or denied (no permission to read it). 'marks' says which one is the latest and the best, which ones are "
-		"pinned, and which ones are held by a reader right now. The progress of a compressed save is shown as its "
-		"writer reports it once a second. 'mirrors' is the number of mirrors that have the checkpoint.\n\n"
-		"On a narrow terminal the least important columns are left out; elsewhere all are printed.",
+	.about = "Lists the checkpoints of RUN (default: the current folder), oldest first. Only manifests are read, "
+		 "never tensors. In a folder that is not a run, it lists the runs by name (with -r at any depth) and "
+		 "the checkpoint files, such as those of Composer's CheckpointSaver.\n\n"
+		 "'ratio' is the size of a compressed checkpoint relative to its uncompressed size. 'new' is what the "
+		 "checkpoint added to the disk: packs that did not change are shared with the one before. 'blocked' is "
+		 "how long the training waited for the save. 'state' is saved, nonfinite (it holds NaN or Inf), bad, "
+		 "or denied (no permission to read it). 'marks' shows which one is the latest and the best, and which "
+		 "ones are pinned or held by a reader. The progress of a compressed save is shown as its writer "
+		 "reports it once a second. 'mirrors' is the number of mirrors that have the checkpoint.\n\n"
+		 "On a narrow terminal the least important columns are left out; elsewhere all are printed.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -140,10 +140,10 @@ run_man(struct cli *cli, const void *args)
 	           ".Dd November 21, 2026\n.Dt PAWL 1\n.Os\n.Sh NAME\n.Nm pawl\n"
 	           ".Nd the checkpoints of a training, without loading a tensor\n"
 	           ".Sh SYNOPSIS\n.Nm\n.Ar command\n.Op Ar options\n.Op Ar argument ...\n.Sh DESCRIPTION\n.Nm\n"
-	           "lists, compares, verifies, takes out, prunes and mends the checkpoints\n"
+	           "lists, compares, verifies, extracts, prunes and repairs the checkpoints\n"
 	           "that a training has saved with the pawl library.\n"
 	           "It reads manifests where it can and tensors in a stream where it must;\nit never loads a state.\n"
-	           ".Pp\nData goes to standard output, remarks and progress to standard error.\n"
+	           ".Pp\nData goes to standard output, messages and progress to standard error.\n"
 	           "Sizes are in powers of 1024, rates in powers of 1000.\n.Ss What a TARGET is");
 	put_pairs(keep, "Ar", help_targets());
 	(void)puts(".Pp\nA path that exists is taken as a path, whatever it contains.\n.Ss Options of every command");

@@ -15,7 +15,7 @@ static const struct operand operands[] = {{"TARGET", OPERAND_TARGET, 1, OPERAND_
 static const struct option options[] = {SCORE_OPTIONS(pin_args), OPTION_END};
 
 static const struct example pin_examples[] = {
-	{"pawl pin runs/demo@best", "keep the best one for good"},
+	{"pawl pin runs/demo@best", "never delete the best one"},
 	{"pawl pin runs/demo@step:400 runs/demo@step:800", "several"},
 	EXAMPLE_END,
 };
@@ -36,9 +36,9 @@ pin_one(struct cli *cli, const char *text, const struct pin_args *args, bool pin
 
 	rc = target_parse(cli, text, &target, err);
 	if (rc == 0 && target.single)
-		rc = err_set(err, PAWL_EUSAGE, "%s belongs to no run, so that no rule can delete it", text);
+		rc = err_set(err, PAWL_EUSAGE, "%s belongs to no run, so no rule can delete it", text);
 	if (rc == 0 && target.selector == NULL)
-		rc = err_set(err, PAWL_EUSAGE, "%s: say which checkpoint, such as %s@latest", text, text);
+		rc = err_set(err, PAWL_EUSAGE, "%s is a run; name a checkpoint, such as %s@latest", text, text);
 	if (rc == 0)
 		rc = target_open(cli, &target, false, &args->score, &run, err);
 	if (rc == 0)
@@ -89,7 +89,7 @@ run_unpin(struct cli *cli, const void *args)
 const struct command cmd_pin = {
 	.name = "pin",
 	.group = GROUP_KEEP,
-	.summary = "keep a checkpoint, whatever the rules say",
+	.summary = "protect a checkpoint from deletion by rules",
 	.about = "Pins each TARGET: no rule deletes it until it is unpinned, neither the training's own nor 'pawl "
 		 "prune'. 'pawl rm --force' still does.",
 	.operands = operands,
@@ -102,7 +102,7 @@ const struct command cmd_pin = {
 const struct command cmd_unpin = {
 	.name = "unpin",
 	.group = GROUP_KEEP,
-	.summary = "take a pin back",
+	.summary = "remove a pin",
 	.about = "Unpins each TARGET: rules may delete it again.",
 	.operands = operands,
 	.options = options,

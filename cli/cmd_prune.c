@@ -30,8 +30,9 @@ static const struct option options[] = {
 	{"max-bytes", 0, OPT_BYTES, offsetof(struct prune_args, max_bytes), "SIZE",
          "delete the oldest until the rest fits into SIZE: 500GB, 2TiB"},
 	{"drop-latest", 0, OPT_FLAG, offsetof(struct prune_args, drop_latest), NULL,
-         "the latest is kept only if a rule keeps it"},
-	{"dry-run", 'n', OPT_FLAG, offsetof(struct prune_args, dry_run), NULL, "only say what would be done, and why"},
+         "keep the latest only if a rule keeps it"},
+	{"dry-run", 'n', OPT_FLAG, offsetof(struct prune_args, dry_run), NULL,
+         "print what would be deleted, and why; change nothing"},
 	OPTION_END,
 };
 
@@ -191,7 +192,7 @@ run_prune(struct cli *cli, const void *ptr)
 		return cli_fail(cli, &err);
 	rc = pawl_prune(run, &policy, args->dry_run, &decisions, &err);
 	if (rc == PAWL_EUSAGE && args->keep_best > 0 && policy.n_scores == 0)
-		return cli_usage(cli, "--keep-best needs --by METRIC to say what is best");
+		return cli_usage(cli, "--keep-best needs --by METRIC, which decides what is best");
 	if (rc < 0)
 		return cli_fail(cli, &err);
 	if (cli->common.json) {
@@ -204,7 +205,7 @@ run_prune(struct cli *cli, const void *ptr)
 	         human_count(&cli->keep, totals.deleted, "checkpoint", "checkpoints"),
 	         human_bytes(&cli->keep, (double)totals.bytes), human_count(&cli->keep, totals.kept, "", ""));
 	if (args->max_bytes > 0 && totals.kept_bytes > args->max_bytes)
-		cli_note(cli, "--max-bytes cannot be met: what always stays needs %s, more than %s",
+		cli_note(cli, "--max-bytes cannot be met: the checkpoints that always stay need %s, more than %s",
 		         human_bytes(&cli->keep, (double)totals.kept_bytes),
 		         human_bytes(&cli->keep, (double)args->max_bytes));
 	return 0;
@@ -214,12 +215,11 @@ const struct command cmd_prune = {
 	.name = "prune",
 	.group = GROUP_KEEP,
 	.summary = "delete checkpoints by rule",
-	.about = "Deletes the checkpoints of RUN that no rule keeps. Rules are united: a checkpoint stays if any "
-		 "of them keeps it. Pinned ones, those in use by a reader, and (unless --drop-latest) the latest "
-		 "always stay. --max-bytes alone keeps everything that fits; with other rules it bounds what they "
-		 "keep.\n\n"
-		 "--dry-run (-n) shows the decision on every checkpoint with its reason and changes nothing; it "
-		 "works beside a running training.",
+	.about = "Deletes the checkpoints of RUN that no rule keeps. A checkpoint stays if any rule keeps it. Pinned "
+		 "ones, those in use by a reader, and (unless --drop-latest) the latest always stay. --max-bytes "
+		 "alone keeps everything that fits; with other rules it bounds what they keep.\n\n"
+		 "--dry-run (-n) shows the decision on every checkpoint with its reason and changes nothing; it also "
+		 "works during a training.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -13,13 +13,14 @@ struct repair_args {
 static const struct operand operands[] = {{"TARGET", OPERAND_TARGET, 1, 1}, OPERAND_LIST_END};
 
 static const struct option options[] = {
-	{"dry-run", 'n', OPT_FLAG, offsetof(struct repair_args, dry_run), NULL, "only say whether it would work"},
+	{"dry-run", 'n', OPT_FLAG, offsetof(struct repair_args, dry_run), NULL,
+         "print what would be repaired; change nothing"},
 	OPTION_END,
 };
 
 static const struct example examples[] = {
-	{"pawl repair runs/demo -n", "can the damaged ones be mended?"},
-	{"pawl repair runs/demo/checkpoints/checkpoint_000007", "mend this one"},
+	{"pawl repair runs/demo -n", "can the damaged ones be repaired?"},
+	{"pawl repair runs/demo/checkpoints/checkpoint_000007", "repair this one"},
 	EXAMPLE_END,
 };
 
@@ -163,7 +164,7 @@ run_repair(struct cli *cli, const void *ptr)
 	    target_open(cli, &target, false, NULL, &run, &err) < 0)
 		return cli_fail(cli, &err);
 	if (target.file)
-		return cli_usage(cli, "%s is a file or folder of another program, which nothing can be rebuilt from",
+		return cli_usage(cli, "%s was written by another program; pawl can repair only its own checkpoints",
 		                 target.root);
 	if (collect(cli, run, &target, &repairs, &err) < 0)
 		return cli_fail(cli, &err);

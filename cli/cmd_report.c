@@ -23,7 +23,7 @@ struct report_args {
 static const struct operand operands[] = {{"NAME=VALUE", OPERAND_PATH, 1, OPERAND_ANY}, OPERAND_LIST_END};
 static const struct option options[] = {
 	{"checkpoint", 'c', OPT_TEXT, offsetof(struct report_args, checkpoint), "PATH",
-         "a folder or file that holds the state; it is moved into the trial's folder"},
+         "file or folder with the state; it is moved into the trial's folder"},
 	{"step", 's', OPT_COUNT, offsetof(struct report_args, step), "N",
          "number in the checkpoint's name (default: the iteration)"},
 	OPTION_END,
@@ -104,7 +104,7 @@ run_report(struct cli *cli, const void *ptr)
 	}
 	rc = tune_trial_report(metrics, args->checkpoint, args->step > 0 ? (int64_t)args->step : -1, &answer, &err);
 	if (rc == PAWL_ENOTFOUND && getenv("PAWL_TUNE_FD") == NULL)
-		cli_note(cli, "no trial here, nothing is reported: %s", metrics);
+		cli_note(cli, "not inside a trial, nothing was reported: %s", metrics);
 	free(metrics);
 	if (rc < 0 && !(rc == PAWL_ENOTFOUND && getenv("PAWL_TUNE_FD") == NULL))
 		return cli_fail(cli, &err);
@@ -127,13 +127,12 @@ const struct command cmd_report = {
 	.name = "report",
 	.group = GROUP_SEARCH,
 	.summary = "report metrics from inside a trial",
-	.about =
-		"For trials of 'pawl tune' that are scripts or programs: sends metrics, and a checkpoint if given, to the "
-		"runner, and waits for its verdict. The file or folder PATH is synced and moved into the trial's "
-		"folder as checkpoint_<iteration>, completely or not at all.\n\n"
-		"Exit status 0: continue. 8: end now (stop, pause or exploit is printed); the trial may be started "
-		"again later, with the checkpoint to start from in PAWL_TUNE_CHECKPOINT. Outside of a trial it prints a "
-		"note and succeeds, so that a script also runs by itself.",
+	.about = "For trials of 'pawl tune' that are scripts or programs: sends metrics, and a checkpoint if given, to "
+		 "the runner, and waits for its verdict. The file or folder PATH is synced and moved into the trial's "
+		 "folder as checkpoint_<iteration>, completely or not at all.\n\n"
+		 "Exit status 0: continue. 8: end now (stop, pause or exploit is printed); the trial may be started "
+		 "again later, with the checkpoint to start from in PAWL_TUNE_CHECKPOINT. Outside a trial it prints a "
+		 "note and succeeds, so that a script also runs by itself.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

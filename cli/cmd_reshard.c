@@ -25,12 +25,12 @@ static const struct operand operands[] = {
 };
 
 static const struct option options[] = {
-	{"world", 'w', OPT_COUNT, offsetof(struct reshard_args, world), "M", "lay it out for M ranks (needed)"},
+	{"world", 'w', OPT_COUNT, offsetof(struct reshard_args, world), "M", "number of ranks to write for (required)"},
 	{"drop-rank-values", 0, OPT_FLAG, offsetof(struct reshard_args, drop_rank_values), NULL,
-         "leave out values kept per rank where the number of ranks changes"},
+         "leave out per-rank values if the number of ranks changes"},
 	{"compression", 0, OPT_TEXT, offsetof(struct reshard_args, compression), "zst|gz|lz4|xz|bz2|lzma|planes",
          "compress the new packs"},
-	{"level", 0, OPT_COUNT, offsetof(struct reshard_args, level), "N", "of compression, as the codec counts"},
+	{"level", 0, OPT_COUNT, offsetof(struct reshard_args, level), "N", "compression level of the codec"},
 	SCORE_OPTIONS(reshard_args),
 	OPTION_END,
 };
@@ -49,7 +49,7 @@ check_dest(struct cli *cli, const char *dest, struct pawl_error *err)
 	struct stat st;
 
 	if (lstat(dest, &st) == 0)
-		return err_set(err, PAWL_EEXISTS, "%s exists already", dest);
+		return err_set(err, PAWL_EEXISTS, "%s already exists", dest);
 	if (stat(parent, &st) != 0 || !S_ISDIR(st.st_mode))
 		return err_set(err, PAWL_ENOTFOUND, "%s: no such folder", parent);
 	return copy_check_place(cli, dest, err);
@@ -86,10 +86,12 @@ run_reshard(struct cli *cli, const void *ptr)
 	int rc;
 
 	if (target_is_url(dest))
-		return cli_usage(cli, "%s: a checkpoint is written anew to a disk; 'pawl cp' copies it from there",
+		return cli_usage(cli,
+		                 "%s: reshard writes to a local path, not to a URL; 'pawl cp' copies it from "
+		                 "there",
 		                 dest);
 	if (args->world == 0)
-		return cli_usage(cli, "--world is missing: for how many ranks?");
+		return cli_usage(cli, "--world is missing; give the number of ranks");
 	opts.world_size = args->world < UINT32_MAX ? (uint32_t)args->world : UINT32_MAX;
 	opts.drop_rank_values = args->drop_rank_values;
 	opts.compression = args->compression;
@@ -107,7 +109,7 @@ run_reshard(struct cli *cli, const void *ptr)
 		print_json(cli, from.info, args, meter.done_bytes, info_now() - began);
 	else
 		(void)printf("%s\n", text_clean(&cli->keep, dest));
-	cli_note(cli, "%s (step %" PRId64 ") of %" PRIu32 " rank%s, written anew for %" PRIu64 ": %s of tensors in %s",
+	cli_note(cli, "%s (step %" PRId64 ") of %" PRIu32 " rank%s, rewritten for %" PRIu64 ": %s of tensors in %s",
 	         from.info->name, from.info->step, from.info->world_size, from.info->world_size == 1 ? "" : "s",
 	         args->world, human_bytes(&cli->keep, (double)meter.done_bytes),
 	         human_seconds(&cli->keep, info_now() - began));
@@ -117,15 +119,14 @@ run_reshard(struct cli *cli, const void *ptr)
 const struct command cmd_reshard = {
 	.name = "reshard",
 	.group = GROUP_USE,
-	.summary = "write a checkpoint anew, laid out for another number of ranks",
-	.about =
-		"Writes the checkpoint TARGET anew as the folder DEST, as --world ranks would have written it: each of "
-		"them then finds its rows in packs of its own. Nobody needs this to resume on another number of "
-		"ranks, which any checkpoint allows; it saves the ranks from reading in each other's packs, again "
-		"and again. Every byte is checked on the way; memory does not grow with the size.\n\n"
-		"Values that every rank has for itself (a random generator, a place in the data) stay if the number "
-		"of ranks is that of TARGET. Otherwise they have no rank to belong to: that is an error, or with "
-		"--drop-rank-values they are left out. Plain values that differed become rank 0's.",
+	.summary = "rewrite a checkpoint for another number of ranks",
+	.about = "Writes the checkpoint TARGET again as the folder DEST, as --world ranks would have written it: each "
+		 "of them then finds its rows in packs of its own. Resuming on another number of ranks does not need "
+		 "this: any checkpoint allows it. It saves the ranks from reading each other's packs at every restore. "
+		 "Every byte is verified; memory does not grow with the size.\n\n"
+		 "Per-rank values (a random generator, a position in the data) stay if the number of ranks is that of "
+		 "TARGET. Otherwise they fit no rank: that is an error, or with --drop-rank-values they are left out. "
+		 "Plain values that differed between ranks become those of rank 0.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

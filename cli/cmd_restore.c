@@ -30,7 +30,7 @@ static const struct operand operands[] = {
 
 static const struct option options[] = {
 	{"no-fallback", 0, OPT_FLAG, offsetof(struct restore_args, strict), NULL,
-         "fail if the latest is damaged, instead of taking an older one"},
+         "fail if the latest is damaged; take no older one"},
 	SCORE_OPTIONS(restore_args),
 	OPTION_END,
 };
@@ -95,10 +95,10 @@ restore_newest(struct cli *cli, struct pawl *run, uint64_t id, bool fallback, co
 		if (rc != PAWL_ECORRUPT || !fallback)
 			return rc;
 		ret->passed_over[ret->n_passed_over++] = keep_printf(&cli->keep, "%s", err->message);
-		cli_warn(cli, "passed over: %s", err->message);
+		cli_warn(cli, "skipped: %s", err->message);
 	}
 	return rc == PAWL_ENOTFOUND
-	               ? err_set(err, rc, "%s: checkpoint %" PRIu64 " is not there any more", pawl_root(run), id)
+	               ? err_set(err, rc, "%s: checkpoint %" PRIu64 " no longer exists", pawl_root(run), id)
 	               : rc;
 }
 
@@ -153,11 +153,11 @@ check_dest(struct cli *cli, const char *dest, struct pawl_error *err)
 
 	if (len > 12 && strcmp(dest + len - 12, ".safetensors") == 0)
 		return err_set(err, PAWL_EUSAGE,
-		               "%s: 'pawl restore' makes a folder; 'pawl export' writes safetensors files", dest);
+		               "%s: 'pawl restore' writes a folder; 'pawl export' writes safetensors files", dest);
 	if (target_is_url(dest))
 		return 0;
 	if (lstat(dest, &st) == 0)
-		return err_set(err, PAWL_EEXISTS, "%s exists already", dest);
+		return err_set(err, PAWL_EEXISTS, "%s already exists", dest);
 	if (stat(parent, &st) != 0 || !S_ISDIR(st.st_mode))
 		return err_set(err, PAWL_ENOTFOUND, "%s: no such folder", parent);
 	return copy_check_place(cli, dest, err);
@@ -183,8 +183,8 @@ run_restore(struct cli *cli, const void *ptr)
 		return cli_fail(cli, &err);
 	if (target.file)
 		return cli_usage(cli,
-		                 "a file or folder of another program is no checkpoint of pawl; copy it, 'pawl export' "
-		                 "it, or make a checkpoint of it by 'pawl reshard'");
+		                 "TARGET was written by another program; copy it, convert it with 'pawl export', or "
+		                 "make a checkpoint of it with 'pawl reshard'");
 	fallback =
 		!args->strict && !target.single && (target.selector == NULL || strcmp(target.selector, "latest") == 0);
 	if (restore_selected(cli, run, &target, fallback, dest, &restored, &err) < 0)
@@ -202,13 +202,12 @@ run_restore(struct cli *cli, const void *ptr)
 const struct command cmd_restore = {
 	.name = "restore",
 	.group = GROUP_USE,
-	.summary = "take a checkpoint out of a run, as a folder of its own",
+	.summary = "copy a checkpoint out of a run, into a separate folder",
 	.about = "Copies the checkpoint TARGET to the new folder DEST and verifies every byte of the copy. DEST is "
 		 "complete in itself: it can be moved, sent away, and loaded with pawl.load(DEST) or any tool that "
-		 "reads safetensors. It appears only when it is whole and verified.\n\n"
-		 "Where the latest checkpoint is asked for and turns out to be damaged, the newest one that is "
-		 "whole is taken instead, and said so. Pins and metrics that were added after the save stay with "
-		 "the run.",
+		 "reads safetensors. It appears only when it is complete and verified.\n\n"
+		 "If the latest checkpoint is asked for and is damaged, the newest intact one is taken instead, with "
+		 "a warning. Pins and metrics that were added after the save stay with the run.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -15,8 +15,10 @@ struct rm_args {
 static const struct operand operands[] = {{"TARGET", OPERAND_TARGET, 1, OPERAND_ANY}, OPERAND_LIST_END};
 
 static const struct option options[] = {
-	{"force", 'f', OPT_FLAG, offsetof(struct rm_args, force), NULL, "also the latest, the best, or a pinned one"},
-	{"dry-run", 'n', OPT_FLAG, offsetof(struct rm_args, dry_run), NULL, "only say what would be deleted"},
+	{"force", 'f', OPT_FLAG, offsetof(struct rm_args, force), NULL,
+         "also delete the latest, the best or a pinned one"},
+	{"dry-run", 'n', OPT_FLAG, offsetof(struct rm_args, dry_run), NULL,
+         "print what would be deleted; change nothing"},
 	SCORE_OPTIONS(rm_args),
 	OPTION_END,
 };
@@ -40,7 +42,7 @@ check_marks(const struct pawl_info *info, const struct rm_args *args, struct paw
 		return err_set(err, PAWL_EBUSY, "%s is in use by a reader", info->name);
 	if (why == NULL || args->force)
 		return 0;
-	return err_set(err, PAWL_EBUSY, "%s is %s; --force deletes it all the same", info->name, why);
+	return err_set(err, PAWL_EBUSY, "%s is %s; --force deletes it anyway", info->name, why);
 }
 
 static int
@@ -58,7 +60,7 @@ remove_one(struct cli *cli, const char *text, const struct rm_args *args, const 
 		rc = err_set(err, PAWL_EUSAGE, "%s belongs to no run; it is an ordinary %s, which '%s' deletes", text,
 		             target.file ? "file" : "folder", target.file ? "rm" : "rm -r");
 	if (rc == 0 && target.selector == NULL)
-		rc = err_set(err, PAWL_EUSAGE, "%s: say which checkpoint, such as %s@3", text, text);
+		rc = err_set(err, PAWL_EUSAGE, "%s is a run; name a checkpoint, such as %s@3", text, text);
 	if (rc == 0)
 		rc = target_open(cli, &target, !args->dry_run, &args->score, &run, err);
 	if (rc == 0)
@@ -109,9 +111,9 @@ const struct command cmd_rm = {
 	.summary = "delete checkpoints",
 	.about =
 		"Deletes each TARGET, which must name a checkpoint. One that is pinned, the latest or the best is "
-		"deleted with --force only, one that a reader holds is never; the exit status is 6 then. The manifest "
-		"goes first: whatever interrupts the deletion, no half of a checkpoint is ever taken for a whole one, and 'pawl gc' "
-		"removes the rest.",
+		"deleted only with --force. One that a reader holds is never deleted. In both cases the exit status is "
+		"6. The manifest is deleted first, so after an interruption no part of a checkpoint looks like a "
+		"complete one; 'pawl gc' removes the rest.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

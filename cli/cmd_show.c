@@ -25,9 +25,8 @@ static const struct operand operands[] = {{"TARGET", OPERAND_TARGET, 0, 1}, OPER
 
 static const struct option options[] = {
 	{"depth", 'd', OPT_COUNT, offsetof(struct show_args, depth), "N", "levels of the tree to show (default: 3)"},
-	{"all", 'a', OPT_FLAG, offsetof(struct show_args, all), NULL, "show the whole tree"},
-	{"tensors", 't', OPT_FLAG, offsetof(struct show_args, tensors), NULL,
-         "a flat list of tensors instead of the tree"},
+	{"all", 'a', OPT_FLAG, offsetof(struct show_args, all), NULL, "show the complete tree"},
+	{"tensors", 't', OPT_FLAG, offsetof(struct show_args, tensors), NULL, "list its tensors instead of the tree"},
 	{"files", 'f', OPT_FLAG, offsetof(struct show_args, files), NULL, "list its files instead of the tree"},
 	SCORE_OPTIONS(show_args),
 	OPTION_END,
@@ -151,7 +150,7 @@ print_foreign_head(struct cli *cli, const struct pawl_info *info)
 	(void)fputc('\n', stdout);
 	line(cli, "path", text_clean(keep, info->path), none);
 	line(cli, "format", info->format,
-	     (struct cell){info_has_no_sums(info) ? "without sums of its bytes"
+	     (struct cell){info_has_no_sums(info) ? "without checksums of its bytes"
 	                                          : "with the CRCs of its archive, if it has them",
 	                   STYLE_DIM, NULL});
 	line(cli, "changed", human_time(keep, info->unix_seconds), age);
@@ -291,7 +290,7 @@ run_show(struct cli *cli, const void *ptr)
 	struct shown shown = {0};
 
 	if (args->tensors && args->files)
-		return cli_usage(cli, "--tensors and --files: one of them");
+		return cli_usage(cli, "--tensors and --files cannot be combined; give one of them");
 	if (target_take(cli, cli->n_operands > 0 ? cli->operands[0] : ".", &args->score, &from, &err) < 0)
 		return cli_fail(cli, &err);
 	shown.info = from.info;
@@ -315,11 +314,11 @@ const struct command cmd_show = {
 	.name = "show",
 	.group = GROUP_LOOK,
 	.summary = "show one checkpoint: summary, state tree, tensors, files",
-	.about = "Shows what TARGET (default: the latest checkpoint of the current folder) holds: where it stands "
-		 "in the training, its metrics, and the state tree with dtype, shape and bytes of every branch. "
-		 "Only the manifest is read, never a tensor.\n\n"
+	.about = "Shows what TARGET (default: the latest checkpoint of the current folder) holds: its position in the "
+		 "training, its metrics, and the state tree with dtype, shape and bytes of every branch. Only the "
+		 "manifest is read, never a tensor.\n\n"
 		 "The tree is cut at three levels and long branches are shortened; --depth and --all show more. A "
-		 "tensor that is the same memory as an earlier one is shown as tied to it and counts no bytes.",
+		 "tensor that shares the memory of an earlier one is shown as tied to it and counts no bytes.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

@@ -22,9 +22,9 @@ static const struct operand operands[] = {
 static const struct option options[] = {TRANSFER_OPTIONS(sync_args), OPTION_END};
 
 static const struct example examples[] = {
-	{"pawl sync runs/demo", "what its mirrors lack yet"},
-	{"pawl sync runs/demo s3://bucket/demo", "what the bucket lacks yet"},
-	{"pawl sync runs/demo s3://bucket/demo /mnt/nas/demo -n", "what would be copied, and where to"},
+	{"pawl sync runs/demo", "copy what its mirrors lack"},
+	{"pawl sync runs/demo s3://bucket/demo", "copy what the bucket lacks"},
+	{"pawl sync runs/demo s3://bucket/demo /mnt/nas/demo -n", "what would be copied, and where"},
 	EXAMPLE_END,
 };
 
@@ -112,7 +112,7 @@ sync_mirrors(struct cli *cli, const struct sync_args *args, const struct target 
 	if (target_open(cli, target, !args->transfer.dry_run, NULL, &run, &err) < 0)
 		return cli_fail(cli, &err);
 	if (pawl_mirror_count(run) == 0)
-		return cli_usage(cli, "%s has no mirrors; name a DEST to bring it to", target->root);
+		return cli_usage(cli, "%s has no mirrors; name a DEST to copy it to", target->root);
 	if (!args->transfer.dry_run) {
 		work_begin(cli->work, "uploading", &meter, 0);
 		t.code = pawl_sync(run, &meter, &err);
@@ -175,13 +175,12 @@ run_sync(struct cli *cli, const void *ptr)
 const struct command cmd_sync = {
 	.name = "sync",
 	.group = GROUP_USE,
-	.summary = "bring a run up to date at its mirrors or at another place",
-	.about = "Without DEST: finishes by hand what the training has not uploaded to its mirrors yet, the newest "
-		 "first; it needs the lease that the training has, so not beside it.\n\n"
-		 "Copies to each DEST what it lacks of RUN: 'pawl cp RUN DEST', for several places, and one that "
-		 "fails does not keep the others waiting. It may run beside the training, and again and again: a "
-		 "checkpoint that is there is not copied again, one that is new is, the newest first. Nothing at "
-		 "DEST is removed.",
+	.summary = "copy what is missing of a run to its mirrors or another place",
+	.about = "Without DEST: uploads what the training has not uploaded to its mirrors yet, the newest first. It "
+		 "needs the lease of the run, so it cannot work during a training.\n\n"
+		 "With DEST: copies to each DEST what it lacks of RUN. It is 'pawl cp RUN DEST' for several places; "
+		 "if one fails, the others continue. It also works during a training, and can be repeated: only new "
+		 "checkpoints are copied, the newest first. Nothing at DEST is removed.",
 	.operands = operands,
 	.options = options,
 	.examples = examples,

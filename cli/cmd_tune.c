@@ -29,23 +29,25 @@ static const struct operand operands[] = {
 	{"FILE|ls|show|best|export|stop", OPERAND_PATH, 1, 1}, {"DIR", OPERAND_FOLDER, 0, 2}, OPERAND_LIST_END};
 static const struct option options[] = {
 	{"resume", 'r', OPT_FLAG, offsetof(struct tune_args, resume), NULL,
-         "go on with the search that is there, or begin it"},
+         "continue the search, or begin it if there is none"},
 	{"retry-failed", 0, OPT_FLAG, offsetof(struct tune_args, retry_failed), NULL,
-         "go on, and try trials again that had failed"},
-	{"dry-run", 'n', OPT_FLAG, offsetof(struct tune_args, dry_run), NULL, "show what would be tried"},
-	{"cpus", 0, OPT_COUNT, offsetof(struct tune_args, cpus), "N", "processors to share out (default: all)"},
-	{"gpus", 0, OPT_COUNT, offsetof(struct tune_args, gpus), "N", "devices to share out (default: all)"},
+         "continue the search, and try failed trials again"},
+	{"dry-run", 'n', OPT_FLAG, offsetof(struct tune_args, dry_run), NULL,
+         "print what would be tried; change nothing"},
+	{"cpus", 0, OPT_COUNT, offsetof(struct tune_args, cpus), "N", "number of processors to use (default: all)"},
+	{"gpus", 0, OPT_COUNT, offsetof(struct tune_args, gpus), "N", "number of devices to use (default: all)"},
 	{"metric", 'm', OPT_TEXT, offsetof(struct tune_args, metric), "NAME",
-         "best: by this one, not by that of the search"},
-	{"mode", 0, OPT_TEXT, offsetof(struct tune_args, mode), "max|min", "best: the largest or the smallest"},
+         "best: rank by this metric, not by that of the search"},
+	{"mode", 0, OPT_TEXT, offsetof(struct tune_args, mode), "max|min",
+         "best: take the largest or the smallest value"},
 	{"scope", 0, OPT_TEXT, offsetof(struct tune_args, scope), "last|avg|last-5-avg|last-10-avg|all",
-         "best: of which results of a trial (default: last)"},
+         "best: results of a trial to use (default: last)"},
 	OPTION_END,
 };
 static const struct example examples[] = {
-	{"pawl tune sweep.yaml", "runs the search"},
-	{"pawl tune sweep.yaml --resume", "continues it, or begins it"},
-	{"pawl tune sweep.yaml --dry-run", "shows what would be tried"},
+	{"pawl tune sweep.yaml", "run the search"},
+	{"pawl tune sweep.yaml --resume", "continue it, or begin it"},
+	{"pawl tune sweep.yaml --dry-run", "what would be tried?"},
 	{"pawl tune ls runs/tune/sweep", "its trials"},
 	{"pawl tune show runs/tune/sweep 3", "all about one of them"},
 	{"pawl tune best runs/tune/sweep", "the best one and its checkpoint"},
@@ -303,7 +305,7 @@ loop(struct cli *cli, struct tune_experiment *e, struct tune_runner *runner, str
 		if (!stopping && __atomic_load_n(&meter.cancel, __ATOMIC_RELAXED)) {
 			stopping = true;
 			live_erase(&live);
-			cli_warn(cli, "stopping: %s may report and save first; once more to end them now",
+			cli_warn(cli, "stopping: %s may report and save first; a second signal ends them now",
 			         human_count(&cli->keep, tune_runner_count(runner), "trial", "trials"));
 			tune_runner_stop(runner, false);
 		}
@@ -358,7 +360,7 @@ result_print(struct cli *cli, const struct tune_experiment *e)
 		         tune_experiment_folder(e));
 	(void)putchar('\n');
 	trials_print_best(cli, e, NULL, NULL, NULL);
-	cli_note(cli, "%s; all of it lies in %s", trials_summary(&cli->keep, e), tune_experiment_folder(e));
+	cli_note(cli, "%s; all files are in %s", trials_summary(&cli->keep, e), tune_experiment_folder(e));
 }
 
 /* Tries to make the first trial's command: an error in it affects all trials. ret_spec: the
@@ -372,8 +374,7 @@ check_document(const char *document, char **ret_spec, struct pawl_error *err)
 
 	if (rc == 0)
 		rc = n > 0 ? tune_spec_config(document, 0, &config, err)
-		           : err_set(err, PAWL_EUSAGE,
-		                     "document: search: expected one that makes trials by itself, found 'given'");
+		           : err_set(err, PAWL_EUSAGE, "document: search: expected 'grid-random', found 'given'");
 	if (rc == 0)
 		rc = tune_command_text(document, config, &text, err);
 	free(text);
@@ -409,11 +410,10 @@ note_command(struct cli *cli, const char *document)
 	struct value *object = value_from_text(document), *space = value_get(object, "space");
 
 	if (value_n_members(space) > 0 && !has_placeholder(value_get(object, "run")))
-		cli_note(
-			cli,
-			"run: no argument has a value of the space in braces, such as {%s}; a trial finds them in the file "
-			"$PAWL_TUNE_CONFIG only",
-			value_first_key(space));
+		cli_note(cli,
+		         "run: no argument names a value of the space, such as {%s}; a trial finds the values only in "
+		         "the file $PAWL_TUNE_CONFIG",
+		         value_first_key(space));
 	value_free(object);
 }
 
@@ -457,12 +457,13 @@ run_trials(struct cli *cli, struct tune_experiment *e, struct tune_runner *runne
 			result_print(cli, e);
 	}
 	if (rc < 0 && synced < 0)
-		cli_warn(cli, "not all of it has been synced: %s", why.message);
+		cli_warn(cli, "the search was not synced completely: %s", why.message);
 	else if (sync != NULL && rc == 0 && synced == 0)
 		cli_note(cli, "and in %s", search_sync_place(sync));
 	if (rc == PAWL_ECANCELLED)
-		cli_note(cli, "go on with: pawl tune %s --resume", cli->operands[0]);
-	return rc == 0 && synced < 0 ? err_set(err, synced, "not all of it has been synced: %s", why.message) : rc;
+		cli_note(cli, "continue with: pawl tune %s --resume", cli->operands[0]);
+	return rc == 0 && synced < 0 ? err_set(err, synced, "the search was not synced completely: %s", why.message)
+	                             : rc;
 }
 
 static int

@@ -105,7 +105,7 @@ verify_one(struct cli *cli, struct pawl *run, const struct pawl_info *info, stru
 		if (v->code == PAWL_ECANCELLED)
 			return v->code;
 		if (v->code == PAWL_ENOTFOUND) {
-			cli_note(cli, "%s was deleted meanwhile", info->name);
+			cli_note(cli, "%s was deleted in the meantime", info->name);
 			return 0;
 		}
 	}
@@ -208,12 +208,12 @@ remark(struct cli *cli, struct pawl *run, const struct verdicts *all, double sec
 	else if (all->n_unknown > 0)
 		cli_warn(cli, "%s of %s could not be verified", human_count(keep, all->n_unknown, "", ""), what);
 	else if (!all->items[0].has_sums && !all->items[0].is_safetensors) /* a single foreign checkpoint */
-		cli_note(cli, "%s, %s: every byte can be read, and what carries a CRC of its own is as it was written",
+		cli_note(cli, "%s, %s: every byte can be read, and every part with a CRC is as it was written",
 		         text_clean(keep, all->items[0].name), human_bytes(keep, (double)all->bytes));
 	else if (!all->items[0].has_sums)
 		cli_note(cli,
-		         "%s, %s: the header fits the file and every byte can be read; the file carries no sums, so "
-		         "that changed bytes inside a tensor go unseen",
+		         "%s, %s: the header fits the file and every byte can be read; the file has no checksums, so "
+		         "changed bytes in a tensor cannot be found",
 		         text_clean(keep, all->items[0].name), human_bytes(keep, (double)all->bytes));
 	else
 		cli_note(cli, "%s, %s in %s (%s): every byte is as it was written", what,
@@ -283,11 +283,9 @@ run_verify(struct cli *cli, const void *ptr)
 	else
 		remark(cli, from.run, &all, seconds);
 	if (n_unfinished > 0 && from.target.selector == NULL)
-		cli_note(
-			cli,
-			"%s without a manifest: of saves that go on, or that were cut off; 'pawl gc' and 'pawl repair' "
-			"look after those",
-			human_count(&cli->keep, n_unfinished, "folder", "folders"));
+		cli_note(cli,
+		         "%s without a manifest, from running or interrupted saves; see 'pawl gc' and 'pawl repair'",
+		         human_count(&cli->keep, n_unfinished, "folder", "folders"));
 	return pawl_code_exit_status(all.code);
 }
 
@@ -295,13 +293,12 @@ const struct command cmd_verify = {
 	.name = "verify",
 	.group = GROUP_LOOK,
 	.summary = "read every byte and check it",
-	.about = "Reads all files of TARGET and compares them with the sums that were taken when the training's "
-		 "memory was copied. A run is verified as a whole, RUN@SELECTOR only in that checkpoint. What is "
-		 "wrong is named: file, range of bytes, first tensor in it. A safetensors file of "
-		 "another program carries no sums: its header must fit the file, and every byte must be "
-		 "readable. What torch.save and torch.distributed.checkpoint write carries a CRC-32 of every "
-		 "storage, unless they were told to leave it out.\n\n"
-		 "Exit status 4 means that something is not as it was written; 'pawl repair' rebuilds a lost "
+	.about = "Reads all files of TARGET and compares them with the checksums taken when the training's memory was "
+		 "copied. For a run, all its checkpoints are verified; for RUN@SELECTOR, only that one. Damage is "
+		 "reported as file, range of bytes, and first tensor in it. A safetensors file of another program has "
+		 "no checksums: its header must fit the file, and every byte must be readable. Files of torch.save "
+		 "and torch.distributed.checkpoint have a CRC-32 of every storage, unless that was turned off.\n\n"
+		 "Exit status 4 means that some bytes are not as they were written; 'pawl repair' rebuilds a lost "
 		 "manifest.",
 	.operands = operands,
 	.options = options,

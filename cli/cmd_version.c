@@ -27,7 +27,7 @@ const struct command cmd_version = {
 	.name = "version",
 	.group = GROUP_MORE,
 	.summary = "print the version",
-	.about = "Prints the version of pawl and of the form on disk that it writes. It reads that one and all "
+	.about = "Prints the version of pawl and of the on-disk format that it writes. It reads that format and all "
 		 "older ones.",
 	.run = run_version,
 };

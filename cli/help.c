@@ -14,20 +14,20 @@ static const struct example targets[] = {
 	{"RUN/checkpoints/NAME", "the same by path; RUN/latest and RUN/best are such paths too"},
 	{"FOLDER", "a single checkpoint that belongs to no run"},
 	{"FILE", "a file of safetensors or torch.save (.pt), as a checkpoint to read"},
-	{"FOLDER", "with .metadata: of torch.distributed.checkpoint, to read likewise"},
+	{"FOLDER", "with .metadata: a checkpoint of torch.distributed.checkpoint, to read"},
 	EXAMPLE_END,
 };
 
 static const struct example exits[] = {
 	{"0", "done"},
 	{"1", "failed"},
-	{"2", "called in a wrong way"},
+	{"2", "wrong usage"},
 	{"3", "no such run, checkpoint or file"},
 	{"4", "bytes are not what was written"},
-	{"5", "failed for now; may work when tried again"},
+	{"5", "temporary failure; may work when tried again"},
 	{"6", "in use or protected: by another writer, a reader, a pin"},
 	{"7", "would overwrite something, or another writer was first"},
-	{"8", "pawl report: the trial is to end now"},
+	{"8", "pawl report: the trial must end now"},
 	{"130", "interrupted (143: terminated)"},
 	EXAMPLE_END,
 };
@@ -35,7 +35,7 @@ static const struct example exits[] = {
 static const struct example environment[] = {
 	{"NO_COLOR", "if set and not empty: no colour"},
 	{"CLICOLOR", "if 0: no colour"},
-	{"CLICOLOR_FORCE", "if set and not 0: colour even where no terminal is"},
+	{"CLICOLOR_FORCE", "if set and not 0: colour even without a terminal"},
 	{"COLUMNS", "width of the terminal"},
 	{"TERM", "if dumb or missing: no colour, no progress line"},
 	EXAMPLE_END,
@@ -66,11 +66,11 @@ help_group(enum command_group group)
 	case GROUP_LOOK:
 		return "look";
 	case GROUP_USE:
-		return "take out";
+		return "extract";
 	case GROUP_KEEP:
 		return "keep and delete";
 	case GROUP_MEND:
-		return "mend and measure";
+		return "repair and measure";
 	case GROUP_SEARCH:
 		return "search";
 	case GROUP_MORE:
@@ -195,7 +195,7 @@ help_overview(const struct term *term)
 		pair(term, e->line, e->help, HELP_COLUMN);
 	(void)fputc('\n', term->file);
 	wrap(term,
-	     "More: 'pawl help COMMAND', 'man pawl'. Data goes to standard output, remarks to standard error; every "
+	     "More: 'pawl help COMMAND', 'man pawl'. Data goes to standard output, messages to standard error; every "
 	     "command but 'completion' takes --json.",
 	     0, page_width(term));
 }

@@ -23,14 +23,14 @@ struct parser {
 
 static const struct option common_options[] = {
 	{"json", 0, OPT_FLAG, offsetof(struct common, json), NULL, "print one JSON document on standard output"},
-	{"quiet", 'q', OPT_FLAG, offsetof(struct common, quiet), NULL, "print no remarks, only data and errors"},
+	{"quiet", 'q', OPT_FLAG, offsetof(struct common, quiet), NULL, "print only data and errors"},
 	{"verbose", 'v', OPT_FLAG, offsetof(struct common, verbose), NULL, "print more"},
 	{"no-progress", 0, OPT_FLAG, offsetof(struct common, no_progress), NULL, "draw no progress line"},
 	{"color", 0, OPT_TEXT, offsetof(struct common, color), "auto|always|never",
          "when to use colour (default: auto)"},
 	{"chdir", 'C', OPT_TEXT, offsetof(struct common, chdir), "FOLDER", "work as if started in FOLDER"},
 	{"node-folder", 0, OPT_TEXT, offsetof(struct common, node_folder), "PATH",
-         "where nodes keep their packs, with {node_rank} in it"},
+         "folder where each node keeps its packs, with {node_rank} in it"},
 	{"help", 'h', OPT_FLAG, offsetof(struct common, help), NULL, "print help"},
 	{"version", 0, OPT_FLAG, offsetof(struct common, version), NULL, "print the version"},
 	OPTION_END,

@@ -80,7 +80,7 @@ find_trial(const struct tune_experiment *e, const char *what, uint32_t *ret, str
 			*ret = i;
 			return 0;
 		}
-	return err_set(err, PAWL_ENOTFOUND, "%s: no trial '%s' (there are %" PRIu32 ", from 0)",
+	return err_set(err, PAWL_ENOTFOUND, "%s: there is no trial '%s' (%" PRIu32 " trials, counted from 0)",
 	               tune_experiment_folder(e), what, count_of(e));
 }
 
@@ -373,7 +373,7 @@ read_note(const char *folder, long *ret_pid, int *ret_signal, struct pawl_error 
 	if (file != NULL)
 		(void)fclose(file);
 	if (n != 3 || *ret_pid <= 1 || (*ret_signal != SIGINT && *ret_signal != SIGTERM))
-		return err_set(err, PAWL_ENOTFOUND, "%s: nothing runs this search", folder);
+		return err_set(err, PAWL_ENOTFOUND, "%s: no process runs this search", folder);
 	(void)gethostname(here, sizeof(here) - 1);
 	if (strcmp(host, here) != 0)
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: process %ld on host %s runs this search; stop it there",
@@ -420,7 +420,7 @@ search_stop(struct cli *cli, const struct tune_args *args)
 
 	(void)args;
 	if (rc == 0 && !is_running(folder))
-		rc = err_set(&err, PAWL_ENOTFOUND, "%s: nothing runs this search", folder);
+		rc = err_set(&err, PAWL_ENOTFOUND, "%s: no process runs this search", folder);
 	if (rc == 0)
 		rc = read_note(folder, &pid, &number, &err);
 	if (rc == 0 && kill((pid_t)pid, number) != 0)

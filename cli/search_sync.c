@@ -143,8 +143,7 @@ search_sync_check(struct search_sync *s, struct pawl_error *err)
 		return 0;
 	if (pawl_kind_of(s->place, NULL) <= PAWL_KIND_NOTHING) /* an error will be reported by the sync */
 		return 0;
-	return err_set(err, PAWL_EEXISTS, "%s: something is there already, which a new search would write over",
-	               s->place);
+	return err_set(err, PAWL_EEXISTS, "%s already holds something that a new search would overwrite", s->place);
 }
 
 int
@@ -219,7 +218,7 @@ search_sync_begin(struct search_sync *s, struct pawl_error *err)
 		return rc;
 	rc = pthread_create(&s->thread, NULL, work, s);
 	if (rc != 0)
-		return err_set(err, PAWL_ENOMEM, "no thread to sync with: %s", strerror(rc));
+		return err_set(err, PAWL_ENOMEM, "cannot start a thread to sync: %s", strerror(rc));
 	s->running = true;
 	return 0;
 }

@@ -39,7 +39,7 @@ path_error(struct pawl_error *err, const char *path, const char *otherwise)
 	const int sys = errno;
 
 	if (pawl_code_from_errno(sys) == PAWL_EAUTH)
-		return err_set(err, PAWL_EAUTH, "%s: cannot be looked at: %s", path, strerror(sys));
+		return err_set(err, PAWL_EAUTH, "%s: cannot be accessed: %s", path, strerror(sys));
 	return err_set(err, PAWL_ENOTFOUND, "%s: %s", path, otherwise);
 }
 
@@ -316,7 +316,7 @@ target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_
 	t.selector = NULL;
 	TRY(parse_folder(cli, folder, &t, err));
 	if (t.single || t.selector != NULL)
-		return err_set(err, PAWL_EUSAGE, "%s: %s is one checkpoint, so that '@%s' selects nothing in it", path,
+		return err_set(err, PAWL_EUSAGE, "%s: %s is one checkpoint, so '@%s' selects nothing in it", path,
 		               folder, selector);
 	t.selector = selector;
 	*ret = t;
@@ -330,7 +330,7 @@ target_parse_run(struct cli *cli, const char *text, struct target *ret, struct p
 
 	TRY(target_parse(cli, text, &t, err));
 	if (t.single || t.selector != NULL)
-		return err_set(err, PAWL_EUSAGE, "%s names one checkpoint; '%s' works on a whole run", text,
+		return err_set(err, PAWL_EUSAGE, "%s names one checkpoint; '%s' works on a run", text,
 		               cli->command->name);
 	*ret = t;
 	return 0;
@@ -342,8 +342,7 @@ target_score(struct cli *cli, const struct score *score, struct pawl_retention *
 	int *orders;
 
 	if (score->order.n > score->by.n)
-		return err_set(err, PAWL_EUSAGE, "--order %s has no --by METRIC to go with",
-		               score->order.items[score->by.n]);
+		return err_set(err, PAWL_EUSAGE, "--order %s needs --by METRIC", score->order.items[score->by.n]);
 	if (score->by.n == 0)
 		return 0;
 	orders = keep_alloc(&cli->keep, score->by.n, sizeof(*orders));
@@ -421,7 +420,9 @@ target_open(struct cli *cli, const struct target *target, bool writable, const s
 	int rc;
 
 	if (target->file && writable)
-		return err_set(err, PAWL_EUSAGE, "%s is of another program; '%s' changes runs and checkpoints of pawl",
+		return err_set(err, PAWL_EUSAGE,
+		               "%s was written by another program; '%s' changes only runs and "
+		               "checkpoints of pawl",
 		               target->root, cli->command->name);
 	opts.root = target->root;
 	opts.read_only = !writable;
@@ -527,7 +528,7 @@ target_info(struct cli *cli, struct pawl *run, uint64_t id, const struct pawl_in
 		*ret = target_copy_info(cli, info);
 		return 0;
 	}
-	return err_set(err, PAWL_ENOTFOUND, "%s: checkpoint %llu has been deleted meanwhile", pawl_root(run),
+	return err_set(err, PAWL_ENOTFOUND, "%s: checkpoint %llu was deleted in the meantime", pawl_root(run),
 	               (unsigned long long)id);
 }
 

@@ -94,7 +94,7 @@ look_at_place(struct cli *cli, struct transfer *t, bool *ret_there, struct pawl_
 		return rc;
 	*ret_there = info != NULL && info->id == t->info->id && info->bytes == t->info->bytes &&
 	             info->unix_seconds == t->info->unix_seconds && strcmp(info->run_id, t->info->run_id) == 0;
-	return *ret_there ? 0 : err_set(err, PAWL_EEXISTS, "%s exists already, and is another one", t->to);
+	return *ret_there ? 0 : err_set(err, PAWL_EEXISTS, "%s already exists and is a different one", t->to);
 }
 
 static int
@@ -162,7 +162,7 @@ outcome(const struct transfer *t, const struct pawl_copied *row)
 	if (row->problem[0] != '\0')
 		return (struct cell){"damaged", STYLE_BAD, NULL};
 	if (row->was_there)
-		return (struct cell){"there already", STYLE_DIM, NULL};
+		return (struct cell){"up to date", STYLE_DIM, NULL};
 	return (struct cell){t->dry_run ? "to be copied" : "copied", STYLE_GOOD, NULL};
 }
 

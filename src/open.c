@@ -171,7 +171,7 @@ check_single(struct pawl *run, struct pawl_error *err)
 	if (run->opts.overwrite && !run->home.caps.rename_folder)
 		return err_set(
 			err, PAWL_EUNSUPPORTED,
-			"%s exists already, and nothing is overwritten in a bucket; remove it, or choose another name",
+			"%s already exists, and nothing is overwritten in a bucket; remove it, or choose another name",
 			run->home.root);
 	if (run->opts.overwrite && there->summary->run_id[0])
 		return err_set(err, PAWL_EEXISTS,
@@ -179,7 +179,7 @@ check_single(struct pawl *run, struct pawl_error *err)
 		               there->summary->run_id);
 	if (run->opts.overwrite)
 		return 0;
-	return err_set(err, PAWL_EEXISTS, "%s exists already; choose another name, or overwrite", run->home.root);
+	return err_set(err, PAWL_EEXISTS, "%s already exists; choose another name, or overwrite", run->home.root);
 }
 
 /* Takes run.json from a mirror, if the run's folder is lost or on another host. */

@@ -233,7 +233,7 @@ check_key(struct reader *r, const struct value *mapping)
 	if (plain && *key == '\0')
 		return fail_here(r, "expected a key before ':'");
 	if (value_get(mapping, key))
-		return err_set(r->err, PAWL_EUSAGE, "%s:%zu: the key '%.100s' exists already", r->name,
+		return err_set(r->err, PAWL_EUSAGE, "%s:%zu: the key '%.100s' already exists", r->name,
 		               r->event.start_mark.line + 1, key);
 	if (value_n_members(mapping) == DOCUMENT_YAML_MAX_KEYS)
 		return err_set(r->err, PAWL_ELIMIT, "%s:%zu: expected at most %d keys in a mapping", r->name,

@@ -90,7 +90,7 @@ wait_for_lock(struct tune_experiment *e, struct pawl_error *err)
 		left = is_left(holder);
 		if (e->opts.resume == TUNE_NEW || waited_ms >= (left ? LOCK_LEFT_MS : LOCK_MS))
 			return err_set(err, PAWL_EBUSY, "%s: %s (%s)", e->folder,
-			               left ? "the trials of a process that has gone still run"
+			               left ? "trials of a process that has ended still run"
 			                    : "another process runs this experiment",
 			               holder[0] ? holder : "it has not written its name yet");
 		(void)nanosleep(&slice, NULL);
@@ -152,7 +152,7 @@ take_document(struct tune_experiment *e, bool is_given, struct pawl_error *err)
 	int r = tune_file_read(e->dirfd, "", "experiment.json", &file, &why);
 
 	if (r == PAWL_EUSAGE)
-		return err_set(err, PAWL_ECORRUPT, "%s: the experiment cannot be gone on with: %s", e->folder,
+		return err_set(err, PAWL_ECORRUPT, "%s: the experiment cannot be continued: %s", e->folder,
 		               why.message);
 	if (r < 0)
 		return err_set(err, r, "%s: %s", e->folder, why.message);
@@ -217,7 +217,7 @@ rebuild(struct tune_experiment *e, const struct journal_found *found, uint64_t *
 	TRY(experiment_rebuild(e, &n, err));
 	TRY(spec_scheduler(&e->spec, &e->sched, err));
 	TRY(journal_read(e->dirfd, "journal", replay, e, &made, err));
-	snprintf(text, sizeof(text), "the journal was %s; it was made again from the folders of %llu trials%s",
+	snprintf(text, sizeof(text), "the journal was %s; it was rebuilt from the folders of %llu trials%s",
 	         !found->exists ? "missing"
 	         : is_empty     ? "empty"
 	                        : "damaged",
@@ -322,7 +322,7 @@ find_folder(struct tune_experiment *e, struct pawl_error *err)
 		return r;
 	e->dirfd = open(e->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (e->dirfd < 0 && errno == ENOENT)
-		return err_set(err, PAWL_ENOTFOUND, "%s: no experiment lies here", e->folder);
+		return err_set(err, PAWL_ENOTFOUND, "%s: there is no experiment here", e->folder);
 	return e->dirfd < 0 ? err_sys(err, errno, "%s: open", e->folder) : 0;
 }
 
@@ -342,10 +342,10 @@ open_it(struct tune_experiment *e, const char *spec_json, struct pawl_error *err
 	exists = is_there(e->dirfd, "experiment.json");
 	if (exists && e->opts.resume == TUNE_NEW)
 		return err_set(err, PAWL_EEXISTS,
-		               "%s: an experiment lies here already; go on with it (resume), or take another name",
+		               "%s: an experiment already exists here; continue it (resume), or choose another name",
 		               e->folder);
 	if (!exists && (must_exist || !spec_json))
-		return err_set(err, PAWL_ENOTFOUND, "%s: no experiment lies here", e->folder);
+		return err_set(err, PAWL_ENOTFOUND, "%s: there is no experiment here", e->folder);
 	if (!exists && e->opts.restore) {
 		r = experiment_import(e, e->opts.restore, err);
 		exists = true;

@@ -334,8 +334,8 @@ take_exploit(struct tune_experiment *e, struct trial *t, const struct value *ent
 	struct value *config = value_get(entry, "config");
 
 	if (donor < 0 || (size_t)donor >= e->n_trials || !value_is(config, JSON_OBJECT))
-		return err_set(err, PAWL_ECORRUPT, "journal: %s goes on from trial %lld, which is not there", t->name,
-		               (long long)donor);
+		return err_set(err, PAWL_ECORRUPT, "journal: %s continues from trial %lld, which does not exist",
+		               t->name, (long long)donor);
 	t->owes_exploit = true;
 	t->donor = (uint32_t)donor;
 	value_ref(config);
@@ -365,7 +365,7 @@ apply_result(struct tune_experiment *e, struct trial *t, const struct value *ent
 	int r = 0;
 
 	if (!value_is(result, JSON_OBJECT))
-		return err_set(err, PAWL_ECORRUPT, "journal: %s has a result that is no object", t->name);
+		return err_set(err, PAWL_ECORRUPT, "journal: %s has a result that is not an object", t->name);
 	if (!line)
 		return err_nomem(err, NULL);
 	if (replay)

@@ -107,7 +107,7 @@ experiment_import(struct tune_experiment *e, const char *folder, struct pawl_err
 	if (from < 0 || fstatat(from, "experiment.json", &st, AT_SYMLINK_NOFOLLOW) < 0) {
 		if (from >= 0)
 			close(from);
-		return err_set(err, PAWL_ENOTFOUND, "restore: no experiment lies in %s", folder);
+		return err_set(err, PAWL_ENOTFOUND, "restore: there is no experiment in %s", folder);
 	}
 	lock = openat(from, ".lock", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (lock >= 0 && flock(lock, LOCK_SH | LOCK_NB) < 0)

@@ -35,7 +35,7 @@ static int
 find(const struct tune_experiment *e, uint32_t trial, struct trial **ret, struct pawl_error *err)
 {
 	if (trial >= e->n_trials)
-		return err_set(err, PAWL_ENOTFOUND, "trial %u is not there; there are %zu", trial, e->n_trials);
+		return err_set(err, PAWL_ENOTFOUND, "trial %u does not exist; there are %zu", trial, e->n_trials);
 	*ret = &e->trials[trial];
 	return 0;
 }
@@ -75,7 +75,7 @@ tune_trial_checkpoint(const struct tune_experiment *e, uint32_t trial, uint32_t 
 
 	TRY(find(e, trial, &t, err));
 	if (i >= t->n_checkpoints)
-		return err_set(err, PAWL_ENOTFOUND, "%s: checkpoint %u is not there; there are %zu", t->name, i,
+		return err_set(err, PAWL_ENOTFOUND, "%s: checkpoint %u does not exist; there are %zu", t->name, i,
 		               t->n_checkpoints);
 	*ret = (struct tune_checkpoint){
 		.name = t->checkpoints[i].name,

@@ -120,7 +120,7 @@ check_metric(const struct tune_experiment *e, const struct trial *t, const struc
 	if (t->n_results > 0)
 		return 0;
 	list_names(metrics, keys, sizeof(keys));
-	return err_set(err, PAWL_EUSAGE, "%s: its first report has no '%s', which the experiment goes by (it has %s)",
+	return err_set(err, PAWL_EUSAGE, "%s: its first report has no '%s', which the experiment needs (it has %s)",
 	               t->name, e->spec.metric, keys);
 }
 
@@ -151,8 +151,8 @@ check_checkpoint(const struct tune_experiment *e, const struct trial *t, const c
 		               "%s: expected the plain name of a folder as its checkpoint, found '%.100s'", t->name,
 		               checkpoint);
 	if (checkpoint && !checkpoint_is_there(e->dirfd, t->name, checkpoint))
-		return err_set(err, PAWL_EUSAGE, "%s: its checkpoint '%s' is no folder in %s/%s", t->name, checkpoint,
-		               e->folder, t->name);
+		return err_set(err, PAWL_EUSAGE, "%s: its checkpoint '%s' is not a folder in %s/%s", t->name,
+		               checkpoint, e->folder, t->name);
 	return 0;
 }
 
@@ -329,7 +329,7 @@ tune_experiment_report(struct tune_experiment *e, uint32_t trial, const char *me
 	if (t->verdict != TUNE_CONTINUE) { /* the trial had a verdict to end and ignored it */
 		*ret = (struct tune_verdict){.kind = t->verdict,
 		                             .result_json = t->result ? experiment_result_text(t) : "{}",
-		                             .reason = "told before"};
+		                             .reason = "already told to end"};
 		return 0;
 	}
 	r = value_parse(metrics_json, SIZE_MAX, "report", &metrics, err);
@@ -388,7 +388,7 @@ tune_experiment_ended(struct tune_experiment *e, uint32_t trial, enum tune_end h
 	} else if (t->verdict != TUNE_CONTINUE) {
 		r = experiment_end(e, t, "finished", NULL, err);
 	} else if (how == TUNE_FINISHED && e->spec.metric && !t->has_metric) {
-		snprintf(text, sizeof(text), "it ended without a report of '%.100s', which the experiment goes by",
+		snprintf(text, sizeof(text), "it ended without a report of '%.100s', which the experiment needs",
 		         e->spec.metric);
 		r = experiment_end(e, t, "error", text, err);
 	} else if (how == TUNE_FINISHED) {

@@ -69,7 +69,7 @@ experiment_check(struct tune_experiment *e, uint32_t trial, struct trial **ret, 
 {
 	TRY(check_writable(e, err));
 	if (trial >= e->n_trials)
-		return err_set(err, PAWL_ENOTFOUND, "trial %u is not there; there are %zu", trial, e->n_trials);
+		return err_set(err, PAWL_ENOTFOUND, "trial %u does not exist; there are %zu", trial, e->n_trials);
 	*ret = &e->trials[trial];
 	return 0;
 }

@@ -437,7 +437,7 @@ judge_end(const struct process *p, int status, char *why, size_t nbytes)
 	if (p->lost)
 		return TUNE_LOST;
 	if (status == -1) {
-		(void)snprintf(why, nbytes, "the process that had forked it is gone, and so is it");
+		(void)snprintf(why, nbytes, "the process that forked it has ended, and the trial with it");
 		return TUNE_FAILED;
 	}
 	last_words(p, words, sizeof(words));

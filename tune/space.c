@@ -175,7 +175,7 @@ check(const struct value *value, const char *path, bool in_choice, uint64_t *n_g
 	VALUE_MEMBERS(value, name, item) {
 		if (name[0] == '$')
 			return err_set(err, PAWL_EUSAGE,
-			               "space: '%s': expected '%s' to stand alone, found other keys beside it", path,
+			               "space: '%s': expected '%s' to stand alone, found other keys next to it", path,
 			               name);
 		if ((size_t)snprintf(inner, sizeof(inner), "%s%s%s", path, path[0] ? "/" : "", name) >= sizeof(inner))
 			return err_set(err, PAWL_ELIMIT, "space: '%.100s..': the path is too long", path);

@@ -223,10 +223,10 @@ static int
 check_name(const char *name, struct pawl_error *err)
 {
 	if (!name || !name[0] || name[0] == '.' || strchr(name, '/') || strlen(name) > 200)
-		return err_set(
-			err, PAWL_EUSAGE,
-			"document: 'name' must be a name of a folder (not empty, no '/', no '.' first), found '%.100s'",
-			name ? name : "");
+		return err_set(err, PAWL_EUSAGE,
+		               "document: 'name' must be the name of a folder (not empty, no '/', no '.' first), found "
+		               "'%.100s'",
+		               name ? name : "");
 	return 0;
 }
 
@@ -458,8 +458,8 @@ spec_check_same(const struct spec *old, const struct spec *now, struct pawl_erro
 		is = value_print(value_get(now->doc, keys[i]));
 		return err_set(
 			err, PAWL_EUSAGE,
-			"document: '%s' is %.300s, but the experiment was begun with %.300s; take another name for a new "
-			"experiment",
+			"document: '%s' is %.300s, but the experiment was begun with %.300s; choose another name for a "
+			"new experiment",
 			keys[i], is ? is : "", was ? was : "");
 	}
 	if (now->n_trials < old->n_trials && old->n_trials != UINT64_MAX)

@@ -37,7 +37,7 @@ open_side(struct side *s)
 	s->lock = -1;
 	s->folder = getenv("PAWL_TUNE_FOLDER");
 	if (text == NULL)
-		return err_set(s->err, PAWL_ENOTFOUND, "this is no trial: PAWL_TUNE_FD is not set");
+		return err_set(s->err, PAWL_ENOTFOUND, "this is not a trial: PAWL_TUNE_FD is not set");
 	if (end == text || *end != '\0' || fd < 0 || fd > 1 << 20 || fstat((int)fd, &st) != 0 || !S_ISSOCK(st.st_mode))
 		return err_set(
 			s->err, PAWL_EUSAGE,
@@ -65,7 +65,7 @@ send_line(struct side *s, const char *text)
 		ssize_t n = send(s->fd, text, len, MSG_NOSIGNAL);
 
 		if (n < 0 && errno != EINTR)
-			return err_set(s->err, PAWL_ECANCELLED, "the runner of this trial is gone");
+			return err_set(s->err, PAWL_ECANCELLED, "the runner of this trial has ended");
 		text += n > 0 ? n : 0;
 		len -= n > 0 ? (size_t)n : 0;
 	}
@@ -87,8 +87,8 @@ receive(struct side *s, struct value **ret)
 
 		if (n == 0 || (n < 0 && errno != EINTR))
 			rc = len + 1 == SIDE_MAX_ANSWER
-			             ? err_set(s->err, PAWL_ELIMIT, "the runner: an answer without an end")
-			             : err_set(s->err, PAWL_ECANCELLED, "the runner of this trial is gone");
+			             ? err_set(s->err, PAWL_ELIMIT, "the runner: an incomplete answer")
+			             : err_set(s->err, PAWL_ECANCELLED, "the runner of this trial has ended");
 		len += n > 0 ? (size_t)n : 0;
 	}
 	if (rc == 0)

@@ -75,7 +75,7 @@ def rules(option: str, value: object) -> dict[str, float]:
 
 
 def fault(value: object) -> tuple[str, int, int, bool] | None:
-    """For tests: the n-th call of an operation fails with a code, once or for ever."""
+    """For tests: the n-th call of an operation fails with a code, once or always."""
     if value is None:
         return None
     match value:

@@ -58,7 +58,7 @@ def load_checkpoint(
     ``path``: of a file, a template ({run_name}, {rank}, ...), "latest", or the URL of a file or of a remote latest; of
     a tar the state in it. ``load_weights_only``: of it only the model. ``load_ignore_keys``: paths with ``*`` that are
     left out, or a function that changes the tree. ``state``: a tree of live objects and values that takes what was
-    saved under the same keys; without ``strict`` what only one of both has is passed over.
+    saved under the same keys; without ``strict`` what only one of both has is skipped.
     """
     names = (_checks.path("folder", folder), text_of("latest_filename", latest_filename))
     remote = text_of("latest_remote_file_name", latest_remote_file_name)
@@ -108,7 +108,7 @@ def _give(live: Any, saved: Any, strict: bool, place: str) -> None:
             live.load_state_dict(saved, strict=False)
         return
     if not isinstance(live, dict) or not isinstance(saved, dict):
-        raise MismatchError(f"{place or 'the state'}: expected a dict, or live an object with load_state_dict")
+        raise MismatchError(f"{place or 'the state'}: expected a dict, or a live object with load_state_dict")
     if strict and live.keys() != saved.keys():
         odd = sorted(str(key) for key in live.keys() ^ saved.keys())
         raise MismatchError(f"{place or 'the state'}: only one of live and saved state has {', '.join(odd)}")

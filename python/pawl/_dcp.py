@@ -119,9 +119,9 @@ def put(tree: dict[Any, Any], path: Path, value: object) -> None:
     for key in path[:-1]:
         at = at.setdefault(key, {})
         if not isinstance(at, dict):
-            raise MismatchError(f"'{text(path)}' lies below another value of the same state")
+            raise MismatchError(f"'{text(path)}' is below another value of the same state")
     if path[-1] in at:
-        raise MismatchError(f"'{text(path)}' is there twice")
+        raise MismatchError(f"'{text(path)}' appears twice")
     at[path[-1]] = {None: value} if isinstance(value, dict) else value
 
 
@@ -146,7 +146,7 @@ def _pieces(tree: dict[Any, Any], path: Path) -> Pieces:
     whole = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
     kinds = {(leaf.dtype, leaf.kind, len(leaf.shape), len(offsets)) for offsets, leaf in found.items()}
     if not whole or len(kinds) != 1 or any(kind[2:] != (len(shape), len(shape)) for kind in kinds):
-        raise CorruptError(f"'{text(path)}': its pieces are not of one dtype and of the dimensions of {shape!r}")
+        raise CorruptError(f"'{text(path)}': its pieces differ in dtype, or do not have the dimensions of {shape!r}")
     pieces = Pieces(tuple(shape), found)
     if not _is_filled(pieces):
         raise CorruptError(f"'{text(path)}': its {len(found)} pieces do not fill {shape} exactly")
@@ -223,12 +223,14 @@ def places(tree: object, through_dcp: bool, path: Path = (), keys: Keys = ()) ->
 def named_places(tree: object, through_dcp: bool) -> dict[str, Place]:
     """The items by DCP's flat keys."""
     if not isinstance(tree, dict):
-        raise UnsupportedError(f"what was saved is a {type(tree).__name__}; DCP knows dicts only")
+        raise UnsupportedError(f"the saved state is a {type(tree).__name__}; DCP supports only dicts")
     found: dict[str, Place] = {}
     for place in places(tree, through_dcp):
         name = ".".join(map(str, place.path))
         if name in found:
-            raise UnsupportedError(f"'{text(found[name].keys)}' and '{text(place.keys)}' are both '{name}' to DCP")
+            raise UnsupportedError(
+                f"'{text(found[name].keys)}' and '{text(place.keys)}' have the same name in DCP: '{name}'"
+            )
         found[name] = place
     return found
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The few things that the package does with files itself: copying a checkpoint's folder, the notes beside one, and
-giving a folder that somebody has filled its name.
+"""The few things that the package does with files itself: copying a checkpoint's folder, the notes next to one, and
+giving a folder that was filled its name.
 
-All are there whole and durable, or not at all: written beside, synced, then renamed.
+All appear complete and durable, or not at all: written next to it, synced, then renamed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def make_room(target: str) -> None:
         return
     with _as_ours(target):
         if os.path.islink(target) or not os.path.isdir(target) or os.listdir(target):
-            raise ExistsError(f"{target}: to_directory makes a new folder, and something is there already")
+            raise ExistsError(f"{target} already exists; to_directory makes a new folder")
         os.rmdir(target)
 
 

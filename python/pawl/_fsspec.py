@@ -93,7 +93,7 @@ class Fsspec:
             fs.makedirs(posixpath.dirname(there), exist_ok=True)
             fs.put_file(here, there)
             if not self._same(fs, here, there):
-                raise CorruptError(f"{self.url}/{key}: what was sent is not what is there")
+                raise CorruptError(f"{self.url}/{key}: the stored bytes differ from those sent")
         self._equal.add(mark)
 
     @staticmethod

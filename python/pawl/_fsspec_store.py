@@ -195,7 +195,7 @@ class Store:
             own = path.strip("/")
             rows = [_entry(info) for info in found if str(info["name"]).strip("/") != own]
             if not rows and folder and self.fs.info(path)["type"] != "directory":
-                raise FileNotFoundError("is no folder")
+                raise FileNotFoundError("is not a folder")
         return [row for row in rows if _is_text(row[0])]
 
     def remove(self, key: str, folder: bool) -> None:

@@ -30,7 +30,7 @@ class HoldsManager:
 
 
 def newest(root: str) -> Restored[Any] | None:
-    """The newest valid checkpoint of a run, for the one process that reads it; None where there is none, or no run."""
+    """The newest valid checkpoint of a run, for the one process that reads it; None if there is none, or no run."""
     try:
         with CheckpointManager(root, read_only=True, rank=0, world_size=1) as manager:
             return manager.restore()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics as they are reported: numbers, texts, lists and dicts of these; what is none is refused by its name."""
+"""Metrics as they are reported: numbers, texts, lists and dicts of these; anything else is refused by its name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 from ._pawl import UsageError
 
-_BEYOND = 1 << 1024  # whole numbers from here on are no floats
+_BEYOND = 1 << 1024  # integers from here on are not exact as floats
 
 
 def is_number(value: object) -> TypeGuard[numbers.Number]:
@@ -41,7 +41,7 @@ def storable(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(metrics: object) -> dict[str, Any]:
-    """Metrics as the driver keeps them; what is no plain value is refused by name."""
+    """Metrics as the driver keeps them; anything but a plain value is refused by name."""
     if not isinstance(metrics, Mapping):
         raise UsageError(f"report: metrics must be a dict, received {type(metrics).__name__}")
     return {_name(key): _value(f"metrics[{key!r}]", value) for key, value in metrics.items()}

@@ -29,7 +29,7 @@ def checkpoint_periodically(interval: object, save_end_of_training: bool = True)
     text = interval_text(interval)
     if text is None:
         raise _pawl.UsageError(f"interval must be a Time, a time string or a number of epochs, received {interval!r}")
-    _pawl.interval_due(text, None, _START)  # an error for what is no interval
+    _pawl.interval_due(text, None, _START)  # an error if it is not an interval
     last: dict[str, float] = {}
 
     def is_due(state: Any, event: Any) -> bool:

@@ -46,7 +46,7 @@ def dumps(payload: object, function: Callable[..., Any], config: Any, config_nam
     else:
         if getattr(function, "__module__", None) == "__main__":
             raise UnsupportedError(
-                f"the {what} {who(function)} lies in the script itself, where the workers cannot find it: "
+                f"the {what} {who(function)} is defined in the script itself, where the workers cannot find it: "
                 "install cloudpickle, or move it to a module"
             )
         by = pickle.dumps

@@ -37,7 +37,7 @@ class TrialSaver:
             tune.report(dict(metrics), checkpoint=tune.Checkpoint.from_directory(path))
 
     def restore(self, state: object = None) -> Any:
-        """The checkpoint to go on from, into the state or as a new tree; None where the trial begins anew."""
+        """The checkpoint to continue from, into the state or as a new tree; None if the trial begins."""
         from ray import tune
 
         found = tune.get_checkpoint()

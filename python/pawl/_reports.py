@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must be heard though nobody asks: it goes to the logger "pawl"."""
+"""What must be reported without a call that asks: it goes to the logger "pawl"."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _log = logging.getLogger("pawl")
 def fallbacks(root: str, taken: str, reasons: Sequence[str]) -> None:
     """An older checkpoint than the one that was meant has been restored."""
     for reason in reasons:
-        _log.warning("%s: restored %s, since a newer checkpoint was passed over: %s", root, taken, reason)
+        _log.warning("%s: restored %s, since a newer checkpoint was skipped: %s", root, taken, reason)
 
 
 def no_numbers(root: str, names: Sequence[str]) -> None:
-    """Metrics that are not kept, since they are no numbers."""
-    _log.warning("%s: metrics that are no numbers are not kept: %s", root, ", ".join(names))
+    """Metrics that are not kept, since they are not numbers."""
+    _log.warning("%s: metrics that are not numbers are not kept: %s", root, ", ".join(names))
 
 
 def store(warning: str | None) -> None:
@@ -41,9 +41,9 @@ def beside(root: str, error: BaseException, what: str, other: BaseException) -> 
 
 
 def finish(run: _pawl.Run) -> None:
-    """Closes a run that its owner has left open, and says what nobody has been told."""
+    """Closes a run that its owner has left open, and logs errors that no call has raised."""
     root = run.root
     try:
         run.close()
     except _pawl.PawlError as error:
-        _log.error("%s: failed in the background, and nobody was told: %s", root, error)
+        _log.error("%s: failed in the background, and no call raised the error: %s", root, error)

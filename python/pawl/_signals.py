@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The watcher of SIGTERM and SIGUSR1, one per process, shared by all who look at it; how a job ends by them."""
+"""The watcher of SIGTERM and SIGUSR1, one per process, shared by all that use it; how a job ends by them."""
 
 from __future__ import annotations
 

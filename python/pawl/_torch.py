@@ -51,7 +51,7 @@ def must_load(module: nn.Module) -> bool:
 
 def distributed_parameters(optimizer: object, numbers: list[list[int | None]]) -> dict[int, torch.Tensor]:
     """The DTensors among an optimizer's parameters, by the number that each had when it was saved: groups and their
-    parameters stand for each other in their order, as for load_state_dict. Empty if optimizer is no optimizer."""
+    parameters stand for each other in their order, as for load_state_dict. Empty if optimizer is not an optimizer."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         return {}
     groups = [group["params"] for group in optimizer.param_groups]
@@ -108,7 +108,7 @@ def _box_of_dtensor(tensor: Any) -> object:
         return _nothing(tensor)
     if any(placement.is_partial() for placement in placements):
         raise UnsupportedError(
-            f"a DTensor with placements {placements} holds sums that are not finished; call .full_tensor() or "
+            f"a DTensor with placements {placements} holds partial sums; call .full_tensor() or "
             ".redistribute() before saving"
         )
     local = tensor._local_tensor.detach()

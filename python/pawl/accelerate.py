@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accelerate: a training loop of one's own saves through pawl in the background, and goes on.
+"""Accelerate: your own training loop saves through pawl in the background, and continues.
 
     model, optimizer = accelerator.prepare(model, optimizer)
     with pawl.accelerate.AcceleratorSaver(accelerator, "runs/demo", num_to_keep=3) as saver:
@@ -8,7 +8,7 @@
             ...
             saver.save(step, metrics={"loss": loss.item()})
 
-Of a job of many processes whose model is whole in each (DDP) one copy is saved.
+Of a job of many processes whose model is complete in each (DDP) one copy is saved.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class AcceleratorSaver(HoldsManager):
     def __init__(self, accelerator: Any, root: str | os.PathLike[str], **options: Any) -> None:
         kind = str(accelerator.distributed_type)
         if not kind.endswith(".NO") and ".MULTI_" not in kind:
-            raise UnsupportedError(f"pawl.accelerate saves models that are whole in each process, not {kind}")
+            raise UnsupportedError(f"pawl.accelerate saves models that are complete in each process, not {kind}")
         self._accelerator = accelerator
         who = {"rank": accelerator.process_index, "world_size": accelerator.num_processes}
         self.manager = CheckpointManager(root, **{**options, **who})

@@ -35,7 +35,7 @@ def save(
         if metadata is not None:
             raise UsageError(f"save: {os.fspath(path)} is a single file, which holds no metadata besides the state")
         if compression is not None:
-            raise UsageError(f"save: {os.fspath(path)} is a single file, whose name says how it is compressed")
+            raise UsageError(f"save: {os.fspath(path)} is a single file; its suffix selects the compression")
         with files.FileSaver() as saver:
             saver.save(path, state, overwrite=overwrite, wait=True)
         return
@@ -73,7 +73,7 @@ def is_foreign(path: str) -> bool:
 
 
 def is_far(place: str) -> bool:
-    """Is it a URL of a store that is no folder of this machine?"""
+    """Is it a URL of a store that is not a folder of this machine?"""
     return "://" in place
 
 
@@ -90,7 +90,7 @@ def _no_checkpoint(path: str) -> NotFoundError:
     hint = ""
     if os.path.isfile(os.path.join(path, "run.json")):
         hint = f"; it is a run: name one of its checkpoints, such as {os.path.join(path, 'latest')}"
-    return NotFoundError(f"{path} is no checkpoint{hint}")
+    return NotFoundError(f"{path} is not a checkpoint{hint}")
 
 
 def _a(value: object) -> str:
@@ -179,7 +179,7 @@ def _as_json(metadata: Mapping[str, Any]) -> str:
 
 
 def only(run: _pawl.Run, path: str) -> _pawl.Info:
-    """The checkpoint of a folder, or why it is none."""
+    """The checkpoint of a folder, or why it is not one."""
     found = run.list(True)
     if not found:
         raise _no_checkpoint(path)
@@ -243,7 +243,7 @@ class Checkpoint:
         since 1970), ``_preprocessor`` (None) and ``_current_checkpoint_id`` (from 0)."""
         state, info, _ = self._load()
         if not isinstance(state, dict):
-            raise UsageError(f"to_dict: what was saved is {_a(state)}, not a dict; pawl.load returns it")
+            raise UsageError(f"to_dict: the saved state is {_a(state)}, not a dict; pawl.load returns it")
         state.setdefault("_timestamp", int(info["time"]))
         state.setdefault("_preprocessor", None)
         state.setdefault("_current_checkpoint_id", max(info["id"] - 1, 0))
@@ -252,7 +252,7 @@ class Checkpoint:
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Puts the checkpoint into a folder (a new one if none is named) and returns its path.
 
-        The folder must not be there yet, or be empty. It is there whole, verified and durable, or not at all.
+        The folder must not be there yet, or be empty. It appears complete, verified and durable, or not at all.
         """
         if path is None:
             target = os.path.join(tempfile.mkdtemp(prefix="pawl-"), "checkpoint")
@@ -309,13 +309,13 @@ class Checkpoint:
         return run.metadata(only(run, "the checkpoint in memory")["id"])
 
     def set_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Replaces the notes on this checkpoint. They lie in a file of their own beside it, as JSON: the checkpoint
+        """Replaces the notes on this checkpoint. They are stored in a separate file next to it, as JSON: the checkpoint
         itself is never changed."""
         if self._path is None:
             self._notes = json.loads(_as_json(metadata))
             return
         if is_foreign(self._path):
-            raise UsageError(f"set_metadata: {self._path} is of another program, which pawl only reads")
+            raise UsageError(f"set_metadata: {self._path} was written by another program; pawl only reads it")
         if is_far(self._path):
             raise UsageError(f"set_metadata: {self._path} is not on this machine; only notes in folders can be set")
         text = _as_json(metadata)
@@ -336,5 +336,5 @@ class Checkpoint:
             return _read(self._path, None, None, True)
         answer = self._mem().restore()
         if answer is None:
-            raise NotFoundError("the checkpoint in memory is gone")
+            raise NotFoundError("the checkpoint in memory no longer exists")
         return answer[0], answer[1], answer[4]

@@ -223,17 +223,17 @@ class CheckpointSaver:
         return self._save(self._begin(progress), state)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until all files are durable and uploaded; raises the first error that nobody has seen."""
+        """Until all files are durable and uploaded; raises the first error that no call has raised."""
         if self._saver is not None:
             self._saver.wait(timeout)
 
     def check(self) -> None:
-        """Raises the first error of a save or an upload that nobody has seen."""
+        """Raises the first error of a save or an upload that no call has raised."""
         if self._saver is not None:
             self._saver.check()
 
     def close(self, *_: object) -> None:
-        """Waits for saves and uploads, and ends. Raises the first error that nobody has seen."""
+        """Waits for saves and uploads, and ends. Raises the first error that no call has raised."""
         saver, self._saver = self._saver, None
         if saver is None:
             return
@@ -303,7 +303,7 @@ class CheckpointSaver:
         """Event.INIT"""
         if state.fsdp_sharded_state_dict_enabled:
             raise UnsupportedError(
-                "CheckpointSaver: expected whole tensors, found sharded states (FSDP with state_dict_type='sharded'); "
+                "CheckpointSaver: expected full tensors, found sharded states (FSDP with state_dict_type='sharded'); "
                 "choose state_dict_type='full', Composer's own saver, or pawl.CheckpointManager"
             )
         _together(lambda: self._ready(state, logger))
@@ -508,7 +508,7 @@ def _can_upload(destination: Any) -> bool:
 
 def Trainer(*args: Any, save_folder: Path | None = None, autoresume: bool = False, **options: Any) -> Any:  # noqa: N802
     """Composer's Trainer with pawl's saver where it would make its own: for ``save_folder`` and the other ``save_...``
-    options. ``autoresume`` goes on from the run's latest checkpoint."""
+    options. ``autoresume`` continues from the run's latest checkpoint."""
     import composer
 
     names = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single files that other programs read: written in the background, whole and durable or not at all."""
+"""Single files that other programs read: written in the background, complete and durable or not at all."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ class FileSaver:
         return ticket
 
     def wait_until_finished(self, timeout: float | None = None) -> None:
-        """Waits until all files begun so far are durable; raises the first error nobody has seen."""
+        """Waits until all files begun so far are durable; raises the first error that no call has raised."""
         self._files.wait(timeout)
 
     def check_for_errors(self) -> None:
-        """Raises the first error of the background nobody has seen. Never waits."""
+        """Raises the first error of the background that no call has raised. Never waits."""
         self._files.check()
 
     def close(self) -> None:
-        """Waits for what is being written; raises the first error nobody has seen."""
+        """Waits for what is being written; raises the first error that no call has raised."""
         self._files.close()
 
     def __enter__(self) -> FileSaver:

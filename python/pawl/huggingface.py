@@ -5,7 +5,7 @@
     trainer = Trainer(model, args, train_dataset=data, callbacks=[saver])
     trainer.train(resume_from_checkpoint=saver.resume())    # None on a fresh run
 
-Of a job of many processes whose model is whole in each (DDP) one copy is saved. Accelerate's loops: pawl.accelerate.
+Of a job of many processes whose model is complete in each (DDP) one copy is saved. Accelerate's loops: pawl.accelerate.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Saver(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         if args.fsdp or args.deepspeed:
             raise UnsupportedError(
-                "pawl.huggingface.Saver saves models that are whole in each process; this one is not"
+                "pawl.huggingface.Saver saves models that are complete in each process; this one is not"
             )
         if state.is_world_process_zero and self._manager is None:
             self._manager = CheckpointManager(self._root, **self._options)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of JAX that lie on several devices, of one process or of many.
+"""Arrays of JAX on several devices, of one process or of many.
 
     state = {"params": params, "step": 0}
     manager = pawl.CheckpointManager(root, rank=jax.process_index(), world_size=jax.process_count())
-    manager.save(step, pawl.jax.shards(state))          # each process writes what lies on its devices
+    manager.save(step, pawl.jax.shards(state))          # each process writes what is on its devices
     ...
     host = pawl.jax.shards(state, empty=True)           # whatever the sharding is now
     if manager.restore(host):
@@ -55,8 +55,8 @@ def _around(boxes: set[Box], shape: tuple[int, ...], process: int) -> Box:
     whole = tuple((min(box[d][0] for box in boxes), max(box[d][1] for box in boxes)) for d in range(len(shape)))
     if sum(_volume(box) for box in boxes) != _volume(whole):
         raise UnsupportedError(
-            f"an array of shape {shape}: what process {process} holds of it is no box; order the devices of the mesh by"
-            " process"
+            f"an array of shape {shape}: the part that process {process} holds is not a box; "
+            "order the devices of the mesh by process"
         )
     return whole
 

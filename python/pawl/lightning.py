@@ -96,7 +96,7 @@ class CheckpointIO(_CheckpointIO):
 
 
 class Saver(Callback):
-    """Callback: saves the whole state of the training into a run, and the random generators with it.
+    """Callback: saves the complete state of the training into a run, and the random generators with it.
 
     ``save_interval`` counts batches (``"500ba"``: optimizer steps) and epochs (``"1ep"``: after each epoch, validation
     included); ``metrics`` are the Trainer's. On SIGTERM, as Lightning sees it, the state is saved once more. The other

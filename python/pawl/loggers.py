@@ -68,7 +68,7 @@ class Scalars:
             self.log(numbers, step)
 
     def flush(self) -> None:
-        """Logs the saves that have ended since. What failed is told otherwise."""
+        """Logs the saves that have ended since. Failures are reported elsewhere."""
         running, self._running = self._running, []
         for ticket, step in running:
             if not ticket.done():
@@ -86,7 +86,7 @@ class Scalars:
 
 class PrometheusFile:
     """A file in Prometheus' text form, for the textfile collector of node_exporter: the last checkpoint's step, time
-    and cost, how many there were, and the last metrics. It is replaced as a whole. ``labels`` are on every line."""
+    and cost, how many there were, and the last metrics. It is replaced atomically. ``labels`` are on every line."""
 
     def __init__(self, path: str | os.PathLike[str], **labels: str) -> None:
         self._path = _checks.path("path", path)

@@ -64,7 +64,7 @@ def _who(root: str | os.PathLike[str], rank: int | None, world_size: int | None)
             return Rank(0, 1, None, None, None, "", "")
         return rank_identify()
     given = (_checks.whole("rank", rank, 31), _checks.whole("world_size", world_size, 31))
-    with contextlib.suppress(UsageError):  # the launcher may have been told otherwise
+    with contextlib.suppress(UsageError):  # the launcher may have other values
         found = rank_identify()
         if (found.rank, found.world_size) == given:
             return found
@@ -328,7 +328,7 @@ class CheckpointManager:
     def should_save(self, step: int, progress: Mapping[str, float] | None = None) -> bool:
         """True if a save is due: by the interval, or once after a signal asked the process to end.
 
-        Raises the first error of a background save that nobody has seen.
+        Raises the first error of a background save that no call has raised.
         """
         step = _checks.step(step)
         self._run.check(True)
@@ -349,13 +349,13 @@ class CheckpointManager:
     def before_step(self, timeout: float | None = None) -> None:
         """Waits until the tensors given to lazy saves may change. Returns at once if there is nothing to wait for.
 
-        Raises the first error of a background save that nobody has seen.
+        Raises the first error of a background save that no call has raised.
         """
         self._run.fence(timeout)
         self._run.check(True)
 
     def wait_until_finished(self, timeout: float | None = None, *, level: Literal["local", "remote"] = "local") -> None:
-        """Waits until all saves are settled; raises the first error nobody has seen.
+        """Waits until all saves are settled; raises the first error that no call has raised.
 
         With ``level="remote"`` until every mirror has every checkpoint, too, or an upload has failed.
         """
@@ -364,7 +364,7 @@ class CheckpointManager:
             self._scalars.flush()
 
     def check_for_errors(self) -> None:
-        """Raises the first error of a background save that nobody has seen. Never waits."""
+        """Raises the first error of a background save that no call has raised. Never waits."""
         self._run.check()
 
     def mirrors(self) -> list[_pawl.Mirror]:
@@ -499,7 +499,7 @@ class CheckpointManager:
         self._run.unpin(self._id(step, id))
 
     def score(self, step: int | None, metrics: Mapping[str, object], *, id: int | None = None) -> None:
-        """Adds metrics that came later to a checkpoint; the best one is decided anew."""
+        """Adds metrics that came later to a checkpoint; the best one is chosen again."""
         self._run.score(self._id(step, id), metrics)
 
     def prune(self, *, dry_run: bool = False) -> list[Decision]:
@@ -541,7 +541,7 @@ class CheckpointManager:
         self._run.reload()
 
     def close(self) -> None:
-        """Waits for running saves and releases the run. Raises the first error nobody has seen."""
+        """Waits for running saves and releases the run. Raises the first error that no call has raised."""
         self._stop_looking()
         try:
             self._run.close()
@@ -619,5 +619,5 @@ class CheckpointManager:
 
     def _id(self, step: int | None, id: int | None) -> int:
         if step is None and id is None:
-            raise UsageError("a step or an id is needed")
+            raise UsageError("give a step or an id")
         return self._run.find(self._selector(step, id, "latest"))

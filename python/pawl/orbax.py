@@ -35,7 +35,7 @@ def load(path: str | os.PathLike[str], *, step: int | None = None, item: str | N
         try:
             about = reader.metadata(place).item_metadata
             if about is None:
-                raise ValueError(f"no tree can be made of its {_TREE}")
+                raise ValueError(f"its {_TREE} cannot be read as a tree")
             return reader.restore(place, restore_args=_as_numpy(about.tree))
         except (ValueError, KeyError, OSError) as error:
             raise CorruptError(f"{place}: Orbax cannot read it: {error}") from error
@@ -96,9 +96,9 @@ def _item(place: str, item: str | None) -> str:
         return place
     trees = [name for name in _folders(place) if _is_tree(os.path.join(place, name))]
     if not trees:
-        raise NotFoundError(f"{place}: no checkpoint of Orbax: expected {_TREE} in it, or in a folder in it")
+        raise NotFoundError(f"{place} is not a checkpoint of Orbax: expected {_TREE} in it, or in a folder in it")
     if item is None and len(trees) > 1:
-        raise UsageError(f"{place} holds several trees: say item= one of {', '.join(trees)}")
+        raise UsageError(f"{place} holds several trees: give item=, one of {', '.join(trees)}")
     if item is not None and item not in trees:
         raise NotFoundError(f"{place} has no tree '{item}'; there: {', '.join(trees)}")
     return os.path.join(place, trees[0] if item is None else item)

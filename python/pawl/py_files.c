@@ -180,7 +180,9 @@ py_files_init(PyObject *module)
 	static PyMethodDef methods[] = {
 		{"save", (PyCFunction)(void (*)(void))files_save, METH_VARARGS | METH_KEYWORDS, "Begin a file."},
 		{"wait", (PyCFunction)(void (*)(void))files_wait, METH_VARARGS, "Wait for all files begun so far."},
-		{"check", (PyCFunction)(void (*)(void))files_check, METH_NOARGS, "Raise an error nobody has seen."},
+		{"check", (PyCFunction)(void (*)(void))files_check, METH_NOARGS,
+	         "Raise an error that no call has "
+	         "raised yet."},
 		{"close", (PyCFunction)(void (*)(void))files_close, METH_NOARGS, "Wait, and free it."},
 		{NULL, NULL, 0, NULL},
 	};

@@ -141,7 +141,8 @@ need(struct py_state *st, PyObject **slot, const char *name, const char *why)
 		return -1;
 	if (*slot)
 		return 0;
-	py_raise_text(st, PAWL_EUNSUPPORTED, "tensor '%s' needs %s, which lacks what pawl uses of it", why, name);
+	py_raise_text(st, PAWL_EUNSUPPORTED, "tensor '%s' needs %s, but this version of it lacks what pawl uses", why,
+	              name);
 	return -1;
 }
 

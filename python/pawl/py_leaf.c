@@ -271,7 +271,7 @@ match_fitting(struct py_restore *r, const struct pawl_node *node, PyObject *live
 
 	if (t->raw.offsets && t->fixed)
 		return py_raise_at(r->st, PAWL_EUNSUPPORTED, path,
-		                   "a shard can be restored in place only, into memory that can be written");
+		                   "a shard can only be restored in place, into writable memory");
 	if (t->on_device || (is_torch && t->fixed))
 		return note_module(r, live, t) < 0 ? -1 : push_device(r, node, live, t);
 	if (t->fixed || overlaps(&t->raw)) {

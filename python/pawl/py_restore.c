@@ -440,7 +440,7 @@ read_or_fall_back(struct py_restore *r)
 		py_raise(r->st, rc, &why);
 	else /* none is left, because of damage */
 		py_raise(r->st, next == PAWL_ENOTFOUND ? rc : next, &err);
-	py_add_note(NULL, "tensors that were to be restored in place may hold anything now");
+	py_add_note(NULL, "tensors that were to be restored in place may be overwritten in part");
 	return -1;
 }
 
@@ -485,7 +485,7 @@ finish(struct py_restore *r, struct pawl *run, PyObject *live)
 
 	if (root && finish_node(r, root, live, live ? PY_USER : PY_NEW, &o) < 0) {
 		py_name_long_int(r->st, root);
-		py_add_note(NULL, "raised while %s was put into the given state, which may be half restored",
+		py_add_note(NULL, "raised while %s was loaded into the given state, which may be restored in part",
 		            info->name);
 		return NULL;
 	}

@@ -448,11 +448,13 @@ get_fault_calls(struct py_run *self, void *closure)
 static PyMethodDef run_methods[] = {
 	{"save", METHOD(py_run_save), METH_VARARGS | METH_KEYWORDS, "Start a save; returns a Ticket."},
 	{"prepare", METHOD(py_run_prepare), METH_O, "Fault in the memory that saves of this state will use."},
-	{"save_failed", METHOD(py_run_save_failed), METH_VARARGS, "Tell the other ranks that this one cannot save."},
+	{"save_failed", METHOD(py_run_save_failed), METH_VARARGS,
+         "Report to the other ranks that this one cannot "
+         "save."},
 	{"wait", METHOD(run_wait), METH_VARARGS, "Wait until all saves are settled, or also copied to all mirrors."},
 	{"mirrors", METHOD(run_mirrors), METH_NOARGS, "Figures of the mirrors."},
 	{"fence", METHOD(run_fence), METH_VARARGS, "Wait until all tensors given to lazy saves may change."},
-	{"check", METHOD(run_check), METH_VARARGS, "Raise the first background error nobody has seen."},
+	{"check", METHOD(run_check), METH_VARARGS, "Raise the first background error that no call has raised yet."},
 	{"is_saving", METHOD(run_is_saving), METH_NOARGS, "True while a save is running."},
 	{"should_save", METHOD(run_should_save), METH_VARARGS, "Is a save due by the run's interval?"},
 	{"close", METHOD(run_close), METH_NOARGS, "Wait for running saves and release the run."},

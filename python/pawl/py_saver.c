@@ -443,10 +443,10 @@ py_saver_init(PyObject *module)
 		METHOD(save, METH_VARARGS, "Start a save; True if this process writes it."),
 		METHOD(save_folder, METH_VARARGS, "Pack a folder as this rank's checkpoint."),
 		METHOD(wait, METH_VARARGS, "Wait for saves and uploads."),
-		METHOD(wait_saves, METH_NOARGS, "Wait until the files of all saves are there."),
-		METHOD(check, METH_NOARGS, "Raise the first error that nobody has seen."),
+		METHOD(wait_saves, METH_NOARGS, "Wait until the files of all saves are written."),
+		METHOD(check, METH_NOARGS, "Raise the first error that no call has raised yet."),
 		METHOD(close, METH_NOARGS, "Wait, and free it."),
-		METHOD(saved, METH_VARARGS, "The checkpoint files that are here."),
+		METHOD(saved, METH_VARARGS, "The checkpoint files on this machine."),
 		METHOD(uploaded, METH_VARARGS, "The caller has uploaded one."),
 		{NULL, NULL, 0, NULL},
 	};

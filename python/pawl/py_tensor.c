@@ -423,7 +423,7 @@ describe_shard(struct py_state *st, PyObject *obj, const struct py_path *path, s
 		return py_raise_at(st, PAWL_EUSAGE, path, "a shard of a shard");
 	rc = py_tensor_describe(st, tensor, path, t);
 	if (rc == 0)
-		return py_raise_at(st, PAWL_EUSAGE, path, "a shard of something that is no tensor");
+		return py_raise_at(st, PAWL_EUSAGE, path, "a shard of something that is not a tensor");
 	if (rc < 0)
 		return -1;
 	if (read_box(st, obj, st->s.global_shape, path, t->raw.ndim, t->global_shape) < 0 ||

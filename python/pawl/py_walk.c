@@ -226,7 +226,7 @@ check_cycle(struct py_walk *w, PyObject *obj, const struct py_path *path)
 			return py_raise_at(w->st, PAWL_EUNSUPPORTED, path,
 			                   "a container inside itself cannot be held in a state");
 	if (depth >= PY_MAX_DEPTH)
-		return py_raise_at(w->st, PAWL_ELIMIT, path, "more than %d containers inside each other", PY_MAX_DEPTH);
+		return py_raise_at(w->st, PAWL_ELIMIT, path, "containers nested deeper than %d", PY_MAX_DEPTH);
 	return 0;
 }
 

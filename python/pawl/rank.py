@@ -12,7 +12,7 @@ from . import _pawl
 class Rank:
     """One process of a job of ``world_size``.
 
-    The three that only some launchers tell are None where they are not known. ``launcher`` is "" where there is none.
+    The three that only some launchers tell are None where they are not known. ``launcher`` is "" if there is none.
     ``attempt`` is what all ranks of this start of the job share and no other start has, or "".
     """
 
@@ -26,7 +26,7 @@ class Rank:
 
 
 def rank_identify() -> Rank:
-    """Who this process is, from what its launcher left in the environment; 0 of 1 without a launcher.
+    """Rank and size of this process, from what its launcher left in the environment; 0 of 1 without a launcher.
 
     Known are torchrun, Open MPI, MPICH, MVAPICH, Slurm, Flux, PALS, PMI, JAX, Kubernetes, and RANK with WORLD_SIZE.
     Variables that contradict each other or are no numbers raise UsageError, which names them.

@@ -12,7 +12,7 @@ Ray copies what ``ray.train.report`` is given into its storage, while training w
 there to begin with, by all workers together, in the run ``pawl`` in the folder of Ray's run (a path, ``s3://`` or ``gs://``),
 and Ray is told of it when it is durable. Ray keeps, deletes and names the latest as ever (``CheckpointConfig``).
 
-Trials of Ray Tune's own Tuner save and go on by TrialSaver.
+Trials of Ray Tune's own Tuner save and continue by TrialSaver.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def root() -> str:
 
 
 class Saver(HoldsManager):
-    """The checkpoints of a run of Ray Train. Every worker makes one and calls it alike.
+    """The checkpoints of a run of Ray Train. Every worker makes one and calls it in the same way.
 
     The options are those of ``CheckpointManager`` (which is ``manager``) without those that delete: what is kept is
     Ray's ``CheckpointConfig(num_to_keep, checkpoint_score_attribute, ..)``, and its order is by what is reported.
@@ -95,7 +95,7 @@ class Saver(HoldsManager):
 
     def __init__(self, **options: Any) -> None:
         if given := [name for name in _RAYS if name in options]:
-            raise UsageError(f"{given[0]}: Ray keeps and deletes checkpoints here, give it to its CheckpointConfig")
+            raise UsageError(f"{given[0]}: Ray keeps and deletes the checkpoints; set it in Ray's CheckpointConfig")
         if "name_template" in options:
             raise UsageError("name_template: checkpoints have pawl's usual names here")
         context = _train.get_context()

@@ -48,8 +48,8 @@ class CheckpointInfo:
 class Restored(Generic[T]):
     """What a restore brought back.
 
-    ``state`` is the whole saved tree; its tensors are the caller's own where they were restored in place. ``fallbacks``
-    says why newer checkpoints were passed over, ``report`` what did not fit (with ``strict=False``).
+    ``state`` is the complete saved tree; its tensors are the caller's own where they were restored in place.
+    ``fallbacks`` lists why newer checkpoints were skipped, ``report`` what did not fit (with ``strict=False``).
     """
 
     step: int
@@ -71,7 +71,7 @@ class Restored(Generic[T]):
         """A line, whatever the size of the state."""
         parts = [f"step={self.step}", f"id={self.id}", f"path={self.path!r}"]
         if self.fallbacks:
-            parts.append(f"passed over {len(self.fallbacks)}")
+            parts.append(f"skipped {len(self.fallbacks)}")
         if self.report:
             parts.append(f"did not fit {len(self.report)}")
         size = f" of {len(self.state)}" if isinstance(self.state, dict | list | tuple) else ""
@@ -94,4 +94,4 @@ class Converted:
     n_tensors: int
     n_files: int
     nbytes: int  # of tensors
-    n_left: int  # values that are no tensors, which the format does not hold
+    n_left: int  # values that are not tensors, which the format does not hold

@@ -14,7 +14,7 @@ from . import _pawl
 class Shard:
     """The box of a global tensor that this process holds.
 
-    It stands in a state wherever a tensor may stand. Saved, it is recorded where the box lies; restored, exactly this
+    It stands in a state wherever a tensor may stand. Saved, it is recorded where the box is; restored, exactly this
     box is read, however the tensor was cut when it was saved. The boxes of all ranks must fill the tensor exactly, and
     only once: of several ranks with the same box one has ``writer="here"``, the others ``"elsewhere"``.
     """

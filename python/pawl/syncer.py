@@ -37,8 +37,8 @@ _LOOK_SECONDS = 1.0
 class SyncConfig:
     """Where to, by what, and how often.
 
-    ``upload_dir``: a path, ``user@host:path``, or a URL; what is synced lies below it under its folder's name.
-    ``syncer``: "auto" goes by the place; None syncs nothing (the folder is shared); a command with ``{source}`` and
+    ``upload_dir``: a path, ``user@host:path``, or a URL; what is synced is stored below it under its folder's name.
+    ``syncer``: "auto" depends on the place; None syncs nothing (the folder is shared); a command with ``{source}`` and
     ``{target}``; or a function ``f(source, target)``. Commands and functions get a view of the folder, which does not
     change. ``shell``: the command is run by ``/bin/sh``, the places quoted.
     """
@@ -160,7 +160,7 @@ class Syncer:
         if self._sync is None:
             return None
         if not self._lock.acquire(blocking=False):
-            raise BusyError(f"{self.local}: is being synced already")
+            raise BusyError(f"{self.local}: is already being synced")
         try:
             if not down:
                 self._last_up = time.monotonic()
@@ -174,7 +174,7 @@ class Syncer:
             return SyncReport(*self._waiting(sync, sync.down if down else sync.up))
         begin = time.monotonic()
         if self._call is not None and self._call.is_alive():
-            raise BusyError(f"{self.local}: the sync function has still not come back")
+            raise BusyError(f"{self.local}: the sync function has still not returned")
         if down:
             os.makedirs(self.local, exist_ok=True)
         try:
@@ -237,7 +237,7 @@ class Syncer:
         self._call.join(self.config.sync_timeout)
         if self._call.is_alive():
             raise _pawl.TimeoutError(
-                f"{self.local}: the sync function has not come back within {self.config.sync_timeout:g} s"
+                f"{self.local}: the sync function has not returned within {self.config.sync_timeout:g} s"
             )
         if error:
             if isinstance(error[0], PawlError):
@@ -336,7 +336,7 @@ class Syncer:
 
     def close(self, sync: bool = True) -> None:
         """Ends the background thread, after one more sync unless told otherwise; raises the error of the last
-        sync, if that has failed and nobody has seen it."""
+        sync, if that has failed and no call has raised it."""
         if self._thread is not None:
             if sync:
                 self.request()

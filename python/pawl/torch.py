@@ -5,7 +5,7 @@
     dcp.save(state, checkpoint_id=f"step_{step}", storage_writer=writer)
     dcp.load(state, storage_reader=pawl.torch.StorageReader("runs/demo"))
 
-Nothing is pickled: tensors lie in packs, and what DCP would have pickled is kept as values of the state.
+Nothing is pickled: tensors are in packs, and what DCP would have pickled is kept as values of the state.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class StorageWriter(_OfRun, _StorageWriter):
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         rank, world_size = self._who()
         if not kwargs.get("use_collectives", True):
-            raise UsageError("use_collectives=False has every rank save by itself, which pawl does not do")
+            raise UsageError("use_collectives=False makes every rank save by itself, which pawl does not support")
         planned = kwargs.get("rank", rank)
         if planned != rank:
             raise UsageError(
@@ -324,7 +324,7 @@ def _value(planner: SavePlanner, item: WriteItem, path: _dcp.Path) -> Any:
 
 
 class StorageReader(_OfRun, _StorageReader):
-    """Loads checkpoints of a run, or a single one, through DCP, whoever saved them: the tensors of DCP's plan are read
+    """Loads checkpoints of a run, or a single one, through DCP, whatever saved them: the tensors of DCP's plan are read
     from just the byte ranges they need, verified, into the tensors of the state.
 
     ``which`` is "latest", "best", "good" or a step. The ``checkpoint_id`` of ``dcp.load`` goes before: as it was given
@@ -430,7 +430,7 @@ class StorageReader(_OfRun, _StorageReader):
 
     def _opened(self) -> tuple[_pawl.Run, str]:
         if self._run is None or self._info is None:
-            raise UsageError("read_metadata comes first")
+            raise UsageError("call read_metadata first")
         return self._run, f"id:{self._info['id']}"
 
     def _read_tensors(self, items: list[ReadItem], planner: LoadPlanner) -> None:
@@ -485,7 +485,7 @@ class StorageReader(_OfRun, _StorageReader):
         return whole
 
     def _read_values(self, names: set[str]) -> dict[str, Any]:
-        """Values that are no tensors of DCP's. Most are there already; what has arrays in it must be read."""
+        """Values that are not tensors of DCP's. Most are there already; what has arrays in it must be read."""
         run, selector = self._opened()
         read = {name: self._places[name].value for name in names}
         rest = [name for name in read if _dcp.needs_reading(read[name])]
@@ -495,7 +495,7 @@ class StorageReader(_OfRun, _StorageReader):
             return read
         answer = run.restore(selector=selector, paths=tuple(globs))
         if answer is None:
-            raise NotFoundError(f"{self._root} has no checkpoint '{selector}' any more")
+            raise NotFoundError(f"{self._root} no longer has a checkpoint '{selector}'")
         return {**read, **{name: _dcp.at(answer[0], self._places[name].keys) for name in rest}}
 
 
@@ -574,7 +574,7 @@ def export_dcp(
     """Writes a checkpoint as a folder that ``dcp.load`` reads without pawl, by torch's own FileSystemWriter.
 
     ``source``: a run's folder or its manager, or a single checkpoint's folder. ``target`` must not be there yet, or be
-    empty. Whole tensors are written, one after the other, by this process alone.
+    empty. Full tensors are written, one after the other, by this process alone.
     """
     folder = _checks.path("target", target)
     if os.path.isdir(folder) and os.listdir(folder):

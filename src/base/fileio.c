@@ -381,5 +381,5 @@ fd_spool(int *ret, const char *what, struct pawl_error *err)
 		return 0;
 	const int sys = errno;
 	return err_set(err, sys == ENOSPC || sys == EDQUOT ? PAWL_ENOSPACE : PAWL_EIO,
-	               "%s: no file to hold it can be made in %s (TMPDIR says where): errno %d", what, folder, sys);
+	               "%s: cannot make a temporary file in %s (TMPDIR sets the folder): errno %d", what, folder, sys);
 }

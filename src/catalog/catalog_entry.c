@@ -90,7 +90,7 @@ read_manifest(const struct catalog *c, struct store *store, const char *name, bo
 	scratch->len = 0;
 	TRY(store_get(store, buf_str(&key), MANIFEST_MAX_BYTES, scratch, err));
 	if (manifest_is_withdrawn(scratch->ptr, scratch->len))
-		return err_set(err, PAWL_ENOTFOUND, "%s: the save was called off", name);
+		return err_set(err, PAWL_ENOTFOUND, "%s: the save was aborted", name);
 	return manifest_decode(name, scratch->ptr, scratch->len, summary, ret, err);
 }
 
@@ -169,7 +169,7 @@ read_again(const struct catalog *c, const struct catalog_entry *e, bool summary,
 	TRY(read_manifest(c, e->at ? e->at : c->store, e->name, summary, &scratch, &m, err));
 	if (e->summary && (m->id != e->summary->id || strcmp(m->token, e->summary->token) != 0)) {
 		manifest_free(m);
-		return err_set(err, PAWL_ECONFLICT, "%s: another checkpoint has taken its place since it was listed",
+		return err_set(err, PAWL_ECONFLICT, "%s: it was replaced by another checkpoint after it was listed",
 		               e->name);
 	}
 	*ret = m;

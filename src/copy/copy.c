@@ -92,8 +92,8 @@ pass_withdrawn(const struct copying *c, struct pawl_error *err)
 	TRY(rc);
 	if (entry.mtime_ns <= 0 || (clock_unix_ns() - entry.mtime_ns) / 1000000000 < LATE_SECONDS)
 		return err_set(err, PAWL_ETRANSIENT,
-		               "%s: a save of %s was called off there, and not certainly more than %d minutes ago; "
-		               "nothing is copied to its place before that",
+		               "%s: a save of %s was aborted there, perhaps less than %d minutes ago; copy to this "
+		               "name later",
 		               to->root, c->job->to_folder, LATE_SECONDS / 60);
 	/* Read it again: another process may have removed it and written the manifest since
 	 * store_stat. */
@@ -274,7 +274,7 @@ check_files(struct copying *c, bool *ret_gone, struct pawl_error *err)
 			continue;
 		*ret_gone = true;
 		return err_set(err, PAWL_EIO,
-		               "%s of %" PRIu64 " bytes is not in the folder %s any more that it was written to in %s",
+		               "%s of %" PRIu64 " bytes is no longer in the folder %s, to which it was written in %s",
 		               f->name, f->nbytes, c->folder, c->job->to->root);
 	}
 	return 0;
@@ -298,7 +298,7 @@ put_last(struct copying *c, bool *ret_gone, struct pawl_error *err)
 	TRY(check_files(c, ret_gone, err));
 	rc = store_publish(to, c->folder, c->job->to_folder, err);
 	if (rc == PAWL_ENOTFOUND) /* not the source's code: callers would read that as "no such checkpoint" */
-		return err_set(err, PAWL_EIO, "%s: the folder %s is not there any more", to->root, c->folder);
+		return err_set(err, PAWL_EIO, "%s: the folder %s no longer exists", to->root, c->folder);
 	return rc;
 }
 
@@ -333,7 +333,7 @@ take_step(void *arg, uint64_t nbytes, struct pawl_error *err)
 	if (meter && __atomic_load_n(&meter->cancel, __ATOMIC_RELAXED))
 		return err_set(err, PAWL_ECANCELLED, "%s: copying was cancelled", c->work.name);
 	if (c->job->deadline_ms && clock_mono_ms() >= c->job->deadline_ms)
-		return err_set(err, PAWL_ETIMEOUT, "%s: not copied to %s within its time", c->work.name,
+		return err_set(err, PAWL_ETIMEOUT, "%s: copying to %s exceeded its time limit", c->work.name,
 		               c->job->to->root);
 	return 0;
 }

@@ -102,7 +102,7 @@ compare_target(struct move *m, struct pawl_error *err)
 		TRY(run_work(m, job->to_key, &differs, err));
 	if (differs && job->existing == COPY_KEEP)
 		return err_set(err, PAWL_EEXISTS,
-		               "%s exists at %s already and differs; choose another name, or overwrite it", job->to_key,
+		               "%s already exists at %s and differs; choose another name, or overwrite it", job->to_key,
 		               job->to->root);
 	return !differs;
 }
@@ -123,7 +123,7 @@ put_whole(struct move *m, struct pawl_error *err)
 		TRY(run_work(m, job->to_key, &differs, err));
 	if (differs) {
 		store_remove(job->to, job->to_key, NULL);
-		return err_set(err, PAWL_EIO, "%s: what %s gives back is not what was sent", job->to_key,
+		return err_set(err, PAWL_EIO, "%s: the bytes read back from %s differ from those sent", job->to_key,
 		               job->to->root);
 	}
 	return job->read_back ? 0 : m->step(job->arg, m->file.nbytes, err); /* reading back has counted them */

@@ -184,8 +184,8 @@ enter_check(const struct copy_work *w, struct copy_item *it, struct pawl_error *
 static int
 say_not_kept(const struct copy_work *w, const struct copy_item *it, struct pawl_error *err)
 {
-	return err_set(err, PAWL_EIO, "%s: %s: what %s gives back is not what was sent", w->name, it->file->name,
-	               w->to->root);
+	return err_set(err, PAWL_EIO, "%s: %s: the bytes read back from %s differ from those sent", w->name,
+	               it->file->name, w->to->root);
 }
 
 /* Syncs a file that an earlier process left: it may be only in the page cache. False: the sync

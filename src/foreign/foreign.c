@@ -216,7 +216,7 @@ sniff(struct store *store, const char *key, const char *given, const struct fore
 	}
 	return err_set(
 		err, PAWL_ENOTFOUND,
-		"%s is no checkpoint: expected a checkpoint's folder, or a file of safetensors, torch.save or numpy",
+		"%s is not a checkpoint: expected a checkpoint's folder, or a file of safetensors, torch.save or numpy",
 		given);
 }
 

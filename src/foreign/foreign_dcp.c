@@ -148,12 +148,12 @@ place_item(struct folder *f, struct dcp_item *item, struct place **ret)
 		}
 		bool is_list = key->type == PICKLE_INT;
 		if (place->item || (place->n > 0 && place->is_list != is_list))
-			return wrong_item(f, item, "its path leads through what is something else");
+			return wrong_item(f, item, "its path leads through a value that is not a container");
 		place->is_list = is_list;
 		TRY(find_place(f, place, key, &place));
 	}
 	if (place->item || place->n > 0)
-		return wrong_item(f, item, "its path is that of something else");
+		return wrong_item(f, item, "its path belongs to another value");
 	place->item = item;
 	*ret = place;
 	return 0;
@@ -211,7 +211,7 @@ open_files(struct folder *f)
 		TRY(buf_check(&f->file_key, f->key, f->err));
 		int rc = store_stat(f->store, buf_str(&f->file_key), &entry, f->err);
 		if (rc == PAWL_ENOTFOUND || (rc == 0 && (entry.is_folder || entry.is_link)))
-			return err_set(f->err, PAWL_ECORRUPT, "%s is missing, or no file", buf_str(&f->file_key));
+			return err_set(f->err, PAWL_ECORRUPT, "%s is missing, or not a file", buf_str(&f->file_key));
 		TRY(rc);
 		TRY(foreign_add_file(&f->tree, f->dcp.files[i], entry.nbytes, &f->numbers[i], f->err));
 	}
@@ -300,8 +300,10 @@ open_range(struct folder *f, const struct job *job, struct bump *memory, struct 
 		f->file.source.what = name;
 	}
 	if (range->begin > file_nbytes || range->nbytes > file_nbytes - range->begin)
-		return err_set(f->err, PAWL_ECORRUPT, "%s: bytes %llu and %llu more, beyond its end at %llu", name,
-		               (unsigned long long)range->begin, (unsigned long long)range->nbytes,
+		return err_set(f->err, PAWL_ECORRUPT,
+		               "%s: a piece at byte %llu of %llu bytes reaches beyond its end "
+		               "at %llu",
+		               name, (unsigned long long)range->begin, (unsigned long long)range->nbytes,
 		               (unsigned long long)file_nbytes);
 	f->file.base = range->begin;
 	f->file.source.nbytes = range->nbytes;
@@ -322,7 +324,7 @@ read_chunk(struct folder *f, const struct job *job)
 	TRY(pt_value(&pt, pt.root, &v, f->err));
 	if (v.type != PT_TENSOR || v.tensor->dtype != item->dtype || v.tensor->ndim != item->ndim ||
 	    memcmp(v.tensor->shape, chunk->sizes, item->ndim * sizeof(*chunk->sizes)) != 0)
-		return err_set(f->err, PAWL_ECORRUPT, "%s: a piece is not what .metadata says of it",
+		return err_set(f->err, PAWL_ECORRUPT, "%s: a piece differs from what .metadata says about it",
 		               f->dcp.files[job->range->file]);
 	if (v.tensor->nbytes == 0)
 		return 0;
@@ -396,9 +398,8 @@ fill_gaps(struct folder *f, size_t *at, int64_t index)
 {
 	for (; *at < (uint64_t)index; (*at)++) {
 		if (++f->n_gaps > MAX_GAPS)
-			return err_set(f->err, PAWL_ELIMIT,
-			               "%s: lists with more than %u places that nothing was saved for", f->key,
-			               MAX_GAPS);
+			return err_set(f->err, PAWL_ELIMIT, "%s: lists with more than %u items that were not saved",
+			               f->key, MAX_GAPS);
 		TRY(pawl_state_add(f->tree.m->state, &(struct pawl_scalar){.type = PAWL_NONE}, f->err));
 	}
 	(*at)++;

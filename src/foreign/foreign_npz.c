@@ -96,12 +96,12 @@ check_member(const struct reader *r, const struct zip_member *member, struct paw
 
 	if (len <= n || strcmp(member->name + len - n, SUFFIX) != 0)
 		return err_set(err, PAWL_EUNSUPPORTED,
-		               "%s: member '%.200s' is no array (its name does not end with " SUFFIX ")", what,
+		               "%s: member '%.200s' is not an array (its name does not end with " SUFFIX ")", what,
 		               member->name);
 	if (member->compressed)
 		return err_set(
 			err, PAWL_EUNSUPPORTED,
-			"%s: member '%.200s' is compressed, inside of a file that is so as well; expected one of the two",
+			"%s: member '%.200s' is compressed, and so is the file; expected only one of them compressed",
 			what, member->name);
 	return 0;
 }

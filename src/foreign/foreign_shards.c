@@ -76,13 +76,13 @@ open_shard(struct shards *s, const char *name, uint32_t *ret)
 	if (s->n_files == MAX_FILES)
 		return err_set(s->err, PAWL_ELIMIT, "%s: more than %u files", s->index, MAX_FILES);
 	if (!text_is_key(name) || !strstr(name, PACK_SUFFIX) || name[0] == '.')
-		return err_set(s->err, PAWL_ECORRUPT, "%s: '%.200s' is no safe name of a safetensors file", s->index,
-		               name);
+		return err_set(s->err, PAWL_ECORRUPT, "%s: '%.200s' is not a safe name for a safetensors file",
+		               s->index, name);
 	buf_printf(&key, "%s%s%s", s->folder, s->folder[0] ? "/" : "", name);
 	TRY(buf_check(&key, s->index, s->err));
 	int rc = store_stat(s->store, buf_str(&key), &entry, s->err);
 	if (rc == PAWL_ENOTFOUND)
-		return err_set(s->err, PAWL_ECORRUPT, "%s: it names %s, which is not there", s->index, name);
+		return err_set(s->err, PAWL_ECORRUPT, "%s: it names %s, which does not exist", s->index, name);
 	TRY(rc);
 	if (entry.is_folder || entry.is_link)
 		return err_set(s->err, PAWL_EUNSUPPORTED, "%s is a %s; expected a regular file", buf_str(&key),
@@ -131,7 +131,7 @@ add_weight(struct shards *s, const struct json *weight)
 	TRY(find_shard(s, weight->str, &file));
 	t = find_tensor(s, file, weight->key);
 	if (!t)
-		return err_set(s->err, PAWL_ECORRUPT, "%s: it says that %.200s lies in %s, which has no such tensor",
+		return err_set(s->err, PAWL_ECORRUPT, "%s: it says that %.200s is in %s, which has no such tensor",
 		               s->index, weight->key, weight->str);
 	const struct pt_tensor view = {.dtype = t->dtype,
 	                               .ndim = t->ndim,

@@ -208,7 +208,7 @@ never_filled(void *arg, void *dst, size_t nbytes, struct pawl_error *err)
 {
 	(void)arg;
 	(void)dst;
-	return err_set(err, PAWL_EUSAGE, "%zu bytes that lie in a file", nbytes);
+	return err_set(err, PAWL_EUSAGE, "%zu bytes that are stored in a file", nbytes);
 }
 
 int

@@ -123,13 +123,12 @@ find_member(struct opened *o, struct pawl_error *err)
 			return 0;
 		if (rc == 0)
 			return err_set(err, PAWL_ENOTFOUND,
-			               "%s: expected " UNPACKED_TAR_MEMBER
-			               " in it, as Composer has it, found none; other "
-			               "archives are unpacked by tar",
+			               "%s: expected " UNPACKED_TAR_MEMBER " in it, as Composer writes it, found none; "
+			               "unpack other archives with tar",
 			               o->file.name);
 		if (!add_ok(place.at, member->nbytes, &end) || !add_ok(end, TAR_BLOCK - 1, &next) ||
 		    end > o->plain->nbytes)
-			return err_set(err, PAWL_ECORRUPT, "%s: member '%.200s' does not lie in it", o->file.name,
+			return err_set(err, PAWL_ECORRUPT, "%s: member '%.200s' is not in it", o->file.name,
 			               member->name);
 		if (!member->is_folder && strcmp(member->name, UNPACKED_TAR_MEMBER) == 0) {
 			if (found)

@@ -72,12 +72,11 @@ check_sizes(const struct unpacked_file *o, const struct zip *zip, struct pawl_er
 	if (total > FREE_BYTES && mul_ok(o->packed.nbytes, MAX_RATIO, &most) && total > most)
 		return err_set(err, PAWL_ELIMIT,
 		               "%s: unpacks to %" PRIu64 " bytes, more than %u times its %" PRIu64
-		               ", which only a bomb should; save it with numpy.savez if it is none",
+		               ", like a decompression bomb; if it is not one, save it with numpy.savez",
 		               o->name, total, MAX_RATIO, o->packed.nbytes);
 	if (room > 0 && total > room)
 		return err_set(err, PAWL_ENOSPACE,
-		               "%s: unpacks to %" PRIu64
-		               " bytes, and in %s (TMPDIR says where) there is room for %" PRIu64,
+		               "%s: unpacks to %" PRIu64 " bytes, but %s (set by TMPDIR) has room for %" PRIu64,
 		               o->name, total, o->spool.folder, room);
 	return 0;
 }
@@ -163,7 +162,7 @@ copy_member(struct unpacked_file *o, const struct zip_member *m, char *step, str
 	TRY(put_bytes(o, &bytes, err));
 	TRY(m->compressed ? copy_compressed(o, m, step, &parts, err) : copy_stored(o, m, step, &parts, err));
 	if (m->plain_nbytes > 0 && crc32_whole(parts, m->plain_nbytes) != m->plain_crc)
-		return wrong_member(o, m, "it is not what was written: its CRC is another one", err);
+		return wrong_member(o, m, "it is not what was written: its CRC differs", err);
 	if (m->plain_nbytes == 0)
 		return 0;
 	zip_end_member(entry, &bytes);

@@ -161,7 +161,7 @@ prune(struct pawl *run, const struct pawl_retention *policy, int dry_run, struct
 	if (!dry_run)
 		TRY(run_check_keeper(run, err));
 	if (policy && policy->num_to_keep == PAWL_KEEP_MEMORY)
-		return err_set(err, PAWL_EUSAGE, "prune: memory only is a rule that a run is opened with");
+		return err_set(err, PAWL_EUSAGE, "prune: memory only is a rule for opening a run, not for prune");
 	own = policy ? *policy : run->settings.retention;
 	if (policy && !own.n_scores &&
 	    run->settings.retention.n_scores) { /* P6: the best is the best of the training */

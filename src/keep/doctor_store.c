@@ -68,7 +68,7 @@ try_reading(struct store *store, const char *key, struct pawl_error *err)
 
 	TRY(store_get(store, key, 4096, &text, err));
 	if (text.len != PROBE_BYTES || memcmp(text.ptr, probe, PROBE_BYTES) != 0)
-		return err_set(err, PAWL_ECORRUPT, "other bytes came back than were put");
+		return err_set(err, PAWL_ECORRUPT, "the bytes read differ from those put");
 	return 0;
 }
 

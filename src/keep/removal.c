@@ -37,7 +37,7 @@ rename_folder(struct pawl *run, struct catalog_entry *e, const char *folder, con
 	if (rc == 0)
 		rc = catalog_read_pin(run->catalog, e, &pinned, err);
 	if (rc == 0 && e->held)
-		rc = err_set(err, PAWL_EBUSY, "%s has just been taken hold of by a reader", e->name);
+		rc = err_set(err, PAWL_EBUSY, "%s is now held by a reader", e->name);
 	if (rc == 0 && pinned && !e->pinned)
 		rc = err_set(err, PAWL_EBUSY, "%s has just been pinned", e->name);
 	if (rc < 0)

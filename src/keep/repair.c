@@ -193,7 +193,7 @@ check_rank(struct repair *r, uint32_t rank, size_t *at, struct pawl_error *err)
 			               (unsigned long long)i, (unsigned long long)n, rank);
 	}
 	if (*at < r->parts.n && r->parts.items[*at].rank == rank)
-		return err_set(err, PAWL_ECORRUPT, "%s: rank %u has %llu packs, but %s is there too", r->name, rank,
+		return err_set(err, PAWL_ECORRUPT, "%s: rank %u has %llu packs, but %s exists too", r->name, rank,
 		               (unsigned long long)n, r->parts.items[*at].name);
 	return 0;
 }

@@ -209,7 +209,7 @@ check_tensor(struct pickler *p, const struct state_tensor *t)
 	const struct pawl_tensor_info *info = &t->info;
 
 	if (t->src.offsets)
-		return err_set(p->err, PAWL_EUNSUPPORTED, "a .pt file holds whole tensors, found a piece of '%s'",
+		return err_set(p->err, PAWL_EUNSUPPORTED, "a .pt file holds full tensors, found a piece of '%s'",
 		               info->name);
 	if (!torch_types[info->dtype].dtype)
 		return err_set(p->err, PAWL_EUNSUPPORTED, "torch has no dtype for the %s of '%s'",

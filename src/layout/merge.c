@@ -308,7 +308,7 @@ check_whole(const struct merge *g, const struct row *row, struct pawl_error *err
 	}
 	return err_set(
 		err, PAWL_EMISMATCH,
-		"tensor '%.200s' is held whole by %s%s%s; give it as a Shard, or with a writer (which a Shard of "
+		"tensor '%.200s' is held completely by %s%s%s; give it as a Shard, or with a writer (which a Shard of "
 		"all of it needs)",
 		row->tensor.name, buf_str(&whole), buf_str(&shards), buf_str(&none));
 }

@@ -239,7 +239,7 @@ merge_put_fault(struct buf *out, uint32_t ndim, const uint64_t *shape, struct gi
 		put_box(out, ndim, shape, s.clash_from, s.clash_to);
 	}
 	if (s.has_hole) {
-		buf_puts(out, s.has_clash ? "; nobody gives " : "nobody gives ");
+		buf_puts(out, s.has_clash ? "; no rank gives " : "no rank gives ");
 		put_box(out, ndim, shape, s.hole_from, s.hole_to);
 	}
 	if (!s.has_clash && !s.has_hole)

@@ -286,7 +286,7 @@ add_move(struct planner *p, uint32_t binding, const struct manifest_tensor *t, c
 		return 0;
 	if (piece->file >= p->m->n_files || !add_ok(piece->begin, piece->nbytes, &piece_end) ||
 	    piece_end > manifest_plain_bytes(&p->m->files[piece->file]))
-		return err_set(err, PAWL_ECORRUPT, "tensor %s: a piece lies outside its file", t->name);
+		return err_set(err, PAWL_ECORRUPT, "tensor %s: a piece is outside its file", t->name);
 	if (piece->strides)
 		return add_strided(p, binding, t, piece, err);
 	TRY(fill_move(p, t, &o, &move, err));
@@ -307,7 +307,7 @@ check_box(const struct manifest_tensor *t, const struct reshard_binding *b, stru
 		uint64_t from = b->dst.offsets ? b->dst.offsets[d] : 0, end;
 		if (!add_ok(from, b->dst.shape[d], &end) || end > t->shape[d])
 			return err_set(err, PAWL_EUSAGE,
-			               "tensor %s: the destination lies outside it in dimension %u (%" PRIu64
+			               "tensor %s: the destination is outside it in dimension %u (%" PRIu64
 			               " elements from %" PRIu64 " of %" PRIu64 ")",
 			               t->name, d, b->dst.shape[d], from, t->shape[d]);
 	}

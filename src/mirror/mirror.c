@@ -151,9 +151,7 @@ mirrors_get_run_file(struct pawl *run, struct buf *out, struct pawl_error *err)
 		if (rc == 0 && store)
 			return 0;
 		if (rc < 0 && rc != PAWL_ENOTFOUND && untold == 0)
-			untold = err_set(err, rc,
-			                 "nothing has been saved here, and whether the mirror has something cannot be "
-			                 "told: %s",
+			untold = err_set(err, rc, "nothing has been saved here, and the mirror cannot be read: %s",
 			                 why.message);
 	}
 	return untold ? untold : err_set(err, PAWL_ENOTFOUND, "no mirror has a run yet");

@@ -202,7 +202,7 @@ take_outcome(void *arg, uint32_t rank, const struct buf *text, struct pawl_error
 		return err_set(err, PAWL_EMISMATCH, "rank %u: share_reads is set there, and not on rank 0", rank);
 	if (json_parse("outcome", text->ptr, text->len, NULL, &memory, &root, NULL) < 0 ||
 	    json_get_u64("outcome", root, "read_bytes", &nbytes, NULL) < 0 || !add_ok(*total, nbytes, total))
-		return err_set(err, PAWL_ECONFLICT, "rank %u: how it went there cannot be understood", rank);
+		return err_set(err, PAWL_ECONFLICT, "rank %u: its report about the restore is malformed", rank);
 	return 0;
 }
 

@@ -149,7 +149,7 @@ rendezvous_check_host(struct rendezvous *m, struct pawl_error *err)
 		return 0;
 	if (lease_look(m->store, m->pass.lease, m->lease_timeout_ms, &m->host_watch, &why) != PAWL_ECONFLICT)
 		return 0; /* what cannot be read now is ignored */
-	return err_set(err, PAWL_ECONFLICT, "rank 0 is not there any more: %s", why.message);
+	return err_set(err, PAWL_ECONFLICT, "rank 0 is gone: %s", why.message);
 }
 
 bool
@@ -219,8 +219,8 @@ broadcast_attempt(struct rendezvous *m, const struct rendezvous_opts *opts, stru
 	TRY(buf_check(&text, "attempt", err));
 	TRY(rendezvous_get_attempt("what rank 0 has broadcast", &text, &memory, &a, err));
 	if (a.world != m->world)
-		return err_set(err, PAWL_EMISMATCH, "rank %u believes in a world of %u ranks, rank 0 in one of %u",
-		               m->rank, m->world, a.world);
+		return err_set(err, PAWL_EMISMATCH, "rank %u has a world size of %u, rank 0 one of %u", m->rank,
+		               m->world, a.world);
 	m->pass = a.pass;
 	return 0;
 }
@@ -267,8 +267,7 @@ check_left(struct rendezvous *m, const struct rendezvous_attempt *a, struct pawl
 	else if (m->left_ms == 0)
 		m->left_ms = clock_mono_ms();
 	else if (clock_mono_ms() > m->left_ms + RENDEZVOUS_LINGER_MS)
-		return err_set(err, PAWL_ECONFLICT, "rank 0 has opened the run and left it again, before rank %u came",
-		               m->rank);
+		return err_set(err, PAWL_ECONFLICT, "rank 0 opened and closed the run before rank %u joined", m->rank);
 	return 0;
 }
 

@@ -57,13 +57,13 @@ admit(struct rendezvous *m, const struct rendezvous_request *r)
 	if (member && r->world == m->world && is_same_process(&member->process, &r->process))
 		return false; /* it opens the run again, and waits for rank 0 to do so too */
 	if (!member || r->world != m->world) {
-		snprintf(why, sizeof(why), "rank %u believes in a world of %u ranks, rank 0 in one of %u", r->rank,
-		         r->world, m->world);
+		snprintf(why, sizeof(why), "rank %u has a world size of %u, rank 0 one of %u", r->rank, r->world,
+		         m->world);
 	} else {
 		char who[160];
 
 		rendezvous_describe(&member->process, who, sizeof(who));
-		snprintf(why, sizeof(why), "rank %u of this run is %s already", r->rank, who);
+		snprintf(why, sizeof(why), "rank %u of this run is already %s", r->rank, who);
 	}
 	refusal = mem_resize(m->refusals, m->n_refusals + 1, sizeof(*refusal));
 	if (!refusal)

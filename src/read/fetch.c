@@ -174,7 +174,7 @@ report_sum(struct worker *w, uint64_t begin, uint64_t end, struct sum128 found)
 	char want[32], got[32];
 	sum_to_hex(expected_sum(w, begin), want);
 	sum_to_hex(found, got);
-	err_set(&err, PAWL_ECORRUPT, "not what was written: sum %.32s expected, %.32s found", want, got);
+	err_set(&err, PAWL_ECORRUPT, "not what was written: checksum %.32s expected, %.32s found", want, got);
 	if (w->f->job->only_copy)
 		err_prefix(&err, PAWL_ECORRUPT, "copy %u", w->f->job->only_copy);
 	return report(w, begin, end, &err);

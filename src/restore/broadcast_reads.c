@@ -211,7 +211,7 @@ take_wants(void *arg, uint32_t rank, const struct buf *text, struct pawl_error *
 		return err_set(err, PAWL_EMISMATCH, "rank %u: share_reads is not set there, and is on rank 0", rank);
 	if (!end || text_get_number(text->ptr + word, (size_t)(end - text->ptr) - word, &chunk) == 0 ||
 	    chunk < (double)MIN_CHUNK || chunk > (double)MAX_CHUNK || (text->len - (size_t)(end + 1 - text->ptr)) % 33)
-		return err_set(err, PAWL_ECONFLICT, "rank %u: what it wants to read cannot be understood", rank);
+		return err_set(err, PAWL_ECONFLICT, "rank %u: its list of reads is malformed", rank);
 	if ((uint64_t)chunk < s->chunk_bytes)
 		s->chunk_bytes = (uint64_t)chunk;
 	for (const char *line = end + 1; line < text->ptr + text->len; line += 33) {
@@ -262,16 +262,15 @@ pass_payload(struct sharing *s, uint32_t root, uint64_t nbytes)
 		rc = rc > 0              ? PAWL_EUSAGE
 		     : err_is_damage(rc) ? PAWL_ETRANSIENT
 		                         : rc; /* a failed broadcast is not damage of the checkpoint */
-		err_prefix(&why, rc, "share_reads: the broadcast of what rank %u has read", root);
+		err_prefix(&why, rc, "share_reads: the broadcast of what rank %u read", root);
 		s->is_broken = true;
 	} else if (is_root) {
 		return s->error.code >= 0;
 	} else if (f->magic != MAGIC || f->number != s->number || f->root != root || f->nbytes != nbytes ||
 	           (f->code >= 0 && !sum_equal(f->sum, sum_bytes(s->payload, (size_t)nbytes)))) {
-		rc = err_set(
-			&why, PAWL_EUSAGE,
-			"share_reads: the broadcast function gave rank %u something else than what rank %u has sent",
-			s->rank, root);
+		rc = err_set(&why, PAWL_EUSAGE,
+		             "share_reads: the broadcast function gave rank %u other bytes than rank %u sent", s->rank,
+		             root);
 		s->is_broken = true;
 	} else if (f->code < 0) {
 		f->message[sizeof(f->message) - 1] = 0;

@@ -104,8 +104,7 @@ adopt_checkpoint(struct pawl_restore *r, uint64_t id, struct pawl_error *err)
 	const struct catalog_entry *e = rc == 0 ? catalog_get(run->catalog, id) : NULL;
 	struct store *at = e ? e->at : NULL;
 	if (rc == 0 && !e)
-		rc = err_set(err, PAWL_ENOTFOUND, "%s has no checkpoint with id %" PRIu64 " any more", run->home.root,
-		             id);
+		rc = err_set(err, PAWL_ENOTFOUND, "%s no longer has a checkpoint with id %" PRIu64, run->home.root, id);
 	r->has_vanished = r->has_vanished || rc == PAWL_ENOTFOUND;
 	if (rc == 0)
 		rc = catalog_info(run->catalog, e, &run->settings.retention, &memory, &info, err);
@@ -419,7 +418,7 @@ pawl_restore_close(struct pawl_restore *r)
 	if (r->owes_word) {
 		/* Damage would make the others look for an older checkpoint, without this rank. */
 		if (!r->reason.message[0])
-			memcpy(r->reason.message, "gave the restore up", sizeof("gave the restore up"));
+			memcpy(r->reason.message, "cancelled the restore", sizeof("cancelled the restore"));
 		if (r->reason.code == 0 || err_is_damage(r->reason.code))
 			r->reason.code = PAWL_ECANCELLED;
 		agree_give_up(r->run, &r->reason);
@@ -472,7 +471,7 @@ fall_back(struct pawl_restore *r, const struct pawl_error *why, struct pawl_erro
 	if (!r->can_fall_back)
 		return err_set(err, PAWL_ENOTFOUND, "%s (falling back to an older checkpoint is off)",
 		               why && why->message[0] ? why->message : r->info.name);
-	TRY(note(r, r->info.name, why && why->message[0] ? why->message : "given up by the caller", err));
+	TRY(note(r, r->info.name, why && why->message[0] ? why->message : "cancelled by the caller", err));
 	int rc = 0;
 	if (r->run->modes.agree->is_led)
 		rc = take_with_others(r, err);

@@ -96,7 +96,7 @@ check_destination(const char *name, const struct pawl_tensor *dst, const struct 
 	for (uint32_t d = 0; d < dst->ndim; d++) {
 		uint64_t from = dst->offsets ? dst->offsets[d] : 0, end;
 		if (!add_ok(from, dst->shape[d], &end) || end > saved->shape[d])
-			return err_set(err, PAWL_EMISMATCH, "%s: the destination lies outside the saved tensor", name);
+			return err_set(err, PAWL_EMISMATCH, "%s: the destination is outside the saved tensor", name);
 	}
 	if (dst->fill || (!dst->data && nbytes > 0))
 		return err_set(err, PAWL_EUSAGE, "%s: the destination has no memory that can be written to", name);

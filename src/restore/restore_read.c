@@ -74,7 +74,7 @@ bind_blob(struct pawl_restore *r, size_t index, struct pawl_error *err)
 	if (t->src.data)
 		return 0; /* another leaf has the same text */
 	if (saved->dtype != PAWL_U8 || saved->ndim != 1)
-		return err_set(err, PAWL_ECORRUPT, "%s: the text %s is no list of bytes", r->info.name, saved->name);
+		return err_set(err, PAWL_ECORRUPT, "%s: the text %s is not a list of bytes", r->info.name, saved->name);
 	if (!r->run->home.foreign) /* a foreign manifest is the file's own header */
 		TRY(check_files(r, saved, err));
 	if (saved->nbytes >= SIZE_MAX)
@@ -221,7 +221,7 @@ restore_read_own(struct pawl_restore *r, struct pawl_error *err)
 		rc = read_once(r, n, &nbytes, &why);
 		verdict = rc < 0 ? restore_judge(r, &why, tries, &why) : 0;
 		if (verdict > 0 && r->owes_word && r->share_fn) /* the others must read again, too */
-			verdict = err_set(&why, PAWL_ENOTFOUND, "%s was not there while it was read", r->info.name);
+			verdict = err_set(&why, PAWL_ENOTFOUND, "%s was missing while it was read", r->info.name);
 		if (verdict <= 0)
 			break;
 	}

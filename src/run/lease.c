@@ -195,8 +195,8 @@ refuse(struct attempt *a, const struct lease_text *t, struct pawl_error *err)
 		               "process first, or open the run to read only",
 		               root, pid, host);
 	return err_set(err, PAWL_EBUSY,
-	               "%s: the run is being written by process %lld on host '%s', or that process is dead: its lease "
-	               "was not renewed in the last %lld s, and counts as abandoned after %lld s (lease_timeout); wait "
+	               "%s: the run is being written by process %lld on host '%s', or that process is dead. Its lease "
+	               "was not renewed in the last %lld s, and counts as abandoned after %lld s (lease_timeout). Wait "
 	               "that long (lease_wait), or delete " LEASE_KEY " there if that process is dead",
 	               root, pid, host, (long long)((a->now_ms - a->holder.since_ms) / 1000),
 	               (long long)((a->opts->timeout_ms + 999) / 1000));
@@ -254,11 +254,10 @@ look_at_takeover(struct attempt *a, struct pawl_error *err)
 			store_remove(a->lease->store, TAKEOVER_KEY, NULL);
 	}
 	a->is_living = false;
-	return err_set(
-		err, PAWL_EBUSY,
-		"%s: another process is taking the run over just now; try again, or wait longer (lease_wait): after "
-		"%d s " TAKEOVER_KEY " counts as left by a crash",
-		a->lease->store->root, TAKEOVER_TIMEOUT_MS / 1000);
+	return err_set(err, PAWL_EBUSY,
+	               "%s: another process is taking over the run; try again, or wait longer (lease_wait). After "
+	               "%d s " TAKEOVER_KEY " counts as left by a crash",
+	               a->lease->store->root, TAKEOVER_TIMEOUT_MS / 1000);
 }
 
 /* The same on other stores. The exclusive lock file admits one of several contenders. */

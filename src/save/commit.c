@@ -184,7 +184,7 @@ put_last(struct save *s, const char *key, const struct buf *text, struct pawl_er
 		rc = store_put_bytes(s->run->store, key, text->ptr, text->len, flags, err);
 
 	return rc == PAWL_EEXISTS
-	               ? err_set(err, PAWL_ECONFLICT, "%s has been called off, or committed by another writer", s->name)
+	               ? err_set(err, PAWL_ECONFLICT, "%s was aborted, or committed by another writer", s->name)
 	               : rc;
 }
 

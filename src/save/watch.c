@@ -163,7 +163,7 @@ pawl_watch_open(double grace_seconds, struct pawl_watch **ret, struct pawl_error
 		there = NULL;
 	if (!atomic_compare_exchange_strong(&slot.watch, &there, watch)) {
 		mem_free(watch);
-		return err_set(err, PAWL_EBUSY, "watch: this process watches signals already");
+		return err_set(err, PAWL_EBUSY, "watch: this process already watches signals");
 	}
 	for (size_t i = 0; i < N_WATCHED; i++) {
 		if (install(watch, i) == 0)

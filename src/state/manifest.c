@@ -254,7 +254,7 @@ check_names(const struct manifest *m, struct pawl_error *err)
 		uint64_t hash = table_hash((uintptr_t)m, name, strlen(name));
 		for (size_t cursor = 0; table_next(&names, hash, &cursor, &same);) {
 			if (strcmp(m->tensors[same].name, name) == 0)
-				return err_set(err, PAWL_ECORRUPT, "tensor '%.200s' is there twice", name);
+				return err_set(err, PAWL_ECORRUPT, "tensor '%.200s' appears twice", name);
 		}
 		if (table_reserve(&names, 1) < 0)
 			return err_nomem(err, NULL);

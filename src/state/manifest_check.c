@@ -63,7 +63,7 @@ check_metrics(const struct manifest *m, struct pawl_error *err)
 			               name, MANIFEST_MAX_NAME_BYTES);
 		for (size_t cursor = 0; table_next(&names, hash, &cursor, &same);) {
 			if (strcmp(m->metrics[same].name, name) == 0)
-				return err_set(err, PAWL_ECORRUPT, "metric '%.200s' is there twice", name);
+				return err_set(err, PAWL_ECORRUPT, "metric '%.200s' appears twice", name);
 		}
 		if (table_reserve(&names, 1) < 0)
 			return err_nomem(err, "manifest");
@@ -114,10 +114,10 @@ check_packing(const struct manifest_file *f, struct pawl_error *err)
 		return err_set(err, PAWL_ECORRUPT, "%s: codec '%.16s', but the name does not end with it", f->name,
 		               f->codec);
 	if (plain > INT64_MAX || f->n_plain_blocks != plain / block + (plain % block != 0))
-		return err_set(err, PAWL_ECORRUPT, "%s: %zu sums for %llu plain bytes in blocks of %llu", f->name,
+		return err_set(err, PAWL_ECORRUPT, "%s: %zu checksums for %llu plain bytes in blocks of %llu", f->name,
 		               f->n_plain_blocks, (unsigned long long)plain, (unsigned long long)block);
 	if (plain > MANIFEST_FREE_BYTES && (plain - MANIFEST_FREE_BYTES) / MANIFEST_MAX_RATIO > f->nbytes)
-		return err_set(err, PAWL_ELIMIT, "%s: %llu bytes cannot come out of %llu", f->name,
+		return err_set(err, PAWL_ELIMIT, "%s: %llu bytes cannot be unpacked from %llu", f->name,
 		               (unsigned long long)plain, (unsigned long long)f->nbytes);
 	return 0;
 }
@@ -133,7 +133,7 @@ check_file(const struct manifest_file *f, struct pawl_error *err)
 		return err_set(err, PAWL_ECORRUPT, "%s: block of %llu bytes, expected a power of two", f->name,
 		               (unsigned long long)block);
 	if (f->nbytes > INT64_MAX || f->n_blocks != f->nbytes / block + (f->nbytes % block != 0))
-		return err_set(err, PAWL_ECORRUPT, "%s: %zu sums for %llu bytes in blocks of %llu", f->name,
+		return err_set(err, PAWL_ECORRUPT, "%s: %zu checksums for %llu bytes in blocks of %llu", f->name,
 		               f->n_blocks, (unsigned long long)f->nbytes, (unsigned long long)block);
 	return f->codec ? check_packing(f, err) : 0;
 }
@@ -305,7 +305,7 @@ check_piece(const struct manifest *m, const struct manifest_tensor *t, const str
 		return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': offsets and lengths go together", t->name);
 	for (uint32_t d = 0; p->lengths && d < t->ndim; d++) {
 		if (p->offsets[d] > t->shape[d] || p->lengths[d] > t->shape[d] - p->offsets[d])
-			return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': a piece leaves it in dimension %u",
+			return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': a piece is outside it in dimension %u",
 			               t->name, d);
 	}
 	TRY(st_nbytes(t->dtype, t->ndim, p->lengths ? p->lengths : t->shape, &nbytes, err));
@@ -317,7 +317,9 @@ check_piece(const struct manifest *m, const struct manifest_tensor *t, const str
 		               t->name, (unsigned long long)p->nbytes, (unsigned long long)nbytes);
 	const uint64_t file_bytes = manifest_plain_bytes(&m->files[p->file]);
 	if (!add_ok(p->begin, nbytes, &end) || end > file_bytes)
-		return err_set(err, PAWL_ECORRUPT, "tensor '%.200s': bytes %llu and %llu more, beyond the %llu of %s",
+		return err_set(err, PAWL_ECORRUPT,
+		               "tensor '%.200s': a piece at byte %llu of %llu bytes reaches beyond "
+		               "the %llu bytes of %s",
 		               t->name, (unsigned long long)p->begin, (unsigned long long)nbytes,
 		               (unsigned long long)file_bytes, m->files[p->file].name);
 	return 0;

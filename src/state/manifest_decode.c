@@ -38,7 +38,7 @@ read_progress(struct members *r)
 			c = strcmp(member->key, manifest_counters[i].name) == 0 ? &manifest_counters[i] : NULL;
 		bool is_number = member->type == JSON_INT || (c && c->is_float && member->type == JSON_REAL);
 		if (!c || !is_number || member->real < 0)
-			return err_set(r->err, PAWL_ECORRUPT, "progress: '%.60s' is no known counter of at least 0",
+			return err_set(r->err, PAWL_ECORRUPT, "progress: '%.60s' is not a known counter of at least 0",
 			               member->key);
 		memcpy((char *)&progress + c->offset,
 		       c->is_float ? (const void *)&member->real : (const void *)&member->i, 8);
@@ -165,7 +165,7 @@ read_tensor(struct members *r, const struct json *row)
 		return err_set(r->err, PAWL_ECORRUPT, "tensor '%.200s' is not in the state", name->str);
 	struct manifest_tensor *t = &m->tensors[s - m->state->tensors];
 	if (t->name)
-		return err_set(r->err, PAWL_ECORRUPT, "tensor '%.200s' is there twice", name->str);
+		return err_set(r->err, PAWL_ECORRUPT, "tensor '%.200s' appears twice", name->str);
 	TRY(members_type(r, "dtype", JSON_STRING, &dtype));
 	TRY(members_extents(r, "shape", &ndim, &shape));
 	TRY(state_describe_tensor(m->state, s, pawl_dtype_from_name(dtype->str), ndim, shape, r->err));
@@ -221,11 +221,11 @@ read_sums(struct members *r, const char *key, const struct manifest_file *f, con
 		return err_nomem(r->err, NULL);
 	for (size_t i = 0; i < n; i++) {
 		if (!sum_from_hex(hex->str + 32 * i, &sums[i]))
-			return err_set(r->err, PAWL_ECORRUPT, "%s: sum %zu is not 32 lower-case hex digits", f->name,
-			               i);
+			return err_set(r->err, PAWL_ECORRUPT, "%s: checksum %zu is not 32 lower-case hex digits",
+			               f->name, i);
 	}
 	if (hex->len % 32 != 0)
-		return err_set(r->err, PAWL_ECORRUPT, "%s: sums are not 32 hex digits each", f->name);
+		return err_set(r->err, PAWL_ECORRUPT, "%s: checksums are not 32 hex digits each", f->name);
 	*ret = sums;
 	*ret_n = n;
 	return 0;

@@ -274,7 +274,7 @@ pawl_state_begin(struct pawl_state *s, int type, struct pawl_error *err)
 	struct state_builder *b = s->builder;
 
 	if (type < PAWL_DICT || type > PAWL_DIFFERS)
-		return err_set(err, PAWL_EUSAGE, "state: type %d (%s) is no container", type, state_type_name(type));
+		return err_set(err, PAWL_EUSAGE, "state: type %d (%s) is not a container", type, state_type_name(type));
 	TRY(builder_check_place(s, type, err));
 	if (state_is_ranks(type))
 		TRY(check_ranks(s, type, err));
@@ -349,7 +349,7 @@ pawl_state_key(struct pawl_state *s, const struct pawl_scalar *key, struct pawl_
 	b->has_key = true;
 	if (!taken)
 		return 0;
-	err_set(err, PAWL_EEXISTS, "this %s key is there already, holding %s%s", state_type_name(k.type),
+	err_set(err, PAWL_EEXISTS, "this %s key already exists and holds %s%s", state_type_name(k.type),
 	        state_article(taken->type), state_type_name(taken->type));
 	rc = builder_at_path(s, PAWL_EEXISTS, err);
 	b->has_key = false;

@@ -319,7 +319,7 @@ get_scalar(struct decoder *d, const struct json *value, struct pawl_scalar *ret)
 		rc = form ? typed_scalar(d, form, value, ret) : 0;
 	}
 	if (rc == 1 && (ret->type == PAWL_STR || ret->type == PAWL_BYTES) && ret->len > STATE_LONG_BYTES)
-		return err_set(d->err, PAWL_ELIMIT, "state: %s of %zu bytes, at most %d stand in the text",
+		return err_set(d->err, PAWL_ELIMIT, "state: %s of %zu bytes, at most %d are stored in the text",
 		               state_type_name(ret->type), ret->len, STATE_LONG_BYTES);
 	return rc;
 }

@@ -101,8 +101,8 @@ check_shard(const struct pawl_tensor *t, struct pawl_error *err)
 		if (t->offsets[d] > t->global_shape[d] || t->shape[d] > t->global_shape[d] - t->offsets[d])
 			return err_set(
 				err, PAWL_EUSAGE,
-				"the shard leaves the global tensor in dimension %u: offset %llu and size %llu, but "
-				"the tensor ends at %llu",
+				"the shard is outside the global tensor in dimension %u: offset %llu and size %llu, "
+				"but the tensor ends at %llu",
 				d, (unsigned long long)t->offsets[d], (unsigned long long)t->shape[d],
 				(unsigned long long)t->global_shape[d]);
 		if (t->shape[d] == t->global_shape[d])

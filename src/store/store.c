@@ -216,7 +216,7 @@ store_create(struct store *s, const char *key, const struct store_create *opts, 
 {
 	TRY(check_key(key, err));
 	if (opts == NULL || opts->nbytes > INT64_MAX)
-		return err_set(err, PAWL_EUSAGE, "%s: no sensible size given", key);
+		return err_set(err, PAWL_EUSAGE, "%s: the given size is not valid", key);
 	if (opts->recycle_key != NULL)
 		TRY(check_two_keys(opts->recycle_key, key, err));
 	LAYER_HAND_DOWN(s, create, create, LAYER_CREATE, "create", key, opts->nbytes, err,

@@ -82,7 +82,7 @@ add(struct store *base, struct object *o, bool exclusive, struct pawl_error *err
 	PAWL_CLEAN(unlock) struct shelf *s = lock(base);
 	struct object **place = find(s, o->key);
 	if (*place && exclusive)
-		return err_set(err, PAWL_EEXISTS, "%s: exists already", o->key);
+		return err_set(err, PAWL_EEXISTS, "%s: already exists", o->key);
 	o->next = *place ? (*place)->next : NULL;
 	if (*place)
 		free_object(*place);
@@ -127,7 +127,7 @@ shelf_create(struct store *base, const char *key, const struct store_create *opt
 {
 	PAWL_CLEAN(unlock) struct shelf *s = lock(base);
 	if (*find(s, key))
-		return err_set(err, PAWL_EEXISTS, "%s: exists already", key);
+		return err_set(err, PAWL_EEXISTS, "%s: already exists", key);
 	PAWL_CLEAN(free_object_clean) struct object *o = new_object(key, opts->nbytes);
 	struct shelf_file *f = o ? mem_zalloc(1, sizeof(*f)) : NULL;
 	if (!f)

@@ -176,7 +176,7 @@ count_hidden(struct bed *b)
 	return n;
 }
 
-/* The newest checkpoint is whole (all: every one), and none is lost; returns how many there are. A folder that has lost
+/* The newest checkpoint is intact (all: every one), and none is lost; returns how many there are. A folder that has lost
  * its manifest is none: a deletion that was cut short leaves such. */
 static inline size_t
 check_intact(struct bed *b, const char *what, long nth, size_t least, bool all)

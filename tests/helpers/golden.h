@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * golden: the contents of the checkpoints in tests/golden, as a function of name and step, and how they are written. The
- * files of a released format are never made anew: a later format gets a folder of its own. Include after cmocka.h.
+ * files of a released format are never rewritten: a later format gets a folder of its own. Include after cmocka.h.
  */
 #ifndef PAWL_TESTS_GOLDEN_H
 #define PAWL_TESTS_GOLDEN_H

@@ -60,7 +60,7 @@ made_alloc(struct bump *memory, uint64_t n, size_t size)
 	return ptr;
 }
 
-/* Copies the box out of a whole tensor given in C order. */
+/* Copies the box out of a complete tensor given in C order. */
 static inline void
 made_cut(const struct state_tensor *t, const char *whole, const uint64_t *offsets, const uint64_t *lengths, char *out)
 {
@@ -179,7 +179,7 @@ made_write(struct pawl *run, const struct made_opts *o, struct bump *memory, con
 	made_check(store_put_bytes(run->store, buf_str(&key), image.ptr, image.len, 0, &err), &err);
 }
 
-/* Writes checkpoint `o->id` of the run with the state's tensors, which must be whole, and reloads the run. */
+/* Writes checkpoint `o->id` of the run with the state's tensors, which must be full, and reloads the run. */
 static inline void
 make_checkpoint(struct pawl *run, const struct made_opts *o, struct pawl_state *state)
 {

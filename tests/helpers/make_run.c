@@ -6,7 +6,7 @@
  *   make_run scored ROOT N   the same, by a training that orders its checkpoints by accuracy
  *   make_run many ROOT N     N checkpoints of a tiny state, as fast as can be
  *   make_run hostile ROOT    names, metrics and texts full of control bytes
- *   make_run large ROOT N    N checkpoints of the same 64 MiB, which lie on the disk once
+ *   make_run large ROOT N    N checkpoints of the same 64 MiB, which are on the disk once
  *   make_run parts ROOT N    N checkpoints of 10 MiB that differ: more than one part of an upload
  *   make_run single FOLDER   a checkpoint that belongs to no run
  *   make_run busy ROOT       opens the run for writing, prints "ready", waits for the end of standard input

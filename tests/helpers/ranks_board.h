@@ -19,7 +19,7 @@
 #include "scratch.h"
 
 #define WORLD 3
-/* Nobody is late, however slow the machine: time passes for the ranks when a test moves board->ahead_ms. */
+/* No rank is late, however slow the machine: time passes for the ranks when a test moves board->ahead_ms. */
 #define LONG_MS INT64_C(1000000000)
 #define HOST_GIVES_UP_MS (LONG_MS / 100 * 96) /* rank 0 has waited for its part of it, the others have not */
 #define EVERY_RANK (-2)
@@ -70,7 +70,7 @@ note(struct told *told, int code, const struct pawl_error *err)
 	told->code = code;
 }
 
-/* A process that is never told to go on gives up, rather than to stay behind. */
+/* A process that is never told to continue gives up, rather than to stay behind. */
 static inline void
 wait_until(const atomic_int *what, int at_least)
 {
@@ -92,7 +92,7 @@ enum twist {
 	OTHER_SHAPE,
 	OTHER_KIND, /* a dict instead of a list */
 	SHORTER_LIST,
-	SAME_PIECE,  /* that of the rank before it beside its own */
+	SAME_PIECE,  /* that of the rank before it next to its own */
 	WRONG_PIECE, /* that of the rank before it instead of its own */
 	HOLE,        /* a row less */
 	OTHER_RANK,  /* a state that was built for another rank */
@@ -322,7 +322,7 @@ wait_until_opened(int rank)
 		usleep(1000);
 }
 
-/* Rank 0 closes the run when it fails, and lets nobody in any more. */
+/* Rank 0 closes the run when it fails, and admits no more ranks. */
 static inline void
 wait_for_all(const struct rank_job *job)
 {
@@ -432,7 +432,7 @@ expect_saved_text(unsigned ranks, int step, const char *text)
 			expect_text(&board->saved[r][step], r, text);
 }
 
-/* Exactly these steps are listed (bit n = step n), each is whole, and what is hidden is nobody's. */
+/* Exactly these steps are listed (bit n = step n), each is whole, and what is hidden has no owner. */
 static inline void
 expect_listed(const char *root, unsigned steps)
 {

@@ -91,7 +91,7 @@ bed_open(struct bed *bed)
 		assert_non_null(mkdtemp(bed->dir));
 		assert_int_equal(store_open(bed->dir, true, bed->kind == BED_DISK_BUFFERED, &bed->store, &bed->err), 0);
 	}
-	if (bed->kind == BED_NODES) { /* two nodes, whose folders lie beside the run's */
+	if (bed->kind == BED_NODES) { /* two nodes, whose folders are next to the run's */
 		struct store *inner = bed->store;
 		char url[96];
 		snprintf(url, sizeof url, "%s.node" NODES_VARIABLE, bed->dir);

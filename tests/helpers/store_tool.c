@@ -6,7 +6,7 @@
  *   store_tool [--read] [--base-ms N] [--tries N] [--no-retry] URL OPERATION...
  *
  * Each operation is one argument of words ("put a/b text"). A line is printed for each, and one for opening: "ok", "ok
- * RESULT", or "CODE: message". Opening that fails ends it; everything else goes on. Exit status 0 unless it was
+ * RESULT", or "CODE: message". Opening that fails ends it; the rest continues. Exit status 0 unless it was
  * misused.
  */
 #include <inttypes.h>

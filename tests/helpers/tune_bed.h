@@ -282,7 +282,7 @@ bed_drive(struct bed_driver *d)
 		}
 		if (n_idle == d->slots && next == TUNE_DONE)
 			return;
-		assert_true(n_idle < d->slots || next != TUNE_WAIT); /* nobody runs, and nobody may start: it hangs */
+		assert_true(n_idle < d->slots || next != TUNE_WAIT); /* no trial runs, and none may start: it hangs */
 	}
 }
 

@@ -197,7 +197,7 @@ count(const char *path, const char *word, const char *and_word)
 	return n;
 }
 
-/* Each trial's files have the results that the journal has, and nothing lies about. */
+/* Each trial's files have the results that the journal has, and nothing is left over. */
 static void
 check_files(struct tune_bed *bed, const char *folder, const char *what)
 {

@@ -44,7 +44,7 @@ class Shape:
     harmless: bool = False
     value: Any = None  # what a harmless one holds
     says: tuple[str, ...] = ()  # one of these names the file in a message
-    passes: tuple[str, ...] = ()  # what a hostile one may do all the same, because it looks elsewhere
+    passes: tuple[str, ...] = ()  # what a hostile one may do anyway, because it looks elsewhere
     verifies: int = 0  # status of pawl verify, if it is harmless
     group: str = field(default="", compare=False)
 
@@ -343,7 +343,7 @@ def sealed(text: bytes) -> bytes:
     return text + b'\n"digest":"' + digest(text).encode() + b'"}\n'
 
 
-# A listing that fails is no empty one: there may be pins and readers.
+# A listing that fails is not an empty one: there may be pins and readers.
 UNLISTED = ("holds-folder-is-a-link", "marks-folder-is-a-link", "own-folder-is-a-link")
 UNUSED = ("a-file-that-is-not-there",)
 Edit = Callable[[dict[str, Any]], Any]
@@ -665,7 +665,7 @@ class Corpus:
         odd = file_bytes({"__metadata__": {"../x": ESC, "pawl.state": "{", "format": "pt"}} | GOOD)
         self.file("tensor-name", "odd-metadata", odd, harmless=True, value={"t": ("F32", (2,), GOOD_DATA)})
 
-    # a thing that is no file
+    # a thing that is not a file
 
     def things(self, group: str, kind: str, target: Callable[[str], tuple[pathlib.Path, pathlib.Path]]) -> None:
         """target(name): where the hostile thing goes, and what is opened."""
@@ -728,7 +728,7 @@ class Corpus:
         for name, edit in table.items():
             members = json.loads(json.dumps(self.members))
             edit(members)
-            # What no tensor lies in is not read by a load.
+            # What no tensor is in is not read by a load.
             more: dict[str, Any] = {"passes": ("load", "export"), "value": self.state} if name in UNUSED else {}
             self.checkpoint(group, name, sealed(manifest_text(members)), **more)
 
@@ -803,7 +803,7 @@ class Corpus:
             self.add("pack", name, "checkpoint", folder)
 
     def harmless_parts(self) -> None:
-        """Things beside the files of a checkpoint, which are none of its own."""
+        """Things next to the files of a checkpoint, which are none of its own."""
         makers: dict[str, Callable[[pathlib.Path], object]] = {
             "stray-fifo": lambda folder: os.mkfifo(folder / "stray"),
             "stray-link": lambda folder: (folder / "stray").symlink_to(self.bait),

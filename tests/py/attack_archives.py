@@ -64,7 +64,7 @@ def legacy(
 
 
 def calls(bait: str) -> dict[str, bytes]:
-    """Streams that would run something if anybody let them."""
+    """Streams that would run something if they were executed."""
     touch = f"touch {bait}/called"
     end = text(touch) + b"\x85R"
     inner = pickle.dumps(["x"], 2)
@@ -99,7 +99,7 @@ def calls(bait: str) -> dict[str, bytes]:
 
 # Streams that break the rules of the machine; in the archive.
 STREAMS = {
-    # items put into what is no dict: CVE-2026-24747
+    # items put into what is not a dict: CVE-2026-24747
     "setitem-on-a-tensor": state(tensor() + b"K\x00K\x01s"),
     "setitems-on-a-tensor": state(tensor() + b"(K\x00K\x01u"),
     "setitem-on-a-list": state(b"]K\x00K\x01s"),
@@ -300,7 +300,7 @@ def _zstd(descriptor: int, window: int, block: bytes) -> bytes:
 
 
 def _planes(plain: int, segments: bytes) -> bytes:
-    """A frame by hand, whose sum is wrong: what it says is looked at before that."""
+    """A frame by hand, whose checksum is wrong: its contents are checked before that."""
     return b"PwPl" + struct.pack("<III", 32 + len(segments), plain, 0) + bytes(16) + segments
 
 

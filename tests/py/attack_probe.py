@@ -60,7 +60,7 @@ def loads() -> None:
     for line in sys.stdin:
         kind, path = json.loads(line)
         with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")  # the peak begins anew
+            file.write("5")  # the peak begins again
         before, start = peak(), time.process_time()
         result = load_one(kind, path)
         result |= {"seconds": time.process_time() - start, "grown": peak() - before}

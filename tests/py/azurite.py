@@ -55,7 +55,7 @@ def azurite_program() -> list[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours, without anything that leads to somebody's real credentials."""
+    """Ours, without anything that leads to real credentials."""
     return {key: value for key, value in os.environ.items() if not key.startswith("AZURE_")} | more
 
 
@@ -133,7 +133,7 @@ def azurite() -> Iterator[Azurite]:
 
 
 class AzureProxy(Fake):
-    """Between pawl and Azurite: fails the n-th request as it is told, and passes on all others."""
+    """Between pawl and Azurite: fails the n-th request on command, and passes on all others."""
 
     def __init__(self, server: Azurite) -> None:
         super().__init__()

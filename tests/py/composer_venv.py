@@ -2,8 +2,8 @@
 """The real Composer for the tests, in a virtual environment of its own (.venv/servers/composer, or
 PAWL_TEST_SERVERS), made on first use.
 
-mosaicml 0.32.1, the last release, asks for torch below 2.7.1; it is installed beside the torch of the tests, with which all
-that is used here works, so that no second torch has to be fetched.
+mosaicml 0.32.1, the last release, asks for torch below 2.7.1; it is installed with the torch of the tests. All that is
+used here works with it, so that no second torch has to be fetched.
 """
 
 from __future__ import annotations

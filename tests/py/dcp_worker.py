@@ -165,11 +165,11 @@ def model_on(mesh: DeviceMesh, seed: int) -> tuple[torch.nn.Module, torch.optim.
 
 
 def fsdp2(rank: int, world: int, folder: str) -> None:
-    """A sharded model and its optimizer, saved in the background, go on in a new model where they were."""
+    """A sharded model and its optimizer, saved in the background, continue in a new model where they were."""
     mesh = init_device_mesh("cpu", (world,))
     root = f"{folder}/fsdp2"
     model, optimizer = model_on(mesh, 0)
-    group = dist.new_group()  # of the saves in the background: the training goes on with the other one
+    group = dist.new_group()  # of the saves in the background: the training continues with the other one
     with pawl.torch.StorageWriter(root, process_group=group, keep_last=1, **OPTIONS) as writer:
         for step in range(3):
             train(model, optimizer, step)

@@ -37,7 +37,7 @@ DIGEST_INFO = bytes.fromhex("3031300d060960864801650304020105000420")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours, without anything that leads to somebody's real credentials."""
+    """Ours, without anything that leads to real credentials."""
     names = ("GOOGLE_", "GS_", "GCE_", "CLOUDSDK_", "STORAGE_EMULATOR")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(names)}
     return kept | {"NO_GCE_CHECK": "true", "CLOUDSDK_CONFIG": "/nonexistent"} | more

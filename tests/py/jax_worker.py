@@ -29,7 +29,7 @@ def state(kind: str, fill: bool) -> dict[str, Any]:
         "rows": NamedSharding(line, PartitionSpec("x")),
         "columns": NamedSharding(line, PartitionSpec(None, "x")),
         "grid": NamedSharding(grid, PartitionSpec("a", "b")),
-        "copies": NamedSharding(grid, PartitionSpec("b")),  # each half lies on devices of every process
+        "copies": NamedSharding(grid, PartitionSpec("b")),  # each half is on devices of every process
         "same": NamedSharding(line, PartitionSpec()),
         "half": NamedSharding(grid, PartitionSpec(None, "a")),
     }

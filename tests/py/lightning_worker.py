@@ -76,7 +76,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def own_checkpoint(folder: pathlib.Path) -> None:
-    """What Lightning itself writes is read as torch reads it, and goes back into a file from which Lightning goes on."""
+    """What Lightning itself writes is read as torch reads it, and goes back into a file that Lightning resumes from."""
     seed_everything(7)
     own = trainer(folder, ModelCheckpoint(dirpath=folder, save_last=True, monitor="loss"), plugins=False)
     own.fit(Model())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of several object stores have in common: the environment of a test is one server's, and nobody else's."""
+"""What tests of several object stores have in common: the environment of a test is that of one server only."""
 
 from __future__ import annotations
 

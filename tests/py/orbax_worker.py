@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pawl.orbax beside the real Orbax, in an environment of its own (test_orbax.py): orbax_worker.py FOLDER."""
+"""pawl.orbax next to the real Orbax, in an environment of its own (test_orbax.py): orbax_worker.py FOLDER."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ def several_trees(folder: pathlib.Path) -> None:
         manager.save(1, args=args)
         manager.wait_until_finished()
     assert pawl.orbax.load(folder / "many", item="ema")["w"].tolist() == [0, 0, 0]
-    refused(pawl.UsageError, "say item= one of ema, params", lambda: pawl.orbax.load(folder / "many"))
+    refused(pawl.UsageError, "give item=, one of ema, params", lambda: pawl.orbax.load(folder / "many"))
     refused(pawl.NotFoundError, "no tree 'notes'", lambda: pawl.orbax.load(folder / "many", item="notes"))
 
 
 def what_is_none(folder: pathlib.Path) -> None:
     refused(pawl.NotFoundError, "no such folder", lambda: pawl.orbax.load(folder / "nowhere"))
     (folder / "other").mkdir()
-    refused(pawl.NotFoundError, "no checkpoint of Orbax", lambda: pawl.orbax.load(folder / "other"))
+    refused(pawl.NotFoundError, "not a checkpoint of Orbax", lambda: pawl.orbax.load(folder / "other"))
     ocp.PyTreeCheckpointer().save(folder / "broken", {"w": np.arange(100000.0)})
     for data in (folder / "broken").glob("**/d/*"):
         data.write_bytes(b"damage")

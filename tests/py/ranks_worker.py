@@ -115,7 +115,7 @@ def own_parts(root: str) -> dict[str, Any]:
 
 @case
 def renamed(root: str) -> dict[str, Any]:
-    """A live key that nothing was saved for, beside a saved one that has no place here."""
+    """A live key that nothing was saved for, next to a saved one that has no place here."""
     with manager(root) as m:
         m.save(1, {"a": np.ones(3), "c": np.ones(2)}, wait=True)
         live = {"b": np.zeros(3), "c": np.zeros(2)}
@@ -246,7 +246,7 @@ def torch_restore(root: str, kind: str) -> dict[str, Any]:
 
 
 def layouts(optimizer: torch.optim.Optimizer) -> list[bool]:
-    """Of every tensor of the optimizer's state but the counters: does it lie as its parameter does?"""
+    """Of every tensor of the optimizer's state but the counters: is it laid out as its parameter?"""
     found = list[bool]()
     parameter: Any
     value: Any
@@ -291,7 +291,7 @@ def cold_save(root: str, kind: str) -> dict[str, Any]:
 
 @case
 def cold_restore(root: str, kind: str) -> dict[str, Any]:
-    """Goes on from there with an optimizer that has not stepped yet."""
+    """Continues from there with an optimizer that has not stepped yet."""
     dist.init_process_group("gloo")
     torch.manual_seed(7)
     model = build(kind)
@@ -502,7 +502,7 @@ def one_cannot(root: str) -> dict[str, Any]:
 
 @case
 def strict_values(root: str) -> dict[str, Any]:
-    dist.init_process_group("gloo")  # nobody leaves before all are here
+    dist.init_process_group("gloo")  # no rank leaves before all are here
     with manager(root) as m:
         try:
             m.restore(numpy_state(False))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainers of pawl.train whose workers are actors of a real Ray, which test_ray_engine.py starts: one worker is killed;
-two nodes, and the driver is killed; that training goes on from a bucket."""
+two nodes, and the driver is killed; that training continues from a bucket."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small S3 server of our own that fails as it is told: the n-th request is cut, delayed, answered wrongly, or carried
+"""A small S3 server of our own that fails on command: the n-th request is cut, delayed, answered wrongly, or carried
 out without an answer. It keeps everything in memory, checks what real servers check (sums of bodies,
 lengths, conditions), and remembers every request."""
 

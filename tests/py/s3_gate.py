@@ -83,7 +83,7 @@ class Gate:
         head = [f"HTTP/1.1 {answer.status} {answer.reason}"]
         head += [f"{n}: {v}" for n, v in answer.getheaders() if n.lower() not in HOP | {"content-length"}]
         connection.close()
-        with contextlib.suppress(OSError):  # who asked may be dead by now
+        with contextlib.suppress(OSError):  # the client may be dead by now
             h.wfile.write("\r\n".join([*head, f"Content-Length: {length}", "", ""]).encode())
             h.wfile.write(data if h.command != "HEAD" else b"")
             return

@@ -61,7 +61,7 @@ class Server:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours, without anything that leads to somebody's real credentials."""
+    """Ours, without anything that leads to real credentials."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
     nowhere = {"AWS_SHARED_CREDENTIALS_FILE": "/nonexistent/c", "AWS_CONFIG_FILE": "/nonexistent/f"}
     return kept | nowhere | {"AWS_EC2_METADATA_DISABLED": "true"} | more

@@ -21,7 +21,7 @@ class Wire:
         self.target = port
         self.latency = 0.0  # seconds that each piece takes longer, each way
         self.rate = 0.0  # bytes a second, each way and connection; 0 = as fast as it goes
-        self.hole = False  # nothing comes through, and nobody is told
+        self.hole = False  # nothing comes through, without an error
         self.cut: dict[Way, int] = {}  # after so many bytes that way in all, the connection is reset, ..
         self.cuts_left = 0  # .. so often
         self.flip: Way | None = None  # in the first piece that has PIECE bytes, so many times

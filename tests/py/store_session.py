@@ -60,4 +60,4 @@ def assert_parts(root: str, env: dict[str, str]) -> None:
         env=env,
     )
     assert lines[1:7] == ["ok"] * 6
-    assert lines[7] == "exists: pack: exists already"
+    assert lines[7] == "exists: pack: already exists"

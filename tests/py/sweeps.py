@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of `pawl tune` share: documents, trials as shell scripts and C programs, searches that run beside us."""
+"""What the tests of `pawl tune` share: documents, trials as shell scripts and C programs, searches in processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from waiting import HANG_SECONDS
 from cli import PAWL, environment
 
 # A trial that counts: its state is one number, its loss is base - lr * number. A file named gate in its folder's parent lets it
-# go on beyond that many iterations.
+# continue beyond that many iterations.
 COUNT = r"""#!/bin/sh
 set -e
 lr=$1 last=$2 n=0
@@ -110,7 +110,7 @@ class Sweep:
 
 
 def is_alive(pid: int) -> bool:
-    """And no zombie that nobody has taken away."""
+    """And no zombie that was not reaped."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

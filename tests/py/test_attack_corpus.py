@@ -178,7 +178,7 @@ def command_problems(shape: Shape, what: str, answer: Answers) -> Iterator[str]:
         yield f"left {answer['left']}"
 
 
-# Packs, and their sums, are not looked at by show.
+# show does not read packs and their checksums.
 UNREAD = {"pack", "pack-is", "manifest-file"}
 
 

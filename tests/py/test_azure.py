@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine for Azure Blob storage against Azurite, which checks its signatures: the conformance suite, parts, both kinds
-of credentials, early errors, and faults on the way (rows 24 and 25) by a proxy that fails as it is told."""
+of credentials, early errors, and faults on the way (rows 24 and 25) by a proxy that fails on command."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def with_sas_of(proxy: AzureProxy) -> dict[str, str]:
 
 
 def test_a_skewed_clock_is_corrected_once_and_named_else(proxy: AzureProxy) -> None:
-    """Row 25: the Date of the refusal is believed; a server that goes on refusing is named with the seconds."""
+    """Row 25: the Date of the refusal is believed; a server that continues refusing is named with the seconds."""
     proxy.skew = 7200.0
 
     def refuse_wrong_date(method: str, target: str) -> Answer | None:
@@ -266,7 +266,7 @@ def test_P18_no_secret_in_any_message(proxy: AzureProxy) -> None:
     for text in (secret, plain, "sig="):
         assert text not in "\n".join(shown)
 
-    def letters(text: str) -> str:  # whoever encodes '+', '/' and '=' how often
+    def letters(text: str) -> str:  # however often '+', '/' and '=' are encoded
         return re.sub("[^A-Za-z0-9]", "", urllib.parse.unquote(urllib.parse.unquote(text)))
 
     assert any(letters(secret) in letters(request) for request in proxy.requests), "the control: it was sent"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An error of a background save reaches somebody: the next call, or at the end the log."""
+"""An error of a background save is reported: by the next call, or at the end by the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOST = ("publish", 1, -3, True)
 
 
 def failing(root: pathlib.Path, **options: Any) -> pawl.CheckpointManager:
-    """A manager whose save has failed, and nobody has looked."""
+    """A manager whose save has failed, and no call has raised the error."""
     manager = pawl.CheckpointManager(root, fault=LOST, **options)
     ticket = manager.save(1, {"w": torch.ones(3)}, force=True)
     assert ticket is not None
@@ -29,7 +29,7 @@ def failing(root: pathlib.Path, **options: Any) -> pawl.CheckpointManager:
 
 
 def ends(root: pathlib.Path, rest: str) -> tuple[int | None, str]:
-    """The exit status and the complaints of a program that saves, which fails, and goes on with the rest."""
+    """The exit status and the complaints of a program that saves, which fails, and continues with the rest."""
     program = f"""
 import pawl
 manager = pawl.CheckpointManager({str(root)!r}, fault={LOST!r})
@@ -45,14 +45,14 @@ def test_a_script_that_just_ends_says_what_was_lost(tmp_path: pathlib.Path) -> N
     """No save fails in silence."""
     _, err = ends(tmp_path / "run", "")
     assert str(tmp_path / "run") in err
-    assert "failed in the background, and nobody was told" in err
+    assert "failed in the background, and no call raised the error" in err
 
 
 def test_a_script_that_ends_by_an_exception_says_both(tmp_path: pathlib.Path) -> None:
     status, err = ends(tmp_path / "run", "raise RuntimeError('the training broke')")
     assert status == 1
     assert "the training broke" in err
-    assert "nobody was told" in err
+    assert "no call raised the error" in err
 
 
 def test_what_was_seen_is_not_said_again(tmp_path: pathlib.Path) -> None:

@@ -113,7 +113,7 @@ def test_P10_a_lease_is_taken_over_only_if_it_is_still_the_one_that_was_found_si
     other = Object(json.dumps(silent | {"token": "0" * 32}).encode(), '"other"', {})
 
     def hook(method: str, target: str) -> None:
-        """Somebody else is faster, between the look at the lease and its put."""
+        """Another process is faster, between the check of the lease and its put."""
         if faster and method == "PUT" and target.endswith("/run/.lease") and "if-match" in fake.headers[-1]:
             fake.objects["run/.lease"] = other
 
@@ -208,8 +208,8 @@ def test_P2_E1_a_killed_save_in_a_bucket_does_not_block_names_with_the_id_in_the
 
 
 def test_P8_folders_of_other_programs_are_left_alone(fake: Fake) -> None:
-    """Whoever takes a bucket over calls off what may be a save; what has no packs is somebody else's, whatever its name.
-    A save that was cut off is called off (negative control)."""
+    """Whoever takes a bucket over aborts what may be a save; what has no packs is not its own, whatever its name.
+    A save that was cut off is aborted (negative control)."""
     with pawl.CheckpointManager("s3://bucket/run") as m:
         m.save(1, {"w": np.arange(4)}, wait=True)
     at = "run/checkpoints"

@@ -130,14 +130,14 @@ def test_P2_P10_a_writer_that_is_overtaken_before_its_manifests_put_loses(root: 
         m.reload()
         assert m.all_steps() == [1, 2, 3] and only_left(m.verify())
         assert (m.restore(step=2).state["w"] == 22).all()  # type: ignore[union-attr]
-    with pawl.CheckpointManager(root) as m:  # what called it off stays, and is in nobody's way
+    with pawl.CheckpointManager(root) as m:  # what aborted it stays, and blocks no writer
         m.save(4, {"w": np.full(100, 4)}, wait=True)
         assert m.all_steps() == [1, 2, 3, 4] and only_left(m.verify())
 
 
 @only_moto
 def test_a_writer_that_is_slow_but_not_overtaken_commits(root: str, way: Gate) -> None:
-    """The control: the same, and nobody takes the run over."""
+    """The control: the same, and no process takes the run over."""
     way.hold(r"^PUT .*000002/manifest\.json")
     writer = Process(WRITER.format(root=root), way)
     assert way.held.wait(HANG_SECONDS)
@@ -236,7 +236,7 @@ def kill(ranks: list[Any]) -> None:
 def test_P11_a_rank_that_is_killed_costs_a_save_and_never_the_run(
     root: str, tmp_path: pathlib.Path, way: Gate, rank: int, point: str, committed: bool
 ) -> None:
-    """Killed while the server is about to get a request, which it gets later all the same."""
+    """Killed while the server is about to get a request, which it gets later anyway."""
     ranks = start_ranks(root, tmp_path, {rank: way})
     try:
         way.hold(point)
@@ -303,7 +303,7 @@ def test_the_number_of_requests_of_a_save_has_a_bound(root: str, tmp_path: pathl
     assert len(used) <= 120
 
 
-# ---- what is told
+# ---- what is reported
 
 
 def test_events_in_a_bucket_are_objects_of_their_own(root: str, server: Server) -> None:

@@ -288,7 +288,7 @@ def test_what_is_not_there_is_not_found(tmp_path: pathlib.Path) -> None:
         lambda: nothing.to_directory(tmp_path / "x"),
     ]
     for call in calls:
-        with pytest.raises(pawl.NotFoundError, match="nope is no checkpoint"):
+        with pytest.raises(pawl.NotFoundError, match="nope is not a checkpoint"):
             call()
     assert os.listdir(tmp_path) == []
 

@@ -299,7 +299,7 @@ def test_restore_takes_an_older_one_where_the_latest_is_damaged(demo: pathlib.Pa
     """R137: with the reason."""
     flip(checkpoint(demo, 5) / PACK, 9000)
     done = run("restore", demo, tmp_path / "a")
-    assert "passed over: checkpoint_000005" in done.stderr and PACK in done.stderr
+    assert "skipped: checkpoint_000005" in done.stderr and PACK in done.stderr
     assert tree_of(tmp_path / "a") == tree_of(checkpoint(demo, 4))
     report = run_json("restore", f"{demo}@latest", tmp_path / "b")
     assert report["checkpoint"]["id"] == 4 and "checkpoint_000005" in report["fallbacks"][0]
@@ -310,7 +310,7 @@ def test_restore_takes_an_older_one_where_the_latest_is_damaged(demo: pathlib.Pa
 
 def test_restore_overwrites_nothing(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
     (tmp_path / "there").write_text("mine")
-    assert "exists already" in run("restore", demo, tmp_path / "there", status=7).stderr
+    assert "already exists" in run("restore", demo, tmp_path / "there", status=7).stderr
     assert (tmp_path / "there").read_text() == "mine"
     assert "pawl export" in run("restore", demo, tmp_path / "x.safetensors", status=2).stderr
     assert "no such folder" in run("restore", demo, tmp_path / "nowhere" / "x", status=3).stderr
@@ -418,7 +418,7 @@ def test_pins_hold_against_prune_and_rm(demo: pathlib.Path) -> None:
 
 def test_rm_protects_the_latest_and_asks_for_a_name(demo: pathlib.Path) -> None:
     assert "latest" in run("rm", f"{demo}@latest", status=6).stderr
-    assert "say which checkpoint" in run("rm", demo, status=2).stderr
+    assert "name a checkpoint" in run("rm", demo, status=2).stderr
     assert "would delete" in run("rm", f"{demo}@latest", "--force", "-n").stderr
     assert names(demo) == [1, 2, 3, 4, 5]
     assert run_json("rm", f"{demo}@latest", "--force")["checkpoints"][0]["id"] == 5
@@ -442,7 +442,7 @@ def test_looking_works_beside_a_training_and_changing_is_refused(demo: pathlib.P
             run(args[0], demo, *args[1:])
         for args in (["prune", demo, "--keep-last", 1], ["rm", f"{demo}@id:1"], ["gc", demo]):
             run(*args, status=6)
-        run("pin", f"{demo}@id:1")  # a note beside it, which the training's retention obeys
+        run("pin", f"{demo}@id:1")  # a note next to it, which the training's retention obeys
         assert "pinned" in run_json("ls", demo)["checkpoints"][0]["marks"]
         assert names(demo) == [1, 2, 3, 4, 5]
 

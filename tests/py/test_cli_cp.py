@@ -102,14 +102,14 @@ def test_one_checkpoint_becomes_one_of_its_own(demo: pathlib.Path, tmp_path: pat
     assert states(run_json("cp", f"{demo}@best", there, "--by", "accuracy")) == [(2, False)]
     assert tree_of(there) == tree_of(checkpoint(demo, 2))
     assert states(run_json("cp", f"{demo}@id:2", there)) == [(2, True)]
-    assert "is another one" in run("cp", f"{demo}@id:3", there, status=7).stderr
+    assert "is a different one" in run("cp", f"{demo}@id:3", there, status=7).stderr
     assert tree_of(there) == tree_of(checkpoint(demo, 2))
     assert states(run_json("cp", there, tmp_path / "again")) == [(2, False)]
     assert run("verify", tmp_path / "again").stdout
 
 
 def test_places_that_are_taken_are_refused(demo: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """P10: another run, other files, a checkpoint, a run's own folders, a target that somebody writes to."""
+    """P10: another run, other files, a checkpoint, a run's own folders, a target that another process writes to."""
     other = make("run", tmp_path / "other", 1)
     before = kept(other)
     assert re.search(r"is the run [0-9a-f]{32}, expected .*demo, the run", run("cp", demo, other, status=7).stderr)
@@ -130,7 +130,7 @@ def test_two_runs_that_went_apart_are_not_mixed(demo: pathlib.Path, tmp_path: pa
     make("run", tmp_path / "there", 1)
     make("run", demo, 1)
     before = kept(tmp_path / "there")
-    assert "another one than the source's checkpoint_000004" in run("cp", demo, tmp_path / "there", status=7).stderr
+    assert "differs from the source's checkpoint_000004" in run("cp", demo, tmp_path / "there", status=7).stderr
     assert kept(tmp_path / "there") == before
 
 
@@ -256,7 +256,7 @@ mount -o remount,size=256m "$2" || exit 99
 
 
 def test_P4_a_disk_that_is_full_while_fetching(tmp_path: pathlib.Path, fake: Fake) -> None:
-    """Nothing half is listed, what lay there is untouched, and with room the same command goes on."""
+    """Nothing half is listed, what lay there is untouched, and with room the same command continues."""
     run("cp", make("parts", tmp_path / "demo", 1), RUN)
     small = tmp_path / "small"
     small.mkdir()
@@ -292,7 +292,7 @@ def test_every_command_works_on_a_run_in_a_bucket(demo: pathlib.Path, tmp_path: 
     assert (tmp_path / "m.safetensors").read_bytes() == (tmp_path / "n.safetensors").read_bytes()
     run("reshard", f"{RUN}@id:2", tmp_path / "two", "--world", 2)
     run("verify", tmp_path / "two")
-    assert "copy them from there" in run("export", f"{RUN}@id:2", RUN + "/m.safetensors", status=2).stderr
+    assert "copy the files from there" in run("export", f"{RUN}@id:2", RUN + "/m.safetensors", status=2).stderr
     assert "copies it from there" in run("reshard", f"{RUN}@id:2", RUN + "/m", "--world", 2, status=2).stderr
     run("rm", f"{RUN}@id:1")
     run("gc", RUN)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pawl reshard: what some ranks saved, written anew as others would have written it."""
+"""pawl reshard: what some ranks saved, written again as others would have written it."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_reshard_says_what_is_wrong(demo: pathlib.Path, tmp_path: pathlib.Path) 
     assert "expected 1 to 100000" in run("reshard", demo, tmp_path / "x", "-w", 10**9, status=2).stderr
     assert "no such folder" in run("reshard", demo, tmp_path / "no" / "x", "-w", 1, status=3).stderr
     (tmp_path / "there").mkdir()
-    assert "exists already" in run("reshard", demo, tmp_path / "there", "-w", 1, status=7).stderr
+    assert "already exists" in run("reshard", demo, tmp_path / "there", "-w", 1, status=7).stderr
     inside = demo / "checkpoints" / "x"
     assert "which only saves write to" in run("reshard", demo, inside, "-w", 1, status=2).stderr
     assert [path.name for path in tmp_path.iterdir()] == ["there"]

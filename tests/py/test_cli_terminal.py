@@ -64,7 +64,7 @@ def large_run(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         (["lst"], "unknown command 'lst'; did you mean 'ls'? (known: ls, show, "),
         (["--foo"], "unknown option --foo"),
         (["completion", "tcsh"], "unknown shell 'tcsh' (known: bash, zsh, fish)"),
-        (["show", ".", "--tensors", "--files"], "--tensors and --files: one of them"),
+        (["show", ".", "--tensors", "--files"], "--tensors and --files cannot be combined; give one of them"),
     ],
 )
 def test_a_wrong_call_names_what_is_wrong_and_what_is_known(args: list[str], message: str) -> None:
@@ -286,7 +286,7 @@ def test_progress_only_where_a_terminal_is(large: pathlib.Path) -> None:
 
 
 def told_to_end(large: pathlib.Path, number: signal.Signals) -> tuple[int, str]:
-    """Exit status and errors of a verify that is told to end in the middle. Again where it was through before it could
+    """Exit status and errors of a verify that is interrupted in the middle. Again where it was through before it could
     be told, as on a machine that is busy with other things."""
     for _ in range(TRIES):
         process = subprocess.Popen([PAWL, "verify", large], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

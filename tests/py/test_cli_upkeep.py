@@ -79,7 +79,7 @@ def test_nothing_is_put_into_a_run_or_a_checkpoint(tmp_path: pathlib.Path) -> No
 
 def test_help_says_what_the_commands_do() -> None:
     assert "every command but 'completion' takes --json" in " ".join(run("help").stdout.split())
-    assert "those go on this request only" in " ".join(run("gc", "--help").stdout.split())
+    assert "Only this command removes those" in " ".join(run("gc", "--help").stdout.split())
 
 
 def test_what_is_protected_is_busy_as_it_is_in_python(tmp_path: pathlib.Path) -> None:

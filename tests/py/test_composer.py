@@ -239,7 +239,7 @@ def test_R90_E7_later_checkpoints_conflict_unless_they_may_be_overwritten() -> N
         assert train(saver, range(1, 31)) == [10, 20, 30]
     with pytest.raises(pawl.ExistsError, match=r"ep0-ba30-rank0.pt may conflict .* overwrite=True"):
         CheckpointSaver(save_interval="10ba").step(at(21), state)
-    with CheckpointSaver(save_interval="10ba") as saver:  # the run goes on
+    with CheckpointSaver(save_interval="10ba") as saver:  # the run continues
         assert train(saver, range(31, 41)) == [40]
         saver.wait()
         assert [one["batch"] for one, _ in saver.saved_checkpoints] == [10, 20, 30, 40]
@@ -445,7 +445,7 @@ def test_R95_what_could_not_be_uploaded_stays_and_is_told(tmp_path: pathlib.Path
     saver.close()
     assert names() == ["ep0-ba1-rank0.pt", "ep0-ba2-rank0.pt", "latest-rank0.pt"]
     (tmp_path / "there").unlink()
-    with CheckpointSaver(remote_file_name=remote, **options) as saver:  # the next process goes on with them
+    with CheckpointSaver(remote_file_name=remote, **options) as saver:  # the next process continues with them
         train(saver, range(3, 4))
     assert names() == ["ep0-ba3-rank0.pt", "latest-rank0.pt"]
     assert names("there/run") == ["1.pt", "2.pt", "3.pt"]
@@ -635,7 +635,7 @@ def test_R78_R90_R102_two_ranks_see_the_same_and_fail_alike(tmp_path: pathlib.Pa
         assert (one["resumed"], one["chosen"], one["own"]) == (4, 4, True)
         assert one["apart"].startswith("MismatchError: autoresume: expected ") and "on rank 1" in one["apart"]
         assert one["conflict"].startswith("ExistsError: ")
-        assert one["sharded"].startswith("UnsupportedError: CheckpointSaver: expected whole tensors")
+        assert one["sharded"].startswith("UnsupportedError: CheckpointSaver: expected full tensors")
 
 
 @pytest.mark.framework
@@ -665,7 +665,7 @@ def test_R72_R93_R102_with_the_real_composer_killed_and_resumed(tmp_path: pathli
 @pytest.mark.framework
 def test_R78_two_ranks_of_the_real_composer(tmp_path: pathlib.Path) -> None:
     """Rank 0 writes what both have: the same files as Composer's own saver, with the random generators of both; and both
-    go on from it."""
+    continue from it."""
     ours, theirs, more = (tmp_path / name for name in ("ours", "theirs", "more"))
     plain, peer = real(ours, "pawl", ranks=2), real(theirs, "composer", ranks=2)
     assert plain["files"] == peer["files"] and plain["losses"] == peer["losses"]

@@ -84,7 +84,7 @@ def test_nothing_is_left_where_it_is_unpacked(
     assert pawl.load(packed(model, "gz"))["epoch"] == 3
     assert os.listdir(spool) == []
     monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
-    with pytest.raises(pawl.PawlError, match="no file to hold it"):
+    with pytest.raises(pawl.PawlError, match="cannot make a temporary file"):
         pawl.load(packed(model, "gz"))
 
 

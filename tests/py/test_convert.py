@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """pawl convert: what it writes the real numpy, torch and safetensors read as it was; casts as theirs; names by rules; a
-target that is whole or not there; memory that does not grow with the size."""
+target that is complete or not there; memory that does not grow with the size."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_torch_to_safetensors_and_to_numpy_and_back(
 ) -> None:
     path, expected = model
     done = run("convert", path, tmp_path / "m.safetensors", "--rename", "model/*={1}")
-    assert "1 value that is no tensor stayed behind" in done.stderr
+    assert "left out 1 value that is not a tensor" in done.stderr
     loaded = load(tmp_path / "m.safetensors")
     assert set(loaded) == set(expected) - {"tied"}
     assert all(same(loaded[name], expected[name].contiguous()) for name in loaded)
@@ -185,7 +185,7 @@ def test_what_is_there_stays_unless_it_may_be_replaced(tmp_path: pathlib.Path) -
     safetensors.torch.save_file({"w": torch.ones(1)}, tmp_path / "a.safetensors")
     for name in ("b.safetensors", "b.npz"):
         (tmp_path / name).write_text("precious")
-        assert "exists already" in run("convert", tmp_path / "a.safetensors", tmp_path / name, status=7).stderr
+        assert "already exists" in run("convert", tmp_path / "a.safetensors", tmp_path / name, status=7).stderr
         assert (tmp_path / name).read_text() == "precious"
         run("convert", tmp_path / "a.safetensors", tmp_path / name, "--overwrite")
         assert pawl.load(tmp_path / name)["w"].tolist() == [1]
@@ -203,7 +203,7 @@ def test_P1_a_flipped_bit_is_found_before_the_file_is_there(
     for arguments in ([], ["-i", "model/part"], ["-i", "model/tied", "--dtype", "bf16"]):
         failed = run("convert", path, tmp_path / "m.safetensors", *arguments, status=4)
         assert "CRC" in failed.stderr and os.listdir(tmp_path) == ["m.pt"]
-    run("convert", path, tmp_path / "m.safetensors", "-i", "model/turned")  # lies elsewhere
+    run("convert", path, tmp_path / "m.safetensors", "-i", "model/turned")  # is elsewhere
 
 
 def test_P4_no_room_leaves_nothing(model: tuple[pathlib.Path, dict[str, torch.Tensor]], tmp_path: pathlib.Path) -> None:

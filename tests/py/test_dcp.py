@@ -118,7 +118,7 @@ def test_a_checkpoint_without_an_id_is_read_by_the_folder_that_dcp_records_for_i
         assert [read(name) for name in (recorded, root, f"{root}/", None)] == [1] * 4
         assert (read(recorded, 0), read(recorded, "latest")) == (0, 1)
         dcp.save({"n": torch.tensor(2)}, checkpoint_id=root, storage_writer=writer)
-        assert writer.manager.all_steps() == [0, 1, 2]  # the folder's number is no step
+        assert writer.manager.all_steps() == [0, 1, 2]  # the folder's number is not a step
         dcp.save({"n": torch.tensor(3)}, checkpoint_id="step_3", storage_writer=writer)
         assert (read(root), read("step_3"), read(None)) == (2, 3, 3)
         dcp.save({"n": torch.tensor(4)}, storage_writer=writer)
@@ -208,7 +208,7 @@ def test_other_dtypes_and_devices_are_converted_as_dcp_does(tmp_path: pathlib.Pa
 
 
 class Unflattened(DefaultSavePlanner):
-    """A planner that keeps dicts whole, and changes what it gives."""
+    """A planner that does not divide dicts, and changes what it gives."""
 
     def __init__(self) -> None:
         super().__init__(flatten_state_dict=False)

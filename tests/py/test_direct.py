@@ -67,7 +67,7 @@ def test_a_run_in_a_bucket_is_saved_kept_and_restored(root: str) -> None:
     with pawl.CheckpointManager(root, read_only=True) as m:
         check(m.restore(step=2), 2)
         assert m.metrics(3) == {"loss": 0.25}
-    with pawl.CheckpointManager(root, num_to_keep=1) as m:  # goes on with the numbers
+    with pawl.CheckpointManager(root, num_to_keep=1) as m:  # continues with the numbers
         live = state(-1)
         check(m.restore(live), 3)
         assert (live["w"] == 3).all()
@@ -136,7 +136,7 @@ except pawl.ConflictError as error:
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     try:
         with pytest.raises(pawl.BusyError):
-            pawl.CheckpointManager(root, lease_timeout=1.0)  # it is alive, on this host: it may go on
+            pawl.CheckpointManager(root, lease_timeout=1.0)  # it is alive, on this host: it may continue
     finally:
         process.send_signal(signal.SIGCONT)
     assert process.communicate(timeout=HANG_SECONDS)[0] == "committed\n"

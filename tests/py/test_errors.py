@@ -81,7 +81,7 @@ def test_types_of_the_extension_are_not_made_by_hand() -> None:
 
 
 def test_the_extension_holds_on_to_nothing(tmp_path: pathlib.Path) -> None:
-    """After save and restore nobody but the caller refers to his objects."""
+    """After save and restore only the caller refers to its objects."""
 
     class Owner(torch.nn.Linear):
         pass

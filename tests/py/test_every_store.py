@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for every kind of store alike: mirrors, syncing, the doctor, and that no secret is ever left anywhere (P18)."""
+"""What holds for every kind of store: mirrors, syncing, the doctor, and that no secret is ever left anywhere (P18)."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ OTHER = "CANARY-fsspec-pa55word"
 
 
 class Guarded(MemoryFileSystem):  # type: ignore[misc, unused-ignore]
-    """Lets in who gives the password, and tells everybody of it whenever something goes wrong."""
+    """Lets in who gives the password, and shows it whenever something goes wrong."""
 
     protocol = "guarded"
     store: dict[str, Any] = {}

@@ -289,7 +289,7 @@ def start(path: pathlib.Path, bandwidth: int) -> subprocess.Popen[str]:
 
 
 def test_P4_a_writer_that_is_killed_leaves_the_old_file(tmp_path: pathlib.Path) -> None:
-    """Killed in the middle: the old file is whole; what was written of the new one goes with the next save."""
+    """Killed in the middle: the old file is complete; what was written of the new one goes with the next save."""
     path = tmp_path / "x.pt"
     pawl.save({"which": "old"}, path)
     process = start(path, 16 << 20)

@@ -18,7 +18,7 @@ from common import TORCH_DTYPES, random_torch, run_program, same
 import pawl
 from cli import run, run_json
 
-# complex128 is no dtype of the format, and this version of the package writes no pairs of four bits.
+# complex128 is not a dtype of the format, and this version of the package writes no pairs of four bits.
 DTYPES = [dtype for dtype in TORCH_DTYPES if dtype not in (torch.complex128, torch.float4_e2m1fn_x2)]
 
 
@@ -132,7 +132,7 @@ def test_the_commands_take_a_file(model: pathlib.Path, tmp_path: pathlib.Path) -
     assert table["checkpoint"]["format"] == "safetensors" and table["run"] is None
     assert {row["name"]: row["dtype"] for row in table["tensors"]} == {"layer.0%2Fw": "BF16", "scale": "F32"}
     verified = run("verify", model)
-    assert "readable" in verified.stdout and "carries no sums" in verified.stderr
+    assert "readable" in verified.stdout and "has no checksums" in verified.stderr
     assert run_json("verify", model)["checkpoints"][0]["sums"] is False
     pawl.save(safetensors.torch.load_file(model), tmp_path / "ck")
     assert "equal, bit for bit" in run("diff", model, tmp_path / "ck").stderr
@@ -162,7 +162,7 @@ def test_P17_hostile_files_are_refused(model: pathlib.Path, tmp_path: pathlib.Pa
         assert "corrupt" in run("verify", path, status=4).stdout, name
         run("show", path, status=4)
     (tmp_path / "notes.txt").write_text("nothing but text")
-    with pytest.raises(pawl.NotFoundError, match="no checkpoint"):
+    with pytest.raises(pawl.NotFoundError, match="is not a checkpoint"):
         pawl.load(tmp_path / "notes.txt")
     assert "is a file" in run("show", tmp_path / "notes.txt", status=2).stderr
 

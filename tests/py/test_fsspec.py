@@ -69,7 +69,7 @@ def test_the_conformance_suite_runs_over_fsspec(url: str) -> None:
 
 
 def test_a_run_lives_in_any_file_system_of_fsspec(url: str) -> None:
-    """Saved in the background, kept by its rules, verified, restored into live arrays, gone on with, deleted."""
+    """Saved in the background, kept by its rules, verified, restored into live arrays, continued, deleted."""
     rules: dict[str, Any] = {"num_to_keep": 2, "score_attribute": "loss", "score_order": "min"}
     with pawl.CheckpointManager(url, **rules) as m:
         for step in range(1, 5):
@@ -285,7 +285,7 @@ def test_P1_a_file_system_that_lies_is_found_out(failing: type[Failing], monkeyp
 
 
 def test_R146_a_store_that_hangs_holds_nobody_else(failing: type[Failing]) -> None:
-    """While a save waits for its store, the program goes on, other threads and questions to the manager included."""
+    """While a save waits for its store, the program continues, other threads and questions to the manager included."""
     reached, go = threading.Event(), threading.Event()
 
     def hang(path: str) -> None:
@@ -444,7 +444,7 @@ with pawl.CheckpointManager("memory://interrupted/run", read_only=True) as m:
 
 
 def test_a_restore_that_is_interrupted_takes_no_older_checkpoint() -> None:
-    """Ctrl+C in the middle of a file system's function is no damage, and is not lost."""
+    """Ctrl+C in the middle of a file system's function does no damage, and is not lost."""
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=HANG_SECONDS, check=False
     )
@@ -510,7 +510,7 @@ def test_R128_a_new_experiment_does_not_write_over_one_that_fsspec_finds(tmp_pat
     memory = fsspec.filesystem("memory")
     memory.pipe_file("/searches/exp/experiment.json", b"{}")
     try:
-        with pytest.raises(pawl.ExistsError, match="memory://searches/exp: something is there"):
+        with pytest.raises(pawl.ExistsError, match="memory://searches/exp already holds something"):
             tune.run(lambda config: None, name="exp", local_dir=tmp_path, sync_config=sync)
         assert places.find(str(tmp_path / "other"), sync, None) == 0
     finally:

@@ -62,7 +62,7 @@ def test_uploads_in_parts_and_their_sums(fake: GcsFake) -> None:
     fake.thorough = True
     size = PART + 12345
     lines = run(fake, f"write pack {size} 5 {PART}", f"check pack {size} 5", f"write pack {size} 5 {PART}")
-    assert lines == ["ok", "ok", "ok", "exists: pack: exists already"]
+    assert lines == ["ok", "ok", "ok", "exists: pack: already exists"]
     puts = [h for r, h in zip(fake.requests, fake.headers, strict=True) if "partNumber" in r]
     assert len(puts) == 2 and all(h["x-goog-hash"].startswith("crc32c=") for h in puts)
 
@@ -70,7 +70,7 @@ def test_uploads_in_parts_and_their_sums(fake: GcsFake) -> None:
 def test_a_session_puts_exclusively_by_generation(fake: GcsFake) -> None:
     lines = run(fake, *SESSION, "putx d/lease other")
     assert all(line.startswith("ok") for line in lines[:-1]), lines
-    assert lines[-1] == "exists: d/lease: exists already" and not fake.uploads
+    assert lines[-1] == "exists: d/lease: already exists" and not fake.uploads
     assert any(h.get("x-goog-if-generation-match") == "0" for h in fake.headers)
 
 
@@ -117,7 +117,7 @@ def test_users_and_machines_are_given_tokens(fake: GcsFake, tmp_path: pathlib.Pa
     env = without_keys(fake, GCE_METADATA_HOST=host, NO_GCE_CHECK="false")
     assert tool("gs://bucket/run", "get a", env=env) == ["ok", "ok 1"]
     assert list(dict.fromkeys(fake.asked)) == ["user", "machine"]  # again where the machine has been slow
-    fake.flavor = "Other"  # whoever sits there, it is no metadata server
+    fake.flavor = "Other"  # a server, but not a metadata server
     assert tool("gs://bucket/run", "get a", env=env)[0].startswith("auth: ")
     fake.flavor = "Google"
     fake.tokens["ya29.given"] = 1e12
@@ -133,7 +133,7 @@ def test_early_errors_name_what_is_wrong(fake: GcsFake, tmp_path: pathlib.Path) 
         assert "CANARY" not in line and "PRIVATE" not in line
         return line
 
-    assert "the secret key does not fit the access key" in first(fake.env | {"GS_SECRET_ACCESS_KEY": "CANARYWRONG"})
+    assert "the secret key does not match the access key" in first(fake.env | {"GS_SECRET_ACCESS_KEY": "CANARYWRONG"})
     assert "the server does not know the access key" in first(fake.env | {"GS_ACCESS_KEY_ID": "NOBODY"})
     assert "no GS_SECRET_ACCESS_KEY" in first(without_keys(fake, GS_ACCESS_KEY_ID="X"))
     line = first(fake.env, "gs://other/x")
@@ -146,7 +146,7 @@ def test_early_errors_name_what_is_wrong(fake: GcsFake, tmp_path: pathlib.Path) 
     assert "no credentials for Google Cloud Storage" in first(nobody)
 
     name = "GOOGLE_APPLICATION_CREDENTIALS"
-    assert "is not there (GOOGLE_APPLICATION_CREDENTIALS)" in first(without_keys(fake, **{name: "/nonexistent/x"}))
+    assert "does not exist (GOOGLE_APPLICATION_CREDENTIALS)" in first(without_keys(fake, **{name: "/nonexistent/x"}))
     good = pathlib.Path(fake.key_file(tmp_path))
     account = json.loads(good.read_text())
     for change, text in (
@@ -163,7 +163,7 @@ def test_early_errors_name_what_is_wrong(fake: GcsFake, tmp_path: pathlib.Path) 
     bad.write_text("CANARY")
     assert "expected a JSON document" in first(without_keys(fake, **{name: str(bad)}))
     good.chmod(0o666)
-    assert "everybody may write to it" in first(without_keys(fake, **{name: str(good)}))
+    assert "all users can write to it" in first(without_keys(fake, **{name: str(good)}))
     good.chmod(0o600)
     fake.skew = 7200.0
     line = first(without_keys(fake, **{name: str(good)}))

@@ -72,7 +72,7 @@ def test_an_xxhash_whose_checksums_are_others_is_refused(tmp_path: pathlib.Path)
 
 
 def test_the_python_package_brings_the_manual_and_the_completions() -> None:
-    """They lie where man and the shells look below the root of an environment."""
+    """They are where man and the shells look below the root of an environment."""
     installed = {file.name: file for file in importlib.metadata.files("pawl") or []}
     root = pathlib.Path(sys.prefix)
     for name, folder, holds in [

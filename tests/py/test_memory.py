@@ -106,7 +106,7 @@ print(json.dumps([first, second, besides]))
 
 
 def peak_of_command(*args: str | pathlib.Path, expect: int = 0) -> int:
-    """Peak memory of a program, started by a small process: it inherits the peak of whoever starts it."""
+    """Peak memory of a program, started by a small process: it inherits the peak of its parent."""
     starter = """
 import json, os, sys
 devnull = os.open(os.devnull, os.O_WRONLY)

@@ -318,8 +318,8 @@ def test_metrics_that_are_not_kept_are_named_once(caplog: pytest.LogCaptureFixtu
         manager.save(3, W, metrics={"note": "text", "late": None}, wait=True)
         assert manager.metrics(0) == {"loss": 0.5}
     assert [record.getMessage() for record in caplog.records if record.name == "pawl"] == [
-        "mem:: metrics that are no numbers are not kept: note, map",
-        "mem:: metrics that are no numbers are not kept: late",
+        "mem:: metrics that are not numbers are not kept: note, map",
+        "mem:: metrics that are not numbers are not kept: late",
     ]
 
 

@@ -161,7 +161,7 @@ def test_R95_R96_P6_only_what_is_mirrored_is_deleted_here_and_copies_stay(
     m = pawl.CheckpointManager(root, num_to_keep=1, mirrors=[mirror])
     with blocked(mirror):
         for step in (1, 2, 3):
-            m.save(step, state(step), wait=True)  # training goes on
+            m.save(step, state(step), wait=True)  # training continues
         with pytest.raises(pawl.PawlError):
             m.wait_until_finished(level="remote", timeout=60)
         assert m.all_steps() == [1, 2, 3]
@@ -524,7 +524,7 @@ def test_P14_an_object_that_was_stored_wrongly_is_found_by_reading_it_back(fake:
     m = pawl.CheckpointManager(root, mirrors=["s3://bucket/liar"])
     m.save(1, state(1), wait=True)
     wait_for_failure(m)
-    with pytest.raises(pawl.PawlError, match="not what was sent"):
+    with pytest.raises(pawl.PawlError, match="differ from those sent"):
         m.check_for_errors()
     assert "liar/checkpoints/checkpoint_000001/manifest.json" not in fake.state()
     m.close()  # tries again
@@ -549,7 +549,7 @@ def test_R95_P4_unchanged_packs_outlive_the_checkpoint_that_they_are_linked_from
     mode: Any, tmp_path: pathlib.Path
 ) -> None:
     """The checkpoint before is deleted as soon as it is mirrored, which may be between the comparison with its packs and
-    the links to them: whichever comes first, every save succeeds and is whole."""
+    the links to them: whichever comes first, every save succeeds and is complete."""
     far, n = tmp_path / "far", 40
     frozen = {f"layer{i}": np.random.default_rng(i).integers(0, 255, 100_000, dtype=np.uint8) for i in range(6)}
     options: dict[str, Any] = {"mode": mode, "pack_bytes": 100_000, "mirrors": [far], "delete_after_upload": True}

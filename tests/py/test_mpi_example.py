@@ -85,7 +85,7 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def field(run: pathlib.Path) -> bytes:
-    """The bytes of the whole plate in the newest checkpoint."""
+    """The bytes of the complete plate in the newest checkpoint."""
     target = run.parent / "field.safetensors"
     target.unlink(missing_ok=True)
     subprocess.run([PAWL, "export", run, target], check=True, capture_output=True, timeout=HANG_SECONDS)
@@ -123,7 +123,7 @@ def test_R160_mpi_job_killed_and_resumed_ends_with_the_same_field(
 
 
 def test_R160_mpi_example_keeps_a_value_for_each_rank(job: Job, tmp_path: pathlib.Path) -> None:
-    """On as many ranks, what a rank has counted goes on: as much as in a run that was never disturbed."""
+    """On as many ranks, what a rank has counted continues: as much as in a run that was never disturbed."""
     straight = job.run(3, tmp_path / "straight")
     assert job.run(3, tmp_path / "run", "--die", "45:1").returncode != 0
     resumed = job.run(3, tmp_path / "run")

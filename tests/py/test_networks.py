@@ -116,7 +116,7 @@ def test_P4_a_network_that_cuts_everything_fails_clearly_and_shows_nothing_half(
 def test_P16_a_black_hole_ends_in_time(
     net: Wire, root: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Packets go nowhere and nobody is told: the save fails in time, a training with a mirror does not even notice."""
+    """Packets are dropped without an error: the save fails in time, a training with a mirror does not even notice."""
     monkeypatch.setenv("PAWL_STALL_SECONDS", STALL_SECONDS)
     net.hole = True
     with pytest.raises((pawl.TransientError, pawl.TimeoutError)):
@@ -135,7 +135,7 @@ def test_P16_a_black_hole_ends_in_time(
 
 
 def test_P14_bits_that_change_on_the_way_up_are_found(net: Wire, root: str, tmp_path: pathlib.Path) -> None:
-    """The transport says nothing of it, and moto believes every body; what has come to the mirror is read back."""
+    """The transport says nothing of it, and moto believes every body; what has reached the mirror is read back."""
     with pawl.CheckpointManager(tmp_path / "run", mirrors=[root]) as m:
         net.flip, net.flips_left = "up", 1
         m.save(1, state(1, 3_000_000), wait=True)
@@ -143,7 +143,9 @@ def test_P14_bits_that_change_on_the_way_up_are_found(net: Wire, root: str, tmp_
             m.wait_until_finished(level="remote", timeout=HANG_SECONDS)
         except pawl.PawlError as error:
             refused = "InvalidOperation"  # Azurite's name for a body that does not have its MD5
-            assert "not what was sent" in str(error) or refused in str(error)  # and the end of the block tries again
+            assert "differ from those sent" in str(error) or refused in str(
+                error
+            )  # and the end of the block tries again
     assert net.flips == 1
     net.heal()
     check(root, [1])
@@ -169,7 +171,7 @@ def test_R89_P15_a_cable_that_is_pulled_in_mid_upload_costs_nothing_but_time(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server is another host, by a network namespace. While it is off the net the training saves on; when it is back
-    everything is brought there, and is whole."""
+    everything is brought there, and is complete."""
     with namespace() as (name, address):
         if name is None:
             pytest.skip("network namespaces are for root")

@@ -95,7 +95,7 @@ def test_one_array_of_every_version_of_the_format(tmp_path: pathlib.Path) -> Non
             with open(tmp_path / "a.npy", "wb") as file:
                 np.lib.format.write_array(file, array, version=version)
             assert equal(pawl.load(tmp_path / "a.npy"), array)
-    assert "no sums" in run("verify", tmp_path / "a.npy").stderr
+    assert "no checksums" in run("verify", tmp_path / "a.npy").stderr
 
 
 def test_live_arrays_are_filled_from_either_order(tmp_path: pathlib.Path) -> None:
@@ -218,7 +218,7 @@ def test_what_pawl_has_no_dtype_for_is_refused_by_name(tmp_path: pathlib.Path, n
 
 def test_members_that_are_no_arrays_are_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "n.npz").write_bytes(archive("notes.txt", b"text"))
-    with pytest.raises(pawl.UnsupportedError, match="no array"):
+    with pytest.raises(pawl.UnsupportedError, match="not an array"):
         pawl.load(tmp_path / "n.npz")
     (tmp_path / "d.npz").write_bytes(archive("../m.npy", header(good(), EIGHT)))
     with pytest.raises(pawl.CorruptError, match="safe name"):
@@ -254,7 +254,7 @@ def test_a_set_of_shards_is_one_checkpoint(tmp_path: pathlib.Path) -> None:
         assert list(loaded) == list(expected) and all(same(loaded[name], expected[name]) for name in expected)
         shown = run_json("show", path)
         assert shown["checkpoint"]["format"] == "safetensors shards" and shown["metadata"]["total_size"] == 12004
-        assert "no sums" in run("verify", path).stderr
+        assert "no checksums" in run("verify", path).stderr
     other = write_set(tmp_path / "named", "diffusion_pytorch_model")
     loaded = pawl.load(tmp_path / "named" / "diffusion_pytorch_model.safetensors.index.json")
     assert same(loaded["scale"], other["scale"])
@@ -273,8 +273,8 @@ def test_P17_an_index_that_is_not_true_is_refused(tmp_path: pathlib.Path) -> Non
     whole = json.loads(index.read_text())
     first = whole["weight_map"]["scale"]
     for change, says in (
-        ({"scale": "../" + first}, "no safe name"),
-        ({"scale": "gone.safetensors"}, "which is not there"),
+        ({"scale": "../" + first}, "not a safe name"),
+        ({"scale": "gone.safetensors"}, "which does not exist"),
         ({"scale": "model-00001-of-00002.safetensors"}, "no such tensor"),
         ({"scale": 3}, "weight_map"),
     ):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pawl.orbax beside the real Orbax: what it has saved is loaded, and written in other formats."""
+"""pawl.orbax next to the real Orbax: what it has saved is loaded, and written in other formats."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_every_dtype_and_shape_comes_back_bit_for_bit(tmp_path: pathlib.Path) ->
 def test_a_training_with_its_optimizer(tmp_path: pathlib.Path) -> None:
     loaded = check(saved(tmp_path, training()))
     assert isinstance(loaded["model"], collections.OrderedDict)
-    assert set(loaded["optimizer"]["state"]) == set(range(6))  # whole numbers, as they were
+    assert set(loaded["optimizer"]["state"]) == set(range(6))  # integers, as they were
     model = torch.nn.Sequential(torch.nn.Linear(10, 7), torch.nn.BatchNorm1d(7), torch.nn.Linear(7, 3))
     optimizer = torch.optim.AdamW(model.parameters())
     model.load_state_dict(loaded["model"])
@@ -239,7 +239,7 @@ def test_the_commands_take_a_file(tmp_path: pathlib.Path) -> None:
     shown = run("show", path).stdout
     assert "torch.save" in shown and "param_groups" in shown and "F32 [7, 10]" in shown
     assert run_json("show", path)["checkpoint"]["format"] == "torch.save"
-    assert "carries a CRC" in run("verify", path).stderr
+    assert "every part with a CRC" in run("verify", path).stderr
     assert "program" in run("restore", path, tmp_path / "y", status=2).stderr
     assert "program" in run("repair", path, status=2).stderr
     other = training()
@@ -278,7 +278,7 @@ def storage_at(path: pathlib.Path, number: int) -> int:
 
 
 def test_P1_a_flipped_bit_of_a_tensor_is_found(tmp_path: pathlib.Path) -> None:
-    """By the archive's own CRC, which torch.load does not look at; not where torch was told to write none."""
+    """By the archive's own CRC, which torch.load does not check; not where torch wrote none."""
     state = {"a": torch.zeros(10), "b": torch.zeros(3_000_000), "c": torch.zeros(5)}
     path = saved(tmp_path, state)
     assert "readable" in run("verify", path).stdout
@@ -319,7 +319,7 @@ class Call:
 
 
 def test_R148_arrays_of_numpy_times_and_versions_are_read(tmp_path: pathlib.Path) -> None:
-    """What trainers save beside tensors: the state of numpy's generator, lengths of time, the version of torch."""
+    """What trainers save besides tensors: the state of numpy's generator, lengths of time, the version of torch."""
     base = np.arange(12, dtype=np.int32).reshape(3, 4)
     arrays: dict[str, Any] = {
         "rows": base,
@@ -351,7 +351,7 @@ def test_R148_arrays_of_numpy_times_and_versions_are_read(tmp_path: pathlib.Path
 
 
 class FalseArray:
-    """Pickled as an array with a state of somebody's choice."""
+    """Pickled as an array with a state of the attacker's choice."""
 
     def __init__(self, *state: Any) -> None:
         self.state = state

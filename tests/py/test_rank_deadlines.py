@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that hangs costs a save, never the job: however the others wait for it, they are told, in time."""
+"""A rank that hangs costs a save, never the job: however the others wait for it, they learn it in time."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_P11_R147_ranks_save_one_checkpoint_and_get_their_own_back(tmp_path: pat
     for rank, answer in enumerate(restored):
         assert answer["step"] == 3 and answer["whole"] and answer["rows"] and answer["report"] == []
         assert answer["place"] == 100 * rank + 7 and answer["loss"] == rank + 0.5
-        assert answer["drawn"] == saved[rank]["drawn"]  # the generator goes on where it was
+        assert answer["drawn"] == saved[rank]["drawn"]  # the generator continues where it was
 
 
 def test_R160_another_number_of_ranks_gets_its_boxes_and_is_told_of_values_per_rank(tmp_path: pathlib.Path) -> None:

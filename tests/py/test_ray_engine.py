@@ -35,7 +35,7 @@ def test_P11_R51_workers_on_two_nodes_save_into_a_bucket_and_a_new_driver_goes_o
         run(*words, "again", **env, RAY_TMPDIR=f"{short}/b")
     starts = [(tmp_path / f"log{rank}").read_text().splitlines() for rank in range(2)]
     assert [lines[0] for lines in starts] == ["0 0 0/1", "0 1 0/1"]  # each on a node of its own
-    assert [lines[1:] for lines in starts] == [["2 0 0/2"], ["2 0 1/2"]]  # beside each other, from the bucket
+    assert [lines[1:] for lines in starts] == [["2 0 0/2"], ["2 0 1/2"]]  # next to each other, from the bucket
 
 
 def test_without_the_library_the_error_says_what_to_install() -> None:

@@ -174,7 +174,7 @@ def test_terminal_examples(trained: pathlib.Path) -> None:
 
 def test_pytorch_example_with_an_interval_resumes_and_leaves_when_asked_to(trained: pathlib.Path) -> None:
     first, second = blocks("PyTorch", "python")
-    prelude = first.partition("with pawl")[0]  # what the second one goes on with
+    prelude = first.partition("with pawl")[0]  # what the second one continues with
     program = f"import os\nos.chdir({str(trained)!r})\n{STAND_INS}\n{prelude}\n{second}\nprint(step, restored and restored.step)"
     assert run_program(program) == "1299 None\n"
     assert listed(trained / "runs/steps", "step") == [1000, 1299]

@@ -65,7 +65,7 @@ def test_R23_after_a_failed_write_the_older_one_is_the_newest_still(
     tmp_path: pathlib.Path, operation: str, num_to_keep: int
 ) -> None:
     """R23, on disk and in memory only: a write that fails raises and replaces nothing; its number is used up (E1: numbers
-    never repeat), as that of a skipped save is, and the next save goes on."""
+    never repeat), as that of a skipped save is, and the next save continues."""
     per_save = {"publish": 1}.get(operation, 2)  # the pack and the manifest
     storage_error = pawl.StorageError.__name__
     failed = []
@@ -143,12 +143,12 @@ def test_R26_a_path_is_loaded_with_its_tilde_expanded_and_a_missing_one_is_named
 
 
 def test_R41_what_checkpoints_are_for(tmp_path: pathlib.Path) -> None:
-    """R41: pausing and going on under a scheduler, long runs on machines that are taken away, weights for serving, and any
+    """R41: pausing and continuing under a scheduler, long runs on preemptible machines, weights for serving, and any
     artifact of a model."""
     trial = {"w": torch.arange(4.0), "artifact": b"\x00anything", "epoch": 1}
     with pawl.CheckpointManager(tmp_path / "trial") as manager:  # a scheduler pauses a trial ...
         manager.save(1, trial, wait=True)
-    with pawl.CheckpointManager(tmp_path / "trial") as manager:  # ... and lets it go on, perhaps elsewhere
+    with pawl.CheckpointManager(tmp_path / "trial") as manager:  # ... and lets it continue, perhaps elsewhere
         restored = manager.restore({"w": torch.zeros(4), "artifact": b"", "epoch": 0})
         assert restored is not None
         assert restored.state["artifact"] == b"\x00anything"
@@ -262,5 +262,5 @@ def test_R149_no_code_is_executed(tmp_path: pathlib.Path, monkeypatch: pytest.Mo
     assert watched.split("\n")[:2] == ["[] True", "True"], "nothing is run, and the control is seen"
     assert pawl.load("kept")["payload"] == payload
     assert not (tmp_path / "exploded").exists()
-    assert pickle.loads(payload) == 0  # the control: whoever unpickles it does run code
+    assert pickle.loads(payload) == 0  # the control: unpickling it does run code
     assert (tmp_path / "exploded").exists()

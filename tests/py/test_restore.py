@@ -286,7 +286,7 @@ def test_a_fresh_run_gives_None_and_a_run_without_scores_no_silent_None(tmp_path
 
 
 def test_R137_a_damaged_checkpoint_falls_back_with_the_reason(tmp_path: pathlib.Path) -> None:
-    """R136: the flipped bit is found; R137: the older one is taken, and that is told in value and journal."""
+    """R136: the flipped bit is found; R137: the older one is taken, and that is reported in value and journal."""
     live = {"w": torch.zeros(100_000), "s": 0}
     with pawl.CheckpointManager(tmp_path / "run") as manager:
         for step in range(3):
@@ -301,7 +301,7 @@ def test_R137_a_damaged_checkpoint_falls_back_with_the_reason(tmp_path: pathlib.
         with pytest.raises(pawl.CorruptError, match="checkpoint_000003") as caught:
             manager.restore(live, step=2)
         assert caught.value.code_name == "corrupt"
-        assert any("may hold anything" in note for note in caught.value.__notes__)
+        assert any("may be overwritten in part" in note for note in caught.value.__notes__)
         findings = manager.verify()
         assert [(f["id"], f["tensor"]) for f in findings] == [(3, "w")]
         assert findings[0]["begin"] <= 300_000 < findings[0]["end"]
@@ -329,7 +329,7 @@ def test_R137_strict_latest_and_all_damaged_are_errors_never_a_fresh_start(tmp_p
 
 
 def test_falling_back_fits_the_older_structure(tmp_path: pathlib.Path) -> None:
-    """The older checkpoint is matched anew: it may have another shape, and is refused if it does not fit."""
+    """The older checkpoint is matched again: it may have another shape, and is refused if it does not fit."""
     with pawl.CheckpointManager(tmp_path / "run") as manager:
         manager.save(0, {"w": torch.zeros(5)}, wait=True)
         manager.save(1, {"w": torch.ones(100_000)}, wait=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The random generators of the process go on where they were."""
+"""The random generators of the process continue where they were."""
 
 from __future__ import annotations
 

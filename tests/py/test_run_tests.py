@@ -60,7 +60,7 @@ def test_a_runner_that_dies_or_runs_nothing_has_failed(runner: ModuleType, tmp_p
     tally.read_junit(report, "pytest", status)
     assert tally.failures == ["pytest: exit status 7 after 0 cases"]
     report, status = run_pytest(tmp_path, "def test_passes(): pass\n")
-    tally.read_junit(report, "pytest", 1)  # one that says so for another reason
+    tally.read_junit(report, "pytest", 1)  # one that is skipped for another reason
     assert tally.passed == 1 and len(tally.failures) == 2
 
 

@@ -139,7 +139,7 @@ def test_the_bucket_in_the_host_name(server: Server, tmp_path: pathlib.Path) -> 
 @pytest.mark.parametrize("server", ["rgw"], indirect=True)  # the one that checks signatures
 def test_refused_credentials_are_told_apart(server: Server) -> None:
     wrong = tool(server.url, env=server.env | {"AWS_SECRET_ACCESS_KEY": "CANARYCANARY"})
-    assert wrong[0].startswith("auth: ") and "the secret key does not fit the access key" in wrong[0]
+    assert wrong[0].startswith("auth: ") and "the secret key does not match the access key" in wrong[0]
     unknown = tool(server.url, env=server.env | {"AWS_ACCESS_KEY_ID": "NOBODY"})
     assert unknown[0].startswith("auth: ") and "does not know the access key" in unknown[0]
     assert "CANARY" not in wrong[0]

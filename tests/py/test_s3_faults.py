@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The S3 engine and the retry layer against a server that fails as it is told: every request of a session, with every
+"""The S3 engine and the retry layer against a server that fails on command: every request of a session, with every
 fault, comes to the same as without one (P15), or fails clearly with nothing half visible."""
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_without_the_retry_layer_the_same_faults_show(fake: Fake, fault: str, wh
 
 @pytest.mark.parametrize("fault", ["reset", "500", "503", "lies_short", "lost_body"])
 def test_P4_a_server_that_stays_down_leaves_nothing_half_visible(fake: Fake, fault: str) -> None:
-    """P4: from any request on everything fails: clear errors, and every object that shows is whole."""
+    """P4: from any request on everything fails: clear errors, and every object that shows is complete."""
     run(fake, *SESSION)
     whole = fake.state() | {
         "run/d/a": b"one",
@@ -223,7 +223,7 @@ def test_P17_names_of_a_hostile_list_are_passed_over(fake: Fake) -> None:
 
 
 def test_a_skewed_clock_is_corrected_once_and_named_else(fake: Fake) -> None:
-    """Row 25: the Date of the refusal is believed; a server that goes on refusing is named with the seconds."""
+    """Row 25: the Date of the refusal is believed; a server that continues refusing is named with the seconds."""
     fake.skew = 7200.0
 
     def refuse_wrong_date(method: str, target: str) -> Answer | None:
@@ -355,7 +355,7 @@ def make_certificate(folder: pathlib.Path) -> pathlib.Path:
 
 
 def test_TLS_is_verified_and_bodies_carry_a_sum(tmp_path: pathlib.Path) -> None:
-    """T8: a certificate that nobody trusts is refused; with AWS_CA_BUNDLE it works, unsigned bodies with their CRC32C."""
+    """T8: an untrusted certificate is refused; with AWS_CA_BUNDLE it works, unsigned bodies with their CRC32C."""
     fake = Fake(str(make_certificate(tmp_path)))
     try:
         lines = run(fake)
@@ -392,7 +392,7 @@ def test_P18_the_log_of_a_store_shows_each_try_and_no_secret(fake: Fake, tmp_pat
 
 
 def test_an_expired_token_is_named(fake: Fake) -> None:
-    """One from the environment, which nobody renews: at open, and in the middle of a session."""
+    """One from the environment, which is never renewed: at open, and in the middle of a session."""
     fake.always = lambda method, target: error(400, "ExpiredToken")
     line = run(fake)[0]
     assert re.match(r"auth: s3://bucket/run: cannot open: the session token has expired \(.*credentials from", line), (

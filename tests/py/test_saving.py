@@ -251,7 +251,7 @@ def test_a_lazy_save_holds_the_buffers_of_its_call(tmp_path: pathlib.Path, mode:
 
 
 class ChangesWhenRead(dict[str, float]):
-    """Metrics, which save reads when it has looked at the state, and before it copies any of it."""
+    """Metrics, which save reads when it has walked the state, and before it copies any of it."""
 
     def __init__(self, change: Callable[[], object]) -> None:
         super().__init__(loss=1.0)

@@ -43,7 +43,7 @@ def test_R160_what_all_ranks_want_is_read_once(tmp_path: pathlib.Path, world: in
     apart = restore(tmp_path, world, "no")
     assert all(answer["right"] for answer in apart)
     alone = read_bytes(tmp_path)
-    assert alone > world * WHOLE  # everybody for himself
+    assert alone > world * WHOLE  # each rank by itself
     together = restore(tmp_path, world, "yes")
     assert all(answer["right"] and answer["step"] == 1 and answer["fallbacks"] == [] for answer in together)
     # once, but for the blocks in which the shares of two ranks meet
@@ -85,7 +85,7 @@ def test_P11_nobody_enters_the_broadcast_unless_all_do(tmp_path: pathlib.Path) -
     job(tmp_path, 2, "share_save", str(tmp_path / "run"), "1")
     for answer in restore(tmp_path, 2, "some"):
         assert answer["kind"] == "MismatchError" and "share_reads" in answer["error"]
-        assert answer["seconds"] < 100  # nobody has waited for the network
+        assert answer["seconds"] < 100  # no rank has waited for the network
     other = restore(tmp_path, 2, "other")
     assert "rank 1: " in other[0]["error"] and "shape: small" in other[0]["error"]  # in rank 1's own words
     assert other[1]["kind"] == "MismatchError" and "small" in other[1]["error"]
@@ -94,6 +94,6 @@ def test_P11_nobody_enters_the_broadcast_unless_all_do(tmp_path: pathlib.Path) -
 
 def test_shared_reads_need_a_function(tmp_path: pathlib.Path) -> None:
     with pawl.CheckpointManager(tmp_path / "run") as manager:
-        assert manager.restore({}, share_reads=True) is None  # alone there is nobody to share with
+        assert manager.restore({}, share_reads=True) is None  # alone there is no rank to share with
     with pytest.raises(pawl.UsageError, match="needs the broadcast function"):
         pawl._pawl.Run(str(tmp_path / "run"), read_only=True).restore({}, share_reads=True)

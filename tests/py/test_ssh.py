@@ -93,7 +93,7 @@ def test_a_run_lives_on_another_host(host: Host, monkeypatch: pytest.MonkeyPatch
         "checkpoint_000004",
     ]
     assert os.readlink(host.home / "run" / "latest") == "checkpoints/checkpoint_000004"
-    # It is an ordinary run to whoever looks from there.
+    # It is an ordinary run when it is read from there.
     with pawl.CheckpointManager(str(host.home / "run"), read_only=True) as manager:
         restored = manager.restore()
         assert restored is not None and restored.step == 3
@@ -223,8 +223,8 @@ def test_a_server_without_extensions() -> None:
             env=host.env,
         )
     assert lines[1].split()[1:] == ["exclusive_put", "rename_folder"]
-    assert lines[2:6] == ["ok", "exists: a: exists already", "ok", "ok three"]
+    assert lines[2:6] == ["ok", "exists: a: already exists", "ok", "ok three"]
     assert lines[6:10] == ["ok", "ok", "ok", "ok"]
-    assert lines[10].startswith("exists: a: exists already")
+    assert lines[10].startswith("exists: a: already exists")
     assert lines[11].startswith("unsupported: ")
     assert lines[12:] == ["ok", "ok three"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Torch modules, optimizers and schedulers: restored in place, and training goes on bit for bit."""
+"""Torch modules, optimizers and schedulers: restored in place, and training continues bit for bit."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def fit(
     return DataParallelTrainer(function, train_loop_config={"a": 1}, scaling_config=scaling, run_config=run).fit()
 
 
-# ---- the two programs of the guide, whole
+# ---- the two programs of the guide, complete
 
 
 def printed(program: str, folder: pathlib.Path) -> str:
@@ -89,7 +89,7 @@ def test_R42_R43_R44_R46_R47_R48_the_saving_program_of_the_guide_runs(tmp_path: 
 
 
 def test_R55_R56_R57_R58_the_resuming_program_of_the_guide_runs(tmp_path: pathlib.Path) -> None:
-    """R47 R55 R56 R57 R58: two epochs, then on to four from their checkpoint; its number goes on, to 2."""
+    """R47 R55 R56 R57 R58: two epochs, then on to four from their checkpoint; its number continues, to 2."""
     check_printed(printed("resume.py", tmp_path), epoch=3, id=2)
 
 
@@ -218,7 +218,7 @@ def saving(config: dict[str, Any]) -> None:
         own = torch.full((3,), float(rank))
         values = {"epoch": epoch, "w": own, "tied": own, "scalar": torch.tensor(2.5), "list": [own, {"x": 1}]}
         metrics = {"mean_accuracy": accuracy, "rank": rank} if rank == 0 else {"rank": rank}
-        # a part of every worker's, beside what is the first one's
+        # a part of every worker's, and what is the first one's
         part = pawl.Shard(torch.full((2,), float(rank)), (4,), (2 * rank,))
         train.report(metrics, checkpoint=Checkpoint.from_dict({**values, "parts": part}))
     newest = train.get_checkpoint()
@@ -244,7 +244,7 @@ def test_R21_R45_R49_R50_R52_R54_the_best_two_and_the_newest_of_the_first_worker
     last = result.checkpoint.to_dict()
     assert (last["epoch"], last["list"][1]) == (3, {"x": 1})
     for tensor in (last["w"], last["tied"], last["list"][0]):
-        assert tensor.tolist() == [0.0, 0.0, 0.0]  # the first worker's, whole
+        assert tensor.tolist() == [0.0, 0.0, 0.0]  # the first worker's, complete
     assert last["parts"].tolist() == [0.0, 0.0, 1.0, 1.0]
     assert result.metrics == {"mean_accuracy": 0.6, "rank": 0}
     assert [row["mean_accuracy"] for row in result.metrics_history] == [0.5, 0.9, 0.7, 0.6]
@@ -270,7 +270,7 @@ def logging_(config: dict[str, Any]) -> None:
 
 
 def test_metrics_and_costs_go_to_the_logger_of_the_one_who_calls_fit(tmp_path: pathlib.Path) -> None:
-    """One that cannot be pickled; steps go on after a failure, from the checkpoint, and a report is logged once."""
+    """One that cannot be pickled; steps continue after a failure, from the checkpoint, and a report is logged once."""
     import cloudpickle
 
     rows, lock = [], threading.Lock()
@@ -486,7 +486,7 @@ def test_a_call_outside_of_a_worker_is_refused() -> None:
         ("get_checkpoint", train.load_checkpoint),
         ("save_checkpoint", train.save_checkpoint),
     ):
-        with pytest.raises(pawl.UsageError, match=f"^{name} can be called in a train function only"):
+        with pytest.raises(pawl.UsageError, match=f"^{name} can only be called in a train function"):
             call()
 
 
@@ -598,7 +598,7 @@ def test_R56_what_a_run_begins_from(alone: Alone, tmp_path: pathlib.Path) -> Non
     alone.start(root=str(tmp_path / "other"), resume=(str(alone.folder / "run"), 1))
     found = train.load_checkpoint()
     assert found is not None
-    assert (found["epoch"], found["_current_checkpoint_id"]) == (6, 7)  # its own, and the number goes on
+    assert (found["epoch"], found["_current_checkpoint_id"]) == (6, 7)  # its own, and the number continues
 
 
 def test_R46_checkpoints_in_memory_and_of_folders(tmp_path: pathlib.Path) -> None:
@@ -634,7 +634,7 @@ def test_R49_wrong_configurations_are_refused_by_name() -> None:
         (lambda: FailureConfig(progress_timeout=0), "progress_timeout must be a number of seconds above 0"),
         (lambda: CheckpointConfig(num_to_keep=-1), "num_to_keep: -1. Must be None or non-negative integer"),
         (lambda: CheckpointConfig(checkpoint_score_order="up"), 'either "max" or "min"'),  # type: ignore[arg-type]
-        (lambda: RunConfig(name=".."), "name must be a name of a folder"),
+        (lambda: RunConfig(name=".."), "name must be the name of a folder"),
         (lambda: RunConfig(logger=3), "add_scalar, log_metrics or log"),
         (lambda: RunConfig(options={"logger": print}), r"give the logger as RunConfig\(logger="),
         (lambda: DataParallelTrainer(3), "must be a function"),  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ def fit(function: Any, folder: pathlib.Path) -> train.Result:
 
 
 def apart(config: dict[str, Any]) -> None:
-    """Rank 1 comes to a report when rank 0 has returned from it; rank 0 is told to end when it is one ahead."""
+    """Rank 1 comes to a report when rank 0 has returned from it; rank 0 is asked to end when it is one ahead."""
     rank, folder = train.get_context().get_world_rank(), pathlib.Path(config["folder"])
     for n in range(1, 100):
         if rank == 1 and n < 4:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers that raise, are killed, stop, hang or disagree; jobs that are told to end; groups that grow smaller."""
+"""Workers that raise, are killed, stop, hang or disagree; jobs that are asked to end; groups that grow smaller."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_unequal_numbers_of_reports_are_named_and_nothing_is_started_again(tmp_p
     result = result_of_failure(fit, unequal, tmp_path, max_failures=-1)
     assert result.error is not None
     assert result.error.reason == (
-        "report 3: rank 0 has come to it, but the train function of rank 1 has ended after 2; "
+        "report 3: rank 0 has reached it, but the train function of rank 1 has ended after 2; "
         "all workers must report equally often"
     )
     assert len(result.failures) == 1
@@ -195,7 +195,7 @@ def late(config: dict[str, Any]) -> None:
 def test_a_report_that_not_all_come_to_is_named_at_its_deadline(tmp_path: pathlib.Path) -> None:
     result = result_of_failure(fit, late, tmp_path, report_timeout=3.0)
     assert result.error is not None
-    assert "report 1: not all 2 workers came to it within 3 s" in result.error.reason
+    assert "report 1: not all 2 workers reached it within 3 s" in result.error.reason
     assert "rank 1 is at 0" in result.error.reason
 
 
@@ -241,7 +241,7 @@ def test_P16_a_hang_of_all_workers_at_once_is_noticed_and_says_where(
     config = {"folder": str(tmp_path)}
     result = DataParallelTrainer(hanging, train_loop_config=config, scaling_config=scaling, run_config=run).fit()
     assert result.error is None
-    assert sorted(path.name for path in tmp_path.glob("got-on-*")) == ["got-on-0", "got-on-1"]  # that was no hang
+    assert sorted(path.name for path in tmp_path.glob("got-on-*")) == ["got-on-0", "got-on-1"]  # that was not a hang
     assert len(result.failures) == 1
     words = "no worker came to a report for 10000 s: rank 0 is at 1; rank 1 is at 1 (rank 0 in hanging (test_train_failures.py:"
     assert result.failures[0].startswith(words), result.failures
@@ -296,7 +296,7 @@ def start(folder: pathlib.Path, grace: float, text: str = PROGRAM) -> subprocess
 def test_R41_R153_a_job_that_is_told_to_end_saves_once_more_and_goes_on_later(
     tmp_path: pathlib.Path, number: signal.Signals, all_of_it: bool
 ) -> None:
-    """The driver alone is told, or every process; the exit status asks for a new start, which goes on."""
+    """The driver alone is told, or every process; the exit status asks for a new start, which continues."""
     job = start(tmp_path, HANG_SECONDS)
     assert job.stdout is not None
     for line in job.stdout:

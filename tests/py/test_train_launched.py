@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fit in processes that somebody else has started: real mpirun of Open MPI and MPICH, real srun and sbatch, real torchrun,
+"""fit in processes that a launcher started: real mpirun of Open MPI and MPICH, real srun and sbatch, real torchrun,
 and Slurm's variables by hand."""
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def test_P11_unequal_numbers_of_reports_end_all_processes_with_the_reason(tmp_pa
     with two_of_slurm(tmp_path, "unequal") as jobs:
         outs = [finish(job) for job in jobs]
         assert [job.returncode for job in jobs] == [1, 1], outs
-    words = "report 3: rank 0 has come to it, but the train function of rank 1 has ended after 2"
+    words = "report 3: rank 0 has reached it, but the train function of rank 1 has ended after 2"
     assert all(words in out for out in outs), outs
 
 
@@ -297,7 +297,7 @@ def test_P11_R55_torchrun_starts_a_killed_worker_again_and_it_goes_on(tmp_path: 
 
 
 class Mute:
-    """A channel on which nobody is heard."""
+    """A channel on which no rank is heard."""
 
     def get_all(self, name: str, n: int) -> list[None]:
         return [None] * n
@@ -310,7 +310,7 @@ class Mute:
 
 
 def test_P11_rank_0_does_not_take_itself_for_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is: who looks is alive."""
+    """However slow the machine is: a rank that polls is alive."""
     monkeypatch.setattr(launched, "_SILENT_SECONDS", 0.0)
     driver: Any = object.__new__(launched._Driver)
     driver._channel, driver._world_size = Mute(), 3

@@ -155,7 +155,7 @@ def test_R15_R23_after_a_failed_write_the_next_path_is_where_the_next_one_goes(
     assert pawl.load(expected)["_timestamp"] == 4
     assert manager.latest_checkpoint_id == 2
     assert manager.next_checkpoint_path == folder / "checkpoint_000003"
-    manager.write_checkpoint({"_timestamp": 5})  # without the count: the next one goes elsewhere all the same
+    manager.write_checkpoint({"_timestamp": 5})  # without the count: the next one goes elsewhere anyway
     assert names(tmp_path) == numbered(1, 2, 3)
     assert manager.next_checkpoint_path == folder / "checkpoint_000004"
 

@@ -45,7 +45,7 @@ def together(config: dict[str, Any]) -> None:
 
 
 def test_models_and_loaders_of_two_workers(tmp_path: pathlib.Path) -> None:
-    """Gradients are averaged, pieces are saved as a whole, every row is one worker's."""
+    """Gradients are averaged, pieces are saved as one tensor, every row is one worker's."""
     scaling = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.1})
     result = TorchTrainer(together, scaling_config=scaling, run_config=RunConfig("run", tmp_path)).fit()
     assert result.error is None and result.checkpoint is not None and result.metrics is not None

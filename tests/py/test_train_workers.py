@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of workers: who is gone, who disagrees, who is stuck, whether a group starts again, files that two give."""
+"""Groups of workers: which worker is gone, disagrees or is stuck, whether a group starts again, files that two give."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_P11_a_worker_without_a_sign_of_life_is_the_one() -> None:
         [Worker(2), Worker(2, True, 4001), Worker(3)],
         Trouble.UNEQUAL,
         None,
-        "report 3: rank 2 has come to it, but the train function of rank 1 has ended after 2; all workers must report "
+        "report 3: rank 2 has reached it, but the train function of rank 1 has ended after 2; all workers must report "
         "equally often",
     )
     check([], Trouble.WELL, None, "")
@@ -31,7 +31,7 @@ def test_P11_unequal_numbers_of_reports_are_named_once_one_has_ended() -> None:
         [Worker(3), Worker(1, True), Worker(3, True)],
         Trouble.UNEQUAL,
         None,
-        "report 2: rank 0 has come to it, but the train function of rank 1 has ended after 1; all workers must report "
+        "report 2: rank 0 has reached it, but the train function of rank 1 has ended after 1; all workers must report "
         "equally often",
     )
     check([Worker(3), Worker(3, True), Worker(3, True)], Trouble.WELL, None, "")

@@ -326,7 +326,7 @@ def test_R127_the_best_checkpoints_are_kept_by_what_is_reported(tmp_path: pathli
         assert best is not None
         return sorted(float((one / "auc").read_text()) for one in folder.glob("checkpoint_*"))
 
-    # the newest stays in any case: the trial would go on from it
+    # the newest stays in any case: the trial would continue from it
     assert kept("max", checkpoint_score_attr="max-auc", keep_checkpoints_num=3) == [0.3, 0.7, 0.8, 0.9]
     assert kept("plain", checkpoint_score_attr="auc", keep_checkpoints_num=3) == [0.3, 0.7, 0.8, 0.9]
     assert kept("min", checkpoint_score_attr="min-auc", keep_checkpoints_num=3) == [0.1, 0.2, 0.3]
@@ -359,7 +359,7 @@ def test_a_checkpoint_block_that_fails_leaves_nothing(tmp_path: pathlib.Path) ->
         with tune.checkpoint_dir(step=1) as folder:
             pathlib.Path(folder, "half").write_text("x")
         tune.report(loss=1)
-        with tune.checkpoint_dir(step=1) as folder:  # the same name again, and whole
+        with tune.checkpoint_dir(step=1) as folder:  # the same name again, and complete
             pathlib.Path(folder, "whole").write_text("x")
         tune.report(loss=2)
         with tune.checkpoint_dir(step=2) as folder:
@@ -461,7 +461,7 @@ def test_R105_asha_stops_the_worse_and_hyperband_pauses(tmp_path: pathlib.Path) 
     paused = run(descend, tmp_path / "b", config=space, scheduler=halves)
     assert all(one.status == "TERMINATED" for one in paused.trials)
     again = [one for one in paused.trials if one.attempts > 1]
-    assert again  # these were paused, and went on from their checkpoints
+    assert again  # these were paused, and continued from their checkpoints
     for one in again:
         assert steps(one, paused) == list(range(1, len(steps(one, paused)) + 1))
         assert one.last_result["first"] > 1
@@ -509,7 +509,7 @@ def test_R158_population_based_training_exploits_and_applies_the_new_values(tmp_
     assert loser.attempts > 1 and loser.config["rate"] != 0.0
     rows = analysis.results_of(loser)
     leaps = [before["loss"] - after["loss"] - after["config"]["rate"] for before, after in itertools.pairwise(rows)]
-    assert max(leaps) > 0.5, rows  # it has gone on from another's total
+    assert max(leaps) > 0.5, rows  # it has continued from another's total
     assert any(row["applied"] for row in rows)
 
 
@@ -522,7 +522,7 @@ def test_R105_R158_with_fewer_places_than_trials_population_based_training_takes
     assert all(one.status == "TERMINATED" for one in analysis.trials)
     rows = sorted((row["timestamp"], n) for n, one in enumerate(analysis.trials) for row in analysis.results_of(one))
     turns = [n for n, _ in itertools.groupby(n for _, n in rows)]
-    assert turns[:4] == [0, 1, 2, 3], turns  # two steps each, before the first one goes on
+    assert turns[:4] == [0, 1, 2, 3], turns  # two steps each, before the first one continues
     assert sorted(turns[4:8]) == [0, 1, 2, 3], turns
     loser = analysis.trials[0]
     assert loser.config["rate"] != 0.0 and loser.last_result["loss"] < -18  # from the best, after its first turn
@@ -539,7 +539,7 @@ def test_R105_R158_with_fewer_places_than_trials_population_based_training_takes
     [
         ({"metric": "loss", "mode": None}, "give mode as well"),
         ({"mode": "least"}, 'mode must be "min" or "max"'),
-        ({"name": "a/b"}, "name must be a name of a folder"),
+        ({"name": "a/b"}, "name must be the name of a folder"),
         ({"local_dir": "s3://bucket"}, "upload_dir"),
         ({"resume": "MAYBE"}, "resume must be True, False or one of AUTO"),
         ({"resume": "REMOTE"}, "needs sync_config with an upload_dir"),
@@ -586,7 +586,7 @@ def test_spaces_and_trainables_are_checked_where_they_are_made(tmp_path: pathlib
     with pytest.raises(pawl.UsageError, match="must be a list, a domain such as"):
         run(Counter, tmp_path, scheduler=PopulationBasedTraining(hyperparam_mutations={"rate": 1}))
     for outside in (lambda: tune.report(loss=1), tune.get_checkpoint):
-        with pytest.raises(pawl.UsageError, match="in a trial only"):
+        with pytest.raises(pawl.UsageError, match="only be called in a trial"):
             outside()
 
 

@@ -131,7 +131,7 @@ def test_a_failure_too_many_is_told_and_can_be_tried_again(tmp_path: pathlib.Pat
 @pytest.mark.parametrize("reports", [1, 5, 9, 14])
 def test_R128_R130_a_killed_search_goes_on(tmp_path: pathlib.Path, reports: int) -> None:
     """SIGKILL of the runner after some reports: no trial outlives it, none loses a reported checkpoint, and the end is the end
-    of a search that nobody killed."""
+    of an undisturbed search."""
     sweep = Sweep(tmp_path, COUNT)
     with sweep.running() as process:
         wait_until(lambda: sweep.count_lines("result.json") >= reports, process=process)
@@ -154,7 +154,7 @@ def test_R128_R130_a_killed_search_goes_on(tmp_path: pathlib.Path, reports: int)
     assert run_json("tune", "best", sweep.folder)["trial"]["config"] == {"lr": 3}
 
 
-# Reports once, then waits for a file before it goes on; never ends by itself before that.
+# Reports once, then waits for a file before it continues; never ends by itself before that.
 WAITS = r"""#!/bin/sh
 set -e
 echo "$$ ${PAWL_TUNE_CHECKPOINT:-new}" >>"$PAWL_TUNE_FOLDER/starts"
@@ -185,7 +185,7 @@ def test_R130_a_stopped_search_lets_its_trials_save_and_goes_on(tmp_path: pathli
         stop.communicate(timeout=HANG_SECONDS)
         assert stop.returncode == 0
     assert [(trial["state"], trial["iteration"]) for trial in sweep.trials()] == [("PENDING", 2)] * 2
-    assert "nothing runs this search" in run("tune", "stop", sweep.folder, status=3).stderr
+    assert "no process runs this search" in run("tune", "stop", sweep.folder, status=3).stderr
     sweep.run("--resume")
     for trial in sweep.trials():
         assert (trial["state"], trial["iteration"], trial["failures"]) == ("TERMINATED", 3, 0)
@@ -206,7 +206,7 @@ def test_a_trial_that_does_not_end_is_killed(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_trial_without_a_sign_of_life_has_failed_and_starts_again(tmp_path: pathlib.Path) -> None:
-    """P16: silent for ever at its first start. (That one which says that it lives is left alone: test_tune_clock.)"""
+    """P16: silent forever at its first start. (That one which says that it lives is left alone: test_tune_clock.)"""
     script = """#!/bin/sh
 [ -e "$0.started" ] || { >"$0.started"; exec sleep 100000; }
 echo '{"heartbeat": 1}' >&"$PAWL_TUNE_FD"
@@ -367,8 +367,8 @@ def test_paused_trials_go_on_from_their_checkpoints(tmp_path: pathlib.Path, sche
         ({"run": ["true", "{rate}"]}, 2, "the space has no 'rate' (known: lr"),
         ({"run": ["/no/such/program"]}, 3, "/no/such/program: there is no such program"),
         ({"run": ["python3", "missing.py"]}, 1, "missing.py"),
-        ({"run": ["true", "{{lr}}"]}, 1, "no argument has a value of the space in braces, such as {lr}"),
-        ({"run": ["true"]}, 1, "failed: it ended without a report of 'loss', which the experiment goes by"),
+        ({"run": ["true", "{{lr}}"]}, 1, "no argument names a value of the space, such as {lr}"),
+        ({"run": ["true"]}, 1, "failed: it ended without a report of 'loss', which the experiment needs"),
         ({"run": ["sh", "-c", "printf 'odd \\377 bytes' >&2; exit 3"]}, 1, "exit status 3: odd"),
         ({"run": ["sh", "-c", '"$PAWL" report other=1']}, 1, "loss"),
         ({"run": ["sh", "-c", 'echo nonsense >&"$PAWL_TUNE_FD"; "$PAWL" report loss=1']}, 1, "a message of the trial"),
@@ -402,7 +402,7 @@ def test_a_dry_run_shows_what_would_be_tried(tmp_path: pathlib.Path) -> None:
 
 
 def test_what_a_trial_hands_in(tmp_path: pathlib.Path) -> None:
-    """A folder, a file, a folder on another disk, one that lies in its place already, the same number twice, not a number."""
+    """A folder, a file, a folder on another disk, one already in its place, the same number twice, not a number."""
     script = r"""#!/bin/sh
 set -e
 cd "$PAWL_TUNE_FOLDER"
@@ -434,7 +434,7 @@ mkdir again; echo again >again/x; "$PAWL" report loss=1 -c again --step 1
 
 def test_a_report_outside_of_a_search_says_so_and_succeeds() -> None:
     done = run("report", "loss=0.5")
-    assert 'no trial here, nothing is reported: {"loss":0.5}' in done.stderr
+    assert 'not inside a trial, nothing was reported: {"loss":0.5}' in done.stderr
     assert run_json("report", "loss=0.5")["trial"] is False
     assert "expected NAME=VALUE" in run("report", "=1", status=2).stderr
     assert "PAWL_TUNE_FD: expected the number" in run("report", "a=1", status=2, PAWL_TUNE_FD="99").stderr

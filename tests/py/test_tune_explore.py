@@ -20,7 +20,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def climb(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
-    """Says with which values it goes on."""
+    """Says with which values it continues."""
     first = int(pathlib.Path(checkpoint_dir, "step").read_text()) if checkpoint_dir else 0
     for step in range(first + 1, 4):
         with tune.checkpoint_dir(step=step) as folder:
@@ -139,7 +139,7 @@ def test_R130_a_journal_that_is_lost_costs_no_trial(
     if how == "damaged":
         journal.write_bytes(b"".join(lines))
     again = tune.run(count, resume=True, **more)
-    assert f"the journal was {how}; it was made again from the folders of 2 trials" in capfd.readouterr().err
+    assert f"the journal was {how}; it was rebuilt from the folders of 2 trials" in capfd.readouterr().err
     assert [(one.status, one.last_result["loss"]) for one in again.trials] == [("TERMINATED", 1), ("TERMINATED", 2)]
     assert sorted((tmp_path / "ran").read_text().split()) == ["1", "2"]  # none ran again
     assert (tmp_path / "j" / "journal.damaged").exists() == (how == "damaged")

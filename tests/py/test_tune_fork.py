@@ -49,7 +49,7 @@ def test_trials_are_forks_with_all_that_is_theirs(tmp_path: pathlib.Path) -> Non
     assert len({row["parent"] for row in rows}) == 1 and rows[0]["parent"] != os.getpid()
     assert all(row["group"] == row["me"] and row["name"] == f"trial_0000{i}_x={i + 1}" for i, row in enumerate(rows))
     assert all(row["fds"] == ["null", "socket", "stderr", "stdout"] for row in rows)
-    assert len({draw for row in rows for draw in row["draws"]}) == 6  # generators begin anew in each
+    assert len({draw for row in rows for draw in row["draws"]}) == 6  # generators begin again in each
     alone = run(who, tmp_path / "b", config, fork=False)
     assert {row["parent"] for row in alone} == {os.getpid()}
 
@@ -98,7 +98,7 @@ def mark(config: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("leaves", [True, False])
 def test_what_a_runner_that_has_gone_asked_for_is_not_begun(tmp_path: pathlib.Path, leaves: bool) -> None:
-    """The request waits in the socket; who reads it then would begin a trial that another process begins, too."""
+    """The request waits in the socket; a reader would then begin a trial that another process also begins."""
     payload, folder = tmp_path / "job", tmp_path / "trial"
     folder.mkdir()
     (folder / "params.json").write_text(json.dumps({"at": str(folder / "began")}))

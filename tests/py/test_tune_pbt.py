@@ -44,7 +44,7 @@ def search(folder: pathlib.Path, **more: Any) -> Sweep:
 
 
 def test_R158_a_search_of_scripts_exploits_and_notes_the_way_of_each_trial(tmp_path: pathlib.Path) -> None:
-    """The worse trial goes on from the better one's links; its file has the values, old and new, of each change."""
+    """The worse trial continues from the better one's links; its file has the values, old and new, of each change."""
     first = search(tmp_path / "first", space={"rate": {"$grid": [1, 2, 4, 8]}}, scheduler=PBT)
     first.run()
     worst = next(

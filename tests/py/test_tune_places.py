@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an experiment of pawl.tune lies: synced to a bucket or a folder, lost, found again, begun from; the guide's
+"""Where an experiment of pawl.tune is: synced to a bucket or a folder, lost, found again, begun from; the guide's
 programs as they are."""
 
 from __future__ import annotations
@@ -380,7 +380,7 @@ def test_R128_a_new_experiment_does_not_write_over_one_that_was_synced(
     run(descend, tmp_path / "first", config={"x": 1, "steps": 2}, sync_config=sync)
     before = fake.state()
     monkeypatch.setattr("pawl.tune.places._ask", lambda folder: False)
-    with pytest.raises(FileExistsError, match=r'/searches/exp: something is there .* resume="AUTO" goes on'):
+    with pytest.raises(FileExistsError, match=r'/searches/exp: already holds something .* resume="AUTO" continues'):
         run(descend, tmp_path / "second", config={"x": 2, "steps": 2}, sync_config=sync, resume=word)
     assert fake.state() == before and not (tmp_path / "second").exists()
     run(descend, tmp_path / "second", name="other", config={"x": 2, "steps": 2}, sync_config=sync, resume=word)
@@ -479,7 +479,7 @@ def test_R158_a_folder_is_cloned_where_it_is(tmp_path: pathlib.Path, fake: Fake)
     for name in ("one/checkpoint_1/model", "one/checkpoint_1/deep/more", "one/other", "two/clone/model"):
         fake.objects[name] = Object(name.encode(), f'"{name}"', {})
     place = "s3://my-checkpoints-bucket"
-    for _ in range(2):  # it may be repeated; what was there by that name is made anew
+    for _ in range(2):  # it may be repeated; what was there by that name is made again
         _pawl.clone_folder(f"{place}/one/checkpoint_1", f"{place}/two/clone")
         assert {key: body for key, body in fake.state().items() if key.startswith("two/")} == {
             "two/clone/model": b"one/checkpoint_1/model",
@@ -491,7 +491,7 @@ def test_R158_a_folder_is_cloned_where_it_is(tmp_path: pathlib.Path, fake: Fake)
     (folder / "model").write_text("x")
     _pawl.clone_folder(str(tmp_path / "one"), str(tmp_path / "two" / "clone"))
     assert (tmp_path / "two" / "clone" / "deep" / "model").samefile(folder / "model")
-    # Beside it, under a name that begins or ends as its own does; a slash at the end says nothing.
+    # Next to it, under a name that begins or ends as its own does; a slash at the end says nothing.
     _pawl.clone_folder(str(tmp_path / "one"), str(tmp_path / "one_more"))
     assert (tmp_path / "one_more" / "deep" / "model").samefile(folder / "model")
     _pawl.clone_folder(str(tmp_path / "one_more"), str(tmp_path / "one_mo"))
@@ -514,7 +514,7 @@ def test_R158_a_folder_is_cloned_where_it_is(tmp_path: pathlib.Path, fake: Fake)
 def test_R158_the_note_of_a_clone_is_the_old_one_or_the_new_one(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever it is killed: what is in the folder beside the note would be taken for the checkpoint itself."""
+    """Whenever it is killed: what is in the folder next to the note would be taken for the checkpoint itself."""
     for name in ("donor", "place"):
         (tmp_path / name).mkdir()
     (tmp_path / "donor" / "state").write_text("x")
@@ -541,7 +541,7 @@ def test_R158_the_note_of_a_clone_is_the_old_one_or_the_new_one(
 def test_R158_P6_a_donor_does_not_start_before_the_clone_has_files_of_its_own(
     tmp_path: pathlib.Path, fake: Fake, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of trials on a cluster whose checkpoints are in a bucket only. A copy that fails is told, and leaves the clone with
+    """Of trials on a cluster whose checkpoints are in a bucket only. A failed copy is reported, and the clone keeps
     its donor's files."""
     bucket = "s3://my-checkpoints-bucket"
     fake.objects["exp/winner/checkpoint_000002/state"] = Object(b"x", '"x"', {})
@@ -578,7 +578,7 @@ def test_R158_P6_a_donor_does_not_start_before_the_clone_has_files_of_its_own(
     assert [number for number, _ in told] == [1] * fails and all("was not copied" in text for _, text in told)
 
 
-# ---- the programs of the guide, whole
+# ---- the programs of the guide, complete
 
 
 def program(name: str, folder: pathlib.Path) -> None:
@@ -606,7 +606,7 @@ def test_R108_R111_R123_R127_R128_R129_R131_the_programs_of_the_guide_with_a_buc
     tmp_path: pathlib.Path, fake: Fake
 ) -> None:
     """With pawl in the place of ray. The bucket has the experiment and its trial's checkpoints; run again, nothing is done
-    again; from the bucket alone another machine goes on, under another name."""
+    again; from the bucket alone another machine continues, under another name."""
     program("cloud.py", tmp_path)
     exp = tmp_path / "mypath" / "my-tune-exp"
     assert "path/my-tune-exp/experiment.json" in fake.objects

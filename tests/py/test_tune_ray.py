@@ -36,7 +36,7 @@ def facts_of(out: str) -> dict[str, Any]:
 def test_R106_R107_R110_R115_R116_R122_R125_R133_a_cluster_that_loses_processes_nodes_and_its_driver(
     tmp_path: pathlib.Path,
 ) -> None:
-    # A cluster is noted in Ray's folder, and whoever calls ray.init() finds it there: this one has a folder of its own,
+    # A cluster is noted in Ray's folder, and ray.init() finds it there: this one has a folder of its own,
     # with a name that leaves room for those of sockets.
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as own:
         out = run("ray", "tune_ray_worker.py", tmp_path, seconds=1800.0, **QUIET, RAY_TMPDIR=own)
@@ -63,7 +63,7 @@ def test_R106_R107_R110_R115_R116_R122_R125_R133_a_cluster_that_loses_processes_
 def test_R158_clones_of_trials_in_a_bucket_are_copied_there_and_a_trial_that_hangs_starts_again(
     tmp_path: pathlib.Path,
 ) -> None:
-    """The loser goes on from files of its own, which the bucket made; a process that is stopped is named."""
+    """The loser continues from files of its own, which the bucket made; a process that is stopped is named."""
     with (
         contextlib.closing(Fake()) as fake,
         tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as own,
@@ -94,7 +94,7 @@ def test_R105_R107_pauses_and_clones_of_ray_tune_itself_are_checkpoints_of_pawl(
     quiet = {**QUIET, "RAY_AIR_NEW_OUTPUT": "0"}
     out = run("ray", "tune_peer_worker.py", tmp_path, seconds=600.0, **quiet)
     facts = facts_of(out)
-    # Of each start that was not the first: is the checkpoint its own, of which step, is it whole?
+    # Of each start that was not the first: is the checkpoint its own, of which step, is it complete?
     assert sorted(facts["population"]) == [[False, 2, True], [True, 2, True]]
     assert facts["population steps"] == [3, 3]
     assert facts["bands"] and all(row == [True, 1, True] for row in facts["bands"])

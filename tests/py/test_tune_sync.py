@@ -47,13 +47,13 @@ def lose_the_machine(sweep: Sweep, there: Callable[[str], str], **env: str) -> N
         wait_until(is_brought_away, process=process)
         process.kill()
         process.wait(HANG_SECONDS)
-    wait_until(lambda: "nothing runs" in run("tune", "stop", sweep.folder, status=3).stderr)
+    wait_until(lambda: "no process runs" in run("tune", "stop", sweep.folder, status=3).stderr)
     shutil.rmtree(sweep.folder)
     pathlib.Path(f"{sweep.script}.gate").touch()
 
 
 def check_end(sweep: Sweep) -> None:
-    """All have come to their end; those that were at the gate went on from there."""
+    """All have reached their end; those that were at the gate continued from there."""
     trials = sweep.trials()
     assert [(trial["state"], trial["iteration"]) for trial in trials] == [("TERMINATED", 6)] * 3
     assert [trial["metric"] for trial in trials] == [1000 - 6 * lr for lr in (1, 2, 3)]
@@ -82,7 +82,7 @@ def test_R107_R111_R112_R115_R128_R130_R135_a_search_in_a_bucket_goes_on_when_it
 
 @pytest.mark.server
 def test_R107_R116_R122_R133_a_search_goes_on_on_another_host(tmp_path: pathlib.Path, host: Host) -> None:
-    """By rsync over ssh to a host of its own; there it goes on in place, and a third machine fetches it from there."""
+    """By rsync over ssh to a host of its own; there it resumes in place, and a third machine fetches it from there."""
     env = {"PAWL_SSH": host.ssh}
     sweep = Sweep(tmp_path, GATED, space=ENDS, sync={"upload_dir": host.place("/results")}, max_concurrent=2)
     copy = host.home / "results" / "s"
@@ -151,7 +151,7 @@ def test_a_new_search_does_not_write_over_one_that_was_brought_there(tmp_path: p
     before = (tmp_path / "there" / "s" / "journal").read_bytes()
     shutil.rmtree(sweep.folder)  # another machine
     said = sweep.run(status=7)
-    assert "something is there already" in said and "--resume continues it" in said
+    assert "already holds something" in said and "--resume continues it" in said
     assert (tmp_path / "there" / "s" / "journal").read_bytes() == before and not sweep.folder.exists()
     assert "fetched from" in sweep.run("--resume")
 
@@ -162,7 +162,7 @@ def test_what_does_not_come_over_is_told_and_costs_no_trial(tmp_path: pathlib.Pa
     command = f'sh -c \'test ! -e {tmp_path}/broken && mkdir -p "$1" && cp -r "$0". "$1"\' {{source}} {{target}}'
     script = COUNT.replace("#!/bin/sh\n", f"#!/bin/sh\ntouch {tmp_path}/broken\n")
     sweep = Sweep(tmp_path, script, sync={"upload_dir": str(there), "syncer": command})
-    assert "not all of it has been synced" in sweep.run(status=1)
+    assert "the search was not synced completely" in sweep.run(status=1)
     assert {trial["state"] for trial in sweep.trials()} == {"TERMINATED"}
     (tmp_path / "broken").unlink()
     sweep.run("--resume")

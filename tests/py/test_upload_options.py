@@ -106,7 +106,7 @@ def test_row_27_gc_drops_uploads_that_were_abandoned_a_day_ago(fake: Fake) -> No
 
 
 def test_R90_an_empty_folder_whose_mirror_is_of_another_run_is_refused(fake: Fake, tmp_path: pathlib.Path) -> None:
-    """Without a run_id an empty folder goes on with the mirror's run (R107); who names the run cannot take a wrong one."""
+    """Without a run_id an empty folder resumes the mirror's run (R107); with the run's id no wrong one is taken."""
     with pawl.CheckpointManager(tmp_path / "one", mirrors=["s3://bucket/one"]) as m:
         m.save(1, state(1), wait=True)
         one = m.run_id

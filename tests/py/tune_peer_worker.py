@@ -17,7 +17,7 @@ from ray.tune.schedulers import HyperBandScheduler, PopulationBasedTraining
 
 
 def trial(config: dict[str, Any]) -> None:
-    """Two or three steps. Notes whose checkpoint it goes on from, which one, and whether it is whole."""
+    """Two or three steps. Notes whose checkpoint it continues from, which one, and whether it is complete."""
     import pawl.ray
 
     mine = tune.get_context().get_trial_id()

@@ -64,7 +64,7 @@ def population(folder: pathlib.Path) -> None:
     starts = [json.loads(line) for line in (folder / "starts").read_text().splitlines()]
     ids = [one.trial.trial_id for one in grid]
     print(json.dumps({"population": rows, "starts": starts, "ids": ids}))
-    # The head sees the folder, in which there are notes only: it goes on from what they stand for.
+    # The head sees the folder, in which there are notes only: it continues from what they stand for.
     path = pathlib.Path(grid[0].checkpoint.path)
     again = tune.run(
         lambda config, checkpoint_dir: tune.report(found=sorted(os.listdir(checkpoint_dir))[0] == "deep"),
@@ -109,7 +109,7 @@ def where(config: dict[str, Any]) -> None:
 
 
 def moved(folder: pathlib.Path) -> None:
-    """Begun with processes of this machine, it goes on with actors."""
+    """Begun with processes of this machine, it continues with actors."""
     before = tune.run(where, name="moved", local_dir=folder, engine="local", raise_on_failed_trial=False)
     after = tune.Tuner.restore(folder / "moved", where, resume_errored=True, engine="ray").fit()
     print(json.dumps({"moved": [before.trials[0].error, before.trials[0].status, after[0].trial.status]}))

@@ -49,7 +49,7 @@ def steps(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
 
 
 def killed(folder: pathlib.Path, cluster: Cluster, second: Any) -> None:
-    """A process and a node go while the search runs; checkpoints have come to the driver before."""
+    """A process and a node go while the search runs; checkpoints have reached the driver before."""
     lost: list[bool] = []
 
     def lose(trial_id: str, result: dict[str, Any]) -> bool:
@@ -103,7 +103,7 @@ def search(folder: pathlib.Path) -> Any:
 
 
 def paused(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
-    """One that goes on after its pause ends the driver, once."""
+    """One that continues after its pause ends the driver, once."""
     first, place = 0, pathlib.Path(config["notes"])
     if checkpoint_dir:
         first = int(pathlib.Path(checkpoint_dir, "step").read_text())
@@ -118,7 +118,7 @@ def paused(config: dict[str, Any], checkpoint_dir: str | None = None) -> None:
 
 
 def resumed(folder: pathlib.Path, address: str) -> None:
-    """The driver is killed by one of its trials; the same search goes on."""
+    """The driver is killed by one of its trials; the same search continues."""
     words = [sys.executable, __file__, str(folder), "driver", address]
     status = subprocess.run(words, check=False, timeout=SECONDS).returncode
     analysis = search(folder)

@@ -33,7 +33,7 @@ class Beat(threading.Thread):
         self._over = threading.Event()
 
     def stop(self) -> None:
-        """The training is over, the process goes on."""
+        """The training is over, the process continues."""
         self._over.set()
         self.join()
 
@@ -74,7 +74,7 @@ class Beat(threading.Thread):
                 os._exit(1)
 
     def _say_lost(self) -> None:
-        _log.error("rank %s ends: it has lost %s, where all ranks meet: killed, or cut off", self._rank, self._job.host)
+        _log.error("rank %s ends: it lost the connection to %s, where all ranks meet", self._rank, self._job.host)
 
     def _end_if_told(self, channel: Channel) -> None:
         """Without an agent that ends processes each of them does so by itself; with one where time is left for it."""

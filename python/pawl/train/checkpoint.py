@@ -24,7 +24,7 @@ class Checkpoint(_Checkpoint):
     """One checkpoint: a dict, or a folder with any files.
 
     ``from_dict`` and ``from_directory`` make one to report; it is copied when it is reported, until then it is the
-    caller's. What ``get_checkpoint()`` and ``Result.checkpoint`` give is one that lies in a run.
+    caller's. What ``get_checkpoint()`` and ``Result.checkpoint`` give is one that is stored in a run.
     """
 
     _rank = 0  # whose dict is meant where every worker's was kept
@@ -73,7 +73,7 @@ class Checkpoint(_Checkpoint):
 
     @property
     def path(self) -> str | None:
-        """The folder; for one of a run in a bucket, where it lies; None in memory."""
+        """The folder; for one of a run in a bucket, its URL; None in memory."""
         if self._path is None and self._source is not None:
             with _opened(self._source[0]) as run:
                 return f"{self._source[0].rstrip('/')}/{run.info(self._source[1])['path']}"
@@ -116,7 +116,7 @@ class Checkpoint(_Checkpoint):
         from a checkpoint, from the number of that)."""
         state, info, notes = self._whole()
         if not isinstance(state, dict):
-            raise UsageError(f"to_dict: what was saved is {_a(state)}, not a dict; pawl.load returns it")
+            raise UsageError(f"to_dict: the saved state is {_a(state)}, not a dict; pawl.load returns it")
         state.setdefault("_timestamp", int(info["time"]))
         state.setdefault("_preprocessor", None)
         state.setdefault("_current_checkpoint_id", notes.get("first", 0) + max(info["id"] - 1, 0))
@@ -126,7 +126,7 @@ class Checkpoint(_Checkpoint):
         """Restores a reported dict into ``state`` in place: tensors, objects with load_state_dict, and of distributed
         tensors the pieces that this worker holds now, whatever they were when it was saved."""
         if self._kind() != "dict" or (self._source is None and self._path is None):
-            raise UsageError(f"restore: {self!r} is no saved dict; use to_dict() or as_directory()")
+            raise UsageError(f"restore: {self!r} is not a saved dict; use to_dict() or as_directory()")
         if self._source is None:
             load(self._path or "", state=state)
             return
@@ -155,7 +155,7 @@ class Checkpoint(_Checkpoint):
 
     @contextmanager
     def as_directory(self) -> Generator[str, None, None]:
-        """The same for the length of a ``with`` block; what lies in a folder already is not copied."""
+        """The same for the length of a ``with`` block; what is in a folder already is not copied."""
         if self.folder is not None:
             yield self.folder
             return
@@ -191,7 +191,7 @@ class Checkpoint(_Checkpoint):
         return super()._mem()
 
     def _raw(self) -> tuple[Any, _pawl.Info, Any]:
-        """State as it lies there, facts, metadata."""
+        """State as it is stored, facts, metadata."""
         if self._source is None:
             return super()._load()
         root, id = self._source

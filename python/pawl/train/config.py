@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trainer is told: how many workers, where to store, what to keep, what to do about failures."""
+"""Settings of a trainer: how many workers, where to store, what to keep, what to do about failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ScalingConfig:
 
     Each worker takes one core, or one GPU with ``use_gpu``, unless ``resources_per_worker`` says otherwise
     (``{"CPU": 0.5}``). ``min_workers``: where fewer are to be had when the group is started, at first or after a
-    failure, it goes on with these, down to so many; None = always ``num_workers``.
+    failure, it continues with these, down to so many; None = always ``num_workers``.
     """
 
     num_workers: int = 1
@@ -126,7 +126,7 @@ class RunConfig:
     """Where a run is stored and what becomes of its checkpoints.
 
     The run's folder is ``storage_path/name``: a path, or a URL such as ``s3://bucket/folder``. Without a storage path
-    it is ``~/ray_results``, without a name ``train_<date and time>/run_001``. A run that is there already goes on from
+    it is ``~/ray_results``, without a name ``train_<date and time>/run_001``. An existing run continues from
     its newest checkpoint.
 
     ``logger``: where the first worker's metrics go, and what each checkpoint has cost (pawl.loggers). It stays in this
@@ -144,7 +144,7 @@ class RunConfig:
         if self.storage_path is not None:
             _checks.path("storage_path", self.storage_path)
         if self.name is not None and (not isinstance(self.name, str) or not self.name or self.name in (".", "..")):
-            raise UsageError(f"name must be a name of a folder, received {self.name!r}")
+            raise UsageError(f"name must be the name of a folder, received {self.name!r}")
         if "logger" in self.options:
             raise UsageError("options: give the logger as RunConfig(logger=..), every worker would log by itself")
         if self.logger is not None:

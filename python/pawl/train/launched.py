@@ -86,7 +86,7 @@ class _Place:
         os.unlink(path)
         if missing:
             raise TimeoutError(
-                f"fit: ranks {', '.join(map(str, missing[:8]))} of {self.who.world_size} have not come to it within "
+                f"fit: ranks {', '.join(map(str, missing[:8]))} of {self.who.world_size} have not called it within "
                 f"{_MEET_SECONDS:g} s"
             )
 
@@ -99,7 +99,7 @@ class _Place:
         while time.monotonic() < until:
             with contextlib.suppress(OSError, ValueError, RuntimeError):
                 if os.stat(path).st_uid != os.geteuid():
-                    raise UsageError(f"{path} is another user's")
+                    raise UsageError(f"{path} belongs to another user")
                 with open(path) as file:
                     told = json.load(file)
                 store = TCPStore(told["host"], int(told["port"]), None, False, timedelta(seconds=5), False)
@@ -108,7 +108,7 @@ class _Place:
                     self.store, self.host, self.port = store, told["host"], int(told["port"])
                     return
             time.sleep(0.05)
-        raise TimeoutError(f"fit: rank 0 has not come to it within {_MEET_SECONDS:g} s ({path} is not there)")
+        raise TimeoutError(f"fit: rank 0 has not called it within {_MEET_SECONDS:g} s ({path} does not exist)")
 
 
 _places: list[_Place] = []  # none or one: whoever holds the store holds it until the process ends
@@ -281,7 +281,7 @@ def _fit(trainer: DataParallelTrainer, place: _Place) -> Result:
 
 
 def _lost(place: _Place, error: DistError) -> TrainingFailedError:
-    words = f"rank {place.who.rank} has lost {place.host}, where all ranks meet: killed, or cut off ({error})"
+    words = f"rank {place.who.rank} lost the connection to {place.host}, where all ranks meet: {error}"
     return TrainingFailedError(words, [words])
 
 

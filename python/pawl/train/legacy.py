@@ -84,7 +84,7 @@ class PersistedCheckpoint:
 class CheckpointManager:
     """Takes the checkpoints of a training's workers, writes those worth keeping, and loads them.
 
-    They lie in ``checkpoints`` of the run's folder; in full, by default:
+    They are in ``checkpoints`` of the run's folder; in full, by default:
     ~/ray_results/train_<datestring>/run_<run_id>/checkpoints/checkpoint_<checkpoint_id>
 
     ``allow_pickle``: values that a state cannot hold are pickled, and pickles are loaded.

@@ -133,7 +133,7 @@ def list_files(folder: str) -> list[str]:
         for name in files:
             path = os.path.join(top, name)
             if not stat.S_ISREG(os.stat(path).st_mode):
-                raise UnsupportedError(f"{path} is no file, which a checkpoint cannot hold")
+                raise UnsupportedError(f"{path} is not a file, so a checkpoint cannot hold it")
             found.append(os.path.relpath(path, folder).replace(os.sep, "/"))
     return sorted(found)
 
@@ -166,7 +166,7 @@ def put_files(state: Mapping[str, Any], target: str) -> None:
     each, below rank_<number>."""
     for name, ranks in state["files"].items():
         if name.startswith("/") or ".." in name.split("/"):
-            raise UsageError(f"the checkpoint holds a file '{name}', which would lie outside of its folder")
+            raise UsageError(f"the checkpoint holds a file '{name}', which would be outside its folder")
         whole = {rank: memoryview(_bytes_of(data)) for rank, data in ranks.items()}
         values = list(whole.values())
         if all(value == values[0] for value in values[1:]):

@@ -27,7 +27,7 @@ USAGE_ERRORS = (UsageError, MismatchError, UnsupportedError)  # the program is w
 
 @dataclass(frozen=True)
 class TrainContext(Context):
-    """Who a worker is."""
+    """The rank of a worker, and its group."""
 
     world_rank: int
     world_size: int
@@ -339,7 +339,7 @@ class Session:
             for n, end in zip(at, done, strict=True)
         ]
         return (
-            f"report {self._n}: not all {self.world_size} workers came to it within {self.job.report_timeout:g} s "
+            f"report {self._n}: not all {self.world_size} workers reached it within {self.job.report_timeout:g} s "
             f"(all must report equally often): {workers.late(rows, self._n)}"
         )
 
@@ -349,7 +349,7 @@ _here: Session | None = None
 
 def _session(name: str = "this") -> Session:
     if _here is None:
-        raise UsageError(f"{name} can be called in a train function only, which a trainer runs in its workers")
+        raise UsageError(f"{name} can only be called in a train function, which a trainer runs in its workers")
     return _here
 
 

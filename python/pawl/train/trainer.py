@@ -31,7 +31,7 @@ class DataParallelTrainer:
 
     ``train_loop_per_worker`` takes ``train_loop_config``, or nothing. It calls ``pawl.train.report`` and
     ``pawl.train.get_checkpoint``. ``resume_from_checkpoint`` is where a new run begins: a checkpoint of pawl, or a file
-    or folder that another program wrote (``Checkpoint("model.pt")``). A run that is there already goes on from its own
+    or folder that another program wrote (``Checkpoint("model.pt")``). An existing run continues from its own
     newest checkpoint.
     """
 

@@ -62,7 +62,7 @@ def _unequal(workers: Sequence[Worker]) -> str | None:
     for rank, worker in enumerate(workers):
         if worker.n_reports > n:
             return (
-                f"report {n + 1}: rank {rank} has come to it, but the train function of rank {least} has ended after "
+                f"report {n + 1}: rank {rank} has reached it, but the train function of rank {least} has ended after "
                 f"{n}; all workers must report equally often"
             )
     return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pawl.tune: a search over hyperparameters: trials that save, pause, clone, fail and go on.
+"""pawl.tune: a search over hyperparameters: trials that save, pause, clone, fail and continue.
 
     def train(config, checkpoint_dir=None):
         step = load(checkpoint_dir) if checkpoint_dir else 0

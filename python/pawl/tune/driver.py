@@ -97,10 +97,10 @@ def run(
 
     ``run_or_experiment``: a function of the configuration that calls tune.report, or a subclass of tune.Trainable.
     ``config``: values, and what values are drawn from (tune.uniform, tune.choice, tune.grid_search, ...); every grid
-    ``num_samples`` times. ``resume``: "AUTO" goes on with the experiment of this name if there is one, here or in
+    ``num_samples`` times. ``resume``: "AUTO" continues the experiment of this name if there is one, here or in
     ``sync_config.upload_dir``. ``restore``: a SyncConfig or a folder with an experiment to begin with, under whatever
     name, or a checkpoint that every trial begins with. Interrupted (Ctrl+C, SIGTERM), the trials save what they can,
-    and the same call with ``resume="AUTO"`` goes on.
+    and the same call with ``resume="AUTO"`` continues.
     """
     options = dict(locals())
     what = options.pop("run_or_experiment")
@@ -240,7 +240,7 @@ class _Trials:
             raise
         self._leave(runner, synced)
         raise _signals.Preempted(
-            f"the search in {self._plan.folder} was told to end; with resume='AUTO' it goes on from its checkpoints"
+            f"the search in {self._plan.folder} was told to end; with resume='AUTO' it continues from its checkpoints"
         )
 
     def _leave(self, runner: Runner, synced: places.Synced) -> None:

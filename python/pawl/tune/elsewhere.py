@@ -100,7 +100,7 @@ def bring(folder: str) -> None:
         return
     syncer = note["syncer"]
     if not isinstance(syncer, str):
-        raise UnsupportedError(f"{folder} lies at {note['place']}, where a function brought it: fetch it from there")
+        raise UnsupportedError(f"{folder} is at {note['place']}, where a sync function copied it: fetch it from there")
     above, name = os.path.split(os.path.abspath(folder))
     partial = os.path.join(above, f".{name}.{uuid.uuid4().hex[:8]}.partial")
     fetch(SyncConfig(syncer=syncer, shell=bool(note["shell"])), str(note["place"]), partial)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an experiment lies: here, at the place that it is synced to, or at one that it begins from."""
+"""Where an experiment is stored: here, at the place that it is synced to, or at one that it begins from."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def find(folder: str, sync: SyncConfig, word: str | None) -> int:
     if word is None:
         if _is_taken(folder, sync):
             raise ExistsError(
-                f"{_place_of(folder, sync)}: something is there already, which a new experiment would write over; "
-                'resume="AUTO" goes on with it, another name begins anew'
+                f"{_place_of(folder, sync)} already holds something that a new experiment would overwrite; "
+                'resume="AUTO" continues it, another name begins a new one'
             )
         return 0
     if word == "REMOTE":
@@ -159,8 +159,8 @@ def find(folder: str, sync: SyncConfig, word: str | None) -> int:
 
 def _ask(folder: str) -> bool:
     if not sys.stdin.isatty():
-        raise UsageError(f'{folder}: there is one already, and resume="PROMPT" finds no terminal to ask; give "AUTO"')
-    return input(f"{folder}: there is an experiment of this name. Go on with it? [Y/n] ").strip().lower() in (
+        raise UsageError(f'{folder} already exists, and resume="PROMPT" finds no terminal to ask; give "AUTO"')
+    return input(f"{folder}: an experiment of this name exists. Continue it? [Y/n] ").strip().lower() in (
         "",
         "y",
         "yes",
@@ -245,7 +245,7 @@ class _ExperimentSyncer(Syncer):
 
 
 class Synced:
-    """The experiment's folder, synced while it runs. A place that cannot be written to is told before a trial begins.
+    """The experiment's folder, synced while it runs. A place that is not writable is reported before a trial begins.
     A sync that fails later is tried again, and is logged; only if the last one fails, there is an error at the end."""
 
     def __init__(self, folder: str, config: SyncConfig) -> None:
@@ -276,7 +276,7 @@ class Synced:
         try:
             self._syncer.close()
         except PawlError as problem:
-            _log.error("%s: not all of it has been synced: %s", self._folder, problem)
+            _log.error("%s: the experiment was not synced completely: %s", self._folder, problem)
             if error is None:
                 problem.add_note(f"The trials have ended; tune.ExperimentAnalysis({self._folder!r}) has their results.")
                 raise

@@ -64,4 +64,6 @@ class Progress:
             self._say(f"tune: {row['name']} {row['state'].lower()} after {row['iteration']} results{metric}")
 
     def interrupted(self, error: BaseException) -> None:
-        self._say(f"tune: interrupted ({type(error).__name__}); the trials save what they can. Again: they are killed")
+        self._say(
+            f"tune: interrupted ({type(error).__name__}); the trials save what they can. A second interrupt kills them"
+        )

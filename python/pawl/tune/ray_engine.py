@@ -385,7 +385,7 @@ class RayRunner:
         if error is None:
             then()
             return
-        one.failure = one.failure or f"its checkpoint could not be brought: {_last_line(error)}"
+        one.failure = one.failure or f"its checkpoint could not be copied: {_last_line(error)}"
         self._end(one)
 
     def _bring(self, one: _Trial, message: dict[str, Any]) -> None:

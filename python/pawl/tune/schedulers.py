@@ -31,7 +31,7 @@ class TrialScheduler:
         return {"type": self.type, **self.options}
 
     def explorer(self) -> Explorer | None:
-        """What changes the configuration of a trial that goes on from another's checkpoint, beside the runner."""
+        """Changes the configuration of a trial that continues from another's checkpoint, in addition to the runner."""
         return None
 
     def complete(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -49,7 +49,7 @@ class FIFOScheduler(TrialScheduler):
 class AsyncHyperBandScheduler(TrialScheduler):
     """Stops trials that are not among the best 1 / ``reduction_factor`` at a rung (ASHA).
 
-    ``synch``: trials pause at a rung until all have come, so that the outcome does not hang on who was quick.
+    ``synch``: trials pause at a rung until all have come, so that the outcome does not depend on their speed.
     """
 
     type = "asha"
@@ -81,7 +81,7 @@ ASHAScheduler = AsyncHyperBandScheduler
 
 
 class HyperBandScheduler(TrialScheduler):
-    """Rungs in step: trials pause at a rung until all of their bracket are there, and the best go on."""
+    """Rungs in step: trials pause at a rung until all of their bracket have reached it, and the best continue."""
 
     type = "hyperband"
 
@@ -124,10 +124,10 @@ class MedianStoppingRule(TrialScheduler):
 
 
 class PopulationBasedTraining(TrialScheduler):
-    """Trials of the worst ``quantile_fraction`` go on from a checkpoint of the best, with their values explored.
+    """Trials of the worst ``quantile_fraction`` continue from a checkpoint of the best, with their values explored.
 
     ``hyperparam_mutations``: for each of the explored values a list (in order: a neighbour is taken) or a domain such
-    as ``tune.loguniform`` (a factor of ``perturbation_factors``, or drawn anew with ``resample_probability``), or a
+    as ``tune.loguniform`` (a factor of ``perturbation_factors``, or drawn again with ``resample_probability``), or a
     function without arguments that draws one; in dicts where the configuration is nested. ``custom_explore_fn`` is
     given the configuration after that and returns the one to take.
     """

@@ -151,7 +151,7 @@ class Asked(Search):
         left: dict[str, Any] = {}
         for path, function in space.functions(self._plan.space):
             if len(path) != 1 or not isinstance(path[0], str):
-                raise UsageError("sample_from beside a search_alg must stand at the top of config")
+                raise UsageError("sample_from together with a search_alg must be at the top level of config")
             if path[0] not in config:
                 left[path[0]] = function
         return space.fill(config, left)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trial's side of a search: report, checkpoint_dir, get_checkpoint, and who the trial is.
+"""The trial's side of a search: report, checkpoint_dir, get_checkpoint, and the trial's name and id.
 
 A trial is a process that the runner has started; they talk through a socket, one JSON object a line (docs/tune.md).
 """
@@ -88,12 +88,12 @@ def _new_folder() -> str:
 
 
 class TrialEnded(SystemExit):
-    """The trial is to end now: it was stopped, paused, or goes on elsewhere. No error; nothing should catch it."""
+    """The trial is to end now: it was stopped, paused, or continues elsewhere. No error; nothing should catch it."""
 
 
 @dataclass(frozen=True)
 class TrialContext(Context):
-    """Who a trial is."""
+    """The name and id of a trial."""
 
     trial_resources: Mapping[str, float] = field(default_factory=dict)
 
@@ -102,7 +102,7 @@ class TrialContext(Context):
 
 
 class Channel(Protocol):
-    """The trial's way to whoever runs it."""
+    """The trial's channel to its runner."""
 
     def send(self, message: Mapping[str, Any]) -> None: ...
 
@@ -123,12 +123,12 @@ class SocketChannel:
             try:
                 self._socket.sendall(data)
             except OSError:
-                raise TrialEnded("the runner is gone") from None
+                raise TrialEnded("the runner has ended") from None
 
     def receive(self) -> dict[str, Any]:
         line = self._lines.readline()
         if not line.endswith(b"\n"):
-            raise TrialEnded("the runner is gone")
+            raise TrialEnded("the runner has ended")
         return dict(json.loads(line))
 
 
@@ -198,7 +198,7 @@ class Session:
             )
         with self.checkpoint_dir(self._next()) as folder:
             if checkpoint.path is not None and not os.path.isdir(checkpoint.path):
-                raise UsageError(f"report: {checkpoint.path} is no folder, so it cannot be reported as a checkpoint")
+                raise UsageError(f"report: {checkpoint.path} is not a folder, so it cannot be reported as a checkpoint")
             if checkpoint.path is not None:
                 shutil.copytree(checkpoint.path, folder, dirs_exist_ok=True)
             else:
@@ -221,7 +221,7 @@ def enter(session: Session | None) -> None:
 
 def current() -> Session:
     if _here is None:
-        raise UsageError("this can be called in a trial only, which tune.run starts")
+        raise UsageError("this can only be called in a trial, which tune.run starts")
     return _here
 
 
@@ -259,12 +259,12 @@ def checkpoint_dir(step: int) -> Generator[str, None, None]:
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """The checkpoint to go on from, or that was reported last; None where there is none."""
+    """The checkpoint to continue from, or that was reported last; None if there is none."""
     return current().checkpoint
 
 
 def get_context() -> TrialContext:
-    """Who this trial is."""
+    """The name and id of this trial."""
     return current().context
 
 

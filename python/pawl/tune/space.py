@@ -123,7 +123,7 @@ def qrandn(mean: float, sd: float, q: float) -> Domain:
 
 
 def randint(lower: int, upper: int) -> Domain:
-    """A whole number from lower to upper - 1."""
+    """An integer from lower to upper - 1."""
     return _range("randint", lower, upper, whole=True)
 
 

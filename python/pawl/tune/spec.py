@@ -116,7 +116,7 @@ def _metric(
 
 def _folder(name: str, local_dir: str | os.PathLike[str] | None) -> str:
     if not isinstance(name, str) or not name or name in (".", "..") or "/" in name:
-        raise UsageError(f"name must be a name of a folder, received {name!r}")
+        raise UsageError(f"name must be the name of a folder, received {name!r}")
     place = _checks.path("local_dir", "~/ray_results" if local_dir is None else local_dir)
     if "://" in place:
         raise UsageError(f"local_dir must be a folder; give a URL as SyncConfig(upload_dir={place!r})")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a trial, or the whole experiment, has had enough: as a dict of limits, a function, or one of these."""
+"""When a trial, or the experiment, is stopped: as a dict of limits, a function, or one of these."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class MaximumIterationStopper(Stopper):
 
 
 class TrialPlateauStopper(Stopper):
-    """Stops a trial whose metric has come to rest: a standard deviation of at most ``std`` over ``num_results``."""
+    """Stops a trial whose metric no longer changes: a standard deviation of at most ``std`` over ``num_results``."""
 
     def __init__(
         self,

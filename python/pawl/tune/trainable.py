@@ -135,7 +135,7 @@ class Trainable:
         return "" if relative == os.curdir else relative
 
     def restore(self, checkpoint_path: str | os.PathLike[str]) -> None:
-        """Goes on from what save wrote."""
+        """Continues from what save wrote."""
         folder = os.fspath(checkpoint_path)
         notes = _notes(folder)
         if notes.get("kind") == "dict":

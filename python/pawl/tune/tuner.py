@@ -44,7 +44,7 @@ class TuneConfig:
 
 @dataclass
 class FailureConfig:
-    """``max_failures``: how often a trial starts again, -1 = for ever; ``fail_fast``: the first that fails ends all."""
+    """``max_failures``: how often a trial starts again, -1 = no limit; ``fail_fast``: the first that fails ends all."""
 
     max_failures: int = 0
     fail_fast: bool = False
@@ -69,7 +69,7 @@ class CheckpointConfig:
 
 @dataclass
 class RunConfig:
-    """Where the experiment lies, and what becomes of it. ``storage_path``: a folder, or a URL that it is synced to."""
+    """Where and how the experiment is stored. ``storage_path``: a folder, or a URL that it is synced to."""
 
     name: str | None = None
     storage_path: str | os.PathLike[str] | None = None
@@ -208,7 +208,7 @@ class Tuner:
         engine: str | None = None,
         stop: Callable[[str, dict[str, Any]], bool] | Stopper | None = None,
     ) -> Tuner:
-        """The experiment in a folder, to go on with; ``fit`` does it. ``param_space``: as it began, where values are in
+        """The experiment in a folder, to continue with ``fit``. ``param_space``: as it began, where values are in
         it that JSON cannot hold. ``engine``: as in tune.run; it may be another one than before. ``stop``: as it began,
         if that was a function or a Stopper of the program's own; those of ``tune.stopper`` go on by themselves.
         ``path``: a folder, or a place that the experiment was synced to; from there it is fetched to ~/ray_results,
@@ -219,7 +219,7 @@ class Tuner:
         else:
             folder = os.path.abspath(place)
         if not places.is_experiment(folder):
-            raise NotFoundError(f"{folder} has no experiment to go on with")
+            raise NotFoundError(f"{folder} has no experiment to continue")
         made = cls(trainable, param_space=param_space, run_config=RunConfig(sync_config=sync))
         made._again = folder, resume_errored, engine
         made._stopper = stopper.again(folder, stop)

@@ -139,7 +139,7 @@ find_end(struct reader *r, uint64_t *ret, struct pawl_error *err)
 		*ret = nbytes - n + at;
 		return 0;
 	}
-	return wrong(r, "the end of the zip archive is missing (is the file whole?)");
+	return wrong(r, "the end of the zip archive is missing (is the file complete?)");
 }
 
 /* The record that torch always writes, and other programs where numbers do not fit. */
@@ -445,7 +445,7 @@ make_table(struct reader *r, bool is_flat, struct zip *ret)
 		const struct entry *e = &r->entries[i];
 
 		if (!is_flat && (len == 0 || strncmp(e->full, first, len) != 0))
-			return wrong_member(r, e, "it does not lie in one folder with the others");
+			return wrong_member(r, e, "it is not in the same folder as the others");
 		members[i] = e->member;
 		members[i].name = e->full + len;
 	}
@@ -453,7 +453,7 @@ make_table(struct reader *r, bool is_flat, struct zip *ret)
 		qsort(members, r->n, sizeof(*members), compare_members);
 	for (size_t i = 1; i < r->n; i++) {
 		if (strcmp(members[i - 1].name, members[i].name) == 0)
-			return err_set(r->err, PAWL_ECORRUPT, "%s: member '%.200s' is there twice", r->source->what,
+			return err_set(r->err, PAWL_ECORRUPT, "%s: member '%.200s' appears twice", r->source->what,
 			               members[i].name);
 	}
 	ret->members = members;

@@ -120,9 +120,8 @@ check_size(const struct codec_reader *r, struct pawl_error *err)
 	if (r->given <= FREE_BYTES || !mul_ok(r->packed->nbytes, r->max_ratio, &most) || r->given <= most)
 		return 0;
 	return err_set(err, PAWL_ELIMIT,
-	               "%s: unpacks to more than %" PRIu64 " times its %" PRIu64
-	               " bytes, which only a bomb should; unpack "
-	               "it first if it is none",
+	               "%s: unpacks to more than %" PRIu64 " times its %" PRIu64 " bytes, like a decompression bomb; "
+	               "if it is not one, unpack it first",
 	               r->packed->what, r->max_ratio, r->packed->nbytes);
 }
 

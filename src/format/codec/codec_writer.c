@@ -199,8 +199,7 @@ finish(struct codec_writer *w, struct pawl_error *err)
 static int
 used_up(const struct codec_writer *w, struct pawl_error *err)
 {
-	return err_set(err, PAWL_EUSAGE, "%s: nothing can be written any more, after a failure or the end",
-	               w->codec->name);
+	return err_set(err, PAWL_EUSAGE, "%s: nothing more can be written after a failure or the end", w->codec->name);
 }
 
 int

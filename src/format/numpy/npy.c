@@ -98,7 +98,7 @@ read_text(struct literal *l, char *out, size_t cap)
 	const char quote = *l->at++;
 	for (; l->at < l->end && *l->at != quote; l->at++) {
 		if (*l->at < ' ' || *l->at > '~' || *l->at == '\\' || n + 1 == cap)
-			return wrong(l, "a text that is no name of numpy's");
+			return wrong(l, "a text that is not a name of numpy's");
 		out[n++] = *l->at;
 	}
 	if (l->at == l->end)
@@ -144,7 +144,7 @@ read_shape(struct literal *l)
 		if (comma)
 			continue;
 		if (l->ndim == 1 || !skip_char(l, ')'))
-			return wrong(l, "the shape is no tuple");
+			return wrong(l, "the shape is not a tuple");
 		return 0;
 	}
 	return 0;
@@ -154,7 +154,7 @@ static int
 read_descr(struct literal *l)
 {
 	if (l->has_descr)
-		return wrong(l, "'descr' is there twice");
+		return wrong(l, "'descr' appears twice");
 	l->has_descr = true;
 	skip_space(l);
 	if (l->at < l->end && (*l->at == '[' || *l->at == '(' || *l->at == '{'))
@@ -168,7 +168,7 @@ static int
 read_order(struct literal *l)
 {
 	if (l->has_order)
-		return wrong(l, "'fortran_order' is there twice");
+		return wrong(l, "'fortran_order' appears twice");
 	l->has_order = true;
 	if (take_word(l, "True"))
 		l->is_fortran = true;
@@ -195,7 +195,7 @@ read_literal(struct literal *l)
 		else if (strcmp(key, "shape") == 0)
 			TRY(read_shape(l));
 		else
-			return wrong(l, "a key that is none of descr, fortran_order and shape");
+			return wrong(l, "a key other than descr, fortran_order and shape");
 		if (skip_char(l, ','))
 			continue;
 		if (!skip_char(l, '}'))
@@ -204,7 +204,7 @@ read_literal(struct literal *l)
 	}
 	skip_space(l);
 	if (l->at != l->end)
-		return wrong(l, "there is something behind it");
+		return wrong(l, "bytes follow it");
 	return l->has_descr && l->has_order && l->has_shape ? 0 : wrong(l, "descr, fortran_order or shape is missing");
 }
 
@@ -273,7 +273,8 @@ read_prefix(const struct source *source, const char *what, uint64_t begin, uint6
 	if (p[6] > 1)
 		*ret_len |= (size_t)p[10] << 16 | (size_t)p[11] << 24;
 	if (*ret_prefix > nbytes || *ret_len > nbytes - *ret_prefix)
-		return err_set(err, PAWL_ECORRUPT, "%s: its header reaches beyond its end (is the file whole?)", what);
+		return err_set(err, PAWL_ECORRUPT, "%s: its header reaches beyond its end (is the file complete?)",
+		               what);
 	if (*ret_len > NPY_MAX_HEADER)
 		return err_set(err, PAWL_ELIMIT, "%s: a header of %zu bytes, at most %u are read", what, *ret_len,
 		               NPY_MAX_HEADER);
@@ -324,7 +325,7 @@ npy_open(const struct source *source, const char *what, uint64_t begin, uint64_t
 		return err_prefix(err, rc, "%s", what);
 	ret->begin = begin + prefix + len;
 	if (ret->nbytes != nbytes - prefix - len)
-		return err_set(err, PAWL_ECORRUPT, "%s: an array of %llu bytes, but %llu are there", what,
+		return err_set(err, PAWL_ECORRUPT, "%s: an array of %llu bytes, but the file has %llu", what,
 		               (unsigned long long)ret->nbytes, (unsigned long long)(nbytes - prefix - len));
 	return keep_shape(l, memory, ret);
 }

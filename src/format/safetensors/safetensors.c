@@ -356,7 +356,7 @@ static int
 read_table(struct reader *r, const struct json *header)
 {
 	if (header->type != JSON_OBJECT)
-		return err_set(r->err, PAWL_ECORRUPT, "%s: header is no JSON object", r->what);
+		return err_set(r->err, PAWL_ECORRUPT, "%s: header is not a JSON object", r->what);
 	if (header->len > MAX_TENSORS + 1u)
 		return err_set(r->err, PAWL_ELIMIT, "%s: %zu tensors, at most %u are possible", r->what, header->len,
 		               MAX_TENSORS);

@@ -148,7 +148,8 @@ find_file(struct decoder *d, const struct pickle_node *path, uint32_t *ret)
 	memcpy(name, path->text, path->len);
 	name[path->len] = '\0';
 	if (!text_is_component(name))
-		return err_set(d->err, PAWL_ECORRUPT, "%s: file '%.128s' is no safe name in the folder", d->what, name);
+		return err_set(d->err, PAWL_ECORRUPT, "%s: file '%.128s' is not a safe name in the folder", d->what,
+		               name);
 	for (size_t i = out->n_files; i-- > 0;) {
 		if (strcmp(out->files[i], name) == 0) {
 			*ret = (uint32_t)i;
@@ -195,7 +196,7 @@ read_stored(struct decoder *d, const struct pickle_node *key, const struct pickl
 	ret->name_len = name->len;
 	ret->offset = offset && offset->type != PICKLE_NONE ? size_of(offset) : NULL;
 	if (offset && offset->type != PICKLE_NONE && !ret->offset)
-		return wrong_item(d, name->text, name->len, "its offset is no torch.Size");
+		return wrong_item(d, name->text, name->len, "its offset is not a torch.Size");
 	for (size_t i = 0; ret->offset && i < ret->offset->len; i++) {
 		if (!get_count(ret->offset->items[i], &unused))
 			return wrong_item(d, name->text, name->len, "its offset is damaged");
@@ -274,7 +275,7 @@ find_stored(struct decoder *d, const struct dcp_item *item, const struct pickle_
 		d->n_stored ? bsearch(&wanted, d->stored, d->n_stored, sizeof(wanted), compare_stored) : NULL;
 
 	if (!found)
-		return wrong_item(d, item->name, item->name_len, "storage_data does not say where it lies");
+		return wrong_item(d, item->name, item->name_len, "storage_data does not say where it is stored");
 	*ret = found->range;
 	return 0;
 }
@@ -315,7 +316,7 @@ read_chunk(struct decoder *d, const struct dcp_item *item, const struct pickle_n
 		return d->err ? d->err->code : PAWL_ECORRUPT;
 	for (uint32_t i = 0; i < item->ndim; i++) {
 		if (ret->offsets[i] > item->shape[i] || ret->sizes[i] > item->shape[i] - ret->offsets[i])
-			return wrong_item(d, item->name, item->name_len, "a piece lies outside it");
+			return wrong_item(d, item->name, item->name_len, "a piece is outside it");
 	}
 	return find_stored(d, item, size_of(pickle_get(object, "offsets")), &ret->range);
 }
@@ -351,14 +352,14 @@ static int
 read_path(struct decoder *d, const struct pickle_node *path, struct dcp_item *item)
 {
 	if (path->type != PICKLE_TUPLE || path->len == 0)
-		return wrong_item(d, item->name, item->name_len, "its path is no tuple");
+		return wrong_item(d, item->name, item->name_len, "its path is not a tuple");
 	for (size_t i = 0; i < path->len; i++) {
 		const struct pickle_node *key = path->items[i];
 		uint64_t unused;
 
 		if (key->type != PICKLE_STR && (i == 0 || !get_count(key, &unused)))
 			return wrong_item(d, item->name, item->name_len,
-			                  "its path holds what is neither a key nor an index");
+			                  "its path holds something that is neither a key nor an index");
 	}
 	item->path = path->items;
 	item->n_path = path->len;
@@ -369,7 +370,7 @@ static int
 read_item(struct decoder *d, const struct pickle_node *name, const struct pickle_node *value, struct dcp_item *item)
 {
 	if (name->type != PICKLE_STR)
-		return wrong(d, "a name that is no text");
+		return wrong(d, "a name that is not text");
 	item->name = name->text;
 	item->name_len = name->len;
 	const struct pickle_node *tensor = attributes(value, PT_DCP_TENSOR);
@@ -408,7 +409,7 @@ read_paths(struct decoder *d, const struct pickle_node *planner)
 	for (size_t i = 0; i < n; i++) {
 		rows[i] = (struct named){planner->items[2 * i], planner->items[2 * i + 1]};
 		if (rows[i].name->type != PICKLE_STR)
-			return wrong(d, "planner_data: a name that is no text");
+			return wrong(d, "planner_data: a name that is not text");
 	}
 	qsort(rows, n, sizeof(*rows), compare_named);
 	for (size_t i = 0; i < d->out->n; i++) {

@@ -74,8 +74,8 @@ extend(struct pickle_machine *m, bool pairs, struct pickle_node *const *items, s
 		return pickle_wrong(m, "takes a value, but the stack is empty");
 	struct pickle_node *into = m->stack[m->n_stack - 1];
 	if (pairs ? into->type != PICKLE_DICT && into->type != PICKLE_ODICT : into->type != PICKLE_LIST)
-		return err_set(m->err, PAWL_EUNSUPPORTED, "%s: byte %zu: puts items into what is no %s", m->what,
-		               m->op_at, pairs ? "dict" : "list");
+		return err_set(m->err, PAWL_EUNSUPPORTED, "%s: byte %zu: puts items into a value that is not a %s",
+		               m->what, m->op_at, pairs ? "dict" : "list");
 	if (pairs && n % 2 != 0)
 		return pickle_wrong(m, "a dict with a key that has no value");
 	return append(m, into, items, n);
@@ -173,7 +173,7 @@ stack_global(struct pickle_machine *m)
 	TRY(pickle_pop(m, &name));
 	TRY(pickle_pop(m, &module));
 	if (name->type != PICKLE_STR || module->type != PICKLE_STR)
-		return pickle_wrong(m, "a name that is no text");
+		return pickle_wrong(m, "a name that is not text");
 	if (m->last_text == name) /* not the key that a person would look for */
 		m->last_text = NULL;
 	return pickle_push_global(m, module->text, module->len, name->text, name->len);
@@ -188,7 +188,7 @@ call_object(struct pickle_machine *m, unsigned use)
 	TRY(pickle_pop(m, &args));
 	TRY(pickle_pop(m, &callee));
 	if (callee->type != PICKLE_GLOBAL || args->type != PICKLE_TUPLE)
-		return pickle_wrong(m, "a call of what is no name, or with what is no tuple");
+		return pickle_wrong(m, "a call of a value that is not a name, or without a tuple");
 	const struct pickle_global *g = callee->global;
 	if (!(g->uses & use))
 		return err_set(m->err, PAWL_EUNSUPPORTED, "%s: byte %zu: calls %s.%s; expected it as a value only",
@@ -211,8 +211,8 @@ build(struct pickle_machine *m)
 		return pickle_wrong(m, "takes a value, but the stack is empty");
 	object = m->stack[m->n_stack - 1];
 	if (object->type != PICKLE_ODICT && (object->type != PICKLE_CALL || !(object->global->uses & PICKLE_STATE)))
-		return err_set(m->err, PAWL_EUNSUPPORTED, "%s: byte %zu: gives a state to what takes none", m->what,
-		               m->op_at);
+		return err_set(m->err, PAWL_EUNSUPPORTED, "%s: byte %zu: gives a state to a value that takes none",
+		               m->what, m->op_at);
 	if (object->built)
 		return pickle_wrong(m, "gives a second state to an object");
 	object->built = true;

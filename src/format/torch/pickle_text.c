@@ -138,11 +138,11 @@ push_escaped(struct pickle_machine *m)
 		for (size_t k = 0; k < digits; k++) {
 			int digit = text_hex_digit(text[i + 2 + k]);
 			if (digit < 0)
-				return pickle_wrong(m, "an escape that is no number");
+				return pickle_wrong(m, "an escape that is not a number");
 			c = (k ? c << 4 : 0) | (uint32_t)digit;
 		}
 		if (c > 0x10ffff)
-			return pickle_wrong(m, "an escape beyond the characters there are");
+			return pickle_wrong(m, "an escape beyond the last character");
 		n += put_utf8(out + n, c);
 		i += digits ? digits + 2 : 1;
 	}

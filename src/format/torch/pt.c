@@ -27,7 +27,8 @@ check_notes(const struct source *source, const struct zip *zip, struct bump *mem
 	struct pawl_slice text;
 
 	if (zip_find(zip, "constants.pkl", 13))
-		return err_set(err, PAWL_EUNSUPPORTED, "%s holds a TorchScript program, no checkpoint", source->what);
+		return err_set(err, PAWL_EUNSUPPORTED, "%s holds a TorchScript program, not a checkpoint",
+		               source->what);
 	TRY(zip_check_stored(source, zip, err));
 	if (!order)
 		return 0;
@@ -122,7 +123,7 @@ read_encoded(const struct pt *pt, struct pickle_node *node, struct pt_value *v, 
 
 	if (args->len != 2 || args->items[0]->type != PICKLE_STR || args->items[1]->type != PICKLE_STR ||
 	    args->items[1]->len != 6 || memcmp(args->items[1]->text, "latin1", 6) != 0)
-		return err_set(err, PAWL_EUNSUPPORTED, "a call of _codecs.encode that makes no bytes by latin1");
+		return err_set(err, PAWL_EUNSUPPORTED, "a call of _codecs.encode that does not make bytes by latin1");
 	const unsigned char *text = (const unsigned char *)args->items[0]->text;
 	const size_t len = args->items[0]->len;
 	size_t n = 0;
@@ -136,7 +137,7 @@ read_encoded(const struct pt *pt, struct pickle_node *node, struct pt_value *v, 
 	unsigned char *bytes = node->user;
 	for (size_t i = 0; i < len; i++) {
 		if (text[i] >= 0x80 && text[i] != 0xc2 && text[i] != 0xc3)
-			return err_set(err, PAWL_ECORRUPT, "bytes in the form of characters that are no bytes");
+			return err_set(err, PAWL_ECORRUPT, "bytes written as characters that are not bytes");
 		bytes[n++] = text[i] < 0x80 ? text[i] : (unsigned char)((unsigned)text[i] << 6 | (text[i + 1] & 0x3f));
 		i += text[i] >= 0x80;
 	}
@@ -154,7 +155,7 @@ read_call(const struct pt *pt, struct pickle_node *node, struct pt_value *v, str
 		return read_encoded(pt, node, v, err);
 	case PT_SIZE:
 		if (args->len != 1 || args->items[0]->type != PICKLE_TUPLE)
-			return err_set(err, PAWL_ECORRUPT, "a torch.Size of what is no tuple");
+			return err_set(err, PAWL_ECORRUPT, "a torch.Size of a value that is not a tuple");
 		set_items(v, PT_TUPLE, args->items[0]);
 		return 0;
 	default: {
@@ -164,7 +165,7 @@ read_call(const struct pt *pt, struct pickle_node *node, struct pt_value *v, str
 		TRY(pt_make_tensor(pt, node, &v->tensor, err));
 		v->type = PT_TENSOR;
 		return v->tensor ? 0
-		                 : err_set(err, PAWL_EUNSUPPORTED, "a call of %s.%s, which is no plain value",
+		                 : err_set(err, PAWL_EUNSUPPORTED, "a call of %s.%s, which is not a plain value",
 		                           node->global->module, node->global->name);
 	}
 	}
@@ -202,7 +203,7 @@ pt_value(const struct pt *pt, struct pickle_node *node, struct pt_value *ret, st
 		set_items(ret, node->type == PICKLE_DICT ? PT_DICT : PT_ODICT, node);
 		return 0;
 	case PICKLE_GLOBAL:
-		return err_set(err, PAWL_EUNSUPPORTED, "%s.%s, which is no plain value", node->global->module,
+		return err_set(err, PAWL_EUNSUPPORTED, "%s.%s, which is not a plain value", node->global->module,
 		               node->global->name);
 	case PICKLE_PERSID:
 		return err_set(err, PAWL_EUNSUPPORTED, "a storage without a tensor");

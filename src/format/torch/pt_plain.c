@@ -23,7 +23,7 @@
 static int
 wrong(const char *what, struct pawl_error *err)
 {
-	return err_set(err, PAWL_ECORRUPT, "%s that is not as it is written", what);
+	return err_set(err, PAWL_ECORRUPT, "%s that is not in its usual form", what);
 }
 
 static bool

@@ -72,7 +72,7 @@ unwrap(struct pickle_node *node, struct wraps *wraps, const struct pickle_global
 		if (call->tag == PT_PARAMETER) {
 			if (args->len < 3 || args->len > 4 || items[1]->type != PICKLE_BOOL ||
 			    items[0]->type != PICKLE_CALL)
-				return wrong("that is no parameter as torch writes them", err);
+				return wrong("that is not a parameter as torch writes it", err);
 			wraps->parameter = true;
 			if (wraps->grad < 0)
 				wraps->grad = (int)items[1]->i;
@@ -81,7 +81,7 @@ unwrap(struct pickle_node *node, struct wraps *wraps, const struct pickle_global
 		} else if (call->tag == PT_FROM_TYPE) {
 			if (args->len != 4 || items[0]->type != PICKLE_GLOBAL || items[2]->type != PICKLE_TUPLE ||
 			    !pickle_is(items[1], PT_CLASS))
-				return wrong("that is no tensor with attributes as torch writes them", err);
+				return wrong("that is not a tensor with attributes as torch writes it", err);
 			call = items[0]->global;
 			args = items[2];
 		} else {
@@ -90,7 +90,7 @@ unwrap(struct pickle_node *node, struct wraps *wraps, const struct pickle_global
 			return 0;
 		}
 	}
-	return wrong("inside too many others", err);
+	return wrong("nested too deeply", err);
 }
 
 /* ------------------------------------------------------------------ storages */
@@ -170,7 +170,7 @@ pt_read_extents(const struct pt *pt, const struct pickle_node *node, uint32_t *r
 		const struct pickle_node *n = node->items[d];
 
 		if (n->type != PICKLE_INT || n->text || n->i < 0)
-			return wrong("whose shape or strides are no numbers", err);
+			return wrong("whose shape or strides are not numbers", err);
 		extents[d] = (uint64_t)n->i;
 	}
 	*ret = extents;
@@ -213,7 +213,7 @@ split_pairs(const struct pt *pt, struct pt_tensor *t, struct pawl_error *err)
 	if (!shape)
 		return err_nomem(err, NULL);
 	if (t->ndim == 0 || t->strides)
-		return not_read("a tensor of four-bit numbers that is a scalar or does not lie in order", err);
+		return not_read("a tensor of four-bit numbers that is a scalar or not contiguous", err);
 	memcpy(shape, t->shape, t->ndim * sizeof(*shape));
 	if (!mul_ok(shape[t->ndim - 1], 2, &shape[t->ndim - 1]))
 		return wrong("that is too large", err);
@@ -252,7 +252,7 @@ check_metadata(const struct pickle_node *node, struct pawl_error *err)
 	if (node->type == PICKLE_NONE)
 		return 0;
 	if (node->type != PICKLE_DICT && node->type != PICKLE_ODICT)
-		return wrong("whose metadata is no dict", err);
+		return wrong("whose metadata is not a dict", err);
 	for (size_t i = 0; i + 1 < node->len; i += 2) {
 		const struct pickle_node *value = node->items[i + 1];
 

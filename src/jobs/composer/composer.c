@@ -172,8 +172,8 @@ check_whole(const struct pawl_state *state, struct pawl_error *err)
 		if (t->elsewhere || t->local_nbytes != t->info.nbytes)
 			return err_set(
 				err, PAWL_EUNSUPPORTED,
-				"tensor '%s' is a shard, and a checkpoint file holds whole tensors; gather it on rank 0, "
-				"or save sharded states with CheckpointManager",
+				"tensor '%s' is a shard, and a checkpoint file holds full tensors; gather it on rank "
+				"0, or save sharded states with CheckpointManager",
 				t->info.name);
 	}
 	return 0;
@@ -233,7 +233,7 @@ check_folders(struct pawl_saver *s, struct pawl_error *err)
 	const size_t n = name_uses(s->folder_template, "rank") ? 2 : 4; /* does each rank have its own folder? */
 	if (s->weights_only)
 		return err_set(err, PAWL_EUSAGE,
-		               "weights_only: a folder of files is saved whole; expected "
+		               "weights_only: a folder of files is saved completely; expected "
 		               "weights_only=False");
 	for (size_t i = 0; i < n; i++) {
 		if (names[i] && s->rank.world_size > 1 && !name_uses(names[i], "rank"))

@@ -43,7 +43,7 @@ take_lock(struct pawl_saver *s, const char *key, struct pawl_error *err)
 	if (s->lock_fd < 0)
 		return s->lock_fd;
 	if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
-		return err_set(err, PAWL_EBUSY, "%s: another saver of files named \"%s\" is at work here", s->folder,
+		return err_set(err, PAWL_EBUSY, "%s: another saver writes files named \"%s\" here", s->folder,
 		               s->filename);
 	return 0; /* continues without where the file system has no such locks */
 }

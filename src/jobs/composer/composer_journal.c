@@ -147,7 +147,7 @@ take_row(struct pawl_saver *s, const struct json *object, struct pawl_error *err
 	struct store_entry there;
 	const struct json *uploaded, *progress;
 	if (object->type != JSON_OBJECT)
-		return err_set(err, PAWL_ECORRUPT, "%s: a row is no object", s->journal);
+		return err_set(err, PAWL_ECORRUPT, "%s: a row is not an object", s->journal);
 	TRY(json_get_u64(s->journal, object, "seq", &row.seq, err));
 	row.name = take_text(object, "name");
 	row.remote = take_text(object, "remote");

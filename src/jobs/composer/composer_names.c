@@ -128,7 +128,7 @@ composer_fill_folder(const char *template_text, const struct name_values *values
 		return err_set(
 			err, PAWL_EUSAGE,
 			"folder \"%.200s\": {%s} changes during the training; expected run_name, rank, local_rank, "
-			"world_size, local_world_size or node_rank in a folder; counters belong into filename",
+			"world_size, local_world_size or node_rank in a folder; counters belong in filename",
 			template_text, counter);
 	buf_put(&name, template_text, fixed);
 	if (template_text[fixed] != '\0')

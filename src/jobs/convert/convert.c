@@ -53,15 +53,15 @@ take_options(struct convert_job *c, const char *dst, struct pawl_error *err)
 	c->is_whole = o->to && strcmp(o->to, "pawl") == 0;
 	if (c->is_whole && (o->n_include || o->n_exclude || o->n_rename || o->dtype || o->dots || o->max_shard_bytes))
 		return err_set(err, PAWL_EUSAGE,
-		               "%s: a checkpoint of pawl is written whole, without choosing, names, casts and shards; "
-		               "write a .safetensors for those",
+		               "%s: a checkpoint of pawl is written completely; to select, rename, cast or shard "
+		               "tensors, write a .safetensors",
 		               c->what);
 	if (c->is_whole)
 		return 0;
 	c->target = convert_target_of(dst, o->to);
 	if (!c->target && o->to)
-		return err_set(err, PAWL_EUSAGE, "%s: '%s' is no format to write: expected " CONVERT_TARGETS, c->what,
-		               o->to);
+		return err_set(err, PAWL_EUSAGE, "%s: '%s' is not a format to write: expected " CONVERT_TARGETS,
+		               c->what, o->to);
 	if (!c->target)
 		return err_set(
 			err, PAWL_EUSAGE,

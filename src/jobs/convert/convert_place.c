@@ -50,7 +50,7 @@ check_free(const struct convert_job *c, const char *name, struct pawl_error *err
 
 	if (c->opts.overwrite || fstatat(c->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return 0;
-	return err_set(err, PAWL_EEXISTS, "%s: %s/%s exists already", c->what, c->folder, name);
+	return err_set(err, PAWL_EEXISTS, "%s: %s/%s already exists", c->what, c->folder, name);
 }
 
 int

@@ -100,9 +100,8 @@ look_at_tree(struct reshard_job *x, struct pawl_error *err)
 		return err_nomem(err, "reshard");
 	TRY(reshard_tree_owners(m->state, x->same_world, x->owner, &lost, err));
 	if (lost.len && !x->opts.drop_rank_values)
-		return err_set(err, PAWL_EMISMATCH,
-		               "%s: kept per rank by %u ranks, and there is no such value for %u: %s", x->name,
-		               m->world_size, x->world, buf_str(&lost));
+		return err_set(err, PAWL_EMISMATCH, "%s: values kept per rank by %u ranks do not fit %u ranks: %s",
+		               x->name, m->world_size, x->world, buf_str(&lost));
 	return x->same_world ? state_encode(m->state, &x->state, err)
 	                     : reshard_tree_view(m->state, SIZE_MAX, x->world, &x->state, err);
 }
@@ -478,7 +477,7 @@ open_target(struct reshard_job *x, const char *target, struct pawl_error *err)
 	int rc = store_stat(x->store, x->dest, &entry, err);
 
 	if (rc != PAWL_ENOTFOUND)
-		return rc < 0 ? rc : err_set(err, PAWL_EEXISTS, "reshard: %s exists already", target);
+		return rc < 0 ? rc : err_set(err, PAWL_EEXISTS, "reshard: %s already exists", target);
 	TRY(clock_token(token, err));
 	memcpy(x->to.token, token, sizeof(x->to.token));
 	hidden_name_of(x->dest, token, HIDDEN_PARTIAL, hidden);

@@ -267,7 +267,7 @@ check_place(struct files_job *job, struct pawl_error *err)
 	if (rc == 0 && entry.is_folder)
 		return err_set(err, PAWL_EUSAGE, "%s: is a folder, expected the name of a file", job->target.path);
 	if (rc == 0 && !job->overwrite)
-		return err_set(err, PAWL_EEXISTS, "%s: exists already", job->target.path);
+		return err_set(err, PAWL_EEXISTS, "%s: already exists", job->target.path);
 	if (rc < 0 && rc != PAWL_ENOTFOUND)
 		return rc;
 	if (!job->target.codec && store_space(job->store, &free_bytes, NULL) == 0 && free_bytes < job->plan.nbytes)

@@ -133,8 +133,8 @@ check_tensors(const struct files_job *job, const struct pawl_state *state, struc
 
 		if (t->elsewhere || t->local_nbytes != t->info.nbytes)
 			return err_set(err, PAWL_EUNSUPPORTED,
-			               "%s: tensor '%s' is a shard; a single file holds whole tensors",
-			               job->target.path, t->info.name);
+			               "%s: tensor '%s' is a shard; a single file holds full tensors", job->target.path,
+			               t->info.name);
 	}
 	return 0;
 }

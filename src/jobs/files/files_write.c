@@ -141,7 +141,7 @@ reveal(struct files_job *job, struct pawl_error *err)
 		if (rc != PAWL_EUNSUPPORTED)
 			return rc;
 		if (store_stat(job->store, name, &entry, NULL) == 0)
-			return err_set(err, PAWL_EEXISTS, "%s: exists already", name);
+			return err_set(err, PAWL_EEXISTS, "%s: already exists", name);
 	}
 	return store_move(job->store, job->temp, name, err);
 }
@@ -175,7 +175,7 @@ write_all(struct files_job *job, int *ret_old, struct pawl_error *err)
 		return rc;
 	}
 	rc = store_sync(job->store, "", err);
-	return rc < 0 ? err_prefix(err, rc, "it has its name, but may not survive a power cut") : 0;
+	return rc < 0 ? err_prefix(err, rc, "the file is in place, but may not survive a power failure") : 0;
 }
 
 static void

@@ -212,7 +212,7 @@ put_folder(struct packing *p, int fd, const char *name, int depth, struct pawl_e
 	size_t n;
 
 	if (depth > MAX_DEPTH)
-		return err_set(err, PAWL_ELIMIT, "%s: more than %d folders inside of each other", name, MAX_DEPTH);
+		return err_set(err, PAWL_ELIMIT, "%s: folders are nested more than %d deep", name, MAX_DEPTH);
 	TRY(list_names(fd, *name ? name : p->what, &memory, &names, &n, err));
 	for (size_t i = 0; i < n; i++) {
 		PAWL_FREE char *path = *name ? mem_printf("%s/%s", name, names[i]) : mem_strdup(names[i]);
@@ -233,7 +233,7 @@ give_name(struct packing *p, bool overwrite, struct pawl_error *err)
 	if (sys != 0)
 		unlink(p->hidden);
 	if (sys == EEXIST)
-		return err_set(err, PAWL_EEXISTS, "%s exists already; choose another name, or overwrite", p->what);
+		return err_set(err, PAWL_EEXISTS, "%s already exists; choose another name, or overwrite", p->what);
 	if (sys != 0)
 		return err_sys(err, sys, "%s: cannot be given its name", p->what);
 	return fd_sync_parent(AT_FDCWD, p->what, err);
@@ -329,7 +329,7 @@ get_file(struct unpacking *u, const struct tar_member *m, struct pawl_error *err
 	PAWL_FD int fd = openat(u->folder, m->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
 	                        m->executable ? 0755 : 0644);
 	if (fd < 0 && errno == EEXIST)
-		return err_set(err, PAWL_ECORRUPT, "%s: '%s' is there twice", u->what, m->name);
+		return err_set(err, PAWL_ECORRUPT, "%s: '%s' appears twice", u->what, m->name);
 	if (fd < 0)
 		return err_sys(err, errno, "%s: '%s' cannot be made", u->what, m->name);
 	for (uint64_t at = 0; at < m->nbytes;) {
@@ -387,7 +387,7 @@ open_archive(struct unpacking *u, const struct pawl_tar_opts *o, struct pawl_err
 	if (u->fd < 0 || fstat(u->fd, &st) < 0)
 		return err_sys(err, errno, "%s: cannot be opened", u->what);
 	if (!S_ISREG(st.st_mode))
-		return err_set(err, PAWL_EUSAGE, "%s is no regular file", u->what);
+		return err_set(err, PAWL_EUSAGE, "%s is not a regular file", u->what);
 	u->source = (struct source){.what = u->what, .nbytes = (uint64_t)st.st_size, .read = read_archive, .arg = u};
 	u->max_bytes = o->max_bytes ? o->max_bytes : (uint64_t)1 << 40;
 	return codec ? codec_reader_new(codec, &u->source, &limits, &u->reader, err) : 0;
@@ -418,7 +418,7 @@ unpack(const char *path, const char *folder, const struct pawl_tar_opts *o, stru
 	TRY(fd_sync(u.folder, folder, err));
 	const int sys = folder_appear(AT_FDCWD, u.hidden, AT_FDCWD, folder, true);
 	if (sys != 0)
-		return sys == EEXIST ? err_set(err, PAWL_EEXISTS, "%s exists already and is no empty folder", folder)
+		return sys == EEXIST ? err_set(err, PAWL_EEXISTS, "%s already exists and is not an empty folder", folder)
 		                     : err_sys(err, sys, "%s: cannot be given its name", folder);
 	fd_clean_close(&u.folder);
 	return fd_sync_parent(AT_FDCWD, folder, err);

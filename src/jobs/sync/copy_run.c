@@ -334,7 +334,7 @@ compare_target(struct pawl *to, const struct item *item, struct pawl_error *err)
 	run_lock(to);
 	const struct catalog_entry *e = catalog_get(to->catalog, item->id);
 	if (e && (strcmp(e->summary->token, item->token) != 0 || strcmp(e->name, item->name) != 0))
-		rc = err_set(err, PAWL_ECONFLICT, "%s: its %s is another one than the source's %s, of the same id",
+		rc = err_set(err, PAWL_ECONFLICT, "%s: its %s differs from the source's %s, which has the same id",
 		             to->home.root, e->name, item->name);
 	else if (e)
 		rc = 1;
@@ -476,9 +476,10 @@ transfer(struct pawl *from, const char *target, const struct pawl_copy_opts *giv
 		memcpy(&opts, given, given->size < sizeof(opts) ? given->size : sizeof(opts));
 	if (from->home.foreign)
 		return err_set(err, PAWL_EUNSUPPORTED,
-		               "%s is of another program; export or reshard makes a checkpoint of it", from->home.root);
+		               "%s was written by another program; export or reshard makes a checkpoint of it",
+		               from->home.root);
 	if (strcmp(target, "mem:") == 0)
-		return err_set(err, PAWL_EUSAGE, "mem: is gone when it is closed; choose another target");
+		return err_set(err, PAWL_EUSAGE, "mem: is lost when it is closed; choose another target");
 	if (opts.timeout_ms > 0)
 		t.deadline_ms = clock_deadline_ms(opts.timeout_ms);
 	int rc = copy_run(&t, target, err);

@@ -80,7 +80,7 @@ read_host(const char *text, size_t len, struct sync_place *ret, struct pawl_erro
 	PAWL_CLEAN(buf_clear) struct buf url = {0};
 	for (size_t i = 0; i < len; i++)
 		if (text[0] == '-' || (!isalnum((unsigned char)text[i]) && strchr("._-+@[]:%", text[i]) == NULL))
-			return err_set(err, PAWL_EUSAGE, "%.200s: the host's name is none, expected user@host:path",
+			return err_set(err, PAWL_EUSAGE, "%.200s: the host name is malformed, expected user@host:path",
 			               text);
 	buf_puts(&url, "ssh://");
 	buf_put(&url, text, len);
@@ -190,8 +190,8 @@ read_options(struct pawl_syncer *s, const char *local, const char *remote, const
 	if (s->remote.kind == SYNC_OTHER)
 		return err_set(
 			err, PAWL_EUSAGE,
-			"%.300s: pawl has no way there of its own; expected a path, user@host:path, ssh://, s3://, gs://, "
-			"az://, or a command",
+			"%.300s: pawl cannot copy there by itself; expected a path, user@host:path, ssh://, s3://, "
+			"gs://, az://, or a command",
 			s->remote.text);
 	return 0;
 }
@@ -273,7 +273,7 @@ verify_there(struct pawl_syncer *s, const struct sync_names *before, const struc
 	struct pawl_error why = {0};
 	struct store *store;
 	if (s->remote.store == NULL) {
-		text_copy(report->note, sizeof report->note, "sent, and not verified: pawl cannot read there");
+		text_copy(report->note, sizeof report->note, "sent, but not verified: pawl cannot read there");
 		return 0;
 	}
 	int rc = store_open(s->remote.store, false, true, &store, &why);
@@ -283,7 +283,7 @@ verify_there(struct pawl_syncer *s, const struct sync_names *before, const struc
 		rc == PAWL_ENOTFOUND && (s->remote.kind == SYNC_LOCAL || strstr(why.message, "cannot stat") != NULL);
 	if (rc < 0 && !missing && (s->command != NULL || rc == PAWL_EUNSUPPORTED)) {
 		char note[sizeof report->note + sizeof why.message];
-		snprintf(note, sizeof note, "sent, and not verified: %s", why.message);
+		snprintf(note, sizeof note, "sent, but not verified: %s", why.message);
 		text_copy(report->note, sizeof report->note, note);
 		return 0;
 	}
@@ -377,7 +377,7 @@ run_transfer(struct pawl_syncer *s, bool down, enum what what, struct pawl_meter
 	struct sync_limit limit = {.begin_ms = clock_mono_ms(), .meter = meter};
 	limit.deadline_ms = limit.begin_ms + s->timeout_ms;
 	if (pthread_mutex_trylock(&s->lock) != 0)
-		return err_set(err, PAWL_EBUSY, "%s: is being synced already", s->local.text);
+		return err_set(err, PAWL_EBUSY, "%s: is already being synced", s->local.text);
 	int rc = (down ? go_down : go_up)(s, what, &limit, &report, &own);
 	pthread_mutex_unlock(&s->lock);
 	report.seconds = (double)(clock_mono_ms() - limit.begin_ms) / 1000;
@@ -426,7 +426,7 @@ pawl_syncer_freeze(struct pawl_syncer *s, struct pawl_meter *meter, const char *
 {
 	struct pawl_error own = {0};
 	if (pthread_mutex_trylock(&s->lock) != 0)
-		return err_set(err, PAWL_EBUSY, "%s: is being synced already", s->local.text);
+		return err_set(err, PAWL_EBUSY, "%s: is already being synced", s->local.text);
 	int rc = freeze(s, meter, &own);
 	if (rc == 0)
 		*ret_path = s->view.path;
@@ -466,7 +466,7 @@ pawl_syncer_prune(struct pawl_syncer *s, const char *const *folders, size_t n, s
 {
 	struct pawl_error own = {0};
 	if (pthread_mutex_trylock(&s->lock) != 0)
-		return err_set(err, PAWL_EBUSY, "%s: is being synced already", s->local.text);
+		return err_set(err, PAWL_EBUSY, "%s: is already being synced", s->local.text);
 	int rc = prune(s, folders, n, &own);
 	pthread_mutex_unlock(&s->lock);
 	return err_give(err, rc, &own);

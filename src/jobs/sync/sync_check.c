@@ -82,8 +82,8 @@ verify_one(struct check *c, struct pawl *run, const char *path, const struct paw
 	int rc = pawl_verify(run, info->id, c->limit->meter, &findings, &why);
 	pawl_findings_free(findings);
 	if (rc < 0)
-		return err_set(err, rc, "%s%s%s/%s: what was synced does not verify: %s", c->target, path[0] ? "/" : "",
-		               path, info->name, why.message);
+		return err_set(err, rc, "%s%s%s/%s: the synced copy failed verification: %s", c->target,
+		               path[0] ? "/" : "", path, info->name, why.message);
 	return remember(c->seen, name, err);
 }
 
@@ -114,8 +114,8 @@ check_run(struct check *c, const char *path, struct pawl_error *err)
 		if (info->marks & PAWL_MARK_BAD) {
 			if (strcmp(info->problem, CATALOG_NO_MANIFEST) == 0)
 				continue; /* still being written */
-			return err_set(err, PAWL_ECORRUPT, "%s%s%s/%s: what was synced does not verify: %s", c->target,
-			               path[0] ? "/" : "", path, info->name, info->problem);
+			return err_set(err, PAWL_ECORRUPT, "%s%s%s/%s: the synced copy failed verification: %s",
+			               c->target, path[0] ? "/" : "", path, info->name, info->problem);
 		}
 		TRY(verify_one(c, run, path, info, err));
 	}
@@ -147,7 +147,7 @@ check_missing(struct check *c, struct pawl *ours, const struct pawl_info *want, 
 	TRY(pawl_list_open(ours, 0, &now, err));
 	for (size_t i = 0; i < pawl_list_count(now); i++)
 		if (pawl_list_get(now, i)->id == id)
-			return err_set(err, PAWL_ENOTFOUND, "%s: %s has not come over whole", c->target, name);
+			return err_set(err, PAWL_ENOTFOUND, "%s: %s was not copied completely", c->target, name);
 	return 0;
 }
 

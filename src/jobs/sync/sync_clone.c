@@ -70,7 +70,7 @@ pair_make(const char *from, const char *to, struct pair *ret, struct pawl_error 
 	if (ret->root == NULL || ret->from == NULL || ret->to == NULL)
 		return err_nomem(err, "clone");
 	if (!text_is_key(ret->from) || !text_is_key(ret->to))
-		return err_set(err, PAWL_EUSAGE, "%.200s, %.200s: no plain paths", from, to);
+		return err_set(err, PAWL_EUSAGE, "%.200s, %.200s: expected plain paths", from, to);
 	return 0;
 }
 
@@ -155,7 +155,7 @@ pawl_clone_folder(const char *from, const char *to, struct pawl_meter *meter, st
 	if (rc == 0)
 		rc = sync_place_read(to, &b, &own);
 	if (rc == 0 && (a.store == NULL || b.store == NULL))
-		rc = err_set(&own, PAWL_EUNSUPPORTED, "%.200s: pawl has no way there of its own",
+		rc = err_set(&own, PAWL_EUNSUPPORTED, "%.200s: pawl cannot copy there by itself",
 		             a.store == NULL ? from : to);
 	if (rc == 0)
 		rc = clone_folder(a.store, b.store, meter, &own);

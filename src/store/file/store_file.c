@@ -172,7 +172,7 @@ temp_appear(struct temp *t, bool replace, const char *key, struct pawl_error *er
 	if (!replace && sys == ENOTSUP)
 		return err_set(err, PAWL_EUNSUPPORTED, "%s: this filesystem cannot put exclusively", key);
 	if (!replace && sys == EEXIST)
-		return err_set(err, PAWL_EEXISTS, "%s: exists already", key);
+		return err_set(err, PAWL_EEXISTS, "%s: already exists", key);
 	return file_error(err, sys, key, replace ? "rename" : "link");
 }
 
@@ -322,7 +322,7 @@ file_publish(struct store *base, const char *from, const char *to, struct pawl_e
 		return err_prefix(err, rc, "%s", from);
 	const int sys = folder_appear(a.dir_fd, a.name, b.dir_fd, b.name, false);
 	if (sys != 0)
-		return sys == EEXIST ? err_set(err, PAWL_EEXISTS, "%s: exists already", to)
+		return sys == EEXIST ? err_set(err, PAWL_EEXISTS, "%s: already exists", to)
 		                     : file_error(err, sys, to, "rename");
 
 	rc = sync_place(&b, to, err);

@@ -106,7 +106,7 @@ memory_create(struct store *base, const char *key, const struct store_create *op
 	LOCKED(s, base);
 	TRY(mem_table_check_place(&s->table, key, err));
 	if (mem_table_find(&s->table, key) != NULL)
-		return err_set(err, PAWL_EEXISTS, "%s: exists already", key);
+		return err_set(err, PAWL_EEXISTS, "%s: already exists", key);
 	*ret = &steal(&f)->base;
 	return 0;
 }

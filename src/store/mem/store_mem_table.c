@@ -108,7 +108,7 @@ mem_table_bind(struct mem_table *t, const char *key, struct mem_blob *blob, bool
 	TRY(mem_table_check_place(t, key, err));
 	struct mem_object *old = mem_table_find(t, key);
 	if (old != NULL && exclusive)
-		return err_set(err, PAWL_EEXISTS, "%s: exists already", key);
+		return err_set(err, PAWL_EEXISTS, "%s: already exists", key);
 	if (old != NULL) {
 		struct mem_blob *was = old->blob;
 		old->blob = blob;
@@ -174,7 +174,7 @@ mem_table_rename_folder(struct mem_table *t, const char *from, const char *to, s
 	if (begin == end)
 		return err_set(err, PAWL_ENOTFOUND, "%s: is not a folder", from);
 	if (mem_table_find(t, to) != NULL)
-		return err_set(err, PAWL_EEXISTS, "%s: exists already", to);
+		return err_set(err, PAWL_EEXISTS, "%s: already exists", to);
 	TRY(mem_table_check_place(t, to, err));
 
 	/* Make all new keys first, then exchange them, which cannot fail. */

@@ -77,7 +77,7 @@ cred_read_file(const char *path, struct buf *out, struct pawl_error *err)
 	if (stat(path, &st) < 0)
 		return errno == ENOENT || errno == ENOTDIR ? 0 : err_sys(err, errno, "%.300s: cannot be read", path);
 	if ((st.st_mode & S_IWOTH) != 0)
-		return err_set(err, PAWL_EAUTH, "%.300s: everybody may write to it, expected mode 0600", path);
+		return err_set(err, PAWL_EAUTH, "%.300s: all users can write to it, expected mode 0600", path);
 	/* One piece from the beginning, so that no copy stays behind in freed memory. */
 	if (buf_grow(out, MAX_FILE_BYTES + 1) == NULL)
 		return err_nomem(err, path);

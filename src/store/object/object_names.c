@@ -328,7 +328,7 @@ object_link(struct store *base, const char *from, const char *to, struct pawl_er
 	int rc = object_get_head(s, to, "link", &head, &why);
 	if (rc == 0) {
 		TRY(object_get_head(s, from, "link", &head, err));
-		return err_set(err, PAWL_EEXISTS, "%s: exists already", to);
+		return err_set(err, PAWL_EEXISTS, "%s: already exists", to);
 	}
 	if (rc != PAWL_ENOTFOUND) {
 		if (err != NULL)

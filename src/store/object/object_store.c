@@ -71,7 +71,7 @@ object_put_whole(struct object_store *s, const char *key, const struct pawl_slic
 	char code[65];
 	object_error_code(&rq, code);
 	if (rq.call.status == 412 || (exclusive && strcmp(code, "BlobAlreadyExists") == 0))
-		return err_set(err, PAWL_EEXISTS, "%s: exists already", key);
+		return err_set(err, PAWL_EEXISTS, "%s: already exists", key);
 	return object_is_success(&rq) ? 0 : object_fail(s, &rq, err);
 }
 
@@ -123,7 +123,7 @@ put_matching(struct object_store *s, const char *key, const char *tag, const str
 		object_add_header(&rq, s->protocol->put.name, s->protocol->put.value);
 	TRY(object_send(s, &rq, 1, err));
 	if (rq.call.status == 412 || rq.call.status == 404)
-		return err_set(err, PAWL_ECONFLICT, "%s: is another one by now", key);
+		return err_set(err, PAWL_ECONFLICT, "%s: was replaced in the meantime", key);
 	return object_is_success(&rq) ? 0 : object_fail(s, &rq, err);
 }
 

@@ -41,7 +41,7 @@ object_read_url(struct object_config *c, const char *url, const char *begin, con
 		return err_set(err, PAWL_EUSAGE, "%.300s: has no %s, expected %.*s://%s/prefix", url, kind, (int)scheme,
 		               url, kind);
 	if (!is_bucket(begin, len))
-		return err_set(err, PAWL_EUSAGE, "%.300s: \"%.*s\" is no name of a %s", url, (int)len, begin, kind);
+		return err_set(err, PAWL_EUSAGE, "%.300s: \"%.*s\" is not a name of a %s", url, (int)len, begin, kind);
 	const char *prefix = begin + len;
 	while (*prefix == '/')
 		prefix++;
@@ -53,7 +53,8 @@ object_read_url(struct object_config *c, const char *url, const char *begin, con
 	if (c->bucket == NULL || folder == NULL)
 		return err_nomem(err, "object store");
 	if (n > 0 && !text_is_key(folder))
-		return err_set(err, PAWL_EUSAGE, "%.300s: the part behind the %s is no path of plain names", url, kind);
+		return err_set(err, PAWL_EUSAGE, "%.300s: the part after the %s is not a path of plain names", url,
+		               kind);
 	c->prefix = n > 0 ? bump_printf(&c->memory, "%s/", folder) : "";
 	c->root = bump_printf(&c->memory, "%.*s%s%s%s", (int)(begin - url), url, c->bucket, n > 0 ? "/" : "", folder);
 	return c->prefix == NULL || c->root == NULL ? err_nomem(err, "object store") : 0;
@@ -66,7 +67,7 @@ bad_endpoint(const char *service, const char *endpoint, const char *why, struct 
 	if (strchr(endpoint, '@') != NULL)
 		return err_set(err, PAWL_EUSAGE, "the endpoint of %s names a user, expected http(s)://host:port",
 		               service);
-	return err_set(err, PAWL_EUSAGE, "%.200s: is no %s of %s, expected http(s)://host:port", endpoint, why,
+	return err_set(err, PAWL_EUSAGE, "%.200s: is not the %s of %s, expected http(s)://host:port", endpoint, why,
 	               service);
 }
 

@@ -79,7 +79,7 @@ check_absent(struct object_store *s, const char *key, struct pawl_error *err)
 	struct pawl_error why = {0};
 	int rc = object_get_head(s, key, "create", &head, &why);
 	if (rc == 0)
-		return err_set(err, PAWL_EEXISTS, "%s: exists already", key);
+		return err_set(err, PAWL_EEXISTS, "%s: already exists", key);
 	if (rc != PAWL_ENOTFOUND && err != NULL)
 		*err = why;
 	return rc == PAWL_ENOTFOUND ? 0 : rc;
@@ -255,7 +255,7 @@ object_seal(struct store *base, struct store_file *bf, struct pawl_error *err)
 		rc = 0;
 	f->sealed = rc == 0;
 	if (rc == PAWL_ENOTFOUND)
-		return err_set(err, PAWL_EIO, "%s: the upload has been taken away", bf->key);
+		return err_set(err, PAWL_EIO, "%s: the upload was removed by another client", bf->key);
 	if (rc < 0 && err != NULL)
 		*err = why;
 	return rc;

@@ -83,7 +83,7 @@ sftp_status(struct sftp *s, struct wire *w, const char *verb, struct pawl_error 
 {
 	uint32_t status = wire_get_u32(w), len;
 	if (w->failed)
-		return sftp_mistrust(s, "is cut", err);
+		return sftp_mistrust(s, "is cut off", err);
 	const unsigned char *text = wire_get_string(w, &len);
 	char shown[81];
 	clean_text(text, len, shown);
@@ -166,7 +166,7 @@ ask_attrs(struct sftp *s, uint8_t type, const void *ptr, size_t len, struct sftp
 	put_string(&b, ptr, len);
 	TRY(ask_for(s, &b, SSH_FXP_ATTRS, "stat", &w, err));
 	get_attrs(&w, ret);
-	return w.failed ? sftp_mistrust(s, "is cut", err) : 0;
+	return w.failed ? sftp_mistrust(s, "is cut off", err) : 0;
 }
 
 int
@@ -313,7 +313,7 @@ sftp_free_bytes(struct sftp *s, const char *path, uint64_t *ret, struct pawl_err
 	wire_get_u64(&w); /* free */
 	uint64_t available = wire_get_u64(&w);
 	if (w.failed)
-		return sftp_mistrust(s, "is cut", err);
+		return sftp_mistrust(s, "is cut off", err);
 	if (total == 0 || !mul_ok(available, unit, ret))
 		*ret = UINT64_MAX;
 	return 0;
@@ -340,7 +340,7 @@ get_names(struct sftp *s, struct wire *w, struct listing *l, struct pawl_error *
 		wire_get_string(w, &ignored); /* as ls shows it */
 		get_attrs(w, &attrs);
 		if (w->failed)
-			return sftp_mistrust(s, "is cut", err);
+			return sftp_mistrust(s, "is cut off", err);
 		if (len == 0 || len >= sizeof name || memchr(bytes, '\0', len) != NULL ||
 		    memchr(bytes, '/', len) != NULL)
 			return sftp_mistrust(s, "has a name that no file can have", err);
@@ -432,7 +432,7 @@ get_limits(struct sftp *s, struct pawl_error *err)
 	wire_get_u64(&w); /* packet */
 	uint64_t read = wire_get_u64(&w), write = wire_get_u64(&w);
 	if (w.failed)
-		return sftp_mistrust(s, "is cut", err);
+		return sftp_mistrust(s, "is cut off", err);
 	if (read >= WIRE_CHUNK_BYTES)
 		s->read_bytes = read < WIRE_MAX_CHUNK_BYTES ? (uint32_t)read : WIRE_MAX_CHUNK_BYTES;
 	if (write >= WIRE_CHUNK_BYTES)
@@ -452,7 +452,7 @@ greet(struct sftp *s, struct pawl_error *err)
 	TRY(sftp_receive(s, &w, err));
 	uint32_t version = wire_get_u32(&w), len, ignored;
 	if (w.type != SSH_FXP_VERSION || w.failed)
-		return sftp_mistrust(s, "is none of the protocol (does its shell print something?)", err);
+		return sftp_mistrust(s, "does not follow the protocol (does its shell print something?)", err);
 	if (version != VERSION)
 		return err_set(err, PAWL_EUNSUPPORTED, "the server speaks version %" PRIu32 " of SFTP, expected %d",
 		               version, VERSION);
@@ -460,7 +460,7 @@ greet(struct sftp *s, struct pawl_error *err)
 		const unsigned char *name = wire_get_string(&w, &len);
 		wire_get_string(&w, &ignored);
 		if (w.failed)
-			return sftp_mistrust(s, "is cut", err);
+			return sftp_mistrust(s, "is cut off", err);
 		s->features |= feature_of(name, len);
 	}
 	s->greeted = true;

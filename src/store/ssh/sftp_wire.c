@@ -112,7 +112,7 @@ int
 sftp_mistrust(struct sftp *s, const char *what, struct pawl_error *err)
 {
 	s->lost = true;
-	return err_set(err, PAWL_ETRANSIENT, "the connection is given up: the server's answer %s", what);
+	return err_set(err, PAWL_ETRANSIENT, "the connection was closed: the server's answer %s", what);
 }
 
 /* Waits until data can be sent or received. PAWL_ETIMEOUT if nothing happens for timeout_ms. */
@@ -183,7 +183,8 @@ sftp_receive(struct sftp *s, struct wire *ret, struct pawl_error *err)
 		if (have >= 4 && (len < 5 || len > WIRE_MAX_PACKET))
 			return sftp_mistrust(s,
 			                     s->greeted ? "has an impossible length"
-			                                : "is none of the protocol (does its shell print something?)",
+			                                : "does not follow the protocol (does its shell print "
+			                                  "something?)",
 			                     err);
 		if (have >= 4 && have - 4 >= len) {
 			const unsigned char *p = s->in + s->in_begin + 4;

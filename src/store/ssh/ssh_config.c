@@ -109,7 +109,7 @@ read_host(char *text, struct url *u, struct pawl_error *err)
 		*at = '\0';
 		u->user = text;
 		if (!is_name(u->user, "._-+@"))
-			return malformed(SCHEME "...", "the user's name is none", err);
+			return malformed(SCHEME "...", "the user name is malformed", err);
 	}
 	if (host[0] == '[') { /* an IPv6 address */
 		end = strchr(++host, ']');
@@ -123,19 +123,19 @@ read_host(char *text, struct url *u, struct pawl_error *err)
 		*end = '\0';
 		u->port = end + 1;
 		if (!is_number(u->port, 1, 65535, &port))
-			return malformed(u->shown, "the port is no number from 1 to 65535", err);
+			return malformed(u->shown, "the port is not a number from 1 to 65535", err);
 	} else if (*end != '\0') {
-		return malformed(u->shown, "the host's name is none", err);
+		return malformed(u->shown, "the host name is malformed", err);
 	}
 	u->host = host;
-	return is_name(host, "._-:%") ? 0 : malformed(u->shown, "the host's name is none", err);
+	return is_name(host, "._-:%") ? 0 : malformed(u->shown, "the host name is malformed", err);
 }
 
 static int
 read_path(char *path, struct url *u, struct pawl_error *err)
 {
 	if (!decode(path))
-		return malformed(u->shown, "the path has a wrong % in it", err);
+		return malformed(u->shown, "the path has an invalid % in it", err);
 	size_t len = strlen(path);
 	while (len > 1 && path[len - 1] == '/')
 		path[--len] = '\0';

@@ -240,7 +240,7 @@ ssh_rename(struct ssh_store *s, const char *from, const char *to, bool exclusive
 	if (rc == 0 && exclusive && (s->features & SFTP_HARDLINK))
 		sftp_remove(s->sftp, from, NULL); /* until then the object has a second name */
 	if (rc == PAWL_EIO && exclusive && !sftp_is_lost(s->sftp) && ssh_look(s, to, &attrs, NULL) == 0)
-		return err_set(err, PAWL_EEXISTS, "exists already");
+		return err_set(err, PAWL_EEXISTS, "already exists");
 	if (rc < 0 && err != NULL)
 		*err = why;
 	return rc < 0 ? ssh_explain(s, "", to, rc, err) : 0;

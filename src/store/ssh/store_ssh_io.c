@@ -50,7 +50,7 @@ check_absent(struct ssh_store *s, const char *path, struct pawl_error *err)
 	int there = ssh_look(s, path, &attrs, err);
 	if (there != 0)
 		return there < 0 ? there : 0;
-	return err_set(err, PAWL_EEXISTS, ssh_is_folder(&attrs) ? "is a folder, expected nothing" : "exists already");
+	return err_set(err, PAWL_EEXISTS, ssh_is_folder(&attrs) ? "is a folder, expected nothing" : "already exists");
 }
 
 static int

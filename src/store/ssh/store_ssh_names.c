@@ -237,7 +237,7 @@ link_one(struct ssh_store *s, const char *from_path, const char *to, const char 
 	if (rc != PAWL_EIO || sftp_is_lost(s->sftp))
 		return rc;
 	if (ssh_look(s, to_path, &attrs, NULL) == 0)
-		return err_set(err, PAWL_EEXISTS, "exists already");
+		return err_set(err, PAWL_EEXISTS, "already exists");
 	return err_set(err, PAWL_EUNSUPPORTED, "cannot be linked to: links do not work there");
 }
 
@@ -273,7 +273,7 @@ publish_one(struct ssh_store *s, const char *from_path, const char *to, const ch
 	 * our folders are never empty. */
 	int rc = sftp_rename(s->sftp, from_path, to_path, false, err);
 	if (rc == PAWL_EIO && !sftp_is_lost(s->sftp) && ssh_look(s, to_path, &attrs, NULL) == 0)
-		return err_set(err, PAWL_EEXISTS, "exists already");
+		return err_set(err, PAWL_EEXISTS, "already exists");
 	TRY(rc);
 	rc = ssh_sync_names(s, to, err);
 	if (rc < 0 && !sftp_is_lost(s->sftp))

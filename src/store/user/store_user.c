@@ -97,7 +97,7 @@ check_absent(struct store *base, const char *key, struct pawl_error *err)
 	struct pawl_error why = {0};
 	int rc = user_stat(base, key, &entry, &why);
 	if (rc == 0)
-		return err_set(err, PAWL_EEXISTS, "%s: exists already", key);
+		return err_set(err, PAWL_EEXISTS, "%s: already exists", key);
 	return rc == PAWL_ENOTFOUND ? 0 : err_give(err, rc, &why);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program that runs beside us: talking to it, its end, what it leaves behind. */
+/* A program that runs next to us: talking to it, its end, what it leaves behind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -100,7 +100,7 @@ test_P16_the_end_takes_the_whole_group(void **state)
 	assert_true(below > 0 && kill(below, 0) == 0);
 	int status = child_end(&c, 50);
 	assert_true(WIFSIGNALED(status));
-	/* It is somebody else's child now, and may wait to be taken away: dead it is. */
+	/* It is another process's child now, and may wait to be taken away: dead it is. */
 	char path[64], line[256] = "";
 	for (int64_t end = clock_mono_ms() + HANG_MS; kill(below, 0) == 0 && clock_mono_ms() < end; clock_sleep_ms(5)) {
 		snprintf(path, sizeof path, "/proc/%ld/stat", (long)below);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* err: the table of codes is complete and consistent, messages are whole or cleanly cut. */
+/* err: the table of codes is complete and consistent, messages are complete or cleanly cut. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -572,7 +572,7 @@ test_strings_come_back(void **state)
 	assert_string_equal(buf_str(&out), "\"\"\"\\\"\\\\\\n\\u0001/\"");
 	buf_clear(&out);
 
-	/* Bytes that are no text still give a document that can be read. */
+	/* Bytes that are not text still give a document that can be read. */
 	json_put_string(&out,
 	                "a\xff"
 	                "b\xe2\x82",

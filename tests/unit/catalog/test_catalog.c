@@ -325,7 +325,7 @@ test_reload_reads_only_what_is_new_or_has_changed(void **state)
 	uint64_t one = pawl_fault_calls(b.fault) - all;
 	assert_true(one > 0 && one * 5 <= all);
 	assert_int_equal(c.n, 6);
-	/* Somebody deletes: manifest first, so that for a while a folder without one is left. */
+	/* Another process deletes: manifest first, so that for a while a folder without one is left. */
 	small_remove(r, "checkpoints/checkpoint_000002/manifest.json");
 	small_remove(r, "checkpoints/checkpoint_000004");
 	OK(catalog_reload(&c, err));
@@ -806,7 +806,7 @@ test_holds_of_the_dead_and_torn_ones_count_nothing(void **state)
 		if (catalog_get(r->run->catalog, 1)->held != cases[i].held)
 			fail_msg("%s", text);
 	}
-	/* One of another host, where nobody can ask, counts for a week. */
+	/* One of another host, which cannot be checked, counts for a week. */
 	snprintf(text, sizeof(text),
 	         "{\"name\":\"checkpoint_000001\",\"host\":\"far\",\"boot\":\"b\",\"pid\":1,\"start\":1}");
 	small_write(r, key, text, strlen(text));

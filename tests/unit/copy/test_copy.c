@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* copy: a checkpoint from one store to another, in both directions, whole or not at all, gone on with after any fault.
+/* copy: a checkpoint from one store to another, in both directions, completely or not at all, continued after any
+ * fault.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -209,7 +210,7 @@ list_after_others(struct store *s, const char *folder, store_list_fn *fn, void *
 	return straight->list(s, folder, fn, arg, err);
 }
 
-/* Whoever opens the target as a run takes away what is not yet a checkpoint. */
+/* Opening the target as a run removes what is not yet a checkpoint. */
 static void
 test_P2_a_folder_that_was_taken_away_is_not_committed(void **state)
 {
@@ -257,7 +258,7 @@ test_what_called_a_save_off_long_ago_is_in_nobodys_way(void **state)
 	twisted.caps = look_flat;
 	made_check(abort_commit_put(f->memory, FOLDER, NULL, &f->err), &f->err);
 	assert_int_equal(copy_checkpoint(&job, NULL, &f->err), PAWL_ETRANSIENT);
-	assert_non_null(strstr(f->err.message, "called off"));
+	assert_non_null(strstr(f->err.message, "was aborted"));
 	twisted.stat = stat_old;
 	made_check(copy_checkpoint(&job, NULL, &f->err), &f->err);
 	assert_same(f->from, f->memory);

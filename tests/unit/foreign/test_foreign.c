@@ -129,7 +129,7 @@ test_a_file_without_the_suffix_is_known_by_its_first_bytes(void **state)
 	open_file(r, "link.safetensors");
 	assert_non_null(r->run->home.foreign);
 	write_file(r, "notes.txt", "just text", "and more", 8);
-	FAILS(PAWL_ENOTFOUND, "no checkpoint", open_named(r, "notes.txt", &other, err));
+	FAILS(PAWL_ENOTFOUND, "is not a checkpoint", open_named(r, "notes.txt", &other, err));
 	assert_null(other);
 }
 
@@ -243,7 +243,7 @@ test_a_file_exchanged_in_between_is_noticed(void **state)
 	write_model(r, "m.safetensors");
 	open_file(r, "m.safetensors");
 	write_file(r, "m.safetensors", "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", "abcd", 4);
-	FAILS(PAWL_ECONFLICT, "taken its place", pawl_restore_open(r->run, NULL, &restore, err));
+	FAILS(PAWL_ECONFLICT, "replaced by another checkpoint", pawl_restore_open(r->run, NULL, &restore, err));
 	OK(pawl_reload(r->run, err));
 	OK(pawl_restore_open(r->run, NULL, &restore, err));
 	assert_int_equal(pawl_restore_info(restore)->n_tensors, 1);

@@ -442,7 +442,7 @@ test_cut_anywhere_it_is_refused(void **state)
 
 		pack_well(names[i], ptr, N, &packed);
 		for (size_t len = 0; len < packed.len; len++) {
-			/* Without its table, which is a frame, a file is whole. */
+			/* Without its table, which is a frame, a file is complete. */
 			const bool at_frame = codec_of_name(names[i])->has_skippable && len == packed.len - 25;
 			const int rc = try_both(names[i], packed.ptr, len, ptr, N);
 			if ((rc == 0) != at_frame)

@@ -200,7 +200,7 @@ static const struct sample samples[] = {
 	NOT_READ("SETITEMS on an object", "cm.n\nObject\n)\x81(K\1K\2u."),
 	NOT_READ("APPEND on a dict", "}K\1a."),
 	NOT_READ("APPENDS on a tuple", ")(K\1e."),
-	/* what is no such stream */
+	/* what is not such a stream */
 	BAD("nothing", ""),
 	BAD("nothing but an end", "."),
 	BAD("two values", "NN."),
@@ -375,7 +375,7 @@ test_P16_limits(void **state)
 	}
 	assert_int_equal(decode_buf(&b, &err), PAWL_ELIMIT);
 	assert_non_null(strstr(err.message, "1 MiB"));
-	b.len = 0; /* nodes: lists that nobody keeps */
+	b.len = 0; /* nodes: lists that are not kept */
 	for (unsigned i = 0; i < 10000000; i++)
 		buf_put(&b, "]0", 2);
 	buf_puts(&b, "N.");
@@ -401,7 +401,7 @@ test_P16_no_more_operations_than_there_may_be(void **state)
 	assert_non_null(strstr(err.message, "operations"));
 }
 
-/* A list that holds itself, and a reference that stands for ever more: both are nodes like others here. */
+/* A list that holds itself, and a reference that appears again and again: both are nodes like others here. */
 static void
 test_circles_and_shared_nodes(void **state)
 {

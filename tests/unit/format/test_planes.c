@@ -185,7 +185,7 @@ put_sink(void *arg, const void *ptr, size_t n, struct pawl_error *err)
 	return buf_check(arg, "sink", err);
 }
 
-/* The segments of a file follow what lies in them, without being told. */
+/* The segments of a file follow what is in them, without being told. */
 static void
 test_E11_a_file_of_several_dtypes(void **state)
 {

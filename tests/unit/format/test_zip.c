@@ -22,7 +22,7 @@ struct member {
 	const char *name, *data;
 };
 
-/* An archive, and where its records lie. */
+/* An archive, and where its records are. */
 struct archive {
 	struct buf bytes;
 	size_t n;
@@ -450,7 +450,7 @@ test_P17_cut_anywhere_it_is_refused(void **state)
 	}
 }
 
-/* Every byte with every value: whoever still accepts it must see the same members. */
+/* Every byte with every value: if it is still accepted, it must show the same members. */
 static void
 test_P17_flipped_anywhere_it_is_refused_or_the_same(void **state)
 {
@@ -475,7 +475,7 @@ test_P17_flipped_anywhere_it_is_refused_or_the_same(void **state)
 		}
 		a.bytes.ptr[at] = was;
 	}
-	assert_true(taken > 0); /* payloads, padding and times are not looked at */
+	assert_true(taken > 0); /* payloads, padding and times are not checked */
 }
 
 static void

@@ -304,7 +304,7 @@ test_R97_weights_only(void **state)
 	pawl_state_free(plain);
 }
 
-/* ------------------------------------------------------------- the whole way */
+/* ------------------------------------------------------------- from begin to end */
 
 struct bed {
 	char root[64], folder[96], remote[160];
@@ -395,7 +395,7 @@ test_R78_R88_R94_R102_E7_files_a_link_and_a_memory(void **state)
 	assert_true(readlink(link, target, sizeof target - 1) > 0);
 	assert_string_equal(target, "ep0-ba30-rank0.pt");
 
-	/* Another process goes on where this one was. */
+	/* Another process continues where this one was. */
 	s = open_saver(&b);
 	struct pawl_progress now = at_batch(0, 30);
 	assert_int_equal(pawl_saver_start(s, &now, NULL), 0);
@@ -408,7 +408,7 @@ test_R78_R88_R94_R102_E7_files_a_link_and_a_memory(void **state)
 	assert_int_equal(row.progress.batch, 40);
 	assert_int_equal(pawl_saver_get(s, 2, 0, &row, NULL), PAWL_ENOTFOUND);
 
-	/* And no second one beside it. */
+	/* And no second one next to it. */
 	struct pawl_saver *other = open_saver(&b);
 	struct pawl_error err = {0};
 	assert_int_equal(pawl_saver_start(other, &now, &err), PAWL_EBUSY);
@@ -485,7 +485,7 @@ test_R81_R88_R89_the_latest_is_found_again_here_and_there(void **state)
 	snprintf(into, sizeof into, "%s/into", b.root);
 	assert_int_equal(mkdir(into, 0777), 0);
 	assert_int_equal(pawl_saver_bring(&b.opts, "latest", into, found, sizeof found, &err), 0);
-	assert_string_equal(found, expected); /* a tar is read where it lies */
+	assert_string_equal(found, expected); /* a tar is read in place */
 	assert_int_equal(pawl_saver_bring(&b.opts, "{run_name}/{epoch}.pt", into, found, sizeof found, &err),
 	                 PAWL_EUSAGE);
 	assert_non_null(strstr(err.message, "{epoch} has no value for loading"));

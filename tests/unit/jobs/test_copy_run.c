@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of copy_run.c: what lies at a place, and a run that is brought to another one, again and again. */
+/* Tests of copy_run.c: what is at a place, and a run that is brought to another one, again and again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 #include "helpers/small_run.h"
 
-/* A path beside the run, which goes with it. */
+/* A path next to the run, which goes with it. */
 static const char *
 beside(const struct small_run *r, const char *name)
 {
@@ -108,7 +108,7 @@ test_a_run_is_brought_over_and_kept_up_to_date(void **state)
 	opts.n_ids = 1;
 	COPIES("2", pawl_copy_run(r->run, beside(r, "there"), &opts, NULL, &copies, err));
 	assert_int_equal(count_at(beside(r, "there")), 1);
-	/* the source is open for training meanwhile, and goes on */
+	/* the source is open for training meanwhile, and continues */
 	small_save(r, 40, 0.4);
 	COPIES("4 3 2! 1", pawl_copy_run(r->run, beside(r, "there"), NULL, &meter, &copies, err));
 	assert_int_equal(meter.done_bytes, meter.total_bytes);
@@ -127,7 +127,7 @@ test_wrong_calls_are_refused(void **state)
 	FAILS(PAWL_EUSAGE, "no target", pawl_copy_run(r->run, NULL, NULL, NULL, NULL, err));
 	FAILS(PAWL_EUSAGE, "no run", pawl_copy_run(NULL, beside(r, "x"), NULL, NULL, NULL, err));
 	FAILS(PAWL_EUSAGE, "no size", pawl_copy_run(r->run, beside(r, "x"), &none, NULL, NULL, err));
-	FAILS(PAWL_EUSAGE, "is gone when it is closed", pawl_copy_run(r->run, "mem:", NULL, NULL, NULL, err));
+	FAILS(PAWL_EUSAGE, "is lost when it is closed", pawl_copy_run(r->run, "mem:", NULL, NULL, NULL, err));
 	FAILS(PAWL_EEXISTS, "something else", pawl_copy_run(r->run, r->root, NULL, NULL, NULL, err));
 	FAILS(PAWL_EUSAGE, "unknown kind", pawl_copy_run(r->run, "gopher://x", NULL, NULL, NULL, err));
 	assert_int_equal(pawl_kind_of(beside(r, "x"), NULL), PAWL_KIND_NOTHING);

@@ -177,7 +177,7 @@ test_what_is_refused_is_refused_before_anything_is_written(void **state)
 
 	OK(save_as(f, b, b->path, err));
 	FAILS(PAWL_EEXISTS, "exists", pawl_files_save(f, b->path, NULL, b->state, NULL, err));
-	OK(save_as(f, b, b->path, err)); /* that was no error of the background */
+	OK(save_as(f, b, b->path, err)); /* that was not an error of the background */
 	OK(pawl_files_close(f, err));
 }
 
@@ -248,7 +248,7 @@ test_P4_P5_a_failing_call_leaves_the_old_file(void **state)
 		if (rc < 0) {
 			failures++;
 			assert_int_equal(rc, PAWL_EIO);
-			if (!strstr(found.message, "it has its name"))
+			if (!strstr(found.message, "the file is in place"))
 				assert_true(same_bytes(&before, &now));
 		}
 		if (!fired)

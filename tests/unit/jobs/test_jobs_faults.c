@@ -46,7 +46,7 @@ export_shards(struct bed *b, struct pawl_error *err)
 	return pawl_export(b->run, 2, small_path(&b->files, "shards").text, &opts, NULL, err);
 }
 
-/* Where a checkpoint is written anew: beside the run. */
+/* Where a checkpoint is written again: next to the run. */
 static void
 reshard_target(struct bed *b, char path[160])
 {

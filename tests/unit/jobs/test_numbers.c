@@ -168,7 +168,7 @@ test_nan_equals_nan_and_nothing_else(void **state)
 	assert_true(d.differs && d.max_abs == 1);
 	d = compare(PAWL_F64, (double[]){INFINITY}, (double[]){-INFINITY}, 1);
 	assert_true(isinf(d.max_abs) && isinf(d.max_rel));
-	/* Not the same bits, though nothing lies between them. */
+	/* Not the same bits, though nothing is between them. */
 	d = compare(PAWL_F32, (float[]){0.0f}, (float[]){-0.0f}, 1);
 	assert_true(d.differs && d.max_abs == 0 && d.max_rel == 0);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A checkpoint written anew for another number of ranks (pawl_reshard). R160, P1, P16. */
+/* A checkpoint written again for another number of ranks (pawl_reshard). R160, P1, P16. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -261,7 +261,7 @@ test_R160_values_per_rank_are_not_lost_unasked(void **state)
 	char path[300];
 
 	assert_int_equal(reshard(f, f->run, 3, false, path, NULL, &err), PAWL_EMISMATCH);
-	assert_non_null(strstr(err.message, "kept per rank by 4 ranks, and there is no such value for 3: mine"));
+	assert_non_null(strstr(err.message, "kept per rank by 4 ranks do not fit 3 ranks: mine"));
 	assert_int_equal(count_entries(f->folder), 0);
 }
 

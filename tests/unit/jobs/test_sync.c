@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What syncing is told: places, commands, secrets. Moving and verifying, by every way, is tested from Python:
+ * The input of syncing: places, commands, secrets. Moving and verifying, by every way, is tested from Python:
  * tests/py/test_sync.py.
  */
 #include <setjmp.h>

@@ -160,7 +160,7 @@ test_we_read_gnu_tars(void **state)
 	make_files(b);
 	snprintf(b->archive, sizeof(b->archive), "%s/x.tar", b->folder);
 	for (size_t i = 0; i < 3; i++) {
-		/* ustar has no room for the long one, but a prefix for what lies deep. */
+		/* ustar has no room for the long one, but a prefix for deep paths. */
 		const char *without = strcmp(formats[i], "ustar") == 0 ? "a-name-*" : "none";
 
 		run("mkdir -p %s/" DEEP "/" DEEP " && printf x > %s/" DEEP "/" DEEP "/f", b->from, b->from);
@@ -186,7 +186,7 @@ test_what_is_there_stays(void **state)
 	make_files(b);
 	pack_to(b, ".tar");
 	assert_int_equal(pawl_tar_pack(b->from, b->archive, NULL, &err), PAWL_EEXISTS);
-	assert_non_null(strstr(err.message, "exists already"));
+	assert_non_null(strstr(err.message, "already exists"));
 	opts.overwrite = 1;
 	assert_int_equal(pawl_tar_pack(b->from, b->archive, &opts, &err), 0);
 	run("mkdir %s && printf mine > %s/f", b->to, b->to);

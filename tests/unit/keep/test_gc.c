@@ -232,7 +232,7 @@ test_P8_folders_without_manifest_that_are_not_surely_ours_are_left(void **state)
 	struct small_run *r = start(state, 6);
 	size_t len;
 
-	/* 1: damaged, but not being deleted. 2: with a file of somebody's. 3: with a folder. 4: packs of another run.
+	/* 1: damaged, but not being deleted. 2: with a foreign file. 3: with a folder. 4: packs of another run.
 	 * 5: a pack that is no pack. 7: empty, but the run has never given out that number. x: empty, and not our name.
 	 */
 	small_damage(r, FIRST "/manifest.json", 50);
@@ -304,7 +304,7 @@ test_temporary_files_are_taken_when_they_are_old(void **state)
 		small_write(r, files[i], "x", 1);
 	for (size_t i = 0; i < COUNT(folders); i++)
 		small_mkdir(r, folders[i]);
-	assert_int_equal(collect(r, 0, NULL), 0); /* somebody may be about to rename them */
+	assert_int_equal(collect(r, 0, NULL), 0); /* another process may be about to rename them */
 	for (size_t i = 0; i < COUNT(files); i++)
 		small_age(r, files[i], 119);
 	assert_int_equal(collect(r, 0, NULL), 0);
@@ -317,7 +317,7 @@ test_temporary_files_are_taken_when_they_are_old(void **state)
 		assert_false(small_exists(r, files[i]));
 }
 
-/* In a bucket a trial of the store is an object. Whoever opens the run makes one, and must find it again. */
+/* In a bucket a trial of the store is an object. Opening the run makes one, and must find it again. */
 static void
 test_P10_opening_takes_nothing_from_others_that_open_it(void **state)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of repair.c and pack_header.c: a manifest made anew from packs equals the lost one, or repair refuses. */
+/* Tests of repair.c and pack_header.c: a manifest rebuilt from packs equals the lost one, or repair refuses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -26,7 +26,7 @@ struct piece {
 	uint64_t from, to;
 };
 
-/* What one rank has of a whole tensor, in rows; a scalar is one row. */
+/* What one rank has of a complete tensor, in rows; a scalar is one row. */
 static struct piece
 piece_of(const struct state_tensor *t)
 {
@@ -74,7 +74,7 @@ check_state(uint64_t seed)
 			struct piece p = piece_of(t);
 			uint64_t row_bytes = t->info.ndim ? 4 * shapes[i][1] : 4;
 
-			assert_true(t->common); /* whoever writes it */
+			assert_true(t->common); /* whichever rank writes it */
 			if (t->elsewhere)
 				continue;
 			assert_int_equal(p.from, next[i]); /* in the order of the ranks, without holes, nothing twice */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pieces that do not lie in C order: random permutations with gaps, random boxes and ranges of bytes, against a naive
+/* Pieces that are not in C order: random permutations with gaps, random boxes and ranges of bytes, against a naive
  * look at every element. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,7 +90,7 @@ make(struct world *w)
 	w->m = (struct manifest){.n_tensors = 1, .n_files = 1, .tensors = &w->tensor, .files = &w->file};
 }
 
-/* Where an element of the tensor lies in the file. */
+/* Where an element of the tensor is in the file. */
 static uint64_t
 place_of(const struct world *w, const uint64_t *at)
 {
@@ -116,7 +116,7 @@ expected(const struct world *w, const struct pawl_tensor *box, uint64_t at)
 	return w->bytes[place_of(w, index) + at % item];
 }
 
-/* Carries a plan out and looks at its rules: runs ascend in the file, parts lie in their units, no byte is written
+/* Carries a plan out and looks at its rules: runs ascend in the file, parts are in their units, no byte is written
  * twice. */
 static void
 carry_out(const struct world *w, const struct reshard_plan *plan, unsigned char *out, unsigned char *seen)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* name: templates filled in whole and in part, and names that must not become paths. */
+/* name: templates filled in completely and in part, and names that must not become paths. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -209,7 +209,7 @@ test_the_id_of_a_name_is_read_back(void **state)
 	};
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		assert_int_equal(name_id(cases[i].template_text, cases[i].name), cases[i].id);
-	/* Whoever makes a folder with such a name waits no longer for it. */
+	/* A process that makes a folder with such a name no longer waits for it. */
 	char digits[129];
 	memset(digits, '1', 128);
 	digits[128] = '\0';

@@ -138,7 +138,7 @@ test_the_innermost_launcher_counts(void **state)
 	         {5, 8},
 	         {{"SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_ID=0", "RANK=5", "WORLD_SIZE=8",
 	           "TORCHELASTIC_RUN_ID=none"}}},
-		/* mpirun in a Slurm step, in a shell where somebody had set RANK */
+		/* mpirun in a Slurm step, in a shell where RANK was set */
 		{"openmpi",
 	         {2, 4},
 	         {{"SLURM_PROCID=0", "SLURM_NTASKS=1", "SLURM_STEP_ID=0", "OMPI_COMM_WORLD_RANK=2",
@@ -147,7 +147,7 @@ test_the_innermost_launcher_counts(void **state)
 		{"env",
 	         {11, 16},
 	         {{"SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_ID=0", "RANK=11", "WORLD_SIZE=16"}}},
-		/* the script told everybody how many there are, and left the rank to Slurm */
+		/* the script set the number of processes, and left the rank to Slurm */
 		{"slurm", {1, 2}, {{"SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_ID=0", "WORLD_SIZE=2"}}},
 		/* Slurm's plugins for PMI and for Cray's MPI */
 		{"slurm",
@@ -343,7 +343,7 @@ test_what_openmpi_gives_names_a_start_and_keeps_the_key(void **state)
 	assert_string_not_equal(identify(e).attempt, a.attempt);
 	e.rows[3] = NULL;
 	assert_string_equal(identify(e).attempt, "");
-	/* Open MPI 5 has no such job id, and a key that it finds there is somebody else's */
+	/* Open MPI 5 has no such job id, and a key that it finds there is not its own */
 	e.rows[2] = key;
 	assert_string_equal(identify(e).attempt, "");
 }

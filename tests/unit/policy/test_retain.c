@@ -398,8 +398,8 @@ test_R36_P13_nan_inf_and_missing_are_never_best_and_never_evict(void **state)
 			assert_int_equal(retain_best(&p, l.items, l.n), 1);
 			list_fill(&l, alone, 1);
 			assert_true(retain_best(&p, l.items, l.n) == SIZE_MAX);
-			ASSERT_KEPT("2 3", &p, odd[i], 0.1, 0.2);            /* a first one does not stay for ever */
-			ASSERT_KEPT("1 2", &p, 0.1, 0.2, odd[i]);            /* a later one evicts nobody */
+			ASSERT_KEPT("2 3", &p, odd[i], 0.1, 0.2);            /* a first one does not stay forever */
+			ASSERT_KEPT("1 2", &p, 0.1, 0.2, odd[i]);            /* a later one evicts none */
 			ASSERT_KEPT("1 2", &p, odd[i], 0.1, odd[i], odd[i]); /* not even one of its own kind (E3) */
 		}
 	}
@@ -430,7 +430,7 @@ test_R157_the_newest_without_nan_or_inf_stays_when_flagged_ones_follow(void **st
 	assert_string_equal(kept(&l, &p, 0, text), "2 4");
 	l.items[0].nonfinite = l.items[1].nonfinite = true; /* none is good: nothing to spare */
 	assert_string_equal(kept(&l, &p, 0, text), "4");
-	list_fill(&l, scores, COUNT(scores)); /* one in the midst takes nothing from nobody */
+	list_fill(&l, scores, COUNT(scores)); /* one in the midst takes nothing from any other */
 	l.items[1].nonfinite = true;
 	p = (struct pawl_retention){.num_to_keep = 1};
 	assert_string_equal(kept(&l, &p, 0, text), "4");

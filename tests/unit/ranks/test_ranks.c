@@ -161,7 +161,7 @@ test_R160_what_n_ranks_saved_m_ranks_restore(void **state)
 	}
 }
 
-/* What many ranks have saved is made anew from their packs alone: the union of their trees, values per rank too. */
+/* What many ranks have saved is rebuilt from their packs alone: the union of their trees, values per rank too. */
 static void
 test_a_lost_manifest_of_many_ranks_is_made_anew_from_the_packs(void **state)
 {

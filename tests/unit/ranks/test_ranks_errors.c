@@ -114,8 +114,8 @@ static const struct disagreement {
 	{"same piece", SAME_PIECE, PAWL_EMISMATCH, "'rows': ranks 1 and 2 both give [4:8, 0:8] (",
          "held by ranks 0 to 2"},
 	{"wrong piece", WRONG_PIECE, PAWL_EMISMATCH,
-         "'rows': ranks 1 and 2 both give [4:8, 0:8]; nobody gives [8:12, 0:8] (", "held by ranks 0 to 2"},
-	{"hole", HOLE, PAWL_EMISMATCH, "'rows': nobody gives [11:12, 0:8] (", "held by ranks 0 to 2"},
+         "'rows': ranks 1 and 2 both give [4:8, 0:8]; no rank gives [8:12, 0:8] (", "held by ranks 0 to 2"},
+	{"hole", HOLE, PAWL_EMISMATCH, "'rows': no rank gives [11:12, 0:8] (", "held by ranks 0 to 2"},
 	{"state of another rank", OTHER_RANK, PAWL_EUSAGE, "built for rank 0 of 3", "rank 2: "},
 	{"no state", STOPS_OUT, PAWL_EUNSUPPORTED, "holds a thing that cannot be held", "rank 2: "},
 };
@@ -143,7 +143,7 @@ test_P11_rank_0_that_has_no_state_tells_the_others(void **state)
 	expect_failed_middle(*state, &act, PAWL_EUNSUPPORTED, "holds a thing that cannot be held", "");
 }
 
-/* ---- a tensor that is not everybody's */
+/* ---- a tensor that not all ranks have */
 
 enum held { NOT, WHOLE, SHARD, WRITER, NUMBER, ARRAY };
 
@@ -153,7 +153,7 @@ struct partly {
 	uint64_t n;
 };
 
-/* {"a": whole on all, so that the shares of 'b' fall differently, "b": as held} */
+/* {"a": full on all, so that the shares of 'b' fall differently, "b": as held} */
 static int
 partly_state(const struct rank_job *job, enum held held, uint64_t n, double *values, struct pawl_state **ret)
 {
@@ -177,7 +177,7 @@ partly_state(const struct rank_job *job, enum held held, uint64_t n, double *val
 	if (held == SHARD) {
 		t.global_shape = shape;
 		t.offsets = zero;
-		t.writer = PAWL_WRITER_HERE; /* a box that is all of it is a whole tensor else */
+		t.writer = PAWL_WRITER_HERE; /* a box that is all of it is a complete tensor else */
 	} else if (held == WRITER) {
 		t.writer = PAWL_WRITER_HERE;
 	}
@@ -190,7 +190,7 @@ partly_state(const struct rank_job *job, enum held held, uint64_t n, double *val
 	return 0;
 }
 
-/* Step 1: as held; step 2: whole on all. */
+/* Step 1: as held; step 2: full on all. */
 static int
 save_partly(const struct rank_job *job)
 {
@@ -221,7 +221,7 @@ save_partly(const struct rank_job *job)
 	return 0;
 }
 
-/* Whatever its size, and so whoever's share it falls into. */
+/* Whatever its size, and so in whichever rank's share. */
 static void
 test_P11_a_whole_tensor_that_some_ranks_lack_is_refused_at_any_size(void **state)
 {
@@ -230,15 +230,18 @@ test_P11_a_whole_tensor_that_some_ranks_lack_is_refused_at_any_size(void **state
 		const char *text; /* NULL = it is well */
 	} cases[] = {
 		{{WHOLE, NOT, NOT},
-	         "tensor 'b' is held whole by rank 0, but not by ranks 1, 2; give it as a Shard, or with "
+	         "tensor 'b' is held completely by rank 0, but not by ranks 1, 2; give it as a Shard, or with "
 	         "a writer"},
-		{{NOT, WHOLE, NOT}, "tensor 'b' is held whole by rank 1, but not by ranks 0, 2; give it as a Shard"},
-		{{WHOLE, WHOLE, NOT}, "tensor 'b' is held whole by ranks 0, 1, but not by rank 2; give it as a Shard"},
-		{{NOT, WHOLE, WHOLE}, "tensor 'b' is held whole by ranks 1, 2, but not by rank 0; give it as a Shard"},
+		{{NOT, WHOLE, NOT},
+	         "tensor 'b' is held completely by rank 1, but not by ranks 0, 2; give it as a Shard"},
+		{{WHOLE, WHOLE, NOT},
+	         "tensor 'b' is held completely by ranks 0, 1, but not by rank 2; give it as a Shard"},
+		{{NOT, WHOLE, WHOLE},
+	         "tensor 'b' is held completely by ranks 1, 2, but not by rank 0; give it as a Shard"},
 		{{WHOLE, SHARD, WHOLE},
-	         "tensor 'b' is held whole by ranks 0, 2, but as a Shard or with a writer by rank 1;"},
+	         "tensor 'b' is held completely by ranks 0, 2, but as a Shard or with a writer by rank 1;"},
 		{{WHOLE, WRITER, NOT},
-	         "held whole by rank 0, but as a Shard or with a writer by rank 1, and not at all by "
+	         "held completely by rank 0, but as a Shard or with a writer by rank 1, and not at all by "
 	         "rank 2;"},
 		{{NUMBER, ARRAY, NUMBER}, "b: rank 0 has an int, rank 1 a tensor F64 [3]"},
 		{{SHARD, SHARD, NOT}, "tensor 'b': ranks 0 and 1 both give all of it (it is held by ranks 0, 1;"},
@@ -313,8 +316,8 @@ test_P11_ranks_that_disagree_on_the_number_of_ranks_are_told(void **state)
 	assert_int_equal(rank_join(pids[2]), 0);
 	assert_int_equal(board->opened[1].code, PAWL_EMISMATCH);
 	assert_int_equal(board->opened[5].code, PAWL_EMISMATCH);
-	expect_text(&board->opened[1], 1, "rank 1 believes in a world of 4 ranks, rank 0 in one of 3");
-	expect_text(&board->opened[5], 5, "rank 5 believes in a world of 6 ranks, rank 0 in one of 3");
+	expect_text(&board->opened[1], 1, "rank 1 has a world size of 4, rank 0 one of 3");
+	expect_text(&board->opened[5], 5, "rank 5 has a world size of 6, rank 0 one of 3");
 }
 
 /* The others learn of it from their running save, and rank 0 does not wait for the refused one when it closes: no time
@@ -341,7 +344,7 @@ test_P11_a_rank_that_was_refused_fails_the_running_save_with_the_reason(void **s
 	assert_int_equal(rank_join(pids[0]), 0);
 	assert_int_equal(rank_join(pids[1]), 0);
 	expect_saved(BUT(2), 1, PAWL_EMISMATCH);
-	expect_saved_text(BUT(2), 1, "rank 2 believes in a world of 4 ranks, rank 0 in one of 3");
+	expect_saved_text(BUT(2), 1, "rank 2 has a world size of 4, rank 0 one of 3");
 	clear_board();
 	assert_int_equal(ranks_run(*state, WORLD, LONG_MS, train, &well), 0); /* as it should be */
 	expect_saved(ALL, 1, 0);
@@ -517,7 +520,8 @@ test_P10_a_second_process_of_a_rank_is_refused(void **state)
 
 		assert_int_equal(rank_join(rank_start(&job, open_only)), 1);
 		assert_int_equal(board->opened[r].code, PAWL_EBUSY);
-		snprintf(who, sizeof(who), r ? "rank 1 of this run is process %d on host" : "by process %d on host",
+		snprintf(who, sizeof(who),
+		         r ? "rank 1 of this run is already process %d on host" : "by process %d on host",
 		         (int)pids[r]);
 		expect_text(&board->opened[r], r, who);
 	}
@@ -582,7 +586,7 @@ kill_rank(const char *root, int rank, enum moment moment)
 		for (int r = 0; r < WORLD; r++)
 			if (r != rank || moment == WHILE_WRITING)
 				wait_until(&board->here[r], 2);
-		if (moment == BEFORE_SAVE) /* nobody waits for one that has never been there */
+		if (moment == BEFORE_SAVE) /* no rank waits for one that was never there */
 			wait_until(&board->held[rank], 2);
 	}
 	kill(pids[rank], SIGKILL);
@@ -593,7 +597,7 @@ kill_rank(const char *root, int rank, enum moment moment)
 			assert_int_equal(rank_join(pids[r]), 0);
 }
 
-/* Nobody waits for the dead (on one host), each save says who it is, and a new start of the job goes on. */
+/* No rank waits for the dead (on one host), each save says who it is, and a new start of the job goes on. */
 static void
 expect_after_kill(const char *root, int rank, bool first_is_there)
 {
@@ -603,7 +607,7 @@ expect_after_kill(const char *root, int rank, bool first_is_there)
 
 	expect_saved(others, 2, first_is_there ? 0 : code);
 	expect_saved(others, 3, code);
-	expect_saved_text(others, 3, rank == 0 ? "rank 0 is not there any more: process" : "has died (process");
+	expect_saved_text(others, 3, rank == 0 ? "rank 0 is gone: process" : "has died (process");
 	if (!first_is_there && rank)
 		expect_saved_text(others, 2, rank == 1 ? "rank 1 has died" : "rank 2 has died");
 	expect_listed(root, 1u << 1 | (first_is_there ? 1u << 2 : 0));
@@ -627,7 +631,7 @@ test_P11_a_rank_killed_while_it_writes(void **state)
 	expect_after_kill(*state, 1, false);
 }
 
-/* What it has written is whole, so the save is. */
+/* What it has written is complete, so the save is. */
 static void
 test_P11_a_rank_killed_after_its_part(void **state)
 {
@@ -764,7 +768,7 @@ test_P11_rank_0_stopped_beyond_the_deadline(void **state)
 	}
 }
 
-/* The new process of the dead rank goes on with the others, from their next save on. */
+/* The new process of the dead rank continues with the others, from their next save on. */
 static void
 test_P11_a_rank_that_is_started_again_takes_part(void **state)
 {
@@ -1042,7 +1046,7 @@ test_P16_a_rank_that_dies_while_all_restore_is_named(void **state)
 			if (r == dead)
 				continue;
 			assert_int_equal(board->restored[r].code, dead ? PAWL_ECANCELLED : PAWL_ECONFLICT);
-			expect_text(&board->restored[r], r, dead ? "rank 2 has died" : "rank 0 is not there any more");
+			expect_text(&board->restored[r], r, dead ? "rank 2 has died" : "rank 0 is gone");
 		}
 	}
 	expect_restored(*state, WORLD, 2);
@@ -1080,7 +1084,7 @@ test_P11_the_reason_of_a_rank_that_gives_a_restore_up_is_told(void **state)
 		const char *text;
 	} cases[] = {
 		{{.reason = "it has no room for 'w'"}, PAWL_EMISMATCH, "it has no room for 'w'"},
-		{{.reason = NULL}, PAWL_ECANCELLED, "gave the restore up"},
+		{{.reason = NULL}, PAWL_ECANCELLED, "cancelled the restore"},
 		{{.nth = 1}, PAWL_EUSAGE, "rank_values: expected 0 to 2, found 77"},
 	};
 
@@ -1103,7 +1107,7 @@ test_P11_the_reason_of_a_rank_that_gives_a_restore_up_is_told(void **state)
 	expect_restored(*state, WORLD, 2);
 }
 
-/* What is left for a verdict to be told, and for a save to be called off, is taken from the timeout, not added to it.
+/* What is left for a verdict to be told, and for a save to be aborted, is taken from the timeout, not added to it.
  */
 static void
 test_P16_nobody_waits_longer_than_the_commit_timeout(void **state)
@@ -1185,7 +1189,7 @@ test_P11_a_broadcast_function_does_instead_of_files(void **state)
 	assert_int_equal(ranks_run(*state, WORLD, LONG_MS, train_with_pipes, &act), 0);
 	expect_saved(ALL, 1, 0);
 	expect_saved(ALL, 2, PAWL_EMISMATCH);
-	expect_saved_text(ALL, 2, "'rows': nobody gives [11:12, 0:8]");
+	expect_saved_text(ALL, 2, "'rows': no rank gives [11:12, 0:8]");
 	expect_saved(ALL, 3, 0);
 	expect_listed(*state, 1u << 1 | 1u << 3);
 	assert_int_equal(ranks_run(*state, WORLD, LONG_MS, restore_with_pipes, &back), 0);

@@ -321,7 +321,7 @@ test_what_cannot_be_compressed_by_is_refused_at_open(void **state)
 	small_open(r);
 }
 
-/* "auto": a store of this host's own is no link; one behind a limit is, once something has gone over it. */
+/* "auto": a store of this host's own is not a link; one behind a limit is, once something has gone over it. */
 static void
 test_E11_auto_compresses_behind_a_slow_link_alone(void **state)
 {
@@ -402,7 +402,7 @@ test_P16_sizes_that_no_codec_can_make_are_refused(void **state)
 	f->nbytes = 60000;
 	f->n_blocks = 1;
 	m->plain_bytes += f->plain_bytes - before;
-	FAILS(PAWL_ELIMIT, "cannot come out of", manifest_encode(m, &out, err));
+	FAILS(PAWL_ELIMIT, "cannot be unpacked from", manifest_encode(m, &out, err));
 	f->codec = "gz";
 	FAILS(PAWL_EUSAGE, "does not end with it", manifest_encode(m, &out, err));
 	free(sums);
@@ -453,7 +453,7 @@ count_read(struct store *s, struct store_reader *r, uint64_t offset, void *dst, 
 	return reads.real->read(s, r, offset, dst, n, err);
 }
 
-/* One that has no table is unpacked whole to be read: not for every block of it that nothing comes out of. */
+/* One that has no table is unpacked completely to be read: not for every block of it that nothing comes out of. */
 static void
 test_P17_a_damaged_stream_is_unpacked_once_and_not_for_every_block(void **state)
 {

@@ -181,7 +181,7 @@ refuse(struct small_run *r, int sys)
 	refusing.open = refuse_open;
 	refused_sys = sys;
 	r->run->store->ops = &refusing;
-	/* what is known already is read anew when its folder has changed */
+	/* what is known already is read again when its folder has changed */
 	small_age(r, NEWEST, 60 + sys);
 	OK(pawl_reload(r->run, err));
 }
@@ -279,7 +279,7 @@ mirror_is_read_instead(struct small_run *r)
 	pawl_restore_close(restore);
 }
 
-/* A newer one that lies only in a mirror is not passed over; one that a mirror has, too, is read there. */
+/* A newer one that is only in a mirror is not skipped; one that a mirror has, too, is read there. */
 static void
 test_R137_no_permission_in_a_mirror_is_an_access_error(void **state)
 {

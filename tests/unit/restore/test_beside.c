@@ -240,7 +240,7 @@ test_R137_reads_while_a_training_keeps_one_find_no_damage(void **state)
 		assert_int_equal(pthread_create(&threads[i], NULL, read_many, &all), 0);
 	for (size_t i = 0; i < READERS; i++)
 		assert_int_equal(pthread_join(threads[i], NULL), 0);
-	assert_int_equal(waitpid(training, NULL, WNOHANG), 0); /* it went on all the time */
+	assert_int_equal(waitpid(training, NULL, WNOHANG), 0); /* it continued all the time */
 	assert_int_equal(kill(training, SIGKILL), 0);
 	assert_int_equal(waitpid(training, NULL, 0), training);
 	r->opts.read_only = 1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * broadcast_reads: real processes restore together over a broadcast of their own, in memory that they share: all see
- * the same calls, each byte is read by one, and a function that fails or lies is not believed. P1, P11, P16; R160.
+ * the same calls, each byte is read by one, and a function that fails or gives false bytes is not believed. P1, P11,
+ * P16; R160.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,9 +30,9 @@
 enum lie { TRUTH, FAILS, OTHER_BYTES, SKIPS };
 
 struct line {
-	atomic_int begun, ended; /* processes that have come to a call and left it, in all */
+	atomic_int begun, ended; /* processes that have reached a call and left it, in all */
 	atomic_int calls[RANKS_MAX];
-	atomic_bool is_broken; /* from the first lie on nobody may answer those that wait */
+	atomic_bool is_broken; /* from the first lie on, no rank may answer those that wait */
 	uint32_t root;
 	size_t nbytes;
 	char bytes[16 << 20];
@@ -329,8 +330,7 @@ test_P1_what_was_not_sent_is_not_believed(void **state)
 			line->lie_call = call;
 			assert_int_equal(ranks_run(*state, 2, TIMEOUT_MS, restore_together, NULL), 0);
 			assert_true(line->code[0] < 0 && line->code[1] < 0);
-			if (!strstr(line->text[1], "something else than what rank") &&
-			    !strstr(line->text[0], "broadcast"))
+			if (!strstr(line->text[1], "other bytes than rank") && !strstr(line->text[0], "broadcast"))
 				fail_msg("lie %d in call %d: %s", lie, call, line->text[1]);
 		}
 }

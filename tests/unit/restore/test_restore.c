@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* restore: whole, partial, resharded, strided; matching; damage, falling back; memory. */
+/* restore: complete, partial, resharded, strided; matching; damage, falling back; memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -211,7 +211,7 @@ static void
 test_R160_every_rank_of_a_new_size_gets_its_box(void **state)
 {
 	struct fixture *f = *state;
-	static float parts[7][COLUMNS][ROWS]; /* transposed, each as large as the whole */
+	static float parts[7][COLUMNS][ROWS]; /* transposed, each as large as the complete one */
 	struct pawl_error err = {0};
 	struct pawl_restore *r = NULL;
 	save(f, 1, 30, &(struct made_opts){.ranks = 3, .packs = 1, .grid = {2, 3}, .block_bytes = 512});
@@ -481,7 +481,7 @@ test_R136_small_blocks_name_the_range_and_the_tensor(void **state)
 	made_flip(&f->made, 1, "rank00000-00000.safetensors", at, 0x10);
 	assert_int_equal(restore_code(f, NULL, &err), PAWL_ECORRUPT);
 	assert_non_null(strstr(err.message, range));
-	/* A block that is touched counts as a whole, also where the change lies beside what is wanted; others do not.
+	/* A touched block counts completely, also where the change is next to what is wanted; others do not.
 	 */
 	const char *globs[] = {"optimizer/pairs"};
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
@@ -578,7 +578,7 @@ test_R137_damage_falls_back_to_the_next_older_with_the_reasons(void **state)
 	pawl_restore_close(r);
 	opts.no_fallback = 1;
 	assert_int_equal(restore_code(f, &opts, &err), PAWL_ECORRUPT);
-	/* Whoever names a checkpoint gets it or an error. */
+	/* A named checkpoint is restored, or it is an error. */
 	opts.no_fallback = 0;
 	opts.selector = "id:4";
 	assert_int_equal(restore_code(f, &opts, &err), PAWL_ECORRUPT);

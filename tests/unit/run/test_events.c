@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* events: who writes them, and what comes back. */
+/* events: their writers, and what is read back. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests of lease.c: what happens between two looks of whoever takes a lease. A layer over a store in memory lets
- * another process act just before a request, once.
+ * Tests of lease.c: what happens between two checks of a process that takes a lease. A layer over a store in memory
+ * lets another process act just before a request, once.
  */
 #include "helpers/store_bed.h"
 
@@ -51,7 +51,7 @@ watch(struct bed *bed)
 	return w;
 }
 
-/* ---- time, which passes only while somebody waits */
+/* ---- time, which passes only while a process waits */
 
 struct passing {
 	struct bed *bed;
@@ -273,7 +273,7 @@ test_P10_while_another_takes_over_nobody_else_does(void **state)
 	struct passing p = {.bed = bed, .act = lock_anew};
 	leave_behind(bed->store);
 	OK(bed, store_put_bytes(bed->store, TAKEOVER, "x", 1, STORE_EXCLUSIVE, &bed->err));
-	FAILS(bed, take_in(&p, 10 * TIMEOUT_MS, &lease), PAWL_EBUSY, "taking the run over just now");
+	FAILS(bed, take_in(&p, 10 * TIMEOUT_MS, &lease), PAWL_EBUSY, "taking over the run");
 	assert_holder(bed, "silent");
 }
 
@@ -356,7 +356,7 @@ test_P10_a_wait_ends_when_the_lease_is_free_or_the_caller_wants(void **state)
 	p = (struct passing){.bed = bed};
 	FAILS(bed, take_in(&p, -1, &lease), PAWL_EBUSY, "delete .lease there if that process is dead");
 	assert_int_equal(p.waited_ms, 0);
-	FAILS(bed, take_in(&p, 3000, &lease), PAWL_EBUSY, "wait that long (lease_wait)");
+	FAILS(bed, take_in(&p, 3000, &lease), PAWL_EBUSY, "Wait that long (lease_wait)");
 	assert_int_equal(p.waited_ms, 3000);
 	p = (struct passing){.bed = bed, .answer = PAWL_ECANCELLED};
 	FAILS(bed, take_in(&p, 0, &lease), PAWL_ECANCELLED, "no patience");
@@ -390,7 +390,7 @@ test_P10_the_lock_of_a_takeover_that_crashed_goes_after_a_minute(void **state)
 	OK(bed, store_put_bytes(bed->store, TAKEOVER, "x", 1, STORE_EXCLUSIVE, &bed->err));
 	OK(bed, take_in(&p, 0, &lease));
 	assert_in_range(p.waited_ms, TIMEOUT_MS + 60000, TIMEOUT_MS + 66000);
-	assert_non_null(strstr(p.told, "taking the run over just now"));
+	assert_non_null(strstr(p.told, "taking over the run"));
 	assert_ours_and_drop(bed, lease);
 }
 

@@ -400,7 +400,7 @@ test_R55_the_newest_checkpoint_is_found_after_a_kill_and_none_in_a_new_run(void 
 	assert_int_equal(small_count(r, "checkpoints"), 1);
 }
 
-/* One checkpoint is there, nothing lies beside it, and every byte of it is right. */
+/* One checkpoint is there, nothing is next to it, and every byte of it is right. */
 static void
 assert_only_is_whole(const struct small_run *r, uint64_t id)
 {
@@ -450,7 +450,7 @@ test_R143_too_little_space_is_told_with_both_figures_before_anything_is_written(
 	assert_int_equal(statvfs(r->root, &fs), 0);
 	assert_true(found > 0 && found <= (uint64_t)fs.f_blocks * fs.f_frsize);
 	assert_only_is_whole(r, 1);
-	small_save(r, 2, 0.5); /* and the run goes on */
+	small_save(r, 2, 0.5); /* and the run continues */
 	ASSERT_IDS("3", r->run);
 }
 

@@ -96,7 +96,7 @@ test_R137_intervals_count_from_the_older_one_that_a_fallback_took(void **state)
 	small_save(r, 50, NAN);
 	small_open(r);
 	assert_false(is_due(r, 55));
-	/* not seen by the opening, as the manifest is whole */
+	/* not seen by the opening, as the manifest is complete */
 	small_damage(r, "checkpoints/checkpoint_000002/rank00000-00000.safetensors", -1);
 	restore(r, NULL);
 	assert_true(is_due(r, 20));
@@ -184,7 +184,7 @@ test_E7_P6_a_plain_opening_knows_the_best_and_spares_it(void **state)
 	r->opts.retention = (struct pawl_retention)PAWL_RETENTION_INIT;
 	small_open(r);
 	assert_int_equal(find(r, "best"), 1);
-	small_save(r, 3, NAN); /* a remembered attribute is no demand */
+	small_save(r, 3, NAN); /* a remembered attribute is not a demand */
 	assert_int_equal(find(r, "best"), 1);
 	ssize_t n = readlink(small_path(r, "best").text, link, sizeof(link) - 1);
 	assert_true(n > 0);
@@ -328,7 +328,7 @@ test_a_run_is_not_begun_inside_of_another(void **state)
 	struct small_path alone = small_path(r, "alone");
 	r->opts.root = alone.text;
 	FAILS(PAWL_EUSAGE, "expected the folder of a run", pawl_open(&r->opts, &r->run, err));
-	/* a manifest.json of another program is none of ours */
+	/* a manifest.json of another program is not ours */
 	small_mkdir(r, "other");
 	small_write(r, "other/manifest.json", "{\"name\":1}", 10);
 	struct small_path other = small_path(r, "other");

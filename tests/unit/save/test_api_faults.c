@@ -532,7 +532,7 @@ test_restoring(void **state)
 	SWEEP(b, "restore into new memory", spoil, restore_new, 0);
 }
 
-/* The newest one is damaged and mended around each attempt. */
+/* The newest one is damaged and repaired around each attempt. */
 static int
 restore_damaged(struct bed *b, struct pawl_error *err)
 {

@@ -808,7 +808,8 @@ test_P17_a_lease_that_is_none_is_taken_over(void **state)
 	}
 }
 
-/* Each operation fails once, at its first, second, ... call; the save fails whole and the next one works (P4, P5, P15).
+/* Each operation fails once, at its first, second, ... call; the save fails completely and the next one works (P4, P5,
+ * P15).
  */
 static void
 fail_operation(struct fixture *f, const char *operation)

@@ -240,7 +240,7 @@ test_R148_the_golden_single_checkpoint_holds_what_it_held(void **state)
 	pawl_close(run, NULL);
 }
 
-/* A run that an older version began goes on: ids, marks and unchanged packs are taken over. */
+/* A run that an older version began continues: ids, marks and unchanged packs are taken over. */
 static void
 test_R148_the_golden_run_can_be_continued(void **state)
 {
@@ -298,7 +298,7 @@ test_R148_todays_writer_makes_what_decodes_to_the_same(void **state)
 		snprintf(then, sizeof(then), "golden/%s/manifest.json", folders[i]);
 		snprintf(now, sizeof(now), "today/%s/manifest.json", folders[i]);
 		char *a = contents_of(r, then), *b = contents_of(r, now);
-		/* The same tree and the same names; where pieces lie in a file is the writer's business. */
+		/* The same tree and the same names; where pieces are in a file is the writer's business. */
 		*strstr(a, "\n\"tensors\":[") = '\0';
 		*strstr(b, "\n\"tensors\":[") = '\0';
 		assert_string_equal(a, b);

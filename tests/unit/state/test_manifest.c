@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of the commit record: round trips, its digest, and consistent lies told with a good digest. */
+/* Tests of the commit record: round trips, its digest, and consistent false contents with a good digest. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -419,7 +419,7 @@ test_P16_too_large_a_manifest_is_refused_unread(void **unused)
 	assert_int_equal(manifest_decode("m", "", 0, false, &m, NULL), PAWL_ECORRUPT);
 }
 
-/* ------------------------------------------------------------ consistent lies */
+/* ------------------------------------------------------------ consistent false contents */
 
 /* Replaces the first `from` by `to` and seals the result. */
 static void
@@ -925,7 +925,7 @@ test_a_message_stays_UTF_8_whatever_the_name_is(void **unused)
 	sample_init(&x);
 	x.metrics[0].name = x.metrics[1].name = name;
 	assert_int_equal(manifest_encode(&x.m, &out, &err), PAWL_EUSAGE);
-	assert_non_null(strstr(err.message, "is there twice"));
+	assert_non_null(strstr(err.message, "appears twice"));
 	assert_true(text_is_utf8(err.message, strlen(err.message)));
 	sample_clear(&x);
 }

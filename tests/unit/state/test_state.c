@@ -808,7 +808,7 @@ test_long_text_becomes_a_tensor_of_bytes(void **unused)
 	assert_int_equal(pawl_state_tensor_count(s), 2);
 	const struct pawl_node *node = pawl_state_at(s, "rng/long");
 	assert_int_equal(pawl_node_type(node), PAWL_BYTES);
-	assert_int_equal(pawl_node_tensor(node), SIZE_MAX); /* to the outside it is no tensor */
+	assert_int_equal(pawl_node_tensor(node), SIZE_MAX); /* to the outside it is not a tensor */
 	assert_int_equal(node->tensor, 0);
 	assert_int_equal(pawl_node_scalar(node)->len, 4097);
 	assert_memory_equal(pawl_node_scalar(node)->ptr, text, 4097);
@@ -1041,7 +1041,7 @@ test_P16_values_over_a_limit_are_refused(void **unused)
 	static char filling[70000];
 	static const struct {
 		const char *before, *after;
-		size_t len; /* of what lies between; the largest that is taken is one less */
+		size_t len; /* of what is between; the largest that is taken is one less */
 	} cases[] = {
 		{"\"", "\"", 4097},
 		{"{\"", "\":1}", 4097},

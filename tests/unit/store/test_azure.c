@@ -77,10 +77,10 @@ test_urls_and_accounts(void **state)
 	setenv("AZURE_STORAGE_SERVICE_ENDPOINT", "http://127.0.0.1:10000/acct", 1);
 	assert_leads("az://box", "127.0.0.1:10000", "/acct", "box", "acct");
 	setenv("AZURE_STORAGE_ACCOUNT", "Not An Account", 1);
-	assert_refused("az://box", "is no name of a storage account");
+	assert_refused("az://box", "is not a name of a storage account");
 	assert_refused("az://", "has no container, expected az://container/prefix");
 	assert_refused("az://acct.blob.core.windows.net", "has no container");
-	assert_refused("az://box/a/../b", "no path of plain names");
+	assert_refused("az://box/a/../b", "not a path of plain names");
 }
 
 static void

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packs in the folders of nodes, in two copies (R159): where they lie, what a lost or damaged copy does, and what is
+/* Packs in the folders of nodes, in two copies (R159): where they are, what a lost or damaged copy does, and what is
  * cleared away. */
 #include "helpers/store_bed.h"
 
@@ -249,7 +249,7 @@ test_P8_the_sweep_takes_what_nothing_speaks_of_and_nothing_else(void **state)
 	free(b.memory);
 }
 
-/* What is no pack here stays in the run's own folder. */
+/* What is not a pack here stays in the run's own folder. */
 static void
 test_R159_packs_of_every_codec_go_to_nodes(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The rate layer and what it counts with, by a clock that only moves when somebody sleeps: the bytes a second are then
+ * The rate layer and what it counts with, by a clock that only moves when a thread sleeps: the bytes a second are then
  * a matter of arithmetic. R144: the bandwidth cap holds for all threads together, in each direction.
  */
 #include "helpers/store_bed.h"

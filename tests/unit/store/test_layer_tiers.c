@@ -145,7 +145,7 @@ test_what_no_store_has_is_not_found_and_no_suspect(void **state)
 	assert_suspects(b, "");
 }
 
-/* Each copy by its number, over all stores; one of another size is no copy. */
+/* Each copy by its number, over all stores; one of another size is not a copy. */
 static void
 test_copies_are_asked_for_by_number(void **state)
 {

@@ -65,11 +65,11 @@ test_urls(void **state)
 	}
 	assert_refused("s3://", "has no bucket");
 	assert_refused("s3:///x", "has no bucket");
-	assert_refused("s3://ab/x", "is no name of a bucket");
+	assert_refused("s3://ab/x", "is not a name of a bucket");
 	assert_refused("s3://user:pw@host/x", "credentials in a URL are refused");
-	assert_refused("s3://-bucket/x", "is no name of a bucket");
-	assert_refused("s3://bucket/a/../b", "no path of plain names");
-	assert_refused("s3://bucket/a//b", "no path of plain names");
+	assert_refused("s3://-bucket/x", "is not a name of a bucket");
+	assert_refused("s3://bucket/a/../b", "not a path of plain names");
+	assert_refused("s3://bucket/a//b", "not a path of plain names");
 }
 
 static void

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Credentials of S3: each place where they are looked for, in their order, with a home folder and a server of the
+ * Credentials of S3: each place where they are searched, in their order, with a home folder and a server of the
  * test's own; renewal; and that no message shows a secret (P18).
  */
 #include "helpers/http_bed.h"
@@ -199,7 +199,7 @@ test_a_file_that_everybody_may_write_is_refused(void **state)
 	const char *path = put_file(*state, "credentials",
 	                            "[default]\naws_access_key_id = A\naws_secret_access_key = " CANARY "\n");
 	chmod(path, 0666);
-	assert_fails(PAWL_EAUTH, "everybody may write to it");
+	assert_fails(PAWL_EAUTH, "all users can write to it");
 }
 
 static void
@@ -360,7 +360,7 @@ test_keys_are_renewed_before_they_expire(void **state)
 	put_counter(bed, 4);
 	assert_int_equal(cred_get(c, false, &keys, NULL), 0);
 	assert_string_equal(keys.access_key, "K4");
-	/* A renewal that fails is no error as long as the old ones are good. */
+	/* A renewal that fails is not an error as long as the old ones are good. */
 	frozen_ns += INT64_C(3000000000);
 	put_file(bed, "config", "");
 	assert_int_equal(cred_get(c, false, &keys, NULL), 0);

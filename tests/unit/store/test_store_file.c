@@ -162,7 +162,7 @@ stat_of(const struct bed *bed, const char *key)
 	return st;
 }
 
-/* Where the first block of a file lies on the disk; 0 where the filesystem does not tell. */
+/* Where the first block of a file is on the disk; 0 where the filesystem does not tell. */
 static uint64_t
 first_block(const struct bed *bed, const char *key)
 {
@@ -330,7 +330,7 @@ test_what_a_crash_leaves_of_a_put_has_a_key(void **state)
 
 /* ------------------------------------------------------------- direct I/O */
 
-/* 1 if the bytes lie in the page cache. */
+/* 1 if the bytes are in the page cache. */
 static int
 in_cache(struct store *s, struct store_reader *r, size_t n)
 {

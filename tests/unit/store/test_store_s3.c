@@ -133,7 +133,7 @@ test_objects_of_any_size_fit_into_ten_thousand_parts(void **state)
 	assert_int_equal(left, 0);
 }
 
-/* Nothing listens there, and nobody is asked for credentials. */
+/* Nothing listens there, and no credentials are asked for. */
 static void
 test_a_store_without_a_server_cannot_be_opened(void **state)
 {

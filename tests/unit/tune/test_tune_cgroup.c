@@ -107,7 +107,7 @@ test_a_group_is_made_where_the_limits_of_ours_hold(void **state)
 	put(&f, "user/me/cgroup.subtree_control", "\n");
 	put(&f, "user/me/memory.max", "max\n");
 	check_place(&f, "user");
-	make(&f, "0::/user/me\n"); /* it has: a group beside it would not be under that */
+	make(&f, "0::/user/me\n"); /* it has: a group next to it would not be under that */
 	put(&f, "user/me/cgroup.controllers", "memory\n");
 	put(&f, "user/me/memory.max", "500\n");
 	check_place(&f, NULL);
@@ -124,7 +124,7 @@ test_a_group_is_made_where_the_limits_of_ours_hold(void **state)
 	make(&f, "8:cpu,memory:/user/me\n0::/\n"); /* version 1 has it */
 	put(&f, "memory/user/me/tasks", "");
 	check_place(&f, "memory/user/me");
-	make(&f, "8:cpu:/memory\n"); /* a folder of that name is no controller */
+	make(&f, "8:cpu:/memory\n"); /* a folder of that name is not a controller */
 	put(&f, "memory/memory/tasks", "");
 	check_place(&f, NULL);
 }

@@ -292,7 +292,7 @@ test_P16_a_trial_that_does_not_end_is_terminated_and_then_killed(void **state)
 	end(&p);
 }
 
-/* ---- who runs an experiment ---- */
+/* ---- which process runs an experiment ---- */
 
 static const char plain[] = "{\"name\": \"x\", \"space\": {}}";
 static int guard_gate, guard_end; /* closed, its guard ends; closed when it has ended */
@@ -356,8 +356,8 @@ test_R130_going_on_waits_for_the_trials_of_a_runner_that_was_killed(void **state
 
 	leave_a_guard(bed);
 	at_sleep = do_nothing;
-	assert_int_equal(bed_try_open(bed, plain, "x", TUNE_LOCAL, &e, &err), PAWL_EBUSY); /* P16: not for ever */
-	assert_non_null(strstr(err.message, "the trials of a process that has gone still run (process "));
+	assert_int_equal(bed_try_open(bed, plain, "x", TUNE_LOCAL, &e, &err), PAWL_EBUSY); /* P16: not forever */
+	assert_non_null(strstr(err.message, "trials of a process that has ended still run (process "));
 	at_sleep = let_the_guard_end;
 	n_sleeps = 0;
 	assert_int_equal(bed_try_open(bed, plain, "x", TUNE_LOCAL, &e, &err), 0);

@@ -209,9 +209,10 @@ test_P10_two_runners_on_one_experiment_are_refused(void **state)
 	tune_experiment_close(other);
 	tune_experiment_close(e);
 	tune_experiment_close(bed_open(bed, fifo, "fifo", TUNE_AUTO));
-	assert_error(bed_try_open(bed, fifo, "fifo", TUNE_NEW, &other, &err), PAWL_EEXISTS, &err, "lies here already");
+	assert_error(bed_try_open(bed, fifo, "fifo", TUNE_NEW, &other, &err), PAWL_EEXISTS, &err,
+	             "already exists here");
 	assert_error(bed_try_open(bed, fifo, "other", TUNE_LOCAL, &other, &err), PAWL_ENOTFOUND, &err,
-	             "no experiment lies here");
+	             "there is no experiment here");
 }
 
 static void
@@ -364,12 +365,12 @@ test_bad_reports_are_named(void **state)
 		const char *metrics, *checkpoint, *text;
 	} rows[] = {
 		{"{\"acc\": 1, \"auc\": 2}", NULL,
-	         "its first report has no 'loss', which the experiment goes by (it has 'acc', 'auc')"},
+	         "its first report has no 'loss', which the experiment needs (it has 'acc', 'auc')"},
 		{"{\"loss\": \"low\"}", NULL, "its metric 'loss' must be a number"},
 		{"[1]", NULL, "expected an object of metrics"},
 		{"{\"loss\": 1", NULL, "report: byte 10"},
 		{"{\"loss\": 1}", "../x", "expected the plain name of a folder as its checkpoint, found '../x'"},
-		{"{\"loss\": 1}", "checkpoint_000009", "its checkpoint 'checkpoint_000009' is no folder"},
+		{"{\"loss\": 1}", "checkpoint_000009", "its checkpoint 'checkpoint_000009' is not a folder"},
 		{"{\"loss\": 1, \"training_iteration\": \"one\"}", NULL, "'training_iteration' must be an integer"},
 	};
 	struct tune_bed *bed = *state;

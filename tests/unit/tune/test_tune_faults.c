@@ -107,7 +107,7 @@ look(struct tune_experiment *e, struct pawl_error *err)
 	return rc == PAWL_ENOTFOUND ? 0 : rc;
 }
 
-/* Opens, goes on until the end or a failure, closes. d: what it was told. */
+/* Opens, continues until the end or a failure, closes. d: what it was told. */
 static struct life
 run_once(struct tune_bed *bed, const struct search *s, const char *folder, enum tune_resume resume, bool disturbed,
          uint64_t steps, struct bed_driver *d)
@@ -280,7 +280,7 @@ attempt(struct tune_bed *bed, const struct search *s, const struct fault *f, con
 		COMPLAIN("%s: afterwards: %s", what, life.err.message);
 	if (strcmp(life.summary, expected) != 0)
 		COMPLAIN("%s: came to\n%sundisturbed it is\n%s", what, life.summary, expected);
-	if (!s->lost && strstr(life.notice, "made again"))
+	if (!s->lost && strstr(life.notice, "rebuilt"))
 		COMPLAIN("%s: %s", what, life.notice);
 	if (sabotage == SABOTAGE_FILES)
 		cut_from(bed, "trial_00001_lr=0.0127,opt=adam/progress.csv", ",");

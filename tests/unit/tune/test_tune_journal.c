@@ -194,7 +194,7 @@ test_P12_a_hole_in_the_folders_is_drawn_again(void **state)
 	bed_run("cd '%s' && cp -r j twice && cp -r j beyond%s", bed->root, "");
 	bed_run("cd '%s/j' && rm -r journal trial_00001*%s", bed->root, "");
 	d = (struct bed_driver){.e = bed_open(bed, document, "j", TUNE_AUTO), .slots = 2, .save_every = 1};
-	assert_non_null(strstr(tune_experiment_notice(d.e), "made again from the folders of 2 trials"));
+	assert_non_null(strstr(tune_experiment_notice(d.e), "rebuilt from the folders of 2 trials"));
 	bed_drive(&d);
 	found = bed_summary(d.e);
 	assert_string_equal(found, expected);
@@ -266,7 +266,7 @@ test_R131_another_experiment_begins_with_its_trials(void **state)
 	snprintf(from, sizeof(from), "%s/nothing", bed->root);
 	snprintf(to, sizeof(to), "%s/m", bed->root);
 	assert_int_equal(tune_experiment_open(document, &opts, &e, &err), PAWL_ENOTFOUND);
-	assert_non_null(strstr(err.message, "restore: no experiment lies in"));
+	assert_non_null(strstr(err.message, "restore: there is no experiment in"));
 	free(before.ptr);
 	free(after.ptr);
 	free(expected);

@@ -160,7 +160,7 @@ test_P16_lines_of_a_channel_are_whole_and_limited(void **state)
 		seen = true;
 	assert_true(seen);
 	assert_string_equal(line, "next");
-	for (int i = 0; i < 100000; i++) /* one that reads nothing loses answers, and holds nobody up */
+	for (int i = 0; i < 100000; i++) /* one that reads nothing loses answers, and delays no other */
 		channel_send(&c, "{\"verdict\": \"continue\"}\n");
 	assert_int_equal(close(theirs), 0);
 	channel_send(&c, "x\n"); /* no signal */

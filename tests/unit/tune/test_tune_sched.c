@@ -72,7 +72,7 @@ test_asha_stops_below_the_quantile_of_a_rung(void **state)
 }
 
 /* Algorithm 1 of the paper with R = 81 and eta = 3: brackets of 81, 34, 15, 8 and 5 trials that begin with 1, 3, 9, 27
- * and 81 units. Runs a whole bracket of 81 and counts who comes how far. */
+ * and 81 units. Runs a complete bracket of 81 and counts how far each comes. */
 static void
 test_hyperband_halves_like_the_paper(void **state)
 {
@@ -111,7 +111,7 @@ test_hyperband_halves_like_the_paper(void **state)
 }
 
 /* Successive halving in step, with the rungs of ASHA: 16 trials, eta 4, up to 20: 16 at 1, 4 at 4, 1 at 16, then 20.
- * Nobody goes on before all have come, and the order in which they come changes nothing. */
+ * No trial continues before all have come, and the order in which they come changes nothing. */
 static void
 test_asha_in_step_waits_for_all(void **state)
 {
@@ -205,7 +205,7 @@ test_pbt_takes_from_the_best_and_changes_values(void **state)
 	sched_free(s);
 }
 
-/* Six trials, two places: from one perturbation to the next each has had its turn, whoever has waited longest goes on.
+/* Six trials, two places: from one perturbation to the next each has had its turn, the longest waiting one continues.
  */
 static void
 test_R158_pbt_gives_each_trial_its_turn(void **state)
@@ -254,12 +254,12 @@ test_R158_pbt_gives_each_trial_its_turn(void **state)
 		assert_int_equal(what.verdict, SCHED_CONTINUE); /* as soon as there is a place */
 		waiting[n_waiting++] = (struct sched_candidate){ends, true, false};
 		for (unsigned i = 0; i < n_trials; i++)
-			assert_true(time[i] + 4 >= time[ends] || turn < 6); /* nobody is two turns ahead */
+			assert_true(time[i] + 4 >= time[ends] || turn < 6); /* no trial is two turns ahead */
 	}
 	assert_true(n_trials == 6 && n_exploits > 0);
 	for (unsigned i = 0; i < 6; i++)
 		assert_true(time[i] >= 8);
-	/* Negative control: where nobody waits, nobody leaves. */
+	/* Negative control: where no trial waits, none leaves. */
 	assert_int_equal(sched_report(s, 5, 100, 100, false, &what, &err), 0);
 	assert_int_equal(what.verdict, SCHED_CONTINUE);
 	sched_free(s);

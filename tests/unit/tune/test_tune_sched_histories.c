@@ -22,7 +22,7 @@
 #define MAX_TRIALS 40u
 #define MAX_TIME 64u
 
-/* ---- numbers that every machine draws alike ---- */
+/* ---- numbers that are the same on every machine ---- */
 
 static uint64_t drawn;
 
@@ -84,7 +84,7 @@ test_hyperband_has_the_table_of_its_paper(void **state)
 			const unsigned n = table[b].n[0], left = table[b].n[rung];
 			for (unsigned i = n - left; i < n; i++) {
 				const bool is_last = i == n - 1, ends = rung + 1 == table[b].n_rungs;
-				if (table[b].r[rung] > 1) /* just before the rung nobody is held up */
+				if (table[b].r[rung] > 1) /* just before the rung no trial is stopped */
 					assert_int_equal(decide(s, first + i, table[b].r[rung] - 0.5, i).verdict,
 					                 SCHED_CONTINUE);
 				assert_int_equal(decide(s, first + i, table[b].r[rung], i).verdict,
@@ -136,7 +136,7 @@ test_a_report_counts_at_every_rung_that_it_jumps_over(void **state)
 	static const struct {
 		double time, metric;         /* of trial 0 */
 		enum sched_verdict at_first; /* the answer to it */
-		enum sched_verdict after[4]; /* of trials 0, 8, 7 and 6, once all have come to 1 */
+		enum sched_verdict after[4]; /* of trials 0, 8, 7 and 6, once all have reached 1 */
 		enum sched_verdict at_last;  /* of trial 0, once those that went on have come to 3 */
 	} rows[] = {
 		{1, 100, SCHED_PAUSE, {SCHED_CONTINUE, SCHED_CONTINUE, SCHED_CONTINUE, SCHED_STOP}, SCHED_CONTINUE},
@@ -176,7 +176,7 @@ test_a_report_counts_at_every_rung_that_it_jumps_over(void **state)
 	}
 }
 
-/* All have jumped over all rungs but the last: they are compared at each of them, and no trial waits for ever. */
+/* All have jumped over all rungs but the last: they are compared at each of them, and no trial waits forever. */
 static void
 test_a_bracket_that_has_jumped_over_its_rungs_goes_on(void **state)
 {
@@ -194,7 +194,7 @@ test_a_bracket_that_has_jumped_over_its_rungs_goes_on(void **state)
 	sched_free(s);
 }
 
-/* 50 * 1.1 is a little more than 55 in floating point; a report at 55 has come to that rung. 60.5 stays as it is: 61 is
+/* 50 * 1.1 is a little more than 55 in floating point; a report at 55 has reached that rung. 60.5 stays as it is: 61 is
  * the first whole number there. */
 static void
 test_rungs_are_exact_where_they_are_whole_numbers(void **state)
@@ -229,7 +229,7 @@ struct run {
 	bool over, waits;
 };
 
-/* Plays trials in a random order, each waiting where it is told to, until all are over: whoever waits is let go on or
+/* Plays trials in a random order, each waiting where it is told to, until all are over: a waiting one continues or
  * is dropped, at each rung all of a bracket that live are compared, and the kept ones are the best. */
 static void
 play_rungs(const struct sched_opts *opts, unsigned n_trials)
@@ -248,7 +248,7 @@ play_rungs(const struct sched_opts *opts, unsigned n_trials)
 			continue;
 		verdict = paused(s, i);
 		if (runs[i].waits && verdict == SCHED_PAUSE) {
-			bool somebody = false; /* is there one who may run? else it waits for ever */
+			bool somebody = false; /* is there one who may run? else it waits forever */
 			for (unsigned k = 0; k < n_trials; k++)
 				somebody |= !runs[k].over && paused(s, k) != SCHED_PAUSE;
 			assert_true(somebody);
@@ -333,7 +333,7 @@ naive_quantile(const double *values, unsigned n, double q)
 	return sorted[low] + part * (sorted[low + 1] - sorted[low]);
 }
 
-/* The highest rung that the trial has come to and not been measured at decides: below the quantile it stops. */
+/* The highest rung that the trial has reached and not been measured at decides: below the quantile it stops. */
 static void
 test_asha_is_its_naive_form_over_random_histories(void **state)
 {
@@ -524,7 +524,7 @@ static const struct sched_mutation mutations[N_VALUES] = {
 	{.name = "choice", .n_choices = 5},
 };
 
-/* Is it the donor's value times a factor, its neighbour in the list, or drawn anew? */
+/* Is it the donor's value times a factor, its neighbour in the list, or drawn again? */
 static bool
 is_explored(const struct sched_mutation *m, double from, double to)
 {
@@ -619,7 +619,7 @@ test_pbt_over_random_histories(void **state)
 			check_exploit(scores, ranked, n_trials, i, what.donor, opts.quantile);
 			for (unsigned v = 0; v < N_VALUES; v++)
 				assert_true(is_explored(&mutations[v], values[what.donor][v], what.values[v]));
-			if (draw(8) == 0) { /* what it was to go on from is not there */
+			if (draw(8) == 0) { /* what it was to continue from is not there */
 				sched_decline(s, i, values[i]);
 			} else {
 				memcpy(values[i], what.values, sizeof(values[i]));
@@ -632,8 +632,8 @@ test_pbt_over_random_histories(void **state)
 	}
 }
 
-/* In step: nobody goes on before all that live have come to the perturbation, and then the verdicts do not hang on the
- * order in which they came. */
+/* In step: no trial continues before all that live have come to the perturbation, and then the verdicts do not hang on
+ * the order in which they came. */
 static void
 test_pbt_in_step_does_not_hang_on_who_was_quick(void **state)
 {

@@ -205,9 +205,9 @@ test_bad_documents_are_named(void **state)
 		{"{\"name\": \"a\"}", NULL}, /* the control */
 		{"{\"name\": \"a\"", "document: byte 12"},
 		{"[1]", "document: expected an object"},
-		{"{}", "'name' must be a name of a folder"},
+		{"{}", "'name' must be the name of a folder"},
 		{"{\"name\": \"a/b\"}",
-	         "'name' must be a name of a folder (not empty, no '/', no '.' first), found 'a/b'"},
+	         "'name' must be the name of a folder (not empty, no '/', no '.' first), found 'a/b'"},
 		{"{\"name\": \"a\", \"nome\": 1}",
 	         "document: key 'nome' is not known (known: name local_dir run env metric"},
 		{"{\"name\": \"a\", \"num_samples\": \"x\"}", "document: 'num_samples' must be an integer"},

@@ -117,8 +117,8 @@ test_what_is_wrong_is_named_with_its_line(void **state)
 	refuse("a: ! 1", "x.yaml:1: tags are not supported");
 	refuse("a: !python/object:os.system {}", "x.yaml:1: tags are not supported");
 	refuse("a: 1\n\n<<: {b: 1}", "x.yaml:3: merge keys are not supported");
-	refuse("a: 1\nb: 2\na: 3", "x.yaml:3: the key 'a' exists already");
-	refuse("a: {b: 1, b: 1}", "x.yaml:1: the key 'b' exists already");
+	refuse("a: 1\nb: 2\na: 3", "x.yaml:3: the key 'a' already exists");
+	refuse("a: {b: 1, b: 1}", "x.yaml:1: the key 'b' already exists");
 	refuse("a: 1\n---\nb: 2", "x.yaml:2: expected one document, found another");
 	refuse("- 1\n- 2", "x.yaml:1: expected keys and values at the top");
 	refuse("just text", "x.yaml:1: expected keys and values at the top");

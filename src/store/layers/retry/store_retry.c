@@ -10,7 +10,7 @@
  * P15: after a failure it is unknown whether the operation took place. Most calls can simply be
  * repeated. For the others, the store is examined before a later result is trusted:
  *
- *   exclusive put, link   "exists already": success if the object holds exactly these bytes
+ *   exclusive put, link   "already exists": success if the object holds exactly these bytes
  *   move                  "no such source": success if the target has the source's size
  *   append                done if the bytes are stored after the old end of the object
  *   finish                seal is repeated; its engine recognises its own object

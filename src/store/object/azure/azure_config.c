@@ -204,7 +204,7 @@ take_account(struct object_config *c, const struct settings *s, const char *url,
 	if (account == NULL && s->key != NULL)
 		return err_set(err, PAWL_EUSAGE, "%.300s: an account key needs the name of its account", url);
 	if (account != NULL && !is_account(account, len))
-		return err_set(err, PAWL_EUSAGE, "%.300s: \"%.*s\" is no name of a storage account", url,
+		return err_set(err, PAWL_EUSAGE, "%.300s: \"%.*s\" is not a name of a storage account", url,
 		               len < 80 ? (int)len : 80, account);
 	c->account = bump_strndup(&c->memory, account != NULL ? account : "", len);
 	return c->account != NULL ? 0 : err_nomem(err, "azure");

@@ -46,7 +46,7 @@ take_token(const char *source, struct http_call *call, struct cred_keys *ret, st
 	if (rc == 0)
 		rc = json_get_i64(source, doc, "expires_in", &seconds, err);
 	if (rc == 0 && (seconds <= 0 || seconds > INT32_MAX))
-		rc = err_set(err, PAWL_EAUTH, "%s: the answer has no sensible expires_in", source);
+		rc = err_set(err, PAWL_EAUTH, "%s: the answer has no valid expires_in", source);
 	if (rc == 0)
 		rc = cred_keys_set_token(ret, source, cred_member(doc, "access_token"), now_s() + seconds, err);
 	cred_wipe_member(doc, "access_token");
@@ -179,7 +179,7 @@ from_file(const char *path, bool must_exist, const char *ca_bundle, struct cred_
 	if (text.len == 0 && !must_exist)
 		return 0;
 	if (text.len == 0)
-		return err_set(err, PAWL_EAUTH, "%.300s: is not there (GOOGLE_APPLICATION_CREDENTIALS)", path);
+		return err_set(err, PAWL_EAUTH, "%.300s: does not exist (GOOGLE_APPLICATION_CREDENTIALS)", path);
 	snprintf(source, sizeof source, "%.150s", path);
 	if (json_parse(source, text.ptr, text.len, NULL, &memory, &doc, NULL) < 0)
 		return err_set(err, PAWL_EAUTH, "%s: expected a JSON document with credentials", source);
@@ -267,7 +267,7 @@ gcs_cred_find(const struct cred_where *where, struct cred_keys *ret, struct pawl
 		rc = from_metadata(ret, err);
 	if (rc == 0 && emulated) {
 		cred_keys_wipe(ret);
-		text_copy(ret->source, sizeof ret->source, "nobody (STORAGE_EMULATOR_HOST)");
+		text_copy(ret->source, sizeof ret->source, "none (STORAGE_EMULATOR_HOST)");
 		return 0;
 	}
 	if (rc == 0)

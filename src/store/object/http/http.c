@@ -406,8 +406,7 @@ judge(struct transfer *t, struct pawl_error *err)
 		return t->rc;
 	}
 	if (t->refused_address && t->code != CURLE_OK)
-		return err_set(err, PAWL_EUSAGE, "%.*s: is a link-local address, which is not talked to", (int)len,
-		               host);
+		return err_set(err, PAWL_EUSAGE, "%.*s: is a link-local address, which is not allowed", (int)len, host);
 	if (t->code != CURLE_OK)
 		return err_set(err, code_of(t->code), "%.*s: %s", (int)len, host,
 		               t->message[0] != '\0' ? t->message : curl_easy_strerror(t->code));
@@ -458,7 +457,7 @@ drive(struct http_lane *lane, struct transfer *transfers, size_t n, struct pawl_
 		if (collect(lane))
 			break;
 		if (is_cancelled(transfers, n))
-			return err_set(err, PAWL_ECANCELLED, "the request was given up");
+			return err_set(err, PAWL_ECANCELLED, "the request was cancelled");
 		if (running > 0)
 			curl_multi_poll(lane->multi, NULL, 0, POLL_MS, NULL);
 	}

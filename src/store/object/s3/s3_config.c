@@ -35,7 +35,7 @@ s3_config_set_region(struct object_config *c, const char *region, struct pawl_er
 		if (!((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') || *p == '-' ||
 		      *p == '_') ||
 		    p - region > 64)
-			return err_set(err, PAWL_EUSAGE, "\"%.80s\" is no name of a region", region);
+			return err_set(err, PAWL_EUSAGE, "\"%.80s\" is not a name of a region", region);
 	TRY(object_keep(c, region, &c->region, err));
 	if (!c->is_aws)
 		return 0;
