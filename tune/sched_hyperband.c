@@ -208,4 +208,5 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 	return 0;
 }
 
-const struct sched_algorithm sched_hyperband = {.init = init, .add = add, .report = report, .settle = settle};
+const struct sched_algorithm sched_hyperband = {
+	.name = "hyperband", .init = init, .add = add, .report = report, .settle = settle};

@@ -95,4 +95,4 @@ settle(struct sched *s)
 		s->trials[i].go_on = s->trials[i].paused;
 }
 
-const struct sched_algorithm sched_median = {.report = report, .settle = settle};
+const struct sched_algorithm sched_median = {.name = "median stopping", .report = report, .settle = settle};
