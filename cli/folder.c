@@ -343,16 +343,11 @@ print_json(struct found *f)
 static bool
 is_other(struct cli *cli, const char *path)
 {
-	static const char *const own[] = {"run.json", "manifest.json", ".metadata", "model.safetensors",
-	                                  "model.safetensors.index.json"};
 	struct stat st;
 
 	if (target_is_url(path) || stat(path, &st) < 0 || !S_ISDIR(st.st_mode))
 		return false;
-	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
-		if (has(cli, path, own[i]))
-			return false;
-	return true;
+	return !has(cli, path, "run.json") && !has(cli, path, "manifest.json") && !target_is_foreign(cli, path, true);
 }
 
 bool

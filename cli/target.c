@@ -112,6 +112,26 @@ runs_below(struct cli *cli, const char *path)
 	return n > 0 ? keep_printf(&cli->keep, "; runs below it: %s", list) : "";
 }
 
+static bool
+ends_with(const char *text, const char *suffix)
+{
+	size_t len = strlen(text), n = strlen(suffix);
+
+	return len > n && strcmp(text + len - n, suffix) == 0;
+}
+
+bool
+target_is_foreign(struct cli *cli, const char *path, bool is_folder)
+{
+	const char *name;
+	int is_mark;
+
+	for (size_t i = 0; (name = pawl_foreign_name(i, &is_mark)) != NULL; i++)
+		if ((is_mark != 0) == is_folder && (is_folder ? exists_in(cli, path, name) : ends_with(path, name)))
+			return true;
+	return false;
+}
+
 /* Finds out what the existing folder `path` is. */
 static int
 parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_error *err)
@@ -140,9 +160,8 @@ parse_folder(struct cli *cli, const char *path, struct target *t, struct pawl_er
 		t->single = true;
 		return 0;
 	}
-	if (exists_in(cli, path, ".metadata") || exists_in(cli, path, "model.safetensors.index.json") ||
-	    exists_in(cli, path, "model.safetensors")) {
-		t->root = path; /* of torch.distributed.checkpoint, or a model of the Hugging Face libraries */
+	if (target_is_foreign(cli, path, true)) {
+		t->root = path;
 		t->single = t->file = true;
 		return 0;
 	}
@@ -196,14 +215,6 @@ scheme_without_slash(const char *text)
 	return NULL;
 }
 
-static bool
-ends_with(const char *text, const char *suffix)
-{
-	size_t len = strlen(text), n = strlen(suffix);
-
-	return len > n && strcmp(text + len - n, suffix) == 0;
-}
-
 /* Splits RUN@SELECTOR; false if the text is no such address. */
 static bool
 split_address(struct cli *cli, const char *text, struct target *t)
@@ -223,8 +234,6 @@ split_address(struct cli *cli, const char *text, struct target *t)
 static int
 parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error *err)
 {
-	static const char *const suffixes[] = {".safetensors", ".safetensors.index.json", ".pt", ".pth", ".npz",
-	                                       ".npy"};
 	const char *last, *folder;
 	const char *sign = strstr(url, "://");
 	const size_t least = sign != NULL ? (size_t)(sign - url) + 3 : 0;
@@ -246,11 +255,9 @@ parse_url(struct cli *cli, const char *url, struct target *t, struct pawl_error 
 		t->selector = last;
 		return 0;
 	}
-	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
-		if (ends_with(url, suffixes[i])) {
-			t->single = t->file = true;
-			return 0;
-		}
+	if (target_is_foreign(cli, url, false)) {
+		t->single = t->file = true;
+		return 0;
 	}
 	kind = pawl_kind_of(url, err);
 	if (kind < 0)

@@ -47,6 +47,8 @@ int target_parse(struct cli *cli, const char *text, struct target *ret, struct p
 int target_parse_run(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err);
 /* A pawl_lease_wait_fn; arg: the struct cli. Prints the holder of the lease, once. */
 int target_note_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err);
+/* Is the folder a checkpoint of another program, or the name that of one in a file? */
+bool target_is_foreign(struct cli *cli, const char *path, bool is_folder);
 /* Opens the target, read-only unless `writable`. score may be NULL. */
 int target_open(struct cli *cli, const struct target *target, bool writable, const struct score *score,
                 struct pawl **ret, struct pawl_error *err);

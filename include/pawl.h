@@ -1035,6 +1035,10 @@ struct pawl_stores {
  * NULL after the last. A build may lack the engine of one; opening such a URL then says why. */
 PAWL_API const char *pawl_url_scheme(size_t i);
 
+/* The names by which checkpoints of other programs are known, by number: suffixes of files
+ * (".pt"), and files that mark a folder (".metadata"; *ret_is_mark = 1); NULL after the last. */
+PAWL_API const char *pawl_foreign_name(size_t i, int *ret_is_mark);
+
 /* --------------------------------------- 13. testing programs that use pawl */
 
 /* Makes the n-th call (from 1) of an operation fail with `code`, once or with forever from then on.

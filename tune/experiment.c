@@ -215,7 +215,7 @@ rebuild(struct tune_experiment *e, const struct journal_found *found, uint64_t *
 	sched_free(e->sched);
 	e->sched = NULL;
 	TRY(experiment_rebuild(e, &n, err));
-	TRY(spec_scheduler(&e->spec, &e->sched, err));
+	TRY(spec_make_scheduler(&e->spec, &e->sched, err));
 	TRY(journal_read(e->dirfd, "journal", replay, e, &made, err));
 	snprintf(text, sizeof(text), "the journal was %s; it was rebuilt from the folders of %llu trials%s",
 	         !found->exists ? "missing"
@@ -234,7 +234,7 @@ read_journal(struct tune_experiment *e, bool existed, struct pawl_error *err)
 	struct journal_found found;
 	uint64_t nbytes;
 	char text[200];
-	int r = spec_scheduler(&e->spec, &e->sched, err);
+	int r = spec_make_scheduler(&e->spec, &e->sched, err);
 
 	if (r == 0)
 		r = journal_read(e->dirfd, "journal", replay, e, &found, err);

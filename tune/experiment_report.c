@@ -237,7 +237,7 @@ decide(struct tune_experiment *e, struct trial *t, struct value *result, const c
 	TRY(experiment_feed(e, t, result, what, err));
 	TRY(check_donor(e, t, what, err));
 	if (!stop && what->verdict != SCHED_CONTINUE)
-		snprintf(e->reason, sizeof(e->reason), "%s", e->spec.scheduler);
+		snprintf(e->reason, sizeof(e->reason), "%s", e->spec.kind->name);
 	ret->kind = stop                                      ? TUNE_STOP
 	            : t->catch_up && iteration >= t->catch_up ? TUNE_PAUSE
 	            : what->verdict == SCHED_STOP             ? TUNE_STOP

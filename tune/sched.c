@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sched: the common part of all schedulers: the trials, their reports, the table of algorithms.
+ * sched: the common part of all schedulers: the trials and their reports.
  *
  * Pure: the state is a function of the reports; chance is a seed and a counter.
  */
@@ -17,16 +17,7 @@
 
 #define SCHED_MAX_TRIALS 10000000u
 
-static const struct sched_algorithm fifo;
-
-static const struct {
-	const struct sched_algorithm *algorithm;
-	const char *name;
-} table[] = {
-	[SCHED_FIFO] = {&fifo, "fifo"},       [SCHED_MEDIAN] = {&sched_median, "median stopping"},
-	[SCHED_ASHA] = {&sched_asha, "asha"}, [SCHED_HYPERBAND] = {&sched_hyperband, "hyperband"},
-	[SCHED_PBT] = {&sched_pbt, "pbt"},
-};
+const struct sched_algorithm sched_fifo = {.name = "fifo"};
 
 /* SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) of a counter, so that a sequence needs no state
  * except its length. */
@@ -51,7 +42,7 @@ check(const char *name, double value, double least, double most, struct pawl_err
 static void
 set_defaults(struct sched_opts *o)
 {
-	const bool halves = o->kind == SCHED_HYPERBAND && !o->in_step;
+	const bool halves = o->algorithm == &sched_hyperband && !o->in_step;
 
 	if (o->grace == 0)
 		o->grace = 1;
@@ -78,56 +69,47 @@ set_defaults(struct sched_opts *o)
 static int
 check_opts(const struct sched_opts *o, struct pawl_error *err)
 {
-	int r = check("grace", o->grace, 0, HUGE_VAL, err);
-
-	if (r == 0)
-		r = check("reduction", o->reduction, 1.0 + 1e-9, 1e6, err);
-	if (r == 0)
-		r = check("max_time", o->max_time, o->kind == SCHED_ASHA || o->in_step ? o->grace : 1, 1e15, err);
-	if (r == 0)
-		r = check("interval", o->interval, 1e-9, HUGE_VAL, err);
-	if (r == 0)
-		r = check("quantile", o->quantile, 0, 0.5, err);
-	if (r == 0)
-		r = check("resample", o->resample, 0, 1, err);
-	if (r == 0 && o->kind == SCHED_PBT && o->n_mutations == 0 && !o->custom_explore)
-		r = err_set(err, PAWL_EUSAGE, "scheduler: pbt needs a hyperparameter to mutate, found none");
-	for (size_t i = 0; r == 0 && i < o->n_mutations; i++) {
+	TRY(check("grace", o->grace, 0, HUGE_VAL, err));
+	TRY(check("reduction", o->reduction, 1.0 + 1e-9, 1e6, err));
+	TRY(check("max_time", o->max_time, o->algorithm == &sched_asha || o->in_step ? o->grace : 1, 1e15, err));
+	TRY(check("interval", o->interval, 1e-9, HUGE_VAL, err));
+	TRY(check("quantile", o->quantile, 0, 0.5, err));
+	TRY(check("resample", o->resample, 0, 1, err));
+	for (size_t i = 0; i < o->n_mutations; i++) {
 		const struct sched_mutation *m = &o->mutations[i];
 		if (m->n_choices == 0 && !(m->low < m->high && (!m->log_scale || m->low > 0)))
-			r = err_set(err, PAWL_EUSAGE,
-			            "scheduler: the range of '%s' must have its lower end first%s, found %g to %g",
-			            m->name, m->log_scale ? " and above 0" : "", m->low, m->high);
+			return err_set(err, PAWL_EUSAGE,
+			               "scheduler: the range of '%s' must have its lower end first%s, found %g to %g",
+			               m->name, m->log_scale ? " and above 0" : "", m->low, m->high);
 	}
-	return r;
+	return 0;
+}
+
+static int
+prepare(struct sched *s, const struct sched_opts *opts, struct pawl_error *err)
+{
+	s->opts = *opts;
+	if (!s->opts.algorithm)
+		s->opts.algorithm = &sched_fifo;
+	set_defaults(&s->opts);
+	TRY(check_opts(&s->opts, err));
+	if (opts->n_mutations) {
+		s->mutations = calloc(opts->n_mutations, sizeof(*s->mutations));
+		s->values = calloc(opts->n_mutations, sizeof(*s->values));
+		if (!s->mutations || !s->values)
+			return err_nomem(err, NULL);
+		memcpy(s->mutations, opts->mutations, opts->n_mutations * sizeof(*s->mutations));
+	}
+	s->opts.mutations = s->mutations;
+	return s->opts.algorithm->init ? s->opts.algorithm->init(s, err) : 0;
 }
 
 int
 sched_new(const struct sched_opts *opts, struct sched **ret, struct pawl_error *err)
 {
-	struct sched *s;
-	int r;
+	struct sched *s = calloc(1, sizeof(*s));
+	int r = s ? prepare(s, opts, err) : err_nomem(err, NULL);
 
-	if ((unsigned)opts->kind >= sizeof(table) / sizeof(table[0]))
-		return err_set(err, PAWL_EUSAGE,
-		               "scheduler: expected one of fifo, median, asha, hyperband, pbt, found number %d",
-		               (int)opts->kind);
-	s = calloc(1, sizeof(*s));
-	if (!s)
-		return err_nomem(err, NULL);
-	s->opts = *opts;
-	set_defaults(&s->opts);
-	r = check_opts(&s->opts, err);
-	if (r == 0 && opts->n_mutations) {
-		s->mutations = calloc(opts->n_mutations, sizeof(*s->mutations));
-		s->values = calloc(opts->n_mutations, sizeof(*s->values));
-		r = s->mutations && s->values ? 0 : err_nomem(err, NULL);
-		if (r == 0)
-			memcpy(s->mutations, opts->mutations, opts->n_mutations * sizeof(*s->mutations));
-	}
-	s->opts.mutations = s->mutations;
-	if (r == 0 && table[opts->kind].algorithm->init)
-		r = table[opts->kind].algorithm->init(s, err);
 	if (r < 0) {
 		sched_free(s);
 		return r;
@@ -222,14 +204,14 @@ sched_add(struct sched *s, uint32_t trial, const double *values, struct pawl_err
 			memcpy(t->values, values, s->opts.n_mutations * sizeof(*t->values));
 	}
 	s->n_trials++;
-	return table[s->opts.kind].algorithm->add ? table[s->opts.kind].algorithm->add(s, trial, err) : 0;
+	return s->opts.algorithm->add ? s->opts.algorithm->add(s, trial, err) : 0;
 }
 
 int
 sched_report(struct sched *s, uint32_t trial, double time, double metric, bool others_wait, struct sched_decision *ret,
              struct pawl_error *err)
 {
-	const struct sched_algorithm *algorithm = table[s->opts.kind].algorithm;
+	const struct sched_algorithm *algorithm = s->opts.algorithm;
 	struct sched_trial *t;
 	int r;
 
@@ -268,8 +250,8 @@ sched_end(struct sched *s, uint32_t trial)
 		return;
 	s->trials[trial].ended = true;
 	s->trials[trial].paused = false;
-	if (table[s->opts.kind].algorithm->settle)
-		table[s->opts.kind].algorithm->settle(s);
+	if (s->opts.algorithm->settle)
+		s->opts.algorithm->settle(s);
 }
 
 void
@@ -287,7 +269,7 @@ sched_exploited(struct sched *s, uint32_t trial, uint32_t donor, double at)
 	if (!t || donor >= s->n_trials)
 		return;
 	t->exploits = false;
-	if (s->opts.kind != SCHED_PBT)
+	if (s->opts.algorithm != &sched_pbt)
 		return;
 	t->time = at;
 	t->perturbed = fmin(s->trials[donor].perturbed, at); /* the state may be older than the perturbation */
@@ -307,8 +289,8 @@ void
 sched_close(struct sched *s)
 {
 	s->closed = true;
-	if (table[s->opts.kind].algorithm->settle)
-		table[s->opts.kind].algorithm->settle(s);
+	if (s->opts.algorithm->settle)
+		s->opts.algorithm->settle(s);
 }
 
 void
@@ -356,7 +338,7 @@ sched_next_furthest(const struct sched *s, const struct sched_candidate *candida
 int64_t
 sched_next(const struct sched *s, const struct sched_candidate *candidates, size_t n, bool may_add)
 {
-	const struct sched_algorithm *algorithm = table[s->opts.kind].algorithm;
+	const struct sched_algorithm *algorithm = s->opts.algorithm;
 
 	return (algorithm->next ? algorithm->next : sched_next_furthest)(s, candidates, n, may_add);
 }
@@ -370,6 +352,6 @@ sched_describe(const struct sched *s, char *text, size_t nbytes)
 		stopped += s->trials[i].stopped;
 		waiting += s->trials[i].paused && !s->trials[i].go_on;
 	}
-	snprintf(text, nbytes, "%s: %zu of %zu trials stopped, %zu waiting", table[s->opts.kind].name, stopped,
+	snprintf(text, nbytes, "%s: %zu of %zu trials stopped, %zu waiting", s->opts.algorithm->name, stopped,
 	         s->n_trials, waiting);
 }

@@ -3,7 +3,8 @@
  * sched: decides which trial continues, pauses or stops after a report, and which one runs next.
  * Pure: it uses no clock, file or process, and chance only by a seed. The same calls give the same
  * verdicts: a runner that starts again replays the reports of its journal and continues. One file
- * per algorithm: sched_median.c, sched_asha.c, sched_hyperband.c, sched_pbt.c.
+ * per algorithm: sched_median.c, sched_asha.c, sched_hyperband.c, sched_pbt.c. To add one, see
+ * docs/extending.md.
  *
  *   sched_new -> sched_add for each trial -> sched_report for each of its reports
  *                                            sched_next when a place is free
@@ -22,20 +23,16 @@
 
 #include "pawl.h"
 
-enum sched_kind {
-	SCHED_FIFO = 0,
-	SCHED_MEDIAN = 1,    /* Golovin et al., Google Vizier, KDD 2017, section 3.2.2 */
-	SCHED_ASHA = 2,      /* Li et al., A System for Massively Parallel Hyperparameter Tuning, MLSys 2020; the form that stops */
-	SCHED_HYPERBAND = 3, /* Li et al., Hyperband, JMLR 2018; rungs in step, trials pause between them */
-	SCHED_PBT = 4        /* Jaderberg et al., Population Based Training of Neural Networks, 2017 */
-};
-
 enum sched_verdict {
 	SCHED_CONTINUE = 0,
 	SCHED_PAUSE = 1, /* save, then give the place to others */
 	SCHED_STOP = 2,
 	SCHED_EXPLOIT = 3 /* continue from the donor's checkpoint with new values (PBT) */
 };
+
+/* Each in a file of its own, which names its paper. */
+struct sched_algorithm;
+extern const struct sched_algorithm sched_fifo, sched_median, sched_asha, sched_hyperband, sched_pbt;
 
 /* How one hyperparameter is explored: numbers by a factor, lists by a neighbour. */
 struct sched_mutation {
@@ -46,7 +43,7 @@ struct sched_mutation {
 };
 
 struct sched_opts {
-	enum sched_kind kind;
+	const struct sched_algorithm *algorithm; /* NULL = sched_fifo */
 	bool maximize;              /* larger metrics are better */
 	double grace;               /* no stop before this time; 0 = 1 */
 	double max_time;            /* ASHA, HyperBand: the largest time of a trial; 0 = 100 (81 for HyperBand) */

@@ -99,4 +99,4 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 	return r;
 }
 
-const struct sched_algorithm sched_asha = {.init = init, .add = add_trial, .report = report};
+const struct sched_algorithm sched_asha = {.name = "asha", .init = init, .add = add_trial, .report = report};

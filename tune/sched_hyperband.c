@@ -209,4 +209,4 @@ report(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_
 }
 
 const struct sched_algorithm sched_hyperband = {
-	.init = init, .add = add_trial, .report = report, .settle = halve_brackets};
+	.name = "hyperband", .init = init, .add = add_trial, .report = report, .settle = halve_brackets};

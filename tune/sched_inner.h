@@ -49,6 +49,7 @@ struct sched {
 
 /* One per algorithm; NULL = nothing to do. */
 struct sched_algorithm {
+	const char *name; /* for people */
 	int (*init)(struct sched *s, struct pawl_error *err);
 	int (*add)(struct sched *s, uint32_t trial, struct pawl_error *err);
 	int (*report)(struct sched *s, uint32_t trial, struct sched_decision *ret, struct pawl_error *err);
@@ -56,7 +57,6 @@ struct sched_algorithm {
 	/* As sched_next; NULL = sched_next_furthest. */
 	int64_t (*next)(const struct sched *s, const struct sched_candidate *candidates, size_t n, bool may_add);
 };
-extern const struct sched_algorithm sched_median, sched_asha, sched_hyperband, sched_pbt;
 
 /* The trial is neither dropped nor waiting for others. */
 bool sched_may_run(const struct sched *s, const struct sched_candidate *candidate);

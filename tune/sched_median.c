@@ -87,4 +87,4 @@ resume_paused(struct sched *s)
 		s->trials[i].go_on = s->trials[i].paused;
 }
 
-const struct sched_algorithm sched_median = {.report = report, .settle = resume_paused};
+const struct sched_algorithm sched_median = {.name = "median stopping", .report = report, .settle = resume_paused};

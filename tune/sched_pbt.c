@@ -16,6 +16,14 @@
 #include "sched_inner.h"
 
 static int
+init(struct sched *s, struct pawl_error *err)
+{
+	if (s->opts.n_mutations == 0 && !s->opts.custom_explore)
+		return err_set(err, PAWL_EUSAGE, "scheduler: pbt needs a hyperparameter to mutate, found none");
+	return 0;
+}
+
+static int
 add_trial(struct sched *s, uint32_t trial, struct pawl_error *err)
 {
 	(void)err;
@@ -193,4 +201,5 @@ next(const struct sched *s, const struct sched_candidate *candidates, size_t n, 
 	return (s->opts.takes_turns ? next_turn : sched_next_furthest)(s, candidates, n, may_add);
 }
 
-const struct sched_algorithm sched_pbt = {.add = add_trial, .report = report, .settle = rank_together, .next = next};
+const struct sched_algorithm sched_pbt = {
+	.name = "pbt", .init = init, .add = add_trial, .report = report, .settle = rank_together, .next = next};

@@ -15,101 +15,43 @@
 #include "space.h"
 #include "tune.h"
 
-enum expected { TEXT, TEXT_OR_NULL, WHOLE, WHOLE_OR_NULL, NUMBER, FLAG, OBJECT, TEXTS, ANY };
-
-struct key {
-	const char *name;
-	enum expected expected;
-	double least;
-	const char *initial; /* JSON; NULL: omitted by default */
+static const struct spec_key document[] = {
+	KEY("name", TEXT, 0, NULL),
+	KEY("local_dir", TEXT, 0, "\"runs/tune\""),
+	KEY("run", TEXTS, 0, NULL),
+	KEY("env", OBJECT, 0, "{}"),
+	KEY("metric", TEXT_OR_NULL, 0, "null"),
+	KEY("mode", TEXT, 0, "\"min\""),
+	KEY("num_samples", WHOLE, -1, "1"),
+	KEY("seed", WHOLE, 0, "0"),
+	KEY("space", OBJECT, 0, "{}"),
+	KEY("search", TEXT, 0, "\"grid-random\""),
+	KEY("scheduler", ANY, 0, "{\"type\": \"fifo\"}"),
+	KEY("stop", OBJECT, 0, "{}"),
+	KEY("max_failures", WHOLE, -1, "0"),
+	KEY("resources", OBJECT, 0, "{}"),
+	KEY("max_concurrent", WHOLE, 0, "0"),
+	KEY("checkpoint", OBJECT, 0, "{}"),
+	KEY("sync", OBJECT, 0, "{}"),
+	KEY("time_budget_s", NUMBER, 0, "0"),
+	KEY("heartbeat_s", NUMBER, 0, "0"),
+	KEY("grace_s", NUMBER, 0, "30"),
+	KEY("user", OBJECT, 0, NULL),
+	KEYS_END,
 };
-
-static const struct key document[] = {
-	{"name", TEXT, 0, NULL},
-	{"local_dir", TEXT, 0, "\"runs/tune\""},
-	{"run", TEXTS, 0, NULL},
-	{"env", OBJECT, 0, "{}"},
-	{"metric", TEXT_OR_NULL, 0, "null"},
-	{"mode", TEXT, 0, "\"min\""},
-	{"num_samples", WHOLE, -1, "1"},
-	{"seed", WHOLE, 0, "0"},
-	{"space", OBJECT, 0, "{}"},
-	{"search", TEXT, 0, "\"grid-random\""},
-	{"scheduler", ANY, 0, "{\"type\": \"fifo\"}"},
-	{"stop", OBJECT, 0, "{}"},
-	{"max_failures", WHOLE, -1, "0"},
-	{"resources", OBJECT, 0, "{}"},
-	{"max_concurrent", WHOLE, 0, "0"},
-	{"checkpoint", OBJECT, 0, "{}"},
-	{"sync", OBJECT, 0, "{}"},
-	{"time_budget_s", NUMBER, 0, "0"},
-	{"heartbeat_s", NUMBER, 0, "0"},
-	{"grace_s", NUMBER, 0, "30"},
-	{"user", OBJECT, 0, NULL},
-	{NULL, ANY, 0, NULL},
-};
-static const struct key resources[] = {
-	{"cpu", NUMBER, 0, "1"}, {"gpu", NUMBER, 0, "0"}, {"memory_bytes", WHOLE, 0, "0"}, {NULL, ANY, 0, NULL}};
-static const struct key checkpoint[] = {{"keep", WHOLE_OR_NULL, 1, "null"},
-                                        {"score_attr", TEXT, 0, "\"training_iteration\""},
-                                        {"freq", WHOLE, 0, "0"},
-                                        {"at_end", FLAG, 0, "false"},
-                                        {NULL, ANY, 0, NULL}};
-static const struct key sync_keys[] = {{"upload_dir", TEXT_OR_NULL, 0, "null"},
-                                       {"syncer", TEXT_OR_NULL, 0, "\"auto\""},
-                                       {"period_s", NUMBER, 0, "300"},
-                                       {NULL, ANY, 0, NULL}};
-
-#define COMMON                                                                            \
-	{"type", TEXT, 0, NULL}, {"time_attr", TEXT, 0, NULL}, {"metric", TEXT, 0, NULL}, \
-	{                                                                                 \
-		"mode", TEXT, 0, NULL                                                     \
-	}
-static const struct key fifo_keys[] = {COMMON, {NULL, ANY, 0, NULL}};
-static const struct key median_keys[] = {COMMON,
-                                         {"grace_period", NUMBER, 0, NULL},
-                                         {"min_samples_required", WHOLE, 1, NULL},
-                                         {"hard_stop", FLAG, 0, NULL},
-                                         {NULL, ANY, 0, NULL}};
-static const struct key asha_keys[] = {COMMON,
-                                       {"max_t", NUMBER, 0, NULL},
-                                       {"grace_period", NUMBER, 0, NULL},
-                                       {"reduction_factor", NUMBER, 0, NULL},
-                                       {"brackets", WHOLE, 1, NULL},
-                                       {"synch", FLAG, 0, NULL},
-                                       {NULL, ANY, 0, NULL}};
-static const struct key hyperband_keys[] = {
-	COMMON, {"max_t", NUMBER, 0, NULL}, {"reduction_factor", NUMBER, 0, NULL}, {NULL, ANY, 0, NULL}};
-static const struct key pbt_keys[] = {COMMON,
-                                      {"perturbation_interval", NUMBER, 0, NULL},
-                                      {"burn_in_period", NUMBER, 0, NULL},
-                                      {"hyperparam_mutations", OBJECT, 0, NULL},
-                                      {"quantile_fraction", NUMBER, 0, NULL},
-                                      {"resample_probability", NUMBER, 0, NULL},
-                                      {"perturbation_factors", ANY, 0, NULL},
-                                      {"synch", FLAG, 0, NULL},
-                                      {"custom_explore", FLAG, 0, NULL}, /* the driver's function explores, too */
-                                      {NULL, ANY, 0, NULL}};
-
-static const struct {
-	const char *name;
-	enum sched_kind kind;
-	const struct key *keys;
-	const char *time_attr;
-} schedulers[] = {
-	{"fifo", SCHED_FIFO, fifo_keys, "training_iteration"},
-	{"median", SCHED_MEDIAN, median_keys, "time_total_s"},
-	{"asha", SCHED_ASHA, asha_keys, "training_iteration"},
-	{"hyperband", SCHED_HYPERBAND, hyperband_keys, "training_iteration"},
-	{"bohb", SCHED_HYPERBAND, hyperband_keys, "training_iteration"},
-	{"pbt", SCHED_PBT, pbt_keys, "time_total_s"},
-};
-#define N_SCHEDULERS (sizeof(schedulers) / sizeof(schedulers[0]))
+static const struct spec_key resources[] = {KEY("cpu", NUMBER, 0, "1"), KEY("gpu", NUMBER, 0, "0"),
+                                            KEY("memory_bytes", WHOLE, 0, "0"), KEYS_END};
+static const struct spec_key checkpoint[] = {KEY("keep", WHOLE_OR_NULL, 1, "null"),
+                                             KEY("score_attr", TEXT, 0, "\"training_iteration\""),
+                                             KEY("freq", WHOLE, 0, "0"), KEY("at_end", FLAG, 0, "false"), KEYS_END};
+static const struct spec_key sync_keys[] = {KEY("upload_dir", TEXT_OR_NULL, 0, "null"),
+                                            KEY("syncer", TEXT_OR_NULL, 0, "\"auto\""),
+                                            KEY("period_s", NUMBER, 0, "300"), KEYS_END};
 
 /* ---- kinds ---- */
 
 static const char *
-kind_name(enum expected expected)
+kind_name(enum spec_expected expected)
 {
 	static const char *const names[] = {[TEXT] = "a text",      [TEXT_OR_NULL] = "a text or null",
 	                                    [WHOLE] = "an integer", [WHOLE_OR_NULL] = "an integer or null",
@@ -121,7 +63,7 @@ kind_name(enum expected expected)
 }
 
 static bool
-is_of_kind(const struct value *found, enum expected expected)
+is_of_kind(const struct value *found, enum spec_expected expected)
 {
 	struct value *item;
 	size_t i;
@@ -154,7 +96,7 @@ is_of_kind(const struct value *found, enum expected expected)
 }
 
 static int
-check_known(const struct value *object, const char *what, const struct key *keys, struct pawl_error *err)
+check_known(const struct value *object, const char *what, const struct spec_key *keys, struct pawl_error *err)
 {
 	char known[600] = "";
 	const char *name;
@@ -162,7 +104,7 @@ check_known(const struct value *object, const char *what, const struct key *keys
 	size_t len = 0;
 
 	VALUE_MEMBERS(object, name, item) {
-		const struct key *k = keys;
+		const struct spec_key *k = keys;
 		while (k->name && strcmp(k->name, name) != 0)
 			k++;
 		if (k->name)
@@ -176,12 +118,13 @@ check_known(const struct value *object, const char *what, const struct key *keys
 
 /* A copy with the keys in the order of the table and defaults filled in. */
 static int
-fill(const struct value *object, const char *what, const struct key *keys, struct value **ret, struct pawl_error *err)
+fill(const struct value *object, const char *what, const struct spec_key *keys, struct value **ret,
+     struct pawl_error *err)
 {
 	PAWL_CLEAN(value_free_clean) struct value *made = value_new_object();
 
 	TRY(check_known(object, what, keys, err));
-	for (const struct key *k = keys; made && k->name; k++) {
+	for (const struct spec_key *k = keys; made && k->name; k++) {
 		struct value *found = value_get(object, k->name);
 		if (!found && !k->initial)
 			continue;
@@ -207,7 +150,7 @@ fill(const struct value *object, const char *what, const struct key *keys, struc
 }
 
 static int
-fill_inner(struct value *doc, const char *name, const struct key *keys, struct pawl_error *err)
+fill_inner(struct value *doc, const char *name, const struct spec_key *keys, struct pawl_error *err)
 {
 	struct value *made = NULL;
 	char what[64];
@@ -289,12 +232,26 @@ take_metric(struct spec *s, const struct value *scheduler, struct pawl_error *er
 }
 
 static int
+refuse_scheduler(const char *type, struct pawl_error *err)
+{
+	char known[300] = "";
+	size_t len = 0;
+
+	for (const struct spec_scheduler *k = spec_schedulers; k->name && len < sizeof(known); k++)
+		len += (size_t)snprintf(known + len, sizeof(known) - len, "%s%s", k->name,
+		                        !k[1].name   ? ""
+		                        : !k[2].name ? " or "
+		                                     : ", ");
+	return err_set(err, PAWL_EUSAGE, "scheduler: expected %s, found '%.100s'", known, type ? type : "nothing");
+}
+
+static int
 parse_scheduler(struct spec *s, struct pawl_error *err)
 {
 	struct value *scheduler = value_get(s->doc, "scheduler"), *filled;
+	const struct spec_scheduler *kind = spec_schedulers;
 	const char *type, *name;
 	struct value *item;
-	size_t i = 0;
 	int r;
 
 	if (value_is(scheduler, JSON_STRING)) {
@@ -303,27 +260,24 @@ parse_scheduler(struct spec *s, struct pawl_error *err)
 		scheduler = value_get(s->doc, "scheduler");
 	}
 	type = value_get_text(scheduler, "type");
-	while (i < N_SCHEDULERS && (!type || strcmp(schedulers[i].name, type) != 0))
-		i++;
+	while (kind->name && (!type || strcmp(kind->name, type) != 0))
+		kind++;
 	if (type && strcmp(type, "pbt_replay") == 0)
 		return err_set(
 			err, PAWL_EUSAGE,
 			"scheduler: pbt_replay is no longer supported; the trial itself can follow the values that "
 			"its pbt_policy_<id>.txt lists");
-	if (i == N_SCHEDULERS)
-		return err_set(err, PAWL_EUSAGE,
-		               "scheduler: expected fifo, median, asha, hyperband, bohb or pbt, found '%.100s'",
-		               type ? type : "nothing");
-	TRY(fill(scheduler, "scheduler", schedulers[i].keys, &filled, err));
+	if (!kind->name)
+		return refuse_scheduler(type, err);
+	TRY(fill(scheduler, "scheduler", kind->keys, &filled, err));
 	if (!value_set(s->doc, "scheduler", filled))
 		return err_nomem(err, NULL);
-	s->scheduler = schedulers[i].name;
-	s->time_attr =
-		value_get_text(filled, "time_attr") ? value_get_text(filled, "time_attr") : schedulers[i].time_attr;
+	s->kind = kind;
+	s->time_attr = value_get_text(filled, "time_attr") ? value_get_text(filled, "time_attr") : kind->time_attr;
 	r = take_metric(s, filled, err);
-	if (r == 0 && schedulers[i].kind != SCHED_FIFO && !s->metric)
-		r = err_set(err, PAWL_EUSAGE, "scheduler: %s needs the document's 'metric', found none", s->scheduler);
-	if (r < 0 || schedulers[i].kind != SCHED_PBT)
+	if (r == 0 && kind->algorithm != &sched_fifo && !s->metric)
+		r = err_set(err, PAWL_EUSAGE, "scheduler: %s needs the document's 'metric', found none", kind->name);
+	if (r < 0 || kind->algorithm != &sched_pbt)
 		return r;
 	s->mutations = value_get(filled, "hyperparam_mutations");
 	s->synchronous = value_is_true(value_get(filled, "synch"));
@@ -411,7 +365,7 @@ parse(struct spec *s, struct pawl_error *err)
 		            "scheduler: asha with 'synch' waits for all trials: expected a number of samples, found "
 		            "num_samples -1 (without end)");
 	if (r == 0)
-		r = spec_scheduler(s, &sched, err);
+		r = spec_make_scheduler(s, &sched, err);
 	sched_free(sched);
 	return r;
 }

@@ -4,11 +4,37 @@
 #define PAWL_TUNE_SPEC_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/value.h"
 #include "pawl.h"
 #include "sched.h"
+
+enum spec_expected { TEXT, TEXT_OR_NULL, WHOLE, WHOLE_OR_NULL, NUMBER, FLAG, OBJECT, TEXTS, ANY };
+
+/* A key of an object in the document. */
+struct spec_key {
+	const char *name;
+	enum spec_expected expected;
+	double least;
+	const char *initial; /* JSON; NULL: omitted by default */
+	size_t field;        /* of struct sched_opts: a double, uint32_t or bool for NUMBER, WHOLE or FLAG; 0 = none */
+};
+#define KEY(name, expected, least, initial) {name, expected, least, initial, 0}
+/* An option of the scheduler, which becomes a field of struct sched_opts. */
+#define OPTION(name, expected, least, field) \
+	{name, expected, least, NULL, offsetof(struct sched_opts, field)}
+#define KEYS_END KEY(NULL, ANY, 0, NULL)
+
+/* What a document may have as its scheduler. */
+struct spec_scheduler {
+	const char *name;
+	const struct sched_algorithm *algorithm;
+	const struct spec_key *keys;
+	const char *time_attr; /* by default */
+};
+extern const struct spec_scheduler spec_schedulers[]; /* ends with a row without a name */
 
 /* The document owns the texts. */
 struct spec {
@@ -19,7 +45,7 @@ struct spec {
 	uint64_t n_trials;  /* in all; UINT64_MAX = unlimited or unknown */
 	uint64_t seed;
 	const struct value *space, *stop, *mutations; /* mutations: of PBT, else NULL */
-	const char *scheduler;
+	const struct spec_scheduler *kind;
 	bool synchronous; /* PBT: all wait for the slowest */
 	bool takes_turns; /* other PBT, except a search without end, where some trials would always wait */
 	int64_t max_failures; /* < 0 = unlimited */
@@ -34,13 +60,13 @@ struct spec {
 /* PAWL_EUSAGE names the key, what was expected and what was found. */
 int spec_parse(const char *text, struct spec *ret, struct pawl_error *err);
 void spec_clear(struct spec *s);
+/* Is it asha with trials that wait for each other? */
+bool spec_is_in_step(const struct spec *s);
 /* May an experiment begun with `old` continue with `now`? PAWL_EUSAGE names the key that has
  * changed. */
 int spec_check_same(const struct spec *old, const struct spec *now, struct pawl_error *err);
-/* Is it asha with trials that wait for each other? */
-bool spec_is_in_step(const struct spec *s);
 /* The scheduler of the document. */
-int spec_scheduler(const struct spec *s, struct sched **ret, struct pawl_error *err);
+int spec_make_scheduler(const struct spec *s, struct sched **ret, struct pawl_error *err);
 
 /* PBT: converts the values of a configuration to the scheduler's numbers (one for each mutation)
  * and back. Values that a configuration lacks are drawn (spec_fill). */

@@ -13,14 +13,6 @@
 #include "base/value.h"
 #include "space.h"
 
-static double
-number(const struct value *object, const char *key, double otherwise)
-{
-	const struct value *found = value_get(object, key);
-
-	return value_is_number(found) ? value_number(found) : otherwise;
-}
-
 static const struct value *
 choices_of(const struct value *what)
 {
@@ -60,43 +52,42 @@ take_factors(const struct value *scheduler, struct sched_opts *o, struct pawl_er
 	return 0;
 }
 
-static enum sched_kind
-kind_of(const char *name)
+/* The options that the document gives. */
+static void
+take_options(const struct value *scheduler, const struct spec_key *keys, struct sched_opts *o)
 {
-	return strcmp(name, "median") == 0                                   ? SCHED_MEDIAN
-	       : strcmp(name, "asha") == 0                                   ? SCHED_ASHA
-	       : strcmp(name, "hyperband") == 0 || strcmp(name, "bohb") == 0 ? SCHED_HYPERBAND
-	       : strcmp(name, "pbt") == 0                                    ? SCHED_PBT
-	                                                                     : SCHED_FIFO;
+	for (const struct spec_key *k = keys; k->name; k++) {
+		const struct value *found = k->field ? value_get(scheduler, k->name) : NULL;
+		void *field = (char *)o + k->field;
+		if (!found)
+			continue;
+		if (k->expected == FLAG)
+			*(bool *)field = value_is_true(found);
+		else if (k->expected == WHOLE)
+			*(uint32_t *)field = (uint32_t)value_number(found);
+		else
+			*(double *)field = value_number(found);
+	}
 }
 
 bool
 spec_is_in_step(const struct spec *s)
 {
-	return strcmp(s->scheduler, "asha") == 0 && value_is_true(value_get(value_get(s->doc, "scheduler"), "synch"));
+	return s->kind->algorithm == &sched_asha && value_is_true(value_get(value_get(s->doc, "scheduler"), "synch"));
 }
 
 int
-spec_scheduler(const struct spec *s, struct sched **ret, struct pawl_error *err)
+spec_make_scheduler(const struct spec *s, struct sched **ret, struct pawl_error *err)
 {
-	const struct value *from = value_get(s->doc, "scheduler"), *hard = value_get(from, "hard_stop");
+	const struct value *from = value_get(s->doc, "scheduler");
 	struct sched_mutation *mutations = NULL;
 	struct sched_opts o = {
-		.kind = spec_is_in_step(s) ? SCHED_HYPERBAND : kind_of(s->scheduler),
-		.in_step = spec_is_in_step(s),
+		.algorithm = spec_is_in_step(s) ? &sched_hyperband : s->kind->algorithm,
 		.maximize = s->maximize,
-		.max_time = number(from, "max_t", 0),
-		.reduction = number(from, "reduction_factor", 0),
-		.brackets = (uint32_t)number(from, "brackets", 0),
-		.min_samples = (uint32_t)number(from, "min_samples_required", 0),
-		.hard_stop = !value_is(hard, JSON_BOOL),
-		.interval = number(from, "perturbation_interval", 0),
-		.burn_in = number(from, "burn_in_period", 0),
-		.quantile = number(from, "quantile_fraction", 0),
-		.resample = number(from, "resample_probability", -1),
-		.synchronous = value_is_true(value_get(from, "synch")),
+		.grace = s->kind->algorithm == &sched_median ? 60 : 0,
+		.hard_stop = true,
+		.resample = -1,
 		.takes_turns = s->takes_turns,
-		.custom_explore = value_is_true(value_get(from, "custom_explore")),
 		.n_mutations = value_n_members(s->mutations),
 		.seed = s->seed,
 	};
@@ -105,7 +96,7 @@ spec_scheduler(const struct spec *s, struct sched **ret, struct pawl_error *err)
 	size_t n = 0;
 	int r;
 
-	o.grace = number(from, "grace_period", o.kind == SCHED_MEDIAN ? 60 : 0);
+	take_options(from, s->kind->keys, &o);
 	TRY(take_factors(from, &o, err));
 	if (o.in_step && o.brackets > 1)
 		return err_set(err, PAWL_EUSAGE, "scheduler: asha with 'synch' has one bracket, found %u", o.brackets);

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import SupportsFloat, SupportsIndex
 
 from . import _metrics
@@ -31,6 +31,14 @@ def whole(option: str, value: object, bits: int = 64) -> int:
     if number >> bits:
         raise UsageError(f"{option} must be below 2**{bits}, received {value!r}")
     return number
+
+
+def word(option: str, value: object, words: Iterable[str]) -> str:
+    """One of these words."""
+    if isinstance(value, str) and value in words:
+        return value
+    allowed = " or ".join(f'"{one}"' for one in words)
+    raise UsageError(f"{option} must be {allowed}, received {value!r}")
 
 
 def path(option: str, value: object) -> str:

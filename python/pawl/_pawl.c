@@ -127,8 +127,7 @@ check_state(PyObject *module, PyObject *state)
 	struct py_walk walk;
 	size_t n;
 
-	if (py_walk_begin(&walk, st, state, false, NULL) < 0)
-		return NULL;
+	TRY_NULL(py_walk_begin(&walk, st, state, false, NULL));
 	n = pawl_state_tensor_count(walk.state);
 	py_walk_end(&walk);
 	return PyLong_FromSize_t(n);
@@ -185,8 +184,7 @@ add_numbers(PyObject *module)
 	};
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-		if (PyModule_AddIntConstant(module, numbers[i].name, numbers[i].value) < 0)
-			return -1;
+		TRY(PyModule_AddIntConstant(module, numbers[i].name, numbers[i].value));
 	return 0;
 }
 

@@ -72,6 +72,15 @@ def is_foreign(path: str) -> bool:
     )
 
 
+def new_folder(path: str | os.PathLike[str] | None) -> str:
+    """Where to write a folder: a new one if none is named, else one that is empty or not there."""
+    if path is None:
+        return os.path.join(tempfile.mkdtemp(prefix="pawl-"), "checkpoint")
+    target = _checks.path("path", path)
+    _files.make_room(target)
+    return target
+
+
 def is_far(place: str) -> bool:
     """Is it a URL of a store that is not a folder of this machine?"""
     return "://" in place
@@ -241,12 +250,12 @@ class Checkpoint:
     def to_dict(self) -> dict[str, Any]:
         """The saved dict with new tensors, and three keys more unless it holds them itself: ``_timestamp`` (seconds
         since 1970), ``_preprocessor`` (None) and ``_current_checkpoint_id`` (from 0)."""
-        state, info, _ = self._load()
+        state, info, first = self._numbered()
         if not isinstance(state, dict):
             raise UsageError(f"to_dict: the saved state is {_a(state)}, not a dict; pawl.load returns it")
         state.setdefault("_timestamp", int(info["time"]))
         state.setdefault("_preprocessor", None)
-        state.setdefault("_current_checkpoint_id", max(info["id"] - 1, 0))
+        state.setdefault("_current_checkpoint_id", first + max(info["id"] - 1, 0))
         return state
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
@@ -254,19 +263,15 @@ class Checkpoint:
 
         The folder must not be there yet, or be empty. It appears complete, verified and durable, or not at all.
         """
-        if path is None:
-            target = os.path.join(tempfile.mkdtemp(prefix="pawl-"), "checkpoint")
-        else:
-            target = _checks.path("path", path)
-            _files.make_room(target)
-        if self._path is not None and not is_far(self._path) and not is_foreign(self._path):
-            path = self._path
+        target = new_folder(path)
+        here = self._here()
+        if here is not None:
 
             def copy(run: _pawl.Run) -> None:
-                only(run, path)
-                _files.copy(os.path.realpath(path), target, _NOTES, _verify)
+                only(run, here)
+                _files.copy(os.path.realpath(here), target, _NOTES, _verify)
 
-            look(path, copy)
+            look(here, copy)
             return target
         state, _, metadata = self._load()
         _save_folder(state, target, False, metadata)
@@ -278,8 +283,8 @@ class Checkpoint:
     def as_directory(self) -> Generator[str, None, None]:
         """The checkpoint as a folder to read from, for the length of a ``with`` block; a folder of this machine is not
         copied."""
-        if self._path is not None and not is_far(self._path) and not is_foreign(self._path):
-            yield self._path
+        if (here := self._here()) is not None:
+            yield here
             return
         with tempfile.TemporaryDirectory(prefix="pawl-") as folder:
             yield self.to_directory(os.path.join(folder, "checkpoint"))
@@ -325,6 +330,15 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return f"Checkpoint({self._path!r})" if self._path is not None else "Checkpoint(in memory)"
+
+    def _here(self) -> str | None:
+        """A folder of this machine, which can be read as it is."""
+        path = self._path
+        return None if path is None or is_far(path) or is_foreign(path) else path
+
+    def _numbered(self) -> tuple[Any, _pawl.Info, int]:
+        """The state, its facts, and how many checkpoints there were before its run."""
+        return *self._load()[:2], 0
 
     def _mem(self) -> _pawl.Run:
         if self._run is None:

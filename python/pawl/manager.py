@@ -6,74 +6,19 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from . import _checks, _pawl, _reports, _signals, loggers
+from . import _checks, _options, _pawl, _reports, _signals, loggers
 from ._pawl import NotFoundError, Ticket, UsageError
 from .checkpoint import Checkpoint, of_run
-from .rank import Rank, rank_identify
 from .records import CheckpointInfo, Decision, Restored, T
 
-_MODES = ("snapshot", "ring", "direct")
-_ON_BUSY = ("wait", "skip", "replace")
-_NONFINITE = ("accept", "flag", "refuse")
-_ORDERS = {"max": 1, "min": -1}
 _RANK_VALUES = {"strict": 0, "drop": 1, "wrap": 2}
 
 Order = Literal["max", "min"]
 Interval = str | int | Callable[[int], bool] | None
-
-
-def _word(option: str, value: object, words: Iterable[str]) -> str:
-    if isinstance(value, str) and value in words:
-        return value
-    allowed = " or ".join(f'"{word}"' for word in words)
-    raise UsageError(f"{option} must be {allowed}, received {value!r}")
-
-
-def _keep(num_to_keep: int | None) -> int:
-    if num_to_keep is None:
-        return 0
-    if isinstance(num_to_keep, bool) or not isinstance(num_to_keep, int) or num_to_keep < 0:
-        raise UsageError(f"num_to_keep must be None or a non-negative integer, received {num_to_keep!r}")
-    if num_to_keep >= 2**63:
-        raise UsageError(f"num_to_keep must be below 2**63, received {num_to_keep!r}")
-    return num_to_keep or _pawl.KEEP_MEMORY
-
-
-def _scores(
-    attribute: str | Sequence[str] | None, order: Order | Sequence[Order]
-) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    names = () if attribute is None else _checks.names("score_attribute", attribute)
-    several = isinstance(order, Sequence) and not isinstance(order, str)
-    words = tuple(order) if several else (order,) * max(len(names), 1)
-    orders = tuple(_ORDERS[_word("score_order", word, _ORDERS)] for word in words)
-    if names and len(orders) != len(names):
-        raise UsageError(f"{len(names)} score attributes, but {len(orders)} score orders")
-    return names, orders if names else ()
-
-
-def _who(root: str | os.PathLike[str], rank: int | None, world_size: int | None) -> Rank:
-    """As given, else as the launcher says. A run in memory is one process's own."""
-    if (rank is None) != (world_size is None):
-        raise UsageError(f"rank and world_size go together, received rank={rank!r} and world_size={world_size!r}")
-    if rank is None or world_size is None:
-        if str(root).startswith("mem:"):
-            return Rank(0, 1, None, None, None, "", "")
-        return rank_identify()
-    given = (_checks.whole("rank", rank, 31), _checks.whole("world_size", world_size, 31))
-    with contextlib.suppress(UsageError):  # the launcher may have other values
-        found = rank_identify()
-        if (found.rank, found.world_size) == given:
-            return found
-    return Rank(*given, None, None, None, "", "")
-
-
-def _node(node_rank: int | None) -> int:
-    """As the C side takes it: -1 = not known."""
-    return -1 if node_rank is None else _checks.whole("node_rank", node_rank, 31)
 
 
 class CheckpointManager:
@@ -173,15 +118,7 @@ class CheckpointManager:
         or a mirror is slower than that. ``logger``: where metrics and the cost
         of each checkpoint go (pawl.loggers).
         """
-        if isinstance(save_interval, bool) or not (
-            save_interval is None or isinstance(save_interval, str | int) or callable(save_interval)
-        ):
-            raise UsageError(
-                f"save_interval must be a time string, a number of epochs or a function, received {save_interval!r}"
-            )
-        place = _checks.path("root", root)
-        who = _who(root, rank, world_size)
-        names, orders = _scores(score_attribute, score_order)
+        place, who, options = _options.read(locals())
         self._due = save_interval if callable(save_interval) else None
         self._has_interval = save_interval is not None
         self._on_busy = on_busy
@@ -194,70 +131,6 @@ class CheckpointManager:
         self._watch: _pawl.Watch | None = None
         self._watches = signals is not False
         self._saved_after_signal = False
-        options: dict[str, Any] = {
-            "read_only": read_only,
-            "overwrite": overwrite,
-            "run_id": run_id,
-            "name_template": name_template,
-            "after_id": _checks.whole("after_id", after_id, 53),
-            "save_interval": str(save_interval) if isinstance(save_interval, str | int) else None,
-            "mtbf_seconds": _checks.seconds("mtbf_seconds", mtbf_seconds),
-            "on_busy": _word("on_busy", on_busy, _ON_BUSY),
-            "nonfinite": _word("nonfinite", nonfinite, _NONFINITE),
-            "strict_latest": strict_latest,
-            "retention.num_to_keep": _keep(num_to_keep),
-            "retention.score_attributes": names,
-            "retention.score_orders": orders,
-            "retention.drop_latest": not keep_latest,
-            "retention.keep_last": _checks.whole("keep_last", keep_last),
-            "retention.keep_best": _checks.whole("keep_best", keep_best),
-            "retention.keep_every": _checks.whole("keep_every", keep_every),
-            "retention.keep_seconds": _checks.seconds("keep_seconds", keep_seconds),
-            "retention.max_bytes": _checks.whole("max_bytes", max_bytes),
-            "retention.strict_score": strict_score,
-            "staging.mode": _word("mode", mode, _MODES),
-            "staging.arena_bytes": _checks.whole("arena_bytes", arena_bytes),
-            "staging.ring_bytes": _checks.whole("ring_bytes", ring_bytes),
-            "staging.copy_threads": _checks.whole("copy_threads", copy_threads, 32),
-            "packs.pack_bytes": _checks.whole("pack_bytes", pack_bytes),
-            "packs.block_bytes": _checks.whole("block_bytes", block_bytes),
-            "packs.compression": compression,
-            "packs.compression_level": _checks.whole("compression_level", compression_level, 31),
-            "packs.recycle": _checks.whole("recycle", recycle, 32),
-            "packs.no_reuse": not reuse,
-            "io.threads": _checks.whole("io_threads", io_threads, 32),
-            "io.no_direct": not direct_io,
-            "io.write_bytes_per_second": None if bandwidth is None else _checks.whole("bandwidth", bandwidth),
-            "io.read_bytes_per_second": None
-            if read_bandwidth is None
-            else _checks.whole("read_bandwidth", read_bandwidth),
-            "io.fault": _checks.fault(fault),
-            "lease.timeout_ms": _checks.seconds("lease_timeout", lease_timeout or 0.0),
-            "lease.wait_ms": None if lease_wait is None else _checks.seconds("lease_wait", lease_wait) or -0.001,
-            "lease.on_wait": _reports.waits,
-            "ranks.rank": who.rank,
-            "ranks.world_size": who.world_size,
-            "ranks.local_world_size": who.local_world_size,
-            "ranks.node_rank": _node(who.node_rank if node_rank is None else node_rank),
-            "ranks.attempt": who.attempt,
-            "ranks.commit_timeout_ms": _checks.seconds("commit_timeout", commit_timeout or 0.0),
-            "ranks.broadcast": broadcast,
-            "ranks.node_folder": None if node_folder is None else _checks.path("node_folder", node_folder),
-            "ranks.n_partners": _checks.whole("partner", partner, 32),
-            "ranks.n_nodes": _checks.whole("n_nodes", n_nodes, 32),
-            "mirrors.urls": _checks.paths("mirrors", mirrors),
-            "mirrors.retention": _checks.rules("mirror_keep", mirror_keep),
-            "mirrors.n_streams": _checks.whole("num_concurrent_uploads", num_concurrent_uploads, 32),
-            "mirrors.timeout_ms": _checks.seconds("upload_timeout", upload_timeout or 0.0),
-            "mirrors.memory_bytes": _checks.whole("upload_memory", upload_memory),
-            "mirrors.bytes_per_second": None
-            if upload_bandwidth is None
-            else _checks.whole("upload_bandwidth", upload_bandwidth),
-            "mirrors.error_budget": _checks.whole("upload_error_budget", upload_error_budget, 32),
-            "mirrors.delete_local": delete_after_upload,
-            "mirrors.fail_saves": _word("upload_errors", upload_errors, ("soft", "hard")) == "hard",
-            "mirrors.leave_uploads": not wait_uploads,
-        }
         self._run = _pawl.Run(place, **options)
         self.rank, self.world_size = who.rank, who.world_size
         self._left_open = weakref.finalize(self, _reports.finish, self._run)
@@ -359,7 +232,7 @@ class CheckpointManager:
 
         With ``level="remote"`` until every mirror has every checkpoint, too, or an upload has failed.
         """
-        self._run.wait(timeout, _word("level", level, ("local", "remote")) == "remote")
+        self._run.wait(timeout, _checks.word("level", level, ("local", "remote")) == "remote")
         if self._scalars is not None:
             self._scalars.flush()
 
@@ -399,7 +272,7 @@ class CheckpointManager:
         """
         selector = self._selector(step, id, which)
         globs = _checks.globs(paths)
-        per_rank = _RANK_VALUES[_word("rank_values", rank_values, _RANK_VALUES)]
+        per_rank = _RANK_VALUES[_checks.word("rank_values", rank_values, _RANK_VALUES)]
         sharing = share_reads and self.world_size > 1
         any_will_do = step is None and id is None
         # Another thread may commit the run's first checkpoint between the search and the look at the list: search

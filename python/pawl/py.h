@@ -46,19 +46,12 @@
 
 #include "pawl.h"
 #include "pawl_jobs.h"
+#include "py_try.h"
 
 #define PY_N_CODES (-PAWL_EINTERNAL + 1)
 #define PY_N_DTYPES (PAWL_C128 + 1)
 #define PY_MAX_DEPTH 256  /* of containers; the library's own limit */
 #define PY_SLICE_MS 100   /* longest time without a check for Ctrl+C */
-
-static inline void
-py_drop(PyObject **p)
-{
-	Py_XDECREF(*p);
-}
-/* A reference that is released at the end of the scope. */
-#define AUTO_REF __attribute__((cleanup(py_drop))) PyObject *
 
 /* Stores a reference in a slot and releases the previous one. */
 static inline void
@@ -395,8 +388,6 @@ struct py_options {
 int py_shared_arena(struct py_state *st, struct pawl_arena **ret);
 /* Reads the arguments of Run(). Do not move *o afterwards. 0, or -1 with an exception. */
 int py_options_read(struct py_options *o, struct py_state *st, PyObject *args, PyObject *kwargs);
-/* Raises the exception that ended the wait for the lease. False if there was none. */
-bool py_options_raise(struct py_options *o);
 /* Adds to *o the parts that live as long as the run and are stored in it: the fault layer, the
  * caller's function. */
 int py_options_keep(struct py_options *o, struct py_state *st, struct py_run *self);
@@ -405,18 +396,27 @@ int py_options_keep(struct py_options *o, struct py_state *st, struct py_run *se
 int py_broadcast_from(void *arg, uint32_t root, void *bytes, size_t nbytes, struct pawl_error *err);
 /* fsspec's file systems, for URLs without an engine in the library. */
 extern const struct pawl_stores py_stores;
-/* Begins the use of the run; NULL with an exception if it is closed. */
-struct pawl *py_run_enter(struct py_run *self);
+/* Begins the use of the run: self, or NULL with an exception if it is closed. */
+struct py_run *py_run_enter(struct py_run *self);
 void py_run_leave(struct py_run *self);
+PY_DEFINE_CLEAN(struct py_run *, py_run_leave);
+/* A use that ends with the scope. */
+#define AUTO_RUN PY_CLEAN(py_run_leave) struct py_run *
 struct py_state *py_state_of(PyObject *self);
 PyObject *py_info_dict(const struct pawl_info *info);
 
 int py_run_init(PyObject *module, struct py_state *st);
 /* Function of the module: the names of a dict's metrics that are not numbers. */
 PyObject *py_no_numbers(PyObject *module, PyObject *mapping);
-/* The texts of a tuple, borrowed from it; free the array with PyMem_Free. NULL with an
- * exception. */
-const char **py_texts(PyObject *tuple, size_t *ret_n);
+/* The texts of a list or tuple, borrowed from it, and NULL. NULL with an exception. */
+const char **py_texts(PyObject *texts, size_t *ret_n);
+static inline void
+py_texts_free(const char **texts)
+{
+	PyMem_Free((void *)texts);
+}
+PY_DEFINE_CLEAN(const char **, py_texts_free);
+#define AUTO_TEXTS PY_CLEAN(py_texts_free) const char **
 /* Metrics of a mapping. Free *ret with PyMem_Free; names are borrowed from *keep, a new
  * reference. */
 int py_metrics(struct py_state *st, PyObject *mapping, struct pawl_metric **ret, size_t *ret_n, PyObject **keep);
@@ -431,6 +431,8 @@ PyObject *py_run_save_failed(struct py_run *self, PyObject *args);
 PyObject *py_run_list(struct py_run *self, PyObject *args);
 PyObject *py_run_info(struct py_run *self, PyObject *args);
 PyObject *py_run_find(struct py_run *self, PyObject *args);
+/* The metadata of a checkpoint as Python objects. */
+PyObject *py_metadata(struct py_state *st, struct pawl *run, uint64_t id);
 PyObject *py_run_metadata(struct py_run *self, PyObject *args);
 PyObject *py_run_restore(struct py_run *self, PyObject *args, PyObject *kwargs);
 PyObject *py_run_convert(struct py_run *self, PyObject *args, PyObject *kwargs);
@@ -474,12 +476,19 @@ int py_tune_init(PyObject *module, struct py_state *st); /* py_tune.c */
 int py_tune_run_init(PyObject *module); /* py_tune_run.c */
 
 double py_now_seconds(void); /* monotonic */
+#define PY_METHOD(f) ((PyCFunction)(void (*)(void))(f))
+/* Adds a type to the module, under the last part of its name. *ret: NULL or a new reference. */
+int py_add_type(PyObject *module, PyType_Spec spec, PyObject **ret);
+/* Raises an exception that was kept by PyErr_Fetch, and forgets it. False if there is none. */
+bool py_raise_kept(PyObject *kept[3]);
 
 /* Waits in slices, so that signals are handled. Calls call(arg, ms) without the GIL until it
  * returns anything but PAWL_ETIMEOUT, or the time is over. timeout: None or seconds. format, as
  * PyUnicode_FromFormat: what was not done when the time was over. 0, or -1 with an exception. */
 typedef int py_wait_fn(void *arg, int64_t timeout_ms, struct pawl_error *err);
 int py_wait(struct py_state *st, PyObject *timeout, py_wait_fn *call, void *arg, const char *format, ...);
+/* Counters of the progress <-> a dict of those that are known. */
 int py_progress(struct py_state *st, PyObject *mapping, struct pawl_progress *ret);
+PyObject *py_progress_dict(const struct pawl_progress *p);
 
 #endif

@@ -95,8 +95,8 @@ convert(struct py_state *st, struct conversion *c)
 	}
 	rc = py_wait(st, Py_None, wait_work, c, "convert");
 	c->meter.cancel = rc < 0;
-	Py_BEGIN_ALLOW_THREADS pthread_join(thread, NULL);
-	Py_END_ALLOW_THREADS return rc;
+	UNLOCKED(pthread_join(thread, NULL));
+	return rc;
 }
 
 PyObject *
@@ -107,6 +107,7 @@ py_run_convert(struct py_run *self, PyObject *args, PyObject *kwargs)
 	struct py_state *st = py_state_of((PyObject *)self);
 	struct conversion c = {.opts = PAWL_CONVERT_OPTS_INIT, .report = PAWL_CONVERT_REPORT_INIT};
 	PyObject *include, *exclude, *rename, *result = NULL;
+	AUTO_RUN in = NULL;
 	unsigned long long id, max_shard_bytes = 0;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "KszO!O!O!z|Kpp:convert", words, &id, &c.dst, &c.opts.to,
@@ -115,20 +116,21 @@ py_run_convert(struct py_run *self, PyObject *args, PyObject *kwargs)
 		return NULL;
 	c.id = id;
 	c.opts.max_shard_bytes = max_shard_bytes;
-	if ((c.opts.include = py_texts(include, &c.opts.n_include)) &&
-	    (c.opts.exclude = py_texts(exclude, &c.opts.n_exclude)) &&
-	    (c.opts.rename = py_texts(rename, &c.opts.n_rename)) && (c.run = py_run_enter(self))) {
-		conversion_init(&c);
-		if (convert(st, &c) == 0)
-			result = Py_BuildValue("{s:K,s:K,s:K,s:K}", "n_tensors", (unsigned long long)c.report.n_tensors,
-			                       "n_files", (unsigned long long)c.report.n_files, "nbytes",
-			                       (unsigned long long)c.report.bytes, "n_left",
-			                       (unsigned long long)c.report.n_left);
-		conversion_clear(&c);
-		py_run_leave(self);
-	}
-	PyMem_Free((void *)c.opts.include);
-	PyMem_Free((void *)c.opts.exclude);
-	PyMem_Free((void *)c.opts.rename);
+	AUTO_TEXTS includes = py_texts(include, &c.opts.n_include);
+	AUTO_TEXTS excludes = includes ? py_texts(exclude, &c.opts.n_exclude) : NULL;
+	AUTO_TEXTS renames = excludes ? py_texts(rename, &c.opts.n_rename) : NULL;
+	if (!renames || !(in = py_run_enter(self)))
+		return NULL;
+	c.run = in->run;
+	c.opts.include = includes;
+	c.opts.exclude = excludes;
+	c.opts.rename = renames;
+	conversion_init(&c);
+	if (convert(st, &c) == 0)
+		result = Py_BuildValue("{s:K,s:K,s:K,s:K}", "n_tensors", (unsigned long long)c.report.n_tensors,
+		                       "n_files", (unsigned long long)c.report.n_files, "nbytes",
+		                       (unsigned long long)c.report.bytes, "n_left",
+		                       (unsigned long long)c.report.n_left);
+	conversion_clear(&c);
 	return result;
 }

@@ -73,8 +73,7 @@ py_errors_init(PyObject *module, struct py_state *st)
 	if (!st->errors[0] || PyModule_AddObjectRef(module, "PawlError", st->errors[0]) < 0)
 		return -1;
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-		if (add_kind(module, st, &kinds[i]) < 0)
-			return -1;
+		TRY(add_kind(module, st, &kinds[i]));
 	return 0;
 }
 
@@ -162,8 +161,7 @@ py_path_text(const struct py_path *path)
 		if (!part || PyList_Append(parts, part) < 0)
 			return NULL;
 	}
-	if (PyList_Reverse(parts) < 0)
-		return NULL;
+	TRY_NULL(PyList_Reverse(parts));
 
 	AUTO_REF text = PyUnicode_Join(slash, parts);
 	/* half a surrogate pair could not be printed */

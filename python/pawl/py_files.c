@@ -44,10 +44,8 @@ files_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static void
 files_dealloc(struct py_files *self)
 {
-	if (self->files && self->pid == getpid()) {
-		Py_BEGIN_ALLOW_THREADS pawl_files_close(self->files, NULL);
-		Py_END_ALLOW_THREADS
-	}
+	if (self->files && self->pid == getpid())
+		UNLOCKED(pawl_files_close(self->files, NULL));
 	py_object_free((PyObject *)self);
 }
 
@@ -80,10 +78,8 @@ save_walked(struct py_files *self, const char *path, const struct pawl_file_opts
 	int rc = pawl_files_save(files, path, opts, w->state, &ticket, &err);
 	PyEval_RestoreThread(w->thread);
 	self->calls--;
-	if (w->error[0]) { /* a tensor could not be fetched: its own error is more precise */
+	if (py_raise_kept(w->error)) { /* a tensor could not be fetched: its own error is more precise */
 		pawl_ticket_free(ticket);
-		PyErr_Restore(w->error[0], w->error[1], w->error[2]);
-		memset(w->error, 0, sizeof(w->error));
 		return NULL;
 	}
 	return rc < 0 ? py_raise(st, rc, &err) : py_ticket_new(st, ticket, 0, NULL, NULL);
@@ -129,9 +125,7 @@ files_wait(struct py_files *self, PyObject *args)
 	int rc = py_wait(py_state_of((PyObject *)self), timeout, wait_files, files, "the files were not written");
 
 	self->calls--;
-	if (rc < 0)
-		return NULL;
-	Py_RETURN_NONE;
+	return py_none(rc);
 }
 
 static PyObject *
@@ -158,8 +152,6 @@ files_close(struct py_files *self, PyObject *none)
 {
 	struct py_state *st = py_state_of((PyObject *)self);
 	struct pawl_files *was = self->files;
-	struct pawl_error err = {0};
-	int rc;
 
 	(void)none;
 	if (!was || self->pid != getpid()) {
@@ -169,21 +161,19 @@ files_close(struct py_files *self, PyObject *none)
 	if (self->calls > 0)
 		return py_raise_text(st, PAWL_EBUSY, "a call of the file saver is still running");
 	self->files = NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_files_close(was, &err);
-	Py_END_ALLOW_THREADS if (rc < 0) return py_raise(st, rc, &err);
-	Py_RETURN_NONE;
+	return py_none(CALL(st, pawl_files_close(was, err)));
 }
 
 int
 py_files_init(PyObject *module)
 {
 	static PyMethodDef methods[] = {
-		{"save", (PyCFunction)(void (*)(void))files_save, METH_VARARGS | METH_KEYWORDS, "Begin a file."},
-		{"wait", (PyCFunction)(void (*)(void))files_wait, METH_VARARGS, "Wait for all files begun so far."},
-		{"check", (PyCFunction)(void (*)(void))files_check, METH_NOARGS,
+		{"save", PY_METHOD(files_save), METH_VARARGS | METH_KEYWORDS, "Begin a file."},
+		{"wait", PY_METHOD(files_wait), METH_VARARGS, "Wait for all files begun so far."},
+		{"check", PY_METHOD(files_check), METH_NOARGS,
 	         "Raise an error that no call has "
 	         "raised yet."},
-		{"close", (PyCFunction)(void (*)(void))files_close, METH_NOARGS, "Wait, and free it."},
+		{"close", PY_METHOD(files_close), METH_NOARGS, "Wait, and free it."},
 		{NULL, NULL, 0, NULL},
 	};
 	PyType_Slot slots[] = {
@@ -192,11 +182,7 @@ py_files_init(PyObject *module)
 		{Py_tp_methods, methods},
 		{0, NULL},
 	};
-	PyType_Spec spec = {.name = "pawl._pawl.Files",
-	                    .basicsize = sizeof(struct py_files),
-	                    .flags = Py_TPFLAGS_DEFAULT,
-	                    .slots = slots};
-	AUTO_REF type = PyType_FromModuleAndSpec(module, &spec, NULL);
+	const PyType_Spec spec = {"pawl._pawl.Files", sizeof(struct py_files), 0, Py_TPFLAGS_DEFAULT, slots};
 
-	return type ? PyModule_AddObjectRef(module, "Files", type) : -1;
+	return py_add_type(module, spec, NULL);
 }

@@ -137,8 +137,7 @@ need(struct py_state *st, PyObject **slot, const char *name, const char *why)
 		py_add_note(NULL, "needed for tensor '%s' of the checkpoint", why);
 		return -1;
 	}
-	if (py_frames_refresh(st) < 0)
-		return -1;
+	TRY(py_frames_refresh(st));
 	if (*slot)
 		return 0;
 	py_raise_text(st, PAWL_EUNSUPPORTED, "tensor '%s' needs %s, but this version of it lacks what pawl uses", why,

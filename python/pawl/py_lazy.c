@@ -153,8 +153,7 @@ py_lazy_optimizer(struct py_lazy *lazy, struct py_state *st, PyObject *obj)
 		PyObject *list = group && PyDict_Check(group) ? PyDict_GetItemString(group, "params") : NULL;
 
 		for (Py_ssize_t j = 0; list && PyList_Check(list) && j < PyList_Size(list); j++)
-			if (add_parameter(lazy, st, PyList_GetItem(list, j)) < 0)
-				return -1;
+			TRY(add_parameter(lazy, st, PyList_GetItem(list, j)));
 	}
 	return n > 0;
 }

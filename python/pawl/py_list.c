@@ -11,12 +11,6 @@ state_of(struct py_run *self)
 	return py_state_of((PyObject *)self);
 }
 
-static PyObject *
-nothing_or_error(struct py_run *self, int rc, const struct pawl_error *err)
-{
-	return rc < 0 ? py_raise(state_of(self), rc, err) : Py_NewRef(Py_None);
-}
-
 /* ---- facts ---- */
 
 static int
@@ -31,35 +25,6 @@ static PyObject *
 text(const char *s)
 {
 	return PyUnicode_DecodeUTF8(s ? s : "", s ? (Py_ssize_t)strlen(s) : 0, "surrogateescape");
-}
-
-static int
-put_counter(PyObject *dict, const char *name, int64_t value)
-{
-	return value < 0 ? 0 : put(dict, name, PyLong_FromLongLong(value));
-}
-
-static int
-put_clock(PyObject *dict, const char *name, double value)
-{
-	return value < 0 ? 0 : put(dict, name, PyFloat_FromDouble(value));
-}
-
-/* A dict of the known counters. */
-static PyObject *
-progress_dict(const struct pawl_progress *p)
-{
-	AUTO_REF dict = PyDict_New();
-
-	if (!dict || put_counter(dict, "epoch", p->epoch) < 0 || put_counter(dict, "batch", p->batch) < 0 ||
-	    put_counter(dict, "batch_in_epoch", p->batch_in_epoch) < 0 || put_counter(dict, "sample", p->sample) < 0 ||
-	    put_counter(dict, "sample_in_epoch", p->sample_in_epoch) < 0 || put_counter(dict, "token", p->token) < 0 ||
-	    put_counter(dict, "token_in_epoch", p->token_in_epoch) < 0 ||
-	    put_counter(dict, "iteration", p->iteration) < 0 || put_clock(dict, "total_wct", p->total_wct) < 0 ||
-	    put_clock(dict, "epoch_wct", p->epoch_wct) < 0 || put_clock(dict, "batch_wct", p->batch_wct) < 0 ||
-	    put_clock(dict, "fraction", p->fraction) < 0)
-		return NULL;
-	return Py_NewRef(dict);
 }
 
 /* A dict of metrics without those that are not numbers. */
@@ -89,8 +54,7 @@ put_marks(PyObject *dict, unsigned marks)
 	             {"denied", PAWL_MARK_DENIED}};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (put(dict, names[i].name, PyBool_FromLong((marks & names[i].bit) != 0)) < 0)
-			return -1;
+		TRY(put(dict, names[i].name, PyBool_FromLong((marks & names[i].bit) != 0)));
 	return 0;
 }
 
@@ -111,7 +75,7 @@ py_info_dict(const struct pawl_info *info)
 	    put(dict, "run_id", text(info->run_id)) < 0 ||
 	    put(dict, "attempt", PyLong_FromUnsignedLongLong(info->attempt)) < 0 ||
 	    put(dict, "time", PyFloat_FromDouble(info->unix_seconds)) < 0 ||
-	    put(dict, "progress", progress_dict(&info->progress)) < 0 ||
+	    put(dict, "progress", py_progress_dict(&info->progress)) < 0 ||
 	    put(dict, "metrics", metrics_dict(info->metrics, info->n_metrics)) < 0 ||
 	    put(dict, "score", info->has_score ? PyFloat_FromDouble(info->score) : Py_NewRef(Py_None)) < 0 ||
 	    put(dict, "nbytes", PyLong_FromUnsignedLongLong(info->bytes)) < 0 ||
@@ -132,118 +96,108 @@ py_info_dict(const struct pawl_info *info)
 static struct pawl_list *
 open_list(struct py_run *self, int with_bad)
 {
-	struct pawl *run = py_run_enter(self);
+	AUTO_RUN in = py_run_enter(self);
 	struct pawl_list *list = NULL;
-	struct pawl_error err = {0};
-	int rc;
 
-	if (!run)
-		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_list_open(run, with_bad, &list, &err);
-	Py_END_ALLOW_THREADS py_run_leave(self);
-	if (rc < 0)
-		py_raise(state_of(self), rc, &err);
-	return rc < 0 ? NULL : list;
+	if (in)
+		CALL(state_of(self), pawl_list_open(in->run, with_bad, &list, err));
+	return list;
 }
+PY_DEFINE_CLEAN(struct pawl_list *, pawl_list_free);
 
 PyObject *
 py_run_list(struct py_run *self, PyObject *args)
 {
-	struct pawl_list *list;
-	PyObject *rows;
 	int with_bad = 0;
 
-	if (!PyArg_ParseTuple(args, "|p:list", &with_bad) || !(list = open_list(self, with_bad)))
+	if (!PyArg_ParseTuple(args, "|p:list", &with_bad))
 		return NULL;
-	rows = PyList_New(0);
+	PY_CLEAN(pawl_list_free) struct pawl_list *list = open_list(self, with_bad);
+	AUTO_REF rows = list ? PyList_New(0) : NULL;
+
 	for (size_t i = 0; rows && i < pawl_list_count(list); i++) {
 		AUTO_REF row = py_info_dict(pawl_list_get(list, i));
 
 		if (!row || PyList_Append(rows, row) < 0)
-			Py_CLEAR(rows);
+			return NULL;
 	}
-	pawl_list_free(list);
-	return rows;
+	return Py_XNewRef(rows);
 }
 
 PyObject *
 py_run_info(struct py_run *self, PyObject *args)
 {
-	struct pawl_list *list;
-	PyObject *row = NULL;
 	unsigned long long id;
 
-	if (!PyArg_ParseTuple(args, "K:info", &id) || !(list = open_list(self, 0)))
+	if (!PyArg_ParseTuple(args, "K:info", &id))
 		return NULL;
-	for (size_t i = 0; i < pawl_list_count(list) && !row && !PyErr_Occurred(); i++)
+	PY_CLEAN(pawl_list_free) struct pawl_list *list = open_list(self, 0);
+
+	for (size_t i = 0; list && i < pawl_list_count(list); i++)
 		if (pawl_list_get(list, i)->id == id)
-			row = py_info_dict(pawl_list_get(list, i));
-	pawl_list_free(list);
-	if (!row && !PyErr_Occurred())
-		py_raise_text(state_of(self), PAWL_ENOTFOUND, "there is no checkpoint with id %llu", id);
-	return row;
+			return py_info_dict(pawl_list_get(list, i));
+	return list ? py_raise_text(state_of(self), PAWL_ENOTFOUND, "there is no checkpoint with id %llu", id) : NULL;
 }
 
 PyObject *
 py_run_find(struct py_run *self, PyObject *args)
 {
 	struct pawl_error err = {0};
-	struct pawl *run;
+	AUTO_RUN in = NULL;
 	const char *selector;
 	uint64_t id = 0;
-	int rc;
 
-	if (!PyArg_ParseTuple(args, "s:find", &selector) || !(run = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "s:find", &selector) || !(in = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_find(run, selector, &id, &err);
-	Py_END_ALLOW_THREADS py_run_leave(self);
+	int rc = UNLOCKED(pawl_find(in->run, selector, &id, &err));
 	return rc < 0 ? py_raise(state_of(self), rc, &err) : PyLong_FromUnsignedLongLong(id);
+}
+
+PyObject *
+py_metadata(struct py_state *st, struct pawl *run, uint64_t id)
+{
+	struct pawl_state *state = NULL;
+
+	TRY_NULL(CALL(st, pawl_metadata(run, id, &state, err)));
+	PyObject *tree = state ? py_plain_object(pawl_state_root(state)) : PyDict_New();
+	if (!tree)
+		py_name_long_int(st, pawl_state_root(state));
+	pawl_state_free(state);
+	return tree;
 }
 
 PyObject *
 py_run_metadata(struct py_run *self, PyObject *args)
 {
-	struct pawl_error err = {0};
-	struct pawl_state *state = NULL;
-	PyObject *tree;
-	struct pawl *run;
+	AUTO_RUN in = NULL;
 	unsigned long long id;
-	int rc;
 
-	if (!PyArg_ParseTuple(args, "K:metadata", &id) || !(run = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "K:metadata", &id) || !(in = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_metadata(run, id, &state, &err);
-	Py_END_ALLOW_THREADS py_run_leave(self);
-	if (rc < 0)
-		return py_raise(state_of(self), rc, &err);
-	tree = state ? py_plain_object(pawl_state_root(state)) : PyDict_New();
-	if (!tree)
-		py_name_long_int(state_of(self), pawl_state_root(state));
-	pawl_state_free(state);
-	return tree;
+	return py_metadata(state_of(self), in->run, id);
 }
 
 /* ---- restoring ---- */
 
 const char **
-py_texts(PyObject *tuple, size_t *ret_n)
+py_texts(PyObject *texts, size_t *ret_n)
 {
-	Py_ssize_t n = PyTuple_Size(tuple);
-	const char **texts = PyMem_Calloc((size_t)n + 1, sizeof(*texts));
+	PyObject *(*const item)(PyObject *, Py_ssize_t) = PyTuple_Check(texts) ? PyTuple_GetItem : PyList_GetItem;
+	const Py_ssize_t n = PyTuple_Check(texts) || PyList_Check(texts) ? PyObject_Size(texts) : -1;
+	AUTO_TEXTS found = n < 0 ? NULL : PyMem_Calloc((size_t)n + 1, sizeof(*found));
 
-	if (!texts) {
-		PyErr_NoMemory();
-		return NULL;
+	if (!found) {
+		if (n < 0)
+			PyErr_SetString(PyExc_TypeError, "expected a list of str");
+		return n < 0 ? NULL : (const char **)PyErr_NoMemory();
 	}
 	for (Py_ssize_t i = 0; i < n; i++) {
-		texts[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(tuple, i), NULL);
-		if (!texts[i]) {
-			PyMem_Free(texts);
+		found[i] = PyUnicode_AsUTF8AndSize(item(texts, i), NULL);
+		if (!found[i])
 			return NULL;
-		}
 	}
 	*ret_n = (size_t)n;
-	return texts;
+	return PY_STEAL(found);
 }
 
 PyObject *
@@ -252,11 +206,11 @@ py_run_restore(struct py_run *self, PyObject *args, PyObject *kwargs)
 	static char *words[] = {"state",      "selector",    "paths",       "strict", "fallback",
 	                        "ring_bytes", "rank_values", "share_reads", NULL};
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
-	PyObject *live = Py_None, *paths = NULL, *result = NULL;
-	const char **globs = NULL;
+	PyObject *live = Py_None, *paths = NULL;
+	AUTO_TEXTS globs = NULL;
+	AUTO_RUN in = NULL;
 	int strict = 1, fallback = 1, shares = 0;
 	unsigned long long ring_bytes = 0;
-	struct pawl *run;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|OzO!ppKip:restore", words, &live, &opts.selector,
 	                                 &PyTuple_Type, &paths, &strict, &fallback, &ring_bytes, &opts.rank_values,
@@ -273,13 +227,9 @@ py_run_restore(struct py_run *self, PyObject *args, PyObject *kwargs)
 	if (paths && !(globs = py_texts(paths, &opts.n_include)))
 		return NULL;
 	opts.include = globs;
-	run = py_run_enter(self);
-	if (run) {
-		result = py_restore_run(state_of(self), run, live == Py_None ? NULL : live, &opts);
-		py_run_leave(self);
-	}
-	PyMem_Free(globs);
-	return result;
+	if (!(in = py_run_enter(self)))
+		return NULL;
+	return py_restore_run(state_of(self), in->run, live == Py_None ? NULL : live, &opts);
 }
 
 /* ---- changing ---- */
@@ -287,16 +237,12 @@ py_run_restore(struct py_run *self, PyObject *args, PyObject *kwargs)
 static PyObject *
 by_id(struct py_run *self, PyObject *args, int (*call)(struct pawl *, uint64_t, struct pawl_error *))
 {
-	struct pawl_error err = {0};
-	struct pawl *run;
+	AUTO_RUN in = NULL;
 	unsigned long long id;
-	int rc;
 
-	if (!PyArg_ParseTuple(args, "K", &id) || !(run = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "K", &id) || !(in = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = call(run, id, &err);
-	Py_END_ALLOW_THREADS py_run_leave(self);
-	return nothing_or_error(self, rc, &err);
+	return py_none(CALL(state_of(self), call(in->run, id, err)));
 }
 
 PyObject *
@@ -314,45 +260,38 @@ py_run_unpin(struct py_run *self, PyObject *args)
 PyObject *
 py_run_remove(struct py_run *self, PyObject *args)
 {
-	struct pawl_error err = {0};
-	struct pawl *run;
+	AUTO_RUN in = NULL;
 	unsigned long long id;
-	int rc, force = 0;
+	int force = 0;
 
-	if (!PyArg_ParseTuple(args, "K|p:remove", &id, &force) || !(run = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "K|p:remove", &id, &force) || !(in = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_remove(run, id, force, &err);
-	Py_END_ALLOW_THREADS py_run_leave(self);
-	return nothing_or_error(self, rc, &err);
+	return py_none(CALL(state_of(self), pawl_remove(in->run, id, force, err)));
 }
 
 PyObject *
 py_run_score(struct py_run *self, PyObject *args)
 {
-	struct pawl_error err = {0};
 	struct pawl_metric *rows = NULL;
-	PyObject *mapping, *result = NULL;
+	PyObject *mapping;
 	AUTO_REF keep = NULL;
-	struct pawl *run;
+	AUTO_RUN in = NULL;
 	unsigned long long id;
 	size_t n;
-	int rc;
 
-	if (!PyArg_ParseTuple(args, "KO:score", &id, &mapping) || !(run = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "KO:score", &id, &mapping) || !(in = py_run_enter(self)))
 		return NULL;
-	if (py_metrics(state_of(self), mapping, &rows, &n, &keep) == 0) {
-		Py_BEGIN_ALLOW_THREADS rc = pawl_score(run, id, rows, n, &err);
-		Py_END_ALLOW_THREADS result = nothing_or_error(self, rc, &err);
-	}
-	py_run_leave(self);
+	int rc = py_metrics(state_of(self), mapping, &rows, &n, &keep);
+	if (rc == 0)
+		rc = CALL(state_of(self), pawl_score(in->run, id, rows, n, err));
 	PyMem_Free(rows);
-	return result;
+	return py_none(rc);
 }
 
 static PyObject *
 decision_rows(const struct pawl_decisions *decisions)
 {
-	PyObject *rows = PyList_New(0);
+	AUTO_REF rows = PyList_New(0);
 
 	for (size_t i = 0; rows && i < pawl_decisions_count(decisions); i++) {
 		const struct pawl_decision *d = pawl_decisions_get(decisions, i);
@@ -362,27 +301,22 @@ decision_rows(const struct pawl_decisions *decisions)
 			       : NULL;
 
 		if (!row || PyList_Append(rows, row) < 0)
-			Py_CLEAR(rows);
+			return NULL;
 	}
-	return rows;
+	return Py_XNewRef(rows);
 }
 
 PyObject *
 py_run_prune(struct py_run *self, PyObject *args)
 {
 	struct pawl_decisions *decisions = NULL;
-	struct pawl_error err = {0};
-	struct pawl *run;
-	PyObject *rows;
-	int rc, dry_run = 0;
+	AUTO_RUN in = NULL;
+	int dry_run = 0;
 
-	if (!PyArg_ParseTuple(args, "|p:prune", &dry_run) || !(run = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "|p:prune", &dry_run) || !(in = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_prune(run, NULL, dry_run, &decisions, &err);
-	Py_END_ALLOW_THREADS py_run_leave(self);
-	if (rc < 0)
-		return py_raise(state_of(self), rc, &err);
-	rows = decision_rows(decisions);
+	TRY_NULL(CALL(state_of(self), pawl_prune(in->run, NULL, dry_run, &decisions, err)));
+	PyObject *rows = decision_rows(decisions);
 	pawl_decisions_free(decisions);
 	return rows;
 }
@@ -390,7 +324,7 @@ py_run_prune(struct py_run *self, PyObject *args)
 static PyObject *
 finding_rows(const struct pawl_findings *findings)
 {
-	PyObject *rows = PyList_New(0);
+	AUTO_REF rows = PyList_New(0);
 
 	for (size_t i = 0; rows && i < pawl_findings_count(findings); i++) {
 		const struct pawl_finding *f = pawl_findings_get(findings, i);
@@ -399,47 +333,36 @@ finding_rows(const struct pawl_findings *findings)
 		                             (unsigned long long)f->end, "tensor", f->tensor, "message", f->message);
 
 		if (!row || PyList_Append(rows, row) < 0)
-			Py_CLEAR(rows);
+			return NULL;
 	}
-	return rows;
+	return Py_XNewRef(rows);
 }
+
+PY_DEFINE_CLEAN(struct pawl_findings *, pawl_findings_free);
 
 PyObject *
 py_run_verify(struct py_run *self, PyObject *args)
 {
-	struct pawl_findings *findings = NULL;
+	PY_CLEAN(pawl_findings_free) struct pawl_findings *findings = NULL;
 	struct pawl_error err = {0};
 	unsigned long long id = 0;
-	struct pawl *run;
-	PyObject *rows;
-	int rc;
+	AUTO_RUN in = NULL;
 
-	if (!PyArg_ParseTuple(args, "|K:verify", &id) || !(run = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "|K:verify", &id) || !(in = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_verify(run, id, NULL, &findings, &err);
-	Py_END_ALLOW_THREADS py_run_leave(self);
-	if (rc < 0 && !(rc == PAWL_ECORRUPT && findings)) {
-		pawl_findings_free(findings);
+	int rc = UNLOCKED(pawl_verify(in->run, id, NULL, &findings, &err));
+	if (rc < 0 && !(rc == PAWL_ECORRUPT && findings))
 		return py_raise(state_of(self), rc, &err);
-	}
-	rows = finding_rows(findings);
-	pawl_findings_free(findings);
-	return rows;
+	return finding_rows(findings);
 }
 
 PyObject *
 py_run_reload(struct py_run *self, PyObject *none)
 {
-	struct pawl *run = py_run_enter(self);
-	struct pawl_error err = {0};
-	int rc;
+	AUTO_RUN in = py_run_enter(self);
 
 	(void)none;
-	if (!run)
-		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_reload(run, &err);
-	Py_END_ALLOW_THREADS py_run_leave(self);
-	return nothing_or_error(self, rc, &err);
+	return in ? py_none(CALL(state_of(self), pawl_reload(in->run, err))) : NULL;
 }
 
 /* ---- consumers ---- */
@@ -463,33 +386,27 @@ py_run_wait_for_new(struct py_run *self, PyObject *args)
 	struct newer n = {0};
 	PyObject *timeout = Py_None;
 	unsigned long long after;
-	int rc;
+	AUTO_RUN in = NULL;
 
-	if (!PyArg_ParseTuple(args, "K|O:wait_for_new", &after, &timeout) || !(n.run = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "K|O:wait_for_new", &after, &timeout) || !(in = py_run_enter(self)))
 		return NULL;
+	n.run = in->run;
 	n.after = after;
-	rc = py_wait(state_of(self), timeout, wait_newer, &n, "no checkpoint after id %llu came in %s", after,
-	             pawl_root(n.run));
-	py_run_leave(self);
-	return rc < 0 ? NULL : PyLong_FromUnsignedLongLong(n.id);
+	TRY_NULL(py_wait(state_of(self), timeout, wait_newer, &n, "no checkpoint after id %llu came in %s", after,
+	                 pawl_root(n.run)));
+	return PyLong_FromUnsignedLongLong(n.id);
 }
 
 PyObject *
 py_run_hold(struct py_run *self, PyObject *args)
 {
 	struct pawl_hold *hold = NULL;
-	struct pawl_error err = {0};
-	PyObject *result;
-	struct pawl *run;
 	unsigned long long id;
-	int rc;
+	AUTO_RUN in = NULL; /* once it is left the run may be closed, which frees the content of the list */
 
-	if (!PyArg_ParseTuple(args, "K:hold", &id) || !(run = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "K:hold", &id) || !(in = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_hold_open(run, id, &hold, &err);
-	Py_END_ALLOW_THREADS result = rc < 0 ? py_raise(state_of(self), rc, &err) : py_hold_new(state_of(self), hold);
-	if (result && PyList_Append(self->holds, result) < 0)
-		Py_CLEAR(result);
-	py_run_leave(self); /* from now on the run may be closed, which frees the content of the list */
-	return result;
+	TRY_NULL(CALL(state_of(self), pawl_hold_open(in->run, id, &hold, err)));
+	AUTO_REF result = py_hold_new(state_of(self), hold);
+	return result && PyList_Append(self->holds, result) == 0 ? Py_NewRef(result) : NULL;
 }

@@ -24,8 +24,7 @@ new_torch(struct py_state *st, const struct pawl_tensor_info *info)
 {
 	PyObject *dtype;
 
-	if (py_need_torch(st, info->name) < 0)
-		return NULL;
+	TRY_NULL(py_need_torch(st, info->name));
 	dtype = st->torch.dtypes[info->dtype];
 	if (!dtype)
 		return py_raise_text(st, PAWL_EUNSUPPORTED, "tensor '%s': this torch has no dtype for %s", info->name,
@@ -46,8 +45,7 @@ new_numpy(struct py_state *st, const struct pawl_tensor_info *info)
 {
 	PyObject *dtype;
 
-	if (py_need_numpy(st, info->name) < 0)
-		return NULL;
+	TRY_NULL(py_need_numpy(st, info->name));
 	dtype = py_numpy_dtype(st, info->dtype, info->name);
 	if (!dtype)
 		return NULL;
@@ -85,8 +83,7 @@ py_tensor_new(struct py_state *st, const struct pawl_tensor_info *info, const ch
 static PyObject *
 finish_jax(struct py_state *st, PyObject *holder, const char *name)
 {
-	if (py_need_jax(st, name) < 0)
-		return NULL;
+	TRY_NULL(py_need_jax(st, name));
 
 	AUTO_REF jnp = PyImport_ImportModule("jax.numpy");
 	AUTO_REF array = jnp ? PyObject_CallMethod(jnp, "array", "O", holder) : NULL;
@@ -114,8 +111,7 @@ in_framework(struct py_state *st, PyObject *given, const char *kind, const struc
 
 	if (is_torch == to_torch)
 		return Py_NewRef(given);
-	if ((to_torch ? py_need_torch(st, info->name) : py_need_numpy(st, info->name)) < 0)
-		return NULL;
+	TRY_NULL((to_torch ? py_need_torch(st, info->name) : py_need_numpy(st, info->name)));
 	dtype = to_torch ? st->torch.dtypes[info->dtype] : py_numpy_dtype(st, info->dtype, info->name);
 	if (!dtype && !PyErr_Occurred())
 		py_raise_text(st, PAWL_EUNSUPPORTED, "tensor '%s': this torch has no dtype for %s", info->name,

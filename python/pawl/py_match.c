@@ -177,8 +177,7 @@ match_leaf(struct py_restore *r, const struct pawl_node *node, PyObject *live, e
 		r->objects[r->object - 1].is_wanted = true;
 	if (pawl_node_type(node) != PAWL_TENSOR)
 		return match_scalar(r, node, live, rule, path);
-	if (match_tensor(r, node, live, rule, path) < 0)
-		return -1;
+	TRY(match_tensor(r, node, live, rule, path));
 	r->leaves[r->n_leaves - 1].is_rejected = PyList_Size(r->problems) > before;
 	return 0;
 }
@@ -228,8 +227,7 @@ find_missing(struct py_restore *r, const struct pawl_node *node, PyObject *live,
 	if (!PyDict_Check(live)) {
 		n = PyList_Check(live) ? PyList_Size(live) : PyTuple_Size(live);
 		for (Py_ssize_t i = (Py_ssize_t)pawl_node_count(node); i < n; i++)
-			if (report_missing(r, live, NULL, i, path) < 0)
-				return -1;
+			TRY(report_missing(r, live, NULL, i, path));
 		return 0;
 	}
 	for (const struct pawl_node *child = pawl_node_first(node); child; child = pawl_node_next(child)) {
@@ -311,8 +309,7 @@ match_child(struct py_restore *r, const struct pawl_node *child, PyObject *live,
 		return push_skip(r, child, NULL);
 	if (!item && ours && report_unexpected(r, child, &here) < 0)
 		return -1;
-	if (match_node(r, child, item, item ? rule : PY_NEW, &here) < 0)
-		return -1;
+	TRY(match_node(r, child, item, item ? rule : PY_NEW, &here));
 	return PyList_Size(r->problems) > before ? skip_key(r, live, key) : 0;
 }
 
@@ -402,8 +399,7 @@ match_object(struct py_restore *r, const struct pawl_node *node, PyObject *live,
 		                          name)
 		            : -1;
 	}
-	if (push_object(r, node, live, path) < 0)
-		return -1;
+	TRY(push_object(r, node, live, path));
 	dict = Py_NewRef(r->objects[index].state_dict);
 	is_module = r->objects[index].is_module;
 	r->object = index + 1;

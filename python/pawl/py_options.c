@@ -156,8 +156,8 @@ py_broadcast_from(void *arg, uint32_t root, void *bytes, size_t nbytes, struct p
 }
 
 /* Calls the caller's function on the first call, and signal handlers on each. An exception of
- * either ends the wait. It is stored for py_options_raise, since the library may call Python before
- * it returns. */
+ * either ends the wait. It is kept for run_new, since the library may call Python before it
+ * returns. */
 static int
 tell_lease_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_error *err)
 {
@@ -178,15 +178,6 @@ tell_lease_wait(void *arg, int64_t waited_ms, const char *why, struct pawl_error
 		*err = (struct pawl_error){.code = PAWL_ECANCELLED,
 		                           .message = "the wait for the lease was interrupted"};
 	return fails ? PAWL_ECANCELLED : 0;
-}
-
-bool
-py_options_raise(struct py_options *o)
-{
-	if (!o->raised[0])
-		return false;
-	PyErr_Restore(o->raised[0], o->raised[1], o->raised[2]);
-	return true;
 }
 
 /* ---- the table of options ---- */
@@ -418,9 +409,10 @@ py_options_read(struct py_options *o, struct py_state *st, PyObject *args, PyObj
 	o->rank = (struct pawl_rank)PAWL_RANK_INIT;
 	o->rank.world_size = 1;
 	o->rank.local_world_size = o->rank.node_rank = -1;
-	if (read_words(st, o, args, kwargs) < 0 || read_scores(st, o->score_attributes, o->orders, o) < 0 ||
-	    read_mirrors(st, o) < 0 || read_mirror_keep(st, o) < 0)
-		return -1;
+	TRY(read_words(st, o, args, kwargs));
+	TRY(read_scores(st, o->score_attributes, o->orders, o));
+	TRY(read_mirrors(st, o));
+	TRY(read_mirror_keep(st, o));
 	o->opts.lease.on_wait = tell_lease_wait;
 	o->opts.lease.on_wait_arg = o;
 	return o->opts.read_only ? 0 : py_shared_arena(st, &o->opts.staging.arena);
@@ -429,8 +421,7 @@ py_options_read(struct py_options *o, struct py_state *st, PyObject *args, PyObj
 int
 py_options_keep(struct py_options *o, struct py_state *st, struct py_run *self)
 {
-	if (arm_fault(st, o->fault, &self->fault) < 0)
-		return -1;
+	TRY(arm_fault(st, o->fault, &self->fault));
 	o->opts.io.fault = self->fault;
 	o->opts.io.stores = &py_stores;
 	if (o->attempt)

@@ -137,25 +137,24 @@ fallback_rows(const struct pawl_restore *handle)
 static int
 read_bound(struct py_state *st, struct pawl_restore *handle)
 {
-	struct pawl_error err = {0};
-	int rc;
-
-	Py_BEGIN_ALLOW_THREADS rc = pawl_restore_read(handle, &err);
-	Py_END_ALLOW_THREADS if (rc < 0) py_raise(st, rc, &err);
-	return rc;
+	return CALL(st, pawl_restore_read(handle, err));
 }
 
 static struct pawl_restore *
 open_restore(struct py_state *st, struct pawl *run, const struct pawl_restore_opts *opts)
 {
 	struct pawl_restore *handle = NULL;
-	struct pawl_error err = {0};
-	int rc;
 
-	Py_BEGIN_ALLOW_THREADS rc = pawl_restore_open(run, opts, &handle, &err);
-	Py_END_ALLOW_THREADS if (rc < 0) py_raise(st, rc, &err);
-	return rc < 0 ? NULL : handle;
+	TRY_NULL(CALL(st, pawl_restore_open(run, opts, &handle, err)));
+	return handle;
 }
+
+static void
+close_restore(struct pawl_restore *handle)
+{
+	UNLOCKED(pawl_restore_close(handle)); /* releases the hold, perhaps in a bucket */
+}
+PY_DEFINE_CLEAN(struct pawl_restore *, close_restore);
 
 static PyObject *
 describe_all(struct describe *d)
@@ -175,18 +174,15 @@ py_run_describe(struct py_run *self, PyObject *args)
 {
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
 	struct describe d = {.st = py_state_of((PyObject *)self)};
-	struct pawl_restore *handle;
-	PyObject *result = NULL;
-	struct pawl *run;
+	AUTO_RUN in = NULL;
 
-	if (!PyArg_ParseTuple(args, "zO:describe", &opts.selector, &d.make) || !(run = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "zO:describe", &opts.selector, &d.make) || !(in = py_run_enter(self)))
 		return NULL;
-	d.handle = handle = open_restore(d.st, run, &opts);
-	if (handle && read_bound(d.st, handle) == 0) /* reads only long texts */
-		result = describe_all(&d);
-	Py_BEGIN_ALLOW_THREADS pawl_restore_close(handle); /* releases the hold, perhaps in a bucket */
-	Py_END_ALLOW_THREADS py_run_leave(self);
-	return result;
+	PY_CLEAN(close_restore) struct pawl_restore *handle = open_restore(d.st, in->run, &opts);
+	if (!handle || read_bound(d.st, handle) < 0) /* reads only long texts */
+		return NULL;
+	d.handle = handle;
+	return describe_all(&d);
 }
 
 /* ---- boxes ---- */
@@ -254,20 +250,14 @@ py_run_read(struct py_run *self, PyObject *args)
 	static const char *const no_text = "%"; /* matches no path: the texts are not read again */
 	struct py_state *st = py_state_of((PyObject *)self);
 	struct pawl_restore_opts opts = PAWL_RESTORE_OPTS_INIT;
-	struct pawl_restore *handle;
-	struct pawl *run;
 	PyObject *rows;
-	int rc = -1;
+	AUTO_RUN in = NULL;
 
 	opts.include = &no_text;
 	opts.n_include = 1;
 	if (!PyArg_ParseTuple(args, "sO!:read", &opts.selector, &PyList_Type, &rows) || py_frames_refresh(st) < 0 ||
-	    !(run = py_run_enter(self)))
+	    !(in = py_run_enter(self)))
 		return NULL;
-	handle = open_restore(st, run, &opts);
-	if (handle)
-		rc = read_boxes(st, handle, rows);
-	Py_BEGIN_ALLOW_THREADS pawl_restore_close(handle); /* releases the hold, perhaps in a bucket */
-	Py_END_ALLOW_THREADS py_run_leave(self);
-	return rc < 0 ? NULL : Py_NewRef(Py_None);
+	PY_CLEAN(close_restore) struct pawl_restore *handle = open_restore(st, in->run, &opts);
+	return handle ? py_none(read_boxes(st, handle, rows)) : NULL;
 }

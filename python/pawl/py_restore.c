@@ -177,8 +177,7 @@ finish_dict(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 		if (!o.tree)
 			continue;
 		any = true;
-		if (PyObject_SetItem(tree, key, rule == PY_USER ? o.tree : put_of(&o)) < 0)
-			return -1;
+		TRY(PyObject_SetItem(tree, key, rule == PY_USER ? o.tree : put_of(&o)));
 		if (rule == PY_USER && (item || replaced) && put_item(live, key, item, put_of(&o)) < 0)
 			return -1;
 	}
@@ -241,9 +240,8 @@ finish_list(struct py_restore *r, const struct pawl_node *node, PyObject *live, 
 		if (!o.tree)
 			o.tree = Py_NewRef(item ? item
 			                        : Py_None); /* positions count: a value left out keeps its position */
-		if (PyList_Append(tree, rule == PY_USER ? o.tree : put_of(&o)) < 0 ||
-		    PyList_Append(puts, put_of(&o)) < 0)
-			return -1;
+		TRY(PyList_Append(tree, rule == PY_USER ? o.tree : put_of(&o)));
+		TRY(PyList_Append(puts, put_of(&o)));
 	}
 	if (rule == PY_USER && live) {
 		ret->put = put_sequence(live, puts, replaced && !r->opts->n_include);
@@ -314,8 +312,7 @@ finish_object(struct py_restore *r, const struct pawl_node *node, struct outcome
 	const struct py_object *o = &r->objects[index];
 	AUTO_OUTCOME inner = {0};
 
-	if (finish_node(r, node, o->state_dict, o->is_module ? PY_MODULE : PY_OBJECT, &inner) < 0)
-		return -1;
+	TRY(finish_node(r, node, o->state_dict, o->is_module ? PY_MODULE : PY_OBJECT, &inner));
 	if (!inner.tree)
 		return 0;
 	if ((o->is_wanted || !r->opts->n_include) && (!o->is_module || o->must_load) && load(r, o, inner.tree) < 0)
@@ -430,10 +427,11 @@ read_or_fall_back(struct py_restore *r)
 	struct pawl_error why = {0}, err = {0};
 	int rc, next = 0;
 
-	Py_BEGIN_ALLOW_THREADS rc = pawl_restore_read(r->handle, &why);
+	rc = UNLOCKED(pawl_restore_read(r->handle, &why));
 	if (rc < 0 && is_damage(rc))
-		next = pawl_restore_fallback(r->handle, &why, &err);
-	Py_END_ALLOW_THREADS if (rc == 0) return 0;
+		next = UNLOCKED(pawl_restore_fallback(r->handle, &why, &err));
+	if (rc == 0)
+		return 0;
 	if (is_damage(rc) && next == 0)
 		return 1;
 	if (!is_damage(rc))
@@ -452,28 +450,11 @@ match_and_read(struct py_restore *r, PyObject *live)
 	do {
 		py_match_clear(r);
 		r->saved = pawl_restore_state(r->handle);
-		if (py_match(r, live) < 0 || check_problems(r) < 0)
-			return -1;
+		TRY(py_match(r, live));
+		TRY(check_problems(r));
 		again = read_or_fall_back(r);
 	} while (again > 0);
 	return again;
-}
-
-static PyObject *
-metadata_of(struct py_state *st, struct pawl *run, uint64_t id)
-{
-	struct pawl_error err = {0};
-	struct pawl_state *state = NULL;
-	PyObject *tree;
-	int rc;
-
-	Py_BEGIN_ALLOW_THREADS rc = pawl_metadata(run, id, &state, &err);
-	Py_END_ALLOW_THREADS if (rc < 0) return py_raise(st, rc, &err);
-	tree = state ? py_plain_object(pawl_state_root(state)) : PyDict_New();
-	if (!tree)
-		py_name_long_int(st, pawl_state_root(state));
-	pawl_state_free(state);
-	return tree;
 }
 
 static PyObject *
@@ -493,7 +474,7 @@ finish(struct py_restore *r, struct pawl *run, PyObject *live)
 	AUTO_REF facts = py_info_dict(info);
 	AUTO_REF fallbacks = rows(pawl_restore_fallback_count(r->handle), pawl_restore_fallback_get, r->handle);
 	AUTO_REF repairs = rows(pawl_restore_report_count(r->handle), pawl_restore_report_get, r->handle);
-	AUTO_REF metadata = metadata_of(r->st, run, info->id);
+	AUTO_REF metadata = py_metadata(r->st, run, info->id);
 
 	if (!facts || !fallbacks || !repairs || !metadata ||
 	    PyList_SetSlice(r->problems, PyList_Size(r->problems), PyList_Size(r->problems), repairs) < 0 ||
@@ -529,10 +510,10 @@ py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const stru
 	PyObject *result = NULL;
 	int rc;
 
-	if (py_frames_refresh(st) < 0)
-		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_restore_open(run, opts, &r.handle, &err);
-	Py_END_ALLOW_THREADS if (rc == PAWL_ENOTFOUND) Py_RETURN_NONE;
+	TRY_NULL(py_frames_refresh(st));
+	rc = UNLOCKED(pawl_restore_open(run, opts, &r.handle, &err));
+	if (rc == PAWL_ENOTFOUND)
+		Py_RETURN_NONE;
 	if (rc < 0)
 		return py_raise(st, rc, &err);
 	if (match_and_read(&r, live) == 0)
@@ -542,6 +523,6 @@ py_restore_run(struct py_state *st, struct pawl *run, PyObject *live, const stru
 		tell_others(&r);
 	}
 	py_match_clear(&r);
-	Py_BEGIN_ALLOW_THREADS pawl_restore_close(r.handle); /* releases the hold, perhaps in a bucket */
-	Py_END_ALLOW_THREADS return result;
+	UNLOCKED(pawl_restore_close(r.handle)); /* releases the hold, perhaps in a bucket */
+	return result;
 }

@@ -18,7 +18,7 @@ py_state_of(PyObject *self)
 	return PyType_GetModuleState(Py_TYPE(self));
 }
 
-struct pawl *
+struct py_run *
 py_run_enter(struct py_run *self)
 {
 	if (!self->run || self->closing) {
@@ -31,7 +31,7 @@ py_run_enter(struct py_run *self)
 		return NULL;
 	}
 	self->calls++;
-	return self->run;
+	return self;
 }
 
 void
@@ -104,22 +104,19 @@ py_wait(struct py_state *st, PyObject *timeout, py_wait_fn *call, void *arg, con
 	bool over; /* the time of this call or of the slice; false for a save that failed by its own deadline */
 	int rc;
 
-	if (deadline_of(st, timeout, &deadline, &seconds) < 0)
-		return -1;
+	TRY(deadline_of(st, timeout, &deadline, &seconds));
 	for (;;) {
 		left = deadline - now_ms();
 		if (left < 0)
 			left = 0;
 		err = (struct pawl_error){0};
-		Py_BEGIN_ALLOW_THREADS rc = call(arg, left < PY_SLICE_MS ? left : PY_SLICE_MS, &err);
-		Py_END_ALLOW_THREADS
-			/* a signal does not discard the library's answer; it is handled right
-		         * after */
-			over = rc == PAWL_ETIMEOUT && err.sys == PAWL_SYS_WAITED;
+		rc = UNLOCKED(call(arg, left < PY_SLICE_MS ? left : PY_SLICE_MS, &err));
+		/* a signal does not discard the library's answer; it is handled right
+		 * after */
+		over = rc == PAWL_ETIMEOUT && err.sys == PAWL_SYS_WAITED;
 		if (!over)
 			break;
-		if (PyErr_CheckSignals() < 0)
-			return -1;
+		TRY(PyErr_CheckSignals());
 		if (left <= PY_SLICE_MS)
 			break;
 	}
@@ -177,31 +174,24 @@ run_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	struct py_state *st = PyType_GetModuleState(type);
 	struct pawl_error err = {0};
 	struct py_options options;
-	struct py_run *self;
-	int rc;
 
-	if (py_options_read(&options, st, args, kwargs) < 0)
-		return NULL;
-	self = py_object_new(type);
+	TRY_NULL(py_options_read(&options, st, args, kwargs));
+	AUTO_REF object = py_object_new(type);
+	struct py_run *self = (struct py_run *)object;
 	if (!self)
 		return NULL;
 	self->pid = getpid();
 	self->lazy = PyList_New(0);
 	self->holds = PyList_New(0);
-	if (!self->lazy || !self->holds || py_options_keep(&options, st, self) < 0) {
-		Py_DECREF(self);
+	if (!self->lazy || !self->holds || py_options_keep(&options, st, self) < 0)
 		return NULL;
-	}
-	Py_BEGIN_ALLOW_THREADS rc = pawl_open(&options.opts, &self->run, &err);
-	Py_END_ALLOW_THREADS if (rc < 0)
-	{
-		if (!py_options_raise(&options))
-			py_raise(st, rc, &err);
-		Py_DECREF(self);
+	int rc = UNLOCKED(pawl_open(&options.opts, &self->run, &err));
+	if (rc < 0 && !py_raise_kept(options.raised))
+		py_raise(st, rc, &err);
+	if (rc < 0)
 		return NULL;
-	}
 	self->waits_uploads = options.opts.mirrors.n_urls > 0 && !options.opts.mirrors.leave_uploads;
-	return (PyObject *)self;
+	return Py_NewRef(object);
 }
 
 /* ---- closing ---- */
@@ -219,8 +209,8 @@ close_handle(struct py_run *self, struct pawl_error *err)
 	for (Py_ssize_t i = PyList_Size(self->holds); i-- > 0;)
 		py_hold_release(PyList_GetItem(self->holds, i));
 	PyList_SetSlice(self->holds, 0, PyList_Size(self->holds), NULL);
-	Py_BEGIN_ALLOW_THREADS rc = pawl_close(run, err);
-	Py_END_ALLOW_THREADS py_run_prune_lazy(self, true);
+	rc = UNLOCKED(pawl_close(run, err));
+	py_run_prune_lazy(self, true);
 	return rc;
 }
 
@@ -301,88 +291,73 @@ static PyObject *
 run_wait(struct py_run *self, PyObject *args)
 {
 	PyObject *timeout = Py_None;
-	struct pawl *run;
-	int remote = 0, rc;
+	AUTO_RUN in = NULL;
+	int remote = 0;
 
-	if (!PyArg_ParseTuple(args, "|Op:wait", &timeout, &remote) || !(run = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "|Op:wait", &timeout, &remote) || !(in = py_run_enter(self)))
 		return NULL;
-	rc = py_wait(py_state_of((PyObject *)self), timeout, remote ? wait_remote : wait_saves, run,
-	             remote ? "the checkpoints of %s were not copied to its mirrors"
-	                    : "the saves of %s were not settled",
-	             pawl_root(run));
-	if (rc == 0)
-		py_run_prune_lazy(self, false);
-	py_run_leave(self);
-	return rc < 0 ? NULL : Py_NewRef(Py_None);
+	TRY_NULL(py_wait(py_state_of((PyObject *)self), timeout, remote ? wait_remote : wait_saves, in->run,
+	                 remote ? "the checkpoints of %s were not copied to its mirrors"
+	                        : "the saves of %s were not settled",
+	                 pawl_root(in->run)));
+	py_run_prune_lazy(self, false);
+	Py_RETURN_NONE;
 }
 
 static PyObject *
 run_fence(struct py_run *self, PyObject *args)
 {
 	PyObject *timeout = Py_None;
-	struct pawl *run;
-	int rc;
+	AUTO_RUN in = NULL;
 
-	if (!PyArg_ParseTuple(args, "|O:fence", &timeout) || !(run = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "|O:fence", &timeout) || !(in = py_run_enter(self)))
 		return NULL;
-	rc = py_wait(py_state_of((PyObject *)self), timeout, wait_fence, run,
-	             "the tensors of lazy saves of %s were not copied", pawl_root(run));
-	if (rc == 0)
-		py_run_prune_lazy(self, false);
-	py_run_leave(self);
-	return rc < 0 ? NULL : Py_NewRef(Py_None);
+	TRY_NULL(py_wait(py_state_of((PyObject *)self), timeout, wait_fence, in->run,
+	                 "the tensors of lazy saves of %s were not copied", pawl_root(in->run)));
+	py_run_prune_lazy(self, false);
+	Py_RETURN_NONE;
 }
 
 static PyObject *
 run_check(struct py_run *self, PyObject *args)
 {
-	struct pawl_error err = {0};
-	struct pawl *run;
-	int saves = 0, rc;
+	AUTO_RUN in = NULL;
+	int saves = 0;
 
-	if (!PyArg_ParseTuple(args, "|p:check", &saves) || !(run = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "|p:check", &saves) || !(in = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = saves ? pawl_check_saves(run, &err) : pawl_check(run, &err);
-	Py_END_ALLOW_THREADS py_run_leave(self);
-	return rc < 0 ? py_raise(py_state_of((PyObject *)self), rc, &err) : Py_NewRef(Py_None);
+	return py_none(CALL(py_state_of((PyObject *)self), (saves ? pawl_check_saves : pawl_check)(in->run, err)));
 }
 
 static PyObject *
 run_mirrors(struct py_run *self, PyObject *none)
 {
-	struct pawl *run = py_run_enter(self);
-	AUTO_REF list = run ? PyList_New(0) : NULL;
-	bool good = list != NULL;
+	AUTO_RUN in = py_run_enter(self);
+	AUTO_REF list = in ? PyList_New(0) : NULL;
 
 	(void)none;
-	for (size_t i = 0; good && i < pawl_mirror_count(run); i++) {
+	for (size_t i = 0; list && i < pawl_mirror_count(in->run); i++) {
 		struct pawl_mirror_info m = PAWL_MIRROR_INFO_INIT;
 
-		Py_BEGIN_ALLOW_THREADS pawl_mirror_get(run, i, &m, NULL);
-		Py_END_ALLOW_THREADS AUTO_REF row = Py_BuildValue(
-			"{s:s,s:K,s:K,s:K,s:K,s:K,s:s}", "url", m.url, "n_done", (unsigned long long)m.n_done,
-			"n_waiting", (unsigned long long)m.n_waiting, "n_failed", (unsigned long long)m.n_failed,
-			"done_bytes", (unsigned long long)m.done_bytes, "total_bytes",
-			(unsigned long long)m.total_bytes, "error", m.code < 0 ? m.message : "");
-		good = row && PyList_Append(list, row) == 0;
+		UNLOCKED(pawl_mirror_get(in->run, i, &m, NULL));
+		AUTO_REF row = Py_BuildValue("{s:s,s:K,s:K,s:K,s:K,s:K,s:s}", "url", m.url, "n_done",
+		                             (unsigned long long)m.n_done, "n_waiting", (unsigned long long)m.n_waiting,
+		                             "n_failed", (unsigned long long)m.n_failed, "done_bytes",
+		                             (unsigned long long)m.done_bytes, "total_bytes",
+		                             (unsigned long long)m.total_bytes, "error", m.code < 0 ? m.message : "");
+		if (!row || PyList_Append(list, row) < 0)
+			return NULL;
 	}
-	if (run)
-		py_run_leave(self);
-	return good ? Py_NewRef(list) : NULL;
+	return Py_XNewRef(list);
 }
 
 static PyObject *
 run_is_saving(struct py_run *self, PyObject *none)
 {
-	struct pawl *run = py_run_enter(self);
-	int yes;
+	AUTO_RUN in = py_run_enter(self);
 
 	(void)none;
-	if (!run)
-		return NULL;
-	Py_BEGIN_ALLOW_THREADS yes = pawl_is_saving(run);
-	Py_END_ALLOW_THREADS py_run_leave(self);
-	return PyBool_FromLong(yes);
+	return in ? PyBool_FromLong(UNLOCKED(pawl_is_saving(in->run))) : NULL;
 }
 
 static PyObject *
@@ -391,17 +366,14 @@ run_should_save(struct py_run *self, PyObject *args)
 	struct py_state *st = py_state_of((PyObject *)self);
 	PyObject *mapping = Py_None;
 	struct pawl_progress progress;
-	struct pawl_error err = {0};
-	struct pawl *run;
+	AUTO_RUN in = NULL;
 	long long step;
-	int rc;
 
 	if (!PyArg_ParseTuple(args, "L|O:should_save", &step, &mapping) || py_progress(st, mapping, &progress) < 0 ||
-	    !(run = py_run_enter(self)))
+	    !(in = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_should_save(run, step, &progress, &err);
-	Py_END_ALLOW_THREADS py_run_leave(self);
-	return rc < 0 ? py_raise(st, rc, &err) : PyBool_FromLong(rc);
+	int rc = CALL(st, pawl_should_save(in->run, step, &progress, err));
+	return rc < 0 ? NULL : PyBool_FromLong(rc);
 }
 
 /* ---- the type ---- */
@@ -443,38 +415,37 @@ get_fault_calls(struct py_run *self, void *closure)
 	return PyLong_FromUnsignedLongLong(self->fault ? pawl_fault_calls(self->fault) : 0);
 }
 
-#define METHOD(f) ((PyCFunction)(void (*)(void))(f))
-
 static PyMethodDef run_methods[] = {
-	{"save", METHOD(py_run_save), METH_VARARGS | METH_KEYWORDS, "Start a save; returns a Ticket."},
-	{"prepare", METHOD(py_run_prepare), METH_O, "Fault in the memory that saves of this state will use."},
-	{"save_failed", METHOD(py_run_save_failed), METH_VARARGS,
+	{"save", PY_METHOD(py_run_save), METH_VARARGS | METH_KEYWORDS, "Start a save; returns a Ticket."},
+	{"prepare", PY_METHOD(py_run_prepare), METH_O, "Fault in the memory that saves of this state will use."},
+	{"save_failed", PY_METHOD(py_run_save_failed), METH_VARARGS,
          "Report to the other ranks that this one cannot "
          "save."},
-	{"wait", METHOD(run_wait), METH_VARARGS, "Wait until all saves are settled, or also copied to all mirrors."},
-	{"mirrors", METHOD(run_mirrors), METH_NOARGS, "Figures of the mirrors."},
-	{"fence", METHOD(run_fence), METH_VARARGS, "Wait until all tensors given to lazy saves may change."},
-	{"check", METHOD(run_check), METH_VARARGS, "Raise the first background error that no call has raised yet."},
-	{"is_saving", METHOD(run_is_saving), METH_NOARGS, "True while a save is running."},
-	{"should_save", METHOD(run_should_save), METH_VARARGS, "Is a save due by the run's interval?"},
-	{"close", METHOD(run_close), METH_NOARGS, "Wait for running saves and release the run."},
-	{"restore", METHOD(py_run_restore), METH_VARARGS | METH_KEYWORDS, "(tree, info, fallbacks, report, metadata)."},
-	{"convert", METHOD(py_run_convert), METH_VARARGS | METH_KEYWORDS, "Write it in another format: counts."},
-	{"describe", METHOD(py_run_describe), METH_VARARGS, "(tree, info, fallbacks), without tensors."},
-	{"read", METHOD(py_run_read), METH_VARARGS, "Boxes of a checkpoint's tensors, into memory that is given."},
-	{"list", METHOD(py_run_list), METH_VARARGS, "Facts of all checkpoints, oldest first."},
-	{"find", METHOD(py_run_find), METH_VARARGS, "Id for a selector."},
-	{"info", METHOD(py_run_info), METH_VARARGS, "Facts of one checkpoint."},
-	{"metadata", METHOD(py_run_metadata), METH_VARARGS, "The user's metadata of a checkpoint."},
-	{"pin", METHOD(py_run_pin), METH_VARARGS, "Pin a checkpoint."},
-	{"unpin", METHOD(py_run_unpin), METH_VARARGS, "Take the pin off."},
-	{"score", METHOD(py_run_score), METH_VARARGS, "Add metrics to a committed checkpoint."},
-	{"remove", METHOD(py_run_remove), METH_VARARGS, "Delete a checkpoint."},
-	{"prune", METHOD(py_run_prune), METH_VARARGS, "Apply the run's retention: [(id, keep, reason)]."},
-	{"verify", METHOD(py_run_verify), METH_VARARGS, "Read and check every byte: list of findings."},
-	{"reload", METHOD(py_run_reload), METH_NOARGS, "See what other processes did."},
-	{"wait_for_new", METHOD(py_run_wait_for_new), METH_VARARGS, "Id of a checkpoint above the given one."},
-	{"hold", METHOD(py_run_hold), METH_VARARGS, "Hold a checkpoint against deletion."},
+	{"wait", PY_METHOD(run_wait), METH_VARARGS, "Wait until all saves are settled, or also copied to all mirrors."},
+	{"mirrors", PY_METHOD(run_mirrors), METH_NOARGS, "Figures of the mirrors."},
+	{"fence", PY_METHOD(run_fence), METH_VARARGS, "Wait until all tensors given to lazy saves may change."},
+	{"check", PY_METHOD(run_check), METH_VARARGS, "Raise the first background error that no call has raised yet."},
+	{"is_saving", PY_METHOD(run_is_saving), METH_NOARGS, "True while a save is running."},
+	{"should_save", PY_METHOD(run_should_save), METH_VARARGS, "Is a save due by the run's interval?"},
+	{"close", PY_METHOD(run_close), METH_NOARGS, "Wait for running saves and release the run."},
+	{"restore", PY_METHOD(py_run_restore), METH_VARARGS | METH_KEYWORDS,
+         "(tree, info, fallbacks, report, metadata)."},
+	{"convert", PY_METHOD(py_run_convert), METH_VARARGS | METH_KEYWORDS, "Write it in another format: counts."},
+	{"describe", PY_METHOD(py_run_describe), METH_VARARGS, "(tree, info, fallbacks), without tensors."},
+	{"read", PY_METHOD(py_run_read), METH_VARARGS, "Boxes of a checkpoint's tensors, into memory that is given."},
+	{"list", PY_METHOD(py_run_list), METH_VARARGS, "Facts of all checkpoints, oldest first."},
+	{"find", PY_METHOD(py_run_find), METH_VARARGS, "Id for a selector."},
+	{"info", PY_METHOD(py_run_info), METH_VARARGS, "Facts of one checkpoint."},
+	{"metadata", PY_METHOD(py_run_metadata), METH_VARARGS, "The user's metadata of a checkpoint."},
+	{"pin", PY_METHOD(py_run_pin), METH_VARARGS, "Pin a checkpoint."},
+	{"unpin", PY_METHOD(py_run_unpin), METH_VARARGS, "Take the pin off."},
+	{"score", PY_METHOD(py_run_score), METH_VARARGS, "Add metrics to a committed checkpoint."},
+	{"remove", PY_METHOD(py_run_remove), METH_VARARGS, "Delete a checkpoint."},
+	{"prune", PY_METHOD(py_run_prune), METH_VARARGS, "Apply the run's retention: [(id, keep, reason)]."},
+	{"verify", PY_METHOD(py_run_verify), METH_VARARGS, "Read and check every byte: list of findings."},
+	{"reload", PY_METHOD(py_run_reload), METH_NOARGS, "See what other processes did."},
+	{"wait_for_new", PY_METHOD(py_run_wait_for_new), METH_VARARGS, "Id of a checkpoint above the given one."},
+	{"hold", PY_METHOD(py_run_hold), METH_VARARGS, "Hold a checkpoint against deletion."},
 	{NULL, NULL, 0, NULL},
 };
 
@@ -498,11 +469,7 @@ py_run_init(PyObject *module, struct py_state *st)
 		{Py_tp_getset, run_getset},
 		{0, NULL},
 	};
-	PyType_Spec spec = {.name = "pawl._pawl.Run",
-	                    .basicsize = sizeof(struct py_run),
-	                    .flags = Py_TPFLAGS_DEFAULT,
-	                    .slots = slots};
+	const PyType_Spec spec = {"pawl._pawl.Run", sizeof(struct py_run), 0, Py_TPFLAGS_DEFAULT, slots};
 
-	st->run_type = PyType_FromModuleAndSpec(module, &spec, NULL);
-	return st->run_type ? PyModule_AddObjectRef(module, "Run", st->run_type) : -1;
+	return py_add_type(module, spec, &st->run_type);
 }

@@ -16,6 +16,15 @@ struct counter {
 	bool is_float;
 };
 
+#define WHOLE(n) {#n, offsetof(struct pawl_progress, n), false}
+#define REAL(n) {#n, offsetof(struct pawl_progress, n), true}
+static const struct counter counters[] = {
+	WHOLE(epoch),           WHOLE(batch),    WHOLE(batch_in_epoch), WHOLE(sample),
+	WHOLE(sample_in_epoch), WHOLE(token),    WHOLE(token_in_epoch), WHOLE(iteration),
+	REAL(total_wct),        REAL(epoch_wct), REAL(batch_wct),       REAL(fraction),
+};
+#define N_COUNTERS (sizeof(counters) / sizeof(counters[0]))
+
 /* The items of a mapping; anything else is refused by name. */
 static PyObject *
 items_of(struct py_state *st, PyObject *mapping, const char *what)
@@ -57,14 +66,7 @@ read_counter(struct py_state *st, const char *name, PyObject *value, bool is_flo
 int
 py_progress(struct py_state *st, PyObject *mapping, struct pawl_progress *ret)
 {
-#define WHOLE(n) {#n, offsetof(struct pawl_progress, n), false}
-#define REAL(n) {#n, offsetof(struct pawl_progress, n), true}
-	static const struct counter counters[] = {
-		WHOLE(epoch),           WHOLE(batch),    WHOLE(batch_in_epoch), WHOLE(sample),
-		WHOLE(sample_in_epoch), WHOLE(token),    WHOLE(token_in_epoch), WHOLE(iteration),
-		REAL(total_wct),        REAL(epoch_wct), REAL(batch_wct),       REAL(fraction),
-	};
-	const struct counter *c, *end = counters + sizeof(counters) / sizeof(counters[0]);
+	const struct counter *c, *end = counters + N_COUNTERS;
 
 	*ret = (struct pawl_progress)PAWL_PROGRESS_INIT;
 	if (mapping == Py_None)
@@ -87,10 +89,26 @@ py_progress(struct py_state *st, PyObject *mapping, struct pawl_progress *ret)
 				key);
 			return -1;
 		}
-		if (read_counter(st, c->name, value, c->is_float, (char *)ret + c->offset) < 0)
-			return -1;
+		TRY(read_counter(st, c->name, value, c->is_float, (char *)ret + c->offset));
 	}
 	return items ? 0 : -1;
+}
+
+PyObject *
+py_progress_dict(const struct pawl_progress *p)
+{
+	AUTO_REF dict = PyDict_New();
+
+	for (const struct counter *c = counters; dict && c < counters + N_COUNTERS; c++) {
+		const void *field = (const char *)p + c->offset;
+		const double real = c->is_float ? *(const double *)field : 0;
+		const int64_t whole = c->is_float ? 0 : *(const int64_t *)field;
+		AUTO_REF value = c->is_float ? PyFloat_FromDouble(real) : PyLong_FromLongLong(whole);
+
+		if (!value || (real >= 0 && whole >= 0 && PyDict_SetItemString(dict, c->name, value) < 0))
+			return NULL;
+	}
+	return Py_XNewRef(dict);
 }
 
 /* The largest double with the value's sign; less than 0 with an exception set. */
@@ -213,10 +231,8 @@ call_save(struct pawl *run, const struct pawl_save_opts *opts, struct py_walk *w
 	w->thread = PyEval_SaveThread();
 	rc = pawl_save(run, opts, w->state, ret, err);
 	PyEval_RestoreThread(w->thread);
-	if (w->error[0]) { /* a tensor could not be fetched: its own error is more precise */
+	if (py_raise_kept(w->error)) { /* a tensor could not be fetched: its own error is more precise */
 		pawl_ticket_free(rc == 0 ? *ret : NULL);
-		PyErr_Restore(w->error[0], w->error[1], w->error[2]);
-		memset(w->error, 0, sizeof(w->error));
 		return -1;
 	}
 	return rc;
@@ -227,7 +243,7 @@ static PyObject *
 save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts, PyObject *metrics)
 {
 	struct py_state *st = py_state_of((PyObject *)self);
-	struct pawl *run = py_run_enter(self);
+	AUTO_RUN in = py_run_enter(self);
 	struct pawl_metric *rows = NULL;
 	struct pawl_ticket *ticket = NULL;
 	struct pawl_error err = {0};
@@ -235,7 +251,7 @@ save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts,
 	PyObject *result = NULL;
 	int rc;
 
-	if (!run) {
+	if (!in) {
 		py_lazy_free(w->lazy);
 		return NULL;
 	}
@@ -247,7 +263,7 @@ save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts,
 	}
 	if ((!w->lazy || opts->at_once) && py_metrics(st, metrics, &rows, &opts->n_metrics, &keep) == 0) {
 		opts->metrics = rows;
-		rc = call_save(run, opts, w, &ticket, &err);
+		rc = call_save(in->run, opts, w, &ticket, &err);
 		if (rc == PAWL_EUSAGE)
 			name_bad_metrics(rows, opts->n_metrics, keep, &err);
 		if (rc < 0 && !PyErr_Occurred())
@@ -262,7 +278,6 @@ save_walked(struct py_run *self, struct py_walk *w, struct pawl_save_opts *opts,
 	PyMem_Free(rows);
 	py_lazy_free(w->lazy);
 	w->lazy = NULL;
-	py_run_leave(self);
 	return result;
 }
 
@@ -272,19 +287,15 @@ static void
 tell_others(struct py_run *self)
 {
 	PyObject *kind, *value, *trace;
-	struct pawl *run;
 
 	PyErr_Fetch(&kind, &value, &trace);
-	run = py_run_enter(self);
-	if (run && pawl_world_size(run) > 1) {
+	AUTO_RUN in = py_run_enter(self);
+	if (in && pawl_world_size(in->run) > 1) {
 		AUTO_REF text = value ? PyObject_Str(value) : NULL;
 		const char *why = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
 
-		Py_BEGIN_ALLOW_THREADS pawl_save_failed(run, PAWL_EUSAGE, why);
-		Py_END_ALLOW_THREADS
+		UNLOCKED(pawl_save_failed(in->run, PAWL_EUSAGE, why));
 	}
-	if (run)
-		py_run_leave(self);
 	PyErr_Clear();
 	PyErr_Restore(kind, value, trace);
 }
@@ -293,13 +304,12 @@ tell_others(struct py_run *self)
 PyObject *
 py_run_save_failed(struct py_run *self, PyObject *args)
 {
-	struct pawl *run;
+	AUTO_RUN in = NULL;
 	const char *why;
 
-	if (!PyArg_ParseTuple(args, "s:save_failed", &why) || !(run = py_run_enter(self)))
+	if (!PyArg_ParseTuple(args, "s:save_failed", &why) || !(in = py_run_enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS pawl_save_failed(run, PAWL_EUSAGE, why);
-	Py_END_ALLOW_THREADS py_run_leave(self);
+	UNLOCKED(pawl_save_failed(in->run, PAWL_EUSAGE, why));
 	Py_RETURN_NONE;
 }
 
@@ -329,14 +339,10 @@ wait_turn(void *arg, int64_t timeout_ms, struct pawl_error *err)
 static int
 take_turn(struct py_run *self)
 {
-	struct pawl *run = py_run_enter(self);
-	int rc;
+	AUTO_RUN in = py_run_enter(self);
 
-	if (!run)
-		return -1;
-	rc = py_wait(py_state_of((PyObject *)self), Py_None, wait_turn, run, "another save was not written");
-	py_run_leave(self);
-	return rc;
+	return in ? py_wait(py_state_of((PyObject *)self), Py_None, wait_turn, in->run, "another save was not written")
+	          : -1;
 }
 
 PyObject *
@@ -384,19 +390,11 @@ PyObject *
 py_run_prepare(struct py_run *self, PyObject *state)
 {
 	struct py_state *st = py_state_of((PyObject *)self);
-	struct pawl_error err = {0};
 	struct py_walk walk;
-	struct pawl *run;
-	int rc = -1;
 
-	if (py_walk_begin(&walk, st, state, false, self->run) < 0)
-		return NULL;
-	run = py_run_enter(self);
-	if (run) {
-		Py_BEGIN_ALLOW_THREADS rc = pawl_prepare(run, walk.state, &err);
-		Py_END_ALLOW_THREADS if (rc < 0) py_raise(st, rc, &err);
-		py_run_leave(self);
-	}
+	TRY_NULL(py_walk_begin(&walk, st, state, false, self->run));
+	AUTO_RUN in = py_run_enter(self);
+	int rc = in ? CALL(st, pawl_prepare(in->run, walk.state, err)) : -1;
 	py_walk_end(&walk);
-	return rc < 0 ? NULL : Py_NewRef(Py_None);
+	return py_none(rc);
 }

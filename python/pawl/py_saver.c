@@ -20,7 +20,7 @@ state_of(struct py_saver *self)
 }
 
 /* Begins a use of the saver, by one thread at a time; NULL with an exception. */
-static struct pawl_saver *
+static struct py_saver *
 enter(struct py_saver *self)
 {
 	struct py_state *st = state_of(self);
@@ -34,19 +34,17 @@ enter(struct py_saver *self)
 		py_raise_text(st, PAWL_EBUSY, "the checkpoint saver is in use by another thread");
 	else
 		self->calls++;
-	return PyErr_Occurred() ? NULL : self->saver;
+	return PyErr_Occurred() ? NULL : self;
 }
 
-/* Ends a use; NULL with an exception after a failure, else result. */
-static PyObject *
-leave(struct py_saver *self, int rc, const struct pawl_error *err, PyObject *result)
+static void
+leave(struct py_saver *self)
 {
 	self->calls--;
-	if (rc >= 0)
-		return result;
-	Py_XDECREF(result);
-	return py_raise(state_of(self), rc, err);
 }
+PY_DEFINE_CLEAN(struct py_saver *, leave);
+/* A use that ends with the scope. */
+#define AUTO_CALL PY_CLEAN(leave) struct py_saver *
 
 /* ------------------------------------------------------------------ opening */
 
@@ -91,10 +89,9 @@ open_saver(struct py_state *st, PyObject *args, PyObject *kwargs, struct pawl_sa
 	const char *paths[MAX_IGNORE]; /* borrowed from the tuple */
 	struct pawl_saver_opts o = PAWL_SAVER_OPTS_INIT;
 	struct pawl_rank rank = PAWL_RANK_INIT;
-	struct pawl_error err = {0};
 	PyObject *ignore = NULL;
 	long long keep = -1, timeout_ms = 0;
-	int uploads = 1, rc;
+	int uploads = 1;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sszzzz$pLpO!iLz(iiiii)pp:Saver", names, &o.folder, &o.filename,
 	                                 &o.remote_file_name, &o.latest_filename, &o.latest_remote_file_name,
@@ -103,17 +100,14 @@ open_saver(struct py_state *st, PyObject *args, PyObject *kwargs, struct pawl_sa
 	                                 &rank.local_rank, &rank.local_world_size, &rank.node_rank,
 	                                 &o.uploads_by_caller, &o.raw_pickle))
 		return -1;
-	if (read_ignore(ignore, paths, &o.n_ignore_keys) < 0 || py_shared_arena(st, &o.arena) < 0)
-		return -1;
+	TRY(read_ignore(ignore, paths, &o.n_ignore_keys));
+	TRY(py_shared_arena(st, &o.arena));
 	o.num_checkpoints_to_keep = keep;
 	o.num_concurrent_uploads = (uint32_t)uploads;
 	o.upload_timeout_ms = timeout_ms;
 	o.ignore_keys = paths;
 	o.rank = &rank;
-	rc = pawl_saver_open(&o, ret, &err);
-	if (rc < 0)
-		py_raise(st, rc, &err);
-	return rc;
+	return CALL(st, pawl_saver_open(&o, ret, err));
 }
 
 static PyObject *
@@ -122,8 +116,7 @@ saver_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	struct py_state *st = PyType_GetModuleState(type);
 	struct pawl_saver *saver = NULL;
 
-	if (open_saver(st, args, kwargs, &saver) < 0)
-		return NULL;
+	TRY_NULL(open_saver(st, args, kwargs, &saver));
 	struct py_saver *self = py_object_new(type);
 	if (!self) {
 		pawl_saver_close(saver, NULL);
@@ -139,10 +132,8 @@ saver_dealloc(struct py_saver *self)
 {
 	struct pawl_saver *was = self->saver;
 
-	if (was && self->pid == getpid()) {
-		Py_BEGIN_ALLOW_THREADS pawl_saver_close(was, NULL);
-		Py_END_ALLOW_THREADS
-	}
+	if (was && self->pid == getpid())
+		UNLOCKED(pawl_saver_close(was, NULL));
 	py_object_free((PyObject *)self);
 }
 
@@ -154,14 +145,14 @@ static PyObject *
 call_progress(struct py_saver *self, PyObject *args, const char *format, progress_fn *fn, bool answers)
 {
 	struct pawl_progress now;
-	struct pawl_error err = {0};
+	AUTO_CALL in = NULL;
 	PyObject *mapping;
-	int rc;
 
-	if (!PyArg_ParseTuple(args, format, &mapping) || py_progress(state_of(self), mapping, &now) < 0 || !enter(self))
+	if (!PyArg_ParseTuple(args, format, &mapping) || py_progress(state_of(self), mapping, &now) < 0 ||
+	    !(in = enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = fn(self->saver, &now, &err);
-	Py_END_ALLOW_THREADS return leave(self, rc, &err, answers ? PyBool_FromLong(rc > 0) : Py_NewRef(Py_None));
+	int rc = CALL(state_of(self), fn(self->saver, &now, err));
+	return rc < 0 || !answers ? py_none(rc) : PyBool_FromLong(rc > 0);
 }
 
 static PyObject *
@@ -185,45 +176,37 @@ saver_save(struct py_saver *self, PyObject *args)
 	struct pawl_error err = {0};
 	struct py_walk w;
 	PyObject *mapping, *state;
-	int rc;
 
 	if (!PyArg_ParseTuple(args, "OO:save", &mapping, &state) || py_progress(st, mapping, &now) < 0 ||
 	    py_walk_begin(&w, st, state, false, NULL) < 0)
 		return NULL;
-	if (!enter(self)) {
+	AUTO_CALL in = enter(self);
+	if (!in) {
 		py_walk_end(&w);
 		return NULL;
 	}
 	w.thread = PyEval_SaveThread();
-	rc = pawl_saver_save(self->saver, &now, w.state, &err);
+	int rc = pawl_saver_save(self->saver, &now, w.state, &err);
 	PyEval_RestoreThread(w.thread);
-	bool raised = w.error[0] != NULL; /* a tensor could not be fetched: its own error is more precise */
-	if (raised) {
-		PyErr_Restore(w.error[0], w.error[1], w.error[2]);
-		memset(w.error, 0, sizeof(w.error));
-	}
+	bool raised = py_raise_kept(w.error); /* a tensor could not be fetched: its own error is more precise */
 	py_walk_end(&w);
-	if (raised) {
-		self->calls--;
+	if (raised)
 		return NULL;
-	}
-	return leave(self, rc, &err, rc < 0 ? NULL : PyBool_FromLong(rc == 0));
+	return rc < 0 ? py_raise(st, rc, &err) : PyBool_FromLong(rc == 0);
 }
 
 static PyObject *
 saver_save_folder(struct py_saver *self, PyObject *args)
 {
 	struct pawl_progress now;
-	struct pawl_error err = {0};
+	AUTO_CALL in = NULL;
 	PyObject *mapping;
 	const char *folder;
-	int rc;
 
 	if (!PyArg_ParseTuple(args, "Os:save_folder", &mapping, &folder) ||
-	    py_progress(state_of(self), mapping, &now) < 0 || !enter(self))
+	    py_progress(state_of(self), mapping, &now) < 0 || !(in = enter(self)))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_saver_save_folder(self->saver, &now, folder, &err);
-	Py_END_ALLOW_THREADS return leave(self, rc, &err, Py_NewRef(Py_None));
+	return py_none(CALL(state_of(self), pawl_saver_save_folder(self->saver, &now, folder, err)));
 }
 
 /* ------------------------------------------------------- waiting and listing */
@@ -238,13 +221,11 @@ static PyObject *
 saver_wait(struct py_saver *self, PyObject *args)
 {
 	PyObject *timeout = Py_None;
-	int rc;
+	AUTO_CALL in = NULL;
 
-	if (!PyArg_ParseTuple(args, "|O:wait", &timeout) || !enter(self))
+	if (!PyArg_ParseTuple(args, "|O:wait", &timeout) || !(in = enter(self)))
 		return NULL;
-	rc = py_wait(state_of(self), timeout, wait_call, self->saver, "saves or uploads are still running");
-	self->calls--;
-	return rc < 0 ? NULL : Py_NewRef(Py_None);
+	return py_none(py_wait(state_of(self), timeout, wait_call, self->saver, "saves or uploads are still running"));
 }
 
 static int
@@ -256,80 +237,37 @@ wait_saves_call(void *arg, int64_t timeout_ms, struct pawl_error *err)
 static PyObject *
 saver_wait_saves(struct py_saver *self, PyObject *none)
 {
-	int rc;
+	AUTO_CALL in = enter(self);
 
 	(void)none;
-	if (!enter(self))
-		return NULL;
-	rc = py_wait(state_of(self), Py_None, wait_saves_call, self->saver, "saves are still running");
-	self->calls--;
-	return rc < 0 ? NULL : Py_NewRef(Py_None);
+	return in ? py_none(py_wait(state_of(self), Py_None, wait_saves_call, self->saver, "saves are still running"))
+	          : NULL;
 }
 
 static PyObject *
 saver_check(struct py_saver *self, PyObject *none)
 {
-	struct pawl_error err = {0};
+	AUTO_CALL in = enter(self);
 
 	(void)none;
-	if (!enter(self))
-		return NULL;
-	return leave(self, pawl_saver_check(self->saver, &err), &err, Py_NewRef(Py_None));
+	return in ? py_none(CALL(state_of(self), pawl_saver_check(self->saver, err))) : NULL;
 }
 
 static PyObject *
 saver_close(struct py_saver *self, PyObject *none)
 {
-	struct pawl_error err = {0};
-	struct pawl_saver *was;
-	int rc;
+	struct pawl_saver *was = self->saver;
 
 	(void)none;
-	if (!self->saver || self->pid != getpid()) {
+	if (!was || self->pid != getpid()) {
 		self->saver = NULL;
 		Py_RETURN_NONE;
 	}
-	if (!enter(self))
+	AUTO_CALL in = enter(self);
+	if (!in)
 		return NULL;
-	was = self->saver;
 	self->saver = NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_saver_close(was, &err);
-	Py_END_ALLOW_THREADS return leave(self, rc, &err, Py_NewRef(Py_None));
-}
-
-static PyObject *
-progress_dict(const struct pawl_progress *p)
-{
-	const struct {
-		const char *name;
-		double real;
-		int64_t whole;
-		bool is_real;
-	} rows[] = {
-		{"epoch", 0, p->epoch, false},
-		{"batch", 0, p->batch, false},
-		{"batch_in_epoch", 0, p->batch_in_epoch, false},
-		{"sample", 0, p->sample, false},
-		{"sample_in_epoch", 0, p->sample_in_epoch, false},
-		{"token", 0, p->token, false},
-		{"token_in_epoch", 0, p->token_in_epoch, false},
-		{"iteration", 0, p->iteration, false},
-		{"total_wct", p->total_wct, 0, true},
-		{"epoch_wct", p->epoch_wct, 0, true},
-		{"batch_wct", p->batch_wct, 0, true},
-		{"fraction", p->fraction, 0, true},
-	};
-	AUTO_REF dict = PyDict_New();
-
-	for (size_t i = 0; dict && i < sizeof(rows) / sizeof(rows[0]); i++) {
-		AUTO_REF value = NULL;
-		if (rows[i].is_real ? !(rows[i].real >= 0) : rows[i].whole < 0)
-			continue;
-		value = rows[i].is_real ? PyFloat_FromDouble(rows[i].real) : PyLong_FromLongLong(rows[i].whole);
-		if (!value || PyDict_SetItemString(dict, rows[i].name, value) < 0)
-			return NULL;
-	}
-	return Py_XNewRef(dict);
+	return py_none(CALL(state_of(self), pawl_saver_close(was, err)));
 }
 
 /* Its paths: a single one, or one per rank if each rank has a folder. */
@@ -358,34 +296,33 @@ saver_saved(struct py_saver *self, PyObject *args)
 	struct pawl_saved row = PAWL_SAVED_INIT;
 	struct pawl_error err = {0};
 	AUTO_REF list = PyList_New(0);
+	AUTO_CALL in = NULL;
 	int all = 0, rc = 0;
 
-	if (!PyArg_ParseTuple(args, "|p:saved", &all) || !list || !enter(self))
+	if (!PyArg_ParseTuple(args, "|p:saved", &all) || !list || !(in = enter(self)))
 		return NULL;
 	for (size_t i = 0; (rc = pawl_saver_get(self->saver, i, all, &row, &err)) == 0; i++) {
-		AUTO_REF progress = progress_dict(&row.progress);
+		AUTO_REF progress = py_progress_dict(&row.progress);
 		AUTO_REF paths = progress ? paths_of(self, &row) : NULL;
 		AUTO_REF item = NULL;
 		if (paths)
 			item = Py_BuildValue("(KOsssOO)", (unsigned long long)row.seq, progress, row.path, row.remote,
 			                     row.pointer, row.uploaded ? Py_True : Py_False, paths);
-		if (!item || PyList_Append(list, item) < 0) {
-			self->calls--;
+		if (!item || PyList_Append(list, item) < 0)
 			return NULL;
-		}
 	}
-	return leave(self, rc == PAWL_ENOTFOUND ? 0 : rc, &err, Py_NewRef(list));
+	return rc == PAWL_ENOTFOUND ? Py_NewRef(list) : py_raise(state_of(self), rc, &err);
 }
 
 static PyObject *
 saver_uploaded(struct py_saver *self, PyObject *args)
 {
-	struct pawl_error err = {0};
+	AUTO_CALL in = NULL;
 	unsigned long long seq;
 
-	if (!PyArg_ParseTuple(args, "K:uploaded", &seq) || !enter(self))
+	if (!PyArg_ParseTuple(args, "K:uploaded", &seq) || !(in = enter(self)))
 		return NULL;
-	return leave(self, pawl_saver_uploaded(self->saver, seq, &err), &err, Py_NewRef(Py_None));
+	return py_none(CALL(state_of(self), pawl_saver_uploaded(self->saver, seq, err)));
 }
 
 static PyObject *
@@ -417,9 +354,10 @@ py_saver_find(PyObject *module, PyObject *args)
 	if (!PyArg_ParseTuple(args, "zszzz|ss:saver_find", &o.run_name, &o.folder, &o.latest_filename,
 	                      &o.latest_remote_file_name, &o.remote_file_name, &place, &folder))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = place ? pawl_saver_bring(&o, place, folder, found, sizeof(found), &err)
-	                                  : pawl_saver_latest(&o, found, sizeof(found), &err);
-	Py_END_ALLOW_THREADS if (rc == PAWL_ENOTFOUND && !place) Py_RETURN_NONE;
+	rc = UNLOCKED(place ? pawl_saver_bring(&o, place, folder, found, sizeof(found), &err)
+	                    : pawl_saver_latest(&o, found, sizeof(found), &err));
+	if (rc == PAWL_ENOTFOUND && !place)
+		Py_RETURN_NONE;
 	return rc < 0 ? py_raise(PyModule_GetState(module), rc, &err) : PyUnicode_DecodeFSDefault(found);
 }
 
@@ -436,7 +374,7 @@ py_path_matches(PyObject *module, PyObject *args)
 int
 py_saver_init(PyObject *module)
 {
-#define METHOD(name, flags, doc) {#name, (PyCFunction)(void (*)(void))saver_##name, flags, doc}
+#define METHOD(name, flags, doc) {#name, PY_METHOD(saver_##name), flags, doc}
 	static PyMethodDef methods[] = {
 		METHOD(start, METH_VARARGS, "The training is at this point."),
 		METHOD(due, METH_VARARGS, "Is a save due?"),
@@ -462,11 +400,7 @@ py_saver_init(PyObject *module)
 		{Py_tp_getset, members},
 		{0, NULL},
 	};
-	PyType_Spec spec = {.name = "pawl._pawl.Saver",
-	                    .basicsize = sizeof(struct py_saver),
-	                    .flags = Py_TPFLAGS_DEFAULT,
-	                    .slots = slots};
-	AUTO_REF type = PyType_FromModuleAndSpec(module, &spec, NULL);
+	const PyType_Spec spec = {"pawl._pawl.Saver", sizeof(struct py_saver), 0, Py_TPFLAGS_DEFAULT, slots};
 
-	return type ? PyModule_AddObjectRef(module, "Saver", type) : -1;
+	return py_add_type(module, spec, NULL);
 }

@@ -48,27 +48,56 @@ sync_dealloc(struct py_sync *self)
 	py_object_free((PyObject *)self);
 }
 
+static struct py_state *
+state_of(struct py_sync *self)
+{
+	return py_state_of((PyObject *)self);
+}
+
+/* Begins a call; NULL with an exception if it is closed. */
+static struct py_sync *
+enter(struct py_sync *self)
+{
+	if (!self->sync) {
+		py_raise_text(state_of(self), PAWL_EUSAGE, "the syncer is closed");
+		return NULL;
+	}
+	self->calls++;
+	return self;
+}
+
+static void
+leave(struct py_sync *self)
+{
+	self->calls--;
+	self->meter.cancel = 0;
+}
+PY_DEFINE_CLEAN(struct py_sync *, leave);
+/* A call that ends with the scope. */
+#define AUTO_CALL PY_CLEAN(leave) struct py_sync *
+
 enum way { WAY_UP, WAY_DOWN, WAY_VERIFY_UP, WAY_VERIFY_DOWN };
+
+static int
+transfer(struct py_sync *self, enum way way, struct pawl_syncer_report *ret, struct pawl_error *err)
+{
+	if (way == WAY_UP)
+		return pawl_syncer_up(self->sync, &self->meter, ret, err);
+	if (way == WAY_DOWN)
+		return pawl_syncer_down(self->sync, &self->meter, ret, err);
+	return pawl_syncer_verify(self->sync, way == WAY_VERIFY_DOWN, &self->meter, ret, err);
+}
 
 /* (verified, checkpoints, seconds, note) */
 static PyObject *
 run(struct py_sync *self, enum way way)
 {
-	struct py_state *st = PyType_GetModuleState(Py_TYPE((PyObject *)self));
 	struct pawl_syncer_report report = PAWL_SYNCER_REPORT_INIT;
-	struct pawl_error err = {0};
-	int rc;
+	AUTO_CALL in = enter(self);
 
-	if (!self->sync)
-		return py_raise_text(st, PAWL_EUSAGE, "the syncer is closed");
-	self->calls++;
-	Py_BEGIN_ALLOW_THREADS if (way == WAY_UP) rc = pawl_syncer_up(self->sync, &self->meter, &report, &err);
-	else if (way == WAY_DOWN) rc = pawl_syncer_down(self->sync, &self->meter, &report, &err);
-	else rc = pawl_syncer_verify(self->sync, way == WAY_VERIFY_DOWN, &self->meter, &report, &err);
-	Py_END_ALLOW_THREADS self->calls--;
-	self->meter.cancel = 0;
-	if (rc < 0)
-		return py_raise(st, rc, &err);
+	if (!in)
+		return NULL;
+	TRY_NULL(CALL(state_of(self), transfer(self, way, &report, err)));
 	return Py_BuildValue("(NKds)", PyBool_FromLong(report.verified), (unsigned long long)report.n_checkpoints,
 	                     report.seconds, report.note);
 }
@@ -101,19 +130,14 @@ sync_verify(struct py_sync *self, PyObject *args)
 static PyObject *
 sync_freeze(struct py_sync *self, PyObject *none)
 {
-	struct py_state *st = PyType_GetModuleState(Py_TYPE((PyObject *)self));
-	struct pawl_error err = {0};
+	AUTO_CALL in = enter(self);
 	const char *path = NULL;
-	int rc;
 
 	(void)none;
-	if (!self->sync)
-		return py_raise_text(st, PAWL_EUSAGE, "the syncer is closed");
-	self->calls++;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_syncer_freeze(self->sync, &self->meter, &path, &err);
-	Py_END_ALLOW_THREADS self->calls--;
-	self->meter.cancel = 0;
-	return rc < 0 ? py_raise(st, rc, &err) : PyUnicode_DecodeFSDefault(path);
+	if (!in)
+		return NULL;
+	TRY_NULL(CALL(state_of(self), pawl_syncer_freeze(self->sync, &self->meter, &path, err)));
+	return PyUnicode_DecodeFSDefault(path);
 }
 
 static PyObject *
@@ -122,52 +146,20 @@ sync_thaw(struct py_sync *self, PyObject *none)
 	(void)none;
 	if (self->sync) {
 		self->calls++;
-		Py_BEGIN_ALLOW_THREADS pawl_syncer_thaw(self->sync);
-		Py_END_ALLOW_THREADS self->calls--;
+		UNLOCKED(pawl_syncer_thaw(self->sync));
+		self->calls--;
 	}
 	Py_RETURN_NONE;
-}
-
-/* A list of texts as C strings, which live as long as the list. The caller frees the array. */
-static const char **
-texts_of(PyObject *list, Py_ssize_t *ret_n)
-{
-	Py_ssize_t n = PyList_Check(list) ? PyList_Size(list) : -1;
-	const char **texts = n < 0 ? NULL : PyMem_Calloc((size_t)n + 1, sizeof(*texts));
-
-	if (!texts && !PyErr_Occurred())
-		PyErr_SetString(PyExc_TypeError, "expected a list of str");
-	for (Py_ssize_t i = 0; texts && i < n; i++) {
-		texts[i] = PyUnicode_AsUTF8AndSize(PyList_GetItem(list, i), NULL);
-		if (!texts[i]) {
-			PyMem_Free(texts);
-			return NULL;
-		}
-	}
-	*ret_n = n;
-	return texts;
 }
 
 static PyObject *
 sync_prune(struct py_sync *self, PyObject *list)
 {
-	struct py_state *st = PyType_GetModuleState(Py_TYPE((PyObject *)self));
-	struct pawl_error err = {0};
-	Py_ssize_t n;
-	int rc;
+	size_t n;
+	AUTO_CALL in = enter(self);
+	AUTO_TEXTS texts = in ? py_texts(list, &n) : NULL;
 
-	if (!self->sync)
-		return py_raise_text(st, PAWL_EUSAGE, "the syncer is closed");
-
-	const char **texts = texts_of(list, &n);
-
-	if (!texts)
-		return NULL;
-	self->calls++;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_syncer_prune(self->sync, texts, (size_t)n, &err);
-	Py_END_ALLOW_THREADS self->calls--;
-	PyMem_Free(texts);
-	return rc < 0 ? py_raise(st, rc, &err) : Py_NewRef(Py_None);
+	return texts ? py_none(CALL(state_of(self), pawl_syncer_prune(self->sync, texts, n, err))) : NULL;
 }
 
 static PyObject *
@@ -195,14 +187,11 @@ sync_close(struct py_sync *self, PyObject *none)
 PyObject *
 py_clone_folder(PyObject *module, PyObject *args)
 {
-	struct pawl_error err = {0};
 	const char *from, *to;
-	int rc;
 
 	if (!PyArg_ParseTuple(args, "ss:clone_folder", &from, &to))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_clone_folder(from, to, NULL, &err);
-	Py_END_ALLOW_THREADS return rc < 0 ? py_raise(PyModule_GetState(module), rc, &err) : Py_NewRef(Py_None);
+	return py_none(CALL(PyModule_GetState(module), pawl_clone_folder(from, to, NULL, err)));
 }
 
 /* Replaces what looks like a secret (P18) in a text from outside. */
@@ -224,14 +213,12 @@ py_hide_secrets(PyObject *module, PyObject *text)
 PyObject *
 py_kind_of(PyObject *module, PyObject *args)
 {
-	struct pawl_error err = {0};
 	const char *place;
-	int rc;
 
 	if (!PyArg_ParseTuple(args, "s:kind_of", &place))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = pawl_kind_of(place, &err);
-	Py_END_ALLOW_THREADS return rc < 0 ? py_raise(PyModule_GetState(module), rc, &err) : PyLong_FromLong(rc);
+	int kind = CALL(PyModule_GetState(module), pawl_kind_of(place, err));
+	return kind < 0 ? NULL : PyLong_FromLong(kind);
 }
 
 /* RUN@SELECTOR as (RUN, SELECTOR), any other address as (address, None). */
@@ -256,14 +243,14 @@ int
 py_sync_init(PyObject *module)
 {
 	static PyMethodDef methods[] = {
-		{"up", (PyCFunction)(void (*)(void))sync_up, METH_NOARGS, "From here to there."},
-		{"down", (PyCFunction)(void (*)(void))sync_down, METH_NOARGS, "From there to here."},
-		{"verify", (PyCFunction)(void (*)(void))sync_verify, METH_VARARGS, "Verify what is there, or here."},
-		{"freeze", (PyCFunction)(void (*)(void))sync_freeze, METH_NOARGS, "The folder as it is now."},
-		{"thaw", (PyCFunction)(void (*)(void))sync_thaw, METH_NOARGS, "Remove what freeze has made."},
-		{"prune", (PyCFunction)(void (*)(void))sync_prune, METH_O, "Remove folders there."},
-		{"cancel", (PyCFunction)(void (*)(void))sync_cancel, METH_NOARGS, "End what runs."},
-		{"close", (PyCFunction)(void (*)(void))sync_close, METH_NOARGS, "Free it."},
+		{"up", PY_METHOD(sync_up), METH_NOARGS, "From here to there."},
+		{"down", PY_METHOD(sync_down), METH_NOARGS, "From there to here."},
+		{"verify", PY_METHOD(sync_verify), METH_VARARGS, "Verify what is there, or here."},
+		{"freeze", PY_METHOD(sync_freeze), METH_NOARGS, "The folder as it is now."},
+		{"thaw", PY_METHOD(sync_thaw), METH_NOARGS, "Remove what freeze has made."},
+		{"prune", PY_METHOD(sync_prune), METH_O, "Remove folders there."},
+		{"cancel", PY_METHOD(sync_cancel), METH_NOARGS, "End what runs."},
+		{"close", PY_METHOD(sync_close), METH_NOARGS, "Free it."},
 		{NULL, NULL, 0, NULL},
 	};
 	PyType_Slot slots[] = {
@@ -272,11 +259,7 @@ py_sync_init(PyObject *module)
 		{Py_tp_methods, methods},
 		{0, NULL},
 	};
-	PyType_Spec spec = {.name = "pawl._pawl.Syncer",
-	                    .basicsize = sizeof(struct py_sync),
-	                    .flags = Py_TPFLAGS_DEFAULT,
-	                    .slots = slots};
-	AUTO_REF type = PyType_FromModuleAndSpec(module, &spec, NULL);
+	const PyType_Spec spec = {"pawl._pawl.Syncer", sizeof(struct py_sync), 0, Py_TPFLAGS_DEFAULT, slots};
 
-	return type ? PyModule_AddObjectRef(module, "Syncer", type) : -1;
+	return py_add_type(module, spec, NULL);
 }

@@ -197,8 +197,7 @@ read_attributes(struct py_state *st, PyObject *obj, const struct py_path *path, 
 		return -1;
 	if (!cpu && is_true(obj, st->s.is_meta, false) != 0)
 		return refuse(st, path, obj, "it is on the meta device and has no data");
-	if (resolve(st, obj, t) < 0)
-		return -1;
+	TRY(resolve(st, obj, t));
 
 	AUTO_REF strides = PyObject_CallMethodObjArgs(t->owner, st->s.stride, NULL);
 
@@ -320,8 +319,7 @@ read_numpy(struct py_state *st, const struct py_path *path, struct py_tensor *t)
 {
 	bool whole;
 
-	if (numpy_layout(st, path, t, &whole) < 0)
-		return -1;
+	TRY(numpy_layout(st, path, t, &whole));
 	if (!whole) { /* a field of a record array: its strides are not multiples of the element size */
 		PyObject *copy = PyObject_CallMethod(t->owner, "copy", "s", "C");
 
@@ -329,8 +327,7 @@ read_numpy(struct py_state *st, const struct py_path *path, struct py_tensor *t)
 			return -1;
 		py_set(&t->owner, copy);
 		t->fixed = true;
-		if (numpy_layout(st, path, t, &whole) < 0)
-			return -1;
+		TRY(numpy_layout(st, path, t, &whole));
 	}
 	return numpy_address(st, t);
 }

@@ -31,8 +31,7 @@ struct py_watch {
 static void
 wait_staged(struct pawl_ticket *ticket)
 {
-	Py_BEGIN_ALLOW_THREADS pawl_ticket_wait_for(ticket, PAWL_STAGE_STAGED, -1, NULL);
-	Py_END_ALLOW_THREADS
+	UNLOCKED(pawl_ticket_wait_for(ticket, PAWL_STAGE_STAGED, -1, NULL));
 }
 
 PyObject *
@@ -286,9 +285,8 @@ int
 py_ticket_init(PyObject *module, struct py_state *st)
 {
 	static PyMethodDef methods[] = {
-		{"wait", (PyCFunction)(void (*)(void))ticket_wait, METH_VARARGS | METH_KEYWORDS,
-	         "Wait until the save is settled; raise its error."},
-		{"wait_durable", (PyCFunction)(void (*)(void))ticket_wait_durable, METH_VARARGS | METH_KEYWORDS,
+		{"wait", PY_METHOD(ticket_wait), METH_VARARGS | METH_KEYWORDS, "Wait until the save is settled; raise its error."},
+		{"wait_durable", PY_METHOD(ticket_wait_durable), METH_VARARGS | METH_KEYWORDS,
 	         "Wait until the checkpoint is durable; older ones may still be deleted then. Raise the save's error."},
 		{"done", (PyCFunction)(void (*)(void))ticket_done, METH_NOARGS,
 	         "True once it is settled, skipped or failed."},
@@ -322,13 +320,10 @@ py_ticket_init(PyObject *module, struct py_state *st)
 		{Py_tp_getset, getset},
 		{0, NULL},
 	};
-	PyType_Spec spec = {.name = "pawl.Ticket",
-	                    .basicsize = sizeof(struct py_ticket),
-	                    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-	                    .slots = slots};
+	const PyType_Spec spec = {"pawl.Ticket", sizeof(struct py_ticket), 0,
+	                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
-	st->ticket_type = PyType_FromModuleAndSpec(module, &spec, NULL);
-	return st->ticket_type ? PyModule_AddObjectRef(module, "Ticket", st->ticket_type) : -1;
+	return py_add_type(module, spec, &st->ticket_type);
 }
 
 /* ---- Hold ---- */
@@ -339,8 +334,8 @@ py_hold_new(struct py_state *st, struct pawl_hold *hold)
 	struct py_hold *self = py_object_new((PyTypeObject *)st->hold_type);
 
 	if (!self) {
-		Py_BEGIN_ALLOW_THREADS pawl_hold_close(hold);
-		Py_END_ALLOW_THREADS return NULL;
+		UNLOCKED(pawl_hold_close(hold));
+		return NULL;
 	}
 	self->hold = hold;
 	self->pid = getpid();
@@ -357,13 +352,11 @@ py_hold_release(PyObject *hold)
 	self->hold = NULL;
 	if (self->pid != getpid())
 		return;
-	while (self->closing) { /* another thread releases it, in the run that the caller may be about to close */
-		Py_BEGIN_ALLOW_THREADS nanosleep(&nap, NULL);
-		Py_END_ALLOW_THREADS
-	}
+	while (self->closing) /* another thread releases it, in the run that the caller may be about to close */
+		UNLOCKED(nanosleep(&nap, NULL));
 	self->closing = true;
-	Py_BEGIN_ALLOW_THREADS pawl_hold_close(was);
-	Py_END_ALLOW_THREADS self->closing = false;
+	UNLOCKED(pawl_hold_close(was));
+	self->closing = false;
 }
 
 static PyObject *
@@ -382,13 +375,10 @@ init_hold(PyObject *module, struct py_state *st)
 		{NULL, NULL, 0, NULL},
 	};
 	PyType_Slot slots[] = {{Py_tp_dealloc, py_object_free}, {Py_tp_methods, methods}, {0, NULL}};
-	PyType_Spec spec = {.name = "pawl._pawl.Hold",
-	                    .basicsize = sizeof(struct py_hold),
-	                    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-	                    .slots = slots};
+	const PyType_Spec spec = {"pawl._pawl.Hold", sizeof(struct py_hold), 0,
+	                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
-	st->hold_type = PyType_FromModuleAndSpec(module, &spec, NULL);
-	return st->hold_type ? PyModule_AddObjectRef(module, "Hold", st->hold_type) : -1;
+	return py_add_type(module, spec, &st->hold_type);
 }
 
 /* ---- Watch ---- */
@@ -461,8 +451,7 @@ static int
 init_watch(PyObject *module, struct py_state *st)
 {
 	static PyMethodDef methods[] = {
-		{"close", (PyCFunction)(void (*)(void))watch_close, METH_NOARGS,
-	         "Put the earlier signal handlers back."},
+		{"close", PY_METHOD(watch_close), METH_NOARGS, "Put the earlier signal handlers back."},
 		{NULL, NULL, 0, NULL},
 	};
 	static PyGetSetDef getset[] = {
@@ -479,13 +468,9 @@ init_watch(PyObject *module, struct py_state *st)
 		{Py_tp_getset, getset},
 		{0, NULL},
 	};
-	PyType_Spec spec = {.name = "pawl._pawl.Watch",
-	                    .basicsize = sizeof(struct py_watch),
-	                    .flags = Py_TPFLAGS_DEFAULT,
-	                    .slots = slots};
+	const PyType_Spec spec = {"pawl._pawl.Watch", sizeof(struct py_watch), 0, Py_TPFLAGS_DEFAULT, slots};
 
-	st->watch_type = PyType_FromModuleAndSpec(module, &spec, NULL);
-	return st->watch_type ? PyModule_AddObjectRef(module, "Watch", st->watch_type) : -1;
+	return py_add_type(module, spec, &st->watch_type);
 }
 
 int

@@ -85,11 +85,7 @@ explore(void *arg, const char *config_json)
 bool
 py_experiment_raise(struct py_experiment *self)
 {
-	if (!self->raised[0])
-		return false;
-	PyErr_Restore(self->raised[0], self->raised[1], self->raised[2]);
-	self->raised[0] = self->raised[1] = self->raised[2] = NULL;
-	return true;
+	return py_raise_kept(self->raised);
 }
 
 static PyObject *
@@ -395,8 +391,9 @@ py_tune_leftovers(PyObject *module, PyObject *args)
 	(void)module;
 	if (!PyArg_ParseTuple(args, "s:tune_leftovers", &folder))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = tune_leftovers_open(folder, &l, NULL);
-	Py_END_ALLOW_THREADS if (rc < 0) Py_RETURN_NONE;
+	rc = UNLOCKED(tune_leftovers_open(folder, &l, NULL));
+	if (rc < 0)
+		Py_RETURN_NONE;
 
 	PyObject *capsule = PyCapsule_New(l, "pawl.leftovers", leftovers_free);
 
@@ -417,8 +414,9 @@ py_tune_leftovers_after(PyObject *module, PyObject *capsule)
 
 	if (!l)
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS rc = tune_leftovers_after(l, &names, &n, &err);
-	Py_END_ALLOW_THREADS if (rc < 0) return py_raise(PyModule_GetState(module), rc, &err);
+	rc = UNLOCKED(tune_leftovers_after(l, &names, &n, &err));
+	if (rc < 0)
+		return py_raise(PyModule_GetState(module), rc, &err);
 
 	AUTO_REF list = PyList_New(0);
 
@@ -458,24 +456,22 @@ int
 py_tune_init(PyObject *module, struct py_state *st)
 {
 	static PyMethodDef methods[] = {
-		{"about", (PyCFunction)(void (*)(void))experiment_about, METH_NOARGS, "(document, folder, notice)"},
-		{"add", (PyCFunction)(void (*)(void))experiment_add, METH_VARARGS, "A further configuration."},
-		{"close_search", (PyCFunction)(void (*)(void))experiment_close_search, METH_NOARGS,
-	         "No more will come."},
-		{"counts", (PyCFunction)(void (*)(void))experiment_counts, METH_NOARGS, "How many trials are what."},
-		{"trial", (PyCFunction)(void (*)(void))experiment_trial, METH_VARARGS, "One trial as a dict."},
-		{"checkpoints", (PyCFunction)(void (*)(void))experiment_checkpoints, METH_VARARGS, "Those of a trial."},
-		{"best", (PyCFunction)(void (*)(void))experiment_best, METH_VARARGS, "(trial, value) by a metric."},
-		{"best_checkpoint", (PyCFunction)(void (*)(void))experiment_best_checkpoint, METH_VARARGS,
+		{"about", PY_METHOD(experiment_about), METH_NOARGS, "(document, folder, notice)"},
+		{"add", PY_METHOD(experiment_add), METH_VARARGS, "A further configuration."},
+		{"close_search", PY_METHOD(experiment_close_search), METH_NOARGS, "No more will come."},
+		{"counts", PY_METHOD(experiment_counts), METH_NOARGS, "How many trials are what."},
+		{"trial", PY_METHOD(experiment_trial), METH_VARARGS, "One trial as a dict."},
+		{"checkpoints", PY_METHOD(experiment_checkpoints), METH_VARARGS, "Those of a trial."},
+		{"best", PY_METHOD(experiment_best), METH_VARARGS, "(trial, value) by a metric."},
+		{"best_checkpoint", PY_METHOD(experiment_best_checkpoint), METH_VARARGS,
 	         "The name of a trial's best checkpoint."},
-		{"stop_trial", (PyCFunction)(void (*)(void))experiment_stop_trial, METH_VARARGS, "Stop it for good."},
-		{"next", (PyCFunction)(void (*)(void))py_experiment_next, METH_NOARGS, "What is to start now."},
-		{"runs", (PyCFunction)(void (*)(void))py_experiment_runs, METH_VARARGS, "Who runs a trial."},
-		{"report", (PyCFunction)(void (*)(void))py_experiment_report, METH_VARARGS, "A trial has reported."},
-		{"checkpoint", (PyCFunction)(void (*)(void))py_experiment_checkpoint, METH_VARARGS,
-	         "A trial has saved its last result."},
-		{"ended", (PyCFunction)(void (*)(void))py_experiment_ended, METH_VARARGS, "A trial has ended."},
-		{"close", (PyCFunction)(void (*)(void))experiment_close, METH_NOARGS, "Free it."},
+		{"stop_trial", PY_METHOD(experiment_stop_trial), METH_VARARGS, "Stop it for good."},
+		{"next", PY_METHOD(py_experiment_next), METH_NOARGS, "What is to start now."},
+		{"runs", PY_METHOD(py_experiment_runs), METH_VARARGS, "Who runs a trial."},
+		{"report", PY_METHOD(py_experiment_report), METH_VARARGS, "A trial has reported."},
+		{"checkpoint", PY_METHOD(py_experiment_checkpoint), METH_VARARGS, "A trial has saved its last result."},
+		{"ended", PY_METHOD(py_experiment_ended), METH_VARARGS, "A trial has ended."},
+		{"close", PY_METHOD(experiment_close), METH_NOARGS, "Free it."},
 		{NULL, NULL, 0, NULL},
 	};
 	PyType_Slot slots[] = {
@@ -484,14 +480,7 @@ py_tune_init(PyObject *module, struct py_state *st)
 		{Py_tp_methods, methods},
 		{0, NULL},
 	};
-	PyType_Spec spec = {.name = "pawl._pawl.Experiment",
-	                    .basicsize = sizeof(struct py_experiment),
-	                    .flags = Py_TPFLAGS_DEFAULT,
-	                    .slots = slots};
-	AUTO_REF type = PyType_FromModuleAndSpec(module, &spec, NULL);
+	const PyType_Spec spec = {"pawl._pawl.Experiment", sizeof(struct py_experiment), 0, Py_TPFLAGS_DEFAULT, slots};
 
-	if (!type || PyModule_AddObjectRef(module, "Experiment", type) < 0)
-		return -1;
-	py_set(&st->experiment_type, Py_NewRef(type));
-	return 0;
+	return py_add_type(module, spec, &st->experiment_type);
 }

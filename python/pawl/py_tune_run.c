@@ -12,51 +12,22 @@ struct py_runner {
 	bool busy; /* a poll runs; guarded by the interpreter lock */
 };
 
-/* The texts of a list as an array that ends with NULL. They live as long as *keep. Free the array
- * with PyMem_Free. */
-static const char **
-texts_of(PyObject *list, PyObject **keep)
-{
-	Py_ssize_t n = PyList_Size(list);
-	const char **found = n < 0 ? NULL : PyMem_Calloc((size_t)n + 1, sizeof(*found));
-
-	*keep = found ? PyList_New(0) : NULL;
-	for (Py_ssize_t i = 0; found && i < n; i++) {
-		AUTO_REF bytes = PyUnicode_AsUTF8String(PyList_GetItem(list, i));
-
-		if (!bytes || !*keep || PyList_Append(*keep, bytes) < 0) {
-			PyMem_Free((void *)found);
-			return NULL;
-		}
-		found[i] = PyBytes_AsString(bytes);
-	}
-	return found;
-}
-
 static int
 open_runner(struct py_runner *self, PyObject *command, PyObject *env, PyObject *forker, double cpus, long long gpus)
 {
-	struct py_state *st = py_state_of((PyObject *)self);
-	struct tune_runner_opts opts = {.cpus = cpus, .gpus = gpus};
+	size_t n;
+	AUTO_TEXTS words = py_texts(command, &n);
+	AUTO_TEXTS more = words ? py_texts(env, &n) : NULL;
+	AUTO_TEXTS server = more && forker ? py_texts(forker, &n) : NULL;
+	const struct tune_runner_opts opts = {
+		.command = words, .env = more, .forker = server, .cpus = cpus, .gpus = gpus};
 	struct pawl_error err = {0};
-	AUTO_REF keep_command = NULL;
-	AUTO_REF keep_env = NULL;
-	AUTO_REF keep_forker = NULL;
-	const char **words = texts_of(command, &keep_command), **more = words ? texts_of(env, &keep_env) : NULL;
-	const char **server = more && forker ? texts_of(forker, &keep_forker) : NULL;
-	int rc = -1;
 
-	if (more && (server || !forker)) {
-		opts.forker = server;
-		opts.command = words;
-		opts.env = more;
-		rc = tune_runner_new(self->experiment->e, &opts, &self->r, &err);
-		if (rc < 0)
-			py_raise(st, rc, &err);
-	}
-	PyMem_Free((void *)words);
-	PyMem_Free((void *)more);
-	PyMem_Free((void *)server);
+	if (!more || (forker && !server))
+		return -1;
+	int rc = tune_runner_new(self->experiment->e, &opts, &self->r, &err);
+	if (rc < 0)
+		py_raise(py_state_of((PyObject *)self), rc, &err);
 	return rc;
 }
 
@@ -156,8 +127,8 @@ runner_poll(struct py_runner *self, PyObject *args)
 	if (timeout_ms < 0 || timeout_ms > PY_SLICE_MS)
 		timeout_ms = PY_SLICE_MS;
 	self->busy = true;
-	Py_BEGIN_ALLOW_THREADS rc = tune_runner_poll(r, timeout_ms, &event, &err);
-	Py_END_ALLOW_THREADS self->busy = false;
+	rc = UNLOCKED(tune_runner_poll(r, timeout_ms, &event, &err));
+	self->busy = false;
 	if (py_experiment_raise(self->experiment))
 		return NULL;
 	if (rc < 0)
@@ -214,11 +185,10 @@ int
 py_tune_run_init(PyObject *module)
 {
 	static PyMethodDef methods[] = {
-		{"poll", (PyCFunction)(void (*)(void))runner_poll, METH_VARARGS, "What happens next."},
-		{"stop", (PyCFunction)(void (*)(void))runner_stop, METH_VARARGS,
-	         "Ask all to save and end; go on polling."},
-		{"stop_trial", (PyCFunction)(void (*)(void))runner_stop_trial, METH_VARARGS, "Stop one for good."},
-		{"close", (PyCFunction)(void (*)(void))runner_close, METH_NOARGS, "Kill what runs, free it."},
+		{"poll", PY_METHOD(runner_poll), METH_VARARGS, "What happens next."},
+		{"stop", PY_METHOD(runner_stop), METH_VARARGS, "Ask all to save and end; go on polling."},
+		{"stop_trial", PY_METHOD(runner_stop_trial), METH_VARARGS, "Stop one for good."},
+		{"close", PY_METHOD(runner_close), METH_NOARGS, "Kill what runs, free it."},
 		{NULL, NULL, 0, NULL},
 	};
 	PyType_Slot slots[] = {
@@ -227,11 +197,7 @@ py_tune_run_init(PyObject *module)
 		{Py_tp_methods, methods},
 		{0, NULL},
 	};
-	PyType_Spec spec = {.name = "pawl._pawl.TrialRunner",
-	                    .basicsize = sizeof(struct py_runner),
-	                    .flags = Py_TPFLAGS_DEFAULT,
-	                    .slots = slots};
-	AUTO_REF type = PyType_FromModuleAndSpec(module, &spec, NULL);
+	const PyType_Spec spec = {"pawl._pawl.TrialRunner", sizeof(struct py_runner), 0, Py_TPFLAGS_DEFAULT, slots};
 
-	return type ? PyModule_AddObjectRef(module, "TrialRunner", type) : -1;
+	return py_add_type(module, spec, NULL);
 }

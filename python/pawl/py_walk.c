@@ -72,8 +72,7 @@ bytes_scalar(PyObject *obj, struct pawl_scalar *ret)
 	Py_ssize_t len;
 
 	ret->type = PAWL_BYTES;
-	if (PyBytes_AsStringAndSize(obj, &ptr, &len) < 0)
-		return -1;
+	TRY(PyBytes_AsStringAndSize(obj, &ptr, &len));
 	ret->ptr = ptr;
 	ret->len = (size_t)len;
 	return 1;
@@ -271,8 +270,7 @@ walk_dict_items(struct py_walk *w, PyObject *dict, const struct py_path *path)
 		AUTO_REF held_key = Py_NewRef(key);
 		AUTO_REF held_value = Py_NewRef(value);
 
-		if (walk_item(w, dict, held_key, held_value, path) < 0)
-			return -1;
+		TRY(walk_item(w, dict, held_key, held_value, path));
 		if (PyDict_Size(dict) != n)
 			return py_raise_at(w->st, PAWL_EUSAGE, path,
 			                   "the dict changed its size while it was being saved");
@@ -338,8 +336,8 @@ walk_container(struct py_walk *w, PyObject *obj, int type, const struct py_path 
 	const bool was_in_optimizer = w->in_optimizer;
 	int rc;
 
-	if (check_cycle(w, obj, path) < 0 || failed(w, pawl_state_begin(w->state, type, &err), &err) < 0)
-		return -1;
+	TRY(check_cycle(w, obj, path));
+	TRY(failed(w, pawl_state_begin(w->state, type, &err), &err));
 	if (w->lazy && PyDict_Check(obj) && py_lazy_is_optimizer_state(obj))
 		w->in_optimizer = true;
 	if (type == PAWL_LIST || type == PAWL_TUPLE)
@@ -357,8 +355,8 @@ walk_per_rank(struct py_walk *w, PyObject *value, const struct py_path *path)
 {
 	struct pawl_error err = {0};
 
-	if (failed(w, pawl_state_begin(w->state, PAWL_PER_RANK, &err), &err) < 0 || walk_value(w, value, path) < 0)
-		return -1;
+	TRY(failed(w, pawl_state_begin(w->state, PAWL_PER_RANK, &err), &err));
+	TRY(walk_value(w, value, path));
 	return failed(w, pawl_state_end(w->state, &err), &err);
 }
 
@@ -431,8 +429,7 @@ walk_object(struct py_walk *w, PyObject *obj, const struct py_path *path)
 	if (!container_type(w, dict) && !py_is_simple(dict))
 		return refuse(w, dict, path);
 	/* the owner of its tensors may be this dict alone */
-	if (PyList_Append(w->keep, dict) < 0)
-		return -1;
+	TRY(PyList_Append(w->keep, dict));
 	if (w->lazy && py_lazy_optimizer(w->lazy, w->st, obj) < 0)
 		return py_wrap_at(w->st, path, obj);
 	has = is_per_rank(w, obj);
@@ -468,8 +465,7 @@ begin(struct py_walk *w, PyObject *root, const struct pawl *run)
 	struct pawl_error err = {0};
 	uint32_t rank = run ? pawl_my_rank(run) : 0, world = run ? pawl_world_size(run) : 1;
 
-	if (py_frames_refresh(w->st) < 0)
-		return -1;
+	TRY(py_frames_refresh(w->st));
 	w->keep = PyList_New(0);
 	if (!w->keep)
 		return -1;

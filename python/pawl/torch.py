@@ -467,22 +467,20 @@ class StorageReader(_OfRun, _StorageReader):
         return leaf.index, _dcp.pairs(leaf.dtype, offsets), _dcp.DTYPES[leaf.dtype]
 
     def _whole(self, name: str) -> torch.Tensor:
+        found = self._places[name].value
+        if not isinstance(found, _dcp.Pieces):
+            return self._leaf(found)
+        whole = torch.empty(found.shape, dtype=_dcp.DTYPES[found.dtype])
+        for offsets, leaf in found.leaves.items():
+            part = self._leaf(leaf)
+            whole[tuple(slice(a, a + n) for a, n in zip(offsets, part.shape, strict=True))] = part
+        return whole
+
+    def _leaf(self, leaf: _dcp.Leaf) -> torch.Tensor:
         run, selector = self._opened()
-        leaf = self._places[name].value
-        if isinstance(leaf, _dcp.Pieces):
-            return self._joined(run, selector, leaf)
         tensor = torch.empty(_dcp.halves(leaf.dtype, leaf.shape), dtype=_dcp.DTYPES[leaf.dtype])
         run.read(selector, [(leaf.index, (0,) * len(leaf.shape), tensor)])
         return tensor
-
-    @staticmethod
-    def _joined(run: _pawl.Run, selector: str, pieces: _dcp.Pieces) -> torch.Tensor:
-        whole = torch.empty(pieces.shape, dtype=_dcp.DTYPES[pieces.dtype])
-        for offsets, leaf in pieces.leaves.items():
-            part = torch.empty(_dcp.halves(leaf.dtype, leaf.shape), dtype=whole.dtype)
-            run.read(selector, [(leaf.index, (0,) * len(leaf.shape), part)])
-            whole[tuple(slice(a, a + n) for a, n in zip(offsets, part.shape, strict=True))] = part
-        return whole
 
     def _read_values(self, names: set[str]) -> dict[str, Any]:
         """Values that are not tensors of DCP's. Most are there already; what has arrays in it must be read."""

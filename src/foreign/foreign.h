@@ -4,7 +4,7 @@
  * format becomes a manifest in memory, so that matching, resharding, fetching, comparing and
  * exporting treat all formats alike. Such a manifest names its format and has no block checksums
  * (manifest_file.sums is NULL); checksums of the format itself are its members. To add a format,
- * add a row to the table in foreign.c.
+ * add a row to the table in foreign_formats.c.
  */
 #ifndef PAWL_FOREIGN_H
 #define PAWL_FOREIGN_H

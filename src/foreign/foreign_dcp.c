@@ -20,7 +20,7 @@
 #include "state/manifest_check.h"
 #include "state/state_build.h"
 
-#define METADATA "/.metadata"
+#define METADATA ".metadata"
 #define MAX_MEMORY ((size_t)4 << 30) /* used while a folder is opened */
 #define MAX_GAPS 1000000u            /* places in lists for which nothing was saved */
 
@@ -480,16 +480,18 @@ read_folder(struct folder *f, struct buf *metadata)
 	return rc < 0 ? err_prefix(f->err, rc, "%s", f->key) : 0;
 }
 
-int
-foreign_dcp_read(struct store *store, const char *key, struct manifest *m, struct pawl_error *err)
+static int
+read_dcp(struct store *store, const char *key, struct manifest *m, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf metadata = {0};
 	PAWL_CLEAN(clean_folder)
 	struct folder f = {.store = store, .key = key, .err = err, .memory = {.limit_bytes = MAX_MEMORY}};
 
-	buf_printf(&f.file_key, "%s" METADATA, key);
+	buf_printf(&f.file_key, "%s/" METADATA, key);
 	TRY(buf_check(&f.file_key, key, err));
 	TRY(store_get(store, buf_str(&f.file_key), PICKLE_MAX_BYTES, &metadata, err));
 	TRY(foreign_tree_begin(&f.tree, m, err));
 	return read_folder(&f, &metadata);
 }
+
+const struct foreign_format foreign_dcp = {"torch.distributed.checkpoint", {NULL}, METADATA, NULL, read_dcp};

@@ -60,15 +60,15 @@ add_array(struct reader *r, const char *what, uint64_t begin, uint64_t nbytes, s
 	return foreign_add_tensor(&r->tree, array.dtype, array.ndim, array.shape, "numpy", pieces, err);
 }
 
-bool
-foreign_npy_looks(const unsigned char *first, size_t n, uint64_t file_nbytes)
+static bool
+looks_npy(const unsigned char *first, size_t n, uint64_t file_nbytes)
 {
 	(void)file_nbytes;
 	return npy_looks(first, n);
 }
 
-int
-foreign_npy_read(struct store *store, const char *key, struct manifest *m, struct pawl_error *err)
+static int
+read_npy(struct store *store, const char *key, struct manifest *m, struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_reader) struct reader r = {0};
 
@@ -77,8 +77,8 @@ foreign_npy_read(struct store *store, const char *key, struct manifest *m, struc
 	return foreign_tree_finish(&r.tree, err);
 }
 
-bool
-foreign_npz_looks(const unsigned char *first, size_t n, uint64_t file_nbytes)
+static bool
+looks_npz(const unsigned char *first, size_t n, uint64_t file_nbytes)
 {
 	(void)file_nbytes;
 	if (n < LOCAL_HEADER_BYTES || memcmp(first, "PK\x03\x04", 4) != 0)
@@ -126,8 +126,8 @@ add_members(struct reader *r, const struct zip *zip, struct pawl_error *err)
 	return pawl_state_end(state, err);
 }
 
-int
-foreign_npz_read(struct store *store, const char *key, struct manifest *m, struct pawl_error *err)
+static int
+read_npz(struct store *store, const char *key, struct manifest *m, struct pawl_error *err)
 {
 	PAWL_CLEAN(clean_reader) struct reader r = {0};
 	struct zip zip;
@@ -140,3 +140,6 @@ foreign_npz_read(struct store *store, const char *key, struct manifest *m, struc
 	TRY(add_members(&r, &zip, err));
 	return foreign_tree_finish(&r.tree, err);
 }
+
+const struct foreign_format foreign_npy = {"numpy.save", {".npy"}, NULL, looks_npy, read_npy};
+const struct foreign_format foreign_npz = {"numpy.savez", {".npz"}, NULL, looks_npz, read_npz};

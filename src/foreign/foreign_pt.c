@@ -12,8 +12,8 @@
 
 #define MAX_MEMORY ((size_t)2 << 30) /* used while a file is opened */
 
-bool
-foreign_pt_looks(const unsigned char *first, size_t n, uint64_t file_nbytes)
+static bool
+looks(const unsigned char *first, size_t n, uint64_t file_nbytes)
 {
 	(void)file_nbytes;
 	return pt_looks(first, n);
@@ -34,8 +34,8 @@ read_object(struct foreign_tree *tree, struct foreign_file *f, struct bump *memo
 	return rc < 0 ? err_prefix(err, rc, "%s", f->source.what) : 0;
 }
 
-int
-foreign_pt_read(struct store *store, const char *key, struct manifest *m, struct pawl_error *err)
+static int
+read_file(struct store *store, const char *key, struct manifest *m, struct pawl_error *err)
 {
 	PAWL_CLEAN(foreign_tree_clear) struct foreign_tree tree = {0};
 	PAWL_CLEAN(foreign_file_close) struct foreign_file f = {0};
@@ -45,3 +45,5 @@ foreign_pt_read(struct store *store, const char *key, struct manifest *m, struct
 	TRY(foreign_tree_begin(&tree, m, err));
 	return read_object(&tree, &f, &memory, err);
 }
+
+const struct foreign_format foreign_pt = {"torch.save", {".pt", ".pth"}, NULL, looks, read_file};

@@ -202,14 +202,14 @@ read_set(struct store *store, const char *index, const char *folder, struct mani
 	return read_index(&s);
 }
 
-int
-foreign_index_read(struct store *store, const char *key, struct manifest *m, struct pawl_error *err)
+static int
+read_index_file(struct store *store, const char *key, struct manifest *m, struct pawl_error *err)
 {
 	return read_set(store, key, "", m, err);
 }
 
-int
-foreign_shards_read(struct store *store, const char *key, struct manifest *m, struct pawl_error *err)
+static int
+read_folder(struct store *store, const char *key, struct manifest *m, struct pawl_error *err)
 {
 	PAWL_FREE char *index = mem_printf("%s/" FOREIGN_INDEX_NAME, key);
 
@@ -217,3 +217,7 @@ foreign_shards_read(struct store *store, const char *key, struct manifest *m, st
 		return err_nomem(err, key);
 	return read_set(store, index, key, m, err);
 }
+
+const struct foreign_format foreign_index = {
+	"safetensors shards", {".safetensors.index.json"}, NULL, NULL, read_index_file};
+const struct foreign_format foreign_shards = {"safetensors shards", {NULL}, FOREIGN_INDEX_NAME, NULL, read_folder};

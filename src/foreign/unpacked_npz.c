@@ -223,7 +223,7 @@ has_compressed(struct store *store, const char *key)
 	if (open_packed(store, key, &o, NULL) < 0)
 		return false;
 	const size_t n = o->packed.nbytes < SNIFF_BYTES ? (size_t)o->packed.nbytes : SNIFF_BYTES;
-	if (source_read(&o->packed, 0, first, n, NULL) < 0 || !foreign_npz_looks(first, n, o->packed.nbytes) ||
+	if (source_read(&o->packed, 0, first, n, NULL) < 0 || !foreign_npz.looks(first, n, o->packed.nbytes) ||
 	    zip_open_flat(&o->packed, &memory, &zip, NULL) < 0)
 		return false;
 	for (size_t i = 0; i < zip.n; i++)

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
 
-from .. import _checks, _files, _pawl, _pickles, _reports
+from .. import _pawl, _pickles, _reports
 from .._pawl import CorruptError, NotFoundError, UsageError
 from ..checkpoint import Checkpoint as _Checkpoint
-from ..checkpoint import _a, is_far, is_foreign, load
+from ..checkpoint import _a, is_far, is_foreign, load, new_folder
 from . import parts
 
 
@@ -114,13 +113,7 @@ class Checkpoint(_Checkpoint):
         """The reported dict with new tensors, and three keys more unless it holds them itself: ``_timestamp`` (seconds
         since 1970), ``_preprocessor`` (None) and ``_current_checkpoint_id`` (from 0; of a training that was resumed
         from a checkpoint, from the number of that)."""
-        state, info, notes = self._whole()
-        if not isinstance(state, dict):
-            raise UsageError(f"to_dict: the saved state is {_a(state)}, not a dict; pawl.load returns it")
-        state.setdefault("_timestamp", int(info["time"]))
-        state.setdefault("_preprocessor", None)
-        state.setdefault("_current_checkpoint_id", notes.get("first", 0) + max(info["id"] - 1, 0))
-        return state
+        return super().to_dict()
 
     def restore(self, state: Any) -> None:
         """Restores a reported dict into ``state`` in place: tensors, objects with load_state_dict, and of distributed
@@ -139,11 +132,7 @@ class Checkpoint(_Checkpoint):
         folder = self.folder
         if folder is None and self._kind() != "files":
             return super().to_directory(path)
-        if path is None:
-            target = os.path.join(tempfile.mkdtemp(prefix="pawl-"), "checkpoint")
-        else:
-            target = _checks.path("path", path)
-            _files.make_room(target)
+        target = new_folder(path)
         if folder is not None:
             import shutil
 
@@ -152,19 +141,6 @@ class Checkpoint(_Checkpoint):
             os.makedirs(target, exist_ok=True)
             parts.put_files(self._raw()[0], target)
         return target
-
-    @contextmanager
-    def as_directory(self) -> Generator[str, None, None]:
-        """The same for the length of a ``with`` block; what is in a folder already is not copied."""
-        if self.folder is not None:
-            yield self.folder
-            return
-        here = self._path is not None and not is_far(self._path) and not is_foreign(self._path)
-        if self._path is not None and here and self._kind() != "files":
-            yield self._path
-            return
-        with tempfile.TemporaryDirectory(prefix="pawl-") as folder:
-            yield self.to_directory(os.path.join(folder, "checkpoint"))
 
     def get_metadata(self) -> Any:
         """The notes on this checkpoint; {} if there are none."""
@@ -182,6 +158,16 @@ class Checkpoint(_Checkpoint):
         return f"Checkpoint({where!r})" if where is not None else "Checkpoint(in memory)"
 
     # ---- inside ----
+
+    def _here(self) -> str | None:
+        if (folder := self.folder) is not None:
+            return folder
+        here = super()._here()
+        return here if here is not None and self._kind() != "files" else None
+
+    def _numbered(self) -> tuple[Any, _pawl.Info, int]:
+        state, info, notes = self._whole()
+        return state, info, notes.get("first", 0)
 
     def _mem(self) -> _pawl.Run:
         if self._run is None and self._data is not None:

@@ -21,6 +21,7 @@ from .. import _files, _metrics
 from .._context import Context
 from .._pawl import UsageError
 from ..checkpoint import Checkpoint as _Checkpoint
+from ..checkpoint import new_folder
 from . import _json, elsewhere
 
 
@@ -73,18 +74,12 @@ class Checkpoint(_Checkpoint):
             self.fetch()
         if not self._has_files():
             return super().to_directory(path)
-        target = os.path.abspath(path) if path is not None else _new_folder()
+        target = os.path.abspath(path) if path is not None else new_folder(None)
         shutil.copytree(self, target, dirs_exist_ok=True)
         return target
 
     def _has_files(self) -> bool:
         return self.path is not None and not os.path.isfile(os.path.join(self.path, "manifest.json"))
-
-
-def _new_folder() -> str:
-    import tempfile
-
-    return os.path.join(tempfile.mkdtemp(prefix="pawl-"), "checkpoint")
 
 
 class TrialEnded(SystemExit):

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "helpers/sched_bed.h"
+#include "spec.h"
 
 static enum sched_verdict
 report(struct sched *s, uint32_t trial, double time, double metric)
@@ -23,7 +24,7 @@ report(struct sched *s, uint32_t trial, double time, double metric)
 static void
 test_fifo_lets_all_go_on(void **state)
 {
-	struct sched *s = make((struct sched_opts){.kind = SCHED_FIFO}, 3);
+	struct sched *s = make((struct sched_opts){.algorithm = &sched_fifo}, 3);
 
 	(void)state;
 	for (unsigned i = 0; i < 3; i++)
@@ -36,8 +37,8 @@ test_fifo_lets_all_go_on(void **state)
 static void
 test_the_median_rule_stops_what_is_below(void **state)
 {
-	struct sched *s =
-		make((struct sched_opts){.kind = SCHED_MEDIAN, .maximize = true, .grace = 5, .hard_stop = true}, 4);
+	struct sched *s = make(
+		(struct sched_opts){.algorithm = &sched_median, .maximize = true, .grace = 5, .hard_stop = true}, 4);
 
 	(void)state;
 	for (unsigned i = 0; i < 3; i++)
@@ -50,12 +51,42 @@ test_the_median_rule_stops_what_is_below(void **state)
 	sched_free(s);
 }
 
+/* Stopping is the default, and what true asks for. */
+static void
+test_a_document_chooses_between_stop_and_pause(void **state)
+{
+	static const struct {
+		const char *hard_stop;
+		enum sched_verdict expected;
+	} rows[] = {{"", SCHED_STOP}, {", \"hard_stop\": true", SCHED_STOP}, {", \"hard_stop\": false", SCHED_PAUSE}};
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
+		struct pawl_error err = {0};
+		struct sched *s;
+		struct spec spec;
+		char text[300];
+		snprintf(text, sizeof text,
+		         "{\"name\": \"a\", \"run\": [\"true\"], \"metric\": \"m\", \"mode\": \"max\", "
+		         "\"scheduler\": {\"type\": \"median\", \"grace_period\": 1%s}}",
+		         rows[k].hard_stop);
+		if (spec_parse(text, &spec, &err) < 0 || spec_make_scheduler(&spec, &s, &err) < 0)
+			fail_msg("%s", err.message);
+		for (uint32_t i = 0; i < 4; i++) {
+			assert_int_equal(sched_add(s, i, NULL, &err), 0);
+			assert_int_equal(report(s, i, 1, -(double)i), i < 3 ? SCHED_CONTINUE : rows[k].expected);
+		}
+		sched_free(s);
+		spec_clear(&spec);
+	}
+}
+
 /* eta = 4, rungs 1, 4, 16, 64: of 16 that come to a rung from the best to the worst, only those stay that are not below
  * the quantile of the ones before. */
 static void
 test_asha_stops_below_the_quantile_of_a_rung(void **state)
 {
-	struct sched *s = make((struct sched_opts){.kind = SCHED_ASHA, .maximize = true}, 16);
+	struct sched *s = make((struct sched_opts){.algorithm = &sched_asha, .maximize = true}, 16);
 	int n = 0;
 
 	(void)state;
@@ -65,7 +96,7 @@ test_asha_stops_below_the_quantile_of_a_rung(void **state)
 	assert_int_equal(report(s, 0, 4, 16), SCHED_CONTINUE);
 	assert_int_equal(report(s, 0, 100, 16), SCHED_STOP); /* max_time */
 	sched_free(s);
-	s = make((struct sched_opts){.kind = SCHED_ASHA, .maximize = false}, 16);
+	s = make((struct sched_opts){.algorithm = &sched_asha, .maximize = false}, 16);
 	for (unsigned i = 0; i < 16; i++)
 		assert_int_equal(report(s, i, 1, 16 - (double)i), SCHED_CONTINUE); /* each one better than all before */
 	sched_free(s);
@@ -78,7 +109,7 @@ test_hyperband_halves_like_the_paper(void **state)
 {
 	static const unsigned sizes[] = {81, 34, 15, 8, 5};
 	static const unsigned survivors[] = {27, 9, 3, 1};
-	struct sched *s = make((struct sched_opts){.kind = SCHED_HYPERBAND, .maximize = true}, 143);
+	struct sched *s = make((struct sched_opts){.algorithm = &sched_hyperband, .maximize = true}, 143);
 	struct sched_decision what;
 	unsigned first = 0;
 	double time = 1;
@@ -116,7 +147,7 @@ static void
 test_asha_in_step_waits_for_all(void **state)
 {
 	struct sched_opts opts = {
-		.kind = SCHED_HYPERBAND, .maximize = true, .in_step = true, .max_time = 20, .reduction = 4};
+		.algorithm = &sched_hyperband, .maximize = true, .in_step = true, .max_time = 20, .reduction = 4};
 	struct pawl_error err = {0};
 	struct sched_decision what;
 
@@ -148,7 +179,7 @@ test_asha_in_step_waits_for_all(void **state)
 static void
 test_hyperband_waits_for_nobody_who_has_gone(void **state)
 {
-	struct sched *s = make((struct sched_opts){.kind = SCHED_HYPERBAND, .maximize = true}, 6);
+	struct sched *s = make((struct sched_opts){.algorithm = &sched_hyperband, .maximize = true}, 6);
 	struct sched_decision what;
 
 	(void)state;
@@ -169,7 +200,7 @@ static void
 test_pbt_takes_from_the_best_and_changes_values(void **state)
 {
 	const struct sched_mutation lr = {"lr", 0, 1e-4, 1e-1, true, false};
-	struct sched_opts opts = {.kind = SCHED_PBT,
+	struct sched_opts opts = {.algorithm = &sched_pbt,
 	                          .maximize = true,
 	                          .interval = 2,
 	                          .mutations = &lr,
@@ -211,7 +242,7 @@ static void
 test_R158_pbt_gives_each_trial_its_turn(void **state)
 {
 	const struct sched_mutation m = {"n", 4, 0, 0, false, false};
-	struct sched_opts opts = {.kind = SCHED_PBT,
+	struct sched_opts opts = {.algorithm = &sched_pbt,
 	                          .maximize = true,
 	                          .takes_turns = true,
 	                          .interval = 2,
@@ -275,7 +306,7 @@ test_R158_a_clone_keeps_the_perturbation_interval(void **state)
 	} rows[] = {{10, 30, 40}, {10, 34, 40}, {10, 25, 35}, {80, 30, 40}, {80, 34, 40}, {80, 25, 35}, {30, 30, 40}};
 	const struct sched_mutation m = {"n", 4, 0, 0, false, false};
 	const struct sched_opts opts = {
-		.kind = SCHED_PBT, .maximize = true, .interval = 10, .mutations = &m, .n_mutations = 1};
+		.algorithm = &sched_pbt, .maximize = true, .interval = 10, .mutations = &m, .n_mutations = 1};
 
 	(void)state;
 	for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
@@ -301,7 +332,7 @@ static void
 test_who_is_next(void **state)
 {
 	static const struct sched_opts kinds[] = {
-		{.kind = SCHED_FIFO}, {.kind = SCHED_PBT}, {.kind = SCHED_PBT, .takes_turns = true}};
+		{.algorithm = &sched_fifo}, {.algorithm = &sched_pbt}, {.algorithm = &sched_pbt, .takes_turns = true}};
 	static const struct {
 		struct sched_candidate candidates[3];
 		size_t n;
@@ -345,14 +376,14 @@ test_who_is_next(void **state)
 static void
 test_verdicts_depend_on_the_reports_alone(void **state)
 {
-	static const enum sched_kind kinds[] = {SCHED_MEDIAN, SCHED_ASHA, SCHED_HYPERBAND, SCHED_PBT};
+	static const struct sched_algorithm *const kinds[] = {&sched_median, &sched_asha, &sched_hyperband, &sched_pbt};
 	const struct sched_mutation m = {"n", 4, 0, 0, false, false};
 
 	(void)state;
 	for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
 		enum sched_verdict seen[2][2000];
 		for (unsigned pass = 0; pass < 2; pass++) {
-			struct sched *s = make((struct sched_opts){.kind = kinds[k],
+			struct sched *s = make((struct sched_opts){.algorithm = kinds[k],
 			                                           .interval = 3,
 			                                           .mutations = &m,
 			                                           .n_mutations = 1,
@@ -383,11 +414,10 @@ test_bad_options_are_named(void **state)
 		struct sched_opts opts;
 		const char *text;
 	} rows[] = {
-		{{.kind = (enum sched_kind)9}, "expected one of fifo, median, asha, hyperband, pbt, found number 9"},
-		{{.kind = SCHED_PBT}, "pbt needs a hyperparameter to mutate, found none"},
-		{{.kind = SCHED_ASHA, .reduction = 1}, "reduction must be 1 to 1e+06, found 1"},
-		{{.kind = SCHED_ASHA, .grace = 10, .max_time = 5}, "max_time must be 10 to 1e+15, found 5"},
-		{{.kind = SCHED_PBT, .quantile = 0.7}, "quantile must be 0 to 0.5, found 0.7"},
+		{{.algorithm = &sched_pbt}, "pbt needs a hyperparameter to mutate, found none"},
+		{{.algorithm = &sched_asha, .reduction = 1}, "reduction must be 1 to 1e+06, found 1"},
+		{{.algorithm = &sched_asha, .grace = 10, .max_time = 5}, "max_time must be 10 to 1e+15, found 5"},
+		{{.algorithm = &sched_pbt, .quantile = 0.7}, "quantile must be 0 to 0.5, found 0.7"},
 	};
 
 	(void)state;
@@ -406,6 +436,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fifo_lets_all_go_on),
 		cmocka_unit_test(test_the_median_rule_stops_what_is_below),
+		cmocka_unit_test(test_a_document_chooses_between_stop_and_pause),
 		cmocka_unit_test(test_asha_stops_below_the_quantile_of_a_rung),
 		cmocka_unit_test(test_hyperband_halves_like_the_paper),
 		cmocka_unit_test(test_asha_in_step_waits_for_all),

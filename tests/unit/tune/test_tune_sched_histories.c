@@ -74,7 +74,7 @@ test_hyperband_has_the_table_of_its_paper(void **state)
 		{{8, 2}, {27, 81}, 2},
 		{{5}, {81}, 1},
 	};
-	const struct sched_opts opts = {.kind = SCHED_HYPERBAND, .maximize = true};
+	const struct sched_opts opts = {.algorithm = &sched_hyperband, .maximize = true};
 	struct sched *s = make(opts, 143);
 	unsigned first = 0;
 
@@ -107,7 +107,7 @@ test_successive_halving_has_the_figure_of_its_paper(void **state)
 {
 	(void)state;
 	for (unsigned bracket = 0; bracket < 3; bracket++) {
-		const struct sched_opts opts = {.kind = SCHED_HYPERBAND,
+		const struct sched_opts opts = {.algorithm = &sched_hyperband,
 		                                .in_step = true,
 		                                .maximize = true,
 		                                .grace = pow(3, bracket),
@@ -151,7 +151,7 @@ test_a_report_counts_at_every_rung_that_it_jumps_over(void **state)
 		{30, 0, SCHED_STOP, {SCHED_STOP, SCHED_CONTINUE, SCHED_CONTINUE, SCHED_CONTINUE}, SCHED_STOP},
 	};
 	const struct sched_opts opts = {
-		.kind = SCHED_HYPERBAND, .in_step = true, .maximize = true, .max_time = 27, .reduction = 3};
+		.algorithm = &sched_hyperband, .in_step = true, .maximize = true, .max_time = 27, .reduction = 3};
 
 	(void)state;
 	for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
@@ -181,7 +181,7 @@ static void
 test_a_bracket_that_has_jumped_over_its_rungs_goes_on(void **state)
 {
 	const struct sched_opts opts = {
-		.kind = SCHED_HYPERBAND, .in_step = true, .maximize = true, .max_time = 27, .reduction = 3};
+		.algorithm = &sched_hyperband, .in_step = true, .maximize = true, .max_time = 27, .reduction = 3};
 	struct sched *s = make(opts, 9);
 
 	(void)state;
@@ -200,8 +200,8 @@ static void
 test_rungs_are_exact_where_they_are_whole_numbers(void **state)
 {
 	static const struct sched_opts kinds[] = {
-		{.kind = SCHED_HYPERBAND, .in_step = true, .maximize = true, .grace = 50, .reduction = 1.1},
-		{.kind = SCHED_ASHA, .maximize = true, .grace = 50, .reduction = 1.1},
+		{.algorithm = &sched_hyperband, .in_step = true, .maximize = true, .grace = 50, .reduction = 1.1},
+		{.algorithm = &sched_asha, .maximize = true, .grace = 50, .reduction = 1.1},
 	};
 
 	(void)state;
@@ -294,7 +294,7 @@ test_rungs_in_step_end_in_every_order(void **state)
 	(void)state;
 	drawn = 1;
 	for (unsigned i = 0; i < N_HISTORIES; i++) {
-		struct sched_opts opts = {.kind = SCHED_HYPERBAND,
+		struct sched_opts opts = {.algorithm = &sched_hyperband,
 		                          .maximize = draw(2) != 0,
 		                          .in_step = draw(2) != 0,
 		                          .max_time = 1 + draw(MAX_TIME),
@@ -340,7 +340,7 @@ test_asha_is_its_naive_form_over_random_histories(void **state)
 	(void)state;
 	drawn = 2;
 	for (unsigned history = 0; history < N_HISTORIES; history++) {
-		const struct sched_opts opts = {.kind = SCHED_ASHA,
+		const struct sched_opts opts = {.algorithm = &sched_asha,
 		                                .maximize = draw(2) != 0,
 		                                .grace = 1 + draw(3),
 		                                .max_time = 4 + draw(MAX_TIME),
@@ -399,7 +399,8 @@ test_the_median_rule_by_hand(void **state)
 
 	(void)state;
 	for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
-		const struct sched_opts opts = {.kind = SCHED_MEDIAN, .maximize = true, .grace = 3, .hard_stop = true};
+		const struct sched_opts opts = {
+			.algorithm = &sched_median, .maximize = true, .grace = 3, .hard_stop = true};
 		struct sched *s = make(opts, 4);
 		for (unsigned i = 0; i < 3; i++)
 			for (unsigned t = 1; t <= 3; t++)
@@ -417,7 +418,7 @@ test_the_median_rule_is_its_naive_form_over_random_histories(void **state)
 	(void)state;
 	drawn = 3;
 	for (unsigned history = 0; history < N_HISTORIES; history++) {
-		const struct sched_opts opts = {.kind = SCHED_MEDIAN,
+		const struct sched_opts opts = {.algorithm = &sched_median,
 		                                .maximize = draw(2) != 0,
 		                                .grace = 1 + draw(5),
 		                                .min_samples = 1 + draw(4),
@@ -484,7 +485,7 @@ test_pbt_solves_the_toy_of_its_paper(void **state)
 	(void)state;
 	for (unsigned is_population = 0; is_population < 2; is_population++) {
 		double theta[2][2] = {{0.9, 0.9}, {0.9, 0.9}}, values[2][2] = {{1, 0}, {0, 1}}, best;
-		const struct sched_opts opts = {.kind = is_population ? SCHED_PBT : SCHED_FIFO,
+		const struct sched_opts opts = {.algorithm = is_population ? &sched_pbt : &sched_fifo,
 		                                .maximize = true,
 		                                .interval = 4,
 		                                .quantile = 0.5,
@@ -564,7 +565,7 @@ test_pbt_over_random_histories(void **state)
 	(void)state;
 	drawn = 4;
 	for (unsigned history = 0; history < N_HISTORIES; history++) {
-		const struct sched_opts opts = {.kind = SCHED_PBT,
+		const struct sched_opts opts = {.algorithm = &sched_pbt,
 		                                .maximize = draw(2) != 0,
 		                                .interval = 1 + draw(5),
 		                                .burn_in = draw(8),
@@ -640,7 +641,7 @@ test_pbt_in_step_does_not_hang_on_who_was_quick(void **state)
 	(void)state;
 	drawn = 5;
 	for (unsigned history = 0; history < N_HISTORIES; history++) {
-		const struct sched_opts opts = {.kind = SCHED_PBT,
+		const struct sched_opts opts = {.algorithm = &sched_pbt,
 		                                .maximize = true,
 		                                .interval = 3,
 		                                .synchronous = true,
