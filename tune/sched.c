@@ -188,12 +188,11 @@ int
 sched_add(struct sched *s, uint32_t trial, const double *values, struct pawl_error *err)
 {
 	struct sched_trial *t;
-	int r;
 
 	if (trial != s->n_trials || trial >= SCHED_MAX_TRIALS)
 		return err_set(err, PAWL_EUSAGE, "scheduler: expected trial %zu next, found %u", s->n_trials, trial);
 	if (!array_reserve(s->trials, s->cap_trials, s->n_trials + 1))
-		return r;
+		return err_nomem(err, NULL);
 	t = &s->trials[trial];
 	*t = (struct sched_trial){.known = true, .time = -HUGE_VAL, .metric = -HUGE_VAL, .best = -HUGE_VAL};
 	if (s->opts.n_mutations) {

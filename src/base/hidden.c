@@ -144,7 +144,8 @@ folder_appear(int from_fd, const char *hidden, int to_fd, const char *name, bool
 		return errno;
 	if (!replace)
 		sys = file_rename_new(from_fd, hidden, to_fd, name);
-	/* Still exclusive: rename replaces only an empty folder, and the caller's are never empty. */
+	/* Still exclusive: rename replaces only an empty folder, and the callers' are not
+	 * empty. */
 	if (sys == ENOTSUP && !replace && fstatat(to_fd, name, &there, AT_SYMLINK_NOFOLLOW) == 0)
 		sys = EEXIST;
 	else if (sys == ENOTSUP)

@@ -34,9 +34,9 @@ const char *hidden_token(const char *name, const char *suffix);
 bool hidden_is(const char *name);
 
 /*
- * A complete and synced file or folder gets its name. 0, or an errno value; then the name shows what
- * it showed before. Over NFS a call may fail although it has worked: that is success. Callers make
- * the names durable by fd_sync_parent.
+ * A complete and synced file or folder gets its name. 0, or an errno value; then the name shows
+ * what it showed before. Over NFS a call may fail although it has worked: that is success. Callers
+ * make the names durable by fd_sync_parent.
  */
 /* A file or a symbolic link. Without `replace`: EEXIST if the name is taken, ENOTSUP if the file
  * system cannot find that out and name the file in one step. */

@@ -41,7 +41,8 @@ int writer_save(struct writer *w, const struct pawl_save_opts *opts, const struc
                 struct pawl_ticket **ret, struct pawl_error *err);
 /* Faults in the memory for a save of about nbytes, in the background; see pawl_prepare. */
 void writer_prepare(struct writer *w, uint64_t nbytes);
-/* Faults in what is still cold, in the background. Without memory for that the next save does it. */
+/* Faults in what is still cold, in the background. Without memory for that, the next save does
+ * it. */
 void writer_warm(struct writer *w);
 int writer_prepare_state(struct writer *w, const struct pawl_state *state, struct pawl_error *err);
 /* This rank cannot take part in the save that the others begin now: waits for its turn and reports

@@ -122,7 +122,7 @@ test_folders_of_a_path_may_be_links(void **state)
 {
 	struct bed *b = *state;
 	struct pawl_error err = {0};
-	char archive[200], to[200];
+	char archive[300], to[300];
 
 	make_files(b);
 	run("ln -s . %s/link", b->folder);

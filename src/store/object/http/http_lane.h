@@ -23,8 +23,8 @@ struct http_lane {
 struct http_lane *http_lane_new(void);        /* NULL: out of memory */
 void http_lane_free(struct http_lane *lane); /* NULL is fine */
 curl_socket_t http_lane_open_socket(struct http_lane *lane, const struct curl_sockaddr *address);
-/* A curl_closesocket_callback. Connections outlive the transfer that opened them, so its argument is
- * the lane. */
+/* A curl_closesocket_callback. Connections outlive the transfer that opened them, so its argument
+ * is the lane. */
 int http_lane_close_socket(void *lane, curl_socket_t fd);
 /* Some servers write header and body one after the other with Nagle's algorithm on, for example
  * Ceph's gateway. They send the body when the header is acknowledged. On a used connection the
