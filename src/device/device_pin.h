@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device_pin: registers host memory with the driver, so that copies run at the speed of the bus and
+ * without the host. Registering is slow (seconds for many GB). It runs on a thread of its own, in
+ * pieces, from the beginning of the memory.
+ *
+ * Memory that is not registered works too: then a copy holds the thread that starts it. Some
+ * containers and systems allow no registration; device_pin_wait
+ * reports the reason.
+ *
+ * The pages do not exist in a forked child (MADV_DONTFORK): a copy that runs during a fork would
+ * otherwise write to pages that only the child sees.
+ */
+#ifndef PAWL_DEVICE_DEVICE_PIN_H
+#define PAWL_DEVICE_DEVICE_PIN_H
+
+#include "device/device.h"
+
+struct device_pin;
+
+#define DEVICE_PIN_PIECE_BYTES ((size_t)1 << 30)
+
+/* Registers [ptr, ptr + nbytes), for all devices. ptr and piece_bytes (0 = the default) are
+ * multiples of the page size. Until device_pin_free the memory stays mapped. Copies may begin at
+ * once. Errors only of the start; a piece that cannot be registered ends the work quietly. */
+int device_pin_new(struct device *d, int ordinal, void *ptr, size_t nbytes, size_t piece_bytes, struct device_pin **ret,
+                   struct pawl_error *err);
+/* Bytes from the beginning that are registered by now. */
+size_t device_pin_ready(const struct device_pin *p);
+/* Waits until all pieces are registered or one was refused. 0, or the refusal. */
+int device_pin_wait(struct device_pin *p, struct pawl_error *err);
+/* Stops registering, and ends all registrations. No copy of this memory may be under way. NULL is
+ * fine. */
+void device_pin_free(struct device_pin *p);
+
+#endif
