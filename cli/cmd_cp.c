@@ -27,9 +27,8 @@ static const struct operand operands[] = {
 
 static const struct option options[] = {
 	{"only", 0, OPT_TEXTS, offsetof(struct cp_args, only), "SELECTOR",
-         "of a run, copy only this checkpoint (best, 7, step:400, a name); repeatable"},
-	{"last", 0, OPT_COUNT, offsetof(struct cp_args, last), "N",
-         "of a run, copy only the newest N (and those of --only)"},
+         "copy only this checkpoint of a run (repeatable)"},
+	{"last", 0, OPT_COUNT, offsetof(struct cp_args, last), "N", "copy only the newest N of a run, and --only"},
 	TRANSFER_OPTIONS(cp_args),
 	SCORE_OPTIONS(cp_args),
 	OPTION_END,

@@ -28,11 +28,11 @@ static const struct option options[] = {
 	{"younger-than", 0, OPT_SECONDS, offsetof(struct prune_args, younger_than), "TIME",
          "keep those younger than this: 90s, 30min, 12h, 7d"},
 	{"max-bytes", 0, OPT_BYTES, offsetof(struct prune_args, max_bytes), "SIZE",
-         "delete the oldest until the rest fits into SIZE: 500GB, 2TiB"},
+         "delete the oldest until the rest fits into SIZE"},
 	{"drop-latest", 0, OPT_FLAG, offsetof(struct prune_args, drop_latest), NULL,
          "keep the latest only if a rule keeps it"},
 	{"dry-run", 'n', OPT_FLAG, offsetof(struct prune_args, dry_run), NULL,
-         "print what would be deleted, and why; change nothing"},
+         "print what would be deleted; change nothing"},
 	OPTION_END,
 };
 

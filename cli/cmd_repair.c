@@ -164,7 +164,8 @@ run_repair(struct cli *cli, const void *ptr)
 	    target_open(cli, &target, false, NULL, &run, &err) < 0)
 		return cli_fail(cli, &err);
 	if (target.file)
-		return cli_usage(cli, "%s was written by another program; pawl can repair only its own checkpoints",
+		return cli_usage(cli,
+		                 "%s is a file or folder of another program; pawl can repair only its own checkpoints",
 		                 target.root);
 	if (collect(cli, run, &target, &repairs, &err) < 0)
 		return cli_fail(cli, &err);

@@ -23,9 +23,9 @@ struct report_args {
 static const struct operand operands[] = {{"NAME=VALUE", OPERAND_PATH, 1, OPERAND_ANY}, OPERAND_LIST_END};
 static const struct option options[] = {
 	{"checkpoint", 'c', OPT_TEXT, offsetof(struct report_args, checkpoint), "PATH",
-         "file or folder with the state; it is moved into the trial's folder"},
+         "file or folder with the state (it is moved)"},
 	{"step", 's', OPT_COUNT, offsetof(struct report_args, step), "N",
-         "number in the checkpoint's name (default: the iteration)"},
+         "number of the checkpoint (default: the iteration)"},
 	OPTION_END,
 };
 static const struct example examples[] = {

@@ -182,9 +182,10 @@ run_restore(struct cli *cli, const void *ptr)
 	if (target.file && target_find(cli, run, &target, &id, &err) < 0) /* reports a damaged checkpoint as such */
 		return cli_fail(cli, &err);
 	if (target.file)
-		return cli_usage(cli,
-		                 "TARGET was written by another program; copy it, convert it with 'pawl export', or "
-		                 "make a checkpoint of it with 'pawl reshard'");
+		return cli_usage(
+			cli,
+			"TARGET is a file or folder of another program; copy it, convert it with 'pawl export', or "
+			"make a checkpoint of it with 'pawl reshard'");
 	fallback =
 		!args->strict && !target.single && (target.selector == NULL || strcmp(target.selector, "latest") == 0);
 	if (restore_selected(cli, run, &target, fallback, dest, &restored, &err) < 0)

@@ -37,7 +37,7 @@ static const struct option options[] = {
 	{"cpus", 0, OPT_COUNT, offsetof(struct tune_args, cpus), "N", "number of processors to use (default: all)"},
 	{"gpus", 0, OPT_COUNT, offsetof(struct tune_args, gpus), "N", "number of devices to use (default: all)"},
 	{"metric", 'm', OPT_TEXT, offsetof(struct tune_args, metric), "NAME",
-         "best: rank by this metric, not by that of the search"},
+         "best: rank by this metric (default: the search's)"},
 	{"mode", 0, OPT_TEXT, offsetof(struct tune_args, mode), "max|min",
          "best: take the largest or the smallest value"},
 	{"scope", 0, OPT_TEXT, offsetof(struct tune_args, scope), "last|avg|last-5-avg|last-10-avg|all",

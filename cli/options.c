@@ -30,7 +30,7 @@ static const struct option common_options[] = {
          "when to use colour (default: auto)"},
 	{"chdir", 'C', OPT_TEXT, offsetof(struct common, chdir), "FOLDER", "work as if started in FOLDER"},
 	{"node-folder", 0, OPT_TEXT, offsetof(struct common, node_folder), "PATH",
-         "folder where each node keeps its packs, with {node_rank} in it"},
+         "folder of each node's packs, with {node_rank}"},
 	{"help", 'h', OPT_FLAG, offsetof(struct common, help), NULL, "print help"},
 	{"version", 0, OPT_FLAG, offsetof(struct common, version), NULL, "print the version"},
 	OPTION_END,

@@ -36,10 +36,10 @@ struct score {
 #define SCORE_OPTIONS(type)                                                           \
 	{"by",      0,                                                                \
 	 OPT_TEXTS, offsetof(struct type, score.by),                                  \
-	 "METRIC",  "metric that decides what 'best' is; repeat to break ties"}, \
+	 "METRIC",  "metric that decides 'best'; repeat to break ties"}, \
 		{"order",   0,                                                        \
 	         OPT_TEXTS, offsetof(struct type, score.order),                       \
-	         "max|min", "whether larger or smaller values are better (default: max)"}
+	         "max|min", "which values are better (default: max)"}
 
 /* Finds out what the argument names; the folder must exist. Reads no checkpoint. */
 int target_parse(struct cli *cli, const char *text, struct target *ret, struct pawl_error *err);

@@ -280,7 +280,7 @@ def test_P10_a_second_job_in_the_same_place_is_refused(root: str, tmp_path: path
     try:
         with pytest.raises(pawl.BusyError, match="being written by process"):
             pawl.CheckpointManager(root, rank=0, world_size=3)
-        with pytest.raises(pawl.BusyError, match="rank 1 of this run is process"):
+        with pytest.raises(pawl.BusyError, match="rank 1 of this run is already process"):
             pawl.CheckpointManager(root, rank=1, world_size=3, commit_timeout=900)
         go(ranks)
         assert [process.communicate(timeout=HANG_SECONDS)[0] for process in ranks] == ["committed\n"] * 3
