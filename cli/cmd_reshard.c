@@ -28,7 +28,7 @@ static const struct option options[] = {
 	{"world", 'w', OPT_COUNT, offsetof(struct reshard_args, world), "M", "lay it out for M ranks (needed)"},
 	{"drop-rank-values", 0, OPT_FLAG, offsetof(struct reshard_args, drop_rank_values), NULL,
          "leave out values kept per rank where the number of ranks changes"},
-	{"compression", 0, OPT_TEXT, offsetof(struct reshard_args, compression), "zst|gz|lz4|xz|bz2|lzma|planes",
+	{"compression", 0, OPT_TEXT, offsetof(struct reshard_args, compression), "zst|planes",
          "compress the new packs"},
 	{"level", 0, OPT_COUNT, offsetof(struct reshard_args, level), "N", "of compression, as the codec counts"},
 	SCORE_OPTIONS(reshard_args),
