@@ -28,7 +28,7 @@ static const struct option options[] = {
 	{"world", 'w', OPT_COUNT, offsetof(struct reshard_args, world), "M", "number of ranks to write for (required)"},
 	{"drop-rank-values", 0, OPT_FLAG, offsetof(struct reshard_args, drop_rank_values), NULL,
          "leave out per-rank values unless TARGET has M ranks"},
-	{"compression", 0, OPT_TEXT, offsetof(struct reshard_args, compression), "zst|gz|lz4|xz|bz2|lzma|planes",
+	{"compression", 0, OPT_TEXT, offsetof(struct reshard_args, compression), "zst|planes",
          "compress the new packs"},
 	{"level", 0, OPT_COUNT, offsetof(struct reshard_args, level), "N", "compression level of the codec"},
 	SCORE_OPTIONS(reshard_args),

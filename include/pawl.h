@@ -352,7 +352,7 @@ struct pawl_packs {
 	uint64_t pack_bytes;     /* target size of a file; 0 = 256 MiB. The first saves use a 32nd of it,
 	                            until it is known which tensors change */
 	uint64_t block_bytes;    /* bytes per checksum, a power of two >= 64 KiB; 0 = 1 MiB */
-	const char *compression; /* "zst", "planes", ... (docs/compression.md); "auto" = planes where the
+	const char *compression; /* "zst" or "planes" (docs/compression.md); "auto" = planes where the
 	                            store is slower than compression; NULL, "" or "none" = none */
 	int compression_level;   /* 0 = the default of the codec */
 	uint32_t recycle;        /* deleted checkpoints whose files are kept for reuse; 0 = none */

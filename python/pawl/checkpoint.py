@@ -28,8 +28,8 @@ def save(
     """Saves one checkpoint as the folder ``path``; durable when it returns.
 
     A path that ends in .pt, .pth or .safetensors (or in one of these and a compression, .pt.zst) and is no folder
-    becomes a single file that other programs read, without metadata. ``compression``: of a folder's files, "zst", "gz",
-    "lz4", "xz", "bz2", "lzma" or "planes".
+    becomes a single file that other programs read, without metadata. ``compression``: of a folder's files, "zst" or
+    "planes".
     """
     if files.is_file_name(_checks.path("path", path)):
         if metadata is not None:

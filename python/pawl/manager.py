@@ -113,7 +113,7 @@ class CheckpointManager:
         exception, save the state as it is then, if the last ``save`` call has saved nothing; see docs/python.md for
         what that means. ``fault``: fail the n-th call of an
         operation of the store, for tests: (operation, n, code, for ever). ``after_id``: ids of new checkpoints are
-        above this one. ``compression``: "zst", "gz", "lz4", "xz", "bz2", "lzma" or "planes": new checkpoints are
+        above this one. ``compression``: "zst" or "planes": new checkpoints are
         compressed, by pawl's own threads after the copy (docs/compression.md); "auto": by planes, as long as the store
         or a mirror is slower than that. ``logger``: where metrics and the cost
         of each checkpoint go (pawl.loggers).

@@ -60,7 +60,7 @@ static const struct pawl_option options[] = {
 
 	NUMBER(packs.pack_bytes, BYTES, 4096, INT64_C(1) << 40, MIB(256), "target size of a file"),
 	NUMBER(packs.block_bytes, BYTES, 65536, MIB(8), MIB(1), "bytes per checksum, a power of two"),
-	TEXT(packs.compression, "codec of the files: zst, planes, ..., or auto; default: none"),
+	TEXT(packs.compression, "codec of the files: zst, planes or auto; default: none"),
 	ANY(packs.compression_level, INT, "level of the codec; default: its own"),
 	NUMBER(packs.recycle, COUNT, 0, 1000, 0, "deleted checkpoints whose files are kept for reuse"),
 	FLAG(packs.no_reuse, "write unchanged tensors again instead of linking their files"),

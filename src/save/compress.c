@@ -17,9 +17,6 @@
 
 struct slot {
 	struct codec_piece piece;
-	char *plain; /* codecs with one stream: a copy, if the unit's own memory is used again */
-	const char *ptr;
-	size_t n;
 	bool ready;
 };
 
@@ -141,53 +138,25 @@ append_bytes(struct compress *p, const char *ptr, size_t n, struct pawl_error *e
 static int
 append_unit(struct compress *p, struct slot *slot, struct pawl_error *err)
 {
-	int rc = 0;
+	int rc = codec_frames_note(p->frames, &slot->piece, err);
 
-	if (slot->ptr)
-		rc = codec_frames_encode(p->frames, slot->ptr, slot->n, &slot->piece, err);
-	if (rc == 0)
-		rc = codec_frames_note(p->frames, &slot->piece, err);
 	if (rc == 0)
 		rc = append_bytes(p, slot->piece.packed.ptr, slot->piece.packed.len, err);
 	codec_piece_clear(&slot->piece);
-	mem_free(steal(&slot->plain));
 	return rc < 0 ? err_prefix(err, rc, "%s", p->pack->name) : 0;
-}
-
-/* A codec with one stream: the plain bytes wait until the unit is next. */
-static int
-keep_plain(struct compress *p, struct slot *slot, const struct save_unit *u, struct pawl_error *err)
-{
-	slot->n = u->nbytes;
-	slot->ptr = u->mem;
-	if (p->pack->bytes)
-		return 0;
-	slot->plain = mem_alloc(u->nbytes);
-	if (!slot->plain)
-		return err_nomem(err, p->pack->name);
-	memcpy(slot->plain, u->mem, u->nbytes);
-	slot->ptr = slot->plain;
-	return 0;
 }
 
 int
 compress_unit(struct compress *p, const struct save_unit *u, struct pawl_error *err)
 {
 	struct slot *slot = &p->slots[u->offset / p->pack->image->unit_bytes];
-	int rc;
+	const int64_t begin_ns = clock_thread_ns();
+	int rc = codec_frames_encode(p->frames, u->mem, u->nbytes, false, &slot->piece, err);
 
-	if (codec_frames_any_order(p->frames)) {
-		const int64_t begin_ns = clock_thread_ns();
-
-		rc = codec_frames_encode(p->frames, u->mem, u->nbytes, &slot->piece, err);
-		atomic_fetch_add(&p->pack->image->progress->coded_bytes, u->nbytes);
-		atomic_fetch_add(&p->pack->image->progress->coded_ns, (uint64_t)(clock_thread_ns() - begin_ns));
-		if (rc < 0)
-			return err_prefix(err, rc, "%s", p->pack->name);
-	} else {
-		TRY(keep_plain(p, slot, u, err));
-	}
-	rc = 0;
+	atomic_fetch_add(&p->pack->image->progress->coded_bytes, u->nbytes);
+	atomic_fetch_add(&p->pack->image->progress->coded_ns, (uint64_t)(clock_thread_ns() - begin_ns));
+	if (rc < 0)
+		return err_prefix(err, rc, "%s", p->pack->name);
 	pthread_mutex_lock(&p->lock);
 	slot->ready = true;
 	while (rc == 0 && !p->busy && p->next < p->n && p->slots[p->next].ready) {
@@ -263,10 +232,8 @@ compress_free(struct compress *p)
 {
 	if (!p)
 		return;
-	for (size_t i = 0; p->slots && i < p->n; i++) {
+	for (size_t i = 0; p->slots && i < p->n; i++)
 		codec_piece_clear(&p->slots[i].piece);
-		mem_free(p->slots[i].plain);
-	}
 	for (size_t i = 0; i < p->chunks.n; i++)
 		mem_free(p->chunks.items[i].memory);
 	vec_free(&p->chunks);
@@ -284,7 +251,6 @@ compress_new(struct save_pack *pack, const struct codec *codec, size_t n_units, 
              struct pawl_error *err)
 {
 	PAWL_CLEAN(compress_free_clean) struct compress *p = mem_zalloc(1, sizeof(*p));
-	PAWL_CLEAN(buf_clear) struct buf head = {0};
 
 	if (!p)
 		return err_nomem(err, "save");
@@ -296,8 +262,6 @@ compress_new(struct save_pack *pack, const struct codec *codec, size_t n_units, 
 		return err_nomem(err, p->pack->name);
 	p->n = n_units;
 	TRY(codec_frames_new(codec, pack->image->run->opts.packs.compression_level, &p->frames, err));
-	TRY(codec_frames_head(p->frames, &head, err));
-	TRY(append_bytes(p, head.ptr, head.len, err));
 	*ret = steal(&p);
 	return 0;
 }

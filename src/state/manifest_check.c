@@ -111,7 +111,8 @@ check_packing(const struct manifest_file *f, struct pawl_error *err)
 	const struct codec *codec = pack_codec(f->name);
 
 	if (!codec || strcmp(codec_name(codec), f->codec) != 0)
-		return err_set(err, PAWL_ECORRUPT, "%s: codec '%.16s', but the name does not end with it", f->name,
+		return err_set(err, PAWL_ECORRUPT,
+		               "%s: codec '%.16s' is not one of a pack, or the name does not end with it", f->name,
 		               f->codec);
 	if (plain > INT64_MAX || f->n_plain_blocks != plain / block + (plain % block != 0))
 		return err_set(err, PAWL_ECORRUPT, "%s: %zu checksums for %llu plain bytes in blocks of %llu", f->name,

@@ -23,7 +23,7 @@ parse_number(const char **at, uint32_t *ret)
 	return true;
 }
 
-static const char *const codecs[] = {"zst", "gz", "lz4", "xz", "bz2", "lzma", "planes"};
+static const char *const codecs[] = {"zst", "planes"};
 
 const char *
 pack_codec_name(size_t i)
@@ -53,7 +53,7 @@ pack_find_codec(const char *name, const struct codec **ret, struct pawl_error *e
 		if (*ret)
 			return 0;
 	}
-	char known[80] = "";
+	char known[32] = "";
 
 	for (size_t i = 0; pack_codec_name(i); i++) {
 		const size_t used = strlen(known);

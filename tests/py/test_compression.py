@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import pathlib
@@ -125,9 +124,10 @@ def test_E11_every_command_works_on_compressed_packs(tmp_path: pathlib.Path) -> 
     assert (pawl.load(tmp_path / "one")["w"] == state(1)["w"]).all()
     cli.run("reshard", run, tmp_path / "plain", "--world", "1")
     assert (pawl.load(tmp_path / "plain")["w"] == state(2)["w"]).all() and (tmp_path / "plain" / PLAIN).exists()
-    cli.run("reshard", run, tmp_path / "again", "--world", "1", "--compression", "gz", "--level", "1")
+    cli.run("reshard", run, tmp_path / "again", "--world", "1", "--compression", "zst", "--level", "1")
     assert (pawl.load(tmp_path / "again")["w"] == state(2)["w"]).all()
-    assert gzip.decompress((tmp_path / "again" / f"{PLAIN}.gz").read_bytes())[8:9] == b"{"
+    plain = subprocess.run(["zstd", "-dc", tmp_path / "again" / f"{PLAIN}.zst"], check=True, capture_output=True).stdout
+    assert plain[8:9] == b"{"
     cli.run("diff", tmp_path / "again", cli.checkpoint(run, 2))
     cli.run("verify", tmp_path / "again")
     cli.run("export", run, tmp_path / "model.safetensors")
@@ -161,7 +161,7 @@ def test_P1_damage_is_found_and_comes_back_from_a_mirror(tmp_path: pathlib.Path)
     check(run, 2, mirrors=far)
 
 
-@pytest.mark.parametrize("codec", ["zst", "bz2"])
+@pytest.mark.parametrize("codec", ["zst", "planes"])
 def test_two_ranks_and_one_reader(tmp_path: pathlib.Path, codec: str) -> None:
     ranks(tmp_path / "run", codec)
     with pawl.CheckpointManager(tmp_path / "run") as m:
@@ -199,8 +199,8 @@ def started_server() -> Iterator[Server]:
 
 
 def test_E11_a_single_checkpoint_and_none_by_default(tmp_path: pathlib.Path) -> None:
-    pawl.save(state(3), tmp_path / "one", compression="lz4")
-    assert [path.name for path in (tmp_path / "one").glob("rank*")] == ["rank00000-00000.safetensors.lz4"]
+    pawl.save(state(3), tmp_path / "one", compression="planes")
+    assert [path.name for path in (tmp_path / "one").glob("rank*")] == ["rank00000-00000.safetensors.planes"]
     assert (pawl.load(tmp_path / "one")["w"] == state(3)["w"]).all()
     make(tmp_path / "run", 1, codec=None)
     assert not list((tmp_path / "run").rglob("*.zst"))
@@ -242,8 +242,8 @@ def test_E11_auto_compresses_what_goes_into_a_slow_bucket(
 
 
 def test_what_is_no_compression_is_refused(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(pawl.UsageError, match="expected zst, gz, lz4, xz, bz2, lzma, planes"):
-        pawl.CheckpointManager(tmp_path, compression="zip")
+    with pytest.raises(pawl.UsageError, match="expected zst, planes, none"):
+        pawl.CheckpointManager(tmp_path, compression="gz")
     with pytest.raises(pawl.UsageError, match="suffix selects the compression"):
         pawl.save({}, tmp_path / "x.pt", compression="zst")
     with pytest.raises(pawl.UsageError, match="level"):

@@ -68,14 +68,12 @@ struct codec_piece {
 	size_t n_frames;
 };
 int codec_frames_new(const struct codec *codec, int level, struct codec_frames **ret, struct pawl_error *err);
-/* False (lzma, lzo): a file is one stream, so call encode in order and from one thread at a
- * time. */
-bool codec_frames_any_order(const struct codec_frames *f);
-/* Bytes -> complete frames, appended to the piece. Any threads. */
-int codec_frames_encode(struct codec_frames *f, const void *ptr, size_t n, struct codec_piece *piece,
+/* Bytes -> complete frames, appended to the piece: one of nothing for 0 bytes. Any threads. A file
+ * of lzma or lzo is one stream: its pieces in order, by one thread, and with `last` its end. */
+int codec_frames_encode(struct codec_frames *f, const void *ptr, size_t n, bool last, struct codec_piece *piece,
                         struct pawl_error *err);
-/* head: the start of the file. note: records a piece that has been written, in order. tail: the end
- * of the file. One thread at a time. */
+/* head: the start of the file, of xz alone. note: records a piece that has been written, in order.
+ * tail: the end of the file. One thread at a time. */
 int codec_frames_head(struct codec_frames *f, struct buf *out, struct pawl_error *err);
 int codec_frames_note(struct codec_frames *f, const struct codec_piece *piece, struct pawl_error *err);
 int codec_frames_tail(struct codec_frames *f, struct buf *out, struct pawl_error *err);

@@ -36,14 +36,8 @@ release(void *arg, void *ptr)
 static int
 encoder_new(int level, void **ret, const char **why)
 {
-	struct encoder *e = mem_zalloc(1, sizeof(*e));
-
-	if (!e) {
-		*why = "out of memory";
-		return PAWL_ENOMEM;
-	}
-	e->level = level;
-	*ret = e;
+	TRY(codec_zalloc(sizeof(struct encoder), ret, why));
+	((struct encoder *)*ret)->level = level;
 	return 0;
 }
 
@@ -79,14 +73,7 @@ encode(void *encoder, const void *ptr, size_t n, bool last, struct buf *out, str
 static int
 decoder_new(void **ret, const char **why)
 {
-	struct decoder *d = mem_zalloc(1, sizeof(*d));
-
-	if (!d) {
-		*why = "out of memory";
-		return PAWL_ENOMEM;
-	}
-	*ret = d;
-	return 0;
+	return codec_zalloc(sizeof(struct decoder), ret, why);
 }
 
 static void

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * codec_frames: see codec.h: compression on the caller's own threads. A thread takes an idle
- * encoder or makes one. Errors do not name the file; the caller adds it.
+ * codec_frames: see codec.h: compression on the caller's own threads, and on those of codec_writer.
+ * A thread takes an idle encoder or makes one. Errors do not name the file; the caller adds it.
  */
 #include <pthread.h>
 #include <string.h>
@@ -71,26 +71,20 @@ encode(struct codec_frames *f, const char *ptr, size_t n, bool last, struct buf 
 	return rc < 0 ? cannot(f, rc, why, err) : 0;
 }
 
-bool
-codec_frames_any_order(const struct codec_frames *f)
-{
-	return !f->codec->one_stream;
-}
-
 int
-codec_frames_encode(struct codec_frames *f, const void *ptr, size_t n, struct codec_piece *piece,
+codec_frames_encode(struct codec_frames *f, const void *ptr, size_t n, bool last, struct codec_piece *piece,
                     struct pawl_error *err)
 {
-	const size_t step = f->codec->frame_bytes ? f->codec->frame_bytes : n;
-	const size_t n_frames = n / step + (n % step != 0);
+	const size_t step = f->codec->frame_bytes;
+	const size_t n_frames = n > 0 ? (n - 1) / step + 1 : 1;
 	struct codec_frame *frames = mem_resize(piece->frames, piece->n_frames + n_frames, sizeof(*frames));
 
 	if (!frames)
 		return cannot(f, PAWL_ENOMEM, "out of memory", err);
 	piece->frames = frames;
-	for (size_t at = 0; at < n; at += step, piece->n_frames++)
-		TRY(encode(f, (const char *)ptr + at, n - at < step ? n - at : step, false, &piece->packed,
-		           &frames[piece->n_frames], err));
+	for (size_t i = 0, at = 0; i < n_frames; i++, at += step, piece->n_frames++)
+		TRY(encode(f, (const char *)ptr + at, n - at < step ? n - at : step, last && i + 1 == n_frames,
+		           &piece->packed, &frames[piece->n_frames], err));
 	return 0;
 }
 
@@ -116,12 +110,9 @@ codec_frames_note(struct codec_frames *f, const struct codec_piece *piece, struc
 int
 codec_frames_tail(struct codec_frames *f, struct buf *out, struct pawl_error *err)
 {
-	struct codec_frame unused;
 	const char *why = "";
-
-	if (f->codec->one_stream)
-		return encode(f, "", 0, true, out, &unused, err);
 	const int rc = f->codec->tail ? f->codec->tail(&f->table, out, &why) : 0;
+
 	return rc < 0 ? cannot(f, rc, why, err) : 0;
 }
 

@@ -10,8 +10,8 @@
 #include "base/mem.h"
 #include "format/codec/codec.h"
 
-#define CODEC_MAX_FRAME ((uint64_t)64 << 20) /* plain or packed; larger ones are read as a stream */
-#define CODEC_MAX_FRAMES ((uint64_t)16 << 20) /* of one file */
+#define CODEC_MAX_FRAME ((uint64_t)64 << 20)   /* plain or packed; larger ones are read as a stream */
+#define CODEC_MAX_FRAMES ((uint64_t)16 << 20)  /* of one file */
 #define CODEC_MAX_MEMORY ((uint64_t)256 << 20) /* of one decoder of xz and lzma */
 
 /* A frame, and a note for the file's table. */
@@ -48,9 +48,9 @@ struct codec {
 	unsigned char magic[9];
 	unsigned char n_magic; /* 0 = none */
 	unsigned char max_level, default_level;
-	bool one_stream;     /* of writing: no frames; of reading: nothing may follow */
+	bool one_stream;       /* of writing: no frames; of reading: nothing may follow */
 	bool zeros_may_follow; /* after the last frame: padding */
-	bool has_skippable;  /* frames of anything, as zstd and lz4 have them */
+	bool has_skippable;    /* frames of anything, as zstd and lz4 have them */
 	uint32_t frame_bytes;
 
 	/* Writing. An encoder makes one frame per call, or continues the stream; `last`: its
@@ -97,6 +97,19 @@ codec_put_u32(unsigned char *p, uint32_t value)
 		p[i] = (unsigned char)(value >> (8 * i));
 }
 
+/* Zeros for an encoder or decoder; PAWL_ENOMEM. */
+static inline int
+codec_zalloc(size_t nbytes, void **ret, const char **why)
+{
+	void *zeros = mem_zalloc(1, nbytes);
+
+	if (!zeros) {
+		*why = "out of memory";
+		return PAWL_ENOMEM;
+	}
+	*ret = zeros;
+	return 0;
+}
 
 /* Sets the row of the actual format: files named .lzma may hold xz. */
 int codec_really(const struct codec **codec, const struct source *packed, struct pawl_error *err);

@@ -18,14 +18,8 @@ struct encoder {
 static int
 encoder_new(int level, void **ret, const char **why)
 {
-	struct encoder *e = mem_zalloc(1, sizeof(*e));
-
-	if (!e) {
-		*why = "out of memory";
-		return PAWL_ENOMEM;
-	}
-	e->level = level;
-	*ret = e;
+	TRY(codec_zalloc(sizeof(struct encoder), ret, why));
+	((struct encoder *)*ret)->level = level;
 	return 0;
 }
 

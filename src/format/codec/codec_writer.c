@@ -2,9 +2,9 @@
 /*
  * codec_writer: see codec.h.
  *
- * A ring of slots: the caller fills a slot, a thread compresses it, and the caller passes it to the
- * sink in order and fills it again. A thread takes an idle encoder or makes one. A codec without
- * frames has one thread and one encoder, so that its pieces stay in order.
+ * A ring of slots: the caller fills a slot, a thread compresses it by codec_frames, and the caller
+ * passes it to the sink in order and fills it again. A codec without frames has one thread, so that
+ * its pieces stay in order.
  */
 #include <string.h>
 #include <unistd.h>
@@ -21,61 +21,38 @@ struct slot {
 	size_t n;
 	bool last;
 	/* the thread's, while busy; then the caller's */
-	struct buf packed;
-	struct codec_frame frame;
+	struct codec_piece piece;
 	int rc;
-	const char *why;
+	struct pawl_error err;
 	bool busy; /* guarded by the writer's lock */
 };
 
 struct codec_writer {
 	const struct codec *codec;
-	int level;
+	struct codec_frames *frames;
 	codec_sink_fn *sink;
 	void *arg;
 	struct pool *pool;
 	struct slot *slots;
 	size_t n_slots, first, n_used; /* first: the oldest one in use; the one after the used ones is being filled */
-	struct codec_table table;
 	uint64_t in, out;
 	bool begun, failed;
 	pthread_mutex_t lock;
 	pthread_cond_t done;
-	void *idle[MAX_THREADS]; /* encoders; guarded by lock, as is */
-	unsigned n_idle;
 };
 
 /* ------------------------------------------------------------- the threads */
-
-static int
-take_encoder(struct codec_writer *w, void **ret, const char **why)
-{
-	*ret = NULL;
-	pthread_mutex_lock(&w->lock);
-	if (w->n_idle > 0)
-		*ret = w->idle[--w->n_idle];
-	pthread_mutex_unlock(&w->lock);
-	return *ret ? 0 : w->codec->encoder_new(w->level, ret, why);
-}
 
 static void
 compress(void *arg)
 {
 	struct slot *slot = arg;
 	struct codec_writer *w = slot->writer;
-	void *encoder;
 
-	slot->packed.len = 0;
-	slot->frame = (struct codec_frame){.plain = slot->n};
-	slot->rc = take_encoder(w, &encoder, &slot->why);
-	if (slot->rc == 0)
-		slot->rc = w->codec->encode(encoder, slot->plain, slot->n, slot->last, &slot->packed, &slot->frame,
-		                            &slot->why);
-	else
-		encoder = NULL;
+	slot->piece.packed.len = slot->piece.n_frames = 0;
+	slot->rc = codec_frames_encode(w->frames, slot->n > 0 ? slot->plain : "", slot->n, slot->last, &slot->piece,
+	                               &slot->err);
 	pthread_mutex_lock(&w->lock);
-	if (encoder)
-		w->idle[w->n_idle++] = encoder;
 	slot->busy = false;
 	pthread_cond_signal(&w->done);
 	pthread_mutex_unlock(&w->lock);
@@ -103,10 +80,9 @@ drain_one(struct codec_writer *w, struct pawl_error *err)
 	w->first = (w->first + 1) % w->n_slots;
 	w->n_used--;
 	if (slot->rc < 0)
-		return err_set(err, slot->rc, "cannot be compressed as %s: %s", w->codec->name, slot->why);
-	if (!w->codec->one_stream)
-		TRY(codec_table_add(&w->table, &slot->frame, err));
-	return sink_bytes(w, slot->packed.ptr, slot->packed.len, err);
+		return err_give(err, slot->rc, &slot->err);
+	TRY(codec_frames_note(w->frames, &slot->piece, err));
+	return sink_bytes(w, slot->piece.packed.ptr, slot->piece.packed.len, err);
 }
 
 static struct slot *
@@ -139,16 +115,11 @@ static int
 begin(struct codec_writer *w, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf head = {0};
-	const char *why = "";
 
 	if (w->begun)
 		return 0;
 	w->begun = true;
-	if (!w->codec->head)
-		return 0;
-	const int rc = w->codec->head(&head, &why);
-	if (rc < 0)
-		return err_set(err, rc, "cannot be compressed as %s: %s", w->codec->name, why);
+	TRY(codec_frames_head(w->frames, &head, err));
 	return sink_bytes(w, head.ptr, head.len, err);
 }
 
@@ -180,7 +151,6 @@ static int
 finish(struct codec_writer *w, struct pawl_error *err)
 {
 	PAWL_CLEAN(buf_clear) struct buf tail = {0};
-	const char *why = "";
 
 	TRY(begin(w, err));
 	/* Empty input makes one empty frame; a stream needs an explicit end. */
@@ -188,11 +158,7 @@ finish(struct codec_writer *w, struct pawl_error *err)
 		TRY(hand_over(w, true, err));
 	while (w->n_used > 0)
 		TRY(drain_one(w, err));
-	if (!w->codec->tail)
-		return 0;
-	const int rc = w->codec->tail(&w->table, &tail, &why);
-	if (rc < 0)
-		return err_set(err, rc, "cannot be compressed as %s: %s", w->codec->name, why);
+	TRY(codec_frames_tail(w->frames, &tail, err));
 	return sink_bytes(w, tail.ptr, tail.len, err);
 }
 
@@ -234,14 +200,12 @@ codec_writer_free(struct codec_writer *w)
 	if (!w)
 		return;
 	pool_free(w->pool); /* first: its threads use all below */
-	for (unsigned i = 0; i < w->n_idle; i++)
-		w->codec->encoder_free(w->idle[i]);
+	codec_frames_free(w->frames);
 	for (size_t i = 0; w->slots && i < w->n_slots; i++) {
 		mem_free(w->slots[i].plain);
-		buf_clear(&w->slots[i].packed);
+		codec_piece_clear(&w->slots[i].piece);
 	}
 	mem_free(w->slots);
-	codec_table_clear(&w->table);
 	pthread_cond_destroy(&w->done);
 	pthread_mutex_destroy(&w->lock);
 	mem_free(w);
@@ -253,10 +217,8 @@ int
 codec_writer_new(const struct codec *codec, int level, unsigned threads, codec_sink_fn *sink, void *arg,
                  struct codec_writer **ret, struct pawl_error *err)
 {
-	PAWL_CLEAN(codec_writer_free_clean) struct codec_writer *w = NULL;
+	PAWL_CLEAN(codec_writer_free_clean) struct codec_writer *w = mem_zalloc(1, sizeof(*w));
 
-	TRY(codec_check_level(codec, level, err));
-	w = mem_zalloc(1, sizeof(*w));
 	if (!w)
 		return err_nomem(err, codec->name);
 	pthread_mutex_init(&w->lock, NULL);
@@ -266,7 +228,6 @@ codec_writer_new(const struct codec *codec, int level, unsigned threads, codec_s
 		threads = cores > 0 ? (unsigned)cores : 1;
 	threads = codec->one_stream ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
 	w->codec = codec;
-	w->level = level > 0 ? level : codec->default_level;
 	w->sink = sink;
 	w->arg = arg;
 	w->n_slots = threads + 2;
@@ -275,6 +236,7 @@ codec_writer_new(const struct codec *codec, int level, unsigned threads, codec_s
 		return err_nomem(err, codec->name);
 	for (size_t i = 0; i < w->n_slots; i++)
 		w->slots[i].writer = w;
+	TRY(codec_frames_new(codec, level, &w->frames, err));
 	TRY(pool_new("pawl-codec", threads, &w->pool, err));
 	*ret = steal(&w);
 	return 0;

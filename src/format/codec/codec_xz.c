@@ -69,14 +69,8 @@ struct encoder {
 static int
 encoder_new(int level, void **ret, const char **why)
 {
-	struct encoder *e = mem_zalloc(1, sizeof(*e));
-
-	if (!e) {
-		*why = "out of memory";
-		return PAWL_ENOMEM;
-	}
-	lzma_lzma_preset(&e->options, (uint32_t)level);
-	*ret = e;
+	TRY(codec_zalloc(sizeof(struct encoder), ret, why));
+	lzma_lzma_preset(&((struct encoder *)*ret)->options, (uint32_t)level);
 	return 0;
 }
 
@@ -217,15 +211,10 @@ struct decoder {
 static int
 decoder_new(bool alone, void **ret, const char **why)
 {
-	struct decoder *d = mem_zalloc(1, sizeof(*d));
-
-	if (!d) {
-		*why = "out of memory";
-		return PAWL_ENOMEM;
-	}
+	TRY(codec_zalloc(sizeof(struct decoder), ret, why));
+	struct decoder *d = *ret;
 	d->alone = alone;
 	d->stream.allocator = &heap;
-	*ret = d;
 	return 0;
 }
 

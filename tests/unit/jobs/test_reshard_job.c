@@ -230,7 +230,7 @@ test_R160_for_as_many_ranks_everything_stays(void **state)
 static void
 test_E11_new_packs_are_compressed_on_request(void **state)
 {
-	static const char *const codecs[] = {"zst", "gz", "lz4", "xz", "bz2", "lzma", "planes"};
+	static const char *const codecs[] = {"zst", "planes"};
 	struct fixture *f = *state;
 	struct pawl_error err = {0};
 	struct stat st;
@@ -249,7 +249,7 @@ test_E11_new_packs_are_compressed_on_request(void **state)
 	}
 	f->compression = "rar";
 	assert_int_equal(reshard(f, f->run, 2, true, path, NULL, &err), PAWL_EUSAGE);
-	assert_non_null(strstr(err.message, "compression: expected zst, gz, lz4, xz, bz2, lzma"));
+	assert_non_null(strstr(err.message, "compression: expected zst, planes"));
 	assert_int_equal(count_entries(f->folder), 0);
 }
 
@@ -352,7 +352,7 @@ test_P5_E11_so_it_is_with_compressed_packs(void **state)
 {
 	struct fixture *f = *state;
 
-	f->compression = "lz4";
+	f->compression = "planes";
 	fail_every_call(f);
 }
 

@@ -45,7 +45,7 @@ parse_nodes(const char **text, struct mark *m)
 static bool
 is_pack(const char *name)
 {
-	static const char *const packed[] = {".zst", ".gz", ".lz4", ".xz", ".bz2", ".lzma", ".planes"};
+	static const char *const packed[] = {".zst", ".planes"};
 	const char *tail = strstr(name, PACK_SUFFIX);
 
 	if (!tail || tail == name || name[0] == '.')
