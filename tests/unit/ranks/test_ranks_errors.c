@@ -54,7 +54,7 @@ __wrap_ticket_note(struct pawl_ticket *t, const char *waits_for)
 static void
 maybe_stop(bool is_after)
 {
-	if (this_act && this_act->stop_step == this_step && this_act->stop_rank == this_rank &&
+	if (this_act && this_act->stop_step && this_act->stop_step == this_step && this_act->stop_rank == this_rank &&
 	    (this_act->stops_after != 0) == is_after)
 		raise(SIGSTOP);
 }
