@@ -59,7 +59,7 @@ take_run_file(struct pawl *run, const struct buf *text, struct pawl_error *err)
 	TRY(json_parse(RUN_KEY, text->ptr, text->len, NULL, &memory, &root, err));
 	if (root->type == JSON_OBJECT && !json_get(root, "pawl_run"))
 		return err_set(err, PAWL_EEXISTS,
-		               RUN_KEY " is of another program (it has no \"pawl_run\"); choose another folder");
+		               RUN_KEY ": belongs to another program (it has no \"pawl_run\"); choose another folder");
 	TRY(json_get_u64(RUN_KEY, root, "pawl_run", &version, err));
 	if (version > PAWL_FORMAT_VERSION)
 		return err_set(err, PAWL_EVERSION,

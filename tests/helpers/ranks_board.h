@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranks_board: jobs of processes that note on a board, in memory shared with the test, how each of their steps ended;
- * and what must hold of such notes. For tests that use cmocka.
+ * ranks_board: jobs of processes that note on a board, in memory shared with the test, how each of their steps ended; and
+ * what must hold of such notes. For tests that use cmocka.
  */
 #ifndef PAWL_TESTS_RANKS_BOARD_H
 #define PAWL_TESTS_RANKS_BOARD_H
@@ -19,10 +19,9 @@
 #include "scratch.h"
 
 #define WORLD 3
-/* No rank is late, however slow the machine: time passes for the ranks when a test moves board->ahead_ms. */
-#define LONG_MS INT64_C(1000000000)
-#define HOST_GIVES_UP_MS (LONG_MS / 100 * 96) /* rank 0 has waited for its part of it, the others have not */
-#define EVERY_RANK (-2)
+#define LONG_MS HANG_MS /* no rank is late */
+#define SHORT_MS 2000  /* a rank is */
+#define SLACK_MS 120000 /* of a busy machine */
 #define STEPS 8
 #define ROWS (12u / (unsigned)job->world) /* of each rank, 8 floats each; in all 12, for any number of ranks */
 
@@ -31,6 +30,7 @@
 struct told {
 	int code; /* 1 = nothing yet */
 	char text[1016];
+	int64_t ms;
 };
 
 struct board {
@@ -39,20 +39,11 @@ struct board {
 	char fallback[RANKS_MAX][1016];
 	atomic_int go; /* how far the processes may go */
 	atomic_int here[RANKS_MAX];
-	atomic_int held[RANKS_MAX];  /* the step before which a rank that has opened the run is held */
-	atomic_int done[RANKS_MAX];  /* steps that have ended */
-	atomic_int waits[RANKS_MAX]; /* the step in which a rank waits for others, by its clock */
-	atomic_llong ahead_ms;       /* of the time of the machine: the ranks' clocks */
-	atomic_int stands;           /* time does not pass: a wait with a limit never ends */
-	atomic_int looks;            /* the step in which rank 0 asks whether act.look_rank lives */
-	atomic_int sees;             /* the last step in which it may have the answer */
+	atomic_int held[RANKS_MAX]; /* the step before which a rank that has opened the run is held */
+	atomic_int done[RANKS_MAX]; /* steps that have ended */
 };
 
 static struct board *board;
-
-/* Of this process. */
-static const struct act *this_act;
-static int this_rank, this_step;
 
 static inline int64_t
 now_ms(void)
@@ -64,8 +55,9 @@ now_ms(void)
 }
 
 static inline void
-note(struct told *told, int code, const struct pawl_error *err)
+note(struct told *told, int code, const struct pawl_error *err, int64_t since_ms)
 {
+	told->ms = now_ms() - since_ms;
 	snprintf(told->text, sizeof(told->text), "%s", err->message);
 	told->code = code;
 }
@@ -201,22 +193,17 @@ is_filled(const struct rank_job *job, const struct state *s, int64_t step)
 /* ---- what the processes do */
 
 struct act {
-	int bad_rank; /* whose second or only step is twisted, or meets the fault */
+	int bad_rank; /* whose second step is twisted, or meets the fault */
 	enum twist twist;
 	const char *operation; /* of the fault layer, in the second step */
 	uint64_t nth;
-	int gone_rank;         /* meanwhile this rank finds its folder gone, as if rank 0 had removed it; 0 = none */
-	const char *reason;    /* that the caller gives for ending what it has begun */
+	int gone_rank; /* meanwhile this rank finds its folder gone, as if rank 0 had removed it; 0 = none */
+	const char *reason; /* that the caller gives for ending what it has begun */
 	int steps, first_step; /* first_step: 0 counts as 1 */
 	int rank_values;
 	pawl_broadcast_fn *broadcast;
 	void *broadcast_arg;
-	/* This rank, or EVERY_RANK, begins no step from this one on before board->go says so, nor the end after the
-	 * last one; 0 = none. */
-	int hold_rank, hold_step;
-	int stop_rank, stop_step; /* this one stops in this step, before it hands in or gathers parts; 0 = none */
-	int stops_after;          /* or after that */
-	int look_rank, look_step; /* in this step rank 0 finds out whether this one lives when board->sees says so */
+	int hold_rank, hold_step; /* this rank begins no step from this one on before board->go says so; 0 = none */
 };
 
 static inline int
@@ -226,6 +213,7 @@ open_run(const struct rank_job *job, struct pawl_fault *fault, struct pawl **ret
 	struct pawl_rank who = PAWL_RANK_INIT;
 	struct pawl_open_opts opts = PAWL_OPEN_OPTS_INIT;
 	struct pawl_error err = {0};
+	int64_t since = now_ms();
 
 	who.rank = job->rank;
 	who.world_size = job->world;
@@ -235,15 +223,13 @@ open_run(const struct rank_job *job, struct pawl_fault *fault, struct pawl **ret
 	opts.io.fault = fault;
 	opts.ranks.broadcast = act ? act->broadcast : NULL;
 	opts.ranks.broadcast_arg = act ? act->broadcast_arg : NULL;
-	this_act = act;
-	this_rank = job->rank;
 	if (act && act->twist == MANY_PACKS && act->bad_rank == job->rank) {
 		opts.io.write_bytes_per_second = 200;
 		opts.packs.pack_bytes = 1 << 18;
 	}
 	int rc = pawl_open(&opts, ret, &err);
 
-	note(&board->opened[job->rank], rc, &err);
+	note(&board->opened[job->rank], rc, &err, since);
 	if (rc < 0)
 		fprintf(stderr, "rank %d cannot open: %s\n", job->rank, err.message);
 	return rc;
@@ -258,9 +244,9 @@ save_step(const struct rank_job *job, struct pawl *run, enum twist twist, int64_
 	struct pawl_state *state = NULL;
 	struct pawl_error err = {0};
 	struct state s = {0};
+	int64_t since = now_ms();
 	int rc;
 
-	this_step = (int)step;
 	fill(job, &s, step);
 	opts.step = twist == OTHER_STEP ? step + 100 : step;
 	if (twist == STOPS_OUT) {
@@ -276,7 +262,7 @@ save_step(const struct rank_job *job, struct pawl *run, enum twist twist, int64_
 		rc = pawl_ticket_wait(ticket, -1, &err);
 	pawl_ticket_free(ticket);
 	pawl_state_free(state);
-	note(told, rc, &err);
+	note(told, rc, &err, since);
 	atomic_store(&board->done[job->rank], (int)step);
 }
 
@@ -297,17 +283,12 @@ train(const struct rank_job *job)
 		RANK_TRY(pawl_fault_new("create", 2, PAWL_ENOTFOUND, 0, &fault, &err));
 	if (open_run(job, fault, &run) < 0)
 		return 1;
-	for (int step = first;; step++) {
-		if (act->hold_step && (act->hold_rank == job->rank || act->hold_rank == EVERY_RANK) &&
-		    step >= act->hold_step) {
+	for (int step = first; step < first + act->steps; step++) {
+		if (act->hold_step && act->hold_rank == job->rank && step >= act->hold_step) {
 			atomic_store(&board->held[job->rank], step);
 			wait_until(&board->go, step);
 		}
-		if (step == first + act->steps)
-			break;
-		save_step(job, run,
-		          is_bad && (step == first + 1 || act->steps == 1 || act->twist == MANY_PACKS) ? act->twist
-		                                                                                       : STRAIGHT,
+		save_step(job, run, is_bad && (step == first + 1 || act->twist == MANY_PACKS) ? act->twist : STRAIGHT,
 		          step);
 	}
 	pawl_close(run, NULL);
@@ -315,19 +296,13 @@ train(const struct rank_job *job)
 	return 0;
 }
 
-static inline void
-wait_until_opened(int rank)
-{
-	while (*(volatile int *)&board->opened[rank].code == 1)
-		usleep(1000);
-}
-
 /* Rank 0 closes the run when it fails, and admits no more ranks. */
 static inline void
 wait_for_all(const struct rank_job *job)
 {
 	for (int r = 0; r < job->world; r++)
-		wait_until_opened(r);
+		while (*(volatile int *)&board->opened[r].code == 1)
+			usleep(1000);
 }
 
 static inline int
@@ -349,9 +324,10 @@ restore(const struct rank_job *job)
 	wait_for_all(job);
 	RANK_TRY(make_state(job, &s, act && act->bad_rank == job->rank ? act->twist : STRAIGHT, &live, &err));
 	opts.rank_values = act ? act->rank_values : 0;
+	int64_t since = now_ms();
 	int rc = pawl_restore(run, &opts, live, &restored, &err);
 
-	note(&board->restored[job->rank], rc, &err);
+	note(&board->restored[job->rank], rc, &err, since);
 	if (rc == 0) {
 		int64_t step = pawl_restore_info(restored)->step;
 
@@ -410,9 +386,9 @@ expect_text(const struct told *told, int rank, const char *text)
 		fail_msg("rank %d: expected '%s' in: %s", rank, text, told->text);
 }
 
-/* All ranks of a mask (bit r = rank r) have ended a step with this code. */
+/* All ranks of a mask (bit r = rank r) have ended a step with this code, and within so long. */
 static inline void
-expect_saved(unsigned ranks, int step, int code)
+expect_saved(unsigned ranks, int step, int code, int64_t within_ms)
 {
 	for (int r = 0; r < RANKS_MAX; r++) {
 		const struct told *told = &board->saved[r][step];
@@ -420,7 +396,11 @@ expect_saved(unsigned ranks, int step, int code)
 		if (!(ranks & 1u << r))
 			continue;
 		if (told->code != code)
-			fail_msg("rank %d, step %d: expected %d, found %d: %s", r, step, code, told->code, told->text);
+			fail_msg("rank %d, step %d: expected %d, found %d after %lld ms: %s", r, step, code, told->code,
+			         (long long)told->ms, told->text);
+		if (told->ms > within_ms)
+			fail_msg("rank %d, step %d: took %lld ms, expected at most %lld", r, step, (long long)told->ms,
+			         (long long)within_ms);
 	}
 }
 
@@ -500,9 +480,9 @@ expect_failed_middle(const char *root, struct act *act, int code, const char *te
 	act->steps = 3;
 	assert_int_equal(ranks_run(root, WORLD, LONG_MS, train, act), 0);
 	expect_cleared(root);
-	expect_saved(ALL, 1, 0);
-	expect_saved(ALL, 2, code);
-	expect_saved(ALL, 3, 0);
+	expect_saved(ALL, 1, 0, LONG_MS);
+	expect_saved(ALL, 2, code, SLACK_MS);
+	expect_saved(ALL, 3, 0, LONG_MS);
 	expect_saved_text(ALL, 2, text);
 	expect_saved_text(act->twist == OTHER_RANK || act->twist == STOPS_OUT ? BUT(act->bad_rank) : ALL, 2, text2);
 	expect_listed(root, 1u << 1 | 1u << 3);
