@@ -3,7 +3,7 @@
  * target: parses a TARGET argument, and opens it.
  *
  *   RUN                               a run folder; its latest checkpoint where one is needed
- *   RUN@SELECTOR                      latest, best, good, 400 (a step), id:7, or a checkpoint's name
+ *   RUN@SELECTOR                      latest, best, good, 400 (a step), id:7, or a name
  *   RUN/checkpoints/checkpoint_000007 a checkpoint of a run; also RUN/latest and RUN/best
  *   s3://BUCKET/RUN[@SELECTOR]        the same in a bucket, or in any other store that has a URL
  *   FOLDER                            a single checkpoint that does not belong to a run

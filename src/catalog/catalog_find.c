@@ -300,7 +300,7 @@ pawl_split_address(const char *address, char *root, char *selector)
 	size_t at = len;
 
 	*selector = '\0';
-	strcpy(root, address);
+	memcpy(root, address, strlen(address) + 1);
 	while (at > 0 && path[at - 1] != '@' && path[at - 1] != '/')
 		at--;
 	if (at == 0 || path[at - 1] != '@')
@@ -311,7 +311,7 @@ pawl_split_address(const char *address, char *root, char *selector)
 	selector[len - at] = '\0';
 	memmove(root + (path - address) + at - 1, path + len, strlen(path + len) + 1);
 	if (!*root)
-		strcpy(root, ".");
+		memcpy(root, ".", 2);
 	return 1;
 }
 

@@ -380,7 +380,7 @@ def test_R128_a_new_experiment_does_not_write_over_one_that_was_synced(
     run(descend, tmp_path / "first", config={"x": 1, "steps": 2}, sync_config=sync)
     before = fake.state()
     monkeypatch.setattr("pawl.tune.places._ask", lambda folder: False)
-    with pytest.raises(FileExistsError, match=r'/searches/exp: already holds something .* resume="AUTO" continues'):
+    with pytest.raises(FileExistsError, match=r'/searches/exp already holds something .* resume="AUTO" continues'):
         run(descend, tmp_path / "second", config={"x": 2, "steps": 2}, sync_config=sync, resume=word)
     assert fake.state() == before and not (tmp_path / "second").exists()
     run(descend, tmp_path / "second", name="other", config={"x": 2, "steps": 2}, sync_config=sync, resume=word)
