@@ -285,7 +285,8 @@ int
 py_ticket_init(PyObject *module, struct py_state *st)
 {
 	static PyMethodDef methods[] = {
-		{"wait", PY_METHOD(ticket_wait), METH_VARARGS | METH_KEYWORDS, "Wait until the save is settled; raise its error."},
+		{"wait", PY_METHOD(ticket_wait), METH_VARARGS | METH_KEYWORDS,
+	         "Wait until the save is settled; raise its error."},
 		{"wait_durable", PY_METHOD(ticket_wait_durable), METH_VARARGS | METH_KEYWORDS,
 	         "Wait until the checkpoint is durable; older ones may still be deleted then. Raise the save's error."},
 		{"done", (PyCFunction)(void (*)(void))ticket_done, METH_NOARGS,

@@ -42,7 +42,8 @@ check_root_open_run(const struct pawl_stores *stores, const char *folder, size_t
 		return 0;
 	buf_put(&path, folder, len - strlen(name));
 	TRY(buf_check(&path, folder, err));
-	if (store_open_with(stores, buf_str(&path), false, true, &above, NULL) < 0 || store_stat(above, RUN_KEY, &entry, NULL) < 0)
+	if (store_open_with(stores, buf_str(&path), false, true, &above, NULL) < 0 ||
+	    store_stat(above, RUN_KEY, &entry, NULL) < 0)
 		return 0;
 	*ret = steal(&above);
 	return 0;

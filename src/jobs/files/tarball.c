@@ -418,8 +418,9 @@ unpack(const char *path, const char *folder, const struct pawl_tar_opts *o, stru
 	TRY(fd_sync(u.folder, folder, err));
 	const int sys = folder_appear(AT_FDCWD, u.hidden, AT_FDCWD, folder, true);
 	if (sys != 0)
-		return sys == EEXIST ? err_set(err, PAWL_EEXISTS, "%s already exists and is not an empty folder", folder)
-		                     : err_sys(err, sys, "%s: cannot be given its name", folder);
+		return sys == EEXIST
+		               ? err_set(err, PAWL_EEXISTS, "%s already exists and is not an empty folder", folder)
+		               : err_sys(err, sys, "%s: cannot be given its name", folder);
 	fd_clean_close(&u.folder);
 	return fd_sync_parent(AT_FDCWD, folder, err);
 }

@@ -360,8 +360,8 @@ test_P16_tries_time_and_budget_have_limits(void **state)
 	put_text(&b.bed, "a", "2");
 	store_close(b.bed.store);
 
-	retry_open_bed(
-		&b, &(struct store_retry){.max_tries = 1000, .base_ms = 100000000, .max_ms = 100000000, .total_seconds = 1});
+	retry_open_bed(&b, &(struct store_retry){
+				   .max_tries = 1000, .base_ms = 100000000, .max_ms = 100000000, .total_seconds = 1});
 	b.flaky->script = "b";
 	FAILS(&b.bed, store_put_bytes(b.bed.store, "a", "1", 1, 0, &b.bed.err), PAWL_ETRANSIENT, "a");
 	store_close(b.bed.store);
