@@ -135,9 +135,9 @@ def _box_of_sharded_tensor(tensor: Any) -> object:
         dtype = tensor.metadata().tensor_properties.dtype
         return Shard(torch.empty([0] * len(size), dtype=dtype), size, (0,) * len(size), "elsewhere")
     if len(shards) > 1:
-        raise UnsupportedError(
-            f"a ShardedTensor with {len(shards)} shards on one rank, expected at most one; save with "
-            "torch.distributed.checkpoint and pawl.torch.StorageWriter, which take several"
+        raise TypeError(  # becomes an UnsupportedError that names the path
+            f"it has {len(shards)} shards on one rank, expected at most one; save with torch.distributed.checkpoint "
+            "and pawl.torch.StorageWriter, which take several"
         )
     return Shard(shards[0].tensor.detach(), size, tuple(shards[0].metadata.shard_offsets), "here")
 

@@ -173,27 +173,24 @@ def test_R147_torchrun_saves_into_a_bucket(root: str, tmp_path: pathlib.Path) ->
 
 
 RANK = """
-import contextlib, os, signal, sys, numpy as np, pawl
+import os, signal, sys, time, numpy as np, pawl
 rank = int(os.environ["RANK"])
-with pawl.CheckpointManager({root!r}, commit_timeout=1800, signals=False) as m:
-    m.save(1, {{"w": np.full(1000, 1), "r": pawl.PerRank(rank)}}, wait=True)
-m = None
-while m is None:
-    with contextlib.suppress(pawl.TimeoutError):  # rank 0 takes longer than that to open the run
-        m = pawl.CheckpointManager({root!r}, commit_timeout={timeout}, signals=False)
+m = pawl.CheckpointManager({root!r}, commit_timeout={timeout}, signals=False)
+m.save(1, {{"w": np.full(1000, 1), "r": pawl.PerRank(rank)}}, wait=True)
 print("ready", flush=True)
 sys.stdin.readline() if {stop} != rank else os.kill(os.getpid(), signal.SIGSTOP)
+begin = time.monotonic()
 try:
     m.save(2, {{"w": np.full(1000, 2), "r": pawl.PerRank(rank)}}, wait=True)
     print("committed", flush=True)
 except pawl.PawlError as error:
-    print(type(error).__name__, error, flush=True)
+    print(type(error).__name__, error, int(time.monotonic() - begin), flush=True)
 os._exit(0)
 """
 
 
 def start_ranks(
-    root: str, tmp_path: pathlib.Path, way: dict[int, Gate], timeout: int = HANG_SECONDS, stop: int = -1
+    root: str, tmp_path: pathlib.Path, way: dict[int, Gate], timeout: int = 900, stop: int = -1
 ) -> list[Any]:
     env = environment(tmp_path / "answers")
     ranks = []
@@ -261,13 +258,13 @@ def test_P11_a_rank_that_is_killed_costs_a_save_and_never_the_run(
 
 
 @only_moto
-def test_P11_P16_a_rank_that_hangs_is_named(root: str, tmp_path: pathlib.Path) -> None:
+def test_P11_P16_a_rank_that_hangs_is_named_in_time(root: str, tmp_path: pathlib.Path) -> None:
     ranks = start_ranks(root, tmp_path, {}, timeout=3, stop=2)
     try:
         go(ranks[:2])
         for process in ranks[:2]:
             said = process.communicate(timeout=HANG_SECONDS)[0]
-            assert re.match("TimeoutError save of step 2: ranks? (1, )?2 of 3 gave no part", said), said
+            assert said.startswith("TimeoutError save of step 2: rank 2 of 3 gave no part"), said
     finally:
         kill(ranks)
     with pawl.CheckpointManager(root, read_only=True) as m:

@@ -207,7 +207,7 @@ def test_P11_several_shards_of_a_tensor_on_one_rank_are_refused_on_all(tmp_path:
     """Through DCP they are saved (test_dcp): the error says so."""
     for answer in job(tmp_path, 2, "several_shards", str(tmp_path / "run")):
         assert answer["steps"] == []
-        assert "a ShardedTensor with 2 shards on one rank" in answer["error"], answer
+        assert "it has 2 shards on one rank" in answer["error"], answer
         assert "model" in answer["error"] and "pawl.torch.StorageWriter" in answer["error"], answer
 
 

@@ -77,7 +77,6 @@ def test_P11_an_exception_of_the_broadcast_function_ends_the_restore_of_all(tmp_
     answers = restore(tmp_path, 2, "raises")
     assert [answer["kind"] for answer in answers] == ["UsageError"] * 2
     assert "the network is gone" in answers[1]["error"] or "broadcast" in answers[1]["error"]
-    assert all(answer["seconds"] < 100 for answer in answers)
     assert all(answer["right"] for answer in restore(tmp_path, 2, "yes"))
 
 
@@ -85,11 +84,9 @@ def test_P11_nobody_enters_the_broadcast_unless_all_do(tmp_path: pathlib.Path) -
     job(tmp_path, 2, "share_save", str(tmp_path / "run"), "1")
     for answer in restore(tmp_path, 2, "some"):
         assert answer["kind"] == "MismatchError" and "share_reads" in answer["error"]
-        assert answer["seconds"] < 100  # no rank has waited for the network
     other = restore(tmp_path, 2, "other")
     assert "rank 1: " in other[0]["error"] and "shape: small" in other[0]["error"]  # in rank 1's own words
     assert other[1]["kind"] == "MismatchError" and "small" in other[1]["error"]
-    assert all(answer["seconds"] < 100 for answer in other)
 
 
 def test_shared_reads_need_a_function(tmp_path: pathlib.Path) -> None:
