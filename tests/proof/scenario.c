@@ -41,7 +41,7 @@ const struct scenario scenarios[] = {
 	{.name = "nodes, frozen, keep 1", .nodes = 1, .num_to_keep = 1, .frozen = 1, .saves = 3},
 	{.name = "zst", .codec = "zst", .saves = 2},
 	{.name = "zst, frozen, keep 1", .codec = "zst", .frozen = 1, .num_to_keep = 1, .saves = 3},
-	{.name = "lz4, ring", .codec = "lz4", .mode = PAWL_MODE_RING, .saves = 2},
+	{.name = "zst, ring", .codec = "zst", .mode = PAWL_MODE_RING, .saves = 2},
 	{.name = "zst, direct, nodes", .codec = "zst", .mode = PAWL_MODE_DIRECT, .nodes = 1, .saves = 2},
 	{.name = "everything",
          .num_to_keep = 2,
